@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN_BYTES 64
+
+static _Atomic int fail_countdown; /* 0 = off */
+
+static int must_fail(void)
+{
+    int left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
+
+    if (left == 0) {
+        return 0;
+    }
+    atomic_store(&fail_countdown, left - 1);
+    return left == 1;
+}
+
+void *bt_calloc(size_t n, size_t size)
+{
+    return must_fail() ? NULL : calloc(n, size);
+}
+
+void *bt_realloc_array(void *ptr, size_t n, size_t size)
+{
+    return must_fail() ? NULL : reallocarray(ptr, n, size);
+}
+
+void *bt_calloc_aligned(size_t n, size_t size)
+{
+    size_t bytes;
+    void *ptr;
+
+    if (must_fail() || __builtin_mul_overflow(n, size, &bytes) ||
+        __builtin_add_overflow(bytes, (size_t)(ALIGN_BYTES - 1), &bytes)) {
+        return NULL;
+    }
+    bytes &= ~(size_t)(ALIGN_BYTES - 1);
+    ptr = aligned_alloc(ALIGN_BYTES, (bytes == 0) ? ALIGN_BYTES : bytes);
+    if (ptr != NULL) {
+        memset(ptr, 0, bytes);
+    }
+    return ptr;
+}
+
+char *bt_strdup(const char *text)
+{
+    return (text == NULL) ? NULL : bt_memdup(text, strlen(text));
+}
+
+void *bt_memdup(const void *data, size_t n)
+{
+    char *copy = bt_calloc(n + 1, 1);
+
+    if ((copy != NULL) && (n > 0)) {
+        memcpy(copy, data, n);
+    }
+    return copy;
+}
+
+void bt_free(void *ptr)
+{
+    free(ptr);
+}
+
+void bt_alloc_fail_at(int nth)
+{
+    atomic_store(&fail_countdown, nth);
+}

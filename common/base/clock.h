@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file clock.h
+ *
+ * Monotonic time. Only programs and their loops call bt_now_ns(); policy
+ * modules get the time as a parameter, so that tests inject it.
+ */
+#ifndef BT_COMMON_BASE_CLOCK_H
+#define BT_COMMON_BASE_CLOCK_H
+
+#include <stdint.h>
+
+uint64_t bt_now_ns(void); /**< CLOCK_MONOTONIC */
+
+static inline uint64_t bt_now_ms(void)
+{
+    return bt_now_ns() / 1000000u;
+}
+
+static inline uint64_t bt_now_us(void)
+{
+    return bt_now_ns() / 1000u;
+}
+
+#endif

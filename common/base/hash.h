@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file hash.h
+ *
+ * XXH3, the only includer of xxhash.h. Not for secrets: see common/rpc/key.h
+ * for proofs.
+ * Source: Y. Collet, xxHash specification, XXH3 64 and 128 bits.
+ */
+#ifndef BT_COMMON_BASE_HASH_H
+#define BT_COMMON_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bt_hash128 {
+    uint64_t lo;
+    uint64_t hi;
+} bt_hash128_t;
+
+uint64_t bt_hash64(const void *data, size_t n, uint64_t seed);
+bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed);
+
+/** Copy @a n bytes and return bt_hash64() of them: each piece is hashed while
+ *  it is still in the nearest cache. The areas must not overlap. */
+uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file log.h
+ *
+ * One line per event on standard error: `TIME LEVEL PROGRAM text`.
+ *
+ * The function that decides an error logs it, once. Text is lower case,
+ * `request 42 peer 3` style; never prompt text. Any thread may log.
+ */
+#ifndef BT_COMMON_BASE_LOG_H
+#define BT_COMMON_BASE_LOG_H
+
+typedef enum bt_log_level {
+    BT_LOG_LEVEL_ERROR,
+    BT_LOG_LEVEL_WARN,
+    BT_LOG_LEVEL_INFO,
+    BT_LOG_LEVEL_DEBUG,
+} bt_log_level_t;
+
+/** Set once at start. @a program is borrowed for ever (a literal or argv). */
+void bt_log_init(const char *program, bt_log_level_t level);
+
+/** @return 0 and the level in @a level_p, or -1 for an unknown name. */
+int bt_log_level_parse(const char *name, bt_log_level_t *level_p);
+
+void bt_log(bt_log_level_t level, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** How many lines of @a level were asked for so far; tests compare. */
+unsigned long bt_log_count(bt_log_level_t level);
+
+#define BT_LOG_ERROR(...) bt_log(BT_LOG_LEVEL_ERROR, __VA_ARGS__)
+#define BT_LOG_WARN(...)  bt_log(BT_LOG_LEVEL_WARN, __VA_ARGS__)
+#define BT_LOG_INFO(...)  bt_log(BT_LOG_LEVEL_INFO, __VA_ARGS__)
+#define BT_LOG_DEBUG(...) bt_log(BT_LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file ring.h
+ *
+ * Bounded queue of pointers from one producer thread to one consumer thread,
+ * without locks, with a file descriptor that wakes a sleeping consumer.
+ *
+ *     producer: push ── tail →  [ | | |x|x|x| | ]  → head ── consumer: pop
+ *
+ * The consumer that wants to sleep calls bt_ring_sleep_prepare(); if that says
+ * "empty", it may wait for bt_ring_fd() to become readable. A producer makes a
+ * system call only when the consumer has announced that it sleeps.
+ */
+#ifndef BT_COMMON_BASE_RING_H
+#define BT_COMMON_BASE_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct bt_ring bt_ring_t;
+
+/**
+ * @param [in]  n_slots  Power of two, at least 2.
+ * @retval BT_ERR_INVALID_PARAM  n_slots is not a power of two.
+ * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_IO  No event descriptor is left.
+ */
+BT_MUST_CHECK bt_status_t bt_ring_create(uint32_t n_slots, bt_ring_t **ring_p);
+
+/** Elements still inside are the owner's business. NULL is allowed. */
+void bt_ring_destroy(bt_ring_t *ring);
+
+/** Producer. @retval BT_ERR_BUSY  Full; nothing was taken. */
+BT_MUST_CHECK bt_status_t bt_ring_push(bt_ring_t *ring, void *item);
+
+/** Consumer. @return the oldest item, or NULL when empty. */
+void *bt_ring_pop(bt_ring_t *ring);
+
+/** Consumer. @return true when the ring is empty and wake-ups are on. */
+bool bt_ring_sleep_prepare(bt_ring_t *ring);
+
+/** Consumer, after waking: turn wake-ups off and drain the descriptor. */
+void bt_ring_sleep_done(bt_ring_t *ring);
+
+/** Consumer. Block until there is something, or @a timeout_ms passed
+ *  (-1 = for ever). For threads that wait for nothing else. */
+void bt_ring_wait(bt_ring_t *ring, int timeout_ms);
+
+int bt_ring_fd(const bt_ring_t *ring);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file strbuf.h
+ *
+ * A byte string that grows up to a limit given at its birth. Errors stick:
+ * after one, appends do nothing and bt_strbuf_status() tells, so a writer of
+ * many pieces checks once. `data` is always zero-terminated once non-NULL.
+ */
+#ifndef BT_COMMON_BASE_STRBUF_H
+#define BT_COMMON_BASE_STRBUF_H
+
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+typedef struct bt_strbuf {
+    char *data;   /**< owned; NULL while empty */
+    size_t len;   /**< bytes, without the zero at the end */
+    size_t cap;   /**< bytes allocated */
+    size_t limit; /**< most bytes of len ever */
+    bt_status_t status;
+} bt_strbuf_t;
+
+/** Allocates nothing. */
+void bt_strbuf_init(bt_strbuf_t *buf, size_t limit_bytes);
+void bt_strbuf_fini(bt_strbuf_t *buf);
+
+/** Forget the content and the error, keep the memory. */
+void bt_strbuf_reset(bt_strbuf_t *buf);
+
+void bt_strbuf_append(bt_strbuf_t *buf, const void *data, size_t n);
+void bt_strbuf_puts(bt_strbuf_t *buf, const char *text);
+void bt_strbuf_printf(bt_strbuf_t *buf, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** Drop the first @a n bytes (at most all). */
+void bt_strbuf_consume(bt_strbuf_t *buf, size_t n);
+
+/**
+ * @retval BT_OK
+ * @retval BT_ERR_TOO_LARGE  The limit was met; the content is incomplete.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_strbuf_status(const bt_strbuf_t *buf);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file cluster.h
+ *
+ * Ranks and roles under mpirun or srun --mpi=pmix. The only includer of mpi.h.
+ * A process started by neither (./baton serve) never calls MPI_Init: a
+ * singleton would start a helper that listens on all interfaces.
+ *
+ * One mpirun for all roles: the roles come from the program (MPI_Comm_split),
+ * and rank 0 of the routers broadcasts its address, so that workers need no
+ * --join. One step per instance: the world has one role only, and --join (or
+ * BATON_JOIN) tells the router's address.
+ */
+#ifndef BT_COMMON_CLUSTER_CLUSTER_H
+#define BT_COMMON_CLUSTER_CLUSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "kernels/kernels.h"
+
+typedef struct bt_cluster bt_cluster_t;
+
+/** True when a launcher (mpirun, srun --mpi=pmix) started this process. */
+bool bt_cluster_launched(void);
+
+/** MPI_Init (thread level FUNNELED) when launched, else a world of one.
+ *  @param [in] role  0 router, 1 prefill, 2 decode
+ *  @retval BT_ERR_INTERNAL  MPI failed; logged */
+BT_MUST_CHECK bt_status_t bt_cluster_open(uint32_t role, int *argc,
+                                          char ***argv, bt_cluster_t **cl_p);
+/** Collective where launched: MPI_Finalize. NULL is allowed. */
+void bt_cluster_close(bt_cluster_t *cl);
+
+uint32_t bt_cluster_world_size(const bt_cluster_t *cl);
+/** Index of this process among those of its role, and their number. */
+uint32_t bt_cluster_role_rank(const bt_cluster_t *cl);
+uint32_t bt_cluster_role_size(const bt_cluster_t *cl);
+/** True when the world holds a router besides this worker. */
+bool bt_cluster_has_router(const bt_cluster_t *cl);
+
+/** Collective over the world, once: the router gives its URL, everybody gets
+ *  it. In a world without router: BT_ERR_NOT_FOUND.
+ *  Also shares a random cluster key made by the router when @a key_io is all
+ *  zero, so that a single mpirun needs no key file. */
+BT_MUST_CHECK bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
+                                              size_t url_bytes,
+                                              uint8_t key_io[32]);
+
+/** Collectives among the ranks of this instance, over MPI. NULL for size 1. */
+const bt_collectives_t *bt_cluster_collectives(const bt_cluster_t *cl);
+
+#endif

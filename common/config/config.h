@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file config.h
+ *
+ * One option table gives the command line, the environment, the configuration
+ * file, --help and the manual. Precedence: command line, then environment
+ * (BATON_KV_MEMORY for --kv-memory), then --config FILE (`kv-memory = 1g`,
+ * `#` comments), then the default. An option that a program does not have, an
+ * unknown key or a value out of range is an error that names it and the
+ * allowed range; nothing is ignored silently.
+ */
+#ifndef BT_COMMON_CONFIG_CONFIG_H
+#define BT_COMMON_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+
+/** Which programs an option belongs to (bits). The file and the environment
+ *  may hold options of other programs of Baton: those are skipped. */
+#define BT_PROG_SERVE   1u /**< ./baton serve = common/launch */
+#define BT_PROG_ROUTER  2u
+#define BT_PROG_PREFILL 4u
+#define BT_PROG_DECODE  8u
+
+/** Values, owned by the config object. Strings are never NULL (""). */
+typedef struct bt_config {
+    /* what ./baton serve takes */
+    const char *model;        /* --model PATH */
+    uint32_t prefill, decode; /* instances, 1 and 1 */
+    uint32_t threads_prefill; /* 0 = share the cores */
+    uint32_t threads_decode;
+    uint64_t kv_memory_bytes;  /* --kv-memory SIZE per worker, 0 = auto */
+    uint32_t max_batch;        /* seats of a decode worker */
+    uint32_t chunk_tokens;     /* token budget of one prefill iteration */
+    const char *http;          /* ADDR:PORT 127.0.0.1:8000 */
+    const char *grpc;          /* 127.0.0.1:8001 */
+    const char *metrics;       /* 127.0.0.1:8002 */
+    const char *chat_template; /* NAME|FILE, "" = from the model file */
+    const char *log_level;     /* info */
+    const char *log_dir;       /* "" = standard error */
+    /* what the processes take (serve passes them on) */
+    const char *model_name;    /* name in /v1/models, "" = from the file */
+    const char *join;          /* router URL(s), comma separated */
+    const char *listen;        /* router: URL for announcements */
+    const char *listen_host;   /* worker: address of its control links */
+    const char *run_dir;       /* directory of ipc sockets */
+    const char *key_file;      /* cluster key */
+    const char *name;          /* instance name */
+    const char *net_device;    /* KV network interface, lo */
+    const char *transport;     /* auto, shm, network */
+    const char *backend;       /* cpu, cuda */
+    const char *cores;         /* cpu list to pin to, "" = no pinning */
+    uint32_t threads;          /* of this worker; 0 = all allowed cores */
+    const char *kv_type;       /* f16 */
+    uint32_t tokens_per_block; /* 16 */
+    uint32_t context_tokens;   /* 0 = the model's */
+    bool local_prefill;        /* decode worker does the context phase */
+    uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
+    uint32_t lease_ms;                          /* 10000 */
+    uint32_t quarantine_ms;                     /* 10000 */
+    uint32_t waiting_kv_percent;  /* P: share of blocks for waiting KV, 50 */
+    uint32_t max_queue;           /* router: requests in flight, 4096 */
+    uint64_t max_body_bytes;      /* 8 MiB */
+    uint32_t header_timeout_ms;   /* whole header, 10000 */
+    uint32_t body_timeout_ms;     /* whole body, 30000 */
+    uint32_t idle_timeout_ms;     /* keep-alive, 60000 */
+    uint32_t request_timeout_ms;  /* whole request, 600000 */
+    uint32_t client_buffer_bytes; /* unread bytes of one client, 1 MiB */
+    uint32_t worker_wait_ms;      /* 503 when no worker came, 30000 */
+    uint32_t drain_ms;            /* longest drain at SIGTERM, 30000 */
+} bt_config_t;
+
+typedef struct bt_config_store bt_config_store_t; /**< owns the strings */
+
+/**
+ * Parse everything for one program (one BT_PROG_ bit).
+ *
+ * @retval BT_OK             store_p and *config_p are set.
+ * @retval BT_ERR_CANCELED   --help or --version was asked for and printed.
+ * @retval BT_ERR_INVALID_PARAM  The reason was printed on standard error.
+ */
+BT_MUST_CHECK bt_status_t bt_config_load(unsigned program, int argc,
+                                         char **argv,
+                                         const bt_config_t **config_p,
+                                         bt_config_store_t **store_p);
+void bt_config_destroy(bt_config_store_t *store);
+
+/** Append `--name=value` (one argument each, zero-terminated strings one
+ *  after the other in @a out) for every option of @a target that differs from
+ *  its default: what the launcher hands to its children. */
+BT_MUST_CHECK bt_status_t bt_config_args_for(const bt_config_store_t *store,
+                                             unsigned target, bt_strbuf_t *out);
+
+/** Manual page sources from the table: groff man for program, or the
+ *  configuration file page for program 0. */
+void bt_config_print_man(unsigned program, bt_strbuf_t *out);
+
+/** Split "ADDR:PORT", "[v6]:PORT". @retval BT_ERR_INVALID_PARAM */
+BT_MUST_CHECK bt_status_t bt_config_split_address(const char *text, char *host,
+                                                  size_t host_bytes,
+                                                  uint16_t *port_p);
+
+#endif

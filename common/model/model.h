@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file model.h
+ *
+ * A model loaded from GGUF onto a back end, and its forward pass over a ragged
+ * batch with a paged KV cache. One file per architecture (arch_llama.c) fills
+ * a bt_arch_t; arch.c has the list.
+ *
+ * Threads: one thread drives a model (the one that drives its back end).
+ */
+#ifndef BT_COMMON_MODEL_MODEL_H
+#define BT_COMMON_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/gguf/gguf.h"
+#include "kernels/kernels.h"
+
+typedef struct bt_hparams {
+    uint32_t n_layers;
+    uint32_t dim; /**< model width */
+    uint32_t n_heads;
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+    uint32_t ffn_dim;
+    uint32_t n_vocab;
+    uint32_t context_tokens; /**< trained context length */
+    float rope_base;
+    float rms_eps;
+} bt_hparams_t;
+
+/**
+ * Read and check the hyper-parameters; needs no back end (the router uses the
+ * context length and vocabulary size through common/gguf itself).
+ *
+ * @param [out] why  On failure the reason, for the user.
+ * @retval BT_ERR_UNSUPPORTED  Architecture, named in why.
+ * @retval BT_ERR_BAD_FILE     A value is missing or absurd.
+ */
+BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
+                                          size_t why_bytes, bt_hparams_t *hp_p);
+
+typedef struct bt_model bt_model_t;
+
+typedef struct bt_model_config {
+    uint32_t max_rows;       /**< most rows (tokens) of one forward call */
+    uint32_t max_logit_rows; /**< most rows whose logits are asked for */
+    uint32_t context_tokens; /**< positions that may occur, <= hparams' */
+} bt_model_config_t;
+
+/** Memory that bt_model_load() will take (weights, activations, tables), so
+ *  that the caller can refuse before taking any. */
+BT_MUST_CHECK bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
+                                                const bt_model_config_t *config,
+                                                size_t *bytes_p);
+
+/**
+ * Pack the weights onto @a be and allocate activations.
+ *
+ * @param [in]  gguf  May be closed afterwards.
+ * @param [in]  be    Borrowed; must outlive the model.
+ * @param [out] why   On failure the reason, for the user (which tensor …).
+ * @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE, BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
+                                        const bt_model_config_t *config,
+                                        char *why, size_t why_bytes,
+                                        bt_model_t **model_p);
+void bt_model_destroy(bt_model_t *model); /**< NULL is allowed. */
+
+const bt_hparams_t *bt_model_hparams(const bt_model_t *model);
+
+/** One forward call. Arrays are host memory, borrowed for the call. */
+typedef struct bt_forward {
+    const bt_ragged_seq_t *seqs; /**< rows contiguous and ascending from 0 */
+    uint32_t n_seqs;
+    const uint32_t *tokens;     /**< n_rows token ids, each < n_vocab */
+    uint32_t n_rows;            /**< <= max_rows */
+    const uint32_t *logit_rows; /**< rows whose logits are wanted */
+    uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
+    bt_kv_view_t kv;            /**< blocks must exist for all positions */
+} bt_forward_t;
+
+/**
+ * Run the batch: K and V of all rows are written into the cache, and
+ * logits (n_logit_rows, n_vocab) are left in host memory owned by the model
+ * until the next call. Allocates nothing.
+ *
+ * @retval BT_ERR_INVALID_PARAM  Counts exceed the configuration, a token is
+ *                               out of range, or a position is too large.
+ * @retval BT_ERR_DEVICE
+ */
+BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
+                                           const bt_forward_t *fwd,
+                                           float **logits_p);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file key.h  The cluster key: reading it, and proofs with it (keyed
+ *  BLAKE2b). The only includer of sodium.h is key.c. */
+#ifndef BT_COMMON_RPC_KEY_H
+#define BT_COMMON_RPC_KEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_KEY_BYTES   32
+#define BT_PROOF_BYTES 32
+
+/** Read a key file: at least 16 bytes of text or binary, hashed to
+ *  BT_KEY_BYTES. Refused when others can read or write it.
+ *  @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_UNAUTHORIZED (permissions),
+ *          BT_ERR_INVALID_PARAM (too short) */
+BT_MUST_CHECK bt_status_t bt_key_read(const char *path,
+                                      uint8_t key[BT_KEY_BYTES]);
+
+/** proof = keyed hash of @a data. Compare with bt_key_equal() only. */
+void bt_key_proof(const uint8_t *key, size_t key_bytes, const void *data,
+                  size_t bytes, uint8_t proof[BT_PROOF_BYTES]);
+/** Constant time; 1 when equal. */
+int bt_key_equal(const void *a, const void *b, size_t bytes);
+/** Cryptographic randomness. */
+void bt_key_random(void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file rpc.h
+ *
+ * Control links between router and workers: one nng pair0 link per peer. The
+ * only includer of nng headers is this module.
+ *
+ *     worker                                   router
+ *     bt_rpc_join(url) ── push0: "my link is at URL u" ──▶ pull0 bt_rpc_listen
+ *     pair0 listener u  ◀────────── pair0 dial ──────────  (one per worker)
+ *          HELLO {incarnation, nonce, payload}  both ways
+ *          PROOF keyed hash of both nonces      both ways
+ *          FRAME {incarnation, sequence, [message, …]} …
+ *
+ * A link is UP after both proofs. A worker repeats its announcement until the
+ * link is up, and starts anew with a fresh pair0 socket when it is lost, for
+ * every router it was given. Messages posted during one wake-up travel in one
+ * frame (bt_rpc_flush). An empty frame is the heartbeat. Silence for
+ * suspect_ms is reported, for dead_ms ends the link. Sequence gaps, replays
+ * and frames of another incarnation end the link.
+ *
+ * Threads: one thread owns a bt_rpc_t and calls everything here; nng's own
+ * threads only fill an inbox behind bt_rpc_fd(). The time is a parameter.
+ */
+#ifndef BT_COMMON_RPC_RPC_H
+#define BT_COMMON_RPC_RPC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_RPC_MAX_PAYLOAD (1u << 20)  /**< hello payload, bytes */
+#define BT_RPC_MAX_FRAME   (16u << 20) /**< bytes */
+
+typedef struct bt_rpc bt_rpc_t;
+typedef struct bt_rpc_link bt_rpc_link_t;
+
+typedef struct bt_rpc_config {
+    const uint8_t *key; /**< cluster key, copied */
+    size_t key_bytes;   /**< at least 16 */
+    const void *hello;  /**< our hello payload, copied */
+    size_t hello_bytes;
+    const char *listen_dir;  /**< worker: where to make ipc:// sockets, or */
+    const char *listen_host; /**< worker: address for tcp:// pair0 listeners */
+    uint32_t heartbeat_ms, suspect_ms, dead_ms;
+    uint32_t max_queue_bytes; /**< unsent bytes per link; past it, link lost */
+} bt_rpc_config_t;
+
+BT_MUST_CHECK bt_status_t bt_rpc_open(const bt_rpc_config_t *config,
+                                      bt_rpc_t **rpc_p);
+/** Flushes briefly, closes all links. NULL is allowed. */
+void bt_rpc_close(bt_rpc_t *rpc);
+
+/** Router: accept announcements at @a url (ipc:// or tcp://; tcp port 0 picks
+ *  one). @param [out] bound  the url with the real port.
+ *  @retval BT_ERR_IO  address in use or not ours (logged) */
+BT_MUST_CHECK bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url,
+                                        char *bound, size_t bound_bytes);
+/** Worker: keep a link to the router that listens at @a url. May be called
+ *  for several routers. Never blocks; the router may come later. */
+BT_MUST_CHECK bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url);
+
+typedef enum bt_rpc_event_type {
+    BT_RPC_LINK_UP,      /**< data = the peer's hello payload */
+    BT_RPC_LINK_SUSPECT, /**< silent for suspect_ms */
+    BT_RPC_LINK_HEALTHY, /**< was suspect, spoke again */
+    BT_RPC_LINK_DOWN,    /**< data = reason text; the link is gone after */
+    BT_RPC_MESSAGE,      /**< data = one message */
+} bt_rpc_event_type_t;
+
+typedef struct bt_rpc_event {
+    bt_rpc_event_type_t type;
+    bt_rpc_link_t *link;
+    const void *data; /**< valid until the next bt_rpc_next() */
+    size_t bytes;
+} bt_rpc_event_t;
+
+/** Readable when bt_rpc_next() may have something. */
+int bt_rpc_fd(const bt_rpc_t *rpc);
+
+/** @return true and an event, or false when there is none. Every link gives
+ *  UP first and DOWN last, exactly once each; links that never proved the key
+ *  give nothing but a log line. */
+bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p);
+
+/** Heartbeats, time-outs, repeated announcements. Call at least every
+ *  heartbeat_ms / 2. */
+void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms);
+
+/** Queue one message. @retval BT_ERR_BUSY  the link's queue is full: the
+ *  link is being dropped, LINK_DOWN will follow. @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data,
+                                      size_t bytes);
+/** Send what was posted on all links; call once per wake-up. Never blocks. */
+void bt_rpc_flush(bt_rpc_t *rpc);
+
+/** Refuse or end a link; the peer sees DOWN with @a reason. We get DOWN too. */
+void bt_rpc_link_close(bt_rpc_link_t *link, const char *reason);
+
+/** The owner's pointer, NULL at first. */
+void bt_rpc_link_set_user(bt_rpc_link_t *link, void *user);
+void *bt_rpc_link_user(const bt_rpc_link_t *link);
+/** Random number of the peer process' life, from its hello. */
+uint64_t bt_rpc_link_incarnation(const bt_rpc_link_t *link);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file request.h  What a client asked for, in token ids: shared by router,
+ *  workers and sampler. */
+#ifndef BT_COMMON_WIRE_REQUEST_H
+#define BT_COMMON_WIRE_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_MAX_END_IDS         8
+#define BT_MAX_BAD_WORDS       64 /**< banned token sequences per request */
+#define BT_MAX_BAD_WORD_TOKENS 16 /**< tokens of one of them */
+
+/** A banned token sequence: its last token is never drawn right after the
+ *  others. */
+typedef struct bt_bad_word {
+    uint32_t n;
+    uint32_t ids[BT_MAX_BAD_WORD_TOKENS];
+} bt_bad_word_t;
+
+typedef struct bt_sampling {
+    float temperature;        /**< >= 0; 0 = greedy */
+    uint32_t top_k;           /**< 0 = off; 1 = greedy */
+    float top_p;              /**< (0, 1]; 1 = off */
+    float repetition_penalty; /**< > 0; 1 = off (over prompt and output) */
+    float presence_penalty;   /**< 0 = off (over output) */
+    float frequency_penalty;  /**< 0 = off (over output) */
+    uint64_t seed;
+    uint32_t min_tokens; /**< end ids are not drawn before so many */
+    uint32_t n_end_ids;
+    uint32_t end_ids[BT_MAX_END_IDS]; /**< drawing one ends the sequence */
+    uint32_t n_bad_words;
+    const bt_bad_word_t *bad_words; /**< borrowed or owned by the holder */
+} bt_sampling_t;
+
+/** Greedy, nothing on, no end ids. */
+static inline bt_sampling_t bt_sampling_default(void)
+{
+    const bt_sampling_t s = {.top_p = 1.0f, .repetition_penalty = 1.0f};
+
+    return s;
+}
+
+typedef enum bt_finish {
+    BT_FINISH_NONE = 0,   /**< goes on */
+    BT_FINISH_STOP = 1,   /**< an end id was drawn (the id is not text) */
+    BT_FINISH_LENGTH = 2, /**< max_tokens or the context was reached */
+    BT_FINISH_CANCELED = 3,
+    BT_FINISH_ERROR = 4,
+} bt_finish_t;
+
+#endif

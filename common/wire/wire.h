@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file wire.h
+ *
+ * The control messages between router and workers, as msgpack. The only
+ * includer of msgpack.h is this module.
+ *
+ * A message is a msgpack array [type, field, field, …]. Decoders accept more
+ * fields than they know (a newer peer of the same protocol version) and refuse
+ * fewer; every count and length is bounded before memory is taken.
+ *
+ * Life of a request (R router, P prefill worker, D decode worker):
+ *
+ *     R → P  REQUEST(kind prefill)      R → D  REQUEST(kind generate)
+ *     D → R  GRANT        R → P  GRANT (the same bytes)
+ *     P → R  TOKENS (index 0)           P ══ KV ══▶ D
+ *     P → R  PREFILLED (ledger)         D → R  JOINED (ledger), TOKENS …
+ *     D → R  TOKENS with finish, or FAILED
+ *     R → P, R → D  CANCEL at any time; each answers ENDED when all blocks,
+ *     seats and leases of (request, attempt) are back.
+ *
+ * Every accepted REQUEST ends with exactly one ENDED from that worker.
+ * Threads: pure functions.
+ */
+#ifndef BT_COMMON_WIRE_WIRE_H
+#define BT_COMMON_WIRE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/hash.h"
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "common/wire/request.h"
+
+#define BT_WIRE_PROTOCOL   1
+#define BT_WIRE_MAX_TOKENS (1u << 20) /**< of one request */
+#define BT_WIRE_MAX_TEXT   512        /**< bytes of an error text */
+#define BT_WIRE_MAX_BLOB   (4u << 20) /**< bytes of a grant or export blob */
+#define BT_WIRE_MAX_NAME   64
+
+typedef enum bt_msg_type {
+    BT_MSG_HELLO = 1,
+    BT_MSG_REQUEST = 2,
+    BT_MSG_GRANT = 3,
+    BT_MSG_CANCEL = 4,
+    BT_MSG_TOKENS = 5,
+    BT_MSG_PREFILLED = 6,
+    BT_MSG_JOINED = 7,
+    BT_MSG_FAILED = 8,
+    BT_MSG_ENDED = 9,
+    BT_MSG_STATS = 10,
+    BT_MSG_PEER = 11,
+    BT_MSG_PEER_GONE = 12,
+    BT_MSG_DRAIN = 13,
+} bt_msg_type_t;
+
+typedef enum bt_role {
+    BT_ROLE_ROUTER = 0,
+    BT_ROLE_PREFILL = 1,
+    BT_ROLE_DECODE = 2,
+} bt_role_t;
+
+/** Who a request belongs to, on every message about it. `id` is unique for
+ *  one router incarnation; links keep routers apart. */
+typedef struct bt_req_key {
+    uint64_t id;
+    uint32_t attempt;
+} bt_req_key_t;
+
+/** What a process says of itself when a link comes up (rpc hello payload). */
+typedef struct bt_msg_hello {
+    uint32_t protocol;           /**< BT_WIRE_PROTOCOL */
+    uint32_t role;               /**< bt_role_t */
+    uint64_t instance;           /**< unique id of this worker process' life */
+    char name[BT_WIRE_MAX_NAME]; /**< for people: "decode-0" */
+    bt_hash128_t model;          /**< bt_gguf_identity(); router: its own */
+    char profile[BT_WIRE_MAX_NAME]; /**< numeric profile */
+    uint32_t kv_type;               /**< bt_kv_type_t */
+    uint32_t tokens_per_block;
+    bt_hash128_t layout;     /**< hash of the KV block layout */
+    uint32_t context_tokens; /**< longest sequence this worker takes */
+    uint32_t max_batch;      /**< seats */
+    uint32_t n_blocks;
+    uint32_t flags;     /**< BT_HELLO_* */
+    const uint8_t *kvt; /**< kvtransfer export blob; NULL for a router */
+    uint32_t kvt_bytes;
+} bt_msg_hello_t;
+
+#define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */
+
+typedef enum bt_request_kind {
+    BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
+    BT_REQUEST_GENERATE = 1, /**< grant, receive KV, generate from token #2 */
+    BT_REQUEST_LOCAL = 2,    /**< both phases here (--local-prefill) */
+} bt_request_kind_t;
+
+typedef struct bt_msg_request {
+    bt_req_key_t key;
+    uint32_t kind;          /**< bt_request_kind_t */
+    uint64_t peer;          /**< instance of the other worker; 0 for LOCAL */
+    uint32_t n_prompt;      /**< tokens of the client's prompt */
+    uint32_t n_tokens;      /**< prompt and tokens already sent (a re-run) */
+    const uint32_t *tokens; /**< n_tokens */
+    uint32_t max_new;       /**< still to generate, at least 1 */
+    uint32_t deadline_ms;   /**< from arrival; 0 = none */
+    uint32_t priority;      /**< higher is sooner */
+    bt_sampling_t sampling;
+} bt_msg_request_t;
+
+/** D's answer: where the KV may go. The router passes the blob on unread. */
+typedef struct bt_msg_grant {
+    bt_req_key_t key;
+    uint64_t instance;   /**< of the decode worker */
+    uint32_t n_cached;   /**< leading tokens that D already holds */
+    const uint8_t *blob; /**< kvtransfer window descriptor */
+    uint32_t blob_bytes;
+} bt_msg_grant_t;
+
+typedef struct bt_msg_cancel {
+    bt_req_key_t key;
+    uint32_t finish; /**< why: BT_FINISH_* (STOP: a stop word was met) */
+} bt_msg_cancel_t;
+
+/** One token of one request; `index` 0 is token #1. */
+typedef struct bt_token {
+    bt_req_key_t key;
+    uint32_t index;
+    uint32_t id;
+    uint32_t finish; /**< bt_finish_t */
+} bt_token_t;
+
+/** All tokens of one iteration for one router. */
+typedef struct bt_msg_tokens {
+    uint32_t n;
+    const bt_token_t *tokens;
+} bt_msg_tokens_t;
+
+/** Ledger of the context phase; durations in µs. */
+typedef struct bt_msg_prefilled {
+    bt_req_key_t key;
+    uint64_t queue_us;   /**< arrival to the first chunk */
+    uint64_t compute_us; /**< sum over its chunks */
+    uint32_t n_chunks;
+    uint32_t n_cached; /**< tokens not computed (prefix reuse) */
+} bt_msg_prefilled_t;
+
+/** KV is proven complete at D, the sequence may join; ledger in µs. */
+typedef struct bt_msg_joined {
+    bt_req_key_t key;
+    uint64_t grant_wait_us; /**< at P: KV ready, no grant yet */
+    uint64_t transfer_us;   /**< first byte posted to verified */
+    uint64_t transfer_bytes;
+    uint32_t n_descriptors;
+    uint64_t queue_us; /**< at D: arrival to grant */
+} bt_msg_joined_t;
+
+typedef struct bt_msg_failed {
+    bt_req_key_t key;
+    int32_t status;              /**< bt_status_t */
+    char text[BT_WIRE_MAX_TEXT]; /**< names the phase and the cause */
+} bt_msg_failed_t;
+
+/** Everything of (request, attempt) is returned on this worker. */
+typedef struct bt_msg_ended {
+    bt_req_key_t key;
+    uint64_t decode_us; /**< time in the running batch */
+    uint32_t n_iterations;
+} bt_msg_ended_t;
+
+/** State of a worker, sent every heartbeat interval. */
+typedef struct bt_msg_stats {
+    uint32_t active_requests;    /**< accepted, not ended */
+    uint32_t max_requests;       /**< seats */
+    uint32_t scheduled_requests; /**< in the last iteration */
+    uint32_t context_requests;
+    uint32_t generation_requests;
+    uint32_t waiting_requests;
+    uint32_t paused_requests;
+    uint32_t blocks_max, blocks_free, blocks_used, blocks_reused;
+    uint32_t tokens_per_block;
+    uint32_t total_context_tokens; /**< context tokens of the last iteration */
+    uint32_t micro_batch_id;
+    uint32_t leases; /**< open leases (D) or transfers (P) */
+    uint32_t quarantined_blocks;
+    uint32_t open_fds;
+    uint64_t iteration_counter;
+    uint64_t memory_cpu_bytes, memory_gpu_bytes, memory_pinned_bytes;
+    uint64_t kv_bytes_sent, kv_bytes_received;
+    uint64_t kv_stale_discarded; /**< stale or foreign writes refused */
+    uint64_t kv_checksum_failures;
+} bt_msg_stats_t;
+
+/** R → P: a decode worker that transfers may name. */
+typedef struct bt_msg_peer {
+    uint64_t instance;
+    char name[BT_WIRE_MAX_NAME];
+    const uint8_t *kvt;
+    uint32_t kvt_bytes;
+} bt_msg_peer_t;
+
+typedef struct bt_msg_peer_gone {
+    uint64_t instance;
+} bt_msg_peer_gone_t;
+
+/** Any message, decoded. Pointers inside lead into memory owned by the
+ *  decoder object and stay valid until its next use. */
+typedef struct bt_msg {
+    bt_msg_type_t type;
+    union {
+        bt_msg_hello_t hello;
+        bt_msg_request_t request;
+        bt_msg_grant_t grant;
+        bt_msg_cancel_t cancel;
+        bt_msg_tokens_t tokens;
+        bt_msg_prefilled_t prefilled;
+        bt_msg_joined_t joined;
+        bt_msg_failed_t failed;
+        bt_msg_ended_t ended;
+        bt_msg_stats_t stats;
+        bt_msg_peer_t peer;
+        bt_msg_peer_gone_t peer_gone;
+    } u;
+} bt_msg_t;
+
+/** Append the encoding of @a msg; errors stick in @a out. */
+void bt_wire_encode(const bt_msg_t *msg, bt_strbuf_t *out);
+
+typedef struct bt_wire_decoder bt_wire_decoder_t;
+BT_MUST_CHECK bt_status_t bt_wire_decoder_create(bt_wire_decoder_t **dec_p);
+void bt_wire_decoder_destroy(bt_wire_decoder_t *dec);
+
+/**
+ * @retval BT_OK               msg_p is filled, valid until the next call.
+ * @retval BT_ERR_BAD_MESSAGE  Not msgpack, unknown type, a wrong field type,
+ *                             a count or value out of bounds, bytes left over.
+ *                             Drop the link.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_wire_decode(bt_wire_decoder_t *dec,
+                                         const void *data, size_t bytes,
+                                         bt_msg_t *msg_p);
+
+/** Ranges of the sampling parameters (no NaN, no negative temperature …).
+ *  @retval BT_ERR_INVALID_PARAM  *why_p names the field (static text). */
+BT_MUST_CHECK bt_status_t bt_sampling_check(const bt_sampling_t *sampling,
+                                            const char **why_p);
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kernels.h
+ *
+ * The whole interface to a back end (CPU, CUDA): buffers, packed weights and a
+ * table of operations over ragged batches.
+ *
+ * A *ragged batch* is a list of sequences, each with some new tokens; the new
+ * tokens of all sequences are laid one after the other as *rows*. A prefill
+ * chunk (many rows of one sequence) and a decode step (one row of each of many
+ * sequences) are the same call. No padding anywhere.
+ *
+ * Numeric rules (invariant I1): the value of a row never depends on the other
+ * rows of the batch, on how many threads run, or on the tier of instruction
+ * set. Each output is accumulated in one fixed order that is written beside
+ * the operation; the plain C reference is the specification and every other
+ * tier gives the same bits.
+ *
+ * Threads: one thread drives a back end. An operation returns when it is done
+ * (CPU) or queued (CUDA; bt_kernels_ops.sync waits). Operations cannot fail on
+ * valid arguments; device errors surface at sync. They allocate nothing.
+ */
+#ifndef BT_KERNELS_KERNELS_H
+#define BT_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+/** Tensor types as GGUF numbers them (ggml_type). */
+typedef enum bt_ktype {
+    BT_KTYPE_F32 = 0,
+    BT_KTYPE_F16 = 1,
+    BT_KTYPE_Q4_0 = 2,
+    BT_KTYPE_Q4_1 = 3,
+    BT_KTYPE_Q5_0 = 6,
+    BT_KTYPE_Q5_1 = 7,
+    BT_KTYPE_Q8_0 = 8,
+    BT_KTYPE_Q4_K = 12,
+    BT_KTYPE_Q5_K = 13,
+    BT_KTYPE_Q6_K = 14,
+    BT_KTYPE_BF16 = 30,
+} bt_ktype_t;
+
+/** Element types of the KV cache. */
+typedef enum bt_kv_type {
+    BT_KV_F16 = 0,
+    BT_KV_BF16 = 1,
+    BT_KV_INT8 = 2,
+} bt_kv_type_t;
+
+typedef struct bt_backend bt_backend_t; /**< one device or thread group */
+typedef struct bt_weight bt_weight_t;   /**< a packed matrix, opaque */
+
+/** New tokens of one sequence. */
+typedef struct bt_ragged_seq {
+    uint32_t row;           /**< first row of this sequence in the batch */
+    uint32_t n_rows;        /**< new tokens, at least 1 */
+    uint32_t pos;           /**< position of the first new token, from 0 */
+    const uint32_t *blocks; /**< block ids; position p is in blocks[p / T] */
+} bt_ragged_seq_t;
+
+/** Where the paged KV cache is; one rank's heads.
+ *  Block b starts at base + b * block_bytes and holds
+ *  elem[layer][k|v][kv_head][slot][dim], dim contiguous. */
+typedef struct bt_kv_view {
+    void *base;
+    size_t block_bytes;
+    bt_kv_type_t type;
+    uint32_t n_layers;
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+    uint32_t tokens_per_block; /**< T */
+} bt_kv_view_t;
+
+typedef struct bt_backend_config {
+    uint32_t n_threads;    /**< CPU: threads, the caller's own counted in */
+    const uint32_t *cores; /**< CPU: n_threads core ids to pin to, or NULL */
+    uint32_t device;       /**< CUDA: ordinal */
+    uint32_t max_rows;     /**< most rows of one call, for scratch */
+    uint32_t max_dim;      /**< widest row of any operation, for scratch */
+} bt_backend_config_t;
+
+/** What a back end can do; unsupported combinations are found here, never by
+ *  an abort. */
+typedef struct bt_kernels_caps {
+    const char *name;      /**< "cpu/avx512", "cuda/sm_90" */
+    const char *profile;   /**< numeric profile, equal = same bytes */
+    uint64_t weight_types; /**< bit 1 << bt_ktype_t */
+    uint32_t kv_types;     /**< bit 1 << bt_kv_type_t */
+    uint32_t max_head_dim;
+} bt_kernels_caps_t;
+
+/**
+ * Operations. Pointers are back-end memory unless "host" is said. Row-major;
+ * x of shape (R, D) has its row r at x + r * D. F32 unless said otherwise.
+ */
+typedef struct bt_kernels_ops {
+    /** Back-end memory, 64-byte aligned, zeroed. @retval BT_ERR_NO_MEMORY */
+    bt_status_t (*buffer_alloc)(bt_backend_t *be, size_t bytes, void **ptr_p);
+    void (*buffer_free)(bt_backend_t *be, void *ptr);
+    bt_status_t (*copy_in)(bt_backend_t *be, void *dst, const void *host_src,
+                           size_t bytes);
+    bt_status_t (*copy_out)(bt_backend_t *be, void *host_dst, const void *src,
+                            size_t bytes);
+    /** Wait for everything queued. @retval BT_ERR_DEVICE */
+    bt_status_t (*sync)(bt_backend_t *be);
+
+    /** Pack a matrix of @a n_out rows of @a n_in elements in GGUF layout at
+     *  host memory @a data (borrowed for the call only). The value of every
+     *  element is that of the type's dequantizer in f32, exactly.
+     *  @retval BT_ERR_UNSUPPORTED  type or shape (n_in not a whole number of
+     *                              the type's blocks)
+     *  @retval BT_ERR_NO_MEMORY */
+    bt_status_t (*weight_pack)(bt_backend_t *be, bt_ktype_t type,
+                               uint32_t n_out, uint32_t n_in, const void *data,
+                               bt_weight_t **weight_p);
+    void (*weight_free)(bt_backend_t *be, bt_weight_t *weight);
+    /** Bytes that weight_pack() would take; 0 for an unsupported shape. */
+    size_t (*weight_bytes)(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
+
+    /** out[r][:] = row tokens[r] of w (dequantized). tokens: host, each < the
+     *  matrix's n_out. out (R, n_in). */
+    void (*embed)(bt_backend_t *be, const bt_weight_t *w,
+                  const uint32_t *tokens, uint32_t n_rows, float *out);
+
+    /** out[r][o] = sum over k of w[o][k] * x[r][k]. One accumulator per
+     *  output, k ascending, each step one fused multiply-add (fmaf).
+     *  x (R, n_in), out (R, n_out); must not overlap. */
+    void (*matmul)(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                   uint32_t n_rows, float *out);
+
+    /** out[r][i] = x[r][i] * (1 / sqrt(mean(x[r]^2) + eps)) * weight[i].
+     *  In place (out == x) is allowed. Sum of squares: 16 lanes, lane i % 16,
+     *  fmaf ascending, then the pairwise tree 8, 4, 2, 1.
+     *  Source: Zhang & Sennrich, "Root Mean Square Layer Normalization". */
+    void (*rmsnorm)(bt_backend_t *be, const float *x, const float *weight,
+                    float eps, uint32_t n_rows, uint32_t dim, float *out);
+
+    /** Rotate q and k by the row's position, then store k and v into the
+     *  cache. qkv row r: [n_heads * D query | n_kv_heads * D key | the same
+     *  value]; the query part is rotated in place. Pairs (2i, 2i + 1) of each
+     *  head when @a interleaved (llama GGUF order), else (i, i + D/2).
+     *  cos_sin: [position][D/2][2] host-made table, (cos, sin).
+     *  Source: Su et al., RoFormer. */
+    void (*rope_store)(bt_backend_t *be, float *qkv, uint32_t n_heads,
+                       const float *cos_sin, bool interleaved,
+                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                       const bt_kv_view_t *kv, uint32_t layer);
+
+    /** out[r][h] = softmax(q . K / sqrt(D)) V over positions 0 .. the row's
+     *  own, causal, grouped queries (head h reads KV head h * n_kv / n_heads),
+     *  K and V as stored. Online softmax over cache blocks in ascending
+     *  order from position 0. q is the qkv array of rope_store (row stride
+     *  (n_heads + 2 n_kv_heads) * D); out (R, n_heads * D).
+     *  Source: Milakov & Gimelshein, "Online normalizer calculation for
+     *  softmax"; Kwon et al., PagedAttention. */
+    void (*attention)(bt_backend_t *be, const float *qkv, uint32_t n_heads,
+                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                      const bt_kv_view_t *kv, uint32_t layer, float *out);
+
+    /** gate_up (R, 2 D): out[r][i] = silu(gate[i]) * up[i], gate first. */
+    void (*silu_mul)(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
+                     uint32_t dim, float *out);
+
+    /** x[i] += y[i]. */
+    void (*add)(bt_backend_t *be, float *x, const float *y, size_t n);
+
+    /** out row i = x row rows[i] (host indices). */
+    void (*gather_rows)(bt_backend_t *be, const float *x, const uint32_t *rows,
+                        uint32_t n_rows, uint32_t dim, float *out);
+} bt_kernels_ops_t;
+
+/** Sums and gathers between the ranks of one instance. Filled by
+ *  common/cluster (MPI) or kernels/cuda (NCCL); a world of one has none. */
+typedef struct bt_collectives {
+    void *ctx;
+    uint32_t rank;
+    uint32_t size;
+    /** buf[i] = sum over ranks, in rank order, the same bits on every rank. */
+    bt_status_t (*all_reduce_sum)(void *ctx, float *buf, size_t n);
+    bt_status_t (*all_gather)(void *ctx, const void *send, void *recv,
+                              size_t bytes_each);
+    bt_status_t (*broadcast)(void *ctx, void *buf, size_t bytes, uint32_t root);
+} bt_collectives_t;
+
+/** Every back end's object begins with this. */
+struct bt_backend {
+    const bt_kernels_ops_t *ops;
+    const bt_kernels_caps_t *caps;
+};
+
+/**
+ * Open a back end by name.
+ *
+ * @param [in]  name  "cpu", or "cuda": the plugin baton_cuda.so beside the
+ *                    program (or in ../lib/baton) is opened at run time.
+ * @retval BT_OK
+ * @retval BT_ERR_NOT_FOUND    Unknown name, or the plugin is not installed.
+ * @retval BT_ERR_NO_DEVICE    The plugin found no device or no driver.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_backend_open(const char *name,
+                                          const bt_backend_config_t *config,
+                                          bt_backend_t **be_p);
+
+/** NULL is allowed. All weights and buffers must have been freed. */
+void bt_backend_close(bt_backend_t *be);
+
+/** CPU instruction tiers. Each is a superset of the ones before. */
+typedef enum bt_cpu_tier {
+    BT_CPU_PLAIN = 0,
+    BT_CPU_AVX2 = 1,   /**< AVX2 + FMA + F16C */
+    BT_CPU_AVX512 = 2, /**< F, BW, DQ, VL */
+} bt_cpu_tier_t;
+
+/** Best tier of this machine. */
+bt_cpu_tier_t bt_cpu_tier_detect(void);
+
+/** Cap the tier that bt_backend_open("cpu") picks from now on; tests and the
+ *  environment variable BATON_CPU_TIER (plain, avx2, avx512) use it. */
+void bt_cpu_tier_cap(bt_cpu_tier_t tier);
+
+/** Dequantize @a n elements (a whole number of blocks) to f32: the reference.
+ *  @retval BT_ERR_UNSUPPORTED  unknown type or partial block */
+BT_MUST_CHECK bt_status_t bt_dequantize(bt_ktype_t type, const void *data,
+                                        size_t n, float *out);
+
+/** Elements and bytes per quantization block; BT_ERR_UNSUPPORTED for unknown
+ *  types. F32, F16 and BF16 have blocks of one element. */
+BT_MUST_CHECK bt_status_t bt_ktype_block(uint32_t type, uint32_t *n_elems_p,
+                                         uint32_t *n_bytes_p);
+const char *bt_ktype_name(uint32_t type); /**< never NULL */
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kvt.h
+ *
+ * Moves byte extents from one process' pool into *windows* that another
+ * process has opened for it. Knows extents, never layers or tokens.
+ *
+ *     receiver                                  sender
+ *     register (pool)   export ──blob──▶        import → peer
+ *     window_open(id, generation, extents)
+ *        └─ descriptor ───(by any channel)───▶  prep(peer, descriptor) → xfer
+ *                                               post(xfer, piece) …
+ *     data lands in the extents          ◀═══   (shared memory or network)
+ *                                               finish(xfer, note)
+ *     manifest checked  → WINDOW_DONE    ◀───   manifest: pieces + checksums
+ *                                        ───▶   XFER_DONE (ok, corrupt, stale…)
+ *     window_close                              release(xfer)
+ *
+ * A window is one lease: (id, generation). Its bytes are numbered 0 .. n-1
+ * through its extents in order; a piece names such a range. A sender reports
+ * exactly which pieces it wrote, each with XXH3-64 over (id, generation,
+ * offset, length, bytes); the receiver accepts the window only when the pieces
+ * cover it exactly once and every checksum matches what lies in the pool.
+ *
+ * Closing a window before it is done *revokes* it. Where the sender writes
+ * directly (shared memory) its bytes stay quarantined, and WINDOW_CLOSED comes
+ * only when the sender has confirmed that nothing is under way, or is proven
+ * gone. Where data comes by active message the check (id, generation, range)
+ * is made before a buffer is given, so WINDOW_CLOSED comes at once; stale data
+ * is discarded and counted.
+ *
+ * Posting never blocks. Every transfer completes exactly once. After cancel
+ * the source bytes belong to the transfer until that completion.
+ *
+ * Transports: "ucx" (shared memory when both are on one host and a probe write
+ * proves it, else UCX TCP or RDMA by active message) and "mem" (in one
+ * process, with a script of delay, loss, reordering, duplication and death,
+ * for tests). The same contract tests run on both.
+ *
+ * Threads: one thread owns a bt_kvt_t and everything made from it.
+ */
+#ifndef BT_KVTRANSFER_KVT_H
+#define BT_KVTRANSFER_KVT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_KVT_MAX_NOTE    4096  /**< bytes of the sender's note */
+#define BT_KVT_MAX_EXPORT  65536 /**< bytes of an export blob */
+#define BT_KVT_MAX_EXTENTS 65536
+
+typedef struct bt_kvt bt_kvt_t;
+typedef struct bt_kvt_peer bt_kvt_peer_t;     /**< somebody we send to */
+typedef struct bt_kvt_window bt_kvt_window_t; /**< somewhere others write */
+typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of one window */
+
+typedef enum bt_kvt_path {
+    BT_KVT_PATH_AUTO,    /**< shared memory when possible, else network */
+    BT_KVT_PATH_SHM,     /**< shared memory or fail */
+    BT_KVT_PATH_NETWORK, /**< active messages, also on one host */
+} bt_kvt_path_t;
+
+typedef struct bt_kvt_config {
+    const char *transport; /**< "ucx" or "mem" */
+    bt_kvt_path_t path;
+    const char *net_device; /**< UCX device (interface) name; NULL = "lo" */
+    size_t pool_bytes;      /**< the registered pool */
+    uint64_t instance;      /**< this process' life, random */
+    uint32_t keepalive_ms;  /**< network peers: ping interval */
+    uint32_t dead_ms;       /**< network peers: silence that means lost */
+    uint32_t quarantine_ms; /**< longest quarantine before QUARANTINE_STUCK */
+} bt_kvt_config_t;
+
+typedef struct bt_kvt_extent {
+    uint64_t offset; /**< in the pool, bytes */
+    uint64_t bytes;
+} bt_kvt_extent_t;
+
+typedef enum bt_kvt_event_type {
+    BT_KVT_WINDOW_DONE,   /**< window, status OK, note = sender's */
+    BT_KVT_WINDOW_FAILED, /**< window, status CORRUPT, BAD_MESSAGE (coverage)
+                               or PEER_LOST; close it next */
+    BT_KVT_WINDOW_CLOSED, /**< window: its bytes are free; handle gone after */
+    BT_KVT_XFER_DONE,     /**< xfer, status OK, CORRUPT, STALE, CANCELED,
+                               PEER_LOST; release it next */
+    BT_KVT_PEER_LOST,     /**< peer; its transfers complete separately */
+    BT_KVT_QUARANTINE_STUCK, /**< window: a silent sender may still write;
+                               pid in `pid` (0 unknown): end that process */
+} bt_kvt_event_type_t;
+
+typedef struct bt_kvt_event {
+    bt_kvt_event_type_t type;
+    bt_status_t status;
+    bt_kvt_window_t *window;
+    bt_kvt_xfer_t *xfer;
+    bt_kvt_peer_t *peer;
+    void *user;       /**< of the window, xfer or peer */
+    const void *note; /**< valid until the next call */
+    size_t note_bytes;
+    uint64_t elapsed_us; /**< WINDOW_DONE: sender's first post to its finish,
+                              plus our manifest check */
+    uint64_t bytes;      /**< WINDOW_DONE, XFER_DONE: payload moved */
+    uint32_t n_descriptors;
+    int32_t pid;
+} bt_kvt_event_t;
+
+typedef struct bt_kvt_counters {
+    uint64_t bytes_sent, bytes_received, descriptors;
+    uint64_t stale_discarded, checksum_failures;
+    uint64_t windows_open, windows_quarantined, xfers_open, peers;
+} bt_kvt_counters_t;
+
+/** Open a transport and register a pool of pool_bytes.
+ *  @retval BT_ERR_UNSUPPORTED  unknown transport, no such device
+ *  @retval BT_ERR_NO_MEMORY    the pool does not fit */
+BT_MUST_CHECK bt_status_t bt_kvt_open(const bt_kvt_config_t *config,
+                                      bt_kvt_t **kvt_p);
+/** Closes peers and windows without waiting for anybody. NULL is allowed. */
+void bt_kvt_close(bt_kvt_t *kvt);
+
+/** The pool, zeroed at first; lives as long as @a kvt. */
+void *bt_kvt_pool(const bt_kvt_t *kvt);
+
+/** What others need to send to us. @retval BT_ERR_TOO_LARGE */
+BT_MUST_CHECK bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob,
+                                        size_t cap, size_t *bytes_p);
+
+/** Connect to the owner of an export blob. Does not block; a peer that cannot
+ *  be reached is reported as PEER_LOST later.
+ *  @retval BT_ERR_BAD_MESSAGE  malformed or another version
+ *  @retval BT_ERR_UNSUPPORTED  the configured path cannot reach it */
+BT_MUST_CHECK bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob,
+                                        size_t bytes, void *user,
+                                        bt_kvt_peer_t **peer_p);
+/** Its open transfers complete with PEER_LOST or CANCELED; then it is gone. */
+void bt_kvt_peer_release(bt_kvt_peer_t *peer);
+/** "shm" or "network"; for logs and tests. */
+const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
+
+/**
+ * Let one sender write @a extents of our pool.
+ *
+ * @param [in]  id, generation  The lease; the pair is never used twice.
+ * @param [out] desc     Descriptor for the sender's prep().
+ * @retval BT_ERR_INVALID_PARAM  an extent is empty, outside the pool, or
+ *                               overlaps another
+ * @retval BT_ERR_EXISTS         (id) is open already
+ * @retval BT_ERR_TOO_LARGE      the descriptor does not fit in cap
+ */
+BT_MUST_CHECK bt_status_t bt_kvt_window_open(
+    bt_kvt_t *kvt, uint64_t id, uint32_t generation,
+    const bt_kvt_extent_t *extents, uint32_t n_extents, void *user, void *desc,
+    size_t cap, size_t *desc_bytes_p, bt_kvt_window_t **window_p);
+
+/** End a window: after WINDOW_DONE or _FAILED, or at any time to revoke it.
+ *  WINDOW_CLOSED follows exactly once (possibly much later: quarantine);
+ *  until then its bytes must not be used. After WINDOW_DONE there is no
+ *  writer left and WINDOW_CLOSED comes on the next poll. */
+void bt_kvt_window_close(bt_kvt_window_t *window);
+
+/** Begin sending into a window of @a peer. No bytes move yet.
+ *  @retval BT_ERR_BAD_MESSAGE  malformed descriptor or not of this peer
+ *  @retval BT_ERR_PEER_LOST */
+BT_MUST_CHECK bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
+                                      size_t desc_bytes, void *user,
+                                      bt_kvt_xfer_t **xfer_p);
+/** Bytes of the whole window. */
+uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *xfer);
+
+/** Send @a bytes at @a src to window offset @a offset. The source must stay
+ *  unchanged until XFER_DONE. Never blocks.
+ *  @retval BT_ERR_INVALID_PARAM  outside the window, or overlaps a piece
+ *                                posted before
+ *  @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  too late; XFER_DONE tells */
+BT_MUST_CHECK bt_status_t bt_kvt_post(bt_kvt_xfer_t *xfer, const void *src,
+                                      uint64_t offset, uint64_t bytes);
+
+/** No more pieces: send the manifest after all data, with @a note (at most
+ *  BT_KVT_MAX_NOTE bytes, copied). XFER_DONE follows. */
+BT_MUST_CHECK bt_status_t bt_kvt_finish(bt_kvt_xfer_t *xfer, const void *note,
+                                        size_t note_bytes);
+
+/** Stop: what is under way completes or is dropped, the receiver learns that
+ *  nothing more will come; XFER_DONE (CANCELED) follows. */
+void bt_kvt_cancel(bt_kvt_xfer_t *xfer);
+/** After XFER_DONE only. */
+void bt_kvt_release(bt_kvt_xfer_t *xfer);
+
+/** Move data and take in messages; at most @a budget_bytes of copying.
+ *  @return true when there is more to do at once. */
+bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes);
+
+/** @return true and an event, or false. */
+bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p);
+
+/** Descriptor that becomes readable when progress is needed... */
+int bt_kvt_fd(const bt_kvt_t *kvt);
+/** ...after this said BT_OK; BT_INPROGRESS: do not sleep, progress again. */
+BT_MUST_CHECK bt_status_t bt_kvt_arm(bt_kvt_t *kvt);
+
+void bt_kvt_counters(const bt_kvt_t *kvt, bt_kvt_counters_t *counters_p);
+
+#endif

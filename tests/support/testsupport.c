@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+
+static unsigned long lines_before;
+static unsigned long lines_expected;
+
+static unsigned long lines_now(void)
+{
+    return bt_log_count(BT_LOG_LEVEL_ERROR) + bt_log_count(BT_LOG_LEVEL_WARN);
+}
+
+int bt_test_setup(void **state)
+{
+    (void)state;
+    lines_before = lines_now();
+    lines_expected = 0;
+    return 0;
+}
+
+int bt_test_teardown(void **state)
+{
+    const unsigned long logged = lines_now() - lines_before;
+
+    (void)state;
+    if (logged != lines_expected) {
+        print_error("%lu warnings or errors logged, %lu expected\n", logged,
+                    lines_expected);
+        return -1;
+    }
+    return 0;
+}
+
+void bt_test_expect_log_lines(unsigned long n)
+{
+    lines_expected = n;
+}
+
+const char *bt_test_path(const char *relative)
+{
+    static char path[4096];
+    const char *dir = getenv("BATON_TESTS_DIR");
+
+    snprintf(path, sizeof(path), "%s/%s", (dir == NULL) ? "tests" : dir,
+             relative);
+    return path;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file testsupport.h  What every unit test includes: cmocka, and a runner
+ *  that fails when a test logged a warning or an error it did not announce. */
+#ifndef BT_TESTS_SUPPORT_TESTSUPPORT_H
+#define BT_TESTS_SUPPORT_TESTSUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/** For cmocka_unit_test_setup_teardown: remember and compare log counts. */
+int bt_test_setup(void **state);
+int bt_test_teardown(void **state);
+
+/** This test will log @a n lines of warning or error. */
+void bt_test_expect_log_lines(unsigned long n);
+
+#define BT_TEST(fn) \
+    cmocka_unit_test_setup_teardown(fn, bt_test_setup, bt_test_teardown)
+
+/** Absolute path of a file under the source tree's tests/ (static buffer of
+ *  the call; BATON_TESTS_DIR, set by meson). */
+const char *bt_test_path(const char *relative);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+#include "common/base/list.h"
+#include "common/base/ring.h"
+#include "common/base/strbuf.h"
+
+static void strbuf_stops_at_its_limit_and_says_so(void **state)
+{
+    bt_strbuf_t buf;
+
+    (void)state;
+    bt_strbuf_init(&buf, 10);
+    bt_strbuf_puts(&buf, "12345");
+    bt_strbuf_printf(&buf, "%d", 678);
+    assert_int_equal(bt_strbuf_status(&buf), BT_OK);
+    assert_string_equal(buf.data, "12345678");
+
+    bt_strbuf_puts(&buf, "xyz"); /* 11 bytes */
+    assert_int_equal(bt_strbuf_status(&buf), BT_ERR_TOO_LARGE);
+    assert_int_equal(buf.len, 8);
+    bt_strbuf_puts(&buf, "x"); /* would fit, but the error sticks */
+    assert_int_equal(buf.len, 8);
+
+    bt_strbuf_reset(&buf);
+    bt_strbuf_puts(&buf, "abcdef");
+    bt_strbuf_consume(&buf, 2);
+    assert_string_equal(buf.data, "cdef");
+    bt_strbuf_consume(&buf, 100);
+    assert_string_equal(buf.data, "");
+    bt_strbuf_fini(&buf);
+}
+
+static void strbuf_reports_a_failed_allocation(void **state)
+{
+    bt_strbuf_t buf;
+
+    (void)state;
+    bt_strbuf_init(&buf, 100);
+    bt_alloc_fail_at(1);
+    bt_strbuf_puts(&buf, "a");
+    bt_alloc_fail_at(0);
+    assert_int_equal(bt_strbuf_status(&buf), BT_ERR_NO_MEMORY);
+    bt_strbuf_fini(&buf);
+}
+
+static void ring_refuses_what_does_not_fit(void **state)
+{
+    bt_ring_t *ring = NULL;
+    int items[3];
+
+    (void)state;
+    assert_int_equal(bt_ring_create(3, &ring), BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_ring_create(2, &ring), BT_OK);
+    assert_null(bt_ring_pop(ring));
+    assert_int_equal(bt_ring_push(ring, &items[0]), BT_OK);
+    assert_int_equal(bt_ring_push(ring, &items[1]), BT_OK);
+    assert_int_equal(bt_ring_push(ring, &items[2]), BT_ERR_BUSY);
+    assert_ptr_equal(bt_ring_pop(ring), &items[0]);
+    assert_ptr_equal(bt_ring_pop(ring), &items[1]);
+    assert_null(bt_ring_pop(ring));
+    bt_ring_destroy(ring);
+}
+
+#define N_PASSED 200000u
+
+static void *ring_producer(void *arg)
+{
+    bt_ring_t *ring = arg;
+
+    for (uintptr_t i = 1; i <= N_PASSED; i++) {
+        while (bt_ring_push(ring, (void *)i) != BT_OK) {
+        }
+    }
+    return NULL;
+}
+
+static void ring_keeps_order_and_wakes_a_sleeper(void **state)
+{
+    bt_ring_t *ring = NULL;
+    pthread_t producer;
+
+    (void)state;
+    assert_int_equal(bt_ring_create(64, &ring), BT_OK);
+    assert_int_equal(pthread_create(&producer, NULL, ring_producer, ring), 0);
+    for (uintptr_t want = 1; want <= N_PASSED;) {
+        void *item = bt_ring_pop(ring);
+
+        if (item == NULL) {
+            bt_ring_wait(ring, -1);
+            continue;
+        }
+        assert_int_equal((uintptr_t)item, want);
+        want++;
+    }
+    pthread_join(producer, NULL);
+    bt_ring_destroy(ring);
+}
+
+/* XXH3-64 of the empty string and "a" with seed 0, as printed by
+ * `xxhsum -H3` of the xxHash distribution. */
+static void hash_is_xxh3(void **state)
+{
+    char src[20000];
+    char dst[20000];
+
+    (void)state;
+    assert_int_equal(bt_hash64("", 0, 0), 0x2d06800538d394c2u);
+    assert_int_equal(bt_hash64("a", 1, 0), 0xe6c632b61e964e1fu);
+    for (size_t i = 0; i < sizeof(src); i++) {
+        src[i] = (char)(i * 7 + i / 251);
+    }
+    for (size_t n = 0; n <= sizeof(src); n += 1237) {
+        assert_int_equal(bt_hash64_copy(dst, src, n, 99),
+                         bt_hash64(src, n, 99));
+        assert_memory_equal(dst, src, n);
+    }
+}
+
+static void list_removes_twice_without_harm(void **state)
+{
+    bt_list_t head;
+    bt_list_t a;
+    bt_list_t b;
+
+    (void)state;
+    bt_list_init(&head);
+    assert_true(bt_list_empty(&head));
+    bt_list_push_back(&head, &a);
+    bt_list_push_back(&head, &b);
+    bt_list_remove(&a);
+    bt_list_remove(&a);
+    assert_ptr_equal(head.next, &b);
+    bt_list_remove(&b);
+    assert_true(bt_list_empty(&head));
+}
+
+static void alloc_refuses_a_product_that_overflows(void **state)
+{
+    (void)state;
+    assert_null(bt_calloc_aligned(SIZE_MAX, 2));
+    assert_null(bt_realloc_array(NULL, SIZE_MAX, 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(strbuf_stops_at_its_limit_and_says_so),
+        BT_TEST(strbuf_reports_a_failed_allocation),
+        BT_TEST(ring_refuses_what_does_not_fit),
+        BT_TEST(ring_keeps_order_and_wakes_a_sleeper),
+        BT_TEST(hash_is_xxh3),
+        BT_TEST(list_removes_twice_without_harm),
+        BT_TEST(alloc_refuses_a_product_that_overflows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
