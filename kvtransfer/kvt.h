@@ -71,6 +71,7 @@ typedef struct bt_kvt_config {
     uint32_t keepalive_ms;  /**< network peers: ping interval */
     uint32_t dead_ms;       /**< network peers: silence that means lost */
     uint32_t quarantine_ms; /**< longest quarantine before QUARANTINE_STUCK */
+    struct bt_kvt_mem_net *mem_net; /**< "mem" only: see kvt_mem.h */
 } bt_kvt_config_t;
 
 typedef struct bt_kvt_extent {
@@ -80,11 +81,13 @@ typedef struct bt_kvt_extent {
 
 typedef enum bt_kvt_event_type {
     BT_KVT_WINDOW_DONE,   /**< window, status OK, note = sender's */
-    BT_KVT_WINDOW_FAILED, /**< window, status CORRUPT, BAD_MESSAGE (coverage)
-                               or PEER_LOST; close it next */
+    BT_KVT_WINDOW_FAILED, /**< window, status CORRUPT, BAD_MESSAGE (coverage),
+                               CANCELED (the sender gave up), PEER_LOST or
+                               NO_MEMORY; close it next */
     BT_KVT_WINDOW_CLOSED, /**< window: its bytes are free; handle gone after */
-    BT_KVT_XFER_DONE,     /**< xfer, status OK, CORRUPT, STALE, CANCELED,
-                               PEER_LOST; release it next */
+    BT_KVT_XFER_DONE,     /**< xfer, status OK, CORRUPT, BAD_MESSAGE
+                               (coverage), STALE, CANCELED, PEER_LOST,
+                               NO_MEMORY; release it next */
     BT_KVT_PEER_LOST,     /**< peer; its transfers complete separately */
     BT_KVT_QUARANTINE_STUCK, /**< window: a silent sender may still write;
                                pid in `pid` (0 unknown): end that process */
@@ -139,10 +142,17 @@ void bt_kvt_peer_release(bt_kvt_peer_t *peer);
 /** "shm" or "network"; for logs and tests. */
 const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
 
+/** Enough room for the descriptor of a window of @a n_extents. */
+#define BT_KVT_DESC_BYTES(n_extents) (64u + 16u * (size_t)(n_extents))
+
 /**
  * Let one sender write @a extents of our pool.
  *
  * @param [in]  id, generation  The lease; the pair is never used twice.
+ * @param [in]  sender_instance  config.instance of the one process that may
+ *                       write; 0 = whoever shows the descriptor first. With 0,
+ *                       and until that process has connected to us, its first
+ *                       write through shared memory costs a round trip.
  * @param [out] desc     Descriptor for the sender's prep().
  * @retval BT_ERR_INVALID_PARAM  an extent is empty, outside the pool, or
  *                               overlaps another
@@ -150,7 +160,7 @@ const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
  * @retval BT_ERR_TOO_LARGE      the descriptor does not fit in cap
  */
 BT_MUST_CHECK bt_status_t bt_kvt_window_open(
-    bt_kvt_t *kvt, uint64_t id, uint32_t generation,
+    bt_kvt_t *kvt, uint64_t id, uint32_t generation, uint64_t sender_instance,
     const bt_kvt_extent_t *extents, uint32_t n_extents, void *user, void *desc,
     size_t cap, size_t *desc_bytes_p, bt_kvt_window_t **window_p);
 
@@ -162,6 +172,8 @@ void bt_kvt_window_close(bt_kvt_window_t *window);
 
 /** Begin sending into a window of @a peer. No bytes move yet.
  *  @retval BT_ERR_BAD_MESSAGE  malformed descriptor or not of this peer
+ *  @retval BT_ERR_STALE        the window was revoked already
+ *  @retval BT_ERR_EXISTS       a transfer into this window was begun before
  *  @retval BT_ERR_PEER_LOST */
 BT_MUST_CHECK bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
                                       size_t desc_bytes, void *user,
