@@ -51,7 +51,8 @@ typedef struct bt_gguf_tensor {
  * @retval BT_ERR_NOT_FOUND    No such file.
  * @retval BT_ERR_IO           Cannot be read or mapped.
  * @retval BT_ERR_BAD_FILE     Not GGUF, truncated, or inconsistent.
- * @retval BT_ERR_UNSUPPORTED  Version or tensor type (named) not supported.
+ * @retval BT_ERR_UNSUPPORTED  Version, tensor type (named) or an array of
+ *                             arrays: not supported.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_gguf_open(const char *path, char *why,
@@ -92,6 +93,9 @@ BT_MUST_CHECK bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf,
                                             const char *key, uint64_t i,
                                             float *value_p);
 
+/** @return whether there is such a key, of whatever type. */
+bool bt_gguf_has(const bt_gguf_t *gguf, const char *key);
+
 uint64_t bt_gguf_n_tensors(const bt_gguf_t *gguf);
 const bt_gguf_tensor_t *bt_gguf_tensor_at(const bt_gguf_t *gguf, uint64_t i);
 /** @return NULL when there is no such tensor. */
@@ -103,5 +107,13 @@ size_t bt_gguf_bytes(const bt_gguf_t *gguf);
 /** Identity of the model: metadata, tensor table, file size and samples of
  *  every tensor's data. Equal on all hosts for equal files; reads little. */
 bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf);
+
+/** Elements and bytes of one quantization block of a tensor type; types
+ *  without blocks have one element. Only the types that Baton runs.
+ *  @retval BT_ERR_UNSUPPORTED  Another type; bt_gguf_type_name() names it. */
+BT_MUST_CHECK bt_status_t bt_gguf_type_block(uint32_t type, uint32_t *n_elems_p,
+                                             uint32_t *n_bytes_p);
+/** Name of any ggml_type, "unknown" for numbers that have none. */
+const char *bt_gguf_type_name(uint32_t type);
 
 #endif
