@@ -3,10 +3,16 @@
  *
  * One option table gives the command line, the environment, the configuration
  * file, --help and the manual. Precedence: command line, then environment
- * (BATON_KV_MEMORY for --kv-memory), then --config FILE (`kv-memory = 1g`,
- * `#` comments), then the default. An option that a program does not have, an
- * unknown key or a value out of range is an error that names it and the
- * allowed range; nothing is ignored silently.
+ * (BATON_KV_MEMORY for --kv-memory; an empty variable counts as unset), then
+ * --config FILE (`kv-memory = 1g`, `#` comments), then the default. An option
+ * that a program does not have, an unknown key or a value out of range is an
+ * error that names it and the allowed range; nothing is ignored silently. A
+ * value that a later source overrides is checked all the same.
+ *
+ *     command line ─┐
+ *     environment ──┼─▶ config_value (text → number, range) ─▶ bt_config_t
+ *     file ─────────┘          ▲
+ *                        config_options (the table) ─▶ help, man, child args
  */
 #ifndef BT_COMMON_CONFIG_CONFIG_H
 #define BT_COMMON_CONFIG_CONFIG_H
@@ -98,7 +104,19 @@ BT_MUST_CHECK bt_status_t bt_config_args_for(const bt_config_store_t *store,
  *  configuration file page for program 0. */
 void bt_config_print_man(unsigned program, bt_strbuf_t *out);
 
-/** Split "ADDR:PORT", "[v6]:PORT". @retval BT_ERR_INVALID_PARAM */
+/** The program's name in messages and in `ps`, such as "baton-router"; never
+ *  NULL. */
+const char *bt_config_program_name(unsigned program);
+
+/** Version of this build, such as "0.1.0". */
+const char *bt_config_version(void);
+
+/** Remove every option's variable from this process's environment, so that
+ *  children see what bt_config_args_for() says and nothing else. */
+void bt_config_unset_environment(void);
+
+/** Split "ADDR:PORT", "[v6]:PORT"; the port may be 0 (the system chooses).
+ *  @a host gets no brackets. @retval BT_ERR_INVALID_PARAM */
 BT_MUST_CHECK bt_status_t bt_config_split_address(const char *text, char *host,
                                                   size_t host_bytes,
                                                   uint16_t *port_p);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/config/config.h"
+
+static bt_status_t parse_port(const char *text, uint16_t *port_p)
+{
+    uint32_t port = 0;
+    size_t n = 0;
+
+    for (; (text[n] >= '0') && (text[n] <= '9') && (n < 6); n++) {
+        port = port * 10 + (uint32_t)(text[n] - '0');
+    }
+    if ((n == 0) || (text[n] != '\0') || (port > UINT16_MAX)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    *port_p = (uint16_t)port;
+    return BT_OK;
+}
+
+bt_status_t bt_config_split_address(const char *text, char *host,
+                                    size_t host_bytes, uint16_t *port_p)
+{
+    const char *const colon = strrchr(text, ':');
+    const char *start = text;
+    size_t n;
+
+    if (colon == NULL) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    n = (size_t)(colon - text);
+    if (text[0] == '[') {
+        if ((n < 3) || (text[n - 1] != ']')) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        start++;
+        n -= 2;
+    } else if (memchr(text, ':', n) != NULL) {
+        return BT_ERR_INVALID_PARAM; /* a bare IPv6 address is ambiguous */
+    }
+    if ((n == 0) || (n >= host_bytes) || (memchr(start, '[', n) != NULL) ||
+        (memchr(start, ']', n) != NULL) || (memchr(start, '/', n) != NULL) ||
+        (memchr(start, ' ', n) != NULL)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (parse_port(colon + 1, port_p) != BT_OK) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy(host, start, n);
+    host[n] = '\0';
+    return BT_OK;
+}

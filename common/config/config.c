@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/config/config.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/config/config_options.h"
+#include "common/config/version.h"
+
+#define REASON_BYTES 512
+#define ENV_BYTES    64
+#define HELP_BYTES   65536
+#define NAME_BYTES   128
+
+/* In the order of the bits BT_PROG_. */
+static const struct {
+    const char *name;
+    const char *title;
+} programs[BT_CONFIG_N_PROGRAMS] = {
+    {"baton serve", "start and watch a serving cluster on this machine"},
+    {"baton-router", "take requests and pass them to the workers"},
+    {"baton-prefill-worker", "run the context phase and send its KV blocks"},
+    {"baton-decode-worker", "generate tokens with in-flight batching"},
+};
+
+static size_t program_index(unsigned program)
+{
+    size_t i = 0;
+
+    while ((i < BT_CONFIG_N_PROGRAMS - 1) && ((program >> i) != 1)) {
+        i++;
+    }
+    return i;
+}
+
+const char *bt_config_program_name(unsigned program)
+{
+    return programs[program_index(program)].name;
+}
+
+const char *bt_config_program_title(unsigned program)
+{
+    return programs[program_index(program)].title;
+}
+
+const char *bt_config_version(void)
+{
+    return BT_VERSION;
+}
+
+void bt_config_complain(unsigned program, const char *fmt, ...)
+{
+    char text[2 * REASON_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    fprintf(stderr, "%s: %s\n", bt_config_program_name(program), text);
+}
+
+static void *field_of(bt_config_t *config, const bt_option_t *option)
+{
+    return (char *)config + option->offset;
+}
+
+static const void *field_of_const(const bt_config_t *config,
+                                  const bt_option_t *option)
+{
+    return (const char *)config + option->offset;
+}
+
+static bool is_text(const bt_option_t *option)
+{
+    return (option->type == BT_OPTION_TEXT) ||
+           (option->type == BT_OPTION_CHOICE) ||
+           (option->type == BT_OPTION_ADDRESS);
+}
+
+static uint64_t number_of(const bt_config_t *config, const bt_option_t *option)
+{
+    const void *const field = field_of_const(config, option);
+
+    switch (option->type) {
+    case BT_OPTION_FLAG:
+        return *(const bool *)field ? 1 : 0;
+    case BT_OPTION_SIZE:
+        return *(const uint64_t *)field;
+    default:
+        return *(const uint32_t *)field;
+    }
+}
+
+static void store_number(bt_config_t *config, const bt_option_t *option,
+                         uint64_t number)
+{
+    void *const field = field_of(config, option);
+
+    switch (option->type) {
+    case BT_OPTION_FLAG:
+        *(bool *)field = (number != 0);
+        break;
+    case BT_OPTION_SIZE:
+        *(uint64_t *)field = number;
+        break;
+    default:
+        BT_ASSERT(number <= UINT32_MAX);
+        *(uint32_t *)field = (uint32_t)number;
+        break;
+    }
+}
+
+bt_status_t bt_config_store_set(bt_config_store_t *store,
+                                const bt_option_t *option, const char *text,
+                                bt_config_source_t source, const char *where)
+{
+    const size_t i = (size_t)(option - bt_config_options);
+    bt_option_value_t value;
+    char reason[REASON_BYTES];
+
+    if (bt_config_value_parse(option, text, &value, reason, sizeof(reason)) !=
+        BT_OK) {
+        bt_config_complain(store->program, "%s: %s", where, reason);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (((option->programs & store->program) == 0) ||
+        (source < store->sources[i])) {
+        return BT_OK;
+    }
+    if (is_text(option)) {
+        char *const copy = bt_strdup(value.text);
+
+        if (copy == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        bt_free(store->texts[i]);
+        store->texts[i] = copy;
+        *(const char **)field_of(&store->config, option) = copy;
+    } else {
+        store_number(&store->config, option, value.number);
+    }
+    store->sources[i] = source;
+    return BT_OK;
+}
+
+static void set_defaults(bt_config_store_t *store)
+{
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *option = &bt_config_options[i];
+        bt_option_value_t value;
+        char reason[REASON_BYTES];
+
+        BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &value,
+                                               reason,
+                                               sizeof(reason)) == BT_OK);
+        if (is_text(option)) {
+            *(const char **)field_of(&store->config, option) = option->def;
+        } else {
+            store_number(&store->config, option, value.number);
+        }
+    }
+}
+
+/* @a name: what stood between "--" and "=". */
+static void complain_unknown(unsigned program, const char *name, size_t n)
+{
+    const bt_option_t *const other = bt_config_option_find(name, n);
+    const bt_option_t *const near = bt_config_option_closest(name, n, program);
+    const int shown = (n > NAME_BYTES) ? NAME_BYTES : (int)n;
+
+    if (other != NULL) {
+        for (unsigned bit = 1; bit <= BT_PROG_DECODE; bit <<= 1) {
+            if ((other->programs & bit) != 0) {
+                bt_config_complain(program,
+                                   "--%s is an option of %s, not of %s",
+                                   other->name, bt_config_program_name(bit),
+                                   bt_config_program_name(program));
+                return;
+            }
+        }
+    }
+    if (near != NULL) {
+        bt_config_complain(program, "unknown option --%.*s; did you mean --%s?",
+                           shown, name, near->name);
+    } else {
+        bt_config_complain(program, "unknown option --%.*s; see %s --help",
+                           shown, name, bt_config_program_name(program));
+    }
+}
+
+static bt_status_t print_and_stop(unsigned program, bool version)
+{
+    bt_strbuf_t out;
+    bt_status_t status;
+
+    bt_strbuf_init(&out, HELP_BYTES);
+    if (version) {
+        bt_strbuf_printf(&out, "%s %s\n", bt_config_program_name(program),
+                         BT_VERSION);
+    } else {
+        bt_config_help_print(program, &out);
+    }
+    status = bt_strbuf_status(&out);
+    if (status == BT_OK) {
+        fputs(out.data, stdout);
+        fflush(stdout);
+        status = BT_ERR_CANCELED;
+    }
+    bt_strbuf_fini(&out);
+    return status;
+}
+
+static bt_status_t set_file(bt_config_store_t *store, const char *path)
+{
+    char *const copy = bt_strdup(path);
+
+    if (copy == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_free(store->file);
+    store->file = copy;
+    return BT_OK;
+}
+
+/* One option at argv[i]; *used_p says whether argv[i + 1] was its value. */
+static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
+                                 const char *next, bool *used_p)
+{
+    const char *const name = arg + 2;
+    const size_t n = strcspn(name, "=");
+    const char *value = (name[n] == '=') ? name + n + 1 : NULL;
+    const bt_option_t *const option = bt_config_option_find(name, n);
+    const bool is_file =
+        (n == strlen("config")) && (memcmp(name, "config", n) == 0);
+    char where[NAME_BYTES];
+
+    *used_p = false;
+    if (!is_file &&
+        ((option == NULL) || ((option->programs & store->program) == 0))) {
+        complain_unknown(store->program, name, n);
+        return BT_ERR_INVALID_PARAM;
+    }
+    snprintf(where, sizeof(where), "--%.*s", (int)n, name);
+    if ((value == NULL) && !is_file && (option->type == BT_OPTION_FLAG)) {
+        value = "yes";
+    }
+    if (value == NULL) {
+        if ((next == NULL) || (strncmp(next, "--", 2) == 0)) {
+            bt_config_complain(store->program, "%s needs a value: %s %s", where,
+                               where, is_file ? "FILE" : option->metavar);
+            return BT_ERR_INVALID_PARAM;
+        }
+        value = next;
+        *used_p = true;
+    }
+    if (is_file) {
+        return set_file(store, value);
+    }
+    return bt_config_store_set(store, option, value, BT_CONFIG_COMMAND_LINE,
+                               where);
+}
+
+static bt_status_t read_arguments(bt_config_store_t *store, int argc,
+                                  char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *const arg = argv[i];
+        bool used;
+        bt_status_t status;
+
+        if ((strcmp(arg, "--help") == 0) || (strcmp(arg, "-h") == 0)) {
+            return print_and_stop(store->program, false);
+        }
+        if (strcmp(arg, "--version") == 0) {
+            return print_and_stop(store->program, true);
+        }
+        if ((strncmp(arg, "--", 2) != 0) || (arg[2] == '\0')) {
+            bt_config_complain(store->program,
+                               "unexpected argument '%s'; options start with "
+                               "--",
+                               arg);
+            return BT_ERR_INVALID_PARAM;
+        }
+        status = take_argument(store, arg, (i + 1 < argc) ? argv[i + 1] : NULL,
+                               &used);
+        if (status != BT_OK) {
+            return status;
+        }
+        i += used ? 1 : 0;
+    }
+    return BT_OK;
+}
+
+/* Other variables of ours (BATON_TEST_MODEL ...) share the prefix, so one that
+ * only looks like a misspelt option is said, not refused. */
+static void note_misspelt_variables(unsigned program)
+{
+    static const char prefix[] = "BATON_";
+
+    for (char *const *entry = environ; *entry != NULL; entry++) {
+        const char *const rest = *entry + strlen(prefix);
+        const bt_option_t *near;
+        char name[ENV_BYTES];
+        size_t n;
+
+        if (strncmp(*entry, prefix, strlen(prefix)) != 0) {
+            continue;
+        }
+        n = strcspn(rest, "=");
+        if (n >= sizeof(name)) {
+            continue;
+        }
+        for (size_t i = 0; i < n; i++) {
+            name[i] =
+                (rest[i] == '_') ? '-' : (char)tolower((unsigned char)rest[i]);
+        }
+        if (bt_config_option_find(name, n) != NULL) {
+            continue;
+        }
+        near = bt_config_option_closest(name, n, ~0u);
+        if (near != NULL) {
+            bt_config_option_env(near, name, sizeof(name));
+            bt_config_complain(program,
+                               "note: BATON_%.*s is no option and has no "
+                               "effect; did you mean %s?",
+                               (int)n, rest, name);
+        }
+    }
+}
+
+static bt_status_t read_environment(bt_config_store_t *store)
+{
+    const char *const file = getenv("BATON_CONFIG");
+
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        char name[ENV_BYTES];
+        const char *text;
+
+        bt_config_option_env(&bt_config_options[i], name, sizeof(name));
+        text = getenv(name);
+        if ((text != NULL) && (text[0] != '\0')) {
+            const bt_status_t status =
+                bt_config_store_set(store, &bt_config_options[i], text,
+                                    BT_CONFIG_ENVIRONMENT, name);
+
+            if (status != BT_OK) {
+                return status;
+            }
+        }
+    }
+    note_misspelt_variables(store->program);
+    if ((file != NULL) && (file[0] != '\0') && (store->file == NULL)) {
+        return set_file(store, file);
+    }
+    return BT_OK;
+}
+
+/* What no single row can say. */
+static bt_status_t check_together(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+
+    if ((c->suspect_ms <= c->heartbeat_ms) || (c->dead_ms <= c->suspect_ms)) {
+        bt_config_complain(store->program,
+                           "--heartbeat-ms %u, --suspect-ms %u and --dead-ms "
+                           "%u must rise in this order",
+                           c->heartbeat_ms, c->suspect_ms, c->dead_ms);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (c->chunk_tokens < c->tokens_per_block) {
+        bt_config_complain(store->program,
+                           "--chunk-tokens %u is less than one block: "
+                           "--tokens-per-block %u",
+                           c->chunk_tokens, c->tokens_per_block);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((store->program == BT_PROG_SERVE) && (c->prefill == 0) &&
+        !c->local_prefill) {
+        bt_config_complain(store->program,
+                           "--prefill 0 leaves nobody to run the context "
+                           "phase; add --local-prefill or a prefill worker");
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_config_load(unsigned program, int argc, char **argv,
+                           const bt_config_t **config_p,
+                           bt_config_store_t **store_p)
+{
+    bt_config_store_t *store = bt_calloc(1, sizeof(*store));
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (store == NULL) {
+        goto err;
+    }
+    store->program = program;
+    set_defaults(store);
+
+    status = read_arguments(store, argc, argv);
+    if (status == BT_OK) {
+        status = read_environment(store);
+    }
+    if ((status == BT_OK) && (store->file != NULL)) {
+        status = bt_config_file_read(store, store->file);
+    }
+    if (status == BT_OK) {
+        status = check_together(store);
+    }
+    if (status != BT_OK) {
+        goto err_store;
+    }
+
+    *config_p = &store->config;
+    *store_p = store;
+    return BT_OK;
+
+err_store:
+    bt_config_destroy(store);
+err:
+    if (status == BT_ERR_NO_MEMORY) {
+        bt_config_complain(program, "out of memory");
+    }
+    return status;
+}
+
+void bt_config_destroy(bt_config_store_t *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        bt_free(store->texts[i]);
+    }
+    bt_free(store->file);
+    bt_free(store);
+}
+
+bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
+                               bt_strbuf_t *out)
+{
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+        bt_option_value_t def;
+        char reason[REASON_BYTES];
+
+        if (((option->programs & target) == 0) ||
+            (store->sources[i] == BT_CONFIG_DEFAULT)) {
+            continue;
+        }
+        BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &def,
+                                               reason,
+                                               sizeof(reason)) == BT_OK);
+        if (is_text(option)) {
+            const char *const text =
+                *(const char *const *)field_of_const(&store->config, option);
+
+            if (strcmp(text, option->def) != 0) {
+                bt_strbuf_printf(out, "--%s=%s", option->name, text);
+                bt_strbuf_append(out, "", 1);
+            }
+        } else if (number_of(&store->config, option) != def.number) {
+            bt_strbuf_printf(out, "--%s=", option->name);
+            bt_config_value_print(option, number_of(&store->config, option),
+                                  out);
+            bt_strbuf_append(out, "", 1);
+        }
+    }
+    return bt_strbuf_status(out);
+}
+
+void bt_config_unset_environment(void)
+{
+    char name[ENV_BYTES];
+
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        bt_config_option_env(&bt_config_options[i], name, sizeof(name));
+        unsetenv(name);
+    }
+    unsetenv("BATON_CONFIG");
+}

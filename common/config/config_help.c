@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/config/config_options.h"
+
+#define HELP_COLUMN 6
+#define LAST_COLUMN 79
+
+/* Append words of text, broken at LAST_COLUMN and indented. */
+static void print_wrapped(const char *text, bt_strbuf_t *out)
+{
+    size_t column = 0;
+
+    while (*text != '\0') {
+        const size_t n = strcspn(text, " ");
+
+        if (column == 0) {
+            bt_strbuf_printf(out, "%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else if (column + 1 + n > LAST_COLUMN) {
+            bt_strbuf_printf(out, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else {
+            bt_strbuf_puts(out, " ");
+            column++;
+        }
+        bt_strbuf_append(out, text, n);
+        column += n;
+        text += n;
+        text += strspn(text, " ");
+    }
+    bt_strbuf_puts(out, "\n");
+}
+
+static void print_option(const bt_option_t *option, bt_strbuf_t *out)
+{
+    bt_strbuf_t text;
+
+    bt_strbuf_printf(out, "  --%s%s%s\n", option->name,
+                     (option->metavar == NULL) ? "" : " ",
+                     (option->metavar == NULL) ? "" : option->metavar);
+
+    bt_strbuf_init(&text, 4096);
+    bt_strbuf_puts(&text, option->help);
+    if (option->choices != NULL) {
+        bt_strbuf_printf(&text, ": %s", option->choices);
+    }
+    if ((option->def[0] != '\0') && (option->type != BT_OPTION_FLAG)) {
+        bt_strbuf_printf(&text, " (default %s%s%s)", option->def,
+                         (option->unit[0] == '\0') ? "" : " ", option->unit);
+    }
+    if (bt_strbuf_status(&text) == BT_OK) {
+        print_wrapped(text.data, out);
+    } else {
+        out->status = bt_strbuf_status(&text);
+    }
+    bt_strbuf_fini(&text);
+}
+
+void bt_config_help_print(unsigned program, bt_strbuf_t *out)
+{
+    const char *const name = bt_config_program_name(program);
+
+    bt_strbuf_printf(out, "%s: %s\n\nUsage: %s [--OPTION VALUE]...\n\n", name,
+                     bt_config_program_title(program), name);
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        if ((bt_config_options[i].programs & program) != 0) {
+            print_option(&bt_config_options[i], out);
+        }
+    }
+    bt_strbuf_puts(
+        out,
+        "  --config FILE\n"
+        "      Read options from FILE: lines `kv-memory = 1g`, # comments\n"
+        "  --help, --version\n"
+        "\n"
+        "Each option is also a variable: BATON_KV_MEMORY for --kv-memory. The\n"
+        "command line wins over the environment, the environment over FILE.\n"
+        "Sizes: 512m, 2g, 2GiB (powers of 1024).\n");
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/config/config_options.h"
+
+/* groff: a backslash and a dot or quote at the start of a line have meaning,
+ * and a bare dash may be set as a hyphen that nobody can paste. */
+static void print_escaped(const char *text, bt_strbuf_t *out)
+{
+    if ((*text == '.') || (*text == '\'')) {
+        bt_strbuf_puts(out, "\\&");
+    }
+    for (; *text != '\0'; text++) {
+        if (*text == '\\') {
+            bt_strbuf_puts(out, "\\e");
+        } else if (*text == '-') {
+            bt_strbuf_puts(out, "\\-");
+        } else {
+            bt_strbuf_append(out, text, 1);
+        }
+    }
+}
+
+static void print_description(const bt_option_t *option, bt_strbuf_t *out)
+{
+    print_escaped(option->help, out);
+    bt_strbuf_puts(out, ".\n");
+    if (option->choices != NULL) {
+        bt_strbuf_puts(out, "One of: ");
+        print_escaped(option->choices, out);
+        bt_strbuf_puts(out, ".\n");
+    }
+    if (option->max > 1) {
+        bt_strbuf_puts(out, "From ");
+        bt_config_value_print(option, option->min, out);
+        bt_strbuf_puts(out, " to ");
+        bt_config_value_print(option, option->max, out);
+        bt_strbuf_printf(out, "%s%s.\n", (option->unit[0] == '\0') ? "" : " ",
+                         option->unit);
+    }
+    if (option->def[0] != '\0') {
+        bt_strbuf_puts(out, "Default: ");
+        print_escaped(option->def, out);
+        bt_strbuf_puts(out, ".\n");
+    }
+}
+
+static void print_option(const bt_option_t *option, bool file_key,
+                         bt_strbuf_t *out)
+{
+    bt_strbuf_puts(out, ".TP\n.B ");
+    print_escaped(file_key ? "" : "--", out);
+    print_escaped(option->name, out);
+    if (file_key || (option->metavar != NULL)) {
+        bt_strbuf_puts(out, file_key ? "\\fR = \\fI" : "\\fR \\fI");
+        print_escaped((option->metavar == NULL) ? "yes|no" : option->metavar,
+                      out);
+        bt_strbuf_puts(out, "\\fR");
+    }
+    bt_strbuf_puts(out, "\n");
+    print_description(option, out);
+    if (file_key) {
+        const char *separator = "Read by: ";
+
+        for (unsigned bit = 1; bit <= BT_PROG_DECODE; bit <<= 1) {
+            if ((option->programs & bit) != 0) {
+                bt_strbuf_puts(out, separator);
+                print_escaped(bt_config_program_name(bit), out);
+                separator = ", ";
+            }
+        }
+        bt_strbuf_puts(out, ".\n");
+    }
+}
+
+/* The page of `baton serve` is the page of the whole script. */
+static void print_serve_head(bt_strbuf_t *out)
+{
+    bt_strbuf_puts(
+        out,
+        ".SH SYNOPSIS\n"
+        ".nf\n"
+        "\\fBbaton serve\\fR [\\fB\\-\\-yes\\fR|\\fB\\-\\-no\\-install\\fR] "
+        "[\\fIOPTION\\fR]...\n"
+        "\\fBbaton ask\\fR \\fITEXT\\fR [\\fB\\-\\-max\\-tokens\\fR \\fIN\\fR]\n"
+        "\\fBbaton test\\fR [\\fB\\-\\-long\\fR] [\\fINAME\\fR]...\n"
+        "\\fBbaton bench\\fR \\fINAME\\fR [\\fB\\-\\-json\\fR]\n"
+        ".fi\n"
+        ".SH DESCRIPTION\n"
+        ".B baton serve\n"
+        "installs what Baton needs, builds it, fetches and checks the default\n"
+        "model where no other was named, and runs one router, prefill workers\n"
+        "and decode workers until it gets SIGINT or SIGTERM; then running\n"
+        "requests are finished and every process is stopped. A worker that\n"
+        "dies is started again, after pauses that grow from 0.5 s to 30 s.\n"
+        ".PP\n"
+        ".B baton ask\n"
+        "sends one prompt to the running server and prints the answer as it\n"
+        "comes.\n"
+        ".B baton test\n"
+        "runs all tests and ends with one total.\n"
+        ".B baton bench\n"
+        "runs a benchmark.\n"
+        ".SH OPTIONS OF BATON SERVE\n"
+        ".TP\n"
+        ".B \\-\\-yes\n"
+        "Install missing packages without asking.\n"
+        ".TP\n"
+        ".B \\-\\-no\\-install\n"
+        "Install nothing; say what is missing.\n");
+}
+
+static void print_tail(unsigned program, bt_strbuf_t *out)
+{
+    bt_strbuf_puts(
+        out,
+        ".TP\n"
+        ".B \\-\\-config\\fR \\fIFILE\\fR\n"
+        "Read options from a file; see\n"
+        ".BR baton.conf (5).\n"
+        ".TP\n"
+        ".BR \\-\\-help ,\\  \\-\\-version\n"
+        "Print and stop.\n"
+        ".SH ENVIRONMENT\n"
+        "Each option is also a variable: \\fBBATON_KV_MEMORY\\fR for\n"
+        "\\fB\\-\\-kv\\-memory\\fR. The command line wins over the environment,\n"
+        "the environment over the file. An empty variable counts as unset.\n");
+    if (program == BT_PROG_SERVE) {
+        bt_strbuf_puts(
+            out, "The default model is kept in \\fB$XDG_CACHE_HOME/baton\\fR\n"
+                 "(\\fB~/.cache/baton\\fR).\n");
+    }
+    bt_strbuf_puts(
+        out, ".SH EXIT STATUS\n"
+             "0 after a clean stop, 1 after an error that was reported on\n"
+             "standard error.\n"
+             ".SH SEE ALSO\n"
+             ".BR baton (1),\n"
+             ".BR baton\\-router (1),\n"
+             ".BR baton\\-prefill\\-worker (1),\n"
+             ".BR baton\\-decode\\-worker (1),\n"
+             ".BR baton.conf (5)\n");
+}
+
+static void print_conf_page(bt_strbuf_t *out)
+{
+    bt_strbuf_printf(out, ".TH BATON.CONF 5 \"\" \"Baton %s\" Baton\n",
+                     bt_config_version());
+    bt_strbuf_puts(
+        out,
+        ".SH NAME\n"
+        "baton.conf \\- options of Baton's programs in a file\n"
+        ".SH DESCRIPTION\n"
+        "Named by\n"
+        ".BR \\-\\-config .\n"
+        "Lines are \\fIkey\\fR = \\fIvalue\\fR; a # at the start of a line or\n"
+        "after a space begins a comment. One file may serve all programs: each\n"
+        "takes its own keys. An unknown key, a key given twice or a value out\n"
+        "of range is an error. Sizes are written 512m, 2g or 2GiB (powers of\n"
+        "1024).\n"
+        ".SH EXAMPLE\n"
+        ".nf\n"
+        "# two prefill workers for one decode worker\n"
+        "prefill = 2\n"
+        "kv\\-memory = 1g\n"
+        "http = 0.0.0.0:8000\n"
+        ".fi\n"
+        ".SH KEYS\n");
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        print_option(&bt_config_options[i], true, out);
+    }
+    bt_strbuf_puts(out, ".SH SEE ALSO\n.BR baton (1)\n");
+}
+
+void bt_config_print_man(unsigned program, bt_strbuf_t *out)
+{
+    const bool serve = (program == BT_PROG_SERVE);
+    const char *const name = serve ? "baton" : bt_config_program_name(program);
+
+    bt_strbuf_puts(out,
+                   ".\\\" Generated from the option table: do not edit.\n");
+    if (program == 0) {
+        print_conf_page(out);
+        return;
+    }
+
+    bt_strbuf_puts(out, ".TH ");
+    for (const char *c = name; *c != '\0'; c++) {
+        const char upper = (char)(((*c >= 'a') && (*c <= 'z')) ? *c - 32 : *c);
+
+        bt_strbuf_append(out, &upper, 1);
+    }
+    bt_strbuf_printf(out, " 1 \"\" \"Baton %s\" Baton\n.SH NAME\n",
+                     bt_config_version());
+    print_escaped(name, out);
+    bt_strbuf_puts(out, " \\- ");
+    print_escaped(bt_config_program_title(program), out);
+    bt_strbuf_puts(out, "\n");
+    if (serve) {
+        print_serve_head(out);
+    } else {
+        bt_strbuf_puts(out, ".SH SYNOPSIS\n.B ");
+        print_escaped(name, out);
+        bt_strbuf_puts(out, "\n[\\fIOPTION\\fR]...\n.SH OPTIONS\n");
+    }
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        if ((bt_config_options[i].programs & program) != 0) {
+            print_option(&bt_config_options[i], false, out);
+        }
+    }
+    print_tail(program, out);
+}

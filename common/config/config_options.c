@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/config/config_options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+
+#define S              BT_PROG_SERVE
+#define R              BT_PROG_ROUTER
+#define P              BT_PROG_PREFILL
+#define D              BT_PROG_DECODE
+#define ALL            (S | R | P | D)
+#define WORKERS        (P | D)
+#define TERA           (UINT64_C(1) << 40)
+#define GIGA           (UINT64_C(1) << 30)
+#define HOUR_MS        UINT64_C(3600000)
+#define NAME_MAX_BYTES 64
+
+#define TEXT(name, metavar, def, programs, field, help)               \
+    {                                                                 \
+        name, BT_OPTION_TEXT, metavar, def, 0, 0, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                        \
+    }
+#define CHOICE(name, def, choices, programs, field, help)                 \
+    {                                                                     \
+        name, BT_OPTION_CHOICE, "NAME", def, 0, 0, "", choices, programs, \
+            offsetof(bt_config_t, field), help                            \
+    }
+#define ADDRESS(name, def, programs, field, help)                            \
+    {                                                                        \
+        name, BT_OPTION_ADDRESS, "ADDR:PORT", def, 0, 0, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                               \
+    }
+#define COUNT(name, def, min, max, unit, programs, field, help)          \
+    {                                                                    \
+        name, BT_OPTION_COUNT, "N", def, min, max, unit, NULL, programs, \
+            offsetof(bt_config_t, field), help                           \
+    }
+#define TIME(name, def, min, max, programs, field, help)                  \
+    {                                                                     \
+        name, BT_OPTION_COUNT, "MS", def, min, max, "ms", NULL, programs, \
+            offsetof(bt_config_t, field), help                            \
+    }
+#define SIZE(name, def, min, max, programs, field, help)                 \
+    {                                                                    \
+        name, BT_OPTION_SIZE, "SIZE", def, min, max, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                           \
+    }
+#define SIZE32(name, def, min, max, programs, field, help)                 \
+    {                                                                      \
+        name, BT_OPTION_SIZE32, "SIZE", def, min, max, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                             \
+    }
+#define FLAG(name, programs, field, help)                           \
+    {                                                               \
+        name, BT_OPTION_FLAG, NULL, "no", 0, 1, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                      \
+    }
+
+/* clang-format off */
+const bt_option_t bt_config_options[BT_CONFIG_N_OPTIONS] = {
+    TEXT("model", "PATH", "", ALL, model,
+         "Model file (GGUF) to serve"),
+    TEXT("model-name", "NAME", "", S | R, model_name,
+         "Name under which clients find the model; empty: the name in the "
+         "model file"),
+    COUNT("prefill", "1", 0, 256, "workers", S, prefill,
+          "Prefill workers to start; 0 only with --local-prefill"),
+    COUNT("decode", "1", 1, 256, "workers", S, decode,
+          "Decode workers to start"),
+    COUNT("threads-prefill", "0", 0, 1024, "threads", S, threads_prefill,
+          "Compute threads of each prefill worker; 0: share the cores"),
+    COUNT("threads-decode", "0", 0, 1024, "threads", S, threads_decode,
+          "Compute threads of each decode worker; 0: share the cores"),
+    COUNT("threads", "0", 0, 1024, "threads", WORKERS, threads,
+          "Compute threads; 0: one for each core that the process may use"),
+    TEXT("cores", "LIST", "", WORKERS, cores,
+         "Cores to pin the compute threads to, such as 0-3,8; empty: no "
+         "pinning"),
+    SIZE("kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
+         "Memory for the KV cache of each worker; 0: from the model and the "
+         "machine"),
+    COUNT("max-batch", "64", 1, 4096, "seats", S | D, max_batch,
+          "Sequences that a decode worker runs at the same time"),
+    COUNT("chunk-tokens", "512", 16, 65536, "tokens", S | WORKERS,
+          chunk_tokens,
+          "Prompt tokens computed in one iteration of the context phase"),
+    ADDRESS("http", "127.0.0.1:8000", S | R, http,
+            "Where to serve HTTP"),
+    ADDRESS("grpc", "127.0.0.1:8001", S | R, grpc,
+            "Where to serve gRPC"),
+    ADDRESS("metrics", "127.0.0.1:8002", S | R, metrics,
+            "Where to serve /metrics"),
+    TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
+         "Chat template by name or as a file; empty: recognised from the "
+         "model file"),
+    CHOICE("log-level", "info", "error, warn, info, debug", ALL, log_level,
+           "Least severe messages to print"),
+    TEXT("log-dir", "DIR", "", S, log_dir,
+         "Directory for one log file per process; empty: standard error"),
+    CHOICE("backend", "cpu", "cpu, cuda", S | WORKERS, backend,
+           "What computes the model"),
+    CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,
+           "How KV blocks travel; auto: shared memory on one host, the "
+           "network between hosts"),
+    TEXT("net-device", "NAME", "lo", S | WORKERS, net_device,
+         "Network interface that carries KV blocks; must be a private "
+         "network"),
+    CHOICE("kv-type", "f16", "f16", S | WORKERS, kv_type,
+           "Number format of the KV cache"),
+    COUNT("tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
+          tokens_per_block, "Tokens in one KV block"),
+    COUNT("context-tokens", "0", 0, 1u << 24, "tokens", ALL, context_tokens,
+          "Longest prompt plus answer; 0: the model's own limit"),
+    FLAG("local-prefill", S | D, local_prefill,
+         "Decode workers run the context phase themselves"),
+    TEXT("join", "URL[,URL]", "", WORKERS, join,
+         "Control URLs of the routers to work for"),
+    TEXT("listen", "URL", "", R, listen,
+         "Control URL at which workers announce themselves"),
+    TEXT("listen-host", "ADDR", "127.0.0.1", WORKERS, listen_host,
+         "Address of the worker's own control links"),
+    TEXT("run-dir", "DIR", "", R | WORKERS, run_dir,
+         "Directory for the sockets of processes on one host"),
+    TEXT("key-file", "FILE", "", R | WORKERS, key_file,
+         "File with the cluster key, the same for all processes"),
+    TEXT("name", "NAME", "", R | WORKERS, name,
+         "Name of this instance in logs and metrics"),
+    TIME("heartbeat-ms", "250", 10, HOUR_MS, ALL, heartbeat_ms,
+         "Time between two heartbeats"),
+    TIME("suspect-ms", "1000", 20, HOUR_MS, ALL, suspect_ms,
+         "Silence after which a peer gets no new work"),
+    TIME("dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,
+         "Silence after which a peer counts as dead"),
+    TIME("lease-ms", "10000", 100, HOUR_MS, S | WORKERS, lease_ms,
+         "Longest time that granted blocks wait for their data"),
+    TIME("quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS, quarantine_ms,
+         "Longest time that blocks of a revoked lease are set aside"),
+    COUNT("waiting-kv-percent", "50", 1, 99, "percent", S | P,
+          waiting_kv_percent,
+          "Share of a prefill worker's blocks for finished KV that waits for "
+          "its transfer"),
+    COUNT("max-queue", "4096", 1, 1000000, "requests", S | R, max_queue,
+          "Requests in flight before new ones are answered with 503"),
+    SIZE("max-body-bytes", "8m", 1024, GIGA, S | R, max_body_bytes,
+         "Longest request body"),
+    TIME("header-timeout-ms", "10000", 100, HOUR_MS, S | R, header_timeout_ms,
+         "Time for a client to send a whole request header"),
+    TIME("body-timeout-ms", "30000", 100, HOUR_MS, S | R, body_timeout_ms,
+         "Time for a client to send a whole request body"),
+    TIME("idle-timeout-ms", "60000", 100, HOUR_MS, S | R, idle_timeout_ms,
+         "How long an idle connection stays open"),
+    TIME("request-timeout-ms", "600000", 100, 24 * HOUR_MS, S | R,
+         request_timeout_ms, "Longest time that one request may take"),
+    SIZE32("client-buffer-bytes", "1m", 4096, GIGA, S | R,
+           client_buffer_bytes,
+           "Unread answer bytes that one client may leave before it is cut "
+           "off"),
+    TIME("worker-wait-ms", "30000", 0, HOUR_MS, S | R, worker_wait_ms,
+         "How long a request waits for a worker before it is answered with "
+         "503"),
+    TIME("drain-ms", "30000", 0, HOUR_MS, ALL, drain_ms,
+         "Longest time to finish running requests at SIGTERM"),
+};
+/* clang-format on */
+
+const bt_option_t *bt_config_option_find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *option = &bt_config_options[i];
+
+        if ((strlen(option->name) == n) &&
+            (memcmp(option->name, name, n) == 0)) {
+            return option;
+        }
+    }
+    return NULL;
+}
+
+/* Edit distance where swapping two neighbours counts once.
+ * Source: Damerau 1964, restricted form; rows i-2, i-1 and i are kept. */
+static size_t edit_distance(const char *a, size_t n_a, const char *b,
+                            size_t n_b)
+{
+    size_t rows[3][NAME_MAX_BYTES + 1];
+    size_t *before = rows[0];
+    size_t *above = rows[1];
+    size_t *row = rows[2];
+
+    for (size_t j = 0; j <= n_b; j++) {
+        above[j] = j;
+    }
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t *const oldest = before;
+
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t best = above[j - 1] + (a[i - 1] != b[j - 1]);
+
+            best = (above[j] + 1 < best) ? above[j] + 1 : best;
+            best = (row[j - 1] + 1 < best) ? row[j - 1] + 1 : best;
+            if ((i > 1) && (j > 1) && (a[i - 1] == b[j - 2]) &&
+                (a[i - 2] == b[j - 1]) && (before[j - 2] + 1 < best)) {
+                best = before[j - 2] + 1;
+            }
+            row[j] = best;
+        }
+        before = above;
+        above = row;
+        row = oldest;
+    }
+    return above[n_b];
+}
+
+const bt_option_t *bt_config_option_closest(const char *name, size_t n,
+                                            unsigned programs)
+{
+    const bt_option_t *best = NULL;
+    size_t best_distance = SIZE_MAX;
+
+    if (n > NAME_MAX_BYTES) {
+        return NULL;
+    }
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *option = &bt_config_options[i];
+        const size_t n_name = strlen(option->name);
+        const size_t distance = edit_distance(name, n, option->name, n_name);
+
+        if (((option->programs & programs) != 0) &&
+            (distance < best_distance) && (distance <= (n_name + 2) / 3)) {
+            best = option;
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
+void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes)
+{
+    static const char prefix[] = "BATON_";
+    size_t n = 0;
+
+    BT_ASSERT(sizeof(prefix) + strlen(option->name) <= bytes);
+    for (const char *c = prefix; (*c != '\0') && (n + 1 < bytes); c++) {
+        out[n++] = *c;
+    }
+    for (const char *c = option->name; (*c != '\0') && (n + 1 < bytes); c++) {
+        out[n++] = (*c == '-') ? '_' : (char)toupper((unsigned char)*c);
+    }
+    out[n] = '\0';
+}

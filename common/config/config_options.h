@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file config_options.h
+ *
+ * The option table and its row. Only common/config includes this.
+ */
+#ifndef BT_COMMON_CONFIG_CONFIG_OPTIONS_H
+#define BT_COMMON_CONFIG_CONFIG_OPTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/config/config.h"
+
+#define BT_CONFIG_N_OPTIONS  45
+#define BT_CONFIG_N_PROGRAMS 4
+
+typedef enum bt_option_type {
+    BT_OPTION_TEXT,    /**< const char *, any text */
+    BT_OPTION_CHOICE,  /**< const char *, one of `choices` */
+    BT_OPTION_ADDRESS, /**< const char *, ADDR:PORT */
+    BT_OPTION_COUNT,   /**< uint32_t */
+    BT_OPTION_SIZE,    /**< uint64_t bytes, written 512m, 2g, 2GiB */
+    BT_OPTION_SIZE32,  /**< uint32_t bytes, written the same way */
+    BT_OPTION_FLAG,    /**< bool; the bare option means true */
+} bt_option_type_t;
+
+typedef struct bt_option {
+    const char *name; /**< without the dashes */
+    bt_option_type_t type;
+    const char *metavar; /**< what --help prints for the value; NULL: flag */
+    const char *def;     /**< the default, as one would write it */
+    uint64_t min, max;   /**< numbers only */
+    const char *unit;    /**< of a number, for messages; "" = none */
+    const char *choices; /**< BT_OPTION_CHOICE: "a, b, c" */
+    unsigned programs;   /**< BT_PROG_ bits */
+    size_t offset;       /**< into bt_config_t */
+    const char *help;    /**< one sentence or two, no full stop at the end */
+} bt_option_t;
+
+/** Rows in the order of --help. */
+extern const bt_option_t bt_config_options[BT_CONFIG_N_OPTIONS];
+
+/** @return row with that name of @a n bytes, or NULL. */
+const bt_option_t *bt_config_option_find(const char *name, size_t n);
+
+/** @return the option of @a programs whose name is nearest to @a name and
+ *  near enough to be meant, or NULL. */
+const bt_option_t *bt_config_option_closest(const char *name, size_t n,
+                                            unsigned programs);
+
+/** Write the variable's name, `BATON_KV_MEMORY`, into @a out. */
+void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);
+
+/** A checked value. */
+typedef struct bt_option_value {
+    uint64_t number;  /**< numbers and flags */
+    const char *text; /**< the others; borrowed from the input */
+} bt_option_value_t;
+
+/**
+ * Check @a text against the row.
+ *
+ * @param [out] reason  Why not, such as "0 is out of range: 1 to 4096 seats".
+ * @retval BT_ERR_INVALID_PARAM  reason was written.
+ */
+BT_MUST_CHECK bt_status_t bt_config_value_parse(const bt_option_t *option,
+                                                const char *text,
+                                                bt_option_value_t *value_p,
+                                                char *reason, size_t bytes);
+
+/** Append a number as the user would write it (`2g` for sizes). */
+void bt_config_value_print(const bt_option_t *option, uint64_t number,
+                           bt_strbuf_t *out);
+
+/** Where a value came from; the higher one wins. */
+typedef enum bt_config_source {
+    BT_CONFIG_DEFAULT,
+    BT_CONFIG_FILE,
+    BT_CONFIG_ENVIRONMENT,
+    BT_CONFIG_COMMAND_LINE,
+} bt_config_source_t;
+
+struct bt_config_store {
+    unsigned program;
+    bt_config_t config;
+    char *file; /**< owned path of --config, or NULL */
+    bt_config_source_t sources[BT_CONFIG_N_OPTIONS];
+    char *texts[BT_CONFIG_N_OPTIONS]; /**< owned; NULL for numbers */
+};
+
+/**
+ * Check and store one value unless a stronger source has set it.
+ *
+ * @param [in] where  How the user named it, for the message.
+ * @retval BT_ERR_INVALID_PARAM  Said on standard error.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_config_store_set(bt_config_store_t *store,
+                                              const bt_option_t *option,
+                                              const char *text,
+                                              bt_config_source_t source,
+                                              const char *where);
+
+/**
+ * Read `key = value` lines into @a store.
+ *
+ * @retval BT_ERR_INVALID_PARAM  Said on standard error with file and line.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_config_file_read(bt_config_store_t *store,
+                                              const char *path);
+
+/** The text of --help for one program. */
+void bt_config_help_print(unsigned program, bt_strbuf_t *out);
+
+/** One line that says what the program is. */
+const char *bt_config_program_title(unsigned program);
+
+/** Print `PROGRAM: text` on standard error. */
+void bt_config_complain(unsigned program, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

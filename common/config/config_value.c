@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/assert.h"
+#include "common/config/config_options.h"
+
+#define HOST_BYTES 256
+
+/* Powers of 1024 only: `2GB` means different numbers to different people. */
+static const struct {
+    const char *suffix;
+    unsigned shift;
+} size_units[] = {
+    {"", 0},     {"b", 0},  {"k", 10},   {"kib", 10}, {"m", 20},
+    {"mib", 20}, {"g", 30}, {"gib", 30}, {"t", 40},   {"tib", 40},
+};
+
+/* Digits only. @return the first character after them, NULL when there are
+ * none or the number does not fit. */
+static const char *parse_digits(const char *text, uint64_t *number_p)
+{
+    uint64_t number = 0;
+    const char *c = text;
+
+    for (; (*c >= '0') && (*c <= '9'); c++) {
+        if (__builtin_mul_overflow(number, UINT64_C(10), &number) ||
+            __builtin_add_overflow(number, (uint64_t)(*c - '0'), &number)) {
+            return NULL;
+        }
+    }
+    if (c == text) {
+        return NULL;
+    }
+    *number_p = number;
+    return c;
+}
+
+static bt_status_t parse_size(const char *text, uint64_t *number_p)
+{
+    uint64_t number;
+    const char *const rest = parse_digits(text, &number);
+
+    if (rest == NULL) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(size_units); i++) {
+        if (strcasecmp(rest, size_units[i].suffix) == 0) {
+            if (__builtin_mul_overflow(
+                    number, UINT64_C(1) << size_units[i].shift, number_p)) {
+                return BT_ERR_INVALID_PARAM;
+            }
+            return BT_OK;
+        }
+    }
+    return BT_ERR_INVALID_PARAM;
+}
+
+static bt_status_t parse_flag(const char *text, uint64_t *number_p)
+{
+    static const char *const words[] = {"no",  "yes", "false", "true",
+                                        "off", "on",  "0",     "1"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(words); i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *number_p = i % 2;
+            return BT_OK;
+        }
+    }
+    return BT_ERR_INVALID_PARAM;
+}
+
+/* Is text one of the words in "a, b, c"? */
+static bool is_choice(const char *choices, const char *text)
+{
+    const size_t n = strlen(text);
+
+    for (const char *c = choices; *c != '\0';) {
+        const size_t n_word = strcspn(c, ",");
+
+        if ((n_word == n) && (memcmp(c, text, n) == 0)) {
+            return true;
+        }
+        c += n_word;
+        c += strspn(c, ", ");
+    }
+    return false;
+}
+
+static bt_status_t parse_number(const bt_option_t *option, const char *text,
+                                uint64_t *number_p, char *reason, size_t bytes)
+{
+    const bool is_size = (option->type != BT_OPTION_COUNT);
+    const char *const space = (option->unit[0] == '\0') ? "" : " ";
+    uint64_t number = 0;
+    bool ok;
+
+    if (is_size) {
+        ok = (parse_size(text, &number) == BT_OK);
+    } else {
+        const char *const rest = parse_digits(text, &number);
+
+        ok = (rest != NULL) && (*rest == '\0');
+    }
+    if (ok && (number >= option->min) && (number <= option->max)) {
+        *number_p = number;
+        return BT_OK;
+    }
+
+    if (is_size) {
+        snprintf(reason, bytes,
+                 "'%s' is not a size from %" PRIu64 " to %" PRIu64
+                 " bytes, written like 512m, 2g or 2GiB",
+                 text, option->min, option->max);
+    } else {
+        snprintf(reason, bytes,
+                 "'%s' is not a whole number from %" PRIu64 " to %" PRIu64
+                 "%s%s",
+                 text, option->min, option->max, space, option->unit);
+    }
+    return BT_ERR_INVALID_PARAM;
+}
+
+bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
+                                  bt_option_value_t *value_p, char *reason,
+                                  size_t bytes)
+{
+    bt_option_value_t value = {.number = 0, .text = text};
+    char host[HOST_BYTES];
+    uint16_t port;
+
+    switch (option->type) {
+    case BT_OPTION_TEXT:
+        break;
+    case BT_OPTION_CHOICE:
+        if (!is_choice(option->choices, text)) {
+            snprintf(reason, bytes, "'%s' is not one of: %s", text,
+                     option->choices);
+            return BT_ERR_INVALID_PARAM;
+        }
+        break;
+    case BT_OPTION_ADDRESS:
+        if (bt_config_split_address(text, host, sizeof(host), &port) != BT_OK) {
+            snprintf(reason, bytes,
+                     "'%s' is not ADDR:PORT, such as 127.0.0.1:8000 or "
+                     "[::1]:8000",
+                     text);
+            return BT_ERR_INVALID_PARAM;
+        }
+        break;
+    case BT_OPTION_FLAG:
+        if (parse_flag(text, &value.number) != BT_OK) {
+            snprintf(reason, bytes, "'%s' is not yes or no", text);
+            return BT_ERR_INVALID_PARAM;
+        }
+        break;
+    case BT_OPTION_COUNT:
+    case BT_OPTION_SIZE:
+    case BT_OPTION_SIZE32:
+        if (parse_number(option, text, &value.number, reason, bytes) != BT_OK) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        break;
+    }
+    *value_p = value;
+    return BT_OK;
+}
+
+void bt_config_value_print(const bt_option_t *option, uint64_t number,
+                           bt_strbuf_t *out)
+{
+    static const char letters[] = "kmgt";
+    size_t unit = 0; /* how many times 1024 was divided out */
+
+    if (option->type == BT_OPTION_FLAG) {
+        bt_strbuf_puts(out, (number != 0) ? "yes" : "no");
+        return;
+    }
+    if (option->type != BT_OPTION_COUNT) {
+        while ((number != 0) && (number % 1024 == 0) &&
+               (unit < sizeof(letters) - 1)) {
+            number /= 1024;
+            unit++;
+        }
+    }
+    bt_strbuf_printf(out, "%" PRIu64, number);
+    if (unit > 0) {
+        bt_strbuf_append(out, &letters[unit - 1], 1);
+    }
+}
