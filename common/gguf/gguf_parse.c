@@ -415,7 +415,7 @@ static bt_status_t read_tensors(reader_t *rd, bt_gguf_t *gguf,
 {
     bt_status_t status;
     uint64_t *offsets = NULL;
-    uint32_t alignment;
+    uint32_t alignment = DEFAULT_ALIGNMENT;
 
     if (n_tensors > left(rd) / MIN_TENSOR_BYTES) {
         return fail(rd, BT_ERR_BAD_FILE,

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/tiny_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/hash.h"
+#include "common/base/strbuf.h"
+#include "common/gguf/gguf.h"
+#include "tests/support/tiny_quant.h"
+
+#define ALIGNMENT  32
+#define HEAD_LIMIT ((size_t)256 << 20) /* bytes of metadata and table */
+#define NAME_BYTES 64
+
+/* Value types of the format. */
+enum { U32 = 4, I32 = 5, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9 };
+
+/* Kinds of tokens, as tokenizer.ggml.token_type numbers them. */
+enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3 };
+
+static const char *const specials[] = {"<|endoftext|>", "<|im_start|>",
+                                       "<|im_end|>"};
+
+/* In order of rank; \xC4\xA0 is the byte alphabet's letter for a space. */
+#define SP "\xC4\xA0"
+static const char *const merges[] = {
+    SP " t", SP " a", "h e", "i n", "r e",  "o n",     SP "t he", "e r",
+    SP " s", "a t",   "n d", "o r", "in g", SP "a nd", SP " i",   SP " o",
+};
+
+static const char *const chat_template =
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
+    "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+/* One tensor to be written. */
+typedef struct tensor {
+    char name[NAME_BYTES];
+    uint32_t type;
+    uint32_t n_dims;
+    uint64_t n_in;
+    uint64_t n_out; /* 1 for vectors */
+    float center;   /* values: center + uniform(-reach, reach) */
+    float reach;
+} tensor_t;
+
+typedef struct writer {
+    const bt_tiny_model_t *model;
+    bt_strbuf_t head;
+    tensor_t *tensors;
+    uint32_t n_tensors;
+    uint32_t n_kvs;
+} writer_t;
+
+bt_tiny_model_t bt_tiny_model_default(void)
+{
+    const bt_tiny_model_t model = {.n_layers = 2,
+                                   .dim = 64,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .ffn_dim = 128,
+                                   .n_vocab = 288,
+                                   .context_tokens = 512,
+                                   .mixed_type = BT_TINY_SAME_TYPE,
+                                   .rope_base = 10000.0f,
+                                   .seed = 1,
+                                   .architecture = "llama"};
+
+    return model;
+}
+
+uint32_t bt_tiny_model_min_vocab(void)
+{
+    return (uint32_t)(BT_ARRAY_LEN(specials) + 256 + BT_ARRAY_LEN(merges));
+}
+
+static void put_u32(bt_strbuf_t *buf, uint32_t value)
+{
+    bt_strbuf_append(buf, &value, sizeof(value));
+}
+
+static void put_u64(bt_strbuf_t *buf, uint64_t value)
+{
+    bt_strbuf_append(buf, &value, sizeof(value));
+}
+
+static void put_str(bt_strbuf_t *buf, const char *text)
+{
+    put_u64(buf, strlen(text));
+    bt_strbuf_puts(buf, text);
+}
+
+static void put_key(writer_t *w, const char *key, uint32_t type)
+{
+    put_str(&w->head, key);
+    put_u32(&w->head, type);
+    w->n_kvs++;
+}
+
+static void put_array_key(writer_t *w, const char *key, uint32_t type,
+                          uint64_t n)
+{
+    put_key(w, key, ARRAY);
+    put_u32(&w->head, type);
+    put_u64(&w->head, n);
+}
+
+static void kv_u32(writer_t *w, const char *key, uint32_t value)
+{
+    put_key(w, key, U32);
+    put_u32(&w->head, value);
+}
+
+static void kv_f32(writer_t *w, const char *key, float value)
+{
+    put_key(w, key, F32);
+    bt_strbuf_append(&w->head, &value, sizeof(value));
+}
+
+static void kv_bool(writer_t *w, const char *key, bool value)
+{
+    const uint8_t byte = value ? 1 : 0;
+
+    put_key(w, key, BOOL);
+    bt_strbuf_append(&w->head, &byte, 1);
+}
+
+static void kv_str(writer_t *w, const char *key, const char *value)
+{
+    put_key(w, key, STRING);
+    put_str(&w->head, value);
+}
+
+/* Key "ARCHITECTURE.name". */
+static const char *arch_key(const writer_t *w, char *key, const char *name)
+{
+    snprintf(key, NAME_BYTES, "%s.%s", w->model->architecture, name);
+    return key;
+}
+
+static void put_hparams(writer_t *w)
+{
+    const bt_tiny_model_t *const m = w->model;
+    char key[NAME_BYTES];
+
+    kv_str(w, "general.architecture", m->architecture);
+    kv_str(w, "general.name", "baton tiny");
+    kv_u32(w, "general.alignment", ALIGNMENT);
+    kv_u32(w, arch_key(w, key, "block_count"), m->n_layers);
+    kv_u32(w, arch_key(w, key, "context_length"), m->context_tokens);
+    kv_u32(w, arch_key(w, key, "embedding_length"), m->dim);
+    kv_u32(w, arch_key(w, key, "feed_forward_length"), m->ffn_dim);
+    kv_u32(w, arch_key(w, key, "attention.head_count"), m->n_heads);
+    kv_u32(w, arch_key(w, key, "attention.head_count_kv"), m->n_kv_heads);
+    kv_f32(w, arch_key(w, key, "attention.layer_norm_rms_epsilon"), 1e-5f);
+    kv_f32(w, arch_key(w, key, "rope.freq_base"), m->rope_base);
+    kv_u32(w, arch_key(w, key, "rope.dimension_count"), m->dim / m->n_heads);
+    kv_u32(w, arch_key(w, key, "vocab_size"), m->n_vocab);
+    if (m->rope_scaling != NULL) {
+        kv_str(w, arch_key(w, key, "rope.scaling.type"), m->rope_scaling);
+    }
+    if (m->n_experts > 0) {
+        kv_u32(w, arch_key(w, key, "expert_count"), m->n_experts);
+    }
+    if (m->sliding_window > 0) {
+        kv_u32(w, arch_key(w, key, "attention.sliding_window"),
+               m->sliding_window);
+    }
+}
+
+/* The printable letter that stands for a byte: itself where it is printable
+ * Latin-1, else the next of U+0100 ... (GPT-2's bytes_to_unicode). Ids follow
+ * the alphabet's order: first the printable ones, then the others. */
+static bool is_printable(unsigned byte)
+{
+    return ((byte >= 0x21) && (byte <= 0x7E)) ||
+           ((byte >= 0xA1) && (byte <= 0xFF) && (byte != 0xAD));
+}
+
+static void put_letter(bt_strbuf_t *buf, unsigned code)
+{
+    char utf8[3] = "";
+
+    if (code < 0x80) {
+        utf8[0] = (char)code;
+    } else {
+        utf8[0] = (char)(0xC0u | (code >> 6));
+        utf8[1] = (char)(0x80u | (code & 0x3Fu));
+    }
+    put_str(buf, utf8);
+}
+
+static void put_byte_tokens(bt_strbuf_t *buf)
+{
+    unsigned next = 0x100;
+
+    for (unsigned byte = 0; byte < 256; byte++) {
+        if (is_printable(byte)) {
+            put_letter(buf, byte);
+        }
+    }
+    for (unsigned byte = 0; byte < 256; byte++) {
+        if (!is_printable(byte)) {
+            put_letter(buf, next++);
+        }
+    }
+}
+
+static void put_merged_token(bt_strbuf_t *buf, const char *merge)
+{
+    const char *const space = strchr(merge, ' ');
+    const size_t first = (size_t)(space - merge);
+
+    put_u64(buf, strlen(merge) - 1);
+    bt_strbuf_append(buf, merge, first);
+    bt_strbuf_puts(buf, space + 1);
+}
+
+static void put_vocabulary(writer_t *w)
+{
+    const uint32_t n_vocab = w->model->n_vocab;
+    char filler[16];
+
+    kv_str(w, "tokenizer.ggml.model", "gpt2");
+    kv_str(w, "tokenizer.ggml.pre", "smollm");
+    put_array_key(w, "tokenizer.ggml.tokens", STRING, n_vocab);
+    for (size_t i = 0; i < BT_ARRAY_LEN(specials); i++) {
+        put_str(&w->head, specials[i]);
+    }
+    put_byte_tokens(&w->head);
+    for (size_t i = 0; i < BT_ARRAY_LEN(merges); i++) {
+        put_merged_token(&w->head, merges[i]);
+    }
+    for (uint32_t i = bt_tiny_model_min_vocab(); i < n_vocab; i++) {
+        snprintf(filler, sizeof(filler), "w%u", i - bt_tiny_model_min_vocab());
+        put_str(&w->head, filler);
+    }
+
+    put_array_key(w, "tokenizer.ggml.token_type", I32, n_vocab);
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        put_u32(&w->head,
+                (i < BT_ARRAY_LEN(specials)) ? TOKEN_CONTROL : TOKEN_NORMAL);
+    }
+
+    put_array_key(w, "tokenizer.ggml.merges", STRING, BT_ARRAY_LEN(merges));
+    for (size_t i = 0; i < BT_ARRAY_LEN(merges); i++) {
+        put_str(&w->head, merges[i]);
+    }
+    kv_u32(w, "tokenizer.ggml.bos_token_id", 1);
+    kv_u32(w, "tokenizer.ggml.eos_token_id", 2);
+    kv_u32(w, "tokenizer.ggml.unknown_token_id", 0);
+    kv_u32(w, "tokenizer.ggml.padding_token_id", 2);
+    kv_bool(w, "tokenizer.ggml.add_bos_token", false);
+    kv_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    kv_str(w, "tokenizer.chat_template", chat_template);
+}
+
+static tensor_t *add_tensor(writer_t *w, uint32_t type, uint64_t n_in,
+                            uint64_t n_out)
+{
+    tensor_t *const t = &w->tensors[w->n_tensors++];
+
+    t->type = type;
+    t->n_dims = 2;
+    t->n_in = n_in;
+    t->n_out = n_out;
+    /* Keeps the variance of what passes through, a little more: so that the
+     * next token depends visibly on every earlier one. */
+    t->reach = 1.5f * sqrtf(3.0f / (float)n_in);
+    return t;
+}
+
+static tensor_t *add_vector(writer_t *w, uint64_t n, float center, float reach)
+{
+    tensor_t *const t = add_tensor(w, 0 /* F32 */, n, 1);
+
+    t->n_dims = 1;
+    t->center = center;
+    t->reach = reach;
+    return t;
+}
+
+static void add_layer(writer_t *w, uint32_t layer)
+{
+    const bt_tiny_model_t *const m = w->model;
+    const uint32_t mixed =
+        (m->mixed_type == BT_TINY_SAME_TYPE) ? m->type : m->mixed_type;
+    const uint64_t kv_dim = m->dim / m->n_heads * m->n_kv_heads;
+    const struct {
+        const char *name;
+        uint32_t type;
+        uint64_t n_in;
+        uint64_t n_out; /* 0: a norm */
+    } parts[] = {
+        {"attn_norm", 0, m->dim, 0},
+        {"attn_q", m->type, m->dim, m->dim},
+        {"attn_k", m->type, m->dim, kv_dim},
+        {"attn_v", mixed, m->dim, kv_dim},
+        {"attn_output", m->type, m->dim, m->dim},
+        {"ffn_norm", 0, m->dim, 0},
+        {"ffn_gate", m->type, m->dim, m->ffn_dim},
+        {"ffn_up", m->type, m->dim, m->ffn_dim},
+        {"ffn_down", mixed, m->ffn_dim, m->dim},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(parts); i++) {
+        tensor_t *const t =
+            (parts[i].n_out == 0)
+                ? add_vector(w, parts[i].n_in, 1.0f, 0.3f)
+                : add_tensor(w, parts[i].type, parts[i].n_in, parts[i].n_out);
+
+        snprintf(t->name, sizeof(t->name), "blk.%u.%s.weight", layer,
+                 parts[i].name);
+    }
+}
+
+static void add_tensors(writer_t *w)
+{
+    const bt_tiny_model_t *const m = w->model;
+    tensor_t *t = add_tensor(w, m->embd_type, m->dim, m->n_vocab);
+
+    snprintf(t->name, sizeof(t->name), "token_embd.weight");
+    if (m->rope_factors) {
+        t = add_vector(w, m->dim / m->n_heads / 2, 4.0f, 3.0f);
+        snprintf(t->name, sizeof(t->name), "rope_freqs.weight");
+    }
+    for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        add_layer(w, layer);
+    }
+    t = add_vector(w, m->dim, 1.0f, 0.3f);
+    snprintf(t->name, sizeof(t->name), "output_norm.weight");
+    if (!m->tied) {
+        t = add_tensor(w, m->embd_type, m->dim, m->n_vocab);
+        snprintf(t->name, sizeof(t->name), "output.weight");
+    }
+}
+
+static bt_status_t tensor_bytes(const tensor_t *t, uint64_t *bytes_p)
+{
+    uint32_t elems;
+    uint32_t bytes;
+
+    if (bt_gguf_type_block(t->type, &elems, &bytes) != BT_OK) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (t->n_in % elems != 0) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    *bytes_p = t->n_in / elems * bytes * t->n_out;
+    return BT_OK;
+}
+
+static uint64_t padded(uint64_t n)
+{
+    return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static bt_status_t put_table(writer_t *w)
+{
+    uint64_t offset = 0;
+
+    for (uint32_t i = 0; i < w->n_tensors; i++) {
+        const tensor_t *const t = &w->tensors[i];
+        uint64_t bytes = 0;
+        const bt_status_t status = tensor_bytes(t, &bytes);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        put_str(&w->head, t->name);
+        put_u32(&w->head, t->n_dims);
+        put_u64(&w->head, t->n_in);
+        if (t->n_dims == 2) {
+            put_u64(&w->head, t->n_out);
+        }
+        put_u32(&w->head, t->type);
+        put_u64(&w->head, offset);
+        offset += padded(bytes);
+    }
+    return BT_OK;
+}
+
+static bool write_zeros(FILE *file, uint64_t n)
+{
+    static const uint8_t zeros[ALIGNMENT];
+
+    return (n == 0) || (fwrite(zeros, (size_t)n, 1, file) == 1);
+}
+
+/* Row by row. The values depend on the seed and the tensor's name only. */
+static bt_status_t write_tensor(const writer_t *w, const tensor_t *t,
+                                FILE *file)
+{
+    uint64_t random = bt_hash64(t->name, strlen(t->name), w->model->seed);
+    uint64_t bytes = 0;
+    bt_status_t status = tensor_bytes(t, &bytes);
+    size_t row_bytes;
+    float *row = NULL;
+    uint8_t *encoded = NULL;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    row_bytes = (size_t)(bytes / t->n_out);
+    row = bt_calloc((size_t)t->n_in, sizeof(*row));
+    encoded = bt_calloc(row_bytes, 1);
+    if ((row == NULL) || (encoded == NULL)) {
+        status = BT_ERR_NO_MEMORY;
+        goto out;
+    }
+    for (uint64_t r = 0; (status == BT_OK) && (r < t->n_out); r++) {
+        for (uint64_t i = 0; i < t->n_in; i++) {
+            const float unit =
+                (float)(bt_tiny_random(&random) >> 40) * 0x1p-23f - 1.0f;
+
+            row[i] = t->center + t->reach * unit;
+        }
+        status =
+            bt_tiny_quantize(t->type, row, (size_t)t->n_in, &random, encoded);
+        if ((status == BT_OK) && (fwrite(encoded, row_bytes, 1, file) != 1)) {
+            status = BT_ERR_IO;
+        }
+    }
+    if ((status == BT_OK) && !write_zeros(file, padded(bytes) - bytes)) {
+        status = BT_ERR_IO;
+    }
+out:
+    bt_free(encoded);
+    bt_free(row);
+    return status;
+}
+
+static bt_status_t write_file(const writer_t *w, const char *path)
+{
+    const uint32_t version = 3;
+    const uint64_t counts[2] = {w->n_tensors, w->n_kvs};
+    const uint64_t head_bytes = 4 + sizeof(version) + sizeof(counts);
+    const uint64_t total = head_bytes + w->head.len;
+    bt_status_t status = BT_OK;
+    FILE *const file = fopen(path, "we");
+
+    if (file == NULL) {
+        return BT_ERR_IO;
+    }
+    if ((fwrite("GGUF", 4, 1, file) != 1) ||
+        (fwrite(&version, sizeof(version), 1, file) != 1) ||
+        (fwrite(counts, sizeof(counts), 1, file) != 1) ||
+        (fwrite(w->head.data, w->head.len, 1, file) != 1) ||
+        !write_zeros(file, padded(total) - total)) {
+        status = BT_ERR_IO;
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < w->n_tensors); i++) {
+        status = write_tensor(w, &w->tensors[i], file);
+    }
+    if ((fclose(file) != 0) && (status == BT_OK)) {
+        status = BT_ERR_IO;
+    }
+    return status;
+}
+
+static bool is_possible(const bt_tiny_model_t *m)
+{
+    return (m->n_layers > 0) && (m->n_layers < 10000) && (m->dim > 0) &&
+           (m->n_heads > 0) && (m->dim % m->n_heads == 0) &&
+           (m->dim / m->n_heads % 2 == 0) && (m->n_kv_heads > 0) &&
+           (m->n_heads % m->n_kv_heads == 0) && (m->ffn_dim > 0) &&
+           (m->context_tokens > 0) &&
+           (m->n_vocab >= bt_tiny_model_min_vocab()) &&
+           (strlen(m->architecture) < NAME_BYTES / 2);
+}
+
+bt_status_t bt_tiny_model_write(const bt_tiny_model_t *model, const char *path)
+{
+    writer_t w = {.model = model};
+    bt_status_t status;
+
+    if (!is_possible(model)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    bt_strbuf_init(&w.head, HEAD_LIMIT);
+    w.tensors = bt_calloc((size_t)model->n_layers * 9 + 4, sizeof(*w.tensors));
+    if (w.tensors == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    put_hparams(&w);
+    put_vocabulary(&w);
+    add_tensors(&w);
+    status = put_table(&w);
+    if (status == BT_OK) {
+        status = bt_strbuf_status(&w.head);
+    }
+    if (status == BT_OK) {
+        status = write_file(&w, path);
+    }
+    bt_strbuf_fini(&w.head);
+    bt_free(w.tensors);
+    return status;
+}

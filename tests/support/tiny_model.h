@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file tiny_model.h
+ *
+ * Writes small, valid GGUF v3 files of the llama architecture with seeded
+ * weights and a real byte-level BPE vocabulary, so that tests of the whole
+ * cluster need no download. The same arguments give the same bytes everywhere.
+ *
+ * Vocabulary: 0 <|endoftext|>, 1 <|im_start|> (bos), 2 <|im_end|> (eos), 3 ..
+ * 258 the 256 bytes in the order of GPT-2's byte alphabet, then one token per
+ * merge, then fillers w0, w1 … up to n_vocab.
+ */
+#ifndef BT_TESTS_SUPPORT_TINY_MODEL_H
+#define BT_TESTS_SUPPORT_TINY_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_TINY_SAME_TYPE UINT32_MAX
+
+typedef struct bt_tiny_model {
+    uint32_t n_layers;
+    uint32_t dim;     /**< a multiple of n_heads */
+    uint32_t n_heads; /**< head_dim = dim / n_heads, even */
+    uint32_t n_kv_heads;
+    uint32_t ffn_dim;
+    uint32_t n_vocab; /**< at least bt_tiny_model_min_vocab() */
+    uint32_t context_tokens;
+    uint32_t type;       /**< ggml_type of the matrices */
+    uint32_t mixed_type; /**< of attn_v and ffn_down, as K-quant mixes have
+                              it; BT_TINY_SAME_TYPE = like the others */
+    uint32_t embd_type;  /**< of token_embd and output */
+    bool tied;           /**< no output.weight */
+    bool rope_factors;   /**< add rope_freqs.weight */
+    float rope_base;
+    uint64_t seed;
+
+    /* What a loader must refuse. */
+    const char *architecture; /**< "llama" */
+    const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */
+    uint32_t n_experts;       /**< llama.expert_count when > 0 */
+    uint32_t sliding_window;  /**< llama.attention.sliding_window when > 0 */
+} bt_tiny_model_t;
+
+/** 2 layers, 64 wide, 4 query and 2 KV heads of 16, ffn 128, vocabulary 288,
+ *  context 512, all F32, not tied, seed 1. */
+bt_tiny_model_t bt_tiny_model_default(void);
+
+uint32_t bt_tiny_model_min_vocab(void);
+
+/**
+ * @retval BT_ERR_INVALID_PARAM  The shape is impossible, or rows are not a
+ *                               whole number of the type's blocks.
+ * @retval BT_ERR_UNSUPPORTED    The tensor type.
+ * @retval BT_ERR_IO             The file could not be written.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_tiny_model_write(const bt_tiny_model_t *model,
+                                              const char *path);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* baton-tiny-model OUT.gguf [options]: see tiny_model.h. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/assert.h"
+#include "common/gguf/gguf.h"
+#include "tests/support/tiny_model.h"
+
+#define N_TYPES 40
+
+static const char *const usage =
+    "usage: baton-tiny-model OUT.gguf [--layers N] [--dim N] [--heads N]\n"
+    "       [--kv-heads N] [--ffn N] [--vocab N] [--context N] [--type NAME]\n"
+    "       [--mixed-type NAME] [--embedding-type NAME] [--seed N] [--tied]\n"
+    "       [--rope-factors]\n";
+
+static int parse_number(const char *text, uint32_t *value_p)
+{
+    char *end = NULL;
+    unsigned long value;
+
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if ((errno != 0) || (end == text) || (*end != '\0') ||
+        (value > UINT32_MAX)) {
+        fprintf(stderr, "baton-tiny-model: %s is not a number\n", text);
+        return -1;
+    }
+    *value_p = (uint32_t)value;
+    return 0;
+}
+
+static int parse_type(const char *text, uint32_t *value_p)
+{
+    for (uint32_t type = 0; type < N_TYPES; type++) {
+        if (strcasecmp(bt_gguf_type_name(type), text) == 0) {
+            *value_p = type;
+            return 0;
+        }
+    }
+    fprintf(stderr, "baton-tiny-model: %s is not a tensor type\n", text);
+    return -1;
+}
+
+static int parse_option(int index, const char *value, bt_tiny_model_t *m)
+{
+    uint32_t *const numbers[] = {&m->n_layers,      &m->dim,     &m->n_heads,
+                                 &m->n_kv_heads,    &m->ffn_dim, &m->n_vocab,
+                                 &m->context_tokens};
+    uint32_t *const kinds[] = {&m->type, &m->mixed_type, &m->embd_type};
+    uint32_t seed = 0;
+
+    if ((size_t)index < BT_ARRAY_LEN(numbers)) {
+        return parse_number(value, numbers[index]);
+    }
+    if (index < 10) {
+        return parse_type(value, kinds[index - 7]);
+    }
+    if (index == 10) {
+        if (parse_number(value, &seed) != 0) {
+            return -1;
+        }
+        m->seed = seed;
+        return 0;
+    }
+    m->tied = m->tied || (index == 11);
+    m->rope_factors = m->rope_factors || (index == 12);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"layers", required_argument, NULL, 0},
+        {"dim", required_argument, NULL, 0},
+        {"heads", required_argument, NULL, 0},
+        {"kv-heads", required_argument, NULL, 0},
+        {"ffn", required_argument, NULL, 0},
+        {"vocab", required_argument, NULL, 0},
+        {"context", required_argument, NULL, 0},
+        {"type", required_argument, NULL, 0},
+        {"mixed-type", required_argument, NULL, 0},
+        {"embedding-type", required_argument, NULL, 0},
+        {"seed", required_argument, NULL, 0},
+        {"tied", no_argument, NULL, 0},
+        {"rope-factors", no_argument, NULL, 0},
+        {NULL, 0, NULL, 0},
+    };
+    bt_tiny_model_t model = bt_tiny_model_default();
+    bt_status_t status;
+    int index = 0;
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", options, &index)) != -1) {
+        if ((c != 0) || (parse_option(index, optarg, &model) != 0)) {
+            fputs(usage, stderr);
+            return 2;
+        }
+    }
+    if (optind != argc - 1) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    status = bt_tiny_model_write(&model, argv[optind]);
+    if (status != BT_OK) {
+        fprintf(stderr, "baton-tiny-model: %s: %s\n", argv[optind],
+                bt_status_str(status));
+        return 1;
+    }
+    return 0;
+}
