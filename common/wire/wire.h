@@ -4,9 +4,19 @@
  * The control messages between router and workers, as msgpack. The only
  * includer of msgpack.h is this module.
  *
- * A message is a msgpack array [type, field, field, …]. Decoders accept more
- * fields than they know (a newer peer of the same protocol version) and refuse
- * fewer; every count and length is bounded before memory is taken.
+ * A message is a msgpack array [type, field, field, …], the fields in the order
+ * of the structures below. Decoders accept more fields than they know (a newer
+ * peer of the same protocol version) and refuse fewer; every count and length
+ * is bounded before memory is taken.
+ *
+ *     number         uint, int or float 32
+ *     bt_hash128_t   two numbers: lo, hi
+ *     bt_req_key_t   two numbers: id, attempt
+ *     text           str without control characters
+ *     blob           bin
+ *     token ids      bin, 4 bytes each, little endian
+ *     bt_sampling_t  array of its fields; a bad word is a bin of token ids
+ *     bt_token_t     array: id, attempt, index, token id, finish
  *
  * Life of a request (R router, P prefill worker, D decode worker):
  *
@@ -38,6 +48,8 @@
 #define BT_WIRE_MAX_TEXT   512        /**< bytes of an error text */
 #define BT_WIRE_MAX_BLOB   (4u << 20) /**< bytes of a grant or export blob */
 #define BT_WIRE_MAX_NAME   64
+#define BT_WIRE_MAX_BATCH  (1u << 14)  /**< tokens in one TOKENS message */
+#define BT_WIRE_MAX_BYTES  (12u << 20) /**< of one encoded message */
 
 typedef enum bt_msg_type {
     BT_MSG_HELLO = 1,
@@ -223,7 +235,10 @@ typedef struct bt_msg {
     } u;
 } bt_msg_t;
 
-/** Append the encoding of @a msg; errors stick in @a out. */
+/** Append the encoding of @a msg; errors stick in @a out: besides its own ones
+ *  BT_ERR_INVALID_PARAM for a value that bt_wire_decode() would refuse. Control
+ *  characters in bt_msg_failed_t.text become spaces, a text or name without a
+ *  zero byte in it is refused. */
 void bt_wire_encode(const bt_msg_t *msg, bt_strbuf_t *out);
 
 typedef struct bt_wire_decoder bt_wire_decoder_t;

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <string.h>
+
+#include <msgpack.h>
+
+#include "common/base/alloc.h"
+#include "common/wire/wire_fields.h"
+
+#define ZONE_CHUNK_BYTES 8192
+
+/* Memory that grows and is used again; no message needs two of a kind. */
+typedef struct scratch {
+    void *data;
+    size_t cap;
+} scratch_t;
+
+struct bt_wire_decoder {
+    msgpack_zone *zone;
+    scratch_t blob;
+    scratch_t ids;
+    scratch_t bad_words;
+    scratch_t tokens;
+};
+
+bt_status_t bt_wire_decoder_create(bt_wire_decoder_t **dec_p)
+{
+    bt_wire_decoder_t *dec = bt_calloc(1, sizeof(*dec));
+
+    if (dec == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    dec->zone = msgpack_zone_new(ZONE_CHUNK_BYTES);
+    if (dec->zone == NULL) {
+        bt_free(dec);
+        return BT_ERR_NO_MEMORY;
+    }
+    *dec_p = dec;
+    return BT_OK;
+}
+
+void bt_wire_decoder_destroy(bt_wire_decoder_t *dec)
+{
+    if (dec == NULL) {
+        return;
+    }
+    bt_free(dec->tokens.data);
+    bt_free(dec->bad_words.data);
+    bt_free(dec->ids.data);
+    bt_free(dec->blob.data);
+    msgpack_zone_free(dec->zone);
+    bt_free(dec);
+}
+
+static bt_status_t scratch_take(scratch_t *scratch, size_t n, size_t size,
+                                void **data_p)
+{
+    const size_t bytes = n * size; /* both are bounded by the field table */
+
+    if (bytes > scratch->cap) {
+        void *data = bt_calloc(n, size);
+
+        if (data == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        bt_free(scratch->data);
+        scratch->data = data;
+        scratch->cap = bytes;
+    }
+    *data_p = (bytes == 0) ? NULL : scratch->data;
+    return BT_OK;
+}
+
+static void store(char *base, size_t offset, const void *value, size_t size)
+{
+    memcpy(base + offset, value, size);
+}
+
+static bt_status_t read_u32(const msgpack_object *obj, uint32_t min,
+                            uint32_t max, uint32_t *value_p)
+{
+    if ((obj->type != MSGPACK_OBJECT_POSITIVE_INTEGER) ||
+        (obj->via.u64 < min) || (obj->via.u64 > max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    *value_p = (uint32_t)obj->via.u64;
+    return BT_OK;
+}
+
+static bt_status_t read_i32(const msgpack_object *obj, int32_t *value_p)
+{
+    if ((obj->type == MSGPACK_OBJECT_POSITIVE_INTEGER) &&
+        (obj->via.u64 <= INT32_MAX)) {
+        *value_p = (int32_t)obj->via.u64;
+        return BT_OK;
+    }
+    if ((obj->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) &&
+        (obj->via.i64 >= INT32_MIN)) {
+        *value_p = (int32_t)obj->via.i64;
+        return BT_OK;
+    }
+    return BT_ERR_BAD_MESSAGE;
+}
+
+static bt_status_t read_str(const msgpack_object *obj, const field_t *field,
+                            char *base)
+{
+    char *text = base + field->offset;
+    const uint32_t n = obj->via.str.size;
+
+    if ((obj->type != MSGPACK_OBJECT_STR) || (n >= field->max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)obj->via.str.ptr[i];
+
+        /* names and texts are logged: a line break would forge a line */
+        if ((c < ' ') || (c == 0x7f)) {
+            if (field->kind == FIELD_NAME) {
+                return BT_ERR_BAD_MESSAGE;
+            }
+            text[i] = ' ';
+        } else {
+            text[i] = (char)c;
+        }
+    }
+    text[n] = '\0';
+    return BT_OK;
+}
+
+/* Token ids into memory of our own, which unlike the input is aligned. */
+static bt_status_t read_ids(const msgpack_object *obj, uint32_t min,
+                            uint32_t max, scratch_t *scratch, uint32_t *fixed,
+                            uint32_t **ids_p, uint32_t *n_p)
+{
+    void *ids = fixed;
+    bt_status_t status;
+    uint32_t n;
+
+    if ((obj->type != MSGPACK_OBJECT_BIN) ||
+        (obj->via.bin.size % sizeof(uint32_t) != 0)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    n = obj->via.bin.size / (uint32_t)sizeof(uint32_t);
+    if ((n < min) || (n > max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    if (fixed == NULL) {
+        status = scratch_take(scratch, n, sizeof(uint32_t), &ids);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    if (n > 0) {
+        memcpy(ids, obj->via.bin.ptr, n * sizeof(uint32_t));
+    }
+    if (ids_p != NULL) {
+        *ids_p = ids;
+    }
+    *n_p = n;
+    return BT_OK;
+}
+
+static bt_status_t read_blob(bt_wire_decoder_t *dec, const msgpack_object *obj,
+                             const field_t *field, char *base)
+{
+    const uint32_t n = obj->via.bin.size;
+    void *data;
+    bt_status_t status;
+
+    if ((obj->type != MSGPACK_OBJECT_BIN) || (n < field->min) ||
+        (n > field->max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = scratch_take(&dec->blob, n, 1, &data);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (n > 0) {
+        memcpy(data, obj->via.bin.ptr, n);
+    }
+    store(base, field->offset, &data, sizeof(data));
+    store(base, field->count, &n, sizeof(n));
+    return BT_OK;
+}
+
+static bt_status_t read_bad_words(bt_wire_decoder_t *dec,
+                                  const msgpack_object *obj,
+                                  const field_t *field, char *base)
+{
+    const uint32_t n = obj->via.array.size;
+    bt_bad_word_t *words;
+    void *data;
+    bt_status_t status;
+
+    if ((obj->type != MSGPACK_OBJECT_ARRAY) || (n > field->max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = scratch_take(&dec->bad_words, n, sizeof(*words), &data);
+    if (status != BT_OK) {
+        return status;
+    }
+    words = data;
+    for (uint32_t i = 0; i < n; i++) {
+        memset(&words[i], 0, sizeof(words[i]));
+        status = read_ids(&obj->via.array.ptr[i], 1, BT_MAX_BAD_WORD_TOKENS,
+                          NULL, words[i].ids, NULL, &words[i].n);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    store(base, field->offset, &data, sizeof(data));
+    store(base, field->count, &n, sizeof(n));
+    return BT_OK;
+}
+
+static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
+                             uint32_t n_objs, const field_list_t *list,
+                             char *base);
+
+static bt_status_t read_tokens(bt_wire_decoder_t *dec,
+                               const msgpack_object *obj, const field_t *field,
+                               char *base)
+{
+    const uint32_t n = obj->via.array.size;
+    bt_token_t *tokens;
+    void *data;
+    bt_status_t status;
+
+    if ((obj->type != MSGPACK_OBJECT_ARRAY) || (n > field->max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = scratch_take(&dec->tokens, n, sizeof(*tokens), &data);
+    if (status != BT_OK) {
+        return status;
+    }
+    tokens = data;
+    for (uint32_t i = 0; i < n; i++) {
+        const msgpack_object *item = &obj->via.array.ptr[i];
+
+        if (item->type != MSGPACK_OBJECT_ARRAY) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        memset(&tokens[i], 0, sizeof(tokens[i]));
+        status = read_list(dec, item->via.array.ptr, item->via.array.size,
+                           bt_wire_token_fields(), (char *)&tokens[i]);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    store(base, field->offset, &data, sizeof(data));
+    store(base, field->count, &n, sizeof(n));
+    return BT_OK;
+}
+
+static bt_status_t read_number(const msgpack_object *obj, const field_t *field,
+                               char *base)
+{
+    bt_status_t status;
+    uint32_t u32;
+    int32_t i32;
+    float f32;
+
+    if (field->kind == FIELD_U32) {
+        status = read_u32(obj, field->min, field->max, &u32);
+        if (status == BT_OK) {
+            store(base, field->offset, &u32, sizeof(u32));
+        }
+        return status;
+    }
+    if (field->kind == FIELD_I32) {
+        status = read_i32(obj, &i32);
+        if (status == BT_OK) {
+            store(base, field->offset, &i32, sizeof(i32));
+        }
+        return status;
+    }
+    if (field->kind == FIELD_U64) {
+        if (obj->type != MSGPACK_OBJECT_POSITIVE_INTEGER) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        store(base, field->offset, &obj->via.u64, sizeof(obj->via.u64));
+        return BT_OK;
+    }
+    if (obj->type != MSGPACK_OBJECT_FLOAT32) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    f32 = (float)obj->via.f64; /* exact: it came from 32 bits */
+    store(base, field->offset, &f32, sizeof(f32));
+    return BT_OK;
+}
+
+static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
+                              const field_t *field, char *base)
+{
+    uint32_t fixed[BT_MAX_END_IDS] = {0};
+    bt_status_t status;
+    uint32_t *ids = NULL;
+    uint32_t n;
+
+    switch (field->kind) {
+    case FIELD_NAME:
+    case FIELD_TEXT:
+        return read_str(obj, field, base);
+    case FIELD_BLOB:
+        return read_blob(dec, obj, field, base);
+    case FIELD_IDS:
+        status =
+            read_ids(obj, field->min, field->max, &dec->ids, NULL, &ids, &n);
+        if (status == BT_OK) {
+            store(base, field->offset, &ids, sizeof(ids));
+            store(base, field->count, &n, sizeof(n));
+        }
+        return status;
+    case FIELD_END_IDS:
+        status = read_ids(obj, 0, BT_MAX_END_IDS, NULL, fixed, NULL, &n);
+        if (status == BT_OK) {
+            store(base, field->offset, fixed, sizeof(fixed));
+            store(base, field->count, &n, sizeof(n));
+        }
+        return status;
+    case FIELD_BAD:
+        return read_bad_words(dec, obj, field, base);
+    case FIELD_TOKENS:
+        return read_tokens(dec, obj, field, base);
+    case FIELD_SAMPLING:
+        if (obj->type != MSGPACK_OBJECT_ARRAY) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        return read_list(dec, obj->via.array.ptr, obj->via.array.size,
+                         bt_wire_sampling_fields(), base + field->offset);
+    default:
+        return read_number(obj, field, base);
+    }
+}
+
+static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
+                             uint32_t n_objs, const field_list_t *list,
+                             char *base)
+{
+    if (n_objs < list->n) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    for (size_t i = 0; i < list->n; i++) {
+        const bt_status_t status =
+            read_field(dec, &objs[i], &list->fields[i], base);
+
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_wire_decode(bt_wire_decoder_t *dec, const void *data,
+                           size_t bytes, bt_msg_t *msg_p)
+{
+    const field_list_t *list;
+    msgpack_object root;
+    bt_status_t status;
+    bt_msg_t msg;
+    uint32_t type;
+    size_t offset = 0;
+
+    /* Objects take some 20 times the memory of their bytes, so their number
+     * and nesting are looked at before msgpack-c builds any. */
+    if (bytes > BT_WIRE_MAX_BYTES) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = bt_wire_scan(data, bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    msgpack_zone_clear(dec->zone);
+    switch (msgpack_unpack(data, bytes, &offset, dec->zone, &root)) {
+    case MSGPACK_UNPACK_SUCCESS:
+        break;
+    case MSGPACK_UNPACK_NOMEM_ERROR:
+        return BT_ERR_NO_MEMORY;
+    default:
+        return BT_ERR_BAD_MESSAGE;
+    }
+    if ((root.type != MSGPACK_OBJECT_ARRAY) || (root.via.array.size == 0) ||
+        (read_u32(&root.via.array.ptr[0], 0, UINT32_MAX, &type) != BT_OK)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    list = bt_wire_fields(type);
+    if (list == NULL) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    memset(&msg, 0, sizeof(msg));
+    msg.type = (bt_msg_type_t)type;
+    status = read_list(dec, root.via.array.ptr + 1, root.via.array.size - 1,
+                       list, (char *)&msg.u);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (!bt_wire_message_fits(&msg)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    *msg_p = msg;
+    return BT_OK;
+}

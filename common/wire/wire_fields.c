@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/wire/wire_fields.h"
+
+#include "common/base/assert.h"
+
+#define ANY UINT32_MAX
+
+#define U32(type, name, lo, hi)                                         \
+    {                                                                   \
+        .kind = FIELD_U32, .offset = offsetof(type, name), .min = (lo), \
+        .max = (hi)                                                     \
+    }
+#define OF(k, type, name)                           \
+    {                                               \
+        .kind = (k), .offset = offsetof(type, name) \
+    }
+#define SIZED(k, type, name, hi)                                 \
+    {                                                            \
+        .kind = (k), .offset = offsetof(type, name), .max = (hi) \
+    }
+#define COUNTED(k, type, name, n, lo, hi)                    \
+    {                                                        \
+        .kind = (k), .offset = offsetof(type, name),         \
+        .count = offsetof(type, n), .min = (lo), .max = (hi) \
+    }
+#define KEY(type) OF(FIELD_U64, type, key.id), U32(type, key.attempt, 0, ANY)
+
+static const field_t hello_fields[] = {
+    U32(bt_msg_hello_t, protocol, 0, ANY),
+    U32(bt_msg_hello_t, role, 0, BT_ROLE_DECODE),
+    OF(FIELD_U64, bt_msg_hello_t, instance),
+    SIZED(FIELD_NAME, bt_msg_hello_t, name, BT_WIRE_MAX_NAME),
+    OF(FIELD_U64, bt_msg_hello_t, model.lo),
+    OF(FIELD_U64, bt_msg_hello_t, model.hi),
+    SIZED(FIELD_NAME, bt_msg_hello_t, profile, BT_WIRE_MAX_NAME),
+    U32(bt_msg_hello_t, kv_type, 0, ANY),
+    U32(bt_msg_hello_t, tokens_per_block, 0, ANY),
+    OF(FIELD_U64, bt_msg_hello_t, layout.lo),
+    OF(FIELD_U64, bt_msg_hello_t, layout.hi),
+    U32(bt_msg_hello_t, context_tokens, 0, ANY),
+    U32(bt_msg_hello_t, max_batch, 0, ANY),
+    U32(bt_msg_hello_t, n_blocks, 0, ANY),
+    U32(bt_msg_hello_t, flags, 0, ANY),
+    COUNTED(FIELD_BLOB, bt_msg_hello_t, kvt, kvt_bytes, 0, BT_WIRE_MAX_BLOB),
+};
+
+static const field_t request_fields[] = {
+    KEY(bt_msg_request_t),
+    U32(bt_msg_request_t, kind, 0, BT_REQUEST_LOCAL),
+    OF(FIELD_U64, bt_msg_request_t, peer),
+    U32(bt_msg_request_t, n_prompt, 1, BT_WIRE_MAX_TOKENS),
+    COUNTED(FIELD_IDS, bt_msg_request_t, tokens, n_tokens, 1,
+            BT_WIRE_MAX_TOKENS),
+    U32(bt_msg_request_t, max_new, 1, BT_WIRE_MAX_TOKENS),
+    U32(bt_msg_request_t, deadline_ms, 0, ANY),
+    U32(bt_msg_request_t, priority, 0, ANY),
+    OF(FIELD_SAMPLING, bt_msg_request_t, sampling),
+};
+
+static const field_t sampling_fields[] = {
+    OF(FIELD_F32, bt_sampling_t, temperature),
+    U32(bt_sampling_t, top_k, 0, ANY),
+    OF(FIELD_F32, bt_sampling_t, top_p),
+    OF(FIELD_F32, bt_sampling_t, repetition_penalty),
+    OF(FIELD_F32, bt_sampling_t, presence_penalty),
+    OF(FIELD_F32, bt_sampling_t, frequency_penalty),
+    OF(FIELD_U64, bt_sampling_t, seed),
+    U32(bt_sampling_t, min_tokens, 0, ANY),
+    COUNTED(FIELD_END_IDS, bt_sampling_t, end_ids, n_end_ids, 0,
+            BT_MAX_END_IDS),
+    COUNTED(FIELD_BAD, bt_sampling_t, bad_words, n_bad_words, 0,
+            BT_MAX_BAD_WORDS),
+};
+
+static const field_t grant_fields[] = {
+    KEY(bt_msg_grant_t),
+    OF(FIELD_U64, bt_msg_grant_t, instance),
+    U32(bt_msg_grant_t, n_cached, 0, BT_WIRE_MAX_TOKENS),
+    COUNTED(FIELD_BLOB, bt_msg_grant_t, blob, blob_bytes, 0, BT_WIRE_MAX_BLOB),
+};
+
+static const field_t cancel_fields[] = {
+    KEY(bt_msg_cancel_t),
+    U32(bt_msg_cancel_t, finish, 0, BT_FINISH_ERROR),
+};
+
+static const field_t tokens_fields[] = {
+    COUNTED(FIELD_TOKENS, bt_msg_tokens_t, tokens, n, 0, BT_WIRE_MAX_BATCH),
+};
+
+static const field_t token_fields[] = {
+    KEY(bt_token_t),
+    U32(bt_token_t, index, 0, BT_WIRE_MAX_TOKENS),
+    U32(bt_token_t, id, 0, ANY),
+    U32(bt_token_t, finish, 0, BT_FINISH_ERROR),
+};
+
+static const field_t prefilled_fields[] = {
+    KEY(bt_msg_prefilled_t),
+    OF(FIELD_U64, bt_msg_prefilled_t, queue_us),
+    OF(FIELD_U64, bt_msg_prefilled_t, compute_us),
+    U32(bt_msg_prefilled_t, n_chunks, 0, ANY),
+    U32(bt_msg_prefilled_t, n_cached, 0, BT_WIRE_MAX_TOKENS),
+};
+
+static const field_t joined_fields[] = {
+    KEY(bt_msg_joined_t),
+    OF(FIELD_U64, bt_msg_joined_t, grant_wait_us),
+    OF(FIELD_U64, bt_msg_joined_t, transfer_us),
+    OF(FIELD_U64, bt_msg_joined_t, transfer_bytes),
+    U32(bt_msg_joined_t, n_descriptors, 0, ANY),
+    OF(FIELD_U64, bt_msg_joined_t, queue_us),
+};
+
+static const field_t failed_fields[] = {
+    KEY(bt_msg_failed_t),
+    OF(FIELD_I32, bt_msg_failed_t, status),
+    SIZED(FIELD_TEXT, bt_msg_failed_t, text, BT_WIRE_MAX_TEXT),
+};
+
+static const field_t ended_fields[] = {
+    KEY(bt_msg_ended_t),
+    OF(FIELD_U64, bt_msg_ended_t, decode_us),
+    U32(bt_msg_ended_t, n_iterations, 0, ANY),
+};
+
+static const field_t stats_fields[] = {
+    U32(bt_msg_stats_t, active_requests, 0, ANY),
+    U32(bt_msg_stats_t, max_requests, 0, ANY),
+    U32(bt_msg_stats_t, scheduled_requests, 0, ANY),
+    U32(bt_msg_stats_t, context_requests, 0, ANY),
+    U32(bt_msg_stats_t, generation_requests, 0, ANY),
+    U32(bt_msg_stats_t, waiting_requests, 0, ANY),
+    U32(bt_msg_stats_t, paused_requests, 0, ANY),
+    U32(bt_msg_stats_t, blocks_max, 0, ANY),
+    U32(bt_msg_stats_t, blocks_free, 0, ANY),
+    U32(bt_msg_stats_t, blocks_used, 0, ANY),
+    U32(bt_msg_stats_t, blocks_reused, 0, ANY),
+    U32(bt_msg_stats_t, tokens_per_block, 0, ANY),
+    U32(bt_msg_stats_t, total_context_tokens, 0, ANY),
+    U32(bt_msg_stats_t, micro_batch_id, 0, ANY),
+    U32(bt_msg_stats_t, leases, 0, ANY),
+    U32(bt_msg_stats_t, quarantined_blocks, 0, ANY),
+    U32(bt_msg_stats_t, open_fds, 0, ANY),
+    OF(FIELD_U64, bt_msg_stats_t, iteration_counter),
+    OF(FIELD_U64, bt_msg_stats_t, memory_cpu_bytes),
+    OF(FIELD_U64, bt_msg_stats_t, memory_gpu_bytes),
+    OF(FIELD_U64, bt_msg_stats_t, memory_pinned_bytes),
+    OF(FIELD_U64, bt_msg_stats_t, kv_bytes_sent),
+    OF(FIELD_U64, bt_msg_stats_t, kv_bytes_received),
+    OF(FIELD_U64, bt_msg_stats_t, kv_stale_discarded),
+    OF(FIELD_U64, bt_msg_stats_t, kv_checksum_failures),
+};
+
+static const field_t peer_fields[] = {
+    OF(FIELD_U64, bt_msg_peer_t, instance),
+    SIZED(FIELD_NAME, bt_msg_peer_t, name, BT_WIRE_MAX_NAME),
+    COUNTED(FIELD_BLOB, bt_msg_peer_t, kvt, kvt_bytes, 0, BT_WIRE_MAX_BLOB),
+};
+
+static const field_t peer_gone_fields[] = {
+    OF(FIELD_U64, bt_msg_peer_gone_t, instance),
+};
+
+#define LIST(a)              \
+    {                        \
+        (a), BT_ARRAY_LEN(a) \
+    }
+
+const field_list_t *bt_wire_fields(uint32_t type)
+{
+    static const field_list_t lists[] = {
+        [BT_MSG_HELLO] = LIST(hello_fields),
+        [BT_MSG_REQUEST] = LIST(request_fields),
+        [BT_MSG_GRANT] = LIST(grant_fields),
+        [BT_MSG_CANCEL] = LIST(cancel_fields),
+        [BT_MSG_TOKENS] = LIST(tokens_fields),
+        [BT_MSG_PREFILLED] = LIST(prefilled_fields),
+        [BT_MSG_JOINED] = LIST(joined_fields),
+        [BT_MSG_FAILED] = LIST(failed_fields),
+        [BT_MSG_ENDED] = LIST(ended_fields),
+        [BT_MSG_STATS] = LIST(stats_fields),
+        [BT_MSG_PEER] = LIST(peer_fields),
+        [BT_MSG_PEER_GONE] = LIST(peer_gone_fields),
+        [BT_MSG_DRAIN] = {NULL, 0},
+    };
+
+    if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {
+        return NULL;
+    }
+    return &lists[type];
+}
+
+const field_list_t *bt_wire_sampling_fields(void)
+{
+    static const field_list_t list = LIST(sampling_fields);
+
+    return &list;
+}
+
+const field_list_t *bt_wire_token_fields(void)
+{
+    static const field_list_t list = LIST(token_fields);
+
+    return &list;
+}
+
+int bt_wire_message_fits(const bt_msg_t *msg)
+{
+    const char *why;
+
+    if (msg->type == BT_MSG_REQUEST) {
+        const bt_msg_request_t *request = &msg->u.request;
+
+        return (request->n_prompt <= request->n_tokens) &&
+               (bt_sampling_check(&request->sampling, &why) == BT_OK);
+    }
+    return 1;
+}

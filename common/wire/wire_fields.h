@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file wire_fields.h
+ *
+ * Private to common/wire: what each message consists of, in one table that
+ * the encoder and the decoder both walk, so that they cannot disagree.
+ */
+#ifndef BT_COMMON_WIRE_WIRE_FIELDS_H
+#define BT_COMMON_WIRE_WIRE_FIELDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/wire/wire.h"
+
+typedef enum field_kind {
+    FIELD_U32,      /**< min <= value <= max */
+    FIELD_U64,      /**< any */
+    FIELD_I32,      /**< any */
+    FIELD_F32,      /**< any; ranges are bt_sampling_check()'s */
+    FIELD_NAME,     /**< char[max], control characters refused */
+    FIELD_TEXT,     /**< char[max], control characters made spaces */
+    FIELD_BLOB,     /**< uint8_t *, count at `count`, at most max */
+    FIELD_IDS,      /**< uint32_t *, count at `count`, min .. max */
+    FIELD_END_IDS,  /**< uint32_t[max], count at `count` */
+    FIELD_BAD,      /**< bt_bad_word_t *, count at `count`, at most max */
+    FIELD_TOKENS,   /**< bt_token_t *, count at `count`, at most max */
+    FIELD_SAMPLING, /**< bt_sampling_t, by its own table */
+} field_kind_t;
+
+typedef struct field {
+    field_kind_t kind;
+    size_t offset;
+    size_t count; /**< offset of the count (arrays only) */
+    uint32_t min;
+    uint32_t max;
+} field_t;
+
+typedef struct field_list {
+    const field_t *fields;
+    size_t n;
+} field_list_t;
+
+/** Fields of messages of @a type, or NULL for an unknown type. */
+const field_list_t *bt_wire_fields(uint32_t type);
+const field_list_t *bt_wire_sampling_fields(void);
+const field_list_t *bt_wire_token_fields(void);
+
+/** Rules that tie several fields together. 1 = fine. */
+int bt_wire_message_fits(const bt_msg_t *msg);
+
+/** Walk one msgpack object without building anything.
+ *  @retval BT_ERR_BAD_MESSAGE  not exactly one whole object in @a bytes, or
+ *                              nested or split up more than any message is */
+BT_MUST_CHECK bt_status_t bt_wire_scan(const uint8_t *data, size_t bytes);
+
+#endif
