@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file openfds.h  How many descriptors this process holds; leak tests. */
+#ifndef BT_COMMON_BASE_OPENFDS_H
+#define BT_COMMON_BASE_OPENFDS_H
+
+#include <stdint.h>
+
+/** @return entries of /proc/self/fd, or 0 where there is none. */
+uint32_t bt_count_open_fds(void);
+
+#endif

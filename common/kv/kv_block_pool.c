@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/kv/kv_block_pool.h"
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+/* Invariant: refs[id] == 0 exactly when id is in free_ids[0 .. n_free - 1]. */
+struct bt_kv_pool {
+    uint32_t n_blocks;
+    uint32_t n_free;
+    uint32_t *free_ids; /* a stack; the top is free_ids[n_free - 1] */
+    uint32_t *refs;
+};
+
+bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
+{
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    bt_kv_pool_t *pool;
+
+    if (n_blocks == 0) {
+        return BT_ERR_INVALID_PARAM;
+    }
+
+    pool = bt_calloc(1, sizeof(*pool));
+    if (pool == NULL) {
+        goto err;
+    }
+
+    pool->free_ids = bt_calloc(n_blocks, sizeof(*pool->free_ids));
+    if (pool->free_ids == NULL) {
+        goto err_pool;
+    }
+
+    pool->refs = bt_calloc(n_blocks, sizeof(*pool->refs));
+    if (pool->refs == NULL) {
+        goto err_free_ids;
+    }
+
+    /* Highest id at the bottom, so ids come out 0, 1, 2 ... and a trace of a
+     * failing run can be compared with a trace of a good one. */
+    for (uint32_t i = 0; i < n_blocks; i++) {
+        pool->free_ids[i] = n_blocks - 1 - i;
+    }
+    pool->n_blocks = n_blocks;
+    pool->n_free = n_blocks;
+
+    *pool_p = pool;
+    return BT_OK;
+
+err_free_ids:
+    bt_free(pool->free_ids);
+err_pool:
+    bt_free(pool);
+err:
+    return status;
+}
+
+void bt_kv_pool_destroy(bt_kv_pool_t *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    if (pool->n_free != pool->n_blocks) {
+        BT_LOG_WARN("kv pool destroyed with %u of %u blocks held",
+                    pool->n_blocks - pool->n_free, pool->n_blocks);
+    }
+
+    bt_free(pool->refs);
+    bt_free(pool->free_ids);
+    bt_free(pool);
+}
+
+bt_status_t bt_kv_pool_acquire(bt_kv_pool_t *pool, uint32_t n, uint32_t *ids)
+{
+    if (n > pool->n_free) {
+        return BT_ERR_NO_BLOCKS;
+    }
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t id = pool->free_ids[--pool->n_free];
+
+        BT_ASSERT(pool->refs[id] == 0);
+        pool->refs[id] = 1;
+        ids[i] = id;
+    }
+    return BT_OK;
+}
+
+void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id)
+{
+    BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0) &&
+                     (pool->refs[id] < UINT32_MAX));
+    pool->refs[id]++;
+}
+
+void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id)
+{
+    /* Checked in release builds too: freeing a block twice hands one tenant's
+     * KV cache to another, which is worse than stopping the worker. */
+    BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0));
+
+    if (--pool->refs[id] == 0) {
+        pool->free_ids[pool->n_free++] = id;
+    }
+}
+
+uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool)
+{
+    return pool->n_free;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kv_block_pool.h
+ *
+ * Which KV-cache blocks are free, and how many sequences share each one.
+ *
+ * The pool deals in block ids, never in addresses, so one pool serves host
+ * and device memory and a block id can cross the wire unchanged.
+ *
+ * Threads: none of these functions lock. One thread owns a pool.
+ * Source:  W. Kwon et al., "Efficient Memory Management for Large Language
+ *          Model Serving with PagedAttention", SOSP 2023, section 4.4
+ *          (sharing blocks by reference count).
+ */
+#ifndef BT_COMMON_KV_BLOCK_POOL_H
+#define BT_COMMON_KV_BLOCK_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct bt_kv_pool bt_kv_pool_t; /* private to kv_block_pool.c */
+
+/**
+ * Create a pool of @a n_blocks free blocks, ids 0 .. n_blocks - 1.
+ *
+ * @param [in]  n_blocks  Blocks, at least 1.
+ * @param [out] pool_p    Owned by the caller; free with bt_kv_pool_destroy().
+ *                        Written only on success.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_INVALID_PARAM  n_blocks is 0.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_kv_pool_create(uint32_t n_blocks,
+                                            bt_kv_pool_t **pool_p);
+
+/** Free the pool; warn if blocks are still held. @a pool may be NULL. */
+void bt_kv_pool_destroy(bt_kv_pool_t *pool);
+
+/**
+ * Take @a n blocks, or none: a half-allocated sequence could neither run nor
+ * be queued, so there is no partial success. Cost O(n); allocates nothing.
+ *
+ * @param [out] ids  n ids, one reference each, owned by the caller.
+ *                   Written only on success.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_NO_BLOCKS  Fewer than n are free; preempt or wait.
+ */
+BT_MUST_CHECK bt_status_t bt_kv_pool_acquire(bt_kv_pool_t *pool, uint32_t n,
+                                             uint32_t *ids);
+
+/** Add a reference to a held block (prefix sharing). */
+void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id);
+
+/** Drop a reference; the last one frees the block. */
+void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id);
+
+/** Blocks that can be acquired now. */
+uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kv_layout.h
+ *
+ * How the bytes of one KV block lie, and which blocks hold which tokens.
+ *
+ *     elem[layer][kv][head][slot][dim]     row-major, dim is contiguous
+ *     layer < n_layers, kv: 0 = key 1 = value, head < n_kv_heads,
+ *     slot < tokens_per_block, dim < head_dim
+ *
+ * So a whole block is one extent, and one layer of a block is one extent.
+ *
+ * Threads: pure functions.
+ */
+#ifndef BT_COMMON_KV_KV_LAYOUT_H
+#define BT_COMMON_KV_KV_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/hash.h"
+#include "common/base/status.h"
+
+/** Counts, except elem_bytes. All must be non-zero. */
+typedef struct bt_kv_shape {
+    uint32_t n_layers;
+    uint32_t n_kv_heads; /**< after GQA: fewer than the query heads */
+    uint32_t tokens_per_block;
+    uint32_t head_dim;
+    uint32_t elem_bytes; /**< bytes: 1 (int8), 2 (f16, bf16), 4 (f32) */
+} bt_kv_shape_t;
+
+/**
+ * Size of one block.
+ *
+ * @param [in]  shape    Any values; a model file supplies them.
+ * @param [out] bytes_p  Bytes per block. Written only on success.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_INVALID_PARAM  A field is zero or elem_bytes is unknown.
+ * @retval BT_ERR_OVERFLOW       The product exceeds SIZE_MAX.
+ */
+BT_MUST_CHECK bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape,
+                                            size_t *bytes_p);
+
+/** Identity of a layout; both ends of a transfer compare it.
+ *  @param [in] kv_type  Element type number, as on the wire. */
+bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape,
+                                   uint32_t kv_type);
+
+/** Blocks that @a n_tokens tokens need: the quotient, rounded up. */
+static inline uint32_t bt_kv_blocks_for(uint64_t n_tokens,
+                                        uint32_t tokens_per_block)
+{
+    return (uint32_t)((n_tokens + tokens_per_block - 1) / tokens_per_block);
+}
+
+/**
+ * How many of @a ids, from @a first on, are neighbours in the pool (id, id+1,
+ * id+2 …), so that they move as one piece.
+ *
+ * @param [in] n  Elements of ids; first < n.
+ * @return at least 1.
+ */
+uint32_t bt_kv_run_length(const uint32_t *ids, uint32_t first, uint32_t n);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/sched/sched.h"
+
+#include "common/base/assert.h"
+
+static bt_sched_seq_t *seq_of(bt_list_t *link)
+{
+    return BT_CONTAINER_OF(link, bt_sched_seq_t, link);
+}
+
+/* How many of `left` tokens to run now: all of them, or as many as the budget
+ * allows down to a block boundary. 0 when not even one block fits. */
+static uint32_t chunk_tokens(uint32_t computed, uint32_t left, uint32_t budget,
+                             uint32_t tokens_per_block)
+{
+    uint32_t end;
+
+    if (left <= budget) {
+        return left;
+    }
+    end = computed + budget;
+    end -= end % tokens_per_block;
+    return (end > computed) ? end - computed : 0;
+}
+
+uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
+                       uint32_t tokens_per_block, uint32_t max_items,
+                       bt_sched_item_t *items, uint32_t *n_context_p)
+{
+    uint32_t n_items = 0;
+    uint32_t n_context = 0;
+    uint32_t budget = token_budget;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_ASSERT(token_budget >= tokens_per_block);
+
+    /* Generation steps are never held back by chunks: the gap between two
+     * tokens of a stream is what its reader feels. */
+    BT_LIST_FOR_EACH(pos, tmp, running)
+    {
+        bt_sched_seq_t *seq = seq_of(pos);
+
+        if ((seq->n_tokens - seq->n_computed == 1) && (n_items < max_items)) {
+            items[n_items++] = (bt_sched_item_t){seq, 1, true};
+            budget -= (budget > 0) ? 1 : 0;
+        }
+    }
+
+    /* With many generations the budget may be used up; one block per iteration
+     * still goes to the context phase, or a full batch would starve it. */
+    if (budget < tokens_per_block) {
+        budget = tokens_per_block;
+    }
+
+    BT_LIST_FOR_EACH(pos, tmp, running)
+    {
+        bt_sched_seq_t *seq = seq_of(pos);
+        const uint32_t left = seq->n_tokens - seq->n_computed;
+        uint32_t n_new;
+
+        if ((left <= 1) || (n_items == max_items) || (budget == 0)) {
+            continue;
+        }
+        n_new = chunk_tokens(seq->n_computed, left, budget, tokens_per_block);
+        if (n_new == 0) {
+            break; /* in order: a later, shorter one must not overtake for
+                      ever */
+        }
+        items[n_items++] = (bt_sched_item_t){seq, n_new, n_new == left};
+        n_context += n_new;
+        budget -= n_new;
+    }
+
+    *n_context_p = n_context;
+    return n_items;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sched.h
+ *
+ * In-flight batching with chunked context phase: which tokens of which
+ * sequences run in the next iteration. Pure: state in, plan out.
+ *
+ * One iteration is a ragged batch under a token budget:
+ *
+ *   1. every sequence in its generation phase gives its one next token;
+ *   2. what is left of the budget goes to sequences in their context phase, in
+ *      the order of the list (the caller keeps it by priority and age), as
+ *      chunks. A chunk that is not a prompt's last ends on a block boundary of
+ *      absolute positions, so that whole blocks become ready to send.
+ *
+ * A sequence that joins is in the next plan; one that leaves is simply not in
+ * the list any more. Nothing is padded.
+ *
+ * Threads: none of these functions lock; one thread owns the lists.
+ * Source:  Yu et al., "Orca", OSDI 2022 (iteration-level scheduling);
+ *          Agrawal et al., "Sarathi-Serve", OSDI 2024 (chunked prefill).
+ */
+#ifndef BT_COMMON_SCHED_SCHED_H
+#define BT_COMMON_SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+
+/** The scheduler's part of a sequence; embedded in the engine's. */
+typedef struct bt_sched_seq {
+    bt_list_t link;      /**< in the engine's running list */
+    uint32_t n_tokens;   /**< known token ids: prompt and generated */
+    uint32_t n_computed; /**< of them, with K and V in the cache */
+} bt_sched_seq_t;
+
+/** One sequence's share of the next iteration. */
+typedef struct bt_sched_item {
+    bt_sched_seq_t *seq;
+    uint32_t n_new;  /**< tokens to compute: n_computed .. n_computed+n_new-1 */
+    bool last_chunk; /**< afterwards all known tokens are computed: sample */
+} bt_sched_item_t;
+
+/**
+ * Plan one iteration.
+ *
+ * @param [in]  running           List of bt_sched_seq_t.link.
+ * @param [in]  token_budget      Most tokens of all chunks and generation
+ *                                steps; at least tokens_per_block.
+ * @param [in]  tokens_per_block
+ * @param [in]  max_items         Capacity of @a items.
+ * @param [out] items             Generation steps first, then chunks.
+ * @param [out] n_context_p       How many of the tokens are context tokens.
+ * @return the number of items; 0 only for an empty list.
+ */
+uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
+                       uint32_t tokens_per_block, uint32_t max_items,
+                       bt_sched_item_t *items, uint32_t *n_context_p);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file job.h  Birth and abort of jobs: between the files of common/worker
+ *  only. Roles use worker.h. */
+#ifndef BT_COMMON_WORKER_JOB_H
+#define BT_COMMON_WORKER_JOB_H
+
+#include "common/worker/worker.h"
+
+/** Check a REQUEST and make its job, in the job table but nowhere else.
+ *  @param [out] why_p  On failure: static text for the router. */
+BT_MUST_CHECK bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
+                                        const bt_msg_request_t *msg,
+                                        bt_job_t **job_p, const char **why_p);
+
+/** Mark as ending and let the role clean up; harmless when repeated. */
+void bt_job_abort(bt_worker_t *w, bt_job_t *job);
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file loop.h  The control loop: between the files of common/worker only. */
+#ifndef BT_COMMON_WORKER_LOOP_H
+#define BT_COMMON_WORKER_LOOP_H
+
+#include "common/worker/worker.h"
+
+/** Run until a signal said stop and the jobs are done (or drain_ms passed), or
+ *  the device failed. @param signal_fd  a signalfd for SIGTERM and SIGINT.
+ *  @return the exit code */
+int bt_worker_loop(bt_worker_t *w, int signal_fd);
+
+#endif

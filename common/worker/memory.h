@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file memory.h  How much memory this process may still take. */
+#ifndef BT_COMMON_WORKER_MEMORY_H
+#define BT_COMMON_WORKER_MEMORY_H
+
+#include <stdint.h>
+
+/** Bytes: the smaller of the machine's MemAvailable and what the cgroup
+ *  leaves. UINT64_MAX when neither can be read. */
+uint64_t bt_memory_available(void);
+
+/** Default size of the KV pool: a quarter of what is left after the model, at
+ *  most 1 GiB. */
+uint64_t bt_memory_default_pool(uint64_t available, uint64_t model_bytes);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Seats, blocks, leases: from the waiting queue to a proven sequence. */
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/kv/kv_layout.h"
+#include "common/worker/note.h"
+#include "decode_worker/decode.h"
+
+/* Blocks that the prefill worker fills: those of the tokens that came. */
+static uint32_t blocks_to_fill(const bt_worker_t *w, const bt_job_t *job)
+{
+    return bt_kv_blocks_for(job->n_tokens, w->tokens_per_block);
+}
+
+static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_job_t *dj,
+                            bt_kvt_extent_t *extents)
+{
+    const uint32_t *ids = dj->job.block_ids;
+    const uint32_t n = blocks_to_fill(w, &dj->job);
+    uint32_t n_extents = 0;
+
+    for (uint32_t i = 0; i < n;) {
+        const uint32_t run = bt_kv_run_length(ids, i, n);
+
+        extents[n_extents++] = (bt_kvt_extent_t){
+            .offset = (uint64_t)ids[i] * w->block_bytes,
+            .bytes = (uint64_t)run * w->block_bytes,
+        };
+        i += run;
+    }
+    return n_extents;
+}
+
+/* Open the lease's window and tell the prefill worker, by way of the router. */
+static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    bt_decode_t *state = w->role;
+    const uint32_t n_extents = lay_extents(w, dj, state->extents);
+    bt_msg_t msg = {.type = BT_MSG_GRANT};
+    size_t desc_bytes = 0;
+    bt_status_t status;
+
+    status = bt_kvt_window_open(w->kvt, ++state->lease_id,
+                                dj->job.key.attempt + 1, dj->job.peer,
+                                state->extents, n_extents, dj, state->desc,
+                                BT_WIRE_MAX_BLOB, &desc_bytes, &dj->window);
+    if (status != BT_OK) {
+        bt_worker_job_fail(w, &dj->job, status, "grant",
+                           "the lease could not be opened");
+        return;
+    }
+    state->n_leases++;
+    msg.u.grant.key = dj->job.key;
+    msg.u.grant.instance = w->instance;
+    msg.u.grant.blob = state->desc;
+    msg.u.grant.blob_bytes = (uint32_t)desc_bytes;
+    bt_worker_send(w, dj->job.from, &msg);
+}
+
+static void run(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    const bt_status_t status = bt_worker_job_submit(w, &dj->job);
+
+    if (status != BT_OK) { /* cannot happen: seats are counted */
+        bt_worker_job_fail(w, &dj->job, status, "decode",
+                           "no seat in the batch");
+    }
+}
+
+void bt_decode_admit(bt_worker_t *w)
+{
+    bt_decode_t *state = w->role;
+
+    while (!bt_list_empty(&state->queue) && (state->n_seats < w->max_seqs)) {
+        bt_decode_job_t *dj = (bt_decode_job_t *)BT_CONTAINER_OF(
+            state->queue.next, bt_job_t, queue);
+
+        /* In order: a small request never overtakes a large one for ever. */
+        if (bt_worker_job_take_blocks(w, &dj->job) != BT_OK) {
+            return;
+        }
+        bt_list_remove(&dj->job.queue);
+        dj->has_seat = true;
+        dj->granted_us = bt_now_us();
+        state->n_seats++;
+        if (dj->job.kind == BT_REQUEST_LOCAL) {
+            run(w, dj);
+        } else {
+            give_grant(w, dj);
+        }
+    }
+}
+
+void bt_decode_close_window(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    (void)w;
+    if ((dj->window != NULL) && !dj->closing) {
+        dj->closing = true;
+        bt_kvt_window_close(dj->window);
+    }
+}
+
+void bt_decode_try_end(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    bt_decode_t *state = w->role;
+
+    if (dj->job.in_engine || (dj->window != NULL)) {
+        return;
+    }
+    if (dj->has_seat) {
+        state->n_seats--;
+    }
+    bt_worker_job_end(w, &dj->job);
+}
+
+static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
+                        const bt_kvt_event_t *event, const bt_note_t *note)
+{
+    bt_msg_t msg = {.type = BT_MSG_JOINED};
+
+    msg.u.joined.key = dj->job.key;
+    msg.u.joined.grant_wait_us = note->grant_wait_us;
+    msg.u.joined.transfer_us = event->elapsed_us;
+    msg.u.joined.transfer_bytes = event->bytes;
+    msg.u.joined.n_descriptors = event->n_descriptors;
+    msg.u.joined.queue_us = dj->granted_us - dj->job.arrival_us;
+    bt_worker_send(w, dj->job.from, &msg);
+}
+
+/* The manifests prove that every byte is there (I2): the sequence may join the
+ * running batch at the next iteration, from token #2 on. */
+static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
+                           const bt_kvt_event_t *event)
+{
+    bt_seq_t *seq = &dj->job.seq;
+    bt_note_t note;
+    bt_status_t status;
+
+    bt_decode_close_window(w, dj); /* proven: no writer is left */
+    if (dj->job.ending) {
+        return;
+    }
+    status = bt_note_decode(event->note, event->note_bytes, &note);
+    if ((status != BT_OK) || (note.key.id != dj->job.key.id) ||
+        (note.key.attempt != dj->job.key.attempt) ||
+        (note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2) ||
+        (note.token >= bt_model_hparams(w->model)->n_vocab)) {
+        bt_worker_job_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
+                           "the manifest is not of this request");
+        return;
+    }
+    seq->tokens[dj->job.n_tokens] = note.token;
+    seq->sched.n_tokens = dj->job.n_tokens + 1;
+    seq->sched.n_computed = dj->job.n_tokens;
+    seq->first_index++; /* token #1 was the prefill worker's */
+    seq->max_new--;
+    send_joined(w, dj, event, &note);
+    run(w, dj);
+}
+
+/* Fence (I2): the sender is silent but may still write through its mapping.
+ * A process of this host is ended; its launcher starts it again. */
+static void on_quarantine_stuck(const bt_kvt_event_t *event)
+{
+    int fd;
+
+    if (event->pid <= 0) {
+        BT_LOG_ERROR("a silent sender of unknown process holds a lease in "
+                     "quarantine");
+        return;
+    }
+    BT_LOG_ERROR("process %d holds a revoked lease past the quarantine limit: "
+                 "ending it",
+                 event->pid);
+    fd = (int)syscall(SYS_pidfd_open, event->pid, 0);
+    if (fd < 0) {
+        return; /* gone already: the proof of its death is on its way */
+    }
+    if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) != 0) {
+        BT_LOG_ERROR("cannot end process %d: %m", event->pid);
+    }
+    close(fd);
+}
+
+void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
+{
+    bt_decode_t *state = w->role;
+    bt_decode_job_t *dj = event->user;
+
+    switch (event->type) {
+    case BT_KVT_WINDOW_DONE:
+        on_window_done(w, dj, event);
+        break;
+    case BT_KVT_WINDOW_FAILED:
+        bt_worker_job_fail(w, &dj->job, event->status, "transfer",
+                           bt_status_str(event->status));
+        bt_decode_close_window(w, dj);
+        break;
+    case BT_KVT_WINDOW_CLOSED:
+        dj->window = NULL;
+        state->n_leases--;
+        if (dj->quarantined) {
+            state->quarantined_blocks -= dj->job.n_blocks;
+        }
+        if (dj->job.ending) {
+            bt_decode_try_end(w, dj);
+        }
+        break;
+    case BT_KVT_QUARANTINE_STUCK:
+        on_quarantine_stuck(event);
+        break;
+    case BT_KVT_XFER_DONE:
+    case BT_KVT_PEER_LOST:
+        break; /* a decode worker sends nothing */
+    }
+}

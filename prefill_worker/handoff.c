@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From finished blocks to a decode worker: peers, transfers, manifests. */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/kv/kv_layout.h"
+#include "common/worker/note.h"
+#include "prefill_worker/prefill.h"
+
+bt_prefill_peer_t *bt_prefill_peer(const bt_prefill_t *state, uint64_t instance)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
+    {
+        bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
+
+        if (peer->instance == instance) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer,
+                         const bt_msg_peer_t *msg)
+{
+    const bt_status_t status =
+        bt_kvt_import(w->kvt, msg->kvt, msg->kvt_bytes, peer, &peer->kvt);
+
+    if (status != BT_OK) {
+        peer->kvt = NULL;
+        BT_LOG_ERROR("cannot reach the KV pool of %s: %s", peer->name,
+                     bt_status_str(status));
+        return;
+    }
+    BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_kvt_peer_path(peer->kvt));
+}
+
+void bt_prefill_on_peer(bt_worker_t *w, const bt_msg_peer_t *msg)
+{
+    bt_prefill_t *state = w->role;
+    bt_prefill_peer_t *peer = bt_prefill_peer(state, msg->instance);
+
+    if (peer != NULL) { /* every router tells us of every worker */
+        if (peer->kvt == NULL) {
+            connect_peer(w, peer, msg);
+        }
+        return;
+    }
+    peer = bt_calloc(1, sizeof(*peer));
+    if (peer == NULL) {
+        BT_LOG_ERROR("no memory for another decode worker");
+        return;
+    }
+    peer->instance = msg->instance;
+    memcpy(peer->name, msg->name, sizeof(peer->name));
+    bt_list_push_back(&state->peers, &peer->link);
+    connect_peer(w, peer, msg);
+}
+
+/* A worker that is gone ends every job that was meant for it. */
+static void fail_jobs_of(bt_worker_t *w, uint64_t instance)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
+    {
+        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+        if (job->peer == instance) {
+            bt_worker_job_fail(w, job, BT_ERR_PEER_LOST, "transfer",
+                               "the decode worker is gone");
+        }
+    }
+}
+
+void bt_prefill_on_peer_gone(bt_worker_t *w, uint64_t instance)
+{
+    bt_prefill_t *state = w->role;
+    bt_prefill_peer_t *peer = bt_prefill_peer(state, instance);
+
+    if (peer == NULL) {
+        return;
+    }
+    fail_jobs_of(w, instance);
+    if (peer->kvt != NULL) {
+        bt_kvt_peer_release(peer->kvt);
+    }
+    bt_list_remove(&peer->link);
+    bt_free(peer);
+}
+
+static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    bt_prefill_t *state = w->role;
+    const bt_prefill_peer_t *peer = bt_prefill_peer(state, pj->job.peer);
+    bt_status_t status;
+
+    if ((peer == NULL) || (peer->kvt == NULL)) {
+        return BT_ERR_PEER_LOST;
+    }
+    status = bt_kvt_prep(peer->kvt, pj->grant, pj->grant_bytes, pj, &pj->xfer);
+    if (status != BT_OK) {
+        return status;
+    }
+    state->n_xfers++;
+    if (bt_kvt_xfer_window_bytes(pj->xfer) !=
+        (uint64_t)pj->job.n_blocks * w->block_bytes) {
+        return BT_ERR_MISMATCH;
+    }
+    return BT_OK;
+}
+
+/* Blocks [blocks_posted, end) are ready: neighbours in our pool as one piece.
+ */
+static bt_status_t post_blocks(bt_worker_t *w, bt_prefill_job_t *pj,
+                               uint32_t end)
+{
+    const uint32_t *ids = pj->job.block_ids;
+
+    while (pj->blocks_posted < end) {
+        const uint32_t first = pj->blocks_posted;
+        const uint32_t run = bt_kv_run_length(ids, first, end);
+        const bt_status_t status = bt_kvt_post(
+            pj->xfer, bt_worker_block(w, ids[first]),
+            (uint64_t)first * w->block_bytes, (uint64_t)run * w->block_bytes);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        pj->blocks_posted += run;
+    }
+    return BT_OK;
+}
+
+static bt_status_t finish(bt_prefill_job_t *pj)
+{
+    uint8_t note[BT_NOTE_BYTES];
+    const bt_note_t values = {
+        .key = pj->job.key,
+        .token = pj->token,
+        .n_tokens = pj->job.n_tokens,
+        .grant_wait_us = bt_now_us() - pj->complete_us,
+    };
+    bt_status_t status;
+
+    bt_note_encode(&values, note);
+    status = bt_kvt_finish(pj->xfer, note, sizeof(note));
+    pj->xfer_finished = (status == BT_OK);
+    return status;
+}
+
+void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    bt_status_t status = BT_OK;
+    uint32_t ready;
+
+    if (pj->job.ending || (pj->grant_bytes == 0) || !pj->job.has_blocks ||
+        pj->xfer_finished) {
+        return;
+    }
+    if (pj->xfer == NULL) {
+        status = begin(w, pj);
+    }
+    if (status == BT_OK) {
+        ready = pj->kv_complete ? pj->job.n_blocks
+                                : pj->n_computed / w->tokens_per_block;
+        status = post_blocks(w, pj, ready);
+    }
+    if ((status == BT_OK) && pj->kv_complete) {
+        status = finish(pj);
+    }
+    if (status != BT_OK) {
+        bt_worker_job_fail(w, &pj->job, status, "transfer",
+                           "the KV blocks could not be sent");
+    }
+}
+
+void bt_prefill_try_end(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    if (pj->job.in_engine || (pj->xfer != NULL)) {
+        return;
+    }
+    bt_free(pj->grant);
+    pj->grant = NULL;
+    bt_worker_job_end(w, &pj->job);
+}
+
+static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
+{
+    bt_prefill_t *state = w->role;
+    bt_prefill_job_t *pj = event->user;
+
+    bt_kvt_release(pj->xfer);
+    pj->xfer = NULL;
+    state->n_xfers--;
+    if ((event->status == BT_OK) || pj->job.ending) {
+        pj->job.ending = true; /* handed over: nothing left to abort */
+        bt_prefill_try_end(w, pj);
+        return;
+    }
+    bt_worker_job_fail(w, &pj->job, event->status, "transfer",
+                       bt_status_str(event->status));
+}
+
+static void on_peer_lost(bt_worker_t *w, const bt_kvt_event_t *event)
+{
+    bt_prefill_peer_t *peer = event->user;
+    const uint64_t instance = peer->instance;
+
+    BT_LOG_WARN("the KV path to %s is lost", peer->name);
+    fail_jobs_of(w, instance);
+    bt_kvt_peer_release(peer->kvt);
+    peer->kvt = NULL; /* a new announcement connects again */
+}
+
+void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
+{
+    switch (event->type) {
+    case BT_KVT_XFER_DONE:
+        on_xfer_done(w, event);
+        break;
+    case BT_KVT_PEER_LOST:
+        on_peer_lost(w, event);
+        break;
+    case BT_KVT_WINDOW_DONE:
+    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_QUARANTINE_STUCK:
+        break; /* a prefill worker opens no windows */
+    }
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prefill_worker/prefill.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/kv/kv_layout.h"
+
+static bt_prefill_job_t *job_of(bt_job_t *job)
+{
+    return (bt_prefill_job_t *)job;
+}
+
+static uint32_t blocks_needed(const bt_worker_t *w, const bt_job_t *job)
+{
+    return bt_kv_blocks_for(job->n_tokens, w->tokens_per_block);
+}
+
+static bool accepts(const bt_worker_t *w, uint32_t kind)
+{
+    (void)w;
+    return kind == BT_REQUEST_PREFILL;
+}
+
+static bt_status_t open_role(bt_worker_t *w)
+{
+    bt_prefill_t *state = bt_calloc(1, sizeof(*state));
+
+    if (state == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_list_init(&state->granted);
+    bt_list_init(&state->ungranted);
+    bt_list_init(&state->waiting);
+    bt_list_init(&state->peers);
+    w->role = state;
+    return BT_OK;
+}
+
+static void close_role(bt_worker_t *w)
+{
+    bt_prefill_t *state = w->role;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if (state == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
+    {
+        bt_free(BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
+    }
+    bt_free(state);
+    w->role = NULL;
+}
+
+static void on_request(bt_worker_t *w, bt_job_t *job)
+{
+    bt_prefill_t *state = w->role;
+
+    job->seq.leave_after_first = true;
+    bt_worker_queue_insert(&state->ungranted, job);
+}
+
+/* Blocks of a job without grant count against the share for waiting KV. */
+static void uncount_waiting(bt_prefill_t *state, bt_prefill_job_t *pj)
+{
+    if (pj->counted) {
+        state->waiting_blocks -= pj->job.n_blocks;
+        pj->counted = false;
+    }
+}
+
+static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
+                     const bt_msg_grant_t *grant)
+{
+    bt_prefill_t *state = w->role;
+    bt_job_t *job = bt_worker_job_find(w, from, grant->key);
+    bt_prefill_job_t *pj;
+
+    if ((job == NULL) || job->ending) {
+        return; /* canceled meanwhile; the router revokes the grant */
+    }
+    pj = job_of(job);
+    if (pj->grant_bytes != 0) {
+        BT_LOG_WARN("request %llu was granted twice",
+                    (unsigned long long)job->key.id);
+        return;
+    }
+    if (grant->instance != job->peer) {
+        bt_worker_job_fail(w, job, BT_ERR_MISMATCH, "transfer",
+                           "the grant comes from another decode worker");
+        return;
+    }
+    pj->grant = bt_memdup(grant->blob, grant->blob_bytes);
+    if ((pj->grant == NULL) || (grant->blob_bytes == 0)) {
+        bt_worker_job_fail(w, job, BT_ERR_NO_MEMORY, "transfer",
+                           "no memory for the grant");
+        return;
+    }
+    uncount_waiting(state, pj);
+    pj->grant_bytes = grant->blob_bytes;
+    bt_list_remove(&job->queue); /* from ungranted or waiting */
+    if (!job->has_blocks) {
+        bt_worker_queue_insert(&state->granted, job);
+    }
+    bt_prefill_push(w, pj);
+}
+
+static void on_abort(bt_worker_t *w, bt_job_t *job)
+{
+    bt_prefill_job_t *pj = job_of(job);
+
+    uncount_waiting(w->role, pj);
+    if (job->in_engine) {
+        bt_engine_cancel(&job->seq);
+    }
+    if (pj->xfer != NULL) {
+        bt_kvt_cancel(pj->xfer);
+    }
+    bt_prefill_try_end(w, pj);
+}
+
+/* The last block's unused slots cross to another worker: they must not carry
+ * what an earlier tenant left there. */
+static void clear_tail(const bt_worker_t *w, const bt_job_t *job)
+{
+    if (job->n_tokens % w->tokens_per_block != 0) {
+        memset(bt_worker_block(w, job->block_ids[job->n_blocks - 1]), 0,
+               w->block_bytes);
+    }
+}
+
+static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    bt_prefill_t *state = w->role;
+    bt_job_t *job = &pj->job;
+    bt_status_t status;
+
+    if (w->n_in_engine == w->max_seqs) {
+        return BT_ERR_BUSY;
+    }
+    status = bt_worker_job_take_blocks(w, job);
+    if (status != BT_OK) {
+        return status;
+    }
+    clear_tail(w, job);
+    /* From the start, also when this is its second time. */
+    job->seq.sched.n_tokens = job->n_tokens;
+    job->seq.sched.n_computed = 0;
+    job->seq.n_drawn = 0;
+    pj->n_computed = 0;
+    pj->kv_complete = false;
+    status = bt_worker_job_submit(w, job);
+    if (status != BT_OK) {
+        bt_worker_job_return_blocks(w, job);
+        return status;
+    }
+    bt_list_remove(&job->queue);
+    if (pj->grant_bytes == 0) {
+        state->waiting_blocks += job->n_blocks;
+        pj->counted = true;
+    }
+    return BT_OK;
+}
+
+/* Give up the youngest waiting KV: it is computed again when its grant is
+ * there. @return false when there is none. */
+static bool drop_waiting(bt_worker_t *w)
+{
+    bt_prefill_t *state = w->role;
+    bt_prefill_job_t *pj;
+
+    if (bt_list_empty(&state->waiting)) {
+        return false;
+    }
+    pj = job_of(BT_CONTAINER_OF(state->waiting.prev, bt_job_t, queue));
+    BT_LOG_DEBUG("request %llu: waiting KV dropped",
+                 (unsigned long long)pj->job.key.id);
+    bt_list_remove(&pj->job.queue);
+    uncount_waiting(state, pj);
+    bt_worker_job_return_blocks(w, &pj->job);
+    pj->kv_complete = false;
+    return true; /* in no queue: its grant brings it back */
+}
+
+/* @return false when a granted job has to wait for blocks or a seat: nothing
+ * may overtake it then. */
+static bool start_granted(bt_worker_t *w)
+{
+    bt_prefill_t *state = w->role;
+
+    while (!bt_list_empty(&state->granted)) {
+        bt_prefill_job_t *pj =
+            job_of(BT_CONTAINER_OF(state->granted.next, bt_job_t, queue));
+        bt_status_t status = start(w, pj);
+
+        while ((status == BT_ERR_NO_BLOCKS) && drop_waiting(w)) {
+            status = start(w, pj);
+        }
+        if (status != BT_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void start_ungranted(bt_worker_t *w)
+{
+    bt_prefill_t *state = w->role;
+    const uint32_t share =
+        (uint32_t)((uint64_t)w->n_blocks * w->config->waiting_kv_percent / 100);
+
+    while (!bt_list_empty(&state->ungranted)) {
+        bt_prefill_job_t *pj =
+            job_of(BT_CONTAINER_OF(state->ungranted.next, bt_job_t, queue));
+
+        /* A job larger than the share may run when it is alone in it. */
+        if ((state->waiting_blocks > 0) &&
+            (state->waiting_blocks + pj->job.n_blocks > share)) {
+            return;
+        }
+        if (start(w, pj) != BT_OK) {
+            return;
+        }
+    }
+}
+
+static void advance(bt_worker_t *w)
+{
+    if (start_granted(w)) {
+        start_ungranted(w);
+    }
+}
+
+static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
+{
+    const bt_seq_t *seq = &pj->job.seq;
+    const uint64_t first_us = seq->first_start_ns / 1000;
+    bt_msg_t msg = {.type = BT_MSG_PREFILLED};
+
+    msg.u.prefilled.key = pj->job.key;
+    msg.u.prefilled.queue_us =
+        (first_us > pj->job.arrival_us) ? first_us - pj->job.arrival_us : 0;
+    msg.u.prefilled.compute_us = seq->context_ns / 1000;
+    msg.u.prefilled.n_chunks = seq->n_chunks;
+    bt_worker_send(w, pj->job.from, &msg);
+}
+
+static void on_left(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    bt_prefill_t *state = w->role;
+    bt_job_t *job = &pj->job;
+
+    if (job->ending) {
+        bt_prefill_try_end(w, pj);
+        return;
+    }
+    if (pj->finish != BT_FINISH_NONE) {
+        /* Over with token #1: nobody needs the KV. */
+        job->ending = true;
+        on_abort(w, job);
+        return;
+    }
+    pj->kv_complete = true;
+    pj->complete_us = bt_now_us();
+    if (pj->grant_bytes == 0) {
+        bt_list_push_back(&state->waiting, &job->queue);
+    } else {
+        bt_prefill_push(w, pj);
+    }
+}
+
+static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
+{
+    bt_prefill_job_t *pj = job_of(bt_worker_job_of_seq(item->seq));
+
+    switch (item->kind) {
+    case BT_REPORT_CHUNK:
+        pj->n_computed = item->n_computed;
+        bt_prefill_push(w, pj);
+        break;
+    case BT_REPORT_TOKEN:
+        pj->token = item->token;
+        pj->finish = item->finish;
+        if (!pj->token_sent &&
+            !pj->job.ending) { /* not again after its KV was dropped */
+            bt_worker_send_token(w, &pj->job, item->index, item->token,
+                                 item->finish);
+            send_prefilled(w, pj);
+            pj->token_sent = true;
+        }
+        break;
+    case BT_REPORT_LEFT:
+        on_left(w, pj);
+        break;
+    }
+}
+
+static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
+{
+    const bt_prefill_t *state = w->role;
+
+    stats->waiting_requests = w->n_jobs - w->n_in_engine;
+    stats->leases = state->n_xfers;
+}
+
+const bt_worker_ops_t bt_prefill_ops = {
+    .role = BT_ROLE_PREFILL,
+    .program = BT_PROG_PREFILL,
+    .program_name = "prefill",
+    .job_bytes = sizeof(bt_prefill_job_t),
+    .blocks_needed = blocks_needed,
+    .accepts = accepts,
+    .open = open_role,
+    .close = close_role,
+    .on_request = on_request,
+    .on_abort = on_abort,
+    .on_grant = on_grant,
+    .on_peer = bt_prefill_on_peer,
+    .on_peer_gone = bt_prefill_on_peer_gone,
+    .on_report_item = on_report_item,
+    .on_kvt = bt_prefill_on_kvt,
+    .advance = advance,
+    .fill_stats = fill_stats,
+};

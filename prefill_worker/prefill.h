@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file prefill.h
+ *
+ * The prefill worker: context phase in chunks, token #1, hand-over.
+ *
+ *     queued ─ blocks ─▶ computing ─ token #1 ─▶ waiting ─ grant ─▶ sending ─▶
+ * end ▲                   │ grant there: whole blocks go out per chunk   │
+ *        └─────── dropped until granted (a granted one wants its blocks) ───┘
+ *
+ * Token #1 goes straight to the router and never waits for the transfer.
+ *
+ * KV that waits for a grant may hold only a share of the pool (option
+ * waiting-kv-percent); beyond it, and when a granted request finds no blocks,
+ * waiting KV is dropped and computed again once its grant is there. So granted
+ * requests always get on, and no two workers can wait for each other's blocks
+ * (I4).
+ */
+#ifndef BT_PREFILL_WORKER_PREFILL_H
+#define BT_PREFILL_WORKER_PREFILL_H
+
+#include "common/worker/worker.h"
+
+/** A decode worker that we may send to. */
+typedef struct bt_prefill_peer {
+    bt_list_t link;
+    uint64_t instance;
+    char name[BT_WIRE_MAX_NAME];
+    bt_kvt_peer_t *kvt; /**< NULL: lost */
+} bt_prefill_peer_t;
+
+typedef struct bt_prefill {
+    bt_list_t granted;   /**< queue of jobs without blocks, grant is there */
+    bt_list_t ungranted; /**< queue of jobs without blocks or grant */
+    bt_list_t waiting;   /**< complete KV, no grant yet */
+    bt_list_t peers;
+    uint32_t waiting_blocks; /**< held by jobs without grant */
+    uint32_t n_xfers;
+} bt_prefill_t;
+
+typedef struct bt_prefill_job {
+    bt_job_t job; /**< first */
+    uint8_t *grant;
+    uint32_t grant_bytes; /**< 0: no grant yet */
+    bt_kvt_xfer_t *xfer;
+    bool xfer_finished; /**< manifest asked for: no cancel any more */
+    bool kv_complete;
+    bool counted;        /**< its blocks count as waiting KV */
+    uint32_t n_computed; /**< as last reported by the engine */
+    bool token_sent;     /**< token #1 is with the router */
+    uint32_t token;
+    bt_finish_t finish; /**< of token #1 */
+    uint32_t blocks_posted;
+    uint64_t complete_us; /**< when the KV was complete */
+} bt_prefill_job_t;
+
+extern const bt_worker_ops_t bt_prefill_ops;
+
+/* handoff.c */
+
+/** The peer with this instance id, or NULL. */
+bt_prefill_peer_t *bt_prefill_peer(const bt_prefill_t *state,
+                                   uint64_t instance);
+void bt_prefill_on_peer(bt_worker_t *w, const bt_msg_peer_t *msg);
+void bt_prefill_on_peer_gone(bt_worker_t *w, uint64_t instance);
+void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
+
+/** Send what is ready of a granted job; fails the job when it cannot. */
+void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj);
+/** End the job once neither engine nor transfer holds it. */
+void bt_prefill_try_end(bt_worker_t *w, bt_prefill_job_t *pj);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <string.h>
+
+#include "common/kv/kv_layout.h"
+
+#define UNTOUCHED 0xA5A5A5A5u
+
+/* SmolLM2-135M in f16 with 16-token blocks, worked by hand:
+ * 2 * 30 layers * 3 heads * 16 slots * 64 dims * 2 bytes = 368640 bytes. */
+static void block_bytes_matches_hand_count(void **state)
+{
+    const bt_kv_shape_t shape = {.n_layers = 30,
+                                 .n_kv_heads = 3,
+                                 .tokens_per_block = 16,
+                                 .head_dim = 64,
+                                 .elem_bytes = 2};
+    size_t bytes = 0;
+
+    (void)state;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_OK);
+    assert_int_equal(bytes, 368640);
+}
+
+static void block_bytes_rejects_a_hostile_file(void **state)
+{
+    bt_kv_shape_t shape = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 4};
+    size_t bytes = UNTOUCHED;
+
+    (void)state;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_ERR_OVERFLOW);
+    shape.head_dim = 0;
+    shape.n_layers = shape.n_kv_heads = shape.tokens_per_block = 1;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_ERR_INVALID_PARAM);
+    shape.head_dim = 1;
+    shape.elem_bytes = 3;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_ERR_INVALID_PARAM);
+    assert_int_equal(bytes, UNTOUCHED);
+}
+
+static void every_field_changes_the_identity(void **state)
+{
+    const bt_kv_shape_t base = {2, 3, 16, 64, 2};
+    const bt_hash128_t id = bt_kv_layout_identity(&base, 0);
+
+    (void)state;
+    for (int field = 0; field < 6; field++) {
+        bt_kv_shape_t other = base;
+        uint32_t type = 0;
+        bt_hash128_t other_id;
+
+        other.n_layers += (field == 0);
+        other.n_kv_heads += (field == 1);
+        other.tokens_per_block += (field == 2);
+        other.head_dim += (field == 3);
+        other.elem_bytes += (field == 4);
+        type += (field == 5);
+        other_id = bt_kv_layout_identity(&other, type);
+        assert_memory_not_equal(&id, &other_id, sizeof(id));
+    }
+}
+
+static void blocks_are_rounded_up(void **state)
+{
+    (void)state;
+    assert_int_equal(bt_kv_blocks_for(0, 16), 0);
+    assert_int_equal(bt_kv_blocks_for(1, 16), 1);
+    assert_int_equal(bt_kv_blocks_for(16, 16), 1);
+    assert_int_equal(bt_kv_blocks_for(17, 16), 2);
+}
+
+static void runs_end_where_neighbours_end(void **state)
+{
+    const uint32_t ids[] = {4, 5, 6, 8, 7, 7, 8};
+
+    (void)state;
+    assert_int_equal(bt_kv_run_length(ids, 0, 7), 3);
+    assert_int_equal(bt_kv_run_length(ids, 1, 7), 2);
+    assert_int_equal(bt_kv_run_length(ids, 1, 2), 1);
+    assert_int_equal(bt_kv_run_length(ids, 3, 7), 1);
+    assert_int_equal(bt_kv_run_length(ids, 4, 7), 1);
+    assert_int_equal(bt_kv_run_length(ids, 5, 7), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(block_bytes_matches_hand_count),
+        BT_TEST(block_bytes_rejects_a_hostile_file),
+        BT_TEST(every_field_changes_the_identity),
+        BT_TEST(blocks_are_rounded_up),
+        BT_TEST(runs_end_where_neighbours_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

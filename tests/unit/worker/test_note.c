@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <string.h>
+
+#include "common/worker/note.h"
+
+/* Bytes laid out by hand from the table in note.h. */
+static void note_has_the_documented_bytes(void **state)
+{
+    static const uint8_t want[BT_NOTE_BYTES] = {
+        1,    0,    0, 0, 3,    0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1,
+        0x10, 0x20, 0, 0, 0xff, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0,
+    };
+    const bt_note_t note = {
+        .key = {.id = 0x0102030405060708u, .attempt = 3},
+        .token = 0x2010,
+        .n_tokens = 255,
+        .grant_wait_us = 257,
+    };
+    uint8_t bytes[BT_NOTE_BYTES];
+    bt_note_t back;
+
+    (void)state;
+    bt_note_encode(&note, bytes);
+    assert_memory_equal(bytes, want, sizeof(want));
+    assert_int_equal(bt_note_decode(want, sizeof(want), &back), BT_OK);
+    assert_int_equal(back.key.id, note.key.id);
+    assert_int_equal(back.key.attempt, 3);
+    assert_int_equal(back.token, 0x2010);
+    assert_int_equal(back.n_tokens, 255);
+    assert_int_equal(back.grant_wait_us, 257);
+}
+
+static void a_note_of_another_size_or_version_is_refused(void **state)
+{
+    uint8_t bytes[BT_NOTE_BYTES + 1] = {1};
+    bt_note_t back;
+
+    (void)state;
+    assert_int_equal(bt_note_decode(bytes, BT_NOTE_BYTES - 1, &back),
+                     BT_ERR_BAD_MESSAGE);
+    assert_int_equal(bt_note_decode(bytes, BT_NOTE_BYTES + 1, &back),
+                     BT_ERR_BAD_MESSAGE);
+    bytes[0] = 2;
+    assert_int_equal(bt_note_decode(bytes, BT_NOTE_BYTES, &back),
+                     BT_ERR_BAD_MESSAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(note_has_the_documented_bytes),
+        BT_TEST(a_note_of_another_size_or_version_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
