@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device, stream, buffers, and the element-wise operations. The numeric rules
+ * of kernels.h hold: fixed order of sums, fmaf, no fast math. */
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/cuda.h"
+
+namespace
+{
+
+const int kLanes = 16; /* virtual lanes of rmsnorm's sum, see kernels.h */
+const int kThreads = 256;
+
+struct Backend {
+    bt_backend_t base; /* first */
+    bt_kernels_caps_t caps;
+    char name[64];
+    cudaStream_t stream;
+};
+
+Backend *self(bt_backend_t *be)
+{
+    return reinterpret_cast<Backend *>(be);
+}
+
+/* Also clears CUDA's sticky last error, so that it is not blamed on a later
+ * call. */
+bt_status_t check(cudaError_t error)
+{
+    if (error == cudaSuccess) {
+        return BT_OK;
+    }
+    (void)cudaGetLastError();
+    return (error == cudaErrorMemoryAllocation) ? BT_ERR_NO_MEMORY
+                                                : BT_ERR_DEVICE;
+}
+
+bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
+{
+    void *ptr = nullptr;
+    bt_status_t status = check(cudaMalloc(&ptr, bytes == 0 ? 1 : bytes));
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = check(cudaMemsetAsync(ptr, 0, bytes, self(be)->stream));
+    if (status != BT_OK) {
+        (void)cudaFree(ptr);
+        return status;
+    }
+    *ptr_p = ptr;
+    return BT_OK;
+}
+
+void buffer_free(bt_backend_t *be, void *ptr)
+{
+    (void)be;
+    (void)cudaFree(ptr);
+}
+
+bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src, size_t bytes)
+{
+    return check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice,
+                                 self(be)->stream));
+}
+
+bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
+{
+    const bt_status_t status = check(cudaMemcpyAsync(
+        dst, src, bytes, cudaMemcpyDeviceToHost, self(be)->stream));
+
+    return (status == BT_OK) ? check(cudaStreamSynchronize(self(be)->stream))
+                             : status;
+}
+
+bt_status_t sync_stream(bt_backend_t *be)
+{
+    const bt_status_t status = check(cudaStreamSynchronize(self(be)->stream));
+
+    return (status == BT_OK) ? check(cudaGetLastError()) : status;
+}
+
+/* One block per row. The sum of squares is taken by 16 virtual lanes in
+ * ascending order and the pairwise tree 8, 4, 2, 1, exactly as the reference:
+ * the same bits. */
+__global__ void rmsnorm_kernel(const float *x, const float *weight, float eps,
+                               uint32_t dim, float *out)
+{
+    __shared__ float lanes[kLanes];
+    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
+    float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
+    float scale;
+
+    if (threadIdx.x < kLanes) {
+        float sum = 0.0f;
+
+        for (uint32_t i = threadIdx.x; i < dim; i += kLanes) {
+            sum = fmaf(row[i], row[i], sum);
+        }
+        lanes[threadIdx.x] = sum;
+    }
+    __syncthreads();
+    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) {
+            lanes[threadIdx.x] =
+                __fadd_rn(lanes[threadIdx.x], lanes[threadIdx.x + half]);
+        }
+        __syncthreads();
+    }
+    scale = __fdiv_rn(
+        1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(lanes[0], static_cast<float>(dim)),
+                                   eps)));
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
+        out_row[i] = __fmul_rn(__fmul_rn(row[i], scale), weight[i]);
+    }
+}
+
+void rmsnorm(bt_backend_t *be, const float *x, const float *weight, float eps,
+             uint32_t n_rows, uint32_t dim, float *out)
+{
+    if (n_rows > 0) {
+        rmsnorm_kernel<<<n_rows, kThreads, 0, self(be)->stream>>>(
+            x, weight, eps, dim, out);
+    }
+}
+
+__global__ void add_kernel(float *x, const float *y, size_t n)
+{
+    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+
+    if (i < n) {
+        x[i] = __fadd_rn(x[i], y[i]);
+    }
+}
+
+void add(bt_backend_t *be, float *x, const float *y, size_t n)
+{
+    if (n > 0) {
+        add_kernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads),
+                     kThreads, 0, self(be)->stream>>>(x, y, n);
+    }
+}
+
+bt_kernels_ops_t make_ops()
+{
+    bt_kernels_ops_t ops;
+
+    std::memset(&ops, 0, sizeof(ops));
+    ops.buffer_alloc = buffer_alloc;
+    ops.buffer_free = buffer_free;
+    ops.copy_in = copy_in;
+    ops.copy_out = copy_out;
+    ops.sync = sync_stream;
+    ops.rmsnorm = rmsnorm;
+    ops.add = add;
+    return ops;
+}
+
+bt_status_t open_stream(Backend *be, const bt_backend_config_t *config)
+{
+    cudaDeviceProp prop;
+    bt_status_t status = check(cudaSetDevice(static_cast<int>(config->device)));
+
+    if (status != BT_OK) {
+        return BT_ERR_NO_DEVICE;
+    }
+    status =
+        check(cudaGetDeviceProperties(&prop, static_cast<int>(config->device)));
+    if (status != BT_OK) {
+        return BT_ERR_NO_DEVICE;
+    }
+    std::snprintf(be->name, sizeof(be->name), "cuda/sm_%d%d", prop.major,
+                  prop.minor);
+    return check(cudaStreamCreateWithFlags(&be->stream, cudaStreamNonBlocking));
+}
+
+} // namespace
+
+extern "C" void *bt_cuda_stream(bt_backend_t *be)
+{
+    return self(be)->stream;
+}
+
+extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
+                                            bt_backend_t **be_p)
+{
+    static const bt_kernels_ops_t ops = make_ops();
+    int n_devices = 0;
+    Backend *be;
+    bt_status_t status;
+
+    /* Without a driver this is cudaErrorInsufficientDriver (35). */
+    if ((cudaGetDeviceCount(&n_devices) != cudaSuccess) ||
+        (config->device >= static_cast<uint32_t>(n_devices))) {
+        (void)cudaGetLastError();
+        return BT_ERR_NO_DEVICE;
+    }
+    be = static_cast<Backend *>(std::calloc(1, sizeof(*be)));
+    if (be == nullptr) {
+        return BT_ERR_NO_MEMORY;
+    }
+    status = open_stream(be, config);
+    if (status != BT_OK) {
+        std::free(be);
+        return status;
+    }
+    be->caps.name = be->name;
+    be->caps.profile = "f32-seq1";
+    be->base.ops = &ops;
+    be->base.caps = &be->caps;
+    *be_p = &be->base;
+    return BT_OK;
+}
+
+extern "C" void bt_cuda_backend_close(bt_backend_t *be)
+{
+    if (be == nullptr) {
+        return;
+    }
+    (void)cudaStreamDestroy(self(be)->stream);
+    std::free(be);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collectives table over NCCL: the only includer of nccl.h. */
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/cuda.h"
+
+static_assert(sizeof(ncclUniqueId) == BT_CUDA_UNIQUE_ID_BYTES,
+              "the id's size is part of our interface");
+
+namespace
+{
+
+struct Collectives {
+    bt_collectives_t base; /* first */
+    ncclComm_t comm;
+    cudaStream_t stream;
+};
+
+bt_status_t check(ncclResult_t result)
+{
+    return (result == ncclSuccess) ? BT_OK : BT_ERR_DEVICE;
+}
+
+bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
+{
+    const Collectives *c = static_cast<const Collectives *>(ctx);
+
+    return check(
+        ncclAllReduce(buf, buf, n, ncclFloat32, ncclSum, c->comm, c->stream));
+}
+
+bt_status_t all_gather(void *ctx, const void *send, void *recv,
+                       size_t bytes_each)
+{
+    const Collectives *c = static_cast<const Collectives *>(ctx);
+
+    return check(
+        ncclAllGather(send, recv, bytes_each, ncclUint8, c->comm, c->stream));
+}
+
+bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
+{
+    const Collectives *c = static_cast<const Collectives *>(ctx);
+
+    return check(ncclBroadcast(buf, buf, bytes, ncclUint8,
+                               static_cast<int>(root), c->comm, c->stream));
+}
+
+} // namespace
+
+extern "C" bt_status_t
+bt_cuda_collectives_id(uint8_t id[BT_CUDA_UNIQUE_ID_BYTES])
+{
+    ncclUniqueId unique;
+    const bt_status_t status = check(ncclGetUniqueId(&unique));
+
+    if (status == BT_OK) {
+        std::memcpy(id, &unique, sizeof(unique));
+    }
+    return status;
+}
+
+extern "C" bt_status_t
+bt_cuda_collectives_open(bt_backend_t *be, uint32_t rank, uint32_t size,
+                         const uint8_t id[BT_CUDA_UNIQUE_ID_BYTES],
+                         bt_collectives_t **coll_p)
+{
+    ncclUniqueId unique;
+    bt_status_t status;
+    Collectives *c = static_cast<Collectives *>(std::calloc(1, sizeof(*c)));
+
+    if (c == nullptr) {
+        return BT_ERR_NO_MEMORY;
+    }
+    std::memcpy(&unique, id, sizeof(unique));
+    status = check(ncclCommInitRank(&c->comm, static_cast<int>(size), unique,
+                                    static_cast<int>(rank)));
+    if (status != BT_OK) {
+        std::free(c);
+        return status;
+    }
+    c->stream = static_cast<cudaStream_t>(bt_cuda_stream(be));
+    c->base.ctx = c;
+    c->base.rank = rank;
+    c->base.size = size;
+    c->base.all_reduce_sum = all_reduce_sum;
+    c->base.all_gather = all_gather;
+    c->base.broadcast = broadcast;
+    *coll_p = &c->base;
+    return BT_OK;
+}
+
+extern "C" void bt_cuda_collectives_close(bt_collectives_t *coll)
+{
+    if (coll == nullptr) {
+        return;
+    }
+    Collectives *c = static_cast<Collectives *>(coll->ctx);
+    (void)ncclCommDestroy(c->comm);
+    std::free(c);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file cuda.h
+ *
+ * What the plugin baton_cuda.so exports. It is opened at run time by
+ * kernels/dispatch.c, so one build of Baton runs with and without a GPU driver:
+ * the plugin links the CUDA run-time library statically and the driver not at
+ * all. On a host without driver or device it answers BT_ERR_NO_DEVICE.
+ *
+ * The table of operations is not whole yet: what is missing is NULL, no weight
+ * type is in the capabilities, and a model that needs one is refused by name.
+ */
+#ifndef BT_KERNELS_CUDA_CUDA_H
+#define BT_KERNELS_CUDA_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BT_CUDA_EXPORT __attribute__((visibility("default")))
+
+/** Name that bt_backend_open("cuda") looks up, and its type.
+ *  @retval BT_ERR_NO_DEVICE  no driver, no device, or no such ordinal */
+#define BT_CUDA_OPEN_SYMBOL  "bt_cuda_backend_open"
+#define BT_CUDA_CLOSE_SYMBOL "bt_cuda_backend_close"
+BT_CUDA_EXPORT bt_status_t
+bt_cuda_backend_open(const bt_backend_config_t *config, bt_backend_t **be_p);
+BT_CUDA_EXPORT void bt_cuda_backend_close(bt_backend_t *be);
+
+#define BT_CUDA_UNIQUE_ID_BYTES 128 /**< NCCL's ncclUniqueId */
+
+/** Rank 0 makes the id of a communicator; the caller brings it to the other
+ *  ranks. @retval BT_ERR_DEVICE  NCCL failed */
+BT_CUDA_EXPORT bt_status_t
+bt_cuda_collectives_id(uint8_t id[BT_CUDA_UNIQUE_ID_BYTES]);
+
+/**
+ * The collectives table over NCCL; buffers are device memory of @a be.
+ * Collective: all ranks call it with the same id. NCCL gives the same bits on
+ * every rank; the order of the sum is NCCL's, fixed for one world and size.
+ *
+ * @retval BT_ERR_DEVICE     NCCL failed
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_CUDA_EXPORT bt_status_t bt_cuda_collectives_open(
+    bt_backend_t *be, uint32_t rank, uint32_t size,
+    const uint8_t id[BT_CUDA_UNIQUE_ID_BYTES], bt_collectives_t **coll_p);
+BT_CUDA_EXPORT void bt_cuda_collectives_close(bt_collectives_t *coll);
+
+/** CUDA stream of a back end (cudaStream_t), for the plugin's own files. */
+void *bt_cuda_stream(bt_backend_t *be);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

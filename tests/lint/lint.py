@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the source tree that a compiler does not make.
+
+Usage: lint.py [--compile CC] [CHECK ...]
+Prints `ok NAME`, `not ok NAME` with reasons, or `skip NAME`, and a last line
+`N passed, N failed, N skipped`. Exit code 0 when nothing failed.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Outside header -> the one folder (or file) that may include it.
+ONE_INCLUDER = {
+    r"mpi\.h": "common/cluster/",
+    r"nng/.*": "common/rpc/",
+    r"sodium\.h": "common/rpc/key.c",
+    r"msgpack\.h": "common/wire/",
+    r"uc[pst]/.*": "kvtransfer/",
+    r"cuda.*\.h|nccl\.h": "kernels/cuda/",
+    r"xxhash\.h": "common/base/hash.c",
+    r"jansson\.h": "router/api/",
+    r"event2/.*": ("router/http/", "router/core/loop.c"),
+    r"cmocka\.h": "tests/support/",
+}
+# Programs never include each other's headers.
+PROGRAMS = ["router", "prefill_worker", "decode_worker", "common/launch"]
+BANNED = re.compile(r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|atoi|atol|atof|strtok|gets|alloca)\s*\(")
+PURE = ["common/kv", "common/sched"]
+IMPURE_HEADERS = re.compile(r"<(time|pthread|sys/socket|poll|unistd|threads)\.h>")
+MAX_FUNCTION_LINES = 120
+MAX_COMPLEXITY = 20
+MAX_FILE_LINES = 900
+
+
+def tracked(*suffixes):
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
+                         check=True, capture_output=True, text=True).stdout
+    return [p for p in out.split("\n") if p.endswith(suffixes) and os.path.exists(os.path.join(ROOT, p))]
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def sources():
+    return tracked(".c", ".h", ".cu")
+
+
+def product():
+    return [p for p in sources() if not p.startswith("tests/")]
+
+
+def includes(text):
+    return re.findall(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', text, re.M)
+
+
+def check_spdx():
+    bad = []
+    for path in tracked(".c", ".h", ".cu", ".py", ".sh", "meson.build"):
+        head = read(path)[:200]
+        if path.endswith("meson.build") and len(read(path).split("\n")) < 15:
+            continue
+        if "SPDX-License-Identifier: Apache-2.0" not in head:
+            bad.append(f"{path}: no SPDX line")
+    return bad
+
+
+def check_banned_calls():
+    bad = []
+    for path in sources():
+        text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), read(path), flags=re.S)
+        text = re.sub(r'"(\\.|[^"\\])*"', '""', text)
+        for i, line in enumerate(text.split("\n"), 1):
+            if BANNED.search(line):
+                bad.append(f"{path}:{i}: banned call: {line.strip()}")
+    return bad
+
+
+def check_one_includer():
+    bad = []
+    for path in sources():
+        for inc in includes(read(path)):
+            for pattern, owners in ONE_INCLUDER.items():
+                owners = (owners,) if isinstance(owners, str) else owners
+                if re.fullmatch(pattern, inc) and not path.startswith(owners) and not path.startswith("tests/"):
+                    bad.append(f"{path} includes {inc}, which only {', '.join(owners)} may")
+    return bad
+
+
+def module_of(path, modules):
+    best = ""
+    for m in modules:
+        if path.startswith(m + "/") and len(m) > len(best):
+            best = m
+    return best
+
+
+def check_directions():
+    """An include must name the same module or one that stands earlier in the
+    list of meson.build and is among the module's declared dependencies."""
+    text = read("meson.build")
+    modules = re.findall(r"'([^']+)'", re.search(r"modules = \[(.*?)\]", text, re.S).group(1))
+    short = {m.split("/")[-1]: m for m in modules}
+    deps = {}
+    for m in modules:
+        found = re.search(r"^deps = \[(.*?)\]", read(m + "/meson.build"), re.S | re.M)
+        direct = {short[d] for d in re.findall(r"'([^']+)'", found.group(1))} if found else set()
+        deps[m] = direct.union(*(deps[d] for d in direct)) if direct else set()
+    bad = []
+    for path in product():
+        mine = module_of(path, modules + PROGRAMS + ["kernels/cuda", "bench"])
+        for inc in includes(read(path)):
+            other = module_of(inc, modules + PROGRAMS)
+            if not other or other == mine:
+                continue
+            if other in PROGRAMS:
+                bad.append(f"{path}: a program's header {inc} is included from outside")
+            elif mine in deps and other not in deps[mine]:
+                bad.append(f"{path}: {mine} includes {inc}, but {other} is not among its deps")
+    for path in product():
+        if path.startswith("router/") and any(i.startswith("kernels/") for i in includes(read(path))):
+            bad.append(f"{path}: the router does not know kernels")
+    return bad
+
+
+def check_pure():
+    bad = []
+    for path in product():
+        if path.startswith(tuple(p + "/" for p in PURE)) and IMPURE_HEADERS.search(read(path)):
+            bad.append(f"{path}: pure policy code sees no clock, socket or thread")
+    return bad
+
+
+def check_file_length():
+    bad = []
+    for path in sources():
+        n = read(path).count("\n")
+        if n > MAX_FILE_LINES and "_table" not in path:
+            bad.append(f"{path}: {n} lines; one concept per file, at most {MAX_FILE_LINES}")
+    return bad
+
+
+def check_functions():
+    if shutil.which("pmccabe") is None:
+        return None
+    files = [p for p in product() if p.endswith(".c")]
+    out = subprocess.run(["pmccabe"] + files, cwd=ROOT, capture_output=True, text=True).stdout
+    bad = []
+    for line in out.split("\n"):
+        parts = line.split("\t")
+        if len(parts) < 6:
+            continue
+        # modified complexity, complexity, statements, first line, lines, name
+        complexity, n_lines = int(parts[0]), int(parts[4])
+        if n_lines > MAX_FUNCTION_LINES or complexity > MAX_COMPLEXITY:
+            bad.append(f"{parts[5]}: {n_lines} lines, complexity {complexity}")
+    return bad
+
+
+def check_headers_alone():
+    cc = shutil.which("gcc") or shutil.which("cc")
+    if cc is None:
+        return None
+    bad = []
+    flags = ["-std=gnu17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I.", "-fsyntax-only", "-x", "c"]
+    mpi = subprocess.run(["pkg-config", "--cflags", "ompi-c", "ucx"], capture_output=True, text=True)
+    flags += mpi.stdout.split() if mpi.returncode == 0 else []
+    for path in [p for p in sources() if p.endswith(".h") and "kernels/cpu/" not in p]:
+        run = subprocess.run([cc] + flags + ["-"], cwd=ROOT, capture_output=True, text=True,
+                             input=f'#include "{path}"\n#include "{path}"\n')
+        if run.returncode != 0:
+            bad.append(f"{path} does not compile alone: {run.stderr.strip().splitlines()[0]}")
+    return bad
+
+
+def check_format():
+    tool = shutil.which("clang-format-14") or shutil.which("clang-format")
+    if tool is None:
+        return None
+    run = subprocess.run([tool, "--dry-run", "-Werror"] + sources(), cwd=ROOT, capture_output=True, text=True)
+    names = sorted({line.split(":")[0] for line in run.stderr.split("\n") if "error:" in line})
+    return [f"{n}: run clang-format -i" for n in names]
+
+
+def check_spelling():
+    if shutil.which("codespell") is None:
+        return None
+    files = [p for p in tracked(".c", ".h", ".cu", ".md", ".py", ".sh") if "golden" not in p and "corpus" not in p]
+    run = subprocess.run(["codespell", "-L", "fo,te,nd,fpr,hel,ot,ue,numer,ans,aks,crate,unparseable,inout,afterall", *files],
+                         cwd=ROOT, capture_output=True, text=True)
+    return [line for line in run.stdout.split("\n") if line]
+
+
+def check_todo():
+    bad = []
+    for path in sources():
+        for i, line in enumerate(read(path).split("\n"), 1):
+            if re.search(r"\b(TODO|FIXME|XXX|HACK)\b", line) and not re.search(r"TODO\(#\d+\)", line):
+                bad.append(f"{path}:{i}: a TODO needs an issue number")
+    return bad
+
+
+def check_large_files():
+    bad = []
+    for path in tracked(""):
+        size = os.path.getsize(os.path.join(ROOT, path))
+        if size > 1000000:
+            bad.append(f"{path}: {size} bytes; no models, traces or binaries here")
+    return bad
+
+
+def main():
+    checks = {name[6:]: fn for name, fn in globals().items() if name.startswith("check_")}
+    wanted = sys.argv[1:] or list(checks)
+    passed = failed = skipped = 0
+    for name in wanted:
+        reasons = checks[name]()
+        if reasons is None:
+            skipped += 1
+            print(f"skip lint-{name}: its tool is not installed")
+        elif reasons:
+            failed += 1
+            print(f"not ok lint-{name}")
+            for reason in reasons:
+                print(f"    {reason}")
+        else:
+            passed += 1
+            print(f"ok lint-{name}")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
