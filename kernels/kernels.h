@@ -170,6 +170,9 @@ typedef struct bt_kernels_ops {
     /** out row i = x row rows[i] (host indices). */
     void (*gather_rows)(bt_backend_t *be, const float *x, const uint32_t *rows,
                         uint32_t n_rows, uint32_t dim, float *out);
+
+    /** End the back end; called by bt_backend_close() only. */
+    void (*close)(bt_backend_t *be);
 } bt_kernels_ops_t;
 
 /** Sums and gathers between the ranks of one instance. Filled by
@@ -199,6 +202,7 @@ struct bt_backend {
  * @retval BT_OK
  * @retval BT_ERR_NOT_FOUND    Unknown name, or the plugin is not installed.
  * @retval BT_ERR_NO_DEVICE    The plugin found no device or no driver.
+ * @retval BT_ERR_INVALID_PARAM  n_threads or max_rows is 0.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_backend_open(const char *name,

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rotary positions, the cache's store, and attention over the paged cache. */
+#include <math.h>
+
+#include "common/base/assert.h"
+#include "kernels/cpu/backend.h"
+
+#define MIN_ELEMS_PER_THREAD 4096u
+
+typedef struct attn_job {
+    cpu_backend_t *cpu;
+    const bt_ragged_seq_t *seqs;
+    uint32_t n_seqs;
+    const bt_kv_view_t *kv;
+    uint32_t layer;
+    uint32_t n_heads;
+    size_t row_floats; /* of a qkv row */
+    /* rope_store */
+    float *qkv;
+    const float *cos_sin;
+    bool interleaved;
+    /* attention */
+    const float *q;
+    float *out;
+    uint32_t pairs_per_item;
+} attn_job_t;
+
+/* Where head @a kv_head of @a position is: part 0 keys, 1 values. */
+static uint16_t *kv_slot(const attn_job_t *job, const bt_ragged_seq_t *seq,
+                         uint32_t part, uint32_t kv_head, uint32_t position)
+{
+    const bt_kv_view_t *kv = job->kv;
+    const size_t t = kv->tokens_per_block;
+    size_t block = seq->blocks[position / t];
+    size_t elem =
+        ((((size_t)job->layer * 2 + part) * kv->n_kv_heads + kv_head) * t +
+         position % t) *
+        kv->head_dim;
+
+    return (uint16_t *)(void *)((uint8_t *)kv->base + block * kv->block_bytes) +
+           elem;
+}
+
+static void rope_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
+                     uint32_t row)
+{
+    const bt_cpu_isa_t *isa = job->cpu->isa;
+    const uint32_t dim = job->kv->head_dim;
+    const uint32_t n_kv = job->kv->n_kv_heads;
+    const uint32_t position = seq->pos + (row - seq->row);
+    const float *cs = job->cos_sin + (size_t)position * dim;
+    float *head = job->qkv + row * job->row_floats;
+
+    for (uint32_t h = 0; h < job->n_heads + n_kv; h++) {
+        isa->rope(head + (size_t)h * dim, cs, dim, job->interleaved);
+    }
+    head += (size_t)job->n_heads * dim;
+    for (uint32_t part = 0; part < 2; part++) {
+        for (uint32_t h = 0; h < n_kv; h++) {
+            isa->to_f16(head, dim, kv_slot(job, seq, part, h, position));
+            head += dim;
+        }
+    }
+}
+
+/* Items are rows of the batch in the order of the sequences. */
+static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const attn_job_t *job = ctx;
+    uint32_t first = 0;
+
+    (void)thread;
+    for (uint32_t s = 0; (s < job->n_seqs) && (first < end); s++) {
+        const bt_ragged_seq_t *seq = &job->seqs[s];
+
+        for (uint32_t i = 0; i < seq->n_rows; i++) {
+            if ((first + i >= begin) && (first + i < end)) {
+                rope_row(job, seq, seq->row + i);
+            }
+        }
+        first += seq->n_rows;
+    }
+}
+
+static void check_view(const bt_backend_t *be, const bt_kv_view_t *kv)
+{
+    BT_ASSERT((be->caps->kv_types >> kv->type & 1u) != 0);
+    BT_ASSERT(kv->head_dim <= BT_MAX_HEAD_DIM);
+    BT_ASSERT(kv->head_dim % 2 == 0);
+    (void)be;
+    (void)kv;
+}
+
+void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
+                       const float *cos_sin, bool interleaved,
+                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                       const bt_kv_view_t *kv, uint32_t layer)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    attn_job_t job = {
+        .cpu = cpu,
+        .seqs = seqs,
+        .n_seqs = n_seqs,
+        .kv = kv,
+        .layer = layer,
+        .n_heads = n_heads,
+        .row_floats = ((size_t)n_heads + 2 * kv->n_kv_heads) * kv->head_dim,
+        .qkv = qkv,
+        .cos_sin = cos_sin,
+        .interleaved = interleaved,
+    };
+    uint32_t n_rows = 0;
+    size_t grain = MIN_ELEMS_PER_THREAD / (job.row_floats + 1) + 1;
+
+    check_view(be, kv);
+    for (uint32_t s = 0; s < n_seqs; s++) {
+        n_rows += seqs[s].n_rows;
+    }
+    bt_cpu_pool_run(cpu->pool, n_rows, (uint32_t)grain, rope_items, &job);
+}
+
+/* First query head of KV head @a kv_head: the smallest h with
+ * h * n_kv / n_heads >= kv_head. */
+static uint32_t first_head(const attn_job_t *job, uint32_t kv_head)
+{
+    const uint64_t n_kv = job->kv->n_kv_heads;
+
+    return (uint32_t)(((uint64_t)kv_head * job->n_heads + n_kv - 1) / n_kv);
+}
+
+/* Some (row, head) pairs of one sequence and one KV head. Pair p is row
+ * p / group, head p % group of the group. */
+typedef struct attn_item {
+    const bt_ragged_seq_t *seq;
+    uint32_t kv_head;
+    uint32_t group; /* query heads that read this KV head */
+    uint32_t first; /* pair */
+    uint32_t n_pairs;
+} attn_item_t;
+
+static void load_tile(const attn_job_t *job, const attn_item_t *item,
+                      uint32_t part, uint32_t position, uint32_t n, float *out)
+{
+    const uint32_t dim = job->kv->head_dim;
+    const uint32_t t = job->kv->tokens_per_block;
+
+    while (n > 0) {
+        uint32_t run = t - position % t;
+
+        run = (run > n) ? n : run;
+        job->cpu->isa->from_f16(
+            kv_slot(job, item->seq, part, item->kv_head, position), run * dim,
+            out);
+        out += (size_t)run * dim;
+        position += run;
+        n -= run;
+    }
+}
+
+static void store_pairs(const attn_job_t *job, const attn_item_t *item,
+                        const bt_attn_state_t *states, const float *acc)
+{
+    const uint32_t dim = job->kv->head_dim;
+    const uint32_t head0 = first_head(job, item->kv_head);
+
+    for (uint32_t i = 0; i < item->n_pairs; i++) {
+        size_t row = item->seq->row + (item->first + i) / item->group;
+        uint32_t head = head0 + (item->first + i) % item->group;
+        float *out = job->out + (row * job->n_heads + head) * dim;
+        float factor = 1.0f / states[i].sum;
+
+        for (uint32_t d = 0; d < dim; d++) {
+            out[d] = acc[(size_t)i * dim + d] * factor;
+        }
+    }
+}
+
+static void attend(const attn_job_t *job, const attn_item_t *item,
+                   float *scratch)
+{
+    const uint32_t dim = job->kv->head_dim;
+    const uint32_t head0 = first_head(job, item->kv_head);
+    const uint32_t last_row = (item->first + item->n_pairs - 1) / item->group;
+    const uint32_t n_positions = item->seq->pos + last_row + 1;
+    const float scale = 1.0f / sqrtf((float)dim);
+    bt_attn_state_t states[BT_ATTN_PAIRS];
+    float *keys = scratch;
+    float *values = keys + (size_t)BT_ATTN_TILE * dim;
+    float *acc = values + (size_t)BT_ATTN_TILE * dim;
+
+    for (uint32_t i = 0; i < item->n_pairs; i++) {
+        states[i].max = -INFINITY;
+        states[i].sum = 0.0f;
+    }
+    for (size_t i = 0; i < (size_t)item->n_pairs * dim; i++) {
+        acc[i] = 0.0f;
+    }
+    for (uint32_t at = 0; at < n_positions; at += BT_ATTN_TILE) {
+        uint32_t n_tile = n_positions - at;
+
+        n_tile = (n_tile > BT_ATTN_TILE) ? BT_ATTN_TILE : n_tile;
+        load_tile(job, item, 0, at, n_tile, keys);
+        load_tile(job, item, 1, at, n_tile, values);
+        for (uint32_t i = 0; i < item->n_pairs; i++) {
+            uint32_t row = (item->first + i) / item->group;
+            uint32_t head = head0 + (item->first + i) % item->group;
+            uint32_t end = item->seq->pos + row + 1;
+            const float *q = job->q + (item->seq->row + row) * job->row_floats +
+                             (size_t)head * dim;
+
+            if (end <= at) {
+                continue;
+            }
+            job->cpu->isa->attn_step(
+                q, keys, values, (end - at < n_tile) ? end - at : n_tile, dim,
+                scale, &states[i], acc + (size_t)i * dim);
+        }
+    }
+    store_pairs(job, item, states, acc);
+}
+
+static uint32_t items_of_pairs(const attn_job_t *job, uint64_t n_pairs)
+{
+    return (uint32_t)((n_pairs + job->pairs_per_item - 1) /
+                      job->pairs_per_item);
+}
+
+static uint32_t count_items(const attn_job_t *job)
+{
+    uint32_t n = 0;
+
+    for (uint32_t h = 0; h < job->kv->n_kv_heads; h++) {
+        uint64_t group = first_head(job, h + 1) - first_head(job, h);
+
+        for (uint32_t s = 0; s < job->n_seqs; s++) {
+            n += items_of_pairs(job, job->seqs[s].n_rows * group);
+        }
+    }
+    return n;
+}
+
+static attn_item_t find_item(const attn_job_t *job, uint32_t index)
+{
+    attn_item_t item = {0};
+
+    for (uint32_t s = 0; s < job->n_seqs; s++) {
+        item.seq = &job->seqs[s];
+        for (item.kv_head = 0; item.kv_head < job->kv->n_kv_heads;
+             item.kv_head++) {
+            uint32_t n_pairs;
+            uint32_t n;
+
+            item.group = first_head(job, item.kv_head + 1) -
+                         first_head(job, item.kv_head);
+            n_pairs = item.seq->n_rows * item.group;
+            n = items_of_pairs(job, n_pairs);
+            if (index < n) {
+                /* The last rows see the most positions: begin with them. */
+                item.first = (n - 1 - index) * job->pairs_per_item;
+                item.n_pairs = n_pairs - item.first;
+                if (item.n_pairs > job->pairs_per_item) {
+                    item.n_pairs = job->pairs_per_item;
+                }
+                return item;
+            }
+            index -= n;
+        }
+    }
+    BT_ASSERT_ALWAYS(false);
+}
+
+static void attn_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const attn_job_t *job = ctx;
+    float *scratch = job->cpu->attn + thread * job->cpu->attn_floats;
+
+    for (uint32_t i = begin; i < end; i++) {
+        attn_item_t item = find_item(job, i);
+
+        attend(job, &item, scratch);
+    }
+}
+
+void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
+                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                      const bt_kv_view_t *kv, uint32_t layer, float *out)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    const uint32_t n_threads = bt_cpu_pool_threads(cpu->pool);
+    attn_job_t job = {
+        .cpu = cpu,
+        .seqs = seqs,
+        .n_seqs = n_seqs,
+        .kv = kv,
+        .layer = layer,
+        .n_heads = n_heads,
+        .row_floats = ((size_t)n_heads + 2 * kv->n_kv_heads) * kv->head_dim,
+        .q = qkv,
+        .out = out,
+        .pairs_per_item = BT_ATTN_PAIRS,
+    };
+    uint64_t positions = 0;
+    uint32_t n_items;
+
+    check_view(be, kv);
+    for (uint32_t s = 0; s < n_seqs; s++) {
+        positions += seqs[s].n_rows * ((uint64_t)seqs[s].pos + 1);
+    }
+    n_items = count_items(&job);
+    while ((n_threads > 1) && (n_items < 2 * n_threads) &&
+           (job.pairs_per_item > 1)) {
+        job.pairs_per_item = (job.pairs_per_item + 1) / 2;
+        n_items = count_items(&job);
+    }
+    /* A short context is quicker done than a helper is woken. */
+    bt_cpu_pool_run(cpu->pool, n_items,
+                    (positions * job.row_floats < 16384) ? n_items : 1,
+                    attn_items, &job);
+}

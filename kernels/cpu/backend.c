@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/backend.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+
+/* Per thread: keys and values of one step in f32, the scores' accumulators
+ * and the states of all pairs of a work item. */
+#define ATTN_SCRATCH_FLOATS \
+    ((2u * BT_ATTN_TILE + BT_ATTN_PAIRS) * (size_t)BT_MAX_HEAD_DIM)
+
+static bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
+{
+    void *ptr = bt_calloc_aligned(bytes, 1);
+
+    (void)be;
+    if (ptr == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    *ptr_p = ptr;
+    return BT_OK;
+}
+
+static void buffer_free(bt_backend_t *be, void *ptr)
+{
+    (void)be;
+    bt_free(ptr);
+}
+
+static bt_status_t copy(bt_backend_t *be, void *dst, const void *src,
+                        size_t bytes)
+{
+    (void)be;
+    if (bytes > 0) {
+        memcpy(dst, src, bytes);
+    }
+    return BT_OK;
+}
+
+static bt_status_t sync_nothing(bt_backend_t *be)
+{
+    (void)be;
+    return BT_OK;
+}
+
+/* Scratch grows with the widest matrix packed so far, so that operations
+ * themselves never allocate. */
+static bt_status_t scratch_reserve(cpu_backend_t *cpu, uint32_t n_in)
+{
+    const size_t groups = (size_t)n_in / 32 + (n_in % 32 != 0);
+    const size_t n_threads = bt_cpu_pool_threads(cpu->pool);
+    const size_t rows = (size_t)cpu->max_rows + BT_TILE_ROWS;
+    size_t tile_floats;
+    float *panels;
+    float *tiles;
+
+    if (n_in <= cpu->scratch_n_in) {
+        return BT_OK;
+    }
+    if (__builtin_mul_overflow(rows, groups * 32, &tile_floats)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    panels =
+        bt_calloc_aligned(groups * 32 * BT_PANEL * n_threads, sizeof(*panels));
+    if (panels == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    tiles = bt_calloc_aligned(tile_floats, sizeof(*tiles));
+    if (tiles == NULL) {
+        bt_free(panels);
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_free(cpu->panels);
+    bt_free(cpu->tiles);
+    cpu->panels = panels;
+    cpu->tiles = tiles;
+    cpu->panel_floats = groups * 32 * BT_PANEL;
+    cpu->scratch_n_in = n_in;
+    return BT_OK;
+}
+
+static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
+                               uint32_t n_out, uint32_t n_in, const void *data,
+                               bt_weight_t **weight_p)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    bt_status_t status;
+
+    if (bt_pack_bytes(type, n_out, n_in) == 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    status = scratch_reserve(cpu, n_in);
+    if (status != BT_OK) {
+        return status;
+    }
+    return bt_pack_create(cpu->pool, type, n_out, n_in, data, weight_p);
+}
+
+static void weight_free(bt_backend_t *be, bt_weight_t *weight)
+{
+    (void)be;
+    bt_pack_destroy(weight);
+}
+
+static const bt_kernels_ops_t cpu_ops = {
+    .buffer_alloc = buffer_alloc,
+    .buffer_free = buffer_free,
+    .copy_in = copy,
+    .copy_out = copy,
+    .sync = sync_nothing,
+    .weight_pack = weight_pack,
+    .weight_free = weight_free,
+    .weight_bytes = bt_pack_bytes,
+    .embed = bt_cpu_embed,
+    .matmul = bt_cpu_matmul,
+    .rmsnorm = bt_cpu_rmsnorm,
+    .rope_store = bt_cpu_rope_store,
+    .attention = bt_cpu_attention,
+    .silu_mul = bt_cpu_silu_mul,
+    .add = bt_cpu_add,
+    .gather_rows = bt_cpu_gather_rows,
+    .close = bt_cpu_close,
+};
+
+#define WEIGHT_TYPES                                                         \
+    (1ull << BT_KTYPE_F32 | 1ull << BT_KTYPE_F16 | 1ull << BT_KTYPE_BF16 |   \
+     1ull << BT_KTYPE_Q4_0 | 1ull << BT_KTYPE_Q4_1 | 1ull << BT_KTYPE_Q5_0 | \
+     1ull << BT_KTYPE_Q5_1 | 1ull << BT_KTYPE_Q8_0 | 1ull << BT_KTYPE_Q4_K | \
+     1ull << BT_KTYPE_Q5_K | 1ull << BT_KTYPE_Q6_K)
+
+#define CAPS(tier_name)                                            \
+    {                                                              \
+        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE,       \
+        .weight_types = WEIGHT_TYPES, .kv_types = 1u << BT_KV_F16, \
+        .max_head_dim = BT_MAX_HEAD_DIM                            \
+    }
+
+static const bt_kernels_caps_t cpu_caps[] = {
+    [BT_CPU_PLAIN] = CAPS("plain"),
+    [BT_CPU_AVX2] = CAPS("avx2"),
+    [BT_CPU_AVX512] = CAPS("avx512"),
+};
+
+bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
+                        const bt_backend_config_t *config, bt_backend_t **be_p)
+{
+    bt_status_t status;
+    cpu_backend_t *cpu;
+
+    if ((config->n_threads == 0) || (config->max_rows == 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    cpu = bt_calloc(1, sizeof(*cpu));
+    if (cpu == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    status = bt_cpu_pool_create(config->n_threads, config->cores, &cpu->pool);
+    if (status != BT_OK) {
+        goto err_cpu;
+    }
+    cpu->attn = bt_calloc_aligned(ATTN_SCRATCH_FLOATS * config->n_threads,
+                                  sizeof(*cpu->attn));
+    if (cpu->attn == NULL) {
+        status = BT_ERR_NO_MEMORY;
+        goto err_pool;
+    }
+    cpu->attn_floats = ATTN_SCRATCH_FLOATS;
+    cpu->base.ops = &cpu_ops;
+    cpu->base.caps = &cpu_caps[isa->tier];
+    cpu->isa = isa;
+    cpu->max_rows = config->max_rows;
+    *be_p = &cpu->base;
+    return BT_OK;
+
+err_pool:
+    bt_cpu_pool_destroy(cpu->pool);
+err_cpu:
+    bt_free(cpu);
+    return status;
+}
+
+void bt_cpu_close(bt_backend_t *be)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+
+    bt_cpu_pool_destroy(cpu->pool);
+    bt_free(cpu->attn);
+    bt_free(cpu->panels);
+    bt_free(cpu->tiles);
+    bt_free(cpu);
+}

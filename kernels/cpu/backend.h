@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file backend.h  The CPU back end's object and its operations. */
+#ifndef BT_KERNELS_CPU_BACKEND_H
+#define BT_KERNELS_CPU_BACKEND_H
+
+#include "kernels/cpu/cpu.h"
+
+typedef struct cpu_backend {
+    bt_backend_t base; /* first: a bt_backend_t * is a cpu_backend_t * */
+    const bt_cpu_isa_t *isa;
+    bt_cpu_pool_t *pool;
+    uint32_t max_rows;
+    uint32_t scratch_n_in; /* widest n_in that panels and tiles can take */
+    size_t panel_floats;   /* of one thread */
+    float *panels;         /* one dequantized panel per thread */
+    float *tiles;          /* rows of one matmul, rearranged */
+    size_t attn_floats;    /* of one thread */
+    float *attn;
+} cpu_backend_t;
+
+static inline cpu_backend_t *bt_cpu_of(bt_backend_t *be)
+{
+    return (cpu_backend_t *)(void *)be;
+}
+
+/* See bt_kernels_ops_t in kernels/kernels.h. */
+void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
+                  const uint32_t *tokens, uint32_t n_rows, float *out);
+void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                   uint32_t n_rows, float *out);
+void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
+                    float eps, uint32_t n_rows, uint32_t dim, float *out);
+void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
+                       const float *cos_sin, bool interleaved,
+                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                       const bt_kv_view_t *kv, uint32_t layer);
+void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
+                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                      const bt_kv_view_t *kv, uint32_t layer, float *out);
+void bt_cpu_silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
+                     uint32_t dim, float *out);
+void bt_cpu_add(bt_backend_t *be, float *x, const float *y, size_t n);
+void bt_cpu_gather_rows(bt_backend_t *be, const float *x, const uint32_t *rows,
+                        uint32_t n_rows, uint32_t dim, float *out);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file body.h
+ *
+ * The specification, in plain C, of every operation but matmul. Each tier
+ * compiles this text with its own instruction set: all roundings are written
+ * out (fmaf, and no contraction elsewhere), so the bits are the same.
+ *
+ * A *lane sum* of n values: value i goes to lane i % 16, each lane sums in
+ * ascending order, then lane j += lane j + 8, 4, 2, 1.
+ */
+#ifndef BT_KERNELS_CPU_BODY_H
+#define BT_KERNELS_CPU_BODY_H
+
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/half.h"
+
+#define LANES 16u
+
+/* exp(x), about 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r =
+ * 1 + r + r^2 p(r), p by a weighted minimax fit (relative error 3.1e-9 before
+ * rounding). Below -87 the result is 0, above 88 infinity: so 2^n is always a
+ * normal number. ln 2 is split so that n * LN2_HI is exact. */
+#define EXP_MAGIC  0x1.8p23f /* adding it rounds to an integer */
+#define EXP_LOG2E  0x1.715476p+0f
+#define EXP_LN2_HI 0x1.62e4p-1f
+#define EXP_LN2_LO 0x1.7f7d1cp-20f
+#define EXP_P0     0x1.fffffcp-2f
+#define EXP_P1     0x1.555492p-3f
+#define EXP_P2     0x1.5558f2p-5f
+#define EXP_P3     0x1.123a2p-7f
+#define EXP_P4     0x1.6a23dp-10f
+#define EXP_MIN    -87.0f
+#define EXP_MAX    88.0f
+
+static inline float bt_expf(float x)
+{
+    float t = fmaf(x, EXP_LOG2E, EXP_MAGIC);
+    float n = t - EXP_MAGIC;
+    float r = fmaf(n, -EXP_LN2_LO, fmaf(n, -EXP_LN2_HI, x));
+    float p = fmaf(EXP_P4, r, EXP_P3);
+    float y;
+
+    p = fmaf(p, r, EXP_P2);
+    p = fmaf(p, r, EXP_P1);
+    p = fmaf(p, r, EXP_P0);
+    y = fmaf(p, r * r, r) + 1.0f;
+    y *= bt_f32_from_bits((bt_f32_bits(t) + 127u) << 23);
+    y = (x < EXP_MIN) ? 0.0f : y;
+    y = (x > EXP_MAX) ? INFINITY : y;
+    return (x != x) ? x : y;
+}
+
+static inline float lane_tree(float *lane)
+{
+    for (uint32_t half = LANES / 2; half > 0; half /= 2) {
+        for (uint32_t i = 0; i < half; i++) {
+            lane[i] += lane[i + half];
+        }
+    }
+    return lane[0];
+}
+
+/* Lane sum of a[i] * b[i], each step one fused multiply-add. */
+static inline float lane_dot(const float *a, const float *b, uint32_t n)
+{
+    float lane[LANES] = {0};
+    uint32_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            lane[j] = fmaf(a[i + j], b[i + j], lane[j]);
+        }
+    }
+    for (uint32_t j = 0; i + j < n; j++) {
+        lane[j] = fmaf(a[i + j], b[i + j], lane[j]);
+    }
+    return lane_tree(lane);
+}
+
+static inline void body_rmsnorm(const float *x, const float *weight, float eps,
+                                uint32_t dim, float *out)
+{
+    float mean = lane_dot(x, x, dim) / (float)dim;
+    float factor = 1.0f / sqrtf(mean + eps);
+
+    for (uint32_t i = 0; i < dim; i++) {
+        out[i] = (x[i] * factor) * weight[i];
+    }
+}
+
+static inline void body_rope(float *head, const float *cs, uint32_t dim,
+                             bool interleaved)
+{
+    const uint32_t half = dim / 2;
+    const uint32_t step = interleaved ? 2 : 1;
+    const uint32_t other = interleaved ? 1 : half;
+
+    for (uint32_t i = 0; i < half; i++) {
+        float a = head[i * step];
+        float b = head[i * step + other];
+        float c = cs[2 * i];
+        float s = cs[2 * i + 1];
+
+        head[i * step] = fmaf(a, c, -(b * s));
+        head[i * step + other] = fmaf(a, s, b * c);
+    }
+}
+
+/* From n scores to weights p and the new state:
+ *     m' = max(m, all scores); p_j = exp(s_j - m')
+ *     corr = exp(m - m'); sum' = fma(sum, corr, lane sum of p)
+ * Returns corr. s and p are (32); p[n ..] is set to 0. */
+static inline float softmax_step(const float *s, uint32_t n,
+                                 bt_attn_state_t *state, float *p)
+{
+    float lane[LANES];
+    float max = state->max;
+    float corr;
+
+    for (uint32_t j = 0; j < n; j++) {
+        max = (s[j] > max) ? s[j] : max;
+    }
+    for (uint32_t j = 0; j < BT_ATTN_TILE; j++) {
+        float e = bt_expf(s[j] - max);
+
+        p[j] = (j < n) ? e : 0.0f;
+    }
+    for (uint32_t j = 0; j < LANES; j++) {
+        lane[j] = p[j] + p[j + LANES];
+    }
+    corr = bt_expf(state->max - max);
+    state->sum = fmaf(state->sum, corr, lane_tree(lane));
+    state->max = max;
+    return corr;
+}
+
+/* One step of online softmax over n positions (a tile begins at a multiple of
+ * 32, whatever the cache's block size): s_j = lane dot(q, k_j) * scale, then
+ * softmax_step(), then acc = acc * corr and acc_d = fma(p_j, v_jd, acc_d) with
+ * j ascending. */
+static inline void body_attn_step(const float *q, const float *keys,
+                                  const float *values, uint32_t n, uint32_t dim,
+                                  float scale, bt_attn_state_t *state,
+                                  float *acc)
+{
+    float s[BT_ATTN_TILE] = {0};
+    float p[BT_ATTN_TILE];
+    float corr;
+
+    for (uint32_t j = 0; j < n; j++) {
+        s[j] = lane_dot(q, keys + (size_t)j * dim, dim) * scale;
+    }
+    corr = softmax_step(s, n, state, p);
+    for (uint32_t d = 0; d < dim; d++) {
+        acc[d] *= corr;
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        const float *v = values + (size_t)j * dim;
+
+        for (uint32_t d = 0; d < dim; d++) {
+            acc[d] = fmaf(p[j], v[d], acc[d]);
+        }
+    }
+}
+
+static inline void body_silu_mul(const float *gate, const float *up, uint32_t n,
+                                 float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = gate[i] / (1.0f + bt_expf(-gate[i])) * up[i];
+    }
+}
+
+static inline void body_add(float *x, const float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] += y[i];
+    }
+}
+
+#endif

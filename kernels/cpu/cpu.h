@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file cpu.h
+ *
+ * Inside of the CPU back end: packed weights, and the table of functions that
+ * each instruction tier fills.
+ *
+ * **Packed weights.** A lane is an output. 32 outputs form a *panel*; inside a
+ * panel everything is k-major, so one load brings the same k of neighbouring
+ * outputs and each lane sums its own output with k ascending:
+ *
+ *     dense   (F32, F16, BF16)   elem[k][32]
+ *     4 bits  per group of 32 k: u32 code[4][32], scale[32] (, min[32])
+ *             word i of an output holds k = 8i .. 8i+7, lowest nibble first
+ *     8 bits  per group of 32 k: i8 code[32][32], scale[1 or 2][32] (, min)
+ *
+ * The last panel is filled up with zeros. Every piece begins on 64 bytes.
+ */
+#ifndef BT_KERNELS_CPU_CPU_H
+#define BT_KERNELS_CPU_CPU_H
+
+#include "kernels/cpu/pool.h"
+#include "kernels/kernels.h"
+
+#define BT_PANEL        32u /**< outputs of a panel */
+#define BT_TILE_ROWS    12u /**< rows that one register tile sums at a time */
+#define BT_ATTN_TILE    32u /**< positions of one online softmax step */
+#define BT_ATTN_PAIRS   48u /**< most (row, head) pairs of one work item */
+#define BT_MAX_HEAD_DIM 256u
+#define BT_CPU_PROFILE  "f32-seq1"
+
+typedef enum bt_pack {
+    BT_PACK_F32,
+    BT_PACK_F16,
+    BT_PACK_BF16,
+    BT_PACK_Q4_0,   /**< 4 bits, biased by 8; f16 scale */
+    BT_PACK_Q4_1,   /**< 4 bits; f16 scale and min */
+    BT_PACK_Q4_F32, /**< 4 bits; f32 scale and min (Q4_K) */
+    BT_PACK_Q8,     /**< 8 bits; f32 scale (Q5_0, Q8_0) */
+    BT_PACK_Q8_MIN, /**< 8 bits; f32 scale and min (Q5_1, Q5_K) */
+    BT_PACK_Q8_TWO, /**< 8 bits; two f32 scales: k 0..15, 16..31 (Q6_K) */
+} bt_pack_t;
+
+struct bt_weight {
+    bt_pack_t pack;
+    bt_ktype_t type;
+    uint32_t n_out;
+    uint32_t n_in;
+    uint32_t n_panels;
+    size_t panel_bytes;
+    uint8_t *data; /**< n_panels * panel_bytes, 64-byte aligned */
+};
+
+/** Bytes of one group of 32 k in a panel (dense: of 32 k too). */
+size_t bt_pack_group_bytes(bt_pack_t pack);
+
+/** Values of group @a g (32 k, fewer at the end of a dense row) of @a panel:
+ *  out[k][32]. The specification of the packed formats. */
+void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
+                        float *out);
+
+/** Values k of output @a row: out (n_in). */
+void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out);
+
+bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
+                           uint32_t n_in, const void *data,
+                           bt_weight_t **weight_p);
+void bt_pack_destroy(bt_weight_t *weight);
+size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
+
+/** How rows are laid out for the register tiles: tile t holds rows
+ *  12 t .. of the batch as [k][n], n = bt_tile_width(rows of the tile). Tiles
+ *  of a few rows are filled up with zero rows to a width that exists. */
+static inline uint32_t bt_tile_width(uint32_t n_rows)
+{
+    return (n_rows == 5) ? 6 : (n_rows == 7) ? 8 : n_rows;
+}
+
+/** One matmul, as the tiers see it. */
+typedef struct bt_matmul_job {
+    const bt_weight_t *w;
+    const float *x;     /**< (n_rows, n_in) */
+    const float *tiles; /**< the same rows as tiles; = x for one row */
+    uint32_t n_rows;
+    float *out;
+} bt_matmul_job_t;
+
+/** One (row, head) pair of attention while it walks over the positions. */
+typedef struct bt_attn_state {
+    float max;
+    float sum;
+} bt_attn_state_t;
+
+/** What an instruction tier provides. All give the bits of the plain one. */
+typedef struct bt_cpu_isa {
+    bt_cpu_tier_t tier;
+    const char *name;
+    bool uses_tiles; /**< matmul reads bt_matmul_job_t.tiles */
+
+    /** Outputs of panels begin .. end-1 for all rows. scratch: n_in * 32. */
+    void (*matmul)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
+                   float *scratch);
+
+    void (*rmsnorm)(const float *x, const float *weight, float eps,
+                    uint32_t dim, float *out);
+
+    /** Rotate one head in place; cs: (dim/2, 2). For pair (a, b):
+     *  a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos). */
+    void (*rope)(float *head, const float *cs, uint32_t dim, bool interleaved);
+
+    /** Positions of one softmax step for one pair: n (1 .. 32) keys and
+     *  values (n, dim) in f32; see attn_step() in body.h for the order. */
+    void (*attn_step)(const float *q, const float *keys, const float *values,
+                      uint32_t n, uint32_t dim, float scale,
+                      bt_attn_state_t *state, float *acc);
+
+    void (*silu_mul)(const float *gate, const float *up, uint32_t n,
+                     float *out);
+    void (*add)(float *x, const float *y, size_t n);
+    void (*to_f16)(const float *x, uint32_t n, uint16_t *out);
+    void (*from_f16)(const uint16_t *x, uint32_t n, float *out);
+} bt_cpu_isa_t;
+
+extern const bt_cpu_isa_t bt_cpu_plain;
+extern const bt_cpu_isa_t bt_cpu_avx2;   /**< only on x86-64 */
+extern const bt_cpu_isa_t bt_cpu_avx512; /**< only on x86-64 */
+
+/** kernels/dispatch.c: the table for a tier (capped by what was built). */
+const bt_cpu_isa_t *bt_cpu_isa(bt_cpu_tier_t tier);
+
+/** @retval BT_ERR_INVALID_PARAM  a zero in the configuration
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
+                                      const bt_backend_config_t *config,
+                                      bt_backend_t **be_p);
+void bt_cpu_close(bt_backend_t *be);
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/half.h"
+#include "kernels/cpu/quant.h"
+
+/* Where the pieces of one group are, in bytes from its start. */
+typedef struct pack_format {
+    uint32_t bits;     /* of a code, or of a dense element */
+    uint32_t scale_at; /* 0 for dense */
+    uint32_t min_at;   /* 0 where there is none */
+    uint32_t bytes;
+} pack_format_t;
+
+static const pack_format_t formats[] = {
+    [BT_PACK_F32] = {32, 0, 0, 4096},
+    [BT_PACK_F16] = {16, 0, 0, 2048},
+    [BT_PACK_BF16] = {16, 0, 0, 2048},
+    [BT_PACK_Q4_0] = {4, 512, 0, 576},
+    [BT_PACK_Q4_1] = {4, 512, 576, 640},
+    [BT_PACK_Q4_F32] = {4, 512, 640, 768},
+    [BT_PACK_Q8] = {8, 1024, 0, 1152},
+    [BT_PACK_Q8_MIN] = {8, 1024, 1152, 1280},
+    [BT_PACK_Q8_TWO] = {8, 1024, 0, 1280},
+};
+
+static bt_pack_t pack_of_type(bt_ktype_t type)
+{
+    switch (type) {
+    case BT_KTYPE_F16:
+        return BT_PACK_F16;
+    case BT_KTYPE_BF16:
+        return BT_PACK_BF16;
+    case BT_KTYPE_Q4_0:
+        return BT_PACK_Q4_0;
+    case BT_KTYPE_Q4_1:
+        return BT_PACK_Q4_1;
+    case BT_KTYPE_Q4_K:
+        return BT_PACK_Q4_F32;
+    case BT_KTYPE_Q5_0:
+    case BT_KTYPE_Q8_0:
+        return BT_PACK_Q8;
+    case BT_KTYPE_Q5_1:
+    case BT_KTYPE_Q5_K:
+        return BT_PACK_Q8_MIN;
+    case BT_KTYPE_Q6_K:
+        return BT_PACK_Q8_TWO;
+    case BT_KTYPE_F32:
+    default:
+        return BT_PACK_F32;
+    }
+}
+
+size_t bt_pack_group_bytes(bt_pack_t pack)
+{
+    return formats[pack].bytes;
+}
+
+static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
+{
+    const pack_format_t *format = &formats[pack];
+
+    /* A dense row may end inside a group; 32 elements a k, 64 bytes or more. */
+    return (format->scale_at == 0)
+               ? (size_t)n_in * BT_PANEL * format->bits / 8
+               : (size_t)n_in / BT_QUANT_GROUP * format->bytes;
+}
+
+size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
+{
+    uint32_t n_elems;
+    uint32_t n_bytes;
+    uint32_t n_panels = n_out / BT_PANEL + (n_out % BT_PANEL != 0);
+    size_t bytes;
+
+    if ((bt_ktype_block(type, &n_elems, &n_bytes) != BT_OK) || (n_out == 0) ||
+        (n_in == 0) || (n_in % n_elems != 0) ||
+        __builtin_mul_overflow(panel_bytes(pack_of_type(type), n_in), n_panels,
+                               &bytes)) {
+        return 0;
+    }
+    return bytes;
+}
+
+typedef struct pack_job {
+    const bt_weight_t *w;
+    const uint8_t *data;
+    size_t row_bytes;
+} pack_job_t;
+
+/* Lane @a lane of a panel from one row of 16- or 32-bit elements. */
+static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
+                           uint8_t *panel, uint32_t lane)
+{
+    const size_t size = formats[w->pack].bits / 8;
+
+    for (size_t k = 0; k < w->n_in; k++) {
+        memcpy(panel + (k * BT_PANEL + lane) * size, row + k * size, size);
+    }
+}
+
+static void pack_codes(const pack_format_t *format,
+                       const bt_quant_group_t *group, int bias, uint8_t *dst,
+                       uint32_t lane)
+{
+    if (format->bits == 8) {
+        for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
+            dst[k * BT_PANEL + lane] = (uint8_t)group->code[k];
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t word = 0;
+
+        for (uint32_t j = 0; j < 8; j++) {
+            word |= ((uint32_t)(group->code[8 * i + j] + bias) & 15u) << 4 * j;
+        }
+        memcpy(dst + (size_t)(i * BT_PANEL + lane) * 4, &word, sizeof(word));
+    }
+}
+
+static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
+                           uint8_t *panel, uint32_t lane)
+{
+    const pack_format_t *format = &formats[w->pack];
+    const int bias = (w->pack == BT_PACK_Q4_0) ? 8 : 0;
+    bt_quant_group_t group;
+
+    for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
+        uint8_t *dst = panel + (size_t)g * format->bytes;
+        uint8_t *scale = dst + format->scale_at;
+
+        bt_quant_group_read(w->type, row, g, &group);
+        pack_codes(format, &group, bias, dst, lane);
+        if ((w->pack == BT_PACK_Q4_0) || (w->pack == BT_PACK_Q4_1)) {
+            memcpy(scale + lane * 2, &group.scale_f16, 2);
+            if (format->min_at != 0) {
+                memcpy(dst + format->min_at + lane * 2, &group.min_f16, 2);
+            }
+            continue;
+        }
+        memcpy(scale + lane * 4, &group.scale[0], 4);
+        if (w->pack == BT_PACK_Q8_TWO) {
+            memcpy(scale + (BT_PANEL + lane) * 4, &group.scale[1], 4);
+        }
+        if (format->min_at != 0) {
+            memcpy(dst + format->min_at + lane * 4, &group.min, 4);
+        }
+    }
+}
+
+static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
+                        uint32_t end)
+{
+    const pack_job_t *job = ctx;
+    const bt_weight_t *w = job->w;
+
+    (void)thread;
+    for (uint32_t p = begin; p < end; p++) {
+        uint8_t *panel = w->data + p * w->panel_bytes;
+
+        for (uint32_t lane = 0; lane < BT_PANEL; lane++) {
+            uint32_t o = p * BT_PANEL + lane;
+            const uint8_t *row = job->data + o * job->row_bytes;
+
+            if (o >= w->n_out) {
+                break;
+            }
+            if (formats[w->pack].scale_at == 0) {
+                pack_dense_row(w, row, panel, lane);
+            } else {
+                pack_quant_row(w, row, panel, lane);
+            }
+        }
+    }
+}
+
+bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
+                           uint32_t n_in, const void *data,
+                           bt_weight_t **weight_p)
+{
+    size_t bytes = bt_pack_bytes(type, n_out, n_in);
+    bt_weight_t *w;
+    pack_job_t job;
+    uint32_t n_elems;
+    uint32_t n_bytes;
+
+    if ((bytes == 0) || (bt_ktype_block(type, &n_elems, &n_bytes) != BT_OK)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    w = bt_calloc(1, sizeof(*w));
+    if (w == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    w->data = bt_calloc_aligned(bytes, 1);
+    if (w->data == NULL) {
+        bt_free(w);
+        return BT_ERR_NO_MEMORY;
+    }
+    w->type = type;
+    w->pack = pack_of_type(type);
+    w->n_out = n_out;
+    w->n_in = n_in;
+    w->n_panels = n_out / BT_PANEL + (n_out % BT_PANEL != 0);
+    w->panel_bytes = panel_bytes(w->pack, n_in);
+
+    job.w = w;
+    job.data = data;
+    job.row_bytes = (size_t)(n_in / n_elems) * n_bytes;
+    bt_cpu_pool_run(pool, w->n_panels, 1, pack_panels, &job);
+    *weight_p = w;
+    return BT_OK;
+}
+
+void bt_pack_destroy(bt_weight_t *weight)
+{
+    if (weight != NULL) {
+        bt_free(weight->data);
+        bt_free(weight);
+    }
+}
+
+static float load_f32(const uint8_t *p, uint32_t index)
+{
+    float value;
+
+    memcpy(&value, p + (size_t)index * 4, sizeof(value));
+    return value;
+}
+
+static uint16_t load_u16(const uint8_t *p, uint32_t index)
+{
+    uint16_t value;
+
+    memcpy(&value, p + (size_t)index * 2, sizeof(value));
+    return value;
+}
+
+static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t index)
+{
+    uint16_t half;
+    float value;
+
+    if (pack == BT_PACK_F32) {
+        memcpy(&value, panel + index * 4, sizeof(value));
+        return value;
+    }
+    memcpy(&half, panel + index * 2, sizeof(half));
+    return (pack == BT_PACK_F16) ? bt_f16_to_f32(half) : bt_bf16_to_f32(half);
+}
+
+/* 32 values of one lane of a group, `stride` floats apart. */
+static void read_quant_lane(bt_pack_t pack, const uint8_t *src, uint32_t lane,
+                            float *out, size_t stride)
+{
+    const pack_format_t *format = &formats[pack];
+    const bool half = (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1);
+    const uint8_t *scales = src + format->scale_at;
+    const uint8_t *mins = src + format->min_at;
+    float scale =
+        half ? bt_f16_to_f32(load_u16(scales, lane)) : load_f32(scales, lane);
+    float min = (format->min_at == 0) ? -0.0f
+                : half                ? bt_f16_to_f32(load_u16(mins, lane))
+                                      : load_f32(mins, lane);
+
+    for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
+        int code;
+
+        if (format->bits == 8) {
+            code = (int8_t)src[k * BT_PANEL + lane];
+        } else {
+            uint8_t byte = src[(k / 8 * BT_PANEL + lane) * 4 + k % 8 / 2];
+
+            code =
+                ((byte >> (k % 2 * 4)) & 15) - ((pack == BT_PACK_Q4_0) ? 8 : 0);
+        }
+        if ((pack == BT_PACK_Q8_TWO) && (k == 16)) {
+            scale = load_f32(scales, BT_PANEL + lane);
+        }
+        out[k * stride] = scale * (float)code + min;
+    }
+}
+
+void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
+                        float *out)
+{
+    const uint8_t *data = w->data + panel * w->panel_bytes;
+
+    if (formats[w->pack].scale_at == 0) {
+        uint32_t first = g * BT_QUANT_GROUP;
+        uint32_t n = w->n_in - first;
+
+        n = ((n > BT_QUANT_GROUP) ? BT_QUANT_GROUP : n) * BT_PANEL;
+        for (uint32_t i = 0; i < n; i++) {
+            out[i] = read_dense(w->pack, data, (size_t)first * BT_PANEL + i);
+        }
+        return;
+    }
+    data += (size_t)g * formats[w->pack].bytes;
+    for (uint32_t lane = 0; lane < BT_PANEL; lane++) {
+        read_quant_lane(w->pack, data, lane, out + lane, BT_PANEL);
+    }
+}
+
+void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
+{
+    const uint8_t *data = w->data + row / BT_PANEL * w->panel_bytes;
+    uint32_t lane = row % BT_PANEL;
+
+    if (formats[w->pack].scale_at == 0) {
+        for (size_t k = 0; k < w->n_in; k++) {
+            out[k] = read_dense(w->pack, data, k * BT_PANEL + lane);
+        }
+        return;
+    }
+    for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
+        read_quant_lane(w->pack, data + (size_t)g * formats[w->pack].bytes,
+                        lane, out + (size_t)g * BT_QUANT_GROUP, 1);
+    }
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define MAX_THREADS 1024u
+#define SPIN_NS     20000u
+
+typedef struct helper {
+    bt_cpu_pool_t *pool;
+    pthread_t id;
+    uint32_t index; /* 1 .. n_threads-1 */
+} helper_t;
+
+/* The job fields are written only while `open` is 0 and `active` is 0. A
+ * helper first counts itself in `active`, then looks at `open`; the caller
+ * first closes, then waits for `active` to be 0. Both use sequentially
+ * consistent operations, so at least one sees the other. */
+struct bt_cpu_pool {
+    _Alignas(64) _Atomic uint32_t epoch; /* futex: a new job, or the end */
+    _Atomic uint32_t sleepers;
+    _Atomic bool stop;
+    _Alignas(64) _Atomic uint32_t open;
+    _Atomic uint32_t active;        /* futex: helpers inside the job */
+    _Atomic uint32_t caller_sleeps; /* on active */
+    _Alignas(64) _Atomic uint32_t next;
+    bt_cpu_job_fn fn;
+    void *ctx;
+    uint32_t n_items;
+    uint32_t grain;
+    _Alignas(64) uint32_t n_threads;
+    uint32_t n_started; /* helpers that have a thread */
+    helper_t *helpers;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    /* Errors (EAGAIN, EINTR) mean "look again", which every caller does. */
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Spin until *word is no longer @a value. @return false: time is up. */
+static bool spin_while(_Atomic uint32_t *word, uint32_t value)
+{
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; atomic_load(word) == value; i++) {
+        relax();
+        if (i % 32 == 31) {
+            uint64_t now = bt_now_ns();
+
+            if (end == 0) {
+                end = now + SPIN_NS;
+            } else if (now >= end) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void work(bt_cpu_pool_t *pool, uint32_t thread)
+{
+    const uint32_t n_items = pool->n_items;
+    const uint32_t grain = pool->grain;
+
+    for (;;) {
+        uint32_t begin =
+            atomic_fetch_add_explicit(&pool->next, grain, memory_order_relaxed);
+
+        if (begin >= n_items) {
+            return;
+        }
+        pool->fn(pool->ctx, thread, begin,
+                 (n_items - begin < grain) ? n_items : begin + grain);
+    }
+}
+
+static void join_job(bt_cpu_pool_t *pool, uint32_t thread)
+{
+    atomic_fetch_add(&pool->active, 1);
+    if (atomic_load(&pool->open) != 0) {
+        work(pool, thread);
+    }
+    if ((atomic_fetch_sub(&pool->active, 1) == 1) &&
+        (atomic_load(&pool->caller_sleeps) != 0)) {
+        futex_wake_all(&pool->active);
+    }
+}
+
+static void *helper_main(void *arg)
+{
+    helper_t *helper = arg;
+    bt_cpu_pool_t *pool = helper->pool;
+    uint32_t seen = 0;
+
+    for (;;) {
+        if (!spin_while(&pool->epoch, seen)) {
+            atomic_fetch_add(&pool->sleepers, 1);
+            while (atomic_load(&pool->epoch) == seen) {
+                futex_wait(&pool->epoch, seen);
+            }
+            atomic_fetch_sub(&pool->sleepers, 1);
+        }
+        seen = atomic_load(&pool->epoch);
+        if (atomic_load(&pool->stop)) {
+            return NULL;
+        }
+        join_job(pool, helper->index);
+    }
+}
+
+static void next_epoch(bt_cpu_pool_t *pool)
+{
+    atomic_fetch_add(&pool->epoch, 1);
+    if (atomic_load(&pool->sleepers) != 0) {
+        futex_wake_all(&pool->epoch);
+    }
+}
+
+static void wait_for_helpers(bt_cpu_pool_t *pool)
+{
+    uint32_t active;
+
+    while ((active = atomic_load(&pool->active)) != 0) {
+        if (!spin_while(&pool->active, active)) {
+            atomic_store(&pool->caller_sleeps, 1);
+            active = atomic_load(&pool->active);
+            if (active != 0) {
+                futex_wait(&pool->active, active);
+            }
+            atomic_store(&pool->caller_sleeps, 0);
+        }
+    }
+}
+
+void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
+                     bt_cpu_job_fn fn, void *ctx)
+{
+    /* The counter passes n_items by at most one grain per thread. */
+    const uint32_t max_grain = UINT32_MAX / (2 * MAX_THREADS);
+
+    if (n_items == 0) {
+        return;
+    }
+    if ((pool->n_threads == 1) || (n_items <= grain) ||
+        (n_items > UINT32_MAX / 2)) {
+        fn(ctx, 0, 0, n_items);
+        return;
+    }
+    pool->fn = fn;
+    pool->ctx = ctx;
+    pool->n_items = n_items;
+    pool->grain = (grain > max_grain) ? max_grain : grain;
+    atomic_store(&pool->next, 0);
+    atomic_store(&pool->open, 1);
+    next_epoch(pool);
+    work(pool, 0);
+    atomic_store(&pool->open, 0);
+    wait_for_helpers(pool);
+}
+
+static void pin(pthread_t thread, uint32_t core)
+{
+    cpu_set_t set;
+    int err;
+
+    CPU_ZERO(&set);
+    if (core >= CPU_SETSIZE) {
+        BT_LOG_WARN("cannot pin a thread to core %u: out of range", core);
+        return;
+    }
+    CPU_SET(core, &set);
+    err = pthread_setaffinity_np(thread, sizeof(set), &set);
+    if (err != 0) {
+        errno = err;
+        BT_LOG_WARN("cannot pin a thread to core %u: %m", core);
+    }
+}
+
+bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
+                               bt_cpu_pool_t **pool_p)
+{
+    bt_cpu_pool_t *pool;
+
+    if ((n_threads == 0) || (n_threads > MAX_THREADS)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    pool = bt_calloc_aligned(1, sizeof(*pool));
+    if (pool == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    pool->n_threads = n_threads;
+    pool->helpers = bt_calloc(n_threads, sizeof(*pool->helpers));
+    if (pool->helpers == NULL) {
+        goto err_pool;
+    }
+    for (uint32_t i = 1; i < n_threads; i++) {
+        helper_t *helper = &pool->helpers[i];
+
+        helper->pool = pool;
+        helper->index = i;
+        if (pthread_create(&helper->id, NULL, helper_main, helper) != 0) {
+            BT_LOG_ERROR("cannot start compute thread %u of %u", i, n_threads);
+            goto err_pool;
+        }
+        pool->n_started++;
+    }
+    if (cores != NULL) {
+        pin(pthread_self(), cores[0]);
+        for (uint32_t i = 1; i < n_threads; i++) {
+            pin(pool->helpers[i].id, cores[i]);
+        }
+    }
+    *pool_p = pool;
+    return BT_OK;
+
+err_pool:
+    bt_cpu_pool_destroy(pool);
+    return BT_ERR_NO_MEMORY;
+}
+
+void bt_cpu_pool_destroy(bt_cpu_pool_t *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    atomic_store(&pool->stop, true);
+    next_epoch(pool);
+    for (uint32_t i = 1; i <= pool->n_started; i++) {
+        pthread_join(pool->helpers[i].id, NULL);
+    }
+    bt_free(pool->helpers);
+    bt_free(pool);
+}
+
+uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool)
+{
+    return pool->n_threads;
+}

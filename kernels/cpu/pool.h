@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file pool.h
+ *
+ * The thread group of a CPU back end: one parallel-for at a time, started by
+ * the one thread that drives the back end, which works along.
+ *
+ * Items are handed out in chunks by a shared counter, so a helper that is not
+ * scheduled (few cores, other processes) never holds the others up: whoever
+ * runs takes the work. Which thread computes an item never changes its value.
+ *
+ * Waiting: a helper spins for some 20 us, then sleeps on a futex; the caller
+ * wakes helpers only when one sleeps.
+ */
+#ifndef BT_KERNELS_CPU_POOL_H
+#define BT_KERNELS_CPU_POOL_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct bt_cpu_pool bt_cpu_pool_t;
+
+/** Work on items begin .. end-1; @a thread (0 = the caller) picks scratch. */
+typedef void (*bt_cpu_job_fn)(void *ctx, uint32_t thread, uint32_t begin,
+                              uint32_t end);
+
+/**
+ * @param [in]  n_threads  At least 1, the caller counted in.
+ * @param [in]  cores      n_threads core ids to pin to, the caller's first;
+ *                         or NULL. A core that may not be used is a warning.
+ * @retval BT_ERR_INVALID_PARAM  n_threads is 0 or above 1024.
+ * @retval BT_ERR_NO_MEMORY      Memory or threads.
+ */
+BT_MUST_CHECK bt_status_t bt_cpu_pool_create(uint32_t n_threads,
+                                             const uint32_t *cores,
+                                             bt_cpu_pool_t **pool_p);
+
+/** Ends the helpers. NULL is allowed. */
+void bt_cpu_pool_destroy(bt_cpu_pool_t *pool);
+
+uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool);
+
+/** Run @a fn over items 0 .. n_items-1 in chunks of @a grain (at least 1)
+ *  and return when all are done. */
+void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
+                     bt_cpu_job_fn fn, void *ctx);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plain C tier: the specification that the others are compared with. */
+#include "kernels/cpu/body.h"
+#include "kernels/cpu/quant.h"
+
+static void ref_panel(const bt_matmul_job_t *job, uint32_t panel,
+                      const float *values)
+{
+    const bt_weight_t *w = job->w;
+    uint32_t first = panel * BT_PANEL;
+    uint32_t n = w->n_out - first;
+
+    n = (n > BT_PANEL) ? BT_PANEL : n;
+    for (uint32_t r = 0; r < job->n_rows; r++) {
+        const float *x = job->x + (size_t)r * w->n_in;
+        float *out = job->out + (size_t)r * w->n_out + first;
+
+        for (uint32_t o = 0; o < n; o++) {
+            float sum = 0.0f;
+
+            for (size_t k = 0; k < w->n_in; k++) {
+                sum = fmaf(values[k * BT_PANEL + o], x[k], sum);
+            }
+            out[o] = sum;
+        }
+    }
+}
+
+static void ref_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
+                       float *scratch)
+{
+    const uint32_t n_groups =
+        (job->w->n_in + BT_QUANT_GROUP - 1) / BT_QUANT_GROUP;
+
+    for (uint32_t panel = begin; panel < end; panel++) {
+        for (uint32_t g = 0; g < n_groups; g++) {
+            bt_pack_read_group(job->w, panel, g,
+                               scratch + (size_t)g * BT_QUANT_GROUP * BT_PANEL);
+        }
+        ref_panel(job, panel, scratch);
+    }
+}
+
+static void ref_to_f16(const float *x, uint32_t n, uint16_t *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = bt_f32_to_f16(x[i]);
+    }
+}
+
+static void ref_from_f16(const uint16_t *x, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = bt_f16_to_f32(x[i]);
+    }
+}
+
+static void ref_rmsnorm(const float *x, const float *weight, float eps,
+                        uint32_t dim, float *out)
+{
+    body_rmsnorm(x, weight, eps, dim, out);
+}
+
+static void ref_rope(float *head, const float *cs, uint32_t dim,
+                     bool interleaved)
+{
+    body_rope(head, cs, dim, interleaved);
+}
+
+static void ref_attn_step(const float *q, const float *keys,
+                          const float *values, uint32_t n, uint32_t dim,
+                          float scale, bt_attn_state_t *state, float *acc)
+{
+    body_attn_step(q, keys, values, n, dim, scale, state, acc);
+}
+
+static void ref_silu_mul(const float *gate, const float *up, uint32_t n,
+                         float *out)
+{
+    body_silu_mul(gate, up, n, out);
+}
+
+static void ref_add(float *x, const float *y, size_t n)
+{
+    body_add(x, y, n);
+}
+
+const bt_cpu_isa_t bt_cpu_plain = {
+    .tier = BT_CPU_PLAIN,
+    .name = "plain",
+    .uses_tiles = false,
+    .matmul = ref_matmul,
+    .rmsnorm = ref_rmsnorm,
+    .rope = ref_rope,
+    .attn_step = ref_attn_step,
+    .silu_mul = ref_silu_mul,
+    .add = ref_add,
+    .to_f16 = ref_to_f16,
+    .from_f16 = ref_from_f16,
+};
