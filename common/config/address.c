@@ -8,7 +8,7 @@ static bt_status_t parse_port(const char *text, uint16_t *port_p)
     uint32_t port = 0;
     size_t n = 0;
 
-    for (; (text[n] >= '0') && (text[n] <= '9') && (n < 6); n++) {
+    for (; (text[n] >= '0') && (text[n] <= '9') && (n < 5); n++) {
         port = port * 10 + (uint32_t)(text[n] - '0');
     }
     if ((n == 0) || (text[n] != '\0') || (port > UINT16_MAX)) {

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "common/config/config.h"
+
+#define OUTPUT_BYTES 65536
+#define MAX_ARGS     16
+
+/* What the last load printed: standard output, then standard error. */
+static char printed[OUTPUT_BYTES];
+static char complaint[OUTPUT_BYTES];
+
+static int redirect(FILE *stream, int fd, int *saved_p)
+{
+    const int file = memfd_create("output", 0);
+
+    fflush(stream);
+    *saved_p = dup(fd);
+    dup2(file, fd);
+    return file;
+}
+
+static void restore(FILE *stream, int fd, int file, int saved, char *out)
+{
+    ssize_t n;
+
+    fflush(stream);
+    n = pread(file, out, OUTPUT_BYTES - 1, 0);
+    out[(n > 0) ? n : 0] = '\0';
+    dup2(saved, fd);
+    close(saved);
+    close(file);
+}
+
+/* Load with the words of @a line as arguments. */
+static bt_status_t load(unsigned program, const char *line,
+                        const bt_config_t **config_p,
+                        bt_config_store_t **store_p)
+{
+    char words[1024];
+    char *argv[MAX_ARGS] = {words};
+    char *next = words;
+    int argc = 0;
+    int saved_out;
+    int saved_err;
+    int file_out;
+    int file_err;
+    bt_status_t status;
+
+    snprintf(words, sizeof(words), "program%s%s", (*line == '\0') ? "" : " ",
+             line);
+    while ((next != NULL) && (argc < MAX_ARGS - 1)) {
+        argv[argc++] = strsep(&next, " ");
+    }
+    file_out = redirect(stdout, STDOUT_FILENO, &saved_out);
+    file_err = redirect(stderr, STDERR_FILENO, &saved_err);
+    status = bt_config_load(program, argc, argv, config_p, store_p);
+    restore(stdout, STDOUT_FILENO, file_out, saved_out, printed);
+    restore(stderr, STDERR_FILENO, file_err, saved_err, complaint);
+    return status;
+}
+
+static void assert_refused(unsigned program, const char *line, const char *why)
+{
+    const bt_config_t *config = NULL;
+    bt_config_store_t *store = NULL;
+
+    assert_int_equal(load(program, line, &config, &store),
+                     BT_ERR_INVALID_PARAM);
+    assert_null(store);
+    assert_null(config);
+    assert_string_equal(complaint, why);
+}
+
+/* A file with that content; @a path gets its name. */
+static void write_file(const char *content, char *path, size_t bytes)
+{
+    FILE *file;
+
+    snprintf(path, bytes, "/tmp/baton-config-XXXXXX");
+    file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    fputs(content, file);
+    fclose(file);
+}
+
+/* The defaults that the manual promises, one per kind of value. */
+static void defaults_are_those_of_the_manual(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_SERVE, "", &c, &store), BT_OK);
+    assert_string_equal(complaint, "");
+    assert_string_equal(c->model, "");
+    assert_int_equal(c->prefill, 1);
+    assert_int_equal(c->decode, 1);
+    assert_string_equal(c->http, "127.0.0.1:8000");
+    assert_string_equal(c->grpc, "127.0.0.1:8001");
+    assert_string_equal(c->metrics, "127.0.0.1:8002");
+    assert_string_equal(c->log_level, "info");
+    assert_string_equal(c->net_device, "lo");
+    assert_int_equal(c->kv_memory_bytes, 0);
+    assert_int_equal(c->max_body_bytes, 8388608);
+    assert_int_equal(c->client_buffer_bytes, 1048576);
+    assert_int_equal(c->heartbeat_ms, 250);
+    assert_int_equal(c->lease_ms, 10000);
+    assert_false(c->local_prefill);
+    bt_config_destroy(store);
+}
+
+static void both_spellings_of_an_option_work(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_DECODE,
+                          "--max-batch 16 --kv-memory=2GiB --local-prefill "
+                          "--model a=b.gguf --join=ipc:///r --max-batch=17",
+                          &c, &store),
+                     BT_OK);
+    assert_int_equal(c->max_batch, 17); /* the last one counts */
+    assert_int_equal(c->kv_memory_bytes, 2147483648);
+    assert_true(c->local_prefill);
+    assert_string_equal(c->model, "a=b.gguf");
+    assert_string_equal(c->join, "ipc:///r");
+    bt_config_destroy(store);
+
+    assert_int_equal(load(BT_PROG_DECODE, "--local-prefill=no", &c, &store),
+                     BT_OK);
+    assert_false(c->local_prefill);
+    bt_config_destroy(store);
+}
+
+/* 512 * 2^20, 2 * 2^30, 3 * 2^10, 1 * 2^40 by hand. */
+static void sizes_are_powers_of_1024(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } cases[] = {
+        {"512m", 536870912},     {"2g", 2147483648},
+        {"2GiB", 2147483648},    {"3K", 3072},
+        {"1TiB", 1099511627776}, {"4096", 4096},
+        {"4096b", 4096},         {"0", 0},
+        {"5MIB", 5242880},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bt_config_t *c = NULL;
+        bt_config_store_t *store = NULL;
+        char line[64];
+
+        snprintf(line, sizeof(line), "--kv-memory %s", cases[i].text);
+        assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
+        assert_int_equal(c->kv_memory_bytes, cases[i].bytes);
+        bt_config_destroy(store);
+    }
+}
+
+static void bad_values_are_named_with_what_is_allowed(void **state)
+{
+    static const char *const bad_sizes[] = {"2GB",
+                                            "-1",
+                                            "1.5g",
+                                            "g",
+                                            "0x10",
+
+                                            "1e3",
+                                            "65t",
+                                            "+1",
+                                            "99999999999999999999",
+                                            "99999999999999t"};
+
+    (void)state;
+    assert_refused(BT_PROG_SERVE, "--max-batch 0",
+                   "baton serve: --max-batch: '0' is not a whole number from 1 "
+                   "to 4096 seats\n");
+    assert_refused(BT_PROG_SERVE, "--decode=2x",
+                   "baton serve: --decode: '2x' is not a whole number from 1 "
+                   "to 256 workers\n");
+    assert_refused(BT_PROG_SERVE, "--decode 4294967297",
+                   "baton serve: --decode: '4294967297' is not a whole number "
+                   "from 1 to 256 workers\n");
+    assert_refused(BT_PROG_ROUTER, "--log-level loud",
+                   "baton-router: --log-level: 'loud' is not one of: error, "
+                   "warn, info, debug\n");
+    assert_refused(BT_PROG_ROUTER, "--log-level inf",
+                   "baton-router: --log-level: 'inf' is not one of: error, "
+                   "warn, info, debug\n");
+    assert_refused(BT_PROG_DECODE, "--local-prefill=maybe",
+                   "baton-decode-worker: --local-prefill: 'maybe' is not yes "
+                   "or no\n");
+    assert_refused(BT_PROG_ROUTER, "--http 8000",
+                   "baton-router: --http: '8000' is not ADDR:PORT, such as "
+                   "127.0.0.1:8000 or [::1]:8000\n");
+    for (size_t i = 0; i < sizeof(bad_sizes) / sizeof(bad_sizes[0]); i++) {
+        char line[64];
+        const bt_config_t *c = NULL;
+        bt_config_store_t *store = NULL;
+
+        snprintf(line, sizeof(line), "--kv-memory=%s", bad_sizes[i]);
+        assert_int_equal(load(BT_PROG_SERVE, line, &c, &store),
+                         BT_ERR_INVALID_PARAM);
+        assert_non_null(strstr(complaint, "--kv-memory"));
+    }
+}
+
+static void unknown_options_name_the_closest(void **state)
+{
+    (void)state;
+    assert_refused(BT_PROG_SERVE, "--kv-memroy 1g",
+                   "baton serve: unknown option --kv-memroy; did you mean "
+                   "--kv-memory?\n");
+    assert_refused(BT_PROG_SERVE, "--thread-prefill=1",
+                   "baton serve: unknown option --thread-prefill; did you mean "
+                   "--threads-prefill?\n");
+    assert_refused(BT_PROG_SERVE, "--zzz",
+                   "baton serve: unknown option --zzz; see baton serve "
+                   "--help\n");
+    assert_refused(BT_PROG_DECODE, "--http 127.0.0.1:1",
+                   "baton-decode-worker: --http is an option of baton serve, "
+                   "not of baton-decode-worker\n");
+    assert_refused(BT_PROG_SERVE, "--",
+                   "baton serve: unexpected argument '--'; options start with "
+                   "--\n");
+    assert_refused(BT_PROG_SERVE, "model.gguf",
+                   "baton serve: unexpected argument 'model.gguf'; options "
+                   "start with --\n");
+    assert_refused(BT_PROG_SERVE, "--http --grpc",
+                   "baton serve: --http needs a value: --http ADDR:PORT\n");
+    assert_refused(BT_PROG_SERVE, "--decode",
+                   "baton serve: --decode needs a value: --decode N\n");
+}
+
+static void options_that_contradict_each_other_are_refused(void **state)
+{
+    (void)state;
+    assert_refused(BT_PROG_ROUTER, "--suspect-ms 200",
+                   "baton-router: --heartbeat-ms 250, --suspect-ms 200 and "
+                   "--dead-ms 2500 must rise in this order\n");
+    assert_refused(BT_PROG_PREFILL, "--chunk-tokens 16 --tokens-per-block 32",
+                   "baton-prefill-worker: --chunk-tokens 16 is less than one "
+                   "block: --tokens-per-block 32\n");
+    assert_refused(BT_PROG_SERVE, "--prefill 0",
+                   "baton serve: --prefill 0 leaves nobody to run the context "
+                   "phase; add --local-prefill or a prefill worker\n");
+}
+
+static void command_line_wins_over_environment_over_file(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    char path[64];
+    char line[128];
+
+    (void)state;
+    write_file("# a comment\n\n  max-batch = 3 # seats\nchunk-tokens=64\r\n"
+               "\tprefill = 5\nmodel = /a#b.gguf\nlisten = tcp://x:1\n",
+               path, sizeof(path));
+    setenv("BATON_MAX_BATCH", "4", 1);
+    setenv("BATON_CHUNK_TOKENS", "128", 1);
+    setenv("BATON_DECODE", "", 1);          /* as if unset */
+    setenv("BATON_LISTEN", "tcp://y:1", 1); /* another program's */
+    snprintf(line, sizeof(line), "--chunk-tokens 256 --config %s", path);
+    assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
+    assert_int_equal(c->chunk_tokens, 256);
+    assert_int_equal(c->max_batch, 4);
+    assert_int_equal(c->prefill, 5);
+    assert_int_equal(c->decode, 1);
+    assert_string_equal(c->model, "/a#b.gguf");
+    assert_string_equal(c->listen, "");
+    assert_string_equal(complaint, "");
+    bt_config_destroy(store);
+
+    setenv("BATON_CONFIG", path, 1);
+    assert_int_equal(load(BT_PROG_SERVE, "", &c, &store), BT_OK);
+    assert_int_equal(c->prefill, 5);
+    bt_config_destroy(store);
+
+    bt_config_unset_environment();
+    assert_null(getenv("BATON_MAX_BATCH"));
+    assert_null(getenv("BATON_CONFIG"));
+    assert_int_equal(load(BT_PROG_SERVE, "", &c, &store), BT_OK);
+    assert_int_equal(c->prefill, 1);
+    bt_config_destroy(store);
+    unlink(path);
+}
+
+static void a_bad_environment_is_named(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    setenv("BATON_KV_MEMORY", "lots", 1);
+    assert_int_equal(load(BT_PROG_SERVE, "--kv-memory 1g", &c, &store),
+                     BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(complaint, "BATON_KV_MEMORY: 'lots'"));
+    unsetenv("BATON_KV_MEMORY");
+
+    setenv("BATON_KV_MEMROY", "1g", 1);
+    setenv("BATON_TEST_MODEL", "x", 1);
+    assert_int_equal(load(BT_PROG_SERVE, "", &c, &store), BT_OK);
+    assert_string_equal(complaint,
+                        "baton serve: note: BATON_KV_MEMROY is no option and "
+                        "has no effect; did you mean BATON_KV_MEMORY?\n");
+    bt_config_destroy(store);
+    unsetenv("BATON_KV_MEMROY");
+    unsetenv("BATON_TEST_MODEL");
+}
+
+static void a_bad_file_is_named_with_its_line(void **state)
+{
+    static const struct {
+        const char *content;
+        const char *why;
+    } cases[] = {
+        {"max-batch = 4\nmax_batch = 5\n",
+         ":2: unknown key 'max_batch'; did you mean max-batch\n"},
+        {"\n\nhello\n", ":3: 'hello' is not `key = value`\n"},
+        {"decode = 1\ndecode = 1",
+         ":2: 'decode' was given already in line 1\n"},
+        {"decode = many # of them",
+         ":1: decode: 'many' is not a whole number from 1 to 256 workers\n"},
+        {"zzzzzz = 1", ":1: unknown key 'zzzzzz'\n"},
+        {" = 1", ":1: unknown key ''\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char path[64];
+        char line[128];
+        char want[256];
+
+        write_file(cases[i].content, path, sizeof(path));
+        snprintf(line, sizeof(line), "--config=%s", path);
+        snprintf(want, sizeof(want), "baton serve: %s%s", path, cases[i].why);
+        assert_refused(BT_PROG_SERVE, line, want);
+        unlink(path);
+    }
+    assert_refused(BT_PROG_SERVE, "--config /nowhere/at/all",
+                   "baton serve: cannot open /nowhere/at/all: No such file or "
+                   "directory\n");
+    assert_refused(BT_PROG_SERVE, "--config /",
+                   "baton serve: cannot read /: Is a directory\n");
+}
+
+static void help_lists_what_the_program_takes_and_nothing_else(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_SERVE, "--help", &c, &store),
+                     BT_ERR_CANCELED);
+    assert_null(store);
+    assert_string_equal(complaint, "");
+    assert_non_null(strstr(printed, "\n  --kv-memory SIZE\n"));
+    assert_non_null(strstr(printed, "\n  --config FILE\n"));
+    assert_non_null(strstr(printed, "(default 127.0.0.1:8000)"));
+    assert_null(strstr(printed, "--key-file"));
+    assert_int_equal(load(BT_PROG_PREFILL, "-h", &c, &store), BT_ERR_CANCELED);
+    assert_non_null(strstr(printed, "\n  --key-file FILE\n"));
+    assert_null(strstr(printed, "--http"));
+    assert_int_equal(load(BT_PROG_ROUTER, "--version", &c, &store),
+                     BT_ERR_CANCELED);
+    assert_int_equal(strncmp(printed, "baton-router ", 13), 0);
+    assert_string_equal(bt_config_version(),
+                        strtok_r(printed + 13, "\n", &(char *){NULL}));
+}
+
+static void no_line_of_help_is_longer_than_a_terminal(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    char *next = printed;
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_SERVE, "--help", &c, &store),
+                     BT_ERR_CANCELED);
+    while (next != NULL) {
+        assert_true(strlen(strsep(&next, "\n")) < 80);
+    }
+}
+
+/* Children get what differs from the default, whatever its source, and can
+ * read it back to the same configuration. */
+static void children_get_exactly_what_differs(void **state)
+{
+    static const char want[] = "--model=/m odel.gguf\0"
+                               "--kv-memory=1536m\0"
+                               "--max-batch=8\0"
+                               "--log-level=debug\0"
+                               "--local-prefill=yes\0";
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    bt_strbuf_t out;
+
+    (void)state;
+    setenv("BATON_LOG_LEVEL", "debug", 1);
+    setenv("BATON_MODEL", "/m odel.gguf", 1);
+    assert_int_equal(load(BT_PROG_SERVE,
+                          "--kv-memory 1536m --max-batch 8 --decode 3 --http "
+                          "127.0.0.1:0 --local-prefill --chunk-tokens 512",
+                          &c, &store),
+                     BT_OK);
+    bt_strbuf_init(&out, OUTPUT_BYTES);
+    assert_int_equal(bt_config_args_for(store, BT_PROG_DECODE, &out), BT_OK);
+    assert_int_equal(out.len, sizeof(want) - 1);
+    assert_memory_equal(out.data, want, out.len);
+    bt_strbuf_reset(&out);
+    assert_int_equal(bt_config_args_for(store, BT_PROG_ROUTER, &out), BT_OK);
+    assert_string_equal(out.data, "--model=/m odel.gguf");
+    assert_string_equal(out.data + strlen(out.data) + 1, "--http=127.0.0.1:0");
+    bt_strbuf_fini(&out);
+    bt_config_destroy(store);
+    bt_config_unset_environment();
+
+    bt_strbuf_init(&out, 10);
+    assert_int_equal(load(BT_PROG_SERVE, "--max-batch 8", &c, &store), BT_OK);
+    assert_int_equal(bt_config_args_for(store, BT_PROG_DECODE, &out),
+                     BT_ERR_TOO_LARGE);
+    bt_strbuf_fini(&out);
+    bt_config_destroy(store);
+}
+
+static void addresses_are_split_at_the_last_colon(void **state)
+{
+    static const char *const bad[] = {
+        "",       "8000",  ":8000",      "a:",       "a:b",  "a:65536",
+        "a:-1",   "a:1 ",  "::1:8000",   "[::1]",    "[]:1", "[::1:1",
+        "::1]:1", "a b:1", "http://a:1", "a:000001",
+    };
+    char host[64] = "untouched";
+    uint16_t port = 7;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(
+            bt_config_split_address(bad[i], host, sizeof(host), &port),
+            BT_ERR_INVALID_PARAM);
+        assert_string_equal(host, "untouched");
+        assert_int_equal(port, 7);
+    }
+    assert_int_equal(bt_config_split_address("abc:1", host, 3, &port),
+                     BT_ERR_INVALID_PARAM); /* no room for the zero */
+    assert_int_equal(
+        bt_config_split_address("127.0.0.1:8000", host, sizeof(host), &port),
+        BT_OK);
+    assert_string_equal(host, "127.0.0.1");
+    assert_int_equal(port, 8000);
+    assert_int_equal(
+        bt_config_split_address("[fe80::1]:65535", host, sizeof(host), &port),
+        BT_OK);
+    assert_string_equal(host, "fe80::1");
+    assert_int_equal(port, 65535);
+    assert_int_equal(
+        bt_config_split_address("localhost:0", host, sizeof(host), &port),
+        BT_OK);
+    assert_int_equal(port, 0);
+}
+
+/* store; copy of --config; copy of the model's path; the file's text; two
+ * values of the file */
+static void load_survives_every_failed_allocation(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    bt_status_t status;
+    char path[64];
+    char line[128];
+    int nth = 0;
+
+    (void)state;
+    write_file("http = 127.0.0.1:1\nchat-template = chatml\n", path,
+               sizeof(path));
+    snprintf(line, sizeof(line), "--config %s --model m", path);
+    do {
+        bt_alloc_fail_at(++nth);
+        status = load(BT_PROG_SERVE, line, &c, &store);
+        if (status != BT_OK) {
+            assert_int_equal(status, BT_ERR_NO_MEMORY);
+            assert_null(store);
+            assert_string_equal(complaint, "baton serve: out of memory\n");
+        }
+    } while (status != BT_OK);
+    bt_alloc_fail_at(0);
+    assert_int_equal(nth, 7);
+    bt_config_destroy(store);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(defaults_are_those_of_the_manual),
+        BT_TEST(both_spellings_of_an_option_work),
+        BT_TEST(sizes_are_powers_of_1024),
+        BT_TEST(bad_values_are_named_with_what_is_allowed),
+        BT_TEST(unknown_options_name_the_closest),
+        BT_TEST(options_that_contradict_each_other_are_refused),
+        BT_TEST(command_line_wins_over_environment_over_file),
+        BT_TEST(a_bad_environment_is_named),
+        BT_TEST(a_bad_file_is_named_with_its_line),
+        BT_TEST(help_lists_what_the_program_takes_and_nothing_else),
+        BT_TEST(no_line_of_help_is_longer_than_a_terminal),
+        BT_TEST(children_get_exactly_what_differs),
+        BT_TEST(addresses_are_split_at_the_last_colon),
+        BT_TEST(load_survives_every_failed_allocation),
+    };
+
+    bt_config_unset_environment();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
