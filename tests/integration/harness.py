@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts real Baton processes on loopback and talks to them as a client would.
+
+Python's standard library only. Nothing here sleeps to wait: `wait_until` polls
+a condition with a deadline.
+"""
+import asyncio
+import http.client
+import json
+import os
+import re
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
+PROGRAMS = {
+    "router": "router/baton-router",
+    "prefill": "prefill_worker/baton-prefill-worker",
+    "decode": "decode_worker/baton-decode-worker",
+}
+
+
+class Skip(Exception):
+    """The test cannot run here; the text says why."""
+
+
+def wait_until(what, condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        select.select([], [], [], 0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def default_model():
+    path = os.environ.get("BATON_TEST_MODEL", "")
+    if not os.path.exists(path):
+        raise Skip("BATON_TEST_MODEL names no model file")
+    return path
+
+
+def tiny_model(directory, **options):
+    """A small model with seeded random weights, made by the build's own tool."""
+    path = os.path.join(directory, "tiny.gguf")
+    args = [os.path.join(BUILD, "tests/support/baton-tiny-model"), path]
+    for name, value in options.items():
+        args += [f"--{name}", str(value)]
+    subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+class Process:
+    """One Baton process; its standard error goes to a file."""
+
+    def __init__(self, role, name, args, directory, build=None, env=None):
+        self.role, self.name = role, name
+        self.log_path = os.path.join(directory, name + ".log")
+        ready_r, ready_w = os.pipe()
+        os.set_inheritable(ready_w, True)
+        self.ready_fd = ready_r
+        os.set_blocking(ready_r, False)
+        self.ready_text = ""
+        environment = dict(os.environ, BATON_READY_FD=str(ready_w), **(env or {}))
+        with open(self.log_path, "ab") as log:
+            self.popen = subprocess.Popen(
+                [os.path.join(build or BUILD, PROGRAMS[role])] + args,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready_w], env=environment)
+        os.close(ready_w)
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def is_ready(self):
+        try:
+            self.ready_text += os.read(self.ready_fd, 4096).decode()
+        except BlockingIOError:
+            pass
+        if not self.alive() and "ready" not in self.ready_text:
+            raise AssertionError(f"{self.name} ended with {self.popen.returncode}:\n{self.log()[-2000:]}")
+        return "ready\n" in self.ready_text
+
+    def kill(self, sig=signal.SIGKILL):
+        if self.alive():
+            self.popen.send_signal(sig)
+
+    def close(self):
+        if self.ready_fd >= 0:
+            os.close(self.ready_fd)
+            self.ready_fd = -1
+
+
+class Cluster:
+    """Router, prefill and decode workers as separate processes of this host.
+
+    with Cluster(model) as c: c.post("/v1/completions", {...})
+    """
+
+    def __init__(self, model, prefill=1, decode=1, worker_args=(), prefill_args=(), decode_args=(), router_args=(),
+                 build=None, env=None, kv_memory="64m"):
+        self.model, self.build, self.env = model, build, env
+        self.n_prefill, self.n_decode = prefill, decode
+        self.worker_args = ["--kv-memory", kv_memory, "--threads", "1"] + list(worker_args)
+        self.prefill_args, self.decode_args = list(prefill_args), list(decode_args)
+        self.router_args = list(router_args)
+        self.dir = tempfile.mkdtemp(prefix="baton-test-")
+        os.chmod(self.dir, 0o700)
+        self.processes = []
+        self.key = os.path.join(self.dir, "key")
+        with os.fdopen(os.open(self.key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write(secrets.token_hex(32))
+        self.url = f"ipc://{self.dir}/router.ipc"
+        self.http = self.metrics_at = None
+
+    def start_router(self):
+        router = Process("router", "router", [
+            "--model", self.model, "--listen", self.url, "--key-file", self.key, "--run-dir", self.dir,
+            "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"] + self.router_args, self.dir, self.build, self.env)
+        self.processes.append(router)
+        return router
+
+    def start_worker(self, role, index, extra=()):
+        args = ["--model", self.model, "--join", self.url, "--key-file", self.key, "--run-dir", self.dir,
+                "--name", f"{role}-{index}"] + self.worker_args
+        args += (self.prefill_args if role == "prefill" else self.decode_args) + list(extra)
+        worker = Process(role, f"{role}-{index}", args, self.dir, self.build, self.env)
+        self.processes.append(worker)
+        return worker
+
+    def start(self, seconds=60):
+        self.router = self.start_router()
+        self.prefills = [self.start_worker("prefill", i) for i in range(self.n_prefill)]
+        self.decodes = [self.start_worker("decode", i) for i in range(self.n_decode)]
+        wait_until("router ready", lambda: all(p.is_ready() for p in [self.router]) or self._check_alive(), seconds)
+        for line in self.router.ready_text.split("\n"):
+            word, _, rest = line.partition(" ")
+            host, _, port = rest.rpartition(":")
+            if word == "http":
+                self.http = (host, int(port))
+            elif word == "metrics":
+                self.metrics_at = (host, int(port))
+        assert self.http and self.metrics_at, self.router.ready_text
+        return self
+
+    def _check_alive(self):
+        for p in self.processes:
+            if not p.alive():
+                raise AssertionError(f"{p.name} ended with {p.popen.returncode}:\n{p.log()[-2000:]}")
+        return False
+
+    def stop(self, seconds=30):
+        """SIGTERM to all, router first; @return {name: exit code}."""
+        order = sorted(self.processes, key=lambda p: p.role != "router")
+        for p in order:
+            p.kill(signal.SIGTERM)
+            if p.role == "router" and p.alive():
+                try:
+                    p.popen.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    pass
+        codes = {}
+        for p in order:
+            try:
+                codes[p.name] = p.popen.wait(seconds)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.popen.wait()
+                codes[p.name] = "did not stop"
+        return codes
+
+    def logs(self):
+        return "\n".join(f"--- {p.name}\n{p.log()[-3000:]}" for p in self.processes)
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            print(self.logs())
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None and not issubclass(kind, Skip):
+            print(self.logs())
+        for p in self.processes:
+            p.kill()
+            p.popen.wait()
+            p.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    # --- as a client
+
+    def request(self, method, path, body=None, headers=None, at=None, timeout=60):
+        conn = http.client.HTTPConnection(*(at or self.http), timeout=timeout)
+        try:
+            if isinstance(body, (dict, list)):
+                body = json.dumps(body)
+            conn.request(method, path, body, headers or {})
+            answer = conn.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            conn.close()
+
+    def post(self, path, body, timeout=60):
+        status, _, data = self.request("POST", path, body, timeout=timeout)
+        try:
+            return status, json.loads(data)
+        except ValueError:
+            return status, data.decode(errors="replace")
+
+    def generate(self, text, max_tokens=16, **more):
+        status, answer = self.post("/v2/models/ensemble/generate",
+                                   dict(text_input=text, max_tokens=max_tokens, **more))
+        assert status == 200, (status, answer)
+        return answer["text_output"]
+
+    def complete(self, prompt, max_tokens=16, **more):
+        """@return the choice of /v1/completions with token ids."""
+        status, answer = self.post("/v1/completions", dict(prompt=prompt, max_tokens=max_tokens,
+                                                           return_token_ids=True, **more))
+        assert status == 200, (status, answer)
+        return answer["choices"][0]
+
+    def metrics(self):
+        """@return {'name{labels}': value} of the metrics port."""
+        _, _, data = self.request("GET", "/metrics", at=self.metrics_at)
+        values = {}
+        for line in data.decode().split("\n"):
+            if line and not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                values[name] = float(value)
+        return values
+
+    def metric(self, name, **labels):
+        """The one series of a family whose labels include these."""
+        found = []
+        for series, value in self.metrics().items():
+            if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
+                found.append(value)
+        assert len(found) == 1, f"{name} {labels}: {len(found)} series"
+        return found[0]
+
+    def wait_idle(self, seconds=20):
+        """Until no worker holds a block, seat or lease."""
+        def idle():
+            m = self.metrics()
+            used = [v for k, v in m.items() if 'kv_cache_block_type="used"' in k]
+            active = [v for k, v in m.items() if 'nv_trt_llm_request_metrics' in k and 'request_type="active"' in k]
+            leases = [v for k, v in m.items() if k.startswith("baton_leases")]
+            return used and active and not any(used + active + leases)
+        wait_until("all blocks, seats and leases returned", idle, seconds)
+
+
+class Stream:
+    """One streaming request over asyncio; counts what comes."""
+
+    def __init__(self, address, path, body):
+        self.address, self.path, self.body = address, path, body
+        self.events, self.times = [], []
+        self.status = 0
+        self.done = False
+
+    async def open(self):
+        self.reader, self.writer = await asyncio.open_connection(*self.address)
+        self.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        data = json.dumps(self.body).encode()
+        self.started = time.monotonic()
+        self.writer.write((f"POST {self.path} HTTP/1.1\r\nHost: baton\r\nContent-Type: application/json\r\n"
+                           f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n").encode() + data)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        self.status = int(head.split(b" ", 2)[1])
+        self.chunked = b"chunked" in head.lower()
+        return self
+
+    async def chunks(self):
+        if not self.chunked:
+            yield await self.reader.read()
+            return
+        while True:
+            size = int((await self.reader.readline()).strip() or b"0", 16)
+            data = await self.reader.readexactly(size + 2)
+            if size == 0:
+                return
+            yield data[:-2]
+
+    async def run(self, abandon_after=None):
+        """Read events to the end, or leave after some. @return self"""
+        await self.open()
+        rest = b""
+        try:
+            async for chunk in self.chunks():
+                rest += chunk
+                while b"\n\n" in rest:
+                    event, _, rest = rest.partition(b"\n\n")
+                    self.times.append(time.monotonic())
+                    text = event.decode()
+                    assert text.startswith("data: "), text
+                    if text == "data: [DONE]":
+                        self.done = True
+                    else:
+                        self.events.append(json.loads(text[6:]))
+                    if abandon_after is not None and len(self.events) >= abandon_after:
+                        return self
+            if self.status != 200:
+                self.error = rest.decode()
+            return self
+        finally:
+            self.writer.transport.abort() if abandon_after is not None else self.writer.close()
+
+    def text(self):
+        if self.path.startswith("/v2"):
+            return "".join(e.get("text_output", "") for e in self.events)
+        return "".join(c.get("text") or c.get("delta", {}).get("content") or ""
+                       for e in self.events for c in e.get("choices", []))
+
+    def errors(self):
+        return [e["error"] for e in self.events if "error" in e]
+
+
+def open_fds(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def series(text, name):
+    return [line for line in text.split("\n") if re.match(rf"{name}[{{ ]", line)]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input gets a clear error and harms nobody."""
+import json
+import socket
+import tempfile
+import time
+
+from harness import Cluster, tiny_model
+
+G = "/v2/models/ensemble/generate"
+C = "/v1/completions"
+CASES = [
+    # path, body, status, words of the error
+    (G, "this is not json", 400, []),
+    (G, "[1,2]", 400, []),
+    (G, {"max_tokens": 4}, 400, ["text_input"]),
+    (G, {"text_input": "", "max_tokens": 4}, 400, []),
+    (G, {"text_input": 5, "max_tokens": 4}, 400, ["text_input"]),
+    (G, {"text_input": "a", "max_tokens": "four"}, 400, ["max_tokens"]),
+    (G, {"text_input": "a", "max_tokens": 0}, 400, ["max_tokens"]),
+    (G, {"text_input": "a", "max_tokens": -3}, 400, ["max_tokens"]),
+    (G, {"text_input": "a", "max_tokens": 4, "temperature": -1}, 400, ["temperature"]),
+    (G, {"text_input": "a", "max_tokens": 4, "top_p": 7}, 400, ["top_p"]),
+    (G, {"text_input": "a", "max_tokens": 4, "beam_width": 4}, 400, ["beam_width"]),
+    (G, {"text_input": "a", "max_tokens": 100000}, 400, ["100000", "256"]),
+    (G, '{"text_input": "a", "max_tokens": 4, "temperature": NaN}', 400, []),
+    (G, '{"text_input": "a", "max_tokens": 4, "temperature": 1e999}', 400, []),
+    (G, b'{"text_input": "\xff\xfe", "max_tokens": 4}', 400, []),
+    ("/v2/models/nothing/generate", {"text_input": "a", "max_tokens": 4}, 404, ["nothing"]),
+    (C, {"max_tokens": 4}, 400, ["prompt"]),
+    (C, {"prompt": "a", "max_tokens": 4, "model": "nobody"}, 404, ["nobody"]),
+    (C, {"prompt": "word " * 400, "max_tokens": 4}, 400, ["256"]),
+    (C, {"prompt": [999999999], "max_tokens": 4}, 400, []),
+    (C, {"prompt": "a", "max_tokens": 4, "n": 0}, 400, ["n"]),
+    (C, {"prompt": "a", "max_tokens": 4, "logprobs": 5}, 400, ["logprobs"]),
+    ("/v1/chat/completions", {"messages": [], "max_tokens": 4}, 400, ["messages"]),
+    ("/v1/chat/completions", {"messages": "hi", "max_tokens": 4}, 400, ["messages"]),
+    ("/nowhere", {}, 404, []),
+]
+
+
+def raw(address, data, timeout=10):
+    with socket.create_connection(address, timeout=timeout) as s:
+        s.sendall(data)
+        out = b""
+        try:
+            while True:
+                piece = s.recv(65536)
+                if not piece:
+                    break
+                out += piece
+        except (ConnectionError, socket.timeout):
+            pass
+        return out
+
+
+def test_bad_input():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        limits = ["--max-body-bytes", "64k", "--header-timeout-ms", "500", "--body-timeout-ms", "500"]
+        with Cluster(model, router_args=limits) as c:
+            good = c.complete("a good one", 8, temperature=0)["text"]
+            for path, body, want, words in CASES:
+                status, _, data = c.request("POST", path, body)
+                text = data.decode(errors="replace")
+                assert status == want, (path, body, status, text)
+                error = json.loads(text)["error"]
+                message = error if isinstance(error, str) else error["message"]
+                assert message and all(w in message for w in words), (path, body, message)
+                # Others are served as before.
+                assert c.complete("a good one", 8, temperature=0)["text"] == good
+
+            status, _, data = c.request("POST", C, json.dumps({"prompt": "x" * 100000, "max_tokens": 4}))
+            assert status == 413 and b"error" in data, (status, data)
+
+            # A header that dribbles, one that never ends, a body that never comes.
+            for data in (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+                         b"GET / HTTP/1.1\r\n" + b"X-Long: " + b"a" * 1000000,
+                         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+                         b"\x00\x01\x02 garbage\r\n\r\n"):
+                start = time.monotonic()
+                raw(c.http, data, timeout=8)
+                assert time.monotonic() - start < 5, data[:40]
+            slow = socket.create_connection(c.http)
+            start = time.monotonic()
+            try:
+                for byte in b"POST /v1/completions HTTP/1.1\r\nX-Drip: " + b"d" * 200:
+                    slow.sendall(bytes([byte]))
+                    time.sleep(0.02)  # the dribble itself, not a wait for something
+            except ConnectionError:
+                pass
+            assert time.monotonic() - start < 4, "a dribbling header was never ended"
+            slow.close()
+            assert c.complete("a good one", 8, temperature=0)["text"] == good
+            c.wait_idle()
+
+
+def test_port_in_use_is_said():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        taken = socket.create_server(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        c = Cluster(model, router_args=["--http", f"127.0.0.1:{port}"])
+        try:
+            router = c.start_router()
+            router.popen.wait(20)
+            assert router.popen.returncode != 0
+            assert str(port) in router.log() and "in use" in router.log().lower(), router.log()
+        finally:
+            taken.close()
+            c.__exit__(None, None, None)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers that die, stop, never come or do not fit."""
+import asyncio
+import signal
+import tempfile
+import time
+
+from harness import Cluster, Process, Stream, tiny_model, wait_until
+
+BODY = {"prompt": "tell me everything", "max_tokens": 400, "temperature": 0, "stream": True, "ignore_eos": True}
+
+
+def slow_model(d):
+    """Slow enough that 400 tokens take a second or more."""
+    return tiny_model(d, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
+
+
+async def stream_and(c, after, action):
+    """Open a stream, act after some events. @return (stream, seconds from the
+    action to the stream's end)"""
+    s = Stream(c.http, "/v1/completions", BODY)
+    task = asyncio.ensure_future(s.run())
+    end = time.monotonic() + 20
+    while len(s.events) < after and not task.done() and time.monotonic() < end:
+        await asyncio.sleep(0.005)
+    assert not task.done(), s.events[-1:]
+    action()
+    acted = time.monotonic()
+    await asyncio.wait_for(task, 20)
+    return s, time.monotonic() - acted
+
+
+def ended_clearly(s, seconds, reference):
+    assert seconds < 5, f"took {seconds:.1f} s"
+    if s.errors():
+        message = s.errors()[0]
+        message = message if isinstance(message, str) else message["message"]
+        assert len(message) > 10, message
+    else:
+        assert s.done and s.text() == reference, s.text()
+
+
+def kill_one(role):
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d), prefill=1, decode=1) as c:
+            reference = c.complete(BODY["prompt"], 400, temperature=0, ignore_eos=True)["text"]
+            victim = c.prefills[0] if role == "prefill" else c.decodes[0]
+            s, seconds = asyncio.run(stream_and(c, 3, victim.kill))
+            ended_clearly(s, seconds, reference)
+            # A new worker comes, as the launcher would start it; the next works.
+            c.start_worker(role, 1)
+            wait_until("the next request works", lambda: c.post(
+                "/v1/completions", {"prompt": "next", "max_tokens": 8})[0] == 200, 30)
+            c.wait_idle()
+            print(f"    {role} killed: the stream ended after {seconds:.2f} s "
+                  f"{'with an error' if s.errors() else 'complete'}")
+
+
+def test_kill_decode_worker_mid_request():
+    kill_one("decode")
+
+
+def test_kill_prefill_worker_mid_request():
+    kill_one("prefill")
+
+
+def test_kill_prefill_worker_during_context_phase():
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d), worker_args=["--chunk-tokens", "16"]) as c:
+            long_prompt = {"prompt": "word " * 150, "max_tokens": 20, "temperature": 0, "stream": True}
+
+            async def go():
+                s = Stream(c.http, "/v1/completions", long_prompt)
+                task = asyncio.ensure_future(s.run())
+                end = time.monotonic() + 10
+                while time.monotonic() < end and not c.metric("nv_trt_llm_request_metrics", request_type="active"):
+                    await asyncio.sleep(0.01)
+                c.prefills[0].kill()
+                killed = time.monotonic()
+                await asyncio.wait_for(task, 20)
+                return s, time.monotonic() - killed
+            s, seconds = asyncio.run(go())
+            assert seconds < 5 and (s.status != 200 or s.errors() or s.done), (seconds, s.status)
+            c.start_worker("prefill", 1)
+            wait_until("the next request works", lambda: c.post(
+                "/v1/completions", {"prompt": "next", "max_tokens": 8})[0] == 200, 30)
+            c.wait_idle()
+
+
+def test_interrupted_request_runs_elsewhere_with_the_same_bytes():
+    """Two decode workers: the one that has the stream dies; the text goes on."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d), prefill=1, decode=2) as c:
+            reference = c.complete(BODY["prompt"], 400, temperature=0, ignore_eos=True)["text"]
+
+            def kill_the_busy_one():
+                for worker in c.decodes:
+                    if open(f"/proc/{worker.pid}/stat").read().split()[13] == "0":
+                        continue
+                busy = max(c.decodes, key=lambda p: int(open(f"/proc/{p.pid}/stat").read().split()[13]))
+                busy.kill()
+            s, seconds = asyncio.run(stream_and(c, 20, kill_the_busy_one))
+            assert s.done and not s.errors(), s.events[-1:]
+            assert s.text() == reference
+            print(f"    went on after the death of its decode worker, done {seconds:.2f} s later")
+            c.wait_idle()
+
+
+def test_stopped_worker_is_found_and_its_requests_end():
+    """SIGSTOP: silence is noticed by heartbeats."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d)) as c:
+            reference = c.complete(BODY["prompt"], 400, temperature=0, ignore_eos=True)["text"]
+            victim = c.decodes[0]
+            s, seconds = asyncio.run(stream_and(c, 3, lambda: victim.kill(signal.SIGSTOP)))
+            victim.kill(signal.SIGCONT)
+            ended_clearly(s, seconds, reference)
+            wait_until("the next request works", lambda: c.post(
+                "/v1/completions", {"prompt": "next", "max_tokens": 8})[0] == 200, 30)
+            c.wait_idle()
+
+
+def test_router_death_frees_the_workers():
+    """A dead router's requests are cancelled by the workers within 5 s, and a
+    new router serves with the same workers."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d)) as c:
+            async def go():
+                s = Stream(c.http, "/v1/completions", BODY)
+                task = asyncio.ensure_future(s.run())
+                end = time.monotonic() + 10
+                while len(s.events) < 3 and time.monotonic() < end:
+                    await asyncio.sleep(0.01)
+                c.router.kill()
+                try:
+                    await task
+                except (asyncio.IncompleteReadError, ConnectionError, ValueError):
+                    pass
+            asyncio.run(go())
+            c.processes.remove(c.router)
+            c.router.popen.wait()
+            c.router = c.start_router()
+            wait_until("the workers joined the new router", c.router.is_ready, 20)
+            for line in c.router.ready_text.split("\n"):
+                word, _, rest = line.partition(" ")
+                host, _, port = rest.rpartition(":")
+                if word == "http":
+                    c.http = (host, int(port))
+                elif word == "metrics":
+                    c.metrics_at = (host, int(port))
+            c.wait_idle(5)
+            assert c.post("/v1/completions", {"prompt": "next", "max_tokens": 8})[0] == 200
+
+
+def expect_refusal(c, worker, text):
+    wait_until(f"refused because: {text}", lambda: text in worker.log() or text in c.router.log(), 15)
+    assert c.post("/v1/completions", {"prompt": "others are served", "max_tokens": 4})[0] == 200
+
+
+def test_worker_with_another_model_is_refused_by_name():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other_dir:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        other = tiny_model(other_dir, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=2)
+        with Cluster(model) as c:
+            c.model = other
+            expect_refusal(c, c.start_worker("decode", 9), "model")
+
+
+def test_worker_with_another_key_is_refused():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with Cluster(model) as c:
+            with open(c.key, "w", encoding="utf-8") as f:
+                f.write("another key, also long enough to be one")
+            expect_refusal(c, c.start_worker("decode", 9), "key")
+
+
+def test_no_worker_comes():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        c = Cluster(model, router_args=["--worker-wait-ms", "300"])
+        try:
+            router = c.start_router()
+
+            def bound():
+                router.is_ready()
+                return "metrics " in router.ready_text
+            wait_until("the router listens", bound)
+            for line in router.ready_text.split("\n"):
+                if line.startswith("http "):
+                    host, _, port = line[5:].rpartition(":")
+                    c.http = (host, int(port))
+            assert c.request("GET", "/v2/health/live")[0] == 200
+            assert c.request("GET", "/v2/health/ready")[0] != 200
+            start = time.monotonic()
+            status, answer = c.post("/v1/completions", {"prompt": "hello", "max_tokens": 4})
+            assert status == 503 and "worker" in str(answer), (status, answer)
+            assert time.monotonic() - start < 5
+        finally:
+            c.__exit__(None, None, None)
+
+
+def bad_start(args, words):
+    with tempfile.TemporaryDirectory() as d:
+        worker = Process("decode", "decode", args, d)
+        worker.popen.wait(20)
+        log = worker.log()
+        worker.close()
+        assert worker.popen.returncode != 0
+        assert all(w in log for w in words), log
+
+
+def test_bad_model_files_are_named():
+    with tempfile.TemporaryDirectory() as d:
+        good = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        bad_start(["--model", d + "/nothing.gguf"], ["nothing.gguf"])
+        with open(good, "rb") as f:
+            data = f.read()
+        with open(d + "/cut.gguf", "wb") as f:
+            f.write(data[:len(data) // 2])
+        bad_start(["--model", d + "/cut.gguf"], ["cut.gguf", "byte"])
+        with open(d + "/magic.gguf", "wb") as f:
+            f.write(b"NOPE" + data[4:])
+        bad_start(["--model", d + "/magic.gguf"], ["GGUF"])
+        with open(d + "/arch.gguf", "wb") as f:
+            f.write(data.replace(b"llama", b"lemon"))
+        bad_start(["--model", d + "/arch.gguf"], ["lemon"])
+        bad_start(["--model", good, "--kv-memory", "900g"], ["missing", "MiB"])

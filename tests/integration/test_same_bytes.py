@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""I1: the tokens of a request depend on the request and the model alone."""
+import concurrent.futures
+import os
+import tempfile
+
+from harness import Cluster, default_model, tiny_model
+
+N_PROMPTS = 32
+WAYS = {
+    "shm": dict(worker_args=["--transport", "shm"]),
+    "tcp": dict(worker_args=["--transport", "network"]),
+    "local": dict(prefill=0, decode_args=["--local-prefill"]),
+}
+WORDS = ("the quick brown fox jumps over a lazy dog while seven wizards boxed "
+         "quietly near an old stone bridge and counted every falling leaf").split()
+
+
+def prompts():
+    out = []
+    for i in range(N_PROMPTS):
+        n = 3 + (i * 37) % 150
+        out.append(" ".join(WORDS[(i * 7 + j * (1 + i % 5)) % len(WORDS)] for j in range(n)))
+    return out
+
+
+def ask_all(c, texts, parallel, max_tokens):
+    """[(greedy ids, seeded ids)] in the order of the prompts."""
+    def one(job):
+        i, seeded = job
+        more = dict(temperature=0.9, top_p=0.95, top_k=40, seed=1000 + i) if seeded else dict(temperature=0)
+        return c.complete(texts[i], max_tokens, ignore_eos=True, **more)["token_ids"]
+
+    jobs = [(i, s) for i in range(len(texts)) for s in (False, True)]
+    with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
+        return list(pool.map(one, jobs))
+
+
+def compare(model, ways, chunks, batches, max_tokens, kv_memory, texts):
+    reference = None
+    for way in ways:
+        for chunk in chunks:
+            more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
+            more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--max-batch", "16"]
+            with Cluster(model, kv_memory=kv_memory, **more) as c:
+                for parallel in batches:
+                    got = ask_all(c, texts, parallel, max_tokens)
+                    assert all(len(ids) == max_tokens for ids in got)
+                    if reference is None:
+                        reference = got
+                    wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
+                    assert not wrong, f"{way}, chunk {chunk}, {parallel} at a time: prompts {wrong} differ"
+                c.wait_idle()
+    # Not all the same answer, and seeds matter.
+    assert len({tuple(ids) for ids in reference}) > N_PROMPTS
+
+
+def test_same_bytes_small_model_every_way():
+    """3 ways x 3 chunk sizes x alone and 16 at a time, 32 prompts greedy and
+    seeded; a small random model, so that the whole matrix is quick."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=512, seed=5)
+        compare(model, ["shm", "tcp", "local"], [16, 64, 512], [1, 16], 12, "64m", prompts())
+
+
+def test_same_bytes_default_model():
+    """The default model on a diagonal of the matrix (the whole in --long)."""
+    model = default_model()
+    texts = prompts()
+    if os.environ.get("BATON_LONG"):
+        compare(model, ["shm", "tcp", "local"], [16, 64, 512], [1, 16], 16, "512m", texts)
+        return
+    reference = []
+    for way, chunk, parallel in (("shm", 512, 16), ("tcp", 16, 1), ("local", 64, 16)):
+        more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
+        more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--max-batch", "16"]
+        with Cluster(model, kv_memory="512m", **more) as c:
+            reference.append(ask_all(c, texts, parallel, 12))
+    assert reference[0] == reference[1] == reference[2]
