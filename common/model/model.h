@@ -27,6 +27,7 @@ typedef struct bt_hparams {
     uint32_t n_vocab;
     uint32_t context_tokens; /**< trained context length */
     float rope_base;
+    float rope_scale; /**< positions are multiplied by it; 1 = as they are */
     float rms_eps;
 } bt_hparams_t;
 
@@ -41,6 +42,10 @@ typedef struct bt_hparams {
 BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
                                           size_t why_bytes, bt_hparams_t *hp_p);
 
+/** Widest row of any operation of the forward pass: for max_dim of
+ *  bt_backend_config_t. */
+uint32_t bt_hparams_max_dim(const bt_hparams_t *hp);
+
 typedef struct bt_model bt_model_t;
 
 typedef struct bt_model_config {
@@ -49,8 +54,10 @@ typedef struct bt_model_config {
     uint32_t context_tokens; /**< positions that may occur, <= hparams' */
 } bt_model_config_t;
 
-/** Memory that bt_model_load() will take (weights, activations, tables), so
- *  that the caller can refuse before taking any. */
+/** Memory that bt_model_load() will take on the CPU back end (weights,
+ *  activations, tables), so that the caller can refuse before taking any.
+ *  @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE  As bt_model_load() will say.
+ *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
                                                 const bt_model_config_t *config,
                                                 size_t *bytes_p);
@@ -61,6 +68,7 @@ BT_MUST_CHECK bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
  * @param [in]  gguf  May be closed afterwards.
  * @param [in]  be    Borrowed; must outlive the model.
  * @param [out] why   On failure the reason, for the user (which tensor …).
+ * @retval BT_ERR_INVALID_PARAM  A value of the configuration.
  * @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE, BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
@@ -85,7 +93,7 @@ typedef struct bt_forward {
 /**
  * Run the batch: K and V of all rows are written into the cache, and
  * logits (n_logit_rows, n_vocab) are left in host memory owned by the model
- * until the next call. Allocates nothing.
+ * until the next call (NULL when none are wanted). Allocates nothing.
  *
  * @retval BT_ERR_INVALID_PARAM  Counts exceed the configuration, a token is
  *                               out of range, or a position is too large.

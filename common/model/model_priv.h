@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file model_priv.h
+ *
+ * What an architecture's file fills in and what it may use. To add one, write
+ * arch_NAME.c with a bt_arch_t and list it in arch.c.
+ */
+#ifndef BT_COMMON_MODEL_MODEL_PRIV_H
+#define BT_COMMON_MODEL_MODEL_PRIV_H
+
+#include "common/model/model.h"
+
+#define BT_MAX_PARTS 3 /* matrices that read the same input */
+
+typedef struct bt_loader bt_loader_t;
+
+/** Matrices side by side: out row = [part 0 | part 1 | ...]. Packed as one
+ *  weight when all parts have the same type, otherwise one each. */
+typedef struct bt_linear {
+    uint32_t n_parts; /**< 1 when packed together */
+    bt_weight_t *weights[BT_MAX_PARTS];
+    uint32_t n_out[BT_MAX_PARTS];
+    uint32_t unit; /**< every n_out of several parts is a multiple of it */
+} bt_linear_t;
+
+typedef struct bt_arch {
+    const char *name; /**< general.architecture */
+
+    /** Fill hp, refusing by name what forward() does not compute. */
+    bt_status_t (*hparams)(const bt_gguf_t *gguf, char *why, size_t why_bytes,
+                           bt_hparams_t *hp_p);
+
+    /** Load every tensor and buffer through the loader (which also serves to
+     *  count memory, leaving pointers NULL). *state_p is owned by the caller,
+     *  also on failure. */
+    bt_status_t (*load)(bt_loader_t *loader, void **state_p);
+
+    /** Queue the pass; logits (n_logit_rows, n_vocab) go to model->logits. */
+    void (*forward)(bt_model_t *model, const bt_forward_t *fwd);
+
+    /** NULL and half-loaded states are allowed. */
+    void (*free_state)(bt_backend_t *be, void *state);
+} bt_arch_t;
+
+/** The architecture of this name, or NULL. */
+const bt_arch_t *bt_arch_find(bt_gguf_str_t name);
+/** Names of all, "llama, other". */
+const char *bt_arch_names(void);
+extern const bt_arch_t bt_arch_llama;
+
+/** One load, or (dry) one count of what a load would take. */
+struct bt_loader {
+    const bt_gguf_t *gguf;
+    bt_backend_t *be;
+    const bt_hparams_t *hp;
+    const bt_model_config_t *config;
+    char *why;
+    size_t why_bytes;
+    bool dry;
+    size_t bytes;     /**< taken so far */
+    size_t max_piece; /**< most bytes of temporary memory at once */
+    bool *used;       /**< per tensor of the file */
+};
+
+/** Write the reason and return @a status. */
+bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
+                           const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** Back-end memory of rows * row_floats, zeroed. */
+BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
+                                           size_t row_floats, float **ptr_p);
+/** A vector of n values, of any type, as f32 in back-end memory. */
+BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
+                                           const char *name, uint32_t n,
+                                           float **ptr_p);
+BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
+                                           const char *name, uint32_t n_out,
+                                           uint32_t n_in, bt_weight_t **w_p);
+/** Matrices of @a names under the prefix "blk.LAYER." with n_in inputs. */
+BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
+                                           const char *const *names,
+                                           const uint32_t *n_out,
+                                           uint32_t n_parts, uint32_t n_in,
+                                           uint32_t unit, bt_linear_t *linear);
+/** Room to put the parts of linears side by side; all NULL while every linear
+ *  is packed as one. */
+typedef struct bt_linear_scratch {
+    float *parts;    /**< back end: the parts' products, one after the other */
+    uint32_t *index; /**< host: where each unit of the result is in parts */
+} bt_linear_scratch_t;
+
+BT_MUST_CHECK bt_status_t bt_loader_scratch(bt_loader_t *loader, size_t rows,
+                                            size_t row_floats, size_t row_units,
+                                            bt_linear_scratch_t *scratch);
+
+/** The rotation table (context_tokens, head_dim / 2, 2) of rope_store(); the
+ *  factors of rope_freqs.weight divide the frequencies, if it is there. */
+BT_MUST_CHECK bt_status_t bt_loader_rope(bt_loader_t *loader, float **ptr_p);
+
+/** After the load: a tensor that nobody asked for would be ignored silently.
+ *  @retval BT_ERR_UNSUPPORTED  There is one; it is named. */
+BT_MUST_CHECK bt_status_t bt_loader_check_all_used(bt_loader_t *loader);
+
+/** out (n_rows, sum of n_out) = the parts' products with x, side by side. */
+void bt_linear_run(bt_backend_t *be, const bt_linear_t *linear,
+                   const bt_linear_scratch_t *scratch, const float *x,
+                   uint32_t n_rows, float *out);
+
+/* All of them allow NULL, or NULL inside. */
+void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);
+void bt_linear_scratch_free(bt_backend_t *be, bt_linear_scratch_t *scratch);
+void bt_model_weight_free(bt_backend_t *be, bt_weight_t *weight);
+void bt_model_buffer_free(bt_backend_t *be, void *ptr);
+
+struct bt_model {
+    const bt_arch_t *arch;
+    bt_backend_t *be;
+    bt_hparams_t hp;
+    bt_model_config_t config;
+    void *state;        /**< the architecture's */
+    float *logits;      /**< back end (max_logit_rows, n_vocab) */
+    float *host_logits; /**< the same in host memory */
+};
+
+#endif
