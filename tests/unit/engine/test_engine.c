@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The compute thread over a tiny model: in-flight batching does not change a
+ * token (I1), canceled sequences leave at once, nothing is lost. */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "common/kv/kv_layout.h"
+#include "tests/support/tiny_model.h"
+
+#define T           16u
+#define MAX_SEQS    8u
+#define MAX_NEW     20u
+#define N_BLOCKS    256u
+#define N_PROMPTS   6u
+#define DEADLINE_NS (30ull * 1000000000u)
+
+typedef struct bench {
+    bt_backend_t *be;
+    bt_model_t *model;
+    bt_engine_t *engine;
+    void *pool;
+    uint32_t next_block;
+} bench_t;
+
+static char model_path[] = "/tmp/baton-test-engine-XXXXXX";
+
+static int make_model(void **state)
+{
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+    const int fd = mkstemp(model_path);
+
+    (void)state;
+    if (fd < 0) {
+        return -1;
+    }
+    close(fd);
+    return (bt_tiny_model_write(&tiny, model_path) == BT_OK) ? 0 : -1;
+}
+
+static int remove_model(void **state)
+{
+    (void)state;
+    return unlink(model_path);
+}
+
+static void open_bench(bench_t *b, uint32_t token_budget)
+{
+    const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
+    const bt_backend_config_t be_config = {
+        .n_threads = 1, .max_rows = rows, .max_dim = 4096};
+    const bt_model_config_t model_config = {
+        .max_rows = rows, .max_logit_rows = MAX_SEQS, .context_tokens = 512};
+    bt_engine_config_t config = {.max_seqs = MAX_SEQS,
+                                 .token_budget = token_budget};
+    const bt_hparams_t *hp;
+    bt_kv_shape_t shape;
+    size_t block_bytes = 0;
+    bt_gguf_t *gguf = NULL;
+    char why[256];
+
+    memset(b, 0, sizeof(*b));
+    assert_int_equal(bt_gguf_open(model_path, why, sizeof(why), &gguf), BT_OK);
+    assert_int_equal(bt_backend_open("cpu", &be_config, &b->be), BT_OK);
+    assert_int_equal(
+        bt_model_load(gguf, b->be, &model_config, why, sizeof(why), &b->model),
+        BT_OK);
+    bt_gguf_close(gguf);
+    hp = bt_model_hparams(b->model);
+    shape = (bt_kv_shape_t){hp->n_layers, hp->n_kv_heads, T, hp->head_dim, 2};
+    assert_int_equal(bt_kv_block_bytes(&shape, &block_bytes), BT_OK);
+    b->pool = bt_calloc_aligned(N_BLOCKS, block_bytes);
+    assert_non_null(b->pool);
+    config.model = b->model;
+    config.kv = (bt_kv_view_t){
+        .base = b->pool,
+        .block_bytes = block_bytes,
+        .type = BT_KV_F16,
+        .n_layers = hp->n_layers,
+        .n_kv_heads = hp->n_kv_heads,
+        .head_dim = hp->head_dim,
+        .tokens_per_block = T,
+    };
+    assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
+}
+
+static void close_bench(bench_t *b)
+{
+    bt_engine_destroy(b->engine);
+    bt_model_destroy(b->model);
+    bt_backend_close(b->be);
+    bt_free(b->pool);
+}
+
+/* Prompt i: 5 + 23 i tokens from a small pattern. */
+static bt_seq_t *make_seq(bench_t *b, uint32_t i, float temperature)
+{
+    const uint32_t n = 5 + 23 * i;
+    const uint32_t n_blocks = bt_kv_blocks_for(n + MAX_NEW, T);
+    bt_seq_t *seq = bt_calloc(1, sizeof(*seq));
+    uint32_t *blocks = bt_calloc(n_blocks, sizeof(*blocks));
+
+    assert_non_null(seq);
+    assert_non_null(blocks);
+    seq->tokens = bt_calloc(n + MAX_NEW, sizeof(*seq->tokens));
+    assert_non_null(seq->tokens);
+    for (uint32_t t = 0; t < n; t++) {
+        seq->tokens[t] = 3 + (t * 7 + i * 31) % 250;
+    }
+    for (uint32_t k = 0; k < n_blocks; k++) {
+        blocks[k] = (b->next_block + 7 * k) % N_BLOCKS; /* scattered */
+    }
+    b->next_block += 1; /* disjoint: 7 k + i, i < 7 */
+    seq->blocks = blocks;
+    seq->sched.n_tokens = n;
+    seq->n_prompt = n;
+    seq->max_new = MAX_NEW;
+    seq->sampling = bt_sampling_default();
+    seq->sampling.temperature = temperature;
+    seq->sampling.seed = 77 + i;
+    return seq;
+}
+
+static void free_seq(bt_seq_t *seq)
+{
+    uint32_t *blocks = (uint32_t *)(uintptr_t)seq->blocks;
+
+    bt_free(blocks);
+    bt_free(seq->tokens);
+    bt_free(seq);
+}
+
+/* Take reports until n sequences have left.
+ * @return how many of them had been canceled */
+static uint32_t run_until_left(bench_t *b, uint32_t n)
+{
+    const uint64_t end = bt_now_ns() + DEADLINE_NS;
+    uint32_t n_canceled = 0;
+
+    while (n > 0) {
+        bt_report_t *report = bt_engine_next(b->engine);
+
+        assert_true(bt_now_ns() < end);
+        if (report == NULL) {
+            continue;
+        }
+        assert_int_equal(report->status, BT_OK);
+        for (uint32_t i = 0; i < report->n_items; i++) {
+            if (report->items[i].kind == BT_REPORT_LEFT) {
+                n--;
+                n_canceled +=
+                    (report->items[i].finish == BT_FINISH_CANCELED) ? 1 : 0;
+            }
+        }
+        bt_engine_recycle(b->engine, report);
+    }
+    return n_canceled;
+}
+
+static void tokens_do_not_depend_on_chunks_or_company(void **state)
+{
+    static const uint32_t budgets[] = {16, 64, 512};
+    bt_seq_t *alone[N_PROMPTS];
+
+    (void)state;
+    for (uint32_t round = 0; round < 3; round++) {
+        bench_t b;
+        bt_seq_t *together[N_PROMPTS];
+
+        open_bench(&b, budgets[round]);
+        for (uint32_t i = 0; (round == 0) && (i < N_PROMPTS); i++) {
+            b.next_block = 0;
+            alone[i] = make_seq(&b, i, (i % 2 == 0) ? 0.0f : 0.8f);
+            assert_int_equal(bt_engine_submit(b.engine, alone[i]), BT_OK);
+            run_until_left(&b, 1);
+            assert_int_equal(alone[i]->n_drawn, MAX_NEW);
+        }
+        b.next_block = 0;
+        for (uint32_t i = 0; i < N_PROMPTS; i++) {
+            together[i] = make_seq(&b, i, (i % 2 == 0) ? 0.0f : 0.8f);
+            assert_int_equal(bt_engine_submit(b.engine, together[i]), BT_OK);
+        }
+        run_until_left(&b, N_PROMPTS);
+        for (uint32_t i = 0; i < N_PROMPTS; i++) {
+            assert_int_equal(together[i]->sched.n_tokens,
+                             alone[i]->sched.n_tokens);
+            assert_memory_equal(together[i]->tokens, alone[i]->tokens,
+                                alone[i]->sched.n_tokens * sizeof(uint32_t));
+            free_seq(together[i]);
+        }
+        close_bench(&b);
+    }
+    for (uint32_t i = 0; i < N_PROMPTS; i++) {
+        free_seq(alone[i]);
+    }
+}
+
+/* What a prefill worker and a decode worker do, with one pool: the context
+ * phase leaves after token #1, generation goes on from its K and V. */
+static void a_sequence_goes_on_from_handed_over_kv(void **state)
+{
+    bench_t b;
+    bt_seq_t *whole;
+    bt_seq_t *part;
+
+    (void)state;
+    open_bench(&b, 32);
+    whole = make_seq(&b, 3, 0.7f);
+    assert_int_equal(bt_engine_submit(b.engine, whole), BT_OK);
+    run_until_left(&b, 1);
+
+    part = make_seq(&b, 3, 0.7f);
+    part->leave_after_first = true;
+    assert_int_equal(bt_engine_submit(b.engine, part), BT_OK);
+    run_until_left(&b, 1);
+    assert_int_equal(part->n_drawn, 1);
+    assert_int_equal(part->sched.n_computed, part->n_prompt);
+    part->leave_after_first = false;
+    part->max_new = MAX_NEW - 1;
+    part->n_drawn = 0;
+    part->first_index = 1;
+    assert_int_equal(bt_engine_submit(b.engine, part), BT_OK);
+    run_until_left(&b, 1);
+    assert_memory_equal(part->tokens, whole->tokens,
+                        whole->sched.n_tokens * sizeof(uint32_t));
+    free_seq(whole);
+    free_seq(part);
+    close_bench(&b);
+}
+
+static void an_end_id_ends_the_sequence(void **state)
+{
+    bench_t b;
+    bt_seq_t *free_run;
+    bt_seq_t *seq;
+    uint32_t at = 0;
+
+    (void)state;
+    open_bench(&b, 64);
+    free_run = make_seq(&b, 1, 0.0f);
+    assert_int_equal(bt_engine_submit(b.engine, free_run), BT_OK);
+    run_until_left(&b, 1);
+
+    seq = make_seq(&b, 1, 0.0f);
+    seq->sampling.n_end_ids = 1;
+    seq->sampling.end_ids[0] = free_run->tokens[seq->n_prompt + 4];
+    while (free_run->tokens[seq->n_prompt + at] != seq->sampling.end_ids[0]) {
+        at++; /* it may come earlier as well */
+    }
+    assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+    run_until_left(&b, 1);
+    assert_int_equal(seq->n_drawn, at + 1);
+    free_seq(seq);
+    free_seq(free_run);
+    close_bench(&b);
+}
+
+static void canceled_sequences_leave_and_others_go_on(void **state)
+{
+    bench_t b;
+    bt_seq_t *seqs[3];
+    uint32_t n_canceled;
+
+    (void)state;
+    open_bench(&b, 16);
+    for (uint32_t i = 0; i < 3; i++) {
+        seqs[i] = make_seq(&b, 5, 0.0f);
+        assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
+    }
+    bt_engine_cancel(seqs[1]);
+    n_canceled = run_until_left(&b, 3);
+    assert_true(n_canceled <= 1); /* 0: it had finished before it was seen */
+    assert_int_equal(seqs[0]->n_drawn, MAX_NEW);
+    assert_int_equal(seqs[2]->n_drawn, MAX_NEW);
+    for (uint32_t i = 0; i < 3; i++) {
+        free_seq(seqs[i]);
+    }
+    close_bench(&b);
+}
+
+static void more_than_max_seqs_are_refused(void **state)
+{
+    bench_t b;
+    bt_seq_t *seqs[MAX_SEQS + 1];
+
+    (void)state;
+    open_bench(&b, 16);
+    for (uint32_t i = 0; i <= MAX_SEQS; i++) {
+        b.next_block = i;
+        seqs[i] = make_seq(&b, 0, 0.0f);
+        assert_int_equal(bt_engine_submit(b.engine, seqs[i]),
+                         (i < MAX_SEQS) ? BT_OK : BT_ERR_BUSY);
+    }
+    run_until_left(&b, MAX_SEQS);
+    assert_int_equal(bt_engine_submit(b.engine, seqs[MAX_SEQS]), BT_OK);
+    run_until_left(&b, 1);
+    for (uint32_t i = 0; i <= MAX_SEQS; i++) {
+        free_seq(seqs[i]);
+    }
+    close_bench(&b);
+}
+
+static void a_budget_below_one_block_is_refused(void **state)
+{
+    const bt_engine_config_t config = {
+        .kv = {.tokens_per_block = 16}, .max_seqs = 1, .token_budget = 15};
+    bt_engine_t *engine = NULL;
+
+    (void)state;
+    assert_int_equal(bt_engine_create(&config, &engine), BT_ERR_INVALID_PARAM);
+    assert_null(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(tokens_do_not_depend_on_chunks_or_company),
+        BT_TEST(a_sequence_goes_on_from_handed_over_kv),
+        BT_TEST(an_end_id_ends_the_sequence),
+        BT_TEST(canceled_sequences_leave_and_others_go_on),
+        BT_TEST(more_than_max_seqs_are_refused),
+        BT_TEST(a_budget_below_one_block_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}
