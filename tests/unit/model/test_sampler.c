@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/model/philox.h"
+#include "common/model/sampler.h"
+
+#define N_VOCAB 1000
+
+/* Source: Random123's kat_vectors, lines "philox4x32 10". */
+static void philox_gives_the_published_vectors(void **state)
+{
+    static const struct {
+        uint32_t ctr[4];
+        uint32_t key[2];
+        uint32_t out[4];
+    } known[] = {
+        {{0, 0, 0, 0},
+         {0, 0},
+         {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
+        uint32_t ctr[4];
+
+        memcpy(ctr, known[i].ctr, sizeof(ctr));
+        bt_philox4x32_10(known[i].key, ctr);
+        assert_memory_equal(ctr, known[i].out, sizeof(ctr));
+    }
+}
+
+static void uniform_is_the_top_53_bits_of_the_first_two_words(void **state)
+{
+    (void)state;
+    /* 0x6627e8d5e169c58d >> 11 = 0xcc4fd1abc2d38 */
+    assert_true(bt_sampler_uniform(0, 0) == 0xcc4fd1abc2d38p-53);
+    assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(0, 1));
+    assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(1, 0));
+    assert_true(bt_sampler_uniform(0, 0) != bt_sampler_uniform(1ull << 32, 0));
+}
+
+static bt_sampler_t *make_sampler(uint32_t n_vocab)
+{
+    bt_sampler_t *sampler = NULL;
+
+    assert_int_equal(bt_sampler_create(n_vocab, &sampler), BT_OK);
+    return sampler;
+}
+
+static void greedy_takes_the_best_and_the_lowest_id_of_a_tie(void **state)
+{
+    bt_sampling_t params = bt_sampling_default();
+    bt_sampler_t *sampler = make_sampler(5);
+    float tie[5] = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f};
+    float nan_first[5] = {NAN, -3.0f, -2.0f, -5.0f, -INFINITY};
+    float infinite[5] = {1.0f, 2.0f, INFINITY, 3.0f, 4.0f};
+
+    (void)state;
+    assert_int_equal(bt_sampler_draw(sampler, &params, tie, NULL, 0, 0, 0), 1);
+    assert_int_equal(
+        bt_sampler_draw(sampler, &params, nan_first, NULL, 0, 0, 0), 2);
+    params.temperature = 2.0f; /* top_k = 1 is greedy at any temperature */
+    params.top_k = 1;
+    assert_int_equal(bt_sampler_draw(sampler, &params, tie, NULL, 0, 0, 0), 1);
+    params.top_k = 0; /* nothing to draw beside infinity */
+    assert_int_equal(bt_sampler_draw(sampler, &params, infinite, NULL, 0, 0, 0),
+                     2);
+    bt_sampler_destroy(sampler);
+}
+
+/* Worked by hand. Prompt {0, 1}, output {1, 2, 2}: repetition 2 halves the
+ * positive and doubles the negative of 0, 1, 2; presence 0.5 and frequency
+ * 0.25 take 0.75 from token 1 and 1.0 from token 2, and nothing from 0. */
+static void penalties_change_each_seen_token_once(void **state)
+{
+    bt_sampling_t params = bt_sampling_default();
+    bt_sampler_t *sampler = make_sampler(4);
+    const uint32_t history[] = {0, 1, 1, 2, 2};
+    float logits[4] = {4.0f, 3.0f, -1.0f, 0.5f};
+    float again[4] = {4.0f, 3.0f, -1.0f, 0.5f};
+    const float expected[4] = {2.0f, 0.75f, -3.0f, 0.5f};
+
+    (void)state;
+    params.repetition_penalty = 2.0f;
+    params.presence_penalty = 0.5f;
+    params.frequency_penalty = 0.25f;
+    assert_int_equal(
+        bt_sampler_draw(sampler, &params, logits, history, 5, 2, 5), 0);
+    assert_memory_equal(logits, expected, sizeof(expected));
+    /* No counts are left over from the call before. */
+    assert_int_equal(bt_sampler_draw(sampler, &params, again, history, 5, 2, 5),
+                     0);
+    assert_memory_equal(again, expected, sizeof(expected));
+    bt_sampler_destroy(sampler);
+}
+
+static void a_bad_word_bans_only_its_last_token_after_the_others(void **state)
+{
+    const bt_bad_word_t words[] = {{.n = 1, .ids = {3}},
+                                   {.n = 3, .ids = {7, 8, 2}}};
+    bt_sampling_t params = bt_sampling_default();
+    bt_sampler_t *sampler = make_sampler(4);
+    const uint32_t matching[] = {5, 7, 8};
+    const uint32_t other[] = {7, 8, 5};
+    const uint32_t brief[] = {8};
+    float logits[4];
+    const float fresh[4] = {0.0f, 1.0f, 2.0f, 3.0f};
+
+    (void)state;
+    params.n_bad_words = 2;
+    params.bad_words = words;
+    memcpy(logits, fresh, sizeof(fresh));
+    assert_int_equal(
+        bt_sampler_draw(sampler, &params, logits, matching, 3, 3, 3), 1);
+    memcpy(logits, fresh, sizeof(fresh));
+    assert_int_equal(bt_sampler_draw(sampler, &params, logits, other, 3, 3, 3),
+                     2);
+    memcpy(logits, fresh, sizeof(fresh));
+    assert_int_equal(bt_sampler_draw(sampler, &params, logits, brief, 1, 0, 1),
+                     2);
+    bt_sampler_destroy(sampler);
+}
+
+static void end_ids_wait_for_min_tokens(void **state)
+{
+    bt_sampling_t params = bt_sampling_default();
+    bt_sampler_t *sampler = make_sampler(4);
+    const uint32_t history[] = {0, 0, 1, 1};
+    const float fresh[4] = {0.0f, 1.0f, 2.0f, 3.0f};
+    float logits[4];
+
+    (void)state;
+    params.min_tokens = 2;
+    params.n_end_ids = 2;
+    params.end_ids[0] = 3;
+    params.end_ids[1] = 2;
+    memcpy(logits, fresh, sizeof(fresh));
+    /* One generated token: the second must not end the sequence. */
+    assert_int_equal(
+        bt_sampler_draw(sampler, &params, logits, history, 3, 2, 3), 1);
+    memcpy(logits, fresh, sizeof(fresh));
+    assert_int_equal(
+        bt_sampler_draw(sampler, &params, logits, history, 4, 2, 4), 3);
+    bt_sampler_destroy(sampler);
+}
+
+/* ---- against a plain implementation with a full sort and libm's exp ---- */
+
+typedef struct entry {
+    float logit;
+    uint32_t id;
+} entry_t;
+
+static int compare_entries(const void *a, const void *b)
+{
+    const entry_t *const x = a;
+    const entry_t *const y = b;
+
+    if (x->logit != y->logit) {
+        return (x->logit < y->logit) ? 1 : -1;
+    }
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
+                           uint32_t n, uint32_t position)
+{
+    static entry_t entries[N_VOCAB];
+    static double weights[N_VOCAB];
+    uint32_t n_kept = 0;
+    uint32_t n_nucleus = 0;
+    double mass = 0.0;
+    double nucleus = 0.0;
+    double sum = 0.0;
+    double goal;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (logits[i] > -INFINITY) {
+            entries[n_kept++] = (entry_t){logits[i], i};
+        }
+    }
+    qsort(entries, n_kept, sizeof(*entries), compare_entries);
+    if ((params->top_k > 0) && (params->top_k < n_kept)) {
+        n_kept = params->top_k;
+    }
+    for (uint32_t i = 0; i < n_kept; i++) {
+        weights[i] = exp(((double)entries[i].logit - (double)entries[0].logit) /
+                         (double)params->temperature);
+        mass += weights[i];
+    }
+    while (n_nucleus < n_kept) {
+        nucleus += weights[n_nucleus++];
+        if ((params->top_p < 1.0f) &&
+            (nucleus >= (double)params->top_p * mass)) {
+            break;
+        }
+    }
+    goal = bt_sampler_uniform(params->seed, position) * nucleus;
+    for (uint32_t i = 0; i < n_nucleus; i++) {
+        sum += weights[i];
+        if (sum > goal) {
+            return entries[i].id;
+        }
+    }
+    return entries[n_nucleus - 1].id;
+}
+
+static float random_logit(uint32_t i, uint32_t round)
+{
+    /* Coarse steps make ties; every 50th is banned, some are NaN. */
+    const double u = bt_sampler_uniform(round + 1, i + 1);
+
+    if (i % 50 == 7) {
+        return -INFINITY;
+    }
+    if (i % 97 == 11) {
+        return NAN;
+    }
+    return (round % 2 == 0) ? (float)(u * 30.0 - 20.0)
+                            : (float)floor(u * 12.0) * 0.5f;
+}
+
+static void every_setting_draws_what_a_full_sort_draws(void **state)
+{
+    static const float temperatures[] = {0.05f, 0.7f, 1.0f, 5.0f, 1000.0f};
+    static const uint32_t top_ks[] = {0, 2, 3, 40, 999, N_VOCAB, 5000};
+    static const float top_ps[] = {1.0f, 0.999f, 0.9f, 0.5f, 0.0001f};
+    bt_sampler_t *sampler = make_sampler(N_VOCAB);
+    static float logits[N_VOCAB];
+    static float spent[N_VOCAB];
+    uint32_t n_distinct = 0;
+    uint32_t before = UINT32_MAX;
+
+    (void)state;
+    for (uint32_t round = 0; round < 700; round++) {
+        bt_sampling_t params = bt_sampling_default();
+        uint32_t token;
+
+        params.temperature = temperatures[round % 5];
+        params.top_k = top_ks[(round / 5) % 7];
+        params.top_p = top_ps[(round / 35) % 5];
+        params.seed = 1234567890123ull + round;
+        for (uint32_t i = 0; i < N_VOCAB; i++) {
+            logits[i] = random_logit(i, round);
+        }
+        memcpy(spent, logits, sizeof(logits));
+        token = bt_sampler_draw(sampler, &params, spent, NULL, 0, 0, round);
+        assert_int_equal(token, plain_draw(&params, logits, N_VOCAB, round));
+        n_distinct += (token != before) ? 1 : 0;
+        before = token;
+    }
+    assert_true(n_distinct > 400); /* the test does not compare a constant */
+    bt_sampler_destroy(sampler);
+}
+
+/* Probabilities 1/2, 1/3, 1/6 at temperature 1: of 60,000 draws 30,000,
+ * 20,000 and 10,000, with standard deviations 122, 115 and 91; five allowed. */
+static void draws_follow_the_softmax(void **state)
+{
+    bt_sampling_t params = bt_sampling_default();
+    bt_sampler_t *sampler = make_sampler(3);
+    int counts[3] = {0};
+
+    (void)state;
+    params.temperature = 1.0f;
+    params.seed = 42;
+    for (uint32_t i = 0; i < 60000; i++) {
+        float logits[3] = {logf(3.0f), logf(2.0f), 0.0f};
+
+        counts[bt_sampler_draw(sampler, &params, logits, NULL, 0, 0, i)]++;
+    }
+    assert_in_range(counts[0], 30000 - 612, 30000 + 612);
+    assert_in_range(counts[1], 20000 - 577, 20000 + 577);
+    assert_in_range(counts[2], 10000 - 456, 10000 + 456);
+    bt_sampler_destroy(sampler);
+}
+
+static void everything_banned_still_gives_a_token(void **state)
+{
+    bt_sampling_t params = bt_sampling_default();
+    bt_sampler_t *sampler = make_sampler(3);
+    float logits[3] = {-INFINITY, -INFINITY, NAN};
+
+    (void)state;
+    params.temperature = 1.0f;
+    assert_int_equal(bt_sampler_draw(sampler, &params, logits, NULL, 0, 0, 0),
+                     0);
+    bt_sampler_destroy(sampler);
+}
+
+static void create_survives_every_failed_allocation(void **state)
+{
+    bt_sampler_t *sampler = NULL;
+    bt_status_t status;
+    int nth = 0;
+
+    (void)state;
+    assert_int_equal(bt_sampler_create(0, &sampler), BT_ERR_INVALID_PARAM);
+    do {
+        bt_alloc_fail_at(++nth);
+        status = bt_sampler_create(10, &sampler);
+        if (status != BT_OK) {
+            assert_int_equal(status, BT_ERR_NO_MEMORY);
+            assert_null(sampler);
+        }
+    } while (status != BT_OK);
+    bt_alloc_fail_at(0);
+    assert_int_equal(nth, 6); /* five allocations, then success */
+    bt_sampler_destroy(sampler);
+    bt_sampler_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(philox_gives_the_published_vectors),
+        BT_TEST(uniform_is_the_top_53_bits_of_the_first_two_words),
+        BT_TEST(greedy_takes_the_best_and_the_lowest_id_of_a_tie),
+        BT_TEST(penalties_change_each_seen_token_once),
+        BT_TEST(a_bad_word_bans_only_its_last_token_after_the_others),
+        BT_TEST(end_ids_wait_for_min_tokens),
+        BT_TEST(every_setting_draws_what_a_full_sort_draws),
+        BT_TEST(draws_follow_the_softmax),
+        BT_TEST(everything_banned_still_gives_a_token),
+        BT_TEST(create_survives_every_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
