@@ -12,19 +12,23 @@
 #define BT_KEY_BYTES   32
 #define BT_PROOF_BYTES 32
 
-/** Read a key file: at least 16 bytes of text or binary, hashed to
- *  BT_KEY_BYTES. Refused when others can read or write it.
+/** Read a key file: 16 to 4096 bytes of text or binary without the line ends
+ *  after them, hashed to BT_KEY_BYTES. Refused when others can read or write it
+ *  or own it.
  *  @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_UNAUTHORIZED (permissions),
- *          BT_ERR_INVALID_PARAM (too short) */
+ *          BT_ERR_INVALID_PARAM (too short or too long) */
 BT_MUST_CHECK bt_status_t bt_key_read(const char *path,
                                       uint8_t key[BT_KEY_BYTES]);
 
-/** proof = keyed hash of @a data. Compare with bt_key_equal() only. */
+/** proof = keyed hash of @a data (BLAKE2b-256, RFC 7693; a key outside 16 to 64
+ *  bytes is hashed first). Compare with bt_key_equal() only. */
 void bt_key_proof(const uint8_t *key, size_t key_bytes, const void *data,
                   size_t bytes, uint8_t proof[BT_PROOF_BYTES]);
 /** Constant time; 1 when equal. */
 int bt_key_equal(const void *a, const void *b, size_t bytes);
 /** Cryptographic randomness. */
 void bt_key_random(void *data, size_t bytes);
+/** Overwrite a secret that is no longer needed. */
+void bt_key_wipe(void *data, size_t bytes);
 
 #endif

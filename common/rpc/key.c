@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/rpc/key.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+
+#define MIN_FILE_BYTES 16
+#define MAX_FILE_BYTES 4096
+
+/* libsodium wants to choose its fastest code and open its random source once;
+ * further calls return at once. */
+static void start(void)
+{
+    BT_ASSERT_ALWAYS(sodium_init() >= 0);
+}
+
+/* Whole small file; *n_p is MAX_FILE_BYTES + 1 when it is larger. */
+static bt_status_t read_all(int fd, uint8_t *data, size_t *n_p)
+{
+    size_t n = 0;
+
+    while (n <= MAX_FILE_BYTES) {
+        const ssize_t got = read(fd, data + n, MAX_FILE_BYTES + 1 - n);
+
+        if ((got < 0) && (errno != EINTR)) {
+            return BT_ERR_IO;
+        }
+        if (got == 0) {
+            break;
+        }
+        n += (got > 0) ? (size_t)got : 0;
+    }
+    *n_p = n;
+    return BT_OK;
+}
+
+bt_status_t bt_key_read(const char *path, uint8_t key[BT_KEY_BYTES])
+{
+    BT_CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    uint8_t data[MAX_FILE_BYTES + 1];
+    struct stat st;
+    bt_status_t status;
+    size_t n = 0;
+
+    if (fd < 0) {
+        return (errno == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
+    }
+    if ((fstat(fd, &st) != 0) || !S_ISREG(st.st_mode)) {
+        return BT_ERR_IO;
+    }
+    if (((st.st_mode & (S_IRWXG | S_IRWXO)) != 0) ||
+        ((st.st_uid != geteuid()) && (st.st_uid != 0))) {
+        return BT_ERR_UNAUTHORIZED;
+    }
+    status = read_all(fd, data, &n);
+    if (status == BT_OK) {
+        /* `echo KEY > file` and `printf KEY > file` are the same key */
+        while ((n > 0) && ((data[n - 1] == '\n') || (data[n - 1] == '\r'))) {
+            n--;
+        }
+        if ((n < MIN_FILE_BYTES) || (n > MAX_FILE_BYTES)) {
+            status = BT_ERR_INVALID_PARAM;
+        } else {
+            start();
+            (void)crypto_generichash(key, BT_KEY_BYTES, data, n, NULL, 0);
+        }
+    }
+    sodium_memzero(data, sizeof(data));
+    return status;
+}
+
+void bt_key_proof(const uint8_t *key, size_t key_bytes, const void *data,
+                  size_t bytes, uint8_t proof[BT_PROOF_BYTES])
+{
+    uint8_t hashed[BT_KEY_BYTES];
+
+    start();
+    if ((key_bytes < crypto_generichash_KEYBYTES_MIN) ||
+        (key_bytes > crypto_generichash_KEYBYTES_MAX)) {
+        (void)crypto_generichash(hashed, sizeof(hashed), key, key_bytes, NULL,
+                                 0);
+        key = hashed;
+        key_bytes = sizeof(hashed);
+    }
+    BT_ASSERT_ALWAYS(crypto_generichash(proof, BT_PROOF_BYTES, data, bytes, key,
+                                        key_bytes) == 0);
+    sodium_memzero(hashed, sizeof(hashed));
+}
+
+int bt_key_equal(const void *a, const void *b, size_t bytes)
+{
+    return sodium_memcmp(a, b, bytes) == 0;
+}
+
+void bt_key_random(void *data, size_t bytes)
+{
+    start();
+    randombytes_buf(data, bytes);
+}
+
+void bt_key_wipe(void *data, size_t bytes)
+{
+    sodium_memzero(data, bytes);
+}

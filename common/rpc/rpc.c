@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/rpc/rpc.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/rpc/rpc_inner.h"
+
+#define MIN_KEY_BYTES     16
+#define UNREACHABLE_MS    50 /* pause while no router is there */
+#define HINT_AFTER_DEATHS 2  /* times dead_ms without an answer */
+
+static const char *config_fault(const bt_rpc_config_t *config)
+{
+    if ((config->key == NULL) || (config->key_bytes < MIN_KEY_BYTES)) {
+        return "the cluster key needs at least 16 bytes";
+    }
+    if (config->hello_bytes > BT_RPC_MAX_PAYLOAD) {
+        return "the hello payload is too large";
+    }
+    if ((config->heartbeat_ms == 0) ||
+        (config->suspect_ms <= config->heartbeat_ms) ||
+        (config->dead_ms <= config->suspect_ms)) {
+        return "heartbeat, suspect and dead times must grow in this order";
+    }
+    if (config->max_queue_bytes == 0) {
+        return "the send queue needs room";
+    }
+    if ((config->listen_host != NULL) &&
+        ((strcmp(config->listen_host, "0.0.0.0") == 0) ||
+         (strcmp(config->listen_host, "::") == 0) ||
+         (strcmp(config->listen_host, "*") == 0) ||
+         (config->listen_host[0] == '\0'))) {
+        return "the listen host must be one address that the router can reach";
+    }
+    return NULL;
+}
+
+static void init_lists(bt_rpc_t *rpc)
+{
+    bt_list_init(&rpc->links);
+    bt_list_init(&rpc->joins);
+    bt_list_init(&rpc->listeners);
+    bt_list_init(&rpc->dirty);
+    bt_list_init(&rpc->ready);
+}
+
+static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
+{
+    static const char domain[] = "baton rpc key 1";
+
+    /* a key of our own for this use: the file's key is never used directly */
+    bt_key_proof(config->key, config->key_bytes, domain, sizeof(domain),
+                 rpc->key);
+    rpc->heartbeat_ms = config->heartbeat_ms;
+    rpc->suspect_ms = config->suspect_ms;
+    rpc->dead_ms = config->dead_ms;
+    rpc->max_queue_bytes = config->max_queue_bytes;
+    rpc->hello_bytes = config->hello_bytes;
+    rpc->hello = bt_memdup(config->hello, config->hello_bytes);
+    rpc->listen_host = bt_strdup(config->listen_host);
+    rpc->listen_dir = bt_strdup(config->listen_dir);
+    if ((rpc->hello == NULL) ||
+        ((config->listen_host != NULL) && (rpc->listen_host == NULL)) ||
+        ((config->listen_dir != NULL) && (rpc->listen_dir == NULL))) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_key_proof(rpc->key, BT_KEY_BYTES, rpc->hello, rpc->hello_bytes,
+                 rpc->hello_hash);
+    return BT_OK;
+}
+
+static void free_rpc(bt_rpc_t *rpc)
+{
+    if (rpc->ipc_dir != NULL) {
+        (void)rmdir(rpc->ipc_dir);
+    }
+    bt_free(rpc->ipc_dir);
+    bt_free(rpc->listen_dir);
+    bt_free(rpc->listen_host);
+    bt_free(rpc->hello);
+    bt_key_wipe(rpc->key, sizeof(rpc->key));
+    bt_free(rpc);
+}
+
+bt_status_t bt_rpc_open(const bt_rpc_config_t *config, bt_rpc_t **rpc_p)
+{
+    const char *fault = config_fault(config);
+    bt_status_t status;
+    bt_rpc_t *rpc;
+
+    if (fault != NULL) {
+        BT_LOG_ERROR("control links: %s", fault);
+        return BT_ERR_INVALID_PARAM;
+    }
+    rpc = bt_calloc(1, sizeof(*rpc));
+    if (rpc == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    init_lists(rpc);
+    status = copy_config(rpc, config);
+    if (status != BT_OK) {
+        goto err_rpc;
+    }
+    while (rpc->incarnation == 0) {
+        bt_key_random(&rpc->incarnation, sizeof(rpc->incarnation));
+    }
+    rpc->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (rpc->event_fd < 0) {
+        BT_LOG_ERROR("control links: no event descriptor: %m");
+        status = BT_ERR_IO;
+        goto err_rpc;
+    }
+    if (pthread_mutex_init(&rpc->mutex, NULL) != 0) {
+        status = BT_ERR_NO_MEMORY;
+        goto err_event_fd;
+    }
+    *rpc_p = rpc;
+    return BT_OK;
+
+err_event_fd:
+    close(rpc->event_fd);
+err_rpc:
+    free_rpc(rpc);
+    return status;
+}
+
+/* Forget the frame that is being handed out and the last event's data. */
+static void drop_current(bt_rpc_t *rpc)
+{
+    nng_msg_free(rpc->current_msg); /* NULL is allowed */
+    rpc->current_msg = NULL;
+    rpc->current = NULL;
+    bt_free(rpc->event_data);
+    rpc->event_data = NULL;
+}
+
+/* Say good-bye on every link and give it RPC_CLOSE_MS to arrive: a peer that
+ * hears it closes its side. */
+static void say_good_bye(bt_rpc_t *rpc)
+{
+    const uint64_t end_ms = bt_now_ms() + RPC_CLOSE_MS;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+    uint64_t now_ms;
+
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
+    {
+        bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
+
+        bt_rpc_link_close(link, "the peer shut down");
+    }
+    while ((now_ms = bt_now_ms()) < end_ms) {
+        struct pollfd wait = {.fd = rpc->event_fd, .events = POLLIN};
+        bt_rpc_link_t *link;
+        bool left = false;
+
+        while ((link = bt_rpc_pop_ready(rpc)) != NULL) {
+            bool removed = false;
+            nng_msg *msg;
+
+            bt_rpc_link_pump(link);
+            while ((msg = bt_rpc_inbox_take(link, &removed)) != NULL) {
+                nng_msg_free(msg);
+            }
+            if (removed) {
+                link->state = LINK_OVER;
+            }
+        }
+        BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
+        {
+            left |= BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all)->state ==
+                    LINK_CLOSING;
+        }
+        if (!left) {
+            return;
+        }
+        (void)poll(&wait, 1, (int)(end_ms - now_ms));
+    }
+}
+
+void bt_rpc_close(bt_rpc_t *rpc)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if (rpc == NULL) {
+        return;
+    }
+    drop_current(rpc);
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->listeners)
+    {
+        bt_rpc_listener_free(BT_CONTAINER_OF(pos, rpc_listener_t, in_all));
+    }
+    for (uint32_t i = 0; i < rpc->n_announces; i++) {
+        nng_msg_free(rpc->announces[i]);
+    }
+    rpc->n_announces = 0;
+    say_good_bye(rpc);
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
+    {
+        bt_rpc_link_free(BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
+    {
+        bt_rpc_join_free(BT_CONTAINER_OF(pos, rpc_join_t, in_all));
+    }
+    close(rpc->event_fd);
+    pthread_mutex_destroy(&rpc->mutex);
+    free_rpc(rpc);
+}
+
+static bool is_url(const char *url)
+{
+    return (strlen(url) < RPC_MAX_URL) && ((strncmp(url, "ipc://", 6) == 0) ||
+                                           ((strncmp(url, "tcp://", 6) == 0) &&
+                                            (strchr(url + 6, ':') != NULL)));
+}
+
+bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url, char *bound,
+                          size_t bound_bytes)
+{
+    rpc_listener_t *listener;
+    bt_status_t status;
+
+    if (!is_url(url)) {
+        BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = bt_rpc_listener_create(rpc, url, bound, bound_bytes, &listener);
+    if (status == BT_OK) {
+        bt_list_push_back(&rpc->listeners, &listener->in_all);
+    }
+    return status;
+}
+
+/* A fresh socket for the next link to a router. */
+static bt_status_t open_join_link(rpc_join_t *join)
+{
+    bt_rpc_link_t *link;
+    bt_status_t status = bt_rpc_link_create(join->rpc, &link);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_rpc_link_listen(link, join->over_ipc);
+    if (status != BT_OK) {
+        bt_rpc_link_free(link);
+        return status;
+    }
+    link->join = join;
+    join->link = link;
+    bt_list_push_back(&join->rpc->links, &link->in_all);
+    return BT_OK;
+}
+
+bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
+{
+    rpc_join_t *join;
+    bt_status_t status;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if (!is_url(url)) {
+        BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((strncmp(url, "ipc://", 6) == 0) ? (rpc->listen_dir == NULL)
+                                         : (rpc->listen_host == NULL)) {
+        BT_LOG_ERROR("joining %s needs a %s of our own", url,
+                     (url[0] == 'i') ? "folder for sockets" : "listen host");
+        return BT_ERR_INVALID_PARAM;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
+    {
+        if (strcmp(BT_CONTAINER_OF(pos, rpc_join_t, in_all)->url, url) == 0) {
+            return BT_ERR_EXISTS;
+        }
+    }
+    status = bt_rpc_join_create(rpc, url, &join);
+    if (status != BT_OK) {
+        return status;
+    }
+    status = open_join_link(join);
+    if (status != BT_OK) {
+        bt_rpc_join_free(join);
+        return status;
+    }
+    bt_list_push_back(&rpc->joins, &join->in_all);
+    return BT_OK;
+}
+
+int bt_rpc_fd(const bt_rpc_t *rpc)
+{
+    return rpc->event_fd;
+}
+
+/* ---- announcements, at the router ---- */
+
+static bool is_known(bt_rpc_t *rpc, const char *url)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
+    {
+        const bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
+
+        if ((link->state != LINK_OVER) && (strcmp(link->url, url) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void on_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
+{
+    char url[RPC_MAX_URL];
+    uint64_t incarnation;
+    bt_rpc_link_t *link;
+
+    switch (bt_rpc_announce_check(rpc->key, data, bytes, &incarnation, url)) {
+    case BT_OK:
+        break;
+    case BT_ERR_UNAUTHORIZED:
+        if (bt_rpc_say_once(rpc, incarnation)) {
+            BT_LOG_WARN("a worker announced itself with another cluster key "
+                        "and is refused; both sides need the same key file");
+        }
+        return;
+    default:
+        if (bt_rpc_say_once(rpc, 0)) {
+            BT_LOG_WARN("something that is not a worker of ours talks to the "
+                        "control port");
+        }
+        return;
+    }
+    if (is_known(rpc, url) || (bt_rpc_link_create(rpc, &link) != BT_OK)) {
+        return; /* it is announced again */
+    }
+    link->theirs.incarnation = incarnation;
+    if (bt_rpc_link_dial(link, url) != BT_OK) {
+        bt_rpc_link_free(link);
+        return;
+    }
+    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
+    bt_list_push_back(&rpc->links, &link->in_all);
+}
+
+static void take_announcements(bt_rpc_t *rpc)
+{
+    for (;;) {
+        nng_msg *msg = NULL;
+
+        pthread_mutex_lock(&rpc->mutex);
+        if (rpc->n_announces > 0) {
+            msg = rpc->announces[--rpc->n_announces];
+        }
+        pthread_mutex_unlock(&rpc->mutex);
+        if (msg == NULL) {
+            return;
+        }
+        on_announcement(rpc, nng_msg_body(msg), nng_msg_len(msg));
+        nng_msg_free(msg);
+    }
+}
+
+/* ---- the owner's loop ---- */
+
+/* The next message of the frame in hand. */
+static bool next_message(bt_rpc_t *rpc, bt_rpc_event_t *event_p)
+{
+    const void *data;
+    size_t bytes;
+
+    if ((rpc->current == NULL) || (rpc->current->state != LINK_UP) ||
+        !bt_rpc_frame_next(&rpc->current_frame, &rpc->current_at, &data,
+                           &bytes)) {
+        drop_current(rpc);
+        return false;
+    }
+    event_p->type = BT_RPC_MESSAGE;
+    event_p->link = rpc->current;
+    event_p->data = data;
+    event_p->bytes = bytes;
+    return true;
+}
+
+bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
+{
+    rpc->now_ms = now_ms;
+    for (;;) {
+        bt_rpc_link_t *link;
+
+        if (next_message(rpc, event_p)) {
+            return true;
+        }
+        take_announcements(rpc);
+        link = bt_rpc_pop_ready(rpc);
+        if (link == NULL) {
+            return false;
+        }
+        switch (bt_rpc_link_step(link, event_p)) {
+        case STEP_EVENT:
+            bt_rpc_mark_ready(link);
+            return true;
+        case STEP_AGAIN:
+            bt_rpc_mark_ready(link);
+            break;
+        case STEP_IDLE:
+        case STEP_FREED:
+            break;
+        }
+    }
+}
+
+static void tick_join(rpc_join_t *join)
+{
+    bt_rpc_t *rpc = join->rpc;
+    const uint64_t now = rpc->now_ms;
+
+    if (join->link == NULL) {
+        if (now < join->next_open_ms) {
+            return;
+        }
+        if (open_join_link(join) != BT_OK) {
+            join->next_open_ms = now + RPC_BACKOFF_MAX_MS;
+            return;
+        }
+    }
+    if ((join->link->state != LINK_WAITING) || (now < join->next_announce_ms)) {
+        return;
+    }
+    if (!bt_rpc_join_announce(join)) {
+        join->next_announce_ms = now + UNREACHABLE_MS;
+        join->first_announce_ms = 0;
+        join->pause_ms = RPC_ANNOUNCE_MS;
+        return;
+    }
+    join->next_announce_ms = now + join->pause_ms;
+    join->pause_ms = (2 * join->pause_ms > RPC_BACKOFF_MAX_MS)
+                         ? RPC_BACKOFF_MAX_MS
+                         : 2 * join->pause_ms;
+    if (join->first_announce_ms == 0) {
+        join->first_announce_ms = now;
+    } else if (!join->complained &&
+               (now - join->first_announce_ms >=
+                (uint64_t)HINT_AFTER_DEATHS * rpc->dead_ms)) {
+        join->complained = true;
+        BT_LOG_WARN("router at %s is there but does not answer; do both sides "
+                    "have the same cluster key, and can it reach %s?",
+                    join->url, join->link->url);
+    }
+}
+
+void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
+{
+    const uint64_t pause = (rpc->tick_ms == 0) ? 0 : now_ms - rpc->tick_ms;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    rpc->now_ms = now_ms;
+    rpc->tick_ms = now_ms;
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
+    {
+        bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
+
+        /* While we slept we did not listen: that is not the peer's silence. */
+        if (pause > 2ull * rpc->heartbeat_ms) {
+            link->heard_ms += pause - rpc->heartbeat_ms;
+            if (link->heard_ms > now_ms) {
+                link->heard_ms = now_ms;
+            }
+        }
+        bt_rpc_link_tick(link);
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
+    {
+        tick_join(BT_CONTAINER_OF(pos, rpc_join_t, in_all));
+    }
+}
+
+void bt_rpc_flush(bt_rpc_t *rpc)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->dirty)
+    {
+        bt_rpc_link_pump(BT_CONTAINER_OF(pos, bt_rpc_link_t, in_dirty));
+    }
+}
+
+void bt_rpc_link_set_user(bt_rpc_link_t *link, void *user)
+{
+    link->user = user;
+}
+
+void *bt_rpc_link_user(const bt_rpc_link_t *link)
+{
+    return link->user;
+}
+
+uint64_t bt_rpc_link_incarnation(const bt_rpc_link_t *link)
+{
+    return link->theirs.incarnation;
+}

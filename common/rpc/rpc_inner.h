@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file rpc_inner.h
+ *
+ * Private to common/rpc: the objects behind rpc.h.
+ *
+ *     nng threads                      owner thread
+ *     recv_cb, send_cb, pipe_cb ──▶ inbox + rpc->ready ──eventfd──▶ rpc_next
+ *
+ * A link is one pair0 socket that serves exactly one pipe in its life: when
+ * the pipe is gone, so is the link, and a new one gets a new socket and url.
+ * Everything under "mutex" is shared with nng's threads, which allocate
+ * nothing and never call back into this module while they hold it; the owner
+ * calls no nng function while holding it.
+ */
+#ifndef BT_COMMON_RPC_RPC_INNER_H
+#define BT_COMMON_RPC_RPC_INNER_H
+
+#include <pthread.h>
+
+#include <nng/nng.h>
+
+#include "common/base/list.h"
+#include "common/base/strbuf.h"
+#include "common/rpc/rpc.h"
+#include "common/rpc/rpc_frame.h"
+
+#define RPC_INBOX_FRAMES   64
+#define RPC_INBOX_BYTES    (32u << 20) /* more is not read before some is used */
+#define RPC_ANNOUNCES      256
+#define RPC_SAID           64
+#define RPC_ANNOUNCE_MS    250  /* first pause between announcements */
+#define RPC_BACKOFF_MAX_MS 2000 /* longest one */
+#define RPC_PROVEN_MS      1000 /* a link that lived so long resets the pause */
+#define RPC_CLOSE_MS       200  /* a last message gets so long to get out */
+
+typedef enum link_state {
+    LINK_WAITING, /* no pipe yet */
+    LINK_HELLO,   /* our hello is sent, the peer's awaited */
+    LINK_PROOF,   /* our proof is sent, the peer's awaited */
+    LINK_UP,
+    LINK_CLOSING, /* the owner's part is over; the reason is on its way out */
+    LINK_OVER,    /* to be told, then freed */
+} link_state_t;
+
+typedef struct rpc_join rpc_join_t;
+
+struct bt_rpc_link {
+    bt_rpc_t *rpc;
+    bt_list_t in_all;
+    bt_list_t in_dirty; /* something to send; empty = nothing */
+    rpc_join_t *join;   /* NULL on the router's side */
+    void *user;
+    char url[RPC_MAX_URL];
+
+    nng_socket sock;
+    nng_aio *recv_aio;
+    nng_aio *send_aio;
+
+    /* under rpc->mutex */
+    bt_list_t in_ready;
+    nng_msg *inbox[RPC_INBOX_FRAMES];
+    uint32_t inbox_first;
+    uint32_t inbox_n;
+    size_t inbox_bytes;
+    bool recv_paused;
+    bool pipe_seen;
+    bool pipe_added;
+    bool pipe_removed;
+    int pipe_id;
+    bool sending;   /* send_aio is with nng */
+    bool send_wake; /* the owner waits for send_aio */
+
+    /* owner only */
+    link_state_t state;
+    bool hello_started;
+    bool up_pending, up_told, down_told;
+    bool is_suspect, suspect_pending, healthy_pending;
+    bool bye_wanted, bye_sent, heartbeat_due;
+    nng_msg *control[2]; /* hello and proof not yet with nng */
+    uint32_t n_control;
+    bt_strbuf_t out;            /* { length, message }* not yet with nng */
+    uint64_t next_out, next_in; /* sequences */
+    rpc_side_t ours, theirs;
+    void *hello; /* the peer's payload until UP is told; owned */
+    size_t hello_bytes;
+    uint64_t deadline_ms; /* of the handshake, or of closing; 0 = none */
+    uint64_t up_ms, heard_ms, sent_ms;
+    char reason[RPC_MAX_REASON];
+};
+
+/* A router that a worker keeps a link to. */
+struct rpc_join {
+    bt_list_t in_all;
+    bt_rpc_t *rpc;
+    char url[RPC_MAX_URL];
+    bool over_ipc;
+    nng_socket sock; /* push0 */
+    bt_rpc_link_t *link;
+    uint64_t next_open_ms;
+    uint64_t next_announce_ms;
+    uint64_t first_announce_ms; /* since the last link; 0 = none got out */
+    uint64_t pause_ms;
+    bool complained; /* said once until a link is up */
+};
+
+/* A place where a router takes announcements. */
+typedef struct rpc_listener {
+    bt_list_t in_all;
+    bt_rpc_t *rpc;
+    nng_socket sock; /* pull0 */
+    nng_aio *aio;
+} rpc_listener_t;
+
+struct bt_rpc {
+    uint8_t key[BT_KEY_BYTES];
+    void *hello;
+    size_t hello_bytes;
+    uint8_t hello_hash[BT_PROOF_BYTES];
+    char *listen_host;
+    char *ipc_dir; /* made by us, 0700; NULL before it is needed */
+    char *listen_dir;
+    uint32_t heartbeat_ms, suspect_ms, dead_ms, max_queue_bytes;
+    uint64_t incarnation;
+    uint64_t now_ms, tick_ms;
+
+    bt_list_t links;
+    bt_list_t joins;
+    bt_list_t listeners;
+    bt_list_t dirty;
+
+    /* the frame whose messages are being handed out, and what an event's data
+     * points into until the next call */
+    bt_rpc_link_t *current;
+    nng_msg *current_msg;
+    rpc_frame_t current_frame;
+    size_t current_at;
+    void *event_data;
+
+    uint64_t said[RPC_SAID]; /* peers complained about */
+    uint32_t n_said;
+    uint64_t said_ms;
+
+    int event_fd;
+    pthread_mutex_t mutex;
+    bt_list_t ready; /* links with something for the owner */
+    bool signalled;  /* event_fd is readable */
+    nng_msg *announces[RPC_ANNOUNCES];
+    uint32_t n_announces;
+};
+
+/* rpc_socket.c: nng. Errors are logged there. */
+
+/** Fresh link with an open socket, recv under way; not in rpc->links. */
+BT_MUST_CHECK bt_status_t bt_rpc_link_create(bt_rpc_t *rpc,
+                                             bt_rpc_link_t **link_p);
+void bt_rpc_link_free(bt_rpc_link_t *link);
+BT_MUST_CHECK bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc);
+BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
+                                           const char *url);
+void bt_rpc_mark_ready(bt_rpc_link_t *link);
+/** @return NULL when nothing is ready; then the event fd is not readable */
+bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc);
+/** Oldest frame, owned by the caller, or NULL. *removed_p: no more will come.
+ */
+nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *removed_p);
+/** @return false while the one before is with nng; otherwise nng owns it */
+bool bt_rpc_send(bt_rpc_link_t *link, nng_msg *msg);
+bool bt_rpc_can_send(bt_rpc_link_t *link);
+BT_MUST_CHECK bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url,
+                                                 char *bound,
+                                                 size_t bound_bytes,
+                                                 rpc_listener_t **listener_p);
+void bt_rpc_listener_free(rpc_listener_t *listener);
+BT_MUST_CHECK bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
+                                             rpc_join_t **join_p);
+void bt_rpc_join_free(rpc_join_t *join);
+/** @return true when the announcement went to a router */
+bool bt_rpc_join_announce(rpc_join_t *join);
+
+/* rpc_link.c: the life of one link. */
+
+typedef enum link_step {
+    STEP_IDLE,  /* nothing left to do now */
+    STEP_AGAIN, /* go on */
+    STEP_EVENT, /* event_p is filled; go on next time */
+    STEP_FREED, /* the link is gone */
+} link_step_t;
+
+link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p);
+void bt_rpc_link_tick(bt_rpc_link_t *link);
+/** Hand to nng what can be handed. */
+void bt_rpc_link_pump(bt_rpc_link_t *link);
+/** The end; the peer is told nothing. */
+void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason);
+/** @return true the first time for this peer (and not too often for all) */
+bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer);
+
+#endif

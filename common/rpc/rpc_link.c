@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/rpc/rpc_inner.h"
+
+bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer)
+{
+    for (uint32_t i = 0; (i < rpc->n_said) && (i < RPC_SAID); i++) {
+        if (rpc->said[i] == peer) {
+            return false;
+        }
+    }
+    /* Whoever comes under ever new names shall not fill the log. */
+    if ((rpc->n_said > 0) && (rpc->now_ms - rpc->said_ms < 1000)) {
+        return false;
+    }
+    rpc->said[rpc->n_said++ % RPC_SAID] = peer;
+    rpc->said_ms = rpc->now_ms;
+    return true;
+}
+
+/* One line for a peer that never proved the key. */
+static void complain(bt_rpc_link_t *link, const char *what)
+{
+    rpc_join_t *join = link->join;
+
+    if (join != NULL) {
+        if (!join->complained) {
+            join->complained = true;
+            BT_LOG_WARN("router at %s: %s", join->url, what);
+        }
+    } else if (bt_rpc_say_once(link->rpc, link->theirs.incarnation)) {
+        BT_LOG_WARN("worker at %s: %s", link->url, what);
+    }
+}
+
+/* The worker's next try: at once after a link that worked, later and later
+ * where links do not last. */
+static void leave_join(bt_rpc_link_t *link)
+{
+    rpc_join_t *join = link->join;
+    const uint64_t now = link->rpc->now_ms;
+
+    if (join == NULL) {
+        return;
+    }
+    link->join = NULL;
+    join->link = NULL;
+    if (link->up_told && (now - link->up_ms >= RPC_PROVEN_MS)) {
+        join->pause_ms = RPC_ANNOUNCE_MS;
+        join->next_open_ms = now;
+    } else {
+        join->next_open_ms = now + join->pause_ms;
+        join->pause_ms = (2 * join->pause_ms > RPC_BACKOFF_MAX_MS)
+                             ? RPC_BACKOFF_MAX_MS
+                             : 2 * join->pause_ms;
+    }
+    join->next_announce_ms = 0;
+    join->first_announce_ms = 0;
+}
+
+/* Text that goes into logs on the other side. */
+static void set_reason(bt_rpc_link_t *link, const char *text, size_t n)
+{
+    if (n >= sizeof(link->reason)) {
+        n = sizeof(link->reason) - 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+
+        link->reason[i] = ((c < ' ') || (c == 0x7f)) ? ' ' : text[i];
+    }
+    link->reason[n] = '\0';
+}
+
+void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason)
+{
+    if (link->state == LINK_OVER) {
+        return;
+    }
+    if (link->state != LINK_CLOSING) {
+        set_reason(link, reason, strlen(reason));
+        leave_join(link);
+    }
+    link->state = LINK_OVER;
+    bt_rpc_mark_ready(link);
+}
+
+void bt_rpc_link_close(bt_rpc_link_t *link, const char *reason)
+{
+    if (link->state != LINK_UP) {
+        return; /* its DOWN is on the way already */
+    }
+    set_reason(link, reason, strlen(reason));
+    leave_join(link);
+    link->state = LINK_CLOSING;
+    link->bye_wanted = true;
+    link->deadline_ms = link->rpc->now_ms + RPC_CLOSE_MS;
+    bt_rpc_link_pump(link);
+    bt_rpc_mark_ready(link);
+}
+
+/* ---- sending ---- */
+
+static nng_msg *make_frame(bt_rpc_link_t *link, rpc_kind_t kind,
+                           const void *head, size_t head_bytes,
+                           const void *body, size_t bytes)
+{
+    const bool counted = (kind == RPC_DATA) || (kind == RPC_BYE);
+    nng_msg *msg;
+    uint8_t *p;
+
+    if (nng_msg_alloc(&msg, RPC_HEADER_BYTES + head_bytes + bytes) != 0) {
+        return NULL;
+    }
+    p = nng_msg_body(msg);
+    bt_rpc_frame_put_header(p, kind, link->rpc->incarnation,
+                            counted ? link->next_out : 0);
+    p += RPC_HEADER_BYTES;
+    if (head_bytes > 0) {
+        memcpy(p, head, head_bytes);
+    }
+    if (bytes > 0) {
+        memcpy(p + head_bytes, body, bytes);
+    }
+    return msg;
+}
+
+/* The next frame that is due, or NULL; *whole_p = bytes of link->out in it. */
+static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
+{
+    *whole_p = 0;
+    *due_p = true;
+    if (link->n_control > 0) {
+        nng_msg *msg = link->control[0];
+
+        link->control[0] = link->control[1];
+        link->n_control--;
+        return msg;
+    }
+    if ((link->state != LINK_UP) && (link->state != LINK_CLOSING)) {
+        *due_p = false;
+        return NULL;
+    }
+    if (link->out.len > 0) {
+        *whole_p = bt_rpc_frame_whole(link->out.data, link->out.len,
+                                      BT_RPC_MAX_FRAME - RPC_HEADER_BYTES);
+        return make_frame(link, RPC_DATA, NULL, 0, link->out.data, *whole_p);
+    }
+    if (link->bye_wanted && !link->bye_sent) {
+        link->bye_sent = true;
+        return make_frame(link, RPC_BYE, NULL, 0, link->reason,
+                          strlen(link->reason));
+    }
+    if (link->heartbeat_due && !link->bye_sent) {
+        return make_frame(link, RPC_DATA, NULL, 0, NULL, 0);
+    }
+    *due_p = false;
+    return NULL;
+}
+
+void bt_rpc_link_pump(bt_rpc_link_t *link)
+{
+    bt_list_remove(&link->in_dirty);
+    while (bt_rpc_can_send(link)) {
+        const bool control = link->n_control > 0;
+        size_t whole;
+        bool due;
+        nng_msg *msg = next_frame(link, &whole, &due);
+
+        if (!due) {
+            return;
+        }
+        if (msg == NULL) {
+            BT_LOG_ERROR("out of memory for a frame to %s", link->url);
+            bt_rpc_link_over(link, "out of memory");
+            return;
+        }
+        if (!bt_rpc_send(link, msg)) {
+            nng_msg_free(msg); /* cannot be: only we start to send */
+            return;
+        }
+        if (!control) {
+            link->next_out++;
+        }
+        bt_strbuf_consume(&link->out, whole);
+        link->heartbeat_due = false;
+        link->sent_ms = link->rpc->now_ms;
+    }
+}
+
+bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
+{
+    bt_rpc_t *rpc = link->rpc;
+    uint8_t length[RPC_LENGTH_BYTES];
+
+    if (link->state != LINK_UP) {
+        return BT_ERR_BUSY;
+    }
+    if (bytes > BT_RPC_MAX_FRAME - RPC_HEADER_BYTES - RPC_LENGTH_BYTES) {
+        return BT_ERR_TOO_LARGE;
+    }
+    bt_rpc_frame_put_length(length, (uint32_t)bytes);
+    if (RPC_LENGTH_BYTES + bytes > rpc->max_queue_bytes - link->out.len) {
+        BT_LOG_WARN("peer at %s does not take its messages: %zu bytes wait",
+                    link->url, link->out.len);
+        bt_rpc_link_over(link, "the peer does not take its messages");
+        return BT_ERR_BUSY;
+    }
+    bt_strbuf_append(&link->out, length, sizeof(length));
+    bt_strbuf_append(&link->out, data, bytes);
+    if (bt_strbuf_status(&link->out) != BT_OK) {
+        BT_LOG_ERROR("out of memory for a message to %s", link->url);
+        bt_rpc_link_over(link, "out of memory");
+        return BT_ERR_NO_MEMORY;
+    }
+    if (bt_list_empty(&link->in_dirty)) {
+        bt_list_push_back(&rpc->dirty, &link->in_dirty);
+    }
+    return BT_OK;
+}
+
+/* ---- the handshake ---- */
+
+static void queue_control(bt_rpc_link_t *link, nng_msg *msg)
+{
+    if (msg == NULL) {
+        BT_LOG_ERROR("out of memory for a frame to %s", link->url);
+        bt_rpc_link_over(link, "out of memory");
+        return;
+    }
+    BT_ASSERT_ALWAYS(link->n_control < BT_ARRAY_LEN(link->control));
+    link->control[link->n_control++] = msg;
+    bt_rpc_link_pump(link);
+}
+
+static void start_handshake(bt_rpc_link_t *link)
+{
+    bt_rpc_t *rpc = link->rpc;
+
+    link->hello_started = true;
+    link->state = LINK_HELLO;
+    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
+    link->ours.incarnation = rpc->incarnation;
+    bt_key_random(link->ours.nonce, sizeof(link->ours.nonce));
+    memcpy(link->ours.payload_hash, rpc->hello_hash, BT_PROOF_BYTES);
+    queue_control(link,
+                  make_frame(link, RPC_HELLO, link->ours.nonce, RPC_NONCE_BYTES,
+                             rpc->hello, rpc->hello_bytes));
+}
+
+static void on_hello(bt_rpc_link_t *link, const rpc_frame_t *frame)
+{
+    bt_rpc_t *rpc = link->rpc;
+    const uint8_t *payload = frame->body + RPC_NONCE_BYTES;
+    uint8_t proof[BT_PROOF_BYTES];
+
+    link->hello_bytes = frame->bytes - RPC_NONCE_BYTES;
+    link->hello = bt_memdup(payload, link->hello_bytes);
+    if (link->hello == NULL) {
+        BT_LOG_ERROR("out of memory for the hello of %s", link->url);
+        bt_rpc_link_over(link, "out of memory");
+        return;
+    }
+    link->theirs.incarnation = frame->incarnation;
+    memcpy(link->theirs.nonce, frame->body, RPC_NONCE_BYTES);
+    bt_key_proof(rpc->key, BT_KEY_BYTES, payload, link->hello_bytes,
+                 link->theirs.payload_hash);
+    bt_rpc_proof(rpc->key, link->join == NULL, &link->ours, &link->theirs,
+                 proof);
+    link->state = LINK_PROOF;
+    queue_control(link,
+                  make_frame(link, RPC_PROOF, proof, sizeof(proof), NULL, 0));
+}
+
+/* A process that links up again, while its old link still seems alive: the old
+ * one is dead, we only have not seen it yet. Its DOWN goes first. */
+static void replace_older(bt_rpc_link_t *link)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &link->rpc->links)
+    {
+        bt_rpc_link_t *other = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
+
+        if ((other != link) && (other->state == LINK_UP) &&
+            (other->theirs.incarnation == link->theirs.incarnation)) {
+            bt_rpc_link_over(other, "replaced by a newer link of the peer");
+            pthread_mutex_lock(&link->rpc->mutex);
+            bt_list_remove(&link->in_ready); /* behind the other one */
+            pthread_mutex_unlock(&link->rpc->mutex);
+        }
+    }
+}
+
+static void on_proof(bt_rpc_link_t *link, const rpc_frame_t *frame)
+{
+    bt_rpc_t *rpc = link->rpc;
+    uint8_t proof[BT_PROOF_BYTES];
+
+    bt_rpc_proof(rpc->key, link->join != NULL, &link->theirs, &link->ours,
+                 proof);
+    if (!bt_key_equal(proof, frame->body, sizeof(proof)) ||
+        (frame->incarnation != link->theirs.incarnation)) {
+        complain(link, "refused, it does not prove the cluster key; both sides "
+                       "need the same key file");
+        bt_rpc_link_over(link, "cluster key not proven");
+        return;
+    }
+    replace_older(link);
+    link->state = LINK_UP;
+    link->up_pending = true;
+    link->deadline_ms = 0;
+    link->up_ms = link->heard_ms = link->sent_ms = rpc->now_ms;
+    if (link->join != NULL) {
+        link->join->complained = false;
+    }
+}
+
+static void on_unproven_frame(bt_rpc_link_t *link, nng_msg *msg)
+{
+    rpc_frame_t frame;
+
+    if (bt_rpc_frame_parse(nng_msg_body(msg), nng_msg_len(msg), &frame) !=
+        BT_OK) {
+        complain(link, "refused, it does not speak this protocol");
+        bt_rpc_link_over(link, "malformed handshake");
+    } else if ((link->state == LINK_HELLO) && (frame.kind == RPC_HELLO)) {
+        on_hello(link, &frame);
+    } else if ((link->state == LINK_PROOF) && (frame.kind == RPC_PROOF)) {
+        on_proof(link, &frame);
+    } else {
+        complain(link, "refused, its handshake is out of order");
+        bt_rpc_link_over(link, "handshake out of order");
+    }
+    nng_msg_free(msg);
+}
+
+/* ---- an established link ---- */
+
+/* @return true when msg is now rpc->current_msg. */
+static bool on_frame(bt_rpc_link_t *link, nng_msg *msg)
+{
+    bt_rpc_t *rpc = link->rpc;
+    rpc_frame_t frame;
+
+    if ((bt_rpc_frame_parse(nng_msg_body(msg), nng_msg_len(msg), &frame) !=
+         BT_OK) ||
+        ((frame.kind != RPC_DATA) && (frame.kind != RPC_BYE))) {
+        bt_rpc_link_over(link, "malformed frame");
+    } else if (frame.incarnation != link->theirs.incarnation) {
+        bt_rpc_link_over(link, "frame of another process");
+    } else if (frame.sequence != link->next_in) {
+        bt_rpc_link_over(link, "frame lost or repeated");
+    } else if (frame.kind == RPC_BYE) {
+        char reason[RPC_MAX_REASON];
+
+        memcpy(reason, frame.body, frame.bytes);
+        reason[frame.bytes] = '\0';
+        bt_rpc_link_over(link, reason);
+    } else {
+        link->next_in++;
+        link->heard_ms = rpc->now_ms;
+        link->healthy_pending = link->is_suspect && !link->suspect_pending;
+        link->is_suspect = false;
+        link->suspect_pending = false;
+        rpc->current = link;
+        rpc->current_msg = msg;
+        rpc->current_frame = frame;
+        rpc->current_at = 0;
+        return true;
+    }
+    nng_msg_free(msg);
+    return false;
+}
+
+static link_step_t emit(bt_rpc_link_t *link, bt_rpc_event_type_t type,
+                        const void *data, size_t bytes, bt_rpc_event_t *event_p)
+{
+    event_p->type = type;
+    event_p->link = link;
+    event_p->data = data;
+    event_p->bytes = bytes;
+    return STEP_EVENT;
+}
+
+static link_step_t emit_up(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
+{
+    link->up_pending = false;
+    link->up_told = true;
+    link->rpc->event_data = link->hello; /* freed at the next call */
+    link->hello = NULL;
+    return emit(link, BT_RPC_LINK_UP, link->rpc->event_data, link->hello_bytes,
+                event_p);
+}
+
+/* Something of the inbox. */
+static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
+{
+    bool removed;
+    nng_msg *msg = bt_rpc_inbox_take(link, &removed);
+
+    if (msg == NULL) {
+        if (removed) {
+            bt_rpc_link_over(link, "connection lost");
+            return STEP_AGAIN;
+        }
+        return STEP_IDLE;
+    }
+    if (link->state == LINK_CLOSING) {
+        nng_msg_free(msg);
+    } else if (link->state != LINK_UP) {
+        on_unproven_frame(link, msg);
+    } else if (on_frame(link, msg) && link->healthy_pending) {
+        link->healthy_pending = false;
+        return emit(link, BT_RPC_LINK_HEALTHY, NULL, 0, event_p);
+    }
+    return STEP_AGAIN;
+}
+
+link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
+{
+    bool added;
+    bool removed;
+
+    if ((link->state >= LINK_CLOSING) && link->up_told && !link->down_told) {
+        link->down_told = true;
+        return emit(link, BT_RPC_LINK_DOWN, link->reason, strlen(link->reason),
+                    event_p);
+    }
+    if (link->state == LINK_OVER) {
+        if (!link->up_told) {
+            BT_LOG_DEBUG("link at %s given up: %s", link->url, link->reason);
+        }
+        bt_rpc_link_free(link);
+        return STEP_FREED;
+    }
+    if (link->state == LINK_WAITING) {
+        pthread_mutex_lock(&link->rpc->mutex);
+        added = link->pipe_added;
+        removed = link->pipe_removed;
+        pthread_mutex_unlock(&link->rpc->mutex);
+        if (added) {
+            start_handshake(link);
+        } else if (removed) {
+            bt_rpc_link_over(link, "connection lost");
+            return STEP_AGAIN;
+        } else {
+            return STEP_IDLE;
+        }
+    }
+    bt_rpc_link_pump(link);
+    if (link->state == LINK_OVER) {
+        return STEP_AGAIN;
+    }
+    if (link->up_pending) {
+        return emit_up(link, event_p);
+    }
+    if (link->suspect_pending) {
+        link->suspect_pending = false;
+        return emit(link, BT_RPC_LINK_SUSPECT, NULL, 0, event_p);
+    }
+    return step_inbox(link, event_p);
+}
+
+void bt_rpc_link_tick(bt_rpc_link_t *link)
+{
+    bt_rpc_t *rpc = link->rpc;
+    const uint64_t now = rpc->now_ms;
+    char reason[64];
+    bool unread;
+
+    if (link->state == LINK_OVER) {
+        return;
+    }
+    if ((link->deadline_ms != 0) && (now >= link->deadline_ms)) {
+        if ((link->state == LINK_HELLO) || (link->state == LINK_PROOF)) {
+            complain(link, "refused, it did not finish the handshake");
+        }
+        bt_rpc_link_over(link, "timed out");
+        return;
+    }
+    if (link->state != LINK_UP) {
+        return;
+    }
+    if ((now - link->sent_ms >= rpc->heartbeat_ms) && bt_rpc_can_send(link)) {
+        link->heartbeat_due = true;
+        bt_rpc_link_pump(link);
+    }
+    pthread_mutex_lock(&rpc->mutex);
+    unread = link->inbox_n > 0; /* it spoke, we only have not listened */
+    pthread_mutex_unlock(&rpc->mutex);
+    if (unread || (now < link->heard_ms)) {
+        return;
+    }
+    if (now - link->heard_ms >= rpc->dead_ms) {
+        snprintf(reason, sizeof(reason), "silent for %llu ms",
+                 (unsigned long long)(now - link->heard_ms));
+        bt_rpc_link_over(link, reason);
+    } else if ((now - link->heard_ms >= rpc->suspect_ms) && !link->is_suspect) {
+        link->is_suspect = true;
+        link->suspect_pending = true;
+        bt_rpc_mark_ready(link);
+    }
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file rpc_side.h  For the rpc tests: one end of the links, with what
+ *  happened to it, and a loop that drives several ends in one thread. */
+#ifndef BT_TESTS_UNIT_RPC_RPC_SIDE_H
+#define BT_TESTS_UNIT_RPC_RPC_SIDE_H
+
+#include "tests/support/testsupport.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/rpc/rpc.h"
+
+#define HEARTBEAT_MS 50
+#define SUSPECT_MS   200
+#define DEAD_MS      500
+#define PATIENCE_MS  10000 /* for what must happen */
+
+static const uint8_t key_a[] = "a cluster key for tests, 1";
+static const uint8_t key_b[] = "a cluster key for tests, 2";
+
+typedef struct side {
+    bt_rpc_t *rpc;
+    bt_rpc_link_t *link; /* the newest that is up */
+    unsigned n_up, n_down, n_suspect, n_healthy;
+    uint64_t up_ms, down_ms, suspect_ms;
+    uint64_t incarnation;
+    char hello[64];
+    char reason[300];
+    uint32_t n_messages; /* each must hold its own number from 0 */
+    bool in_order;
+    size_t last_bytes, most_bytes;
+    bool echo;
+} side_t;
+
+static inline void side_on_event(side_t *side, const bt_rpc_event_t *event,
+                                 uint64_t now_ms)
+{
+    uint32_t number = 0;
+
+    switch (event->type) {
+    case BT_RPC_LINK_UP:
+        side->n_up++;
+        side->up_ms = now_ms;
+        side->link = event->link;
+        side->incarnation = bt_rpc_link_incarnation(event->link);
+        snprintf(side->hello, sizeof(side->hello), "%.*s", (int)event->bytes,
+                 (const char *)event->data);
+        break;
+    case BT_RPC_LINK_DOWN:
+        side->n_down++;
+        side->down_ms = now_ms;
+        snprintf(side->reason, sizeof(side->reason), "%.*s", (int)event->bytes,
+                 (const char *)event->data);
+        if (side->link == event->link) {
+            side->link = NULL;
+        }
+        break;
+    case BT_RPC_LINK_SUSPECT:
+        side->n_suspect++;
+        side->suspect_ms = now_ms;
+        break;
+    case BT_RPC_LINK_HEALTHY:
+        side->n_healthy++;
+        break;
+    case BT_RPC_MESSAGE:
+        if (side->echo) {
+            if (bt_rpc_post(event->link, event->data, event->bytes) != BT_OK) {
+                side->in_order = false;
+            }
+            break;
+        }
+        if (event->bytes >= sizeof(number)) {
+            memcpy(&number, event->data, sizeof(number));
+        }
+        side->in_order = side->in_order && (number == side->n_messages);
+        side->n_messages++;
+        side->last_bytes = event->bytes;
+        if (event->bytes > side->most_bytes) {
+            side->most_bytes = event->bytes;
+        }
+        break;
+    }
+}
+
+/* All that is there, with the time given. */
+static inline void side_turn_at(side_t *side, uint64_t now_ms)
+{
+    bt_rpc_event_t event;
+
+    while (bt_rpc_next(side->rpc, now_ms, &event)) {
+        side_on_event(side, &event, now_ms);
+    }
+    bt_rpc_tick(side->rpc, now_ms);
+    while (bt_rpc_next(side->rpc, now_ms, &event)) {
+        side_on_event(side, &event, now_ms);
+    }
+    bt_rpc_flush(side->rpc);
+}
+
+static inline void sides_turn(side_t *const *sides, nfds_t n)
+{
+    struct pollfd fds[4];
+
+    for (nfds_t i = 0; i < n; i++) {
+        fds[i].fd = bt_rpc_fd(sides[i]->rpc);
+        fds[i].events = POLLIN;
+    }
+    (void)poll(fds, n, HEARTBEAT_MS / 2);
+    for (nfds_t i = 0; i < n; i++) {
+        side_turn_at(sides[i], bt_now_ms());
+    }
+}
+
+/* Drive both ends until the condition holds; fail when it never does. */
+#define UNTIL(a, b, condition)                                   \
+    do {                                                         \
+        side_t *const until_sides[] = {(a), (b)};                \
+        const uint64_t until_end_ms = bt_now_ms() + PATIENCE_MS; \
+                                                                 \
+        while (!(condition)) {                                   \
+            assert_true(bt_now_ms() < until_end_ms);             \
+            sides_turn(until_sides, ((b) == NULL) ? 1 : 2);      \
+        }                                                        \
+    } while (0)
+
+/* Drive both ends for so long; for what must not happen. */
+static inline void run_for(side_t *a, side_t *b, uint64_t ms)
+{
+    side_t *const sides[] = {a, b};
+    const uint64_t end_ms = bt_now_ms() + ms;
+
+    while (bt_now_ms() < end_ms) {
+        sides_turn(sides, (b == NULL) ? 1 : 2);
+    }
+}
+
+static inline bt_rpc_config_t side_config(const uint8_t *key, const char *hello)
+{
+    const bt_rpc_config_t config = {.key = key,
+                                    .key_bytes = sizeof(key_a),
+                                    .hello = hello,
+                                    .hello_bytes = strlen(hello),
+                                    .listen_dir = "/tmp",
+                                    .listen_host = "127.0.0.1",
+                                    .heartbeat_ms = HEARTBEAT_MS,
+                                    .suspect_ms = SUSPECT_MS,
+                                    .dead_ms = DEAD_MS,
+                                    .max_queue_bytes = 64u << 20};
+
+    return config;
+}
+
+static inline void side_open(side_t *side, const uint8_t *key,
+                             const char *hello)
+{
+    const bt_rpc_config_t config = side_config(key, hello);
+
+    memset(side, 0, sizeof(*side));
+    side->in_order = true;
+    assert_int_equal(bt_rpc_open(&config, &side->rpc), BT_OK);
+}
+
+/* An address that nobody has: a free port, or a new name. */
+static inline const char *fresh_url(bool ipc)
+{
+    static char url[64];
+    static unsigned count;
+
+    if (ipc) {
+        snprintf(url, sizeof(url), "ipc:///tmp/baton-test-%ld-%u",
+                 (long)getpid(), count++);
+    } else {
+        snprintf(url, sizeof(url), "tcp://127.0.0.1:0");
+    }
+    return url;
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/rpc/key.h"
+
+static char dir[] = "/tmp/baton-key-XXXXXX";
+
+/* A file in dir with this content and mode; the path is static. */
+static const char *file_with(const char *text, size_t n, mode_t mode)
+{
+    static char path[64];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/key", dir);
+    (void)unlink(path);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, n), n);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+    return path;
+}
+
+static bt_status_t read_text(const char *text, mode_t mode,
+                             uint8_t key[BT_KEY_BYTES])
+{
+    return bt_key_read(file_with(text, strlen(text), mode), key);
+}
+
+/* Expected bytes: python3 -c 'import hashlib;
+ * print(hashlib.blake2b(b"0123456789abcdef", digest_size=32).hexdigest())' */
+static void a_key_file_is_hashed_without_its_line_end(void **state)
+{
+    static const char expected[] =
+        "c783baf5fb1427e7d924c9fe93ee161169324bb139d9cd8d8b9602c412ec6cda";
+    uint8_t key[BT_KEY_BYTES];
+    uint8_t same[BT_KEY_BYTES];
+    uint8_t other[BT_KEY_BYTES];
+    char hex[2 * BT_KEY_BYTES + 1];
+
+    (void)state;
+    assert_int_equal(read_text("0123456789abcdef", 0600, key), BT_OK);
+    for (size_t i = 0; i < sizeof(key); i++) {
+        snprintf(hex + 2 * i, 3, "%02x", key[i]);
+    }
+    assert_string_equal(hex, expected);
+    assert_int_equal(read_text("0123456789abcdef\r\n", 0400, same), BT_OK);
+    assert_true(bt_key_equal(key, same, sizeof(key)));
+    assert_int_equal(read_text("0123456789abcdeF", 0600, other), BT_OK);
+    assert_false(bt_key_equal(key, other, sizeof(key)));
+}
+
+static void a_key_that_others_can_touch_is_refused(void **state)
+{
+    static const mode_t modes[] = {0640, 0604, 0620, 0602, 0610, 0666};
+    uint8_t key[BT_KEY_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        assert_int_equal(read_text("0123456789abcdef", modes[i], key),
+                         BT_ERR_UNAUTHORIZED);
+    }
+}
+
+static void unusable_key_files_are_told_apart(void **state)
+{
+    static char large[4097];
+    uint8_t key[BT_KEY_BYTES];
+    char missing[64];
+
+    (void)state;
+    memset(large, 'k', sizeof(large));
+    assert_int_equal(read_text("0123456789abcde\n", 0600, key),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(read_text("", 0600, key), BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_key_read(file_with(large, 4097, 0600), key),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_key_read(file_with(large, 4096, 0600), key), BT_OK);
+    assert_int_equal(bt_key_read(dir, key), BT_ERR_IO);
+    snprintf(missing, sizeof(missing), "%s/none", dir);
+    assert_int_equal(bt_key_read(missing, key), BT_ERR_NOT_FOUND);
+}
+
+/* Expected bytes: python3 -c 'import hashlib; print(hashlib.blake2b(b"data",
+ * digest_size=32, key=bytes(range(32))).hexdigest())' */
+static void a_proof_is_keyed_blake2b(void **state)
+{
+    static const char expected[] =
+        "997fd9df5c41059563b2fee82026985c28a72b0a39d960f4db49ea6027091878";
+    uint8_t key[BT_KEY_BYTES];
+    uint8_t proof[BT_PROOF_BYTES];
+    char hex[2 * BT_PROOF_BYTES + 1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(key); i++) {
+        key[i] = (uint8_t)i;
+    }
+    bt_key_proof(key, sizeof(key), "data", 4, proof);
+    for (size_t i = 0; i < sizeof(proof); i++) {
+        snprintf(hex + 2 * i, 3, "%02x", proof[i]);
+    }
+    assert_string_equal(hex, expected);
+}
+
+static void random_numbers_differ(void **state)
+{
+    uint8_t a[32] = {0};
+    uint8_t b[32] = {0};
+
+    (void)state;
+    bt_key_random(a, sizeof(a));
+    bt_key_random(b, sizeof(b));
+    assert_memory_not_equal(a, b, sizeof(a));
+    bt_key_wipe(b, sizeof(b));
+    memset(a, 0, sizeof(a));
+    assert_memory_equal(a, b, sizeof(a));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_key_file_is_hashed_without_its_line_end),
+        BT_TEST(a_key_that_others_can_touch_is_refused),
+        BT_TEST(unusable_key_files_are_told_apart),
+        BT_TEST(a_proof_is_keyed_blake2b),
+        BT_TEST(random_numbers_differ),
+    };
+    char path[64];
+    int failed;
+
+    if (mkdtemp(dir) == NULL) {
+        return 1;
+    }
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(path, sizeof(path), "%s/key", dir);
+    (void)unlink(path);
+    (void)rmdir(dir);
+    return failed;
+}
