@@ -46,8 +46,8 @@ static void print_option(const bt_option_t *option, bt_strbuf_t *out)
         bt_strbuf_printf(&text, ": %s", option->choices);
     }
     if ((option->def[0] != '\0') && (option->type != BT_OPTION_FLAG)) {
-        bt_strbuf_printf(&text, " (default %s%s%s)", option->def,
-                         (option->unit[0] == '\0') ? "" : " ", option->unit);
+        bt_strbuf_printf(&text, " (default %s%s)", option->def,
+                         (strcmp(option->unit, "ms") == 0) ? " ms" : "");
     }
     if (bt_strbuf_status(&text) == BT_OK) {
         print_wrapped(text.data, out);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,7 @@ int main(int argc, char **argv)
         level = BT_LOG_LEVEL_INFO; /* the table allows no other name */
     }
     bt_log_init("baton", level);
+    signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
     exit_status = serve(store, config);
     bt_config_destroy(store);
     return exit_status;

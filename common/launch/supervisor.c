@@ -332,7 +332,6 @@ static bt_status_t block_signals(supervisor_t *s)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
-    signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
         BT_LOG_ERROR("cannot block signals: %m");
         return BT_ERR_IO;

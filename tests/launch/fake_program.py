@@ -1,0 +1,65 @@
+#!/usr/bin/python3 -SE
+# SPDX-License-Identifier: Apache-2.0
+"""Stands in for the router and the workers in the launcher's tests.
+
+Notes its arguments and environment in $FAKE_DIR/NAME.started and each event in
+$FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
+  ready          be ready, wait for SIGTERM, end with 0 (the default)
+  fail           print two lines and end with status 3
+  fail-after     as the router: announce an address first, then fail
+  stubborn       be ready and ignore SIGTERM
+  silent         never be ready
+"""
+import os
+import signal
+import sys
+import time
+
+folder = os.environ["FAKE_DIR"]
+program = os.path.basename(sys.argv[0])
+options = dict(arg[2:].split("=", 1) for arg in sys.argv[1:])
+name = options["name"]
+
+
+def note(event):
+    with open(os.path.join(folder, "events"), "a") as events:
+        events.write(f"{event} {name} {os.getpid()}\n")
+
+
+def on_term(_number, _frame):
+    note("term")
+    os._exit(0)
+
+
+behave = "ready"
+path = os.path.join(folder, name + ".behave")
+if os.path.exists(path):
+    with open(path) as file:
+        behave = file.read().strip()
+signal.signal(signal.SIGTERM,
+              signal.SIG_IGN if behave == "stubborn" else on_term)
+
+with open(os.path.join(folder, name + ".started"), "w") as started:
+    print(program, *sys.argv[1:], sep="\n", file=started)
+    for key, value in sorted(os.environ.items()):
+        if key.startswith("BATON_"):
+            print(f"{key}={value}", file=started)
+note("start")
+sys.stderr.write(f"{name} says hello\n")
+sys.stderr.flush()
+if behave == "fail":
+    sys.stderr.write("cannot bind 127.0.0.1:1: address in use\nno newline")
+    sys.exit(3)
+
+ready = os.fdopen(int(os.environ["BATON_READY_FD"]), "w")
+if program == "baton-router":
+    ready.write("http 127.0.0.1:41000\ngrpc 127.0.0.1:41001\n"
+                "metrics 127.0.0.1:41002\n")
+    ready.flush()
+if behave == "fail-after":
+    sys.exit(4)
+if behave != "silent":
+    ready.write("ready\n")
+    ready.flush()
+while True:
+    time.sleep(3600)

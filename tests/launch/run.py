@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher with fake programs: run.py LAUNCHER"""
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LAUNCHER = None
+DEADLINE_S = 60
+
+
+def poll(condition, what):
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"waited {DEADLINE_S} s for {what}")
+
+
+def is_alive(pid):
+    """Not a zombie either: somebody else may have to reap it."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Launched:
+    """One launcher with its output collected as it comes."""
+
+    def __init__(self, folder, *arguments, **environment):
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith("BATON_")}
+        env.update(FAKE_DIR=folder, BATON_LIBEXEC=folder, TMPDIR=folder,
+                   PYTHONDONTWRITEBYTECODE="1")
+        env.pop("XDG_RUNTIME_DIR", None)
+        env.update(environment)
+        self.process = subprocess.Popen(
+            [LAUNCHER, *arguments], env=env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.out = []
+        self.err = []
+        self.readers = [
+            threading.Thread(target=self.collect, args=pair)
+            for pair in ((self.process.stdout, self.out),
+                         (self.process.stderr, self.err))]
+        for reader in self.readers:
+            reader.start()
+
+    @staticmethod
+    def collect(stream, lines):
+        for line in stream:
+            lines.append(line)
+
+    def stdout(self):
+        return "".join(self.out)
+
+    def stderr(self):
+        return "".join(self.err)
+
+    def wait_ready(self):
+        poll(lambda: "Ctrl-C stops" in self.stdout()
+             or self.process.poll() is not None, "the announcement")
+        assert self.process.poll() is None, self.stderr()
+
+    def wait(self):
+        status = self.process.wait(DEADLINE_S)
+        for reader in self.readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return status
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.wait()
+
+
+class LauncherTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="bt-", dir="/tmp")
+        self.model = os.path.join(self.folder, "model.gguf")
+        open(self.model, "w").close()
+        for name in ("baton-router", "baton-prefill-worker",
+                     "baton-decode-worker"):
+            shutil.copy(os.path.join(HERE, "fake_program.py"),
+                        os.path.join(self.folder, name))
+        self.launched = []
+
+    def tearDown(self):
+        for launched in self.launched:
+            if launched.process.poll() is None:
+                launched.process.kill()
+                launched.wait()
+        for _event, _name, pid in self.events():
+            poll(lambda pid=pid: not is_alive(pid), f"the end of {pid}")
+        shutil.rmtree(self.folder)
+
+    def launch(self, *arguments, **environment):
+        launched = Launched(self.folder, "--model", self.model, *arguments,
+                            **environment)
+        self.launched.append(launched)
+        return launched
+
+    def behave(self, name, how):
+        with open(os.path.join(self.folder, name + ".behave"), "w") as file:
+            file.write(how)
+
+    def events(self, wanted=None, name=None):
+        try:
+            with open(os.path.join(self.folder, "events")) as file:
+                rows = [line.split() for line in file]
+        except FileNotFoundError:
+            return []
+        return [(event, who, int(pid)) for event, who, pid in rows
+                if wanted in (None, event) and name in (None, who)]
+
+    def started(self, name):
+        with open(os.path.join(self.folder, name + ".started")) as file:
+            return file.read().splitlines()
+
+    def option(self, name, key):
+        for line in self.started(name):
+            if line.startswith(f"--{key}="):
+                return line.split("=", 1)[1]
+        return None
+
+    def run_dirs(self):
+        return [entry for entry in os.listdir(self.folder)
+                if re.fullmatch("baton-.{6}", entry)
+                and os.path.isdir(os.path.join(self.folder, entry))]
+
+    def test_says_the_addresses_when_the_router_is_ready(self):
+        launched = self.launch("--prefill", "2", "--kv-memory", "1g")
+        launched.wait_ready()
+        self.assertIn("http://127.0.0.1:41000\n", launched.stdout())
+        self.assertIn("127.0.0.1:41001\n", launched.stdout())
+        self.assertIn("http://127.0.0.1:41002/metrics\n", launched.stdout())
+        self.assertIn("curl -X POST 127.0.0.1:41000/v2/models/ensemble/"
+                      "generate -d '{\"text_input\": \"The capital of France "
+                      "is\", \"max_tokens\": 16}'\n", launched.stdout())
+        poll(lambda: len(self.events("start")) == 4, "four processes")
+
+        run_dir = self.option("router", "run-dir")
+        self.assertEqual(self.option("router", "listen"),
+                         f"ipc://{run_dir}/router.ipc")
+        self.assertEqual(stat.S_IMODE(os.stat(run_dir).st_mode), 0o700)
+        key = self.option("decode-0", "key-file")
+        self.assertEqual(stat.S_IMODE(os.stat(key).st_mode), 0o600)
+        for name in ("prefill-0", "prefill-1", "decode-0"):
+            self.assertEqual(self.option(name, "join"),
+                             f"ipc://{run_dir}/router.ipc")
+            self.assertEqual(self.option(name, "key-file"), key)
+            self.assertEqual(self.option(name, "kv-memory"), "1g")
+            self.assertEqual(self.option(name, "model"), self.model)
+        self.assertEqual(self.started("prefill-1")[0], "baton-prefill-worker")
+        self.assertEqual(self.started("decode-0")[0], "baton-decode-worker")
+
+        self.assertEqual(launched.stop(), 0)
+        self.assertEqual(self.run_dirs(), [])
+
+    def test_the_router_is_stopped_before_the_workers(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            launched = self.launch()
+            launched.wait_ready()
+            before = len(self.events("term"))
+            poll(lambda: len(self.events("start")) % 3 == 0, "all processes")
+            self.assertEqual(launched.stop(number), 0)
+            names = [name for _, name, _ in self.events("term")[before:]]
+            self.assertEqual(names[0], "router")
+            self.assertEqual(sorted(names[1:]), ["decode-0", "prefill-0"])
+
+    def test_a_dead_worker_is_started_again_and_said_so(self):
+        launched = self.launch()
+        launched.wait_ready()
+        first = poll(lambda: self.events("start", "prefill-0"), "a start")[0]
+        os.kill(first[2], signal.SIGKILL)
+        poll(lambda: len(self.events("start", "prefill-0")) == 2, "a restart")
+        self.assertIn("prefill-0 ended by signal 9 (Killed); it starts again "
+                      "in 0.5 s\n", launched.stderr())
+        self.assertEqual(len(self.events("start", "decode-0")), 1)
+        self.assertEqual(launched.stdout().count("curl"), 1)
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_dead_router_is_started_again(self):
+        launched = self.launch()
+        launched.wait_ready()
+        os.kill(self.events("start", "router")[0][2], signal.SIGKILL)
+        poll(lambda: len(self.events("start", "router")) == 2, "a restart")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_worker_that_cannot_start_is_given_up_with_its_last_words(self):
+        self.behave("decode-0", "fail")
+        self.behave("router", "silent")
+        launched = self.launch()
+        self.assertEqual(launched.wait(), 1)
+        self.assertEqual(len(self.events("start", "decode-0")), 5)
+        self.assertIn(
+            "decode-0 could not start 5 times, the last time it ended with "
+            "exit status 3; its last words:\n"
+            "    decode-0 | decode-0 says hello\n"
+            "    decode-0 | cannot bind 127.0.0.1:1: address in use\n"
+            "    decode-0 | no newline\n", launched.stderr())
+        for pause in ("0.5", "1.0", "2.0", "4.0"):
+            self.assertIn(f"it starts again in {pause} s\n", launched.stderr())
+        self.assertEqual(launched.stdout(), "")
+        self.assertEqual(self.run_dirs(), [])
+
+    def test_a_router_that_cannot_bind_ends_everything_at_once(self):
+        self.behave("router", "fail")
+        launched = self.launch()
+        self.assertEqual(launched.wait(), 1)
+        self.assertEqual(len(self.events("start", "router")), 1)
+        self.assertIn("router could not start: it ended with exit status 3; "
+                      "its last words:\n    router | router says hello\n"
+                      "    router | cannot bind 127.0.0.1:1: address in use\n",
+                      launched.stderr())
+
+    def test_a_router_that_had_bound_is_tried_again(self):
+        self.behave("router", "fail-after")
+        launched = self.launch()
+        poll(lambda: len(self.events("start", "router")) >= 2, "a restart")
+        self.behave("router", "ready")
+        launched.wait_ready()
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_missing_program_is_named(self):
+        os.unlink(os.path.join(self.folder, "baton-router"))
+        launched = self.launch()
+        self.assertEqual(launched.wait(), 1)
+        self.assertIn(f"router | cannot execute {self.folder}/baton-router: "
+                      "No such file or directory\n", launched.stderr())
+
+    def test_a_second_signal_stops_at_once(self):
+        self.behave("router", "stubborn")
+        launched = self.launch("--drain-ms", "600000")
+        launched.wait_ready()
+        launched.process.send_signal(signal.SIGINT)
+        poll(lambda: "stopping after" in launched.stderr(), "the message")
+        self.assertIsNone(launched.process.poll())
+        self.assertEqual(launched.stop(signal.SIGINT), 0)
+
+    def test_who_does_not_stop_in_time_is_killed_and_named(self):
+        self.behave("router", "stubborn")
+        launched = self.launch("--drain-ms", "0")
+        launched.wait_ready()
+        self.assertEqual(launched.stop(), 1)
+        self.assertIn("router did not stop in time and is killed\n",
+                      launched.stderr())
+
+    def test_nobody_outlives_a_killed_launcher(self):
+        launched = self.launch()
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        launched.process.kill()
+        for _event, name, pid in self.events("start"):
+            poll(lambda pid=pid: not is_alive(pid), f"the end of {name}")
+        launched.wait()
+
+    def test_log_dir_gets_one_file_for_each_process(self):
+        logs = os.path.join(self.folder, "logs")
+        launched = self.launch("--log-dir", logs)
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        self.assertEqual(launched.stop(), 0)
+        for name in ("router", "prefill-0", "decode-0"):
+            with open(os.path.join(logs, name + ".log")) as file:
+                self.assertEqual(file.read(), f"{name} says hello\n")
+        self.assertNotIn("says hello", launched.stderr())
+
+    def test_children_get_their_options_from_the_launcher_alone(self):
+        launched = self.launch("--max-batch", "64", BATON_MAX_BATCH="32",
+                               BATON_CHUNK_TOKENS="128")
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        self.assertEqual(self.option("decode-0", "max-batch"), None)
+        self.assertEqual(self.option("prefill-0", "chunk-tokens"), "128")
+        variables = [line for line in self.started("decode-0")
+                     if line.startswith("BATON_")]
+        self.assertEqual(variables, [f"BATON_LIBEXEC={self.folder}",
+                                     "BATON_READY_FD=3"])
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_missing_model_is_said_before_anything_starts(self):
+        launched = self.launch("--model", "/nowhere/m.gguf")
+        self.assertEqual(launched.wait(), 1)
+        self.assertIn("cannot open the model /nowhere/m.gguf: No such file or "
+                      "directory\n", launched.stderr())
+        self.assertEqual(self.events(), [])
+        launched = self.launch("--model", self.folder)
+        self.assertEqual(launched.wait(), 1)
+        self.assertIn("is not a file\n", launched.stderr())
+        launched = self.launch("--model", "")
+        self.assertEqual(launched.wait(), 1)
+        self.assertIn("name one with --model PATH\n", launched.stderr())
+
+    def test_a_closed_terminal_does_not_stop_the_service(self):
+        launched = self.launch("--log-level", "debug")
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        reader = launched.process.stderr
+        # A second launcher whose output nobody reads any more.
+        read_end, write_end = os.pipe()
+        env = dict(os.environ, FAKE_DIR=self.folder, BATON_LIBEXEC=self.folder,
+                   TMPDIR=self.folder)
+        os.close(read_end)
+        deaf = subprocess.Popen([LAUNCHER, "--model", self.model], env=env,
+                                stdout=write_end, stderr=write_end)
+        os.close(write_end)
+        poll(lambda: len(self.events("start")) == 6, "all processes")
+        victim = self.events("start", "decode-0")[1][2]
+        os.kill(victim, signal.SIGKILL)
+        poll(lambda: len(self.events("start", "decode-0")) == 3, "a restart")
+        deaf.send_signal(signal.SIGTERM)
+        self.assertEqual(deaf.wait(DEADLINE_S), 0)
+        self.assertFalse(reader.closed)
+        self.assertEqual(launched.stop(), 0)
+
+
+if __name__ == "__main__":
+    LAUNCHER = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
