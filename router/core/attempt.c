@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/core/core_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+/* ---- legs ---- */
+
+static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_worker_t *worker,
+                          bool prefills)
+{
+    const uint32_t per_block = worker->hello.tokens_per_block;
+    const uint64_t most_tokens =
+        (uint64_t)gen->n_prompt + gen->max_new; /* output included */
+    bt_leg_t *leg = &gen->legs[gen->n_legs++];
+
+    leg->gen = gen;
+    leg->worker = worker;
+    leg->attempt = gen->attempt;
+    leg->local = prefills && (worker->hello.role == BT_ROLE_DECODE);
+    leg->prefill_tokens = prefills ? gen->n_tokens : 0;
+    leg->blocks = (most_tokens + per_block - 1) / per_block;
+    worker->seats++;
+    worker->blocks += leg->blocks;
+    worker->prefill_tokens += leg->prefill_tokens;
+    bt_list_push_back(&worker->legs, &leg->link);
+    gen->n_open_legs++;
+    core->n_legs++;
+    return leg;
+}
+
+void bt_leg_prefilled(bt_leg_t *leg)
+{
+    leg->worker->prefill_tokens -= leg->prefill_tokens;
+    leg->prefill_tokens = 0;
+}
+
+void bt_leg_close(bt_core_t *core, bt_leg_t *leg)
+{
+    bt_leg_prefilled(leg);
+    leg->worker->seats--;
+    leg->worker->blocks -= leg->blocks;
+    bt_list_remove(&leg->link);
+    leg->worker = NULL;
+    leg->gen->n_open_legs--;
+    core->n_legs--;
+}
+
+void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
+                        const bt_leg_t *except)
+{
+    for (uint32_t i = 0; i < gen->n_legs; i++) {
+        const bt_leg_t *leg = &gen->legs[i];
+        bt_msg_t msg = {.type = BT_MSG_CANCEL};
+
+        /* Legs of earlier attempts were canceled when those ended. */
+        if ((leg->worker == NULL) || (leg == except) ||
+            (leg->attempt != gen->attempt)) {
+            continue;
+        }
+        msg.u.cancel.key.id = gen->id;
+        msg.u.cancel.key.attempt = leg->attempt;
+        msg.u.cancel.finish = (uint32_t)why;
+        core->ops.send(core->ops.ctx, leg->worker, &msg);
+    }
+}
+
+/* ---- attempts ---- */
+
+static void send_request(bt_core_t *core, const bt_gen_t *gen,
+                         const bt_leg_t *leg, bt_request_kind_t kind,
+                         uint64_t peer, uint64_t now_us)
+{
+    const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
+    const bt_msg_t msg = {
+        .type = BT_MSG_REQUEST,
+        .u.request =
+            {
+                .key = {.id = gen->id, .attempt = gen->attempt},
+                .kind = (uint32_t)kind,
+                .peer = peer,
+                .n_prompt = gen->n_prompt,
+                .n_tokens = gen->n_tokens,
+                .tokens = gen->tokens,
+                .max_new = gen->max_new - gen->n_output,
+                .deadline_ms = (uint32_t)left_ms,
+                .priority = gen->priority,
+                .sampling = gen->sampling,
+            },
+    };
+
+    core->ops.send(core->ops.ctx, leg->worker, &msg);
+}
+
+bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    bt_pick_t pick;
+
+    BT_ASSERT(gen->phase == BT_PHASE_WAITING);
+    if ((now_us >= gen->deadline_us) || !bt_table_pick(&core->table, &pick)) {
+        return false;
+    }
+    BT_ASSERT(gen->attempt < BT_CORE_MAX_ATTEMPTS);
+    gen->attempt++;
+    gen->phase = BT_PHASE_PREFILL;
+    gen->prefilled = false;
+    gen->attempt_from = gen->n_output;
+    core->n_waiting--;
+    if (gen->first_token_at_us == 0) {
+        gen->ledger.wait_us += now_us - gen->waiting_since_us;
+    }
+    if (pick.prefill == NULL) {
+        gen->prefill = NULL;
+        gen->decode = leg_open(core, gen, pick.decode, true);
+        send_request(core, gen, gen->decode, BT_REQUEST_LOCAL, 0, now_us);
+        return true;
+    }
+    gen->prefill = leg_open(core, gen, pick.prefill, true);
+    gen->decode = leg_open(core, gen, pick.decode, false);
+    send_request(core, gen, gen->prefill, BT_REQUEST_PREFILL,
+                 pick.decode->hello.instance, now_us);
+    send_request(core, gen, gen->decode, BT_REQUEST_GENERATE,
+                 pick.prefill->hello.instance, now_us);
+    return true;
+}
+
+void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &core->live)
+    {
+        bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);
+
+        if (core->n_waiting == 0) {
+            return;
+        }
+        if ((gen->phase == BT_PHASE_WAITING) && (now_us < gen->deadline_us) &&
+            !bt_gen_dispatch(core, gen, now_us)) {
+            return; /* nobody is there for the others either */
+        }
+    }
+}
+
+void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    gen->prefill = NULL;
+    gen->decode = NULL;
+    gen->n_early = 0;
+    if (gen->attempt >= BT_CORE_MAX_ATTEMPTS) {
+        bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
+                    gen->trouble, gen->attempt, BT_CORE_MAX_ATTEMPTS);
+        return;
+    }
+    BT_LOG_INFO("request %" PRIu64 " attempt %u given up: %s; runs again "
+                "after %u tokens",
+                gen->id, gen->attempt, gen->trouble, gen->n_output);
+    gen->phase = BT_PHASE_WAITING;
+    gen->waiting_since_us = now_us;
+    core->n_waiting++;
+    (void)bt_gen_dispatch(core, gen, now_us);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file core.h
+ *
+ * The router's requests and workers, without sockets: events come in as calls
+ * with the time, messages to workers and text to clients go out through a
+ * small table of functions.
+ *
+ * A *generation* is one sequence to generate (a client's call may hold
+ * several). Its life:
+ *
+ *     submit ─▶ WAITING ─▶ PREFILL ─▶ TRANSFER ─▶ DECODE ─▶ ENDED ─▶ freed
+ *                  ▲  (REQUEST to   (token #1)   (JOINED)    │
+ *                  │   both)                                 │ all legs back
+ *                  └──── re-run, attempt + 1 ◀── worker lost ┘
+ *
+ * For its client a generation ends exactly once, with on_end(), unless the
+ * client gave it up first with bt_core_cancel(). For the workers it ends when
+ * each (worker, attempt), a *leg*, answered ENDED or was lost; only then the
+ * generation is freed, so the workers' loads are right at any time.
+ *
+ * A re-run sends the prompt and the tokens that exist already to another pair.
+ * Tokens depend only on request and model, so the text goes on as it would
+ * have.
+ *
+ * Threads: one thread owns a core.
+ */
+#ifndef BT_ROUTER_CORE_CORE_H
+#define BT_ROUTER_CORE_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "common/tokenizer/tokenizer.h"
+#include "common/wire/wire.h"
+#include "router/core/ledger.h"
+#include "router/core/table.h"
+
+#define BT_CORE_MAX_ATTEMPTS 3 /**< the first and two re-runs */
+
+typedef struct bt_core bt_core_t;
+typedef struct bt_gen bt_gen_t; /**< one generation */
+
+/** What to generate. Everything is copied by bt_core_submit(). */
+typedef struct bt_gen_spec {
+    const uint32_t *tokens; /**< the prompt, n_prompt of them, at least 1 */
+    uint32_t n_prompt;
+    uint32_t max_new;       /**< at least 1 */
+    bt_sampling_t sampling; /**< with end ids, bad words and seed */
+    const char *const *stops;
+    uint32_t n_stops;
+    uint32_t priority;
+    uint32_t timeout_ms; /**< 0 = the server's; longer than that is cut */
+    uint64_t parse_us, tokenize_us; /**< for the ledger */
+} bt_gen_spec_t;
+
+/** How a generation ended, for its client. */
+typedef struct bt_gen_end {
+    bt_finish_t finish; /**< STOP, LENGTH or ERROR */
+    const char *text;   /**< the last piece, may be empty */
+    size_t text_bytes;
+    uint32_t n_prompt;
+    uint32_t n_output;   /**< tokens generated, an end id included */
+    int http_status;     /**< of an ERROR: 500, 503 or 504 */
+    const char *message; /**< of an ERROR: phase, worker and cause */
+} bt_gen_end_t;
+
+typedef struct bt_core_ops {
+    /** Post to a worker. Failure shows as a lost worker later. */
+    void (*send)(void *ctx, bt_worker_t *worker, const bt_msg_t *msg);
+    /** Text that is certain. May call bt_core_cancel() on this generation.
+     *  @param n_output  tokens generated so far */
+    void (*on_text)(void *ctx, void *user, const char *text, size_t bytes,
+                    uint32_t n_output);
+    /** The end; the generation is unknown to the client afterwards. */
+    void (*on_end)(void *ctx, void *user, const bt_gen_end_t *end);
+    /** All durations of a generation are known, ended well or not. Once per
+     *  generation, at its end or (when a worker's part is late) soon after. */
+    void (*on_ledger)(void *ctx, const bt_ledger_t *ledger);
+    /** KV reached a decode worker. @param first  of this generation */
+    void (*on_transfer)(void *ctx, uint64_t transfer_us, uint64_t bytes,
+                        bool first);
+    /** bt_detok_init(), …_push() and …_finish(), or a test's. */
+    void (*detok_init)(bt_detok_t *detok, const bt_tokenizer_t *tok);
+    void (*detok_push)(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
+    void (*detok_finish)(bt_detok_t *detok, bt_strbuf_t *out);
+    void *ctx;
+} bt_core_ops_t;
+
+typedef struct bt_core_config {
+    bt_hash128_t model;          /**< identity of our model file */
+    const bt_tokenizer_t *tok;   /**< borrowed; for detokenizing */
+    uint32_t n_vocab;            /**< larger ids are a worker's error */
+    uint32_t max_queue;          /**< generations in flight */
+    uint32_t worker_wait_ms;     /**< first attempt without a pair */
+    uint32_t rerun_wait_ms;      /**< a re-run without a pair */
+    uint32_t request_timeout_ms; /**< whole generation, not 0 */
+} bt_core_config_t;
+
+BT_MUST_CHECK bt_status_t bt_core_create(const bt_core_config_t *config,
+                                         const bt_core_ops_t *ops,
+                                         bt_core_t **core_p);
+/** Frees everything; calls none of the ops. NULL is allowed. */
+void bt_core_destroy(bt_core_t *core);
+
+/* ---- generations ---- */
+
+/**
+ * Start a generation. on_text() and on_end() are never called from inside.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_BUSY       max_queue are in flight: try again later.
+ * @retval BT_ERR_INVALID_PARAM  a stop word is too long.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_core_submit(bt_core_t *core,
+                                         const bt_gen_spec_t *spec, void *user,
+                                         uint64_t now_us, bt_gen_t **gen_p);
+/** The client is gone: no call about this generation any more, the workers
+ *  are told. @a gen must not be used afterwards. */
+void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+/** End all generations with an error (the server is stopping). */
+void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us);
+/** Deadlines and waiting generations; call every 50 ms or so. */
+void bt_core_tick(bt_core_t *core, uint64_t now_us);
+
+uint32_t bt_core_n_in_flight(const bt_core_t *core); /**< clients wait */
+uint32_t bt_core_n_waiting(const bt_core_t *core);   /**< for workers */
+uint32_t bt_core_n_legs(const bt_core_t *core); /**< workers owe an ENDED */
+
+/* ---- workers ---- */
+
+bt_table_t *bt_core_table(bt_core_t *core);
+/**
+ * A worker's link came up with this hello. Tells the prefill workers about
+ * decode workers (PEER) and starts what waited.
+ *
+ * @param [in]  link_user  kept in worker->link_user before anything is sent
+ * @param [out] why        on refusal the reason, for the log and the worker
+ * @retval BT_OK, BT_ERR_MISMATCH, BT_ERR_EXISTS (same instance),
+ * BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
+                                            const bt_msg_hello_t *hello,
+                                            void *link_user, uint64_t now_us,
+                                            char why[BT_TABLE_WHY_BYTES],
+                                            bt_worker_t **worker_p);
+void bt_core_worker_suspect(bt_core_t *core, bt_worker_t *worker, bool suspect,
+                            uint64_t now_us);
+/** The worker is lost and freed; its generations are re-run or end. */
+void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,
+                         const char *reason, uint64_t now_us);
+/**
+ * A message of a worker. Messages about unknown or foreign attempts are
+ * dropped.
+ * @retval BT_OK
+ * @retval BT_ERR_BAD_MESSAGE  Not a message that a worker sends: drop it.
+ */
+BT_MUST_CHECK bt_status_t bt_core_message(bt_core_t *core, bt_worker_t *worker,
+                                          const bt_msg_t *msg, uint64_t now_us);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file core_priv.h  Shared by request.c, attempt.c and workers.c only. */
+#ifndef BT_ROUTER_CORE_CORE_PRIV_H
+#define BT_ROUTER_CORE_CORE_PRIV_H
+
+#include "router/core/core.h"
+#include "router/core/stops.h"
+
+typedef enum bt_phase {
+    BT_PHASE_WAITING,  /**< no workers yet */
+    BT_PHASE_PREFILL,  /**< sent, no token of this attempt yet */
+    BT_PHASE_TRANSFER, /**< first token there, not joined at D */
+    BT_PHASE_DECODE,
+    BT_PHASE_ENDED, /**< for the client; legs may be open */
+} bt_phase_t;
+
+/** One attempt at one worker. */
+typedef struct bt_leg {
+    bt_list_t link; /**< in worker->legs while open */
+    bt_gen_t *gen;
+    bt_worker_t *worker; /**< NULL once closed */
+    uint32_t attempt;
+    bool local; /**< decode worker that does the context phase too */
+    uint64_t prefill_tokens; /**< still counted at the worker */
+    uint64_t blocks;
+} bt_leg_t;
+
+struct bt_gen {
+    bt_list_t hash_link;
+    bt_list_t live_link; /**< in core->live until the client's end */
+    uint64_t id;
+    void *user;
+    bt_phase_t phase;
+    bool busy;   /**< in a callback: do not free */
+    bool quiet;  /**< the client gave it up or heard the end */
+    bool joined; /**< KV has reached a decode worker once */
+
+    uint32_t n_prompt, max_new;
+    uint32_t n_output; /**< tokens in order so far */
+    uint32_t n_tokens; /**< of tokens: the prompt and the output */
+    uint32_t cap_tokens;
+    uint32_t *tokens; /**< owned */
+    bt_sampling_t sampling;
+    bt_bad_word_t *bad_words; /**< owned */
+    uint32_t priority;
+    bt_token_t *early; /**< owned: tokens ahead of n_output, unordered */
+    uint32_t n_early, cap_early;
+    bt_detok_t detok;
+    bt_stops_t stops;
+
+    uint32_t attempt;      /**< from 1 while it runs; 0 = not sent yet */
+    uint32_t attempt_from; /**< n_output when this attempt began */
+    bt_leg_t legs[2 * BT_CORE_MAX_ATTEMPTS];
+    uint32_t n_legs, n_open_legs;
+    bt_leg_t *prefill, *decode; /**< of this attempt; prefill NULL: local */
+    char trouble[384];          /**< why the last attempt was given up */
+
+    uint64_t arrived_us, waiting_since_us, deadline_us;
+    uint64_t first_token_at_us, second_token_at_us;
+    bool prefilled; /**< PREFILLED of this attempt was seen */
+    bool settled;   /**< on_ledger() was called */
+    bt_ledger_t ledger;
+};
+
+struct bt_core {
+    bt_core_config_t config;
+    bt_core_ops_t ops;
+    bt_table_t table;
+    bt_list_t live;     /**< generations whose client waits, oldest first */
+    bt_list_t *buckets; /**< owned; by id */
+    uint32_t bucket_mask;
+    uint32_t n_live, n_waiting, n_legs;
+    uint64_t next_id;
+    bt_strbuf_t raw;  /**< scratch: text of one token */
+    bt_strbuf_t text; /**< scratch: after the stop words */
+};
+
+/* request.c */
+bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id);
+const char *bt_gen_phase_name(const bt_gen_t *gen);
+void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
+                  uint64_t now_us);
+/** End with an error for the client; printf style. Open legs are canceled. */
+void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
+                 uint64_t now_us, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/** Report the ledger when everything is known, free what nobody needs. The
+ *  generation may be gone afterwards. */
+void bt_gen_settle(bt_core_t *core, bt_gen_t *gen);
+
+/* attempt.c */
+/** Send a waiting generation to a pair, if there is one. */
+bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+/** All waiting ones, oldest first. */
+void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
+/** The attempt is over for the reason in gen->trouble: run again or fail. */
+void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+/** CANCEL to all open legs, or to all but one worker's. */
+void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
+                        const bt_leg_t *except);
+void bt_leg_close(bt_core_t *core, bt_leg_t *leg);
+/** The prompt of this leg is computed. */
+void bt_leg_prefilled(bt_leg_t *leg);
+
+#endif

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/core/core_priv.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+#define TOKEN_TEXT_LIMIT (1u << 20) /* bytes of one token and what it frees */
+#define MAX_BUCKETS      (1u << 16)
+
+bt_status_t bt_core_create(const bt_core_config_t *config,
+                           const bt_core_ops_t *ops, bt_core_t **core_p)
+{
+    uint32_t n_buckets = 64;
+    bt_core_t *core;
+
+    if ((config->request_timeout_ms == 0) || (config->max_queue == 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    core = bt_calloc(1, sizeof(*core));
+    if (core == NULL) {
+        goto err;
+    }
+    while ((n_buckets < config->max_queue) && (n_buckets < MAX_BUCKETS)) {
+        n_buckets *= 2;
+    }
+    core->buckets = bt_calloc(n_buckets, sizeof(*core->buckets));
+    if (core->buckets == NULL) {
+        goto err_core;
+    }
+    for (uint32_t i = 0; i < n_buckets; i++) {
+        bt_list_init(&core->buckets[i]);
+    }
+    core->bucket_mask = n_buckets - 1;
+    core->config = *config;
+    core->ops = *ops;
+    core->next_id = 1;
+    bt_table_init(&core->table, config->model);
+    bt_list_init(&core->live);
+    bt_strbuf_init(&core->raw, TOKEN_TEXT_LIMIT);
+    bt_strbuf_init(&core->text, TOKEN_TEXT_LIMIT);
+
+    *core_p = core;
+    return BT_OK;
+
+err_core:
+    bt_free(core);
+err:
+    return BT_ERR_NO_MEMORY;
+}
+
+static void gen_free(bt_gen_t *gen)
+{
+    bt_stops_fini(&gen->stops);
+    bt_free(gen->early);
+    bt_free(gen->bad_words);
+    bt_free(gen->tokens);
+    bt_free(gen);
+}
+
+void bt_core_destroy(bt_core_t *core)
+{
+    if (core == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i <= core->bucket_mask; i++) {
+        bt_list_t *pos, *tmp;
+
+        BT_LIST_FOR_EACH(pos, tmp, &core->buckets[i])
+        {
+            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, hash_link);
+
+            for (uint32_t k = 0; k < gen->n_legs; k++) {
+                if (gen->legs[k].worker != NULL) {
+                    bt_leg_close(core, &gen->legs[k]);
+                }
+            }
+            gen_free(gen);
+        }
+    }
+    bt_table_fini(&core->table);
+    bt_strbuf_fini(&core->raw);
+    bt_strbuf_fini(&core->text);
+    bt_free(core->buckets);
+    bt_free(core);
+}
+
+uint32_t bt_core_n_in_flight(const bt_core_t *core)
+{
+    return core->n_live;
+}
+
+uint32_t bt_core_n_waiting(const bt_core_t *core)
+{
+    return core->n_waiting;
+}
+
+uint32_t bt_core_n_legs(const bt_core_t *core)
+{
+    return core->n_legs;
+}
+
+bt_table_t *bt_core_table(bt_core_t *core)
+{
+    return &core->table;
+}
+
+static bt_list_t *bucket_of(bt_core_t *core, uint64_t id)
+{
+    return &core->buckets[id & core->bucket_mask];
+}
+
+bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id)
+{
+    const bt_list_t *head = bucket_of(core, id);
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, hash_link);
+
+        if (gen->id == id) {
+            return gen;
+        }
+    }
+    return NULL;
+}
+
+const char *bt_gen_phase_name(const bt_gen_t *gen)
+{
+    static const char *const names[] = {"waiting for workers", "prefill",
+                                        "KV transfer", "decode", "ended"};
+
+    return names[gen->phase];
+}
+
+/* ---- birth ---- */
+
+/* Copies all that the spec lends. */
+static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
+{
+    gen->tokens = bt_memdup(spec->tokens, spec->n_prompt * sizeof(uint32_t));
+    if (gen->tokens == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    gen->n_tokens = gen->cap_tokens = gen->n_prompt = spec->n_prompt;
+    gen->sampling = spec->sampling;
+    gen->sampling.bad_words = NULL;
+    if (spec->sampling.n_bad_words > 0) {
+        gen->bad_words =
+            bt_memdup(spec->sampling.bad_words,
+                      spec->sampling.n_bad_words * sizeof(bt_bad_word_t));
+        if (gen->bad_words == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        gen->sampling.bad_words = gen->bad_words;
+    }
+    return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
+}
+
+bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
+                           void *user, uint64_t now_us, bt_gen_t **gen_p)
+{
+    uint32_t timeout_ms = core->config.request_timeout_ms;
+    bt_status_t status;
+    bt_gen_t *gen;
+
+    BT_ASSERT((spec->n_prompt > 0) && (spec->max_new > 0));
+    if (core->n_live >= core->config.max_queue) {
+        return BT_ERR_BUSY;
+    }
+    gen = bt_calloc(1, sizeof(*gen));
+    if (gen == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    status = gen_copy(gen, spec);
+    if (status != BT_OK) {
+        gen_free(gen);
+        return status;
+    }
+    if ((spec->timeout_ms != 0) && (spec->timeout_ms < timeout_ms)) {
+        timeout_ms = spec->timeout_ms;
+    }
+    gen->id = core->next_id++;
+    gen->user = user;
+    gen->max_new = spec->max_new;
+    gen->priority = spec->priority;
+    gen->arrived_us = gen->waiting_since_us = now_us;
+    gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
+    gen->ledger.parse_us = spec->parse_us;
+    gen->ledger.tokenize_us = spec->tokenize_us;
+    core->ops.detok_init(&gen->detok, core->config.tok);
+    bt_list_push_back(bucket_of(core, gen->id), &gen->hash_link);
+    bt_list_push_back(&core->live, &gen->live_link);
+    core->n_live++;
+    core->n_waiting++;
+    /* A request never overtakes one that waits. */
+    if (core->n_waiting == 1) {
+        (void)bt_gen_dispatch(core, gen, now_us);
+    }
+    *gen_p = gen;
+    return BT_OK;
+}
+
+/* ---- end ---- */
+
+static uint64_t saturating_sub(uint64_t a, uint64_t b)
+{
+    return (a > b) ? a - b : 0;
+}
+
+/* The workers' durations are cut where they claim more than there was, so the
+ * parts always sum to what the router measured. */
+static void close_ledger(bt_gen_t *gen)
+{
+    bt_ledger_t *l = &gen->ledger;
+    const uint64_t before = l->parse_us + l->tokenize_us;
+    const uint64_t first = (gen->first_token_at_us != 0)
+                               ? gen->first_token_at_us - gen->arrived_us
+                               : l->total_us - before;
+    uint64_t left = saturating_sub(first, l->wait_us);
+
+    l->prefill_queue_us =
+        (l->prefill_queue_us < left) ? l->prefill_queue_us : left;
+    left -= l->prefill_queue_us;
+    l->prefill_compute_us =
+        (l->prefill_compute_us < left) ? l->prefill_compute_us : left;
+    l->first_rest_us = left - l->prefill_compute_us;
+    if (gen->first_token_at_us != 0) {
+        l->first_token_us = before + first;
+    }
+    if (gen->second_token_at_us != 0) {
+        l->handover_us = gen->second_token_at_us - gen->first_token_at_us;
+        l->decode_us = l->total_us - before - first - l->handover_us;
+    } else {
+        l->handover_us = l->total_us - before - first;
+    }
+    l->n_prompt = gen->n_prompt;
+    l->n_output = gen->n_output;
+    l->n_attempts = gen->attempt;
+}
+
+void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
+{
+    const bool no_prefill_due = gen->prefilled || (gen->n_open_legs == 0);
+
+    if ((gen->phase != BT_PHASE_ENDED) || gen->busy) {
+        return;
+    }
+    if (!gen->settled && no_prefill_due) {
+        gen->settled = true;
+        close_ledger(gen);
+        core->ops.on_ledger(core->ops.ctx, &gen->ledger);
+    }
+    if (gen->n_open_legs == 0) {
+        bt_list_remove(&gen->hash_link);
+        gen_free(gen);
+    }
+}
+
+/* From here on no client waits. */
+static void leave_live(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    BT_ASSERT(gen->phase != BT_PHASE_ENDED);
+    if (gen->phase == BT_PHASE_WAITING) {
+        core->n_waiting--;
+        if (gen->first_token_at_us == 0) {
+            gen->ledger.wait_us += now_us - gen->waiting_since_us;
+        }
+    }
+    gen->phase = BT_PHASE_ENDED;
+    bt_list_remove(&gen->live_link);
+    core->n_live--;
+    gen->ledger.total_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
+                           now_us - gen->arrived_us;
+}
+
+static void tell_end(bt_core_t *core, bt_gen_t *gen, const bt_gen_end_t *end)
+{
+    const bool was_busy = gen->busy;
+
+    gen->quiet = true;
+    gen->busy = true;
+    core->ops.on_end(core->ops.ctx, gen->user, end);
+    gen->busy = was_busy;
+    bt_gen_settle(core, gen);
+}
+
+/* The good end. */
+static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
+                   uint64_t now_us)
+{
+    const bt_gen_end_t end = {
+        .finish = why,
+        .text = (core->text.len > 0) ? core->text.data : "",
+        .text_bytes = core->text.len,
+        .n_prompt = gen->n_prompt,
+        .n_output = gen->n_output,
+        .http_status = 200,
+    };
+
+    gen->ledger.ok = true;
+    leave_live(core, gen, now_us);
+    tell_end(core, gen, &end);
+}
+
+void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
+                 uint64_t now_us, const char *fmt, ...)
+{
+    char message[480];
+    const bt_gen_end_t end = {
+        .finish = BT_FINISH_ERROR,
+        .text = "",
+        .n_prompt = gen->n_prompt,
+        .n_output = gen->n_output,
+        .http_status = http_status,
+        .message = message,
+    };
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    BT_LOG_INFO("request %" PRIu64 " failed: %s", gen->id, message);
+    leave_live(core, gen, now_us);
+    bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
+    tell_end(core, gen, &end);
+}
+
+void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    if (gen->quiet) {
+        return;
+    }
+    gen->quiet = true;
+    if (gen->phase != BT_PHASE_ENDED) {
+        leave_live(core, gen, now_us);
+        bt_gen_cancel_legs(core, gen, BT_FINISH_CANCELED, NULL);
+    }
+    bt_gen_settle(core, gen);
+}
+
+void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us)
+{
+    while (!bt_list_empty(&core->live)) {
+        bt_gen_t *gen = BT_CONTAINER_OF(core->live.next, bt_gen_t, live_link);
+
+        bt_gen_fail(core, gen, 503, now_us, "%s (request was in phase %s)", why,
+                    bt_gen_phase_name(gen));
+    }
+}
+
+/* ---- tokens ---- */
+
+static bt_status_t append_id(bt_gen_t *gen, uint32_t id)
+{
+    if (gen->n_tokens == gen->cap_tokens) {
+        const uint32_t cap = gen->cap_tokens + gen->cap_tokens / 2 + 64;
+        uint32_t *tokens = bt_realloc_array(gen->tokens, cap, sizeof(*tokens));
+
+        if (tokens == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        gen->tokens = tokens;
+        gen->cap_tokens = cap;
+    }
+    gen->tokens[gen->n_tokens++] = id;
+    return BT_OK;
+}
+
+static void note_times(bt_gen_t *gen, uint64_t now_us)
+{
+    if (gen->first_token_at_us == 0) {
+        gen->first_token_at_us = now_us;
+    } else if (gen->second_token_at_us == 0) {
+        gen->second_token_at_us = now_us;
+    }
+}
+
+/* Text of one more token into core->text.
+ * @return true when a stop word was met. */
+static bool make_text(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
+                      bool last)
+{
+    bool stopped;
+
+    bt_strbuf_reset(&core->raw);
+    bt_strbuf_reset(&core->text);
+    if (token->finish != BT_FINISH_STOP) {
+        core->ops.detok_push(&gen->detok, token->id, &core->raw);
+    }
+    if (last) {
+        core->ops.detok_finish(&gen->detok, &core->raw);
+    }
+    stopped =
+        bt_stops_push(&gen->stops, (core->raw.len > 0) ? core->raw.data : "",
+                      core->raw.len, &core->text);
+    if (!stopped && last) {
+        bt_stops_finish(&gen->stops, &core->text);
+    }
+    return stopped;
+}
+
+/* The next token in order. */
+static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
+                 uint64_t now_us)
+{
+    const bool full = gen->n_output + 1 == gen->max_new;
+    const bool last = full || (token->finish != BT_FINISH_NONE);
+    bt_finish_t why = (bt_finish_t)token->finish;
+    bool stopped;
+
+    note_times(gen, now_us);
+    if (gen->phase == BT_PHASE_PREFILL) {
+        gen->phase =
+            (gen->prefill != NULL) ? BT_PHASE_TRANSFER : BT_PHASE_DECODE;
+    }
+    gen->n_output++;
+    stopped = make_text(core, gen, token, last);
+    if ((append_id(gen, token->id) != BT_OK) ||
+        (bt_strbuf_status(&core->raw) != BT_OK) ||
+        (bt_strbuf_status(&core->text) != BT_OK)) {
+        bt_gen_fail(core, gen, 503, now_us,
+                    "out of memory for the text of this request");
+        return;
+    }
+    if (!last && !stopped) {
+        if (core->text.len > 0) {
+            core->ops.on_text(core->ops.ctx, gen->user, core->text.data,
+                              core->text.len, gen->n_output);
+        }
+        return;
+    }
+    if (stopped || (why == BT_FINISH_NONE)) {
+        why = stopped ? BT_FINISH_STOP : BT_FINISH_LENGTH;
+        bt_gen_cancel_legs(core, gen, why, NULL);
+    } else if (gen->phase == BT_PHASE_TRANSFER) {
+        /* It ended with the prefill worker's token: the grant is withdrawn. */
+        bt_gen_cancel_legs(core, gen, why, gen->prefill);
+    }
+    finish(core, gen, why, now_us);
+}
+
+static bt_status_t keep_early(bt_gen_t *gen, const bt_token_t *token)
+{
+    for (uint32_t i = 0; i < gen->n_early; i++) {
+        if (gen->early[i].index == token->index) {
+            return BT_OK;
+        }
+    }
+    if (gen->n_early == gen->cap_early) {
+        const uint32_t cap = gen->cap_early * 2 + 8;
+        bt_token_t *early = bt_realloc_array(gen->early, cap, sizeof(*early));
+
+        if (early == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        gen->early = early;
+        gen->cap_early = cap;
+    }
+    gen->early[gen->n_early++] = *token;
+    return BT_OK;
+}
+
+static bool next_early(bt_gen_t *gen, bt_token_t *token_p)
+{
+    for (uint32_t i = 0; i < gen->n_early; i++) {
+        if (gen->early[i].index == gen->n_output) {
+            *token_p = gen->early[i];
+            gen->early[i] = gen->early[--gen->n_early];
+            return true;
+        }
+    }
+    return false;
+}
+
+void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
+                  uint64_t now_us)
+{
+    bt_token_t next = *token;
+
+    if (token->index < gen->n_output) {
+        return; /* a duplicate */
+    }
+    if (token->index > gen->n_output) {
+        /* Links are not ordered among each other: the decode worker's tokens
+         * may come before the prefill worker's token #1. */
+        if ((token->index < gen->max_new) &&
+            (keep_early(gen, token) != BT_OK)) {
+            bt_gen_fail(core, gen, 503, now_us,
+                        "out of memory for the text of this request");
+        }
+        return;
+    }
+    gen->busy = true;
+    do {
+        take(core, gen, &next, now_us);
+    } while ((gen->phase != BT_PHASE_ENDED) && next_early(gen, &next));
+    gen->busy = false;
+    bt_gen_settle(core, gen);
+}
+
+/* ---- time ---- */
+
+/* The worker that a running generation depends on now, for error texts. */
+static const char *worker_name(const bt_gen_t *gen)
+{
+    const bt_leg_t *leg = gen->decode;
+
+    if ((gen->phase == BT_PHASE_PREFILL) && (gen->prefill != NULL)) {
+        leg = gen->prefill;
+    }
+    return ((leg != NULL) && (leg->worker != NULL)) ? leg->worker->hello.name
+                                                    : "none";
+}
+
+static void fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    bt_gen_fail(core, gen, 504, now_us,
+                "the request's deadline of %" PRIu64
+                " ms passed in phase %s, worker %s",
+                (gen->deadline_us - gen->arrived_us) / 1000,
+                bt_gen_phase_name(gen), worker_name(gen));
+}
+
+static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
+                                uint32_t wait_ms, uint64_t now_us)
+{
+    if (gen->attempt > 0) {
+        bt_gen_fail(core, gen, 503, now_us,
+                    "%s, and no other workers came within %u ms", gen->trouble,
+                    wait_ms);
+    } else {
+        bt_gen_fail(core, gen, 503, now_us,
+                    "no prefill and decode worker came within %u ms", wait_ms);
+    }
+}
+
+/* @return true when the generation was ended (and may be gone). */
+static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    const uint32_t wait_ms = (gen->attempt > 0) ? core->config.rerun_wait_ms
+                                                : core->config.worker_wait_ms;
+
+    if (now_us >= gen->deadline_us) {
+        fail_for_deadline(core, gen, now_us);
+        return true;
+    }
+    if ((gen->phase == BT_PHASE_WAITING) &&
+        (now_us - gen->waiting_since_us >= (uint64_t)wait_ms * 1000)) {
+        fail_for_no_workers(core, gen, wait_ms, now_us);
+        return true;
+    }
+    return false;
+}
+
+void bt_core_tick(bt_core_t *core, uint64_t now_us)
+{
+    bt_list_t *pos = core->live.next;
+
+    while (pos != &core->live) {
+        bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);
+
+        /* The end of one may make its client give up others, so begin again;
+         * the oldest, which expire first, are at the front. */
+        pos = out_of_time(core, gen, now_us) ? core->live.next : pos->next;
+    }
+    bt_gen_dispatch_waiting(core, now_us);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file table.h
+ *
+ * The router's picture of the workers, and which pair takes a request. Pure:
+ * no clock, socket or thread.
+ *
+ *     hello ── check ──▶ UP ⇄ SUSPECT          (control link silent)
+ *                        │  └──▶ DRAINING      (takes nothing new)
+ *                        └──▶ removed          (link down)
+ *
+ * The load of a worker is the larger of two views: what this router has sent
+ * and not seen ended, and what the worker itself reported (other routers send
+ * to it too).
+ *
+ * Threads: one thread owns a table.
+ */
+#ifndef BT_ROUTER_CORE_TABLE_H
+#define BT_ROUTER_CORE_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/status.h"
+#include "common/wire/wire.h"
+
+#define BT_TABLE_WHY_BYTES 384
+
+typedef enum bt_worker_state {
+    BT_WORKER_UP,
+    BT_WORKER_SUSPECT,
+    BT_WORKER_DRAINING,
+    BT_WORKER_N_STATES,
+} bt_worker_state_t;
+
+typedef struct bt_worker {
+    bt_list_t link;       /**< in bt_table.workers */
+    bt_msg_hello_t hello; /**< hello.kvt is owned */
+    bt_worker_state_t state;
+    bt_msg_stats_t stats; /**< the latest; zero before the first */
+    /* Sent by this router and not seen ended. */
+    bt_list_t legs;          /**< the owner of the requests uses it */
+    uint32_t seats;          /**< requests */
+    uint64_t prefill_tokens; /**< prompt tokens not computed yet */
+    uint64_t blocks;         /**< KV blocks that those requests may take */
+    uint64_t last_pick;      /**< number of the pick that chose it last */
+    void *link_user;         /**< the control link; the caller's */
+} bt_worker_t;
+
+typedef struct bt_table {
+    bt_list_t workers;
+    bt_hash128_t model; /**< of our own model file */
+    uint64_t n_picks;
+} bt_table_t;
+
+/** Two workers for one request. */
+typedef struct bt_pick {
+    bt_worker_t *prefill; /**< NULL: the decode worker does both phases */
+    bt_worker_t *decode;
+} bt_pick_t;
+
+void bt_table_init(bt_table_t *table, bt_hash128_t model);
+void bt_table_fini(bt_table_t *table); /**< removes all workers */
+
+/**
+ * May this worker join? Compared are the protocol, the model with our own
+ * file's, and numeric profile, KV type, block size and layout with those of
+ * the workers that are here.
+ *
+ * @param [out] why  On refusal a sentence that names worker and difference.
+ * @retval BT_OK
+ * @retval BT_ERR_MISMATCH
+ */
+BT_MUST_CHECK bt_status_t bt_table_check(const bt_table_t *table,
+                                         const bt_msg_hello_t *hello,
+                                         char why[BT_TABLE_WHY_BYTES]);
+
+/** Add a worker that was checked; copies @a hello. @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_table_add(bt_table_t *table,
+                                       const bt_msg_hello_t *hello,
+                                       bt_worker_t **worker_p);
+/** Takes the worker out and frees it; its legs must have been removed. */
+void bt_table_remove(bt_worker_t *worker);
+
+/** @return NULL when there is none. */
+bt_worker_t *bt_table_find(const bt_table_t *table, uint64_t instance);
+
+/**
+ * Choose workers for one request.
+ *
+ * The prefill worker with the fewest outstanding prompt tokens, the decode
+ * worker with the smallest share of seats or blocks in use; a suspect worker
+ * only where there is no healthy one, a draining one never; the one that was
+ * chosen longest ago among equals. Without a healthy prefill worker, a healthy
+ * decode worker with BT_HELLO_LOCAL_PREFILL does both phases.
+ *
+ * O(workers).
+ *
+ * @return false when no pair is here.
+ */
+bool bt_table_pick(bt_table_t *table, bt_pick_t *pick_p);
+
+/** True when a request could be served now by healthy workers. */
+bool bt_table_ready(const bt_table_t *table);
+
+/** Longest sequence that every worker here takes; UINT32_MAX without any. */
+uint32_t bt_table_context_tokens(const bt_table_t *table);
+
+const char *bt_role_name(uint32_t role);
+const char *bt_worker_state_name(bt_worker_state_t state);
+
+#endif

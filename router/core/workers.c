@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/core/core_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+
+/* ---- peers: who may be named in a transfer ---- */
+
+static void send_peer(bt_core_t *core, bt_worker_t *prefill,
+                      const bt_worker_t *decode)
+{
+    bt_msg_t msg = {.type = BT_MSG_PEER};
+
+    msg.u.peer.instance = decode->hello.instance;
+    snprintf(msg.u.peer.name, sizeof(msg.u.peer.name), "%s",
+             decode->hello.name);
+    msg.u.peer.kvt = decode->hello.kvt;
+    msg.u.peer.kvt_bytes = decode->hello.kvt_bytes;
+    core->ops.send(core->ops.ctx, prefill, &msg);
+}
+
+static void introduce(bt_core_t *core, bt_worker_t *worker)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
+    {
+        bt_worker_t *other = BT_CONTAINER_OF(pos, bt_worker_t, link);
+
+        if ((worker->hello.role == BT_ROLE_PREFILL) &&
+            (other->hello.role == BT_ROLE_DECODE)) {
+            send_peer(core, worker, other);
+        } else if ((worker->hello.role == BT_ROLE_DECODE) &&
+                   (other->hello.role == BT_ROLE_PREFILL)) {
+            send_peer(core, other, worker);
+        }
+    }
+}
+
+static void forget_peer(bt_core_t *core, uint64_t instance)
+{
+    bt_msg_t msg = {.type = BT_MSG_PEER_GONE};
+    bt_list_t *pos, *tmp;
+
+    msg.u.peer_gone.instance = instance;
+    BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
+    {
+        bt_worker_t *other = BT_CONTAINER_OF(pos, bt_worker_t, link);
+
+        if (other->hello.role == BT_ROLE_PREFILL) {
+            core->ops.send(core->ops.ctx, other, &msg);
+        }
+    }
+}
+
+/* ---- up, suspect, down ---- */
+
+bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
+                              void *link_user, uint64_t now_us,
+                              char why[BT_TABLE_WHY_BYTES],
+                              bt_worker_t **worker_p)
+{
+    bt_worker_t *worker;
+    bt_status_t status = bt_table_check(&core->table, hello, why);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (bt_table_find(&core->table, hello->instance) != NULL) {
+        snprintf(why, BT_TABLE_WHY_BYTES, "%s is linked already", hello->name);
+        return BT_ERR_EXISTS;
+    }
+    status = bt_table_add(&core->table, hello, &worker);
+    if (status != BT_OK) {
+        snprintf(why, BT_TABLE_WHY_BYTES, "out of memory for %s", hello->name);
+        return status;
+    }
+    worker->link_user = link_user;
+    BT_LOG_INFO("worker %s joined: %s, %u seats, %u blocks of %u tokens, "
+                "context %u%s",
+                hello->name, bt_role_name(hello->role), hello->max_batch,
+                hello->n_blocks, hello->tokens_per_block, hello->context_tokens,
+                ((hello->flags & BT_HELLO_LOCAL_PREFILL) != 0)
+                    ? ", prefills itself where needed"
+                    : "");
+    introduce(core, worker);
+    bt_gen_dispatch_waiting(core, now_us);
+    *worker_p = worker;
+    return BT_OK;
+}
+
+void bt_core_worker_suspect(bt_core_t *core, bt_worker_t *worker, bool suspect,
+                            uint64_t now_us)
+{
+    if (worker->state == BT_WORKER_DRAINING) {
+        return;
+    }
+    worker->state = suspect ? BT_WORKER_SUSPECT : BT_WORKER_UP;
+    if (suspect) {
+        BT_LOG_WARN("worker %s is silent; new requests avoid it",
+                    worker->hello.name);
+        return;
+    }
+    BT_LOG_INFO("worker %s speaks again", worker->hello.name);
+    bt_gen_dispatch_waiting(core, now_us);
+}
+
+/* Does this attempt still need the leg? The prefill worker's part is over once
+ * its token came and the KV is proven complete at the decode worker. */
+static bool leg_needed(const bt_leg_t *leg)
+{
+    const bt_gen_t *gen = leg->gen;
+
+    if ((gen->phase == BT_PHASE_ENDED) || (gen->phase == BT_PHASE_WAITING)) {
+        return false;
+    }
+    return (leg == gen->decode) ||
+           ((leg == gen->prefill) && ((gen->phase != BT_PHASE_DECODE) ||
+                                      (gen->n_output == gen->attempt_from)));
+}
+
+void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,
+                         const char *reason, uint64_t now_us)
+{
+    const bool drained =
+        (worker->state == BT_WORKER_DRAINING) && (worker->seats == 0);
+    const bool is_decode = worker->hello.role == BT_ROLE_DECODE;
+    const uint64_t instance = worker->hello.instance;
+
+    if (drained) {
+        BT_LOG_INFO("worker %s left: %s", worker->hello.name, reason);
+    } else {
+        BT_LOG_WARN("worker %s lost with %u requests: %s", worker->hello.name,
+                    worker->seats, reason);
+    }
+    worker->state = BT_WORKER_DRAINING; /* never picked again */
+    while (!bt_list_empty(&worker->legs)) {
+        bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);
+        bt_gen_t *gen = leg->gen;
+        const bool needed = leg_needed(leg);
+
+        bt_leg_close(core, leg);
+        if (!needed) {
+            bt_gen_settle(core, gen);
+            continue;
+        }
+        snprintf(gen->trouble, sizeof(gen->trouble),
+                 "%s worker %s was lost in phase %s (%s)",
+                 bt_role_name(worker->hello.role), worker->hello.name,
+                 bt_gen_phase_name(gen), reason);
+        bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
+        bt_gen_rerun(core, gen, now_us);
+    }
+    bt_table_remove(worker);
+    if (is_decode) {
+        forget_peer(core, instance);
+    }
+}
+
+/* ---- messages ---- */
+
+/* @return the open leg that a message of this worker is about, or NULL. */
+static bt_leg_t *find_leg(bt_core_t *core, const bt_worker_t *worker,
+                          bt_req_key_t key)
+{
+    bt_gen_t *gen = bt_gen_find(core, key.id);
+
+    for (uint32_t i = 0; (gen != NULL) && (i < gen->n_legs); i++) {
+        if ((gen->legs[i].worker == worker) &&
+            (gen->legs[i].attempt == key.attempt)) {
+            return &gen->legs[i];
+        }
+    }
+    return NULL;
+}
+
+static bool current(const bt_leg_t *leg)
+{
+    return (leg == leg->gen->decode) || (leg == leg->gen->prefill);
+}
+
+static void on_grant(bt_core_t *core, const bt_worker_t *worker,
+                     const bt_msg_t *msg)
+{
+    const bt_leg_t *leg = find_leg(core, worker, msg->u.grant.key);
+    const bt_gen_t *gen;
+
+    if ((leg == NULL) || !leg_needed(leg)) {
+        return;
+    }
+    gen = leg->gen;
+    if ((leg != gen->decode) || (gen->prefill == NULL) ||
+        (gen->prefill->worker == NULL)) {
+        return;
+    }
+    core->ops.send(core->ops.ctx, gen->prefill->worker, msg);
+}
+
+static void on_tokens(bt_core_t *core, const bt_worker_t *worker,
+                      const bt_msg_tokens_t *tokens, uint64_t now_us)
+{
+    for (uint32_t i = 0; i < tokens->n; i++) {
+        const bt_token_t *token = &tokens->tokens[i];
+        bt_leg_t *leg = find_leg(core, worker, token->key);
+        bt_gen_t *gen;
+
+        if (leg == NULL) {
+            continue;
+        }
+        bt_leg_prefilled(leg);
+        gen = leg->gen;
+        if (!current(leg) || (gen->phase == BT_PHASE_ENDED) ||
+            (gen->phase == BT_PHASE_WAITING)) {
+            continue;
+        }
+        if ((token->id >= core->config.n_vocab) &&
+            (token->finish != BT_FINISH_ERROR) &&
+            (token->finish != BT_FINISH_CANCELED)) {
+            bt_gen_fail(core, gen, 500, now_us,
+                        "worker %s sent token %u of a vocabulary of %u",
+                        worker->hello.name, token->id, core->config.n_vocab);
+            continue;
+        }
+        if ((token->finish == BT_FINISH_ERROR) ||
+            (token->finish == BT_FINISH_CANCELED)) {
+            snprintf(gen->trouble, sizeof(gen->trouble),
+                     "worker %s gave the request up in phase %s",
+                     worker->hello.name, bt_gen_phase_name(gen));
+            bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
+            bt_gen_rerun(core, gen, now_us);
+            continue;
+        }
+        bt_gen_token(core, gen, token, now_us);
+    }
+}
+
+static void on_prefilled(bt_core_t *core, const bt_worker_t *worker,
+                         const bt_msg_prefilled_t *m)
+{
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_gen_t *gen;
+
+    if (leg == NULL) {
+        return;
+    }
+    bt_leg_prefilled(leg);
+    gen = leg->gen;
+    if (leg->attempt != gen->attempt) {
+        return;
+    }
+    gen->prefilled = true;
+    /* Only the attempt that gave token #1 is on the way to it. */
+    if (!gen->settled && (gen->attempt_from == 0)) {
+        gen->ledger.prefill_queue_us = m->queue_us;
+        gen->ledger.prefill_compute_us = m->compute_us;
+    }
+    bt_gen_settle(core, gen);
+}
+
+static void on_joined(bt_core_t *core, const bt_worker_t *worker,
+                      const bt_msg_joined_t *m)
+{
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_gen_t *gen;
+
+    if ((leg == NULL) || leg->local || (worker->hello.role != BT_ROLE_DECODE)) {
+        return;
+    }
+    gen = leg->gen;
+    gen->ledger.decode_queue_us += m->queue_us;
+    gen->ledger.grant_wait_us += m->grant_wait_us;
+    gen->ledger.transfer_us += m->transfer_us;
+    gen->ledger.transfer_bytes += m->transfer_bytes;
+    core->ops.on_transfer(core->ops.ctx, m->transfer_us, m->transfer_bytes,
+                          !gen->joined);
+    gen->joined = true;
+    if ((leg == gen->decode) && ((gen->phase == BT_PHASE_PREFILL) ||
+                                 (gen->phase == BT_PHASE_TRANSFER))) {
+        gen->phase = BT_PHASE_DECODE;
+    }
+}
+
+/* HTTP status where another attempt would end the same way, else 0. */
+static int final_http_status(int32_t status)
+{
+    switch (status) {
+    case BT_ERR_TOO_LARGE:
+        return 400;
+    case BT_ERR_INVALID_PARAM:
+    case BT_ERR_OVERFLOW:
+    case BT_ERR_UNSUPPORTED:
+        return 500;
+    case BT_ERR_NO_BLOCKS:
+        return 503;
+    default:
+        return 0;
+    }
+}
+
+static void on_failed(bt_core_t *core, const bt_worker_t *worker,
+                      const bt_msg_failed_t *m, uint64_t now_us)
+{
+    const int http_status = final_http_status(m->status);
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_gen_t *gen;
+
+    if ((leg == NULL) || !leg_needed(leg)) {
+        return;
+    }
+    gen = leg->gen;
+    snprintf(gen->trouble, sizeof(gen->trouble),
+             "%s worker %s failed in phase %s: %.200s",
+             bt_role_name(worker->hello.role), worker->hello.name,
+             bt_gen_phase_name(gen), m->text);
+    if (http_status != 0) {
+        bt_gen_fail(core, gen, http_status, now_us, "%s", gen->trouble);
+        return;
+    }
+    bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
+    bt_gen_rerun(core, gen, now_us);
+}
+
+static void on_ended(bt_core_t *core, const bt_worker_t *worker,
+                     const bt_msg_ended_t *m, uint64_t now_us)
+{
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bool needed;
+    bt_gen_t *gen;
+
+    if (leg == NULL) {
+        return;
+    }
+    gen = leg->gen;
+    gen->ledger.worker_decode_us += m->decode_us;
+    /* A worker that lets go without its last token would leave the client
+     * waiting. A prefill worker ends when its transfer is complete, which may
+     * be before JOINED is here, but not before its token. */
+    needed = leg_needed(leg) &&
+             ((leg == gen->decode) || (gen->n_output == gen->attempt_from));
+    bt_leg_close(core, leg);
+    if (needed) {
+        snprintf(gen->trouble, sizeof(gen->trouble),
+                 "%s worker %s ended the request early in phase %s",
+                 bt_role_name(worker->hello.role), worker->hello.name,
+                 bt_gen_phase_name(gen));
+        bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
+        bt_gen_rerun(core, gen, now_us);
+        return;
+    }
+    bt_gen_settle(core, gen);
+}
+
+bt_status_t bt_core_message(bt_core_t *core, bt_worker_t *worker,
+                            const bt_msg_t *msg, uint64_t now_us)
+{
+    switch (msg->type) {
+    case BT_MSG_GRANT:
+        on_grant(core, worker, msg);
+        return BT_OK;
+    case BT_MSG_TOKENS:
+        on_tokens(core, worker, &msg->u.tokens, now_us);
+        return BT_OK;
+    case BT_MSG_PREFILLED:
+        on_prefilled(core, worker, &msg->u.prefilled);
+        return BT_OK;
+    case BT_MSG_JOINED:
+        on_joined(core, worker, &msg->u.joined);
+        return BT_OK;
+    case BT_MSG_FAILED:
+        on_failed(core, worker, &msg->u.failed, now_us);
+        return BT_OK;
+    case BT_MSG_ENDED:
+        on_ended(core, worker, &msg->u.ended, now_us);
+        return BT_OK;
+    case BT_MSG_STATS:
+        worker->stats = msg->u.stats;
+        return BT_OK;
+    case BT_MSG_DRAIN:
+        BT_LOG_INFO("worker %s drains", worker->hello.name);
+        worker->state = BT_WORKER_DRAINING;
+        return BT_OK;
+    case BT_MSG_HELLO:
+    case BT_MSG_REQUEST:
+    case BT_MSG_CANCEL:
+    case BT_MSG_PEER:
+    case BT_MSG_PEER_GONE:
+        break;
+    }
+    return BT_ERR_BAD_MESSAGE;
+}
