@@ -1,19 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file http.h
  *
- * The HTTP/1.1 server of the router, on libevent's evhttp: the only includer of
- * event2 headers besides router/core/loop.c.
+ * The HTTP/1.1 server of the router, on libevent's event loop: the only
+ * includer of event2 headers besides router/core/loop.c.
  *
- * evhttp's own time-outs start again with each byte, so absolute deadlines are
- * kept here: for the whole header, the whole body, and an idle keep-alive
- * connection. A body over the limit answers 413 and closes. A client that
- * leaves is noticed while its request waits or streams.
+ * The sockets and the protocol are our own, over libevent's events. libevent
+ * 2.1's evhttp cannot do what is promised here: its time-outs start again with
+ * each byte, its own errors (400, 413) are HTML, a chunk-size line may grow
+ * without end, and there is no hook between a request's head and its body.
  *
- * An *exchange* is one request and its answer. It is born complete (header and
+ * Deadlines are absolute: for the whole head (from accept, or from the first
+ * byte of a later request), for the whole body, and for an idle keep-alive
+ * connection. The first two are answered with 408. A body over the limit is
+ * answered with 413 before it is read, a head over 64 KiB with 431; methods
+ * other than GET, HEAD and POST with 405. After such an answer the connection
+ * closes. A client that leaves (FIN or RST) is noticed while its request waits
+ * or streams. Pipelined requests are handled one after the other.
+ *
+ * An *exchange* is one request and its answer. It is born complete (head and
  * body read) in on_request() and lives until its answer was finished or
  * on_gone() was called; after either, nobody may touch it.
  *
+ *             on_request()          respond() / stream_end()
+ *     reading ─────────▶ open ──────────────────▶ freed
+ *                          └── client left ─ on_gone() ──▶ freed
+ *
  * Threads: all on the event loop's thread.
+ * Source: RFC 9110, RFC 9112.
  */
 #ifndef BT_ROUTER_HTTP_HTTP_H
 #define BT_ROUTER_HTTP_HTTP_H
@@ -23,6 +36,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/base/strbuf.h"
 
 struct event_base;
 typedef struct bt_http bt_http_t;
@@ -32,26 +46,35 @@ typedef enum bt_http_method {
     BT_HTTP_GET,
     BT_HTTP_HEAD,
     BT_HTTP_POST,
-    BT_HTTP_OTHER,
+    BT_HTTP_OTHER, /**< answered with 405 by the server itself */
 } bt_http_method_t;
 
 typedef struct bt_http_config {
     uint64_t max_body_bytes;
     uint32_t header_timeout_ms, body_timeout_ms, idle_timeout_ms;
-    uint32_t client_buffer_bytes; /**< unsent bytes; past it the client is
-                                       dropped (on_gone) */
-    uint32_t max_connections;
+    uint32_t client_buffer_bytes; /**< unsent bytes of a stream; past it the
+                                       client is dropped (on_gone) */
+    uint32_t max_connections;     /**< past it the longest idle connection is
+                                       closed, or the new one gets 503 */
 } bt_http_config_t;
 
 typedef struct bt_http_handlers {
     /** Must end in one of the respond/stream calls, now or later. */
     void (*on_request)(void *ctx, bt_exchange_t *ex);
     /** The client left (or was dropped) before the answer was finished. The
-     *  exchange is freed after this call. */
+     *  exchange is freed after this call; answering it does nothing. */
     void (*on_gone)(void *ctx, bt_exchange_t *ex);
     void *ctx;
+    /** May be NULL. Body of an error that the server itself answers (400, 408,
+     *  413, …); NULL, or writing nothing, gives {"error": "…"}.
+     *  @param path     NULL when the request line was not understood
+     *  @param message  one sentence */
+    void (*format_error)(void *ctx, const char *path, int status,
+                         const char *message, bt_strbuf_t *out);
 } bt_http_handlers_t;
 
+/** All limits must be above 0; @a config and @a handlers are copied.
+ *  @retval BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_http_create(struct event_base *base,
                                          const bt_http_config_t *config,
                                          const bt_http_handlers_t *handlers,
@@ -60,9 +83,12 @@ BT_MUST_CHECK bt_status_t bt_http_create(struct event_base *base,
  *  @retval BT_ERR_IO  in use or not ours (logged, with the address) */
 BT_MUST_CHECK bt_status_t bt_http_listen(bt_http_t *http, const char *host,
                                          uint16_t port, uint16_t *port_p);
-/** Stop accepting; open exchanges go on. */
+/** Stop accepting; open exchanges go on, idle connections and those that end
+ *  their answer are closed. */
 void bt_http_stop_listening(bt_http_t *http);
-void bt_http_destroy(bt_http_t *http); /**< closes everything */
+/** Close everything; calls on_gone() for each open exchange. Not from inside a
+ *  handler. NULL is allowed. */
+void bt_http_destroy(bt_http_t *http);
 uint32_t bt_http_n_connections(const bt_http_t *http);
 
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex);
@@ -73,17 +99,20 @@ const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p);
 void bt_exchange_set_user(bt_exchange_t *ex, void *user);
 void *bt_exchange_user(const bt_exchange_t *ex);
 
-/** Add a header to the answer, before it begins. */
+/** Add a header to the answer, before it begins. Line breaks in it become
+ *  spaces. */
 void bt_exchange_add_header(bt_exchange_t *ex, const char *name,
                             const char *value);
 /** The whole answer at once; ends the exchange. HEAD gets no body. */
 void bt_exchange_respond(bt_exchange_t *ex, int status,
                          const char *content_type, const void *body,
                          size_t bytes);
-/** Begin a chunked answer (200). */
+/** Begin a chunked answer (200). The head goes out with the first chunk, or
+ *  when the loop runs next. */
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type);
-/** One chunk, sent at once as one write (TCP_NODELAY). May call on_gone() when
- *  the client's buffer is over its cap: @return false, the exchange is gone. */
+/** One chunk, sent at once as one write (TCP_NODELAY). Nothing for no bytes.
+ *  May call on_gone() when the client's buffer is over its cap or its
+ *  connection broke: @return false, the exchange is gone. */
 bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data,
                               size_t bytes);
 /** A last chunk (may be empty) together with the terminating chunk in one

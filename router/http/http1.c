@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/http/http1.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/assert.h"
+
+static bt_status_t fail(bt_http1_fault_t *fault_p, int http_status,
+                        const char *why)
+{
+    fault_p->http_status = http_status;
+    fault_p->why = why;
+    return BT_ERR_INVALID_PARAM;
+}
+
+size_t bt_http1_head_end(const char *data, size_t bytes, size_t *seen_p)
+{
+    size_t at = *seen_p;
+
+    while (at < bytes) {
+        const char *lf = memchr(data + at, '\n', bytes - at);
+
+        if (lf == NULL) {
+            break;
+        }
+        at = (size_t)(lf - data) + 1;
+        /* An empty line: the one before ended with a line feed too. */
+        if ((at >= 2) && (data[at - 2] == '\n')) {
+            return at;
+        }
+        if ((at >= 3) && (data[at - 2] == '\r') && (data[at - 3] == '\n')) {
+            return at;
+        }
+    }
+    *seen_p = bytes;
+    return 0;
+}
+
+/* RFC 9110, 5.6.2 */
+static bool is_token_char(char c)
+{
+    if (((c >= 'a') && (c <= 'z')) || ((c >= 'A') && (c <= 'Z')) ||
+        ((c >= '0') && (c <= '9'))) {
+        return true;
+    }
+    return (c != '\0') && (strchr("!#$%&'*+-.^_`|~", c) != NULL);
+}
+
+static int hex_value(char c)
+{
+    if ((c >= '0') && (c <= '9')) {
+        return c - '0';
+    }
+    if ((c >= 'a') && (c <= 'f')) {
+        return c - 'a' + 10;
+    }
+    if ((c >= 'A') && (c <= 'F')) {
+        return c - 'A' + 10;
+    }
+    return -1;
+}
+
+/* "http://host/path" to "/path"; others unchanged. */
+static char *skip_authority(char *target)
+{
+    char *at;
+
+    if (strncasecmp(target, "http://", 7) == 0) {
+        at = target + 7;
+    } else if (strncasecmp(target, "https://", 8) == 0) {
+        at = target + 8;
+    } else {
+        return target;
+    }
+    return at + strcspn(at, "/?#");
+}
+
+static bt_status_t decode_path(char *target, const char **path_p,
+                               bt_http1_fault_t *fault_p)
+{
+    char *const start = skip_authority(target);
+    char *out = start;
+
+    target[strcspn(target, "#")] = '\0';
+    start[strcspn(start, "?")] = '\0';
+    if (*start == '\0') {
+        *path_p = "/";
+        return (start == target)
+                   ? fail(fault_p, 400, "the request target is empty")
+                   : BT_OK;
+    }
+    if ((*start != '/') && (strcmp(start, "*") != 0)) {
+        return fail(fault_p, 400, "the request target is not a path");
+    }
+    for (const char *in = start; *in != '\0'; in++) {
+        if (*in != '%') {
+            *out++ = *in;
+            continue;
+        }
+        const int high = hex_value(in[1]);
+        const int low = (high < 0) ? -1 : hex_value(in[2]);
+
+        if ((low < 0) || ((high == 0) && (low == 0))) {
+            return fail(fault_p, 400,
+                        "the request target has a bad percent escape");
+        }
+        *out++ = (char)((high << 4) | low);
+        in += 2;
+    }
+    *out = '\0';
+    *path_p = start;
+    return BT_OK;
+}
+
+static bt_status_t parse_request_line(char *line, bt_http1_head_t *head,
+                                      bt_http1_fault_t *fault_p)
+{
+    char *target = strchr(line, ' ');
+    char *version = strrchr(line, ' ');
+
+    if ((target == NULL) || (target == version) || (target == line)) {
+        return fail(fault_p, 400, "the request line is malformed");
+    }
+    *target++ = '\0';
+    *version++ = '\0';
+    for (const char *c = line; *c != '\0'; c++) {
+        if (!is_token_char(*c)) {
+            return fail(fault_p, 400, "the method is malformed");
+        }
+    }
+    for (const char *c = target; *c != '\0'; c++) {
+        if (((unsigned char)*c <= ' ') || (*c == 0x7f)) {
+            return fail(fault_p, 400,
+                        "the request target has a space or control character");
+        }
+    }
+    if ((strncmp(version, "HTTP/", 5) != 0) || (version[5] < '0') ||
+        (version[5] > '9') || (version[6] != '.') || (version[7] < '0') ||
+        (version[7] > '9') || (version[8] != '\0')) {
+        return fail(fault_p, 400, "the HTTP version is malformed");
+    }
+    if (version[5] != '1') {
+        return fail(fault_p, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    }
+    head->minor = version[7] - '0';
+    head->method = line;
+    return decode_path(target, &head->path, fault_p);
+}
+
+static bt_status_t parse_header_line(char *line, bt_http1_head_t *head,
+                                     bt_http1_fault_t *fault_p)
+{
+    char *colon = line;
+    char *value;
+    size_t n;
+
+    while (is_token_char(*colon)) {
+        colon++;
+    }
+    if ((colon == line) || (*colon != ':')) {
+        return fail(fault_p, 400, "a header line is malformed");
+    }
+    *colon = '\0';
+    value = colon + 1 + strspn(colon + 1, " \t");
+    n = strlen(value);
+    while ((n > 0) && ((value[n - 1] == ' ') || (value[n - 1] == '\t'))) {
+        n--;
+    }
+    value[n] = '\0';
+    for (const char *c = value; *c != '\0'; c++) {
+        if ((((unsigned char)*c < ' ') && (*c != '\t')) || (*c == 0x7f)) {
+            return fail(fault_p, 400, "a header has a control character");
+        }
+    }
+    if (head->n_headers == BT_HTTP1_MAX_HEADERS) {
+        return fail(fault_p, 431, "more than 100 header lines");
+    }
+    head->headers[head->n_headers].name = line;
+    head->headers[head->n_headers].value = value;
+    head->n_headers++;
+    return BT_OK;
+}
+
+/* Decimal digits only; strtoull would take signs and spaces. */
+static bool parse_length(const char *text, uint64_t *length_p)
+{
+    uint64_t length = 0;
+
+    if (*text == '\0') {
+        return false;
+    }
+    for (; *text != '\0'; text++) {
+        if ((*text < '0') || (*text > '9') ||
+            __builtin_mul_overflow(length, (uint64_t)10, &length) ||
+            __builtin_add_overflow(length, (uint64_t)(*text - '0'), &length)) {
+            return false;
+        }
+    }
+    *length_p = length;
+    return true;
+}
+
+/* Does a comma-separated list hold this word? */
+static bool list_has(const char *list, const char *word)
+{
+    const size_t n_word = strlen(word);
+
+    while (*list != '\0') {
+        size_t n;
+
+        list += strspn(list, " \t,");
+        n = strcspn(list, " \t,");
+        if ((n == n_word) && (strncasecmp(list, word, n) == 0)) {
+            return true;
+        }
+        list += n;
+    }
+    return false;
+}
+
+static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
+{
+    uint32_t n_lengths = 0;
+    uint32_t n_hosts = 0;
+
+    head->keep_alive = (head->minor >= 1);
+    for (uint32_t i = 0; i < head->n_headers; i++) {
+        const char *name = head->headers[i].name;
+        const char *value = head->headers[i].value;
+        uint64_t length;
+
+        if (strcasecmp(name, "Content-Length") == 0) {
+            if (!parse_length(value, &length) ||
+                ((n_lengths > 0) && (length != head->length))) {
+                return fail(fault_p, 400, "Content-Length is malformed");
+            }
+            head->length = length;
+            n_lengths++;
+        } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+            if ((strcasecmp(value, "chunked") != 0) || head->chunked) {
+                return fail(fault_p, 501,
+                            "the only transfer coding known is chunked");
+            }
+            head->chunked = true;
+        } else if (strcasecmp(name, "Host") == 0) {
+            n_hosts++;
+        } else if (strcasecmp(name, "Connection") == 0) {
+            if (list_has(value, "close")) {
+                head->keep_alive = false;
+            } else if ((head->minor == 0) && list_has(value, "keep-alive")) {
+                head->keep_alive = true;
+            }
+        } else if ((strcasecmp(name, "Expect") == 0) && (head->minor >= 1)) {
+            if (strcasecmp(value, "100-continue") != 0) {
+                return fail(fault_p, 417, "this Expect is not known");
+            }
+            head->expect_continue = true;
+        }
+    }
+    if (head->chunked && ((n_lengths > 0) || (head->minor == 0))) {
+        return fail(fault_p, 400,
+                    "Transfer-Encoding beside Content-Length or in HTTP/1.0");
+    }
+    if ((n_hosts > 1) || ((n_hosts == 0) && (head->minor >= 1))) {
+        return fail(fault_p, 400, "one Host header is needed");
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_http1_parse_head(char *text, size_t bytes,
+                                bt_http1_head_t *head_p,
+                                bt_http1_fault_t *fault_p)
+{
+    char *line = text;
+    char *const end = text + bytes;
+    bt_http1_head_t head;
+    bt_status_t status;
+
+    memset(&head, 0, sizeof(head));
+    if (memchr(text, '\0', bytes) != NULL) {
+        return fail(fault_p, 400, "the head has a zero byte");
+    }
+    while (line < end) {
+        char *lf = memchr(line, '\n', (size_t)(end - line));
+
+        if ((lf == NULL) || (lf == line) || (lf[-1] != '\r')) {
+            return fail(fault_p, 400, "a line does not end with CR LF");
+        }
+        if (lf - 1 == line) {
+            break; /* the empty line */
+        }
+        lf[-1] = '\0';
+        status = (line == text) ? parse_request_line(line, &head, fault_p)
+                                : parse_header_line(line, &head, fault_p);
+        if (status != BT_OK) {
+            return status;
+        }
+        line = lf + 1;
+    }
+    if (head.method == NULL) {
+        return fail(fault_p, 400, "the request line is malformed");
+    }
+    status = interpret(&head, fault_p);
+    if (status == BT_OK) {
+        *head_p = head;
+    }
+    return status;
+}
+
+const char *bt_http1_find(const bt_http1_head_t *head, const char *name)
+{
+    for (uint32_t i = 0; i < head->n_headers; i++) {
+        if (strcasecmp(head->headers[i].name, name) == 0) {
+            return head->headers[i].value;
+        }
+    }
+    return NULL;
+}
+
+enum chunked_state {
+    SIZE_FIRST, /* the first digit */
+    SIZE,
+    EXTENSION,
+    SIZE_LF,
+    DATA,
+    DATA_CR,
+    DATA_LF,
+    TRAILER_FIRST, /* first byte of a line */
+    TRAILER,
+    TRAILER_LF, /* of a line with something in it */
+    END_LF,
+    DONE,
+};
+
+/* One byte that is not body data. */
+static bt_status_t chunked_byte(bt_http1_chunked_t *d, char c)
+{
+    const int digit = hex_value(c);
+
+    switch (d->state) {
+    case SIZE_FIRST:
+        if (digit < 0) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        d->left = (uint64_t)digit;
+        d->line_bytes = 0;
+        d->state = SIZE;
+        break;
+    case SIZE:
+        if (digit >= 0) {
+            if (__builtin_mul_overflow(d->left, (uint64_t)16, &d->left)) {
+                return BT_ERR_BAD_MESSAGE;
+            }
+            d->left += (uint64_t)digit;
+        } else if ((c == ';') || (c == ' ') || (c == '\t')) {
+            d->state = EXTENSION;
+        } else if (c == '\r') {
+            d->state = SIZE_LF;
+        } else {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        break;
+    case EXTENSION:
+        if (c == '\n') {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        if (c == '\r') {
+            d->state = SIZE_LF;
+        }
+        break;
+    case SIZE_LF:
+        d->state = (d->left > 0) ? DATA : TRAILER_FIRST;
+        d->line_bytes = 0;
+        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+    case DATA_CR:
+        d->state = DATA_LF;
+        return (c == '\r') ? BT_OK : BT_ERR_BAD_MESSAGE;
+    case DATA_LF:
+        d->state = SIZE_FIRST;
+        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+    case TRAILER_FIRST:
+        d->state = (c == '\r') ? END_LF : TRAILER;
+        return (c == '\n') ? BT_ERR_BAD_MESSAGE : BT_OK;
+    case TRAILER:
+        if (c == '\n') {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        if (c == '\r') {
+            d->state = TRAILER_LF;
+        }
+        break;
+    case TRAILER_LF:
+        d->state = TRAILER_FIRST;
+        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+    case END_LF:
+        d->state = DONE;
+        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+    default:
+        return BT_ERR_BAD_MESSAGE;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_http1_chunked_feed(bt_http1_chunked_t *decoder, const char *data,
+                                  size_t bytes, size_t *used_p,
+                                  const char **body_p, size_t *body_bytes_p,
+                                  bool *done_p)
+{
+    bt_http1_chunked_t *const d = decoder;
+    size_t at = 0;
+
+    while ((at < bytes) && (d->state != DATA) && (d->state != DONE)) {
+        const uint32_t limit = (d->state >= TRAILER_FIRST)
+                                   ? BT_HTTP1_MAX_TRAILER_BYTES
+                                   : BT_HTTP1_MAX_LINE_BYTES;
+        const bt_status_t status = chunked_byte(d, data[at++]);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        if (++d->line_bytes > limit) {
+            return BT_ERR_TOO_LARGE;
+        }
+    }
+
+    *body_p = data + at;
+    *body_bytes_p = 0;
+    if ((d->state == DATA) && (at < bytes)) {
+        const size_t room = bytes - at;
+        const size_t n = (d->left < room) ? (size_t)d->left : room;
+
+        *body_bytes_p = n;
+        d->left -= n;
+        at += n;
+        if (d->left == 0) {
+            d->state = DATA_CR;
+        }
+    }
+    *used_p = at;
+    *done_p = (d->state == DONE);
+    return BT_OK;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "router/http/http_priv.h"
+
+#define MAX_ANSWER_HEADER_BYTES (16u * 1024u)
+
+static const char *const days[] = {"Sun", "Mon", "Tue", "Wed",
+                                   "Thu", "Fri", "Sat"};
+static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+
+const char *bt_http_date(bt_http_t *http)
+{
+    const time_t now = time(NULL);
+    struct tm tm;
+    bt_strbuf_t text;
+
+    if ((http->date_s == (int64_t)now) || (gmtime_r(&now, &tm) == NULL)) {
+        return http->date;
+    }
+    /* Not strftime: names must not follow the locale (RFC 9110, 5.6.7). */
+    bt_strbuf_init(&text, sizeof(http->date) - 1);
+    bt_strbuf_printf(&text, "%s, %02d %s %04d %02d:%02d:%02d GMT",
+                     days[tm.tm_wday], tm.tm_mday, months[tm.tm_mon],
+                     tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    if (bt_strbuf_status(&text) == BT_OK) {
+        memcpy(http->date, text.data, text.len + 1);
+        http->date_s = (int64_t)now;
+    }
+    bt_strbuf_fini(&text);
+    return http->date;
+}
+
+const char *bt_http_reason(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {304, "Not Modified"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {413, "Content Too Large"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {422, "Unprocessable Content"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {499, "Client Closed Request"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(reasons); i++) {
+        if (reasons[i].status == status) {
+            return reasons[i].reason;
+        }
+    }
+    return "Unknown";
+}
+
+void bt_exchange_write_head(bt_conn_t *conn, int status,
+                            const char *content_type, uint64_t length,
+                            bool chunked, const bt_strbuf_t *extra, int minor)
+{
+    bt_strbuf_t *out = &conn->out;
+
+    /* The version is the server's own, whatever the client's (RFC 9110, 6.2);
+     * keep-alive must be said to a client of 1.0. */
+    bt_strbuf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status,
+                     bt_http_reason(status), bt_http_date(conn->http));
+    if (content_type != NULL) {
+        bt_strbuf_printf(out, "Content-Type: %s\r\n", content_type);
+    }
+    if (length != UINT64_MAX) {
+        bt_strbuf_printf(out, "Content-Length: %llu\r\n",
+                         (unsigned long long)length);
+    }
+    if (chunked) {
+        bt_strbuf_puts(out, "Transfer-Encoding: chunked\r\n");
+    }
+    if (conn->close_after) {
+        bt_strbuf_puts(out, "Connection: close\r\n");
+    } else if (minor == 0) {
+        bt_strbuf_puts(out, "Connection: keep-alive\r\n");
+    }
+    if (extra->len > 0) {
+        bt_strbuf_append(out, extra->data, extra->len);
+    }
+    bt_strbuf_append(out, "\r\n", 2);
+}
+
+/* ---- the exchange ---- */
+
+static bt_http_method_t method_of(const char *name)
+{
+    if (strcmp(name, "GET") == 0) {
+        return BT_HTTP_GET;
+    }
+    if (strcmp(name, "POST") == 0) {
+        return BT_HTTP_POST;
+    }
+    return (strcmp(name, "HEAD") == 0) ? BT_HTTP_HEAD : BT_HTTP_OTHER;
+}
+
+bt_exchange_t *bt_exchange_create(bt_conn_t *conn, char *head_text,
+                                  const bt_http1_head_t *head)
+{
+    bt_exchange_t *ex = bt_calloc(1, sizeof(*ex));
+
+    if (ex == NULL) {
+        return NULL;
+    }
+    ex->conn = conn;
+    ex->head_text = head_text;
+    ex->head = *head;
+    ex->method = method_of(head->method);
+    ex->body_left = head->length;
+    bt_strbuf_init(&ex->body, (size_t)conn->http->config.max_body_bytes);
+    bt_strbuf_init(&ex->headers, MAX_ANSWER_HEADER_BYTES);
+    return ex;
+}
+
+void bt_exchange_free(bt_exchange_t *ex)
+{
+    if (ex == NULL) {
+        return;
+    }
+    bt_strbuf_fini(&ex->headers);
+    bt_strbuf_fini(&ex->body);
+    bt_free(ex->head_text);
+    bt_free(ex);
+}
+
+bt_http_method_t bt_exchange_method(const bt_exchange_t *ex)
+{
+    return ex->method;
+}
+
+const char *bt_exchange_path(const bt_exchange_t *ex)
+{
+    return ex->head.path;
+}
+
+const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
+{
+    return bt_http1_find(&ex->head, name);
+}
+
+const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p)
+{
+    *bytes_p = ex->body.len;
+    return (ex->body.data == NULL) ? "" : ex->body.data;
+}
+
+void bt_exchange_set_user(bt_exchange_t *ex, void *user)
+{
+    ex->user = user;
+}
+
+void *bt_exchange_user(const bt_exchange_t *ex)
+{
+    return ex->user;
+}
+
+/* ---- answers ---- */
+
+void bt_exchange_add_header(bt_exchange_t *ex, const char *name,
+                            const char *value)
+{
+    const size_t before = ex->headers.len;
+
+    bt_strbuf_printf(&ex->headers, "%s: %s", name, value);
+    /* A line break in a value would start a header of the attacker's own. */
+    for (size_t i = before; i < ex->headers.len; i++) {
+        if ((ex->headers.data[i] == '\r') || (ex->headers.data[i] == '\n')) {
+            ex->headers.data[i] = ' ';
+        }
+    }
+    bt_strbuf_append(&ex->headers, "\r\n", 2);
+}
+
+void bt_exchange_respond(bt_exchange_t *ex, int status,
+                         const char *content_type, const void *body,
+                         size_t bytes)
+{
+    bt_conn_t *conn = ex->conn;
+    const bool no_body = (status == 204) || (status == 304);
+
+    if (conn == NULL) {
+        return; /* inside on_gone() */
+    }
+    BT_ASSERT(ex->delivered && !ex->streaming);
+    if (bt_strbuf_status(&ex->headers) != BT_OK) {
+        /* A header is missing: rather nothing than half of an answer. */
+        bt_conn_close(conn);
+        return;
+    }
+    conn->close_after |= conn->http->stopped;
+    bt_exchange_write_head(conn, status, no_body ? NULL : content_type,
+                           no_body ? UINT64_MAX : bytes, false, &ex->headers,
+                           ex->head.minor);
+    if (!no_body && (ex->method != BT_HTTP_HEAD)) {
+        bt_strbuf_append(&conn->out, body, bytes);
+    }
+    bt_conn_end_answer(conn);
+}
+
+void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
+{
+    bt_conn_t *conn = ex->conn;
+
+    if (conn == NULL) {
+        return;
+    }
+    BT_ASSERT(ex->delivered && !ex->streaming);
+    ex->streaming = true;
+    ex->chunked_answer = (ex->head.minor >= 1);
+    if (!ex->chunked_answer) {
+        conn->close_after = true; /* the end of the stream is its end */
+    }
+    conn->close_after |= conn->http->stopped;
+    bt_exchange_write_head(conn, 200, content_type, UINT64_MAX,
+                           ex->chunked_answer, &ex->headers, ex->head.minor);
+    bt_conn_flush_later(conn);
+}
+
+static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
+{
+    bt_strbuf_t *out = &ex->conn->out;
+
+    if ((bytes == 0) || (ex->method == BT_HTTP_HEAD)) {
+        return;
+    }
+    if (!ex->chunked_answer) {
+        bt_strbuf_append(out, data, bytes);
+        return;
+    }
+    bt_strbuf_printf(out, "%zx\r\n", bytes);
+    bt_strbuf_append(out, data, bytes);
+    bt_strbuf_append(out, "\r\n", 2);
+}
+
+bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
+{
+    bt_conn_t *conn = ex->conn;
+
+    if (conn == NULL) {
+        return false;
+    }
+    BT_ASSERT(ex->streaming);
+    append_chunk(ex, data, bytes);
+    if ((bt_conn_flush(conn) == BT_ERR_PEER_LOST) ||
+        (conn->out.len - conn->out_sent >
+         conn->http->config.client_buffer_bytes)) {
+        bt_conn_close(conn);
+        return false;
+    }
+    return true;
+}
+
+void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes)
+{
+    bt_conn_t *conn = ex->conn;
+
+    if (conn == NULL) {
+        return;
+    }
+    BT_ASSERT(ex->streaming);
+    append_chunk(ex, data, bytes);
+    if (ex->chunked_answer && (ex->method != BT_HTTP_HEAD)) {
+        bt_strbuf_append(&conn->out, "0\r\n\r\n", 5);
+    }
+    bt_conn_end_answer(conn);
+}

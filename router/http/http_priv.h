@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file http_priv.h
+ *
+ * Inside of the HTTP server: http_server.c (listening, limits), http_conn.c
+ * (one connection's life), http_exchange.c (answers).
+ *
+ *     accept ─▶ HEAD ─▶ BODY ─▶ EXCHANGE ─▶ DRAIN ─▶ IDLE ─▶ HEAD …
+ *                 └ 408 431 413 ──────────────┤
+ *                                             └▶ LINGER ─▶ DEAD
+ *
+ * A connection dies in two steps: conn_close() closes the socket and moves it
+ * to the list of the dead; a later turn of the loop frees it. So whoever is on
+ * the stack may still look at its state.
+ */
+#ifndef BT_ROUTER_HTTP_HTTP_PRIV_H
+#define BT_ROUTER_HTTP_HTTP_PRIV_H
+
+#include <event2/event.h>
+#include <event2/event_struct.h>
+
+#include "common/base/list.h"
+#include "common/base/strbuf.h"
+#include "router/http/http.h"
+#include "router/http/http1.h"
+
+#define BT_HTTP_MAX_LISTENERS  16
+#define BT_HTTP_SCRATCH_BYTES  (64u * 1024u)
+#define BT_HTTP_PIPELINE_BYTES (64u * 1024u) /**< kept while an answer is due \
+                                              */
+#define BT_HTTP_LINGER_MS  1000u
+#define BT_HTTP_PEEK_MS    250u /**< look for a FIN behind unread bytes */
+#define BT_HTTP_KEEP_BYTES (16u * 1024u) /**< of buffer between answers */
+
+typedef enum bt_conn_state {
+    BT_CONN_IDLE,     /**< between two requests */
+    BT_CONN_HEAD,     /**< reading a head, or waiting for the first one */
+    BT_CONN_BODY,     /**< reading a body */
+    BT_CONN_EXCHANGE, /**< the handlers have the request */
+    BT_CONN_DRAIN,    /**< the answer ended, some of it is unsent */
+    BT_CONN_LINGER,   /**< all sent and shut; reading on for the client's FIN,
+                           because closing on unread bytes resets, and a reset
+                           may destroy the answer on its way */
+    BT_CONN_DEAD,
+} bt_conn_state_t;
+
+typedef struct bt_conn {
+    bt_list_t link; /**< in http->busy, http->idle or http->dead */
+    bt_http_t *http;
+    int fd;
+    bt_conn_state_t state;
+    uint32_t epoch;       /**< rises with each change of state */
+    uint32_t timer_epoch; /**< the change that the timer was set for */
+    bool feeding;         /**< conn_feed() is on the stack */
+    bool paused;          /**< not reading: too much is pipelined */
+    bool want_write;      /**< ev_write is added */
+    bool close_after;     /**< this answer is the last */
+    struct event ev_read, ev_write, ev_timer;
+    bt_strbuf_t in;    /**< HEAD: the head so far; later: pipelined bytes */
+    size_t seen;       /**< of `in`, by bt_http1_head_end() */
+    bt_exchange_t *ex; /**< from BODY to the end of the answer */
+    bt_strbuf_t out;
+    size_t out_sent; /**< bytes of `out` that are gone */
+} bt_conn_t;
+
+struct bt_exchange {
+    bt_conn_t *conn; /**< NULL once the client is gone */
+    void *user;
+    bool delivered; /**< on_request() was called */
+    bool streaming;
+    bool chunked_answer;
+    bt_http_method_t method;
+    char *head_text; /**< owned; `head` points into it */
+    bt_http1_head_t head;
+    bt_strbuf_t body;
+    uint64_t body_left; /**< without chunked coding */
+    bt_http1_chunked_t chunked;
+    bt_strbuf_t headers; /**< of the answer, "Name: value\r\n" each */
+};
+
+typedef struct bt_listener {
+    bt_http_t *http;
+    int fd;
+    struct event ev;
+} bt_listener_t;
+
+struct bt_http {
+    struct event_base *base;
+    bt_http_config_t config;
+    bt_http_handlers_t handlers;
+    bt_listener_t listeners[BT_HTTP_MAX_LISTENERS];
+    uint32_t n_listeners;
+    bool stopped;
+    bool out_of_files; /**< accepting is paused */
+    bt_list_t busy;
+    bt_list_t idle; /**< longest idle first */
+    bt_list_t dead;
+    uint32_t n_conns; /**< busy and idle */
+    struct event ev_reap;
+    struct event ev_accept_again;
+    int64_t date_s; /**< the second that `date` says */
+    char date[32];
+    char *scratch; /**< BT_HTTP_SCRATCH_BYTES */
+};
+
+/** Takes over @a fd on success. */
+BT_MUST_CHECK bt_status_t bt_conn_create(bt_http_t *http, int fd);
+/** Close, tell the handlers of an open exchange; freed later. */
+void bt_conn_close(bt_conn_t *conn);
+/** Free what bt_conn_close() left. */
+void bt_conn_free(bt_conn_t *conn);
+/** Answer an error ourselves and close after it. */
+void bt_conn_refuse(bt_conn_t *conn, int status, const char *why);
+/**
+ * Send what the socket takes.
+ * @retval BT_OK         all is sent.
+ * @retval BT_INPROGRESS the loop sends the rest.
+ * @retval BT_ERR_PEER_LOST
+ */
+BT_MUST_CHECK bt_status_t bt_conn_flush(bt_conn_t *conn);
+/** The answer is complete in `out`: send it, then next request or close. */
+void bt_conn_end_answer(bt_conn_t *conn);
+/** Let the loop send `out` soon. */
+void bt_conn_flush_later(bt_conn_t *conn);
+
+/** NULL when memory is short. Takes over @a head_text on success. */
+bt_exchange_t *bt_exchange_create(bt_conn_t *conn, char *head_text,
+                                  const bt_http1_head_t *head);
+void bt_exchange_free(bt_exchange_t *ex);
+/** Append the head of an answer. @param length  UINT64_MAX: without one */
+void bt_exchange_write_head(bt_conn_t *conn, int status,
+                            const char *content_type, uint64_t length,
+                            bool chunked, const bt_strbuf_t *extra, int minor);
+const char *bt_http_reason(int status);
+/** "Sun, 06 Nov 1994 08:49:37 GMT", of now. */
+const char *bt_http_date(bt_http_t *http);
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "router/http/http_priv.h"
+
+#define ACCEPTS_PER_TURN     64
+#define ACCEPT_AGAIN_MS      100
+#define KEEPALIVE_IDLE_S     15
+#define KEEPALIVE_INTERVAL_S 5
+#define KEEPALIVE_PROBES     3
+
+static const char busy_answer[] =
+    "HTTP/1.1 503 Service Unavailable\r\n"
+    "Content-Type: application/json\r\n"
+    "Content-Length: 45\r\n"
+    "Retry-After: 1\r\n"
+    "Connection: close\r\n"
+    "\r\n"
+    "{\"error\":\"the server has no connection left\"}";
+
+static void on_reap(evutil_socket_t fd, short what, void *arg)
+{
+    bt_http_t *http = arg;
+
+    (void)fd;
+    (void)what;
+    while (!bt_list_empty(&http->dead)) {
+        bt_conn_free(BT_CONTAINER_OF(http->dead.next, bt_conn_t, link));
+    }
+}
+
+static bool close_longest_idle(bt_http_t *http)
+{
+    if (bt_list_empty(&http->idle)) {
+        return false;
+    }
+    bt_conn_close(BT_CONTAINER_OF(http->idle.next, bt_conn_t, link));
+    return true;
+}
+
+static void turn_away(int fd)
+{
+    char unread[1024];
+
+    /* Best effort: a fresh socket's buffer takes this much at once. Reading
+     * what is there makes it less likely that closing resets. */
+    (void)!send(fd, busy_answer, sizeof(busy_answer) - 1, MSG_NOSIGNAL);
+    (void)!recv(fd, unread, sizeof(unread), 0);
+    close(fd);
+}
+
+static void set_listening(bt_http_t *http, bool on)
+{
+    for (uint32_t i = 0; i < http->n_listeners; i++) {
+        if (on) {
+            (void)event_add(&http->listeners[i].ev, NULL);
+        } else {
+            event_del(&http->listeners[i].ev);
+        }
+    }
+}
+
+static void on_accept_again(evutil_socket_t fd, short what, void *arg)
+{
+    bt_http_t *http = arg;
+
+    (void)fd;
+    (void)what;
+    if (!http->stopped) {
+        set_listening(http, true);
+    }
+}
+
+/* Without a file descriptor accept() fails at once, again and again. */
+static void out_of_files(bt_http_t *http)
+{
+    const struct timeval pause = {.tv_usec = ACCEPT_AGAIN_MS * 1000};
+
+    if (!http->out_of_files) {
+        http->out_of_files = true;
+        BT_LOG_WARN("http: cannot accept a connection: %m");
+    }
+    if (!close_longest_idle(http)) {
+        set_listening(http, false);
+        (void)evtimer_add(&http->ev_accept_again, &pause);
+    }
+}
+
+static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
+{
+    bt_http_t *http = ((const bt_listener_t *)arg)->http;
+
+    (void)what;
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        const int fd =
+            accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0) {
+            if ((errno == EMFILE) || (errno == ENFILE) || (errno == ENOMEM) ||
+                (errno == ENOBUFS)) {
+                out_of_files(http);
+            }
+            return;
+        }
+        http->out_of_files = false;
+        if ((http->n_conns >= http->config.max_connections) &&
+            !close_longest_idle(http)) {
+            turn_away(fd);
+            continue;
+        }
+        if (bt_conn_create(http, fd) != BT_OK) {
+            turn_away(fd);
+        }
+    }
+}
+
+bt_status_t bt_http_create(struct event_base *base,
+                           const bt_http_config_t *config,
+                           const bt_http_handlers_t *handlers,
+                           bt_http_t **http_p)
+{
+    bt_http_t *http;
+
+    if ((config->max_body_bytes == 0) || (config->header_timeout_ms == 0) ||
+        (config->max_body_bytes > SIZE_MAX / 4) ||
+        (config->body_timeout_ms == 0) || (config->idle_timeout_ms == 0) ||
+        (config->client_buffer_bytes == 0) || (config->max_connections == 0) ||
+        (handlers->on_request == NULL) || (handlers->on_gone == NULL)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    http = bt_calloc(1, sizeof(*http));
+    if (http == NULL) {
+        goto err;
+    }
+    http->scratch = bt_calloc(1, BT_HTTP_SCRATCH_BYTES);
+    if (http->scratch == NULL) {
+        goto err_http;
+    }
+    http->base = base;
+    http->config = *config;
+    http->handlers = *handlers;
+    bt_list_init(&http->busy);
+    bt_list_init(&http->idle);
+    bt_list_init(&http->dead);
+    evtimer_assign(&http->ev_reap, base, on_reap, http);
+    evtimer_assign(&http->ev_accept_again, base, on_accept_again, http);
+    *http_p = http;
+    return BT_OK;
+
+err_http:
+    bt_free(http);
+err:
+    return BT_ERR_NO_MEMORY;
+}
+
+static void set_options(int fd)
+{
+    static const int on = 1;
+    static const int idle_s = KEEPALIVE_IDLE_S;
+    static const int interval_s = KEEPALIVE_INTERVAL_S;
+    static const int probes = KEEPALIVE_PROBES;
+
+    /* Linux hands all of these on to accepted sockets. Keep-alive finds the
+     * clients whose machine vanished while their request waits. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s,
+                     sizeof(interval_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+/* @return a listening socket, or -1 with errno. */
+static int open_socket(const struct addrinfo *ai)
+{
+    const int fd =
+        socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int err;
+
+    if (fd < 0) {
+        return -1;
+    }
+    set_options(fd);
+    if ((bind(fd, ai->ai_addr, ai->ai_addrlen) == 0) &&
+        (listen(fd, SOMAXCONN) == 0)) {
+        return fd;
+    }
+    err = errno;
+    close(fd);
+    errno = err;
+    return -1;
+}
+
+static uint16_t port_of(int fd)
+{
+    struct sockaddr_storage addr;
+    socklen_t len = sizeof(addr);
+
+    memset(&addr, 0, sizeof(addr));
+    if (getsockname(fd, (struct sockaddr *)&addr, &len) != 0) {
+        return 0;
+    }
+    if (addr.ss_family == AF_INET6) {
+        return ntohs(((const struct sockaddr_in6 *)&addr)->sin6_port);
+    }
+    return ntohs(((const struct sockaddr_in *)&addr)->sin_port);
+}
+
+bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
+                           uint16_t *port_p)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    bt_listener_t *listener;
+    char service[8];
+    int fd = -1;
+    int rc;
+    int err;
+
+    if ((http->n_listeners == BT_HTTP_MAX_LISTENERS) || http->stopped) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    snprintf(service, sizeof(service), "%u", port);
+    rc = getaddrinfo(host, service, &hints, &found);
+    if (rc != 0) {
+        BT_LOG_ERROR("cannot listen on %s port %u: %s", host, port,
+                     gai_strerror(rc));
+        return BT_ERR_IO;
+    }
+    for (const struct addrinfo *ai = found; (ai != NULL) && (fd < 0);
+         ai = ai->ai_next) {
+        fd = open_socket(ai);
+    }
+    err = errno;
+    freeaddrinfo(found);
+    if (fd < 0) {
+        errno = err;
+        BT_LOG_ERROR("cannot listen on %s port %u: %m", host, port);
+        return BT_ERR_IO;
+    }
+
+    listener = &http->listeners[http->n_listeners];
+    listener->http = http;
+    listener->fd = fd;
+    event_assign(&listener->ev, http->base, fd, EV_READ | EV_PERSIST, on_accept,
+                 listener);
+    if (event_add(&listener->ev, NULL) != 0) {
+        close(fd);
+        return BT_ERR_NO_MEMORY;
+    }
+    http->n_listeners++;
+    *port_p = port_of(fd);
+    return BT_OK;
+}
+
+void bt_http_stop_listening(bt_http_t *http)
+{
+    http->stopped = true;
+    evtimer_del(&http->ev_accept_again);
+    set_listening(http, false);
+    for (uint32_t i = 0; i < http->n_listeners; i++) {
+        close(http->listeners[i].fd);
+    }
+    http->n_listeners = 0;
+    while (close_longest_idle(http)) {
+    }
+}
+
+void bt_http_destroy(bt_http_t *http)
+{
+    if (http == NULL) {
+        return;
+    }
+    bt_http_stop_listening(http);
+    while (!bt_list_empty(&http->busy)) {
+        bt_conn_close(BT_CONTAINER_OF(http->busy.next, bt_conn_t, link));
+    }
+    event_del(&http->ev_reap);
+    on_reap(-1, 0, http);
+    bt_free(http->scratch);
+    bt_free(http);
+}
+
+uint32_t bt_http_n_connections(const bt_http_t *http)
+{
+    return http->n_conns;
+}
