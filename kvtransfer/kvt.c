@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvtransfer/kvt.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "kvtransfer/kvt_core.h"
+
+static const bt_kvt_transport_t *const transports[] = {&bt_kvt_transport_ucx};
+
+static bt_status_t own_export_make(bt_kvt_t *kvt)
+{
+    bt_kvt_export_info_t info = {.transport = kvt->ops->id,
+                                 .instance = kvt->config.instance,
+                                 .pool_bytes = kvt->config.pool_bytes};
+    bt_status_t status;
+
+    kvt->ops->describe(kvt, &info);
+    status = bt_kvt_export_encode(&info, kvt->scratch, BT_KVT_MAX_EXPORT,
+                                  &kvt->export_bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    kvt->export_blob = bt_memdup(kvt->scratch, kvt->export_bytes);
+    return (kvt->export_blob == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+}
+
+static void lists_init(bt_kvt_t *kvt)
+{
+    bt_list_t *const heads[] = {
+        &kvt->links,           &kvt->windows, &kvt->closed, &kvt->verify,
+        &kvt->closing_windows, &kvt->xfers,   &kvt->busy,   &kvt->events};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(heads); i++) {
+        bt_list_init(heads[i]);
+    }
+    for (size_t i = 0; i < BT_KVT_N_BUCKETS; i++) {
+        bt_list_init(&kvt->buckets[i]);
+    }
+}
+
+static bool config_ok(const bt_kvt_config_t *config)
+{
+    return (config->transport != NULL) && (config->instance != 0) &&
+           (config->pool_bytes > 0) &&
+           (config->pool_bytes < SIZE_MAX / 2 - BT_KVT_PROBE_BYTES) &&
+           (config->keepalive_ms > 0) &&
+           (config->dead_ms > config->keepalive_ms) &&
+           (config->quarantine_ms > 0) && (config->path >= BT_KVT_PATH_AUTO) &&
+           (config->path <= BT_KVT_PATH_NETWORK);
+}
+
+bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
+{
+    const bt_kvt_transport_t *ops = NULL;
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    bt_kvt_t *kvt;
+
+    if (!config_ok(config)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(transports); i++) {
+        if (strcmp(transports[i]->name, config->transport) == 0) {
+            ops = transports[i];
+        }
+    }
+    if (ops == NULL) {
+        BT_LOG_ERROR("kv transfer: no transport is named %s",
+                     config->transport);
+        return BT_ERR_UNSUPPORTED;
+    }
+
+    kvt = bt_calloc(1, sizeof(*kvt));
+    if (kvt == NULL) {
+        goto err;
+    }
+    kvt->config = *config;
+    kvt->ops = ops;
+    kvt->next_grant = 1;
+    kvt->next_nonce = 1;
+    lists_init(kvt);
+    kvt->scratch = bt_calloc(1, BT_KVT_MAX_MSG);
+    if (kvt->scratch == NULL) {
+        goto err_kvt;
+    }
+
+    status = ops->open(kvt);
+    if (status != BT_OK) {
+        goto err_transport;
+    }
+    status = own_export_make(kvt);
+    if (status != BT_OK) {
+        goto err_transport;
+    }
+
+    *kvt_p = kvt;
+    return BT_OK;
+
+err_transport:
+    ops->close(kvt);
+    bt_free(kvt->scratch);
+err_kvt:
+    bt_free(kvt);
+err:
+    return status;
+}
+
+void bt_kvt_close(bt_kvt_t *kvt)
+{
+    bt_list_t *pos, *tmp;
+
+    if (kvt == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+        bt_kvt_msg_t msg = {.type = BT_KVT_MSG_BYE};
+
+        bt_kvt_link_send(link, &msg);
+    }
+    kvt->closing = true;
+    kvt->ops->close(kvt);
+
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->xfers)
+    {
+        bt_kvt_xfer_free(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->windows)
+    {
+        bt_kvt_window_free(BT_CONTAINER_OF(pos, bt_kvt_window_t, all));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->closed)
+    {
+        bt_kvt_window_free(BT_CONTAINER_OF(pos, bt_kvt_window_t, all));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        bt_kvt_link_free(BT_CONTAINER_OF(pos, bt_kvt_link_t, all));
+    }
+    bt_free(kvt->export_blob);
+    bt_free(kvt->scratch);
+    bt_free(kvt);
+}
+
+void *bt_kvt_pool(const bt_kvt_t *kvt)
+{
+    return kvt->pool;
+}
+
+bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob, size_t cap,
+                          size_t *bytes_p)
+{
+    if (kvt->export_bytes > cap) {
+        return BT_ERR_TOO_LARGE;
+    }
+    memcpy(blob, kvt->export_blob, kvt->export_bytes);
+    *bytes_p = kvt->export_bytes;
+    return BT_OK;
+}
+
+static void link_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+{
+    bt_kvt_msg_t answer = {.type = BT_KVT_MSG_PONG};
+
+    link->last_heard_ms = link->kvt->now_ms;
+    switch (msg->type) {
+    case BT_KVT_MSG_BEGIN:
+    case BT_KVT_MSG_PART:
+    case BT_KVT_MSG_CANCEL:
+    case BT_KVT_MSG_CONFIRM:
+        bt_kvt_window_message(link, msg);
+        break;
+    case BT_KVT_MSG_BEGIN_ACK:
+    case BT_KVT_MSG_RESULT:
+    case BT_KVT_MSG_REVOKE:
+        bt_kvt_xfer_message(link, msg);
+        break;
+    case BT_KVT_MSG_PING:
+        bt_kvt_link_send(link, &answer);
+        break;
+    case BT_KVT_MSG_BYE:
+        bt_kvt_link_lost(link, true, "it closed");
+        break;
+    case BT_KVT_MSG_HELLO:
+    case BT_KVT_MSG_HELLO_ACK:
+    case BT_KVT_MSG_PONG:
+    case BT_KVT_MSG_END_:
+        break;
+    }
+}
+
+void bt_kvt_take_message(bt_kvt_t *kvt, const void *data, size_t bytes)
+{
+    bt_kvt_link_t *link;
+    bt_kvt_msg_t msg;
+
+    if (bt_kvt_msg_decode(data, bytes, &msg) != BT_OK) {
+        kvt->counters.stale_discarded++;
+        BT_LOG_WARN("kv transfer: malformed message of %zu bytes dropped",
+                    bytes);
+        return;
+    }
+    if (msg.type == BT_KVT_MSG_HELLO) {
+        bt_kvt_link_hello(kvt, &msg);
+        return;
+    }
+    link = bt_kvt_link_find(kvt, msg.from);
+    if ((link != NULL) && (msg.type == BT_KVT_MSG_HELLO_ACK) &&
+        (msg.echo == link->nonce)) {
+        link->last_heard_ms = kvt->now_ms;
+        bt_kvt_link_hello_ack(link, &msg);
+    } else if ((link != NULL) && (link->peer_nonce == msg.nonce)) {
+        link_message(link, &msg);
+    } else {
+        /* From before a link was lost: whatever it says is over. */
+        kvt->counters.stale_discarded++;
+    }
+}
+
+bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)
+{
+    size_t budget = budget_bytes;
+    bool more;
+
+    kvt->now_ms = now_ms;
+    more = kvt->ops->progress(kvt, now_ms);
+    if (kvt->broken) {
+        bt_kvt_links_mend(kvt);
+    }
+    if (!kvt->ticked || (now_ms != kvt->last_tick_ms)) {
+        kvt->ticked = true;
+        kvt->last_tick_ms = now_ms;
+        bt_kvt_windows_tick(kvt);
+        bt_kvt_xfers_tick(kvt);
+        bt_kvt_links_tick(kvt);
+    }
+    bt_kvt_xfers_move(kvt, &budget);
+    bt_kvt_windows_verify(kvt, &budget);
+    return more || kvt->broken || !bt_list_empty(&kvt->busy) ||
+           !bt_list_empty(&kvt->verify);
+}
+
+void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_slot_t *slot)
+{
+    BT_ASSERT(bt_list_empty(&slot->link));
+    bt_list_push_back(&kvt->events, &slot->link);
+}
+
+static void window_event(bt_kvt_event_t *event, const bt_kvt_window_t *window)
+{
+    event->status = window->status;
+    event->user = window->user;
+    event->bytes = window->map.bytes;
+    event->n_descriptors = window->n_records;
+    event->pid = (window->link == NULL) ? 0 : window->link->pid;
+    if (event->type == BT_KVT_WINDOW_DONE) {
+        event->note = window->note;
+        event->note_bytes = window->note_bytes;
+        event->elapsed_us = window->sender_us + window->verify_us;
+    }
+}
+
+bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p)
+{
+    bt_kvt_event_slot_t *slot;
+    bt_kvt_event_t event = {.status = BT_OK};
+
+    if (bt_list_empty(&kvt->events)) {
+        return false;
+    }
+    slot = BT_CONTAINER_OF(kvt->events.next, bt_kvt_event_slot_t, link);
+    bt_list_remove(&slot->link);
+    event.type = slot->type;
+    switch (slot->type) {
+    case BT_KVT_WINDOW_DONE:
+    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_QUARANTINE_STUCK:
+        event.window = slot->owner;
+        window_event(&event, event.window);
+        break;
+    case BT_KVT_WINDOW_CLOSED:
+        event.window = slot->owner;
+        window_event(&event, event.window);
+        event.status = BT_OK;
+        bt_kvt_window_free(event.window);
+        break;
+    case BT_KVT_XFER_DONE:
+        event.xfer = slot->owner;
+        event.peer = event.xfer->peer;
+        event.user = event.xfer->user;
+        event.status = event.xfer->outcome;
+        event.bytes = event.xfer->bytes_moved;
+        event.n_descriptors = event.xfer->n_moved;
+        break;
+    case BT_KVT_PEER_LOST:
+        event.peer = slot->owner;
+        event.user = event.peer->user;
+        event.pid = event.peer->link->pid;
+        event.status = BT_ERR_PEER_LOST;
+        break;
+    }
+    *event_p = event;
+    return true;
+}
+
+int bt_kvt_fd(const bt_kvt_t *kvt)
+{
+    return kvt->ops->fd(kvt);
+}
+
+bt_status_t bt_kvt_arm(bt_kvt_t *kvt)
+{
+    if (kvt->broken || !bt_list_empty(&kvt->busy) ||
+        !bt_list_empty(&kvt->verify) || !bt_list_empty(&kvt->events)) {
+        return BT_INPROGRESS;
+    }
+    return kvt->ops->arm(kvt);
+}
+
+void bt_kvt_counters(const bt_kvt_t *kvt, bt_kvt_counters_t *counters_p)
+{
+    *counters_p = kvt->counters;
+}
+
+void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
+                             void (*hook)(void *user, uint8_t *bytes, size_t n),
+                             void *user)
+{
+    kvt->verify_hook = hook;
+    kvt->verify_hook_user = user;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kvt_core.h
+ *
+ * Inside of kvtransfer: what the protocol and its two transports share.
+ *
+ *     kvt.c         open, progress, poll; timers; dispatch of messages
+ *     kvt_link.c    one link per other process: hello, keepalive, loss
+ *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
+ *     ───────────── bt_kvt_transport_t ─────────────
+ *     kvt_ucx.c     shared memory and network      kvt_mem.c  scripted
+ *
+ * Who may write directly (through shared memory), and until when:
+ *
+ *  1. A process maps another's pool only for a link whose HELLO it sends, and
+ *     writes nothing before HELLO_ACK. So whoever may write is known, with
+ *     its process id, before it can.
+ *  2. A descriptor names the *session*: our incarnation of the link to the
+ *     sender that it was made for. The sender writes unasked only when that is
+ *     the session it has. Any other descriptor (made before the first hello,
+ *     or before a link was lost) costs one BEGIN / BEGIN_ACK round trip, and
+ *     the receiver refuses when the window is not open.
+ *  3. A window with a possible direct writer is closed by REVOKE / CONFIRM
+ *     (repeated until answered), unless it is complete, the sender has said
+ *     that it stopped (CANCEL, the last PART, BYE), a new HELLO shows that the
+ *     sender has given up the old link, or its process is proven gone.
+ *  4. The sender remembers the grants that are over and refuses a descriptor
+ *     of theirs. RESULT and REVOKE carry the receiver's lowest open grant, so
+ *     that this memory stays small.
+ *
+ * Over the network none of that is needed: the receiver decides piece by
+ * piece, see bt_kvt_window_take().
+ *
+ * Threads: the thread that owns the bt_kvt_t; no callbacks into the caller.
+ */
+#ifndef BT_KVTRANSFER_KVT_CORE_H
+#define BT_KVTRANSFER_KVT_CORE_H
+
+#include "common/base/list.h"
+#include "kvtransfer/kvt.h"
+#include "kvtransfer/kvt_plan.h"
+#include "kvtransfer/kvt_wire.h"
+
+/** Pieces are cut so that a step of progress stays short. */
+#define BT_KVT_MAX_RECORD_BYTES (1u << 20)
+/** Most bytes handed to the network for one link and not completed yet: a
+ *  ping waits behind them. */
+#define BT_KVT_MAX_INFLIGHT_BYTES (8u << 20)
+/** The pool is followed by this much for the probe. */
+#define BT_KVT_PROBE_BYTES 4096u
+
+#define BT_KVT_N_BUCKETS 256u
+
+typedef struct bt_kvt_link bt_kvt_link_t;
+
+/** What a transport does for the core. Nothing here blocks. */
+typedef struct bt_kvt_transport {
+    const char *name;
+    uint32_t id; /**< BT_KVT_TRANSPORT_ */
+
+    /** Take kvt->config; set kvt->pool (zeroed, with BT_KVT_PROBE_BYTES behind
+     *  it) and kvt->transport. */
+    bt_status_t (*open)(bt_kvt_t *kvt);
+    /** Afterwards no callback comes. Also after a failed open. */
+    void (*close)(bt_kvt_t *kvt);
+    /** Fill addresses, shm and host of our own export; borrowed memory. */
+    void (*describe)(bt_kvt_t *kvt, bt_kvt_export_info_t *info_p);
+
+    /** Make link->transport. @retval BT_ERR_PEER_LOST, BT_ERR_NO_MEMORY */
+    bt_status_t (*connect)(bt_kvt_link_t *link,
+                           const bt_kvt_export_info_t *info);
+    /** Stop talking; data under way completes (bt_kvt_xfer_sent) later. The
+     *  watch on the process stays. */
+    void (*disconnect)(bt_kvt_link_t *link);
+    /** The core drops link->transport; after disconnect. */
+    void (*forget)(bt_kvt_link_t *link);
+
+    /** Map the pool of @a info and prove it by the probe: link->map.
+     *  @retval BT_ERR_UNSUPPORTED  not reachable by shared memory */
+    bt_status_t (*map)(bt_kvt_link_t *link, const bt_kvt_export_info_t *info);
+    void (*unmap)(bt_kvt_link_t *link);
+    /** Notice the end of the process of @a info: bt_kvt_link_lost(gone).
+     *  @retval BT_ERR_UNSUPPORTED  cannot be watched */
+    bt_status_t (*watch)(bt_kvt_link_t *link, const bt_kvt_export_info_t *info);
+
+    /** Send a message; copied. Order is kept per link. */
+    bt_status_t (*send)(bt_kvt_link_t *link, const void *msg, size_t bytes);
+    /** Send a piece; bt_kvt_xfer_sent() follows, later or before return. */
+    bt_status_t (*send_data)(bt_kvt_xfer_t *xfer,
+                             const uint8_t header[BT_KVT_PIECE_BYTES],
+                             const void *src, size_t bytes);
+    /** Copy into link->map + pool_offset and return the bytes' hash. */
+    uint64_t (*copy)(bt_kvt_link_t *link, uint64_t pool_offset, const void *src,
+                     size_t bytes, uint64_t seed);
+
+    /** Run callbacks. @return true when something happened */
+    bool (*progress)(bt_kvt_t *kvt, uint64_t now_ms);
+    int (*fd)(const bt_kvt_t *kvt);
+    bt_status_t (*arm)(bt_kvt_t *kvt);
+} bt_kvt_transport_t;
+
+/** A place in the event queue, embedded where events come from. */
+typedef struct bt_kvt_event_slot {
+    bt_list_t link;
+    bt_kvt_event_type_t type;
+    void *owner; /**< window, xfer or peer */
+} bt_kvt_event_slot_t;
+
+struct bt_kvt {
+    bt_kvt_config_t config;
+    const bt_kvt_transport_t *ops;
+    void *transport;
+    uint8_t *pool;
+    uint64_t now_ms, last_tick_ms;
+    bool ticked;
+    bool closing; /**< within bt_kvt_close() */
+    bool broken;  /**< some link is; see bt_kvt_link.broken */
+    uint64_t next_grant, next_nonce;
+    bt_list_t links;           /**< bt_kvt_link.all */
+    bt_list_t windows;         /**< bt_kvt_window.all, by grant, until closed */
+    bt_list_t closed;          /**< bt_kvt_window.all, until that is polled */
+    bt_list_t verify;          /**< bt_kvt_window.todo: something to check */
+    bt_list_t closing_windows; /**< bt_kvt_window.todo */
+    bt_list_t xfers;           /**< bt_kvt_xfer.all */
+    bt_list_t busy;            /**< bt_kvt_xfer.busy: something to send */
+    bt_list_t events;          /**< bt_kvt_event_slot.link */
+    bt_list_t buckets[BT_KVT_N_BUCKETS]; /**< bt_kvt_window.bucket, by id */
+    bt_kvt_counters_t counters;
+    void *export_blob; /**< owned; what bt_kvt_export() returns */
+    size_t export_bytes;
+    uint8_t *scratch; /**< BT_KVT_MAX_MSG bytes for encoding */
+    /** Tests: called before record bytes in our pool are verified. */
+    void (*verify_hook)(void *user, uint8_t *bytes, size_t n);
+    void *verify_hook_user;
+};
+
+struct bt_kvt_link {
+    bt_list_t all;
+    bt_kvt_t *kvt;
+    uint64_t instance;
+    uint64_t nonce;      /**< ours: this incarnation; the session we give */
+    uint64_t peer_nonce; /**< theirs; 0 = not heard yet */
+    bool broken;         /**< a send failed; lost at the next progress */
+    bool lost;
+    bool gone;          /**< its process, or at least the session, is over */
+    bool hello_sent;    /**< we send to it... */
+    bool acked;         /**< ...and may */
+    bool hello_taken;   /**< it sends to us */
+    bool remote_direct; /**< ...directly, into our pool */
+    bool active;        /**< keepalive runs */
+    uint8_t *map;       /**< its pool, when we write directly */
+    uint64_t pool_bytes;
+    int32_t pid; /**< 0 = not known */
+    bt_list_t peers, xfers, windows;
+    bool stalled; /**< transfers wait for inflight_bytes to fall */
+    uint64_t inflight_bytes;
+    uint64_t last_heard_ms, last_ping_ms;
+    uint64_t *over; /**< owned: grants that we must not write to any more */
+    uint32_t n_over, over_cap;
+    uint64_t over_floor; /**< all grants below it are over */
+    bool over_lost;      /**< some could not be remembered: always ask first */
+    void *transport;
+};
+
+struct bt_kvt_peer {
+    bt_list_t of_link;
+    bt_kvt_link_t *link;
+    void *user;
+    bt_kvt_event_slot_t lost;
+};
+
+typedef enum bt_kvt_window_state {
+    BT_KVT_WINDOW_OPEN,
+    BT_KVT_WINDOW_IS_DONE,
+    BT_KVT_WINDOW_IS_FAILED,
+} bt_kvt_window_state_t;
+
+struct bt_kvt_window {
+    bt_list_t all, bucket, todo, of_link;
+    bt_kvt_t *kvt;
+    bt_kvt_link_t *link; /**< of the sender; NULL until known */
+    bt_kvt_lease_t lease;
+    uint64_t sender_instance; /**< 0 = first to come */
+    void *user;
+    bt_kvt_map_t map;
+    bt_kvt_window_state_t state;
+    bt_status_t status; /**< of a failed one */
+    bool direct;        /**< records need no landing: written directly */
+    bool writer;        /**< a direct writer may be at work */
+    bool stopped;       /**< the sender said that it writes no more */
+    bool closing, closed, quarantined, stuck_told;
+    bool close_timed; /**< close_ms is set */
+    uint64_t close_ms, revoke_ms;
+    bt_kvt_ranges_t given;  /**< network: a buffer was given for these */
+    bt_kvt_ranges_t landed; /**< network: whole in the pool */
+    bt_kvt_ranges_t proven; /**< checksum is right */
+    uint32_t n_receiving;   /**< network: buffers that may still be written */
+    bt_kvt_record_t *records;
+    uint32_t n_records, records_cap, n_verified;
+    uint64_t record_bytes; /**< sum over records */
+    bool last;             /**< the whole manifest is here */
+    uint64_t sender_us, verify_us;
+    uint32_t note_bytes;
+    uint8_t note[BT_KVT_MAX_NOTE];
+    bt_kvt_event_slot_t result, stuck, gone;
+};
+
+struct bt_kvt_xfer {
+    bt_list_t all, of_link, busy;
+    bt_kvt_t *kvt;
+    bt_kvt_link_t *link; /**< NULL once done */
+    bt_kvt_peer_t *peer; /**< NULL once released */
+    void *user;
+    bt_kvt_lease_t lease;
+    uint64_t session;
+    bt_kvt_map_t map;
+    bt_kvt_ranges_t posted;
+    bt_kvt_record_t *records; /**< what was posted, cut; hash once moved */
+    const uint8_t **sources;  /**< of the records */
+    uint32_t n_records, records_cap;
+    uint32_t n_moved;  /**< records copied or handed to the network */
+    uint32_t n_listed; /**< records told in PARTs */
+    uint32_t n_flying; /**< network: sends not completed */
+    bool begin_sent, begun;
+    bool finished, last_sent;
+    bt_status_t outcome; /**< BT_INPROGRESS until known */
+    bool done_told;
+    uint64_t bytes_moved;
+    uint64_t begin_ms; /**< when BEGIN was sent last */
+    uint64_t first_us, finish_us;
+    uint32_t note_bytes;
+    uint8_t note[BT_KVT_MAX_NOTE];
+    bt_kvt_event_slot_t done;
+};
+
+/* kvt.c */
+extern const bt_kvt_transport_t bt_kvt_transport_ucx;
+extern const bt_kvt_transport_t bt_kvt_transport_mem;
+
+/** A message came in; @a bytes are borrowed. Not from within `send`. */
+void bt_kvt_take_message(bt_kvt_t *kvt, const void *data, size_t bytes);
+void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_slot_t *slot);
+/** Tests: see bt_kvt.verify_hook. */
+void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
+                             void (*hook)(void *user, uint8_t *bytes, size_t n),
+                             void *user);
+
+/* kvt_link.c */
+/** @return the link that is not lost, or NULL. */
+bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance);
+/** Fill in from and nonce, and send. A failure loses the link. */
+void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg);
+/** A message of the lease family. */
+void bt_kvt_link_send_lease(bt_kvt_link_t *link, bt_kvt_msg_type_t type,
+                            const bt_kvt_lease_t *lease, bt_status_t status);
+/** The link is no more; all of its transfers and windows learn. @a gone: it
+ *  will not write again, proven. May be called again to add that proof. */
+void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why);
+void bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg);
+void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
+/** Links whose send failed become lost. */
+void bt_kvt_links_mend(bt_kvt_t *kvt);
+/** Keepalive, repeated hellos; frees what nobody needs. */
+void bt_kvt_links_tick(bt_kvt_t *kvt);
+void bt_kvt_link_free(bt_kvt_link_t *link);
+/** Remember that a grant is over / forget those below the floor / ask. */
+void bt_kvt_link_over_add(bt_kvt_link_t *link, uint64_t grant);
+void bt_kvt_link_over_trim(bt_kvt_link_t *link, uint64_t floor);
+bool bt_kvt_link_over_has(const bt_kvt_link_t *link, uint64_t grant);
+
+/* kvt_window.c */
+/**
+ * Network data for a window: is there a buffer for it?
+ * @return where to put all of piece.bytes, with bt_kvt_window_landed() to
+ *         follow; NULL = throw it away (counted).
+ */
+uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
+                            size_t header_bytes, uint64_t data_bytes,
+                            bt_kvt_piece_t *piece_p,
+                            bt_kvt_window_t **window_p);
+void bt_kvt_window_landed(bt_kvt_window_t *window, uint64_t offset,
+                          uint64_t bytes, bool ok);
+void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
+/** The sender of @a window is unreachable; gone: it cannot write either. */
+void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);
+/** A sender said hello: windows that wait for it. */
+void bt_kvt_windows_bind(bt_kvt_link_t *link);
+/** Verify up to *budget_p bytes. */
+void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p);
+void bt_kvt_windows_tick(bt_kvt_t *kvt);
+void bt_kvt_window_free(bt_kvt_window_t *window);
+uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
+
+/* kvt_xfer.c */
+void bt_kvt_xfer_sent(bt_kvt_xfer_t *xfer, uint64_t bytes);
+void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
+/** Decide the outcome, unless it is decided. */
+void bt_kvt_xfer_end(bt_kvt_xfer_t *xfer, bt_status_t outcome);
+/** The link is acknowledged: transfers may move. */
+void bt_kvt_xfers_wake(bt_kvt_link_t *link);
+/** Copy or send up to *budget_p bytes. */
+void bt_kvt_xfers_move(bt_kvt_t *kvt, size_t *budget_p);
+void bt_kvt_xfers_tick(bt_kvt_t *kvt);
+void bt_kvt_xfer_free(bt_kvt_xfer_t *xfer);
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvtransfer/kvt_host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+
+#define STAT_TEXT_BYTES 1024
+#define START_TIME_AT   22 /* field of /proc/PID/stat, from 1; proc(5) */
+
+static bt_status_t text_read(const char *path, char *text, size_t cap)
+{
+    BT_CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    n = read(fd, text, cap - 1);
+    if (n <= 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    text[n] = '\0';
+    return BT_OK;
+}
+
+static bt_status_t start_time_read(uint32_t pid, uint64_t *ticks_p)
+{
+    char path[64];
+    char text[STAT_TEXT_BYTES];
+    char *at;
+
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    if (text_read(path, text, sizeof(text)) != BT_OK) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    /* Field 2 is the name in parentheses and may hold anything. */
+    at = strrchr(text, ')');
+    for (int field = 2; (at != NULL) && (field < START_TIME_AT); field++) {
+        at = strchr(at + 1, ' ');
+    }
+    if (at == NULL) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    *ticks_p = strtoull(at + 1, NULL, 10);
+    return BT_OK;
+}
+
+static bt_status_t boot_id_read(uint8_t id[16])
+{
+    char text[64] = {0};
+    size_t n = 0;
+
+    if (text_read("/proc/sys/kernel/random/boot_id", text, sizeof(text)) !=
+        BT_OK) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    for (const char *p = text; (*p != '\0') && (n < 32); p++) {
+        uint8_t digit;
+
+        if ((*p >= '0') && (*p <= '9')) {
+            digit = (uint8_t)(*p - '0');
+        } else if ((*p >= 'a') && (*p <= 'f')) {
+            digit = (uint8_t)(*p - 'a' + 10);
+        } else {
+            continue;
+        }
+        id[n / 2] = (uint8_t)((n % 2 == 0) ? digit << 4 : id[n / 2] | digit);
+        n++;
+    }
+    return (n == 32) ? BT_OK : BT_ERR_UNSUPPORTED;
+}
+
+bt_status_t bt_kvt_host_read(bt_kvt_host_t *host_p)
+{
+    bt_kvt_host_t host = {.pid = (uint32_t)getpid(),
+                          .uid = (uint32_t)geteuid()};
+    struct stat st;
+
+    if ((boot_id_read(host.boot_id) != BT_OK) ||
+        (start_time_read(host.pid, &host.start_time) != BT_OK)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (stat("/proc/self/ns/ipc", &st) != 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    host.ipc_ns = st.st_ino;
+    if (stat("/proc/self/ns/pid", &st) != 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    host.pid_ns = st.st_ino;
+    *host_p = host;
+    return BT_OK;
+}
+
+bool bt_kvt_host_same(const bt_kvt_host_t *a, const bt_kvt_host_t *b)
+{
+    return (memcmp(a->boot_id, b->boot_id, sizeof(a->boot_id)) == 0) &&
+           (a->ipc_ns == b->ipc_ns) && (a->pid_ns == b->pid_ns) &&
+           (a->uid == b->uid);
+}
+
+bt_status_t bt_kvt_host_watch(const bt_kvt_host_t *host, int *fd_p)
+{
+    uint64_t start_time = 0;
+    int fd;
+
+    if ((host->pid == 0) || (host->pid > INT32_MAX)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    fd = (int)syscall(SYS_pidfd_open, (int)host->pid, 0);
+    if (fd < 0) {
+        return (errno == ESRCH) ? BT_ERR_PEER_LOST : BT_ERR_UNSUPPORTED;
+    }
+    /* After the open: now the id cannot pass to another process unseen. */
+    if ((start_time_read(host->pid, &start_time) != BT_OK) ||
+        (start_time != host->start_time)) {
+        close(fd);
+        return BT_ERR_PEER_LOST;
+    }
+    *fd_p = fd;
+    return BT_OK;
+}

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvtransfer/kvt_core.h"
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+        if ((link->instance == instance) && !link->lost) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
+{
+    bt_kvt_t *kvt = link->kvt;
+    size_t bytes = 0;
+    bt_status_t status;
+
+    if (link->lost || link->broken) {
+        return;
+    }
+    msg->from = kvt->config.instance;
+    msg->nonce = link->nonce;
+    status = bt_kvt_msg_encode(msg, kvt->scratch, BT_KVT_MAX_MSG, &bytes);
+    if (status == BT_OK) {
+        status = kvt->ops->send(link, kvt->scratch, bytes);
+    }
+    if (status != BT_OK) {
+        /* Not lost at once: callers are in the middle of lists. */
+        link->broken = true;
+        kvt->broken = true;
+    }
+}
+
+void bt_kvt_link_send_lease(bt_kvt_link_t *link, bt_kvt_msg_type_t type,
+                            const bt_kvt_lease_t *lease, bt_status_t status)
+{
+    bt_kvt_msg_t msg = {.type = type, .lease = *lease, .status = status};
+
+    msg.floor = bt_kvt_windows_floor(link->kvt);
+    bt_kvt_link_send(link, &msg);
+}
+
+static void hello_send(bt_kvt_link_t *link)
+{
+    bt_kvt_t *kvt = link->kvt;
+    bt_kvt_msg_t msg = {.type = BT_KVT_MSG_HELLO, .direct = link->map != NULL};
+
+    msg.export.data = kvt->export_blob;
+    msg.export.bytes = (uint32_t)kvt->export_bytes;
+    link->hello_sent = true;
+    link->last_ping_ms = kvt->now_ms;
+    bt_kvt_link_send(link, &msg);
+}
+
+static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
+                               bt_kvt_link_t **link_p)
+{
+    bt_kvt_link_t *link = bt_calloc(1, sizeof(*link));
+    bt_status_t status;
+
+    if (link == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    link->kvt = kvt;
+    link->instance = info->instance;
+    link->pool_bytes = info->pool_bytes;
+    link->nonce = kvt->next_nonce++;
+    bt_list_init(&link->all);
+    bt_list_init(&link->peers);
+    bt_list_init(&link->xfers);
+    bt_list_init(&link->windows);
+    status = kvt->ops->connect(link, info);
+    if (status != BT_OK) {
+        bt_free(link);
+        return status;
+    }
+    bt_list_push_back(&kvt->links, &link->all);
+    *link_p = link;
+    return BT_OK;
+}
+
+void bt_kvt_link_free(bt_kvt_link_t *link)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &link->peers)
+    {
+        bt_free(BT_CONTAINER_OF(pos, bt_kvt_peer_t, of_link));
+    }
+    if (!link->kvt->closing) {
+        link->kvt->ops->forget(link);
+    }
+    bt_list_remove(&link->all);
+    bt_free(link->over);
+    bt_free(link);
+}
+
+static void unmap(bt_kvt_link_t *link)
+{
+    if (link->map != NULL) {
+        link->kvt->ops->unmap(link);
+        link->map = NULL;
+    }
+}
+
+void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
+{
+    bt_kvt_t *kvt = link->kvt;
+    const bool first = !link->lost;
+    bt_list_t *pos, *tmp;
+
+    if (!first && (!gone || link->gone)) {
+        return;
+    }
+    link->lost = true;
+    link->gone = link->gone || gone;
+    if (first) {
+        BT_LOG_INFO("kv transfer: link to instance %016llx pid %d lost: %s",
+                    (unsigned long long)link->instance, link->pid, why);
+        kvt->ops->disconnect(link);
+        BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
+        {
+            bt_kvt_xfer_end(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link),
+                            BT_ERR_PEER_LOST);
+        }
+        unmap(link);
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &link->windows)
+    {
+        bt_kvt_window_link_lost(BT_CONTAINER_OF(pos, bt_kvt_window_t, of_link),
+                                link->gone);
+    }
+    if (first) {
+        BT_LIST_FOR_EACH(pos, tmp, &link->peers)
+        {
+            bt_kvt_event_push(
+                kvt, &BT_CONTAINER_OF(pos, bt_kvt_peer_t, of_link)->lost);
+        }
+    }
+}
+
+/** Links of earlier incarnations of this sender: it has given them up. */
+static void links_supersede(bt_kvt_t *kvt, uint64_t instance, uint64_t nonce)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+        if ((link->instance == instance) && (link->peer_nonce != 0) &&
+            (link->peer_nonce < nonce)) {
+            bt_kvt_link_lost(link, true, "it connected anew");
+        }
+    }
+}
+
+void bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
+{
+    bt_kvt_msg_t ack = {.type = BT_KVT_MSG_HELLO_ACK, .echo = msg->nonce};
+    bt_kvt_export_info_t info;
+    bt_kvt_link_t *link;
+    bt_status_t status;
+
+    if ((bt_kvt_export_decode(msg->export.data, msg->export.bytes, &info) !=
+         BT_OK) ||
+        (info.instance != msg->from) || (info.transport != kvt->ops->id) ||
+        (info.instance == kvt->config.instance)) {
+        kvt->counters.stale_discarded++;
+        BT_LOG_WARN("kv transfer: malformed hello of instance %016llx dropped",
+                    (unsigned long long)msg->from);
+        return;
+    }
+    links_supersede(kvt, msg->from, msg->nonce);
+    link = bt_kvt_link_find(kvt, msg->from);
+    if ((link != NULL) && (msg->nonce < link->peer_nonce)) {
+        return; /* delayed; that incarnation is over */
+    }
+    if (link == NULL) {
+        status = link_create(kvt, &info, &link);
+        if (status != BT_OK) {
+            BT_LOG_WARN("kv transfer: no way back to instance %016llx: %s",
+                        (unsigned long long)msg->from, bt_status_str(status));
+            return;
+        }
+    }
+
+    link->peer_nonce = msg->nonce;
+    link->last_heard_ms = kvt->now_ms;
+    if (!link->hello_taken) {
+        link->hello_taken = true;
+        link->remote_direct =
+            msg->direct && (kvt->ops->watch(link, &info) == BT_OK);
+        bt_kvt_windows_bind(link);
+    }
+    ack.direct = link->remote_direct;
+    bt_kvt_link_send(link, &ack);
+}
+
+void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+{
+    if ((link->peer_nonce != 0) && (link->peer_nonce != msg->nonce)) {
+        if (msg->nonce > link->peer_nonce) {
+            bt_kvt_link_lost(link, true, "it connected anew");
+        }
+        return;
+    }
+    link->peer_nonce = msg->nonce;
+    if (link->acked || !link->hello_sent) {
+        return;
+    }
+    link->acked = true;
+    if ((link->map != NULL) && !msg->direct) {
+        unmap(link);
+        if (link->kvt->config.path == BT_KVT_PATH_SHM) {
+            bt_kvt_link_lost(link, false, "it refused shared memory");
+            return;
+        }
+    }
+    bt_kvt_xfers_wake(link);
+}
+
+void bt_kvt_links_mend(bt_kvt_t *kvt)
+{
+    bt_list_t *pos, *tmp;
+
+    kvt->broken = false;
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+        if (link->broken && !link->lost) {
+            bt_kvt_link_lost(link, false, "a message could not be sent");
+        }
+    }
+}
+
+static void link_tick(bt_kvt_link_t *link)
+{
+    bt_kvt_t *kvt = link->kvt;
+    const uint64_t now = kvt->now_ms;
+    const bool greeting = link->hello_sent && !link->acked;
+    const bool active = greeting || !bt_list_empty(&link->xfers) ||
+                        !bt_list_empty(&link->windows);
+    /* A stopped process on this host keeps its connection and may go on
+     * writing: only its end counts there, see bt_kvt_link_lost(gone). */
+    const bool silence_counts =
+        greeting || ((link->map == NULL) && !link->remote_direct);
+    bt_kvt_msg_t ping = {.type = BT_KVT_MSG_PING};
+
+    if (!active) {
+        link->active = false;
+        return;
+    }
+    if (!link->active) {
+        link->active = true;
+        link->last_heard_ms = now;
+        link->last_ping_ms = now;
+        return;
+    }
+    if (silence_counts && (now - link->last_heard_ms >= kvt->config.dead_ms)) {
+        bt_kvt_link_lost(link, false, "silence");
+        return;
+    }
+    if ((now - link->last_heard_ms >= kvt->config.keepalive_ms) &&
+        (now - link->last_ping_ms >= kvt->config.keepalive_ms)) {
+        if (greeting) {
+            hello_send(link);
+        } else {
+            link->last_ping_ms = now;
+            bt_kvt_link_send(link, &ping);
+        }
+    }
+}
+
+void bt_kvt_links_tick(bt_kvt_t *kvt)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+        if (!link->lost) {
+            link_tick(link);
+        } else if (bt_list_empty(&link->peers) && bt_list_empty(&link->xfers) &&
+                   bt_list_empty(&link->windows)) {
+            bt_kvt_link_free(link);
+        }
+    }
+}
+
+void bt_kvt_link_over_add(bt_kvt_link_t *link, uint64_t grant)
+{
+    if (bt_kvt_link_over_has(link, grant)) {
+        return;
+    }
+    if (link->n_over == link->over_cap) {
+        const uint32_t cap = (link->over_cap == 0) ? 64 : link->over_cap * 2;
+        uint64_t *grown = bt_realloc_array(link->over, cap, sizeof(*grown));
+
+        if (grown == NULL) {
+            link->over_lost = true;
+            return;
+        }
+        link->over = grown;
+        link->over_cap = cap;
+    }
+    link->over[link->n_over++] = grant;
+}
+
+void bt_kvt_link_over_trim(bt_kvt_link_t *link, uint64_t floor)
+{
+    uint32_t kept = 0;
+
+    if (floor <= link->over_floor) {
+        return;
+    }
+    link->over_floor = floor;
+    for (uint32_t i = 0; i < link->n_over; i++) {
+        if (link->over[i] >= floor) {
+            link->over[kept++] = link->over[i];
+        }
+    }
+    link->n_over = kept;
+}
+
+bool bt_kvt_link_over_has(const bt_kvt_link_t *link, uint64_t grant)
+{
+    if (grant < link->over_floor) {
+        return true;
+    }
+    for (uint32_t i = 0; i < link->n_over; i++) {
+        if (link->over[i] == grant) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
+                          void *user, bt_kvt_peer_t **peer_p)
+{
+    bt_kvt_export_info_t info;
+    bt_kvt_link_t *link;
+    bt_kvt_peer_t *peer;
+    bool created = false;
+    bt_status_t status = bt_kvt_export_decode(blob, bytes, &info);
+
+    if ((status != BT_OK) || (info.transport != kvt->ops->id) ||
+        (info.instance == 0)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    if (info.instance == kvt->config.instance) {
+        return BT_ERR_UNSUPPORTED; /* to oneself: memcpy */
+    }
+    peer = bt_calloc(1, sizeof(*peer));
+    if (peer == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+
+    link = bt_kvt_link_find(kvt, info.instance);
+    if (link == NULL) {
+        status = link_create(kvt, &info, &link);
+        if (status != BT_OK) {
+            goto err_peer;
+        }
+        created = true;
+    }
+    if (!link->hello_sent) {
+        if (kvt->config.path != BT_KVT_PATH_NETWORK) {
+            status = kvt->ops->map(link, &info);
+        }
+        if ((kvt->config.path == BT_KVT_PATH_SHM) && (status != BT_OK)) {
+            goto err_link;
+        }
+        if ((link->map != NULL) && (kvt->ops->watch(link, &info) != BT_OK)) {
+            BT_LOG_DEBUG("kv transfer: cannot watch pid %u", info.host.pid);
+        }
+        hello_send(link);
+    }
+
+    peer->link = link;
+    peer->user = user;
+    peer->lost.type = BT_KVT_PEER_LOST;
+    peer->lost.owner = peer;
+    bt_list_init(&peer->lost.link);
+    bt_list_push_back(&link->peers, &peer->of_link);
+    kvt->counters.peers++;
+    *peer_p = peer;
+    return BT_OK;
+
+err_link:
+    if (created) {
+        kvt->ops->disconnect(link);
+        bt_kvt_link_free(link);
+    }
+err_peer:
+    bt_free(peer);
+    return status;
+}
+
+void bt_kvt_peer_release(bt_kvt_peer_t *peer)
+{
+    bt_list_t *pos, *tmp;
+
+    if (peer == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &peer->link->kvt->xfers)
+    {
+        bt_kvt_xfer_t *xfer = BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all);
+
+        if (xfer->peer == peer) {
+            bt_kvt_cancel(xfer);
+            xfer->peer = NULL;
+        }
+    }
+    peer->link->kvt->counters.peers--;
+    bt_list_remove(&peer->lost.link);
+    bt_list_remove(&peer->of_link);
+    bt_free(peer);
+}
+
+const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer)
+{
+    return (peer->link->map != NULL) ? "shm" : "network";
+}

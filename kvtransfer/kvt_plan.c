@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvtransfer/kvt_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+
+static int compare_extents(const void *a_v, const void *b_v)
+{
+    const bt_kvt_extent_t *a = a_v;
+    const bt_kvt_extent_t *b = b_v;
+
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static bt_status_t extents_check(const bt_kvt_extent_t *extents,
+                                 uint32_t n_extents, uint64_t pool_bytes)
+{
+    bt_status_t status = BT_ERR_INVALID_PARAM;
+    bt_kvt_extent_t *sorted;
+
+    if ((n_extents == 0) || (n_extents > BT_KVT_MAX_EXTENTS)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (uint32_t i = 0; i < n_extents; i++) {
+        if ((extents[i].bytes == 0) || (extents[i].bytes > pool_bytes) ||
+            (extents[i].offset > pool_bytes - extents[i].bytes)) {
+            return BT_ERR_INVALID_PARAM;
+        }
+    }
+
+    sorted = bt_memdup(extents, n_extents * sizeof(*extents));
+    if (sorted == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    qsort(sorted, n_extents, sizeof(*sorted), compare_extents);
+    for (uint32_t i = 1; i < n_extents; i++) {
+        if (sorted[i - 1].offset + sorted[i - 1].bytes > sorted[i].offset) {
+            goto out;
+        }
+    }
+    status = BT_OK;
+out:
+    bt_free(sorted);
+    return status;
+}
+
+bt_status_t bt_kvt_map_init(const bt_kvt_extent_t *extents, uint32_t n_extents,
+                            uint64_t pool_bytes, bt_kvt_map_t *map_p)
+{
+    const bt_status_t status = extents_check(extents, n_extents, pool_bytes);
+    bt_kvt_map_t map = {0};
+
+    if (status != BT_OK) {
+        return status;
+    }
+    map.runs = bt_calloc(n_extents, sizeof(*map.runs));
+    if (map.runs == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+
+    for (uint32_t i = 0; i < n_extents; i++) {
+        bt_kvt_run_t *last =
+            (map.n_runs == 0) ? NULL : map.runs + map.n_runs - 1;
+
+        if ((last != NULL) &&
+            (last->offset + last->bytes == extents[i].offset)) {
+            last->bytes += extents[i].bytes;
+        } else {
+            bt_kvt_run_t *run = &map.runs[map.n_runs++];
+
+            run->start = map.bytes;
+            run->offset = extents[i].offset;
+            run->bytes = extents[i].bytes;
+        }
+        /* Extents do not overlap, so the sum is at most the pool. */
+        map.bytes += extents[i].bytes;
+    }
+
+    *map_p = map;
+    return BT_OK;
+}
+
+void bt_kvt_map_fini(bt_kvt_map_t *map)
+{
+    bt_free(map->runs);
+    memset(map, 0, sizeof(*map));
+}
+
+uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
+                         uint64_t bytes, uint64_t *pool_offset_p)
+{
+    uint32_t lo = 0;
+    uint32_t hi = map->n_runs;
+    const bt_kvt_run_t *run;
+    uint64_t rest;
+
+    if ((bytes == 0) || (bytes > map->bytes) || (offset > map->bytes - bytes)) {
+        return 0;
+    }
+    while (hi - lo > 1) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+
+        if (map->runs[mid].start <= offset) {
+            lo = mid;
+        } else {
+            hi = mid;
+        }
+    }
+
+    run = &map->runs[lo];
+    rest = run->bytes - (offset - run->start);
+    *pool_offset_p = run->offset + (offset - run->start);
+    return (rest < bytes) ? rest : bytes;
+}
+
+/** @return index of the first range that ends after @a offset. */
+static uint32_t ranges_find(const bt_kvt_ranges_t *set, uint64_t offset)
+{
+    uint32_t lo = 0;
+    uint32_t hi = set->n;
+
+    while (lo < hi) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+
+        if (set->ranges[mid].end > offset) {
+            hi = mid;
+        } else {
+            lo = mid + 1;
+        }
+    }
+    return lo;
+}
+
+static bt_status_t ranges_insert(bt_kvt_ranges_t *set, uint32_t at,
+                                 uint64_t begin, uint64_t end)
+{
+    if (set->n == set->cap) {
+        const uint32_t cap = (set->cap == 0) ? 16 : set->cap * 2;
+        bt_kvt_range_t *grown =
+            bt_realloc_array(set->ranges, cap, sizeof(*grown));
+
+        if (grown == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        set->ranges = grown;
+        set->cap = cap;
+    }
+    memmove(set->ranges + at + 1, set->ranges + at,
+            (set->n - at) * sizeof(*set->ranges));
+    set->ranges[at].begin = begin;
+    set->ranges[at].end = end;
+    set->n++;
+    return BT_OK;
+}
+
+bt_status_t bt_kvt_ranges_add(bt_kvt_ranges_t *set, uint64_t offset,
+                              uint64_t bytes)
+{
+    const uint64_t end = offset + bytes;
+    const uint32_t at = ranges_find(set, offset);
+    bool joins_prev, joins_next;
+
+    BT_ASSERT((bytes > 0) && (end > offset));
+    if ((at < set->n) && (set->ranges[at].begin < end)) {
+        return BT_ERR_EXISTS;
+    }
+
+    joins_prev = (at > 0) && (set->ranges[at - 1].end == offset);
+    joins_next = (at < set->n) && (set->ranges[at].begin == end);
+    if (joins_prev && joins_next) {
+        set->ranges[at - 1].end = set->ranges[at].end;
+        set->n--;
+        memmove(set->ranges + at, set->ranges + at + 1,
+                (set->n - at) * sizeof(*set->ranges));
+    } else if (joins_prev) {
+        set->ranges[at - 1].end = end;
+    } else if (joins_next) {
+        set->ranges[at].begin = offset;
+    } else {
+        const bt_status_t status = ranges_insert(set, at, offset, end);
+
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    set->bytes += bytes;
+    return BT_OK;
+}
+
+bool bt_kvt_ranges_have(const bt_kvt_ranges_t *set, uint64_t offset,
+                        uint64_t bytes)
+{
+    const uint32_t at = ranges_find(set, offset);
+
+    return (at < set->n) && (set->ranges[at].begin <= offset) &&
+           (set->ranges[at].end - offset >= bytes);
+}
+
+void bt_kvt_ranges_fini(bt_kvt_ranges_t *set)
+{
+    bt_free(set->ranges);
+    memset(set, 0, sizeof(*set));
+}

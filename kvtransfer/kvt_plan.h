@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kvt_plan.h
+ *
+ * Pure arithmetic on byte ranges, shared by both sides of a transfer.
+ *
+ * A *map* numbers the bytes of a window through its pool extents, adjacent
+ * extents merged:
+ *
+ *     extents   [100,+16) [116,+16) [400,+8)
+ *     map       window 0..31 → pool 100..131,  window 32..39 → pool 400..407
+ *
+ * A *range set* remembers which bytes were posted, given out, or proven.
+ *
+ * Threads: none of these functions lock.
+ */
+#ifndef BT_KVTRANSFER_KVT_PLAN_H
+#define BT_KVTRANSFER_KVT_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvtransfer/kvt.h"
+
+typedef struct bt_kvt_run {
+    uint64_t start;  /**< in the window, bytes */
+    uint64_t offset; /**< in the pool, bytes */
+    uint64_t bytes;
+} bt_kvt_run_t;
+
+typedef struct bt_kvt_map {
+    bt_kvt_run_t *runs; /**< owned; ordered by start, without gaps */
+    uint32_t n_runs;
+    uint64_t bytes; /**< of the whole window */
+} bt_kvt_map_t;
+
+/**
+ * @param [in]  extents     Any values.
+ * @param [in]  pool_bytes  Every extent must lie within.
+ * @param [out] map_p       Owned by the caller: bt_kvt_map_fini().
+ * @retval BT_ERR_INVALID_PARAM  none, too many, an empty one, outside the
+ *                               pool, or two overlap
+ * @retval BT_ERR_NO_MEMORY
+ * Cost O(n log n).
+ */
+BT_MUST_CHECK bt_status_t bt_kvt_map_init(const bt_kvt_extent_t *extents,
+                                          uint32_t n_extents,
+                                          uint64_t pool_bytes,
+                                          bt_kvt_map_t *map_p);
+void bt_kvt_map_fini(bt_kvt_map_t *map);
+
+/**
+ * The pool bytes behind the beginning of a window range.
+ *
+ * @param [out] pool_offset_p  Where window byte @a offset lies.
+ * @return how many of the @a bytes are contiguous there; 0 when the range
+ *         is empty or leaves the window.
+ * Cost O(log n).
+ */
+uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
+                         uint64_t bytes, uint64_t *pool_offset_p);
+
+typedef struct bt_kvt_range {
+    uint64_t begin;
+    uint64_t end; /**< exclusive */
+} bt_kvt_range_t;
+
+/** All zero is an empty set. */
+typedef struct bt_kvt_ranges {
+    bt_kvt_range_t *ranges; /**< owned; ordered, neither touching */
+    uint32_t n, cap;
+    uint64_t bytes; /**< covered */
+} bt_kvt_ranges_t;
+
+/**
+ * Add @a bytes (at least 1) at @a offset; the sum must not overflow.
+ * @retval BT_ERR_EXISTS     some of it is in the set; nothing changed
+ * @retval BT_ERR_NO_MEMORY  nothing changed
+ */
+BT_MUST_CHECK bt_status_t bt_kvt_ranges_add(bt_kvt_ranges_t *set,
+                                            uint64_t offset, uint64_t bytes);
+/** @return true when all of the range is in the set. */
+bool bt_kvt_ranges_have(const bt_kvt_ranges_t *set, uint64_t offset,
+                        uint64_t bytes);
+void bt_kvt_ranges_fini(bt_kvt_ranges_t *set);
+
+#endif

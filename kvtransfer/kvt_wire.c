@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvtransfer/kvt_wire.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/hash.h"
+
+#define MAGIC_EXPORT 0x58564b42u /* "BKVX" */
+#define MAGIC_DESC   0x44564b42u /* "BKVD" */
+#define MAGIC_MSG    0x4d564b42u /* "BKVM" */
+#define MAGIC_PIECE  0x50564b42u /* "BKVP" */
+
+/* Every layout begins with magic u32, version u32, total bytes u32. */
+#define LENGTH_AT 8
+
+/* An export ends with XXH3-64 of what is before: libraries read the addresses
+ * within without a bound, so an altered one must not reach them. */
+#define EXPORT_SUM_BYTES 8
+
+#define FLAG_DIRECT 1u
+#define FLAG_LAST   2u
+
+/* Errors stick, so that a layout is one straight list of fields. */
+typedef struct writer {
+    uint8_t *buf;
+    size_t cap, n;
+    bool full;
+} writer_t;
+
+typedef struct reader {
+    const uint8_t *buf;
+    size_t bytes, at;
+    bool bad;
+} reader_t;
+
+static void put_bytes(writer_t *w, const void *data, size_t n)
+{
+    if (w->full || (n > w->cap - w->n)) {
+        w->full = true;
+        return;
+    }
+    if (n > 0) {
+        memcpy(w->buf + w->n, data, n);
+    }
+    w->n += n;
+}
+
+static void put_le(writer_t *w, uint64_t value, size_t n)
+{
+    uint8_t le[8];
+
+    for (size_t i = 0; i < n; i++) {
+        le[i] = (uint8_t)(value >> (8 * i));
+    }
+    put_bytes(w, le, n);
+}
+
+static void put_u32(writer_t *w, uint32_t value)
+{
+    put_le(w, value, 4);
+}
+
+static void put_u64(writer_t *w, uint64_t value)
+{
+    put_le(w, value, 8);
+}
+
+static void put_blob(writer_t *w, const bt_kvt_blob_t *blob)
+{
+    put_u32(w, blob->bytes);
+    put_bytes(w, blob->data, blob->bytes);
+}
+
+static writer_t writer_begin(void *buf, size_t cap, uint32_t magic)
+{
+    writer_t w = {.buf = buf, .cap = cap};
+
+    put_u32(&w, magic);
+    put_u32(&w, BT_KVT_WIRE_VERSION);
+    put_u32(&w, 0); /* the length, filled in at the end */
+    return w;
+}
+
+static bt_status_t writer_end(writer_t *w, size_t *bytes_p)
+{
+    if (w->full || (w->n > UINT32_MAX)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    for (size_t i = 0; i < 4; i++) {
+        w->buf[LENGTH_AT + i] = (uint8_t)(w->n >> (8 * i));
+    }
+    *bytes_p = w->n;
+    return BT_OK;
+}
+
+static const uint8_t *get_bytes(reader_t *r, size_t n)
+{
+    const uint8_t *p = r->buf + r->at;
+
+    if (r->bad || (n > r->bytes - r->at)) {
+        r->bad = true;
+        return NULL;
+    }
+    r->at += n;
+    return p;
+}
+
+static uint64_t le_read(const uint8_t *p, size_t n)
+{
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        value |= (uint64_t)p[i] << (8 * i);
+    }
+    return value;
+}
+
+static uint64_t get_le(reader_t *r, size_t n)
+{
+    const uint8_t *p = get_bytes(r, n);
+
+    return (p == NULL) ? 0 : le_read(p, n);
+}
+
+static uint32_t get_u32(reader_t *r)
+{
+    return (uint32_t)get_le(r, 4);
+}
+
+static uint64_t get_u64(reader_t *r)
+{
+    return get_le(r, 8);
+}
+
+static bt_kvt_blob_t get_blob(reader_t *r)
+{
+    bt_kvt_blob_t blob = {.bytes = get_u32(r)};
+
+    blob.data = get_bytes(r, blob.bytes);
+    return blob;
+}
+
+static reader_t reader_begin(const void *buf, size_t bytes, uint32_t magic)
+{
+    reader_t r = {.buf = buf, .bytes = bytes};
+
+    r.bad = (get_u32(&r) != magic) || r.bad;
+    r.bad = (get_u32(&r) != BT_KVT_WIRE_VERSION) || r.bad;
+    r.bad = (get_u32(&r) != bytes) || r.bad;
+    return r;
+}
+
+static bt_status_t reader_end(const reader_t *r)
+{
+    return (r->bad || (r->at != r->bytes)) ? BT_ERR_BAD_MESSAGE : BT_OK;
+}
+
+bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
+                                 size_t cap, size_t *bytes_p)
+{
+    writer_t w = writer_begin(buf, cap, MAGIC_EXPORT);
+    bt_status_t status;
+    size_t bytes = 0;
+
+    put_u32(&w, info->transport);
+    put_u64(&w, info->instance);
+    put_u64(&w, info->pool_bytes);
+    put_u64(&w, info->shm_base);
+    put_bytes(&w, info->probe, sizeof(info->probe));
+    put_u64(&w, info->probe_offset);
+    put_bytes(&w, info->host.boot_id, sizeof(info->host.boot_id));
+    put_u64(&w, info->host.ipc_ns);
+    put_u64(&w, info->host.pid_ns);
+    put_u64(&w, info->host.start_time);
+    put_u32(&w, info->host.pid);
+    put_u32(&w, info->host.uid);
+    put_blob(&w, &info->net_addr);
+    put_blob(&w, &info->shm_addr);
+    put_blob(&w, &info->shm_rkey);
+    put_u64(&w, 0);
+    status = writer_end(&w, &bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    w.n -= EXPORT_SUM_BYTES;
+    put_u64(&w, bt_hash64(buf, w.n, 0));
+    *bytes_p = bytes;
+    return BT_OK;
+}
+
+bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
+                                 bt_kvt_export_info_t *info_p)
+{
+    reader_t r = reader_begin(buf, bytes, MAGIC_EXPORT);
+    bt_kvt_export_info_t info = {0};
+    const uint8_t *p;
+    bt_status_t status;
+
+    info.transport = get_u32(&r);
+    info.instance = get_u64(&r);
+    info.pool_bytes = get_u64(&r);
+    info.shm_base = get_u64(&r);
+    p = get_bytes(&r, sizeof(info.probe));
+    if (p != NULL) {
+        memcpy(info.probe, p, sizeof(info.probe));
+    }
+    info.probe_offset = get_u64(&r);
+    p = get_bytes(&r, sizeof(info.host.boot_id));
+    if (p != NULL) {
+        memcpy(info.host.boot_id, p, sizeof(info.host.boot_id));
+    }
+    info.host.ipc_ns = get_u64(&r);
+    info.host.pid_ns = get_u64(&r);
+    info.host.start_time = get_u64(&r);
+    info.host.pid = get_u32(&r);
+    info.host.uid = get_u32(&r);
+    info.net_addr = get_blob(&r);
+    info.shm_addr = get_blob(&r);
+    info.shm_rkey = get_blob(&r);
+    r.bad = (bt_hash64(buf, r.at, 0) != get_u64(&r)) || r.bad;
+
+    status = reader_end(&r);
+    if ((status == BT_OK) && (bytes > BT_KVT_MAX_EXPORT)) {
+        status = BT_ERR_BAD_MESSAGE;
+    }
+    if (status == BT_OK) {
+        *info_p = info;
+    }
+    return status;
+}
+
+bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc, void *buf, size_t cap,
+                               size_t *bytes_p)
+{
+    writer_t w = writer_begin(buf, cap, MAGIC_DESC);
+
+    put_u64(&w, desc->lease.id);
+    put_u32(&w, desc->lease.generation);
+    put_u64(&w, desc->lease.grant);
+    put_u64(&w, desc->receiver);
+    put_u64(&w, desc->session);
+    put_u32(&w, desc->n_extents);
+    for (uint32_t i = 0; i < desc->n_extents; i++) {
+        put_u64(&w, desc->extents[i].offset);
+        put_u64(&w, desc->extents[i].bytes);
+    }
+    return writer_end(&w, bytes_p);
+}
+
+bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
+                               bt_kvt_desc_t *desc_p)
+{
+    reader_t r = reader_begin(buf, bytes, MAGIC_DESC);
+    bt_kvt_desc_t desc = {0};
+
+    desc.lease.id = get_u64(&r);
+    desc.lease.generation = get_u32(&r);
+    desc.lease.grant = get_u64(&r);
+    desc.receiver = get_u64(&r);
+    desc.session = get_u64(&r);
+    desc.n_extents = get_u32(&r);
+    if (r.bad || (desc.n_extents == 0) ||
+        (desc.n_extents > BT_KVT_MAX_EXTENTS) ||
+        (bytes - r.at != (size_t)desc.n_extents * 16)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+
+    desc.extents = bt_calloc(desc.n_extents, sizeof(*desc.extents));
+    if (desc.extents == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < desc.n_extents; i++) {
+        desc.extents[i].offset = get_u64(&r);
+        desc.extents[i].bytes = get_u64(&r);
+    }
+    *desc_p = desc;
+    return BT_OK;
+}
+
+static void put_part(writer_t *w, const bt_kvt_msg_t *msg)
+{
+    const bt_kvt_record_t *records = msg->records;
+
+    put_u32(w, msg->first_record);
+    put_u32(w, msg->n_records);
+    put_u64(w, msg->elapsed_us);
+    put_blob(w, &msg->note);
+    for (uint32_t i = 0; i < msg->n_records; i++) {
+        put_u64(w, records[i].offset);
+        put_u64(w, records[i].bytes);
+        put_u64(w, records[i].hash);
+    }
+}
+
+static bool type_has_lease(bt_kvt_msg_type_t type)
+{
+    return (type >= BT_KVT_MSG_BEGIN) && (type <= BT_KVT_MSG_CONFIRM);
+}
+
+bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg, void *buf, size_t cap,
+                              size_t *bytes_p)
+{
+    writer_t w = writer_begin(buf, cap, MAGIC_MSG);
+
+    put_u32(&w, (uint32_t)msg->type);
+    put_u32(&w, (msg->direct ? FLAG_DIRECT : 0) | (msg->last ? FLAG_LAST : 0));
+    put_u64(&w, msg->from);
+    put_u64(&w, msg->nonce);
+    if (type_has_lease(msg->type)) {
+        put_u64(&w, msg->lease.id);
+        put_u32(&w, msg->lease.generation);
+        put_u32(&w, (uint32_t)(int32_t)msg->status);
+        put_u64(&w, msg->lease.grant);
+        put_u64(&w, msg->floor);
+    }
+    if (msg->type == BT_KVT_MSG_HELLO) {
+        put_blob(&w, &msg->export);
+    } else if (msg->type == BT_KVT_MSG_HELLO_ACK) {
+        put_u64(&w, msg->echo);
+    } else if (msg->type == BT_KVT_MSG_PART) {
+        put_part(&w, msg);
+    }
+    return writer_end(&w, bytes_p);
+}
+
+static void get_part(reader_t *r, bt_kvt_msg_t *msg)
+{
+    msg->first_record = get_u32(r);
+    msg->n_records = get_u32(r);
+    msg->elapsed_us = get_u64(r);
+    msg->note = get_blob(r);
+    if ((msg->n_records > BT_KVT_MAX_PART_RECORDS) ||
+        (msg->note.bytes > BT_KVT_MAX_NOTE)) {
+        r->bad = true;
+        return;
+    }
+    msg->records = get_bytes(r, (size_t)msg->n_records * BT_KVT_RECORD_BYTES);
+}
+
+bt_status_t bt_kvt_msg_decode(const void *buf, size_t bytes,
+                              bt_kvt_msg_t *msg_p)
+{
+    reader_t r = reader_begin(buf, bytes, MAGIC_MSG);
+    bt_kvt_msg_t msg = {0};
+    uint32_t type, flags;
+    bt_status_t status;
+
+    type = get_u32(&r);
+    flags = get_u32(&r);
+    if (r.bad || (type == 0) || (type >= BT_KVT_MSG_END_) ||
+        (flags > (FLAG_DIRECT | FLAG_LAST))) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    msg.type = (bt_kvt_msg_type_t)type;
+    msg.direct = (flags & FLAG_DIRECT) != 0;
+    msg.last = (flags & FLAG_LAST) != 0;
+    msg.from = get_u64(&r);
+    msg.nonce = get_u64(&r);
+    if (type_has_lease(msg.type)) {
+        msg.lease.id = get_u64(&r);
+        msg.lease.generation = get_u32(&r);
+        msg.status = (bt_status_t)(int32_t)get_u32(&r);
+        msg.lease.grant = get_u64(&r);
+        msg.floor = get_u64(&r);
+    }
+    if (msg.type == BT_KVT_MSG_HELLO) {
+        msg.export = get_blob(&r);
+    } else if (msg.type == BT_KVT_MSG_HELLO_ACK) {
+        msg.echo = get_u64(&r);
+    } else if (msg.type == BT_KVT_MSG_PART) {
+        get_part(&r, &msg);
+    }
+
+    status = reader_end(&r);
+    if ((status == BT_OK) && ((msg.nonce == 0) || (msg.from == 0))) {
+        status = BT_ERR_BAD_MESSAGE; /* 0 stands for "unknown" inside */
+    }
+    if (status == BT_OK) {
+        *msg_p = msg;
+    }
+    return status;
+}
+
+bt_kvt_record_t bt_kvt_record_get(const bt_kvt_msg_t *msg, uint32_t i)
+{
+    const uint8_t *p =
+        (const uint8_t *)msg->records + (size_t)i * BT_KVT_RECORD_BYTES;
+    const bt_kvt_record_t record = {.offset = le_read(p, 8),
+                                    .bytes = le_read(p + 8, 8),
+                                    .hash = le_read(p + 16, 8)};
+
+    BT_ASSERT(i < msg->n_records);
+    return record;
+}
+
+void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,
+                         uint8_t buf[BT_KVT_PIECE_BYTES])
+{
+    writer_t w = writer_begin(buf, BT_KVT_PIECE_BYTES, MAGIC_PIECE);
+    bt_status_t status;
+    size_t bytes = 0;
+
+    put_u32(&w, piece->lease.generation);
+    put_u64(&w, piece->from);
+    put_u64(&w, piece->lease.id);
+    put_u64(&w, piece->lease.grant);
+    put_u64(&w, piece->offset);
+    put_u64(&w, piece->bytes);
+    put_u64(&w, 0);
+    status = writer_end(&w, &bytes);
+    BT_ASSERT_ALWAYS((status == BT_OK) && (bytes == BT_KVT_PIECE_BYTES));
+}
+
+bt_status_t bt_kvt_piece_decode(const void *buf, size_t bytes,
+                                bt_kvt_piece_t *piece_p)
+{
+    reader_t r = reader_begin(buf, bytes, MAGIC_PIECE);
+    bt_kvt_piece_t piece = {0};
+    bt_status_t status;
+
+    piece.lease.generation = get_u32(&r);
+    piece.from = get_u64(&r);
+    piece.lease.id = get_u64(&r);
+    piece.lease.grant = get_u64(&r);
+    piece.offset = get_u64(&r);
+    piece.bytes = get_u64(&r);
+    r.bad = (get_u64(&r) != 0) || r.bad;
+    status = reader_end(&r);
+    if (status == BT_OK) {
+        *piece_p = piece;
+    }
+    return status;
+}
+
+uint64_t bt_kvt_record_seed(const bt_kvt_lease_t *lease, uint64_t offset,
+                            uint64_t bytes)
+{
+    uint8_t buf[32];
+    writer_t w = {.buf = buf, .cap = sizeof(buf)};
+
+    put_u64(&w, lease->id);
+    put_u64(&w, lease->generation);
+    put_u64(&w, offset);
+    put_u64(&w, bytes);
+    return bt_hash64(buf, sizeof(buf), 0);
+}

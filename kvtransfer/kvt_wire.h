@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kvt_wire.h
+ *
+ * The byte layouts of kvtransfer: fixed, little-endian, versioned. Every
+ * decoder takes any bytes and reads none outside them; decoded structures
+ * borrow from the input.
+ *
+ *     export      who a process is and how to reach its pool
+ *     descriptor  one window: lease, grant, session, extents
+ *     message     HELLO … BYE between two processes
+ *     piece       header in front of data that goes over the network
+ *
+ * Any change of layout or meaning raises BT_KVT_WIRE_VERSION.
+ */
+#ifndef BT_KVTRANSFER_KVT_WIRE_H
+#define BT_KVTRANSFER_KVT_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvtransfer/kvt.h"
+
+#define BT_KVT_WIRE_VERSION     1u
+#define BT_KVT_MAX_MSG          73728u /**< bytes; a HELLO holds an export */
+#define BT_KVT_PIECE_BYTES      64u
+#define BT_KVT_RECORD_BYTES     24u
+#define BT_KVT_MAX_PART_RECORDS 1024u
+
+/** Where a process runs, to tell whether memory can be shared with it. */
+typedef struct bt_kvt_host {
+    uint8_t boot_id[16];
+    uint64_t ipc_ns;
+    uint64_t pid_ns;
+    uint64_t start_time; /**< field 22 of /proc/PID/stat, clock ticks */
+    uint32_t pid;
+    uint32_t uid;
+} bt_kvt_host_t;
+
+typedef struct bt_kvt_blob {
+    const void *data;
+    uint32_t bytes;
+} bt_kvt_blob_t;
+
+typedef struct bt_kvt_export_info {
+    uint32_t transport; /**< BT_KVT_TRANSPORT_ */
+    uint64_t instance;
+    uint64_t pool_bytes;
+    uint64_t shm_base;     /**< address of the pool in its process; 0 = none */
+    uint8_t probe[16];     /**< stands at shm_base + probe_offset */
+    uint64_t probe_offset; /**< bytes */
+    bt_kvt_host_t host;
+    bt_kvt_blob_t net_addr, shm_addr, shm_rkey;
+} bt_kvt_export_info_t;
+
+enum { BT_KVT_TRANSPORT_UCX = 1, BT_KVT_TRANSPORT_MEM = 2 };
+
+/** @retval BT_ERR_TOO_LARGE  more than @a cap */
+BT_MUST_CHECK bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info,
+                                               void *buf, size_t cap,
+                                               size_t *bytes_p);
+/** @retval BT_ERR_BAD_MESSAGE */
+BT_MUST_CHECK bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
+                                               bt_kvt_export_info_t *info_p);
+
+/** A lease as the receiver knows it; all three must match. */
+typedef struct bt_kvt_lease {
+    uint64_t id;
+    uint32_t generation;
+    uint64_t grant; /**< the receiver's own count of windows, never reused */
+} bt_kvt_lease_t;
+
+typedef struct bt_kvt_desc {
+    bt_kvt_lease_t lease;
+    uint64_t receiver; /**< instance */
+    uint64_t session;  /**< link that may write directly unasked; 0 = none */
+    uint32_t n_extents;
+    bt_kvt_extent_t *extents; /**< decode: owned by the caller, bt_free() */
+} bt_kvt_desc_t;
+
+/** @retval BT_ERR_TOO_LARGE */
+BT_MUST_CHECK bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc,
+                                             void *buf, size_t cap,
+                                             size_t *bytes_p);
+/** @retval BT_ERR_BAD_MESSAGE  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
+                                             bt_kvt_desc_t *desc_p);
+
+typedef enum bt_kvt_msg_type {
+    BT_KVT_MSG_HELLO = 1, /**< a sender's first word: who it is, its export */
+    BT_KVT_MSG_HELLO_ACK, /**< may write from now on (directly: `direct`) */
+    BT_KVT_MSG_BEGIN,     /**< sender asks before it writes directly */
+    BT_KVT_MSG_BEGIN_ACK, /**< status */
+    BT_KVT_MSG_PART,      /**< a piece of the manifest; the last has the note */
+    BT_KVT_MSG_RESULT,    /**< status of the whole window */
+    BT_KVT_MSG_CANCEL,    /**< sender: nothing more will be written */
+    BT_KVT_MSG_REVOKE,    /**< receiver: stop writing... */
+    BT_KVT_MSG_CONFIRM,   /**< ...sender: stopped */
+    BT_KVT_MSG_PING,
+    BT_KVT_MSG_PONG,
+    BT_KVT_MSG_BYE, /**< this process writes nothing any more */
+    BT_KVT_MSG_END_
+} bt_kvt_msg_type_t;
+
+/** One entry of a manifest: bytes of the window within one pool run. */
+typedef struct bt_kvt_record {
+    uint64_t offset; /**< in the window */
+    uint64_t bytes;
+    uint64_t hash; /**< bt_kvt_record_hash() */
+} bt_kvt_record_t;
+
+/** Fields beyond the first three are of the types named. */
+typedef struct bt_kvt_msg {
+    bt_kvt_msg_type_t type;
+    uint64_t from;  /**< instance of the writer of this message */
+    uint64_t nonce; /**< the writer's incarnation of this link, from 1 */
+
+    bool direct;          /**< HELLO, HELLO_ACK, PART: through shared memory */
+    uint64_t echo;        /**< HELLO_ACK: nonce of the HELLO */
+    bt_kvt_blob_t export; /**< HELLO */
+
+    bt_kvt_lease_t lease; /**< BEGIN … CONFIRM */
+    bt_status_t status;   /**< BEGIN_ACK, RESULT */
+    uint64_t floor;       /**< RESULT, REVOKE: every grant below it is over */
+
+    /* PART */
+    bool last;
+    uint32_t first_record, n_records;
+    const void *records; /**< decode: bt_kvt_record_get() */
+    uint64_t elapsed_us; /**< last: first post to finish */
+    bt_kvt_blob_t note;  /**< last */
+} bt_kvt_msg_t;
+
+/** Encoding a PART takes `records` as an array of bt_kvt_record_t.
+ *  @retval BT_ERR_TOO_LARGE */
+BT_MUST_CHECK bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg, void *buf,
+                                            size_t cap, size_t *bytes_p);
+/** @retval BT_ERR_BAD_MESSAGE */
+BT_MUST_CHECK bt_status_t bt_kvt_msg_decode(const void *buf, size_t bytes,
+                                            bt_kvt_msg_t *msg_p);
+/** Record @a i < n_records of a decoded PART. */
+bt_kvt_record_t bt_kvt_record_get(const bt_kvt_msg_t *msg, uint32_t i);
+
+typedef struct bt_kvt_piece {
+    uint64_t from; /**< instance */
+    bt_kvt_lease_t lease;
+    uint64_t offset, bytes; /**< in the window */
+} bt_kvt_piece_t;
+
+void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,
+                         uint8_t buf[BT_KVT_PIECE_BYTES]);
+/** @retval BT_ERR_BAD_MESSAGE */
+BT_MUST_CHECK bt_status_t bt_kvt_piece_decode(const void *buf, size_t bytes,
+                                              bt_kvt_piece_t *piece_p);
+
+/** Seed that ties a checksum to its place: XXH3-64 over the 32 bytes (id,
+ *  generation, offset, length), each a little-endian u64. The checksum of a
+ *  record is XXH3-64 of its bytes with this seed. */
+uint64_t bt_kvt_record_seed(const bt_kvt_lease_t *lease, uint64_t offset,
+                            uint64_t bytes);
+
+#endif

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "kvtransfer/kvt_core.h"
+
+/** Tell the receiver about this many records without waiting for more. */
+#define PART_RECORDS 256u
+
+static bt_kvt_xfer_t *xfer_find(bt_kvt_link_t *link,
+                                const bt_kvt_lease_t *lease)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
+    {
+        bt_kvt_xfer_t *x = BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link);
+
+        if ((x->lease.grant == lease->grant) && (x->lease.id == lease->id) &&
+            (x->lease.generation == lease->generation)) {
+            return x;
+        }
+    }
+    return NULL;
+}
+
+bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
+                        size_t desc_bytes, void *user, bt_kvt_xfer_t **xfer_p)
+{
+    bt_kvt_link_t *link = peer->link;
+    bt_kvt_desc_t d;
+    bt_kvt_xfer_t *x;
+    bt_status_t status;
+
+    if (link->lost) {
+        return BT_ERR_PEER_LOST;
+    }
+    status = bt_kvt_desc_decode(desc, desc_bytes, &d);
+    if (status != BT_OK) {
+        return status;
+    }
+    status = BT_ERR_BAD_MESSAGE;
+    if (d.receiver != link->instance) {
+        goto err_desc;
+    }
+    if (bt_kvt_link_over_has(link, d.lease.grant)) {
+        status = BT_ERR_STALE;
+        goto err_desc;
+    }
+    if (xfer_find(link, &d.lease) != NULL) {
+        status = BT_ERR_EXISTS;
+        goto err_desc;
+    }
+    x = bt_calloc(1, sizeof(*x));
+    if (x == NULL) {
+        status = BT_ERR_NO_MEMORY;
+        goto err_desc;
+    }
+    status = bt_kvt_map_init(d.extents, d.n_extents, link->pool_bytes, &x->map);
+    if (status != BT_OK) {
+        status = (status == BT_ERR_NO_MEMORY) ? status : BT_ERR_BAD_MESSAGE;
+        goto err_xfer;
+    }
+    bt_free(d.extents);
+
+    x->kvt = link->kvt;
+    x->link = link;
+    x->peer = peer;
+    x->user = user;
+    x->lease = d.lease;
+    x->session = d.session;
+    x->outcome = BT_INPROGRESS;
+    x->done.type = BT_KVT_XFER_DONE;
+    x->done.owner = x;
+    bt_list_init(&x->done.link);
+    bt_list_init(&x->busy);
+    bt_list_push_back(&link->xfers, &x->of_link);
+    bt_list_push_back(&x->kvt->xfers, &x->all);
+    x->kvt->counters.xfers_open++;
+    *xfer_p = x;
+    return BT_OK;
+
+err_xfer:
+    bt_free(x);
+err_desc:
+    bt_free(d.extents);
+    return status;
+}
+
+uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *x)
+{
+    return x->map.bytes;
+}
+
+void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
+{
+    bt_list_remove(&x->all);
+    bt_list_remove(&x->busy);
+    bt_list_remove(&x->of_link);
+    bt_list_remove(&x->done.link);
+    bt_kvt_map_fini(&x->map);
+    bt_kvt_ranges_fini(&x->posted);
+    bt_free(x->records);
+    bt_free(x->sources);
+    bt_free(x);
+}
+
+/** Done, once the source bytes are nobody's any more. */
+static void xfer_settle(bt_kvt_xfer_t *x)
+{
+    if ((x->outcome == BT_INPROGRESS) || x->done_told || (x->n_flying > 0)) {
+        return;
+    }
+    x->done_told = true;
+    bt_list_remove(&x->of_link);
+    x->link = NULL;
+    x->kvt->counters.xfers_open--;
+    bt_kvt_event_push(x->kvt, &x->done);
+}
+
+void bt_kvt_xfer_end(bt_kvt_xfer_t *x, bt_status_t outcome)
+{
+    if (x->outcome != BT_INPROGRESS) {
+        return;
+    }
+    x->outcome = outcome;
+    bt_list_remove(&x->busy);
+    if (x->link->map != NULL) {
+        bt_kvt_link_over_add(x->link, x->lease.grant);
+    }
+    xfer_settle(x);
+}
+
+static bool has_work(const bt_kvt_xfer_t *x)
+{
+    return (x->outcome == BT_INPROGRESS) && x->link->acked &&
+           ((x->n_moved < x->n_records) || (x->n_listed < x->n_moved) ||
+            (x->finished && !x->last_sent));
+}
+
+static void wake(bt_kvt_xfer_t *x)
+{
+    if (has_work(x) && bt_list_empty(&x->busy)) {
+        bt_list_push_back(&x->kvt->busy, &x->busy);
+    }
+}
+
+void bt_kvt_xfers_wake(bt_kvt_link_t *link)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
+    {
+        wake(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link));
+    }
+}
+
+static bt_status_t too_late(const bt_kvt_xfer_t *x)
+{
+    return (x->outcome == BT_ERR_PEER_LOST) ? BT_ERR_PEER_LOST
+                                            : BT_ERR_CANCELED;
+}
+
+/** Length of the next record of a range: within one run, and not too long. */
+static uint64_t cut(const bt_kvt_xfer_t *x, uint64_t offset, uint64_t bytes)
+{
+    uint64_t pool_offset = 0;
+    const uint64_t n = bt_kvt_map_find(&x->map, offset, bytes, &pool_offset);
+
+    return (n < BT_KVT_MAX_RECORD_BYTES) ? n : BT_KVT_MAX_RECORD_BYTES;
+}
+
+static bt_status_t records_reserve(bt_kvt_xfer_t *x, uint64_t n_more)
+{
+    const uint64_t need = x->n_records + n_more;
+    uint32_t cap;
+    bt_kvt_record_t *records;
+    const uint8_t **sources;
+
+    if (need <= x->records_cap) {
+        return BT_OK;
+    }
+    if (need > UINT32_MAX / 2) {
+        return BT_ERR_TOO_LARGE;
+    }
+    cap = (need < 64) ? 64 : (uint32_t)need;
+    cap = (cap < x->records_cap * 2) ? x->records_cap * 2 : cap;
+    records = bt_realloc_array(x->records, cap, sizeof(*records));
+    if (records == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    x->records = records;
+    sources = bt_realloc_array(x->sources, cap, sizeof(*sources));
+    if (sources == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    x->sources = sources;
+    x->records_cap = cap;
+    return BT_OK;
+}
+
+bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
+                        uint64_t bytes)
+{
+    const uint64_t end = offset + bytes;
+    uint64_t n_cuts = 0;
+    bt_status_t status;
+
+    if (x->outcome != BT_INPROGRESS) {
+        return too_late(x);
+    }
+    if (x->finished || (bytes == 0) || (bytes > x->map.bytes) ||
+        (offset > x->map.bytes - bytes)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (uint64_t at = offset; at < end; at += cut(x, at, end - at)) {
+        n_cuts++;
+    }
+    status = records_reserve(x, n_cuts);
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_kvt_ranges_add(&x->posted, offset, bytes);
+    if (status != BT_OK) {
+        return (status == BT_ERR_EXISTS) ? BT_ERR_INVALID_PARAM : status;
+    }
+
+    if (x->first_us == 0) {
+        x->first_us = bt_now_us();
+    }
+    for (uint64_t at = offset; at < end;) {
+        bt_kvt_record_t *r = &x->records[x->n_records];
+
+        r->offset = at;
+        r->bytes = cut(x, at, end - at);
+        r->hash = 0;
+        x->sources[x->n_records++] = (const uint8_t *)src + (at - offset);
+        at += r->bytes;
+    }
+    wake(x);
+    return BT_OK;
+}
+
+bt_status_t bt_kvt_finish(bt_kvt_xfer_t *x, const void *note, size_t note_bytes)
+{
+    if (x->outcome != BT_INPROGRESS) {
+        return too_late(x);
+    }
+    if (x->finished) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (note_bytes > BT_KVT_MAX_NOTE) {
+        return BT_ERR_TOO_LARGE;
+    }
+    if (note_bytes > 0) {
+        memcpy(x->note, note, note_bytes);
+    }
+    x->note_bytes = (uint32_t)note_bytes;
+    x->finished = true;
+    wake(x);
+    return BT_OK;
+}
+
+void bt_kvt_cancel(bt_kvt_xfer_t *x)
+{
+    if ((x == NULL) || (x->outcome != BT_INPROGRESS)) {
+        return;
+    }
+    /* Copies are made within progress only, so none is under way here. */
+    bt_kvt_link_send_lease(x->link, BT_KVT_MSG_CANCEL, &x->lease, BT_OK);
+    bt_kvt_xfer_end(x, BT_ERR_CANCELED);
+}
+
+void bt_kvt_release(bt_kvt_xfer_t *x)
+{
+    if (x == NULL) {
+        return;
+    }
+    BT_ASSERT_ALWAYS(x->done_told); /* the network may still read its bytes */
+    bt_kvt_xfer_free(x);
+}
+
+void bt_kvt_xfer_sent(bt_kvt_xfer_t *x, uint64_t bytes)
+{
+    bt_kvt_link_t *link = x->link;
+
+    x->n_flying--;
+    link->inflight_bytes -= bytes;
+    link->last_heard_ms = x->kvt->now_ms;
+    if (link->stalled &&
+        (link->inflight_bytes <= BT_KVT_MAX_INFLIGHT_BYTES / 2)) {
+        link->stalled = false;
+        bt_kvt_xfers_wake(link);
+    }
+    xfer_settle(x);
+}
+
+static bool lease_over(bt_status_t status)
+{
+    switch (status) {
+    case BT_OK:
+    case BT_ERR_CORRUPT:
+    case BT_ERR_BAD_MESSAGE:
+    case BT_ERR_STALE:
+    case BT_ERR_CANCELED:
+    case BT_ERR_NO_MEMORY:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+{
+    bt_kvt_xfer_t *x = xfer_find(link, &msg->lease);
+    bt_status_t status = msg->status;
+
+    switch (msg->type) {
+    case BT_KVT_MSG_BEGIN_ACK:
+        if (x == NULL) {
+            return;
+        }
+        if (status == BT_OK) {
+            x->begun = true;
+            wake(x);
+        } else {
+            bt_kvt_xfer_end(x, BT_ERR_STALE);
+        }
+        break;
+    case BT_KVT_MSG_RESULT:
+        if ((x != NULL) &&
+            (!lease_over(status) || ((status == BT_OK) && !x->last_sent))) {
+            status = BT_ERR_BAD_MESSAGE;
+        }
+        if (x != NULL) {
+            bt_kvt_xfer_end(x, status);
+        }
+        bt_kvt_link_over_trim(link, msg->floor);
+        break;
+    case BT_KVT_MSG_REVOKE:
+        if (x != NULL) {
+            bt_kvt_xfer_end(x, BT_ERR_STALE);
+        } else if (link->map != NULL) {
+            bt_kvt_link_over_add(link, msg->lease.grant);
+        }
+        bt_kvt_link_over_trim(link, msg->floor);
+        bt_kvt_link_send_lease(link, BT_KVT_MSG_CONFIRM, &msg->lease, BT_OK);
+        break;
+    default:
+        break;
+    }
+}
+
+/** May we write into the window directly? Asks when that is not known. */
+static bool direct_begin(bt_kvt_xfer_t *x)
+{
+    bt_kvt_link_t *link = x->link;
+
+    if (x->begun) {
+        return true;
+    }
+    if ((x->session == link->peer_nonce) && !link->over_lost) {
+        x->begun = true;
+        return true;
+    }
+    if (!x->begin_sent) {
+        x->begin_sent = true;
+        x->begin_ms = x->kvt->now_ms;
+        bt_kvt_link_send_lease(link, BT_KVT_MSG_BEGIN, &x->lease, BT_OK);
+    }
+    return false;
+}
+
+static void record_copy(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
+{
+    uint64_t pool_offset = 0;
+    const uint64_t run =
+        bt_kvt_map_find(&x->map, r->offset, r->bytes, &pool_offset);
+
+    BT_ASSERT_ALWAYS(run == r->bytes);
+    r->hash = x->kvt->ops->copy(
+        x->link, pool_offset, x->sources[x->n_moved], (size_t)r->bytes,
+        bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
+}
+
+/** @return false when the network has enough for now. */
+static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
+{
+    bt_kvt_link_t *link = x->link;
+    const bt_kvt_piece_t piece = {.from = x->kvt->config.instance,
+                                  .lease = x->lease,
+                                  .offset = r->offset,
+                                  .bytes = r->bytes};
+    const uint8_t *src = x->sources[x->n_moved];
+    uint8_t header[BT_KVT_PIECE_BYTES];
+
+    if ((link->inflight_bytes > 0) &&
+        (link->inflight_bytes + r->bytes > BT_KVT_MAX_INFLIGHT_BYTES)) {
+        link->stalled = true;
+        return false;
+    }
+    r->hash = bt_hash64(src, (size_t)r->bytes,
+                        bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
+    bt_kvt_piece_encode(&piece, header);
+    x->n_flying++;
+    link->inflight_bytes += r->bytes;
+    if (x->kvt->ops->send_data(x, header, src, (size_t)r->bytes) != BT_OK) {
+        x->n_flying--;
+        link->inflight_bytes -= r->bytes;
+        link->broken = true;
+        x->kvt->broken = true;
+        return false;
+    }
+    return true;
+}
+
+static void part_send(bt_kvt_xfer_t *x)
+{
+    const uint32_t rest = x->n_moved - x->n_listed;
+    bt_kvt_msg_t msg = {.type = BT_KVT_MSG_PART,
+                        .lease = x->lease,
+                        .direct = x->link->map != NULL,
+                        .first_record = x->n_listed};
+
+    msg.n_records =
+        (rest < BT_KVT_MAX_PART_RECORDS) ? rest : BT_KVT_MAX_PART_RECORDS;
+    msg.records = x->records + x->n_listed;
+    x->n_listed += msg.n_records;
+    if (x->finished && (x->n_listed == x->n_records)) {
+        msg.last = true;
+        msg.elapsed_us = (x->first_us == 0) ? 0 : bt_now_us() - x->first_us;
+        msg.note.data = x->note;
+        msg.note.bytes = x->note_bytes;
+        x->last_sent = true;
+    }
+    if (msg.direct) {
+        /* The bytes must be there before the word that they are. */
+        atomic_thread_fence(memory_order_release);
+    }
+    bt_kvt_link_send(x->link, &msg);
+}
+
+/** One step. @return false when it must wait for something. */
+static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
+{
+    const bool direct = (x->link != NULL) && (x->link->map != NULL);
+    bt_kvt_record_t *r;
+
+    if (!has_work(x) || x->link->broken || (direct && !direct_begin(x))) {
+        return false;
+    }
+    if ((x->n_moved == x->n_records) ||
+        (x->n_moved - x->n_listed >= PART_RECORDS)) {
+        part_send(x);
+        return has_work(x);
+    }
+
+    r = &x->records[x->n_moved];
+    if (direct) {
+        record_copy(x, r);
+    } else if (!record_send(x, r)) {
+        return false;
+    }
+    x->n_moved++;
+    x->bytes_moved += r->bytes;
+    x->kvt->counters.bytes_sent += r->bytes;
+    x->kvt->counters.descriptors++;
+    *budget_p -= (r->bytes < *budget_p) ? (size_t)r->bytes : *budget_p;
+    return has_work(x);
+}
+
+void bt_kvt_xfers_move(bt_kvt_t *kvt, size_t *budget_p)
+{
+    /* One record each in turn, so that a long transfer does not hold up a
+     * short one. */
+    while ((*budget_p > 0) && !bt_list_empty(&kvt->busy)) {
+        bt_kvt_xfer_t *x = BT_CONTAINER_OF(kvt->busy.next, bt_kvt_xfer_t, busy);
+        bool more;
+
+        bt_list_remove(&x->busy);
+        more = xfer_step(x, budget_p);
+        if (more && bt_list_empty(&x->busy)) {
+            bt_list_push_back(&kvt->busy, &x->busy);
+        }
+    }
+}
+
+void bt_kvt_xfers_tick(bt_kvt_t *kvt)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->xfers)
+    {
+        bt_kvt_xfer_t *x = BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all);
+
+        if ((x->outcome == BT_INPROGRESS) && x->begin_sent && !x->begun &&
+            (kvt->now_ms - x->begin_ms >= kvt->config.keepalive_ms)) {
+            x->begin_ms = kvt->now_ms;
+            bt_kvt_link_send_lease(x->link, BT_KVT_MSG_BEGIN, &x->lease, BT_OK);
+        }
+    }
+}
