@@ -36,17 +36,23 @@ typedef struct bt_token_vec {
     size_t cap;
 } bt_token_vec_t;
 
-#define BT_TOK_ADD_BOS       1u /**< add the BOS/EOS that the file asks for */
+/** Add the BOS and EOS that the file asks for; no second BOS when the text
+ *  begins with one that BT_TOK_PARSE_SPECIAL reads. */
+#define BT_TOK_ADD_BOS       1u
 #define BT_TOK_PARSE_SPECIAL 2u /**< "<|im_end|>" in the text is one token */
 
 /**
- * Append the tokens of @a text.
+ * Append the tokens of @a text. User-defined tokens (type 4) are matched with
+ * and without BT_TOK_PARSE_SPECIAL. Cost O(n log n) for one long word, else
+ * linear; a text that must exceed max_tokens is refused early. No Unicode
+ * normalization is done.
  *
  * @param [in] max_tokens  Most ids in @a out afterwards.
  * @retval BT_OK
  * @retval BT_ERR_INVALID_PARAM  Not UTF-8.
- * @retval BT_ERR_TOO_LARGE      More than max_tokens.
+ * @retval BT_ERR_TOO_LARGE      More than max_tokens, or 1 GiB of text.
  * @retval BT_ERR_NO_MEMORY
+ *         On any failure out->n is as before.
  */
 BT_MUST_CHECK bt_status_t bt_tokenize(const bt_tokenizer_t *tok,
                                       const char *text, size_t bytes,
@@ -61,22 +67,28 @@ uint32_t bt_tokenizer_eos(const bt_tokenizer_t *tok);
  *  @return how many were written, at most cap */
 uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
                               uint32_t cap);
-/** Bytes of one token as text; special tokens give "" unless @a special. */
+/** Append the bytes of one token as text (a part of a character, for some);
+ *  special tokens give "" unless @a special.
+ *  @retval BT_ERR_INVALID_PARAM  no such id; else the status of @a out */
 BT_MUST_CHECK bt_status_t bt_tokenizer_piece(const bt_tokenizer_t *tok,
                                              uint32_t id, bool special,
                                              bt_strbuf_t *out);
 
 /** Incremental detokenizing of one sequence: never emits half a UTF-8
- *  character; bytes that never become one come out as U+FFFD. */
+ *  character; bytes that never become one come out as U+FFFD, as many as
+ *  Python's decode(errors="replace") gives for the whole. Special tokens give
+ *  nothing. */
 typedef struct bt_detok {
     const bt_tokenizer_t *tok;
     uint8_t pending[4];
     uint8_t n_pending;
-    bool at_start; /**< SentencePiece: strip the first space */
+    bool at_start; /**< SentencePiece: strip the first space. The caller clears
+                        it where the text continues a prompt's line. */
 } bt_detok_t;
 
 void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok);
-/** Append the text that @a id completes. */
+/** Append the text that @a id completes; an id outside the vocabulary gives
+ *  nothing. Errors stick to @a out. */
 void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
 /** At the end: what is still pending, as U+FFFD. */
 void bt_detok_finish(bt_detok_t *detok, bt_strbuf_t *out);

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/tokenizer/merge.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+
+#define SHORT_SYMS 32 /* up to here a scan beats the heap */
+#define FIRST_CAP  256
+#define NO_NODE    UINT32_MAX
+
+/* The pair of a node is the node and the one after it. */
+typedef struct bt_merge_node {
+    uint32_t id;
+    uint32_t prev;
+    uint32_t next;
+    uint32_t rank;   /* of the pair; BT_NO_RANK: none, or the node is gone */
+    uint32_t merged; /* what the pair becomes */
+} node_t;
+
+void bt_merge_fini(bt_merge_work_t *work)
+{
+    bt_free(work->syms);
+    bt_free(work->nodes);
+    bt_free(work->heap);
+    memset(work, 0, sizeof(*work));
+}
+
+static size_t grown(size_t cap, size_t n)
+{
+    cap = (cap == 0) ? FIRST_CAP : cap;
+    while (cap < n) {
+        cap *= 2;
+    }
+    return cap;
+}
+
+bt_status_t bt_merge_reserve(bt_merge_work_t *work, size_t n)
+{
+    size_t cap;
+    uint32_t *syms;
+
+    if (n <= work->syms_cap) {
+        return BT_OK;
+    }
+    cap = grown(work->syms_cap, n);
+    syms = bt_realloc_array(work->syms, cap, sizeof(*syms));
+    if (syms == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    work->syms = syms;
+    work->syms_cap = cap;
+    return BT_OK;
+}
+
+static size_t merge_short(uint32_t *syms, size_t n,
+                          const bt_pair_table_t *pairs)
+{
+    const bt_pair_slot_t *slots[SHORT_SYMS];
+
+    for (size_t i = 0; i + 1 < n; i++) {
+        slots[i] = bt_pair_table_get(pairs, syms[i], syms[i + 1]);
+    }
+    while (n > 1) {
+        size_t best = 0;
+
+        for (size_t i = 1; i + 1 < n; i++) {
+            if (slots[i]->rank < slots[best]->rank) {
+                best = i;
+            }
+        }
+        if (slots[best]->rank == BT_NO_RANK) {
+            break;
+        }
+        syms[best] = slots[best]->merged;
+        n--;
+        memmove(&syms[best + 1], &syms[best + 2],
+                (n - best - 1) * sizeof(*syms));
+        if (best + 1 < n) {
+            memmove(&slots[best], &slots[best + 1],
+                    (n - best - 1) * sizeof(slots[0]));
+            slots[best] = bt_pair_table_get(pairs, syms[best], syms[best + 1]);
+        }
+        if (best > 0) {
+            slots[best - 1] =
+                bt_pair_table_get(pairs, syms[best - 1], syms[best]);
+        }
+    }
+    return n;
+}
+
+/* A binary heap of rank << 32 | node, the smallest on top. An entry whose node
+ * has another rank by now is stale and is skipped when it comes up. */
+static void sift_down(uint64_t *heap, size_t n, size_t i)
+{
+    const uint64_t entry = heap[i];
+
+    for (;;) {
+        size_t child = 2 * i + 1;
+
+        if (child >= n) {
+            break;
+        }
+        if ((child + 1 < n) && (heap[child + 1] < heap[child])) {
+            child++;
+        }
+        if (heap[child] >= entry) {
+            break;
+        }
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = entry;
+}
+
+static void heap_push(uint64_t *heap, size_t *n, uint64_t entry)
+{
+    size_t i = (*n)++;
+
+    while ((i > 0) && (heap[(i - 1) / 2] > entry)) {
+        heap[i] = heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    heap[i] = entry;
+}
+
+static uint64_t heap_pop(uint64_t *heap, size_t *n)
+{
+    const uint64_t top = heap[0];
+
+    heap[0] = heap[--(*n)];
+    if (*n > 0) {
+        sift_down(heap, *n, 0);
+    }
+    return top;
+}
+
+static void rank_pair(node_t *nodes, uint32_t at, const bt_pair_table_t *pairs)
+{
+    const bt_pair_slot_t *slot;
+
+    nodes[at].rank = BT_NO_RANK;
+    if (nodes[at].next != NO_NODE) {
+        slot = bt_pair_table_get(pairs, nodes[at].id, nodes[nodes[at].next].id);
+        nodes[at].rank = slot->rank;
+        nodes[at].merged = slot->merged;
+    }
+}
+
+static uint64_t entry_of(const node_t *nodes, uint32_t at)
+{
+    return (uint64_t)nodes[at].rank << 32 | at;
+}
+
+/* At most n - 1 entries at first and 2 for each of at most n - 1 merges. */
+static void merge_nodes(node_t *nodes, uint64_t *heap, size_t n,
+                        const bt_pair_table_t *pairs)
+{
+    size_t n_heap = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        rank_pair(nodes, i, pairs);
+        if (nodes[i].rank != BT_NO_RANK) {
+            heap[n_heap++] = entry_of(nodes, i);
+        }
+    }
+    for (size_t i = n_heap / 2; i > 0; i--) {
+        sift_down(heap, n_heap, i - 1);
+    }
+    while (n_heap > 0) {
+        const uint64_t entry = heap_pop(heap, &n_heap);
+        const uint32_t at = (uint32_t)entry;
+        const uint32_t prev = nodes[at].prev;
+        uint32_t gone;
+
+        if (nodes[at].rank != (uint32_t)(entry >> 32)) {
+            continue;
+        }
+        gone = nodes[at].next;
+        nodes[at].id = nodes[at].merged;
+        nodes[at].next = nodes[gone].next;
+        nodes[gone].rank = BT_NO_RANK;
+        if (nodes[at].next != NO_NODE) {
+            nodes[nodes[at].next].prev = at;
+        }
+        rank_pair(nodes, at, pairs);
+        if (nodes[at].rank != BT_NO_RANK) {
+            heap_push(heap, &n_heap, entry_of(nodes, at));
+        }
+        if (prev != NO_NODE) {
+            rank_pair(nodes, prev, pairs);
+            if (nodes[prev].rank != BT_NO_RANK) {
+                heap_push(heap, &n_heap, entry_of(nodes, prev));
+            }
+        }
+    }
+}
+
+static bt_status_t reserve_nodes(bt_merge_work_t *work, size_t n)
+{
+    size_t cap;
+    node_t *nodes;
+    uint64_t *heap;
+
+    if (n <= work->nodes_cap) {
+        return BT_OK;
+    }
+    cap = grown(work->nodes_cap, n);
+    nodes = bt_realloc_array(work->nodes, cap, sizeof(*nodes));
+    if (nodes == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    work->nodes = nodes;
+    heap = bt_realloc_array(work->heap, cap, 3 * sizeof(*heap));
+    if (heap == NULL) {
+        return BT_ERR_NO_MEMORY; /* the nodes are larger than they need be */
+    }
+    work->heap = heap;
+    work->nodes_cap = cap;
+    return BT_OK;
+}
+
+bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
+                     size_t n, size_t *n_p)
+{
+    node_t *nodes;
+    size_t n_left = 0;
+    bt_status_t status;
+
+    BT_ASSERT(n < (size_t)1 << 31);
+    if (n <= SHORT_SYMS) {
+        *n_p = merge_short(work->syms, n, pairs);
+        return BT_OK;
+    }
+    status = reserve_nodes(work, n);
+    if (status != BT_OK) {
+        return status;
+    }
+    nodes = work->nodes;
+    for (uint32_t i = 0; i < n; i++) {
+        nodes[i].id = work->syms[i];
+        nodes[i].prev = (i == 0) ? NO_NODE : i - 1;
+        nodes[i].next = (i + 1 == n) ? NO_NODE : i + 1;
+    }
+    merge_nodes(nodes, work->heap, n, pairs);
+    for (uint32_t i = 0; i != NO_NODE; i = nodes[i].next) {
+        work->syms[n_left++] = nodes[i].id;
+    }
+    *n_p = n_left;
+    return BT_OK;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file tables.h
+ *
+ * The two flat open-addressing hash tables of a tokenizer.
+ *
+ *     pairs   (left id, right id) → (rank, merged id)     lower rank first
+ *     texts   bytes of a token    → its id
+ *
+ * Threads: any number of readers once filled.
+ */
+#ifndef BT_COMMON_TOKENIZER_TABLES_H
+#define BT_COMMON_TOKENIZER_TABLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_NO_RANK UINT32_MAX
+
+typedef struct bt_pair_slot {
+    uint64_t key; /**< left << 32 | right */
+    uint32_t rank;
+    uint32_t merged;
+} bt_pair_slot_t;
+
+typedef struct bt_pair_table {
+    bt_pair_slot_t *slots; /**< owned; an empty one has rank BT_NO_RANK */
+    uint32_t shift;        /**< 64 - log2 of the number of slots */
+    uint64_t mask;         /**< number of slots - 1 */
+    uint64_t n;
+} bt_pair_table_t;
+
+/** Room for @a n pairs; grows by itself.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_pair_table_init(bt_pair_table_t *table,
+                                             uint64_t n);
+void bt_pair_table_fini(bt_pair_table_t *table);
+
+/** Of two entries for one pair the lower rank stays.
+ *  @param [in] rank  Not BT_NO_RANK.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_pair_table_put(bt_pair_table_t *table,
+                                            uint32_t left, uint32_t right,
+                                            uint32_t rank, uint32_t merged);
+
+static inline uint64_t bt_pair_home(const bt_pair_table_t *table, uint64_t key)
+{
+    /* Both halves must reach the upper bits, which choose the slot. */
+    return ((key ^ key >> 29) * 0x9E3779B97F4A7C15u) >> table->shift;
+}
+
+/** @return the slot of the pair, or an empty one (rank BT_NO_RANK) */
+static inline const bt_pair_slot_t *
+bt_pair_table_get(const bt_pair_table_t *table, uint32_t left, uint32_t right)
+{
+    const uint64_t key = (uint64_t)left << 32 | right;
+    uint64_t i = bt_pair_home(table, key);
+
+    while ((table->slots[i].rank != BT_NO_RANK) &&
+           (table->slots[i].key != key)) {
+        i = (i + 1) & table->mask;
+    }
+    return &table->slots[i];
+}
+
+/** Where the texts of all ids lie: id i has bytes offsets[i] … offsets[i+1]. */
+typedef struct bt_text_arena {
+    uint8_t *bytes;    /**< owned */
+    uint32_t *offsets; /**< owned; n + 1 of them */
+    uint32_t n;
+} bt_text_arena_t;
+
+typedef struct bt_text_table {
+    uint32_t *ids; /**< owned; UINT32_MAX is empty */
+    uint64_t mask;
+    const bt_text_arena_t *arena; /**< borrowed */
+} bt_text_table_t;
+
+/** Room for all ids of @a arena, still empty.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_text_table_init(bt_text_table_t *table,
+                                             const bt_text_arena_t *arena);
+void bt_text_table_fini(bt_text_table_t *table);
+
+/** Enter an id, at most once each; of equal texts the first id stays. */
+void bt_text_table_put(bt_text_table_t *table, uint32_t id);
+
+/** @return true and the id */
+bool bt_text_table_get(const bt_text_table_t *table, const void *text,
+                       size_t bytes, uint32_t *id_p);
+
+#endif
