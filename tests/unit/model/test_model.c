@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/model/model.h"
+#include "tests/support/tiny_model.h"
+
+#define T        16 /* tokens per block */
+#define N_TOKENS 75 /* of the test prompt: not a multiple of anything */
+#define MAX_ROWS 128
+#define N_BLOCKS 64
+
+static char why[256];
+
+/* A model file, opened; removed again at once, the map stays. */
+static bt_gguf_t *open_tiny(const bt_tiny_model_t *tiny)
+{
+    char path[] = "/tmp/baton-test-model-XXXXXX";
+    bt_gguf_t *gguf = NULL;
+    const int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(bt_tiny_model_write(tiny, path), BT_OK);
+    assert_int_equal(bt_gguf_open(path, why, sizeof(why), &gguf), BT_OK);
+    unlink(path);
+    return gguf;
+}
+
+static bt_backend_t *open_backend(uint32_t n_threads)
+{
+    const bt_backend_config_t config = {
+        .n_threads = n_threads, .max_rows = MAX_ROWS, .max_dim = 2048};
+    bt_backend_t *be = NULL;
+
+    assert_int_equal(bt_backend_open("cpu", &config, &be), BT_OK);
+    return be;
+}
+
+static const bt_model_config_t default_config = {
+    .max_rows = MAX_ROWS, .max_logit_rows = MAX_ROWS, .context_tokens = 256};
+
+/* A loaded tiny model with a cache of its own. */
+typedef struct rig {
+    bt_backend_t *be;
+    bt_model_t *model;
+    bt_kv_view_t kv;
+    uint32_t n_vocab;
+} rig_t;
+
+static rig_t make_rig(const bt_tiny_model_t *tiny, uint32_t n_threads)
+{
+    bt_gguf_t *const gguf = open_tiny(tiny);
+    rig_t rig = {.be = open_backend(n_threads)};
+    const bt_hparams_t *hp;
+
+    assert_int_equal(bt_model_load(gguf, rig.be, &default_config, why,
+                                   sizeof(why), &rig.model),
+                     BT_OK);
+    assert_string_equal(why, "");
+    bt_gguf_close(gguf);
+    hp = bt_model_hparams(rig.model);
+    rig.n_vocab = hp->n_vocab;
+    rig.kv.type = BT_KV_F16;
+    rig.kv.n_layers = hp->n_layers;
+    rig.kv.n_kv_heads = hp->n_kv_heads;
+    rig.kv.head_dim = hp->head_dim;
+    rig.kv.tokens_per_block = T;
+    rig.kv.block_bytes =
+        (size_t)hp->n_layers * 2 * hp->n_kv_heads * T * hp->head_dim * 2;
+    rig.kv.base = bt_calloc_aligned(N_BLOCKS, rig.kv.block_bytes);
+    assert_non_null(rig.kv.base);
+    return rig;
+}
+
+static void free_rig(rig_t *rig)
+{
+    bt_model_destroy(rig->model);
+    bt_backend_close(rig->be);
+    bt_free(rig->kv.base);
+}
+
+/* Some text of which every token matters. */
+static void fill_tokens(uint32_t *tokens, uint32_t n, uint32_t n_vocab)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        tokens[i] = (i * 7919u + i * i * 31u + 5u) % n_vocab;
+    }
+}
+
+/* One sequence's rows [from, from + n) with the logits of all of them. */
+static void forward_range(rig_t *rig, const uint32_t *tokens, uint32_t from,
+                          uint32_t n, const uint32_t *blocks, float *out)
+{
+    const bt_ragged_seq_t seq = {
+        .row = 0, .n_rows = n, .pos = from, .blocks = blocks};
+    uint32_t rows[MAX_ROWS];
+    bt_forward_t fwd = {.seqs = &seq,
+                        .n_seqs = 1,
+                        .tokens = tokens + from,
+                        .n_rows = n,
+                        .logit_rows = rows,
+                        .n_logit_rows = n,
+                        .kv = rig->kv};
+    float *logits = NULL;
+
+    for (uint32_t i = 0; i < n; i++) {
+        rows[i] = i;
+    }
+    assert_int_equal(bt_model_forward(rig->model, &fwd, &logits), BT_OK);
+    memcpy(out, logits, (size_t)n * rig->n_vocab * sizeof(*out));
+}
+
+typedef struct logits_of_prompt {
+    uint32_t tokens[N_TOKENS];
+    float *whole; /* (N_TOKENS, n_vocab), from one call */
+    float *other; /* room for the same, computed in another way */
+    size_t bytes;
+} logits_of_prompt_t;
+
+/* Blocks of a sequence, deliberately out of order. */
+static void fill_blocks(uint32_t *blocks, uint32_t first)
+{
+    for (uint32_t i = 0; i < N_BLOCKS / 8; i++) {
+        blocks[i] = first + (i * 5u + 3u) % (N_BLOCKS / 8);
+    }
+}
+
+static logits_of_prompt_t run_whole(rig_t *rig)
+{
+    logits_of_prompt_t p = {.bytes = (size_t)N_TOKENS * rig->n_vocab *
+                                     sizeof(float)};
+    uint32_t blocks[N_BLOCKS / 8];
+
+    p.whole = bt_calloc(p.bytes, 1);
+    p.other = bt_calloc(p.bytes, 1);
+    assert_non_null(p.whole);
+    assert_non_null(p.other);
+    fill_tokens(p.tokens, N_TOKENS, rig->n_vocab);
+    fill_blocks(blocks, 0);
+    forward_range(rig, p.tokens, 0, N_TOKENS, blocks, p.whole);
+    /* Something was computed, and it depends on the row. */
+    assert_true(isfinite(p.whole[0]));
+    assert_memory_not_equal(p.whole, p.whole + rig->n_vocab,
+                            rig->n_vocab * sizeof(float));
+    return p;
+}
+
+static void free_logits(logits_of_prompt_t *p)
+{
+    bt_free(p->whole);
+    bt_free(p->other);
+}
+
+/* The shapes and types over which invariant I1 is checked. */
+static bt_tiny_model_t variant(int i)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    switch (i) {
+    case 0: /* all F32 */
+        break;
+    case 1: /* like the default model: Q4_1, tied Q8_0 embedding */
+        tiny.type = 3;
+        tiny.embd_type = 8;
+        tiny.tied = true;
+        break;
+    case 2: /* parts of different types; 3 KV heads, 9 query heads */
+        tiny.dim = 288;
+        tiny.n_heads = 9;
+        tiny.n_kv_heads = 3;
+        tiny.ffn_dim = 96;
+        tiny.type = 8;
+        tiny.mixed_type = 2;
+        tiny.embd_type = 1;
+        tiny.rope_factors = true;
+        break;
+    default: /* K-quants as Q4_K_M files mix them */
+        tiny.dim = 256;
+        tiny.ffn_dim = 512;
+        tiny.type = 12;
+        tiny.mixed_type = 14;
+        tiny.embd_type = 14;
+        break;
+    }
+    return tiny;
+}
+
+#define N_VARIANTS 4
+
+static void chunks_give_the_bits_of_one_call(void **state)
+{
+    static const uint32_t chunks[] = {16, 1, 7, 64};
+
+    (void)state;
+    for (int v = 0; v < N_VARIANTS; v++) {
+        const bt_tiny_model_t tiny = variant(v);
+        rig_t rig = make_rig(&tiny, 1);
+        logits_of_prompt_t p = run_whole(&rig);
+        uint32_t blocks[N_BLOCKS / 8];
+
+        for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++) {
+            memset(p.other, 0, p.bytes);
+            fill_blocks(blocks, 8 + 8 * (uint32_t)c);
+            for (uint32_t at = 0; at < N_TOKENS; at += chunks[c]) {
+                const uint32_t left = N_TOKENS - at;
+
+                forward_range(&rig, p.tokens, at,
+                              (left < chunks[c]) ? left : chunks[c], blocks,
+                              p.other + (size_t)at * rig.n_vocab);
+            }
+            assert_memory_equal(p.other, p.whole, p.bytes);
+        }
+        free_logits(&p);
+        free_rig(&rig);
+    }
+}
+
+/* A decoding sequence, the prompt in two chunks, and a third sequence share
+ * each batch; then the same with a rest of a different length. */
+static void company_in_the_batch_changes_no_bit(void **state)
+{
+    (void)state;
+    for (int v = 0; v < N_VARIANTS; v++) {
+        const bt_tiny_model_t tiny = variant(v);
+        rig_t rig = make_rig(&tiny, 2);
+        logits_of_prompt_t p = run_whole(&rig);
+        uint32_t blocks[3][N_BLOCKS / 8];
+        const uint32_t first = 16;
+
+        for (uint32_t s = 0; s < 3; s++) {
+            fill_blocks(blocks[s], 8 + 8 * s);
+        }
+        for (uint32_t step = 0; step < 2; step++) {
+            const uint32_t from = (step == 0) ? 0 : first;
+            const uint32_t n = (step == 0) ? first : N_TOKENS - first;
+            const uint32_t before = 1 + 20 * step; /* rows of the others */
+            const uint32_t after = 9 - step;
+            const bt_ragged_seq_t seqs[] = {
+                {0, before, step, blocks[1]},
+                {before, n, from, blocks[0]},
+                {before + n, after, 9 * step, blocks[2]},
+            };
+            uint32_t tokens[MAX_ROWS];
+            uint32_t rows[MAX_ROWS];
+            bt_forward_t fwd = {.seqs = seqs,
+                                .n_seqs = 3,
+                                .tokens = tokens,
+                                .n_rows = before + n + after,
+                                .logit_rows = rows,
+                                .n_logit_rows = n,
+                                .kv = rig.kv};
+            float *logits = NULL;
+
+            fill_tokens(tokens, fwd.n_rows, 200);
+            memcpy(tokens + before, p.tokens + from, n * sizeof(*tokens));
+            for (uint32_t i = 0; i < n; i++) {
+                rows[i] = before + i;
+            }
+            assert_int_equal(bt_model_forward(rig.model, &fwd, &logits), BT_OK);
+            memcpy(p.other + (size_t)from * rig.n_vocab, logits,
+                   (size_t)n * rig.n_vocab * sizeof(float));
+        }
+        assert_memory_equal(p.other, p.whole, p.bytes);
+        free_logits(&p);
+        free_rig(&rig);
+    }
+}
+
+/* Rows without logits stop after the last layer's cache entry; what they left
+ * there, and the logits asked for later, must not differ. */
+static void logits_not_asked_for_change_nothing(void **state)
+{
+    const bt_tiny_model_t tiny = variant(2);
+    rig_t rig = make_rig(&tiny, 1);
+    logits_of_prompt_t p = run_whole(&rig);
+    uint32_t blocks[N_BLOCKS / 8];
+    const uint32_t wanted[] = {58, 3}; /* rows of the second chunk */
+    bt_ragged_seq_t seq = {.n_rows = 16, .blocks = blocks};
+    bt_forward_t fwd = {.seqs = &seq,
+                        .n_seqs = 1,
+                        .tokens = p.tokens,
+                        .n_rows = 16,
+                        .kv = rig.kv};
+    float *logits = p.other;
+    const size_t row = rig.n_vocab;
+
+    (void)state;
+    fill_blocks(blocks, 8);
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits), BT_OK);
+    assert_null(logits);
+    seq.pos = 16;
+    seq.n_rows = N_TOKENS - 16;
+    fwd.tokens = p.tokens + 16;
+    fwd.n_rows = N_TOKENS - 16;
+    fwd.logit_rows = wanted;
+    fwd.n_logit_rows = 2;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits), BT_OK);
+    assert_memory_equal(logits, p.whole + 74 * row, row * sizeof(float));
+    assert_memory_equal(logits + row, p.whole + 19 * row, row * sizeof(float));
+    free_logits(&p);
+    free_rig(&rig);
+}
+
+/* Every block of the cache but the sequence's own is poisoned with NaN. */
+static void only_its_own_blocks_matter(void **state)
+{
+    const bt_tiny_model_t tiny = variant(0);
+    rig_t rig = make_rig(&tiny, 1);
+    logits_of_prompt_t p = run_whole(&rig);
+    uint32_t blocks[N_BLOCKS / 8];
+
+    (void)state;
+    memset(rig.kv.base, 0xFF, N_BLOCKS * rig.kv.block_bytes);
+    fill_blocks(blocks, 40);
+    forward_range(&rig, p.tokens, 0, 40, blocks, p.other);
+    forward_range(&rig, p.tokens, 40, N_TOKENS - 40, blocks,
+                  p.other + 40 * (size_t)rig.n_vocab);
+    assert_memory_equal(p.other, p.whole, p.bytes);
+    free_logits(&p);
+    free_rig(&rig);
+}
+
+static void forward_refuses_what_does_not_fit(void **state)
+{
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+    rig_t rig = make_rig(&tiny, 1);
+    const uint32_t blocks[N_BLOCKS] = {0};
+    const uint32_t good_tokens[4] = {1, 2, 3, 4};
+    const uint32_t bad_tokens[4] = {1, 2, 288, 4};
+    const uint32_t good_rows[1] = {3};
+    const uint32_t bad_rows[1] = {4};
+    bt_ragged_seq_t seq = {.n_rows = 4, .blocks = blocks};
+    const bt_forward_t good = {.seqs = &seq,
+                               .n_seqs = 1,
+                               .tokens = good_tokens,
+                               .n_rows = 4,
+                               .logit_rows = good_rows,
+                               .n_logit_rows = 1,
+                               .kv = rig.kv};
+    bt_forward_t fwd = good;
+    float marker = 0.0f;
+    float *logits = &marker;
+
+    (void)state;
+    fwd.tokens = bad_tokens;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    fwd = good;
+    fwd.logit_rows = bad_rows;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    fwd = good;
+    fwd.n_rows = 3; /* the sequence has four */
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    fwd = good;
+    fwd.kv.n_layers = 3;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    fwd = good;
+    fwd.kv.type = BT_KV_INT8;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    fwd = good;
+    fwd.n_logit_rows = MAX_ROWS + 1;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    seq.pos = 253; /* 253 .. 256, the context has 0 .. 255 */
+    fwd = good;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    seq.pos = UINT32_MAX;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    seq.pos = 0;
+    seq.row = 1;
+    assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    seq.row = 0;
+    assert_ptr_equal(logits, &marker);
+    assert_int_equal(bt_model_forward(rig.model, &good, &logits), BT_OK);
+    free_rig(&rig);
+}
+
+static void hparams_are_those_of_the_file(void **state)
+{
+    bt_tiny_model_t tiny = variant(2);
+    bt_gguf_t *gguf;
+    bt_hparams_t hp;
+
+    (void)state;
+    tiny.rope_base = 500000.0f;
+    gguf = open_tiny(&tiny);
+    assert_int_equal(bt_hparams_read(gguf, why, sizeof(why), &hp), BT_OK);
+    assert_int_equal(hp.n_layers, 2);
+    assert_int_equal(hp.dim, 288);
+    assert_int_equal(hp.n_heads, 9);
+    assert_int_equal(hp.n_kv_heads, 3);
+    assert_int_equal(hp.head_dim, 32);
+    assert_int_equal(hp.ffn_dim, 96);
+    assert_int_equal(hp.n_vocab, 288);
+    assert_int_equal(hp.context_tokens, 512);
+    assert_true(hp.rope_base == 500000.0f);
+    assert_true(hp.rope_scale == 1.0f);
+    assert_true(hp.rms_eps == 1e-5f);
+    assert_int_equal(bt_hparams_max_dim(&hp), 480); /* (9 + 6) * 32 */
+    bt_gguf_close(gguf);
+}
+
+static void assert_refused(const bt_tiny_model_t *tiny, bt_status_t status,
+                           const char *reason)
+{
+    bt_gguf_t *const gguf = open_tiny(tiny);
+    bt_hparams_t hp;
+
+    assert_int_equal(bt_hparams_read(gguf, why, sizeof(why), &hp), status);
+    if (strstr(why, reason) == NULL) {
+        print_error("\"%s\" does not say \"%s\"\n", why, reason);
+        fail();
+    }
+    bt_gguf_close(gguf);
+}
+
+static void what_the_forward_pass_does_not_know_is_refused_by_name(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    tiny.architecture = "mamba";
+    assert_refused(&tiny, BT_ERR_UNSUPPORTED,
+                   "architecture mamba is not supported; supported: llama");
+    tiny = bt_tiny_model_default();
+    tiny.n_experts = 8;
+    assert_refused(&tiny, BT_ERR_UNSUPPORTED, "llama.expert_count is 8");
+    tiny = bt_tiny_model_default();
+    tiny.sliding_window = 4096;
+    assert_refused(&tiny, BT_ERR_UNSUPPORTED,
+                   "llama.attention.sliding_window is 4096");
+    tiny = bt_tiny_model_default();
+    tiny.rope_scaling = "yarn";
+    assert_refused(&tiny, BT_ERR_UNSUPPORTED, "in the way yarn");
+}
+
+/* The bytes of a tiny model, to be altered. */
+static uint8_t *tiny_bytes(const bt_tiny_model_t *tiny, size_t *bytes_p)
+{
+    char path[] = "/tmp/baton-test-model-XXXXXX";
+    const int fd = mkstemp(path);
+    uint8_t *data;
+    FILE *file;
+
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(bt_tiny_model_write(tiny, path), BT_OK);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    *bytes_p = (size_t)ftell(file);
+    rewind(file);
+    data = bt_calloc_aligned(*bytes_p, 1);
+    assert_non_null(data);
+    assert_int_equal(fread(data, *bytes_p, 1, file), 1);
+    fclose(file);
+    unlink(path);
+    return data;
+}
+
+/* Replace the first occurrence of @a from by the equally long @a to, and try
+ * to load the result. */
+static bt_status_t load_altered(const char *from, const char *to)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    size_t bytes = 0;
+    uint8_t *data;
+    uint8_t *at;
+    bt_gguf_t *gguf = NULL;
+    bt_backend_t *const be = open_backend(1);
+    bt_model_t *model = NULL;
+    bt_status_t status;
+
+    tiny.rope_factors = true;
+    data = tiny_bytes(&tiny, &bytes);
+    at = memmem(data, bytes, from, strlen(from));
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    assert_int_equal(bt_gguf_open_memory(data, bytes, why, sizeof(why), &gguf),
+                     BT_OK);
+    status = bt_model_load(gguf, be, &default_config, why, sizeof(why), &model);
+    assert_null(model);
+    bt_gguf_close(gguf);
+    bt_backend_close(be);
+    bt_free(data);
+    return status;
+}
+
+static void altered_files_are_refused_by_name(void **state)
+{
+    (void)state;
+    assert_int_equal(load_altered("blk.1.ffn_up.weight", "blk.1.ffn_op.weight"),
+                     BT_ERR_BAD_FILE);
+    assert_string_equal(why,
+                        "tensor blk.1.ffn_up.weight is missing from the file");
+    assert_int_equal(load_altered("rope_freqs.weight", "rope_freqz.weight"),
+                     BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "tensor rope_freqz.weight has no place"));
+    assert_int_equal(load_altered("llama.block_count", "llama.block_caunt"),
+                     BT_ERR_BAD_FILE);
+    assert_string_equal(why, "key llama.block_count is missing from the file");
+}
+
+static void a_context_beyond_the_model_s_is_refused(void **state)
+{
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    bt_backend_t *const be = open_backend(1);
+    bt_model_config_t config = default_config;
+    bt_model_t *model = NULL;
+    size_t bytes = 0;
+
+    (void)state;
+    config.context_tokens = 513;
+    assert_int_equal(bt_model_load(gguf, be, &config, why, sizeof(why), &model),
+                     BT_ERR_INVALID_PARAM);
+    assert_string_equal(why, "a context of 513 tokens is asked for; this model "
+                             "has 1 to 512");
+    assert_int_equal(bt_model_memory_bytes(gguf, &config, &bytes),
+                     BT_ERR_INVALID_PARAM);
+    config = default_config;
+    config.max_rows = 0;
+    assert_int_equal(bt_model_load(gguf, be, &config, why, sizeof(why), &model),
+                     BT_ERR_INVALID_PARAM);
+    assert_null(model);
+    bt_backend_close(be);
+    bt_gguf_close(gguf);
+}
+
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+static void the_memory_foretold_is_the_memory_taken(void **state)
+{
+    (void)state;
+    for (int v = 0; v < N_VARIANTS; v++) {
+        bt_tiny_model_t tiny = variant(v);
+        bt_gguf_t *gguf;
+        bt_backend_t *const be = open_backend(1);
+        bt_model_t *model = NULL;
+        size_t foretold = 0;
+        size_t before;
+        size_t taken;
+
+        tiny.n_layers = 8; /* so that no single buffer decides */
+        gguf = open_tiny(&tiny);
+        assert_int_equal(
+            bt_model_memory_bytes(gguf, &default_config, &foretold), BT_OK);
+        /* Once before: the back end grows its own scratch by the first. */
+        assert_int_equal(
+            bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+            BT_OK);
+        bt_model_destroy(model);
+        before = heap_bytes();
+        assert_int_equal(
+            bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+            BT_OK);
+        taken = heap_bytes() - before;
+        if (before == 0) {
+            skip(); /* a sanitizer's allocator does not tell */
+        }
+        assert_in_range(foretold, taken - taken / 20, taken + taken / 20);
+        bt_model_destroy(model);
+        bt_backend_close(be);
+        bt_gguf_close(gguf);
+    }
+}
+
+static void load_survives_every_failed_allocation(void **state)
+{
+    bt_tiny_model_t tiny = variant(2);
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    bt_backend_t *const be = open_backend(1);
+    bt_model_t *model = NULL;
+    bt_status_t status;
+    int nth = 0;
+
+    (void)state;
+    do {
+        bt_alloc_fail_at(++nth);
+        status =
+            bt_model_load(gguf, be, &default_config, why, sizeof(why), &model);
+        if (status != BT_OK) {
+            assert_int_equal(status, BT_ERR_NO_MEMORY);
+            assert_true(strlen(why) > 0);
+            assert_null(model);
+        }
+    } while (status != BT_OK);
+    bt_alloc_fail_at(0);
+    assert_true(nth > 30);
+    bt_model_destroy(model);
+    bt_model_destroy(NULL);
+    bt_backend_close(be);
+    bt_gguf_close(gguf);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(chunks_give_the_bits_of_one_call),
+        BT_TEST(company_in_the_batch_changes_no_bit),
+        BT_TEST(logits_not_asked_for_change_nothing),
+        BT_TEST(only_its_own_blocks_matter),
+        BT_TEST(forward_refuses_what_does_not_fit),
+        BT_TEST(hparams_are_those_of_the_file),
+        BT_TEST(what_the_forward_pass_does_not_know_is_refused_by_name),
+        BT_TEST(altered_files_are_refused_by_name),
+        BT_TEST(a_context_beyond_the_model_s_is_refused),
+        BT_TEST(the_memory_foretold_is_the_memory_taken),
+        BT_TEST(load_survives_every_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
