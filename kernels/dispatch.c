@@ -51,7 +51,7 @@ void bt_cpu_tier_cap(bt_cpu_tier_t tier)
 
 const bt_cpu_isa_t *bt_cpu_isa(bt_cpu_tier_t tier)
 {
-#if defined(BT_CPU_X86_TIERS)
+#if defined(__x86_64__)
     if (tier == BT_CPU_AVX512) {
         return &bt_cpu_avx512;
     }

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matmul with AVX2: a panel is two halves of two registers of 8 outputs.
+ *
+ * Up to 4 rows: weights are unpacked in registers and used at once. More: a
+ * panel is unpacked to scratch, then register tiles of up to 6 rows x 16
+ * outputs run over it. Both sum every output with k ascending, one FMA each. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/avx2.h"
+#include "kernels/cpu/simd.h"
+
+#define DIRECT_ROWS 4u
+#define TILE_ROWS   6u
+#define HALF        16u /* outputs */
+
+typedef struct group_scales {
+    __m256 scale[2];
+    __m256 min[2];
+} group_scales_t;
+
+SPECIALIZE __m256 load_f16(const uint8_t *src)
+{
+    return _mm256_cvtph_ps(_mm_load_si128((const void *)src));
+}
+
+SPECIALIZE __m256 load_f32(const uint8_t *src)
+{
+    return _mm256_load_ps((const void *)src);
+}
+
+/* Scales of half @a h of a group. */
+SPECIALIZE group_scales_t load_scales(bt_pack_t pack, const uint8_t *group,
+                                      uint32_t h)
+{
+    group_scales_t s;
+
+    UNROLL
+    for (uint32_t v = 0; v < 2; v++) {
+        const uint32_t at = h * 2 + v;
+
+        s.min[v] = _mm256_set1_ps(-0.0f);
+        switch (pack) {
+        case BT_PACK_Q4_1:
+            s.min[v] = load_f16(group + 576 + 16 * at);
+            s.scale[v] = load_f16(group + 512 + 16 * at);
+            break;
+        case BT_PACK_Q4_0:
+            s.scale[v] = load_f16(group + 512 + 16 * at);
+            break;
+        case BT_PACK_Q4_F32:
+            s.min[v] = load_f32(group + 640 + 32 * at);
+            s.scale[v] = load_f32(group + 512 + 32 * at);
+            break;
+        case BT_PACK_Q8_MIN:
+            s.min[v] = load_f32(group + 1152 + 32 * at);
+            s.scale[v] = load_f32(group + 1024 + 32 * at);
+            break;
+        default: /* Q8, Q8_TWO */
+            s.scale[v] = load_f32(group + 1024 + 32 * at);
+            break;
+        }
+    }
+    return s;
+}
+
+SPECIALIZE bool is_4bit(bt_pack_t pack)
+{
+    return (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1) ||
+           (pack == BT_PACK_Q4_F32);
+}
+
+/* Weights of one k of a dense panel; v counts registers of the panel. */
+SPECIALIZE __m256 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
+                             uint32_t v)
+{
+    switch (pack) {
+    case BT_PACK_F16:
+        return load_f16(panel + k * 64 + 16 * v);
+    case BT_PACK_BF16:
+        return _mm256_castsi256_ps(
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_load_si128(
+                                  (const void *)(panel + k * 64 + 16 * v))),
+                              16));
+    default:
+        return load_f32(panel + k * 128 + 32 * v);
+    }
+}
+
+SPECIALIZE __m256 scaled(__m256i codes, const group_scales_t *s, uint32_t v)
+{
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(codes), s->scale[v], s->min[v]);
+}
+
+SPECIALIZE __m256 load_q8(const uint8_t *group, uint32_t k, uint32_t h,
+                          uint32_t v, const group_scales_t *s)
+{
+    const uint8_t *src = group + k * BT_PANEL + 16 * h + 8 * v;
+
+    return scaled(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)src)), s,
+                  v);
+}
+
+SPECIALIZE __m256 q4_value(bt_pack_t pack, __m256i words,
+                           const group_scales_t *s, uint32_t v)
+{
+    __m256i codes = _mm256_and_si256(words, _mm256_set1_epi32(15));
+
+    if (pack == BT_PACK_Q4_0) {
+        codes = _mm256_sub_epi32(codes, _mm256_set1_epi32(8));
+    }
+    return scaled(codes, s, v);
+}
+
+/* acc[r][v] += w[v] * x[r] */
+SPECIALIZE void tile_step(uint32_t n_rows, __m256 w0, __m256 w1, const float *x,
+                          __m256 (*acc)[2])
+{
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        __m256 xr = _mm256_broadcast_ss(x + r);
+
+        acc[r][0] = _mm256_fmadd_ps(w0, xr, acc[r][0]);
+        acc[r][1] = _mm256_fmadd_ps(w1, xr, acc[r][1]);
+    }
+}
+
+SPECIALIZE void direct_4bit(bt_pack_t pack, uint32_t n_rows,
+                            const uint8_t *group, uint32_t h, const float *x,
+                            __m256 (*acc)[2])
+{
+    const group_scales_t s = load_scales(pack, group, h);
+
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint8_t *src = group + 128 * i + 64 * h;
+        __m256i c0 = _mm256_load_si256((const void *)src);
+        __m256i c1 = _mm256_load_si256((const void *)(src + 32));
+
+        UNROLL
+        for (uint32_t j = 0; j < 8; j++) {
+            tile_step(n_rows, q4_value(pack, c0, &s, 0),
+                      q4_value(pack, c1, &s, 1), x, acc);
+            x += n_rows;
+            c0 = _mm256_srli_epi32(c0, 4);
+            c1 = _mm256_srli_epi32(c1, 4);
+        }
+    }
+}
+
+SPECIALIZE void direct_8bit(bt_pack_t pack, uint32_t n_rows,
+                            const uint8_t *group, uint32_t h, const float *x,
+                            __m256 (*acc)[2])
+{
+    group_scales_t s = load_scales(pack, group, h);
+
+    for (uint32_t part = 0; part < 2; part++) {
+        UNROLL
+        for (uint32_t i = 0; i < 16; i++) {
+            uint32_t k = part * 16 + i;
+
+            tile_step(n_rows, load_q8(group, k, h, 0, &s),
+                      load_q8(group, k, h, 1, &s), x, acc);
+            x += n_rows;
+        }
+        if (pack == BT_PACK_Q8_TWO) {
+            s.scale[0] = load_f32(group + 1152 + 64 * h);
+            s.scale[1] = load_f32(group + 1184 + 64 * h);
+        }
+    }
+}
+
+/* n (0 .. 16) outputs of one row. */
+SPECIALIZE void store_row(float *out, uint32_t n, const __m256 *acc)
+{
+    if (n >= HALF) {
+        _mm256_storeu_ps(out, acc[0]);
+        _mm256_storeu_ps(out + 8, acc[1]);
+    } else {
+        float buffer[HALF];
+
+        _mm256_storeu_ps(buffer, acc[0]);
+        _mm256_storeu_ps(buffer + 8, acc[1]);
+        memcpy(out, buffer, n * sizeof(*out));
+    }
+}
+
+/* How many outputs half @a h of a panel has. */
+static inline uint32_t half_outputs(const bt_weight_t *w, uint32_t panel,
+                                    uint32_t h)
+{
+    uint32_t first = panel * BT_PANEL + h * HALF;
+
+    return (w->n_out <= first)          ? 0
+           : (w->n_out - first >= HALF) ? HALF
+                                        : w->n_out - first;
+}
+
+/* All rows (at most 4) of the batch times half a panel. */
+SPECIALIZE void direct_half(bt_pack_t pack, uint32_t n_rows,
+                            const bt_matmul_job_t *job, uint32_t panel,
+                            uint32_t h)
+{
+    const bt_weight_t *w = job->w;
+    const uint8_t *src = w->data + panel * w->panel_bytes;
+    const size_t group_bytes = bt_pack_group_bytes(pack);
+    const uint32_t n = half_outputs(w, panel, h);
+    const float *x = job->tiles;
+    float *out = job->out + (size_t)panel * BT_PANEL + h * HALF;
+    __m256 acc[DIRECT_ROWS][2];
+
+    if (n == 0) {
+        return;
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        acc[r][0] = _mm256_setzero_ps();
+        acc[r][1] = _mm256_setzero_ps();
+    }
+    if (pack <= BT_PACK_BF16) {
+        for (size_t k = 0; k < w->n_in; k++) {
+            tile_step(n_rows, load_dense(pack, src, k, 2 * h),
+                      load_dense(pack, src, k, 2 * h + 1), x + k * n_rows, acc);
+        }
+    } else {
+        for (uint32_t g = 0; g < w->n_in / 32; g++) {
+            if (is_4bit(pack)) {
+                direct_4bit(pack, n_rows, src, h, x, acc);
+            } else {
+                direct_8bit(pack, n_rows, src, h, x, acc);
+            }
+            src += group_bytes;
+            x += 32 * n_rows;
+        }
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        store_row(out + (size_t)r * w->n_out, n, acc[r]);
+    }
+}
+
+SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
+                       uint32_t begin, uint32_t end)
+{
+    for (uint32_t i = 2 * begin; i < 2 * end; i++) {
+        switch (job->n_rows) {
+        case 1:
+            direct_half(pack, 1, job, i / 2, i % 2);
+            break;
+        case 2:
+            direct_half(pack, 2, job, i / 2, i % 2);
+            break;
+        case 3:
+            direct_half(pack, 3, job, i / 2, i % 2);
+            break;
+        default:
+            direct_half(pack, 4, job, i / 2, i % 2);
+            break;
+        }
+    }
+}
+
+/* Unpack a whole panel to (n_in, 32). */
+SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
+                       float *out)
+{
+    const size_t group_bytes = bt_pack_group_bytes(pack);
+
+    if (pack <= BT_PACK_BF16) {
+        for (size_t k = 0; k < w->n_in; k++) {
+            UNROLL
+            for (uint32_t v = 0; v < 4; v++) {
+                _mm256_store_ps(out + k * 32 + 8 * v,
+                                load_dense(pack, src, k, v));
+            }
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < w->n_in / 32 * 2; i++) {
+        const uint8_t *group = src + i / 2 * group_bytes;
+        const uint32_t h = i % 2;
+        group_scales_t s = load_scales(pack, group, h);
+        float *dst = out + (size_t)(i / 2) * 32 * 32 + h * HALF;
+
+        for (uint32_t k = 0; k < 32; k++) {
+            UNROLL
+            for (uint32_t v = 0; v < 2; v++) {
+                __m256 value;
+
+                if (is_4bit(pack)) {
+                    const uint8_t *at = group + k / 8 * 128 + 64 * h + 32 * v;
+                    __m256i words =
+                        _mm256_srl_epi32(_mm256_load_si256((const void *)at),
+                                         _mm_cvtsi32_si128((int)(k % 8 * 4)));
+
+                    value = q4_value(pack, words, &s, v);
+                } else {
+                    if ((pack == BT_PACK_Q8_TWO) && (k == 16)) {
+                        s.scale[v] = load_f32(group + 1152 + 64 * h + 32 * v);
+                    }
+                    value = load_q8(group, k, h, v, &s);
+                }
+                _mm256_store_ps(dst + k * 32 + 8 * v, value);
+            }
+        }
+    }
+}
+
+/* n_rows (constant) rows x 16 outputs; x is (n_in, x_stride). */
+SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
+                     uint32_t x_stride, uint32_t n_in, float *out,
+                     size_t out_stride, uint32_t n)
+{
+    __m256 acc[TILE_ROWS][2];
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        acc[r][0] = _mm256_setzero_ps();
+        acc[r][1] = _mm256_setzero_ps();
+    }
+    for (uint32_t k = 0; k < n_in; k++) {
+        tile_step(n_rows, _mm256_load_ps(weights), _mm256_load_ps(weights + 8),
+                  x, acc);
+        weights += 32;
+        x += x_stride;
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        store_row(out + r * out_stride, n, acc[r]);
+    }
+}
+
+static void tile_any(uint32_t n_rows, const float *weights, const float *x,
+                     uint32_t x_stride, uint32_t n_in, float *out,
+                     size_t out_stride, uint32_t n)
+{
+    switch (n_rows) {
+#define TILE_CASE(rows)                                             \
+    case rows:                                                      \
+        tile(rows, weights, x, x_stride, n_in, out, out_stride, n); \
+        break;
+        TILE_CASE(1)
+        TILE_CASE(2)
+        TILE_CASE(3)
+        TILE_CASE(4)
+        TILE_CASE(5)
+#undef TILE_CASE
+    default:
+        tile(6, weights, x, x_stride, n_in, out, out_stride, n);
+        break;
+    }
+}
+
+static void tiles(const bt_matmul_job_t *job, uint32_t panel,
+                  const float *weights)
+{
+    const bt_weight_t *w = job->w;
+
+    for (uint32_t h = 0; h < 2; h++) {
+        const uint32_t n = half_outputs(w, panel, h);
+        float *out = job->out + (size_t)panel * BT_PANEL + h * HALF;
+
+        if (n == 0) {
+            break;
+        }
+        for (uint32_t first = 0; first < job->n_rows; first += BT_TILE_ROWS) {
+            const float *x = job->tiles + (size_t)first * w->n_in;
+            uint32_t rows = job->n_rows - first;
+            uint32_t width;
+
+            rows = (rows > BT_TILE_ROWS) ? BT_TILE_ROWS : rows;
+            width = bt_tile_width(rows);
+            for (uint32_t r = 0; r < rows; r += TILE_ROWS) {
+                tile_any((rows - r > TILE_ROWS) ? TILE_ROWS : rows - r,
+                         weights + h * HALF, x + r, width, w->n_in,
+                         out + (size_t)(first + r) * w->n_out, w->n_out, n);
+            }
+        }
+    }
+}
+
+SPECIALIZE void matmul_pack(bt_pack_t pack, const bt_matmul_job_t *job,
+                            uint32_t begin, uint32_t end, float *scratch)
+{
+    if (job->n_rows <= DIRECT_ROWS) {
+        direct(pack, job, begin, end);
+        return;
+    }
+    for (uint32_t p = begin; p < end; p++) {
+        const uint8_t *src = job->w->data + p * job->w->panel_bytes;
+
+        if (pack == BT_PACK_F32) {
+            tiles(job, p, (const float *)(const void *)src);
+        } else {
+            unpack(pack, job->w, src, scratch);
+            tiles(job, p, scratch);
+        }
+    }
+}
+
+#define DEFINE_MATMUL(name, pack)                                              \
+    static void name(const bt_matmul_job_t *job, uint32_t begin, uint32_t end, \
+                     float *scratch)                                           \
+    {                                                                          \
+        matmul_pack(pack, job, begin, end, scratch);                           \
+    }
+
+DEFINE_MATMUL(matmul_f32, BT_PACK_F32)
+DEFINE_MATMUL(matmul_f16, BT_PACK_F16)
+DEFINE_MATMUL(matmul_bf16, BT_PACK_BF16)
+DEFINE_MATMUL(matmul_q4_0, BT_PACK_Q4_0)
+DEFINE_MATMUL(matmul_q4_1, BT_PACK_Q4_1)
+DEFINE_MATMUL(matmul_q4_f32, BT_PACK_Q4_F32)
+DEFINE_MATMUL(matmul_q8, BT_PACK_Q8)
+DEFINE_MATMUL(matmul_q8_min, BT_PACK_Q8_MIN)
+DEFINE_MATMUL(matmul_q8_two, BT_PACK_Q8_TWO)
+
+void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
+                    float *scratch)
+{
+    static void (*const table[])(const bt_matmul_job_t *, uint32_t, uint32_t,
+                                 float *) = {
+        [BT_PACK_F32] = matmul_f32,       [BT_PACK_F16] = matmul_f16,
+        [BT_PACK_BF16] = matmul_bf16,     [BT_PACK_Q4_0] = matmul_q4_0,
+        [BT_PACK_Q4_1] = matmul_q4_1,     [BT_PACK_Q4_F32] = matmul_q4_f32,
+        [BT_PACK_Q8] = matmul_q8,         [BT_PACK_Q8_MIN] = matmul_q8_min,
+        [BT_PACK_Q8_TWO] = matmul_q8_two,
+    };
+
+    table[job->w->pack](job, begin, end, scratch);
+}

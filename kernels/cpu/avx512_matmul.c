@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matmul with AVX-512: a panel is two registers of 16 outputs.
+ *
+ * Up to 8 rows: weights are unpacked in registers and used at once. More: a
+ * panel is unpacked to scratch, then register tiles of 12 rows x 32 outputs
+ * run over it. Both sum every output with k ascending, one FMA each. */
+#include <immintrin.h>
+
+#include "kernels/cpu/avx512.h"
+#include "kernels/cpu/simd.h"
+
+#define DIRECT_ROWS 8u
+
+/* Scales and offsets of one group; two registers of outputs each. */
+typedef struct group_scales {
+    __m512 scale[2];
+    __m512 min[2];
+} group_scales_t;
+
+SPECIALIZE __m512 load_f16(const uint8_t *src)
+{
+    return _mm512_cvtph_ps(_mm256_load_si256((const void *)src));
+}
+
+SPECIALIZE group_scales_t load_scales(bt_pack_t pack, const uint8_t *group)
+{
+    group_scales_t s;
+
+    UNROLL
+    for (uint32_t v = 0; v < 2; v++) {
+        s.min[v] = _mm512_set1_ps(-0.0f);
+        switch (pack) {
+        case BT_PACK_Q4_1:
+            s.min[v] = load_f16(group + 576 + 32 * v);
+            s.scale[v] = load_f16(group + 512 + 32 * v);
+            break;
+        case BT_PACK_Q4_0:
+            s.scale[v] = load_f16(group + 512 + 32 * v);
+            break;
+        case BT_PACK_Q4_F32:
+            s.min[v] = _mm512_load_ps(group + 640 + 64 * v);
+            s.scale[v] = _mm512_load_ps(group + 512 + 64 * v);
+            break;
+        case BT_PACK_Q8_MIN:
+            s.min[v] = _mm512_load_ps(group + 1152 + 64 * v);
+            s.scale[v] = _mm512_load_ps(group + 1024 + 64 * v);
+            break;
+        default: /* Q8, Q8_TWO */
+            s.scale[v] = _mm512_load_ps(group + 1024 + 64 * v);
+            break;
+        }
+    }
+    return s;
+}
+
+SPECIALIZE bool is_4bit(bt_pack_t pack)
+{
+    return (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1) ||
+           (pack == BT_PACK_Q4_F32);
+}
+
+/* The value of each 4-bit code; VPERMPS looks at the low 4 bits of a word
+ * only, so codes need no masking. */
+SPECIALIZE __m512 code_table(bt_pack_t pack)
+{
+    __m512 table =
+        _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+
+    return (pack == BT_PACK_Q4_0) ? _mm512_sub_ps(table, _mm512_set1_ps(8.0f))
+                                  : table;
+}
+
+/* Weights of one k of a dense panel. */
+SPECIALIZE __m512 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
+                             uint32_t v)
+{
+    switch (pack) {
+    case BT_PACK_F16:
+        return load_f16(panel + k * 64 + 32 * v);
+    case BT_PACK_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(
+                                  (const void *)(panel + k * 64 + 32 * v))),
+                              16));
+    default:
+        return _mm512_load_ps(panel + k * 128 + 64 * v);
+    }
+}
+
+SPECIALIZE __m512 load_q8(const uint8_t *group, uint32_t k, uint32_t v,
+                          const group_scales_t *s)
+{
+    __m128i codes =
+        _mm_load_si128((const void *)(group + k * BT_PANEL + 16 * v));
+
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)),
+                           s->scale[v], s->min[v]);
+}
+
+/* acc[r][v] += w[v] * x[r] */
+SPECIALIZE void tile_step(uint32_t n_rows, __m512 w0, __m512 w1, const float *x,
+                          __m512 (*acc)[2])
+{
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        __m512 xr = _mm512_set1_ps(x[r]);
+
+        acc[r][0] = _mm512_fmadd_ps(w0, xr, acc[r][0]);
+        acc[r][1] = _mm512_fmadd_ps(w1, xr, acc[r][1]);
+    }
+}
+
+SPECIALIZE void direct_4bit(bt_pack_t pack, uint32_t n_rows,
+                            const uint8_t *group, const float *x,
+                            __m512 (*acc)[2])
+{
+    const group_scales_t s = load_scales(pack, group);
+    const __m512 table = code_table(pack);
+
+    for (uint32_t i = 0; i < 4; i++) {
+        __m512i c0 = _mm512_load_si512(group + 128 * i);
+        __m512i c1 = _mm512_load_si512(group + 128 * i + 64);
+
+        UNROLL
+        for (uint32_t j = 0; j < 8; j++) {
+            __m512 w0 = _mm512_fmadd_ps(_mm512_permutexvar_ps(c0, table),
+                                        s.scale[0], s.min[0]);
+            __m512 w1 = _mm512_fmadd_ps(_mm512_permutexvar_ps(c1, table),
+                                        s.scale[1], s.min[1]);
+
+            tile_step(n_rows, w0, w1, x, acc);
+            x += n_rows;
+            c0 = _mm512_srli_epi32(c0, 4);
+            c1 = _mm512_srli_epi32(c1, 4);
+        }
+    }
+}
+
+SPECIALIZE void direct_8bit(bt_pack_t pack, uint32_t n_rows,
+                            const uint8_t *group, const float *x,
+                            __m512 (*acc)[2])
+{
+    group_scales_t s = load_scales(pack, group);
+
+    for (uint32_t half = 0; half < 2; half++) {
+        UNROLL
+        for (uint32_t i = 0; i < 16; i++) {
+            uint32_t k = half * 16 + i;
+
+            tile_step(n_rows, load_q8(group, k, 0, &s),
+                      load_q8(group, k, 1, &s), x, acc);
+            x += n_rows;
+        }
+        if (pack == BT_PACK_Q8_TWO) {
+            s.scale[0] = _mm512_load_ps(group + 1152);
+            s.scale[1] = _mm512_load_ps(group + 1216);
+        }
+    }
+}
+
+SPECIALIZE void store_row(float *out, uint32_t n, const __m512 *acc)
+{
+    _mm512_mask_storeu_ps(out, first_lanes(n), acc[0]);
+    if (n > 16) {
+        _mm512_mask_storeu_ps(out + 16, first_lanes(n - 16), acc[1]);
+    }
+}
+
+static inline uint32_t panel_outputs(const bt_weight_t *w, uint32_t panel)
+{
+    uint32_t n = w->n_out - panel * BT_PANEL;
+
+    return (n > BT_PANEL) ? BT_PANEL : n;
+}
+
+/* All rows (at most 8) of the batch times one panel. n_rows is the width of
+ * the tile; only job->n_rows of them are stored. */
+SPECIALIZE void direct_panel(bt_pack_t pack, uint32_t n_rows,
+                             const bt_matmul_job_t *job, uint32_t panel)
+{
+    const bt_weight_t *w = job->w;
+    const uint8_t *src = w->data + panel * w->panel_bytes;
+    const size_t group_bytes = bt_pack_group_bytes(pack);
+    const float *x = job->tiles;
+    float *out = job->out + (size_t)panel * BT_PANEL;
+    __m512 acc[DIRECT_ROWS][2];
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        acc[r][0] = _mm512_setzero_ps();
+        acc[r][1] = _mm512_setzero_ps();
+    }
+    if (pack <= BT_PACK_BF16) {
+        for (size_t k = 0; k < w->n_in; k++) {
+            tile_step(n_rows, load_dense(pack, src, k, 0),
+                      load_dense(pack, src, k, 1), x + k * n_rows, acc);
+        }
+    } else {
+        for (uint32_t g = 0; g < w->n_in / 32; g++) {
+            if (is_4bit(pack)) {
+                direct_4bit(pack, n_rows, src, x, acc);
+            } else {
+                direct_8bit(pack, n_rows, src, x, acc);
+            }
+            src += group_bytes;
+            x += 32 * n_rows;
+        }
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        if (r < job->n_rows) {
+            store_row(out + (size_t)r * w->n_out, panel_outputs(w, panel),
+                      acc[r]);
+        }
+    }
+}
+
+SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
+                       uint32_t begin, uint32_t end)
+{
+    for (uint32_t p = begin; p < end; p++) {
+        switch (bt_tile_width(job->n_rows)) {
+        case 1:
+            direct_panel(pack, 1, job, p);
+            break;
+        case 2:
+            direct_panel(pack, 2, job, p);
+            break;
+        case 3:
+            direct_panel(pack, 3, job, p);
+            break;
+        case 4:
+            direct_panel(pack, 4, job, p);
+            break;
+        case 6:
+            direct_panel(pack, 6, job, p);
+            break;
+        default:
+            direct_panel(pack, 8, job, p);
+            break;
+        }
+    }
+}
+
+/* Unpack a whole panel to (n_in, 32). */
+SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
+                       float *out)
+{
+    const size_t group_bytes = bt_pack_group_bytes(pack);
+    const __m512 table = code_table(pack);
+
+    if (pack <= BT_PACK_BF16) {
+        for (size_t k = 0; k < w->n_in; k++) {
+            _mm512_store_ps(out + k * 32, load_dense(pack, src, k, 0));
+            _mm512_store_ps(out + k * 32 + 16, load_dense(pack, src, k, 1));
+        }
+        return;
+    }
+    for (uint32_t g = 0; g < w->n_in / 32; g++) {
+        group_scales_t s = load_scales(pack, src);
+
+        for (uint32_t k = 0; k < 32; k++) {
+            UNROLL
+            for (uint32_t v = 0; v < 2; v++) {
+                __m512 value;
+
+                if (is_4bit(pack)) {
+                    __m512i codes = _mm512_srl_epi32(
+                        _mm512_load_si512(src + k / 8 * 128 + 64 * v),
+                        _mm_cvtsi32_si128((int)(k % 8 * 4)));
+
+                    value = _mm512_fmadd_ps(_mm512_permutexvar_ps(codes, table),
+                                            s.scale[v], s.min[v]);
+                } else {
+                    if ((pack == BT_PACK_Q8_TWO) && (k == 16)) {
+                        s.scale[v] = _mm512_load_ps(src + 1152 + 64 * v);
+                    }
+                    value = load_q8(src, k, v, &s);
+                }
+                _mm512_store_ps(out + k * 32 + 16 * v, value);
+            }
+        }
+        src += group_bytes;
+        out += 32 * 32;
+    }
+}
+
+SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
+                     uint32_t n_in, float *out, size_t out_stride, uint32_t n)
+{
+    __m512 acc[BT_TILE_ROWS][2];
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        acc[r][0] = _mm512_setzero_ps();
+        acc[r][1] = _mm512_setzero_ps();
+    }
+    for (uint32_t k = 0; k < n_in; k++) {
+        tile_step(n_rows, _mm512_load_ps(weights), _mm512_load_ps(weights + 16),
+                  x, acc);
+        weights += 32;
+        x += n_rows;
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        store_row(out + r * out_stride, n, acc[r]);
+    }
+}
+
+/* The last tile's rows; its width may be larger than what is stored, and then
+ * the result goes through a buffer. */
+static void tile_rest(uint32_t n_rows, const float *weights, const float *x,
+                      uint32_t n_in, float *out, size_t out_stride, uint32_t n)
+{
+    float buffer[8 * BT_PANEL];
+
+    switch (n_rows) {
+#define TILE_CASE(rows)                                   \
+    case rows:                                            \
+        tile(rows, weights, x, n_in, out, out_stride, n); \
+        return;
+        TILE_CASE(1)
+        TILE_CASE(2)
+        TILE_CASE(3)
+        TILE_CASE(4)
+        TILE_CASE(6)
+        TILE_CASE(8)
+        TILE_CASE(9)
+        TILE_CASE(10)
+        TILE_CASE(11)
+#undef TILE_CASE
+    case 5:
+        tile(6, weights, x, n_in, buffer, BT_PANEL, BT_PANEL);
+        break;
+    default: /* 7 */
+        tile(8, weights, x, n_in, buffer, BT_PANEL, BT_PANEL);
+        break;
+    }
+    for (uint32_t r = 0; r < n_rows; r++) {
+        for (uint32_t i = 0; i < n; i++) {
+            out[r * out_stride + i] = buffer[r * BT_PANEL + i];
+        }
+    }
+}
+
+static void tiles(const bt_matmul_job_t *job, uint32_t panel,
+                  const float *weights)
+{
+    const bt_weight_t *w = job->w;
+    const uint32_t n = panel_outputs(w, panel);
+    const float *x = job->tiles;
+    float *out = job->out + (size_t)panel * BT_PANEL;
+    uint32_t left = job->n_rows;
+
+    for (; left >= BT_TILE_ROWS; left -= BT_TILE_ROWS) {
+        tile(BT_TILE_ROWS, weights, x, w->n_in, out, w->n_out, n);
+        x += (size_t)w->n_in * BT_TILE_ROWS;
+        out += (size_t)w->n_out * BT_TILE_ROWS;
+    }
+    if (left > 0) {
+        tile_rest(left, weights, x, w->n_in, out, w->n_out, n);
+    }
+}
+
+SPECIALIZE void matmul_pack(bt_pack_t pack, const bt_matmul_job_t *job,
+                            uint32_t begin, uint32_t end, float *scratch)
+{
+    if (job->n_rows <= DIRECT_ROWS) {
+        direct(pack, job, begin, end);
+        return;
+    }
+    for (uint32_t p = begin; p < end; p++) {
+        const uint8_t *src = job->w->data + p * job->w->panel_bytes;
+
+        if (pack == BT_PACK_F32) {
+            tiles(job, p, (const float *)(const void *)src);
+        } else {
+            unpack(pack, job->w, src, scratch);
+            tiles(job, p, scratch);
+        }
+    }
+}
+
+#define DEFINE_MATMUL(name, pack)                                              \
+    static void name(const bt_matmul_job_t *job, uint32_t begin, uint32_t end, \
+                     float *scratch)                                           \
+    {                                                                          \
+        matmul_pack(pack, job, begin, end, scratch);                           \
+    }
+
+DEFINE_MATMUL(matmul_f32, BT_PACK_F32)
+DEFINE_MATMUL(matmul_f16, BT_PACK_F16)
+DEFINE_MATMUL(matmul_bf16, BT_PACK_BF16)
+DEFINE_MATMUL(matmul_q4_0, BT_PACK_Q4_0)
+DEFINE_MATMUL(matmul_q4_1, BT_PACK_Q4_1)
+DEFINE_MATMUL(matmul_q4_f32, BT_PACK_Q4_F32)
+DEFINE_MATMUL(matmul_q8, BT_PACK_Q8)
+DEFINE_MATMUL(matmul_q8_min, BT_PACK_Q8_MIN)
+DEFINE_MATMUL(matmul_q8_two, BT_PACK_Q8_TWO)
+
+void bt_avx512_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
+                      float *scratch)
+{
+    static void (*const table[])(const bt_matmul_job_t *, uint32_t, uint32_t,
+                                 float *) = {
+        [BT_PACK_F32] = matmul_f32,       [BT_PACK_F16] = matmul_f16,
+        [BT_PACK_BF16] = matmul_bf16,     [BT_PACK_Q4_0] = matmul_q4_0,
+        [BT_PACK_Q4_1] = matmul_q4_1,     [BT_PACK_Q4_F32] = matmul_q4_f32,
+        [BT_PACK_Q8] = matmul_q8,         [BT_PACK_Q8_MIN] = matmul_q8_min,
+        [BT_PACK_Q8_TWO] = matmul_q8_two,
+    };
+
+    table[job->w->pack](job, begin, end, scratch);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/kernels/kcheck.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define CANARY_FLOATS 64u
+#define CANARY_BYTE   0xc5
+#define POISON_BYTE   0x7f /* 0x7f7f7f7f: 3.4e38 */
+#define MAX_REPORTS   20u
+
+kc_backend_t kc_backends[9];
+uint32_t kc_n_backends;
+
+static uint64_t random_state;
+static unsigned long n_checks;
+static unsigned long n_failed;
+
+uint64_t kc_random(void)
+{
+    /* splitmix64 (Steele, Lea, Flood) */
+    uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint32_t kc_below(uint32_t n)
+{
+    return (uint32_t)((kc_random() >> 32) * n >> 32);
+}
+
+float kc_uniform(float low, float high)
+{
+    return low + (high - low) * (float)(kc_random() >> 40) * 0x1p-24f;
+}
+
+uint16_t kc_half(void)
+{
+    uint16_t half = (uint16_t)kc_random();
+
+    return ((half & 0x7c00u) == 0x7c00u) ? half & 0x83ffu : half;
+}
+
+void kc_fill(float *x, size_t n, bool extreme)
+{
+    static const float odd[] = {
+        0.0f,    -0.0f,  1e30f,    -1e30f, 1e-40f,           3e38f,
+        -1e-45f, 1e-30f, 65504.0f, -1.0f,  __builtin_inff(), -__builtin_inff()};
+
+    for (size_t i = 0; i < n; i++) {
+        x[i] = kc_uniform(-2.0f, 2.0f);
+        if (extreme && (kc_below(16) == 0)) {
+            x[i] = odd[kc_below(BT_ARRAY_LEN(odd))];
+        }
+    }
+}
+
+/* [n as size_t, in one float slot pair | canary | data | canary] */
+float *kc_alloc(size_t n)
+{
+    float *base = bt_calloc_aligned(n + 3 * CANARY_FLOATS, sizeof(*base));
+    float *buffer;
+
+    if (base == NULL) {
+        fprintf(stderr, "kcheck: out of memory\n");
+        exit(2);
+    }
+    memcpy(base, &n, sizeof(n));
+    memset(base + CANARY_FLOATS, CANARY_BYTE, CANARY_FLOATS * sizeof(*base));
+    buffer = base + (size_t)2 * CANARY_FLOATS;
+    memset(buffer + n, CANARY_BYTE, CANARY_FLOATS * sizeof(*base));
+    kc_poison(buffer);
+    return buffer;
+}
+
+static size_t size_of(const float *buffer)
+{
+    size_t n;
+
+    memcpy(&n, buffer - (size_t)2 * CANARY_FLOATS, sizeof(n));
+    return n;
+}
+
+void kc_poison(float *buffer)
+{
+    memset(buffer, POISON_BYTE, size_of(buffer) * sizeof(*buffer));
+}
+
+void kc_check_canaries(const float *buffer, const char *what)
+{
+    const unsigned char *low =
+        (const unsigned char *)(buffer - (size_t)CANARY_FLOATS);
+    const unsigned char *high =
+        (const unsigned char *)(buffer + size_of(buffer));
+    bool ok = true;
+
+    for (size_t i = 0; i < CANARY_FLOATS * sizeof(float); i++) {
+        ok = ok && (low[i] == CANARY_BYTE) && (high[i] == CANARY_BYTE);
+    }
+    kc_expect(ok, "%s: wrote outside its output", what);
+}
+
+void kc_free(float *buffer)
+{
+    if (buffer != NULL) {
+        bt_free(buffer - (size_t)2 * CANARY_FLOATS);
+    }
+}
+
+void kc_expect(bool ok, const char *fmt, ...)
+{
+    va_list args;
+
+    n_checks++;
+    if (ok) {
+        return;
+    }
+    n_failed++;
+    if (n_failed <= MAX_REPORTS) {
+        va_start(args, fmt);
+        fprintf(stderr, "FAILED ");
+        vfprintf(stderr, fmt, args);
+        fprintf(stderr, "\n");
+        va_end(args);
+    }
+}
+
+size_t kc_first_difference(const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool both_nan = (a[i] != a[i]) && (b[i] != b[i]);
+
+        if ((memcmp(&a[i], &b[i], sizeof(*a)) != 0) && !both_nan) {
+            return i;
+        }
+    }
+    return n;
+}
+
+void kc_expect_equal(const float *a, const float *b, size_t n, const char *what,
+                     const char *backend)
+{
+    size_t at = kc_first_difference(a, b, n);
+
+    kc_expect(at == n, "%s, %s: element %zu of %zu is %a, not %a", what,
+              backend, at, n, (double)((at < n) ? b[at] : 0.0f),
+              (double)((at < n) ? a[at] : 0.0f));
+    kc_check_canaries(b, what);
+}
+
+static bool open_backends(void)
+{
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    bt_cpu_tier_t best = bt_cpu_tier_detect();
+
+    for (int tier = 0; tier <= (int)best; tier++) {
+        bt_cpu_tier_cap((bt_cpu_tier_t)tier);
+        for (uint32_t n = 1; n <= 3; n++) {
+            bt_backend_config_t config = {
+                .n_threads = n, .max_rows = KC_MAX_ROWS, .max_dim = KC_MAX_DIM};
+            kc_backend_t *b = &kc_backends[kc_n_backends];
+
+            if (bt_backend_open("cpu", &config, &b->be) != BT_OK) {
+                return false;
+            }
+            snprintf(b->name, sizeof(b->name), "%s x %u", names[tier], n);
+            if (strstr(b->be->caps->name, names[tier]) == NULL) {
+                fprintf(stderr, "kcheck: asked for %s, got %s\n", names[tier],
+                        b->be->caps->name);
+                return false;
+            }
+            kc_n_backends++;
+        }
+    }
+    bt_cpu_tier_cap(BT_CPU_AVX512);
+    if (best < BT_CPU_AVX512) {
+        printf("kcheck: skipped: %d tiers that this machine lacks\n",
+               (int)BT_CPU_AVX512 - (int)best);
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = bt_now_ns();
+    bool bench = false;
+    uint32_t threads = 2;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--bench") == 0) {
+            bench = true;
+        } else if ((strcmp(argv[i], "--seed") == 0) && (i + 1 < argc)) {
+            seed = strtoull(argv[++i], NULL, 0);
+        } else if ((strcmp(argv[i], "--threads") == 0) && (i + 1 < argc)) {
+            threads = (uint32_t)strtoul(argv[++i], NULL, 0);
+        } else {
+            fprintf(stderr,
+                    "usage: kcheck [--seed N] [--bench [--threads N]]\n");
+            return 2;
+        }
+    }
+    /* The tiers are picked here, so the environment must not cap them. */
+    unsetenv("BATON_CPU_TIER");
+    bt_log_init("kcheck", BT_LOG_LEVEL_WARN);
+    if (bench) {
+        kc_bench(threads);
+        return 0;
+    }
+    printf("kcheck: seed %llu\n", (unsigned long long)seed);
+    random_state = seed;
+    if (!open_backends()) {
+        fprintf(stderr, "kcheck: cannot open a back end\n");
+        return 2;
+    }
+    kc_test_ops();
+    kc_test_matmul();
+    kc_test_attention();
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        bt_backend_close(kc_backends[i].be);
+    }
+    printf("kcheck: %lu checks, %lu failed\n", n_checks, n_failed);
+    return (n_failed == 0) ? 0 : 1;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kcheck.h
+ *
+ * Every operation, on every tier this machine has and with 1, 2 and 3 threads,
+ * against the plain C tier with one thread: equal bits. And that one against a
+ * naive computation in double, within a bound. Outputs lie between canaries
+ * and are poisoned before each call. In the manner of dav1d's checkasm.
+ */
+#ifndef BT_TESTS_KERNELS_KCHECK_H
+#define BT_TESTS_KERNELS_KCHECK_H
+
+#include "kernels/kernels.h"
+
+#define KC_MAX_ROWS 64u
+#define KC_MAX_DIM  2048u
+
+typedef struct kc_backend {
+    bt_backend_t *be;
+    char name[32]; /* "avx2 x 3" */
+} kc_backend_t;
+
+/** The first is the reference. */
+extern kc_backend_t kc_backends[9];
+extern uint32_t kc_n_backends;
+
+/* Random numbers; the same seed gives the same run. */
+uint64_t kc_random(void);
+uint32_t kc_below(uint32_t n); /**< 0 .. n-1 */
+float kc_uniform(float low, float high);
+uint16_t kc_half(void); /**< finite, any sign and size */
+/** Mostly ordinary; with @a extreme also huge, tiny, zero and infinite. */
+void kc_fill(float *x, size_t n, bool extreme);
+
+/** Memory of @a n floats between canaries, all poisoned. Ends the program
+ *  when memory is short. */
+float *kc_alloc(size_t n);
+void kc_poison(float *buffer);
+/** Reports a write outside @a buffer. */
+void kc_check_canaries(const float *buffer, const char *what);
+void kc_free(float *buffer);
+
+/** A result to report: @a ok or not, with what it was. */
+void kc_expect(bool ok, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/** Equal bits, any NaN equal to any NaN. @return the first difference or n. */
+size_t kc_first_difference(const float *a, const float *b, size_t n);
+/** kc_expect() that @a b equals @a a. */
+void kc_expect_equal(const float *a, const float *b, size_t n, const char *what,
+                     const char *backend);
+
+void kc_test_matmul(void);
+void kc_test_ops(void);
+void kc_test_attention(void);
+void kc_bench(uint32_t max_threads);
+
+#endif

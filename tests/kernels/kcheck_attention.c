@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "tests/kernels/kcheck.h"
+
+#define MAX_SEQS     4u
+#define MAX_POS      150u /* before the new rows */
+#define N_LAYERS     2u
+#define LAYER        1u
+#define HALF_NAN     0x7e01u /* in slots that nobody may read */
+#define MAX_POSITION (MAX_POS + 64u)
+
+typedef struct at_case {
+    uint32_t n_heads;
+    uint32_t n_kv;
+    uint32_t dim;
+    uint32_t block_tokens;
+    bool interleaved;
+    uint32_t n_seqs;
+    bt_ragged_seq_t seqs[MAX_SEQS];
+    uint32_t n_rows;
+    size_t row_floats;
+    uint32_t blocks_per_seq;
+    uint32_t *block_ids;
+    bt_kv_view_t kv;
+    size_t cache_floats; /* the cache is a canary buffer of floats */
+    float *cache;        /* before */
+    float *qkv;
+    float *cos_sin;
+    char what[128];
+} at_case_t;
+
+/* Results of one back end. */
+typedef struct at_result {
+    float *cache;
+    float *qkv;
+    float *out;
+} at_result_t;
+
+static uint16_t *slot_of(const at_case_t *c, float *cache,
+                         const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
+                         uint32_t pos)
+{
+    size_t block = seq->blocks[pos / c->block_tokens];
+    size_t elem =
+        (((size_t)(LAYER * 2 + part) * c->n_kv + h) * c->block_tokens +
+         pos % c->block_tokens) *
+        c->dim;
+
+    return (uint16_t *)(void *)((uint8_t *)cache + block * c->kv.block_bytes) +
+           elem;
+}
+
+/* exact for finite halves */
+static double half_value(uint16_t h)
+{
+    int exponent = (h >> 10) & 31;
+    int fraction = h & 1023;
+    double v = (exponent == 0) ? ldexp(fraction, -24)
+                               : ldexp(1024 + fraction, exponent - 25);
+
+    return (h & 0x8000u) ? -v : v;
+}
+
+static uint16_t ordinary_half(void)
+{
+    /* magnitude 2^-5 .. 2 */
+    return (uint16_t)((kc_random() & 0x83ffu) | ((10u + kc_below(6)) << 10));
+}
+
+/* Block ids, none used twice, in random order. */
+static void deal_blocks(at_case_t *c)
+{
+    uint32_t n = c->n_seqs * c->blocks_per_seq;
+
+    c->block_ids = bt_calloc(n + 1, sizeof(*c->block_ids));
+    for (uint32_t i = 0; (c->block_ids != NULL) && (i < n); i++) {
+        uint32_t j = kc_below(i + 1);
+
+        c->block_ids[i] = c->block_ids[j];
+        c->block_ids[j] = i;
+    }
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        c->seqs[s].blocks = c->block_ids + (size_t)s * c->blocks_per_seq;
+    }
+}
+
+static void fill_cache(at_case_t *c)
+{
+    uint16_t *all = (uint16_t *)(void *)c->cache;
+
+    for (size_t i = 0; i < c->cache_floats * 2; i++) {
+        all[i] = HALF_NAN;
+    }
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        for (uint32_t pos = 0; pos < c->seqs[s].pos; pos++) {
+            for (uint32_t ph = 0; ph < 2 * c->n_kv; ph++) {
+                uint16_t *slot =
+                    slot_of(c, c->cache, &c->seqs[s], ph % 2, ph / 2, pos);
+
+                for (uint32_t d = 0; d < c->dim; d++) {
+                    slot[d] = ordinary_half();
+                }
+            }
+        }
+    }
+}
+
+static void set_view(at_case_t *c)
+{
+    size_t n_blocks = (size_t)c->n_seqs * c->blocks_per_seq;
+
+    c->kv.block_bytes = (size_t)N_LAYERS * 2 * c->n_kv * c->block_tokens *
+                        c->dim * sizeof(uint16_t);
+    c->kv.type = BT_KV_F16;
+    c->kv.n_layers = N_LAYERS;
+    c->kv.n_kv_heads = c->n_kv;
+    c->kv.head_dim = c->dim;
+    c->kv.tokens_per_block = c->block_tokens;
+    c->cache_floats = n_blocks * c->kv.block_bytes / sizeof(float);
+    snprintf(c->what, sizeof(c->what),
+             "%u/%u heads of %u, blocks of %u, %u seqs, %u rows%s", c->n_heads,
+             c->n_kv, c->dim, c->block_tokens, c->n_seqs, c->n_rows,
+             c->interleaved ? ", interleaved" : "");
+}
+
+static void make_case(at_case_t *c)
+{
+    static const uint32_t all_dims[] = {2, 6, 16, 40, 48, 64, 80, 128, 256};
+    static const uint32_t all_blocks[] = {1, 3, 16, 24, 32, 64};
+
+    memset(c, 0, sizeof(*c));
+    c->dim = all_dims[kc_below(BT_ARRAY_LEN(all_dims))];
+    c->block_tokens = all_blocks[kc_below(BT_ARRAY_LEN(all_blocks))];
+    c->n_kv = 1 + kc_below(3);
+    c->n_heads = (kc_below(4) == 0) ? c->n_kv + kc_below(5)
+                                    : c->n_kv * (1 + kc_below(4));
+    c->interleaved = kc_below(2) == 0;
+    c->n_seqs = kc_below(MAX_SEQS + 1);
+    c->row_floats = (size_t)(c->n_heads + 2 * c->n_kv) * c->dim;
+    c->blocks_per_seq = MAX_POSITION / c->block_tokens + 1;
+    deal_blocks(c);
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        c->seqs[s].row = c->n_rows;
+        c->seqs[s].n_rows = 1 + ((kc_below(2) == 0) ? kc_below(16) : 0);
+        c->seqs[s].pos = (kc_below(3) == 0) ? 0 : kc_below(MAX_POS);
+        c->n_rows += c->seqs[s].n_rows;
+    }
+    set_view(c);
+    c->cache = kc_alloc(c->cache_floats);
+    fill_cache(c);
+    c->qkv = kc_alloc(c->n_rows * c->row_floats);
+    kc_fill(c->qkv, c->n_rows * c->row_floats, false);
+    c->cos_sin = kc_alloc((size_t)MAX_POSITION * c->dim);
+    for (uint32_t i = 0; i < MAX_POSITION * c->dim / 2; i++) {
+        float angle = kc_uniform(-3.14f, 3.14f);
+
+        c->cos_sin[2 * i] = cosf(angle);
+        c->cos_sin[2 * i + 1] = sinf(angle);
+    }
+}
+
+static void free_case(at_case_t *c)
+{
+    bt_free(c->block_ids);
+    kc_free(c->cache);
+    kc_free(c->qkv);
+    kc_free(c->cos_sin);
+}
+
+static at_result_t run_backend(at_case_t *c, const kc_backend_t *b)
+{
+    at_result_t r;
+    bt_kv_view_t kv = c->kv;
+
+    r.cache = kc_alloc(c->cache_floats);
+    r.qkv = kc_alloc(c->n_rows * c->row_floats);
+    r.out = kc_alloc((size_t)c->n_rows * c->n_heads * c->dim);
+    memcpy(r.cache, c->cache, c->cache_floats * sizeof(float));
+    memcpy(r.qkv, c->qkv, c->n_rows * c->row_floats * sizeof(float));
+    kv.base = r.cache;
+    b->be->ops->rope_store(b->be, r.qkv, c->n_heads, c->cos_sin, c->interleaved,
+                           c->seqs, c->n_seqs, &kv, LAYER);
+    b->be->ops->attention(b->be, r.qkv, c->n_heads, c->seqs, c->n_seqs, &kv,
+                          LAYER, r.out);
+    kc_check_canaries(r.cache, "cache");
+    kc_check_canaries(r.qkv, "qkv");
+    kc_check_canaries(r.out, "attention");
+    return r;
+}
+
+static void free_result(at_result_t *r)
+{
+    kc_free(r->cache);
+    kc_free(r->qkv);
+    kc_free(r->out);
+}
+
+/* Every row as a call of its own, on the finished cache. */
+static void check_alone(const at_case_t *c, const kc_backend_t *b,
+                        const at_result_t *want)
+{
+    size_t out_floats = (size_t)c->n_heads * c->dim;
+    float *alone = kc_alloc(out_floats);
+    bt_kv_view_t kv = c->kv;
+
+    kv.base = want->cache;
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        for (uint32_t i = 0; i < c->seqs[s].n_rows; i++) {
+            bt_ragged_seq_t seq = c->seqs[s];
+            size_t row = c->seqs[s].row + i;
+
+            seq.row = 0;
+            seq.n_rows = 1;
+            seq.pos += i;
+            kc_poison(alone);
+            b->be->ops->attention(b->be, want->qkv + row * c->row_floats,
+                                  c->n_heads, &seq, 1, &kv, LAYER, alone);
+            kc_expect_equal(want->out + row * out_floats, alone, out_floats,
+                            "attention of a row alone", b->name);
+        }
+    }
+    kc_free(alone);
+}
+
+/* The same positions in blocks of another size: the same bits. */
+static void check_other_blocks(at_case_t *c, const kc_backend_t *b,
+                               const at_result_t *want)
+{
+    at_case_t other = *c;
+    size_t out_floats = (size_t)c->n_rows * c->n_heads * c->dim;
+    float *got = kc_alloc(out_floats);
+    bt_kv_view_t kv;
+
+    other.block_tokens = c->block_tokens + 5;
+    other.blocks_per_seq = MAX_POSITION / other.block_tokens + 1;
+    deal_blocks(&other);
+    set_view(&other);
+    other.cache = kc_alloc(other.cache_floats);
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        uint32_t n = c->seqs[s].pos + c->seqs[s].n_rows;
+
+        for (uint32_t i = 0; i < n * 2 * c->n_kv; i++) {
+            uint32_t part = i % 2;
+            uint32_t h = i / 2 % c->n_kv;
+            uint32_t pos = i / 2 / c->n_kv;
+
+            memcpy(slot_of(&other, other.cache, &other.seqs[s], part, h, pos),
+                   slot_of(c, want->cache, &c->seqs[s], part, h, pos),
+                   c->dim * sizeof(uint16_t));
+        }
+    }
+    kv = other.kv;
+    kv.base = other.cache;
+    b->be->ops->attention(b->be, want->qkv, c->n_heads, other.seqs,
+                          other.n_seqs, &kv, LAYER, got);
+    kc_expect_equal(want->out, got, out_floats, "attention, other block size",
+                    b->name);
+    kc_free(got);
+    kc_free(other.cache);
+    bt_free(other.block_ids);
+}
+
+/* One head of one row in double, from the cache as stored. */
+static void check_head(const at_case_t *c, const at_result_t *r, uint32_t s,
+                       uint32_t row, uint32_t head)
+{
+    const bt_ragged_seq_t *seq = &c->seqs[s];
+    const uint32_t n = seq->pos + row + 1;
+    const uint32_t h = head * c->n_kv / c->n_heads;
+    const float *q =
+        r->qkv + (seq->row + row) * c->row_floats + (size_t)head * c->dim;
+    const float *out =
+        r->out + ((size_t)(seq->row + row) * c->n_heads + head) * c->dim;
+    double scores[MAX_POSITION];
+    double max = -INFINITY;
+    double sum = 0;
+    double worst = 0;
+
+    for (uint32_t pos = 0; pos < n; pos++) {
+        const uint16_t *key = slot_of(c, r->cache, seq, 0, h, pos);
+        double dot = 0;
+
+        for (uint32_t d = 0; d < c->dim; d++) {
+            dot += (double)q[d] * half_value(key[d]);
+        }
+        scores[pos] = dot / sqrt(c->dim);
+        max = fmax(max, scores[pos]);
+    }
+    for (uint32_t pos = 0; pos < n; pos++) {
+        scores[pos] = exp(scores[pos] - max);
+        sum += scores[pos];
+    }
+    for (uint32_t d = 0; d < c->dim; d++) {
+        double want = 0;
+        double error;
+
+        for (uint32_t pos = 0; pos < n; pos++) {
+            want += scores[pos] / sum *
+                    half_value(slot_of(c, r->cache, seq, 1, h, pos)[d]);
+        }
+        error = fabs(want - (double)out[d]);
+        worst = !(error <= worst) ? error : worst;
+    }
+    /* |v| <= 2, |score| below 100: its float error, some 1e-5, is the
+     * relative error of the weights. */
+    kc_expect(worst < 1e-4, "attention %s: row %u head %u is off by %g",
+              c->what, row, head, worst);
+}
+
+/* Rotated and rounded keys, rounded values. */
+static void check_stored(const at_case_t *c, const at_result_t *r, uint32_t s,
+                         uint32_t row)
+{
+    const bt_ragged_seq_t *seq = &c->seqs[s];
+    const uint32_t pos = seq->pos + row;
+    const uint32_t half = c->dim / 2;
+
+    for (uint32_t h = 0; h < c->n_kv; h++) {
+        const float *key = c->qkv + (seq->row + row) * c->row_floats +
+                           (size_t)(c->n_heads + h) * c->dim;
+        const float *value = key + (size_t)c->n_kv * c->dim;
+        const uint16_t *k = slot_of(c, r->cache, seq, 0, h, pos);
+        const uint16_t *v = slot_of(c, r->cache, seq, 1, h, pos);
+        bool ok = true;
+
+        for (uint32_t i = 0; i < half; i++) {
+            uint32_t ia = c->interleaved ? 2 * i : i;
+            uint32_t ib = c->interleaved ? 2 * i + 1 : i + half;
+            double co = (double)c->cos_sin[(size_t)pos * c->dim + 2 * i];
+            double si = (double)c->cos_sin[(size_t)pos * c->dim + 2 * i + 1];
+            double a = (double)key[ia] * co - (double)key[ib] * si;
+            double b = (double)key[ia] * si + (double)key[ib] * co;
+
+            ok = ok && (fabs(half_value(k[ia]) - a) < 0.002) &&
+                 (fabs(half_value(k[ib]) - b) < 0.002);
+        }
+        for (uint32_t d = 0; d < c->dim; d++) {
+            ok = ok && (fabs(half_value(v[d]) - (double)value[d]) < 0.0006);
+        }
+        kc_expect(ok, "rope_store %s: row %u head %u", c->what, row, h);
+    }
+}
+
+static void check_with_double(const at_case_t *c, const at_result_t *r)
+{
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        for (uint32_t row = 0; row < c->seqs[s].n_rows; row++) {
+            check_stored(c, r, s, row);
+            for (uint32_t h = 0; h < c->n_heads; h++) {
+                check_head(c, r, s, row, h);
+            }
+        }
+    }
+}
+
+void kc_test_attention(void)
+{
+    for (uint32_t round = 0; round < 40; round++) {
+        at_case_t c;
+        at_result_t want;
+
+        make_case(&c);
+        want = run_backend(&c, &kc_backends[0]);
+        check_with_double(&c, &want);
+        for (uint32_t i = 0; i < kc_n_backends; i++) {
+            at_result_t got = run_backend(&c, &kc_backends[i]);
+
+            kc_expect(memcmp(want.cache, got.cache,
+                             c.cache_floats * sizeof(float)) == 0,
+                      "rope_store, %s: cache differs, %s", kc_backends[i].name,
+                      c.what);
+            kc_expect_equal(want.qkv, got.qkv, c.n_rows * c.row_floats,
+                            "rope_store", kc_backends[i].name);
+            kc_expect_equal(want.out, got.out,
+                            (size_t)c.n_rows * c.n_heads * c.dim, c.what,
+                            kc_backends[i].name);
+            check_alone(&c, &kc_backends[i], &want);
+            check_other_blocks(&c, &kc_backends[i], &want);
+            free_result(&got);
+        }
+        free_result(&want);
+        free_case(&c);
+    }
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "tests/kernels/kcheck.h"
+
+/* Where a block keeps its 16-bit floats; 255 = none. */
+typedef struct type_case {
+    bt_ktype_t type;
+    uint8_t half_at[2];
+} type_case_t;
+
+static const type_case_t types[] = {
+    {BT_KTYPE_F32, {255, 255}},  {BT_KTYPE_F16, {0, 255}},
+    {BT_KTYPE_BF16, {255, 255}}, {BT_KTYPE_Q4_0, {0, 255}},
+    {BT_KTYPE_Q4_1, {0, 2}},     {BT_KTYPE_Q5_0, {0, 255}},
+    {BT_KTYPE_Q5_1, {0, 2}},     {BT_KTYPE_Q8_0, {0, 255}},
+    {BT_KTYPE_Q4_K, {0, 2}},     {BT_KTYPE_Q5_K, {0, 2}},
+    {BT_KTYPE_Q6_K, {208, 255}},
+};
+
+typedef struct mm_case {
+    const type_case_t *type;
+    uint32_t n_out;
+    uint32_t n_in;
+    uint32_t n_rows;
+    uint8_t *data;
+    float *values; /* (n_out, n_in) */
+    float *x;
+    float *want;
+    float *got;
+    char what[96];
+} mm_case_t;
+
+/* Random blocks whose scales are finite. */
+static void fill_weights(const mm_case_t *c, size_t n_blocks, uint32_t n_bytes)
+{
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint8_t *block = c->data + b * n_bytes;
+        float value = kc_uniform(-1.0f, 1.0f);
+
+        for (uint32_t i = 0; i < n_bytes; i++) {
+            block[i] = (uint8_t)kc_random();
+        }
+        if (c->type->type == BT_KTYPE_F32) {
+            memcpy(block, &value, 4);
+        } else if (c->type->type == BT_KTYPE_BF16) {
+            block[1] &= 0xbf; /* below 2: no infinity */
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            uint16_t half = kc_half();
+
+            if (c->type->half_at[i] != 255) {
+                memcpy(block + c->type->half_at[i], &half, 2);
+            }
+        }
+    }
+}
+
+static void make_case(mm_case_t *c, bool extreme)
+{
+    uint32_t n_elems = 0;
+    uint32_t n_bytes = 0;
+    size_t n;
+
+    kc_expect(bt_ktype_block(c->type->type, &n_elems, &n_bytes) == BT_OK,
+              "block size of type %d", (int)c->type->type);
+    c->n_in = n_elems * (1 + kc_below((n_elems == 1) ? 200 : 512 / n_elems));
+    n = (size_t)c->n_out * c->n_in;
+    c->data = (uint8_t *)kc_alloc(n / n_elems * n_bytes / 4 + 1);
+    c->values = kc_alloc(n);
+    c->x = kc_alloc((size_t)c->n_rows * c->n_in);
+    c->want = kc_alloc((size_t)c->n_rows * c->n_out);
+    c->got = kc_alloc((size_t)c->n_rows * c->n_out);
+    fill_weights(c, n / n_elems, n_bytes);
+    kc_fill(c->x, (size_t)c->n_rows * c->n_in, extreme);
+    kc_expect(bt_dequantize(c->type->type, c->data, n, c->values) == BT_OK,
+              "dequantize type %d", (int)c->type->type);
+    snprintf(c->what, sizeof(c->what), "matmul %s %u x %u, %u rows%s",
+             bt_ktype_name(c->type->type), c->n_out, c->n_in, c->n_rows,
+             extreme ? ", extreme" : "");
+}
+
+static void free_case(mm_case_t *c)
+{
+    kc_free((float *)(void *)c->data);
+    kc_free(c->values);
+    kc_free(c->x);
+    kc_free(c->want);
+    kc_free(c->got);
+}
+
+/* Sequential float sums of n products are within n 2^-24 (1 + small) of the
+ * exact one, relative to the sum of magnitudes (Higham, section 3.1). */
+static void compare_with_double(const mm_case_t *c)
+{
+    double worst = 0;
+
+    for (uint32_t r = 0; r < c->n_rows; r++) {
+        for (uint32_t o = 0; o < c->n_out; o++) {
+            double sum = 0;
+            double magnitude = 1e-30;
+            double error;
+
+            for (uint32_t k = 0; k < c->n_in; k++) {
+                double term = (double)c->values[(size_t)o * c->n_in + k] *
+                              (double)c->x[(size_t)r * c->n_in + k];
+
+                sum += term;
+                magnitude += fabs(term);
+            }
+            error = fabs(sum - (double)c->want[(size_t)r * c->n_out + o]);
+            error /= magnitude * c->n_in * 0x1p-24;
+            worst = !(error <= worst) ? error : worst; /* keeps a NaN */
+        }
+    }
+    kc_expect(worst <= 1.01, "%s: error %g of the bound", c->what, worst);
+}
+
+static void check_embed(const mm_case_t *c, const kc_backend_t *b,
+                        const bt_weight_t *w)
+{
+    uint32_t tokens[3] = {c->n_out - 1, 0, c->n_out / 2};
+    float *got = kc_alloc((size_t)3 * c->n_in);
+
+    b->be->ops->embed(b->be, w, tokens, 3, got);
+    for (uint32_t i = 0; i < 3; i++) {
+        size_t at = kc_first_difference(c->values + (size_t)tokens[i] * c->n_in,
+                                        got + (size_t)i * c->n_in, c->n_in);
+
+        kc_expect(at == c->n_in, "embed %s, %s: element %zu",
+                  bt_ktype_name(c->type->type), b->name, at);
+    }
+    kc_check_canaries(got, "embed");
+    kc_free(got);
+}
+
+/* Rows one by one must equal the same rows in company. */
+static void check_alone(const mm_case_t *c, const kc_backend_t *b,
+                        const bt_weight_t *w)
+{
+    float *alone = kc_alloc(c->n_out);
+
+    for (uint32_t r = 0; r < c->n_rows; r++) {
+        kc_poison(alone);
+        b->be->ops->matmul(b->be, w, c->x + (size_t)r * c->n_in, 1, alone);
+        kc_expect_equal(c->want + (size_t)r * c->n_out, alone, c->n_out,
+                        c->what, b->name);
+    }
+    kc_free(alone);
+}
+
+static void run_case(const type_case_t *type, uint32_t n_out, uint32_t n_rows,
+                     bool extreme)
+{
+    mm_case_t c = {.type = type, .n_out = n_out, .n_rows = n_rows};
+
+    make_case(&c, extreme);
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+        float *out = (i == 0) ? c.want : c.got;
+        bt_weight_t *w = NULL;
+
+        kc_expect(b->be->ops->weight_pack(b->be, type->type, c.n_out, c.n_in,
+                                          c.data, &w) == BT_OK,
+                  "pack %s", c.what);
+        if (w == NULL) {
+            continue;
+        }
+        kc_poison(out);
+        b->be->ops->matmul(b->be, w, c.x, c.n_rows, out);
+        kc_expect_equal(c.want, out, (size_t)c.n_rows * c.n_out, c.what,
+                        b->name);
+        check_alone(&c, b, w);
+        check_embed(&c, b, w);
+        b->be->ops->weight_free(b->be, w);
+    }
+    if (!extreme) {
+        compare_with_double(&c);
+    }
+    free_case(&c);
+}
+
+void kc_test_matmul(void)
+{
+    static const uint32_t outs[] = {1, 7, 8, 15, 16, 17, 31, 32, 33, 40, 96};
+    /* Every width of a register tile, and more than two tiles. */
+    static const uint32_t rows[] = {0, 1,  2,  3,  4,  5,  6,  7,  8,
+                                    9, 10, 11, 12, 13, 17, 23, 25, 31};
+
+    for (size_t t = 0; t < BT_ARRAY_LEN(types); t++) {
+        for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
+            uint32_t n_out = outs[kc_below(BT_ARRAY_LEN(outs))];
+
+            run_case(&types[t], n_out, rows[r], r % 3 == 2);
+        }
+        for (size_t o = 0; o < BT_ARRAY_LEN(outs); o++) {
+            run_case(&types[t], outs[o], rows[kc_below(BT_ARRAY_LEN(rows))],
+                     o % 3 == 2);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "tests/kernels/kcheck.h"
+
+static const uint32_t dims[] = {1,  2,  7,  15,  16,  17,   31,  32,
+                                33, 48, 64, 100, 576, 1536, 2048};
+
+/* got within `ulps` float ulps of the double (or 1e-37, where flushed). */
+static bool close_to(double want, float got, double ulps)
+{
+    double bound = fabs(want) * ulps * 0x1p-23 + 1e-37;
+
+    return fabs(want - (double)got) <= bound;
+}
+
+static void check_rmsnorm(uint32_t dim, uint32_t n_rows, bool extreme)
+{
+    size_t n = (size_t)dim * n_rows;
+    float *x = kc_alloc(n);
+    float *weight = kc_alloc(dim);
+    float *want = kc_alloc(n);
+    float *got = kc_alloc(n);
+    const float eps = 1e-5f;
+
+    kc_fill(x, n, extreme);
+    kc_fill(weight, dim, false);
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+        float *out = (i == 0) ? want : got;
+
+        kc_poison(out);
+        b->be->ops->rmsnorm(b->be, x, weight, eps, n_rows, dim, out);
+        kc_expect_equal(want, out, n, "rmsnorm", b->name);
+        memcpy(got, x, n * sizeof(*x));
+        b->be->ops->rmsnorm(b->be, got, weight, eps, n_rows, dim, got);
+        kc_expect_equal(want, got, n, "rmsnorm in place", b->name);
+    }
+    for (size_t r = 0; !extreme && (r < n_rows); r++) {
+        double sum = 0;
+
+        for (uint32_t i = 0; i < dim; i++) {
+            sum += (double)x[r * dim + i] * (double)x[r * dim + i];
+        }
+        for (uint32_t i = 0; i < dim; i++) {
+            double y = (double)x[r * dim + i] / sqrt(sum / dim + (double)eps) *
+                       (double)weight[i];
+
+            /* 2048 / 16 additions a lane, halved by the square root. */
+            kc_expect(close_to(y, want[r * dim + i], 64), "rmsnorm value");
+        }
+    }
+    kc_free(x);
+    kc_free(weight);
+    kc_free(want);
+    kc_free(got);
+}
+
+static void check_silu(uint32_t dim, uint32_t n_rows, bool extreme)
+{
+    size_t n = (size_t)dim * n_rows;
+    float *x = kc_alloc(2 * n);
+    float *want = kc_alloc(n);
+    float *got = kc_alloc(n);
+
+    kc_fill(x, 2 * n, extreme);
+    for (size_t i = 0; i < 2 * n; i += 5) {
+        x[i] *= 60.0f; /* both ends of exp */
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+        float *out = (i == 0) ? want : got;
+
+        kc_poison(out);
+        b->be->ops->silu_mul(b->be, x, n_rows, dim, out);
+        kc_expect_equal(want, out, n, "silu_mul", b->name);
+    }
+    for (size_t r = 0; !extreme && (r < n_rows); r++) {
+        for (uint32_t i = 0; i < dim; i++) {
+            double gate = (double)x[r * 2 * dim + i];
+            double up = (double)x[r * 2 * dim + dim + i];
+            double y = gate / (1.0 + exp(-gate)) * up;
+            float out = want[r * dim + i];
+
+            /* Below -88, exp(-gate) is taken as infinite. */
+            kc_expect(close_to(y, out, 5) || (gate < -87.9 && fabsf(out) <= 0),
+                      "silu(%g) * %g is %g, not %g", gate, up, (double)out, y);
+        }
+    }
+    kc_free(x);
+    kc_free(want);
+    kc_free(got);
+}
+
+static void check_add(size_t n, bool extreme)
+{
+    float *x = kc_alloc(n);
+    float *y = kc_alloc(n);
+    float *want = kc_alloc(n);
+    float *got = kc_alloc(n);
+
+    kc_fill(x, n, extreme);
+    kc_fill(y, n, extreme);
+    for (size_t i = 0; i < n; i++) {
+        want[i] = x[i] + y[i];
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        memcpy(got, x, n * sizeof(*x));
+        b->be->ops->add(b->be, got, y, n);
+        kc_expect_equal(want, got, n, "add", b->name);
+    }
+    kc_free(x);
+    kc_free(y);
+    kc_free(want);
+    kc_free(got);
+}
+
+static void check_gather(uint32_t dim)
+{
+    const uint32_t rows[] = {4, 0, 4, 2};
+    const uint32_t n_rows = BT_ARRAY_LEN(rows);
+    float *x = kc_alloc((size_t)5 * dim);
+    float *want = kc_alloc((size_t)n_rows * dim);
+    float *got = kc_alloc((size_t)n_rows * dim);
+
+    kc_fill(x, (size_t)5 * dim, true);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        memcpy(want + (size_t)r * dim, x + (size_t)rows[r] * dim,
+               dim * sizeof(*x));
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        kc_poison(got);
+        b->be->ops->gather_rows(b->be, x, rows, n_rows, dim, got);
+        kc_expect_equal(want, got, (size_t)n_rows * dim, "gather", b->name);
+    }
+    kc_free(x);
+    kc_free(want);
+    kc_free(got);
+}
+
+void kc_test_ops(void)
+{
+    static const uint32_t rows[] = {0, 1, 3, 17, 40};
+
+    for (size_t d = 0; d < BT_ARRAY_LEN(dims); d++) {
+        for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
+            check_rmsnorm(dims[d], rows[r], r % 2 == 1);
+            check_silu(dims[d], rows[r], r % 2 == 1);
+        }
+        check_add(dims[d], d % 2 == 1);
+        check_gather(dims[d]);
+    }
+    check_add(0, false);
+    check_add(123457, true);
+}
