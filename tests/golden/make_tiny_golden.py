@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Expected logits of tiny models, computed without any of Baton's code.
+
+usage: make_tiny_golden.py BATON_TINY_MODEL OUT_DIR
+
+BATON_TINY_MODEL is the generator that the build makes. For each case a model
+file is written, its tensors are dequantized by the gguf package, and the llama
+forward pass is done in float64 by numpy, with keys and values rounded to
+float16 as the cache stores them. Needs numpy and gguf (pip).
+
+Format of the .txt files: a line of arguments for the generator, a line of
+token ids, a line of row numbers, then the logits of each of those rows.
+"""
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+CASES = {
+    "tiny_f32": ["--seed", "11", "--layers", "3"],
+    "tiny_mixed": ["--seed", "12", "--dim", "256", "--heads", "8", "--kv-heads", "2",
+                   "--ffn", "512", "--type", "Q4_K", "--mixed-type", "Q6_K",
+                   "--embedding-type", "Q8_0", "--tied", "--rope-factors"],
+    "tiny_q4_1": ["--seed", "13", "--dim", "96", "--heads", "3", "--kv-heads", "1",
+                  "--ffn", "160", "--type", "Q4_1", "--mixed-type", "Q5_0",
+                  "--embedding-type", "F16"],
+}
+TOKENS = [(i * i * 37 + 11 * i + 3) % 288 for i in range(40)]
+KEPT_ROWS = [0, 1, 17, 39]
+
+
+def rms_norm(x, weight, eps):
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
+
+
+def rope(x, base, factors):
+    """x (tokens, heads, dim); pairs (2i, 2i + 1) turn by pos * base^(-2i/dim)."""
+    n, _, dim = x.shape
+    freq = base ** (-2.0 * np.arange(dim // 2) / dim) / factors
+    angle = np.arange(n)[:, None] * freq[None, :]
+    cos, sin = np.cos(angle)[:, None, :], np.sin(angle)[:, None, :]
+    out = np.empty_like(x)
+    out[..., 0::2] = x[..., 0::2] * cos - x[..., 1::2] * sin
+    out[..., 1::2] = x[..., 0::2] * sin + x[..., 1::2] * cos
+    return out
+
+
+def as_stored(x):
+    return x.astype(np.float16).astype(np.float64)
+
+
+def attention(q, k, v):
+    """Causal, grouped: query head h reads KV head h * n_kv // n_heads."""
+    n, n_heads, dim = q.shape
+    n_kv = k.shape[1]
+    out = np.empty_like(q)
+    mask = np.triu(np.full((n, n), -np.inf), 1)
+    for h in range(n_heads):
+        g = h * n_kv // n_heads
+        scores = q[:, h] @ k[:, g].T / math.sqrt(dim) + mask
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[:, h] = scores / scores.sum(axis=1, keepdims=True) @ v[:, g]
+    return out.reshape(n, n_heads * dim)
+
+
+def forward(path, tokens):
+    reader = GGUFReader(path)
+    w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
+
+    def key(name):
+        return reader.fields["llama." + name].contents()
+
+    n_layers, n_heads = key("block_count"), key("attention.head_count")
+    n_kv = key("attention.head_count_kv")
+    eps = key("attention.layer_norm_rms_epsilon")
+    dim = key("embedding_length") // n_heads
+    factors = w.get("rope_freqs.weight", np.ones(dim // 2))
+    n = len(tokens)
+
+    x = w["token_embd.weight"][tokens]
+    for layer in range(n_layers):
+        def m(name):
+            return w[f"blk.{layer}.{name}.weight"]
+
+        h = rms_norm(x, m("attn_norm"), eps)
+        q = rope((h @ m("attn_q").T).reshape(n, n_heads, dim), key("rope.freq_base"), factors)
+        k = rope((h @ m("attn_k").T).reshape(n, n_kv, dim), key("rope.freq_base"), factors)
+        v = (h @ m("attn_v").T).reshape(n, n_kv, dim)
+        x = x + attention(q, as_stored(k), as_stored(v)) @ m("attn_output").T
+        h = rms_norm(x, m("ffn_norm"), eps)
+        gate, up = h @ m("ffn_gate").T, h @ m("ffn_up").T
+        x = x + (gate / (1.0 + np.exp(-gate)) * up) @ m("ffn_down").T
+    x = rms_norm(x, w["output_norm.weight"], eps)
+    return x @ w.get("output.weight", w["token_embd.weight"]).T
+
+
+def main():
+    tool, out_dir = sys.argv[1], Path(sys.argv[2])
+    for name, args in CASES.items():
+        with tempfile.TemporaryDirectory() as tmp:
+            path = str(Path(tmp) / "tiny.gguf")
+            subprocess.run([tool, path, *args], check=True)
+            logits = forward(path, TOKENS)
+        lines = [" ".join(args), " ".join(map(str, TOKENS)), " ".join(map(str, KEPT_ROWS))]
+        lines += [" ".join(f"{v:.9g}" for v in logits[row]) for row in KEPT_ROWS]
+        (out_dir / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
