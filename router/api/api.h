@@ -22,9 +22,13 @@
 #include "common/base/strbuf.h"
 #include "common/wire/request.h"
 
-#define BT_API_MAX_STOPS 16
-#define BT_API_MAX_MESSAGES 1024
-#define BT_API_MAX_PROMPTS 64 /**< choices of one completions call */
+#define BT_API_MAX_STOPS      16
+#define BT_API_MAX_MESSAGES   1024
+#define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
+#define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
+#define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
+#define BT_API_MAX_DEPTH      64         /**< of nested JSON */
+#define BT_API_MAX_VALUES     (1u << 20) /**< JSON values in one body */
 
 typedef enum bt_api_dialect {
     BT_API_GENERATE,
@@ -34,7 +38,7 @@ typedef enum bt_api_dialect {
 
 /** One prompt: text or token ids. */
 typedef struct bt_api_prompt {
-    char *text;      /**< NULL when ids are given */
+    char *text; /**< NULL when ids are given */
     uint32_t *ids;
     size_t n_ids;
 } bt_api_prompt_t;
@@ -47,38 +51,40 @@ typedef struct bt_api_message {
 /** A parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
-    char *model;                /**< as the client named it; NULL = absent */
-    bt_api_prompt_t *prompts;   /**< generate, completions: n_prompts */
+    char *model;              /**< as the client named it; NULL = absent */
+    bt_api_prompt_t *prompts; /**< generate, completions: n_prompts */
     size_t n_prompts;
     bt_api_message_t *messages; /**< chat */
     size_t n_messages;
-    uint32_t n;                 /**< choices per prompt */
-    bool has_max_tokens;        /**< absent: the dialect's default applies */
+    uint32_t n;          /**< choices per prompt */
+    bool has_max_tokens; /**< absent: the dialect's default applies */
     uint32_t max_tokens;
     bool stream;
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
     bool exclude_input_in_output; /**< generate: default true here, see docs */
-    bool has_seed;              /**< absent: a random seed per request */
-    bt_sampling_t sampling;     /**< without end ids and bad words */
+    bool has_seed;                /**< absent: a random seed per request */
+    bt_sampling_t sampling;       /**< without bad words. end_ids holds what the
+                                       client gave (end_id, stop_token_ids): the
+                                       caller appends the model's */
     char *stops[BT_API_MAX_STOPS];
     uint32_t n_stops;
     char *bad_words[BT_MAX_BAD_WORDS]; /**< text, to be tokenized */
     uint32_t n_bad_words;
-    int64_t sequence_id;        /**< generate: echoed */
+    int64_t sequence_id; /**< generate: echoed */
     bool sequence_start, sequence_end;
-    char *id;                   /**< generate: request id, NULL = absent */
+    char *id; /**< generate: request id, NULL = absent */
     uint32_t priority;
-    uint32_t timeout_ms;        /**< 0 = the server's */
+    uint32_t timeout_ms; /**< 0 = the server's */
 } bt_api_request_t;
 
 /** Why a request was refused, for the client. */
 typedef struct bt_api_error {
-    int http_status;      /**< 400, 404, 413, 429, 500, 503 … */
-    const char *type;     /**< OpenAI's "type": "invalid_request_error" … */
-    const char *param;    /**< field name or NULL; static */
-    char message[512];    /**< one sentence, names the field and the limits */
+    int http_status;   /**< 400, 404, 413, 429, 500, 503 … */
+    const char *type;  /**< OpenAI's "type": "invalid_request_error" … */
+    const char *param; /**< field name or NULL; static */
+    char message[512]; /**< one sentence, names the field and the limits */
 } bt_api_error_t;
 
 /** Set all fields; printf style. */
@@ -90,8 +96,14 @@ void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
  * Parse one body.
  *
  * Known options out of range, of a wrong type or not supported are errors that
- * name them; unknown OpenAI fields are ignored; null means absent; Triton
- * scalars may come as arrays of one. Never logs.
+ * name them; unknown fields are ignored (in a generate body they are request
+ * parameters); null means absent; Triton scalars may come as arrays of one, and
+ * inside "parameters". Of equal keys the last counts. Never logs.
+ *
+ * Sampling when not said otherwise: OpenAI draws at temperature 1; generate is
+ * greedy, and draws at temperature 1 when it gives top_k > 1 or top_p < 1
+ * without a temperature. generate takes top_p 0 for "off", and max_tokens has
+ * no default here (has_max_tokens).
  *
  * @retval BT_OK
  * @retval BT_ERR_INVALID_PARAM  error_p is filled.
@@ -106,17 +118,18 @@ void bt_api_request_fini(bt_api_request_t *request);
 /** What the writers need to know of an answer. */
 typedef struct bt_api_answer {
     bt_api_dialect_t dialect;
-    const char *id;          /**< "cmpl-…", "chatcmpl-…", or generate's id */
-    const char *model;       /**< name to print */
-    int64_t created;         /**< seconds since 1970 */
+    const char *id;    /**< "cmpl-…", "chatcmpl-…", or generate's id */
+    const char *model; /**< name to print */
+    int64_t created;   /**< seconds since 1970 */
     int64_t sequence_id;
     bool sequence_start, sequence_end;
     bool include_usage, continuous_usage;
+    const char *fingerprint; /**< OpenAI's system_fingerprint; NULL = null */
 } bt_api_answer_t;
 
 typedef struct bt_api_choice {
     uint32_t index;
-    const char *text;   /**< piece (stream) or whole */
+    const char *text; /**< piece (stream) or whole */
     size_t text_bytes;
     bt_finish_t finish; /**< NONE while it goes on */
 } bt_api_choice_t;
