@@ -8,7 +8,8 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
 
-static const bt_kvt_transport_t *const transports[] = {&bt_kvt_transport_ucx};
+static const bt_kvt_transport_t *const transports[] = {&bt_kvt_transport_ucx,
+                                                       &bt_kvt_transport_mem};
 
 static bt_status_t own_export_make(bt_kvt_t *kvt)
 {
@@ -225,6 +226,9 @@ bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)
     size_t budget = budget_bytes;
     bool more;
 
+    if (kvt->frozen) {
+        return false;
+    }
     kvt->now_ms = now_ms;
     more = kvt->ops->progress(kvt, now_ms);
     if (kvt->broken) {

@@ -113,6 +113,7 @@ struct bt_kvt {
     uint64_t now_ms, last_tick_ms;
     bool ticked;
     bool closing; /**< within bt_kvt_close() */
+    bool frozen;  /**< tests: progress does nothing, as if stopped or dead */
     bool broken;  /**< some link is; see bt_kvt_link.broken */
     uint64_t next_grant, next_nonce;
     bt_list_t links;           /**< bt_kvt_link.all */

@@ -12,12 +12,13 @@
 #define MAGIC_MSG    0x4d564b42u /* "BKVM" */
 #define MAGIC_PIECE  0x50564b42u /* "BKVP" */
 
-/* Every layout begins with magic u32, version u32, total bytes u32. */
+/* Every layout begins with magic u32, version u32, total bytes u32... */
 #define LENGTH_AT 8
 
-/* An export ends with XXH3-64 of what is before: libraries read the addresses
- * within without a bound, so an altered one must not reach them. */
-#define EXPORT_SUM_BYTES 8
+/* ...and ends with XXH3-64 of all that is before. An altered descriptor would
+ * write into the wrong place, and libraries read the addresses in an export
+ * without a bound. */
+#define SUM_BYTES 8
 
 #define FLAG_DIRECT 1u
 #define FLAG_LAST   2u
@@ -85,13 +86,16 @@ static writer_t writer_begin(void *buf, size_t cap, uint32_t magic)
 
 static bt_status_t writer_end(writer_t *w, size_t *bytes_p)
 {
-    if (w->full || (w->n > UINT32_MAX)) {
+    const size_t total = w->n + SUM_BYTES;
+
+    if (w->full || (total > UINT32_MAX) || (total > w->cap)) {
         return BT_ERR_TOO_LARGE;
     }
     for (size_t i = 0; i < 4; i++) {
-        w->buf[LENGTH_AT + i] = (uint8_t)(w->n >> (8 * i));
+        w->buf[LENGTH_AT + i] = (uint8_t)(total >> (8 * i));
     }
-    *bytes_p = w->n;
+    put_u64(w, bt_hash64(w->buf, w->n, 0));
+    *bytes_p = total;
     return BT_OK;
 }
 
@@ -149,6 +153,12 @@ static reader_t reader_begin(const void *buf, size_t bytes, uint32_t magic)
     r.bad = (get_u32(&r) != magic) || r.bad;
     r.bad = (get_u32(&r) != BT_KVT_WIRE_VERSION) || r.bad;
     r.bad = (get_u32(&r) != bytes) || r.bad;
+    if (r.bad || (bytes - r.at < SUM_BYTES)) {
+        r.bad = true;
+        return r;
+    }
+    r.bytes -= SUM_BYTES;
+    r.bad = le_read(r.buf + r.bytes, SUM_BYTES) != bt_hash64(buf, r.bytes, 0);
     return r;
 }
 
@@ -161,8 +171,6 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
                                  size_t cap, size_t *bytes_p)
 {
     writer_t w = writer_begin(buf, cap, MAGIC_EXPORT);
-    bt_status_t status;
-    size_t bytes = 0;
 
     put_u32(&w, info->transport);
     put_u64(&w, info->instance);
@@ -179,15 +187,7 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
     put_blob(&w, &info->net_addr);
     put_blob(&w, &info->shm_addr);
     put_blob(&w, &info->shm_rkey);
-    put_u64(&w, 0);
-    status = writer_end(&w, &bytes);
-    if (status != BT_OK) {
-        return status;
-    }
-    w.n -= EXPORT_SUM_BYTES;
-    put_u64(&w, bt_hash64(buf, w.n, 0));
-    *bytes_p = bytes;
-    return BT_OK;
+    return writer_end(&w, bytes_p);
 }
 
 bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
@@ -219,7 +219,6 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     info.net_addr = get_blob(&r);
     info.shm_addr = get_blob(&r);
     info.shm_rkey = get_blob(&r);
-    r.bad = (bt_hash64(buf, r.at, 0) != get_u64(&r)) || r.bad;
 
     status = reader_end(&r);
     if ((status == BT_OK) && (bytes > BT_KVT_MAX_EXPORT)) {
@@ -263,7 +262,7 @@ bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
     desc.n_extents = get_u32(&r);
     if (r.bad || (desc.n_extents == 0) ||
         (desc.n_extents > BT_KVT_MAX_EXTENTS) ||
-        (bytes - r.at != (size_t)desc.n_extents * 16)) {
+        (r.bytes - r.at != (size_t)desc.n_extents * 16)) {
         return BT_ERR_BAD_MESSAGE;
     }
 
@@ -408,7 +407,6 @@ void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,
     put_u64(&w, piece->lease.grant);
     put_u64(&w, piece->offset);
     put_u64(&w, piece->bytes);
-    put_u64(&w, 0);
     status = writer_end(&w, &bytes);
     BT_ASSERT_ALWAYS((status == BT_OK) && (bytes == BT_KVT_PIECE_BYTES));
 }
@@ -426,7 +424,6 @@ bt_status_t bt_kvt_piece_decode(const void *buf, size_t bytes,
     piece.lease.grant = get_u64(&r);
     piece.offset = get_u64(&r);
     piece.bytes = get_u64(&r);
-    r.bad = (get_u64(&r) != 0) || r.bad;
     status = reader_end(&r);
     if (status == BT_OK) {
         *piece_p = piece;

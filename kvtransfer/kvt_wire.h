@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_wire.h
  *
- * The byte layouts of kvtransfer: fixed, little-endian, versioned. Every
- * decoder takes any bytes and reads none outside them; decoded structures
- * borrow from the input.
+ * The byte layouts of kvtransfer: fixed, little-endian, versioned, with a
+ * checksum (against accidents, not attackers). Every decoder takes any bytes
+ * and reads none outside them; decoded structures borrow from the input.
  *
  *     export      who a process is and how to reach its pool
  *     descriptor  one window: lease, grant, session, extents

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file pair.h
+ *
+ * A sender and a receiver in one process, with books on every window and
+ * transfer, for the tests of kvtransfer. What must always hold is checked
+ * here: each ends exactly once, and no window is accepted with bytes other
+ * than those posted.
+ */
+#ifndef BT_TESTS_UNIT_KVTRANSFER_PAIR_H
+#define BT_TESTS_UNIT_KVTRANSFER_PAIR_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "kvtransfer/kvt.h"
+#include "kvtransfer/kvt_mem.h"
+#include "tests/support/testsupport.h"
+
+#define PAIR_SENDER      11u
+#define PAIR_RECEIVER    22u
+#define PAIR_MAX_TRACKS  1024
+#define PAIR_MAX_EXTENTS 512
+#define PAIR_BUDGET      (1u << 20)
+
+typedef struct pair_kind {
+    const char *name;
+    const char *transport;
+    bt_kvt_path_t path;
+    const char *peer_path; /* what bt_kvt_peer_path() says */
+} pair_kind_t;
+
+static const pair_kind_t pair_kinds[] = {
+    {"mem shm", "mem", BT_KVT_PATH_AUTO, "shm"},
+    {"mem network", "mem", BT_KVT_PATH_NETWORK, "network"},
+    {"ucx shm", "ucx", BT_KVT_PATH_SHM, "shm"},
+    {"ucx network", "ucx", BT_KVT_PATH_NETWORK, "network"},
+};
+
+/* One window and the transfer into it. */
+typedef struct track {
+    bt_kvt_window_t *window;
+    bt_kvt_xfer_t *xfer;
+    bt_kvt_extent_t extents[PAIR_MAX_EXTENTS];
+    uint32_t n_extents;
+    uint64_t bytes;
+    const uint8_t *source; /* bytes posted, by window offset */
+    uint8_t *desc;
+    size_t desc_bytes;
+    int done, failed, closed, stuck, xfer_done;
+    bool closing;
+    bool keep_open; /* do not close at the result */
+    bt_status_t window_status, xfer_status;
+    bt_kvt_event_t result; /* of the window */
+    char note[64];
+} track_t;
+
+typedef struct pair {
+    const pair_kind_t *kind;
+    bt_kvt_mem_net_t *net;
+    bt_kvt_t *sender, *receiver;
+    bt_kvt_peer_t *peer;
+    size_t pool_bytes;
+    uint8_t *source; /* owned: pool_bytes of pattern */
+    uint64_t now_ms; /* mem: virtual */
+    int peers_lost;
+    bool reuses; /* windows share bytes: no canaries after they closed */
+    track_t *tracks; /* owned */
+    uint32_t n_tracks;
+} pair_t;
+
+__attribute__((unused)) static bt_kvt_config_t pair_config(const pair_t *pair,
+                                                           uint64_t instance)
+{
+    const bt_kvt_config_t config = {.transport = pair->kind->transport,
+                                    .path = pair->kind->path,
+                                    .net_device = "lo",
+                                    .pool_bytes = pair->pool_bytes,
+                                    .instance = instance,
+                                    .keepalive_ms = 100,
+                                    .dead_ms = 1000,
+                                    .quarantine_ms = 2000,
+                                    .mem_net = pair->net};
+    return config;
+}
+
+__attribute__((unused)) static void pair_import(pair_t *pair)
+{
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    size_t bytes = 0;
+
+    assert_int_equal(bt_kvt_export(pair->receiver, blob, sizeof(blob), &bytes),
+                     BT_OK);
+    assert_int_equal(
+        bt_kvt_import(pair->sender, blob, bytes, pair, &pair->peer), BT_OK);
+}
+
+__attribute__((unused)) static void
+pair_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
+{
+    bt_kvt_config_t config;
+
+    memset(pair, 0, sizeof(*pair));
+    pair->kind = kind;
+    pair->pool_bytes = pool_bytes;
+    pair->now_ms = 1000;
+    assert_int_equal(bt_kvt_mem_net_create(&pair->net), BT_OK);
+    config = pair_config(pair, PAIR_SENDER);
+    assert_int_equal(bt_kvt_open(&config, &pair->sender), BT_OK);
+    config = pair_config(pair, PAIR_RECEIVER);
+    assert_int_equal(bt_kvt_open(&config, &pair->receiver), BT_OK);
+    pair->tracks = bt_calloc(PAIR_MAX_TRACKS, sizeof(*pair->tracks));
+    pair->source = bt_calloc(pool_bytes, 1);
+    assert_non_null(pair->tracks);
+    assert_non_null(pair->source);
+    for (size_t i = 0; i < pool_bytes; i++) {
+        pair->source[i] = (uint8_t)(1 + i * 7 + (i >> 8) * 13 + (i >> 16));
+    }
+}
+
+static void pair_canary(const pair_t *pair, const track_t *t, bool check);
+
+__attribute__((unused)) static void pair_close(pair_t *pair)
+{
+    for (uint32_t i = 0; i < pair->n_tracks; i++) {
+        if (pair->tracks[i].closed > 0) {
+            pair_canary(pair, &pair->tracks[i], true);
+        }
+    }
+    bt_kvt_close(pair->sender);
+    bt_kvt_close(pair->receiver);
+    bt_kvt_mem_net_destroy(pair->net);
+    for (uint32_t i = 0; i < pair->n_tracks; i++) {
+        bt_free(pair->tracks[i].desc);
+    }
+    bt_free(pair->tracks);
+    bt_free(pair->source);
+}
+
+/** Open a window of @a n extents of @a bytes each, @a stride apart. */
+__attribute__((unused)) static track_t *
+pair_window(pair_t *pair, uint64_t id, uint64_t sender, uint64_t first,
+            uint64_t bytes, uint64_t stride, uint32_t n)
+{
+    track_t *t = &pair->tracks[pair->n_tracks++];
+
+    assert_true(pair->n_tracks <= PAIR_MAX_TRACKS);
+    assert_true(n <= PAIR_MAX_EXTENTS);
+    for (uint32_t i = 0; i < n; i++) {
+        t->extents[i].offset = first + i * stride;
+        t->extents[i].bytes = bytes;
+    }
+    t->n_extents = n;
+    t->bytes = bytes * n;
+    t->source = pair->source + id % 64;
+    t->desc = bt_calloc(1, BT_KVT_DESC_BYTES(n));
+    assert_non_null(t->desc);
+    assert_int_equal(bt_kvt_window_open(pair->receiver, id, 1, sender,
+                                        t->extents, n, t, t->desc,
+                                        BT_KVT_DESC_BYTES(n), &t->desc_bytes,
+                                        &t->window),
+                     BT_OK);
+    return t;
+}
+
+__attribute__((unused)) static bt_status_t pair_prep(pair_t *pair, track_t *t)
+{
+    return bt_kvt_prep(pair->peer, t->desc, t->desc_bytes, t, &t->xfer);
+}
+
+__attribute__((unused)) static bt_status_t
+pair_post(track_t *t, uint64_t offset, uint64_t bytes)
+{
+    return bt_kvt_post(t->xfer, t->source + offset, offset, bytes);
+}
+
+__attribute__((unused)) static void pair_bytes_check(const pair_t *pair,
+                                                     const track_t *t)
+{
+    const uint8_t *pool = bt_kvt_pool(pair->receiver);
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < t->n_extents; i++) {
+        assert_memory_equal(pool + t->extents[i].offset, t->source + at,
+                            t->extents[i].bytes);
+        at += t->extents[i].bytes;
+    }
+}
+
+/** From WINDOW_CLOSED on the bytes are the receiver's alone. */
+static void pair_canary(const pair_t *pair, const track_t *t, bool check)
+{
+    uint8_t *pool = bt_kvt_pool(pair->receiver);
+
+    for (uint32_t i = 0; !pair->reuses && (i < t->n_extents); i++) {
+        uint8_t *bytes = pool + t->extents[i].offset;
+
+        if (!check) {
+            memset(bytes, 0xa5, t->extents[i].bytes);
+        }
+        for (uint64_t k = 0; k < t->extents[i].bytes; k++) {
+            if (bytes[k] != 0xa5) {
+                fail_msg("%s: written after the window closed",
+                         pair->kind->name);
+            }
+        }
+    }
+}
+
+static void pair_receiver_event(pair_t *pair, const bt_kvt_event_t *event)
+{
+    track_t *t = event->user;
+
+    switch (event->type) {
+    case BT_KVT_WINDOW_DONE:
+        assert_int_equal(event->status, BT_OK);
+        assert_int_equal(event->bytes, t->bytes);
+        pair_bytes_check(pair, t);
+        t->done++;
+        break;
+    case BT_KVT_WINDOW_FAILED:
+        assert_int_not_equal(event->status, BT_OK);
+        t->failed++;
+        break;
+    case BT_KVT_WINDOW_CLOSED:
+        assert_true(t->closing);
+        t->closed++;
+        t->window = NULL;
+        pair_canary(pair, t, false);
+        break;
+    case BT_KVT_QUARANTINE_STUCK:
+        t->stuck++;
+        break;
+    default:
+        fail_msg("event %d at the receiver", (int)event->type);
+    }
+    assert_true(t->done + t->failed <= 1);
+    assert_true(t->closed <= 1);
+    if ((event->type == BT_KVT_WINDOW_DONE) ||
+        (event->type == BT_KVT_WINDOW_FAILED)) {
+        assert_false(t->closing);
+        t->window_status = event->status;
+        t->result = *event;
+        snprintf(t->note, sizeof(t->note), "%.*s", (int)event->note_bytes,
+                 (event->note == NULL) ? "" : (const char *)event->note);
+        if (!t->keep_open) {
+            t->closing = true;
+            bt_kvt_window_close(event->window);
+        }
+    }
+}
+
+static void pair_sender_event(pair_t *pair, const bt_kvt_event_t *event)
+{
+    track_t *t = event->user;
+
+    if (event->type == BT_KVT_PEER_LOST) {
+        pair->peers_lost++;
+        return;
+    }
+    assert_int_equal(event->type, BT_KVT_XFER_DONE);
+    assert_ptr_equal(event->xfer, t->xfer);
+    t->xfer_done++;
+    assert_int_equal(t->xfer_done, 1);
+    t->xfer_status = event->status;
+    bt_kvt_release(event->xfer);
+    t->xfer = NULL;
+}
+
+/** One round of both; @return true when either has more to do. */
+__attribute__((unused)) static bool pair_pump(pair_t *pair)
+{
+    const bool virtual = strcmp(pair->kind->transport, "mem") == 0;
+    bt_kvt_event_t event;
+    bool more = false;
+
+    pair->now_ms = virtual ? pair->now_ms + 1 : bt_now_ms();
+    if (pair->sender != NULL) {
+        more = bt_kvt_progress(pair->sender, pair->now_ms, PAIR_BUDGET);
+        while (bt_kvt_poll(pair->sender, &event)) {
+            pair_sender_event(pair, &event);
+        }
+    }
+    more = bt_kvt_progress(pair->receiver, pair->now_ms, PAIR_BUDGET) || more;
+    while (bt_kvt_poll(pair->receiver, &event)) {
+        pair_receiver_event(pair, &event);
+    }
+    return more;
+}
+
+/** Pump until @a cond, at most 10 s of the pair's clock. */
+#define PAIR_UNTIL(pair, cond)                                                 \
+    do {                                                                       \
+        const uint64_t give_up_ms_ =                                           \
+            (pair)->now_ms + ((pair)->now_ms == 0 ? 0 : 10000) +               \
+            (strcmp((pair)->kind->transport, "mem") == 0 ? 0 : bt_now_ms());   \
+        while (!(cond)) {                                                      \
+            (void)pair_pump(pair);                                             \
+            if ((pair)->now_ms > give_up_ms_) {                                \
+                fail_msg("%s: waited in vain for " #cond, (pair)->kind->name); \
+            }                                                                  \
+        }                                                                      \
+    } while (0)
+
+/** Nothing open on either side. */
+__attribute__((unused)) static void pair_assert_empty(const pair_t *pair)
+{
+    bt_kvt_counters_t c;
+
+    bt_kvt_counters(pair->receiver, &c);
+    assert_int_equal(c.windows_open, 0);
+    assert_int_equal(c.windows_quarantined, 0);
+    if (pair->sender != NULL) {
+        bt_kvt_counters(pair->sender, &c);
+        assert_int_equal(c.xfers_open, 0);
+    }
+}
+
+#endif
