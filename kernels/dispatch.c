@@ -17,7 +17,13 @@
 typedef bt_status_t (*plugin_open_fn)(const bt_backend_config_t *config,
                                       bt_backend_t **be_p);
 
+typedef void (*plugin_close_fn)(bt_backend_t *be);
+
 static _Atomic int tier_cap = BT_CPU_AVX512;
+
+/* Set once the plugin is loaded, which stays for the life of the process: the
+ * driver keeps threads of its own, which must not lose their code. */
+static _Atomic(plugin_close_fn) plugin_close;
 
 static const char *const tier_names[] = {
     [BT_CPU_PLAIN] = "plain",
@@ -131,31 +137,36 @@ static void *plugin_find(void)
     return NULL;
 }
 
+/* POSIX: a function's address has the form of a data pointer. */
+static bool plugin_symbol(void *handle, const char *name, void *fn_p)
+{
+    void *symbol = dlsym(handle, name);
+
+    if (symbol == NULL) {
+        BT_LOG_ERROR("the CUDA plugin has no %s", name);
+        return false;
+    }
+    memcpy(fn_p, &symbol, sizeof(symbol));
+    return true;
+}
+
 static bt_status_t plugin_open(const bt_backend_config_t *config,
                                bt_backend_t **be_p)
 {
     void *handle = plugin_find();
     plugin_open_fn open_fn = NULL;
-    void *symbol;
-    bt_status_t status;
+    plugin_close_fn close_fn = NULL;
 
     if (handle == NULL) {
         return BT_ERR_NOT_FOUND;
     }
-    symbol = dlsym(handle, "bt_cuda_backend_open");
-    if (symbol == NULL) {
-        BT_LOG_ERROR("the CUDA plugin has no bt_cuda_backend_open");
+    if (!plugin_symbol(handle, "bt_cuda_backend_open", &open_fn) ||
+        !plugin_symbol(handle, "bt_cuda_backend_close", &close_fn)) {
         dlclose(handle);
         return BT_ERR_NOT_FOUND;
     }
-    memcpy(&open_fn, &symbol, sizeof(open_fn)); /* POSIX: same representation */
-    status = open_fn(config, be_p);
-    if (status != BT_OK) {
-        dlclose(handle);
-    }
-    /* On success the plugin stays for the life of the process: the driver
-     * keeps threads of its own, which must not lose their code. */
-    return status;
+    atomic_store(&plugin_close, close_fn);
+    return open_fn(config, be_p);
 }
 
 bt_status_t bt_backend_open(const char *name, const bt_backend_config_t *config,
@@ -172,7 +183,12 @@ bt_status_t bt_backend_open(const char *name, const bt_backend_config_t *config,
 
 void bt_backend_close(bt_backend_t *be)
 {
-    if (be != NULL) {
+    if (be == NULL) {
+        return;
+    }
+    if (be->ops->close != NULL) {
         be->ops->close(be);
+    } else {
+        atomic_load (&plugin_close)(be);
     }
 }

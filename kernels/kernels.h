@@ -78,8 +78,9 @@ typedef struct bt_backend_config {
     uint32_t n_threads;    /**< CPU: threads, the caller's own counted in */
     const uint32_t *cores; /**< CPU: n_threads core ids to pin to, or NULL */
     uint32_t device;       /**< CUDA: ordinal */
-    uint32_t max_rows;     /**< most rows of one call, for scratch */
-    uint32_t max_dim;      /**< widest row of any operation, for scratch */
+    uint32_t max_rows;     /**< most rows of one matmul, for scratch */
+    uint32_t max_dim;      /**< widest row of any operation, for scratch; the
+                                CPU goes by the matrices it packs instead */
 } bt_backend_config_t;
 
 /** What a back end can do; unsupported combinations are found here, never by
@@ -143,6 +144,8 @@ typedef struct bt_kernels_ops {
      *  value]; the query part is rotated in place. Pairs (2i, 2i + 1) of each
      *  head when @a interleaved (llama GGUF order), else (i, i + D/2).
      *  cos_sin: [position][D/2][2] host-made table, (cos, sin).
+     *  Pair (a, b): a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos);
+     *  stored to nearest, ties to even.
      *  Source: Su et al., RoFormer. */
     void (*rope_store)(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const float *cos_sin, bool interleaved,
@@ -151,8 +154,14 @@ typedef struct bt_kernels_ops {
 
     /** out[r][h] = softmax(q . K / sqrt(D)) V over positions 0 .. the row's
      *  own, causal, grouped queries (head h reads KV head h * n_kv / n_heads),
-     *  K and V as stored. Online softmax over cache blocks in ascending
-     *  order from position 0. q is the qkv array of rope_store (row stride
+     *  K and V as stored, D even. Online softmax over tiles of 32 positions in
+     *  ascending order from position 0, whatever the size of cache blocks:
+     *      s_j = (q . k_j) * (1 / sqrt(D)); m' = max(m, s); p_j = exp(s_j - m')
+     *      corr = exp(m - m'); l' = fma(l, corr, sum of p)
+     *      acc = acc * corr, then acc = fma(p_j, v_j, acc) with j ascending
+     *  and out = acc * (1 / l). Dots and the sum of p are summed as in
+     *  rmsnorm(); exp is the polynomial of kernels/cpu/body.h.
+     *  q is the qkv array of rope_store (row stride
      *  (n_heads + 2 n_kv_heads) * D); out (R, n_heads * D).
      *  Source: Milakov & Gimelshein, "Online normalizer calculation for
      *  softmax"; Kwon et al., PagedAttention. */
@@ -160,7 +169,8 @@ typedef struct bt_kernels_ops {
                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);
 
-    /** gate_up (R, 2 D): out[r][i] = silu(gate[i]) * up[i], gate first. */
+    /** gate_up (R, 2 D): out[r][i] = silu(gate[i]) * up[i], gate first:
+     *  gate / (1 + exp(-gate)) * up, left to right. */
     void (*silu_mul)(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
                      uint32_t dim, float *out);
 
@@ -171,7 +181,8 @@ typedef struct bt_kernels_ops {
     void (*gather_rows)(bt_backend_t *be, const float *x, const uint32_t *rows,
                         uint32_t n_rows, uint32_t dim, float *out);
 
-    /** End the back end; called by bt_backend_close() only. */
+    /** End the back end; called by bt_backend_close() only. NULL: the plugin
+     *  exports bt_cuda_backend_close(). */
     void (*close)(bt_backend_t *be);
 } bt_kernels_ops_t;
 

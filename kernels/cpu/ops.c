@@ -111,7 +111,9 @@ void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
     if (n_rows == 0) {
         return;
     }
-    BT_ASSERT(n_rows <= cpu->max_rows);
+    /* Past these, rows of other tenants would be overwritten. */
+    BT_ASSERT_ALWAYS(n_rows <= cpu->max_rows);
+    BT_ASSERT_ALWAYS(w->n_in <= cpu->scratch_n_in);
     if (cpu->isa->uses_tiles && (n_rows > 1)) {
         mm.job.tiles = cpu->tiles;
         run(cpu, (n_rows + BT_TILE_ROWS - 1) / BT_TILE_ROWS,

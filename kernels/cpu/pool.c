@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -205,6 +206,20 @@ static void pin(pthread_t thread, uint32_t core)
     }
 }
 
+/* Helpers take no signals: those belong to the program's own threads. */
+static int start_helper(helper_t *helper)
+{
+    sigset_t all;
+    sigset_t old;
+    int err;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    err = pthread_create(&helper->id, NULL, helper_main, helper);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return err;
+}
+
 bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
                                bt_cpu_pool_t **pool_p)
 {
@@ -224,11 +239,15 @@ bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
     }
     for (uint32_t i = 1; i < n_threads; i++) {
         helper_t *helper = &pool->helpers[i];
+        int err;
 
         helper->pool = pool;
         helper->index = i;
-        if (pthread_create(&helper->id, NULL, helper_main, helper) != 0) {
-            BT_LOG_ERROR("cannot start compute thread %u of %u", i, n_threads);
+        err = start_helper(helper);
+        if (err != 0) {
+            errno = err;
+            BT_LOG_ERROR("cannot start compute thread %u of %u: %m", i,
+                         n_threads);
             goto err_pool;
         }
         pool->n_started++;

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening back ends, packing, and the thread group. */
+#include "tests/support/testsupport.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/kernels.h"
+
+static const bt_backend_config_t two_threads = {
+    .n_threads = 2, .max_rows = 4, .max_dim = 64};
+
+static void a_back_end_of_an_unknown_name_is_not_found(void **state)
+{
+    bt_backend_t *be = NULL;
+
+    (void)state;
+    assert_int_equal(bt_backend_open("tpu", &two_threads, &be),
+                     BT_ERR_NOT_FOUND);
+    assert_null(be);
+    bt_backend_close(NULL);
+}
+
+/* With or without the plugin and a driver, there is an answer. */
+static void cuda_answers_without_a_device(void **state)
+{
+    bt_backend_config_t config = two_threads;
+    bt_backend_t *be = NULL;
+    bt_status_t status;
+
+    (void)state;
+    config.device = 4096;
+    status = bt_backend_open("cuda", &config, &be);
+    assert_true((status == BT_ERR_NOT_FOUND) || (status == BT_ERR_NO_DEVICE));
+    assert_null(be);
+}
+
+static void a_configuration_of_zeros_is_refused(void **state)
+{
+    bt_backend_config_t config = two_threads;
+    bt_backend_t *be = NULL;
+
+    (void)state;
+    config.n_threads = 0;
+    assert_int_equal(bt_backend_open("cpu", &config, &be),
+                     BT_ERR_INVALID_PARAM);
+    config.n_threads = 100000;
+    assert_int_equal(bt_backend_open("cpu", &config, &be),
+                     BT_ERR_INVALID_PARAM);
+    config = two_threads;
+    config.max_rows = 0;
+    assert_int_equal(bt_backend_open("cpu", &config, &be),
+                     BT_ERR_INVALID_PARAM);
+    assert_null(be);
+}
+
+static const char *name_of_opened(void)
+{
+    bt_backend_t *be = NULL;
+    const char *name;
+
+    assert_int_equal(bt_backend_open("cpu", &two_threads, &be), BT_OK);
+    name = be->caps->name;
+    bt_backend_close(be);
+    return name;
+}
+
+static void the_environment_caps_the_tier(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("BATON_CPU_TIER", "plain", 1), 0);
+    assert_string_equal(name_of_opened(), "cpu/plain");
+
+    bt_test_expect_log_lines(1);
+    assert_int_equal(setenv("BATON_CPU_TIER", "mmx", 1), 0);
+    assert_string_equal(name_of_opened(),
+                        (bt_cpu_tier_detect() == BT_CPU_AVX512) ? "cpu/avx512"
+                        : (bt_cpu_tier_detect() == BT_CPU_AVX2) ? "cpu/avx2"
+                                                                : "cpu/plain");
+    assert_int_equal(unsetenv("BATON_CPU_TIER"), 0);
+    bt_cpu_tier_cap(BT_CPU_PLAIN);
+    assert_string_equal(name_of_opened(), "cpu/plain");
+    bt_cpu_tier_cap(BT_CPU_AVX512);
+}
+
+static void capabilities_name_what_is_there(void **state)
+{
+    bt_backend_t *be = NULL;
+
+    (void)state;
+    assert_int_equal(bt_backend_open("cpu", &two_threads, &be), BT_OK);
+    assert_string_equal(be->caps->profile, "f32-seq1");
+    assert_int_equal(be->caps->kv_types, 1u << BT_KV_F16);
+    assert_int_equal(be->caps->max_head_dim, 256);
+    for (uint32_t type = 0; type < 64; type++) {
+        uint32_t n_elems;
+        uint32_t n_bytes;
+        bool known = bt_ktype_block(type, &n_elems, &n_bytes) == BT_OK;
+
+        assert_int_equal((be->caps->weight_types >> type) & 1u, known);
+    }
+    bt_backend_close(be);
+}
+
+static void shapes_that_are_not_whole_blocks_are_refused(void **state)
+{
+    static const uint8_t data[4096];
+    bt_backend_t *be = NULL;
+    bt_weight_t *w = NULL;
+
+    (void)state;
+    assert_int_equal(bt_backend_open("cpu", &two_threads, &be), BT_OK);
+    assert_int_equal(be->ops->weight_pack(be, BT_KTYPE_Q8_0, 4, 33, data, &w),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(be->ops->weight_pack(be, BT_KTYPE_Q4_K, 4, 128, data, &w),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(be->ops->weight_pack(be, BT_KTYPE_F32, 0, 32, data, &w),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(be->ops->weight_pack(be, BT_KTYPE_F32, 32, 0, data, &w),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(be->ops->weight_pack(be, (bt_ktype_t)77, 32, 32, data, &w),
+                     BT_ERR_UNSUPPORTED);
+    assert_null(w);
+    assert_int_equal(be->ops->weight_bytes(BT_KTYPE_Q8_0, 4, 33), 0);
+    /* one panel of 32 outputs: 1024 codes and 32 scales of 4 bytes */
+    assert_int_equal(be->ops->weight_bytes(BT_KTYPE_Q8_0, 4, 32), 1152);
+    /* two panels, 18 groups: 512 bytes of codes, 64 of scales, 64 of minima */
+    assert_int_equal(be->ops->weight_bytes(BT_KTYPE_Q4_1, 33, 576),
+                     2 * 18 * 640);
+    be->ops->weight_free(be, NULL);
+    bt_backend_close(be);
+}
+
+static void
+every_failing_allocation_is_reported_and_leaves_nothing(void **state)
+{
+    static const float data[32] = {1.0f};
+    bt_backend_t *be = NULL;
+    bt_weight_t *w = NULL;
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    int nth;
+
+    (void)state;
+    for (nth = 1; status != BT_OK; nth++) {
+        assert_true(nth < 20);
+        bt_alloc_fail_at(nth);
+        status = bt_backend_open("cpu", &two_threads, &be);
+        bt_alloc_fail_at(0);
+        assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
+    }
+    assert_true(nth > 3);
+    status = BT_ERR_NO_MEMORY;
+    for (nth = 1; status != BT_OK; nth++) {
+        assert_true(nth < 20);
+        bt_alloc_fail_at(nth);
+        status = be->ops->weight_pack(be, BT_KTYPE_F32, 1, 32, data, &w);
+        bt_alloc_fail_at(0);
+        assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
+    }
+    assert_true(nth > 3);
+    be->ops->weight_free(be, w);
+    bt_backend_close(be);
+}
+
+#define N_ITEMS 1000u
+
+static void count_item(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    _Atomic uint32_t *counts = ctx;
+
+    if (thread >= 3) {
+        return; /* shows as an item that was not done */
+    }
+    for (uint32_t i = begin; i < end; i++) {
+        atomic_fetch_add(&counts[i], 1);
+    }
+}
+
+static void every_item_is_done_once_whatever_the_grain(void **state)
+{
+    static _Atomic uint32_t counts[N_ITEMS];
+    static const uint32_t grains[] = {1, 7, 999, 1000, 5000, UINT32_MAX};
+    bt_cpu_pool_t *pool = NULL;
+    uint32_t done = 0;
+
+    (void)state;
+    assert_int_equal(bt_cpu_pool_create(3, NULL, &pool), BT_OK);
+    assert_int_equal(bt_cpu_pool_threads(pool), 3);
+    for (uint32_t round = 0; round < 2000; round++) {
+        uint32_t n = (round % 3 == 0) ? N_ITEMS : round % 50;
+
+        bt_cpu_pool_run(pool, n, grains[round % BT_ARRAY_LEN(grains)],
+                        count_item, counts);
+        done += n;
+        if (round % 100 == 0) {
+            usleep(300); /* lets helpers fall asleep: both ways to wake */
+        }
+    }
+    for (uint32_t i = 0; i < N_ITEMS; i++) {
+        done -= atomic_load(&counts[i]);
+    }
+    assert_int_equal(done, 0);
+    assert_int_equal(atomic_load(&counts[N_ITEMS - 1]), 667);
+    bt_cpu_pool_destroy(pool);
+    bt_cpu_pool_destroy(NULL);
+}
+
+static void a_core_that_does_not_exist_is_a_warning(void **state)
+{
+    static const uint32_t cores[] = {100000, 100001};
+    bt_cpu_pool_t *pool = NULL;
+
+    (void)state;
+    bt_test_expect_log_lines(2);
+    assert_int_equal(bt_cpu_pool_create(2, cores, &pool), BT_OK);
+    bt_cpu_pool_destroy(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_back_end_of_an_unknown_name_is_not_found),
+        BT_TEST(cuda_answers_without_a_device),
+        BT_TEST(a_configuration_of_zeros_is_refused),
+        BT_TEST(the_environment_caps_the_tier),
+        BT_TEST(capabilities_name_what_is_there),
+        BT_TEST(shapes_that_are_not_whole_blocks_are_refused),
+        BT_TEST(every_failing_allocation_is_reported_and_leaves_nothing),
+        BT_TEST(every_item_is_done_once_whatever_the_grain),
+        BT_TEST(a_core_that_does_not_exist_is_a_warning),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dequantizers, 16-bit floats and exp. */
+#include "tests/support/testsupport.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "kernels/cpu/body.h"
+#include "kernels/kernels.h"
+
+static uint32_t hex_digit(char c)
+{
+    return (uint32_t)((c <= '9') ? c - '0' : c - 'a' + 10);
+}
+
+/* @return bytes read from the hex digits at *text, which moves past them */
+static size_t read_hex(const char **text, uint8_t *out)
+{
+    const char *p = *text;
+    size_t n = 0;
+
+    while ((p[0] != ' ') && (p[0] != '\n') && (p[0] != '\0')) {
+        out[n++] = (uint8_t)(hex_digit(p[0]) << 4 | hex_digit(p[1]));
+        p += 2;
+    }
+    *text = p;
+    return n;
+}
+
+static void check_golden_line(const char *line)
+{
+    size_t len = strlen(line);
+    uint8_t *data = bt_calloc(len, 1);
+    float *want = bt_calloc(len, 1);
+    float *got = bt_calloc(len, 1);
+    char *end = NULL;
+    uint32_t type = (uint32_t)strtoul(line, &end, 10);
+    size_t n = strtoul(end, &end, 10);
+    const char *text = end + 1;
+    uint32_t n_elems = 0;
+    uint32_t n_bytes = 0;
+    size_t data_bytes;
+
+    assert_non_null(data);
+    assert_non_null(want);
+    assert_non_null(got);
+    data_bytes = read_hex(&text, data);
+    text++;
+    assert_int_equal(read_hex(&text, (uint8_t *)want), n * sizeof(*want));
+    assert_int_equal(bt_ktype_block(type, &n_elems, &n_bytes), BT_OK);
+    assert_int_equal(data_bytes, n / n_elems * n_bytes);
+    assert_int_equal(bt_dequantize((bt_ktype_t)type, data, n, got), BT_OK);
+    for (size_t i = 0; i < n; i++) {
+        if (memcmp(&got[i], &want[i], sizeof(*got)) != 0) {
+            fail_msg("%s element %zu: %a, not %a", bt_ktype_name(type), i,
+                     (double)got[i], (double)want[i]);
+        }
+    }
+    bt_free(data);
+    bt_free(want);
+    bt_free(got);
+}
+
+/* Values: the Python package gguf, by tests/golden/make_dequant_golden.py. */
+static void every_type_dequantizes_to_the_bits_of_the_gguf_package(void **state)
+{
+    FILE *file = fopen(bt_test_path("golden/dequant.txt"), "r");
+    char *line = NULL;
+    size_t cap = 0;
+    uint32_t n_types = 0;
+
+    (void)state;
+    assert_non_null(file);
+    while (getline(&line, &cap, file) > 0) {
+        if (line[0] != '#') {
+            check_golden_line(line);
+            n_types++;
+        }
+    }
+    assert_int_equal(n_types, 11);
+    free(line); /* getline's own */
+    fclose(file);
+}
+
+static void unknown_types_and_partial_blocks_are_refused(void **state)
+{
+    static const uint8_t data[64];
+    float out[64] = {7.0f};
+    uint32_t n_elems = 5;
+    uint32_t n_bytes = 6;
+
+    (void)state;
+    assert_int_equal(bt_ktype_block(4, &n_elems, &n_bytes), BT_ERR_UNSUPPORTED);
+    assert_int_equal(bt_ktype_block(UINT32_MAX, &n_elems, &n_bytes),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(n_elems, 5); /* outputs only on success */
+    assert_int_equal(n_bytes, 6);
+    assert_string_equal(bt_ktype_name(4), "unknown");
+    assert_string_equal(bt_ktype_name(BT_KTYPE_Q6_K), "Q6_K");
+    assert_int_equal(bt_dequantize(BT_KTYPE_Q8_0, data, 33, out),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(bt_dequantize((bt_ktype_t)99, data, 32, out),
+                     BT_ERR_UNSUPPORTED);
+    assert_true(out[0] == 7.0f);
+    assert_int_equal(bt_dequantize(BT_KTYPE_Q8_0, data, 0, out), BT_OK);
+}
+
+/* Value of a half by the formula of IEEE 754-2008, section 3.4. */
+static double half_value(uint32_t half)
+{
+    uint32_t exponent = (half >> 10) & 31u;
+    double fraction = half & 1023u;
+    double v = (exponent == 0) ? ldexp(fraction, -24)
+                               : ldexp(1024.0 + fraction, (int)exponent - 25);
+
+    return ((half & 0x8000u) != 0) ? -v : v;
+}
+
+static void all_halves_convert_exactly_and_come_back(void **state)
+{
+    (void)state;
+    for (uint32_t half = 0; half < 0x10000u; half++) {
+        float value = bt_f16_to_f32((uint16_t)half);
+
+        if ((half & 0x7fffu) > 0x7c00u) {
+            assert_true(isnan(value));
+            assert_int_equal(bt_f32_to_f16(value), half | 0x200u);
+            continue;
+        }
+        if ((half & 0x7fffu) == 0x7c00u) {
+            assert_true(isinf(value));
+        } else {
+            assert_true((double)value == half_value(half));
+        }
+        assert_int_equal(bt_f32_to_f16(value), half);
+    }
+}
+
+/* Half way between neighbours goes to the even one, a hair off it to the
+ * nearer one; 65520 is half way to what would be 65536. */
+static void floats_round_to_the_nearest_half(void **state)
+{
+    (void)state;
+    for (uint32_t half = 0; half < 0x7bffu; half++) {
+        float low = bt_f16_to_f32((uint16_t)half);
+        float high = bt_f16_to_f32((uint16_t)(half + 1));
+        float middle = low + (high - low) / 2;
+        uint32_t even = (half % 2 == 0) ? half : half + 1;
+
+        assert_int_equal(bt_f32_to_f16(middle), even);
+        assert_int_equal(bt_f32_to_f16(-middle), even | 0x8000u);
+        assert_int_equal(bt_f32_to_f16(nextafterf(middle, 0.0f)), half);
+        assert_int_equal(bt_f32_to_f16(nextafterf(middle, 1e9f)), half + 1);
+    }
+    assert_int_equal(bt_f32_to_f16(65519.996f), 0x7bff);
+    assert_int_equal(bt_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(bt_f32_to_f16(-1e38f), 0xfc00);
+    assert_int_equal(bt_f32_to_f16(1e-45f), 0);
+    assert_int_equal(bt_f32_to_f16(-1e-45f), 0x8000);
+}
+
+/* Against the C library's exp in double. */
+static void exp_is_within_one_and_a_half_ulps(void **state)
+{
+    double worst = 0;
+
+    (void)state;
+    for (int i = -870000; i <= 880000; i++) {
+        float x = (float)i * 1e-4f;
+        double want = exp((double)x);
+        double ulp = ldexp(1.0, ilogb(want) - 23);
+        double error = fabs((double)bt_expf(x) - want) / ulp;
+
+        worst = (error > worst) ? error : worst;
+    }
+    if (worst > 1.5) {
+        fail_msg("off by %g ulps", worst);
+    }
+    assert_true(bt_expf(0.0f) == 1.0f);
+    assert_true(bt_expf(-0.0f) == 1.0f);
+}
+
+static void exp_saturates_at_both_ends(void **state)
+{
+    (void)state;
+    assert_true(bt_expf(-87.01f) == 0.0f);
+    assert_true(bt_expf(-3e38f) == 0.0f);
+    assert_true(bt_expf(-INFINITY) == 0.0f);
+    assert_true(bt_expf(-87.0f) > 0.0f);
+    assert_true(isinf(bt_expf(88.01f)));
+    assert_true(isinf(bt_expf(INFINITY)));
+    assert_true(isfinite(bt_expf(88.0f)));
+    assert_true(isnan(bt_expf(NAN)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_type_dequantizes_to_the_bits_of_the_gguf_package),
+        BT_TEST(unknown_types_and_partial_blocks_are_refused),
+        BT_TEST(all_halves_convert_exactly_and_come_back),
+        BT_TEST(floats_round_to_the_nearest_half),
+        BT_TEST(exp_is_within_one_and_a_half_ulps),
+        BT_TEST(exp_saturates_at_both_ends),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
