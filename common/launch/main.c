@@ -147,6 +147,24 @@ out:
     return exit_status;
 }
 
+/* `--print-model OPTION...`: the model that the options, the environment and
+ * the file name between them, or an empty line. Says what is wrong with them,
+ * so that the baton script can ask before it fetches anything. */
+static int print_model(int argc, char **argv)
+{
+    const bt_config_t *config = NULL;
+    bt_config_store_t *store = NULL;
+
+    /* Drop the first argument; argv[0] has no meaning to the options. */
+    if (bt_config_load(BT_PROG_SERVE, argc - 1, argv + 1, &config, &store) !=
+        BT_OK) {
+        return 1;
+    }
+    puts(config->model);
+    bt_config_destroy(store);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const bt_config_t *config = NULL;
@@ -157,6 +175,9 @@ int main(int argc, char **argv)
 
     if ((argc == 3) && (strcmp(argv[1], "--print-man") == 0)) {
         return print_man(argv[2]);
+    }
+    if ((argc >= 2) && (strcmp(argv[1], "--print-model") == 0)) {
+        return print_model(argc, argv);
     }
     status = bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store);
     if (status == BT_ERR_CANCELED) {

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the running server and print the answer as it comes.
+
+Usage: baton ask TEXT [--max-tokens N]
+
+The server's address is in BATON_HTTP (ADDR:PORT), 127.0.0.1:8000 by default.
+"""
+import argparse
+import http.client
+import json
+import os
+import sys
+
+TIMEOUT_S = 600
+
+
+class AskError(Exception):
+    """Something a person should read."""
+
+
+def connect(address):
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise AskError(f"BATON_HTTP is '{address}', not ADDR:PORT")
+    host = host.strip("[]")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)
+
+
+def error_text(body):
+    """The message inside an error body of either protocol."""
+    try:
+        error = json.loads(body).get("error")
+    except (ValueError, AttributeError):
+        return body.decode("utf-8", "replace").strip()
+    if isinstance(error, dict):
+        return str(error.get("message", error))
+    return str(error)
+
+
+def model_name(connection):
+    connection.request("GET", "/v1/models")
+    reply = connection.getresponse()
+    body = reply.read()
+    if reply.status != 200:
+        raise AskError(f"HTTP {reply.status}: {error_text(body)}")
+    return json.loads(body)["data"][0]["id"]
+
+
+def events(reply):
+    """The data of each server-sent event."""
+    for line in reply:
+        line = line.rstrip(b"\r\n")
+        if line.startswith(b"data:"):
+            yield line[5:].lstrip(b" ")
+
+
+def ask(connection, text, max_tokens):
+    body = {"model": model_name(connection), "stream": True,
+            "messages": [{"role": "user", "content": text}]}
+    if max_tokens is not None:
+        body["max_tokens"] = max_tokens
+    connection.request("POST", "/v1/chat/completions", json.dumps(body),
+                       {"Content-Type": "application/json"})
+    reply = connection.getresponse()
+    if reply.status != 200:
+        raise AskError(f"HTTP {reply.status}: {error_text(reply.read())}")
+    for data in events(reply):
+        if data == b"[DONE]":
+            return
+        event = json.loads(data)
+        if "error" in event:
+            raise AskError(error_text(data))
+        for choice in event.get("choices", []):
+            sys.stdout.write(choice.get("delta", {}).get("content") or "")
+            sys.stdout.flush()
+    raise AskError("the server ended the answer in the middle")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="baton ask",
+                                     description=__doc__.splitlines()[0])
+    parser.add_argument("text", metavar="TEXT")
+    parser.add_argument("--max-tokens", type=int, metavar="N")
+    arguments = parser.parse_args()
+    address = os.environ.get("BATON_HTTP") or "127.0.0.1:8000"
+    # Text is UTF-8 whatever the locale says.
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        connection = connect(address)
+        ask(connection, arguments.text, arguments.max_tokens)
+        print()
+        return 0
+    except ConnectionRefusedError:
+        print(f"baton: nobody answers at {address}; start the server with "
+              "./baton serve", file=sys.stderr)
+    except AskError as error:
+        print(f"\nbaton: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, http.client.HTTPException, ValueError, KeyError,
+            IndexError) as error:
+        print(f"\nbaton: the server at {address} does not answer as Baton "
+              f"does: {error!r}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

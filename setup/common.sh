@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the subcommands of the baton script share. Sourced, never run; `root` is
+# the top of the source tree.
+
+build="$root/build"
+programs=(common/launch/baton-launch router/baton-router
+          prefill_worker/baton-prefill-worker decode_worker/baton-decode-worker)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "baton: $*"; exit 1; }
+
+# read_packages FILE...: the package names.
+read_packages() { awk '!/^#/ && NF { print $1 }' "$@"; }
+
+has_apt() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
+
+# missing_by_dpkg PACKAGE...: those that are not installed.
+missing_by_dpkg() {
+    dpkg-query -W -f='${Package} ${Status}\n' "$@" 2>/dev/null |
+        awk -v wanted="$*" '
+            $2 " " $3 " " $4 == "install ok installed" { have[$1] = 1 }
+            END {
+                n = split(wanted, names, " ")
+                for (i = 1; i <= n; i++) if (!(names[i] in have)) print names[i]
+            }'
+}
+
+# missing_by_check FILE...: on a system without dpkg, by the second column.
+missing_by_check() {
+    local package check
+    awk '!/^#/ && NF { print $1, $2 }' "$@" |
+        while read -r package check; do
+            case $check in
+            cmd:*) command -v "${check#cmd:}" >/dev/null ;;
+            pc:*) pkg-config --exists "${check#pc:}" 2>/dev/null ;;
+            header:*) printf '#include <%s>\n' "${check#header:}" |
+                      "${CC:-cc}" -E -x c - >/dev/null 2>&1 ;;
+            esac || printf '%s\n' "$package"
+        done
+}
+
+# ensure_packages FILE...: install what is missing, as the options
+# `assume_yes` and `no_install` say.
+ensure_packages() {
+    local names missing command answer
+    if has_apt; then
+        mapfile -t names < <(read_packages "$@")
+        mapfile -t missing < <(missing_by_dpkg "${names[@]}")
+    else
+        mapfile -t missing < <(missing_by_check "$@")
+    fi
+    [ ${#missing[@]} -eq 0 ] && return 0
+
+    command="apt-get install -y --no-install-recommends ${missing[*]}"
+    if [ "$no_install" = yes ] || [ "$(id -u)" -ne 0 ] || ! has_apt; then
+        say "Baton needs packages that are not installed. On Debian 12, as root:"
+        say ""
+        say "$command"
+        exit 1
+    fi
+    if [ "$assume_yes" != yes ] && [ -t 0 ] && [ -t 2 ]; then
+        say "Baton needs these Debian packages:"
+        say "  ${missing[*]}"
+        printf 'Install them now? [Y/n] ' >&2
+        read -r answer || answer=n
+        case $answer in
+        '' | [Yy]*) ;;
+        *) say "Nothing was installed. The command would be:"
+           say ""
+           say "$command"
+           exit 1 ;;
+        esac
+    fi
+    say "installing ${#missing[@]} packages: ${missing[*]}"
+    # Old lists name packages that are gone; without a network the old lists
+    # may still do.
+    run_logged install-update apt-get update || say "(apt-get update failed)"
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086
+    run_logged install $command </dev/null || {
+        show_log install
+        die "the packages could not be installed"
+    }
+}
+
+# run_logged NAME COMMAND...: output goes to build/logs/NAME.log.
+run_logged() {
+    local name=$1
+    shift
+    mkdir -p "$build/logs"
+    "$@" >"$build/logs/$name.log" 2>&1
+}
+
+# show_log NAME: its end, and where all of it is.
+show_log() {
+    tail -n 40 "$build/logs/$1.log" >&2
+    say "(all of it: $build/logs/$1.log)"
+}
+
+# Count ninja's steps on one line of a terminal.
+show_steps() {
+    if [ -t 2 ]; then
+        awk -v label="$1" '
+            match($0, /^\[[0-9]+\/[0-9]+\]/) {
+                printf "\r\033[K%s %s", label, substr($0, 1, RLENGTH)
+                fflush(); n++
+            }
+            END { if (n) printf "\r\033[K" }' >&2
+    else
+        cat >/dev/null
+    fi
+}
+
+# configure DIR MESON_OPTION...: once; ninja does it again when needed.
+configure() {
+    local dir=$1 name
+    shift
+    [ -e "$dir/build.ninja" ] && return 0
+    name=configure-$(basename "$dir")
+    run_logged "$name" meson setup "$dir" "$root" "$@" || {
+        show_log "$name"
+        die "the build cannot be configured"
+    }
+}
+
+# build_release: the programs of `baton serve`, only what changed.
+build_release() {
+    local start=$SECONDS targets=("${programs[@]}")
+    configure "$build" -Dbuildtype=release -Dtests=disabled
+    # The CUDA plugin is a target only where the toolkit is installed.
+    if grep -q '^build kernels/cuda/baton_cuda.so:' "$build/build.ninja"; then
+        targets+=(kernels/cuda/baton_cuda.so)
+    fi
+    if ninja -C "$build" -n "${targets[@]}" 2>/dev/null |
+        grep -q 'no work to do'; then
+        return 0
+    fi
+    [ -t 2 ] || say "building Baton"
+    ninja -C "$build" "${targets[@]}" 2>&1 |
+        tee "$build/logs/build.log" | show_steps "building Baton" || {
+        show_log build
+        die "the build failed"
+    }
+    say "built Baton in $((SECONDS - start)) s"
+}
+
+# find_python: a python3 that has pip, which knows the package index.
+find_python() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        if "$python" -c 'import pip' 2>/dev/null; then
+            printf '%s\n' "$python"
+            return 0
+        fi
+    done
+    printf 'python3\n'
+}
+
+# fetch_model: print the path of the default model.
+fetch_model() { "$(find_python)" "$root/setup/fetch_model.py"; }

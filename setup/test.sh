@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+# `baton test`: one function per stage, one total at the end. Sourced by the
+# baton script. Each stage runs in build/test-NAME, keeps its whole output in
+# build/test-logs/NAME.log, and adds to the tally what it counted.
+
+logs="$build/test-logs"
+stages=(lint gcc clang asan integration tsan)
+long_stages=(valgrind fuzz)
+
+n_passed=0
+n_failed=0
+n_skipped=0
+long=no
+names=()
+wanted=()
+
+# Suites with threads of their own or of a library: what TSan is for.
+threaded_tests=(base rpc)
+
+# add PASSED FAILED SKIPPED
+add() {
+    n_passed=$((n_passed + $1))
+    n_failed=$((n_failed + $2))
+    n_skipped=$((n_skipped + $3))
+}
+
+# add_log LOG: what stands in its last line "N passed, N failed, N skipped". A
+# run that did not get so far has failed.
+add_log() {
+    local counts
+    counts=$(tail -n 1 "$1" | sed -n \
+        's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
+    if [ -z "$counts" ]; then
+        say "not ok: no total in $1; its end:"
+        tail -n 40 "$1" >&2
+        add 0 1 0
+        return
+    fi
+    # shellcheck disable=SC2086
+    add $counts
+}
+
+# check NAME LOG COMMAND...: one test that is a command.
+check() {
+    local name=$1 log=$2
+    shift 2
+    if "$@" >"$log" 2>&1; then
+        add 1 0 0
+        return 0
+    fi
+    say "not ok $name; the end of $log:"
+    tail -n 40 "$log" >&2
+    add 0 1 0
+    return 1
+}
+
+# set_up NAME MESON_OPTION...: configure build/test-NAME once.
+set_up() {
+    local name=$1
+    shift
+    [ -e "$build/test-$name/build.ninja" ] && return 0
+    # What a broken configuration left is of no use.
+    rm -rf "$build/test-$name"
+    check "configure-$name" "$logs/configure-$name.log" \
+        meson setup "$build/test-$name" "$root" "$@"
+}
+
+# compile NAME TARGET...: one test, that it builds.
+compile() {
+    local name=$1
+    shift
+    check "build-$name" "$logs/build-$name.log" \
+        ninja -C "$build/test-$name" "$@"
+}
+
+# find_targets NAME SELECTOR...: set `wanted` to the ninja targets of the meson
+# tests selected. A name that is no test any more is a failure.
+find_targets() {
+    local name=$1 log="$logs/targets-$1.txt"
+    shift
+    check "targets-$name" "$log" \
+        python3 "$root/setup/test_report.py" targets "$build/test-$name" "$@" ||
+        return 1
+    add -1 0 0 # no test of Baton
+    mapfile -t wanted <"$log"
+}
+
+# run_meson NAME LOGBASE MESON_TEST_ARGUMENT...
+run_meson() {
+    local name=$1 base=$2
+    shift 2
+    # Its exit status is not looked at: the log says more, a missing log too.
+    meson test -C "$build/test-$name" --no-rebuild --logbase "$base" \
+        --print-errorlogs "$@" >"$logs/$base.log" 2>&1 || true
+    python3 "$root/setup/test_report.py" results \
+        "$build/test-$name/meson-logs/$base.json" >"$logs/$base.txt" || true
+    grep -v '^ok ' "$logs/$base.txt" | sed '$d' >&2
+    add_log "$logs/$base.txt"
+}
+
+# --- stages -----------------------------------------------------------------
+
+stage_lint() {
+    python3 "$root/tests/lint/lint.py" >"$logs/lint.log" 2>&1 || true
+    grep -v '^ok ' "$logs/lint.log" | sed '$d' >&2
+    add_log "$logs/lint.log"
+}
+
+stage_gcc() {
+    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized -Dtests=enabled ||
+        return 0
+    compile gcc || return 0
+    run_meson gcc gcc
+}
+
+stage_clang() {
+    CC=clang set_up clang --werror -Dbuildtype=debug -Dtests=enabled \
+        -Dcuda=disabled || return 0
+    compile clang
+}
+
+stage_asan() {
+    CC=gcc set_up asan --werror -Dbuildtype=debugoptimized -Dtests=enabled \
+        -Dcuda=disabled -Db_sanitize=address,undefined || return 0
+    find_targets asan --suite unit --suite process || return 0
+    # The programs too: the integration tests stop them under ASan.
+    compile asan "${wanted[@]}" "${programs[@]}" || return 0
+    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+        run_meson asan asan --suite unit --suite process --timeout-multiplier 4
+}
+
+stage_tsan() {
+    CC=gcc set_up tsan --werror -Dbuildtype=debugoptimized -Dtests=enabled \
+        -Dcuda=disabled -Db_sanitize=thread || return 0
+    find_targets tsan "${threaded_tests[@]}" || return 0
+    compile tsan "${wanted[@]}" || return 0
+    # Without address randomisation: TSan of gcc 12 knows older layouts only.
+    TSAN_OPTIONS="halt_on_error=1:suppressions=$root/setup/tsan.supp" \
+        run_meson tsan tsan "${threaded_tests[@]}" --timeout-multiplier 8 \
+        --wrapper 'setarch -R'
+}
+
+stage_integration() {
+    local arguments=("${names[@]}")
+    [ "$long" = yes ] && arguments+=(--long)
+    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized -Dtests=enabled ||
+        return 0
+    ninja -C "$build/test-gcc" >"$logs/build-integration.log" 2>&1 || {
+        say "not ok integration: the build failed"
+        add 0 1 0
+        return 0
+    }
+    BATON_BUILD="$build/test-gcc" BATON_BUILD_ASAN="$build/test-asan" \
+        python3 "$root/tests/integration/run.py" "${arguments[@]}" 2>&1 |
+        tee "$logs/integration.log" |
+        grep --line-buffered -E '^(not ok|skip|ok) ' >&2 || true
+    sed -n '/^Traceback/,/^not ok/p' "$logs/integration.log" >&2
+    add_log "$logs/integration.log"
+}
+
+stage_valgrind() {
+    CC=gcc set_up valgrind -Dbuildtype=debugoptimized -Dtests=enabled \
+        -Dcuda=disabled || return 0
+    find_targets valgrind --suite unit || return 0
+    compile valgrind "${wanted[@]}" || return 0
+    run_meson valgrind valgrind --suite unit --timeout-multiplier 40 --wrapper \
+        'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
+}
+
+# Each libFuzzer program for ten minutes, from the committed corpus.
+stage_fuzz() {
+    local program name
+    CC=clang set_up fuzz -Dbuildtype=debugoptimized -Dtests=enabled \
+        -Dcuda=disabled -Dfuzz=true -Db_lundef=false \
+        -Db_sanitize=address,undefined || return 0
+    compile fuzz || return 0
+    for program in "$build"/test-fuzz/tests/fuzz/fuzz_*; do
+        [ -x "$program" ] && [ -f "$program" ] || continue
+        name=$(basename "$program")
+        mkdir -p "$logs/$name-found"
+        check "$name" "$logs/$name.log" "$program" -max_total_time=600 \
+            -timeout=10 -artifact_prefix="$logs/$name-" \
+            "$logs/$name-found" "$root/tests/fuzz/corpus/${name#fuzz_}" ||
+            true
+    done
+}
+
+# --- the whole --------------------------------------------------------------
+
+run_stage() {
+    local start=$SECONDS before=("$n_passed" "$n_failed" "$n_skipped")
+    printf '== %s\n' "$1" >&2
+    "stage_$1"
+    printf '   %s: %d passed, %d failed, %d skipped (%d s)\n' "$1" \
+        $((n_passed - before[0])) $((n_failed - before[1])) \
+        $((n_skipped - before[2])) $((SECONDS - start)) >&2
+}
+
+is_stage() {
+    local stage
+    for stage in "${stages[@]}" "${long_stages[@]}"; do
+        [ "$stage" = "$1" ] && return 0
+    done
+    return 1
+}
+
+# Tests by name: those of the gcc build and the integration tests whose names
+# hold one of the words. Nothing found is a failure.
+run_named() {
+    local count_before=$((n_passed + n_failed + n_skipped))
+    printf '== %s\n' "${names[*]}" >&2
+    CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized -Dtests=enabled ||
+        return 0
+    compile gcc || return 0
+    add -1 0 0 # that it builds is no test that was asked for
+    mapfile -t wanted < <(python3 "$root/setup/test_report.py" names \
+        "$build/test-gcc" "${names[@]}")
+    if [ ${#wanted[@]} -gt 0 ]; then
+        run_meson gcc named "${wanted[@]}"
+    fi
+    if sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' \
+            "$root"/tests/integration/test_*.py |
+        grep -qF -f <(printf '%s\n' "${names[@]}"); then
+        stage_integration
+    fi
+    if [ $((n_passed + n_failed + n_skipped)) -eq "$count_before" ]; then
+        say "no test has a name like: ${names[*]}"
+        add 0 1 0
+    fi
+}
+
+test_main() {
+    local argument stage chosen=() start=$SECONDS lists
+    names=()
+    for argument; do
+        case $argument in
+        --long) long=yes ;;
+        --yes) assume_yes=yes ;;
+        --no-install) no_install=yes ;;
+        -*) die "baton test has no option $argument" ;;
+        *) if is_stage "$argument"; then
+               chosen+=("$argument")
+           else
+               names+=("$argument")
+           fi ;;
+        esac
+    done
+    lists=("$root/setup/packages.txt" "$root/setup/packages-test.txt")
+    [ "$long" = yes ] && lists+=("$root/setup/packages-test-long.txt")
+    ensure_packages "${lists[@]}"
+    mkdir -p "$logs"
+    if BATON_TEST_MODEL=$(fetch_model); then
+        export BATON_TEST_MODEL
+    else
+        say "not ok fetch-model"
+        add 0 1 0
+    fi
+    export LC_ALL=C.UTF-8
+
+    if [ ${#chosen[@]} -eq 0 ] && [ ${#names[@]} -eq 0 ]; then
+        chosen=("${stages[@]}")
+        [ "$long" = yes ] && chosen+=("${long_stages[@]}")
+    fi
+    for stage in ${chosen[@]+"${chosen[@]}"}; do
+        run_stage "$stage"
+    done
+    if [ ${#names[@]} -gt 0 ]; then
+        run_named
+    fi
+
+    say "logs in $logs, $(((SECONDS - start) / 60)) min $(((SECONDS - start) % 60)) s"
+    printf '%d passed, %d failed, %d skipped\n' \
+        "$n_passed" "$n_failed" "$n_skipped"
+    [ "$n_failed" -eq 0 ] && [ "$n_passed" -gt 0 ]
+}

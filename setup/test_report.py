@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what meson knows about tests.
+
+Usage: test_report.py results TESTLOG.json
+       test_report.py targets BUILD_DIR [--suite SUITE ... | NAME...]
+       test_report.py names BUILD_DIR WORD...
+
+results: a line per test case (`ok`, `not ok`, `skip`), the output of programs
+that failed, and a last line `N passed, N failed, N skipped`. A program that
+counts its own cases (cmocka, unittest, or a last line of that form) counts as
+many, any other as one; one that failed counts at least one failure.
+targets: what to build for these tests. names: tests whose name has a WORD.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+TOTAL = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
+CMOCKA = re.compile(r"^\[\s+(RUN|OK|FAILED|SKIPPED|ERROR)\s+\] (\w+)\s*$", re.M)
+UNITTEST = re.compile(r"^Ran (\d+) tests? in [\d.]+s\n+(OK|FAILED)"
+                      r"(?: \((.*)\))?\s*$", re.M)
+ENDED_WELL = ("OK", "EXPECTEDFAIL", "SKIP")
+
+
+class Counts:
+    """Test cases of one program by outcome."""
+
+    def __init__(self):
+        self.passed, self.failed, self.skipped = [], [], []
+
+
+def cmocka_cases(stdout):
+    counts = Counts()
+    running = None
+    for word, name in CMOCKA.findall(stdout):
+        if word == "RUN":
+            running = name
+        elif name == running:
+            {"OK": counts.passed, "SKIPPED": counts.skipped}.get(
+                word, counts.failed).append(name)
+            running = None
+    if running:
+        counts.failed.append(running)  # it ended the program
+    return counts
+
+
+def unittest_cases(match):
+    counts = Counts()
+    n = int(match.group(1))
+    extra = dict(re.findall(r"(\w+)=(\d+)", match.group(3) or ""))
+    failed = sum(int(extra.get(key, 0)) for key in ("failures", "errors"))
+    skipped = int(extra.get("skipped", 0))
+    counts.failed = ["case"] * failed
+    counts.skipped = ["case"] * skipped
+    counts.passed = ["case"] * (n - failed - skipped)
+    return counts
+
+
+def cases(test):
+    """The Counts of one entry of meson's log."""
+    stdout, stderr = test.get("stdout") or "", test.get("stderr") or ""
+    total = list(TOTAL.finditer(stdout))
+    unit = list(UNITTEST.finditer(stderr)) + list(UNITTEST.finditer(stdout))
+    if CMOCKA.search(stdout):
+        counts = cmocka_cases(stdout)
+    elif unit:
+        counts = unittest_cases(unit[-1])
+    elif total:
+        counts = Counts()
+        counts.passed, counts.failed, counts.skipped = (
+            ["case"] * int(n) for n in total[-1].groups())
+    else:
+        counts = Counts()
+        if test["result"] == "SKIP":
+            counts.skipped.append("program")
+        elif test["result"] in ENDED_WELL:
+            counts.passed.append("program")
+    if test["result"] not in ENDED_WELL and not counts.failed:
+        counts.failed.append("program")
+    return counts
+
+
+def results(path):
+    totals = [0, 0, 0]
+    try:
+        with open(path, encoding="utf-8") as file:
+            tests = [json.loads(line) for line in file if line.strip()]
+    except FileNotFoundError:
+        tests = []
+    for test in tests:
+        name = test["name"].split(" / ")[-1]
+        counts = cases(test)
+        for i, (word, group) in enumerate((("ok", counts.passed),
+                                           ("not ok", counts.failed),
+                                           ("skip", counts.skipped))):
+            totals[i] += len(group)
+            for case in group:
+                print(f"{word} {name}: {case}")
+        if counts.failed:
+            print(f"--- {name}: {test['result']}, exit status "
+                  f"{test.get('returncode')}")
+            for stream in ("stdout", "stderr"):
+                text = (test.get(stream) or "").rstrip("\n").split("\n")
+                print("\n".join(f"    {line}" for line in text[-60:]))
+    if not tests:
+        print(f"not ok: no test ran ({path})")
+        totals[1] += 1
+    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
+    return 0 if totals[1] == 0 else 1
+
+
+def introspect(build):
+    done = subprocess.run(["meson", "introspect", "--tests", build],
+                          capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def targets(build, selectors):
+    build = os.path.abspath(build)
+    tests = introspect(build)
+    if selectors[:1] == ["--suite"]:
+        suites = set(selectors[1::2])
+        chosen = [t for t in tests
+                  if any(s.split(":")[-1] in suites for s in t["suite"])]
+    else:
+        chosen = [t for t in tests if t["name"] in selectors]
+        missing = set(selectors) - {t["name"] for t in chosen}
+        if missing:
+            sys.exit(f"no such tests: {' '.join(sorted(missing))}")
+    found = set()
+    for test in chosen:
+        for word in test["cmd"]:
+            path = os.path.normpath(os.path.join(build, word))
+            if os.path.isabs(word) and path.startswith(build + os.sep):
+                found.add(os.path.relpath(path, build))
+    print("\n".join(sorted(found)))
+    return 0
+
+
+def names(build, words):
+    for test in introspect(build):
+        if any(word in test["name"] for word in words):
+            print(test["name"])
+    return 0
+
+
+def main():
+    command, path, *rest = sys.argv[1:]
+    return {"results": lambda: results(path),
+            "targets": lambda: targets(path, rest),
+            "names": lambda: names(path, rest)}[command]()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

