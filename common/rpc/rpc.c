@@ -48,6 +48,7 @@ static void init_lists(bt_rpc_t *rpc)
     bt_list_init(&rpc->listeners);
     bt_list_init(&rpc->dirty);
     bt_list_init(&rpc->ready);
+    bt_list_init(&rpc->retired);
 }
 
 static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
@@ -120,9 +121,15 @@ bt_status_t bt_rpc_open(const bt_rpc_config_t *config, bt_rpc_t **rpc_p)
         status = BT_ERR_NO_MEMORY;
         goto err_event_fd;
     }
+    status = bt_rpc_undertaker_start(rpc);
+    if (status != BT_OK) {
+        goto err_mutex;
+    }
     *rpc_p = rpc;
     return BT_OK;
 
+err_mutex:
+    pthread_mutex_destroy(&rpc->mutex);
 err_event_fd:
     close(rpc->event_fd);
 err_rpc:
@@ -193,18 +200,23 @@ void bt_rpc_close(bt_rpc_t *rpc)
         return;
     }
     drop_current(rpc);
-    BT_LIST_FOR_EACH(pos, tmp, &rpc->listeners)
-    {
-        bt_rpc_listener_free(BT_CONTAINER_OF(pos, rpc_listener_t, in_all));
+    pthread_mutex_lock(&rpc->mutex);
+    rpc->closing = true;
+    while (rpc->n_announces > 0) {
+        nng_msg_free(rpc->announces[--rpc->n_announces]);
     }
-    for (uint32_t i = 0; i < rpc->n_announces; i++) {
-        nng_msg_free(rpc->announces[i]);
-    }
-    rpc->n_announces = 0;
+    pthread_mutex_unlock(&rpc->mutex);
     say_good_bye(rpc);
     BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
     {
-        bt_rpc_link_free(BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all));
+        bt_rpc_link_retire(BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all));
+    }
+    if (!bt_rpc_undertaker_stop(rpc)) {
+        return; /* callbacks may still come: what they use must stay */
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->listeners)
+    {
+        bt_rpc_listener_free(BT_CONTAINER_OF(pos, rpc_listener_t, in_all));
     }
     BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
     {

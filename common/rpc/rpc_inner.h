@@ -11,6 +11,12 @@
  * Everything under "mutex" is shared with nng's threads, which allocate
  * nothing and never call back into this module while they hold it; the owner
  * calls no nng function while holding it.
+ *
+ * Sockets are closed by a thread of their own (rpc_undertaker.c). nng 1.5 has a
+ * race there: when a pipe is closed between two parts of a message, the rest is
+ * submitted on an aio that is stopped already, which completes nothing, and
+ * nng_close() waits for ever. So a link first stops reading and waits a
+ * little, until nothing is under way, and the owner never waits at all.
  */
 #ifndef BT_COMMON_RPC_RPC_INNER_H
 #define BT_COMMON_RPC_RPC_INNER_H
@@ -32,6 +38,8 @@
 #define RPC_BACKOFF_MAX_MS 2000 /* longest one */
 #define RPC_PROVEN_MS      1000 /* a link that lived so long resets the pause */
 #define RPC_CLOSE_MS       200  /* a last message gets so long to get out */
+#define RPC_QUIET_MS       100 /* from the last read to the close of a socket */
+#define RPC_BURY_MS        2000 /* how long bt_rpc_close() waits for sockets */
 
 typedef enum link_state {
     LINK_WAITING, /* no pipe yet */
@@ -67,6 +75,7 @@ struct bt_rpc_link {
     bool pipe_added;
     bool pipe_removed;
     int pipe_id;
+    bool gone;      /* with the undertaker: nothing is read or told any more */
     bool sending;   /* send_aio is with nng */
     bool send_wake; /* the owner waits for send_aio */
 
@@ -86,6 +95,7 @@ struct bt_rpc_link {
     uint64_t deadline_ms; /* of the handshake, or of closing; 0 = none */
     uint64_t up_ms, heard_ms, sent_ms;
     char reason[RPC_MAX_REASON];
+    uint64_t bury_ms; /* by bt_now_ms() */
 };
 
 /* A router that a worker keeps a link to. */
@@ -146,6 +156,13 @@ struct bt_rpc {
     bool signalled;  /* event_fd is readable */
     nng_msg *announces[RPC_ANNOUNCES];
     uint32_t n_announces;
+    bool closing; /* announcements are dropped */
+
+    pthread_t undertaker;
+    pthread_cond_t burial;
+    bt_list_t retired; /* links by in_all, oldest first */
+    bool stopping;
+    bool buried; /* the undertaker came to its end */
 };
 
 /* rpc_socket.c: nng. Errors are logged there. */
@@ -153,6 +170,7 @@ struct bt_rpc {
 /** Fresh link with an open socket, recv under way; not in rpc->links. */
 BT_MUST_CHECK bt_status_t bt_rpc_link_create(bt_rpc_t *rpc,
                                              bt_rpc_link_t **link_p);
+/** Waits for nng: on the undertaker's thread, or before a pipe can be. */
 void bt_rpc_link_free(bt_rpc_link_t *link);
 BT_MUST_CHECK bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc);
 BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
@@ -176,6 +194,15 @@ BT_MUST_CHECK bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
 void bt_rpc_join_free(rpc_join_t *join);
 /** @return true when the announcement went to a router */
 bool bt_rpc_join_announce(rpc_join_t *join);
+
+/* rpc_undertaker.c */
+
+BT_MUST_CHECK bt_status_t bt_rpc_undertaker_start(bt_rpc_t *rpc);
+/** The owner lets go of the link; it is freed later. */
+void bt_rpc_link_retire(bt_rpc_link_t *link);
+/** Wait until all retired links are freed.
+ *  @return false when nng does not let go of one: @a rpc must stay, too */
+bool bt_rpc_undertaker_stop(bt_rpc_t *rpc);
 
 /* rpc_link.c: the life of one link. */
 

@@ -437,7 +437,7 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
         if (!link->up_told) {
             BT_LOG_DEBUG("link at %s given up: %s", link->url, link->reason);
         }
-        bt_rpc_link_free(link);
+        bt_rpc_link_retire(link);
         return STEP_FREED;
     }
     if (link->state == LINK_WAITING) {

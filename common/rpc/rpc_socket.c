@@ -28,6 +28,9 @@ static void mark_ready(bt_rpc_link_t *link)
     bt_rpc_t *rpc = link->rpc;
     const uint64_t one = 1;
 
+    if (link->gone) {
+        return;
+    }
     if (bt_list_empty(&link->in_ready)) {
         bt_list_push_back(&rpc->ready, &link->in_ready);
     }
@@ -50,11 +53,12 @@ static void on_recv(void *arg)
     }
     msg = nng_aio_get_msg(link->recv_aio);
     pthread_mutex_lock(&rpc->mutex);
+    /* there is room: recv was started again only because there was */
     at = (link->inbox_first + link->inbox_n) % RPC_INBOX_FRAMES;
     link->inbox[at] = msg;
     link->inbox_n++;
     link->inbox_bytes += nng_msg_len(msg);
-    go_on = (link->inbox_n < RPC_INBOX_FRAMES) &&
+    go_on = !link->gone && (link->inbox_n < RPC_INBOX_FRAMES) &&
             (link->inbox_bytes < RPC_INBOX_BYTES);
     link->recv_paused = !go_on;
     mark_ready(link);
@@ -121,7 +125,7 @@ static void on_announce(void *arg)
     }
     msg = nng_aio_get_msg(listener->aio);
     pthread_mutex_lock(&rpc->mutex);
-    if (rpc->n_announces < RPC_ANNOUNCES) {
+    if (!rpc->closing && (rpc->n_announces < RPC_ANNOUNCES)) {
         rpc->announces[rpc->n_announces++] = msg;
         msg = NULL;
         if (!rpc->signalled) {
@@ -277,11 +281,6 @@ void bt_rpc_link_free(bt_rpc_link_t *link)
     nng_aio_stop(link->send_aio);
     nng_aio_free(link->recv_aio);
     nng_aio_free(link->send_aio);
-    pthread_mutex_lock(&link->rpc->mutex);
-    bt_list_remove(&link->in_ready);
-    pthread_mutex_unlock(&link->rpc->mutex);
-    bt_list_remove(&link->in_all);
-    bt_list_remove(&link->in_dirty);
     for (uint32_t i = 0; i < link->inbox_n; i++) {
         nng_msg_free(link->inbox[(link->inbox_first + i) % RPC_INBOX_FRAMES]);
     }
