@@ -240,18 +240,25 @@ static bt_status_t render_llama3(render_t *r)
     return BT_OK;
 }
 
+/* extra: what follows the system message, which opens the first user message;
+ * or NULL where there is no place for one. */
 static bt_status_t render_gemma(render_t *r)
 {
-    const bt_status_t status = check_turns(r, false);
+    const bt_status_t status = check_turns(r, r->tmpl->extra != NULL);
+    const size_t first = role_is(&r->messages[0], "system") ? 1 : 0;
 
     if (status != BT_OK) {
         return status;
     }
     put(r, "<bos>");
-    for (size_t i = 0; i < r->n; i++) {
+    for (size_t i = first; i < r->n; i++) {
         put(r, "<start_of_turn>");
         put(r, role_is(&r->messages[i], "user") ? "user" : "model");
         put(r, "\n");
+        if ((i == 1) && (first == 1)) {
+            put(r, r->messages[0].content);
+            put(r, r->tmpl->extra);
+        }
         put_trimmed(r, r->messages[i].content);
         put(r, "<end_of_turn>\n");
     }
@@ -329,7 +336,7 @@ static bt_status_t render_tagged(render_t *r)
 
 #define NAMES                                                             \
     "chatml, smollm, qwen1.5, qwen2, qwen2.5, llama2, llama3, llama3.1, " \
-    "gemma, mistral, mistral-v0.1, mistral-v1, zephyr, phi"
+    "gemma, gemma3, mistral, mistral-v0.1, mistral-v1, zephyr, phi"
 
 enum {
     CHATML,
@@ -341,6 +348,7 @@ enum {
     LLAMA3,
     LLAMA3_1,
     GEMMA,
+    GEMMA3,
     MISTRAL,
     MISTRAL_V0_1,
     MISTRAL_V1,
@@ -364,6 +372,7 @@ static const bt_chat_template_t templates[] = {
                   "Cutting Knowledge Date: December 2023\n"
                   "Today Date: 26 Jul 2024\n\n"},
     [GEMMA] = {"gemma", render_gemma, NULL},
+    [GEMMA3] = {"gemma3", render_gemma, "\n\n"},
     [MISTRAL] = {"mistral", render_mistral, ""},
     [MISTRAL_V0_1] = {"mistral-v0.1", render_mistral, " "},
     [MISTRAL_V1] = {"mistral-v1", render_mistral_v1, NULL},
@@ -410,6 +419,7 @@ static const struct {
     {CHATML, {"<|im_start|>", "<|im_end|>"}},
     {LLAMA3_1, {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date"}},
     {LLAMA3, {"<|start_header_id|>", "<|eot_id|>"}},
+    {GEMMA3, {"<start_of_turn>", "<end_of_turn>", "first_user_prefix"}},
     {GEMMA, {"<start_of_turn>", "<end_of_turn>"}},
     {LLAMA2, {"[INST]", "<<SYS>>"}},
     {MISTRAL_V1, {"\" [INST] \"", "\" [/INST]\""}},
@@ -422,7 +432,7 @@ static const struct {
 const bt_chat_template_t *bt_chat_template_recognise(const char *jinja,
                                                      size_t bytes)
 {
-    for (size_t i = 0; i < BT_ARRAY_LEN(marks); i++) {
+    for (size_t i = 0; (bytes > 0) && (i < BT_ARRAY_LEN(marks)); i++) {
         bool all = true;
 
         for (size_t k = 0; k < BT_ARRAY_LEN(marks[i].pieces); k++) {

@@ -1,0 +1,913 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "tests/support/testsupport.h"
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/tokenizer/merge.h"
+#include "common/tokenizer/tokenizer_priv.h"
+#include "common/tokenizer/unicode.h"
+#include "tests/unit/tokenizer/build_gguf.h"
+
+#define NO_LIMIT SIZE_MAX
+
+/* ---------------------------------------------------------------- fixtures */
+
+static build_t file; /* too large for the stack */
+
+static const char *const bpe_tokens[] = {
+    "<s>", "</s>", "<s>x",    "[tool]", "a",          "b", "c",      "Ġ",
+    "ab",  "abc",  "\u0120a", "[",      "<|eot_id|>", "t", "<0x41>",
+};
+static const int32_t bpe_types[] = {3, 3, 3, 4, 1, 1, 1, 1,
+                                    1, 1, 1, 1, 3, 1, 1};
+static const char *const bpe_merges[] = {"a b", "ab c", "Ġ a"};
+
+enum {
+    BPE_BOS,
+    BPE_EOS,
+    BPE_BOS_X,
+    BPE_TOOL,
+    BPE_A,
+    BPE_B,
+    BPE_C,
+    BPE_SPACE,
+    BPE_AB,
+    BPE_ABC,
+    BPE_SPACE_A,
+    BPE_BRACKET,
+    BPE_EOT,
+};
+
+static const char *const spm_tokens[] = {
+    "<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "<0x0A>", "▁",
+    "h",     "i",   "▁h",   "hi",     "▁hi",    "<0xFF>", "<0xF0>",
+};
+static const int32_t spm_types[] = {2, 3, 3, 6, 6, 6, 1, 1, 1, 1, 1, 1, 6, 6};
+static const float spm_scores[] = {0,  0,  0,  0,  0,  0, -5,
+                                   -6, -7, -2, -1, -3, 0, 0};
+
+enum {
+    SPM_UNK,
+    SPM_BOS,
+    SPM_EOS,
+    SPM_C3,
+    SPM_A9,
+    SPM_NEWLINE,
+    SPM_SPACE,
+    SPM_H,
+    SPM_I,
+    SPM_SPACE_H,
+    SPM_HI,
+    SPM_SPACE_HI,
+    SPM_FF,
+    SPM_F0,
+};
+
+static void put_bpe_head(build_t *b)
+{
+    build_start(b);
+    build_kv_str(b, "tokenizer.ggml.model", "gpt2");
+    build_kv_str(b, "tokenizer.ggml.pre", "gpt-2");
+}
+
+static void put_bpe_vocab(build_t *b)
+{
+    build_kv_strs(b, "tokenizer.ggml.tokens", bpe_tokens,
+                  BT_ARRAY_LEN(bpe_tokens));
+    build_kv_i32s(b, "tokenizer.ggml.token_type", bpe_types,
+                  BT_ARRAY_LEN(bpe_types));
+    build_kv_strs(b, "tokenizer.ggml.merges", bpe_merges,
+                  BT_ARRAY_LEN(bpe_merges));
+}
+
+static void build_bpe(build_t *b)
+{
+    put_bpe_head(b);
+    put_bpe_vocab(b);
+    build_kv_u32(b, "tokenizer.ggml.bos_token_id", BPE_BOS);
+    build_kv_u32(b, "tokenizer.ggml.eos_token_id", BPE_EOS);
+    build_kv_bool(b, "tokenizer.ggml.add_bos_token", true);
+    build_kv_bool(b, "tokenizer.ggml.add_eos_token", true);
+    build_end(b);
+}
+
+static void build_spm(build_t *b)
+{
+    build_start(b);
+    build_kv_str(b, "tokenizer.ggml.model", "llama");
+    build_kv_strs(b, "tokenizer.ggml.tokens", spm_tokens,
+                  BT_ARRAY_LEN(spm_tokens));
+    build_kv_i32s(b, "tokenizer.ggml.token_type", spm_types,
+                  BT_ARRAY_LEN(spm_types));
+    build_kv_f32s(b, "tokenizer.ggml.scores", spm_scores,
+                  BT_ARRAY_LEN(spm_scores));
+    build_kv_u32(b, "tokenizer.ggml.bos_token_id", SPM_BOS);
+    build_kv_u32(b, "tokenizer.ggml.eos_token_id", SPM_EOS);
+    build_end(b);
+}
+
+static void load(build_t *b, bt_gguf_t **gguf_p, bt_tokenizer_t **tok_p)
+{
+    char why[256] = "unset";
+
+    assert_int_equal(
+        bt_gguf_open_memory(b->bytes, b->n, why, sizeof(why), gguf_p), BT_OK);
+    if (bt_tokenizer_load(*gguf_p, why, sizeof(why), tok_p) != BT_OK) {
+        fail_msg("%s", why);
+    }
+    assert_string_equal(why, "");
+}
+
+static void unload(bt_gguf_t *gguf, bt_tokenizer_t *tok)
+{
+    bt_tokenizer_destroy(tok);
+    bt_gguf_close(gguf);
+}
+
+static void assert_ids(const bt_tokenizer_t *tok, const char *text,
+                       unsigned flags, const uint32_t *want, size_t n_want)
+{
+    bt_token_vec_t got = {0};
+
+    assert_int_equal(
+        bt_tokenize(tok, text, strlen(text), flags, NO_LIMIT, &got), BT_OK);
+    assert_int_equal(got.n, n_want);
+    for (size_t i = 0; i < n_want; i++) {
+        assert_int_equal(got.ids[i], want[i]);
+    }
+    bt_free(got.ids);
+}
+
+#define ASSERT_IDS(tok, text, flags, ...)                               \
+    do {                                                                \
+        const uint32_t want_[] = {__VA_ARGS__};                         \
+        assert_ids((tok), (text), (flags), want_, BT_ARRAY_LEN(want_)); \
+    } while (0)
+
+/* ----------------------------------------------------------------- unicode */
+
+static void utf8_follows_the_unicode_table(void **state)
+{
+    /* Whole characters at the edges of table 3-7, and what is just outside. */
+    static const struct {
+        const char *bytes;
+        int scan;
+    } cases[] = {
+        {"a", 1},
+        {"\xC2\x80", 2},
+        {"\xDF\xBF", 2},
+        {"\xE0\xA0\x80", 3},
+        {"\xED\x9F\xBF", 3},
+        {"\xEE\x80\x80", 3},
+        {"\xEF\xBF\xBF", 3},
+        {"\xF0\x90\x80\x80", 4},
+        {"\xF4\x8F\xBF\xBF", 4},
+        {"\x80", -1},             /* continuation alone */
+        {"\xC0\xAF", -1},         /* overlong */
+        {"\xC1\xBF", -1},         /* overlong */
+        {"\xE0\x9F\xBF", -1},     /* overlong */
+        {"\xED\xA0\x80", -1},     /* surrogate */
+        {"\xF0\x8F\xBF\xBF", -1}, /* overlong */
+        {"\xF4\x90\x80\x80", -1}, /* past U+10FFFF */
+        {"\xF5\x80\x80\x80", -1}, /* past U+10FFFF */
+        {"\xFF", -1},
+        {"\xC3"
+         "a",
+         -1},
+        {"\xE2\x82"
+         "a",
+         -2},
+        {"\xF0\x9F\x98"
+         "a",
+         -3},
+        {"\xC3", 0},
+        {"\xE2\x82", 0},
+        {"\xF0\x9F\x98", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        const uint8_t *bytes = (const uint8_t *)cases[i].bytes;
+        const size_t n = strlen(cases[i].bytes);
+
+        assert_int_equal(bt_utf8_scan(bytes, n), cases[i].scan);
+        assert_int_equal(bt_utf8_valid(bytes, n), cases[i].scan > 0);
+    }
+    assert_false(bt_utf8_valid((const uint8_t *)"12345678\xFF", 9));
+    assert_true(bt_utf8_valid((const uint8_t *)"1234567\xC3\xA9", 9));
+    assert_true(bt_utf8_valid(NULL, 0));
+}
+
+static void every_code_point_survives_encoding_and_decoding(void **state)
+{
+    (void)state;
+    for (uint32_t cp = 0; cp <= 0x10FFFF; cp++) {
+        uint8_t bytes[4];
+        uint32_t back;
+        unsigned n;
+
+        if ((cp >= 0xD800) && (cp <= 0xDFFF)) {
+            continue;
+        }
+        n = bt_utf8_encode(cp, bytes);
+        assert_int_equal(bt_utf8_scan(bytes, n), n);
+        assert_int_equal(bt_utf8_decode(bytes, &back), n);
+        assert_int_equal(back, cp);
+    }
+}
+
+static void classes_match_the_unicode_database(void **state)
+{
+    /* From UnicodeData.txt and PropList.txt. The counts of U+0000 … U+10FFFF:
+     * 141,028 of category L* and 1,911 of N* in Unicode 16.0, 25 White_Space.
+     */
+    static const struct {
+        uint32_t cp;
+        bt_unicode_class_t cls;
+    } cases[] = {
+        {'a', BT_UNICODE_LETTER},       {'Z', BT_UNICODE_LETTER},
+        {'@', BT_UNICODE_OTHER},        {'[', BT_UNICODE_OTHER},
+        {'`', BT_UNICODE_OTHER},        {'{', BT_UNICODE_OTHER},
+        {'/', BT_UNICODE_OTHER},        {':', BT_UNICODE_OTHER},
+        {'0', BT_UNICODE_NUMBER},       {0x1C, BT_UNICODE_OTHER},
+        {0x85, BT_UNICODE_SPACE},       {0xA0, BT_UNICODE_SPACE},
+        {0xAA, BT_UNICODE_LETTER},      {0xB2, BT_UNICODE_NUMBER},
+        {0x301, BT_UNICODE_OTHER},      {0x660, BT_UNICODE_NUMBER},
+        {0x200B, BT_UNICODE_OTHER},     {0x3000, BT_UNICODE_SPACE},
+        {0x4E00, BT_UNICODE_LETTER},    {0x1F600, BT_UNICODE_OTHER},
+        {0x31350, BT_UNICODE_LETTER}, /* since 15.0 */
+        {0x10FFFF, BT_UNICODE_OTHER},   {0x110000, BT_UNICODE_OTHER},
+        {UINT32_MAX, BT_UNICODE_OTHER},
+    };
+    uint32_t counts[4] = {0};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        assert_int_equal(bt_unicode_class(cases[i].cp), cases[i].cls);
+    }
+    for (uint32_t cp = 0; cp <= 0x10FFFF; cp++) {
+        counts[bt_unicode_class(cp)]++;
+    }
+    assert_int_equal(counts[BT_UNICODE_LETTER], 141028);
+    assert_int_equal(counts[BT_UNICODE_NUMBER], 1911);
+    assert_int_equal(counts[BT_UNICODE_SPACE], 25);
+}
+
+/* ---------------------------------------------------------- pre-tokenizers */
+
+/* The words of a text, "|" between them. Worked by hand from the regular
+ * expressions in pretok.h. */
+static void assert_words(bt_pretok_t pretok, const char *text, const char *want)
+{
+    const size_t bytes = strlen(text);
+    char got[256];
+    size_t n = 0;
+    size_t at = 0;
+
+    while (at < bytes) {
+        const size_t len =
+            bt_pretok_next(pretok, (const uint8_t *)text + at, bytes - at);
+
+        assert_true((len > 0) && (len <= bytes - at));
+        if (at > 0) {
+            got[n++] = '|';
+        }
+        memcpy(got + n, text + at, len);
+        n += len;
+        at += len;
+    }
+    got[n] = '\0';
+    assert_string_equal(got, want);
+}
+
+static void gpt2_words_are_cut_as_its_expression_says(void **state)
+{
+    (void)state;
+    assert_words(BT_PRETOK_GPT2, "Hello world", "Hello| world");
+    assert_words(BT_PRETOK_GPT2, "it's we'll I'D", "it|'s| we|'ll| I|'|D");
+    assert_words(BT_PRETOK_GPT2, "a  b", "a| | b");
+    assert_words(BT_PRETOK_GPT2, "a \n b  ", "a| \n| b|  ");
+    assert_words(BT_PRETOK_GPT2, "a\tb", "a|\t|b");
+    assert_words(BT_PRETOK_GPT2, "a\t b", "a|\t| b");
+    assert_words(BT_PRETOK_GPT2, "x 12ab!? ", "x| 12|ab|!?| ");
+    assert_words(BT_PRETOK_GPT2, " ' 's", " '| '|s");
+    assert_words(BT_PRETOK_GPT2, "a\u00a0b", "a|\u00a0|b");
+    assert_words(BT_PRETOK_GPT2, "e\u0301t", "e|\u0301|t");
+}
+
+static void smollm_cuts_around_every_number_first(void **state)
+{
+    (void)state;
+    assert_words(BT_PRETOK_SMOLLM, "x 12ab", "x| |1|2|ab");
+    assert_words(BT_PRETOK_SMOLLM, "a  1", "a|  |1");
+    assert_words(BT_PRETOK_SMOLLM, "a  b1", "a| | b|1");
+    assert_words(BT_PRETOK_SMOLLM, "\n\n7\n", "\n\n|7|\n");
+    assert_words(BT_PRETOK_SMOLLM, "½'s 's", "½|'s| '|s");
+}
+
+static void llama_bpe_words_are_cut_as_its_expression_says(void **state)
+{
+    (void)state;
+    assert_words(BT_PRETOK_LLAMA_BPE, "Hello world", "Hello| world");
+    assert_words(BT_PRETOK_LLAMA_BPE, "I'D 'lLx 's", "I|'D| '|lLx| '|s");
+    assert_words(BT_PRETOK_LLAMA_BPE, "12345 6", "123|45| |6");
+    assert_words(BT_PRETOK_LLAMA_BPE, "a\tb", "a|\tb");
+    assert_words(BT_PRETOK_LLAMA_BPE, "(a) !\n\nb", "(a|)| !\n\n|b");
+    assert_words(BT_PRETOK_LLAMA_BPE, "a \n \n  b", "a| \n \n| | b");
+    assert_words(BT_PRETOK_LLAMA_BPE, "a\nb", "a|\n|b");
+    assert_words(BT_PRETOK_LLAMA_BPE, "x   ", "x|   ");
+    assert_words(BT_PRETOK_LLAMA_BPE, "'\u017f", "'\u017f");
+    assert_words(BT_PRETOK_QWEN2, "12345 6", "1|2|3|4|5| |6");
+}
+
+/* ----------------------------------------------------------------- merging */
+
+/* The definition, one merge at a time over the whole word. */
+static size_t merge_plainly(const bt_pair_table_t *pairs, uint32_t *syms,
+                            size_t n)
+{
+    for (;;) {
+        const bt_pair_slot_t *best = NULL;
+        size_t at = 0;
+
+        for (size_t i = 0; i + 1 < n; i++) {
+            const bt_pair_slot_t *slot =
+                bt_pair_table_get(pairs, syms[i], syms[i + 1]);
+
+            if ((slot->rank != BT_NO_RANK) &&
+                ((best == NULL) || (slot->rank < best->rank))) {
+                best = slot;
+                at = i;
+            }
+        }
+        if (best == NULL) {
+            return n;
+        }
+        syms[at] = best->merged;
+        memmove(syms + at + 1, syms + at + 2, (n - at - 2) * sizeof(*syms));
+        n--;
+    }
+}
+
+static void short_and_long_words_merge_as_defined(void **state)
+{
+    /* Symbols 0 … 3 and random pairs of them and of what they make. */
+    bt_pair_table_t pairs;
+    bt_merge_work_t work = {0};
+    uint64_t seed = 88172645463325252u; /* xorshift64 */
+    uint32_t want[300];
+
+    (void)state;
+    assert_int_equal(bt_pair_table_init(&pairs, 4), BT_OK);
+    for (uint32_t i = 0; i < 60; i++) {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        assert_int_equal(bt_pair_table_put(&pairs, (uint32_t)seed % (4 + i / 4),
+                                           (uint32_t)(seed >> 32) % (4 + i / 4),
+                                           i / 2, 4 + i),
+                         BT_OK);
+    }
+    for (size_t round = 0; round < 400; round++) {
+        const size_t n = (round < 200) ? round % 40 : round - 150;
+        size_t n_got;
+
+        assert_int_equal(bt_merge_reserve(&work, n + 1), BT_OK);
+        for (size_t i = 0; i < n; i++) {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            want[i] = work.syms[i] = (uint32_t)(seed >> 20) % 4;
+        }
+        assert_int_equal(bt_merge(&work, &pairs, n, &n_got), BT_OK);
+        assert_int_equal(n_got, merge_plainly(&pairs, want, n));
+        if (n_got > 0) {
+            assert_memory_equal(work.syms, want, n_got * sizeof(want[0]));
+        }
+    }
+    bt_merge_fini(&work);
+    bt_pair_table_fini(&pairs);
+}
+
+/* A quadratic merge would take hours, and the test's time limit ends it. */
+static void eight_million_letters_without_a_space_are_one_word(void **state)
+{
+    const size_t n = (size_t)8 << 20;
+    char *text = bt_calloc(n, 1);
+    bt_token_vec_t ids = {0};
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    assert_non_null(text);
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    for (size_t i = 0; i < n; i++) {
+        text[i] = "aabc"[i % 4];
+    }
+    assert_int_equal(bt_tokenize(tok, text, n, 0, NO_LIMIT, &ids), BT_OK);
+    assert_int_equal(ids.n, n / 2); /* a, abc, a, abc … */
+    assert_int_equal(ids.ids[0], BPE_A);
+    assert_int_equal(ids.ids[n / 2 - 1], BPE_ABC);
+    bt_free(ids.ids);
+    bt_free(text);
+    unload(gguf, tok);
+}
+
+/* ------------------------------------------------------- byte-level tokens */
+
+static void special_tokens_are_text_unless_asked_for(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    ASSERT_IDS(tok, "abc a", 0, BPE_ABC, BPE_SPACE_A);
+    /* "<", "s", ">" are no tokens here and are left out, as by the reference.
+     */
+    assert_ids(tok, "<s>", 0, NULL, 0);
+    ASSERT_IDS(tok, "<s>", BT_TOK_PARSE_SPECIAL, BPE_BOS);
+    ASSERT_IDS(tok, "a<s>xb<s>", BT_TOK_PARSE_SPECIAL, BPE_A, BPE_BOS_X, BPE_B,
+               BPE_BOS);
+    ASSERT_IDS(tok, "<<s></s>", BT_TOK_PARSE_SPECIAL, BPE_BOS, BPE_EOS);
+    unload(gguf, tok);
+}
+
+static void user_defined_tokens_always_match(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    ASSERT_IDS(tok, "a[tool]b", 0, BPE_A, BPE_TOOL, BPE_B);
+    ASSERT_IDS(tok, "[[tool][", BT_TOK_PARSE_SPECIAL, BPE_BRACKET, BPE_TOOL,
+               BPE_BRACKET);
+    unload(gguf, tok);
+}
+
+static void bos_and_eos_are_added_once_and_only_when_asked_for(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    ASSERT_IDS(tok, "b", BT_TOK_ADD_BOS, BPE_BOS, BPE_B, BPE_EOS);
+    ASSERT_IDS(tok, "", BT_TOK_ADD_BOS, BPE_BOS, BPE_EOS);
+    ASSERT_IDS(tok, "<s>b", BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL, BPE_BOS,
+               BPE_B, BPE_EOS);
+    ASSERT_IDS(tok, "<s>xb", BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL, BPE_BOS,
+               BPE_BOS_X, BPE_B, BPE_EOS);
+    assert_ids(tok, "", 0, NULL, 0);
+    unload(gguf, tok);
+}
+
+static void a_text_that_is_not_utf8_or_too_long_adds_nothing(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+    bt_token_vec_t ids = {0};
+
+    (void)state;
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    assert_int_equal(bt_tokenize(tok, "a", 1, 0, 3, &ids), BT_OK);
+    assert_int_equal(bt_tokenize(tok, "b\xED\xA0\x80", 4, 0, 9, &ids),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_tokenize(tok, "b\xC3", 2, 0, 9, &ids),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_tokenize(tok, "bbb", 3, 0, 3, &ids), BT_ERR_TOO_LARGE);
+    assert_int_equal(bt_tokenize(tok, "b", 1, BT_TOK_ADD_BOS, 3, &ids),
+                     BT_ERR_TOO_LARGE);
+    assert_int_equal(ids.n, 1);
+    assert_int_equal(bt_tokenize(tok, "bb", 2, 0, 3, &ids), BT_OK);
+    assert_int_equal(ids.n, 3);
+    assert_int_equal(ids.ids[0], BPE_A);
+    bt_free(ids.ids);
+    unload(gguf, tok);
+}
+
+/* The longest token has 6 bytes ("[tool]"): 4,096 letters cannot become 10
+ * tokens, which is known before any memory is taken. */
+static void a_hopeless_word_is_refused_before_work_is_done(void **state)
+{
+    static char text[4096];
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+    bt_token_vec_t ids = {0};
+
+    (void)state;
+    memset(text, 'a', sizeof(text));
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    bt_alloc_fail_at(1);
+    assert_int_equal(bt_tokenize(tok, text, sizeof(text), 0, 10, &ids),
+                     BT_ERR_TOO_LARGE);
+    bt_alloc_fail_at(0);
+    bt_free(ids.ids);
+    unload(gguf, tok);
+}
+
+static void ids_that_end_a_turn_are_found(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+    uint32_t ids[4] = {99, 99, 99, 99};
+
+    (void)state;
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    assert_int_equal(bt_tokenizer_n_vocab(tok), BT_ARRAY_LEN(bpe_tokens));
+    assert_int_equal(bt_tokenizer_bos(tok), BPE_BOS);
+    assert_int_equal(bt_tokenizer_eos(tok), BPE_EOS);
+    assert_int_equal(bt_tokenizer_end_ids(tok, ids, 4), 2);
+    assert_int_equal(ids[0], BPE_EOS);
+    assert_int_equal(ids[1], BPE_EOT); /* known by its text */
+    assert_int_equal(ids[2], 99);
+    assert_int_equal(bt_tokenizer_end_ids(tok, ids, 1), 1);
+    unload(gguf, tok);
+}
+
+static void pieces_show_special_tokens_only_when_asked(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+    bt_strbuf_t out;
+
+    (void)state;
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    bt_strbuf_init(&out, 100);
+    assert_int_equal(bt_tokenizer_piece(tok, BPE_SPACE_A, false, &out), BT_OK);
+    assert_int_equal(bt_tokenizer_piece(tok, BPE_EOT, false, &out), BT_OK);
+    assert_string_equal(out.data, " a");
+    assert_int_equal(bt_tokenizer_piece(tok, BPE_EOT, true, &out), BT_OK);
+    assert_int_equal(bt_tokenizer_piece(tok, BPE_TOOL, false, &out), BT_OK);
+    assert_string_equal(out.data, " a<|eot_id|>[tool]");
+    assert_int_equal(bt_tokenizer_piece(tok, 1000, true, &out),
+                     BT_ERR_INVALID_PARAM);
+    bt_strbuf_fini(&out);
+    unload(gguf, tok);
+}
+
+/* ----------------------------------------------------------- SentencePiece */
+
+static void sentencepiece_merges_the_best_score_first(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    build_spm(&file);
+    load(&file, &gguf, &tok);
+    /* _ h i: "hi" (-1) before "_h" (-2), then "_hi" (-3) */
+    ASSERT_IDS(tok, "hi", 0, SPM_SPACE_HI);
+    ASSERT_IDS(tok, "h hi", 0, SPM_SPACE_H, SPM_SPACE_HI);
+    ASSERT_IDS(tok, "hi", BT_TOK_ADD_BOS, SPM_BOS, SPM_SPACE_HI);
+    ASSERT_IDS(tok, "\u00e9\n", 0, SPM_SPACE, SPM_C3, SPM_A9, SPM_NEWLINE);
+    /* No byte tokens for these: one unknown token for the run. */
+    ASSERT_IDS(tok, "xyhz", 0, SPM_SPACE, SPM_UNK, SPM_H, SPM_UNK);
+    /* A text after a special token gets its space as well. */
+    ASSERT_IDS(tok, "<s>hi</s>h", BT_TOK_PARSE_SPECIAL, SPM_BOS, SPM_SPACE_HI,
+               SPM_EOS, SPM_SPACE_H);
+    unload(gguf, tok);
+}
+
+static void assert_text(const bt_tokenizer_t *tok, const uint32_t *ids,
+                        size_t n, const char *want)
+{
+    bt_strbuf_t out;
+    bt_detok_t detok;
+
+    bt_strbuf_init(&out, 1000);
+    bt_strbuf_append(&out, "", 0);
+    bt_detok_init(&detok, tok);
+    for (size_t i = 0; i < n; i++) {
+        bt_detok_push(&detok, ids[i], &out);
+    }
+    bt_detok_finish(&detok, &out);
+    assert_string_equal(out.data, want);
+    bt_strbuf_fini(&out);
+}
+
+#define ASSERT_TEXT(tok, want, ...)                           \
+    do {                                                      \
+        const uint32_t ids_[] = {__VA_ARGS__};                \
+        assert_text((tok), ids_, BT_ARRAY_LEN(ids_), (want)); \
+    } while (0)
+
+/* Expected texts: bytes.decode(errors="replace") of Python. */
+static void bytes_come_out_as_whole_characters_or_replacements(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    build_spm(&file);
+    load(&file, &gguf, &tok);
+    ASSERT_TEXT(tok, "\u00e9", SPM_C3, SPM_A9);
+    ASSERT_TEXT(tok, "\uFFFDh", SPM_C3, SPM_H);
+    ASSERT_TEXT(tok, "\uFFFD\u00e9", SPM_C3, SPM_C3, SPM_A9);
+    ASSERT_TEXT(tok, "\uFFFD\uFFFD\uFFFD", SPM_FF, SPM_A9, SPM_C3);
+    ASSERT_TEXT(tok, "\uFFFD", SPM_F0);
+    /* F0 A9 is the beginning of a character; F0 A9 68 is not. */
+    ASSERT_TEXT(tok, "\uFFFDh", SPM_F0, SPM_A9, SPM_H);
+    ASSERT_TEXT(tok, "\uFFFD", SPM_F0, SPM_A9, SPM_A9);
+    /* A special token between two halves gives nothing and breaks nothing. */
+    ASSERT_TEXT(tok, "\u00e9", SPM_C3, SPM_EOS, SPM_A9);
+    unload(gguf, tok);
+}
+
+static void sentencepiece_text_starts_without_its_space(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+    bt_detok_t detok;
+    bt_strbuf_t out;
+
+    (void)state;
+    build_spm(&file);
+    load(&file, &gguf, &tok);
+    ASSERT_TEXT(tok, "hi hi", SPM_BOS, SPM_SPACE_HI, SPM_SPACE_HI);
+    ASSERT_TEXT(tok, " h", SPM_SPACE, SPM_SPACE_H);
+    ASSERT_TEXT(tok, "i h", SPM_I, SPM_SPACE_H);
+    ASSERT_TEXT(tok, "h", 4000000000u, SPM_SPACE_H);
+    bt_strbuf_init(&out, 100);
+    bt_detok_init(&detok, tok);
+    detok.at_start = false; /* goes on with a prompt */
+    bt_detok_push(&detok, SPM_SPACE_HI, &out);
+    assert_string_equal(out.data, " hi");
+    bt_strbuf_fini(&out);
+    unload(gguf, tok);
+}
+
+/* ------------------------------------------------------------------ loading */
+
+static void assert_refused(build_t *b, bt_status_t want, const char *mentions)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok = NULL;
+    char why[256] = "unset";
+
+    build_end(b);
+    assert_int_equal(
+        bt_gguf_open_memory(b->bytes, b->n, why, sizeof(why), &gguf), BT_OK);
+    assert_int_equal(bt_tokenizer_load(gguf, why, sizeof(why), &tok), want);
+    assert_null(tok);
+    if (strstr(why, mentions) == NULL) {
+        fail_msg("\"%s\" does not mention \"%s\"", why, mentions);
+    }
+    bt_gguf_close(gguf);
+}
+
+static void unsupported_tokenizers_are_named(void **state)
+{
+    (void)state;
+    build_start(&file);
+    assert_refused(&file, BT_ERR_BAD_FILE, "tokenizer.ggml.model");
+    build_start(&file);
+    build_kv_str(&file, "tokenizer.ggml.model", "bert");
+    assert_refused(&file, BT_ERR_UNSUPPORTED, "\"bert\"");
+    build_start(&file);
+    build_kv_str(&file, "tokenizer.ggml.model", "gpt2");
+    assert_refused(&file, BT_ERR_UNSUPPORTED, "tokenizer.ggml.pre");
+    build_start(&file);
+    build_kv_str(&file, "tokenizer.ggml.model", "gpt2");
+    build_kv_str(&file, "tokenizer.ggml.pre", "tekken");
+    assert_refused(&file, BT_ERR_UNSUPPORTED, "\"tekken\"");
+    put_bpe_head(&file);
+    put_bpe_vocab(&file);
+    build_kv_bool(&file, "tokenizer.ggml.add_space_prefix", true);
+    assert_refused(&file, BT_ERR_UNSUPPORTED, "add_space_prefix");
+}
+
+static void inconsistent_vocabularies_are_refused(void **state)
+{
+    static const int32_t bad_types[BT_ARRAY_LEN(bpe_types)] = {7};
+    static const char *const bad_merges[] = {"a b", "a z"};
+    static const char *const no_space[] = {"ab"};
+    static char long_token[1026];
+    const char *const long_tokens[] = {long_token};
+
+    (void)state;
+    put_bpe_head(&file);
+    assert_refused(&file, BT_ERR_BAD_FILE, "tokenizer.ggml.tokens");
+    put_bpe_head(&file);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", bpe_tokens, 0);
+    assert_refused(&file, BT_ERR_BAD_FILE, "tokenizer.ggml.tokens");
+    put_bpe_head(&file);
+    build_kv_i32s(&file, "tokenizer.ggml.tokens", bpe_types, 4);
+    assert_refused(&file, BT_ERR_BAD_FILE, "does not hold strings");
+    put_bpe_head(&file);
+    memset(long_token, 'a', sizeof(long_token) - 1);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", long_tokens, 1);
+    assert_refused(&file, BT_ERR_BAD_FILE, "1025 bytes");
+
+    put_bpe_head(&file);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", bpe_tokens,
+                  BT_ARRAY_LEN(bpe_tokens));
+    assert_refused(&file, BT_ERR_BAD_FILE, "tokenizer.ggml.merges");
+    put_bpe_head(&file);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", bpe_tokens,
+                  BT_ARRAY_LEN(bpe_tokens));
+    build_kv_i32s(&file, "tokenizer.ggml.token_type", bpe_types, 3);
+    assert_refused(&file, BT_ERR_BAD_FILE, "does not fit the 15 tokens");
+    put_bpe_head(&file);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", bpe_tokens,
+                  BT_ARRAY_LEN(bpe_tokens));
+    build_kv_i32s(&file, "tokenizer.ggml.token_type", bad_types,
+                  BT_ARRAY_LEN(bad_types));
+    assert_refused(&file, BT_ERR_BAD_FILE, "token 0");
+
+    put_bpe_head(&file);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", bpe_tokens,
+                  BT_ARRAY_LEN(bpe_tokens));
+    build_kv_strs(&file, "tokenizer.ggml.merges", bad_merges, 2);
+    assert_refused(&file, BT_ERR_BAD_FILE, "merge 1");
+    put_bpe_head(&file);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", bpe_tokens,
+                  BT_ARRAY_LEN(bpe_tokens));
+    build_kv_strs(&file, "tokenizer.ggml.merges", no_space, 1);
+    assert_refused(&file, BT_ERR_BAD_FILE, "merge 0");
+}
+
+static void special_ids_outside_the_vocabulary_are_refused(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    put_bpe_head(&file);
+    put_bpe_vocab(&file);
+    build_kv_u32(&file, "tokenizer.ggml.eos_token_id", 15);
+    assert_refused(&file, BT_ERR_BAD_FILE, "eos_token_id is not one of the 15");
+    put_bpe_head(&file);
+    put_bpe_vocab(&file);
+    build_kv_bool(&file, "tokenizer.ggml.add_bos_token", true);
+    assert_refused(&file, BT_ERR_BAD_FILE, "BOS");
+    put_bpe_head(&file);
+    put_bpe_vocab(&file);
+    build_kv_u32(&file, "tokenizer.ggml.add_eos_token", 1);
+    assert_refused(&file, BT_ERR_BAD_FILE, "add_eos_token");
+
+    put_bpe_head(&file); /* all ones is how some files say "none" */
+    put_bpe_vocab(&file);
+    build_kv_u32(&file, "tokenizer.ggml.eos_token_id", UINT32_MAX);
+    build_end(&file);
+    load(&file, &gguf, &tok);
+    assert_int_equal(bt_tokenizer_eos(tok), BT_TOKEN_NONE);
+    unload(gguf, tok);
+}
+
+static void inconsistent_pieces_are_refused(void **state)
+{
+    static const char *const tokens[] = {"a", "<0xZZ>"};
+    static const char *const not_utf8[] = {"a", "b\xFF"};
+    static const int32_t types[] = {1, 6};
+    static const int32_t normal[] = {1, 1};
+    static const float scores[] = {0, 0};
+    const float nan_scores[] = {0, NAN};
+    const struct {
+        const char *const *tokens;
+        const int32_t *types;
+        const float *scores;
+        size_t n_scores;
+        const char *mentions;
+    } cases[] = {
+        {tokens, types, scores, 2, "byte token 1"},
+        {tokens, normal, scores, 1, "tokenizer.ggml.scores"},
+        {tokens, normal, nan_scores, 2, "token 1"},
+        {not_utf8, normal, scores, 2, "token 1 is not UTF-8"},
+        {tokens, normal, scores, 2, "neither all byte tokens"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        build_start(&file);
+        build_kv_str(&file, "tokenizer.ggml.model", "llama");
+        build_kv_bool(&file, "tokenizer.ggml.add_bos_token", false);
+        build_kv_strs(&file, "tokenizer.ggml.tokens", cases[i].tokens, 2);
+        build_kv_i32s(&file, "tokenizer.ggml.token_type", cases[i].types, 2);
+        build_kv_f32s(&file, "tokenizer.ggml.scores", cases[i].scores,
+                      cases[i].n_scores);
+        assert_refused(&file, BT_ERR_BAD_FILE, cases[i].mentions);
+    }
+}
+
+static void named_tokens_are_special_where_the_file_has_no_types(void **state)
+{
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    put_bpe_head(&file);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", bpe_tokens,
+                  BT_ARRAY_LEN(bpe_tokens));
+    build_kv_strs(&file, "tokenizer.ggml.merges", bpe_merges,
+                  BT_ARRAY_LEN(bpe_merges));
+    build_kv_u32(&file, "tokenizer.ggml.bos_token_id", BPE_BOS);
+    build_kv_u32(&file, "tokenizer.ggml.eos_token_id", BPE_EOS);
+    build_end(&file);
+    load(&file, &gguf, &tok);
+    ASSERT_IDS(tok, "<s>b</s>", BT_TOK_PARSE_SPECIAL, BPE_BOS, BPE_B, BPE_EOS);
+    unload(gguf, tok);
+}
+
+static void loading_survives_every_failed_allocation(void **state)
+{
+    void (*const builders[])(build_t *) = {build_bpe, build_spm};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(builders); i++) {
+        bt_gguf_t *gguf;
+        bt_tokenizer_t *tok = NULL;
+        bt_status_t status;
+        char why[256];
+        int nth = 0;
+
+        builders[i](&file);
+        assert_int_equal(
+            bt_gguf_open_memory(file.bytes, file.n, why, sizeof(why), &gguf),
+            BT_OK);
+        do {
+            bt_alloc_fail_at(++nth);
+            status = bt_tokenizer_load(gguf, why, sizeof(why), &tok);
+            if (status != BT_OK) {
+                assert_int_equal(status, BT_ERR_NO_MEMORY);
+                assert_null(tok);
+                assert_string_equal(why, "out of memory for the tokenizer");
+            }
+        } while (status != BT_OK);
+        bt_alloc_fail_at(0);
+        assert_true(nth > 6);
+        unload(gguf, tok);
+    }
+}
+
+static void tokenizing_survives_every_failed_allocation(void **state)
+{
+    static char text[300]; /* long enough for the heap */
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+    bt_token_vec_t ids = {0};
+    bt_status_t status;
+    int nth = 0;
+
+    (void)state;
+    memset(text, 'b', sizeof(text));
+    build_bpe(&file);
+    load(&file, &gguf, &tok);
+    do {
+        bt_alloc_fail_at(++nth);
+        status = bt_tokenize(tok, text, sizeof(text), 0, NO_LIMIT, &ids);
+        if (status != BT_OK) {
+            assert_int_equal(status, BT_ERR_NO_MEMORY);
+            assert_int_equal(ids.n, 0);
+        }
+    } while (status != BT_OK);
+    bt_alloc_fail_at(0);
+    assert_true(nth > 4);
+    assert_int_equal(ids.n, sizeof(text));
+    bt_free(ids.ids);
+    unload(gguf, tok);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(utf8_follows_the_unicode_table),
+        BT_TEST(every_code_point_survives_encoding_and_decoding),
+        BT_TEST(classes_match_the_unicode_database),
+        BT_TEST(gpt2_words_are_cut_as_its_expression_says),
+        BT_TEST(smollm_cuts_around_every_number_first),
+        BT_TEST(llama_bpe_words_are_cut_as_its_expression_says),
+        BT_TEST(short_and_long_words_merge_as_defined),
+        BT_TEST(eight_million_letters_without_a_space_are_one_word),
+        BT_TEST(special_tokens_are_text_unless_asked_for),
+        BT_TEST(user_defined_tokens_always_match),
+        BT_TEST(bos_and_eos_are_added_once_and_only_when_asked_for),
+        BT_TEST(a_text_that_is_not_utf8_or_too_long_adds_nothing),
+        BT_TEST(a_hopeless_word_is_refused_before_work_is_done),
+        BT_TEST(ids_that_end_a_turn_are_found),
+        BT_TEST(pieces_show_special_tokens_only_when_asked),
+        BT_TEST(sentencepiece_merges_the_best_score_first),
+        BT_TEST(bytes_come_out_as_whole_characters_or_replacements),
+        BT_TEST(sentencepiece_text_starts_without_its_space),
+        BT_TEST(unsupported_tokenizers_are_named),
+        BT_TEST(inconsistent_vocabularies_are_refused),
+        BT_TEST(special_ids_outside_the_vocabulary_are_refused),
+        BT_TEST(inconsistent_pieces_are_refused),
+        BT_TEST(named_tokens_are_special_where_the_file_has_no_types),
+        BT_TEST(loading_survives_every_failed_allocation),
+        BT_TEST(tokenizing_survives_every_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
