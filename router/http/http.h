@@ -15,7 +15,8 @@
  * answered with 413 before it is read, a head over 64 KiB with 431; methods
  * other than GET, HEAD and POST with 405. After such an answer the connection
  * closes. A client that leaves (FIN or RST) is noticed while its request waits
- * or streams. Pipelined requests are handled one after the other.
+ * or streams. Pipelined requests are handled one after the other; more than
+ * 64 KiB of them make the answer under way the connection's last.
  *
  * An *exchange* is one request and its answer. It is born complete (head and
  * body read) in on_request() and lives until its answer was finished or

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,11 +55,7 @@ static void timer_sync(bt_conn_t *conn)
         timer_start(conn, BT_HTTP_LINGER_MS);
         break;
     default:
-        if (conn->paused) {
-            timer_start(conn, BT_HTTP_PEEK_MS);
-        } else {
-            evtimer_del(&conn->ev_timer);
-        }
+        evtimer_del(&conn->ev_timer);
         break;
     }
 }
@@ -138,13 +133,6 @@ static void answer_sent(bt_conn_t *conn)
             /* Not from here: the caller may be in the middle of its own
              * work, and this would hand it the next request. */
             event_active(&conn->ev_read, EV_READ, 0);
-        }
-    }
-    if (conn->paused) {
-        conn->paused = false;
-        if (event_add(&conn->ev_read, NULL) != 0) {
-            bt_conn_close(conn);
-            return;
         }
     }
     timer_sync(conn);
@@ -377,21 +365,16 @@ static void feed(bt_conn_t *conn, const char *data, size_t n)
     }
     conn->feeding = false;
 
-    /* What follows the last request of a connection is dropped. */
     if ((n > 0) && !conn->close_after &&
         ((conn->state == BT_CONN_EXCHANGE) || (conn->state == BT_CONN_DRAIN))) {
         bt_strbuf_append(&conn->in, data, n);
-        if (bt_strbuf_status(&conn->in) != BT_OK) {
-            bt_conn_close(conn);
-            return;
-        }
-        if ((conn->in.len >= BT_HTTP_PIPELINE_BYTES) && !conn->paused) {
-            conn->paused = true;
-            event_del(&conn->ev_read);
-            if (conn->state == BT_CONN_EXCHANGE) {
-                timer_start(conn, BT_HTTP_PEEK_MS);
-                conn->timer_epoch = conn->epoch;
-            }
+        /* Reading must go on, because a FIN is seen only behind the bytes
+         * before it. So what is over the limit is dropped, and with it all
+         * that follows this answer. */
+        if ((conn->in.len > BT_HTTP_PIPELINE_BYTES) ||
+            (bt_strbuf_status(&conn->in) != BT_OK)) {
+            bt_strbuf_fini(&conn->in);
+            conn->close_after = true;
         }
     }
     timer_sync(conn);
@@ -431,7 +414,7 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
     for (int i = 0; i < READS_PER_TURN; i++) {
         ssize_t n;
 
-        if ((conn->state == BT_CONN_DEAD) || conn->paused) {
+        if (conn->state == BT_CONN_DEAD) {
             return;
         }
         n = recv(conn->fd, scratch, BT_HTTP_SCRATCH_BYTES, 0);
@@ -458,7 +441,6 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     bt_conn_t *conn = arg;
-    struct pollfd peek = {.fd = conn->fd, .events = POLLRDHUP};
 
     (void)fd;
     (void)what;
@@ -472,12 +454,6 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     case BT_CONN_BODY:
         bt_conn_refuse(conn, 408, "the body took too long");
         return;
-    case BT_CONN_EXCHANGE:
-        if (poll(&peek, 1, 0) == 0) {
-            timer_start(conn, BT_HTTP_PEEK_MS);
-            return;
-        }
-        break;
     default:
         break;
     }

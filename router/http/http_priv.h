@@ -23,12 +23,12 @@
 #include "router/http/http.h"
 #include "router/http/http1.h"
 
-#define BT_HTTP_MAX_LISTENERS  16
-#define BT_HTTP_SCRATCH_BYTES  (64u * 1024u)
-#define BT_HTTP_PIPELINE_BYTES (64u * 1024u) /**< kept while an answer is due \
-                                              */
+#define BT_HTTP_MAX_LISTENERS 16
+#define BT_HTTP_SCRATCH_BYTES (64u * 1024u)
+#define BT_HTTP_PIPELINE_BYTES                     \
+    (64u * 1024u) /**< kept while an answer is due \
+                   */
 #define BT_HTTP_LINGER_MS  1000u
-#define BT_HTTP_PEEK_MS    250u /**< look for a FIN behind unread bytes */
 #define BT_HTTP_KEEP_BYTES (16u * 1024u) /**< of buffer between answers */
 
 typedef enum bt_conn_state {
@@ -51,7 +51,6 @@ typedef struct bt_conn {
     uint32_t epoch;       /**< rises with each change of state */
     uint32_t timer_epoch; /**< the change that the timer was set for */
     bool feeding;         /**< conn_feed() is on the stack */
-    bool paused;          /**< not reading: too much is pipelined */
     bool want_write;      /**< ev_write is added */
     bool close_after;     /**< this answer is the last */
     struct event ev_read, ev_write, ev_timer;
