@@ -136,7 +136,7 @@ build_release() {
         return 0
     fi
     [ -t 2 ] || say "building Baton"
-    ninja -C "$build" "${targets[@]}" 2>&1 |
+    ninja -j "$(nproc)" -C "$build" "${targets[@]}" 2>&1 |
         tee "$build/logs/build.log" | show_steps "building Baton" || {
         show_log build
         die "the build failed"

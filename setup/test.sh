@@ -62,7 +62,8 @@ set_up() {
     # What a broken configuration left is of no use.
     rm -rf "$build/test-$name"
     check "configure-$name" "$logs/configure-$name.log" \
-        meson setup "$build/test-$name" "$root" "$@"
+        meson setup "$build/test-$name" "$root" "$@" || return 1
+    add -1 0 0 # counts only when it fails
 }
 
 # compile NAME TARGET...: one test, that it builds.
@@ -70,7 +71,7 @@ compile() {
     local name=$1
     shift
     check "build-$name" "$logs/build-$name.log" \
-        ninja -C "$build/test-$name" "$@"
+        ninja -j "$(nproc)" -C "$build/test-$name" "$@"
 }
 
 # find_targets NAME SELECTOR...: set `wanted` to the ninja targets of the meson
@@ -81,19 +82,22 @@ find_targets() {
     check "targets-$name" "$log" \
         python3 "$root/setup/test_report.py" targets "$build/test-$name" "$@" ||
         return 1
-    add -1 0 0 # no test of Baton
+    add -1 0 0 # counts only when it fails
     mapfile -t wanted <"$log"
 }
 
-# run_meson NAME LOGBASE MESON_TEST_ARGUMENT...
+# run_meson NAME LOGBASE MESON_TEST_ARGUMENT...: `test_prefix` is put before it.
+test_prefix=
 run_meson() {
-    local name=$1 base=$2
+    local name=$1 base=$2 json
     shift 2
+    json="$build/test-$name/meson-logs/$base.json"
+    rm -f "$json"
     # Its exit status is not looked at: the log says more, a missing log too.
-    meson test -C "$build/test-$name" --no-rebuild --logbase "$base" \
+    $test_prefix meson test -C "$build/test-$name" --no-rebuild --logbase "$base" \
         --print-errorlogs "$@" >"$logs/$base.log" 2>&1 || true
     python3 "$root/setup/test_report.py" results \
-        "$build/test-$name/meson-logs/$base.json" >"$logs/$base.txt" || true
+        "$json" >"$logs/$base.txt" || true
     grep -v '^ok ' "$logs/$base.txt" | sed '$d' >&2
     add_log "$logs/$base.txt"
 }
@@ -125,7 +129,7 @@ stage_asan() {
     find_targets asan --suite unit --suite process || return 0
     # The programs too: the integration tests stop them under ASan.
     compile asan "${wanted[@]}" "${programs[@]}" || return 0
-    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         run_meson asan asan --suite unit --suite process --timeout-multiplier 4
 }
@@ -136,9 +140,9 @@ stage_tsan() {
     find_targets tsan "${threaded_tests[@]}" || return 0
     compile tsan "${wanted[@]}" || return 0
     # Without address randomisation: TSan of gcc 12 knows older layouts only.
-    TSAN_OPTIONS="halt_on_error=1:suppressions=$root/setup/tsan.supp" \
-        run_meson tsan tsan "${threaded_tests[@]}" --timeout-multiplier 8 \
-        --wrapper 'setarch -R'
+    TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1 \
+    test_prefix='setarch -R' \
+        run_meson tsan tsan "${threaded_tests[@]}" --timeout-multiplier 8
 }
 
 stage_integration() {
@@ -146,7 +150,7 @@ stage_integration() {
     [ "$long" = yes ] && arguments+=(--long)
     CC=gcc set_up gcc --werror -Dbuildtype=debugoptimized -Dtests=enabled ||
         return 0
-    ninja -C "$build/test-gcc" >"$logs/build-integration.log" 2>&1 || {
+    ninja -j "$(nproc)" -C "$build/test-gcc" >"$logs/build-integration.log" 2>&1 || {
         say "not ok integration: the build failed"
         add 0 1 0
         return 0
@@ -164,8 +168,9 @@ stage_valgrind() {
         -Dcuda=disabled || return 0
     find_targets valgrind --suite unit || return 0
     compile valgrind "${wanted[@]}" || return 0
-    run_meson valgrind valgrind --suite unit --timeout-multiplier 40 --wrapper \
-        'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
+    # meson adds the wrapper's name to that of its log.
+    run_meson valgrind memory-valgrind --suite unit --timeout-multiplier 40 \
+        --wrapper 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
 }
 
 # Each libFuzzer program for ten minutes, from the committed corpus.
