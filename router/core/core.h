@@ -63,6 +63,7 @@ typedef struct bt_gen_end {
     size_t text_bytes;
     uint32_t n_prompt;
     uint32_t n_output;   /**< tokens generated, an end id included */
+    const uint32_t *ids; /**< n_output of them; NULL for an ERROR */
     int http_status;     /**< of an ERROR: 500, 503 or 504 */
     const char *message; /**< of an ERROR: phase, worker and cause */
 } bt_gen_end_t;

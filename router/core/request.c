@@ -299,6 +299,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .text_bytes = core->text.len,
         .n_prompt = gen->n_prompt,
         .n_output = gen->n_output,
+        .ids = gen->tokens + gen->n_prompt,
         .http_status = 200,
     };
 

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file router_metrics.h
+ *
+ * Every metric family of the router: those that Triton's TensorRT-LLM backend
+ * prints (nv_trt_llm_*, nv_llm_*, nv_inference_*, with its label order) and our
+ * own (baton_*).
+ *
+ * Counters and histograms move at the event that they name; gauges are summed
+ * over the workers' latest STATS when the text is asked for.
+ *
+ *     request_metrics   active, max: decode workers (where each request has
+ *                       its seat); scheduled, context, generation, waiting:
+ *                       all workers
+ *     kv_cache_block    all workers; fraction = used / max
+ *     *_duration_us     from the ledgers of requests that ended well, so
+ *                       request = compute_input + queue + compute_infer, and
+ *                       compute_output (text and writing) overlaps the last
+ *     exec_count        iterations of all workers since this router started
+ *
+ * Threads: one thread owns it.
+ */
+#ifndef BT_ROUTER_CORE_ROUTER_METRICS_H
+#define BT_ROUTER_CORE_ROUTER_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "router/core/core.h"
+
+typedef struct bt_router_metrics bt_router_metrics_t;
+
+BT_MUST_CHECK bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p);
+void bt_router_metrics_destroy(bt_router_metrics_t *m);
+
+/** A generation ended for its client (or the client left: not ok). */
+void bt_router_metrics_end(bt_router_metrics_t *m, bool ok, uint32_t n_prompt,
+                           uint32_t n_output);
+/** Time spent on turning tokens into bytes for clients. */
+void bt_router_metrics_output(bt_router_metrics_t *m, uint64_t us);
+void bt_router_metrics_ledger(bt_router_metrics_t *m,
+                              const bt_ledger_t *ledger);
+void bt_router_metrics_transfer(bt_router_metrics_t *m, uint64_t transfer_us,
+                                uint64_t bytes, bool first);
+/** A request was turned away before it became a generation. */
+void bt_router_metrics_refused(bt_router_metrics_t *m);
+/** The worker's counters since its last STATS; call before it is replaced. */
+void bt_router_metrics_stats(bt_router_metrics_t *m,
+                             const bt_msg_stats_t *before,
+                             const bt_msg_stats_t *now);
+
+/** Append the whole text.
+ *  @param unix_s  wall clock for the timestamp gauge */
+void bt_router_metrics_render(bt_router_metrics_t *m, bt_core_t *core,
+                              uint32_t n_connections, uint32_t n_open_fds,
+                              int64_t unix_s, bt_strbuf_t *out);
+
+#endif

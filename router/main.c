@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* baton-router: takes the clients' requests and spreads them over prefill and
+ * decode workers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/cluster/cluster.h"
+#include "common/config/config.h"
+#include "common/rpc/key.h"
+#include "router/core/loop.h"
+#include "router/core/served.h"
+
+#define URL_BYTES    512
+#define NAME         "router"
+#define GRPC_DEFAULT "127.0.0.1:8001"
+/* Where workers of the same mpirun find a router that was told nothing. */
+#define WORLD_LISTEN "tcp://127.0.0.1:0"
+
+typedef struct start {
+    bt_config_store_t *store;
+    const bt_config_t *config;
+    bt_cluster_t *cluster;
+    bt_served_t served;
+    bt_loop_t *loop;
+    uint8_t key[BT_KEY_BYTES];
+    char url[URL_BYTES];
+} start_t;
+
+static bt_status_t check_options(const bt_config_t *config)
+{
+    if (strcmp(config->grpc, GRPC_DEFAULT) != 0) {
+        BT_LOG_ERROR("--grpc %s: this version does not serve gRPC yet",
+                     config->grpc);
+        return BT_ERR_UNSUPPORTED;
+    }
+    BT_LOG_INFO("gRPC is not served yet");
+    return BT_OK;
+}
+
+/* The cluster key, and the URL for the workers' announcements. Both may be
+ * left out where one mpirun starts router and workers. */
+static bt_status_t find_key_and_url(start_t *s)
+{
+    const bool world = bt_cluster_world_size(s->cluster) > 1;
+    const char *url = s->config->listen;
+    bt_status_t status;
+
+    if (s->config->key_file[0] != '\0') {
+        status = bt_key_read(s->config->key_file, s->key);
+        if (status != BT_OK) {
+            BT_LOG_ERROR("cluster key %s: %s", s->config->key_file,
+                         bt_status_str(status));
+            return status;
+        }
+    } else if (world) {
+        bt_key_random(s->key, sizeof(s->key));
+    } else {
+        BT_LOG_ERROR("no cluster key: use --key-file FILE");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((url[0] == '\0') && world) {
+        url = WORLD_LISTEN;
+    }
+    if (url[0] == '\0') {
+        BT_LOG_ERROR("workers cannot find this router: use --listen URL");
+        return BT_ERR_INVALID_PARAM;
+    }
+    return bt_loop_open_links(s->loop, url, s->key, sizeof(s->key), s->url,
+                              sizeof(s->url));
+}
+
+static bt_status_t start(start_t *s)
+{
+    bt_status_t status;
+
+    if ((status = check_options(s->config)) != BT_OK ||
+        (status = bt_served_load(s->config, &s->served)) != BT_OK ||
+        (status = bt_loop_create(s->config, &s->served, &s->loop)) != BT_OK ||
+        (status = find_key_and_url(s)) != BT_OK) {
+        return status;
+    }
+    if (bt_cluster_world_size(s->cluster) > 1) {
+        status =
+            bt_cluster_exchange(s->cluster, s->url, sizeof(s->url), s->key);
+        if (status != BT_OK) {
+            BT_LOG_ERROR("cannot tell the workers our address: %s",
+                         bt_status_str(status));
+            return status;
+        }
+    }
+    BT_LOG_INFO("workers join at %s", s->url);
+    return BT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    bt_log_level_t level = BT_LOG_LEVEL_INFO;
+    const char *name = NAME;
+    start_t s = {0};
+    int code = 1;
+    bt_status_t status;
+
+    bt_log_init(NAME, level);
+    status = bt_config_load(BT_PROG_ROUTER, argc, argv, &s.config, &s.store);
+    if (status != BT_OK) {
+        return (status == BT_ERR_CANCELED) ? 0 : 2;
+    }
+    if (s.config->name[0] != '\0') {
+        name = s.config->name;
+    }
+    if (bt_log_level_parse(s.config->log_level, &level) == 0) {
+        bt_log_init(name, level);
+    }
+    status = bt_cluster_open(BT_ROLE_ROUTER, &argc, &argv, &s.cluster);
+    if (status != BT_OK) {
+        goto end;
+    }
+    status = start(&s);
+    if (status == BT_OK) {
+        code = bt_loop_run(s.loop);
+    } else if (status == BT_ERR_INVALID_PARAM) {
+        code = 2;
+    }
+    bt_loop_destroy(s.loop);
+    bt_served_close(&s.served);
+    bt_cluster_close(s.cluster);
+    BT_LOG_INFO("ended with %d", code);
+
+end:
+    /* The log borrows the name from the options. */
+    bt_log_init(NAME, level);
+    bt_config_destroy(s.store);
+    return code;
+}
