@@ -6,6 +6,7 @@
 
 #include "tests/support/testsupport.h"
 
+#include <ftw.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -146,7 +147,7 @@ static inline bt_rpc_config_t side_config(const uint8_t *key, const char *hello)
                                     .key_bytes = sizeof(key_a),
                                     .hello = hello,
                                     .hello_bytes = strlen(hello),
-                                    .listen_dir = "/tmp",
+                                    .listen_dir = getenv("RPC_TEST_DIR"),
                                     .listen_host = "127.0.0.1",
                                     .heartbeat_ms = HEARTBEAT_MS,
                                     .suspect_ms = SUSPECT_MS,
@@ -166,6 +167,30 @@ static inline void side_open(side_t *side, const uint8_t *key,
     assert_int_equal(bt_rpc_open(&config, &side->rpc), BT_OK);
 }
 
+/* A folder for the sockets of this run; children inherit its name. */
+static inline int test_dir_make(void)
+{
+    char dir[] = "/tmp/baton-rpc-XXXXXX";
+
+    return ((mkdtemp(dir) == NULL) || (setenv("RPC_TEST_DIR", dir, 1) != 0))
+               ? -1
+               : 0;
+}
+
+static inline int test_dir_drop(const char *path, const struct stat *st,
+                                int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static inline void test_dir_remove(void)
+{
+    (void)nftw(getenv("RPC_TEST_DIR"), test_dir_drop, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 /* An address that nobody has: a free port, or a new name. */
 static inline const char *fresh_url(bool ipc)
 {
@@ -173,8 +198,8 @@ static inline const char *fresh_url(bool ipc)
     static unsigned count;
 
     if (ipc) {
-        snprintf(url, sizeof(url), "ipc:///tmp/baton-test-%ld-%u",
-                 (long)getpid(), count++);
+        snprintf(url, sizeof(url), "ipc://%s/router-%u", getenv("RPC_TEST_DIR"),
+                 count++);
     } else {
         snprintf(url, sizeof(url), "tcp://127.0.0.1:0");
     }

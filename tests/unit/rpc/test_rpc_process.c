@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Peers that really die: the other end is this program again, started with
+ * arguments. It is spawned, never forked: nng aborts in a forked child. */
+#include "tests/unit/rpc/rpc_side.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+static const char *program;
+static char url[256];
+
+/* ---- the child: an end that sends everything back ---- */
+
+static int run_child(bool router, const char *where)
+{
+    char bound[256];
+    side_t side;
+    const uint64_t end_ms = bt_now_ms() + 60000;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    side_open(&side, key_a, router ? "child router" : "child worker");
+    side.echo = true;
+    if (router) {
+        if (bt_rpc_listen(side.rpc, where, bound, sizeof(bound)) != BT_OK) {
+            return 2;
+        }
+    } else if (bt_rpc_join(side.rpc, where) != BT_OK) {
+        return 3;
+    }
+    while (bt_now_ms() < end_ms) {
+        side_t *const sides[] = {&side};
+
+        sides_turn(sides, 1);
+    }
+    bt_rpc_close(side.rpc);
+    return 4; /* nobody ended us in time */
+}
+
+static pid_t spawn(const char *role, const char *where)
+{
+    char a0[] = "peer";
+    char *const argv[] = {a0, strdup(role), strdup(where), NULL};
+    pid_t pid;
+
+    assert_int_equal(posix_spawn(&pid, program, NULL, NULL, argv, environ), 0);
+    free(argv[1]);
+    free(argv[2]);
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    int status;
+
+    (void)kill(pid, SIGKILL);
+    while ((waitpid(pid, &status, 0) < 0) && (errno == EINTR)) {
+    }
+    assert_true(WIFSIGNALED(status)); /* it had no reason to end before */
+}
+
+static void open_router(side_t *router, bool ipc)
+{
+    side_open(router, key_a, "the router");
+    assert_int_equal(
+        bt_rpc_listen(router->rpc, fresh_url(ipc), url, sizeof(url)), BT_OK);
+}
+
+static void messages_cross_processes_in_order(void **state)
+{
+    static const bool ipc[] = {false, true};
+
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        side_t router;
+        pid_t pid;
+
+        open_router(&router, ipc[k]);
+        pid = spawn("worker", url);
+        UNTIL(&router, NULL, router.n_up == 1);
+        assert_string_equal(router.hello, "child worker");
+        for (uint32_t i = 0; i < 10000; i++) {
+            assert_int_equal(bt_rpc_post(router.link, &i, sizeof(i)), BT_OK);
+            if (i % 10 == 0) {
+                bt_rpc_flush(router.rpc);
+            }
+        }
+        UNTIL(&router, NULL, router.n_messages == 10000);
+        assert_true(router.in_order);
+        end_child(pid);
+        bt_rpc_close(router.rpc);
+    }
+}
+
+static void
+a_killed_peer_is_down_in_time_and_its_successor_comes_up(void **state)
+{
+    static const bool ipc[] = {false, true};
+
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        side_t router;
+        uint64_t first;
+        uint64_t killed_ms;
+        pid_t pid;
+
+        open_router(&router, ipc[k]);
+        pid = spawn("worker", url);
+        UNTIL(&router, NULL, router.n_up == 1);
+        first = router.incarnation;
+        killed_ms = bt_now_ms();
+        end_child(pid);
+        UNTIL(&router, NULL, router.n_down == 1);
+        assert_true(router.down_ms - killed_ms <= DEAD_MS + 500);
+
+        pid = spawn("worker", url);
+        UNTIL(&router, NULL, router.n_up == 2);
+        assert_true(router.incarnation != first);
+        end_child(pid);
+        bt_rpc_close(router.rpc);
+    }
+}
+
+/* Long enough to be suspect, short of dead: the times of this test. */
+static void a_stopped_peer_is_suspect_and_healthy_again(void **state)
+{
+    bt_rpc_config_t config = side_config(key_a, "the router");
+    side_t router;
+    uint64_t stopped_ms;
+    pid_t pid;
+
+    (void)state;
+    memset(&router, 0, sizeof(router));
+    config.suspect_ms = 500;
+    config.dead_ms = 8000;
+    assert_int_equal(bt_rpc_open(&config, &router.rpc), BT_OK);
+    assert_int_equal(
+        bt_rpc_listen(router.rpc, fresh_url(false), url, sizeof(url)), BT_OK);
+    pid = spawn("worker", url);
+    UNTIL(&router, NULL, router.n_up == 1);
+    stopped_ms = bt_now_ms();
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    UNTIL(&router, NULL, router.n_suspect == 1);
+    assert_true(router.suspect_ms - stopped_ms >=
+                config.suspect_ms - HEARTBEAT_MS - 1);
+    run_for(&router, NULL, 1000);
+    assert_int_equal(router.n_healthy, 0);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    UNTIL(&router, NULL, router.n_healthy == 1);
+    assert_int_equal(router.n_down, 0);
+    end_child(pid);
+    bt_rpc_close(router.rpc);
+}
+
+static void a_peer_that_stays_stopped_is_dead(void **state)
+{
+    side_t router;
+    uint64_t stopped_ms;
+    pid_t pid;
+
+    (void)state;
+    open_router(&router, true);
+    pid = spawn("worker", url);
+    UNTIL(&router, NULL, router.n_up == 1);
+    stopped_ms = bt_now_ms();
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    UNTIL(&router, NULL, router.n_down == 1);
+    assert_true(router.down_ms - stopped_ms <= DEAD_MS + 500);
+    assert_non_null(strstr(router.reason, "silent for"));
+    /* it thinks that it was up all the time; it finds out and comes back */
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    UNTIL(&router, NULL, router.n_up == 2);
+    end_child(pid);
+    bt_rpc_close(router.rpc);
+}
+
+static void a_worker_rejoins_a_router_that_was_killed(void **state)
+{
+    static const bool ipc[] = {false, true};
+
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        side_t scout;
+        side_t worker;
+        pid_t pid;
+
+        open_router(&scout, ipc[k]); /* finds a free address */
+        bt_rpc_close(scout.rpc);
+        side_open(&worker, key_a, "w");
+        assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
+        pid = spawn("router", url);
+        UNTIL(&worker, NULL, worker.n_up == 1);
+        end_child(pid); /* over ipc its socket file stays behind */
+        UNTIL(&worker, NULL, worker.n_down == 1);
+        pid = spawn("router", url);
+        UNTIL(&worker, NULL, worker.n_up == 2);
+        assert_int_equal(bt_rpc_post(worker.link, "\0\0\0", 4), BT_OK);
+        UNTIL(&worker, NULL, worker.n_messages == 1);
+        end_child(pid);
+        bt_rpc_close(worker.rpc);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(messages_cross_processes_in_order),
+        BT_TEST(a_killed_peer_is_down_in_time_and_its_successor_comes_up),
+        BT_TEST(a_stopped_peer_is_suspect_and_healthy_again),
+        BT_TEST(a_peer_that_stays_stopped_is_dead),
+        BT_TEST(a_worker_rejoins_a_router_that_was_killed),
+    };
+    int failed;
+
+    if (argc == 3) {
+        return run_child(strcmp(argv[1], "router") == 0, argv[2]);
+    }
+    program = argv[0];
+    if (test_dir_make() != 0) {
+        return 1;
+    }
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    test_dir_remove();
+    return failed;
+}
