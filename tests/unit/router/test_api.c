@@ -1,0 +1,722 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/strbuf.h"
+#include "common/wire/wire.h"
+#include "router/api/api.h"
+#include "tests/support/testsupport.h"
+
+#define G BT_API_GENERATE
+#define C BT_API_COMPLETIONS
+#define H BT_API_CHAT
+
+/* Bodies below are written with ' for ", which JSON does not use. */
+static char *quoted(const char *text)
+{
+    char *copy = bt_strdup(text);
+
+    assert_non_null(copy);
+    for (char *c = copy; *c != '\0'; c++) {
+        if (*c == '\'') {
+            *c = '"';
+        }
+    }
+    return copy;
+}
+
+static bt_api_request_t parsed(bt_api_dialect_t dialect, const char *text)
+{
+    char *body = quoted(text);
+    bt_api_request_t request;
+    bt_api_error_t error;
+    const char *why = "";
+
+    memset(&error, 0, sizeof(error));
+    if (bt_api_parse(dialect, body, strlen(body), &request, &error) != BT_OK) {
+        fail_msg("%s: %s", error.message, body);
+    }
+    /* What the workers check must hold already. */
+    if (bt_sampling_check(&request.sampling, &why) != BT_OK) {
+        fail_msg("%s: %s", why, body);
+    }
+    bt_free(body);
+    return request;
+}
+
+/* Must be refused with exactly this message, naming this field. */
+static void refused(bt_api_dialect_t dialect, const char *text,
+                    const char *param, const char *message)
+{
+    char *body = quoted(text);
+    bt_api_request_t request;
+    bt_api_request_t before;
+    bt_api_error_t error;
+
+    memset(&error, 0, sizeof(error));
+    memset(&request, 0xA5, sizeof(request));
+    before = request;
+    assert_int_equal(
+        bt_api_parse(dialect, body, strlen(body), &request, &error),
+        BT_ERR_INVALID_PARAM);
+    assert_string_equal(error.message, message);
+    assert_int_equal(error.http_status, 400);
+    assert_string_equal(error.type, "invalid_request_error");
+    if (param == NULL) {
+        assert_null(error.param);
+    } else {
+        assert_string_equal(error.param, param);
+    }
+    assert_memory_equal(&request, &before, sizeof(request));
+    bt_free(body);
+}
+
+/* ---- generate ---- */
+
+/* The example of Triton's TensorRT-LLM backend documentation. */
+static void the_documented_generate_request_is_read(void **state)
+{
+    bt_api_request_t r =
+        parsed(G, "{'text_input': 'What is machine learning?', "
+                  "'max_tokens': 20, 'bad_words': '', 'stop_words': '', "
+                  "'pad_id': 2, 'end_id': 2}");
+
+    (void)state;
+    assert_int_equal(r.dialect, BT_API_GENERATE);
+    assert_null(r.model);
+    assert_int_equal(r.n_prompts, 1);
+    assert_string_equal(r.prompts[0].text, "What is machine learning?");
+    assert_null(r.prompts[0].ids);
+    assert_int_equal(r.n, 1);
+    assert_true(r.has_max_tokens);
+    assert_int_equal(r.max_tokens, 20);
+    assert_int_equal(r.n_stops, 0);
+    assert_int_equal(r.n_bad_words, 0);
+    assert_false(r.stream);
+    assert_true(r.exclude_input_in_output);
+    assert_false(r.has_seed);
+    assert_false(r.ignore_eos);
+    assert_null(r.id);
+    assert_int_equal(r.sequence_id, 0);
+    assert_int_equal(r.sampling.n_end_ids, 1);
+    assert_int_equal(r.sampling.end_ids[0], 2);
+    assert_true(r.sampling.temperature == 0.0f); /* greedy */
+    assert_int_equal(r.sampling.top_k, 0);
+    assert_true(r.sampling.top_p == 1.0f);
+    assert_true(r.sampling.repetition_penalty == 1.0f);
+    bt_api_request_fini(&r);
+}
+
+static void every_generate_option_is_read(void **state)
+{
+    bt_api_request_t r = parsed(
+        G,
+        "{'id': 'r-1', 'text_input': 'x', 'max_tokens': 7, 'min_length': 3,"
+        "'stop_words': ['a', 'b'], 'bad_words': ['c', '', 'd'],"
+        "'temperature': 0.5, 'top_k': 40, 'top_p': 0.25, 'random_seed': 99,"
+        "'repetition_penalty': 1.5, 'presence_penalty': -0.5,"
+        "'frequency_penalty': 3, 'beam_width': 1, 'stream': true,"
+        "'sequence_id': 9007199254740993, 'sequence_start': true,"
+        "'sequence_end': true, 'exclude_input_in_output': false,"
+        "'ignore_eos': true, 'priority': 5, 'timeout': 1500,"
+        "'return_log_probs': false, 'num_draft_tokens': 0,"
+        "'lora_task_id': null, 'embedding_bias_words': '', 'len_penalty': 1.0,"
+        "'unknown_parameter': {'a': [1, 2]}}");
+
+    (void)state;
+    assert_string_equal(r.id, "r-1");
+    assert_int_equal(r.max_tokens, 7);
+    assert_int_equal(r.sampling.min_tokens, 3);
+    assert_int_equal(r.n_stops, 2);
+    assert_string_equal(r.stops[0], "a");
+    assert_string_equal(r.stops[1], "b");
+    assert_int_equal(r.n_bad_words, 2);
+    assert_string_equal(r.bad_words[0], "c");
+    assert_string_equal(r.bad_words[1], "d");
+    assert_true(r.sampling.temperature == 0.5f);
+    assert_int_equal(r.sampling.top_k, 40);
+    assert_true(r.sampling.top_p == 0.25f);
+    assert_true(r.has_seed);
+    assert_int_equal(r.sampling.seed, 99);
+    assert_true(r.sampling.repetition_penalty == 1.5f);
+    assert_true(r.sampling.presence_penalty == -0.5f);
+    assert_true(r.sampling.frequency_penalty == 3.0f);
+    assert_true(r.stream);
+    assert_true(r.sequence_id == 9007199254740993); /* 2^53 + 1 */
+    assert_true(r.sequence_start);
+    assert_true(r.sequence_end);
+    assert_false(r.exclude_input_in_output);
+    assert_true(r.ignore_eos);
+    assert_int_equal(r.priority, 5);
+    assert_int_equal(r.timeout_ms, 2); /* 1500 microseconds, rounded up */
+    bt_api_request_fini(&r);
+}
+
+static void generate_takes_arrays_of_one(void **state)
+{
+    bt_api_request_t r =
+        parsed(G, "{'text_input': [['hello']], 'stream': [true],"
+                  "'max_tokens': [8], 'temperature': [[0.5]],"
+                  "'stop_words': ['one'], 'bad_words': [['a', 'b']],"
+                  "'end_id': [-1], 'random_seed': [16.0]}");
+
+    (void)state;
+    assert_string_equal(r.prompts[0].text, "hello");
+    assert_true(r.stream);
+    assert_int_equal(r.max_tokens, 8);
+    assert_true(r.sampling.temperature == 0.5f);
+    assert_int_equal(r.n_stops, 1);
+    assert_string_equal(r.stops[0], "one");
+    assert_int_equal(r.n_bad_words, 2);
+    assert_int_equal(r.sampling.n_end_ids, 0);
+    assert_int_equal(r.sampling.seed, 16);
+    bt_api_request_fini(&r);
+}
+
+static void generate_reads_nested_parameters_first(void **state)
+{
+    bt_api_request_t r = parsed(
+        G, "{'max_tokens': 5, 'text_input': 'outer', 'stop_words': ['o'],"
+           "'parameters': {'max_tokens': 9, 'temperature': 0.5, 'id': 'in',"
+           "'text_input': 'inner', 'stop_words': ['i', 'j']}}");
+
+    (void)state;
+    assert_string_equal(r.prompts[0].text, "outer");
+    assert_int_equal(r.max_tokens, 5);
+    assert_true(r.sampling.temperature == 0.5f);
+    assert_int_equal(r.n_stops, 1);
+    assert_string_equal(r.stops[0], "o");
+    assert_string_equal(r.id, "in");
+    bt_api_request_fini(&r);
+}
+
+static void generate_is_greedy_until_sampling_is_asked_for(void **state)
+{
+    static const struct {
+        const char *options;
+        float temperature;
+    } cases[] = {
+        {"", 0.0f},
+        {", 'top_k': 1", 0.0f},
+        {", 'top_p': 0", 0.0f}, /* Triton's off */
+        {", 'top_p': 1.0", 0.0f},
+        {", 'temperature': 1.0", 1.0f},
+        {", 'temperature': 0", 0.0f},
+        {", 'temperature': 1e-30", 0.0f},
+        {", 'top_k': 2", 1.0f},
+        {", 'top_p': 0.5", 1.0f},
+        {", 'top_k': 2, 'temperature': 0", 0.0f},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char text[128];
+        bt_api_request_t r;
+
+        snprintf(text, sizeof(text), "{'text_input': 'x'%s}", cases[i].options);
+        r = parsed(G, text);
+        assert_true(r.sampling.temperature == cases[i].temperature);
+        assert_false(r.has_max_tokens);
+        bt_api_request_fini(&r);
+    }
+}
+
+/* ---- OpenAI ---- */
+
+static void prompts_come_in_four_shapes(void **state)
+{
+    bt_api_request_t r = parsed(C, "{'model': 'm', 'prompt': 'one'}");
+
+    (void)state;
+    assert_string_equal(r.model, "m");
+    assert_int_equal(r.n_prompts, 1);
+    assert_string_equal(r.prompts[0].text, "one");
+    assert_true(r.sampling.temperature == 1.0f);
+    bt_api_request_fini(&r);
+
+    r = parsed(C, "{'prompt': ['one', 'two']}");
+    assert_null(r.model);
+    assert_int_equal(r.n_prompts, 2);
+    assert_string_equal(r.prompts[1].text, "two");
+    bt_api_request_fini(&r);
+
+    r = parsed(C, "{'prompt': [5, 0, 49151]}");
+    assert_int_equal(r.n_prompts, 1);
+    assert_null(r.prompts[0].text);
+    assert_int_equal(r.prompts[0].n_ids, 3);
+    assert_int_equal(r.prompts[0].ids[0], 5);
+    assert_int_equal(r.prompts[0].ids[2], 49151);
+    bt_api_request_fini(&r);
+
+    r = parsed(C, "{'prompt': [[1], [2, 3]], 'n': 32}");
+    assert_int_equal(r.n_prompts, 2);
+    assert_int_equal(r.prompts[1].n_ids, 2);
+    assert_int_equal(r.prompts[1].ids[1], 3);
+    assert_int_equal(r.n, 32);
+    bt_api_request_fini(&r);
+}
+
+static void every_openai_option_is_read(void **state)
+{
+    bt_api_request_t r = parsed(
+        H,
+        "{'model': 'm', 'messages': [{'role': 'user', 'content': 'hi'}],"
+        "'max_completion_tokens': 9, 'max_tokens': 5, 'min_tokens': 2,"
+        "'temperature': 0, 'top_p': 0.5, 'top_k': -1, 'seed': -7,"
+        "'stop': 'END', 'n': 3, 'stream': true, 'stream_options':"
+        "{'include_usage': true, 'continuous_usage_stats': true, 'x': 1},"
+        "'ignore_eos': true, 'repetition_penalty': 1.1, 'presence_penalty': 2,"
+        "'frequency_penalty': -2, 'stop_token_ids': [3, 4], 'user': 'me',"
+        "'logprobs': false, 'top_logprobs': 0, 'echo': false, 'tools': [],"
+        "'tool_choice': 'auto', 'response_format': {'type': 'text'},"
+        "'logit_bias': {}, 'modalities': ['text'], 'bad_words': ['no'],"
+        "'parallel_tool_calls': true, 'timeout_ms': 250, 'metadata': null}");
+
+    (void)state;
+    assert_int_equal(r.max_tokens, 9);
+    assert_int_equal(r.sampling.min_tokens, 2);
+    assert_true(r.sampling.temperature == 0.0f);
+    assert_true(r.sampling.top_p == 0.5f);
+    assert_int_equal(r.sampling.top_k, 0);
+    assert_true(r.has_seed);
+    assert_true(r.sampling.seed == UINT64_MAX - 6);
+    assert_int_equal(r.n_stops, 1);
+    assert_string_equal(r.stops[0], "END");
+    assert_int_equal(r.n, 3);
+    assert_true(r.stream);
+    assert_true(r.include_usage);
+    assert_true(r.continuous_usage);
+    assert_true(r.ignore_eos);
+    assert_true(r.sampling.repetition_penalty == 1.1f);
+    assert_true(r.sampling.presence_penalty == 2.0f);
+    assert_true(r.sampling.frequency_penalty == -2.0f);
+    assert_int_equal(r.sampling.n_end_ids, 2);
+    assert_int_equal(r.sampling.end_ids[1], 4);
+    assert_int_equal(r.n_bad_words, 1);
+    assert_int_equal(r.timeout_ms, 250);
+    bt_api_request_fini(&r);
+}
+
+static void messages_hold_text_or_parts(void **state)
+{
+    bt_api_request_t r = parsed(
+        H, "{'messages': [{'role': 'developer', 'content': 'be brief'},"
+           "{'role': 'user', 'name': 'x', 'content': ["
+           "{'type': 'text', 'text': 'one'}, {'type': 'text', 'text': 'two'}]},"
+           "{'role': 'assistant', 'content': null, 'tool_calls': []},"
+           "{'role': 'user', 'content': ''}]}");
+
+    (void)state;
+    assert_int_equal(r.n_messages, 4);
+    assert_string_equal(r.messages[0].role, "system");
+    assert_string_equal(r.messages[0].content, "be brief");
+    assert_string_equal(r.messages[1].role, "user");
+    assert_string_equal(r.messages[1].content, "one\ntwo");
+    assert_string_equal(r.messages[2].role, "assistant");
+    assert_string_equal(r.messages[2].content, "");
+    assert_string_equal(r.messages[3].content, "");
+    assert_int_equal(r.n_prompts, 0);
+    assert_false(r.has_max_tokens);
+    bt_api_request_fini(&r);
+}
+
+static void null_means_absent_and_the_last_of_equals_counts(void **state)
+{
+    bt_api_request_t r =
+        parsed(C, "{'prompt': 'x', 'max_tokens': null, 'stop': null,"
+                  "'temperature': null, 'n': null, 'logprobs': null,"
+                  "'echo': null, 'response_format': null, 'stream': null,"
+                  "'stream_options': {'include_usage': null},"
+                  "'top_k': 5, 'top_k': 6}");
+
+    (void)state;
+    assert_false(r.has_max_tokens);
+    assert_int_equal(r.n, 1);
+    assert_true(r.sampling.temperature == 1.0f);
+    assert_int_equal(r.sampling.top_k, 6);
+    assert_false(r.include_usage);
+    bt_api_request_fini(&r);
+}
+
+static void text_arrives_as_it_was_written(void **state)
+{
+    bt_api_request_t r =
+        parsed(G, "{'text_input': 'a\\u00e4\\ud83d\\ude00\\n\\t\\\\ "
+                  "\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x98\x80'}");
+
+    (void)state;
+    assert_string_equal(r.prompts[0].text,
+                        "a\xC3\xA4\xF0\x9F\x98\x80\n\t\\ "
+                        "\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x98\x80");
+    bt_api_request_fini(&r);
+}
+
+/* ---- refusals ---- */
+
+static void what_is_not_json_is_refused_with_its_place(void **state)
+{
+    (void)state;
+    refused(G, "", NULL, "the body is empty");
+    refused(G, "[1]", NULL, "the body must be a JSON object, got an array");
+    refused(G, "{'a': }", NULL,
+            "the body is not valid JSON at line 1 column 7 (byte 7): "
+            "unexpected token near '}'");
+    refused(C, "{}\n\nx", NULL,
+            "the body is not valid JSON at line 3 column 1 (byte 5): "
+            "end of file expected near 'x'");
+    refused(G, "{'temperature': 1e999}", NULL,
+            "the body is not valid JSON at line 1 column 21 (byte 21): "
+            "a number is too large");
+    refused(G, "{'temperature': NaN}", NULL,
+            "the body is not valid JSON at line 1 column 19 (byte 19): "
+            "invalid token near 'NaN'");
+    refused(G, "{'text_input': 'a\\u0000b'}", NULL,
+            "the body is not valid JSON at line 1 column 24 (byte 24): "
+            "a string holds a zero character");
+}
+
+static void invalid_utf8_is_refused_with_its_place(void **state)
+{
+    /* The Unicode Standard, table 3-7: what no row allows. */
+    static const char *const bad[] = {
+        "\x80",         "\xC0\x80",     "\xC1\xBF",     "\xC3",
+        "\xC3'",        "\xE0\x9F\xBF", "\xE4\xB8",     "\xED\xA0\x80",
+        "\xEF\xBF\xC0", "\xF0\x8F\xBF", "\xF0\x9F\x98", "\xF4\x90\x80\x80",
+        "\xF5\x80\x80", "\xFF",         "\\\x80",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        char text[64];
+
+        snprintf(text, sizeof(text), "{'text_input': '%s'}", bad[i]);
+        refused(G, text, NULL,
+                (bad[i][0] == '\\') ? "the body is not valid UTF-8 at byte 17"
+                                    : "the body is not valid UTF-8 at byte 16");
+    }
+    refused(G, "\xFF\xFE{", NULL, "the body is not valid UTF-8 at byte 0");
+}
+
+static void depth_and_size_are_bounded(void **state)
+{
+    enum { N = 3u << 20 };
+    char *text = bt_calloc(N, 1);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, '[', 65);
+    refused(G, text, NULL, "the body is nested deeper than 64 levels");
+    text[64] = '\0';
+    refused(G, text, NULL,
+            "the body is not valid JSON at line 1 column 64 (byte 64): "
+            "']' expected near end of file");
+    for (size_t i = 0; i + 1 < N; i += 2) {
+        text[i] = '1';
+        text[i + 1] = ',';
+    }
+    text[0] = '[';
+    text[N - 1] = '\0';
+    refused(C, text, NULL, "the body has more than 1048576 values");
+    bt_free(text);
+}
+
+static void missing_and_empty_prompts_are_refused(void **state)
+{
+    (void)state;
+    refused(G, "{}", "text_input", "text_input is missing");
+    refused(G, "{'text_input': null}", "text_input", "text_input is missing");
+    refused(G, "{'text_input': ''}", "text_input", "text_input is empty");
+    refused(G, "{'text_input': []}", "text_input",
+            "text_input must be one prompt, got 0");
+    refused(G, "{'text_input': ['a', 'b']}", "text_input",
+            "text_input must be one prompt, got 2");
+    refused(G, "{'text_input': 5}", "text_input",
+            "text_input must be a string, got an integer");
+    refused(C, "{}", "prompt", "prompt is missing");
+    refused(C, "{'prompt': ''}", "prompt", "prompt is empty");
+    refused(C, "{'prompt': []}", "prompt", "prompt is empty");
+    refused(C, "{'prompt': ['a', '']}", "prompt", "prompt is empty");
+    refused(C, "{'prompt': [[1], []]}", "prompt", "prompt is empty");
+    refused(C, "{'prompt': ['a', 1]}", "prompt",
+            "prompt must be a string, got an integer");
+    refused(C, "{'prompt': [1, 'a']}", "prompt",
+            "prompt: token ids must be integers, got a string");
+    refused(C, "{'prompt': [1, -1]}", "prompt",
+            "prompt: -1 is not a token id of this model");
+    refused(C, "{'prompt': [4294967296]}", "prompt",
+            "prompt: 4294967296 is not a token id of this model");
+    refused(C, "{'prompt': {}}", "prompt",
+            "prompt must be a string, a list of strings, token ids or a list "
+            "of token-id lists, got an object");
+    refused(H, "{}", "messages", "messages is missing");
+    refused(H, "{'messages': []}", "messages",
+            "messages must have from 1 to 1024 entries, got 0");
+    refused(H, "{'messages': 'x'}", "messages",
+            "messages must be a list, got a string");
+    refused(H, "{'messages': ['x']}", "messages",
+            "messages[0] must be an object, got a string");
+    refused(H, "{'messages': [{'role': 'user'}]}", "messages",
+            "messages[0].content must be a string or a list of parts");
+    refused(H, "{'messages': [{'content': 'x'}]}", "messages",
+            "messages[0].role must be a string");
+    refused(H, "{'messages': [{'role': 'tool', 'content': 'x'}]}", "messages",
+            "messages[0].role must be system, developer, user or assistant, "
+            "got tool");
+    refused(H,
+            "{'messages': [{'role': 'user', 'content': 'a'}, {'role': 'user',"
+            "'content': [{'type': 'image_url'}]}]}",
+            "messages",
+            "messages[1].content: parts of type image_url are not supported "
+            "yet");
+    refused(H,
+            "{'messages': [{'role': 'user', 'content': [{'type': 'text'}]}]}",
+            "messages", "messages[0].content: a text part needs text");
+    refused(H,
+            "{'messages': [{'role': 'assistant', 'content': 'a',"
+            "'tool_calls': [1]}]}",
+            "messages", "messages[0].tool_calls is not supported yet");
+}
+
+#define GEN(options) "{'text_input': 'x', " options "}"
+#define CMP(options) "{'prompt': 'x', " options "}"
+#define CHT(options) \
+    "{'messages': [{'role': 'user', 'content': 'x'}], " options "}"
+
+static void numbers_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    refused(G, GEN("'max_tokens': 0"), "max_tokens",
+            "max_tokens must be from 1 to 2147483647, got 0");
+    refused(C, CMP("'max_tokens': -5"), "max_tokens",
+            "max_tokens must be from 1 to 2147483647, got -5");
+    refused(H, CHT("'max_completion_tokens': 0"), "max_completion_tokens",
+            "max_completion_tokens must be from 1 to 2147483647, got 0");
+    refused(G, GEN("'max_tokens': 2147483648"), "max_tokens",
+            "max_tokens must be from 1 to 2147483647, got 2147483648");
+    refused(G, GEN("'max_tokens': 1.5"), "max_tokens",
+            "max_tokens must be an integer, got a number with a fraction");
+    refused(G, GEN("'max_tokens': '20'"), "max_tokens",
+            "max_tokens must be an integer, got a string");
+    refused(G, GEN("'max_tokens': true"), "max_tokens",
+            "max_tokens must be an integer, got a boolean");
+    refused(G, GEN("'max_tokens': [1, 2]"), "max_tokens",
+            "max_tokens must be an integer, got an array");
+    refused(C, CMP("'max_tokens': [1]"), "max_tokens",
+            "max_tokens must be an integer, got an array");
+    refused(G, GEN("'max_tokens': 2, 'min_tokens': 3"), "min_tokens",
+            "min_tokens 3 is above max_tokens 2");
+    refused(G, GEN("'temperature': -0.5"), "temperature",
+            "temperature must be from 0 to 100, got -0.5");
+    refused(C, CMP("'temperature': 1e300"), "temperature",
+            "temperature must be from 0 to 100, got 1e+300");
+    refused(C, CMP("'temperature': '1'"), "temperature",
+            "temperature must be a number, got a string");
+    refused(C, CMP("'top_p': 0"), "top_p",
+            "top_p must be above 0 and at most 1, got 0");
+    refused(C, CMP("'top_p': 1e-60"), "top_p",
+            "top_p must be above 0 and at most 1, got 1e-60");
+    refused(G, GEN("'top_p': 1.01"), "top_p",
+            "top_p must be above 0 and at most 1, got 1.01");
+    refused(G, GEN("'top_p': true"), "top_p",
+            "top_p must be a number, got a boolean");
+    refused(G, GEN("'top_k': -2"), "top_k",
+            "top_k must be from -1 to 2147483647, got -2");
+    refused(G, GEN("'random_seed': 'x'"), "random_seed",
+            "random_seed must be an integer, got a string");
+    refused(G, GEN("'seed': 1e300"), "seed",
+            "seed must be from -9223372036854775808 to 9223372036854775808, "
+            "got 1e+300");
+    refused(G, GEN("'seed': 9223372036854775808.0"), "seed",
+            "seed is too large");
+    refused(C, CMP("'repetition_penalty': 0"), "repetition_penalty",
+            "repetition_penalty must be from 0.01 to 100, got 0");
+    refused(C, CMP("'presence_penalty': 2.5"), "presence_penalty",
+            "presence_penalty must be from -2 to 2, got 2.5");
+    refused(C, CMP("'n': 0"), "n", "n must be from 1 to 64, got 0");
+    refused(C, CMP("'n': 65"), "n", "n must be from 1 to 64, got 65");
+    refused(C, "{'prompt': ['a', 'b'], 'n': 33}", "n",
+            "2 prompts times n 33 are more than 64 choices");
+    refused(G, GEN("'sequence_id': -1"), "sequence_id",
+            "sequence_id must be from 0 to 9223372036854775808, got -1");
+    refused(G, GEN("'stream': 1"), "stream",
+            "stream must be true or false, got an integer");
+    refused(C, CMP("'stream_options': true"), "stream_options",
+            "stream_options must be an object, got a boolean");
+}
+
+static void word_lists_are_bounded(void **state)
+{
+    char text[2048];
+    size_t n;
+
+    (void)state;
+    refused(G, GEN("'stop_words': 5"), "stop_words",
+            "stop_words must be a string or a list of strings, got an integer");
+    refused(C, CMP("'stop': ['a', 5]"), "stop",
+            "stop must be a string, got an integer");
+    n = (size_t)snprintf(text, sizeof(text), "{'prompt': 'x', 'stop': ['a'");
+    for (int i = 0; i < 15; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, ", 's%d'", i);
+    }
+    snprintf(text + n, sizeof(text) - n, "]}");
+    {
+        bt_api_request_t r = parsed(C, text);
+
+        assert_int_equal(r.n_stops, 16);
+        assert_string_equal(r.stops[15], "s14");
+        bt_api_request_fini(&r);
+    }
+    snprintf(text + n, sizeof(text) - n, ", 'z']}");
+    refused(C, text, "stop", "stop has more than 16 words");
+
+    n = (size_t)snprintf(text, sizeof(text), "{'prompt': 'x', 'stop': '");
+    memset(text + n, 's', 1025);
+    snprintf(text + n + 1025, sizeof(text) - n - 1025, "'}");
+    refused(C, text, "stop", "stop is longer than 1024 bytes: it has 1025");
+
+    n = (size_t)snprintf(text, sizeof(text),
+                         "{'text_input': 'x', 'bad_words': ['a'");
+    for (int i = 0; i < 64; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, ", 'b'");
+    }
+    snprintf(text + n, sizeof(text) - n, "]}");
+    refused(G, text, "bad_words", "bad_words has more than 64 words");
+
+    refused(C, CMP("'stop_token_ids': [1, 2, 3, 4, 5]"), "stop_token_ids",
+            "stop_token_ids has more than 4 ids");
+}
+
+static void what_is_not_supported_is_said(void **state)
+{
+    static const struct {
+        bt_api_dialect_t dialect;
+        const char *body;
+        const char *param;
+    } cases[] = {
+        {C, CMP("'logprobs': 0"), "logprobs"},
+        {C, CMP("'logprobs': 5"), "logprobs"},
+        {H, CHT("'logprobs': true"), "logprobs"},
+        {H, CHT("'top_logprobs': 3"), "top_logprobs"},
+        {C, CMP("'echo': true"), "echo"},
+        {C, CMP("'suffix': 'x'"), "suffix"},
+        {C, CMP("'logit_bias': {'5': 1}"), "logit_bias"},
+        {H, CHT("'tools': [{}]"), "tools"},
+        {H, CHT("'tool_choice': 'required'"), "tool_choice"},
+        {H, CHT("'functions': [{}]"), "functions"},
+        {H, CHT("'audio': {'voice': 'x'}"), "audio"},
+        {C, CMP("'use_beam_search': true"), "use_beam_search"},
+        {C, CMP("'min_p': 0.1"), "min_p"},
+        {H, CHT("'guided_json': {'a': 1}"), "guided_json"},
+        {G, GEN("'return_log_probs': true"), "return_log_probs"},
+        {G, GEN("'return_context_logits': [true]"), "return_context_logits"},
+        {G, GEN("'lora_task_id': 3"), "lora_task_id"},
+        {G, GEN("'lora_weights': [1, 2]"), "lora_weights"},
+        {G, GEN("'num_draft_tokens': 3"), "num_draft_tokens"},
+        {G, GEN("'embedding_bias_words': ['a', 'b']"), "embedding_bias_words"},
+        {G, GEN("'prompt_embedding_table': [1.5, 2]"),
+         "prompt_embedding_table"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char message[128];
+
+        snprintf(message, sizeof(message), "%s is not supported yet",
+                 cases[i].param);
+        refused(cases[i].dialect, cases[i].body, cases[i].param, message);
+    }
+    refused(G, GEN("'beam_width': 2"), "beam_width",
+            "beam_width above 1 (beam search) is not supported yet");
+    refused(C, CMP("'best_of': 2"), "best_of",
+            "best_of other than n is not supported yet");
+    refused(H, CHT("'response_format': {'type': 'json_object'}"),
+            "response_format",
+            "response_format of type json_object is not supported yet, only "
+            "text");
+    refused(H, CHT("'modalities': ['text', 'audio']"), "modalities",
+            "modalities other than [\"text\"] are not supported yet");
+}
+
+static void options_of_other_dialects_are_unknown_fields(void **state)
+{
+    bt_api_request_t r =
+        parsed(G, GEN("'messages': 5, 'n': 99, 'logprobs': 5, 'tools': [1]"));
+
+    (void)state;
+    assert_int_equal(r.n, 1);
+    bt_api_request_fini(&r);
+    r = parsed(C, CMP("'stop_words': ['a'], 'beam_width': 4, 'end_id': 3"));
+    assert_int_equal(r.n_stops, 0);
+    assert_int_equal(r.sampling.n_end_ids, 0);
+    bt_api_request_fini(&r);
+}
+
+static void parsing_survives_every_failed_allocation(void **state)
+{
+    static const struct {
+        bt_api_dialect_t dialect;
+        const char *body;
+    } cases[] = {
+        {G, GEN("'stop_words': ['a', 'b'], 'bad_words': 'c', 'id': 'i',"
+                "'parameters': {'text_input': 'y', 'id': 'j'}")},
+        {C, "{'model': 'm', 'prompt': ['a', 'b'], 'stop': 'x'}"},
+        {C, "{'model': 'm', 'prompt': [[1, 2], [3]]}"},
+        {H, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'user',"
+            "'content': [{'type': 'text', 'text': 'y'}]}, {'role':"
+            "'assistant'}]}"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char *body = quoted(cases[i].body);
+        bt_api_request_t request;
+        bt_api_error_t error;
+        bt_status_t status;
+        int nth = 0;
+
+        do {
+            memset(&error, 0, sizeof(error));
+            bt_alloc_fail_at(++nth);
+            status = bt_api_parse(cases[i].dialect, body, strlen(body),
+                                  &request, &error);
+            if (status != BT_OK) {
+                assert_int_equal(status, BT_ERR_NO_MEMORY);
+                assert_int_equal(error.http_status, 503);
+            }
+        } while (status != BT_OK);
+        bt_alloc_fail_at(0);
+        assert_true(nth > 4);
+        bt_api_request_fini(&request);
+        bt_free(body);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_documented_generate_request_is_read),
+        BT_TEST(every_generate_option_is_read),
+        BT_TEST(generate_takes_arrays_of_one),
+        BT_TEST(generate_reads_nested_parameters_first),
+        BT_TEST(generate_is_greedy_until_sampling_is_asked_for),
+        BT_TEST(prompts_come_in_four_shapes),
+        BT_TEST(every_openai_option_is_read),
+        BT_TEST(messages_hold_text_or_parts),
+        BT_TEST(null_means_absent_and_the_last_of_equals_counts),
+        BT_TEST(text_arrives_as_it_was_written),
+        BT_TEST(what_is_not_json_is_refused_with_its_place),
+        BT_TEST(invalid_utf8_is_refused_with_its_place),
+        BT_TEST(depth_and_size_are_bounded),
+        BT_TEST(missing_and_empty_prompts_are_refused),
+        BT_TEST(numbers_out_of_range_are_refused),
+        BT_TEST(word_lists_are_bounded),
+        BT_TEST(what_is_not_supported_is_said),
+        BT_TEST(options_of_other_dialects_are_unknown_fields),
+        BT_TEST(parsing_survives_every_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Expected texts follow OpenAI's API reference, and the printed answer in the
+ * documentation of Triton's TensorRT-LLM backend. */
+#include <string.h>
+
+#include "common/base/strbuf.h"
+#include "router/api/api.h"
+#include "tests/support/testsupport.h"
+
+static const bt_api_answer_t triton = {.dialect = BT_API_GENERATE,
+                                       .model = "ensemble"};
+static const bt_api_answer_t completion = {.dialect = BT_API_COMPLETIONS,
+                                           .id = "cmpl-1",
+                                           .model = "m",
+                                           .created = 1700000000,
+                                           .fingerprint = "fp_1"};
+static const bt_api_answer_t chat = {.dialect = BT_API_CHAT,
+                                     .id = "chatcmpl-1",
+                                     .model = "m",
+                                     .created = 1700000000};
+static const bt_api_usage_t usage = {5, 7};
+
+static bt_api_choice_t choice(uint32_t index, const char *text,
+                              bt_finish_t finish)
+{
+    const bt_api_choice_t c = {index, text, strlen(text), finish};
+
+    return c;
+}
+
+/* The buffer holds exactly this; empty it. */
+static void expect(bt_strbuf_t *out, const char *text)
+{
+    assert_int_equal(bt_strbuf_status(out), BT_OK);
+    assert_string_equal((out->data == NULL) ? "" : out->data, text);
+    bt_strbuf_reset(out);
+}
+
+static void the_documented_generate_answer_is_written(void **state)
+{
+    bt_api_answer_t a = triton;
+    const bt_api_choice_t c = choice(
+        0, "What is machine learning?\n\nMachine learning", BT_FINISH_LENGTH);
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_api_write_answer(&a, &c, 1, &usage, &out);
+    expect(&out, "{\"model_name\":\"ensemble\",\"model_version\":\"1\","
+                 "\"sequence_end\":false,\"sequence_id\":0,"
+                 "\"sequence_start\":false,\"text_output\":"
+                 "\"What is machine learning?\\n\\nMachine learning\"}");
+
+    a.id = "r-1";
+    a.sequence_id = INT64_MAX;
+    a.sequence_start = true;
+    a.sequence_end = true;
+    bt_api_write_event(&a, &c, true, &usage, &out);
+    expect(&out, "data: {\"id\":\"r-1\",\"model_name\":\"ensemble\","
+                 "\"model_version\":\"1\",\"sequence_end\":true,"
+                 "\"sequence_id\":9223372036854775807,"
+                 "\"sequence_start\":true,\"text_output\":"
+                 "\"What is machine learning?\\n\\nMachine learning\"}\n\n");
+    bt_api_write_end(&a, &usage, &out);
+    expect(&out, "");
+    bt_strbuf_fini(&out);
+}
+
+static void openai_answers_list_their_choices(void **state)
+{
+    const bt_api_choice_t c[] = {choice(0, "yes", BT_FINISH_STOP),
+                                 choice(1, "no", BT_FINISH_LENGTH)};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_api_write_answer(&completion, c, 2, &usage, &out);
+    expect(&out,
+           "{\"id\":\"cmpl-1\",\"object\":\"text_completion\","
+           "\"created\":1700000000,\"model\":\"m\","
+           "\"system_fingerprint\":\"fp_1\",\"choices\":["
+           "{\"index\":0,\"text\":\"yes\",\"logprobs\":null,"
+           "\"finish_reason\":\"stop\"},"
+           "{\"index\":1,\"text\":\"no\",\"logprobs\":null,"
+           "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":5,"
+           "\"completion_tokens\":7,\"total_tokens\":12}}");
+    bt_api_write_answer(&chat, c, 1, &usage, &out);
+    expect(&out, "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\","
+                 "\"created\":1700000000,\"model\":\"m\","
+                 "\"system_fingerprint\":null,\"choices\":["
+                 "{\"index\":0,\"message\":{\"role\":\"assistant\","
+                 "\"content\":\"yes\",\"refusal\":null},\"logprobs\":null,"
+                 "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":5,"
+                 "\"completion_tokens\":7,\"total_tokens\":12}}");
+    bt_strbuf_fini(&out);
+}
+
+#define CHUNK                                                             \
+    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\","  \
+    "\"created\":1700000000,\"model\":\"m\",\"system_fingerprint\":null," \
+    "\"choices\":["
+
+static void chat_events_begin_with_the_role(void **state)
+{
+    const bt_api_choice_t first = choice(3, "Hi", BT_FINISH_NONE);
+    const bt_api_choice_t last = choice(3, "", BT_FINISH_STOP);
+    const bt_api_choice_t tail = choice(3, "!", BT_FINISH_LENGTH);
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_api_write_event(&chat, &first, true, &usage, &out);
+    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"role\":\"assistant\","
+                       "\"content\":\"Hi\"},\"logprobs\":null,"
+                       "\"finish_reason\":null}]}\n\n");
+    bt_api_write_event(&chat, &first, false, &usage, &out);
+    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"content\":\"Hi\"},"
+                       "\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+    bt_api_write_event(&chat, &last, false, &usage, &out);
+    expect(&out, CHUNK "{\"index\":3,\"delta\":{},\"logprobs\":null,"
+                       "\"finish_reason\":\"stop\"}]}\n\n");
+    bt_api_write_event(&chat, &last, true, &usage, &out);
+    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"role\":\"assistant\","
+                       "\"content\":\"\"},\"logprobs\":null,"
+                       "\"finish_reason\":\"stop\"}]}\n\n");
+    bt_api_write_event(&chat, &tail, false, &usage, &out);
+    expect(&out, CHUNK "{\"index\":3,\"delta\":{\"content\":\"!\"},"
+                       "\"logprobs\":null,\"finish_reason\":\"length\"}]}\n\n");
+    bt_api_write_end(&chat, &usage, &out);
+    expect(&out, "data: [DONE]\n\n");
+    bt_strbuf_fini(&out);
+}
+
+static void usage_comes_when_asked_for(void **state)
+{
+    const bt_api_choice_t c = choice(0, "a", BT_FINISH_NONE);
+    bt_api_answer_t a = chat;
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    a.include_usage = true;
+    bt_api_write_event(&a, &c, false, &usage, &out);
+    expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
+                       "\"logprobs\":null,\"finish_reason\":null}],"
+                       "\"usage\":null}\n\n");
+    bt_api_write_end(&a, &usage, &out);
+    expect(&out, CHUNK "],\"usage\":{\"prompt_tokens\":5,"
+                       "\"completion_tokens\":7,\"total_tokens\":12}}\n\n"
+                       "data: [DONE]\n\n");
+    a.continuous_usage = true;
+    bt_api_write_event(&a, &c, false, &usage, &out);
+    expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
+                       "\"logprobs\":null,\"finish_reason\":null}],"
+                       "\"usage\":{\"prompt_tokens\":5,"
+                       "\"completion_tokens\":7,\"total_tokens\":12}}\n\n");
+    bt_strbuf_fini(&out);
+}
+
+static void completion_events_carry_text(void **state)
+{
+    const bt_api_choice_t c = choice(0, "a", BT_FINISH_NONE);
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_api_write_event(&completion, &c, true, NULL, &out);
+    expect(&out, "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\","
+                 "\"created\":1700000000,\"model\":\"m\","
+                 "\"system_fingerprint\":\"fp_1\",\"choices\":["
+                 "{\"index\":0,\"text\":\"a\",\"logprobs\":null,"
+                 "\"finish_reason\":null}]}\n\n");
+    bt_strbuf_fini(&out);
+}
+
+/* RFC 8259, 7: which characters must be escaped. */
+static void any_text_becomes_a_json_string(void **state)
+{
+    static const char text[] = "\"\\/\b\f\n\r\t\x01\x1f\x7f\0z"
+                               "\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x98\x80"
+                               "\xFF(\xC3)\xED\xA0\x80\xE4\xB8";
+    bt_api_choice_t c = {0, text, sizeof(text) - 1, BT_FINISH_NONE};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_api_write_answer(&triton, &c, 1, &usage, &out);
+    assert_string_equal(
+        strstr(out.data, "text_output"),
+        "text_output\":\"\\\"\\\\/\\u0008\\u000c\\n\\r\\t\\u0001\\u001f\x7f"
+        "\\u0000z\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x98\x80"
+        "\xEF\xBF\xBD(\xEF\xBF\xBD)\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+        "\xEF\xBF\xBD\xEF\xBF\xBD\"}");
+    bt_strbuf_reset(&out);
+    c.text = NULL; /* no piece */
+    c.text_bytes = 0;
+    bt_api_write_answer(&triton, &c, 1, &usage, &out);
+    assert_string_equal(strstr(out.data, "text_output"), "text_output\":\"\"}");
+    bt_strbuf_fini(&out);
+}
+
+static void errors_take_the_dialects_form(void **state)
+{
+    bt_api_error_t error;
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_api_error_set(&error, 400, "invalid_request_error", "max_tokens",
+                     "max_tokens must be %d \"at least\"", 1);
+    bt_api_write_error(BT_API_GENERATE, &error, &out);
+    expect(&out, "{\"error\":\"max_tokens must be 1 \\\"at least\\\"\"}");
+    bt_api_write_error(BT_API_CHAT, &error, &out);
+    expect(&out, "{\"error\":{\"message\":\"max_tokens must be 1 "
+                 "\\\"at least\\\"\",\"type\":\"invalid_request_error\","
+                 "\"param\":\"max_tokens\",\"code\":null}}");
+    bt_api_error_set(&error, 404, "invalid_request_error", NULL, "no model x");
+    bt_api_write_error_event(BT_API_COMPLETIONS, &error, &out);
+    expect(&out, "data: {\"error\":{\"message\":\"no model x\","
+                 "\"type\":\"invalid_request_error\",\"param\":null,"
+                 "\"code\":\"model_not_found\"}}\n\n");
+    bt_api_write_error_event(BT_API_GENERATE, &error, &out);
+    expect(&out, "data: {\"error\":\"no model x\"}\n\n");
+    bt_strbuf_fini(&out);
+}
+
+static void a_long_message_is_cut_within_its_array(void **state)
+{
+    bt_api_error_t error;
+    char text[1024];
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    bt_api_error_set(&error, 500, "server_error", NULL, "%s", text);
+    assert_int_equal(strlen(error.message), sizeof(error.message) - 1);
+}
+
+static void models_are_listed(void **state)
+{
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_api_write_models("m", 17, 8192, true, &out);
+    expect(&out, "{\"object\":\"list\",\"data\":[{\"id\":\"m\","
+                 "\"object\":\"model\",\"created\":17,\"owned_by\":\"baton\","
+                 "\"root\":\"m\",\"parent\":null,\"max_model_len\":8192}]}");
+    bt_api_write_models("m", 17, 8192, false, &out);
+    expect(&out, "{\"id\":\"m\",\"object\":\"model\",\"created\":17,"
+                 "\"owned_by\":\"baton\",\"root\":\"m\",\"parent\":null,"
+                 "\"max_model_len\":8192}");
+    bt_strbuf_fini(&out);
+    assert_string_equal(bt_api_stream_content_type(BT_API_GENERATE),
+                        "text/event-stream; charset=utf-8");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_documented_generate_answer_is_written),
+        BT_TEST(openai_answers_list_their_choices),
+        BT_TEST(chat_events_begin_with_the_role),
+        BT_TEST(usage_comes_when_asked_for),
+        BT_TEST(completion_events_carry_text),
+        BT_TEST(any_text_becomes_a_json_string),
+        BT_TEST(errors_take_the_dialects_form),
+        BT_TEST(a_long_message_is_cut_within_its_array),
+        BT_TEST(models_are_listed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
