@@ -226,7 +226,8 @@ static inline size_t golden_round_trip(const bt_tokenizer_t *tok,
             const size_t before = out.len;
 
             bt_detok_push(&detok, ids.ids[k], &out);
-            assert_true(bt_utf8_valid((const uint8_t *)out.data + before,
+            assert_true((out.len == before) ||
+                        bt_utf8_valid((const uint8_t *)out.data + before,
                                       out.len - before));
         }
         bt_detok_finish(&detok, &out);

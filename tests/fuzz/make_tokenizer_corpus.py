@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write the seeds of fuzz_tokenizer: corpus/tokenizer/. Each is the length of
+a text (u16), the text, and a GGUF file with a small vocabulary."""
+import os
+import struct
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+U32, I32, F32, BOOL, STR, ARRAY = 4, 5, 6, 7, 8, 9
+
+
+def string(text):
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def value(kind, item):
+    return {STR: lambda: string(item), BOOL: lambda: struct.pack("<B", item),
+            U32: lambda: struct.pack("<I", item), I32: lambda: struct.pack("<i", item),
+            F32: lambda: struct.pack("<f", item)}[kind]()
+
+
+def gguf(**keys):
+    out = struct.pack("<4sIQQ", b"GGUF", 3, 0, len(keys))
+    for key, (kind, item) in keys.items():
+        out += string("tokenizer.ggml." + key)
+        if isinstance(item, list):
+            out += struct.pack("<IIQ", ARRAY, kind, len(item))
+            out += b"".join(value(kind, one) for one in item)
+        else:
+            out += struct.pack("<I", kind) + value(kind, item)
+    return out + bytes(-len(out) % 32)
+
+
+def bpe(pre):
+    tokens = ["<s>", "</s>", "[ud]", "[udx]"] + [chr(c) for c in range(33, 127)]
+    tokens += ["\u0120", "\u010a", "\u00c3", "\u00a9", "\u00e4", "\u00b8", "\u0143"]
+    tokens += ["ab", "abc", "\u0120a", "\u0120\u0120", "\u00c3\u00a9", "12", "'s"]
+    merges = ["a b", "ab c", "\u0120 a", "\u0120 \u0120", "\u00c3 \u00a9", "1 2", "' s"]
+    types = [3, 3, 4, 4] + [1] * (len(tokens) - 4)
+    return gguf(model=(STR, "gpt2"), pre=(STR, pre), tokens=(STR, tokens),
+                token_type=(I32, types), merges=(STR, merges), bos_token_id=(U32, 0),
+                eos_token_id=(U32, 1), add_bos_token=(BOOL, 1))
+
+
+def spm(with_bytes):
+    tokens = ["<unk>", "<s>", "</s>", "[ud]"]
+    types = [2, 3, 3, 4]
+    if with_bytes:
+        tokens += ["<0x%02X>" % b for b in range(256)]
+        types += [6] * 256
+    pieces = ["\u2581", "a", "b", "c", "ab", "abc", "\u2581a", "\u2581abc", "\u00e9", "\u2581\u2581"]
+    return gguf(model=(STR, "llama"), tokens=(STR, tokens + pieces),
+                token_type=(I32, types + [1] * len(pieces)),
+                scores=(F32, [0.0] * len(tokens) + [-float(i) for i in range(len(pieces))]),
+                bos_token_id=(U32, 1), eos_token_id=(U32, 2),
+                unknown_token_id=(U32, 0), add_space_prefix=(BOOL, with_bytes))
+
+
+SEEDS = {
+    "gpt2": ("abc ab  12's\n\n \u00e9\u4e2d <s>[udx]", bpe("gpt-2")),
+    "smollm": ("a  12 \u00bdab\t3 x", bpe("smollm")),
+    "llama_bpe": ("I'LL 12345 \r\n\n (a)!\n  b'\u017f", bpe("llama-bpe")),
+    "qwen2": ("'s 12\u00a0\u3000ab </s>", bpe("qwen2")),
+    "long_word": ("abcab" * 60, bpe("gpt-2")),
+    "spm_bytes": ("abc \u00e9 \U0001F600 ab<s>a", spm(True)),
+    "spm_unknown": ("ab[ud]xyz  \u4e2d\u2581abc", spm(False)),
+    "no_vocabulary": ("{{ '<|im_start|>' }}<|im_end|>", b""),
+}
+
+
+def main():
+    folder = os.path.join(HERE, "corpus", "tokenizer")
+    os.makedirs(folder, exist_ok=True)
+    for name, (text, model) in SEEDS.items():
+        raw = text.encode()
+        with open(os.path.join(folder, name), "wb") as out:
+            out.write(struct.pack("<H", len(raw)) + raw + model)
+
+
+if __name__ == "__main__":
+    main()
