@@ -374,7 +374,7 @@ static void what_is_not_json_is_refused_with_its_place(void **state)
             "the body is not valid JSON at line 1 column 19 (byte 19): "
             "invalid token near 'NaN'");
     refused(G, "{'text_input': 'a\\u0000b'}", NULL,
-            "the body is not valid JSON at line 1 column 24 (byte 24): "
+            "the body is not valid JSON at line 1 column 25 (byte 25): "
             "a string holds a zero character");
 }
 

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* First byte: the dialect; the rest: a body. */
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/wire/wire.h"
+#include "router/api/api.h"
+
+static void write_all(bt_api_dialect_t dialect, const char *text)
+{
+    const bt_api_answer_t answer = {
+        .dialect = dialect, .id = text, .model = text, .include_usage = true};
+    const bt_api_choice_t choice = {0, text, strlen(text), BT_FINISH_STOP};
+    const bt_api_usage_t usage = {1, 2};
+    bt_strbuf_t out;
+
+    bt_strbuf_init(&out, (size_t)64 << 20);
+    bt_api_write_answer(&answer, &choice, 1, &usage, &out);
+    BT_ASSERT_ALWAYS(memchr(out.data, '\n', out.len) == NULL);
+    bt_api_write_event(&answer, &choice, true, &usage, &out);
+    bt_api_write_end(&answer, &usage, &out);
+    BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
+    bt_strbuf_fini(&out);
+}
+
+static void check(const bt_api_request_t *r)
+{
+    const char *why = NULL;
+
+    BT_ASSERT_ALWAYS(bt_sampling_check(&r->sampling, &why) == BT_OK);
+    BT_ASSERT_ALWAYS((r->n >= 1) && (r->n_stops <= BT_API_MAX_STOPS) &&
+                     (r->n_bad_words <= BT_MAX_BAD_WORDS) &&
+                     (!r->has_max_tokens || (r->max_tokens > 0)));
+    if (r->dialect == BT_API_CHAT) {
+        BT_ASSERT_ALWAYS((r->n_messages >= 1) && (r->n_prompts == 0));
+    } else {
+        BT_ASSERT_ALWAYS((r->n_prompts >= 1) && (r->n_messages == 0));
+        BT_ASSERT_ALWAYS(r->n_prompts * r->n <= BT_API_MAX_PROMPTS);
+    }
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        const bt_api_prompt_t *p = &r->prompts[i];
+
+        BT_ASSERT_ALWAYS((p->text != NULL) ? (p->text[0] != '\0')
+                                           : (p->n_ids > 0));
+        if (p->text != NULL) {
+            write_all(r->dialect, p->text);
+        }
+    }
+    for (size_t i = 0; i < r->n_messages; i++) {
+        BT_ASSERT_ALWAYS((r->messages[i].role != NULL) &&
+                         (r->messages[i].content != NULL));
+        write_all(r->dialect, r->messages[i].content);
+    }
+    for (uint32_t i = 0; i < r->n_stops; i++) {
+        const size_t n = strlen(r->stops[i]);
+
+        BT_ASSERT_ALWAYS((n > 0) && (n <= BT_API_MAX_STOP_BYTES));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const bt_api_dialect_t dialect =
+        (bt_api_dialect_t)((size == 0) ? 0 : data[0] % 3);
+    bt_api_request_t request;
+    bt_api_error_t error;
+    bt_strbuf_t out;
+
+    memset(&error, 0, sizeof(error));
+    if (bt_api_parse(dialect, data + (size > 0), size - (size > 0), &request,
+                     &error) == BT_OK) {
+        check(&request);
+        bt_api_request_fini(&request);
+        return 0;
+    }
+    BT_ASSERT_ALWAYS((error.http_status == 400) && (error.message[0] != '\0'));
+    bt_strbuf_init(&out, 65536);
+    bt_api_write_error_event(dialect, &error, &out);
+    BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
+    bt_strbuf_fini(&out);
+    return 0;
+}
