@@ -78,7 +78,7 @@ ensure_packages() {
     export DEBIAN_FRONTEND=noninteractive
     # shellcheck disable=SC2086
     run_logged install $command </dev/null || {
-        show_log install
+        show_log "$build/logs/install.log"
         die "the packages could not be installed"
     }
 }
@@ -91,10 +91,14 @@ run_logged() {
     "$@" >"$build/logs/$name.log" 2>&1
 }
 
-# show_log NAME: its end, and where all of it is.
+# show_log FILE: what failed in it, or its end, and where all of it is.
 show_log() {
-    tail -n 40 "$build/logs/$1.log" >&2
-    say "(all of it: $build/logs/$1.log)"
+    if grep -q '^FAILED: ' "$1"; then
+        sed -n '/^FAILED: /,$p' "$1" | head -n 40 >&2
+    else
+        tail -n 40 "$1" >&2
+    fi
+    say "(all of it: $1)"
 }
 
 # Count ninja's steps on one line of a terminal.
@@ -118,17 +122,19 @@ configure() {
     [ -e "$dir/build.ninja" ] && return 0
     name=configure-$(basename "$dir")
     run_logged "$name" meson setup "$dir" "$root" "$@" || {
-        show_log "$name"
+        show_log "$build/logs/$name.log"
         die "the build cannot be configured"
     }
 }
 
-# build_release: the programs of `baton serve`, only what changed.
+# build_release ARGUMENT...: the programs of `baton serve`, only what changed.
+# The CUDA plugin takes a while and is a target only where the toolkit is
+# installed; it is built where there is a device or the arguments ask for it.
 build_release() {
     local start=$SECONDS targets=("${programs[@]}")
     configure "$build" -Dbuildtype=release -Dtests=disabled
-    # The CUDA plugin is a target only where the toolkit is installed.
-    if grep -q '^build kernels/cuda/baton_cuda.so:' "$build/build.ninja"; then
+    if [[ -e /dev/nvidiactl || "$* ${BATON_BACKEND:-}" == *cuda* ]] &&
+        grep -q '^build kernels/cuda/baton_cuda.so:' "$build/build.ninja"; then
         targets+=(kernels/cuda/baton_cuda.so)
     fi
     if ninja -C "$build" -n "${targets[@]}" 2>/dev/null |
@@ -138,7 +144,7 @@ build_release() {
     [ -t 2 ] || say "building Baton"
     ninja -j "$(nproc)" -C "$build" "${targets[@]}" 2>&1 |
         tee "$build/logs/build.log" | show_steps "building Baton" || {
-        show_log build
+        show_log "$build/logs/build.log"
         die "the build failed"
     }
     say "built Baton in $((SECONDS - start)) s"

@@ -48,8 +48,8 @@ check() {
         add 1 0 0
         return 0
     fi
-    say "not ok $name; the end of $log:"
-    tail -n 40 "$log" >&2
+    say "not ok $name:"
+    show_log "$log"
     add 0 1 0
     return 1
 }
@@ -153,6 +153,7 @@ stage_integration() {
         return 0
     ninja -j "$(nproc)" -C "$build/test-gcc" >"$logs/build-integration.log" 2>&1 || {
         say "not ok integration: the build failed"
+        show_log "$logs/build-integration.log"
         add 0 1 0
         return 0
     }
