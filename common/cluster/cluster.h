@@ -9,6 +9,14 @@
  * and rank 0 of the routers broadcasts its address, so that workers need no
  * --join. One step per instance: the world has one role only, and --join (or
  * BATON_JOIN) tells the router's address.
+ *
+ *     world            instances
+ *     with a router    every process is an instance of size one
+ *     without          the processes of a role are the ranks of one instance
+ *
+ * Where the operator has not set them, MPI's own settings (OMPI_MCA_...) are
+ * chosen so that it yields while it waits, and on one host opens no TCP port.
+ * Threads: MPI is called from the thread that opened the cluster only.
  */
 #ifndef BT_COMMON_CLUSTER_CLUSTER_H
 #define BT_COMMON_CLUSTER_CLUSTER_H
@@ -27,10 +35,12 @@ bool bt_cluster_launched(void);
 
 /** MPI_Init (thread level FUNNELED) when launched, else a world of one.
  *  @param [in] role  0 router, 1 prefill, 2 decode
+ *  @retval BT_ERR_INVALID_PARAM  no such role
  *  @retval BT_ERR_INTERNAL  MPI failed; logged */
 BT_MUST_CHECK bt_status_t bt_cluster_open(uint32_t role, int *argc,
                                           char ***argv, bt_cluster_t **cl_p);
-/** Collective where launched: MPI_Finalize. NULL is allowed. */
+/** Collective where launched: MPI_Finalize. A router that did not come as far
+ *  as the exchange lets the others know here. NULL is allowed. */
 void bt_cluster_close(bt_cluster_t *cl);
 
 uint32_t bt_cluster_world_size(const bt_cluster_t *cl);
@@ -40,10 +50,14 @@ uint32_t bt_cluster_role_size(const bt_cluster_t *cl);
 /** True when the world holds a router besides this worker. */
 bool bt_cluster_has_router(const bt_cluster_t *cl);
 
-/** Collective over the world, once: the router gives its URL, everybody gets
- *  it. In a world without router: BT_ERR_NOT_FOUND.
- *  Also shares a random cluster key made by the router when @a key_io is all
- *  zero, so that a single mpirun needs no key file. */
+/** Collective over the world, once: each router gives its URL, everybody gets
+ *  all routers' URLs in rank order with commas between.
+ *  Also shares the cluster key of the first router with everybody whose
+ *  @a key_io is all zero, so that a single mpirun needs no key file.
+ *  @retval BT_ERR_NOT_FOUND  a world without router, or called before
+ *  @retval BT_ERR_PEER_LOST  no router came up: each one closed its cluster
+ *                            before it had an address
+ *  @retval BT_ERR_TOO_LARGE  @a url_bytes are too few */
 BT_MUST_CHECK bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
                                               size_t url_bytes,
                                               uint8_t key_io[32]);

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/cluster/cluster.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mpi.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+#define ROLE_ROUTER  0u
+#define N_ROLES      3u
+#define URL_BYTES    256
+#define KEY_BYTES    32
+#define CHUNK_FLOATS 16384u      /* of one all-reduce step, per rank */
+#define CHUNK_BYTES  (64u << 20) /* of one broadcast step */
+
+/* What each process tells the others in bt_cluster_exchange(). */
+typedef struct card {
+    uint32_t is_router;
+    char url[URL_BYTES]; /* "" = this router did not come up */
+    uint8_t key[KEY_BYTES];
+} card_t;
+
+struct bt_cluster {
+    bool launched;
+    bool exchanged;
+    uint32_t role;
+    uint32_t world_rank, world_size;
+    uint32_t role_rank, role_size;
+    uint32_t n_routers;
+    MPI_Comm role_comm;
+    float *gathered; /* role_size * CHUNK_FLOATS, for sums */
+    bt_collectives_t collectives;
+};
+
+static bool env_is(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+
+    return (text != NULL) && (strcmp(text, value) == 0);
+}
+
+bool bt_cluster_launched(void)
+{
+    /* mpirun sets the first, srun --mpi=pmix only the second */
+    return (getenv("OMPI_COMM_WORLD_SIZE") != NULL) ||
+           (getenv("PMIX_RANK") != NULL);
+}
+
+/* All processes of this world are on this host, as far as the launcher says. */
+static bool world_is_local(void)
+{
+    const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+
+    if (size != NULL) {
+        return env_is("OMPI_COMM_WORLD_LOCAL_SIZE", size);
+    }
+    return env_is("SLURM_STEP_NUM_NODES", "1");
+}
+
+/* What the operator has set stays. MPI only waits here at start and end: it
+ * shall not burn a core meanwhile; and on one host it needs no TCP, whose
+ * module listens on all interfaces. */
+static void prepare_environment(void)
+{
+    (void)setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (world_is_local() && (getenv("OMPI_MCA_pml") == NULL)) {
+        (void)setenv("OMPI_MCA_pml", "ob1", 0);
+        (void)setenv("OMPI_MCA_btl", "self,vader", 0);
+    }
+}
+
+static bt_status_t check(int rv, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+
+    if (rv == MPI_SUCCESS) {
+        return BT_OK;
+    }
+    (void)MPI_Error_string(rv, text, &n);
+    BT_LOG_ERROR("MPI: %s: %s", what, text);
+    return BT_ERR_INTERNAL;
+}
+
+/* ---- collectives of one instance ---- */
+
+static bt_status_t all_reduce_sum(void *ctx, float *buf, size_t n)
+{
+    bt_cluster_t *cl = ctx;
+
+    while (n > 0) {
+        const uint32_t part = (n < CHUNK_FLOATS) ? (uint32_t)n : CHUNK_FLOATS;
+        const bt_status_t status =
+            check(MPI_Allgather(buf, (int)part, MPI_FLOAT, cl->gathered,
+                                (int)part, MPI_FLOAT, cl->role_comm),
+                  "all-gather of a sum");
+
+        if (status != BT_OK) {
+            return status;
+        }
+        /* Everybody adds the same numbers in rank order: the same bits. */
+        for (uint32_t i = 0; i < part; i++) {
+            float sum = cl->gathered[i];
+
+            for (uint32_t r = 1; r < cl->role_size; r++) {
+                sum += cl->gathered[(size_t)r * part + i];
+            }
+            buf[i] = sum;
+        }
+        buf += part;
+        n -= part;
+    }
+    return BT_OK;
+}
+
+static bt_status_t all_gather(void *ctx, const void *send, void *recv,
+                              size_t bytes_each)
+{
+    const bt_cluster_t *cl = ctx;
+
+    if (bytes_each > INT_MAX) {
+        return BT_ERR_TOO_LARGE;
+    }
+    return check(MPI_Allgather(send, (int)bytes_each, MPI_BYTE, recv,
+                               (int)bytes_each, MPI_BYTE, cl->role_comm),
+                 "all-gather");
+}
+
+static bt_status_t broadcast(void *ctx, void *buf, size_t bytes, uint32_t root)
+{
+    const bt_cluster_t *cl = ctx;
+    char *at = buf;
+
+    if (root >= cl->role_size) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    while (bytes > 0) {
+        const size_t part = (bytes < CHUNK_BYTES) ? bytes : CHUNK_BYTES;
+        const bt_status_t status =
+            check(MPI_Bcast(at, (int)part, MPI_BYTE, (int)root, cl->role_comm),
+                  "broadcast");
+
+        if (status != BT_OK) {
+            return status;
+        }
+        at += part;
+        bytes -= part;
+    }
+    return BT_OK;
+}
+
+/* A world with routers in it holds instances of size one. */
+static bt_status_t make_collectives(bt_cluster_t *cl)
+{
+    if ((cl->role_size == 1) || (cl->n_routers > 0)) {
+        return BT_OK;
+    }
+    cl->gathered =
+        bt_calloc((size_t)cl->role_size * CHUNK_FLOATS, sizeof(float));
+    if (cl->gathered == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    cl->collectives = (bt_collectives_t){.ctx = cl,
+                                         .rank = cl->role_rank,
+                                         .size = cl->role_size,
+                                         .all_reduce_sum = all_reduce_sum,
+                                         .all_gather = all_gather,
+                                         .broadcast = broadcast};
+    return BT_OK;
+}
+
+/* ---- ranks and roles ---- */
+
+static bt_status_t ask_size(MPI_Comm comm, uint32_t *rank_p, uint32_t *size_p)
+{
+    int rank = 0;
+    int size = 0;
+    bt_status_t status = check(MPI_Comm_rank(comm, &rank), "rank");
+
+    if (status == BT_OK) {
+        status = check(MPI_Comm_size(comm, &size), "size");
+    }
+    *rank_p = (uint32_t)rank;
+    *size_p = (uint32_t)size;
+    return status;
+}
+
+static bt_status_t find_roles(bt_cluster_t *cl)
+{
+    uint32_t mine = (cl->role == ROLE_ROUTER) ? 1 : 0;
+    bt_status_t status;
+
+    /* a failed call is a status here, not the end of the process */
+    status = check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                   "error handler");
+    if (status == BT_OK) {
+        status = ask_size(MPI_COMM_WORLD, &cl->world_rank, &cl->world_size);
+    }
+    if (status == BT_OK) {
+        status = check(MPI_Comm_split(MPI_COMM_WORLD, (int)cl->role,
+                                      (int)cl->world_rank, &cl->role_comm),
+                       "split by role");
+    }
+    if (status == BT_OK) {
+        status = ask_size(cl->role_comm, &cl->role_rank, &cl->role_size);
+    }
+    if (status == BT_OK) {
+        status = check(MPI_Allreduce(&mine, &cl->n_routers, 1, MPI_UINT32_T,
+                                     MPI_SUM, MPI_COMM_WORLD),
+                       "count of routers");
+    }
+    return status;
+}
+
+bt_status_t bt_cluster_open(uint32_t role, int *argc, char ***argv,
+                            bt_cluster_t **cl_p)
+{
+    bt_status_t status = BT_ERR_INTERNAL;
+    int level = MPI_THREAD_SINGLE;
+    bt_cluster_t *cl;
+
+    if (role >= N_ROLES) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    cl = bt_calloc(1, sizeof(*cl));
+    if (cl == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    cl->role = role;
+    cl->role_comm = MPI_COMM_NULL;
+    cl->world_size = cl->role_size = 1;
+    cl->n_routers = (role == ROLE_ROUTER) ? 1 : 0;
+    cl->launched = bt_cluster_launched();
+    if (!cl->launched) {
+        *cl_p = cl;
+        return BT_OK;
+    }
+    prepare_environment();
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) !=
+        MPI_SUCCESS) {
+        BT_LOG_ERROR("MPI does not start");
+        goto err_cl;
+    }
+    if (level < MPI_THREAD_FUNNELED) {
+        BT_LOG_ERROR("MPI was built without support for threads");
+        goto err_mpi;
+    }
+    status = find_roles(cl);
+    if (status == BT_OK) {
+        status = make_collectives(cl);
+    }
+    if (status != BT_OK) {
+        goto err_mpi;
+    }
+    *cl_p = cl;
+    return BT_OK;
+
+err_mpi:
+    /* The others wait for us in a collective call: end them, too. */
+    (void)MPI_Abort(MPI_COMM_WORLD, 1);
+err_cl:
+    bt_free(cl);
+    return status;
+}
+
+void bt_cluster_close(bt_cluster_t *cl)
+{
+    int finalized = 0;
+
+    if (cl == NULL) {
+        return;
+    }
+    if (cl->launched && (MPI_Finalized(&finalized) == MPI_SUCCESS) &&
+        (finalized == 0)) {
+        /* Whoever fails before the exchange still takes part in it, so that
+         * the others learn of it instead of waiting for ever. */
+        if (!cl->exchanged && (cl->n_routers > 0) && (cl->world_size > 1)) {
+            char url[URL_BYTES] = "";
+            uint8_t key[KEY_BYTES] = {0};
+
+            (void)!bt_cluster_exchange(cl, url, sizeof(url), key);
+        }
+        if (cl->role_comm != MPI_COMM_NULL) {
+            (void)MPI_Comm_free(&cl->role_comm);
+        }
+        (void)MPI_Finalize();
+    }
+    bt_free(cl->gathered);
+    bt_free(cl);
+}
+
+uint32_t bt_cluster_world_size(const bt_cluster_t *cl)
+{
+    return cl->world_size;
+}
+
+uint32_t bt_cluster_role_rank(const bt_cluster_t *cl)
+{
+    return cl->role_rank;
+}
+
+uint32_t bt_cluster_role_size(const bt_cluster_t *cl)
+{
+    return cl->role_size;
+}
+
+bool bt_cluster_has_router(const bt_cluster_t *cl)
+{
+    return (cl->role != ROLE_ROUTER) && (cl->n_routers > 0);
+}
+
+const bt_collectives_t *bt_cluster_collectives(const bt_cluster_t *cl)
+{
+    return (cl->collectives.size > 1) ? &cl->collectives : NULL;
+}
+
+/* ---- the exchange ---- */
+
+static bool all_zero(const uint8_t *data, size_t n)
+{
+    uint8_t any = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        any |= data[i];
+    }
+    return any == 0;
+}
+
+/* The routers' URLs in rank order with commas, and the first router's key. */
+static bt_status_t read_cards(const card_t *cards, uint32_t n, char *url,
+                              size_t url_bytes, uint8_t key[KEY_BYTES])
+{
+    size_t len = 0;
+    bool have_key = false;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t more = strnlen(cards[i].url, URL_BYTES);
+
+        if ((cards[i].is_router == 0) || (more == 0) || (more == URL_BYTES)) {
+            continue;
+        }
+        if (len + more + 2 > url_bytes) {
+            return BT_ERR_TOO_LARGE;
+        }
+        if (len > 0) {
+            url[len++] = ',';
+        }
+        memcpy(url + len, cards[i].url, more);
+        len += more;
+        if (!have_key) {
+            memcpy(key, cards[i].key, KEY_BYTES);
+            have_key = true;
+        }
+    }
+    url[len] = '\0';
+    return (len > 0) ? BT_OK : BT_ERR_PEER_LOST;
+}
+
+bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
+                                size_t url_bytes, uint8_t key_io[32])
+{
+    card_t mine = {.is_router = (cl->role == ROLE_ROUTER) ? 1 : 0};
+    uint8_t key[KEY_BYTES] = {0};
+    card_t *cards = NULL;
+    char *url = NULL;
+    bt_status_t status;
+
+    if ((cl->n_routers == 0) || cl->exchanged) {
+        return BT_ERR_NOT_FOUND;
+    }
+    if (!cl->launched) { /* a router alone: what it has is what there is */
+        cl->exchanged = true;
+        return BT_OK;
+    }
+    if (mine.is_router) {
+        const size_t len = strnlen(url_io, url_bytes);
+
+        if (len >= URL_BYTES) {
+            return BT_ERR_TOO_LARGE;
+        }
+        memcpy(mine.url, url_io, len);
+        memcpy(mine.key, key_io, KEY_BYTES);
+    }
+    cards = bt_calloc(cl->world_size, sizeof(*cards));
+    url = bt_calloc(url_bytes, 1);
+    if ((cards == NULL) || (url == NULL)) {
+        status = BT_ERR_NO_MEMORY;
+        goto end;
+    }
+    cl->exchanged = true;
+    status = check(MPI_Allgather(&mine, (int)sizeof(mine), MPI_BYTE, cards,
+                                 (int)sizeof(mine), MPI_BYTE, MPI_COMM_WORLD),
+                   "exchange of addresses");
+    if (status == BT_OK) {
+        status = read_cards(cards, cl->world_size, url, url_bytes, key);
+    }
+    if (status == BT_OK) {
+        memcpy(url_io, url, strlen(url) + 1);
+        if (all_zero(key_io, KEY_BYTES)) {
+            memcpy(key_io, key, KEY_BYTES);
+        }
+    }
+
+end:
+    if (cards != NULL) {
+        explicit_bzero(cards, cl->world_size * sizeof(*cards));
+    }
+    explicit_bzero(&mine, sizeof(mine));
+    explicit_bzero(key, sizeof(key));
+    bt_free(url);
+    bt_free(cards);
+    return status;
+}
