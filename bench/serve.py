@@ -187,8 +187,8 @@ def main():
         cores = len(os.sched_getaffinity(0))
         threads = args.threads or max(1, cores // 2)
         seats = min(max(args.concurrency, 4), 256)
-        with Cluster(args.model, kv_memory="1g", worker_args=["--threads", str(threads), "--max-batch",
-                                                              str(seats)]) as c:
+        with Cluster(args.model, kv_memory="1g", worker_args=["--threads", str(threads)],
+                     decode_args=["--max-batch", str(seats)]) as c:
             c.complete("warm up", 8, temperature=0)
             out = run(c.http, args, [p.pid for p in c.processes])
     if args.json:

@@ -53,7 +53,7 @@ def tiny_model(directory, **options):
     path = os.path.join(directory, "tiny.gguf")
     args = [os.path.join(BUILD, "tests/support/baton-tiny-model"), path]
     for name, value in options.items():
-        args += [f"--{name}", str(value)]
+        args += ["--" + name.replace("_", "-"), str(value)]
     subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
     return path
 

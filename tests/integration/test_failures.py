@@ -7,11 +7,11 @@ import time
 
 from harness import Cluster, Process, Stream, tiny_model, wait_until
 
-BODY = {"prompt": "tell me everything", "max_tokens": 400, "temperature": 0, "stream": True, "ignore_eos": True}
+BODY = {"prompt": "tell me everything", "max_tokens": 200, "temperature": 0, "stream": True, "ignore_eos": True}
 
 
 def slow_model(d):
-    """Slow enough that 400 tokens take a second or more."""
+    """Slow enough that 200 tokens take some seconds."""
     return tiny_model(d, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
 
 
@@ -43,7 +43,7 @@ def ended_clearly(s, seconds, reference):
 def kill_one(role):
     with tempfile.TemporaryDirectory() as d:
         with Cluster(slow_model(d), prefill=1, decode=1) as c:
-            reference = c.complete(BODY["prompt"], 400, temperature=0, ignore_eos=True)["text"]
+            reference = c.complete(BODY["prompt"], 200, temperature=0, ignore_eos=True)["text"]
             victim = c.prefills[0] if role == "prefill" else c.decodes[0]
             s, seconds = asyncio.run(stream_and(c, 3, victim.kill))
             ended_clearly(s, seconds, reference)
@@ -91,7 +91,7 @@ def test_interrupted_request_runs_elsewhere_with_the_same_bytes():
     """Two decode workers: the one that has the stream dies; the text goes on."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(slow_model(d), prefill=1, decode=2) as c:
-            reference = c.complete(BODY["prompt"], 400, temperature=0, ignore_eos=True)["text"]
+            reference = c.complete(BODY["prompt"], 200, temperature=0, ignore_eos=True)["text"]
 
             def kill_the_busy_one():
                 for worker in c.decodes:
@@ -110,7 +110,7 @@ def test_stopped_worker_is_found_and_its_requests_end():
     """SIGSTOP: silence is noticed by heartbeats."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(slow_model(d)) as c:
-            reference = c.complete(BODY["prompt"], 400, temperature=0, ignore_eos=True)["text"]
+            reference = c.complete(BODY["prompt"], 200, temperature=0, ignore_eos=True)["text"]
             victim = c.decodes[0]
             s, seconds = asyncio.run(stream_and(c, 3, lambda: victim.kill(signal.SIGSTOP)))
             victim.kill(signal.SIGCONT)

@@ -41,7 +41,8 @@ def compare(model, ways, chunks, batches, max_tokens, kv_memory, texts):
     for way in ways:
         for chunk in chunks:
             more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
-            more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--max-batch", "16"]
+            more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk)]
+            more["decode_args"] = more.get("decode_args", []) + ["--max-batch", "16"]
             with Cluster(model, kv_memory=kv_memory, **more) as c:
                 for parallel in batches:
                     got = ask_all(c, texts, parallel, max_tokens)
@@ -73,7 +74,8 @@ def test_same_bytes_default_model():
     reference = []
     for way, chunk, parallel in (("shm", 512, 16), ("tcp", 16, 1), ("local", 64, 16)):
         more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
-        more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--max-batch", "16"]
+        more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk)]
+        more["decode_args"] = more.get("decode_args", []) + ["--max-batch", "16"]
         with Cluster(model, kv_memory="512m", **more) as c:
             reference.append(ask_all(c, texts, parallel, 12))
     assert reference[0] == reference[1] == reference[2]
