@@ -12,6 +12,10 @@
 #include "common/base/log.h"
 #include "kernels/cpu/cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #define PLUGIN_FILE "baton_cuda.so"
 
 typedef bt_status_t (*plugin_open_fn)(const bt_backend_config_t *config,
@@ -31,11 +35,26 @@ static const char *const tier_names[] = {
     [BT_CPU_AVX512] = "avx512",
 };
 
+#if defined(__x86_64__)
+/* clang 14's __builtin_cpu_supports() does not know F16C. The operating
+ * system's part (AVX state) is covered by the question for AVX2. */
+static bool has_f16c(void)
+{
+    unsigned int eax;
+    unsigned int ebx;
+    unsigned int ecx;
+    unsigned int edx;
+
+    return (__get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0) &&
+           ((ecx & bit_F16C) != 0);
+}
+#endif
+
 bt_cpu_tier_t bt_cpu_tier_detect(void)
 {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("f16c")) {
+        !has_f16c()) {
         return BT_CPU_PLAIN;
     }
     if (__builtin_cpu_supports("avx512f") &&

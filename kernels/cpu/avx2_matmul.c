@@ -366,11 +366,13 @@ static void tiles(const bt_matmul_job_t *job, uint32_t panel,
             const float *x = job->tiles + (size_t)first * w->n_in;
             uint32_t rows = job->n_rows - first;
             uint32_t width;
+            uint32_t step; /* 7 .. 12 rows: two tiles of about the same size */
 
             rows = (rows > BT_TILE_ROWS) ? BT_TILE_ROWS : rows;
             width = bt_tile_width(rows);
-            for (uint32_t r = 0; r < rows; r += TILE_ROWS) {
-                tile_any((rows - r > TILE_ROWS) ? TILE_ROWS : rows - r,
+            step = (rows > TILE_ROWS) ? (rows + 1) / 2 : rows;
+            for (uint32_t r = 0; r < rows; r += step) {
+                tile_any((rows - r > step) ? step : rows - r,
                          weights + h * HALF, x + r, width, w->n_in,
                          out + (size_t)(first + r) * w->n_out, w->n_out, n);
             }
