@@ -240,6 +240,22 @@ void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
     bt_conn_flush_later(conn);
 }
 
+/* Once per token and client: printf would cost more than the rest. */
+static void append_chunk_size(bt_strbuf_t *out, size_t bytes)
+{
+    static const char hex[] = "0123456789abcdef";
+    char line[2 * sizeof(bytes) + 2];
+    size_t at = sizeof(line);
+
+    line[--at] = '\n';
+    line[--at] = '\r';
+    do {
+        line[--at] = hex[bytes & 15];
+        bytes >>= 4;
+    } while (bytes > 0);
+    bt_strbuf_append(out, line + at, sizeof(line) - at);
+}
+
 static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
 {
     bt_strbuf_t *out = &ex->conn->out;
@@ -251,7 +267,7 @@ static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
         bt_strbuf_append(out, data, bytes);
         return;
     }
-    bt_strbuf_printf(out, "%zx\r\n", bytes);
+    append_chunk_size(out, bytes);
     bt_strbuf_append(out, data, bytes);
     bt_strbuf_append(out, "\r\n", 2);
 }
