@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/cluster/cluster.h"
+
+static int no_argc;
+static char **no_argv;
+
+/* A singleton of MPI would start a helper process. */
+static void assert_no_children(void)
+{
+    char path[64];
+    char text[64] = "";
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%ld/children",
+             (long)getpid());
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_null(fgets(text, sizeof(text), file));
+    fclose(file);
+}
+
+static void without_a_launcher_there_is_a_world_of_one_and_no_mpi(void **state)
+{
+    (void)state;
+    assert_false(bt_cluster_launched());
+    for (uint32_t role = 0; role <= 2; role++) {
+        bt_cluster_t *cl = NULL;
+
+        assert_int_equal(bt_cluster_open(role, &no_argc, &no_argv, &cl), BT_OK);
+        assert_int_equal(bt_cluster_world_size(cl), 1);
+        assert_int_equal(bt_cluster_role_rank(cl), 0);
+        assert_int_equal(bt_cluster_role_size(cl), 1);
+        assert_false(bt_cluster_has_router(cl));
+        assert_null(bt_cluster_collectives(cl));
+        assert_no_children();
+        bt_cluster_close(cl);
+    }
+    bt_cluster_close(NULL);
+}
+
+static void only_a_world_with_a_router_has_an_address_to_give(void **state)
+{
+    char url[64] = "tcp://127.0.0.1:9";
+    uint8_t key[32] = {1, 2, 3};
+    bt_cluster_t *cl = NULL;
+
+    (void)state;
+    assert_int_equal(bt_cluster_open(2, &no_argc, &no_argv, &cl), BT_OK);
+    assert_int_equal(bt_cluster_exchange(cl, url, sizeof(url), key),
+                     BT_ERR_NOT_FOUND);
+    bt_cluster_close(cl);
+
+    assert_int_equal(bt_cluster_open(0, &no_argc, &no_argv, &cl), BT_OK);
+    assert_int_equal(bt_cluster_exchange(cl, url, sizeof(url), key), BT_OK);
+    assert_string_equal(url, "tcp://127.0.0.1:9");
+    assert_int_equal(key[0], 1);
+    assert_int_equal(bt_cluster_exchange(cl, url, sizeof(url), key),
+                     BT_ERR_NOT_FOUND); /* once */
+    bt_cluster_close(cl);
+}
+
+static void bad_parameters_and_short_memory_are_said(void **state)
+{
+    bt_cluster_t *cl = NULL;
+
+    (void)state;
+    assert_int_equal(bt_cluster_open(3, &no_argc, &no_argv, &cl),
+                     BT_ERR_INVALID_PARAM);
+    bt_alloc_fail_at(1);
+    assert_int_equal(bt_cluster_open(0, &no_argc, &no_argv, &cl),
+                     BT_ERR_NO_MEMORY);
+    assert_null(cl);
+}
+
+static void both_launchers_are_known_by_their_environment(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("PMIX_RANK", "0", 1), 0);
+    assert_true(bt_cluster_launched());
+    assert_int_equal(unsetenv("PMIX_RANK"), 0);
+    assert_int_equal(setenv("OMPI_COMM_WORLD_SIZE", "1", 1), 0);
+    assert_true(bt_cluster_launched());
+    assert_int_equal(unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
+    assert_false(bt_cluster_launched());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(without_a_launcher_there_is_a_world_of_one_and_no_mpi),
+        BT_TEST(only_a_world_with_a_router_has_an_address_to_give),
+        BT_TEST(bad_parameters_and_short_memory_are_said),
+        BT_TEST(both_launchers_are_known_by_their_environment),
+    };
+
+    /* the tests may themselves run in a Slurm or MPI job */
+    (void)unsetenv("PMIX_RANK");
+    (void)unsetenv("OMPI_COMM_WORLD_SIZE");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
