@@ -133,8 +133,6 @@ const bt_option_t bt_config_options[BT_CONFIG_N_OPTIONS] = {
          "Silence after which a peer gets no new work"),
     TIME("dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,
          "Silence after which a peer counts as dead"),
-    TIME("lease-ms", "10000", 100, HOUR_MS, S | WORKERS, lease_ms,
-         "Longest time that granted blocks wait for their data"),
     TIME("quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS, quarantine_ms,
          "Longest time that blocks of a revoked lease are set aside"),
     COUNT("waiting-kv-percent", "50", 1, 99, "percent", S | P,

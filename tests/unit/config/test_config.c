@@ -113,7 +113,6 @@ static void defaults_are_those_of_the_manual(void **state)
     assert_int_equal(c->max_body_bytes, 8388608);
     assert_int_equal(c->client_buffer_bytes, 1048576);
     assert_int_equal(c->heartbeat_ms, 250);
-    assert_int_equal(c->lease_ms, 10000);
     assert_false(c->local_prefill);
     bt_config_destroy(store);
 }
