@@ -270,6 +270,37 @@ static void a_hopeless_word_is_refused_before_work_is_done(void **state)
     unload(gguf, tok);
 }
 
+/* No merge leads to "cab"; llama-bpe knows it as a word all the same. */
+static void llama_bpe_takes_a_word_that_is_a_token(void **state)
+{
+    static const char *const tokens[] = {"a", "b", "c", "ab", "cab", "<s>"};
+    static const int32_t types[] = {1, 1, 1, 1, 1, 3};
+    static const char *const merges[] = {"a b"};
+    static const char *const pre[] = {"llama-bpe", "qwen2"};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(pre); i++) {
+        bt_gguf_t *gguf;
+        bt_tokenizer_t *tok;
+
+        build_start(&file);
+        build_kv_str(&file, "tokenizer.ggml.model", "gpt2");
+        build_kv_str(&file, "tokenizer.ggml.pre", pre[i]);
+        build_kv_strs(&file, "tokenizer.ggml.tokens", tokens, 6);
+        build_kv_i32s(&file, "tokenizer.ggml.token_type", types, 6);
+        build_kv_strs(&file, "tokenizer.ggml.merges", merges, 1);
+        build_kv_u32(&file, "tokenizer.ggml.bos_token_id", 5);
+        build_end(&file);
+        load(&file, &gguf, &tok);
+        if (i == 0) { /* whose files begin with BOS unless they say no */
+            ASSERT_IDS(tok, "cab", BT_TOK_ADD_BOS, 5, 4);
+        } else {
+            ASSERT_IDS(tok, "cab", BT_TOK_ADD_BOS, 2, 3);
+        }
+        unload(gguf, tok);
+    }
+}
+
 static void ids_that_end_a_turn_are_found(void **state)
 {
     bt_gguf_t *gguf;
@@ -332,6 +363,30 @@ static void sentencepiece_merges_the_best_score_first(void **state)
     /* A text after a special token gets its space as well. */
     ASSERT_IDS(tok, "<s>hi</s>h", BT_TOK_PARSE_SPECIAL, SPM_BOS, SPM_SPACE_HI,
                SPM_EOS, SPM_SPACE_H);
+    unload(gguf, tok);
+}
+
+/* "bc" comes before "ab" in the vocabulary, but not in the text. */
+static void of_equal_scores_the_leftmost_pair_merges(void **state)
+{
+    static const char *const tokens[] = {"<unk>", "a", "b", "c", "bc", "ab"};
+    static const int32_t types[] = {2, 1, 1, 1, 1, 1};
+    static const float scores[] = {0, -3, -3, -3, -1, -1};
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+
+    (void)state;
+    build_start(&file);
+    build_kv_str(&file, "tokenizer.ggml.model", "llama");
+    build_kv_bool(&file, "tokenizer.ggml.add_bos_token", false);
+    build_kv_bool(&file, "tokenizer.ggml.add_space_prefix", false);
+    build_kv_strs(&file, "tokenizer.ggml.tokens", tokens, 6);
+    build_kv_i32s(&file, "tokenizer.ggml.token_type", types, 6);
+    build_kv_f32s(&file, "tokenizer.ggml.scores", scores, 6);
+    build_end(&file);
+    load(&file, &gguf, &tok);
+    ASSERT_IDS(tok, "abc", 0, 5, 3);
+    ASSERT_IDS(tok, "bcab", 0, 4, 5);
     unload(gguf, tok);
 }
 
@@ -643,9 +698,11 @@ int main(void)
         BT_TEST(bos_and_eos_are_added_once_and_only_when_asked_for),
         BT_TEST(a_text_that_is_not_utf8_or_too_long_adds_nothing),
         BT_TEST(a_hopeless_word_is_refused_before_work_is_done),
+        BT_TEST(llama_bpe_takes_a_word_that_is_a_token),
         BT_TEST(ids_that_end_a_turn_are_found),
         BT_TEST(pieces_show_special_tokens_only_when_asked),
         BT_TEST(sentencepiece_merges_the_best_score_first),
+        BT_TEST(of_equal_scores_the_leftmost_pair_merges),
         BT_TEST(bytes_come_out_as_whole_characters_or_replacements),
         BT_TEST(sentencepiece_text_starts_without_its_space),
         BT_TEST(unsupported_tokenizers_are_named),
