@@ -500,11 +500,38 @@ static void a_data_frame_is_these_bytes(void **state)
     assert_int_equal(bt_rpc_frame_whole(expected + 24, 10, 5), 0);
 }
 
+/* Written by Python's hashlib: tests/fuzz/make_wire_corpus.py. */
+static void an_announcement_of_another_maker_is_taken(void **state)
+{
+    const uint8_t key[BT_KEY_BYTES] = {1, 2, 3};
+    uint8_t data[RPC_MAX_ANNOUNCE + 1];
+    char where[RPC_MAX_URL];
+    uint64_t incarnation;
+    FILE *file = fopen(bt_test_path("fuzz/corpus/frame/announce"), "rb");
+    size_t n;
+
+    (void)state;
+    assert_non_null(file);
+    n = fread(data, 1, sizeof(data), file);
+    fclose(file);
+    assert_int_equal(bt_rpc_announce_check(key, data, n, &incarnation, where),
+                     BT_OK);
+    assert_int_equal(incarnation, 5);
+    assert_string_equal(where, "tcp://127.0.0.1:4711");
+    for (size_t i = 0; i < n; i++) { /* every byte is covered */
+        data[i] ^= 0x40;
+        assert_int_not_equal(
+            bt_rpc_announce_check(key, data, n, &incarnation, where), BT_OK);
+        data[i] ^= 0x40;
+    }
+}
+
 int main(void)
 {
     static const char domain[] = "baton rpc key 1";
     const struct CMUnitTest tests[] = {
         BT_TEST(a_data_frame_is_these_bytes),
+        BT_TEST(an_announcement_of_another_maker_is_taken),
         BT_TEST(whoever_cannot_prove_the_key_gets_no_link),
         BT_TEST(a_broken_sequence_ends_the_link),
         BT_TEST(an_oversized_frame_ends_the_link),

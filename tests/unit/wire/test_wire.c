@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -674,6 +676,46 @@ static void the_largest_messages_pass(void **state)
     bt_free(ids);
 }
 
+/* Written by another encoder: tests/fuzz/make_wire_corpus.py. */
+static void messages_of_another_encoder_are_understood(void **state)
+{
+    const char *folder = bt_test_path("fuzz/corpus/wire");
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    unsigned n_good = 0;
+
+    (void)state;
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        uint8_t data[1024];
+        char path[4600];
+        bt_msg_t got;
+        FILE *file;
+        size_t n;
+
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        file = fopen(path, "rb");
+        assert_non_null(file);
+        n = fread(data, 1, sizeof(data), file);
+        fclose(file);
+        if (strcmp(entry->d_name, "unknown_type") == 0) {
+            assert_int_equal(decode(data, n, &got), BT_ERR_BAD_MESSAGE);
+            continue;
+        }
+        assert_int_equal(decode(data, n, &got), BT_OK);
+        n_good++;
+        if (strcmp(entry->d_name, "stats") == 0) { /* field i holds i */
+            assert_int_equal(got.u.stats.active_requests, 0);
+            assert_int_equal(got.u.stats.kv_checksum_failures, 24);
+        }
+    }
+    closedir(dir);
+    assert_int_equal(n_good, 15);
+}
+
 static void memory_that_is_short_is_said_and_survived(void **state)
 {
     bt_wire_decoder_t *fresh = NULL;
@@ -766,6 +808,7 @@ int main(void)
         BT_TEST(a_text_cannot_forge_a_log_line),
         BT_TEST(the_encoder_refuses_what_no_peer_would_take),
         BT_TEST(the_largest_messages_pass),
+        BT_TEST(messages_of_another_encoder_are_understood),
         BT_TEST(memory_that_is_short_is_said_and_survived),
         BT_TEST(sampling_faults_are_named),
     };

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the seeds of the wire and frame fuzz targets, from the formats as
+common/wire/wire.h and common/rpc/rpc_frame.h describe them.
+usage: make_wire_corpus.py FOLDER_WIRE FOLDER_FRAME"""
+import hashlib
+import struct
+import sys
+from pathlib import Path
+
+
+class F32(float):
+    """A number that travels in 32 bits."""
+
+
+def pack(v):
+    if isinstance(v, F32):
+        return b"\xca" + struct.pack(">f", v)
+    if isinstance(v, bool) or v is None:
+        return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[v]
+    if isinstance(v, int):
+        if 0 <= v < 128:
+            return bytes([v])
+        if -32 <= v < 0:
+            return struct.pack("b", v)
+        if v < 0:
+            return b"\xd2" + struct.pack(">i", v)
+        return b"\xcf" + struct.pack(">Q", v)
+    if isinstance(v, str):
+        raw = v.encode()
+        return b"\xd9" + bytes([len(raw)]) + raw
+    if isinstance(v, bytes):
+        return b"\xc5" + struct.pack(">H", len(v)) + v
+    head = bytes([0x90 | len(v)]) if len(v) < 16 else b"\xdc" + struct.pack(">H", len(v))
+    return head + b"".join(pack(x) for x in v)
+
+
+def ids(*tokens):
+    return struct.pack(f"<{len(tokens)}I", *tokens)
+
+
+SAMPLING = [F32(0.7), 40, F32(0.9), F32(1.1), F32(0.5), F32(-0.5), 1 << 63, 1,
+            ids(2, 49152), [ids(11, 12), ids(13)]]
+WIRE = {
+    "hello": [1, 1, 2, 77, "decode-0", 1, 2, "cpu", 1, 16, 3, 4, 8192, 16, 1024, 1, b"\x01\x02"],
+    "request": [2, 42, 1, 1, 99, 4, ids(1, 2, 3, 4, 5), 128, 60000, 2, SAMPLING],
+    "request_plain": [2, 1, 0, 0, 9, 1, ids(1), 1, 0, 0,
+                      [F32(0), 0, F32(1), F32(1), F32(0), F32(0), 0, 0, b"", []]],
+    "grant": [3, 42, 1, 99, 64, b"window"],
+    "cancel": [4, 42, 1, 3],
+    "tokens": [5, [[42, 1, 0, 5, 0], [43, 0, 700, 49151, 2]]],
+    "prefilled": [6, 42, 1, 1000, 2000, 3, 0],
+    "joined": [7, 42, 1, 1, 2, 3, 4, 5],
+    "failed": [8, 42, 1, -65, "prefill: out of blocks"],
+    "ended": [9, 42, 1, 5000, 12],
+    "stats": [10] + list(range(25)),
+    "peer": [11, 99, "decode-1", b"blob"],
+    "peer_gone": [12, 99],
+    "drain": [13],
+    "newer_peer": [13, None, True, "more", [1, [2, b"x"]], -1],
+    "unknown_type": [99, 1],
+}
+
+
+def frame(kind, incarnation, sequence, body=b""):
+    return b"BTN1" + bytes([kind, 0, 0, 0]) + struct.pack("<QQ", incarnation, sequence) + body
+
+
+def announce(url):
+    key = bytes([1, 2, 3]) + bytes(29)  # fuzz_frame.c has the same
+    said = b"baton announce 1" + struct.pack("<Q", 5) + url
+    return frame(5, 5, 0, hashlib.blake2b(said, digest_size=32, key=key).digest() + url)
+
+
+FRAME = {
+    "hello": frame(1, 7, 0, bytes(range(32)) + b"payload"),
+    "proof": frame(2, 7, 0, bytes(32)),
+    "heartbeat": frame(3, 7, 1),
+    "messages": frame(3, 7, 2, struct.pack("<I", 2) + b"hi" + struct.pack("<I", 0)),
+    "message_cut": frame(3, 7, 2, struct.pack("<I", 9) + b"hi"),
+    "bye": frame(4, 7, 3, b"model mismatch"),
+    "announce": announce(b"tcp://127.0.0.1:4711"),
+    "announce_ipc": announce(b"ipc:///run/baton/x"),
+    "announce_http": announce(b"http://127.0.0.1/"),
+}
+
+
+def main():
+    wire, target = Path(sys.argv[1]), Path(sys.argv[2])
+    for folder, seeds in ((wire, {k: pack(v) for k, v in WIRE.items()}), (target, FRAME)):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in seeds.items():
+            (folder / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
