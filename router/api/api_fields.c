@@ -78,7 +78,7 @@ static bt_status_t read_max_tokens(bt_api_parse_t *parse,
                                    const json_t *value)
 {
     const bool newer = (strcmp(field->name, "max_completion_tokens") == 0);
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status =
         bt_api_integer(parse, field->name, value, 1, INT32_MAX, &number);
 
@@ -132,7 +132,7 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
 static bt_status_t read_top_k(bt_api_parse_t *parse,
                               const bt_api_field_t *field, const json_t *value)
 {
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status =
         bt_api_integer(parse, field->name, value, -1, INT32_MAX, &number);
 
@@ -145,7 +145,7 @@ static bt_status_t read_top_k(bt_api_parse_t *parse,
 static bt_status_t read_seed(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const json_t *value)
 {
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status =
         bt_api_integer(parse, field->name, value, -MAX_I64, MAX_I64, &number);
 
@@ -160,7 +160,7 @@ static bt_status_t read_best_of(bt_api_parse_t *parse,
                                 const bt_api_field_t *field,
                                 const json_t *value)
 {
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status = bt_api_integer(parse, field->name, value, 1,
                                               BT_API_MAX_PROMPTS, &number);
 
@@ -174,7 +174,7 @@ static bt_status_t read_beam_width(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
                                    const json_t *value)
 {
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status =
         bt_api_integer(parse, field->name, value, 1, INT32_MAX, &number);
 
@@ -191,7 +191,7 @@ static bt_status_t read_timeout_us(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
                                    const json_t *value)
 {
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status = bt_api_integer(parse, field->name, value, 0,
                                               1000.0 * UINT32_MAX, &number);
 
@@ -207,7 +207,7 @@ static bt_status_t add_end_id(bt_api_parse_t *parse, const char *name,
                               const json_t *value)
 {
     bt_sampling_t *const sampling = &parse->request->sampling;
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status =
         bt_api_integer(parse, name, value, -1, INT32_MAX, &number);
 

@@ -136,7 +136,7 @@ bt_status_t bt_api_read_bool(bt_api_parse_t *parse, const bt_api_field_t *field,
 bt_status_t bt_api_read_u32(bt_api_parse_t *parse, const bt_api_field_t *field,
                             const json_t *value)
 {
-    int64_t number;
+    int64_t number = 0;
     const bt_status_t status = bt_api_integer(parse, field->name, value,
                                               field->min, field->max, &number);
 

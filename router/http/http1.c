@@ -219,44 +219,78 @@ static bool list_has(const char *list, const char *word)
     return false;
 }
 
+/* Two lengths that agree are one (RFC 9110, 8.6). */
+static bt_status_t take_length(bt_http1_head_t *head, const char *value,
+                               uint32_t *n_lengths_p, bt_http1_fault_t *fault_p)
+{
+    uint64_t length = 0;
+
+    if (!parse_length(value, &length) ||
+        ((*n_lengths_p > 0) && (length != head->length))) {
+        return fail(fault_p, 400, "Content-Length is malformed");
+    }
+    head->length = length;
+    (*n_lengths_p)++;
+    return BT_OK;
+}
+
+static bt_status_t take_coding(bt_http1_head_t *head, const char *value,
+                               bt_http1_fault_t *fault_p)
+{
+    if ((strcasecmp(value, "chunked") != 0) || head->chunked) {
+        return fail(fault_p, 501, "the only transfer coding known is chunked");
+    }
+    head->chunked = true;
+    return BT_OK;
+}
+
+static void take_connection(bt_http1_head_t *head, const char *value)
+{
+    if (list_has(value, "close")) {
+        head->keep_alive = false;
+    } else if ((head->minor == 0) && list_has(value, "keep-alive")) {
+        head->keep_alive = true;
+    }
+}
+
+static bt_status_t take_expect(bt_http1_head_t *head, const char *value,
+                               bt_http1_fault_t *fault_p)
+{
+    if (head->minor == 0) {
+        return BT_OK; /* RFC 9110, 10.1.1: to be ignored */
+    }
+    if (strcasecmp(value, "100-continue") != 0) {
+        return fail(fault_p, 417, "this Expect is not known");
+    }
+    head->expect_continue = true;
+    return BT_OK;
+}
+
 static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
 {
     uint32_t n_lengths = 0;
     uint32_t n_hosts = 0;
+    bt_status_t status = BT_OK;
 
     head->keep_alive = (head->minor >= 1);
-    for (uint32_t i = 0; i < head->n_headers; i++) {
+    for (uint32_t i = 0; (i < head->n_headers) && (status == BT_OK); i++) {
         const char *name = head->headers[i].name;
         const char *value = head->headers[i].value;
-        uint64_t length;
 
         if (strcasecmp(name, "Content-Length") == 0) {
-            if (!parse_length(value, &length) ||
-                ((n_lengths > 0) && (length != head->length))) {
-                return fail(fault_p, 400, "Content-Length is malformed");
-            }
-            head->length = length;
-            n_lengths++;
+            status = take_length(head, value, &n_lengths, fault_p);
         } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
-            if ((strcasecmp(value, "chunked") != 0) || head->chunked) {
-                return fail(fault_p, 501,
-                            "the only transfer coding known is chunked");
-            }
-            head->chunked = true;
+            status = take_coding(head, value, fault_p);
         } else if (strcasecmp(name, "Host") == 0) {
             n_hosts++;
         } else if (strcasecmp(name, "Connection") == 0) {
-            if (list_has(value, "close")) {
-                head->keep_alive = false;
-            } else if ((head->minor == 0) && list_has(value, "keep-alive")) {
-                head->keep_alive = true;
-            }
-        } else if ((strcasecmp(name, "Expect") == 0) && (head->minor >= 1)) {
-            if (strcasecmp(value, "100-continue") != 0) {
-                return fail(fault_p, 417, "this Expect is not known");
-            }
-            head->expect_continue = true;
+            take_connection(head, value);
+        } else if (strcasecmp(name, "Expect") == 0) {
+            status = take_expect(head, value, fault_p);
         }
+    }
+    if (status != BT_OK) {
+        return status;
     }
     if (head->chunked && ((n_lengths > 0) || (head->minor == 0))) {
         return fail(fault_p, 400,
@@ -333,73 +367,78 @@ enum chunked_state {
     DONE,
 };
 
-/* One byte that is not body data. */
-static bt_status_t chunked_byte(bt_http1_chunked_t *d, char c)
+/* A byte of a line that holds a chunk's size. */
+static bt_status_t size_byte(bt_http1_chunked_t *d, char c)
 {
     const int digit = hex_value(c);
 
+    if (digit >= 0) {
+        if (__builtin_mul_overflow(d->left, (uint64_t)16, &d->left)) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        d->left += (uint64_t)digit;
+        d->state = SIZE;
+        return BT_OK;
+    }
+    if (d->state == SIZE_FIRST) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    if (c == '\r') {
+        d->state = SIZE_LF;
+        return BT_OK;
+    }
+    d->state = EXTENSION;
+    return ((c == ';') || (c == ' ') || (c == '\t')) ? BT_OK
+                                                     : BT_ERR_BAD_MESSAGE;
+}
+
+/* A state that only one byte leads out of. */
+static bt_status_t only(bt_http1_chunked_t *d, char c, char wanted, int next)
+{
+    d->state = next;
+    return (c == wanted) ? BT_OK : BT_ERR_BAD_MESSAGE;
+}
+
+/* A byte of text that means nothing to us, up to its CR. */
+static bt_status_t skip_byte(bt_http1_chunked_t *d, char c, int next)
+{
+    if (c == '\r') {
+        d->state = next;
+    }
+    return (c == '\n') ? BT_ERR_BAD_MESSAGE : BT_OK;
+}
+
+/* One byte that is not body data. */
+static bt_status_t chunked_byte(bt_http1_chunked_t *d, char c)
+{
     switch (d->state) {
     case SIZE_FIRST:
-        if (digit < 0) {
-            return BT_ERR_BAD_MESSAGE;
-        }
-        d->left = (uint64_t)digit;
+        d->left = 0;
         d->line_bytes = 0;
-        d->state = SIZE;
-        break;
+        return size_byte(d, c);
     case SIZE:
-        if (digit >= 0) {
-            if (__builtin_mul_overflow(d->left, (uint64_t)16, &d->left)) {
-                return BT_ERR_BAD_MESSAGE;
-            }
-            d->left += (uint64_t)digit;
-        } else if ((c == ';') || (c == ' ') || (c == '\t')) {
-            d->state = EXTENSION;
-        } else if (c == '\r') {
-            d->state = SIZE_LF;
-        } else {
-            return BT_ERR_BAD_MESSAGE;
-        }
-        break;
+        return size_byte(d, c);
     case EXTENSION:
-        if (c == '\n') {
-            return BT_ERR_BAD_MESSAGE;
-        }
-        if (c == '\r') {
-            d->state = SIZE_LF;
-        }
-        break;
+        return skip_byte(d, c, SIZE_LF);
     case SIZE_LF:
-        d->state = (d->left > 0) ? DATA : TRAILER_FIRST;
         d->line_bytes = 0;
-        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+        return only(d, c, '\n', (d->left > 0) ? DATA : TRAILER_FIRST);
     case DATA_CR:
-        d->state = DATA_LF;
-        return (c == '\r') ? BT_OK : BT_ERR_BAD_MESSAGE;
+        return only(d, c, '\r', DATA_LF);
     case DATA_LF:
-        d->state = SIZE_FIRST;
-        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+        return only(d, c, '\n', SIZE_FIRST);
     case TRAILER_FIRST:
-        d->state = (c == '\r') ? END_LF : TRAILER;
-        return (c == '\n') ? BT_ERR_BAD_MESSAGE : BT_OK;
+        d->state = TRAILER;
+        return skip_byte(d, c, END_LF);
     case TRAILER:
-        if (c == '\n') {
-            return BT_ERR_BAD_MESSAGE;
-        }
-        if (c == '\r') {
-            d->state = TRAILER_LF;
-        }
-        break;
+        return skip_byte(d, c, TRAILER_LF);
     case TRAILER_LF:
-        d->state = TRAILER_FIRST;
-        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+        return only(d, c, '\n', TRAILER_FIRST);
     case END_LF:
-        d->state = DONE;
-        return (c == '\n') ? BT_OK : BT_ERR_BAD_MESSAGE;
+        return only(d, c, '\n', DONE);
     default:
         return BT_ERR_BAD_MESSAGE;
     }
-    return BT_OK;
 }
 
 bt_status_t bt_http1_chunked_feed(bt_http1_chunked_t *decoder, const char *data,

@@ -23,7 +23,7 @@
 #include "common/base/status.h"
 
 #define BT_HTTP1_MAX_HEADERS       100
-#define BT_HTTP1_MAX_HEAD_BYTES    (64u * 1024u)
+#define BT_HTTP1_MAX_HEAD_BYTES    ((size_t)64 * 1024)
 #define BT_HTTP1_MAX_LINE_BYTES    4096u /**< a chunk's size and extensions */
 #define BT_HTTP1_MAX_TRAILER_BYTES (16u * 1024u)
 

@@ -24,10 +24,10 @@
 #include "router/http/http1.h"
 
 #define BT_HTTP_MAX_LISTENERS 16
-#define BT_HTTP_SCRATCH_BYTES (64u * 1024u)
-#define BT_HTTP_PIPELINE_BYTES                     \
-    (64u * 1024u) /**< kept while an answer is due \
-                   */
+#define BT_HTTP_SCRATCH_BYTES ((size_t)64 * 1024)
+#define BT_HTTP_PIPELINE_BYTES                           \
+    ((size_t)64 * 1024) /**< kept while an answer is due \
+                         */
 #define BT_HTTP_LINGER_MS  1000u
 #define BT_HTTP_KEEP_BYTES (16u * 1024u) /**< of buffer between answers */
 
