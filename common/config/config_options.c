@@ -59,7 +59,7 @@
     }
 
 /* clang-format off */
-const bt_option_t bt_config_options[BT_CONFIG_N_OPTIONS] = {
+const bt_option_t bt_config_options[] = {
     TEXT("model", "PATH", "", ALL, model,
          "Model file (GGUF) to serve"),
     TEXT("model-name", "NAME", "", S | R, model_name,
