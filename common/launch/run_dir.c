@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/launch/run_dir.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,8 @@
 #include "common/base/cleanup.h"
 #include "common/base/log.h"
 
-#define KEY_BYTES 32
+#define KEY_BYTES     32
+#define MAX_OPEN_DIRS 8
 
 static bool make_under(const char *parent, bt_run_dir_t *dir)
 {
@@ -72,22 +72,23 @@ bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
     return BT_OK;
 }
 
+/* nftw() visits a directory after what is in it and follows no link. */
+static int remove_entry(const char *path, const struct stat *info, int type,
+                        struct FTW *place)
+{
+    (void)info;
+    (void)type;
+    (void)place;
+    if (remove(path) != 0) {
+        BT_LOG_WARN("cannot remove %s: %m", path);
+    }
+    return 0;
+}
+
 void bt_run_dir_remove(const bt_run_dir_t *dir)
 {
-    DIR *const stream = opendir(dir->path);
-    const struct dirent *entry;
-
-    if (stream == NULL) {
-        return;
-    }
-    while ((entry = readdir(stream)) != NULL) {
-        if ((strcmp(entry->d_name, ".") != 0) &&
-            (strcmp(entry->d_name, "..") != 0)) {
-            unlinkat(dirfd(stream), entry->d_name, 0);
-        }
-    }
-    closedir(stream);
-    if (rmdir(dir->path) != 0) {
-        BT_LOG_WARN("cannot remove %s: %m", dir->path);
+    if (nftw(dir->path, remove_entry, MAX_OPEN_DIRS, FTW_DEPTH | FTW_PHYS) !=
+        0) {
+        BT_LOG_WARN("cannot read %s: %m", dir->path);
     }
 }

@@ -21,7 +21,8 @@ typedef struct bt_run_dir {
  *  @retval BT_ERR_IO  Logged. */
 BT_MUST_CHECK bt_status_t bt_run_dir_create(bt_run_dir_t *dir);
 
-/** Remove the directory and the files in it. */
+/** Remove the directory and all that is in it: a process that was killed leaves
+ *  sockets and directories of its own. */
 void bt_run_dir_remove(const bt_run_dir_t *dir);
 
 #endif

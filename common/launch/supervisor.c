@@ -150,7 +150,10 @@ static void reap_children(supervisor_t *s)
         }
         if (s->phase == PHASE_RUNNING) {
             on_exit_while_running(s, child, wait_status);
-        } else if ((s->phase != PHASE_KILL) && (wait_status != 0)) {
+        } else if ((s->phase != PHASE_KILL) && (wait_status != 0) &&
+                   !(WIFSIGNALED(wait_status) &&
+                     (WTERMSIG(wait_status) == SIGTERM))) {
+            /* SIGTERM is ours, come before the child could catch it. */
             describe_end(wait_status, end, sizeof(end));
             BT_LOG_WARN("%s ended %s while stopping", child->process->name,
                         end);

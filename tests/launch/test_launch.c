@@ -198,6 +198,7 @@ static void the_run_directory_is_private_and_leaves_nothing(void **state)
     bt_run_dir_t other;
     struct stat info;
     char keys[2][80] = {"", ""};
+    char path[128];
     FILE *file;
 
     (void)state;
@@ -217,9 +218,16 @@ static void the_run_directory_is_private_and_leaves_nothing(void **state)
     assert_int_equal(strspn(keys[0], "0123456789abcdef"), 64);
     assert_string_not_equal(keys[0], keys[1]);
 
+    /* What a killed process leaves behind; a link is not followed. */
+    snprintf(path, sizeof(path), "%s/left", dir.path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof(path), "%s/left/link", dir.path);
+    assert_int_equal(symlink(other.path, path), 0);
     bt_run_dir_remove(&dir);
-    bt_run_dir_remove(&other);
     assert_int_equal(stat(dir.path, &info), -1);
+    assert_int_equal(stat(other.key_file, &info), 0);
+    bt_run_dir_remove(&other);
+    assert_int_equal(stat(other.path, &info), -1);
 }
 
 static const char *const plan_args[] = {
