@@ -63,6 +63,7 @@ typedef struct bt_api_request {
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
+    bool return_token_ids; /**< OpenAI: each whole choice lists its ids */
     bool exclude_input_in_output; /**< generate: default true here, see docs */
     bool has_seed;                /**< absent: a random seed per request */
     bt_sampling_t sampling;       /**< without bad words. end_ids holds what the
@@ -131,7 +132,9 @@ typedef struct bt_api_choice {
     uint32_t index;
     const char *text; /**< piece (stream) or whole */
     size_t text_bytes;
-    bt_finish_t finish; /**< NONE while it goes on */
+    bt_finish_t finish;        /**< NONE while it goes on */
+    const uint32_t *token_ids; /**< of a whole choice; NULL: not asked for */
+    uint32_t n_token_ids;
 } bt_api_choice_t;
 
 typedef struct bt_api_usage {

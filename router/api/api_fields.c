@@ -380,6 +380,7 @@ static const bt_api_field_t fields[] = {
     OWN("end_id", BT_API_G, read_end_id),
     OWN("stop_token_ids", BT_API_O, read_end_id),
     BOOL("ignore_eos", BT_API_A, ignore_eos),
+    BOOL("return_token_ids", BT_API_O, return_token_ids),
 
     /* sampling */
     {"temperature", BT_API_A, read_temperature, AT(sampling.temperature), 0, 100},

@@ -103,6 +103,11 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
                              "min_tokens %u is above max_tokens %u",
                              sampling->min_tokens, request->max_tokens);
     }
+    if (request->return_token_ids && request->stream) {
+        return bt_api_refuse(parse, "return_token_ids",
+                             "return_token_ids with stream is not supported "
+                             "yet");
+    }
     if (!parse->has_temperature &&
         ((request->dialect != BT_API_GENERATE) || (sampling->top_k > 1) ||
          (sampling->top_p < 1.0f))) {

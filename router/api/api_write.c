@@ -182,6 +182,21 @@ static void put_finish(bt_finish_t finish, bt_strbuf_t *out)
     PUT(out, "}");
 }
 
+static void put_token_ids(const bt_api_choice_t *choice, bt_strbuf_t *out)
+{
+    if (choice->token_ids == NULL) {
+        return;
+    }
+    PUT(out, ",\"token_ids\":[");
+    for (uint32_t i = 0; i < choice->n_token_ids; i++) {
+        if (i > 0) {
+            PUT(out, ",");
+        }
+        put_int(out, choice->token_ids[i]);
+    }
+    PUT(out, "]");
+}
+
 static void put_choice(bt_api_dialect_t dialect, const bt_api_choice_t *choice,
                        bt_strbuf_t *out)
 {
@@ -195,6 +210,7 @@ static void put_choice(bt_api_dialect_t dialect, const bt_api_choice_t *choice,
         PUT(out, ",\"text\":");
         put_text(out, choice->text, choice->text_bytes);
     }
+    put_token_ids(choice, out);
     put_finish(choice->finish, out);
 }
 

@@ -23,6 +23,7 @@ typedef struct bt_choice {
     bt_finish_t finish;
     uint32_t n_prompt, n_output;
     bt_strbuf_t text; /* not streamed: the answer so far */
+    uint32_t *ids;    /* owned: n_output token ids, when asked for */
 } bt_choice_t;
 
 struct bt_call {
@@ -34,8 +35,9 @@ struct bt_call {
     char *model;    /* as printed; owned */
     char *echo;     /* prompt to print before the text; owned or NULL */
     bool stream;
-    bool began;  /* the head went out */
-    bool pinned; /* a function of this file uses it: do not free */
+    bool want_ids; /* the answer lists token ids */
+    bool began;    /* the head went out */
+    bool pinned;   /* a function of this file uses it: do not free */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
     bt_choice_t *choices; /* owned */
@@ -54,6 +56,7 @@ static void call_free(bt_call_t *call)
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
         bt_strbuf_fini(&call->choices[i].text);
+        bt_free(call->choices[i].ids);
     }
     bt_free(call->choices);
     bt_free(call->echo);
@@ -249,6 +252,8 @@ static void write_answer(bt_call_t *call)
         choices[i].text = text_of(&choice->text);
         choices[i].text_bytes = choice->text.len;
         choices[i].finish = choice->finish;
+        choices[i].token_ids = choice->ids;
+        choices[i].n_token_ids = choice->n_output;
     }
     bt_strbuf_reset(&router->out);
     bt_api_write_answer(&call->answer, choices, call->n_choices, &usage,
@@ -314,7 +319,12 @@ void bt_client_on_end(void *router_ctx, void *choice_p, const bt_gen_end_t *end)
     choice->n_output = end->n_output;
     call->n_open--;
     bt_router_metrics_end(router->metrics, ok, end->n_prompt, end->n_output);
-    if (ok) {
+    if (ok && call->want_ids) {
+        choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
+    }
+    if (ok && call->want_ids && (choice->ids == NULL)) {
+        fail_for_memory(call);
+    } else if (ok) {
         end_choice(call, choice, end->text, end->text_bytes);
     } else {
         fail(call, end->http_status, end->message);
@@ -367,6 +377,7 @@ static bt_call_t *call_new(bt_router_t *router, bt_exchange_t *ex,
     }
     call->router = router;
     call->stream = request->stream;
+    call->want_ids = request->return_token_ids;
     call->choices = bt_calloc(n_choices, sizeof(*call->choices));
     if ((call->choices == NULL) || !copy_text(model, &call->model) ||
         !copy_text(request->id, &call->given_id) ||

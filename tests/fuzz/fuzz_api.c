@@ -12,7 +12,8 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
 {
     const bt_api_answer_t answer = {
         .dialect = dialect, .id = text, .model = text, .include_usage = true};
-    const bt_api_choice_t choice = {0, text, strlen(text), BT_FINISH_STOP};
+    const bt_api_choice_t choice = {
+        .text = text, .text_bytes = strlen(text), .finish = BT_FINISH_STOP};
     const bt_api_usage_t usage = {1, 2};
     bt_strbuf_t out;
 

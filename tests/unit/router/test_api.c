@@ -323,6 +323,18 @@ static void messages_hold_text_or_parts(void **state)
     bt_api_request_fini(&r);
 }
 
+static void token_ids_are_for_whole_answers(void **state)
+{
+    bt_api_request_t r = parsed(C, "{'prompt': 'x', 'return_token_ids': true}");
+
+    (void)state;
+    assert_true(r.return_token_ids);
+    bt_api_request_fini(&r);
+    refused(C, "{'prompt': 'x', 'return_token_ids': true, 'stream': true}",
+            "return_token_ids",
+            "return_token_ids with stream is not supported yet");
+}
+
 static void null_means_absent_and_the_last_of_equals_counts(void **state)
 {
     bt_api_request_t r =
@@ -705,6 +717,7 @@ int main(void)
         BT_TEST(prompts_come_in_four_shapes),
         BT_TEST(every_openai_option_is_read),
         BT_TEST(messages_hold_text_or_parts),
+        BT_TEST(token_ids_are_for_whole_answers),
         BT_TEST(null_means_absent_and_the_last_of_equals_counts),
         BT_TEST(text_arrives_as_it_was_written),
         BT_TEST(what_is_not_json_is_refused_with_its_place),

@@ -23,7 +23,12 @@ static const bt_api_usage_t usage = {5, 7};
 static bt_api_choice_t choice(uint32_t index, const char *text,
                               bt_finish_t finish)
 {
-    const bt_api_choice_t c = {index, text, strlen(text), finish};
+    const bt_api_choice_t c = {
+        .index = index,
+        .text = text,
+        .text_bytes = strlen(text),
+        .finish = finish,
+    };
 
     return c;
 }
@@ -99,6 +104,26 @@ static void openai_answers_list_their_choices(void **state)
     "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\","  \
     "\"created\":1700000000,\"model\":\"m\",\"system_fingerprint\":null," \
     "\"choices\":["
+
+static void token_ids_come_when_asked_for(void **state)
+{
+    static const uint32_t ids[] = {0, 4294967295u, 17};
+    bt_api_choice_t c = choice(0, "yes", BT_FINISH_STOP);
+    bt_strbuf_t out;
+
+    (void)state;
+    c.token_ids = ids;
+    c.n_token_ids = 3;
+    bt_strbuf_init(&out, 4096);
+    bt_api_write_answer(&completion, &c, 1, &usage, &out);
+    assert_non_null(strstr(out.data, "{\"index\":0,\"text\":\"yes\","
+                                     "\"token_ids\":[0,4294967295,17],"));
+    bt_strbuf_reset(&out);
+    c.n_token_ids = 0;
+    bt_api_write_answer(&completion, &c, 1, &usage, &out);
+    assert_non_null(strstr(out.data, "\"token_ids\":[],"));
+    bt_strbuf_fini(&out);
+}
 
 static void chat_events_begin_with_the_role(void **state)
 {
@@ -179,7 +204,7 @@ static void any_text_becomes_a_json_string(void **state)
     static const char text[] = "\"\\/\b\f\n\r\t\x01\x1f\x7f\0z"
                                "\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x98\x80"
                                "\xFF(\xC3)\xED\xA0\x80\xE4\xB8";
-    bt_api_choice_t c = {0, text, sizeof(text) - 1, BT_FINISH_NONE};
+    bt_api_choice_t c = {.text = text, .text_bytes = sizeof(text) - 1};
     bt_strbuf_t out;
 
     (void)state;
@@ -260,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(the_documented_generate_answer_is_written),
         BT_TEST(openai_answers_list_their_choices),
+        BT_TEST(token_ids_come_when_asked_for),
         BT_TEST(chat_events_begin_with_the_role),
         BT_TEST(usage_comes_when_asked_for),
         BT_TEST(completion_events_carry_text),

@@ -1203,6 +1203,7 @@ int main(void)
         BT_TEST(the_text_goes_on_when_a_prefill_worker_is_lost),
         BT_TEST(the_text_goes_on_when_a_decode_worker_is_lost),
         BT_TEST(a_prefill_worker_lost_before_its_token_arrives_is_replaced),
+        BT_TEST(a_decode_worker_may_be_done_before_token_1_arrives),
         BT_TEST(when_all_workers_are_gone_the_client_gets_phase_and_worker),
         BT_TEST(a_third_lost_attempt_is_the_last),
         BT_TEST(no_worker_and_no_progress_end_in_bounded_time),
