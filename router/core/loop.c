@@ -15,7 +15,7 @@
 
 #define TICK_MS          50
 #define LINGER_MS        300  /* after the last answer, for its bytes */
-#define RERUN_WAIT_MS    1500 /* for another pair, when a worker was lost */
+#define RERUN_WAIT_MS    2000 /* for another pair, when a worker was lost */
 #define MAX_CONNECTIONS  16384
 #define LINK_QUEUE_BYTES (64u << 20)
 #define EVENTS_PER_WAKE  4096 /* control events before clients are looked at */

@@ -107,8 +107,22 @@ void bt_core_worker_suspect(bt_core_t *core, bt_worker_t *worker, bool suspect,
     bt_gen_dispatch_waiting(core, now_us);
 }
 
+/* Is the last token of the decode worker here, ahead of the prefill worker's
+ * token #1, which travels on another link? */
+static bool last_is_here(const bt_gen_t *gen)
+{
+    for (uint32_t i = 0; i < gen->n_early; i++) {
+        if ((gen->early[i].finish != BT_FINISH_NONE) ||
+            (gen->early[i].index + 1 == gen->max_new)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Does this attempt still need the leg? The prefill worker's part is over once
- * its token came and the KV is proven complete at the decode worker. */
+ * its token came and the KV is proven complete at the decode worker; the decode
+ * worker's once its last token came. */
 static bool leg_needed(const bt_leg_t *leg)
 {
     const bt_gen_t *gen = leg->gen;
@@ -116,9 +130,11 @@ static bool leg_needed(const bt_leg_t *leg)
     if ((gen->phase == BT_PHASE_ENDED) || (gen->phase == BT_PHASE_WAITING)) {
         return false;
     }
-    return (leg == gen->decode) ||
-           ((leg == gen->prefill) && ((gen->phase != BT_PHASE_DECODE) ||
-                                      (gen->n_output == gen->attempt_from)));
+    if (leg == gen->decode) {
+        return !last_is_here(gen);
+    }
+    return (leg == gen->prefill) && ((gen->phase != BT_PHASE_DECODE) ||
+                                     (gen->n_output == gen->attempt_from));
 }
 
 void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,

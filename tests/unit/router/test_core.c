@@ -713,6 +713,49 @@ a_prefill_worker_lost_before_its_token_arrives_is_replaced(void **state)
     bt_core_destroy(w->core);
 }
 
+static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *p, *d;
+    bt_req_key_t key;
+    client_t c;
+
+    (void)state;
+    start(w, 10);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    submit(w, &c, "The", 4, NULL);
+    key = key_at(w, d);
+    joined(w, d, key, 5);
+    tokens(w, d, key, 1, "bcd", BT_FINISH_LENGTH);
+    ended(w, d, key);
+    assert_int_equal(c.n_ends, 0);
+    assert_int_equal(key_at(w, d).attempt, key.attempt); /* no re-run */
+    tokens(w, p, key, 0, "a", BT_FINISH_NONE);
+    assert_string_equal(c.text, "abcd");
+    assert_int_equal(c.n_ends, 1);
+    ended(w, p, key);
+    assert_all_back(w);
+
+    /* If token #1 never comes, all of it is run again. */
+    submit(w, &c, "The", 4, NULL);
+    key = key_at(w, d);
+    joined(w, d, key, 5);
+    tokens(w, d, key, 1, "bcd", BT_FINISH_LENGTH);
+    ended(w, d, key);
+    ended(w, p, key);
+    assert_int_equal(key_at(w, p).attempt, key.attempt + 1);
+    key = key_at(w, p);
+    tokens(w, p, key, 0, "a", BT_FINISH_NONE);
+    assert_int_equal(c.n_ends, 0); /* the old "bcd" is forgotten */
+    tokens(w, d, key, 1, "bcd", BT_FINISH_LENGTH);
+    assert_string_equal(c.text, "abcd");
+    ended(w, p, key);
+    ended(w, d, key);
+    assert_all_back(w);
+    bt_core_destroy(w->core);
+}
+
 static void
 when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
 {
