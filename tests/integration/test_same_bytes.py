@@ -60,7 +60,7 @@ def test_same_bytes_small_model_every_way():
     """3 ways x 3 chunk sizes x alone and 16 at a time, 32 prompts greedy and
     seeded; a small random model, so that the whole matrix is quick."""
     with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=512, seed=5)
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
         compare(model, ["shm", "tcp", "local"], [16, 64, 512], [1, 16], 12, "64m", prompts())
 
 
