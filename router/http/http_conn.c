@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -219,6 +220,15 @@ static void dispatch(bt_conn_t *conn)
     handlers->on_request(handlers->ctx, conn->ex);
 }
 
+static void refuse_body(bt_conn_t *conn)
+{
+    char why[80];
+
+    snprintf(why, sizeof(why), "the body is over the limit of %llu bytes",
+             (unsigned long long)conn->http->config.max_body_bytes);
+    bt_conn_refuse(conn, 413, why);
+}
+
 static void head_done(bt_conn_t *conn, size_t head_bytes)
 {
     bt_http1_fault_t fault;
@@ -250,7 +260,7 @@ static void head_done(bt_conn_t *conn, size_t head_bytes)
         return;
     }
     if (ex->head.length > conn->http->config.max_body_bytes) {
-        bt_conn_refuse(conn, 413, "the body is over the server's limit");
+        refuse_body(conn);
         return;
     }
     if (!ex->head.chunked && (ex->head.length == 0)) {
@@ -327,7 +337,7 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
         if ((ex->chunked.left > conn->http->config.max_body_bytes) ||
             (ex->body.len + piece_bytes + ex->chunked.left >
              conn->http->config.max_body_bytes)) {
-            bt_conn_refuse(conn, 413, "the body is over the server's limit");
+            refuse_body(conn);
             return n;
         }
     } else {

@@ -372,6 +372,7 @@ static void a_body_over_the_limit_is_refused_before_it_is_read(void **state)
                 "Content-Length: 3145728" NL NL);
     client_send(&f, &c, body, 3u << 20);
     WAIT_FOR(&f, has(&c, "413 Content Too Large"));
+    WAIT_FOR(&f, has(&c, "the body is over the limit of 100 bytes"));
     WAIT_FOR(&f, at_eof(&c));
     client_close(&c);
 
