@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # slurm/baton.sbatch on a cluster of three nodes (cluster.sh): text comes back, KV
 # crosses between two nodes, a dead worker comes back, both ways of ending are
-# clean. usage: test_slurm.sh BUILD MODEL [TEXT]; with TEXT, the answer to "The
-# capital of France is" must hold it. Exit status 77: cannot run here.
+# clean. usage: test_slurm.sh BUILD [MODEL [TEXT]]; the answer to "The capital of
+# France is" must hold TEXT. Without MODEL it is the default model, which
+# BATON_TEST_MODEL names, and TEXT is Paris. Exit status 77: cannot run here.
 set -u
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -12,12 +13,14 @@ script=$here/../../slurm/baton.sbatch
 HTTP=10.77.0.11:8000
 METRICS=10.77.0.11:8002
 
-[ $# -ge 2 ] || { echo "usage: test_slurm.sh BUILD MODEL [TEXT]" >&2; exit 2; }
+skip() { echo "skip: $*"; exit 77; }
+[ $# -ge 1 ] || { echo "usage: test_slurm.sh BUILD [MODEL [TEXT]]" >&2; exit 2; }
+[ $# -ge 2 ] || set -- "$1" "${BATON_TEST_MODEL:-}" Paris
+[ -n "$2" ] || skip "BATON_TEST_MODEL names no model file"
 build=$(readlink -f "$1")
 model=$(readlink -f "$2")
 expected=${3:-}
 
-skip() { echo "skip: $*"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "needs root"
 for command in slurmctld slurmd munged sbatch srun unshare nsenter ip curl; do
     command -v "$command" >/dev/null || skip "no $command"
