@@ -193,7 +193,8 @@ static void link_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
     }
 }
 
-void bt_kvt_take_message(bt_kvt_t *kvt, const void *data, size_t bytes)
+bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,
+                                   size_t bytes)
 {
     bt_kvt_link_t *link;
     bt_kvt_msg_t msg;
@@ -202,11 +203,10 @@ void bt_kvt_take_message(bt_kvt_t *kvt, const void *data, size_t bytes)
         kvt->counters.stale_discarded++;
         BT_LOG_WARN("kv transfer: malformed message of %zu bytes dropped",
                     bytes);
-        return;
+        return NULL;
     }
     if (msg.type == BT_KVT_MSG_HELLO) {
-        bt_kvt_link_hello(kvt, &msg);
-        return;
+        return bt_kvt_link_hello(kvt, &msg);
     }
     link = bt_kvt_link_find(kvt, msg.from);
     if ((link != NULL) && (msg.type == BT_KVT_MSG_HELLO_ACK) &&
@@ -218,7 +218,9 @@ void bt_kvt_take_message(bt_kvt_t *kvt, const void *data, size_t bytes)
     } else {
         /* From before a link was lost: whatever it says is over. */
         kvt->counters.stale_discarded++;
+        return NULL;
     }
+    return link;
 }
 
 bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)

@@ -237,8 +237,10 @@ struct bt_kvt_xfer {
 extern const bt_kvt_transport_t bt_kvt_transport_ucx;
 extern const bt_kvt_transport_t bt_kvt_transport_mem;
 
-/** A message came in; @a bytes are borrowed. Not from within `send`. */
-void bt_kvt_take_message(bt_kvt_t *kvt, const void *data, size_t bytes);
+/** A message came in; borrowed. Not from within `send`.
+ *  @return the link that it came over, or NULL when it was dropped. */
+bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,
+                                   size_t bytes);
 void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_slot_t *slot);
 /** Tests: see bt_kvt.verify_hook. */
 void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
@@ -256,7 +258,8 @@ void bt_kvt_link_send_lease(bt_kvt_link_t *link, bt_kvt_msg_type_t type,
 /** The link is no more; all of its transfers and windows learn. @a gone: it
  *  will not write again, proven. May be called again to add that proof. */
 void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why);
-void bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg);
+/** @return the link, or NULL when there is none */
+bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg);
 void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 /** Links whose send failed become lost. */
 void bt_kvt_links_mend(bt_kvt_t *kvt);

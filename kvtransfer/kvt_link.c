@@ -166,7 +166,7 @@ static void links_supersede(bt_kvt_t *kvt, uint64_t instance, uint64_t nonce)
     }
 }
 
-void bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
+bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
 {
     bt_kvt_msg_t ack = {.type = BT_KVT_MSG_HELLO_ACK, .echo = msg->nonce};
     bt_kvt_export_info_t info;
@@ -180,19 +180,19 @@ void bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
         kvt->counters.stale_discarded++;
         BT_LOG_WARN("kv transfer: malformed hello of instance %016llx dropped",
                     (unsigned long long)msg->from);
-        return;
+        return NULL;
     }
     links_supersede(kvt, msg->from, msg->nonce);
     link = bt_kvt_link_find(kvt, msg->from);
     if ((link != NULL) && (msg->nonce < link->peer_nonce)) {
-        return; /* delayed; that incarnation is over */
+        return NULL; /* delayed; that incarnation is over */
     }
     if (link == NULL) {
         status = link_create(kvt, &info, &link);
         if (status != BT_OK) {
             BT_LOG_WARN("kv transfer: no way back to instance %016llx: %s",
                         (unsigned long long)msg->from, bt_status_str(status));
-            return;
+            return NULL;
         }
     }
 
@@ -206,6 +206,7 @@ void bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
     }
     ack.direct = link->remote_direct;
     bt_kvt_link_send(link, &ack);
+    return link;
 }
 
 void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)

@@ -6,9 +6,22 @@
  *            one host, and data where memory is not shared; reports the death
  *            of a peer
  *     shm    allocates the pool and maps those of others; carries no message
+ *
+ * Endpoints of `net` are made by socket address and listener, not by worker
+ * address: UCX 1.13.1 aborts the *surviving* process (assertion in
+ * ucp_request_send_state_ff) when a peer dies while the wire-up messages of a
+ * worker-address endpoint are under way.
+ *
+ * UCX keeps no order between active messages (seen: a short one overtakes a
+ * longer one sent before the connection stood; fragments of a long one are
+ * overtaken when the socket is full). Messages are numbered per connection and
+ * put in order here; pieces need no order.
  */
-#include <errno.h>
+#include <dirent.h>
+#include <endian.h>
+#include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -35,6 +48,9 @@
 #define CLOSE_LIMIT_MS   20u
 #define MAX_EPOLL_EVENTS 16
 #define NO_FD            (-1)
+#define NUMBER_BYTES     8u
+/* Far more than a full socket lets overtake. */
+#define MAX_EARLY 1024u
 
 typedef struct ucx {
     bt_kvt_t *kvt;
@@ -42,8 +58,10 @@ typedef struct ucx {
     ucp_worker_h net, shm;
     ucp_mem_h shm_mem;   /* the pool; NULL: it is anonymous memory */
     size_t mapped_bytes; /* of the pool with the probe */
-    ucp_address_t *net_addr, *shm_addr;
-    size_t net_addr_bytes, shm_addr_bytes;
+    ucp_listener_h listener;
+    struct sockaddr_storage net_addr; /* where it listens */
+    ucp_address_t *shm_addr;
+    size_t shm_addr_bytes;
     void *rkey;
     size_t rkey_bytes;
     bt_kvt_host_t host;
@@ -52,24 +70,51 @@ typedef struct ucx {
     int epoll_fd, net_fd;
     uint64_t watched_ms;
     bool some_failed;
+    bool closing;
     uint32_t n_flying; /* sends not completed */
     bt_list_t links;
+    bt_list_t requests;        /* connections to accept */
+    struct ucx_link *speaking; /* sent the message that is being taken */
     bt_list_t small_free, large_free, landing_free;
-    uint8_t *inbox; /* length u32, bytes, length u32 ... */
+    uint8_t *inbox; /* inbox_entry_t, bytes, inbox_entry_t ... */
     size_t inbox_bytes, inbox_cap;
     uint64_t n_bad_messages;
 } ucx_t;
 
+typedef struct inbox_entry {
+    ucp_ep_h ep; /* it came over, and is answered over */
+    uint64_t number;
+    size_t bytes;
+} inbox_entry_t;
+
+/* A message that came before its turn. */
+typedef struct early {
+    bt_list_t link;
+    uint64_t number;
+    size_t bytes;
+    uint8_t data[];
+} early_t;
+
+/* One connection. A link has one; two when both sides connected at once. */
 typedef struct ucx_link {
     bt_list_t link;
     ucx_t *ucx;
-    bt_kvt_link_t *owner; /* NULL: forgotten */
+    bt_kvt_link_t *owner; /* NULL: accepted, no hello yet; or forgotten */
     ucp_ep_h ep, shm_ep;
     ucp_rkey_h rkey;
+    uint64_t n_sent, n_taken; /* messages: the numbers */
+    bt_list_t early;
+    uint32_t n_early;
     int pidfd;
-    bool failed;
+    bool failed;  /* nothing can be sent any more */
+    bool garbled; /* a message is missing: nothing is taken any more */
     bool closing; /* a close of ep has not completed */
 } ucx_link_t;
+
+typedef struct accept {
+    bt_list_t link;
+    ucp_conn_request_h request;
+} accept_t;
 
 /* A send under way: UCX reads header and message until it completes. */
 typedef struct outgoing {
@@ -77,6 +122,7 @@ typedef struct outgoing {
     ucx_t *ucx;
     bt_kvt_xfer_t *xfer; /* of a piece */
     uint64_t piece_bytes;
+    uint64_t number; /* of a message: its header, little-endian */
     bt_list_t *home;
     size_t cap;
     uint8_t data[];
@@ -168,8 +214,9 @@ static bt_status_t ucx_send(bt_kvt_link_t *link, const void *msg, size_t bytes)
     }
     BT_ASSERT(bytes <= out->cap);
     memcpy(out->data, msg, bytes);
-    am_send(ul, AM_MESSAGE, out, NULL, 0, out->data, bytes,
-            UCP_AM_SEND_FLAG_EAGER);
+    out->number = htole64(ul->n_sent++);
+    am_send(ul, AM_MESSAGE, out, &out->number, NUMBER_BYTES, out->data, bytes,
+            UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY);
     return BT_OK;
 }
 
@@ -203,12 +250,12 @@ static ucs_status_t on_message(void *arg, const void *header,
                                const ucp_am_recv_param_t *param)
 {
     ucx_t *ucx = arg;
-    const size_t need = ucx->inbox_bytes + sizeof(uint32_t) + bytes;
-    const uint32_t length = (uint32_t)bytes;
+    inbox_entry_t entry = {.ep = param->reply_ep, .bytes = bytes};
+    const size_t need = ucx->inbox_bytes + sizeof(entry) + bytes;
 
-    (void)header;
-    if ((header_bytes != 0) || (bytes > BT_KVT_MAX_MSG) ||
-        ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)) {
+    if ((header_bytes != NUMBER_BYTES) || (bytes > BT_KVT_MAX_MSG) ||
+        ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) ||
+        ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0)) {
         ucx->n_bad_messages++;
         return UCS_OK;
     }
@@ -223,9 +270,11 @@ static ucs_status_t on_message(void *arg, const void *header,
         ucx->inbox = grown;
         ucx->inbox_cap = cap;
     }
-    memcpy(ucx->inbox + ucx->inbox_bytes, &length, sizeof(length));
+    memcpy(&entry.number, header, NUMBER_BYTES);
+    entry.number = le64toh(entry.number);
+    memcpy(ucx->inbox + ucx->inbox_bytes, &entry, sizeof(entry));
     if (bytes > 0) {
-        memcpy(ucx->inbox + ucx->inbox_bytes + sizeof(length), data, bytes);
+        memcpy(ucx->inbox + ucx->inbox_bytes + sizeof(entry), data, bytes);
     }
     ucx->inbox_bytes = need;
     return UCS_OK;
@@ -346,48 +395,123 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     ul->ucx->some_failed = true;
 }
 
-static bt_status_t ucx_connect(bt_kvt_link_t *link,
-                               const bt_kvt_export_info_t *info)
+static bt_status_t connection_create(ucx_t *ucx, ucp_ep_params_t *params,
+                                     ucx_link_t **ul_p)
 {
-    ucx_t *ucx = link->kvt->transport;
-    ucp_ep_params_t params = {.field_mask =
-                                  UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                                  UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                                  UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                              .address = info->net_addr.data,
-                              .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-                              .err_handler.cb = on_ep_error};
+    ucx_link_t *ul = bt_calloc(1, sizeof(*ul));
     ucs_status_t rc;
-    ucx_link_t *ul;
 
-    if (info->net_addr.bytes == 0) {
-        return BT_ERR_BAD_MESSAGE;
-    }
-    ul = bt_calloc(1, sizeof(*ul));
     if (ul == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     ul->ucx = ucx;
-    ul->owner = link;
     ul->pidfd = NO_FD;
-    params.err_handler.arg = ul;
-    rc = ucp_ep_create(ucx->net, &params, &ul->ep);
+    bt_list_init(&ul->early);
+    params->field_mask |=
+        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params->err_handler.cb = on_ep_error;
+    params->err_handler.arg = ul;
+    rc = ucp_ep_create(ucx->net, params, &ul->ep);
     if (rc != UCS_OK) {
-        BT_LOG_INFO("kv transfer: no endpoint to instance %016llx: %s",
-                    (unsigned long long)info->instance, ucs_status_string(rc));
+        BT_LOG_INFO("kv transfer: no endpoint: %s", ucs_status_string(rc));
         bt_free(ul);
         return BT_ERR_PEER_LOST;
     }
     bt_list_push_back(&ucx->links, &ul->link);
+    *ul_p = ul;
+    return BT_OK;
+}
+
+/* From within progress, where no endpoint may be made. */
+static void on_connection(ucp_conn_request_h request, void *arg)
+{
+    ucx_t *ucx = arg;
+    accept_t *accept = ucx->closing ? NULL : bt_calloc(1, sizeof(*accept));
+
+    if (accept == NULL) {
+        (void)!ucp_listener_reject(ucx->listener, request);
+        return;
+    }
+    accept->request = request;
+    bt_list_push_back(&ucx->requests, &accept->link);
+}
+
+static void requests_accept(ucx_t *ucx)
+{
+    while (!bt_list_empty(&ucx->requests)) {
+        accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
+        ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
+                                  .conn_request = accept->request};
+        ucx_link_t *ul = NULL;
+
+        /* Another failure has ended the request: the peer sees that. */
+        if (ucx->closing ||
+            (connection_create(ucx, &params, &ul) == BT_ERR_NO_MEMORY)) {
+            (void)!ucp_listener_reject(ucx->listener, accept->request);
+        }
+        bt_list_remove(&accept->link);
+        bt_free(accept);
+    }
+}
+
+static bt_status_t ucx_connect(bt_kvt_link_t *link,
+                               const bt_kvt_export_info_t *info)
+{
+    ucx_t *ucx = link->kvt->transport;
+    struct sockaddr_storage addr = {0};
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_FLAGS |
+                                            UCP_EP_PARAM_FIELD_SOCK_ADDR,
+                              .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+                              .sockaddr.addr = (const struct sockaddr *)&addr};
+    ucx_link_t *ul = ucx->speaking;
+    bt_status_t status;
+
+    if ((ul != NULL) && (ul->owner == NULL) && !ul->failed) {
+        /* Answering a hello: over the connection that it came on. */
+        ul->owner = link;
+        link->transport = ul;
+        return BT_OK;
+    }
+    if (info->net_addr.bytes > sizeof(addr)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    memcpy(&addr, info->net_addr.data, info->net_addr.bytes);
+    if ((addr.ss_family == AF_INET) &&
+        (info->net_addr.bytes == sizeof(struct sockaddr_in))) {
+        params.sockaddr.addrlen = sizeof(struct sockaddr_in);
+    } else if ((addr.ss_family == AF_INET6) &&
+               (info->net_addr.bytes == sizeof(struct sockaddr_in6))) {
+        params.sockaddr.addrlen = sizeof(struct sockaddr_in6);
+    } else {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = connection_create(ucx, &params, &ul);
+    if (status != BT_OK) {
+        return status;
+    }
+    ul->owner = link;
     link->transport = ul;
     return BT_OK;
 }
 
+static void connection_free(ucx_link_t *ul)
+{
+    while (!bt_list_empty(&ul->early)) {
+        early_t *e = BT_CONTAINER_OF(ul->early.next, early_t, link);
+
+        bt_list_remove(&e->link);
+        bt_free(e);
+    }
+    bt_list_remove(&ul->link);
+    bt_free(ul);
+}
+
 static void link_reap(ucx_link_t *ul)
 {
-    if ((ul->owner == NULL) && !ul->closing && (ul->ep == NULL)) {
-        bt_list_remove(&ul->link);
-        bt_free(ul);
+    if ((ul->owner == NULL) && !ul->closing && (ul->ep == NULL) &&
+        !ul->ucx->kvt->closing) {
+        connection_free(ul);
     }
 }
 
@@ -401,13 +525,14 @@ static void on_ep_closed(void *request, ucs_status_t status, void *user)
     link_reap(ul);
 }
 
-static void ucx_disconnect(bt_kvt_link_t *link)
+/** @a force: at once. Otherwise what was sent is delivered first, for which
+ *  progress is needed. */
+static void connection_close(ucx_link_t *ul, bool force)
 {
-    ucx_link_t *ul = link->transport;
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+        .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0,
         .cb.send = on_ep_closed,
         .user_data = ul};
     ucs_status_ptr_t request;
@@ -424,6 +549,21 @@ static void ucx_disconnect(bt_kvt_link_t *link)
     }
 }
 
+static void ucx_disconnect(bt_kvt_link_t *link)
+{
+    ucx_t *ucx = link->kvt->transport;
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (ul->owner == link) {
+            connection_close(ul, true);
+        }
+    }
+}
+
 static void pidfd_close(ucx_link_t *ul)
 {
     if (ul->pidfd != NO_FD) {
@@ -435,12 +575,20 @@ static void pidfd_close(ucx_link_t *ul)
 
 static void ucx_forget(bt_kvt_link_t *link)
 {
-    ucx_link_t *ul = link->transport;
+    ucx_t *ucx = link->kvt->transport;
+    bt_list_t *pos, *tmp;
 
-    pidfd_close(ul);
-    ul->owner = NULL;
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (ul->owner == link) {
+            pidfd_close(ul);
+            ul->owner = NULL;
+            link_reap(ul);
+        }
+    }
     link->transport = NULL;
-    link_reap(ul);
 }
 
 static bt_status_t ucx_watch(bt_kvt_link_t *link,
@@ -473,9 +621,8 @@ static bt_status_t ucx_watch(bt_kvt_link_t *link,
 
 /* ---- shared memory ---- */
 
-static void ucx_unmap(bt_kvt_link_t *link)
+static void shm_unmap(ucx_link_t *ul)
 {
-    ucx_link_t *ul = link->transport;
     const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                        .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_ptr_t request;
@@ -495,6 +642,11 @@ static void ucx_unmap(bt_kvt_link_t *link)
             ucp_request_free(request);
         }
     }
+}
+
+static void ucx_unmap(bt_kvt_link_t *link)
+{
+    shm_unmap(link->transport);
 }
 
 static bt_status_t ucx_map(bt_kvt_link_t *link,
@@ -624,8 +776,7 @@ static bt_status_t context_open(const char *name, const char *tls,
     return (rc == UCS_OK) ? BT_OK : BT_ERR_UNSUPPORTED;
 }
 
-static bt_status_t worker_open(ucp_context_h context, ucp_worker_h *worker_p,
-                               ucp_address_t **addr_p, size_t *addr_bytes_p)
+static bt_status_t worker_open(ucp_context_h context, ucp_worker_h *worker_p)
 {
     const ucp_worker_params_t params = {.field_mask =
                                             UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -635,28 +786,88 @@ static bt_status_t worker_open(ucp_context_h context, ucp_worker_h *worker_p,
         *worker_p = NULL;
         return BT_ERR_UNSUPPORTED;
     }
-    if (ucp_worker_get_address(*worker_p, addr_p, addr_bytes_p) != UCS_OK) {
-        *addr_p = NULL;
-        return BT_ERR_UNSUPPORTED;
-    }
     return BT_OK;
 }
 
-static bool device_is_rdma(const char *device)
+/** The network interface of an RDMA device ("mlx5_0:1"): the one entry of its
+ *  net folder. @return false when @a device is none */
+static bool rdma_interface(const char *device, char *name, size_t cap)
 {
     char path[128];
-    const int n = snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s",
-                           (int)strcspn(device, ":"), device);
+    const int n =
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/device/net",
+                 (int)strcspn(device, ":"), device);
+    struct dirent *entry;
+    bool found = false;
+    DIR *dir;
 
-    return (n > 0) && ((size_t)n < sizeof(path)) && (access(path, F_OK) == 0);
+    if ((n < 0) || ((size_t)n >= sizeof(path))) {
+        return false;
+    }
+    dir = opendir(path);
+    if (dir == NULL) {
+        return false;
+    }
+    while (!found && ((entry = readdir(dir)) != NULL)) {
+        if (entry->d_name[0] != '.') {
+            snprintf(name, cap, "%.*s", (int)cap - 1, entry->d_name);
+            found = true;
+        }
+    }
+    closedir(dir);
+    return found;
+}
+
+/** Listen on the interface's first address, IPv4 before IPv6, any port. */
+static bt_status_t listener_open(ucx_t *ucx, const char *interface)
+{
+    ucp_listener_params_t params = {.field_mask =
+                                        UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                                        UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+                                    .conn_handler.cb = on_connection,
+                                    .conn_handler.arg = ucx};
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    struct ifaddrs *all = NULL;
+    bt_status_t status = BT_ERR_UNSUPPORTED;
+
+    if (getifaddrs(&all) != 0) {
+        return BT_ERR_IO;
+    }
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        if ((i->ifa_addr == NULL) || (strcmp(i->ifa_name, interface) != 0)) {
+            continue;
+        }
+        if (i->ifa_addr->sa_family == AF_INET) {
+            params.sockaddr.addr = i->ifa_addr;
+            params.sockaddr.addrlen = sizeof(struct sockaddr_in);
+            break;
+        }
+        if ((i->ifa_addr->sa_family == AF_INET6) &&
+            (params.sockaddr.addr == NULL)) {
+            params.sockaddr.addr = i->ifa_addr;
+            params.sockaddr.addrlen = sizeof(struct sockaddr_in6);
+        }
+    }
+    if ((params.sockaddr.addr != NULL) &&
+        (ucp_listener_create(ucx->net, &params, &ucx->listener) == UCS_OK) &&
+        (ucp_listener_query(ucx->listener, &attr) == UCS_OK)) {
+        ucx->net_addr = attr.sockaddr;
+        status = BT_OK;
+    }
+    freeifaddrs(all);
+    return status;
 }
 
 static bt_status_t net_open(ucx_t *ucx, const char *device)
 {
-    const bool rdma = device_is_rdma(device);
+    char interface[IF_NAMESIZE] = "";
+    const bool rdma = rdma_interface(device, interface, sizeof(interface));
     bt_status_t status;
 
-    if (!rdma && (if_nametoindex(device) == 0)) {
+    if (!rdma) {
+        snprintf(interface, sizeof(interface), "%s", device);
+    }
+    if (if_nametoindex(interface) == 0) {
         BT_LOG_ERROR("kv transfer: no network device %s: %m", device);
         return BT_ERR_UNSUPPORTED;
     }
@@ -664,11 +875,13 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
         context_open("baton-kv-net", rdma ? "rc,ud,self" : "tcp,self", device,
                      UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &ucx->net_context);
     if (status == BT_OK) {
-        status = worker_open(ucx->net_context, &ucx->net, &ucx->net_addr,
-                             &ucx->net_addr_bytes);
+        status = worker_open(ucx->net_context, &ucx->net);
     }
     if (status == BT_OK) {
         status = handlers_set(ucx);
+    }
+    if (status == BT_OK) {
+        status = listener_open(ucx, interface);
     }
     if ((status == BT_OK) &&
         (ucp_worker_get_efd(ucx->net, &ucx->net_fd) != UCS_OK)) {
@@ -694,8 +907,13 @@ static bt_status_t shm_open_all(ucx_t *ucx)
                               &ucx->shm_context);
     }
     if (status == BT_OK) {
-        status = worker_open(ucx->shm_context, &ucx->shm, &ucx->shm_addr,
-                             &ucx->shm_addr_bytes);
+        status = worker_open(ucx->shm_context, &ucx->shm);
+    }
+    if ((status == BT_OK) &&
+        (ucp_worker_get_address(ucx->shm, &ucx->shm_addr,
+                                &ucx->shm_addr_bytes) != UCS_OK)) {
+        ucx->shm_addr = NULL;
+        status = BT_ERR_UNSUPPORTED;
     }
     if (status == BT_OK) {
         status = pool_make_shared(ucx);
@@ -756,6 +974,7 @@ static bt_status_t ucx_open(bt_kvt_t *kvt)
     ucx->net_fd = NO_FD;
     ucx->mapped_bytes = config->pool_bytes + BT_KVT_PROBE_BYTES;
     bt_list_init(&ucx->links);
+    bt_list_init(&ucx->requests);
     bt_list_init(&ucx->small_free);
     bt_list_init(&ucx->large_free);
     bt_list_init(&ucx->landing_free);
@@ -824,17 +1043,20 @@ static void links_close(ucx_t *ucx)
 {
     bt_list_t *pos, *tmp;
 
+    ucx->closing = true;
+    requests_accept(ucx); /* rejects them */
     net_drain(ucx);
     BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
     {
         ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
 
-        if (ul->owner != NULL) {
-            ucx_unmap(ul->owner);
-            ucx_disconnect(ul->owner);
-        }
+        shm_unmap(ul);
+        connection_close(ul, true);
     }
     net_drain(ucx);
+    if (ucx->listener != NULL) {
+        ucp_listener_destroy(ucx->listener);
+    }
 }
 
 static void ucx_close(bt_kvt_t *kvt)
@@ -847,9 +1069,6 @@ static void ucx_close(bt_kvt_t *kvt)
     kvt->closing = true;
     if (ucx->net != NULL) {
         links_close(ucx);
-        if (ucx->net_addr != NULL) {
-            ucp_worker_release_address(ucx->net, ucx->net_addr);
-        }
         ucp_worker_destroy(ucx->net);
     }
     if (ucx->net_context != NULL) {
@@ -859,8 +1078,7 @@ static void ucx_close(bt_kvt_t *kvt)
         ucx_link_t *ul = BT_CONTAINER_OF(ucx->links.next, ucx_link_t, link);
 
         pidfd_close(ul);
-        bt_list_remove(&ul->link);
-        bt_free(ul);
+        connection_free(ul);
     }
     shm_close_all(ucx);
     if (kvt->pool != NULL) {
@@ -883,8 +1101,10 @@ static void ucx_describe(bt_kvt_t *kvt, bt_kvt_export_info_t *info_p)
     const ucx_t *ucx = kvt->transport;
 
     info_p->host = ucx->host;
-    info_p->net_addr = (bt_kvt_blob_t){.data = ucx->net_addr,
-                                       .bytes = (uint32_t)ucx->net_addr_bytes};
+    info_p->net_addr.data = &ucx->net_addr;
+    info_p->net_addr.bytes = (ucx->net_addr.ss_family == AF_INET)
+                                 ? sizeof(struct sockaddr_in)
+                                 : sizeof(struct sockaddr_in6);
     if (ucx->shm_mem == NULL) {
         return;
     }
@@ -899,6 +1119,76 @@ static void ucx_describe(bt_kvt_t *kvt, bt_kvt_export_info_t *info_p)
 
 /* ---- progress ---- */
 
+static ucx_link_t *connection_find(ucx_t *ucx, ucp_ep_h ep)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (ul->ep == ep) {
+            return ul;
+        }
+    }
+    return NULL;
+}
+
+static void message_take(ucx_link_t *ul, const void *data, size_t bytes)
+{
+    ucx_t *ucx = ul->ucx;
+    bt_kvt_link_t *link;
+
+    ul->n_taken++;
+    ucx->speaking = ul;
+    link = bt_kvt_take_message(ucx->kvt, data, bytes);
+    ucx->speaking = NULL;
+    /* When both connected at once, the second connection is the link's too:
+     * its end is the link's end. */
+    if ((link != NULL) && !link->lost && (ul->owner == NULL)) {
+        ul->owner = link;
+    }
+}
+
+static void early_keep(ucx_link_t *ul, uint64_t number, const void *data,
+                       size_t bytes)
+{
+    early_t *e = NULL;
+
+    if ((number > ul->n_taken) && (ul->n_early < MAX_EARLY)) {
+        e = bt_calloc(1, sizeof(*e) + bytes);
+    }
+    if (e == NULL) {
+        /* Without it nothing more can be understood. */
+        ul->garbled = true;
+        ul->failed = true;
+        ul->ucx->some_failed = true;
+        return;
+    }
+    e->number = number;
+    e->bytes = bytes;
+    memcpy(e->data, data, bytes);
+    bt_list_push_back(&ul->early, &e->link);
+    ul->n_early++;
+}
+
+static early_t *early_next(ucx_link_t *ul)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &ul->early)
+    {
+        early_t *e = BT_CONTAINER_OF(pos, early_t, link);
+
+        if (e->number == ul->n_taken) {
+            bt_list_remove(&e->link);
+            ul->n_early--;
+            return e;
+        }
+    }
+    return NULL;
+}
+
 static void inbox_take(ucx_t *ucx)
 {
     size_t at = 0;
@@ -910,12 +1200,27 @@ static void inbox_take(ucx_t *ucx)
         ucx->n_bad_messages = 0;
     }
     while (at < ucx->inbox_bytes) {
-        uint32_t length;
+        const uint8_t *data;
+        inbox_entry_t entry;
+        ucx_link_t *ul;
+        early_t *e;
 
-        memcpy(&length, ucx->inbox + at, sizeof(length));
-        at += sizeof(length);
-        bt_kvt_take_message(ucx->kvt, ucx->inbox + at, length);
-        at += length;
+        memcpy(&entry, ucx->inbox + at, sizeof(entry));
+        data = ucx->inbox + at + sizeof(entry);
+        at += sizeof(entry) + entry.bytes;
+        ul = connection_find(ucx, entry.ep);
+        if ((ul == NULL) || ul->garbled) {
+            continue; /* one that failed may have left last words here */
+        }
+        if (entry.number != ul->n_taken) {
+            early_keep(ul, entry.number, data, entry.bytes);
+            continue;
+        }
+        message_take(ul, data, entry.bytes);
+        while ((ul->ep != NULL) && ((e = early_next(ul)) != NULL)) {
+            message_take(ul, e->data, e->bytes);
+            bt_free(e);
+        }
     }
     ucx->inbox_bytes = 0;
 }
@@ -929,7 +1234,13 @@ static void failed_links_report(ucx_t *ucx)
     {
         ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
 
-        if (ul->failed && (ul->owner != NULL) && !ul->owner->lost) {
+        if (!ul->failed || (ul->ep == NULL)) {
+            continue;
+        }
+        if (ul->owner == NULL) { /* accepted, and never said hello */
+            connection_close(ul, true);
+            link_reap(ul);
+        } else if (!ul->owner->lost) {
             bt_kvt_link_lost(ul->owner, false, "its connection ended");
         }
     }
@@ -958,6 +1269,7 @@ static bool ucx_progress(bt_kvt_t *kvt, uint64_t now_ms)
     for (int i = 0; (i < PROGRESS_ROUNDS) && (more != 0); i++) {
         more = ucp_worker_progress(ucx->net);
     }
+    requests_accept(ucx);
     inbox_take(ucx);
     if (ucx->some_failed) {
         failed_links_report(ucx);
@@ -980,7 +1292,8 @@ static bt_status_t ucx_arm(bt_kvt_t *kvt)
 {
     ucx_t *ucx = kvt->transport;
 
-    if (ucx->some_failed || (ucx->inbox_bytes > 0)) {
+    if (ucx->some_failed || (ucx->inbox_bytes > 0) ||
+        !bt_list_empty(&ucx->requests)) {
         return BT_INPROGRESS;
     }
     return (ucp_worker_arm(ucx->net) == UCS_OK) ? BT_OK : BT_INPROGRESS;

@@ -227,7 +227,8 @@ void bt_kvt_window_close(bt_kvt_window_t *w)
     w->closing = true;
     bt_list_remove(&w->todo);
     bt_list_remove(&w->result.link); /* the caller does not wait for it */
-    if ((w->link != NULL) && !w->last && !w->stopped) {
+    if ((w->link != NULL) && !w->stopped &&
+        ((w->state == BT_KVT_WINDOW_OPEN) || w->writer)) {
         bt_kvt_link_send_lease(w->link, BT_KVT_MSG_REVOKE, &w->lease, BT_OK);
     }
     if (w->writer) {

@@ -65,7 +65,7 @@ typedef struct pair {
     uint8_t *source; /* owned: pool_bytes of pattern */
     uint64_t now_ms; /* mem: virtual */
     int peers_lost;
-    bool reuses; /* windows share bytes: no canaries after they closed */
+    bool reuses;     /* windows share bytes: no canaries after they closed */
     track_t *tracks; /* owned */
     uint32_t n_tracks;
 } pair_t;
@@ -124,7 +124,7 @@ static void pair_canary(const pair_t *pair, const track_t *t, bool check);
 __attribute__((unused)) static void pair_close(pair_t *pair)
 {
     for (uint32_t i = 0; i < pair->n_tracks; i++) {
-        if (pair->tracks[i].closed > 0) {
+        if ((pair->tracks[i].closed > 0) && (pair->receiver != NULL)) {
             pair_canary(pair, &pair->tracks[i], true);
         }
     }
@@ -268,23 +268,32 @@ static void pair_sender_event(pair_t *pair, const bt_kvt_event_t *event)
     t->xfer = NULL;
 }
 
+__attribute__((unused)) static uint64_t pair_clock_ms(const pair_t *pair)
+{
+    return (strcmp(pair->kind->transport, "mem") == 0) ? pair->now_ms
+                                                       : bt_now_ms();
+}
+
 /** One round of both; @return true when either has more to do. */
 __attribute__((unused)) static bool pair_pump(pair_t *pair)
 {
-    const bool virtual = strcmp(pair->kind->transport, "mem") == 0;
     bt_kvt_event_t event;
     bool more = false;
 
-    pair->now_ms = virtual ? pair->now_ms + 1 : bt_now_ms();
+    pair->now_ms++;
+    pair->now_ms = pair_clock_ms(pair);
     if (pair->sender != NULL) {
         more = bt_kvt_progress(pair->sender, pair->now_ms, PAIR_BUDGET);
         while (bt_kvt_poll(pair->sender, &event)) {
             pair_sender_event(pair, &event);
         }
     }
-    more = bt_kvt_progress(pair->receiver, pair->now_ms, PAIR_BUDGET) || more;
-    while (bt_kvt_poll(pair->receiver, &event)) {
-        pair_receiver_event(pair, &event);
+    if (pair->receiver != NULL) {
+        more =
+            bt_kvt_progress(pair->receiver, pair->now_ms, PAIR_BUDGET) || more;
+        while (bt_kvt_poll(pair->receiver, &event)) {
+            pair_receiver_event(pair, &event);
+        }
     }
     return more;
 }
@@ -292,12 +301,10 @@ __attribute__((unused)) static bool pair_pump(pair_t *pair)
 /** Pump until @a cond, at most 10 s of the pair's clock. */
 #define PAIR_UNTIL(pair, cond)                                                 \
     do {                                                                       \
-        const uint64_t give_up_ms_ =                                           \
-            (pair)->now_ms + ((pair)->now_ms == 0 ? 0 : 10000) +               \
-            (strcmp((pair)->kind->transport, "mem") == 0 ? 0 : bt_now_ms());   \
+        const uint64_t start_ms_ = pair_clock_ms(pair);                        \
         while (!(cond)) {                                                      \
             (void)pair_pump(pair);                                             \
-            if ((pair)->now_ms > give_up_ms_) {                                \
+            if (pair_clock_ms(pair) - start_ms_ > 10000) {                     \
                 fail_msg("%s: waited in vain for " #cond, (pair)->kind->name); \
             }                                                                  \
         }                                                                      \
@@ -308,9 +315,11 @@ __attribute__((unused)) static void pair_assert_empty(const pair_t *pair)
 {
     bt_kvt_counters_t c;
 
-    bt_kvt_counters(pair->receiver, &c);
-    assert_int_equal(c.windows_open, 0);
-    assert_int_equal(c.windows_quarantined, 0);
+    if (pair->receiver != NULL) {
+        bt_kvt_counters(pair->receiver, &c);
+        assert_int_equal(c.windows_open, 0);
+        assert_int_equal(c.windows_quarantined, 0);
+    }
     if (pair->sender != NULL) {
         bt_kvt_counters(pair->sender, &c);
         assert_int_equal(c.xfers_open, 0);
