@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file core_fixture.h  The core with scripted workers and clients, for
+ *  test_core*.c: a token's id is the character that it stands for, so every
+ *  expected text is written by hand. */
+#ifndef BT_TESTS_UNIT_ROUTER_CORE_FIXTURE_H
+#define BT_TESTS_UNIT_ROUTER_CORE_FIXTURE_H
+
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "router/core/core.h"
+
+#define MAX_SENT    4096
+#define MS          1000u /* µs */
+#define VOCAB       128
+#define WAIT_MS     3000
+#define RERUN_MS    1500
+#define DEADLINE_MS 60000
+
+typedef struct sent {
+    bt_worker_t *to;
+    bt_msg_t msg;
+    char tokens[64]; /* of a REQUEST, as text */
+} sent_t;
+
+typedef struct client {
+    bt_gen_t *gen;
+    char text[256];
+    unsigned n_ends;
+    bt_finish_t finish;
+    int http_status;
+    uint32_t n_output;
+    char message[512];
+    bool cancel_on_text;
+} client_t;
+
+typedef struct world {
+    bt_core_t *core;
+    uint64_t now;
+    sent_t sent[MAX_SENT];
+    uint32_t n_sent;
+    unsigned n_ledgers, n_first_transfers;
+    uint64_t transfer_us;
+    bt_ledger_t ledger;
+    uint64_t next_instance;
+} world_t;
+
+static world_t world; /* one test at a time */
+
+static inline void w_send(void *ctx, bt_worker_t *worker, const bt_msg_t *msg)
+{
+    world_t *w = ctx;
+    sent_t *s = &w->sent[w->n_sent++];
+
+    assert_true(w->n_sent < MAX_SENT);
+    s->to = worker;
+    s->msg = *msg;
+    if (msg->type == BT_MSG_REQUEST) {
+        for (uint32_t i = 0; i < msg->u.request.n_tokens; i++) {
+            s->tokens[i] = (char)msg->u.request.tokens[i];
+        }
+        s->tokens[msg->u.request.n_tokens] = '\0';
+    }
+}
+
+static inline void w_text(void *ctx, void *user, const char *text, size_t bytes,
+                          uint32_t n_output)
+{
+    world_t *w = ctx;
+    client_t *c = user;
+
+    assert_int_equal(c->n_ends, 0);
+    assert_true(bytes > 0);
+    strncat(c->text, text, bytes);
+    c->n_output = n_output;
+    if (c->cancel_on_text) {
+        bt_core_cancel(w->core, c->gen, w->now);
+        c->gen = NULL;
+    }
+}
+
+static inline void w_end(void *ctx, void *user, const bt_gen_end_t *end)
+{
+    client_t *c = user;
+
+    (void)ctx;
+    c->n_ends++;
+    c->gen = NULL;
+    strncat(c->text, end->text, end->text_bytes);
+    c->finish = end->finish;
+    c->http_status = end->http_status;
+    c->n_output = end->n_output;
+    if (end->message != NULL) {
+        snprintf(c->message, sizeof(c->message), "%s", end->message);
+    }
+}
+
+static inline void w_ledger(void *ctx, const bt_ledger_t *ledger)
+{
+    world_t *w = ctx;
+
+    w->n_ledgers++;
+    w->ledger = *ledger;
+    assert_int_equal(ledger->parse_us + ledger->tokenize_us + ledger->wait_us +
+                         ledger->prefill_queue_us + ledger->prefill_compute_us +
+                         ledger->first_rest_us + ledger->handover_us +
+                         ledger->decode_us,
+                     ledger->total_us);
+}
+
+static inline void w_transfer(void *ctx, uint64_t transfer_us, uint64_t bytes,
+                              bool first)
+{
+    world_t *w = ctx;
+
+    (void)bytes;
+    w->transfer_us += transfer_us;
+    w->n_first_transfers += first ? 1 : 0;
+}
+
+static inline void fake_init(bt_detok_t *detok, const bt_tokenizer_t *tok)
+{
+    detok->tok = tok;
+    detok->n_pending = 0;
+}
+
+static inline void fake_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
+{
+    const char c = (char)id;
+
+    (void)detok;
+    bt_strbuf_append(out, &c, 1);
+}
+
+static inline void fake_finish(bt_detok_t *detok, bt_strbuf_t *out)
+{
+    (void)detok;
+    (void)out;
+}
+
+static inline void start(world_t *w, uint32_t max_queue)
+{
+    const bt_core_config_t config = {
+        .model = {.lo = 1, .hi = 2},
+        .n_vocab = VOCAB,
+        .max_queue = max_queue,
+        .worker_wait_ms = WAIT_MS,
+        .rerun_wait_ms = RERUN_MS,
+        .request_timeout_ms = DEADLINE_MS,
+    };
+    const bt_core_ops_t ops = {
+        .send = w_send,
+        .on_text = w_text,
+        .on_end = w_end,
+        .on_ledger = w_ledger,
+        .on_transfer = w_transfer,
+        .detok_init = fake_init,
+        .detok_push = fake_push,
+        .detok_finish = fake_finish,
+        .ctx = w,
+    };
+
+    memset(w, 0, sizeof(*w));
+    w->now = 1000 * MS;
+    w->next_instance = 7;
+    assert_int_equal(bt_core_create(&config, &ops, &w->core), BT_OK);
+}
+
+static inline bt_worker_t *join_flags(world_t *w, const char *name,
+                                      bt_role_t role, uint32_t flags)
+{
+    static const uint8_t kvt[] = {9, 9};
+    bt_msg_hello_t hello = {
+        .protocol = BT_WIRE_PROTOCOL,
+        .role = (uint32_t)role,
+        .instance = w->next_instance++,
+        .model = {.lo = 1, .hi = 2},
+        .tokens_per_block = 16,
+        .context_tokens = 100,
+        .max_batch = 4,
+        .n_blocks = 10,
+        .flags = flags,
+        .kvt = kvt,
+        .kvt_bytes = sizeof(kvt),
+    };
+    char why[BT_TABLE_WHY_BYTES];
+    bt_worker_t *worker = NULL;
+
+    snprintf(hello.name, sizeof(hello.name), "%s", name);
+    assert_int_equal(
+        bt_core_worker_up(w->core, &hello, w, w->now, why, &worker), BT_OK);
+    assert_ptr_equal(worker->link_user, w);
+    return worker;
+}
+
+static inline bt_worker_t *join(world_t *w, const char *name, bt_role_t role)
+{
+    return join_flags(w, name, role, 0);
+}
+
+static inline void submit(world_t *w, client_t *c, const char *prompt,
+                          uint32_t max_new, const char *stop)
+{
+    uint32_t ids[64];
+    const bt_gen_spec_t spec = {
+        .tokens = ids,
+        .n_prompt = (uint32_t)strlen(prompt),
+        .max_new = max_new,
+        .sampling = bt_sampling_default(),
+        .stops = &stop,
+        .n_stops = (stop != NULL) ? 1 : 0,
+        .parse_us = 10,
+        .tokenize_us = 20,
+    };
+
+    for (uint32_t i = 0; i < spec.n_prompt; i++) {
+        ids[i] = (uint32_t)prompt[i];
+    }
+    memset(c, 0, sizeof(*c));
+    assert_int_equal(bt_core_submit(w->core, &spec, c, w->now, &c->gen), BT_OK);
+}
+
+/* The latest message of a type to a worker, or NULL. */
+static inline const sent_t *last(const world_t *w, const bt_worker_t *to,
+                                 bt_msg_type_t type)
+{
+    for (uint32_t i = w->n_sent; i > 0; i--) {
+        if ((w->sent[i - 1].to == to) && (w->sent[i - 1].msg.type == type)) {
+            return &w->sent[i - 1];
+        }
+    }
+    return NULL;
+}
+
+static inline unsigned count(const world_t *w, const bt_worker_t *to,
+                             bt_msg_type_t type)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        n += ((w->sent[i].to == to) && (w->sent[i].msg.type == type)) ? 1 : 0;
+    }
+    return n;
+}
+
+static inline void say(world_t *w, bt_worker_t *from, const bt_msg_t *msg)
+{
+    w->now += 1 * MS;
+    assert_int_equal(bt_core_message(w->core, from, msg, w->now), BT_OK);
+}
+
+/* The characters of @a text as tokens from index @a index on; the last one
+ * carries @a finish. */
+static inline void tokens(world_t *w, bt_worker_t *from, bt_req_key_t key,
+                          uint32_t index, const char *text, bt_finish_t finish)
+{
+    bt_token_t list[64];
+    const uint32_t n = (uint32_t)strlen(text);
+    const bt_msg_t msg = {.type = BT_MSG_TOKENS,
+                          .u.tokens = {.n = n, .tokens = list}};
+
+    for (uint32_t i = 0; i < n; i++) {
+        list[i].key = key;
+        list[i].index = index + i;
+        list[i].id = (uint32_t)text[i];
+        list[i].finish = (uint32_t)((i + 1 == n) ? finish : BT_FINISH_NONE);
+    }
+    say(w, from, &msg);
+}
+
+static inline void grant(world_t *w, bt_worker_t *from, bt_req_key_t key)
+{
+    const bt_msg_t msg = {
+        .type = BT_MSG_GRANT,
+        .u.grant = {.key = key, .instance = from->hello.instance},
+    };
+
+    say(w, from, &msg);
+}
+
+static inline void prefilled(world_t *w, bt_worker_t *from, bt_req_key_t key)
+{
+    const bt_msg_t msg = {
+        .type = BT_MSG_PREFILLED,
+        .u.prefilled = {.key = key, .queue_us = 100, .compute_us = 300},
+    };
+
+    say(w, from, &msg);
+}
+
+static inline void joined(world_t *w, bt_worker_t *from, bt_req_key_t key,
+                          uint64_t transfer_us)
+{
+    const bt_msg_t msg = {
+        .type = BT_MSG_JOINED,
+        .u.joined = {.key = key, .transfer_us = transfer_us},
+    };
+
+    say(w, from, &msg);
+}
+
+static inline void ended(world_t *w, bt_worker_t *from, bt_req_key_t key)
+{
+    const bt_msg_t msg = {.type = BT_MSG_ENDED, .u.ended = {.key = key}};
+
+    say(w, from, &msg);
+}
+
+static inline void failed(world_t *w, bt_worker_t *from, bt_req_key_t key,
+                          bt_status_t status, const char *text)
+{
+    bt_msg_t msg = {.type = BT_MSG_FAILED,
+                    .u.failed = {.key = key, .status = status}};
+
+    snprintf(msg.u.failed.text, sizeof(msg.u.failed.text), "%s", text);
+    say(w, from, &msg);
+}
+
+static inline void assert_all_back(const world_t *w)
+{
+    bt_list_t *head = &bt_core_table(w->core)->workers;
+
+    assert_int_equal(bt_core_n_in_flight(w->core), 0);
+    assert_int_equal(bt_core_n_waiting(w->core), 0);
+    assert_int_equal(bt_core_n_legs(w->core), 0);
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_worker_t *worker = BT_CONTAINER_OF(pos, bt_worker_t, link);
+
+        assert_int_equal(worker->seats, 0);
+        assert_int_equal(worker->blocks, 0);
+        assert_int_equal(worker->prefill_tokens, 0);
+    }
+}
+
+static inline bt_req_key_t key_at(const world_t *w, const bt_worker_t *worker)
+{
+    const sent_t *s = last(w, worker, BT_MSG_REQUEST);
+
+    assert_non_null(s);
+    return s->msg.u.request.key;
+}
+
+/* Drives a request to a phase: 0 waiting, 1 prefill, 2 token #1, 3 decode. */
+static inline bt_req_key_t drive(world_t *w, bt_worker_t *p, bt_worker_t *d,
+                                 unsigned phase)
+{
+    bt_req_key_t key = {0};
+
+    if (phase >= 1) {
+        key = key_at(w, d);
+        grant(w, d, key);
+    }
+    if (phase >= 2) {
+        tokens(w, p, key, 0, "a", BT_FINISH_NONE);
+    }
+    if (phase >= 3) {
+        joined(w, d, key, 5);
+        tokens(w, d, key, 1, "b", BT_FINISH_NONE);
+    }
+    return key;
+}
+
+#endif
