@@ -7,7 +7,7 @@
  *     kvt_link.c    one link per other process: hello, keepalive, loss
  *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
  *     ───────────── bt_kvt_transport_t ─────────────
- *     kvt_ucx.c     shared memory and network      kvt_mem.c  scripted
+ *     kvt_ucx*.c    shared memory and network      kvt_mem.c  scripted
  *
  * Who may write directly (through shared memory), and until when:
  *

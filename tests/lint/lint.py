@@ -20,7 +20,7 @@ ONE_INCLUDER = {
     r"nng/.*": "common/rpc/",
     r"sodium\.h": "common/rpc/key.c",
     r"msgpack\.h": "common/wire/",
-    r"uc[pst]/.*": "kvtransfer/",
+    r"uc[pst]/.*": "kvtransfer/kvt_ucx_priv.h",
     r"cuda.*\.h|nccl\.h": "kernels/cuda/",
     r"xxhash\.h": "common/base/hash.c",
     r"jansson\.h": "router/api/",

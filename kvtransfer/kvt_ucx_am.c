@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes over the network: messages in order, pieces of windows.
+ *
+ * UCX keeps no order between active messages (seen: a short one overtakes a
+ * longer one sent before the connection stood; fragments of a long one are
+ * overtaken when the socket is full). Messages are numbered per connection and
+ * put in order here; pieces need no order.
+ */
+#include <endian.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "kvtransfer/kvt_ucx_priv.h"
+
+#define AM_MESSAGE 1u
+#define AM_PIECE   2u
+
+#define SMALL_BYTES  512u /* most messages */
+#define NUMBER_BYTES 8u
+/* Far more than a full socket lets overtake. */
+#define MAX_EARLY 1024u
+
+typedef struct inbox_entry {
+    ucp_ep_h ep; /* it came over, and is answered over */
+    uint64_t number;
+    size_t bytes;
+} inbox_entry_t;
+
+/* A message that came before its turn. */
+typedef struct early {
+    bt_list_t link;
+    uint64_t number;
+    size_t bytes;
+    uint8_t data[];
+} early_t;
+
+/* A send under way: UCX reads header and message until it completes. */
+typedef struct outgoing {
+    bt_list_t link;
+    ucx_t *ucx;
+    bt_kvt_xfer_t *xfer; /* of a piece */
+    uint64_t piece_bytes;
+    uint64_t number; /* of a message: its header, little-endian */
+    bt_list_t *home;
+    size_t cap;
+    uint8_t data[];
+} outgoing_t;
+
+/* A rendezvous into the pool under way. */
+typedef struct landing {
+    bt_list_t link;
+    ucx_t *ucx;
+    bt_kvt_window_t *window;
+    uint64_t offset, bytes;
+} landing_t;
+
+/* ---- sending ---- */
+
+static outgoing_t *outgoing_get(ucx_t *ucx, size_t bytes)
+{
+    bt_list_t *home =
+        (bytes <= SMALL_BYTES) ? &ucx->small_free : &ucx->large_free;
+    const size_t cap = (bytes <= SMALL_BYTES) ? SMALL_BYTES : BT_KVT_MAX_MSG;
+    outgoing_t *out;
+
+    if (!bt_list_empty(home)) {
+        out = BT_CONTAINER_OF(home->next, outgoing_t, link);
+        bt_list_remove(&out->link);
+    } else {
+        out = bt_calloc(1, sizeof(*out) + cap);
+        if (out == NULL) {
+            return NULL;
+        }
+        bt_list_init(&out->link);
+    }
+    out->ucx = ucx;
+    out->xfer = NULL;
+    out->home = home;
+    out->cap = cap;
+    ucx->n_flying++;
+    return out;
+}
+
+static void outgoing_done(outgoing_t *out)
+{
+    ucx_t *ucx = out->ucx;
+    bt_kvt_xfer_t *xfer = out->xfer;
+
+    ucx->n_flying--;
+    bt_list_push_back(out->home, &out->link);
+    if ((xfer != NULL) && !ucx->kvt->closing) {
+        bt_kvt_xfer_sent(xfer, out->piece_bytes);
+    }
+}
+
+static void on_sent(void *request, ucs_status_t status, void *user)
+{
+    (void)status; /* a failure is the endpoint's: see on_ep_error() */
+    ucp_request_free(request);
+    outgoing_done(user);
+}
+
+static void am_send(const ucx_link_t *ul, unsigned id, outgoing_t *out,
+                    const void *header, size_t header_bytes, const void *data,
+                    size_t bytes, uint32_t flags)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = flags,
+        .cb.send = on_sent,
+        .user_data = out};
+    ucs_status_ptr_t request =
+        ucp_am_send_nbx(ul->ep, id, header, header_bytes, data, bytes, &param);
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        outgoing_done(out); /* completed, or failed with its endpoint */
+    }
+}
+
+bt_status_t bt_kvt_ucx_send(bt_kvt_link_t *link, const void *msg, size_t bytes)
+{
+    ucx_link_t *ul = link->transport;
+    outgoing_t *out;
+
+    if (ul->failed) {
+        return BT_OK; /* the loss is reported at the next progress */
+    }
+    out = outgoing_get(ul->ucx, bytes);
+    if (out == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    BT_ASSERT(bytes <= out->cap);
+    memcpy(out->data, msg, bytes);
+    out->number = htole64(ul->n_sent++);
+    am_send(ul, AM_MESSAGE, out, &out->number, NUMBER_BYTES, out->data, bytes,
+            UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY);
+    return BT_OK;
+}
+
+bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
+                                 const uint8_t header[BT_KVT_PIECE_BYTES],
+                                 const void *src, size_t bytes)
+{
+    ucx_link_t *ul = xfer->link->transport;
+    outgoing_t *out;
+
+    if (ul->failed) {
+        return BT_ERR_PEER_LOST;
+    }
+    out = outgoing_get(ul->ucx, BT_KVT_PIECE_BYTES);
+    if (out == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    out->xfer = xfer;
+    out->piece_bytes = bytes;
+    memcpy(out->data, header, BT_KVT_PIECE_BYTES);
+    am_send(ul, AM_PIECE, out, out->data, BT_KVT_PIECE_BYTES, src, bytes, 0);
+    return BT_OK;
+}
+
+/* ---- receiving ---- */
+
+/* Messages are kept until the worker's progress has returned: answering one
+ * may create or close endpoints, which a callback must not. */
+static ucs_status_t on_message(void *arg, const void *header,
+                               size_t header_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *param)
+{
+    ucx_t *ucx = arg;
+    inbox_entry_t entry = {.ep = param->reply_ep, .bytes = bytes};
+    const size_t need = ucx->inbox_bytes + sizeof(entry) + bytes;
+
+    if ((header_bytes != NUMBER_BYTES) || (bytes > BT_KVT_MAX_MSG) ||
+        ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) ||
+        ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0)) {
+        ucx->n_bad_messages++;
+        return UCS_OK;
+    }
+    if (need > ucx->inbox_cap) {
+        const size_t cap = (need < 4096) ? 4096 : need * 2;
+        uint8_t *grown = bt_realloc_array(ucx->inbox, cap, 1);
+
+        if (grown == NULL) {
+            ucx->n_bad_messages++;
+            return UCS_OK;
+        }
+        ucx->inbox = grown;
+        ucx->inbox_cap = cap;
+    }
+    memcpy(&entry.number, header, NUMBER_BYTES);
+    entry.number = le64toh(entry.number);
+    memcpy(ucx->inbox + ucx->inbox_bytes, &entry, sizeof(entry));
+    if (bytes > 0) {
+        memcpy(ucx->inbox + ucx->inbox_bytes + sizeof(entry), data, bytes);
+    }
+    ucx->inbox_bytes = need;
+    return UCS_OK;
+}
+
+static void landing_done(landing_t *landing, bool ok)
+{
+    ucx_t *ucx = landing->ucx;
+
+    bt_list_push_back(&ucx->landing_free, &landing->link);
+    if (!ucx->kvt->closing) {
+        bt_kvt_window_landed(landing->window, landing->offset, landing->bytes,
+                             ok);
+    }
+}
+
+static void on_landed(void *request, ucs_status_t status, size_t length,
+                      void *user)
+{
+    landing_t *landing = user;
+
+    ucp_request_free(request);
+    landing_done(landing, (status == UCS_OK) && (length == landing->bytes));
+}
+
+static landing_t *landing_get(ucx_t *ucx)
+{
+    landing_t *landing;
+
+    if (!bt_list_empty(&ucx->landing_free)) {
+        landing = BT_CONTAINER_OF(ucx->landing_free.next, landing_t, link);
+        bt_list_remove(&landing->link);
+        return landing;
+    }
+    landing = bt_calloc(1, sizeof(*landing));
+    if (landing != NULL) {
+        bt_list_init(&landing->link);
+        landing->ucx = ucx;
+    }
+    return landing;
+}
+
+static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
+                             void *data, size_t bytes,
+                             const ucp_am_recv_param_t *param)
+{
+    ucx_t *ucx = arg;
+    ucp_request_param_t recv = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                UCP_OP_ATTR_FIELD_USER_DATA,
+                                .cb.recv_am = on_landed};
+    bt_kvt_window_t *window = NULL;
+    bt_kvt_piece_t piece;
+    landing_t *landing;
+    ucs_status_ptr_t request;
+    uint8_t *dst;
+
+    if (ucx->kvt->closing) {
+        return UCS_OK;
+    }
+    dst = bt_kvt_window_take(ucx->kvt, header, header_bytes, bytes, &piece,
+                             &window);
+    if (dst == NULL) {
+        return UCS_OK;
+    }
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+        memcpy(dst, data, bytes);
+        bt_kvt_window_landed(window, piece.offset, bytes, true);
+        return UCS_OK;
+    }
+
+    landing = landing_get(ucx);
+    if (landing == NULL) {
+        bt_kvt_window_landed(window, piece.offset, bytes, false);
+        return UCS_ERR_NO_MEMORY;
+    }
+    landing->window = window;
+    landing->offset = piece.offset;
+    landing->bytes = bytes;
+    recv.user_data = landing;
+    request = ucp_am_recv_data_nbx(ucx->net, data, dst, bytes, &recv);
+    if (!UCS_PTR_IS_PTR(request)) {
+        landing_done(landing, request == NULL);
+    }
+    return UCS_OK;
+}
+
+bt_status_t bt_kvt_ucx_handlers_set(ucx_t *ucx)
+{
+    ucp_am_handler_param_t param = {
+        .field_mask =
+            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+            UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id = AM_MESSAGE,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = on_message,
+        .arg = ucx};
+
+    if (ucp_worker_set_am_recv_handler(ucx->net, &param) != UCS_OK) {
+        return BT_ERR_IO;
+    }
+    param.id = AM_PIECE;
+    param.cb = on_piece;
+    if (ucp_worker_set_am_recv_handler(ucx->net, &param) != UCS_OK) {
+        return BT_ERR_IO;
+    }
+    return BT_OK;
+}
+
+/* ---- in order ---- */
+
+static void message_take(ucx_link_t *ul, const void *data, size_t bytes)
+{
+    ucx_t *ucx = ul->ucx;
+    bt_kvt_link_t *link;
+
+    ul->n_taken++;
+    ucx->speaking = ul;
+    link = bt_kvt_take_message(ucx->kvt, data, bytes);
+    ucx->speaking = NULL;
+    /* When both connected at once, the second connection is the link's too:
+     * its end is the link's end. */
+    if ((link != NULL) && !link->lost && (ul->owner == NULL)) {
+        ul->owner = link;
+    }
+}
+
+static void early_keep(ucx_link_t *ul, uint64_t number, const void *data,
+                       size_t bytes)
+{
+    early_t *e = NULL;
+
+    if ((number > ul->n_taken) && (ul->n_early < MAX_EARLY)) {
+        e = bt_calloc(1, sizeof(*e) + bytes);
+    }
+    if (e == NULL) {
+        /* Without it nothing more can be understood. */
+        ul->garbled = true;
+        ul->failed = true;
+        ul->ucx->some_failed = true;
+        return;
+    }
+    e->number = number;
+    e->bytes = bytes;
+    memcpy(e->data, data, bytes);
+    bt_list_push_back(&ul->early, &e->link);
+    ul->n_early++;
+}
+
+static early_t *early_next(ucx_link_t *ul)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &ul->early)
+    {
+        early_t *e = BT_CONTAINER_OF(pos, early_t, link);
+
+        if (e->number == ul->n_taken) {
+            bt_list_remove(&e->link);
+            ul->n_early--;
+            return e;
+        }
+    }
+    return NULL;
+}
+
+void bt_kvt_ucx_early_drop(ucx_link_t *ul)
+{
+    while (!bt_list_empty(&ul->early)) {
+        early_t *e = BT_CONTAINER_OF(ul->early.next, early_t, link);
+
+        bt_list_remove(&e->link);
+        bt_free(e);
+    }
+}
+
+void bt_kvt_ucx_inbox_take(ucx_t *ucx)
+{
+    size_t at = 0;
+
+    if (ucx->n_bad_messages > 0) {
+        BT_LOG_WARN("kv transfer: %llu messages dropped, too long or no "
+                    "memory",
+                    (unsigned long long)ucx->n_bad_messages);
+        ucx->n_bad_messages = 0;
+    }
+    while (at < ucx->inbox_bytes) {
+        const uint8_t *data;
+        inbox_entry_t entry;
+        ucx_link_t *ul;
+        early_t *e;
+
+        memcpy(&entry, ucx->inbox + at, sizeof(entry));
+        data = ucx->inbox + at + sizeof(entry);
+        at += sizeof(entry) + entry.bytes;
+        ul = bt_kvt_ucx_connection_find(ucx, entry.ep);
+        if ((ul == NULL) || ul->garbled) {
+            continue; /* one that failed may have left last words here */
+        }
+        if (entry.number != ul->n_taken) {
+            early_keep(ul, entry.number, data, entry.bytes);
+            continue;
+        }
+        message_take(ul, data, entry.bytes);
+        while ((ul->ep != NULL) && ((e = early_next(ul)) != NULL)) {
+            message_take(ul, e->data, e->bytes);
+            bt_free(e);
+        }
+    }
+    ucx->inbox_bytes = 0;
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections: made by socket address and listener, not by worker address: UCX
+ * 1.13.1 aborts the *surviving* process (assertion in
+ * ucp_request_send_state_ff) when a peer dies while the wire-up messages of a
+ * worker-address endpoint are under way. */
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "kvtransfer/kvt_ucx_priv.h"
+
+#define CLOSE_LIMIT_MS   20u
+#define MAX_EPOLL_EVENTS 16
+
+typedef struct accept {
+    bt_list_t link;
+    ucp_conn_request_h request;
+} accept_t;
+
+/* ---- connecting ---- */
+
+static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    ucx_link_t *ul = arg;
+
+    (void)ep;
+    (void)status;
+    ul->failed = true;
+    ul->ucx->some_failed = true;
+}
+
+static bt_status_t connection_create(ucx_t *ucx, ucp_ep_params_t *params,
+                                     ucx_link_t **ul_p)
+{
+    ucx_link_t *ul = bt_calloc(1, sizeof(*ul));
+    ucs_status_t rc;
+
+    if (ul == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    ul->ucx = ucx;
+    ul->pidfd = NO_FD;
+    bt_list_init(&ul->early);
+    params->field_mask |=
+        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params->err_handler.cb = on_ep_error;
+    params->err_handler.arg = ul;
+    rc = ucp_ep_create(ucx->net, params, &ul->ep);
+    if (rc != UCS_OK) {
+        BT_LOG_INFO("kv transfer: no endpoint: %s", ucs_status_string(rc));
+        bt_free(ul);
+        return BT_ERR_PEER_LOST;
+    }
+    bt_list_push_back(&ucx->links, &ul->link);
+    *ul_p = ul;
+    return BT_OK;
+}
+
+/* From within progress, where no endpoint may be made. */
+static void on_connection(ucp_conn_request_h request, void *arg)
+{
+    ucx_t *ucx = arg;
+    accept_t *accept = ucx->closing ? NULL : bt_calloc(1, sizeof(*accept));
+
+    if (accept == NULL) {
+        (void)!ucp_listener_reject(ucx->listener, request);
+        return;
+    }
+    accept->request = request;
+    bt_list_push_back(&ucx->requests, &accept->link);
+}
+
+void bt_kvt_ucx_requests_accept(ucx_t *ucx)
+{
+    while (!bt_list_empty(&ucx->requests)) {
+        accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
+        ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
+                                  .conn_request = accept->request};
+        ucx_link_t *ul = NULL;
+
+        /* Another failure has ended the request: the peer sees that. */
+        if (ucx->closing ||
+            (connection_create(ucx, &params, &ul) == BT_ERR_NO_MEMORY)) {
+            (void)!ucp_listener_reject(ucx->listener, accept->request);
+        }
+        bt_list_remove(&accept->link);
+        bt_free(accept);
+    }
+}
+
+/** Listen on the interface's first address, IPv4 before IPv6, any port. */
+bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx, const char *interface)
+{
+    ucp_listener_params_t params = {.field_mask =
+                                        UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                                        UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+                                    .conn_handler.cb = on_connection,
+                                    .conn_handler.arg = ucx};
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    struct ifaddrs *all = NULL;
+    bt_status_t status = BT_ERR_UNSUPPORTED;
+
+    if (getifaddrs(&all) != 0) {
+        return BT_ERR_IO;
+    }
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        if ((i->ifa_addr == NULL) || (strcmp(i->ifa_name, interface) != 0)) {
+            continue;
+        }
+        if (i->ifa_addr->sa_family == AF_INET) {
+            params.sockaddr.addr = i->ifa_addr;
+            params.sockaddr.addrlen = sizeof(struct sockaddr_in);
+            break;
+        }
+        if ((i->ifa_addr->sa_family == AF_INET6) &&
+            (params.sockaddr.addr == NULL)) {
+            params.sockaddr.addr = i->ifa_addr;
+            params.sockaddr.addrlen = sizeof(struct sockaddr_in6);
+        }
+    }
+    if ((params.sockaddr.addr != NULL) &&
+        (ucp_listener_create(ucx->net, &params, &ucx->listener) == UCS_OK) &&
+        (ucp_listener_query(ucx->listener, &attr) == UCS_OK)) {
+        ucx->net_addr = attr.sockaddr;
+        status = BT_OK;
+    }
+    freeifaddrs(all);
+    return status;
+}
+
+bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
+                               const bt_kvt_export_info_t *info)
+{
+    ucx_t *ucx = link->kvt->transport;
+    struct sockaddr_storage addr = {0};
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_FLAGS |
+                                            UCP_EP_PARAM_FIELD_SOCK_ADDR,
+                              .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+                              .sockaddr.addr = (const struct sockaddr *)&addr};
+    ucx_link_t *ul = ucx->speaking;
+    bt_status_t status;
+
+    if ((ul != NULL) && (ul->owner == NULL) && !ul->failed) {
+        /* Answering a hello: over the connection that it came on. */
+        ul->owner = link;
+        link->transport = ul;
+        return BT_OK;
+    }
+    if (info->net_addr.bytes > sizeof(addr)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    memcpy(&addr, info->net_addr.data, info->net_addr.bytes);
+    if ((addr.ss_family == AF_INET) &&
+        (info->net_addr.bytes == sizeof(struct sockaddr_in))) {
+        params.sockaddr.addrlen = sizeof(struct sockaddr_in);
+    } else if ((addr.ss_family == AF_INET6) &&
+               (info->net_addr.bytes == sizeof(struct sockaddr_in6))) {
+        params.sockaddr.addrlen = sizeof(struct sockaddr_in6);
+    } else {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = connection_create(ucx, &params, &ul);
+    if (status != BT_OK) {
+        return status;
+    }
+    ul->owner = link;
+    link->transport = ul;
+    return BT_OK;
+}
+
+/* ---- closing ---- */
+
+static void connection_free(ucx_link_t *ul)
+{
+    bt_kvt_ucx_early_drop(ul);
+    bt_list_remove(&ul->link);
+    bt_free(ul);
+}
+
+static void link_reap(ucx_link_t *ul)
+{
+    if ((ul->owner == NULL) && !ul->closing && (ul->ep == NULL) &&
+        !ul->ucx->kvt->closing) {
+        connection_free(ul);
+    }
+}
+
+static void on_ep_closed(void *request, ucs_status_t status, void *user)
+{
+    ucx_link_t *ul = user;
+
+    (void)status;
+    ucp_request_free(request);
+    ul->closing = false;
+    link_reap(ul);
+}
+
+/** @a force: at once. Otherwise what was sent is delivered first, for which
+ *  progress is needed. */
+static void connection_close(ucx_link_t *ul, bool force)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0,
+        .cb.send = on_ep_closed,
+        .user_data = ul};
+    ucs_status_ptr_t request;
+
+    if (ul->ep == NULL) {
+        return;
+    }
+    ul->failed = true;
+    ul->closing = true;
+    request = ucp_ep_close_nbx(ul->ep, &param);
+    ul->ep = NULL;
+    if (!UCS_PTR_IS_PTR(request)) {
+        ul->closing = false;
+    }
+}
+
+void bt_kvt_ucx_disconnect(bt_kvt_link_t *link)
+{
+    ucx_t *ucx = link->kvt->transport;
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (ul->owner == link) {
+            connection_close(ul, true);
+        }
+    }
+}
+
+static void pidfd_close(ucx_link_t *ul)
+{
+    if (ul->pidfd != NO_FD) {
+        (void)epoll_ctl(ul->ucx->epoll_fd, EPOLL_CTL_DEL, ul->pidfd, NULL);
+        close(ul->pidfd);
+        ul->pidfd = NO_FD;
+    }
+}
+
+void bt_kvt_ucx_forget(bt_kvt_link_t *link)
+{
+    ucx_t *ucx = link->kvt->transport;
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (ul->owner == link) {
+            pidfd_close(ul);
+            ul->owner = NULL;
+            link_reap(ul);
+        }
+    }
+    link->transport = NULL;
+}
+
+/** Give the last words a chance to leave; never waits for anybody long. */
+static void net_drain(ucx_t *ucx)
+{
+    const uint64_t until_ms = bt_now_ms() + CLOSE_LIMIT_MS;
+    bool closing = true;
+
+    while (((ucx->n_flying > 0) || closing) && (bt_now_ms() < until_ms)) {
+        bt_list_t *pos, *tmp;
+
+        if (ucp_worker_progress(ucx->net) == 0) {
+            closing = false;
+        }
+        BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+        {
+            closing =
+                closing || BT_CONTAINER_OF(pos, ucx_link_t, link)->closing;
+        }
+    }
+}
+
+void bt_kvt_ucx_links_close(ucx_t *ucx)
+{
+    bt_list_t *pos, *tmp;
+
+    ucx->closing = true;
+    bt_kvt_ucx_requests_accept(ucx); /* rejects them */
+    net_drain(ucx);
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        bt_kvt_ucx_shm_unmap(ul);
+        connection_close(ul, true);
+    }
+    net_drain(ucx);
+    if (ucx->listener != NULL) {
+        ucp_listener_destroy(ucx->listener);
+    }
+}
+
+void bt_kvt_ucx_links_free(ucx_t *ucx)
+{
+    while (!bt_list_empty(&ucx->links)) {
+        ucx_link_t *ul = BT_CONTAINER_OF(ucx->links.next, ucx_link_t, link);
+
+        pidfd_close(ul);
+        connection_free(ul);
+    }
+}
+
+/* ---- who is there ---- */
+
+ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (ul->ep == ep) {
+            return ul;
+        }
+    }
+    return NULL;
+}
+
+bt_status_t bt_kvt_ucx_watch(bt_kvt_link_t *link,
+                             const bt_kvt_export_info_t *info)
+{
+    ucx_link_t *ul = link->transport;
+    ucx_t *ucx = ul->ucx;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = ul};
+    int fd = NO_FD;
+    bt_status_t status;
+
+    if (!ucx->host_known || !bt_kvt_host_same(&ucx->host, &info->host)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (ul->pidfd != NO_FD) {
+        return BT_OK;
+    }
+    status = bt_kvt_host_watch(&info->host, &fd);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (epoll_ctl(ucx->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        close(fd);
+        return BT_ERR_UNSUPPORTED;
+    }
+    ul->pidfd = fd;
+    link->pid = (int32_t)info->host.pid;
+    return BT_OK;
+}
+
+void bt_kvt_ucx_failed_report(ucx_t *ucx)
+{
+    bt_list_t *pos, *tmp;
+
+    ucx->some_failed = false;
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (!ul->failed || (ul->ep == NULL)) {
+            continue;
+        }
+        if (ul->owner == NULL) { /* accepted, and never said hello */
+            connection_close(ul, true);
+            link_reap(ul);
+        } else if (!ul->owner->lost) {
+            bt_kvt_link_lost(ul->owner, false, "its connection ended");
+        }
+    }
+}
+
+void bt_kvt_ucx_ended_report(ucx_t *ucx)
+{
+    struct epoll_event events[MAX_EPOLL_EVENTS];
+    const int n = epoll_wait(ucx->epoll_fd, events, MAX_EPOLL_EVENTS, 0);
+
+    for (int i = 0; i < n; i++) {
+        ucx_link_t *ul = events[i].data.ptr;
+
+        if (ul != NULL) {
+            pidfd_close(ul);
+            bt_kvt_link_lost(ul->owner, true, "its process ended");
+        }
+    }
+}

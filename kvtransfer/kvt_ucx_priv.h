@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kvt_ucx_priv.h
+ *
+ * UCX under kvtransfer; the one includer of its headers. Two contexts, because
+ * shared memory and peer error handling exclude each other in one:
+ *
+ *     net    active messages over TCP (or RDMA): all control messages, also on
+ *            one host, and data where memory is not shared; reports the death
+ *            of a peer
+ *     shm    allocates the pool and maps those of others; carries no message
+ *
+ *     kvt_ucx.c      open, close, progress
+ *     kvt_ucx_ep.c   listener, connections, the end of processes
+ *     kvt_ucx_am.c   messages in order, pieces
+ *     kvt_ucx_shm.c  the pool, and those of others mapped
+ */
+#ifndef BT_KVTRANSFER_KVT_UCX_PRIV_H
+#define BT_KVTRANSFER_KVT_UCX_PRIV_H
+
+#include <sys/socket.h>
+
+#include <ucp/api/ucp.h>
+
+#include "kvtransfer/kvt_core.h"
+#include "kvtransfer/kvt_host.h"
+
+#define NO_FD (-1)
+
+typedef struct ucx {
+    bt_kvt_t *kvt;
+    ucp_context_h net_context, shm_context;
+    ucp_worker_h net, shm;
+    ucp_mem_h shm_mem;   /* the pool; NULL: it is anonymous memory */
+    size_t mapped_bytes; /* of the pool with the probe */
+    ucp_listener_h listener;
+    struct sockaddr_storage net_addr; /* where it listens */
+    ucp_address_t *shm_addr;
+    size_t shm_addr_bytes;
+    void *rkey;
+    size_t rkey_bytes;
+    bt_kvt_host_t host;
+    bool host_known;
+    uint8_t probe[16];
+    int epoll_fd, net_fd;
+    uint64_t watched_ms;
+    bool some_failed;
+    bool closing;
+    uint32_t n_flying; /* sends not completed */
+    bt_list_t links;
+    bt_list_t requests;        /* connections to accept */
+    struct ucx_link *speaking; /* sent the message that is being taken */
+    bt_list_t small_free, large_free, landing_free;
+    uint8_t *inbox; /* inbox_entry_t, bytes, inbox_entry_t ... */
+    size_t inbox_bytes, inbox_cap;
+    uint64_t n_bad_messages;
+} ucx_t;
+
+/* One connection. A link has one; two when both sides connected at once. */
+typedef struct ucx_link {
+    bt_list_t link;
+    ucx_t *ucx;
+    bt_kvt_link_t *owner; /* NULL: accepted, no hello yet; or forgotten */
+    ucp_ep_h ep, shm_ep;
+    ucp_rkey_h rkey;
+    uint64_t n_sent, n_taken; /* messages: the numbers */
+    bt_list_t early;
+    uint32_t n_early;
+    int pidfd;
+    bool failed;  /* nothing can be sent any more */
+    bool garbled; /* a message is missing: nothing is taken any more */
+    bool closing; /* a close of ep has not completed */
+} ucx_link_t;
+
+/* kvt_ucx.c */
+/** @a device: the network device, NULL for shared memory.
+ *  @retval BT_ERR_UNSUPPORTED */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_context_open(const char *name,
+                                                  const char *tls,
+                                                  const char *device,
+                                                  uint64_t features,
+                                                  ucp_context_h *context_p);
+/** @a *worker_p is NULL after a failure. @retval BT_ERR_UNSUPPORTED */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_worker_open(ucp_context_h context,
+                                                 ucp_worker_h *worker_p);
+
+/* kvt_ucx_ep.c; the first four are of bt_kvt_transport_t */
+bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
+                               const bt_kvt_export_info_t *info);
+void bt_kvt_ucx_disconnect(bt_kvt_link_t *link);
+void bt_kvt_ucx_forget(bt_kvt_link_t *link);
+bt_status_t bt_kvt_ucx_watch(bt_kvt_link_t *link,
+                             const bt_kvt_export_info_t *info);
+/** Listen on the interface's first address, IPv4 before IPv6, any port. */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx,
+                                                   const char *interface);
+/** Connections that came since; not from within a callback of UCX. */
+void bt_kvt_ucx_requests_accept(ucx_t *ucx);
+/** @return the connection of @a ep, or NULL: closed meanwhile */
+ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep);
+/** Tell the core of connections that failed / of processes that ended. */
+void bt_kvt_ucx_failed_report(ucx_t *ucx);
+void bt_kvt_ucx_ended_report(ucx_t *ucx);
+/** Close all connections and the listener; links_free: after the worker. */
+void bt_kvt_ucx_links_close(ucx_t *ucx);
+void bt_kvt_ucx_links_free(ucx_t *ucx);
+
+/* kvt_ucx_am.c; the first two are of bt_kvt_transport_t */
+bt_status_t bt_kvt_ucx_send(bt_kvt_link_t *link, const void *msg, size_t bytes);
+bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
+                                 const uint8_t header[BT_KVT_PIECE_BYTES],
+                                 const void *src, size_t bytes);
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_handlers_set(ucx_t *ucx);
+/** Hand the messages that came to the core. */
+void bt_kvt_ucx_inbox_take(ucx_t *ucx);
+/** Free the messages of @a ul that wait for their turn. */
+void bt_kvt_ucx_early_drop(ucx_link_t *ul);
+
+/* kvt_ucx_shm.c; the first three are of bt_kvt_transport_t */
+bt_status_t bt_kvt_ucx_map(bt_kvt_link_t *link,
+                           const bt_kvt_export_info_t *info);
+void bt_kvt_ucx_unmap(bt_kvt_link_t *link);
+uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, uint64_t pool_offset,
+                         const void *src, size_t bytes, uint64_t seed);
+/** Give up the pool of @a ul, if it is mapped. */
+void bt_kvt_ucx_shm_unmap(ucx_link_t *ul);
+/** The pool in shared memory. After a failure: bt_kvt_ucx_shm_close().
+ *  @retval BT_ERR_UNSUPPORTED  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx);
+void bt_kvt_ucx_shm_close(ucx_t *ucx);
+/** The pool in memory of this process alone. @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pool's memory, and the pools of others through shared memory. */
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/statvfs.h>
+
+#include "common/base/assert.h"
+#include "common/base/hash.h"
+#include "kvtransfer/kvt_host.h"
+#include "kvtransfer/kvt_ucx_priv.h"
+
+void bt_kvt_ucx_shm_unmap(ucx_link_t *ul)
+{
+    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request;
+
+    if (ul->rkey != NULL) {
+        ucp_rkey_destroy(ul->rkey);
+        ul->rkey = NULL;
+    }
+    if (ul->shm_ep != NULL) {
+        request = ucp_ep_close_nbx(ul->shm_ep, &param);
+        ul->shm_ep = NULL;
+        if (UCS_PTR_IS_PTR(request)) {
+            /* Nothing was ever sent on it, so this ends at once; the worker
+             * would finish it in any case. */
+            while (ucp_worker_progress(ul->ucx->shm) != 0) {
+            }
+            ucp_request_free(request);
+        }
+    }
+}
+
+void bt_kvt_ucx_unmap(bt_kvt_link_t *link)
+{
+    bt_kvt_ucx_shm_unmap(link->transport);
+}
+
+bt_status_t bt_kvt_ucx_map(bt_kvt_link_t *link,
+                           const bt_kvt_export_info_t *info)
+{
+    ucx_link_t *ul = link->transport;
+    ucx_t *ucx = ul->ucx;
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                              .address = info->shm_addr.data};
+    void *base = NULL;
+
+    if ((ucx->shm == NULL) || (info->shm_base == 0) ||
+        (info->shm_addr.bytes == 0) || (info->shm_rkey.bytes == 0) ||
+        !ucx->host_known || !bt_kvt_host_same(&ucx->host, &info->host) ||
+        (info->probe_offset < info->pool_bytes)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (ucp_ep_create(ucx->shm, &params, &ul->shm_ep) != UCS_OK) {
+        ul->shm_ep = NULL;
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (ucp_ep_rkey_unpack(ul->shm_ep, info->shm_rkey.data, &ul->rkey) !=
+        UCS_OK) {
+        ul->rkey = NULL;
+        goto err;
+    }
+    if (ucp_rkey_ptr(ul->rkey, info->shm_base, &base) != UCS_OK) {
+        goto err;
+    }
+    /* Identifiers can lie (a copied /etc, a nested container); bytes that the
+     * other side wrote cannot. */
+    if (memcmp((const uint8_t *)base + info->probe_offset, info->probe,
+               sizeof(info->probe)) != 0) {
+        goto err;
+    }
+    link->map = base;
+    return BT_OK;
+
+err:
+    bt_kvt_ucx_unmap(link);
+    return BT_ERR_UNSUPPORTED;
+}
+
+uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, uint64_t pool_offset,
+                         const void *src, size_t bytes, uint64_t seed)
+{
+    return bt_hash64_copy(link->map + pool_offset, src, bytes, seed);
+}
+
+/* ---- the own pool ---- */
+
+/** Is there room for the pool in the file system behind POSIX shared memory?
+ *  Memory from there is promised only on first touch, with SIGBUS. */
+static bool shm_has_room(size_t bytes)
+{
+    struct statvfs fs;
+
+    return (statvfs("/dev/shm", &fs) == 0) &&
+           ((uint64_t)fs.f_bavail * fs.f_frsize >= bytes);
+}
+
+bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx)
+{
+    void *p = mmap(NULL, ucx->mapped_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED) {
+        return BT_ERR_NO_MEMORY;
+    }
+    ucx->kvt->pool = p;
+    return BT_OK;
+}
+
+static bt_status_t pool_make_shared(ucx_t *ucx)
+{
+    const ucp_mem_map_params_t params = {.field_mask =
+                                             UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                                             UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+                                         .length = ucx->mapped_bytes,
+                                         .flags = UCP_MEM_MAP_ALLOCATE};
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+
+    if (!shm_has_room(ucx->mapped_bytes)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    if (ucp_mem_map(ucx->shm_context, &params, &ucx->shm_mem) != UCS_OK) {
+        ucx->shm_mem = NULL;
+        return BT_ERR_NO_MEMORY;
+    }
+    if ((ucp_mem_query(ucx->shm_mem, &attr) != UCS_OK) ||
+        (ucp_rkey_pack(ucx->shm_context, ucx->shm_mem, &ucx->rkey,
+                       &ucx->rkey_bytes) != UCS_OK) ||
+        (getrandom(ucx->probe, sizeof(ucx->probe), 0) !=
+         (ssize_t)sizeof(ucx->probe))) {
+        ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
+        ucx->shm_mem = NULL;
+        return BT_ERR_UNSUPPORTED;
+    }
+    ucx->kvt->pool = attr.address;
+    memcpy(ucx->kvt->pool + ucx->kvt->config.pool_bytes, ucx->probe,
+           sizeof(ucx->probe));
+    return BT_OK;
+}
+
+/** The shared pool, or at least none of it half open. */
+bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx)
+{
+    static const char *const tls[] = {"posix,self", "sysv,self"};
+    bt_status_t status = BT_ERR_UNSUPPORTED;
+
+    if (!ucx->host_known) {
+        return status;
+    }
+    for (size_t i = 0; (i < BT_ARRAY_LEN(tls)) && (status != BT_OK); i++) {
+        status = bt_kvt_ucx_context_open("baton-kv-shm", tls[i], NULL,
+                                         UCP_FEATURE_RMA, &ucx->shm_context);
+    }
+    if (status == BT_OK) {
+        status = bt_kvt_ucx_worker_open(ucx->shm_context, &ucx->shm);
+    }
+    if ((status == BT_OK) &&
+        (ucp_worker_get_address(ucx->shm, &ucx->shm_addr,
+                                &ucx->shm_addr_bytes) != UCS_OK)) {
+        ucx->shm_addr = NULL;
+        status = BT_ERR_UNSUPPORTED;
+    }
+    if (status == BT_OK) {
+        status = pool_make_shared(ucx);
+    }
+    return status;
+}
+
+void bt_kvt_ucx_shm_close(ucx_t *ucx)
+{
+    if (ucx->rkey != NULL) {
+        ucp_rkey_buffer_release(ucx->rkey);
+        ucx->rkey = NULL;
+    }
+    if (ucx->shm_addr != NULL) {
+        ucp_worker_release_address(ucx->shm, ucx->shm_addr);
+        ucx->shm_addr = NULL;
+    }
+    if (ucx->shm_mem != NULL) {
+        ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
+        ucx->shm_mem = NULL;
+        ucx->kvt->pool = NULL;
+    }
+    if (ucx->shm != NULL) {
+        ucp_worker_destroy(ucx->shm);
+        ucx->shm = NULL;
+    }
+    if (ucx->shm_context != NULL) {
+        ucp_cleanup(ucx->shm_context);
+        ucx->shm_context = NULL;
+    }
+}

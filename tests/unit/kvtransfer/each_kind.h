@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file each_kind.h  One test function per case, transport and path, and short
+ *  words for what the cases do. */
+#ifndef BT_TESTS_UNIT_KVTRANSFER_EACH_KIND_H
+#define BT_TESTS_UNIT_KVTRANSFER_EACH_KIND_H
+
+#include <string.h>
+
+#include "tests/unit/kvtransfer/pair.h"
+
+#define MIB (1024u * 1024u)
+
+/* One test function per case and kind. */
+#define EACH_KIND(name)                          \
+    static void name##_mem_shm(void **state)     \
+    {                                            \
+        (void)state;                             \
+        name(&pair_kinds[0]);                    \
+    }                                            \
+    static void name##_mem_network(void **state) \
+    {                                            \
+        (void)state;                             \
+        name(&pair_kinds[1]);                    \
+    }                                            \
+    static void name##_ucx_shm(void **state)     \
+    {                                            \
+        (void)state;                             \
+        name(&pair_kinds[2]);                    \
+    }                                            \
+    static void name##_ucx_network(void **state) \
+    {                                            \
+        (void)state;                             \
+        name(&pair_kinds[3]);                    \
+    }
+#define TEST_EACH(name)                                   \
+    BT_TEST(name##_mem_shm), BT_TEST(name##_mem_network), \
+        BT_TEST(name##_ucx_shm), BT_TEST(name##_ucx_network)
+
+__attribute__((unused)) static void prep(pair_t *pair, track_t *t)
+{
+    assert_int_equal(pair_prep(pair, t), BT_OK);
+    assert_int_equal(bt_kvt_xfer_window_bytes(t->xfer), t->bytes);
+}
+
+__attribute__((unused)) static void post(track_t *t, uint64_t offset,
+                                         uint64_t bytes)
+{
+    assert_int_equal(pair_post(t, offset, bytes), BT_OK);
+}
+
+__attribute__((unused)) static void finish(track_t *t, const char *note)
+{
+    assert_int_equal(bt_kvt_finish(t->xfer, note, strlen(note)), BT_OK);
+}
+
+__attribute__((unused)) static bool over(const track_t *t)
+{
+    return (t->xfer == NULL) && (t->window == NULL);
+}
+
+__attribute__((unused)) static bt_kvt_counters_t counters(const bt_kvt_t *kvt)
+{
+    bt_kvt_counters_t c;
+
+    bt_kvt_counters(kvt, &c);
+    return c;
+}
+
+#endif
