@@ -2,13 +2,13 @@
 /* What kvt.h promises of data that arrives, on every transport and path: the
  * scripted one and UCX, shared memory and network over the loopback
  * interface. */
-#include <dirent.h>
 #include <poll.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
 #include "tests/unit/kvtransfer/each_kind.h"
+#include "tests/unit/kvtransfer/fds.h"
 
 /* 16 tokens of 30 layers of 3 heads of 64 f16: 30 * 2 * 3 * 16 * 64 * 2 B. */
 #define BLOCK_BYTES 368640u
@@ -73,19 +73,6 @@ static void pieces_of_any_size_arrive(const pair_kind_t *kind)
     pair_close(&pair);
 }
 EACH_KIND(pieces_of_any_size_arrive)
-
-static unsigned n_open_fds(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    unsigned n = 0;
-
-    assert_non_null(dir);
-    while (readdir(dir) != NULL) {
-        n++;
-    }
-    closedir(dir);
-    return n;
-}
 
 static void a_thousand_windows_leave_nothing(const pair_kind_t *kind)
 {
