@@ -306,13 +306,16 @@ void bt_api_write_end(const bt_api_answer_t *answer,
 
 /* ---- errors and the rest ---- */
 
-static const char *error_code(int http_status)
+static const char *error_code(const bt_api_error_t *error)
 {
-    switch (http_status) {
+    const bool of_model =
+        (error->param != NULL) && (strcmp(error->param, "model") == 0);
+
+    switch (error->http_status) {
     case 401:
         return "invalid_api_key";
     case 404:
-        return "model_not_found";
+        return of_model ? "model_not_found" : NULL;
     case 429:
         return "rate_limit_exceeded";
     default:
@@ -336,7 +339,7 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
     PUT(out, ",\"param\":");
     put_string(out, error->param);
     PUT(out, ",\"code\":");
-    put_string(out, error_code(error->http_status));
+    put_string(out, error_code(error));
     PUT(out, "}}");
 }
 

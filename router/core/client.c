@@ -472,7 +472,7 @@ static void check_capacity(const bt_router_t *router, size_t n_choices,
     }
 }
 
-static uint32_t context_of(const bt_router_t *router)
+uint32_t bt_router_context_tokens(const bt_router_t *router)
 {
     const uint32_t workers =
         bt_table_context_tokens(bt_core_table(router->core));
@@ -540,8 +540,8 @@ void bt_client_call(bt_router_t *router, bt_exchange_t *ex,
         check_capacity(router, n_prompts * request.n, &error);
     }
     if ((error.http_status != 0) ||
-        (bt_prepare(router->served, context_of(router), &request, &prepared,
-                    &error) != BT_OK)) {
+        (bt_prepare(router->served, bt_router_context_tokens(router), &request,
+                    &prepared, &error) != BT_OK)) {
         goto refuse;
     }
     start(router, ex, &request, model, &prepared, parsed_us - start_us,

@@ -148,12 +148,21 @@ static bt_status_t one_prompt(const bt_served_t *served,
 
 /* ---- lengths ---- */
 
-static bt_status_t check_length(const bt_api_request_t *request,
+static bt_status_t check_length(const bt_served_t *served,
+                                const bt_api_request_t *request,
                                 uint32_t context, bt_prepared_prompt_t *prompt,
                                 bt_api_error_t *error)
 {
     const size_t n = prompt->tokens.n;
+    char why[128] = "";
     uint32_t fits;
+
+    if (context < served->context_tokens) {
+        snprintf(why, sizeof(why),
+                 " (the model has %u; the workers' kv-memory or "
+                 "context-tokens allow fewer)",
+                 served->context_tokens);
+    }
 
     if (n == 0) {
         bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
@@ -164,16 +173,16 @@ static bt_status_t check_length(const bt_api_request_t *request,
         bt_api_error_set(error, 400, BAD_REQUEST, "max_tokens",
                          "the prompt's %zu tokens and max_tokens %u are "
                          "together %zu tokens, more than the context of %u "
-                         "tokens",
+                         "tokens%s",
                          n, request->max_tokens, n + request->max_tokens,
-                         context);
+                         context, why);
         return BT_ERR_INVALID_PARAM;
     }
     if (n >= context) {
         bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
                          "the prompt's %zu tokens leave no room in the "
-                         "context of %u tokens",
-                         n, context);
+                         "context of %u tokens%s",
+                         n, context, why);
         return BT_ERR_INVALID_PARAM;
     }
     fits = context - (uint32_t)n;
@@ -299,7 +308,8 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     for (size_t i = 0; i < p->n_prompts; i++) {
         status = one_prompt(served, request, i, &p->prompts[i].tokens, error);
         if (status == BT_OK) {
-            status = check_length(request, context, &p->prompts[i], error);
+            status =
+                check_length(served, request, context, &p->prompts[i], error);
         }
         if (status != BT_OK) {
             return status;

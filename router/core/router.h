@@ -64,6 +64,8 @@ void bt_respond_error(bt_router_t *router, bt_exchange_t *ex,
  */
 void bt_client_call(bt_router_t *router, bt_exchange_t *ex,
                     bt_api_dialect_t dialect, const char *model, bool stream);
+/** Longest sequence, prompt and output, that model and workers take now. */
+uint32_t bt_router_context_tokens(const bt_router_t *router);
 /** The client of @a ex left. */
 void bt_client_gone(void *router, bt_exchange_t *ex);
 

@@ -344,8 +344,8 @@ static void route_models(bt_router_t *router, bt_exchange_t *ex,
     }
     bt_strbuf_reset(&router->out);
     bt_api_write_models((p->n == 3) ? p->segments[2] : served->name,
-                        served->created, served->context_tokens, p->n == 2,
-                        &router->out);
+                        served->created, bt_router_context_tokens(router),
+                        p->n == 2, &router->out);
     respond_json(router, ex);
 }
 

@@ -282,10 +282,16 @@ uint32_t bt_table_context_tokens(const bt_table_t *table)
     uint32_t least = UINT32_MAX;
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_worker_t *worker = BT_CONTAINER_OF(pos, bt_worker_t, link);
+        const bt_msg_hello_t *hello =
+            &BT_CONTAINER_OF(pos, bt_worker_t, link)->hello;
+        const uint64_t held =
+            (uint64_t)hello->n_blocks * hello->tokens_per_block;
 
-        if (worker->hello.context_tokens < least) {
-            least = worker->hello.context_tokens;
+        if (hello->context_tokens < least) {
+            least = hello->context_tokens;
+        }
+        if ((hello->role == BT_ROLE_DECODE) && (held < least)) {
+            least = (uint32_t)held;
         }
     }
     return least;

@@ -104,7 +104,9 @@ bool bt_table_pick(bt_table_t *table, bt_pick_t *pick_p);
 /** True when a request could be served now by healthy workers. */
 bool bt_table_ready(const bt_table_t *table);
 
-/** Longest sequence that every worker here takes; UINT32_MAX without any. */
+/** Longest sequence, prompt and output, that every worker here takes: no more
+ * than its context, and than the KV blocks of a decode worker hold (a prefill
+ * worker holds the prompt only). UINT32_MAX without any. */
 uint32_t bt_table_context_tokens(const bt_table_t *table);
 
 const char *bt_role_name(uint32_t role);

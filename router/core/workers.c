@@ -303,13 +303,12 @@ static int final_http_status(int32_t status)
 {
     switch (status) {
     case BT_ERR_TOO_LARGE:
+    case BT_ERR_NO_BLOCKS: /* more than the worker has: never fits */
         return 400;
     case BT_ERR_INVALID_PARAM:
     case BT_ERR_OVERFLOW:
     case BT_ERR_UNSUPPORTED:
         return 500;
-    case BT_ERR_NO_BLOCKS:
-        return 503;
     default:
         return 0;
     }

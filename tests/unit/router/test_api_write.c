@@ -239,10 +239,17 @@ static void errors_take_the_dialects_form(void **state)
     expect(&out, "{\"error\":{\"message\":\"max_tokens must be 1 "
                  "\\\"at least\\\"\",\"type\":\"invalid_request_error\","
                  "\"param\":\"max_tokens\",\"code\":null}}");
-    bt_api_error_set(&error, 404, "invalid_request_error", NULL, "no model x");
+    /* A path that is not there says nothing about models. */
+    bt_api_error_set(&error, 404, "invalid_request_error", NULL, "no route");
+    bt_api_write_error(BT_API_COMPLETIONS, &error, &out);
+    expect(&out, "{\"error\":{\"message\":\"no route\","
+                 "\"type\":\"invalid_request_error\",\"param\":null,"
+                 "\"code\":null}}");
+    bt_api_error_set(&error, 404, "invalid_request_error", "model",
+                     "no model x");
     bt_api_write_error_event(BT_API_COMPLETIONS, &error, &out);
     expect(&out, "data: {\"error\":{\"message\":\"no model x\","
-                 "\"type\":\"invalid_request_error\",\"param\":null,"
+                 "\"type\":\"invalid_request_error\",\"param\":\"model\","
                  "\"code\":\"model_not_found\"}}\n\n");
     bt_api_write_error_event(BT_API_GENERATE, &error, &out);
     expect(&out, "data: {\"error\":\"no model x\"}\n\n");

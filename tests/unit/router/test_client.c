@@ -555,6 +555,13 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
     refused(w, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":510}", 400,
             "the prompt's 3 tokens and max_tokens 510 are together 513 tokens, "
             "more than the context of 512 tokens");
+    w->d->hello.n_blocks = 4; /* of 16 tokens */
+    refused(w, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":62}", 400,
+            "are together 65 tokens, more than the context of 64 tokens (the "
+            "model has 512; the workers' kv-memory");
+    send_to(w, &ex, BT_HTTP_GET, "/v1/models", "");
+    has(&ex, "\"max_model_len\":64}");
+    w->d->hello.n_blocks = 100;
     refused(w, COMPLETIONS, "{\"prompt\":[1,2,999999]}", 400,
             "token id 999999");
     refused(w, COMPLETIONS, "{\"prompt\":\"x\",\"n\":64,\"max_tokens\":1}", 429,

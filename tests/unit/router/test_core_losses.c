@@ -242,9 +242,10 @@ static void a_failure_is_run_again_unless_it_would_repeat(void **state)
     ended(w, d, key);
     ended(w, p, key);
     key = key_at(w, d);
+    /* More than the worker has in all: waiting or a rerun would not help. */
     failed(w, d, key, BT_ERR_NO_BLOCKS, "needs 11 of 10 blocks");
     assert_int_equal(c.n_ends, 1);
-    assert_int_equal(c.http_status, 503);
+    assert_int_equal(c.http_status, 400);
     assert_string_equal(c.message, "decode worker decode-0 failed in phase "
                                    "prefill: needs 11 of 10 blocks");
     ended(w, d, key);

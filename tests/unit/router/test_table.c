@@ -225,7 +225,37 @@ static void the_smallest_context_of_the_workers_counts(void **state)
     (void)join_new(&table, "prefill-0", BT_ROLE_PREFILL);
     hello.context_tokens = 4096;
     (void)join(&table, &hello);
-    assert_int_equal(bt_table_context_tokens(&table), 4096);
+    /* 100 blocks of 16 tokens hold less. */
+    assert_int_equal(bt_table_context_tokens(&table), 1600);
+    hello = hello_of("decode-1", BT_ROLE_DECODE);
+    hello.context_tokens = 512;
+    (void)join(&table, &hello);
+    assert_int_equal(bt_table_context_tokens(&table), 512);
+    bt_table_fini(&table);
+}
+
+static void no_more_fits_than_the_blocks_of_a_decode_worker(void **state)
+{
+    bt_msg_hello_t hello = hello_of("prefill-0", BT_ROLE_PREFILL);
+    bt_table_t table;
+
+    (void)state;
+    bt_table_init(&table, our_model);
+    hello.n_blocks = 10; /* holds prompts only */
+    (void)join(&table, &hello);
+    assert_int_equal(bt_table_context_tokens(&table), 8192);
+    hello = hello_of("decode-0", BT_ROLE_DECODE);
+    hello.n_blocks = 512;
+    (void)join(&table, &hello);
+    assert_int_equal(bt_table_context_tokens(&table), 8192);
+    hello = hello_of("decode-1", BT_ROLE_DECODE);
+    hello.n_blocks = UINT32_MAX; /* times 16 is more than 32 bits */
+    (void)join(&table, &hello);
+    assert_int_equal(bt_table_context_tokens(&table), 8192);
+    hello = hello_of("decode-2", BT_ROLE_DECODE);
+    hello.n_blocks = 511;
+    (void)join(&table, &hello);
+    assert_int_equal(bt_table_context_tokens(&table), 8176);
     bt_table_fini(&table);
 }
 
@@ -257,6 +287,7 @@ int main(void)
         BT_TEST(without_a_healthy_prefill_worker_a_local_one_does_both_phases),
         BT_TEST(a_worker_that_differs_is_refused_by_name),
         BT_TEST(the_smallest_context_of_the_workers_counts),
+        BT_TEST(no_more_fits_than_the_blocks_of_a_decode_worker),
         BT_TEST(a_failed_allocation_adds_nobody),
     };
 
