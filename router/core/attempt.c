@@ -107,6 +107,7 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     gen->attempt++;
     gen->phase = BT_PHASE_PREFILL;
     gen->prefilled = false;
+    gen->withdrawn = false;
     gen->attempt_from = gen->n_output;
     core->n_waiting--;
     if (gen->first_token_at_us == 0) {

@@ -58,6 +58,7 @@ struct bt_gen {
     uint64_t arrived_us, waiting_since_us, deadline_us;
     uint64_t first_token_at_us, second_token_at_us;
     bool prefilled; /**< PREFILLED of this attempt was seen */
+    bool withdrawn; /**< this attempt's sender took its transfer back */
     bool settled;   /**< on_ledger() was called */
     bt_ledger_t ledger;
 };

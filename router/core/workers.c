@@ -122,7 +122,7 @@ static bool last_is_here(const bt_gen_t *gen)
 
 /* Does this attempt still need the leg? The prefill worker's part is over once
  * its token came and the KV is proven complete at the decode worker; the decode
- * worker's once its last token came. */
+ * worker's once its last token came, or when it will get no KV. */
 static bool leg_needed(const bt_leg_t *leg)
 {
     const bt_gen_t *gen = leg->gen;
@@ -131,7 +131,7 @@ static bool leg_needed(const bt_leg_t *leg)
         return false;
     }
     if (leg == gen->decode) {
-        return !last_is_here(gen);
+        return !gen->withdrawn && !last_is_here(gen);
     }
     return (leg == gen->prefill) && ((gen->phase != BT_PHASE_DECODE) ||
                                      (gen->n_output == gen->attempt_from));
@@ -314,6 +314,18 @@ static int final_http_status(int32_t status)
     }
 }
 
+/* A prefill worker takes its transfer back when token #1 is the last. That it
+ * did so may be heard from the decode worker before the token is here, on
+ * another link: the prefill worker's own word decides. */
+static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
+{
+    const bt_gen_t *gen = leg->gen;
+
+    return (m->status == BT_ERR_CANCELED) && (leg == gen->decode) &&
+           (gen->prefill != NULL) && (gen->prefill->worker != NULL) &&
+           (gen->phase != BT_PHASE_DECODE);
+}
+
 static void on_failed(bt_core_t *core, const bt_worker_t *worker,
                       const bt_msg_failed_t *m, uint64_t now_us)
 {
@@ -329,6 +341,10 @@ static void on_failed(bt_core_t *core, const bt_worker_t *worker,
              "%s worker %s failed in phase %s: %.200s",
              bt_role_name(worker->hello.role), worker->hello.name,
              bt_gen_phase_name(gen), m->text);
+    if (sender_withdrew(leg, m)) {
+        gen->withdrawn = true;
+        return;
+    }
     if (http_status != 0) {
         bt_gen_fail(core, gen, http_status, now_us, "%s", gen->trouble);
         return;
@@ -352,8 +368,8 @@ static void on_ended(bt_core_t *core, const bt_worker_t *worker,
     /* A worker that lets go without its last token would leave the client
      * waiting. A prefill worker ends when its transfer is complete, which may
      * be before JOINED is here, but not before its token. */
-    needed = leg_needed(leg) &&
-             ((leg == gen->decode) || (gen->n_output == gen->attempt_from));
+    needed = leg_needed(leg) && ((leg == gen->decode) || gen->withdrawn ||
+                                 (gen->n_output == gen->attempt_from));
     bt_leg_close(core, leg);
     if (needed) {
         snprintf(gen->trouble, sizeof(gen->trouble),

@@ -155,6 +155,69 @@ static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
     bt_core_destroy(w->core);
 }
 
+static void a_transfer_taken_back_is_judged_by_its_sender(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *p, *d;
+    bt_req_key_t key;
+    client_t c;
+
+    (void)state;
+    start(w, 10);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    /* Token #1 is the last one: no KV is sent, and the decode worker may tell
+     * first. */
+    submit(w, &c, "The", 1, NULL);
+    key = key_at(w, d);
+    failed(w, d, key, BT_ERR_CANCELED, "transfer: canceled");
+    ended(w, d, key);
+    assert_int_equal(c.n_ends, 0);
+    assert_int_equal(key_at(w, d).attempt, key.attempt); /* no re-run */
+    tokens(w, p, key, 0, "a", BT_FINISH_LENGTH);
+    assert_int_equal(c.n_ends, 1);
+    assert_int_equal(c.finish, BT_FINISH_LENGTH);
+    assert_string_equal(c.text, "a");
+    ended(w, p, key);
+    assert_all_back(w);
+
+    /* It ends without a last token: run again. */
+    for (unsigned with_token = 0; with_token < 2; with_token++) {
+        submit(w, &c, "The", 8, NULL);
+        key = key_at(w, d);
+        if (with_token == 1) {
+            tokens(w, p, key, 0, "a", BT_FINISH_NONE);
+        }
+        failed(w, d, key, BT_ERR_CANCELED, "transfer: canceled");
+        ended(w, d, key);
+        ended(w, p, key);
+        assert_int_equal(key_at(w, d).attempt, key.attempt + 1);
+        key = key_at(w, d);
+        /* What was taken back once is not forgiven in the next attempt. */
+        ended(w, d, key);
+        assert_int_equal(key_at(w, d).attempt, key.attempt + 1);
+        ended(w, p, key);
+        bt_core_cancel(w->core, c.gen, w->now);
+        ended(w, d, key_at(w, d));
+        ended(w, p, key_at(w, p));
+        assert_all_back(w);
+    }
+
+    /* Nobody is left to judge: run again. */
+    submit(w, &c, "The", 8, NULL);
+    key = key_at(w, d);
+    tokens(w, p, key, 0, "a", BT_FINISH_NONE);
+    ended(w, p, key);
+    failed(w, d, key, BT_ERR_CANCELED, "transfer: canceled");
+    assert_int_equal(key_at(w, d).attempt, key.attempt + 1);
+    ended(w, d, key);
+    bt_core_cancel(w->core, c.gen, w->now);
+    ended(w, d, key_at(w, d));
+    ended(w, p, key_at(w, p));
+    assert_all_back(w);
+    bt_core_destroy(w->core);
+}
+
 static void
 when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
 {
@@ -472,6 +535,7 @@ int main(void)
         BT_TEST(the_text_goes_on_when_a_decode_worker_is_lost),
         BT_TEST(a_prefill_worker_lost_before_its_token_arrives_is_replaced),
         BT_TEST(a_decode_worker_may_be_done_before_token_1_arrives),
+        BT_TEST(a_transfer_taken_back_is_judged_by_its_sender),
         BT_TEST(when_all_workers_are_gone_the_client_gets_phase_and_worker),
         BT_TEST(a_third_lost_attempt_is_the_last),
         BT_TEST(a_failure_is_run_again_unless_it_would_repeat),
