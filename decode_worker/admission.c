@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Seats, blocks, leases: from the waiting queue to a proven sequence. */
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
@@ -95,6 +91,14 @@ void bt_decode_admit(bt_worker_t *w)
     }
 }
 
+void bt_decode_leave_seat(bt_decode_t *state, bt_decode_job_t *dj)
+{
+    if (dj->has_seat) {
+        dj->has_seat = false;
+        state->n_seats--;
+    }
+}
+
 void bt_decode_close_window(bt_worker_t *w, bt_decode_job_t *dj)
 {
     (void)w;
@@ -106,14 +110,10 @@ void bt_decode_close_window(bt_worker_t *w, bt_decode_job_t *dj)
 
 void bt_decode_try_end(bt_worker_t *w, bt_decode_job_t *dj)
 {
-    bt_decode_t *state = w->role;
-
     if (dj->job.in_engine || (dj->window != NULL)) {
         return;
     }
-    if (dj->has_seat) {
-        state->n_seats--;
-    }
+    bt_decode_leave_seat(w->role, dj);
     bt_worker_job_end(w, &dj->job);
 }
 
@@ -162,30 +162,6 @@ static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
     run(w, dj);
 }
 
-/* Fence (I2): the sender is silent but may still write through its mapping.
- * A process of this host is ended; its launcher starts it again. */
-static void on_quarantine_stuck(const bt_kvt_event_t *event)
-{
-    int fd;
-
-    if (event->pid <= 0) {
-        BT_LOG_ERROR("a silent sender of unknown process holds a lease in "
-                     "quarantine");
-        return;
-    }
-    BT_LOG_ERROR("process %d holds a revoked lease past the quarantine limit: "
-                 "ending it",
-                 event->pid);
-    fd = (int)syscall(SYS_pidfd_open, event->pid, 0);
-    if (fd < 0) {
-        return; /* gone already: the proof of its death is on its way */
-    }
-    if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) != 0) {
-        BT_LOG_ERROR("cannot end process %d: %m", event->pid);
-    }
-    close(fd);
-}
-
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
 {
     bt_decode_t *state = w->role;
@@ -211,7 +187,7 @@ void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
         }
         break;
     case BT_KVT_QUARANTINE_STUCK:
-        on_quarantine_stuck(event);
+        bt_decode_fence(event->pid);
         break;
     case BT_KVT_XFER_DONE:
     case BT_KVT_PEER_LOST:

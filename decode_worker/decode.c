@@ -69,6 +69,8 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
 
     if (job->in_engine) {
         bt_engine_cancel(&job->seq);
+    } else {
+        bt_decode_leave_seat(state, dj); /* a quarantine needs none */
     }
     if ((dj->window != NULL) && !dj->closing) {
         /* Revoked before it was proven: its blocks are not free until nobody
@@ -89,13 +91,16 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
                 (unsigned long long)grant->key.id);
 }
 
-static void on_peer(bt_worker_t *w, const bt_msg_peer_t *peer)
+static void on_peer(bt_worker_t *w, const bt_worker_link_t *from,
+                    const bt_msg_peer_t *peer)
 {
     (void)w;
+    (void)from;
     (void)peer; /* senders introduce themselves on the data plane */
 }
 
-static void on_peer_gone(bt_worker_t *w, uint64_t instance)
+static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
+                         uint64_t instance)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -105,8 +110,9 @@ static void on_peer_gone(bt_worker_t *w, uint64_t instance)
     {
         bt_decode_job_t *dj = job_of(BT_CONTAINER_OF(pos, bt_job_t, link));
 
-        if ((dj->job.peer == instance) && !dj->job.in_engine &&
-            (dj->job.kind == BT_REQUEST_GENERATE) && !dj->closing) {
+        if ((dj->job.from == from) && (dj->job.peer == instance) &&
+            !dj->job.in_engine && (dj->job.kind == BT_REQUEST_GENERATE) &&
+            !dj->closing) {
             bt_worker_job_fail(w, &dj->job, BT_ERR_PEER_LOST, "transfer",
                                "the prefill worker is gone");
         }

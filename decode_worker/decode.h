@@ -44,10 +44,19 @@ extern const bt_worker_ops_t bt_decode_ops;
 
 /** Give grants in order until the next one does not fit. */
 void bt_decode_admit(bt_worker_t *w);
+/** Its place in the batch is free; harmless when repeated. */
+void bt_decode_leave_seat(bt_decode_t *state, bt_decode_job_t *dj);
 /** Close the job's window, if it has one; WINDOW_CLOSED follows. */
 void bt_decode_close_window(bt_worker_t *w, bt_decode_job_t *dj);
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
 /** End the job once neither engine nor window holds it. */
 void bt_decode_try_end(bt_worker_t *w, bt_decode_job_t *dj);
+
+/* fence.c */
+
+/** Fence (I2): this sender is silent but may still write through its mapping
+ *  into a revoked lease. A process of this host is ended; its launcher starts
+ *  it again. @param pid  0 = unknown */
+void bt_decode_fence(int32_t pid);
 
 #endif

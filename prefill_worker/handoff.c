@@ -25,11 +25,10 @@ bt_prefill_peer_t *bt_prefill_peer(const bt_prefill_t *state, uint64_t instance)
     return NULL;
 }
 
-static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer,
-                         const bt_msg_peer_t *msg)
+static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
 {
     const bt_status_t status =
-        bt_kvt_import(w->kvt, msg->kvt, msg->kvt_bytes, peer, &peer->kvt);
+        bt_kvt_import(w->kvt, peer->blob, peer->blob_bytes, peer, &peer->kvt);
 
     if (status != BT_OK) {
         peer->kvt = NULL;
@@ -40,30 +39,56 @@ static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer,
     BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_kvt_peer_path(peer->kvt));
 }
 
-void bt_prefill_on_peer(bt_worker_t *w, const bt_msg_peer_t *msg)
+static bt_prefill_peer_t *peer_new(bt_prefill_t *state,
+                                   const bt_msg_peer_t *msg)
+{
+    bt_prefill_peer_t *peer = bt_calloc(1, sizeof(*peer));
+
+    if (peer == NULL) {
+        return NULL;
+    }
+    peer->instance = msg->instance;
+    memcpy(peer->name, msg->name, sizeof(peer->name));
+    peer->blob_bytes = msg->kvt_bytes;
+    peer->blob = bt_memdup(msg->kvt, msg->kvt_bytes);
+    if (peer->blob == NULL) {
+        bt_free(peer);
+        return NULL;
+    }
+    bt_list_push_back(&state->peers, &peer->link);
+    return peer;
+}
+
+void bt_prefill_peer_forget(bt_prefill_peer_t *peer)
+{
+    bt_kvt_peer_release(peer->kvt);
+    bt_list_remove(&peer->link);
+    bt_free(peer->blob);
+    bt_free(peer);
+}
+
+void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
+                        const bt_msg_peer_t *msg)
 {
     bt_prefill_t *state = w->role;
     bt_prefill_peer_t *peer = bt_prefill_peer(state, msg->instance);
 
-    if (peer != NULL) { /* every router tells us of every worker */
-        if (peer->kvt == NULL) {
-            connect_peer(w, peer, msg);
-        }
-        return;
+    if (peer == NULL) {
+        peer = peer_new(state, msg);
     }
-    peer = bt_calloc(1, sizeof(*peer));
     if (peer == NULL) {
         BT_LOG_ERROR("no memory for another decode worker");
         return;
     }
-    peer->instance = msg->instance;
-    memcpy(peer->name, msg->name, sizeof(peer->name));
-    bt_list_push_back(&state->peers, &peer->link);
-    connect_peer(w, peer, msg);
+    peer->routers |= from->bit; /* every router tells us of every worker */
+    if (peer->kvt == NULL) {
+        connect_peer(w, peer);
+    }
 }
 
-/* A worker that is gone ends every job that was meant for it. */
-static void fail_jobs_of(bt_worker_t *w, uint64_t instance)
+/* Its jobs (of one router, or all with NULL) cannot be handed over any more. */
+static void fail_jobs_of(bt_worker_t *w, const bt_worker_link_t *from,
+                         uint64_t instance)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -72,36 +97,62 @@ static void fail_jobs_of(bt_worker_t *w, uint64_t instance)
     {
         bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
 
-        if (job->peer == instance) {
+        if ((job->peer == instance) &&
+            ((from == NULL) || (job->from == from))) {
             bt_worker_job_fail(w, job, BT_ERR_PEER_LOST, "transfer",
                                "the decode worker is gone");
         }
     }
 }
 
-void bt_prefill_on_peer_gone(bt_worker_t *w, uint64_t instance)
+/* A router that cannot see a worker speaks for its own requests only. */
+void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
+                             uint64_t instance)
 {
-    bt_prefill_t *state = w->role;
-    bt_prefill_peer_t *peer = bt_prefill_peer(state, instance);
+    bt_prefill_peer_t *peer = bt_prefill_peer(w->role, instance);
 
+    fail_jobs_of(w, from, instance);
     if (peer == NULL) {
         return;
     }
-    fail_jobs_of(w, instance);
-    if (peer->kvt != NULL) {
-        bt_kvt_peer_release(peer->kvt);
+    peer->routers &= ~from->bit;
+    if (peer->routers == 0) {
+        bt_prefill_peer_forget(peer);
     }
-    bt_list_remove(&peer->link);
-    bt_free(peer);
+}
+
+/* The decode workers that it saw may be there all the same: what can be reached
+ * is kept until it is lost. */
+void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
+{
+    bt_prefill_t *state = w->role;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
+    {
+        bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
+
+        peer->routers &= ~from->bit;
+        if ((peer->routers == 0) && (peer->kvt == NULL)) {
+            bt_prefill_peer_forget(peer);
+        }
+    }
 }
 
 static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_prefill_t *state = w->role;
-    const bt_prefill_peer_t *peer = bt_prefill_peer(state, pj->job.peer);
+    bt_prefill_peer_t *peer = bt_prefill_peer(state, pj->job.peer);
     bt_status_t status;
 
-    if ((peer == NULL) || (peer->kvt == NULL)) {
+    if (peer == NULL) {
+        return BT_ERR_PEER_LOST;
+    }
+    if (peer->kvt == NULL) { /* it gave a grant: it is back */
+        connect_peer(w, peer);
+    }
+    if (peer->kvt == NULL) {
         return BT_ERR_PEER_LOST;
     }
     status = bt_kvt_prep(peer->kvt, pj->grant, pj->grant_bytes, pj, &pj->xfer);
@@ -186,8 +237,6 @@ void bt_prefill_try_end(bt_worker_t *w, bt_prefill_job_t *pj)
     if (pj->job.in_engine || (pj->xfer != NULL)) {
         return;
     }
-    bt_free(pj->grant);
-    pj->grant = NULL;
     bt_worker_job_end(w, &pj->job);
 }
 
@@ -211,12 +260,15 @@ static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
 static void on_peer_lost(bt_worker_t *w, const bt_kvt_event_t *event)
 {
     bt_prefill_peer_t *peer = event->user;
-    const uint64_t instance = peer->instance;
 
     BT_LOG_WARN("the KV path to %s is lost", peer->name);
-    fail_jobs_of(w, instance);
+    fail_jobs_of(w, NULL, peer->instance);
+    if (peer->routers == 0) {
+        bt_prefill_peer_forget(peer);
+        return;
+    }
     bt_kvt_peer_release(peer->kvt);
-    peer->kvt = NULL; /* a new announcement connects again */
+    peer->kvt = NULL;
 }
 
 void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)

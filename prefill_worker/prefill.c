@@ -51,7 +51,7 @@ static void close_role(bt_worker_t *w)
     }
     BT_LIST_FOR_EACH(pos, tmp, &state->peers)
     {
-        bt_free(BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
+        bt_prefill_peer_forget(BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
     }
     bt_free(state);
     w->role = NULL;
@@ -250,13 +250,18 @@ static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
     bt_worker_send(w, pj->job.from, &msg);
 }
 
-static void on_left(bt_worker_t *w, bt_prefill_job_t *pj)
+static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
 {
     bt_prefill_t *state = w->role;
     bt_job_t *job = &pj->job;
 
     if (job->ending) {
         bt_prefill_try_end(w, pj);
+        return;
+    }
+    if (finish == BT_FINISH_ERROR) { /* its KV is not to be trusted (I2) */
+        bt_worker_job_fail(w, job, BT_ERR_DEVICE, "context phase",
+                           "the device failed");
         return;
     }
     if (pj->finish != BT_FINISH_NONE) {
@@ -295,9 +300,14 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
         }
         break;
     case BT_REPORT_LEFT:
-        on_left(w, pj);
+        on_left(w, pj, item->finish);
         break;
     }
+}
+
+static void job_fini(bt_job_t *job)
+{
+    bt_free(job_of(job)->grant);
 }
 
 static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
@@ -322,8 +332,10 @@ const bt_worker_ops_t bt_prefill_ops = {
     .on_grant = on_grant,
     .on_peer = bt_prefill_on_peer,
     .on_peer_gone = bt_prefill_on_peer_gone,
+    .on_router_gone = bt_prefill_on_router_gone,
     .on_report_item = on_report_item,
     .on_kvt = bt_prefill_on_kvt,
     .advance = advance,
     .fill_stats = fill_stats,
+    .job_fini = job_fini,
 };

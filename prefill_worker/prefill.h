@@ -25,7 +25,10 @@ typedef struct bt_prefill_peer {
     bt_list_t link;
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
-    bt_kvt_peer_t *kvt; /**< NULL: lost */
+    uint32_t routers; /**< bits of the links whose routers see it */
+    void *blob;       /**< its export, to connect again */
+    size_t blob_bytes;
+    bt_kvt_peer_t *kvt; /**< NULL: lost; the next transfer connects again */
 } bt_prefill_peer_t;
 
 typedef struct bt_prefill {
@@ -60,8 +63,13 @@ extern const bt_worker_ops_t bt_prefill_ops;
 /** The peer with this instance id, or NULL. */
 bt_prefill_peer_t *bt_prefill_peer(const bt_prefill_t *state,
                                    uint64_t instance);
-void bt_prefill_on_peer(bt_worker_t *w, const bt_msg_peer_t *msg);
-void bt_prefill_on_peer_gone(bt_worker_t *w, uint64_t instance);
+void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
+                        const bt_msg_peer_t *msg);
+void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
+                             uint64_t instance);
+void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from);
+/** Its transfers are canceled, its memory is freed. */
+void bt_prefill_peer_forget(bt_prefill_peer_t *peer);
 void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
 
 /** Send what is ready of a granted job; fails the job when it cannot. */

@@ -10,6 +10,14 @@
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 
+void bt_jobs_init(bt_worker_t *w)
+{
+    bt_list_init(&w->jobs);
+    for (uint32_t i = 0; i < BT_WORKER_JOB_BUCKETS; i++) {
+        bt_list_init(&w->buckets[i]);
+    }
+}
+
 static uint32_t bucket_of(const bt_worker_link_t *from, bt_req_key_t key)
 {
     const uint64_t x = (key.id + key.attempt) * 0x9E3779B97F4A7C15u +
@@ -59,6 +67,9 @@ static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
 
     if (!w->ops->accepts(w, msg->kind)) {
         return "this worker does not take this kind of request";
+    }
+    if ((msg->kind != BT_REQUEST_LOCAL) && (msg->peer == 0)) {
+        return "the request names no other worker";
     }
     if ((msg->n_tokens == 0) || (msg->max_new == 0) ||
         (msg->n_prompt > msg->n_tokens)) {
@@ -122,7 +133,7 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
     job->arrival_us = bt_now_us();
     job->deadline_us = (msg->deadline_ms == 0)
                            ? UINT64_MAX
-                           : job->arrival_us + 1000u * msg->deadline_ms;
+                           : job->arrival_us + 1000ull * msg->deadline_ms;
     job->seq.user = job;
     job->seq.n_prompt = msg->n_prompt;
     job->seq.max_new = msg->max_new;
@@ -253,7 +264,25 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     bt_list_remove(&job->bucket);
     bt_list_remove(&job->queue);
     w->n_jobs--;
+    if (w->ops->job_fini != NULL) {
+        w->ops->job_fini(job);
+    }
     job_free(job);
+}
+
+void bt_jobs_end_all(bt_worker_t *w)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
+    {
+        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+        job->in_engine = false;
+        job->from = NULL; /* nothing ended: the link breaks, and that says it */
+        bt_worker_job_end(w, job);
+    }
 }
 
 void bt_worker_queue_insert(bt_list_t *queue, bt_job_t *job)

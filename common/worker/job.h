@@ -6,6 +6,13 @@
 
 #include "common/worker/worker.h"
 
+/** An empty job table. */
+void bt_jobs_init(bt_worker_t *w);
+
+/** Free what is left, telling nobody. Only after the engine has stopped: its
+ *  sequences are ours again then. */
+void bt_jobs_end_all(bt_worker_t *w);
+
 /** Check a REQUEST and make its job, in the job table but nowhere else.
  *  @param [out] why_p  On failure: static text for the router. */
 BT_MUST_CHECK bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,

@@ -105,6 +105,13 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
         return;
     }
     status = bt_job_create(w, from, request, &job, &why);
+    if (status == BT_ERR_EXISTS) {
+        /* Its end could not be told from that of the one that is here. */
+        BT_LOG_ERROR("router sent request %llu attempt %u twice",
+                     (unsigned long long)request->key.id, request->key.attempt);
+        bt_rpc_link_close(from->rpc, why);
+        return;
+    }
     if (status != BT_OK) {
         BT_LOG_WARN("request %llu attempt %u refused: %s",
                     (unsigned long long)request->key.id, request->key.attempt,
@@ -149,10 +156,10 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
         w->ops->on_grant(w, from, &msg.u.grant);
         break;
     case BT_MSG_PEER:
-        w->ops->on_peer(w, &msg.u.peer);
+        w->ops->on_peer(w, from, &msg.u.peer);
         break;
     case BT_MSG_PEER_GONE:
-        w->ops->on_peer_gone(w, msg.u.peer_gone.instance);
+        w->ops->on_peer_gone(w, from, msg.u.peer_gone.instance);
         break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
@@ -173,8 +180,19 @@ static void link_free(bt_worker_link_t *link)
     bt_free(link);
 }
 
+static uint32_t free_bit(const bt_worker_t *w)
+{
+    uint32_t used = 0;
+
+    for (uint32_t i = 0; i < w->n_links; i++) {
+        used |= w->links[i]->bit;
+    }
+    return ~used & (used + 1); /* the lowest */
+}
+
 static void on_link_up(bt_worker_t *w, bt_rpc_link_t *rpc)
 {
+    const bt_msg_t drain = {.type = BT_MSG_DRAIN};
     bt_worker_link_t *link;
 
     if (w->n_links == BT_ARRAY_LEN(w->links)) {
@@ -190,10 +208,14 @@ static void on_link_up(bt_worker_t *w, bt_rpc_link_t *rpc)
     if (link->tokens == NULL) {
         goto err_link;
     }
+    link->bit = free_bit(w);
     bt_rpc_link_set_user(rpc, link);
     w->links[w->n_links++] = link;
     w->next_stats_ms = 0; /* the router wants to know us at once */
     BT_LOG_INFO("router joined");
+    if (w->draining) {
+        bt_worker_send(w, link, &drain);
+    }
     return;
 
 err_link:
@@ -219,6 +241,9 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
             job->from = NULL;
             bt_job_abort(w, job);
         }
+    }
+    if (w->ops->on_router_gone != NULL) {
+        w->ops->on_router_gone(w, link);
     }
     for (uint32_t i = 0; i < w->n_links; i++) {
         if (w->links[i] == link) {
@@ -420,29 +445,34 @@ static void take_kvt(bt_worker_t *w, bool *busy_p)
     }
 }
 
+bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
+{
+    take_signals(w, signal_fd);
+    take_rpc(w);
+    take_reports(w);
+    take_kvt(w, busy_p);
+    w->ops->advance(w);
+    tick(w);
+    bt_rpc_flush(w->rpc);
+    if (w->failed) {
+        *code_p = 70;
+        return false;
+    }
+    *code_p = 0;
+    return !w->draining ||
+           ((w->n_jobs > 0) && (bt_now_ms() < w->drain_deadline_ms));
+}
+
 int bt_worker_loop(bt_worker_t *w, int signal_fd)
 {
-    for (;;) {
-        bool busy = false;
+    bool busy = false;
+    int code = 0;
 
-        take_signals(w, signal_fd);
-        take_rpc(w);
-        take_reports(w);
-        take_kvt(w, &busy);
-        w->ops->advance(w);
-        tick(w);
-        bt_rpc_flush(w->rpc);
-        if (w->failed) {
-            return 70;
-        }
-        if (w->draining &&
-            ((w->n_jobs == 0) || (bt_now_ms() >= w->drain_deadline_ms))) {
-            break;
-        }
+    while (bt_worker_turn(w, signal_fd, &busy, &code)) {
         wait_for_work(w, signal_fd, busy);
     }
-    if (w->n_jobs > 0) {
+    if ((code == 0) && (w->n_jobs > 0)) {
         BT_LOG_WARN("stopped with %u requests unfinished", w->n_jobs);
     }
-    return 0;
+    return code;
 }

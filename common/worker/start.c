@@ -15,6 +15,7 @@
 #include "common/kv/kv_layout.h"
 #include "common/rpc/key.h"
 #include "common/worker/cores.h"
+#include "common/worker/job.h"
 #include "common/worker/loop.h"
 #include "common/worker/memory.h"
 #include "common/worker/worker.h"
@@ -399,25 +400,10 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
     return w->ops->open(w);
 }
 
-static void end_all_jobs(bt_worker_t *w)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    /* The engine is stopped: its sequences are ours again. */
-    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
-    {
-        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
-
-        job->in_engine = false;
-        bt_worker_job_end(w, job);
-    }
-}
-
 static void close_all(bt_worker_t *w)
 {
     bt_engine_destroy(w->engine);
-    end_all_jobs(w);
+    bt_jobs_end_all(w);
     w->ops->close(w);
     for (uint32_t i = 0; i < w->n_links; i++) {
         bt_free(w->links[i]->tokens);
@@ -457,10 +443,7 @@ static bt_worker_t *worker_new(const bt_worker_ops_t *ops)
         return NULL;
     }
     w->ops = ops;
-    bt_list_init(&w->jobs);
-    for (uint32_t i = 0; i < BT_WORKER_JOB_BUCKETS; i++) {
-        bt_list_init(&w->buckets[i]);
-    }
+    bt_jobs_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_FRAME);
     return w;
 }

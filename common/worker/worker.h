@@ -40,6 +40,7 @@ typedef struct bt_worker bt_worker_t;
 /** A router that we talk to; the user pointer of its rpc link. */
 typedef struct bt_worker_link {
     bt_rpc_link_t *rpc;
+    uint32_t bit;       /**< its own among the links of this worker */
     uint32_t n_tokens;  /**< of this iteration, not yet posted */
     bt_token_t *tokens; /**< max_seqs of them */
 } bt_worker_link_t;
@@ -86,13 +87,21 @@ typedef struct bt_worker_ops {
     void (*on_abort)(bt_worker_t *w, bt_job_t *job);
     void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant);
-    void (*on_peer)(bt_worker_t *w, const bt_msg_peer_t *peer);
-    void (*on_peer_gone)(bt_worker_t *w, uint64_t instance);
+    /** What one router sees of the other workers; another router may see it
+     *  otherwise. */
+    void (*on_peer)(bt_worker_t *w, const bt_worker_link_t *from,
+                    const bt_msg_peer_t *peer);
+    void (*on_peer_gone)(bt_worker_t *w, const bt_worker_link_t *from,
+                         uint64_t instance);
+    /** After its jobs were aborted. May be NULL. */
+    void (*on_router_gone)(bt_worker_t *w, const bt_worker_link_t *from);
     void (*on_report_item)(bt_worker_t *w, const bt_report_item_t *item);
     void (*on_kvt)(bt_worker_t *w, const bt_kvt_event_t *event);
     /** After any of the above: start what can be started. */
     void (*advance)(bt_worker_t *w);
     void (*fill_stats)(const bt_worker_t *w, bt_msg_stats_t *stats);
+    /** Free what the role's part of a job owns. May be NULL. */
+    void (*job_fini)(bt_job_t *job);
 } bt_worker_ops_t;
 
 struct bt_worker {

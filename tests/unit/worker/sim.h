@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sim.h
+ *
+ * Prefill and decode workers with their routers in one process, for tests of
+ * every order of events:
+ *
+ *     real                         here, in place of the real one
+ *     common/worker, both roles    clock (1 ms a round)
+ *     common/kv, common/wire       rpc (queues of encoded messages)
+ *     kvtransfer over "mem"        engine (no thread: iterations by request)
+ *                                  routers (books on every request)
+ *
+ * The engine here writes into the slot of position p a hash over tokens 0 .. p,
+ * checks the slots of all earlier positions before each step, and draws the
+ * next token from that hash. So a sequence that runs on blocks that are not
+ * its own, or not filled, stops the test, and the expected tokens of every
+ * request are known (I1, I2).
+ *
+ *     sim_world.c   workers and their lives     sim_router.c  the routers
+ *     sim_rpc.c     rpc.h                       sim_engine.c  engine.h, clock.h
+ */
+#ifndef BT_TESTS_UNIT_WORKER_SIM_H
+#define BT_TESTS_UNIT_WORKER_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/strbuf.h"
+#include "common/config/config.h"
+#include "common/engine/engine.h"
+#include "common/rpc/rpc.h"
+#include "common/wire/wire.h"
+#include "common/worker/worker.h"
+#include "kvtransfer/kvt_mem.h"
+#include "tests/support/testsupport.h"
+
+#define SIM_T          4u /* tokens per block */
+#define SIM_SLOT_BYTES 64u
+#define SIM_VOCAB      97u
+#define SIM_END_ID     5u
+#define SIM_CONTEXT    96u
+#define SIM_MAX_SEQS   4u
+#define SIM_MAX_NODES  4u
+#define SIM_ROUTERS    2u
+#define SIM_MAX_REQS   512u
+#define SIM_BUDGET     8u /* context tokens of one iteration */
+
+typedef struct sim_event {
+    bt_list_t link;
+    bt_rpc_event_type_t type;
+    bt_rpc_link_t *rpc_link;
+    size_t bytes;
+    uint8_t *data;
+} sim_event_t;
+
+struct bt_rpc {
+    bt_list_t events;
+    sim_event_t *given; /* freed at the next call, as the contract says */
+};
+
+typedef struct sim_node sim_node_t;
+
+struct bt_rpc_link {
+    sim_node_t *node;
+    uint32_t router;
+    void *user;
+    uint32_t n_drains; /* DRAIN messages that came on it */
+    bool open;
+};
+
+typedef struct sim_report {
+    bt_list_t link;
+    bt_report_t report;
+    bt_report_item_t items[3 * SIM_MAX_SEQS];
+} sim_report_t;
+
+struct bt_engine {
+    bt_seq_t *seqs[SIM_MAX_SEQS]; /* NULL: free place */
+    uint32_t n_inside;
+    uint64_t iteration;
+    bool broken; /* the next iteration fails */
+    bt_list_t reports;
+    sim_node_t *node;
+};
+
+struct sim_node {
+    bt_worker_t w;
+    bt_config_t config;
+    struct bt_rpc rpc;
+    struct bt_engine engine;
+    bt_rpc_link_t *links[SIM_ROUTERS]; /* NULL: down */
+    int signal_pipe[2];
+    bool dead;
+    bool stopped;
+    bool over; /* its loop has ended */
+    int code;
+};
+
+typedef struct sim_leg {
+    bt_rpc_link_t *link; /* NULL: not sent, or its link went down */
+    uint32_t n_failed, n_ended;
+    bt_status_t status;
+} sim_leg_t;
+
+/* One attempt of one request, as its router knows it. */
+typedef struct sim_req {
+    uint32_t router, p, d; /* nodes; p == d: local */
+    bt_req_key_t key;
+    uint32_t n_tokens, max_new;
+    uint32_t want[SIM_CONTEXT]; /* prompt and the only right answer */
+    uint32_t n_want;            /* with the end id, if it comes */
+    uint32_t n_got;             /* in any order: indexes seen, a bit each */
+    uint64_t got_bits[2];
+    uint32_t n_prefilled, n_joined;
+    bool finished;
+    bool hold_grant; /* keep the grant back in `grant` */
+    uint8_t *grant;
+    size_t grant_bytes;
+    sim_leg_t legs[2]; /* 0 prefill, 1 decode */
+} sim_req_t;
+
+/** The one world of a test. */
+extern struct sim {
+    uint64_t now_ns;
+    bt_kvt_mem_net_t *net;
+    sim_node_t nodes[SIM_MAX_NODES];
+    uint32_t n_nodes;
+    sim_req_t reqs[SIM_MAX_REQS];
+    uint32_t n_reqs;
+    bt_wire_decoder_t *decoder; /* of the routers */
+    bt_strbuf_t out;
+    sim_node_t *fail_node; /* in its turn the fail_nth allocation fails */
+    int fail_nth;
+    uint32_t n_fenced;
+    int32_t fenced_pid;
+    bool cut_losses; /* a failed leg cancels the other, as the router does */
+} sim;
+
+/* ---- sim_engine.c ---- */
+
+/** What everybody draws after these tokens. */
+uint32_t sim_draw(const uint32_t *tokens, uint32_t n);
+/** One iteration; its report waits until the worker asks for it. */
+void sim_iterate(sim_node_t *node);
+
+/* ---- sim_rpc.c ---- */
+
+/** An event for the worker's end of @a link; the bytes are copied. */
+void sim_queue(bt_rpc_link_t *link, bt_rpc_event_type_t type, const void *data,
+               size_t bytes);
+/** Both ends know that the link is over. */
+void sim_link_over(bt_rpc_link_t *link, const char *reason);
+void sim_rpc_close(sim_node_t *node);
+
+/* ---- sim_router.c: all but checks are messages, seen in the next round ----
+ */
+
+/** The router and this worker find each other, unless they have already. */
+void sim_link_up(uint32_t router, uint32_t node);
+void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg);
+/** Tell worker @a p of decode worker @a d / that it cannot be seen. */
+void sim_peer(uint32_t router, uint32_t p, uint32_t d);
+void sim_peer_gone(uint32_t router, uint32_t p, uint32_t d);
+
+/** A request with a prompt of its own; p == d: local. Nothing is sent yet. */
+sim_req_t *sim_req_new(uint32_t router, uint32_t p, uint32_t d,
+                       uint32_t n_tokens, uint32_t max_new);
+/** Leg @a k as a message. */
+void sim_make_leg(const sim_req_t *req, uint32_t k, uint32_t kind,
+                  uint32_t deadline_ms, uint32_t priority, bt_msg_t *msg);
+void sim_send_leg(sim_req_t *req, uint32_t k, uint32_t kind,
+                  uint32_t deadline_ms, uint32_t priority);
+/** A new request, sent. */
+sim_req_t *sim_request(uint32_t router, uint32_t p, uint32_t d,
+                       uint32_t n_tokens, uint32_t max_new);
+/** The same; its answer has max_new tokens, no end id comes before. */
+sim_req_t *sim_request_of(uint32_t router, uint32_t p, uint32_t d,
+                          uint32_t n_tokens, uint32_t max_new);
+/** Pass on the grant that was held back. */
+void sim_pass_grant(const sim_req_t *req);
+void sim_cancel_leg(const sim_req_t *req, uint32_t k);
+void sim_cancel(const sim_req_t *req);
+/** Every token came, once, in the right order, and nobody failed. */
+void sim_check_answered(const sim_req_t *req);
+
+/* ---- sim_world.c ---- */
+
+/** Node 0 prefills, nodes 1 .. n_decode decode; all know each other. */
+void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
+              bt_kvt_path_t path);
+void sim_close(void);
+
+/** One look around of one worker. */
+void sim_turn(sim_node_t *node);
+/** A millisecond: every worker looks around, then every engine iterates. */
+void sim_round(void);
+void sim_rounds(uint32_t n);
+/** Until no living worker has a job; fails after 5 s of virtual time (I3). */
+void sim_settle(void);
+
+/** SIGTERM. */
+void sim_terminate(sim_node_t *node);
+/** As SIGSTOP and SIGCONT. */
+void sim_stop(uint32_t n, bool stopped);
+/** As SIGKILL: the neighbours on the data plane learn it, the routers see the
+ *  link break. */
+void sim_kill(uint32_t n);
+
+/** Nothing is held by anybody; after sim_settle(). */
+void sim_check_empty(void);
+
+/** From here on until sim_expected(), lines of warning or error are meant to
+ *  be logged: at least one. */
+void sim_expect_failures(void);
+void sim_expected(void);
+
+#endif

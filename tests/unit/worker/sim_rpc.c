@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Control links: queues of encoded messages. */
+#include "tests/unit/worker/sim.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+void sim_queue(bt_rpc_link_t *link, bt_rpc_event_type_t type, const void *data,
+               size_t bytes)
+{
+    sim_event_t *event;
+
+    bt_alloc_fail_at(0); /* from here on it is our own memory */
+    event = bt_calloc(1, sizeof(*event));
+    assert_non_null(event);
+    event->type = type;
+    event->rpc_link = link;
+    event->data = bt_memdup(data, bytes);
+    assert_non_null(event->data);
+    event->bytes = bytes;
+    bt_list_push_back(&link->node->rpc.events, &event->link);
+}
+
+static void sim_event_free(sim_event_t *event)
+{
+    if (event->type == BT_RPC_LINK_DOWN) {
+        bt_free(event->rpc_link); /* "gone after" */
+    }
+    bt_free(event->data);
+    bt_free(event);
+}
+
+bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
+{
+    sim_event_t *event;
+
+    (void)now_ms;
+    if (rpc->given != NULL) {
+        sim_event_free(rpc->given);
+        rpc->given = NULL;
+    }
+    do {
+        if (bt_list_empty(&rpc->events)) {
+            return false;
+        }
+        event = BT_CONTAINER_OF(rpc->events.next, sim_event_t, link);
+        bt_list_remove(&event->link);
+        rpc->given = event;
+        if (event->rpc_link->open || (event->type != BT_RPC_MESSAGE)) {
+            break;
+        }
+        sim_event_free(event); /* closed: nothing but DOWN comes */
+        rpc->given = NULL;
+    } while (true);
+    *event_p = (bt_rpc_event_t){.type = event->type,
+                                .link = event->rpc_link,
+                                .data = event->data,
+                                .bytes = event->bytes};
+    return true;
+}
+
+void sim_link_over(bt_rpc_link_t *link, const char *reason)
+{
+    if (!link->open) {
+        return;
+    }
+    link->open = false;
+    link->node->links[link->router] = NULL;
+    for (uint32_t i = 0; i < sim.n_reqs; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            if (sim.reqs[i].legs[k].link == link) {
+                sim.reqs[i].legs[k].link = NULL;
+            }
+        }
+    }
+    sim_queue(link, BT_RPC_LINK_DOWN, reason, strlen(reason));
+}
+
+void bt_rpc_link_close(bt_rpc_link_t *link, const char *reason)
+{
+    sim_link_over(link, reason);
+}
+
+void bt_rpc_link_set_user(bt_rpc_link_t *link, void *user)
+{
+    link->user = user;
+}
+
+void *bt_rpc_link_user(const bt_rpc_link_t *link)
+{
+    return link->user;
+}
+
+int bt_rpc_fd(const bt_rpc_t *rpc)
+{
+    (void)rpc;
+    return -1;
+}
+
+void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
+{
+    (void)rpc;
+    (void)now_ms;
+}
+
+void bt_rpc_flush(bt_rpc_t *rpc)
+{
+    (void)rpc;
+}
+
+void sim_rpc_close(sim_node_t *node)
+{
+    bt_rpc_t *rpc = &node->rpc;
+
+    for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
+        if (node->links[r] != NULL) {
+            bt_rpc_link_close(node->links[r], "closed");
+        }
+    }
+    if (rpc->given != NULL) {
+        sim_event_free(rpc->given);
+    }
+    while (!bt_list_empty(&rpc->events)) {
+        sim_event_t *event =
+            BT_CONTAINER_OF(rpc->events.next, sim_event_t, link);
+
+        bt_list_remove(&event->link);
+        sim_event_free(event);
+    }
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers, their lives, and what must be true when all is over. */
+#include "tests/unit/worker/sim.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "common/worker/job.h"
+#include "common/worker/loop.h"
+#include "decode_worker/decode.h"
+#include "prefill_worker/prefill.h"
+
+struct sim sim;
+static unsigned long lines_before;
+
+static unsigned long lines_now(void)
+{
+    return bt_log_count(BT_LOG_LEVEL_WARN) + bt_log_count(BT_LOG_LEVEL_ERROR);
+}
+
+void sim_expect_failures(void)
+{
+    lines_before = lines_now();
+}
+
+void sim_expected(void)
+{
+    assert_true(lines_now() > lines_before);
+    bt_test_expect_log_lines(lines_now() - lines_before);
+}
+
+/* In place of fence.c: processes here are only numbers. */
+void bt_decode_fence(int32_t pid)
+{
+    sim.n_fenced++;
+    sim.fenced_pid = pid;
+}
+
+static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
+                          bt_kvt_path_t path)
+{
+    sim_node_t *node = &sim.nodes[sim.n_nodes++];
+    bt_worker_t *w = &node->w;
+    const bt_kvt_config_t kvt = {
+        .transport = "mem",
+        .path = path,
+        .net_device = "lo",
+        .pool_bytes = (size_t)n_blocks * SIM_T * SIM_SLOT_BYTES,
+        .instance = 100 + sim.n_nodes,
+        .keepalive_ms = 20,
+        .dead_ms = 100,
+        .quarantine_ms = 200,
+        .mem_net = sim.net,
+    };
+
+    node->config.heartbeat_ms = 10;
+    node->config.waiting_kv_percent = 50;
+    node->config.drain_ms = 500;
+    node->config.local_prefill = true;
+    w->ops = ops;
+    w->config = &node->config;
+    w->instance = kvt.instance;
+    w->context_tokens = SIM_CONTEXT;
+    w->tokens_per_block = SIM_T;
+    w->block_bytes = SIM_T * SIM_SLOT_BYTES;
+    w->n_blocks = n_blocks;
+    w->max_seqs = SIM_MAX_SEQS;
+    bt_jobs_init(w);
+    bt_strbuf_init(&w->out, BT_RPC_MAX_FRAME);
+    assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
+    w->kv_base = bt_kvt_pool(w->kvt);
+    assert_int_equal(bt_kv_pool_create(n_blocks, &w->pool), BT_OK);
+    assert_int_equal(bt_wire_decoder_create(&w->decoder), BT_OK);
+    bt_list_init(&node->rpc.events);
+    bt_list_init(&node->engine.reports);
+    node->engine.node = node;
+    w->rpc = &node->rpc;
+    w->engine = &node->engine;
+    assert_int_equal(w->ops->open(w), BT_OK);
+    assert_int_equal(pipe2(node->signal_pipe, O_NONBLOCK | O_CLOEXEC), 0);
+}
+
+void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
+              bt_kvt_path_t path)
+{
+    memset(&sim, 0, sizeof(sim));
+    sim.now_ns = 1000000000u;
+    assert_int_equal(bt_kvt_mem_net_create(&sim.net), BT_OK);
+    assert_int_equal(bt_wire_decoder_create(&sim.decoder), BT_OK);
+    bt_strbuf_init(&sim.out, BT_RPC_MAX_FRAME);
+    sim_node_open(&bt_prefill_ops, p_blocks, path);
+    for (uint32_t i = 0; i < n_decode; i++) {
+        sim_node_open(&bt_decode_ops, d_blocks, path);
+    }
+    for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
+        for (uint32_t i = 0; i < sim.n_nodes; i++) {
+            sim_link_up(r, i);
+        }
+        for (uint32_t i = 1; i < sim.n_nodes; i++) {
+            sim_peer(r, 0, i);
+        }
+    }
+}
+
+void sim_turn(sim_node_t *node)
+{
+    bool busy = false;
+
+    if (node->dead || node->stopped || node->over) {
+        return;
+    }
+    if (node == sim.fail_node) {
+        bt_alloc_fail_at(sim.fail_nth);
+    }
+    node->over =
+        !bt_worker_turn(&node->w, node->signal_pipe[0], &busy, &node->code);
+    bt_alloc_fail_at(0);
+}
+
+/* A process is gone: its links break, the routers tell the prefill worker. */
+static void sim_bury(uint32_t n)
+{
+    sim_node_t *node = &sim.nodes[n];
+
+    node->dead = true;
+    for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
+        if (node->links[r] != NULL) {
+            bt_rpc_link_close(node->links[r], "killed");
+        }
+        if (n > 0) {
+            sim_peer_gone(r, 0, n);
+        }
+    }
+}
+
+void sim_round(void)
+{
+    sim.now_ns += 1000000u;
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        sim_node_t *node = &sim.nodes[i];
+
+        if (!node->dead && bt_kvt_mem_net_is_dead(sim.net, node->w.instance)) {
+            sim_bury(i);
+        }
+        sim_turn(node);
+        if (!node->dead && !node->stopped && !node->over) {
+            sim_iterate(node);
+        }
+    }
+}
+
+void sim_rounds(uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        sim_round();
+    }
+}
+
+static bool sim_idle(void)
+{
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        if (!sim.nodes[i].dead && (sim.nodes[i].w.n_jobs > 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void sim_say_left(void)
+{
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        const bt_worker_t *w = &sim.nodes[i].w;
+        bt_list_t *pos;
+        bt_list_t *tmp;
+
+        if (sim.nodes[i].dead) {
+            continue;
+        }
+        BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
+        {
+            const bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+            print_error("node %u: request %llu kind %u: blocks %d engine %d "
+                        "ending %d\n",
+                        i, (unsigned long long)job->key.id, job->kind,
+                        job->has_blocks, job->in_engine, job->ending);
+        }
+    }
+}
+
+void sim_settle(void)
+{
+    sim_rounds(2); /* what was just sent arrives */
+    for (uint32_t i = 0; (i < 5000) && !sim_idle(); i++) {
+        sim_round();
+    }
+    sim_say_left();
+    assert_true(sim_idle());
+    sim_rounds(2);
+}
+
+void sim_terminate(sim_node_t *node)
+{
+    const struct signalfd_siginfo info = {.ssi_signo = SIGTERM};
+
+    assert_int_equal(write(node->signal_pipe[1], &info, sizeof(info)),
+                     sizeof(info));
+}
+
+void sim_stop(uint32_t n, bool stopped)
+{
+    sim_node_t *node = &sim.nodes[n];
+
+    node->stopped = stopped;
+    bt_kvt_mem_net_stop(sim.net, node->w.instance, stopped);
+}
+
+void sim_kill(uint32_t n)
+{
+    sim_node_t *node = &sim.nodes[n];
+
+    bt_kvt_mem_net_kill(sim.net, node->w.instance);
+    sim_bury(n);
+}
+
+static void sim_forget_reports(sim_node_t *node)
+{
+    bt_report_t *report;
+
+    while ((report = bt_engine_next(&node->engine)) != NULL) {
+        bt_engine_recycle(&node->engine, report);
+    }
+}
+
+/* As close_all() of start.c does it. */
+static void sim_node_close(sim_node_t *node)
+{
+    bt_worker_t *w = &node->w;
+
+    sim_forget_reports(node);
+    bt_jobs_end_all(w);
+    w->ops->close(w);
+    for (uint32_t i = 0; i < w->n_links; i++) {
+        bt_free(w->links[i]->tokens);
+        bt_free(w->links[i]);
+    }
+    sim_rpc_close(node);
+    bt_kvt_close(w->kvt);
+    assert_int_equal(bt_kv_pool_n_free(w->pool), w->n_blocks);
+    bt_kv_pool_destroy(w->pool);
+    bt_wire_decoder_destroy(w->decoder);
+    bt_strbuf_fini(&w->out);
+    close(node->signal_pipe[0]);
+    close(node->signal_pipe[1]);
+}
+
+void sim_close(void)
+{
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        sim_node_close(&sim.nodes[i]);
+    }
+    for (uint32_t i = 0; i < sim.n_reqs; i++) {
+        bt_free(sim.reqs[i].grant);
+    }
+    bt_kvt_mem_net_destroy(sim.net);
+    bt_wire_decoder_destroy(sim.decoder);
+    bt_strbuf_fini(&sim.out);
+}
+
+void sim_check_empty(void)
+{
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        const bt_worker_t *w = &sim.nodes[i].w;
+
+        if (sim.nodes[i].dead) {
+            continue;
+        }
+        assert_int_equal(w->n_jobs, 0);
+        assert_int_equal(w->n_in_engine, 0);
+        assert_int_equal(bt_kv_pool_n_free(w->pool), w->n_blocks);
+        if (i == 0) {
+            const bt_prefill_t *p = w->role;
+
+            assert_int_equal(p->waiting_blocks, 0);
+            assert_int_equal(p->n_xfers, 0);
+            assert_true(bt_list_empty(&p->granted));
+            assert_true(bt_list_empty(&p->ungranted));
+            assert_true(bt_list_empty(&p->waiting));
+        } else {
+            const bt_decode_t *d = w->role;
+
+            assert_int_equal(d->n_seats, 0);
+            assert_int_equal(d->n_leases, 0);
+            assert_int_equal(d->quarantined_blocks, 0);
+            assert_true(bt_list_empty(&d->queue));
+        }
+    }
+    for (uint32_t i = 0; i < sim.n_reqs; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            if (sim.reqs[i].legs[k].link != NULL) {
+                assert_int_equal(sim.reqs[i].legs[k].n_ended, 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a request through both workers, one order of events at a time. */
+#include "tests/unit/worker/sim.h"
+
+#include "common/base/log.h"
+#include "common/kv/kv_block_pool.h"
+#include "prefill_worker/prefill.h"
+
+#define HELD_ROUNDS 30u
+
+static void a_request_is_answered_over(bt_kvt_path_t path)
+{
+    sim_req_t *req;
+
+    sim_open(1, 32, 32, path);
+    req = sim_request_of(0, 0, 1, 21, 6);
+    sim_settle();
+    sim_check_answered(req);
+    assert_int_equal(req->n_prefilled, 1);
+    assert_int_equal(req->n_joined, 1);
+    sim_check_empty();
+    sim_close();
+}
+
+static void a_request_is_answered_over_shared_memory(void **state)
+{
+    (void)state;
+    a_request_is_answered_over(BT_KVT_PATH_AUTO);
+}
+
+static void a_request_is_answered_over_the_network(void **state)
+{
+    (void)state;
+    a_request_is_answered_over(BT_KVT_PATH_NETWORK);
+}
+
+static void a_local_request_is_answered_without_transfer(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_request_of(0, 1, 1, 21, 6);
+    sim_settle();
+    sim_check_answered(req);
+    assert_int_equal(req->n_joined, 0);
+    sim_check_empty();
+    sim_close();
+}
+
+/* max_new 1: the prefill worker's token is all; the decode worker's grant is
+ * withdrawn. */
+static void a_request_over_with_its_first_token_needs_no_transfer(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_request(0, 0, 1, 9, 1);
+    sim_settle();
+    sim_check_answered(req);
+    assert_int_equal(req->n_joined, 0);
+    sim_check_empty();
+    sim_close();
+}
+
+/* 4294968 ms are 704 us modulo 2^32. */
+static void a_deadline_of_hours_is_kept(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_req_new(0, 0, 1, 9, 4);
+    req->hold_grant = true;
+    sim_send_leg(req, 0, BT_REQUEST_PREFILL, 4294968, 0);
+    sim_send_leg(req, 1, BT_REQUEST_GENERATE, 4294968, 0);
+    sim_rounds(HELD_ROUNDS);
+    sim_pass_grant(req);
+    sim_settle();
+    sim_check_answered(req);
+    sim_close();
+}
+
+static void a_deadline_ends_both_legs(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_req_new(0, 0, 1, 9, 4);
+    req->hold_grant = true;
+    sim_send_leg(req, 0, BT_REQUEST_PREFILL, 20, 0);
+    sim_send_leg(req, 1, BT_REQUEST_GENERATE, 20, 0);
+    sim_settle();
+    assert_int_equal(req->legs[0].status, BT_ERR_TIMED_OUT);
+    assert_int_equal(req->legs[1].status, BT_ERR_TIMED_OUT);
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+/* KV that a broken device left behind must not reach anybody. */
+static void kv_of_a_failed_device_is_never_handed_over(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_request_of(0, 0, 1, 40, 6);
+    sim_rounds(3); /* of 40 / 8 iterations */
+    sim.nodes[0].engine.broken = true;
+    sim_rounds(HELD_ROUNDS);
+    assert_int_equal(req->legs[0].n_failed, 1);
+    assert_int_equal(req->legs[0].status, BT_ERR_DEVICE);
+    assert_int_equal(req->n_got, 0);
+    assert_int_equal(req->n_joined, 0);
+    assert_true(sim.nodes[0].over);
+    assert_int_equal(sim.nodes[0].code, 70);
+    sim_close();
+    sim_expected();
+}
+
+static void a_failed_device_ends_the_decode_worker(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_request_of(0, 1, 1, 40, 6);
+    sim_rounds(3);
+    sim.nodes[1].engine.broken = true;
+    sim_rounds(5);
+    assert_int_equal(req->legs[1].status, BT_ERR_DEVICE);
+    assert_int_equal(req->legs[1].n_ended, 1);
+    assert_int_equal(sim.nodes[1].code, 70);
+    sim_close();
+    sim_expected();
+}
+
+/* In every state: at each round of a request's life, one leg first or both. A
+ * router always cancels both; the second may come late. */
+static void a_cancel_at_any_time_gives_everything_back(void **state)
+{
+    (void)state;
+    sim_expect_failures();
+    for (uint32_t leg = 0; leg < 3; leg++) {
+        for (uint32_t at = 0; at < 24; at++) {
+            sim_req_t *req;
+
+            sim_open(1, 32, 32,
+                     (at % 2 == 0) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK);
+            bt_log_init("sim", BT_LOG_LEVEL_ERROR);
+            req = sim_request_of(0, 0, 1, 30, 8);
+            sim.cut_losses = true;
+            sim_rounds(at);
+            if (leg == 2) {
+                sim_cancel(req);
+            } else {
+                sim_cancel_leg(req, leg);
+                sim_rounds(HELD_ROUNDS);
+                sim_cancel(req);
+            }
+            sim_settle();
+            sim_check_empty();
+            sim_close();
+        }
+    }
+    /* A transfer that ends under the hands of the other leg is logged. */
+    sim_expected();
+}
+
+static void a_router_that_leaves_at_any_time_holds_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t at = 0; at < 24; at++) {
+        sim_req_t *other;
+
+        sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+        bt_log_init("sim", BT_LOG_LEVEL_ERROR);
+        (void)sim_request_of(0, 0, 1, 30, 8);
+        other = sim_request_of(1, 0, 1, 30, 8);
+        sim_rounds(at);
+        for (uint32_t i = 0; i < 2; i++) {
+            bt_rpc_link_close(sim.nodes[i].links[0], "gone");
+        }
+        sim_settle();
+        sim_check_answered(other);
+        sim_check_empty();
+        sim_close();
+    }
+}
+
+/* Prefill pool of 8 blocks: A's complete KV (4 blocks) waits for its grant, B
+ * has its grant and needs all 8. */
+static void waiting_kv_makes_room_and_is_computed_again(void **state)
+{
+    sim_req_t *a;
+    sim_req_t *b;
+
+    (void)state;
+    sim_open(1, 8, 64, BT_KVT_PATH_AUTO);
+    a = sim_request_of(0, 0, 1, 16, 6);
+    a->hold_grant = true;
+    sim_rounds(10);
+    assert_int_equal(bt_kv_pool_n_free(sim.nodes[0].w.pool), 4);
+    b = sim_request_of(0, 0, 1, 32, 6);
+    sim_rounds(HELD_ROUNDS);
+    sim_check_answered(b);
+    assert_false(a->finished);
+    assert_int_equal(bt_kv_pool_n_free(sim.nodes[0].w.pool), 8);
+    sim_pass_grant(a);
+    sim_settle();
+    sim_check_answered(a);
+    assert_int_equal(a->n_prefilled, 1);
+    sim_check_empty();
+    sim_close();
+}
+
+/* Share for waiting KV: half of 16 blocks. 4 + 4 fit, the third does not. */
+static void ungranted_work_keeps_to_its_share_of_the_pool(void **state)
+{
+    const bt_prefill_t *role;
+    sim_req_t *reqs[3];
+
+    (void)state;
+    sim_open(1, 16, 64, BT_KVT_PATH_AUTO);
+    role = sim.nodes[0].w.role;
+    for (uint32_t i = 0; i < 3; i++) {
+        reqs[i] = sim_request_of(0, 0, 1, 16, 6);
+        reqs[i]->hold_grant = true;
+    }
+    sim_rounds(HELD_ROUNDS);
+    assert_int_equal(role->waiting_blocks, 8);
+    assert_int_equal(reqs[1]->n_got, 1);
+    assert_int_equal(reqs[2]->n_got, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        sim_pass_grant(reqs[i]);
+    }
+    sim_settle();
+    for (uint32_t i = 0; i < 3; i++) {
+        sim_check_answered(reqs[i]);
+    }
+    sim_check_empty();
+    sim_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_request_is_answered_over_shared_memory),
+        BT_TEST(a_request_is_answered_over_the_network),
+        BT_TEST(a_local_request_is_answered_without_transfer),
+        BT_TEST(a_request_over_with_its_first_token_needs_no_transfer),
+        BT_TEST(a_deadline_of_hours_is_kept),
+        BT_TEST(a_deadline_ends_both_legs),
+        BT_TEST(kv_of_a_failed_device_is_never_handed_over),
+        BT_TEST(a_failed_device_ends_the_decode_worker),
+        BT_TEST(a_cancel_at_any_time_gives_everything_back),
+        BT_TEST(a_router_that_leaves_at_any_time_holds_nothing),
+        BT_TEST(waiting_kv_makes_room_and_is_computed_again),
+        BT_TEST(ungranted_work_keeps_to_its_share_of_the_pool),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decode workers as the prefill worker sees them: paths, grants, quarantine. */
+#include "tests/unit/worker/sim.h"
+
+#include "common/base/log.h"
+#include "common/kv/kv_block_pool.h"
+#include "decode_worker/decode.h"
+#include "prefill_worker/prefill.h"
+
+#define HELD_ROUNDS 30u
+
+/* Only the KV network failed: no router saw the decode worker leave, so nobody
+ * announces it again, and the prefill worker connects by itself. */
+static void a_kv_path_that_was_lost_is_used_again(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_NETWORK);
+    sim.cut_losses = true;
+    req = sim_request_of(0, 0, 1, 21, 6);
+    bt_kvt_mem_net_stop(sim.net, sim.nodes[1].w.instance, true);
+    sim_rounds(150); /* dead_ms is 100 */
+    assert_int_equal(req->legs[0].status, BT_ERR_PEER_LOST);
+    bt_kvt_mem_net_stop(sim.net, sim.nodes[1].w.instance, false);
+    sim_settle();
+    sim_check_empty();
+
+    req = sim_request_of(0, 0, 1, 21, 6);
+    sim_settle();
+    sim_check_answered(req);
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+/* A router that cannot see a worker speaks for its own requests only. */
+static void one_router_does_not_cut_the_path_of_another(void **state)
+{
+    sim_req_t *mine;
+    sim_req_t *other;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    mine = sim_request_of(0, 0, 1, 21, 6);
+    other = sim_request_of(1, 0, 1, 21, 6);
+    mine->hold_grant = true;
+    other->hold_grant = true;
+    sim_rounds(HELD_ROUNDS);
+    sim_peer_gone(1, 0, 1);
+    sim_rounds(2);
+    assert_int_equal(other->legs[0].status, BT_ERR_PEER_LOST);
+    sim_cancel(other);
+    sim_pass_grant(mine);
+    sim_settle();
+    sim_check_answered(mine);
+
+    mine = sim_request_of(0, 0, 1, 21, 6); /* later ones, too */
+    sim_settle();
+    sim_check_answered(mine);
+
+    mine = sim_request_of(0, 0, 1, 21, 6);
+    mine->hold_grant = true;
+    sim_rounds(HELD_ROUNDS);
+    sim_peer_gone(0, 0, 1);
+    sim_rounds(2);
+    assert_int_equal(mine->legs[0].status, BT_ERR_PEER_LOST);
+    sim_cancel(mine);
+    sim_settle();
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+/* Its router is gone, and later the decode worker as well. */
+static void a_peer_that_nobody_vouches_for_is_forgotten(void **state)
+{
+    const bt_prefill_t *role;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    role = sim.nodes[0].w.role;
+    sim_rounds(3);
+    bt_rpc_link_close(sim.nodes[0].links[0], "gone");
+    bt_rpc_link_close(sim.nodes[0].links[1], "gone");
+    sim_rounds(3);
+    assert_false(bt_list_empty(&role->peers)); /* they may come back */
+    sim_kill(1);
+    sim_rounds(150);
+    assert_true(bt_list_empty(&role->peers));
+    sim_close();
+    sim_expected();
+}
+
+static void a_request_for_a_worker_that_is_gone_ends(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    sim_peer_gone(0, 0, 1);
+    sim_peer_gone(1, 0, 1);
+    sim_rounds(2);
+    req = sim_req_new(0, 0, 1, 9, 4);
+    sim_send_leg(req, 0, BT_REQUEST_PREFILL, 0, 0);
+    sim_rounds(HELD_ROUNDS);
+    assert_int_equal(req->legs[0].n_ended, 0); /* waits for its grant */
+    sim_peer_gone(0, 0, 1);
+    sim_settle();
+    assert_int_equal(req->legs[0].status, BT_ERR_PEER_LOST);
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+/* The sender is stopped and cannot confirm: four leases stay in quarantine, but
+ * they are blocks, not seats. Past the limit its process is ended. */
+static void leases_in_quarantine_hold_blocks_but_no_seats(void **state)
+{
+    const bt_decode_t *role;
+    sim_req_t *reqs[SIM_MAX_SEQS];
+    sim_req_t *local;
+
+    (void)state;
+    sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+    role = sim.nodes[1].w.role;
+    (void)sim_request_of(0, 0, 1, 8, 2); /* they know each other now */
+    sim_settle();
+    sim_stop(0, true);
+    for (uint32_t i = 0; i < SIM_MAX_SEQS; i++) {
+        reqs[i] = sim_request_of(0, 0, 1, 8, 9);
+    }
+    sim_rounds(10);
+    assert_int_equal(role->n_leases, SIM_MAX_SEQS);
+    for (uint32_t i = 0; i < SIM_MAX_SEQS; i++) {
+        sim_cancel(reqs[i]);
+    }
+    sim_rounds(2);
+    assert_int_equal(role->quarantined_blocks, SIM_MAX_SEQS * 4);
+    assert_int_equal(role->n_leases, SIM_MAX_SEQS);
+    assert_int_equal(bt_kv_pool_n_free(sim.nodes[1].w.pool),
+                     64 - SIM_MAX_SEQS * 4);
+    local = sim_request_of(0, 1, 1, 8, 4);
+    sim_rounds(30);
+    sim_check_answered(local);
+    assert_int_equal(sim.n_fenced, 0);
+    sim_rounds(200); /* quarantine_ms */
+    assert_int_equal(sim.n_fenced, SIM_MAX_SEQS);
+    assert_int_equal(sim.fenced_pid, 1000); /* of the first in this net */
+    assert_int_equal(role->n_leases, SIM_MAX_SEQS);
+
+    sim_stop(0, false);
+    sim_settle();
+    sim_check_empty();
+    sim_close();
+}
+
+/* Its key is what the note in the manifest is compared with. */
+static void a_grant_of_another_request_is_not_decoded_on(void **state)
+{
+    sim_req_t *a;
+    sim_req_t *b;
+    bt_msg_t msg;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    a = sim_request_of(0, 0, 1, 21, 6);
+    b = sim_request_of(0, 0, 1, 21, 6);
+    a->hold_grant = true;
+    b->hold_grant = true;
+    sim_rounds(HELD_ROUNDS);
+    assert_int_equal(
+        bt_wire_decode(sim.decoder, a->grant, a->grant_bytes, &msg), BT_OK);
+    msg.u.grant.key = b->key;
+    sim_router_send(0, 0, &msg);
+    sim_rounds(10);
+    assert_int_equal(a->legs[1].status, BT_ERR_BAD_MESSAGE);
+    assert_int_equal(a->n_joined, 0);
+    sim_cancel(a);
+    sim_cancel(b);
+    sim_settle();
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+static void a_grant_of_another_worker_fails_the_request(void **state)
+{
+    sim_req_t *req;
+    bt_msg_t msg;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(2, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_request_of(0, 0, 1, 21, 6);
+    req->hold_grant = true;
+    sim_rounds(HELD_ROUNDS);
+    assert_int_equal(
+        bt_wire_decode(sim.decoder, req->grant, req->grant_bytes, &msg), BT_OK);
+    msg.u.grant.instance = sim.nodes[2].w.instance;
+    sim_router_send(0, 0, &msg);
+    sim_rounds(3);
+    assert_int_equal(req->legs[0].status, BT_ERR_MISMATCH);
+    sim_cancel(req);
+    sim_settle();
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+static void a_grant_that_comes_twice_is_used_once(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_request_of(0, 0, 1, 40, 6);
+    req->hold_grant = true;
+    sim_rounds(2);
+    sim_pass_grant(req);
+    sim_pass_grant(req);
+    sim_settle();
+    sim_check_answered(req);
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_kv_path_that_was_lost_is_used_again),
+        BT_TEST(one_router_does_not_cut_the_path_of_another),
+        BT_TEST(a_peer_that_nobody_vouches_for_is_forgotten),
+        BT_TEST(a_request_for_a_worker_that_is_gone_ends),
+        BT_TEST(leases_in_quarantine_hold_blocks_but_no_seats),
+        BT_TEST(a_grant_of_another_request_is_not_decoded_on),
+        BT_TEST(a_grant_of_another_worker_fails_the_request),
+        BT_TEST(a_grant_that_comes_twice_is_used_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random lives of one prefill and two decode workers: requests, cancels of
+ * either leg, routers that leave and come back, deadlines, lost and altered KV
+ * messages, stopped and killed workers, in any order. Whatever happened, every
+ * living worker gives everything back, each request ends exactly once at each
+ * worker, and no sequence ever runs on KV that is not its own (sim_engine.c).
+ *
+ * BATON_TEST_SEED=N  only this life, with all its log lines
+ * BATON_TEST_LIVES=N as many lives as these (seeds 1 .. N) */
+#include "tests/unit/worker/sim.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+
+#define N_LIVES  300u
+#define N_ROUNDS 150u
+
+static uint64_t rng;
+
+static uint32_t below(uint32_t n)
+{
+    rng = rng * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(rng >> 33) % n;
+}
+
+static bool chance(uint32_t percent)
+{
+    return below(100) < percent;
+}
+
+static void random_request(void)
+{
+    const uint32_t router = below(SIM_ROUTERS);
+    const uint32_t d = 1 + below(sim.n_nodes - 1);
+    const bool local = chance(10);
+    const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
+    sim_req_t *req = sim_req_new(router, local ? d : 0, d, 1 + below(40),
+                                 1 + below(chance(20) ? 50 : 8));
+
+    req->hold_grant = chance(5);
+    if (local) {
+        sim_send_leg(req, 1, BT_REQUEST_LOCAL, deadline_ms, below(3));
+        return;
+    }
+    if (!chance(3)) {
+        sim_send_leg(req, 0, BT_REQUEST_PREFILL, deadline_ms, below(3));
+    }
+    if (!chance(3)) {
+        sim_send_leg(req, 1, BT_REQUEST_GENERATE, deadline_ms, below(3));
+    }
+}
+
+static void random_cancel(void)
+{
+    const sim_req_t *req;
+
+    if (sim.n_reqs == 0) {
+        return;
+    }
+    req = &sim.reqs[below(sim.n_reqs)];
+    if (chance(70)) {
+        sim_cancel(req);
+    } else {
+        sim_cancel_leg(req, below(2));
+    }
+}
+
+static void random_link(void)
+{
+    const uint32_t router = below(SIM_ROUTERS);
+    const uint32_t n = below(sim.n_nodes);
+    bt_rpc_link_t *link = sim.nodes[n].links[router];
+
+    if (link != NULL) {
+        bt_rpc_link_close(link, "cut");
+        if ((n > 0) && chance(80)) {
+            sim_peer_gone(router, 0, n);
+        }
+    }
+    if (chance(90) && !sim.nodes[n].dead) {
+        sim_link_up(router, n);
+        for (uint32_t i = 1; i < sim.n_nodes; i++) {
+            if ((n == 0) || (n == i)) {
+                sim_peer(router, 0, i);
+            }
+        }
+    }
+}
+
+static void random_round(uint32_t *stopped)
+{
+    if (chance(25) && (sim.n_reqs + 1 < SIM_MAX_REQS)) {
+        random_request();
+    }
+    if (chance(8)) {
+        random_cancel();
+    }
+    if (chance(2)) {
+        random_link();
+    }
+    if (chance(1) && (*stopped == 0)) {
+        *stopped = 1 + below(sim.n_nodes);
+        sim_stop(*stopped - 1, true);
+    } else if (chance(3) && (*stopped != 0)) {
+        sim_stop(*stopped - 1, false);
+        *stopped = 0;
+    }
+    sim_round();
+}
+
+/* Everything that still lives is told to stop. */
+static void cancel_all(void)
+{
+    for (uint32_t i = 0; i < sim.n_reqs; i++) {
+        sim_cancel(&sim.reqs[i]);
+    }
+}
+
+static void one_life(uint32_t seed)
+{
+    static const bt_kvt_mem_fault_t faults[] = {
+        BT_KVT_MEM_NONE,    BT_KVT_MEM_DUPLICATE, BT_KVT_MEM_REORDER,
+        BT_KVT_MEM_DELAY,   BT_KVT_MEM_CORRUPT,   BT_KVT_MEM_LOSE,
+        BT_KVT_MEM_KILL_TO, BT_KVT_MEM_KILL_FROM,
+    };
+    uint32_t stopped = 0;
+
+    rng = seed;
+    (void)below(2);
+    sim_open(2, 8 + below(30), 16 + below(30),
+             chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK);
+    sim.cut_losses = true;
+    bt_kvt_mem_net_fault(sim.net, 1 + below(400),
+                         faults[below(sizeof(faults) / sizeof(faults[0]))]);
+    for (uint32_t i = 0; i < N_ROUNDS; i++) {
+        random_round(&stopped);
+        if ((i == N_ROUNDS / 2) && chance(20)) {
+            sim_kill(below(sim.n_nodes));
+        }
+    }
+    if (stopped != 0) {
+        sim_stop(stopped - 1, false);
+    }
+    if (chance(70)) {
+        cancel_all(); /* else: deadlines and ends */
+    }
+    sim_settle();
+    sim_check_empty();
+    sim_close();
+}
+
+static uint32_t number_of(const char *name, uint32_t otherwise)
+{
+    const char *text = getenv(name);
+
+    return (text == NULL) ? otherwise : (uint32_t)strtoul(text, NULL, 10);
+}
+
+static void every_life_ends_with_everything_given_back(void **state)
+{
+    const uint32_t only = number_of("BATON_TEST_SEED", 0);
+    const uint32_t n = number_of("BATON_TEST_LIVES", N_LIVES);
+
+    (void)state;
+    sim_expect_failures(); /* they are what this is about: each is logged */
+    bt_log_init("sim", (only != 0) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_ERROR);
+    for (uint32_t i = 0; i < ((only != 0) ? 1 : n); i++) {
+        const uint32_t seed = (only != 0) ? only : 1 + i;
+
+        print_message("seed %u\n", seed);
+        one_life(seed);
+    }
+    bt_log_init("sim", BT_LOG_LEVEL_INFO);
+    sim_expected();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_life_ends_with_everything_given_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
