@@ -1,0 +1,646 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Baton judged by the clients that people use, unmodified from PyPI.
+
+Usage: test_clients.py [NAME ...]
+
+Needs `pip install openai "tritonclient[http]" locust prometheus_client
+requests` and two environment variables: BATON_BUILD (a build directory) and
+BATON_TEST_MODEL (SmolLM2-135M-Instruct.Q4_1.gguf). What is missing is said
+and skipped. Prints a line for each test and a last line
+`N passed, N failed, N skipped`.
+"""
+import asyncio
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import harness  # noqa: E402
+from harness import Skip, wait_until  # noqa: E402
+
+MODEL = "ensemble"
+QUESTION = "The capital of France is"
+README_BODY = '{"text_input": "The capital of France is", "max_tokens": 16, "bad_words": "", "stop_words": ""}'
+GENERATE = "/v2/models/ensemble/generate"
+SSE = "text/event-stream; charset=utf-8"
+CHAT = [{"role": "user", "content": "Name three rivers."}]
+
+# Made by transformers 4.x from the model file itself: AutoTokenizer with
+# gguf_file, its pre-tokenizer set to Digits(individual_digits) then ByteLevel
+# (as the model was made), len(apply_chat_template(messages,
+# add_generation_prompt=True)). The first has the template's own system prompt.
+CHAT_COUNTS = [
+    (34, CHAT),
+    (30, [{"role": "system", "content": "You answer in French."},
+          {"role": "user", "content": "What is 2 + 1234?"}]),
+    (61, [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello! \U0001f600"},
+          {"role": "user", "content": "日本語で\n答えて"}]),
+    (38, [{"role": "user", "content": "  spaces  and\n\n\ttabs "}]),
+]
+
+_modules = {}
+
+
+def client_module(name):
+    """A package from PyPI, or the test is skipped."""
+    if name not in _modules:
+        try:
+            _modules[name] = importlib.import_module(name)
+        except ImportError as why:
+            raise Skip(f"{name} is not installed ({why})") from why
+    return _modules[name]
+
+
+def url(c):
+    return f"http://{c.http[0]}:{c.http[1]}"
+
+
+def openai_client(c, kind="OpenAI"):
+    openai = client_module("openai")
+    return getattr(openai, kind)(base_url=url(c) + "/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def expect(error, call):
+    """@return the exception of this type that the call must raise."""
+    try:
+        answer = call()
+    except error as e:
+        return e
+    raise AssertionError(f"no {error.__name__}, but {answer}")
+
+
+def events_of(data):
+    """The JSON of each SSE event of a whole body, every one valid UTF-8 by itself."""
+    assert data.endswith(b"\n\n"), data[-40:]
+    found = []
+    for event in data.split(b"\n\n")[:-1]:
+        text = event.decode("utf-8", "strict")
+        assert text.startswith("data: ") and "\n" not in text, text
+        found.append(text[6:] if text == "data: [DONE]" else json.loads(text[6:]))
+    return found
+
+
+# --- openai
+
+def test_openai_lists_models(c):
+    client = openai_client(c)
+    models = client.models.list().data
+    assert len(models) == 1 and models[0].object == "model" and models[0].created > 0, models
+    assert client.models.retrieve(models[0].id).id == models[0].id
+    assert client.models.retrieve(MODEL).id == MODEL
+    e = expect(client_module("openai").NotFoundError, lambda: client.models.retrieve("gpt-4"))
+    assert "gpt-4" in e.message and e.code == "model_not_found", e
+
+
+def test_openai_completions_take_every_form_of_prompt(c):
+    client = openai_client(c)
+    one = client.completions.create(model=MODEL, prompt=QUESTION, max_tokens=8, temperature=0)
+    text = one.choices[0].text
+    assert "Paris" in text and one.choices[0].finish_reason == "length", one
+    assert one.usage.completion_tokens == 8, one.usage
+    assert one.usage.total_tokens == one.usage.prompt_tokens + 8
+    assert one.object == "text_completion" and one.id.startswith("cmpl-")
+
+    both = client.completions.create(model=MODEL, prompt=[QUESTION, "1 2 3 4"], max_tokens=8, temperature=0)
+    assert [x.index for x in both.choices] == [0, 1] and both.choices[0].text == text, both
+    assert both.usage.completion_tokens == 16
+
+    # "The capital of France is": ids of the Hugging Face tokenizer.
+    ids = [504, 3575, 282, 4649, 314]
+    of_ids = client.completions.create(model=MODEL, prompt=ids, max_tokens=8, temperature=0)
+    assert of_ids.choices[0].text == text and of_ids.usage.prompt_tokens == one.usage.prompt_tokens == 5, of_ids
+    of_lists = client.completions.create(model=MODEL, prompt=[ids, ids[:2]], max_tokens=8, temperature=0)
+    assert [x.index for x in of_lists.choices] == [0, 1] and of_lists.choices[0].text == text
+    assert of_lists.usage.prompt_tokens == 7
+
+
+def test_openai_n_stop_and_seed(c):
+    client = openai_client(c)
+
+    def draw(seed, **more):
+        return client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=16, temperature=1.2,
+                                         seed=seed, **more)
+    two = draw(7, n=2)
+    assert [x.index for x in two.choices] == [0, 1] and two.choices[0].text != two.choices[1].text, two
+    assert two.usage.prompt_tokens == 4 and two.usage.completion_tokens == 32, two.usage
+    assert [x.text for x in draw(7, n=2).choices] == [x.text for x in two.choices]
+    assert draw(7).choices[0].text == two.choices[0].text != draw(8).choices[0].text
+    streamed = {0: "", 1: ""}
+    for chunk in draw(7, n=2, stream=True):
+        streamed[chunk.choices[0].index] += chunk.choices[0].text
+    assert [streamed[0], streamed[1]] == [x.text for x in two.choices], streamed
+
+    whole = client.completions.create(model=MODEL, prompt=QUESTION, max_tokens=16, temperature=0).choices[0].text
+    # A word that no single token holds: it begins and ends inside tokens.
+    word = whole[len(whole) // 2 - 5:len(whole) // 2 + 5]
+    for stop in (word, [word], ["never said", word]):
+        got = client.completions.create(model=MODEL, prompt=QUESTION, max_tokens=16, temperature=0, stop=stop)
+        assert got.choices[0].text == whole[:whole.index(word)], (whole, word, got)
+        assert got.choices[0].finish_reason == "stop"
+    pieces = [x.choices[0].text for x in client.completions.create(
+        model=MODEL, prompt=QUESTION, max_tokens=16, temperature=0, stop=word, stream=True)]
+    assert "".join(pieces) == whole[:whole.index(word)], pieces
+
+
+def test_openai_stream_with_usage(c):
+    client = openai_client(c)
+    ask = dict(model=MODEL, prompt=QUESTION, max_tokens=8, temperature=0)
+    whole = client.completions.create(**ask)
+    chunks = list(client.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+    assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage, chunks[-1]
+    assert all(x.usage is None for x in chunks[:-1])
+    assert "".join(x.choices[0].text for x in chunks[:-1]) == whole.choices[0].text
+    assert [x.choices[0].finish_reason for x in chunks[:-1]] == [None] * (len(chunks) - 2) + ["length"]
+    assert len({x.id for x in chunks}) == 1
+    counts = [x.usage.completion_tokens for x in client.completions.create(
+        **ask, stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True})]
+    assert counts[0] >= 1 and counts == sorted(counts) and counts[-1] == 8, counts
+    without = list(client.completions.create(**ask, stream=True))
+    assert all(len(x.choices) == 1 and x.usage is None for x in without)
+
+
+def test_openai_chat(c):
+    client = openai_client(c)
+    ask = dict(model=MODEL, max_tokens=16, temperature=0)
+    whole = client.chat.completions.create(messages=CHAT, **ask)
+    message = whole.choices[0].message
+    assert message.role == "assistant" and len(message.content) > 10, whole
+    assert whole.id.startswith("chatcmpl-") and whole.object == "chat.completion"
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Name three rivers."}]}]
+    newer = client.chat.completions.create(model=MODEL, messages=parts, max_completion_tokens=16, temperature=0)
+    assert newer.choices[0].message.content == message.content and newer.usage == whole.usage
+
+    chunks = list(client.chat.completions.create(messages=CHAT, stream=True, stream_options={"include_usage": True},
+                                                 **ask))
+    assert chunks[0].choices[0].delta.role == "assistant" and chunks[0].object == "chat.completion.chunk"
+    assert all(x.choices[0].delta.role is None for x in chunks[1:-1])
+    assert "".join(x.choices[0].delta.content or "" for x in chunks[:-1]) == message.content
+    assert chunks[-1].usage == whole.usage and chunks[-1].choices == []
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+
+    # The helper on top of streams. It raises where a text ends for its length.
+    ask = dict(model=MODEL, messages=[{"role": "user", "content": "Say only: yes"}], max_tokens=400, temperature=0)
+    whole = client.chat.completions.create(**ask)
+    assert whole.choices[0].finish_reason == "stop", whole
+    with client.chat.completions.stream(**ask) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_completion().choices[0].message.content == whole.choices[0].message.content
+
+
+def test_openai_chat_counts_the_tokens_of_the_template(c):
+    client = openai_client(c)
+    for count, messages in CHAT_COUNTS:
+        usage = client.chat.completions.create(model=MODEL, messages=messages, max_tokens=1).usage
+        assert usage.prompt_tokens == count, (usage, count, messages)
+
+
+def test_openai_errors_have_a_type_and_a_message(c):
+    openai, client = client_module("openai"), openai_client(c)
+
+    def complete(**body):
+        return lambda: client.completions.create(**dict(dict(model=MODEL, prompt="a", max_tokens=1), **body))
+
+    e = expect(openai.NotFoundError, complete(model="gpt-4"))
+    assert "gpt-4" in e.message and e.code == "model_not_found" and e.param == "model", e
+    e = expect(openai.BadRequestError, complete(max_tokens=100000))
+    assert "100001" in e.message and "8192" in e.message and e.param == "max_tokens", e
+    # What the decode worker's blocks can never hold, less than the model's context.
+    held = int(c.metric(TRT + "kv_cache_block_metrics", kv_cache_block_type="max") / 2 *
+               c.metric(TRT + "kv_cache_block_metrics", kv_cache_block_type="tokens_per"))
+    assert 1000 < held < 8192, held
+    e = expect(openai.BadRequestError, complete(max_tokens=held))
+    assert str(held) in e.message and "kv-memory" in e.message and e.param == "max_tokens", e
+    assert client.models.retrieve(MODEL).model_dump()["max_model_len"] == held
+    assert e.type == "invalid_request_error" and e.code is None
+    for field, body in (("max_tokens", dict(max_tokens=0)), ("temperature", dict(temperature=-1)),
+                        ("prompt", dict(prompt="")), ("prompt", dict(prompt=[])), ("prompt", dict(prompt=[99999999])),
+                        ("n", dict(n=0)), ("logprobs", dict(logprobs=3)), ("echo", dict(echo=True))):
+        e = expect(openai.BadRequestError, complete(**body))
+        assert e.param == field and field in e.message, (field, e)
+        e = expect(openai.BadRequestError, complete(stream=True, **body))
+        assert e.param == field, e
+    e = expect(openai.BadRequestError, lambda: client.chat.completions.create(model=MODEL, messages=[]))
+    assert e.param == "messages", e
+    e = expect(openai.BadRequestError, lambda: client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]))
+    assert "image_url" in e.message
+    e = expect(openai.NotFoundError, lambda: client.embeddings.create(model=MODEL, input="a"))
+    assert "/v1/embeddings" in e.message and e.code != "model_not_found", (e, e.code)
+    # null means absent, and what is not known is left alone.
+    answer = complete(extra_body={"stop": None, "seed": None, "logit_bias": None, "my_own": [1, {"a": 2}]})()
+    assert len(answer.choices) == 1
+
+
+def test_openai_a_closed_stream_is_cancelled(c):
+    client = openai_client(c)
+    stream = client.completions.create(model=MODEL, prompt="Count: 1, 2, 3,", max_tokens=1000, stream=True,
+                                       extra_body={"ignore_eos": True})
+    for _, _ in zip(range(3), stream):
+        pass
+    wait_until("it is active", lambda: c.metric("nv_trt_llm_request_metrics", request_type="active") >= 1)
+    stream.close()
+    wait_until("nothing is active", lambda: c.metric("nv_trt_llm_request_metrics", request_type="active") == 0)
+    c.wait_idle()
+    assert c.metric("baton_requests_in_flight") == 0
+
+
+def test_openai_async_with_50_streams_at_once(c):
+    client = openai_client(c, "AsyncOpenAI")
+
+    async def one(i):
+        text, finish = "", None
+        stream = await client.completions.create(model=MODEL, prompt=f"Number {i % 10} and the", max_tokens=12,
+                                                 temperature=0, stream=True, extra_body={"ignore_eos": True})
+        async for chunk in stream:
+            text += chunk.choices[0].text
+            finish = chunk.choices[0].finish_reason or finish
+        assert finish == "length", (i, finish, text)
+        return text
+
+    async def everyone():
+        try:
+            return await asyncio.gather(*(one(i) for i in range(50)))
+        finally:
+            await client.close()
+
+    texts = asyncio.run(everyone())
+    # The same prompt has the same answer, whoever was beside it.
+    for i, text in enumerate(texts):
+        assert text == texts[i % 10] and text, (i, text)
+    c.wait_idle()
+
+
+# --- tritonclient and what speaks as it does
+
+def test_tritonclient_health_and_metadata(c):
+    http = client_module("tritonclient.http")
+    utils = client_module("tritonclient.utils")
+    client = http.InferenceServerClient("%s:%d" % c.http)
+    try:
+        assert client.is_server_live() and client.is_server_ready()
+        assert client.is_model_ready(MODEL) and client.is_model_ready(MODEL, "1")
+        assert not client.is_model_ready("other") and not client.is_model_ready(MODEL, "2")
+        assert client.get_server_metadata()["name"] == "baton"
+        metadata = client.get_model_metadata(MODEL)
+        names = [x["name"] for x in metadata["inputs"]]
+        assert metadata["name"] == MODEL and metadata["versions"] == ["1"] and metadata["platform"] != "ensemble"
+        assert {"text_input", "max_tokens", "stream", "exclude_input_in_output"} <= set(names), names
+        assert [x["name"] for x in metadata["outputs"]] == ["text_output"]
+        e = expect(utils.InferenceServerException, lambda: client.get_model_metadata("other"))
+        assert "other" in e.message() and e.status() == "404", e
+        for call in (lambda: client.get_model_config(MODEL), lambda: client.get_inference_statistics(MODEL),
+                     client.get_model_repository_index, client.get_log_settings):
+            e = expect(utils.InferenceServerException, call)
+            assert e.status() == "501" and "not served yet" in e.message(), e
+        text = http.InferInput("text_input", [1, 1], "BYTES")
+        text.set_data_from_numpy(client_module("numpy").array([[QUESTION.encode()]], dtype=object))
+        e = expect(utils.InferenceServerException, lambda: client.infer(MODEL, [text]))
+        assert e.status() == "501" and "not served yet" in e.message(), e
+        assert client.is_server_live()  # the connection is still good
+    finally:
+        client.close()
+
+
+def test_requests_keep_one_connection(c):
+    requests = client_module("requests")
+    with requests.Session() as session:
+        answers = [session.post(url(c) + GENERATE, data=README_BODY).json() for _ in range(3)]
+        assert all("Paris" in x["text_output"] for x in answers), answers
+        assert answers[0] == answers[2]
+        assert set(answers[0]) == {"model_name", "model_version", "sequence_id", "sequence_start", "sequence_end",
+                                   "text_output"}, answers[0]
+        answer = session.post(url(c) + GENERATE + "_stream", data=README_BODY)
+        assert answer.headers["Content-Type"] == SSE, answer.headers
+        events = events_of(answer.content)
+        assert "".join(x["text_output"] for x in events) == answers[0]["text_output"]
+        assert session.post(url(c) + GENERATE, data="{").status_code == 400
+        assert session.get(url(c) + "/health").status_code == 200
+        assert session.head(url(c) + "/metrics").status_code == 200
+        adapter = session.get_adapter(url(c))
+        pools = adapter.poolmanager.pools
+        assert sum(pools[k].num_connections for k in pools.keys()) == 1
+    assert c.metric("baton_http_connections") >= 1  # the one that asks
+
+
+def test_genai_perf_style_body(c):
+    body = {"text_input": [QUESTION], "stream": True, "max_tokens": 8}
+    status, answer = c.post(GENERATE, body)
+    assert status == 200 and "Paris" in answer["text_output"], answer
+    # What the tool sends for the streamed form, and [1, 1] tensors.
+    status, _, data = c.request("POST", GENERATE + "_stream", dict(body, max_tokens=[[8]], temperature=[0.0]))
+    assert status == 200
+    assert "".join(x["text_output"] for x in events_of(data)) == answer["text_output"]
+    status, more = c.post(GENERATE, dict(body, my_parameter="x", another={"a": [1]}))
+    assert status == 200 and more == answer, "unknown keys are request parameters"
+
+
+def test_curl_line_of_the_readme(c):
+    with open(os.path.join(harness.ROOT, "README.md"), encoding="utf-8") as f:
+        line = re.search(r"^curl -s .*$", f.read(), re.M).group(0)
+    line = line.replace("127.0.0.1:8000", "%s:%d" % c.http)
+    done = subprocess.run(["sh", "-c", line + " -i"], stdout=subprocess.PIPE, check=True, timeout=60)
+    head, _, body = done.stdout.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n") and b"Content-Type: application/json\r\n" in head + b"\r\n", head
+    assert "Paris" in json.loads(body)["text_output"], body
+
+
+def test_stop_words_and_bad_words(c):
+    whole = c.generate(QUESTION, 16)
+    for none in ("", [], [""], None):
+        assert c.generate(QUESTION, 16, stop_words=none, bad_words=none) == whole
+    word = whole[len(whole) // 2 - 5:len(whole) // 2 + 5]
+    assert c.generate(QUESTION, 16, stop_words=["never said", word]) == whole[:whole.index(word)]
+    _, _, data = c.request("POST", GENERATE + "_stream",
+                           {"text_input": QUESTION, "max_tokens": 16, "stop_words": [word]})
+    assert "".join(x["text_output"] for x in events_of(data)) == whole[:whole.index(word)]
+    for bad in ("Paris", ["Paris"], ["London", "Paris"]):
+        got = c.generate(QUESTION, 16, bad_words=bad)
+        assert "Paris" not in got and got, got
+
+
+def test_streams_never_cut_a_character(c):
+    many = "Repeat: \U0001f600 \U0001f680 日本語 한국어 \U0001f600 \U0001f680 日本語 한국어 \U0001f600"
+    wide = 0
+    for seed, temperature in ((0, 0.0), (1, 0.8), (2, 1.5), (3, 5.0)):
+        ask = {"prompt": many, "max_tokens": 48, "temperature": temperature, "seed": seed, "ignore_eos": True}
+        status, whole = c.post("/v1/completions", ask)
+        assert status == 200, whole
+        text = whole["choices"][0]["text"]
+        _, headers, data = c.request("POST", "/v1/completions", dict(ask, stream=True))
+        assert headers["Content-Type"] == SSE
+        events = events_of(data)
+        assert events.pop() == "[DONE]"
+        assert "".join(x["choices"][0]["text"] for x in events) == text, (events, text)
+        wide += sum(ord(x) > 0x7FF and x != "�" for x in text)
+    assert wide >= 4, "the prompt was meant to give characters of 3 and 4 bytes"
+
+
+# --- metrics
+
+TRT = "nv_trt_llm_"
+# Families, labels in their order, and values: the text that the TensorRT-LLM
+# backend's documentation prints, and the values that newer versions add.
+PRINTED = """
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="context",version="1"}
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="scheduled",version="1"}
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="max",version="1"}
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="waiting",version="1"}
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="generation",version="1"}
+nv_trt_llm_runtime_memory_metrics{memory_type="pinned",model="tensorrt_llm",version="1"}
+nv_trt_llm_runtime_memory_metrics{memory_type="gpu",model="tensorrt_llm",version="1"}
+nv_trt_llm_runtime_memory_metrics{memory_type="cpu",model="tensorrt_llm",version="1"}
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="tensorrt_llm",version="1"}
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"}
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="free",model="tensorrt_llm",version="1"}
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm",version="1"}
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="reused",model="tensorrt_llm",version="1"}
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"}
+nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="micro_batch_id",model="tensorrt_llm",version="1"}
+nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="generation_requests",model="tensorrt_llm",version="1"}
+nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="total_context_tokens",model="tensorrt_llm",version="1"}
+nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="paused_requests",model="tensorrt_llm",version="1"}
+nv_trt_llm_general_metrics{general_type="iteration_counter",model="tensorrt_llm",version="1"}
+nv_trt_llm_general_metrics{general_type="timestamp",model="tensorrt_llm",version="1"}
+nv_trt_llm_disaggregated_serving_metrics{disaggregated_serving_type="kv_cache_transfer_ms",model="tensorrt_llm",version="1"}
+nv_trt_llm_disaggregated_serving_metrics{disaggregated_serving_type="request_count",model="tensorrt_llm",version="1"}
+nv_llm_input_token_len_bucket{model="tensorrt_llm",response_metric_type="total_input_tokens",version="1",le="10"}
+nv_llm_output_token_len_bucket{model="tensorrt_llm",response_metric_type="total_output_tokens",version="1",le="+Inf"}
+nv_inference_request_success{model="tensorrt_llm",version="1"}
+nv_inference_request_failure{model="tensorrt_llm",version="1"}
+nv_inference_count{model="tensorrt_llm",version="1"}
+nv_inference_exec_count{model="tensorrt_llm",version="1"}
+nv_inference_request_duration_us{model="tensorrt_llm",version="1"}
+nv_inference_queue_duration_us{model="tensorrt_llm",version="1"}
+nv_inference_compute_input_duration_us{model="tensorrt_llm",version="1"}
+nv_inference_compute_infer_duration_us{model="tensorrt_llm",version="1"}
+nv_inference_compute_output_duration_us{model="tensorrt_llm",version="1"}
+""".split()
+TYPES = {"nv_trt_llm_request_metrics": "gauge", "nv_trt_llm_disaggregated_serving_metrics": "counter",
+         "nv_trt_llm_general_metrics": "gauge", "nv_llm_input_token_len": "histogram",
+         "nv_llm_output_token_len": "histogram", "nv_inference_request_success": "counter"}
+
+
+def test_metrics_are_well_formed(c):
+    parser = client_module("prometheus_client.parser")
+    c.generate(QUESTION, 4)
+    status, headers, data = c.request("GET", "/metrics", at=c.metrics_at)
+    assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers
+    text = data.decode("utf-8", "strict")
+    lines = text.split("\n")
+    for word in ("HELP", "TYPE"):
+        heads = [x.split()[2] for x in lines if x.startswith(f"# {word} ")]
+        assert len(heads) == len(set(heads)), f"{word} twice: {sorted(heads)}"
+    families = list(parser.text_string_to_metric_families(text))
+    assert all(f.documentation and f.type in ("counter", "gauge", "histogram") and f.samples for f in families)
+    seen = [(s.name, tuple(sorted(s.labels.items()))) for f in families for s in f.samples]
+    assert len(seen) == len(set(seen)), "a series twice"
+    assert len(seen) == sum(1 for x in lines if x and not x.startswith("#"))
+    series = {x.rpartition(" ")[0] for x in lines}
+    for wanted in PRINTED:
+        assert wanted in series, wanted
+    # Nothing more in the families whose text others parse.
+    extra = [x for x in series if x.startswith(TRT) and x not in PRINTED]
+    assert not extra, extra
+    for name, kind in TYPES.items():
+        assert f"# TYPE {name} {kind}" in lines, name
+    for name in ("nv_llm_input_token_len", "nv_llm_output_token_len"):
+        bounds = [re.search(r'le="([^"]*)"', x).group(1) for x in lines if x.startswith(name + "_bucket")]
+        assert bounds == ["10", "50", "100", "500", "1000", "+Inf"], bounds
+    assert abs(c.metric(TRT + "general_metrics", general_type="timestamp") - time.time()) < 5
+    # The same text on the main port.
+    _, _, other = c.request("GET", "/metrics")
+    assert {x.rpartition(" ")[0] for x in other.decode().split("\n")} == series
+
+
+def test_metrics_move_with_the_events_they_name(_):
+    """One seat: a running request, one that waits for it, and both gone."""
+    names = ("active", "generation", "scheduled", "context", "waiting")
+    with harness.Cluster(harness.default_model(), decode_args=["--max-batch", "1"], kv_memory="256m") as c:
+        def request_metric(kind):
+            return c.metric(TRT + "request_metrics", request_type=kind)
+
+        def kv(kind):
+            return c.metric(TRT + "kv_cache_block_metrics", kv_cache_block_type=kind)
+
+        def batcher(kind):
+            return c.metric(TRT + "inflight_batcher_metrics", inflight_batcher_specific_metric=kind)
+
+        before = c.metrics()
+        assert request_metric("max") == 1 and not any(request_metric(x) for x in names)
+        assert kv("used") == 0 and kv("fraction") == 0 and kv("free") == kv("max") > 0 and kv("tokens_per") > 0
+        assert c.metric(TRT + "runtime_memory_metrics", memory_type="cpu") > 0
+
+        long = dict(prompt="word " * 1500, max_tokens=1500, ignore_eos=True, temperature=0)
+        done = []
+
+        def run():
+            done.append(c.post("/v1/completions", long, timeout=600)[0])
+
+        # Read all the time: the context phase of the long prompt must show.
+        seen = {}
+        stop = threading.Event()
+
+        def watch():
+            while not stop.is_set():
+                for k, v in c.metrics().items():
+                    seen[k] = max(v, seen.get(k, 0))
+                stop.wait(0.05)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        runners = []
+        leaver = None
+        try:
+            leaver = openai_client(c).completions.create(model=MODEL, stream=True, **{
+                k: v for k, v in long.items() if k != "ignore_eos"}, extra_body={"ignore_eos": True})
+            next(iter(leaver))
+            wait_until("one generates", lambda: request_metric("generation") == 1, 60)
+            assert request_metric("active") == 1 and batcher("generation_requests") == 1
+            assert kv("used") >= 1500 // kv("tokens_per") and kv("free") < kv("max")
+            assert 0 < kv("fraction") <= 1
+            runners.append(threading.Thread(target=lambda: done.append(
+                c.post("/v1/completions", dict(prompt="a", max_tokens=2, ignore_eos=True), timeout=600)[0])))
+            runners[0].start()
+            wait_until("one waits", lambda: request_metric("waiting") >= 1, 60)
+            assert request_metric("generation") == 1
+            steps = c.metric(TRT + "general_metrics", general_type="iteration_counter")
+            wait_until("iterations go on",
+                       lambda: c.metric(TRT + "general_metrics", general_type="iteration_counter") > steps)
+            leaver.close()  # the seat is free: the other one runs
+            runners[0].join(60)
+            assert done == [200], done
+        finally:
+            stop.set()
+            watcher.join()
+            if leaver is not None:
+                leaver.close()
+            for r in runners:
+                r.join(60)
+        c.wait_idle()
+        key = 'nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="%s",version="1"}'
+        still = [x for x in names if not seen.get(key % x)]
+        assert not still, f"never moved: {still}"
+        assert max(v for k, v in seen.items() if "total_context_tokens" in k) > 0
+        after = c.metrics()
+
+        def grew(name):
+            return after[name] - before[name]
+
+        tail = '{model="tensorrt_llm",version="1"}'
+        assert grew(PRINTED[22]) == 2, "two sequences reached the decode worker"
+        assert grew(PRINTED[21]) > 0
+        assert grew("nv_inference_request_success" + tail) == 1
+        assert grew("nv_inference_request_failure" + tail) == 1, "the one that left"
+        for name in ("request", "compute_input", "compute_infer", "queue", "compute_output"):
+            assert grew(f"nv_inference_{name}_duration_us" + tail) > 0, name
+        assert grew("nv_inference_count" + tail) == 1 and grew("nv_inference_exec_count" + tail) > 2
+        assert after['nv_llm_output_token_len_count{model="tensorrt_llm",response_metric_type='
+                     '"total_output_tokens",version="1"}'] == 1
+        assert not any(c.metric(TRT + "request_metrics", request_type=x) for x in names)
+        assert kv("used") == 0 and kv("free") == kv("max")
+
+
+def test_metrics_count_each_transfer_once(c):
+    def count():
+        return c.metric(TRT + "disaggregated_serving_metrics", disaggregated_serving_type="request_count")
+
+    def lengths(which):
+        return c.metric(f"nv_llm_{which}_token_len_sum"), c.metric(f"nv_llm_{which}_token_len_count")
+
+    start, inputs, outputs = count(), lengths("input"), lengths("output")
+    for _ in range(3):
+        c.complete([504, 3575, 282, 4649, 314], 6, ignore_eos=True)
+    wait_until("three transfers", lambda: count() == start + 3)
+    assert lengths("input") == (inputs[0] + 15, inputs[1] + 3)
+    assert lengths("output") == (outputs[0] + 18, outputs[1] + 3)
+    c.complete([504, 3575, 282, 4649, 314], 1)  # ends with token #1: nothing is sent
+    c.wait_idle()
+    assert count() == start + 3
+
+
+# --- a load generator
+
+LOCUSTFILE = """
+import json
+from locust import FastHttpUser, task
+class Reader(FastHttpUser):
+    @task
+    def stream(self):
+        with self.client.post("/v1/completions", json={"prompt": "a", "max_tokens": 4, "stream": True},
+                              stream=True, catch_response=True) as r:
+            text = r.stream.read().decode()
+            if text.endswith("\\n\\ndata: [DONE]\\n\\n"):
+                r.success()
+            else:
+                r.failure(text[-80:])
+    @task
+    def whole(self):
+        self.client.post("/v2/models/ensemble/generate", json={"text_input": "a", "max_tokens": 4})
+"""
+
+
+def test_locust_without_a_failure(c):
+    import importlib.util
+    if importlib.util.find_spec("locust") is None:
+        raise Skip("locust is not installed")
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "load.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(LOCUSTFILE)
+        done = subprocess.run(
+            [sys.executable, "-m", "locust", "-f", path, "--headless", "-u", "6", "-r", "6", "-t", "4s", "-H", url(c),
+             "--json", "--skip-log-setup"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False)
+        text = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, text[-3000:]
+        stats = json.loads(text[text.index("["):text.rindex("]") + 1])
+    assert len(stats) == 2 and all(x["num_requests"] > 0 and x["num_failures"] == 0 for x in stats), stats
+    c.wait_idle()
+
+
+# --- the runner
+
+def main():
+    wanted = sys.argv[1:]
+    tests = [(n, t) for n, t in globals().items() if n.startswith("test_") and (
+        not wanted or any(w in n for w in wanted))]
+    passed = failed = skipped = 0
+    try:
+        model = harness.default_model()
+    except Skip as why:
+        print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
+        return 0
+    with harness.Cluster(model) as c:
+        for name, test in tests:
+            start = time.monotonic()
+            try:
+                test(c)
+                passed += 1
+                print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
+            except Skip as why:
+                skipped += 1
+                print(f"skip {name}: {why}", flush=True)
+            except Exception:  # pylint: disable=broad-except
+                failed += 1
+                traceback.print_exc(file=sys.stdout)
+                print(f"not ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        codes = c.stop()
+        if any(codes.values()):
+            failed += 1
+            print(f"not ok stop: {codes}\n{c.logs()}")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
