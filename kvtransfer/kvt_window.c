@@ -258,8 +258,9 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
         ((w->link != NULL) && (w->link->instance != piece.from))) {
         goto discard;
     }
-    if (bt_kvt_map_find(&w->map, piece.offset, piece.bytes, &pool_offset) !=
-        piece.bytes) {
+    if ((piece.bytes == 0) ||
+        (bt_kvt_map_find(&w->map, piece.offset, piece.bytes, &pool_offset) !=
+         piece.bytes)) {
         goto discard;
     }
     status = bt_kvt_ranges_add(&w->given, piece.offset, piece.bytes);

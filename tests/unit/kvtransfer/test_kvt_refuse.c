@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kvt.h promises to refuse, on every transport and path. */
+#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
 #include "tests/unit/kvtransfer/each_kind.h"
@@ -64,6 +65,43 @@ static void a_hole_is_refused(const pair_kind_t *kind)
     pair_close(&pair);
 }
 EACH_KIND(a_hole_is_refused)
+
+/* Found by fuzzing: an empty one ended the process. */
+static void pieces_empty_or_outside_are_discarded(const pair_kind_t *kind)
+{
+    static const uint64_t ranges[][2] = {
+        {0, 0},          {4096, 0},       {8192, 0},    {UINT64_MAX, 0},
+        {4095, 2},       {8191, 2},       {8192, 1},    {0, 8193},
+        {1, UINT64_MAX}, {UINT64_MAX, 1}, {0, 1u << 31}};
+    uint8_t header[BT_KVT_PIECE_BYTES];
+    bt_kvt_window_t *window = NULL;
+    bt_kvt_piece_t taken;
+    bt_kvt_desc_t desc;
+    pair_t pair;
+    track_t *t;
+
+    pair_open(&pair, kind, MIB);
+    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &desc), BT_OK);
+    for (size_t i = 0; i < BT_ARRAY_LEN(ranges); i++) {
+        const bt_kvt_piece_t piece = {.from = PAIR_SENDER,
+                                      .lease = desc.lease,
+                                      .offset = ranges[i][0],
+                                      .bytes = ranges[i][1]};
+
+        bt_kvt_piece_encode(&piece, header);
+        assert_null(bt_kvt_window_take(pair.receiver, header, sizeof(header),
+                                       piece.bytes, &taken, &window));
+        assert_int_equal(counters(pair.receiver).stale_discarded, i + 1);
+    }
+    assert_null(window);
+    bt_free(desc.extents);
+    t->closing = true;
+    bt_kvt_window_close(t->window);
+    PAIR_UNTIL(&pair, t->closed);
+    pair_close(&pair);
+}
+EACH_KIND(pieces_empty_or_outside_are_discarded)
 
 static void posts_outside_or_twice_are_refused(const pair_kind_t *kind)
 {
@@ -410,6 +448,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST_EACH(another_generation_is_refused),
         TEST_EACH(a_hole_is_refused),
+        TEST_EACH(pieces_empty_or_outside_are_discarded),
         TEST_EACH(posts_outside_or_twice_are_refused),
         TEST_EACH(a_flipped_bit_is_refused),
         TEST_EACH(a_descriptor_serves_once),
