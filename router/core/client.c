@@ -494,14 +494,17 @@ static void start(bt_router_t *router, bt_exchange_t *ex,
     if (call == NULL) {
         bt_api_error_set(&error, 503, "server_error", NULL,
                          "out of memory for this request, try again later");
+        bt_router_metrics_refused(router->metrics, error.http_status);
         bt_respond_error(router, ex, request->dialect, &error);
         return;
     }
     call->pinned = true;
     status = submit_all(call, request, prepared, parse_us, tokenize_us);
     if (status == BT_ERR_INVALID_PARAM) {
+        bt_router_metrics_refused(router->metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status != BT_OK) {
+        bt_router_metrics_refused(router->metrics, 503);
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
@@ -549,7 +552,7 @@ void bt_client_call(bt_router_t *router, bt_exchange_t *ex,
     goto end;
 
 refuse:
-    bt_router_metrics_refused(router->metrics);
+    bt_router_metrics_refused(router->metrics, error.http_status);
     bt_respond_error(router, ex, dialect, &error);
 end:
     bt_prepared_fini(&prepared);

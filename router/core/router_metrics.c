@@ -33,6 +33,9 @@ typedef enum series_id {
     IFB_GENERATION,
     IFB_CONTEXT_TOKENS,
     IFB_PAUSED,
+    V1_GENERATION_TOKENS,
+    V1_EMPTY_SLOTS,
+    V1_CONTEXT_TOKENS,
     GEN_ITERATION,
     GEN_TIMESTAMP,
     DIS_TRANSFER_MS,
@@ -116,6 +119,11 @@ typedef struct series_def {
             "inflight_batcher_specific_metric=\"" kind "\"," MODEL \
             ",version=\"1\""                                       \
     }
+#define V1(kind)                                                       \
+    {                                                                  \
+        GAUGE, "nv_trt_llm_v1_metrics", "TRT LLM v1-specific metrics", \
+            MODEL ",v1_specific_metric=\"" kind "\",version=\"1\""     \
+    }
 #define GENERAL(kind)                                                   \
     {                                                                   \
         GAUGE, "nv_trt_llm_general_metrics", "General TRT LLM metrics", \
@@ -153,6 +161,9 @@ static const series_def_t defs[N_SERIES] = {
     [IFB_GENERATION] = INFLIGHT("generation_requests"),
     [IFB_CONTEXT_TOKENS] = INFLIGHT("total_context_tokens"),
     [IFB_PAUSED] = INFLIGHT("paused_requests"),
+    [V1_GENERATION_TOKENS] = V1("total_generation_tokens"),
+    [V1_EMPTY_SLOTS] = V1("empty_generation_slots"),
+    [V1_CONTEXT_TOKENS] = V1("total_context_tokens"),
     [GEN_ITERATION] = GENERAL("iteration_counter"),
     [GEN_TIMESTAMP] = GENERAL("timestamp"),
     [DIS_TRANSFER_MS] = DISAGG("kv_cache_transfer_ms"),
@@ -368,9 +379,12 @@ void bt_router_metrics_transfer(bt_router_metrics_t *m, uint64_t transfer_us,
     }
 }
 
-void bt_router_metrics_refused(bt_router_metrics_t *m)
+void bt_router_metrics_refused(bt_router_metrics_t *m, int http_status)
 {
     add(m, REFUSED, 1);
+    if ((http_status == 429) || (http_status >= 500)) {
+        add(m, INF_FAILURE, 1);
+    }
 }
 
 static void add_growth(bt_router_metrics_t *m, series_id_t id, uint64_t before,
@@ -408,7 +422,13 @@ static void sum_requests(double *v, const bt_worker_t *worker)
     if (worker->hello.role == BT_ROLE_DECODE) {
         v[REQ_MAX] += s->max_requests;
         v[REQ_ACTIVE] += s->active_requests;
+        v[V1_EMPTY_SLOTS] += (s->max_requests > s->active_requests)
+                                 ? s->max_requests - s->active_requests
+                                 : 0;
     }
+    /* Each generating request makes one token in an iteration. */
+    v[V1_GENERATION_TOKENS] += s->generation_requests;
+    v[V1_CONTEXT_TOKENS] += s->total_context_tokens;
     v[IFB_GENERATION] += s->generation_requests;
     v[IFB_CONTEXT_TOKENS] += s->total_context_tokens;
     v[IFB_PAUSED] += s->paused_requests;
@@ -416,7 +436,25 @@ static void sum_requests(double *v, const bt_worker_t *worker)
         v[IFB_MICRO_BATCH] = s->micro_batch_id;
     }
     v[GEN_ITERATION] += (double)s->iteration_counter;
-    v[INF_PENDING] += s->waiting_requests;
+}
+
+/* Requests that nobody has begun: those of the router's queue and those that
+ * wait where the context phase runs. (A decode worker's wait for their KV while
+ * it is computed elsewhere.) */
+static double pending(bt_core_t *core)
+{
+    const bt_list_t *head = &bt_core_table(core)->workers;
+    double waiting[2] = {0, 0};
+    unsigned n_prefill = 0;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_worker_t *worker = BT_CONTAINER_OF(pos, bt_worker_t, link);
+        const bool decodes = worker->hello.role == BT_ROLE_DECODE;
+
+        waiting[decodes ? 1 : 0] += worker->stats.waiting_requests;
+        n_prefill += decodes ? 0 : 1;
+    }
+    return bt_core_n_waiting(core) + waiting[(n_prefill == 0) ? 1 : 0];
 }
 
 static void sum_memory(double *v, const bt_worker_t *worker)
@@ -455,7 +493,7 @@ void bt_router_metrics_render(bt_router_metrics_t *m, bt_core_t *core,
     }
     v[KV_FRACTION] = (v[KV_MAX] > 0) ? v[KV_USED] / v[KV_MAX] : 0;
     v[GEN_TIMESTAMP] = (double)unix_s;
-    v[INF_PENDING] += bt_core_n_waiting(core);
+    v[INF_PENDING] = pending(core);
     v[IN_FLIGHT] = bt_core_n_in_flight(core);
     v[WAITING_FOR_WORKERS] = bt_core_n_waiting(core);
     v[LEGS] = bt_core_n_legs(core);

@@ -12,6 +12,11 @@
  *                       its seat); scheduled, context, generation, waiting:
  *                       all workers
  *     kv_cache_block    all workers; fraction = used / max
+ *     v1                what a server with static batches prints in place of
+ *                       inflight_batcher: tokens of the last iteration, seats
+ *                       of decode workers that nobody has
+ *     pending           in the router's queue or not begun where the context
+ *                       phase runs
  *     *_duration_us     from the ledgers of requests that ended well, so
  *                       request = compute_input + queue + compute_infer, and
  *                       compute_output (text and writing) overlaps the last
@@ -43,8 +48,9 @@ void bt_router_metrics_ledger(bt_router_metrics_t *m,
                               const bt_ledger_t *ledger);
 void bt_router_metrics_transfer(bt_router_metrics_t *m, uint64_t transfer_us,
                                 uint64_t bytes, bool first);
-/** A request was turned away before it became a generation. */
-void bt_router_metrics_refused(bt_router_metrics_t *m);
+/** A request was turned away before it became a generation: for what it asks,
+ *  or (429, 5xx: also a failed inference) because the server could not. */
+void bt_router_metrics_refused(bt_router_metrics_t *m, int http_status);
 /** The worker's counters since its last STATS; call before it is replaced. */
 void bt_router_metrics_stats(bt_router_metrics_t *m,
                              const bt_msg_stats_t *before,

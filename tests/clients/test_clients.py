@@ -410,6 +410,9 @@ nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="micro_batc
 nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="generation_requests",model="tensorrt_llm",version="1"}
 nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="total_context_tokens",model="tensorrt_llm",version="1"}
 nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="paused_requests",model="tensorrt_llm",version="1"}
+nv_trt_llm_v1_metrics{model="tensorrt_llm",v1_specific_metric="total_generation_tokens",version="1"}
+nv_trt_llm_v1_metrics{model="tensorrt_llm",v1_specific_metric="empty_generation_slots",version="1"}
+nv_trt_llm_v1_metrics{model="tensorrt_llm",v1_specific_metric="total_context_tokens",version="1"}
 nv_trt_llm_general_metrics{general_type="iteration_counter",model="tensorrt_llm",version="1"}
 nv_trt_llm_general_metrics{general_type="timestamp",model="tensorrt_llm",version="1"}
 nv_trt_llm_disaggregated_serving_metrics{disaggregated_serving_type="kv_cache_transfer_ms",model="tensorrt_llm",version="1"}
@@ -538,8 +541,9 @@ def test_metrics_move_with_the_events_they_name(_):
             return after[name] - before[name]
 
         tail = '{model="tensorrt_llm",version="1"}'
-        assert grew(PRINTED[22]) == 2, "two sequences reached the decode worker"
-        assert grew(PRINTED[21]) > 0
+        transfers = TRT + 'disaggregated_serving_metrics{disaggregated_serving_type="%s",model="tensorrt_llm",version="1"}'
+        assert grew(transfers % "request_count") == 2, "two sequences reached the decode worker"
+        assert grew(transfers % "kv_cache_transfer_ms") > 0
         assert grew("nv_inference_request_success" + tail) == 1
         assert grew("nv_inference_request_failure" + tail) == 1, "the one that left"
         for name in ("request", "compute_input", "compute_infer", "queue", "compute_output"):

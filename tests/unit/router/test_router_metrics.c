@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +104,14 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "\"total_context_tokens\",model=\"tensorrt_llm\",version=\"1\"} 384",
         "nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="
         "\"paused_requests\",model=\"tensorrt_llm\",version=\"1\"} 0",
+        "# HELP nv_trt_llm_v1_metrics TRT LLM v1-specific metrics",
+        "# TYPE nv_trt_llm_v1_metrics gauge",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"total_generation_tokens\",version=\"1\"} 4",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"empty_generation_slots\",version=\"1\"} 506",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"total_context_tokens\",version=\"1\"} 384",
         "# HELP nv_trt_llm_general_metrics General TRT LLM metrics",
         "# TYPE nv_trt_llm_general_metrics gauge",
         "nv_trt_llm_general_metrics{general_type=\"iteration_counter\",model="
@@ -151,7 +160,7 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "version=\"1\"} 11",
         "# TYPE nv_inference_pending_request_count gauge",
         "nv_inference_pending_request_count{model=\"tensorrt_llm\",version="
-        "\"1\"} 2",
+        "\"1\"} 1",
         "baton_workers{role=\"prefill\",state=\"up\"} 1",
         "baton_workers{role=\"decode\",state=\"suspect\"} 1",
         "baton_workers{role=\"decode\",state=\"up\"} 0",
@@ -237,6 +246,83 @@ static void every_line_of_the_documented_sample_is_there(void **state)
     bt_core_destroy(core);
 }
 
+static void line_is(bt_router_metrics_t *m, bt_core_t *core, const char *line)
+{
+    bt_strbuf_t out;
+
+    render(m, core, &out);
+    has_line(&out, line);
+    bt_strbuf_fini(&out);
+}
+
+static void
+only_what_the_server_could_not_do_is_a_failed_inference(void **state)
+{
+    static const struct {
+        int http_status;
+        const char *refused, *failed;
+    } steps[] = {
+        {400, "baton_requests_refused 1", "0"},
+        {404, "baton_requests_refused 2", "0"},
+        {413, "baton_requests_refused 3", "0"},
+        {429, "baton_requests_refused 4", "1"},
+        {503, "baton_requests_refused 5", "2"},
+    };
+    bt_core_t *core = make_core();
+    bt_router_metrics_t *m = NULL;
+
+    (void)state;
+    assert_int_equal(bt_router_metrics_create(&m), BT_OK);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        char line[128];
+
+        bt_router_metrics_refused(m, steps[i].http_status);
+        line_is(m, core, steps[i].refused);
+        snprintf(line, sizeof(line),
+                 "nv_inference_request_failure{model=\"tensorrt_llm\","
+                 "version=\"1\"} %s",
+                 steps[i].failed);
+        line_is(m, core, line);
+    }
+    bt_router_metrics_destroy(m);
+    bt_core_destroy(core);
+}
+
+#define PENDING \
+    "nv_inference_pending_request_count{model=\"tensorrt_llm\",version=\"1\"} "
+#define EMPTY                                                          \
+    "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric=" \
+    "\"empty_generation_slots\",version=\"1\"} "
+
+static void a_request_that_waits_for_its_kv_is_not_pending(void **state)
+{
+    bt_msg_hello_t hello = {.role = BT_ROLE_DECODE,
+                            .tokens_per_block = 16,
+                            .max_batch = 1,
+                            .n_blocks = 1};
+    bt_core_t *core = make_core();
+    bt_router_metrics_t *m = NULL;
+    bt_worker_t *p = NULL, *d = NULL;
+
+    (void)state;
+    assert_int_equal(bt_router_metrics_create(&m), BT_OK);
+    line_is(m, core, PENDING "0");
+    /* Alone it runs the context phase too: what waits there is not begun. */
+    assert_int_equal(bt_table_add(bt_core_table(core), &hello, &d), BT_OK);
+    d->stats.waiting_requests = 5;
+    d->stats.max_requests = 4;
+    d->stats.active_requests = 6; /* more than seats: no slot is below zero */
+    line_is(m, core, PENDING "5");
+    line_is(m, core, EMPTY "0");
+    hello.role = BT_ROLE_PREFILL;
+    assert_int_equal(bt_table_add(bt_core_table(core), &hello, &p), BT_OK);
+    line_is(m, core, PENDING "0");
+    p->stats.waiting_requests = 2;
+    line_is(m, core, PENDING "2");
+    bt_router_metrics_destroy(m);
+    bt_core_destroy(core);
+}
+
 static void a_failed_allocation_makes_no_metrics(void **state)
 {
     bt_router_metrics_t *m = NULL;
@@ -254,6 +340,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_line_of_the_documented_sample_is_there),
+        BT_TEST(only_what_the_server_could_not_do_is_a_failed_inference),
+        BT_TEST(a_request_that_waits_for_its_kv_is_not_pending),
         BT_TEST(a_failed_allocation_makes_no_metrics),
     };
 
