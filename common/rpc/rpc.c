@@ -482,11 +482,15 @@ void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
     {
         bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
 
-        /* While we slept we did not listen: that is not the peer's silence. */
+        /* While we slept we did not listen: that is not the peer's silence,
+         * nor its delay. */
         if (pause > 2ull * rpc->heartbeat_ms) {
             link->heard_ms += pause - rpc->heartbeat_ms;
             if (link->heard_ms > now_ms) {
                 link->heard_ms = now_ms;
+            }
+            if (link->deadline_ms != 0) {
+                link->deadline_ms += pause - rpc->heartbeat_ms;
             }
         }
         bt_rpc_link_tick(link);

@@ -552,6 +552,9 @@ static size_t heap_bytes(void)
 static void the_memory_foretold_is_the_memory_taken(void **state)
 {
     (void)state;
+    if (heap_bytes() == 0) {
+        skip(); /* a sanitizer's allocator does not tell */
+    }
     for (int v = 0; v < N_VARIANTS; v++) {
         bt_tiny_model_t tiny = variant(v);
         bt_gguf_t *gguf;
@@ -575,9 +578,6 @@ static void the_memory_foretold_is_the_memory_taken(void **state)
             bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
             BT_OK);
         taken = heap_bytes() - before;
-        if (before == 0) {
-            skip(); /* a sanitizer's allocator does not tell */
-        }
         assert_in_range(foretold, taken - taken / 20, taken + taken / 20);
         bt_model_destroy(model);
         bt_backend_close(be);

@@ -63,6 +63,16 @@ static void end_child(pid_t pid)
     assert_true(WIFSIGNALED(status)); /* it had no reason to end before */
 }
 
+/* The same, and wait until this end knows: what is sent to a pipe that is just
+ * closing stays in nng 1.5 for ever, and a leak checker says so. */
+static void end_peer(side_t *side, pid_t pid)
+{
+    const uint32_t n_down = side->n_down;
+
+    end_child(pid);
+    UNTIL(side, NULL, side->n_down == n_down + 1);
+}
+
 static void open_router(side_t *router, bool ipc)
 {
     side_open(router, key_a, "the router");
@@ -91,7 +101,7 @@ static void messages_cross_processes_in_order(void **state)
         }
         UNTIL(&router, NULL, router.n_messages == 10000);
         assert_true(router.in_order);
-        end_child(pid);
+        end_peer(&router, pid);
         bt_rpc_close(router.rpc);
     }
 }
@@ -120,7 +130,7 @@ a_killed_peer_is_down_in_time_and_its_successor_comes_up(void **state)
         pid = spawn("worker", url);
         UNTIL(&router, NULL, router.n_up == 2);
         assert_true(router.incarnation != first);
-        end_child(pid);
+        end_peer(&router, pid);
         bt_rpc_close(router.rpc);
     }
 }
@@ -152,7 +162,7 @@ static void a_stopped_peer_is_suspect_and_healthy_again(void **state)
     assert_int_equal(kill(pid, SIGCONT), 0);
     UNTIL(&router, NULL, router.n_healthy == 1);
     assert_int_equal(router.n_down, 0);
-    end_child(pid);
+    end_peer(&router, pid);
     bt_rpc_close(router.rpc);
 }
 
@@ -174,7 +184,7 @@ static void a_peer_that_stays_stopped_is_dead(void **state)
     /* it thinks that it was up all the time; it finds out and comes back */
     assert_int_equal(kill(pid, SIGCONT), 0);
     UNTIL(&router, NULL, router.n_up == 2);
-    end_child(pid);
+    end_peer(&router, pid);
     bt_rpc_close(router.rpc);
 }
 
@@ -194,13 +204,12 @@ static void a_worker_rejoins_a_router_that_was_killed(void **state)
         assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
         pid = spawn("router", url);
         UNTIL(&worker, NULL, worker.n_up == 1);
-        end_child(pid); /* over ipc its socket file stays behind */
-        UNTIL(&worker, NULL, worker.n_down == 1);
+        end_peer(&worker, pid); /* over ipc its socket file stays behind */
         pid = spawn("router", url);
         UNTIL(&worker, NULL, worker.n_up == 2);
         assert_int_equal(bt_rpc_post(worker.link, "\0\0\0", 4), BT_OK);
         UNTIL(&worker, NULL, worker.n_messages == 1);
-        end_child(pid);
+        end_peer(&worker, pid);
         bt_rpc_close(worker.rpc);
     }
 }
