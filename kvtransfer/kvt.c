@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
 
@@ -50,7 +51,27 @@ static bool config_ok(const bt_kvt_config_t *config)
            (config->keepalive_ms > 0) &&
            (config->dead_ms > config->keepalive_ms) &&
            (config->quarantine_ms > 0) && (config->path >= BT_KVT_PATH_AUTO) &&
-           (config->path <= BT_KVT_PATH_NETWORK);
+           (config->path <= BT_KVT_PATH_NETWORK) &&
+           ((config->memory == BT_KVT_MEMORY_HOST) ||
+            ((config->memory == BT_KVT_MEMORY_DEVICE) &&
+             (config->device.pool != NULL) && (config->device.read != NULL) &&
+             (config->device.write != NULL)));
+}
+
+/** What is needed for a pool that the processor cannot read. */
+static bt_status_t device_prepare(bt_kvt_t *kvt)
+{
+    if (kvt->config.memory != BT_KVT_MEMORY_DEVICE) {
+        return BT_OK;
+    }
+    if (kvt->config.path == BT_KVT_PATH_SHM) {
+        BT_LOG_ERROR("kv transfer: a pool in device memory cannot be shared "
+                     "memory");
+        return BT_ERR_UNSUPPORTED;
+    }
+    kvt->config.path = BT_KVT_PATH_NETWORK;
+    kvt->staging = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
+    return (kvt->staging == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
 }
 
 bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
@@ -87,6 +108,11 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
         goto err_kvt;
     }
 
+    status = device_prepare(kvt);
+    if (status != BT_OK) {
+        goto err_scratch;
+    }
+
     status = ops->open(kvt);
     if (status != BT_OK) {
         goto err_transport;
@@ -101,6 +127,8 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
 
 err_transport:
     ops->close(kvt);
+    bt_free(kvt->staging);
+err_scratch:
     bt_free(kvt->scratch);
 err_kvt:
     bt_free(kvt);
@@ -142,6 +170,7 @@ void bt_kvt_close(bt_kvt_t *kvt)
         bt_kvt_link_free(BT_CONTAINER_OF(pos, bt_kvt_link_t, all));
     }
     bt_free(kvt->export_blob);
+    bt_free(kvt->staging);
     bt_free(kvt->scratch);
     bt_free(kvt);
 }
@@ -160,6 +189,26 @@ bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob, size_t cap,
     memcpy(blob, kvt->export_blob, kvt->export_bytes);
     *bytes_p = kvt->export_bytes;
     return BT_OK;
+}
+
+bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes, size_t n,
+                               uint64_t seed, uint64_t *hash_p)
+{
+    const bt_kvt_device_t *device = &kvt->config.device;
+    bt_status_t status;
+
+    if (kvt->staging == NULL) {
+        *hash_p = bt_hash64(bytes, n, seed);
+        return BT_OK;
+    }
+    if (n > BT_KVT_MAX_RECORD_BYTES) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = device->read(device->user, kvt->staging, bytes, n);
+    if (status == BT_OK) {
+        *hash_p = bt_hash64(kvt->staging, n, seed);
+    }
+    return status;
 }
 
 static void link_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)

@@ -62,11 +62,31 @@ typedef enum bt_kvt_path {
     BT_KVT_PATH_NETWORK, /**< active messages, also on one host */
 } bt_kvt_path_t;
 
+/** Where the pool, and the sources of posts, lie. */
+typedef enum bt_kvt_memory {
+    BT_KVT_MEMORY_HOST,   /**< the pool is allocated here */
+    BT_KVT_MEMORY_DEVICE, /**< an accelerator's, which the processor cannot
+                               read; goes over the network only */
+} bt_kvt_memory_t;
+
+/** Copies between host and device memory for BT_KVT_MEMORY_DEVICE; done when
+ *  they return. Called for checksums and for data that came to the host. */
+typedef struct bt_kvt_device {
+    void *pool; /**< pool_bytes of device memory; the caller's, outlives kvt */
+    bt_status_t (*read)(void *user, void *host, const void *device,
+                        size_t bytes);
+    bt_status_t (*write)(void *user, void *device, const void *host,
+                         size_t bytes);
+    void *user;
+} bt_kvt_device_t;
+
 typedef struct bt_kvt_config {
     const char *transport; /**< "ucx" or "mem" */
     bt_kvt_path_t path;
     const char *net_device; /**< UCX device (interface) name; NULL = "lo" */
     size_t pool_bytes;      /**< the registered pool */
+    bt_kvt_memory_t memory; /**< DEVICE: AUTO means NETWORK */
+    bt_kvt_device_t device; /**< DEVICE only */
     uint64_t instance;      /**< this process' life, random */
     uint32_t keepalive_ms;  /**< network peers: ping interval */
     uint32_t dead_ms;       /**< network peers: silence that means lost */
@@ -82,12 +102,14 @@ typedef struct bt_kvt_extent {
 typedef enum bt_kvt_event_type {
     BT_KVT_WINDOW_DONE,   /**< window, status OK, note = sender's */
     BT_KVT_WINDOW_FAILED, /**< window, status CORRUPT, BAD_MESSAGE (coverage),
-                               CANCELED (the sender gave up), PEER_LOST or
-                               NO_MEMORY; close it next */
+                               CANCELED (the sender gave up), PEER_LOST,
+                               NO_MEMORY or what the device's copy answered;
+                               close it next */
     BT_KVT_WINDOW_CLOSED, /**< window: its bytes are free; handle gone after */
     BT_KVT_XFER_DONE,     /**< xfer, status OK, CORRUPT, BAD_MESSAGE
                                (coverage), STALE, CANCELED, PEER_LOST,
-                               NO_MEMORY; release it next */
+                               NO_MEMORY, DEVICE (or what the own device's copy
+                               answered); release it next */
     BT_KVT_PEER_LOST,     /**< peer; its transfers complete separately */
     BT_KVT_QUARANTINE_STUCK, /**< window: a silent sender may still write;
                                pid in `pid` (0 unknown): end that process */
@@ -116,14 +138,17 @@ typedef struct bt_kvt_counters {
 } bt_kvt_counters_t;
 
 /** Open a transport and register a pool of pool_bytes.
- *  @retval BT_ERR_UNSUPPORTED  unknown transport, no such device
+ *  @retval BT_ERR_UNSUPPORTED  unknown transport, no such device, or a pool in
+ *                              device memory that this UCX cannot register
+ *                              or that shared memory is demanded for
  *  @retval BT_ERR_NO_MEMORY    the pool does not fit */
 BT_MUST_CHECK bt_status_t bt_kvt_open(const bt_kvt_config_t *config,
                                       bt_kvt_t **kvt_p);
 /** Closes peers and windows without waiting for anybody. NULL is allowed. */
 void bt_kvt_close(bt_kvt_t *kvt);
 
-/** The pool, zeroed at first; lives as long as @a kvt. */
+/** The pool, zeroed at first (of a device: config.device.pool); lives as long
+ * as @a kvt. */
 void *bt_kvt_pool(const bt_kvt_t *kvt);
 
 /** What others need to send to us. @retval BT_ERR_TOO_LARGE */

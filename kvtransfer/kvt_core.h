@@ -58,7 +58,7 @@ typedef struct bt_kvt_transport {
     uint32_t id; /**< BT_KVT_TRANSPORT_ */
 
     /** Take kvt->config; set kvt->pool (zeroed, with BT_KVT_PROBE_BYTES behind
-     *  it) and kvt->transport. */
+     *  it; or the device's) and kvt->transport. */
     bt_status_t (*open)(bt_kvt_t *kvt);
     /** Afterwards no callback comes. Also after a failed open. */
     void (*close)(bt_kvt_t *kvt);
@@ -129,6 +129,7 @@ struct bt_kvt {
     void *export_blob; /**< owned; what bt_kvt_export() returns */
     size_t export_bytes;
     uint8_t *scratch; /**< BT_KVT_MAX_MSG bytes for encoding */
+    uint8_t *staging; /**< BT_KVT_MAX_RECORD_BYTES; NULL: pool in the host */
     /** Tests: called before record bytes in our pool are verified. */
     void (*verify_hook)(void *user, uint8_t *bytes, size_t n);
     void *verify_hook_user;
@@ -242,6 +243,12 @@ extern const bt_kvt_transport_t bt_kvt_transport_mem;
 bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,
                                    size_t bytes);
 void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_slot_t *slot);
+/** bt_hash64() of pool or source bytes, wherever they lie.
+ *  @retval BT_ERR_BAD_MESSAGE  more than a record, in a device
+ *  @retval of the device's copy */
+BT_MUST_CHECK bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt,
+                                             const void *bytes, size_t n,
+                                             uint64_t seed, uint64_t *hash_p);
 /** Tests: see bt_kvt.verify_hook. */
 void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
                              void (*hook)(void *user, uint8_t *bytes, size_t n),
@@ -283,6 +290,9 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
                             bt_kvt_window_t **window_p);
 void bt_kvt_window_landed(bt_kvt_window_t *window, uint64_t offset,
                           uint64_t bytes, bool ok);
+/** bt_kvt_window_landed() for bytes that came to the host: put them there. */
+void bt_kvt_window_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
+                       uint64_t offset, uint64_t bytes);
 void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 /** The sender of @a window is unreachable; gone: it cannot write either. */
 void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);

@@ -315,11 +315,13 @@ static bt_status_t mem_open(bt_kvt_t *kvt)
     if (node == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    node->pool =
-        bt_calloc_aligned(1, kvt->config.pool_bytes + BT_KVT_PROBE_BYTES);
-    if (node->pool == NULL) {
-        bt_free(node);
-        return BT_ERR_NO_MEMORY;
+    if (kvt->config.memory == BT_KVT_MEMORY_HOST) {
+        node->pool =
+            bt_calloc_aligned(1, kvt->config.pool_bytes + BT_KVT_PROBE_BYTES);
+        if (node->pool == NULL) {
+            bt_free(node);
+            return BT_ERR_NO_MEMORY;
+        }
     }
     node->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (node->fd < 0) {
@@ -337,7 +339,7 @@ static bt_status_t mem_open(bt_kvt_t *kvt)
     bt_list_init(&node->completed);
     bt_list_push_back(&net->nodes, &node->link);
     kvt->transport = node;
-    kvt->pool = node->pool;
+    kvt->pool = (node->pool == NULL) ? kvt->config.device.pool : node->pool;
     return BT_OK;
 }
 
@@ -460,10 +462,22 @@ static bt_status_t mem_send_data(bt_kvt_xfer_t *xfer,
                                  const uint8_t header[BT_KVT_PIECE_BYTES],
                                  const void *src, size_t bytes)
 {
-    packet_t *p = bt_calloc(1, sizeof(*p));
+    const bt_kvt_config_t *config = &xfer->kvt->config;
+    const bool staged = config->memory == BT_KVT_MEMORY_DEVICE;
+    packet_t *p = bt_calloc(1, sizeof(*p) + (staged ? bytes : 0));
 
     if (p == NULL) {
         return BT_ERR_NO_MEMORY;
+    }
+    if (staged) {
+        const bt_status_t status =
+            config->device.read(config->device.user, p->data, src, bytes);
+
+        if (status != BT_OK) {
+            bt_free(p);
+            return status;
+        }
+        src = p->data;
     }
     bt_list_init(&p->link);
     p->kind = PACKET_PIECE;
@@ -570,8 +584,8 @@ static void landings_finish(mem_node_t *node)
     {
         packet_t *p = BT_CONTAINER_OF(pos, packet_t, link);
 
-        memcpy(p->dst, p->src, p->bytes);
-        bt_kvt_window_landed(p->window, p->piece.offset, p->piece.bytes, true);
+        bt_kvt_window_put(p->window, p->dst, p->src, p->piece.offset,
+                          p->piece.bytes);
         packet_end(p);
     }
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -92,6 +91,7 @@ static bool rdma_interface(const char *device, char *name, size_t cap)
 static bt_status_t net_open(ucx_t *ucx, const char *device)
 {
     char interface[IF_NAMESIZE] = "";
+    char tls[32];
     const bool rdma = rdma_interface(device, interface, sizeof(interface));
     bt_status_t status;
 
@@ -102,9 +102,11 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
         BT_LOG_ERROR("kv transfer: no network device %s: %m", device);
         return BT_ERR_UNSUPPORTED;
     }
-    status = bt_kvt_ucx_context_open(
-        "baton-kv-net", rdma ? "rc,ud,self" : "tcp,self", device,
-        UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &ucx->net_context);
+    snprintf(tls, sizeof(tls), "%s,self%s", rdma ? "rc,ud" : "tcp",
+             (ucx->kvt->config.memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");
+    status = bt_kvt_ucx_context_open("baton-kv-net", tls, device,
+                                     UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+                                     &ucx->net_context);
     if (status == BT_OK) {
         status = bt_kvt_ucx_worker_open(ucx->net_context, &ucx->net);
     }
@@ -166,6 +168,9 @@ static bt_status_t ucx_open(bt_kvt_t *kvt)
     if (status != BT_OK) {
         return status;
     }
+    if (config->memory == BT_KVT_MEMORY_DEVICE) {
+        return bt_kvt_ucx_pool_register_device(ucx);
+    }
     if (config->path == BT_KVT_PATH_NETWORK) {
         return bt_kvt_ucx_pool_make_anonymous(ucx);
     }
@@ -209,15 +214,12 @@ static void ucx_close(bt_kvt_t *kvt)
         bt_kvt_ucx_links_close(ucx);
         ucp_worker_destroy(ucx->net);
     }
+    bt_kvt_ucx_pool_drop(ucx);
     if (ucx->net_context != NULL) {
         ucp_cleanup(ucx->net_context);
     }
     bt_kvt_ucx_links_free(ucx);
     bt_kvt_ucx_shm_close(ucx);
-    if (kvt->pool != NULL) {
-        munmap(kvt->pool, ucx->mapped_bytes);
-        kvt->pool = NULL;
-    }
     if (ucx->epoll_fd >= 0) {
         close(ucx->epoll_fd);
     }

@@ -108,8 +108,11 @@ static void am_send(const ucx_link_t *ul, unsigned id, outgoing_t *out,
 {
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
         .flags = flags,
+        .memory_type = (id == AM_PIECE) ? bt_kvt_ucx_memory_type(ul->ucx)
+                                        : UCS_MEMORY_TYPE_HOST,
         .cb.send = on_sent,
         .user_data = out};
     ucs_status_ptr_t request =
@@ -243,7 +246,9 @@ static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
 {
     ucx_t *ucx = arg;
     ucp_request_param_t recv = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                UCP_OP_ATTR_FIELD_USER_DATA,
+                                                UCP_OP_ATTR_FIELD_USER_DATA |
+                                                UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+                                .memory_type = bt_kvt_ucx_memory_type(ucx),
                                 .cb.recv_am = on_landed};
     bt_kvt_window_t *window = NULL;
     bt_kvt_piece_t piece;
@@ -260,8 +265,7 @@ static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
         return UCS_OK;
     }
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
-        memcpy(dst, data, bytes);
-        bt_kvt_window_landed(window, piece.offset, bytes, true);
+        bt_kvt_window_put(window, dst, data, piece.offset, bytes);
         return UCS_OK;
     }
 

@@ -30,8 +30,9 @@ typedef struct ucx {
     bt_kvt_t *kvt;
     ucp_context_h net_context, shm_context;
     ucp_worker_h net, shm;
-    ucp_mem_h shm_mem;   /* the pool; NULL: it is anonymous memory */
-    size_t mapped_bytes; /* of the pool with the probe */
+    ucp_mem_h shm_mem;    /* the pool; NULL: it is anonymous memory... */
+    ucp_mem_h device_mem; /* ...or the device's, registered with net */
+    size_t mapped_bytes;  /* of the pool with the probe */
     ucp_listener_h listener;
     struct sockaddr_storage net_addr; /* where it listens */
     ucp_address_t *shm_addr;
@@ -129,5 +130,12 @@ BT_MUST_CHECK bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx);
 void bt_kvt_ucx_shm_close(ucx_t *ucx);
 /** The pool in memory of this process alone. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx);
+/** The pool in device memory: register it with the network context.
+ *  @retval BT_ERR_UNSUPPORTED  UCX knows no such memory, or refuses this */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_register_device(ucx_t *ucx);
+/** Give the pool back, whichever it is; before the contexts go. */
+void bt_kvt_ucx_pool_drop(ucx_t *ucx);
+/** Of the pool and of the sources of pieces. */
+ucs_memory_type_t bt_kvt_ucx_memory_type(const ucx_t *ucx);
 
 #endif

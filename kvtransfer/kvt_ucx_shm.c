@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "common/base/log.h"
 #include "kvtransfer/kvt_host.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
@@ -107,6 +108,57 @@ bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx)
     }
     ucx->kvt->pool = p;
     return BT_OK;
+}
+
+ucs_memory_type_t bt_kvt_ucx_memory_type(const ucx_t *ucx)
+{
+    return (ucx->kvt->config.memory == BT_KVT_MEMORY_DEVICE)
+               ? UCS_MEMORY_TYPE_CUDA
+               : UCS_MEMORY_TYPE_HOST;
+}
+
+bt_status_t bt_kvt_ucx_pool_register_device(ucx_t *ucx)
+{
+    const bt_kvt_config_t *config = &ucx->kvt->config;
+    const ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
+        .address = config->device.pool,
+        .length = config->pool_bytes,
+        .memory_type = UCS_MEMORY_TYPE_CUDA};
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    ucs_status_t rc = ucp_context_query(ucx->net_context, &attr);
+
+    if ((rc != UCS_OK) ||
+        ((attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)) {
+        BT_LOG_ERROR("kv transfer: UCX here has no support of CUDA memory; a "
+                     "pool in device memory needs it");
+        return BT_ERR_UNSUPPORTED;
+    }
+    rc = ucp_mem_map(ucx->net_context, &params, &ucx->device_mem);
+    if (rc != UCS_OK) {
+        ucx->device_mem = NULL;
+        BT_LOG_ERROR("kv transfer: UCX cannot register %zu bytes of device "
+                     "memory: %s",
+                     config->pool_bytes, ucs_status_string(rc));
+        return BT_ERR_UNSUPPORTED;
+    }
+    ucx->kvt->pool = config->device.pool;
+    return BT_OK;
+}
+
+void bt_kvt_ucx_pool_drop(ucx_t *ucx)
+{
+    if (ucx->device_mem != NULL) {
+        ucp_mem_unmap(ucx->net_context, ucx->device_mem);
+        ucx->device_mem = NULL;
+    } else if ((ucx->kvt->pool != NULL) && (ucx->shm_mem == NULL)) {
+        munmap(ucx->kvt->pool, ucx->mapped_bytes);
+    } else {
+        return; /* shared memory: bt_kvt_ucx_shm_close() */
+    }
+    ucx->kvt->pool = NULL;
 }
 
 static bt_status_t pool_make_shared(ucx_t *ucx)

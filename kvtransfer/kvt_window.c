@@ -316,6 +316,24 @@ void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
     }
 }
 
+void bt_kvt_window_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
+                       uint64_t offset, uint64_t bytes)
+{
+    const bt_kvt_t *kvt = w->kvt;
+    bt_status_t status = BT_OK;
+
+    if (kvt->staging == NULL) {
+        memcpy(dst, src, bytes);
+    } else {
+        status =
+            kvt->config.device.write(kvt->config.device.user, dst, src, bytes);
+    }
+    bt_kvt_window_landed(w, offset, bytes, status == BT_OK);
+    if (status != BT_OK) {
+        window_fail(w, status);
+    }
+}
+
 static void on_begin(bt_kvt_link_t *link, bt_kvt_window_t *w,
                      const bt_kvt_msg_t *msg)
 {
@@ -462,6 +480,7 @@ static bool record_verify(bt_kvt_window_t *w)
     const bt_kvt_record_t *r = &w->records[w->n_verified];
     bt_kvt_t *kvt = w->kvt;
     uint64_t pool_offset = 0;
+    uint64_t hash = 0;
     bt_status_t status;
 
     if (bt_kvt_map_find(&w->map, r->offset, r->bytes, &pool_offset) !=
@@ -476,9 +495,14 @@ static bool record_verify(bt_kvt_window_t *w)
         kvt->verify_hook(kvt->verify_hook_user, kvt->pool + pool_offset,
                          r->bytes);
     }
-    if (bt_hash64(kvt->pool + pool_offset, r->bytes,
-                  bt_kvt_record_seed(&w->lease, r->offset, r->bytes)) !=
-        r->hash) {
+    status = bt_kvt_memory_hash(
+        kvt, kvt->pool + pool_offset, r->bytes,
+        bt_kvt_record_seed(&w->lease, r->offset, r->bytes), &hash);
+    if (status != BT_OK) {
+        window_fail(w, status);
+        return false;
+    }
+    if (hash != r->hash) {
         kvt->counters.checksum_failures++;
         BT_LOG_INFO("kv transfer: window %llu generation %u corrupt at %llu",
                     (unsigned long long)w->lease.id, w->lease.generation,

@@ -308,6 +308,7 @@ static bool lease_over(bt_status_t status)
     case BT_ERR_STALE:
     case BT_ERR_CANCELED:
     case BT_ERR_NO_MEMORY:
+    case BT_ERR_DEVICE:
         return true;
     default:
         return false;
@@ -397,14 +398,21 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
                                   .bytes = r->bytes};
     const uint8_t *src = x->sources[x->n_moved];
     uint8_t header[BT_KVT_PIECE_BYTES];
+    bt_status_t status;
 
     if ((link->inflight_bytes > 0) &&
         (link->inflight_bytes + r->bytes > BT_KVT_MAX_INFLIGHT_BYTES)) {
         link->stalled = true;
         return false;
     }
-    r->hash = bt_hash64(src, (size_t)r->bytes,
-                        bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
+    status = bt_kvt_memory_hash(
+        x->kvt, src, (size_t)r->bytes,
+        bt_kvt_record_seed(&x->lease, r->offset, r->bytes), &r->hash);
+    if (status != BT_OK) {
+        bt_kvt_link_send_lease(link, BT_KVT_MSG_CANCEL, &x->lease, BT_OK);
+        bt_kvt_xfer_end(x, status);
+        return false;
+    }
     bt_kvt_piece_encode(&piece, header);
     x->n_flying++;
     link->inflight_bytes += r->bytes;
