@@ -170,9 +170,10 @@ static bt_status_t read_best_of(bt_api_parse_t *parse,
     return status;
 }
 
-static bt_status_t read_beam_width(bt_api_parse_t *parse,
-                                   const bt_api_field_t *field,
-                                   const json_t *value)
+/* Answers, or beams, per request. */
+static bt_status_t read_only_one(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const json_t *value)
 {
     int64_t number = 0;
     const bt_status_t status =
@@ -180,8 +181,7 @@ static bt_status_t read_beam_width(bt_api_parse_t *parse,
 
     if ((status == BT_OK) && (number != 1)) {
         return bt_api_refuse(parse, field->name,
-                             "%s above 1 (beam search) is not supported yet",
-                             field->name);
+                             "%s above 1 is not supported yet", field->name);
     }
     return status;
 }
@@ -393,7 +393,8 @@ static const bt_api_field_t fields[] = {
     FLOAT("frequency_penalty", BT_API_O, sampling.frequency_penalty, -2, 2),
     FLOAT("presence_penalty", BT_API_G, sampling.presence_penalty, -100, 100),
     FLOAT("frequency_penalty", BT_API_G, sampling.frequency_penalty, -100, 100),
-    OWN("beam_width", BT_API_G, read_beam_width),
+    OWN("beam_width", BT_API_G, read_only_one),
+    OWN("num_return_sequences", BT_API_G, read_only_one),
 
     /* how to answer */
     BOOL("stream", BT_API_A, stream),
@@ -438,6 +439,7 @@ static const bt_api_field_t fields[] = {
     NOT_YET("return_context_logits", BT_API_G),
     NOT_YET("return_generation_logits", BT_API_G),
     NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
+    NOT_YET("return_perf_metrics", BT_API_G),
     NOT_YET("prompt_embedding_table", BT_API_G),
     NOT_YET("prompt_vocab_size", BT_API_G),
     NOT_YET("lora_task_id", BT_API_G),

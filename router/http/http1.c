@@ -270,6 +270,7 @@ static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
 {
     uint32_t n_lengths = 0;
     uint32_t n_hosts = 0;
+    bool coded = false;
     bt_status_t status = BT_OK;
 
     head->keep_alive = (head->minor >= 1);
@@ -287,6 +288,8 @@ static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
             take_connection(head, value);
         } else if (strcasecmp(name, "Expect") == 0) {
             status = take_expect(head, value, fault_p);
+        } else if (strcasecmp(name, "Content-Encoding") == 0) {
+            coded = coded || (strcasecmp(value, "identity") != 0);
         }
     }
     if (status != BT_OK) {
@@ -295,6 +298,11 @@ static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
     if (head->chunked && ((n_lengths > 0) || (head->minor == 0))) {
         return fail(fault_p, 400,
                     "Transfer-Encoding beside Content-Length or in HTTP/1.0");
+    }
+    if (coded && (head->chunked || (head->length > 0))) {
+        return fail(fault_p, 415,
+                    "compressed bodies are not supported yet: send it without "
+                    "Content-Encoding");
     }
     if ((n_hosts > 1) || ((n_hosts == 0) && (head->minor >= 1))) {
         return fail(fault_p, 400, "one Host header is needed");

@@ -47,7 +47,7 @@ typedef struct bt_http1_head {
 
 /** What to answer to a malformed request. */
 typedef struct bt_http1_fault {
-    int http_status; /**< 400, 417, 431, 501 or 505 */
+    int http_status; /**< 400, 415, 417, 431, 501 or 505 */
     const char *why; /**< static text for the client */
 } bt_http1_fault_t;
 

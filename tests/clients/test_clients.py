@@ -6,12 +6,14 @@ Usage: test_clients.py [NAME ...]
 
 Needs `pip install openai "tritonclient[http]" locust prometheus_client
 requests` and two environment variables: BATON_BUILD (a build directory) and
-BATON_TEST_MODEL (SmolLM2-135M-Instruct.Q4_1.gguf). What is missing is said
-and skipped. Prints a line for each test and a last line
-`N passed, N failed, N skipped`.
+BATON_TEST_MODEL (SmolLM2-135M-Instruct.Q4_1.gguf). BATON_CLIENTS_PYTHON may
+name the Python that has the packages. What is missing is said and skipped; when
+there is nothing to run, the exit status is 77. Prints a line for each test and
+a last line `N passed, N failed, N skipped`.
 """
 import asyncio
-import importlib
+import gzip
+import importlib.util
 import json
 import os
 import re
@@ -324,6 +326,9 @@ def test_requests_keep_one_connection(c):
         events = events_of(answer.content)
         assert "".join(x["text_output"] for x in events) == answers[0]["text_output"]
         assert session.post(url(c) + GENERATE, data="{").status_code == 400
+        packed = requests.post(url(c) + GENERATE, data=gzip.compress(README_BODY.encode()),
+                               headers={"Content-Encoding": "gzip"})
+        assert packed.status_code == 415 and "Content-Encoding" in packed.json()["error"], packed.text
         assert session.get(url(c) + "/health").status_code == 200
         assert session.head(url(c) + "/metrics").status_code == 200
         adapter = session.get_adapter(url(c))
@@ -595,7 +600,6 @@ class Reader(FastHttpUser):
 
 
 def test_locust_without_a_failure(c):
-    import importlib.util
     if importlib.util.find_spec("locust") is None:
         raise Skip("locust is not installed")
     with tempfile.TemporaryDirectory() as directory:
@@ -614,16 +618,24 @@ def test_locust_without_a_failure(c):
 
 # --- the runner
 
+PACKAGES = ("openai", "tritonclient", "requests", "locust", "prometheus_client")
+
+
 def main():
+    other = os.environ.get("BATON_CLIENTS_PYTHON", "")
+    if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
+        os.execv(other, [other] + sys.argv)
     wanted = sys.argv[1:]
     tests = [(n, t) for n, t in globals().items() if n.startswith("test_") and (
         not wanted or any(w in n for w in wanted))]
     passed = failed = skipped = 0
     try:
         model = harness.default_model()
+        if not any(importlib.util.find_spec(x) for x in PACKAGES):
+            raise Skip("none of these packages is installed: " + " ".join(PACKAGES))
     except Skip as why:
         print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
-        return 0
+        return 77
     with harness.Cluster(model) as c:
         for name, test in tests:
             start = time.monotonic()

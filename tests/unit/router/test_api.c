@@ -118,8 +118,8 @@ static void every_generate_option_is_read(void **state)
         "'stop_words': ['a', 'b'], 'bad_words': ['c', '', 'd'],"
         "'temperature': 0.5, 'top_k': 40, 'top_p': 0.25, 'random_seed': 99,"
         "'repetition_penalty': 1.5, 'presence_penalty': -0.5,"
-        "'frequency_penalty': 3, 'beam_width': 1, 'stream': true,"
-        "'sequence_id': 9007199254740993, 'sequence_start': true,"
+        "'frequency_penalty': 3, 'beam_width': 1, 'num_return_sequences': 1,"
+        "'stream': true, 'sequence_id': 9007199254740993, 'sequence_start': true,"
         "'sequence_end': true, 'exclude_input_in_output': false,"
         "'ignore_eos': true, 'priority': 5, 'timeout': 1500,"
         "'return_log_probs': false, 'num_draft_tokens': 0,"
@@ -641,7 +641,9 @@ static void what_is_not_supported_is_said(void **state)
         refused(cases[i].dialect, cases[i].body, cases[i].param, message);
     }
     refused(G, GEN("'beam_width': 2"), "beam_width",
-            "beam_width above 1 (beam search) is not supported yet");
+            "beam_width above 1 is not supported yet");
+    refused(G, GEN("'num_return_sequences': 2"), "num_return_sequences",
+            "num_return_sequences above 1 is not supported yet");
     refused(C, CMP("'best_of': 2"), "best_of",
             "best_of other than n is not supported yet");
     refused(H, CHT("'response_format': {'type': 'json_object'}"),
