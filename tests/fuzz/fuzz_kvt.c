@@ -199,7 +199,7 @@ static size_t window_of(const session_t *s, const bt_kvt_event_t *event)
             return i;
         }
     }
-    BT_ASSERT_ALWAYS(!"an event of a window that is gone");
+    BT_ASSERT_ALWAYS(false && "an event of a window that is gone");
     return 0;
 }
 
@@ -220,7 +220,7 @@ static void xfer_done(session_t *s, bt_kvt_xfer_t *xfer)
             return;
         }
     }
-    BT_ASSERT_ALWAYS(!"an event of a transfer that is gone");
+    BT_ASSERT_ALWAYS(false && "an event of a transfer that is gone");
 }
 
 static void events_take(session_t *s)

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two processes over UCX, one of which is killed or stopped in the middle. The
  * other process is this program again, started with arguments. */
-#include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -16,24 +12,15 @@
 #include "kvtransfer/kvt.h"
 #include "tests/support/testsupport.h"
 #include "tests/unit/kvtransfer/fds.h"
+#include "tests/unit/kvtransfer/process.h"
 
 #define POOL_BYTES  (16u << 20)
 #define PIECE_BYTES 65536u
 #define BUDGET      (1u << 20)
 #define PARENT      1u
 #define CHILD       2u
-#define LIMIT_MS    40000u
 #define CANARY      0xa5
 #define FILL        0x11
-
-/* Where a child finds its pipes. */
-#define CHILD_IN  3
-#define CHILD_OUT 4
-
-typedef struct child {
-    pid_t pid;
-    int to, from;
-} child_t;
 
 /* The time limits are long where they must not end a test on a busy machine,
  * and short where they are what is tested. */
@@ -53,67 +40,6 @@ static bt_kvt_config_t config_of(const char *path, uint64_t instance)
                                     .quarantine_ms = LONG_MS};
 
     return config;
-}
-
-/* ---- pipes: length u64, bytes ---- */
-
-_Noreturn static void die(const char *what)
-{
-    fprintf(stderr, "test_kvt_process: pid %d: %s\n", (int)getpid(), what);
-    exit(3);
-}
-
-static void put(int fd, const void *data, size_t bytes)
-{
-    const uint64_t length = bytes;
-
-    if ((write(fd, &length, sizeof(length)) != (ssize_t)sizeof(length)) ||
-        (write(fd, data, bytes) != (ssize_t)bytes)) {
-        die("write to the other process");
-    }
-}
-
-static bool readable(int fd, int wait_ms)
-{
-    struct pollfd pfd = {.fd = fd, .events = POLLIN};
-
-    return poll(&pfd, 1, wait_ms) == 1;
-}
-
-static void get_all(int fd, void *data, size_t bytes)
-{
-    size_t done = 0;
-
-    while (done < bytes) {
-        const ssize_t n = readable(fd, LIMIT_MS)
-                              ? read(fd, (char *)data + done, bytes - done)
-                              : -1;
-
-        if (n <= 0) {
-            die("nothing from the other process");
-        }
-        done += (size_t)n;
-    }
-}
-
-static size_t get(int fd, void *data, size_t cap)
-{
-    uint64_t length = 0;
-
-    get_all(fd, &length, sizeof(length));
-    if (length > cap) {
-        die("too long a word from the other process");
-    }
-    get_all(fd, data, length);
-    return length;
-}
-
-static bt_status_t get_status(int fd)
-{
-    bt_status_t status = BT_INPROGRESS;
-
-    assert_int_equal(get(fd, &status, sizeof(status)), sizeof(status));
-    return status;
 }
 
 /* ---- the child ---- */
@@ -212,78 +138,6 @@ static int child_main(char **argv)
 }
 
 /* ---- the parent ---- */
-
-/** @a nth: its instance is CHILD + nth */
-static child_t child_start(const char *role, const char *path, unsigned nth)
-{
-    child_t child = {0};
-    int down[2], up[2];
-    char number[16];
-
-    snprintf(number, sizeof(number), "%u", nth);
-    assert_int_equal(pipe(down), 0);
-    assert_int_equal(pipe(up), 0);
-    child.pid = fork();
-    assert_true(child.pid >= 0);
-    if (child.pid == 0) {
-        /* Out of the way first: either may be where the other goes. */
-        const int in = dup(down[0]);
-        const int out = dup(up[1]);
-
-        if ((in > CHILD_OUT) && (out > CHILD_OUT) &&
-            (dup2(in, CHILD_IN) >= 0) && (dup2(out, CHILD_OUT) >= 0) &&
-            (close_range(CHILD_OUT + 1, ~0u, 0) == 0)) {
-            execl("/proc/self/exe", "child", role, path, number, (char *)NULL);
-        }
-        _exit(9);
-    }
-    close(down[0]);
-    close(up[1]);
-    child.to = down[1];
-    child.from = up[0];
-    return child;
-}
-
-/** It must be alive still: whatever ended it was not meant to. */
-static void child_end(child_t *child)
-{
-    int status = 0;
-
-    (void)kill(child->pid, SIGKILL);
-    assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
-    if (!WIFSIGNALED(status) || (WTERMSIG(status) != SIGKILL)) {
-        fail_msg("the child ended before, status %#x", (unsigned)status);
-    }
-    child->pid = 0;
-    close(child->to);
-    close(child->from);
-}
-
-static void child_stop(const child_t *child)
-{
-    int status = 0;
-
-    assert_int_equal(kill(child->pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(child->pid, &status, WUNTRACED), child->pid);
-    assert_true(WIFSTOPPED(status));
-}
-
-static void child_go_on(const child_t *child)
-{
-    assert_int_equal(kill(child->pid, SIGCONT), 0);
-}
-
-static const char *child_state(const child_t *child)
-{
-    static char text[64];
-    siginfo_t info = {0};
-
-    (void)waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT);
-    snprintf(text, sizeof(text), "child %s, code %d status %d",
-             (info.si_pid == 0) ? "lives" : "ended", info.si_code,
-             info.si_status);
-    return text;
-}
 
 /* This process, as receiver or as sender. */
 typedef struct side {
