@@ -120,7 +120,7 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
 bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
                              uint32_t n_out, uint32_t n_in, bt_weight_t **w_p)
 {
-    const bt_gguf_tensor_t *t;
+    const bt_gguf_tensor_t *t = NULL;
     const bt_status_t status = find(loader, name, n_in, n_out, &t);
 
     if (status != BT_OK) {
@@ -133,7 +133,7 @@ bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
 static bt_status_t read_values(bt_loader_t *loader, const char *name,
                                uint32_t n, float **values_p)
 {
-    const bt_gguf_tensor_t *t;
+    const bt_gguf_tensor_t *t = NULL;
     bt_status_t status = find(loader, name, n, 0, &t);
     float *values;
 
