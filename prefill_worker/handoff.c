@@ -30,6 +30,7 @@ static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
     const bt_status_t status =
         bt_kvt_import(w->kvt, peer->blob, peer->blob_bytes, peer, &peer->kvt);
 
+    peer->retry_ms = bt_now_ms() + w->config->dead_ms;
     if (status != BT_OK) {
         peer->kvt = NULL;
         BT_LOG_ERROR("cannot reach the KV pool of %s: %s", peer->name,
@@ -136,6 +137,23 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
         peer->routers &= ~from->bit;
         if ((peer->routers == 0) && (peer->kvt == NULL)) {
             bt_prefill_peer_forget(peer);
+        }
+    }
+}
+
+void bt_prefill_reconnect(bt_worker_t *w)
+{
+    const uint64_t now_ms = bt_now_ms();
+    bt_prefill_t *state = w->role;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
+    {
+        bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
+
+        if ((peer->kvt == NULL) && (now_ms >= peer->retry_ms)) {
+            connect_peer(w, peer);
         }
     }
 }
@@ -259,6 +277,7 @@ static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
 
 static void on_peer_lost(bt_worker_t *w, const bt_kvt_event_t *event)
 {
+    const uint64_t retry_ms = bt_now_ms() + w->config->heartbeat_ms;
     bt_prefill_peer_t *peer = event->user;
 
     BT_LOG_WARN("the KV path to %s is lost", peer->name);
@@ -269,6 +288,10 @@ static void on_peer_lost(bt_worker_t *w, const bt_kvt_event_t *event)
     }
     bt_kvt_peer_release(peer->kvt);
     peer->kvt = NULL;
+    /* Not at once: of a worker that died the routers will tell. */
+    if (peer->retry_ms < retry_ms) {
+        peer->retry_ms = retry_ms;
+    }
 }
 
 void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)

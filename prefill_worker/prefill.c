@@ -231,6 +231,7 @@ static void start_ungranted(bt_worker_t *w)
 
 static void advance(bt_worker_t *w)
 {
+    bt_prefill_reconnect(w);
     if (start_granted(w)) {
         start_ungranted(w);
     }

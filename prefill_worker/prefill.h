@@ -28,7 +28,8 @@ typedef struct bt_prefill_peer {
     uint32_t routers; /**< bits of the links whose routers see it */
     void *blob;       /**< its export, to connect again */
     size_t blob_bytes;
-    bt_kvt_peer_t *kvt; /**< NULL: lost; the next transfer connects again */
+    bt_kvt_peer_t *kvt; /**< NULL: lost */
+    uint64_t retry_ms;  /**< when to connect again */
 } bt_prefill_peer_t;
 
 typedef struct bt_prefill {
@@ -68,6 +69,9 @@ void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
 void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
                              uint64_t instance);
 void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from);
+/** Connect again where a path was lost: a decode worker holds what was granted
+ *  over the old one until it hears of a new one. */
+void bt_prefill_reconnect(bt_worker_t *w);
 /** Its transfers are canceled, its memory is freed. */
 void bt_prefill_peer_forget(bt_prefill_peer_t *peer);
 void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);

@@ -134,6 +134,7 @@ extern struct sim {
     int fail_nth;
     uint32_t n_fenced;
     int32_t fenced_pid;
+    bool ends_are_deaths; /* a process that is over or fenced is gone */
     bool cut_losses; /* a failed leg cancels the other, as the router does */
 } sim;
 

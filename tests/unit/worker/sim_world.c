@@ -13,6 +13,7 @@
 #include "common/worker/job.h"
 #include "common/worker/loop.h"
 #include "decode_worker/decode.h"
+#include "kvtransfer/kvt_core.h"
 #include "prefill_worker/prefill.h"
 
 struct sim sim;
@@ -34,11 +35,15 @@ void sim_expected(void)
     bt_test_expect_log_lines(lines_now() - lines_before);
 }
 
-/* In place of fence.c: processes here are only numbers. */
+/* In place of fence.c: processes here are only numbers, from 1000 on. */
 void bt_decode_fence(int32_t pid)
 {
     sim.n_fenced++;
     sim.fenced_pid = pid;
+    if (sim.ends_are_deaths) {
+        assert_in_range(pid, 1000, 1000 + sim.n_nodes - 1);
+        bt_kvt_mem_net_kill(sim.net, sim.nodes[pid - 1000].w.instance);
+    }
 }
 
 static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
@@ -59,6 +64,7 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     };
 
     node->config.heartbeat_ms = 10;
+    node->config.dead_ms = kvt.dead_ms;
     node->config.waiting_kv_percent = 50;
     node->config.drain_ms = 500;
     node->config.local_prefill = true;
@@ -122,12 +128,35 @@ void sim_turn(sim_node_t *node)
     bt_alloc_fail_at(0);
 }
 
+/* "mem" tells of a death by a link that still works; a pidfd does it for those
+ * that were lost before, too. */
+static void prove_death(const sim_node_t *gone)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        if (sim.nodes[i].dead) {
+            continue;
+        }
+        BT_LIST_FOR_EACH(pos, tmp, &sim.nodes[i].w.kvt->links)
+        {
+            bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+            if (link->instance == gone->w.instance) {
+                bt_kvt_link_lost(link, true, "its process ended");
+            }
+        }
+    }
+}
+
 /* A process is gone: its links break, the routers tell the prefill worker. */
 static void sim_bury(uint32_t n)
 {
     sim_node_t *node = &sim.nodes[n];
 
     node->dead = true;
+    prove_death(node);
     for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
         if (node->links[r] != NULL) {
             bt_rpc_link_close(node->links[r], "killed");
@@ -150,6 +179,9 @@ void sim_round(void)
         sim_turn(node);
         if (!node->dead && !node->stopped && !node->over) {
             sim_iterate(node);
+        }
+        if (sim.ends_are_deaths && node->over && !node->dead) {
+            sim_kill(i);
         }
     }
 }

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/kv/kv_block_pool.h"
 #include "decode_worker/decode.h"
+#include "kvtransfer/kvt_core.h"
 #include "prefill_worker/prefill.h"
 
 #define HELD_ROUNDS 30u
@@ -31,6 +32,41 @@ static void a_kv_path_that_was_lost_is_used_again(void **state)
     sim_settle();
     sim_check_answered(req);
     sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
+/* The sender gave the path up, and the decode worker, whose blocks it might
+ * still write, learns that by a new path and not by the fence. */
+static void a_path_that_was_lost_frees_the_leases_given_over_it(void **state)
+{
+    const bt_decode_t *role;
+    bt_kvt_link_t *link;
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    sim.cut_losses = true;
+    role = sim.nodes[1].w.role;
+    (void)sim_request_of(0, 0, 1, 8, 2); /* they know each other now */
+    sim_settle();
+    req = sim_request_of(0, 0, 1, 40, 6);
+    sim_rounds(4);
+    link = bt_kvt_link_find(sim.nodes[0].w.kvt, sim.nodes[1].w.instance);
+    bt_kvt_link_lost(link, false, "it failed");
+    sim_rounds(3);
+    assert_int_equal(req->legs[0].status, BT_ERR_PEER_LOST);
+    assert_int_equal(role->n_leases, 1);
+    assert_int_equal(role->quarantined_blocks, 12); /* 45 tokens */
+    sim_rounds(110); /* dead_ms since the first path, 100 */
+    assert_int_equal(role->n_leases, 0);
+    assert_int_equal(sim.n_fenced, 0);
+    sim_check_empty();
+
+    req = sim_request_of(0, 0, 1, 21, 6);
+    sim_settle();
+    sim_check_answered(req);
     sim_close();
     sim_expected();
 }
@@ -90,6 +126,28 @@ static void a_peer_that_nobody_vouches_for_is_forgotten(void **state)
     assert_false(bt_list_empty(&role->peers)); /* they may come back */
     sim_kill(1);
     sim_rounds(150);
+    assert_true(bt_list_empty(&role->peers));
+    sim_close();
+    sim_expected();
+}
+
+/* The same, the other way round. */
+static void a_peer_that_was_lost_goes_with_its_last_router(void **state)
+{
+    const bt_prefill_t *role;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    role = sim.nodes[0].w.role;
+    sim_rounds(3);
+    bt_kvt_mem_net_kill(sim.net, sim.nodes[1].w.instance);
+    sim_turn(&sim.nodes[0]);
+    bt_rpc_link_close(sim.nodes[0].links[0], "gone");
+    sim_turn(&sim.nodes[0]);
+    assert_false(bt_list_empty(&role->peers)); /* one has not said so yet */
+    bt_rpc_link_close(sim.nodes[0].links[1], "gone");
+    sim_turn(&sim.nodes[0]);
     assert_true(bt_list_empty(&role->peers));
     sim_close();
     sim_expected();
@@ -236,8 +294,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_kv_path_that_was_lost_is_used_again),
+        BT_TEST(a_path_that_was_lost_frees_the_leases_given_over_it),
         BT_TEST(one_router_does_not_cut_the_path_of_another),
         BT_TEST(a_peer_that_nobody_vouches_for_is_forgotten),
+        BT_TEST(a_peer_that_was_lost_goes_with_its_last_router),
         BT_TEST(a_request_for_a_worker_that_is_gone_ends),
         BT_TEST(leases_in_quarantine_hold_blocks_but_no_seats),
         BT_TEST(a_grant_of_another_request_is_not_decoded_on),

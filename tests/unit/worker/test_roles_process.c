@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "prefill_worker/prefill.h"
 
 #define HELD_ROUNDS 30u
 
@@ -209,6 +210,27 @@ static void sigterm_waits_so_long_and_no_longer(void **state)
     assert_int_equal(req->legs[0].n_ended + req->legs[1].n_ended, 0);
 }
 
+/* With a transfer under way on both sides. */
+static void a_worker_that_ends_at_once_leaves_nothing_behind(void **state)
+{
+    sim_req_t *req;
+
+    (void)state;
+    sim_open(1, 32, 32, BT_KVT_PATH_NETWORK);
+    req = sim_request_of(0, 0, 1, 40, 8);
+    sim_rounds(5); /* of 40 / 8 iterations: blocks are sent */
+    assert_int_equal(((const bt_prefill_t *)sim.nodes[0].w.role)->n_xfers, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        sim_terminate(&sim.nodes[i]);
+        sim_terminate(&sim.nodes[i]);
+    }
+    sim_rounds(2);
+    assert_true(sim.nodes[0].over && sim.nodes[1].over);
+    assert_int_equal(sim.nodes[0].w.n_jobs, 1);
+    sim_close(); /* sanitizers look */
+    assert_int_equal(req->legs[0].n_ended + req->legs[1].n_ended, 0);
+}
+
 /* The nth allocation in one turn of a worker fails, at each point of a
  * request's life. @return whether the request was answered all the same */
 static bool one_allocation_fails(uint32_t node, uint32_t at, int nth)
@@ -296,6 +318,7 @@ int main(void)
         BT_TEST(sigterm_finishes_what_runs_and_refuses_the_rest),
         BT_TEST(sigterm_does_not_wait_for_a_router_that_is_gone),
         BT_TEST(sigterm_waits_so_long_and_no_longer),
+        BT_TEST(a_worker_that_ends_at_once_leaves_nothing_behind),
         BT_TEST(memory_that_runs_out_costs_a_request_and_no_more),
         BT_TEST(more_routers_than_fit_are_turned_away),
     };
