@@ -28,6 +28,7 @@ CASES = [
     (G, b'{"text_input": "\xff\xfe", "max_tokens": 4}', 400, []),
     ("/v2/models/nothing/generate", {"text_input": "a", "max_tokens": 4}, 404, ["nothing"]),
     (C, {"max_tokens": 4}, 400, ["prompt"]),
+    (C, b'{"prompt": "\xc3\x28", "max_tokens": 4}', 400, []),
     (C, {"prompt": "a", "max_tokens": 4, "model": "nobody"}, 404, ["nobody"]),
     (C, {"prompt": "word " * 400, "max_tokens": 4}, 400, ["256"]),
     (C, {"prompt": [999999999], "max_tokens": 4}, 400, []),
@@ -52,6 +53,30 @@ def raw(address, data, timeout=10):
         except (ConnectionError, socket.timeout):
             pass
         return out
+
+
+def drip(address, head, pieces):
+    """Send small pieces with pauses (they are the input, not a wait for something) until the server ends it.
+
+    @return the answer and the seconds until the end
+    """
+    start = time.monotonic()
+    answer = b""
+    with socket.create_connection(address) as s:
+        s.settimeout(0.02)
+        try:
+            s.sendall(head)
+            for piece in pieces:
+                s.sendall(piece)
+                try:
+                    answer += s.recv(65536)
+                    if not answer:
+                        break
+                except socket.timeout:
+                    continue
+        except ConnectionError:
+            pass
+    return answer, time.monotonic() - start
 
 
 def test_bad_input():
@@ -81,31 +106,30 @@ def test_bad_input():
                 start = time.monotonic()
                 raw(c.http, data, timeout=8)
                 assert time.monotonic() - start < 5, data[:40]
-            slow = socket.create_connection(c.http)
-            start = time.monotonic()
-            try:
-                for byte in b"POST /v1/completions HTTP/1.1\r\nX-Drip: " + b"d" * 200:
-                    slow.sendall(bytes([byte]))
-                    time.sleep(0.02)  # the dribble itself, not a wait for something
-            except ConnectionError:
-                pass
-            assert time.monotonic() - start < 4, "a dribbling header was never ended"
-            slow.close()
+            post = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+            chunked = post + b"Transfer-Encoding: chunked\r\n\r\n"
+            for head, pieces in ((post + b"X-Drip: ", [b"d"] * 400),
+                                 (post + b"Content-Length: 400\r\n\r\n", [b" "] * 400),
+                                 (chunked, [b"1\r\n \r\n"] * 400)):
+                answer, seconds = drip(c.http, head, pieces)
+                assert seconds < 4, (head, seconds)
+                assert answer.startswith(b"HTTP/1.1 408 "), (head, answer)
+            answer, _ = drip(c.http, chunked, [b"4000\r\n" + b" " * 0x4000 + b"\r\n"] * 8)
+            assert answer.startswith(b"HTTP/1.1 413 "), answer
             assert c.complete("a good one", 8, temperature=0)["text"] == good
             c.wait_idle()
 
 
 def test_port_in_use_is_said():
-    with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
-        taken = socket.create_server(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        c = Cluster(model, router_args=["--http", f"127.0.0.1:{port}"])
-        try:
-            router = c.start_router()
-            router.popen.wait(20)
-            assert router.popen.returncode != 0
-            assert str(port) in router.log() and "in use" in router.log().lower(), router.log()
-        finally:
-            taken.close()
-            c.__exit__(None, None, None)
+    for option in ("--http", "--metrics"):
+        with tempfile.TemporaryDirectory() as d, socket.create_server(("127.0.0.1", 0)) as taken:
+            model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+            port = taken.getsockname()[1]
+            c = Cluster(model, router_args=[option, f"127.0.0.1:{port}"])
+            try:
+                router = c.start_router()
+                router.popen.wait(20)
+                assert router.popen.returncode != 0
+                assert str(port) in router.log() and "in use" in router.log().lower(), router.log()
+            finally:
+                c.__exit__(None, None, None)
