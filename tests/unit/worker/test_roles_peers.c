@@ -110,6 +110,31 @@ static void one_router_does_not_cut_the_path_of_another(void **state)
     sim_expected();
 }
 
+static void a_decode_worker_believes_a_router_for_its_own_requests(void **state)
+{
+    sim_req_t *mine;
+    sim_req_t *other;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    mine = sim_request_of(0, 0, 1, 21, 6);
+    other = sim_request_of(1, 0, 1, 21, 6);
+    mine->hold_grant = true;
+    other->hold_grant = true;
+    sim_rounds(HELD_ROUNDS);
+    sim_peer_gone(1, 1, 0); /* "that prefill worker is gone" */
+    sim_rounds(2);
+    assert_int_equal(other->legs[1].status, BT_ERR_PEER_LOST);
+    sim_cancel(other);
+    sim_pass_grant(mine);
+    sim_settle();
+    sim_check_answered(mine);
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
 /* Its router is gone, and later the decode worker as well. */
 static void a_peer_that_nobody_vouches_for_is_forgotten(void **state)
 {
@@ -296,6 +321,7 @@ int main(void)
         BT_TEST(a_kv_path_that_was_lost_is_used_again),
         BT_TEST(a_path_that_was_lost_frees_the_leases_given_over_it),
         BT_TEST(one_router_does_not_cut_the_path_of_another),
+        BT_TEST(a_decode_worker_believes_a_router_for_its_own_requests),
         BT_TEST(a_peer_that_nobody_vouches_for_is_forgotten),
         BT_TEST(a_peer_that_was_lost_goes_with_its_last_router),
         BT_TEST(a_request_for_a_worker_that_is_gone_ends),

@@ -38,8 +38,10 @@ static void random_request(void)
     const uint32_t d = 1 + below(sim.n_nodes - 1);
     const bool local = chance(10);
     const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
-    sim_req_t *req = sim_req_new(router, local ? d : 0, d, 1 + below(40),
-                                 1 + below(chance(20) ? 50 : 8));
+    /* One draw a line: a seed means the same life with every compiler. */
+    const uint32_t n_tokens = 1 + below(40);
+    const uint32_t max_new = 1 + below(chance(20) ? 50 : 8);
+    sim_req_t *req = sim_req_new(router, local ? d : 0, d, n_tokens, max_new);
 
     req->hold_grant = chance(5);
     if (local) {
@@ -155,15 +157,21 @@ static void one_life(uint32_t seed)
         BT_KVT_MEM_KILL_TO, BT_KVT_MEM_KILL_FROM,
     };
     uint32_t stopped = 0;
+    uint32_t p_blocks;
+    uint32_t d_blocks;
+    uint32_t step;
 
     rng = seed;
     (void)below(2);
-    sim_open(2, 8 + below(30), 16 + below(30),
+    p_blocks = 8 + below(30);
+    d_blocks = 16 + below(30);
+    sim_open(2, p_blocks, d_blocks,
              chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK);
     sim.cut_losses = true;
     sim.ends_are_deaths = true;
     ever_stopped = false;
-    bt_kvt_mem_net_fault(sim.net, 1 + below(400),
+    step = 1 + below(400);
+    bt_kvt_mem_net_fault(sim.net, step,
                          faults[below(sizeof(faults) / sizeof(faults[0]))]);
     for (uint32_t i = 0; i < N_ROUNDS; i++) {
         random_round(&stopped);
