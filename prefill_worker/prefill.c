@@ -74,6 +74,14 @@ static void uncount_waiting(bt_prefill_t *state, bt_prefill_job_t *pj)
     }
 }
 
+static void resume(bt_prefill_t *state, bt_prefill_job_t *pj)
+{
+    if (pj->paused) {
+        state->n_paused--;
+        pj->paused = false;
+    }
+}
+
 static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant)
 {
@@ -115,6 +123,7 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
     bt_prefill_job_t *pj = job_of(job);
 
     uncount_waiting(w->role, pj);
+    resume(w->role, pj);
     if (job->in_engine) {
         bt_engine_cancel(&job->seq);
     }
@@ -160,6 +169,7 @@ static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
         return status;
     }
     bt_list_remove(&job->queue);
+    resume(state, pj);
     if (pj->grant_bytes == 0) {
         state->waiting_blocks += job->n_blocks;
         pj->counted = true;
@@ -184,6 +194,8 @@ static bool drop_waiting(bt_worker_t *w)
     uncount_waiting(state, pj);
     bt_worker_job_return_blocks(w, &pj->job);
     pj->kv_complete = false;
+    pj->paused = true;
+    state->n_paused++;
     return true; /* in no queue: its grant brings it back */
 }
 
@@ -316,6 +328,7 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
     const bt_prefill_t *state = w->role;
 
     stats->waiting_requests = w->n_jobs - w->n_in_engine;
+    stats->paused_requests = state->n_paused;
     stats->leases = state->n_xfers;
 }
 

@@ -38,6 +38,7 @@ typedef struct bt_prefill {
     bt_list_t waiting;   /**< complete KV, no grant yet */
     bt_list_t peers;
     uint32_t waiting_blocks; /**< held by jobs without grant */
+    uint32_t n_paused; /**< jobs whose KV was dropped, to be computed again */
     uint32_t n_xfers;
 } bt_prefill_t;
 
@@ -49,6 +50,7 @@ typedef struct bt_prefill_job {
     bool xfer_finished; /**< manifest asked for: no cancel any more */
     bool kv_complete;
     bool counted;        /**< its blocks count as waiting KV */
+    bool paused;         /**< its KV was dropped: counts in n_paused */
     uint32_t n_computed; /**< as last reported by the engine */
     bool token_sent;     /**< token #1 is with the router */
     uint32_t token;

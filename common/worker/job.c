@@ -228,9 +228,11 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
     if (job->ending) {
         return;
     }
-    BT_LOG_WARN("request %llu attempt %u failed in %s: %s (%s)",
-                (unsigned long long)job->key.id, job->key.attempt, phase, text,
-                bt_status_str(status));
+    /* A sender takes its transfer back when the request is over: no fault. */
+    bt_log((status == BT_ERR_CANCELED) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_WARN,
+           "request %llu attempt %u failed in %s: %s (%s)",
+           (unsigned long long)job->key.id, job->key.attempt, phase, text,
+           bt_status_str(status));
     msg.u.failed.key = job->key;
     msg.u.failed.status = status;
     snprintf(msg.u.failed.text, sizeof(msg.u.failed.text), "%s: %s", phase,

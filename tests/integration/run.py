@@ -31,6 +31,10 @@ def collect(wanted):
 
 def main():
     args = sys.argv[1:]
+    strange = [a for a in args if a.startswith("-") and a != "--long"]
+    if strange:
+        print(__doc__)
+        return 0 if strange in (["-h"], ["--help"]) else 2
     os.environ["BATON_LONG"] = "1" if "--long" in args else os.environ.get("BATON_LONG", "")
     passed = failed = skipped = 0
     for name, test in collect([a for a in args if not a.startswith("--")]):

@@ -319,6 +319,7 @@ void sim_check_empty(void)
             const bt_prefill_t *p = w->role;
 
             assert_int_equal(p->waiting_blocks, 0);
+            assert_int_equal(p->n_paused, 0);
             assert_int_equal(p->n_xfers, 0);
             assert_true(bt_list_empty(&p->granted));
             assert_true(bt_list_empty(&p->ungranted));

@@ -198,22 +198,27 @@ static void a_router_that_leaves_at_any_time_holds_nothing(void **state)
  * has its grant and needs all 8. */
 static void waiting_kv_makes_room_and_is_computed_again(void **state)
 {
+    const bt_prefill_t *role;
     sim_req_t *a;
     sim_req_t *b;
 
     (void)state;
     sim_open(1, 8, 64, BT_KVT_PATH_AUTO);
+    role = sim.nodes[0].w.role;
     a = sim_request_of(0, 0, 1, 16, 6);
     a->hold_grant = true;
     sim_rounds(10);
+    assert_int_equal(role->n_paused, 0);
     assert_int_equal(bt_kv_pool_n_free(sim.nodes[0].w.pool), 4);
     b = sim_request_of(0, 0, 1, 32, 6);
     sim_rounds(HELD_ROUNDS);
     sim_check_answered(b);
     assert_false(a->finished);
     assert_int_equal(bt_kv_pool_n_free(sim.nodes[0].w.pool), 8);
+    assert_int_equal(role->n_paused, 1);
     sim_pass_grant(a);
     sim_settle();
+    assert_int_equal(role->n_paused, 0);
     sim_check_answered(a);
     assert_int_equal(a->n_prefilled, 1);
     sim_check_empty();
