@@ -112,10 +112,20 @@ def results(path):
     return 0 if totals[1] == 0 else 1
 
 
-def introspect(build):
-    done = subprocess.run(["meson", "introspect", "--tests", build],
+def introspect(build, what="--tests"):
+    done = subprocess.run(["meson", "introspect", what, build],
                           capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
+
+
+def used_outputs(tests, outputs, build):
+    """Which of these files the tests name, relative to the build folder.
+
+    meson writes the program itself absolute, one that is an argument relative.
+    """
+    named = {os.path.normpath(os.path.join(build, word))
+             for test in tests for word in test["cmd"]}
+    return sorted(os.path.relpath(path, build) for path in named & outputs)
 
 
 def targets(build, selectors):
@@ -130,13 +140,9 @@ def targets(build, selectors):
         missing = set(selectors) - {t["name"] for t in chosen}
         if missing:
             sys.exit(f"no such tests: {' '.join(sorted(missing))}")
-    found = set()
-    for test in chosen:
-        for word in test["cmd"]:
-            path = os.path.normpath(os.path.join(build, word))
-            if os.path.isabs(word) and path.startswith(build + os.sep):
-                found.add(os.path.relpath(path, build))
-    print("\n".join(sorted(found)))
+    outputs = {path for target in introspect(build, "--targets")
+               for path in target["filename"]}
+    print("\n".join(used_outputs(chosen, outputs, build)))
     return 0
 
 

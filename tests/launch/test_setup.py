@@ -432,6 +432,14 @@ class ReportTest(unittest.TestCase):
                         "errors=1)\n"}),
             "57 passed, 3 failed, 5 skipped")
 
+    def test_programs_and_programs_of_programs_are_targets(self):
+        tests = [{"cmd": ["/b/tests/unit/test_a", "/b/notes.txt"]},
+                 {"cmd": ["/usr/bin/mpirun", "-np", "2", "tests/unit/ranks",
+                          "sums"]}]
+        outputs = {"/b/tests/unit/test_a", "/b/tests/unit/ranks", "/b/other"}
+        self.assertEqual(test_report.used_outputs(tests, outputs, "/b"),
+                         ["tests/unit/ranks", "tests/unit/test_a"])
+
     def test_no_log_is_a_failure(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             self.assertEqual(test_report.results("/nowhere"), 1)
