@@ -176,21 +176,32 @@ stage_valgrind() {
         --wrapper 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
 }
 
-# Each libFuzzer program for ten minutes, from the committed corpus.
+# Each libFuzzer program for five minutes, from the committed corpus, as many at
+# a time as there are cores.
 stage_fuzz() {
-    local program name
+    local program name jobs=() pids=()
     CC=clang set_up fuzz -Dbuildtype=debugoptimized -Dtests=enabled \
         -Dcuda=disabled -Dfuzz=true -Db_lundef=false \
         -Db_sanitize=address,undefined || return 0
     compile fuzz || return 0
     for program in "$build"/test-fuzz/tests/fuzz/fuzz_*; do
-        [ -x "$program" ] && [ -f "$program" ] || continue
+        [ -x "$program" ] && [ -f "$program" ] && jobs+=("$program")
+    done
+    for program in "${jobs[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+            wait -n || true
+        done
         name=$(basename "$program")
         mkdir -p "$logs/$name-found"
-        check "$name" "$logs/$name.log" "$program" -max_total_time=600 \
-            -timeout=10 -artifact_prefix="$logs/$name-" \
-            "$logs/$name-found" "$root/tests/fuzz/corpus/${name#fuzz_}" ||
-            true
+        "$program" -max_total_time=300 -timeout=10 \
+            -artifact_prefix="$logs/$name-" "$logs/$name-found" \
+            "$root/tests/fuzz/corpus/${name#fuzz_}" >"$logs/$name.log" 2>&1 &
+        pids+=($!)
+    done
+    for program in "${!jobs[@]}"; do
+        name=$(basename "${jobs[$program]}")
+        check "$name" "$logs/$name.txt" wait "${pids[$program]}" ||
+            show_log "$logs/$name.log"
     done
 }
 
