@@ -5,12 +5,15 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
-/* Invariant: refs[id] == 0 exactly when id is in free_ids[0 .. n_free - 1]. */
+/* Invariants: refs[id] == 0 exactly when id is in free_ids[0 .. n_free - 1];
+ * n_idle counts the kept ids with refs[id] == 1. */
 struct bt_kv_pool {
     uint32_t n_blocks;
     uint32_t n_free;
     uint32_t *free_ids; /* a stack; the top is free_ids[n_free - 1] */
+    uint32_t n_idle;
     uint32_t *refs;
+    bool *kept;
 };
 
 bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
@@ -37,6 +40,11 @@ bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
         goto err_free_ids;
     }
 
+    pool->kept = bt_calloc(n_blocks, sizeof(*pool->kept));
+    if (pool->kept == NULL) {
+        goto err_refs;
+    }
+
     /* Highest id at the bottom, so ids come out 0, 1, 2 ... and a trace of a
      * failing run can be compared with a trace of a good one. */
     for (uint32_t i = 0; i < n_blocks; i++) {
@@ -48,6 +56,8 @@ bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
     *pool_p = pool;
     return BT_OK;
 
+err_refs:
+    bt_free(pool->refs);
 err_free_ids:
     bt_free(pool->free_ids);
 err_pool:
@@ -66,6 +76,7 @@ void bt_kv_pool_destroy(bt_kv_pool_t *pool)
                     pool->n_blocks - pool->n_free, pool->n_blocks);
     }
 
+    bt_free(pool->kept);
     bt_free(pool->refs);
     bt_free(pool->free_ids);
     bt_free(pool);
@@ -91,6 +102,9 @@ void bt_kv_pool_ref(bt_kv_pool_t *pool, uint32_t id)
 {
     BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0) &&
                      (pool->refs[id] < UINT32_MAX));
+    if (bt_kv_pool_is_idle(pool, id)) {
+        pool->n_idle--;
+    }
     pool->refs[id]++;
 }
 
@@ -101,11 +115,43 @@ void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id)
     BT_ASSERT_ALWAYS((id < pool->n_blocks) && (pool->refs[id] > 0));
 
     if (--pool->refs[id] == 0) {
+        /* What is kept goes back through bt_kv_pool_unkeep() only. */
+        BT_ASSERT_ALWAYS(!pool->kept[id]);
         pool->free_ids[pool->n_free++] = id;
+    }
+    if (bt_kv_pool_is_idle(pool, id)) {
+        pool->n_idle++;
     }
 }
 
 uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool)
 {
     return pool->n_free;
+}
+
+void bt_kv_pool_keep(bt_kv_pool_t *pool, uint32_t id)
+{
+    bt_kv_pool_ref(pool, id);
+    BT_ASSERT_ALWAYS(!pool->kept[id]);
+    pool->kept[id] = true;
+}
+
+void bt_kv_pool_unkeep(bt_kv_pool_t *pool, uint32_t id)
+{
+    BT_ASSERT_ALWAYS((id < pool->n_blocks) && pool->kept[id]);
+    if (bt_kv_pool_is_idle(pool, id)) {
+        pool->n_idle--;
+    }
+    pool->kept[id] = false;
+    bt_kv_pool_unref(pool, id);
+}
+
+bool bt_kv_pool_is_idle(const bt_kv_pool_t *pool, uint32_t id)
+{
+    return pool->kept[id] && (pool->refs[id] == 1);
+}
+
+uint32_t bt_kv_pool_n_idle(const bt_kv_pool_t *pool)
+{
+    return pool->n_idle;
 }

@@ -6,6 +6,10 @@
  * The pool deals in block ids, never in addresses, so one pool serves host
  * and device memory and a block id can cross the wire unchanged.
  *
+ * A cache may keep blocks whose content is worth something beyond the sequence
+ * that filled them. A kept block that nobody else holds is idle: not free, but
+ * to be had from the cache at any time.
+ *
  * Threads: none of these functions lock. One thread owns a pool.
  * Source:  W. Kwon et al., "Efficient Memory Management for Large Language
  *          Model Serving with PagedAttention", SOSP 2023, section 4.4
@@ -14,6 +18,7 @@
 #ifndef BT_COMMON_KV_BLOCK_POOL_H
 #define BT_COMMON_KV_BLOCK_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,5 +64,17 @@ void bt_kv_pool_unref(bt_kv_pool_t *pool, uint32_t id);
 
 /** Blocks that can be acquired now. */
 uint32_t bt_kv_pool_n_free(const bt_kv_pool_t *pool);
+
+/** Add the cache's reference to a held block that is not kept. */
+void bt_kv_pool_keep(bt_kv_pool_t *pool, uint32_t id);
+
+/** Drop the cache's reference. */
+void bt_kv_pool_unkeep(bt_kv_pool_t *pool, uint32_t id);
+
+/** Kept, and held by nobody else? */
+bool bt_kv_pool_is_idle(const bt_kv_pool_t *pool, uint32_t id);
+
+/** How many blocks are idle. */
+uint32_t bt_kv_pool_n_idle(const bt_kv_pool_t *pool);
 
 #endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks of two tokens; expected values worked by hand, and for random lives a
+ * list of whole beginnings as the model. */
+#include "tests/support/testsupport.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/kv/kv_prefix.h"
+
+#define T 2u
+
+typedef struct fixture {
+    bt_kv_pool_t *pool;
+    bt_kv_prefix_t *index;
+} fixture_t;
+
+static void open_with(fixture_t *f, uint32_t n_blocks)
+{
+    assert_int_equal(bt_kv_pool_create(n_blocks, &f->pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f->pool, n_blocks, T, 7, &f->index),
+                     BT_OK);
+}
+
+static void close_all(fixture_t *f)
+{
+    bt_kv_prefix_destroy(f->index);
+    bt_kv_pool_destroy(f->pool); /* a leak would warn, and a warning fails us */
+}
+
+static void give_back(fixture_t *f, const uint32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bt_kv_pool_unref(f->pool, ids[i]);
+    }
+}
+
+/* Compute a sequence: what is known is found, the rest is taken and then
+ * remembered. @return blocks found; ids holds n_blocks of them */
+static uint32_t compute(fixture_t *f, const uint32_t *tokens, uint32_t n_blocks,
+                        uint32_t *ids)
+{
+    const uint32_t n = bt_kv_prefix_match(f->index, tokens, n_blocks, ids);
+
+    assert_int_equal(bt_kv_pool_acquire(f->pool, n_blocks - n, ids + n), BT_OK);
+    bt_kv_prefix_insert(f->index, tokens, n_blocks, ids);
+    return n;
+}
+
+static void the_longest_known_beginning_is_found_and_held(void **state)
+{
+    static const uint32_t first[] = {1, 2, 3, 4, 5, 6};
+    static const uint32_t second[] = {1, 2, 3, 4, 9, 9};
+    uint32_t a[3];
+    uint32_t b[3];
+    fixture_t f;
+
+    (void)state;
+    open_with(&f, 8);
+    assert_int_equal(bt_kv_prefix_match(f.index, first, 3, a), 0);
+    assert_int_equal(compute(&f, first, 3, a), 0);
+    assert_int_equal(compute(&f, second, 3, b), 2);
+    assert_int_equal(b[0], a[0]);
+    assert_int_equal(b[1], a[1]);
+    assert_int_not_equal(b[2], a[2]);
+    assert_int_equal(bt_kv_prefix_n_blocks(f.index), 4);
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 0);
+    give_back(&f, a, 3);
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 1); /* b holds the others */
+    give_back(&f, b, 3);
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 4);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 4);
+    assert_int_equal(bt_kv_prefix_match(f.index, first, 1, b), 1);
+    give_back(&f, b, 1);
+    close_all(&f);
+}
+
+/* The same tokens at another place are another node. */
+static void a_block_is_known_by_all_before_it(void **state)
+{
+    static const uint32_t first[] = {1, 2, 3, 4};
+    static const uint32_t swapped[] = {3, 4, 1, 2};
+    uint32_t ids[2];
+    fixture_t f;
+
+    (void)state;
+    open_with(&f, 4);
+    assert_int_equal(compute(&f, first, 2, ids), 0);
+    give_back(&f, ids, 2);
+    assert_int_equal(bt_kv_prefix_match(f.index, swapped, 2, ids), 0);
+    close_all(&f);
+}
+
+static void leaves_go_first_the_least_recently_used_before_others(void **state)
+{
+    static const uint32_t a[] = {1, 1, 2, 2};
+    static const uint32_t b[] = {1, 1, 3, 3};
+    static const uint32_t c[] = {5, 5};
+    uint32_t ids[2];
+    fixture_t f;
+
+    (void)state;
+    open_with(&f, 8);
+    assert_int_equal(compute(&f, a, 2, ids), 0);
+    give_back(&f, ids, 2);
+    assert_int_equal(compute(&f, b, 2, ids), 1);
+    give_back(&f, ids, 2);
+    assert_int_equal(compute(&f, c, 1, ids), 0);
+    give_back(&f, ids, 1);
+    /* Oldest first: a's leaf, b's leaf, their parent, c. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, a, 2, ids), 1);
+    give_back(&f, ids, 1); /* uses the parent: c is older now */
+    assert_int_equal(bt_kv_prefix_match(f.index, b, 2, ids), 2);
+    give_back(&f, ids, 2);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, c, 1, ids), 0);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 2); /* leaf, then parent */
+    assert_int_equal(bt_kv_prefix_n_blocks(f.index), 0);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 8);
+    close_all(&f);
+}
+
+static void what_a_sequence_holds_is_not_evicted(void **state)
+{
+    static const uint32_t a[] = {1, 1, 2, 2};
+    uint32_t ids[2];
+    uint32_t held[2];
+    fixture_t f;
+
+    (void)state;
+    open_with(&f, 4);
+    assert_int_equal(compute(&f, a, 2, ids), 0);
+    give_back(&f, ids, 2);
+    assert_int_equal(bt_kv_prefix_match(f.index, a, 1, held), 1);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
+    assert_int_equal(bt_kv_prefix_n_blocks(f.index), 1);
+    give_back(&f, held, 1);
+    assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
+    close_all(&f);
+}
+
+/* Two that were computed at the same time: the second's blocks are not known,
+ * nor what is below them, which it would not hold. */
+static void the_same_tokens_are_remembered_once(void **state)
+{
+    static const uint32_t a[] = {1, 1, 2, 2};
+    static const uint32_t b[] = {1, 1, 3, 3};
+    uint32_t one[2];
+    uint32_t two[2];
+    fixture_t f;
+
+    (void)state;
+    open_with(&f, 4);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 2, one), BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 2, two), BT_OK);
+    bt_kv_prefix_insert(f.index, a, 2, one);
+    bt_kv_prefix_insert(f.index, b, 2, two);
+    assert_int_equal(bt_kv_prefix_n_blocks(f.index), 2);
+    give_back(&f, one, 2);
+    give_back(&f, two, 2);
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 2);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 2);
+    close_all(&f);
+}
+
+static void counts_of_zero_are_refused_and_short_memory_is_said(void **state)
+{
+    bt_kv_prefix_t *index = NULL;
+    bt_kv_pool_t *pool;
+    bt_status_t status;
+    int nth = 0;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(4, &pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(pool, 0, T, 7, &index),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(bt_kv_prefix_create(pool, 4, 0, 7, &index),
+                     BT_ERR_INVALID_PARAM);
+    do {
+        bt_alloc_fail_at(++nth);
+        status = bt_kv_prefix_create(pool, 4, T, 7, &index);
+        if (status != BT_OK) {
+            assert_int_equal(status, BT_ERR_NO_MEMORY);
+            assert_null(index);
+        }
+    } while (status != BT_OK);
+    bt_alloc_fail_at(0);
+    assert_int_equal(nth, 5);
+    bt_kv_prefix_destroy(index);
+    bt_kv_prefix_destroy(NULL);
+    bt_kv_pool_destroy(pool);
+}
+
+/* ---- random lives ---- */
+
+#define LIVES   200u
+#define STEPS   400u
+#define BLOCKS  24u
+#define DEEPEST 5u
+#define RUNNING 4u
+
+/* What each block of the pool was last filled with: a whole beginning. */
+typedef struct content {
+    uint32_t n;
+    uint32_t tokens[DEEPEST * T];
+} content_t;
+
+typedef struct running {
+    uint32_t n_blocks; /* 0: no sequence */
+    uint32_t ids[DEEPEST];
+} running_t;
+
+static void check_found(const content_t *contents, const uint32_t *tokens,
+                        const uint32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const content_t *c = &contents[ids[i]];
+
+        assert_int_equal(c->n, i + 1);
+        assert_memory_equal(c->tokens, tokens,
+                            (i + 1) * T * sizeof(c->tokens[0]));
+    }
+}
+
+static void start(fixture_t *f, content_t *contents, running_t *seq,
+                  unsigned *seed)
+{
+    const uint32_t n_blocks = 1 + (uint32_t)rand_r(seed) % DEEPEST;
+    uint32_t tokens[DEEPEST * T];
+    uint32_t n;
+    uint32_t missing;
+
+    for (uint32_t i = 0; i < n_blocks * T; i++) {
+        tokens[i] = (uint32_t)rand_r(seed) % 2;
+    }
+    n = bt_kv_prefix_match(f->index, tokens, n_blocks, seq->ids);
+    check_found(contents, tokens, seq->ids, n);
+    missing = n_blocks - n;
+    if (missing > bt_kv_pool_n_free(f->pool)) {
+        const uint32_t idle = bt_kv_pool_n_idle(f->pool);
+        const uint32_t want = missing - bt_kv_pool_n_free(f->pool);
+
+        /* All that is idle can be had. */
+        assert_int_equal(bt_kv_prefix_evict(f->index, want),
+                         (want < idle) ? want : idle);
+    }
+    if (bt_kv_pool_acquire(f->pool, missing, seq->ids + n) != BT_OK) {
+        give_back(f, seq->ids, n);
+        return;
+    }
+    seq->n_blocks = n_blocks;
+    for (uint32_t i = n; i < n_blocks; i++) {
+        contents[seq->ids[i]].n = i + 1;
+        memcpy(contents[seq->ids[i]].tokens, tokens,
+               (i + 1) * T * sizeof(tokens[0]));
+    }
+    if (rand_r(seed) % 4 != 0) { /* the others fail */
+        bt_kv_prefix_insert(f->index, tokens, n_blocks, seq->ids);
+    }
+}
+
+static void in_random_lives_what_is_found_is_what_was_filled(void **state)
+{
+    (void)state;
+    for (unsigned life = 1; life <= LIVES; life++) {
+        content_t contents[BLOCKS] = {0};
+        running_t running[RUNNING] = {0};
+        unsigned seed = life;
+        fixture_t f;
+
+        open_with(&f, BLOCKS);
+        for (uint32_t step = 0; step < STEPS; step++) {
+            running_t *seq = &running[(uint32_t)rand_r(&seed) % RUNNING];
+
+            if (seq->n_blocks > 0) {
+                give_back(&f, seq->ids, seq->n_blocks);
+                seq->n_blocks = 0;
+            } else {
+                start(&f, contents, seq, &seed);
+            }
+        }
+        for (uint32_t i = 0; i < RUNNING; i++) {
+            give_back(&f, running[i].ids, running[i].n_blocks);
+        }
+        assert_int_equal(bt_kv_pool_n_idle(f.pool) + bt_kv_pool_n_free(f.pool),
+                         BLOCKS);
+        assert_int_equal(bt_kv_pool_n_idle(f.pool),
+                         bt_kv_prefix_n_blocks(f.index));
+        (void)bt_kv_prefix_evict(f.index, BLOCKS);
+        assert_int_equal(bt_kv_pool_n_free(f.pool), BLOCKS);
+        close_all(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_longest_known_beginning_is_found_and_held),
+        BT_TEST(a_block_is_known_by_all_before_it),
+        BT_TEST(leaves_go_first_the_least_recently_used_before_others),
+        BT_TEST(what_a_sequence_holds_is_not_evicted),
+        BT_TEST(the_same_tokens_are_remembered_once),
+        BT_TEST(counts_of_zero_are_refused_and_short_memory_is_said),
+        BT_TEST(in_random_lives_what_is_found_is_what_was_filled),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
