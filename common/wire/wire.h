@@ -43,7 +43,7 @@
 #include "common/base/strbuf.h"
 #include "common/wire/request.h"
 
-#define BT_WIRE_PROTOCOL   1
+#define BT_WIRE_PROTOCOL   2
 #define BT_WIRE_MAX_TOKENS (1u << 20) /**< of one request */
 #define BT_WIRE_MAX_TEXT   512        /**< bytes of an error text */
 #define BT_WIRE_MAX_BLOB   (4u << 20) /**< bytes of a grant or export blob */
@@ -161,10 +161,11 @@ typedef struct bt_msg_prefilled {
 typedef struct bt_msg_joined {
     bt_req_key_t key;
     uint64_t grant_wait_us; /**< at P: KV ready, no grant yet */
-    uint64_t transfer_us;   /**< first byte posted to verified */
+    uint64_t transfer_us;   /**< data under way at P, and checked at D */
     uint64_t transfer_bytes;
     uint32_t n_descriptors;
-    uint64_t queue_us; /**< at D: arrival to grant */
+    uint64_t queue_us;    /**< at D: arrival to grant */
+    uint64_t handover_us; /**< at D: last byte's arrival to "may join" */
 } bt_msg_joined_t;
 
 typedef struct bt_msg_failed {
@@ -178,6 +179,9 @@ typedef struct bt_msg_ended {
     bt_req_key_t key;
     uint64_t decode_us; /**< time in the running batch */
     uint32_t n_iterations;
+    uint64_t join_wait_us;     /**< "may join" to its first iteration's start */
+    uint64_t transfer_tail_us; /**< at P: KV complete and granted to D's word
+                                    that it has all; 0 = no such transfer */
 } bt_msg_ended_t;
 
 /** State of a worker, sent every heartbeat interval. */

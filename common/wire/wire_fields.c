@@ -110,6 +110,7 @@ static const field_t joined_fields[] = {
     OF(FIELD_U64, bt_msg_joined_t, transfer_bytes),
     U32(bt_msg_joined_t, n_descriptors, 0, ANY),
     OF(FIELD_U64, bt_msg_joined_t, queue_us),
+    OF(FIELD_U64, bt_msg_joined_t, handover_us),
 };
 
 static const field_t failed_fields[] = {
@@ -122,6 +123,8 @@ static const field_t ended_fields[] = {
     KEY(bt_msg_ended_t),
     OF(FIELD_U64, bt_msg_ended_t, decode_us),
     U32(bt_msg_ended_t, n_iterations, 0, ANY),
+    OF(FIELD_U64, bt_msg_ended_t, join_wait_us),
+    OF(FIELD_U64, bt_msg_ended_t, transfer_tail_us),
 };
 
 static const field_t stats_fields[] = {

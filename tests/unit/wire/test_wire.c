@@ -108,12 +108,13 @@ static size_t samples(bt_msg_t *out)
     out[n++] = (bt_msg_t){.type = BT_MSG_TOKENS, .u.tokens = {2, tokens}};
     out[n++] = (bt_msg_t){.type = BT_MSG_PREFILLED,
                           .u.prefilled = {{1, 2}, 3, 4, 5, 6}};
-    out[n++] =
-        (bt_msg_t){.type = BT_MSG_JOINED, .u.joined = {{1, 2}, 3, 4, 5, 6, 7}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_JOINED,
+                          .u.joined = {{1, 2}, 3, 4, 5, 6, 7, 8}};
     out[n++] = (bt_msg_t){
         .type = BT_MSG_FAILED,
         .u.failed = {{1, 2}, BT_ERR_INTERNAL, "prefill: out of blocks"}};
-    out[n++] = (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4}};
+    out[n++] =
+        (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4, 5, 6}};
     out[n++] = sample_stats();
     out[n++] =
         (bt_msg_t){.type = BT_MSG_PEER,
