@@ -13,8 +13,9 @@
 
 void bt_kvt_ucx_shm_unmap(ucx_link_t *ul)
 {
-    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    /* Not by force: UCX refuses that without peer-error mode, and the segment
+     * of a dead peer stayed mapped. */
+    const ucp_request_param_t param = {0};
     ucs_status_ptr_t request;
 
     if (ul->rkey != NULL) {
@@ -24,11 +25,11 @@ void bt_kvt_ucx_shm_unmap(ucx_link_t *ul)
     if (ul->shm_ep != NULL) {
         request = ucp_ep_close_nbx(ul->shm_ep, &param);
         ul->shm_ep = NULL;
+        /* Nothing was ever sent on it, so this ends at once; the worker would
+         * finish it in any case. */
+        while (ucp_worker_progress(ul->ucx->shm) != 0) {
+        }
         if (UCS_PTR_IS_PTR(request)) {
-            /* Nothing was ever sent on it, so this ends at once; the worker
-             * would finish it in any case. */
-            while (ucp_worker_progress(ul->ucx->shm) != 0) {
-            }
             ucp_request_free(request);
         }
     }

@@ -460,11 +460,12 @@ static void killed_receivers(const char *path)
     const bt_kvt_config_t config = config_of(path, PARENT);
     uint8_t *source = source_create();
     unsigned nth = 0;
-    unsigned fds;
+    unsigned fds, maps;
     side_t s;
 
     side_open(&s, &config);
     fds = n_open_fds();
+    maps = n_shared_maps();
     for (uint64_t moment = 0; moment < 16; moment += 5) {
         const uint64_t before = n_records(&s);
         size_t bytes;
@@ -481,6 +482,7 @@ static void killed_receivers(const char *path)
         bt_kvt_peer_release(s.peer);
     }
     UNTIL(&s, n_open_fds() <= fds);
+    assert_int_equal(n_shared_maps(), maps); /* nothing of the dead is kept */
     side_close(&s);
     bt_free(source);
 }
