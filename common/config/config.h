@@ -47,6 +47,7 @@ typedef struct bt_config {
     const char *chat_template; /* NAME|FILE, "" = from the model file */
     const char *log_level;     /* info */
     const char *log_dir;       /* "" = standard error */
+    const char *trace;         /* file of the requests' ledgers, "" = none */
     /* what the processes take (serve passes them on) */
     const char *model_name;    /* name in /v1/models, "" = from the file */
     const char *join;          /* router URL(s), comma separated */

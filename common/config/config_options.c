@@ -99,6 +99,9 @@ const bt_option_t bt_config_options[] = {
            "Least severe messages to print"),
     TEXT("log-dir", "DIR", "", S, log_dir,
          "Directory for one log file per process; empty: standard error"),
+    TEXT("trace", "FILE", "", S | R, trace,
+         "File to append one line of JSON to for each request that ended, with "
+         "where its time went (OpenTelemetry's OTLP); empty: none"),
     CHOICE("backend", "cpu", "cpu, cuda", S | WORKERS, backend,
            "What computes the model"),
     CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,

@@ -163,6 +163,10 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
 void bt_api_write_error_event(bt_api_dialect_t dialect,
                               const bt_api_error_t *error, bt_strbuf_t *out);
 
+/** Append a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD
+ *  each. */
+void bt_api_write_string(const char *text, bt_strbuf_t *out);
+
 /** Append `GET /v1/models` (one model), or one model object. */
 void bt_api_write_models(const char *name, int64_t created,
                          uint32_t context_tokens, bool list, bt_strbuf_t *out);

@@ -97,6 +97,11 @@ static void put_text(bt_strbuf_t *out, const char *text, size_t bytes)
     PUT(out, "\"");
 }
 
+void bt_api_write_string(const char *text, bt_strbuf_t *out)
+{
+    put_text(out, text, strlen(text));
+}
+
 static void put_string(bt_strbuf_t *out, const char *text)
 {
     if (text == NULL) {

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
@@ -95,6 +96,17 @@ static void send_request(bt_core_t *core, const bt_gen_t *gen,
     core->ops.send(core->ops.ctx, leg->worker, &msg);
 }
 
+static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
+{
+    bt_gen_attempt_t *a = &gen->attempts[gen->attempt - 1];
+
+    a->at_us = now_us;
+    memcpy(a->decode, pick->decode->hello.name, sizeof(a->decode));
+    if (pick->prefill != NULL) {
+        memcpy(a->prefill, pick->prefill->hello.name, sizeof(a->prefill));
+    }
+}
+
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     bt_pick_t pick;
@@ -109,6 +121,7 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     gen->prefilled = false;
     gen->withdrawn = false;
     gen->attempt_from = gen->n_output;
+    note_attempt(gen, &pick, now_us);
     core->n_waiting--;
     if (gen->first_token_at_us == 0) {
         gen->ledger.wait_us += now_us - gen->waiting_since_us;

@@ -403,14 +403,34 @@ static bt_call_t *call_new(bt_router_t *router, bt_exchange_t *ex,
     return call;
 }
 
+/* Where the spans of this call belong: under the client's, if it named one. */
+static void fill_origin(const bt_call_t *call, bt_gen_origin_t *origin)
+{
+    bt_trace_t *trace = call->router->trace;
+    const char *parent;
+
+    if (trace == NULL) {
+        return;
+    }
+    parent = bt_exchange_header(call->ex, "traceparent");
+    if ((parent == NULL) || !bt_trace_parse_parent(parent, origin)) {
+        bt_trace_new_id(trace, origin->trace_id);
+    }
+    origin->chat = call->answer.dialect == BT_API_CHAT;
+    origin->stream = call->stream;
+    snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", call->id);
+}
+
 /* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
 static bt_status_t submit_all(bt_call_t *call, const bt_api_request_t *request,
                               const bt_prepared_t *prepared, uint64_t parse_us,
                               uint64_t tokenize_us)
 {
     const uint64_t now_us = bt_now_us();
+    bt_gen_origin_t origin = {0};
     bt_status_t status = BT_OK;
 
+    fill_origin(call, &origin);
     for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK); i++) {
         const bt_prepared_prompt_t *prompt = &prepared->prompts[i / request->n];
         bt_choice_t *choice = &call->choices[i];
@@ -425,8 +445,10 @@ static bt_status_t submit_all(bt_call_t *call, const bt_api_request_t *request,
             .timeout_ms = request->timeout_ms,
             .parse_us = parse_us,
             .tokenize_us = tokenize_us,
+            .origin = origin,
         };
 
+        spec.origin.choice = i;
         spec.sampling.seed += i;
         choice->n_prompt = spec.n_prompt;
         status = bt_core_submit(call->router->core, &spec, choice, now_us,

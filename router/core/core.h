@@ -43,6 +43,16 @@
 typedef struct bt_core bt_core_t;
 typedef struct bt_gen bt_gen_t; /**< one generation */
 
+/** What the core keeps for on_record() without looking at it. */
+typedef struct bt_gen_origin {
+    uint8_t trace_id[16]; /**< all zero: none yet */
+    uint8_t parent_id[8]; /**< span of the client; all zero: none */
+    bool chat;            /**< else plain text */
+    bool stream;
+    uint32_t choice;    /**< of its call */
+    char answer_id[64]; /**< "" = none */
+} bt_gen_origin_t;
+
 /** What to generate. Everything is copied by bt_core_submit(). */
 typedef struct bt_gen_spec {
     const uint32_t *tokens; /**< the prompt, n_prompt of them, at least 1 */
@@ -54,6 +64,7 @@ typedef struct bt_gen_spec {
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's; longer than that is cut */
     uint64_t parse_us, tokenize_us; /**< for the ledger */
+    bt_gen_origin_t origin;
 } bt_gen_spec_t;
 
 /** How a generation ended, for its client. */
@@ -68,6 +79,39 @@ typedef struct bt_gen_end {
     const char *message; /**< of an ERROR: phase, worker and cause */
 } bt_gen_end_t;
 
+/** One attempt, for on_record(). */
+typedef struct bt_gen_attempt {
+    uint64_t at_us;                 /**< when it was sent to workers */
+    char prefill[BT_WIRE_MAX_NAME]; /**< "": the decode worker does both */
+    char decode[BT_WIRE_MAX_NAME];
+} bt_gen_attempt_t;
+
+/** Everything about a generation that is over, for the trace. Borrowed. */
+typedef struct bt_gen_record {
+    const bt_ledger_t *ledger;
+    const bt_gen_origin_t *origin;
+    const bt_sampling_t *sampling;
+    uint32_t max_new;
+    uint64_t arrived_us; /**< parsing and tokenizing came before */
+    bt_finish_t finish;  /**< STOP, LENGTH, CANCELED (client left) or ERROR */
+    int http_status;     /**< of an ERROR, else 0 */
+    const char *trouble; /**< of an ERROR what the client heard; else why the
+                              attempt before was given up, or "" */
+    uint32_t n_attempts;
+    const bt_gen_attempt_t *attempts;
+} bt_gen_record_t;
+
+/** Times that are known at a moment, for histograms. */
+typedef enum bt_core_time {
+    BT_TIME_FIRST_TOKEN, /**< from the first byte parsed to token #1 */
+    BT_TIME_NEXT_TOKEN,  /**< between two tokens, as the router gets them */
+    BT_TIME_QUEUE,       /**< in the router and at P, to the first chunk */
+    BT_TIME_JOIN_WAIT,   /**< "may join" to the next iteration's start */
+    BT_TIME_TAIL,        /**< of a transfer, after KV and grant were there */
+    BT_TIME_REQUEST,     /**< whole, of those that ended well */
+    BT_N_TIMES,
+} bt_core_time_t;
+
 typedef struct bt_core_ops {
     /** Post to a worker. Failure shows as a lost worker later. */
     void (*send)(void *ctx, bt_worker_t *worker, const bt_msg_t *msg);
@@ -80,9 +124,13 @@ typedef struct bt_core_ops {
     /** All durations of a generation are known, ended well or not. Once per
      *  generation, at its end or (when a worker's part is late) soon after. */
     void (*on_ledger)(void *ctx, const bt_ledger_t *ledger);
+    /** Once per generation, when no worker has a part of it any more, or from
+     *  bt_core_record_rest(). May be NULL. */
+    void (*on_record)(void *ctx, const bt_gen_record_t *record);
     /** KV reached a decode worker. @param first  of this generation */
-    void (*on_transfer)(void *ctx, uint64_t transfer_us, uint64_t bytes,
-                        bool first);
+    void (*on_transfer)(void *ctx, const bt_msg_joined_t *joined, bool first);
+    /** May be NULL. */
+    void (*on_time)(void *ctx, bt_core_time_t which, uint64_t us);
     /** bt_detok_init(), …_push() and …_finish(), or a test's. */
     void (*detok_init)(bt_detok_t *detok, const bt_tokenizer_t *tok);
     void (*detok_push)(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
@@ -124,6 +172,9 @@ BT_MUST_CHECK bt_status_t bt_core_submit(bt_core_t *core,
 void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** End all generations with an error (the server is stopping). */
 void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us);
+/** on_record() for all whose clients wait no more but whose workers do not
+ *  answer: the process ends. */
+void bt_core_record_rest(bt_core_t *core);
 /** Deadlines and waiting generations; call every 50 ms or so. */
 void bt_core_tick(bt_core_t *core, uint64_t now_us);
 

@@ -53,13 +53,20 @@ struct bt_gen {
     bt_leg_t legs[2 * BT_CORE_MAX_ATTEMPTS];
     uint32_t n_legs, n_open_legs;
     bt_leg_t *prefill, *decode; /**< of this attempt; prefill NULL: local */
-    char trouble[384];          /**< why the last attempt was given up */
+    bt_gen_attempt_t attempts[BT_CORE_MAX_ATTEMPTS];
+    bt_gen_origin_t origin;
+    bt_finish_t finish; /**< once ENDED */
+    int http_status;
+    /** Why the last attempt was given up; once failed, what the client heard.
+     */
+    char trouble[480];
 
     uint64_t arrived_us, waiting_since_us, deadline_us;
-    uint64_t first_token_at_us, second_token_at_us;
+    uint64_t first_token_at_us, second_token_at_us, last_token_at_us;
     bool prefilled; /**< PREFILLED of this attempt was seen */
     bool withdrawn; /**< this attempt's sender took its transfer back */
     bool settled;   /**< on_ledger() was called */
+    bool recorded;  /**< on_record() was called */
     bt_ledger_t ledger;
 };
 
@@ -76,6 +83,14 @@ struct bt_core {
     bt_strbuf_t text; /**< scratch: after the stop words */
 };
 
+/* record.c */
+void bt_gen_time(const bt_core_t *core, bt_core_time_t which, uint64_t us);
+/** A token came, the next in order. */
+void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+/** Report the ledger when everything is known, free what nobody needs. The
+ *  generation may be gone afterwards. */
+void bt_gen_settle(bt_core_t *core, bt_gen_t *gen);
+
 /* request.c */
 bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id);
 const char *bt_gen_phase_name(const bt_gen_t *gen);
@@ -85,9 +100,7 @@ void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
 void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
                  uint64_t now_us, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/** Report the ledger when everything is known, free what nobody needs. The
- *  generation may be gone afterwards. */
-void bt_gen_settle(bt_core_t *core, bt_gen_t *gen);
+void bt_gen_free(bt_gen_t *gen);
 
 /* attempt.c */
 /** Send a waiting generation to a pair, if there is one. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -32,6 +33,16 @@ struct bt_loop {
     bool again;   /* a second signal came */
     uint64_t drain_end_ms, idle_since_ms;
 };
+
+/* Lines of the trace carry the time of day, everything else the monotonic. */
+static int64_t unix_minus_monotonic_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec -
+           (int64_t)bt_now_ns();
+}
 
 static uint64_t now_us(void)
 {
@@ -297,12 +308,27 @@ static void core_ledger(void *ctx, const bt_ledger_t *ledger)
     bt_router_metrics_ledger(loop->router.metrics, ledger);
 }
 
-static void core_transfer(void *ctx, uint64_t transfer_us, uint64_t bytes,
-                          bool first)
+static void core_record(void *ctx, const bt_gen_record_t *record)
 {
     bt_loop_t *loop = ctx;
 
-    bt_router_metrics_transfer(loop->router.metrics, transfer_us, bytes, first);
+    if (loop->router.trace != NULL) {
+        bt_trace_add(loop->router.trace, record, unix_minus_monotonic_ns());
+    }
+}
+
+static void core_transfer(void *ctx, const bt_msg_joined_t *joined, bool first)
+{
+    bt_loop_t *loop = ctx;
+
+    bt_router_metrics_transfer(loop->router.metrics, joined, first);
+}
+
+static void core_time(void *ctx, bt_core_time_t which, uint64_t us)
+{
+    bt_loop_t *loop = ctx;
+
+    bt_router_metrics_time(loop->router.metrics, which, us);
 }
 
 static bt_status_t make_core(bt_loop_t *loop)
@@ -322,7 +348,9 @@ static bt_status_t make_core(bt_loop_t *loop)
         .on_text = core_text,
         .on_end = core_end,
         .on_ledger = core_ledger,
+        .on_record = core_record,
         .on_transfer = core_transfer,
+        .on_time = core_time,
         .detok_init = bt_detok_init,
         .detok_push = bt_detok_push,
         .detok_finish = bt_detok_finish,
@@ -369,6 +397,14 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     }
 }
 
+static void flush_trace(bt_loop_t *loop, uint64_t now_ms)
+{
+    if (loop->router.trace != NULL) {
+        bt_router_metrics_trace_lost(
+            loop->router.metrics, bt_trace_flush(loop->router.trace, now_ms));
+    }
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
     bt_loop_t *loop = ctx;
@@ -379,6 +415,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     bt_rpc_tick(loop->rpc, now_ms);
     bt_core_tick(loop->router.core, now_us());
     pump_links(loop);
+    flush_trace(loop, now_ms);
     if (loop->router.draining) {
         drain_step(loop, now_ms);
     }
@@ -491,8 +528,13 @@ static bt_status_t make_events(bt_loop_t *loop)
 
 static bt_status_t make_parts(bt_loop_t *loop)
 {
+    const bt_config_t *config = loop->router.config;
     bt_status_t status = bt_wire_decoder_create(&loop->decoder);
 
+    if ((status == BT_OK) && (config->trace[0] != '\0')) {
+        status = bt_trace_open(config->trace, loop->router.served->name,
+                               config->name, &loop->router.trace);
+    }
     if (status == BT_OK) {
         status = bt_router_metrics_create(&loop->router.metrics);
     }
@@ -625,7 +667,11 @@ void bt_loop_destroy(bt_loop_t *loop)
     event_end(loop->more);
     event_end(loop->sigterm);
     event_end(loop->sigint);
+    if (loop->router.core != NULL) {
+        bt_core_record_rest(loop->router.core);
+    }
     bt_core_destroy(loop->router.core);
+    bt_trace_close(loop->router.trace);
     bt_rpc_close(loop->rpc);
     bt_router_metrics_destroy(loop->router.metrics);
     bt_wire_decoder_destroy(loop->decoder);

@@ -54,7 +54,7 @@ err:
     return BT_ERR_NO_MEMORY;
 }
 
-static void gen_free(bt_gen_t *gen)
+void bt_gen_free(bt_gen_t *gen)
 {
     bt_stops_fini(&gen->stops);
     bt_free(gen->early);
@@ -80,7 +80,7 @@ void bt_core_destroy(bt_core_t *core)
                     bt_leg_close(core, &gen->legs[k]);
                 }
             }
-            gen_free(gen);
+            bt_gen_free(gen);
         }
     }
     bt_table_fini(&core->table);
@@ -178,7 +178,7 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     }
     status = gen_copy(gen, spec);
     if (status != BT_OK) {
-        gen_free(gen);
+        bt_gen_free(gen);
         return status;
     }
     if ((spec->timeout_ms != 0) && (spec->timeout_ms < timeout_ms)) {
@@ -192,6 +192,7 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
     gen->ledger.parse_us = spec->parse_us;
     gen->ledger.tokenize_us = spec->tokenize_us;
+    gen->origin = spec->origin;
     core->ops.detok_init(&gen->detok, core->config.tok);
     bt_list_push_back(bucket_of(core, gen->id), &gen->hash_link);
     bt_list_push_back(&core->live, &gen->live_link);
@@ -207,62 +208,9 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
 
 /* ---- end ---- */
 
-static uint64_t saturating_sub(uint64_t a, uint64_t b)
-{
-    return (a > b) ? a - b : 0;
-}
-
-/* The workers' durations are cut where they claim more than there was, so the
- * parts always sum to what the router measured. */
-static void close_ledger(bt_gen_t *gen)
-{
-    bt_ledger_t *l = &gen->ledger;
-    const uint64_t before = l->parse_us + l->tokenize_us;
-    const uint64_t first = (gen->first_token_at_us != 0)
-                               ? gen->first_token_at_us - gen->arrived_us
-                               : l->total_us - before;
-    uint64_t left = saturating_sub(first, l->wait_us);
-
-    l->prefill_queue_us =
-        (l->prefill_queue_us < left) ? l->prefill_queue_us : left;
-    left -= l->prefill_queue_us;
-    l->prefill_compute_us =
-        (l->prefill_compute_us < left) ? l->prefill_compute_us : left;
-    l->first_rest_us = left - l->prefill_compute_us;
-    if (gen->first_token_at_us != 0) {
-        l->first_token_us = before + first;
-    }
-    if (gen->second_token_at_us != 0) {
-        l->handover_us = gen->second_token_at_us - gen->first_token_at_us;
-        l->decode_us = l->total_us - before - first - l->handover_us;
-    } else {
-        l->handover_us = l->total_us - before - first;
-    }
-    l->n_prompt = gen->n_prompt;
-    l->n_output = gen->n_output;
-    l->n_attempts = gen->attempt;
-}
-
-void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
-{
-    const bool no_prefill_due = gen->prefilled || (gen->n_open_legs == 0);
-
-    if ((gen->phase != BT_PHASE_ENDED) || gen->busy) {
-        return;
-    }
-    if (!gen->settled && no_prefill_due) {
-        gen->settled = true;
-        close_ledger(gen);
-        core->ops.on_ledger(core->ops.ctx, &gen->ledger);
-    }
-    if (gen->n_open_legs == 0) {
-        bt_list_remove(&gen->hash_link);
-        gen_free(gen);
-    }
-}
-
 /* From here on no client waits. */
-static void leave_live(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+static void leave_live(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
+                       uint64_t now_us)
 {
     BT_ASSERT(gen->phase != BT_PHASE_ENDED);
     if (gen->phase == BT_PHASE_WAITING) {
@@ -272,6 +220,7 @@ static void leave_live(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         }
     }
     gen->phase = BT_PHASE_ENDED;
+    gen->finish = why;
     bt_list_remove(&gen->live_link);
     core->n_live--;
     gen->ledger.total_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
@@ -304,14 +253,15 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
     };
 
     gen->ledger.ok = true;
-    leave_live(core, gen, now_us);
+    leave_live(core, gen, why, now_us);
+    bt_gen_time(core, BT_TIME_REQUEST, gen->ledger.total_us);
     tell_end(core, gen, &end);
 }
 
 void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
                  uint64_t now_us, const char *fmt, ...)
 {
-    char message[480];
+    char message[sizeof(gen->trouble)]; /* made of gen->trouble, often */
     const bt_gen_end_t end = {
         .finish = BT_FINISH_ERROR,
         .text = "",
@@ -326,7 +276,9 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
     vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
     BT_LOG_INFO("request %" PRIu64 " failed: %s", gen->id, message);
-    leave_live(core, gen, now_us);
+    memcpy(gen->trouble, message, sizeof(gen->trouble));
+    gen->http_status = http_status;
+    leave_live(core, gen, BT_FINISH_ERROR, now_us);
     bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
     tell_end(core, gen, &end);
 }
@@ -338,7 +290,7 @@ void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     }
     gen->quiet = true;
     if (gen->phase != BT_PHASE_ENDED) {
-        leave_live(core, gen, now_us);
+        leave_live(core, gen, BT_FINISH_CANCELED, now_us);
         bt_gen_cancel_legs(core, gen, BT_FINISH_CANCELED, NULL);
     }
     bt_gen_settle(core, gen);
@@ -370,15 +322,6 @@ static bt_status_t append_id(bt_gen_t *gen, uint32_t id)
     }
     gen->tokens[gen->n_tokens++] = id;
     return BT_OK;
-}
-
-static void note_times(bt_gen_t *gen, uint64_t now_us)
-{
-    if (gen->first_token_at_us == 0) {
-        gen->first_token_at_us = now_us;
-    } else if (gen->second_token_at_us == 0) {
-        gen->second_token_at_us = now_us;
-    }
 }
 
 /* Text of one more token into core->text.
@@ -414,7 +357,7 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     bt_finish_t why = (bt_finish_t)token->finish;
     bool stopped;
 
-    note_times(gen, now_us);
+    bt_gen_note_token(core, gen, now_us);
     if (gen->phase == BT_PHASE_PREFILL) {
         gen->phase =
             (gen->prefill != NULL) ? BT_PHASE_TRANSFER : BT_PHASE_DECODE;

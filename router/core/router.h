@@ -23,6 +23,7 @@
 #include "router/core/core.h"
 #include "router/core/router_metrics.h"
 #include "router/core/served.h"
+#include "router/core/trace.h"
 #include "router/http/http.h"
 
 #define BT_ANSWER_LIMIT (64u << 20) /**< bytes of one answer */
@@ -33,6 +34,7 @@ typedef struct bt_router {
     bt_core_t *core;
     bt_router_metrics_t *metrics;
     bt_http_t *http, *metrics_http;
+    bt_trace_t *trace; /**< NULL: not asked for */
     bool draining;     /**< no new requests */
     uint64_t id_start; /**< random: makes ids of answers unique */
     uint64_t n_calls;

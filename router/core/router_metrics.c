@@ -76,6 +76,19 @@ typedef enum series_id {
     OPEN_FDS_PREFILL,
     OPEN_FDS_DECODE,
     CONNECTIONS,
+    TIME_FIRST_TOKEN,
+    TIME_NEXT_TOKEN,
+    TIME_QUEUE,
+    TIME_REQUEST,
+    TIME_GRANT_WAIT,
+    TIME_TRANSFER,
+    TIME_TAIL,
+    TIME_HANDOVER,
+    TIME_JOIN_WAIT,
+    KV_TRANSFERS,
+    KV_TRANSFER_BYTES,
+    KV_PIECES,
+    TRACE_LOST,
     N_SERIES,
 } series_id_t;
 
@@ -134,6 +147,10 @@ typedef struct series_def {
         COUNTER, "nv_trt_llm_disaggregated_serving_metrics",                  \
             "TRT LLM disaggregated serving metrics",                          \
             "disaggregated_serving_type=\"" kind "\"," MODEL ",version=\"1\"" \
+    }
+#define TIME(name, help)                              \
+    {                                                 \
+        HISTOGRAM, "baton_" name "_seconds", help, "" \
     }
 #define WORKERS(role, state)                                     \
     {                                                            \
@@ -262,21 +279,61 @@ static const series_def_t defs[N_SERIES] = {
                          "role=\"decode\""},
     [CONNECTIONS] = {GAUGE, "baton_http_connections",
                      "Open HTTP connections of clients", ""},
+    [TIME_FIRST_TOKEN] =
+        TIME("time_to_first_token", "From a request's arrival to its token #1"),
+    [TIME_NEXT_TOKEN] = TIME("inter_token_latency",
+                             "Between two tokens of a sequence, as the router "
+                             "gets them"),
+    [TIME_QUEUE] = TIME("queue", "In the router and at the prefill worker, to "
+                                 "the first chunk of the context phase"),
+    [TIME_REQUEST] =
+        TIME("request_duration", "Whole time of sequences that ended well"),
+    [TIME_GRANT_WAIT] =
+        TIME("kv_grant_wait", "Finished KV waited for the decode worker's "
+                              "grant"),
+    [TIME_TRANSFER] =
+        TIME("kv_transfer_data", "KV under way, and its check on arrival"),
+    [TIME_TAIL] = TIME("kv_transfer_tail",
+                       "From finished KV with its grant to the word that all "
+                       "has arrived"),
+    [TIME_HANDOVER] =
+        TIME("kv_handover", "From the last KV byte's arrival until the "
+                            "sequence may join the batch"),
+    [TIME_JOIN_WAIT] =
+        TIME("kv_join_wait", "From there to the start of the next iteration"),
+    [KV_TRANSFERS] = {COUNTER, "baton_kv_transfers_total",
+                      "KV transfers that decode workers proved complete", ""},
+    [KV_TRANSFER_BYTES] = {COUNTER, "baton_kv_transfer_bytes_total",
+                           "Bytes of those transfers", ""},
+    [KV_PIECES] = {COUNTER, "baton_kv_transfer_descriptors_total",
+                   "Descriptors (pieces) of those transfers", ""},
+    [TRACE_LOST] = {COUNTER, "baton_trace_lines_lost_total",
+                    "Lines that the trace file did not take", ""},
 };
 
 static bt_status_t add_all(bt_router_metrics_t *m)
 {
     static const double token_bounds[] = {10, 50, 100, 500, 1000};
+    /* From a message on one host to a long wait in the queue. */
+    static const double second_bounds[] = {
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+        0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};
     static const double ms_bounds[] = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
     bt_metric_family_t *family = NULL;
     bt_status_t status = BT_OK;
 
     for (uint32_t i = 0; (i < N_SERIES) && (status == BT_OK); i++) {
         const series_def_t *def = &defs[i];
-        const bool is_ms = i == KV_TRANSFER_MS;
-        const double *bounds = is_ms ? ms_bounds : token_bounds;
-        const size_t n_bounds =
-            is_ms ? BT_ARRAY_LEN(ms_bounds) : BT_ARRAY_LEN(token_bounds);
+        const double *bounds = token_bounds;
+        size_t n_bounds = BT_ARRAY_LEN(token_bounds);
+
+        if (i == KV_TRANSFER_MS) {
+            bounds = ms_bounds;
+            n_bounds = BT_ARRAY_LEN(ms_bounds);
+        } else if (i >= TIME_FIRST_TOKEN) {
+            bounds = second_bounds;
+            n_bounds = BT_ARRAY_LEN(second_bounds);
+        }
 
         if ((i == 0) || (strcmp(def->family, defs[i - 1].family) != 0)) {
             status = bt_metrics_family(
@@ -368,15 +425,47 @@ void bt_router_metrics_ledger(bt_router_metrics_t *m, const bt_ledger_t *ledger)
     add(m, INF_INFER_US, (double)(ledger->total_us - input - queue));
 }
 
-void bt_router_metrics_transfer(bt_router_metrics_t *m, uint64_t transfer_us,
-                                uint64_t bytes, bool first)
+static void observe_us(bt_router_metrics_t *m, series_id_t id, uint64_t us)
 {
-    (void)bytes; /* the workers count them, failed transfers included */
-    add(m, DIS_TRANSFER_MS, (double)transfer_us / 1000.0);
-    bt_metric_observe(m->series[KV_TRANSFER_MS], (double)transfer_us / 1000.0);
+    bt_metric_observe(m->series[id], (double)us / 1e6);
+}
+
+void bt_router_metrics_transfer(bt_router_metrics_t *m,
+                                const bt_msg_joined_t *joined, bool first)
+{
+    const double ms = (double)joined->transfer_us / 1000.0;
+
+    add(m, DIS_TRANSFER_MS, ms);
+    bt_metric_observe(m->series[KV_TRANSFER_MS], ms);
+    observe_us(m, TIME_TRANSFER, joined->transfer_us);
+    observe_us(m, TIME_GRANT_WAIT, joined->grant_wait_us);
+    observe_us(m, TIME_HANDOVER, joined->handover_us);
+    add(m, KV_TRANSFERS, 1);
+    add(m, KV_TRANSFER_BYTES, (double)joined->transfer_bytes);
+    add(m, KV_PIECES, joined->n_descriptors);
     if (first) {
         add(m, DIS_COUNT, 1);
     }
+}
+
+void bt_router_metrics_time(bt_router_metrics_t *m, bt_core_time_t which,
+                            uint64_t us)
+{
+    static const series_id_t ids[BT_N_TIMES] = {
+        [BT_TIME_FIRST_TOKEN] = TIME_FIRST_TOKEN,
+        [BT_TIME_NEXT_TOKEN] = TIME_NEXT_TOKEN,
+        [BT_TIME_QUEUE] = TIME_QUEUE,
+        [BT_TIME_JOIN_WAIT] = TIME_JOIN_WAIT,
+        [BT_TIME_TAIL] = TIME_TAIL,
+        [BT_TIME_REQUEST] = TIME_REQUEST,
+    };
+
+    observe_us(m, ids[which], us);
+}
+
+void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines)
+{
+    add(m, TRACE_LOST, (double)n_lines);
 }
 
 void bt_router_metrics_refused(bt_router_metrics_t *m, int http_status)

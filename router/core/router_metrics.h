@@ -21,6 +21,9 @@
  *                       request = compute_input + queue + compute_infer, and
  *                       compute_output (text and writing) overlaps the last
  *     exec_count        iterations of all workers since this router started
+ *     baton_*_seconds   each time when it becomes known: first and next tokens
+ *                       as they come, transfers when a sequence joins, the wait
+ *                       for its first iteration when its worker ends it
  *
  * Threads: one thread owns it.
  */
@@ -46,8 +49,12 @@ void bt_router_metrics_end(bt_router_metrics_t *m, bool ok, uint32_t n_prompt,
 void bt_router_metrics_output(bt_router_metrics_t *m, uint64_t us);
 void bt_router_metrics_ledger(bt_router_metrics_t *m,
                               const bt_ledger_t *ledger);
-void bt_router_metrics_transfer(bt_router_metrics_t *m, uint64_t transfer_us,
-                                uint64_t bytes, bool first);
+void bt_router_metrics_transfer(bt_router_metrics_t *m,
+                                const bt_msg_joined_t *joined, bool first);
+void bt_router_metrics_time(bt_router_metrics_t *m, bt_core_time_t which,
+                            uint64_t us);
+/** Trace lines that could not be kept. */
+void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
 /** A request was turned away before it became a generation: for what it asks,
  *  or (429, 5xx: also a failed inference) because the server could not. */
 void bt_router_metrics_refused(bt_router_metrics_t *m, int http_status);

@@ -271,6 +271,9 @@ static void on_prefilled(bt_core_t *core, const bt_worker_t *worker,
     if (!gen->settled && (gen->attempt_from == 0)) {
         gen->ledger.prefill_queue_us = m->queue_us;
         gen->ledger.prefill_compute_us = m->compute_us;
+        gen->ledger.n_chunks = m->n_chunks;
+        gen->ledger.n_cached = m->n_cached;
+        bt_gen_time(core, BT_TIME_QUEUE, gen->ledger.wait_us + m->queue_us);
     }
     bt_gen_settle(core, gen);
 }
@@ -279,18 +282,22 @@ static void on_joined(bt_core_t *core, const bt_worker_t *worker,
                       const bt_msg_joined_t *m)
 {
     bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_ledger_t *l;
     bt_gen_t *gen;
 
     if ((leg == NULL) || leg->local || (worker->hello.role != BT_ROLE_DECODE)) {
         return;
     }
     gen = leg->gen;
-    gen->ledger.decode_queue_us += m->queue_us;
-    gen->ledger.grant_wait_us += m->grant_wait_us;
-    gen->ledger.transfer_us += m->transfer_us;
-    gen->ledger.transfer_bytes += m->transfer_bytes;
-    core->ops.on_transfer(core->ops.ctx, m->transfer_us, m->transfer_bytes,
-                          !gen->joined);
+    l = &gen->ledger;
+    l->n_transfers++;
+    l->decode_queue_us += m->queue_us;
+    l->grant_wait_us += m->grant_wait_us;
+    l->transfer_us += m->transfer_us;
+    l->transfer_bytes += m->transfer_bytes;
+    l->transfer_pieces += m->n_descriptors;
+    l->kv_handover_us += m->handover_us;
+    core->ops.on_transfer(core->ops.ctx, m, !gen->joined);
     gen->joined = true;
     if ((leg == gen->decode) && ((gen->phase == BT_PHASE_PREFILL) ||
                                  (gen->phase == BT_PHASE_TRANSFER))) {
@@ -353,6 +360,23 @@ static void on_failed(bt_core_t *core, const bt_worker_t *worker,
     bt_gen_rerun(core, gen, now_us);
 }
 
+static void note_ended(const bt_core_t *core, bt_gen_t *gen,
+                       const bt_worker_t *worker, const bt_msg_ended_t *m)
+{
+    bt_ledger_t *l = &gen->ledger;
+
+    if (worker->hello.role == BT_ROLE_DECODE) {
+        l->worker_decode_us += m->decode_us;
+        l->join_wait_us += m->join_wait_us;
+        if (m->n_iterations > 0) {
+            bt_gen_time(core, BT_TIME_JOIN_WAIT, m->join_wait_us);
+        }
+    } else if (m->transfer_tail_us > 0) {
+        l->transfer_tail_us += m->transfer_tail_us;
+        bt_gen_time(core, BT_TIME_TAIL, m->transfer_tail_us);
+    }
+}
+
 static void on_ended(bt_core_t *core, const bt_worker_t *worker,
                      const bt_msg_ended_t *m, uint64_t now_us)
 {
@@ -364,7 +388,7 @@ static void on_ended(bt_core_t *core, const bt_worker_t *worker,
         return;
     }
     gen = leg->gen;
-    gen->ledger.worker_decode_us += m->decode_us;
+    note_ended(core, gen, worker, m);
     /* A worker that lets go without its last token would leave the client
      * waiting. A prefill worker ends when its transfer is complete, which may
      * be before JOINED is here, but not before its token. */

@@ -46,6 +46,15 @@ typedef struct world {
     unsigned n_ledgers, n_first_transfers;
     uint64_t transfer_us;
     bt_ledger_t ledger;
+    unsigned n_records;
+    bt_gen_record_t record; /* its pointers are stale */
+    bt_ledger_t final;
+    bt_gen_origin_t origin;
+    bt_gen_attempt_t attempts[BT_CORE_MAX_ATTEMPTS];
+    char trouble[512];
+    uint64_t recorded_transfer_us;
+    unsigned n_times[BT_N_TIMES];
+    uint64_t times_us[BT_N_TIMES];
     uint64_t next_instance;
 } world_t;
 
@@ -112,14 +121,33 @@ static inline void w_ledger(void *ctx, const bt_ledger_t *ledger)
                      ledger->total_us);
 }
 
-static inline void w_transfer(void *ctx, uint64_t transfer_us, uint64_t bytes,
-                              bool first)
+static inline void w_transfer(void *ctx, const bt_msg_joined_t *m, bool first)
 {
     world_t *w = ctx;
 
-    (void)bytes;
-    w->transfer_us += transfer_us;
+    w->transfer_us += m->transfer_us;
     w->n_first_transfers += first ? 1 : 0;
+}
+
+static inline void w_record(void *ctx, const bt_gen_record_t *record)
+{
+    world_t *w = ctx;
+
+    w->n_records++;
+    w->record = *record;
+    w->final = *record->ledger;
+    w->origin = *record->origin;
+    snprintf(w->trouble, sizeof(w->trouble), "%s", record->trouble);
+    memcpy(w->attempts, record->attempts, sizeof(w->attempts));
+    w->recorded_transfer_us += record->ledger->transfer_us;
+}
+
+static inline void w_time(void *ctx, bt_core_time_t which, uint64_t us)
+{
+    world_t *w = ctx;
+
+    w->n_times[which]++;
+    w->times_us[which] += us;
 }
 
 static inline void fake_init(bt_detok_t *detok, const bt_tokenizer_t *tok)
@@ -157,7 +185,9 @@ static inline void start(world_t *w, uint32_t max_queue)
         .on_text = w_text,
         .on_end = w_end,
         .on_ledger = w_ledger,
+        .on_record = w_record,
         .on_transfer = w_transfer,
+        .on_time = w_time,
         .detok_init = fake_init,
         .detok_push = fake_push,
         .detok_finish = fake_finish,

@@ -43,6 +43,13 @@ const char *bt_exchange_path(const bt_exchange_t *ex)
     return ex->path;
 }
 
+const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
+{
+    (void)ex;
+    (void)name;
+    return NULL;
+}
+
 const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p)
 {
     *bytes_p = strlen(ex->body);
@@ -177,11 +184,11 @@ static void w_ledger(void *ctx, const bt_ledger_t *ledger)
     bt_router_metrics_ledger(w->router.metrics, ledger);
 }
 
-static void w_transfer(void *ctx, uint64_t us, uint64_t bytes, bool first)
+static void w_transfer(void *ctx, const bt_msg_joined_t *m, bool first)
 {
     world_t *w = ctx;
 
-    bt_router_metrics_transfer(w->router.metrics, us, bytes, first);
+    bt_router_metrics_transfer(w->router.metrics, m, first);
 }
 
 static void w_text(void *ctx, void *user, const char *text, size_t bytes,

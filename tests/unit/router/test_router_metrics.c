@@ -171,6 +171,27 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "baton_open_fds{role=\"router\"} 7",
         "baton_open_fds{role=\"decode\"} 31",
         "baton_http_connections 3",
+        "# TYPE baton_time_to_first_token_seconds histogram",
+        "baton_time_to_first_token_seconds_bucket{le=\"0.025\"} 0",
+        "baton_time_to_first_token_seconds_bucket{le=\"0.05\"} 1",
+        "baton_time_to_first_token_seconds_sum 0.03",
+        "baton_inter_token_latency_seconds_bucket{le=\"0.0001\"} 1",
+        "baton_inter_token_latency_seconds_bucket{le=\"0.0025\"} 1",
+        "baton_inter_token_latency_seconds_bucket{le=\"0.005\"} 2",
+        "baton_queue_seconds_bucket{le=\"60\"} 0",
+        "baton_queue_seconds_bucket{le=\"+Inf\"} 1",
+        "baton_request_duration_seconds_sum 2",
+        "baton_kv_grant_wait_seconds_sum 0.0006",
+        "baton_kv_transfer_data_seconds_sum 0.004",
+        "baton_kv_transfer_data_seconds_count 2",
+        "baton_kv_transfer_tail_seconds_bucket{le=\"0.001\"} 1",
+        "baton_kv_handover_seconds_bucket{le=\"0.0005\"} 2",
+        "baton_kv_handover_seconds_bucket{le=\"0.00025\"} 0",
+        "baton_kv_join_wait_seconds_bucket{le=\"0.001\"} 1",
+        "baton_kv_transfers_total 2",
+        "baton_kv_transfer_bytes_total 20",
+        "baton_kv_transfer_descriptors_total 8",
+        "baton_trace_lines_lost_total 3",
     };
     static const bt_msg_stats_t nothing;
     const bt_msg_stats_t prefill = {
@@ -210,6 +231,11 @@ static void every_line_of_the_documented_sample_is_there(void **state)
                                 .total_us = 1000,
                                 .n_attempts = 1,
                                 .ok = true};
+    bt_msg_joined_t transfer = {.grant_wait_us = 300,
+                                .transfer_us = 1500,
+                                .transfer_bytes = 10,
+                                .n_descriptors = 4,
+                                .handover_us = 400};
     bt_msg_hello_t hello = {.role = BT_ROLE_PREFILL,
                             .tokens_per_block = 64,
                             .max_batch = 1,
@@ -230,8 +256,17 @@ static void every_line_of_the_documented_sample_is_there(void **state)
     p->stats = prefill;
     d->stats = decode;
     d->state = BT_WORKER_SUSPECT;
-    bt_router_metrics_transfer(m, 1500, 10, true);
-    bt_router_metrics_transfer(m, 2500, 10, false); /* its re-run */
+    bt_router_metrics_transfer(m, &transfer, true);
+    transfer.transfer_us = 2500;
+    bt_router_metrics_transfer(m, &transfer, false); /* its re-run */
+    bt_router_metrics_time(m, BT_TIME_FIRST_TOKEN, 30000);
+    bt_router_metrics_time(m, BT_TIME_NEXT_TOKEN, 2600);
+    bt_router_metrics_time(m, BT_TIME_NEXT_TOKEN, 100); /* on a bound */
+    bt_router_metrics_time(m, BT_TIME_QUEUE, 61000000);
+    bt_router_metrics_time(m, BT_TIME_JOIN_WAIT, 700);
+    bt_router_metrics_time(m, BT_TIME_TAIL, 900);
+    bt_router_metrics_time(m, BT_TIME_REQUEST, 2000000);
+    bt_router_metrics_trace_lost(m, 3);
     bt_router_metrics_end(m, true, 48, 1500);
     bt_router_metrics_end(m, false, 0, 0);
     bt_router_metrics_output(m, 11);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the time of a generation went: its ledger, and its record at the end.
+ */
+#include "router/core/core_priv.h"
+
+void bt_gen_time(const bt_core_t *core, bt_core_time_t which, uint64_t us)
+{
+    if (core->ops.on_time != NULL) {
+        core->ops.on_time(core->ops.ctx, which, us);
+    }
+}
+
+void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    bt_ledger_t *l = &gen->ledger;
+
+    if (gen->first_token_at_us == 0) {
+        gen->first_token_at_us = now_us;
+        bt_gen_time(core, BT_TIME_FIRST_TOKEN,
+                    l->parse_us + l->tokenize_us + now_us - gen->arrived_us);
+    } else {
+        const uint64_t gap_us = now_us - gen->last_token_at_us;
+
+        if (gen->second_token_at_us == 0) {
+            gen->second_token_at_us = now_us;
+        }
+        l->max_gap_us = (gap_us > l->max_gap_us) ? gap_us : l->max_gap_us;
+        bt_gen_time(core, BT_TIME_NEXT_TOKEN, gap_us);
+    }
+    gen->last_token_at_us = now_us;
+}
+
+static uint64_t saturating_sub(uint64_t a, uint64_t b)
+{
+    return (a > b) ? a - b : 0;
+}
+
+/* The workers' durations are cut where they claim more than there was, so the
+ * parts always sum to what the router measured. */
+static void close_ledger(bt_gen_t *gen)
+{
+    bt_ledger_t *l = &gen->ledger;
+    const uint64_t before = l->parse_us + l->tokenize_us;
+    const uint64_t first = (gen->first_token_at_us != 0)
+                               ? gen->first_token_at_us - gen->arrived_us
+                               : l->total_us - before;
+    uint64_t left = saturating_sub(first, l->wait_us);
+
+    l->prefill_queue_us =
+        (l->prefill_queue_us < left) ? l->prefill_queue_us : left;
+    left -= l->prefill_queue_us;
+    l->prefill_compute_us =
+        (l->prefill_compute_us < left) ? l->prefill_compute_us : left;
+    l->first_rest_us = left - l->prefill_compute_us;
+    if (gen->first_token_at_us != 0) {
+        l->first_token_us = before + first;
+    }
+    if (gen->second_token_at_us != 0) {
+        l->handover_us = gen->second_token_at_us - gen->first_token_at_us;
+        l->decode_us = l->total_us - before - first - l->handover_us;
+    } else {
+        l->handover_us = l->total_us - before - first;
+    }
+    l->n_prompt = gen->n_prompt;
+    l->n_output = gen->n_output;
+    l->n_attempts = gen->attempt;
+}
+
+static void record(bt_core_t *core, bt_gen_t *gen)
+{
+    const bt_gen_record_t record = {
+        .ledger = &gen->ledger,
+        .origin = &gen->origin,
+        .sampling = &gen->sampling,
+        .max_new = gen->max_new,
+        .arrived_us = gen->arrived_us,
+        .finish = gen->finish,
+        .http_status = gen->http_status,
+        .trouble = gen->trouble,
+        .n_attempts = gen->attempt,
+        .attempts = gen->attempts,
+    };
+
+    gen->recorded = true;
+    if (core->ops.on_record != NULL) {
+        core->ops.on_record(core->ops.ctx, &record);
+    }
+}
+
+void bt_core_record_rest(bt_core_t *core)
+{
+    for (uint32_t i = 0; i <= core->bucket_mask; i++) {
+        bt_list_t *pos, *tmp;
+
+        BT_LIST_FOR_EACH(pos, tmp, &core->buckets[i])
+        {
+            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, hash_link);
+
+            if ((gen->phase == BT_PHASE_ENDED) && !gen->recorded) {
+                if (!gen->settled) {
+                    gen->settled = true;
+                    close_ledger(gen);
+                }
+                record(core, gen);
+            }
+        }
+    }
+}
+
+void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
+{
+    const bool no_prefill_due = gen->prefilled || (gen->n_open_legs == 0);
+
+    if ((gen->phase != BT_PHASE_ENDED) || gen->busy) {
+        return;
+    }
+    if (!gen->settled && no_prefill_due) {
+        gen->settled = true;
+        close_ledger(gen);
+        core->ops.on_ledger(core->ops.ctx, &gen->ledger);
+    }
+    if (gen->n_open_legs == 0) {
+        if (!gen->recorded) {
+            record(core, gen);
+        }
+        bt_list_remove(&gen->hash_link);
+        bt_gen_free(gen);
+    }
+}
