@@ -100,6 +100,11 @@ void bt_kvt_mem_net_fault(bt_kvt_mem_net_t *net, uint32_t step,
     net->fault = fault;
 }
 
+void bt_kvt_mem_net_heal(bt_kvt_mem_net_t *net)
+{
+    net->cut = false;
+}
+
 uint32_t bt_kvt_mem_net_steps(const bt_kvt_mem_net_t *net)
 {
     return net->n_steps;
@@ -534,10 +539,27 @@ static void piece_deliver(mem_node_t *node, packet_t *p)
     bt_list_push_back(&node->landing, &p->link);
 }
 
+/** The end of a connection is that of the link in use; the end of a process is
+ *  that of all it ever had: what it held by one that was lost before is free
+ *  now. */
+static void break_deliver(mem_node_t *node, const packet_t *p)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &node->kvt->links)
+    {
+        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+        if ((link->instance == p->from->instance) && (p->gone || !link->lost)) {
+            bt_kvt_link_lost(link, p->gone,
+                             p->gone ? "its process ended"
+                                     : "its connection ended");
+        }
+    }
+}
+
 static void packet_deliver(mem_node_t *node, packet_t *p)
 {
-    bt_kvt_link_t *link;
-
     switch (p->kind) {
     case PACKET_PIECE:
         piece_deliver(node, p);
@@ -549,10 +571,7 @@ static void packet_deliver(mem_node_t *node, packet_t *p)
         break;
     case PACKET_BREAK:
         bt_list_remove(&p->link);
-        link = bt_kvt_link_find(node->kvt, p->from->instance);
-        if (link != NULL) {
-            bt_kvt_link_lost(link, p->gone, "its connection ended");
-        }
+        break_deliver(node, p);
         bt_free(p);
         break;
     }

@@ -43,11 +43,13 @@ void bt_kvt_mem_net_destroy(bt_kvt_mem_net_t *net);
 /** Let @a fault happen at @a step (from 1), once. */
 void bt_kvt_mem_net_fault(bt_kvt_mem_net_t *net, uint32_t step,
                           bt_kvt_mem_fault_t fault);
+/** After BT_KVT_MEM_CUT: what is sent from now on passes again. */
+void bt_kvt_mem_net_heal(bt_kvt_mem_net_t *net);
 /** Steps so far. */
 uint32_t bt_kvt_mem_net_steps(const bt_kvt_mem_net_t *net);
 
-/** As SIGKILL: it does nothing any more, the others are told. Close it as
- *  usual. */
+/** As SIGKILL: it does nothing any more, the others are told, as a pidfd would:
+ *  also of links to it that were lost before. Close it as usual. */
 void bt_kvt_mem_net_kill(bt_kvt_mem_net_t *net, uint64_t instance);
 /** As SIGSTOP and SIGCONT: its progress does nothing meanwhile. */
 void bt_kvt_mem_net_stop(bt_kvt_mem_net_t *net, uint64_t instance,

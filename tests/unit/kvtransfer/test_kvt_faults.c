@@ -2,6 +2,7 @@
 /* A fault at every step of a busy scenario, for every kind of fault, over both
  * paths of the scripted transport. */
 #include "common/base/log.h"
+#include "kvtransfer/kvt_core.h"
 #include "tests/unit/kvtransfer/pair.h"
 
 #define N_TRACKS   6
@@ -166,11 +167,43 @@ a_fault_at_any_step_over_the_network_ends_everything_once(void **state)
     all_faults(&pair_kinds[1]);
 }
 
+static void a_death_frees_what_a_lost_link_left_in_quarantine(void **state)
+{
+    bt_kvt_counters_t c;
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[0], POOL_BYTES);
+    pair_import(&pair);
+    t = pair_window(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
+    assert_int_equal(pair_prep(&pair, t), BT_OK);
+    assert_int_equal(pair_post(t, 0, 1024), BT_OK);
+    PAIR_UNTIL(&pair, t->window->writer);
+    bt_kvt_link_lost(bt_kvt_link_find(pair.receiver, PAIR_SENDER), false,
+                     "a test");
+    for (int i = 0; i < 50; i++) {
+        (void)pair_pump(&pair);
+    }
+    bt_kvt_counters(pair.receiver, &c);
+    assert_int_equal(c.windows_quarantined, 1);
+    assert_int_equal(t->closed, 0);
+
+    bt_kvt_mem_net_kill(pair.net, PAIR_SENDER);
+    for (int i = 0; i < 5; i++) {
+        (void)pair_pump(&pair);
+    }
+    assert_int_equal(t->closed, 1);
+    assert_int_equal(t->window_status, BT_ERR_PEER_LOST);
+    pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_fault_at_any_step_over_shared_memory_ends_everything_once),
         BT_TEST(a_fault_at_any_step_over_the_network_ends_everything_once),
+        BT_TEST(a_death_frees_what_a_lost_link_left_in_quarantine),
     };
 
     bt_log_init("test_kvt_faults", BT_LOG_LEVEL_ERROR);

@@ -13,7 +13,6 @@
 #include "common/worker/job.h"
 #include "common/worker/loop.h"
 #include "decode_worker/decode.h"
-#include "kvtransfer/kvt_core.h"
 #include "prefill_worker/prefill.h"
 
 struct sim sim;
@@ -128,35 +127,12 @@ void sim_turn(sim_node_t *node)
     bt_alloc_fail_at(0);
 }
 
-/* "mem" tells of a death by a link that still works; a pidfd does it for those
- * that were lost before, too. */
-static void prove_death(const sim_node_t *gone)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    for (uint32_t i = 0; i < sim.n_nodes; i++) {
-        if (sim.nodes[i].dead) {
-            continue;
-        }
-        BT_LIST_FOR_EACH(pos, tmp, &sim.nodes[i].w.kvt->links)
-        {
-            bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
-
-            if (link->instance == gone->w.instance) {
-                bt_kvt_link_lost(link, true, "its process ended");
-            }
-        }
-    }
-}
-
 /* A process is gone: its links break, the routers tell the prefill worker. */
 static void sim_bury(uint32_t n)
 {
     sim_node_t *node = &sim.nodes[n];
 
     node->dead = true;
-    prove_death(node);
     for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
         if (node->links[r] != NULL) {
             bt_rpc_link_close(node->links[r], "killed");
