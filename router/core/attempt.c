@@ -112,7 +112,9 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     bt_pick_t pick;
 
     BT_ASSERT(gen->phase == BT_PHASE_WAITING);
-    if ((now_us >= gen->deadline_us) || !bt_table_pick(&core->table, &pick)) {
+    if ((now_us >= gen->deadline_us) ||
+        !bt_table_pick_but(&core->table, &gen->avoid, &pick) ||
+        (pick.avoided && (now_us < gen->hold_until_us))) {
         return false;
     }
     BT_ASSERT(gen->attempt < BT_CORE_MAX_ATTEMPTS);
@@ -153,7 +155,8 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
             return;
         }
         if ((gen->phase == BT_PHASE_WAITING) && (now_us < gen->deadline_us) &&
-            !bt_gen_dispatch(core, gen, now_us)) {
+            !bt_gen_dispatch(core, gen, now_us) &&
+            (now_us >= gen->hold_until_us)) {
             return; /* nobody is there for the others either */
         }
     }

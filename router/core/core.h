@@ -39,6 +39,9 @@
 #include "router/core/table.h"
 
 #define BT_CORE_MAX_ATTEMPTS 3 /**< the first and two re-runs */
+/** One worker finds another's death before we do: so long a re-run does not go
+ *  to that one, which would waste an attempt. */
+#define BT_CORE_HOLD_MS 250
 
 typedef struct bt_core bt_core_t;
 typedef struct bt_gen bt_gen_t; /**< one generation */

@@ -53,6 +53,8 @@ struct bt_gen {
     bt_leg_t legs[2 * BT_CORE_MAX_ATTEMPTS];
     uint32_t n_legs, n_open_legs;
     bt_leg_t *prefill, *decode; /**< of this attempt; prefill NULL: local */
+    bt_avoid_t avoid;       /**< at fault for the ends of earlier attempts */
+    uint64_t hold_until_us; /**< until then they are not tried again */
     bt_gen_attempt_t attempts[BT_CORE_MAX_ATTEMPTS];
     bt_gen_origin_t origin;
     bt_finish_t finish; /**< once ENDED */
@@ -103,7 +105,7 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
 void bt_gen_free(bt_gen_t *gen);
 
 /* attempt.c */
-/** Send a waiting generation to a pair, if there is one. */
+/** Send a waiting generation to a pair, if there is one that it may use. */
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** All waiting ones, oldest first. */
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);

@@ -192,13 +192,28 @@ static uint64_t load_of(const bt_worker_t *worker)
                    blocks * SHARE_ONE / worker->hello.n_blocks);
 }
 
-static bool better(const bt_worker_t *a, const bt_worker_t *b)
+static bool is_avoided(const bt_avoid_t *avoid, const bt_worker_t *worker)
 {
+    for (uint32_t i = 0; i < avoid->n; i++) {
+        if (avoid->instances[i] == worker->hello.instance) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool better(const bt_avoid_t *avoid, const bt_worker_t *a,
+                   const bt_worker_t *b)
+{
+    const bool avoid_a = is_avoided(avoid, a);
     const uint64_t load_a = load_of(a);
     const uint64_t load_b = load_of(b);
 
     if (a->state != b->state) {
         return a->state == BT_WORKER_UP;
+    }
+    if (avoid_a != is_avoided(avoid, b)) {
+        return !avoid_a;
     }
     if (load_a != load_b) {
         return load_a < load_b;
@@ -208,8 +223,8 @@ static bool better(const bt_worker_t *a, const bt_worker_t *b)
 
 /* The best worker of a role that has all @a flags; NULL when none takes
  * requests. */
-static bt_worker_t *best(const bt_table_t *table, bt_role_t role,
-                         uint32_t flags)
+static bt_worker_t *best(const bt_table_t *table, const bt_avoid_t *avoid,
+                         bt_role_t role, uint32_t flags)
 {
     const bt_list_t *head = &table->workers;
     bt_worker_t *found = NULL;
@@ -222,7 +237,7 @@ static bt_worker_t *best(const bt_table_t *table, bt_role_t role,
             ((worker->hello.flags & flags) != flags)) {
             continue;
         }
-        if ((found == NULL) || better(worker, found)) {
+        if ((found == NULL) || better(avoid, worker, found)) {
             found = worker;
         }
     }
@@ -234,11 +249,13 @@ static bool healthy(const bt_worker_t *worker)
     return (worker != NULL) && (worker->state == BT_WORKER_UP);
 }
 
-static bool choose(const bt_table_t *table, bt_pick_t *pick_p)
+static bool choose(const bt_table_t *table, const bt_avoid_t *avoid,
+                   bt_pick_t *pick_p)
 {
-    bt_worker_t *prefill = best(table, BT_ROLE_PREFILL, 0);
-    bt_worker_t *decode = best(table, BT_ROLE_DECODE, 0);
-    bt_worker_t *local = best(table, BT_ROLE_DECODE, BT_HELLO_LOCAL_PREFILL);
+    bt_worker_t *prefill = best(table, avoid, BT_ROLE_PREFILL, 0);
+    bt_worker_t *decode = best(table, avoid, BT_ROLE_DECODE, 0);
+    bt_worker_t *local =
+        best(table, avoid, BT_ROLE_DECODE, BT_HELLO_LOCAL_PREFILL);
 
     if (!healthy(prefill) &&
         (healthy(local) || ((prefill == NULL) && (local != NULL)))) {
@@ -252,12 +269,22 @@ static bool choose(const bt_table_t *table, bt_pick_t *pick_p)
     }
     pick_p->prefill = prefill;
     pick_p->decode = decode;
+    pick_p->avoided = is_avoided(avoid, decode) ||
+                      ((prefill != NULL) && is_avoided(avoid, prefill));
     return true;
 }
 
 bool bt_table_pick(bt_table_t *table, bt_pick_t *pick_p)
 {
-    if (!choose(table, pick_p)) {
+    const bt_avoid_t nobody = {.n = 0};
+
+    return bt_table_pick_but(table, &nobody, pick_p);
+}
+
+bool bt_table_pick_but(bt_table_t *table, const bt_avoid_t *avoid,
+                       bt_pick_t *pick_p)
+{
+    if (!choose(table, avoid, pick_p)) {
         return false;
     }
     table->n_picks++;
@@ -270,9 +297,10 @@ bool bt_table_pick(bt_table_t *table, bt_pick_t *pick_p)
 
 bool bt_table_ready(const bt_table_t *table)
 {
+    const bt_avoid_t nobody = {.n = 0};
     bt_pick_t pick;
 
-    return choose(table, &pick) && healthy(pick.decode) &&
+    return choose(table, &nobody, &pick) && healthy(pick.decode) &&
            ((pick.prefill == NULL) || healthy(pick.prefill));
 }
 

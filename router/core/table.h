@@ -26,6 +26,7 @@
 #include "common/wire/wire.h"
 
 #define BT_TABLE_WHY_BYTES 384
+#define BT_TABLE_MAX_AVOID 4
 
 typedef enum bt_worker_state {
     BT_WORKER_UP,
@@ -58,7 +59,14 @@ typedef struct bt_table {
 typedef struct bt_pick {
     bt_worker_t *prefill; /**< NULL: the decode worker does both phases */
     bt_worker_t *decode;
+    bool avoided; /**< at least one that was to be avoided */
 } bt_pick_t;
+
+/** Instances that a request has had trouble with. */
+typedef struct bt_avoid {
+    uint64_t instances[BT_TABLE_MAX_AVOID];
+    uint32_t n;
+} bt_avoid_t;
 
 void bt_table_init(bt_table_t *table, bt_hash128_t model);
 void bt_table_fini(bt_table_t *table); /**< removes all workers */
@@ -100,6 +108,10 @@ bt_worker_t *bt_table_find(const bt_table_t *table, uint64_t instance);
  * @return false when no pair is here.
  */
 bool bt_table_pick(bt_table_t *table, bt_pick_t *pick_p);
+/** The same, and those in @a avoid only where all others of that role are
+ *  suspect or none is here. */
+bool bt_table_pick_but(bt_table_t *table, const bt_avoid_t *avoid,
+                       bt_pick_t *pick_p);
 
 /** True when a request could be served now by healthy workers. */
 bool bt_table_ready(const bt_table_t *table);

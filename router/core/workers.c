@@ -333,6 +333,23 @@ static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
            (gen->phase != BT_PHASE_DECODE);
 }
 
+/* The next attempt goes elsewhere if it can. A worker that speaks of a lost
+ * peer is not at fault: the peer is, and may be dead without our knowing it. */
+static void blame(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
+                  uint64_t now_us)
+{
+    bt_avoid_t *avoid = &gen->avoid;
+
+    if (status == BT_ERR_PEER_LOST) {
+        leg = (leg == gen->decode) ? gen->prefill : gen->decode;
+        gen->hold_until_us = now_us + BT_CORE_HOLD_MS * 1000u;
+    }
+    if ((leg != NULL) && (leg->worker != NULL) &&
+        (avoid->n < BT_TABLE_MAX_AVOID)) {
+        avoid->instances[avoid->n++] = leg->worker->hello.instance;
+    }
+}
+
 static void on_failed(bt_core_t *core, const bt_worker_t *worker,
                       const bt_msg_failed_t *m, uint64_t now_us)
 {
@@ -356,6 +373,7 @@ static void on_failed(bt_core_t *core, const bt_worker_t *worker,
         bt_gen_fail(core, gen, http_status, now_us, "%s", gen->trouble);
         return;
     }
+    blame(gen, leg, m->status, now_us);
     bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
     bt_gen_rerun(core, gen, now_us);
 }

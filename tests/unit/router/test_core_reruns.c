@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where and when a request is run again. */
+#include "tests/unit/router/core_fixture.h"
+
+/* Of a killed decode worker the prefill worker may know first. */
+static void a_peer_reported_lost_gets_no_second_attempt_at_once(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *p, *d, *d2;
+    bt_req_key_t key;
+    client_t c;
+
+    (void)state;
+    start(w, 10);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    submit(w, &c, "The", 8, NULL);
+    key = key_at(w, p);
+    failed(w, p, key, BT_ERR_PEER_LOST, "transfer: peer lost");
+    ended(w, p, key);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
+    bt_core_tick(w->core, w->now + 100 * MS);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
+    bt_test_expect_log_lines(1);
+    bt_core_worker_down(w->core, d, "connection lost", w->now);
+    d2 = join(w, "decode-1", BT_ROLE_DECODE);
+    key = key_at(w, d2);
+    assert_int_equal(key.attempt, 2);
+    assert_int_equal(key_at(w, p).attempt, 2);
+
+    /* It is there all the same, and alone: tried again after a while. */
+    failed(w, p, key, BT_ERR_PEER_LOST, "transfer: peer lost");
+    ended(w, p, key);
+    ended(w, d2, key);
+    w->now += (BT_CORE_HOLD_MS - 4) * MS; /* 2 ms passed with the two ends */
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, d2, BT_MSG_REQUEST), 1);
+    w->now += 4 * MS;
+    bt_core_tick(w->core, w->now);
+    key = key_at(w, d2);
+    assert_int_equal(key.attempt, 3);
+    bt_core_cancel(w->core, c.gen, w->now);
+    ended(w, p, key);
+    ended(w, d2, key);
+    assert_all_back(w);
+    bt_core_destroy(w->core);
+}
+
+static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *p, *d, *d2;
+    bt_req_key_t key;
+    client_t c, others[3];
+
+    (void)state;
+    start(w, 10);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d2 = join(w, "decode-1", BT_ROLE_DECODE);
+    for (unsigned i = 0; i < 3; i++) {
+        submit(w, &others[i], "The", 8, NULL);
+    }
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    submit(w, &c, "The", 8, NULL);
+    key = key_at(w, d);
+    failed(w, d, key, BT_ERR_CORRUPT, "checksum of extent 3");
+    assert_int_equal(key_at(w, d2).id, key.id);
+    assert_int_equal(key_at(w, d2).attempt, 2);
+    ended(w, d, key);
+    ended(w, p, key);
+    submit(w, &others[0], "The", 8, NULL); /* another is welcome there */
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 2);
+    bt_core_destroy(w->core);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_peer_reported_lost_gets_no_second_attempt_at_once),
+        BT_TEST(a_rerun_avoids_the_worker_at_fault_however_idle),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
