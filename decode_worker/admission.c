@@ -128,6 +128,7 @@ static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
     msg.u.joined.transfer_bytes = event->bytes;
     msg.u.joined.n_descriptors = event->n_descriptors;
     msg.u.joined.queue_us = dj->granted_us - dj->job.arrival_us;
+    msg.u.joined.handover_us = bt_now_us() - event->arrived_us;
     bt_worker_send(w, dj->job.from, &msg);
 }
 

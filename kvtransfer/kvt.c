@@ -315,6 +315,7 @@ static void window_event(bt_kvt_event_t *event, const bt_kvt_window_t *window)
         event->note = window->note;
         event->note_bytes = window->note_bytes;
         event->elapsed_us = window->sender_us + window->verify_us;
+        event->arrived_us = window->arrived_us;
     }
 }
 

@@ -124,8 +124,10 @@ typedef struct bt_kvt_event {
     void *user;       /**< of the window, xfer or peer */
     const void *note; /**< valid until the next call */
     size_t note_bytes;
-    uint64_t elapsed_us; /**< WINDOW_DONE: sender's first post to its finish,
-                              plus our manifest check */
+    uint64_t elapsed_us; /**< WINDOW_DONE: while the sender had posted data
+                              under way, plus our manifest check */
+    uint64_t arrived_us; /**< WINDOW_DONE: when the last byte was here, or (a
+                              direct write) the word that it is */
     uint64_t bytes;      /**< WINDOW_DONE, XFER_DONE: payload moved */
     uint32_t n_descriptors;
     int32_t pid;

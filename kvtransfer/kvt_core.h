@@ -201,6 +201,8 @@ struct bt_kvt_window {
     uint64_t record_bytes; /**< sum over records */
     bool last;             /**< the whole manifest is here */
     uint64_t sender_us, verify_us;
+    /** When the last byte was here, or the word of it. */
+    uint64_t arrived_us;
     uint32_t note_bytes;
     uint8_t note[BT_KVT_MAX_NOTE];
     bt_kvt_event_slot_t result, stuck, gone;
@@ -228,7 +230,8 @@ struct bt_kvt_xfer {
     bool done_told;
     uint64_t bytes_moved;
     uint64_t begin_ms; /**< when BEGIN was sent last */
-    uint64_t first_us, finish_us;
+    /** Since when posted data is under way (0: none is); such times before. */
+    uint64_t busy_us, moved_us;
     uint32_t note_bytes;
     uint8_t note[BT_KVT_MAX_NOTE];
     bt_kvt_event_slot_t done;

@@ -303,6 +303,7 @@ void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
     if (w->link != NULL) {
         w->link->last_heard_ms = w->kvt->now_ms;
     }
+    w->arrived_us = bt_now_us();
     if (!ok) {
         /* The link is failing; what is missing keeps the window open. */
         return;
@@ -402,6 +403,9 @@ static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
         w->last = true;
         w->writer = false;
         w->sender_us = msg->elapsed_us;
+        if (msg->direct || (w->arrived_us == 0)) {
+            w->arrived_us = bt_now_us();
+        }
         w->note_bytes = msg->note.bytes;
         if (msg->note.bytes > 0) {
             memcpy(w->note, msg->note.data, msg->note.bytes);

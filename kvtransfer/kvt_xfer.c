@@ -229,8 +229,8 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
         return (status == BT_ERR_EXISTS) ? BT_ERR_INVALID_PARAM : status;
     }
 
-    if (x->first_us == 0) {
-        x->first_us = bt_now_us();
+    if (x->busy_us == 0) {
+        x->busy_us = bt_now_us();
     }
     for (uint64_t at = offset; at < end;) {
         bt_kvt_record_t *r = &x->records[x->n_records];
@@ -284,11 +284,24 @@ void bt_kvt_release(bt_kvt_xfer_t *x)
     bt_kvt_xfer_free(x);
 }
 
+/** All that was posted so far is away: the time until the next post is the
+ *  sender's own. */
+static void note_idle(bt_kvt_xfer_t *x)
+{
+    if (x->busy_us != 0) {
+        x->moved_us += bt_now_us() - x->busy_us;
+        x->busy_us = 0;
+    }
+}
+
 void bt_kvt_xfer_sent(bt_kvt_xfer_t *x, uint64_t bytes)
 {
     bt_kvt_link_t *link = x->link;
 
     x->n_flying--;
+    if ((x->n_flying == 0) && (x->n_moved == x->n_records) && !x->finished) {
+        note_idle(x);
+    }
     link->inflight_bytes -= bytes;
     link->last_heard_ms = x->kvt->now_ms;
     if (link->stalled &&
@@ -440,7 +453,8 @@ static void part_send(bt_kvt_xfer_t *x)
     x->n_listed += msg.n_records;
     if (x->finished && (x->n_listed == x->n_records)) {
         msg.last = true;
-        msg.elapsed_us = (x->first_us == 0) ? 0 : bt_now_us() - x->first_us;
+        note_idle(x);
+        msg.elapsed_us = x->moved_us;
         msg.note.data = x->note;
         msg.note.bytes = x->note_bytes;
         x->last_sent = true;
@@ -477,6 +491,9 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
     x->bytes_moved += r->bytes;
     x->kvt->counters.bytes_sent += r->bytes;
     x->kvt->counters.descriptors++;
+    if (direct && (x->n_moved == x->n_records) && !x->finished) {
+        note_idle(x);
+    }
     *budget_p -= (r->bytes < *budget_p) ? (size_t)r->bytes : *budget_p;
     return has_work(x);
 }

@@ -209,18 +209,20 @@ static bt_status_t post_blocks(bt_worker_t *w, bt_prefill_job_t *pj,
 
 static bt_status_t finish(bt_prefill_job_t *pj)
 {
+    const uint64_t now_us = bt_now_us();
     uint8_t note[BT_NOTE_BYTES];
     const bt_note_t values = {
         .key = pj->job.key,
         .token = pj->token,
         .n_tokens = pj->job.n_tokens,
-        .grant_wait_us = bt_now_us() - pj->complete_us,
+        .grant_wait_us = now_us - pj->complete_us,
     };
     bt_status_t status;
 
     bt_note_encode(&values, note);
     status = bt_kvt_finish(pj->xfer, note, sizeof(note));
     pj->xfer_finished = (status == BT_OK);
+    pj->granted_us = now_us;
     return status;
 }
 
@@ -266,6 +268,9 @@ static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
     bt_kvt_release(pj->xfer);
     pj->xfer = NULL;
     state->n_xfers--;
+    if (event->status == BT_OK) {
+        pj->job.tail_us = bt_now_us() - pj->granted_us;
+    }
     if ((event->status == BT_OK) || pj->job.ending) {
         pj->job.ending = true; /* handed over: nothing left to abort */
         bt_prefill_try_end(w, pj);

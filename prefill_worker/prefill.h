@@ -57,6 +57,7 @@ typedef struct bt_prefill_job {
     bt_finish_t finish; /**< of token #1 */
     uint32_t blocks_posted;
     uint64_t complete_us; /**< when the KV was complete */
+    uint64_t granted_us;  /**< when it was granted too, and all was posted */
 } bt_prefill_job_t;
 
 extern const bt_worker_ops_t bt_prefill_ops;

@@ -212,6 +212,7 @@ bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job)
     bt_status_t status;
 
     BT_ASSERT_ALWAYS(job->has_blocks && !job->in_engine);
+    job->submitted_us = bt_now_us();
     status = bt_engine_submit(w->engine, &job->seq);
     if (status == BT_OK) {
         job->in_engine = true;
@@ -251,6 +252,14 @@ void bt_job_abort(bt_worker_t *w, bt_job_t *job)
     w->ops->on_abort(w, job);
 }
 
+/* From the engine's door to its next iteration. */
+static uint64_t join_wait_us(const bt_job_t *job)
+{
+    const uint64_t start_us = job->seq.first_start_ns / 1000;
+
+    return (start_us > job->submitted_us) ? start_us - job->submitted_us : 0;
+}
+
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
 {
     bt_msg_t msg = {.type = BT_MSG_ENDED};
@@ -260,6 +269,8 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     msg.u.ended.key = job->key;
     msg.u.ended.decode_us = job->seq.generation_ns / 1000;
     msg.u.ended.n_iterations = job->seq.n_iterations;
+    msg.u.ended.join_wait_us = join_wait_us(job);
+    msg.u.ended.transfer_tail_us = job->tail_us;
     bt_worker_send(w, job->from, &msg);
 
     bt_list_remove(&job->link);

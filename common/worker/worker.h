@@ -58,6 +58,8 @@ typedef struct bt_job {
     uint32_t max_new;
     uint32_t priority;
     uint64_t arrival_us;
+    /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
+    uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
     uint32_t n_blocks;    /**< blocks this job needs here */
     bool has_blocks;
