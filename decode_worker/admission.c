@@ -84,6 +84,8 @@ void bt_decode_admit(bt_worker_t *w)
         dj->granted_us = bt_now_us();
         state->n_seats++;
         if (dj->job.kind == BT_REQUEST_LOCAL) {
+            dj->job.seq.sched.n_computed =
+                dj->job.n_reused * w->tokens_per_block;
             run(w, dj);
         } else {
             give_grant(w, dj);

@@ -119,6 +119,20 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
     }
 }
 
+/* What a later turn of the same talk begins with: prompt and answer. The last
+ * token that was drawn has no K and V yet. */
+static void remember(bt_worker_t *w, const bt_decode_job_t *dj,
+                     bt_finish_t finish)
+{
+    const bt_seq_t *seq = &dj->job.seq;
+
+    if ((dj->job.kind == BT_REQUEST_LOCAL) && (finish != BT_FINISH_NONE) &&
+        (finish != BT_FINISH_ERROR) && (seq->n_drawn > 0)) {
+        bt_worker_job_remember(w, &dj->job,
+                               dj->job.n_tokens + seq->n_drawn - 1);
+    }
+}
+
 static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
 {
     bt_decode_job_t *dj = job_of(bt_worker_job_of_seq(item->seq));
@@ -139,6 +153,7 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
             break;
         }
         dj->job.ending = true;
+        remember(w, dj, item->finish);
         bt_decode_try_end(w, dj);
         break;
     }

@@ -157,11 +157,12 @@ static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
         return status;
     }
     clear_tail(w, job);
-    /* From the start, also when this is its second time. */
+    /* From the first token that is not known, also when this is its second
+     * time. */
     job->seq.sched.n_tokens = job->n_tokens;
-    job->seq.sched.n_computed = 0;
+    job->seq.sched.n_computed = job->n_reused * w->tokens_per_block;
     job->seq.n_drawn = 0;
-    pj->n_computed = 0;
+    pj->n_computed = job->seq.sched.n_computed;
     pj->kv_complete = false;
     status = bt_worker_job_submit(w, job);
     if (status != BT_OK) {
@@ -277,6 +278,7 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
                            "the device failed");
         return;
     }
+    bt_worker_job_remember(w, job, job->n_tokens);
     if (pj->finish != BT_FINISH_NONE) {
         /* Over with token #1: nobody needs the KV. */
         job->ending = true;

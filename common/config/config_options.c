@@ -116,6 +116,9 @@ const bt_option_t bt_config_options[] = {
           tokens_per_block, "Tokens in one KV block"),
     COUNT("context-tokens", "0", 0, 1u << 24, "tokens", ALL, context_tokens,
           "Longest prompt plus answer; 0: the model's own limit"),
+    CHOICE("prefix-cache", "on", "on, off", S | WORKERS, prefix_cache,
+           "Keep the KV blocks of prompts, so that a prompt that begins like an "
+           "earlier one computes only the rest"),
     FLAG("local-prefill", S | D, local_prefill,
          "Decode workers run the context phase themselves"),
     TEXT("join", "URL[,URL]", "", WORKERS, join,

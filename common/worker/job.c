@@ -184,16 +184,54 @@ err_job:
     return status;
 }
 
+static void unref_all(bt_worker_t *w, const uint32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bt_kv_pool_unref(w->pool, ids[i]);
+    }
+}
+
+/* From the free blocks; where they are too few, from the prefix index. */
+static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
+{
+    const uint32_t n_free = bt_kv_pool_n_free(w->pool);
+
+    if ((n > n_free) && (n - n_free <= bt_kv_pool_n_idle(w->pool))) {
+        (void)bt_kv_prefix_evict(w->prefix, n - n_free);
+    }
+    return bt_kv_pool_acquire(w->pool, n, ids);
+}
+
 bt_status_t bt_worker_job_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
+    uint32_t n_reused = 0;
     bt_status_t status;
 
     BT_ASSERT(!job->has_blocks);
-    status = bt_kv_pool_acquire(w->pool, job->n_blocks, job->block_ids);
-    if (status == BT_OK) {
-        job->has_blocks = true;
+    if ((w->prefix != NULL) && (job->kind != BT_REQUEST_GENERATE)) {
+        /* Token #1 is drawn from the last token, which has to be computed. */
+        n_reused = bt_kv_prefix_match(w->prefix, job->seq.tokens,
+                                      (job->n_tokens - 1) / w->tokens_per_block,
+                                      job->block_ids);
     }
-    return status;
+    status = acquire(w, job->n_blocks - n_reused, job->block_ids + n_reused);
+    if (status != BT_OK) {
+        unref_all(w, job->block_ids, n_reused);
+        return status;
+    }
+    job->n_reused = n_reused;
+    job->has_blocks = true;
+    w->n_blocks_reused += n_reused;
+    return BT_OK;
+}
+
+void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
+                            uint32_t n_tokens)
+{
+    if ((w->prefix != NULL) && job->has_blocks) {
+        bt_kv_prefix_insert(w->prefix, job->seq.tokens,
+                            n_tokens / w->tokens_per_block, job->block_ids);
+    }
 }
 
 void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
@@ -201,9 +239,7 @@ void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
     if (!job->has_blocks) {
         return;
     }
-    for (uint32_t i = 0; i < job->n_blocks; i++) {
-        bt_kv_pool_unref(w->pool, job->block_ids[i]);
-    }
+    unref_all(w, job->block_ids, job->n_blocks);
     job->has_blocks = false;
 }
 

@@ -202,7 +202,15 @@ static bt_status_t open_pool(bt_worker_t *w)
         return status;
     }
     w->kv_base = bt_kvt_pool(w->kvt);
-    return bt_kv_pool_create(w->n_blocks, &w->pool);
+    status = bt_kv_pool_create(w->n_blocks, &w->pool);
+    if ((status == BT_OK) && (strcmp(w->config->prefix_cache, "on") == 0)) {
+        uint64_t seed;
+
+        bt_key_random(&seed, sizeof(seed));
+        status = bt_kv_prefix_create(w->pool, w->n_blocks, w->tokens_per_block,
+                                     seed, &w->prefix);
+    }
+    return status;
 }
 
 static bt_status_t start_engine(bt_worker_t *w, const bt_start_t *s)
@@ -412,6 +420,7 @@ static void close_all(bt_worker_t *w)
     w->n_links = 0;
     bt_rpc_close(w->rpc);
     bt_kvt_close(w->kvt);
+    bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);

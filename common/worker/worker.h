@@ -29,6 +29,7 @@
 #include "common/config/config.h"
 #include "common/engine/engine.h"
 #include "common/kv/kv_block_pool.h"
+#include "common/kv/kv_prefix.h"
 #include "common/rpc/rpc.h"
 #include "common/wire/wire.h"
 #include "kvtransfer/kvt.h"
@@ -62,6 +63,7 @@ typedef struct bt_job {
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
     uint32_t n_blocks;    /**< blocks this job needs here */
+    uint32_t n_reused;    /**< of them, found in the prefix index */
     bool has_blocks;
     bool in_engine;
     bool ending;         /**< canceled or failed: only clean-up is left */
@@ -123,6 +125,8 @@ struct bt_worker {
     bt_kvt_t *kvt;
     uint8_t *kv_base;
     bt_kv_pool_t *pool;
+    bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
+    uint32_t n_blocks_reused; /**< found in it so far */
     bt_engine_t *engine;
     uint32_t max_seqs;
 
@@ -163,9 +167,16 @@ bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
                              bt_req_key_t key);
 bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq);
 
-/** Take the job's blocks, all or none. @retval BT_ERR_NO_BLOCKS */
+/** Take the job's blocks, all or none. Where the context phase runs here, the
+ *  first n_reused are known ones and hold the K and V of these tokens: they
+ *  are shared and must not be written to. At least one token is left to
+ *  compute. @retval BT_ERR_NO_BLOCKS */
 BT_MUST_CHECK bt_status_t bt_worker_job_take_blocks(bt_worker_t *w,
                                                     bt_job_t *job);
+/** Remember the job's blocks for others that begin with the same tokens.
+ *  @param [in] n_tokens  so many of seq.tokens have their K and V */
+void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
+                            uint32_t n_tokens);
 void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job);
 
 /** Hand job->seq to the engine. @retval BT_ERR_BUSY  no seat */

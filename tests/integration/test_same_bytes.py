@@ -4,7 +4,7 @@ import concurrent.futures
 import os
 import tempfile
 
-from harness import Cluster, default_model, tiny_model
+from harness import Cluster, default_model, tiny_model, wait_until
 
 N_PROMPTS = 32
 WAYS = {
@@ -36,14 +36,19 @@ def ask_all(c, texts, parallel, max_tokens):
         return list(pool.map(one, jobs))
 
 
+def options(way, chunk, cache="off"):
+    """Without the prefix cache, since what is found in it is not computed by chunks of this size."""
+    more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
+    more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--prefix-cache", cache]
+    more["decode_args"] = more.get("decode_args", []) + ["--max-batch", "16"]
+    return more
+
+
 def compare(model, ways, chunks, batches, max_tokens, kv_memory, texts):
     reference = None
     for way in ways:
         for chunk in chunks:
-            more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
-            more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk)]
-            more["decode_args"] = more.get("decode_args", []) + ["--max-batch", "16"]
-            with Cluster(model, kv_memory=kv_memory, **more) as c:
+            with Cluster(model, kv_memory=kv_memory, **options(way, chunk)) as c:
                 for parallel in batches:
                     got = ask_all(c, texts, parallel, max_tokens)
                     assert all(len(ids) == max_tokens for ids in got)
@@ -64,6 +69,30 @@ def test_same_bytes_small_model_every_way():
         compare(model, ["shm", "tcp", "local"], [16, 64, 512], [1, 16], 12, "64m", prompts())
 
 
+def test_same_bytes_with_the_prefix_cache():
+    """Everything three times: found in the cache, beside others, and where memory is so short that it is evicted."""
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
+        system = " ".join(WORDS[i * 5 % len(WORDS)] for i in range(40)) + ". "
+        texts = [(system if i % 2 else "") + text for i, text in enumerate(prompts())]
+        with Cluster(model, kv_memory="64m", **options("shm", 64)) as c:
+            reference = ask_all(c, texts, 16, 12)
+            assert reused(c) == 0
+        for way in WAYS:
+            for kv_memory in ("64m", "3m"):
+                with Cluster(model, kv_memory=kv_memory, **options(way, 64, "on")) as c:
+                    before = 0
+                    for parallel in (1, 16, 16):
+                        assert ask_all(c, texts, parallel, 12) == reference, (way, kv_memory, parallel)
+                        c.wait_idle()
+                        wait_until(f"blocks reused, {way} {kv_memory}", lambda n=before: reused(c) > n)
+                        before = reused(c)
+
+
+def reused(c):
+    return c.metric("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="reused")
+
+
 def test_same_bytes_default_model():
     """The default model on a diagonal of the matrix (the whole in --long)."""
     model = default_model()
@@ -73,9 +102,6 @@ def test_same_bytes_default_model():
         return
     reference = []
     for way, chunk, parallel in (("shm", 512, 16), ("tcp", 16, 1), ("local", 64, 16)):
-        more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
-        more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk)]
-        more["decode_args"] = more.get("decode_args", []) + ["--max-batch", "16"]
-        with Cluster(model, kv_memory="512m", **more) as c:
+        with Cluster(model, kv_memory="512m", **options(way, chunk)) as c:
             reference.append(ask_all(c, texts, parallel, 12))
     assert reference[0] == reference[1] == reference[2]

@@ -164,6 +164,8 @@ void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg);
 void sim_peer(uint32_t router, uint32_t p, uint32_t d);
 void sim_peer_gone(uint32_t router, uint32_t p, uint32_t d);
 
+/** The only right answer to a prompt that the test has changed. */
+void sim_want(sim_req_t *req);
 /** A request with a prompt of its own; p == d: local. Nothing is sent yet. */
 sim_req_t *sim_req_new(uint32_t router, uint32_t p, uint32_t d,
                        uint32_t n_tokens, uint32_t max_new);
@@ -186,6 +188,9 @@ void sim_cancel(const sim_req_t *req);
 void sim_check_answered(const sim_req_t *req);
 
 /* ---- sim_world.c ---- */
+
+/** Blocks that a sequence could have now: free, or only remembered. */
+uint32_t sim_n_free(const sim_node_t *node);
 
 /** Node 0 prefills, nodes 1 .. n_decode decode; all know each other. */
 void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,

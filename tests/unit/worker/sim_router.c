@@ -230,6 +230,16 @@ void sim_send_leg(sim_req_t *req, uint32_t k, uint32_t kind,
     sim_router_send(req->router, node, &msg);
 }
 
+void sim_want(sim_req_t *req)
+{
+    req->n_want = req->n_tokens;
+    do {
+        req->want[req->n_want] = sim_draw(req->want, req->n_want);
+        req->n_want++;
+    } while ((req->n_want < req->n_tokens + req->max_new) &&
+             (req->want[req->n_want - 1] != SIM_END_ID));
+}
+
 sim_req_t *sim_req_new(uint32_t router, uint32_t p, uint32_t d,
                        uint32_t n_tokens, uint32_t max_new)
 {
@@ -242,16 +252,14 @@ sim_req_t *sim_req_new(uint32_t router, uint32_t p, uint32_t d,
                        .d = d,
                        .key = {.id = id, .attempt = 1},
                        .n_tokens = n_tokens,
-                       .max_new = max_new,
-                       .n_want = n_tokens};
+                       .max_new = max_new};
+    /* Some begin alike: with none, some or many blocks in common. */
     for (uint32_t i = 0; i < n_tokens; i++) {
-        req->want[i] = (id * 131 + i * 7) % SIM_VOCAB;
+        const uint32_t who = (i < id % 5 * SIM_T) ? id % 3 : id;
+
+        req->want[i] = (who * 131 + i * 7) % SIM_VOCAB;
     }
-    do {
-        req->want[req->n_want] = sim_draw(req->want, req->n_want);
-        req->n_want++;
-    } while ((req->n_want < n_tokens + max_new) &&
-             (req->want[req->n_want - 1] != SIM_END_ID));
+    sim_want(req);
     return req;
 }
 

@@ -80,6 +80,9 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
     w->kv_base = bt_kvt_pool(w->kvt);
     assert_int_equal(bt_kv_pool_create(n_blocks, &w->pool), BT_OK);
+    assert_int_equal(
+        bt_kv_prefix_create(w->pool, n_blocks, SIM_T, kvt.instance, &w->prefix),
+        BT_OK);
     assert_int_equal(bt_wire_decoder_create(&w->decoder), BT_OK);
     bt_list_init(&node->rpc.events);
     bt_list_init(&node->engine.reports);
@@ -246,6 +249,11 @@ static void sim_forget_reports(sim_node_t *node)
 }
 
 /* As close_all() of start.c does it. */
+uint32_t sim_n_free(const sim_node_t *node)
+{
+    return bt_kv_pool_n_free(node->w.pool) + bt_kv_pool_n_idle(node->w.pool);
+}
+
 static void sim_node_close(sim_node_t *node)
 {
     bt_worker_t *w = &node->w;
@@ -259,7 +267,8 @@ static void sim_node_close(sim_node_t *node)
     }
     sim_rpc_close(node);
     bt_kvt_close(w->kvt);
-    assert_int_equal(bt_kv_pool_n_free(w->pool), w->n_blocks);
+    assert_int_equal(sim_n_free(node), w->n_blocks);
+    bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);
     bt_wire_decoder_destroy(w->decoder);
     bt_strbuf_fini(&w->out);
@@ -290,7 +299,7 @@ void sim_check_empty(void)
         }
         assert_int_equal(w->n_jobs, 0);
         assert_int_equal(w->n_in_engine, 0);
-        assert_int_equal(bt_kv_pool_n_free(w->pool), w->n_blocks);
+        assert_int_equal(sim_n_free(&sim.nodes[i]), w->n_blocks);
         if (i == 0) {
             const bt_prefill_t *p = w->role;
 

@@ -34,6 +34,52 @@ static void a_request_is_answered_over_the_network(void **state)
     a_request_is_answered_over(BT_KVT_PATH_NETWORK);
 }
 
+/* The simulator's prompts: of request n the first n % 5 blocks are those of
+ * every request with the same n % 3; 1 and 2 are so throughout. Blocks in
+ * common with earlier ones: 4 with 1: three (all but the one with the last
+ * token), 6 with 3: one, 7 with 4: two. */
+static void a_beginning_that_is_known_is_not_computed_again(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < 2; p++) { /* node 1 does both phases */
+        sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+        for (uint32_t i = 0; i < 7; i++) {
+            sim_req_t *req = sim_request_of(0, p, 1, 16, 6);
+
+            sim_settle();
+            sim_check_answered(req);
+        }
+        assert_int_equal(sim.nodes[p].w.n_blocks_reused, 6);
+        sim_check_empty();
+        sim_close();
+    }
+}
+
+/* The next turn of a talk: prompt, answer and more; all but the last token of
+ * the answer have their K and V. */
+static void a_local_answer_is_known_too(void **state)
+{
+    sim_req_t *first;
+    sim_req_t *next;
+
+    (void)state;
+    sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+    first = sim_request_of(0, 1, 1, 9, 20);
+    sim_settle();
+    sim_check_answered(first);
+    next = sim_req_new(0, 1, 1, first->n_want, 6);
+    for (uint32_t i = 0; i < first->n_want; i++) {
+        next->want[i] = first->want[i];
+    }
+    sim_want(next);
+    sim_send_leg(next, 1, BT_REQUEST_LOCAL, 0, 0);
+    sim_settle();
+    sim_check_answered(next);
+    assert_int_equal(sim.nodes[1].w.n_blocks_reused,
+                     (first->n_want - 1) / SIM_T);
+    sim_close();
+}
+
 static void a_local_request_is_answered_without_transfer(void **state)
 {
     sim_req_t *req;
@@ -209,12 +255,12 @@ static void waiting_kv_makes_room_and_is_computed_again(void **state)
     a->hold_grant = true;
     sim_rounds(10);
     assert_int_equal(role->n_paused, 0);
-    assert_int_equal(bt_kv_pool_n_free(sim.nodes[0].w.pool), 4);
+    assert_int_equal(sim_n_free(&sim.nodes[0]), 4);
     b = sim_request_of(0, 0, 1, 32, 6);
     sim_rounds(HELD_ROUNDS);
     sim_check_answered(b);
     assert_false(a->finished);
-    assert_int_equal(bt_kv_pool_n_free(sim.nodes[0].w.pool), 8);
+    assert_int_equal(sim_n_free(&sim.nodes[0]), 8);
     assert_int_equal(role->n_paused, 1);
     sim_pass_grant(a);
     sim_settle();
@@ -258,6 +304,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_request_is_answered_over_shared_memory),
         BT_TEST(a_request_is_answered_over_the_network),
+        BT_TEST(a_beginning_that_is_known_is_not_computed_again),
+        BT_TEST(a_local_answer_is_known_too),
         BT_TEST(a_local_request_is_answered_without_transfer),
         BT_TEST(a_request_over_with_its_first_token_needs_no_transfer),
         BT_TEST(a_deadline_of_hours_is_kept),

@@ -19,7 +19,7 @@
 
 static uint64_t rng;
 static bool ever_stopped; /* in this life */
-static uint32_t n_requests, n_answered;
+static uint32_t n_requests, n_answered, n_reused;
 
 static uint32_t below(uint32_t n)
 {
@@ -193,6 +193,9 @@ static void one_life(uint32_t seed)
     for (uint32_t i = 0; i < sim.n_reqs; i++) {
         n_answered += sim.reqs[i].finished ? 1 : 0;
     }
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        n_reused += sim.nodes[i].w.n_blocks_reused;
+    }
     sim_close();
 }
 
@@ -218,7 +221,9 @@ static void every_life_ends_with_everything_given_back(void **state)
         one_life(seed);
     }
     bt_log_init("sim", BT_LOG_LEVEL_INFO);
-    print_message("%u of %u requests were answered\n", n_answered, n_requests);
+    print_message("%u of %u requests were answered, %u blocks reused\n",
+                  n_answered, n_requests, n_reused);
+    assert_true((only != 0) || (n_reused > 0));
     assert_true((only != 0) || (n_answered > n_requests / 4));
     sim_expected();
 }
