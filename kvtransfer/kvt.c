@@ -197,6 +197,10 @@ bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes, size_t n,
     const bt_kvt_device_t *device = &kvt->config.device;
     bt_status_t status;
 
+    if (kvt->unhashed) {
+        *hash_p = 0;
+        return BT_OK;
+    }
     if (kvt->staging == NULL) {
         *hash_p = bt_hash64(bytes, n, seed);
         return BT_OK;
@@ -387,4 +391,9 @@ void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
 {
     kvt->verify_hook = hook;
     kvt->verify_hook_user = user;
+}
+
+void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed)
+{
+    kvt->unhashed = unhashed;
 }

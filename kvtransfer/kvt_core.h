@@ -133,6 +133,8 @@ struct bt_kvt {
     /** Tests: called before record bytes in our pool are verified. */
     void (*verify_hook)(void *user, uint8_t *bytes, size_t n);
     void *verify_hook_user;
+    /** Benchmarks: checksums are neither made nor checked. */
+    bool unhashed;
 };
 
 struct bt_kvt_link {
@@ -208,6 +210,12 @@ struct bt_kvt_window {
     bt_kvt_event_slot_t result, stuck, gone;
 };
 
+/** What a record of a transfer moves. */
+typedef struct bt_kvt_move {
+    const uint8_t *src;
+    uint64_t pool_offset; /**< in the receiver's pool */
+} bt_kvt_move_t;
+
 struct bt_kvt_xfer {
     bt_list_t all, of_link, busy;
     bt_kvt_t *kvt;
@@ -219,7 +227,7 @@ struct bt_kvt_xfer {
     bt_kvt_map_t map;
     bt_kvt_ranges_t posted;
     bt_kvt_record_t *records; /**< what was posted, cut; hash once moved */
-    const uint8_t **sources;  /**< of the records */
+    bt_kvt_move_t *moves;     /**< of the records */
     uint32_t n_records, records_cap;
     uint32_t n_moved;  /**< records copied or handed to the network */
     uint32_t n_listed; /**< records told in PARTs */
@@ -229,7 +237,8 @@ struct bt_kvt_xfer {
     bt_status_t outcome; /**< BT_INPROGRESS until known */
     bool done_told;
     uint64_t bytes_moved;
-    uint64_t begin_ms; /**< when BEGIN was sent last */
+    uint64_t bytes_listed; /**< bytes_moved when the last PART went */
+    uint64_t begin_ms;     /**< when BEGIN was sent last */
     /** Since when posted data is under way (0: none is); such times before. */
     uint64_t busy_us, moved_us;
     uint32_t note_bytes;
@@ -256,6 +265,9 @@ BT_MUST_CHECK bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt,
 void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
                              void (*hook)(void *user, uint8_t *bytes, size_t n),
                              void *user);
+/** Benchmarks: see bt_kvt.unhashed; the same on both sides. Nothing proves the
+ *  bytes then. */
+void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed);
 
 /* kvt_link.c */
 /** @return the link that is not lost, or NULL. */

@@ -10,6 +10,12 @@
 
 /** Tell the receiver about this many records without waiting for more. */
 #define PART_RECORDS 256u
+/** Likewise about this many bytes, or a share of the window: the receiver
+ *  verifies while more comes, and what it has to verify after the last byte is
+ *  that much at most. A PART costs a message. */
+#define PART_MIN_BYTES (512u << 10)
+#define PART_MAX_BYTES (4u << 20)
+#define PART_SHARE     16u
 
 static bt_kvt_xfer_t *xfer_find(bt_kvt_link_t *link,
                                 const bt_kvt_lease_t *lease)
@@ -105,7 +111,7 @@ void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
     bt_kvt_map_fini(&x->map);
     bt_kvt_ranges_fini(&x->posted);
     bt_free(x->records);
-    bt_free(x->sources);
+    bt_free(x->moves);
     bt_free(x);
 }
 
@@ -166,10 +172,10 @@ static bt_status_t too_late(const bt_kvt_xfer_t *x)
 }
 
 /** Length of the next record of a range: within one run, and not too long. */
-static uint64_t cut(const bt_kvt_xfer_t *x, uint64_t offset, uint64_t bytes)
+static uint64_t cut(const bt_kvt_xfer_t *x, uint64_t offset, uint64_t bytes,
+                    uint64_t *pool_offset_p)
 {
-    uint64_t pool_offset = 0;
-    const uint64_t n = bt_kvt_map_find(&x->map, offset, bytes, &pool_offset);
+    const uint64_t n = bt_kvt_map_find(&x->map, offset, bytes, pool_offset_p);
 
     return (n < BT_KVT_MAX_RECORD_BYTES) ? n : BT_KVT_MAX_RECORD_BYTES;
 }
@@ -179,7 +185,7 @@ static bt_status_t records_reserve(bt_kvt_xfer_t *x, uint64_t n_more)
     const uint64_t need = x->n_records + n_more;
     uint32_t cap;
     bt_kvt_record_t *records;
-    const uint8_t **sources;
+    bt_kvt_move_t *moves;
 
     if (need <= x->records_cap) {
         return BT_OK;
@@ -194,11 +200,11 @@ static bt_status_t records_reserve(bt_kvt_xfer_t *x, uint64_t n_more)
         return BT_ERR_NO_MEMORY;
     }
     x->records = records;
-    sources = bt_realloc_array(x->sources, cap, sizeof(*sources));
-    if (sources == NULL) {
+    moves = bt_realloc_array(x->moves, cap, sizeof(*moves));
+    if (moves == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    x->sources = sources;
+    x->moves = moves;
     x->records_cap = cap;
     return BT_OK;
 }
@@ -207,7 +213,9 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
                         uint64_t bytes)
 {
     const uint64_t end = offset + bytes;
-    uint64_t n_cuts = 0;
+    uint64_t n_cuts = 1;
+    uint64_t first_place = 0, place = 0;
+    uint64_t first, n;
     bt_status_t status;
 
     if (x->outcome != BT_INPROGRESS) {
@@ -217,7 +225,9 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
         (offset > x->map.bytes - bytes)) {
         return BT_ERR_INVALID_PARAM;
     }
-    for (uint64_t at = offset; at < end; at += cut(x, at, end - at)) {
+    first = cut(x, offset, bytes, &first_place);
+    for (uint64_t at = offset + first; at < end; at += n) {
+        n = cut(x, at, end - at, &place);
         n_cuts++;
     }
     status = records_reserve(x, n_cuts);
@@ -232,14 +242,16 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
     if (x->busy_us == 0) {
         x->busy_us = bt_now_us();
     }
-    for (uint64_t at = offset; at < end;) {
-        bt_kvt_record_t *r = &x->records[x->n_records];
-
-        r->offset = at;
-        r->bytes = cut(x, at, end - at);
-        r->hash = 0;
-        x->sources[x->n_records++] = (const uint8_t *)src + (at - offset);
-        at += r->bytes;
+    n = first;
+    place = first_place;
+    for (uint64_t at = offset; at < end; at += n) {
+        if (at > offset) {
+            n = cut(x, at, end - at, &place);
+        }
+        x->records[x->n_records] = (bt_kvt_record_t){.offset = at, .bytes = n};
+        x->moves[x->n_records].src = (const uint8_t *)src + (at - offset);
+        x->moves[x->n_records].pool_offset = place;
+        x->n_records++;
     }
     wake(x);
     return BT_OK;
@@ -391,14 +403,16 @@ static bool direct_begin(bt_kvt_xfer_t *x)
 
 static void record_copy(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
 {
-    uint64_t pool_offset = 0;
-    const uint64_t run =
-        bt_kvt_map_find(&x->map, r->offset, r->bytes, &pool_offset);
+    const bt_kvt_move_t *move = &x->moves[x->n_moved];
+    bt_kvt_link_t *link = x->link;
 
-    BT_ASSERT_ALWAYS(run == r->bytes);
-    r->hash = x->kvt->ops->copy(
-        x->link, pool_offset, x->sources[x->n_moved], (size_t)r->bytes,
-        bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
+    if (x->kvt->unhashed) {
+        bt_copy_shared(link->map + move->pool_offset, move->src, r->bytes);
+        return;
+    }
+    r->hash =
+        x->kvt->ops->copy(link, move->pool_offset, move->src, (size_t)r->bytes,
+                          bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
 }
 
 /** @return false when the network has enough for now. */
@@ -409,7 +423,7 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
                                   .lease = x->lease,
                                   .offset = r->offset,
                                   .bytes = r->bytes};
-    const uint8_t *src = x->sources[x->n_moved];
+    const uint8_t *src = x->moves[x->n_moved].src;
     uint8_t header[BT_KVT_PIECE_BYTES];
     bt_status_t status;
 
@@ -451,6 +465,7 @@ static void part_send(bt_kvt_xfer_t *x)
         (rest < BT_KVT_MAX_PART_RECORDS) ? rest : BT_KVT_MAX_PART_RECORDS;
     msg.records = x->records + x->n_listed;
     x->n_listed += msg.n_records;
+    x->bytes_listed = x->bytes_moved;
     if (x->finished && (x->n_listed == x->n_records)) {
         msg.last = true;
         note_idle(x);
@@ -466,6 +481,17 @@ static void part_send(bt_kvt_xfer_t *x)
     bt_kvt_link_send(x->link, &msg);
 }
 
+static bool part_due(const bt_kvt_xfer_t *x)
+{
+    uint64_t bytes = x->map.bytes / PART_SHARE;
+
+    bytes = (bytes < PART_MIN_BYTES) ? PART_MIN_BYTES : bytes;
+    bytes = (bytes > PART_MAX_BYTES) ? PART_MAX_BYTES : bytes;
+    return (x->n_moved == x->n_records) ||
+           (x->n_moved - x->n_listed >= PART_RECORDS) ||
+           (x->bytes_moved - x->bytes_listed >= bytes);
+}
+
 /** One step. @return false when it must wait for something. */
 static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
 {
@@ -475,8 +501,7 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
     if (!has_work(x) || x->link->broken || (direct && !direct_begin(x))) {
         return false;
     }
-    if ((x->n_moved == x->n_records) ||
-        (x->n_moved - x->n_listed >= PART_RECORDS)) {
+    if (part_due(x)) {
         part_send(x);
         return has_work(x);
     }

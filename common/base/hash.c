@@ -1,17 +1,136 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Compiled twice on x86-64: whole, and with BT_HASH_TIER_AVX2 only what
+ * hash_tier.h names, under the other names. */
 #include "common/base/hash.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define XXH_STATIC_LINKING_ONLY
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define COPY_PIECE_BYTES 8192
+#include "common/base/hash_tier.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(BT_HASH_TIER_AVX2)
+#define TIER(name) bt_hash_avx2_##name
+typedef __m256i vector_t;
+#define VECTOR_LOAD(p)      _mm256_loadu_si256((const vector_t *)(const void *)(p))
+#define VECTOR_STREAM(p, v) _mm256_stream_si256((vector_t *)(void *)(p), (v))
+#define HAVE_STREAM         1
+#elif defined(__SSE2__)
+#define TIER(name)          bt_hash_base_##name
+typedef __m128i vector_t;
+#define VECTOR_LOAD(p)      _mm_loadu_si128((const vector_t *)(const void *)(p))
+#define VECTOR_STREAM(p, v) _mm_stream_si128((vector_t *)(void *)(p), (v))
+#define HAVE_STREAM         1
+#else
+#define TIER(name)  bt_hash_base_##name
+#define HAVE_STREAM 0
+#endif
+
+/* Copied by stores past the caches and then hashed out of the nearest one.
+ * Larger tiles were slower: the stores wait behind the hashing. */
+#define TILE_BYTES 4096u
+
+#if HAVE_STREAM
+/** Stores that go past the caches: no line is read to be overwritten whole, no
+ *  line that another core holds is fetched from there. */
+static void tile_copy(char *dst, const char *src, size_t n)
+{
+    const size_t v = sizeof(vector_t);
+    const size_t off = (size_t)((uintptr_t)dst % v);
+    const size_t head = (off == 0) ? 0 : v - off;
+    size_t i = 0;
+
+    if (n < head + 4 * v) {
+        memcpy(dst, src, n);
+        return;
+    }
+    memcpy(dst, src, head);
+    for (i = head; n - i >= 4 * v; i += 4 * v) {
+        const vector_t a = VECTOR_LOAD(src + i);
+        const vector_t b = VECTOR_LOAD(src + i + v);
+        const vector_t c = VECTOR_LOAD(src + i + 2 * v);
+        const vector_t d = VECTOR_LOAD(src + i + 3 * v);
+
+        VECTOR_STREAM(dst + i, a);
+        VECTOR_STREAM(dst + i + v, b);
+        VECTOR_STREAM(dst + i + 2 * v, c);
+        VECTOR_STREAM(dst + i + 3 * v, d);
+    }
+    memcpy(dst + i, src + i, n - i);
+}
+
+static void copy_fence(void)
+{
+    _mm_sfence(); /* such stores are in no order with later ones */
+}
+#else
+static void tile_copy(char *dst, const char *src, size_t n)
+{
+    memcpy(dst, src, n);
+}
+
+static void copy_fence(void)
+{
+}
+#endif
+
+uint64_t TIER(hash64)(const void *data, size_t n, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(data, n, seed);
+}
+
+uint64_t TIER(copy64)(void *dst, const void *src, size_t n, uint64_t seed)
+{
+    XXH3_state_t state;
+    size_t done = 0;
+
+    XXH3_INITSTATE(&state);
+    XXH3_64bits_reset_withSeed(&state, seed);
+    while (done < n) {
+        const size_t piece = (n - done < TILE_BYTES) ? n - done : TILE_BYTES;
+
+        tile_copy((char *)dst + done, (const char *)src + done, piece);
+        XXH3_64bits_update(&state, (const char *)src + done, piece);
+        done += piece;
+    }
+    copy_fence();
+    return XXH3_64bits_digest(&state);
+}
+
+void TIER(copy)(void *dst, const void *src, size_t n)
+{
+    tile_copy(dst, src, n);
+    copy_fence();
+}
+
+#if !defined(BT_HASH_TIER_AVX2)
+
+/* Up to here XXH3 uses no vectors. */
+#define SHORT_BYTES 240u
+
+#if defined(__x86_64__)
+static bool avx2(void)
+{
+    return __builtin_cpu_supports("avx2") != 0;
+}
+#define PICK(name) (avx2() ? bt_hash_avx2_##name : bt_hash_base_##name)
+#else
+#define PICK(name) bt_hash_base_##name
+#endif
 
 uint64_t bt_hash64(const void *data, size_t n, uint64_t seed)
 {
-    return XXH3_64bits_withSeed(data, n, seed);
+    if (n <= SHORT_BYTES) {
+        return XXH3_64bits_withSeed(data, n, seed);
+    }
+    return PICK(hash64)(data, n, seed);
 }
 
 bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed)
@@ -24,18 +143,12 @@ bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed)
 
 uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed)
 {
-    XXH3_state_t state;
-    size_t done = 0;
-
-    XXH3_INITSTATE(&state);
-    XXH3_64bits_reset_withSeed(&state, seed);
-    while (done < n) {
-        const size_t piece =
-            (n - done < COPY_PIECE_BYTES) ? n - done : COPY_PIECE_BYTES;
-
-        memcpy((char *)dst + done, (const char *)src + done, piece);
-        XXH3_64bits_update(&state, (const char *)src + done, piece);
-        done += piece;
-    }
-    return XXH3_64bits_digest(&state);
+    return PICK(copy64)(dst, src, n, seed);
 }
+
+void bt_copy_shared(void *dst, const void *src, size_t n)
+{
+    PICK(copy)(dst, src, n);
+}
+
+#endif

@@ -19,8 +19,12 @@ typedef struct bt_hash128 {
 uint64_t bt_hash64(const void *data, size_t n, uint64_t seed);
 bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed);
 
-/** Copy @a n bytes and return bt_hash64() of them: each piece is hashed while
- *  it is still in the nearest cache. The areas must not overlap. */
+/** Copy @a n bytes and return bt_hash64() of them, in one pass: each tile is
+ *  hashed while it is in the nearest cache. Meant for memory that another
+ *  process reads next: the stores go past the caches, and are visible to others
+ *  before any later store of the caller. The areas must not overlap. */
 uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed);
+/** The copy alone. */
+void bt_copy_shared(void *dst, const void *src, size_t n);
 
 #endif

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "common/base/hash_tier.h"
 #include "common/base/list.h"
 #include "common/base/ring.h"
 #include "common/base/strbuf.h"
@@ -122,6 +124,81 @@ static void hash_is_xxh3(void **state)
     }
 }
 
+/* Expected: XXH3_64bits_withSeed() of Debian's libxxhash.so 0.8.1 over the same
+ * bytes with seed 99. Every tier that the processor has must give them. */
+static void hash_of_long_input_is_xxh3_in_every_tier(void **state)
+{
+    static const struct {
+        size_t n;
+        uint64_t hash;
+    } known[] = {{241, 0x162847d2a2be1fd8u},
+                 {1024, 0x50fe9361b0a132a2u},
+                 {1025, 0xee650dd1b2bc8825u},
+                 {4096, 0x17413986fbfe8923u},
+                 {20000, 0x29d9cb4e48f5d6ddu}};
+    static uint8_t src[20000];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(src); i++) {
+        src[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
+        assert_int_equal(bt_hash64(src, known[i].n, 99), known[i].hash);
+        assert_int_equal(bt_hash_base_hash64(src, known[i].n, 99),
+                         known[i].hash);
+    }
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") != 0) {
+        for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
+            assert_int_equal(bt_hash_avx2_hash64(src, known[i].n, 99),
+                             known[i].hash);
+        }
+    }
+#endif
+}
+
+typedef uint64_t (*copy64_t)(void *dst, const void *src, size_t n,
+                             uint64_t seed);
+
+static uint64_t copy_then_hash(void *dst, const void *src, size_t n,
+                               uint64_t seed)
+{
+    bt_copy_shared(dst, src, n);
+    return bt_hash64(src, n, seed);
+}
+
+static void copies_are_exact_at_any_alignment_and_length(void **state)
+{
+    copy64_t copies[4] = {bt_hash64_copy, bt_hash_base_copy64, copy_then_hash};
+    static uint8_t src[9000], dst[sizeof(src) + 128];
+    size_t n_copies = 3;
+
+    (void)state;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") != 0) {
+        copies[n_copies++] = bt_hash_avx2_copy64;
+    }
+#endif
+    for (size_t i = 0; i < sizeof(src); i++) {
+        src[i] = (uint8_t)(1 + i * 13 + i / 251);
+    }
+    for (size_t k = 0; k < n_copies; k++) {
+        for (size_t n = 0; n + 64 <= sizeof(src); n += (n < 400) ? 1 : 1193) {
+            const size_t at = (n * 5) % 64;
+
+            memset(dst, 0xa5, sizeof(dst));
+            assert_int_equal(copies[k](dst + at, src + n % 7, n, 5),
+                             bt_hash64(src + n % 7, n, 5));
+            assert_memory_equal(dst + at, src + n % 7, n);
+            for (size_t i = 0; i < sizeof(dst); i++) {
+                if (((i < at) || (i >= at + n)) && (dst[i] != 0xa5)) {
+                    fail_msg("byte %zu outside of a copy changed", i);
+                }
+            }
+        }
+    }
+}
+
 static void list_removes_twice_without_harm(void **state)
 {
     bt_list_t head;
@@ -155,6 +232,8 @@ int main(void)
         BT_TEST(ring_refuses_what_does_not_fit),
         BT_TEST(ring_keeps_order_and_wakes_a_sleeper),
         BT_TEST(hash_is_xxh3),
+        BT_TEST(hash_of_long_input_is_xxh3_in_every_tier),
+        BT_TEST(copies_are_exact_at_any_alignment_and_length),
         BT_TEST(list_removes_twice_without_harm),
         BT_TEST(alloc_refuses_a_product_that_overflows),
     };

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file hash_tier.h
+ *
+ * Inside of hash.c: what is worth wider vectors, compiled for every processor
+ * and once more for those with AVX2. The values are the same.
+ */
+#ifndef BT_COMMON_BASE_HASH_TIER_H
+#define BT_COMMON_BASE_HASH_TIER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t bt_hash_base_hash64(const void *data, size_t n, uint64_t seed);
+uint64_t bt_hash_base_copy64(void *dst, const void *src, size_t n,
+                             uint64_t seed);
+void bt_hash_base_copy(void *dst, const void *src, size_t n);
+
+uint64_t bt_hash_avx2_hash64(const void *data, size_t n, uint64_t seed);
+uint64_t bt_hash_avx2_copy64(void *dst, const void *src, size_t n,
+                             uint64_t seed);
+void bt_hash_avx2_copy(void *dst, const void *src, size_t n);
+
+#endif
