@@ -23,6 +23,7 @@
 #define PAIR_MAX_TRACKS  1024
 #define PAIR_MAX_EXTENTS 512
 #define PAIR_BUDGET      (1u << 20)
+#define PAIR_N_KINDS     4
 
 typedef struct pair_kind {
     const char *name;
@@ -31,7 +32,7 @@ typedef struct pair_kind {
     const char *peer_path; /* what bt_kvt_peer_path() says */
 } pair_kind_t;
 
-static const pair_kind_t pair_kinds[] = {
+static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
     {"mem shm", "mem", BT_KVT_PATH_AUTO, "shm"},
     {"mem network", "mem", BT_KVT_PATH_NETWORK, "network"},
     {"ucx shm", "ucx", BT_KVT_PATH_SHM, "shm"},
