@@ -59,10 +59,11 @@ def tiny_model(directory, **options):
 
 
 class Process:
-    """One Baton process; its standard error goes to a file."""
+    """One Baton process; its standard error goes to a file. With a host of
+    hosts.py it runs there."""
 
-    def __init__(self, role, name, args, directory, build=None, env=None):
-        self.role, self.name = role, name
+    def __init__(self, role, name, args, directory, build=None, env=None, host=None):
+        self.role, self.name, self.host = role, name, host
         self.log_path = os.path.join(directory, name + ".log")
         ready_r, ready_w = os.pipe()
         os.set_inheritable(ready_w, True)
@@ -70,15 +71,20 @@ class Process:
         os.set_blocking(ready_r, False)
         self.ready_text = ""
         environment = dict(os.environ, BATON_READY_FD=str(ready_w), **(env or {}))
+        command = [os.path.join(build or BUILD, PROGRAMS[role])] + args
         with open(self.log_path, "ab") as log:
             self.popen = subprocess.Popen(
-                [os.path.join(build or BUILD, PROGRAMS[role])] + args,
+                host.enter(command) if host else command,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready_w], env=environment)
         os.close(ready_w)
+        self.pidfd = -1
+        if host:
+            self._pid = host.child_of(self.popen.pid)
+            self.pidfd = os.pidfd_open(self._pid)
 
     @property
     def pid(self):
-        return self.popen.pid
+        return self._pid if self.host else self.popen.pid
 
     def alive(self):
         return self.popen.poll() is None
@@ -97,13 +103,24 @@ class Process:
         return "ready\n" in self.ready_text
 
     def kill(self, sig=signal.SIGKILL):
-        if self.alive():
+        if not self.alive():
+            return
+        if not self.host:
             self.popen.send_signal(sig)
+            return
+        try:
+            signal.pidfd_send_signal(self.pidfd, sig)
+        except ProcessLookupError:
+            pass
+        if sig in (signal.SIGKILL, signal.SIGCONT):
+            # nsenter, which waits for it, stops when it is stopped.
+            self.popen.send_signal(signal.SIGCONT)
 
     def close(self):
-        if self.ready_fd >= 0:
-            os.close(self.ready_fd)
-            self.ready_fd = -1
+        for fd in (self.ready_fd, self.pidfd):
+            if fd >= 0:
+                os.close(fd)
+        self.ready_fd = self.pidfd = -1
 
 
 class Cluster:
@@ -113,8 +130,9 @@ class Cluster:
     """
 
     def __init__(self, model, prefill=1, decode=1, worker_args=(), prefill_args=(), decode_args=(), router_args=(),
-                 build=None, env=None, kv_memory="64m"):
+                 build=None, env=None, kv_memory="64m", hosts=()):
         self.model, self.build, self.env = model, build, env
+        self.hosts = list(hosts)  # router on the first, workers in turn
         self.n_prefill, self.n_decode = prefill, decode
         self.worker_args = ["--kv-memory", kv_memory, "--threads", "1"] + list(worker_args)
         self.prefill_args, self.decode_args = list(prefill_args), list(decode_args)
@@ -125,21 +143,24 @@ class Cluster:
         self.key = os.path.join(self.dir, "key")
         with os.fdopen(os.open(self.key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
             f.write(secrets.token_hex(32))
-        self.url = f"ipc://{self.dir}/router.ipc"
+        self.url = f"tcp://{self.hosts[0].address}:7000" if hosts else f"ipc://{self.dir}/router.ipc"
         self.http = self.metrics_at = None
 
     def start_router(self):
         router = Process("router", "router", [
             "--model", self.model, "--listen", self.url, "--key-file", self.key, "--run-dir", self.dir,
-            "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"] + self.router_args, self.dir, self.build, self.env)
+            "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"] + self.router_args, self.dir, self.build, self.env,
+            self.hosts[0] if self.hosts else None)
         self.processes.append(router)
         return router
 
     def start_worker(self, role, index, extra=()):
-        args = ["--model", self.model, "--join", self.url, "--key-file", self.key, "--run-dir", self.dir,
+        host = self.hosts[index % len(self.hosts)] if self.hosts else None
+        args = ["--model", self.model, "--join", self.url, "--key-file", self.key,
                 "--name", f"{role}-{index}"] + self.worker_args
+        args += ["--listen-host", host.address, "--net-device", "eth0"] if host else ["--run-dir", self.dir]
         args += (self.prefill_args if role == "prefill" else self.decode_args) + list(extra)
-        worker = Process(role, f"{role}-{index}", args, self.dir, self.build, self.env)
+        worker = Process(role, f"{role}-{index}", args, self.dir, self.build, self.env, host)
         self.processes.append(worker)
         return worker
 
@@ -202,12 +223,17 @@ class Cluster:
             p.kill()
             p.popen.wait()
             p.close()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        if os.environ.get("BATON_KEEP_LOGS"):
+            print(f"    logs kept in {self.dir}")
+        else:
+            shutil.rmtree(self.dir, ignore_errors=True)
 
     # --- as a client
 
     def request(self, method, path, body=None, headers=None, at=None, timeout=60):
         conn = http.client.HTTPConnection(*(at or self.http), timeout=timeout)
+        if self.hosts:
+            conn.sock = self.hosts[0].connect(at or self.http, timeout)
         try:
             if isinstance(body, (dict, list)):
                 body = json.dumps(body)
@@ -268,16 +294,21 @@ class Cluster:
 
 
 class Stream:
-    """One streaming request over asyncio; counts what comes."""
+    """One streaming request over asyncio; counts what comes. With a host of
+    hosts.py the client is there."""
 
-    def __init__(self, address, path, body):
-        self.address, self.path, self.body = address, path, body
+    def __init__(self, address, path, body, host=None):
+        self.address, self.path, self.body, self.host = address, path, body, host
+        self.writer = None
         self.events, self.times = [], []
         self.status = 0
         self.done = False
 
     async def open(self):
-        self.reader, self.writer = await asyncio.open_connection(*self.address)
+        if self.host:
+            self.reader, self.writer = await asyncio.open_connection(sock=self.host.connect(self.address))
+        else:
+            self.reader, self.writer = await asyncio.open_connection(*self.address)
         self.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         data = json.dumps(self.body).encode()
         self.started = time.monotonic()

@@ -56,6 +56,49 @@ def kill_one(role):
                   f"{'with an error' if s.errors() else 'complete'}")
 
 
+def freed_by(role, transport):
+    """Six long prompts are under way when a worker is killed.
+    @return seconds until the other one holds nothing."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d), worker_args=["--chunk-tokens", "16", "--transport", transport]) as c:
+            wait_until("both workers are here", lambda: c.request("GET", "/v2/health/ready")[0] == 200)
+            body = dict(BODY, prompt="word " * 150)
+            survivor = "decode" if role == "prefill" else "prefill"
+
+            def held():
+                m = c.metrics()
+                # Only the living tell, so after the kill these are the survivor's.
+                return (m[f'baton_leases{{role="{survivor}"}}'],
+                        sum(v for k, v in m.items() if 'kv_cache_block_type="used"' in k))
+
+            async def go():
+                tasks = [asyncio.ensure_future(Stream(c.http, "/v1/completions", body).run()) for _ in range(6)]
+                end = time.monotonic() + 10
+                while (held()[0] < 1 or held()[1] < 20) and time.monotonic() < end:
+                    await asyncio.sleep(0.01)
+                before = held()
+                (c.prefills if role == "prefill" else c.decodes)[0].kill()
+                killed = time.monotonic()
+                while any(held()) and time.monotonic() < killed + 20:
+                    await asyncio.sleep(0.01)
+                seconds = time.monotonic() - killed
+                streams = await asyncio.wait_for(asyncio.gather(*tasks), 30)
+                assert all(s.errors() or s.status == 503 for s in streams), [s.status for s in streams]
+                return before, seconds
+            before, seconds = asyncio.run(go())
+            assert before[0] >= 1 and before[1] >= 20, before
+            return before, seconds
+
+
+def test_what_a_dead_worker_held_is_free_within_a_second():
+    for transport in ("shm", "network"):
+        for role in ("prefill", "decode"):
+            (leases, blocks), seconds = freed_by(role, transport)
+            print(f"    {transport}, {role} worker killed: {leases:.0f} leases, {blocks:.0f} blocks free after "
+                  f"{seconds:.2f} s")
+            assert seconds < 1, seconds
+
+
 def test_kill_decode_worker_mid_request():
     kill_one("decode")
 

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts of their own on this machine: namespaces on one switch.
+
+    host a 10.78.0.1 ─── switch (bridge) ─── host b 10.78.0.2
+
+Every host has its own network, host name, IPC objects, process ids, /proc, /sys
+and /dev/shm, so that nothing but its link leads to another; the file system is
+shared. The machine's own network is not touched. A host lives as long as the
+pipe to its first process, so everything is gone when the test is, however that
+ended.
+"""
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import socket
+import subprocess
+import time
+
+from harness import Skip
+
+CLONE_NEWNET = 0x40000000
+FIRST_PROCESS = """
+hostname "$0" && ip link set lo up || exit 1
+mount -t sysfs sysfs /sys 2>/dev/null
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm && echo up && read -r _
+"""
+
+
+def first_child(pid, seconds=10.0):
+    """The process that unshare or nsenter forked, as we number it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            children = f.read().split()
+            if children:
+                return int(children[0])
+        select.select([], [], [], 0.005)
+    raise AssertionError(f"process {pid} started nothing")
+
+
+class Host:
+    """Namespaces, without a link yet."""
+
+    def __init__(self, name, address=None):
+        self.name, self.address = name, address
+        self.pidfd = -1
+        self.popen = subprocess.Popen(
+            ["unshare", "--net", "--uts", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc",
+             "--propagation", "private", "sh", "-c", FIRST_PROCESS, "baton-" + name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        word = self.popen.stdout.readline().decode().strip()
+        if word != "up":
+            self.close()
+            raise Skip(f"no namespaces here: {word}")
+        self.pid = first_child(self.popen.pid)
+        self.pidfd = os.pidfd_open(self.pid)
+
+    def enter(self, command):
+        """The command line that runs this command on the host."""
+        return ["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-n", "-p", "--"] + command
+
+    @staticmethod
+    def child_of(pid):
+        """The process that the command of enter() became."""
+        return first_child(pid)
+
+    def run(self, *command):
+        done = subprocess.run(self.enter(list(command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if done.returncode != 0:
+            raise Skip(f"{' '.join(command)}: {done.stdout.decode().strip()}")
+
+    def connect(self, address, timeout=60):
+        """A socket of this host in our hands. Only the thread that asks is on
+        the host, and only until the socket exists."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open("/proc/thread-self/ns/net", "rb") as home, open(f"/proc/{self.pid}/ns/net", "rb") as there:
+            if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+            try:
+                return socket.create_connection(address, timeout)
+            finally:
+                assert libc.setns(home.fileno(), CLONE_NEWNET) == 0
+
+    def close(self):
+        self.popen.kill()  # --kill-child: its first process dies, and with it all others
+        self.popen.wait()
+        if self.pidfd >= 0:
+            gone, _, _ = select.select([self.pidfd], [], [], 10)
+            assert gone, f"host {self.name} does not come down"
+            os.close(self.pidfd)
+        self.popen.stdin.close()
+        self.popen.stdout.close()
+
+
+class Network:
+    """with Network("a", "b") as net: net.hosts, net.cut(host), net.heal(host)"""
+
+    def __init__(self, *names):
+        self.names = names
+        self.hosts = []
+        self.switch = None
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            raise Skip("namespaces need root")
+        missing = [tool for tool in ("ip", "unshare", "nsenter") if shutil.which(tool) is None]
+        if missing:
+            raise Skip(f"no {missing[0]} program")
+        try:
+            self.switch = Host("switch")
+            self.switch.run("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0")
+            self.switch.run("ip", "link", "set", "br0", "up")
+            for i, name in enumerate(self.names):
+                host = Host(name, f"10.78.0.{i + 1}")
+                self.hosts.append(host)
+                # The other end is born on the host; its first process is named as we number it.
+                subprocess.run(["nsenter", "-t", str(self.switch.pid), "-n", "ip", "link", "add", "v-" + name, "type",
+                                "veth", "peer", "name", "eth0", "netns", str(host.pid)], check=True)
+                self.switch.run("ip", "link", "set", "v-" + name, "master", "br0", "up")
+                host.run("ip", "addr", "add", host.address + "/24", "dev", "eth0")
+                host.run("ip", "link", "set", "eth0", "up")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        for host in self.hosts + ([self.switch] if self.switch else []):
+            host.close()
+
+    def cut(self, host):
+        """Pull the cable at the switch: the host keeps its own address."""
+        self.switch.run("ip", "link", "set", "v-" + host.name, "down")
+
+    def heal(self, host):
+        self.switch.run("ip", "link", "set", "v-" + host.name, "up")

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steady load while workers are killed and stopped, links are cut and clients
+leave: every request ends once and in time, every whole answer has the bytes of
+an undisturbed run, and nothing is held at the end.
+
+    host a: router, prefill-0, decode-0        host b: prefill-1, decode-1
+
+So one pair of each two shares memory and the others cross the link.
+BATON_SEED names another run than the usual one.
+"""
+import asyncio
+import os
+import random
+import re
+import signal
+import tempfile
+import time
+
+from harness import Cluster, Skip, Stream, open_fds, tiny_model, wait_until
+from hosts import Network
+
+CYCLE = 40.0  # seconds, with every kind of fault
+MODEL = dict(layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)  # seconds per answer
+N_CLIENTS = 8
+N_JOBS = 16
+ABORTED = 0.10  # of the requests
+TIMEOUT = 20.0  # deadline of a request, seconds
+SLACK = 1.5  # for a busy machine's client
+# An error tells where the request was.
+PHASE = re.compile(r"in phase (prefill|KV transfer|decode|waiting for workers)|workers? came within")
+WORDS = "a worker was lost and found while the river carried every letter to another town".split()
+
+
+def job(i):
+    """One of the questions: short to a dozen blocks, greedy and seeded."""
+    prompt = " ".join(WORDS[(i + 3 * k) % len(WORDS)] for k in range(3 + 7 * (i % 5)))
+    body = {"prompt": f"{i} {prompt}", "max_tokens": 60 + 40 * (i % 4), "stream": True, "ignore_eos": True}
+    if i % 2:
+        body.update(temperature=0.9, top_p=0.95, top_k=40, seed=100 + i)
+    else:
+        body.update(temperature=0)
+    return body
+
+
+class Tally:
+    def __init__(self):
+        self.completed, self.aborted, self.failed = 0, 0, []
+        self.wrong, self.hung, self.unclear = [], [], []
+        self.longest_gap = self.longest = 0.0
+
+    def judge(self, i, s, seconds, expected):
+        self.longest = max(self.longest, seconds)
+        times = [s.started] + s.times
+        if s.status == 200 and len(s.times) > 1:
+            self.longest_gap = max(self.longest_gap, max(b - a for a, b in zip(times[1:], times[2:])))
+        if seconds > TIMEOUT + SLACK:
+            self.hung.append((i, f"{seconds:.1f} s"))
+        finishes = [c["finish_reason"] for e in s.events for c in e.get("choices", []) if c.get("finish_reason")]
+        if s.status == 200 and not s.errors():
+            if not s.done or len(finishes) != 1:
+                self.unclear.append((i, "ended without an end", s.done, finishes, s.events[-2:]))
+            elif (s.text(), finishes) != expected:
+                self.wrong.append((i, s.text(), expected))
+            else:
+                self.completed += 1
+            return
+        if s.status == 200:
+            message = s.errors()[0]["message"]
+            if len(s.errors()) != 1 or finishes:
+                self.unclear.append((i, "ended twice", finishes, s.errors()))
+            if not expected[0].startswith(s.text()):
+                self.wrong.append((i, s.text(), expected))
+        else:
+            message = getattr(s, "error", "")
+        if PHASE.search(message) is None or s.status not in (200, 503, 504):
+            self.unclear.append((i, "no clear error", s.status, message))
+        self.failed.append(message)
+
+
+async def ask(c, i):
+    s = Stream(c.http, "/v1/completions", job(i), c.hosts[0])
+    await s.run()
+    finishes = [x["finish_reason"] for e in s.events for x in e.get("choices", []) if x.get("finish_reason")]
+    assert s.status == 200 and s.done and not s.errors() and len(finishes) == 1, (s.status, s.events[-1:])
+    return s.text(), finishes
+
+
+async def one_request(c, rng, expected, tally):
+    i = rng.randrange(N_JOBS)
+    leave = rng.uniform(0, 2.5) if rng.random() < ABORTED else None
+    s = Stream(c.http, "/v1/completions", job(i), c.hosts[0])
+    start = time.monotonic()
+    task = asyncio.ensure_future(s.run())
+    done, _ = await asyncio.wait([task], timeout=TIMEOUT + 10 if leave is None else leave)
+    if not done:
+        if leave is None:
+            tally.hung.append((i, "no end"))
+        else:
+            tally.aborted += 1
+        if s.writer is not None:
+            s.writer.transport.abort()
+        task.cancel()
+        await asyncio.wait([task])
+        return
+    try:
+        task.result()
+    except (asyncio.IncompleteReadError, ConnectionError, ValueError) as e:
+        tally.unclear.append((i, "the connection broke", repr(e)))
+        return
+    tally.judge(i, s, time.monotonic() - start, expected[i])
+    if s.status != 200 or s.errors():
+        await asyncio.sleep(rng.uniform(0.1, 0.5))  # as a client would, before it tries again
+
+
+async def client(c, rng, until, expected, tally):
+    while time.monotonic() < until:
+        await one_request(c, rng, expected, tally)
+
+
+def plan(rng, seconds):
+    """[(when, what, whom)], whom = number of a worker or host."""
+    events = []
+    for begin in range(0, int(seconds), int(CYCLE)):
+        for k, victim in enumerate(rng.sample(range(4), 4)):
+            events.append((begin + 4 + 10 * k + rng.uniform(0, 2), "kill", victim))
+        events.append((begin + 8 + rng.uniform(0, 2), "stop 1", rng.randrange(4)))
+        events.append((begin + 11.5 + rng.uniform(0, 2), "cut 1", rng.randrange(2)))
+        events.append((begin + 17 + rng.uniform(0, 2), "stop 6", rng.randrange(4)))
+        events.append((begin + 27 + rng.uniform(0, 2), "cut 6", rng.randrange(2)))
+    return sorted(events)
+
+
+class Faults:
+    def __init__(self, c, net):
+        self.c, self.net = c, net
+        self.workers = c.prefills + c.decodes
+        self.n = {"kill": 0, "stop": 0, "cut": 0}
+
+    def kill(self, k):
+        old = self.workers[k]
+        old.kill(signal.SIGKILL)
+        old.popen.wait(10)
+        old.close()
+        self.c.processes.remove(old)
+        self.workers[k] = self.c.start_worker(old.role, int(old.name.split("-")[1]))
+
+    async def act(self, what, whom):
+        word, _, seconds = what.partition(" ")
+        self.n[word] += 1
+        if word == "kill":
+            self.kill(whom)
+        elif word == "stop":
+            victim = self.workers[whom]
+            victim.kill(signal.SIGSTOP)
+            await asyncio.sleep(float(seconds))
+            victim.kill(signal.SIGCONT)
+        else:
+            self.net.cut(self.net.hosts[whom])
+            await asyncio.sleep(float(seconds))
+            self.net.heal(self.net.hosts[whom])
+
+    async def run(self, events, start):
+        tasks = []
+        for when, what, whom in events:
+            await asyncio.sleep(max(0.0, start + when - time.monotonic()))
+            if os.environ.get("BATON_CHAOS_VERBOSE"):
+                name = self.net.hosts[whom].name if "cut" in what else self.workers[whom].name
+                print(f"    {time.strftime('%H:%M:%S')} {when:5.1f} s: {what} {name}", flush=True)
+            tasks.append(asyncio.ensure_future(self.act(what, whom)))
+        await asyncio.gather(*tasks)
+
+
+async def storm(c, net, rng, seconds, expected):
+    tally, faults = Tally(), Faults(c, net)
+    start = time.monotonic()
+    clients = [client(c, random.Random(rng.random()), start + seconds, expected, tally) for _ in range(N_CLIENTS)]
+    await asyncio.gather(faults.run(plan(rng, seconds), start), *clients)
+    return tally, faults
+
+
+def all_here(c):
+    m = c.metrics()
+    return all(m[f'baton_workers{{role="{role}",state="up"}}'] == 2 for role in ("prefill", "decode"))
+
+
+def held(c, fds):
+    """What is not given back, by name; empty = nothing."""
+    found = {}
+    for name, value in c.metrics().items():
+        if value and (name.startswith(("baton_leases", "baton_quarantined_blocks", "baton_requests_in_flight",
+                                       "baton_requests_waiting", "baton_worker_requests")) or
+                      'kv_cache_block_type="used"' in name or
+                      ("nv_trt_llm_request_metrics" in name and 'request_type="active"' in name)):
+            found[name] = value
+    for p in c.processes:
+        now = {"descriptors": open_fds(p.pid), "keys": mapped_keys(p.pid)}
+        found.update({f"{p.name} {k}": (v, fds[p.name][k]) for k, v in now.items() if v > fds[p.name][k]})
+    return found
+
+
+def mapped_keys(pid):
+    """Shared segments that this process has mapped: its own and those of peers,
+    each by a remote key."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as f:
+        return sum(1 for line in f if "/dev/shm/" in line or "/memfd:" in line or "/SYSV" in line)
+
+
+def leaks_after(c, fds, seconds=20.0):
+    """Wait until nothing is held. @return what still is"""
+    try:
+        wait_until("nothing held", lambda: not held(c, fds), seconds)
+    except AssertionError:
+        return held(c, fds)
+    return {}
+
+
+async def ask_all(c):
+    gate = asyncio.Semaphore(4)
+
+    async def one(i):
+        async with gate:
+            return await ask(c, i)
+    return await asyncio.gather(*(one(i) for i in range(N_JOBS)))
+
+
+def run_chaos(seconds, seed):
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
+        model = tiny_model(d, **MODEL)
+        with Cluster(model, prefill=2, decode=2, hosts=net.hosts, kv_memory="32m",
+                     router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
+                     worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"]) as c:
+            wait_until("all workers are here", lambda: all_here(c))
+            expected = asyncio.run(ask_all(c))
+            c.wait_idle()
+            fds = {p.name: {"descriptors": open_fds(p.pid), "keys": mapped_keys(p.pid)} for p in c.processes}
+            began = time.monotonic()
+            tally, faults = asyncio.run(storm(c, net, rng, seconds, expected))
+            seconds = time.monotonic() - began
+            wait_until("all workers are here again", lambda: all_here(c), 15)
+            leaked = leaks_after(c, fds)
+            reruns = int(c.metric("baton_reruns"))
+            after = asyncio.run(ask_all(c))
+            tally.wrong += [(i, a, b) for i, (a, b) in enumerate(zip(after, expected)) if a != b]
+            leaked.update(leaks_after(c, fds))
+            print(f"    seed {seed}, {seconds:.0f} s, {faults.n['kill']} kills, {faults.n['stop']} stops, "
+                  f"{faults.n['cut']} cuts: leaked {len(leaked)}, wrong bytes {len(tally.wrong)}, "
+                  f"hung {len(tally.hung)}; {tally.completed} completed, {len(tally.failed)} failed with a clear "
+                  f"error, {tally.aborted} aborted, {reruns} re-run; longest gap in a stream "
+                  f"{tally.longest_gap:.2f} s, longest request {tally.longest:.2f} s", flush=True)
+            for message in sorted(set(tally.failed)):
+                print(f"      {tally.failed.count(message)} x {message}")
+            assert not leaked, leaked
+            assert not tally.wrong, tally.wrong[:3]
+            assert not tally.hung, tally.hung[:5]
+            assert not tally.unclear, tally.unclear[:5]
+            # The faults met requests, and most of those went on.
+            assert reruns > 0 and tally.aborted > 0, (reruns, vars(tally))
+            assert tally.completed > max(2 * N_JOBS, len(tally.failed)), vars(tally)
+            codes = c.stop()
+            assert set(codes.values()) == {0}, (codes, c.logs())
+
+
+def test_chaos():
+    run_chaos(CYCLE, int(os.environ.get("BATON_SEED", "1")))
+
+
+def test_chaos_five_minutes():
+    if not os.environ.get("BATON_LONG"):
+        raise Skip("in --long")
+    run_chaos(300.0, int(os.environ.get("BATON_SEED", "2")))
