@@ -110,11 +110,16 @@ def test_trace_has_one_line_for_each_request():
             # TTFT is the sum of the parts up to token #1.
             first = sum(line.part_us(p) for p in ("parse", "tokenize", "wait", "prefill.queue", "prefill.compute",
                                                   "prefill.rest"))
-            assert abs(a["gen_ai.server.time_to_first_token"] * 1e6 - first) < 1, (a, first)
-            moved = a["gen_ai.usage.output_tokens"] > 1
-            assert a["baton.kv.transfers"] == (1 if moved else 0), a
-            assert (a["baton.kv.bytes"] > 0) == moved and (a["baton.kv.descriptors"] > 0) == moved
-            assert (a["baton.kv.data_us"] > 0) == moved and (a["baton.kv.tail_us"] > 0) == moved
+            n = a["gen_ai.usage.output_tokens"]
+            if n > 0:
+                assert abs(a["gen_ai.server.time_to_first_token"] * 1e6 - first) < 1, (a, first)
+            moved = a["baton.kv.transfers"] == 1
+            if n != 1 or line.finish == "length":  # else it ended while its KV was on the way, or not
+                assert moved == (n > 1), a
+            assert (a["baton.kv.bytes"] > 0) == moved and (a["baton.kv.descriptors"] > 0) == moved, a
+            assert (a["baton.kv.data_us"] > 0) == moved, a
+            if line.finish == "length":
+                assert (a["baton.kv.tail_us"] > 0) == moved and (a["baton.decode.batch_us"] > 0) == moved, a
         failed = next(line for line in lines if line.finish == "error")
         assert failed.a["error.type"] == "504" and "deadline" in failed.root["status"]["message"], failed.root
 
@@ -135,19 +140,20 @@ def test_trace_has_one_line_for_each_request():
 
         assert abs(total("baton.kv.data_us") / 1000 -
                    metric(DISAGG, disaggregated_serving_type="kv_cache_transfer_ms")) < 1e-6
-        for key, name, scale in (("baton.kv.data_us", "kv_transfer_data", 1e6),
-                                 ("baton.kv.grant_wait_us", "kv_grant_wait", 1e6),
-                                 ("baton.kv.handover_us", "kv_handover", 1e6),
-                                 ("baton.kv.join_wait_us", "kv_join_wait", 1e6),
-                                 ("baton.kv.tail_us", "kv_transfer_tail", 1e6)):
-            assert abs(total(key) / scale - metric(f"baton_{name}_seconds_sum")) < 1e-6, name
-            assert metric(f"baton_{name}_seconds_count") == 8, name
+        for key, name in (("data", "transfer_data"), ("grant_wait", "grant_wait"), ("handover", "handover"),
+                          ("join_wait", "join_wait"), ("tail", "transfer_tail")):
+            assert abs(total(f"baton.kv.{key}_us") / 1e6 - metric(f"baton_kv_{name}_seconds_sum")) < 1e-6, name
+        assert total("baton.kv.transfers") in (7, 8)  # the late one has none when the machine is very busy
+        for name in ("kv_transfer_data_seconds_count", "kv_grant_wait_seconds_count", "kv_handover_seconds_count",
+                     "kv_transfers_total"):
+            assert metric("baton_" + name) == total("baton.kv.transfers"), name
         assert total("baton.kv.bytes") == metric("baton_kv_transfer_bytes_total")
         assert total("baton.kv.descriptors") == metric("baton_kv_transfer_descriptors_total")
-        assert metric("baton_time_to_first_token_seconds_count") == 9
-        assert metric("baton_queue_seconds_count") == 9
+        begun = sum(line.a["gen_ai.usage.output_tokens"] > 0 for line in lines)
+        assert begun in (8, 9) and metric("baton_time_to_first_token_seconds_count") == begun
+        assert metric("baton_queue_seconds_count") == begun
         assert metric("baton_request_duration_seconds_count") == 7
-        assert metric("baton_inter_token_latency_seconds_count") == total("gen_ai.usage.output_tokens") - 9
+        assert metric("baton_inter_token_latency_seconds_count") == total("gen_ai.usage.output_tokens") - begun
 
 
 def test_trace_of_a_request_that_a_killed_worker_interrupted():
