@@ -6,20 +6,21 @@
 #include "common/worker/note.h"
 #include "decode_worker/decode.h"
 
-/* Blocks that the prefill worker fills: those of the tokens that came. */
-static uint32_t blocks_to_fill(const bt_worker_t *w, const bt_job_t *job)
+/* Blocks of the tokens that came. */
+static uint32_t blocks_of_prompt(const bt_worker_t *w, const bt_job_t *job)
 {
     return bt_kv_blocks_for(job->n_tokens, w->tokens_per_block);
 }
 
+/* What the prefill worker fills: all but those that are here already. */
 static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_job_t *dj,
                             bt_kvt_extent_t *extents)
 {
     const uint32_t *ids = dj->job.block_ids;
-    const uint32_t n = blocks_to_fill(w, &dj->job);
+    const uint32_t n = blocks_of_prompt(w, &dj->job);
     uint32_t n_extents = 0;
 
-    for (uint32_t i = 0; i < n;) {
+    for (uint32_t i = dj->job.n_reused; i < n;) {
         const uint32_t run = bt_kv_run_length(ids, i, n);
 
         extents[n_extents++] = (bt_kvt_extent_t){
@@ -52,6 +53,7 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
     state->n_leases++;
     msg.u.grant.key = dj->job.key;
     msg.u.grant.instance = w->instance;
+    msg.u.grant.n_cached = dj->job.n_reused * w->tokens_per_block;
     msg.u.grant.blob = state->desc;
     msg.u.grant.blob_bytes = (uint32_t)desc_bytes;
     bt_worker_send(w, dj->job.from, &msg);
@@ -161,6 +163,7 @@ static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
     seq->sched.n_computed = dj->job.n_tokens;
     seq->first_index++; /* token #1 was the prefill worker's */
     seq->max_new--;
+    bt_worker_job_remember(w, &dj->job, dj->job.n_tokens);
     send_joined(w, dj, event, &note);
     run(w, dj);
 }

@@ -124,12 +124,9 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
 static void remember(bt_worker_t *w, const bt_decode_job_t *dj,
                      bt_finish_t finish)
 {
-    const bt_seq_t *seq = &dj->job.seq;
-
-    if ((dj->job.kind == BT_REQUEST_LOCAL) && (finish != BT_FINISH_NONE) &&
-        (finish != BT_FINISH_ERROR) && (seq->n_drawn > 0)) {
-        bt_worker_job_remember(w, &dj->job,
-                               dj->job.n_tokens + seq->n_drawn - 1);
+    if ((finish != BT_FINISH_NONE) && (finish != BT_FINISH_ERROR) &&
+        (dj->job.seq.n_drawn > 0)) {
+        bt_worker_job_remember(w, &dj->job, dj->job.seq.sched.n_tokens - 1);
     }
 }
 

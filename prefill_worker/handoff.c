@@ -179,7 +179,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     }
     state->n_xfers++;
     if (bt_kvt_xfer_window_bytes(pj->xfer) !=
-        (uint64_t)pj->job.n_blocks * w->block_bytes) {
+        (uint64_t)(pj->job.n_blocks - pj->blocks_cached) * w->block_bytes) {
         return BT_ERR_MISMATCH;
     }
     return BT_OK;
@@ -195,9 +195,10 @@ static bt_status_t post_blocks(bt_worker_t *w, bt_prefill_job_t *pj,
     while (pj->blocks_posted < end) {
         const uint32_t first = pj->blocks_posted;
         const uint32_t run = bt_kv_run_length(ids, first, end);
-        const bt_status_t status = bt_kvt_post(
-            pj->xfer, bt_worker_block(w, ids[first]),
-            (uint64_t)first * w->block_bytes, (uint64_t)run * w->block_bytes);
+        const bt_status_t status =
+            bt_kvt_post(pj->xfer, bt_worker_block(w, ids[first]),
+                        (uint64_t)(first - pj->blocks_cached) * w->block_bytes,
+                        (uint64_t)run * w->block_bytes);
 
         if (status != BT_OK) {
             return status;

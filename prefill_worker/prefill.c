@@ -103,6 +103,12 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
                            "the grant comes from another decode worker");
         return;
     }
+    if ((grant->n_cached >= job->n_tokens) ||
+        (grant->n_cached % w->tokens_per_block != 0)) {
+        bt_worker_job_fail(w, job, BT_ERR_MISMATCH, "transfer",
+                           "the grant leaves no whole block to send");
+        return;
+    }
     pj->grant = bt_memdup(grant->blob, grant->blob_bytes);
     if ((pj->grant == NULL) || (grant->blob_bytes == 0)) {
         bt_worker_job_fail(w, job, BT_ERR_NO_MEMORY, "transfer",
@@ -111,6 +117,8 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     }
     uncount_waiting(state, pj);
     pj->grant_bytes = grant->blob_bytes;
+    pj->blocks_cached = grant->n_cached / w->tokens_per_block;
+    pj->blocks_posted = pj->blocks_cached;
     bt_list_remove(&job->queue); /* from ungranted or waiting */
     if (!job->has_blocks) {
         bt_worker_queue_insert(&state->granted, job);
@@ -261,6 +269,7 @@ static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
         (first_us > pj->job.arrival_us) ? first_us - pj->job.arrival_us : 0;
     msg.u.prefilled.compute_us = seq->context_ns / 1000;
     msg.u.prefilled.n_chunks = seq->n_chunks;
+    msg.u.prefilled.n_cached = pj->job.n_reused * w->tokens_per_block;
     bt_worker_send(w, pj->job.from, &msg);
 }
 

@@ -54,10 +54,11 @@ typedef struct bt_prefill_job {
     uint32_t n_computed; /**< as last reported by the engine */
     bool token_sent;     /**< token #1 is with the router */
     uint32_t token;
-    bt_finish_t finish; /**< of token #1 */
-    uint32_t blocks_posted;
-    uint64_t complete_us; /**< when the KV was complete */
-    uint64_t granted_us;  /**< when it was granted too, and all was posted */
+    bt_finish_t finish;     /**< of token #1 */
+    uint32_t blocks_cached; /**< leading ones that the decode worker has */
+    uint32_t blocks_posted; /**< with those */
+    uint64_t complete_us;   /**< when the KV was complete */
+    uint64_t granted_us;    /**< when it was granted too, and all was posted */
 } bt_prefill_job_t;
 
 extern const bt_worker_ops_t bt_prefill_ops;

@@ -208,8 +208,9 @@ bt_status_t bt_worker_job_take_blocks(bt_worker_t *w, bt_job_t *job)
     bt_status_t status;
 
     BT_ASSERT(!job->has_blocks);
-    if ((w->prefix != NULL) && (job->kind != BT_REQUEST_GENERATE)) {
-        /* Token #1 is drawn from the last token, which has to be computed. */
+    if (w->prefix != NULL) {
+        /* Token #1 is drawn from the last token: whoever does the context phase
+         * has at least that one to compute, and so its block to send. */
         n_reused = bt_kv_prefix_match(w->prefix, job->seq.tokens,
                                       (job->n_tokens - 1) / w->tokens_per_block,
                                       job->block_ids);

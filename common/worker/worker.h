@@ -167,10 +167,9 @@ bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
                              bt_req_key_t key);
 bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq);
 
-/** Take the job's blocks, all or none. Where the context phase runs here, the
- *  first n_reused are known ones and hold the K and V of these tokens: they
- *  are shared and must not be written to. At least one token is left to
- *  compute. @retval BT_ERR_NO_BLOCKS */
+/** Take the job's blocks, all or none. The first n_reused are known ones and
+ *  hold the K and V of these tokens: they are shared and must not be written
+ *  to. At least one token is left to compute. @retval BT_ERR_NO_BLOCKS */
 BT_MUST_CHECK bt_status_t bt_worker_job_take_blocks(bt_worker_t *w,
                                                     bt_job_t *job);
 /** Remember the job's blocks for others that begin with the same tokens.

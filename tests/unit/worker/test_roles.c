@@ -38,8 +38,11 @@ static void a_request_is_answered_over_the_network(void **state)
  * every request with the same n % 3; 1 and 2 are so throughout. Blocks in
  * common with earlier ones: 4 with 1: three (all but the one with the last
  * token), 6 with 3: one, 7 with 4: two. */
-static void a_beginning_that_is_known_is_not_computed_again(void **state)
+static void
+a_beginning_that_is_known_is_not_computed_or_sent_again(void **state)
 {
+    bt_kvt_counters_t kvt;
+
     (void)state;
     for (uint32_t p = 0; p < 2; p++) { /* node 1 does both phases */
         sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
@@ -50,6 +53,11 @@ static void a_beginning_that_is_known_is_not_computed_again(void **state)
             sim_check_answered(req);
         }
         assert_int_equal(sim.nodes[p].w.n_blocks_reused, 6);
+        assert_int_equal(sim.nodes[1].w.n_blocks_reused, 6);
+        bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
+        assert_int_equal(kvt.bytes_sent,
+                         (p == 0) ? (7 * 4 - 6) * sim.nodes[0].w.block_bytes
+                                  : 0);
         sim_check_empty();
         sim_close();
     }
@@ -57,27 +65,34 @@ static void a_beginning_that_is_known_is_not_computed_again(void **state)
 
 /* The next turn of a talk: prompt, answer and more; all but the last token of
  * the answer have their K and V. */
-static void a_local_answer_is_known_too(void **state)
+static void an_answer_is_known_too(void **state)
 {
-    sim_req_t *first;
-    sim_req_t *next;
-
     (void)state;
-    sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
-    first = sim_request_of(0, 1, 1, 9, 20);
-    sim_settle();
-    sim_check_answered(first);
-    next = sim_req_new(0, 1, 1, first->n_want, 6);
-    for (uint32_t i = 0; i < first->n_want; i++) {
-        next->want[i] = first->want[i];
+    for (uint32_t p = 0; p < 2; p++) {
+        sim_req_t *first;
+        sim_req_t *next;
+
+        sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+        first = sim_request_of(0, p, 1, 9, 20);
+        sim_settle();
+        sim_check_answered(first);
+        next = sim_req_new(0, p, 1, first->n_want, 6);
+        for (uint32_t i = 0; i < first->n_want; i++) {
+            next->want[i] = first->want[i];
+        }
+        sim_want(next);
+        if (p == 0) {
+            sim_send_leg(next, 0, BT_REQUEST_PREFILL, 0, 0);
+        }
+        sim_send_leg(next, 1, p == 0 ? BT_REQUEST_GENERATE : BT_REQUEST_LOCAL,
+                     0, 0);
+        sim_settle();
+        sim_check_answered(next);
+        assert_int_equal(sim.nodes[1].w.n_blocks_reused,
+                         (first->n_want - 1) / SIM_T);
+        sim_check_empty();
+        sim_close();
     }
-    sim_want(next);
-    sim_send_leg(next, 1, BT_REQUEST_LOCAL, 0, 0);
-    sim_settle();
-    sim_check_answered(next);
-    assert_int_equal(sim.nodes[1].w.n_blocks_reused,
-                     (first->n_want - 1) / SIM_T);
-    sim_close();
 }
 
 static void a_local_request_is_answered_without_transfer(void **state)
@@ -304,8 +319,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_request_is_answered_over_shared_memory),
         BT_TEST(a_request_is_answered_over_the_network),
-        BT_TEST(a_beginning_that_is_known_is_not_computed_again),
-        BT_TEST(a_local_answer_is_known_too),
+        BT_TEST(a_beginning_that_is_known_is_not_computed_or_sent_again),
+        BT_TEST(an_answer_is_known_too),
         BT_TEST(a_local_request_is_answered_without_transfer),
         BT_TEST(a_request_over_with_its_first_token_needs_no_transfer),
         BT_TEST(a_deadline_of_hours_is_kept),

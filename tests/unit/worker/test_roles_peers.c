@@ -225,8 +225,7 @@ static void leases_in_quarantine_hold_blocks_but_no_seats(void **state)
     sim_rounds(2);
     assert_int_equal(role->quarantined_blocks, SIM_MAX_SEQS * 4);
     assert_int_equal(role->n_leases, SIM_MAX_SEQS);
-    assert_int_equal(bt_kv_pool_n_free(sim.nodes[1].w.pool),
-                     64 - SIM_MAX_SEQS * 4);
+    assert_int_equal(sim_n_free(&sim.nodes[1]), 64 - SIM_MAX_SEQS * 4);
     local = sim_request_of(0, 1, 1, 8, 4);
     sim_rounds(30);
     sim_check_answered(local);
@@ -296,6 +295,36 @@ static void a_grant_of_another_worker_fails_the_request(void **state)
     sim_expected();
 }
 
+/* One that claims to hold what is no whole block, or all of the prompt. */
+static void a_grant_that_leaves_no_block_to_send_fails_the_request(void **state)
+{
+    static const uint32_t n_cached[] = {SIM_T - 1, 20, 24};
+
+    (void)state;
+    sim_expect_failures();
+    for (size_t i = 0; i < 3; i++) {
+        sim_req_t *req;
+        bt_msg_t msg;
+
+        sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+        req = sim_request_of(0, 0, 1, 20, 6);
+        req->hold_grant = true;
+        sim_rounds(HELD_ROUNDS);
+        assert_int_equal(
+            bt_wire_decode(sim.decoder, req->grant, req->grant_bytes, &msg),
+            BT_OK);
+        msg.u.grant.n_cached = n_cached[i];
+        sim_router_send(0, 0, &msg);
+        sim_rounds(3);
+        assert_int_equal(req->legs[0].status, BT_ERR_MISMATCH);
+        sim_cancel(req);
+        sim_settle();
+        sim_check_empty();
+        sim_close();
+    }
+    sim_expected();
+}
+
 static void a_grant_that_comes_twice_is_used_once(void **state)
 {
     sim_req_t *req;
@@ -328,6 +357,7 @@ int main(void)
         BT_TEST(leases_in_quarantine_hold_blocks_but_no_seats),
         BT_TEST(a_grant_of_another_request_is_not_decoded_on),
         BT_TEST(a_grant_of_another_worker_fails_the_request),
+        BT_TEST(a_grant_that_leaves_no_block_to_send_fails_the_request),
         BT_TEST(a_grant_that_comes_twice_is_used_once),
     };
 
