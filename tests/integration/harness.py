@@ -256,10 +256,10 @@ class Cluster:
         assert status == 200, (status, answer)
         return answer["text_output"]
 
-    def complete(self, prompt, max_tokens=16, **more):
+    def complete(self, prompt, max_tokens=16, patience=60, **more):
         """@return the choice of /v1/completions with token ids."""
-        status, answer = self.post("/v1/completions", dict(prompt=prompt, max_tokens=max_tokens,
-                                                           return_token_ids=True, **more))
+        body = dict(prompt=prompt, max_tokens=max_tokens, return_token_ids=True, **more)
+        status, answer = self.post("/v1/completions", body, timeout=patience)
         assert status == 200, (status, answer)
         return answer["choices"][0]
 

@@ -29,7 +29,7 @@ def ask_all(c, texts, parallel, max_tokens):
     def one(job):
         i, seeded = job
         more = dict(temperature=0.9, top_p=0.95, top_k=40, seed=1000 + i) if seeded else dict(temperature=0)
-        return c.complete(texts[i], max_tokens, ignore_eos=True, **more)["token_ids"]
+        return c.complete(texts[i], max_tokens, patience=600, ignore_eos=True, **more)["token_ids"]
 
     jobs = [(i, s) for i in range(len(texts)) for s in (False, True)]
     with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
