@@ -11,30 +11,43 @@
 #define MIB (1024u * 1024u)
 
 /* One test function per case and kind. */
-#define EACH_KIND(name)                          \
-    static void name##_mem_shm(void **state)     \
-    {                                            \
-        (void)state;                             \
-        name(&pair_kinds[0]);                    \
-    }                                            \
-    static void name##_mem_network(void **state) \
-    {                                            \
-        (void)state;                             \
-        name(&pair_kinds[1]);                    \
-    }                                            \
-    static void name##_ucx_shm(void **state)     \
-    {                                            \
-        (void)state;                             \
-        name(&pair_kinds[2]);                    \
-    }                                            \
-    static void name##_ucx_network(void **state) \
-    {                                            \
-        (void)state;                             \
-        name(&pair_kinds[3]);                    \
+#define EACH_KIND(name)                           \
+    static void name##_mem_shm(void **state)      \
+    {                                             \
+        (void)state;                              \
+        name(&pair_kinds[0]);                     \
+    }                                             \
+    static void name##_mem_network(void **state)  \
+    {                                             \
+        (void)state;                              \
+        name(&pair_kinds[1]);                     \
+    }                                             \
+    static void name##_ucx_shm(void **state)      \
+    {                                             \
+        (void)state;                              \
+        name(&pair_kinds[2]);                     \
+    }                                             \
+    static void name##_ucx_network(void **state)  \
+    {                                             \
+        (void)state;                              \
+        name(&pair_kinds[3]);                     \
+    }                                             \
+    static void name##_ucx_hosts(void **state)    \
+    {                                             \
+        bt_kvt_t *observer;                       \
+                                                  \
+        (void)state;                              \
+        if (!hosts_up()) {                        \
+            skip();                               \
+        }                                         \
+        observer = pair_observer(&pair_kinds[4]); \
+        name(&pair_kinds[4]);                     \
+        bt_kvt_close(observer);                   \
     }
-#define TEST_EACH(name)                                   \
-    BT_TEST(name##_mem_shm), BT_TEST(name##_mem_network), \
-        BT_TEST(name##_ucx_shm), BT_TEST(name##_ucx_network)
+#define TEST_EACH(name)                                       \
+    BT_TEST(name##_mem_shm), BT_TEST(name##_mem_network),     \
+        BT_TEST(name##_ucx_shm), BT_TEST(name##_ucx_network), \
+        BT_TEST(name##_ucx_hosts)
 
 __attribute__((unused)) static void prep(pair_t *pair, track_t *t)
 {

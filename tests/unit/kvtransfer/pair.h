@@ -17,26 +17,30 @@
 #include "kvtransfer/kvt.h"
 #include "kvtransfer/kvt_mem.h"
 #include "tests/support/testsupport.h"
+#include "tests/unit/kvtransfer/hosts.h"
 
 #define PAIR_SENDER      11u
 #define PAIR_RECEIVER    22u
 #define PAIR_MAX_TRACKS  1024
 #define PAIR_MAX_EXTENTS 512
 #define PAIR_BUDGET      (1u << 20)
-#define PAIR_N_KINDS     4
+#define PAIR_N_KINDS     5
 
 typedef struct pair_kind {
     const char *name;
     const char *transport;
     bt_kvt_path_t path;
     const char *peer_path; /* what bt_kvt_peer_path() says */
+    const char *device;
+    bool hosts; /* each end on its own: hosts.h */
 } pair_kind_t;
 
 static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
-    {"mem shm", "mem", BT_KVT_PATH_AUTO, "shm"},
-    {"mem network", "mem", BT_KVT_PATH_NETWORK, "network"},
-    {"ucx shm", "ucx", BT_KVT_PATH_SHM, "shm"},
-    {"ucx network", "ucx", BT_KVT_PATH_NETWORK, "network"},
+    {"mem shm", "mem", BT_KVT_PATH_AUTO, "shm", "lo", false},
+    {"mem network", "mem", BT_KVT_PATH_NETWORK, "network", "lo", false},
+    {"ucx shm", "ucx", BT_KVT_PATH_SHM, "shm", "lo", false},
+    {"ucx network", "ucx", BT_KVT_PATH_NETWORK, "network", "lo", false},
+    {"ucx hosts", "ucx", BT_KVT_PATH_NETWORK, "network", HOSTS_DEVICE, true},
 };
 
 /* One window and the transfer into it. */
@@ -76,7 +80,7 @@ __attribute__((unused)) static bt_kvt_config_t pair_config(const pair_t *pair,
 {
     const bt_kvt_config_t config = {.transport = pair->kind->transport,
                                     .path = pair->kind->path,
-                                    .net_device = "lo",
+                                    .net_device = pair->kind->device,
                                     .pool_bytes = pair->pool_bytes,
                                     .instance = instance,
                                     .keepalive_ms = 100,
@@ -86,6 +90,44 @@ __attribute__((unused)) static bt_kvt_config_t pair_config(const pair_t *pair,
     return config;
 }
 
+/** From here on this thread makes the sockets of that end. */
+__attribute__((unused)) static void pair_at(const pair_t *pair,
+                                            uint64_t instance)
+{
+    if (pair->kind->hosts) {
+        host_enter((instance == PAIR_SENDER) ? HOST_1 : HOST_2);
+    }
+}
+
+__attribute__((unused)) static bt_status_t
+pair_kvt_open(const pair_t *pair, uint64_t instance, bt_kvt_t **kvt_p)
+{
+    const bt_kvt_config_t config = pair_config(pair, instance);
+    bt_status_t status;
+
+    pair_at(pair, instance);
+    host_devices_show();
+    status = bt_kvt_open(&config, kvt_p);
+    host_devices_hide();
+    return status;
+}
+
+/** Put UCX's own thread where hosts.h wants it: it lives as long as anything is
+ *  open. @return to be closed after the pair */
+__attribute__((unused)) static bt_kvt_t *pair_observer(const pair_kind_t *kind)
+{
+    const pair_t pair = {.kind = kind, .pool_bytes = 4096};
+    const bt_kvt_config_t config = pair_config(&pair, 999);
+    bt_kvt_t *kvt = NULL;
+
+    host_enter(HOST_OBSERVER);
+    host_devices_show();
+    assert_int_equal(bt_kvt_open(&config, &kvt), BT_OK);
+    host_devices_hide();
+    host_enter(HOST_OWN);
+    return kvt;
+}
+
 __attribute__((unused)) static void pair_import(pair_t *pair)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
@@ -93,6 +135,7 @@ __attribute__((unused)) static void pair_import(pair_t *pair)
 
     assert_int_equal(bt_kvt_export(pair->receiver, blob, sizeof(blob), &bytes),
                      BT_OK);
+    pair_at(pair, PAIR_SENDER);
     assert_int_equal(
         bt_kvt_import(pair->sender, blob, bytes, pair, &pair->peer), BT_OK);
 }
@@ -100,17 +143,14 @@ __attribute__((unused)) static void pair_import(pair_t *pair)
 __attribute__((unused)) static void
 pair_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
 {
-    bt_kvt_config_t config;
-
     memset(pair, 0, sizeof(*pair));
     pair->kind = kind;
     pair->pool_bytes = pool_bytes;
     pair->now_ms = 1000;
     assert_int_equal(bt_kvt_mem_net_create(&pair->net), BT_OK);
-    config = pair_config(pair, PAIR_SENDER);
-    assert_int_equal(bt_kvt_open(&config, &pair->sender), BT_OK);
-    config = pair_config(pair, PAIR_RECEIVER);
-    assert_int_equal(bt_kvt_open(&config, &pair->receiver), BT_OK);
+    assert_int_equal(pair_kvt_open(pair, PAIR_SENDER, &pair->sender), BT_OK);
+    assert_int_equal(pair_kvt_open(pair, PAIR_RECEIVER, &pair->receiver),
+                     BT_OK);
     pair->tracks = bt_calloc(PAIR_MAX_TRACKS, sizeof(*pair->tracks));
     pair->source = bt_calloc(pool_bytes, 1);
     assert_non_null(pair->tracks);
@@ -131,6 +171,7 @@ __attribute__((unused)) static void pair_close(pair_t *pair)
     }
     bt_kvt_close(pair->sender);
     bt_kvt_close(pair->receiver);
+    host_enter(HOST_OWN);
     bt_kvt_mem_net_destroy(pair->net);
     for (uint32_t i = 0; i < pair->n_tracks; i++) {
         bt_free(pair->tracks[i].desc);
@@ -284,12 +325,14 @@ __attribute__((unused)) static bool pair_pump(pair_t *pair)
     pair->now_ms++;
     pair->now_ms = pair_clock_ms(pair);
     if (pair->sender != NULL) {
+        pair_at(pair, PAIR_SENDER);
         more = bt_kvt_progress(pair->sender, pair->now_ms, PAIR_BUDGET);
         while (bt_kvt_poll(pair->sender, &event)) {
             pair_sender_event(pair, &event);
         }
     }
     if (pair->receiver != NULL) {
+        pair_at(pair, PAIR_RECEIVER);
         more =
             bt_kvt_progress(pair->receiver, pair->now_ms, PAIR_BUDGET) || more;
         while (bt_kvt_poll(pair->receiver, &event)) {

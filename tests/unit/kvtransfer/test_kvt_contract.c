@@ -142,6 +142,7 @@ static void both_may_send_at_once(const pair_kind_t *kind)
     pair_import(&pair);
     assert_int_equal(bt_kvt_export(pair.sender, blob, sizeof(blob), &bytes),
                      BT_OK);
+    pair_at(&pair, PAIR_RECEIVER);
     assert_int_equal(bt_kvt_import(pair.receiver, blob, bytes, NULL, &back),
                      BT_OK);
     t = pair_window(&pair, 2, PAIR_SENDER, 0, MIB, MIB, 3);
@@ -160,7 +161,9 @@ static void both_may_send_at_once(const pair_kind_t *kind)
          i++) {
         pair.now_ms++;
         pair.now_ms = pair_clock_ms(&pair);
+        pair_at(&pair, PAIR_SENDER);
         (void)bt_kvt_progress(pair.sender, pair.now_ms, PAIR_BUDGET);
+        pair_at(&pair, PAIR_RECEIVER);
         (void)bt_kvt_progress(pair.receiver, pair.now_ms, PAIR_BUDGET);
         while (bt_kvt_poll(pair.sender, &event)) {
             if (event.window != NULL) {
@@ -208,7 +211,9 @@ static void progress_keeps_to_its_budget(const pair_kind_t *kind)
 
         pair.now_ms++;
         pair.now_ms = pair_clock_ms(&pair);
+        pair_at(&pair, PAIR_RECEIVER);
         (void)bt_kvt_progress(pair.receiver, pair.now_ms, 1);
+        pair_at(&pair, PAIR_SENDER);
         (void)bt_kvt_progress(pair.sender, pair.now_ms, 1);
         now = counters(pair.sender).bytes_sent;
         assert_true(now - before <= BT_KVT_MAX_RECORD_BYTES);

@@ -24,7 +24,7 @@
 #define SEED      20260904u
 
 /* Of the 10,000: shared memory and network in this process, then UCX. */
-static const uint32_t n_flips[PAIR_N_KINDS] = {4200, 4200, 800, 800};
+static const uint32_t n_flips[PAIR_N_KINDS] = {4200, 4200, 800, 800, 400};
 
 typedef enum target {
     FLIP_DATA,

@@ -337,19 +337,16 @@ static bool try_with_failing_alloc(const pair_kind_t *kind, int nth)
     bt_kvt_window_t *window = NULL;
     bt_kvt_peer_t *peer = NULL;
     bt_kvt_xfer_t *xfer = NULL;
-    bt_kvt_config_t config;
     size_t bytes = 0;
     bt_status_t status;
 
     assert_int_equal(bt_kvt_mem_net_create(&pair.net), BT_OK);
-    config = pair_config(&pair, PAIR_RECEIVER);
     bt_alloc_fail_at(nth);
-    status = bt_kvt_open(&config, &b);
+    status = pair_kvt_open(&pair, PAIR_RECEIVER, &b);
     if (status != BT_OK) {
         goto out;
     }
-    config = pair_config(&pair, PAIR_SENDER);
-    status = bt_kvt_open(&config, &a);
+    status = pair_kvt_open(&pair, PAIR_SENDER, &a);
     if (status != BT_OK) {
         goto out;
     }
@@ -377,6 +374,7 @@ out:
     assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
     bt_kvt_close(a);
     bt_kvt_close(b);
+    host_enter(HOST_OWN);
     bt_kvt_mem_net_destroy(pair.net);
     return status == BT_OK;
 }
