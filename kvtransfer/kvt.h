@@ -140,6 +140,7 @@ typedef struct bt_kvt_counters {
 } bt_kvt_counters_t;
 
 /** Open a transport and register a pool of pool_bytes.
+ *  @retval BT_ERR_BUSY         the network device has no link: try again later
  *  @retval BT_ERR_UNSUPPORTED  unknown transport, no such device, or a pool in
  *                              device memory that this UCX cannot register
  *                              or that shared memory is demanded for

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -88,6 +90,26 @@ static bool rdma_interface(const char *device, char *name, size_t cap)
     return found;
 }
 
+/** Is there somebody at the other end of the cable? UCX leaves a device out
+ *  that is not running, with a warning, and then reaches nobody for ever. */
+static bool has_link(const char *interface)
+{
+    struct ifreq request = {0};
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool running = true; /* where nobody can tell, UCX may try */
+
+    if (fd < 0) {
+        return running;
+    }
+    snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", interface);
+    if (ioctl(fd, SIOCGIFFLAGS, &request) == 0) {
+        running = ((request.ifr_flags & IFF_UP) != 0) &&
+                  ((request.ifr_flags & IFF_RUNNING) != 0);
+    }
+    close(fd);
+    return running;
+}
+
 static bt_status_t net_open(ucx_t *ucx, const char *device)
 {
     char interface[IF_NAMESIZE] = "";
@@ -101,6 +123,10 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     if (if_nametoindex(interface) == 0) {
         BT_LOG_ERROR("kv transfer: no network device %s: %m", device);
         return BT_ERR_UNSUPPORTED;
+    }
+    if (!has_link(interface)) {
+        BT_LOG_DEBUG("kv transfer: network device %s has no link", device);
+        return BT_ERR_BUSY;
     }
     snprintf(tls, sizeof(tls), "%s,self%s", rdma ? "rc,ud" : "tcp",
              (ucx->kvt->config.memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");

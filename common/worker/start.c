@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -23,6 +24,14 @@
 #define WHY_BYTES       512
 #define URL_BYTES       4096
 #define RPC_QUEUE_BYTES (64u << 20)
+#define LINK_WAIT_MS    250
+
+static void stop_signals(sigset_t *set_p)
+{
+    sigemptyset(set_p);
+    sigaddset(set_p, SIGTERM);
+    sigaddset(set_p, SIGINT);
+}
 
 /* What start-up needs besides the worker itself. */
 typedef struct bt_start {
@@ -181,6 +190,22 @@ static bt_kvt_path_t path_of(const char *transport)
                                                : BT_KVT_PATH_AUTO;
 }
 
+/* A worker may be started again while the cable that killed it is still out.
+ * @return false when it is to stop instead */
+static bool wait_for_link(const bt_worker_t *w, bool *said_p)
+{
+    const struct timespec pause = {.tv_nsec = LINK_WAIT_MS * 1000000L};
+    sigset_t set;
+
+    if (!*said_p) {
+        *said_p = true;
+        BT_LOG_WARN("interface %s has no link: waiting for it",
+                    w->config->net_device);
+    }
+    stop_signals(&set);
+    return sigtimedwait(&set, NULL, &pause) < 0;
+}
+
 static bt_status_t open_pool(bt_worker_t *w)
 {
     const bt_kvt_config_t config = {
@@ -193,9 +218,12 @@ static bt_status_t open_pool(bt_worker_t *w)
         .dead_ms = w->config->dead_ms,
         .quarantine_ms = w->config->quarantine_ms,
     };
+    bool said = false;
     bt_status_t status;
 
-    status = bt_kvt_open(&config, &w->kvt);
+    do {
+        status = bt_kvt_open(&config, &w->kvt);
+    } while ((status == BT_ERR_BUSY) && wait_for_link(w, &said));
     if (status != BT_OK) {
         BT_LOG_ERROR("KV transfer cannot start on interface %s: %s",
                      w->config->net_device, bt_status_str(status));
@@ -435,9 +463,7 @@ static int open_signals(void)
     sigset_t set;
 
     signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
+    stop_signals(&set);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
         return -1;
     }
