@@ -107,6 +107,13 @@ static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
     }
 }
 
+static bool picks(const bt_pick_t *pick, uint64_t instance)
+{
+    return (pick->decode->hello.instance == instance) ||
+           ((pick->prefill != NULL) &&
+            (pick->prefill->hello.instance == instance));
+}
+
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     bt_pick_t pick;
@@ -114,7 +121,7 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     BT_ASSERT(gen->phase == BT_PHASE_WAITING);
     if ((now_us >= gen->deadline_us) ||
         !bt_table_pick_but(&core->table, &gen->avoid, &pick) ||
-        (pick.avoided && (now_us < gen->hold_until_us))) {
+        ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
         return false;
     }
     BT_ASSERT(gen->attempt < BT_CORE_MAX_ATTEMPTS);

@@ -54,7 +54,8 @@ struct bt_gen {
     uint32_t n_legs, n_open_legs;
     bt_leg_t *prefill, *decode; /**< of this attempt; prefill NULL: local */
     bt_avoid_t avoid;       /**< at fault for the ends of earlier attempts */
-    uint64_t hold_until_us; /**< until then they are not tried again */
+    uint64_t lost;          /**< instance that its peer reports lost */
+    uint64_t hold_until_us; /**< until then that one is not tried again */
     bt_gen_attempt_t attempts[BT_CORE_MAX_ATTEMPTS];
     bt_gen_origin_t origin;
     bt_finish_t finish; /**< once ENDED */

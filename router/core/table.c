@@ -269,8 +269,6 @@ static bool choose(const bt_table_t *table, const bt_avoid_t *avoid,
     }
     pick_p->prefill = prefill;
     pick_p->decode = decode;
-    pick_p->avoided = is_avoided(avoid, decode) ||
-                      ((prefill != NULL) && is_avoided(avoid, prefill));
     return true;
 }
 

@@ -59,7 +59,6 @@ typedef struct bt_table {
 typedef struct bt_pick {
     bt_worker_t *prefill; /**< NULL: the decode worker does both phases */
     bt_worker_t *decode;
-    bool avoided; /**< at least one that was to be avoided */
 } bt_pick_t;
 
 /** Instances that a request has had trouble with. */

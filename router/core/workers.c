@@ -333,20 +333,26 @@ static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
            (gen->phase != BT_PHASE_DECODE);
 }
 
-/* The next attempt goes elsewhere if it can. A worker that speaks of a lost
- * peer is not at fault: the peer is, and may be dead without our knowing it. */
+static void avoid(bt_gen_t *gen, const bt_worker_t *worker)
+{
+    if (gen->avoid.n < BT_TABLE_MAX_AVOID) {
+        gen->avoid.instances[gen->avoid.n++] = worker->hello.instance;
+    }
+}
+
+/* The next attempt goes elsewhere if it can. Of a peer that a worker reports
+ * lost either may be at fault; the peer may be dead without our knowing it. */
 static void blame(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
                   uint64_t now_us)
 {
-    bt_avoid_t *avoid = &gen->avoid;
+    const bt_leg_t *peer = (leg == gen->decode) ? gen->prefill : gen->decode;
 
-    if (status == BT_ERR_PEER_LOST) {
-        leg = (leg == gen->decode) ? gen->prefill : gen->decode;
+    avoid(gen, leg->worker);
+    if ((status == BT_ERR_PEER_LOST) && (peer != NULL) &&
+        (peer->worker != NULL)) {
+        avoid(gen, peer->worker);
+        gen->lost = peer->worker->hello.instance;
         gen->hold_until_us = now_us + BT_CORE_HOLD_MS * 1000u;
-    }
-    if ((leg != NULL) && (leg->worker != NULL) &&
-        (avoid->n < BT_TABLE_MAX_AVOID)) {
-        avoid->instances[avoid->n++] = leg->worker->hello.instance;
     }
 }
 

@@ -99,6 +99,39 @@ def test_what_a_dead_worker_held_is_free_within_a_second():
             assert seconds < 1, seconds
 
 
+def test_silent_sender_that_may_still_write_is_ended():
+    """A stopped prefill worker could write into revoked leases when it goes on
+    (shared memory): the decode worker sets the blocks aside, says so, and past
+    the limit ends it (I2)."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d), worker_args=["--chunk-tokens", "16", "--transport", "shm",
+                                                 "--quarantine-ms", "4000"]) as c:
+            wait_until("both workers are here", lambda: c.request("GET", "/v2/health/ready")[0] == 200)
+            body = dict(BODY, prompt="word " * 150)
+            seen = []
+
+            async def go():
+                tasks = [asyncio.ensure_future(Stream(c.http, "/v1/completions", body).run()) for _ in range(4)]
+                end = time.monotonic() + 10
+                while c.metric("baton_leases", role="decode") < 2 and time.monotonic() < end:
+                    await asyncio.sleep(0.01)
+                c.prefills[0].kill(signal.SIGSTOP)
+                end = time.monotonic() + 20
+                while c.prefills[0].alive() and time.monotonic() < end:
+                    seen.append(c.metric("baton_quarantined_blocks", role="decode"))
+                    await asyncio.sleep(0.05)
+                await asyncio.wait_for(asyncio.gather(*tasks), 30)
+            asyncio.run(go())
+            assert c.prefills[0].popen.poll() == -signal.SIGKILL, c.decodes[0].log()
+            assert "past the quarantine limit" in c.decodes[0].log()
+            assert max(seen) > 0
+            c.wait_idle(5)
+            assert c.metric("baton_quarantined_blocks", role="decode") == 0
+            c.start_worker("prefill", 1)
+            wait_until("the next request works", lambda: c.post(
+                "/v1/completions", {"prompt": "next", "max_tokens": 8})[0] == 200, 30)
+
+
 def test_kill_decode_worker_mid_request():
     kill_one("decode")
 

@@ -73,11 +73,41 @@ static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
     bt_core_destroy(w->core);
 }
 
+/* A prefill worker whose own network is broken calls everybody lost. */
+static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *p, *p2, *d, *d2;
+    bt_req_key_t key;
+    client_t c, others[3];
+
+    (void)state;
+    start(w, 10);
+    p2 = join(w, "prefill-1", BT_ROLE_PREFILL);
+    d2 = join(w, "decode-1", BT_ROLE_DECODE);
+    for (unsigned i = 0; i < 3; i++) {
+        submit(w, &others[i], "The", 8, NULL);
+    }
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    submit(w, &c, "The", 8, NULL);
+    key = key_at(w, p);
+    assert_int_equal(key_at(w, d).id, key.id);
+    failed(w, p, key, BT_ERR_PEER_LOST, "transfer: peer lost");
+    ended(w, p, key);
+    ended(w, d, key);
+    assert_int_equal(key_at(w, p2).id, key.id); /* and at once */
+    assert_int_equal(key_at(w, p2).attempt, 2);
+    assert_int_equal(key_at(w, d2).id, key.id);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_peer_reported_lost_gets_no_second_attempt_at_once),
         BT_TEST(a_rerun_avoids_the_worker_at_fault_however_idle),
+        BT_TEST(a_rerun_avoids_both_of_a_pair_that_lost_touch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
