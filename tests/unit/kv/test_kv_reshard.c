@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between every two ways to split a model over ranks, in both directions, the
+ * right bytes move: on plain memory, where every byte of the source says whose
+ * it is, by a hash of (block, layer, k or v, head, token, byte). Source and
+ * expectation are filled through the definition of the layout, element by
+ * element, not through the plan. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/kv/kv_reshard.h"
+#include "kvtransfer/kvt_plan.h"
+#include "tests/support/testsupport.h"
+
+#define N_BLOCKS      3u /* of a sequence */
+#define POOL_BLOCKS   8u
+#define MAX_RANKS     8u
+#define UNTOUCHED     0xa5u
+#define UNTOUCHED_SRC 0x5au
+
+/* Where a sequence's blocks lie in the pools of both sides. */
+static const uint32_t src_ids[N_BLOCKS] = {6, 1, 2};
+static const uint32_t dst_ids[N_BLOCKS] = {3, 4, 0};
+
+static const bt_kv_split_t splits[] = {{1, 1}, {2, 1}, {4, 1},
+                                       {1, 2}, {2, 2}, {4, 2}};
+
+typedef struct rank {
+    bt_kv_part_t part;
+    uint64_t block_bytes;
+    uint8_t *pool; /* owned */
+} rank_t;
+
+typedef struct side {
+    const bt_kv_shape_t *whole;
+    uint32_t scale_bytes;
+    uint32_t n_ranks;
+    rank_t ranks[MAX_RANKS];
+} side_t;
+
+/** What stands in a byte; 0: an element's, 1: a scale's. */
+static uint8_t code(uint32_t array, uint32_t block, uint32_t layer, uint32_t kv,
+                    uint32_t head, uint32_t slot, uint32_t byte)
+{
+    const uint32_t fields[] = {array, block, layer, kv, head, slot, byte};
+    uint32_t h = 2166136261u; /* FNV-1a */
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
+        h = (h ^ fields[i]) * 16777619u;
+        h ^= h >> 15;
+    }
+    return (uint8_t)(h ^ (h >> 8));
+}
+
+/** The block @a n of a sequence as @a rank must hold it; returns its bytes. */
+static uint64_t block_write(const side_t *side, const rank_t *rank, uint32_t n,
+                            uint8_t *out)
+{
+    const bt_kv_shape_t *w = side->whole;
+    const uint32_t unit[2] = {w->head_dim * w->elem_bytes, side->scale_bytes};
+    uint64_t at = 0;
+
+    for (uint32_t array = 0; array < 2; array++) {
+        for (uint32_t l = 0; l < rank->part.n_layers; l++) {
+            for (uint32_t kvh = 0; kvh < 2 * rank->part.n_heads; kvh++) {
+                for (uint32_t slot = 0; slot < w->tokens_per_block; slot++) {
+                    for (uint32_t b = 0; b < unit[array]; b++) {
+                        if (out != NULL) {
+                            out[at] = code(array, n, rank->part.first_layer + l,
+                                           kvh / rank->part.n_heads,
+                                           rank->part.first_head +
+                                               kvh % rank->part.n_heads,
+                                           slot, b);
+                        }
+                        at++;
+                    }
+                }
+            }
+        }
+    }
+    return at;
+}
+
+static void side_open(side_t *side, const bt_kv_shape_t *whole,
+                      uint32_t scale_bytes, const bt_kv_split_t *split,
+                      uint8_t fill)
+{
+    memset(side, 0, sizeof(*side));
+    side->whole = whole;
+    side->scale_bytes = scale_bytes;
+    side->n_ranks = split->tp * split->pp;
+    for (uint32_t r = 0; r < side->n_ranks; r++) {
+        rank_t *rank = &side->ranks[r];
+
+        assert_int_equal(bt_kv_part_of(whole, split, r, &rank->part), BT_OK);
+        rank->block_bytes = block_write(side, rank, 0, NULL);
+        rank->pool = bt_calloc(POOL_BLOCKS, rank->block_bytes);
+        assert_non_null(rank->pool);
+        memset(rank->pool, fill, POOL_BLOCKS * rank->block_bytes);
+    }
+}
+
+static void side_close(side_t *side)
+{
+    for (uint32_t r = 0; r < side->n_ranks; r++) {
+        bt_free(side->ranks[r].pool);
+    }
+}
+
+/** The window of @a plan in @a to, and what is posted there; returns moves. */
+static uint32_t ranks_move(const rank_t *from, rank_t *to,
+                           const bt_kv_reshard_t *plan,
+                           bt_kvt_ranges_t *written)
+{
+    bt_kvt_extent_t *extents;
+    bt_kvt_map_t map;
+    uint32_t n = 0;
+
+    assert_int_equal(plan->src_block_bytes, from->block_bytes);
+    assert_int_equal(plan->dst_block_bytes, to->block_bytes);
+    if (plan->n_moves == 0) {
+        return 0;
+    }
+    extents = bt_calloc((size_t)N_BLOCKS * plan->n_moves, sizeof(*extents));
+    assert_non_null(extents);
+    for (uint32_t b = 0; b < N_BLOCKS; b++) {
+        for (uint32_t i = 0; i < plan->n_moves; i++) {
+            extents[n].offset =
+                dst_ids[b] * to->block_bytes + plan->moves[i].dst;
+            extents[n].bytes = plan->moves[i].bytes;
+            /* Nobody else's: each byte comes from one rank alone. */
+            assert_int_equal(
+                bt_kvt_ranges_add(written, extents[n].offset, extents[n].bytes),
+                BT_OK);
+            n++;
+        }
+    }
+    assert_int_equal(
+        bt_kvt_map_init(extents, n, POOL_BLOCKS * to->block_bytes, &map),
+        BT_OK);
+    assert_int_equal(map.bytes, N_BLOCKS * plan->bytes);
+    for (uint32_t b = 0; b < N_BLOCKS; b++) {
+        for (uint32_t i = 0; i < plan->n_moves; i++) {
+            const bt_kv_move_t *m = &plan->moves[i];
+            uint64_t at = 0;
+
+            assert_int_equal(bt_kvt_map_find(&map, b * plan->bytes + m->start,
+                                             m->bytes, &at),
+                             m->bytes);
+            assert_true(m->src + m->bytes <= from->block_bytes);
+            memcpy(to->pool + at,
+                   from->pool + src_ids[b] * from->block_bytes + m->src,
+                   m->bytes);
+        }
+    }
+    bt_kvt_map_fini(&map);
+    bt_free(extents);
+    return n;
+}
+
+static void rank_check(const side_t *side, const rank_t *rank,
+                       const uint32_t *ids, uint8_t fill)
+{
+    uint8_t *want = bt_calloc(POOL_BLOCKS, rank->block_bytes);
+
+    assert_non_null(want);
+    memset(want, fill, POOL_BLOCKS * rank->block_bytes);
+    for (uint32_t b = 0; b < N_BLOCKS; b++) {
+        (void)block_write(side, rank, b, want + ids[b] * rank->block_bytes);
+    }
+    assert_memory_equal(rank->pool, want, POOL_BLOCKS * rank->block_bytes);
+    bt_free(want);
+}
+
+/** @return descriptors */
+static uint32_t sequence_moves(const bt_kv_shape_t *whole, uint32_t scale_bytes,
+                               const bt_kv_split_t *from,
+                               const bt_kv_split_t *to)
+{
+    uint32_t n = 0;
+    side_t src, dst;
+
+    side_open(&src, whole, scale_bytes, from, UNTOUCHED_SRC);
+    side_open(&dst, whole, scale_bytes, to, UNTOUCHED);
+    for (uint32_t r = 0; r < src.n_ranks; r++) {
+        for (uint32_t b = 0; b < N_BLOCKS; b++) {
+            rank_t *rank = &src.ranks[r];
+
+            (void)block_write(&src, rank, b,
+                              rank->pool + src_ids[b] * rank->block_bytes);
+        }
+    }
+    for (uint32_t d = 0; d < dst.n_ranks; d++) {
+        bt_kvt_ranges_t written = {0};
+
+        for (uint32_t s = 0; s < src.n_ranks; s++) {
+            bt_kv_reshard_t plan;
+
+            assert_int_equal(bt_kv_reshard_plan(whole, scale_bytes,
+                                                &src.ranks[s].part,
+                                                &dst.ranks[d].part, &plan),
+                             BT_OK);
+            n += ranks_move(&src.ranks[s], &dst.ranks[d], &plan, &written);
+            bt_kv_reshard_fini(&plan);
+        }
+        assert_int_equal(written.bytes, N_BLOCKS * dst.ranks[d].block_bytes);
+        bt_kvt_ranges_fini(&written);
+        rank_check(&dst, &dst.ranks[d], dst_ids, UNTOUCHED);
+    }
+    for (uint32_t s = 0; s < src.n_ranks; s++) {
+        rank_check(&src, &src.ranks[s], src_ids, UNTOUCHED_SRC);
+    }
+    side_close(&src);
+    side_close(&dst);
+    return n;
+}
+
+static void matrix(const char *name, const bt_kv_shape_t *whole,
+                   uint32_t scale_bytes)
+{
+    uint32_t n_pairs = 0;
+    uint32_t n_refused = 0;
+
+    for (size_t a = 0; a < BT_ARRAY_LEN(splits); a++) {
+        for (size_t b = 0; b < BT_ARRAY_LEN(splits); b++) {
+            bt_kv_part_t part;
+
+            if ((splits[a].tp > whole->n_kv_heads) ||
+                (splits[b].tp > whole->n_kv_heads)) {
+                assert_true((bt_kv_part_of(whole, &splits[a], 0, &part) ==
+                             BT_ERR_INVALID_PARAM) ||
+                            (bt_kv_part_of(whole, &splits[b], 0, &part) ==
+                             BT_ERR_INVALID_PARAM));
+                n_refused++;
+                continue;
+            }
+            assert_true(
+                sequence_moves(whole, scale_bytes, &splits[a], &splits[b]) > 0);
+            n_pairs++;
+        }
+    }
+    printf("%s: %u pairs of splits moved the right bytes, %u refused (more "
+           "slices than heads)\n",
+           name, n_pairs, n_refused);
+}
+
+static void every_pair_of_splits_moves_the_right_bytes_of_8_heads(void **state)
+{
+    const bt_kv_shape_t even = {.n_layers = 4,
+                                .n_kv_heads = 8,
+                                .tokens_per_block = 4,
+                                .head_dim = 6,
+                                .elem_bytes = 2};
+    const bt_kv_shape_t odd = {.n_layers = 5, /* 2 and 3 */
+                               .n_kv_heads = 8,
+                               .tokens_per_block = 3,
+                               .head_dim = 5,
+                               .elem_bytes = 2};
+
+    (void)state;
+    matrix("8 heads, 4 layers", &even, 0);
+    matrix("8 heads, 5 layers", &odd, 0);
+}
+
+static void every_pair_of_splits_moves_the_right_bytes_of_3_heads(void **state)
+{
+    const bt_kv_shape_t whole = {.n_layers = 3,
+                                 .n_kv_heads = 3, /* 1 and 2 */
+                                 .tokens_per_block = 4,
+                                 .head_dim = 8,
+                                 .elem_bytes = 2};
+
+    (void)state;
+    matrix("3 heads, 3 layers", &whole, 0);
+}
+
+static void scales_move_with_their_heads(void **state)
+{
+    const bt_kv_shape_t eight = {.n_layers = 3,
+                                 .n_kv_heads = 8,
+                                 .tokens_per_block = 4,
+                                 .head_dim = 8,
+                                 .elem_bytes = 1};
+    bt_kv_shape_t three = eight;
+
+    (void)state;
+    three.n_kv_heads = 3;
+    matrix("8 heads, int8 with scales", &eight, 4);
+    matrix("3 heads, int8 with scales", &three, 2);
+}
+
+/* DESIGN.md section 4: 3 heads split 2 ways are 1 and 2; layers alike. */
+static void parts_are_as_the_design_says(void **state)
+{
+    const bt_kv_shape_t whole = {.n_layers = 5,
+                                 .n_kv_heads = 3,
+                                 .tokens_per_block = 16,
+                                 .head_dim = 64,
+                                 .elem_bytes = 2};
+    const bt_kv_split_t split = {.tp = 2, .pp = 2};
+    /* rank: first layer, layers, first head, heads */
+    static const bt_kv_part_t want[] = {
+        {0, 2, 0, 1}, {0, 2, 1, 2}, {2, 3, 0, 1}, {2, 3, 1, 2}};
+    const bt_kv_split_t bad[] = {{0, 1}, {1, 0}, {4, 1}, {1, 6}};
+    bt_kv_part_t part;
+
+    (void)state;
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_int_equal(bt_kv_part_of(&whole, &split, r, &part), BT_OK);
+        assert_memory_equal(&part, &want[r], sizeof(part));
+    }
+    assert_int_equal(bt_kv_part_of(&whole, &split, 4, &part),
+                     BT_ERR_INVALID_PARAM);
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        assert_int_equal(bt_kv_part_of(&whole, &bad[i], 0, &part),
+                         BT_ERR_INVALID_PARAM);
+    }
+}
+
+/* By hand: 2 layers, 4 heads of 2 slots of 3 dims of 2 bytes, so 12 bytes a
+ * head; the picture in kv_reshard.h with h = 12. */
+static void moves_are_few_and_as_worked_by_hand(void **state)
+{
+    const bt_kv_shape_t whole = {.n_layers = 2,
+                                 .n_kv_heads = 4,
+                                 .tokens_per_block = 2,
+                                 .head_dim = 3,
+                                 .elem_bytes = 2};
+    const bt_kv_part_t all = {0, 2, 0, 4};
+    const bt_kv_part_t half = {0, 2, 2, 2};
+    const bt_kv_part_t late = {1, 1, 0, 4};
+    static const bt_kv_move_t want[] = {
+        {0, 24, 0, 24}, {24, 72, 24, 24}, {48, 120, 48, 24}, {72, 168, 72, 24}};
+    bt_kv_reshard_t plan;
+
+    (void)state;
+    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &half, &plan), BT_OK);
+    assert_int_equal(plan.n_moves, 4);
+    assert_memory_equal(plan.moves, want, sizeof(want));
+    assert_int_equal(plan.src_block_bytes, 192);
+    assert_int_equal(plan.dst_block_bytes, 96);
+    assert_int_equal(plan.bytes, 96);
+    bt_kv_reshard_fini(&plan);
+
+    /* The same part: a block is one piece, scales (of 4 bytes) or none. */
+    assert_int_equal(bt_kv_reshard_plan(&whole, 4, &half, &half, &plan), BT_OK);
+    assert_int_equal(plan.n_moves, 1);
+    assert_int_equal(plan.bytes, 96 + 64);
+    bt_kv_reshard_fini(&plan);
+
+    /* A later stage: its layers are one piece, its scales another. */
+    assert_int_equal(bt_kv_reshard_plan(&whole, 4, &all, &late, &plan), BT_OK);
+    assert_int_equal(plan.n_moves, 2);
+    assert_int_equal(plan.moves[0].src, 96);
+    assert_int_equal(plan.moves[0].dst, 0);
+    assert_int_equal(plan.moves[0].bytes, 96);
+    assert_int_equal(plan.moves[1].src, 192 + 64);
+    assert_int_equal(plan.moves[1].dst, 96);
+    assert_int_equal(plan.moves[1].bytes, 64);
+    bt_kv_reshard_fini(&plan);
+}
+
+static void impossible_plans_are_refused(void **state)
+{
+    const bt_kv_shape_t whole = {.n_layers = 2,
+                                 .n_kv_heads = 4,
+                                 .tokens_per_block = 2,
+                                 .head_dim = 3,
+                                 .elem_bytes = 2};
+    const bt_kv_part_t all = {0, 2, 0, 4};
+    const bt_kv_part_t bad[] = {{0, 3, 0, 4},          {1, 2, 0, 4},
+                                {0, 2, 1, 4},          {0, 2, 0, 5},
+                                {0, 0, 0, 4},          {0, 2, 0, 0},
+                                {UINT32_MAX, 2, 0, 4}, {0, 2, UINT32_MAX, 2}};
+    const bt_kv_shape_t huge = {.n_layers = UINT32_MAX,
+                                .n_kv_heads = UINT32_MAX,
+                                .tokens_per_block = 1,
+                                .head_dim = 1,
+                                .elem_bytes = 1};
+    const bt_kv_part_t most = {0, UINT32_MAX, 0, UINT32_MAX};
+    bt_kv_reshard_t plan;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        assert_int_equal(bt_kv_reshard_plan(&whole, 0, &bad[i], &all, &plan),
+                         BT_ERR_INVALID_PARAM);
+        assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &bad[i], &plan),
+                         BT_ERR_INVALID_PARAM);
+    }
+    assert_int_equal(bt_kv_reshard_plan(&huge, 0, &most, &most, &plan),
+                     BT_ERR_OVERFLOW);
+    bt_alloc_fail_at(1);
+    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &all, &plan),
+                     BT_ERR_NO_MEMORY);
+    bt_alloc_fail_at(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(parts_are_as_the_design_says),
+        BT_TEST(moves_are_few_and_as_worked_by_hand),
+        BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_8_heads),
+        BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_3_heads),
+        BT_TEST(scales_move_with_their_heads),
+        BT_TEST(impossible_plans_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
