@@ -97,7 +97,7 @@ static bt_kvt_t *kvt_open(const char *path, uint64_t instance, size_t pool)
                                     .pool_bytes = pool,
                                     .instance = instance,
                                     .keepalive_ms = 250,
-                                    .dead_ms = 5000,
+                                    .dead_ms = LIMIT_MS,
                                     .quarantine_ms = 5000};
     bt_kvt_t *kvt = NULL;
 
@@ -203,7 +203,7 @@ static void window_serve(bt_kvt_t *kvt, int fd, const order_t *o)
             } else if (event.type == BT_KVT_WINDOW_CLOSED) {
                 open = false;
             } else {
-                die("a transfer failed at the receiver");
+                die(bt_status_str(event.status));
             }
         }
         if (bt_now_ms() > limit_ms) {
@@ -306,7 +306,7 @@ static uint64_t transfer(sender_t *s, order_t *o, uint64_t piece_bytes)
     end_us = bt_now_us();
 
     if ((event.type != BT_KVT_XFER_DONE) || (event.status != BT_OK)) {
-        die("a transfer failed at the sender");
+        die(bt_status_str(event.status));
     }
     bt_kvt_release(x);
     if (get(s->fd, word, sizeof(word)) != 2) {

@@ -102,6 +102,7 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
     kvt->ops = ops;
     kvt->next_grant = 1;
     kvt->next_nonce = 1;
+    kvt->net_piece_bytes = BT_KVT_MAX_RECORD_BYTES;
     lists_init(kvt);
     kvt->scratch = bt_calloc(1, BT_KVT_MAX_MSG);
     if (kvt->scratch == NULL) {

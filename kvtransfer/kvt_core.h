@@ -110,6 +110,7 @@ struct bt_kvt {
     const bt_kvt_transport_t *ops;
     void *transport;
     uint8_t *pool;
+    size_t net_piece_bytes; /**< most that send_data() is given at a time */
     uint64_t now_ms, last_tick_ms;
     bool ticked;
     bool closing; /**< within bt_kvt_close() */

@@ -11,10 +11,25 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define PROGRESS_ROUNDS 64
+/* A piece and its headers are one segment of UCX's TCP: it goes to the socket
+ * out of its place, unasked, and from the receive buffer, which the second
+ * level cache holds, into the pool. UCX's own 8 KiB cost twice the time. All
+ * processes need the same: one with shorter segments cannot receive. */
+#define TCP_PIECE_BYTES (256u << 10)
+#define TCP_SEGMENT     "260K"
+
+/* Put over TCP: with it a process aborts (tcp_ep.c, PUT_TX_WAITING_ACK) when it
+ * wakes from a stop during which its peer gave it up. */
+static const struct {
+    const char *name, *value;
+} tcp_set[] = {{"PUT_ENABLE", "n"},
+               {"TX_SEG_SIZE", TCP_SEGMENT},
+               {"RX_SEG_SIZE", TCP_SEGMENT}};
 
 bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
                                     const char *device, uint64_t features,
@@ -24,6 +39,7 @@ bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
                                                UCP_PARAM_FIELD_NAME,
                                  .features = features,
                                  .name = name};
+    const bool tcp = strncmp(tls, "tcp", 3) == 0;
     ucp_config_t *config;
     ucs_status_t rc = ucp_config_read(NULL, NULL, &config);
 
@@ -34,11 +50,9 @@ bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
     if ((rc == UCS_OK) && (device != NULL)) {
         rc = ucp_config_modify(config, "NET_DEVICES", device);
     }
-    /* Put over TCP: with it a process aborts (tcp_ep.c, PUT_TX_WAITING_ACK)
-     * when it wakes from a stop during which its peer gave it up. Without it
-     * the same bytes cost the same processor time. */
-    if ((rc == UCS_OK) && (strncmp(tls, "tcp", 3) == 0)) {
-        rc = ucp_config_modify(config, "PUT_ENABLE", "n");
+    for (size_t i = 0; tcp && (rc == UCS_OK) && (i < BT_ARRAY_LEN(tcp_set));
+         i++) {
+        rc = ucp_config_modify(config, tcp_set[i].name, tcp_set[i].value);
     }
     if (rc == UCS_OK) {
         rc = ucp_init(&params, config, context_p);
@@ -133,6 +147,10 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     status = bt_kvt_ucx_context_open("baton-kv-net", tls, device,
                                      UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
                                      &ucx->net_context);
+    if (!rdma && (ucx->kvt->config.memory == BT_KVT_MEMORY_HOST)) {
+        ucx->kvt->net_piece_bytes = TCP_PIECE_BYTES;
+        ucx->eager_bytes = TCP_PIECE_BYTES;
+    }
     if (status == BT_OK) {
         status = bt_kvt_ucx_worker_open(ucx->net_context, &ucx->net);
     }

@@ -160,7 +160,8 @@ bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
     out->xfer = xfer;
     out->piece_bytes = bytes;
     memcpy(out->data, header, BT_KVT_PIECE_BYTES);
-    am_send(ul, AM_PIECE, out, out->data, BT_KVT_PIECE_BYTES, src, bytes, 0);
+    am_send(ul, AM_PIECE, out, out->data, BT_KVT_PIECE_BYTES, src, bytes,
+            (bytes <= ul->ucx->eager_bytes) ? UCP_AM_SEND_FLAG_EAGER : 0);
     return BT_OK;
 }
 

@@ -33,6 +33,8 @@ typedef struct ucx {
     ucp_mem_h shm_mem;    /* the pool; NULL: it is anonymous memory... */
     ucp_mem_h device_mem; /* ...or the device's, registered with net */
     size_t mapped_bytes;  /* of the pool with the probe */
+    size_t eager_bytes;   /* pieces up to this go without asking; 0: as UCX
+                             thinks best */
     ucp_listener_h listener;
     struct sockaddr_storage net_addr; /* where it listens */
     ucp_address_t *shm_addr;

@@ -415,16 +415,40 @@ static void record_copy(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
                           bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
 }
 
+/** Hand a record to the network, in pieces as its transport likes them. */
+static bt_status_t pieces_send(bt_kvt_xfer_t *x, const bt_kvt_record_t *r,
+                               const uint8_t *src)
+{
+    bt_kvt_link_t *link = x->link;
+    bt_kvt_piece_t piece = {.from = x->kvt->config.instance, .lease = x->lease};
+    uint8_t header[BT_KVT_PIECE_BYTES];
+    bt_status_t status;
+
+    for (uint64_t at = 0; at < r->bytes; at += piece.bytes) {
+        piece.offset = r->offset + at;
+        piece.bytes = r->bytes - at;
+        if (piece.bytes > x->kvt->net_piece_bytes) {
+            piece.bytes = x->kvt->net_piece_bytes;
+        }
+        bt_kvt_piece_encode(&piece, header);
+        x->n_flying++;
+        link->inflight_bytes += piece.bytes;
+        status =
+            x->kvt->ops->send_data(x, header, src + at, (size_t)piece.bytes);
+        if (status != BT_OK) {
+            x->n_flying--;
+            link->inflight_bytes -= piece.bytes;
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
 /** @return false when the network has enough for now. */
 static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
 {
     bt_kvt_link_t *link = x->link;
-    const bt_kvt_piece_t piece = {.from = x->kvt->config.instance,
-                                  .lease = x->lease,
-                                  .offset = r->offset,
-                                  .bytes = r->bytes};
     const uint8_t *src = x->moves[x->n_moved].src;
-    uint8_t header[BT_KVT_PIECE_BYTES];
     bt_status_t status;
 
     if ((link->inflight_bytes > 0) &&
@@ -440,12 +464,7 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
         bt_kvt_xfer_end(x, status);
         return false;
     }
-    bt_kvt_piece_encode(&piece, header);
-    x->n_flying++;
-    link->inflight_bytes += r->bytes;
-    if (x->kvt->ops->send_data(x, header, src, (size_t)r->bytes) != BT_OK) {
-        x->n_flying--;
-        link->inflight_bytes -= r->bytes;
+    if (pieces_send(x, r, src) != BT_OK) {
         link->broken = true;
         x->kvt->broken = true;
         return false;
@@ -516,7 +535,7 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
     x->bytes_moved += r->bytes;
     x->kvt->counters.bytes_sent += r->bytes;
     x->kvt->counters.descriptors++;
-    if (direct && (x->n_moved == x->n_records) && !x->finished) {
+    if ((x->n_flying == 0) && (x->n_moved == x->n_records) && !x->finished) {
         note_idle(x);
     }
     *budget_p -= (r->bytes < *budget_p) ? (size_t)r->bytes : *budget_p;
