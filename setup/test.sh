@@ -17,6 +17,10 @@ wanted=()
 # Suites with threads of their own or of a library: what TSan is for.
 threaded_tests=(base engine http kernels model rpc)
 
+# valgrind 3.19 does not know pidfd_open, which transfers on one host need;
+# mpirun's ranks are its children, not ours; 2,560 positions would take hours.
+not_under_valgrind='kvt_.*|mpi_cluster_.*|accuracy'
+
 # add PASSED FAILED SKIPPED
 add() {
     n_passed=$((n_passed + $1))
@@ -169,10 +173,13 @@ stage_integration() {
 stage_valgrind() {
     CC=gcc set_up valgrind -Dbuildtype=debugoptimized -Dtests=enabled \
         -Dcuda=disabled || return 0
-    find_targets valgrind --suite unit || return 0
+    local tests=()
+    mapfile -t tests < <(python3 "$root/setup/test_report.py" names \
+        "$build/test-valgrind" --suite unit | grep -vxE "$not_under_valgrind")
+    find_targets valgrind "${tests[@]}" || return 0
     compile valgrind "${wanted[@]}" || return 0
     # meson adds the wrapper's name to that of its log.
-    run_meson valgrind memory-valgrind --suite unit --timeout-multiplier 40 \
+    run_meson valgrind memory-valgrind "${tests[@]}" --timeout-multiplier 40 \
         --wrapper 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
 }
 

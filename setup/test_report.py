@@ -4,13 +4,14 @@
 
 Usage: test_report.py results TESTLOG.json
        test_report.py targets BUILD_DIR [--suite SUITE ... | NAME...]
-       test_report.py names BUILD_DIR WORD...
+       test_report.py names BUILD_DIR [--suite SUITE ... | WORD...]
 
 results: a line per test case (`ok`, `not ok`, `skip`), the output of programs
 that failed, and a last line `N passed, N failed, N skipped`. A program that
 counts its own cases (cmocka, unittest, or a last line of that form) counts as
 many, any other as one; one that failed counts at least one failure.
-targets: what to build for these tests. names: tests whose name has a WORD.
+targets: what to build for these tests. names: tests whose name has a WORD, or
+of these suites.
 """
 import json
 import os
@@ -128,13 +129,16 @@ def used_outputs(tests, outputs, build):
     return sorted(os.path.relpath(path, build) for path in named & outputs)
 
 
+def of_suites(tests, suites):
+    return [t for t in tests
+            if any(s.split(":")[-1] in suites for s in t["suite"])]
+
+
 def targets(build, selectors):
     build = os.path.abspath(build)
     tests = introspect(build)
     if selectors[:1] == ["--suite"]:
-        suites = set(selectors[1::2])
-        chosen = [t for t in tests
-                  if any(s.split(":")[-1] in suites for s in t["suite"])]
+        chosen = of_suites(tests, selectors[1::2])
     else:
         chosen = [t for t in tests if t["name"] in selectors]
         missing = set(selectors) - {t["name"] for t in chosen}
@@ -147,7 +151,10 @@ def targets(build, selectors):
 
 
 def names(build, words):
-    for test in introspect(build):
+    tests = introspect(build)
+    if words[:1] == ["--suite"]:
+        tests, words = of_suites(tests, words[1::2]), [""]
+    for test in tests:
         if any(word in test["name"] for word in words):
             print(test["name"])
     return 0
