@@ -107,6 +107,15 @@ static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
     }
 }
 
+/* A silent worker speaks again or is given up soon; an attempt there would be
+ * lost with it. */
+static bool silent(const bt_pick_t *pick)
+{
+    return (pick->decode->state == BT_WORKER_SUSPECT) ||
+           ((pick->prefill != NULL) &&
+            (pick->prefill->state == BT_WORKER_SUSPECT));
+}
+
 static bool picks(const bt_pick_t *pick, uint64_t instance)
 {
     return (pick->decode->hello.instance == instance) ||
@@ -122,6 +131,10 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if ((now_us >= gen->deadline_us) ||
         !bt_table_pick_but(&core->table, &gen->avoid, &pick) ||
         ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
+        return false;
+    }
+    if (silent(&pick)) {
+        core->hope_us = now_us;
         return false;
     }
     BT_ASSERT(gen->attempt < BT_CORE_MAX_ATTEMPTS);

@@ -20,7 +20,8 @@
  *
  * A re-run sends the prompt and the tokens that exist already to another pair.
  * Tokens depend only on request and model, so the text goes on as it would
- * have.
+ * have. While only silent workers are here, nothing is sent: they speak again
+ * or are lost soon, and the times to wait begin when the last one is.
  *
  * Threads: one thread owns a core.
  */

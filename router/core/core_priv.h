@@ -82,6 +82,7 @@ struct bt_core {
     uint32_t bucket_mask;
     uint32_t n_live, n_waiting, n_legs;
     uint64_t next_id;
+    uint64_t hope_us; /**< when workers were here last, if only silent ones */
     bt_strbuf_t raw;  /**< scratch: text of one token */
     bt_strbuf_t text; /**< scratch: after the stop words */
 };

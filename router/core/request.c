@@ -488,13 +488,17 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     const uint32_t wait_ms = (gen->attempt > 0) ? core->config.rerun_wait_ms
                                                 : core->config.worker_wait_ms;
+    uint64_t since = gen->waiting_since_us;
 
     if (now_us >= gen->deadline_us) {
         fail_for_deadline(core, gen, now_us);
         return true;
     }
+    if (since < core->hope_us) {
+        since = core->hope_us;
+    }
     if ((gen->phase == BT_PHASE_WAITING) &&
-        (now_us - gen->waiting_since_us >= (uint64_t)wait_ms * 1000)) {
+        (now_us - since >= (uint64_t)wait_ms * 1000)) {
         fail_for_no_workers(core, gen, wait_ms, now_us);
         return true;
     }

@@ -102,12 +102,61 @@ static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
     bt_core_destroy(w->core);
 }
 
+static void pass(world_t *w, unsigned ms)
+{
+    for (unsigned i = 0; i < ms / 50; i++) {
+        w->now += 50 * MS;
+        bt_core_tick(w->core, w->now);
+    }
+}
+
+static void no_attempt_is_spent_on_a_silent_worker(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *p, *d, *d2;
+    bt_req_key_t key;
+    client_t c, c2;
+
+    (void)state;
+    start(w, 10);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    bt_test_expect_log_lines(4); /* two silences, two losses */
+    bt_core_worker_suspect(w->core, d, true, w->now);
+    submit(w, &c, "The", 8, NULL);
+    pass(w, 2 * WAIT_MS);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 0);
+    assert_int_equal(c.n_ends, 0);
+    bt_core_worker_suspect(w->core, d, false, w->now);
+    key = key_at(w, d);
+    assert_int_equal(key.attempt, 1);
+
+    /* The same for a re-run, whose time begins when the last hope is gone. */
+    d2 = join(w, "decode-1", BT_ROLE_DECODE);
+    bt_core_worker_suspect(w->core, d2, true, w->now);
+    bt_core_worker_down(w->core, d, "killed", w->now);
+    pass(w, 2 * RERUN_MS);
+    assert_int_equal(count(w, d2, BT_MSG_REQUEST), 0);
+    submit(w, &c2, "The", 8, NULL);
+    bt_core_worker_down(w->core, d2, "silent", w->now);
+    pass(w, RERUN_MS - 50);
+    assert_int_equal(c.n_ends, 0);
+    pass(w, 50);
+    assert_int_equal(c.n_ends, 1);
+    assert_int_equal(c.http_status, 503);
+    ended(w, p, key);
+    bt_core_cancel(w->core, c2.gen, w->now);
+    assert_all_back(w);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_peer_reported_lost_gets_no_second_attempt_at_once),
         BT_TEST(a_rerun_avoids_the_worker_at_fault_however_idle),
         BT_TEST(a_rerun_avoids_both_of_a_pair_that_lost_touch),
+        BT_TEST(no_attempt_is_spent_on_a_silent_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
