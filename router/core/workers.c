@@ -384,12 +384,14 @@ static void on_failed(bt_core_t *core, const bt_worker_t *worker,
     bt_gen_rerun(core, gen, now_us);
 }
 
-static void note_ended(const bt_core_t *core, bt_gen_t *gen,
-                       const bt_worker_t *worker, const bt_msg_ended_t *m)
+static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
+                       const bt_msg_ended_t *m)
 {
-    bt_ledger_t *l = &gen->ledger;
+    bt_ledger_t *l = &leg->gen->ledger;
 
-    if (worker->hello.role == BT_ROLE_DECODE) {
+    if (leg->local) { /* no KV was handed over */
+        l->worker_decode_us += m->decode_us;
+    } else if (leg->worker->hello.role == BT_ROLE_DECODE) {
         l->worker_decode_us += m->decode_us;
         l->join_wait_us += m->join_wait_us;
         if (m->n_iterations > 0) {
@@ -412,7 +414,7 @@ static void on_ended(bt_core_t *core, const bt_worker_t *worker,
         return;
     }
     gen = leg->gen;
-    note_ended(core, gen, worker, m);
+    note_ended(core, leg, m);
     /* A worker that lets go without its last token would leave the client
      * waiting. A prefill worker ends when its transfer is complete, which may
      * be before JOINED is here, but not before its token. */

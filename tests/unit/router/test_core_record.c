@@ -265,6 +265,31 @@ workers_that_never_answer_are_not_waited_for_at_the_end(void **state)
     bt_core_destroy(w->core);
 }
 
+static void a_worker_that_does_both_phases_reports_no_hand_over(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *d;
+    bt_req_key_t key;
+    client_t c;
+
+    (void)state;
+    start(w, 10);
+    d = join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_LOCAL_PREFILL);
+    submit(w, &c, "The", 2, NULL);
+    key = key_at(w, d);
+    tokens(w, d, key, 0, "ab", BT_FINISH_LENGTH);
+    ended_with(w, d, key, 500, 60, 0);
+    assert_all_back(w);
+    assert_int_equal(w->n_records, 1);
+    assert_string_equal(w->attempts[0].prefill, "");
+    assert_string_equal(w->attempts[0].decode, "decode-0");
+    assert_int_equal(w->final.worker_decode_us, 500);
+    assert_int_equal(w->final.join_wait_us, 0);
+    assert_int_equal(w->final.n_transfers, 0);
+    assert_int_equal(w->n_times[BT_TIME_JOIN_WAIT], 0);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +299,7 @@ int main(void)
         BT_TEST(a_request_that_a_worker_refuses_is_recorded_with_its_error),
         BT_TEST(a_rerun_is_one_record_with_both_attempts_and_transfers),
         BT_TEST(workers_that_never_answer_are_not_waited_for_at_the_end),
+        BT_TEST(a_worker_that_does_both_phases_reports_no_hand_over),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
