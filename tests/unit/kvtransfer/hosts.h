@@ -82,7 +82,7 @@ static const char *hosts_make(void)
     }
     /* A /sys of each host's own is needed: UCX looks for devices there. */
     if ((unshare(CLONE_NEWNS) != 0) ||
-        (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)) {
+        (mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0)) {
         return "no mount namespace";
     }
     hosts.fds[HOST_OWN] = host_own_fd();

@@ -523,10 +523,20 @@ static void a_silent_receiver_on_the_network_is_lost_and_back(void **state)
     child_go_on(&s.child);
     UNTIL(&s, readable(s.child.from, 0));
     assert_int_equal(get_status(s.child.from), BT_ERR_PEER_LOST);
-    receiver_begin(&s, blob, bytes);
-    assert_int_equal(bt_kvt_post(s.xfer, source, 0, POOL_BYTES), BT_OK);
-    assert_int_equal(bt_kvt_finish(s.xfer, NULL, 0), BT_OK);
-    UNTIL(&s, s.done == 1);
+    for (int tries = 1;; tries++) {
+        receiver_begin(&s, blob, bytes);
+        assert_int_equal(bt_kvt_post(s.xfer, source, 0, POOL_BYTES), BT_OK);
+        assert_int_equal(bt_kvt_finish(s.xfer, NULL, 0), BT_OK);
+        UNTIL(&s, s.done == 1);
+        if ((s.status == BT_OK) || (tries == 5)) {
+            break;
+        }
+        /* On a loaded machine it may be silent for SHORT_MS again. */
+        assert_int_equal(s.status, BT_ERR_PEER_LOST);
+        bt_kvt_peer_release(s.peer);
+        UNTIL(&s, readable(s.child.from, 0));
+        (void)get_status(s.child.from);
+    }
     assert_int_equal(s.status, BT_OK);
     assert_int_equal(get_status(s.child.from), BT_OK);
     child_end(&s.child);
