@@ -90,12 +90,14 @@ find_targets() {
     mapfile -t wanted <"$log"
 }
 
-# run_meson NAME LOGBASE MESON_TEST_ARGUMENT...: `test_prefix` is put before it.
+# run_meson NAME LOGBASE MESON_TEST_ARGUMENT...: `test_prefix` is put before it;
+# meson adds `log_suffix` to the name of its log.
 test_prefix=
+log_suffix=
 run_meson() {
     local name=$1 base=$2 json
     shift 2
-    json="$build/test-$name/meson-logs/$base.json"
+    json="$build/test-$name/meson-logs/$base$log_suffix.json"
     rm -f "$json"
     # Its exit status is not looked at: the log says more, a missing log too.
     $test_prefix meson test -C "$build/test-$name" --no-rebuild --logbase "$base" \
@@ -178,8 +180,8 @@ stage_valgrind() {
         "$build/test-valgrind" --suite unit | grep -vxE "$not_under_valgrind")
     find_targets valgrind "${tests[@]}" || return 0
     compile valgrind "${wanted[@]}" || return 0
-    # meson adds the wrapper's name to that of its log.
-    run_meson valgrind memory-valgrind "${tests[@]}" --timeout-multiplier 40 \
+    log_suffix=-valgrind \
+        run_meson valgrind memory "${tests[@]}" --timeout-multiplier 40 \
         --wrapper 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
 }
 
