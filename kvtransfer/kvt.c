@@ -291,6 +291,9 @@ bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)
         bt_kvt_links_mend(kvt);
     }
     if (!kvt->ticked || (now_ms != kvt->last_tick_ms)) {
+        if (kvt->ticked) {
+            bt_kvt_links_slept(kvt, now_ms - kvt->last_tick_ms);
+        }
         kvt->ticked = true;
         kvt->last_tick_ms = now_ms;
         bt_kvt_windows_tick(kvt);

@@ -285,6 +285,25 @@ static void link_tick(bt_kvt_link_t *link)
     }
 }
 
+void bt_kvt_links_slept(bt_kvt_t *kvt, uint64_t pause_ms)
+{
+    const uint64_t keepalive_ms = kvt->config.keepalive_ms;
+    bt_list_t *pos, *tmp;
+
+    if (pause_ms <= 2 * keepalive_ms) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+        link->last_heard_ms += pause_ms - keepalive_ms;
+        if (link->last_heard_ms > kvt->now_ms) {
+            link->last_heard_ms = kvt->now_ms;
+        }
+    }
+}
+
 void bt_kvt_links_tick(bt_kvt_t *kvt)
 {
     bt_list_t *pos, *tmp;

@@ -167,6 +167,33 @@ a_fault_at_any_step_over_the_network_ends_everything_once(void **state)
     all_faults(&pair_kinds[1]);
 }
 
+/* Both processes of a machine that was suspended for an hour, in the middle of
+ * a transfer: neither has heard of the other, neither is to blame. */
+static void our_own_sleep_is_not_the_peers_silence(void **state)
+{
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[1], POOL_BYTES);
+    pair_import(&pair);
+    t = pair_window(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
+    assert_int_equal(pair_prep(&pair, t), BT_OK);
+    assert_int_equal(pair_post(t, 0, 1024), BT_OK);
+    for (int i = 0; i < 20; i++) {
+        (void)pair_pump(&pair);
+    }
+    pair.now_ms += 3600000;
+    for (int i = 0; i < 50; i++) {
+        (void)pair_pump(&pair);
+    }
+    assert_int_equal(t->closed, 0);
+    assert_int_equal(pair_post(t, 1024, t->bytes - 1024), BT_OK);
+    assert_int_equal(bt_kvt_finish(t->xfer, "token", 5), BT_OK);
+    PAIR_UNTIL(&pair, t->done);
+    pair_close(&pair);
+}
+
 static void a_death_frees_what_a_lost_link_left_in_quarantine(void **state)
 {
     bt_kvt_counters_t c;
@@ -203,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_fault_at_any_step_over_shared_memory_ends_everything_once),
         BT_TEST(a_fault_at_any_step_over_the_network_ends_everything_once),
+        BT_TEST(our_own_sleep_is_not_the_peers_silence),
         BT_TEST(a_death_frees_what_a_lost_link_left_in_quarantine),
     };
 
