@@ -3,7 +3,6 @@
  * 1.13.1 aborts the *surviving* process (assertion in
  * ucp_request_send_state_ff) when a peer dies while the wire-up messages of a
  * worker-address endpoint are under way. */
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -17,11 +16,6 @@
 #define CLOSE_LIMIT_MS   20u
 #define MAX_EPOLL_EVENTS 16
 
-typedef struct accept {
-    bt_list_t link;
-    ucp_conn_request_h request;
-} accept_t;
-
 /* ---- connecting ---- */
 
 static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -34,8 +28,8 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     ul->ucx->some_failed = true;
 }
 
-static bt_status_t connection_create(ucx_t *ucx, ucp_ep_params_t *params,
-                                     ucx_link_t **ul_p)
+bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx, ucp_ep_params_t *params,
+                                         ucx_link_t **ul_p)
 {
     ucx_link_t *ul = bt_calloc(1, sizeof(*ul));
     ucs_status_t rc;
@@ -60,78 +54,6 @@ static bt_status_t connection_create(ucx_t *ucx, ucp_ep_params_t *params,
     bt_list_push_back(&ucx->links, &ul->link);
     *ul_p = ul;
     return BT_OK;
-}
-
-/* From within progress, where no endpoint may be made. */
-static void on_connection(ucp_conn_request_h request, void *arg)
-{
-    ucx_t *ucx = arg;
-    accept_t *accept = ucx->closing ? NULL : bt_calloc(1, sizeof(*accept));
-
-    if (accept == NULL) {
-        (void)!ucp_listener_reject(ucx->listener, request);
-        return;
-    }
-    accept->request = request;
-    bt_list_push_back(&ucx->requests, &accept->link);
-}
-
-void bt_kvt_ucx_requests_accept(ucx_t *ucx)
-{
-    while (!bt_list_empty(&ucx->requests)) {
-        accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
-        ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
-                                  .conn_request = accept->request};
-        ucx_link_t *ul = NULL;
-
-        /* Another failure has ended the request: the peer sees that. */
-        if (ucx->closing ||
-            (connection_create(ucx, &params, &ul) == BT_ERR_NO_MEMORY)) {
-            (void)!ucp_listener_reject(ucx->listener, accept->request);
-        }
-        bt_list_remove(&accept->link);
-        bt_free(accept);
-    }
-}
-
-/** Listen on the interface's first address, IPv4 before IPv6, any port. */
-bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx, const char *interface)
-{
-    ucp_listener_params_t params = {.field_mask =
-                                        UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
-                                        UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-                                    .conn_handler.cb = on_connection,
-                                    .conn_handler.arg = ucx};
-    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    struct ifaddrs *all = NULL;
-    bt_status_t status = BT_ERR_UNSUPPORTED;
-
-    if (getifaddrs(&all) != 0) {
-        return BT_ERR_IO;
-    }
-    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        if ((i->ifa_addr == NULL) || (strcmp(i->ifa_name, interface) != 0)) {
-            continue;
-        }
-        if (i->ifa_addr->sa_family == AF_INET) {
-            params.sockaddr.addr = i->ifa_addr;
-            params.sockaddr.addrlen = sizeof(struct sockaddr_in);
-            break;
-        }
-        if ((i->ifa_addr->sa_family == AF_INET6) &&
-            (params.sockaddr.addr == NULL)) {
-            params.sockaddr.addr = i->ifa_addr;
-            params.sockaddr.addrlen = sizeof(struct sockaddr_in6);
-        }
-    }
-    if ((params.sockaddr.addr != NULL) &&
-        (ucp_listener_create(ucx->net, &params, &ucx->listener) == UCS_OK) &&
-        (ucp_listener_query(ucx->listener, &attr) == UCS_OK)) {
-        ucx->net_addr = attr.sockaddr;
-        status = BT_OK;
-    }
-    freeifaddrs(all);
-    return status;
 }
 
 bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
@@ -165,7 +87,7 @@ bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
     } else {
         return BT_ERR_BAD_MESSAGE;
     }
-    status = connection_create(ucx, &params, &ul);
+    status = bt_kvt_ucx_connection_create(ucx, &params, &ul);
     if (status != BT_OK) {
         return status;
     }
@@ -302,9 +224,7 @@ void bt_kvt_ucx_links_close(ucx_t *ucx)
         connection_close(ul, true);
     }
     net_drain(ucx);
-    if (ucx->listener != NULL) {
-        ucp_listener_destroy(ucx->listener);
-    }
+    bt_kvt_ucx_listener_close(ucx);
 }
 
 void bt_kvt_ucx_links_free(ucx_t *ucx)

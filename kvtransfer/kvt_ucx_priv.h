@@ -9,10 +9,11 @@
  *            of a peer
  *     shm    allocates the pool and maps those of others; carries no message
  *
- *     kvt_ucx.c      open, close, progress
- *     kvt_ucx_ep.c   listener, connections, the end of processes
- *     kvt_ucx_am.c   messages in order, pieces
- *     kvt_ucx_shm.c  the pool, and those of others mapped
+ *     kvt_ucx.c         open, close, progress
+ *     kvt_ucx_listen.c  who connects
+ *     kvt_ucx_ep.c      connections, the end of processes
+ *     kvt_ucx_am.c      messages in order, pieces
+ *     kvt_ucx_shm.c     the pool, and those of others mapped
  */
 #ifndef BT_KVTRANSFER_KVT_UCX_PRIV_H
 #define BT_KVTRANSFER_KVT_UCX_PRIV_H
@@ -86,6 +87,16 @@ BT_MUST_CHECK bt_status_t bt_kvt_ucx_context_open(const char *name,
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_worker_open(ucp_context_h context,
                                                  ucp_worker_h *worker_p);
 
+/* kvt_ucx_listen.c */
+/** Listen on the interface's first address, IPv4 before IPv6, any port. */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx,
+                                                   const char *interface);
+/** Connections that came since; not from within a callback of UCX. While the
+ *  transport closes, they are rejected. */
+void bt_kvt_ucx_requests_accept(ucx_t *ucx);
+/** No connection comes in any more; before the worker goes. */
+void bt_kvt_ucx_listener_close(ucx_t *ucx);
+
 /* kvt_ucx_ep.c; the first four are of bt_kvt_transport_t */
 bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
                                const bt_kvt_export_info_t *info);
@@ -93,11 +104,11 @@ void bt_kvt_ucx_disconnect(bt_kvt_link_t *link);
 void bt_kvt_ucx_forget(bt_kvt_link_t *link);
 bt_status_t bt_kvt_ucx_watch(bt_kvt_link_t *link,
                              const bt_kvt_export_info_t *info);
-/** Listen on the interface's first address, IPv4 before IPv6, any port. */
-BT_MUST_CHECK bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx,
-                                                   const char *interface);
-/** Connections that came since; not from within a callback of UCX. */
-void bt_kvt_ucx_requests_accept(ucx_t *ucx);
+/** An endpoint from @a params, to which its error handling is added; listed in
+ *  ucx. @retval BT_ERR_NO_MEMORY  @retval BT_ERR_PEER_LOST */
+BT_MUST_CHECK bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx,
+                                                       ucp_ep_params_t *params,
+                                                       ucx_link_t **ul_p);
 /** @return the connection of @a ep, or NULL: closed meanwhile */
 ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep);
 /** Tell the core of connections that failed / of processes that ended. */

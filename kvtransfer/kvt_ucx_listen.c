@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who connects: listening, accepting, and ceasing to listen. */
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "kvtransfer/kvt_ucx_priv.h"
+
+#define MUTE_LIMIT_MS 100u
+
+typedef struct accept {
+    bt_list_t link;
+    ucp_conn_request_h request;
+} accept_t;
+
+/* From within progress, where no endpoint may be made. */
+static void on_connection(ucp_conn_request_h request, void *arg)
+{
+    ucx_t *ucx = arg;
+    accept_t *accept = ucx->closing ? NULL : bt_calloc(1, sizeof(*accept));
+
+    if (accept == NULL) {
+        (void)!ucp_listener_reject(ucx->listener, request);
+        return;
+    }
+    accept->request = request;
+    bt_list_push_back(&ucx->requests, &accept->link);
+}
+
+void bt_kvt_ucx_requests_accept(ucx_t *ucx)
+{
+    while (!bt_list_empty(&ucx->requests)) {
+        accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
+        ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
+                                  .conn_request = accept->request};
+        ucx_link_t *ul = NULL;
+
+        /* Another failure has ended the request: the peer sees that. */
+        if (ucx->closing || (bt_kvt_ucx_connection_create(ucx, &params, &ul) ==
+                             BT_ERR_NO_MEMORY)) {
+            (void)!ucp_listener_reject(ucx->listener, accept->request);
+        }
+        bt_list_remove(&accept->link);
+        bt_free(accept);
+    }
+}
+
+/** Listen on the interface's first address, IPv4 before IPv6, any port. */
+bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx, const char *interface)
+{
+    ucp_listener_params_t params = {.field_mask =
+                                        UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                                        UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+                                    .conn_handler.cb = on_connection,
+                                    .conn_handler.arg = ucx};
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    struct ifaddrs *all = NULL;
+    bt_status_t status = BT_ERR_UNSUPPORTED;
+
+    if (getifaddrs(&all) != 0) {
+        return BT_ERR_IO;
+    }
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        if ((i->ifa_addr == NULL) || (strcmp(i->ifa_name, interface) != 0)) {
+            continue;
+        }
+        if (i->ifa_addr->sa_family == AF_INET) {
+            params.sockaddr.addr = i->ifa_addr;
+            params.sockaddr.addrlen = sizeof(struct sockaddr_in);
+            break;
+        }
+        if ((i->ifa_addr->sa_family == AF_INET6) &&
+            (params.sockaddr.addr == NULL)) {
+            params.sockaddr.addr = i->ifa_addr;
+            params.sockaddr.addrlen = sizeof(struct sockaddr_in6);
+        }
+    }
+    if ((params.sockaddr.addr != NULL) &&
+        (ucp_listener_create(ucx->net, &params, &ucx->listener) == UCS_OK) &&
+        (ucp_listener_query(ucx->listener, &attr) == UCS_OK)) {
+        ucx->net_addr = attr.sockaddr;
+        status = BT_OK;
+    }
+    freeifaddrs(all);
+    return status;
+}
+
+/* ---- ceasing to listen ---- */
+
+static bool same_address(const struct sockaddr_storage *a,
+                         const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in *a4 = (const struct sockaddr_in *)a;
+    const struct sockaddr_in *b4 = (const struct sockaddr_in *)b;
+    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a;
+    const struct sockaddr_in6 *b6 = (const struct sockaddr_in6 *)b;
+
+    if (a->ss_family != b->ss_family) {
+        return false;
+    }
+    if (a->ss_family == AF_INET) {
+        return (a4->sin_port == b4->sin_port) &&
+               (a4->sin_addr.s_addr == b4->sin_addr.s_addr);
+    }
+    return (a->ss_family == AF_INET6) && (a6->sin6_port == b6->sin6_port) &&
+           (memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr)) == 0);
+}
+
+/** Nothing comes in any more at the door: neither connections nor bytes of
+ * those that UCX has accepted. @return sockets with something not yet taken */
+static unsigned door_mute(const struct sockaddr_storage *door)
+{
+    struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+    const struct sock_fprog filter = {.len = 1, .filter = &drop};
+    DIR *dir = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    unsigned n_readable = 0;
+
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
+        struct sockaddr_storage addr = {0};
+        socklen_t bytes = sizeof(addr);
+        struct pollfd ready = {.fd = atoi(entry->d_name), .events = POLLIN};
+
+        if ((entry->d_name[0] == '.') ||
+            (getsockname(ready.fd, (struct sockaddr *)&addr, &bytes) != 0) ||
+            !same_address(&addr, door)) {
+            continue;
+        }
+        (void)setsockopt(ready.fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter,
+                         sizeof(filter));
+        n_readable += poll(&ready, 1, 0) > 0;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return n_readable;
+}
+
+/* UCX 1.13.1 frees the listener while connections that it accepted have not
+ * yet said what they want; when they then do, its own thread goes through the
+ * freed listener, and the process dies (the call of conn_request_cb in
+ * tcp_sockcm_ep.c). So they are made mute first, and what they said is taken.
+ */
+void bt_kvt_ucx_listener_close(ucx_t *ucx)
+{
+    const uint64_t until_ms = bt_now_ms() + MUTE_LIMIT_MS;
+    /* Twice: the first round may miss one that is just being accepted. */
+    unsigned n_quiet = 0;
+
+    if (ucx->listener == NULL) {
+        return;
+    }
+    while ((n_quiet < 2) && (bt_now_ms() < until_ms)) {
+        n_quiet = (door_mute(&ucx->net_addr) == 0) ? n_quiet + 1 : 0;
+        (void)ucp_worker_progress(ucx->net);
+        bt_kvt_ucx_requests_accept(ucx); /* rejects them */
+    }
+    ucp_listener_destroy(ucx->listener);
+    ucx->listener = NULL;
+}
