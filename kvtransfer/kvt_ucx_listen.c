@@ -125,7 +125,8 @@ static unsigned door_mute(const struct sockaddr_storage *door)
     while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
         struct sockaddr_storage addr = {0};
         socklen_t bytes = sizeof(addr);
-        struct pollfd ready = {.fd = atoi(entry->d_name), .events = POLLIN};
+        struct pollfd ready = {.fd = (int)strtol(entry->d_name, NULL, 10),
+                               .events = POLLIN};
 
         if ((entry->d_name[0] == '.') ||
             (getsockname(ready.fd, (struct sockaddr *)&addr, &bytes) != 0) ||
