@@ -91,6 +91,7 @@ typedef struct bt_kernels_caps {
     uint64_t weight_types; /**< bit 1 << bt_ktype_t */
     uint32_t kv_types;     /**< bit 1 << bt_kv_type_t */
     uint32_t max_head_dim;
+    bool runs_ahead; /**< operations return before they are done: sync() */
 } bt_kernels_caps_t;
 
 /**

@@ -185,29 +185,6 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     return BT_OK;
 }
 
-/* Blocks [blocks_posted, end) are ready: neighbours in our pool as one piece.
- */
-static bt_status_t post_blocks(bt_worker_t *w, bt_prefill_job_t *pj,
-                               uint32_t end)
-{
-    const uint32_t *ids = pj->job.block_ids;
-
-    while (pj->blocks_posted < end) {
-        const uint32_t first = pj->blocks_posted;
-        const uint32_t run = bt_kv_run_length(ids, first, end);
-        const bt_status_t status =
-            bt_kvt_post(pj->xfer, bt_worker_block(w, ids[first]),
-                        (uint64_t)(first - pj->blocks_cached) * w->block_bytes,
-                        (uint64_t)run * w->block_bytes);
-
-        if (status != BT_OK) {
-            return status;
-        }
-        pj->blocks_posted += run;
-    }
-    return BT_OK;
-}
-
 static bt_status_t finish(bt_prefill_job_t *pj)
 {
     const uint64_t now_us = bt_now_us();
@@ -230,7 +207,6 @@ static bt_status_t finish(bt_prefill_job_t *pj)
 void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_status_t status = BT_OK;
-    uint32_t ready;
 
     if (pj->job.ending || (pj->grant_bytes == 0) || !pj->job.has_blocks ||
         pj->xfer_finished) {
@@ -240,9 +216,7 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
         status = begin(w, pj);
     }
     if (status == BT_OK) {
-        ready = pj->kv_complete ? pj->job.n_blocks
-                                : pj->n_computed / w->tokens_per_block;
-        status = post_blocks(w, pj, ready);
+        status = bt_prefill_post(w, pj);
     }
     if ((status == BT_OK) && pj->kv_complete) {
         status = finish(pj);

@@ -32,9 +32,11 @@ static bt_status_t open_role(bt_worker_t *w)
     if (state == NULL) {
         return BT_ERR_NO_MEMORY;
     }
+    state->split = bt_prefill_split_default;
     bt_list_init(&state->granted);
     bt_list_init(&state->ungranted);
     bt_list_init(&state->waiting);
+    bt_list_init(&state->streaming);
     bt_list_init(&state->peers);
     w->role = state;
     return BT_OK;
@@ -122,6 +124,8 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     bt_list_remove(&job->queue); /* from ungranted or waiting */
     if (!job->has_blocks) {
         bt_worker_queue_insert(&state->granted, job);
+    } else if (job->in_engine) {
+        bt_list_push_back(&state->streaming, &job->queue);
     }
     bt_prefill_push(w, pj);
 }
@@ -170,6 +174,8 @@ static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
     job->seq.sched.n_tokens = job->n_tokens;
     job->seq.sched.n_computed = job->n_reused * w->tokens_per_block;
     job->seq.n_drawn = 0;
+    job->seq.tell_layers = true;
+    atomic_store_explicit(&job->seq.n_layers, 0, memory_order_relaxed);
     pj->n_computed = job->seq.sched.n_computed;
     pj->kv_complete = false;
     status = bt_worker_job_submit(w, job);
@@ -182,6 +188,8 @@ static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
     if (pj->grant_bytes == 0) {
         state->waiting_blocks += job->n_blocks;
         pj->counted = true;
+    } else {
+        bt_list_push_back(&state->streaming, &job->queue);
     }
     return BT_OK;
 }
@@ -256,6 +264,7 @@ static void advance(bt_worker_t *w)
     if (start_granted(w)) {
         start_ungranted(w);
     }
+    bt_prefill_stream(w);
 }
 
 static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
@@ -278,6 +287,7 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
     bt_prefill_t *state = w->role;
     bt_job_t *job = &pj->job;
 
+    bt_list_remove(&job->queue); /* from streaming */
     if (job->ending) {
         bt_prefill_try_end(w, pj);
         return;

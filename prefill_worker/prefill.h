@@ -4,7 +4,7 @@
  * The prefill worker: context phase in chunks, token #1, hand-over.
  *
  *     queued ─ blocks ─▶ computing ─ token #1 ─▶ waiting ─ grant ─▶ sending ─▶
- * end ▲                   │ grant there: whole blocks go out per chunk   │
+ * end ▲                   │ grant there: chunks, then layers, go out     │
  *        └─────── dropped until granted (a granted one wants its blocks) ───┘
  *
  * Token #1 goes straight to the router and never waits for the transfer.
@@ -32,10 +32,19 @@ typedef struct bt_prefill_peer {
     uint64_t retry_ms;  /**< when to connect again */
 } bt_prefill_peer_t;
 
+/** When a last chunk leaves in groups of layers. */
+typedef struct bt_prefill_split {
+    uint32_t max_groups;    /**< what is left at its end is one of them */
+    size_t min_piece_bytes; /**< of a group in one block */
+    size_t min_chunk_bytes; /**< a smaller one leaves when it is complete */
+} bt_prefill_split_t;
+
 typedef struct bt_prefill {
+    bt_prefill_split_t split;
     bt_list_t granted;   /**< queue of jobs without blocks, grant is there */
     bt_list_t ungranted; /**< queue of jobs without blocks or grant */
     bt_list_t waiting;   /**< complete KV, no grant yet */
+    bt_list_t streaming; /**< in the engine, grant is there */
     bt_list_t peers;
     uint32_t waiting_blocks; /**< held by jobs without grant */
     uint32_t n_paused; /**< jobs whose KV was dropped, to be computed again */
@@ -57,6 +66,7 @@ typedef struct bt_prefill_job {
     bt_finish_t finish;     /**< of token #1 */
     uint32_t blocks_cached; /**< leading ones that the decode worker has */
     uint32_t blocks_posted; /**< with those */
+    uint32_t layers_posted; /**< of all further blocks, the first layers */
     uint64_t complete_us;   /**< when the KV was complete */
     uint64_t granted_us;    /**< when it was granted too, and all was posted */
 } bt_prefill_job_t;
@@ -84,5 +94,21 @@ void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
 void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj);
 /** End the job once neither engine nor transfer holds it. */
 void bt_prefill_try_end(bt_worker_t *w, bt_prefill_job_t *pj);
+
+/* overlap.c */
+
+/** For real blocks; measured, see docs/KV_TRANSFER.md. */
+extern const bt_prefill_split_t bt_prefill_split_default;
+/** How many layers of a last chunk leave at a time.
+ *  @param [in] n_blocks  that the last chunk completes
+ *  @return n_layers: nothing leaves before the chunk is complete */
+uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
+                                uint32_t n_blocks, uint32_t n_layers,
+                                size_t layer_bytes);
+/** Post what is computed and not posted; the job has a transfer. Any error of
+ *  bt_kvt_post(). */
+BT_MUST_CHECK bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj);
+/** Layers of streaming jobs that are ready since; sets w->poll_ms. */
+void bt_prefill_stream(bt_worker_t *w);
 
 #endif

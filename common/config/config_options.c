@@ -112,6 +112,10 @@ const bt_option_t bt_config_options[] = {
          "network"),
     CHOICE("kv-type", "f16", "f16", S | WORKERS, kv_type,
            "Number format of the KV cache"),
+    CHOICE("kv-overlap", "layers", "layers, chunks, none", S | P, kv_overlap,
+           "What of a prompt's KV leaves while the rest is computed: finished "
+           "chunks and of the last one finished layers, finished chunks only, "
+           "or nothing (to compare)"),
     COUNT("tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
           tokens_per_block, "Tokens in one KV block"),
     COUNT("context-tokens", "0", 0, 1u << 24, "tokens", ALL, context_tokens,

@@ -30,6 +30,7 @@ struct bt_engine {
     bt_list_t running;
     uint64_t iteration;
     bt_sched_item_t *plan;
+    uint32_t n_planned; /* items of plan, during forward */
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;
@@ -178,18 +179,35 @@ static void fail_all(bt_engine_t *engine, bt_report_t *report)
     }
 }
 
+/* Called once per layer: what is ready of a last chunk can leave already. */
+static void on_layers(void *ctx, uint32_t n_layers)
+{
+    const bt_engine_t *engine = ctx;
+
+    for (uint32_t i = 0; i < engine->n_planned; i++) {
+        bt_seq_t *seq = seq_of(engine->plan[i].seq);
+
+        if (engine->plan[i].last_chunk && seq->tell_layers) {
+            atomic_store_explicit(&seq->n_layers, n_layers,
+                                  memory_order_release);
+        }
+    }
+}
+
 /* One iteration: plan, forward, sample. */
 static void iterate(bt_engine_t *engine, bt_report_t *report)
 {
     const bt_engine_config_t *config = &engine->config;
     const uint32_t n_vocab = bt_model_hparams(config->model)->n_vocab;
-    bt_forward_t fwd = {.kv = config->kv};
+    bt_forward_t fwd = {
+        .kv = config->kv, .on_layers = on_layers, .on_layers_ctx = engine};
     float *logits = NULL;
     uint32_t n_items;
 
     n_items = bt_sched_plan(&engine->running, config->token_budget,
                             config->kv.tokens_per_block, config->max_seqs,
                             engine->plan, &report->n_context_tokens);
+    engine->n_planned = n_items;
     fwd.n_rows = lay_rows(engine, n_items, &fwd.n_logit_rows);
     fwd.seqs = engine->seqs;
     fwd.n_seqs = n_items;

@@ -36,8 +36,11 @@ typedef struct bt_seq {
     uint32_t first_index;   /**< index of the first token drawn here */
     const uint32_t *blocks; /**< enough for every position computed here */
     bool leave_after_first; /**< prefill worker: out after one token */
+    bool tell_layers;       /**< for bt_seq_layers() */
     bt_sampling_t sampling;
     atomic_bool cancel; /**< set through bt_engine_cancel() */
+    /** Layers whose K and V are there for all n_tokens; 0 before submit. */
+    atomic_uint n_layers;
     /* Written by the engine, read by the owner after LEFT. */
     uint32_t n_drawn;
     uint32_t n_iterations;
@@ -101,6 +104,14 @@ BT_MUST_CHECK bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq);
 /** Let the sequence leave before the next iteration; LEFT (CANCELED) follows,
  *  unless it had already finished. Never blocks. */
 void bt_engine_cancel(bt_seq_t *seq);
+
+/** How far the last chunk of a sequence with tell_layers has got, while it is
+ *  computed: K and V of all its tokens are there in so many layers, from 0.
+ *  May stay 0 until the CHUNK item comes. Owner thread. */
+static inline uint32_t bt_seq_layers(const bt_seq_t *seq)
+{
+    return atomic_load_explicit(&seq->n_layers, memory_order_acquire);
+}
 
 /** Readable when a report may be there (after bt_engine_sleep_prepare). */
 int bt_engine_fd(const bt_engine_t *engine);

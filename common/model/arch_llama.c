@@ -528,6 +528,7 @@ static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
                       llama->b);
         ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true,
                         fwd->seqs, fwd->n_seqs, &fwd->kv, i);
+        bt_model_layers_stored(model, fwd, i + 1);
         if (last && (fwd->n_logit_rows == 0)) {
             return; /* the cache is all that was asked for */
         }

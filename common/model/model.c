@@ -219,6 +219,14 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
     return seqs_fit(model, fwd);
 }
 
+void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
+                            uint32_t n_layers)
+{
+    if ((fwd->on_layers != NULL) && !model->be->caps->runs_ahead) {
+        fwd->on_layers(fwd->on_layers_ctx, n_layers);
+    }
+}
+
 bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
                              float **logits_p)
 {

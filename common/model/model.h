@@ -88,6 +88,11 @@ typedef struct bt_forward {
     const uint32_t *logit_rows; /**< rows whose logits are wanted */
     uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
     bt_kv_view_t kv;            /**< blocks must exist for all positions */
+    /** Called during the call, by the same thread, when K and V of all rows are
+     *  in the cache for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
+     *  that runs ahead of its caller does not call it. */
+    void (*on_layers)(void *ctx, uint32_t n_layers);
+    void *on_layers_ctx;
 } bt_forward_t;
 
 /**

@@ -109,6 +109,10 @@ void bt_linear_run(bt_backend_t *be, const bt_linear_t *linear,
 /* All of them allow NULL, or NULL inside. */
 void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);
 void bt_linear_scratch_free(bt_backend_t *be, bt_linear_scratch_t *scratch);
+/** To be called by forward() after the K and V of layer n_layers - 1. */
+void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
+                            uint32_t n_layers);
+
 void bt_model_weight_free(bt_backend_t *be, bt_weight_t *weight);
 void bt_model_buffer_free(bt_backend_t *be, void *ptr);
 

@@ -427,7 +427,7 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         {.fd = bt_engine_fd(w->engine), .events = POLLIN},
         {.fd = signal_fd, .events = POLLIN},
     };
-    int timeout_ms = POLL_MS;
+    int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
 
     if (busy || (bt_kvt_arm(w->kvt) != BT_OK) ||
         !bt_engine_sleep_prepare(w->engine)) {

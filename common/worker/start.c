@@ -99,6 +99,10 @@ static bt_status_t check_options(bt_worker_t *w, bt_start_t *s)
         .head_dim = s->hp.head_dim,
         .elem_bytes = 2,
     };
+    w->n_layers = s->shape.n_layers;
+    w->layer_bytes = (size_t)2 * s->shape.n_kv_heads *
+                     s->shape.tokens_per_block * s->shape.head_dim *
+                     s->shape.elem_bytes;
     return bt_kv_block_bytes(&s->shape, &w->block_bytes);
 }
 

@@ -121,6 +121,8 @@ struct bt_worker {
     uint32_t context_tokens; /**< longest sequence, prompt and output */
     uint32_t tokens_per_block;
     size_t block_bytes;
+    uint32_t n_layers;  /**< of the model */
+    size_t layer_bytes; /**< of a block: the elements of one layer */
     uint32_t n_blocks;
     bt_kvt_t *kvt;
     uint8_t *kv_base;
@@ -146,7 +148,8 @@ struct bt_worker {
     bt_worker_link_t *links[16]; /**< routers */
     uint32_t n_links;
     bool draining;
-    bool failed; /**< the device is broken: stop */
+    bool failed;      /**< the device is broken: stop */
+    uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
 };

@@ -26,6 +26,7 @@ typedef struct bench {
     bt_model_t *model;
     bt_engine_t *engine;
     void *pool;
+    bt_kv_view_t kv;
     uint32_t next_block;
 } bench_t;
 
@@ -87,6 +88,7 @@ static void open_bench(bench_t *b, uint32_t token_budget)
         .head_dim = hp->head_dim,
         .tokens_per_block = T,
     };
+    b->kv = config.kv;
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
 }
 
@@ -234,6 +236,87 @@ static void a_sequence_goes_on_from_handed_over_kv(void **state)
     close_bench(&b);
 }
 
+typedef struct layer_copies {
+    const bt_kv_view_t *kv;
+    size_t layer_bytes;
+    uint32_t n_told;
+    uint8_t *copies; /* block 0, each layer as it was when it was told of */
+} layer_copies_t;
+
+static void copy_layer(void *ctx, uint32_t n_layers)
+{
+    layer_copies_t *c = ctx;
+    const size_t at = (n_layers - 1) * c->layer_bytes;
+
+    assert_int_equal(n_layers, ++c->n_told);
+    memcpy(c->copies + at, (uint8_t *)c->kv->base + at, c->layer_bytes);
+}
+
+/* A layer that was told of does not change any more, and was empty before. */
+static void layers_are_told_of_when_they_are_complete(void **state)
+{
+    static const uint32_t tokens[T] = {3, 9, 4, 77, 5, 6, 7, 8,
+                                       9, 1, 2, 3,  4, 5, 6, 7};
+    static const uint32_t blocks[] = {0};
+    const bt_ragged_seq_t seq = {.n_rows = T, .blocks = blocks};
+    const uint32_t logit_rows[] = {T - 1};
+    layer_copies_t copies = {0};
+    bt_forward_t fwd = {.seqs = &seq,
+                        .n_seqs = 1,
+                        .tokens = tokens,
+                        .n_rows = T,
+                        .logit_rows = logit_rows,
+                        .n_logit_rows = 1,
+                        .on_layers = copy_layer,
+                        .on_layers_ctx = &copies};
+    float *logits = NULL;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, 32);
+    fwd.kv = b.kv;
+    copies.kv = &b.kv;
+    copies.layer_bytes = b.kv.block_bytes / b.kv.n_layers;
+    copies.copies = bt_calloc(1, b.kv.block_bytes);
+    assert_non_null(copies.copies);
+    assert_int_equal(bt_model_forward(b.model, &fwd, &logits), BT_OK);
+    assert_int_equal(copies.n_told, b.kv.n_layers);
+    assert_memory_equal(copies.copies, b.pool, b.kv.block_bytes);
+    for (uint32_t i = 0; i < b.kv.n_layers; i++) {
+        const uint8_t *layer = copies.copies + i * copies.layer_bytes;
+        size_t n = 0;
+
+        for (size_t k = 0; k < copies.layer_bytes; k++) {
+            n += layer[k] != 0;
+        }
+        assert_true(n > copies.layer_bytes / 2);
+    }
+    bt_free(copies.copies);
+    close_bench(&b);
+}
+
+static void a_sequence_that_asks_is_told_of_layers(void **state)
+{
+    bench_t b;
+    bt_seq_t *seqs[2];
+
+    (void)state;
+    open_bench(&b, 32); /* three chunks */
+    for (uint32_t i = 0; i < 2; i++) {
+        seqs[i] = make_seq(&b, 3, 0.0f);
+        seqs[i]->leave_after_first = true;
+        seqs[i]->tell_layers = i == 1;
+        assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
+    }
+    run_until_left(&b, 2);
+    assert_int_equal(bt_seq_layers(seqs[0]), 0);
+    assert_int_equal(bt_seq_layers(seqs[1]), b.kv.n_layers);
+    for (uint32_t i = 0; i < 2; i++) {
+        free_seq(seqs[i]);
+    }
+    close_bench(&b);
+}
+
 static void an_end_id_ends_the_sequence(void **state)
 {
     bench_t b;
@@ -322,6 +405,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(tokens_do_not_depend_on_chunks_or_company),
         BT_TEST(a_sequence_goes_on_from_handed_over_kv),
+        BT_TEST(layers_are_told_of_when_they_are_complete),
+        BT_TEST(a_sequence_that_asks_is_told_of_layers),
         BT_TEST(an_end_id_ends_the_sequence),
         BT_TEST(canceled_sequences_leave_and_others_go_on),
         BT_TEST(more_than_max_seqs_are_refused),

@@ -36,7 +36,9 @@
 #include "tests/support/testsupport.h"
 
 #define SIM_T          4u /* tokens per block */
-#define SIM_SLOT_BYTES 64u
+#define SIM_LAYERS     4u
+#define SIM_LAYER_SLOT 16u /* bytes of one token in one layer */
+#define SIM_SLOT_BYTES (SIM_LAYERS * SIM_LAYER_SLOT)
 #define SIM_VOCAB      97u
 #define SIM_END_ID     5u
 #define SIM_CONTEXT    96u
@@ -79,7 +81,8 @@ struct bt_engine {
     bt_seq_t *seqs[SIM_MAX_SEQS]; /* NULL: free place */
     uint32_t n_inside;
     uint64_t iteration;
-    bool broken; /* the next iteration fails */
+    bool broken;       /* the next iteration fails */
+    uint32_t n_halves; /* rounds since layers of this one were shown */
     bt_list_t reports;
     sim_node_t *node;
 };
@@ -142,6 +145,9 @@ extern struct sim {
 
 /** What everybody draws after these tokens. */
 uint32_t sim_draw(const uint32_t *tokens, uint32_t n);
+/** Half an iteration: the first layers of last chunks are there.
+ *  @return false when nobody waits for them, or they have been shown */
+bool sim_half_iterate(sim_node_t *node);
 /** One iteration; its report waits until the worker asks for it. */
 void sim_iterate(sim_node_t *node);
 

@@ -50,29 +50,31 @@ uint32_t sim_draw(const uint32_t *tokens, uint32_t n)
 /* ---- engine ---- */
 
 static uint8_t *sim_slot(const sim_node_t *node, const bt_seq_t *seq,
-                         uint32_t pos)
+                         uint32_t layer, uint32_t pos)
 {
     return bt_worker_block(&node->w, seq->blocks[pos / SIM_T]) +
-           (size_t)(pos % SIM_T) * SIM_SLOT_BYTES;
+           (size_t)(layer * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
 }
 
-static void sim_compute(sim_node_t *node, bt_seq_t *seq, uint32_t n_new)
+/* The first layers of all known positions and n_new more. */
+static void sim_layers(sim_node_t *node, const bt_seq_t *seq, uint32_t n_new,
+                       uint32_t n_layers)
 {
     uint64_t hash = 1;
 
     for (uint32_t pos = 0; pos < seq->sched.n_computed + n_new; pos++) {
-        uint8_t *slot = sim_slot(node, seq, pos);
-
         hash = sim_mix(hash, seq->tokens[pos]);
-        for (uint32_t i = 0; i < SIM_SLOT_BYTES; i += sizeof(hash)) {
+        for (uint32_t i = 0; i < n_layers; i++) {
+            const uint64_t values[] = {hash, sim_mix(hash, i)};
+            uint8_t *slot = sim_slot(node, seq, i, pos);
+
             if (pos < seq->sched.n_computed) {
-                assert_memory_equal(slot + i, &hash, sizeof(hash));
+                assert_memory_equal(slot, values, SIM_LAYER_SLOT);
             } else {
-                memcpy(slot + i, &hash, sizeof(hash));
+                memcpy(slot, values, SIM_LAYER_SLOT);
             }
         }
     }
-    seq->sched.n_computed += n_new;
 }
 
 static void sim_item(sim_report_t *r, bt_report_kind_t kind, bt_seq_t *seq,
@@ -125,7 +127,8 @@ static bool sim_seq_step(sim_node_t *node, sim_report_t *r, bt_seq_t *seq,
     if (left > SIM_BUDGET) {
         n_new = SIM_BUDGET - (seq->sched.n_computed + SIM_BUDGET) % SIM_T;
     }
-    sim_compute(node, seq, n_new);
+    sim_layers(node, seq, n_new, SIM_LAYERS);
+    seq->sched.n_computed += n_new;
     seq->n_iterations++;
     if (n_new > 1) {
         sim_item(r, BT_REPORT_CHUNK, seq, BT_FINISH_NONE);
@@ -138,6 +141,43 @@ static bool sim_seq_step(sim_node_t *node, sim_report_t *r, bt_seq_t *seq,
     return (*finish_p != BT_FINISH_NONE) || seq->leave_after_first;
 }
 
+/* @return true when somebody waits for them */
+static bool sim_show_layers(sim_node_t *node)
+{
+    const bt_engine_t *engine = &node->engine;
+    bool shown = false;
+
+    for (uint32_t i = 0; i < SIM_MAX_SEQS; i++) {
+        bt_seq_t *seq = engine->seqs[i];
+        const uint32_t n_layers =
+            1 + (uint32_t)(engine->iteration + i) % SIM_LAYERS;
+        uint32_t left;
+
+        if ((seq == NULL) || !seq->tell_layers || engine->broken ||
+            atomic_load(&seq->cancel)) {
+            continue;
+        }
+        left = seq->sched.n_tokens - seq->sched.n_computed;
+        if (left <= SIM_BUDGET) {
+            sim_layers(node, seq, left, n_layers);
+            atomic_store(&seq->n_layers, n_layers);
+            shown = true;
+        }
+    }
+    return shown;
+}
+
+bool sim_half_iterate(sim_node_t *node)
+{
+    bt_engine_t *engine = &node->engine;
+
+    if ((engine->n_halves == 0) && !sim_show_layers(node)) {
+        return false;
+    }
+    /* One round to post them, one to send them. */
+    return ++engine->n_halves <= 2;
+}
+
 /* One iteration; its report waits until the worker asks for it. */
 void sim_iterate(sim_node_t *node)
 {
@@ -146,6 +186,7 @@ void sim_iterate(sim_node_t *node)
 
     assert_non_null(r);
     r->report.items = r->items;
+    engine->n_halves = 0;
     r->report.iteration = ++engine->iteration;
     r->report.status = engine->broken ? BT_ERR_DEVICE : BT_OK;
     for (uint32_t i = 0; i < SIM_MAX_SEQS; i++) {

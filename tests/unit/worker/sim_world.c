@@ -66,6 +66,7 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     node->config.dead_ms = kvt.dead_ms;
     node->config.waiting_kv_percent = 50;
     node->config.drain_ms = 500;
+    node->config.kv_overlap = "layers";
     node->config.local_prefill = true;
     w->ops = ops;
     w->config = &node->config;
@@ -73,6 +74,8 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     w->context_tokens = SIM_CONTEXT;
     w->tokens_per_block = SIM_T;
     w->block_bytes = SIM_T * SIM_SLOT_BYTES;
+    w->n_layers = SIM_LAYERS;
+    w->layer_bytes = SIM_T * SIM_LAYER_SLOT;
     w->n_blocks = n_blocks;
     w->max_seqs = SIM_MAX_SEQS;
     bt_jobs_init(w);
@@ -90,6 +93,10 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     w->rpc = &node->rpc;
     w->engine = &node->engine;
     assert_int_equal(w->ops->open(w), BT_OK);
+    if (ops == &bt_prefill_ops) { /* blocks of this world are small */
+        ((bt_prefill_t *)w->role)->split = (bt_prefill_split_t){
+            .max_groups = 3, .min_piece_bytes = 1, .min_chunk_bytes = 1};
+    }
     assert_int_equal(pipe2(node->signal_pipe, O_NONBLOCK | O_CLOEXEC), 0);
 }
 
@@ -157,7 +164,9 @@ void sim_round(void)
         }
         sim_turn(node);
         if (!node->dead && !node->stopped && !node->over) {
-            sim_iterate(node);
+            if (!sim_half_iterate(node)) {
+                sim_iterate(node);
+            }
         }
         if (sim.ends_are_deaths && node->over && !node->dead) {
             sim_kill(i);

@@ -95,6 +95,64 @@ static void an_answer_is_known_too(void **state)
     }
 }
 
+/* What has left when the prefill worker has not yet told of token #1: 21 tokens
+ * in chunks of 8, 8 and 5. */
+static uint64_t bytes_before_the_end(const char *overlap)
+{
+    bt_kvt_counters_t kvt;
+    uint64_t before = 0;
+    sim_req_t *req;
+
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    sim.nodes[0].config.kv_overlap = overlap;
+    req = sim_request_of(0, 0, 1, 21, 6);
+    while (req->n_prefilled == 0) {
+        bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
+        before = kvt.bytes_sent;
+        sim_round();
+    }
+    sim_settle();
+    sim_check_answered(req);
+    bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
+    assert_int_equal(kvt.bytes_sent, 6 * sim.nodes[0].w.block_bytes);
+    sim_check_empty();
+    sim_close();
+    return before;
+}
+
+static void chunks_and_layers_leave_as_soon_as_they_are_there(void **state)
+{
+    const uint64_t layer = SIM_T * SIM_LAYER_SLOT;
+    uint64_t with_layers;
+
+    (void)state;
+    assert_int_equal(bytes_before_the_end("none"), 0);
+    /* Two chunks are four blocks. */
+    assert_int_equal(bytes_before_the_end("chunks"), 4 * SIM_LAYERS * layer);
+    /* Of the other two blocks one group of layers or more: max_groups 3 of 4
+     * layers is two layers at a time. */
+    with_layers = bytes_before_the_end("layers") - 4 * SIM_LAYERS * layer;
+    assert_true((with_layers == 2 * 2 * layer) ||
+                (with_layers == 2 * 4 * layer));
+}
+
+/* By hand: 12 KiB a layer (the default model) needs three for 32 KiB, but 30
+ * layers in 8 groups are four; 64 KiB (8B class) 32 / 8; 2 MiB are 171 layers
+ * of 12 KiB, 5.7 blocks of 30. */
+static void groups_of_layers_are_worth_their_pieces(void **state)
+{
+    const bt_prefill_split_t *split = &bt_prefill_split_default;
+
+    (void)state;
+    assert_int_equal(bt_prefill_layer_group(split, 32, 30, 12288), 4);
+    assert_int_equal(bt_prefill_layer_group(split, 32, 32, 65536), 4);
+    assert_int_equal(bt_prefill_layer_group(split, 5, 30, 12288), 30);
+    assert_int_equal(bt_prefill_layer_group(split, 6, 30, 12288), 4);
+    assert_int_equal(bt_prefill_layer_group(split, 64, 30, 4096), 8);
+    assert_int_equal(bt_prefill_layer_group(split, 512, 8, 4096), 8);
+    assert_int_equal(bt_prefill_layer_group(split, 32, 1, 1u << 20), 1);
+}
+
 static void a_local_request_is_answered_without_transfer(void **state)
 {
     sim_req_t *req;
@@ -321,6 +379,8 @@ int main(void)
         BT_TEST(a_request_is_answered_over_the_network),
         BT_TEST(a_beginning_that_is_known_is_not_computed_or_sent_again),
         BT_TEST(an_answer_is_known_too),
+        BT_TEST(chunks_and_layers_leave_as_soon_as_they_are_there),
+        BT_TEST(groups_of_layers_are_worth_their_pieces),
         BT_TEST(a_local_request_is_answered_without_transfer),
         BT_TEST(a_request_over_with_its_first_token_needs_no_transfer),
         BT_TEST(a_deadline_of_hours_is_kept),

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What leaves when: finished chunks at once, of the last chunk finished layers,
+ * so that hardly anything is left to send when token #1 is there. */
+#include <string.h>
+
+#include "common/kv/kv_layout.h"
+#include "prefill_worker/prefill.h"
+
+/* Between two looks; a layer of a chunk that is worth it takes longer. */
+#define STREAM_POLL_MS 1u
+
+/* Over TCP each piece is a message, so a small one costs more than it brings;
+ * a chunk of 2 MiB crosses in a fraction of a millisecond. */
+const bt_prefill_split_t bt_prefill_split_default = {
+    .max_groups = 8, .min_piece_bytes = 32u << 10, .min_chunk_bytes = 2u << 20};
+
+uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
+                                uint32_t n_blocks, uint32_t n_layers,
+                                size_t layer_bytes)
+{
+    const size_t for_piece =
+        (split->min_piece_bytes + layer_bytes - 1) / layer_bytes;
+    const uint32_t for_groups =
+        (n_layers + split->max_groups - 1) / split->max_groups;
+
+    if ((for_piece >= n_layers) ||
+        ((uint64_t)n_blocks * n_layers * layer_bytes <
+         split->min_chunk_bytes)) {
+        return n_layers;
+    }
+    return (for_piece > for_groups) ? (uint32_t)for_piece : for_groups;
+}
+
+static bool overlap_is(const bt_worker_t *w, const char *what)
+{
+    return strcmp(w->config->kv_overlap, what) == 0;
+}
+
+/* Blocks [blocks_posted, end) are ready: neighbours in our pool as one piece.
+ */
+static bt_status_t post_blocks(bt_worker_t *w, bt_prefill_job_t *pj,
+                               uint32_t end)
+{
+    const uint32_t *ids = pj->job.block_ids;
+
+    while (pj->blocks_posted < end) {
+        const uint32_t first = pj->blocks_posted;
+        const uint32_t run = bt_kv_run_length(ids, first, end);
+        const bt_status_t status =
+            bt_kvt_post(pj->xfer, bt_worker_block(w, ids[first]),
+                        (uint64_t)(first - pj->blocks_cached) * w->block_bytes,
+                        (uint64_t)run * w->block_bytes);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        pj->blocks_posted += run;
+    }
+    return BT_OK;
+}
+
+/* Layers [layers_posted, end) of all further blocks; with the last layer goes
+ * what lies behind it in a block (scales). */
+static bt_status_t post_layers(bt_worker_t *w, bt_prefill_job_t *pj,
+                               uint32_t end)
+{
+    const size_t from = pj->layers_posted * w->layer_bytes;
+    const size_t to =
+        (end == w->n_layers) ? w->block_bytes : end * w->layer_bytes;
+
+    for (uint32_t i = pj->blocks_posted; i < pj->job.n_blocks; i++) {
+        const bt_status_t status = bt_kvt_post(
+            pj->xfer, bt_worker_block(w, pj->job.block_ids[i]) + from,
+            (uint64_t)(i - pj->blocks_cached) * w->block_bytes + from,
+            to - from);
+
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    pj->layers_posted = end;
+    if (end == w->n_layers) {
+        pj->blocks_posted = pj->job.n_blocks;
+        pj->layers_posted = 0;
+    }
+    return BT_OK;
+}
+
+/* @return layers of the last chunk that may leave now */
+static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
+{
+    const bt_prefill_t *state = w->role;
+    const uint32_t group = bt_prefill_layer_group(
+        &state->split, pj->job.n_blocks - pj->blocks_posted, w->n_layers,
+        w->layer_bytes);
+    const uint32_t n = bt_seq_layers(&pj->job.seq);
+
+    return (n == w->n_layers) ? n : n - n % group;
+}
+
+bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    const bool complete =
+        pj->kv_complete || (pj->n_computed == pj->job.n_tokens);
+    uint32_t n_layers;
+
+    if (overlap_is(w, "none") && !pj->kv_complete) {
+        return BT_OK;
+    }
+    if (pj->layers_posted == 0) {
+        const bt_status_t status = post_blocks(
+            w, pj,
+            complete ? pj->job.n_blocks : pj->n_computed / w->tokens_per_block);
+
+        if ((status != BT_OK) || complete) {
+            return status;
+        }
+    }
+    n_layers = complete ? w->n_layers : layers_ready(w, pj);
+    if ((n_layers <= pj->layers_posted) ||
+        (!complete && !overlap_is(w, "layers")) ||
+        (pj->blocks_posted == pj->job.n_blocks)) {
+        return BT_OK;
+    }
+    return post_layers(w, pj, n_layers);
+}
+
+void bt_prefill_stream(bt_worker_t *w)
+{
+    bt_prefill_t *state = w->role;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    w->poll_ms = 0;
+    if (!overlap_is(w, "layers")) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &state->streaming)
+    {
+        bt_prefill_job_t *pj =
+            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, queue);
+
+        if (bt_seq_layers(&pj->job.seq) > 0) {
+            bt_prefill_push(w, pj);
+        }
+        if (pj->job.n_tokens - pj->n_computed <= w->config->chunk_tokens) {
+            w->poll_ms = STREAM_POLL_MS; /* the last chunk, or soon */
+        }
+    }
+}
