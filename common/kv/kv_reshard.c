@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/kv/kv_reshard.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -175,4 +174,37 @@ void bt_kv_reshard_fini(bt_kv_reshard_t *plan)
 {
     bt_free(plan->moves);
     memset(plan, 0, sizeof(*plan));
+}
+
+bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p)
+{
+    const bt_kv_reshard_t *plan = walk->plan;
+    const bool src = (walk->end == BT_KV_SRC);
+    const uint64_t block_bytes =
+        src ? plan->src_block_bytes : plan->dst_block_bytes;
+    bt_kv_piece_t piece = {0};
+
+    while ((plan->n_moves > 0) && (walk->block < walk->n_blocks)) {
+        const bt_kv_move_t *move = &plan->moves[walk->move];
+        const uint64_t pool = walk->ids[walk->block] * block_bytes +
+                              (src ? move->src : move->dst);
+
+        if (piece.bytes == 0) {
+            piece.window = walk->block * plan->bytes + move->start;
+            piece.pool = pool;
+        } else if (piece.pool + piece.bytes != pool) {
+            break;
+        }
+        piece.bytes += move->bytes;
+        walk->move++;
+        if (walk->move == plan->n_moves) {
+            walk->move = 0;
+            walk->block++;
+        }
+    }
+    if (piece.bytes == 0) {
+        return false;
+    }
+    *piece_p = piece;
+    return true;
 }

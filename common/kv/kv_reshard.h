@@ -31,6 +31,7 @@
 #ifndef BT_COMMON_KV_KV_RESHARD_H
 #define BT_COMMON_KV_KV_RESHARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
@@ -96,5 +97,60 @@ BT_MUST_CHECK bt_status_t bt_kv_reshard_plan(const bt_kv_shape_t *whole,
                                              const bt_kv_part_t *dst,
                                              bt_kv_reshard_t *plan_p);
 void bt_kv_reshard_fini(bt_kv_reshard_t *plan);
+
+/** Bytes of a window that lie together in the pool of one end. */
+typedef struct bt_kv_piece {
+    uint64_t window; /**< offset in the window, bytes */
+    uint64_t pool;   /**< offset in that end's pool, bytes */
+    uint64_t bytes;
+} bt_kv_piece_t;
+
+typedef enum bt_kv_end {
+    BT_KV_SRC, /**< the pieces to post */
+    BT_KV_DST, /**< the window's extents */
+} bt_kv_end_t;
+
+/** Where a walk through a window is. */
+typedef struct bt_kv_walk {
+    const bt_kv_reshard_t *plan; /**< borrowed */
+    const uint32_t *ids;         /**< borrowed */
+    bt_kv_end_t end;
+    uint32_t block, n_blocks;
+    uint32_t move; /**< next one of that block */
+} bt_kv_walk_t;
+
+/**
+ * Walk through the window for blocks @a ids, or a part of it: [first, n).
+ *
+ *     bt_kv_walk_t walk = bt_kv_walk_begin(&plan, BT_KV_SRC, ids, 0, n);
+ *     while (bt_kv_walk_next(&walk, &piece)) {
+ *         bt_kvt_post(xfer, pool + piece.pool, piece.window, piece.bytes);
+ *     }
+ *
+ * @param [in] plan  Outlives the walk.
+ * @param [in] end   Whose pool.
+ * @param [in] ids   [n] blocks of that pool, in the window's order: block i of
+ *                   the one end becomes block i of the other. Outlive the walk.
+ */
+static inline bt_kv_walk_t bt_kv_walk_begin(const bt_kv_reshard_t *plan,
+                                            bt_kv_end_t end,
+                                            const uint32_t *ids, uint32_t first,
+                                            uint32_t n)
+{
+    const bt_kv_walk_t walk = {
+        .plan = plan, .ids = ids, .end = end, .block = first, .n_blocks = n};
+
+    return walk;
+}
+
+/**
+ * The next piece, as long as that pool allows: neighbouring blocks too are one
+ * piece where the plan leaves nothing out between them.
+ *
+ * @return false at the end (at once when the plan has no moves). All pieces
+ *         together are at most (n - first) * n_moves, in the window's order
+ *         and without gaps.
+ */
+bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
 
 #endif

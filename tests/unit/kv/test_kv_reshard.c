@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between every two ways to split a model over ranks, in both directions, the
- * right bytes move: on plain memory, where every byte of the source says whose
- * it is, by a hash of (block, layer, k or v, head, token, byte). Source and
- * expectation are filled through the definition of the layout, element by
- * element, not through the plan. */
+ * right bytes move: on plain memory, with KV in which every byte says whose it
+ * is. Between processes: kvtransfer's
+ * test_kvt_reshard_process.c. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/kv/kv_reshard.h"
 #include "kvtransfer/kvt_plan.h"
 #include "tests/support/testsupport.h"
+#include "tests/unit/kv/made_up.h"
 
 #define N_BLOCKS      3u /* of a sequence */
 #define POOL_BLOCKS   8u
@@ -39,47 +38,11 @@ typedef struct side {
     rank_t ranks[MAX_RANKS];
 } side_t;
 
-/** What stands in a byte; 0: an element's, 1: a scale's. */
-static uint8_t code(uint32_t array, uint32_t block, uint32_t layer, uint32_t kv,
-                    uint32_t head, uint32_t slot, uint32_t byte)
-{
-    const uint32_t fields[] = {array, block, layer, kv, head, slot, byte};
-    uint32_t h = 2166136261u; /* FNV-1a */
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
-        h = (h ^ fields[i]) * 16777619u;
-        h ^= h >> 15;
-    }
-    return (uint8_t)(h ^ (h >> 8));
-}
-
-/** The block @a n of a sequence as @a rank must hold it; returns its bytes. */
 static uint64_t block_write(const side_t *side, const rank_t *rank, uint32_t n,
                             uint8_t *out)
 {
-    const bt_kv_shape_t *w = side->whole;
-    const uint32_t unit[2] = {w->head_dim * w->elem_bytes, side->scale_bytes};
-    uint64_t at = 0;
-
-    for (uint32_t array = 0; array < 2; array++) {
-        for (uint32_t l = 0; l < rank->part.n_layers; l++) {
-            for (uint32_t kvh = 0; kvh < 2 * rank->part.n_heads; kvh++) {
-                for (uint32_t slot = 0; slot < w->tokens_per_block; slot++) {
-                    for (uint32_t b = 0; b < unit[array]; b++) {
-                        if (out != NULL) {
-                            out[at] = code(array, n, rank->part.first_layer + l,
-                                           kvh / rank->part.n_heads,
-                                           rank->part.first_head +
-                                               kvh % rank->part.n_heads,
-                                           slot, b);
-                        }
-                        at++;
-                    }
-                }
-            }
-        }
-    }
-    return at;
+    return made_up_block(side->whole, side->scale_bytes, &rank->part, 0, n,
+                         out);
 }
 
 static void side_open(side_t *side, const bt_kv_shape_t *whole,
@@ -108,52 +71,60 @@ static void side_close(side_t *side)
     }
 }
 
-/** The window of @a plan in @a to, and what is posted there; returns moves. */
+/** The window of @a plan in @a to, and what is posted there; returns how many
+ *  ranges lie together on both sides. */
 static uint32_t ranks_move(const rank_t *from, rank_t *to,
                            const bt_kv_reshard_t *plan,
                            bt_kvt_ranges_t *written)
 {
+    bt_kv_walk_t walk = bt_kv_walk_begin(plan, BT_KV_DST, dst_ids, 0, N_BLOCKS);
     bt_kvt_extent_t *extents;
+    bt_kv_piece_t piece;
     bt_kvt_map_t map;
+    uint64_t at = 0;
     uint32_t n = 0;
 
     assert_int_equal(plan->src_block_bytes, from->block_bytes);
     assert_int_equal(plan->dst_block_bytes, to->block_bytes);
     if (plan->n_moves == 0) {
+        assert_false(bt_kv_walk_next(&walk, &piece));
         return 0;
     }
     extents = bt_calloc((size_t)N_BLOCKS * plan->n_moves, sizeof(*extents));
     assert_non_null(extents);
-    for (uint32_t b = 0; b < N_BLOCKS; b++) {
-        for (uint32_t i = 0; i < plan->n_moves; i++) {
-            extents[n].offset =
-                dst_ids[b] * to->block_bytes + plan->moves[i].dst;
-            extents[n].bytes = plan->moves[i].bytes;
-            /* Nobody else's: each byte comes from one rank alone. */
-            assert_int_equal(
-                bt_kvt_ranges_add(written, extents[n].offset, extents[n].bytes),
-                BT_OK);
-            n++;
-        }
+    for (; bt_kv_walk_next(&walk, &piece); n++) {
+        extents[n].offset = piece.pool;
+        extents[n].bytes = piece.bytes;
+        assert_int_equal(piece.window, at);
+        at += piece.bytes;
+        /* Nobody else's: each byte comes from one rank alone. */
+        assert_int_equal(bt_kvt_ranges_add(written, piece.pool, piece.bytes),
+                         BT_OK);
     }
     assert_int_equal(
         bt_kvt_map_init(extents, n, POOL_BLOCKS * to->block_bytes, &map),
         BT_OK);
+    assert_int_equal(map.n_runs,
+                     n); /* none could have been one with the next */
     assert_int_equal(map.bytes, N_BLOCKS * plan->bytes);
-    for (uint32_t b = 0; b < N_BLOCKS; b++) {
-        for (uint32_t i = 0; i < plan->n_moves; i++) {
-            const bt_kv_move_t *m = &plan->moves[i];
-            uint64_t at = 0;
 
-            assert_int_equal(bt_kvt_map_find(&map, b * plan->bytes + m->start,
-                                             m->bytes, &at),
-                             m->bytes);
-            assert_true(m->src + m->bytes <= from->block_bytes);
-            memcpy(to->pool + at,
-                   from->pool + src_ids[b] * from->block_bytes + m->src,
-                   m->bytes);
+    walk = bt_kv_walk_begin(plan, BT_KV_SRC, src_ids, 0, N_BLOCKS);
+    at = 0;
+    for (n = 0; bt_kv_walk_next(&walk, &piece); at += piece.bytes) {
+        assert_int_equal(piece.window, at);
+        assert_true(piece.pool + piece.bytes <=
+                    POOL_BLOCKS * from->block_bytes);
+        for (uint64_t done = 0; done < piece.bytes; n++) {
+            uint64_t place = 0;
+            const uint64_t bytes = bt_kvt_map_find(&map, piece.window + done,
+                                                   piece.bytes - done, &place);
+
+            assert_true(bytes > 0);
+            memcpy(to->pool + place, from->pool + piece.pool + done, bytes);
+            done += bytes;
         }
     }
+    assert_int_equal(at, map.bytes);
     bt_kvt_map_fini(&map);
     bt_free(extents);
     return n;
@@ -361,6 +332,79 @@ static void moves_are_few_and_as_worked_by_hand(void **state)
     bt_kv_reshard_fini(&plan);
 }
 
+static void walk_check(const bt_kv_reshard_t *plan, bt_kv_end_t end,
+                       const uint32_t *ids, uint32_t first, uint32_t n,
+                       const bt_kv_piece_t *want, uint32_t n_want)
+{
+    bt_kv_walk_t walk = bt_kv_walk_begin(plan, end, ids, first, n);
+    bt_kv_piece_t piece;
+
+    for (uint32_t i = 0; i < n_want; i++) {
+        assert_true(bt_kv_walk_next(&walk, &piece));
+        assert_memory_equal(&piece, &want[i], sizeof(piece));
+    }
+    assert_false(bt_kv_walk_next(&walk, &piece));
+    assert_false(bt_kv_walk_next(&walk, &piece));
+}
+
+/* By hand, the model and the plan (to heads 2 and 3) of the test above: a
+ * source block has 192 bytes, a destination block 96, a window 96 a block. */
+static void pieces_are_as_long_as_the_pool_allows(void **state)
+{
+    const bt_kv_shape_t whole = {.n_layers = 2,
+                                 .n_kv_heads = 4,
+                                 .tokens_per_block = 2,
+                                 .head_dim = 3,
+                                 .elem_bytes = 2};
+    const bt_kv_part_t all = {0, 2, 0, 4};
+    const bt_kv_part_t half = {0, 2, 2, 2};
+    const bt_kv_part_t late = {1, 1, 0, 4};
+    const uint32_t ids[] = {5, 3, 4, 0};
+    /* All bytes of the destination's blocks come from this source, so 3 and 4
+     * are one piece there. The source has other heads between any two rows. */
+    const bt_kv_piece_t dst[] = {{0, 480, 96}, {96, 288, 192}, {288, 0, 96}};
+    const bt_kv_piece_t src[] = {
+        {0, 984, 24},   {24, 1032, 24}, {48, 1080, 24}, {72, 1128, 24},
+        {96, 600, 24},  {120, 648, 24}, {144, 696, 24}, {168, 744, 24},
+        {192, 792, 24}, {216, 840, 24}, {240, 888, 24}, {264, 936, 24},
+        {288, 24, 24},  {312, 72, 24},  {336, 120, 24}, {360, 168, 24}};
+    /* Between equal ranks both are whole blocks. The first was sent before: */
+    const bt_kv_piece_t rest[] = {{96, 288, 192}, {288, 0, 96}};
+    /* The later of two stages, from a rank that has both: a half of each of
+     * the source's blocks. */
+    const bt_kv_piece_t stage[] = {
+        {0, 1056, 96}, {96, 672, 96}, {192, 864, 96}, {288, 96, 96}};
+    bt_kv_reshard_t plan;
+
+    (void)state;
+    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &half, &plan), BT_OK);
+    walk_check(&plan, BT_KV_DST, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
+    walk_check(&plan, BT_KV_SRC, ids, 0, 4, src, BT_ARRAY_LEN(src));
+    walk_check(&plan, BT_KV_SRC, ids, 1, 2, src + 4, 4);
+    walk_check(&plan, BT_KV_SRC, ids, 2, 2, NULL, 0);
+    bt_kv_reshard_fini(&plan);
+
+    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &half, &half, &plan), BT_OK);
+    walk_check(&plan, BT_KV_SRC, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
+    walk_check(&plan, BT_KV_SRC, ids, 1, 4, rest, BT_ARRAY_LEN(rest));
+    bt_kv_reshard_fini(&plan);
+
+    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &late, &plan), BT_OK);
+    walk_check(&plan, BT_KV_SRC, ids, 0, 4, stage, BT_ARRAY_LEN(stage));
+    walk_check(&plan, BT_KV_DST, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
+    bt_kv_reshard_fini(&plan);
+
+    /* Nothing in common. */
+    {
+        const bt_kv_part_t early = {0, 1, 0, 4};
+
+        assert_int_equal(bt_kv_reshard_plan(&whole, 0, &early, &late, &plan),
+                         BT_OK);
+        walk_check(&plan, BT_KV_SRC, ids, 0, 4, NULL, 0);
+        bt_kv_reshard_fini(&plan);
+    }
+}
+
 static void impossible_plans_are_refused(void **state)
 {
     const bt_kv_shape_t whole = {.n_layers = 2,
@@ -401,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(parts_are_as_the_design_says),
         BT_TEST(moves_are_few_and_as_worked_by_hand),
+        BT_TEST(pieces_are_as_long_as_the_pool_allows),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_8_heads),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_3_heads),
         BT_TEST(scales_move_with_their_heads),
