@@ -186,16 +186,26 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p)
 
     while ((plan->n_moves > 0) && (walk->block < walk->n_blocks)) {
         const bt_kv_move_t *move = &plan->moves[walk->move];
-        const uint64_t pool = walk->ids[walk->block] * block_bytes +
-                              (src ? move->src : move->dst);
+        const uint64_t end = move->src + move->bytes;
+        const uint64_t until = (end < walk->until) ? end : walk->until;
+        const uint64_t skip =
+            (move->src < walk->begin) ? walk->begin - move->src : 0;
 
-        if (piece.bytes == 0) {
-            piece.window = walk->block * plan->bytes + move->start;
-            piece.pool = pool;
-        } else if (piece.pool + piece.bytes != pool) {
-            break;
+        if (move->src + skip < until) {
+            const uint64_t window =
+                walk->block * plan->bytes + move->start + skip;
+            const uint64_t pool = walk->ids[walk->block] * block_bytes +
+                                  (src ? move->src : move->dst) + skip;
+
+            if (piece.bytes == 0) {
+                piece.window = window;
+                piece.pool = pool;
+            } else if ((piece.window + piece.bytes != window) ||
+                       (piece.pool + piece.bytes != pool)) {
+                break;
+            }
+            piece.bytes += until - move->src - skip;
         }
-        piece.bytes += move->bytes;
         walk->move++;
         if (walk->move == plan->n_moves) {
             walk->move = 0;

@@ -116,7 +116,8 @@ typedef struct bt_kv_walk {
     const uint32_t *ids;         /**< borrowed */
     bt_kv_end_t end;
     uint32_t block, n_blocks;
-    uint32_t move; /**< next one of that block */
+    uint32_t move;         /**< next one of that block */
+    uint64_t begin, until; /**< of each source block, bytes */
 } bt_kv_walk_t;
 
 /**
@@ -137,10 +138,23 @@ static inline bt_kv_walk_t bt_kv_walk_begin(const bt_kv_reshard_t *plan,
                                             const uint32_t *ids, uint32_t first,
                                             uint32_t n)
 {
-    const bt_kv_walk_t walk = {
-        .plan = plan, .ids = ids, .end = end, .block = first, .n_blocks = n};
+    const bt_kv_walk_t walk = {.plan = plan,
+                               .ids = ids,
+                               .end = end,
+                               .block = first,
+                               .n_blocks = n,
+                               .until = plan->src_block_bytes};
 
     return walk;
+}
+
+/** Of each source block only the bytes [begin, until): those layers of it that
+ *  are finished. Before the first step. */
+static inline void bt_kv_walk_clip(bt_kv_walk_t *walk, uint64_t begin,
+                                   uint64_t until)
+{
+    walk->begin = begin;
+    walk->until = until;
 }
 
 /**
@@ -148,8 +162,8 @@ static inline bt_kv_walk_t bt_kv_walk_begin(const bt_kv_reshard_t *plan,
  * piece where the plan leaves nothing out between them.
  *
  * @return false at the end (at once when the plan has no moves). All pieces
- *         together are at most (n - first) * n_moves, in the window's order
- *         and without gaps.
+ *         together are at most (n - first) * n_moves, in the window's order,
+ *         and without gaps unless the walk is clipped.
  */
 bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between every two ways to split a model over ranks, in both directions, the
- * right bytes move: on plain memory, with KV in which every byte says whose it
- * is. Between processes: kvtransfer's
+ * right bytes move, at once or layer by layer: on plain memory, with KV in
+ * which every byte says whose it is. Between processes: kvtransfer's
  * test_kvt_reshard_process.c. */
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,8 @@ static const bt_kv_split_t splits[] = {{1, 1}, {2, 1}, {4, 1},
 typedef struct rank {
     bt_kv_part_t part;
     uint64_t block_bytes;
-    uint8_t *pool; /* owned */
+    uint64_t layer_bytes; /* without scales */
+    uint8_t *pool;        /* owned */
 } rank_t;
 
 typedef struct side {
@@ -58,6 +59,9 @@ static void side_open(side_t *side, const bt_kv_shape_t *whole,
 
         assert_int_equal(bt_kv_part_of(whole, split, r, &rank->part), BT_OK);
         rank->block_bytes = block_write(side, rank, 0, NULL);
+        rank->layer_bytes = (uint64_t)2 * rank->part.n_heads *
+                            whole->tokens_per_block * whole->head_dim *
+                            whole->elem_bytes;
         rank->pool = bt_calloc(POOL_BLOCKS, rank->block_bytes);
         assert_non_null(rank->pool);
         memset(rank->pool, fill, POOL_BLOCKS * rank->block_bytes);
@@ -71,15 +75,46 @@ static void side_close(side_t *side)
     }
 }
 
-/** The window of @a plan in @a to, and what is posted there; returns how many
- *  ranges lie together on both sides. */
+/** Copies bytes [begin, until) of each source block into the window; returns
+ *  how many ranges lie together on both sides. */
+static uint32_t pieces_copy(const rank_t *from, const rank_t *to,
+                            const bt_kv_reshard_t *plan,
+                            const bt_kvt_map_t *map, uint64_t begin,
+                            uint64_t until, bt_kvt_ranges_t *sent)
+{
+    bt_kv_walk_t walk = bt_kv_walk_begin(plan, BT_KV_SRC, src_ids, 0, N_BLOCKS);
+    bt_kv_piece_t piece;
+    uint32_t n = 0;
+
+    bt_kv_walk_clip(&walk, begin, until);
+    while (bt_kv_walk_next(&walk, &piece)) {
+        assert_true(piece.pool + piece.bytes <=
+                    POOL_BLOCKS * from->block_bytes);
+        assert_int_equal(bt_kvt_ranges_add(sent, piece.window, piece.bytes),
+                         BT_OK);
+        for (uint64_t done = 0; done < piece.bytes; n++) {
+            uint64_t place = 0;
+            const uint64_t bytes = bt_kvt_map_find(map, piece.window + done,
+                                                   piece.bytes - done, &place);
+
+            assert_true(bytes > 0);
+            memcpy(to->pool + place, from->pool + piece.pool + done, bytes);
+            done += bytes;
+        }
+    }
+    return n;
+}
+
+/** The window of @a plan in @a to, and what is posted there, all at once or
+ *  layer by layer; returns how many ranges lie together on both sides. */
 static uint32_t ranks_move(const rank_t *from, rank_t *to,
-                           const bt_kv_reshard_t *plan,
+                           const bt_kv_reshard_t *plan, bool by_layers,
                            bt_kvt_ranges_t *written)
 {
     bt_kv_walk_t walk = bt_kv_walk_begin(plan, BT_KV_DST, dst_ids, 0, N_BLOCKS);
     bt_kvt_extent_t *extents;
     bt_kv_piece_t piece;
+    bt_kvt_ranges_t sent = {0};
     bt_kvt_map_t map;
     uint64_t at = 0;
     uint32_t n = 0;
@@ -108,23 +143,17 @@ static uint32_t ranks_move(const rank_t *from, rank_t *to,
                      n); /* none could have been one with the next */
     assert_int_equal(map.bytes, N_BLOCKS * plan->bytes);
 
-    walk = bt_kv_walk_begin(plan, BT_KV_SRC, src_ids, 0, N_BLOCKS);
-    at = 0;
-    for (n = 0; bt_kv_walk_next(&walk, &piece); at += piece.bytes) {
-        assert_int_equal(piece.window, at);
-        assert_true(piece.pool + piece.bytes <=
-                    POOL_BLOCKS * from->block_bytes);
-        for (uint64_t done = 0; done < piece.bytes; n++) {
-            uint64_t place = 0;
-            const uint64_t bytes = bt_kvt_map_find(&map, piece.window + done,
-                                                   piece.bytes - done, &place);
+    n = 0;
+    for (uint32_t l = 0; l < (by_layers ? from->part.n_layers : 1); l++) {
+        /* The scales go with the last one. */
+        const bool last = !by_layers || (l + 1 == from->part.n_layers);
 
-            assert_true(bytes > 0);
-            memcpy(to->pool + place, from->pool + piece.pool + done, bytes);
-            done += bytes;
-        }
+        n += pieces_copy(from, to, plan, &map, l * from->layer_bytes,
+                         last ? from->block_bytes : (l + 1) * from->layer_bytes,
+                         &sent);
     }
-    assert_int_equal(at, map.bytes);
+    assert_int_equal(sent.bytes, map.bytes);
+    bt_kvt_ranges_fini(&sent);
     bt_kvt_map_fini(&map);
     bt_free(extents);
     return n;
@@ -147,7 +176,7 @@ static void rank_check(const side_t *side, const rank_t *rank,
 /** @return descriptors */
 static uint32_t sequence_moves(const bt_kv_shape_t *whole, uint32_t scale_bytes,
                                const bt_kv_split_t *from,
-                               const bt_kv_split_t *to)
+                               const bt_kv_split_t *to, bool by_layers)
 {
     uint32_t n = 0;
     side_t src, dst;
@@ -172,7 +201,8 @@ static uint32_t sequence_moves(const bt_kv_shape_t *whole, uint32_t scale_bytes,
                                                 &src.ranks[s].part,
                                                 &dst.ranks[d].part, &plan),
                              BT_OK);
-            n += ranks_move(&src.ranks[s], &dst.ranks[d], &plan, &written);
+            n += ranks_move(&src.ranks[s], &dst.ranks[d], &plan, by_layers,
+                            &written);
             bt_kv_reshard_fini(&plan);
         }
         assert_int_equal(written.bytes, N_BLOCKS * dst.ranks[d].block_bytes);
@@ -195,6 +225,7 @@ static void matrix(const char *name, const bt_kv_shape_t *whole,
 
     for (size_t a = 0; a < BT_ARRAY_LEN(splits); a++) {
         for (size_t b = 0; b < BT_ARRAY_LEN(splits); b++) {
+            uint32_t n_at_once, n_by_layers;
             bt_kv_part_t part;
 
             if ((splits[a].tp > whole->n_kv_heads) ||
@@ -206,8 +237,12 @@ static void matrix(const char *name, const bt_kv_shape_t *whole,
                 n_refused++;
                 continue;
             }
-            assert_true(
-                sequence_moves(whole, scale_bytes, &splits[a], &splits[b]) > 0);
+            n_at_once = sequence_moves(whole, scale_bytes, &splits[a],
+                                       &splits[b], false);
+            n_by_layers = sequence_moves(whole, scale_bytes, &splits[a],
+                                         &splits[b], true);
+            assert_true(n_at_once > 0);
+            assert_true(n_by_layers >= n_at_once);
             n_pairs++;
         }
     }
@@ -374,6 +409,9 @@ static void pieces_are_as_long_as_the_pool_allows(void **state)
      * the source's blocks. */
     const bt_kv_piece_t stage[] = {
         {0, 1056, 96}, {96, 672, 96}, {192, 864, 96}, {288, 96, 96}};
+    const bt_kv_piece_t v[] = {{240, 912, 48}, {336, 144, 48}};
+    bt_kv_walk_t walk;
+    bt_kv_piece_t piece;
     bt_kv_reshard_t plan;
 
     (void)state;
@@ -392,6 +430,15 @@ static void pieces_are_as_long_as_the_pool_allows(void **state)
     assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &late, &plan), BT_OK);
     walk_check(&plan, BT_KV_SRC, ids, 0, 4, stage, BT_ARRAY_LEN(stage));
     walk_check(&plan, BT_KV_DST, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
+    /* Of the last two blocks the later half of that layer alone, which is v:
+     * the later half of each window block. */
+    walk = bt_kv_walk_begin(&plan, BT_KV_SRC, ids, 2, 4);
+    bt_kv_walk_clip(&walk, 144, 192);
+    for (size_t i = 0; i < BT_ARRAY_LEN(v); i++) {
+        assert_true(bt_kv_walk_next(&walk, &piece));
+        assert_memory_equal(&piece, &v[i], sizeof(piece));
+    }
+    assert_false(bt_kv_walk_next(&walk, &piece));
     bt_kv_reshard_fini(&plan);
 
     /* Nothing in common. */

@@ -71,6 +71,7 @@ typedef struct order {
     uint32_t rank;
     wrong_t wrong;
     bool half;
+    bool by_layers; /* source: a layer of all blocks after the other */
     uint32_t n_grants;
     uint64_t instances[MAX_RANKS]; /* of the sources */
 } order_t;
@@ -313,6 +314,25 @@ static void post_until(rank_t *rank, end_t *end, uint64_t limit)
     }
 }
 
+/** As a source does that sends what it has computed; scales in the end. */
+static void layers_post(rank_t *rank, end_t *end)
+{
+    const bt_kv_shape_t *whole = &rank->order.whole;
+    const uint64_t layer_bytes = (uint64_t)2 * rank->part.n_heads *
+                                 whole->tokens_per_block * whole->head_dim *
+                                 whole->elem_bytes;
+
+    for (uint32_t l = 0; l < rank->part.n_layers; l++) {
+        const bool last = (l + 1 == rank->part.n_layers);
+
+        end->walk =
+            bt_kv_walk_begin(&end->plan, BT_KV_SRC, src_ids, 0, N_BLOCKS);
+        bt_kv_walk_clip(&end->walk, l * layer_bytes,
+                        last ? rank->block_bytes : (l + 1) * layer_bytes);
+        post_until(rank, end, UINT64_MAX);
+    }
+}
+
 static void plan_break(const rank_t *rank, bt_kv_reshard_t *plan)
 {
     const bt_kv_shape_t *whole = &rank->order.whole;
@@ -340,8 +360,12 @@ static void transfer_begin(rank_t *rank, const grant_t *grant)
                           grant->desc_bytes, end, &end->xfer) == BT_OK);
     RANK_MUST(bt_kvt_xfer_window_bytes(end->xfer) ==
               N_BLOCKS * end->plan.bytes);
-    post_until(rank, end,
-               N_BLOCKS * end->plan.bytes / (rank->order.half ? 2 : 1));
+    if (rank->order.by_layers) {
+        layers_post(rank, end);
+    } else {
+        post_until(rank, end,
+                   N_BLOCKS * end->plan.bytes / (rank->order.half ? 2 : 1));
+    }
 }
 
 static void transfers_finish(rank_t *rank)

@@ -60,7 +60,7 @@ typedef struct run {
     bt_kv_split_t from, to;
     wrong_t wrong; /* of rank wrong_rank, source or destination */
     uint32_t wrong_rank;
-    bool half;
+    bool half, by_layers;
     /* What came out: of all windows. */
     uint32_t n_windows, n_extents, n_posts, n_pieces;
     uint64_t bytes;
@@ -192,7 +192,8 @@ static order_t order_of(const group_t *group, const run_t *run,
                      .from = run->from,
                      .to = run->to,
                      .rank = rank,
-                     .half = run->half};
+                     .half = run->half,
+                     .by_layers = run->by_layers};
 
     if ((at_source == (type == ORDER_SEND)) && (rank == run->wrong_rank)) {
         order.wrong = run->wrong;
@@ -345,6 +346,7 @@ typedef struct table {
     const char *name;
     const bt_kv_shape_t *whole;
     uint32_t scale_bytes;
+    bool by_layers;
     uint32_t n_pairs;
     uint32_t n_pieces[MAX_SPLITS][MAX_SPLITS]; /* 0: not tried */
     uint64_t bytes;
@@ -377,7 +379,8 @@ static void pair_move(group_t *group, table_t *table, uint32_t a, uint32_t b)
     run_t run = {.whole = table->whole,
                  .scale_bytes = table->scale_bytes,
                  .from = splits[a],
-                 .to = splits[b]};
+                 .to = splits[b],
+                 .by_layers = table->by_layers};
 
     run_whole(group, &run);
     table->n_pieces[a][b] = run.n_pieces;
@@ -447,12 +450,17 @@ static void every_pair_of_splits(const char *path)
                     .whole = &eight_heads_int8,
                     .scale_bytes = 2};
     table_t three = {.name = "3 heads", .whole = &three_heads};
+    table_t layers = {.name = "8 heads, int8 with scales, layer by layer",
+                      .whole = &eight_heads_int8,
+                      .scale_bytes = 2,
+                      .by_layers = true};
     group_t group;
 
     group_open(&group, path, MAX_RANKS, MAX_RANKS);
     all_pairs_move(&group, &eight);
     all_pairs_move(&group, &int8);
     all_pairs_move(&group, &three);
+    all_pairs_move(&group, &layers);
     group_close(&group);
     assert_int_equal(eight.n_pairs, 36);
     assert_int_equal(int8.n_pairs, 36);
@@ -463,6 +471,14 @@ static void every_pair_of_splits(const char *path)
     assert_int_equal(pieces_of(&int8, 1, 1, 1, 1), 4);
     assert_int_equal(pieces_of(&int8, 4, 2, 1, 1), 2 * 200);
     assert_int_equal(pieces_of(&int8, 1, 1, 1, 2), 2 * 10);
+    /* Layer by layer, each layer of a block is a piece. Its scales go with the
+     * last layer, in one piece with that between equal ranks: 5 x 5. To 1x2,
+     * stage 0 gets 2 layers and their scales, stage 1 gets 3 and theirs, which
+     * at the source lie behind those of stage 0. Finer slices: each row was a
+     * piece before. */
+    assert_int_equal(pieces_of(&layers, 1, 1, 1, 1), 25);
+    assert_int_equal(pieces_of(&layers, 1, 1, 1, 2), 5 * (2 + 1 + 3 + 1));
+    assert_int_equal(pieces_of(&layers, 4, 2, 1, 1), 2 * 200);
     /* 6 rows, and 2 slices: 2 x 6 x 5. */
     assert_int_equal(pieces_of(&three, 2, 1, 1, 1), 60);
     assert_int_equal(pieces_of(&three, 1, 1, 2, 2), 60);
