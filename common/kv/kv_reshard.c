@@ -192,18 +192,16 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p)
             (move->src < walk->begin) ? walk->begin - move->src : 0;
 
         if (move->src + skip < until) {
-            const uint64_t window =
-                walk->block * plan->bytes + move->start + skip;
             const uint64_t pool = walk->ids[walk->block] * block_bytes +
                                   (src ? move->src : move->dst) + skip;
 
             if (piece.bytes == 0) {
-                piece.window = window;
+                piece.window = walk->block * plan->bytes + move->start + skip;
                 piece.pool = pool;
-            } else if ((piece.window + piece.bytes != window) ||
-                       (piece.pool + piece.bytes != pool)) {
+            } else if (piece.pool + piece.bytes != pool) {
                 break;
-            }
+            } /* else they touch in the window too: moves are in the order of
+                 both blocks, and what is left out between them lies between */
             piece.bytes += until - move->src - skip;
         }
         walk->move++;
