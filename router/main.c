@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
 #include "common/rpc/key.h"
@@ -102,6 +103,7 @@ int main(int argc, char **argv)
     bt_status_t status;
 
     bt_log_init(NAME, level);
+    bt_thread_works_briefly();
     status = bt_config_load(BT_PROG_ROUTER, argc, argv, &s.config, &s.store);
     if (status != BT_OK) {
         return (status == BT_ERR_CANCELED) ? 0 : 2;

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ring.h"
+#include "common/base/thread.h"
 #include "common/model/sampler.h"
 
 #define N_REPORTS     16 /* how far the compute thread may run ahead */
@@ -269,6 +270,7 @@ static void *compute_main(void *arg)
 {
     bt_engine_t *engine = arg;
 
+    bt_thread_works_long();
     while (!atomic_load(&engine->stop)) {
         bt_report_t *report = wait_for_spare(engine);
 

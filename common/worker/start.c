@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/kv/kv_layout.h"
 #include "common/rpc/key.h"
@@ -517,6 +518,7 @@ int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv)
         goto end;
     }
     name_worker(w, start);
+    bt_thread_works_briefly(); /* the control thread; compute threads say so */
     if (bt_log_level_parse(w->config->log_level, &level) == 0) {
         bt_log_init(w->name, level);
     }

@@ -16,6 +16,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 
 #define MAX_THREADS 1024u
 #define SPIN_NS     20000u
@@ -122,6 +123,7 @@ static void *helper_main(void *arg)
     bt_cpu_pool_t *pool = helper->pool;
     uint32_t seen = 0;
 
+    bt_thread_works_long();
     for (;;) {
         if (!spin_while(&pool->epoch, seen)) {
             atomic_fetch_add(&pool->sleepers, 1);

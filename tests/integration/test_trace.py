@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 
 from harness import Cluster, PROGRAMS, BUILD, Stream, tiny_model, wait_until
+from trace_lines import attributes, read
 
 DISAGG = "nv_trt_llm_disaggregated_serving_metrics"
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"  # the example of W3C Trace Context
@@ -20,53 +21,6 @@ def small_model(d):
 def slow_model(d):
     """Slow enough that 200 tokens take some seconds."""
     return tiny_model(d, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
-
-
-def value_of(v):
-    (kind, x), = v.items()
-    if kind == "intValue":
-        assert isinstance(x, str), v  # OTLP: 64-bit numbers are strings
-        return int(x)
-    return [value_of(i) for i in x["values"]] if kind == "arrayValue" else x
-
-
-def attributes(thing):
-    names = [a["key"] for a in thing["attributes"]]
-    assert len(names) == len(set(names)), names
-    return {a["key"]: value_of(a["value"]) for a in thing["attributes"]}
-
-
-class Line:
-    """One line, checked for its form; .a are the attributes of the request."""
-
-    def __init__(self, text):
-        resource, = json.loads(text)["resourceSpans"]
-        scope, = resource["scopeSpans"]
-        assert attributes(resource["resource"])["service.name"] == "baton-router"
-        self.root, *self.parts = scope["spans"]
-        self.a = attributes(self.root)
-        self.status = self.root["status"].get("code", 0)
-        self.finish, = self.a["gen_ai.response.finish_reasons"]
-        at = int(self.root["startTimeUnixNano"])
-        for part in self.parts:  # without gap or overlap (I7)
-            assert part["parentSpanId"] == self.root["spanId"] and part["traceId"] == self.root["traceId"]
-            assert int(part["startTimeUnixNano"]) == at, part
-            at = int(part["endTimeUnixNano"])
-        assert at == int(self.root["endTimeUnixNano"])
-        spans = [self.root] + self.parts
-        assert len({s["spanId"] for s in spans}) == len(spans)
-        for s in spans:
-            assert len(s["traceId"]) == 32 and len(s["spanId"]) == 16
-
-    def part_us(self, name):
-        return sum(int(p["endTimeUnixNano"]) - int(p["startTimeUnixNano"])
-                   for p in self.parts if p["name"] == "baton." + name) // 1000
-
-
-def read(path):
-    with open(path, encoding="utf-8") as f:
-        text = f.read()
-    return [Line(t) for t in text.split("\n")[:-1]] if text.endswith("\n") else []
 
 
 def lines_of(path, n):

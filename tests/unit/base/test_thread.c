@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/thread.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/support/testsupport.h"
+
+/* sched_setattr(2): the first 48 bytes are the oldest form. */
+typedef struct attr {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+} attr_t;
+
+static uint64_t slice_ns(void)
+{
+    attr_t attr = {.size = sizeof(attr)};
+
+    assert_int_equal(syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0), 0);
+    return attr.runtime;
+}
+
+static void *slice_of_thread(void *slice_p)
+{
+    *(uint64_t *)slice_p = slice_ns();
+    bt_thread_works_long();
+    return NULL;
+}
+
+/* Kernels before 6.12 show 0 always. */
+static void a_brief_thread_has_a_short_slice(void **state)
+{
+    const uint64_t usual = slice_ns();
+    uint64_t inherited = 0;
+    pthread_t thread;
+
+    (void)state;
+    bt_thread_works_briefly();
+    if ((usual == 0) && (slice_ns() == 0)) {
+        skip();
+    }
+    assert_int_equal(slice_ns(), 100000);
+    assert_int_equal(pthread_create(&thread, NULL, slice_of_thread, &inherited),
+                     0);
+    pthread_join(thread, NULL);
+    assert_int_equal(inherited, 100000);
+    assert_int_equal(slice_ns(), 100000); /* the other's is its own */
+    bt_thread_works_long();
+    assert_int_equal(slice_ns(), usual);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_brief_thread_has_a_short_slice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
