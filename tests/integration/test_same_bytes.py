@@ -5,6 +5,7 @@ import os
 import tempfile
 
 from harness import Cluster, default_model, tiny_model, wait_until
+from trace_lines import read
 
 N_PROMPTS = 32
 WAYS = {
@@ -91,6 +92,24 @@ def test_same_bytes_with_the_prefix_cache():
 
 def reused(c):
     return c.metric("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="reused")
+
+
+def test_same_bytes_whatever_leaves_when():
+    """Whole transfers, chunks, and layers of the last chunk: blocks large enough that it leaves in groups of layers."""
+    texts = prompts()[4:32:4]
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=8, dim=512, heads=8, kv_heads=8, ffn=512, context=1024, seed=6)
+        answers, pieces = [], {}
+        for way, overlap in (("shm", "none"), ("shm", "chunks"), ("shm", "layers"), ("tcp", "layers")):
+            trace = os.path.join(d, f"{way}-{overlap}.jsonl")
+            with Cluster(model, kv_memory="512m", prefill_args=["--kv-overlap", overlap],
+                         router_args=["--trace", trace], **options(way, 512)) as c:
+                answers.append(ask_all(c, texts, 2, 8))
+                c.wait_idle()
+                wait_until("the ledgers", lambda f=trace: len(read(f)) == 2 * len(texts))
+            pieces[way, overlap] = sum(line.a["baton.kv.descriptors"] for line in read(trace))
+        assert pieces["shm", "layers"] > 2 * pieces["shm", "chunks"], pieces
+        assert all(a == answers[0] for a in answers), [a == answers[0] for a in answers]
 
 
 def test_same_bytes_default_model():
