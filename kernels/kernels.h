@@ -47,8 +47,21 @@ typedef enum bt_ktype {
 typedef enum bt_kv_type {
     BT_KV_F16 = 0,
     BT_KV_BF16 = 1,
-    BT_KV_INT8 = 2,
+    BT_KV_INT8 = 2, /**< with a scale per token, head, layer and key or value */
 } bt_kv_type_t;
+
+/** Facts of an element type of the KV cache. */
+typedef struct bt_kv_type_info {
+    const char *name;     /**< as in --kv-type: "f16", "bf16", "int8" */
+    uint32_t elem_bytes;  /**< of one element */
+    uint32_t scale_bytes; /**< of one vector's scale (f32), 0: there are none */
+} bt_kv_type_info_t;
+
+/** @return NULL for a number that is none of bt_kv_type_t. */
+const bt_kv_type_info_t *bt_kv_type_info(uint32_t type);
+/** @retval BT_ERR_NOT_FOUND  no type of that name */
+BT_MUST_CHECK bt_status_t bt_kv_type_parse(const char *name,
+                                           bt_kv_type_t *type_p);
 
 typedef struct bt_backend bt_backend_t; /**< one device or thread group */
 typedef struct bt_weight bt_weight_t;   /**< a packed matrix, opaque */
@@ -63,7 +76,14 @@ typedef struct bt_ragged_seq {
 
 /** Where the paged KV cache is; one rank's heads.
  *  Block b starts at base + b * block_bytes and holds
- *  elem[layer][k|v][kv_head][slot][dim], dim contiguous. */
+ *  elem[layer][k|v][kv_head][slot][dim], dim contiguous, and for INT8 behind
+ *  them the f32 scale[layer][k|v][kv_head][slot]. A vector of an INT8 cache,
+ *  x[D] of one token and head:
+ *      amax = max |x_i|; scale = amax / 127
+ *      code_i = x_i / scale to the nearest integer, ties to even
+ *      value_i = code_i * scale
+ *  A scale below 2^-126 is 0, and so are its codes. A vector with an infinity
+ *  or a NaN has the scale NaN, and so reads as NaN throughout. */
 typedef struct bt_kv_view {
     void *base;
     size_t block_bytes;
@@ -146,7 +166,8 @@ typedef struct bt_kernels_ops {
      *  head when @a interleaved (llama GGUF order), else (i, i + D/2).
      *  cos_sin: [position][D/2][2] host-made table, (cos, sin).
      *  Pair (a, b): a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos);
-     *  stored to nearest, ties to even.
+     *  stored to nearest, ties to even: what is too large becomes infinite in
+     *  F16 and BF16, a NaN stays one. INT8: see bt_kv_view_t.
      *  Source: Su et al., RoFormer. */
     void (*rope_store)(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const float *cos_sin, bool interleaved,

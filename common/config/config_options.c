@@ -110,8 +110,9 @@ const bt_option_t bt_config_options[] = {
     TEXT("net-device", "NAME", "lo", S | WORKERS, net_device,
          "Network interface that carries KV blocks; must be a private "
          "network"),
-    CHOICE("kv-type", "f16", "f16", S | WORKERS, kv_type,
-           "Number format of the KV cache"),
+    CHOICE("kv-type", "f16", "f16, bf16, int8", S | WORKERS, kv_type,
+           "Number format of the KV cache, the same for all workers; int8 has a "
+           "scale per token and head and takes about half the memory and wire"),
     CHOICE("kv-overlap", "layers", "layers, chunks, none", S | P, kv_overlap,
            "What of a prompt's KV leaves while the rest is computed: finished "
            "chunks and of the last one finished layers, finished chunks only, "

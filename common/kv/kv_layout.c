@@ -6,12 +6,20 @@
 bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape, size_t *bytes_p)
 {
     const size_t dims[] = {2 /* key and value */, shape->n_layers,
-                           shape->n_kv_heads,     shape->tokens_per_block,
-                           shape->head_dim,       shape->elem_bytes};
-    size_t bytes = 1;
+                           shape->n_kv_heads, shape->tokens_per_block};
+    size_t vectors = 1;
+    size_t vector_bytes;
+    size_t bytes;
 
     if ((shape->elem_bytes != 1) && (shape->elem_bytes != 2) &&
         (shape->elem_bytes != 4)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((shape->scale_bytes != 0) && (shape->scale_bytes != 2) &&
+        (shape->scale_bytes != 4)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (shape->head_dim == 0) {
         return BT_ERR_INVALID_PARAM;
     }
 
@@ -19,9 +27,15 @@ bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape, size_t *bytes_p)
         if (dims[i] == 0) {
             return BT_ERR_INVALID_PARAM;
         }
-        if (__builtin_mul_overflow(bytes, dims[i], &bytes)) {
+        if (__builtin_mul_overflow(vectors, dims[i], &vectors)) {
             return BT_ERR_OVERFLOW;
         }
+    }
+    /* Two 32-bit numbers and 4: no overflow in 64 bits. */
+    vector_bytes =
+        (size_t)shape->head_dim * shape->elem_bytes + shape->scale_bytes;
+    if (__builtin_mul_overflow(vectors, vector_bytes, &bytes)) {
+        return BT_ERR_OVERFLOW;
     }
 
     *bytes_p = bytes;
@@ -32,13 +46,14 @@ bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type)
 {
     /* The first number is the version of the order of dimensions. */
     const uint32_t fields[] = {
-        1,
+        2,
         kv_type,
         shape->n_layers,
         shape->n_kv_heads,
         shape->tokens_per_block,
         shape->head_dim,
         shape->elem_bytes,
+        shape->scale_bytes,
     };
 
     return bt_hash128(fields, sizeof(fields), 0);

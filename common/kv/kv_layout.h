@@ -7,7 +7,13 @@
  *     layer < n_layers, kv: 0 = key 1 = value, head < n_kv_heads,
  *     slot < tokens_per_block, dim < head_dim
  *
- * So a whole block is one extent, and one layer of a block is one extent.
+ * Types with scales (int8) have them behind all elements of the block, one per
+ * token, head, layer and key or value:
+ *
+ *     scale[layer][kv][head][slot]
+ *
+ * So a whole block is one extent; one layer of a block is one extent, and one
+ * more for its scales.
  *
  * Threads: pure functions.
  */
@@ -20,13 +26,14 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 
-/** Counts, except elem_bytes. All must be non-zero. */
+/** Counts, except those in bytes. All but scale_bytes must be non-zero. */
 typedef struct bt_kv_shape {
     uint32_t n_layers;
     uint32_t n_kv_heads; /**< after GQA: fewer than the query heads */
     uint32_t tokens_per_block;
     uint32_t head_dim;
-    uint32_t elem_bytes; /**< bytes: 1 (int8), 2 (f16, bf16), 4 (f32) */
+    uint32_t elem_bytes;  /**< bytes: 1 (int8), 2 (f16, bf16), 4 (f32) */
+    uint32_t scale_bytes; /**< bytes: 0 = there are none, 2 or 4 */
 } bt_kv_shape_t;
 
 /**
@@ -36,8 +43,9 @@ typedef struct bt_kv_shape {
  * @param [out] bytes_p  Bytes per block. Written only on success.
  *
  * @retval BT_OK
- * @retval BT_ERR_INVALID_PARAM  A field is zero or elem_bytes is unknown.
- * @retval BT_ERR_OVERFLOW       The product exceeds SIZE_MAX.
+ * @retval BT_ERR_INVALID_PARAM  A count is zero, or elem_bytes or scale_bytes
+ *                               is unknown.
+ * @retval BT_ERR_OVERFLOW       The size exceeds SIZE_MAX.
  */
 BT_MUST_CHECK bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape,
                                             size_t *bytes_p);

@@ -56,6 +56,7 @@ static bt_status_t block_bytes(const bt_kv_shape_t *whole, uint32_t scale_bytes,
 
     shape.n_layers = part->n_layers;
     shape.n_kv_heads = part->n_heads;
+    shape.scale_bytes = 0; /* the argument counts */
     status = bt_kv_block_bytes(&shape, &bytes);
     if (status != BT_OK) {
         return status;

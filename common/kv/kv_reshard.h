@@ -82,7 +82,8 @@ BT_MUST_CHECK bt_status_t bt_kv_part_of(const bt_kv_shape_t *whole,
  * What @a src has of what @a dst holds.
  *
  * @param [in]  whole        All of the model's layers and KV heads.
- * @param [in]  scale_bytes  Of one scale (int8 KV), 0 = there are none.
+ * @param [in]  scale_bytes  Of one scale (int8 KV), 0 = there are none; this
+ *                           one counts, not that of @a whole.
  * @param [out] plan_p       Owned by the caller: bt_kv_reshard_fini(). Without
  *                           moves when the parts have nothing in common.
  * @retval BT_ERR_INVALID_PARAM  the shape, or a part outside of it

@@ -41,6 +41,7 @@ typedef struct bt_start {
     bt_gguf_t *gguf;
     bt_hparams_t hp;
     bt_kv_shape_t shape;
+    bt_kv_type_t kv_type;
     uint32_t cores[BT_MAX_CORES];
     uint32_t n_cores;
     uint32_t n_threads;
@@ -80,11 +81,11 @@ static bt_status_t open_model_file(bt_worker_t *w, bt_start_t *s)
 static bt_status_t check_options(bt_worker_t *w, bt_start_t *s)
 {
     const bt_config_t *config = w->config;
+    const bt_kv_type_info_t *info;
 
-    if (strcmp(config->kv_type, "f16") != 0) {
-        BT_LOG_ERROR("kv-type %s is not supported yet; f16 is",
-                     config->kv_type);
-        return BT_ERR_UNSUPPORTED;
+    if (bt_kv_type_parse(config->kv_type, &s->kv_type) != BT_OK) {
+        BT_LOG_ERROR("kv-type %s is unknown", config->kv_type);
+        return BT_ERR_INVALID_PARAM;
     }
     if (config->chunk_tokens < config->tokens_per_block) {
         BT_LOG_ERROR("chunk-tokens %u is below tokens-per-block %u",
@@ -93,12 +94,14 @@ static bt_status_t check_options(bt_worker_t *w, bt_start_t *s)
     }
     w->tokens_per_block = config->tokens_per_block;
     w->max_seqs = config->max_batch;
+    info = bt_kv_type_info(s->kv_type);
     s->shape = (bt_kv_shape_t){
         .n_layers = s->hp.n_layers,
         .n_kv_heads = s->hp.n_kv_heads,
         .tokens_per_block = config->tokens_per_block,
         .head_dim = s->hp.head_dim,
-        .elem_bytes = 2,
+        .elem_bytes = info->elem_bytes,
+        .scale_bytes = info->scale_bytes,
     };
     w->n_layers = s->shape.n_layers;
     w->layer_bytes = (size_t)2 * s->shape.n_kv_heads *
@@ -178,6 +181,11 @@ static bt_status_t open_model(bt_worker_t *w, const bt_start_t *s)
                      bt_status_str(status));
         return status;
     }
+    if ((w->backend->caps->kv_types >> s->kv_type & 1u) == 0) {
+        BT_LOG_ERROR("back end %s does not have kv-type %s",
+                     w->backend->caps->name, w->config->kv_type);
+        return BT_ERR_UNSUPPORTED;
+    }
     status = bt_model_load(s->gguf, w->backend, &config, why, sizeof(why),
                            &w->model);
     if (status != BT_OK) {
@@ -254,7 +262,7 @@ static bt_status_t start_engine(bt_worker_t *w, const bt_start_t *s)
             {
                 .base = w->kv_base,
                 .block_bytes = w->block_bytes,
-                .type = BT_KV_F16,
+                .type = s->kv_type,
                 .n_layers = s->hp.n_layers,
                 .n_kv_heads = s->hp.n_kv_heads,
                 .head_dim = s->hp.head_dim,
@@ -323,9 +331,9 @@ static bt_status_t encode_hello(bt_worker_t *w, const bt_start_t *s,
     hello->model = bt_gguf_identity(s->gguf);
     strncpy(hello->profile, w->backend->caps->profile,
             sizeof(hello->profile) - 1);
-    hello->kv_type = BT_KV_F16;
+    hello->kv_type = s->kv_type;
     hello->tokens_per_block = w->tokens_per_block;
-    hello->layout = bt_kv_layout_identity(&s->shape, BT_KV_F16);
+    hello->layout = bt_kv_layout_identity(&s->shape, s->kv_type);
     hello->context_tokens = w->context_tokens;
     hello->max_batch = w->max_seqs;
     hello->n_blocks = w->n_blocks;
@@ -435,9 +443,10 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         return status;
     }
     BT_LOG_INFO(
-        "ready: %s, %s, %u threads, %u KV blocks of %u tokens (%zu MiB)",
+        "ready: %s, %s, %u threads, %u %s KV blocks of %u tokens (%zu MiB)",
         w->config->model, w->backend->caps->name, s->n_threads, w->n_blocks,
-        w->tokens_per_block, ((size_t)w->n_blocks * w->block_bytes) >> 20);
+        w->config->kv_type, w->tokens_per_block,
+        ((size_t)w->n_blocks * w->block_bytes) >> 20);
     return w->ops->open(w);
 }
 

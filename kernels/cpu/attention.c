@@ -25,20 +25,75 @@ typedef struct attn_job {
     uint32_t pairs_per_item;
 } attn_job_t;
 
+/* One vector of the cache, or the first of some in neighbouring slots. */
+typedef struct kv_slot {
+    void *elems;
+    float *scale; /* INT8 alone */
+} kv_slot_t;
+
+static size_t elem_bytes_of(const bt_kv_view_t *kv)
+{
+    return (kv->type == BT_KV_INT8) ? 1 : 2;
+}
+
 /* Where head @a kv_head of @a position is: part 0 keys, 1 values. */
-static uint16_t *kv_slot(const attn_job_t *job, const bt_ragged_seq_t *seq,
+static kv_slot_t kv_slot(const attn_job_t *job, const bt_ragged_seq_t *seq,
                          uint32_t part, uint32_t kv_head, uint32_t position)
 {
     const bt_kv_view_t *kv = job->kv;
     const size_t t = kv->tokens_per_block;
-    size_t block = seq->blocks[position / t];
-    size_t elem =
-        ((((size_t)job->layer * 2 + part) * kv->n_kv_heads + kv_head) * t +
-         position % t) *
-        kv->head_dim;
+    uint8_t *block =
+        (uint8_t *)kv->base + seq->blocks[position / t] * kv->block_bytes;
+    size_t vector =
+        (((size_t)job->layer * 2 + part) * kv->n_kv_heads + kv_head) * t +
+        position % t;
+    kv_slot_t slot = {.elems =
+                          block + vector * kv->head_dim * elem_bytes_of(kv)};
 
-    return (uint16_t *)(void *)((uint8_t *)kv->base + block * kv->block_bytes) +
-           elem;
+    if (kv->type == BT_KV_INT8) {
+        size_t n_vectors = (size_t)kv->n_layers * 2 * kv->n_kv_heads * t;
+
+        slot.scale = (float *)(void *)(block + n_vectors * kv->head_dim);
+        slot.scale += vector;
+    }
+    return slot;
+}
+
+static void slot_store(const attn_job_t *job, kv_slot_t slot, const float *x)
+{
+    const bt_cpu_isa_t *isa = job->cpu->isa;
+    const uint32_t dim = job->kv->head_dim;
+
+    switch (job->kv->type) {
+    case BT_KV_F16:
+        isa->to_f16(x, dim, slot.elems);
+        break;
+    case BT_KV_BF16:
+        isa->to_bf16(x, dim, slot.elems);
+        break;
+    case BT_KV_INT8:
+        *slot.scale = isa->to_i8(x, dim, slot.elems);
+        break;
+    }
+}
+
+static void slots_load(const attn_job_t *job, kv_slot_t slot, uint32_t n,
+                       float *out)
+{
+    const bt_cpu_isa_t *isa = job->cpu->isa;
+    const uint32_t dim = job->kv->head_dim;
+
+    switch (job->kv->type) {
+    case BT_KV_F16:
+        isa->from_f16(slot.elems, n * dim, out);
+        break;
+    case BT_KV_BF16:
+        isa->from_bf16(slot.elems, n * dim, out);
+        break;
+    case BT_KV_INT8:
+        isa->from_i8(slot.elems, slot.scale, n, dim, out);
+        break;
+    }
 }
 
 static void rope_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
@@ -57,7 +112,7 @@ static void rope_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
     head += (size_t)job->n_heads * dim;
     for (uint32_t part = 0; part < 2; part++) {
         for (uint32_t h = 0; h < n_kv; h++) {
-            isa->to_f16(head, dim, kv_slot(job, seq, part, h, position));
+            slot_store(job, kv_slot(job, seq, part, h, position), head);
             head += dim;
         }
     }
@@ -87,6 +142,9 @@ static void check_view(const bt_backend_t *be, const bt_kv_view_t *kv)
     BT_ASSERT((be->caps->kv_types >> kv->type & 1u) != 0);
     BT_ASSERT(kv->head_dim <= BT_MAX_HEAD_DIM);
     BT_ASSERT(kv->head_dim % 2 == 0);
+    /* So that scales, behind an even number of vectors' elements, lie on whole
+     * floats. */
+    BT_ASSERT((kv->type != BT_KV_INT8) || (kv->block_bytes % 4 == 0));
     (void)be;
     (void)kv;
 }
@@ -148,9 +206,8 @@ static void load_tile(const attn_job_t *job, const attn_item_t *item,
         uint32_t run = t - position % t;
 
         run = (run > n) ? n : run;
-        job->cpu->isa->from_f16(
-            kv_slot(job, item->seq, part, item->kv_head, position), run * dim,
-            out);
+        slots_load(job, kv_slot(job, item->seq, part, item->kv_head, position),
+                   run, out);
         out += (size_t)run * dim;
         position += run;
         n -= run;

@@ -197,6 +197,105 @@ static void avx512_from_f16(const uint16_t *x, uint32_t n, float *out)
     }
 }
 
+/* bt_f32_to_bf16() of 16 values. (The instruction of AVX512_BF16 drops
+ * subnormals.) */
+static inline __m256i bf16x16(__m512 x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i high = _mm512_srli_epi32(bits, 16);
+    __m512i even = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i up = _mm512_add_epi32(
+        bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+
+    up = _mm512_srli_epi32(up, 16);
+    up = _mm512_mask_or_epi32(up, nan, high, _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(up);
+}
+
+static void avx512_to_bf16(const float *x, uint32_t n, uint16_t *out)
+{
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        _mm256_storeu_si256((void *)(out + i), bf16x16(_mm512_loadu_ps(x + i)));
+    }
+    for (; i < n; i++) {
+        out[i] = bt_f32_to_bf16(x[i]);
+    }
+}
+
+static void avx512_from_bf16(const uint16_t *x, uint32_t n, float *out)
+{
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        __m512i v =
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(x + i)));
+
+        _mm512_storeu_ps(out + i,
+                         _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)));
+    }
+    for (; i < n; i++) {
+        out[i] = bt_bf16_to_f32(x[i]);
+    }
+}
+
+static float avx512_to_i8(const float *x, uint32_t n, int8_t *out)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const uint32_t n_whole = n / 16 * 16;
+    __m512i max = _mm512_setzero_si512();
+    uint32_t amax;
+    uint32_t i;
+    float scale;
+
+    for (i = 0; i < n_whole; i += 16) {
+        __m512i bits = _mm512_castps_si512(_mm512_loadu_ps(x + i));
+
+        max = _mm512_max_epi32(max, _mm512_and_si512(bits, magnitude));
+    }
+    amax = (uint32_t)_mm512_reduce_max_epi32(max);
+    scale = i8_scale(i8_amax_bits(x + n_whole, n - n_whole, amax));
+    if (!(scale > 0.0f)) {
+        for (i = 0; i < n; i++) {
+            out[i] = 0;
+        }
+        return scale;
+    }
+    for (i = 0; i < n_whole; i += 16) {
+        __m512i v = _mm512_cvtps_epi32(
+            _mm512_div_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(scale)));
+
+        _mm_storeu_si128((void *)(out + i), _mm512_cvtepi32_epi8(v));
+    }
+    for (; i < n; i++) {
+        out[i] = i8_code(x[i], scale);
+    }
+    return scale;
+}
+
+static void avx512_from_i8(const int8_t *x, const float *scales,
+                           uint32_t n_rows, uint32_t dim, float *out)
+{
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint32_t i = 0;
+
+        for (; i + 16 <= dim; i += 16) {
+            __m512i v =
+                _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(x + i)));
+
+            _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_cvtepi32_ps(v),
+                                                    _mm512_set1_ps(scales[r])));
+        }
+        for (; i < dim; i++) {
+            out[i] = (float)x[i] * scales[r];
+        }
+        x += dim;
+        out += dim;
+    }
+}
+
 static void avx512_silu_mul(const float *gate, const float *up, uint32_t n,
                             float *out)
 {
@@ -242,4 +341,8 @@ const bt_cpu_isa_t bt_cpu_avx512 = {
     .add = avx512_add,
     .to_f16 = avx512_to_f16,
     .from_f16 = avx512_from_f16,
+    .to_bf16 = avx512_to_bf16,
+    .from_bf16 = avx512_from_bf16,
+    .to_i8 = avx512_to_i8,
+    .from_i8 = avx512_from_i8,
 };

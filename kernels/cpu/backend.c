@@ -130,11 +130,13 @@ static const bt_kernels_ops_t cpu_ops = {
      1ull << BT_KTYPE_Q5_1 | 1ull << BT_KTYPE_Q8_0 | 1ull << BT_KTYPE_Q4_K | \
      1ull << BT_KTYPE_Q5_K | 1ull << BT_KTYPE_Q6_K)
 
-#define CAPS(tier_name)                                            \
-    {                                                              \
-        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE,       \
-        .weight_types = WEIGHT_TYPES, .kv_types = 1u << BT_KV_F16, \
-        .max_head_dim = BT_MAX_HEAD_DIM                            \
+#define KV_TYPES (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8)
+
+#define CAPS(tier_name)                                      \
+    {                                                        \
+        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE, \
+        .weight_types = WEIGHT_TYPES, .kv_types = KV_TYPES,  \
+        .max_head_dim = BT_MAX_HEAD_DIM                      \
     }
 
 static const bt_kernels_caps_t cpu_caps[] = {

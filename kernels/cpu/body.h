@@ -165,6 +165,46 @@ static inline void body_attn_step(const float *q, const float *keys,
     }
 }
 
+/* The scale of an INT8 vector from the bits of its largest magnitude (as
+ * integers, those of an infinity or a NaN are above all others). */
+static inline float i8_scale(uint32_t amax_bits)
+{
+    float scale = bt_f32_from_bits(amax_bits) / 127.0f;
+
+    if (amax_bits >= 0x7f800000u) {
+        return bt_f32_from_bits(0x7fc00000u);
+    }
+    /* Subnormal scales are too coarse to keep codes within 127. */
+    return (scale < 0x1p-126f) ? 0.0f : scale;
+}
+
+/* For a scale above 0: x / scale is within 127 (1 + 2^-23). */
+static inline int8_t i8_code(float x, float scale)
+{
+    return (int8_t)rintf(x / scale);
+}
+
+static inline uint32_t i8_amax_bits(const float *x, uint32_t n, uint32_t amax)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits = bt_f32_bits(x[i]) & 0x7fffffffu;
+
+        amax = (bits > amax) ? bits : amax;
+    }
+    return amax;
+}
+
+/* One INT8 vector: see bt_kv_view_t. Returns the scale. */
+static inline float body_to_i8(const float *x, uint32_t n, int8_t *out)
+{
+    float scale = i8_scale(i8_amax_bits(x, n, 0));
+
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = (scale > 0.0f) ? i8_code(x[i], scale) : 0;
+    }
+    return scale;
+}
+
 static inline void body_silu_mul(const float *gate, const float *up, uint32_t n,
                                  float *out)
 {

@@ -118,6 +118,14 @@ typedef struct bt_cpu_isa {
     void (*add)(float *x, const float *y, size_t n);
     void (*to_f16)(const float *x, uint32_t n, uint16_t *out);
     void (*from_f16)(const uint16_t *x, uint32_t n, float *out);
+    void (*to_bf16)(const float *x, uint32_t n, uint16_t *out);
+    void (*from_bf16)(const uint16_t *x, uint32_t n, float *out);
+
+    /** One INT8 vector (bt_kv_view_t). @return its scale */
+    float (*to_i8)(const float *x, uint32_t n, int8_t *out);
+    /** Vectors x (n_rows, dim) and their scales (n_rows). */
+    void (*from_i8)(const int8_t *x, const float *scales, uint32_t n_rows,
+                    uint32_t dim, float *out);
 } bt_cpu_isa_t;
 
 extern const bt_cpu_isa_t bt_cpu_plain;

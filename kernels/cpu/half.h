@@ -70,6 +70,18 @@ static inline uint16_t bt_f32_to_f16(float value)
     return (uint16_t)(sign | (rounded >> 13));
 }
 
+/** Round to nearest, ties to even; too large becomes infinity; subnormals
+ *  stay, a NaN becomes quiet. */
+static inline uint16_t bt_f32_to_bf16(float value)
+{
+    uint32_t bits = bt_f32_bits(value);
+
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return (uint16_t)((bits >> 16) | 0x40u);
+    }
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
 static inline float bt_bf16_to_f32(uint16_t bf16)
 {
     return bt_f32_from_bits((uint32_t)bf16 << 16);

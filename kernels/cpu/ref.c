@@ -55,6 +55,35 @@ static void ref_from_f16(const uint16_t *x, uint32_t n, float *out)
     }
 }
 
+static void ref_to_bf16(const float *x, uint32_t n, uint16_t *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = bt_f32_to_bf16(x[i]);
+    }
+}
+
+static void ref_from_bf16(const uint16_t *x, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = bt_bf16_to_f32(x[i]);
+    }
+}
+
+static float ref_to_i8(const float *x, uint32_t n, int8_t *out)
+{
+    return body_to_i8(x, n, out);
+}
+
+static void ref_from_i8(const int8_t *x, const float *scales, uint32_t n_rows,
+                        uint32_t dim, float *out)
+{
+    for (size_t r = 0; r < n_rows; r++) {
+        for (size_t i = 0; i < dim; i++) {
+            out[r * dim + i] = (float)x[r * dim + i] * scales[r];
+        }
+    }
+}
+
 static void ref_rmsnorm(const float *x, const float *weight, float eps,
                         uint32_t dim, float *out)
 {
@@ -97,4 +126,8 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .add = ref_add,
     .to_f16 = ref_to_f16,
     .from_f16 = ref_from_f16,
+    .to_bf16 = ref_to_bf16,
+    .from_bf16 = ref_from_bf16,
+    .to_i8 = ref_to_i8,
+    .from_i8 = ref_from_i8,
 };

@@ -50,6 +50,7 @@ void kc_expect_equal(const float *a, const float *b, size_t n, const char *what,
 
 void kc_test_matmul(void);
 void kc_test_ops(void);
+void kc_test_kv(void);
 void kc_test_attention(void);
 void kc_bench(uint32_t max_threads);
 

@@ -7,11 +7,14 @@
 #include "common/base/assert.h"
 #include "tests/kernels/kcheck.h"
 
-#define MAX_SEQS     4u
-#define MAX_POS      150u /* before the new rows */
-#define N_LAYERS     2u
-#define LAYER        1u
-#define HALF_NAN     0x7e01u /* in slots that nobody may read */
+#define MAX_SEQS 4u
+#define MAX_POS  150u /* before the new rows */
+#define N_LAYERS 2u
+#define LAYER    1u
+#define WORD_NAN                                             \
+    0x7fffu /* in slots that nobody may read: NaN in f16 and \
+               bf16, and twice as the f32 scale of int8 */
+#define MAX_DIM      256u
 #define MAX_POSITION (MAX_POS + 64u)
 
 typedef struct at_case {
@@ -41,18 +44,43 @@ typedef struct at_result {
     float *out;
 } at_result_t;
 
-static uint16_t *slot_of(const at_case_t *c, float *cache,
-                         const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
-                         uint32_t pos)
+/* Which of a block's vectors head h of a position is; *block_p: its block. */
+static size_t vector_of(const at_case_t *c, float *cache,
+                        const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
+                        uint32_t pos, uint8_t **block_p)
 {
-    size_t block = seq->blocks[pos / c->block_tokens];
-    size_t elem =
-        (((size_t)(LAYER * 2 + part) * c->n_kv + h) * c->block_tokens +
-         pos % c->block_tokens) *
-        c->dim;
+    *block_p = (uint8_t *)cache +
+               seq->blocks[pos / c->block_tokens] * c->kv.block_bytes;
+    return ((size_t)(LAYER * 2 + part) * c->n_kv + h) * c->block_tokens +
+           pos % c->block_tokens;
+}
 
-    return (uint16_t *)(void *)((uint8_t *)cache + block * c->kv.block_bytes) +
-           elem;
+static size_t vector_bytes(const at_case_t *c)
+{
+    return (size_t)c->dim * bt_kv_type_info(c->kv.type)->elem_bytes;
+}
+
+static void *slot_of(const at_case_t *c, float *cache,
+                     const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
+                     uint32_t pos)
+{
+    uint8_t *block;
+    size_t vector = vector_of(c, cache, seq, part, h, pos, &block);
+
+    return block + vector * vector_bytes(c);
+}
+
+/* For int8; behind all elements of the block. */
+static float *scale_of(const at_case_t *c, float *cache,
+                       const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
+                       uint32_t pos)
+{
+    uint8_t *block;
+    size_t vector = vector_of(c, cache, seq, part, h, pos, &block);
+    size_t elems =
+        (size_t)N_LAYERS * 2 * c->n_kv * c->block_tokens * vector_bytes(c);
+
+    return (float *)(void *)(block + elems) + vector;
 }
 
 /* exact for finite halves */
@@ -66,10 +94,59 @@ static double half_value(uint16_t h)
     return (h & 0x8000u) ? -v : v;
 }
 
-static uint16_t ordinary_half(void)
+/* exact for normal numbers and zero */
+static double bf16_value(uint16_t b)
 {
-    /* magnitude 2^-5 .. 2 */
-    return (uint16_t)((kc_random() & 0x83ffu) | ((10u + kc_below(6)) << 10));
+    int exponent = (b >> 7) & 255;
+    double v = (exponent == 0) ? 0.0 : ldexp(128 + (b & 127), exponent - 134);
+
+    return (b & 0x8000u) ? -v : v;
+}
+
+/* The values of a vector as stored. */
+static void read_slot(const at_case_t *c, float *cache,
+                      const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
+                      uint32_t pos, double *out)
+{
+    const void *slot = slot_of(c, cache, seq, part, h, pos);
+    const uint16_t *words = slot;
+    const int8_t *codes = slot;
+
+    for (uint32_t d = 0; d < c->dim; d++) {
+        if (c->kv.type == BT_KV_INT8) {
+            out[d] = codes[d] * (double)*scale_of(c, cache, seq, part, h, pos);
+        } else {
+            out[d] = (c->kv.type == BT_KV_F16) ? half_value(words[d])
+                                               : bf16_value(words[d]);
+        }
+    }
+}
+
+/* Any sign, magnitude 2^-5 .. 2 (int8: up to 2). */
+static void fill_slot(const at_case_t *c, const bt_ragged_seq_t *seq,
+                      uint32_t part, uint32_t h, uint32_t pos)
+{
+    void *slot = slot_of(c, c->cache, seq, part, h, pos);
+    uint16_t *words = slot;
+    int8_t *codes = slot;
+
+    for (uint32_t d = 0; d < c->dim; d++) {
+        uint32_t bits = (uint32_t)kc_random();
+
+        if (c->kv.type == BT_KV_INT8) {
+            codes[d] = (int8_t)((int)kc_below(255) - 127);
+        } else if (c->kv.type == BT_KV_F16) {
+            words[d] =
+                (uint16_t)((bits & 0x83ffu) | ((10 + kc_below(6)) << 10));
+        } else {
+            words[d] =
+                (uint16_t)((bits & 0x807fu) | ((122 + kc_below(6)) << 7));
+        }
+    }
+    if (c->kv.type == BT_KV_INT8) {
+        *scale_of(c, c->cache, seq, part, h, pos) =
+            (kc_below(9) == 0) ? 0.0f : kc_uniform(0.0f, 2.0f / 127);
+    }
 }
 
 /* Block ids, none used twice, in random order. */
@@ -94,17 +171,12 @@ static void fill_cache(at_case_t *c)
     uint16_t *all = (uint16_t *)(void *)c->cache;
 
     for (size_t i = 0; i < c->cache_floats * 2; i++) {
-        all[i] = HALF_NAN;
+        all[i] = WORD_NAN;
     }
     for (uint32_t s = 0; s < c->n_seqs; s++) {
         for (uint32_t pos = 0; pos < c->seqs[s].pos; pos++) {
             for (uint32_t ph = 0; ph < 2 * c->n_kv; ph++) {
-                uint16_t *slot =
-                    slot_of(c, c->cache, &c->seqs[s], ph % 2, ph / 2, pos);
-
-                for (uint32_t d = 0; d < c->dim; d++) {
-                    slot[d] = ordinary_half();
-                }
+                fill_slot(c, &c->seqs[s], ph % 2, ph / 2, pos);
             }
         }
     }
@@ -114,26 +186,28 @@ static void set_view(at_case_t *c)
 {
     size_t n_blocks = (size_t)c->n_seqs * c->blocks_per_seq;
 
+    const bt_kv_type_info_t *info = bt_kv_type_info(c->kv.type);
+
     c->kv.block_bytes = (size_t)N_LAYERS * 2 * c->n_kv * c->block_tokens *
-                        c->dim * sizeof(uint16_t);
-    c->kv.type = BT_KV_F16;
+                        ((size_t)c->dim * info->elem_bytes + info->scale_bytes);
     c->kv.n_layers = N_LAYERS;
     c->kv.n_kv_heads = c->n_kv;
     c->kv.head_dim = c->dim;
     c->kv.tokens_per_block = c->block_tokens;
     c->cache_floats = n_blocks * c->kv.block_bytes / sizeof(float);
     snprintf(c->what, sizeof(c->what),
-             "%u/%u heads of %u, blocks of %u, %u seqs, %u rows%s", c->n_heads,
-             c->n_kv, c->dim, c->block_tokens, c->n_seqs, c->n_rows,
-             c->interleaved ? ", interleaved" : "");
+             "%s, %u/%u heads of %u, blocks of %u, %u seqs, %u rows%s",
+             info->name, c->n_heads, c->n_kv, c->dim, c->block_tokens,
+             c->n_seqs, c->n_rows, c->interleaved ? ", interleaved" : "");
 }
 
-static void make_case(at_case_t *c)
+static void make_case(at_case_t *c, bt_kv_type_t type)
 {
     static const uint32_t all_dims[] = {2, 6, 16, 40, 48, 64, 80, 128, 256};
     static const uint32_t all_blocks[] = {1, 3, 16, 24, 32, 64};
 
     memset(c, 0, sizeof(*c));
+    c->kv.type = type;
     c->dim = all_dims[kc_below(BT_ARRAY_LEN(all_dims))];
     c->block_tokens = all_blocks[kc_below(BT_ARRAY_LEN(all_blocks))];
     c->n_kv = 1 + kc_below(3);
@@ -251,7 +325,11 @@ static void check_other_blocks(at_case_t *c, const kc_backend_t *b,
 
             memcpy(slot_of(&other, other.cache, &other.seqs[s], part, h, pos),
                    slot_of(c, want->cache, &c->seqs[s], part, h, pos),
-                   c->dim * sizeof(uint16_t));
+                   vector_bytes(c));
+            if (c->kv.type == BT_KV_INT8) {
+                *scale_of(&other, other.cache, &other.seqs[s], part, h, pos) =
+                    *scale_of(c, want->cache, &c->seqs[s], part, h, pos);
+            }
         }
     }
     kv = other.kv;
@@ -277,16 +355,18 @@ static void check_head(const at_case_t *c, const at_result_t *r, uint32_t s,
     const float *out =
         r->out + ((size_t)(seq->row + row) * c->n_heads + head) * c->dim;
     double scores[MAX_POSITION];
+    double want[MAX_DIM] = {0};
+    double stored[MAX_DIM];
     double max = -INFINITY;
     double sum = 0;
     double worst = 0;
 
     for (uint32_t pos = 0; pos < n; pos++) {
-        const uint16_t *key = slot_of(c, r->cache, seq, 0, h, pos);
         double dot = 0;
 
+        read_slot(c, r->cache, seq, 0, h, pos, stored);
         for (uint32_t d = 0; d < c->dim; d++) {
-            dot += (double)q[d] * half_value(key[d]);
+            dot += (double)q[d] * stored[d];
         }
         scores[pos] = dot / sqrt(c->dim);
         max = fmax(max, scores[pos]);
@@ -295,21 +375,52 @@ static void check_head(const at_case_t *c, const at_result_t *r, uint32_t s,
         scores[pos] = exp(scores[pos] - max);
         sum += scores[pos];
     }
-    for (uint32_t d = 0; d < c->dim; d++) {
-        double want = 0;
-        double error;
-
-        for (uint32_t pos = 0; pos < n; pos++) {
-            want += scores[pos] / sum *
-                    half_value(slot_of(c, r->cache, seq, 1, h, pos)[d]);
+    for (uint32_t pos = 0; pos < n; pos++) {
+        read_slot(c, r->cache, seq, 1, h, pos, stored);
+        for (uint32_t d = 0; d < c->dim; d++) {
+            want[d] += scores[pos] / sum * stored[d];
         }
-        error = fabs(want - (double)out[d]);
+    }
+    for (uint32_t d = 0; d < c->dim; d++) {
+        double error = fabs(want[d] - (double)out[d]);
+
         worst = !(error <= worst) ? error : worst;
     }
     /* |v| <= 2, |score| below 100: its float error, some 1e-5, is the
      * relative error of the weights. */
     kc_expect(worst < 1e-4, "attention %s: row %u head %u is off by %g",
               c->what, row, head, worst);
+}
+
+/* Half a step between neighbours of the type, at values of the magnitude of
+ * @a max (keys up to 2.9, values up to 2), and what float adds to it. */
+static double rounding(const at_case_t *c, double max)
+{
+    switch (c->kv.type) {
+    case BT_KV_F16:
+        return ldexp(1.0, ilogb(max) - 11) + 1e-5;
+    case BT_KV_BF16:
+        return ldexp(1.0, ilogb(max) - 8) + 1e-5;
+    default:
+        return max / 254 + 1e-5;
+    }
+}
+
+/* int8: the largest magnitude is the code 127, and the scale a 127th of it. */
+static bool uses_all_codes(const at_case_t *c, const at_result_t *r,
+                           const bt_ragged_seq_t *seq, uint32_t part,
+                           uint32_t h, uint32_t pos, double max)
+{
+    const int8_t *codes = slot_of(c, r->cache, seq, part, h, pos);
+    const double scale = (double)*scale_of(c, r->cache, seq, part, h, pos);
+    int largest = 0;
+
+    for (uint32_t d = 0; d < c->dim; d++) {
+        int code = (codes[d] < 0) ? -codes[d] : codes[d];
+
+        largest = (code > largest) ? code : largest;
+    }
+    return (largest == 127) && (fabs(scale * 127 - max) <= max * 1e-6 + 1e-9);
 }
 
 /* Rotated and rounded keys, rounded values. */
@@ -324,9 +435,14 @@ static void check_stored(const at_case_t *c, const at_result_t *r, uint32_t s,
         const float *key = c->qkv + (seq->row + row) * c->row_floats +
                            (size_t)(c->n_heads + h) * c->dim;
         const float *value = key + (size_t)c->n_kv * c->dim;
-        const uint16_t *k = slot_of(c, r->cache, seq, 0, h, pos);
-        const uint16_t *v = slot_of(c, r->cache, seq, 1, h, pos);
+        double k[MAX_DIM], v[MAX_DIM];
+        double want[MAX_DIM] = {0};
+        double max_k = 0;
+        double max_v = 0;
         bool ok = true;
+
+        read_slot(c, r->cache, seq, 0, h, pos, k);
+        read_slot(c, r->cache, seq, 1, h, pos, v);
 
         for (uint32_t i = 0; i < half; i++) {
             uint32_t ia = c->interleaved ? 2 * i : i;
@@ -336,11 +452,20 @@ static void check_stored(const at_case_t *c, const at_result_t *r, uint32_t s,
             double a = (double)key[ia] * co - (double)key[ib] * si;
             double b = (double)key[ia] * si + (double)key[ib] * co;
 
-            ok = ok && (fabs(half_value(k[ia]) - a) < 0.002) &&
-                 (fabs(half_value(k[ib]) - b) < 0.002);
+            want[ia] = a;
+            want[ib] = b;
         }
         for (uint32_t d = 0; d < c->dim; d++) {
-            ok = ok && (fabs(half_value(v[d]) - (double)value[d]) < 0.0006);
+            max_k = fmax(max_k, fabs(want[d]));
+            max_v = fmax(max_v, fabs((double)value[d]));
+        }
+        for (uint32_t d = 0; d < c->dim; d++) {
+            ok = ok && (fabs(k[d] - want[d]) <= rounding(c, max_k)) &&
+                 (fabs(v[d] - (double)value[d]) <= rounding(c, max_v));
+        }
+        if (c->kv.type == BT_KV_INT8) {
+            ok = ok && uses_all_codes(c, r, seq, 0, h, pos, max_k) &&
+                 uses_all_codes(c, r, seq, 1, h, pos, max_v);
         }
         kc_expect(ok, "rope_store %s: row %u head %u", c->what, row, h);
     }
@@ -360,11 +485,11 @@ static void check_with_double(const at_case_t *c, const at_result_t *r)
 
 void kc_test_attention(void)
 {
-    for (uint32_t round = 0; round < 40; round++) {
+    for (uint32_t round = 0; round < 90; round++) {
         at_case_t c;
         at_result_t want;
 
-        make_case(&c);
+        make_case(&c, (bt_kv_type_t)(round % 3));
         want = run_backend(&c, &kc_backends[0]);
         check_with_double(&c, &want);
         for (uint32_t i = 0; i < kc_n_backends; i++) {

@@ -51,7 +51,7 @@ static int remove_model(void **state)
     return unlink(model_path);
 }
 
-static void open_bench(bench_t *b, uint32_t token_budget)
+static void open_bench(bench_t *b, bt_kv_type_t type, uint32_t token_budget)
 {
     const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
     const bt_backend_config_t be_config = {
@@ -60,9 +60,9 @@ static void open_bench(bench_t *b, uint32_t token_budget)
         .max_rows = rows, .max_logit_rows = MAX_SEQS, .context_tokens = 512};
     bt_engine_config_t config = {.max_seqs = MAX_SEQS,
                                  .token_budget = token_budget};
+    const bt_kv_type_info_t *const info = bt_kv_type_info(type);
     const bt_hparams_t *hp;
     bt_kv_shape_t shape;
-    size_t block_bytes = 0;
     bt_gguf_t *gguf = NULL;
     char why[256];
 
@@ -74,15 +74,16 @@ static void open_bench(bench_t *b, uint32_t token_budget)
         BT_OK);
     bt_gguf_close(gguf);
     hp = bt_model_hparams(b->model);
-    shape = (bt_kv_shape_t){hp->n_layers, hp->n_kv_heads, T, hp->head_dim, 2};
-    assert_int_equal(bt_kv_block_bytes(&shape, &block_bytes), BT_OK);
-    b->pool = bt_calloc_aligned(N_BLOCKS, block_bytes);
+    shape = (bt_kv_shape_t){hp->n_layers, hp->n_kv_heads,   T,
+                            hp->head_dim, info->elem_bytes, info->scale_bytes};
+    assert_int_equal(bt_kv_block_bytes(&shape, &b->kv.block_bytes), BT_OK);
+    b->pool = bt_calloc_aligned(N_BLOCKS, b->kv.block_bytes);
     assert_non_null(b->pool);
     config.model = b->model;
     config.kv = (bt_kv_view_t){
         .base = b->pool,
-        .block_bytes = block_bytes,
-        .type = BT_KV_F16,
+        .block_bytes = b->kv.block_bytes,
+        .type = type,
         .n_layers = hp->n_layers,
         .n_kv_heads = hp->n_kv_heads,
         .head_dim = hp->head_dim,
@@ -165,17 +166,16 @@ static uint32_t run_until_left(bench_t *b, uint32_t n)
     return n_canceled;
 }
 
-static void tokens_do_not_depend_on_chunks_or_company(void **state)
+static void chunks_and_company(bt_kv_type_t type)
 {
     static const uint32_t budgets[] = {16, 64, 512};
     bt_seq_t *alone[N_PROMPTS];
 
-    (void)state;
     for (uint32_t round = 0; round < 3; round++) {
         bench_t b;
         bt_seq_t *together[N_PROMPTS];
 
-        open_bench(&b, budgets[round]);
+        open_bench(&b, type, budgets[round]);
         for (uint32_t i = 0; (round == 0) && (i < N_PROMPTS); i++) {
             b.next_block = 0;
             alone[i] = make_seq(&b, i, (i % 2 == 0) ? 0.0f : 0.8f);
@@ -203,16 +203,40 @@ static void tokens_do_not_depend_on_chunks_or_company(void **state)
     }
 }
 
+static void tokens_do_not_depend_on_chunks_or_company(void **state)
+{
+    (void)state;
+    chunks_and_company(BT_KV_F16);
+    chunks_and_company(BT_KV_BF16);
+    chunks_and_company(BT_KV_INT8);
+}
+
+/* The bytes of a sequence's blocks, elements and scales, move to other blocks,
+ * and ff fills where they were: as a transfer does that moves whole blocks. */
+static void move_blocks(bench_t *b, bt_seq_t *seq, uint32_t n_blocks)
+{
+    uint32_t *blocks = (uint32_t *)(uintptr_t)seq->blocks;
+    uint8_t *const pool = b->pool;
+
+    for (uint32_t i = 0; i < n_blocks; i++) {
+        uint8_t *const from = pool + blocks[i] * b->kv.block_bytes;
+
+        blocks[i] = (blocks[i] + N_BLOCKS / 2) % N_BLOCKS;
+        memcpy(pool + blocks[i] * b->kv.block_bytes, from, b->kv.block_bytes);
+        memset(from, 0xff, b->kv.block_bytes);
+    }
+}
+
 /* What a prefill worker and a decode worker do, with one pool: the context
- * phase leaves after token #1, generation goes on from its K and V. */
-static void a_sequence_goes_on_from_handed_over_kv(void **state)
+ * phase leaves after token #1, its K and V move to other blocks, and
+ * generation goes on from there. */
+static void hand_over(bt_kv_type_t type)
 {
     bench_t b;
     bt_seq_t *whole;
     bt_seq_t *part;
 
-    (void)state;
-    open_bench(&b, 32);
+    open_bench(&b, type, 32);
     whole = make_seq(&b, 3, 0.7f);
     assert_int_equal(bt_engine_submit(b.engine, whole), BT_OK);
     run_until_left(&b, 1);
@@ -223,6 +247,7 @@ static void a_sequence_goes_on_from_handed_over_kv(void **state)
     run_until_left(&b, 1);
     assert_int_equal(part->n_drawn, 1);
     assert_int_equal(part->sched.n_computed, part->n_prompt);
+    move_blocks(&b, part, bt_kv_blocks_for(part->n_prompt + MAX_NEW, T));
     part->leave_after_first = false;
     part->max_new = MAX_NEW - 1;
     part->n_drawn = 0;
@@ -234,6 +259,14 @@ static void a_sequence_goes_on_from_handed_over_kv(void **state)
     free_seq(whole);
     free_seq(part);
     close_bench(&b);
+}
+
+static void a_sequence_goes_on_from_handed_over_kv(void **state)
+{
+    (void)state;
+    hand_over(BT_KV_F16);
+    hand_over(BT_KV_BF16);
+    hand_over(BT_KV_INT8);
 }
 
 typedef struct layer_copies {
@@ -273,7 +306,7 @@ static void layers_are_told_of_when_they_are_complete(void **state)
     bench_t b;
 
     (void)state;
-    open_bench(&b, 32);
+    open_bench(&b, BT_KV_F16, 32);
     fwd.kv = b.kv;
     copies.kv = &b.kv;
     copies.layer_bytes = b.kv.block_bytes / b.kv.n_layers;
@@ -301,7 +334,7 @@ static void a_sequence_that_asks_is_told_of_layers(void **state)
     bt_seq_t *seqs[2];
 
     (void)state;
-    open_bench(&b, 32); /* three chunks */
+    open_bench(&b, BT_KV_F16, 32); /* three chunks */
     for (uint32_t i = 0; i < 2; i++) {
         seqs[i] = make_seq(&b, 3, 0.0f);
         seqs[i]->leave_after_first = true;
@@ -325,7 +358,7 @@ static void an_end_id_ends_the_sequence(void **state)
     uint32_t at = 0;
 
     (void)state;
-    open_bench(&b, 64);
+    open_bench(&b, BT_KV_F16, 64);
     free_run = make_seq(&b, 1, 0.0f);
     assert_int_equal(bt_engine_submit(b.engine, free_run), BT_OK);
     run_until_left(&b, 1);
@@ -351,7 +384,7 @@ static void canceled_sequences_leave_and_others_go_on(void **state)
     uint32_t n_canceled;
 
     (void)state;
-    open_bench(&b, 16);
+    open_bench(&b, BT_KV_F16, 16);
     for (uint32_t i = 0; i < 3; i++) {
         seqs[i] = make_seq(&b, 5, 0.0f);
         assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
@@ -373,7 +406,7 @@ static void more_than_max_seqs_are_refused(void **state)
     bt_seq_t *seqs[MAX_SEQS + 1];
 
     (void)state;
-    open_bench(&b, 16);
+    open_bench(&b, BT_KV_F16, 16);
     for (uint32_t i = 0; i <= MAX_SEQS; i++) {
         b.next_block = i;
         seqs[i] = make_seq(&b, 0, 0.0f);

@@ -97,7 +97,8 @@ static void capabilities_name_what_is_there(void **state)
     (void)state;
     assert_int_equal(bt_backend_open("cpu", &two_threads, &be), BT_OK);
     assert_string_equal(be->caps->profile, "f32-seq1");
-    assert_int_equal(be->caps->kv_types, 1u << BT_KV_F16);
+    assert_int_equal(be->caps->kv_types,
+                     1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8);
     assert_int_equal(be->caps->max_head_dim, 256);
     for (uint32_t type = 0; type < 64; type++) {
         uint32_t n_elems;
@@ -107,6 +108,30 @@ static void capabilities_name_what_is_there(void **state)
         assert_int_equal((be->caps->weight_types >> type) & 1u, known);
     }
     bt_backend_close(be);
+}
+
+static void kv_types_have_names_and_sizes(void **state)
+{
+    static const bt_kv_type_info_t want[] = {
+        {"f16", 2, 0}, {"bf16", 2, 0}, {"int8", 1, 4}};
+    bt_kv_type_t type = BT_KV_F16;
+
+    (void)state;
+    for (uint32_t i = 0; i < BT_ARRAY_LEN(want); i++) {
+        const bt_kv_type_info_t *info = bt_kv_type_info(i);
+
+        assert_non_null(info);
+        assert_string_equal(info->name, want[i].name);
+        assert_int_equal(info->elem_bytes, want[i].elem_bytes);
+        assert_int_equal(info->scale_bytes, want[i].scale_bytes);
+        assert_int_equal(bt_kv_type_parse(want[i].name, &type), BT_OK);
+        assert_int_equal(type, i);
+    }
+    assert_null(bt_kv_type_info(3));
+    assert_null(bt_kv_type_info(UINT32_MAX));
+    assert_int_equal(bt_kv_type_parse("fp8", &type), BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_kv_type_parse("", &type), BT_ERR_NOT_FOUND);
+    assert_int_equal(type, BT_KV_INT8);
 }
 
 static void shapes_that_are_not_whole_blocks_are_refused(void **state)
@@ -231,6 +256,7 @@ int main(void)
         BT_TEST(a_configuration_of_zeros_is_refused),
         BT_TEST(the_environment_caps_the_tier),
         BT_TEST(capabilities_name_what_is_there),
+        BT_TEST(kv_types_have_names_and_sizes),
         BT_TEST(shapes_that_are_not_whole_blocks_are_refused),
         BT_TEST(every_failing_allocation_is_reported_and_leaves_nothing),
         BT_TEST(every_item_is_done_once_whatever_the_grain),

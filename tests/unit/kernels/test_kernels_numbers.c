@@ -162,6 +162,75 @@ static void floats_round_to_the_nearest_half(void **state)
     assert_int_equal(bt_f32_to_f16(-1e-45f), 0x8000);
 }
 
+/* bfloat16 by its definition: 8 bits of exponent, 7 of fraction. */
+static double bf16_value(uint32_t bf16)
+{
+    uint32_t exponent = (bf16 >> 7) & 255u;
+    double fraction = bf16 & 127u;
+    double v = (exponent == 0) ? ldexp(fraction, -133)
+                               : ldexp(128.0 + fraction, (int)exponent - 134);
+
+    return ((bf16 & 0x8000u) != 0) ? -v : v;
+}
+
+/* Every finite bf16 comes back; half way to the next goes to the even one, a
+ * hair off it to the nearer one; NaNs stay NaNs, with their sign. */
+static void floats_round_to_the_nearest_bf16(void **state)
+{
+    (void)state;
+    for (uint32_t b = 0; b < 0x7f80u; b++) {
+        double low = bf16_value(b);
+        double high = bf16_value(b + 1); /* 2^128 after the last */
+        float middle = (float)((low + high) / 2);
+        uint32_t even = (b % 2 == 0) ? b : b + 1;
+
+        assert_true((double)bt_bf16_to_f32((uint16_t)b) == low);
+        assert_int_equal(bt_f32_to_bf16((float)low), b);
+        assert_int_equal(bt_f32_to_bf16(-(float)low), b | 0x8000u);
+        assert_int_equal(bt_f32_to_bf16(middle), even);
+        assert_int_equal(bt_f32_to_bf16(-middle), even | 0x8000u);
+        assert_int_equal(bt_f32_to_bf16(nextafterf(middle, 0.0f)), b);
+        assert_int_equal(bt_f32_to_bf16(nextafterf(middle, INFINITY)), b + 1);
+    }
+    assert_int_equal(bt_f32_to_bf16(INFINITY), 0x7f80);
+    assert_int_equal(bt_f32_to_bf16(-INFINITY), 0xff80);
+    for (uint32_t fraction = 1; fraction < 0x800000u; fraction += 12345) {
+        assert_true(isnan(bt_bf16_to_f32(
+            bt_f32_to_bf16(bt_f32_from_bits(0x7f800000u | fraction)))));
+        assert_true(bt_f32_to_bf16(bt_f32_from_bits(0xff800000u | fraction)) >
+                    0xff80u);
+    }
+    /* the one that adding a half would turn into minus zero */
+    assert_int_equal(bt_f32_to_bf16(bt_f32_from_bits(0x7fffffffu)), 0x7fff);
+}
+
+/* Worked by hand: the largest magnitude is 127 steps. */
+static void int8_codes_are_steps_of_the_largest(void **state)
+{
+    static const float x[] = {-254.0f, 1.0f, 3.0f, 5.0f, -1.0f, 0.0f, 253.1f};
+    static const int8_t want[] = {-127, 0, 2, 2, 0, 0, 127};
+    static const float not_finite[] = {1.0f, INFINITY, -2.0f};
+    static const float nan_first[] = {NAN, INFINITY, -2.0f};
+    static const float zeros[] = {0.0f, -0.0f, 0.0f};
+    /* 126 and 127 of the smallest steps that count */
+    static const float tiny[] = {126 * 0x1p-126f, -127 * 0x1p-126f};
+    static const float too_tiny[] = {126 * 0x1p-126f, -126.9f * 0x1p-126f};
+    int8_t out[7];
+
+    (void)state;
+    /* 1 / 2 and 5 / 2 are half way between codes, so is 3 / 2 */
+    assert_true(body_to_i8(x, 7, out) == 2.0f);
+    assert_memory_equal(out, want, sizeof(want));
+    assert_true(isnan(body_to_i8(not_finite, 3, out)));
+    assert_true((out[0] == 0) && (out[1] == 0) && (out[2] == 0));
+    assert_true(isnan(body_to_i8(nan_first, 3, out)));
+    assert_int_equal(bt_f32_bits(body_to_i8(zeros, 3, out)), 0);
+    assert_true(body_to_i8(tiny, 2, out) == 0x1p-126f);
+    assert_true((out[0] == 126) && (out[1] == -127));
+    assert_int_equal(bt_f32_bits(body_to_i8(too_tiny, 2, out)), 0);
+    assert_true((out[0] == 0) && (out[1] == 0));
+}
+
 /* Against the C library's exp in double. */
 static void exp_is_within_one_and_a_half_ulps(void **state)
 {
@@ -203,6 +272,8 @@ int main(void)
         BT_TEST(unknown_types_and_partial_blocks_are_refused),
         BT_TEST(all_halves_convert_exactly_and_come_back),
         BT_TEST(floats_round_to_the_nearest_half),
+        BT_TEST(floats_round_to_the_nearest_bf16),
+        BT_TEST(int8_codes_are_steps_of_the_largest),
         BT_TEST(exp_is_within_one_and_a_half_ulps),
         BT_TEST(exp_saturates_at_both_ends),
     };

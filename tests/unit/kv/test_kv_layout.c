@@ -23,9 +23,27 @@ static void block_bytes_matches_hand_count(void **state)
     assert_int_equal(bytes, 368640);
 }
 
+/* The same in int8 with scales in f32, worked by hand: 2 * 30 * 3 * 16 = 2880
+ * vectors of 64 bytes, and behind them 2880 scales of 4 bytes. */
+static void scales_lie_behind_the_elements(void **state)
+{
+    const bt_kv_shape_t shape = {.n_layers = 30,
+                                 .n_kv_heads = 3,
+                                 .tokens_per_block = 16,
+                                 .head_dim = 64,
+                                 .elem_bytes = 1,
+                                 .scale_bytes = 4};
+    size_t bytes = 0;
+
+    (void)state;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_OK);
+    assert_int_equal(bytes, 184320 + 11520);
+}
+
 static void block_bytes_rejects_a_hostile_file(void **state)
 {
-    bt_kv_shape_t shape = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 4};
+    bt_kv_shape_t shape = {UINT32_MAX, UINT32_MAX, UINT32_MAX,
+                           UINT32_MAX, 4,          0};
     size_t bytes = UNTOUCHED;
 
     (void)state;
@@ -36,16 +54,26 @@ static void block_bytes_rejects_a_hostile_file(void **state)
     shape.head_dim = 1;
     shape.elem_bytes = 3;
     assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_ERR_INVALID_PARAM);
+    shape.elem_bytes = 1;
+    shape.scale_bytes = 1;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_ERR_INVALID_PARAM);
+    /* 2 * 2^31 * 2^31 vectors of 1 + 4 bytes: the elements alone would fit. */
+    shape.scale_bytes = 4;
+    shape.n_layers = shape.n_kv_heads = 1u << 31;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_ERR_OVERFLOW);
     assert_int_equal(bytes, UNTOUCHED);
+    shape.scale_bytes = 0;
+    assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_OK);
+    assert_true(bytes == (size_t)1 << 63);
 }
 
 static void every_field_changes_the_identity(void **state)
 {
-    const bt_kv_shape_t base = {2, 3, 16, 64, 2};
+    const bt_kv_shape_t base = {2, 3, 16, 64, 2, 0};
     const bt_hash128_t id = bt_kv_layout_identity(&base, 0);
 
     (void)state;
-    for (int field = 0; field < 6; field++) {
+    for (int field = 0; field < 7; field++) {
         bt_kv_shape_t other = base;
         uint32_t type = 0;
         bt_hash128_t other_id;
@@ -56,6 +84,7 @@ static void every_field_changes_the_identity(void **state)
         other.head_dim += (field == 3);
         other.elem_bytes += (field == 4);
         type += (field == 5);
+        other.scale_bytes += (field == 6);
         other_id = bt_kv_layout_identity(&other, type);
         assert_memory_not_equal(&id, &other_id, sizeof(id));
     }
@@ -87,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(block_bytes_matches_hand_count),
+        BT_TEST(scales_lie_behind_the_elements),
         BT_TEST(block_bytes_rejects_a_hostile_file),
         BT_TEST(every_field_changes_the_identity),
         BT_TEST(blocks_are_rounded_up),

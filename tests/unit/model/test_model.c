@@ -55,9 +55,11 @@ typedef struct rig {
     uint32_t n_vocab;
 } rig_t;
 
-static rig_t make_rig(const bt_tiny_model_t *tiny, uint32_t n_threads)
+static rig_t make_rig_of(const bt_tiny_model_t *tiny, uint32_t n_threads,
+                         bt_kv_type_t type)
 {
     bt_gguf_t *const gguf = open_tiny(tiny);
+    const bt_kv_type_info_t *const info = bt_kv_type_info(type);
     rig_t rig = {.be = open_backend(n_threads)};
     const bt_hparams_t *hp;
 
@@ -68,16 +70,22 @@ static rig_t make_rig(const bt_tiny_model_t *tiny, uint32_t n_threads)
     bt_gguf_close(gguf);
     hp = bt_model_hparams(rig.model);
     rig.n_vocab = hp->n_vocab;
-    rig.kv.type = BT_KV_F16;
+    rig.kv.type = type;
     rig.kv.n_layers = hp->n_layers;
     rig.kv.n_kv_heads = hp->n_kv_heads;
     rig.kv.head_dim = hp->head_dim;
     rig.kv.tokens_per_block = T;
     rig.kv.block_bytes =
-        (size_t)hp->n_layers * 2 * hp->n_kv_heads * T * hp->head_dim * 2;
+        (size_t)hp->n_layers * 2 * hp->n_kv_heads * T *
+        ((size_t)hp->head_dim * info->elem_bytes + info->scale_bytes);
     rig.kv.base = bt_calloc_aligned(N_BLOCKS, rig.kv.block_bytes);
     assert_non_null(rig.kv.base);
     return rig;
+}
+
+static rig_t make_rig(const bt_tiny_model_t *tiny, uint32_t n_threads)
+{
+    return make_rig_of(tiny, n_threads, BT_KV_F16);
 }
 
 static void free_rig(rig_t *rig)
@@ -194,15 +202,26 @@ static bt_tiny_model_t variant(int i)
 }
 
 #define N_VARIANTS 4
+#define N_RIGS     (N_VARIANTS + 2)
+
+/* Every variant with f16 KV, then the third with the other types. */
+static rig_t make_rig_number(int i, uint32_t n_threads)
+{
+    const bt_tiny_model_t tiny = variant((i < N_VARIANTS) ? i : 2);
+
+    return make_rig_of(&tiny, n_threads,
+                       (i < N_VARIANTS)    ? BT_KV_F16
+                       : (i == N_VARIANTS) ? BT_KV_BF16
+                                           : BT_KV_INT8);
+}
 
 static void chunks_give_the_bits_of_one_call(void **state)
 {
     static const uint32_t chunks[] = {16, 1, 7, 64};
 
     (void)state;
-    for (int v = 0; v < N_VARIANTS; v++) {
-        const bt_tiny_model_t tiny = variant(v);
-        rig_t rig = make_rig(&tiny, 1);
+    for (int v = 0; v < N_RIGS; v++) {
+        rig_t rig = make_rig_number(v, 1);
         logits_of_prompt_t p = run_whole(&rig);
         uint32_t blocks[N_BLOCKS / 8];
 
@@ -228,9 +247,8 @@ static void chunks_give_the_bits_of_one_call(void **state)
 static void company_in_the_batch_changes_no_bit(void **state)
 {
     (void)state;
-    for (int v = 0; v < N_VARIANTS; v++) {
-        const bt_tiny_model_t tiny = variant(v);
-        rig_t rig = make_rig(&tiny, 2);
+    for (int v = 0; v < N_RIGS; v++) {
+        rig_t rig = make_rig_number(v, 2);
         logits_of_prompt_t p = run_whole(&rig);
         uint32_t blocks[3][N_BLOCKS / 8];
         const uint32_t first = 16;
@@ -310,14 +328,12 @@ static void logits_not_asked_for_change_nothing(void **state)
 }
 
 /* Every block of the cache but the sequence's own is poisoned with NaN. */
-static void only_its_own_blocks_matter(void **state)
+static void own_blocks_alone(int number)
 {
-    const bt_tiny_model_t tiny = variant(0);
-    rig_t rig = make_rig(&tiny, 1);
+    rig_t rig = make_rig_number(number, 1);
     logits_of_prompt_t p = run_whole(&rig);
     uint32_t blocks[N_BLOCKS / 8];
 
-    (void)state;
     memset(rig.kv.base, 0xFF, N_BLOCKS * rig.kv.block_bytes);
     fill_blocks(blocks, 40);
     forward_range(&rig, p.tokens, 0, 40, blocks, p.other);
@@ -326,6 +342,46 @@ static void only_its_own_blocks_matter(void **state)
     assert_memory_equal(p.other, p.whole, p.bytes);
     free_logits(&p);
     free_rig(&rig);
+}
+
+static void only_its_own_blocks_matter(void **state)
+{
+    (void)state;
+    own_blocks_alone(0);
+    own_blocks_alone(N_VARIANTS);
+    own_blocks_alone(N_VARIANTS + 1);
+}
+
+/* What --kv-type chooses is used: each type gives numbers of its own, near
+ * those of f16 (logits of this model are some tenths). */
+static void other_kv_types_give_near_numbers_of_their_own(void **state)
+{
+    rig_t f16 = make_rig_number(2, 1);
+    logits_of_prompt_t want = run_whole(&f16);
+
+    (void)state;
+    for (int number = N_VARIANTS; number < N_RIGS; number++) {
+        rig_t rig = make_rig_number(number, 1);
+        logits_of_prompt_t got = run_whole(&rig);
+        double error = 0;
+        double size = 0;
+
+        for (size_t i = 0; i < want.bytes / sizeof(float); i++) {
+            const double a = (double)want.whole[i];
+            const double b = (double)got.whole[i];
+
+            error += (a - b) * (a - b);
+            size += a * a;
+        }
+        error = sqrt(error / size);
+        print_message("%s: relative difference %.6f\n",
+                      bt_kv_type_info(rig.kv.type)->name, error);
+        assert_true((error > 1e-6) && (error < 0.05));
+        free_logits(&got);
+        free_rig(&rig);
+    }
+    free_logits(&want);
+    free_rig(&f16);
 }
 
 static void forward_refuses_what_does_not_fit(void **state)
@@ -366,7 +422,7 @@ static void forward_refuses_what_does_not_fit(void **state)
     assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
                      BT_ERR_INVALID_PARAM);
     fwd = good;
-    fwd.kv.type = BT_KV_INT8;
+    fwd.kv.type = (bt_kv_type_t)3;
     assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
                      BT_ERR_INVALID_PARAM);
     fwd = good;
@@ -620,6 +676,7 @@ int main(void)
         BT_TEST(company_in_the_batch_changes_no_bit),
         BT_TEST(logits_not_asked_for_change_nothing),
         BT_TEST(only_its_own_blocks_matter),
+        BT_TEST(other_kv_types_give_near_numbers_of_their_own),
         BT_TEST(forward_refuses_what_does_not_fit),
         BT_TEST(hparams_are_those_of_the_file),
         BT_TEST(what_the_forward_pass_does_not_know_is_refused_by_name),
