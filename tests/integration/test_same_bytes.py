@@ -70,6 +70,37 @@ def test_same_bytes_small_model_every_way():
         compare(model, ["shm", "tcp", "local"], [16, 64, 512], [1, 16], 12, "64m", prompts())
 
 
+def compare_kv_type(kv_type):
+    """Over shared memory and the network, by chunks of different sizes, alone and beside
+    others, computed and from the prefix caches of both sides."""
+    texts = prompts()
+    reference = None
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
+        for way, chunk, parallel, cache in (("shm", 512, 16, "off"), ("tcp", 16, 4, "off"), ("shm", 64, 16, "on"),
+                                            ("tcp", 64, 16, "on"), ("local", 64, 16, "off")):
+            more = options(way, chunk, cache)
+            more["worker_args"] += ["--kv-type", kv_type]
+            with Cluster(model, kv_memory="64m", **more) as c:
+                for again in range(2 if cache == "on" else 1):
+                    got = ask_all(c, texts, parallel, 12)
+                    reference = reference or got
+                    wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
+                    assert not wrong, f"{kv_type}, {way}, chunk {chunk}, cache {cache}, time {again}: {wrong} differ"
+                c.wait_idle()
+                if cache == "on":
+                    wait_until("blocks reused", lambda: reused(c) > 0)
+    assert len({tuple(ids) for ids in reference}) > len(texts)
+
+
+def test_same_bytes_kv_in_bf16():
+    compare_kv_type("bf16")
+
+
+def test_same_bytes_kv_in_int8():
+    compare_kv_type("int8")
+
+
 def test_same_bytes_with_the_prefix_cache():
     """Everything three times: found in the cache, beside others, and where memory is so short that it is evicted."""
     with tempfile.TemporaryDirectory() as d:

@@ -4,6 +4,10 @@
  * tests/golden/make_logits_golden.py made accuracy_logits.bin and describes
  * its format. The bounds are what llama.cpp reaches on such text.
  *
+ * That is with KV in f16. bf16 and int8 run over every second window (English
+ * and code; with BATON_LONG over all), and their perplexity is held against
+ * that of f16 over the same windows.
+ *
  * Runs the model named by BATON_TEST_MODEL; without it: skipped, exit 77. */
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/model/model.h"
 #include "tests/support/testsupport.h"
@@ -22,11 +27,14 @@
 #define MAX_PERPLEXITY_CHANGE 0.0067
 #define MIN_SAME_TOP          0.965
 #define MAX_MEAN_KL           0.0035
+#define MAX_KV_TYPE_CHANGE    0.01 /* of the perplexity with f16 KV */
+#define MIN_KV_TYPE_POSITIONS 1024u
 
-#define MAGIC      "BTLOGIT1"
-#define MAX_TOP    256u
-#define MAX_WINDOW 4096u
-#define BLOCK      16u /* tokens per KV block */
+#define MAGIC       "BTLOGIT1"
+#define MAX_TOP     256u
+#define MAX_WINDOWS 100u
+#define MAX_WINDOW  4096u
+#define BLOCK       16u /* tokens per KV block */
 
 typedef struct golden {
     uint32_t n_windows;
@@ -45,7 +53,16 @@ typedef struct score {
     double nll_ref; /* theirs */
     double kl;
     uint32_t n_same_top;
+    uint32_t n; /* positions */
 } score_t;
+
+/* With one type of KV. */
+typedef struct run {
+    bt_kv_type_t type;
+    uint32_t step; /* every so many windows */
+    score_t windows[MAX_WINDOWS];
+    double seconds;
+} run_t;
 
 static void *read_array(FILE *file, size_t n, size_t size)
 {
@@ -73,8 +90,9 @@ static int read_golden(const char *path, golden_t *g)
     g->n_windows = head[0];
     g->window = head[1];
     g->top = head[2];
-    if ((g->n_windows == 0) || (g->n_windows > 100) || (g->window == 0) ||
-        (g->window > MAX_WINDOW) || (g->top == 0) || (g->top > MAX_TOP)) {
+    if ((g->n_windows == 0) || (g->n_windows > MAX_WINDOWS) ||
+        (g->window == 0) || (g->window > MAX_WINDOW) || (g->top == 0) ||
+        (g->top > MAX_TOP)) {
         goto out;
     }
     g->n = g->n_windows * g->window;
@@ -155,11 +173,14 @@ static void score_row(const golden_t *g, uint32_t at, const float *logits,
     score->nll -= (double)logits[g->tokens[at + 1]] - norm;
     score->nll_ref -= (double)g->target[at];
     score->n_same_top += (best == ids[0]) ? 1 : 0;
+    score->n++;
 }
 
-static int run_windows(bt_model_t *model, const golden_t *g, score_t *score)
+static int run_windows(bt_model_t *model, const golden_t *g, run_t *run)
 {
     const bt_hparams_t *const hp = bt_model_hparams(model);
+    const bt_kv_type_info_t *const info = bt_kv_type_info(run->type);
+    const uint64_t start = bt_now_ns();
     const uint32_t n_blocks = (g->window + BLOCK - 1) / BLOCK;
     uint32_t *const scratch =
         bt_calloc((size_t)g->window * 2 + n_blocks, sizeof(*scratch));
@@ -173,10 +194,7 @@ static int run_windows(bt_model_t *model, const golden_t *g, score_t *score)
                         .n_rows = g->window,
                         .logit_rows = rows,
                         .n_logit_rows = g->window,
-                        .kv = {.block_bytes = (size_t)hp->n_layers * 2 *
-                                              hp->n_kv_heads * BLOCK *
-                                              hp->head_dim * 2,
-                               .type = BT_KV_F16,
+                        .kv = {.type = run->type,
                                .n_layers = hp->n_layers,
                                .n_kv_heads = hp->n_kv_heads,
                                .head_dim = hp->head_dim,
@@ -184,6 +202,9 @@ static int run_windows(bt_model_t *model, const golden_t *g, score_t *score)
     float *logits = NULL;
     int rc = -1;
 
+    fwd.kv.block_bytes =
+        (size_t)hp->n_layers * 2 * hp->n_kv_heads * BLOCK *
+        ((size_t)hp->head_dim * info->elem_bytes + info->scale_bytes);
     fwd.kv.base = bt_calloc_aligned(n_blocks, fwd.kv.block_bytes);
     if ((scratch == NULL) || (fwd.kv.base == NULL)) {
         goto out;
@@ -191,7 +212,7 @@ static int run_windows(bt_model_t *model, const golden_t *g, score_t *score)
     for (uint32_t i = 0; i < n_blocks; i++) {
         blocks[i] = i;
     }
-    for (uint32_t w = 0; w < g->n_windows; w++) {
+    for (uint32_t w = 0; w < g->n_windows; w += run->step) {
         for (uint32_t i = 0; i < g->window; i++) {
             tokens[i] = g->tokens[w * g->window + i];
             rows[i] = i;
@@ -201,9 +222,10 @@ static int run_windows(bt_model_t *model, const golden_t *g, score_t *score)
         }
         for (uint32_t i = 0; i < g->window; i++) {
             score_row(g, w * g->window + i, &logits[(size_t)i * hp->n_vocab],
-                      hp->n_vocab, score);
+                      hp->n_vocab, &run->windows[w]);
         }
     }
+    run->seconds = (double)(bt_now_ns() - start) * 1e-9;
     rc = 0;
 out:
     bt_free(fwd.kv.base);
@@ -211,7 +233,8 @@ out:
     return rc;
 }
 
-static int run_model(const char *path, const golden_t *g, score_t *score)
+static int run_model(const char *path, const golden_t *g, run_t *runs,
+                     uint32_t n_runs)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const bt_model_config_t config = {.max_rows = g->window,
@@ -236,7 +259,10 @@ static int run_model(const char *path, const golden_t *g, score_t *score)
         goto out;
     }
     snprintf(why, sizeof(why), "the forward pass failed");
-    rc = run_windows(model, g, score);
+    rc = 0;
+    for (uint32_t i = 0; (rc == 0) && (i < n_runs); i++) {
+        rc = run_windows(model, g, &runs[i]);
+    }
 out:
     if (rc != 0) {
         fprintf(stderr, "%s: %s\n", path, why);
@@ -247,16 +273,33 @@ out:
     return rc;
 }
 
-static int report(const golden_t *g, const score_t *score, double seconds)
+/* Of every so many windows. */
+static score_t total(const golden_t *g, const run_t *run, uint32_t step)
 {
-    const double n = g->n;
+    score_t sum = {0};
+
+    for (uint32_t w = 0; w < g->n_windows; w += step) {
+        sum.nll += run->windows[w].nll;
+        sum.nll_ref += run->windows[w].nll_ref;
+        sum.kl += run->windows[w].kl;
+        sum.n_same_top += run->windows[w].n_same_top;
+        sum.n += run->windows[w].n;
+    }
+    return sum;
+}
+
+static int report(const golden_t *g, const run_t *run)
+{
+    const score_t all = total(g, run, 1);
+    const score_t *const score = &all;
+    const double n = all.n;
     const double change = exp((score->nll - score->nll_ref) / n) - 1.0;
     const double same_top = score->n_same_top / n;
     const double kl = score->kl / n;
     const int ok = (fabs(change) <= MAX_PERPLEXITY_CHANGE) &&
                    (same_top >= MIN_SAME_TOP) && (kl <= MAX_MEAN_KL);
 
-    printf("%u positions in %.1f s\n", g->n, seconds);
+    printf("%u positions in %.1f s\n", all.n, run->seconds);
     printf("perplexity      %.4f, reference %.4f: %+.4f %% (allowed %.2f %%)\n",
            exp(score->nll / n), exp(score->nll_ref / n), 100.0 * change,
            100.0 * MAX_PERPLEXITY_CHANGE);
@@ -266,13 +309,35 @@ static int report(const golden_t *g, const score_t *score, double seconds)
     return ok ? 0 : -1;
 }
 
+static int report_kv_type(const golden_t *g, const run_t *run, const run_t *f16)
+{
+    const score_t ours = total(g, run, run->step);
+    const score_t base = total(g, f16, run->step);
+    const double n = ours.n;
+    const double change = exp((ours.nll - base.nll) / n) - 1.0;
+
+    printf("KV in %-4s      perplexity %.4f, f16 KV %.4f: %+.4f %% (allowed "
+           "%.2f %%), same top token %.2f %%, mean KL %.6f, %u positions in "
+           "%.1f s\n",
+           bt_kv_type_info(run->type)->name, exp(ours.nll / n),
+           exp(base.nll / n), 100.0 * change, 100.0 * MAX_KV_TYPE_CHANGE,
+           100.0 * ours.n_same_top / n, ours.kl / n, ours.n, run->seconds);
+    return ((ours.n == base.n) && (ours.n >= MIN_KV_TYPE_POSITIONS) &&
+            (fabs(change) <= MAX_KV_TYPE_CHANGE))
+               ? 0
+               : -1;
+}
+
 int main(void)
 {
     const char *const path = getenv("BATON_TEST_MODEL");
     golden_t golden = {0};
-    score_t score = {0};
+    const char *const all = getenv("BATON_LONG");
+    const uint32_t step = ((all != NULL) && (all[0] != 0)) ? 1 : 2;
+    static run_t runs[] = {{.type = BT_KV_F16, .step = 1},
+                           {.type = BT_KV_BF16},
+                           {.type = BT_KV_INT8}};
     struct stat st;
-    uint64_t start;
     int rc;
 
     if ((path == NULL) || (stat(path, &st) != 0)) {
@@ -285,12 +350,15 @@ int main(void)
     if (rc != 0) {
         fprintf(stderr, "golden/accuracy_logits.bin cannot be read\n");
     }
-    start = bt_now_ns();
+    runs[1].step = runs[2].step = step;
     if (rc == 0) {
-        rc = run_model(path, &golden, &score);
+        rc = run_model(path, &golden, runs, BT_ARRAY_LEN(runs));
     }
     if (rc == 0) {
-        rc = report(&golden, &score, (double)(bt_now_ns() - start) * 1e-9);
+        rc = report(&golden, &runs[0]);
+        for (uint32_t i = 1; i < BT_ARRAY_LEN(runs); i++) {
+            rc |= report_kv_type(&golden, &runs[i], &runs[0]);
+        }
     }
     free_golden(&golden);
     return (rc == 0) ? 0 : 1;

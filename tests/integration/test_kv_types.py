@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--kv-type: what it takes, and what differs is refused."""
+import re
+import tempfile
+
+from harness import Cluster, default_model, tiny_model, wait_until
+from test_failures import expect_refusal
+
+# 2 x 30 layers x 3 heads x 16 tokens = 2880 vectors of 64; int8 has 4 bytes of scale with each.
+BLOCK_BYTES = {"f16": 2880 * 128, "bf16": 2880 * 128, "int8": 2880 * (64 + 4)}
+
+
+def test_worker_with_another_kv_type_is_refused_by_name():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with Cluster(model, worker_args=["--kv-type", "int8"]) as c:
+            # Elements of one size: f16 and bf16 differ in nothing else.
+            expect_refusal(c, c.start_worker("decode", 9, ["--kv-type", "f16"]),
+                           "decode-9 stores KV as type 0, but ")
+            expect_refusal(c, c.start_worker("prefill", 9, ["--kv-type", "bf16"]),
+                           "prefill-9 stores KV as type 1, but ")
+
+
+def test_kv_memory_holds_more_blocks_of_a_smaller_type():
+    model = default_model()
+    for kv_type, block_bytes in BLOCK_BYTES.items():
+        with Cluster(model, kv_memory="64m", worker_args=["--kv-type", kv_type]) as c:
+            for worker in c.prefills + c.decodes:
+                wait_until("pool's size logged", lambda w=worker: "KV blocks" in w.log())
+                found = re.search(r"(\d+) (\w+) KV blocks of 16 tokens", worker.log())
+                assert found, worker.log()
+                assert found.group(2) == kv_type
+                assert int(found.group(1)) == (64 << 20) // block_bytes, worker.log()
+            assert c.complete("The capital of France is", 2, temperature=0)["text"] == " Paris."
