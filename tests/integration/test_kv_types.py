@@ -5,6 +5,7 @@ import tempfile
 
 from harness import Cluster, default_model, tiny_model, wait_until
 from test_failures import expect_refusal
+from test_same_bytes import WAYS, WORDS
 
 # 2 x 30 layers x 3 heads x 16 tokens = 2880 vectors of 64; int8 has 4 bytes of scale with each.
 BLOCK_BYTES = {"f16": 2880 * 128, "bf16": 2880 * 128, "int8": 2880 * (64 + 4)}
@@ -32,3 +33,20 @@ def test_kv_memory_holds_more_blocks_of_a_smaller_type():
                 assert found.group(2) == kv_type
                 assert int(found.group(1)) == (64 << 20) // block_bytes, worker.log()
             assert c.complete("The capital of France is", 2, temperature=0)["text"] == " Paris."
+
+
+def test_layers_that_leave_early_bring_their_scales():
+    """Of a prompt that is long enough, finished layers leave during its last chunk; the scales lie behind all."""
+    model = default_model()
+    text = " ".join(WORDS[i * 7 % len(WORDS)] for i in range(200))  # some 250 tokens
+    answers, pieces = {}, {}
+    for way, overlap in (("local", "none"), ("shm", "layers"), ("tcp", "layers")):
+        more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
+        more["worker_args"] = more.get("worker_args", []) + ["--kv-type", "int8"]
+        with Cluster(model, kv_memory="128m", prefill_args=["--kv-overlap", overlap], **more) as c:
+            answers[way] = c.complete(text, 12, temperature=0, ignore_eos=True)["token_ids"]
+            c.wait_idle()
+            pieces[way] = c.metric("baton_kv_transfer_descriptors_total")
+    assert answers["local"] == answers["shm"] == answers["tcp"], answers
+    # Whole blocks would be 20 pieces at most.
+    assert pieces["shm"] > 40 and pieces["tcp"] > 40, pieces
