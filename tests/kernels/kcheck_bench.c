@@ -105,11 +105,14 @@ static void bench_rows(bt_backend_t *be, uint32_t n_rows)
            (n_rows <= 32) ? "" : " less the output", pass * 1e3, n_rows / pass);
 }
 
-static void bench_attention(bt_backend_t *be, uint32_t n_rows, uint32_t pos)
+static void bench_attention(bt_backend_t *be, bt_kv_type_t type,
+                            uint32_t n_rows, uint32_t pos)
 {
     enum { HEADS = 9, KV = 3, DIM = 64, T = 16 };
     const uint32_t n_blocks = (pos + n_rows) / T + 1;
-    const size_t block_bytes = (size_t)2 * KV * T * DIM * 2;
+    const bt_kv_type_info_t *info = bt_kv_type_info(type);
+    const size_t block_bytes =
+        (size_t)2 * KV * T * (DIM * info->elem_bytes + info->scale_bytes);
     uint32_t *ids = bt_calloc(n_blocks, sizeof(*ids));
     float *cache = kc_alloc(n_blocks * block_bytes / 4);
     float *qkv = kc_alloc((size_t)n_rows * (HEADS + 2 * KV) * DIM);
@@ -117,7 +120,7 @@ static void bench_attention(bt_backend_t *be, uint32_t n_rows, uint32_t pos)
     bt_ragged_seq_t seq = {.n_rows = n_rows, .pos = pos, .blocks = ids};
     bt_kv_view_t kv = {.base = cache,
                        .block_bytes = block_bytes,
-                       .type = BT_KV_F16,
+                       .type = type,
                        .n_layers = 1,
                        .n_kv_heads = KV,
                        .head_dim = DIM,
@@ -152,9 +155,11 @@ static void bench_attention(bt_backend_t *be, uint32_t n_rows, uint32_t pos)
         t = (double)(bt_now_ns() - start) * 1e-9;
         best = (t < best) ? t : best;
     } while (bt_now_ns() - begin < BUDGET_NS);
-    printf("  attention %3u rows from %4u: %9.1f us %7.1f GFLOPS; rope_store "
-           "%.1f us\n",
-           n_rows, pos, best * 1e6, flops / best * 1e-9, best_store * 1e6);
+    printf(
+        "  %-4s attention %3u rows from %4u: %9.1f us %7.1f GFLOPS; rope_store "
+        "%.1f us\n",
+        info->name, n_rows, pos, best * 1e6, flops / best * 1e-9,
+        best_store * 1e6);
     kc_free(cos_sin);
     bt_free(ids);
     kc_free(cache);
@@ -210,8 +215,10 @@ void kc_bench(uint32_t max_threads)
             for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
                 bench_rows(be, rows[i]);
             }
-            bench_attention(be, 1, 1000);
-            bench_attention(be, 128, 1000);
+            for (uint32_t type = BT_KV_F16; type <= BT_KV_INT8; type++) {
+                bench_attention(be, (bt_kv_type_t)type, 1, 1000);
+                bench_attention(be, (bt_kv_type_t)type, 128, 1000);
+            }
             bench_small(be, 1);
             bench_small(be, 128);
             bt_backend_close(be);

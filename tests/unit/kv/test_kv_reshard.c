@@ -367,6 +367,30 @@ static void moves_are_few_and_as_worked_by_hand(void **state)
     bt_kv_reshard_fini(&plan);
 }
 
+/* Two descriptions of a block with scales, and neither counts them twice. */
+static void a_rank_with_all_has_the_blocks_of_the_layout(void **state)
+{
+    const bt_kv_shape_t whole = {.n_layers = 30,
+                                 .n_kv_heads = 3,
+                                 .tokens_per_block = 16,
+                                 .head_dim = 64,
+                                 .elem_bytes = 1,
+                                 .scale_bytes = 4};
+    const bt_kv_part_t all = {0, 30, 0, 3};
+    size_t bytes = 0;
+    bt_kv_reshard_t plan;
+
+    (void)state;
+    assert_int_equal(bt_kv_block_bytes(&whole, &bytes), BT_OK);
+    assert_int_equal(
+        bt_kv_reshard_plan(&whole, whole.scale_bytes, &all, &all, &plan),
+        BT_OK);
+    assert_int_equal(plan.src_block_bytes, bytes);
+    assert_int_equal(plan.dst_block_bytes, bytes);
+    assert_int_equal(plan.bytes, bytes);
+    bt_kv_reshard_fini(&plan);
+}
+
 static void walk_check(const bt_kv_reshard_t *plan, bt_kv_end_t end,
                        const uint32_t *ids, uint32_t first, uint32_t n,
                        const bt_kv_piece_t *want, uint32_t n_want)
@@ -492,6 +516,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(parts_are_as_the_design_says),
         BT_TEST(moves_are_few_and_as_worked_by_hand),
+        BT_TEST(a_rank_with_all_has_the_blocks_of_the_layout),
         BT_TEST(pieces_are_as_long_as_the_pool_allows),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_8_heads),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_3_heads),
