@@ -45,30 +45,27 @@ static bool part_ok(const bt_kv_shape_t *whole, const bt_kv_part_t *part)
 }
 
 /** Bytes of a block of @a part; elements alone in *elem_bytes_p. */
-static bt_status_t block_bytes(const bt_kv_shape_t *whole, uint32_t scale_bytes,
+static bt_status_t block_bytes(const bt_kv_shape_t *whole,
                                const bt_kv_part_t *part, uint64_t *elem_bytes_p,
                                uint64_t *bytes_p)
 {
     bt_kv_shape_t shape = *whole;
-    uint64_t scales = 2;
+    size_t elem_bytes = 0;
     size_t bytes = 0;
     bt_status_t status;
 
     shape.n_layers = part->n_layers;
     shape.n_kv_heads = part->n_heads;
-    shape.scale_bytes = 0; /* the argument counts */
     status = bt_kv_block_bytes(&shape, &bytes);
+    if (status == BT_OK) {
+        shape.scale_bytes = 0;
+        status = bt_kv_block_bytes(&shape, &elem_bytes);
+    }
     if (status != BT_OK) {
         return status;
     }
-    if (__builtin_mul_overflow(scales, part->n_layers, &scales) ||
-        __builtin_mul_overflow(scales, part->n_heads, &scales) ||
-        __builtin_mul_overflow(scales, whole->tokens_per_block, &scales) ||
-        __builtin_mul_overflow(scales, scale_bytes, &scales) ||
-        __builtin_add_overflow(scales, bytes, bytes_p)) {
-        return BT_ERR_OVERFLOW;
-    }
-    *elem_bytes_p = bytes;
+    *elem_bytes_p = elem_bytes;
+    *bytes_p = bytes;
     return BT_OK;
 }
 
@@ -124,7 +121,7 @@ static uint32_t overlap(uint32_t a, uint32_t n_a, uint32_t b, uint32_t n_b,
     return (end > first) ? end - first : 0;
 }
 
-bt_status_t bt_kv_reshard_plan(const bt_kv_shape_t *whole, uint32_t scale_bytes,
+bt_status_t bt_kv_reshard_plan(const bt_kv_shape_t *whole,
                                const bt_kv_part_t *src, const bt_kv_part_t *dst,
                                bt_kv_reshard_t *plan_p)
 {
@@ -137,11 +134,9 @@ bt_status_t bt_kv_reshard_plan(const bt_kv_shape_t *whole, uint32_t scale_bytes,
     if (!part_ok(whole, src) || !part_ok(whole, dst)) {
         return BT_ERR_INVALID_PARAM;
     }
-    status =
-        block_bytes(whole, scale_bytes, src, &src_elems, &plan.src_block_bytes);
+    status = block_bytes(whole, src, &src_elems, &plan.src_block_bytes);
     if (status == BT_OK) {
-        status = block_bytes(whole, scale_bytes, dst, &dst_elems,
-                             &plan.dst_block_bytes);
+        status = block_bytes(whole, dst, &dst_elems, &plan.dst_block_bytes);
     }
     if (status != BT_OK) {
         return status;
@@ -161,9 +156,9 @@ bt_status_t bt_kv_reshard_plan(const bt_kv_shape_t *whole, uint32_t scale_bytes,
                   (uint64_t)whole->tokens_per_block * whole->head_dim *
                       whole->elem_bytes,
                   0, 0);
-        if (scale_bytes > 0) {
+        if (whole->scale_bytes > 0) {
             array_add(&plan, src, dst, &both,
-                      (uint64_t)whole->tokens_per_block * scale_bytes,
+                      (uint64_t)whole->tokens_per_block * whole->scale_bytes,
                       src_elems, dst_elems);
         }
     }

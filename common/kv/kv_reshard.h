@@ -81,11 +81,9 @@ BT_MUST_CHECK bt_status_t bt_kv_part_of(const bt_kv_shape_t *whole,
 /**
  * What @a src has of what @a dst holds.
  *
- * @param [in]  whole        All of the model's layers and KV heads.
- * @param [in]  scale_bytes  Of one scale (int8 KV), 0 = there are none; this
- *                           one counts, not that of @a whole.
- * @param [out] plan_p       Owned by the caller: bt_kv_reshard_fini(). Without
- *                           moves when the parts have nothing in common.
+ * @param [in]  whole   All of the model's layers and KV heads.
+ * @param [out] plan_p  Owned by the caller: bt_kv_reshard_fini(). Without
+ *                      moves when the parts have nothing in common.
  * @retval BT_ERR_INVALID_PARAM  the shape, or a part outside of it
  * @retval BT_ERR_OVERFLOW       a block of that shape
  * @retval BT_ERR_NO_MEMORY
@@ -93,7 +91,6 @@ BT_MUST_CHECK bt_status_t bt_kv_part_of(const bt_kv_shape_t *whole,
  * single move, all heads of some layers one (and one for their scales).
  */
 BT_MUST_CHECK bt_status_t bt_kv_reshard_plan(const bt_kv_shape_t *whole,
-                                             uint32_t scale_bytes,
                                              const bt_kv_part_t *src,
                                              const bt_kv_part_t *dst,
                                              bt_kv_reshard_t *plan_p);

@@ -31,10 +31,11 @@ made_up_byte(uint32_t seed, uint32_t array, uint32_t layer, uint32_t kv,
 /** Block @a n of a sequence as the rank with @a part must hold it, to @a out
  *  unless that is NULL. @return its bytes */
 __attribute__((unused)) static uint64_t
-made_up_block(const bt_kv_shape_t *whole, uint32_t scale_bytes,
-              const bt_kv_part_t *part, uint32_t seed, uint32_t n, uint8_t *out)
+made_up_block(const bt_kv_shape_t *whole, const bt_kv_part_t *part,
+              uint32_t seed, uint32_t n, uint8_t *out)
 {
-    const uint32_t unit[2] = {whole->head_dim * whole->elem_bytes, scale_bytes};
+    const uint32_t unit[2] = {whole->head_dim * whole->elem_bytes,
+                              whole->scale_bytes};
     const uint32_t per_block = whole->tokens_per_block;
     uint64_t at = 0;
 

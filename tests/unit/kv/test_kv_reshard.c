@@ -34,7 +34,6 @@ typedef struct rank {
 
 typedef struct side {
     const bt_kv_shape_t *whole;
-    uint32_t scale_bytes;
     uint32_t n_ranks;
     rank_t ranks[MAX_RANKS];
 } side_t;
@@ -42,17 +41,14 @@ typedef struct side {
 static uint64_t block_write(const side_t *side, const rank_t *rank, uint32_t n,
                             uint8_t *out)
 {
-    return made_up_block(side->whole, side->scale_bytes, &rank->part, 0, n,
-                         out);
+    return made_up_block(side->whole, &rank->part, 0, n, out);
 }
 
 static void side_open(side_t *side, const bt_kv_shape_t *whole,
-                      uint32_t scale_bytes, const bt_kv_split_t *split,
-                      uint8_t fill)
+                      const bt_kv_split_t *split, uint8_t fill)
 {
     memset(side, 0, sizeof(*side));
     side->whole = whole;
-    side->scale_bytes = scale_bytes;
     side->n_ranks = split->tp * split->pp;
     for (uint32_t r = 0; r < side->n_ranks; r++) {
         rank_t *rank = &side->ranks[r];
@@ -174,15 +170,15 @@ static void rank_check(const side_t *side, const rank_t *rank,
 }
 
 /** @return descriptors */
-static uint32_t sequence_moves(const bt_kv_shape_t *whole, uint32_t scale_bytes,
+static uint32_t sequence_moves(const bt_kv_shape_t *whole,
                                const bt_kv_split_t *from,
                                const bt_kv_split_t *to, bool by_layers)
 {
     uint32_t n = 0;
     side_t src, dst;
 
-    side_open(&src, whole, scale_bytes, from, UNTOUCHED_SRC);
-    side_open(&dst, whole, scale_bytes, to, UNTOUCHED);
+    side_open(&src, whole, from, UNTOUCHED_SRC);
+    side_open(&dst, whole, to, UNTOUCHED);
     for (uint32_t r = 0; r < src.n_ranks; r++) {
         for (uint32_t b = 0; b < N_BLOCKS; b++) {
             rank_t *rank = &src.ranks[r];
@@ -197,8 +193,7 @@ static uint32_t sequence_moves(const bt_kv_shape_t *whole, uint32_t scale_bytes,
         for (uint32_t s = 0; s < src.n_ranks; s++) {
             bt_kv_reshard_t plan;
 
-            assert_int_equal(bt_kv_reshard_plan(whole, scale_bytes,
-                                                &src.ranks[s].part,
+            assert_int_equal(bt_kv_reshard_plan(whole, &src.ranks[s].part,
                                                 &dst.ranks[d].part, &plan),
                              BT_OK);
             n += ranks_move(&src.ranks[s], &dst.ranks[d], &plan, by_layers,
@@ -217,8 +212,7 @@ static uint32_t sequence_moves(const bt_kv_shape_t *whole, uint32_t scale_bytes,
     return n;
 }
 
-static void matrix(const char *name, const bt_kv_shape_t *whole,
-                   uint32_t scale_bytes)
+static void matrix(const char *name, const bt_kv_shape_t *whole)
 {
     uint32_t n_pairs = 0;
     uint32_t n_refused = 0;
@@ -237,10 +231,8 @@ static void matrix(const char *name, const bt_kv_shape_t *whole,
                 n_refused++;
                 continue;
             }
-            n_at_once = sequence_moves(whole, scale_bytes, &splits[a],
-                                       &splits[b], false);
-            n_by_layers = sequence_moves(whole, scale_bytes, &splits[a],
-                                         &splits[b], true);
+            n_at_once = sequence_moves(whole, &splits[a], &splits[b], false);
+            n_by_layers = sequence_moves(whole, &splits[a], &splits[b], true);
             assert_true(n_at_once > 0);
             assert_true(n_by_layers >= n_at_once);
             n_pairs++;
@@ -265,8 +257,8 @@ static void every_pair_of_splits_moves_the_right_bytes_of_8_heads(void **state)
                                .elem_bytes = 2};
 
     (void)state;
-    matrix("8 heads, 4 layers", &even, 0);
-    matrix("8 heads, 5 layers", &odd, 0);
+    matrix("8 heads, 4 layers", &even);
+    matrix("8 heads, 5 layers", &odd);
 }
 
 static void every_pair_of_splits_moves_the_right_bytes_of_3_heads(void **state)
@@ -278,7 +270,7 @@ static void every_pair_of_splits_moves_the_right_bytes_of_3_heads(void **state)
                                  .elem_bytes = 2};
 
     (void)state;
-    matrix("3 heads, 3 layers", &whole, 0);
+    matrix("3 heads, 3 layers", &whole);
 }
 
 static void scales_move_with_their_heads(void **state)
@@ -287,13 +279,15 @@ static void scales_move_with_their_heads(void **state)
                                  .n_kv_heads = 8,
                                  .tokens_per_block = 4,
                                  .head_dim = 8,
-                                 .elem_bytes = 1};
+                                 .elem_bytes = 1,
+                                 .scale_bytes = 4};
     bt_kv_shape_t three = eight;
 
     (void)state;
     three.n_kv_heads = 3;
-    matrix("8 heads, int8 with scales", &eight, 4);
-    matrix("3 heads, int8 with scales", &three, 2);
+    three.scale_bytes = 2;
+    matrix("8 heads, int8 with scales", &eight);
+    matrix("3 heads, int8 with scales", &three);
 }
 
 /* DESIGN.md section 4: 3 heads split 2 ways are 1 and 2; layers alike. */
@@ -338,10 +332,12 @@ static void moves_are_few_and_as_worked_by_hand(void **state)
     const bt_kv_part_t late = {1, 1, 0, 4};
     static const bt_kv_move_t want[] = {
         {0, 24, 0, 24}, {24, 72, 24, 24}, {48, 120, 48, 24}, {72, 168, 72, 24}};
+    bt_kv_shape_t scaled = whole;
     bt_kv_reshard_t plan;
 
     (void)state;
-    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &half, &plan), BT_OK);
+    scaled.scale_bytes = 4;
+    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &half, &plan), BT_OK);
     assert_int_equal(plan.n_moves, 4);
     assert_memory_equal(plan.moves, want, sizeof(want));
     assert_int_equal(plan.src_block_bytes, 192);
@@ -350,13 +346,13 @@ static void moves_are_few_and_as_worked_by_hand(void **state)
     bt_kv_reshard_fini(&plan);
 
     /* The same part: a block is one piece, scales (of 4 bytes) or none. */
-    assert_int_equal(bt_kv_reshard_plan(&whole, 4, &half, &half, &plan), BT_OK);
+    assert_int_equal(bt_kv_reshard_plan(&scaled, &half, &half, &plan), BT_OK);
     assert_int_equal(plan.n_moves, 1);
     assert_int_equal(plan.bytes, 96 + 64);
     bt_kv_reshard_fini(&plan);
 
     /* A later stage: its layers are one piece, its scales another. */
-    assert_int_equal(bt_kv_reshard_plan(&whole, 4, &all, &late, &plan), BT_OK);
+    assert_int_equal(bt_kv_reshard_plan(&scaled, &all, &late, &plan), BT_OK);
     assert_int_equal(plan.n_moves, 2);
     assert_int_equal(plan.moves[0].src, 96);
     assert_int_equal(plan.moves[0].dst, 0);
@@ -382,9 +378,7 @@ static void a_rank_with_all_has_the_blocks_of_the_layout(void **state)
 
     (void)state;
     assert_int_equal(bt_kv_block_bytes(&whole, &bytes), BT_OK);
-    assert_int_equal(
-        bt_kv_reshard_plan(&whole, whole.scale_bytes, &all, &all, &plan),
-        BT_OK);
+    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &all, &plan), BT_OK);
     assert_int_equal(plan.src_block_bytes, bytes);
     assert_int_equal(plan.dst_block_bytes, bytes);
     assert_int_equal(plan.bytes, bytes);
@@ -439,19 +433,19 @@ static void pieces_are_as_long_as_the_pool_allows(void **state)
     bt_kv_reshard_t plan;
 
     (void)state;
-    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &half, &plan), BT_OK);
+    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &half, &plan), BT_OK);
     walk_check(&plan, BT_KV_DST, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
     walk_check(&plan, BT_KV_SRC, ids, 0, 4, src, BT_ARRAY_LEN(src));
     walk_check(&plan, BT_KV_SRC, ids, 1, 2, src + 4, 4);
     walk_check(&plan, BT_KV_SRC, ids, 2, 2, NULL, 0);
     bt_kv_reshard_fini(&plan);
 
-    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &half, &half, &plan), BT_OK);
+    assert_int_equal(bt_kv_reshard_plan(&whole, &half, &half, &plan), BT_OK);
     walk_check(&plan, BT_KV_SRC, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
     walk_check(&plan, BT_KV_SRC, ids, 1, 4, rest, BT_ARRAY_LEN(rest));
     bt_kv_reshard_fini(&plan);
 
-    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &late, &plan), BT_OK);
+    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &late, &plan), BT_OK);
     walk_check(&plan, BT_KV_SRC, ids, 0, 4, stage, BT_ARRAY_LEN(stage));
     walk_check(&plan, BT_KV_DST, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
     /* Of the last two blocks the later half of that layer alone, which is v:
@@ -469,7 +463,7 @@ static void pieces_are_as_long_as_the_pool_allows(void **state)
     {
         const bt_kv_part_t early = {0, 1, 0, 4};
 
-        assert_int_equal(bt_kv_reshard_plan(&whole, 0, &early, &late, &plan),
+        assert_int_equal(bt_kv_reshard_plan(&whole, &early, &late, &plan),
                          BT_OK);
         walk_check(&plan, BT_KV_SRC, ids, 0, 4, NULL, 0);
         bt_kv_reshard_fini(&plan);
@@ -498,15 +492,15 @@ static void impossible_plans_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
-        assert_int_equal(bt_kv_reshard_plan(&whole, 0, &bad[i], &all, &plan),
+        assert_int_equal(bt_kv_reshard_plan(&whole, &bad[i], &all, &plan),
                          BT_ERR_INVALID_PARAM);
-        assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &bad[i], &plan),
+        assert_int_equal(bt_kv_reshard_plan(&whole, &all, &bad[i], &plan),
                          BT_ERR_INVALID_PARAM);
     }
-    assert_int_equal(bt_kv_reshard_plan(&huge, 0, &most, &most, &plan),
+    assert_int_equal(bt_kv_reshard_plan(&huge, &most, &most, &plan),
                      BT_ERR_OVERFLOW);
     bt_alloc_fail_at(1);
-    assert_int_equal(bt_kv_reshard_plan(&whole, 0, &all, &all, &plan),
+    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &all, &plan),
                      BT_ERR_NO_MEMORY);
     bt_alloc_fail_at(0);
 }

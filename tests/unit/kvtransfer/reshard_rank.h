@@ -66,7 +66,6 @@ typedef struct order {
     order_type_t type;
     uint32_t seed; /* of the KV; window ids follow from it */
     bt_kv_shape_t whole;
-    uint32_t scale_bytes;
     bt_kv_split_t from, to;
     uint32_t rank;
     wrong_t wrong;
@@ -165,8 +164,7 @@ static void rank_begin(rank_t *rank, const order_t *order)
     RANK_MUST(bt_kv_part_of(&order->whole,
                             rank->sends ? &order->from : &order->to,
                             order->rank, &rank->part) == BT_OK);
-    rank->block_bytes = made_up_block(&order->whole, order->scale_bytes,
-                                      &rank->part, 0, 0, NULL);
+    rank->block_bytes = made_up_block(&order->whole, &rank->part, 0, 0, NULL);
     RANK_MUST(rank->block_bytes * POOL_BLOCKS <= POOL_BYTES);
 }
 
@@ -181,10 +179,9 @@ static end_t *rank_end_add(rank_t *rank, uint32_t other)
     RANK_MUST(bt_kv_part_of(&order->whole,
                             rank->sends ? &order->to : &order->from, other,
                             &part) == BT_OK);
-    RANK_MUST(bt_kv_reshard_plan(&order->whole, order->scale_bytes,
-                                 rank->sends ? &rank->part : &part,
-                                 rank->sends ? &part : &rank->part,
-                                 &end->plan) == BT_OK);
+    RANK_MUST(bt_kv_reshard_plan(
+                  &order->whole, rank->sends ? &rank->part : &part,
+                  rank->sends ? &part : &rank->part, &end->plan) == BT_OK);
     if (end->plan.n_moves == 0) {
         return NULL;
     }
@@ -199,9 +196,8 @@ static void pool_lay(const rank_t *rank, const uint32_t *ids, uint8_t canary,
 {
     memset(pool, canary, POOL_BYTES);
     for (uint32_t b = 0; b < N_BLOCKS; b++) {
-        (void)made_up_block(&rank->order.whole, rank->order.scale_bytes,
-                            &rank->part, rank->order.seed, b,
-                            pool + ids[b] * rank->block_bytes);
+        (void)made_up_block(&rank->order.whole, &rank->part, rank->order.seed,
+                            b, pool + ids[b] * rank->block_bytes);
     }
 }
 

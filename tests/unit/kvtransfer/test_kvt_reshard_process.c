@@ -24,7 +24,8 @@ static const bt_kv_shape_t eight_heads_int8 = {.n_layers = 5,
                                                .n_kv_heads = 8,
                                                .tokens_per_block = 16,
                                                .head_dim = 24,
-                                               .elem_bytes = 1};
+                                               .elem_bytes = 1,
+                                               .scale_bytes = 4};
 /* Over 2 ranks: 1 and 2. */
 static const bt_kv_shape_t three_heads = {.n_layers = 3,
                                           .n_kv_heads = 3,
@@ -56,7 +57,6 @@ typedef struct group {
 /** A sequence that moves from one split to another. */
 typedef struct run {
     const bt_kv_shape_t *whole;
-    uint32_t scale_bytes;
     bt_kv_split_t from, to;
     wrong_t wrong; /* of rank wrong_rank, source or destination */
     uint32_t wrong_rank;
@@ -188,7 +188,6 @@ static order_t order_of(const group_t *group, const run_t *run,
     order_t order = {.type = type,
                      .seed = group->seed,
                      .whole = *run->whole,
-                     .scale_bytes = run->scale_bytes,
                      .from = run->from,
                      .to = run->to,
                      .rank = rank,
@@ -337,7 +336,7 @@ static void run_whole(group_t *group, run_t *run)
     assert_int_equal(run->bytes,
                      (uint64_t)N_BLOCKS * w->n_layers * 2 * w->n_kv_heads *
                          w->tokens_per_block *
-                         (w->head_dim * w->elem_bytes + run->scale_bytes));
+                         (w->head_dim * w->elem_bytes + w->scale_bytes));
 }
 
 /* ---- all pairs ---- */
@@ -345,7 +344,6 @@ static void run_whole(group_t *group, run_t *run)
 typedef struct table {
     const char *name;
     const bt_kv_shape_t *whole;
-    uint32_t scale_bytes;
     bool by_layers;
     uint32_t n_pairs;
     uint32_t n_pieces[MAX_SPLITS][MAX_SPLITS]; /* 0: not tried */
@@ -377,7 +375,6 @@ static void table_print(const table_t *table, const char *path)
 static void pair_move(group_t *group, table_t *table, uint32_t a, uint32_t b)
 {
     run_t run = {.whole = table->whole,
-                 .scale_bytes = table->scale_bytes,
                  .from = splits[a],
                  .to = splits[b],
                  .by_layers = table->by_layers};
@@ -447,12 +444,10 @@ static void every_pair_of_splits(const char *path)
 {
     table_t eight = {.name = "8 heads", .whole = &eight_heads};
     table_t int8 = {.name = "8 heads, int8 with scales",
-                    .whole = &eight_heads_int8,
-                    .scale_bytes = 2};
+                    .whole = &eight_heads_int8};
     table_t three = {.name = "3 heads", .whole = &three_heads};
     table_t layers = {.name = "8 heads, int8 with scales, layer by layer",
                       .whole = &eight_heads_int8,
-                      .scale_bytes = 2,
                       .by_layers = true};
     group_t group;
 
