@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "kernels/copier.h"
 
 /** Tensor types as GGUF numbers them (ggml_type). */
 typedef enum bt_ktype {
@@ -206,6 +207,16 @@ typedef struct bt_kernels_ops {
     /** End the back end; called by bt_backend_close() only. NULL: the plugin
      *  exports bt_cuda_backend_close(). */
     void (*close)(bt_backend_t *be);
+
+    /** Copies beside the operations, on streams of their own: sync() before
+     *  one reads what an operation wrote. NULL: there are none, the back end's
+     *  memory is the host's (CPU).
+     *  @param [out] copier_p  End it with copier_close(), before the back end.
+     *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_DEVICE */
+    bt_status_t (*copier_open)(bt_backend_t *be, uint32_t n_tickets,
+                               bt_copier_t *copier_p);
+    /** Nothing is under way; memory of host_alloc() was freed. */
+    void (*copier_close)(bt_copier_t *copier);
 } bt_kernels_ops_t;
 
 /** Sums and gathers between the ranks of one instance. Filled by

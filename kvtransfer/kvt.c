@@ -7,18 +7,21 @@
 #include "common/base/assert.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "kvtransfer/kvt_core.h"
+#include "kvtransfer/kvt_stage.h"
 
 static const bt_kvt_transport_t *const transports[] = {&bt_kvt_transport_ucx,
                                                        &bt_kvt_transport_mem};
 
 static bt_status_t own_export_make(bt_kvt_t *kvt)
 {
-    bt_kvt_export_info_t info = {.transport = kvt->ops->id,
+    bt_kvt_export_info_t info = {.transport = (uint16_t)kvt->ops->id,
                                  .instance = kvt->config.instance,
                                  .pool_bytes = kvt->config.pool_bytes};
     bt_status_t status;
 
+    if (kvt->stage != NULL) {
+        info.record_kib = BT_KVT_STAGE_SLOT_BYTES >> 10;
+    }
     kvt->ops->describe(kvt, &info);
     status = bt_kvt_export_encode(&info, kvt->scratch, BT_KVT_MAX_EXPORT,
                                   &kvt->export_bytes);
@@ -43,6 +46,38 @@ static void lists_init(bt_kvt_t *kvt)
     }
 }
 
+static bool copier_ok(const bt_kvt_device_t *device)
+{
+    const bt_copier_t *c = device->copier;
+    const uint32_t n_slots =
+        (device->n_slots == 0) ? BT_KVT_STAGE_SLOTS : device->n_slots;
+
+    return (n_slots <= BT_KVT_STAGE_MAX_SLOTS) &&
+           (c->n_tickets / 2 >= n_slots) && (c->host_alloc != NULL) &&
+           (c->host_free != NULL) && (c->to_host != NULL) &&
+           (c->to_device != NULL) && (c->query != NULL) &&
+           (c->wait_all != NULL);
+}
+
+static bool memory_ok(const bt_kvt_config_t *config)
+{
+    const bt_kvt_device_t *device = &config->device;
+
+    switch (config->memory) {
+    case BT_KVT_MEMORY_HOST:
+        return true;
+    case BT_KVT_MEMORY_DEVICE:
+        return (device->pool != NULL) && (device->read != NULL) &&
+               (device->write != NULL) &&
+               ((device->copier == NULL) || copier_ok(device));
+    case BT_KVT_MEMORY_STAGED:
+        return (device->pool != NULL) && (device->copier != NULL) &&
+               copier_ok(device);
+    default:
+        return false;
+    }
+}
+
 static bool config_ok(const bt_kvt_config_t *config)
 {
     return (config->transport != NULL) && (config->instance != 0) &&
@@ -51,17 +86,14 @@ static bool config_ok(const bt_kvt_config_t *config)
            (config->keepalive_ms > 0) &&
            (config->dead_ms > config->keepalive_ms) &&
            (config->quarantine_ms > 0) && (config->path >= BT_KVT_PATH_AUTO) &&
-           (config->path <= BT_KVT_PATH_NETWORK) &&
-           ((config->memory == BT_KVT_MEMORY_HOST) ||
-            ((config->memory == BT_KVT_MEMORY_DEVICE) &&
-             (config->device.pool != NULL) && (config->device.read != NULL) &&
-             (config->device.write != NULL)));
+           (config->path <= BT_KVT_PATH_NETWORK) && memory_ok(config);
 }
 
 /** What is needed for a pool that the processor cannot read. */
 static bt_status_t device_prepare(bt_kvt_t *kvt)
 {
-    if (kvt->config.memory != BT_KVT_MEMORY_DEVICE) {
+    kvt->asked_path = kvt->config.path;
+    if (kvt->config.memory == BT_KVT_MEMORY_HOST) {
         return BT_OK;
     }
     if (kvt->config.path == BT_KVT_PATH_SHM) {
@@ -69,9 +101,12 @@ static bt_status_t device_prepare(bt_kvt_t *kvt)
                      "memory");
         return BT_ERR_UNSUPPORTED;
     }
+    if (kvt->config.memory == BT_KVT_MEMORY_STAGED) {
+        return BT_OK;
+    }
     kvt->config.path = BT_KVT_PATH_NETWORK;
-    kvt->staging = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
-    return (kvt->staging == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+    kvt->bounce = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
+    return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
 }
 
 bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
@@ -118,7 +153,12 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
     if (status != BT_OK) {
         goto err_transport;
     }
-    status = own_export_make(kvt);
+    if (kvt->config.memory == BT_KVT_MEMORY_STAGED) {
+        status = bt_kvt_stage_open(kvt);
+    }
+    if (status == BT_OK) {
+        status = own_export_make(kvt);
+    }
     if (status != BT_OK) {
         goto err_transport;
     }
@@ -128,7 +168,8 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
 
 err_transport:
     ops->close(kvt);
-    bt_free(kvt->staging);
+    bt_kvt_stage_close(kvt);
+    bt_free(kvt->bounce);
 err_scratch:
     bt_free(kvt->scratch);
 err_kvt:
@@ -153,6 +194,7 @@ void bt_kvt_close(bt_kvt_t *kvt)
     }
     kvt->closing = true;
     kvt->ops->close(kvt);
+    bt_kvt_stage_close(kvt);
 
     BT_LIST_FOR_EACH(pos, tmp, &kvt->xfers)
     {
@@ -171,9 +213,28 @@ void bt_kvt_close(bt_kvt_t *kvt)
         bt_kvt_link_free(BT_CONTAINER_OF(pos, bt_kvt_link_t, all));
     }
     bt_free(kvt->export_blob);
-    bt_free(kvt->staging);
+    bt_free(kvt->bounce);
     bt_free(kvt->scratch);
     bt_free(kvt);
+}
+
+bt_kvt_memory_t bt_kvt_memory(const bt_kvt_t *kvt)
+{
+    return kvt->config.memory;
+}
+
+const char *bt_kvt_memory_name(bt_kvt_memory_t memory)
+{
+    switch (memory) {
+    case BT_KVT_MEMORY_HOST:
+        return "host";
+    case BT_KVT_MEMORY_DEVICE:
+        return "device";
+    case BT_KVT_MEMORY_STAGED:
+        return "staged";
+    default:
+        return "unknown";
+    }
 }
 
 void *bt_kvt_pool(const bt_kvt_t *kvt)
@@ -202,16 +263,16 @@ bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes, size_t n,
         *hash_p = 0;
         return BT_OK;
     }
-    if (kvt->staging == NULL) {
+    if (kvt->bounce == NULL) {
         *hash_p = bt_hash64(bytes, n, seed);
         return BT_OK;
     }
     if (n > BT_KVT_MAX_RECORD_BYTES) {
         return BT_ERR_BAD_MESSAGE;
     }
-    status = device->read(device->user, kvt->staging, bytes, n);
+    status = device->read(device->user, kvt->bounce, bytes, n);
     if (status == BT_OK) {
-        *hash_p = bt_hash64(kvt->staging, n, seed);
+        *hash_p = bt_hash64(kvt->bounce, n, seed);
     }
     return status;
 }
@@ -286,7 +347,8 @@ bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)
         return false;
     }
     kvt->now_ms = now_ms;
-    more = kvt->ops->progress(kvt, now_ms);
+    more = bt_kvt_stage_progress(kvt);
+    more = kvt->ops->progress(kvt, now_ms) || more;
     if (kvt->broken) {
         bt_kvt_links_mend(kvt);
     }
@@ -378,7 +440,8 @@ int bt_kvt_fd(const bt_kvt_t *kvt)
 bt_status_t bt_kvt_arm(bt_kvt_t *kvt)
 {
     if (kvt->broken || !bt_list_empty(&kvt->busy) ||
-        !bt_list_empty(&kvt->verify) || !bt_list_empty(&kvt->events)) {
+        !bt_list_empty(&kvt->verify) || !bt_list_empty(&kvt->events) ||
+        bt_kvt_stage_busy(kvt)) {
         return BT_INPROGRESS;
     }
     return kvt->ops->arm(kvt);

@@ -46,6 +46,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "kernels/copier.h"
 
 #define BT_KVT_MAX_NOTE    4096  /**< bytes of the sender's note */
 #define BT_KVT_MAX_EXPORT  65536 /**< bytes of an export blob */
@@ -62,17 +63,36 @@ typedef enum bt_kvt_path {
     BT_KVT_PATH_NETWORK, /**< active messages, also on one host */
 } bt_kvt_path_t;
 
-/** Where the pool, and the sources of posts, lie. */
+/** Where the pool, and the sources of posts, lie. bt_kvt_memory() says what it
+ *  came to. */
 typedef enum bt_kvt_memory {
     BT_KVT_MEMORY_HOST,   /**< the pool is allocated here */
     BT_KVT_MEMORY_DEVICE, /**< an accelerator's, which the processor cannot
-                               read; goes over the network only */
+                               read: UCX registers it and goes over the network
+                               only. Where UCX cannot, and device.copier is
+                               given: STAGED, with a line in the log */
+    BT_KVT_MEMORY_STAGED, /**< an accelerator's that UCX never sees: all bytes
+                               are copied through slots of host memory, while
+                               others are on their way. Sends into shared pools
+                               of this host directly; receives by the network
+                               alone */
 } bt_kvt_memory_t;
 
-/** Copies between host and device memory for BT_KVT_MEMORY_DEVICE; done when
- *  they return. Called for checksums and for data that came to the host. */
+#define BT_KVT_STAGE_SLOT_BYTES (256u << 10)
+#define BT_KVT_STAGE_SLOTS      32u /**< each way, unless told */
+#define BT_KVT_STAGE_MAX_SLOTS  256u
+
+/** The device of a pool. */
 typedef struct bt_kvt_device {
     void *pool; /**< pool_bytes of device memory; the caller's, outlives kvt */
+    /** STAGED: required; DEVICE: allows to fall back. Borrowed, outlives kvt;
+     *  with at least two tickets for each slot (of each way). */
+    const bt_copier_t *copier;
+    /** STAGED: slots of BT_KVT_STAGE_SLOT_BYTES each way; 0 =
+     *  BT_KVT_STAGE_SLOTS. */
+    uint32_t n_slots;
+    /** DEVICE: copies that are done when they return, for checksums and for
+     *  data that came to the host. STAGED does not need them. */
     bt_status_t (*read)(void *user, void *host, const void *device,
                         size_t bytes);
     bt_status_t (*write)(void *user, void *device, const void *host,
@@ -86,7 +106,7 @@ typedef struct bt_kvt_config {
     const char *net_device; /**< UCX device (interface) name; NULL = "lo" */
     size_t pool_bytes;      /**< the registered pool */
     bt_kvt_memory_t memory; /**< DEVICE: AUTO means NETWORK */
-    bt_kvt_device_t device; /**< DEVICE only */
+    bt_kvt_device_t device; /**< DEVICE, STAGED */
     uint64_t instance;      /**< this process' life, random */
     uint32_t keepalive_ms;  /**< network peers: ping interval */
     uint32_t dead_ms;       /**< network peers: silence that means lost */
@@ -137,22 +157,32 @@ typedef struct bt_kvt_counters {
     uint64_t bytes_sent, bytes_received, descriptors;
     uint64_t stale_discarded, checksum_failures;
     uint64_t windows_open, windows_quarantined, xfers_open, peers;
+    uint64_t bytes_staged; /**< copied between slots and the device */
+    uint64_t stage_slots;  /**< in use now, both ways */
+    uint64_t stage_waits;  /**< times that there was no slot to go on with */
 } bt_kvt_counters_t;
 
 /** Open a transport and register a pool of pool_bytes.
  *  @retval BT_ERR_BUSY         the network device has no link: try again later
  *  @retval BT_ERR_UNSUPPORTED  unknown transport, no such device, or a pool in
  *                              device memory that this UCX cannot register
- *                              or that shared memory is demanded for
+ *                              (DEVICE without a copier) or that shared memory
+ *                              is demanded for
  *  @retval BT_ERR_NO_MEMORY    the pool does not fit */
 BT_MUST_CHECK bt_status_t bt_kvt_open(const bt_kvt_config_t *config,
                                       bt_kvt_t **kvt_p);
-/** Closes peers and windows without waiting for anybody. NULL is allowed. */
+/** Closes peers and windows without waiting for anybody (but for copies of the
+ *  own device that are under way). NULL is allowed. */
 void bt_kvt_close(bt_kvt_t *kvt);
 
 /** The pool, zeroed at first (of a device: config.device.pool); lives as long
  * as @a kvt. */
 void *bt_kvt_pool(const bt_kvt_t *kvt);
+
+/** The kind of memory in use: not what the configuration said where DEVICE fell
+ *  back to STAGED. */
+bt_kvt_memory_t bt_kvt_memory(const bt_kvt_t *kvt);
+const char *bt_kvt_memory_name(bt_kvt_memory_t memory); /**< "staged" … */
 
 /** What others need to send to us. @retval BT_ERR_TOO_LARGE */
 BT_MUST_CHECK bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob,
@@ -210,7 +240,8 @@ BT_MUST_CHECK bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
 uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *xfer);
 
 /** Send @a bytes at @a src to window offset @a offset. The source must stay
- *  unchanged until XFER_DONE. Never blocks.
+ *  unchanged until XFER_DONE; one in a device is complete there (whoever wrote
+ *  it was waited for). Never blocks.
  *  @retval BT_ERR_INVALID_PARAM  outside the window, or overlaps a piece
  *                                posted before
  *  @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  too late; XFER_DONE tells */

@@ -6,6 +6,7 @@
  *     kvt.c         open, progress, poll; timers; dispatch of messages
  *     kvt_link.c    one link per other process: hello, keepalive, loss
  *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
+ *     kvt_stage.c   slots between these two and the memory of a device
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      kvt_mem.c  scripted
  *
@@ -51,6 +52,8 @@
 #define BT_KVT_N_BUCKETS 256u
 
 typedef struct bt_kvt_link bt_kvt_link_t;
+typedef struct bt_kvt_stage bt_kvt_stage_t;
+typedef struct bt_kvt_slot bt_kvt_slot_t;
 
 /** What a transport does for the core. Nothing here blocks. */
 typedef struct bt_kvt_transport {
@@ -58,7 +61,8 @@ typedef struct bt_kvt_transport {
     uint32_t id; /**< BT_KVT_TRANSPORT_ */
 
     /** Take kvt->config; set kvt->pool (zeroed, with BT_KVT_PROBE_BYTES behind
-     *  it; or the device's) and kvt->transport. */
+     *  it; or the device's) and kvt->transport. May turn config.memory from
+     *  DEVICE to STAGED. */
     bt_status_t (*open)(bt_kvt_t *kvt);
     /** Afterwards no callback comes. Also after a failed open. */
     void (*close)(bt_kvt_t *kvt);
@@ -84,10 +88,12 @@ typedef struct bt_kvt_transport {
 
     /** Send a message; copied. Order is kept per link. */
     bt_status_t (*send)(bt_kvt_link_t *link, const void *msg, size_t bytes);
-    /** Send a piece; bt_kvt_xfer_sent() follows, later or before return. */
+    /** Send a piece; bt_kvt_xfer_sent() follows, later or before return.
+     *  slot: where @a src lies, given back with it; NULL: not staged. */
     bt_status_t (*send_data)(bt_kvt_xfer_t *xfer,
                              const uint8_t header[BT_KVT_PIECE_BYTES],
-                             const void *src, size_t bytes);
+                             const void *src, size_t bytes,
+                             bt_kvt_slot_t *slot);
     /** Copy into link->map + pool_offset and return the bytes' hash. */
     uint64_t (*copy)(bt_kvt_link_t *link, uint64_t pool_offset, const void *src,
                      size_t bytes, uint64_t seed);
@@ -129,8 +135,10 @@ struct bt_kvt {
     bt_kvt_counters_t counters;
     void *export_blob; /**< owned; what bt_kvt_export() returns */
     size_t export_bytes;
-    uint8_t *scratch; /**< BT_KVT_MAX_MSG bytes for encoding */
-    uint8_t *staging; /**< BT_KVT_MAX_RECORD_BYTES; NULL: pool in the host */
+    uint8_t *scratch;         /**< BT_KVT_MAX_MSG bytes for encoding */
+    bt_kvt_path_t asked_path; /**< config.path is what it came to */
+    uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
+    bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
     /** Tests: called before record bytes in our pool are verified. */
     void (*verify_hook)(void *user, uint8_t *bytes, size_t n);
     void *verify_hook_user;
@@ -156,7 +164,10 @@ struct bt_kvt_link {
     uint64_t pool_bytes;
     int32_t pid; /**< 0 = not known */
     bt_list_t peers, xfers, windows;
-    bool stalled; /**< transfers wait for inflight_bytes to fall */
+    uint32_t max_record_bytes; /**< cut for it to that */
+    uint32_t n_slots;          /**< of ours that hold bytes for it */
+    bt_list_t waiting;         /**< bt_kvt_xfer.waiting: for a slot */
+    bool stalled;              /**< transfers wait for inflight_bytes to fall */
     uint64_t inflight_bytes;
     uint64_t last_heard_ms, last_ping_ms;
     uint64_t *over; /**< owned: grants that we must not write to any more */
@@ -199,6 +210,10 @@ struct bt_kvt_window {
     bt_kvt_ranges_t landed; /**< network: whole in the pool */
     bt_kvt_ranges_t proven; /**< checksum is right */
     uint32_t n_receiving;   /**< network: buffers that may still be written */
+    /** Staged: what came, with the hash that it had in its slot. */
+    bt_kvt_record_t *arrivals;
+    uint32_t n_arrivals, arrivals_cap;
+    uint32_t next_arrival; /**< where the next is likely to be */
     bt_kvt_record_t *records;
     uint32_t n_records, records_cap, n_verified;
     uint64_t record_bytes; /**< sum over records */
@@ -233,6 +248,11 @@ struct bt_kvt_xfer {
     uint32_t n_moved;  /**< records copied or handed to the network */
     uint32_t n_listed; /**< records told in PARTs */
     uint32_t n_flying; /**< network: sends not completed */
+    /** Staged: records n_moved .. n_fetched - 1 have a slot here, in order. */
+    bt_list_t slots;
+    uint32_t n_fetched;
+    uint32_t n_fetching; /**< copies from the device under way */
+    bt_list_t waiting;   /**< in bt_kvt_link.waiting: for a slot */
     bool begin_sent, begun;
     bool finished, last_sent;
     bt_status_t outcome; /**< BT_INPROGRESS until known */
@@ -269,6 +289,9 @@ void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
 /** Benchmarks: see bt_kvt.unhashed; the same on both sides. Nothing proves the
  *  bytes then. */
 void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed);
+
+/** Tests: pieces go by rendezvous, also where they need not (UCX). */
+void bt_kvt_ucx_test_rendezvous(bt_kvt_t *kvt);
 
 /* kvt_link.c */
 /** @return the link that is not lost, or NULL. */
@@ -309,9 +332,12 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
                             bt_kvt_window_t **window_p);
 void bt_kvt_window_landed(bt_kvt_window_t *window, uint64_t offset,
                           uint64_t bytes, bool ok);
-/** bt_kvt_window_landed() for bytes that came to the host: put them there. */
+/** bt_kvt_window_landed(), at once or later, for bytes that came to the host:
+ *  put them there. */
 void bt_kvt_window_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
                        uint64_t offset, uint64_t bytes);
+/** Its result, unless there is one. */
+void bt_kvt_window_fail(bt_kvt_window_t *window, bt_status_t status);
 void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 /** The sender of @a window is unreachable; gone: it cannot write either. */
 void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);
@@ -324,7 +350,12 @@ void bt_kvt_window_free(bt_kvt_window_t *window);
 uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
 
 /* kvt_xfer.c */
-void bt_kvt_xfer_sent(bt_kvt_xfer_t *xfer, uint64_t bytes);
+/** @a slot: as given to send_data(). */
+void bt_kvt_xfer_sent(bt_kvt_xfer_t *xfer, uint64_t bytes, bt_kvt_slot_t *slot);
+/** The device has copied for @a xfer, or (not BT_OK) failed to. */
+void bt_kvt_xfer_fetched(bt_kvt_xfer_t *xfer, bt_status_t status);
+/** It may be able to go on. */
+void bt_kvt_xfer_wake(bt_kvt_xfer_t *xfer);
 void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 /** Decide the outcome, unless it is decided. */
 void bt_kvt_xfer_end(bt_kvt_xfer_t *xfer, bt_status_t outcome);

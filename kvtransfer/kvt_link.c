@@ -63,6 +63,19 @@ static void hello_send(bt_kvt_link_t *link)
     bt_kvt_link_send(link, &msg);
 }
 
+static uint32_t max_record_bytes(const bt_kvt_t *kvt,
+                                 const bt_kvt_export_info_t *info)
+{
+    uint32_t bytes = (uint32_t)info->record_kib << 10;
+
+    if ((bytes == 0) || (bytes > BT_KVT_MAX_RECORD_BYTES)) {
+        bytes = BT_KVT_MAX_RECORD_BYTES;
+    }
+    return ((kvt->stage != NULL) && (bytes > BT_KVT_STAGE_SLOT_BYTES))
+               ? BT_KVT_STAGE_SLOT_BYTES
+               : bytes;
+}
+
 static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
                                bt_kvt_link_t **link_p)
 {
@@ -76,6 +89,8 @@ static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
     link->instance = info->instance;
     link->pool_bytes = info->pool_bytes;
     link->nonce = kvt->next_nonce++;
+    link->max_record_bytes = max_record_bytes(kvt, info);
+    bt_list_init(&link->waiting);
     bt_list_init(&link->all);
     bt_list_init(&link->peers);
     bt_list_init(&link->xfers);
@@ -200,8 +215,9 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
     link->last_heard_ms = kvt->now_ms;
     if (!link->hello_taken) {
         link->hello_taken = true;
-        link->remote_direct =
-            msg->direct && (kvt->ops->watch(link, &info) == BT_OK);
+        link->remote_direct = msg->direct &&
+                              (kvt->config.memory == BT_KVT_MEMORY_HOST) &&
+                              (kvt->ops->watch(link, &info) == BT_OK);
         bt_kvt_windows_bind(link);
     }
     ack.direct = link->remote_direct;

@@ -9,7 +9,7 @@
 #include "common/base/assert.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "kvtransfer/kvt_core.h"
+#include "kvtransfer/kvt_stage.h"
 
 #define DELAY_ROUNDS      50u
 #define REORDER_ROUNDS    10u /* when nothing comes behind it */
@@ -56,6 +56,7 @@ typedef struct packet {
     bool swap;           /* to be overtaken by the next */
     uint64_t not_before; /* round of the receiver */
     bt_kvt_xfer_t *xfer; /* piece: completes at `from`; NULL: nobody waits */
+    bt_kvt_slot_t *slot; /* ...with it */
     const uint8_t *src;  /* piece: the sender's memory, or data below */
     bt_kvt_window_t *window;
     uint8_t *dst;
@@ -268,6 +269,7 @@ static bt_status_t packet_send(packet_t *p, mem_node_t *to)
         memcpy(twin->data, bytes, p->bytes);
         twin->src = twin->data;
         twin->xfer = NULL;
+        twin->slot = NULL;
         enqueue(to, p);
         enqueue(to, twin);
         return BT_OK;
@@ -337,7 +339,8 @@ static bt_status_t mem_open(bt_kvt_t *kvt)
     node->net = net;
     node->kvt = kvt;
     node->instance = kvt->config.instance;
-    node->shares = kvt->config.path != BT_KVT_PATH_NETWORK;
+    node->shares = (kvt->config.path != BT_KVT_PATH_NETWORK) &&
+                   (kvt->config.memory == BT_KVT_MEMORY_HOST);
     node->pid = FIRST_PID + (int32_t)net->n_nodes++;
     bt_list_init(&node->inbox);
     bt_list_init(&node->landing);
@@ -465,16 +468,17 @@ static bt_status_t mem_send(bt_kvt_link_t *link, const void *msg, size_t bytes)
 
 static bt_status_t mem_send_data(bt_kvt_xfer_t *xfer,
                                  const uint8_t header[BT_KVT_PIECE_BYTES],
-                                 const void *src, size_t bytes)
+                                 const void *src, size_t bytes,
+                                 bt_kvt_slot_t *slot)
 {
     const bt_kvt_config_t *config = &xfer->kvt->config;
-    const bool staged = config->memory == BT_KVT_MEMORY_DEVICE;
-    packet_t *p = bt_calloc(1, sizeof(*p) + (staged ? bytes : 0));
+    const bool device = config->memory == BT_KVT_MEMORY_DEVICE;
+    packet_t *p = bt_calloc(1, sizeof(*p) + (device ? bytes : 0));
 
     if (p == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    if (staged) {
+    if (device) {
         const bt_status_t status =
             config->device.read(config->device.user, p->data, src, bytes);
 
@@ -488,6 +492,7 @@ static bt_status_t mem_send_data(bt_kvt_xfer_t *xfer,
     p->kind = PACKET_PIECE;
     p->from = xfer->kvt->transport;
     p->xfer = xfer;
+    p->slot = slot;
     p->src = src;
     p->bytes = bytes;
     memcpy(p->header, header, sizeof(p->header));
@@ -603,6 +608,9 @@ static void landings_finish(mem_node_t *node)
     {
         packet_t *p = BT_CONTAINER_OF(pos, packet_t, link);
 
+        if (bt_kvt_stage_full(node->kvt)) {
+            return;
+        }
         bt_kvt_window_put(p->window, p->dst, p->src, p->piece.offset,
                           p->piece.bytes);
         packet_end(p);
@@ -615,7 +623,7 @@ static void completions_report(mem_node_t *node)
         packet_t *p = BT_CONTAINER_OF(node->completed.next, packet_t, link);
 
         bt_list_remove(&p->link);
-        bt_kvt_xfer_sent(p->xfer, p->bytes);
+        bt_kvt_xfer_sent(p->xfer, p->bytes, p->slot);
         bt_free(p);
     }
 }

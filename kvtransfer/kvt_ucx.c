@@ -13,6 +13,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "kvtransfer/kvt_stage.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define PROGRESS_ROUNDS 64
@@ -147,10 +148,7 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     status = bt_kvt_ucx_context_open("baton-kv-net", tls, device,
                                      UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
                                      &ucx->net_context);
-    if (!rdma && (ucx->kvt->config.memory == BT_KVT_MEMORY_HOST)) {
-        ucx->kvt->net_piece_bytes = TCP_PIECE_BYTES;
-        ucx->eager_bytes = TCP_PIECE_BYTES;
-    }
+    ucx->tcp = !rdma;
     if (status == BT_OK) {
         status = bt_kvt_ucx_worker_open(ucx->net_context, &ucx->net);
     }
@@ -170,6 +168,15 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     return status;
 }
 
+/** What lies in host memory goes over TCP in pieces of one segment. */
+static void pieces_set(ucx_t *ucx)
+{
+    if (ucx->tcp && (ucx->kvt->config.memory != BT_KVT_MEMORY_DEVICE)) {
+        ucx->kvt->net_piece_bytes = TCP_PIECE_BYTES;
+        ucx->eager_bytes = TCP_PIECE_BYTES;
+    }
+}
+
 static bt_status_t epoll_open(ucx_t *ucx)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
@@ -181,6 +188,45 @@ static bt_status_t epoll_open(ucx_t *ucx)
         return BT_ERR_IO;
     }
     return BT_OK;
+}
+
+/** A pool that others map, or one that only this process knows. */
+static bt_status_t pool_open(ucx_t *ucx)
+{
+    const bt_kvt_config_t *config = &ucx->kvt->config;
+    bt_status_t status;
+
+    if (config->memory != BT_KVT_MEMORY_HOST) {
+        ucx->kvt->pool = config->device.pool;
+    }
+    if (config->memory == BT_KVT_MEMORY_DEVICE) {
+        return BT_OK;
+    }
+    if (config->path == BT_KVT_PATH_NETWORK) {
+        return (config->memory == BT_KVT_MEMORY_HOST)
+                   ? bt_kvt_ucx_pool_make_anonymous(ucx)
+                   : BT_OK;
+    }
+
+    status = bt_kvt_ucx_shm_open(ucx);
+    if (status == BT_OK) {
+        return BT_OK;
+    }
+    bt_kvt_ucx_shm_close(ucx);
+    if (config->memory == BT_KVT_MEMORY_STAGED) {
+        BT_LOG_WARN("kv transfer: no shared memory; transfers on this host use "
+                    "the network");
+        return BT_OK;
+    }
+    if (config->path == BT_KVT_PATH_SHM) {
+        BT_LOG_ERROR("kv transfer: no shared memory for a pool of %zu bytes",
+                     config->pool_bytes);
+        return status;
+    }
+    BT_LOG_WARN("kv transfer: no shared memory for a pool of %zu bytes; "
+                "transfers on this host use the network",
+                config->pool_bytes);
+    return bt_kvt_ucx_pool_make_anonymous(ucx);
 }
 
 static bt_status_t ucx_open(bt_kvt_t *kvt)
@@ -202,6 +248,7 @@ static bt_status_t ucx_open(bt_kvt_t *kvt)
     bt_list_init(&ucx->small_free);
     bt_list_init(&ucx->large_free);
     bt_list_init(&ucx->landing_free);
+    bt_list_init(&ucx->asked);
     ucx->host_known = bt_kvt_host_read(&ucx->host) == BT_OK;
 
     status =
@@ -213,26 +260,13 @@ static bt_status_t ucx_open(bt_kvt_t *kvt)
         return status;
     }
     if (config->memory == BT_KVT_MEMORY_DEVICE) {
-        return bt_kvt_ucx_pool_register_device(ucx);
+        status = bt_kvt_ucx_pool_register_device(ucx);
     }
-    if (config->path == BT_KVT_PATH_NETWORK) {
-        return bt_kvt_ucx_pool_make_anonymous(ucx);
-    }
-
-    status = bt_kvt_ucx_shm_open(ucx);
     if (status == BT_OK) {
-        return BT_OK;
+        pieces_set(ucx);
+        status = pool_open(ucx);
     }
-    bt_kvt_ucx_shm_close(ucx);
-    if (config->path == BT_KVT_PATH_SHM) {
-        BT_LOG_ERROR("kv transfer: no shared memory for a pool of %zu bytes",
-                     config->pool_bytes);
-        return status;
-    }
-    BT_LOG_WARN("kv transfer: no shared memory for a pool of %zu bytes; "
-                "transfers on this host use the network",
-                config->pool_bytes);
-    return bt_kvt_ucx_pool_make_anonymous(ucx);
+    return status;
 }
 
 static void free_list_drop(bt_list_t *head)
@@ -255,6 +289,7 @@ static void ucx_close(bt_kvt_t *kvt)
     }
     kvt->closing = true;
     if (ucx->net != NULL) {
+        bt_kvt_ucx_pieces_drop(ucx);
         bt_kvt_ucx_links_close(ucx);
         ucp_worker_destroy(ucx->net);
     }
@@ -303,8 +338,11 @@ static bool ucx_progress(bt_kvt_t *kvt, uint64_t now_ms)
     ucx_t *ucx = kvt->transport;
     unsigned more = 1;
 
-    for (int i = 0; (i < PROGRESS_ROUNDS) && (more != 0); i++) {
+    bt_kvt_ucx_pieces_take(ucx);
+    for (int i = 0;
+         (i < PROGRESS_ROUNDS) && (more != 0) && !bt_kvt_stage_full(kvt); i++) {
         more = ucp_worker_progress(ucx->net);
+        bt_kvt_ucx_pieces_take(ucx);
     }
     bt_kvt_ucx_requests_accept(ucx);
     bt_kvt_ucx_inbox_take(ucx);

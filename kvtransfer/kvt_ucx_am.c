@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "kvtransfer/kvt_stage.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define AM_MESSAGE 1u
@@ -41,6 +42,7 @@ typedef struct outgoing {
     bt_list_t link;
     ucx_t *ucx;
     bt_kvt_xfer_t *xfer; /* of a piece */
+    bt_kvt_slot_t *slot; /* ...that lies there */
     uint64_t piece_bytes;
     uint64_t number; /* of a message: its header, little-endian */
     bt_list_t *home;
@@ -48,11 +50,14 @@ typedef struct outgoing {
     uint8_t data[];
 } outgoing_t;
 
-/* A rendezvous into the pool under way. */
+/* A rendezvous into the pool, or into a slot before it, under way. */
 typedef struct landing {
-    bt_list_t link;
+    bt_list_t link; /* first; see ucx_close() */
     ucx_t *ucx;
     bt_kvt_window_t *window;
+    bt_kvt_slot_t *slot;
+    uint8_t *dst; /* in the pool */
+    void *data;   /* UCX's, to begin it with */
     uint64_t offset, bytes;
 } landing_t;
 
@@ -77,6 +82,7 @@ static outgoing_t *outgoing_get(ucx_t *ucx, size_t bytes)
     }
     out->ucx = ucx;
     out->xfer = NULL;
+    out->slot = NULL;
     out->home = home;
     out->cap = cap;
     ucx->n_flying++;
@@ -91,7 +97,7 @@ static void outgoing_done(outgoing_t *out)
     ucx->n_flying--;
     bt_list_push_back(out->home, &out->link);
     if ((xfer != NULL) && !ucx->kvt->closing) {
-        bt_kvt_xfer_sent(xfer, out->piece_bytes);
+        bt_kvt_xfer_sent(xfer, out->piece_bytes, out->slot);
     }
 }
 
@@ -145,7 +151,8 @@ bt_status_t bt_kvt_ucx_send(bt_kvt_link_t *link, const void *msg, size_t bytes)
 
 bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
                                  const uint8_t header[BT_KVT_PIECE_BYTES],
-                                 const void *src, size_t bytes)
+                                 const void *src, size_t bytes,
+                                 bt_kvt_slot_t *slot)
 {
     ucx_link_t *ul = xfer->link->transport;
     outgoing_t *out;
@@ -158,6 +165,7 @@ bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
         return BT_ERR_NO_MEMORY;
     }
     out->xfer = xfer;
+    out->slot = slot;
     out->piece_bytes = bytes;
     memcpy(out->data, header, BT_KVT_PIECE_BYTES);
     am_send(ul, AM_PIECE, out, out->data, BT_KVT_PIECE_BYTES, src, bytes,
@@ -209,7 +217,13 @@ static void landing_done(landing_t *landing, bool ok)
     ucx_t *ucx = landing->ucx;
 
     bt_list_push_back(&ucx->landing_free, &landing->link);
-    if (!ucx->kvt->closing) {
+    if (ucx->kvt->closing) {
+        return;
+    }
+    if (landing->slot != NULL) {
+        bt_kvt_stage_filled(landing->slot, landing->window, landing->dst,
+                            landing->offset, landing->bytes, ok);
+    } else {
         bt_kvt_window_landed(landing->window, landing->offset, landing->bytes,
                              ok);
     }
@@ -241,20 +255,59 @@ static landing_t *landing_get(ucx_t *ucx)
     return landing;
 }
 
+/** Take the bytes of a rendezvous, which may be here before it returns. */
+static void landing_begin(landing_t *landing)
+{
+    ucx_t *ucx = landing->ucx;
+    ucp_request_param_t recv = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                UCP_OP_ATTR_FIELD_USER_DATA |
+                                                UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+                                .memory_type = bt_kvt_ucx_memory_type(ucx),
+                                .user_data = landing,
+                                .cb.recv_am = on_landed};
+    uint8_t *to = (landing->slot == NULL) ? landing->dst
+                                          : bt_kvt_slot_target(landing->slot);
+    ucs_status_ptr_t request = ucp_am_recv_data_nbx(ucx->net, landing->data, to,
+                                                    landing->bytes, &recv);
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        landing_done(landing, request == NULL);
+    }
+}
+
+void bt_kvt_ucx_pieces_take(ucx_t *ucx)
+{
+    while (!bt_list_empty(&ucx->asked)) {
+        landing_t *landing = BT_CONTAINER_OF(ucx->asked.next, landing_t, link);
+
+        landing->slot = bt_kvt_stage_slot(ucx->kvt);
+        if (landing->slot == NULL) {
+            return;
+        }
+        bt_list_remove(&landing->link);
+        landing_begin(landing);
+    }
+}
+
+void bt_kvt_ucx_pieces_drop(ucx_t *ucx)
+{
+    while (!bt_list_empty(&ucx->asked)) {
+        landing_t *landing = BT_CONTAINER_OF(ucx->asked.next, landing_t, link);
+
+        bt_list_remove(&landing->link);
+        ucp_am_data_release(ucx->net, landing->data);
+        bt_list_push_back(&ucx->landing_free, &landing->link);
+    }
+}
+
 static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
                              void *data, size_t bytes,
                              const ucp_am_recv_param_t *param)
 {
     ucx_t *ucx = arg;
-    ucp_request_param_t recv = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                UCP_OP_ATTR_FIELD_USER_DATA |
-                                                UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-                                .memory_type = bt_kvt_ucx_memory_type(ucx),
-                                .cb.recv_am = on_landed};
     bt_kvt_window_t *window = NULL;
     bt_kvt_piece_t piece;
     landing_t *landing;
-    ucs_status_ptr_t request;
     uint8_t *dst;
 
     if (ucx->kvt->closing) {
@@ -276,14 +329,24 @@ static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
         return UCS_ERR_NO_MEMORY;
     }
     landing->window = window;
+    landing->slot = NULL;
+    landing->dst = dst;
+    landing->data = data;
     landing->offset = piece.offset;
     landing->bytes = bytes;
-    recv.user_data = landing;
-    request = ucp_am_recv_data_nbx(ucx->net, data, dst, bytes, &recv);
-    if (!UCS_PTR_IS_PTR(request)) {
-        landing_done(landing, request == NULL);
+    if (ucx->kvt->stage == NULL) {
+        landing_begin(landing);
+        return UCS_OK;
     }
-    return UCS_OK;
+    bt_list_push_back(&ucx->asked, &landing->link);
+    return UCS_INPROGRESS; /* from now on the data is ours: see `asked` */
+}
+
+void bt_kvt_ucx_test_rendezvous(bt_kvt_t *kvt)
+{
+    ucx_t *ucx = kvt->transport;
+
+    ucx->eager_bytes = 0;
 }
 
 bt_status_t bt_kvt_ucx_handlers_set(ucx_t *ucx)

@@ -34,6 +34,7 @@ typedef struct ucx {
     ucp_mem_h shm_mem;    /* the pool; NULL: it is anonymous memory... */
     ucp_mem_h device_mem; /* ...or the device's, registered with net */
     size_t mapped_bytes;  /* of the pool with the probe */
+    bool tcp;             /* the network; else RDMA */
     size_t eager_bytes;   /* pieces up to this go without asking; 0: as UCX
                              thinks best */
     ucp_listener_h listener;
@@ -54,7 +55,8 @@ typedef struct ucx {
     bt_list_t requests;        /* connections to accept */
     struct ucx_link *speaking; /* sent the message that is being taken */
     bt_list_t small_free, large_free, landing_free;
-    uint8_t *inbox; /* inbox_entry_t, bytes, inbox_entry_t ... */
+    bt_list_t asked; /* rendezvous that wait for a slot */
+    uint8_t *inbox;  /* inbox_entry_t, bytes, inbox_entry_t ... */
     size_t inbox_bytes, inbox_cap;
     uint64_t n_bad_messages;
 } ucx_t;
@@ -122,10 +124,15 @@ void bt_kvt_ucx_links_free(ucx_t *ucx);
 bt_status_t bt_kvt_ucx_send(bt_kvt_link_t *link, const void *msg, size_t bytes);
 bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
                                  const uint8_t header[BT_KVT_PIECE_BYTES],
-                                 const void *src, size_t bytes);
+                                 const void *src, size_t bytes,
+                                 bt_kvt_slot_t *slot);
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_handlers_set(ucx_t *ucx);
 /** Hand the messages that came to the core. */
 void bt_kvt_ucx_inbox_take(ucx_t *ucx);
+/** Staged: pieces that waited for a slot. */
+void bt_kvt_ucx_pieces_take(ucx_t *ucx);
+/** They are not wanted any more; before the worker goes. */
+void bt_kvt_ucx_pieces_drop(ucx_t *ucx);
 /** Free the messages of @a ul that wait for their turn. */
 void bt_kvt_ucx_early_drop(ucx_link_t *ul);
 
@@ -137,14 +144,17 @@ uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, uint64_t pool_offset,
                          const void *src, size_t bytes, uint64_t seed);
 /** Give up the pool of @a ul, if it is mapped. */
 void bt_kvt_ucx_shm_unmap(ucx_link_t *ul);
-/** The pool in shared memory. After a failure: bt_kvt_ucx_shm_close().
+/** The pool in shared memory; one that is staged has none there, and only maps
+ *  those of others. After a failure: bt_kvt_ucx_shm_close().
  *  @retval BT_ERR_UNSUPPORTED  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx);
 void bt_kvt_ucx_shm_close(ucx_t *ucx);
 /** The pool in memory of this process alone. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx);
-/** The pool in device memory: register it with the network context.
- *  @retval BT_ERR_UNSUPPORTED  UCX knows no such memory, or refuses this */
+/** The pool in device memory: register it with the network context, or turn
+ *  the configuration to STAGED.
+ *  @retval BT_ERR_UNSUPPORTED  UCX knows no such memory, or refuses this, and
+ *                              there is no copier */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_register_device(ucx_t *ucx);
 /** Give the pool back, whichever it is; before the contexts go. */
 void bt_kvt_ucx_pool_drop(ucx_t *ucx);

@@ -118,6 +118,25 @@ ucs_memory_type_t bt_kvt_ucx_memory_type(const ucx_t *ucx)
                : UCS_MEMORY_TYPE_HOST;
 }
 
+/** UCX cannot take the device's memory: fall back, if that is possible. */
+static bt_status_t device_staged(ucx_t *ucx, const char *why)
+{
+    bt_kvt_config_t *config = &ucx->kvt->config;
+
+    if (config->device.copier == NULL) {
+        BT_LOG_ERROR("kv transfer: a pool of %zu bytes of device memory cannot "
+                     "be registered: %s",
+                     config->pool_bytes, why);
+        return BT_ERR_UNSUPPORTED;
+    }
+    BT_LOG_WARN("kv transfer: a pool of %zu bytes of device memory is staged "
+                "through host memory: %s",
+                config->pool_bytes, why);
+    config->memory = BT_KVT_MEMORY_STAGED;
+    config->path = ucx->kvt->asked_path;
+    return BT_OK;
+}
+
 bt_status_t bt_kvt_ucx_pool_register_device(ucx_t *ucx)
 {
     const bt_kvt_config_t *config = &ucx->kvt->config;
@@ -133,19 +152,13 @@ bt_status_t bt_kvt_ucx_pool_register_device(ucx_t *ucx)
 
     if ((rc != UCS_OK) ||
         ((attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)) {
-        BT_LOG_ERROR("kv transfer: UCX here has no support of CUDA memory; a "
-                     "pool in device memory needs it");
-        return BT_ERR_UNSUPPORTED;
+        return device_staged(ucx, "UCX here has no support of CUDA memory");
     }
     rc = ucp_mem_map(ucx->net_context, &params, &ucx->device_mem);
     if (rc != UCS_OK) {
         ucx->device_mem = NULL;
-        BT_LOG_ERROR("kv transfer: UCX cannot register %zu bytes of device "
-                     "memory: %s",
-                     config->pool_bytes, ucs_status_string(rc));
-        return BT_ERR_UNSUPPORTED;
+        return device_staged(ucx, ucs_status_string(rc));
     }
-    ucx->kvt->pool = config->device.pool;
     return BT_OK;
 }
 
@@ -154,7 +167,8 @@ void bt_kvt_ucx_pool_drop(ucx_t *ucx)
     if (ucx->device_mem != NULL) {
         ucp_mem_unmap(ucx->net_context, ucx->device_mem);
         ucx->device_mem = NULL;
-    } else if ((ucx->kvt->pool != NULL) && (ucx->shm_mem == NULL)) {
+    } else if ((ucx->kvt->pool != NULL) && (ucx->shm_mem == NULL) &&
+               (ucx->kvt->config.memory == BT_KVT_MEMORY_HOST)) {
         munmap(ucx->kvt->pool, ucx->mapped_bytes);
     } else {
         return; /* shared memory: bt_kvt_ucx_shm_close() */
@@ -215,7 +229,7 @@ bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx)
         ucx->shm_addr = NULL;
         status = BT_ERR_UNSUPPORTED;
     }
-    if (status == BT_OK) {
+    if ((status == BT_OK) && (ucx->kvt->config.memory == BT_KVT_MEMORY_HOST)) {
         status = pool_make_shared(ucx);
     }
     return status;

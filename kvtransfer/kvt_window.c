@@ -6,7 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "kvtransfer/kvt_core.h"
+#include "kvtransfer/kvt_stage.h"
 
 static bt_list_t *bucket_of(bt_kvt_t *kvt, uint64_t id)
 {
@@ -163,6 +163,7 @@ void bt_kvt_window_free(bt_kvt_window_t *w)
     bt_kvt_ranges_fini(&w->given);
     bt_kvt_ranges_fini(&w->landed);
     bt_kvt_ranges_fini(&w->proven);
+    bt_free(w->arrivals);
     bt_free(w->records);
     bt_free(w);
 }
@@ -190,7 +191,7 @@ static void window_settle(bt_kvt_window_t *w)
     bt_kvt_event_push(kvt, &w->gone);
 }
 
-static void window_fail(bt_kvt_window_t *w, bt_status_t status)
+void bt_kvt_window_fail(bt_kvt_window_t *w, bt_status_t status)
 {
     if ((w->state != BT_KVT_WINDOW_OPEN) || w->closing) {
         return;
@@ -231,7 +232,8 @@ void bt_kvt_window_close(bt_kvt_window_t *w)
         ((w->state == BT_KVT_WINDOW_OPEN) || w->writer)) {
         bt_kvt_link_send_lease(w->link, BT_KVT_MSG_REVOKE, &w->lease, BT_OK);
     }
-    if (w->writer) {
+    /* Staged: what the own device still copies into it. */
+    if (w->writer || ((kvt->stage != NULL) && (w->n_receiving > 0))) {
         w->quarantined = true;
         kvt->counters.windows_quarantined++;
     }
@@ -263,9 +265,13 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
          piece.bytes)) {
         goto discard;
     }
+    if ((kvt->stage != NULL) && (piece.bytes > BT_KVT_STAGE_SLOT_BYTES)) {
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* our export says so */
+        goto discard;
+    }
     status = bt_kvt_ranges_add(&w->given, piece.offset, piece.bytes);
     if (status == BT_ERR_NO_MEMORY) {
-        window_fail(w, status);
+        bt_kvt_window_fail(w, status);
     }
     if (status != BT_OK) {
         goto discard;
@@ -309,7 +315,7 @@ void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
         return;
     }
     if (bt_kvt_ranges_add(&w->landed, offset, bytes) != BT_OK) {
-        window_fail(w, BT_ERR_NO_MEMORY);
+        bt_kvt_window_fail(w, BT_ERR_NO_MEMORY);
         return;
     }
     if (w->n_verified < w->n_records) {
@@ -323,7 +329,11 @@ void bt_kvt_window_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
     const bt_kvt_t *kvt = w->kvt;
     bt_status_t status = BT_OK;
 
-    if (kvt->staging == NULL) {
+    if (kvt->stage != NULL) {
+        bt_kvt_stage_put(w, dst, src, offset, bytes);
+        return;
+    }
+    if (kvt->bounce == NULL) {
         memcpy(dst, src, bytes);
     } else {
         status =
@@ -331,7 +341,7 @@ void bt_kvt_window_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
     }
     bt_kvt_window_landed(w, offset, bytes, status == BT_OK);
     if (status != BT_OK) {
-        window_fail(w, status);
+        bt_kvt_window_fail(w, status);
     }
 }
 
@@ -389,14 +399,14 @@ static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
     }
     if ((msg->first_record > w->n_records) || (msg->direct && !w->writer) ||
         ((w->n_records > 0) && (w->direct != msg->direct))) {
-        window_fail(w, BT_ERR_BAD_MESSAGE);
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
         return;
     }
     w->direct = msg->direct;
     w->kvt->counters.descriptors += msg->n_records;
     status = records_append(w, msg);
     if (status != BT_OK) {
-        window_fail(w, status);
+        bt_kvt_window_fail(w, status);
         return;
     }
     if (msg->last) {
@@ -447,7 +457,7 @@ void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
             window_settle(w);
         }
         if ((w != NULL) && (msg->type == BT_KVT_MSG_CANCEL)) {
-            window_fail(w, BT_ERR_CANCELED);
+            bt_kvt_window_fail(w, BT_ERR_CANCELED);
         }
         break;
     default:
@@ -460,7 +470,7 @@ void bt_kvt_window_link_lost(bt_kvt_window_t *w, bool gone)
     if (gone) {
         w->writer = false;
     }
-    window_fail(w, BT_ERR_PEER_LOST);
+    bt_kvt_window_fail(w, BT_ERR_PEER_LOST);
     window_settle(w);
 }
 
@@ -478,6 +488,22 @@ void bt_kvt_windows_bind(bt_kvt_link_t *link)
     }
 }
 
+static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
+                               uint8_t *bytes, uint64_t *hash_p)
+{
+    bt_kvt_t *kvt = w->kvt;
+
+    if (kvt->stage != NULL) {
+        return bt_kvt_stage_hash_of(w, r, hash_p) ? BT_OK : BT_ERR_BAD_MESSAGE;
+    }
+    if (kvt->verify_hook != NULL) {
+        kvt->verify_hook(kvt->verify_hook_user, bytes, r->bytes);
+    }
+    return bt_kvt_memory_hash(
+        kvt, bytes, r->bytes,
+        bt_kvt_record_seed(&w->lease, r->offset, r->bytes), hash_p);
+}
+
 /** @return false when the window is through (failed, or waits for data). */
 static bool record_verify(bt_kvt_window_t *w)
 {
@@ -489,21 +515,15 @@ static bool record_verify(bt_kvt_window_t *w)
 
     if (bt_kvt_map_find(&w->map, r->offset, r->bytes, &pool_offset) !=
         r->bytes) {
-        window_fail(w, BT_ERR_BAD_MESSAGE);
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
         return false;
     }
     if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
         return false;
     }
-    if (kvt->verify_hook != NULL) {
-        kvt->verify_hook(kvt->verify_hook_user, kvt->pool + pool_offset,
-                         r->bytes);
-    }
-    status = bt_kvt_memory_hash(
-        kvt, kvt->pool + pool_offset, r->bytes,
-        bt_kvt_record_seed(&w->lease, r->offset, r->bytes), &hash);
+    status = record_hash(w, r, kvt->pool + pool_offset, &hash);
     if (status != BT_OK) {
-        window_fail(w, status);
+        bt_kvt_window_fail(w, status);
         return false;
     }
     if (hash != r->hash) {
@@ -511,12 +531,13 @@ static bool record_verify(bt_kvt_window_t *w)
         BT_LOG_INFO("kv transfer: window %llu generation %u corrupt at %llu",
                     (unsigned long long)w->lease.id, w->lease.generation,
                     (unsigned long long)r->offset);
-        window_fail(w, BT_ERR_CORRUPT);
+        bt_kvt_window_fail(w, BT_ERR_CORRUPT);
         return false;
     }
     status = bt_kvt_ranges_add(&w->proven, r->offset, r->bytes);
     if (status != BT_OK) {
-        window_fail(w, (status == BT_ERR_EXISTS) ? BT_ERR_BAD_MESSAGE : status);
+        bt_kvt_window_fail(w, (status == BT_ERR_EXISTS) ? BT_ERR_BAD_MESSAGE
+                                                        : status);
         return false;
     }
     w->n_verified++;
@@ -549,7 +570,7 @@ static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
     if (w->proven.bytes == w->map.bytes) {
         window_done(w);
     } else {
-        window_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
     }
     return true;
 }
@@ -562,6 +583,21 @@ void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p)
                 budget_p)) {
             return;
         }
+    }
+}
+
+/** A copy of the own device that does not end holds the window's bytes. */
+static void device_watch(bt_kvt_window_t *w)
+{
+    const bt_kvt_t *kvt = w->kvt;
+
+    if (w->quarantined && !w->stuck_told &&
+        (kvt->now_ms - w->close_ms >= kvt->config.quarantine_ms)) {
+        w->stuck_told = true;
+        BT_LOG_WARN("kv transfer: window %llu waits for copies of the own "
+                    "device for %llu ms",
+                    (unsigned long long)w->lease.id,
+                    (unsigned long long)(kvt->now_ms - w->close_ms));
     }
 }
 
@@ -580,6 +616,7 @@ void bt_kvt_windows_tick(bt_kvt_t *kvt)
             w->revoke_ms = now;
         }
         if (!w->writer) {
+            device_watch(w);
             continue;
         }
         if (now - w->revoke_ms >= kvt->config.keepalive_ms) {

@@ -172,7 +172,8 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
 {
     writer_t w = writer_begin(buf, cap, MAGIC_EXPORT);
 
-    put_u32(&w, info->transport);
+    put_le(&w, info->transport, 2);
+    put_le(&w, info->record_kib, 2);
     put_u64(&w, info->instance);
     put_u64(&w, info->pool_bytes);
     put_u64(&w, info->shm_base);
@@ -198,7 +199,8 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     const uint8_t *p;
     bt_status_t status;
 
-    info.transport = get_u32(&r);
+    info.transport = (uint16_t)get_le(&r, 2);
+    info.record_kib = (uint16_t)get_le(&r, 2);
     info.instance = get_u64(&r);
     info.pool_bytes = get_u64(&r);
     info.shm_base = get_u64(&r);

@@ -43,7 +43,10 @@ typedef struct bt_kvt_blob {
 } bt_kvt_blob_t;
 
 typedef struct bt_kvt_export_info {
-    uint32_t transport; /**< BT_KVT_TRANSPORT_ */
+    uint16_t transport; /**< BT_KVT_TRANSPORT_ */
+    /** Most KiB of a record that goes there over the network, each in one
+     *  piece; 0 = BT_KVT_MAX_RECORD_BYTES, in pieces as the sender likes. */
+    uint16_t record_kib;
     uint64_t instance;
     uint64_t pool_bytes;
     uint64_t shm_base;     /**< address of the pool in its process; 0 = none */

@@ -6,7 +6,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
-#include "kvtransfer/kvt_core.h"
+#include "kvtransfer/kvt_stage.h"
 
 /** Tell the receiver about this many records without waiting for more. */
 #define PART_RECORDS 256u
@@ -84,6 +84,8 @@ bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
     x->done.owner = x;
     bt_list_init(&x->done.link);
     bt_list_init(&x->busy);
+    bt_list_init(&x->slots);
+    bt_list_init(&x->waiting);
     bt_list_push_back(&link->xfers, &x->of_link);
     bt_list_push_back(&x->kvt->xfers, &x->all);
     x->kvt->counters.xfers_open++;
@@ -108,6 +110,7 @@ void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
     bt_list_remove(&x->busy);
     bt_list_remove(&x->of_link);
     bt_list_remove(&x->done.link);
+    bt_list_remove(&x->waiting);
     bt_kvt_map_fini(&x->map);
     bt_kvt_ranges_fini(&x->posted);
     bt_free(x->records);
@@ -118,7 +121,8 @@ void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
 /** Done, once the source bytes are nobody's any more. */
 static void xfer_settle(bt_kvt_xfer_t *x)
 {
-    if ((x->outcome == BT_INPROGRESS) || x->done_told || (x->n_flying > 0)) {
+    if ((x->outcome == BT_INPROGRESS) || x->done_told || (x->n_flying > 0) ||
+        (x->n_fetching > 0)) {
         return;
     }
     x->done_told = true;
@@ -135,6 +139,9 @@ void bt_kvt_xfer_end(bt_kvt_xfer_t *x, bt_status_t outcome)
     }
     x->outcome = outcome;
     bt_list_remove(&x->busy);
+    if (x->kvt->stage != NULL) {
+        bt_kvt_stage_drop(x);
+    }
     if (x->link->map != NULL) {
         bt_kvt_link_over_add(x->link, x->lease.grant);
     }
@@ -148,7 +155,7 @@ static bool has_work(const bt_kvt_xfer_t *x)
             (x->finished && !x->last_sent));
 }
 
-static void wake(bt_kvt_xfer_t *x)
+void bt_kvt_xfer_wake(bt_kvt_xfer_t *x)
 {
     if (has_work(x) && bt_list_empty(&x->busy)) {
         bt_list_push_back(&x->kvt->busy, &x->busy);
@@ -161,7 +168,7 @@ void bt_kvt_xfers_wake(bt_kvt_link_t *link)
 
     BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
     {
-        wake(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link));
+        bt_kvt_xfer_wake(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link));
     }
 }
 
@@ -177,7 +184,7 @@ static uint64_t cut(const bt_kvt_xfer_t *x, uint64_t offset, uint64_t bytes,
 {
     const uint64_t n = bt_kvt_map_find(&x->map, offset, bytes, pool_offset_p);
 
-    return (n < BT_KVT_MAX_RECORD_BYTES) ? n : BT_KVT_MAX_RECORD_BYTES;
+    return (n < x->link->max_record_bytes) ? n : x->link->max_record_bytes;
 }
 
 static bt_status_t records_reserve(bt_kvt_xfer_t *x, uint64_t n_more)
@@ -253,7 +260,7 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
         x->moves[x->n_records].pool_offset = place;
         x->n_records++;
     }
-    wake(x);
+    bt_kvt_xfer_wake(x);
     return BT_OK;
 }
 
@@ -273,8 +280,16 @@ bt_status_t bt_kvt_finish(bt_kvt_xfer_t *x, const void *note, size_t note_bytes)
     }
     x->note_bytes = (uint32_t)note_bytes;
     x->finished = true;
-    wake(x);
+    bt_kvt_xfer_wake(x);
     return BT_OK;
+}
+
+/** Copies into the receiver's memory are made within progress only, so none
+ *  is under way here. */
+static void xfer_give_up(bt_kvt_xfer_t *x, bt_status_t why)
+{
+    bt_kvt_link_send_lease(x->link, BT_KVT_MSG_CANCEL, &x->lease, BT_OK);
+    bt_kvt_xfer_end(x, why);
 }
 
 void bt_kvt_cancel(bt_kvt_xfer_t *x)
@@ -282,9 +297,7 @@ void bt_kvt_cancel(bt_kvt_xfer_t *x)
     if ((x == NULL) || (x->outcome != BT_INPROGRESS)) {
         return;
     }
-    /* Copies are made within progress only, so none is under way here. */
-    bt_kvt_link_send_lease(x->link, BT_KVT_MSG_CANCEL, &x->lease, BT_OK);
-    bt_kvt_xfer_end(x, BT_ERR_CANCELED);
+    xfer_give_up(x, BT_ERR_CANCELED);
 }
 
 void bt_kvt_release(bt_kvt_xfer_t *x)
@@ -306,11 +319,23 @@ static void note_idle(bt_kvt_xfer_t *x)
     }
 }
 
-void bt_kvt_xfer_sent(bt_kvt_xfer_t *x, uint64_t bytes)
+void bt_kvt_xfer_fetched(bt_kvt_xfer_t *x, bt_status_t status)
+{
+    if (x->outcome != BT_INPROGRESS) {
+        xfer_settle(x);
+    } else if (status != BT_OK) {
+        xfer_give_up(x, status);
+    } else {
+        bt_kvt_xfer_wake(x);
+    }
+}
+
+void bt_kvt_xfer_sent(bt_kvt_xfer_t *x, uint64_t bytes, bt_kvt_slot_t *slot)
 {
     bt_kvt_link_t *link = x->link;
 
     x->n_flying--;
+    bt_kvt_slot_unref(slot);
     if ((x->n_flying == 0) && (x->n_moved == x->n_records) && !x->finished) {
         note_idle(x);
     }
@@ -352,7 +377,7 @@ void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
         }
         if (status == BT_OK) {
             x->begun = true;
-            wake(x);
+            bt_kvt_xfer_wake(x);
         } else {
             bt_kvt_xfer_end(x, BT_ERR_STALE);
         }
@@ -401,23 +426,24 @@ static bool direct_begin(bt_kvt_xfer_t *x)
     return false;
 }
 
-static void record_copy(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
+static void record_copy(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
+                        const uint8_t *src)
 {
-    const bt_kvt_move_t *move = &x->moves[x->n_moved];
+    const uint64_t pool_offset = x->moves[x->n_moved].pool_offset;
     bt_kvt_link_t *link = x->link;
 
     if (x->kvt->unhashed) {
-        bt_copy_shared(link->map + move->pool_offset, move->src, r->bytes);
+        bt_copy_shared(link->map + pool_offset, src, r->bytes);
         return;
     }
     r->hash =
-        x->kvt->ops->copy(link, move->pool_offset, move->src, (size_t)r->bytes,
+        x->kvt->ops->copy(link, pool_offset, src, (size_t)r->bytes,
                           bt_kvt_record_seed(&x->lease, r->offset, r->bytes));
 }
 
 /** Hand a record to the network, in pieces as its transport likes them. */
 static bt_status_t pieces_send(bt_kvt_xfer_t *x, const bt_kvt_record_t *r,
-                               const uint8_t *src)
+                               const uint8_t *src, bt_kvt_slot_t *slot)
 {
     bt_kvt_link_t *link = x->link;
     bt_kvt_piece_t piece = {.from = x->kvt->config.instance, .lease = x->lease};
@@ -433,9 +459,11 @@ static bt_status_t pieces_send(bt_kvt_xfer_t *x, const bt_kvt_record_t *r,
         bt_kvt_piece_encode(&piece, header);
         x->n_flying++;
         link->inflight_bytes += piece.bytes;
-        status =
-            x->kvt->ops->send_data(x, header, src + at, (size_t)piece.bytes);
+        bt_kvt_slot_ref(slot);
+        status = x->kvt->ops->send_data(x, header, src + at,
+                                        (size_t)piece.bytes, slot);
         if (status != BT_OK) {
+            bt_kvt_slot_unref(slot);
             x->n_flying--;
             link->inflight_bytes -= piece.bytes;
             return status;
@@ -445,10 +473,10 @@ static bt_status_t pieces_send(bt_kvt_xfer_t *x, const bt_kvt_record_t *r,
 }
 
 /** @return false when the network has enough for now. */
-static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
+static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
+                        const uint8_t *src, bt_kvt_slot_t *slot)
 {
     bt_kvt_link_t *link = x->link;
-    const uint8_t *src = x->moves[x->n_moved].src;
     bt_status_t status;
 
     if ((link->inflight_bytes > 0) &&
@@ -460,11 +488,10 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r)
         x->kvt, src, (size_t)r->bytes,
         bt_kvt_record_seed(&x->lease, r->offset, r->bytes), &r->hash);
     if (status != BT_OK) {
-        bt_kvt_link_send_lease(link, BT_KVT_MSG_CANCEL, &x->lease, BT_OK);
-        bt_kvt_xfer_end(x, status);
+        xfer_give_up(x, status);
         return false;
     }
-    if (pieces_send(x, r, src) != BT_OK) {
+    if (pieces_send(x, r, src, slot) != BT_OK) {
         link->broken = true;
         x->kvt->broken = true;
         return false;
@@ -511,13 +538,31 @@ static bool part_due(const bt_kvt_xfer_t *x)
            (x->bytes_moved - x->bytes_listed >= bytes);
 }
 
+/** The copies of what comes next run while this is sent. @return false: they
+ *  cannot, the transfer is over */
+static bool records_fetch(bt_kvt_xfer_t *x)
+{
+    bt_status_t status = BT_OK;
+
+    if (x->kvt->stage != NULL) {
+        status = bt_kvt_stage_fetch(x);
+    }
+    if (status != BT_OK) {
+        xfer_give_up(x, status);
+    }
+    return status == BT_OK;
+}
+
 /** One step. @return false when it must wait for something. */
 static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
 {
     const bool direct = (x->link != NULL) && (x->link->map != NULL);
+    const uint8_t *src;
+    bt_kvt_slot_t *slot = NULL;
     bt_kvt_record_t *r;
 
-    if (!has_work(x) || x->link->broken || (direct && !direct_begin(x))) {
+    if (!has_work(x) || x->link->broken || (direct && !direct_begin(x)) ||
+        !records_fetch(x)) {
         return false;
     }
     if (part_due(x)) {
@@ -526,10 +571,21 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
     }
 
     r = &x->records[x->n_moved];
+    src = x->moves[x->n_moved].src;
+    if (x->kvt->stage != NULL) {
+        slot = bt_kvt_stage_next(x);
+        if (slot == NULL) {
+            return false;
+        }
+        src = bt_kvt_slot_bytes(slot);
+    }
     if (direct) {
-        record_copy(x, r);
-    } else if (!record_send(x, r)) {
+        record_copy(x, r, src);
+    } else if (!record_send(x, r, src, slot)) {
         return false;
+    }
+    if (slot != NULL) {
+        bt_kvt_stage_moved(x);
     }
     x->n_moved++;
     x->bytes_moved += r->bytes;

@@ -20,6 +20,7 @@ struct Backend {
     bt_kernels_caps_t caps;
     char name[64];
     cudaStream_t stream;
+    int device;
 };
 
 Backend *self(bt_backend_t *be)
@@ -158,6 +159,8 @@ bt_kernels_ops_t make_ops()
     ops.sync = sync_stream;
     ops.rmsnorm = rmsnorm;
     ops.add = add;
+    ops.copier_open = bt_cuda_copier_open;
+    ops.copier_close = bt_cuda_copier_close;
     return ops;
 }
 
@@ -186,6 +189,11 @@ extern "C" void *bt_cuda_stream(bt_backend_t *be)
     return self(be)->stream;
 }
 
+extern "C" int bt_cuda_device(bt_backend_t *be)
+{
+    return self(be)->device;
+}
+
 extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
                                             bt_backend_t **be_p)
 {
@@ -204,6 +212,7 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
     if (be == nullptr) {
         return BT_ERR_NO_MEMORY;
     }
+    be->device = static_cast<int>(config->device);
     status = open_stream(be, config);
     if (status != BT_OK) {
         std::free(be);

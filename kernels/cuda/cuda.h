@@ -51,8 +51,15 @@ BT_CUDA_EXPORT bt_status_t bt_cuda_collectives_open(
     const uint8_t id[BT_CUDA_UNIQUE_ID_BYTES], bt_collectives_t **coll_p);
 BT_CUDA_EXPORT void bt_cuda_collectives_close(bt_collectives_t *coll);
 
-/** CUDA stream of a back end (cudaStream_t), for the plugin's own files. */
+/** copier_open and copier_close of the table of operations. */
+bt_status_t bt_cuda_copier_open(bt_backend_t *be, uint32_t n_tickets,
+                                bt_copier_t *copier_p);
+void bt_cuda_copier_close(bt_copier_t *copier);
+
+/** CUDA stream of a back end (cudaStream_t) and its device's ordinal, for the
+ *  plugin's own files. */
 void *bt_cuda_stream(bt_backend_t *be);
+int bt_cuda_device(bt_backend_t *be);
 
 #ifdef __cplusplus
 }

@@ -106,14 +106,15 @@ static bt_status_t send_flipped(bt_kvt_link_t *link, const void *msg,
 
 static bt_status_t data_flipped(bt_kvt_xfer_t *xfer,
                                 const uint8_t header[BT_KVT_PIECE_BYTES],
-                                const void *src, size_t bytes)
+                                const void *src, size_t bytes,
+                                bt_kvt_slot_t *slot)
 {
     uint8_t other[BT_KVT_PIECE_BYTES];
 
     if (hit(FLIP_HEADER)) {
         memcpy(other, header, sizeof(other));
         flip_bit(other, sizeof(other));
-        return flip.real->send_data(xfer, other, src, bytes);
+        return flip.real->send_data(xfer, other, src, bytes, slot);
     }
     if (hit(FLIP_DATA)) {
         /* The transfer is over before the next flip, so the copy lives. */
@@ -121,7 +122,7 @@ static bt_status_t data_flipped(bt_kvt_xfer_t *xfer,
         flip_bit(flip.copy, bytes);
         src = flip.copy;
     }
-    return flip.real->send_data(xfer, header, src, bytes);
+    return flip.real->send_data(xfer, header, src, bytes, slot);
 }
 
 static uint64_t copy_flipped(bt_kvt_link_t *link, uint64_t pool_offset,

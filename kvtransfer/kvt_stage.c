@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvtransfer/kvt_stage.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+
+typedef enum way { WAY_SEND, WAY_RECEIVE, WAY_N } way_t;
+
+struct bt_kvt_slot {
+    bt_list_t link;    /* free, or copying; in neither: ours or the network's */
+    bt_list_t of_xfer; /* sending: bt_kvt_xfer.slots, until it is away */
+    bt_kvt_stage_t *stage;
+    uint8_t *bytes;
+    uint32_t ticket;
+    way_t way;
+    uint32_t n_refs;
+    bool copied; /* sending: the bytes are here */
+    bt_kvt_xfer_t *xfer;
+    bt_kvt_window_t *window;
+    uint64_t offset, n_bytes;
+};
+
+/* A piece that came when no slot was free, and its bytes behind it. */
+typedef struct held {
+    bt_kvt_window_t *window;
+    uint8_t *dst;
+    uint64_t offset, bytes;
+} held_t;
+
+struct bt_kvt_stage {
+    bt_kvt_t *kvt;
+    const bt_copier_t *copier;
+    uint8_t *memory;      /* owned: the copier's, of all slots */
+    bt_kvt_slot_t *slots; /* owned */
+    uint32_t n_slots;     /* each way */
+    bt_list_t free[WAY_N];
+    uint32_t n_free[WAY_N];
+    bt_list_t copying;  /* slots, both ways */
+    uint32_t n_landing; /* of them: to the device */
+    uint8_t *held;      /* owned: held_t, bytes, held_t ... */
+    size_t held_at, held_bytes, held_cap;
+};
+
+bt_status_t bt_kvt_stage_open(bt_kvt_t *kvt)
+{
+    const bt_copier_t *copier = kvt->config.device.copier;
+    const uint32_t n = (kvt->config.device.n_slots == 0)
+                           ? BT_KVT_STAGE_SLOTS
+                           : kvt->config.device.n_slots;
+    bt_kvt_stage_t *stage = bt_calloc(1, sizeof(*stage));
+    void *memory = NULL;
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (stage == NULL) {
+        return status;
+    }
+    stage->slots = bt_calloc((size_t)WAY_N * n, sizeof(*stage->slots));
+    if (stage->slots == NULL) {
+        goto err_stage;
+    }
+    status = copier->host_alloc(
+        copier->user, (size_t)WAY_N * n * BT_KVT_STAGE_SLOT_BYTES, &memory);
+    if (status != BT_OK) {
+        BT_LOG_ERROR(
+            "kv transfer: no %u MiB of pinned memory to stage in: %s",
+            (unsigned)(((uint64_t)WAY_N * n * BT_KVT_STAGE_SLOT_BYTES) >> 20),
+            bt_status_str(status));
+        goto err_slots;
+    }
+    stage->kvt = kvt;
+    stage->copier = copier;
+    stage->memory = memory;
+    stage->n_slots = n;
+    bt_list_init(&stage->copying);
+    for (way_t way = WAY_SEND; way < WAY_N; way++) {
+        bt_list_init(&stage->free[way]);
+        stage->n_free[way] = n;
+    }
+    for (uint32_t i = 0; i < WAY_N * n; i++) {
+        bt_kvt_slot_t *slot = &stage->slots[i];
+
+        slot->stage = stage;
+        slot->ticket = i;
+        slot->way = (i < n) ? WAY_SEND : WAY_RECEIVE;
+        slot->bytes = stage->memory + (size_t)i * BT_KVT_STAGE_SLOT_BYTES;
+        bt_list_init(&slot->of_xfer);
+        bt_list_push_back(&stage->free[slot->way], &slot->link);
+    }
+    kvt->stage = stage;
+    return BT_OK;
+
+err_slots:
+    bt_free(stage->slots);
+err_stage:
+    bt_free(stage);
+    return status;
+}
+
+void bt_kvt_stage_close(bt_kvt_t *kvt)
+{
+    bt_kvt_stage_t *stage = kvt->stage;
+
+    if (stage == NULL) {
+        return;
+    }
+    stage->copier->wait_all(stage->copier->user);
+    stage->copier->host_free(stage->copier->user, stage->memory);
+    bt_free(stage->held);
+    bt_free(stage->slots);
+    bt_free(stage);
+    kvt->stage = NULL;
+}
+
+bool bt_kvt_stage_busy(const bt_kvt_t *kvt)
+{
+    return (kvt->stage != NULL) && !bt_list_empty(&kvt->stage->copying);
+}
+
+bool bt_kvt_stage_full(const bt_kvt_t *kvt)
+{
+    const bt_kvt_stage_t *stage = kvt->stage;
+
+    /* Slots that wait for the network (a rendezvous) do not count: they need
+     * it to go on. */
+    return (stage != NULL) && (stage->n_landing > 0) &&
+           ((stage->n_free[WAY_RECEIVE] == 0) || (stage->held_bytes > 0));
+}
+
+/* ---- slots ---- */
+
+static bt_kvt_slot_t *slot_take(bt_kvt_stage_t *stage, way_t way)
+{
+    bt_kvt_slot_t *slot;
+
+    if (stage->n_free[way] == 0) {
+        return NULL;
+    }
+    slot = BT_CONTAINER_OF(stage->free[way].next, bt_kvt_slot_t, link);
+    bt_list_remove(&slot->link);
+    stage->n_free[way]--;
+    stage->kvt->counters.stage_slots++;
+    slot->n_refs = 1;
+    slot->copied = false;
+    return slot;
+}
+
+static void waiting_wake(bt_kvt_t *kvt)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
+    {
+        const bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+
+        if (!bt_list_empty(&link->waiting)) {
+            bt_kvt_xfer_wake(
+                BT_CONTAINER_OF(link->waiting.next, bt_kvt_xfer_t, waiting));
+        }
+    }
+}
+
+static void slot_free(bt_kvt_slot_t *slot)
+{
+    bt_kvt_stage_t *stage = slot->stage;
+
+    bt_list_remove(&slot->link);
+    bt_list_remove(&slot->of_xfer);
+    bt_list_push_back(&stage->free[slot->way], &slot->link);
+    stage->n_free[slot->way]++;
+    stage->kvt->counters.stage_slots--;
+    slot->window = NULL;
+    if (slot->xfer != NULL) {
+        slot->xfer->link->n_slots--;
+        slot->xfer = NULL;
+        waiting_wake(stage->kvt);
+    }
+}
+
+void bt_kvt_slot_ref(bt_kvt_slot_t *slot)
+{
+    if (slot != NULL) {
+        slot->n_refs++;
+    }
+}
+
+void bt_kvt_slot_unref(bt_kvt_slot_t *slot)
+{
+    if ((slot != NULL) && (--slot->n_refs == 0)) {
+        slot_free(slot);
+    }
+}
+
+const uint8_t *bt_kvt_slot_bytes(const bt_kvt_slot_t *slot)
+{
+    return slot->bytes;
+}
+
+uint8_t *bt_kvt_slot_target(bt_kvt_slot_t *slot)
+{
+    return slot->bytes;
+}
+
+/* ---- sending ---- */
+
+/** The transfers of a link take slots in turn, one each. */
+static bool may_take(const bt_kvt_stage_t *stage, const bt_kvt_xfer_t *x)
+{
+    const bt_kvt_link_t *link = x->link;
+
+    return (link->n_slots < stage->n_free[WAY_SEND]) &&
+           (bt_list_empty(&link->waiting) ||
+            (link->waiting.next == &x->waiting));
+}
+
+/** The next in the queue may be the one that can go on now. */
+static void waiting_leave(bt_kvt_xfer_t *x)
+{
+    bt_list_t *queue = &x->link->waiting;
+    const bool first = queue->next == &x->waiting;
+
+    bt_list_remove(&x->waiting);
+    if (first && !bt_list_empty(queue)) {
+        bt_kvt_xfer_wake(BT_CONTAINER_OF(queue->next, bt_kvt_xfer_t, waiting));
+    }
+}
+
+static bt_status_t fetch_begin(bt_kvt_stage_t *stage, bt_kvt_xfer_t *x)
+{
+    const uint32_t i = x->n_fetched;
+    bt_kvt_slot_t *slot = slot_take(stage, WAY_SEND);
+    bt_status_t status;
+
+    slot->xfer = x;
+    slot->n_bytes = x->records[i].bytes;
+    x->link->n_slots++;
+    status = stage->copier->to_host(stage->copier->user, slot->bytes,
+                                    x->moves[i].src, (size_t)slot->n_bytes,
+                                    slot->ticket);
+    if (status != BT_OK) {
+        bt_kvt_slot_unref(slot);
+        return status;
+    }
+    bt_list_push_back(&stage->copying, &slot->link);
+    bt_list_push_back(&x->slots, &slot->of_xfer);
+    x->n_fetching++;
+    x->n_fetched++;
+    return BT_OK;
+}
+
+bt_status_t bt_kvt_stage_fetch(bt_kvt_xfer_t *x)
+{
+    bt_kvt_stage_t *stage = x->kvt->stage;
+
+    while (x->n_fetched < x->n_records) {
+        bt_status_t status;
+
+        if (!may_take(stage, x)) {
+            if (bt_list_empty(&x->waiting)) {
+                bt_list_push_back(&x->link->waiting, &x->waiting);
+                x->kvt->counters.stage_waits++;
+            }
+            return BT_OK;
+        }
+        status = fetch_begin(stage, x);
+        if (status != BT_OK) {
+            return status;
+        }
+        waiting_leave(x);
+    }
+    return BT_OK;
+}
+
+bt_kvt_slot_t *bt_kvt_stage_next(bt_kvt_xfer_t *x)
+{
+    bt_kvt_slot_t *slot;
+
+    if (bt_list_empty(&x->slots)) {
+        return NULL;
+    }
+    slot = BT_CONTAINER_OF(x->slots.next, bt_kvt_slot_t, of_xfer);
+    return slot->copied ? slot : NULL;
+}
+
+void bt_kvt_stage_moved(bt_kvt_xfer_t *x)
+{
+    bt_kvt_slot_t *slot =
+        BT_CONTAINER_OF(x->slots.next, bt_kvt_slot_t, of_xfer);
+
+    bt_list_remove(&slot->of_xfer);
+    bt_kvt_slot_unref(slot);
+}
+
+void bt_kvt_stage_drop(bt_kvt_xfer_t *x)
+{
+    bt_list_t *pos, *tmp;
+
+    waiting_leave(x);
+    BT_LIST_FOR_EACH(pos, tmp, &x->slots)
+    {
+        bt_kvt_slot_t *slot = BT_CONTAINER_OF(pos, bt_kvt_slot_t, of_xfer);
+
+        bt_list_remove(&slot->of_xfer);
+        if (slot->copied) {
+            bt_kvt_slot_unref(slot);
+        } /* else fetch_end() */
+    }
+}
+
+static void fetch_end(bt_kvt_slot_t *slot, bt_status_t status)
+{
+    bt_kvt_xfer_t *x = slot->xfer;
+
+    x->n_fetching--;
+    slot->copied = true;
+    if (status == BT_OK) {
+        x->kvt->counters.bytes_staged += slot->n_bytes;
+    }
+    if (x->outcome != BT_INPROGRESS) {
+        bt_kvt_slot_unref(slot); /* nobody waits for it any more */
+    }
+    bt_kvt_xfer_fetched(x, status);
+}
+
+/* ---- receiving ---- */
+
+static bool wanted(const bt_kvt_window_t *w)
+{
+    return !w->closing && (w->state == BT_KVT_WINDOW_OPEN);
+}
+
+/* Records come in about the order of their pieces, so the search begins where
+ * the last one ended. Pieces do not overlap: one offset is in here once. */
+bool bt_kvt_stage_hash_of(bt_kvt_window_t *w, const bt_kvt_record_t *record,
+                          uint64_t *hash_p)
+{
+    for (uint32_t i = 0; i < w->n_arrivals; i++) {
+        const uint32_t at = (w->next_arrival + i) % w->n_arrivals;
+        const bt_kvt_record_t *arrival = &w->arrivals[at];
+
+        if (arrival->offset == record->offset) {
+            w->next_arrival = at + 1;
+            *hash_p = arrival->hash;
+            return arrival->bytes == record->bytes;
+        }
+    }
+    return false;
+}
+
+static bt_status_t arrival_add(bt_kvt_window_t *w, uint64_t offset,
+                               uint64_t bytes, uint64_t hash)
+{
+    if (w->n_arrivals == w->arrivals_cap) {
+        const uint32_t cap = (w->arrivals_cap == 0) ? 64 : w->arrivals_cap * 2;
+        bt_kvt_record_t *grown =
+            bt_realloc_array(w->arrivals, cap, sizeof(*grown));
+
+        if (grown == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        w->arrivals = grown;
+        w->arrivals_cap = cap;
+    }
+    w->arrivals[w->n_arrivals++] =
+        (bt_kvt_record_t){.offset = offset, .bytes = bytes, .hash = hash};
+    return BT_OK;
+}
+
+bt_kvt_slot_t *bt_kvt_stage_slot(bt_kvt_t *kvt)
+{
+    return slot_take(kvt->stage, WAY_RECEIVE);
+}
+
+void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
+                         uint64_t offset, uint64_t bytes, bool ok)
+{
+    bt_kvt_stage_t *stage = slot->stage;
+    bt_kvt_t *kvt = stage->kvt;
+    const size_t n = (size_t)bytes;
+    uint64_t hash = 0;
+    bt_status_t status;
+
+    if (!ok || !wanted(w)) {
+        bt_kvt_slot_unref(slot);
+        bt_kvt_window_landed(w, offset, bytes, false);
+        return;
+    }
+    if (kvt->verify_hook != NULL) {
+        kvt->verify_hook(kvt->verify_hook_user, slot->bytes, n);
+    }
+    status = stage->copier->to_device(stage->copier->user, dst, slot->bytes, n,
+                                      slot->ticket);
+    if (status != BT_OK) {
+        bt_kvt_slot_unref(slot);
+        bt_kvt_window_landed(w, offset, bytes, false);
+        bt_kvt_window_fail(w, status);
+        return;
+    }
+    slot->window = w;
+    slot->offset = offset;
+    slot->n_bytes = bytes;
+    bt_list_push_back(&stage->copying, &slot->link);
+    stage->n_landing++;
+    /* The device copies meanwhile. */
+    if (!kvt->unhashed) {
+        hash = bt_hash64(slot->bytes, n,
+                         bt_kvt_record_seed(&w->lease, offset, bytes));
+    }
+    status = arrival_add(w, offset, bytes, hash);
+    if (status != BT_OK) {
+        bt_kvt_window_fail(w, status);
+    }
+}
+
+static void landing_end(bt_kvt_slot_t *slot, bt_status_t status)
+{
+    bt_kvt_window_t *w = slot->window;
+    const uint64_t offset = slot->offset;
+    const uint64_t bytes = slot->n_bytes;
+
+    slot->stage->n_landing--;
+    bt_kvt_slot_unref(slot);
+    if (status == BT_OK) {
+        w->kvt->counters.bytes_staged += bytes;
+    }
+    bt_kvt_window_landed(w, offset, bytes, status == BT_OK);
+    if (status != BT_OK) {
+        bt_kvt_window_fail(w, status);
+    }
+}
+
+/** Keep a piece until a slot is free. What can come is what the transport has
+ *  in hand when it is not asked for more: it bounds this buffer, which stays.
+ */
+static bt_status_t hold(bt_kvt_stage_t *stage, const held_t *held,
+                        const void *src)
+{
+    size_t need;
+
+    if (stage->held_at > 0) {
+        stage->held_bytes -= stage->held_at;
+        memmove(stage->held, stage->held + stage->held_at, stage->held_bytes);
+        stage->held_at = 0;
+    }
+    need = stage->held_bytes + sizeof(*held) + held->bytes;
+    if (need > stage->held_cap) {
+        const size_t cap = (need < (1u << 20)) ? (1u << 20) : need * 2;
+        uint8_t *grown = bt_realloc_array(stage->held, cap, 1);
+
+        if (grown == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        stage->held = grown;
+        stage->held_cap = cap;
+    }
+    memcpy(stage->held + stage->held_bytes, held, sizeof(*held));
+    memcpy(stage->held + stage->held_bytes + sizeof(*held), src, held->bytes);
+    stage->held_bytes = need;
+    return BT_OK;
+}
+
+void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
+                      uint64_t offset, uint64_t bytes)
+{
+    bt_kvt_stage_t *stage = w->kvt->stage;
+    const held_t held = {
+        .window = w, .dst = dst, .offset = offset, .bytes = bytes};
+    bt_kvt_slot_t *slot = NULL;
+    bt_status_t status = BT_OK;
+
+    if (!wanted(w)) {
+        bt_kvt_window_landed(w, offset, bytes, false);
+        return;
+    }
+    if (stage->held_bytes == 0) { /* the held ones first */
+        slot = slot_take(stage, WAY_RECEIVE);
+    }
+    if (slot != NULL) {
+        memcpy(slot->bytes, src, bytes);
+        bt_kvt_stage_filled(slot, w, dst, offset, bytes, true);
+        return;
+    }
+    w->kvt->counters.stage_waits++;
+    status = hold(stage, &held, src);
+    if (status != BT_OK) {
+        bt_kvt_window_landed(w, offset, bytes, false);
+        bt_kvt_window_fail(w, status);
+    }
+}
+
+static void held_place(bt_kvt_stage_t *stage)
+{
+    while (stage->held_at < stage->held_bytes) {
+        const uint8_t *at = stage->held + stage->held_at;
+        bt_kvt_slot_t *slot;
+        held_t held;
+
+        memcpy(&held, at, sizeof(held));
+        if (!wanted(held.window)) {
+            bt_kvt_window_landed(held.window, held.offset, held.bytes, false);
+        } else {
+            slot = slot_take(stage, WAY_RECEIVE);
+            if (slot == NULL) {
+                return;
+            }
+            memcpy(slot->bytes, at + sizeof(held), held.bytes);
+            bt_kvt_stage_filled(slot, held.window, held.dst, held.offset,
+                                held.bytes, true);
+        }
+        stage->held_at += sizeof(held) + held.bytes;
+    }
+    stage->held_at = 0;
+    stage->held_bytes = 0;
+}
+
+/* ---- progress ---- */
+
+bool bt_kvt_stage_progress(bt_kvt_t *kvt)
+{
+    bt_kvt_stage_t *stage = kvt->stage;
+    bool some = false;
+    bt_list_t *pos, *tmp;
+
+    if (stage == NULL) {
+        return false;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &stage->copying)
+    {
+        bt_kvt_slot_t *slot = BT_CONTAINER_OF(pos, bt_kvt_slot_t, link);
+        const bt_status_t status =
+            stage->copier->query(stage->copier->user, slot->ticket);
+
+        if (status == BT_INPROGRESS) {
+            continue;
+        }
+        some = true;
+        bt_list_remove(&slot->link);
+        if (slot->way == WAY_SEND) {
+            fetch_end(slot, status);
+        } else {
+            landing_end(slot, status);
+        }
+    }
+    held_place(stage);
+    return some;
+}
