@@ -124,8 +124,8 @@ bt_status_t prepare(Copier *c, uint32_t n_tickets)
     bt_status_t status = check(cudaSetDevice(c->device));
 
     if (status == BT_OK) {
-        status =
-            check(cudaStreamCreateWithFlags(&c->to_host, cudaStreamNonBlocking));
+        status = check(
+            cudaStreamCreateWithFlags(&c->to_host, cudaStreamNonBlocking));
     }
     if (status == BT_OK) {
         status = check(

@@ -11,43 +11,43 @@
 #define MIB (1024u * 1024u)
 
 /* One test function per case and kind. */
-#define EACH_KIND(name)                           \
-    static void name##_mem_shm(void **state)      \
-    {                                             \
-        (void)state;                              \
-        name(&pair_kinds[0]);                     \
-    }                                             \
-    static void name##_mem_network(void **state)  \
-    {                                             \
-        (void)state;                              \
-        name(&pair_kinds[1]);                     \
-    }                                             \
-    static void name##_ucx_shm(void **state)      \
-    {                                             \
-        (void)state;                              \
-        name(&pair_kinds[2]);                     \
-    }                                             \
-    static void name##_ucx_network(void **state)  \
-    {                                             \
-        (void)state;                              \
-        name(&pair_kinds[3]);                     \
-    }                                             \
-    static void name##_ucx_hosts(void **state)    \
-    {                                             \
-        bt_kvt_t *observer;                       \
-                                                  \
-        (void)state;                              \
-        if (!hosts_up()) {                        \
-            skip();                               \
-        }                                         \
-        observer = pair_observer(&pair_kinds[4]); \
-        name(&pair_kinds[4]);                     \
-        bt_kvt_close(observer);                   \
+#define ONE_KIND(name, kind, number)        \
+    static void name##_##kind(void **state) \
+    {                                       \
+        (void)state;                        \
+        name(&pair_kinds[number]);          \
     }
-#define TEST_EACH(name)                                       \
-    BT_TEST(name##_mem_shm), BT_TEST(name##_mem_network),     \
-        BT_TEST(name##_ucx_shm), BT_TEST(name##_ucx_network), \
-        BT_TEST(name##_ucx_hosts)
+#define EACH_KIND(name)                                            \
+    ONE_KIND(name, mem_shm, PAIR_MEM_SHM)                          \
+    ONE_KIND(name, mem_network, PAIR_MEM_NETWORK)                  \
+    ONE_KIND(name, ucx_shm, PAIR_UCX_SHM)                          \
+    ONE_KIND(name, ucx_network, PAIR_UCX_NETWORK)                  \
+    ONE_KIND(name, mem_staged, PAIR_MEM_STAGED)                    \
+    ONE_KIND(name, mem_staged_to_shm, PAIR_MEM_STAGED_SHM)         \
+    ONE_KIND(name, mem_host_to_staged, PAIR_MEM_HOST_STAGED)       \
+    ONE_KIND(name, ucx_staged, PAIR_UCX_STAGED)                    \
+    ONE_KIND(name, ucx_staged_to_shm, PAIR_UCX_STAGED_SHM)         \
+    ONE_KIND(name, ucx_host_to_staged, PAIR_UCX_HOST_STAGED)       \
+    ONE_KIND(name, ucx_staged_to_network, PAIR_UCX_STAGED_NETWORK) \
+    static void name##_ucx_hosts(void **state)                     \
+    {                                                              \
+        bt_kvt_t *observer;                                        \
+                                                                   \
+        (void)state;                                               \
+        if (!hosts_up()) {                                         \
+            skip();                                                \
+        }                                                          \
+        observer = pair_observer(&pair_kinds[PAIR_UCX_HOSTS]);     \
+        name(&pair_kinds[PAIR_UCX_HOSTS]);                         \
+        bt_kvt_close(observer);                                    \
+    }
+#define TEST_EACH(name)                                                        \
+    BT_TEST(name##_mem_shm), BT_TEST(name##_mem_network),                      \
+        BT_TEST(name##_ucx_shm), BT_TEST(name##_ucx_network),                  \
+        BT_TEST(name##_mem_staged), BT_TEST(name##_mem_staged_to_shm),         \
+        BT_TEST(name##_mem_host_to_staged), BT_TEST(name##_ucx_staged),        \
+        BT_TEST(name##_ucx_staged_to_shm), BT_TEST(name##_ucx_host_to_staged), \
+        BT_TEST(name##_ucx_staged_to_network), BT_TEST(name##_ucx_hosts)
 
 __attribute__((unused)) static void prep(pair_t *pair, track_t *t)
 {

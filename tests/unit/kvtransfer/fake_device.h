@@ -15,6 +15,7 @@
 #ifndef BT_TESTS_UNIT_KVTRANSFER_FAKE_DEVICE_H
 #define BT_TESTS_UNIT_KVTRANSFER_FAKE_DEVICE_H
 
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -17,6 +17,7 @@
 #include "kvtransfer/kvt.h"
 #include "kvtransfer/kvt_mem.h"
 #include "tests/support/testsupport.h"
+#include "tests/unit/kvtransfer/fake_device.h"
 #include "tests/unit/kvtransfer/hosts.h"
 
 #define PAIR_SENDER      11u
@@ -24,7 +25,7 @@
 #define PAIR_MAX_TRACKS  1024
 #define PAIR_MAX_EXTENTS 512
 #define PAIR_BUDGET      (1u << 20)
-#define PAIR_N_KINDS     5
+#define PAIR_N_KINDS     12
 
 typedef struct pair_kind {
     const char *name;
@@ -32,15 +33,49 @@ typedef struct pair_kind {
     bt_kvt_path_t path;
     const char *peer_path; /* what bt_kvt_peer_path() says */
     const char *device;
-    bool hosts; /* each end on its own: hosts.h */
+    bool hosts;                          /* each end on its own: hosts.h */
+    bool staged_sender, staged_receiver; /* a pool in a fake device */
 } pair_kind_t;
 
 static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
-    {"mem shm", "mem", BT_KVT_PATH_AUTO, "shm", "lo", false},
-    {"mem network", "mem", BT_KVT_PATH_NETWORK, "network", "lo", false},
-    {"ucx shm", "ucx", BT_KVT_PATH_SHM, "shm", "lo", false},
-    {"ucx network", "ucx", BT_KVT_PATH_NETWORK, "network", "lo", false},
-    {"ucx hosts", "ucx", BT_KVT_PATH_NETWORK, "network", HOSTS_DEVICE, true},
+    {"mem shm", "mem", BT_KVT_PATH_AUTO, "shm", "lo", false, false, false},
+    {"mem network", "mem", BT_KVT_PATH_NETWORK, "network", "lo", false, false,
+     false},
+    {"ucx shm", "ucx", BT_KVT_PATH_SHM, "shm", "lo", false, false, false},
+    {"ucx network", "ucx", BT_KVT_PATH_NETWORK, "network", "lo", false, false,
+     false},
+    {"ucx hosts", "ucx", BT_KVT_PATH_NETWORK, "network", HOSTS_DEVICE, true,
+     false, false},
+    {"mem staged to staged", "mem", BT_KVT_PATH_AUTO, "network", "lo", false,
+     true, true},
+    {"mem staged to shm", "mem", BT_KVT_PATH_AUTO, "shm", "lo", false, true,
+     false},
+    {"mem host to staged", "mem", BT_KVT_PATH_AUTO, "network", "lo", false,
+     false, true},
+    {"ucx staged to staged", "ucx", BT_KVT_PATH_AUTO, "network", "lo", false,
+     true, true},
+    {"ucx staged to shm", "ucx", BT_KVT_PATH_AUTO, "shm", "lo", false, true,
+     false},
+    {"ucx host to staged", "ucx", BT_KVT_PATH_AUTO, "network", "lo", false,
+     false, true},
+    {"ucx staged to network", "ucx", BT_KVT_PATH_NETWORK, "network", "lo",
+     false, true, false},
+};
+
+/* The kinds by number; each_kind.h. */
+enum {
+    PAIR_MEM_SHM,
+    PAIR_MEM_NETWORK,
+    PAIR_UCX_SHM,
+    PAIR_UCX_NETWORK,
+    PAIR_UCX_HOSTS,
+    PAIR_MEM_STAGED,
+    PAIR_MEM_STAGED_SHM,
+    PAIR_MEM_HOST_STAGED,
+    PAIR_UCX_STAGED,
+    PAIR_UCX_STAGED_SHM,
+    PAIR_UCX_HOST_STAGED,
+    PAIR_UCX_STAGED_NETWORK,
 };
 
 /* One window and the transfer into it. */
@@ -51,6 +86,7 @@ typedef struct track {
     uint32_t n_extents;
     uint64_t bytes;
     const uint8_t *source; /* bytes posted, by window offset */
+    const uint8_t *from;   /* the same for post(): of a device perhaps */
     uint8_t *desc;
     size_t desc_bytes;
     int done, failed, closed, stuck, xfer_done;
@@ -67,7 +103,11 @@ typedef struct pair {
     bt_kvt_t *sender, *receiver;
     bt_kvt_peer_t *peer;
     size_t pool_bytes;
-    uint8_t *source; /* owned: pool_bytes of pattern */
+    /* pool_bytes of pattern: owned; or behind the pool in the device. */
+    uint8_t *source;
+    const uint8_t *from; /* the same for post() */
+    /* Staged: with as many bytes again behind the pool. */
+    fake_device_t sender_device, receiver_device;
     uint64_t now_ms; /* mem: virtual */
     int peers_lost;
     bool reuses;     /* windows share bytes: no canaries after they closed */
@@ -75,18 +115,47 @@ typedef struct pair {
     uint32_t n_tracks;
 } pair_t;
 
+/** NULL: its pool is in the host's memory */
+__attribute__((unused)) static const fake_device_t *
+pair_device(const pair_t *pair, uint64_t instance)
+{
+    const fake_device_t *d = (instance == PAIR_SENDER) ? &pair->sender_device
+                                                       : &pair->receiver_device;
+
+    return (d->address == NULL) ? NULL : d;
+}
+
+/** The pool, as a test can read it. */
+__attribute__((unused)) static uint8_t *pair_pool(const pair_t *pair,
+                                                  uint64_t instance)
+{
+    const fake_device_t *d = pair_device(pair, instance);
+
+    return (d != NULL)
+               ? d->bytes
+               : bt_kvt_pool((instance == PAIR_SENDER) ? pair->sender
+                                                       : pair->receiver);
+}
+
 __attribute__((unused)) static bt_kvt_config_t pair_config(const pair_t *pair,
                                                            uint64_t instance)
 {
-    const bt_kvt_config_t config = {.transport = pair->kind->transport,
-                                    .path = pair->kind->path,
-                                    .net_device = pair->kind->device,
-                                    .pool_bytes = pair->pool_bytes,
-                                    .instance = instance,
-                                    .keepalive_ms = 100,
-                                    .dead_ms = 1000,
-                                    .quarantine_ms = 2000,
-                                    .mem_net = pair->net};
+    const fake_device_t *d = pair_device(pair, instance);
+    bt_kvt_config_t config = {.transport = pair->kind->transport,
+                              .path = pair->kind->path,
+                              .net_device = pair->kind->device,
+                              .pool_bytes = pair->pool_bytes,
+                              .instance = instance,
+                              .keepalive_ms = 100,
+                              .dead_ms = 1000,
+                              .quarantine_ms = 2000,
+                              .mem_net = pair->net};
+
+    if (d != NULL) {
+        config.memory = BT_KVT_MEMORY_STAGED;
+        config.device.pool = d->address;
+        config.device.copier = &d->copier;
+    }
     return config;
 }
 
@@ -140,6 +209,24 @@ __attribute__((unused)) static void pair_import(pair_t *pair)
         bt_kvt_import(pair->sender, blob, bytes, pair, &pair->peer), BT_OK);
 }
 
+/** Before the two are opened. */
+__attribute__((unused)) static void
+pair_devices_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
+{
+    if (kind->staged_sender) {
+        fake_open(&pair->sender_device, 2 * pool_bytes, 1);
+    }
+    if (kind->staged_receiver) {
+        fake_open(&pair->receiver_device, 2 * pool_bytes, 2);
+    }
+}
+
+__attribute__((unused)) static void pair_devices_close(pair_t *pair)
+{
+    fake_close(&pair->sender_device);
+    fake_close(&pair->receiver_device);
+}
+
 __attribute__((unused)) static void
 pair_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
 {
@@ -147,16 +234,27 @@ pair_open(pair_t *pair, const pair_kind_t *kind, size_t pool_bytes)
     pair->kind = kind;
     pair->pool_bytes = pool_bytes;
     pair->now_ms = 1000;
+    pair_devices_open(pair, kind, pool_bytes);
     assert_int_equal(bt_kvt_mem_net_create(&pair->net), BT_OK);
     assert_int_equal(pair_kvt_open(pair, PAIR_SENDER, &pair->sender), BT_OK);
     assert_int_equal(pair_kvt_open(pair, PAIR_RECEIVER, &pair->receiver),
                      BT_OK);
     pair->tracks = bt_calloc(PAIR_MAX_TRACKS, sizeof(*pair->tracks));
-    pair->source = bt_calloc(pool_bytes, 1);
+    if (kind->staged_sender) {
+        pair->source = pair->sender_device.bytes + pool_bytes;
+        pair->from = pair->sender_device.address + pool_bytes;
+    } else {
+        pair->source = bt_calloc(pool_bytes, 1);
+        pair->from = pair->source;
+    }
     assert_non_null(pair->tracks);
     assert_non_null(pair->source);
     for (size_t i = 0; i < pool_bytes; i++) {
         pair->source[i] = (uint8_t)(1 + i * 7 + (i >> 8) * 13 + (i >> 16));
+    }
+    if (kind->staged_receiver) { /* for the other way */
+        memcpy(pair->receiver_device.bytes + pool_bytes, pair->source,
+               pool_bytes);
     }
 }
 
@@ -177,7 +275,10 @@ __attribute__((unused)) static void pair_close(pair_t *pair)
         bt_free(pair->tracks[i].desc);
     }
     bt_free(pair->tracks);
-    bt_free(pair->source);
+    if (!pair->kind->staged_sender) {
+        bt_free(pair->source);
+    }
+    pair_devices_close(pair);
 }
 
 /** Open a window of @a n extents of @a bytes each, @a stride apart. */
@@ -196,6 +297,7 @@ pair_window(pair_t *pair, uint64_t id, uint64_t sender, uint64_t first,
     t->n_extents = n;
     t->bytes = bytes * n;
     t->source = pair->source + id % 64;
+    t->from = pair->from + id % 64;
     t->desc = bt_calloc(1, BT_KVT_DESC_BYTES(n));
     assert_non_null(t->desc);
     assert_int_equal(bt_kvt_window_open(pair->receiver, id, 1, sender,
@@ -214,13 +316,13 @@ __attribute__((unused)) static bt_status_t pair_prep(pair_t *pair, track_t *t)
 __attribute__((unused)) static bt_status_t
 pair_post(track_t *t, uint64_t offset, uint64_t bytes)
 {
-    return bt_kvt_post(t->xfer, t->source + offset, offset, bytes);
+    return bt_kvt_post(t->xfer, t->from + offset, offset, bytes);
 }
 
 __attribute__((unused)) static void pair_bytes_check(const pair_t *pair,
                                                      const track_t *t)
 {
-    const uint8_t *pool = bt_kvt_pool(pair->receiver);
+    const uint8_t *pool = pair_pool(pair, PAIR_RECEIVER);
     uint64_t at = 0;
 
     for (uint32_t i = 0; i < t->n_extents; i++) {
@@ -233,7 +335,7 @@ __attribute__((unused)) static void pair_bytes_check(const pair_t *pair,
 /** From WINDOW_CLOSED on the bytes are the receiver's alone. */
 static void pair_canary(const pair_t *pair, const track_t *t, bool check)
 {
-    uint8_t *pool = bt_kvt_pool(pair->receiver);
+    uint8_t *pool = pair_pool(pair, PAIR_RECEIVER);
 
     for (uint32_t i = 0; !pair->reuses && (i < t->n_extents); i++) {
         uint8_t *bytes = pool + t->extents[i].offset;

@@ -21,7 +21,7 @@ static void act(pair_t *pair, track_t *t, uint32_t i, uint64_t round)
     if ((round >= 5) && (round < 13)) {
         const uint64_t n = (round - 5) ^ 1;
         const bt_status_t status =
-            bt_kvt_post(t->xfer, t->source + n * piece, n * piece, piece);
+            bt_kvt_post(t->xfer, t->from + n * piece, n * piece, piece);
 
         assert_true((status == BT_OK) || (status == BT_ERR_CANCELED) ||
                     (status == BT_ERR_PEER_LOST));

@@ -23,8 +23,10 @@
 #define N_EXTENTS 8u
 #define SEED      20260904u
 
-/* Of the 10,000: shared memory and network in this process, then UCX. */
-static const uint32_t n_flips[PAIR_N_KINDS] = {4200, 4200, 800, 800, 400};
+/* More than 10,000: shared memory and network in this process, then UCX, then
+ * through slots. */
+static const uint32_t n_flips[PAIR_N_KINDS] = {4200, 4200, 800, 800, 400, 400,
+                                               400,  400,  120, 120, 120, 120};
 
 typedef enum target {
     FLIP_DATA,

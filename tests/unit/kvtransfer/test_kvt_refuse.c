@@ -341,6 +341,7 @@ static bool try_with_failing_alloc(const pair_kind_t *kind, int nth)
     bt_status_t status;
 
     assert_int_equal(bt_kvt_mem_net_create(&pair.net), BT_OK);
+    pair_devices_open(&pair, kind, pair.pool_bytes);
     bt_alloc_fail_at(nth);
     status = pair_kvt_open(&pair, PAIR_RECEIVER, &b);
     if (status != BT_OK) {
@@ -376,6 +377,7 @@ out:
     bt_kvt_close(b);
     host_enter(HOST_OWN);
     bt_kvt_mem_net_destroy(pair.net);
+    pair_devices_close(&pair);
     return status == BT_OK;
 }
 
@@ -388,6 +390,9 @@ static void a_failing_allocation_is_a_status(const pair_kind_t *kind)
         n_failed += try_with_failing_alloc(kind, nth) ? 0 : 1;
     }
     assert_true(n_failed > 10);
+    /* Memory for slots is named in the log. */
+    bt_test_expect_log_lines((kind->staged_sender ? 1u : 0u) +
+                             (kind->staged_receiver ? 1u : 0u));
     assert_true(try_with_failing_alloc(kind, 60));
 }
 EACH_KIND(a_failing_allocation_is_a_status)

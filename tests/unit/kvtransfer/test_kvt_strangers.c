@@ -14,8 +14,11 @@
 #define N_STRANGERS 64
 #define N_ROUNDS    40
 
-static const pair_kind_t kind = {"ucx network", "ucx", BT_KVT_PATH_NETWORK,
-                                 "network",     "lo",  false};
+static const pair_kind_t kind = {.name = "ucx network",
+                                 .transport = "ucx",
+                                 .path = BT_KVT_PATH_NETWORK,
+                                 .peer_path = "network",
+                                 .device = "lo"};
 
 /* What UCX's own client sends first: the length of what follows, a status. */
 typedef struct stranger_words {
