@@ -17,11 +17,14 @@ typedef enum kind {
     KIND_BITS,    /* any 32 bits: NaNs of both kinds, subnormals */
     KIND_TINY,    /* about the smallest scale */
     KIND_ZERO,
+    KIND_TIES, /* half way between codes, and one float beside */
     N_KINDS
 } kind_t;
 
 static void fill(float *x, size_t n, kind_t kind)
 {
+    const float step = kc_uniform(0.5f, 4.0f);
+
     kc_fill(x, n, kind == KIND_EXTREME);
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = (uint32_t)kc_random();
@@ -38,6 +41,12 @@ static void fill(float *x, size_t n, kind_t kind)
             break;
         case KIND_ZERO:
             x[i] = (bits & 1u) ? 0.0f : -0.0f;
+            break;
+        case KIND_TIES:
+            /* every vector is to have the largest code */
+            x[i] = (i % 2 == 0) ? 127.0f : (float)kc_below(126) + 0.5f;
+            x[i] *= (bits & 1u) ? step : -step;
+            x[i] = (bits & 6u) ? x[i] : nextafterf(x[i], 0.0f);
             break;
         default:
             break;
