@@ -60,7 +60,8 @@ bt_cpu_tier_t bt_cpu_tier_detect(void)
     if (__builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
+        __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vnni")) {
         return BT_CPU_AVX512;
     }
     return BT_CPU_AVX2;

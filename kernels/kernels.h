@@ -148,9 +148,21 @@ typedef struct bt_kernels_ops {
     void (*embed)(bt_backend_t *be, const bt_weight_t *w,
                   const uint32_t *tokens, uint32_t n_rows, float *out);
 
-    /** out[r][o] = sum over k of w[o][k] * x[r][k]. One accumulator per
-     *  output, k ascending, each step one fused multiply-add (fmaf).
-     *  x (R, n_in), out (R, n_out); must not overlap. */
+    /** out[r][o] = sum over k of w[o][k] * x[r][k].
+     *  x (R, n_in), out (R, n_out); must not overlap.
+     *
+     *  Dense weights: one accumulator per output, k ascending, each step one
+     *  fused multiply-add (fmaf).
+     *
+     *  Quantized weights: the row too becomes 8 bits, in groups g of 32: with m
+     *  the largest magnitude, code[k] = x[k] * (127 / m) to nearest, ties to
+     *  even, scale = m / 127. Then, one accumulator, g ascending:
+     *      i = sum over the group of weight code * code        (exact)
+     *      acc = fmaf(i, weight scale * scale, acc)
+     *      acc = fmaf(weight min, scale * sum of codes, acc)   (if it has one)
+     *  Where a group has two scales (Q6_K) the first line is done for k 0..15,
+     *  then for 16..31. Groups with m < 2^-100 are zeros; one with a NaN or an
+     *  infinity makes the output NaN. */
     void (*matmul)(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out);
 

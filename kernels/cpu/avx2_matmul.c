@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matmul with AVX2: a panel is two halves of two registers of 8 outputs.
+/* Matmul of dense weights with AVX2: a panel is two halves of two registers of
+ * 8 outputs.
  *
- * Up to 4 rows: weights are unpacked in registers and used at once. More: a
- * panel is unpacked to scratch, then register tiles of up to 6 rows x 16
+ * Up to 4 rows: weights are converted in registers and used at once. More: a
+ * panel is converted to scratch, then register tiles of up to 6 rows x 16
  * outputs run over it. Both sum every output with k ascending, one FMA each. */
 #include <immintrin.h>
 #include <string.h>
@@ -14,11 +15,6 @@
 #define TILE_ROWS   6u
 #define HALF        16u /* outputs */
 
-typedef struct group_scales {
-    __m256 scale[2];
-    __m256 min[2];
-} group_scales_t;
-
 SPECIALIZE __m256 load_f16(const uint8_t *src)
 {
     return _mm256_cvtph_ps(_mm_load_si128((const void *)src));
@@ -27,47 +23,6 @@ SPECIALIZE __m256 load_f16(const uint8_t *src)
 SPECIALIZE __m256 load_f32(const uint8_t *src)
 {
     return _mm256_load_ps((const void *)src);
-}
-
-/* Scales of half @a h of a group. */
-SPECIALIZE group_scales_t load_scales(bt_pack_t pack, const uint8_t *group,
-                                      uint32_t h)
-{
-    group_scales_t s;
-
-    UNROLL
-    for (uint32_t v = 0; v < 2; v++) {
-        const uint32_t at = h * 2 + v;
-
-        s.min[v] = _mm256_set1_ps(-0.0f);
-        switch (pack) {
-        case BT_PACK_Q4_1:
-            s.min[v] = load_f16(group + 576 + 16 * at);
-            s.scale[v] = load_f16(group + 512 + 16 * at);
-            break;
-        case BT_PACK_Q4_0:
-            s.scale[v] = load_f16(group + 512 + 16 * at);
-            break;
-        case BT_PACK_Q4_F32:
-            s.min[v] = load_f32(group + 640 + 32 * at);
-            s.scale[v] = load_f32(group + 512 + 32 * at);
-            break;
-        case BT_PACK_Q8_MIN:
-            s.min[v] = load_f32(group + 1152 + 32 * at);
-            s.scale[v] = load_f32(group + 1024 + 32 * at);
-            break;
-        default: /* Q8, Q8_TWO */
-            s.scale[v] = load_f32(group + 1024 + 32 * at);
-            break;
-        }
-    }
-    return s;
-}
-
-SPECIALIZE bool is_4bit(bt_pack_t pack)
-{
-    return (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1) ||
-           (pack == BT_PACK_Q4_F32);
 }
 
 /* Weights of one k of a dense panel; v counts registers of the panel. */
@@ -87,31 +42,6 @@ SPECIALIZE __m256 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     }
 }
 
-SPECIALIZE __m256 scaled(__m256i codes, const group_scales_t *s, uint32_t v)
-{
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(codes), s->scale[v], s->min[v]);
-}
-
-SPECIALIZE __m256 load_q8(const uint8_t *group, uint32_t k, uint32_t h,
-                          uint32_t v, const group_scales_t *s)
-{
-    const uint8_t *src = group + k * BT_PANEL + 16 * h + 8 * v;
-
-    return scaled(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)src)), s,
-                  v);
-}
-
-SPECIALIZE __m256 q4_value(bt_pack_t pack, __m256i words,
-                           const group_scales_t *s, uint32_t v)
-{
-    __m256i codes = _mm256_and_si256(words, _mm256_set1_epi32(15));
-
-    if (pack == BT_PACK_Q4_0) {
-        codes = _mm256_sub_epi32(codes, _mm256_set1_epi32(8));
-    }
-    return scaled(codes, s, v);
-}
-
 /* acc[r][v] += w[v] * x[r] */
 SPECIALIZE void tile_step(uint32_t n_rows, __m256 w0, __m256 w1, const float *x,
                           __m256 (*acc)[2])
@@ -122,50 +52,6 @@ SPECIALIZE void tile_step(uint32_t n_rows, __m256 w0, __m256 w1, const float *x,
 
         acc[r][0] = _mm256_fmadd_ps(w0, xr, acc[r][0]);
         acc[r][1] = _mm256_fmadd_ps(w1, xr, acc[r][1]);
-    }
-}
-
-SPECIALIZE void direct_4bit(bt_pack_t pack, uint32_t n_rows,
-                            const uint8_t *group, uint32_t h, const float *x,
-                            __m256 (*acc)[2])
-{
-    const group_scales_t s = load_scales(pack, group, h);
-
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint8_t *src = group + 128 * i + 64 * h;
-        __m256i c0 = _mm256_load_si256((const void *)src);
-        __m256i c1 = _mm256_load_si256((const void *)(src + 32));
-
-        UNROLL
-        for (uint32_t j = 0; j < 8; j++) {
-            tile_step(n_rows, q4_value(pack, c0, &s, 0),
-                      q4_value(pack, c1, &s, 1), x, acc);
-            x += n_rows;
-            c0 = _mm256_srli_epi32(c0, 4);
-            c1 = _mm256_srli_epi32(c1, 4);
-        }
-    }
-}
-
-SPECIALIZE void direct_8bit(bt_pack_t pack, uint32_t n_rows,
-                            const uint8_t *group, uint32_t h, const float *x,
-                            __m256 (*acc)[2])
-{
-    group_scales_t s = load_scales(pack, group, h);
-
-    for (uint32_t part = 0; part < 2; part++) {
-        UNROLL
-        for (uint32_t i = 0; i < 16; i++) {
-            uint32_t k = part * 16 + i;
-
-            tile_step(n_rows, load_q8(group, k, h, 0, &s),
-                      load_q8(group, k, h, 1, &s), x, acc);
-            x += n_rows;
-        }
-        if (pack == BT_PACK_Q8_TWO) {
-            s.scale[0] = load_f32(group + 1152 + 64 * h);
-            s.scale[1] = load_f32(group + 1184 + 64 * h);
-        }
     }
 }
 
@@ -202,7 +88,6 @@ SPECIALIZE void direct_half(bt_pack_t pack, uint32_t n_rows,
 {
     const bt_weight_t *w = job->w;
     const uint8_t *src = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_group_bytes(pack);
     const uint32_t n = half_outputs(w, panel, h);
     const float *x = job->tiles;
     float *out = job->out + (size_t)panel * BT_PANEL + h * HALF;
@@ -216,21 +101,9 @@ SPECIALIZE void direct_half(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm256_setzero_ps();
         acc[r][1] = _mm256_setzero_ps();
     }
-    if (pack <= BT_PACK_BF16) {
-        for (size_t k = 0; k < w->n_in; k++) {
-            tile_step(n_rows, load_dense(pack, src, k, 2 * h),
-                      load_dense(pack, src, k, 2 * h + 1), x + k * n_rows, acc);
-        }
-    } else {
-        for (uint32_t g = 0; g < w->n_in / 32; g++) {
-            if (is_4bit(pack)) {
-                direct_4bit(pack, n_rows, src, h, x, acc);
-            } else {
-                direct_8bit(pack, n_rows, src, h, x, acc);
-            }
-            src += group_bytes;
-            x += 32 * n_rows;
-        }
+    for (size_t k = 0; k < w->n_in; k++) {
+        tile_step(n_rows, load_dense(pack, src, k, 2 * h),
+                  load_dense(pack, src, k, 2 * h + 1), x + k * n_rows, acc);
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -259,48 +132,14 @@ SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-/* Unpack a whole panel to (n_in, 32). */
+/* Convert a whole panel to (n_in, 32). */
 SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
                        float *out)
 {
-    const size_t group_bytes = bt_pack_group_bytes(pack);
-
-    if (pack <= BT_PACK_BF16) {
-        for (size_t k = 0; k < w->n_in; k++) {
-            UNROLL
-            for (uint32_t v = 0; v < 4; v++) {
-                _mm256_store_ps(out + k * 32 + 8 * v,
-                                load_dense(pack, src, k, v));
-            }
-        }
-        return;
-    }
-    for (uint32_t i = 0; i < w->n_in / 32 * 2; i++) {
-        const uint8_t *group = src + i / 2 * group_bytes;
-        const uint32_t h = i % 2;
-        group_scales_t s = load_scales(pack, group, h);
-        float *dst = out + (size_t)(i / 2) * 32 * 32 + h * HALF;
-
-        for (uint32_t k = 0; k < 32; k++) {
-            UNROLL
-            for (uint32_t v = 0; v < 2; v++) {
-                __m256 value;
-
-                if (is_4bit(pack)) {
-                    const uint8_t *at = group + k / 8 * 128 + 64 * h + 32 * v;
-                    __m256i words =
-                        _mm256_srl_epi32(_mm256_load_si256((const void *)at),
-                                         _mm_cvtsi32_si128((int)(k % 8 * 4)));
-
-                    value = q4_value(pack, words, &s, v);
-                } else {
-                    if ((pack == BT_PACK_Q8_TWO) && (k == 16)) {
-                        s.scale[v] = load_f32(group + 1152 + 64 * h + 32 * v);
-                    }
-                    value = load_q8(group, k, h, v, &s);
-                }
-                _mm256_store_ps(dst + k * 32 + 8 * v, value);
-            }
+    for (size_t k = 0; k < w->n_in; k++) {
+        UNROLL
+        for (uint32_t v = 0; v < 4; v++) {
+            _mm256_store_ps(out + k * 32 + 8 * v, load_dense(pack, src, k, v));
         }
     }
 }
@@ -399,34 +238,18 @@ SPECIALIZE void matmul_pack(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-#define DEFINE_MATMUL(name, pack)                                              \
-    static void name(const bt_matmul_job_t *job, uint32_t begin, uint32_t end, \
-                     float *scratch)                                           \
-    {                                                                          \
-        matmul_pack(pack, job, begin, end, scratch);                           \
-    }
-
-DEFINE_MATMUL(matmul_f32, BT_PACK_F32)
-DEFINE_MATMUL(matmul_f16, BT_PACK_F16)
-DEFINE_MATMUL(matmul_bf16, BT_PACK_BF16)
-DEFINE_MATMUL(matmul_q4_0, BT_PACK_Q4_0)
-DEFINE_MATMUL(matmul_q4_1, BT_PACK_Q4_1)
-DEFINE_MATMUL(matmul_q4_f32, BT_PACK_Q4_F32)
-DEFINE_MATMUL(matmul_q8, BT_PACK_Q8)
-DEFINE_MATMUL(matmul_q8_min, BT_PACK_Q8_MIN)
-DEFINE_MATMUL(matmul_q8_two, BT_PACK_Q8_TWO)
-
 void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                     float *scratch)
 {
-    static void (*const table[])(const bt_matmul_job_t *, uint32_t, uint32_t,
-                                 float *) = {
-        [BT_PACK_F32] = matmul_f32,       [BT_PACK_F16] = matmul_f16,
-        [BT_PACK_BF16] = matmul_bf16,     [BT_PACK_Q4_0] = matmul_q4_0,
-        [BT_PACK_Q4_1] = matmul_q4_1,     [BT_PACK_Q4_F32] = matmul_q4_f32,
-        [BT_PACK_Q8] = matmul_q8,         [BT_PACK_Q8_MIN] = matmul_q8_min,
-        [BT_PACK_Q8_TWO] = matmul_q8_two,
-    };
-
-    table[job->w->pack](job, begin, end, scratch);
+    switch (job->w->pack) {
+    case BT_PACK_F16:
+        matmul_pack(BT_PACK_F16, job, begin, end, scratch);
+        break;
+    case BT_PACK_BF16:
+        matmul_pack(BT_PACK_BF16, job, begin, end, scratch);
+        break;
+    default:
+        matmul_pack(BT_PACK_F32, job, begin, end, scratch);
+        break;
+    }
 }

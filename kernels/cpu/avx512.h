@@ -17,4 +17,9 @@ static inline __mmask16 first_lanes(uint32_t n)
 void bt_avx512_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                       float *scratch);
 
+void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
+                         uint32_t end);
+void bt_avx512_quantize(const float *x, uint32_t n_in, uint32_t bias,
+                        const bt_q8_rows_t *q, size_t row);
+
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matmul with AVX-512: a panel is two registers of 16 outputs.
+/* Matmul of dense weights with AVX-512: a panel is two registers of 16 outputs.
  *
- * Up to 8 rows: weights are unpacked in registers and used at once. More: a
- * panel is unpacked to scratch, then register tiles of 12 rows x 32 outputs
+ * Up to 8 rows: weights are converted in registers and used at once. More: a
+ * panel is converted to scratch, then register tiles of 12 rows x 32 outputs
  * run over it. Both sum every output with k ascending, one FMA each. */
 #include <immintrin.h>
 
@@ -11,63 +11,9 @@
 
 #define DIRECT_ROWS 8u
 
-/* Scales and offsets of one group; two registers of outputs each. */
-typedef struct group_scales {
-    __m512 scale[2];
-    __m512 min[2];
-} group_scales_t;
-
 SPECIALIZE __m512 load_f16(const uint8_t *src)
 {
     return _mm512_cvtph_ps(_mm256_load_si256((const void *)src));
-}
-
-SPECIALIZE group_scales_t load_scales(bt_pack_t pack, const uint8_t *group)
-{
-    group_scales_t s;
-
-    UNROLL
-    for (uint32_t v = 0; v < 2; v++) {
-        s.min[v] = _mm512_set1_ps(-0.0f);
-        switch (pack) {
-        case BT_PACK_Q4_1:
-            s.min[v] = load_f16(group + 576 + 32 * v);
-            s.scale[v] = load_f16(group + 512 + 32 * v);
-            break;
-        case BT_PACK_Q4_0:
-            s.scale[v] = load_f16(group + 512 + 32 * v);
-            break;
-        case BT_PACK_Q4_F32:
-            s.min[v] = _mm512_load_ps(group + 640 + 64 * v);
-            s.scale[v] = _mm512_load_ps(group + 512 + 64 * v);
-            break;
-        case BT_PACK_Q8_MIN:
-            s.min[v] = _mm512_load_ps(group + 1152 + 64 * v);
-            s.scale[v] = _mm512_load_ps(group + 1024 + 64 * v);
-            break;
-        default: /* Q8, Q8_TWO */
-            s.scale[v] = _mm512_load_ps(group + 1024 + 64 * v);
-            break;
-        }
-    }
-    return s;
-}
-
-SPECIALIZE bool is_4bit(bt_pack_t pack)
-{
-    return (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1) ||
-           (pack == BT_PACK_Q4_F32);
-}
-
-/* The value of each 4-bit code; VPERMPS looks at the low 4 bits of a word
- * only, so codes need no masking. */
-SPECIALIZE __m512 code_table(bt_pack_t pack)
-{
-    __m512 table =
-        _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-
-    return (pack == BT_PACK_Q4_0) ? _mm512_sub_ps(table, _mm512_set1_ps(8.0f))
-                                  : table;
 }
 
 /* Weights of one k of a dense panel. */
@@ -87,16 +33,6 @@ SPECIALIZE __m512 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     }
 }
 
-SPECIALIZE __m512 load_q8(const uint8_t *group, uint32_t k, uint32_t v,
-                          const group_scales_t *s)
-{
-    __m128i codes =
-        _mm_load_si128((const void *)(group + k * BT_PANEL + 16 * v));
-
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)),
-                           s->scale[v], s->min[v]);
-}
-
 /* acc[r][v] += w[v] * x[r] */
 SPECIALIZE void tile_step(uint32_t n_rows, __m512 w0, __m512 w1, const float *x,
                           __m512 (*acc)[2])
@@ -107,54 +43,6 @@ SPECIALIZE void tile_step(uint32_t n_rows, __m512 w0, __m512 w1, const float *x,
 
         acc[r][0] = _mm512_fmadd_ps(w0, xr, acc[r][0]);
         acc[r][1] = _mm512_fmadd_ps(w1, xr, acc[r][1]);
-    }
-}
-
-SPECIALIZE void direct_4bit(bt_pack_t pack, uint32_t n_rows,
-                            const uint8_t *group, const float *x,
-                            __m512 (*acc)[2])
-{
-    const group_scales_t s = load_scales(pack, group);
-    const __m512 table = code_table(pack);
-
-    for (uint32_t i = 0; i < 4; i++) {
-        __m512i c0 = _mm512_load_si512(group + 128 * i);
-        __m512i c1 = _mm512_load_si512(group + 128 * i + 64);
-
-        UNROLL
-        for (uint32_t j = 0; j < 8; j++) {
-            __m512 w0 = _mm512_fmadd_ps(_mm512_permutexvar_ps(c0, table),
-                                        s.scale[0], s.min[0]);
-            __m512 w1 = _mm512_fmadd_ps(_mm512_permutexvar_ps(c1, table),
-                                        s.scale[1], s.min[1]);
-
-            tile_step(n_rows, w0, w1, x, acc);
-            x += n_rows;
-            c0 = _mm512_srli_epi32(c0, 4);
-            c1 = _mm512_srli_epi32(c1, 4);
-        }
-    }
-}
-
-SPECIALIZE void direct_8bit(bt_pack_t pack, uint32_t n_rows,
-                            const uint8_t *group, const float *x,
-                            __m512 (*acc)[2])
-{
-    group_scales_t s = load_scales(pack, group);
-
-    for (uint32_t half = 0; half < 2; half++) {
-        UNROLL
-        for (uint32_t i = 0; i < 16; i++) {
-            uint32_t k = half * 16 + i;
-
-            tile_step(n_rows, load_q8(group, k, 0, &s),
-                      load_q8(group, k, 1, &s), x, acc);
-            x += n_rows;
-        }
-        if (pack == BT_PACK_Q8_TWO) {
-            s.scale[0] = _mm512_load_ps(group + 1152);
-            s.scale[1] = _mm512_load_ps(group + 1216);
-        }
     }
 }
 
@@ -180,7 +68,6 @@ SPECIALIZE void direct_panel(bt_pack_t pack, uint32_t n_rows,
 {
     const bt_weight_t *w = job->w;
     const uint8_t *src = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_group_bytes(pack);
     const float *x = job->tiles;
     float *out = job->out + (size_t)panel * BT_PANEL;
     __m512 acc[DIRECT_ROWS][2];
@@ -190,21 +77,9 @@ SPECIALIZE void direct_panel(bt_pack_t pack, uint32_t n_rows,
         acc[r][0] = _mm512_setzero_ps();
         acc[r][1] = _mm512_setzero_ps();
     }
-    if (pack <= BT_PACK_BF16) {
-        for (size_t k = 0; k < w->n_in; k++) {
-            tile_step(n_rows, load_dense(pack, src, k, 0),
-                      load_dense(pack, src, k, 1), x + k * n_rows, acc);
-        }
-    } else {
-        for (uint32_t g = 0; g < w->n_in / 32; g++) {
-            if (is_4bit(pack)) {
-                direct_4bit(pack, n_rows, src, x, acc);
-            } else {
-                direct_8bit(pack, n_rows, src, x, acc);
-            }
-            src += group_bytes;
-            x += 32 * n_rows;
-        }
+    for (size_t k = 0; k < w->n_in; k++) {
+        tile_step(n_rows, load_dense(pack, src, k, 0),
+                  load_dense(pack, src, k, 1), x + k * n_rows, acc);
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -242,46 +117,13 @@ SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-/* Unpack a whole panel to (n_in, 32). */
+/* Convert a whole panel to (n_in, 32). */
 SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
                        float *out)
 {
-    const size_t group_bytes = bt_pack_group_bytes(pack);
-    const __m512 table = code_table(pack);
-
-    if (pack <= BT_PACK_BF16) {
-        for (size_t k = 0; k < w->n_in; k++) {
-            _mm512_store_ps(out + k * 32, load_dense(pack, src, k, 0));
-            _mm512_store_ps(out + k * 32 + 16, load_dense(pack, src, k, 1));
-        }
-        return;
-    }
-    for (uint32_t g = 0; g < w->n_in / 32; g++) {
-        group_scales_t s = load_scales(pack, src);
-
-        for (uint32_t k = 0; k < 32; k++) {
-            UNROLL
-            for (uint32_t v = 0; v < 2; v++) {
-                __m512 value;
-
-                if (is_4bit(pack)) {
-                    __m512i codes = _mm512_srl_epi32(
-                        _mm512_load_si512(src + k / 8 * 128 + 64 * v),
-                        _mm_cvtsi32_si128((int)(k % 8 * 4)));
-
-                    value = _mm512_fmadd_ps(_mm512_permutexvar_ps(codes, table),
-                                            s.scale[v], s.min[v]);
-                } else {
-                    if ((pack == BT_PACK_Q8_TWO) && (k == 16)) {
-                        s.scale[v] = _mm512_load_ps(src + 1152 + 64 * v);
-                    }
-                    value = load_q8(src, k, v, &s);
-                }
-                _mm512_store_ps(out + k * 32 + 16 * v, value);
-            }
-        }
-        src += group_bytes;
-        out += 32 * 32;
+    for (size_t k = 0; k < w->n_in; k++) {
+        _mm512_store_ps(out + k * 32, load_dense(pack, src, k, 0));
+        _mm512_store_ps(out + k * 32 + 16, load_dense(pack, src, k, 1));
     }
 }
 
@@ -381,34 +223,18 @@ SPECIALIZE void matmul_pack(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-#define DEFINE_MATMUL(name, pack)                                              \
-    static void name(const bt_matmul_job_t *job, uint32_t begin, uint32_t end, \
-                     float *scratch)                                           \
-    {                                                                          \
-        matmul_pack(pack, job, begin, end, scratch);                           \
-    }
-
-DEFINE_MATMUL(matmul_f32, BT_PACK_F32)
-DEFINE_MATMUL(matmul_f16, BT_PACK_F16)
-DEFINE_MATMUL(matmul_bf16, BT_PACK_BF16)
-DEFINE_MATMUL(matmul_q4_0, BT_PACK_Q4_0)
-DEFINE_MATMUL(matmul_q4_1, BT_PACK_Q4_1)
-DEFINE_MATMUL(matmul_q4_f32, BT_PACK_Q4_F32)
-DEFINE_MATMUL(matmul_q8, BT_PACK_Q8)
-DEFINE_MATMUL(matmul_q8_min, BT_PACK_Q8_MIN)
-DEFINE_MATMUL(matmul_q8_two, BT_PACK_Q8_TWO)
-
 void bt_avx512_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                       float *scratch)
 {
-    static void (*const table[])(const bt_matmul_job_t *, uint32_t, uint32_t,
-                                 float *) = {
-        [BT_PACK_F32] = matmul_f32,       [BT_PACK_F16] = matmul_f16,
-        [BT_PACK_BF16] = matmul_bf16,     [BT_PACK_Q4_0] = matmul_q4_0,
-        [BT_PACK_Q4_1] = matmul_q4_1,     [BT_PACK_Q4_F32] = matmul_q4_f32,
-        [BT_PACK_Q8] = matmul_q8,         [BT_PACK_Q8_MIN] = matmul_q8_min,
-        [BT_PACK_Q8_TWO] = matmul_q8_two,
-    };
-
-    table[job->w->pack](job, begin, end, scratch);
+    switch (job->w->pack) {
+    case BT_PACK_F16:
+        matmul_pack(BT_PACK_F16, job, begin, end, scratch);
+        break;
+    case BT_PACK_BF16:
+        matmul_pack(BT_PACK_BF16, job, begin, end, scratch);
+        break;
+    default:
+        matmul_pack(BT_PACK_F32, job, begin, end, scratch);
+        break;
+    }
 }

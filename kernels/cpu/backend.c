@@ -47,7 +47,7 @@ static bt_status_t sync_nothing(bt_backend_t *be)
 
 /* Scratch grows with the widest matrix packed so far, so that operations
  * themselves never allocate. */
-static bt_status_t scratch_reserve(cpu_backend_t *cpu, uint32_t n_in)
+static bt_status_t dense_reserve(cpu_backend_t *cpu, uint32_t n_in)
 {
     const size_t groups = (size_t)n_in / 32 + (n_in % 32 != 0);
     const size_t n_threads = bt_cpu_pool_threads(cpu->pool);
@@ -56,7 +56,7 @@ static bt_status_t scratch_reserve(cpu_backend_t *cpu, uint32_t n_in)
     float *panels;
     float *tiles;
 
-    if (n_in <= cpu->scratch_n_in) {
+    if (n_in <= cpu->dense_n_in) {
         return BT_OK;
     }
     if (__builtin_mul_overflow(rows, groups * 32, &tile_floats)) {
@@ -77,7 +77,41 @@ static bt_status_t scratch_reserve(cpu_backend_t *cpu, uint32_t n_in)
     cpu->panels = panels;
     cpu->tiles = tiles;
     cpu->panel_floats = groups * 32 * BT_PANEL;
-    cpu->scratch_n_in = n_in;
+    cpu->dense_n_in = n_in;
+    return BT_OK;
+}
+
+static void q8_free(bt_q8_rows_t *q)
+{
+    bt_free(q->codes);
+    bt_free(q->scale);
+    bt_free(q->sum);
+    bt_free(q->start);
+}
+
+static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
+{
+    bt_q8_rows_t q = {0};
+    size_t groups;
+
+    if (n_in <= cpu->q8_n_in) {
+        return BT_OK;
+    }
+    if (__builtin_mul_overflow(cpu->max_rows, (size_t)n_in / 32, &groups)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    q.codes = bt_calloc_aligned(groups, 32);
+    q.scale = bt_calloc_aligned(groups, sizeof(*q.scale));
+    q.sum = bt_calloc_aligned(groups, sizeof(*q.sum));
+    q.start = bt_calloc_aligned(groups, 2 * sizeof(*q.start));
+    if ((q.codes == NULL) || (q.scale == NULL) || (q.sum == NULL) ||
+        (q.start == NULL)) {
+        q8_free(&q);
+        return BT_ERR_NO_MEMORY;
+    }
+    q8_free(&cpu->q8);
+    cpu->q8 = q;
+    cpu->q8_n_in = n_in;
     return BT_OK;
 }
 
@@ -91,7 +125,10 @@ static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
     if (bt_pack_bytes(type, n_out, n_in) == 0) {
         return BT_ERR_UNSUPPORTED;
     }
-    status = scratch_reserve(cpu, n_in);
+    status = ((type == BT_KTYPE_F32) || (type == BT_KTYPE_F16) ||
+              (type == BT_KTYPE_BF16))
+                 ? dense_reserve(cpu, n_in)
+                 : q8_reserve(cpu, n_in);
     if (status != BT_OK) {
         return status;
     }
@@ -191,5 +228,6 @@ void bt_cpu_close(bt_backend_t *be)
     bt_free(cpu->attn);
     bt_free(cpu->panels);
     bt_free(cpu->tiles);
+    q8_free(&cpu->q8);
     bt_free(cpu);
 }

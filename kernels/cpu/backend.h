@@ -10,11 +10,13 @@ typedef struct cpu_backend {
     const bt_cpu_isa_t *isa;
     bt_cpu_pool_t *pool;
     uint32_t max_rows;
-    uint32_t scratch_n_in; /* widest n_in that panels and tiles can take */
-    size_t panel_floats;   /* of one thread */
-    float *panels;         /* one dequantized panel per thread */
-    float *tiles;          /* rows of one matmul, rearranged */
-    size_t attn_floats;    /* of one thread */
+    uint32_t dense_n_in; /* widest n_in that panels and tiles can take */
+    uint32_t q8_n_in;    /* widest n_in that q8 can take */
+    size_t panel_floats; /* of one thread */
+    float *panels;       /* one dequantized panel per thread */
+    float *tiles;        /* rows of one matmul, rearranged */
+    bt_q8_rows_t q8;     /* rows of one matmul, quantized */
+    size_t attn_floats;  /* of one thread */
     float *attn;
 } cpu_backend_t;
 

@@ -9,16 +9,31 @@
  * outputs and each lane sums its own output with k ascending:
  *
  *     dense   (F32, F16, BF16)   elem[k][32]
- *     4 bits  per group of 32 k: u32 code[4][32], scale[32] (, min[32])
- *             word i of an output holds k = 8i .. 8i+7, lowest nibble first
- *     8 bits  per group of 32 k: i8 code[32][32], scale[1 or 2][32] (, min)
+ *     4 bits  per group of 32 k: u8 code[4][32][4], scale[32] (, min[32])
+ *             byte (i, o, j) has k = 8i + j in its low, 8i + 4 + j in its high
+ *             nibble
+ *     8 bits  per group of 32 k: u8 code[8][32][4], scale[1 or 2][32] (, min)
+ *             byte (i, o, j) has k = 4i + j
  *
- * The last panel is filled up with zeros. Every piece begins on 64 bytes.
+ * Codes are unsigned, as the dot product instructions want them: the pack's
+ * bias (bt_pack_bias()) is added. The last panel is filled up with zeros. Every
+ * piece begins on 64 bytes.
+ *
+ * **Quantized weights times rows.** Each group of 32 values of a row becomes 8
+ * bits with a scale (bt_q8_rows_t). Then, with g ascending, one accumulator per
+ * output, i = sum over the group of code * row code (exact):
+ *
+ *     acc = fma((float)i, scale_w * scale_row, acc)
+ *     acc = fma(min_w, sum_row, acc)              where the type has a minimum
+ *
+ * and for two scales a group (Q6_K) the first line for each half. Every tier
+ * computes just that, so all give the same bits.
  */
 #ifndef BT_KERNELS_CPU_CPU_H
 #define BT_KERNELS_CPU_CPU_H
 
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/quant.h"
 #include "kernels/kernels.h"
 
 #define BT_PANEL        32u /**< outputs of a panel */
@@ -26,7 +41,8 @@
 #define BT_ATTN_TILE    32u /**< positions of one online softmax step */
 #define BT_ATTN_PAIRS   48u /**< most (row, head) pairs of one work item */
 #define BT_MAX_HEAD_DIM 256u
-#define BT_CPU_PROFILE  "f32-seq1"
+#define BT_Q8_TILE_ROWS 6u /**< the same, of quantized rows */
+#define BT_CPU_PROFILE  "q8-seq1"
 
 typedef enum bt_pack {
     BT_PACK_F32,
@@ -58,6 +74,11 @@ size_t bt_pack_group_bytes(bt_pack_t pack);
 void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         float *out);
 
+/** Codes without bias, scales and minimum (-0.0: none) of one lane of a group
+ *  of a quantized panel; @a group's f16 fields are left alone. */
+void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
+                        uint32_t lane, bt_quant_group_t *group);
+
 /** Values k of output @a row: out (n_in). */
 void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out);
 
@@ -66,6 +87,29 @@ bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
                            bt_weight_t **weight_p);
 void bt_pack_destroy(bt_weight_t *weight);
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
+
+/** Added to a code when it is packed; 0 for dense packs. */
+uint32_t bt_pack_bias(bt_pack_t pack);
+
+/** Has it a minimum? Are there two scales a group? */
+static inline bool bt_pack_has_min(bt_pack_t pack)
+{
+    return (pack == BT_PACK_Q4_1) || (pack == BT_PACK_Q4_F32) ||
+           (pack == BT_PACK_Q8_MIN);
+}
+
+/** Rows of a matmul, in groups of 32 values: value = scale * code, code =
+ *  value / scale to nearest (ties to even), scale = largest magnitude / 127.
+ *  Groups of zeros and of numbers below 2^-100 are zero; a group with a NaN or
+ *  an infinity is NaN. */
+typedef struct bt_q8_rows {
+    int8_t *codes; /**< (rows, n_in), -127 .. 127 */
+    float *scale;  /**< (rows, n_in / 32) */
+    float *sum;    /**< (rows, n_in / 32): scale * sum of the codes */
+    /** (rows, n_in / 32, 2): -bias of the weights * sum of the codes of a half:
+     *  what an integer sum begins with. */
+    int32_t *start;
+} bt_q8_rows_t;
 
 /** How rows are laid out for the register tiles: tile t holds rows
  *  12 t .. of the batch as [k][n], n = bt_tile_width(rows of the tile). Tiles
@@ -80,6 +124,7 @@ typedef struct bt_matmul_job {
     const bt_weight_t *w;
     const float *x;     /**< (n_rows, n_in) */
     const float *tiles; /**< the same rows as tiles; = x for one row */
+    bt_q8_rows_t q;     /**< the same rows, when w is quantized */
     uint32_t n_rows;
     float *out;
 } bt_matmul_job_t;
@@ -96,9 +141,15 @@ typedef struct bt_cpu_isa {
     const char *name;
     bool uses_tiles; /**< matmul reads bt_matmul_job_t.tiles */
 
-    /** Outputs of panels begin .. end-1 for all rows. scratch: n_in * 32. */
+    /** Outputs of panels begin .. end-1 for all rows; dense weights. scratch:
+     *  n_in * 32. */
     void (*matmul)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                    float *scratch);
+    /** The same with quantized weights and job->q. */
+    void (*matmul_q8)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end);
+    /** Fill row @a row of @a q from x (n_in), n_in a multiple of 32. */
+    void (*quantize)(const float *x, uint32_t n_in, uint32_t bias,
+                     const bt_q8_rows_t *q, size_t row);
 
     void (*rmsnorm)(const float *x, const float *weight, float eps,
                     uint32_t dim, float *out);

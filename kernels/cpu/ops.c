@@ -98,13 +98,41 @@ static void matmul_panels(void *ctx, uint32_t thread, uint32_t begin,
                      cpu->panels + thread * cpu->panel_floats);
 }
 
+static void quantize_rows(void *ctx, uint32_t thread, uint32_t begin,
+                          uint32_t end)
+{
+    const matmul_ctx_t *mm = ctx;
+    const bt_matmul_job_t *job = &mm->job;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        mm->cpu->isa->quantize(job->x + r * job->w->n_in, job->w->n_in,
+                               bt_pack_bias(job->w->pack), &job->q, r);
+    }
+}
+
+static void matmul_q8_panels(void *ctx, uint32_t thread, uint32_t begin,
+                             uint32_t end)
+{
+    const matmul_ctx_t *mm = ctx;
+
+    (void)thread;
+    mm->cpu->isa->matmul_q8(&mm->job, begin, end);
+}
+
 void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
+    const bool dense = w->pack <= BT_PACK_BF16;
     matmul_ctx_t mm = {
         .cpu = cpu,
-        .job = {.w = w, .x = x, .tiles = x, .n_rows = n_rows, .out = out},
+        .job = {.w = w,
+                .x = x,
+                .tiles = x,
+                .q = cpu->q8,
+                .n_rows = n_rows,
+                .out = out},
         .tiles = cpu->tiles,
     };
 
@@ -113,15 +141,17 @@ void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
     }
     /* Past these, rows of other tenants would be overwritten. */
     BT_ASSERT_ALWAYS(n_rows <= cpu->max_rows);
-    BT_ASSERT_ALWAYS(w->n_in <= cpu->scratch_n_in);
-    if (cpu->isa->uses_tiles && (n_rows > 1)) {
+    BT_ASSERT_ALWAYS(w->n_in <= (dense ? cpu->dense_n_in : cpu->q8_n_in));
+    if (!dense) {
+        run(cpu, n_rows, w->n_in, MIN_ELEMS_PER_THREAD, quantize_rows, &mm);
+    } else if (cpu->isa->uses_tiles && (n_rows > 1)) {
         mm.job.tiles = cpu->tiles;
         run(cpu, (n_rows + BT_TILE_ROWS - 1) / BT_TILE_ROWS,
             (uint64_t)w->n_in * BT_TILE_ROWS, MIN_ELEMS_PER_THREAD, make_tiles,
             &mm);
     }
     run(cpu, w->n_panels, (uint64_t)w->n_in * BT_PANEL * n_rows, MIN_MACS,
-        matmul_panels, &mm);
+        dense ? matmul_panels : matmul_q8_panels, &mm);
 }
 
 typedef struct rows_job {

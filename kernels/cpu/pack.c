@@ -12,18 +12,19 @@ typedef struct pack_format {
     uint32_t scale_at; /* 0 for dense */
     uint32_t min_at;   /* 0 where there is none */
     uint32_t bytes;
+    uint32_t bias; /* makes codes unsigned */
 } pack_format_t;
 
 static const pack_format_t formats[] = {
-    [BT_PACK_F32] = {32, 0, 0, 4096},
-    [BT_PACK_F16] = {16, 0, 0, 2048},
-    [BT_PACK_BF16] = {16, 0, 0, 2048},
-    [BT_PACK_Q4_0] = {4, 512, 0, 576},
-    [BT_PACK_Q4_1] = {4, 512, 576, 640},
-    [BT_PACK_Q4_F32] = {4, 512, 640, 768},
-    [BT_PACK_Q8] = {8, 1024, 0, 1152},
-    [BT_PACK_Q8_MIN] = {8, 1024, 1152, 1280},
-    [BT_PACK_Q8_TWO] = {8, 1024, 0, 1280},
+    [BT_PACK_F32] = {32, 0, 0, 4096, 0},
+    [BT_PACK_F16] = {16, 0, 0, 2048, 0},
+    [BT_PACK_BF16] = {16, 0, 0, 2048, 0},
+    [BT_PACK_Q4_0] = {4, 512, 0, 576, 8},
+    [BT_PACK_Q4_1] = {4, 512, 576, 640, 0},
+    [BT_PACK_Q4_F32] = {4, 512, 640, 768, 0},
+    [BT_PACK_Q8] = {8, 1024, 0, 1152, 128},
+    [BT_PACK_Q8_MIN] = {8, 1024, 1152, 1280, 0},
+    [BT_PACK_Q8_TWO] = {8, 1024, 0, 1280, 32},
 };
 
 static bt_pack_t pack_of_type(bt_ktype_t type)
@@ -101,23 +102,31 @@ static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
     }
 }
 
+uint32_t bt_pack_bias(bt_pack_t pack)
+{
+    return formats[pack].bias;
+}
+
 static void pack_codes(const pack_format_t *format,
-                       const bt_quant_group_t *group, int bias, uint8_t *dst,
+                       const bt_quant_group_t *group, uint8_t *dst,
                        uint32_t lane)
 {
+    uint8_t code[BT_QUANT_GROUP];
+
+    for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
+        code[k] = (uint8_t)(group->code[k] + (int)format->bias);
+    }
     if (format->bits == 8) {
         for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-            dst[k * BT_PANEL + lane] = (uint8_t)group->code[k];
+            dst[(k / 4 * BT_PANEL + lane) * 4 + k % 4] = code[k];
         }
         return;
     }
     for (uint32_t i = 0; i < 4; i++) {
-        uint32_t word = 0;
-
-        for (uint32_t j = 0; j < 8; j++) {
-            word |= ((uint32_t)(group->code[8 * i + j] + bias) & 15u) << 4 * j;
+        for (uint32_t j = 0; j < 4; j++) {
+            dst[(i * BT_PANEL + lane) * 4 + j] =
+                (uint8_t)(code[8 * i + j] | code[8 * i + 4 + j] << 4);
         }
-        memcpy(dst + (size_t)(i * BT_PANEL + lane) * 4, &word, sizeof(word));
     }
 }
 
@@ -125,7 +134,6 @@ static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
                            uint8_t *panel, uint32_t lane)
 {
     const pack_format_t *format = &formats[w->pack];
-    const int bias = (w->pack == BT_PACK_Q4_0) ? 8 : 0;
     bt_quant_group_t group;
 
     for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
@@ -133,7 +141,7 @@ static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
         uint8_t *scale = dst + format->scale_at;
 
         bt_quant_group_read(w->type, row, g, &group);
-        pack_codes(format, &group, bias, dst, lane);
+        pack_codes(format, &group, dst, lane);
         if ((w->pack == BT_PACK_Q4_0) || (w->pack == BT_PACK_Q4_1)) {
             memcpy(scale + lane * 2, &group.scale_f16, 2);
             if (format->min_at != 0) {
@@ -251,35 +259,47 @@ static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t index)
     return (pack == BT_PACK_F16) ? bt_f16_to_f32(half) : bt_bf16_to_f32(half);
 }
 
-/* 32 values of one lane of a group, `stride` floats apart. */
-static void read_quant_lane(bt_pack_t pack, const uint8_t *src, uint32_t lane,
-                            float *out, size_t stride)
+void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
+                        uint32_t lane, bt_quant_group_t *group)
 {
-    const pack_format_t *format = &formats[pack];
-    const bool half = (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1);
+    const pack_format_t *format = &formats[w->pack];
+    const bool half = (w->pack == BT_PACK_Q4_0) || (w->pack == BT_PACK_Q4_1);
+    const uint8_t *src =
+        w->data + panel * w->panel_bytes + (size_t)g * format->bytes;
     const uint8_t *scales = src + format->scale_at;
     const uint8_t *mins = src + format->min_at;
-    float scale =
-        half ? bt_f16_to_f32(load_u16(scales, lane)) : load_f32(scales, lane);
-    float min = (format->min_at == 0) ? -0.0f
-                : half                ? bt_f16_to_f32(load_u16(mins, lane))
-                                      : load_f32(mins, lane);
 
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-        int code;
+        uint32_t code;
 
         if (format->bits == 8) {
-            code = (int8_t)src[k * BT_PANEL + lane];
+            code = src[(k / 4 * BT_PANEL + lane) * 4 + k % 4];
         } else {
-            uint8_t byte = src[(k / 8 * BT_PANEL + lane) * 4 + k % 8 / 2];
+            code = src[(k / 8 * BT_PANEL + lane) * 4 + k % 4];
+            code = (code >> k % 8 / 4 * 4) & 15u;
+        }
+        group->code[k] = (int8_t)((int)code - (int)format->bias);
+    }
+    group->scale[0] =
+        half ? bt_f16_to_f32(load_u16(scales, lane)) : load_f32(scales, lane);
+    group->scale[1] = (w->pack == BT_PACK_Q8_TWO)
+                          ? load_f32(scales, BT_PANEL + lane)
+                          : group->scale[0];
+    group->min = (format->min_at == 0) ? -0.0f
+                 : half                ? bt_f16_to_f32(load_u16(mins, lane))
+                                       : load_f32(mins, lane);
+}
 
-            code =
-                ((byte >> (k % 2 * 4)) & 15) - ((pack == BT_PACK_Q4_0) ? 8 : 0);
-        }
-        if ((pack == BT_PACK_Q8_TWO) && (k == 16)) {
-            scale = load_f32(scales, BT_PANEL + lane);
-        }
-        out[k * stride] = scale * (float)code + min;
+/* 32 values of one lane of a group, `stride` floats apart. */
+static void read_quant_lane(const bt_weight_t *w, uint32_t panel, uint32_t g,
+                            uint32_t lane, float *out, size_t stride)
+{
+    bt_quant_group_t group;
+
+    bt_pack_read_codes(w, panel, g, lane, &group);
+    for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
+        out[k * stride] =
+            group.scale[k / 16] * (float)group.code[k] + group.min;
     }
 }
 
@@ -298,9 +318,8 @@ void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
         }
         return;
     }
-    data += (size_t)g * formats[w->pack].bytes;
     for (uint32_t lane = 0; lane < BT_PANEL; lane++) {
-        read_quant_lane(w->pack, data, lane, out + lane, BT_PANEL);
+        read_quant_lane(w, panel, g, lane, out + lane, BT_PANEL);
     }
 }
 
@@ -316,7 +335,7 @@ void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
         return;
     }
     for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
-        read_quant_lane(w->pack, data + (size_t)g * formats[w->pack].bytes,
-                        lane, out + (size_t)g * BT_QUANT_GROUP, 1);
+        read_quant_lane(w, row / BT_PANEL, g, lane,
+                        out + (size_t)g * BT_QUANT_GROUP, 1);
     }
 }

@@ -41,6 +41,56 @@ static void ref_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
     }
 }
 
+static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
+                           uint32_t lane, uint32_t row)
+{
+    const bt_weight_t *w = job->w;
+    const bool two = w->pack == BT_PACK_Q8_TWO;
+    const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
+    float acc = 0.0f;
+
+    for (uint32_t g = 0; g < n_groups; g++) {
+        const size_t at = (size_t)row * n_groups + g;
+        const int8_t *x =
+            job->q.codes + (size_t)row * w->n_in + (size_t)g * BT_QUANT_GROUP;
+        bt_quant_group_t group;
+        int32_t sum[2] = {0, 0};
+
+        bt_pack_read_codes(w, panel, g, lane, &group);
+        for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
+            sum[two ? k / 16 : 0] += group.code[k] * x[k];
+        }
+        for (uint32_t half = 0; half < (two ? 2 : 1); half++) {
+            acc = fmaf((float)sum[half], group.scale[half] * job->q.scale[at],
+                       acc);
+        }
+        if (bt_pack_has_min(w->pack)) {
+            acc = fmaf(group.min, job->q.sum[at], acc);
+        }
+    }
+    return acc;
+}
+
+static void ref_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
+                          uint32_t end)
+{
+    const uint32_t n_out = job->w->n_out;
+
+    for (uint32_t o = begin * BT_PANEL; (o < end * BT_PANEL) && (o < n_out);
+         o++) {
+        for (uint32_t r = 0; r < job->n_rows; r++) {
+            job->out[(size_t)r * n_out + o] =
+                ref_q8_output(job, o / BT_PANEL, o % BT_PANEL, r);
+        }
+    }
+}
+
+static void ref_quantize(const float *x, uint32_t n_in, uint32_t bias,
+                         const bt_q8_rows_t *q, size_t row)
+{
+    body_quantize(x, n_in, bias, q, row);
+}
+
 static void ref_to_f16(const float *x, uint32_t n, uint16_t *out)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -119,6 +169,8 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .name = "plain",
     .uses_tiles = false,
     .matmul = ref_matmul,
+    .matmul_q8 = ref_matmul_q8,
+    .quantize = ref_quantize,
     .rmsnorm = ref_rmsnorm,
     .rope = ref_rope,
     .attn_step = ref_attn_step,

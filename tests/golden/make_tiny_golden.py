@@ -7,7 +7,8 @@ usage: make_tiny_golden.py BATON_TINY_MODEL OUT_DIR
 BATON_TINY_MODEL is the generator that the build makes. For each case a model
 file is written, its tensors are dequantized by the gguf package, and the llama
 forward pass is done in float64 by numpy, with keys and values rounded to
-float16 as the cache stores them. Needs numpy and gguf (pip).
+float16 as the cache stores them, and what is multiplied by quantized weights
+rounded to 8 bits in groups of 32 as kernels.h says. Needs numpy and gguf (pip).
 
 Format of the .txt files: a line of arguments for the generator, a line of
 token ids, a line of row numbers, then the logits of each of those rows.
@@ -55,6 +56,14 @@ def as_stored(x):
     return x.astype(np.float16).astype(np.float64)
 
 
+def eight_bits(x):
+    """Groups of 32: codes to nearest even of x * (127 / largest), in float32."""
+    groups = x.astype(np.float32).reshape(x.shape[0], -1, 32)
+    largest = np.abs(groups).max(axis=2, keepdims=True)
+    codes = np.rint(groups * (np.float32(127) / largest))
+    return (codes.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
+
+
 def attention(q, k, v):
     """Causal, grouped: query head h reads KV head h * n_kv // n_heads."""
     n, n_heads, dim = q.shape
@@ -72,6 +81,10 @@ def attention(q, k, v):
 def forward(path, tokens):
     reader = GGUFReader(path)
     w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
+    dense = {t.name for t in reader.tensors if t.tensor_type.name in ("F32", "F16", "BF16")}
+
+    def times(x, name):
+        return (x if name in dense else eight_bits(x)) @ w[name].T
 
     def key(name):
         return reader.fields["llama." + name].contents()
@@ -88,16 +101,19 @@ def forward(path, tokens):
         def m(name):
             return w[f"blk.{layer}.{name}.weight"]
 
+        def mul(x, name):
+            return times(x, f"blk.{layer}.{name}.weight")
+
         h = rms_norm(x, m("attn_norm"), eps)
-        q = rope((h @ m("attn_q").T).reshape(n, n_heads, dim), key("rope.freq_base"), factors)
-        k = rope((h @ m("attn_k").T).reshape(n, n_kv, dim), key("rope.freq_base"), factors)
-        v = (h @ m("attn_v").T).reshape(n, n_kv, dim)
-        x = x + attention(q, as_stored(k), as_stored(v)) @ m("attn_output").T
+        q = rope(mul(h, "attn_q").reshape(n, n_heads, dim), key("rope.freq_base"), factors)
+        k = rope(mul(h, "attn_k").reshape(n, n_kv, dim), key("rope.freq_base"), factors)
+        v = mul(h, "attn_v").reshape(n, n_kv, dim)
+        x = x + mul(attention(q, as_stored(k), as_stored(v)), "attn_output")
         h = rms_norm(x, m("ffn_norm"), eps)
-        gate, up = h @ m("ffn_gate").T, h @ m("ffn_up").T
-        x = x + (gate / (1.0 + np.exp(-gate)) * up) @ m("ffn_down").T
+        gate, up = mul(h, "ffn_gate"), mul(h, "ffn_up")
+        x = x + mul(gate / (1.0 + np.exp(-gate)) * up, "ffn_down")
     x = rms_norm(x, w["output_norm.weight"], eps)
-    return x @ w.get("output.weight", w["token_embd.weight"]).T
+    return times(x, "output.weight" if "output.weight" in w else "token_embd.weight")
 
 
 def main():

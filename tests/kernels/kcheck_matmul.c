@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "kernels/cpu/quant.h"
 #include "tests/kernels/kcheck.h"
 
 /* Where a block keeps its 16-bit floats; 255 = none. */
@@ -35,6 +36,12 @@ typedef struct mm_case {
     float *got;
     char what[96];
 } mm_case_t;
+
+static bool is_dense(bt_ktype_t type)
+{
+    return (type == BT_KTYPE_F32) || (type == BT_KTYPE_F16) ||
+           (type == BT_KTYPE_BF16);
+}
 
 /* Random blocks whose scales are finite. */
 static void fill_weights(const mm_case_t *c, size_t n_blocks, uint32_t n_bytes)
@@ -121,6 +128,78 @@ static void compare_with_double(const mm_case_t *c)
     kc_expect(worst <= 1.01, "%s: error %g of the bound", c->what, worst);
 }
 
+/* The row as 8-bit integers, by the text of kernels.h: codes (n_in) and the
+ * scale of each group of 32. */
+static void quantize_naively(const float *x, uint32_t n_in, int *codes,
+                             double *scales)
+{
+    for (uint32_t g = 0; g < n_in / 32; g++) {
+        float max = 0;
+
+        for (uint32_t k = 0; k < 32; k++) {
+            max = fmaxf(max, fabsf(x[g * 32 + k]));
+        }
+        scales[g] = (double)(max / 127.0f);
+        for (uint32_t k = 0; k < 32; k++) {
+            codes[g * 32 + k] =
+                (max == 0.0f) ? 0
+                              : (int)nearbyintf(x[g * 32 + k] * (127.0f / max));
+        }
+    }
+}
+
+/* Error of one output, as a part of the bound: each group adds two rounded
+ * products to a sum of n_in / 32 steps (Higham, section 3.1). */
+static double quantized_error(const mm_case_t *c, uint32_t r, uint32_t o,
+                              const int *codes, const double *scales)
+{
+    const uint32_t n_groups = c->n_in / 32;
+    uint32_t n_elems = 0;
+    uint32_t n_bytes = 0;
+    double sum = 0;
+    double magnitude = 1e-30;
+
+    (void)!bt_ktype_block(c->type->type, &n_elems, &n_bytes);
+    for (uint32_t g = 0; g < n_groups; g++) {
+        const uint8_t *row =
+            c->data + (size_t)o * (c->n_in / n_elems) * n_bytes;
+        bt_quant_group_t group;
+
+        bt_quant_group_read(c->type->type, row, g, &group);
+        for (uint32_t k = 0; k < 32; k++) {
+            const double x = scales[g] * codes[g * 32 + k];
+            const double scaled = (double)group.scale[k / 16] * group.code[k];
+
+            sum += (scaled + (double)group.min) * x;
+            magnitude += fabs(scaled * x) + fabs((double)group.min * x);
+        }
+    }
+    return fabs(sum - (double)c->want[(size_t)r * c->n_out + o]) /
+           (magnitude * (2 * n_groups + 4) * 0x1p-24);
+}
+
+static void compare_quantized(const mm_case_t *c)
+{
+    int *codes = bt_calloc(c->n_in, sizeof(*codes));
+    double *scales = bt_calloc(c->n_in / 32, sizeof(*scales));
+    double worst = 0;
+
+    if ((codes == NULL) || (scales == NULL)) {
+        exit(2);
+    }
+    for (uint32_t r = 0; r < c->n_rows; r++) {
+        quantize_naively(c->x + (size_t)r * c->n_in, c->n_in, codes, scales);
+        for (uint32_t o = 0; o < c->n_out; o++) {
+            const double error = quantized_error(c, r, o, codes, scales);
+
+            worst = !(error <= worst) ? error : worst; /* keeps a NaN */
+        }
+    }
+    kc_expect(worst <= 1.0, "%s: error %g of the bound", c->what, worst);
+    bt_free(codes);
+    bt_free(scales);
+}
+
 static void check_embed(const mm_case_t *c, const kc_backend_t *b,
                         const bt_weight_t *w)
 {
@@ -179,8 +258,10 @@ static void run_case(const type_case_t *type, uint32_t n_out, uint32_t n_rows,
         check_embed(&c, b, w);
         b->be->ops->weight_free(b->be, w);
     }
-    if (!extreme) {
+    if (!extreme && is_dense(type->type)) {
         compare_with_double(&c);
+    } else if (!extreme) {
+        compare_quantized(&c);
     }
     free_case(&c);
 }

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Quantized weights times rows of 8-bit integers with AVX2: a panel is four
+ * registers of 8 outputs, a lane's four bytes are four k. Pairs of products are
+ * summed in 16 bits: 15 * 127 * 2 of 8 steps fit, so 8-bit codes are taken as
+ * two codes of 4 bits. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/avx2.h"
+#include "kernels/cpu/body.h"
+#include "kernels/cpu/simd.h"
+
+#define TILE_ROWS 4u
+#define HALF      16u /* outputs of a tile */
+
+/* The four codes of a row that begin at x, in every lane. */
+SPECIALIZE __m256i four(const int8_t *x)
+{
+    int32_t word;
+
+    memcpy(&word, x, sizeof(word));
+    return _mm256_set1_epi32(word);
+}
+
+SPECIALIZE __m256 load_f16(const uint8_t *src)
+{
+    return _mm256_cvtph_ps(_mm_load_si128((const void *)src));
+}
+
+SPECIALIZE __m256 load_f32(const uint8_t *src)
+{
+    return _mm256_load_ps((const void *)src);
+}
+
+/* Scales (or the second half's) and minimum of register v of a group. */
+SPECIALIZE __m256 scale_of(bt_pack_t pack, const uint8_t *group, uint32_t v,
+                           uint32_t half)
+{
+    switch (pack) {
+    case BT_PACK_Q4_0:
+    case BT_PACK_Q4_1:
+        return load_f16(group + 512 + 16 * v);
+    case BT_PACK_Q4_F32:
+        return load_f32(group + 512 + 32 * v);
+    default:
+        return load_f32(group + 1024 + 128 * half + 32 * v);
+    }
+}
+
+SPECIALIZE __m256 min_of(bt_pack_t pack, const uint8_t *group, uint32_t v)
+{
+    switch (pack) {
+    case BT_PACK_Q4_1:
+        return load_f16(group + 576 + 16 * v);
+    case BT_PACK_Q4_F32:
+        return load_f32(group + 640 + 32 * v);
+    default:
+        return load_f32(group + 1152 + 32 * v);
+    }
+}
+
+SPECIALIZE bool is_4bit(bt_pack_t pack)
+{
+    return (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1) ||
+           (pack == BT_PACK_Q4_F32);
+}
+
+/* One row tile while it walks over the groups. */
+typedef struct q8_tile {
+    const int8_t *x;
+    const float *scale, *sum;
+    const int32_t *start;
+    size_t n_in, n_groups;
+    uint32_t v0; /* first register of the panel */
+} q8_tile_t;
+
+/* isum[r][v] += (sum of nibbles * row codes) << shift; the nibbles of one kind,
+ * of steps begin .. end - 1, whose row codes are `stride` k apart from x on. */
+SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
+                            const q8_tile_t *t, const int8_t *x,
+                            uint32_t stride, uint32_t begin, uint32_t end,
+                            bool high, int shift, __m256i (*isum)[2])
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i pairs[TILE_ROWS][2];
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        pairs[r][0] = _mm256_setzero_si256();
+        pairs[r][1] = _mm256_setzero_si256();
+    }
+    UNROLL
+    for (uint32_t i = begin; i < end; i++) {
+        const uint8_t *src = group + 128 * i + 32 * t->v0;
+        __m256i c0 = _mm256_load_si256((const void *)src);
+        __m256i c1 = _mm256_load_si256((const void *)(src + 32));
+
+        if (high) {
+            c0 = _mm256_srli_epi16(c0, 4);
+            c1 = _mm256_srli_epi16(c1, 4);
+        }
+        c0 = _mm256_and_si256(c0, low);
+        c1 = _mm256_and_si256(c1, low);
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const __m256i xr = four(x + r * t->n_in + stride * i);
+
+            pairs[r][0] =
+                _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(c0, xr));
+            pairs[r][1] =
+                _mm256_add_epi16(pairs[r][1], _mm256_maddubs_epi16(c1, xr));
+        }
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        UNROLL
+        for (uint32_t v = 0; v < 2; v++) {
+            const __m256i sum = _mm256_madd_epi16(pairs[r][v], ones);
+
+            isum[r][v] =
+                _mm256_add_epi32(isum[r][v], _mm256_slli_epi32(sum, shift));
+        }
+    }
+}
+
+SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
+                           uint32_t half, __m256i (*isum)[2])
+{
+    const bool biased = (pack != BT_PACK_Q4_1) && (pack != BT_PACK_Q4_F32) &&
+                        (pack != BT_PACK_Q8_MIN);
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const int32_t *start = t->start + 2 * r * t->n_groups;
+        int32_t from = 0;
+
+        if (biased) {
+            from = (pack == BT_PACK_Q8_TWO) ? start[half] : start[0] + start[1];
+        }
+        isum[r][0] = _mm256_set1_epi32(from);
+        isum[r][1] = isum[r][0];
+    }
+}
+
+SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
+                          const q8_tile_t *t, __m256 (*acc)[2])
+{
+    const uint32_t n_halves = (pack == BT_PACK_Q8_TWO) ? 2 : 1;
+
+    UNROLL
+    for (uint32_t half = 0; half < n_halves; half++) {
+        __m256i isum[TILE_ROWS][2];
+
+        start_sums(pack, n_rows, t, half, isum);
+        if (is_4bit(pack)) {
+            add_nibbles(n_rows, group, t, t->x, 8, 0, 4, false, 0, isum);
+            add_nibbles(n_rows, group, t, t->x + 4, 8, 0, 4, true, 0, isum);
+        } else {
+            const uint32_t begin = half * 4;
+            const uint32_t end = (n_halves == 2) ? begin + 4 : 8;
+
+            add_nibbles(n_rows, group, t, t->x, 4, begin, end, false, 0, isum);
+            add_nibbles(n_rows, group, t, t->x, 4, begin, end, true, 4, isum);
+        }
+        UNROLL
+        for (uint32_t v = 0; v < 2; v++) {
+            const __m256 scale = scale_of(pack, group, t->v0 + v, half);
+
+            UNROLL
+            for (uint32_t r = 0; r < n_rows; r++) {
+                acc[r][v] = _mm256_fmadd_ps(
+                    _mm256_cvtepi32_ps(isum[r][v]),
+                    _mm256_mul_ps(scale,
+                                  _mm256_set1_ps(t->scale[r * t->n_groups])),
+                    acc[r][v]);
+            }
+        }
+    }
+    if (bt_pack_has_min(pack)) {
+        UNROLL
+        for (uint32_t v = 0; v < 2; v++) {
+            const __m256 min = min_of(pack, group, t->v0 + v);
+
+            UNROLL
+            for (uint32_t r = 0; r < n_rows; r++) {
+                acc[r][v] = _mm256_fmadd_ps(
+                    min, _mm256_set1_ps(t->sum[r * t->n_groups]), acc[r][v]);
+            }
+        }
+    }
+}
+
+/* n (1 .. 16) outputs of one row. */
+SPECIALIZE void store_row(float *out, uint32_t n, const __m256 *acc)
+{
+    if (n >= HALF) {
+        _mm256_storeu_ps(out, acc[0]);
+        _mm256_storeu_ps(out + 8, acc[1]);
+    } else {
+        float buffer[HALF];
+
+        _mm256_storeu_ps(buffer, acc[0]);
+        _mm256_storeu_ps(buffer + 8, acc[1]);
+        memcpy(out, buffer, n * sizeof(*out));
+    }
+}
+
+/* n_rows rows times half h of a panel. */
+SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
+                          const bt_matmul_job_t *job, uint32_t panel,
+                          uint32_t h, uint32_t row)
+{
+    const bt_weight_t *w = job->w;
+    const uint8_t *group = w->data + panel * w->panel_bytes;
+    const size_t group_bytes = bt_pack_group_bytes(pack);
+    const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
+    const uint32_t first = panel * BT_PANEL + h * HALF;
+    float *out = job->out + (size_t)row * w->n_out + first;
+    __m256 acc[TILE_ROWS][2];
+    q8_tile_t t = {
+        .x = job->q.codes + (size_t)row * w->n_in,
+        .scale = job->q.scale + (size_t)row * n_groups,
+        .sum = job->q.sum + (size_t)row * n_groups,
+        .start = job->q.start + 2 * (size_t)row * n_groups,
+        .n_in = w->n_in,
+        .n_groups = n_groups,
+        .v0 = 2 * h,
+    };
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        acc[r][0] = _mm256_setzero_ps();
+        acc[r][1] = _mm256_setzero_ps();
+    }
+    for (uint32_t g = 0; g < n_groups; g++) {
+        add_group(pack, n_rows, group, &t, acc);
+        group += group_bytes;
+        t.x += BT_QUANT_GROUP;
+        t.scale++;
+        t.sum++;
+        t.start += 2;
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        store_row(out, w->n_out - first, acc[r]);
+        out += w->n_out;
+    }
+}
+
+SPECIALIZE void tile_rows(bt_pack_t pack, const bt_matmul_job_t *job,
+                          uint32_t panel, uint32_t h, uint32_t row, uint32_t n)
+{
+    switch (n) {
+    case 1:
+        tile_half(pack, 1, job, panel, h, row);
+        break;
+    case 2:
+        tile_half(pack, 2, job, panel, h, row);
+        break;
+    case 3:
+        tile_half(pack, 3, job, panel, h, row);
+        break;
+    default:
+        tile_half(pack, 4, job, panel, h, row);
+        break;
+    }
+}
+
+/* Tiles of nearly equal height: 6 rows are 3 and 3. */
+SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
+                       uint32_t begin, uint32_t end)
+{
+    const uint32_t n_tiles = (job->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+
+    for (uint32_t i = 2 * begin; i < 2 * end; i++) {
+        uint32_t row = 0;
+
+        if (i * HALF >= job->w->n_out) {
+            break;
+        }
+        for (uint32_t tile = 0; tile < n_tiles; tile++) {
+            const uint32_t n = (job->n_rows - row) / (n_tiles - tile);
+
+            tile_rows(pack, job, i / 2, i % 2, row, n);
+            row += n;
+        }
+    }
+}
+
+void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin, uint32_t end)
+{
+    switch (job->w->pack) {
+    case BT_PACK_Q4_0:
+        panels(BT_PACK_Q4_0, job, begin, end);
+        break;
+    case BT_PACK_Q4_1:
+        panels(BT_PACK_Q4_1, job, begin, end);
+        break;
+    case BT_PACK_Q4_F32:
+        panels(BT_PACK_Q4_F32, job, begin, end);
+        break;
+    case BT_PACK_Q8_MIN:
+        panels(BT_PACK_Q8_MIN, job, begin, end);
+        break;
+    case BT_PACK_Q8_TWO:
+        panels(BT_PACK_Q8_TWO, job, begin, end);
+        break;
+    default:
+        panels(BT_PACK_Q8, job, begin, end);
+        break;
+    }
+}
+
+void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,
+                      const bt_q8_rows_t *q, size_t row)
+{
+    body_quantize(x, n_in, bias, q, row);
+}
