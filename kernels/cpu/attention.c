@@ -232,48 +232,76 @@ static void store_pairs(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
+/* What of a thread's scratch is what; see ATTN_SCRATCH_FLOATS. */
+typedef struct attn_scratch {
+    float *rows;   /* (32, dim) keys, then values */
+    float *keys_t; /* (dim, 32) */
+    float *acc;    /* (pairs, dim) */
+} attn_scratch_t;
+
+/* All pairs of the item before the positions at .. at + n_tile - 1, of which
+ * keys are in keys_t and values in rows. */
+static void attend_tile(const attn_job_t *job, const attn_item_t *item,
+                        const attn_scratch_t *s, bt_attn_state_t *states,
+                        uint32_t at, uint32_t n_tile)
+{
+    const uint32_t dim = job->kv->head_dim;
+    const uint32_t head0 = first_head(job, item->kv_head);
+    bt_attn_tile_t tile = {.keys = s->keys_t,
+                           .values = s->rows,
+                           .dim = dim,
+                           .scale = 1.0f / sqrtf((float)dim)};
+
+    for (uint32_t i = 0; i < item->n_pairs; i++) {
+        const uint32_t row = (item->first + i) / item->group;
+        const uint32_t head = head0 + (item->first + i) % item->group;
+        const uint32_t end = item->seq->pos + row + 1;
+        const uint32_t k = tile.n_pairs;
+
+        if (end > at) {
+            tile.q[k] = job->q + (item->seq->row + row) * job->row_floats +
+                        (size_t)head * dim;
+            tile.n[k] = (end - at < n_tile) ? end - at : n_tile;
+            tile.state[k] = &states[i];
+            tile.acc[k] = s->acc + (size_t)i * dim;
+            tile.n_pairs++;
+        }
+        if ((tile.n_pairs == BT_ATTN_TOGETHER) ||
+            ((tile.n_pairs > 0) && (i + 1 == item->n_pairs))) {
+            job->cpu->isa->attn_tile(&tile);
+            tile.n_pairs = 0;
+        }
+    }
+}
+
 static void attend(const attn_job_t *job, const attn_item_t *item,
                    float *scratch)
 {
     const uint32_t dim = job->kv->head_dim;
-    const uint32_t head0 = first_head(job, item->kv_head);
     const uint32_t last_row = (item->first + item->n_pairs - 1) / item->group;
     const uint32_t n_positions = item->seq->pos + last_row + 1;
-    const float scale = 1.0f / sqrtf((float)dim);
+    const attn_scratch_t s = {.rows = scratch,
+                              .keys_t = scratch + (size_t)BT_ATTN_TILE * dim,
+                              .acc = scratch + (size_t)2 * BT_ATTN_TILE * dim};
     bt_attn_state_t states[BT_ATTN_PAIRS];
-    float *keys = scratch;
-    float *values = keys + (size_t)BT_ATTN_TILE * dim;
-    float *acc = values + (size_t)BT_ATTN_TILE * dim;
 
     for (uint32_t i = 0; i < item->n_pairs; i++) {
         states[i].max = -INFINITY;
         states[i].sum = 0.0f;
     }
     for (size_t i = 0; i < (size_t)item->n_pairs * dim; i++) {
-        acc[i] = 0.0f;
+        s.acc[i] = 0.0f;
     }
     for (uint32_t at = 0; at < n_positions; at += BT_ATTN_TILE) {
         uint32_t n_tile = n_positions - at;
 
         n_tile = (n_tile > BT_ATTN_TILE) ? BT_ATTN_TILE : n_tile;
-        load_tile(job, item, 0, at, n_tile, keys);
-        load_tile(job, item, 1, at, n_tile, values);
-        for (uint32_t i = 0; i < item->n_pairs; i++) {
-            uint32_t row = (item->first + i) / item->group;
-            uint32_t head = head0 + (item->first + i) % item->group;
-            uint32_t end = item->seq->pos + row + 1;
-            const float *q = job->q + (item->seq->row + row) * job->row_floats +
-                             (size_t)head * dim;
-
-            if (end <= at) {
-                continue;
-            }
-            job->cpu->isa->attn_step(
-                q, keys, values, (end - at < n_tile) ? end - at : n_tile, dim,
-                scale, &states[i], acc + (size_t)i * dim);
-        }
+        load_tile(job, item, 0, at, n_tile, s.rows);
+        job->cpu->isa->transpose(s.rows, n_tile, dim, s.keys_t);
+        load_tile(job, item, 1, at, n_tile, s.rows);
+        attend_tile(job, item, &s, states, at, n_tile);
     }
-    store_pairs(job, item, states, acc);
+    store_pairs(job, item, states, s.acc);
 }
 
 static uint32_t items_of_pairs(const attn_job_t *job, uint64_t n_pairs)

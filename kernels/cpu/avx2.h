@@ -3,7 +3,37 @@
 #ifndef BT_KERNELS_CPU_AVX2_H
 #define BT_KERNELS_CPU_AVX2_H
 
-#include "kernels/cpu/cpu.h"
+#include <immintrin.h>
+
+#include "kernels/cpu/body.h"
+
+/* bt_expf() of 8 values. */
+static inline __m256 exp8(__m256 x)
+{
+    const __m256 magic = _mm256_set1_ps(EXP_MAGIC);
+    __m256 t = _mm256_fmadd_ps(x, _mm256_set1_ps(EXP_LOG2E), magic);
+    __m256 n = _mm256_sub_ps(t, magic);
+    __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-EXP_LN2_HI), x);
+    __m256 p = _mm256_set1_ps(EXP_P4);
+    __m256i power;
+    __m256 y;
+
+    r = _mm256_fmadd_ps(n, _mm256_set1_ps(-EXP_LN2_LO), r);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P3));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P2));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P1));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P0));
+    y = _mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r);
+    y = _mm256_add_ps(y, _mm256_set1_ps(1.0f));
+    power = _mm256_slli_epi32(
+        _mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23);
+    y = _mm256_mul_ps(y, _mm256_castsi256_ps(power));
+    y = _mm256_blendv_ps(y, _mm256_setzero_ps(),
+                         _mm256_cmp_ps(x, _mm256_set1_ps(EXP_MIN), _CMP_LT_OQ));
+    y = _mm256_blendv_ps(y, _mm256_set1_ps(INFINITY),
+                         _mm256_cmp_ps(x, _mm256_set1_ps(EXP_MAX), _CMP_GT_OQ));
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
 
 /** See bt_cpu_isa_t. */
 void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
@@ -12,5 +42,7 @@ void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                        uint32_t end);
 void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,
                       const bt_q8_rows_t *q, size_t row);
+void bt_avx2_transpose(const float *rows, uint32_t n, uint32_t dim, float *out);
+void bt_avx2_attn_tile(const bt_attn_tile_t *tile);
 
 #endif

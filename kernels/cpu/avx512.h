@@ -5,12 +5,42 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/body.h"
 
 /** Mask of the first n lanes of 16. */
 static inline __mmask16 first_lanes(uint32_t n)
 {
     return (__mmask16)((n >= 16) ? 0xffffu : (1u << n) - 1u);
+}
+
+/* bt_expf() of 16 values. */
+static inline __m512 exp16(__m512 x)
+{
+    const __m512 magic = _mm512_set1_ps(EXP_MAGIC);
+    __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), magic);
+    __m512 n = _mm512_sub_ps(t, magic);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_HI), x);
+    __m512 p = _mm512_set1_ps(EXP_P4);
+    __m512i power;
+    __m512 y;
+
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_LO), r);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P1));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P0));
+    y = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+    y = _mm512_add_ps(y, _mm512_set1_ps(1.0f));
+    power = _mm512_slli_epi32(
+        _mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23);
+    y = _mm512_mul_ps(y, _mm512_castsi512_ps(power));
+    y = _mm512_mask_blend_ps(
+        _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_MIN), _CMP_LT_OQ), y,
+        _mm512_setzero_ps());
+    y = _mm512_mask_blend_ps(
+        _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_MAX), _CMP_GT_OQ), y,
+        _mm512_set1_ps(INFINITY));
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
 }
 
 /** See bt_cpu_isa_t. */
@@ -21,5 +51,8 @@ void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                          uint32_t end);
 void bt_avx512_quantize(const float *x, uint32_t n_in, uint32_t bias,
                         const bt_q8_rows_t *q, size_t row);
+void bt_avx512_transpose(const float *rows, uint32_t n, uint32_t dim,
+                         float *out);
+void bt_avx512_attn_tile(const bt_attn_tile_t *tile);
 
 #endif

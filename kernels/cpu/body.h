@@ -181,32 +181,57 @@ static inline float softmax_step(const float *s, uint32_t n,
     return corr;
 }
 
-/* One step of online softmax over n positions (a tile begins at a multiple of
- * 32, whatever the cache's block size): s_j = lane dot(q, k_j) * scale, then
- * softmax_step(), then acc = acc * corr and acc_d = fma(p_j, v_jd, acc_d) with
- * j ascending. */
-static inline void body_attn_step(const float *q, const float *keys,
-                                  const float *values, uint32_t n, uint32_t dim,
-                                  float scale, bt_attn_state_t *state,
-                                  float *acc)
+static inline void body_transpose(const float *rows, uint32_t n, uint32_t dim,
+                                  float *out)
 {
+    for (uint32_t j = 0; j < n; j++) {
+        for (uint32_t d = 0; d < dim; d++) {
+            out[(size_t)d * BT_ATTN_TILE + j] = rows[(size_t)j * dim + d];
+        }
+    }
+}
+
+/* One step of online softmax of pair i over its n positions (a tile begins at a
+ * multiple of 32, whatever the cache's block size): s_j = (sum of q_d k_jd, d
+ * ascending, one fmaf each, from 0) * scale, then softmax_step(), then acc =
+ * acc
+ * * corr and acc_d = fma(p_j, v_jd, acc_d) with j ascending. */
+static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
+{
+    const uint32_t dim = tile->dim;
+    const uint32_t n = tile->n[i];
+    float *acc = tile->acc[i];
     float s[BT_ATTN_TILE] = {0};
     float p[BT_ATTN_TILE];
     float corr;
 
-    for (uint32_t j = 0; j < n; j++) {
-        s[j] = lane_dot(q, keys + (size_t)j * dim, dim) * scale;
+    for (uint32_t d = 0; d < dim; d++) {
+        const float *keys = tile->keys + (size_t)d * BT_ATTN_TILE;
+
+        for (uint32_t j = 0; j < n; j++) {
+            s[j] = fmaf(tile->q[i][d], keys[j], s[j]);
+        }
     }
-    corr = softmax_step(s, n, state, p);
+    for (uint32_t j = 0; j < n; j++) {
+        s[j] *= tile->scale;
+    }
+    corr = softmax_step(s, n, tile->state[i], p);
     for (uint32_t d = 0; d < dim; d++) {
         acc[d] *= corr;
     }
     for (uint32_t j = 0; j < n; j++) {
-        const float *v = values + (size_t)j * dim;
+        const float *v = tile->values + (size_t)j * dim;
 
         for (uint32_t d = 0; d < dim; d++) {
             acc[d] = fmaf(p[j], v[d], acc[d]);
         }
+    }
+}
+
+static inline void body_attn_tile(const bt_attn_tile_t *tile)
+{
+    for (uint32_t i = 0; i < tile->n_pairs; i++) {
+        attn_pair(tile, i);
     }
 }
 

@@ -36,13 +36,14 @@
 #include "kernels/cpu/quant.h"
 #include "kernels/kernels.h"
 
-#define BT_PANEL        32u /**< outputs of a panel */
-#define BT_TILE_ROWS    12u /**< rows that one register tile sums at a time */
-#define BT_ATTN_TILE    32u /**< positions of one online softmax step */
-#define BT_ATTN_PAIRS   48u /**< most (row, head) pairs of one work item */
-#define BT_MAX_HEAD_DIM 256u
-#define BT_Q8_TILE_ROWS 6u /**< the same, of quantized rows */
-#define BT_CPU_PROFILE  "q8-seq1"
+#define BT_PANEL         32u /**< outputs of a panel */
+#define BT_TILE_ROWS     12u /**< rows that one register tile sums at a time */
+#define BT_ATTN_TILE     32u /**< positions of one online softmax step */
+#define BT_ATTN_TOGETHER 4u  /**< pairs of one bt_attn_tile_t */
+#define BT_ATTN_PAIRS    48u /**< most (row, head) pairs of one work item */
+#define BT_MAX_HEAD_DIM  256u
+#define BT_Q8_TILE_ROWS  6u /**< the same, of quantized rows */
+#define BT_CPU_PROFILE   "q8-seq1"
 
 typedef enum bt_pack {
     BT_PACK_F32,
@@ -135,6 +136,20 @@ typedef struct bt_attn_state {
     float sum;
 } bt_attn_state_t;
 
+/** Up to 4 pairs before the same positions. */
+typedef struct bt_attn_tile {
+    const float *keys;   /**< (dim, 32): lane = position, 64-byte aligned */
+    const float *values; /**< (32, dim) */
+    uint32_t dim;
+    float scale;
+    uint32_t n_pairs; /**< 1 .. BT_ATTN_TOGETHER */
+    /* Of each pair: */
+    const float *q[4];
+    uint32_t n[4]; /**< positions that it sees, 1 .. 32 */
+    bt_attn_state_t *state[4];
+    float *acc[4]; /**< (dim) */
+} bt_attn_tile_t;
+
 /** What an instruction tier provides. All give the bits of the plain one. */
 typedef struct bt_cpu_isa {
     bt_cpu_tier_t tier;
@@ -158,11 +173,13 @@ typedef struct bt_cpu_isa {
      *  a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos). */
     void (*rope)(float *head, const float *cs, uint32_t dim, bool interleaved);
 
-    /** Positions of one softmax step for one pair: n (1 .. 32) keys and
-     *  values (n, dim) in f32; see attn_step() in body.h for the order. */
-    void (*attn_step)(const float *q, const float *keys, const float *values,
-                      uint32_t n, uint32_t dim, float scale,
-                      bt_attn_state_t *state, float *acc);
+    /** Keys or values (n, dim) of n (1 .. 32) positions to (dim, 32): lane =
+     *  position. Lanes n .. are left as they are or overwritten. */
+    void (*transpose)(const float *rows, uint32_t n, uint32_t dim, float *out);
+
+    /** One softmax step of up to 4 pairs; see attn_pair() in body.h for the
+     *  order. Pairs do not change each other's bits. */
+    void (*attn_tile)(const bt_attn_tile_t *tile);
 
     void (*silu_mul)(const float *gate, const float *up, uint32_t n,
                      float *out);

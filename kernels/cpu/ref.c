@@ -146,11 +146,15 @@ static void ref_rope(float *head, const float *cs, uint32_t dim,
     body_rope(head, cs, dim, interleaved);
 }
 
-static void ref_attn_step(const float *q, const float *keys,
-                          const float *values, uint32_t n, uint32_t dim,
-                          float scale, bt_attn_state_t *state, float *acc)
+static void ref_transpose(const float *rows, uint32_t n, uint32_t dim,
+                          float *out)
 {
-    body_attn_step(q, keys, values, n, dim, scale, state, acc);
+    body_transpose(rows, n, dim, out);
+}
+
+static void ref_attn_tile(const bt_attn_tile_t *tile)
+{
+    body_attn_tile(tile);
 }
 
 static void ref_silu_mul(const float *gate, const float *up, uint32_t n,
@@ -173,7 +177,8 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .quantize = ref_quantize,
     .rmsnorm = ref_rmsnorm,
     .rope = ref_rope,
-    .attn_step = ref_attn_step,
+    .transpose = ref_transpose,
+    .attn_tile = ref_attn_tile,
     .silu_mul = ref_silu_mul,
     .add = ref_add,
     .to_f16 = ref_to_f16,
