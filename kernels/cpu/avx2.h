@@ -41,7 +41,7 @@ void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
 void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                        uint32_t end);
 void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                      const bt_q8_rows_t *q, size_t row);
+                      bt_q8_group_t *groups);
 void bt_avx2_transpose(const float *rows, uint32_t n, uint32_t dim, float *out);
 void bt_avx2_attn_tile(const bt_attn_tile_t *tile);
 

@@ -67,19 +67,18 @@ SPECIALIZE bool is_4bit(bt_pack_t pack)
 
 /* One row tile while it walks over the groups. */
 typedef struct q8_tile {
-    const int8_t *x;
-    const float *scale, *sum;
-    const int32_t *start;
-    size_t n_in, n_groups;
+    const bt_q8_group_t *x; /* the first row's group; others n_groups further */
+    size_t n_groups;
     uint32_t v0; /* first register of the panel */
 } q8_tile_t;
 
 /* isum[r][v] += (sum of nibbles * row codes) << shift; the nibbles of one kind,
- * of steps begin .. end - 1, whose row codes are `stride` k apart from x on. */
+ * of steps begin .. end - 1, whose row codes are `stride` k apart from `first`
+ * on. */
 SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
-                            const q8_tile_t *t, const int8_t *x,
-                            uint32_t stride, uint32_t begin, uint32_t end,
-                            bool high, int shift, __m256i (*isum)[2])
+                            const q8_tile_t *t, uint32_t first, uint32_t stride,
+                            uint32_t begin, uint32_t end, bool high, int shift,
+                            __m256i (*isum)[2])
 {
     const __m256i low = _mm256_set1_epi8(15);
     const __m256i ones = _mm256_set1_epi16(1);
@@ -104,7 +103,8 @@ SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
         c1 = _mm256_and_si256(c1, low);
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
-            const __m256i xr = four(x + r * t->n_in + stride * i);
+            const __m256i xr =
+                four(t->x[r * t->n_groups].code + first + stride * i);
 
             pairs[r][0] =
                 _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(c0, xr));
@@ -132,7 +132,7 @@ SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
 
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        const int32_t *start = t->start + 2 * r * t->n_groups;
+        const int32_t *start = t->x[r * t->n_groups].start;
         int32_t from = 0;
 
         if (biased) {
@@ -154,14 +154,14 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
 
         start_sums(pack, n_rows, t, half, isum);
         if (is_4bit(pack)) {
-            add_nibbles(n_rows, group, t, t->x, 8, 0, 4, false, 0, isum);
-            add_nibbles(n_rows, group, t, t->x + 4, 8, 0, 4, true, 0, isum);
+            add_nibbles(n_rows, group, t, 0, 8, 0, 4, false, 0, isum);
+            add_nibbles(n_rows, group, t, 4, 8, 0, 4, true, 0, isum);
         } else {
             const uint32_t begin = half * 4;
             const uint32_t end = (n_halves == 2) ? begin + 4 : 8;
 
-            add_nibbles(n_rows, group, t, t->x, 4, begin, end, false, 0, isum);
-            add_nibbles(n_rows, group, t, t->x, 4, begin, end, true, 4, isum);
+            add_nibbles(n_rows, group, t, 0, 4, begin, end, false, 0, isum);
+            add_nibbles(n_rows, group, t, 0, 4, begin, end, true, 4, isum);
         }
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
@@ -172,7 +172,7 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                 acc[r][v] = _mm256_fmadd_ps(
                     _mm256_cvtepi32_ps(isum[r][v]),
                     _mm256_mul_ps(scale,
-                                  _mm256_set1_ps(t->scale[r * t->n_groups])),
+                                  _mm256_set1_ps(t->x[r * t->n_groups].scale)),
                     acc[r][v]);
             }
         }
@@ -185,7 +185,7 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
                 acc[r][v] = _mm256_fmadd_ps(
-                    min, _mm256_set1_ps(t->sum[r * t->n_groups]), acc[r][v]);
+                    min, _mm256_set1_ps(t->x[r * t->n_groups].sum), acc[r][v]);
             }
         }
     }
@@ -219,11 +219,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
     float *out = job->out + (size_t)row * w->n_out + first;
     __m256 acc[TILE_ROWS][2];
     q8_tile_t t = {
-        .x = job->q.codes + (size_t)row * w->n_in,
-        .scale = job->q.scale + (size_t)row * n_groups,
-        .sum = job->q.sum + (size_t)row * n_groups,
-        .start = job->q.start + 2 * (size_t)row * n_groups,
-        .n_in = w->n_in,
+        .x = job->q + (size_t)row * n_groups,
         .n_groups = n_groups,
         .v0 = 2 * h,
     };
@@ -236,10 +232,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
     for (uint32_t g = 0; g < n_groups; g++) {
         add_group(pack, n_rows, group, &t, acc);
         group += group_bytes;
-        t.x += BT_QUANT_GROUP;
-        t.scale++;
-        t.sum++;
-        t.start += 2;
+        t.x++;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -313,7 +306,7 @@ void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin, uint32_t end)
 }
 
 void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                      const bt_q8_rows_t *q, size_t row)
+                      bt_q8_group_t *groups)
 {
-    body_quantize(x, n_in, bias, q, row);
+    body_quantize(x, n_in, bias, groups);
 }

@@ -58,11 +58,8 @@ SPECIALIZE bool is_4bit(bt_pack_t pack)
 
 /* One row tile while it walks over the groups. */
 typedef struct q8_tile {
-    const int8_t *x;      /* first row's codes of this group */
-    const float *scale;   /* first row's */
-    const float *sum;     /* first row's */
-    const int32_t *start; /* first row's */
-    size_t n_in, n_groups;
+    const bt_q8_group_t *x; /* the first row's group; others n_groups further */
+    size_t n_groups;
 } q8_tile_t;
 
 /* isum[r][v] += codes begin .. end - 1 of a group, in steps of 8 k (4 bits) or
@@ -86,8 +83,8 @@ SPECIALIZE void add_codes(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                const __m512i xa = four(t->x + r * t->n_in + 8 * i);
-                const __m512i xb = four(t->x + r * t->n_in + 8 * i + 4);
+                const __m512i xa = four(t->x[r * t->n_groups].code + 8 * i);
+                const __m512i xb = four(t->x[r * t->n_groups].code + 8 * i + 4);
 
                 isum[r][0] = _mm512_dpbusd_epi32(isum[r][0], a0, xa);
                 isum[r][1] = _mm512_dpbusd_epi32(isum[r][1], a1, xa);
@@ -97,7 +94,7 @@ SPECIALIZE void add_codes(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         } else {
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                const __m512i x = four(t->x + r * t->n_in + 4 * i);
+                const __m512i x = four(t->x[r * t->n_groups].code + 4 * i);
 
                 isum[r][0] = _mm512_dpbusd_epi32(isum[r][0], c0, x);
                 isum[r][1] = _mm512_dpbusd_epi32(isum[r][1], c1, x);
@@ -114,7 +111,7 @@ SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
 
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        const int32_t *start = t->start + 2 * r * t->n_groups;
+        const int32_t *start = t->x[r * t->n_groups].start;
         int32_t from = 0;
 
         if (biased) {
@@ -147,7 +144,7 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                 acc[r][v] = _mm512_fmadd_ps(
                     _mm512_cvtepi32_ps(isum[r][v]),
                     _mm512_mul_ps(scale,
-                                  _mm512_set1_ps(t->scale[r * t->n_groups])),
+                                  _mm512_set1_ps(t->x[r * t->n_groups].scale)),
                     acc[r][v]);
             }
         }
@@ -160,7 +157,7 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
                 acc[r][v] = _mm512_fmadd_ps(
-                    min, _mm512_set1_ps(t->sum[r * t->n_groups]), acc[r][v]);
+                    min, _mm512_set1_ps(t->x[r * t->n_groups].sum), acc[r][v]);
             }
         }
     }
@@ -178,11 +175,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     float *out = job->out + (size_t)row * w->n_out + (size_t)panel * BT_PANEL;
     __m512 acc[BT_Q8_TILE_ROWS][2];
     q8_tile_t t = {
-        .x = job->q.codes + (size_t)row * w->n_in,
-        .scale = job->q.scale + (size_t)row * n_groups,
-        .sum = job->q.sum + (size_t)row * n_groups,
-        .start = job->q.start + 2 * (size_t)row * n_groups,
-        .n_in = w->n_in,
+        .x = job->q + (size_t)row * n_groups,
         .n_groups = n_groups,
     };
 
@@ -194,10 +187,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     for (uint32_t g = 0; g < n_groups; g++) {
         add_group(pack, n_rows, group, &t, acc);
         group += group_bytes;
-        t.x += BT_QUANT_GROUP;
-        t.scale++;
-        t.sum++;
-        t.start += 2;
+        t.x++;
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -273,7 +263,7 @@ void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
 }
 
 void bt_avx512_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                        const bt_q8_rows_t *q, size_t row)
+                        bt_q8_group_t *groups)
 {
-    body_quantize(x, n_in, bias, q, row);
+    body_quantize(x, n_in, bias, groups);
 }

@@ -81,17 +81,9 @@ static bt_status_t dense_reserve(cpu_backend_t *cpu, uint32_t n_in)
     return BT_OK;
 }
 
-static void q8_free(bt_q8_rows_t *q)
-{
-    bt_free(q->codes);
-    bt_free(q->scale);
-    bt_free(q->sum);
-    bt_free(q->start);
-}
-
 static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
 {
-    bt_q8_rows_t q = {0};
+    bt_q8_group_t *q8;
     size_t groups;
 
     if (n_in <= cpu->q8_n_in) {
@@ -100,17 +92,12 @@ static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
     if (__builtin_mul_overflow(cpu->max_rows, (size_t)n_in / 32, &groups)) {
         return BT_ERR_NO_MEMORY;
     }
-    q.codes = bt_calloc_aligned(groups, 32);
-    q.scale = bt_calloc_aligned(groups, sizeof(*q.scale));
-    q.sum = bt_calloc_aligned(groups, sizeof(*q.sum));
-    q.start = bt_calloc_aligned(groups, 2 * sizeof(*q.start));
-    if ((q.codes == NULL) || (q.scale == NULL) || (q.sum == NULL) ||
-        (q.start == NULL)) {
-        q8_free(&q);
+    q8 = bt_calloc_aligned(groups, sizeof(*q8));
+    if (q8 == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    q8_free(&cpu->q8);
-    cpu->q8 = q;
+    bt_free(cpu->q8);
+    cpu->q8 = q8;
     cpu->q8_n_in = n_in;
     return BT_OK;
 }
@@ -228,6 +215,6 @@ void bt_cpu_close(bt_backend_t *be)
     bt_free(cpu->attn);
     bt_free(cpu->panels);
     bt_free(cpu->tiles);
-    q8_free(&cpu->q8);
+    bt_free(cpu->q8);
     bt_free(cpu);
 }

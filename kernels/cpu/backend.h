@@ -15,7 +15,7 @@ typedef struct cpu_backend {
     size_t panel_floats; /* of one thread */
     float *panels;       /* one dequantized panel per thread */
     float *tiles;        /* rows of one matmul, rearranged */
-    bt_q8_rows_t q8;     /* rows of one matmul, quantized */
+    bt_q8_group_t *q8;   /* rows of one matmul, quantized */
     size_t attn_floats;  /* of one thread */
     float *attn;
 } cpu_backend_t;

@@ -79,48 +79,49 @@ static inline float lane_dot(const float *a, const float *b, uint32_t n)
     return lane_tree(lane);
 }
 
-/* See bt_q8_rows_t. The largest magnitude is found among bits, where NaN is
+/* See bt_q8_group_t. The largest magnitude is found among bits, where NaN is
  * above infinity and infinity above all else. */
-static inline void body_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                                 const bt_q8_rows_t *q, size_t row)
+static inline void quantize_group(const float *x, uint32_t bias,
+                                  bt_q8_group_t *group)
 {
-    const uint32_t n_groups = n_in / 32;
+    uint32_t max_bits = 0;
+    int32_t half[2] = {0, 0};
+    float max;
+    float inverse;
 
-    for (uint32_t g = 0; g < n_groups; g++) {
-        const float *xs = x + (size_t)g * 32;
-        int8_t *codes = q->codes + row * n_in + (size_t)g * 32;
-        const size_t at = row * n_groups + g;
-        uint32_t max_bits = 0;
-        int32_t half[2] = {0, 0};
-        float max;
-        float inverse;
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t bits = bt_f32_bits(x[i]) & 0x7fffffffu;
 
-        for (uint32_t i = 0; i < 32; i++) {
-            uint32_t bits = bt_f32_bits(xs[i]) & 0x7fffffffu;
+        max_bits = (bits > max_bits) ? bits : max_bits;
+    }
+    max = bt_f32_from_bits(max_bits);
+    inverse = 127.0f / max;
+    if (!(max >= 0x1p-100f) || (max_bits >= 0x7f800000u)) {
+        max = (max_bits >= 0x7f800000u) ? NAN : 0.0f;
+        inverse = 0.0f;
+    }
+    for (uint32_t i = 0; i < 32; i++) {
+        float v = x[i] * inverse; /* within 127 and a rounding of it */
 
-            max_bits = (bits > max_bits) ? bits : max_bits;
-        }
-        max = bt_f32_from_bits(max_bits);
-        inverse = 127.0f / max;
-        if (!(max >= 0x1p-100f) || (max_bits >= 0x7f800000u)) {
-            max = (max_bits >= 0x7f800000u) ? NAN : 0.0f;
-            inverse = 0.0f;
-        }
-        for (uint32_t i = 0; i < 32; i++) {
-            float v = xs[i] * inverse; /* within 127 and a rounding of it */
+        v = (v > -127.0f) ? v : -127.0f; /* NaN too */
+        v = (v < 127.0f) ? v : 127.0f;
+        group->code[i] = (int8_t)rintf(v);
+    }
+    for (uint32_t i = 0; i < 16; i++) {
+        half[0] += group->code[i];
+        half[1] += group->code[i + 16];
+    }
+    group->scale = max / 127.0f;
+    group->sum = group->scale * (float)(half[0] + half[1]);
+    group->start[0] = -(int32_t)bias * half[0];
+    group->start[1] = -(int32_t)bias * half[1];
+}
 
-            v = (v > -127.0f) ? v : -127.0f; /* NaN too */
-            v = (v < 127.0f) ? v : 127.0f;
-            codes[i] = (int8_t)rintf(v);
-        }
-        for (uint32_t i = 0; i < 16; i++) {
-            half[0] += codes[i];
-            half[1] += codes[i + 16];
-        }
-        q->scale[at] = max / 127.0f;
-        q->sum[at] = q->scale[at] * (float)(half[0] + half[1]);
-        q->start[2 * at] = -(int32_t)bias * half[0];
-        q->start[2 * at + 1] = -(int32_t)bias * half[1];
+static inline void body_quantize(const float *x, uint32_t n_in, uint32_t bias,
+                                 bt_q8_group_t *groups)
+{
+    for (uint32_t g = 0; g < n_in / 32; g++) {
+        quantize_group(x + (size_t)g * 32, bias, &groups[g]);
     }
 }
 

@@ -20,8 +20,8 @@
  * piece begins on 64 bytes.
  *
  * **Quantized weights times rows.** Each group of 32 values of a row becomes 8
- * bits with a scale (bt_q8_rows_t). Then, with g ascending, one accumulator per
- * output, i = sum over the group of code * row code (exact):
+ * bits with a scale (bt_q8_group_t). Then, with g ascending, one accumulator
+ * per output, i = sum over the group of code * row code (exact):
  *
  *     acc = fma((float)i, scale_w * scale_row, acc)
  *     acc = fma(min_w, sum_row, acc)              where the type has a minimum
@@ -99,18 +99,18 @@ static inline bool bt_pack_has_min(bt_pack_t pack)
            (pack == BT_PACK_Q8_MIN);
 }
 
-/** Rows of a matmul, in groups of 32 values: value = scale * code, code =
- *  value / scale to nearest (ties to even), scale = largest magnitude / 127.
- *  Groups of zeros and of numbers below 2^-100 are zero; a group with a NaN or
- *  an infinity is NaN. */
-typedef struct bt_q8_rows {
-    int8_t *codes; /**< (rows, n_in), -127 .. 127 */
-    float *scale;  /**< (rows, n_in / 32) */
-    float *sum;    /**< (rows, n_in / 32): scale * sum of the codes */
-    /** (rows, n_in / 32, 2): -bias of the weights * sum of the codes of a half:
-     *  what an integer sum begins with. */
-    int32_t *start;
-} bt_q8_rows_t;
+/** A group of 32 values of a row: value = scale * code, code = value / scale to
+ *  nearest (ties to even), scale = largest magnitude / 127. Groups of zeros and
+ *  of numbers below 2^-100 are zero; a group with a NaN or an infinity is NaN.
+ *  A row is n_in / 32 of them. */
+typedef struct bt_q8_group {
+    int8_t code[32]; /**< -127 .. 127 */
+    float scale;
+    float sum; /**< scale * sum of the codes */
+    /** -bias of the weights * sum of the codes of a half: what an integer sum
+     *  begins with. */
+    int32_t start[2];
+} bt_q8_group_t;
 
 /** How rows are laid out for the register tiles: tile t holds rows
  *  12 t .. of the batch as [k][n], n = bt_tile_width(rows of the tile). Tiles
@@ -123,9 +123,9 @@ static inline uint32_t bt_tile_width(uint32_t n_rows)
 /** One matmul, as the tiers see it. */
 typedef struct bt_matmul_job {
     const bt_weight_t *w;
-    const float *x;     /**< (n_rows, n_in) */
-    const float *tiles; /**< the same rows as tiles; = x for one row */
-    bt_q8_rows_t q;     /**< the same rows, when w is quantized */
+    const float *x;         /**< (n_rows, n_in) */
+    const float *tiles;     /**< the same rows as tiles; = x for one row */
+    const bt_q8_group_t *q; /**< the same rows, when w is quantized */
     uint32_t n_rows;
     float *out;
 } bt_matmul_job_t;
@@ -162,9 +162,10 @@ typedef struct bt_cpu_isa {
                    float *scratch);
     /** The same with quantized weights and job->q. */
     void (*matmul_q8)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end);
-    /** Fill row @a row of @a q from x (n_in), n_in a multiple of 32. */
+    /** Row x (n_in, a multiple of 32) to n_in / 32 groups, for weights packed
+     *  with @a bias. */
     void (*quantize)(const float *x, uint32_t n_in, uint32_t bias,
-                     const bt_q8_rows_t *q, size_t row);
+                     bt_q8_group_t *groups);
 
     void (*rmsnorm)(const float *x, const float *weight, float eps,
                     uint32_t dim, float *out);

@@ -50,22 +50,19 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
     float acc = 0.0f;
 
     for (uint32_t g = 0; g < n_groups; g++) {
-        const size_t at = (size_t)row * n_groups + g;
-        const int8_t *x =
-            job->q.codes + (size_t)row * w->n_in + (size_t)g * BT_QUANT_GROUP;
+        const bt_q8_group_t *x = &job->q[(size_t)row * n_groups + g];
         bt_quant_group_t group;
         int32_t sum[2] = {0, 0};
 
         bt_pack_read_codes(w, panel, g, lane, &group);
         for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-            sum[two ? k / 16 : 0] += group.code[k] * x[k];
+            sum[two ? k / 16 : 0] += group.code[k] * x->code[k];
         }
         for (uint32_t half = 0; half < (two ? 2 : 1); half++) {
-            acc = fmaf((float)sum[half], group.scale[half] * job->q.scale[at],
-                       acc);
+            acc = fmaf((float)sum[half], group.scale[half] * x->scale, acc);
         }
         if (bt_pack_has_min(w->pack)) {
-            acc = fmaf(group.min, job->q.sum[at], acc);
+            acc = fmaf(group.min, x->sum, acc);
         }
     }
     return acc;
@@ -86,9 +83,9 @@ static void ref_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
 }
 
 static void ref_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                         const bt_q8_rows_t *q, size_t row)
+                         bt_q8_group_t *groups)
 {
-    body_quantize(x, n_in, bias, q, row);
+    body_quantize(x, n_in, bias, groups);
 }
 
 static void ref_to_f16(const float *x, uint32_t n, uint16_t *out)
