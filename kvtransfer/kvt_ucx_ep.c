@@ -214,7 +214,6 @@ void bt_kvt_ucx_links_close(ucx_t *ucx)
     bt_list_t *pos, *tmp;
 
     ucx->closing = true;
-    bt_kvt_ucx_requests_accept(ucx); /* rejects them */
     net_drain(ucx);
     BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
     {

@@ -23,7 +23,7 @@ typedef struct accept {
 static void on_connection(ucp_conn_request_h request, void *arg)
 {
     ucx_t *ucx = arg;
-    accept_t *accept = ucx->closing ? NULL : bt_calloc(1, sizeof(*accept));
+    accept_t *accept = bt_calloc(1, sizeof(*accept));
 
     if (accept == NULL) {
         (void)!ucp_listener_reject(ucx->listener, request);
@@ -35,17 +35,28 @@ static void on_connection(ucp_conn_request_h request, void *arg)
 
 void bt_kvt_ucx_requests_accept(ucx_t *ucx)
 {
-    while (!bt_list_empty(&ucx->requests)) {
+    while (!ucx->closing && !bt_list_empty(&ucx->requests)) {
         accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
         ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
                                   .conn_request = accept->request};
         ucx_link_t *ul = NULL;
 
         /* Another failure has ended the request: the peer sees that. */
-        if (ucx->closing || (bt_kvt_ucx_connection_create(ucx, &params, &ul) ==
-                             BT_ERR_NO_MEMORY)) {
+        if (bt_kvt_ucx_connection_create(ucx, &params, &ul) ==
+            BT_ERR_NO_MEMORY) {
             (void)!ucp_listener_reject(ucx->listener, accept->request);
         }
+        bt_list_remove(&accept->link);
+        bt_free(accept);
+    }
+}
+
+static void requests_reject(ucx_t *ucx)
+{
+    while (!bt_list_empty(&ucx->requests)) {
+        accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
+
+        (void)!ucp_listener_reject(ucx->listener, accept->request);
         bt_list_remove(&accept->link);
         bt_free(accept);
     }
@@ -147,7 +158,9 @@ static unsigned door_mute(const struct sockaddr_storage *door)
  * yet said what they want; when they then do, its own thread goes through the
  * freed listener, and the process dies (the call of conn_request_cb in
  * tcp_sockcm_ep.c). So they are made mute first, and what they said is taken.
- */
+ * Nobody is rejected before nobody can come any more: a connection that takes
+ * over the number of a rejected one's descriptor is given its events, and an
+ * assertion of tcp_sockcm_ep.c ends the process. */
 void bt_kvt_ucx_listener_close(ucx_t *ucx)
 {
     const uint64_t until_ms = bt_now_ms() + MUTE_LIMIT_MS;
@@ -160,8 +173,8 @@ void bt_kvt_ucx_listener_close(ucx_t *ucx)
     while ((n_quiet < 2) && (bt_now_ms() < until_ms)) {
         n_quiet = (door_mute(&ucx->net_addr) == 0) ? n_quiet + 1 : 0;
         (void)ucp_worker_progress(ucx->net);
-        bt_kvt_ucx_requests_accept(ucx); /* rejects them */
     }
+    requests_reject(ucx);
     ucp_listener_destroy(ucx->listener);
     ucx->listener = NULL;
 }

@@ -94,9 +94,10 @@ BT_MUST_CHECK bt_status_t bt_kvt_ucx_worker_open(ucp_context_h context,
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx,
                                                    const char *interface);
 /** Connections that came since; not from within a callback of UCX. While the
- *  transport closes, they are rejected. */
+ *  transport closes, they wait for bt_kvt_ucx_listener_close(). */
 void bt_kvt_ucx_requests_accept(ucx_t *ucx);
-/** No connection comes in any more; before the worker goes. */
+/** Reject those that came; no connection comes in any more. Before the worker
+ *  goes. */
 void bt_kvt_ucx_listener_close(ucx_t *ucx);
 
 /* kvt_ucx_ep.c; the first four are of bt_kvt_transport_t */
