@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model in one process, for bench/engine.py.
+ *
+ *     engine-run MODEL THREADS KV_TYPE CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
+ *                LIMIT_MIB
+ *
+ * Prints one line of JSON about the model, then answers commands (MAX_PREFILL
+ * is cut to the model's context):
+ *
+ *     prefill N      one sequence of N tokens from position 0, in chunks of
+ *                    CHUNK, logits of the last token: {"seconds"}
+ *     decode B       B sequences that hold AFTER tokens each: STEPS steps of
+ *                    one token for each, with logits: {"seconds"}
+ *     limit NAME MS  see _half.h; the stream reads LIMIT_MIB
+ *
+ * The tokens are random; nothing is sampled. Blocks of the sequences lie
+ * between one another in the pool, as they do in serving.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/_half.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/kv/kv_layout.h"
+#include "common/model/model.h"
+
+#define TOKENS_PER_BLOCK 16u
+#define MAX_COUNT        65536u
+#define MAX_TYPES        64u
+#define WHY_BYTES        256u
+
+typedef struct run {
+    bt_backend_t *be;
+    bt_model_t *model;
+    bt_hparams_t hp;
+    bt_kv_view_t kv;
+    bt_limits_t *limits;
+    uint32_t n_threads;
+    uint32_t chunk;
+    uint32_t max_prefill;
+    uint32_t max_batch;
+    uint32_t after;
+    uint32_t steps;
+    uint32_t seq_blocks;   /* of each sequence that decodes */
+    uint32_t *seq_ids;     /* (max_batch, seq_blocks) */
+    uint32_t *prefill_ids; /* of the sequence that is prefilled */
+    uint32_t *tokens;      /* of one forward call */
+    uint32_t *rows;        /* 0, 1, 2 … */
+    bt_ragged_seq_t *seqs; /* of one forward call */
+    uint64_t random;
+    bool filled; /* the sequences that decode hold AFTER tokens */
+} run_t;
+
+static void *take(size_t n, size_t size)
+{
+    void *const ptr = bt_calloc(n, size);
+
+    if (ptr == NULL) {
+        bt_half_die(BT_ERR_NO_MEMORY, "%zu elements", n);
+    }
+    return ptr;
+}
+
+static void forward(run_t *r, uint32_t n_seqs, uint32_t n_rows,
+                    const uint32_t *logit_rows, uint32_t n_logit_rows)
+{
+    const bt_forward_t fwd = {.seqs = r->seqs,
+                              .n_seqs = n_seqs,
+                              .tokens = r->tokens,
+                              .n_rows = n_rows,
+                              .logit_rows = logit_rows,
+                              .n_logit_rows = n_logit_rows,
+                              .kv = r->kv};
+    float *logits = NULL;
+    bt_status_t status;
+
+    for (uint32_t i = 0; i < n_rows; i++) {
+        r->tokens[i] = bt_half_random(&r->random, r->hp.n_vocab);
+    }
+    status = bt_model_forward(r->model, &fwd, &logits);
+    if (status != BT_OK) {
+        bt_half_die(status, "forward pass of %u rows", n_rows);
+    }
+}
+
+/* @return seconds */
+static double prefill(run_t *r, const uint32_t *ids, uint32_t n)
+{
+    const uint64_t start = bt_now_ns();
+
+    for (uint32_t pos = 0; pos < n; pos += r->chunk) {
+        const uint32_t rows = (n - pos < r->chunk) ? n - pos : r->chunk;
+        const uint32_t last = rows - 1;
+
+        r->seqs[0] =
+            (bt_ragged_seq_t){.n_rows = rows, .pos = pos, .blocks = ids};
+        forward(r, 1, rows, &last, (pos + rows == n) ? 1 : 0);
+    }
+    return (double)(bt_now_ns() - start) * 1e-9;
+}
+
+static double decode(run_t *r, uint32_t batch)
+{
+    uint64_t start;
+
+    if (!r->filled) {
+        for (uint32_t s = 0; s < r->max_batch; s++) {
+            (void)prefill(r, r->seq_ids + (size_t)s * r->seq_blocks, r->after);
+        }
+        r->filled = true;
+    }
+    start = bt_now_ns();
+    for (uint32_t step = 0; step < r->steps; step++) {
+        for (uint32_t s = 0; s < batch; s++) {
+            r->seqs[s] = (bt_ragged_seq_t){.row = s,
+                                           .n_rows = 1,
+                                           .pos = r->after + step,
+                                           .blocks = r->seq_ids +
+                                                     (size_t)s * r->seq_blocks};
+        }
+        forward(r, batch, batch, r->rows, batch);
+    }
+    return (double)(bt_now_ns() - start) * 1e-9;
+}
+
+static bool is_named(const bt_gguf_tensor_t *t, const char *name)
+{
+    return (t->name.len == strlen(name)) &&
+           (memcmp(t->name.data, name, t->name.len) == 0);
+}
+
+/* Bytes of the tensors that every pass reads, as they are in the file: those
+ * of the layers, and those of the output. */
+static void print_weights(const bt_gguf_t *gguf)
+{
+    const bool tied = (bt_gguf_tensor(gguf, "output.weight") == NULL);
+    size_t by_type[MAX_TYPES] = {0};
+    size_t layers = 0;
+    size_t output = 0;
+    const char *between = "";
+
+    for (uint64_t i = 0; i < bt_gguf_n_tensors(gguf); i++) {
+        const bt_gguf_tensor_t *const t = bt_gguf_tensor_at(gguf, i);
+
+        if ((t->name.len > 4) && (memcmp(t->name.data, "blk.", 4) == 0)) {
+            layers += t->bytes;
+        } else if (is_named(t, "output_norm.weight") ||
+                   is_named(t, tied ? "token_embd.weight" : "output.weight")) {
+            output += t->bytes;
+        } else {
+            continue;
+        }
+        if (t->type < MAX_TYPES) {
+            by_type[t->type] += t->bytes;
+        }
+    }
+    printf("\"layer_bytes\": %zu, \"output_bytes\": %zu, \"types\": {", layers,
+           output);
+    for (uint32_t type = 0; type < MAX_TYPES; type++) {
+        if (by_type[type] > 0) {
+            printf("%s\"%s\": %zu", between, bt_gguf_type_name(type),
+                   by_type[type]);
+            between = ", ";
+        }
+    }
+    printf("}");
+}
+
+static void print_hello(const run_t *r, const bt_gguf_t *gguf, double load_s)
+{
+    const bt_hparams_t *const hp = &r->hp;
+    const bt_kv_type_info_t *const info = bt_kv_type_info(r->kv.type);
+
+    printf(
+        "{\"backend\": \"%s\", \"threads\": %u, \"load_seconds\": %.4f, "
+        "\"context_tokens\": %u, \"n_layers\": %u, \"dim\": %u, \"n_heads\": %u, \"n_kv_heads\": "
+        "%u, \"head_dim\": %u, \"ffn_dim\": %u, \"n_vocab\": %u, ",
+        r->be->caps->name, r->n_threads, load_s, hp->context_tokens,
+        hp->n_layers, hp->dim, hp->n_heads, hp->n_kv_heads, hp->head_dim,
+        hp->ffn_dim, hp->n_vocab);
+    printf("\"kv_type\": \"%s\", \"kv_token_bytes\": %zu, ", info->name,
+           r->kv.block_bytes / TOKENS_PER_BLOCK);
+    print_weights(gguf);
+    printf("}\n");
+}
+
+/* The blocks of all sequences, and what a forward call is made of. */
+static void lay_out(run_t *r, bt_kv_type_t kv_type)
+{
+    const uint32_t prefill_blocks =
+        bt_kv_blocks_for(r->max_prefill, TOKENS_PER_BLOCK);
+    const uint32_t most = (r->chunk > r->max_batch) ? r->chunk : r->max_batch;
+
+    r->seq_blocks = bt_kv_blocks_for(r->after + r->steps, TOKENS_PER_BLOCK);
+    r->seq_ids = take((size_t)r->max_batch * r->seq_blocks, sizeof(uint32_t));
+    r->prefill_ids = take(prefill_blocks, sizeof(uint32_t));
+    for (uint32_t s = 0; s < r->max_batch; s++) {
+        for (uint32_t b = 0; b < r->seq_blocks; b++) {
+            r->seq_ids[(size_t)s * r->seq_blocks + b] = b * r->max_batch + s;
+        }
+    }
+    for (uint32_t b = 0; b < prefill_blocks; b++) {
+        r->prefill_ids[b] = r->max_batch * r->seq_blocks + b;
+    }
+    r->tokens = take(most, sizeof(*r->tokens));
+    r->seqs = take(r->max_batch, sizeof(*r->seqs));
+    r->rows = take(r->max_batch, sizeof(*r->rows));
+    for (uint32_t i = 0; i < r->max_batch; i++) {
+        r->rows[i] = i;
+    }
+    r->kv = bt_half_kv(r->be, kv_type, r->hp.n_layers, r->hp.n_kv_heads,
+                       r->hp.head_dim, TOKENS_PER_BLOCK,
+                       r->max_batch * r->seq_blocks + prefill_blocks);
+}
+
+static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type)
+{
+    const uint64_t start = bt_now_ns();
+    const uint32_t most = (r->chunk > r->max_batch) ? r->chunk : r->max_batch;
+    const uint32_t decode_end = r->after + r->steps;
+    bt_model_config_t config = {.max_rows = most,
+                                .max_logit_rows = r->max_batch,
+                                .context_tokens = (r->max_prefill > decode_end)
+                                                      ? r->max_prefill
+                                                      : decode_end};
+    bt_backend_config_t be_config = {.n_threads = r->n_threads,
+                                     .max_rows = most};
+    char why[WHY_BYTES] = "";
+    bt_gguf_t *gguf = NULL;
+    bt_status_t status = bt_gguf_open(path, why, sizeof(why), &gguf);
+
+    if (status == BT_OK) {
+        status = bt_hparams_read(gguf, why, sizeof(why), &r->hp);
+    }
+    if (status != BT_OK) {
+        bt_half_die(BT_OK, "%s: %s", path, why);
+    }
+    if (decode_end > r->hp.context_tokens) {
+        bt_half_die(BT_OK, "%s has a context of %u tokens, %u are needed", path,
+                    r->hp.context_tokens, decode_end);
+    }
+    if (config.context_tokens > r->hp.context_tokens) {
+        config.context_tokens = r->hp.context_tokens;
+        r->max_prefill = r->hp.context_tokens;
+    }
+    be_config.max_dim = bt_hparams_max_dim(&r->hp);
+    status = bt_backend_open("cpu", &be_config, &r->be);
+    if (status != BT_OK) {
+        bt_half_die(status, "back end cpu");
+    }
+    status = bt_model_load(gguf, r->be, &config, why, sizeof(why), &r->model);
+    if (status != BT_OK) {
+        bt_half_die(BT_OK, "%s: %s", path, why);
+    }
+    lay_out(r, kv_type);
+    print_hello(r, gguf, (double)(bt_now_ns() - start) * 1e-9);
+    bt_gguf_close(gguf);
+}
+
+static void close_all(run_t *r)
+{
+    r->be->ops->buffer_free(r->be, r->kv.base);
+    bt_model_destroy(r->model);
+    bt_backend_close(r->be);
+    bt_limits_destroy(r->limits);
+    bt_free(r->seq_ids);
+    bt_free(r->prefill_ids);
+    bt_free(r->tokens);
+    bt_free(r->seqs);
+    bt_free(r->rows);
+}
+
+int main(int argc, char **argv)
+{
+    const char *words[BT_HALF_MAX_WORDS];
+    run_t r = {.random = 1};
+    bt_kv_type_t kv_type;
+    uint32_t mib;
+    bt_status_t status;
+
+    bt_log_init("engine-run", BT_LOG_LEVEL_WARN);
+    if (argc != 10) {
+        bt_half_die(BT_OK, "it is run by bench/engine.py");
+    }
+    r.n_threads = bt_half_number(argv[2], 1, 1024);
+    r.chunk = bt_half_number(argv[4], 1, MAX_COUNT);
+    r.max_prefill = bt_half_number(argv[5], 1, MAX_COUNT);
+    r.max_batch = bt_half_number(argv[6], 1, MAX_COUNT);
+    r.after = bt_half_number(argv[7], 1, MAX_COUNT);
+    r.steps = bt_half_number(argv[8], 1, MAX_COUNT);
+    mib = bt_half_number(argv[9], 1, MAX_COUNT);
+    if (bt_kv_type_parse(argv[3], &kv_type) != BT_OK) {
+        bt_half_die(BT_OK, "no KV type is called %s", argv[3]);
+    }
+    status = bt_limits_create(r.n_threads, (size_t)mib << 20, &r.limits);
+    if (status != BT_OK) {
+        bt_half_die(status, "limits of %u threads, %u MiB", r.n_threads, mib);
+    }
+    open_model(&r, argv[1], kv_type);
+    while (bt_half_command(words) > 0) {
+        if (strcmp(words[0], "prefill") == 0) {
+            const uint32_t n = bt_half_number(words[1], 1, r.max_prefill);
+
+            printf("{\"seconds\": %.9f}\n", prefill(&r, r.prefill_ids, n));
+        } else if (strcmp(words[0], "decode") == 0) {
+            const uint32_t n = bt_half_number(words[1], 1, r.max_batch);
+
+            printf("{\"seconds\": %.9f}\n", decode(&r, n));
+        } else if ((strcmp(words[0], "limit") == 0) && (words[1] != NULL)) {
+            bt_half_limit(r.limits, words[1],
+                          bt_half_number(words[2], 1, 60000));
+        } else {
+            bt_half_die(BT_OK, "no command %s", words[0]);
+        }
+    }
+    close_all(&r);
+    return 0;
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""llama.cpp as a peer: installs it, makes its files, starts bench/_llama_peer.py.
+
+All of it lies in the cache: $XDG_CACHE_HOME/baton/peers (~/.cache/baton/peers).
+"""
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+
+from _shared import HERE, Half
+
+PACKAGE = "llama-cpp-python"
+VERSION = "0.3.36"
+# llama_ftype numbers of llama.h
+FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "BF16": 32}
+PEER = os.path.join(HERE, "_llama_peer.py")
+
+
+def cache():
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(base, "baton", "peers")
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def lock():
+    with open(os.path.join(cache(), "lock"), "w", encoding="ascii") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
+def run(argv, log_path, what, **more):
+    with open(log_path, "ab") as log:
+        done = subprocess.run([str(x) for x in argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
+    if done.returncode != 0:
+        with open(log_path, "rb") as log:
+            tail = log.read()[-3000:].decode(errors="replace")
+        raise SystemExit(f"{tail}\n{what} failed (all of it: {log_path})")
+
+
+def pip_python():
+    """A python that has pip."""
+    for python in (sys.executable, "python3", "/usr/bin/python3"):
+        with contextlib.suppress(OSError):
+            if subprocess.run([python, "-c", "import pip"], capture_output=True).returncode == 0:
+                return python
+    raise SystemExit("no Python has pip (Debian package python3-pip)")
+
+
+def is_installed(python):
+    check = f"import llama_cpp; raise SystemExit(llama_cpp.__version__ != '{VERSION}')"
+    return os.path.exists(python) and subprocess.run([python, "-c", check], capture_output=True).returncode == 0
+
+
+def install():
+    """@return the python of a virtual environment that has llama-cpp-python, built for this machine"""
+    folder = os.path.join(cache(), f"{PACKAGE}-{VERSION}")
+    python = os.path.join(folder, "bin", "python")
+    with lock():
+        if is_installed(python):
+            return python
+        print(f"installing {PACKAGE} {VERSION} into {folder}: it is compiled, which takes minutes", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        log = folder + ".log"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(log)
+        host = pip_python()
+        # Without ensurepip, which is a package of its own on Debian.
+        run([host, "-m", "venv", "--without-pip", folder], log, "making a virtual environment")
+        env = dict(os.environ, CMAKE_BUILD_PARALLEL_LEVEL=str(len(os.sched_getaffinity(0))))
+        run([host, "-m", "pip", "--python", python, "install", "--no-binary", PACKAGE, f"{PACKAGE}=={VERSION}"], log,
+            f"installing {PACKAGE}", env=env)
+        if not is_installed(python):
+            raise SystemExit(f"{PACKAGE} {VERSION} was installed but cannot be imported (see {log})")
+    return python
+
+
+def files(python, model, types):
+    """@return [(type, path)]: the model as a file of each type, made by llama.cpp's own quantizer"""
+    stat = os.stat(model)
+    key = hashlib.sha256(f"{os.path.realpath(model)} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    stem = os.path.splitext(os.path.basename(model))[0]
+    out = []
+    for name in types:
+        if name == "own":
+            out.append((name, model))
+            continue
+        path = os.path.join(cache(), f"{stem}-{key}-{name}.gguf")
+        with lock():
+            if not os.path.exists(path):
+                print(f"making {path}", file=sys.stderr)
+                part = path + ".part"
+                run([python, PEER, "quantize", model, part, FILE_TYPES[name]], path + ".log", f"making {path}")
+                os.rename(part, path)
+        out.append((name, path))
+    return out
+
+
+def start(python, path, args):
+    return Half([python, PEER, "run", path, args.chunk, max(args.prefill), max(args.batch), args.after, args.steps])
