@@ -112,6 +112,7 @@ typedef struct bt_kernels_caps {
     uint64_t weight_types; /**< bit 1 << bt_ktype_t */
     uint32_t kv_types;     /**< bit 1 << bt_kv_type_t */
     uint32_t max_head_dim;
+    uint32_t pack_version; /**< layout of weight_data(); 0: there is none */
     bool runs_ahead; /**< operations return before they are done: sync() */
 } bt_kernels_caps_t;
 
@@ -139,6 +140,21 @@ typedef struct bt_kernels_ops {
     bt_status_t (*weight_pack)(bt_backend_t *be, bt_ktype_t type,
                                uint32_t n_out, uint32_t n_in, const void *data,
                                bt_weight_t **weight_p);
+    /** The packed bytes, weight_bytes() of them: equal for equal input, and all
+     *  that there is to a weight, so that they can be kept in a file and mapped
+     *  by several processes. NULL, as weight_adopt(): not in this back end. */
+    const void *(*weight_data)(const bt_weight_t *weight);
+    /** A weight over bytes of weight_data() of the same type and shape, from a
+     *  back end with the same pack_version and profile; they are borrowed, only
+     *  read, and must outlive the weight. Any bytes are safe: altered ones give
+     *  other numbers, nothing else.
+     *  @retval BT_ERR_UNSUPPORTED    as weight_pack()
+     *  @retval BT_ERR_INVALID_PARAM  another number of bytes than
+     *                                weight_bytes(), or not on 64 bytes
+     *  @retval BT_ERR_NO_MEMORY */
+    bt_status_t (*weight_adopt)(bt_backend_t *be, bt_ktype_t type,
+                                uint32_t n_out, uint32_t n_in, const void *data,
+                                size_t bytes, bt_weight_t **weight_p);
     void (*weight_free)(bt_backend_t *be, bt_weight_t *weight);
     /** Bytes that weight_pack() would take; 0 for an unsupported shape. */
     size_t (*weight_bytes)(bt_ktype_t type, uint32_t n_out, uint32_t n_in);

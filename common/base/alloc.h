@@ -16,7 +16,8 @@ void *bt_calloc(size_t n, size_t size);
  *  is untouched and still owned by the caller. */
 void *bt_realloc_array(void *ptr, size_t n, size_t size);
 
-/** Zeroed, 64-byte aligned memory; freed with bt_free(). */
+/** Zeroed, 64-byte aligned memory, large areas in huge pages where the system
+ *  allows them; freed with bt_free(). */
 void *bt_calloc_aligned(size_t n, size_t size);
 
 /** Copy of @a text; freed with bt_free(). NULL for NULL. */

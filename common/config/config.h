@@ -64,6 +64,7 @@ typedef struct bt_config {
     const char *kv_type;       /* f16, bf16, int8 */
     const char *kv_overlap;    /* layers, chunks, none */
     const char *prefix_cache;  /* on, off */
+    const char *weight_cache;  /* auto, off, DIR */
     uint32_t tokens_per_block; /* 16 */
     uint32_t context_tokens;   /* 0 = the model's */
     bool local_prefill;        /* decode worker does the context phase */

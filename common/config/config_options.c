@@ -124,6 +124,11 @@ const bt_option_t bt_config_options[] = {
     CHOICE("prefix-cache", "on", "on, off", S | WORKERS, prefix_cache,
            "Keep the KV blocks of prompts, so that a prompt that begins like an "
            "earlier one computes only the rest"),
+    TEXT("weight-cache", "auto|off|DIR", "auto", S | WORKERS, weight_cache,
+         "Folder in which packed weights are kept, for the next start and for "
+         "all workers of one host, which share one copy; auto: "
+         "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights); off: each "
+         "worker packs for itself"),
     FLAG("local-prefill", S | D, local_prefill,
          "Decode workers run the context phase themselves"),
     TEXT("join", "URL[,URL]", "", WORKERS, join,

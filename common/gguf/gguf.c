@@ -23,6 +23,7 @@ bt_status_t bt_gguf_open_memory(const void *data, size_t bytes, char *why,
     }
     gguf->base = data;
     gguf->bytes = bytes;
+    gguf->fd = -1;
     status = bt_gguf_parse(gguf, why, why_bytes);
     if (status != BT_OK) {
         bt_gguf_close(gguf);
@@ -76,6 +77,8 @@ bt_status_t bt_gguf_open(const char *path, char *why, size_t why_bytes,
         return status;
     }
     (*gguf_p)->map = map;
+    (*gguf_p)->fd = fd;
+    fd = -1;
     return BT_OK;
 }
 
@@ -93,5 +96,37 @@ void bt_gguf_close(bt_gguf_t *gguf)
     if (gguf->map != NULL) {
         munmap(gguf->map, gguf->bytes);
     }
+    if (gguf->fd >= 0) {
+        close(gguf->fd);
+    }
     bt_free(gguf);
+}
+
+static int64_t ns_of(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
+{
+    struct stat st;
+
+    if (gguf->fd < 0) {
+        return BT_ERR_NOT_FOUND;
+    }
+    if (fstat(gguf->fd, &st) != 0) {
+        return BT_ERR_IO;
+    }
+    *stamp_p = (bt_gguf_stamp_t){
+        .inode = st.st_ino,
+        .bytes = (uint64_t)st.st_size,
+        .mtime_ns = ns_of(st.st_mtim),
+        .ctime_ns = ns_of(st.st_ctim),
+    };
+    return BT_OK;
+}
+
+bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf)
+{
+    return bt_hash128(gguf->base, gguf->bytes, 0);
 }

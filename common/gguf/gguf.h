@@ -108,6 +108,24 @@ size_t bt_gguf_bytes(const bt_gguf_t *gguf);
  *  every tensor's data. Equal on all hosts for equal files; reads little. */
 bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf);
 
+/** XXH3-128 of every byte of the file; reads all of it. */
+bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf);
+
+/** What the file system says of the open file now. */
+typedef struct bt_gguf_stamp {
+    uint64_t inode;
+    uint64_t bytes;
+    int64_t mtime_ns; /**< since 1970 */
+    int64_t ctime_ns;
+} bt_gguf_stamp_t;
+
+/** A file that was written to has another stamp than before, unless that was
+ *  within one tick of the system's clock (at most 10 ms).
+ *  @retval BT_ERR_NOT_FOUND  It is memory, not a file.
+ *  @retval BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf,
+                                        bt_gguf_stamp_t *stamp_p);
+
 /** Elements and bytes of one quantization block of a tensor type; types
  *  without blocks have one element. Only the types that Baton runs.
  *  @retval BT_ERR_UNSUPPORTED  Another type; bt_gguf_type_name() names it. */

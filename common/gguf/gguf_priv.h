@@ -37,6 +37,7 @@ struct bt_gguf {
     const uint8_t *base;
     size_t bytes;
     void *map;         /**< what munmap() takes, NULL for borrowed memory */
+    int fd;            /**< of the map, for bt_gguf_stamp(); -1: none */
     size_t data_start; /**< offset of the tensor data */
 
     uint64_t n_kvs;

@@ -20,13 +20,13 @@ bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
     return status;
 }
 
-/* Add to the count; false when it would overflow. */
-static bool count(bt_loader_t *loader, size_t n, size_t size)
+/* Add to a count; false when it would overflow. */
+static bool count(size_t *total, size_t n, size_t size)
 {
     size_t bytes;
 
     return !__builtin_mul_overflow(n, size, &bytes) &&
-           !__builtin_add_overflow(loader->bytes, bytes, &loader->bytes);
+           !__builtin_add_overflow(*total, bytes, total);
 }
 
 bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
@@ -37,7 +37,7 @@ bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
     size_t floats;
 
     if (__builtin_mul_overflow(rows, row_floats, &floats) ||
-        !count(loader, floats, sizeof(float))) {
+        !count(&loader->bytes, floats, sizeof(float))) {
         return bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
                               "a buffer of %zu rows of %zu values is too large",
                               rows, row_floats);
@@ -90,26 +90,77 @@ static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
     return BT_OK;
 }
 
+/* Are the bytes of the model file's matrices asked for? */
+static bool reads_matrices(const bt_loader_t *loader)
+{
+    return (loader->writer != NULL) ||
+           (!loader->dry && (loader->packed == NULL));
+}
+
+/* The matrix from the packed file. */
+static bt_status_t adopt(bt_loader_t *loader, const char *name, uint32_t type,
+                         uint32_t n_out, uint32_t n_in, size_t bytes,
+                         bt_weight_t **weight_p)
+{
+    size_t found_bytes = 0;
+    const void *const data =
+        bt_packed_find(loader->packed, name, type, n_out, n_in, &found_bytes);
+
+    if ((data == NULL) || (found_bytes != bytes)) {
+        return bt_loader_fail(loader, BT_ERR_NOT_FOUND,
+                              "tensor %s is not in the packed file", name);
+    }
+    return loader->dry
+               ? BT_OK
+               : loader->be->ops->weight_adopt(loader->be, (bt_ktype_t)type,
+                                               n_out, n_in, data, bytes,
+                                               weight_p);
+}
+
+/* Pack the matrix into the file that is being written. */
+static bt_status_t write_packed(bt_loader_t *loader, const char *name,
+                                uint32_t type, uint32_t n_out, uint32_t n_in,
+                                const void *data, size_t bytes)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+    bt_weight_t *weight = NULL;
+    bt_status_t status = ops->weight_pack(loader->be, (bt_ktype_t)type, n_out,
+                                          n_in, data, &weight);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_packed_writer_add(loader->writer, name, type, n_out, n_in,
+                                  ops->weight_data(weight), bytes);
+    ops->weight_free(loader->be, weight);
+    return status;
+}
+
 static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
                         uint32_t n_out, uint32_t n_in, const void *data,
                         bt_weight_t **weight_p)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
     const size_t bytes = ops->weight_bytes((bt_ktype_t)type, n_out, n_in);
-    bt_status_t status;
+    bt_status_t status = BT_OK;
 
-    if ((bytes == 0) || !count(loader, bytes, 1)) {
+    if ((bytes == 0) || !count(&loader->weight_bytes, bytes, 1)) {
         return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
                               "the %s back end cannot take tensor %s (%s, %u "
                               "x %u)",
                               loader->be->caps->name, name,
                               bt_gguf_type_name(type), n_in, n_out);
     }
-    if (loader->dry) {
-        return BT_OK;
+    loader->max_weight =
+        (bytes > loader->max_weight) ? bytes : loader->max_weight;
+    if (loader->packed != NULL) {
+        status = adopt(loader, name, type, n_out, n_in, bytes, weight_p);
+    } else if (loader->writer != NULL) {
+        status = write_packed(loader, name, type, n_out, n_in, data, bytes);
+    } else if (!loader->dry) {
+        status = ops->weight_pack(loader->be, (bt_ktype_t)type, n_out, n_in,
+                                  data, weight_p);
     }
-    status = ops->weight_pack(loader->be, (bt_ktype_t)type, n_out, n_in, data,
-                              weight_p);
     if (status != BT_OK) {
         return bt_loader_fail(loader, status, "tensor %s (%zu MiB): %s", name,
                               bytes >> 20, bt_status_str(status));
@@ -198,7 +249,7 @@ static bt_status_t pack_together(bt_loader_t *loader, const char *name,
         n_out += parts[i]->dims[1];
     }
     loader->max_piece = (bytes > loader->max_piece) ? bytes : loader->max_piece;
-    if (!loader->dry) {
+    if (reads_matrices(loader)) {
         joined = bt_calloc_aligned(bytes, 1);
         if (joined == NULL) {
             return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
@@ -259,7 +310,7 @@ bt_status_t bt_loader_scratch(bt_loader_t *loader, size_t rows,
     size_t n_index;
 
     if (__builtin_mul_overflow(rows, row_units, &n_index) ||
-        !count(loader, n_index, sizeof(*scratch->index))) {
+        !count(&loader->bytes, n_index, sizeof(*scratch->index))) {
         return bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
                               "%zu rows of a batch are too many", rows);
     }

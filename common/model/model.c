@@ -43,9 +43,27 @@ static const bt_arch_t *arch_of(const bt_gguf_t *gguf)
                : NULL;
 }
 
-bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
-                                  const bt_model_config_t *config,
-                                  size_t *bytes_p)
+bt_status_t bt_loader_rehearse(bt_loader_t *loader)
+{
+    const bt_arch_t *const arch = arch_of(loader->gguf);
+    float *none = NULL;
+    void *state = NULL;
+    bt_status_t status;
+
+    loader->dry = true;
+    status = arch->load(loader, &state);
+    arch->free_state(loader->be, state);
+    /* The logits, on the back end and on the host. */
+    for (int copy = 0; (status == BT_OK) && (copy < 2); copy++) {
+        status = bt_loader_buffer(loader, loader->config->max_logit_rows,
+                                  loader->hp->n_vocab, &none);
+    }
+    return status;
+}
+
+bt_status_t bt_model_memory(const bt_gguf_t *gguf,
+                            const bt_model_config_t *config,
+                            bt_model_memory_t *memory_p)
 {
     const bt_backend_config_t be_config = {
         .n_threads = 1, .max_rows = 1, .max_dim = 1};
@@ -55,10 +73,7 @@ bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
                           .hp = &hp,
                           .config = config,
                           .why = why,
-                          .why_bytes = sizeof(why),
-                          .dry = true};
-    void *state = NULL;
-    float *none = NULL;
+                          .why_bytes = sizeof(why)};
     bt_status_t status = bt_hparams_read(gguf, why, sizeof(why), &hp);
 
     if (status != BT_OK) {
@@ -71,22 +86,36 @@ bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
     }
     status = check_config(&loader);
     if (status == BT_OK) {
-        const bt_arch_t *const arch = arch_of(gguf);
-
-        status = arch->load(&loader, &state);
-        arch->free_state(loader.be, state);
-    }
-    /* On the back end and on the host. */
-    for (int copy = 0; (status == BT_OK) && (copy < 2); copy++) {
-        status = bt_loader_buffer(&loader, config->max_logit_rows, hp.n_vocab,
-                                  &none);
+        status = bt_loader_rehearse(&loader);
     }
     bt_backend_close(loader.be);
     if (status != BT_OK) {
         return status;
     }
-    *bytes_p = loader.bytes + loader.max_piece;
+    *memory_p = (bt_model_memory_t){
+        .weight_bytes = loader.weight_bytes,
+        .private_bytes = loader.bytes,
+        .load_bytes = loader.max_piece,
+    };
+    if ((config->weight_dir != NULL) && (config->weight_dir[0] != '\0')) {
+        /* Packed here, then in the file; and the buffer of what is written. */
+        memory_p->load_bytes += loader.max_weight + BT_PACKED_CHUNK_BYTES;
+    }
     return BT_OK;
+}
+
+bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
+                                  const bt_model_config_t *config,
+                                  size_t *bytes_p)
+{
+    bt_model_memory_t memory;
+    const bt_status_t status = bt_model_memory(gguf, config, &memory);
+
+    if (status == BT_OK) {
+        *bytes_p =
+            memory.weight_bytes + memory.private_bytes + memory.load_bytes;
+    }
+    return status;
 }
 
 bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
@@ -123,6 +152,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     model->hp = hp;
     model->config = *config;
 
+    bt_loader_share(&loader, &model->store);
     status = model->arch->load(&loader, &model->state);
     if (status == BT_OK) {
         status = bt_loader_check_all_used(&loader);
@@ -165,6 +195,7 @@ void bt_model_destroy(bt_model_t *model)
         model->arch->free_state(model->be, model->state);
         bt_model_buffer_free(model->be, model->logits);
     }
+    bt_packed_store_close(model->store); /* the weights were freed */
     bt_free(model->host_logits);
     bt_free(model);
 }
@@ -172,6 +203,13 @@ void bt_model_destroy(bt_model_t *model)
 const bt_hparams_t *bt_model_hparams(const bt_model_t *model)
 {
     return &model->hp;
+}
+
+bt_weight_source_t bt_model_weight_source(const bt_model_t *model)
+{
+    return (model->store == NULL)                ? BT_WEIGHTS_PRIVATE
+           : bt_packed_store_built(model->store) ? BT_WEIGHTS_BUILT
+                                                 : BT_WEIGHTS_FOUND;
 }
 
 /* Sequences: rows contiguous from 0, positions inside the table. */

@@ -52,10 +52,33 @@ typedef struct bt_model_config {
     uint32_t max_rows;       /**< most rows (tokens) of one forward call */
     uint32_t max_logit_rows; /**< most rows whose logits are asked for */
     uint32_t context_tokens; /**< positions that may occur, <= hparams' */
+
+    /** Folder of packed weights (common/packed): they are mapped from there,
+     *  one copy for all processes of the host, and built there when it has none
+     *  for this model and back end. Where that does not work, one line of the
+     *  log says so and the process packs for itself. NULL or "": always. */
+    const char *weight_dir;
+    uint32_t n_threads; /**< that check the packed file; 0 = 1 */
 } bt_model_config_t;
 
-/** Memory that bt_model_load() will take on the CPU back end (weights,
- *  activations, tables), so that the caller can refuse before taking any.
+/** Where the memory of a model on the CPU back end goes. */
+typedef struct bt_model_memory {
+    /** Packed matrices: of this process, or with weight_dir pages of a file
+     *  that all processes of the host share. The system counts such pages as
+     *  available, so that who asks whether they fit adds them for every process
+     *  and yet counts them once. */
+    size_t weight_bytes;
+    size_t private_bytes; /**< activations, tables, logits */
+    size_t load_bytes;    /**< most that is needed besides, while loading */
+} bt_model_memory_t;
+
+/** @retval as bt_model_memory_bytes() */
+BT_MUST_CHECK bt_status_t bt_model_memory(const bt_gguf_t *gguf,
+                                          const bt_model_config_t *config,
+                                          bt_model_memory_t *memory_p);
+
+/** Memory that bt_model_load() will take on the CPU back end, the sum of all
+ *  parts of bt_model_memory_t, so that the caller can refuse before taking any.
  *  @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE  As bt_model_load() will say.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
@@ -78,6 +101,15 @@ BT_MUST_CHECK bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
 void bt_model_destroy(bt_model_t *model); /**< NULL is allowed. */
 
 const bt_hparams_t *bt_model_hparams(const bt_model_t *model);
+
+/** Where the packed weights of a model are. */
+typedef enum bt_weight_source {
+    BT_WEIGHTS_PRIVATE, /**< in memory of this process */
+    BT_WEIGHTS_BUILT,   /**< in the shared file, which this load wrote */
+    BT_WEIGHTS_FOUND,   /**< in the shared file, which was there */
+} bt_weight_source_t;
+
+bt_weight_source_t bt_model_weight_source(const bt_model_t *model);
 
 /** One forward call. Arrays are host memory, borrowed for the call. */
 typedef struct bt_forward {

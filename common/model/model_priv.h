@@ -8,6 +8,7 @@
 #define BT_COMMON_MODEL_MODEL_PRIV_H
 
 #include "common/model/model.h"
+#include "common/packed/packed_store.h"
 
 #define BT_MAX_PARTS 3 /* matrices that read the same input */
 
@@ -49,6 +50,11 @@ extern const bt_arch_t bt_arch_llama;
 
 /** One load, or (dry) one count of what a load would take. */
 struct bt_loader {
+    /** Matrices come from here instead of the model file. NULL: packed. Dry:
+     *  is every matrix there? */
+    const bt_packed_file_t *packed;
+    /** Matrices are packed and go here, whether dry or not. NULL: none. */
+    bt_packed_writer_t *writer;
     const bt_gguf_t *gguf;
     bt_backend_t *be;
     const bt_hparams_t *hp;
@@ -56,15 +62,25 @@ struct bt_loader {
     char *why;
     size_t why_bytes;
     bool dry;
-    size_t bytes;     /**< taken so far */
-    size_t max_piece; /**< most bytes of temporary memory at once */
-    bool *used;       /**< per tensor of the file */
+    size_t bytes;        /**< taken so far, without the matrices */
+    size_t weight_bytes; /**< packed matrices so far */
+    size_t max_piece;    /**< most bytes of temporary memory at once */
+    size_t max_weight;   /**< bytes of the largest packed matrix */
+    bool *used;          /**< per tensor of the file */
 };
 
 /** Write the reason and return @a status. */
 bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
                            const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/** Go through the whole load and count; with packed or writer set also look
+ *  for every matrix or write it. Takes no memory that lasts. */
+BT_MUST_CHECK bt_status_t bt_loader_rehearse(bt_loader_t *loader);
+
+/** Set loader->packed and *store_p, where the configuration asks for it and it
+ *  works; else everything stays, and what the user should know was logged. */
+void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p);
 
 /** Back-end memory of rows * row_floats, zeroed. */
 BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
@@ -121,9 +137,10 @@ struct bt_model {
     bt_backend_t *be;
     bt_hparams_t hp;
     bt_model_config_t config;
-    void *state;        /**< the architecture's */
-    float *logits;      /**< back end (max_logit_rows, n_vocab) */
-    float *host_logits; /**< the same in host memory */
+    void *state;              /**< the architecture's */
+    bt_packed_store_t *store; /**< NULL: the weights are of this process */
+    float *logits;            /**< back end (max_logit_rows, n_vocab) */
+    float *host_logits;       /**< the same in host memory */
 };
 
 #endif

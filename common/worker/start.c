@@ -2,6 +2,7 @@
 /* Start-up of a worker, in the order in which things can be refused cheaply:
  * options, model file, memory, back end, weights, pool, links. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/kv/kv_layout.h"
+#include "common/packed/packed_store.h"
 #include "common/rpc/key.h"
 #include "common/worker/cores.h"
 #include "common/worker/job.h"
@@ -47,6 +49,7 @@ typedef struct bt_start {
     uint32_t n_threads;
     uint8_t key[BT_KEY_BYTES];
     char url[URL_BYTES];
+    char weight_dir[PATH_MAX]; /**< "": none */
 } bt_start_t;
 
 static bt_status_t open_model_file(bt_worker_t *w, bt_start_t *s)
@@ -110,13 +113,33 @@ static bt_status_t check_options(bt_worker_t *w, bt_start_t *s)
     return bt_kv_block_bytes(&s->shape, &w->block_bytes);
 }
 
-static bt_model_config_t model_config(const bt_worker_t *w)
+/* Where packed weights are kept. Nowhere is no failure. */
+static bt_status_t find_weight_dir(const bt_worker_t *w, bt_start_t *s)
+{
+    const bt_status_t status = bt_packed_dir(
+        w->config->weight_cache, s->weight_dir, sizeof(s->weight_dir));
+
+    if (status == BT_ERR_NOT_FOUND) {
+        BT_LOG_WARN("packed weights are not kept: neither XDG_CACHE_HOME nor "
+                    "HOME is set; use --weight-cache DIR");
+        s->weight_dir[0] = '\0';
+        return BT_OK;
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("weight-cache: the path is too long");
+    }
+    return status;
+}
+
+static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
 {
     const bt_model_config_t config = {
         .max_rows = bt_engine_max_rows(w->max_seqs, w->config->chunk_tokens,
                                        w->tokens_per_block),
         .max_logit_rows = w->max_seqs,
         .context_tokens = w->context_tokens,
+        .weight_dir = s->weight_dir,
+        .n_threads = s->n_threads,
     };
 
     return config;
@@ -126,7 +149,7 @@ static bt_model_config_t model_config(const bt_worker_t *w)
  * machine cannot hold. */
 static bt_status_t plan_memory(bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_model_config_t config = model_config(w);
+    const bt_model_config_t config = model_config(w, s);
     const uint64_t available = bt_memory_available();
     uint64_t pool = w->config->kv_memory_bytes;
     bt_status_t status;
@@ -165,7 +188,7 @@ static bt_status_t plan_memory(bt_worker_t *w, const bt_start_t *s)
 
 static bt_status_t open_model(bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_model_config_t config = model_config(w);
+    const bt_model_config_t config = model_config(w, s);
     const bt_backend_config_t be_config = {
         .n_threads = s->n_threads,
         .cores = (s->n_cores > 0) ? s->cores : NULL,
@@ -428,6 +451,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
 
     if ((status = open_model_file(w, s)) != BT_OK ||
         (status = check_options(w, s)) != BT_OK ||
+        (status = find_weight_dir(w, s)) != BT_OK ||
         (status = plan_memory(w, s)) != BT_OK ||
         (status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
             BT_OK) {

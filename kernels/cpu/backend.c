@@ -102,6 +102,15 @@ static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
     return BT_OK;
 }
 
+/* Scratch for the operations on matrices of this type and width. */
+static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
+{
+    return ((type == BT_KTYPE_F32) || (type == BT_KTYPE_F16) ||
+            (type == BT_KTYPE_BF16))
+               ? dense_reserve(cpu, n_in)
+               : q8_reserve(cpu, n_in);
+}
+
 static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
                                uint32_t n_out, uint32_t n_in, const void *data,
                                bt_weight_t **weight_p)
@@ -112,14 +121,32 @@ static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
     if (bt_pack_bytes(type, n_out, n_in) == 0) {
         return BT_ERR_UNSUPPORTED;
     }
-    status = ((type == BT_KTYPE_F32) || (type == BT_KTYPE_F16) ||
-              (type == BT_KTYPE_BF16))
-                 ? dense_reserve(cpu, n_in)
-                 : q8_reserve(cpu, n_in);
+    status = reserve(cpu, type, n_in);
     if (status != BT_OK) {
         return status;
     }
     return bt_pack_create(cpu->pool, type, n_out, n_in, data, weight_p);
+}
+
+static const void *weight_data(const bt_weight_t *weight)
+{
+    return weight->data;
+}
+
+static bt_status_t weight_adopt(bt_backend_t *be, bt_ktype_t type,
+                                uint32_t n_out, uint32_t n_in, const void *data,
+                                size_t bytes, bt_weight_t **weight_p)
+{
+    bt_status_t status;
+
+    if (bt_pack_bytes(type, n_out, n_in) == 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    status = reserve(bt_cpu_of(be), type, n_in);
+    if (status != BT_OK) {
+        return status;
+    }
+    return bt_pack_adopt(type, n_out, n_in, data, bytes, weight_p);
 }
 
 static void weight_free(bt_backend_t *be, bt_weight_t *weight)
@@ -135,6 +162,8 @@ static const bt_kernels_ops_t cpu_ops = {
     .copy_out = copy,
     .sync = sync_nothing,
     .weight_pack = weight_pack,
+    .weight_data = weight_data,
+    .weight_adopt = weight_adopt,
     .weight_free = weight_free,
     .weight_bytes = bt_pack_bytes,
     .embed = bt_cpu_embed,
@@ -156,11 +185,11 @@ static const bt_kernels_ops_t cpu_ops = {
 
 #define KV_TYPES (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8)
 
-#define CAPS(tier_name)                                      \
-    {                                                        \
-        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE, \
-        .weight_types = WEIGHT_TYPES, .kv_types = KV_TYPES,  \
-        .max_head_dim = BT_MAX_HEAD_DIM                      \
+#define CAPS(tier_name)                                                  \
+    {                                                                    \
+        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE,             \
+        .weight_types = WEIGHT_TYPES, .kv_types = KV_TYPES,              \
+        .max_head_dim = BT_MAX_HEAD_DIM, .pack_version = BT_PACK_VERSION \
     }
 
 static const bt_kernels_caps_t cpu_caps[] = {

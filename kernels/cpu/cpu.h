@@ -45,6 +45,11 @@
 #define BT_Q8_TILE_ROWS  6u /**< the same, of quantized rows */
 #define BT_CPU_PROFILE   "q8-seq1"
 
+/** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
+ *  it with every change of a byte of it, or old files are taken for new ones
+ *  (kernels.h, pack_version). */
+#define BT_PACK_VERSION 2u
+
 typedef enum bt_pack {
     BT_PACK_F32,
     BT_PACK_F16,
@@ -64,7 +69,8 @@ struct bt_weight {
     uint32_t n_in;
     uint32_t n_panels;
     size_t panel_bytes;
-    uint8_t *data; /**< n_panels * panel_bytes, 64-byte aligned */
+    const uint8_t *data; /**< n_panels * panel_bytes, 64-byte aligned */
+    uint8_t *own;        /**< the same, NULL: borrowed (bt_pack_adopt()) */
 };
 
 /** Bytes of one group of 32 k in a panel (dense: of 32 k too). */
@@ -88,6 +94,16 @@ bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
                            bt_weight_t **weight_p);
 void bt_pack_destroy(bt_weight_t *weight);
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
+
+/** A weight over the bytes of one that bt_pack_create() made of the same type
+ *  and shape, in this process or another. Any bytes are safe: they are numbers
+ *  only. Borrowed until bt_pack_destroy().
+ *  @retval BT_ERR_UNSUPPORTED    type or shape
+ *  @retval BT_ERR_INVALID_PARAM  another number of bytes, or not aligned
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out,
+                                        uint32_t n_in, const void *data,
+                                        size_t bytes, bt_weight_t **weight_p);
 
 /** Added to a code when it is packed; 0 for dense packs. */
 uint32_t bt_pack_bias(bt_pack_t pack);

@@ -87,6 +87,7 @@ size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
 
 typedef struct pack_job {
     const bt_weight_t *w;
+    uint8_t *out;
     const uint8_t *data;
     size_t row_bytes;
 } pack_job_t;
@@ -167,7 +168,7 @@ static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
 
     (void)thread;
     for (uint32_t p = begin; p < end; p++) {
-        uint8_t *panel = w->data + p * w->panel_bytes;
+        uint8_t *panel = job->out + p * w->panel_bytes;
 
         for (uint32_t lane = 0; lane < BT_PANEL; lane++) {
             uint32_t o = p * BT_PANEL + lane;
@@ -185,6 +186,23 @@ static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
     }
 }
 
+/* Shape alone; data is the caller's to set. */
+static bt_weight_t *weight_new(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
+{
+    bt_weight_t *w = bt_calloc(1, sizeof(*w));
+
+    if (w == NULL) {
+        return NULL;
+    }
+    w->type = type;
+    w->pack = pack_of_type(type);
+    w->n_out = n_out;
+    w->n_in = n_in;
+    w->n_panels = n_out / BT_PANEL + (n_out % BT_PANEL != 0);
+    w->panel_bytes = panel_bytes(w->pack, n_in);
+    return w;
+}
+
 bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
                            uint32_t n_in, const void *data,
                            bt_weight_t **weight_p)
@@ -198,23 +216,19 @@ bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
     if ((bytes == 0) || (bt_ktype_block(type, &n_elems, &n_bytes) != BT_OK)) {
         return BT_ERR_UNSUPPORTED;
     }
-    w = bt_calloc(1, sizeof(*w));
+    w = weight_new(type, n_out, n_in);
     if (w == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    w->data = bt_calloc_aligned(bytes, 1);
-    if (w->data == NULL) {
+    w->own = bt_calloc_aligned(bytes, 1);
+    if (w->own == NULL) {
         bt_free(w);
         return BT_ERR_NO_MEMORY;
     }
-    w->type = type;
-    w->pack = pack_of_type(type);
-    w->n_out = n_out;
-    w->n_in = n_in;
-    w->n_panels = n_out / BT_PANEL + (n_out % BT_PANEL != 0);
-    w->panel_bytes = panel_bytes(w->pack, n_in);
+    w->data = w->own;
 
     job.w = w;
+    job.out = w->own;
     job.data = data;
     job.row_bytes = (size_t)(n_in / n_elems) * n_bytes;
     bt_cpu_pool_run(pool, w->n_panels, 1, pack_panels, &job);
@@ -222,10 +236,32 @@ bt_status_t bt_pack_create(bt_cpu_pool_t *pool, bt_ktype_t type, uint32_t n_out,
     return BT_OK;
 }
 
+bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out, uint32_t n_in,
+                          const void *data, size_t bytes,
+                          bt_weight_t **weight_p)
+{
+    const size_t wanted = bt_pack_bytes(type, n_out, n_in);
+    bt_weight_t *w;
+
+    if (wanted == 0) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((data == NULL) || (bytes != wanted) || ((uintptr_t)data % 64 != 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    w = weight_new(type, n_out, n_in);
+    if (w == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    w->data = data;
+    *weight_p = w;
+    return BT_OK;
+}
+
 void bt_pack_destroy(bt_weight_t *weight)
 {
     if (weight != NULL) {
-        bt_free(weight->data);
+        bt_free(weight->own);
         bt_free(weight);
     }
 }

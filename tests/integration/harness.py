@@ -70,7 +70,9 @@ class Process:
         self.ready_fd = ready_r
         os.set_blocking(ready_r, False)
         self.ready_text = ""
-        environment = dict(os.environ, BATON_READY_FD=str(ready_w), **(env or {}))
+        # Packed weights of test models are of no use to anybody else.
+        environment = dict({"BATON_WEIGHT_CACHE": os.path.join(directory, "weights")}, **os.environ)
+        environment.update(env or {}, BATON_READY_FD=str(ready_w))
         command = [os.path.join(build or BUILD, PROGRAMS[role])] + args
         with open(self.log_path, "ab") as log:
             self.popen = subprocess.Popen(
