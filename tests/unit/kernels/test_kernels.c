@@ -163,6 +163,63 @@ static void shapes_that_are_not_whole_blocks_are_refused(void **state)
     bt_backend_close(be);
 }
 
+/* Products of a weight and of another over a copy of its bytes. */
+static void adopted_bytes_give_the_same_weight(void **state)
+{
+    enum { N_OUT = 33, N_IN = 64 };
+    static _Alignas(64) uint8_t copy[65536];
+    static uint8_t data[N_OUT * N_IN * 4];
+    static const bt_ktype_t types[] = {BT_KTYPE_Q8_0, BT_KTYPE_Q4_0,
+                                       BT_KTYPE_F16, BT_KTYPE_F32};
+    float x[N_IN];
+    float out[2][N_OUT];
+    bt_backend_t *be = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(data); i++) {
+        data[i] = (uint8_t)((i * 37) % 60); /* small exponents: finite */
+    }
+    for (uint32_t i = 0; i < N_IN; i++) {
+        x[i] = (float)i - 20.0f;
+    }
+    assert_int_equal(bt_backend_open("cpu", &two_threads, &be), BT_OK);
+    assert_true(be->caps->pack_version > 0);
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+        const size_t bytes = be->ops->weight_bytes(types[t], N_OUT, N_IN);
+        bt_weight_t *w[2] = {NULL, NULL};
+
+        assert_in_range(bytes, 1, sizeof(copy) - 64);
+        assert_int_equal(
+            be->ops->weight_pack(be, types[t], N_OUT, N_IN, data, &w[0]),
+            BT_OK);
+        memcpy(copy, be->ops->weight_data(w[0]), bytes);
+        assert_int_equal(be->ops->weight_adopt(be, types[t], N_OUT, N_IN, copy,
+                                               bytes - 1, &w[1]),
+                         BT_ERR_INVALID_PARAM);
+        assert_int_equal(be->ops->weight_adopt(be, types[t], N_OUT, N_IN,
+                                               copy + 32, bytes, &w[1]),
+                         BT_ERR_INVALID_PARAM);
+        assert_int_equal(be->ops->weight_adopt(be, types[t], N_OUT, N_IN, NULL,
+                                               bytes, &w[1]),
+                         BT_ERR_INVALID_PARAM);
+        assert_int_equal(be->ops->weight_adopt(be, (bt_ktype_t)77, N_OUT, N_IN,
+                                               copy, bytes, &w[1]),
+                         BT_ERR_UNSUPPORTED);
+        assert_null(w[1]);
+        assert_int_equal(be->ops->weight_adopt(be, types[t], N_OUT, N_IN, copy,
+                                               bytes, &w[1]),
+                         BT_OK);
+        assert_ptr_equal(be->ops->weight_data(w[1]), copy); /* not copied */
+        for (int i = 0; i < 2; i++) {
+            be->ops->matmul(be, w[i], x, 1, out[i]);
+            be->ops->weight_free(be, w[i]);
+        }
+        assert_memory_equal(out[0], out[1], sizeof(out[0]));
+        assert_true(out[0][0] != out[0][1]);
+    }
+    bt_backend_close(be);
+}
+
 static void
 every_failing_allocation_is_reported_and_leaves_nothing(void **state)
 {
@@ -258,6 +315,7 @@ int main(void)
         BT_TEST(capabilities_name_what_is_there),
         BT_TEST(kv_types_have_names_and_sizes),
         BT_TEST(shapes_that_are_not_whole_blocks_are_refused),
+        BT_TEST(adopted_bytes_give_the_same_weight),
         BT_TEST(every_failing_allocation_is_reported_and_leaves_nothing),
         BT_TEST(every_item_is_done_once_whatever_the_grain),
         BT_TEST(a_core_that_does_not_exist_is_a_warning),
