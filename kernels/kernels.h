@@ -170,15 +170,18 @@ typedef struct bt_kernels_ops {
      *  Dense weights: one accumulator per output, k ascending, each step one
      *  fused multiply-add (fmaf).
      *
-     *  Quantized weights: the row too becomes 8 bits, in groups g of 32: with m
-     *  the largest magnitude, code[k] = x[k] * (127 / m) to nearest, ties to
-     *  even, scale = m / 127. Then, one accumulator, g ascending:
-     *      i = sum over the group of weight code * code        (exact)
-     *      acc = fmaf(i, weight scale * scale, acc)
-     *      acc = fmaf(weight min, scale * sum of codes, acc)   (if it has one)
-     *  Where a group has two scales (Q6_K) the first line is done for k 0..15,
-     *  then for 16..31. Groups with m < 2^-100 are zeros; one with a NaN or an
-     *  infinity makes the output NaN. */
+     *  Quantized weights: the row too becomes 8 bits, in halves h = 0, 1 of
+     *  groups g of 32: with m the largest magnitude of the 16 values, code[k] =
+     *  x[k] * (127 / m) to nearest, ties to even, scale[h] = m / 127. Then, one
+     *  accumulator, g ascending, h ascending:
+     *      i = sum over the half of weight code * code         (exact)
+     *      acc = fmaf(i, weight scale * scale[h], acc)
+     *  and after both halves, if the type has a minimum:
+     *      acc = fmaf(weight min, fmaf(scale[1], sum of its codes,
+     *                                  scale[0] * sum of its codes), acc)
+     *  Halves with m < 2^-100 are zeros; one with a NaN or an infinity makes
+     * the output NaN. (16 and not 32 values to a scale: the KL divergence from
+     *  float rows is 0.0015 and not 0.0027 on our test text.) */
     void (*matmul)(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out);
 

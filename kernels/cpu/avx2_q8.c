@@ -43,6 +43,7 @@ SPECIALIZE __m256 scale_of(bt_pack_t pack, const uint8_t *group, uint32_t v,
     case BT_PACK_Q4_F32:
         return load_f32(group + 512 + 32 * v);
     default:
+        half = (pack == BT_PACK_Q8_TWO) ? half : 0;
         return load_f32(group + 1024 + 128 * half + 32 * v);
     }
 }
@@ -136,7 +137,7 @@ SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
         int32_t from = 0;
 
         if (biased) {
-            from = (pack == BT_PACK_Q8_TWO) ? start[half] : start[0] + start[1];
+            from = start[half];
         }
         isum[r][0] = _mm256_set1_epi32(from);
         isum[r][1] = isum[r][0];
@@ -146,22 +147,26 @@ SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
 SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                           const q8_tile_t *t, __m256 (*acc)[2])
 {
-    const uint32_t n_halves = (pack == BT_PACK_Q8_TWO) ? 2 : 1;
 
     UNROLL
-    for (uint32_t half = 0; half < n_halves; half++) {
+    for (uint32_t half = 0; half < 2; half++) {
         __m256i isum[TILE_ROWS][2];
 
         start_sums(pack, n_rows, t, half, isum);
         if (is_4bit(pack)) {
-            add_nibbles(n_rows, group, t, 0, 8, 0, 4, false, 0, isum);
-            add_nibbles(n_rows, group, t, 4, 8, 0, 4, true, 0, isum);
+            const uint32_t begin = half * 2;
+
+            add_nibbles(n_rows, group, t, 0, 8, begin, begin + 2, false, 0,
+                        isum);
+            add_nibbles(n_rows, group, t, 4, 8, begin, begin + 2, true, 0,
+                        isum);
         } else {
             const uint32_t begin = half * 4;
-            const uint32_t end = (n_halves == 2) ? begin + 4 : 8;
 
-            add_nibbles(n_rows, group, t, 0, 4, begin, end, false, 0, isum);
-            add_nibbles(n_rows, group, t, 0, 4, begin, end, true, 4, isum);
+            add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, false, 0,
+                        isum);
+            add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, true, 4,
+                        isum);
         }
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
@@ -171,8 +176,9 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             for (uint32_t r = 0; r < n_rows; r++) {
                 acc[r][v] = _mm256_fmadd_ps(
                     _mm256_cvtepi32_ps(isum[r][v]),
-                    _mm256_mul_ps(scale,
-                                  _mm256_set1_ps(t->x[r * t->n_groups].scale)),
+                    _mm256_mul_ps(
+                        scale,
+                        _mm256_set1_ps(t->x[r * t->n_groups].scale[half])),
                     acc[r][v]);
             }
         }

@@ -34,6 +34,7 @@ SPECIALIZE __m512 scale_of(bt_pack_t pack, const uint8_t *group, uint32_t v,
     case BT_PACK_Q4_F32:
         return _mm512_load_ps(group + 512 + 64 * v);
     default:
+        half = (pack == BT_PACK_Q8_TWO) ? half : 0;
         return _mm512_load_ps(group + 1024 + 128 * half + 64 * v);
     }
 }
@@ -115,7 +116,7 @@ SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
         int32_t from = 0;
 
         if (biased) {
-            from = (pack == BT_PACK_Q8_TWO) ? start[half] : start[0] + start[1];
+            from = start[half];
         }
         isum[r][0] = _mm512_set1_epi32(from);
         isum[r][1] = isum[r][0];
@@ -126,15 +127,14 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                           const q8_tile_t *t, __m512 (*acc)[2])
 {
     const uint32_t n_steps = is_4bit(pack) ? 4 : 8;
-    const uint32_t n_halves = (pack == BT_PACK_Q8_TWO) ? 2 : 1;
 
     UNROLL
-    for (uint32_t half = 0; half < n_halves; half++) {
+    for (uint32_t half = 0; half < 2; half++) {
         __m512i isum[BT_Q8_TILE_ROWS][2];
 
         start_sums(pack, n_rows, t, half, isum);
         add_codes(pack, n_rows, group, t, half * n_steps / 2,
-                  (n_halves == 2) ? (half + 1) * n_steps / 2 : n_steps, isum);
+                  (half + 1) * n_steps / 2, isum);
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
             const __m512 scale = scale_of(pack, group, v, half);
@@ -143,8 +143,9 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             for (uint32_t r = 0; r < n_rows; r++) {
                 acc[r][v] = _mm512_fmadd_ps(
                     _mm512_cvtepi32_ps(isum[r][v]),
-                    _mm512_mul_ps(scale,
-                                  _mm512_set1_ps(t->x[r * t->n_groups].scale)),
+                    _mm512_mul_ps(
+                        scale,
+                        _mm512_set1_ps(t->x[r * t->n_groups].scale[half])),
                     acc[r][v]);
             }
         }

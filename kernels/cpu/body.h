@@ -80,16 +80,15 @@ static inline float lane_dot(const float *a, const float *b, uint32_t n)
 }
 
 /* See bt_q8_group_t. The largest magnitude is found among bits, where NaN is
- * above infinity and infinity above all else. */
-static inline void quantize_group(const float *x, uint32_t bias,
-                                  bt_q8_group_t *group)
+ * above infinity and infinity above all else. @return the sum of the codes */
+static inline int32_t quantize_half(const float *x, int8_t *code, float *scale)
 {
     uint32_t max_bits = 0;
-    int32_t half[2] = {0, 0};
+    int32_t sum = 0;
     float max;
     float inverse;
 
-    for (uint32_t i = 0; i < 32; i++) {
+    for (uint32_t i = 0; i < 16; i++) {
         uint32_t bits = bt_f32_bits(x[i]) & 0x7fffffffu;
 
         max_bits = (bits > max_bits) ? bits : max_bits;
@@ -100,21 +99,29 @@ static inline void quantize_group(const float *x, uint32_t bias,
         max = (max_bits >= 0x7f800000u) ? NAN : 0.0f;
         inverse = 0.0f;
     }
-    for (uint32_t i = 0; i < 32; i++) {
+    for (uint32_t i = 0; i < 16; i++) {
         float v = x[i] * inverse; /* within 127 and a rounding of it */
 
         v = (v > -127.0f) ? v : -127.0f; /* NaN too */
         v = (v < 127.0f) ? v : 127.0f;
-        group->code[i] = (int8_t)rintf(v);
+        code[i] = (int8_t)rintf(v);
+        sum += code[i];
     }
-    for (uint32_t i = 0; i < 16; i++) {
-        half[0] += group->code[i];
-        half[1] += group->code[i + 16];
-    }
-    group->scale = max / 127.0f;
-    group->sum = group->scale * (float)(half[0] + half[1]);
-    group->start[0] = -(int32_t)bias * half[0];
-    group->start[1] = -(int32_t)bias * half[1];
+    *scale = max / 127.0f;
+    return sum;
+}
+
+static inline void quantize_group(const float *x, uint32_t bias,
+                                  bt_q8_group_t *group)
+{
+    const int32_t low = quantize_half(x, group->code, &group->scale[0]);
+    const int32_t high =
+        quantize_half(x + 16, group->code + 16, &group->scale[1]);
+
+    group->sum =
+        fmaf(group->scale[1], (float)high, group->scale[0] * (float)low);
+    group->start[0] = -(int32_t)bias * low;
+    group->start[1] = -(int32_t)bias * high;
 }
 
 static inline void body_quantize(const float *x, uint32_t n_in, uint32_t bias,

@@ -19,15 +19,19 @@
  * bias (bt_pack_bias()) is added. The last panel is filled up with zeros. Every
  * piece begins on 64 bytes.
  *
- * **Quantized weights times rows.** Each group of 32 values of a row becomes 8
- * bits with a scale (bt_q8_group_t). Then, with g ascending, one accumulator
- * per output, i = sum over the group of code * row code (exact):
+ * **Quantized weights times rows.** Each 16 values of a row become 8 bits with
+ * a scale (bt_q8_group_t). Then, with g ascending, for half h = 0, 1 of the
+ * group, one accumulator per output, i = sum over the half of code * row code
+ * (exact):
  *
- *     acc = fma((float)i, scale_w * scale_row, acc)
- *     acc = fma(min_w, sum_row, acc)              where the type has a minimum
+ *     acc = fma((float)i, scale_w * scale_row[h], acc)
  *
- * and for two scales a group (Q6_K) the first line for each half. Every tier
- * computes just that, so all give the same bits.
+ * and after both, where the type has a minimum,
+ *
+ *     acc = fma(min_w, sum_row, acc)
+ *
+ * (Q6_K has a scale_w of its own for each half.) Every tier computes just that,
+ * so all give the same bits.
  */
 #ifndef BT_KERNELS_CPU_CPU_H
 #define BT_KERNELS_CPU_CPU_H
@@ -115,14 +119,14 @@ static inline bool bt_pack_has_min(bt_pack_t pack)
            (pack == BT_PACK_Q8_MIN);
 }
 
-/** A group of 32 values of a row: value = scale * code, code = value / scale to
- *  nearest (ties to even), scale = largest magnitude / 127. Groups of zeros and
- *  of numbers below 2^-100 are zero; a group with a NaN or an infinity is NaN.
- *  A row is n_in / 32 of them. */
+/** A group of 32 values of a row, in two halves: value = scale * code, code =
+ *  value / scale to nearest (ties to even), scale = largest magnitude of the
+ *  half / 127. Halves of zeros and of numbers below 2^-100 are zero; one with a
+ *  NaN or an infinity is NaN. A row is n_in / 32 groups. */
 typedef struct bt_q8_group {
     int8_t code[32]; /**< -127 .. 127 */
-    float scale;
-    float sum; /**< scale * sum of the codes */
+    float scale[2];
+    float sum; /**< fma(scale[1], sum of its codes, scale[0] * sum of its) */
     /** -bias of the weights * sum of the codes of a half: what an integer sum
      *  begins with. */
     int32_t start[2];

@@ -45,21 +45,21 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
                            uint32_t lane, uint32_t row)
 {
     const bt_weight_t *w = job->w;
-    const bool two = w->pack == BT_PACK_Q8_TWO;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     float acc = 0.0f;
 
     for (uint32_t g = 0; g < n_groups; g++) {
         const bt_q8_group_t *x = &job->q[(size_t)row * n_groups + g];
         bt_quant_group_t group;
-        int32_t sum[2] = {0, 0};
 
         bt_pack_read_codes(w, panel, g, lane, &group);
-        for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
-            sum[two ? k / 16 : 0] += group.code[k] * x->code[k];
-        }
-        for (uint32_t half = 0; half < (two ? 2 : 1); half++) {
-            acc = fmaf((float)sum[half], group.scale[half] * x->scale, acc);
+        for (uint32_t half = 0; half < 2; half++) {
+            int32_t sum = 0;
+
+            for (uint32_t k = half * 16; k < half * 16 + 16; k++) {
+                sum += group.code[k] * x->code[k];
+            }
+            acc = fmaf((float)sum, group.scale[half] * x->scale[half], acc);
         }
         if (bt_pack_has_min(w->pack)) {
             acc = fmaf(group.min, x->sum, acc);

@@ -8,7 +8,7 @@ BATON_TINY_MODEL is the generator that the build makes. For each case a model
 file is written, its tensors are dequantized by the gguf package, and the llama
 forward pass is done in float64 by numpy, with keys and values rounded to
 float16 as the cache stores them, and what is multiplied by quantized weights
-rounded to 8 bits in groups of 32 as kernels.h says. Needs numpy and gguf (pip).
+rounded to 8 bits in groups of 16 as kernels.h says. Needs numpy and gguf (pip).
 
 Format of the .txt files: a line of arguments for the generator, a line of
 token ids, a line of row numbers, then the logits of each of those rows.
@@ -57,8 +57,8 @@ def as_stored(x):
 
 
 def eight_bits(x):
-    """Groups of 32: codes to nearest even of x * (127 / largest), in float32."""
-    groups = x.astype(np.float32).reshape(x.shape[0], -1, 32)
+    """Groups of 16: codes to nearest even of x * (127 / largest), in float32."""
+    groups = x.astype(np.float32).reshape(x.shape[0], -1, 16)
     largest = np.abs(groups).max(axis=2, keepdims=True)
     codes = np.rint(groups * (np.float32(127) / largest))
     return (codes.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)

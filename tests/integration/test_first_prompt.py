@@ -38,7 +38,7 @@ def test_first_prompt_paris():
         assert s.events[-1]["choices"] == [] and s.events[-1]["usage"]["completion_tokens"] == 16
 
         status, answer = c.post("/v1/chat/completions",
-                                {"messages": [{"role": "user", "content": "What is the capital of France?"}],
+                                {"messages": [{"role": "user", "content": "Name the capital of France."}],
                                  "max_tokens": 24, "temperature": 0})
         assert status == 200 and "Paris" in answer["choices"][0]["message"]["content"], answer
         assert answer["usage"]["prompt_tokens"] > 10

@@ -133,23 +133,23 @@ static void compare_with_double(const mm_case_t *c)
 static void quantize_naively(const float *x, uint32_t n_in, int *codes,
                              double *scales)
 {
-    for (uint32_t g = 0; g < n_in / 32; g++) {
+    for (uint32_t g = 0; g < n_in / 16; g++) {
         float max = 0;
 
-        for (uint32_t k = 0; k < 32; k++) {
-            max = fmaxf(max, fabsf(x[g * 32 + k]));
+        for (uint32_t k = 0; k < 16; k++) {
+            max = fmaxf(max, fabsf(x[g * 16 + k]));
         }
         scales[g] = (double)(max / 127.0f);
-        for (uint32_t k = 0; k < 32; k++) {
-            codes[g * 32 + k] =
+        for (uint32_t k = 0; k < 16; k++) {
+            codes[g * 16 + k] =
                 (max == 0.0f) ? 0
-                              : (int)nearbyintf(x[g * 32 + k] * (127.0f / max));
+                              : (int)nearbyintf(x[g * 16 + k] * (127.0f / max));
         }
     }
 }
 
-/* Error of one output, as a part of the bound: each group adds two rounded
- * products to a sum of n_in / 32 steps (Higham, section 3.1). */
+/* Error of one output, as a part of the bound: each group adds three rounded
+ * products to a sum of its steps (Higham, section 3.1). */
 static double quantized_error(const mm_case_t *c, uint32_t r, uint32_t o,
                               const int *codes, const double *scales)
 {
@@ -167,7 +167,7 @@ static double quantized_error(const mm_case_t *c, uint32_t r, uint32_t o,
 
         bt_quant_group_read(c->type->type, row, g, &group);
         for (uint32_t k = 0; k < 32; k++) {
-            const double x = scales[g] * codes[g * 32 + k];
+            const double x = scales[g * 2 + k / 16] * codes[g * 32 + k];
             const double scaled = (double)group.scale[k / 16] * group.code[k];
 
             sum += (scaled + (double)group.min) * x;
@@ -175,13 +175,13 @@ static double quantized_error(const mm_case_t *c, uint32_t r, uint32_t o,
         }
     }
     return fabs(sum - (double)c->want[(size_t)r * c->n_out + o]) /
-           (magnitude * (2 * n_groups + 4) * 0x1p-24);
+           (magnitude * (3 * n_groups + 4) * 0x1p-24);
 }
 
 static void compare_quantized(const mm_case_t *c)
 {
     int *codes = bt_calloc(c->n_in, sizeof(*codes));
-    double *scales = bt_calloc(c->n_in / 32, sizeof(*scales));
+    double *scales = bt_calloc(c->n_in / 16, sizeof(*scales));
     double worst = 0;
 
     if ((codes == NULL) || (scales == NULL)) {

@@ -22,13 +22,6 @@
  * measured 0.0004 at most, on logits of spread 2. */
 #define TOLERANCE 0.002
 
-/* With quantized weights, now and then a value lies so close to the middle of
- * two 8-bit codes that float32 takes the other one than float64: measured 0.065
- * at most and 0.005 on average (0.204 and 0.029 beside values that are not
- * rounded to 8 bits at all). */
-#define TOLERANCE_Q8      0.12
-#define TOLERANCE_Q8_MEAN 0.01
-
 static double next_number(FILE *file)
 {
     double value = NAN;
@@ -94,7 +87,6 @@ static void compare(const char *name, const bt_tiny_model_t *tiny)
     bt_model_t *model = NULL;
     void *cache = NULL;
     double worst = 0.0;
-    double sum = 0.0;
     char why[256];
     float *logits;
     int c;
@@ -118,13 +110,9 @@ static void compare(const char *name, const bt_tiny_model_t *tiny)
         const double diff = fabs((double)logits[i] - next_number(file));
 
         worst = (diff > worst) ? diff : worst;
-        sum += diff;
     }
-    sum /= N_KEPT * N_VOCAB;
-    print_message("%s: difference %.6f at most, %.6f on average\n", name, worst,
-                  sum);
-    assert_true(worst < ((tiny->type < 2) ? TOLERANCE : TOLERANCE_Q8));
-    assert_true(sum < TOLERANCE_Q8_MEAN);
+    print_message("%s: largest difference %.6f\n", name, worst);
+    assert_true(worst < TOLERANCE);
     fclose(file);
     bt_free(cache);
     bt_model_destroy(model);
