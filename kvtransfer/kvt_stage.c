@@ -42,7 +42,8 @@ struct bt_kvt_stage {
     bt_list_t copying;  /* slots, both ways */
     uint32_t n_landing; /* of them: to the device */
     uint8_t *held;      /* owned: held_t, bytes, held_t ... */
-    size_t held_at, held_bytes, held_cap;
+    size_t held_at, held_bytes, held_cap, most_held;
+    bool was_full; /* counted */
 };
 
 bt_status_t bt_kvt_stage_open(bt_kvt_t *kvt)
@@ -122,12 +123,21 @@ bool bt_kvt_stage_busy(const bt_kvt_t *kvt)
 
 bool bt_kvt_stage_full(const bt_kvt_t *kvt)
 {
-    const bt_kvt_stage_t *stage = kvt->stage;
+    bt_kvt_stage_t *stage = kvt->stage;
+    bool full;
 
+    if (stage == NULL) {
+        return false;
+    }
     /* Slots that wait for the network (a rendezvous) do not count: they need
      * it to go on. */
-    return (stage != NULL) && (stage->n_landing > 0) &&
+    full = (stage->n_landing > 0) &&
            ((stage->n_free[WAY_RECEIVE] == 0) || (stage->held_bytes > 0));
+    if (full && !stage->was_full) {
+        stage->kvt->counters.stage_waits++;
+    }
+    stage->was_full = full;
+    return full;
 }
 
 /* ---- slots ---- */
@@ -459,7 +469,15 @@ static bt_status_t hold(bt_kvt_stage_t *stage, const held_t *held,
     memcpy(stage->held + stage->held_bytes, held, sizeof(*held));
     memcpy(stage->held + stage->held_bytes + sizeof(*held), src, held->bytes);
     stage->held_bytes = need;
+    if (need > stage->most_held) {
+        stage->most_held = need;
+    }
     return BT_OK;
+}
+
+size_t bt_kvt_stage_most_held(const bt_kvt_t *kvt)
+{
+    return kvt->stage->most_held;
 }
 
 void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
@@ -483,7 +501,6 @@ void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
         bt_kvt_stage_filled(slot, w, dst, offset, bytes, true);
         return;
     }
-    w->kvt->counters.stage_waits++;
     status = hold(stage, &held, src);
     if (status != BT_OK) {
         bt_kvt_window_landed(w, offset, bytes, false);

@@ -46,6 +46,9 @@ bool bt_kvt_stage_busy(const bt_kvt_t *kvt);
 /** @return true when the transport should bring no more, until a copy ends */
 bool bt_kvt_stage_full(const bt_kvt_t *kvt);
 
+/** Tests: bytes that were ever held at a time. */
+size_t bt_kvt_stage_most_held(const bt_kvt_t *kvt);
+
 /* ---- sending ---- */
 
 /** Begin copies of records of @a xfer that come next, as slots allow.

@@ -59,6 +59,7 @@ typedef struct landing {
     uint8_t *dst; /* in the pool */
     void *data;   /* UCX's, to begin it with */
     uint64_t offset, bytes;
+    bool waits; /* for a slot; counted */
 } landing_t;
 
 /* ---- sending ---- */
@@ -282,6 +283,8 @@ void bt_kvt_ucx_pieces_take(ucx_t *ucx)
 
         landing->slot = bt_kvt_stage_slot(ucx->kvt);
         if (landing->slot == NULL) {
+            ucx->kvt->counters.stage_waits += landing->waits ? 0 : 1;
+            landing->waits = true;
             return;
         }
         bt_list_remove(&landing->link);
@@ -330,6 +333,7 @@ static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
     }
     landing->window = window;
     landing->slot = NULL;
+    landing->waits = false;
     landing->dst = dst;
     landing->data = data;
     landing->offset = piece.offset;

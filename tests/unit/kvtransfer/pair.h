@@ -62,6 +62,9 @@ static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
      false, true, false},
 };
 
+/** Slots of staged pools each way; 0: as it comes. */
+__attribute__((unused)) static uint32_t pair_n_slots;
+
 /* The kinds by number; each_kind.h. */
 enum {
     PAIR_MEM_SHM,
@@ -155,6 +158,7 @@ __attribute__((unused)) static bt_kvt_config_t pair_config(const pair_t *pair,
         config.memory = BT_KVT_MEMORY_STAGED;
         config.device.pool = d->address;
         config.device.copier = &d->copier;
+        config.device.n_slots = pair_n_slots;
     }
     return config;
 }
@@ -465,10 +469,12 @@ __attribute__((unused)) static void pair_assert_empty(const pair_t *pair)
         bt_kvt_counters(pair->receiver, &c);
         assert_int_equal(c.windows_open, 0);
         assert_int_equal(c.windows_quarantined, 0);
+        assert_int_equal(c.stage_slots, 0);
     }
     if (pair->sender != NULL) {
         bt_kvt_counters(pair->sender, &c);
         assert_int_equal(c.xfers_open, 0);
+        assert_int_equal(c.stage_slots, 0);
     }
 }
 

@@ -167,6 +167,37 @@ a_fault_at_any_step_over_the_network_ends_everything_once(void **state)
     all_faults(&pair_kinds[1]);
 }
 
+/* Two slots each way, so that pieces wait for them; copies end late and in any
+ * order. */
+static void all_faults_staged(const pair_kind_t *kind)
+{
+    pair_n_slots = 2;
+    all_faults(kind);
+    pair_n_slots = 0;
+}
+
+static void
+a_fault_at_any_step_between_staged_pools_ends_everything_once(void **state)
+{
+    (void)state;
+    all_faults_staged(&pair_kinds[PAIR_MEM_STAGED]);
+}
+
+static void
+a_fault_at_any_step_from_a_staged_into_a_shared_pool_ends_everything_once(
+    void **state)
+{
+    (void)state;
+    all_faults_staged(&pair_kinds[PAIR_MEM_STAGED_SHM]);
+}
+
+static void
+a_fault_at_any_step_into_a_staged_pool_ends_everything_once(void **state)
+{
+    (void)state;
+    all_faults_staged(&pair_kinds[PAIR_MEM_HOST_STAGED]);
+}
+
 /* Both processes of a machine that was suspended for an hour, in the middle of
  * a transfer: neither has heard of the other, neither is to blame. */
 static void our_own_sleep_is_not_the_peers_silence(void **state)
@@ -230,6 +261,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_fault_at_any_step_over_shared_memory_ends_everything_once),
         BT_TEST(a_fault_at_any_step_over_the_network_ends_everything_once),
+        BT_TEST(a_fault_at_any_step_between_staged_pools_ends_everything_once),
+        BT_TEST(
+            a_fault_at_any_step_from_a_staged_into_a_shared_pool_ends_everything_once),
+        BT_TEST(a_fault_at_any_step_into_a_staged_pool_ends_everything_once),
         BT_TEST(our_own_sleep_is_not_the_peers_silence),
         BT_TEST(a_death_frees_what_a_lost_link_left_in_quarantine),
     };

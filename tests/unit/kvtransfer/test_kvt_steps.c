@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
@@ -26,6 +27,7 @@
 #include "kvtransfer/kvt_core.h"
 #include "kvtransfer/kvt_mem.h"
 #include "tests/support/testsupport.h"
+#include "tests/unit/kvtransfer/fake_device.h"
 #include "tests/unit/kvtransfer/fds.h"
 
 /* Virtual milliseconds; one is a round. */
@@ -45,6 +47,8 @@
 #define N_BYTES    3072u
 #define N_PIECES   4u
 #define MAX_BLOB   4096u
+#define N_SOURCES  8u /* in a device, behind the pool */
+#define N_SLOTS    2u
 
 enum { P1, P2, D1, D2, N_ENDS };
 
@@ -54,12 +58,15 @@ typedef struct end {
     bool dead, stopped;
     uint64_t died_ms, go_on_ms;
     uint32_t n_calls;
+    fake_device_t device; /* staged only */
 } end_t;
 
 typedef enum what {
     NOTHING,
     PACKET,    /* fault at a step of the transport */
     NO_MEMORY, /* the step-th allocation fails */
+    COPY,      /* the step-th copy of the device of one end fails */
+    REFUSAL,   /* ...at once */
     DIE,       /* the rest: before a call of one end */
     PAUSE,
     COMA,
@@ -76,7 +83,9 @@ typedef struct handover {
     end_t *p, *d;
     uint64_t id;
     uint64_t start_ms;
-    uint8_t source[N_BYTES], sent[N_BYTES];
+    uint8_t own_source[N_BYTES], sent[N_BYTES];
+    uint8_t *source;     /* where that is, for the test... */
+    const uint8_t *from; /* ...and for post() */
     bt_kvt_extent_t extents[N_EXTENTS];
     uint8_t blob[MAX_BLOB], desc[BT_KVT_DESC_BYTES(N_EXTENTS)];
     size_t blob_bytes, desc_bytes;
@@ -94,6 +103,7 @@ typedef struct handover {
 static struct {
     bt_kvt_mem_net_t *net;
     bt_kvt_path_t path;
+    bool staged_p, staged_d;
     uint64_t now_ms, next_id;
     end_t ends[N_ENDS];
     disturbance_t plan;
@@ -150,17 +160,23 @@ static bool may(end_t *e)
 
 static bt_status_t end_open(end_t *e)
 {
-    const bt_kvt_config_t config = {.transport = "mem",
-                                    .path = world.path,
-                                    .pool_bytes = POOL_BYTES,
-                                    .instance = e->instance,
-                                    .keepalive_ms = KEEPALIVE_MS,
-                                    .dead_ms = DEAD_MS,
-                                    .quarantine_ms = QUARANTINE_MS,
-                                    .mem_net = world.net};
+    bt_kvt_config_t config = {.transport = "mem",
+                              .path = world.path,
+                              .pool_bytes = POOL_BYTES,
+                              .instance = e->instance,
+                              .keepalive_ms = KEEPALIVE_MS,
+                              .dead_ms = DEAD_MS,
+                              .quarantine_ms = QUARANTINE_MS,
+                              .mem_net = world.net};
 
     bt_status_t status = BT_OK;
 
+    if (e->device.address != NULL) {
+        config.memory = BT_KVT_MEMORY_STAGED;
+        config.device.pool = e->device.address;
+        config.device.copier = &e->device.copier;
+        config.device.n_slots = N_SLOTS;
+    }
     if (e->kvt == NULL) {
         status = bt_kvt_open(&config, &e->kvt);
         e->instance += (status == BT_OK) ? 0 : 10; /* the next life */
@@ -192,6 +208,14 @@ static void handover_init(handover_t *h, uint32_t p, uint32_t d)
     h->d = &world.ends[d];
     h->id = world.next_id++;
     h->start_ms = world.now_ms;
+    h->source = h->own_source;
+    h->from = h->own_source;
+    if (world.staged_p) {
+        const size_t at = POOL_BYTES + (h->id % N_SOURCES) * N_BYTES;
+
+        h->source = h->p->device.bytes + at;
+        h->from = h->p->device.address + at;
+    }
     for (uint32_t i = 0; i < N_BYTES; i++) {
         h->source[i] = (uint8_t)(1 + h->id * 31 + i * 7 + (i >> 8) * 13);
     }
@@ -204,9 +228,14 @@ static void handover_init(handover_t *h, uint32_t p, uint32_t d)
     }
 }
 
+static uint8_t *pool_of(const end_t *e)
+{
+    return (e->device.address != NULL) ? e->device.bytes : bt_kvt_pool(e->kvt);
+}
+
 static void bytes_check(const handover_t *h)
 {
-    const uint8_t *pool = bt_kvt_pool(h->d->kvt);
+    const uint8_t *pool = pool_of(h->d);
 
     for (uint32_t i = 0; i < N_EXTENTS; i++) {
         assert_memory_equal(pool + h->extents[i].offset,
@@ -259,7 +288,7 @@ static void p_posts(handover_t *h, uint32_t piece)
     static const uint32_t ends[N_PIECES + 1] = {0, 700, 1024, 2500, N_BYTES};
     const uint32_t i = piece ^ 1u;
 
-    take_status(h, bt_kvt_post(h->xfer, h->source + ends[i], ends[i],
+    take_status(h, bt_kvt_post(h->xfer, h->from + ends[i], ends[i],
                                ends[i + 1] - ends[i]));
 }
 
@@ -316,7 +345,7 @@ static void p_acts(handover_t *h)
 
 static void canary(const handover_t *h, bool check)
 {
-    uint8_t *pool = bt_kvt_pool(h->d->kvt);
+    uint8_t *pool = pool_of(h->d);
 
     for (uint32_t i = 0; i < N_EXTENTS; i++) {
         for (uint64_t k = 0; k < h->extents[i].bytes; k++) {
@@ -456,12 +485,13 @@ static void end_check_empty(const end_t *e)
     assert_int_equal(c.windows_quarantined, 0);
     assert_int_equal(c.xfers_open, 0);
     assert_int_equal(c.peers, 0);
+    assert_int_equal(c.stage_slots, 0);
 }
 
 /** Nothing beside the extents was ever written. */
 static void rest_check(const handover_t *h)
 {
-    const uint8_t *pool = bt_kvt_pool(h->d->kvt);
+    const uint8_t *pool = pool_of(h->d);
 
     for (uint32_t at = 0; at < POOL_BYTES; at++) {
         const uint32_t slot = at % (POOL_BYTES / 2);
@@ -535,24 +565,47 @@ static void afterwards(handover_t *first)
 }
 
 typedef struct steps {
-    uint32_t n_packets, n_calls[N_ENDS];
+    uint32_t n_packets, n_calls[N_ENDS], n_copies[N_ENDS];
     bool good;
 } steps_t;
 
-static steps_t run(bt_kvt_path_t path, const disturbance_t *plan)
-{
-    static handover_t h;
-    steps_t steps = {0};
+/* What is disturbed: path and memory. */
+typedef struct place {
+    const char *name;
+    bt_kvt_path_t path;
+    bool staged_p, staged_d;
+} place_t;
 
+static void world_make(const place_t *place, const disturbance_t *plan)
+{
     memset(&world, 0, sizeof(world));
-    world.path = path;
+    world.path = place->path;
+    world.staged_p = place->staged_p;
+    world.staged_d = place->staged_d;
     world.now_ms = 1000;
     world.next_id = 1;
     world.plan = *plan;
     assert_int_equal(bt_kvt_mem_net_create(&world.net), BT_OK);
     for (uint32_t i = 0; i < N_ENDS; i++) {
-        world.ends[i].instance = 100 + i;
+        end_t *e = &world.ends[i];
+
+        e->instance = 100 + i;
+        if ((i <= P2) ? world.staged_p : world.staged_d) {
+            fake_open(&e->device, POOL_BYTES + N_SOURCES * N_BYTES, i);
+        }
     }
+    if ((plan->what == COPY) || (plan->what == REFUSAL)) {
+        world.ends[plan->end].device.fail_at = plan->step;
+        world.ends[plan->end].device.refuses = plan->what == REFUSAL;
+    }
+}
+
+static steps_t run(const place_t *place, const disturbance_t *plan)
+{
+    static handover_t h;
+    steps_t steps = {0};
+
+    world_make(place, plan);
     bt_kvt_mem_net_fault(world.net, (plan->what == PACKET) ? plan->step : 0,
                          plan->fault);
     handover_init(&h, P1, D1);
@@ -562,6 +615,7 @@ static steps_t run(bt_kvt_path_t path, const disturbance_t *plan)
     steps.n_packets = bt_kvt_mem_net_steps(world.net);
     for (uint32_t i = 0; i < N_ENDS; i++) {
         steps.n_calls[i] = world.ends[i].n_calls;
+        steps.n_copies[i] = world.ends[i].device.n_begun;
     }
     handover_check(&h);
     afterwards(&h);
@@ -570,6 +624,7 @@ static steps_t run(bt_kvt_path_t path, const disturbance_t *plan)
     }
     for (uint32_t i = 0; i < N_ENDS; i++) {
         bt_kvt_close(world.ends[i].kvt);
+        fake_close(&world.ends[i].device);
     }
     bt_kvt_mem_net_destroy(world.net);
     return steps;
@@ -600,33 +655,63 @@ static size_t memory_now(void)
     return (getenv("GLIBC_TUNABLES") == NULL) ? 0 : mallinfo2().uordblks;
 }
 
-static void run_counted(bt_kvt_path_t path, const disturbance_t *plan,
+static void run_counted(const place_t *place, const disturbance_t *plan,
                         books_t *books)
 {
-    books->n_whole += run(path, plan).good;
+    books->n_whole += run(place, plan).good;
     books->n_runs++;
     assert_int_equal(memory_now(), books->memory);
     assert_int_equal(n_open_fds(), books->fds);
 }
 
-static void every_step(bt_kvt_path_t path, const char *name)
+/** A copy of either end's device fails: the hand-over does. */
+static void every_copy(const place_t *place, const steps_t *steps,
+                       books_t *books)
+{
+    static const uint32_t ends[] = {P1, D1};
+    const uint32_t whole = books->n_whole;
+    const uint32_t n_runs = books->n_runs;
+
+    for (size_t i = 0; i < 2; i++) {
+        for (uint32_t step = 1; step <= 2 * steps->n_copies[ends[i]]; step++) {
+            const disturbance_t plan = {.what = (step % 2) ? COPY : REFUSAL,
+                                        .end = ends[i],
+                                        .step = (step + 1) / 2};
+
+            run_counted(place, &plan, books);
+        }
+    }
+    assert_int_equal(books->n_whole, whole);
+    printf("  each copy of a device fails, late or at once: %u runs\n",
+           books->n_runs - n_runs);
+}
+
+static unsigned long n_logged(void)
+{
+    return bt_log_count(BT_LOG_LEVEL_WARN) + bt_log_count(BT_LOG_LEVEL_ERROR);
+}
+
+static void every_step(const place_t *place)
 {
     static const char *const call_names[] = {
         [DIE] = "death", [PAUSE] = "a pause", [COMA] = "a long stop"};
     const disturbance_t none = {.what = NOTHING};
-    const unsigned long warned = bt_log_count(BT_LOG_LEVEL_WARN);
+    const unsigned long before = n_logged();
     books_t books = {0};
     steps_t steps;
 
-    steps = run(path, &none); /* what the libraries keep is kept from here */
+    steps = run(place, &none); /* what the libraries keep is kept from here */
     assert_true(steps.good);
     printf("%s: a hand-over is %u packets and copies, %u calls of the sender, "
            "%u of the receiver\n",
-           name, steps.n_packets, steps.n_calls[P1], steps.n_calls[D1]);
+           place->name, steps.n_packets, steps.n_calls[P1], steps.n_calls[D1]);
     books.memory = memory_now();
     books.fds = n_open_fds();
     assert_true((steps.n_packets >= 10) && (steps.n_calls[P1] > 20) &&
                 (steps.n_calls[D1] > 20));
+    assert_int_equal(steps.n_copies[P1] >= N_PIECES, place->staged_p);
+    assert_int_equal(steps.n_copies[D1] >= N_PIECES, place->staged_d);
+    every_copy(place, &steps, &books);
 
     for (int fault = BT_KVT_MEM_LOSE; fault < BT_KVT_MEM_N_FAULTS; fault++) {
         const uint32_t whole = books.n_whole;
@@ -636,7 +721,7 @@ static void every_step(bt_kvt_path_t path, const char *name)
                                         .fault = (bt_kvt_mem_fault_t)fault,
                                         .step = step};
 
-            run_counted(path, &plan, &books);
+            run_counted(place, &plan, &books);
         }
         printf("  each packet, %s: %u runs, %u ended whole\n",
                fault_names[fault], steps.n_packets, books.n_whole - whole);
@@ -644,7 +729,7 @@ static void every_step(bt_kvt_path_t path, const char *name)
     for (uint32_t step = 1; step <= N_ALLOCS; step++) {
         const disturbance_t plan = {.what = NO_MEMORY, .step = step};
 
-        run_counted(path, &plan, &books);
+        run_counted(place, &plan, &books);
     }
     printf("  each of the first %u allocations fails: %u runs\n", N_ALLOCS,
            N_ALLOCS);
@@ -654,12 +739,12 @@ static void every_step(bt_kvt_path_t path, const char *name)
         for (uint32_t step = 1; step <= steps.n_calls[P1]; step++) {
             const disturbance_t plan = {.what = what, .end = P1, .step = step};
 
-            run_counted(path, &plan, &books);
+            run_counted(place, &plan, &books);
         }
         for (uint32_t step = 1; step <= steps.n_calls[D1]; step++) {
             const disturbance_t plan = {.what = what, .end = D1, .step = step};
 
-            run_counted(path, &plan, &books);
+            run_counted(place, &plan, &books);
         }
         printf("  each call, %s before it: %u runs, %u ended whole\n",
                call_names[what], steps.n_calls[P1] + steps.n_calls[D1],
@@ -668,22 +753,50 @@ static void every_step(bt_kvt_path_t path, const char *name)
     printf("  %u disturbed runs: hung 0, wrong bytes 0, leaked 0\n",
            books.n_runs);
     /* Altered messages, and what memory was short for, are named in the log. */
-    assert_true(bt_log_count(BT_LOG_LEVEL_WARN) - warned <=
-                steps.n_packets + N_ALLOCS);
-    bt_test_expect_log_lines(bt_log_count(BT_LOG_LEVEL_WARN) - warned);
+    assert_true(n_logged() - before <= steps.n_packets + N_ALLOCS);
+    bt_test_expect_log_lines(n_logged() - before);
 }
 
 static void
 any_step_of_a_hand_over_may_go_wrong_over_shared_memory(void **state)
 {
+    const place_t place = {"shared memory", BT_KVT_PATH_AUTO, false, false};
+
     (void)state;
-    every_step(BT_KVT_PATH_AUTO, "shared memory");
+    every_step(&place);
+}
+
+static void any_step_may_go_wrong_between_staged_pools(void **state)
+{
+    const place_t place = {"staged to staged", BT_KVT_PATH_AUTO, true, true};
+
+    (void)state;
+    every_step(&place);
+}
+
+static void any_step_may_go_wrong_from_a_staged_into_a_shared_pool(void **state)
+{
+    const place_t place = {"staged to shared memory", BT_KVT_PATH_AUTO, true,
+                           false};
+
+    (void)state;
+    every_step(&place);
+}
+
+static void any_step_may_go_wrong_into_a_staged_pool(void **state)
+{
+    const place_t place = {"host to staged", BT_KVT_PATH_AUTO, false, true};
+
+    (void)state;
+    every_step(&place);
 }
 
 static void any_step_of_a_hand_over_may_go_wrong_over_the_network(void **state)
 {
+    const place_t place = {"network", BT_KVT_PATH_NETWORK, false, false};
+
     (void)state;
-    every_step(BT_KVT_PATH_NETWORK, "network");
+    every_step(&place);
 }
 
 int main(void)
@@ -691,8 +804,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(any_step_of_a_hand_over_may_go_wrong_over_shared_memory),
         BT_TEST(any_step_of_a_hand_over_may_go_wrong_over_the_network),
+        BT_TEST(any_step_may_go_wrong_between_staged_pools),
+        BT_TEST(any_step_may_go_wrong_from_a_staged_into_a_shared_pool),
+        BT_TEST(any_step_may_go_wrong_into_a_staged_pool),
     };
 
     bt_log_init("test_kvt_steps", BT_LOG_LEVEL_ERROR);
+    tzset(); /* the log's first line would allocate it */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

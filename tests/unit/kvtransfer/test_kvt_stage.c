@@ -1,0 +1,862 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools in device memory that is staged: what holds beyond the contract, which
+ * runs over such pools too (each_kind.h). Copies are those of fake_device.h:
+ * they end late, in any order, or when a test lets them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "kvtransfer/kvt_core.h"
+#include "kvtransfer/kvt_stage.h"
+#include "tests/unit/kvtransfer/each_kind.h"
+
+#define ROUNDS 60 /* of mem: more than anything takes that is not withheld */
+#define SLOT   BT_KVT_STAGE_SLOT_BYTES
+
+static void rounds(pair_t *pair, int n)
+{
+    for (int i = 0; i < n; i++) {
+        (void)pair_pump(pair);
+    }
+}
+
+static void open_with(pair_t *pair, uint32_t number, size_t pool_bytes,
+                      uint32_t n_slots)
+{
+    pair_n_slots = n_slots;
+    pair_open(pair, &pair_kinds[number], pool_bytes);
+    pair_n_slots = 0;
+    pair_import(pair);
+}
+
+/** A window of @a bytes and a transfer with all of it posted. */
+static track_t *begin(pair_t *pair, uint64_t id, uint64_t first, uint64_t bytes)
+{
+    track_t *t = pair_window(pair, id, PAIR_SENDER, first, bytes, bytes, 1);
+
+    prep(pair, t);
+    post(t, 0, bytes);
+    return t;
+}
+
+static void close_window(track_t *t)
+{
+    t->closing = true;
+    bt_kvt_window_close(t->window);
+}
+
+/* ---- the pipeline ---- */
+
+static void every_byte_goes_through_slots(void **state)
+{
+    static const uint32_t numbers[] = {
+        PAIR_MEM_STAGED, PAIR_MEM_STAGED_SHM, PAIR_MEM_HOST_STAGED,
+        PAIR_UCX_STAGED, PAIR_UCX_STAGED_SHM, PAIR_UCX_HOST_STAGED};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
+        const pair_kind_t *kind = &pair_kinds[numbers[i]];
+        const uint64_t bytes = 6 * MIB + 12345;
+        pair_t pair;
+        track_t *t;
+
+        open_with(&pair, numbers[i], 8 * MIB, 0);
+        t = begin(&pair, 1, 777, bytes);
+        finish(t, "token");
+        PAIR_UNTIL(&pair, over(t));
+        assert_int_equal(t->done, 1);
+        assert_int_equal(bt_kvt_memory(pair.sender), kind->staged_sender
+                                                         ? BT_KVT_MEMORY_STAGED
+                                                         : BT_KVT_MEMORY_HOST);
+        assert_int_equal(counters(pair.sender).bytes_staged,
+                         kind->staged_sender ? bytes : 0);
+        assert_int_equal(counters(pair.receiver).bytes_staged,
+                         kind->staged_receiver ? bytes : 0);
+        assert_int_equal(pair.sender_device.bytes_copied,
+                         kind->staged_sender ? bytes : 0);
+        assert_int_equal(pair.receiver_device.bytes_copied,
+                         kind->staged_receiver ? bytes : 0);
+        /* Each piece once: none is read back, none is copied twice. */
+        assert_int_equal(pair.receiver_device.n_to_host, 0);
+        assert_int_equal(pair.sender_device.n_to_device, 0);
+        pair_assert_empty(&pair);
+        pair_close(&pair);
+    }
+}
+
+static void the_next_copies_run_while_a_slot_is_sent(void **state)
+{
+    uint64_t sent = 0;
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_MEM_STAGED_SHM, 8 * MIB, 8);
+    t = begin(&pair, 1, 0, 4 * MIB);
+    while (sent < 2 * MIB) {
+        (void)pair_pump(&pair);
+        sent = counters(pair.sender).bytes_sent;
+        if ((sent > 0) && (sent < 2 * MIB)) {
+            assert_true(pair.sender_device.n_under_way > 0);
+        }
+    }
+    assert_true(pair.sender_device.most_under_way >= 3);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    pair_close(&pair);
+}
+
+static void what_is_short_of_slots_waits_and_is_counted(void **state)
+{
+    static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_MEM_HOST_STAGED,
+                                       PAIR_UCX_STAGED, PAIR_UCX_HOST_STAGED,
+                                       PAIR_UCX_STAGED_SHM};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
+        const pair_kind_t *kind = &pair_kinds[numbers[i]];
+        track_t *t[6];
+        pair_t pair;
+
+        open_with(&pair, numbers[i], 12 * MIB, 1);
+        pair.receiver_device.max_questions = 20;
+        for (uint32_t k = 0; k < 6; k++) {
+            t[k] = begin(&pair, 1 + k, k * 2 * MIB, 2 * MIB - k);
+            finish(t[k], "");
+        }
+        for (uint32_t k = 0; k < 6; k++) {
+            PAIR_UNTIL(&pair, over(t[k]));
+            assert_int_equal(t[k]->done, 1);
+        }
+        assert_true(pair.sender_device.most_under_way <= 1);
+        assert_true(pair.receiver_device.most_under_way <= 1);
+        if (kind->staged_sender) {
+            assert_true(counters(pair.sender).stage_waits > 6);
+        }
+        if (kind->staged_receiver && !kind->staged_sender) {
+            assert_true(counters(pair.receiver).stage_waits > 0);
+        }
+        pair_assert_empty(&pair);
+        pair_close(&pair);
+    }
+}
+
+#define N_SMALL 256u
+
+/** Pieces of 4 KiB, of which one segment of TCP holds many. */
+static track_t *begin_small(pair_t *pair, uint64_t id)
+{
+    track_t *t = pair_window(pair, id, PAIR_SENDER, 0, 4096, 8192, N_SMALL);
+
+    prep(pair, t);
+    post(t, 0, t->bytes);
+    finish(t, "");
+    return t;
+}
+
+static void what_came_in_one_segment_is_held_until_slots_are_free(void **state)
+{
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_UCX_HOST_STAGED, 4 * MIB, 2);
+    t = begin_small(&pair, 1);
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    assert_int_equal(pair.receiver_device.n_to_device, N_SMALL);
+    assert_int_equal(pair.receiver_device.most_under_way, 2);
+    assert_true(bt_kvt_stage_most_held(pair.receiver) > 3 * 4096);
+
+    /* What is held is what UCX had read, not all that the sender has. */
+    pair.reuses = true;
+    pair.receiver_device.withheld = true;
+    t = begin(&pair, 3, 0, 4 * MIB);
+    finish(t, "");
+    PAIR_UNTIL(&pair, pair.receiver_device.n_under_way == 2);
+    rounds(&pair, ROUNDS);
+    assert_true(bt_kvt_stage_most_held(pair.receiver) < MIB);
+    pair.receiver_device.withheld = false;
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+
+    /* Held when its window closes: thrown away, and that is all. */
+    pair.receiver_device.withheld = true;
+    t = begin_small(&pair, 2);
+    PAIR_UNTIL(&pair, pair.receiver_device.n_under_way == 2);
+    close_window(t);
+    rounds(&pair, ROUNDS);
+    assert_int_equal(t->closed, 0);
+    pair.receiver_device.withheld = false;
+    PAIR_UNTIL(&pair, t->closed && (t->xfer == NULL));
+    assert_int_equal(pair.receiver_device.n_to_device,
+                     N_SMALL + 4 * MIB / SLOT + 2);
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+}
+
+static void no_memory_while_bytes_are_staged_ends_the_transfer(void **state)
+{
+    uint32_t n_short = 0;
+
+    (void)state;
+    for (int nth = 1; nth <= 24; nth++) {
+        pair_t pair;
+        track_t *t;
+
+        open_with(&pair, PAIR_UCX_HOST_STAGED, 4 * MIB, 2);
+        PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
+        t = begin_small(&pair, 1);
+        bt_alloc_fail_at(nth);
+        PAIR_UNTIL(&pair, over(t));
+        bt_alloc_fail_at(0);
+        n_short += t->window_status == BT_ERR_NO_MEMORY;
+        pair_assert_empty(&pair);
+        pair_close(&pair);
+    }
+    assert_true(n_short >= 2);
+}
+
+/* ---- who waits for whom ---- */
+
+#define N_FLOWS 5
+
+/* A window at one of two processes and the transfer of the other into it. */
+typedef struct flow {
+    bt_kvt_window_t *window;
+    bt_kvt_xfer_t *xfer;
+    int done, closed, xfer_done;
+} flow_t;
+
+static void flow_event(const bt_kvt_event_t *event)
+{
+    flow_t *f = event->user;
+
+    assert_int_equal(event->status, BT_OK);
+    switch (event->type) {
+    case BT_KVT_WINDOW_DONE:
+        f->done++;
+        bt_kvt_window_close(event->window);
+        break;
+    case BT_KVT_WINDOW_CLOSED:
+        f->closed++;
+        break;
+    case BT_KVT_XFER_DONE:
+        f->xfer_done++;
+        bt_kvt_release(event->xfer);
+        break;
+    default:
+        fail_msg("event %d", (int)event->type);
+    }
+}
+
+static void flow_begin(flow_t *f, uint64_t id, bt_kvt_t *to,
+                       bt_kvt_peer_t *peer, uint64_t sender, uint64_t first,
+                       uint64_t bytes, const void *from)
+{
+    const bt_kvt_extent_t extent = {.offset = first, .bytes = bytes};
+    uint8_t desc[BT_KVT_DESC_BYTES(1)];
+    size_t n = 0;
+
+    assert_int_equal(bt_kvt_window_open(to, id, 1, sender, &extent, 1, f, desc,
+                                        sizeof(desc), &n, &f->window),
+                     BT_OK);
+    assert_int_equal(bt_kvt_prep(peer, desc, n, f, &f->xfer), BT_OK);
+    assert_int_equal(bt_kvt_post(f->xfer, from, 0, bytes), BT_OK);
+    assert_int_equal(bt_kvt_finish(f->xfer, NULL, 0), BT_OK);
+}
+
+/* Each has one slot a way and waits for the other to take what it sends. */
+static void crossing_transfers_do_not_wait_for_each_other(uint32_t number)
+{
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    const uint64_t bytes = MIB + 77;
+    static flow_t there[N_FLOWS], back[N_FLOWS];
+    bt_kvt_peer_t *peer_back = NULL;
+    bt_kvt_event_t event;
+    uint32_t n_over = 0;
+    uint64_t start_ms;
+    size_t n = 0;
+    pair_t pair;
+
+    memset(there, 0, sizeof(there));
+    memset(back, 0, sizeof(back));
+    open_with(&pair, number, 16 * MIB, 1);
+    assert_int_equal(bt_kvt_export(pair.sender, blob, sizeof(blob), &n), BT_OK);
+    assert_int_equal(bt_kvt_import(pair.receiver, blob, n, NULL, &peer_back),
+                     BT_OK);
+    for (uint32_t i = 0; i < N_FLOWS; i++) {
+        flow_begin(&there[i], 1 + i, pair.receiver, pair.peer, PAIR_SENDER,
+                   i * 2 * MIB, bytes,
+                   pair.sender_device.address + 16 * MIB + i);
+        flow_begin(&back[i], 1 + i, pair.sender, peer_back, PAIR_RECEIVER,
+                   i * 2 * MIB, bytes,
+                   pair.receiver_device.address + 16 * MIB + 9 + i);
+    }
+    start_ms = pair_clock_ms(&pair);
+    while (n_over < 2 * N_FLOWS) {
+        assert_true(pair_clock_ms(&pair) - start_ms < 20000);
+        pair.now_ms++;
+        pair.now_ms = pair_clock_ms(&pair);
+        (void)bt_kvt_progress(pair.sender, pair.now_ms, PAIR_BUDGET);
+        (void)bt_kvt_progress(pair.receiver, pair.now_ms, PAIR_BUDGET);
+        while (bt_kvt_poll(pair.sender, &event) ||
+               bt_kvt_poll(pair.receiver, &event)) {
+            flow_event(&event);
+        }
+        n_over = 0;
+        for (uint32_t i = 0; i < N_FLOWS; i++) {
+            n_over += there[i].closed && there[i].xfer_done;
+            n_over += back[i].closed && back[i].xfer_done;
+        }
+    }
+    for (uint32_t i = 0; i < N_FLOWS; i++) {
+        assert_memory_equal(pair_pool(&pair, PAIR_RECEIVER) + i * 2 * MIB,
+                            pair.source + i, bytes);
+        assert_memory_equal(pair_pool(&pair, PAIR_SENDER) + i * 2 * MIB,
+                            pair.source + 9 + i, bytes);
+    }
+    pair_assert_empty(&pair);
+    bt_kvt_peer_release(peer_back);
+    pair_close(&pair);
+}
+
+static void crossing_transfers_with_one_slot_end_in_process(void **state)
+{
+    (void)state;
+    crossing_transfers_do_not_wait_for_each_other(PAIR_MEM_STAGED);
+}
+
+static void crossing_transfers_with_one_slot_end_over_tcp(void **state)
+{
+    (void)state;
+    crossing_transfers_do_not_wait_for_each_other(PAIR_UCX_STAGED);
+}
+
+static void a_peer_that_stands_still_does_not_take_all_slots(void **state)
+{
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    bt_kvt_peer_t *other_peer = NULL;
+    bt_kvt_t *other = NULL;
+    bt_kvt_event_t event;
+    bt_kvt_config_t config;
+    flow_t f = {0};
+    size_t n = 0;
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_MEM_STAGED, 8 * MIB, 4);
+    config = pair_config(&pair, PAIR_RECEIVER);
+    config.instance = 33;
+    config.memory = BT_KVT_MEMORY_HOST;
+    assert_int_equal(bt_kvt_open(&config, &other), BT_OK);
+    assert_int_equal(bt_kvt_export(other, blob, sizeof(blob), &n), BT_OK);
+    assert_int_equal(bt_kvt_import(pair.sender, blob, n, &pair, &other_peer),
+                     BT_OK);
+    rounds(&pair, 20);
+    t = begin(&pair, 1, 0, 6 * MIB);
+    bt_kvt_mem_net_stop(pair.net, PAIR_RECEIVER, true);
+    rounds(&pair, 20);
+    /* A link may hold no more than are free: 2 of 4. */
+    assert_int_equal(counters(pair.sender).stage_slots, 2);
+
+    flow_begin(&f, 7, other, other_peer, PAIR_SENDER, 0, 4 * MIB,
+               pair.from + 99);
+    for (int i = 0; !f.closed || !f.xfer_done; i++) {
+        assert_true(i < 500); /* of its 1000 ms until it counts as lost */
+        pair.now_ms++;
+        (void)bt_kvt_progress(pair.sender, pair.now_ms, PAIR_BUDGET);
+        (void)bt_kvt_progress(other, pair.now_ms, PAIR_BUDGET);
+        while (bt_kvt_poll(pair.sender, &event) || bt_kvt_poll(other, &event)) {
+            flow_event(&event);
+        }
+    }
+    assert_memory_equal(bt_kvt_pool(other), pair.source + 99, 4 * MIB);
+    bt_kvt_close(other);
+    bt_kvt_mem_net_stop(pair.net, PAIR_RECEIVER, false);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+}
+
+/* ---- nobody is told before the device is done ---- */
+
+static void a_window_is_done_only_when_its_last_copy_is(void **state)
+{
+    static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_MEM_HOST_STAGED};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
+        pair_t pair;
+        track_t *t;
+
+        open_with(&pair, numbers[i], 2 * MIB, 0);
+        pair.receiver_device.withheld = true;
+        t = begin(&pair, 1, 0, MIB);
+        finish(t, "");
+        rounds(&pair, ROUNDS);
+        assert_int_equal(pair.receiver_device.n_under_way, MIB / SLOT);
+        assert_int_equal(t->done + t->failed + t->xfer_done, 0);
+        pair.receiver_device.withheld = false;
+        PAIR_UNTIL(&pair, over(t));
+        assert_int_equal(t->done, 1);
+        pair_close(&pair);
+    }
+}
+
+static void a_copy_that_runs_keeps_a_revoked_window_in_quarantine(void **state)
+{
+    static const uint32_t numbers[] = {PAIR_MEM_HOST_STAGED,
+                                       PAIR_UCX_HOST_STAGED};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
+        pair_t pair;
+        track_t *t;
+
+        open_with(&pair, numbers[i], 2 * MIB, 0);
+        pair.receiver_device.withheld = true;
+        t = begin(&pair, 1, 0, MIB);
+        PAIR_UNTIL(&pair, pair.receiver_device.n_under_way == MIB / SLOT);
+        close_window(t);
+        assert_int_equal(counters(pair.receiver).windows_quarantined, 1);
+        PAIR_UNTIL(&pair, t->xfer == NULL);
+        assert_int_equal(t->xfer_status, BT_ERR_STALE);
+        rounds(&pair, ROUNDS);
+        assert_int_equal(t->closed, 0);
+        pair.receiver_device.withheld = false;
+        PAIR_UNTIL(&pair, t->closed);
+        pair_assert_empty(&pair);
+        pair_close(&pair); /* canaries: nothing was written after CLOSED */
+    }
+}
+
+static void a_device_that_never_answers_is_named_in_the_log(void **state)
+{
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_MEM_HOST_STAGED, 2 * MIB, 0);
+    pair.receiver_device.withheld = true;
+    t = begin(&pair, 1, 0, SLOT);
+    PAIR_UNTIL(&pair, pair.receiver_device.n_under_way == 1);
+    close_window(t);
+    bt_test_expect_log_lines(1);
+    rounds(&pair, 2500); /* quarantine_ms is 2000 */
+    assert_int_equal(t->closed + t->stuck, 0);
+    pair.receiver_device.withheld = false;
+    PAIR_UNTIL(&pair, t->closed);
+    pair_close(&pair);
+}
+
+static void a_dead_senders_window_waits_for_the_own_device_alone(void **state)
+{
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_MEM_STAGED, 2 * MIB, 0);
+    pair.receiver_device.withheld = true;
+    t = begin(&pair, 1, 0, MIB);
+    PAIR_UNTIL(&pair, pair.receiver_device.n_under_way > 1);
+    bt_kvt_mem_net_kill(pair.net, PAIR_SENDER);
+    PAIR_UNTIL(&pair, t->failed);
+    assert_int_equal(t->window_status, BT_ERR_PEER_LOST);
+    rounds(&pair, ROUNDS);
+    assert_int_equal(t->closed, 0);
+    pair.receiver_device.withheld = false;
+    PAIR_UNTIL(&pair, t->closed);
+    assert_int_equal(counters(pair.receiver).stage_slots, 0);
+    pair_close(&pair);
+}
+
+static void a_cancelled_source_is_the_devices_until_it_has_copied(void **state)
+{
+    static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_MEM_STAGED_SHM,
+                                       PAIR_UCX_STAGED};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
+        pair_t pair;
+        track_t *t;
+
+        open_with(&pair, numbers[i], 2 * MIB, 0);
+        pair.sender_device.withheld = true;
+        t = begin(&pair, 1, 0, MIB);
+        PAIR_UNTIL(&pair, pair.sender_device.n_under_way == MIB / SLOT);
+        bt_kvt_cancel(t->xfer);
+        PAIR_UNTIL(&pair, t->closed);
+        assert_int_equal(t->window_status, BT_ERR_CANCELED);
+        rounds(&pair, ROUNDS);
+        assert_int_equal(t->xfer_done, 0);
+        assert_int_equal(counters(pair.sender).stage_slots, MIB / SLOT);
+        pair.sender_device.withheld = false;
+        PAIR_UNTIL(&pair, t->xfer_done);
+        assert_int_equal(t->xfer_status, BT_ERR_CANCELED);
+        pair_assert_empty(&pair);
+        pair_close(&pair);
+    }
+}
+
+static void a_lost_receiver_frees_the_slots(void **state)
+{
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_MEM_STAGED, 8 * MIB, 4);
+    t = begin(&pair, 1, 0, 8 * MIB);
+    PAIR_UNTIL(&pair, counters(pair.sender).bytes_sent > MIB);
+    bt_kvt_mem_net_kill(pair.net, PAIR_RECEIVER);
+    PAIR_UNTIL(&pair, t->xfer_done);
+    assert_int_equal(t->xfer_status, BT_ERR_PEER_LOST);
+    assert_int_equal(counters(pair.sender).stage_slots, 0);
+    pair_close(&pair);
+}
+
+static void closing_waits_for_copies_under_way(void **state)
+{
+    static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_UCX_STAGED};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
+        pair_t pair;
+
+        open_with(&pair, numbers[i], 8 * MIB, 4);
+        (void)begin(&pair, 1, 0, 4 * MIB);
+        PAIR_UNTIL(&pair, counters(pair.receiver).bytes_staged > 0);
+        pair.sender_device.withheld = true;
+        pair.receiver_device.withheld = true;
+        (void)begin(&pair, 2, 4 * MIB, 4 * MIB);
+        PAIR_UNTIL(&pair, pair.sender_device.n_under_way > 0);
+        pair_close(&pair); /* fake_close() counts */
+    }
+}
+
+/* ---- copies that fail ---- */
+
+/** @return true when the transfer was whole: fewer copies than @a nth */
+static bool with_failing_copy(uint32_t number, bool at_sender, bool refuses,
+                              uint32_t nth)
+{
+    fake_device_t *d;
+    pair_t pair;
+    track_t *t;
+    bool whole;
+
+    open_with(&pair, number, 8 * MIB, 3);
+    d = at_sender ? &pair.sender_device : &pair.receiver_device;
+    d->refuses = refuses;
+    d->fail_at = nth;
+    t = begin(&pair, 1, 0, 2 * MIB);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    whole = t->done == 1;
+    if (!whole) {
+        assert_int_equal(t->xfer_status, BT_ERR_DEVICE);
+        assert_int_equal(t->window_status,
+                         at_sender ? BT_ERR_CANCELED : BT_ERR_DEVICE);
+    }
+    assert_int_equal(whole, d->n_begun < nth);
+    pair_assert_empty(&pair);
+
+    d->fail_at = 0;
+    t = begin(&pair, 2, 4 * MIB, 2 * MIB); /* and the next is as ever */
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+    return whole;
+}
+
+static void a_failing_copy_ends_its_transfer_alone(void **state)
+{
+    static const struct {
+        uint32_t number;
+        bool at_sender;
+    } cases[] = {{PAIR_MEM_STAGED, true},     {PAIR_MEM_STAGED, false},
+                 {PAIR_MEM_STAGED_SHM, true}, {PAIR_MEM_HOST_STAGED, false},
+                 {PAIR_UCX_STAGED, true},     {PAIR_UCX_STAGED, false},
+                 {PAIR_UCX_STAGED_SHM, true}, {PAIR_UCX_HOST_STAGED, false}};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        for (uint32_t refuses = 0; refuses < 2; refuses++) {
+            uint32_t nth = 1;
+
+            while (!with_failing_copy(cases[i].number, cases[i].at_sender,
+                                      refuses != 0, nth)) {
+                nth++;
+            }
+            assert_int_equal(nth, 2 * MIB / SLOT + 1);
+        }
+    }
+}
+
+/* ---- rendezvous, as over RDMA ---- */
+
+static void a_rendezvous_waits_for_a_slot(void **state)
+{
+    track_t *t[3];
+    pair_t pair;
+
+    (void)state;
+    open_with(&pair, PAIR_UCX_HOST_STAGED, 12 * MIB, 2);
+    bt_kvt_ucx_test_rendezvous(pair.sender);
+    for (uint32_t k = 0; k < 3; k++) {
+        t[k] = begin(&pair, 1 + k, k * 4 * MIB, 4 * MIB);
+        finish(t[k], "");
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        PAIR_UNTIL(&pair, over(t[k]));
+        assert_int_equal(t[k]->done, 1);
+    }
+    assert_true(counters(pair.receiver).stage_waits > 0);
+    assert_int_equal(pair.receiver_device.bytes_copied, 12 * MIB);
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+}
+
+typedef enum rendezvous_end {
+    SENDER_CLOSES,
+    RECEIVER_CLOSES,
+    WINDOW_CLOSES,
+    SENDER_CANCELS,
+    RENDEZVOUS_N_ENDS
+} rendezvous_end_t;
+
+static void a_rendezvous_that_waits_ends_with_its_peer(void **state)
+{
+    (void)state;
+    for (rendezvous_end_t end = SENDER_CLOSES; end < RENDEZVOUS_N_ENDS; end++) {
+        pair_t pair;
+        track_t *t;
+
+        open_with(&pair, PAIR_UCX_HOST_STAGED, 12 * MIB, 1);
+        bt_kvt_ucx_test_rendezvous(pair.sender);
+        pair.receiver_device.withheld = true;
+        t = begin(&pair, 1, 0, 12 * MIB);
+        PAIR_UNTIL(&pair, (pair.receiver_device.n_under_way == 1) &&
+                              (counters(pair.receiver).stage_waits > 0));
+        switch (end) {
+        case SENDER_CLOSES:
+            bt_kvt_close(pair.sender);
+            pair.sender = NULL;
+            break;
+        case RECEIVER_CLOSES:
+            bt_kvt_close(pair.receiver);
+            pair.receiver = NULL;
+            PAIR_UNTIL(&pair, t->xfer_done);
+            break;
+        case WINDOW_CLOSES:
+            close_window(t);
+            break;
+        default:
+            bt_kvt_cancel(t->xfer);
+            break;
+        }
+        if (pair.receiver != NULL) {
+            rounds(&pair, ROUNDS);
+            assert_int_equal(t->closed, 0);
+            pair.receiver_device.withheld = false;
+            PAIR_UNTIL(&pair, t->closed);
+        }
+        if (pair.sender != NULL) {
+            PAIR_UNTIL(&pair, t->xfer_done);
+        }
+        pair_assert_empty(&pair);
+        pair_close(&pair);
+    }
+}
+
+/* ---- what others may try ---- */
+
+static void a_piece_larger_than_a_slot_is_refused(void **state)
+{
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_MEM_HOST_STAGED, 4 * MIB, 0);
+    PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
+    /* One that does not heed our export. */
+    bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->max_record_bytes = SLOT + 1;
+    t = begin(&pair, 1, 0, 2 * MIB);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->window_status, BT_ERR_BAD_MESSAGE);
+    assert_int_equal(t->xfer_status, BT_ERR_BAD_MESSAGE);
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+}
+
+static void a_record_that_is_not_one_piece_is_refused(void **state)
+{
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    open_with(&pair, PAIR_UCX_HOST_STAGED, 4 * MIB, 0);
+    bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->max_record_bytes = MIB;
+    t = begin(&pair, 1, 0, 2 * MIB);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->window_status, BT_ERR_BAD_MESSAGE);
+    assert_int_equal(t->xfer_status, BT_ERR_BAD_MESSAGE);
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+}
+
+static void nobody_may_write_directly_into_a_staged_pool(void **state)
+{
+    static uint8_t blob[BT_KVT_MAX_EXPORT], hello[BT_KVT_MAX_MSG];
+    bt_kvt_msg_t msg = {.type = BT_KVT_MSG_HELLO,
+                        .from = PAIR_SENDER,
+                        .nonce = 1,
+                        .direct = true};
+    const bt_kvt_link_t *link;
+    size_t n = 0;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_MEM_HOST_STAGED], MIB);
+    assert_int_equal(bt_kvt_export(pair.sender, blob, sizeof(blob), &n), BT_OK);
+    msg.export.data = blob;
+    msg.export.bytes = (uint32_t)n;
+    assert_int_equal(bt_kvt_msg_encode(&msg, hello, sizeof(hello), &n), BT_OK);
+    link = bt_kvt_take_message(pair.receiver, hello, n);
+    assert_non_null(link);
+    assert_true(link->hello_taken);
+    assert_false(link->remote_direct);
+    pair_close(&pair);
+}
+
+/* ---- options ---- */
+
+static void impossible_stages_are_refused(void **state)
+{
+    bt_kvt_config_t good, config;
+    bt_copier_t copier;
+    bt_kvt_t *kvt = NULL;
+    fake_device_t d;
+
+    (void)state;
+    fake_open(&d, MIB, 1);
+    good = (bt_kvt_config_t){
+        .transport = "ucx",
+        .pool_bytes = MIB,
+        .memory = BT_KVT_MEMORY_STAGED,
+        .device = {.pool = d.address, .copier = &copier, .n_slots = 32},
+        .instance = 1,
+        .keepalive_ms = 100,
+        .dead_ms = 1000,
+        .quarantine_ms = 1000};
+    copier = d.copier;
+    config = good;
+    config.device.copier = NULL;
+    assert_int_equal(bt_kvt_open(&config, &kvt), BT_ERR_INVALID_PARAM);
+    config = good;
+    config.device.pool = NULL;
+    assert_int_equal(bt_kvt_open(&config, &kvt), BT_ERR_INVALID_PARAM);
+    config = good;
+    config.device.n_slots = BT_KVT_STAGE_MAX_SLOTS + 1;
+    assert_int_equal(bt_kvt_open(&config, &kvt), BT_ERR_INVALID_PARAM);
+    config = good;
+    config.device.n_slots = 33; /* 64 tickets */
+    assert_int_equal(bt_kvt_open(&config, &kvt), BT_ERR_INVALID_PARAM);
+    copier.query = NULL;
+    assert_int_equal(bt_kvt_open(&good, &kvt), BT_ERR_INVALID_PARAM);
+    copier = d.copier;
+    config = good;
+    config.path = BT_KVT_PATH_SHM;
+    bt_test_expect_log_lines(1);
+    assert_int_equal(bt_kvt_open(&config, &kvt), BT_ERR_UNSUPPORTED);
+    assert_null(kvt);
+    assert_int_equal(bt_kvt_open(&good, &kvt), BT_OK);
+    assert_int_equal(d.n_allocs, 1);
+    bt_kvt_close(kvt);
+    fake_close(&d);
+}
+
+static bt_status_t no_sync_copy(void *user, void *to, const void *from,
+                                size_t n)
+{
+    (void)user;
+    (void)to;
+    (void)from;
+    fail_msg("%zu bytes were copied past the slots", n);
+    return BT_ERR_DEVICE;
+}
+
+/* The memory here is that of no CUDA device, so no UCX can register it. */
+static void a_device_that_ucx_cannot_take_is_staged(void **state)
+{
+    bt_kvt_config_t config;
+    bt_kvt_t *host;
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_UCX_STAGED_SHM], 4 * MIB);
+    bt_kvt_close(pair.sender);
+    pair.sender = NULL;
+    config = pair_config(&pair, PAIR_SENDER);
+    config.memory = BT_KVT_MEMORY_DEVICE;
+    config.device.read = no_sync_copy;
+    config.device.write = no_sync_copy;
+    bt_test_expect_log_lines(1);
+    assert_int_equal(bt_kvt_open(&config, &pair.sender), BT_OK);
+    assert_string_equal(bt_kvt_memory_name(bt_kvt_memory(pair.sender)),
+                        "staged");
+    host = pair.receiver;
+    assert_string_equal(bt_kvt_memory_name(bt_kvt_memory(host)), "host");
+    pair_import(&pair);
+    assert_string_equal(bt_kvt_peer_path(pair.peer), "shm");
+    t = begin(&pair, 1, 0, 3 * MIB);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    pair_close(&pair);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_byte_goes_through_slots),
+        BT_TEST(the_next_copies_run_while_a_slot_is_sent),
+        BT_TEST(what_is_short_of_slots_waits_and_is_counted),
+        BT_TEST(what_came_in_one_segment_is_held_until_slots_are_free),
+        BT_TEST(no_memory_while_bytes_are_staged_ends_the_transfer),
+        BT_TEST(crossing_transfers_with_one_slot_end_in_process),
+        BT_TEST(crossing_transfers_with_one_slot_end_over_tcp),
+        BT_TEST(a_peer_that_stands_still_does_not_take_all_slots),
+        BT_TEST(a_window_is_done_only_when_its_last_copy_is),
+        BT_TEST(a_copy_that_runs_keeps_a_revoked_window_in_quarantine),
+        BT_TEST(a_device_that_never_answers_is_named_in_the_log),
+        BT_TEST(a_dead_senders_window_waits_for_the_own_device_alone),
+        BT_TEST(a_cancelled_source_is_the_devices_until_it_has_copied),
+        BT_TEST(a_lost_receiver_frees_the_slots),
+        BT_TEST(closing_waits_for_copies_under_way),
+        BT_TEST(a_failing_copy_ends_its_transfer_alone),
+        BT_TEST(a_rendezvous_waits_for_a_slot),
+        BT_TEST(a_rendezvous_that_waits_ends_with_its_peer),
+        BT_TEST(a_piece_larger_than_a_slot_is_refused),
+        BT_TEST(a_record_that_is_not_one_piece_is_refused),
+        BT_TEST(nobody_may_write_directly_into_a_staged_pool),
+        BT_TEST(impossible_stages_are_refused),
+        BT_TEST(a_device_that_ucx_cannot_take_is_staged),
+    };
+
+    bt_log_init("test_kvt_stage", BT_LOG_LEVEL_ERROR);
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
