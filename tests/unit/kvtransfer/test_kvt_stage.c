@@ -384,6 +384,31 @@ static void a_peer_that_stands_still_does_not_take_all_slots(void **state)
     pair_close(&pair);
 }
 
+static void transfers_to_one_peer_take_slots_in_turn(void **state)
+{
+    track_t *t[3];
+    pair_t pair;
+
+    (void)state;
+    open_with(&pair, PAIR_MEM_STAGED_SHM, 24 * MIB, 2);
+    rounds(&pair, 20);
+    for (uint32_t i = 0; i < 3; i++) {
+        t[i] = begin(&pair, 1 + i, i * 8 * MIB, (i == 2) ? MIB : 8 * MIB);
+        (void)pair_pump(&pair);
+    }
+    finish(t[2], "");
+    PAIR_UNTIL(&pair, over(t[2]));
+    /* As much of each, and a little. */
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(t[i]->xfer->bytes_moved >= MIB / 2);
+        assert_true(t[i]->xfer->bytes_moved <= 2 * MIB);
+        finish(t[i], "");
+    }
+    PAIR_UNTIL(&pair, over(t[0]) && over(t[1]));
+    pair_assert_empty(&pair);
+    pair_close(&pair);
+}
+
 /* ---- nobody is told before the device is done ---- */
 
 static void a_window_is_done_only_when_its_last_copy_is(void **state)
@@ -837,6 +862,7 @@ int main(int argc, char **argv)
         BT_TEST(crossing_transfers_with_one_slot_end_in_process),
         BT_TEST(crossing_transfers_with_one_slot_end_over_tcp),
         BT_TEST(a_peer_that_stands_still_does_not_take_all_slots),
+        BT_TEST(transfers_to_one_peer_take_slots_in_turn),
         BT_TEST(a_window_is_done_only_when_its_last_copy_is),
         BT_TEST(a_copy_that_runs_keeps_a_revoked_window_in_quarantine),
         BT_TEST(a_device_that_never_answers_is_named_in_the_log),
