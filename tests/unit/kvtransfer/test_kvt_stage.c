@@ -390,7 +390,9 @@ static void transfers_to_one_peer_take_slots_in_turn(void **state)
     pair_t pair;
 
     (void)state;
-    open_with(&pair, PAIR_MEM_STAGED_SHM, 24 * MIB, 2);
+    open_with(&pair, PAIR_MEM_STAGED, 24 * MIB, 6);
+    pair.sender_device.max_questions = 1;
+    pair.receiver_device.max_questions = 1;
     rounds(&pair, 20);
     for (uint32_t i = 0; i < 3; i++) {
         t[i] = begin(&pair, 1 + i, i * 8 * MIB, (i == 2) ? MIB : 8 * MIB);
