@@ -78,8 +78,10 @@ typedef enum bt_kvt_memory {
                                alone */
 } bt_kvt_memory_t;
 
+/** One piece of TCP; docs/KV_TRANSFER.md has what other sizes and numbers came
+ *  to. */
 #define BT_KVT_STAGE_SLOT_BYTES (256u << 10)
-#define BT_KVT_STAGE_SLOTS      32u /**< each way, unless told */
+#define BT_KVT_STAGE_SLOTS      16u /**< each way, unless told */
 #define BT_KVT_STAGE_MAX_SLOTS  256u
 
 /** The device of a pool. */

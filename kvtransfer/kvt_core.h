@@ -6,6 +6,7 @@
  *     kvt.c         open, progress, poll; timers; dispatch of messages
  *     kvt_link.c    one link per other process: hello, keepalive, loss
  *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
+ *     kvt_verify.c  ...checks               kvt_post.c  ...what it is given
  *     kvt_stage.c   slots between these two and the memory of a device
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      kvt_mem.c  scripted
@@ -338,16 +339,19 @@ void bt_kvt_window_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
                        uint64_t offset, uint64_t bytes);
 /** Its result, unless there is one. */
 void bt_kvt_window_fail(bt_kvt_window_t *window, bt_status_t status);
+void bt_kvt_window_done(bt_kvt_window_t *window);
 void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 /** The sender of @a window is unreachable; gone: it cannot write either. */
 void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);
 /** A sender said hello: windows that wait for it. */
 void bt_kvt_windows_bind(bt_kvt_link_t *link);
-/** Verify up to *budget_p bytes. */
-void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p);
 void bt_kvt_windows_tick(bt_kvt_t *kvt);
 void bt_kvt_window_free(bt_kvt_window_t *window);
 uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
+
+/* kvt_verify.c */
+/** Verify up to *budget_p bytes. */
+void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p);
 
 /* kvt_xfer.c */
 /** @a slot: as given to send_data(). */

@@ -24,6 +24,9 @@
 #define TCP_PIECE_BYTES (256u << 10)
 #define TCP_SEGMENT     "260K"
 
+/* What a staged pool is sent is one piece for each record. */
+_Static_assert(BT_KVT_STAGE_SLOT_BYTES <= TCP_PIECE_BYTES, "one piece");
+
 /* Put over TCP: with it a process aborts (tcp_ep.c, PUT_TX_WAITING_ACK) when it
  * wakes from a stop during which its peer gave it up. */
 static const struct {
@@ -168,7 +171,8 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     return status;
 }
 
-/** What lies in host memory goes over TCP in pieces of one segment. */
+/** What lies in host memory, be it slots, goes over TCP in pieces of one
+ * segment. */
 static void pieces_set(ucx_t *ucx)
 {
     if (ucx->tcp && (ucx->kvt->config.memory != BT_KVT_MEMORY_DEVICE)) {

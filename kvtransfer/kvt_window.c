@@ -206,7 +206,7 @@ void bt_kvt_window_fail(bt_kvt_window_t *w, bt_status_t status)
     }
 }
 
-static void window_done(bt_kvt_window_t *w)
+void bt_kvt_window_done(bt_kvt_window_t *w)
 {
     w->state = BT_KVT_WINDOW_IS_DONE;
     w->status = BT_OK;
@@ -484,104 +484,6 @@ void bt_kvt_windows_bind(bt_kvt_link_t *link)
 
         if ((w->link == NULL) && (w->sender_instance == link->instance)) {
             bind(w, link);
-        }
-    }
-}
-
-static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
-                               uint8_t *bytes, uint64_t *hash_p)
-{
-    bt_kvt_t *kvt = w->kvt;
-
-    if (kvt->stage != NULL) {
-        return bt_kvt_stage_hash_of(w, r, hash_p) ? BT_OK : BT_ERR_BAD_MESSAGE;
-    }
-    if (kvt->verify_hook != NULL) {
-        kvt->verify_hook(kvt->verify_hook_user, bytes, r->bytes);
-    }
-    return bt_kvt_memory_hash(
-        kvt, bytes, r->bytes,
-        bt_kvt_record_seed(&w->lease, r->offset, r->bytes), hash_p);
-}
-
-/** @return false when the window is through (failed, or waits for data). */
-static bool record_verify(bt_kvt_window_t *w)
-{
-    const bt_kvt_record_t *r = &w->records[w->n_verified];
-    bt_kvt_t *kvt = w->kvt;
-    uint64_t pool_offset = 0;
-    uint64_t hash = 0;
-    bt_status_t status;
-
-    if (bt_kvt_map_find(&w->map, r->offset, r->bytes, &pool_offset) !=
-        r->bytes) {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
-        return false;
-    }
-    if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
-        return false;
-    }
-    status = record_hash(w, r, kvt->pool + pool_offset, &hash);
-    if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
-        return false;
-    }
-    if (hash != r->hash) {
-        kvt->counters.checksum_failures++;
-        BT_LOG_INFO("kv transfer: window %llu generation %u corrupt at %llu",
-                    (unsigned long long)w->lease.id, w->lease.generation,
-                    (unsigned long long)r->offset);
-        bt_kvt_window_fail(w, BT_ERR_CORRUPT);
-        return false;
-    }
-    status = bt_kvt_ranges_add(&w->proven, r->offset, r->bytes);
-    if (status != BT_OK) {
-        bt_kvt_window_fail(w, (status == BT_ERR_EXISTS) ? BT_ERR_BAD_MESSAGE
-                                                        : status);
-        return false;
-    }
-    w->n_verified++;
-    return true;
-}
-
-/** @return false when the budget is used up. */
-static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
-{
-    const uint64_t start_us = bt_now_us();
-
-    while (w->n_verified < w->n_records) {
-        const uint64_t bytes = w->records[w->n_verified].bytes;
-
-        if (*budget_p == 0) {
-            w->verify_us += bt_now_us() - start_us;
-            return false;
-        }
-        if (!record_verify(w)) {
-            break;
-        }
-        *budget_p -= (bytes < *budget_p) ? (size_t)bytes : *budget_p;
-    }
-    bt_list_remove(&w->todo);
-    w->verify_us += bt_now_us() - start_us;
-    if ((w->state != BT_KVT_WINDOW_OPEN) || !w->last ||
-        (w->n_verified < w->n_records)) {
-        return true;
-    }
-    if (w->proven.bytes == w->map.bytes) {
-        window_done(w);
-    } else {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
-    }
-    return true;
-}
-
-void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p)
-{
-    while (!bt_list_empty(&kvt->verify)) {
-        if (!window_verify(
-                BT_CONTAINER_OF(kvt->verify.next, bt_kvt_window_t, todo),
-                budget_p)) {
-            return;
         }
     }
 }

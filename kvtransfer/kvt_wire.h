@@ -45,7 +45,8 @@ typedef struct bt_kvt_blob {
 typedef struct bt_kvt_export_info {
     uint16_t transport; /**< BT_KVT_TRANSPORT_ */
     /** Most KiB of a record that goes there over the network, each in one
-     *  piece; 0 = BT_KVT_MAX_RECORD_BYTES, in pieces as the sender likes. */
+     *  piece (see kvt_stage.h); 0 = BT_KVT_MAX_RECORD_BYTES, in pieces as the
+     *  sender likes. Up to 256 KiB are one piece of every sender. */
     uint16_t record_kib;
     uint64_t instance;
     uint64_t pool_bytes;
