@@ -55,6 +55,8 @@ def mark(kind, x, y, colour):
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>'
     if kind == 1:
         return f'<rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9" fill="{colour}"/>'
+    if kind == 2:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="{colour}" stroke-width="2"/>'
     path = f"M{x:.1f} {y - 6:.1f}L{x + 6:.1f} {y:.1f}L{x:.1f} {y + 6:.1f}L{x - 6:.1f} {y:.1f}Z"
     return f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
 
@@ -91,52 +93,65 @@ def roofs(chart, x, y):
     return out
 
 
-def label_places(points, x, y):
-    """Beside each point, moved down while the place is taken."""
-    taken = []
+def overlap(a, b):
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def box_of(px, py, words):
+    """Of a text that begins at (px, py), size 11: about."""
+    return px, py - 9, px + 6.3 * len(words), py + 3
+
+
+def labels(chart, points, x, y):
+    """@return [(point, px, py)]: beside each point, or else where least is in the way"""
+    taken = [(x.at(p["x"]) - 6, y.at(p["y"]) - 6, x.at(p["x"]) + 6, y.at(p["y"]) + 6) for p in chart["points"]]
+    for name, peak in chart["peaks"]:
+        taken.append((x.at(peak / chart["read"]), y.at(peak) - 1, x.b, y.at(peak) + 1))
+        taken.append((x.b - 7 * len(f"{name} multiply-add 0000 GOPS"), y.at(peak) - 18, x.b, y.at(peak)))
+    out = []
     for p in points:
-        px, py = x.at(p["x"]) + 9, y.at(p["y"]) + 4
-        if px > x.b - 90:
-            px -= 100
-        while any(abs(py - ty) < 12 and abs(px - tx) < 80 for tx, ty in taken):
-            py += 4
-        taken.append((px, py))
-        yield px, py
+        px, py, width = x.at(p["x"]), y.at(p["y"]), 6.3 * len(p["label"])
+        places = [(px + 9, py + 4), (px - width / 2, py + 18), (px - width / 2, py - 10), (px - 9 - width, py + 4),
+                  (px + 6, py + 16), (px + 6, py - 8), (px - width / 2, py + 31), (px - width / 2, py - 23)]
+        boxes = [box_of(*place, p["label"]) for place in places]
+        cost = [(sum(overlap(box, t) for t in taken) + 9 * (box[2] > x.b), i) for i, box in enumerate(boxes)]
+        best = min(cost)[1]
+        taken.append(boxes[best])
+        out.append((p, *places[best]))
+    return out
 
 
-def draw(chart, top):
+def draw(chart, top, names):
     xs = [p["x"] for p in chart["points"]]
     ys = [p["y"] for p in chart["points"]]
-    ridge = max(peak for _, peak in chart["peaks"]) / chart["read"]
-    x = Axis(min(xs + [1.0]) / 1.5, max(xs + [ridge]) * 4, LEFT, WIDTH - RIGHT)
     highest = max(peak for _, peak in chart["peaks"])
+    x = Axis(min(xs + [1.0]) / 1.5, max(xs + [highest / chart["read"]]) * 4, LEFT, WIDTH - RIGHT)
     y = Axis(min(ys + [p for _, p in chart["peaks"]]) / 2, max(ys + [highest]) * 1.6, top + HEIGHT - BOTTOM, top + TOP)
     out = [text(LEFT, top + 24, chart["title"], 15, more=' font-weight="bold"')]
     out += grid(x, y) + roofs(chart, x, y)
-    names = list(dict.fromkeys(p["series"] for p in chart["points"]))
-    labelled = [p for p in chart["points"] if p["label"]]
     for p in chart["points"]:
         i = names.index(p["series"])
-        out.append(mark(min(i, 2), x.at(p["x"]), y.at(p["y"]), SERIES[i % len(SERIES)]))
-    for p, (px, py) in zip(labelled, label_places(labelled, x, y)):
-        out.append(text(px, py, p["label"], 11, colour=SERIES[names.index(p["series"]) % len(SERIES)]))
+        out.append(mark(i, x.at(p["x"]), y.at(p["y"]), SERIES[i]))
+    for p, px, py in labels(chart, [p for p in chart["points"] if p["label"]], x, y):
+        out.append(text(px, py, p["label"], 11, colour=SERIES[names.index(p["series"])]))
     at = LEFT + 150
     for i, name in enumerate(names):
-        out.append(mark(min(i, 2), at, top + 20, SERIES[i % len(SERIES)]))
+        out.append(mark(i, at, top + 20, SERIES[i]))
         out.append(text(at + 10, top + 24, name))
-        at += 26 + 7 * len(name)
+        at += 30 + 7 * len(name)
     out.append(text((LEFT + WIDTH - RIGHT) / 2, top + HEIGHT - 14, "operations per byte", 12, "middle"))
     middle = top + (TOP + HEIGHT - BOTTOM) / 2
     out.append(text(18, middle, "GOPS", 12, "middle", more=f' transform="rotate(-90 18 {middle:.1f})"'))
     return out
 
 
-def svg(title, subtitle, charts):
-    """charts: {"title", "read" (GB/s), "peaks": [(name, GOPS)], "points": [{"label", "x", "y", "series"}]}"""
+def svg(title, subtitle, series, charts):
+    """series: names, at most four; the third and fourth have hollow marks.
+    charts: {"title", "read" (GB/s), "peaks": [(name, GOPS)], "points": [{"label", "x", "y", "series"}]}"""
     height = 50 + HEIGHT * len(charts)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
            f'height="{height}" font-family="system-ui, sans-serif" role="img">',
            f"<title>{html.escape(title)}</title>", text(LEFT, 24, title, 14), text(LEFT, 42, subtitle, 12)]
     for i, chart in enumerate(charts):
-        out += draw(chart, 50 + HEIGHT * i)
+        out += draw(chart, 50 + HEIGHT * i, series)
     return "\n".join(out) + "\n</svg>\n"

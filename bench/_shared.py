@@ -73,7 +73,9 @@ class Load:
         self.before = (*cpu_ticks(), own_ticks(Half.pids()))
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
+        if error:
+            return
         after = (*cpu_ticks(), own_ticks(Half.pids()))
         self.total += after[0] - self.before[0]
         self.busy += after[1] - self.before[1]
@@ -198,9 +200,9 @@ class Limits:
         return "limits    " + "; ".join(parts)
 
 
-def roof(limits, compute, work):
-    """Seconds that `work` ({"ops", "bytes"}) takes at least, by the medians of the limits."""
-    return max(work["bytes"] / limits.rate("read"), work["ops"] / limits.rate(compute))
+def roof(rate, compute, work):
+    """Seconds that `work` ({"ops", "bytes"}) takes at least; rate: of Limits, rate or best."""
+    return max(work["bytes"] / rate("read"), work["ops"] / rate(compute))
 
 
 def show_machine(out):
@@ -211,12 +213,13 @@ def show_machine(out):
           f"of which other programs {out['cpu_others_percent']:.0f} %")
     if out["busy"]:
         print(f"BUSY      other programs used more than {BUSY_PERCENT:.0f} % of the cores, over the whole run or during "
-              "the\n          figures marked *: not to be quoted as what this machine can do")
+              "the\n          figures marked *: not to be quoted. Ratios suffer too: threads that wait for one\n"
+              "          another lose most")
 
 
 def options_line(args, names):
     return " ".join(f"--{n.replace('_', '-')}={','.join(map(str, v)) if isinstance(v, list) else v}"
-                    for n, v in ((n, getattr(args, n)) for n in names))
+                    for n, v in ((n, getattr(args, n)) for n in names) if v is not None)
 
 
 def timed(ask, min_ms):

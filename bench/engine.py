@@ -25,17 +25,20 @@ token for each sequence per step, with logits. Every round measures everything
 once, the limits of the machine first, then each figure by all in turns, in the
 opposite order in every second round.
 
-  tok/s, best   median of all samples, and the quickest
-  GB/s          weights (as large as in the file) and KV that must be read, by the
-                median time; of read: weights alone against the read-only stream
-                of the same run with as many threads
-  GOPS          multiplications and additions that the result needs, by the median
-                time: 2 for each weight and row, 4 for each query element and
-                position of attention; the last layer's only for rows with logits.
-                of peak: against the loop of int8 (or bf16, f32, by the type of the
-                weights) multiply-adds in registers, same run, as many threads
+  tok/s, best   median of all samples, and the quickest. What follows is of the
+                quickest, against the best that the limits came to: what the code and
+                the machine do undisturbed (--json has it of the medians too)
+  GB/s          weights (as large as in the file) and KV that must be read; of read:
+                weights alone against a read-only stream with as many threads
+  GOPS          multiplications and additions that the result needs: 2 for each
+                weight and row, 4 for each query element and position of attention;
+                the last layer's only for rows with logits. of int8 (bf16, f32, by
+                the type of the weights): against a loop of such multiply-adds in
+                registers with as many threads
   of roof       the time that the slower of the two limits would take / the time
-  ratio         to the peer: median over the rounds of tok/s / tok/s in that round
+  ratio         to the peer: median over the rounds of tok/s / tok/s in that round;
+                to best: against the quickest of its files in each round; bests: our
+                quickest sample / the quickest of all its samples
 """
 import argparse
 import json
@@ -132,6 +135,8 @@ def measure_threads(args, threads, program, peers, progress):
             f["ratio_to_best"] = median([
                 min(median(samples[i, name][r]) for name, _ in peers) / median(samples[i, "baton"][r])
                 for r in range(args.rounds)])
+            f["ratio_of_bests"] = (f["best_tokens_per_s"]
+                                   / max(p["best_tokens_per_s"] for p in f["peers"].values()))
         f["busy"] = f["cpu_others_percent"] > BUSY_PERCENT
         figures.append(f)
     return {"threads": threads, "model": model, "limits": limits.figures(), "compute_limit": compute, "rows": figures}
@@ -140,14 +145,15 @@ def measure_threads(args, threads, program, peers, progress):
 def rate_figures(rounds, work, limits, compute):
     samples = [x for r in rounds for x in r]
     t, best = median(samples), min(samples)
-    return {"samples": len(samples), "tokens_per_s": work["tokens"] / t, "best_tokens_per_s": work["tokens"] / best,
-            "ops": work["ops"], "bytes": work["bytes"], "gb_per_s": work["bytes"] / t / 1e9,
-            "gops": work["ops"] / t / 1e9, "ops_per_byte": work["ops"] / work["bytes"],
-            "read_percent": 100 * work["weight_bytes"] / t / limits.rate("read"),
-            "best_read_percent": 100 * work["weight_bytes"] / best / limits.best("read"),
-            "compute_percent": 100 * work["ops"] / t / limits.rate(compute),
-            "best_compute_percent": 100 * work["ops"] / best / limits.best(compute),
-            "roof_percent": 100 * roof(limits, compute, work) / t}
+    out = {"samples": len(samples), "tokens_per_s": work["tokens"] / t, "best_tokens_per_s": work["tokens"] / best,
+           "ops": work["ops"], "bytes": work["bytes"], "weight_bytes": work["weight_bytes"],
+           "ops_per_byte": work["ops"] / work["bytes"]}
+    for name, seconds, rate in (("median", t, limits.rate), ("best", best, limits.best)):
+        out[name] = {"seconds": seconds, "gb_per_s": work["bytes"] / seconds / 1e9, "gops": work["ops"] / seconds / 1e9,
+                     "read_percent": 100 * work["weight_bytes"] / seconds / rate("read"),
+                     "compute_percent": 100 * work["ops"] / seconds / rate(compute),
+                     "roof_percent": 100 * roof(rate, compute, work) / seconds}
+    return out
 
 
 def peer_figures(ours, theirs, work):
@@ -163,17 +169,18 @@ def show_threads(t, peer):
     print(Limits.line(f))
     print(f"{'':14}{'tok/s':>9}{'best':>9}{'GB/s':>8}{'of read':>9}{'GOPS':>9}{'of ' + peak:>9}{'of roof':>9}")
     for r in t["rows"]:
+        b = r["best"]
         print(f"{r['kind'] + ' ' + str(r['n']):14}{r['tokens_per_s']:9.1f}{r['best_tokens_per_s']:9.1f}"
-              f"{r['gb_per_s']:8.2f}{r['read_percent']:7.1f} %{r['gops']:9.1f}{r['compute_percent']:7.1f} %"
-              f"{r['roof_percent']:7.1f} %{' *' if r['busy'] else ''}")
+              f"{b['gb_per_s']:8.2f}{b['read_percent']:7.1f} %{b['gops']:9.1f}{b['compute_percent']:7.1f} %"
+              f"{b['roof_percent']:7.1f} %{' *' if r['busy'] else ''}")
     if not peer:
         return
     names = list(t["rows"][0]["peers"])
-    print(f"{peer + ' tok/s':14}" + "".join(f"{n:>9}{'ratio':>8}" for n in names) + f"{'to best':>9}")
+    print(f"{peer + ' tok/s':14}" + "".join(f"{n:>9}{'ratio':>8}" for n in names) + f"{'to best':>9}{'bests':>8}")
     for r in t["rows"]:
         print(f"{r['kind'] + ' ' + str(r['n']):14}"
               + "".join(f"{r['peers'][n]['tokens_per_s']:9.1f}{r['peers'][n]['ratio']:8.2f}" for n in names)
-              + f"{r['ratio_to_best']:9.2f}")
+              + f"{r['ratio_to_best']:9.2f}{r['ratio_of_bests']:8.2f}{' *' if r['busy'] else ''}")
 
 
 def show(out):
@@ -189,22 +196,22 @@ def show(out):
 
 def diagram(out):
     charts = []
+    theirs = f"{out['peer'].split()[0]}, best file" if out["peer"] else ""
     for t in out["threads"]:
         points = []
         for r in t["rows"]:
-            points.append({"label": f"{r['kind']} {r['n']}", "x": r["ops_per_byte"], "y": r["gops"],
+            points.append({"label": f"{r['kind']} {r['n']}", "x": r["ops_per_byte"], "y": r["best"]["gops"],
                            "series": "Baton " + r["kind"]})
-            for name, p in r["peers"].items():
-                if p["ratio"] == min(q["ratio"] for q in r["peers"].values()):  # the quickest file
-                    points.append({"label": "", "x": r["ops_per_byte"], "series": out["peer"].split()[0] + ", best file",
-                                   "y": r["gops"] * p["tokens_per_s"] / r["tokens_per_s"]})
-        peak = t["compute_limit"]
+            if r["peers"]:
+                points.append({"label": "", "x": r["ops_per_byte"], "y": r["best"]["gops"] / r["ratio_of_bests"],
+                               "series": theirs})
         charts.append({"title": f"{t['threads']} thread{'s' if t['threads'] > 1 else ''}",
-                       "read": t["limits"]["read"]["median"],
-                       "peaks": [(n, t["limits"][n]["median"]) for n in dict.fromkeys((peak, "f32"))], "points": points})
+                       "read": t["limits"]["read"]["best"], "points": points,
+                       "peaks": [(n, t["limits"][n]["best"]) for n in dict.fromkeys((t["compute_limit"], "f32"))]})
     busy = "; other programs were running" if out["busy"] else ""
     return _roofline.svg(f"{out['model']} on {out['machine']}",
-                         f"commit {out['commit']}, load {out['load_average_before']:.2f} before{busy}", charts)
+                         f"commit {out['commit']}, load {out['load_average_before']:.2f} before{busy}",
+                         ["Baton prefill", "Baton decode"] + ([theirs] if theirs else []), charts)
 
 
 def parse():

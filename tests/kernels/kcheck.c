@@ -192,29 +192,18 @@ static bool open_backends(void)
 int main(int argc, char **argv)
 {
     uint64_t seed = bt_now_ns();
-    bool bench = false;
-    uint32_t threads = 2;
 
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--bench") == 0) {
-            bench = true;
-        } else if ((strcmp(argv[i], "--seed") == 0) && (i + 1 < argc)) {
+        if ((strcmp(argv[i], "--seed") == 0) && (i + 1 < argc)) {
             seed = strtoull(argv[++i], NULL, 0);
-        } else if ((strcmp(argv[i], "--threads") == 0) && (i + 1 < argc)) {
-            threads = (uint32_t)strtoul(argv[++i], NULL, 0);
         } else {
-            fprintf(stderr,
-                    "usage: kcheck [--seed N] [--bench [--threads N]]\n");
+            fprintf(stderr, "usage: kcheck [--seed N]\n");
             return 2;
         }
     }
     /* The tiers are picked here, so the environment must not cap them. */
     unsetenv("BATON_CPU_TIER");
     bt_log_init("kcheck", BT_LOG_LEVEL_WARN);
-    if (bench) {
-        kc_bench(threads);
-        return 0;
-    }
     printf("kcheck: seed %llu\n", (unsigned long long)seed);
     random_state = seed;
     if (!open_backends()) {

@@ -52,6 +52,5 @@ void kc_test_matmul(void);
 void kc_test_ops(void);
 void kc_test_kv(void);
 void kc_test_attention(void);
-void kc_bench(uint32_t max_threads);
 
 #endif

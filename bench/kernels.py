@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How quick is each operation of the CPU back end, and how far from the limits?
+
+Usage: ./baton bench kernels [options]
+  --threads LIST     threads of each run (default 1,2, as far as there are cores)
+  --shapes LIST      135m (the default model), 8b (its class); default both
+  --rows LIST        rows of an operation (default 1,4,8,32,128,512)
+  --types LIST       weight types that the widest rows of the first shape ("down")
+                     are measured with beside the shape's own (default all)
+  --kv-types LIST    of attention (default f16,int8)
+  --ops LIST         matmul, attention, rows (rmsnorm, silu_mul, add, rope_store);
+                     default all
+  --tier NAME        plain, avx2 or avx512 at most (default: the best there is)
+  --ms N             time for each figure (default 150)
+  --svg FILE         write a roofline diagram
+  --json             one JSON object instead of the tables
+
+A matmul goes round copies of its matrix that are larger together than the caches,
+as in a pass over a model; making its rows 8-bit integers is part of it. Everything
+else works on what the operation before it left in the caches, as in a pass too.
+The limits are measured again between all of it.
+
+  us, best      median of all calls, and the quickest. What follows is of the
+                quickest, against the best that the limits came to: what the code and
+                the machine do undisturbed (--json has it of the medians too)
+  GB/s          bytes that must be read and written: weights as large as in the file,
+                KV, rows in f32; of read: against a read-only stream from memory with
+                as many threads (what lies in the caches can be quicker)
+  GOPS          2 for each weight and row; attention 4 for each query element and
+                position. of peak: against a loop of multiply-adds in registers with
+                as many threads: int8 for quantized weights, bf16 for 16-bit ones where
+                the CPU has it, f32 for the rest (column "peak")
+  of roof       the time that the slower of the two limits would take / the time
+  a pass        all matmuls of a pass over the default model, by their medians
+"""
+import argparse
+import json
+import os
+import sys
+
+import _roofline
+from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, build, machine, median, number_list, options_line, roof,
+                     show_machine)
+
+TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+KV_TYPES = ("f16", "bf16", "int8")
+# (name, type, outputs, inputs, how many a pass has)
+SHAPES = {
+    "135m": {"matrices": [("qkv", "Q4_1", 960, 576, 30), ("attention out", "Q4_1", 576, 576, 30),
+                          ("gate+up", "Q4_1", 3072, 576, 30), ("down", "Q4_1", 576, 1536, 30),
+                          ("output", "Q8_0", 49152, 576, 1)],
+             "heads": 9, "kv_heads": 3, "head_dim": 64, "dim": 576, "ffn_dim": 1536},
+    "8b": {"matrices": [("qkv", "Q4_K", 6144, 4096, 32), ("attention out", "Q4_K", 4096, 4096, 32),
+                        ("gate+up", "Q4_K", 28672, 4096, 32), ("down", "Q4_K", 4096, 14336, 32)],
+           "heads": 32, "kv_heads": 8, "head_dim": 128, "dim": 4096, "ffn_dim": 14336},
+    # For tests.
+    "tiny": {"matrices": [("down", "Q4_1", 64, 256, 2), ("output", "Q8_0", 288, 64, 1)],
+             "heads": 4, "kv_heads": 2, "head_dim": 16, "dim": 64, "ffn_dim": 256},
+}
+# (rows of one sequence, position of the first, sequences)
+PREFILLS = ((128, 0), (512, 0), (512, 1536), (512, 3584))
+DECODES = ((128, (1, 8, 32)), (1024, (1, 8, 32)), (4096, (1,)))
+
+
+class Bench:
+    def __init__(self, args, threads, program):
+        env = dict(os.environ, BATON_CPU_TIER=args.tier) if args.tier else None
+        self.args = args
+        self.threads = threads
+        self.most = max(*args.rows, *(n for n, _ in PREFILLS))
+        self.half = Half([program, threads, self.most, args.limit_mib], env)
+        self.hello = self.half.read()
+        self.limits = Limits()
+        self.rows = []
+
+    def measure(self, what, command, ops, n_bytes, peak):
+        """what: {"op", "shape", "type", "rows"…}; peak: the name of a limit, or types of weights"""
+        load = Load()
+        with load:
+            samples = self.half.ask(*command, self.args.ms)["seconds"]
+        self.rows.append(dict(what, samples=samples, ops=ops, bytes=n_bytes, peak=peak,
+                              cpu_others_percent=load.others_percent(), busy=load.others_percent() > BUSY_PERCENT))
+
+    def measure_limits(self):
+        self.limits.measure(self.half, self.args.limit_ms)
+
+    def matmul(self, shape, name, kind, n_out, n_in, count):
+        rough = max(1, n_out * n_in * (4 if kind == "F32" else 2 if kind in ("F16", "BF16") else 0.5))
+        copies = min(1000, -(-(self.args.copies_mib << 20) // int(rough)))
+        got = self.half.ask("weight", kind, n_out, n_in, copies)
+        self.measure_limits()
+        for n in self.args.rows:
+            self.measure({"op": "matmul", "shape": shape, "name": name, "type": kind, "rows": n, "count": count,
+                          "n_out": n_out, "n_in": n_in, "packed_bytes": got["packed_bytes"]}, ("matmul", n),
+                         2 * n_out * n_in * n, got["bytes"] + 4 * n * (n_out + n_in), self.limits.compute_for({kind: 1}))
+
+    def attention(self, shape, s, kv_type):
+        element = 1 if kv_type == "int8" else 2
+        width = (s["heads"] + 2 * s["kv_heads"]) * s["head_dim"]
+        token = 2 * s["kv_heads"] * (s["head_dim"] * element + (4 if kv_type == "int8" else 0))
+        cases = [("prefill", n, pos, 1) for n, pos in PREFILLS]
+        cases += [("decode", 1, pos, seqs) for pos, many in DECODES for seqs in many]
+        self.measure_limits()
+        for name, n, pos, seqs in cases:
+            if pos + n > self.args.max_context or max(n, seqs) > max(self.args.rows):
+                continue
+            self.half.ask("kv", kv_type, s["heads"], s["kv_heads"], s["head_dim"], n, pos, seqs)
+            what = {"shape": shape, "type": kv_type, "rows": n * seqs, "pos": pos, "seqs": seqs, "count": 0}
+            q = s["heads"] * s["head_dim"]
+            self.measure(dict(what, op="attention", name=f"{name} at {pos}"), ("attention",),
+                         4 * q * seqs * (n * pos + n * (n + 1) // 2), seqs * ((pos + n) * token + 8 * n * q), "f32")
+            if pos == 0 or (name == "decode" and pos == DECODES[0][0]):
+                self.measure(dict(what, op="rope_store", name=f"{name} at {pos}"), ("rope_store",),
+                             3 * n * seqs * (q + s["kv_heads"] * s["head_dim"]), n * seqs * (4 * width + 4 * q + token),
+                             "f32")
+
+    def row_ops(self, shape, s):
+        self.measure_limits()
+        for n in self.args.rows:
+            for op, width, ops, words in (("rmsnorm", s["dim"], 4, 2), ("silu_mul", s["ffn_dim"], 4, 3),
+                                          ("add", s["dim"], 1, 3)):
+                self.measure({"op": op, "shape": shape, "name": str(width), "type": "f32", "rows": n, "count": 0},
+                             (op, width, n), ops * n * width, 4 * words * n * width, "f32")
+
+    def run(self, progress):
+        for i, shape in enumerate(self.args.shapes):
+            s = SHAPES[shape]
+            if "matmul" in self.args.ops:
+                name, own, n_out, n_in, _ = max(s["matrices"], key=lambda m: m[3])
+                others = [(name, kind, n_out, n_in, 0) for kind in self.args.types if kind != own]
+                for matrix in s["matrices"] + (others if i == 0 else []):
+                    self.matmul(shape, *matrix)
+                    progress.step()
+            if "attention" in self.args.ops:
+                for kv_type in self.args.kv_types:
+                    self.attention(shape, s, kv_type)
+                    progress.step()
+            if "rows" in self.args.ops:
+                self.row_ops(shape, s)
+                progress.step()
+        self.measure_limits()
+        self.half.close()
+        for r in self.rows:
+            self.finish(r)
+        return {"threads": self.threads, **self.hello, "limits": self.limits.figures(), "rows": self.rows,
+                "passes": passes(self.rows)}
+
+    def finish(self, r):
+        samples = r.pop("samples")
+        r["samples"] = len(samples)
+        r["ops_per_byte"] = r["ops"] / r["bytes"]
+        for name, seconds, rate in (("median", median(samples), self.limits.rate), ("best", min(samples), self.limits.best)):
+            r[name] = {"us": 1e6 * seconds, "gb_per_s": r["bytes"] / seconds / 1e9, "gops": r["ops"] / seconds / 1e9,
+                       "read_percent": 100 * r["bytes"] / seconds / rate("read"),
+                       "compute_percent": 100 * r["ops"] / seconds / rate(r["peak"]),
+                       "roof_percent": 100 * roof(rate, r["peak"], r) / seconds}
+
+
+def passes(rows):
+    """All matmuls of a pass over each shape: {"shape", "rows", "ms", "tokens_per_s"}"""
+    out = {}
+    for r in rows:
+        if r["op"] == "matmul" and r["count"] > 0:
+            p = out.setdefault((r["shape"], r["rows"]), {"shape": r["shape"], "rows": r["rows"], "ms": 0.0})
+            p["ms"] += r["count"] * r["median"]["us"] / 1e3
+    for p in out.values():
+        p["tokens_per_s"] = 1e3 * p["rows"] / p["ms"]
+    return list(out.values())
+
+
+def us(value):
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def show_threads(t):
+    print(f"\n{t['threads']} thread{'s' if t['threads'] > 1 else ''}, {t['backend']}, profile {t['profile']}")
+    print(Limits.line(t["limits"]))
+    header = (f"{'':31}{'rows':>5}{'us':>10}{'best':>10}{'GB/s':>8}{'of read':>9}{'GOPS':>8}{'of peak':>9}{'of roof':>9}"
+              "  peak")
+    before = None
+    for r in t["rows"]:
+        group = (r["op"] if r["op"] in ("matmul", "attention") else "rows", r["shape"])
+        if group != before and not (before and group[0] == "rows" and before[0] == "attention" and r["op"] == "rope_store"):
+            print(f"\n{r['shape']}\n{header}")
+            before = group
+        b = r["best"]
+        print(f"{r['op'] + ' ' + r['name']:26}{r['type']:5}{r['rows']:5}{us(r['median']['us']):>10}{us(b['us']):>10}"
+              f"{b['gb_per_s']:8.2f}{b['read_percent']:7.1f} %{b['gops']:8.1f}{b['compute_percent']:7.1f} %"
+              f"{b['roof_percent']:7.1f} %  {r['peak']}{' *' if r['busy'] else ''}")
+    for p in t["passes"]:
+        print(f"a pass    {p['shape']}, {p['rows']} rows: matmuls {p['ms']:.2f} ms, {p['tokens_per_s']:.0f} rows/s")
+
+
+def diagram(out):
+    charts = []
+    names = []
+    for t in out["threads"]:
+        points = []
+        for r in t["rows"]:
+            if r["op"] not in ("matmul", "attention"):
+                continue
+            series = f"matmul {r['shape']}" if r["op"] == "matmul" else "attention"
+            label = f"{r['type']} x {r['rows']}" if r["op"] == "matmul" and r["name"] == "down" and r["count"] else ""
+            points.append({"label": label, "x": r["ops_per_byte"], "y": r["best"]["gops"], "series": series})
+            if series not in names:
+                names.append(series)
+        charts.append({"title": f"{t['threads']} thread{'s' if t['threads'] > 1 else ''}", "points": points,
+                       "read": t["limits"]["read"]["best"], "peaks": [(n, t["limits"][n]["best"]) for n in ("int8", "f32")]})
+    busy = "; other programs were running" if out["busy"] else ""
+    return _roofline.svg(f"Operations of {out['threads'][0]['backend']} on {out['machine']}",
+                         f"commit {out['commit']}, load {out['load_average_before']:.2f} before{busy}", names, charts)
+
+
+def name_list(known):
+    def parse_names(text):
+        names = text.split(",")
+        if not set(names) <= set(known):
+            raise argparse.ArgumentTypeError(f"known are {', '.join(known)}")
+        return names
+    return parse_names
+
+
+def parse():
+    p = argparse.ArgumentParser(prog="baton bench kernels", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    cores = len(os.sched_getaffinity(0))
+    p.add_argument("--threads", type=number_list, default=[n for n in (1, 2) if n <= cores])
+    p.add_argument("--shapes", type=name_list(SHAPES), default=["135m", "8b"])
+    p.add_argument("--rows", type=number_list, default=[1, 4, 8, 32, 128, 512])
+    p.add_argument("--types", type=name_list(TYPES), default=list(TYPES))
+    p.add_argument("--kv-types", type=name_list(KV_TYPES), default=["f16", "int8"])
+    p.add_argument("--ops", type=name_list(("matmul", "attention", "rows")), default=["matmul", "attention", "rows"])
+    p.add_argument("--tier", choices=("plain", "avx2", "avx512"))
+    p.add_argument("--ms", type=int, default=150)
+    p.add_argument("--svg", default="")
+    p.add_argument("--json", action="store_true")
+    p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
+    p.add_argument("--limit-mib", type=int, default=512, help="size of the read-only stream")
+    p.add_argument("--limit-ms", type=int, default=60, help="time for each limit, each time")
+    p.add_argument("--copies-mib", type=int, default=96, help="size of the copies of a matrix together")
+    p.add_argument("--max-context", type=int, default=4608, help="longest context of attention")
+    args = p.parse_args()
+    if min(args.ms, args.limit_mib, args.limit_ms, args.copies_mib) < 1:
+        p.error("counts must be at least 1")
+    return args
+
+
+def main():
+    args = parse()
+    program = build("kernels-run", args)
+    out = dict(machine(), options=options_line(args, ("threads", "shapes", "rows", "types", "kv_types", "ops", "tier", "ms")),
+               load_average_before=os.getloadavg()[0], threads=[])
+    steps = sum(("matmul" in args.ops) * len(SHAPES[s]["matrices"]) + ("attention" in args.ops) * len(args.kv_types)
+                + ("rows" in args.ops) for s in args.shapes) + ("matmul" in args.ops) * (len(args.types) - 1)
+    progress = Progress(len(args.threads) * steps, args.json)
+    whole = Load()
+    with whole:
+        for threads in args.threads:
+            out["threads"].append(Bench(args, threads, program).run(progress))
+    out["cpu_busy_percent"] = whole.busy_percent()
+    out["cpu_others_percent"] = whole.others_percent()
+    out["busy"] = out["cpu_others_percent"] > BUSY_PERCENT or any(r["busy"] for t in out["threads"] for r in t["rows"])
+    if args.svg:
+        with open(args.svg, "w", encoding="utf-8") as f:
+            f.write(diagram(out))
+    if args.json:
+        print(json.dumps(out))
+    else:
+        show_machine(out)
+        for t in out["threads"]:
+            show_threads(t)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
