@@ -2,7 +2,7 @@
 /* The model in one process, for bench/engine.py.
  *
  *     engine-run MODEL THREADS KV_TYPE CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
- *                LIMIT_MIB
+ *                LIMIT_MIB WEIGHT_CACHE
  *
  * Prints one line of JSON about the model, then answers commands (MAX_PREFILL
  * is cut to the model's context):
@@ -16,6 +16,7 @@
  * The tokens are random; nothing is sampled. Blocks of the sequences lie
  * between one another in the pool, as they do in serving.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +27,10 @@
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "common/model/model.h"
+#include "common/packed/packed_store.h"
 
 #define TOKENS_PER_BLOCK 16u
-#define MAX_COUNT        65536u
+#define MAX_COUNT        (1u << 20)
 #define MAX_TYPES        64u
 #define WHY_BYTES        256u
 
@@ -172,6 +174,9 @@ static void print_weights(const bt_gguf_t *gguf)
 static void print_hello(const run_t *r, const bt_gguf_t *gguf, double load_s)
 {
     const bt_hparams_t *const hp = &r->hp;
+    static const char *const sources[] = {[BT_WEIGHTS_PRIVATE] = "private",
+                                          [BT_WEIGHTS_BUILT] = "built",
+                                          [BT_WEIGHTS_FOUND] = "found"};
     const bt_kv_type_info_t *const info = bt_kv_type_info(r->kv.type);
 
     printf(
@@ -181,6 +186,7 @@ static void print_hello(const run_t *r, const bt_gguf_t *gguf, double load_s)
         r->be->caps->name, r->n_threads, load_s, hp->context_tokens,
         hp->n_layers, hp->dim, hp->n_heads, hp->n_kv_heads, hp->head_dim,
         hp->ffn_dim, hp->n_vocab);
+    printf("\"weights\": \"%s\", ", sources[bt_model_weight_source(r->model)]);
     printf("\"kv_type\": \"%s\", \"kv_token_bytes\": %zu, ", info->name,
            r->kv.block_bytes / TOKENS_PER_BLOCK);
     print_weights(gguf);
@@ -216,7 +222,8 @@ static void lay_out(run_t *r, bt_kv_type_t kv_type)
                        r->max_batch * r->seq_blocks + prefill_blocks);
 }
 
-static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type)
+static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
+                       const char *weight_cache)
 {
     const uint64_t start = bt_now_ns();
     const uint32_t most = (r->chunk > r->max_batch) ? r->chunk : r->max_batch;
@@ -228,6 +235,7 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type)
                                                       : decode_end};
     bt_backend_config_t be_config = {.n_threads = r->n_threads,
                                      .max_rows = most};
+    char weight_dir[PATH_MAX] = "";
     char why[WHY_BYTES] = "";
     bt_gguf_t *gguf = NULL;
     bt_status_t status = bt_gguf_open(path, why, sizeof(why), &gguf);
@@ -246,6 +254,12 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type)
         config.context_tokens = r->hp.context_tokens;
         r->max_prefill = r->hp.context_tokens;
     }
+    status = bt_packed_dir(weight_cache, weight_dir, sizeof(weight_dir));
+    if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
+        bt_half_die(status, "weight cache %s", weight_cache);
+    }
+    config.weight_dir = weight_dir;
+    config.n_threads = r->n_threads;
     be_config.max_dim = bt_hparams_max_dim(&r->hp);
     status = bt_backend_open("cpu", &be_config, &r->be);
     if (status != BT_OK) {
@@ -282,7 +296,7 @@ int main(int argc, char **argv)
     bt_status_t status;
 
     bt_log_init("engine-run", BT_LOG_LEVEL_WARN);
-    if (argc != 10) {
+    if (argc != 11) {
         bt_half_die(BT_OK, "it is run by bench/engine.py");
     }
     r.n_threads = bt_half_number(argv[2], 1, 1024);
@@ -299,7 +313,7 @@ int main(int argc, char **argv)
     if (status != BT_OK) {
         bt_half_die(status, "limits of %u threads, %u MiB", r.n_threads, mib);
     }
-    open_model(&r, argv[1], kv_type);
+    open_model(&r, argv[1], kv_type, argv[10]);
     while (bt_half_command(words) > 0) {
         if (strcmp(words[0], "prefill") == 0) {
             const uint32_t n = bt_half_number(words[1], 1, r.max_prefill);

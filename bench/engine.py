@@ -12,6 +12,7 @@ Usage: ./baton bench engine [options]
   --steps N          tokens that each then gets (default 32)
   --chunk N          rows of one prefill pass (default 512)
   --kv-type TYPE     of the KV cache (default f16)
+  --weight-cache W   auto, off or a folder, as of the server (default auto)
   --rounds N         times that everything is measured (default 5)
   --peer llama.cpp   the same work by llama.cpp in the same run, in turns
   --peer-files LIST  types of the files that it runs (default own,Q4_0,Q4_K_M,
@@ -101,7 +102,7 @@ def rows_for(args):
 
 def measure_threads(args, threads, program, peers, progress):
     ours = Half([program, args.model, threads, args.kv_type, args.chunk, max(args.prefill), max(args.batch), args.after,
-                 args.steps, args.limit_mib])
+                 args.steps, args.limit_mib, args.weight_cache])
     model = ours.read()
     contenders = [Contender("baton", ours)]
     for name, half in peers:
@@ -187,7 +188,8 @@ def show(out):
     show_machine(out)
     model = out["threads"][0]["model"]
     kinds = ", ".join(f"{n} {b / 1e6:.1f} MB" for n, b in sorted(model["types"].items(), key=lambda x: -x[1]))
-    print(f"model     {out['model']}: {kinds} read by a pass with logits; loaded in {model['load_seconds']:.2f} s")
+    print(f"model     {out['model']}: {kinds} read by a pass with logits; loaded in "
+          f"{model['load_seconds']:.2f} s (packed weights: {model['weights']})")
     if out["peer"]:
         print(f"peer      {out['peer']}")
     for t in out["threads"]:
@@ -226,6 +228,7 @@ def parse():
     p.add_argument("--steps", type=int, default=32)
     p.add_argument("--chunk", type=int, default=512)
     p.add_argument("--kv-type", default="f16")
+    p.add_argument("--weight-cache", default="auto")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--peer", choices=("llama.cpp",))
     p.add_argument("--peer-files", type=lambda x: x.split(","), default=["own", "Q4_0", "Q4_K_M", "BF16"])
@@ -242,7 +245,7 @@ def parse():
         p.error("no model: use --model PATH")
     unknown = set(args.peer_files) - {"own", *_llama.FILE_TYPES}
     if unknown:
-        p.error(f"--peer-files: own, {', '.join(_llama.FILE_TYPES)} are known")
+        p.error(f"--peer-files: {', '.join(unknown)}? known are own, {', '.join(_llama.FILE_TYPES)}")
     return args
 
 
@@ -262,7 +265,8 @@ def main():
     program = build("engine-run", args)
     peers, version = start_peers(args)
     out = dict(machine(), model=os.path.basename(args.model), peer=version,
-               options=options_line(args, ("threads", "prefill", "batch", "after", "steps", "chunk", "kv_type", "rounds")),
+               options=options_line(args, ("threads", "prefill", "batch", "after", "steps", "chunk", "kv_type",
+                                         "weight_cache", "rounds")),
                load_average_before=os.getloadavg()[0], threads=[])
     progress = Progress(len(args.threads) * args.rounds * len(rows_for(args)), args.json)
     whole = Load()

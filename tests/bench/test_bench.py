@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""bench/engine.py and bench/kernels.py: that they run, and what they print.
+
+Needs BATON_BUILD (a build with the benchmarks' C halves) and BATON_TINY_MODEL (the
+program that writes the model).
+"""
+import argparse
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BENCH = os.path.join(ROOT, "bench")
+sys.path.insert(0, BENCH)
+sys.dont_write_bytecode = True
+import _roofline  # noqa: E402
+import engine  # noqa: E402
+
+BACKGROUNDS = ("#ffffff", "#0d1117", "#1e1e1e")
+FAST = ["--no-build", "--limit-mib", "1", "--limit-ms", "1"]
+
+
+def luminance(colour):
+    """Source: WCAG 2.1, relative luminance."""
+    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+class BenchTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="bt-bench-")
+        cls.model = os.path.join(cls.folder, "tiny.gguf")
+        subprocess.run([os.environ["BATON_TINY_MODEL"], cls.model, "--type", "q4_1", "--embedding-type", "q8_0",
+                        "--tied"], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def bench(self, name, *options, status=0):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_") or k == "BATON_BUILD"}
+        done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, name + ".py"), *FAST, *options], env=env,
+                              capture_output=True, text=True, timeout=240)
+        self.assertEqual(done.returncode, status, done.stdout[-2000:] + done.stderr[-2000:])
+        return done.stdout if status == 0 else done.stderr
+
+    def engine(self, *options):
+        return self.bench("engine", "--model", self.model, "--prefill", "8,40", "--batch", "1,3", "--after", "16", "--steps",
+                          "2", "--chunk", "16", "--rounds", "2", "--sample-ms", "1", "--weight-cache", "off", *options)
+
+    def check_machine(self, out):
+        for name in ("machine", "commit", "options"):
+            self.assertTrue(out[name])
+        self.assertGreaterEqual(out["load_average_before"], 0)
+        for name in ("cpu_busy_percent", "cpu_others_percent"):
+            self.assertTrue(0 <= out[name] <= 100.1, out[name])
+        self.assertEqual(out["busy"], out["cpu_others_percent"] > 5 or any(r["busy"] for t in out["threads"]
+                                                                         for r in t["rows"]))
+
+    def check_limits(self, limits):
+        self.assertEqual(list(limits), ["read", "int8", "bf16", "f32"])
+        for name, limit in limits.items():
+            if limit["isa"] or name != "bf16":
+                self.assertTrue(0 < limit["median"] <= limit["best"], name)
+
+    def check_figures(self, row):
+        for name in ("median", "best"):
+            for figure, value in row[name].items():
+                self.assertTrue(math.isfinite(value) and value > 0, f"{name} {figure} {value}")
+        self.assertAlmostEqual(row["ops_per_byte"], row["ops"] / row["bytes"])
+
+    def check_svg(self, path, labels):
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        xml.etree.ElementTree.fromstring(text)
+        for label in labels:
+            self.assertIn(f">{label}<", text)
+        self.assertNotIn("nan", text)
+        colours = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', text))
+        self.assertGreater(len(colours), 3)
+        for colour in colours:
+            for background in BACKGROUNDS:
+                self.assertGreaterEqual(contrast(colour, background), 3.0, f"{colour} on {background}")
+
+    def test_engine_prints_every_figure_as_json_and_a_diagram(self):
+        svg = os.path.join(self.folder, "engine.svg")
+        out = json.loads(self.engine("--threads", "1,2", "--json", "--svg", svg))
+        self.check_machine(out)
+        self.assertIsNone(out["peer"])
+        self.assertEqual([t["threads"] for t in out["threads"]], [1, 2])
+        for t in out["threads"]:
+            self.check_limits(t["limits"])
+            self.assertEqual(t["compute_limit"], "int8")
+            self.assertEqual(t["model"]["weights"], "private")
+            self.assertEqual([(r["kind"], r["n"]) for r in t["rows"]],
+                             [("prefill", 8), ("prefill", 40), ("decode", 1), ("decode", 3)])
+            for r in t["rows"]:
+                self.check_figures(r)
+                self.assertGreaterEqual(r["samples"], 2)
+                self.assertTrue(0 < r["tokens_per_s"] <= r["best_tokens_per_s"])
+                self.assertEqual(r["peers"], {})
+        self.check_svg(svg, ["prefill 40", "decode 3", "2 threads"])
+
+    def test_engine_keeps_packed_weights_where_it_is_told_and_prints_a_table(self):
+        cache = os.path.join(self.folder, "weights")
+        table = self.engine("--threads", "1", "--weight-cache", cache)
+        for word in ("machine ", "commit ", "load ", "limits ", "prefill 40", "decode 3", "(packed weights: built)"):
+            self.assertIn(word, table)
+        self.assertIn("(packed weights: found)", self.engine("--threads", "1", "--weight-cache", cache))
+
+    def test_prompts_longer_than_the_context_are_left_out_and_other_mistakes_named(self):
+        out = json.loads(self.engine("--threads", "1", "--prefill", "8,100000", "--json"))
+        self.assertEqual([r["n"] for r in out["threads"][0]["rows"] if r["kind"] == "prefill"], [8])
+        self.assertIn("Q9_9", self.bench("engine", "--model", self.model, "--peer-files", "Q9_9", status=2))
+        self.assertIn("no model", self.bench("engine", "--model", "/nowhere", status=2))
+        self.assertIn("not GGUF", self.bench("engine", "--model", __file__, status=1))
+
+    def test_operations_of_the_default_model_are_those_of_its_shape(self):
+        # SmolLM2-135M: 30 layers of 576 x 960, 576 x 576, 576 x 3072 and 1536 x 576, output 576 x 49152.
+        model = {"n_layers": 30, "dim": 576, "n_heads": 9, "n_kv_heads": 3, "head_dim": 64, "ffn_dim": 1536,
+                 "n_vocab": 49152, "layer_bytes": 1000, "output_bytes": 100, "kv_token_bytes": 10}
+        args = argparse.Namespace(chunk=512, after=128, steps=1)
+        decode = engine.work_of(model, {"kind": "decode", "n": 2}, args)
+        # 2 x 106,168,320 layer weights + 2 x 28,311,552 of the output, + 4 x 576 x 129 positions x 30 layers
+        self.assertEqual(decode["ops"], 2 * (212336640 + 56623104 + 8916480))
+        self.assertEqual((decode["weight_bytes"], decode["bytes"], decode["tokens"]), (1100, 1100 + 2 * 129 * 10, 2))
+        prefill = engine.work_of(model, {"kind": "prefill", "n": 1024}, args)
+        # Two chunks: 30 layers of 552,960 weights and 29 of the other 2,985,984 for each row, and those of the last
+        # layer and of the output for one; 29 layers of 1024 x 1025 / 2 pairs of positions, and 1024 in the last.
+        ops = 2 * 1024 * (30 * 552960 + 29 * 2985984) + 2 * (2985984 + 28311552) + 2304 * (29 * 524800 + 1024)
+        self.assertEqual((prefill["ops"], prefill["tokens"]), (ops, 1024))
+        self.assertEqual(prefill["bytes"], 1000 + 1100 + 10 * (512 + 1024))
+
+    def test_kernels_prints_every_operation_as_json_and_a_diagram(self):
+        svg = os.path.join(self.folder, "kernels.svg")
+        options = ("--shapes", "tiny", "--rows", "1,4", "--ms", "1", "--copies-mib", "1", "--svg", svg)
+        out = json.loads(self.bench("kernels", *options, "--threads", "1,2", "--json"))
+        self.check_machine(out)
+        for t in out["threads"]:
+            self.check_limits(t["limits"])
+            rows = t["rows"]
+            for r in rows:
+                self.check_figures(r)
+                self.assertGreaterEqual(r["samples"], 3)
+            self.assertEqual({r["op"] for r in rows},
+                             {"matmul", "attention", "rope_store", "rmsnorm", "silu_mul", "add"})
+            self.assertEqual({r["type"] for r in rows if r["op"] == "matmul"},
+                             {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
+            self.assertEqual({r["type"] for r in rows if r["op"] == "attention"}, {"f16", "int8"})
+            first = next(r for r in rows if r["op"] == "matmul" and r["rows"] == 4)
+            self.assertEqual(first["ops"], 2 * 64 * 256 * 4)
+            self.assertEqual(first["bytes"], 64 * 256 // 32 * 20 + 4 * 4 * (64 + 256))
+            self.assertEqual([p["rows"] for p in t["passes"]], [1, 4])
+        self.check_svg(svg, ["1 thread", "Q4_1 x 4"])
+        table = self.bench("kernels", *options, "--threads", "1", "--tier", "plain", "--ops", "matmul,rows")
+        for word in ("machine ", "cpu/plain", "matmul output", "silu_mul 256", "a pass "):
+            self.assertIn(word, table)
+        self.assertNotIn("attention", table)
+
+    def test_a_diagram_has_its_points_where_the_axes_say(self):
+        axis = _roofline.Axis(1, 100, 0, 200)
+        self.assertAlmostEqual(axis.at(10), 100)
+        self.assertEqual([round(v, 6) for v in axis.ticks()], [1, 2, 5, 10, 20, 50, 100])
+        chart = {"title": "t < 2", "read": 10.0, "peaks": [("int8", 400.0)],
+                 "points": [{"label": "a & b", "x": 10.0, "y": 100.0, "series": "ours"}]}
+        text = _roofline.svg("x", "y", ["ours"], [chart])
+        xml.etree.ElementTree.fromstring(text)
+        slope = re.search(r'<line x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)" stroke="#cf3f4f"', text)
+        x1, y1, x2, y2 = map(float, slope.groups())
+        x, y = map(float, re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="5" fill="#2b7fd4"', text)[0])
+        # 100 GOPS at 10 operations per byte is what 10 GB/s allow: on the slope.
+        self.assertAlmostEqual((y - y1) / (y2 - y1), (x - x1) / (x2 - x1), places=2)
+
+
+if __name__ == "__main__":
+    unittest.main()
