@@ -128,7 +128,7 @@ class BenchTest(unittest.TestCase):
         self.assertEqual([r["n"] for r in out["threads"][0]["rows"] if r["kind"] == "prefill"], [8])
         self.assertIn("Q9_9", self.bench("engine", "--model", self.model, "--peer-files", "Q9_9", status=2))
         self.assertIn("no model", self.bench("engine", "--model", "/nowhere", status=2))
-        self.assertIn("not GGUF", self.bench("engine", "--model", __file__, status=1))
+        self.assertIn("not a GGUF file", self.bench("engine", "--model", __file__, status=1))
 
     def test_operations_of_the_default_model_are_those_of_its_shape(self):
         # SmolLM2-135M: 30 layers of 576 x 960, 576 x 576, 576 x 3072 and 1536 x 576, output 576 x 49152.
