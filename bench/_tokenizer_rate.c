@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thread that tokenizes texts, for bench/tokenizer.py.
+ *
+ *     tokenizer-rate MODEL.gguf
+ *
+ * One command a line on standard input:
+ *
+ *     SECONDS PIECE_BYTES FLAGS FILE
+ *
+ * FLAGS are those of bt_tokenize(). The file is cut into pieces of at most
+ * PIECE_BYTES (0: one piece) between characters, as prompts would come; a pass
+ * tokenizes all of them, and passes are made for SECONDS. Answer, one line:
+ * bytes, tokens, FNV-1a of the ids (a step for each id), and the nanoseconds of
+ * each pass.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/alloc.h"
+#include "common/gguf/gguf.h"
+#include "common/tokenizer/tokenizer.h"
+
+#define MAX_PASSES 4096u
+#define MAX_PATH   4000u
+#define FNV_START  0xCBF29CE484222325u
+#define FNV_PRIME  0x100000001B3u
+
+typedef struct job {
+    const bt_tokenizer_t *tok;
+    double seconds;
+    size_t piece;
+    unsigned flags;
+    char *text; /* owned */
+    size_t bytes;
+    bt_token_vec_t ids; /* owned; of one piece */
+} job_t;
+
+_Noreturn static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "tokenizer-rate: %s: %s\n", what, why);
+    exit(1);
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static char *read_whole(const char *path, size_t *bytes_p)
+{
+    FILE *file = fopen(path, "rb");
+    char *text;
+    long size;
+
+    if ((file == NULL) || (fseek(file, 0, SEEK_END) != 0)) {
+        die(path, strerror(errno));
+    }
+    size = ftell(file);
+    rewind(file);
+    text = bt_calloc((size_t)size + 1, 1);
+    if ((text == NULL) ||
+        (fread(text, 1, (size_t)size, file) != (size_t)size)) {
+        die(path, "cannot be read");
+    }
+    fclose(file);
+    *bytes_p = (size_t)size;
+    return text;
+}
+
+/* The next piece ends before a character, not inside one. */
+static size_t piece_end(const char *text, size_t bytes, size_t at, size_t most)
+{
+    size_t end = ((most == 0) || (bytes - at <= most)) ? bytes : at + most;
+
+    while ((end < bytes) && (((uint8_t)text[end] & 0xC0) == 0x80)) {
+        end--;
+    }
+    return end;
+}
+
+static uint64_t pass(job_t *job, uint64_t *hash_p)
+{
+    bt_token_vec_t *ids = &job->ids;
+    uint64_t n = 0;
+
+    for (size_t at = 0; at < job->bytes;) {
+        const size_t end = piece_end(job->text, job->bytes, at, job->piece);
+
+        ids->n = 0;
+        if (bt_tokenize(job->tok, job->text + at, end - at, job->flags,
+                        SIZE_MAX, ids) != BT_OK) {
+            die("bt_tokenize", "failed");
+        }
+        n += ids->n;
+        for (size_t i = 0; (hash_p != NULL) && (i < ids->n); i++) {
+            *hash_p = (*hash_p ^ ids->ids[i]) * FNV_PRIME;
+        }
+        at = end;
+    }
+    return n;
+}
+
+static void measure(job_t *job)
+{
+    static uint64_t times[MAX_PASSES];
+    uint64_t hash = FNV_START;
+    const uint64_t n_ids = pass(job, &hash);
+    const uint64_t start = cpu_ns();
+    size_t n = 0;
+
+    while ((n < MAX_PASSES) &&
+           ((n == 0) || ((double)(cpu_ns() - start) < job->seconds * 1e9))) {
+        const uint64_t before = cpu_ns();
+
+        pass(job, NULL);
+        times[n++] = cpu_ns() - before;
+    }
+    printf("%zu %" PRIu64 " %016" PRIx64, job->bytes, n_ids, hash);
+    for (size_t i = 0; i < n; i++) {
+        printf(" %" PRIu64, times[i]);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    static char line[MAX_PATH + 100];
+    static char path[MAX_PATH + 1];
+    char why[256];
+    bt_gguf_t *gguf = NULL;
+    bt_tokenizer_t *tok = NULL;
+
+    if (argc != 2) {
+        die("usage", "tokenizer-rate MODEL.gguf");
+    }
+    if ((bt_gguf_open(argv[1], why, sizeof(why), &gguf) != BT_OK) ||
+        (bt_tokenizer_load(gguf, why, sizeof(why), &tok) != BT_OK)) {
+        die(argv[1], why);
+    }
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        job_t job = {.tok = tok};
+
+        if (sscanf(line, "%lf %zu %u %4000[^\n]", &job.seconds, &job.piece,
+                   &job.flags, path) != 4) {
+            die("bad command", line);
+        }
+        job.text = read_whole(path, &job.bytes);
+        measure(&job);
+        bt_free(job.ids.ids);
+        bt_free(job.text);
+    }
+    bt_tokenizer_destroy(tok);
+    bt_gguf_close(gguf);
+    return 0;
+}

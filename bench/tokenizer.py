@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How quickly does one thread turn text into token ids?
+
+Usage: ./baton bench tokenizer [options]
+  --model FILE      the vocabulary (default: the default model)
+  --seconds S       time for each text and round (default 0.3)
+  --rounds N        rounds over all texts (default 5)
+  --text NAME       only this text (may be given more than once)
+  --against DIR     alternate with the program of another build directory
+  --peer [PYTHON]   alternate with the Hugging Face tokenizers library in this
+                    Python (default: the one that runs this); byte-level BPE only
+  --json            one JSON object instead of the table
+
+Ordinary English and code are this repository's own documents, comments and
+sources, nothing of them repeated; the other texts are generated from fixed seeds
+(bench/_tokenizer_texts.py). They are handed over in pieces of 4 KiB, as prompts
+come; "one word" is a million letters in one piece.
+
+  MiB/s     median over all passes; best: the quickest pass
+  tokens/s  at the median
+  x old     median over the rounds of (this / the other build) in that round
+  x peer    the same for the library, whose ids must be the same
+
+Time is that of the core, not of the wall, so that waiting for a busy machine does
+not count. The load line tells what else the machine was doing: others still share
+its caches and clock, so quote ratios of a busy machine and figures of a quiet one.
+"""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+
+import _tokenizer_texts
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+PROGRAM = "bench/tokenizer-rate"
+PARSE_SPECIAL = 2
+NO_PEER = """the Hugging Face tokenizers library cannot be used with {python}:
+    {why}
+Install it where Debian's Python is not disturbed, and name that one:
+    python3 -m venv ~/peer && ~/peer/bin/pip install tokenizers
+    ./baton bench tokenizer --peer ~/peer/bin/python"""
+
+
+def median(values):
+    values = sorted(values)
+    n = len(values)
+    return float("nan") if n == 0 else (values[(n - 1) // 2] + values[n // 2]) / 2
+
+
+def cpu_times():
+    with open("/proc/stat", encoding="ascii") as f:
+        fields = [int(x) for x in f.readline().split()[1:]]
+    return sum(fields), sum(fields) - fields[3] - fields[4]
+
+
+class Rater:
+    """A process that tokenizes files: _tokenizer_rate.c or _tokenizer_peer.py."""
+
+    def __init__(self, name, command, env=None):
+        self.name = name
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, env=env)
+
+    def measure(self, seconds, piece, special, path):
+        """@return bytes, tokens, hash of the ids, [seconds of a pass]"""
+        try:
+            self.process.stdin.write(f"{seconds} {piece} {PARSE_SPECIAL if special else 0} {path}\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise SystemExit(f"{self.name}: {self.process.stderr.read().strip()}")
+        values = line.split()
+        return int(values[0]), int(values[1]), values[2], [int(x) / 1e9 for x in values[3:]]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def start_peer(python, model):
+    """@return the library's process, once it has read the vocabulary"""
+    env = dict(os.environ, RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+    try:
+        rater = Rater("peer", [python, os.path.join(HERE, "_tokenizer_peer.py"), model], env)
+        line = rater.process.stdout.readline()
+    except OSError as e:
+        raise SystemExit(NO_PEER.format(python=python, why=e)) from e
+    if not line:
+        why = rater.process.stderr.read().strip().split("\n")[-1]
+        raise SystemExit(NO_PEER.format(python=python, why=why))
+    return rater, line.strip()
+
+
+def program_of(directory, build):
+    path = os.path.join(directory, PROGRAM)
+    if build:
+        done = subprocess.run(["ninja", "-C", directory, PROGRAM], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{PROGRAM} cannot be built:\n{done.stdout[-3000:]}")
+    elif not os.path.exists(path):
+        raise SystemExit(f"{path} is not there; ninja -C {directory} {PROGRAM} makes it")
+    return path
+
+
+def run_rounds(args, raters, texts):
+    """rows: text -> {"bytes", "tokens", name of a rater: {"passes", "rounds"}}"""
+    rows = {}
+    for _ in range(args.rounds):
+        for name, path, piece, special in texts:
+            row = rows.setdefault(name, {"raters": {r.name: {"passes": [], "rounds": []} for r in raters}})
+            for r in raters:
+                n_bytes, n_tokens, ids, times = r.measure(args.seconds, piece, special, path)
+                if row.setdefault("ids", ids) != ids:
+                    raise SystemExit(f"{name}: the ids of {r.name} are not those of {raters[0].name}")
+                row.update(bytes=n_bytes, tokens=n_tokens)
+                row["raters"][r.name]["passes"] += times
+                row["raters"][r.name]["rounds"].append(median(times))
+    return rows
+
+
+def figures(name, row):
+    out = {"text": name, "bytes": row["bytes"], "tokens": row["tokens"], "ids_fnv1a": row["ids"]}
+    first = row["raters"]["this"]
+    for other, values in row["raters"].items():
+        seconds = median(values["passes"])
+        out[other] = {"mib_per_s": row["bytes"] / seconds / (1 << 20),
+                      "best_mib_per_s": row["bytes"] / min(values["passes"]) / (1 << 20),
+                      "tokens_per_s": row["tokens"] / seconds}
+        if other != "this":
+            out[other]["ratio"] = median([b / a for a, b in zip(first["rounds"], values["rounds"])])
+    return out
+
+
+def describe(args):
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True)
+    model = ""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        for line in f:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return {"machine": f"{model}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}",
+            "commit": commit.stdout.strip() or "unknown", "rounds": args.rounds, "seconds": args.seconds,
+            "vocabulary": os.path.basename(args.model)}
+
+
+def show(out):
+    print(f"machine     {out['machine']}")
+    print(f"commit      {out['commit']}   {out['rounds']} rounds of {out['seconds']} s, one thread")
+    print(f"vocabulary  {out['vocabulary']}")
+    print(f"load        {out['load_average_before']:.2f} before; other programs used "
+          f"{out['cpu_others_percent']:.0f} % of the cores")
+    if "peer" in out:
+        print(f"peer        {out['peer']}")
+    print(f"\n{'text':14}{'KiB':>6}{'bytes/token':>12}{'MiB/s':>9}{'best':>9}{'M tokens/s':>12}"
+          + "".join(f"{x:>14}{'x ' + x:>9}" for x in out["others"]))
+    for r in out["rows"]:
+        this = r["this"]
+        print(f"{r['text']:14}{r['bytes'] >> 10:6}{r['bytes'] / max(r['tokens'], 1):12.2f}{this['mib_per_s']:9.1f}"
+              f"{this['best_mib_per_s']:9.1f}{this['tokens_per_s'] / 1e6:12.2f}"
+              + "".join(f"{r[x]['mib_per_s']:8.1f} MiB/s{r[x]['ratio']:9.2f}" for x in out["others"]))
+
+
+def parse():
+    p = argparse.ArgumentParser(prog="baton bench tokenizer", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", default=os.environ.get("BATON_TEST_MODEL"))
+    p.add_argument("--seconds", type=float, default=0.3)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--text", action="append")
+    p.add_argument("--against")
+    p.add_argument("--peer", nargs="?", const=sys.executable)
+    p.add_argument("--json", action="store_true")
+    args = p.parse_args()
+    if not args.model or not os.path.exists(args.model):
+        p.error("--model (or BATON_TEST_MODEL) does not name a model's file")
+    if not 0 < args.seconds <= 60 or not 1 <= args.rounds <= 1000:
+        p.error("--seconds must be above 0 and at most 60, --rounds 1 to 1000")
+    return args
+
+
+def start_raters(args, out):
+    directory = os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
+    raters = [Rater("this", [program_of(directory, True), args.model])]
+    if args.against:
+        raters.append(Rater("old", [program_of(args.against, False), args.model]))
+    if args.peer:
+        peer, out["peer"] = start_peer(args.peer, args.model)
+        raters.append(peer)
+    out["others"] = [r.name for r in raters[1:]]
+    return raters
+
+
+def write_texts(args, folder):
+    texts = []
+    for i, (name, text, piece, special) in enumerate(_tokenizer_texts.make(ROOT)):
+        if not args.text or name in args.text:
+            path = os.path.join(folder, f"{i}.txt")
+            with open(path, "w", encoding="utf-8", newline="") as f:
+                f.write(text)
+            texts.append((name, path, piece, special))
+    if not texts:
+        raise SystemExit(f"no text is called {', '.join(args.text)}")
+    return texts
+
+
+def main():
+    args = parse()
+    out = dict(describe(args), load_average_before=os.getloadavg()[0])
+    with tempfile.TemporaryDirectory(prefix="baton-tokenizer-") as folder:
+        texts = write_texts(args, folder)
+        raters = start_raters(args, out)
+        total0, busy0 = cpu_times()
+        rows = run_rounds(args, raters, texts)
+        total1, busy1 = cpu_times()
+        for r in raters:
+            r.close()
+    own = os.times()
+    own_ticks = (own.children_user + own.children_system) * os.sysconf("SC_CLK_TCK")
+    out["cpu_others_percent"] = max(0.0, 100.0 * (busy1 - busy0 - own_ticks) / max(total1 - total0, 1))
+    out["rows"] = [figures(name, row) for name, row in rows.items()]
+    if args.json:
+        print(json.dumps(out))
+    else:
+        show(out)
+
+
+if __name__ == "__main__":
+    main()
