@@ -14,28 +14,61 @@ typedef struct encoder {
     const bt_tokenizer_t *tok;
     bt_token_vec_t *out;
     size_t max_tokens;
+    bt_word_cache_t *cache; /* ours for this call, or NULL */
+    uint64_t n_table;       /* as in it */
+    uint64_t n_hits;
+    uint64_t n_merged;
     bt_merge_work_t work;
+    uint32_t syms[BT_MERGE_SHORT];
 } encoder_t;
 
-static bt_status_t push(encoder_t *enc, uint32_t id)
+/* Room for n more ids, if so many are allowed. */
+static bt_status_t make_room(encoder_t *enc, size_t n)
+{
+    bt_token_vec_t *out = enc->out;
+    size_t cap = (out->cap == 0) ? FIRST_IDS : out->cap;
+    uint32_t *ids;
+
+    if ((out->n > enc->max_tokens) || (n > enc->max_tokens - out->n)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    if (n <= out->cap - out->n) {
+        return BT_OK;
+    }
+    while (cap - out->n < n) {
+        cap *= 2;
+    }
+    ids = bt_realloc_array(out->ids, cap, sizeof(*ids));
+    if (ids == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    out->ids = ids;
+    out->cap = cap;
+    return BT_OK;
+}
+
+static bt_status_t push_all(encoder_t *enc, const uint32_t *ids, size_t n)
+{
+    const bt_status_t status = make_room(enc, n);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < n; i++) {
+        enc->out->ids[enc->out->n++] = ids[i];
+    }
+    return BT_OK;
+}
+
+static inline bt_status_t push(encoder_t *enc, uint32_t id)
 {
     bt_token_vec_t *out = enc->out;
 
-    if (out->n >= enc->max_tokens) {
-        return BT_ERR_TOO_LARGE;
+    if ((out->n < out->cap) && (out->n < enc->max_tokens)) {
+        out->ids[out->n++] = id;
+        return BT_OK;
     }
-    if (out->n == out->cap) {
-        const size_t cap = (out->cap == 0) ? FIRST_IDS : out->cap * 2;
-        uint32_t *ids = bt_realloc_array(out->ids, cap, sizeof(*ids));
-
-        if (ids == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        out->ids = ids;
-        out->cap = cap;
-    }
-    out->ids[out->n++] = id;
-    return BT_OK;
+    return push_all(enc, &id, 1);
 }
 
 /* Symbols beyond this cannot end up as few enough tokens, whatever merges: a
@@ -48,53 +81,127 @@ static bool too_many(const encoder_t *enc, size_t n_symbols)
     return n_symbols / enc->tok->max_token_bytes > room;
 }
 
-static bt_status_t bpe_word(encoder_t *enc, const uint8_t *word, size_t bytes)
+/* The symbols of a word; bytes without a token are left out, as by the
+ * reference. @param [out] syms  bytes of them have room. @return how many */
+static size_t bytes_to_symbols(const bt_tokenizer_t *tok, const uint8_t *word,
+                               size_t bytes, uint32_t *syms)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        syms[n] = tok->byte_ids[word[i]];
+        n += (syms[n] != BT_TOKEN_NONE);
+    }
+    return n;
+}
+
+/* @param [out] ids_p  The tokens, until the next word. */
+static bt_status_t merge_word(encoder_t *enc, const uint8_t *word, size_t bytes,
+                              const uint32_t **ids_p, size_t *n_p)
 {
     const bt_tokenizer_t *tok = enc->tok;
-    uint32_t *syms;
     size_t n = 0;
-    uint32_t id;
     bt_status_t status;
 
-    if (tok->ignore_merges && (bytes <= tok->max_token_bytes) &&
-        bt_text_table_get(&tok->texts, word, bytes, &id)) {
-        return push(enc, id);
+    if (bytes <= BT_MERGE_SHORT) {
+        n = bytes_to_symbols(tok, word, bytes, enc->syms);
+        *n_p = bt_merge_short(&tok->pairs, enc->syms, n);
+        *ids_p = enc->syms;
+        return BT_OK;
     }
-    if (bytes > enc->work.syms_cap) {
-        for (size_t i = 0; i < bytes; i++) {
-            n += (tok->byte_ids[word[i]] != BT_TOKEN_NONE);
-        }
-        if (too_many(enc, n)) {
-            return BT_ERR_TOO_LARGE;
-        }
+    for (size_t i = 0; i < bytes; i++) {
+        n += (tok->byte_ids[word[i]] != BT_TOKEN_NONE);
+    }
+    if (too_many(enc, n)) {
+        return BT_ERR_TOO_LARGE;
     }
     status = bt_merge_reserve(&enc->work, bytes);
     if (status != BT_OK) {
         return status;
     }
-    syms = enc->work.syms;
-    n = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        syms[n] = tok->byte_ids[word[i]];
-        n += (syms[n] != BT_TOKEN_NONE); /* as the reference: left out */
+    n = bytes_to_symbols(tok, word, bytes, enc->work.syms);
+    *ids_p = enc->work.syms;
+    return bt_merge(&enc->work, &tok->pairs, n, n_p);
+}
+
+/* A word that the table does not know. */
+static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
+                                 size_t bytes)
+{
+    const bt_tokenizer_t *tok = enc->tok;
+    const bool cached = (enc->cache != NULL) && (bytes <= BT_WORD_CACHE_BYTES);
+    const uint32_t *ids = NULL;
+    size_t n = 0;
+    uint32_t id;
+    bt_status_t status;
+
+    if (cached) {
+        const bt_word_entry_t *entry =
+            bt_word_cache_get(enc->cache, word, bytes);
+
+        if (entry != NULL) {
+            enc->n_hits++;
+            return push_all(enc, entry->ids, entry->n);
+        }
     }
-    status = bt_merge(&enc->work, &tok->pairs, n, &n);
-    for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
-        status = push(enc, enc->work.syms[i]);
+    if ((bytes > BT_WORD_TABLE_BYTES) && (bytes <= tok->max_token_bytes) &&
+        bt_text_table_get(&tok->texts, word, bytes, &id) && tok->whole[id]) {
+        enc->n_table++;
+        return push(enc, id);
     }
-    return status;
+    enc->n_merged++;
+    status = merge_word(enc, word, bytes, &ids, &n);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (cached && (n <= BT_WORD_CACHE_IDS)) {
+        bt_word_cache_put(enc->cache, word, bytes, ids, n);
+    }
+    return push_all(enc, ids, n);
+}
+
+/* A word so near the end that less than BT_WORD_SLACK bytes can be read. */
+static bt_status_t bpe_last_words(encoder_t *enc, const uint8_t *word,
+                                  size_t bytes)
+{
+    uint8_t buf[BT_WORD_SLACK] = {0};
+    uint32_t id = UINT32_MAX;
+
+    memcpy(buf, word, bytes);
+    if (bytes <= BT_WORD_TABLE_BYTES) {
+        id = bt_word_table_get(&enc->tok->words, buf, bytes);
+    }
+    if (id != UINT32_MAX) {
+        enc->n_table++;
+        return push(enc, id);
+    }
+    return bpe_rare_word(enc, buf, bytes);
 }
 
 static bt_status_t bpe_text(encoder_t *enc, const uint8_t *text, size_t bytes)
 {
+    const bt_tokenizer_t *tok = enc->tok;
     bt_status_t status = BT_OK;
     size_t at = 0;
 
     while ((status == BT_OK) && (at < bytes)) {
-        const size_t n =
-            bt_pretok_next(enc->tok->pretok, text + at, bytes - at);
+        const uint8_t *word = text + at;
+        const size_t n = bt_pretok_next(tok->pretok, word, bytes - at);
+        uint32_t id = UINT32_MAX;
 
-        status = bpe_word(enc, text + at, n);
+        if (bytes - at < BT_WORD_SLACK) {
+            status = bpe_last_words(enc, word, n);
+        } else {
+            if (n <= BT_WORD_TABLE_BYTES) {
+                id = bt_word_table_get(&tok->words, word, n);
+            }
+            if (id != UINT32_MAX) {
+                enc->n_table++;
+                status = push(enc, id);
+            } else {
+                status = bpe_rare_word(enc, word, n);
+            }
+        }
         at += n;
     }
     return status;
@@ -226,7 +333,16 @@ bt_status_t bt_tokenize(const bt_tokenizer_t *tok, const char *text,
     if (!bt_utf8_valid((const uint8_t *)text, bytes)) {
         return BT_ERR_INVALID_PARAM;
     }
+    if (!tok->is_spm) {
+        enc.cache = bt_word_pool_take(tok->pool);
+    }
     status = encode(&enc, (const uint8_t *)text, bytes, flags);
+    if (enc.cache != NULL) {
+        enc.cache->n_table += enc.n_table;
+        enc.cache->n_hits += enc.n_hits;
+        enc.cache->n_merged += enc.n_merged;
+        bt_word_pool_give(tok->pool, enc.cache);
+    }
     bt_merge_fini(&enc.work);
     if (status != BT_OK) {
         out->n = n_before;

@@ -58,26 +58,34 @@ def classes():
     return table
 
 
+def pages(table):
+    """Distinct runs of 256 code points, as eight words of 32 classes each, and
+    which of them each 256 of the code points have."""
+    end = max(cp for cp in range(0x110000) if table[cp] != OTHER) | 0xFF
+    distinct, which = {}, []
+    for start in range(0, end + 1, 256):
+        words = tuple(sum(table[start + 32 * w + i] << 2 * i for i in range(32)) for w in range(8))
+        which.append(distinct.setdefault(words, len(distinct)))
+    if len(distinct) > 256:
+        sys.exit("a byte does not number the pages")
+    return list(distinct), which
+
+
 def main():
-    table = classes()
-    starts = [(cp, table[cp]) for cp in range(0x110000)
-              if cp == 0 or table[cp] != table[cp - 1]]
+    distinct, which = pages(classes())
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_table.py; do not edit. */")
     print("/* clang-format off */")
     print('#include "common/tokenizer/unicode.h"\n')
-    print("/* First code point of a range << 2 | its class. */")
-    print("const uint32_t bt_unicode_ranges[] = {")
-    line = ""
-    for first, cls in starts:
-        word = f"0x{first << 2 | cls:06x},"
-        if len(line) + len(word) > 76:
-            print("   " + line)
-            line = ""
-        line += " " + word
-    print("   " + line)
+    print("const uint8_t bt_unicode_pages[BT_UNICODE_N_PAGES] = {")
+    for i in range(0, len(which), 16):
+        print("    " + " ".join(f"{x}," for x in which[i:i + 16]))
+    print("};\n")
+    print("/* The class of code point c in bits 2 * (c % 32) of a page's word c / 32 % 8. */")
+    print("const uint64_t bt_unicode_classes[][8] = {")
+    for words in distinct:
+        print("    {" + ",\n     ".join(", ".join(f"0x{x:016x}" for x in words[i:i + 4]) for i in (0, 4)) + "},")
     print("};")
-    print(f"const uint32_t bt_unicode_n_ranges = {len(starts)};")
 
 
 if __name__ == "__main__":

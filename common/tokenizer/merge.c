@@ -6,9 +6,8 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-#define SHORT_SYMS 32 /* up to here a scan beats the heap */
-#define FIRST_CAP  256
-#define NO_NODE    UINT32_MAX
+#define FIRST_CAP 256
+#define NO_NODE   UINT32_MAX
 
 /* The pair of a node is the node and the one after it. */
 typedef struct bt_merge_node {
@@ -54,37 +53,50 @@ bt_status_t bt_merge_reserve(bt_merge_work_t *work, size_t n)
     return BT_OK;
 }
 
-static size_t merge_short(uint32_t *syms, size_t n,
-                          const bt_pair_table_t *pairs)
+/* keys[i]: rank << 32 | i of the pair that begins with symbol i. */
+static uint64_t key_of(const bt_pair_slot_t *slot, size_t i, uint32_t *merged)
 {
-    const bt_pair_slot_t *slots[SHORT_SYMS];
+    *merged = slot->merged;
+    return (uint64_t)slot->rank << 32 | i;
+}
+
+size_t bt_merge_short(const bt_pair_table_t *pairs, uint32_t *syms, size_t n)
+{
+    uint64_t keys[BT_MERGE_SHORT];
+    uint32_t merged[BT_MERGE_SHORT];
 
     for (size_t i = 0; i + 1 < n; i++) {
-        slots[i] = bt_pair_table_get(pairs, syms[i], syms[i + 1]);
+        keys[i] = key_of(bt_pair_table_get(pairs, syms[i], syms[i + 1]), i,
+                         &merged[i]);
     }
     while (n > 1) {
-        size_t best = 0;
+        uint64_t best = keys[0];
+        size_t at;
 
         for (size_t i = 1; i + 1 < n; i++) {
-            if (slots[i]->rank < slots[best]->rank) {
-                best = i;
-            }
+            best = (keys[i] < best) ? keys[i] : best;
         }
-        if (slots[best]->rank == BT_NO_RANK) {
+        if (best >> 32 == BT_NO_RANK) {
             break;
         }
-        syms[best] = slots[best]->merged;
+        at = (size_t)(best & UINT32_MAX);
+        syms[at] = merged[at];
         n--;
-        memmove(&syms[best + 1], &syms[best + 2],
-                (n - best - 1) * sizeof(*syms));
-        if (best + 1 < n) {
-            memmove(&slots[best], &slots[best + 1],
-                    (n - best - 1) * sizeof(slots[0]));
-            slots[best] = bt_pair_table_get(pairs, syms[best], syms[best + 1]);
+        for (size_t i = at + 1; i < n; i++) {
+            syms[i] = syms[i + 1];
         }
-        if (best > 0) {
-            slots[best - 1] =
-                bt_pair_table_get(pairs, syms[best - 1], syms[best]);
+        for (size_t i = at + 1; i + 1 < n; i++) {
+            keys[i] = keys[i + 1] - 1;
+            merged[i] = merged[i + 1];
+        }
+        if (at + 1 < n) {
+            keys[at] = key_of(bt_pair_table_get(pairs, syms[at], syms[at + 1]),
+                              at, &merged[at]);
+        }
+        if (at > 0) {
+            keys[at - 1] =
+                key_of(bt_pair_table_get(pairs, syms[at - 1], syms[at]), at - 1,
+                       &merged[at - 1]);
         }
     }
     return n;
@@ -229,8 +241,8 @@ bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
     bt_status_t status;
 
     BT_ASSERT(n < (size_t)1 << 31);
-    if (n <= SHORT_SYMS) {
-        *n_p = merge_short(work->syms, n, pairs);
+    if (n <= BT_MERGE_SHORT) {
+        *n_p = bt_merge_short(pairs, work->syms, n);
         return BT_OK;
     }
     status = reserve_nodes(work, n);

@@ -26,6 +26,7 @@ typedef struct bt_merge_work {
     struct bt_merge_node *nodes; /**< owned; long words only */
     uint64_t *heap;              /**< owned; 3 a node */
     size_t nodes_cap;
+    uint64_t n_steps; /**< of long words: pairs looked up, and entries moved */
 } bt_merge_work_t;
 
 void bt_merge_fini(bt_merge_work_t *work);
@@ -34,9 +35,20 @@ void bt_merge_fini(bt_merge_work_t *work);
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_merge_reserve(bt_merge_work_t *work, size_t n);
 
+#define BT_MERGE_SHORT 32u
+
+/**
+ * Merge syms[0 .. n-1] in place, by looking through all pairs for each merge:
+ * the quickest way for few symbols, and it needs no memory.
+ *
+ * @param [in] n  At most BT_MERGE_SHORT.
+ * @return symbols left
+ */
+size_t bt_merge_short(const bt_pair_table_t *pairs, uint32_t *syms, size_t n);
+
 /**
  * Merge work->syms[0 .. n-1] in place. Cost O(n log n), and no allocation for
- * words of up to 32 symbols.
+ * words of up to BT_MERGE_SHORT symbols.
  *
  * @param [in]  n    Below 2^31.
  * @param [out] n_p  Symbols left.

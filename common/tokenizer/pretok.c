@@ -2,10 +2,24 @@
 #include "common/tokenizer/pretok.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "common/tokenizer/unicode.h"
 
 #define LONG_S 0x17Fu /* folds to s, so (?i:'s) matches it */
+
+#define ONES  0x0101010101010101u
+#define HIGHS 0x8080808080808080u
+
+/* bt_unicode_class_t of each. */
+static const uint8_t ascii_class[128] = {
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 3, 3, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0,
+};
 
 /* One decoded character at p[at]; len is 0 at the end of the text. */
 typedef struct chr {
@@ -14,15 +28,54 @@ typedef struct chr {
     bt_unicode_class_t cls;
 } chr_t;
 
-static chr_t chr_at(const uint8_t *p, size_t at, size_t end)
+static inline chr_t chr_at(const uint8_t *p, size_t at, size_t end)
 {
     chr_t c = {0, 0, BT_UNICODE_OTHER};
 
-    if (at < end) {
-        c.len = bt_utf8_decode(p + at, &c.cp);
-        c.cls = bt_unicode_class(c.cp);
+    if (at >= end) {
+        return c;
     }
+    if (p[at] < 0x80) {
+        c.cp = p[at];
+        c.len = 1;
+        c.cls = (bt_unicode_class_t)ascii_class[p[at]];
+        return c;
+    }
+    c.len = bt_utf8_decode(p + at, &c.cp);
+    c.cls = bt_unicode_class(c.cp);
     return c;
+}
+
+/* The top bit of each byte that is no ASCII letter. */
+static inline uint64_t not_letters(uint64_t word)
+{
+    const uint64_t low = (word | ONES * 0x20) & ~HIGHS;
+    const uint64_t from_a = low + ONES * (0x80 - 'a');
+    const uint64_t past_z = low + ONES * (0x80 - 'z' - 1);
+
+    return (~from_a | past_z | word) & HIGHS;
+}
+
+/* End of the run of ASCII letters at at, eight at a time. */
+static inline size_t ascii_letters_end(const uint8_t *p, size_t at, size_t end)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    while (end - at >= sizeof(uint64_t)) {
+        uint64_t word;
+
+        memcpy(&word, p + at, sizeof(word));
+        word = not_letters(word);
+        if (word != 0) {
+            return at + (size_t)__builtin_ctzll(word) / 8;
+        }
+        at += sizeof(word);
+    }
+#endif
+    while ((at < end) && (p[at] < 0x80) &&
+           (ascii_class[p[at]] == BT_UNICODE_LETTER)) {
+        at++;
+    }
+    return at;
 }
 
 static bool is_newline(chr_t c)
@@ -31,11 +84,15 @@ static bool is_newline(chr_t c)
 }
 
 /* End of the run of characters of one class that starts at at. */
-static size_t run_end(const uint8_t *p, size_t at, size_t end,
-                      bt_unicode_class_t cls)
+static inline size_t run_end(const uint8_t *p, size_t at, size_t end,
+                             bt_unicode_class_t cls)
 {
-    chr_t c = chr_at(p, at, end);
+    chr_t c;
 
+    if (cls == BT_UNICODE_LETTER) {
+        at = ascii_letters_end(p, at, end);
+    }
+    c = chr_at(p, at, end);
     while ((c.len > 0) && (c.cls == cls)) {
         at += c.len;
         c = chr_at(p, at, end);
@@ -94,24 +151,27 @@ static size_t spaces(const uint8_t *p, size_t end)
     return ((at == end) || (last == 0)) ? at : last;
 }
 
-static size_t next_gpt2(const uint8_t *p, size_t end)
+/* A word that starts with c, which stands at start behind at most a space. */
+static inline size_t gpt2_from(const uint8_t *p, size_t start, size_t end,
+                               chr_t c)
 {
-    const size_t n = contraction(p, end, false);
-    const size_t start = (p[0] == ' ') ? 1 : 0;
-    const chr_t c = chr_at(p, start, end);
-
-    if (n > 0) {
-        return n;
-    }
     if ((c.len == 0) || (c.cls == BT_UNICODE_SPACE)) {
         return spaces(p, end);
     }
     return run_end(p, start + c.len, end, c.cls);
 }
 
+static inline size_t next_gpt2(const uint8_t *p, size_t end)
+{
+    const size_t n = contraction(p, end, false);
+    const size_t start = (p[0] == ' ') ? 1 : 0;
+
+    return (n > 0) ? n : gpt2_from(p, start, end, chr_at(p, start, end));
+}
+
 /* The cuts around numbers come first: for what stands before one, the text
  * ends there. Only white space looks ahead, so only there it matters. */
-static size_t next_smollm(const uint8_t *p, size_t end)
+static inline size_t next_smollm(const uint8_t *p, size_t end)
 {
     const chr_t first = chr_at(p, 0, end);
     size_t run;
@@ -122,11 +182,18 @@ static size_t next_smollm(const uint8_t *p, size_t end)
     if (first.cls != BT_UNICODE_SPACE) {
         return next_gpt2(p, end);
     }
+    if (first.cp == ' ') { /* one space and a word: what most text is made of */
+        const chr_t second = chr_at(p, 1, end);
+
+        if ((second.len > 0) && (second.cls <= BT_UNICODE_LETTER)) {
+            return run_end(p, 1 + second.len, end, second.cls);
+        }
+    }
     run = run_end(p, 0, end, BT_UNICODE_SPACE);
     if (chr_at(p, run, end).cls == BT_UNICODE_NUMBER) {
         return run;
     }
-    return next_gpt2(p, end);
+    return gpt2_from(p, 0, end, first);
 }
 
 /* \s*[\r\n]+ : up to the last line break of the run, or 0. */

@@ -166,7 +166,11 @@ static bt_status_t load_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if (status != BT_OK) {
         return status;
     }
-    return check_whole(tok, why, why_bytes);
+    status = check_whole(tok, why, why_bytes);
+    if ((status != BT_OK) || tok->is_spm) {
+        return status;
+    }
+    return bt_tok_index_words(tok);
 }
 
 bt_status_t bt_tokenizer_load(const bt_gguf_t *gguf, char *why,
@@ -199,6 +203,7 @@ void bt_tokenizer_destroy(bt_tokenizer_t *tok)
     if (tok == NULL) {
         return;
     }
+    bt_tok_free_words(tok);
     bt_special_fini(&tok->special);
     bt_pair_table_fini(&tok->pairs);
     bt_text_table_fini(&tok->texts);

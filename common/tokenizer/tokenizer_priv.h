@@ -11,6 +11,7 @@
 #include "common/tokenizer/special.h"
 #include "common/tokenizer/tables.h"
 #include "common/tokenizer/tokenizer.h"
+#include "common/tokenizer/words.h"
 
 /* No real vocabulary comes near; the limits bound the work of loading and of
  * matching with a hostile one. */
@@ -54,6 +55,11 @@ struct bt_tokenizer {
     bt_pair_table_t pairs;
     bt_special_t special;
     uint32_t byte_ids[256]; /**< token of one byte, or BT_TOKEN_NONE */
+
+    /* Byte-level BPE only: short cuts, all made from the above. */
+    bool *whole;           /**< owned; token i is what its own text becomes */
+    bt_word_table_t words; /**< those of them that are short */
+    bt_word_pool_t *pool;  /**< owned; what is learned while tokenizing */
 };
 
 static inline bool bt_token_is_special(uint8_t type)
@@ -80,6 +86,12 @@ BT_MUST_CHECK bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok,
 BT_MUST_CHECK bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok,
                                              const bt_gguf_t *gguf, char *why,
                                              size_t why_bytes);
+
+/** load_words.c: whole, words and pool, for pretok and ignore_merges as they
+ *  are; again after these were changed, which only tests do.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_tok_index_words(bt_tokenizer_t *tok);
+void bt_tok_free_words(bt_tokenizer_t *tok);
 
 /** bytelevel.c: bytes that a byte-level token stands for.
  *  @param [out] out  @a bytes bytes of room.

@@ -5,39 +5,6 @@
 
 #define ASCII_WORD 0x8080808080808080u
 
-bt_unicode_class_t bt_unicode_class(uint32_t cp)
-{
-    const uint32_t key = cp << 2 | 3;
-    uint32_t lo = 0;
-    uint32_t hi = bt_unicode_n_ranges;
-
-    if (cp < 0x80) {
-        if (((cp | 0x20) >= 'a') && ((cp | 0x20) <= 'z')) {
-            return BT_UNICODE_LETTER;
-        }
-        if ((cp >= '0') && (cp <= '9')) {
-            return BT_UNICODE_NUMBER;
-        }
-        return ((cp == ' ') || ((cp >= '\t') && (cp <= '\r')))
-                   ? BT_UNICODE_SPACE
-                   : BT_UNICODE_OTHER;
-    }
-    if (cp > 0x10FFFF) {
-        return BT_UNICODE_OTHER;
-    }
-    /* The last range that starts at or before cp lies in [lo, hi). */
-    while (hi - lo > 1) {
-        const uint32_t mid = lo + (hi - lo) / 2;
-
-        if (bt_unicode_ranges[mid] <= key) {
-            lo = mid;
-        } else {
-            hi = mid;
-        }
-    }
-    return (bt_unicode_class_t)(bt_unicode_ranges[lo] & 3);
-}
-
 int bt_utf8_scan(const uint8_t *text, size_t bytes)
 {
     uint8_t low = 0x80; /* what the second byte may be */

@@ -22,12 +22,23 @@ typedef enum bt_unicode_class {
     BT_UNICODE_SPACE = 3,
 } bt_unicode_class_t;
 
-/* unicode_table.c: start << 2 | class, ascending, the first starts at 0. */
-extern const uint32_t bt_unicode_ranges[];
-extern const uint32_t bt_unicode_n_ranges;
+/* unicode_table.c: the classes of 256 code points are one of the pages; past
+ * the last page all are BT_UNICODE_OTHER. */
+#define BT_UNICODE_N_PAGES 804u
+extern const uint8_t bt_unicode_pages[BT_UNICODE_N_PAGES];
+extern const uint64_t bt_unicode_classes[][8];
 
 /** Any value; outside Unicode is BT_UNICODE_OTHER. */
-bt_unicode_class_t bt_unicode_class(uint32_t cp);
+static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
+{
+    if (cp >> 8 >= BT_UNICODE_N_PAGES) {
+        return BT_UNICODE_OTHER;
+    }
+    return (bt_unicode_class_t)(bt_unicode_classes[bt_unicode_pages[cp >> 8]]
+                                                  [cp >> 5 & 7] >>
+                                    (cp & 31) * 2 &
+                                3);
+}
 
 /** @return true when all of @a text is well-formed UTF-8 (no overlong forms,
  *  surrogates, or anything past U+10FFFF). */

@@ -152,6 +152,15 @@ static inline void golden_load(const char *name, bt_gguf_t **gguf_p,
     }
 }
 
+/* The same vocabulary with another pre-tokenizer. */
+static inline void golden_use(bt_tokenizer_t *tok, bt_pretok_t pretok,
+                              bool ignore_merges)
+{
+    tok->pretok = pretok;
+    tok->ignore_merges = ignore_merges;
+    assert_int_equal(bt_tok_index_words(tok), BT_OK);
+}
+
 /* Every line of the section; prints the first lines that differ. */
 static inline void golden_compare(const bt_tokenizer_t *tok,
                                   const golden_lines_t *corpus, size_t step,

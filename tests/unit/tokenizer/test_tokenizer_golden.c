@@ -36,14 +36,13 @@ static void small_vocabulary_gives_the_reference_ids(void **state)
                    BT_TOK_PARSE_SPECIAL);
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "smollm as text",
                    0);
-    f.tok->pretok = BT_PRETOK_GPT2;
+    golden_use(f.tok, BT_PRETOK_GPT2, false);
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "gpt-2",
                    BT_TOK_PARSE_SPECIAL);
-    f.tok->pretok = BT_PRETOK_QWEN2;
+    golden_use(f.tok, BT_PRETOK_QWEN2, false);
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "qwen2",
                    BT_TOK_PARSE_SPECIAL);
-    f.tok->pretok = BT_PRETOK_LLAMA_BPE;
-    f.tok->ignore_merges = true;
+    golden_use(f.tok, BT_PRETOK_LLAMA_BPE, true);
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "llama-bpe",
                    BT_TOK_PARSE_SPECIAL);
     close_files(&f);

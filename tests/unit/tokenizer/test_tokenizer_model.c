@@ -26,12 +26,11 @@ static void corpus_gives_the_reference_ids_and_comes_back(void **state)
     golden_compare(tok, &corpus, 1, &expected, "smollm", BT_TOK_PARSE_SPECIAL);
     golden_compare(tok, &corpus, 1, &expected, "smollm as text", 0);
     assert_true(golden_round_trip(tok, &corpus) > corpus.n * 9 / 10);
-    tok->pretok = BT_PRETOK_GPT2;
+    golden_use(tok, BT_PRETOK_GPT2, false);
     golden_compare(tok, &corpus, 1, &expected, "gpt-2", BT_TOK_PARSE_SPECIAL);
-    tok->pretok = BT_PRETOK_QWEN2;
+    golden_use(tok, BT_PRETOK_QWEN2, false);
     golden_compare(tok, &corpus, 1, &expected, "qwen2", BT_TOK_PARSE_SPECIAL);
-    tok->pretok = BT_PRETOK_LLAMA_BPE;
-    tok->ignore_merges = true;
+    golden_use(tok, BT_PRETOK_LLAMA_BPE, true);
     golden_compare(tok, &corpus, 1, &expected, "llama-bpe",
                    BT_TOK_PARSE_SPECIAL);
 

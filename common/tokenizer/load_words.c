@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/tokenizer/merge.h"
+#include "common/tokenizer/tokenizer_priv.h"
+
+#define MAX_CACHE_WORDS 4096u /* 256 KiB: part of a core's own cache */
+
+/* Whether merging the bytes of a token gives that token alone. */
+static bt_status_t comes_back(const bt_tokenizer_t *tok, bt_merge_work_t *work,
+                              uint32_t id, bool *whole_p)
+{
+    const uint8_t *text = tok->arena.bytes + tok->arena.offsets[id];
+    const size_t bytes = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+    size_t n = 0;
+    bt_status_t status = bt_merge_reserve(work, bytes);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        work->syms[n] = tok->byte_ids[text[i]];
+        n += (work->syms[n] != BT_TOKEN_NONE);
+    }
+    status = bt_merge(work, &tok->pairs, n, &n);
+    if (status == BT_OK) {
+        *whole_p = (n == 1) && (work->syms[0] == id);
+    }
+    return status;
+}
+
+static bt_status_t find_whole(bt_tokenizer_t *tok, uint64_t *n_short_p)
+{
+    bt_merge_work_t work = {0};
+    bt_status_t status = BT_OK;
+    uint64_t n_short = 0;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < tok->arena.n); i++) {
+        const uint32_t start = tok->arena.offsets[i];
+        const size_t bytes = tok->arena.offsets[i + 1] - start;
+        uint32_t winner;
+
+        if ((bytes == 0) ||
+            !bt_text_table_get(&tok->texts, tok->arena.bytes + start, bytes,
+                               &winner) ||
+            (winner != i)) {
+            continue; /* a special token, or the double of another */
+        }
+        tok->whole[i] = tok->ignore_merges;
+        if (!tok->ignore_merges) {
+            status = comes_back(tok, &work, i, &tok->whole[i]);
+        }
+        n_short += tok->whole[i] && (bytes <= BT_WORD_TABLE_BYTES);
+    }
+    bt_merge_fini(&work);
+    *n_short_p = n_short;
+    return status;
+}
+
+bt_status_t bt_tok_index_words(bt_tokenizer_t *tok)
+{
+    uint64_t n_short;
+    bt_status_t status;
+
+    bt_tok_free_words(tok);
+    tok->whole = bt_calloc(tok->arena.n, sizeof(*tok->whole));
+    tok->pool = bt_calloc(1, sizeof(*tok->pool));
+    if ((tok->whole == NULL) || (tok->pool == NULL)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    status = find_whole(tok, &n_short);
+    if (status == BT_OK) {
+        status = bt_word_table_init(&tok->words, n_short);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < tok->arena.n; i++) {
+        const uint32_t start = tok->arena.offsets[i];
+        const size_t bytes = tok->arena.offsets[i + 1] - start;
+
+        if (tok->whole[i] && (bytes <= BT_WORD_TABLE_BYTES)) {
+            bt_word_table_put(&tok->words, tok->arena.bytes + start, bytes, i);
+        }
+    }
+    return bt_word_pool_init(tok->pool, (tok->arena.n < MAX_CACHE_WORDS)
+                                            ? tok->arena.n
+                                            : MAX_CACHE_WORDS);
+}
+
+void bt_tok_free_words(bt_tokenizer_t *tok)
+{
+    if (tok->pool != NULL) {
+        bt_word_pool_fini(tok->pool);
+    }
+    bt_free(tok->pool);
+    bt_word_table_fini(&tok->words);
+    bt_free(tok->whole);
+    tok->pool = NULL;
+    tok->whole = NULL;
+}
