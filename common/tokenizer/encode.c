@@ -9,6 +9,9 @@
 #define MAX_TEXT_BYTES ((size_t)1 << 30)
 #define FIRST_IDS      64u
 
+/* Words up to here are looked for in the cache before they are cut. */
+#define SHORT_WORD_BYTES 15u
+
 /* One call of bt_tokenize(). */
 typedef struct encoder {
     const bt_tokenizer_t *tok;
@@ -109,12 +112,6 @@ static bt_status_t merge_word(encoder_t *enc, const uint8_t *word, size_t bytes,
         *ids_p = enc->syms;
         return BT_OK;
     }
-    for (size_t i = 0; i < bytes; i++) {
-        n += (tok->byte_ids[word[i]] != BT_TOKEN_NONE);
-    }
-    if (too_many(enc, n)) {
-        return BT_ERR_TOO_LARGE;
-    }
     status = bt_merge_reserve(&enc->work, bytes);
     if (status != BT_OK) {
         return status;
@@ -124,18 +121,104 @@ static bt_status_t merge_word(encoder_t *enc, const uint8_t *word, size_t bytes,
     return bt_merge(&enc->work, &tok->pairs, n, n_p);
 }
 
-/* A word that the table does not know. */
-static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
-                                 size_t bytes)
+/* Bytes up to the first place that no merge crosses. */
+static size_t first_cut(const bt_tokenizer_t *tok, const uint8_t *p,
+                        size_t bytes)
+{
+    size_t n = 1;
+
+    while ((n < bytes) && bt_joins_get(tok->joins, p[n - 1], p[n])) {
+        n++;
+    }
+    return n;
+}
+
+/* A word, or a part of one, that is merged by itself.
+ * @param [in] readable  Bytes that can be read at p. */
+static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
+                            size_t readable)
 {
     const bt_tokenizer_t *tok = enc->tok;
     const bool cached = (enc->cache != NULL) && (bytes <= BT_WORD_CACHE_BYTES);
+    uint8_t buf[BT_WORD_SLACK] = {0};
     const uint32_t *ids = NULL;
     size_t n = 0;
-    uint32_t id;
+    uint32_t id = UINT32_MAX;
     bt_status_t status;
 
+    if ((readable < BT_WORD_SLACK) && (bytes <= BT_WORD_CACHE_BYTES)) {
+        memcpy(buf, p, bytes);
+        p = buf;
+    }
+    if (bytes <= BT_WORD_TABLE_BYTES) {
+        id = bt_word_table_get(&tok->words, p, bytes);
+    }
+    if (id != UINT32_MAX) {
+        enc->n_table++;
+        return push(enc, id);
+    }
     if (cached) {
+        const bt_word_entry_t *entry = bt_word_cache_get(enc->cache, p, bytes);
+
+        if (entry != NULL) {
+            enc->n_hits++;
+            return push_all(enc, entry->ids, entry->n);
+        }
+    }
+    enc->n_merged++;
+    status = merge_word(enc, p, bytes, &ids, &n);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (cached && (n <= BT_WORD_CACHE_IDS)) {
+        bt_word_cache_put(enc->cache, p, bytes, ids, n);
+    }
+    return push_all(enc, ids, n);
+}
+
+/* A word in parts. What is short may come again and is remembered whole; the
+ * parts of long ones may come again in others. */
+static bt_status_t bpe_parts(encoder_t *enc, const uint8_t *word, size_t bytes,
+                             size_t readable)
+{
+    const size_t before = enc->out->n;
+    bt_status_t status = BT_OK;
+    size_t n_ids;
+
+    for (size_t at = 0; (status == BT_OK) && (at < bytes);) {
+        const size_t n = first_cut(enc->tok, word + at, bytes - at);
+
+        status = bpe_part(enc, word + at, n, readable - at);
+        at += n;
+    }
+    n_ids = enc->out->n - before;
+    if ((status == BT_OK) && (enc->cache != NULL) &&
+        (bytes <= SHORT_WORD_BYTES) && (n_ids <= BT_WORD_CACHE_IDS)) {
+        bt_word_cache_put(enc->cache, word, bytes, enc->out->ids + before,
+                          n_ids);
+    }
+    return status;
+}
+
+static bool hopeless(const encoder_t *enc, const uint8_t *word, size_t bytes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        n += (enc->tok->byte_ids[word[i]] != BT_TOKEN_NONE);
+    }
+    return too_many(enc, n);
+}
+
+/* A word that the table does not know.
+ * @param [in] readable  At least BT_WORD_SLACK. */
+static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
+                                 size_t bytes, size_t readable)
+{
+    const bt_tokenizer_t *tok = enc->tok;
+    uint32_t id;
+
+    if ((enc->cache != NULL) && (bytes <= SHORT_WORD_BYTES)) {
         const bt_word_entry_t *entry =
             bt_word_cache_get(enc->cache, word, bytes);
 
@@ -149,59 +232,49 @@ static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
         enc->n_table++;
         return push(enc, id);
     }
-    enc->n_merged++;
-    status = merge_word(enc, word, bytes, &ids, &n);
-    if (status != BT_OK) {
-        return status;
+    if ((bytes > BT_MERGE_SHORT) && hopeless(enc, word, bytes)) {
+        return BT_ERR_TOO_LARGE;
     }
-    if (cached && (n <= BT_WORD_CACHE_IDS)) {
-        bt_word_cache_put(enc->cache, word, bytes, ids, n);
+    if (first_cut(tok, word, bytes) == bytes) {
+        return bpe_part(enc, word, bytes, readable);
     }
-    return push_all(enc, ids, n);
+    return bpe_parts(enc, word, bytes, readable);
 }
 
-/* A word so near the end that less than BT_WORD_SLACK bytes can be read. */
-static bt_status_t bpe_last_words(encoder_t *enc, const uint8_t *word,
-                                  size_t bytes)
+static inline bt_status_t bpe_word(encoder_t *enc, const uint8_t *word,
+                                   size_t bytes, size_t readable)
 {
-    uint8_t buf[BT_WORD_SLACK] = {0};
     uint32_t id = UINT32_MAX;
 
-    memcpy(buf, word, bytes);
     if (bytes <= BT_WORD_TABLE_BYTES) {
-        id = bt_word_table_get(&enc->tok->words, buf, bytes);
+        id = bt_word_table_get(&enc->tok->words, word, bytes);
     }
-    if (id != UINT32_MAX) {
-        enc->n_table++;
-        return push(enc, id);
+    if (id == UINT32_MAX) {
+        return bpe_rare_word(enc, word, bytes, readable);
     }
-    return bpe_rare_word(enc, buf, bytes);
+    enc->n_table++;
+    return push(enc, id);
 }
 
 static bt_status_t bpe_text(encoder_t *enc, const uint8_t *text, size_t bytes)
 {
-    const bt_tokenizer_t *tok = enc->tok;
+    const bt_pretok_t pretok = enc->tok->pretok;
+    uint8_t tail[2 * BT_WORD_SLACK] = {0};
     bt_status_t status = BT_OK;
     size_t at = 0;
 
-    while ((status == BT_OK) && (at < bytes)) {
-        const uint8_t *word = text + at;
-        const size_t n = bt_pretok_next(tok->pretok, word, bytes - at);
-        uint32_t id = UINT32_MAX;
+    while ((status == BT_OK) && (bytes - at >= BT_WORD_SLACK)) {
+        const size_t n = bt_pretok_next(pretok, text + at, bytes - at);
 
-        if (bytes - at < BT_WORD_SLACK) {
-            status = bpe_last_words(enc, word, n);
-        } else {
-            if (n <= BT_WORD_TABLE_BYTES) {
-                id = bt_word_table_get(&tok->words, word, n);
-            }
-            if (id != UINT32_MAX) {
-                enc->n_table++;
-                status = push(enc, id);
-            } else {
-                status = bpe_rare_word(enc, word, n);
-            }
-        }
+        status = bpe_word(enc, text + at, n, bytes - at);
+        at += n;
+    }
+    /* The last words lie so near the end that it would be read past. */
+    while ((status == BT_OK) && (at < bytes)) {
+        const size_t n = bt_pretok_next(pretok, text + at, bytes - at);
+
+        memcpy(tail, text + at, n);
+        status = bpe_word(enc, tail, n, sizeof(tail));
         at += n;
     }
     return status;
@@ -230,33 +303,69 @@ static bt_status_t push_bare_char(encoder_t *enc, uint32_t cp, bool *in_unknown)
     return status;
 }
 
-static bt_status_t push_pieces(encoder_t *enc, size_t n)
+/* Merge the n symbols of a part of the text and append what they become. */
+static bt_status_t spm_part(encoder_t *enc, size_t n, bool *in_unknown)
 {
-    bt_status_t status = BT_OK;
-    bool in_unknown = false;
+    bt_status_t status = bt_merge(&enc->work, &enc->tok->pairs, n, &n);
 
     for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
         const uint32_t sym = enc->work.syms[i];
 
         if ((sym & BT_TOK_BARE_CHAR) != 0) {
-            status = push_bare_char(enc, sym & ~BT_TOK_BARE_CHAR, &in_unknown);
+            status = push_bare_char(enc, sym & ~BT_TOK_BARE_CHAR, in_unknown);
         } else {
-            in_unknown = false;
+            *in_unknown = false;
             status = push(enc, sym);
         }
     }
     return status;
 }
 
-/* SentencePiece has no words: the whole text is merged at once. Pieces are
- * kept with plain spaces for U+2581, so here it becomes a space too. */
-static bt_status_t spm_text(encoder_t *enc, const uint8_t *text, size_t bytes)
+/* SentencePiece has no words: it merges the whole text at once. Here it is cut
+ * where no piece reaches across, mostly before spaces. Pieces are kept with
+ * plain spaces for U+2581, so here it becomes a space too. */
+static bt_status_t spm_parts(encoder_t *enc, const uint8_t *text, size_t bytes)
 {
+    static const uint8_t space[] = " ";
     const bt_tokenizer_t *tok = enc->tok;
-    const uint8_t space = ' ';
-    size_t n_chars = tok->add_space_prefix ? 1 : 0;
+    bt_status_t status = BT_OK;
+    bool in_unknown = false;
+    uint8_t before = ' ';
     size_t n = 0;
     size_t at = 0;
+
+    if (tok->add_space_prefix) {
+        enc->work.syms[n++] = bt_tok_char_symbol(tok, space, 1, ' ');
+    }
+    while ((status == BT_OK) && (at < bytes)) {
+        const uint8_t *p = text + at;
+        uint32_t cp;
+        unsigned len = bt_utf8_decode(p, &cp);
+
+        at += len;
+        if (cp == 0x2581) {
+            p = space;
+            len = 1;
+            cp = ' ';
+        }
+        if ((n > 0) && !bt_joins_get(tok->joins, before, p[0])) {
+            status = spm_part(enc, n, &in_unknown);
+            n = 0;
+        }
+        if (status == BT_OK) {
+            status = bt_merge_reserve(&enc->work, n + 1);
+        }
+        if (status == BT_OK) {
+            enc->work.syms[n++] = bt_tok_char_symbol(tok, p, len, cp);
+            before = p[len - 1];
+        }
+    }
+    return (status == BT_OK) ? spm_part(enc, n, &in_unknown) : status;
+}
+
+static bt_status_t spm_text(encoder_t *enc, const uint8_t *text, size_t bytes)
+{
+    size_t n_chars = enc->tok->add_space_prefix ? 1 : 0;
     bt_status_t status;
 
     if (bytes == 0) {
@@ -268,24 +377,8 @@ static bt_status_t spm_text(encoder_t *enc, const uint8_t *text, size_t bytes)
     if (too_many(enc, n_chars)) {
         return BT_ERR_TOO_LARGE;
     }
-    status = bt_merge_reserve(&enc->work, n_chars);
-    if (status != BT_OK) {
-        return status;
-    }
-    if (tok->add_space_prefix) {
-        enc->work.syms[n++] = bt_tok_char_symbol(tok, &space, 1, ' ');
-    }
-    while (at < bytes) {
-        uint32_t cp;
-        const unsigned len = bt_utf8_decode(text + at, &cp);
-
-        enc->work.syms[n++] = (cp == 0x2581)
-                                  ? bt_tok_char_symbol(tok, &space, 1, ' ')
-                                  : bt_tok_char_symbol(tok, text + at, len, cp);
-        at += len;
-    }
-    status = bt_merge(&enc->work, &tok->pairs, n, &n);
-    return (status == BT_OK) ? push_pieces(enc, n) : status;
+    status = bt_merge_reserve(&enc->work, 1);
+    return (status == BT_OK) ? spm_parts(enc, text, bytes) : status;
 }
 
 static bt_status_t encode(encoder_t *enc, const uint8_t *text, size_t bytes,

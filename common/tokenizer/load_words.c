@@ -58,12 +58,45 @@ static bt_status_t find_whole(bt_tokenizer_t *tok, uint64_t *n_short_p)
     return status;
 }
 
+/* A byte without a token is left out, and what stood around it are neighbours
+ * then: no cut beside it. */
+static void find_joins(const bt_tokenizer_t *tok, bt_joins_t *joins)
+{
+    for (uint64_t i = 0; i <= tok->pairs.mask; i++) {
+        const bt_pair_slot_t *slot = &tok->pairs.slots[i];
+        const uint8_t *text = tok->arena.bytes;
+
+        if (slot->rank == BT_NO_RANK) {
+            continue;
+        }
+        for (uint32_t k = tok->arena.offsets[slot->merged] + 1;
+             k < tok->arena.offsets[slot->merged + 1]; k++) {
+            bt_joins_put(joins, text[k - 1], text[k]);
+        }
+    }
+    for (uint32_t b = 0; !tok->is_spm && (b < 256); b++) {
+        for (uint32_t x = 0; (tok->byte_ids[b] == BT_TOKEN_NONE) && (x < 256);
+             x++) {
+            bt_joins_put(joins, (uint8_t)b, (uint8_t)x);
+            bt_joins_put(joins, (uint8_t)x, (uint8_t)b);
+        }
+    }
+}
+
 bt_status_t bt_tok_index_words(bt_tokenizer_t *tok)
 {
     uint64_t n_short;
     bt_status_t status;
 
     bt_tok_free_words(tok);
+    tok->joins = bt_calloc(1, sizeof(*tok->joins));
+    if (tok->joins == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    find_joins(tok, tok->joins);
+    if (tok->is_spm) {
+        return BT_OK;
+    }
     tok->whole = bt_calloc(tok->arena.n, sizeof(*tok->whole));
     tok->pool = bt_calloc(1, sizeof(*tok->pool));
     if ((tok->whole == NULL) || (tok->pool == NULL)) {
@@ -97,6 +130,8 @@ void bt_tok_free_words(bt_tokenizer_t *tok)
     bt_free(tok->pool);
     bt_word_table_fini(&tok->words);
     bt_free(tok->whole);
+    bt_free(tok->joins);
+    tok->joins = NULL;
     tok->pool = NULL;
     tok->whole = NULL;
 }

@@ -65,6 +65,24 @@ bt_pair_table_get(const bt_pair_table_t *table, uint32_t left, uint32_t right)
     return &table->slots[i];
 }
 
+/** Which bytes stand beside each other in some token that merging makes. Where
+ *  two neighbours of a text do not, no merge ever crosses: the parts on both
+ *  sides can be merged one by one, which gives the same tokens. Bit (a, b) is
+ *  bit b % 64 of word 4 * a + b / 64. */
+typedef struct bt_joins {
+    uint64_t bits[256 * 4];
+} bt_joins_t;
+
+static inline bool bt_joins_get(const bt_joins_t *joins, uint8_t a, uint8_t b)
+{
+    return (joins->bits[(a << 2) + (b >> 6)] >> (b & 63) & 1) != 0;
+}
+
+static inline void bt_joins_put(bt_joins_t *joins, uint8_t a, uint8_t b)
+{
+    joins->bits[(a << 2) + (b >> 6)] |= (uint64_t)1 << (b & 63);
+}
+
 /** Where the texts of all ids lie: id i has bytes offsets[i] … offsets[i+1]. */
 typedef struct bt_text_arena {
     uint8_t *bytes;    /**< owned */

@@ -167,10 +167,7 @@ static bt_status_t load_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         return status;
     }
     status = check_whole(tok, why, why_bytes);
-    if ((status != BT_OK) || tok->is_spm) {
-        return status;
-    }
-    return bt_tok_index_words(tok);
+    return (status == BT_OK) ? bt_tok_index_words(tok) : status;
 }
 
 bt_status_t bt_tokenizer_load(const bt_gguf_t *gguf, char *why,

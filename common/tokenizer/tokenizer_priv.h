@@ -56,7 +56,9 @@ struct bt_tokenizer {
     bt_special_t special;
     uint32_t byte_ids[256]; /**< token of one byte, or BT_TOKEN_NONE */
 
-    /* Byte-level BPE only: short cuts, all made from the above. */
+    /* Short cuts, all made from the above; the last three for byte-level BPE
+     * only. */
+    bt_joins_t *joins;     /**< owned; of the merged tokens' texts */
     bool *whole;           /**< owned; token i is what its own text becomes */
     bt_word_table_t words; /**< those of them that are short */
     bt_word_pool_t *pool;  /**< owned; what is learned while tokenizing */
@@ -87,8 +89,8 @@ BT_MUST_CHECK bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok,
                                              const bt_gguf_t *gguf, char *why,
                                              size_t why_bytes);
 
-/** load_words.c: whole, words and pool, for pretok and ignore_merges as they
- *  are; again after these were changed, which only tests do.
+/** load_words.c: joins, whole, words and pool, for pretok and ignore_merges as
+ * they are; again after these were changed, which only tests do.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_tok_index_words(bt_tokenizer_t *tok);
 void bt_tok_free_words(bt_tokenizer_t *tok);
