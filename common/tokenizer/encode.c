@@ -153,7 +153,7 @@ static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
     if (bytes <= BT_WORD_TABLE_BYTES) {
         id = bt_word_table_get(&tok->words, p, bytes);
     }
-    if (id != UINT32_MAX) {
+    if ((id != UINT32_MAX) && tok->whole[id]) {
         enc->n_table++;
         return push(enc, id);
     }
@@ -218,6 +218,12 @@ static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
     const bt_tokenizer_t *tok = enc->tok;
     uint32_t id;
 
+    /* First: what the cache holds is what merging gives. */
+    if ((bytes > BT_WORD_TABLE_BYTES) && (bytes <= tok->max_token_bytes) &&
+        bt_text_table_get(&tok->texts, word, bytes, &id) && tok->is_word[id]) {
+        enc->n_table++;
+        return push(enc, id);
+    }
     if ((enc->cache != NULL) && (bytes <= SHORT_WORD_BYTES)) {
         const bt_word_entry_t *entry =
             bt_word_cache_get(enc->cache, word, bytes);
@@ -226,11 +232,6 @@ static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
             enc->n_hits++;
             return push_all(enc, entry->ids, entry->n);
         }
-    }
-    if ((bytes > BT_WORD_TABLE_BYTES) && (bytes <= tok->max_token_bytes) &&
-        bt_text_table_get(&tok->texts, word, bytes, &id) && tok->whole[id]) {
-        enc->n_table++;
-        return push(enc, id);
     }
     if ((bytes > BT_MERGE_SHORT) && hopeless(enc, word, bytes)) {
         return BT_ERR_TOO_LARGE;

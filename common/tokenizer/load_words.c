@@ -47,11 +47,9 @@ static bt_status_t find_whole(bt_tokenizer_t *tok, uint64_t *n_short_p)
             (winner != i)) {
             continue; /* a special token, or the double of another */
         }
-        tok->whole[i] = tok->ignore_merges;
-        if (!tok->ignore_merges) {
-            status = comes_back(tok, &work, i, &tok->whole[i]);
-        }
-        n_short += tok->whole[i] && (bytes <= BT_WORD_TABLE_BYTES);
+        status = comes_back(tok, &work, i, &tok->whole[i]);
+        tok->is_word[i] = tok->whole[i] || tok->ignore_merges;
+        n_short += tok->is_word[i] && (bytes <= BT_WORD_TABLE_BYTES);
     }
     bt_merge_fini(&work);
     *n_short_p = n_short;
@@ -98,8 +96,9 @@ bt_status_t bt_tok_index_words(bt_tokenizer_t *tok)
         return BT_OK;
     }
     tok->whole = bt_calloc(tok->arena.n, sizeof(*tok->whole));
+    tok->is_word = bt_calloc(tok->arena.n, sizeof(*tok->is_word));
     tok->pool = bt_calloc(1, sizeof(*tok->pool));
-    if ((tok->whole == NULL) || (tok->pool == NULL)) {
+    if ((tok->whole == NULL) || (tok->is_word == NULL) || (tok->pool == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
     status = find_whole(tok, &n_short);
@@ -113,7 +112,7 @@ bt_status_t bt_tok_index_words(bt_tokenizer_t *tok)
         const uint32_t start = tok->arena.offsets[i];
         const size_t bytes = tok->arena.offsets[i + 1] - start;
 
-        if (tok->whole[i] && (bytes <= BT_WORD_TABLE_BYTES)) {
+        if (tok->is_word[i] && (bytes <= BT_WORD_TABLE_BYTES)) {
             bt_word_table_put(&tok->words, tok->arena.bytes + start, bytes, i);
         }
     }
@@ -130,8 +129,10 @@ void bt_tok_free_words(bt_tokenizer_t *tok)
     bt_free(tok->pool);
     bt_word_table_fini(&tok->words);
     bt_free(tok->whole);
+    bt_free(tok->is_word);
     bt_free(tok->joins);
     tok->joins = NULL;
     tok->pool = NULL;
     tok->whole = NULL;
+    tok->is_word = NULL;
 }

@@ -56,11 +56,13 @@ struct bt_tokenizer {
     bt_special_t special;
     uint32_t byte_ids[256]; /**< token of one byte, or BT_TOKEN_NONE */
 
-    /* Short cuts, all made from the above; the last three for byte-level BPE
+    /* Short cuts, all made from the above; all but joins for byte-level BPE
      * only. */
-    bt_joins_t *joins;     /**< owned; of the merged tokens' texts */
-    bool *whole;           /**< owned; token i is what its own text becomes */
-    bt_word_table_t words; /**< those of them that are short */
+    bt_joins_t *joins; /**< owned; of the merged tokens' texts */
+    bool *whole;       /**< owned; token i is what merging its text gives */
+    bool *is_word;     /**< owned; and what a word of its text becomes, which
+                            with ignore_merges is so for all */
+    bt_word_table_t words; /**< of is_word, those that are short */
     bt_word_pool_t *pool;  /**< owned; what is learned while tokenizing */
 };
 
@@ -89,7 +91,7 @@ BT_MUST_CHECK bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok,
                                              const bt_gguf_t *gguf, char *why,
                                              size_t why_bytes);
 
-/** load_words.c: joins, whole, words and pool, for pretok and ignore_merges as
+/** load_words.c: joins, whole … pool, for pretok and ignore_merges as
  * they are; again after these were changed, which only tests do.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_tok_index_words(bt_tokenizer_t *tok);
