@@ -435,6 +435,7 @@ bt_status_t bt_tokenize(const bt_tokenizer_t *tok, const char *text,
         enc.cache->n_table += enc.n_table;
         enc.cache->n_hits += enc.n_hits;
         enc.cache->n_merged += enc.n_merged;
+        enc.cache->n_steps += enc.work.n_steps;
         bt_word_pool_give(tok->pool, enc.cache);
     }
     bt_merge_fini(&enc.work);

@@ -104,8 +104,16 @@ size_t bt_merge_short(const bt_pair_table_t *pairs, uint32_t *syms, size_t n)
 
 /* A binary heap of rank << 32 | node, the smallest on top. An entry whose node
  * has another rank by now is stale and is skipped when it comes up. */
-static void sift_down(uint64_t *heap, size_t n, size_t i)
+typedef struct queue {
+    uint64_t *heap;
+    size_t n;
+    uint64_t n_steps; /* entries moved and pairs looked up */
+} queue_t;
+
+static void sift_down(queue_t *queue, size_t i)
 {
+    uint64_t *heap = queue->heap;
+    const size_t n = queue->n;
     const uint64_t entry = heap[i];
 
     for (;;) {
@@ -122,28 +130,31 @@ static void sift_down(uint64_t *heap, size_t n, size_t i)
         }
         heap[i] = heap[child];
         i = child;
+        queue->n_steps++;
     }
     heap[i] = entry;
 }
 
-static void heap_push(uint64_t *heap, size_t *n, uint64_t entry)
+static void queue_push(queue_t *queue, uint64_t entry)
 {
-    size_t i = (*n)++;
+    uint64_t *heap = queue->heap;
+    size_t i = queue->n++;
 
     while ((i > 0) && (heap[(i - 1) / 2] > entry)) {
         heap[i] = heap[(i - 1) / 2];
         i = (i - 1) / 2;
+        queue->n_steps++;
     }
     heap[i] = entry;
 }
 
-static uint64_t heap_pop(uint64_t *heap, size_t *n)
+static uint64_t queue_pop(queue_t *queue)
 {
-    const uint64_t top = heap[0];
+    const uint64_t top = queue->heap[0];
 
-    heap[0] = heap[--(*n)];
-    if (*n > 0) {
-        sift_down(heap, *n, 0);
+    queue->heap[0] = queue->heap[--queue->n];
+    if (queue->n > 0) {
+        sift_down(queue, 0);
     }
     return top;
 }
@@ -165,23 +176,32 @@ static uint64_t entry_of(const node_t *nodes, uint32_t at)
     return (uint64_t)nodes[at].rank << 32 | at;
 }
 
+static void rank_and_push(node_t *nodes, uint32_t at,
+                          const bt_pair_table_t *pairs, queue_t *queue)
+{
+    rank_pair(nodes, at, pairs);
+    queue->n_steps++;
+    if (nodes[at].rank != BT_NO_RANK) {
+        queue_push(queue, entry_of(nodes, at));
+    }
+}
+
 /* At most n - 1 entries at first and 2 for each of at most n - 1 merges. */
-static void merge_nodes(node_t *nodes, uint64_t *heap, size_t n,
+static void merge_nodes(node_t *nodes, queue_t *queue, size_t n,
                         const bt_pair_table_t *pairs)
 {
-    size_t n_heap = 0;
-
     for (uint32_t i = 0; i < n; i++) {
         rank_pair(nodes, i, pairs);
         if (nodes[i].rank != BT_NO_RANK) {
-            heap[n_heap++] = entry_of(nodes, i);
+            queue->heap[queue->n++] = entry_of(nodes, i);
         }
     }
-    for (size_t i = n_heap / 2; i > 0; i--) {
-        sift_down(heap, n_heap, i - 1);
+    queue->n_steps += n;
+    for (size_t i = queue->n / 2; i > 0; i--) {
+        sift_down(queue, i - 1);
     }
-    while (n_heap > 0) {
-        const uint64_t entry = heap_pop(heap, &n_heap);
+    while (queue->n > 0) {
+        const uint64_t entry = queue_pop(queue);
         const uint32_t at = (uint32_t)entry;
         const uint32_t prev = nodes[at].prev;
         uint32_t gone;
@@ -196,15 +216,9 @@ static void merge_nodes(node_t *nodes, uint64_t *heap, size_t n,
         if (nodes[at].next != NO_NODE) {
             nodes[nodes[at].next].prev = at;
         }
-        rank_pair(nodes, at, pairs);
-        if (nodes[at].rank != BT_NO_RANK) {
-            heap_push(heap, &n_heap, entry_of(nodes, at));
-        }
+        rank_and_push(nodes, at, pairs, queue);
         if (prev != NO_NODE) {
-            rank_pair(nodes, prev, pairs);
-            if (nodes[prev].rank != BT_NO_RANK) {
-                heap_push(heap, &n_heap, entry_of(nodes, prev));
-            }
+            rank_and_push(nodes, prev, pairs, queue);
         }
     }
 }
@@ -236,6 +250,7 @@ static bt_status_t reserve_nodes(bt_merge_work_t *work, size_t n)
 bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
                      size_t n, size_t *n_p)
 {
+    queue_t queue = {0};
     node_t *nodes;
     size_t n_left = 0;
     bt_status_t status;
@@ -255,7 +270,9 @@ bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
         nodes[i].prev = (i == 0) ? NO_NODE : i - 1;
         nodes[i].next = (i + 1 == n) ? NO_NODE : i + 1;
     }
-    merge_nodes(nodes, work->heap, n, pairs);
+    queue.heap = work->heap;
+    merge_nodes(nodes, &queue, n, pairs);
+    work->n_steps += queue.n_steps;
     for (uint32_t i = 0; i != NO_NODE; i = nodes[i].next) {
         work->syms[n_left++] = nodes[i].id;
     }

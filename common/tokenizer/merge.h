@@ -26,7 +26,7 @@ typedef struct bt_merge_work {
     struct bt_merge_node *nodes; /**< owned; long words only */
     uint64_t *heap;              /**< owned; 3 a node */
     size_t nodes_cap;
-    uint64_t n_steps; /**< of long words: pairs looked up, and entries moved */
+    uint64_t n_steps; /**< of long words: pairs looked up, entries moved */
 } bt_merge_work_t;
 
 void bt_merge_fini(bt_merge_work_t *work);

@@ -190,6 +190,6 @@ void bt_word_pool_clear(bt_word_pool_t *pool)
         memset(cache->entries, 0,
                ((size_t)WAYS << (64u - cache->shift)) *
                    sizeof(*cache->entries));
-        cache->n_table = cache->n_hits = cache->n_merged = 0;
+        cache->n_table = cache->n_hits = cache->n_merged = cache->n_steps = 0;
     }
 }
