@@ -109,14 +109,14 @@ def measure(tok, seconds, most, special, path):
         for piece in pieces:
             encode(tok, piece)
         times.append(time.process_time_ns() - before)
-    print(len(text), total, f"{fnv:016x}", *times, flush=True)
+    print(len(text), total, f"{fnv:016x}", 0, 0, 0, *times, flush=True)
 
 
 def main():
     tok = load(sys.argv[1])
     print(f"tokenizers {tokenizers.__version__}", flush=True)
     for line in sys.stdin:
-        seconds, most, flags, path = line.rstrip("\n").split(" ", 3)
+        seconds, most, flags, _, path = line.rstrip("\n").split(" ", 4)  # it cannot forget: always warm
         measure(tok, float(seconds), int(most), int(flags) & 2 != 0, path)
 
 

@@ -5,13 +5,15 @@
  *
  * One command a line on standard input:
  *
- *     SECONDS PIECE_BYTES FLAGS FILE
+ *     SECONDS PIECE_BYTES FLAGS COLD FILE
  *
- * FLAGS are those of bt_tokenize(). The file is cut into pieces of at most
- * PIECE_BYTES (0: one piece) between characters, as prompts would come; a pass
- * tokenizes all of them, and passes are made for SECONDS. Answer, one line:
- * bytes, tokens, FNV-1a of the ids (a step for each id), and the nanoseconds of
- * each pass.
+ * FLAGS are those of bt_tokenize(). COLD 1: what was learned is forgotten
+ * before each pass. The file is cut into pieces of at most PIECE_BYTES (0: one
+ * piece) between characters, as prompts would come; a pass tokenizes all of
+ * them, and passes are made for SECONDS. Answer, one line: bytes, tokens,
+ * FNV-1a of the ids (a step for each id), words and parts of words of the last
+ * pass that were known by the table, by the cache, and merged, and the
+ * nanoseconds of each pass, as this thread was given the core.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +24,7 @@
 
 #include "common/base/alloc.h"
 #include "common/gguf/gguf.h"
-#include "common/tokenizer/tokenizer.h"
+#include "common/tokenizer/tokenizer_priv.h"
 
 #define MAX_PASSES 4096u
 #define MAX_PATH   4000u
@@ -34,6 +36,7 @@ typedef struct job {
     double seconds;
     size_t piece;
     unsigned flags;
+    unsigned cold;
     char *text; /* owned */
     size_t bytes;
     bt_token_vec_t ids; /* owned; of one piece */
@@ -107,22 +110,47 @@ static uint64_t pass(job_t *job, uint64_t *hash_p)
     return n;
 }
 
+/* What the word cache did; nothing where the vocabulary has no words. */
+static bt_word_cache_t counts_of(const job_t *job)
+{
+    const bt_word_cache_t none = {0};
+
+    return (job->tok->pool == NULL) ? none : job->tok->pool->caches[0];
+}
+
+static void forget(const job_t *job)
+{
+    if (job->tok->pool != NULL) {
+        bt_word_pool_clear(job->tok->pool);
+    }
+}
+
 static void measure(job_t *job)
 {
     static uint64_t times[MAX_PASSES];
     uint64_t hash = FNV_START;
     const uint64_t n_ids = pass(job, &hash);
     const uint64_t start = cpu_ns();
+    bt_word_cache_t counts = {0};
     size_t n = 0;
 
     while ((n < MAX_PASSES) &&
            ((n == 0) || ((double)(cpu_ns() - start) < job->seconds * 1e9))) {
-        const uint64_t before = cpu_ns();
+        uint64_t before;
 
+        if (job->cold) {
+            forget(job);
+        }
+        counts = counts_of(job);
+        before = cpu_ns();
         pass(job, NULL);
         times[n++] = cpu_ns() - before;
     }
-    printf("%zu %" PRIu64 " %016" PRIx64, job->bytes, n_ids, hash);
+    /* Of the last pass: known by the table, by the cache, merged. */
+    printf("%zu %" PRIu64 " %016" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+           job->bytes, n_ids, hash, counts_of(job).n_table - counts.n_table,
+           counts_of(job).n_hits - counts.n_hits,
+           counts_of(job).n_merged - counts.n_merged);
     for (size_t i = 0; i < n; i++) {
         printf(" %" PRIu64, times[i]);
     }
@@ -148,8 +176,8 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof(line), stdin) != NULL) {
         job_t job = {.tok = tok};
 
-        if (sscanf(line, "%lf %zu %u %4000[^\n]", &job.seconds, &job.piece,
-                   &job.flags, path) != 4) {
+        if (sscanf(line, "%lf %zu %u %u %4000[^\n]", &job.seconds, &job.piece,
+                   &job.flags, &job.cold, path) != 5) {
             die("bad command", line);
         }
         job.text = read_whole(path, &job.bytes);

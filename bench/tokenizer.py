@@ -17,8 +17,14 @@ sources, nothing of them repeated; the other texts are generated from fixed seed
 (bench/_tokenizer_texts.py). They are handed over in pieces of 4 KiB, as prompts
 come; "one word" is a million letters in one piece.
 
-  MiB/s     median over all passes; best: the quickest pass
+  MiB/s     median over all passes of a text (each tokenizes all of it), with
+            what earlier passes left in the cache of words
+  cold      the same with that cache cleared before each pass
+  best      the quickest pass
   tokens/s  at the median
+  table, cache, merged
+            of the words, and parts of words, of a pass: known since the load,
+            known from before, merged. In a cold pass, in brackets.
   x old     median over the rounds of (this / the other build) in that round
   x peer    the same for the library, whose ids must be the same
 
@@ -67,10 +73,10 @@ class Rater:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env=env)
 
-    def measure(self, seconds, piece, special, path):
-        """@return bytes, tokens, hash of the ids, [seconds of a pass]"""
+    def measure(self, seconds, piece, special, cold, path):
+        """@return bytes, tokens, hash of the ids, [table, cache, merged], [seconds of a pass]"""
         try:
-            self.process.stdin.write(f"{seconds} {piece} {PARSE_SPECIAL if special else 0} {path}\n")
+            self.process.stdin.write(f"{seconds} {piece} {PARSE_SPECIAL if special else 0} {cold:d} {path}\n")
             self.process.stdin.flush()
             line = self.process.stdout.readline()
         except BrokenPipeError:
@@ -78,7 +84,8 @@ class Rater:
         if not line:
             raise SystemExit(f"{self.name}: {self.process.stderr.read().strip()}")
         values = line.split()
-        return int(values[0]), int(values[1]), values[2], [int(x) / 1e9 for x in values[3:]]
+        return (int(values[0]), int(values[1]), values[2], [int(x) for x in values[3:6]],
+                [int(x) / 1e9 for x in values[6:]])
 
     def close(self):
         self.process.stdin.close()
@@ -111,31 +118,37 @@ def program_of(directory, build):
 
 
 def run_rounds(args, raters, texts):
-    """rows: text -> {"bytes", "tokens", name of a rater: {"passes", "rounds"}}"""
+    """rows: text -> {"bytes", "tokens", name of a rater or "cold": {"passes", "rounds", "words"}}"""
     rows = {}
+    runs = [(r.name, r, False) for r in raters]
+    runs.insert(1, ("cold", raters[0], True))
     for _ in range(args.rounds):
         for name, path, piece, special in texts:
-            row = rows.setdefault(name, {"raters": {r.name: {"passes": [], "rounds": []} for r in raters}})
-            for r in raters:
-                n_bytes, n_tokens, ids, times = r.measure(args.seconds, piece, special, path)
+            row = rows.setdefault(name, {"runs": {run: {"passes": [], "rounds": []} for run, _, _ in runs}})
+            for run, r, cold in runs:
+                n_bytes, n_tokens, ids, words, times = r.measure(args.seconds, piece, special, cold, path)
                 if row.setdefault("ids", ids) != ids:
                     raise SystemExit(f"{name}: the ids of {r.name} are not those of {raters[0].name}")
                 row.update(bytes=n_bytes, tokens=n_tokens)
-                row["raters"][r.name]["passes"] += times
-                row["raters"][r.name]["rounds"].append(median(times))
+                row["runs"][run]["words"] = words
+                row["runs"][run]["passes"] += times
+                row["runs"][run]["rounds"].append(median(times))
     return rows
 
 
 def figures(name, row):
     out = {"text": name, "bytes": row["bytes"], "tokens": row["tokens"], "ids_fnv1a": row["ids"]}
-    first = row["raters"]["this"]
-    for other, values in row["raters"].items():
+    first = row["runs"]["this"]
+    for run, values in row["runs"].items():
         seconds = median(values["passes"])
-        out[other] = {"mib_per_s": row["bytes"] / seconds / (1 << 20),
-                      "best_mib_per_s": row["bytes"] / min(values["passes"]) / (1 << 20),
-                      "tokens_per_s": row["tokens"] / seconds}
-        if other != "this":
-            out[other]["ratio"] = median([b / a for a, b in zip(first["rounds"], values["rounds"])])
+        out[run] = {"mib_per_s": row["bytes"] / seconds / (1 << 20),
+                    "best_mib_per_s": row["bytes"] / min(values["passes"]) / (1 << 20),
+                    "tokens_per_s": row["tokens"] / seconds}
+        if run in ("this", "cold"):
+            total = max(sum(values["words"]), 1)
+            out[run].update(zip(("table", "cache", "merged"), (x / total for x in values["words"])))
+        else:
+            out[run]["ratio"] = median([b / a for a, b in zip(first["rounds"], values["rounds"])])
     return out
 
 
@@ -160,13 +173,16 @@ def show(out):
           f"{out['cpu_others_percent']:.0f} % of the cores")
     if "peer" in out:
         print(f"peer        {out['peer']}")
-    print(f"\n{'text':14}{'KiB':>6}{'bytes/token':>12}{'MiB/s':>9}{'best':>9}{'M tokens/s':>12}"
-          + "".join(f"{x:>14}{'x ' + x:>9}" for x in out["others"]))
+    print(f"\n{'text':14}{'KiB':>5}{'B/token':>8}{'MiB/s':>8}{'cold':>8}{'best':>8}{'M tok/s':>8}"
+          f"{'table':>7}{'cache (cold)':>14}{'merged (cold)':>14}"
+          + "".join(f"{x + ' MiB/s':>12}{'x ' + x:>8}" for x in out["others"]))
     for r in out["rows"]:
-        this = r["this"]
-        print(f"{r['text']:14}{r['bytes'] >> 10:6}{r['bytes'] / max(r['tokens'], 1):12.2f}{this['mib_per_s']:9.1f}"
-              f"{this['best_mib_per_s']:9.1f}{this['tokens_per_s'] / 1e6:12.2f}"
-              + "".join(f"{r[x]['mib_per_s']:8.1f} MiB/s{r[x]['ratio']:9.2f}" for x in out["others"]))
+        this, cold = r["this"], r["cold"]
+        shares = "".join(f"{100 * this[x]:7.0f}{f'({100 * cold[x]:.0f}) %':>7}" for x in ("cache", "merged"))
+        print(f"{r['text']:14}{r['bytes'] >> 10:5}{r['bytes'] / max(r['tokens'], 1):8.2f}{this['mib_per_s']:8.1f}"
+              f"{cold['mib_per_s']:8.1f}{this['best_mib_per_s']:8.1f}{this['tokens_per_s'] / 1e6:8.2f}"
+              f"{100 * this['table']:5.0f} %" + shares
+              + "".join(f"{r[x]['mib_per_s']:12.1f}{r[x]['ratio']:8.2f}" for x in out["others"]))
 
 
 def parse():

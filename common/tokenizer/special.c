@@ -59,6 +59,13 @@ void bt_special_fini(bt_special_t *special)
     memset(special, 0, sizeof(*special));
 }
 
+static void add_start(bt_special_starts_t *starts, uint8_t byte)
+{
+    starts->n += !starts->has[byte];
+    starts->has[byte] = true;
+    starts->last = byte;
+}
+
 bt_status_t bt_special_add(bt_special_t *special, const uint8_t *text,
                            size_t bytes, uint32_t id, bool is_control)
 {
@@ -86,27 +93,46 @@ bt_status_t bt_special_add(bt_special_t *special, const uint8_t *text,
     if (special->nodes[node].id == UINT32_MAX) {
         special->nodes[node].id = id;
         special->nodes[node].is_control = is_control;
-        special->starts_any[text[0]] = true;
+        add_start(&special->control, text[0]);
         if (!is_control) {
-            special->starts[text[0]] = true;
+            add_start(&special->text, text[0]);
         }
     }
     return BT_OK;
+}
+
+/* The next place from at where some token could begin. Mostly all begin with
+ * one byte, and the search is that of the C library. */
+static size_t next_start(const bt_special_starts_t *starts, const uint8_t *text,
+                         size_t at, size_t bytes)
+{
+    const uint8_t *found;
+
+    if (starts->n > 1) {
+        while ((at < bytes) && !starts->has[text[at]]) {
+            at++;
+        }
+        return at;
+    }
+    if ((starts->n == 0) || (at >= bytes)) {
+        return bytes;
+    }
+    found = memchr(text + at, starts->last, bytes - at);
+    return (found == NULL) ? bytes : (size_t)(found - text);
 }
 
 bt_special_match_t bt_special_find(const bt_special_t *special,
                                    const uint8_t *text, size_t bytes,
                                    bool with_control)
 {
-    const bool *starts = with_control ? special->starts_any : special->starts;
+    const bt_special_starts_t *starts =
+        with_control ? &special->control : &special->text;
     bt_special_match_t match = {bytes, 0, UINT32_MAX};
 
-    for (size_t at = 0; at < bytes; at++) {
+    for (size_t at = next_start(starts, text, 0, bytes); at < bytes;
+         at = next_start(starts, text, at + 1, bytes)) {
         uint32_t node = 0;
 
-        if (!starts[text[at]]) {
-            continue;
-        }
         for (size_t i = at; i < bytes; i++) {
             const bt_special_node_t *info;
 

@@ -22,13 +22,20 @@ typedef struct bt_special_node {
     bool is_control; /**< only when asked for */
 } bt_special_node_t;
 
+/** The bytes that tokens begin with. */
+typedef struct bt_special_starts {
+    bool has[256];
+    uint32_t n;   /**< of them */
+    uint8_t last; /**< the only one, if n is 1 */
+} bt_special_starts_t;
+
 typedef struct bt_special {
     bt_pair_table_t edges;    /**< (node, byte) → merged = child */
     bt_special_node_t *nodes; /**< owned; 0 is the root */
     uint32_t n_nodes;
     uint32_t cap;
-    bool starts[256];     /**< some token begins with this byte */
-    bool starts_any[256]; /**< the same, control tokens included */
+    bt_special_starts_t text;    /**< of user-defined tokens */
+    bt_special_starts_t control; /**< of these and control tokens */
 } bt_special_t;
 
 /** @retval BT_ERR_NO_MEMORY */
