@@ -109,6 +109,9 @@ uint32_t bt_tok_char_symbol(const bt_tokenizer_t *tok, const uint8_t *p,
 {
     uint32_t id;
 
+    if (len == 1) {
+        return tok->ascii_symbols[cp];
+    }
     return bt_text_table_get(&tok->texts, p, len, &id) ? id
                                                        : BT_TOK_BARE_CHAR | cp;
 }

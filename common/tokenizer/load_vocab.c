@@ -333,6 +333,17 @@ static void index_bytes(bt_tokenizer_t *tok)
     }
 }
 
+static void index_ascii(bt_tokenizer_t *tok)
+{
+    for (uint32_t c = 0; c < BT_ARRAY_LEN(tok->ascii_symbols); c++) {
+        const uint8_t byte = (uint8_t)c;
+
+        if (!bt_text_table_get(&tok->texts, &byte, 1, &tok->ascii_symbols[c])) {
+            tok->ascii_symbols[c] = BT_TOK_BARE_CHAR | c;
+        }
+    }
+}
+
 static bt_status_t index_specials(bt_tokenizer_t *tok)
 {
     bt_status_t status = bt_special_init(&tok->special);
@@ -369,6 +380,7 @@ bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     }
     index_texts(tok);
     index_bytes(tok);
+    index_ascii(tok);
     status = index_specials(tok);
     if (status != BT_OK) {
         return status;

@@ -56,6 +56,9 @@ struct bt_tokenizer {
     bt_special_t special;
     uint32_t byte_ids[256]; /**< token of one byte, or BT_TOKEN_NONE */
 
+    /** SentencePiece: bt_tok_char_symbol() of the ASCII characters. */
+    uint32_t ascii_symbols[128];
+
     /* Short cuts, all made from the above; all but joins for byte-level BPE
      * only. */
     bt_joins_t *joins; /**< owned; of the merged tokens' texts */
