@@ -5,8 +5,9 @@
  * byte-level BPE (tokenizer.ggml.model "gpt2", pre-tokenizers smollm, gpt-2,
  * llama-bpe, qwen2) and SentencePiece style ("llama").
  *
- * Threads: immutable after load; any number of users, each with its own
- * bt_detok_t.
+ * Threads: any number of users, each with its own bt_detok_t. What calls learn
+ * about words is kept in a few caches inside, of which each call owns one or
+ * none; nobody waits, and no result depends on it. docs/TOKENIZER.md
  */
 #ifndef BT_COMMON_TOKENIZER_TOKENIZER_H
 #define BT_COMMON_TOKENIZER_TOKENIZER_H
