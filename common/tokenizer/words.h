@@ -3,11 +3,11 @@
  *
  * From a word's bytes to its tokens without merging.
  *
- *     word table   words of 1 … 12 bytes that become one token. Made at load,
- *                  read by all threads, never changed. Most words of most
- * texts. word cache   words of up to 31 bytes and their up to 7 tokens, as
- * seen. One thread at a time owns a cache: two words to a set, a new one takes
- * the place of the elder.
+ *     table   words of 1 … 12 bytes that become one token: most words of
+ *             most texts. Made at load, read by all threads, never changed.
+ *     cache   words and parts of words of up to 31 bytes and their up to 7
+ *             tokens, as seen. One thread at a time owns a cache. Two words
+ *             to a set; a new one takes the place of the elder.
  *
  * Words are compared whole, so that no choice of words gives wrong tokens; at
  * worst they share a set, and are merged each time.
