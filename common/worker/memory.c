@@ -2,27 +2,37 @@
 #include "common/worker/memory.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define DEFAULT_POOL_BYTES (1024ull << 20)
 
-static uint64_t mem_available(void)
+/* The number behind a word at the start of a line. */
+static uint64_t read_field(const char *path, const char *word)
 {
-    FILE *file = fopen("/proc/meminfo", "r");
-    unsigned long long kib = 0;
+    FILE *file = fopen(path, "r");
+    const size_t n = strlen(word);
+    unsigned long long number = 0;
+    uint64_t value = UINT64_MAX;
     char line[256];
-    uint64_t bytes = UINT64_MAX;
 
     if (file == NULL) {
-        return bytes;
+        return value;
     }
-    while (fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) {
-            bytes = kib * 1024;
-            break;
+    while ((value == UINT64_MAX) && (fgets(line, sizeof(line), file) != NULL)) {
+        if ((strncmp(line, word, n) == 0) &&
+            (sscanf(line + n, " %llu", &number) == 1)) {
+            value = number;
         }
     }
     fclose(file);
-    return bytes;
+    return value;
+}
+
+static uint64_t mem_available(void)
+{
+    const uint64_t kib = read_field("/proc/meminfo", "MemAvailable:");
+
+    return (kib == UINT64_MAX) ? kib : kib * 1024;
 }
 
 static uint64_t read_number(const char *path)
@@ -39,21 +49,47 @@ static uint64_t read_number(const char *path)
     return (n == 1) ? value : UINT64_MAX;
 }
 
-static uint64_t cgroup_left(void)
+/* "Used" has the pages of files too, which go when something else needs their
+ * place, as MemAvailable takes into account: the packed weights that another
+ * worker of this group mapped are among them, and must not count twice. */
+static uint64_t file_pages(const char *dir)
 {
-    const uint64_t limit = read_number("/sys/fs/cgroup/memory.max");
-    const uint64_t used = read_number("/sys/fs/cgroup/memory.current");
+    static const char *const words[] = {"active_file ", "inactive_file "};
+    char path[256];
+    uint64_t bytes = 0;
 
+    snprintf(path, sizeof(path), "%s/memory.stat", dir);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        const uint64_t value = read_field(path, words[i]);
+
+        bytes += (value == UINT64_MAX) ? 0 : value;
+    }
+    return bytes;
+}
+
+uint64_t bt_memory_cgroup_left(const char *dir)
+{
+    char path[256];
+    uint64_t limit;
+    uint64_t used;
+    uint64_t files;
+
+    snprintf(path, sizeof(path), "%s/memory.max", dir);
+    limit = read_number(path);
+    snprintf(path, sizeof(path), "%s/memory.current", dir);
+    used = read_number(path);
     if ((limit == UINT64_MAX) || (used == UINT64_MAX)) {
         return UINT64_MAX;
     }
+    files = file_pages(dir);
+    used -= (files < used) ? files : used;
     return (used < limit) ? limit - used : 0;
 }
 
 uint64_t bt_memory_available(void)
 {
     const uint64_t machine = mem_available();
-    const uint64_t group = cgroup_left();
+    const uint64_t group = bt_memory_cgroup_left("/sys/fs/cgroup");
 
     return (machine < group) ? machine : group;
 }

@@ -25,6 +25,7 @@ def test_mpirun_answers_the_first_prompt():
                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     env.pop("BATON_READY_FD", None)
     client = Cluster(model)  # only its methods of a client
+    env["BATON_WEIGHT_CACHE"] = os.path.join(client.dir, "weights")
     client.http, client.metrics_at = ("127.0.0.1", http), ("127.0.0.1", metrics)
     with tempfile.TemporaryFile() as log:
         run = subprocess.Popen([os.path.join(ROOT, "examples/mpirun.sh"), model], env=env, stdin=subprocess.DEVNULL,

@@ -84,7 +84,7 @@ static void shared_weights_take_no_memory_of_the_process(void **state)
     bt_model_config_t config = default_config;
     bt_model_memory_t memory;
     bt_model_t *model = NULL;
-    bt_backend_t *const be = open_backend(1);
+    bt_backend_t *be;
     bt_gguf_t *gguf;
     size_t bytes = 0;
     size_t before;
@@ -95,6 +95,7 @@ static void shared_weights_take_no_memory_of_the_process(void **state)
         skip(); /* a sanitizer's allocator does not tell */
     }
     tiny.n_layers = 24;
+    be = open_backend(1);
     gguf = open_tiny(&tiny);
     assert_non_null(mkdtemp(dir));
     config.weight_dir = dir;

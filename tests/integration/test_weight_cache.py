@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packed weights: one copy for all workers of a host, found at the next start."""
+import os
+import tempfile
+
+from harness import Cluster, default_model, tiny_model, wait_until
+
+PROMPTS = ["The capital of France is", "Count: one, two, three,", "Water is"]
+PRIVATE_LIMIT = 64 << 20
+
+
+def regions(pid):
+    """@return [(dev, inode, name, {field: bytes})] of /proc/PID/smaps."""
+    found = []
+    with open(f"/proc/{pid}/smaps", encoding="utf-8") as f:
+        for line in f:
+            words = line.split()
+            if words[0].endswith(":"):
+                if len(words) == 3 and words[2] == "kB":
+                    found[-1][3][words[0][:-1]] = int(words[1]) << 10
+            else:
+                found.append((words[3], words[4], " ".join(words[5:]), {}))
+    return found
+
+
+def packed_file(pid):
+    files = {(dev, inode) for dev, inode, name, _ in regions(pid) if name.endswith(".packed")}
+    assert len(files) == 1, f"pid {pid} maps {files}"
+    return files.pop()
+
+
+def private_bytes(pid, but=("/dev/shm/", "/memfd:", "/SYSV")):
+    """Without the KV pool."""
+    return sum(fields["Private_Clean"] + fields["Private_Dirty"] for _, _, name, fields in regions(pid)
+               if not name.startswith(but))
+
+
+def workers(c):
+    every = c.prefills + c.decodes
+    wait_until("all workers ready", lambda: all(p.is_ready() for p in every))
+    return every
+
+
+def answers(c):
+    return [c.complete(p, 12, temperature=0)["token_ids"] for p in PROMPTS]
+
+
+def lines(c, text):
+    return sum(p.log().count(text) for p in workers(c))
+
+
+def run(model, cache, **more):
+    """@return the answers, and how many workers built, found, did without."""
+    with Cluster(model, env={"BATON_WEIGHT_CACHE": cache}, **more) as c:
+        counts = tuple(lines(c, text) for text in (": built in ", ": found and verified in ", " cannot be kept in "))
+        if cache != "off" and not counts[2]:
+            assert len({packed_file(p.pid) for p in workers(c)}) == 1
+        said = answers(c)
+        c.wait_idle()
+    return said, counts
+
+
+def test_weight_cache_gives_the_same_bytes_built_found_and_without():
+    with tempfile.TemporaryDirectory() as d:
+        for options in ({}, {"type": "Q4_1", "embedding_type": "Q8_0"}):
+            model = tiny_model(d, **options)
+            cache = os.path.join(d, "cache" + str(len(options)))
+            without, counts = run(model, "off", prefill=1, decode=2)
+            assert counts == (0, 0, 0), counts
+            built, counts = run(model, cache, prefill=1, decode=2)
+            assert counts == (1, 2, 0), counts
+            found, counts = run(model, cache, prefill=1, decode=2)
+            assert counts == (0, 3, 0), counts
+            assert without == built == found
+
+
+def test_weight_cache_that_cannot_be_used_is_no_failure():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d)
+        said, counts = run(model, os.path.join(model, "below", "a", "file"))
+        assert counts == (0, 0, 2), counts
+        assert said == run(model, "off")[0]
+
+
+def test_weight_cache_keeps_private_memory_small():
+    """Each worker: KV pool and at most 64 MiB, with the default batch size."""
+    with tempfile.TemporaryDirectory() as d:
+        cache = os.path.join(d, "cache")
+        for start in range(2):
+            with Cluster(default_model(), kv_memory="256m", env={"BATON_WEIGHT_CACHE": cache}) as c:
+                every = workers(c)
+                assert lines(c, ": built in ") == (1 if start == 0 else 0)
+                assert len({packed_file(p.pid) for p in every}) == 1
+                assert "Paris" in c.generate(PROMPTS[0], 8)
+                c.complete("word " * 1000, 4, temperature=0)
+                for p in every:
+                    assert private_bytes(p.pid) <= PRIVATE_LIMIT, (p.name, private_bytes(p.pid) >> 20)
+                    # Nobody has a private page of the weights: all are shared.
+                    weights = [f for _, _, name, f in regions(p.pid) if name.endswith(".packed")]
+                    assert sum(f["Private_Dirty"] for f in weights) == 0
+                    assert sum(f["Private_Clean"] for f in weights) < sum(f["Rss"] for f in weights) / 10
+                c.wait_idle()
