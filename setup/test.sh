@@ -15,7 +15,8 @@ names=()
 wanted=()
 
 # Suites with threads of their own or of a library: what TSan is for.
-threaded_tests=(base engine http kernels model rpc tokenizer_cost)
+threaded_tests=(base engine http kernels model packed_file packed_store rpc
+                tokenizer_cost)
 
 # valgrind 3.19 does not know pidfd_open, which transfers on one host need;
 # mpirun's ranks are its children, not ours; 2,560 positions would take hours.

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packed weights: one copy for all workers of a host, found at the next start."""
+import json
 import os
+import subprocess
+import sys
 import tempfile
 
-from harness import Cluster, default_model, tiny_model, wait_until
+from harness import BUILD, ROOT, Cluster, default_model, tiny_model, wait_until
 
 PROMPTS = ["The capital of France is", "Count: one, two, three,", "Water is"]
 PRIVATE_LIMIT = 64 << 20
@@ -100,3 +103,17 @@ def test_weight_cache_keeps_private_memory_small():
                     assert sum(f["Private_Dirty"] for f in weights) == 0
                     assert sum(f["Private_Clean"] for f in weights) < sum(f["Rss"] for f in weights) / 10
                 c.wait_idle()
+
+
+def test_weight_cache_bench_tells_every_kind_of_start():
+    with tempfile.TemporaryDirectory() as d:
+        run = subprocess.run([sys.executable, "-B", os.path.join(ROOT, "bench", "start.py"), "--runs", "1", "--kv-memory",
+                              "64m", "--model", tiny_model(d), "--json"], env=dict(os.environ, BATON_BUILD=BUILD),
+                             capture_output=True, text=True, timeout=120, check=False)
+        assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+        kinds = json.loads(run.stdout)["runs"]
+        assert list(kinds) == ["off", "build", "found", "disk"]
+        for kind, (one,) in kinds.items():
+            assert 0 < one["ready"] < one["token"], kind
+            assert 0 < one["private"] <= PRIVATE_LIMIT, kind
+            assert (one["shared"] == 0) == (kind == "off"), kind
