@@ -50,7 +50,11 @@ void *bt_calloc_aligned(size_t n, size_t size)
     if (bytes >= HUGE_FROM_BYTES) {
         align = HUGE_PAGE_BYTES;
     }
-    ptr = aligned_alloc(align, (bytes == 0) ? ALIGN_BYTES : bytes);
+    /* Not aligned_alloc(): it wants sizes that are multiples of the alignment.
+     */
+    if (posix_memalign(&ptr, align, (bytes == 0) ? ALIGN_BYTES : bytes) != 0) {
+        ptr = NULL;
+    }
     if (ptr != NULL) {
         if (align == HUGE_PAGE_BYTES) {
             /* Whole huge pages only; where the system has none it says so, and
