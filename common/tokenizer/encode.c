@@ -133,6 +133,14 @@ static size_t first_cut(const bt_tokenizer_t *tok, const uint8_t *p,
     return n;
 }
 
+/* Whether some token has this text, whatever it takes to become it. */
+static bool long_token(const bt_tokenizer_t *tok, const uint8_t *p,
+                       size_t bytes, uint32_t *id_p)
+{
+    return (bytes <= tok->max_token_bytes) &&
+           bt_text_table_get(&tok->texts, p, bytes, id_p);
+}
+
 /* A word, or a part of one, that is merged by itself.
  * @param [in] readable  Bytes that can be read at p. */
 static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
@@ -144,7 +152,7 @@ static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
     const uint32_t *ids = NULL;
     size_t n = 0;
     uint32_t id = UINT32_MAX;
-    bt_status_t status;
+    bt_status_t status = BT_OK;
 
     if ((readable < BT_WORD_SLACK) && (bytes <= BT_WORD_CACHE_BYTES)) {
         memcpy(buf, p, bytes);
@@ -165,8 +173,15 @@ static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
             return push_all(enc, entry->ids, entry->n);
         }
     }
-    enc->n_merged++;
-    status = merge_word(enc, p, bytes, &ids, &n);
+    if ((bytes > BT_WORD_TABLE_BYTES) && long_token(tok, p, bytes, &id) &&
+        tok->whole[id]) {
+        enc->n_table++;
+        ids = &id;
+        n = 1;
+    } else {
+        enc->n_merged++;
+        status = merge_word(enc, p, bytes, &ids, &n);
+    }
     if (status != BT_OK) {
         return status;
     }
@@ -219,8 +234,8 @@ static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
     uint32_t id;
 
     /* First: what the cache holds is what merging gives. */
-    if ((bytes > BT_WORD_TABLE_BYTES) && (bytes <= tok->max_token_bytes) &&
-        bt_text_table_get(&tok->texts, word, bytes, &id) && tok->is_word[id]) {
+    if (tok->ignore_merges && (bytes > BT_WORD_TABLE_BYTES) &&
+        long_token(tok, word, bytes, &id) && tok->is_word[id]) {
         enc->n_table++;
         return push(enc, id);
     }

@@ -9,6 +9,8 @@
 #define MIN_SLOTS 16u
 #define EMPTY     UINT32_MAX
 
+const bt_pair_slot_t bt_pair_none = {0, BT_NO_RANK, 0};
+
 /* Smallest power of two with at least half of the slots free. */
 static uint64_t slots_for(uint64_t n)
 {
@@ -24,13 +26,18 @@ static bt_status_t alloc_slots(bt_pair_table_t *table, uint64_t n_slots)
 {
     bt_pair_slot_t *slots = bt_calloc(n_slots, sizeof(*slots));
 
-    if (slots == NULL) {
+    uint64_t *filter = bt_calloc(n_slots / 16, sizeof(*filter));
+
+    if ((slots == NULL) || (filter == NULL)) {
+        bt_free(slots);
+        bt_free(filter);
         return BT_ERR_NO_MEMORY;
     }
     for (uint64_t i = 0; i < n_slots; i++) {
         slots[i].rank = BT_NO_RANK;
     }
     table->slots = slots;
+    table->filter = filter;
     table->mask = n_slots - 1;
     table->shift = 64u - (uint32_t)__builtin_ctzll(n_slots);
     return BT_OK;
@@ -45,13 +52,19 @@ bt_status_t bt_pair_table_init(bt_pair_table_t *table, uint64_t n)
 void bt_pair_table_fini(bt_pair_table_t *table)
 {
     bt_free(table->slots);
+    bt_free(table->filter);
     memset(table, 0, sizeof(*table));
 }
 
-/* The slot of a key, or the empty one where it belongs. */
-static bt_pair_slot_t *find_slot(bt_pair_table_t *table, uint64_t key)
+/* The slot of a key, or the empty one where it belongs; the filter knows the
+ * key from now on. */
+static bt_pair_slot_t *claim_slot(bt_pair_table_t *table, uint64_t key)
 {
-    uint64_t i = bt_pair_home(table, key);
+    const uint64_t hash = bt_pair_hash(key);
+    const uint64_t bit = hash >> (table->shift - 2);
+    uint64_t i = hash >> table->shift;
+
+    table->filter[bit / 64] |= (uint64_t)1 << bit % 64;
 
     while ((table->slots[i].rank != BT_NO_RANK) &&
            (table->slots[i].key != key)) {
@@ -70,10 +83,11 @@ static bt_status_t grow(bt_pair_table_t *table)
     }
     for (uint64_t i = 0; i <= old.mask; i++) {
         if (old.slots[i].rank != BT_NO_RANK) {
-            *find_slot(table, old.slots[i].key) = old.slots[i];
+            *claim_slot(table, old.slots[i].key) = old.slots[i];
         }
     }
     bt_free(old.slots);
+    bt_free(old.filter);
     return BT_OK;
 }
 
@@ -90,7 +104,7 @@ bt_status_t bt_pair_table_put(bt_pair_table_t *table, uint32_t left,
             return status;
         }
     }
-    slot = find_slot(table, key);
+    slot = claim_slot(table, key);
     if (slot->rank == BT_NO_RANK) {
         table->n++;
     } else if (slot->rank <= rank) {

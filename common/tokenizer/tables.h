@@ -4,7 +4,9 @@
  * The two flat open-addressing hash tables of a tokenizer.
  *
  *     pairs   (left id, right id) → (rank, merged id)     lower rank first
- *     texts   bytes of a token    → its id
+ *             Most pairs that are looked for are in no vocabulary: a filter of
+ * 4 bits a slot, small enough for a near cache, says so for 9 of 10. texts
+ * bytes of a token    → its id
  *
  * Threads: any number of readers once filled.
  */
@@ -27,10 +29,14 @@ typedef struct bt_pair_slot {
 
 typedef struct bt_pair_table {
     bt_pair_slot_t *slots; /**< owned; an empty one has rank BT_NO_RANK */
+    uint64_t *filter;      /**< owned; bit bt_pair_hash() >> (shift - 2) */
     uint32_t shift;        /**< 64 - log2 of the number of slots */
     uint64_t mask;         /**< number of slots - 1 */
     uint64_t n;
 } bt_pair_table_t;
+
+/** What a pair that is not in the table has: rank BT_NO_RANK. */
+extern const bt_pair_slot_t bt_pair_none;
 
 /** Room for @a n pairs; grows by itself.
  *  @retval BT_ERR_NO_MEMORY */
@@ -45,19 +51,24 @@ BT_MUST_CHECK bt_status_t bt_pair_table_put(bt_pair_table_t *table,
                                             uint32_t left, uint32_t right,
                                             uint32_t rank, uint32_t merged);
 
-static inline uint64_t bt_pair_home(const bt_pair_table_t *table, uint64_t key)
+static inline uint64_t bt_pair_hash(uint64_t key)
 {
     /* Both halves must reach the upper bits, which choose the slot. */
-    return ((key ^ key >> 29) * 0x9E3779B97F4A7C15u) >> table->shift;
+    return (key ^ key >> 29) * 0x9E3779B97F4A7C15u;
 }
 
-/** @return the slot of the pair, or an empty one (rank BT_NO_RANK) */
+/** @return the slot of the pair, or one with rank BT_NO_RANK */
 static inline const bt_pair_slot_t *
 bt_pair_table_get(const bt_pair_table_t *table, uint32_t left, uint32_t right)
 {
     const uint64_t key = (uint64_t)left << 32 | right;
-    uint64_t i = bt_pair_home(table, key);
+    const uint64_t hash = bt_pair_hash(key);
+    const uint64_t bit = hash >> (table->shift - 2);
+    uint64_t i = hash >> table->shift;
 
+    if ((table->filter[bit / 64] >> bit % 64 & 1) == 0) {
+        return &bt_pair_none;
+    }
     while ((table->slots[i].rank != BT_NO_RANK) &&
            (table->slots[i].key != key)) {
         i = (i + 1) & table->mask;
