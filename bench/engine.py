@@ -266,7 +266,7 @@ def main():
     peers, version = start_peers(args)
     out = dict(machine(), model=os.path.basename(args.model), peer=version,
                options=options_line(args, ("threads", "prefill", "batch", "after", "steps", "chunk", "kv_type",
-                                         "weight_cache", "rounds")),
+                                         "weight_cache", "rounds") + (("peer", "peer_files") if args.peer else ())),
                load_average_before=os.getloadavg()[0], threads=[])
     progress = Progress(len(args.threads) * args.rounds * len(rows_for(args)), args.json)
     whole = Load()
