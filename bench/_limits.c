@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "bench/_limits_loops.h"
@@ -18,7 +19,6 @@
 #define HUGE_BYTES  ((size_t)2 << 20)
 #define STEP_BYTES  512u /* parts of the stream are multiples of it */
 #define MIN_PART    65536u
-#define PAGE_BYTES  4096u
 
 const char *const bt_limit_names[BT_LIMIT_COUNT] = {"read", "int8", "bf16",
                                                     "f32"};
@@ -147,6 +147,18 @@ static void note_pass(meter_t *m)
               ((m->n_passes >= MIN_PASSES) && (end >= m->limit_ns));
 }
 
+/* By its own thread: the memory of that one's node. No two pages are alike, so
+ * that no hypervisor may keep one for all of them. */
+static void fill_part(char *part, size_t bytes, uint64_t seed)
+{
+    uint64_t word = seed + 1;
+
+    for (size_t i = 0; i < bytes; i += sizeof(word)) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        memcpy(part + i, &word, sizeof(word));
+    }
+}
+
 static void *worker_main(void *arg)
 {
     worker_t *const w = arg;
@@ -156,10 +168,7 @@ static void *worker_main(void *arg)
     pthread_mutex_unlock(&m->gate);
     pin_worker(w);
     if (w->touch != NULL) {
-        /* By its own thread: the memory of that one's node. */
-        for (size_t i = 0; i < w->work.n; i += PAGE_BYTES) {
-            w->touch[i] = (char)i;
-        }
+        fill_part(w->touch, w->work.n, w->index);
     }
     while (!m->done) {
         pthread_barrier_wait(&m->barrier);
