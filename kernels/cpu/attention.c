@@ -6,6 +6,7 @@
 #include "kernels/cpu/backend.h"
 
 #define MIN_ELEMS_PER_THREAD 4096u
+#define PREFETCH_PAIRS       16u
 
 typedef struct attn_job {
     cpu_backend_t *cpu;
@@ -214,6 +215,31 @@ static void load_tile(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
+/* A sequence that decodes has little to compute on a tile, and its blocks lie
+ * anywhere: without this each of them would be waited for. */
+static void prefetch_tile(const attn_job_t *job, const attn_item_t *item,
+                          uint32_t position, uint32_t n)
+{
+    const uint32_t t = job->kv->tokens_per_block;
+    const size_t bytes = job->kv->head_dim * elem_bytes_of(job->kv);
+
+    while (n > 0) {
+        uint32_t run = t - position % t;
+
+        run = (run > n) ? n : run;
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *elems =
+                kv_slot(job, item->seq, part, item->kv_head, position).elems;
+
+            for (size_t i = 0; i < run * bytes; i += 64) {
+                __builtin_prefetch(elems + i, 0, 2);
+            }
+        }
+        position += run;
+        n -= run;
+    }
+}
+
 static void store_pairs(const attn_job_t *job, const attn_item_t *item,
                         const bt_attn_state_t *states, const float *acc)
 {
@@ -296,6 +322,13 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
         uint32_t n_tile = n_positions - at;
 
         n_tile = (n_tile > BT_ATTN_TILE) ? BT_ATTN_TILE : n_tile;
+        if ((item->n_pairs <= PREFETCH_PAIRS) &&
+            (n_positions - at > BT_ATTN_TILE)) {
+            const uint32_t next = n_positions - at - BT_ATTN_TILE;
+
+            prefetch_tile(job, item, at + BT_ATTN_TILE,
+                          (next > BT_ATTN_TILE) ? BT_ATTN_TILE : next);
+        }
         load_tile(job, item, 0, at, n_tile, s.rows);
         job->cpu->isa->transpose(s.rows, n_tile, dim, s.keys_t);
         load_tile(job, item, 1, at, n_tile, s.rows);
