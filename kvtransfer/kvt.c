@@ -35,8 +35,9 @@ static bt_status_t own_export_make(bt_kvt_t *kvt)
 static void lists_init(bt_kvt_t *kvt)
 {
     bt_list_t *const heads[] = {
-        &kvt->links,           &kvt->windows, &kvt->closed, &kvt->verify,
-        &kvt->closing_windows, &kvt->xfers,   &kvt->busy,   &kvt->events};
+        &kvt->links,           &kvt->windows,      &kvt->closed, &kvt->verify,
+        &kvt->closing_windows, &kvt->xfers,        &kvt->busy,   &kvt->events,
+        &kvt->spare_xfers,     &kvt->spare_windows};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(heads); i++) {
         bt_list_init(heads[i]);
@@ -196,6 +197,14 @@ void bt_kvt_close(bt_kvt_t *kvt)
     kvt->ops->close(kvt);
     bt_kvt_stage_close(kvt);
 
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->spare_xfers)
+    {
+        bt_kvt_xfer_free(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &kvt->spare_windows)
+    {
+        bt_kvt_window_free(BT_CONTAINER_OF(pos, bt_kvt_window_t, all));
+    }
     BT_LIST_FOR_EACH(pos, tmp, &kvt->xfers)
     {
         bt_kvt_xfer_free(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all));
@@ -214,6 +223,7 @@ void bt_kvt_close(bt_kvt_t *kvt)
     }
     bt_free(kvt->export_blob);
     bt_free(kvt->bounce);
+    bt_free(kvt->desc.extents);
     bt_free(kvt->scratch);
     bt_free(kvt);
 }

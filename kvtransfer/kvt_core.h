@@ -42,6 +42,14 @@
 #include "kvtransfer/kvt_plan.h"
 #include "kvtransfer/kvt_wire.h"
 
+/** Ended transfers whose memory is kept; none where a use of them afterwards is
+ *  to be found. */
+#if defined(__SANITIZE_ADDRESS__)
+#define BT_KVT_MAX_SPARE 0u
+#else
+#define BT_KVT_MAX_SPARE 64u
+#endif
+
 /** Pieces are cut so that a step of progress stays short. */
 #define BT_KVT_MAX_RECORD_BYTES (1u << 20)
 /** Most bytes handed to the network for one link and not completed yet: a
@@ -136,7 +144,12 @@ struct bt_kvt {
     bt_kvt_counters_t counters;
     void *export_blob; /**< owned; what bt_kvt_export() returns */
     size_t export_bytes;
-    uint8_t *scratch;         /**< BT_KVT_MAX_MSG bytes for encoding */
+    uint8_t *scratch;   /**< BT_KVT_MAX_MSG bytes for encoding */
+    bt_kvt_desc_t desc; /**< scratch; extents owned */
+    /** Of earlier transfers, with their memory: bt_kvt_xfer.all and
+     *  bt_kvt_window.all. A transfer allocates nothing once there are some. */
+    bt_list_t spare_xfers, spare_windows;
+    uint32_t n_spare_xfers, n_spare_windows;
     bt_kvt_path_t asked_path; /**< config.path is what it came to */
     uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
@@ -346,6 +359,7 @@ void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);
 /** A sender said hello: windows that wait for it. */
 void bt_kvt_windows_bind(bt_kvt_link_t *link);
 void bt_kvt_windows_tick(bt_kvt_t *kvt);
+/** Kept for another one, within limits; not while the transport closes. */
 void bt_kvt_window_free(bt_kvt_window_t *window);
 uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
 
@@ -368,6 +382,7 @@ void bt_kvt_xfers_wake(bt_kvt_link_t *link);
 /** Copy or send up to *budget_p bytes. */
 void bt_kvt_xfers_move(bt_kvt_t *kvt, size_t *budget_p);
 void bt_kvt_xfers_tick(bt_kvt_t *kvt);
+/** Kept for another one, within limits; not while the transport closes. */
 void bt_kvt_xfer_free(bt_kvt_xfer_t *xfer);
 
 #endif

@@ -7,79 +7,78 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-static int compare_extents(const void *a_v, const void *b_v)
+static int compare_runs(const void *a_v, const void *b_v)
 {
-    const bt_kvt_extent_t *a = a_v;
-    const bt_kvt_extent_t *b = b_v;
+    const bt_kvt_run_t *a = a_v;
+    const bt_kvt_run_t *b = b_v;
 
     return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
+/** @param [out] sorted  n_extents runs, scratch */
 static bt_status_t extents_check(const bt_kvt_extent_t *extents,
-                                 uint32_t n_extents, uint64_t pool_bytes)
+                                 uint32_t n_extents, uint64_t pool_bytes,
+                                 bt_kvt_run_t *sorted)
 {
-    bt_status_t status = BT_ERR_INVALID_PARAM;
-    bt_kvt_extent_t *sorted;
-
-    if ((n_extents == 0) || (n_extents > BT_KVT_MAX_EXTENTS)) {
-        return BT_ERR_INVALID_PARAM;
-    }
     for (uint32_t i = 0; i < n_extents; i++) {
         if ((extents[i].bytes == 0) || (extents[i].bytes > pool_bytes) ||
             (extents[i].offset > pool_bytes - extents[i].bytes)) {
             return BT_ERR_INVALID_PARAM;
         }
+        sorted[i].offset = extents[i].offset;
+        sorted[i].bytes = extents[i].bytes;
     }
-
-    sorted = bt_memdup(extents, n_extents * sizeof(*extents));
-    if (sorted == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    qsort(sorted, n_extents, sizeof(*sorted), compare_extents);
+    qsort(sorted, n_extents, sizeof(*sorted), compare_runs);
     for (uint32_t i = 1; i < n_extents; i++) {
         if (sorted[i - 1].offset + sorted[i - 1].bytes > sorted[i].offset) {
-            goto out;
+            return BT_ERR_INVALID_PARAM;
         }
     }
-    status = BT_OK;
-out:
-    bt_free(sorted);
-    return status;
+    return BT_OK;
 }
 
 bt_status_t bt_kvt_map_init(const bt_kvt_extent_t *extents, uint32_t n_extents,
-                            uint64_t pool_bytes, bt_kvt_map_t *map_p)
+                            uint64_t pool_bytes, bt_kvt_map_t *map)
 {
-    const bt_status_t status = extents_check(extents, n_extents, pool_bytes);
-    bt_kvt_map_t map = {0};
+    bt_status_t status;
 
+    map->n_runs = 0;
+    map->bytes = 0;
+    if ((n_extents == 0) || (n_extents > BT_KVT_MAX_EXTENTS)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (n_extents > map->cap) {
+        bt_kvt_run_t *grown =
+            bt_realloc_array(map->runs, n_extents, sizeof(*grown));
+
+        if (grown == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        map->runs = grown;
+        map->cap = n_extents;
+    }
+    status = extents_check(extents, n_extents, pool_bytes, map->runs);
     if (status != BT_OK) {
         return status;
-    }
-    map.runs = bt_calloc(n_extents, sizeof(*map.runs));
-    if (map.runs == NULL) {
-        return BT_ERR_NO_MEMORY;
     }
 
     for (uint32_t i = 0; i < n_extents; i++) {
         bt_kvt_run_t *last =
-            (map.n_runs == 0) ? NULL : map.runs + map.n_runs - 1;
+            (map->n_runs == 0) ? NULL : map->runs + map->n_runs - 1;
 
         if ((last != NULL) &&
             (last->offset + last->bytes == extents[i].offset)) {
             last->bytes += extents[i].bytes;
         } else {
-            bt_kvt_run_t *run = &map.runs[map.n_runs++];
+            bt_kvt_run_t *run = &map->runs[map->n_runs++];
 
-            run->start = map.bytes;
+            run->start = map->bytes;
             run->offset = extents[i].offset;
             run->bytes = extents[i].bytes;
         }
         /* Extents do not overlap, so the sum is at most the pool. */
-        map.bytes += extents[i].bytes;
+        map->bytes += extents[i].bytes;
     }
-
-    *map_p = map;
     return BT_OK;
 }
 
@@ -197,6 +196,12 @@ bool bt_kvt_ranges_have(const bt_kvt_ranges_t *set, uint64_t offset,
 
     return (at < set->n) && (set->ranges[at].begin <= offset) &&
            (set->ranges[at].end - offset >= bytes);
+}
+
+void bt_kvt_ranges_clear(bt_kvt_ranges_t *set)
+{
+    set->n = 0;
+    set->bytes = 0;
 }
 
 void bt_kvt_ranges_fini(bt_kvt_ranges_t *set)

@@ -30,14 +30,15 @@ typedef struct bt_kvt_run {
 
 typedef struct bt_kvt_map {
     bt_kvt_run_t *runs; /**< owned; ordered by start, without gaps */
-    uint32_t n_runs;
+    uint32_t n_runs, cap;
     uint64_t bytes; /**< of the whole window */
 } bt_kvt_map_t;
 
 /**
  * @param [in]  extents     Any values.
  * @param [in]  pool_bytes  Every extent must lie within.
- * @param [out] map_p       Owned by the caller: bt_kvt_map_fini().
+ * @param [in,out] map      All zero, or an old one whose memory is used again;
+ *                          after a failure it is empty. bt_kvt_map_fini().
  * @retval BT_ERR_INVALID_PARAM  none, too many, an empty one, outside the
  *                               pool, or two overlap
  * @retval BT_ERR_NO_MEMORY
@@ -46,7 +47,7 @@ typedef struct bt_kvt_map {
 BT_MUST_CHECK bt_status_t bt_kvt_map_init(const bt_kvt_extent_t *extents,
                                           uint32_t n_extents,
                                           uint64_t pool_bytes,
-                                          bt_kvt_map_t *map_p);
+                                          bt_kvt_map_t *map);
 void bt_kvt_map_fini(bt_kvt_map_t *map);
 
 /**
@@ -82,6 +83,8 @@ BT_MUST_CHECK bt_status_t bt_kvt_ranges_add(bt_kvt_ranges_t *set,
 /** @return true when all of the range is in the set. */
 bool bt_kvt_ranges_have(const bt_kvt_ranges_t *set, uint64_t offset,
                         uint64_t bytes);
+/** Empty it, keep its memory. */
+void bt_kvt_ranges_clear(bt_kvt_ranges_t *set);
 void bt_kvt_ranges_fini(bt_kvt_ranges_t *set);
 
 #endif

@@ -62,9 +62,36 @@ static void bind(bt_kvt_window_t *w, bt_kvt_link_t *link)
     bt_list_push_back(&link->windows, &w->of_link);
 }
 
-static bt_kvt_window_t *window_create(bt_kvt_t *kvt)
+/** An old one, all zero but for its memory. */
+static bt_kvt_window_t *window_spare(bt_kvt_t *kvt)
 {
-    bt_kvt_window_t *w = bt_calloc(1, sizeof(*w));
+    bt_kvt_window_t *w =
+        BT_CONTAINER_OF(kvt->spare_windows.next, bt_kvt_window_t, all);
+    bt_kvt_window_t kept;
+
+    bt_list_remove(&w->all);
+    kvt->n_spare_windows--;
+    kept = *w;
+    memset(w, 0, sizeof(*w));
+    w->map = kept.map;
+    w->given = kept.given;
+    w->landed = kept.landed;
+    w->proven = kept.proven;
+    bt_kvt_ranges_clear(&w->given);
+    bt_kvt_ranges_clear(&w->landed);
+    bt_kvt_ranges_clear(&w->proven);
+    w->arrivals = kept.arrivals;
+    w->arrivals_cap = kept.arrivals_cap;
+    w->records = kept.records;
+    w->records_cap = kept.records_cap;
+    return w;
+}
+
+static bt_kvt_window_t *window_get(bt_kvt_t *kvt)
+{
+    bt_kvt_window_t *w = bt_list_empty(&kvt->spare_windows)
+                             ? bt_calloc(1, sizeof(*w))
+                             : window_spare(kvt);
 
     if (w == NULL) {
         return NULL;
@@ -88,15 +115,14 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
                                bt_kvt_window_t **window_p)
 {
     bt_kvt_link_t *link = NULL;
-    bt_kvt_desc_t d = {.receiver = kvt->config.instance};
-    bt_kvt_extent_t *merged = NULL;
+    bt_kvt_desc_t *d = &kvt->desc;
     bt_status_t status;
     bt_kvt_window_t *w;
 
     if (window_find(kvt, id) != NULL) {
         return BT_ERR_EXISTS;
     }
-    w = window_create(kvt);
+    w = window_get(kvt);
     if (w == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -113,23 +139,19 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
         link = bt_kvt_link_find(kvt, sender_instance);
     }
 
-    d.lease = w->lease;
-    if ((link != NULL) && link->hello_taken) {
-        d.session = link->nonce;
-    }
-    merged = bt_calloc(w->map.n_runs, sizeof(*merged));
-    if (merged == NULL) {
-        status = BT_ERR_NO_MEMORY;
+    status = bt_kvt_desc_reserve(d, w->map.n_runs);
+    if (status != BT_OK) {
         goto err_window;
     }
+    d->receiver = kvt->config.instance;
+    d->lease = w->lease;
+    d->session = ((link != NULL) && link->hello_taken) ? link->nonce : 0;
+    d->n_extents = w->map.n_runs;
     for (uint32_t i = 0; i < w->map.n_runs; i++) {
-        merged[i].offset = w->map.runs[i].offset;
-        merged[i].bytes = w->map.runs[i].bytes;
+        d->extents[i].offset = w->map.runs[i].offset;
+        d->extents[i].bytes = w->map.runs[i].bytes;
     }
-    d.extents = merged;
-    d.n_extents = w->map.n_runs;
-    status = bt_kvt_desc_encode(&d, desc, cap, desc_bytes_p);
-    bt_free(merged);
+    status = bt_kvt_desc_encode(d, desc, cap, desc_bytes_p);
     if (status != BT_OK) {
         goto err_window;
     }
@@ -152,6 +174,8 @@ err_window:
 
 void bt_kvt_window_free(bt_kvt_window_t *w)
 {
+    bt_kvt_t *kvt = w->kvt;
+
     bt_list_remove(&w->all);
     bt_list_remove(&w->bucket);
     bt_list_remove(&w->todo);
@@ -159,6 +183,11 @@ void bt_kvt_window_free(bt_kvt_window_t *w)
     bt_list_remove(&w->result.link);
     bt_list_remove(&w->stuck.link);
     bt_list_remove(&w->gone.link);
+    if (!kvt->closing && (kvt->n_spare_windows < BT_KVT_MAX_SPARE)) {
+        kvt->n_spare_windows++;
+        bt_list_push_back(&kvt->spare_windows, &w->all);
+        return;
+    }
     bt_kvt_map_fini(&w->map);
     bt_kvt_ranges_fini(&w->given);
     bt_kvt_ranges_fini(&w->landed);

@@ -250,33 +250,51 @@ bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc, void *buf, size_t cap,
     return writer_end(&w, bytes_p);
 }
 
-bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
-                               bt_kvt_desc_t *desc_p)
+bt_status_t bt_kvt_desc_reserve(bt_kvt_desc_t *desc, uint32_t n)
 {
-    reader_t r = reader_begin(buf, bytes, MAGIC_DESC);
-    bt_kvt_desc_t desc = {0};
+    bt_kvt_extent_t *grown;
 
-    desc.lease.id = get_u64(&r);
-    desc.lease.generation = get_u32(&r);
-    desc.lease.grant = get_u64(&r);
-    desc.receiver = get_u64(&r);
-    desc.session = get_u64(&r);
-    desc.n_extents = get_u32(&r);
-    if (r.bad || (desc.n_extents == 0) ||
-        (desc.n_extents > BT_KVT_MAX_EXTENTS) ||
-        (r.bytes - r.at != (size_t)desc.n_extents * 16)) {
-        return BT_ERR_BAD_MESSAGE;
+    if (n <= desc->cap) {
+        return BT_OK;
     }
-
-    desc.extents = bt_calloc(desc.n_extents, sizeof(*desc.extents));
-    if (desc.extents == NULL) {
+    grown = bt_realloc_array(desc->extents, n, sizeof(*grown));
+    if (grown == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < desc.n_extents; i++) {
-        desc.extents[i].offset = get_u64(&r);
-        desc.extents[i].bytes = get_u64(&r);
+    desc->extents = grown;
+    desc->cap = n;
+    return BT_OK;
+}
+
+bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
+                               bt_kvt_desc_t *desc)
+{
+    reader_t r = reader_begin(buf, bytes, MAGIC_DESC);
+    bt_kvt_desc_t read = {0};
+    bt_status_t status;
+
+    read.lease.id = get_u64(&r);
+    read.lease.generation = get_u32(&r);
+    read.lease.grant = get_u64(&r);
+    read.receiver = get_u64(&r);
+    read.session = get_u64(&r);
+    read.n_extents = get_u32(&r);
+    if (r.bad || (read.n_extents == 0) ||
+        (read.n_extents > BT_KVT_MAX_EXTENTS) ||
+        (r.bytes - r.at != (size_t)read.n_extents * 16)) {
+        return BT_ERR_BAD_MESSAGE;
     }
-    *desc_p = desc;
+    status = bt_kvt_desc_reserve(desc, read.n_extents);
+    if (status != BT_OK) {
+        return status;
+    }
+    read.extents = desc->extents;
+    read.cap = desc->cap;
+    for (uint32_t i = 0; i < read.n_extents; i++) {
+        read.extents[i].offset = get_u64(&r);
+        read.extents[i].bytes = get_u64(&r);
+    }
+    *desc = read;
     return BT_OK;
 }
 

@@ -79,16 +79,22 @@ typedef struct bt_kvt_desc {
     uint64_t receiver; /**< instance */
     uint64_t session;  /**< link that may write directly unasked; 0 = none */
     uint32_t n_extents;
-    bt_kvt_extent_t *extents; /**< decode: owned by the caller, bt_free() */
+    uint32_t cap; /**< decode: of extents */
+    /** decode: owned by the caller, bt_free(); on input NULL with cap 0, or
+     *  memory that is used again. */
+    bt_kvt_extent_t *extents;
 } bt_kvt_desc_t;
 
 /** @retval BT_ERR_TOO_LARGE */
 BT_MUST_CHECK bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc,
                                              void *buf, size_t cap,
                                              size_t *bytes_p);
-/** @retval BT_ERR_BAD_MESSAGE  @retval BT_ERR_NO_MEMORY */
+/** @param [in,out] desc  After a failure as before.
+ *  @retval BT_ERR_BAD_MESSAGE  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
-                                             bt_kvt_desc_t *desc_p);
+                                             bt_kvt_desc_t *desc);
+/** Room for @a n extents. @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_kvt_desc_reserve(bt_kvt_desc_t *desc, uint32_t n);
 
 typedef enum bt_kvt_msg_type {
     BT_KVT_MSG_HELLO = 1, /**< a sender's first word: who it is, its export */

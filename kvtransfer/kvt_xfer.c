@@ -34,69 +34,89 @@ static bt_kvt_xfer_t *xfer_find(bt_kvt_link_t *link,
     return NULL;
 }
 
+/** A new one, with the memory of an old one where there is one. */
+static bt_kvt_xfer_t *xfer_get(bt_kvt_t *kvt)
+{
+    bt_kvt_xfer_t *x;
+
+    if (bt_list_empty(&kvt->spare_xfers)) {
+        x = bt_calloc(1, sizeof(*x));
+        if (x == NULL) {
+            return NULL;
+        }
+    } else {
+        bt_kvt_xfer_t kept;
+
+        x = BT_CONTAINER_OF(kvt->spare_xfers.next, bt_kvt_xfer_t, all);
+        bt_list_remove(&x->all);
+        kvt->n_spare_xfers--;
+        kept = *x;
+        memset(x, 0, sizeof(*x));
+        x->map = kept.map;
+        x->posted = kept.posted;
+        bt_kvt_ranges_clear(&x->posted);
+        x->records = kept.records;
+        x->moves = kept.moves;
+        x->records_cap = kept.records_cap;
+    }
+    x->kvt = kvt;
+    bt_list_init(&x->all);
+    bt_list_init(&x->of_link);
+    bt_list_init(&x->done.link);
+    bt_list_init(&x->busy);
+    bt_list_init(&x->slots);
+    bt_list_init(&x->waiting);
+    return x;
+}
+
 bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
                         size_t desc_bytes, void *user, bt_kvt_xfer_t **xfer_p)
 {
     bt_kvt_link_t *link = peer->link;
-    bt_kvt_desc_t d;
+    bt_kvt_desc_t *d = &link->kvt->desc;
     bt_kvt_xfer_t *x;
     bt_status_t status;
 
     if (link->lost) {
         return BT_ERR_PEER_LOST;
     }
-    status = bt_kvt_desc_decode(desc, desc_bytes, &d);
+    status = bt_kvt_desc_decode(desc, desc_bytes, d);
     if (status != BT_OK) {
         return status;
     }
-    status = BT_ERR_BAD_MESSAGE;
-    if (d.receiver != link->instance) {
-        goto err_desc;
+    if (d->receiver != link->instance) {
+        return BT_ERR_BAD_MESSAGE;
     }
-    if (bt_kvt_link_over_has(link, d.lease.grant)) {
-        status = BT_ERR_STALE;
-        goto err_desc;
+    if (bt_kvt_link_over_has(link, d->lease.grant)) {
+        return BT_ERR_STALE;
     }
-    if (xfer_find(link, &d.lease) != NULL) {
-        status = BT_ERR_EXISTS;
-        goto err_desc;
+    if (xfer_find(link, &d->lease) != NULL) {
+        return BT_ERR_EXISTS;
     }
-    x = bt_calloc(1, sizeof(*x));
+    x = xfer_get(link->kvt);
     if (x == NULL) {
-        status = BT_ERR_NO_MEMORY;
-        goto err_desc;
+        return BT_ERR_NO_MEMORY;
     }
-    status = bt_kvt_map_init(d.extents, d.n_extents, link->pool_bytes, &x->map);
+    status =
+        bt_kvt_map_init(d->extents, d->n_extents, link->pool_bytes, &x->map);
     if (status != BT_OK) {
-        status = (status == BT_ERR_NO_MEMORY) ? status : BT_ERR_BAD_MESSAGE;
-        goto err_xfer;
+        bt_kvt_xfer_free(x);
+        return (status == BT_ERR_NO_MEMORY) ? status : BT_ERR_BAD_MESSAGE;
     }
-    bt_free(d.extents);
 
-    x->kvt = link->kvt;
     x->link = link;
     x->peer = peer;
     x->user = user;
-    x->lease = d.lease;
-    x->session = d.session;
+    x->lease = d->lease;
+    x->session = d->session;
     x->outcome = BT_INPROGRESS;
     x->done.type = BT_KVT_XFER_DONE;
     x->done.owner = x;
-    bt_list_init(&x->done.link);
-    bt_list_init(&x->busy);
-    bt_list_init(&x->slots);
-    bt_list_init(&x->waiting);
     bt_list_push_back(&link->xfers, &x->of_link);
     bt_list_push_back(&x->kvt->xfers, &x->all);
     x->kvt->counters.xfers_open++;
     *xfer_p = x;
     return BT_OK;
-
-err_xfer:
-    bt_free(x);
-err_desc:
-    bt_free(d.extents);
-    return status;
 }
 
 uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *x)
@@ -106,11 +126,18 @@ uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *x)
 
 void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
 {
+    bt_kvt_t *kvt = x->kvt;
+
     bt_list_remove(&x->all);
     bt_list_remove(&x->busy);
     bt_list_remove(&x->of_link);
     bt_list_remove(&x->done.link);
     bt_list_remove(&x->waiting);
+    if (!kvt->closing && (kvt->n_spare_xfers < BT_KVT_MAX_SPARE)) {
+        kvt->n_spare_xfers++;
+        bt_list_push_back(&kvt->spare_xfers, &x->all);
+        return;
+    }
     bt_kvt_map_fini(&x->map);
     bt_kvt_ranges_fini(&x->posted);
     bt_free(x->records);

@@ -76,8 +76,8 @@ static void decode_export(const uint8_t *data, size_t size, uint8_t *again)
 
 static void decode_desc(const uint8_t *data, size_t size, uint8_t *again)
 {
-    bt_kvt_desc_t desc;
-    bt_kvt_map_t map;
+    bt_kvt_desc_t desc = {0};
+    bt_kvt_map_t map = {0};
     size_t bytes = 0;
     bt_status_t status;
 
@@ -98,8 +98,8 @@ static void decode_desc(const uint8_t *data, size_t size, uint8_t *again)
                              (n <= POOL_BYTES - offset));
             at += n;
         }
-        bt_kvt_map_fini(&map);
     }
+    bt_kvt_map_fini(&map);
     bt_free(desc.extents);
 }
 

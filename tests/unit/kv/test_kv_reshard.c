@@ -111,7 +111,7 @@ static uint32_t ranks_move(const rank_t *from, rank_t *to,
     bt_kvt_extent_t *extents;
     bt_kv_piece_t piece;
     bt_kvt_ranges_t sent = {0};
-    bt_kvt_map_t map;
+    bt_kvt_map_t map = {0};
     uint64_t at = 0;
     uint32_t n = 0;
 

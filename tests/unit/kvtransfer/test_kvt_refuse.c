@@ -8,7 +8,7 @@
 static void another_generation_is_refused(const pair_kind_t *kind)
 {
     pair_t pair;
-    bt_kvt_desc_t desc;
+    bt_kvt_desc_t desc = {0};
     track_t *t, *wrong;
 
     pair_open(&pair, kind, MIB);
@@ -76,7 +76,7 @@ static void pieces_empty_or_outside_are_discarded(const pair_kind_t *kind)
     uint8_t header[BT_KVT_PIECE_BYTES];
     bt_kvt_window_t *window = NULL;
     bt_kvt_piece_t taken;
-    bt_kvt_desc_t desc;
+    bt_kvt_desc_t desc = {0};
     pair_t pair;
     track_t *t;
 
