@@ -183,7 +183,7 @@ void bt_kvt_window_free(bt_kvt_window_t *w)
     bt_list_remove(&w->result.link);
     bt_list_remove(&w->stuck.link);
     bt_list_remove(&w->gone.link);
-    if (!kvt->closing && (kvt->n_spare_windows < BT_KVT_MAX_SPARE)) {
+    if (!kvt->closing && (kvt->n_spare_windows + 1 <= BT_KVT_MAX_SPARE)) {
         kvt->n_spare_windows++;
         bt_list_push_back(&kvt->spare_windows, &w->all);
         return;

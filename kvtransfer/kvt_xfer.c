@@ -133,7 +133,7 @@ void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
     bt_list_remove(&x->of_link);
     bt_list_remove(&x->done.link);
     bt_list_remove(&x->waiting);
-    if (!kvt->closing && (kvt->n_spare_xfers < BT_KVT_MAX_SPARE)) {
+    if (!kvt->closing && (kvt->n_spare_xfers + 1 <= BT_KVT_MAX_SPARE)) {
         kvt->n_spare_xfers++;
         bt_list_push_back(&kvt->spare_xfers, &x->all);
         return;
