@@ -22,48 +22,13 @@ SPECIALIZE __m256i four(const int8_t *x)
     return _mm256_set1_epi32(word);
 }
 
-SPECIALIZE __m256 load_f16(const uint8_t *src)
+/* Register v of the scales or minima at src. */
+SPECIALIZE __m256 factors(bt_pack_format_t format, const uint8_t *src,
+                          uint32_t v)
 {
-    return _mm256_cvtph_ps(_mm_load_si128((const void *)src));
-}
-
-SPECIALIZE __m256 load_f32(const uint8_t *src)
-{
-    return _mm256_load_ps((const void *)src);
-}
-
-/* Scales (or the second half's) and minimum of register v of a group. */
-SPECIALIZE __m256 scale_of(bt_pack_t pack, const uint8_t *group, uint32_t v,
-                           uint32_t half)
-{
-    switch (pack) {
-    case BT_PACK_Q4_0:
-    case BT_PACK_Q4_1:
-        return load_f16(group + 512 + 16 * v);
-    case BT_PACK_Q4_F32:
-        return load_f32(group + 512 + 32 * v);
-    default:
-        half = (pack == BT_PACK_Q8_TWO) ? half : 0;
-        return load_f32(group + 1024 + 128 * half + 32 * v);
-    }
-}
-
-SPECIALIZE __m256 min_of(bt_pack_t pack, const uint8_t *group, uint32_t v)
-{
-    switch (pack) {
-    case BT_PACK_Q4_1:
-        return load_f16(group + 576 + 16 * v);
-    case BT_PACK_Q4_F32:
-        return load_f32(group + 640 + 32 * v);
-    default:
-        return load_f32(group + 1152 + 32 * v);
-    }
-}
-
-SPECIALIZE bool is_4bit(bt_pack_t pack)
-{
-    return (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1) ||
-           (pack == BT_PACK_Q4_F32);
+    return format.f16
+               ? _mm256_cvtph_ps(_mm_load_si128((const void *)(src + 16 * v)))
+               : _mm256_load_ps((const void *)(src + 32 * v));
 }
 
 /* One row tile while it walks over the groups. */
@@ -125,20 +90,15 @@ SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
     }
 }
 
-SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
-                           uint32_t half, __m256i (*isum)[2])
+SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
+                           const q8_tile_t *t, uint32_t half,
+                           __m256i (*isum)[2])
 {
-    const bool biased = (pack != BT_PACK_Q4_1) && (pack != BT_PACK_Q4_F32) &&
-                        (pack != BT_PACK_Q8_MIN);
-
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        const int32_t *start = t->x[r * t->n_groups].start;
-        int32_t from = 0;
+        const int32_t from =
+            (format.bias == 0) ? 0 : t->x[r * t->n_groups].start[half];
 
-        if (biased) {
-            from = start[half];
-        }
         isum[r][0] = _mm256_set1_epi32(from);
         isum[r][1] = isum[r][0];
     }
@@ -147,13 +107,16 @@ SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
 SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                           const q8_tile_t *t, __m256 (*acc)[2])
 {
+    const bt_pack_format_t format = bt_pack_format(pack);
 
     UNROLL
     for (uint32_t half = 0; half < 2; half++) {
+        const uint8_t *scales =
+            group + format.scale_at + (format.two ? half * 4 * BT_PANEL : 0);
         __m256i isum[TILE_ROWS][2];
 
-        start_sums(pack, n_rows, t, half, isum);
-        if (is_4bit(pack)) {
+        start_sums(format, n_rows, t, half, isum);
+        if (format.bits == 4) {
             const uint32_t begin = half * 2;
 
             add_nibbles(n_rows, group, t, 0, 8, begin, begin + 2, false, 0,
@@ -170,7 +133,7 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         }
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m256 scale = scale_of(pack, group, t->v0 + v, half);
+            const __m256 scale = factors(format, scales, t->v0 + v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -183,10 +146,11 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             }
         }
     }
-    if (bt_pack_has_min(pack)) {
+    if (format.min_at != 0) {
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m256 min = min_of(pack, group, t->v0 + v);
+            const __m256 min =
+                factors(format, group + format.min_at, t->v0 + v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -219,7 +183,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
 {
     const bt_weight_t *w = job->w;
     const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_group_bytes(pack);
+    const size_t group_bytes = bt_pack_format(pack).bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t first = panel * BT_PANEL + h * HALF;
     float *out = job->out + (size_t)row * w->n_out + first;

@@ -18,43 +18,13 @@ SPECIALIZE __m512i four(const int8_t *x)
     return _mm512_set1_epi32(word);
 }
 
-SPECIALIZE __m512 f16_16(const uint8_t *src)
+/* Register v of the scales or minima at src. */
+SPECIALIZE __m512 factors(bt_pack_format_t format, const uint8_t *src,
+                          uint32_t v)
 {
-    return _mm512_cvtph_ps(_mm256_load_si256((const void *)src));
-}
-
-/* Scales (or the second half's) and minimum of register v of a group. */
-SPECIALIZE __m512 scale_of(bt_pack_t pack, const uint8_t *group, uint32_t v,
-                           uint32_t half)
-{
-    switch (pack) {
-    case BT_PACK_Q4_0:
-    case BT_PACK_Q4_1:
-        return f16_16(group + 512 + 32 * v);
-    case BT_PACK_Q4_F32:
-        return _mm512_load_ps(group + 512 + 64 * v);
-    default:
-        half = (pack == BT_PACK_Q8_TWO) ? half : 0;
-        return _mm512_load_ps(group + 1024 + 128 * half + 64 * v);
-    }
-}
-
-SPECIALIZE __m512 min_of(bt_pack_t pack, const uint8_t *group, uint32_t v)
-{
-    switch (pack) {
-    case BT_PACK_Q4_1:
-        return f16_16(group + 576 + 32 * v);
-    case BT_PACK_Q4_F32:
-        return _mm512_load_ps(group + 640 + 64 * v);
-    default:
-        return _mm512_load_ps(group + 1152 + 64 * v);
-    }
-}
-
-SPECIALIZE bool is_4bit(bt_pack_t pack)
-{
-    return (pack == BT_PACK_Q4_0) || (pack == BT_PACK_Q4_1) ||
-           (pack == BT_PACK_Q4_F32);
+    return format.f16 ? _mm512_cvtph_ps(
+                            _mm256_load_si256((const void *)(src + 32 * v)))
+                      : _mm512_load_ps((const void *)(src + 64 * v));
 }
 
 /* One row tile while it walks over the groups. */
@@ -65,9 +35,9 @@ typedef struct q8_tile {
 
 /* isum[r][v] += codes begin .. end - 1 of a group, in steps of 8 k (4 bits) or
  * 4 k (8 bits). */
-SPECIALIZE void add_codes(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
-                          const q8_tile_t *t, uint32_t begin, uint32_t end,
-                          __m512i (*isum)[2])
+SPECIALIZE void add_codes(bt_pack_format_t format, uint32_t n_rows,
+                          const uint8_t *group, const q8_tile_t *t,
+                          uint32_t begin, uint32_t end, __m512i (*isum)[2])
 {
     const __m512i low = _mm512_set1_epi8(15);
 
@@ -76,7 +46,7 @@ SPECIALIZE void add_codes(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
         const __m512i c0 = _mm512_load_si512(group + 128 * i);
         const __m512i c1 = _mm512_load_si512(group + 128 * i + 64);
 
-        if (is_4bit(pack)) {
+        if (format.bits == 4) {
             const __m512i a0 = _mm512_and_si512(c0, low);
             const __m512i a1 = _mm512_and_si512(c1, low);
             const __m512i b0 = _mm512_and_si512(_mm512_srli_epi16(c0, 4), low);
@@ -104,20 +74,15 @@ SPECIALIZE void add_codes(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
     }
 }
 
-SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
-                           uint32_t half, __m512i (*isum)[2])
+SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
+                           const q8_tile_t *t, uint32_t half,
+                           __m512i (*isum)[2])
 {
-    const bool biased = (pack != BT_PACK_Q4_1) && (pack != BT_PACK_Q4_F32) &&
-                        (pack != BT_PACK_Q8_MIN);
-
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        const int32_t *start = t->x[r * t->n_groups].start;
-        int32_t from = 0;
+        const int32_t from =
+            (format.bias == 0) ? 0 : t->x[r * t->n_groups].start[half];
 
-        if (biased) {
-            from = start[half];
-        }
         isum[r][0] = _mm512_set1_epi32(from);
         isum[r][1] = isum[r][0];
     }
@@ -126,18 +91,21 @@ SPECIALIZE void start_sums(bt_pack_t pack, uint32_t n_rows, const q8_tile_t *t,
 SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                           const q8_tile_t *t, __m512 (*acc)[2])
 {
-    const uint32_t n_steps = is_4bit(pack) ? 4 : 8;
+    const bt_pack_format_t format = bt_pack_format(pack);
+    const uint32_t n_steps = (format.bits == 4) ? 4 : 8;
 
     UNROLL
     for (uint32_t half = 0; half < 2; half++) {
+        const uint8_t *scales =
+            group + format.scale_at + (format.two ? half * 4 * BT_PANEL : 0);
         __m512i isum[BT_Q8_TILE_ROWS][2];
 
-        start_sums(pack, n_rows, t, half, isum);
-        add_codes(pack, n_rows, group, t, half * n_steps / 2,
+        start_sums(format, n_rows, t, half, isum);
+        add_codes(format, n_rows, group, t, half * n_steps / 2,
                   (half + 1) * n_steps / 2, isum);
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m512 scale = scale_of(pack, group, v, half);
+            const __m512 scale = factors(format, scales, v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -150,10 +118,10 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
             }
         }
     }
-    if (bt_pack_has_min(pack)) {
+    if (format.min_at != 0) {
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m512 min = min_of(pack, group, v);
+            const __m512 min = factors(format, group + format.min_at, v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -170,7 +138,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
 {
     const bt_weight_t *w = job->w;
     const uint8_t *group = w->data + panel * w->panel_bytes;
-    const size_t group_bytes = bt_pack_group_bytes(pack);
+    const size_t group_bytes = bt_pack_format(pack).bytes;
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     const uint32_t left = w->n_out - panel * BT_PANEL;
     float *out = job->out + (size_t)row * w->n_out + (size_t)panel * BT_PANEL;

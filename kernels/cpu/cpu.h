@@ -16,8 +16,8 @@
  *             byte (i, o, j) has k = 4i + j
  *
  * Codes are unsigned, as the dot product instructions want them: the pack's
- * bias (bt_pack_bias()) is added. The last panel is filled up with zeros. Every
- * piece begins on 64 bytes.
+ * bias (bt_pack_format()) is added. The last panel is filled up with zeros.
+ * Every piece begins on 64 bytes.
  *
  * **Quantized weights times rows.** Each 16 values of a row become 8 bits with
  * a scale (bt_q8_group_t). Then, with g ascending, for half h = 0, 1 of the
@@ -77,8 +77,53 @@ struct bt_weight {
     uint8_t *own;        /**< the same, NULL: borrowed (bt_pack_adopt()) */
 };
 
-/** Bytes of one group of 32 k in a panel (dense: of 32 k too). */
-size_t bt_pack_group_bytes(bt_pack_t pack);
+/** Where the pieces of one group of a panel are, in bytes from its start. */
+typedef struct bt_pack_format {
+    uint32_t bits;     /**< of a code, or of a dense element */
+    uint32_t scale_at; /**< 0 for dense */
+    uint32_t min_at;   /**< 0 where there is none */
+    uint32_t bytes;    /**< of the group (dense: of 32 k too) */
+    uint32_t bias;     /**< added to codes, which makes them unsigned */
+    bool f16;          /**< scales and minima: the file's own f16; else f32 */
+    bool two; /**< scales of k 0 .. 15, behind them those of 16 .. 31 */
+} bt_pack_format_t;
+
+/** With a constant pack it vanishes: the tiers' functions are specialized. */
+static inline bt_pack_format_t bt_pack_format(bt_pack_t pack)
+{
+    switch (pack) {
+    case BT_PACK_F16:
+    case BT_PACK_BF16:
+        return (bt_pack_format_t){.bits = 16, .bytes = 2048};
+    case BT_PACK_Q4_0:
+        return (bt_pack_format_t){
+            .bits = 4, .scale_at = 512, .bytes = 576, .bias = 8, .f16 = true};
+    case BT_PACK_Q4_1:
+        return (bt_pack_format_t){.bits = 4,
+                                  .scale_at = 512,
+                                  .min_at = 576,
+                                  .bytes = 640,
+                                  .f16 = true};
+    case BT_PACK_Q4_F32:
+        return (bt_pack_format_t){
+            .bits = 4, .scale_at = 512, .min_at = 640, .bytes = 768};
+    case BT_PACK_Q8:
+        return (bt_pack_format_t){
+            .bits = 8, .scale_at = 1024, .bytes = 1152, .bias = 128};
+    case BT_PACK_Q8_MIN:
+        return (bt_pack_format_t){
+            .bits = 8, .scale_at = 1024, .min_at = 1152, .bytes = 1280};
+    case BT_PACK_Q8_TWO:
+        return (bt_pack_format_t){.bits = 8,
+                                  .scale_at = 1024,
+                                  .bytes = 1280,
+                                  .bias = 32,
+                                  .two = true};
+    case BT_PACK_F32:
+    default:
+        return (bt_pack_format_t){.bits = 32, .bytes = 4096};
+    }
+}
 
 /** Values of group @a g (32 k, fewer at the end of a dense row) of @a panel:
  *  out[k][32]. The specification of the packed formats. */
@@ -108,16 +153,6 @@ size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
 BT_MUST_CHECK bt_status_t bt_pack_adopt(bt_ktype_t type, uint32_t n_out,
                                         uint32_t n_in, const void *data,
                                         size_t bytes, bt_weight_t **weight_p);
-
-/** Added to a code when it is packed; 0 for dense packs. */
-uint32_t bt_pack_bias(bt_pack_t pack);
-
-/** Has it a minimum? Are there two scales a group? */
-static inline bool bt_pack_has_min(bt_pack_t pack)
-{
-    return (pack == BT_PACK_Q4_1) || (pack == BT_PACK_Q4_F32) ||
-           (pack == BT_PACK_Q8_MIN);
-}
 
 /** A group of 32 values of a row, in two halves: value = scale * code, code =
  *  value / scale to nearest (ties to even), scale = largest magnitude of the

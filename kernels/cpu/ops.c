@@ -107,7 +107,7 @@ static void quantize_rows(void *ctx, uint32_t thread, uint32_t begin,
     (void)thread;
     for (size_t r = begin; r < end; r++) {
         mm->cpu->isa->quantize(job->x + r * job->w->n_in, job->w->n_in,
-                               bt_pack_bias(job->w->pack),
+                               bt_pack_format(job->w->pack).bias,
                                mm->cpu->q8 + r * (job->w->n_in / 32));
     }
 }

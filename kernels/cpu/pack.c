@@ -6,27 +6,6 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/quant.h"
 
-/* Where the pieces of one group are, in bytes from its start. */
-typedef struct pack_format {
-    uint32_t bits;     /* of a code, or of a dense element */
-    uint32_t scale_at; /* 0 for dense */
-    uint32_t min_at;   /* 0 where there is none */
-    uint32_t bytes;
-    uint32_t bias; /* makes codes unsigned */
-} pack_format_t;
-
-static const pack_format_t formats[] = {
-    [BT_PACK_F32] = {32, 0, 0, 4096, 0},
-    [BT_PACK_F16] = {16, 0, 0, 2048, 0},
-    [BT_PACK_BF16] = {16, 0, 0, 2048, 0},
-    [BT_PACK_Q4_0] = {4, 512, 0, 576, 8},
-    [BT_PACK_Q4_1] = {4, 512, 576, 640, 0},
-    [BT_PACK_Q4_F32] = {4, 512, 640, 768, 0},
-    [BT_PACK_Q8] = {8, 1024, 0, 1152, 128},
-    [BT_PACK_Q8_MIN] = {8, 1024, 1152, 1280, 0},
-    [BT_PACK_Q8_TWO] = {8, 1024, 0, 1280, 32},
-};
-
 static bt_pack_t pack_of_type(bt_ktype_t type)
 {
     switch (type) {
@@ -54,19 +33,14 @@ static bt_pack_t pack_of_type(bt_ktype_t type)
     }
 }
 
-size_t bt_pack_group_bytes(bt_pack_t pack)
-{
-    return formats[pack].bytes;
-}
-
 static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
 {
-    const pack_format_t *format = &formats[pack];
+    const bt_pack_format_t format = bt_pack_format(pack);
 
     /* A dense row may end inside a group; 32 elements a k, 64 bytes or more. */
-    return (format->scale_at == 0)
-               ? (size_t)n_in * BT_PANEL * format->bits / 8
-               : (size_t)n_in / BT_QUANT_GROUP * format->bytes;
+    return (format.scale_at == 0)
+               ? (size_t)n_in * BT_PANEL * format.bits / 8
+               : (size_t)n_in / BT_QUANT_GROUP * format.bytes;
 }
 
 size_t bt_pack_bytes(bt_ktype_t type, uint32_t n_out, uint32_t n_in)
@@ -96,19 +70,14 @@ typedef struct pack_job {
 static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
                            uint8_t *panel, uint32_t lane)
 {
-    const size_t size = formats[w->pack].bits / 8;
+    const size_t size = bt_pack_format(w->pack).bits / 8;
 
     for (size_t k = 0; k < w->n_in; k++) {
         memcpy(panel + (k * BT_PANEL + lane) * size, row + k * size, size);
     }
 }
 
-uint32_t bt_pack_bias(bt_pack_t pack)
-{
-    return formats[pack].bias;
-}
-
-static void pack_codes(const pack_format_t *format,
+static void pack_codes(const bt_pack_format_t *format,
                        const bt_quant_group_t *group, uint8_t *dst,
                        uint32_t lane)
 {
@@ -134,28 +103,28 @@ static void pack_codes(const pack_format_t *format,
 static void pack_quant_row(const bt_weight_t *w, const uint8_t *row,
                            uint8_t *panel, uint32_t lane)
 {
-    const pack_format_t *format = &formats[w->pack];
+    const bt_pack_format_t format = bt_pack_format(w->pack);
     bt_quant_group_t group;
 
     for (uint32_t g = 0; g < w->n_in / BT_QUANT_GROUP; g++) {
-        uint8_t *dst = panel + (size_t)g * format->bytes;
-        uint8_t *scale = dst + format->scale_at;
+        uint8_t *dst = panel + (size_t)g * format.bytes;
+        uint8_t *scale = dst + format.scale_at;
 
         bt_quant_group_read(w->type, row, g, &group);
-        pack_codes(format, &group, dst, lane);
-        if ((w->pack == BT_PACK_Q4_0) || (w->pack == BT_PACK_Q4_1)) {
+        pack_codes(&format, &group, dst, lane);
+        if (format.f16) {
             memcpy(scale + lane * 2, &group.scale_f16, 2);
-            if (format->min_at != 0) {
-                memcpy(dst + format->min_at + lane * 2, &group.min_f16, 2);
+            if (format.min_at != 0) {
+                memcpy(dst + format.min_at + lane * 2, &group.min_f16, 2);
             }
             continue;
         }
         memcpy(scale + lane * 4, &group.scale[0], 4);
-        if (w->pack == BT_PACK_Q8_TWO) {
+        if (format.two) {
             memcpy(scale + (BT_PANEL + lane) * 4, &group.scale[1], 4);
         }
-        if (format->min_at != 0) {
-            memcpy(dst + format->min_at + lane * 4, &group.min, 4);
+        if (format.min_at != 0) {
+            memcpy(dst + format.min_at + lane * 4, &group.min, 4);
         }
     }
 }
@@ -177,7 +146,7 @@ static void pack_panels(void *ctx, uint32_t thread, uint32_t begin,
             if (o >= w->n_out) {
                 break;
             }
-            if (formats[w->pack].scale_at == 0) {
+            if (bt_pack_format(w->pack).scale_at == 0) {
                 pack_dense_row(w, row, panel, lane);
             } else {
                 pack_quant_row(w, row, panel, lane);
@@ -298,32 +267,30 @@ static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t index)
 void bt_pack_read_codes(const bt_weight_t *w, uint32_t panel, uint32_t g,
                         uint32_t lane, bt_quant_group_t *group)
 {
-    const pack_format_t *format = &formats[w->pack];
-    const bool half = (w->pack == BT_PACK_Q4_0) || (w->pack == BT_PACK_Q4_1);
+    const bt_pack_format_t format = bt_pack_format(w->pack);
     const uint8_t *src =
-        w->data + panel * w->panel_bytes + (size_t)g * format->bytes;
-    const uint8_t *scales = src + format->scale_at;
-    const uint8_t *mins = src + format->min_at;
+        w->data + panel * w->panel_bytes + (size_t)g * format.bytes;
+    const uint8_t *scales = src + format.scale_at;
+    const uint8_t *mins = src + format.min_at;
 
     for (uint32_t k = 0; k < BT_QUANT_GROUP; k++) {
         uint32_t code;
 
-        if (format->bits == 8) {
+        if (format.bits == 8) {
             code = src[(k / 4 * BT_PANEL + lane) * 4 + k % 4];
         } else {
             code = src[(k / 8 * BT_PANEL + lane) * 4 + k % 4];
             code = (code >> k % 8 / 4 * 4) & 15u;
         }
-        group->code[k] = (int8_t)((int)code - (int)format->bias);
+        group->code[k] = (int8_t)((int)code - (int)format.bias);
     }
-    group->scale[0] =
-        half ? bt_f16_to_f32(load_u16(scales, lane)) : load_f32(scales, lane);
-    group->scale[1] = (w->pack == BT_PACK_Q8_TWO)
-                          ? load_f32(scales, BT_PANEL + lane)
-                          : group->scale[0];
-    group->min = (format->min_at == 0) ? -0.0f
-                 : half                ? bt_f16_to_f32(load_u16(mins, lane))
-                                       : load_f32(mins, lane);
+    group->scale[0] = format.f16 ? bt_f16_to_f32(load_u16(scales, lane))
+                                 : load_f32(scales, lane);
+    group->scale[1] =
+        format.two ? load_f32(scales, BT_PANEL + lane) : group->scale[0];
+    group->min = (format.min_at == 0) ? -0.0f
+                 : format.f16         ? bt_f16_to_f32(load_u16(mins, lane))
+                                      : load_f32(mins, lane);
 }
 
 /* 32 values of one lane of a group, `stride` floats apart. */
@@ -344,7 +311,7 @@ void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
 {
     const uint8_t *data = w->data + panel * w->panel_bytes;
 
-    if (formats[w->pack].scale_at == 0) {
+    if (bt_pack_format(w->pack).scale_at == 0) {
         uint32_t first = g * BT_QUANT_GROUP;
         uint32_t n = w->n_in - first;
 
@@ -364,7 +331,7 @@ void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
     const uint8_t *data = w->data + row / BT_PANEL * w->panel_bytes;
     uint32_t lane = row % BT_PANEL;
 
-    if (formats[w->pack].scale_at == 0) {
+    if (bt_pack_format(w->pack).scale_at == 0) {
         for (size_t k = 0; k < w->n_in; k++) {
             out[k] = read_dense(w->pack, data, k * BT_PANEL + lane);
         }

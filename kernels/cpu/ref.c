@@ -61,7 +61,7 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
             }
             acc = fmaf((float)sum, group.scale[half] * x->scale[half], acc);
         }
-        if (bt_pack_has_min(w->pack)) {
+        if (bt_pack_format(w->pack).min_at != 0) {
             acc = fmaf(group.min, x->sum, acc);
         }
     }
