@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves when: finished chunks at once, of the last chunk finished layers,
  * so that hardly anything is left to send when token #1 is there. */
-#include <string.h>
-
 #include "common/kv/kv_layout.h"
 #include "prefill_worker/prefill.h"
 
@@ -29,11 +27,6 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
         return n_layers;
     }
     return (for_piece > for_groups) ? (uint32_t)for_piece : for_groups;
-}
-
-static bool overlap_is(const bt_worker_t *w, const char *what)
-{
-    return strcmp(w->config->kv_overlap, what) == 0;
 }
 
 /* Blocks [blocks_posted, end) are ready: neighbours in our pool as one piece.
@@ -100,11 +93,12 @@ static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 
 bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
 {
+    const bt_prefill_t *state = w->role;
     const bool complete =
         pj->kv_complete || (pj->n_computed == pj->job.n_tokens);
     uint32_t n_layers;
 
-    if (overlap_is(w, "none") && !pj->kv_complete) {
+    if ((state->overlap == BT_OVERLAP_NONE) && !pj->kv_complete) {
         return BT_OK;
     }
     if (pj->layers_posted == 0) {
@@ -118,7 +112,7 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
     }
     n_layers = complete ? w->n_layers : layers_ready(w, pj);
     if ((n_layers <= pj->layers_posted) ||
-        (!complete && !overlap_is(w, "layers")) ||
+        (!complete && (state->overlap != BT_OVERLAP_LAYERS)) ||
         (pj->blocks_posted == pj->job.n_blocks)) {
         return BT_OK;
     }
@@ -132,7 +126,7 @@ void bt_prefill_stream(bt_worker_t *w)
     bt_list_t *tmp;
 
     w->poll_ms = 0;
-    if (!overlap_is(w, "layers")) {
+    if (state->overlap != BT_OVERLAP_LAYERS) {
         return;
     }
     BT_LIST_FOR_EACH(pos, tmp, &state->streaming)

@@ -25,6 +25,14 @@ static bool accepts(const bt_worker_t *w, uint32_t kind)
     return kind == BT_REQUEST_PREFILL;
 }
 
+/* The option's table lets no other text through. */
+static bt_prefill_overlap_t overlap_of(const char *text)
+{
+    return (strcmp(text, "none") == 0)     ? BT_OVERLAP_NONE
+           : (strcmp(text, "chunks") == 0) ? BT_OVERLAP_CHUNKS
+                                           : BT_OVERLAP_LAYERS;
+}
+
 static bt_status_t open_role(bt_worker_t *w)
 {
     bt_prefill_t *state = bt_calloc(1, sizeof(*state));
@@ -32,6 +40,7 @@ static bt_status_t open_role(bt_worker_t *w)
     if (state == NULL) {
         return BT_ERR_NO_MEMORY;
     }
+    state->overlap = overlap_of(w->config->kv_overlap);
     state->split = bt_prefill_split_default;
     bt_list_init(&state->granted);
     bt_list_init(&state->ungranted);

@@ -39,7 +39,15 @@ typedef struct bt_prefill_split {
     size_t min_chunk_bytes; /**< a smaller one leaves when it is complete */
 } bt_prefill_split_t;
 
+/** What leaves while the prompt is computed: option kv-overlap. */
+typedef enum bt_prefill_overlap {
+    BT_OVERLAP_NONE,
+    BT_OVERLAP_CHUNKS,
+    BT_OVERLAP_LAYERS,
+} bt_prefill_overlap_t;
+
 typedef struct bt_prefill {
+    bt_prefill_overlap_t overlap;
     bt_prefill_split_t split;
     bt_list_t granted;   /**< queue of jobs without blocks, grant is there */
     bt_list_t ungranted; /**< queue of jobs without blocks or grant */

@@ -97,14 +97,14 @@ static void an_answer_is_known_too(void **state)
 
 /* What has left when the prefill worker has not yet told of token #1: 21 tokens
  * in chunks of 8, 8 and 5. */
-static uint64_t bytes_before_the_end(const char *overlap)
+static uint64_t bytes_before_the_end(bt_prefill_overlap_t overlap)
 {
     bt_kvt_counters_t kvt;
     uint64_t before = 0;
     sim_req_t *req;
 
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
-    sim.nodes[0].config.kv_overlap = overlap;
+    ((bt_prefill_t *)sim.nodes[0].w.role)->overlap = overlap;
     req = sim_request_of(0, 0, 1, 21, 6);
     while (req->n_prefilled == 0) {
         bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
@@ -126,12 +126,14 @@ static void chunks_and_layers_leave_as_soon_as_they_are_there(void **state)
     uint64_t with_layers;
 
     (void)state;
-    assert_int_equal(bytes_before_the_end("none"), 0);
+    assert_int_equal(bytes_before_the_end(BT_OVERLAP_NONE), 0);
     /* Two chunks are four blocks. */
-    assert_int_equal(bytes_before_the_end("chunks"), 4 * SIM_LAYERS * layer);
+    assert_int_equal(bytes_before_the_end(BT_OVERLAP_CHUNKS),
+                     4 * SIM_LAYERS * layer);
     /* Of the other two blocks one group of layers or more: max_groups 3 of 4
      * layers is two layers at a time. */
-    with_layers = bytes_before_the_end("layers") - 4 * SIM_LAYERS * layer;
+    with_layers =
+        bytes_before_the_end(BT_OVERLAP_LAYERS) - 4 * SIM_LAYERS * layer;
     assert_true((with_layers == 2 * 2 * layer) ||
                 (with_layers == 2 * 4 * layer));
 }
