@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "router/core/core.h"
 
@@ -366,12 +367,37 @@ static inline void assert_all_back(const world_t *w)
     }
 }
 
+/* The end of a test: nothing is held by anybody. */
+static inline void end_world(const world_t *w)
+{
+    assert_all_back(w);
+    bt_core_destroy(w->core);
+}
+
 static inline bt_req_key_t key_at(const world_t *w, const bt_worker_t *worker)
 {
     const sent_t *s = last(w, worker, BT_MSG_REQUEST);
 
     assert_non_null(s);
     return s->msg.u.request.key;
+}
+
+/* A router with a worker of each role, "prefill-0" and "decode-0". */
+static inline void start_pair(world_t *w, bt_worker_t **p_p, bt_worker_t **d_p)
+{
+    start(w, 10);
+    *p_p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    *d_p = join(w, "decode-0", BT_ROLE_DECODE);
+}
+
+/* ...and a request with the prompt "The" that both have. */
+static inline bt_req_key_t begin(world_t *w, bt_worker_t **p_p,
+                                 bt_worker_t **d_p, client_t *c,
+                                 uint32_t max_new, const char *stop)
+{
+    start_pair(w, p_p, d_p);
+    submit(w, c, "The", max_new, stop);
+    return key_at(w, *d_p);
 }
 
 /* Drives a request to a phase: 0 waiting, 1 prefill, 2 token #1, 3 decode. */
@@ -392,6 +418,23 @@ static inline bt_req_key_t drive(world_t *w, bt_worker_t *p, bt_worker_t *d,
         tokens(w, d, key, 1, "b", BT_FINISH_NONE);
     }
     return key;
+}
+
+/* begin() and drive(); in phase 0 there are no workers, *p_p and *d_p are NULL.
+ */
+static inline bt_req_key_t begin_in(world_t *w, bt_worker_t **p_p,
+                                    bt_worker_t **d_p, client_t *c,
+                                    unsigned phase)
+{
+    if (phase > 0) {
+        (void)begin(w, p_p, d_p, c, 8, NULL);
+    } else {
+        *p_p = NULL;
+        *d_p = NULL;
+        start(w, 10);
+        submit(w, c, "The", 8, NULL);
+    }
+    return drive(w, *p_p, *d_p, phase);
 }
 
 #endif

@@ -12,10 +12,7 @@ static void a_request_goes_to_both_workers_and_its_text_comes_back(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 20, NULL);
+    (void)begin(w, &p, &d, &c, 20, NULL);
 
     s = last(w, p, BT_MSG_REQUEST);
     assert_int_equal(s->msg.u.request.kind, BT_REQUEST_PREFILL);
@@ -78,10 +75,7 @@ tokens_are_ordered_and_duplicates_and_strangers_dropped(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 8, NULL);
+    (void)begin(w, &p, &d, &c, 8, NULL);
     d2 = join(w, "decode-1", BT_ROLE_DECODE);
     key = foreign = key_at(w, d);
     foreign.attempt++;
@@ -105,8 +99,7 @@ tokens_are_ordered_and_duplicates_and_strangers_dropped(void **state)
     ended(w, d, key);
     ended(w, p, key);
     ended(w, p, key);
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void a_stop_word_across_tokens_ends_the_text_before_it(void **state)
@@ -117,11 +110,7 @@ static void a_stop_word_across_tokens_ends_the_text_before_it(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 30, "STOP");
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 30, "STOP");
     tokens(w, p, key, 0, "a", BT_FINISH_NONE);
     joined(w, d, key, 1);
     tokens(w, d, key, 1, "bST", BT_FINISH_NONE);
@@ -150,8 +139,7 @@ static void a_stop_word_across_tokens_ends_the_text_before_it(void **state)
     assert_int_equal(c.finish, BT_FINISH_LENGTH);
     ended(w, p, key);
     ended(w, d, key);
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void a_request_that_ends_with_token_1_withdraws_its_grant(void **state)
@@ -162,11 +150,7 @@ static void a_request_that_ends_with_token_1_withdraws_its_grant(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 1, NULL);
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 1, NULL);
     tokens(w, p, key, 0, "a", BT_FINISH_LENGTH);
     assert_int_equal(c.n_ends, 1);
     assert_string_equal(c.text, "a");
@@ -189,17 +173,11 @@ static void a_client_that_leaves_in_any_phase_frees_both_workers(void **state)
     (void)state;
     for (unsigned phase = 0; phase <= 3; phase++) {
         world_t *w = &world;
-        bt_worker_t *p = NULL, *d = NULL;
+        bt_worker_t *p, *d;
         bt_req_key_t key;
         client_t c;
 
-        start(w, 10);
-        if (phase > 0) {
-            p = join(w, "prefill-0", BT_ROLE_PREFILL);
-            d = join(w, "decode-0", BT_ROLE_DECODE);
-        }
-        submit(w, &c, "The", 8, NULL);
-        key = drive(w, p, d, phase);
+        key = begin_in(w, &p, &d, &c, phase);
         bt_core_cancel(w->core, c.gen, w->now);
         assert_int_equal(bt_core_n_in_flight(w->core), 0);
         if (phase > 0) {
@@ -227,11 +205,7 @@ static void a_client_may_leave_while_it_is_being_written_to(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 8, NULL);
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 8, NULL);
     tokens(w, d, key, 1, "bcd", BT_FINISH_NONE);
     c.cancel_on_text = true;
     tokens(w, p, key, 0, "a", BT_FINISH_NONE);
@@ -240,8 +214,7 @@ static void a_client_may_leave_while_it_is_being_written_to(void **state)
     assert_int_equal(count(w, d, BT_MSG_CANCEL), 1);
     ended(w, p, key);
     ended(w, d, key);
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void no_worker_and_no_progress_end_in_bounded_time(void **state)
@@ -277,8 +250,7 @@ static void no_worker_and_no_progress_end_in_bounded_time(void **state)
     assert_int_equal(count(w, p, BT_MSG_CANCEL), 1);
     ended(w, p, key);
     ended(w, d, key);
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void what_waits_starts_when_a_pair_comes(void **state)

@@ -15,10 +15,7 @@ static void lose_one(unsigned phase, bool lose_decode)
     client_t c;
     uint32_t n;
 
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 8, NULL);
+    (void)begin(w, &p, &d, &c, 8, NULL);
     old = drive(w, p, d, phase);
     assert_string_equal(c.text, so_far[phase]);
     n = (uint32_t)strlen(c.text);
@@ -32,8 +29,7 @@ static void lose_one(unsigned phase, bool lose_decode)
         tokens(w, d, old, 2, "cdefgh", BT_FINISH_LENGTH);
         assert_string_equal(c.text, "abcdefgh");
         ended(w, d, old);
-        assert_all_back(w);
-        bt_core_destroy(w->core);
+        end_world(w);
         return;
     }
     assert_int_equal(count(w, lose_decode ? p : d, BT_MSG_CANCEL), 1);
@@ -92,11 +88,7 @@ a_prefill_worker_lost_before_its_token_arrives_is_replaced(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 8, NULL);
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 8, NULL);
     joined(w, d, key, 5);
     tokens(w, d, key, 1, "b", BT_FINISH_NONE); /* token #1 is not here yet */
     bt_test_expect_log_lines(1);
@@ -108,8 +100,7 @@ a_prefill_worker_lost_before_its_token_arrives_is_replaced(void **state)
     ended(w, d, key);
     ended(w, d, key_at(w, d));
     ended(w, p, key_at(w, p));
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
@@ -120,11 +111,7 @@ static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 4, NULL);
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 4, NULL);
     joined(w, d, key, 5);
     tokens(w, d, key, 1, "bcd", BT_FINISH_LENGTH);
     ended(w, d, key);
@@ -151,8 +138,7 @@ static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
     assert_string_equal(c.text, "abcd");
     ended(w, p, key);
     ended(w, d, key);
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void a_transfer_taken_back_is_judged_by_its_sender(void **state)
@@ -163,9 +149,7 @@ static void a_transfer_taken_back_is_judged_by_its_sender(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
+    start_pair(w, &p, &d);
     /* Token #1 is the last one: no KV is sent, and the decode worker may tell
      * first. */
     submit(w, &c, "The", 1, NULL);
@@ -214,8 +198,7 @@ static void a_transfer_taken_back_is_judged_by_its_sender(void **state)
     bt_core_cancel(w->core, c.gen, w->now);
     ended(w, d, key_at(w, d));
     ended(w, p, key_at(w, p));
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void
@@ -226,10 +209,7 @@ when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 8, NULL);
+    (void)begin(w, &p, &d, &c, 8, NULL);
     (void)drive(w, p, d, 3);
     bt_test_expect_log_lines(2);
     bt_core_worker_down(w->core, d, "silent for 2500 ms", w->now);
@@ -246,8 +226,7 @@ when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
         c.message,
         "decode worker decode-0 was lost in phase decode (silent for "
         "2500 ms), and no other workers came within 1500 ms");
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void a_third_lost_attempt_is_the_last(void **state)
@@ -281,8 +260,7 @@ static void a_third_lost_attempt_is_the_last(void **state)
 
         ended(w, p, key);
     }
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 static void a_failure_is_run_again_unless_it_would_repeat(void **state)
@@ -293,11 +271,7 @@ static void a_failure_is_run_again_unless_it_would_repeat(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 8, NULL);
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 8, NULL);
     failed(w, d, key, BT_ERR_CORRUPT, "checksum of extent 3");
     assert_int_equal(count(w, p, BT_MSG_CANCEL), 1);
     assert_int_equal(count(w, d, BT_MSG_CANCEL), 0); /* it ends by itself */

@@ -43,11 +43,7 @@ static void the_record_waits_for_what_both_workers_say_last(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 20, NULL);
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 20, NULL);
     tokens(w, p, key, 0, "a", BT_FINISH_NONE); /* at 1 ms */
     prefilled(w, p, key);                      /* queued 100 µs */
     transfer(w, d, key, 1000);
@@ -110,10 +106,7 @@ a_transfer_that_comes_after_the_cancel_is_in_the_record(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 20, NULL);
+    (void)begin(w, &p, &d, &c, 20, NULL);
     key = drive(w, p, d, 2); /* 2 ms: token #1 */
     bt_core_cancel(w->core, c.gen, w->now);
     transfer(w, d, key, 40); /* it crossed the CANCEL */
@@ -138,17 +131,11 @@ static void every_phase_in_which_a_client_leaves_gives_one_record(void **state)
 
     (void)state;
     for (unsigned phase = 0; phase <= 3; phase++) {
-        bt_worker_t *p = NULL, *d = NULL;
+        bt_worker_t *p, *d;
         bt_req_key_t key;
         client_t c;
 
-        start(w, 10);
-        if (phase > 0) {
-            p = join(w, "prefill-0", BT_ROLE_PREFILL);
-            d = join(w, "decode-0", BT_ROLE_DECODE);
-        }
-        submit(w, &c, "The", 20, NULL);
-        key = drive(w, p, d, phase);
+        key = begin_in(w, &p, &d, &c, phase);
         bt_core_cancel(w->core, c.gen, w->now);
         if (phase > 0) {
             ended(w, p, key);
@@ -172,11 +159,7 @@ a_request_that_a_worker_refuses_is_recorded_with_its_error(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 20, NULL);
-    key = key_at(w, d);
+    key = begin(w, &p, &d, &c, 20, NULL);
     failed(w, d, key, BT_ERR_NO_BLOCKS, "too many");
     assert_int_equal(c.http_status, 400);
     ended(w, d, key);
@@ -201,11 +184,7 @@ static void a_rerun_is_one_record_with_both_attempts_and_transfers(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d0 = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 3, NULL);
-    key = key_at(w, d0);
+    key = begin(w, &p, &d0, &c, 3, NULL);
     tokens(w, p, key, 0, "a", BT_FINISH_NONE);
     prefilled(w, p, key);
     transfer(w, d0, key, 10);
@@ -247,10 +226,7 @@ workers_that_never_answer_are_not_waited_for_at_the_end(void **state)
     client_t c, runs;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 20, NULL);
+    (void)begin(w, &p, &d, &c, 20, NULL);
     (void)drive(w, p, d, 3);
     bt_core_cancel(w->core, c.gen, w->now);
     submit(w, &runs, "Two", 20, NULL);

@@ -11,11 +11,7 @@ static void a_peer_reported_lost_gets_no_second_attempt_at_once(void **state)
     client_t c;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
-    submit(w, &c, "The", 8, NULL);
-    key = key_at(w, p);
+    key = begin(w, &p, &d, &c, 8, NULL);
     failed(w, p, key, BT_ERR_PEER_LOST, "transfer: peer lost");
     ended(w, p, key);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
@@ -42,8 +38,21 @@ static void a_peer_reported_lost_gets_no_second_attempt_at_once(void **state)
     bt_core_cancel(w->core, c.gen, w->now);
     ended(w, p, key);
     ended(w, d2, key);
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
+}
+
+/* A pair with three requests: idle workers that come are chosen before it. */
+static void start_busy_pair(world_t *w, const char *prefill, bt_worker_t **p_p,
+                            bt_worker_t **d_p)
+{
+    static client_t others[3];
+
+    start(w, 10);
+    *p_p = join(w, prefill, BT_ROLE_PREFILL);
+    *d_p = join(w, "decode-1", BT_ROLE_DECODE);
+    for (unsigned i = 0; i < BT_ARRAY_LEN(others); i++) {
+        submit(w, &others[i], "The", 8, NULL);
+    }
 }
 
 static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
@@ -51,15 +60,10 @@ static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
     world_t *w = &world;
     bt_worker_t *p, *d, *d2;
     bt_req_key_t key;
-    client_t c, others[3];
+    client_t c, other;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d2 = join(w, "decode-1", BT_ROLE_DECODE);
-    for (unsigned i = 0; i < 3; i++) {
-        submit(w, &others[i], "The", 8, NULL);
-    }
+    start_busy_pair(w, "prefill-0", &p, &d2);
     d = join(w, "decode-0", BT_ROLE_DECODE);
     submit(w, &c, "The", 8, NULL);
     key = key_at(w, d);
@@ -68,7 +72,7 @@ static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
     assert_int_equal(key_at(w, d2).attempt, 2);
     ended(w, d, key);
     ended(w, p, key);
-    submit(w, &others[0], "The", 8, NULL); /* another is welcome there */
+    submit(w, &other, "The", 8, NULL); /* another is welcome there */
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 2);
     bt_core_destroy(w->core);
 }
@@ -79,15 +83,10 @@ static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
     world_t *w = &world;
     bt_worker_t *p, *p2, *d, *d2;
     bt_req_key_t key;
-    client_t c, others[3];
+    client_t c;
 
     (void)state;
-    start(w, 10);
-    p2 = join(w, "prefill-1", BT_ROLE_PREFILL);
-    d2 = join(w, "decode-1", BT_ROLE_DECODE);
-    for (unsigned i = 0; i < 3; i++) {
-        submit(w, &others[i], "The", 8, NULL);
-    }
+    start_busy_pair(w, "prefill-1", &p2, &d2);
     p = join(w, "prefill-0", BT_ROLE_PREFILL);
     d = join(w, "decode-0", BT_ROLE_DECODE);
     submit(w, &c, "The", 8, NULL);
@@ -118,9 +117,7 @@ static void no_attempt_is_spent_on_a_silent_worker(void **state)
     client_t c, c2;
 
     (void)state;
-    start(w, 10);
-    p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d = join(w, "decode-0", BT_ROLE_DECODE);
+    start_pair(w, &p, &d);
     bt_test_expect_log_lines(4); /* two silences, two losses */
     bt_core_worker_suspect(w->core, d, true, w->now);
     submit(w, &c, "The", 8, NULL);
@@ -146,8 +143,7 @@ static void no_attempt_is_spent_on_a_silent_worker(void **state)
     assert_int_equal(c.http_status, 503);
     ended(w, p, key);
     bt_core_cancel(w->core, c2.gen, w->now);
-    assert_all_back(w);
-    bt_core_destroy(w->core);
+    end_world(w);
 }
 
 int main(void)
