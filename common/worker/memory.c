@@ -4,9 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/assert.h"
+
 #define DEFAULT_POOL_BYTES (1024ull << 20)
 
-/* The number behind a word at the start of a line. */
+/* The number behind a word at the start of a line; UINT64_MAX: there is none,
+ * as in a limit that is "max". */
 static uint64_t read_field(const char *path, const char *word)
 {
     FILE *file = fopen(path, "r");
@@ -35,20 +38,6 @@ static uint64_t mem_available(void)
     return (kib == UINT64_MAX) ? kib : kib * 1024;
 }
 
-static uint64_t read_number(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    unsigned long long value = 0;
-    int n;
-
-    if (file == NULL) {
-        return UINT64_MAX;
-    }
-    n = fscanf(file, "%llu", &value); /* "max" is no number */
-    fclose(file);
-    return (n == 1) ? value : UINT64_MAX;
-}
-
 /* "Used" has the pages of files too, which go when something else needs their
  * place, as MemAvailable takes into account: the packed weights that another
  * worker of this group mapped are among them, and must not count twice. */
@@ -59,7 +48,7 @@ static uint64_t file_pages(const char *dir)
     uint64_t bytes = 0;
 
     snprintf(path, sizeof(path), "%s/memory.stat", dir);
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+    for (size_t i = 0; i < BT_ARRAY_LEN(words); i++) {
         const uint64_t value = read_field(path, words[i]);
 
         bytes += (value == UINT64_MAX) ? 0 : value;
@@ -75,9 +64,9 @@ uint64_t bt_memory_cgroup_left(const char *dir)
     uint64_t files;
 
     snprintf(path, sizeof(path), "%s/memory.max", dir);
-    limit = read_number(path);
+    limit = read_field(path, "");
     snprintf(path, sizeof(path), "%s/memory.current", dir);
-    used = read_number(path);
+    used = read_field(path, "");
     if ((limit == UINT64_MAX) || (used == UINT64_MAX)) {
         return UINT64_MAX;
     }
