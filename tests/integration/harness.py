@@ -58,6 +58,16 @@ def tiny_model(directory, **options):
     return path
 
 
+def small_model(directory):
+    """Answers at once."""
+    return tiny_model(directory, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+
+
+def slow_model(directory):
+    """Slow enough that 200 tokens take some seconds."""
+    return tiny_model(directory, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
+
+
 class Process:
     """One Baton process; its standard error goes to a file. With a host of
     hosts.py it runs there."""
@@ -361,6 +371,9 @@ class Stream:
             return "".join(e.get("text_output", "") for e in self.events)
         return "".join(c.get("text") or c.get("delta", {}).get("content") or ""
                        for e in self.events for c in e.get("choices", []))
+
+    def finishes(self):
+        return [c["finish_reason"] for e in self.events for c in e.get("choices", []) if c.get("finish_reason")]
 
     def errors(self):
         return [e["error"] for e in self.events if "error" in e]

@@ -5,7 +5,7 @@ import socket
 import tempfile
 import time
 
-from harness import Cluster, tiny_model
+from harness import Cluster, small_model
 
 G = "/v2/models/ensemble/generate"
 C = "/v1/completions"
@@ -81,7 +81,7 @@ def drip(address, head, pieces):
 
 def test_bad_input():
     with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        model = small_model(d)
         limits = ["--max-body-bytes", "64k", "--header-timeout-ms", "500", "--body-timeout-ms", "500"]
         with Cluster(model, router_args=limits) as c:
             good = c.complete("a good one", 8, temperature=0)["text"]
@@ -123,7 +123,7 @@ def test_bad_input():
 def test_port_in_use_is_said():
     for option in ("--http", "--metrics"):
         with tempfile.TemporaryDirectory() as d, socket.create_server(("127.0.0.1", 0)) as taken:
-            model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+            model = small_model(d)
             port = taken.getsockname()[1]
             c = Cluster(model, router_args=[option, f"127.0.0.1:{port}"])
             try:

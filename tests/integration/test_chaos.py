@@ -16,11 +16,10 @@ import signal
 import tempfile
 import time
 
-from harness import Cluster, Skip, Stream, open_fds, tiny_model, wait_until
+from harness import Cluster, Skip, Stream, open_fds, slow_model, small_model, wait_until
 from hosts import Network
 
 CYCLE = 40.0  # seconds, with every kind of fault
-MODEL = dict(layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)  # seconds per answer
 N_CLIENTS = 8
 N_JOBS = 16
 ABORTED = 0.10  # of the requests
@@ -55,7 +54,7 @@ class Tally:
             self.longest_gap = max(self.longest_gap, max(b - a for a, b in zip(times[1:], times[2:])))
         if seconds > TIMEOUT + SLACK:
             self.hung.append((i, f"{seconds:.1f} s"))
-        finishes = [c["finish_reason"] for e in s.events for c in e.get("choices", []) if c.get("finish_reason")]
+        finishes = s.finishes()
         if s.status == 200 and not s.errors():
             if not s.done or len(finishes) != 1:
                 self.unclear.append((i, "ended without an end", s.done, finishes, s.events[-2:]))
@@ -80,7 +79,7 @@ class Tally:
 async def ask(c, i):
     s = Stream(c.http, "/v1/completions", job(i), c.hosts[0])
     await s.run()
-    finishes = [x["finish_reason"] for e in s.events for x in e.get("choices", []) if x.get("finish_reason")]
+    finishes = s.finishes()
     assert s.status == 200 and s.done and not s.errors() and len(finishes) == 1, (s.status, s.events[-1:])
     return s.text(), finishes
 
@@ -227,7 +226,7 @@ async def ask_all(c):
 def run_chaos(seconds, seed):
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
-        model = tiny_model(d, **MODEL)
+        model = slow_model(d)
         with Cluster(model, prefill=2, decode=2, hosts=net.hosts, kv_memory="32m",
                      router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
                      worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"]) as c:
@@ -265,7 +264,7 @@ def run_chaos(seconds, seed):
 def test_a_worker_started_without_link_waits_for_it():
     """As after a cut that ended it: it must not be there and useless."""
     with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
-        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        model = small_model(d)
         with Cluster(model, prefill=1, decode=1, hosts=net.hosts) as c:
             net.cut(net.hosts[1])
             worker = c.start_worker("decode", 1)

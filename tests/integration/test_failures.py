@@ -5,14 +5,9 @@ import signal
 import tempfile
 import time
 
-from harness import Cluster, Process, Stream, tiny_model, wait_until
+from harness import Cluster, Process, Stream, slow_model, small_model, tiny_model, wait_until
 
 BODY = {"prompt": "tell me everything", "max_tokens": 200, "temperature": 0, "stream": True, "ignore_eos": True}
-
-
-def slow_model(d):
-    """Slow enough that 200 tokens take some seconds."""
-    return tiny_model(d, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
 
 
 async def stream_and(c, after, action):
@@ -235,7 +230,7 @@ def expect_refusal(c, worker, text):
 
 def test_worker_with_another_model_is_refused_by_name():
     with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other_dir:
-        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        model = small_model(d)
         other = tiny_model(other_dir, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=2)
         with Cluster(model) as c:
             c.model = other
@@ -244,7 +239,7 @@ def test_worker_with_another_model_is_refused_by_name():
 
 def test_worker_with_another_key_is_refused():
     with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        model = small_model(d)
         with Cluster(model) as c:
             with open(c.key, "w", encoding="utf-8") as f:
                 f.write("another key, also long enough to be one")
@@ -253,7 +248,7 @@ def test_worker_with_another_key_is_refused():
 
 def test_no_worker_comes():
     with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        model = small_model(d)
         c = Cluster(model, router_args=["--worker-wait-ms", "300"])
         try:
             router = c.start_router()
@@ -288,7 +283,7 @@ def bad_start(args, words):
 
 def test_bad_model_files_are_named():
     with tempfile.TemporaryDirectory() as d:
-        good = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        good = small_model(d)
         bad_start(["--model", d + "/nothing.gguf"], ["nothing.gguf"])
         with open(good, "rb") as f:
             data = f.read()

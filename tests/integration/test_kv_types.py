@@ -3,9 +3,9 @@
 import re
 import tempfile
 
-from harness import Cluster, default_model, tiny_model, wait_until
+from harness import Cluster, default_model, small_model, wait_until
 from test_failures import expect_refusal
-from test_same_bytes import WAYS, WORDS
+from test_same_bytes import WORDS, options
 
 # 2 x 30 layers x 3 heads x 16 tokens = 2880 vectors of 64; int8 has 4 bytes of scale with each.
 BLOCK_BYTES = {"f16": 2880 * 128, "bf16": 2880 * 128, "int8": 2880 * (64 + 4)}
@@ -13,7 +13,7 @@ BLOCK_BYTES = {"f16": 2880 * 128, "bf16": 2880 * 128, "int8": 2880 * (64 + 4)}
 
 def test_worker_with_another_kv_type_is_refused_by_name():
     with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        model = small_model(d)
         with Cluster(model, worker_args=["--kv-type", "int8"]) as c:
             # Elements of one size: f16 and bf16 differ in nothing else.
             expect_refusal(c, c.start_worker("decode", 9, ["--kv-type", "f16"]),
@@ -41,8 +41,8 @@ def test_layers_that_leave_early_bring_their_scales():
     text = " ".join(WORDS[i * 7 % len(WORDS)] for i in range(200))  # some 250 tokens
     answers, pieces = {}, {}
     for way, overlap in (("local", "none"), ("shm", "layers"), ("tcp", "layers")):
-        more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
-        more["worker_args"] = more.get("worker_args", []) + ["--kv-type", "int8"]
+        more = options(way, 512)
+        more["worker_args"] += ["--kv-type", "int8"]
         with Cluster(model, kv_memory="128m", prefill_args=["--kv-overlap", overlap], **more) as c:
             answers[way] = c.complete(text, 12, temperature=0, ignore_eos=True)["token_ids"]
             c.wait_idle()

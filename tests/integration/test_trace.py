@@ -7,20 +7,11 @@ import signal
 import subprocess
 import tempfile
 
-from harness import Cluster, PROGRAMS, BUILD, Stream, tiny_model, wait_until
+from harness import Cluster, PROGRAMS, BUILD, Stream, slow_model, small_model, wait_until
 from trace_lines import attributes, read
 
 DISAGG = "nv_trt_llm_disaggregated_serving_metrics"
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"  # the example of W3C Trace Context
-
-
-def small_model(d):
-    return tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
-
-
-def slow_model(d):
-    """Slow enough that 200 tokens take some seconds."""
-    return tiny_model(d, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
 
 
 def lines_of(path, n):
