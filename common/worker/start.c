@@ -259,7 +259,11 @@ static bt_status_t open_pool(bt_worker_t *w)
 
     do {
         status = bt_kvt_open(&config, &w->kvt);
-    } while ((status == BT_ERR_BUSY) && wait_for_link(w, &said));
+        if ((status == BT_ERR_BUSY) && !wait_for_link(w, &said)) {
+            BT_LOG_INFO("told to stop while waiting for a link");
+            return BT_ERR_CANCELED;
+        }
+    } while (status == BT_ERR_BUSY);
     if (status != BT_OK) {
         BT_LOG_ERROR("KV transfer cannot start on interface %s: %s",
                      w->config->net_device, bt_status_str(status));
@@ -445,6 +449,7 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
     bt_log_init(w->name, BT_LOG_LEVEL_INFO);
 }
 
+/* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
 static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
 {
     bt_status_t status = BT_OK;
@@ -555,11 +560,14 @@ int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv)
     if (bt_log_level_parse(w->config->log_level, &level) == 0) {
         bt_log_init(w->name, level);
     }
-    if (open_all(w, start) == BT_OK) {
+    status = open_all(w, start);
+    if (status == BT_OK) {
         bt_gguf_close(start->gguf); /* the weights are packed */
         start->gguf = NULL;
         say_ready();
         code = bt_worker_loop(w, signal_fd);
+    } else if (status == BT_ERR_CANCELED) {
+        code = 0;
     }
     close_all(w);
 
