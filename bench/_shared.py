@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """What benchmarks share: the machine and its load, C halves, limits, numbers."""
+import argparse
+import contextlib
 import json
 import os
 import platform
 import select
-import statistics
 import subprocess
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
 LIMITS = ("read", "int8", "bf16", "f32")
 # Other programs' share of the cores above which a figure is marked.
 BUSY_PERCENT = 5.0
 
 
+def percentile(values, p):
+    values = sorted(values)
+    if not values:
+        return float("nan")
+    at = (len(values) - 1) * p / 100
+    low = int(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (at - low)
+
+
 def median(values):
-    return statistics.median(values) if values else float("nan")
+    return percentile(values, 50)
 
 
 def number_list(text):
@@ -36,14 +48,6 @@ def cpu_model():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.machine()
-
-
-def machine():
-    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=HERE, capture_output=True,
-                            text=True)
-    cores = len(os.sched_getaffinity(0))
-    return {"machine": f"{cpu_model()}, {cores} cores, {platform.system()} {platform.release()}",
-            "commit": commit.stdout.strip() or "unknown"}
 
 
 def cpu_ticks():
@@ -67,19 +71,20 @@ class Load:
     """How busy the cores were over some intervals, and with what."""
 
     def __init__(self):
+        self.average_before = os.getloadavg()[0]
         self.total = self.busy = self.own = 0
 
-    def __enter__(self):
-        self.before = (*cpu_ticks(), own_ticks(Half.pids()))
-        return self
-
-    def __exit__(self, error, *_):
-        if error:
-            return
-        after = (*cpu_ticks(), own_ticks(Half.pids()))
-        self.total += after[0] - self.before[0]
-        self.busy += after[1] - self.before[1]
-        self.own += after[2] - self.before[2]
+    @contextlib.contextmanager
+    def during(self, pids=None):
+        """One more interval. pids: gives, at its begin and again at its end, the processes that are ours; what has
+        ended must have been waited for by one of them. Without it: this one and its halves."""
+        pids = pids or Half.pids
+        before = (*cpu_ticks(), own_ticks(pids()))
+        yield
+        after = (*cpu_ticks(), own_ticks(pids()))
+        self.total += after[0] - before[0]
+        self.busy += after[1] - before[1]
+        self.own += after[2] - before[2]
 
     def busy_percent(self):
         return 100.0 * self.busy / max(self.total, 1)
@@ -87,15 +92,20 @@ class Load:
     def others_percent(self):
         return max(0.0, 100.0 * (self.busy - self.own) / max(self.total, 1))
 
+    def figures(self):
+        return {"load_average_before": self.average_before, "cpu_busy_percent": self.busy_percent(),
+                "cpu_others_percent": self.others_percent()}
+
 
 class Half:
-    """A process that answers one line of JSON to each line it is sent."""
+    """A process that answers one line to each line it is sent; parse: what its answers are, JSON if not told."""
     running = []
 
-    def __init__(self, argv, env=None):
+    def __init__(self, argv, env=None, parse=json.loads):
         self.process = subprocess.Popen([str(x) for x in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, env=env)
         self.name = os.path.basename(str(argv[0]))
+        self.parse = parse
         Half.running.append(self)
 
     @staticmethod
@@ -108,7 +118,7 @@ class Half:
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"{self.name} ended with status {self.process.wait()}")
-        return json.loads(line)
+        return self.parse(line)
 
     def ask(self, *words):
         try:
@@ -127,16 +137,16 @@ class Half:
             raise SystemExit(f"{self.name} ended with status {status}")
 
 
-def build(target, args):
-    """@return the path of a program of bench/meson.build, built unless --no-build"""
-    folder = os.environ.get("BATON_BUILD", os.path.join(os.path.dirname(HERE), "build"))
+def build(target, folder=None, make=True):
+    """@return the path of a program of bench/meson.build; folder: a build directory, ours if not told"""
+    folder = folder or os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
     path = os.path.join(folder, "bench", target)
-    if not args.no_build:
+    if make:
         done = subprocess.run(["ninja", "-C", folder, f"bench/{target}"], capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"bench/{target} cannot be built:\n{done.stdout[-3000:]}")
     if not os.path.exists(path):
-        raise SystemExit(f"{path} is not built")
+        raise SystemExit(f"{path} is not there; ninja -C {folder} bench/{target} makes it")
     return path
 
 
@@ -144,7 +154,7 @@ class Progress:
     """A bar on a terminal."""
 
     def __init__(self, total, quiet):
-        self.total, self.done = total, 0
+        self.total, self.done = total, 0  # total may change meanwhile
         self.show = not quiet and sys.stderr.isatty()
 
     def step(self):
@@ -206,20 +216,76 @@ def roof(rate, compute, work):
 
 
 def show_machine(out):
+    """The first lines of every table."""
     print(f"machine   {out['machine']}")
     print(f"commit    {out['commit']}")
     print(f"options   {out['options']}")
-    print(f"load      {out['load_average_before']:.2f} before; cores {out['cpu_busy_percent']:.0f} % busy, "
-          f"of which other programs {out['cpu_others_percent']:.0f} %")
-    if out["busy"]:
+    print(f"load      {out['load_average_before']:.2f} before; cores {out['cpu_busy_percent']:.0f} % busy"
+          + (f", of which other programs {out['cpu_others_percent']:.0f} %" if "cpu_others_percent" in out else ""))
+    if out.get("busy"):
         print(f"BUSY      other programs used more than {BUSY_PERCENT:.0f} % of the cores, over the whole run or during "
               "the\n          figures marked *: not to be quoted. Ratios suffer too: threads that wait for one\n"
               "          another lose most")
 
 
-def options_line(args, names):
-    return " ".join(f"--{n.replace('_', '-')}={','.join(map(str, v)) if isinstance(v, list) else v}"
-                    for n, v in ((n, getattr(args, n)) for n in names) if v is not None)
+def describe(args, names):
+    """What every JSON object begins with. names: of the options that say what was measured"""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=HERE, capture_output=True,
+                            text=True)
+    cores = len(os.sched_getaffinity(0))
+    values = ((n, getattr(args, n)) for n in names)
+    return {"machine": f"{cpu_model()}, {cores} cores, {platform.system()} {platform.release()}",
+            "commit": commit.stdout.strip() or "unknown",
+            "options": " ".join(f"--{n.replace('_', '-')}={','.join(map(str, v)) if isinstance(v, list) else v}"
+                                for n, v in values if v is not None)}
+
+
+def parser(name, doc):
+    p = argparse.ArgumentParser(prog=f"baton bench {name}", description=doc,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--json", action="store_true")
+    return p
+
+
+def add_model_option(p):
+    p.add_argument("--model", default=os.environ.get("BATON_TEST_MODEL", ""))
+
+
+def check_model(p, args):
+    if not os.path.exists(args.model):
+        p.error("no model: use --model PATH")
+
+
+def add_limit_options(p, limit_ms):
+    """Of the benchmarks that measure the machine's limits too, each with as many threads."""
+    cores = len(os.sched_getaffinity(0))
+    p.add_argument("--threads", type=number_list, default=[n for n in (1, 2) if n <= cores])
+    p.add_argument("--svg", default="")
+    p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
+    p.add_argument("--limit-mib", type=int, default=512, help="size of the read-only stream")
+    p.add_argument("--limit-ms", type=int, default=limit_ms, help="time for each limit, each time")
+
+
+def finish(args, out, show):
+    if args.json:
+        print(json.dumps(out))
+    else:
+        show(out)
+
+
+def finish_limits(args, out, whole, show, diagram):
+    """out["threads"]: what was measured with each number of threads; whole: the Load of it all"""
+    out.update(whole.figures())
+    out["busy"] = out["cpu_others_percent"] > BUSY_PERCENT or any(r["busy"] for t in out["threads"] for r in t["rows"])
+    if args.svg:
+        busy = "; other programs were running" if out["busy"] else ""
+        with open(args.svg, "w", encoding="utf-8") as f:
+            f.write(diagram(out, f"commit {out['commit']}, load {out['load_average_before']:.2f} before{busy}"))
+    finish(args, out, show)
+
+
+def threads_title(t):
+    return f"{t['threads']} thread{'s' if t['threads'] > 1 else ''}"
 
 
 def timed(ask, min_ms):

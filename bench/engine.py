@@ -41,18 +41,12 @@ opposite order in every second round.
                 to best: against the quickest of its files in each round; bests: our
                 quickest sample / the quickest of all its samples
 """
-import argparse
-import json
 import os
-import sys
 
 import _llama
 import _roofline
-from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, build, machine, median, number_list, options_line, roof,
-                     show_machine, timed)
-
-LIMIT_MS = 120
-MIN_SAMPLE_MS = 100
+from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, add_limit_options, add_model_option, build, check_model,
+                     describe, finish_limits, median, number_list, parser, roof, show_machine, threads_title, timed)
 
 
 def work_of(model, row, args):
@@ -108,7 +102,9 @@ def measure_threads(args, threads, program, peers, progress):
     for name, half in peers:
         half.ask("threads", threads)
         contenders.append(Contender(name, half))
-    rows = [r for r in rows_for(args) if r["kind"] == "decode" or r["n"] <= model["context_tokens"]]
+    wanted = rows_for(args)
+    rows = [r for r in wanted if r["kind"] == "decode" or r["n"] <= model["context_tokens"]]
+    progress.total -= args.rounds * (len(wanted) - len(rows))
     for c in contenders:
         for kind in {r["kind"]: r for r in rows}.values():
             c.measure(kind, 0)
@@ -118,7 +114,7 @@ def measure_threads(args, threads, program, peers, progress):
     for r in range(args.rounds):
         limits.measure(ours, args.limit_ms)
         for i, row in enumerate(rows):
-            with loads[i]:
+            with loads[i].during():
                 for c in contenders if r % 2 == 0 else contenders[::-1]:
                     samples[i, c.name].append(c.measure(row, args.sample_ms))
             progress.step()
@@ -166,7 +162,7 @@ def peer_figures(ours, theirs, work):
 def show_threads(t, peer):
     f = t["limits"]
     peak = t["compute_limit"]
-    print(f"\n{t['threads']} thread{'s' if t['threads'] > 1 else ''}, {t['model']['backend']}")
+    print(f"\n{threads_title(t)}, {t['model']['backend']}")
     print(Limits.line(f))
     print(f"{'':14}{'tok/s':>9}{'best':>9}{'GB/s':>8}{'of read':>9}{'GOPS':>9}{'of ' + peak:>9}{'of roof':>9}")
     for r in t["rows"]:
@@ -196,7 +192,7 @@ def show(out):
         show_threads(t, out["peer"] and out["peer"].split()[0])
 
 
-def diagram(out):
+def diagram(out, subtitle):
     charts = []
     theirs = f"{out['peer'].split()[0]}, best file" if out["peer"] else ""
     for t in out["threads"]:
@@ -207,21 +203,17 @@ def diagram(out):
             if r["peers"]:
                 points.append({"label": "", "x": r["ops_per_byte"], "y": r["best"]["gops"] / r["ratio_of_bests"],
                                "series": theirs})
-        charts.append({"title": f"{t['threads']} thread{'s' if t['threads'] > 1 else ''}",
+        charts.append({"title": threads_title(t),
                        "read": t["limits"]["read"]["best"], "points": points,
                        "peaks": [(n, t["limits"][n]["best"]) for n in dict.fromkeys((t["compute_limit"], "f32"))]})
-    busy = "; other programs were running" if out["busy"] else ""
-    return _roofline.svg(f"{out['model']} on {out['machine']}",
-                         f"commit {out['commit']}, load {out['load_average_before']:.2f} before{busy}",
+    return _roofline.svg(f"{out['model']} on {out['machine']}", subtitle,
                          ["Baton prefill", "Baton decode"] + ([theirs] if theirs else []), charts)
 
 
 def parse():
-    p = argparse.ArgumentParser(prog="baton bench engine", description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
-    cores = len(os.sched_getaffinity(0))
-    p.add_argument("--model", default=os.environ.get("BATON_TEST_MODEL", ""))
-    p.add_argument("--threads", type=number_list, default=[n for n in (1, 2) if n <= cores])
+    p = parser("engine", __doc__)
+    add_model_option(p)
+    add_limit_options(p, 120)
     p.add_argument("--prefill", type=number_list, default=[128, 512, 2048])
     p.add_argument("--batch", type=number_list, default=[1, 4, 8, 16, 32])
     p.add_argument("--after", type=int, default=128)
@@ -232,17 +224,11 @@ def parse():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--peer", choices=("llama.cpp",))
     p.add_argument("--peer-files", type=lambda x: x.split(","), default=["own", "Q4_0", "Q4_K_M", "BF16"])
-    p.add_argument("--svg", default="")
-    p.add_argument("--json", action="store_true")
-    p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
-    p.add_argument("--limit-mib", type=int, default=512, help="size of the read-only stream")
-    p.add_argument("--limit-ms", type=int, default=LIMIT_MS, help="time for each limit and round")
-    p.add_argument("--sample-ms", type=int, default=MIN_SAMPLE_MS, help="a figure is repeated for so long per round")
+    p.add_argument("--sample-ms", type=int, default=100, help="a figure is repeated for so long per round")
     args = p.parse_args()
     if min(args.after, args.steps, args.chunk, args.rounds, args.limit_mib, args.limit_ms) < 1:
         p.error("counts must be at least 1")
-    if not os.path.exists(args.model):
-        p.error("no model: use --model PATH")
+    check_model(p, args)
     unknown = set(args.peer_files) - {"own", *_llama.FILE_TYPES}
     if unknown:
         p.error(f"--peer-files: {', '.join(unknown)}? known are own, {', '.join(_llama.FILE_TYPES)}")
@@ -262,31 +248,20 @@ def start_peers(args):
 
 def main():
     args = parse()
-    program = build("engine-run", args)
+    program = build("engine-run", make=not args.no_build)
     peers, version = start_peers(args)
-    out = dict(machine(), model=os.path.basename(args.model), peer=version,
-               options=options_line(args, ("threads", "prefill", "batch", "after", "steps", "chunk", "kv_type",
-                                         "weight_cache", "rounds") + (("peer", "peer_files") if args.peer else ())),
-               load_average_before=os.getloadavg()[0], threads=[])
+    out = dict(describe(args, ("threads", "prefill", "batch", "after", "steps", "chunk", "kv_type", "weight_cache", "rounds")
+                        + (("peer", "peer_files") if args.peer else ())),
+               model=os.path.basename(args.model), peer=version, threads=[])
     progress = Progress(len(args.threads) * args.rounds * len(rows_for(args)), args.json)
     whole = Load()
-    with whole:
+    with whole.during():
         for threads in args.threads:
             out["threads"].append(measure_threads(args, threads, program, peers, progress))
     for _, half in peers:
         half.close()
-    out["cpu_busy_percent"] = whole.busy_percent()
-    out["cpu_others_percent"] = whole.others_percent()
-    out["busy"] = out["cpu_others_percent"] > BUSY_PERCENT or any(r["busy"] for t in out["threads"] for r in t["rows"])
-    if args.svg:
-        with open(args.svg, "w", encoding="utf-8") as f:
-            f.write(diagram(out))
-    if args.json:
-        print(json.dumps(out))
-    else:
-        show(out)
-    return 0
+    finish_limits(args, out, whole, show, diagram)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -35,13 +35,11 @@ The limits are measured again between all of it.
   a pass        all matmuls of a pass over the default model, by their medians
 """
 import argparse
-import json
 import os
-import sys
 
 import _roofline
-from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, build, machine, median, number_list, options_line, roof,
-                     show_machine)
+from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, add_limit_options, build, describe, finish_limits, median,
+                     number_list, parser, roof, show_machine, threads_title)
 
 TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 KV_TYPES = ("f16", "bf16", "int8")
@@ -77,7 +75,7 @@ class Bench:
     def measure(self, what, command, ops, n_bytes, peak):
         """what: {"op", "shape", "type", "rows"…}; peak: the name of a limit, or types of weights"""
         load = Load()
-        with load:
+        with load.during():
             samples = self.half.ask(*command, self.args.ms)["seconds"]
         self.rows.append(dict(what, samples=samples, ops=ops, bytes=n_bytes, peak=peak,
                               cpu_others_percent=load.others_percent(), busy=load.others_percent() > BUSY_PERCENT))
@@ -174,7 +172,7 @@ def us(value):
 
 
 def show_threads(t):
-    print(f"\n{t['threads']} thread{'s' if t['threads'] > 1 else ''}, {t['backend']}, profile {t['profile']}")
+    print(f"\n{threads_title(t)}, {t['backend']}, profile {t['profile']}")
     print(Limits.line(t["limits"]))
     header = (f"{'':31}{'rows':>5}{'us':>10}{'best':>10}{'GB/s':>8}{'of read':>9}{'GOPS':>8}{'of peak':>9}{'of roof':>9}"
               "  peak")
@@ -192,7 +190,13 @@ def show_threads(t):
         print(f"a pass    {p['shape']}, {p['rows']} rows: matmuls {p['ms']:.2f} ms, {p['tokens_per_s']:.0f} rows/s")
 
 
-def diagram(out):
+def show(out):
+    show_machine(out)
+    for t in out["threads"]:
+        show_threads(t)
+
+
+def diagram(out, subtitle):
     charts = []
     names = []
     for t in out["threads"]:
@@ -205,11 +209,9 @@ def diagram(out):
             points.append({"label": label, "x": r["ops_per_byte"], "y": r["best"]["gops"], "series": series})
             if series not in names:
                 names.append(series)
-        charts.append({"title": f"{t['threads']} thread{'s' if t['threads'] > 1 else ''}", "points": points,
+        charts.append({"title": threads_title(t), "points": points,
                        "read": t["limits"]["read"]["best"], "peaks": [(n, t["limits"][n]["best"]) for n in ("int8", "f32")]})
-    busy = "; other programs were running" if out["busy"] else ""
-    return _roofline.svg(f"Operations of {out['threads'][0]['backend']} on {out['machine']}",
-                         f"commit {out['commit']}, load {out['load_average_before']:.2f} before{busy}", names, charts)
+    return _roofline.svg(f"Operations of {out['threads'][0]['backend']} on {out['machine']}", subtitle, names, charts)
 
 
 def name_list(known):
@@ -222,10 +224,8 @@ def name_list(known):
 
 
 def parse():
-    p = argparse.ArgumentParser(prog="baton bench kernels", description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
-    cores = len(os.sched_getaffinity(0))
-    p.add_argument("--threads", type=number_list, default=[n for n in (1, 2) if n <= cores])
+    p = parser("kernels", __doc__)
+    add_limit_options(p, 60)
     p.add_argument("--shapes", type=name_list(SHAPES), default=["135m", "8b"])
     p.add_argument("--rows", type=number_list, default=[1, 4, 8, 32, 128, 512])
     p.add_argument("--types", type=name_list(TYPES), default=list(TYPES))
@@ -233,11 +233,6 @@ def parse():
     p.add_argument("--ops", type=name_list(("matmul", "attention", "rows")), default=["matmul", "attention", "rows"])
     p.add_argument("--tier", choices=("plain", "avx2", "avx512"))
     p.add_argument("--ms", type=int, default=150)
-    p.add_argument("--svg", default="")
-    p.add_argument("--json", action="store_true")
-    p.add_argument("--no-build", action="store_true", help="use the programs as they are built")
-    p.add_argument("--limit-mib", type=int, default=512, help="size of the read-only stream")
-    p.add_argument("--limit-ms", type=int, default=60, help="time for each limit, each time")
     p.add_argument("--copies-mib", type=int, default=96, help="size of the copies of a matrix together")
     p.add_argument("--max-context", type=int, default=4608, help="longest context of attention")
     args = p.parse_args()
@@ -248,30 +243,17 @@ def parse():
 
 def main():
     args = parse()
-    program = build("kernels-run", args)
-    out = dict(machine(), options=options_line(args, ("threads", "shapes", "rows", "types", "kv_types", "ops", "tier", "ms")),
-               load_average_before=os.getloadavg()[0], threads=[])
+    program = build("kernels-run", make=not args.no_build)
+    out = dict(describe(args, ("threads", "shapes", "rows", "types", "kv_types", "ops", "tier", "ms")), threads=[])
     steps = sum(("matmul" in args.ops) * len(SHAPES[s]["matrices"]) + ("attention" in args.ops) * len(args.kv_types)
                 + ("rows" in args.ops) for s in args.shapes) + ("matmul" in args.ops) * (len(args.types) - 1)
     progress = Progress(len(args.threads) * steps, args.json)
     whole = Load()
-    with whole:
+    with whole.during():
         for threads in args.threads:
             out["threads"].append(Bench(args, threads, program).run(progress))
-    out["cpu_busy_percent"] = whole.busy_percent()
-    out["cpu_others_percent"] = whole.others_percent()
-    out["busy"] = out["cpu_others_percent"] > BUSY_PERCENT or any(r["busy"] for t in out["threads"] for r in t["rows"])
-    if args.svg:
-        with open(args.svg, "w", encoding="utf-8") as f:
-            f.write(diagram(out))
-    if args.json:
-        print(json.dumps(out))
-    else:
-        show_machine(out)
-        for t in out["threads"]:
-            show_threads(t)
-    return 0
+    finish_limits(args, out, whole, show, diagram)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -31,18 +31,15 @@ Two processes, each on a core of its own, as ucx_perftest is. The load line tell
 what else the machine was doing: figures of a busy machine are not to be quoted,
 ratios can be.
 """
-import argparse
-import json
 import os
-import platform
 import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from _shared import Half, Load, Progress, build, describe, finish, median, parser, show_machine
+
 BLOCK_TOKENS = 16
 # layers x (K, V) x KV heads x tokens x dimension x f16
 SHAPES = {"135m": 30 * 2 * 3 * BLOCK_TOKENS * 64 * 2, "8b": 32 * 2 * 8 * BLOCK_TOKENS * 128 * 2}
@@ -57,62 +54,6 @@ UCX = {
 TRANSFERS = {"shm": 5, "tcp": 2}
 UCX_SECONDS = 0.35
 LIMIT_S = 60
-
-
-def median(values):
-    values = sorted(values)
-    n = len(values)
-    return float("nan") if n == 0 else (values[(n - 1) // 2] + values[n // 2]) / 2
-
-
-def cpu_times():
-    with open("/proc/stat", encoding="ascii") as f:
-        fields = [int(x) for x in f.readline().split()[1:]]
-    return sum(fields), sum(fields) - fields[3] - fields[4]
-
-
-def own_ticks():
-    """CPU of this process and of those it has waited for, in clock ticks"""
-    t = os.times()
-    return (t.user + t.system + t.children_user + t.children_system) * os.sysconf("SC_CLK_TCK")
-
-
-class Progress:
-    def __init__(self, total, quiet):
-        self.total, self.done = total, 0
-        self.show = not quiet and sys.stderr.isatty()
-
-    def step(self):
-        self.done += 1
-        if self.show:
-            width = 40
-            filled = width * self.done // self.total
-            end = "\n" if self.done == self.total else ""
-            print(f"\r[{'#' * filled}{'.' * (width - filled)}] {self.done}/{self.total}", end=end,
-                  file=sys.stderr, flush=True)
-
-
-class Pair:
-    """The two processes, bench/_kvtransfer_pair.c."""
-
-    def __init__(self, program, path, total, cores):
-        name = "shm" if path == "shm" else "network"
-        self.process = subprocess.Popen([program, name, str(total), str(cores[0]), str(cores[1])],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def measure(self, row, transfers):
-        """@return bytes, pieces, [microseconds]"""
-        self.process.stdin.write(f"{row['run_bytes']} {row['piece_bytes']} {row['checksums']:d} {transfers}\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit("the two processes failed")
-        values = [int(x) for x in line.split()]
-        return values[0], values[1], values[2:]
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def free_port():
@@ -178,13 +119,15 @@ def measure_path(path, args, program, cores, progress):
     groups = groups_of(args, total)
     iterations = max(4, int(max(ucx_perftest(path, total, cores, 4)) * UCX_SECONDS / total))
     ucx = []
-    pair = Pair(program, path, total, cores)
+    pair = Half([program, "shm" if path == "shm" else "network", total, *cores],
+                parse=lambda line: [int(x) for x in line.split()])
     for _ in range(args.rounds):
         before = ucx_perftest(path, total, cores, iterations)
         ucx.append(before)
         for rows in groups:
             for r in rows:
-                r["bytes"], r["n_pieces"], times = pair.measure(r, TRANSFERS[path])
+                r["bytes"], r["n_pieces"], *times = pair.ask(r["run_bytes"], r["piece_bytes"], int(r["checksums"]),
+                                                             TRANSFERS[path])
                 r["now"] = [t / 1e6 for t in times]
                 r["seconds"] += r["now"]
             after = ucx_perftest(path, total, cores, iterations)
@@ -209,31 +152,9 @@ def figures(r, ucx_best):
             "ratio_of_bests": best / ucx_best}
 
 
-def describe(args, cores):
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True)
-    model = ""
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-        for line in f:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return {"machine": f"{model}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}",
-            "commit": commit.stdout.strip() or "unknown", "mib": args.mib, "rounds": args.rounds, "cores": cores}
-
-
-def build(directory):
-    done = subprocess.run(["ninja", "-C", directory, "bench/kvtransfer-pair"], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"bench/kvtransfer-pair cannot be built:\n{done.stdout[-3000:]}")
-    return os.path.join(directory, "bench", "kvtransfer-pair")
-
-
 def show(out):
-    print(f"machine   {out['machine']}")
-    print(f"commit    {out['commit']}   {out['mib']} MiB a transfer, {out['rounds']} rounds, "
-          f"cores {out['cores'][0]} and {out['cores'][1]}")
-    print(f"load      {out['load_average_before']:.2f} before; cores {out['cpu_busy_percent']:.0f} % busy, "
-          f"of which other programs {out['cpu_others_percent']:.0f} %")
+    show_machine(out)
+    print(f"cores     {out['cores'][0]} and {out['cores'][1]}")
     for p in out["paths"]:
         print()
         for ucx in p["ucx_perftest"]:
@@ -250,13 +171,11 @@ def show(out):
 
 
 def parse():
-    p = argparse.ArgumentParser(prog="baton bench kvtransfer", description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = parser("kvtransfer", __doc__)
     p.add_argument("--path", choices=("shm", "tcp", "both"), default="both")
     p.add_argument("--shape", choices=(*SHAPES, "both"), default="both")
     p.add_argument("--mib", type=int, default=64)
     p.add_argument("--rounds", type=int, default=7)
-    p.add_argument("--json", action="store_true")
     args = p.parse_args()
     if not 4 <= args.mib <= 4096 or not 1 <= args.rounds <= 1000:
         p.error("--mib must be 4 to 4096, --rounds 1 to 1000")
@@ -270,21 +189,16 @@ def main():
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         raise SystemExit("two cores are needed, one for each process")
-    program = build(os.environ.get("BATON_BUILD", os.path.join(os.path.dirname(HERE), "build")))
+    program = build("kvtransfer-pair")
     paths = ("shm", "tcp") if args.path == "both" else (args.path,)
     progress = Progress(len(paths) * args.rounds * 2 * (2 if args.shape == "both" else 1), args.json)
-    out = dict(describe(args, cores), load_average_before=os.getloadavg()[0], paths=[])
-    (total0, busy0), own0 = cpu_times(), own_ticks()
-    for path in paths:
-        out["paths"].append(measure_path(path, args, program, cores, progress))
-    (total1, busy1), own1 = cpu_times(), own_ticks()
-    share = max(total1 - total0, 1)
-    out["cpu_busy_percent"] = 100.0 * (busy1 - busy0) / share
-    out["cpu_others_percent"] = max(0.0, 100.0 * (busy1 - busy0 - (own1 - own0)) / share)
-    if args.json:
-        print(json.dumps(out))
-    else:
-        show(out)
+    out = dict(describe(args, ("path", "shape", "mib", "rounds")), cores=cores, paths=[])
+    load = Load()
+    with load.during():
+        for path in paths:
+            out["paths"].append(measure_path(path, args, program, cores, progress))
+    out.update(load.figures())
+    finish(args, out, show)
 
 
 if __name__ == "__main__":

@@ -32,19 +32,15 @@ Time is that of the core, not of the wall, so that waiting for a busy machine do
 not count. The load line tells what else the machine was doing: others still share
 its caches and clock, so quote ratios of a busy machine and figures of a quiet one.
 """
-import argparse
-import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 
 import _tokenizer_texts
+from _shared import (HERE, ROOT, Half, Load, add_model_option, build, check_model, describe, finish, median, parser,
+                     show_machine)
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
-PROGRAM = "bench/tokenizer-rate"
 PARSE_SPECIAL = 2
 NO_PEER = """the Hugging Face tokenizers library cannot be used with {python}:
     {why}
@@ -53,68 +49,32 @@ Install it where Debian's Python is not disturbed, and name that one:
     ./baton bench tokenizer --peer ~/peer/bin/python"""
 
 
-def median(values):
-    values = sorted(values)
-    n = len(values)
-    return float("nan") if n == 0 else (values[(n - 1) // 2] + values[n // 2]) / 2
-
-
-def cpu_times():
-    with open("/proc/stat", encoding="ascii") as f:
-        fields = [int(x) for x in f.readline().split()[1:]]
-    return sum(fields), sum(fields) - fields[3] - fields[4]
-
-
 class Rater:
     """A process that tokenizes files: _tokenizer_rate.c or _tokenizer_peer.py."""
 
-    def __init__(self, name, command, env=None):
+    def __init__(self, name, argv, env=None):
         self.name = name
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, env=env)
+        self.half = Half(argv, env, parse=str.split)
 
     def measure(self, seconds, piece, special, cold, path):
         """@return bytes, tokens, hash of the ids, [table, cache, merged], [seconds of a pass]"""
-        try:
-            self.process.stdin.write(f"{seconds} {piece} {PARSE_SPECIAL if special else 0} {cold:d} {path}\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise SystemExit(f"{self.name}: {self.process.stderr.read().strip()}")
-        values = line.split()
+        values = self.half.ask(seconds, piece, PARSE_SPECIAL if special else 0, int(cold), path)
         return (int(values[0]), int(values[1]), values[2], [int(x) for x in values[3:6]],
                 [int(x) / 1e9 for x in values[6:]])
 
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-
 
 def start_peer(python, model):
-    """@return the library's process, once it has read the vocabulary"""
-    env = dict(os.environ, RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+    """@return the library's process, once it has read the vocabulary, and what it is"""
     try:
-        rater = Rater("peer", [python, os.path.join(HERE, "_tokenizer_peer.py"), model], env)
-        line = rater.process.stdout.readline()
+        found = subprocess.run([python, "-c", "import tokenizers"], capture_output=True, text=True)
+        why = found.stderr.strip().split("\n")[-1]
     except OSError as e:
-        raise SystemExit(NO_PEER.format(python=python, why=e)) from e
-    if not line:
-        why = rater.process.stderr.read().strip().split("\n")[-1]
+        found, why = None, e
+    if found is None or found.returncode != 0:
         raise SystemExit(NO_PEER.format(python=python, why=why))
-    return rater, line.strip()
-
-
-def program_of(directory, build):
-    path = os.path.join(directory, PROGRAM)
-    if build:
-        done = subprocess.run(["ninja", "-C", directory, PROGRAM], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"{PROGRAM} cannot be built:\n{done.stdout[-3000:]}")
-    elif not os.path.exists(path):
-        raise SystemExit(f"{path} is not there; ninja -C {directory} {PROGRAM} makes it")
-    return path
+    env = dict(os.environ, RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+    rater = Rater("peer", [python, os.path.join(HERE, "_tokenizer_peer.py"), model], env)
+    return rater, " ".join(rater.half.read())
 
 
 def run_rounds(args, raters, texts):
@@ -152,27 +112,11 @@ def figures(name, row):
     return out
 
 
-def describe(args):
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True)
-    model = ""
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-        for line in f:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return {"machine": f"{model}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}",
-            "commit": commit.stdout.strip() or "unknown", "rounds": args.rounds, "seconds": args.seconds,
-            "vocabulary": os.path.basename(args.model)}
-
-
 def show(out):
-    print(f"machine     {out['machine']}")
-    print(f"commit      {out['commit']}   {out['rounds']} rounds of {out['seconds']} s, one thread")
-    print(f"vocabulary  {out['vocabulary']}")
-    print(f"load        {out['load_average_before']:.2f} before; other programs used "
-          f"{out['cpu_others_percent']:.0f} % of the cores")
+    show_machine(out)
+    print(f"model     {out['vocabulary']}")
     if "peer" in out:
-        print(f"peer        {out['peer']}")
+        print(f"peer      {out['peer']}")
     print(f"\n{'text':14}{'KiB':>5}{'B/token':>8}{'MiB/s':>8}{'cold':>8}{'best':>8}{'M tok/s':>8}"
           f"{'table':>7}{'cache (cold)':>14}{'merged (cold)':>14}"
           + "".join(f"{x + ' MiB/s':>12}{'x ' + x:>8}" for x in out["others"]))
@@ -186,28 +130,24 @@ def show(out):
 
 
 def parse():
-    p = argparse.ArgumentParser(prog="baton bench tokenizer", description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--model", default=os.environ.get("BATON_TEST_MODEL"))
+    p = parser("tokenizer", __doc__)
+    add_model_option(p)
     p.add_argument("--seconds", type=float, default=0.3)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--text", action="append")
     p.add_argument("--against")
     p.add_argument("--peer", nargs="?", const=sys.executable)
-    p.add_argument("--json", action="store_true")
     args = p.parse_args()
-    if not args.model or not os.path.exists(args.model):
-        p.error("--model (or BATON_TEST_MODEL) does not name a model's file")
+    check_model(p, args)
     if not 0 < args.seconds <= 60 or not 1 <= args.rounds <= 1000:
         p.error("--seconds must be above 0 and at most 60, --rounds 1 to 1000")
     return args
 
 
 def start_raters(args, out):
-    directory = os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
-    raters = [Rater("this", [program_of(directory, True), args.model])]
+    raters = [Rater("this", [build("tokenizer-rate"), args.model])]
     if args.against:
-        raters.append(Rater("old", [program_of(args.against, False), args.model]))
+        raters.append(Rater("old", [build("tokenizer-rate", args.against, make=False), args.model]))
     if args.peer:
         peer, out["peer"] = start_peer(args.peer, args.model)
         raters.append(peer)
@@ -230,23 +170,17 @@ def write_texts(args, folder):
 
 def main():
     args = parse()
-    out = dict(describe(args), load_average_before=os.getloadavg()[0])
+    out = dict(describe(args, ("seconds", "rounds", "text")), vocabulary=os.path.basename(args.model))
     with tempfile.TemporaryDirectory(prefix="baton-tokenizer-") as folder:
         texts = write_texts(args, folder)
         raters = start_raters(args, out)
-        total0, busy0 = cpu_times()
-        rows = run_rounds(args, raters, texts)
-        total1, busy1 = cpu_times()
+        load = Load()
+        with load.during():
+            rows = run_rounds(args, raters, texts)
         for r in raters:
-            r.close()
-    own = os.times()
-    own_ticks = (own.children_user + own.children_system) * os.sysconf("SC_CLK_TCK")
-    out["cpu_others_percent"] = max(0.0, 100.0 * (busy1 - busy0 - own_ticks) / max(total1 - total0, 1))
-    out["rows"] = [figures(name, row) for name, row in rows.items()]
-    if args.json:
-        print(json.dumps(out))
-    else:
-        show(out)
+            r.half.close()
+    out.update(load.figures(), rows=[figures(name, row) for name, row in rows.items()])
+    finish(args, out, show)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/engine.py and bench/kernels.py: that they run, and what they print.
+"""bench/engine.py and bench/kernels.py: that they run, and what they print; and
+the load figures of all benchmarks.
 
 Needs BATON_BUILD (a build with the benchmarks' C halves) and BATON_TINY_MODEL (the
 program that writes the model).
@@ -22,6 +23,7 @@ BENCH = os.path.join(ROOT, "bench")
 sys.path.insert(0, BENCH)
 sys.dont_write_bytecode = True
 import _roofline  # noqa: E402
+import _shared  # noqa: E402
 import engine  # noqa: E402
 
 BACKGROUNDS = ("#ffffff", "#0d1117", "#1e1e1e")
@@ -172,6 +174,13 @@ class BenchTest(unittest.TestCase):
             self.assertIn(word, table)
         self.assertNotIn("attention", table)
 
+    def test_prompts_that_are_left_out_do_not_keep_the_progress_bar_open(self):
+        progress = _shared.Progress(2 * 3, True)
+        args = argparse.Namespace(model=self.model, kv_type="f16", chunk=16, prefill=[8, 100000], batch=[1], after=1,
+                                  steps=1, limit_mib=1, limit_ms=1, sample_ms=1, rounds=2, weight_cache="off")
+        engine.measure_threads(args, 1, _shared.build("engine-run", make=False), [], progress)
+        self.assertEqual((progress.done, progress.total), (4, 4))
+
     def test_a_diagram_has_its_points_where_the_axes_say(self):
         axis = _roofline.Axis(1, 100, 0, 200)
         self.assertAlmostEqual(axis.at(10), 100)
@@ -185,6 +194,62 @@ class BenchTest(unittest.TestCase):
         x, y = map(float, re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="5" fill="#2b7fd4"', text)[0])
         # 100 GOPS at 10 operations per byte is what 10 GB/s allow: on the slope.
         self.assertAlmostEqual((y - y1) / (y2 - y1), (x - x1) / (x2 - x1), places=2)
+
+
+# Says when it has used as much of a core as it is told, then waits.
+BURN = """
+import sys, time
+for line in sys.stdin:
+    while time.process_time() < float(line): pass
+    print("done", flush=True)
+"""
+
+
+class LoadTest(unittest.TestCase):
+    """Ticks of 10 ms are counted from CPU times, so a loaded machine changes nothing."""
+
+    def start(self):
+        child = _shared.Half([sys.executable, "-c", BURN], parse=str.split)
+        self.addCleanup(lambda: child in _shared.Half.running and child.close())
+        return child
+
+    def own_seconds(self, load):
+        return load.own / os.sysconf("SC_CLK_TCK")
+
+    def test_what_is_ours_counts_only_while_it_is_measured(self):
+        child = self.start()
+        child.ask(1.0)
+        load = _shared.Load()
+        with load.during():
+            child.ask(1.3)
+        child.ask(2.0)
+        self.assertAlmostEqual(self.own_seconds(load), 0.3, delta=0.2)
+        self.assertGreaterEqual(load.busy + 20, load.own)
+        self.assertLessEqual(load.busy, load.total)
+        with load.during():
+            child.ask(2.4)
+        self.assertAlmostEqual(self.own_seconds(load), 0.7, delta=0.3)
+
+    def test_processes_that_ended_before_do_not_count_and_those_that_end_meanwhile_do(self):
+        first = self.start()
+        first.ask(1.0)
+        first.close()
+        load = _shared.Load()
+        with load.during():
+            second = self.start()
+            second.ask(0.3)
+            second.close()
+        self.assertAlmostEqual(self.own_seconds(load), 0.3, delta=0.2)
+
+    def test_other_programs_are_what_is_not_among_ours(self):
+        child = self.start()
+        load = _shared.Load()
+        with load.during(lambda: [os.getpid()]):
+            child.ask(0.5)
+        self.assertLess(self.own_seconds(load), 0.2)
+        figures = load.figures()
+        self.assertGreaterEqual(figures["cpu_others_percent"], 100 * 30 / load.total)
+        self.assertGreaterEqual(figures["cpu_busy_percent"], figures["cpu_others_percent"])
 
 
 if __name__ == "__main__":
