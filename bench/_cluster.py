@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks of a whole cluster share: starting it, and being its client."""
+import asyncio
+import os
+import random
+import sys
+import time
+
+from _shared import ROOT
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
+from harness import Cluster, Stream, wait_until  # noqa: E402, F401
+
+
+def worker_threads(args, n_workers=2):
+    """@return the threads of each worker: --threads, or an equal share of the cores"""
+    return args.threads or max(1, len(os.sched_getaffinity(0)) // n_workers)
+
+
+def pids_of(*clusters):
+    """For Load.during(): this process and those of the clusters."""
+    return lambda: [os.getpid()] + [p.pid for c in clusters for p in c.processes]
+
+
+class Client:
+    """Sends prompts that nobody has seen before, for answers of exact length."""
+
+    def __init__(self, address, seed, output_tokens):
+        self.address, self.output_tokens = address, output_tokens
+        self.rng = random.Random(seed)
+
+    def body(self, n_prompt):
+        return {"prompt": [self.rng.randrange(1000, 20000) for _ in range(n_prompt)],
+                "max_tokens": self.output_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+
+    async def send(self, body):
+        s = await Stream(self.address, "/v1/completions", body).run()
+        if s.status != 200 or s.errors() or not s.done:
+            raise SystemExit(f"a request failed: {s.status} {s.errors() or getattr(s, 'error', '')}")
+        return s
+
+    def closed(self, n_prompt, n_requests, n_clients, step=lambda: None):
+        """So many clients, each with one request at a time. step: called after each. @return (streams, seconds)"""
+        async def run():
+            todo = iter([self.body(n_prompt) for _ in range(n_requests)])
+            out = []
+
+            async def client():
+                for body in todo:
+                    out.append(await self.send(body))
+                    step()
+
+            start = time.monotonic()
+            await asyncio.gather(*(client() for _ in range(n_clients)))
+            return out, time.monotonic() - start
+        return asyncio.run(run())
+
+    def open(self, n_prompt, n_requests, rate):
+        """Requests arrive at random (Poisson), so many per second. @return streams"""
+        async def run():
+            tasks = []
+            at = time.monotonic()
+            for _ in range(n_requests):
+                body = self.body(n_prompt)
+                at += self.rng.expovariate(rate)
+                await asyncio.sleep(max(0.0, at - time.monotonic()))
+                tasks.append(asyncio.create_task(self.send(body)))
+            return await asyncio.gather(*tasks)
+        return asyncio.run(run())
