@@ -323,10 +323,10 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg);
 void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 /** Links whose send failed become lost. */
 void bt_kvt_links_mend(bt_kvt_t *kvt);
-/** Keepalive, repeated hellos; frees what nobody needs. */
 /** We did not run for so long (stopped, starved, suspended): what was not heard
- * meanwhile is not the peers' silence. */
+ *  meanwhile is not the peers' silence. */
 void bt_kvt_links_slept(bt_kvt_t *kvt, uint64_t pause_ms);
+/** Keepalive, repeated hellos; frees what nobody needs. */
 void bt_kvt_links_tick(bt_kvt_t *kvt);
 void bt_kvt_link_free(bt_kvt_link_t *link);
 /** Remember that a grant is over / forget those below the floor / ask. */

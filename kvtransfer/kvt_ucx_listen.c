@@ -62,7 +62,6 @@ static void requests_reject(ucx_t *ucx)
     }
 }
 
-/** Listen on the interface's first address, IPv4 before IPv6, any port. */
 bt_status_t bt_kvt_ucx_listener_open(ucx_t *ucx, const char *interface)
 {
     ucp_listener_params_t params = {.field_mask =

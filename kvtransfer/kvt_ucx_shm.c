@@ -207,7 +207,6 @@ static bt_status_t pool_make_shared(ucx_t *ucx)
     return BT_OK;
 }
 
-/** The shared pool, or at least none of it half open. */
 bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx)
 {
     static const char *const tls[] = {"posix,self", "sysv,self"};

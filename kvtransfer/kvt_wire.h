@@ -116,7 +116,7 @@ typedef enum bt_kvt_msg_type {
 typedef struct bt_kvt_record {
     uint64_t offset; /**< in the window */
     uint64_t bytes;
-    uint64_t hash; /**< bt_kvt_record_hash() */
+    uint64_t hash; /**< XXH3-64 with bt_kvt_record_seed() */
 } bt_kvt_record_t;
 
 /** Fields beyond the first three are of the types named. */
@@ -137,7 +137,7 @@ typedef struct bt_kvt_msg {
     bool last;
     uint32_t first_record, n_records;
     const void *records; /**< decode: bt_kvt_record_get() */
-    uint64_t elapsed_us; /**< last: first post to finish */
+    uint64_t elapsed_us; /**< last: while posted data was under way */
     bt_kvt_blob_t note;  /**< last */
 } bt_kvt_msg_t;
 
