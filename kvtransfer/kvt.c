@@ -90,8 +90,8 @@ static bool config_ok(const bt_kvt_config_t *config)
            (config->path <= BT_KVT_PATH_NETWORK) && memory_ok(config);
 }
 
-/** What is needed for a pool that the processor cannot read. */
-static bt_status_t device_prepare(bt_kvt_t *kvt)
+/** Paths that a pool can be reached by which the processor cannot read. */
+static bt_status_t path_prepare(bt_kvt_t *kvt)
 {
     kvt->asked_path = kvt->config.path;
     if (kvt->config.memory == BT_KVT_MEMORY_HOST) {
@@ -102,12 +102,25 @@ static bt_status_t device_prepare(bt_kvt_t *kvt)
                      "memory");
         return BT_ERR_UNSUPPORTED;
     }
-    if (kvt->config.memory == BT_KVT_MEMORY_STAGED) {
-        return BT_OK;
+    if (kvt->config.memory == BT_KVT_MEMORY_DEVICE) {
+        kvt->config.path = BT_KVT_PATH_NETWORK;
     }
-    kvt->config.path = BT_KVT_PATH_NETWORK;
-    kvt->bounce = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
-    return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+    return BT_OK;
+}
+
+/** What such a pool needs; after the transport has said what it came to. */
+static bt_status_t memory_prepare(bt_kvt_t *kvt)
+{
+    switch (kvt->config.memory) {
+    case BT_KVT_MEMORY_DEVICE:
+        kvt->bounce = bt_calloc(1, BT_KVT_MAX_RECORD_BYTES);
+        return (kvt->bounce == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+    case BT_KVT_MEMORY_STAGED:
+        return bt_kvt_stage_open(kvt);
+    case BT_KVT_MEMORY_HOST:
+        break;
+    }
+    return BT_OK;
 }
 
 bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
@@ -145,7 +158,7 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
         goto err_kvt;
     }
 
-    status = device_prepare(kvt);
+    status = path_prepare(kvt);
     if (status != BT_OK) {
         goto err_scratch;
     }
@@ -154,9 +167,7 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
     if (status != BT_OK) {
         goto err_transport;
     }
-    if (kvt->config.memory == BT_KVT_MEMORY_STAGED) {
-        status = bt_kvt_stage_open(kvt);
-    }
+    status = memory_prepare(kvt);
     if (status == BT_OK) {
         status = own_export_make(kvt);
     }

@@ -496,34 +496,50 @@ static bt_status_t no_sync_copy(void *user, void *to, const void *from,
 }
 
 /* The memory here is that of no CUDA device, so no UCX can register it. */
-static void a_device_that_ucx_cannot_take_is_staged(void **state)
+static void falls_back(const pair_t *pair, uint64_t instance, bt_kvt_t **kvt_p)
 {
-    bt_kvt_config_t config;
-    bt_kvt_t *host;
-    pair_t pair;
-    track_t *t;
+    bt_kvt_config_t config = pair_config(pair, instance);
 
-    (void)state;
-    pair_open(&pair, &pair_kinds[PAIR_UCX_STAGED_SHM], 4 * MIB);
-    bt_kvt_close(pair.sender);
-    pair.sender = NULL;
-    config = pair_config(&pair, PAIR_SENDER);
+    bt_kvt_close(*kvt_p);
+    *kvt_p = NULL;
     config.memory = BT_KVT_MEMORY_DEVICE;
     config.device.read = no_sync_copy;
     config.device.write = no_sync_copy;
-    bt_test_expect_log_lines(1);
-    assert_int_equal(bt_kvt_open(&config, &pair.sender), BT_OK);
-    assert_string_equal(bt_kvt_memory_name(bt_kvt_memory(pair.sender)),
-                        "staged");
-    host = pair.receiver;
-    assert_string_equal(bt_kvt_memory_name(bt_kvt_memory(host)), "host");
-    pair_import(&pair);
-    assert_string_equal(bt_kvt_peer_path(pair.peer), "shm");
-    t = begin(&pair, 1, 0, 3 * MIB);
-    finish(t, "");
-    PAIR_UNTIL(&pair, over(t));
-    assert_int_equal(t->done, 1);
-    pair_close(&pair);
+    assert_int_equal(bt_kvt_open(&config, kvt_p), BT_OK);
+    assert_string_equal(bt_kvt_memory_name(bt_kvt_memory(*kvt_p)), "staged");
+}
+
+static void a_device_that_ucx_cannot_take_is_staged(void **state)
+{
+    static const uint32_t numbers[] = {PAIR_UCX_STAGED_SHM, PAIR_UCX_STAGED,
+                                       PAIR_UCX_HOST_STAGED,
+                                       PAIR_UCX_STAGED_NETWORK};
+
+    (void)state;
+    bt_test_expect_log_lines(5); /* each fall */
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
+        const pair_kind_t *kind = &pair_kinds[numbers[i]];
+        pair_t pair;
+        track_t *t;
+
+        pair_open(&pair, kind, 4 * MIB);
+        if (kind->staged_sender) {
+            falls_back(&pair, PAIR_SENDER, &pair.sender);
+        }
+        if (kind->staged_receiver) {
+            falls_back(&pair, PAIR_RECEIVER, &pair.receiver);
+        } else {
+            assert_string_equal(
+                bt_kvt_memory_name(bt_kvt_memory(pair.receiver)), "host");
+        }
+        pair_import(&pair);
+        assert_string_equal(bt_kvt_peer_path(pair.peer), kind->peer_path);
+        t = begin(&pair, 1, 0, 3 * MIB);
+        finish(t, "");
+        PAIR_UNTIL(&pair, over(t));
+        assert_int_equal(t->done, 1);
+        pair_close(&pair);
+    }
 }
 
 int main(int argc, char **argv)
