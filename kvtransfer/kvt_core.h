@@ -240,6 +240,12 @@ struct bt_kvt_window {
     bt_kvt_event_slot_t result, stuck, gone;
 };
 
+/** Neither decided nor being closed: what comes for it is wanted. */
+static inline bool bt_kvt_window_is_live(const bt_kvt_window_t *window)
+{
+    return (window->state == BT_KVT_WINDOW_OPEN) && !window->closing;
+}
+
 /** What a record of a transfer moves. */
 typedef struct bt_kvt_move {
     const uint8_t *src;

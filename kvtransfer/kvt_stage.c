@@ -5,7 +5,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/base/hash.h"
 #include "common/base/log.h"
 
 typedef enum way { WAY_SEND, WAY_RECEIVE, WAY_N } way_t;
@@ -337,11 +336,6 @@ static void fetch_end(bt_kvt_slot_t *slot, bt_status_t status)
 
 /* ---- receiving ---- */
 
-static bool wanted(const bt_kvt_window_t *w)
-{
-    return !w->closing && (w->state == BT_KVT_WINDOW_OPEN);
-}
-
 /* Records come in about the order of their pieces, so the search begins where
  * the last one ended. Pieces do not overlap: one offset is in here once. */
 bool bt_kvt_stage_hash_of(bt_kvt_window_t *w, const bt_kvt_record_t *record,
@@ -393,7 +387,7 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
     uint64_t hash = 0;
     bt_status_t status;
 
-    if (!ok || !wanted(w)) {
+    if (!ok || !bt_kvt_window_is_live(w)) {
         bt_kvt_slot_unref(slot);
         bt_kvt_window_landed(w, offset, bytes, false);
         return;
@@ -415,11 +409,12 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
     bt_list_push_back(&stage->copying, &slot->link);
     stage->n_landing++;
     /* The device copies meanwhile. */
-    if (!kvt->unhashed) {
-        hash = bt_hash64(slot->bytes, n,
-                         bt_kvt_record_seed(&w->lease, offset, bytes));
+    status =
+        bt_kvt_memory_hash(kvt, slot->bytes, n,
+                           bt_kvt_record_seed(&w->lease, offset, bytes), &hash);
+    if (status == BT_OK) {
+        status = arrival_add(w, offset, bytes, hash);
     }
-    status = arrival_add(w, offset, bytes, hash);
     if (status != BT_OK) {
         bt_kvt_window_fail(w, status);
     }
@@ -489,7 +484,7 @@ void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
     bt_kvt_slot_t *slot = NULL;
     bt_status_t status = BT_OK;
 
-    if (!wanted(w)) {
+    if (!bt_kvt_window_is_live(w)) {
         bt_kvt_window_landed(w, offset, bytes, false);
         return;
     }
@@ -516,7 +511,7 @@ static void held_place(bt_kvt_stage_t *stage)
         held_t held;
 
         memcpy(&held, at, sizeof(held));
-        if (!wanted(held.window)) {
+        if (!bt_kvt_window_is_live(held.window)) {
             bt_kvt_window_landed(held.window, held.offset, held.bytes, false);
         } else {
             slot = slot_take(stage, WAY_RECEIVE);

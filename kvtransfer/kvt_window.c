@@ -222,7 +222,7 @@ static void window_settle(bt_kvt_window_t *w)
 
 void bt_kvt_window_fail(bt_kvt_window_t *w, bt_status_t status)
 {
-    if ((w->state != BT_KVT_WINDOW_OPEN) || w->closing) {
+    if (!bt_kvt_window_is_live(w)) {
         return;
     }
     w->state = BT_KVT_WINDOW_IS_FAILED;
@@ -284,7 +284,7 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
         goto discard;
     }
     w = lease_find(kvt, &piece.lease);
-    if ((w == NULL) || w->closing || (w->state != BT_KVT_WINDOW_OPEN) ||
+    if ((w == NULL) || !bt_kvt_window_is_live(w) ||
         ((w->sender_instance != 0) && (w->sender_instance != piece.from)) ||
         ((w->link != NULL) && (w->link->instance != piece.from))) {
         goto discard;
@@ -321,8 +321,7 @@ discard:
 
 static void verify_later(bt_kvt_window_t *w)
 {
-    if (bt_list_empty(&w->todo) && (w->state == BT_KVT_WINDOW_OPEN) &&
-        !w->closing) {
+    if (bt_list_empty(&w->todo) && bt_kvt_window_is_live(w)) {
         bt_list_push_back(&w->kvt->verify, &w->todo);
     }
 }
@@ -379,8 +378,7 @@ static void on_begin(bt_kvt_link_t *link, bt_kvt_window_t *w,
 {
     bt_status_t status = BT_ERR_STALE;
 
-    if ((w != NULL) && !w->closing && (w->state == BT_KVT_WINDOW_OPEN) &&
-        link->remote_direct) {
+    if ((w != NULL) && bt_kvt_window_is_live(w) && link->remote_direct) {
         w->writer = true;
         status = BT_OK;
     }
@@ -470,7 +468,7 @@ void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
         on_begin(link, w, msg);
         break;
     case BT_KVT_MSG_PART:
-        if ((w != NULL) && !w->closing && (w->state == BT_KVT_WINDOW_OPEN)) {
+        if ((w != NULL) && bt_kvt_window_is_live(w)) {
             on_part(w, msg);
         } else if ((w == NULL) || w->closing) {
             link->kvt->counters.stale_discarded++;
