@@ -234,6 +234,16 @@ static void note_idle(bt_kvt_xfer_t *x)
     }
 }
 
+/** note_idle() if it is so; one that is finished comes to it with the last
+ * PART.
+ */
+static void idle_check(bt_kvt_xfer_t *x)
+{
+    if ((x->n_flying == 0) && (x->n_moved == x->n_records) && !x->finished) {
+        note_idle(x);
+    }
+}
+
 void bt_kvt_xfer_fetched(bt_kvt_xfer_t *x, bt_status_t status)
 {
     if (x->outcome != BT_INPROGRESS) {
@@ -251,9 +261,7 @@ void bt_kvt_xfer_sent(bt_kvt_xfer_t *x, uint64_t bytes, bt_kvt_slot_t *slot)
 
     x->n_flying--;
     bt_kvt_slot_unref(slot);
-    if ((x->n_flying == 0) && (x->n_moved == x->n_records) && !x->finished) {
-        note_idle(x);
-    }
+    idle_check(x);
     link->inflight_bytes -= bytes;
     link->last_heard_ms = x->kvt->now_ms;
     if (link->stalled &&
@@ -506,9 +514,7 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
     x->bytes_moved += r->bytes;
     x->kvt->counters.bytes_sent += r->bytes;
     x->kvt->counters.descriptors++;
-    if ((x->n_flying == 0) && (x->n_moved == x->n_records) && !x->finished) {
-        note_idle(x);
-    }
+    idle_check(x);
     *budget_p -= (r->bytes < *budget_p) ? (size_t)r->bytes : *budget_p;
     return has_work(x);
 }
