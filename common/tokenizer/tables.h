@@ -3,10 +3,11 @@
  *
  * The two flat open-addressing hash tables of a tokenizer.
  *
- *     pairs   (left id, right id) → (rank, merged id)     lower rank first
- *             Most pairs that are looked for are in no vocabulary: a filter of
- * 4 bits a slot, small enough for a near cache, says so for 9 of 10. texts
- * bytes of a token    → its id
+ *     pairs   (left id, right id)  →  (rank, merged id); lower rank first
+ *     texts   bytes of a token     →  its id
+ *
+ * Most pairs that are looked for are in no vocabulary: a filter of 4 bits a
+ * slot, small enough for a near cache, says so for 9 of 10.
  *
  * Threads: any number of readers once filled.
  */

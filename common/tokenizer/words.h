@@ -119,7 +119,7 @@ typedef struct bt_word_cache {
     uint64_t n_table;         /**< words that the table knew */
     uint64_t n_hits;          /**< that the cache knew */
     uint64_t n_merged;        /**< that neither knew */
-    uint64_t n_steps;         /**< n_steps of merging the long ones of these */
+    uint64_t n_steps;         /**< steps of merging the long ones of these */
 } bt_word_cache_t;
 
 /** @param [in] word   BT_WORD_SLACK bytes of it can be read.
