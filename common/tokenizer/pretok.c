@@ -151,22 +151,20 @@ static size_t spaces(const uint8_t *p, size_t end)
     return ((at == end) || (last == 0)) ? at : last;
 }
 
-/* A word that starts with c, which stands at start behind at most a space. */
-static inline size_t gpt2_from(const uint8_t *p, size_t start, size_t end,
-                               chr_t c)
-{
-    if ((c.len == 0) || (c.cls == BT_UNICODE_SPACE)) {
-        return spaces(p, end);
-    }
-    return run_end(p, start + c.len, end, c.cls);
-}
-
 static inline size_t next_gpt2(const uint8_t *p, size_t end)
 {
     const size_t n = contraction(p, end, false);
     const size_t start = (p[0] == ' ') ? 1 : 0;
+    chr_t c;
 
-    return (n > 0) ? n : gpt2_from(p, start, end, chr_at(p, start, end));
+    if (n > 0) {
+        return n;
+    }
+    c = chr_at(p, start, end);
+    if ((c.len == 0) || (c.cls == BT_UNICODE_SPACE)) {
+        return spaces(p, end);
+    }
+    return run_end(p, start + c.len, end, c.cls);
 }
 
 /* The cuts around numbers come first: for what stands before one, the text
@@ -193,7 +191,7 @@ static inline size_t next_smollm(const uint8_t *p, size_t end)
     if (chr_at(p, run, end).cls == BT_UNICODE_NUMBER) {
         return run;
     }
-    return gpt2_from(p, 0, end, first);
+    return spaces(p, end);
 }
 
 /* \s*[\r\n]+ : up to the last line break of the run, or 0. */
