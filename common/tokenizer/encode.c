@@ -84,20 +84,6 @@ static bool too_many(const encoder_t *enc, size_t n_symbols)
     return n_symbols / enc->tok->max_token_bytes > room;
 }
 
-/* The symbols of a word; bytes without a token are left out, as by the
- * reference. @param [out] syms  bytes of them have room. @return how many */
-static size_t bytes_to_symbols(const bt_tokenizer_t *tok, const uint8_t *word,
-                               size_t bytes, uint32_t *syms)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < bytes; i++) {
-        syms[n] = tok->byte_ids[word[i]];
-        n += (syms[n] != BT_TOKEN_NONE);
-    }
-    return n;
-}
-
 /* @param [out] ids_p  The tokens, until the next word. */
 static bt_status_t merge_word(encoder_t *enc, const uint8_t *word, size_t bytes,
                               const uint32_t **ids_p, size_t *n_p)
@@ -107,7 +93,7 @@ static bt_status_t merge_word(encoder_t *enc, const uint8_t *word, size_t bytes,
     bt_status_t status;
 
     if (bytes <= BT_MERGE_SHORT) {
-        n = bytes_to_symbols(tok, word, bytes, enc->syms);
+        n = bt_tok_byte_symbols(tok, word, bytes, enc->syms);
         *n_p = bt_merge_short(&tok->pairs, enc->syms, n);
         *ids_p = enc->syms;
         return BT_OK;
@@ -116,7 +102,7 @@ static bt_status_t merge_word(encoder_t *enc, const uint8_t *word, size_t bytes,
     if (status != BT_OK) {
         return status;
     }
-    n = bytes_to_symbols(tok, word, bytes, enc->work.syms);
+    n = bt_tok_byte_symbols(tok, word, bytes, enc->work.syms);
     *ids_p = enc->work.syms;
     return bt_merge(&enc->work, &tok->pairs, n, n_p);
 }
@@ -141,38 +127,15 @@ static bool long_token(const bt_tokenizer_t *tok, const uint8_t *p,
            bt_text_table_get(&tok->texts, p, bytes, id_p);
 }
 
-/* A word, or a part of one, that is merged by itself.
- * @param [in] readable  Bytes that can be read at p. */
-static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
-                            size_t readable)
+/* A word, or a part of one, that neither the table nor the cache knows. */
+static bt_status_t bpe_unknown(encoder_t *enc, const uint8_t *p, size_t bytes)
 {
     const bt_tokenizer_t *tok = enc->tok;
-    const bool cached = (enc->cache != NULL) && (bytes <= BT_WORD_CACHE_BYTES);
-    uint8_t buf[BT_WORD_SLACK] = {0};
     const uint32_t *ids = NULL;
     size_t n = 0;
-    uint32_t id = UINT32_MAX;
+    uint32_t id;
     bt_status_t status = BT_OK;
 
-    if ((readable < BT_WORD_SLACK) && (bytes <= BT_WORD_CACHE_BYTES)) {
-        memcpy(buf, p, bytes);
-        p = buf;
-    }
-    if (bytes <= BT_WORD_TABLE_BYTES) {
-        id = bt_word_table_get(&tok->words, p, bytes);
-    }
-    if ((id != UINT32_MAX) && tok->whole[id]) {
-        enc->n_table++;
-        return push(enc, id);
-    }
-    if (cached) {
-        const bt_word_entry_t *entry = bt_word_cache_get(enc->cache, p, bytes);
-
-        if (entry != NULL) {
-            enc->n_hits++;
-            return push_all(enc, entry->ids, entry->n);
-        }
-    }
     if ((bytes > BT_WORD_TABLE_BYTES) && long_token(tok, p, bytes, &id) &&
         tok->whole[id]) {
         enc->n_table++;
@@ -185,10 +148,42 @@ static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
     if (status != BT_OK) {
         return status;
     }
-    if (cached && (n <= BT_WORD_CACHE_IDS)) {
+    if ((enc->cache != NULL) && (bytes <= BT_WORD_CACHE_BYTES) &&
+        (n <= BT_WORD_CACHE_IDS)) {
         bt_word_cache_put(enc->cache, p, bytes, ids, n);
     }
     return push_all(enc, ids, n);
+}
+
+/* A word, or a part of one, that is merged by itself.
+ * @param [in] readable  Bytes that can be read at p. */
+static bt_status_t bpe_part(encoder_t *enc, const uint8_t *p, size_t bytes,
+                            size_t readable)
+{
+    const bt_tokenizer_t *tok = enc->tok;
+    uint8_t buf[BT_WORD_SLACK] = {0};
+    uint32_t id = UINT32_MAX;
+
+    if ((readable < BT_WORD_SLACK) && (bytes <= BT_WORD_CACHE_BYTES)) {
+        memcpy(buf, p, bytes);
+        p = buf;
+    }
+    if (bytes <= BT_WORD_TABLE_BYTES) {
+        id = bt_word_table_get(&tok->words, p, bytes);
+    }
+    if ((id != UINT32_MAX) && tok->whole[id]) {
+        enc->n_table++;
+        return push(enc, id);
+    }
+    if ((enc->cache != NULL) && (bytes <= BT_WORD_CACHE_BYTES)) {
+        const bt_word_entry_t *entry = bt_word_cache_get(enc->cache, p, bytes);
+
+        if (entry != NULL) {
+            enc->n_hits++;
+            return push_all(enc, entry->ids, entry->n);
+        }
+    }
+    return bpe_unknown(enc, p, bytes);
 }
 
 /* A word in parts. What is short may come again and is remembered whole; the
@@ -251,10 +246,11 @@ static bt_status_t bpe_rare_word(encoder_t *enc, const uint8_t *word,
     if ((bytes > BT_MERGE_SHORT) && hopeless(enc, word, bytes)) {
         return BT_ERR_TOO_LARGE;
     }
-    if (first_cut(tok, word, bytes) == bytes) {
-        return bpe_part(enc, word, bytes, readable);
+    if (first_cut(tok, word, bytes) < bytes) {
+        return bpe_parts(enc, word, bytes, readable);
     }
-    return bpe_parts(enc, word, bytes, readable);
+    return (bytes <= SHORT_WORD_BYTES) ? bpe_unknown(enc, word, bytes)
+                                       : bpe_part(enc, word, bytes, readable);
 }
 
 static inline bt_status_t bpe_word(encoder_t *enc, const uint8_t *word,

@@ -19,10 +19,7 @@ static bt_status_t comes_back(const bt_tokenizer_t *tok, bt_merge_work_t *work,
     if (status != BT_OK) {
         return status;
     }
-    for (size_t i = 0; i < bytes; i++) {
-        work->syms[n] = tok->byte_ids[text[i]];
-        n += (work->syms[n] != BT_TOKEN_NONE);
-    }
+    n = bt_tok_byte_symbols(tok, text, bytes, work->syms);
     status = bt_merge(work, &tok->pairs, n, &n);
     if (status == BT_OK) {
         *whole_p = (n == 1) && (work->syms[0] == id);

@@ -79,6 +79,23 @@ static inline bool bt_token_is_special(uint8_t type)
 uint32_t bt_tok_char_symbol(const bt_tokenizer_t *tok, const uint8_t *p,
                             unsigned len, uint32_t cp);
 
+/** Symbols of the bytes of a byte-level word; bytes without a token are left
+ *  out, as by the reference.
+ *  @param [out] syms  Room for @a bytes of them.
+ *  @return how many */
+static inline size_t bt_tok_byte_symbols(const bt_tokenizer_t *tok,
+                                         const uint8_t *word, size_t bytes,
+                                         uint32_t *syms)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        syms[n] = tok->byte_ids[word[i]];
+        n += (syms[n] != BT_TOKEN_NONE);
+    }
+    return n;
+}
+
 /** load_vocab.c: arena, types, texts, special, byte_ids and the ids of special
  *  tokens. On failure the caller destroys @a tok. */
 BT_MUST_CHECK bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok,
