@@ -491,6 +491,14 @@ class BatonTest(unittest.TestCase):
         except FileNotFoundError:
             return []
 
+    def write_benches(self, *names):
+        folder = os.path.join(self.source, "bench")
+        os.mkdir(folder)
+        for name in names:
+            with open(os.path.join(folder, name), "w") as file:
+                file.write("#!/usr/bin/env python3\n# A licence\n"
+                           f'"""What is {name}?\n\nMore.\n"""\n')
+
     def wanted(self):
         with open(os.path.join(ROOT, "setup/packages.txt")) as file:
             names = [line.split()[0] for line in file
@@ -568,15 +576,25 @@ class BatonTest(unittest.TestCase):
         status, _, said = self.baton("sreve")
         self.assertEqual(status, 1)
         self.assertIn("no command 'sreve'", said)
-        os.mkdir(os.path.join(self.source, "bench"))
-        for name in ("serve.py", "kernels.c", "_shared.py", "notes.txt"):
-            with open(os.path.join(self.source, "bench", name), "w"):
-                pass
-        status, _, said = self.baton("bench", "nothing")
-        self.assertEqual(status, 1)
-        self.assertIn("no benchmark 'nothing'\nBenchmarks:\n  kernels\n"
-                      "  serve\n", said)
+        self.write_benches("serve.py", "kernels.py", "_shared.py", "_half.c")
+        listed = ("Benchmarks:\n  kernels      What is kernels.py?\n"
+                  "  serve        What is serve.py?\n")
+        self.assertEqual(self.baton("bench"), (0, "", listed))
+        for name in ("nothing", "_shared", "../bench/serve"):
+            status, _, said = self.baton("bench", name)
+            self.assertEqual(status, 1)
+            self.assertEqual(said, f"baton: no benchmark '{name}'\n{listed}")
         self.assertEqual(self.baton("help")[0], 0)
+
+    def test_a_benchmark_installs_what_it_needs_itself(self):
+        self.write_benches("engine.py", "kvtransfer.py", "tokenizer.py")
+        more = {("engine",): "", ("engine", "--peer", "llama.cpp"): " g++",
+                ("kvtransfer",): " ucx-utils", ("kvtransfer", "--json"):
+                " ucx-utils", ("tokenizer", "--peer"): ""}
+        for arguments, packages in more.items():
+            self.assertEqual(self.baton("bench", *arguments)[0], 1)
+            self.assertEqual(self.logged()[1], self.install_line() + packages)
+            os.unlink(self.log)
 
     def test_help_needs_no_build(self):
         os.makedirs(os.path.join(self.source, "docs"))
