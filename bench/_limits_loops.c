@@ -113,197 +113,73 @@ TARGET("avx2") static uint64_t read_avx2(const bt_loop_work_t *work)
     return words[0] | words[1] | words[2] | words[3];
 }
 
-TARGET("avx512f,avx512vnni")
-static uint64_t int8_avx512vnni(const bt_loop_work_t *work)
+static uint64_t fold(const void *sums, size_t bytes)
 {
-    __m512i acc[N_ACC];
-    __m512i a = _mm512_set1_epi8(3);
-    __m512i b = _mm512_set1_epi8(-2);
+    const char *const p = sums;
+    uint64_t all = 0;
 
-    FOR_ACC(k)
-    {
-        acc[k] = _mm512_setzero_si512();
+    for (size_t at = 0; at < bytes; at += sizeof(all)) {
+        uint64_t word;
+
+        memcpy(&word, p + at, sizeof(word));
+        all ^= word;
     }
-    for (size_t i = 0; i < work->n; i++) {
-        __asm__ volatile("" : "+v"(a), "+v"(b));
-        FOR_ACC(k)
-        {
-            acc[k] = _mm512_dpbusd_epi32(acc[k], a, b);
-            __asm__ volatile("" : "+v"(acc[k]));
-        }
-    }
-    FOR_ACC(k)
-    {
-        acc[0] = _mm512_xor_si512(acc[0], acc[k]);
-    }
-    return (uint64_t)_mm512_reduce_or_epi64(acc[0]);
+    return all;
 }
+
+/* next(acc, a, b): the multiply-add. The copy of the sums has an address, so
+ * that they need none. */
+#define SUM_LOOP(name, features, sum_t, zero, factor_t, a_is, b_is, next) \
+    TARGET(features) static uint64_t name(const bt_loop_work_t *work)     \
+    {                                                                     \
+        sum_t acc[N_ACC];                                                 \
+        sum_t sums[N_ACC];                                                \
+        factor_t a = a_is;                                                \
+        factor_t b = b_is;                                                \
+                                                                          \
+        FOR_ACC(k)                                                        \
+        {                                                                 \
+            acc[k] = zero;                                                \
+        }                                                                 \
+        for (size_t i = 0; i < work->n; i++) {                            \
+            FOR_ACC(k)                                                    \
+            {                                                             \
+                __asm__ volatile("" : "+v"(a), "+v"(b));                  \
+                acc[k] = next(acc[k], a, b);                              \
+                __asm__ volatile("" : "+v"(acc[k]));                      \
+            }                                                             \
+        }                                                                 \
+        FOR_ACC(k)                                                        \
+        {                                                                 \
+            sums[k] = acc[k];                                             \
+        }                                                                 \
+        return fold(sums, sizeof(sums));                                  \
+    }
 
 /* Without VNNI: products to 16 bits, pairs to 32, sum. */
-TARGET("avx512f,avx512bw")
-static uint64_t int8_avx512(const bt_loop_work_t *work)
-{
-    __m512i acc[N_ACC];
-    __m512i a = _mm512_set1_epi8(3);
-    __m512i b = _mm512_set1_epi8(-2);
-    __m512i ones = _mm512_set1_epi16(1);
+#define MADD_512(acc, a, b)                                             \
+    _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), \
+                                            _mm512_set1_epi16(1)))
+#define MADD_256(acc, a, b)                                             \
+    _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), \
+                                            _mm256_set1_epi16(1)))
+#define DPBF16(acc, a, b) _mm512_dpbf16_ps(acc, (__m512bh)(a), (__m512bh)(b))
 
-    FOR_ACC(k)
-    {
-        acc[k] = _mm512_setzero_si512();
-    }
-    for (size_t i = 0; i < work->n; i++) {
-        FOR_ACC(k)
-        {
-            __asm__ volatile("" : "+v"(a), "+v"(b));
-            acc[k] = _mm512_add_epi32(
-                acc[k], _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), ones));
-            __asm__ volatile("" : "+v"(acc[k]));
-        }
-    }
-    FOR_ACC(k)
-    {
-        acc[0] = _mm512_xor_si512(acc[0], acc[k]);
-    }
-    return (uint64_t)_mm512_reduce_or_epi64(acc[0]);
-}
-
-TARGET("avx2") static uint64_t fold_256(__m256i x)
-{
-    uint64_t words[4];
-
-    _mm256_storeu_si256((__m256i *)(void *)words, x);
-    return words[0] ^ words[1] ^ words[2] ^ words[3];
-}
-
-TARGET("avx2,avxvnni")
-static uint64_t int8_avxvnni(const bt_loop_work_t *work)
-{
-    __m256i acc[N_ACC];
-    __m256i a = _mm256_set1_epi8(3);
-    __m256i b = _mm256_set1_epi8(-2);
-
-    FOR_ACC(k)
-    {
-        acc[k] = _mm256_setzero_si256();
-    }
-    for (size_t i = 0; i < work->n; i++) {
-        __asm__ volatile("" : "+x"(a), "+x"(b));
-        FOR_ACC(k)
-        {
-            acc[k] = _mm256_dpbusd_avx_epi32(acc[k], a, b);
-            __asm__ volatile("" : "+x"(acc[k]));
-        }
-    }
-    FOR_ACC(k)
-    {
-        acc[0] = _mm256_xor_si256(acc[0], acc[k]);
-    }
-    return fold_256(acc[0]);
-}
-
-TARGET("avx2") static uint64_t int8_avx2(const bt_loop_work_t *work)
-{
-    __m256i acc[N_ACC];
-    __m256i a = _mm256_set1_epi8(3);
-    __m256i b = _mm256_set1_epi8(-2);
-    __m256i ones = _mm256_set1_epi16(1);
-
-    FOR_ACC(k)
-    {
-        acc[k] = _mm256_setzero_si256();
-    }
-    for (size_t i = 0; i < work->n; i++) {
-        FOR_ACC(k)
-        {
-            __asm__ volatile("" : "+x"(a), "+x"(b));
-            acc[k] = _mm256_add_epi32(
-                acc[k], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
-            __asm__ volatile("" : "+x"(acc[k]));
-        }
-    }
-    FOR_ACC(k)
-    {
-        acc[0] = _mm256_xor_si256(acc[0], acc[k]);
-    }
-    return fold_256(acc[0]);
-}
-
-TARGET("avx512f,avx512bf16")
-static uint64_t bf16_avx512(const bt_loop_work_t *work)
-{
-    __m512 acc[N_ACC];
-    __m512i a = _mm512_set1_epi16(0x3f80);
-    __m512i b = _mm512_set1_epi16(0x3f80);
-
-    FOR_ACC(k)
-    {
-        acc[k] = _mm512_setzero_ps();
-    }
-    for (size_t i = 0; i < work->n; i++) {
-        __asm__ volatile("" : "+v"(a), "+v"(b));
-        FOR_ACC(k)
-        {
-            acc[k] = _mm512_dpbf16_ps(acc[k], (__m512bh)a, (__m512bh)b);
-            __asm__ volatile("" : "+v"(acc[k]));
-        }
-    }
-    FOR_ACC(k)
-    {
-        acc[0] = _mm512_add_ps(acc[0], acc[k]);
-    }
-    return (uint64_t)_mm512_reduce_add_ps(acc[0]) & 1u;
-}
-
-TARGET("avx512f") static uint64_t f32_avx512(const bt_loop_work_t *work)
-{
-    __m512 acc[N_ACC];
-    __m512 a = _mm512_set1_ps(0.5f);
-    __m512 b = _mm512_set1_ps(0.25f);
-
-    FOR_ACC(k)
-    {
-        acc[k] = _mm512_setzero_ps();
-    }
-    for (size_t i = 0; i < work->n; i++) {
-        __asm__ volatile("" : "+v"(a), "+v"(b));
-        FOR_ACC(k)
-        {
-            acc[k] = _mm512_fmadd_ps(acc[k], a, b);
-            __asm__ volatile("" : "+v"(acc[k]));
-        }
-    }
-    FOR_ACC(k)
-    {
-        acc[0] = _mm512_add_ps(acc[0], acc[k]);
-    }
-    return (uint64_t)_mm512_reduce_add_ps(acc[0]) & 1u;
-}
-
-TARGET("avx2,fma") static uint64_t f32_avx2(const bt_loop_work_t *work)
-{
-    __m256 acc[N_ACC];
-    __m256 a = _mm256_set1_ps(0.5f);
-    __m256 b = _mm256_set1_ps(0.25f);
-
-    FOR_ACC(k)
-    {
-        acc[k] = _mm256_setzero_ps();
-    }
-    for (size_t i = 0; i < work->n; i++) {
-        __asm__ volatile("" : "+x"(a), "+x"(b));
-        FOR_ACC(k)
-        {
-            acc[k] = _mm256_fmadd_ps(acc[k], a, b);
-            __asm__ volatile("" : "+x"(acc[k]));
-        }
-    }
-    FOR_ACC(k)
-    {
-        acc[0] = _mm256_add_ps(acc[0], acc[k]);
-    }
-    return fold_256(_mm256_castps_si256(acc[0]));
-}
+SUM_LOOP(int8_avx512vnni, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(),
+         __m512i, _mm512_set1_epi8(3), _mm512_set1_epi8(-2),
+         _mm512_dpbusd_epi32)
+SUM_LOOP(int8_avx512, "avx512f,avx512bw", __m512i, _mm512_setzero_si512(),
+         __m512i, _mm512_set1_epi8(3), _mm512_set1_epi8(-2), MADD_512)
+SUM_LOOP(int8_avxvnni, "avx2,avxvnni", __m256i, _mm256_setzero_si256(), __m256i,
+         _mm256_set1_epi8(3), _mm256_set1_epi8(-2), _mm256_dpbusd_avx_epi32)
+SUM_LOOP(int8_avx2, "avx2", __m256i, _mm256_setzero_si256(), __m256i,
+         _mm256_set1_epi8(3), _mm256_set1_epi8(-2), MADD_256)
+SUM_LOOP(bf16_avx512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(),
+         __m512i, _mm512_set1_epi16(0x3f80), _mm512_set1_epi16(0x3f80), DPBF16)
+SUM_LOOP(f32_avx512, "avx512f", __m512, _mm512_setzero_ps(), __m512,
+         _mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f), _mm512_fmadd_ps)
+SUM_LOOP(f32_avx2, "avx2,fma", __m256, _mm256_setzero_ps(), __m256,
+         _mm256_set1_ps(0.5f), _mm256_set1_ps(0.25f), _mm256_fmadd_ps)
 
 /* Leaf 7, subleaf 1: the names of these bits are newer than our compilers'
  * __builtin_cpu_supports(). Call only where AVX2 is usable. */
