@@ -251,9 +251,9 @@ def add_model_option(p):
     p.add_argument("--model", default=os.environ.get("BATON_TEST_MODEL", ""))
 
 
-def check_model(p, args):
+def check_model(p, args, otherwise=""):
     if not os.path.exists(args.model):
-        p.error("no model: use --model PATH")
+        p.error(f"no model: use --model PATH{otherwise}")
 
 
 def add_limit_options(p, limit_ms):

@@ -61,6 +61,22 @@ PREFILLS = ((128, 0), (512, 0), (512, 1536), (512, 3584))
 DECODES = ((128, (1, 8, 32)), (1024, (1, 8, 32)), (4096, (1,)))
 
 
+def work_of(args):
+    """@return [(method of Bench, its arguments…)]"""
+    work = []
+    for i, shape in enumerate(args.shapes):
+        s = SHAPES[shape]
+        if "matmul" in args.ops:
+            name, own, n_out, n_in, _ = max(s["matrices"], key=lambda m: m[3])
+            others = [(name, kind, n_out, n_in, 0) for kind in args.types if kind != own]
+            work += [("matmul", shape, *matrix) for matrix in s["matrices"] + (others if i == 0 else [])]
+        if "attention" in args.ops:
+            work += [("attention", shape, s, kv_type) for kv_type in args.kv_types]
+        if "rows" in args.ops:
+            work.append(("row_ops", shape, s))
+    return work
+
+
 class Bench:
     def __init__(self, args, threads, program):
         env = dict(os.environ, BATON_CPU_TIER=args.tier) if args.tier else None
@@ -121,22 +137,10 @@ class Bench:
                 self.measure({"op": op, "shape": shape, "name": str(width), "type": "f32", "rows": n, "count": 0},
                              (op, width, n), ops * n * width, 4 * words * n * width, "f32")
 
-    def run(self, progress):
-        for i, shape in enumerate(self.args.shapes):
-            s = SHAPES[shape]
-            if "matmul" in self.args.ops:
-                name, own, n_out, n_in, _ = max(s["matrices"], key=lambda m: m[3])
-                others = [(name, kind, n_out, n_in, 0) for kind in self.args.types if kind != own]
-                for matrix in s["matrices"] + (others if i == 0 else []):
-                    self.matmul(shape, *matrix)
-                    progress.step()
-            if "attention" in self.args.ops:
-                for kv_type in self.args.kv_types:
-                    self.attention(shape, s, kv_type)
-                    progress.step()
-            if "rows" in self.args.ops:
-                self.row_ops(shape, s)
-                progress.step()
+    def run(self, work, progress):
+        for name, *rest in work:
+            getattr(self, name)(*rest)
+            progress.step()
         self.measure_limits()
         self.half.close()
         for r in self.rows:
@@ -245,13 +249,12 @@ def main():
     args = parse()
     program = build("kernels-run", make=not args.no_build)
     out = dict(describe(args, ("threads", "shapes", "rows", "types", "kv_types", "ops", "tier", "ms")), threads=[])
-    steps = sum(("matmul" in args.ops) * len(SHAPES[s]["matrices"]) + ("attention" in args.ops) * len(args.kv_types)
-                + ("rows" in args.ops) for s in args.shapes) + ("matmul" in args.ops) * (len(args.types) - 1)
-    progress = Progress(len(args.threads) * steps, args.json)
+    work = work_of(args)
+    progress = Progress(len(args.threads) * len(work), args.json)
     whole = Load()
     with whole.during():
         for threads in args.threads:
-            out["threads"].append(Bench(args, threads, program).run(progress))
+            out["threads"].append(Bench(args, threads, program).run(work, progress))
     finish_limits(args, out, whole, show, diagram)
 
 

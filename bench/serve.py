@@ -53,7 +53,7 @@ def parse():
     if min(args.prompt_tokens, args.output_tokens, args.concurrency, args.requests) < 1:
         p.error("counts must be at least 1")
     if not args.http:
-        check_model(p, args)
+        check_model(p, args, ", or --http ADDR:PORT of a running server")
     return args
 
 

@@ -25,6 +25,7 @@ sys.dont_write_bytecode = True
 import _roofline  # noqa: E402
 import _shared  # noqa: E402
 import engine  # noqa: E402
+import kernels  # noqa: E402
 
 BACKGROUNDS = ("#ffffff", "#0d1117", "#1e1e1e")
 FAST = ["--no-build", "--limit-mib", "1", "--limit-ms", "1"]
@@ -180,6 +181,15 @@ class BenchTest(unittest.TestCase):
                                   steps=1, limit_mib=1, limit_ms=1, sample_ms=1, rounds=2, weight_cache="off")
         engine.measure_threads(args, 1, _shared.build("engine-run", make=False), [], progress)
         self.assertEqual((progress.done, progress.total), (4, 4))
+
+    def test_the_kernels_of_a_run_are_the_shapes_own_and_the_types_that_are_asked_for(self):
+        args = argparse.Namespace(shapes=["tiny"], types=["F32", "Q4_1"], kv_types=["f16", "int8"],
+                                  ops=["matmul", "attention", "rows"])
+        work = kernels.work_of(args)
+        self.assertEqual([w[0] for w in work], ["matmul"] * 3 + ["attention"] * 2 + ["row_ops"])
+        self.assertEqual(work[2], ("matmul", "tiny", "down", "F32", 64, 256, 0))
+        args.types, args.ops = ["F16"], ["matmul"]  # without the shape's own
+        self.assertEqual([w[3] for w in kernels.work_of(args)], ["Q4_1", "Q8_0", "F16"])
 
     def test_a_diagram_has_its_points_where_the_axes_say(self):
         axis = _roofline.Axis(1, 100, 0, 200)
