@@ -389,10 +389,10 @@ bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)
            !bt_list_empty(&kvt->verify);
 }
 
-void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_slot_t *slot)
+void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_entry_t *entry)
 {
-    BT_ASSERT(bt_list_empty(&slot->link));
-    bt_list_push_back(&kvt->events, &slot->link);
+    BT_ASSERT(bt_list_empty(&entry->link));
+    bt_list_push_back(&kvt->events, &entry->link);
 }
 
 static void window_event(bt_kvt_event_t *event, const bt_kvt_window_t *window)
@@ -412,30 +412,30 @@ static void window_event(bt_kvt_event_t *event, const bt_kvt_window_t *window)
 
 bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p)
 {
-    bt_kvt_event_slot_t *slot;
+    bt_kvt_event_entry_t *entry;
     bt_kvt_event_t event = {.status = BT_OK};
 
     if (bt_list_empty(&kvt->events)) {
         return false;
     }
-    slot = BT_CONTAINER_OF(kvt->events.next, bt_kvt_event_slot_t, link);
-    bt_list_remove(&slot->link);
-    event.type = slot->type;
-    switch (slot->type) {
+    entry = BT_CONTAINER_OF(kvt->events.next, bt_kvt_event_entry_t, link);
+    bt_list_remove(&entry->link);
+    event.type = entry->type;
+    switch (entry->type) {
     case BT_KVT_WINDOW_DONE:
     case BT_KVT_WINDOW_FAILED:
     case BT_KVT_QUARANTINE_STUCK:
-        event.window = slot->owner;
+        event.window = entry->owner;
         window_event(&event, event.window);
         break;
     case BT_KVT_WINDOW_CLOSED:
-        event.window = slot->owner;
+        event.window = entry->owner;
         window_event(&event, event.window);
         event.status = BT_OK;
         bt_kvt_window_free(event.window);
         break;
     case BT_KVT_XFER_DONE:
-        event.xfer = slot->owner;
+        event.xfer = entry->owner;
         event.peer = event.xfer->peer;
         event.user = event.xfer->user;
         event.status = event.xfer->outcome;
@@ -443,7 +443,7 @@ bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p)
         event.n_descriptors = event.xfer->n_moved;
         break;
     case BT_KVT_PEER_LOST:
-        event.peer = slot->owner;
+        event.peer = entry->owner;
         event.user = event.peer->user;
         event.pid = event.peer->link->pid;
         event.status = BT_ERR_PEER_LOST;

@@ -114,11 +114,11 @@ typedef struct bt_kvt_transport {
 } bt_kvt_transport_t;
 
 /** A place in the event queue, embedded where events come from. */
-typedef struct bt_kvt_event_slot {
+typedef struct bt_kvt_event_entry {
     bt_list_t link;
     bt_kvt_event_type_t type;
     void *owner; /**< window, xfer or peer */
-} bt_kvt_event_slot_t;
+} bt_kvt_event_entry_t;
 
 struct bt_kvt {
     bt_kvt_config_t config;
@@ -139,7 +139,7 @@ struct bt_kvt {
     bt_list_t closing_windows; /**< bt_kvt_window.todo */
     bt_list_t xfers;           /**< bt_kvt_xfer.all */
     bt_list_t busy;            /**< bt_kvt_xfer.busy: something to send */
-    bt_list_t events;          /**< bt_kvt_event_slot.link */
+    bt_list_t events;          /**< bt_kvt_event_entry.link */
     bt_list_t buckets[BT_KVT_N_BUCKETS]; /**< bt_kvt_window.bucket, by id */
     bt_kvt_counters_t counters;
     void *export_blob; /**< owned; what bt_kvt_export() returns */
@@ -195,7 +195,7 @@ struct bt_kvt_peer {
     bt_list_t of_link;
     bt_kvt_link_t *link;
     void *user;
-    bt_kvt_event_slot_t lost;
+    bt_kvt_event_entry_t lost;
 };
 
 typedef enum bt_kvt_window_state {
@@ -237,7 +237,7 @@ struct bt_kvt_window {
     uint64_t arrived_us;
     uint32_t note_bytes;
     uint8_t note[BT_KVT_MAX_NOTE];
-    bt_kvt_event_slot_t result, stuck, gone;
+    bt_kvt_event_entry_t result, stuck, gone;
 };
 
 /** Neither decided nor being closed: what comes for it is wanted. */
@@ -284,7 +284,7 @@ struct bt_kvt_xfer {
     uint64_t busy_us, moved_us;
     uint32_t note_bytes;
     uint8_t note[BT_KVT_MAX_NOTE];
-    bt_kvt_event_slot_t done;
+    bt_kvt_event_entry_t done;
 };
 
 /* kvt.c */
@@ -295,7 +295,7 @@ extern const bt_kvt_transport_t bt_kvt_transport_mem;
  *  @return the link that it came over, or NULL when it was dropped. */
 bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,
                                    size_t bytes);
-void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_slot_t *slot);
+void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_entry_t *entry);
 /** bt_hash64() of pool or source bytes, wherever they lie.
  *  @retval BT_ERR_BAD_MESSAGE  more than a record, in a device
  *  @retval of the device's copy */

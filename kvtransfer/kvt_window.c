@@ -48,12 +48,12 @@ uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt)
         ->lease.grant;
 }
 
-static void slot_init(bt_kvt_event_slot_t *slot, bt_kvt_event_type_t type,
-                      bt_kvt_window_t *w)
+static void entry_init(bt_kvt_event_entry_t *entry, bt_kvt_event_type_t type,
+                       bt_kvt_window_t *w)
 {
-    bt_list_init(&slot->link);
-    slot->type = type;
-    slot->owner = w;
+    bt_list_init(&entry->link);
+    entry->type = type;
+    entry->owner = w;
 }
 
 static void bind(bt_kvt_window_t *w, bt_kvt_link_t *link)
@@ -101,9 +101,9 @@ static bt_kvt_window_t *window_get(bt_kvt_t *kvt)
     bt_list_init(&w->bucket);
     bt_list_init(&w->todo);
     bt_list_init(&w->of_link);
-    slot_init(&w->result, BT_KVT_WINDOW_DONE, w);
-    slot_init(&w->stuck, BT_KVT_QUARANTINE_STUCK, w);
-    slot_init(&w->gone, BT_KVT_WINDOW_CLOSED, w);
+    entry_init(&w->result, BT_KVT_WINDOW_DONE, w);
+    entry_init(&w->stuck, BT_KVT_QUARANTINE_STUCK, w);
+    entry_init(&w->gone, BT_KVT_WINDOW_CLOSED, w);
     return w;
 }
 
