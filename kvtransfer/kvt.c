@@ -47,19 +47,6 @@ static void lists_init(bt_kvt_t *kvt)
     }
 }
 
-static bool copier_ok(const bt_kvt_device_t *device)
-{
-    const bt_copier_t *c = device->copier;
-    const uint32_t n_slots =
-        (device->n_slots == 0) ? BT_KVT_STAGE_SLOTS : device->n_slots;
-
-    return (n_slots <= BT_KVT_STAGE_MAX_SLOTS) &&
-           (c->n_tickets / 2 >= n_slots) && (c->host_alloc != NULL) &&
-           (c->host_free != NULL) && (c->to_host != NULL) &&
-           (c->to_device != NULL) && (c->query != NULL) &&
-           (c->wait_all != NULL);
-}
-
 static bool memory_ok(const bt_kvt_config_t *config)
 {
     const bt_kvt_device_t *device = &config->device;
@@ -70,10 +57,9 @@ static bool memory_ok(const bt_kvt_config_t *config)
     case BT_KVT_MEMORY_DEVICE:
         return (device->pool != NULL) && (device->read != NULL) &&
                (device->write != NULL) &&
-               ((device->copier == NULL) || copier_ok(device));
+               ((device->copier == NULL) || bt_kvt_stage_ok(device));
     case BT_KVT_MEMORY_STAGED:
-        return (device->pool != NULL) && (device->copier != NULL) &&
-               copier_ok(device);
+        return (device->pool != NULL) && bt_kvt_stage_ok(device);
     default:
         return false;
     }

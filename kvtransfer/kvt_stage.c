@@ -45,12 +45,28 @@ struct bt_kvt_stage {
     bool was_full; /* counted */
 };
 
+/** Each way. */
+static uint32_t n_slots_of(const bt_kvt_device_t *device)
+{
+    return (device->n_slots == 0) ? BT_KVT_STAGE_SLOTS : device->n_slots;
+}
+
+bool bt_kvt_stage_ok(const bt_kvt_device_t *device)
+{
+    const bt_copier_t *c = device->copier;
+    const uint32_t n = n_slots_of(device);
+
+    return (c != NULL) && (n <= BT_KVT_STAGE_MAX_SLOTS) &&
+           (c->n_tickets / WAY_N >= n) && (c->host_alloc != NULL) &&
+           (c->host_free != NULL) && (c->to_host != NULL) &&
+           (c->to_device != NULL) && (c->query != NULL) &&
+           (c->wait_all != NULL);
+}
+
 bt_status_t bt_kvt_stage_open(bt_kvt_t *kvt)
 {
     const bt_copier_t *copier = kvt->config.device.copier;
-    const uint32_t n = (kvt->config.device.n_slots == 0)
-                           ? BT_KVT_STAGE_SLOTS
-                           : kvt->config.device.n_slots;
+    const uint32_t n = n_slots_of(&kvt->config.device);
     bt_kvt_stage_t *stage = bt_calloc(1, sizeof(*stage));
     void *memory = NULL;
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -120,7 +136,7 @@ bool bt_kvt_stage_busy(const bt_kvt_t *kvt)
     return (kvt->stage != NULL) && !bt_list_empty(&kvt->stage->copying);
 }
 
-bool bt_kvt_stage_full(const bt_kvt_t *kvt)
+bool bt_kvt_stage_full(bt_kvt_t *kvt)
 {
     bt_kvt_stage_t *stage = kvt->stage;
     bool full;
@@ -133,7 +149,7 @@ bool bt_kvt_stage_full(const bt_kvt_t *kvt)
     full = (stage->n_landing > 0) &&
            ((stage->n_free[WAY_RECEIVE] == 0) || (stage->held_bytes > 0));
     if (full && !stage->was_full) {
-        stage->kvt->counters.stage_waits++;
+        kvt->counters.stage_waits++;
     }
     stage->was_full = full;
     return full;

@@ -32,6 +32,8 @@
 
 #include "kvtransfer/kvt_core.h"
 
+/** @return true when there is a copier that is fit for that many slots */
+bool bt_kvt_stage_ok(const bt_kvt_device_t *device);
 /** Take the configuration's copier; kvt->stage.
  *  @retval BT_ERR_NO_MEMORY  or what the copier's host_alloc() answered */
 BT_MUST_CHECK bt_status_t bt_kvt_stage_open(bt_kvt_t *kvt);
@@ -43,8 +45,9 @@ void bt_kvt_stage_close(bt_kvt_t *kvt);
 bool bt_kvt_stage_progress(bt_kvt_t *kvt);
 /** @return true while copies are under way: nothing but asking tells of them */
 bool bt_kvt_stage_busy(const bt_kvt_t *kvt);
-/** @return true when the transport should bring no more, until a copy ends */
-bool bt_kvt_stage_full(const bt_kvt_t *kvt);
+/** @return true when the transport should bring no more, until a copy ends; the
+ *  first such answer is counted */
+bool bt_kvt_stage_full(bt_kvt_t *kvt);
 
 /** Tests: bytes that were ever held at a time. */
 size_t bt_kvt_stage_most_held(const bt_kvt_t *kvt);
