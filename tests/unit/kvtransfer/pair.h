@@ -25,45 +25,6 @@
 #define PAIR_MAX_TRACKS  1024
 #define PAIR_MAX_EXTENTS 512
 #define PAIR_BUDGET      (1u << 20)
-#define PAIR_N_KINDS     12
-
-typedef struct pair_kind {
-    const char *name;
-    const char *transport;
-    bt_kvt_path_t path;
-    const char *peer_path; /* what bt_kvt_peer_path() says */
-    const char *device;
-    bool hosts;                          /* each end on its own: hosts.h */
-    bool staged_sender, staged_receiver; /* a pool in a fake device */
-} pair_kind_t;
-
-static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
-    {"mem shm", "mem", BT_KVT_PATH_AUTO, "shm", "lo", false, false, false},
-    {"mem network", "mem", BT_KVT_PATH_NETWORK, "network", "lo", false, false,
-     false},
-    {"ucx shm", "ucx", BT_KVT_PATH_SHM, "shm", "lo", false, false, false},
-    {"ucx network", "ucx", BT_KVT_PATH_NETWORK, "network", "lo", false, false,
-     false},
-    {"ucx hosts", "ucx", BT_KVT_PATH_NETWORK, "network", HOSTS_DEVICE, true,
-     false, false},
-    {"mem staged to staged", "mem", BT_KVT_PATH_AUTO, "network", "lo", false,
-     true, true},
-    {"mem staged to shm", "mem", BT_KVT_PATH_AUTO, "shm", "lo", false, true,
-     false},
-    {"mem host to staged", "mem", BT_KVT_PATH_AUTO, "network", "lo", false,
-     false, true},
-    {"ucx staged to staged", "ucx", BT_KVT_PATH_AUTO, "network", "lo", false,
-     true, true},
-    {"ucx staged to shm", "ucx", BT_KVT_PATH_AUTO, "shm", "lo", false, true,
-     false},
-    {"ucx host to staged", "ucx", BT_KVT_PATH_AUTO, "network", "lo", false,
-     false, true},
-    {"ucx staged to network", "ucx", BT_KVT_PATH_NETWORK, "network", "lo",
-     false, true, false},
-};
-
-/** Slots of staged pools each way; 0: as it comes. */
-__attribute__((unused)) static uint32_t pair_n_slots;
 
 /* The kinds by number; each_kind.h. */
 enum {
@@ -79,7 +40,94 @@ enum {
     PAIR_UCX_STAGED_SHM,
     PAIR_UCX_HOST_STAGED,
     PAIR_UCX_STAGED_NETWORK,
+    PAIR_N_KINDS
 };
+
+typedef struct pair_kind {
+    const char *name;
+    const char *transport;
+    bt_kvt_path_t path;
+    const char *peer_path; /* what bt_kvt_peer_path() says */
+    const char *device;
+    bool hosts;                          /* each end on its own: hosts.h */
+    bool staged_sender, staged_receiver; /* a pool in a fake device */
+} pair_kind_t;
+
+static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
+    [PAIR_MEM_SHM] = {.name = "mem shm",
+                      .transport = "mem",
+                      .path = BT_KVT_PATH_AUTO,
+                      .peer_path = "shm",
+                      .device = "lo"},
+    [PAIR_MEM_NETWORK] = {.name = "mem network",
+                          .transport = "mem",
+                          .path = BT_KVT_PATH_NETWORK,
+                          .peer_path = "network",
+                          .device = "lo"},
+    [PAIR_UCX_SHM] = {.name = "ucx shm",
+                      .transport = "ucx",
+                      .path = BT_KVT_PATH_SHM,
+                      .peer_path = "shm",
+                      .device = "lo"},
+    [PAIR_UCX_NETWORK] = {.name = "ucx network",
+                          .transport = "ucx",
+                          .path = BT_KVT_PATH_NETWORK,
+                          .peer_path = "network",
+                          .device = "lo"},
+    [PAIR_UCX_HOSTS] = {.name = "ucx hosts",
+                        .transport = "ucx",
+                        .path = BT_KVT_PATH_NETWORK,
+                        .peer_path = "network",
+                        .device = HOSTS_DEVICE,
+                        .hosts = true},
+    [PAIR_MEM_STAGED] = {.name = "mem staged to staged",
+                         .transport = "mem",
+                         .path = BT_KVT_PATH_AUTO,
+                         .peer_path = "network",
+                         .device = "lo",
+                         .staged_sender = true,
+                         .staged_receiver = true},
+    [PAIR_MEM_STAGED_SHM] = {.name = "mem staged to shm",
+                             .transport = "mem",
+                             .path = BT_KVT_PATH_AUTO,
+                             .peer_path = "shm",
+                             .device = "lo",
+                             .staged_sender = true},
+    [PAIR_MEM_HOST_STAGED] = {.name = "mem host to staged",
+                              .transport = "mem",
+                              .path = BT_KVT_PATH_AUTO,
+                              .peer_path = "network",
+                              .device = "lo",
+                              .staged_receiver = true},
+    [PAIR_UCX_STAGED] = {.name = "ucx staged to staged",
+                         .transport = "ucx",
+                         .path = BT_KVT_PATH_AUTO,
+                         .peer_path = "network",
+                         .device = "lo",
+                         .staged_sender = true,
+                         .staged_receiver = true},
+    [PAIR_UCX_STAGED_SHM] = {.name = "ucx staged to shm",
+                             .transport = "ucx",
+                             .path = BT_KVT_PATH_AUTO,
+                             .peer_path = "shm",
+                             .device = "lo",
+                             .staged_sender = true},
+    [PAIR_UCX_HOST_STAGED] = {.name = "ucx host to staged",
+                              .transport = "ucx",
+                              .path = BT_KVT_PATH_AUTO,
+                              .peer_path = "network",
+                              .device = "lo",
+                              .staged_receiver = true},
+    [PAIR_UCX_STAGED_NETWORK] = {.name = "ucx staged to network",
+                                 .transport = "ucx",
+                                 .path = BT_KVT_PATH_NETWORK,
+                                 .peer_path = "network",
+                                 .device = "lo",
+                                 .staged_sender = true},
+};
+
+/** Slots of staged pools each way; 0: as it comes. */
+__attribute__((unused)) static uint32_t pair_n_slots;
 
 /* One window and the transfer into it. */
 typedef struct track {

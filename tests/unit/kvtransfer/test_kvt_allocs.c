@@ -72,13 +72,13 @@ static void transfers_take_no_memory(const pair_kind_t *kind)
 static void transfers_take_no_memory_ucx_shm(void **state)
 {
     (void)state;
-    transfers_take_no_memory(&pair_kinds[2]);
+    transfers_take_no_memory(&pair_kinds[PAIR_UCX_SHM]);
 }
 
 static void transfers_take_no_memory_ucx_network(void **state)
 {
     (void)state;
-    transfers_take_no_memory(&pair_kinds[3]);
+    transfers_take_no_memory(&pair_kinds[PAIR_UCX_NETWORK]);
 }
 
 int main(void)

@@ -157,14 +157,14 @@ static void
 a_fault_at_any_step_over_shared_memory_ends_everything_once(void **state)
 {
     (void)state;
-    all_faults(&pair_kinds[0]);
+    all_faults(&pair_kinds[PAIR_MEM_SHM]);
 }
 
 static void
 a_fault_at_any_step_over_the_network_ends_everything_once(void **state)
 {
     (void)state;
-    all_faults(&pair_kinds[1]);
+    all_faults(&pair_kinds[PAIR_MEM_NETWORK]);
 }
 
 /* Two slots each way, so that pieces wait for them; copies end late and in any
@@ -206,7 +206,7 @@ static void our_own_sleep_is_not_the_peers_silence(void **state)
     track_t *t;
 
     (void)state;
-    pair_open(&pair, &pair_kinds[1], POOL_BYTES);
+    pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], POOL_BYTES);
     pair_import(&pair);
     t = pair_window(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
     assert_int_equal(pair_prep(&pair, t), BT_OK);
@@ -232,7 +232,7 @@ static void a_death_frees_what_a_lost_link_left_in_quarantine(void **state)
     track_t *t;
 
     (void)state;
-    pair_open(&pair, &pair_kinds[0], POOL_BYTES);
+    pair_open(&pair, &pair_kinds[PAIR_MEM_SHM], POOL_BYTES);
     pair_import(&pair);
     t = pair_window(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
     assert_int_equal(pair_prep(&pair, t), BT_OK);

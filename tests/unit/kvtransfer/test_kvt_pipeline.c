@@ -43,13 +43,13 @@ static void transfer_while_verifying(const pair_kind_t *kind)
 static void much_is_proven_while_a_transfer_runs_shm(void **state)
 {
     (void)state;
-    transfer_while_verifying(&pair_kinds[0]);
+    transfer_while_verifying(&pair_kinds[PAIR_MEM_SHM]);
 }
 
 static void much_is_proven_while_a_transfer_runs_network(void **state)
 {
     (void)state;
-    transfer_while_verifying(&pair_kinds[1]);
+    transfer_while_verifying(&pair_kinds[PAIR_MEM_NETWORK]);
 }
 
 int main(void)

@@ -14,12 +14,6 @@
 #define N_STRANGERS 64
 #define N_ROUNDS    40
 
-static const pair_kind_t kind = {.name = "ucx network",
-                                 .transport = "ucx",
-                                 .path = BT_KVT_PATH_NETWORK,
-                                 .peer_path = "network",
-                                 .device = "lo"};
-
 /* What UCX's own client sends first: the length of what follows, a status. */
 typedef struct stranger_words {
     uint64_t length;
@@ -83,7 +77,7 @@ static void strangers_that_speak_while_it_closes_harm_nobody(void **state)
         pthread_t thread;
         pair_t pair;
 
-        pair_open(&pair, &kind, 64u << 10);
+        pair_open(&pair, &pair_kinds[PAIR_UCX_NETWORK], 64u << 10);
         strangers_connect(&s, &pair);
         assert_int_equal(pthread_create(&thread, NULL, strangers_speak, &s), 0);
         atomic_store(&s.go, true);
