@@ -71,6 +71,27 @@ static void side_close(side_t *side)
     }
 }
 
+/* The model worked by hand: 2 layers, 4 heads of 2 slots of 3 dims of 2 bytes,
+ * so 12 bytes a head; the picture in kv_reshard.h with h = 12. */
+static const bt_kv_shape_t hand = {.n_layers = 2,
+                                   .n_kv_heads = 4,
+                                   .tokens_per_block = 2,
+                                   .head_dim = 3,
+                                   .elem_bytes = 2};
+static const bt_kv_part_t all = {0, 2, 0, 4};
+static const bt_kv_part_t half = {0, 2, 2, 2};  /* heads 2 and 3 */
+static const bt_kv_part_t early = {0, 1, 0, 4}; /* one layer... */
+static const bt_kv_part_t late = {1, 1, 0, 4};  /* ...and the other */
+
+static bt_kv_reshard_t plan_of(const bt_kv_shape_t *whole,
+                               const bt_kv_part_t *src, const bt_kv_part_t *dst)
+{
+    bt_kv_reshard_t plan;
+
+    assert_int_equal(bt_kv_reshard_plan(whole, src, dst, &plan), BT_OK);
+    return plan;
+}
+
 /** Copies bytes [begin, until) of each source block into the window; returns
  *  how many ranges lie together on both sides. */
 static uint32_t pieces_copy(const rank_t *from, const rank_t *to,
@@ -191,11 +212,9 @@ static uint32_t sequence_moves(const bt_kv_shape_t *whole,
         bt_kvt_ranges_t written = {0};
 
         for (uint32_t s = 0; s < src.n_ranks; s++) {
-            bt_kv_reshard_t plan;
+            bt_kv_reshard_t plan =
+                plan_of(whole, &src.ranks[s].part, &dst.ranks[d].part);
 
-            assert_int_equal(bt_kv_reshard_plan(whole, &src.ranks[s].part,
-                                                &dst.ranks[d].part, &plan),
-                             BT_OK);
             n += ranks_move(&src.ranks[s], &dst.ranks[d], &plan, by_layers,
                             &written);
             bt_kv_reshard_fini(&plan);
@@ -318,26 +337,16 @@ static void parts_are_as_the_design_says(void **state)
     }
 }
 
-/* By hand: 2 layers, 4 heads of 2 slots of 3 dims of 2 bytes, so 12 bytes a
- * head; the picture in kv_reshard.h with h = 12. */
 static void moves_are_few_and_as_worked_by_hand(void **state)
 {
-    const bt_kv_shape_t whole = {.n_layers = 2,
-                                 .n_kv_heads = 4,
-                                 .tokens_per_block = 2,
-                                 .head_dim = 3,
-                                 .elem_bytes = 2};
-    const bt_kv_part_t all = {0, 2, 0, 4};
-    const bt_kv_part_t half = {0, 2, 2, 2};
-    const bt_kv_part_t late = {1, 1, 0, 4};
     static const bt_kv_move_t want[] = {
         {0, 24, 0, 24}, {24, 72, 24, 24}, {48, 120, 48, 24}, {72, 168, 72, 24}};
-    bt_kv_shape_t scaled = whole;
+    bt_kv_shape_t scaled = hand;
     bt_kv_reshard_t plan;
 
     (void)state;
     scaled.scale_bytes = 4;
-    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &half, &plan), BT_OK);
+    plan = plan_of(&hand, &all, &half);
     assert_int_equal(plan.n_moves, 4);
     assert_memory_equal(plan.moves, want, sizeof(want));
     assert_int_equal(plan.src_block_bytes, 192);
@@ -346,13 +355,13 @@ static void moves_are_few_and_as_worked_by_hand(void **state)
     bt_kv_reshard_fini(&plan);
 
     /* The same part: a block is one piece, scales (of 4 bytes) or none. */
-    assert_int_equal(bt_kv_reshard_plan(&scaled, &half, &half, &plan), BT_OK);
+    plan = plan_of(&scaled, &half, &half);
     assert_int_equal(plan.n_moves, 1);
     assert_int_equal(plan.bytes, 96 + 64);
     bt_kv_reshard_fini(&plan);
 
     /* A later stage: its layers are one piece, its scales another. */
-    assert_int_equal(bt_kv_reshard_plan(&scaled, &all, &late, &plan), BT_OK);
+    plan = plan_of(&scaled, &all, &late);
     assert_int_equal(plan.n_moves, 2);
     assert_int_equal(plan.moves[0].src, 96);
     assert_int_equal(plan.moves[0].dst, 0);
@@ -372,13 +381,13 @@ static void a_rank_with_all_has_the_blocks_of_the_layout(void **state)
                                  .head_dim = 64,
                                  .elem_bytes = 1,
                                  .scale_bytes = 4};
-    const bt_kv_part_t all = {0, 30, 0, 3};
+    const bt_kv_part_t every = {0, 30, 0, 3};
     size_t bytes = 0;
     bt_kv_reshard_t plan;
 
     (void)state;
     assert_int_equal(bt_kv_block_bytes(&whole, &bytes), BT_OK);
-    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &all, &plan), BT_OK);
+    plan = plan_of(&whole, &every, &every);
     assert_int_equal(plan.src_block_bytes, bytes);
     assert_int_equal(plan.dst_block_bytes, bytes);
     assert_int_equal(plan.bytes, bytes);
@@ -400,18 +409,10 @@ static void walk_check(const bt_kv_reshard_t *plan, bt_kv_end_t end,
     assert_false(bt_kv_walk_next(&walk, &piece));
 }
 
-/* By hand, the model and the plan (to heads 2 and 3) of the test above: a
- * source block has 192 bytes, a destination block 96, a window 96 a block. */
+/* By hand; to heads 2 and 3 a source block has 192 bytes, a destination block
+ * 96, a window 96 a block. */
 static void pieces_are_as_long_as_the_pool_allows(void **state)
 {
-    const bt_kv_shape_t whole = {.n_layers = 2,
-                                 .n_kv_heads = 4,
-                                 .tokens_per_block = 2,
-                                 .head_dim = 3,
-                                 .elem_bytes = 2};
-    const bt_kv_part_t all = {0, 2, 0, 4};
-    const bt_kv_part_t half = {0, 2, 2, 2};
-    const bt_kv_part_t late = {1, 1, 0, 4};
     const uint32_t ids[] = {5, 3, 4, 0};
     /* All bytes of the destination's blocks come from this source, so 3 and 4
      * are one piece there. The source has other heads between any two rows. */
@@ -433,19 +434,19 @@ static void pieces_are_as_long_as_the_pool_allows(void **state)
     bt_kv_reshard_t plan;
 
     (void)state;
-    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &half, &plan), BT_OK);
+    plan = plan_of(&hand, &all, &half);
     walk_check(&plan, BT_KV_DST, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
     walk_check(&plan, BT_KV_SRC, ids, 0, 4, src, BT_ARRAY_LEN(src));
     walk_check(&plan, BT_KV_SRC, ids, 1, 2, src + 4, 4);
     walk_check(&plan, BT_KV_SRC, ids, 2, 2, NULL, 0);
     bt_kv_reshard_fini(&plan);
 
-    assert_int_equal(bt_kv_reshard_plan(&whole, &half, &half, &plan), BT_OK);
+    plan = plan_of(&hand, &half, &half);
     walk_check(&plan, BT_KV_SRC, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
     walk_check(&plan, BT_KV_SRC, ids, 1, 4, rest, BT_ARRAY_LEN(rest));
     bt_kv_reshard_fini(&plan);
 
-    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &late, &plan), BT_OK);
+    plan = plan_of(&hand, &all, &late);
     walk_check(&plan, BT_KV_SRC, ids, 0, 4, stage, BT_ARRAY_LEN(stage));
     walk_check(&plan, BT_KV_DST, ids, 0, 4, dst, BT_ARRAY_LEN(dst));
     /* Of the last two blocks the later half of that layer alone, which is v:
@@ -460,24 +461,13 @@ static void pieces_are_as_long_as_the_pool_allows(void **state)
     bt_kv_reshard_fini(&plan);
 
     /* Nothing in common. */
-    {
-        const bt_kv_part_t early = {0, 1, 0, 4};
-
-        assert_int_equal(bt_kv_reshard_plan(&whole, &early, &late, &plan),
-                         BT_OK);
-        walk_check(&plan, BT_KV_SRC, ids, 0, 4, NULL, 0);
-        bt_kv_reshard_fini(&plan);
-    }
+    plan = plan_of(&hand, &early, &late);
+    walk_check(&plan, BT_KV_SRC, ids, 0, 4, NULL, 0);
+    bt_kv_reshard_fini(&plan);
 }
 
 static void impossible_plans_are_refused(void **state)
 {
-    const bt_kv_shape_t whole = {.n_layers = 2,
-                                 .n_kv_heads = 4,
-                                 .tokens_per_block = 2,
-                                 .head_dim = 3,
-                                 .elem_bytes = 2};
-    const bt_kv_part_t all = {0, 2, 0, 4};
     const bt_kv_part_t bad[] = {{0, 3, 0, 4},          {1, 2, 0, 4},
                                 {0, 2, 1, 4},          {0, 2, 0, 5},
                                 {0, 0, 0, 4},          {0, 2, 0, 0},
@@ -492,15 +482,15 @@ static void impossible_plans_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
-        assert_int_equal(bt_kv_reshard_plan(&whole, &bad[i], &all, &plan),
+        assert_int_equal(bt_kv_reshard_plan(&hand, &bad[i], &all, &plan),
                          BT_ERR_INVALID_PARAM);
-        assert_int_equal(bt_kv_reshard_plan(&whole, &all, &bad[i], &plan),
+        assert_int_equal(bt_kv_reshard_plan(&hand, &all, &bad[i], &plan),
                          BT_ERR_INVALID_PARAM);
     }
     assert_int_equal(bt_kv_reshard_plan(&huge, &most, &most, &plan),
                      BT_ERR_OVERFLOW);
     bt_alloc_fail_at(1);
-    assert_int_equal(bt_kv_reshard_plan(&whole, &all, &all, &plan),
+    assert_int_equal(bt_kv_reshard_plan(&hand, &all, &all, &plan),
                      BT_ERR_NO_MEMORY);
     bt_alloc_fail_at(0);
 }
