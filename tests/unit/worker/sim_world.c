@@ -257,12 +257,12 @@ static void sim_forget_reports(sim_node_t *node)
     }
 }
 
-/* As close_all() of start.c does it. */
 uint32_t sim_n_free(const sim_node_t *node)
 {
     return bt_kv_pool_n_free(node->w.pool) + bt_kv_pool_n_idle(node->w.pool);
 }
 
+/* As close_all() of start.c does it. */
 static void sim_node_close(sim_node_t *node)
 {
     bt_worker_t *w = &node->w;
