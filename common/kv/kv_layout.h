@@ -50,6 +50,14 @@ typedef struct bt_kv_shape {
 BT_MUST_CHECK bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape,
                                             size_t *bytes_p);
 
+/** Elements of one layer of a block, bytes: layer l of a block lies from l
+ * times this on. Only of a shape whose block has a size. */
+static inline size_t bt_kv_layer_bytes(const bt_kv_shape_t *shape)
+{
+    return (size_t)2 * shape->n_kv_heads * shape->tokens_per_block *
+           shape->head_dim * shape->elem_bytes;
+}
+
 /** Identity of a layout; both ends of a transfer compare it.
  *  @param [in] kv_type  Element type number, as on the wire. */
 bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape,

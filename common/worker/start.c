@@ -85,6 +85,7 @@ static bt_status_t check_options(bt_worker_t *w, bt_start_t *s)
 {
     const bt_config_t *config = w->config;
     const bt_kv_type_info_t *info;
+    bt_status_t status;
 
     if (bt_kv_type_parse(config->kv_type, &s->kv_type) != BT_OK) {
         BT_LOG_ERROR("kv-type %s is unknown", config->kv_type);
@@ -107,10 +108,11 @@ static bt_status_t check_options(bt_worker_t *w, bt_start_t *s)
         .scale_bytes = info->scale_bytes,
     };
     w->n_layers = s->shape.n_layers;
-    w->layer_bytes = (size_t)2 * s->shape.n_kv_heads *
-                     s->shape.tokens_per_block * s->shape.head_dim *
-                     s->shape.elem_bytes;
-    return bt_kv_block_bytes(&s->shape, &w->block_bytes);
+    status = bt_kv_block_bytes(&s->shape, &w->block_bytes);
+    if (status == BT_OK) {
+        w->layer_bytes = bt_kv_layer_bytes(&s->shape);
+    }
+    return status;
 }
 
 /* Where packed weights are kept. Nowhere is no failure. */

@@ -60,4 +60,14 @@ made_up_block(const bt_kv_shape_t *whole, const bt_kv_part_t *part,
     return at;
 }
 
+/** Bytes of the elements of one layer in such a block. */
+__attribute__((unused)) static uint64_t
+made_up_layer_bytes(const bt_kv_shape_t *whole, const bt_kv_part_t *part)
+{
+    bt_kv_shape_t shape = *whole;
+
+    shape.n_kv_heads = part->n_heads;
+    return bt_kv_layer_bytes(&shape);
+}
+
 #endif

@@ -21,6 +21,7 @@ static void block_bytes_matches_hand_count(void **state)
     (void)state;
     assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_OK);
     assert_int_equal(bytes, 368640);
+    assert_int_equal(bt_kv_layer_bytes(&shape), 12288);
 }
 
 /* The same in int8 with scales in f32, worked by hand: 2 * 30 * 3 * 16 = 2880
@@ -38,6 +39,7 @@ static void scales_lie_behind_the_elements(void **state)
     (void)state;
     assert_int_equal(bt_kv_block_bytes(&shape, &bytes), BT_OK);
     assert_int_equal(bytes, 184320 + 11520);
+    assert_int_equal(bt_kv_layer_bytes(&shape), 6144);
 }
 
 static void block_bytes_rejects_a_hostile_file(void **state)

@@ -55,9 +55,7 @@ static void side_open(side_t *side, const bt_kv_shape_t *whole,
 
         assert_int_equal(bt_kv_part_of(whole, split, r, &rank->part), BT_OK);
         rank->block_bytes = block_write(side, rank, 0, NULL);
-        rank->layer_bytes = (uint64_t)2 * rank->part.n_heads *
-                            whole->tokens_per_block * whole->head_dim *
-                            whole->elem_bytes;
+        rank->layer_bytes = made_up_layer_bytes(whole, &rank->part);
         rank->pool = bt_calloc(POOL_BLOCKS, rank->block_bytes);
         assert_non_null(rank->pool);
         memset(rank->pool, fill, POOL_BLOCKS * rank->block_bytes);

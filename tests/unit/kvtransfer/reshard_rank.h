@@ -313,10 +313,8 @@ static void post_until(rank_t *rank, end_t *end, uint64_t limit)
 /** As a source does that sends what it has computed; scales in the end. */
 static void layers_post(rank_t *rank, end_t *end)
 {
-    const bt_kv_shape_t *whole = &rank->order.whole;
-    const uint64_t layer_bytes = (uint64_t)2 * rank->part.n_heads *
-                                 whole->tokens_per_block * whole->head_dim *
-                                 whole->elem_bytes;
+    const uint64_t layer_bytes =
+        made_up_layer_bytes(&rank->order.whole, &rank->part);
 
     for (uint32_t l = 0; l < rank->part.n_layers; l++) {
         const bool last = (l + 1 == rank->part.n_layers);
