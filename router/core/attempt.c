@@ -107,15 +107,6 @@ static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
     }
 }
 
-/* A silent worker speaks again or is given up soon; an attempt there would be
- * lost with it. */
-static bool silent(const bt_pick_t *pick)
-{
-    return (pick->decode->state == BT_WORKER_SUSPECT) ||
-           ((pick->prefill != NULL) &&
-            (pick->prefill->state == BT_WORKER_SUSPECT));
-}
-
 static bool picks(const bt_pick_t *pick, uint64_t instance)
 {
     return (pick->decode->hello.instance == instance) ||
@@ -129,15 +120,18 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 
     BT_ASSERT(gen->phase == BT_PHASE_WAITING);
     if ((now_us >= gen->deadline_us) ||
-        !bt_table_pick_but(&core->table, &gen->avoid, &pick) ||
+        !bt_table_pick(&core->table, &gen->avoid, &pick) ||
         ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
         return false;
     }
-    if (silent(&pick)) {
+    /* A silent worker speaks again or is given up soon; an attempt there would
+     * be lost with it. */
+    if (!bt_pick_is_healthy(&pick)) {
         core->hope_us = now_us;
         return false;
     }
     BT_ASSERT(gen->attempt < BT_CORE_MAX_ATTEMPTS);
+    bt_table_take(&core->table, &pick);
     gen->attempt++;
     gen->phase = BT_PHASE_PREFILL;
     gen->prefilled = false;

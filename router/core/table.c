@@ -194,7 +194,7 @@ static uint64_t load_of(const bt_worker_t *worker)
 
 static bool is_avoided(const bt_avoid_t *avoid, const bt_worker_t *worker)
 {
-    for (uint32_t i = 0; i < avoid->n; i++) {
+    for (uint32_t i = 0; (avoid != NULL) && (i < avoid->n); i++) {
         if (avoid->instances[i] == worker->hello.instance) {
             return true;
         }
@@ -218,7 +218,7 @@ static bool better(const bt_avoid_t *avoid, const bt_worker_t *a,
     if (load_a != load_b) {
         return load_a < load_b;
     }
-    return a->last_pick < b->last_pick;
+    return a->last_taken < b->last_taken;
 }
 
 /* The best worker of a role that has all @a flags; NULL when none takes
@@ -249,7 +249,13 @@ static bool healthy(const bt_worker_t *worker)
     return (worker != NULL) && (worker->state == BT_WORKER_UP);
 }
 
-static bool choose(const bt_table_t *table, const bt_avoid_t *avoid,
+bool bt_pick_is_healthy(const bt_pick_t *pick)
+{
+    return healthy(pick->decode) &&
+           ((pick->prefill == NULL) || healthy(pick->prefill));
+}
+
+bool bt_table_pick(const bt_table_t *table, const bt_avoid_t *avoid,
                    bt_pick_t *pick_p)
 {
     bt_worker_t *prefill = best(table, avoid, BT_ROLE_PREFILL, 0);
@@ -272,34 +278,20 @@ static bool choose(const bt_table_t *table, const bt_avoid_t *avoid,
     return true;
 }
 
-bool bt_table_pick(bt_table_t *table, bt_pick_t *pick_p)
+void bt_table_take(bt_table_t *table, const bt_pick_t *pick)
 {
-    const bt_avoid_t nobody = {.n = 0};
-
-    return bt_table_pick_but(table, &nobody, pick_p);
-}
-
-bool bt_table_pick_but(bt_table_t *table, const bt_avoid_t *avoid,
-                       bt_pick_t *pick_p)
-{
-    if (!choose(table, avoid, pick_p)) {
-        return false;
+    table->n_taken++;
+    pick->decode->last_taken = table->n_taken;
+    if (pick->prefill != NULL) {
+        pick->prefill->last_taken = table->n_taken;
     }
-    table->n_picks++;
-    pick_p->decode->last_pick = table->n_picks;
-    if (pick_p->prefill != NULL) {
-        pick_p->prefill->last_pick = table->n_picks;
-    }
-    return true;
 }
 
 bool bt_table_ready(const bt_table_t *table)
 {
-    const bt_avoid_t nobody = {.n = 0};
     bt_pick_t pick;
 
-    return choose(table, &nobody, &pick) && healthy(pick.decode) &&
-           ((pick.prefill == NULL) || healthy(pick.prefill));
+    return bt_table_pick(table, NULL, &pick) && bt_pick_is_healthy(&pick);
 }
 
 uint32_t bt_table_context_tokens(const bt_table_t *table)

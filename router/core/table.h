@@ -45,14 +45,14 @@ typedef struct bt_worker {
     uint32_t seats;          /**< requests */
     uint64_t prefill_tokens; /**< prompt tokens not computed yet */
     uint64_t blocks;         /**< KV blocks that those requests may take */
-    uint64_t last_pick;      /**< number of the pick that chose it last */
+    uint64_t last_taken;     /**< number of the pick that took it last */
     void *link_user;         /**< the control link; the caller's */
 } bt_worker_t;
 
 typedef struct bt_table {
     bt_list_t workers;
     bt_hash128_t model; /**< of our own model file */
-    uint64_t n_picks;
+    uint64_t n_taken;   /**< picks */
 } bt_table_t;
 
 /** Two workers for one request. */
@@ -99,18 +99,21 @@ bt_worker_t *bt_table_find(const bt_table_t *table, uint64_t instance);
  * The prefill worker with the fewest outstanding prompt tokens, the decode
  * worker with the smallest share of seats or blocks in use; a suspect worker
  * only where there is no healthy one, a draining one never; the one that was
- * chosen longest ago among equals. Without a healthy prefill worker, a healthy
+ * taken longest ago among equals. Without a healthy prefill worker, a healthy
  * decode worker with BT_HELLO_LOCAL_PREFILL does both phases.
  *
  * O(workers).
  *
+ * @param [in] avoid  Those only where all others of that role are suspect or
+ *                    none is here. NULL: nobody.
  * @return false when no pair is here.
  */
-bool bt_table_pick(bt_table_t *table, bt_pick_t *pick_p);
-/** The same, and those in @a avoid only where all others of that role are
- *  suspect or none is here. */
-bool bt_table_pick_but(bt_table_t *table, const bt_avoid_t *avoid,
-                       bt_pick_t *pick_p);
+bool bt_table_pick(const bt_table_t *table, const bt_avoid_t *avoid,
+                   bt_pick_t *pick_p);
+/** @return false when a worker of it is suspect. */
+bool bt_pick_is_healthy(const bt_pick_t *pick);
+/** The request goes there, so others are next where all are equal. */
+void bt_table_take(bt_table_t *table, const bt_pick_t *pick);
 
 /** True when a request could be served now by healthy workers. */
 bool bt_table_ready(const bt_table_t *table);

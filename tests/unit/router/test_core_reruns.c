@@ -101,6 +101,29 @@ static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
     bt_core_destroy(w->core);
 }
 
+/* Idle workers take turns: the second prefill worker is next, whatever a
+ * request that waits would like. */
+static void a_request_on_hold_takes_nobodys_turn(void **state)
+{
+    world_t *w = &world;
+    bt_worker_t *p, *p2, *d;
+    bt_req_key_t key;
+    client_t c, other;
+
+    (void)state;
+    key = begin(w, &p, &d, &c, 8, NULL);
+    p2 = join(w, "prefill-1", BT_ROLE_PREFILL);
+    failed(w, p, key, BT_ERR_PEER_LOST, "transfer: peer lost");
+    ended(w, p, key);
+    ended(w, d, key);
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, p2, BT_MSG_REQUEST), 0); /* on hold */
+    submit(w, &other, "The", 8, NULL);
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, p2, BT_MSG_REQUEST), 1);
+    bt_core_destroy(w->core);
+}
+
 static void pass(world_t *w, unsigned ms)
 {
     for (unsigned i = 0; i < ms / 50; i++) {
@@ -152,6 +175,7 @@ int main(void)
         BT_TEST(a_peer_reported_lost_gets_no_second_attempt_at_once),
         BT_TEST(a_rerun_avoids_the_worker_at_fault_however_idle),
         BT_TEST(a_rerun_avoids_both_of_a_pair_that_lost_touch),
+        BT_TEST(a_request_on_hold_takes_nobodys_turn),
         BT_TEST(no_attempt_is_spent_on_a_silent_worker),
     };
 

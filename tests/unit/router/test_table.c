@@ -50,6 +50,16 @@ static bt_worker_t *join_new(bt_table_t *table, const char *name,
     return join(table, &hello);
 }
 
+static bool take(bt_table_t *table, bt_pick_t *pick_p)
+{
+    const bool here = bt_table_pick(table, NULL, pick_p);
+
+    if (here) {
+        bt_table_take(table, pick_p);
+    }
+    return here;
+}
+
 static void
 the_prefill_worker_with_fewest_outstanding_tokens_is_picked(void **state)
 {
@@ -59,25 +69,25 @@ the_prefill_worker_with_fewest_outstanding_tokens_is_picked(void **state)
 
     (void)state;
     bt_table_init(&table, our_model);
-    assert_false(bt_table_pick(&table, &pick));
+    assert_false(take(&table, &pick));
     p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
     p1 = join_new(&table, "prefill-1", BT_ROLE_PREFILL);
-    assert_false(bt_table_pick(&table, &pick)); /* nobody decodes */
+    assert_false(take(&table, &pick)); /* nobody decodes */
     assert_false(bt_table_ready(&table));
     d0 = join_new(&table, "decode-0", BT_ROLE_DECODE);
     assert_true(bt_table_ready(&table));
 
     p0->prefill_tokens = 500;
     p1->prefill_tokens = 499;
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p1);
     assert_ptr_equal(pick.decode, d0);
 
     /* Equal: the one that was picked longest ago. */
     p0->prefill_tokens = 499;
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p0);
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p1);
     bt_table_fini(&table);
 }
@@ -98,12 +108,12 @@ the_emptiest_decode_worker_is_picked_by_seats_or_blocks(void **state)
     d0->seats = 3; /* 3 of 8 */
     d1->seats = 2; /* 2 of 8, but 50 of 100 blocks */
     d1->blocks = 50;
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.decode, d0);
 
     /* Another router filled d0, as d0 says itself. */
     d0->stats.active_requests = 7;
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.decode, d1);
     bt_table_fini(&table);
 }
@@ -123,17 +133,17 @@ a_suspect_worker_is_taken_only_where_there_is_no_healthy_one(void **state)
 
     p0->state = BT_WORKER_SUSPECT;
     p1->prefill_tokens = 1000000;
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p1);
     assert_true(bt_table_ready(&table));
 
     p1->state = BT_WORKER_DRAINING; /* never */
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p0);
     assert_false(bt_table_ready(&table));
 
     d0->state = BT_WORKER_DRAINING;
-    assert_false(bt_table_pick(&table, &pick));
+    assert_false(take(&table, &pick));
     bt_table_fini(&table);
 }
 
@@ -150,16 +160,16 @@ without_a_healthy_prefill_worker_a_local_one_does_both_phases(void **state)
     hello.flags = BT_HELLO_LOCAL_PREFILL;
     d0 = join(&table, &hello);
     assert_true(bt_table_ready(&table));
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_null(pick.prefill);
     assert_ptr_equal(pick.decode, d0);
 
     p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p0);
 
     p0->state = BT_WORKER_SUSPECT;
-    assert_true(bt_table_pick(&table, &pick));
+    assert_true(take(&table, &pick));
     assert_null(pick.prefill);
     bt_table_fini(&table);
 }
