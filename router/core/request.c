@@ -198,9 +198,11 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     bt_list_push_back(&core->live, &gen->live_link);
     core->n_live++;
     core->n_waiting++;
-    /* A request never overtakes one that waits. */
+    /* A request never overtakes one that waits, but for one on hold. */
     if (core->n_waiting == 1) {
         (void)bt_gen_dispatch(core, gen, now_us);
+    } else {
+        bt_gen_dispatch_waiting(core, now_us);
     }
     *gen_p = gen;
     return BT_OK;
