@@ -85,90 +85,70 @@ static void mask_ids(char *line)
 
 /* The core's clock stood at 5 s, or 1,700,000,000 s of Unix time, when the
  * request was parsed and tokenized; so parsing began 30 µs before that. */
-static const char want[] = "{\"resourceSpans\":[{\"resource\":{\"attributes\":[" TEXT(
-    "service.name",
-    "baton-router") "{\"key\":\"service.version\",\"value\":{\"stringValue\":\"VERSION\"}},"
-                    "{\"key\":\"service.instance.id\",\"value\":{\"stringValue\":\"r0\"}}"
-                    "]},\"scopeSpans\":[{\"scope\":{\"name\":\"baton-router\"},\"spans\":["
-                    "{" TRACE_ID "\"spanId\":\"RRRRRRRRRRRRRRRR\","
-                    "\"parentSpanId\":\"00f067aa0ba902b7\",\"name\":\"chat\",\"kind\":2,"
-                    "\"startTimeUnixNano\":\"1699999999999970000\","
-                    "\"endTimeUnixNano\":\"1700000000000970000\",\"attributes\":[" TEXT(
-                        "gen_ai.operation.name",
-                        "chat") TEXT("gen_ai.provider.name",
-                                     "baton") TEXT("gen_ai.request.model",
-                                                   "a \\\"b\\\"") TEXT("gen_ai.response.id",
-                                                                       "chatcmpl-1")
-                        INT("gen_ai.request.max_tokens", "16") DOUBLE(
-                            "gen_ai.request.temperature",
-                            "0.5") DOUBLE("gen_ai.request.top_p",
-                                          "1") INT("gen_ai.request.top_k",
-                                                   "7") DOUBLE("gen_ai.request.frequency_penalty",
-                                                               "0") DOUBLE("gen_ai.request.presence_penalty",
-                                                                           "-0.25")
-                            INT("gen_ai.usage.input_tokens", "9") INT(
-                                "gen_ai.usage.output_tokens",
-                                "4") "{\"key\":\"gen_ai.response.finish_reasons\",\"value\":{\"arrayValue\":"
-                                     "{\"values\":[{\"stringValue\":\"error\"}]}}}," DOUBLE(
-                                         "gen_ai.server.time_to_first_token",
-                                         "0.0006")
-                                         TEXT("error.type", "503") "{\"key\":\"baton.stream\",\"value\":{\"boolValue\":true}}," INT(
-                                             "baton.choice",
-                                             "2") INT("baton.attempts",
-                                                      "1") INT("baton.total_us",
-                                                               "1000") INT("baton.max_gap_us",
-                                                                           "21")
-                                             INT("baton.prefill.chunks", "22") INT(
-                                                 "baton.prefill.cached_tokens",
-                                                 "23") INT("baton.decode.queue_us",
-                                                           "24") INT("baton.decode.batch_us", "25")
-                                                 INT("baton.kv.transfers", "26") INT(
-                                                     "baton.kv.bytes",
-                                                     "27") INT("baton.kv.descriptors",
-                                                               "28") INT("baton.kv.grant_wait_us", "29")
-                                                     INT("baton.kv.data_us", "30") INT(
-                                                         "baton.kv.tail_us",
-                                                         "31") INT("baton.kv.handover_us",
-                                                                   "32")
-                                                         INT("baton.kv.join_wait_us", "33") TEXT(
-                                                             "baton.worker.decode",
-                                                             "decode-1") "{\"key\":\"baton.worker.prefill\",\"value\":{\"stringValue\":"
-                                                                         "\"prefill-3\"}}],"
-                                                                         "\"events\":[{\"timeUnixNano\":\"1700000000000040000\","
-                                                                         "\"name\":\"baton.attempt\",\"attributes\":[" TEXT(
-                                                                             "baton.worker.prefill",
-                                                                             "prefill-3") "{\"key\":\"baton.worker.decode\",\"value\":{\"stringValue\":"
-                                                                                          "\"decode-1\"}}]},"
-                                                                                          "{\"timeUnixNano\":\"1700000000000570000\","
-                                                                                          "\"name\":\"baton.first_token\"}],"
-                                                                                          "\"status\":{\"code\":2,\"message\":\"line\\nend \xEF\xBF\xBD\"}}" PART(
-                                                                                              "parse",
-                                                                                              "1699999999999970000",
-                                                                                              "1699999999999980000")
-                                                                                              PART(
-                                                                                                  "tokenize",
-                                                                                                  "1699999999999980000",
-                                                                                                  "1700000000000000000")
-                                                                                                  PART(
-                                                                                                      "wait",
-                                                                                                      "1700000000000000000",
-                                                                                                      "1700000000000040000")
-                                                                                                      PART(
-                                                                                                          "prefill.compute",
-                                                                                                          "1700000000000040000",
-                                                                                                          "1700000000000540000")
-                                                                                                          PART(
-                                                                                                              "prefill.rest",
-                                                                                                              "1700000000000540000",
-                                                                                                              "1700000000000570000")
-                                                                                                              PART(
-                                                                                                                  "handover",
-                                                                                                                  "1700000000000570000",
-                                                                                                                  "1700000000000670000")
-                                                                                                                  PART(
-                                                                                                                      "decode",
-                                                                                                                      "1700000000000670000",
-                                                                                                                      "1700000000000970000") "]}]}]}\n";
+/* clang-format off */
+static const char want[] =
+    "{\"resourceSpans\":[{\"resource\":{\"attributes\":["
+    TEXT("service.name", "baton-router")
+    "{\"key\":\"service.version\",\"value\":{\"stringValue\":\"VERSION\"}},"
+    "{\"key\":\"service.instance.id\",\"value\":{\"stringValue\":\"r0\"}}"
+    "]},\"scopeSpans\":[{\"scope\":{\"name\":\"baton-router\"},\"spans\":["
+    "{" TRACE_ID "\"spanId\":\"RRRRRRRRRRRRRRRR\","
+    "\"parentSpanId\":\"00f067aa0ba902b7\",\"name\":\"chat\",\"kind\":2,"
+    "\"startTimeUnixNano\":\"1699999999999970000\","
+    "\"endTimeUnixNano\":\"1700000000000970000\",\"attributes\":["
+    TEXT("gen_ai.operation.name", "chat")
+    TEXT("gen_ai.provider.name", "baton")
+    TEXT("gen_ai.request.model", "a \\\"b\\\"")
+    TEXT("gen_ai.response.id", "chatcmpl-1")
+    INT("gen_ai.request.max_tokens", "16")
+    DOUBLE("gen_ai.request.temperature", "0.5")
+    DOUBLE("gen_ai.request.top_p", "1")
+    INT("gen_ai.request.top_k", "7")
+    DOUBLE("gen_ai.request.frequency_penalty", "0")
+    DOUBLE("gen_ai.request.presence_penalty", "-0.25")
+    INT("gen_ai.usage.input_tokens", "9")
+    INT("gen_ai.usage.output_tokens", "4")
+    "{\"key\":\"gen_ai.response.finish_reasons\",\"value\":{\"arrayValue\":"
+    "{\"values\":[{\"stringValue\":\"error\"}]}}},"
+    DOUBLE("gen_ai.server.time_to_first_token", "0.0006")
+    TEXT("error.type", "503")
+    "{\"key\":\"baton.stream\",\"value\":{\"boolValue\":true}},"
+    INT("baton.choice", "2")
+    INT("baton.attempts", "1")
+    INT("baton.total_us", "1000")
+    INT("baton.max_gap_us", "21")
+    INT("baton.prefill.chunks", "22")
+    INT("baton.prefill.cached_tokens", "23")
+    INT("baton.decode.queue_us", "24")
+    INT("baton.decode.batch_us", "25")
+    INT("baton.kv.transfers", "26")
+    INT("baton.kv.bytes", "27")
+    INT("baton.kv.descriptors", "28")
+    INT("baton.kv.grant_wait_us", "29")
+    INT("baton.kv.data_us", "30")
+    INT("baton.kv.tail_us", "31")
+    INT("baton.kv.handover_us", "32")
+    INT("baton.kv.join_wait_us", "33")
+    TEXT("baton.worker.decode", "decode-1")
+    "{\"key\":\"baton.worker.prefill\",\"value\":{\"stringValue\":"
+    "\"prefill-3\"}}],"
+    "\"events\":[{\"timeUnixNano\":\"1700000000000040000\","
+    "\"name\":\"baton.attempt\",\"attributes\":["
+    TEXT("baton.worker.prefill", "prefill-3")
+    "{\"key\":\"baton.worker.decode\",\"value\":{\"stringValue\":"
+    "\"decode-1\"}}]},"
+    "{\"timeUnixNano\":\"1700000000000570000\","
+    "\"name\":\"baton.first_token\"}],"
+    "\"status\":{\"code\":2,\"message\":\"line\\nend \xEF\xBF\xBD\"}}"
+    PART("parse", "1699999999999970000", "1699999999999980000")
+    PART("tokenize", "1699999999999980000", "1700000000000000000")
+    PART("wait", "1700000000000000000", "1700000000000040000")
+    PART("prefill.compute", "1700000000000040000", "1700000000000540000")
+    PART("prefill.rest", "1700000000000540000", "1700000000000570000")
+    PART("handover", "1700000000000570000", "1700000000000670000")
+    PART("decode", "1700000000000670000", "1700000000000970000")
+    "]}]}]}\n";
+/* clang-format on */
 
 static const bt_ledger_t ledger = {
     .parse_us = 10,
