@@ -22,6 +22,7 @@
 
 #include "common/base/alloc.h"
 #include "kernels/copier.h"
+#include "tests/support/draw.h"
 #include "tests/support/testsupport.h"
 
 #define FAKE_TICKETS 64u
@@ -50,16 +51,6 @@ typedef struct fake_device {
     uint32_t n_allocs;
     fake_copy_t copies[FAKE_TICKETS];
 } fake_device_t;
-
-/** splitmix64 (Steele, Lea, Flood 2014). */
-__attribute__((unused)) static uint64_t fake_draw(fake_device_t *d, uint64_t n)
-{
-    uint64_t z = d->random += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % n;
-}
 
 static uint8_t *fake_reach(const fake_device_t *d, const void *device, size_t n)
 {
@@ -103,13 +94,14 @@ static bt_status_t fake_begin(fake_device_t *d, void *dst, const void *src,
     if (fails && d->refuses) {
         return BT_ERR_DEVICE;
     }
-    *copy = (fake_copy_t){.under_way = true,
-                          .fails = fails,
-                          .dst = dst,
-                          .src = src,
-                          .n = n,
-                          .questions = (uint32_t)fake_draw(
-                              d, d->max_questions == 0 ? 1 : d->max_questions)};
+    *copy = (fake_copy_t){
+        .under_way = true,
+        .fails = fails,
+        .dst = dst,
+        .src = src,
+        .n = n,
+        .questions = (uint32_t)draw_below(
+            &d->random, d->max_questions == 0 ? 1 : d->max_questions)};
     d->n_under_way++;
     if (d->n_under_way > d->most_under_way) {
         d->most_under_way = d->n_under_way;

@@ -18,15 +18,21 @@
 
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
+#include "tests/support/draw.h"
 #include "tests/unit/kvtransfer/each_kind.h"
 
 #define N_EXTENTS 8u
 #define SEED      20260904u
 
-/* More than 10,000: shared memory and network in this process, then UCX, then
- * through slots. */
-static const uint32_t n_flips[PAIR_N_KINDS] = {4200, 4200, 800, 800, 400, 400,
-                                               400,  400,  120, 120, 120, 120};
+/* More than 10,000, most where they are quick. */
+static const uint32_t n_flips[PAIR_N_KINDS] = {
+    [PAIR_MEM_SHM] = 4200,        [PAIR_MEM_NETWORK] = 4200,
+    [PAIR_UCX_SHM] = 800,         [PAIR_UCX_NETWORK] = 800,
+    [PAIR_UCX_HOSTS] = 400,       [PAIR_MEM_STAGED] = 400,
+    [PAIR_MEM_STAGED_SHM] = 400,  [PAIR_MEM_HOST_STAGED] = 400,
+    [PAIR_UCX_STAGED] = 120,      [PAIR_UCX_STAGED_SHM] = 120,
+    [PAIR_UCX_HOST_STAGED] = 120, [PAIR_UCX_STAGED_NETWORK] = 120,
+};
 
 typedef enum target {
     FLIP_DATA,
@@ -65,14 +71,9 @@ static struct {
     uint32_t n_flips, n_refused;
 } total;
 
-/** splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t draw(uint64_t n)
 {
-    uint64_t z = flip.random += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % n;
+    return draw_below(&flip.random, n);
 }
 
 static void flip_bit(uint8_t *bytes, size_t n)
