@@ -122,4 +122,17 @@ static inline void build_end(build_t *b)
     build_put(b, zeros, (32 - b->n % 32) % 32);
 }
 
+/** A whole file: byte-level BPE with these tokens and merges, cut as GPT-2. */
+static inline void build_bpe_of(build_t *b, const char *const *tokens,
+                                size_t n_tokens, const char *const *merges,
+                                size_t n_merges)
+{
+    build_start(b);
+    build_kv_str(b, "tokenizer.ggml.model", "gpt2");
+    build_kv_str(b, "tokenizer.ggml.pre", "gpt-2");
+    build_kv_strs(b, "tokenizer.ggml.tokens", tokens, n_tokens);
+    build_kv_strs(b, "tokenizer.ggml.merges", merges, n_merges);
+    build_end(b);
+}
+
 #endif

@@ -35,12 +35,7 @@ static void build_two_letters(build_t *b)
             }
         }
     }
-    build_start(b);
-    build_kv_str(b, "tokenizer.ggml.model", "gpt2");
-    build_kv_str(b, "tokenizer.ggml.pre", "gpt-2");
-    build_kv_strs(b, "tokenizer.ggml.tokens", token_list, n);
-    build_kv_strs(b, "tokenizer.ggml.merges", merge_list, n_merges);
-    build_end(b);
+    build_bpe_of(b, token_list, n, merge_list, n_merges);
 }
 
 static double steps_per_byte(bt_tokenizer_t *tok, const char *text, size_t n)

@@ -312,12 +312,7 @@ static void build_random(build_t *b)
         merge_list[k] = merge_list[i - 1];
         merge_list[i - 1] = other;
     }
-    build_start(b);
-    build_kv_str(b, "tokenizer.ggml.model", "gpt2");
-    build_kv_str(b, "tokenizer.ggml.pre", "gpt-2");
-    build_kv_strs(b, "tokenizer.ggml.tokens", token_list, n);
-    build_kv_strs(b, "tokenizer.ggml.merges", merge_list, n_merges);
-    build_end(b);
+    build_bpe_of(b, token_list, n, merge_list, n_merges);
 }
 
 static void any_vocabulary_gives_what_the_definition_gives(void **state)

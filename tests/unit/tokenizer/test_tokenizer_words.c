@@ -9,6 +9,7 @@
 #include "common/tokenizer/merge.h"
 #include "common/tokenizer/pretok.h"
 #include "common/tokenizer/unicode.h"
+#include "tests/unit/tokenizer/plain.h"
 
 /* ----------------------------------------------------------------- unicode */
 
@@ -189,33 +190,6 @@ static void llama_bpe_words_are_cut_as_its_expression_says(void **state)
 
 /* ----------------------------------------------------------------- merging */
 
-/* The definition, one merge at a time over the whole word. */
-static size_t merge_plainly(const bt_pair_table_t *pairs, uint32_t *syms,
-                            size_t n)
-{
-    for (;;) {
-        const bt_pair_slot_t *best = NULL;
-        size_t at = 0;
-
-        for (size_t i = 0; i + 1 < n; i++) {
-            const bt_pair_slot_t *slot =
-                bt_pair_table_get(pairs, syms[i], syms[i + 1]);
-
-            if ((slot->rank != BT_NO_RANK) &&
-                ((best == NULL) || (slot->rank < best->rank))) {
-                best = slot;
-                at = i;
-            }
-        }
-        if (best == NULL) {
-            return n;
-        }
-        syms[at] = best->merged;
-        memmove(syms + at + 1, syms + at + 2, (n - at - 2) * sizeof(*syms));
-        n--;
-    }
-}
-
 static void short_and_long_words_merge_as_defined(void **state)
 {
     /* Symbols 0 … 3 and random pairs of them and of what they make. */
@@ -247,7 +221,7 @@ static void short_and_long_words_merge_as_defined(void **state)
             want[i] = work.syms[i] = (uint32_t)(seed >> 20) % 4;
         }
         assert_int_equal(bt_merge(&work, &pairs, n, &n_got), BT_OK);
-        assert_int_equal(n_got, merge_plainly(&pairs, want, n));
+        assert_int_equal(n_got, plain_merge(&pairs, want, n));
         if (n_got > 0) {
             assert_memory_equal(work.syms, want, n_got * sizeof(want[0]));
         }
