@@ -38,6 +38,8 @@ static inline __m256 exp8(__m256 x)
 /** See bt_cpu_isa_t. */
 void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                     float *scratch);
+void bt_avx2_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
+                         uint32_t end);
 void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                        uint32_t end);
 void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matmul of dense weights with AVX2: a panel is two halves of two registers of
- * 8 outputs.
+/* Matmul of F32 and F16 weights with AVX2: a panel is two halves of two
+ * registers of 8 outputs.
  *
  * Up to 4 rows: weights are converted in registers and used at once. More: a
  * panel is converted to scratch, then register tiles of up to 6 rows x 16
@@ -32,11 +32,6 @@ SPECIALIZE __m256 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     switch (pack) {
     case BT_PACK_F16:
         return load_f16(panel + k * 64 + 16 * v);
-    case BT_PACK_BF16:
-        return _mm256_castsi256_ps(
-            _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_load_si128(
-                                  (const void *)(panel + k * 64 + 16 * v))),
-                              16));
     default:
         return load_f32(panel + k * 128 + 32 * v);
     }
@@ -244,9 +239,6 @@ void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
     switch (job->w->pack) {
     case BT_PACK_F16:
         matmul_pack(BT_PACK_F16, job, begin, end, scratch);
-        break;
-    case BT_PACK_BF16:
-        matmul_pack(BT_PACK_BF16, job, begin, end, scratch);
         break;
     default:
         matmul_pack(BT_PACK_F32, job, begin, end, scratch);

@@ -179,6 +179,7 @@ const bt_cpu_isa_t bt_cpu_avx2 = {
     .name = "avx2",
     .uses_tiles = true,
     .matmul = bt_avx2_matmul,
+    .matmul_bf16 = bt_avx2_matmul_bf16,
     .matmul_q8 = bt_avx2_matmul_q8,
     .quantize = bt_avx2_quantize,
     .rmsnorm = avx2_rmsnorm,

@@ -47,6 +47,8 @@ static inline __m512 exp16(__m512 x)
 void bt_avx512_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                       float *scratch);
 
+void bt_avx512_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
+                           uint32_t end);
 void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                          uint32_t end);
 void bt_avx512_quantize(const float *x, uint32_t n_in, uint32_t bias,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matmul of dense weights with AVX-512: a panel is two registers of 16 outputs.
+/* Matmul of F32 and F16 weights with AVX-512: a panel is two registers of 16
+ * outputs.
  *
  * Up to 8 rows: weights are converted in registers and used at once. More: a
  * panel is converted to scratch, then register tiles of 12 rows x 32 outputs
@@ -23,11 +24,6 @@ SPECIALIZE __m512 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
     switch (pack) {
     case BT_PACK_F16:
         return load_f16(panel + k * 64 + 32 * v);
-    case BT_PACK_BF16:
-        return _mm512_castsi512_ps(
-            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(
-                                  (const void *)(panel + k * 64 + 32 * v))),
-                              16));
     default:
         return _mm512_load_ps(panel + k * 128 + 64 * v);
     }
@@ -229,9 +225,6 @@ void bt_avx512_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
     switch (job->w->pack) {
     case BT_PACK_F16:
         matmul_pack(BT_PACK_F16, job, begin, end, scratch);
-        break;
-    case BT_PACK_BF16:
-        matmul_pack(BT_PACK_BF16, job, begin, end, scratch);
         break;
     default:
         matmul_pack(BT_PACK_F32, job, begin, end, scratch);

@@ -171,6 +171,7 @@ const bt_cpu_isa_t bt_cpu_avx512 = {
     .name = "avx512",
     .uses_tiles = true,
     .matmul = bt_avx512_matmul,
+    .matmul_bf16 = bt_avx512_matmul_bf16,
     .matmul_q8 = bt_avx512_matmul_q8,
     .quantize = bt_avx512_quantize,
     .rmsnorm = avx512_rmsnorm,

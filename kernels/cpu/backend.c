@@ -81,6 +81,28 @@ static bt_status_t dense_reserve(cpu_backend_t *cpu, uint32_t n_in)
     return BT_OK;
 }
 
+static bt_status_t bf16_reserve(cpu_backend_t *cpu, uint32_t n_in)
+{
+    uint16_t *bf16;
+    size_t elems;
+
+    if (n_in <= cpu->bf16_n_in) {
+        return BT_OK;
+    }
+    if (__builtin_mul_overflow(cpu->max_rows, (size_t)n_in + n_in % 2,
+                               &elems)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bf16 = bt_calloc_aligned(elems, sizeof(*bf16));
+    if (bf16 == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_free(cpu->bf16);
+    cpu->bf16 = bf16;
+    cpu->bf16_n_in = n_in;
+    return BT_OK;
+}
+
 static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
 {
     bt_q8_group_t *q8;
@@ -105,10 +127,15 @@ static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
 /* Scratch for the operations on matrices of this type and width. */
 static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
 {
-    return ((type == BT_KTYPE_F32) || (type == BT_KTYPE_F16) ||
-            (type == BT_KTYPE_BF16))
-               ? dense_reserve(cpu, n_in)
-               : q8_reserve(cpu, n_in);
+    switch (type) {
+    case BT_KTYPE_F32:
+    case BT_KTYPE_F16:
+        return dense_reserve(cpu, n_in);
+    case BT_KTYPE_BF16:
+        return bf16_reserve(cpu, n_in);
+    default:
+        return q8_reserve(cpu, n_in);
+    }
 }
 
 static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
@@ -244,6 +271,7 @@ void bt_cpu_close(bt_backend_t *be)
     bt_free(cpu->attn);
     bt_free(cpu->panels);
     bt_free(cpu->tiles);
+    bt_free(cpu->bf16);
     bt_free(cpu->q8);
     bt_free(cpu);
 }

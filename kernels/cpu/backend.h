@@ -11,10 +11,12 @@ typedef struct cpu_backend {
     bt_cpu_pool_t *pool;
     uint32_t max_rows;
     uint32_t dense_n_in; /* widest n_in that panels and tiles can take */
+    uint32_t bf16_n_in;  /* widest n_in that bf16 can take */
     uint32_t q8_n_in;    /* widest n_in that q8 can take */
     size_t panel_floats; /* of one thread */
     float *panels;       /* one dequantized panel per thread */
     float *tiles;        /* rows of one matmul, rearranged */
+    uint16_t *bf16;      /* rows of one matmul, n_in made even */
     bt_q8_group_t *q8;   /* rows of one matmul, quantized */
     size_t attn_floats;  /* of one thread */
     float *attn;

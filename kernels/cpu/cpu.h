@@ -8,12 +8,14 @@
  * panel everything is k-major, so one load brings the same k of neighbouring
  * outputs and each lane sums its own output with k ascending:
  *
- *     dense   (F32, F16, BF16)   elem[k][32]
- *     4 bits  per group of 32 k: u8 code[4][32][4], scale[32] (, min[32])
- *             byte (i, o, j) has k = 8i + j in its low, 8i + 4 + j in its high
- *             nibble
- *     8 bits  per group of 32 k: u8 code[8][32][4], scale[1 or 2][32] (, min)
- *             byte (i, o, j) has k = 4i + j
+ *     F32, F16                elem[k][32]
+ *     BF16    pairs of k      elem[k / 2][32][k % 2], a last k without a
+ *                             partner has 0
+ *     4 bits  groups of 32 k  u8 code[4][32][4], scale[32] (, min[32])
+ *                             byte (i, o, j) has k = 8i + j in its low,
+ *                             8i + 4 + j in its high nibble
+ *     8 bits  groups of 32 k  u8 code[8][32][4], scale[1 or 2][32] (, min)
+ *                             byte (i, o, j) has k = 4i + j
  *
  * Codes are unsigned, as the dot product instructions want them: the pack's
  * bias (bt_pack_format()) is added. The last panel is filled up with zeros.
@@ -32,6 +34,13 @@
  *
  * (Q6_K has a scale_w of its own for each half.) Every tier computes just that,
  * so all give the same bits.
+ *
+ * **BF16 weights times rows.** What the instruction of AVX512_BF16 does (Intel
+ * SDM, VDPBF16PS): a row becomes bf16, and with pairs of k ascending
+ *
+ *     acc = fma(w[k + 1], x[k + 1], acc); acc = fma(w[k], x[k], acc)
+ *
+ * where numbers below 2^-126, read or computed, are zeros.
  */
 #ifndef BT_KERNELS_CPU_CPU_H
 #define BT_KERNELS_CPU_CPU_H
@@ -52,7 +61,7 @@
 /** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
  *  it with every change of a byte of it, or old files are taken for new ones
  *  (kernels.h, pack_version). */
-#define BT_PACK_VERSION 2u
+#define BT_PACK_VERSION 3u
 
 typedef enum bt_pack {
     BT_PACK_F32,
@@ -180,6 +189,7 @@ typedef struct bt_matmul_job {
     const bt_weight_t *w;
     const float *x;         /**< (n_rows, n_in) */
     const float *tiles;     /**< the same rows as tiles; = x for one row */
+    const uint16_t *bf16;   /**< the same rows, n_in made even; w is BF16 */
     const bt_q8_group_t *q; /**< the same rows, when w is quantized */
     uint32_t n_rows;
     float *out;
@@ -211,10 +221,13 @@ typedef struct bt_cpu_isa {
     const char *name;
     bool uses_tiles; /**< matmul reads bt_matmul_job_t.tiles */
 
-    /** Outputs of panels begin .. end-1 for all rows; dense weights. scratch:
-     *  n_in * 32. */
+    /** Outputs of panels begin .. end-1 for all rows; F32 and F16 weights.
+     *  scratch: n_in * 32. */
     void (*matmul)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                    float *scratch);
+    /** The same with BF16 weights and job->bf16. */
+    void (*matmul_bf16)(const bt_matmul_job_t *job, uint32_t begin,
+                        uint32_t end);
     /** The same with quantized weights and job->q. */
     void (*matmul_q8)(const bt_matmul_job_t *job, uint32_t begin, uint32_t end);
     /** Row x (n_in, a multiple of 32) to n_in / 32 groups, for weights packed

@@ -112,6 +112,32 @@ static void quantize_rows(void *ctx, uint32_t thread, uint32_t begin,
     }
 }
 
+/* The last k of an odd number has a 0 beside it. */
+static void bf16_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const matmul_ctx_t *mm = ctx;
+    const bt_matmul_job_t *job = &mm->job;
+    const uint32_t n_in = job->w->n_in;
+    const size_t stride = (size_t)n_in + n_in % 2;
+    uint16_t *out = mm->cpu->bf16 + begin * stride;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        out[stride - 1] = 0;
+        mm->cpu->isa->to_bf16(job->x + r * n_in, n_in, out);
+        out += stride;
+    }
+}
+
+static void matmul_bf16_panels(void *ctx, uint32_t thread, uint32_t begin,
+                               uint32_t end)
+{
+    const matmul_ctx_t *mm = ctx;
+
+    (void)thread;
+    mm->cpu->isa->matmul_bf16(&mm->job, begin, end);
+}
+
 static void matmul_q8_panels(void *ctx, uint32_t thread, uint32_t begin,
                              uint32_t end)
 {
@@ -121,16 +147,30 @@ static void matmul_q8_panels(void *ctx, uint32_t thread, uint32_t begin,
     mm->cpu->isa->matmul_q8(&mm->job, begin, end);
 }
 
+/* Rows as the kernel for F32 and F16 weights reads them. */
+static void prepare_dense(cpu_backend_t *cpu, matmul_ctx_t *mm)
+{
+    const uint32_t n_rows = mm->job.n_rows;
+
+    if (cpu->isa->uses_tiles && (n_rows > 1)) {
+        mm->job.tiles = cpu->tiles;
+        run(cpu, (n_rows + BT_TILE_ROWS - 1) / BT_TILE_ROWS,
+            (uint64_t)mm->job.w->n_in * BT_TILE_ROWS, MIN_ELEMS_PER_THREAD,
+            make_tiles, mm);
+    }
+}
+
 void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    const bool dense = w->pack <= BT_PACK_BF16;
+    bt_cpu_job_fn panels = matmul_q8_panels;
     matmul_ctx_t mm = {
         .cpu = cpu,
         .job = {.w = w,
                 .x = x,
                 .tiles = x,
+                .bf16 = cpu->bf16,
                 .q = cpu->q8,
                 .n_rows = n_rows,
                 .out = out},
@@ -142,17 +182,25 @@ void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
     }
     /* Past these, rows of other tenants would be overwritten. */
     BT_ASSERT_ALWAYS(n_rows <= cpu->max_rows);
-    BT_ASSERT_ALWAYS(w->n_in <= (dense ? cpu->dense_n_in : cpu->q8_n_in));
-    if (!dense) {
+    switch (w->pack) {
+    case BT_PACK_F32:
+    case BT_PACK_F16:
+        BT_ASSERT_ALWAYS(w->n_in <= cpu->dense_n_in);
+        prepare_dense(cpu, &mm);
+        panels = matmul_panels;
+        break;
+    case BT_PACK_BF16:
+        BT_ASSERT_ALWAYS(w->n_in <= cpu->bf16_n_in);
+        run(cpu, n_rows, w->n_in, MIN_ELEMS_PER_THREAD, bf16_rows, &mm);
+        panels = matmul_bf16_panels;
+        break;
+    default:
+        BT_ASSERT_ALWAYS(w->n_in <= cpu->q8_n_in);
         run(cpu, n_rows, w->n_in, MIN_ELEMS_PER_THREAD, quantize_rows, &mm);
-    } else if (cpu->isa->uses_tiles && (n_rows > 1)) {
-        mm.job.tiles = cpu->tiles;
-        run(cpu, (n_rows + BT_TILE_ROWS - 1) / BT_TILE_ROWS,
-            (uint64_t)w->n_in * BT_TILE_ROWS, MIN_ELEMS_PER_THREAD, make_tiles,
-            &mm);
+        break;
     }
     run(cpu, w->n_panels, (uint64_t)w->n_in * BT_PANEL * n_rows, MIN_MACS,
-        dense ? matmul_panels : matmul_q8_panels, &mm);
+        panels, &mm);
 }
 
 typedef struct rows_job {

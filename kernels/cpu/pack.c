@@ -37,9 +37,10 @@ static size_t panel_bytes(bt_pack_t pack, uint32_t n_in)
 {
     const bt_pack_format_t format = bt_pack_format(pack);
 
-    /* A dense row may end inside a group; 32 elements a k, 64 bytes or more. */
+    /* A dense row may end inside a group, but inside no pair. */
     return (format.scale_at == 0)
-               ? (size_t)n_in * BT_PANEL * format.bits / 8
+               ? (n_in + (size_t)(pack == BT_PACK_BF16) * (n_in % 2)) *
+                     BT_PANEL * format.bits / 8
                : (size_t)n_in / BT_QUANT_GROUP * format.bytes;
 }
 
@@ -66,6 +67,13 @@ typedef struct pack_job {
     size_t row_bytes;
 } pack_job_t;
 
+/* Which element of a dense panel is k of @a lane. */
+static size_t dense_index(bt_pack_t pack, size_t k, uint32_t lane)
+{
+    return (pack == BT_PACK_BF16) ? (k / 2 * BT_PANEL + lane) * 2 + k % 2
+                                  : k * BT_PANEL + lane;
+}
+
 /* Lane @a lane of a panel from one row of 16- or 32-bit elements. */
 static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
                            uint8_t *panel, uint32_t lane)
@@ -73,7 +81,8 @@ static void pack_dense_row(const bt_weight_t *w, const uint8_t *row,
     const size_t size = bt_pack_format(w->pack).bits / 8;
 
     for (size_t k = 0; k < w->n_in; k++) {
-        memcpy(panel + (k * BT_PANEL + lane) * size, row + k * size, size);
+        memcpy(panel + dense_index(w->pack, k, lane) * size, row + k * size,
+               size);
     }
 }
 
@@ -251,8 +260,10 @@ static uint16_t load_u16(const uint8_t *p, uint32_t index)
     return value;
 }
 
-static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t index)
+static float read_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
+                        uint32_t lane)
 {
+    const size_t index = dense_index(pack, k, lane);
     uint16_t half;
     float value;
 
@@ -317,7 +328,8 @@ void bt_pack_read_group(const bt_weight_t *w, uint32_t panel, uint32_t g,
 
         n = ((n > BT_QUANT_GROUP) ? BT_QUANT_GROUP : n) * BT_PANEL;
         for (uint32_t i = 0; i < n; i++) {
-            out[i] = read_dense(w->pack, data, (size_t)first * BT_PANEL + i);
+            out[i] =
+                read_dense(w->pack, data, first + i / BT_PANEL, i % BT_PANEL);
         }
         return;
     }
@@ -333,7 +345,7 @@ void bt_pack_read_row(const bt_weight_t *w, uint32_t row, float *out)
 
     if (bt_pack_format(w->pack).scale_at == 0) {
         for (size_t k = 0; k < w->n_in; k++) {
-            out[k] = read_dense(w->pack, data, k * BT_PANEL + lane);
+            out[k] = read_dense(w->pack, data, k, lane);
         }
         return;
     }

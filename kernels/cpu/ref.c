@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plain C tier: the specification that the others are compared with. */
+#include <string.h>
+
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/quant.h"
 
@@ -38,6 +40,62 @@ static void ref_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                                scratch + (size_t)g * BT_QUANT_GROUP * BT_PANEL);
         }
         ref_panel(job, panel, scratch);
+    }
+}
+
+static float bf16_or_zero(uint16_t bf16)
+{
+    const float value = bt_bf16_to_f32(bf16);
+
+    return (fabsf(value) < 0x1p-126f) ? 0.0f : value;
+}
+
+/* fma(w, x, acc), flushed to zero of its sign if it is below 2^-126 before its
+ * exponent is limited: x86's rule, which shows where the result rounds up to
+ * 2^-126. Powers of two are exact factors. */
+static float fma_flushed(float w, float x, float acc)
+{
+    const float sum = fmaf(w, x, acc);
+
+    if (fabsf(sum) > 0x1p-126f) {
+        return sum;
+    }
+    return (fabsf(fmaf(w * 0x1p60f, x, acc * 0x1p60f)) < 0x1p-66f)
+               ? copysignf(0.0f, sum)
+               : sum;
+}
+
+static float ref_bf16_output(const bt_matmul_job_t *job, uint32_t o,
+                             uint32_t row)
+{
+    const bt_weight_t *w = job->w;
+    const uint32_t n_pairs = (w->n_in + 1) / 2;
+    const uint16_t *x = job->bf16 + (size_t)row * n_pairs * 2;
+    const uint8_t *panel = w->data + o / BT_PANEL * w->panel_bytes;
+    float acc = 0.0f;
+
+    for (size_t p = 0; p < n_pairs; p++) {
+        uint16_t pair[2];
+
+        memcpy(pair, panel + (p * BT_PANEL + o % BT_PANEL) * 4, sizeof(pair));
+        for (uint32_t k = 2; k-- > 0;) {
+            acc = fma_flushed(bf16_or_zero(pair[k]), bf16_or_zero(x[2 * p + k]),
+                              acc);
+        }
+    }
+    return acc;
+}
+
+static void ref_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
+                            uint32_t end)
+{
+    const uint32_t n_out = job->w->n_out;
+
+    for (uint32_t o = begin * BT_PANEL; (o < end * BT_PANEL) && (o < n_out);
+         o++) {
+        for (uint32_t r = 0; r < job->n_rows; r++) {
+            job->out[(size_t)r * n_out + o] = ref_bf16_output(job, o, r);
+        }
     }
 }
 
@@ -170,6 +228,7 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .name = "plain",
     .uses_tiles = false,
     .matmul = ref_matmul,
+    .matmul_bf16 = ref_matmul_bf16,
     .matmul_q8 = ref_matmul_q8,
     .quantize = ref_quantize,
     .rmsnorm = ref_rmsnorm,

@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/quant.h"
 #include "tests/kernels/kcheck.h"
 
@@ -23,6 +24,12 @@ static const type_case_t types[] = {
     {BT_KTYPE_Q4_K, {0, 2}},     {BT_KTYPE_Q5_K, {0, 2}},
     {BT_KTYPE_Q6_K, {208, 255}},
 };
+
+typedef enum numbers {
+    ORDINARY,
+    EXTREME, /* huge, tiny and infinite ones in the rows */
+    TINY,    /* products about 2^-126, where AVX512_BF16 begins to see zeros */
+} numbers_t;
 
 typedef struct mm_case {
     const type_case_t *type;
@@ -43,12 +50,25 @@ static bool is_dense(bt_ktype_t type)
            (type == BT_KTYPE_BF16);
 }
 
+/* Products of two of these are 2^-126 and about what is lost beside it: a sum
+ * of 2^-126 and -2^-150 is below 2^-126 with 24 bits of fraction, but rounds up
+ * to it as a subnormal number. */
+static float tiny(void)
+{
+    static const float powers[] = {0x1p-63f, 0x1p-75f, 0x1p-76f, 0x1.8p-63f};
+    const float value = powers[kc_below(BT_ARRAY_LEN(powers))];
+
+    return (kc_below(2) == 0) ? value : -value;
+}
+
 /* Random blocks whose scales are finite. */
-static void fill_weights(const mm_case_t *c, size_t n_blocks, uint32_t n_bytes)
+static void fill_weights(const mm_case_t *c, numbers_t numbers, size_t n_blocks,
+                         uint32_t n_bytes)
 {
     for (size_t b = 0; b < n_blocks; b++) {
         uint8_t *block = c->data + b * n_bytes;
         float value = kc_uniform(-1.0f, 1.0f);
+        uint16_t half;
 
         for (uint32_t i = 0; i < n_bytes; i++) {
             block[i] = (uint8_t)kc_random();
@@ -58,8 +78,12 @@ static void fill_weights(const mm_case_t *c, size_t n_blocks, uint32_t n_bytes)
         } else if (c->type->type == BT_KTYPE_BF16) {
             block[1] &= 0xbf; /* below 2: no infinity */
         }
+        if (numbers == TINY) {
+            half = bt_f32_to_bf16(tiny());
+            memcpy(block, &half, 2);
+        }
         for (uint32_t i = 0; i < 2; i++) {
-            uint16_t half = kc_half();
+            half = kc_half();
 
             if (c->type->half_at[i] != 255) {
                 memcpy(block + c->type->half_at[i], &half, 2);
@@ -68,8 +92,9 @@ static void fill_weights(const mm_case_t *c, size_t n_blocks, uint32_t n_bytes)
     }
 }
 
-static void make_case(mm_case_t *c, bool extreme)
+static void make_case(mm_case_t *c, numbers_t numbers)
 {
+    static const char *const names[] = {"", ", extreme", ", tiny"};
     uint32_t n_elems = 0;
     uint32_t n_bytes = 0;
     size_t n;
@@ -83,13 +108,17 @@ static void make_case(mm_case_t *c, bool extreme)
     c->x = kc_alloc((size_t)c->n_rows * c->n_in);
     c->want = kc_alloc((size_t)c->n_rows * c->n_out);
     c->got = kc_alloc((size_t)c->n_rows * c->n_out);
-    fill_weights(c, n / n_elems, n_bytes);
-    kc_fill(c->x, (size_t)c->n_rows * c->n_in, extreme);
+    fill_weights(c, numbers, n / n_elems, n_bytes);
+    kc_fill(c->x, (size_t)c->n_rows * c->n_in, numbers == EXTREME);
+    for (size_t i = 0; (numbers == TINY) && (i < (size_t)c->n_rows * c->n_in);
+         i++) {
+        c->x[i] = tiny();
+    }
     kc_expect(bt_dequantize(c->type->type, c->data, n, c->values) == BT_OK,
               "dequantize type %d", (int)c->type->type);
     snprintf(c->what, sizeof(c->what), "matmul %s %u x %u, %u rows%s",
              bt_ktype_name(c->type->type), c->n_out, c->n_in, c->n_rows,
-             extreme ? ", extreme" : "");
+             names[numbers]);
 }
 
 static void free_case(mm_case_t *c)
@@ -99,6 +128,19 @@ static void free_case(mm_case_t *c)
     kc_free(c->x);
     kc_free(c->want);
     kc_free(c->got);
+}
+
+/* What of a row's value counts: all of it, or for BF16 weights its nearest
+ * bf16 (ties to even). */
+static double counted(const mm_case_t *c, float x)
+{
+    int exponent;
+
+    if ((c->type->type != BT_KTYPE_BF16) || (x == 0.0f)) {
+        return (double)x;
+    }
+    frexpf(x, &exponent); /* 8 bits of fraction, the hidden one too */
+    return ldexp(nearbyint(ldexp((double)x, 8 - exponent)), exponent - 8);
 }
 
 /* Sequential float sums of n products are within n 2^-24 (1 + small) of the
@@ -115,7 +157,7 @@ static void compare_with_double(const mm_case_t *c)
 
             for (uint32_t k = 0; k < c->n_in; k++) {
                 double term = (double)c->values[(size_t)o * c->n_in + k] *
-                              (double)c->x[(size_t)r * c->n_in + k];
+                              counted(c, c->x[(size_t)r * c->n_in + k]);
 
                 sum += term;
                 magnitude += fabs(term);
@@ -234,11 +276,11 @@ static void check_alone(const mm_case_t *c, const kc_backend_t *b,
 }
 
 static void run_case(const type_case_t *type, uint32_t n_out, uint32_t n_rows,
-                     bool extreme)
+                     numbers_t numbers)
 {
     mm_case_t c = {.type = type, .n_out = n_out, .n_rows = n_rows};
 
-    make_case(&c, extreme);
+    make_case(&c, numbers);
     for (uint32_t i = 0; i < kc_n_backends; i++) {
         const kc_backend_t *b = &kc_backends[i];
         float *out = (i == 0) ? c.want : c.got;
@@ -258,9 +300,9 @@ static void run_case(const type_case_t *type, uint32_t n_out, uint32_t n_rows,
         check_embed(&c, b, w);
         b->be->ops->weight_free(b->be, w);
     }
-    if (!extreme && is_dense(type->type)) {
+    if ((numbers == ORDINARY) && is_dense(type->type)) {
         compare_with_double(&c);
-    } else if (!extreme) {
+    } else if (numbers == ORDINARY) {
         compare_quantized(&c);
     }
     free_case(&c);
@@ -268,6 +310,7 @@ static void run_case(const type_case_t *type, uint32_t n_out, uint32_t n_rows,
 
 void kc_test_matmul(void)
 {
+    static const type_case_t bf16 = {BT_KTYPE_BF16, {255, 255}};
     static const uint32_t outs[] = {1, 7, 8, 15, 16, 17, 31, 32, 33, 40, 96};
     /* Every width of a register tile, and more than two tiles. */
     static const uint32_t rows[] = {0, 1,  2,  3,  4,  5,  6,  7,  8,
@@ -277,11 +320,15 @@ void kc_test_matmul(void)
         for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
             uint32_t n_out = outs[kc_below(BT_ARRAY_LEN(outs))];
 
-            run_case(&types[t], n_out, rows[r], r % 3 == 2);
+            run_case(&types[t], n_out, rows[r],
+                     (r % 3 == 2) ? EXTREME : ORDINARY);
         }
         for (size_t o = 0; o < BT_ARRAY_LEN(outs); o++) {
             run_case(&types[t], outs[o], rows[kc_below(BT_ARRAY_LEN(rows))],
-                     o % 3 == 2);
+                     (o % 3 == 2) ? EXTREME : ORDINARY);
         }
+    }
+    for (uint32_t i = 0; i < 10; i++) {
+        run_case(&bf16, 96, 31, TINY);
     }
 }

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* BF16 weights times rows of bf16 with AVX2: what AVX512_BF16 does in one
+ * instruction, with two FMAs of floats in a mode where subnormal numbers are
+ * zeros. A panel is two halves of two registers of 8 outputs. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/avx2.h"
+#include "kernels/cpu/simd.h"
+
+#define TILE_ROWS 4u
+#define HALF      16u     /* outputs of a tile */
+#define ZEROS     0x8040u /* MXCSR: flush to zero, denormals are zeros */
+
+/* The even and the odd k of pairs, as floats. */
+SPECIALIZE __m256 even(__m256i pairs)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+}
+
+SPECIALIZE __m256 odd(__m256i pairs)
+{
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u)));
+}
+
+/* One pair of a row, in every lane. */
+SPECIALIZE __m256i pair(const uint16_t *x)
+{
+    int32_t word;
+
+    memcpy(&word, x, sizeof(word));
+    return _mm256_set1_epi32(word);
+}
+
+/* n (1 .. 16) outputs of one row. */
+SPECIALIZE void store_row(float *out, uint32_t n, const __m256 *acc)
+{
+    float buffer[HALF];
+
+    if (n >= HALF) {
+        _mm256_storeu_ps(out, acc[0]);
+        _mm256_storeu_ps(out + 8, acc[1]);
+        return;
+    }
+    _mm256_storeu_ps(buffer, acc[0]);
+    _mm256_storeu_ps(buffer + 8, acc[1]);
+    memcpy(out, buffer, n * sizeof(*out));
+}
+
+/* n_rows rows times half h of a panel. */
+SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
+                          uint32_t panel, uint32_t h, uint32_t row)
+{
+    const bt_weight_t *w = job->w;
+    const uint8_t *pairs =
+        w->data + panel * w->panel_bytes + (size_t)h * HALF * 4;
+    const uint32_t n_pairs = (w->n_in + 1) / 2;
+    const size_t stride = 2 * (size_t)n_pairs;
+    const uint16_t *x = job->bf16 + row * stride;
+    const uint32_t first = panel * BT_PANEL + h * HALF;
+    float *out = job->out + (size_t)row * w->n_out + first;
+    __m256 acc[TILE_ROWS][2];
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        acc[r][0] = _mm256_setzero_ps();
+        acc[r][1] = _mm256_setzero_ps();
+    }
+    for (uint32_t p = 0; p < n_pairs; p++) {
+        const __m256i w0 = _mm256_load_si256((const void *)pairs);
+        const __m256i w1 = _mm256_load_si256((const void *)(pairs + 32));
+
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const __m256i xr = pair(x + r * stride);
+
+            acc[r][0] = _mm256_fmadd_ps(odd(w0), odd(xr), acc[r][0]);
+            acc[r][1] = _mm256_fmadd_ps(odd(w1), odd(xr), acc[r][1]);
+            acc[r][0] = _mm256_fmadd_ps(even(w0), even(xr), acc[r][0]);
+            acc[r][1] = _mm256_fmadd_ps(even(w1), even(xr), acc[r][1]);
+        }
+        pairs += (size_t)BT_PANEL * 4;
+        x += 2;
+    }
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        store_row(out, w->n_out - first, acc[r]);
+        out += w->n_out;
+    }
+}
+
+static void tile_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t h,
+                      uint32_t row, uint32_t n)
+{
+    switch (n) {
+    case 1:
+        tile_half(1, job, panel, h, row);
+        break;
+    case 2:
+        tile_half(2, job, panel, h, row);
+        break;
+    case 3:
+        tile_half(3, job, panel, h, row);
+        break;
+    default:
+        tile_half(4, job, panel, h, row);
+        break;
+    }
+}
+
+void bt_avx2_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
+                         uint32_t end)
+{
+    const uint32_t n_tiles = (job->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const uint32_t mode = _mm_getcsr();
+
+    _mm_setcsr(mode | ZEROS);
+    for (uint32_t i = 2 * begin; i < 2 * end; i++) {
+        uint32_t row = 0;
+
+        if (i * HALF >= job->w->n_out) {
+            break;
+        }
+        for (uint32_t t = 0; t < n_tiles; t++) {
+            const uint32_t n = (job->n_rows - row) / (n_tiles - t);
+
+            tile_rows(job, i / 2, i % 2, row, n);
+            row += n;
+        }
+    }
+    _mm_setcsr(mode);
+}
