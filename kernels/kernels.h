@@ -167,16 +167,23 @@ typedef struct bt_kernels_ops {
     /** out[r][o] = sum over k of w[o][k] * x[r][k].
      *  x (R, n_in), out (R, n_out); must not overlap.
      *
-     *  Dense weights: one accumulator per output, k ascending, each step one
-     *  fused multiply-add (fmaf).
+     *  F32 and F16 weights: one accumulator per output, k ascending, each step
+     *  one fused multiply-add (fmaf).
+     *
+     *  BF16 weights: the row too becomes bf16 (to nearest, ties to even). One
+     *  accumulator, pairs k, k + 1 ascending, first k + 1 (0 at an odd end),
+     *  then k: acc = fmaf(w, x, acc), where numbers below 2^-126, read or
+     *  computed, are zeros.
      *
      *  Quantized weights: the row too becomes 8 bits, in halves h = 0, 1 of
      *  groups g of 32: with m the largest magnitude of the 16 values, code[k] =
      *  x[k] * (127 / m) to nearest, ties to even, scale[h] = m / 127. Then, one
-     *  accumulator, g ascending, h ascending:
-     *      i = sum over the half of weight code * code         (exact)
-     *      acc = fmaf(i, weight scale * scale[h], acc)
-     *  and after both halves, if the type has a minimum:
+     *  accumulator, g ascending:
+     *      i[h] = sum over the half of weight code * code      (exact)
+     *      acc = fmaf(fmaf(i[1], scale[1], i[0] * scale[0]), weight scale, acc)
+     *  (where halves have weight scales of their own, for h = 0, 1: acc =
+     *  fmaf(i[h] * scale[h], weight scale[h], acc)), and then, if the type has
+     *  a minimum:
      *      acc = fmaf(weight min, fmaf(scale[1], sum of its codes,
      *                                  scale[0] * sum of its codes), acc)
      *  Halves with m < 2^-100 are zeros; one with a NaN or an infinity makes

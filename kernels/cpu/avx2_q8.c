@@ -104,45 +104,62 @@ SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
     }
 }
 
+/* isum[r][v] = what of a group belongs to the k of a half. */
+SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
+                          const uint8_t *group, const q8_tile_t *t,
+                          uint32_t half, __m256i (*isum)[2])
+{
+    start_sums(format, n_rows, t, half, isum);
+    if (format.bits == 4) {
+        const uint32_t begin = half * 2;
+
+        add_nibbles(n_rows, group, t, 0, 8, begin, begin + 2, false, 0, isum);
+        add_nibbles(n_rows, group, t, 4, 8, begin, begin + 2, true, 0, isum);
+    } else {
+        const uint32_t begin = half * 4;
+
+        add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, false, 0, isum);
+        add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, true, 4, isum);
+    }
+}
+
 SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                           const q8_tile_t *t, __m256 (*acc)[2])
 {
     const bt_pack_format_t format = bt_pack_format(pack);
+    const uint8_t *scales = group + format.scale_at;
+    __m256 part[TILE_ROWS][2];
 
     UNROLL
     for (uint32_t half = 0; half < 2; half++) {
-        const uint8_t *scales =
-            group + format.scale_at + (format.two ? half * 4 * BT_PANEL : 0);
         __m256i isum[TILE_ROWS][2];
 
-        start_sums(format, n_rows, t, half, isum);
-        if (format.bits == 4) {
-            const uint32_t begin = half * 2;
+        sum_codes(format, n_rows, group, t, half, isum);
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const __m256 x = _mm256_set1_ps(t->x[r * t->n_groups].scale[half]);
 
-            add_nibbles(n_rows, group, t, 0, 8, begin, begin + 2, false, 0,
-                        isum);
-            add_nibbles(n_rows, group, t, 4, 8, begin, begin + 2, true, 0,
-                        isum);
-        } else {
-            const uint32_t begin = half * 4;
+            UNROLL
+            for (uint32_t v = 0; v < 2; v++) {
+                const __m256 f = _mm256_cvtepi32_ps(isum[r][v]);
 
-            add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, false, 0,
-                        isum);
-            add_nibbles(n_rows, group, t, 0, 4, begin, begin + 4, true, 4,
-                        isum);
+                part[r][v] = ((half == 0) || format.two)
+                                 ? _mm256_mul_ps(f, x)
+                                 : _mm256_fmadd_ps(f, x, part[r][v]);
+            }
+        }
+        if ((half == 0) && !format.two) {
+            continue;
         }
         UNROLL
         for (uint32_t v = 0; v < 2; v++) {
-            const __m256 scale = factors(format, scales, t->v0 + v);
+            const __m256 scale =
+                factors(format, scales + (format.two ? half * 4 * BT_PANEL : 0),
+                        t->v0 + v);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                acc[r][v] = _mm256_fmadd_ps(
-                    _mm256_cvtepi32_ps(isum[r][v]),
-                    _mm256_mul_ps(
-                        scale,
-                        _mm256_set1_ps(t->x[r * t->n_groups].scale[half])),
-                    acc[r][v]);
+                acc[r][v] = _mm256_fmadd_ps(part[r][v], scale, acc[r][v]);
             }
         }
     }

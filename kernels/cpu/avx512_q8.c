@@ -33,58 +33,82 @@ typedef struct q8_tile {
     size_t n_groups;
 } q8_tile_t;
 
-/* isum[r][v] += codes begin .. end - 1 of a group, in steps of 8 k (4 bits) or
- * 4 k (8 bits). */
-SPECIALIZE void add_codes(bt_pack_format_t format, uint32_t n_rows,
+/* isum[r] = what of register v of a group belongs to the k of a half. */
+SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
                           const uint8_t *group, const q8_tile_t *t,
-                          uint32_t begin, uint32_t end, __m512i (*isum)[2])
+                          uint32_t half, uint32_t v, __m512i *isum)
 {
     const __m512i low = _mm512_set1_epi8(15);
+    const uint32_t n_steps = (format.bits == 4) ? 2 : 4; /* 8 or 4 k each */
 
     UNROLL
-    for (uint32_t i = begin; i < end; i++) {
-        const __m512i c0 = _mm512_load_si512(group + 128 * i);
-        const __m512i c1 = _mm512_load_si512(group + 128 * i + 64);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        isum[r] = (format.bias == 0)
+                      ? _mm512_setzero_si512()
+                      : _mm512_set1_epi32(t->x[r * t->n_groups].start[half]);
+    }
+    UNROLL
+    for (uint32_t i = half * n_steps; i < (half + 1) * n_steps; i++) {
+        const __m512i codes = _mm512_load_si512(group + 128 * i + 64 * v);
 
         if (format.bits == 4) {
-            const __m512i a0 = _mm512_and_si512(c0, low);
-            const __m512i a1 = _mm512_and_si512(c1, low);
-            const __m512i b0 = _mm512_and_si512(_mm512_srli_epi16(c0, 4), low);
-            const __m512i b1 = _mm512_and_si512(_mm512_srli_epi16(c1, 4), low);
+            const __m512i a = _mm512_and_si512(codes, low);
+            const __m512i b =
+                _mm512_and_si512(_mm512_srli_epi16(codes, 4), low);
 
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                const __m512i xa = four(t->x[r * t->n_groups].code + 8 * i);
-                const __m512i xb = four(t->x[r * t->n_groups].code + 8 * i + 4);
+                const int8_t *x = t->x[r * t->n_groups].code + 8 * i;
 
-                isum[r][0] = _mm512_dpbusd_epi32(isum[r][0], a0, xa);
-                isum[r][1] = _mm512_dpbusd_epi32(isum[r][1], a1, xa);
-                isum[r][0] = _mm512_dpbusd_epi32(isum[r][0], b0, xb);
-                isum[r][1] = _mm512_dpbusd_epi32(isum[r][1], b1, xb);
+                isum[r] = _mm512_dpbusd_epi32(isum[r], a, four(x));
+                isum[r] = _mm512_dpbusd_epi32(isum[r], b, four(x + 4));
             }
         } else {
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                const __m512i x = four(t->x[r * t->n_groups].code + 4 * i);
+                const int8_t *x = t->x[r * t->n_groups].code + 4 * i;
 
-                isum[r][0] = _mm512_dpbusd_epi32(isum[r][0], c0, x);
-                isum[r][1] = _mm512_dpbusd_epi32(isum[r][1], c1, x);
+                isum[r] = _mm512_dpbusd_epi32(isum[r], codes, four(x));
             }
         }
     }
 }
 
-SPECIALIZE void start_sums(bt_pack_format_t format, uint32_t n_rows,
-                           const q8_tile_t *t, uint32_t half,
-                           __m512i (*isum)[2])
+/* A group's two halves, times the scales of the rows; and with the weights'
+ * scale, or each with its own. */
+SPECIALIZE void add_halves(bt_pack_format_t format, uint32_t n_rows,
+                           const uint8_t *group, const q8_tile_t *t, uint32_t v,
+                           __m512 (*acc)[2])
 {
+    const uint8_t *scales = group + format.scale_at;
+    const __m512 scale[2] = {factors(format, scales, v),
+                             format.two
+                                 ? factors(format, scales + 4 * BT_PANEL, v)
+                                 : _mm512_setzero_ps()};
+    __m512i isum[BT_Q8_TILE_ROWS];
+    __m512 part[BT_Q8_TILE_ROWS];
+
+    sum_codes(format, n_rows, group, t, 0, v, isum);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        const int32_t from =
-            (format.bias == 0) ? 0 : t->x[r * t->n_groups].start[half];
+        part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[r]),
+                                _mm512_set1_ps(t->x[r * t->n_groups].scale[0]));
+    }
+    READ_AGAIN();
+    sum_codes(format, n_rows, group, t, 1, v, isum);
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const __m512 f = _mm512_cvtepi32_ps(isum[r]);
+        const __m512 x = _mm512_set1_ps(t->x[r * t->n_groups].scale[1]);
 
-        isum[r][0] = _mm512_set1_epi32(from);
-        isum[r][1] = isum[r][0];
+        if (format.two) {
+            acc[r][v] = _mm512_fmadd_ps(part[r], scale[0], acc[r][v]);
+            acc[r][v] =
+                _mm512_fmadd_ps(_mm512_mul_ps(f, x), scale[1], acc[r][v]);
+        } else {
+            part[r] = _mm512_fmadd_ps(f, x, part[r]);
+            acc[r][v] = _mm512_fmadd_ps(part[r], scale[0], acc[r][v]);
+        }
     }
 }
 
@@ -92,35 +116,12 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
                           const q8_tile_t *t, __m512 (*acc)[2])
 {
     const bt_pack_format_t format = bt_pack_format(pack);
-    const uint32_t n_steps = (format.bits == 4) ? 4 : 8;
 
     UNROLL
-    for (uint32_t half = 0; half < 2; half++) {
-        const uint8_t *scales =
-            group + format.scale_at + (format.two ? half * 4 * BT_PANEL : 0);
-        __m512i isum[BT_Q8_TILE_ROWS][2];
-
-        start_sums(format, n_rows, t, half, isum);
-        add_codes(format, n_rows, group, t, half * n_steps / 2,
-                  (half + 1) * n_steps / 2, isum);
-        UNROLL
-        for (uint32_t v = 0; v < 2; v++) {
-            const __m512 scale = factors(format, scales, v);
-
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++) {
-                acc[r][v] = _mm512_fmadd_ps(
-                    _mm512_cvtepi32_ps(isum[r][v]),
-                    _mm512_mul_ps(
-                        scale,
-                        _mm512_set1_ps(t->x[r * t->n_groups].scale[half])),
-                    acc[r][v]);
-            }
-        }
-    }
-    if (format.min_at != 0) {
-        UNROLL
-        for (uint32_t v = 0; v < 2; v++) {
+    for (uint32_t v = 0; v < 2; v++) {
+        add_halves(format, n_rows, group, t, v, acc);
+        READ_AGAIN();
+        if (format.min_at != 0) {
             const __m512 min = factors(format, group + format.min_at, v);
 
             UNROLL
@@ -231,8 +232,103 @@ void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
     }
 }
 
+/* The four quarters of four registers, side by side: quarters 0, 1 of each
+ * against 2, 3 of each, then what is left against itself. */
+#define FOLD_FOUR(op, v, out)                                              \
+    do {                                                                   \
+        const __m512i ab = op(_mm512_shuffle_i32x4((v)[0], (v)[1], 0x44),  \
+                              _mm512_shuffle_i32x4((v)[0], (v)[1], 0xee)); \
+        const __m512i cd = op(_mm512_shuffle_i32x4((v)[2], (v)[3], 0x44),  \
+                              _mm512_shuffle_i32x4((v)[2], (v)[3], 0xee)); \
+        (out) = op(_mm512_shuffle_i32x4(ab, cd, 0x88),                     \
+                   _mm512_shuffle_i32x4(ab, cd, 0xdd));                    \
+    } while (0)
+
+/* Lanes 4 h .. 4 h + 3: bits of the largest magnitude of half h. */
+static inline __m512i largest_bits(const __m512 *x)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m512i bits[4];
+    __m512i m;
+
+    UNROLL
+    for (uint32_t h = 0; h < 4; h++) {
+        bits[h] = _mm512_and_si512(_mm512_castps_si512(x[h]), magnitude);
+    }
+    FOLD_FOUR(_mm512_max_epi32, bits, m);
+    m = _mm512_max_epi32(m, _mm512_shuffle_epi32(m, _MM_PERM_BADC));
+    return _mm512_max_epi32(m, _mm512_shuffle_epi32(m, _MM_PERM_CDAB));
+}
+
+/* quantize_half() of the four halves of two groups. */
+static inline void quantize_two(const float *x, uint32_t bias,
+                                bt_q8_group_t *groups)
+{
+    const __m512 most = _mm512_set1_ps(127.0f);
+    const __m512i quarters =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512 v[4] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16),
+                         _mm512_loadu_ps(x + 32), _mm512_loadu_ps(x + 48)};
+    const __m512i bits = largest_bits(v);
+    const __mmask16 odd = _mm512_cmpge_epi32_mask(
+        bits, _mm512_set1_epi32(0x7f800000)); /* infinity or NaN */
+    const __mmask16 used =
+        _mm512_cmpge_epi32_mask(bits, _mm512_set1_epi32(0x0d800000)) & ~odd;
+    const __m512 max = _mm512_mask_blend_ps(
+        odd, _mm512_maskz_mov_ps(used, _mm512_castsi512_ps(bits)),
+        _mm512_set1_ps(NAN));
+    const __m512 inverse = _mm512_maskz_div_ps(used, most, max);
+    const __m512 scale = _mm512_div_ps(max, most);
+    float scales[16];
+    int32_t sums[4];
+    __m512i codes[4];
+    __m512i bytes;
+    __m512i fours;
+    __m256i eight;
+
+#define QUANTIZE(h)                                                         \
+    codes[h] = _mm512_cvtps_epi32(_mm512_min_ps(                            \
+        _mm512_max_ps(_mm512_mul_ps(v[h], _mm512_shuffle_f32x4(             \
+                                              inverse, inverse, (h)*0x55)), \
+                      _mm512_set1_ps(-127.0f)),                             \
+        most))
+    QUANTIZE(0);
+    QUANTIZE(1);
+    QUANTIZE(2);
+    QUANTIZE(3);
+#undef QUANTIZE
+    /* Dword 4 j + h has k = 4 j .. of half h. */
+    bytes = _mm512_packs_epi16(_mm512_packs_epi32(codes[0], codes[1]),
+                               _mm512_packs_epi32(codes[2], codes[3]));
+    fours =
+        _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+    bytes = _mm512_permutexvar_epi32(quarters, bytes);
+    eight = _mm256_add_epi32(_mm512_castsi512_si256(fours),
+                             _mm512_extracti32x8_epi32(fours, 1));
+    _mm_storeu_si128((void *)sums,
+                     _mm_add_epi32(_mm256_castsi256_si128(eight),
+                                   _mm256_extracti128_si256(eight, 1)));
+    _mm512_storeu_ps(scales, scale);
+    _mm256_storeu_si256((void *)groups[0].code, _mm512_castsi512_si256(bytes));
+    _mm256_storeu_si256((void *)groups[1].code,
+                        _mm512_extracti32x8_epi32(bytes, 1));
+    UNROLL
+    for (uint32_t g = 0; g < 2; g++) {
+        groups[g].scale[0] = scales[8 * g];
+        groups[g].scale[1] = scales[8 * g + 4];
+        finish_group(&groups[g], bias, sums[2 * g], sums[2 * g + 1]);
+    }
+}
+
 void bt_avx512_quantize(const float *x, uint32_t n_in, uint32_t bias,
                         bt_q8_group_t *groups)
 {
-    body_quantize(x, n_in, bias, groups);
+    const uint32_t n_groups = n_in / 32;
+    const uint32_t in_pairs = n_groups / 2 * 2;
+
+    for (uint32_t g = 0; g < in_pairs; g += 2) {
+        quantize_two(x + (size_t)g * 32, bias, groups + g);
+    }
+    body_quantize(x + (size_t)in_pairs * 32, n_in - in_pairs * 32, bias,
+                  groups + in_pairs);
 }

@@ -111,6 +111,16 @@ static inline int32_t quantize_half(const float *x, int8_t *code, float *scale)
     return sum;
 }
 
+/* What follows from the codes' sums of the halves and their scales. */
+static inline void finish_group(bt_q8_group_t *group, uint32_t bias,
+                                int32_t low, int32_t high)
+{
+    group->sum =
+        fmaf(group->scale[1], (float)high, group->scale[0] * (float)low);
+    group->start[0] = -(int32_t)bias * low;
+    group->start[1] = -(int32_t)bias * high;
+}
+
 static inline void quantize_group(const float *x, uint32_t bias,
                                   bt_q8_group_t *group)
 {
@@ -118,10 +128,7 @@ static inline void quantize_group(const float *x, uint32_t bias,
     const int32_t high =
         quantize_half(x + 16, group->code + 16, &group->scale[1]);
 
-    group->sum =
-        fmaf(group->scale[1], (float)high, group->scale[0] * (float)low);
-    group->start[0] = -(int32_t)bias * low;
-    group->start[1] = -(int32_t)bias * high;
+    finish_group(group, bias, low, high);
 }
 
 static inline void body_quantize(const float *x, uint32_t n_in, uint32_t bias,

@@ -22,18 +22,21 @@
  * Every piece begins on 64 bytes.
  *
  * **Quantized weights times rows.** Each 16 values of a row become 8 bits with
- * a scale (bt_q8_group_t). Then, with g ascending, for half h = 0, 1 of the
- * group, one accumulator per output, i = sum over the half of code * row code
- * (exact):
+ * a scale (bt_q8_group_t). Then, with g ascending and one accumulator per
+ * output, i[h] = sum over half h of the group of code * row code (exact):
  *
- *     acc = fma((float)i, scale_w * scale_row[h], acc)
+ *     acc = fma(fma((float)i[1], scale_row[1], (float)i[0] * scale_row[0]),
+ *               scale_w, acc)
  *
- * and after both, where the type has a minimum,
+ * or, where each half has a scale_w of its own (Q6_K), for h = 0, 1
+ *
+ *     acc = fma((float)i[h] * scale_row[h], scale_w[h], acc)
+ *
+ * and then, where the type has a minimum,
  *
  *     acc = fma(min_w, sum_row, acc)
  *
- * (Q6_K has a scale_w of its own for each half.) Every tier computes just that,
- * so all give the same bits.
+ * Every tier computes just that, so all give the same bits.
  *
  * **BF16 weights times rows.** What the instruction of AVX512_BF16 does (Intel
  * SDM, VDPBF16PS): a row becomes bf16, and with pairs of k ascending
@@ -56,7 +59,7 @@
 #define BT_ATTN_PAIRS    48u /**< most (row, head) pairs of one work item */
 #define BT_MAX_HEAD_DIM  256u
 #define BT_Q8_TILE_ROWS  6u /**< the same, of quantized rows */
-#define BT_CPU_PROFILE   "q8-seq1"
+#define BT_CPU_PROFILE   "q8-seq2"
 
 /** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
  *  it with every change of a byte of it, or old files are taken for new ones

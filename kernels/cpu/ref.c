@@ -103,12 +103,14 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
                            uint32_t lane, uint32_t row)
 {
     const bt_weight_t *w = job->w;
+    const bt_pack_format_t format = bt_pack_format(w->pack);
     const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
     float acc = 0.0f;
 
     for (uint32_t g = 0; g < n_groups; g++) {
         const bt_q8_group_t *x = &job->q[(size_t)row * n_groups + g];
         bt_quant_group_t group;
+        float isum[2];
 
         bt_pack_read_codes(w, panel, g, lane, &group);
         for (uint32_t half = 0; half < 2; half++) {
@@ -117,9 +119,16 @@ static float ref_q8_output(const bt_matmul_job_t *job, uint32_t panel,
             for (uint32_t k = half * 16; k < half * 16 + 16; k++) {
                 sum += group.code[k] * x->code[k];
             }
-            acc = fmaf((float)sum, group.scale[half] * x->scale[half], acc);
+            isum[half] = (float)sum;
         }
-        if (bt_pack_format(w->pack).min_at != 0) {
+        if (format.two) {
+            acc = fmaf(isum[0] * x->scale[0], group.scale[0], acc);
+            acc = fmaf(isum[1] * x->scale[1], group.scale[1], acc);
+        } else {
+            acc = fmaf(fmaf(isum[1], x->scale[1], isum[0] * x->scale[0]),
+                       group.scale[0], acc);
+        }
+        if (format.min_at != 0) {
             acc = fmaf(group.min, x->sum, acc);
         }
     }

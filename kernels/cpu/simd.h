@@ -15,4 +15,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* What follows reads its memory itself. Values that the compiler would keep for
+ * it would push accumulators out of the registers. */
+#define READ_AGAIN() __asm__ volatile("" ::: "memory")
+
 #endif
