@@ -8,7 +8,8 @@ BATON_TINY_MODEL is the generator that the build makes. For each case a model
 file is written, its tensors are dequantized by the gguf package, and the llama
 forward pass is done in float64 by numpy, with keys and values rounded to
 float16 as the cache stores them, and what is multiplied by quantized weights
-rounded to 8 bits in groups of 16 as kernels.h says. Needs numpy and gguf (pip).
+rounded to 8 bits in groups of 16, what is multiplied by BF16 weights to bfloat16,
+as kernels.h says. Needs numpy and gguf (pip).
 
 Format of the .txt files: a line of arguments for the generator, a line of
 token ids, a line of row numbers, then the logits of each of those rows.
@@ -31,6 +32,7 @@ CASES = {
     "tiny_q4_1": ["--seed", "13", "--dim", "96", "--heads", "3", "--kv-heads", "1",
                   "--ffn", "160", "--type", "Q4_1", "--mixed-type", "Q5_0",
                   "--embedding-type", "F16"],
+    "tiny_bf16": ["--seed", "15", "--type", "BF16", "--embedding-type", "BF16", "--tied"],
 }
 TOKENS = [(i * i * 37 + 11 * i + 3) % 288 for i in range(40)]
 KEPT_ROWS = [0, 1, 17, 39]
@@ -64,6 +66,13 @@ def eight_bits(x):
     return (codes.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
 
 
+def bf16(x):
+    """To nearest, ties to even: the bits of float32 that a bfloat16 has not decide."""
+    bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000
+    return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
 def attention(q, k, v):
     """Causal, grouped: query head h reads KV head h * n_kv // n_heads."""
     n, n_heads, dim = q.shape
@@ -81,10 +90,11 @@ def attention(q, k, v):
 def forward(path, tokens):
     reader = GGUFReader(path)
     w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
-    dense = {t.name for t in reader.tensors if t.tensor_type.name in ("F32", "F16", "BF16")}
+    kinds = {t.name: t.tensor_type.name for t in reader.tensors}
+    rounding = {"F32": lambda x: x, "F16": lambda x: x, "BF16": bf16}
 
     def times(x, name):
-        return (x if name in dense else eight_bits(x)) @ w[name].T
+        return rounding.get(kinds[name], eight_bits)(x) @ w[name].T
 
     def key(name):
         return reader.fields["llama." + name].contents()

@@ -164,12 +164,25 @@ static void q4_1_with_three_query_heads_gives_numpy_s_logits(void **state)
     compare("golden/tiny_q4_1.txt", &tiny);
 }
 
+static void bf16_weights_give_numpy_s_logits(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    tiny.seed = 15;      /* no row value lies half way between two bf16 */
+    tiny.type = 30;      /* BF16 */
+    tiny.embd_type = 30; /* BF16 */
+    tiny.tied = true;
+    compare("golden/tiny_bf16.txt", &tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(float_weights_give_numpy_s_logits),
         BT_TEST(mixed_k_quants_tied_and_with_rope_factors_give_numpy_s_logits),
         BT_TEST(q4_1_with_three_query_heads_gives_numpy_s_logits),
+        BT_TEST(bf16_weights_give_numpy_s_logits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
