@@ -216,28 +216,31 @@ static void load_tile(const attn_job_t *job, const attn_item_t *item,
 }
 
 /* A sequence that decodes has little to compute on a tile, and its blocks lie
- * anywhere: without this each of them would be waited for. */
-static void prefetch_tile(const attn_job_t *job, const attn_item_t *item,
-                          uint32_t position, uint32_t n)
+ * anywhere: without this each of them would be waited for. @return lines */
+static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
+                              uint32_t position, uint32_t end,
+                              const uint8_t **lines)
 {
     const uint32_t t = job->kv->tokens_per_block;
     const size_t bytes = job->kv->head_dim * elem_bytes_of(job->kv);
+    uint32_t n = 0;
 
-    while (n > 0) {
+    while (position < end) {
         uint32_t run = t - position % t;
 
-        run = (run > n) ? n : run;
+        run = (run > end - position) ? end - position : run;
         for (uint32_t part = 0; part < 2; part++) {
             const uint8_t *elems =
                 kv_slot(job, item->seq, part, item->kv_head, position).elems;
 
-            for (size_t i = 0; i < run * bytes; i += 64) {
-                __builtin_prefetch(elems + i, 0, 2);
+            for (size_t i = 0; (i < run * bytes) && (n < BT_ATTN_AHEAD);
+                 i += 64) {
+                lines[n++] = elems + i;
             }
         }
         position += run;
-        n -= run;
     }
+    return n;
 }
 
 static void store_pairs(const attn_job_t *job, const attn_item_t *item,
@@ -263,6 +266,8 @@ typedef struct attn_scratch {
     float *rows;   /* (32, dim) keys, then values */
     float *keys_t; /* (dim, 32) */
     float *acc;    /* (pairs, dim) */
+    const uint8_t *ahead[BT_ATTN_AHEAD];
+    uint32_t n_ahead;
 } attn_scratch_t;
 
 /* All pairs of the item before the positions at .. at + n_tile - 1, of which
@@ -276,7 +281,9 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
     bt_attn_tile_t tile = {.keys = s->keys_t,
                            .values = s->rows,
                            .dim = dim,
-                           .scale = 1.0f / sqrtf((float)dim)};
+                           .scale = 1.0f / sqrtf((float)dim),
+                           .ahead = s->ahead,
+                           .n_ahead = s->n_ahead};
 
     for (uint32_t i = 0; i < item->n_pairs; i++) {
         const uint32_t row = (item->first + i) / item->group;
@@ -296,6 +303,7 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
             ((tile.n_pairs > 0) && (i + 1 == item->n_pairs))) {
             job->cpu->isa->attn_tile(&tile);
             tile.n_pairs = 0;
+            tile.n_ahead = 0;
         }
     }
 }
@@ -306,10 +314,13 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
     const uint32_t dim = job->kv->head_dim;
     const uint32_t last_row = (item->first + item->n_pairs - 1) / item->group;
     const uint32_t n_positions = item->seq->pos + last_row + 1;
-    const attn_scratch_t s = {.rows = scratch,
-                              .keys_t = scratch + (size_t)BT_ATTN_TILE * dim,
-                              .acc = scratch + (size_t)2 * BT_ATTN_TILE * dim};
     bt_attn_state_t states[BT_ATTN_PAIRS];
+    attn_scratch_t s;
+
+    s.rows = scratch;
+    s.keys_t = scratch + (size_t)BT_ATTN_TILE * dim;
+    s.acc = scratch + (size_t)2 * BT_ATTN_TILE * dim;
+    s.n_ahead = 0;
 
     for (uint32_t i = 0; i < item->n_pairs; i++) {
         states[i].max = -INFINITY;
@@ -322,12 +333,12 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
         uint32_t n_tile = n_positions - at;
 
         n_tile = (n_tile > BT_ATTN_TILE) ? BT_ATTN_TILE : n_tile;
-        if ((item->n_pairs <= PREFETCH_PAIRS) &&
-            (n_positions - at > BT_ATTN_TILE)) {
-            const uint32_t next = n_positions - at - BT_ATTN_TILE;
+        if (item->n_pairs <= PREFETCH_PAIRS) {
+            const uint32_t end = at + 2 * BT_ATTN_TILE;
 
-            prefetch_tile(job, item, at + BT_ATTN_TILE,
-                          (next > BT_ATTN_TILE) ? BT_ATTN_TILE : next);
+            s.n_ahead =
+                lines_of_tile(job, item, at + n_tile,
+                              (end < n_positions) ? end : n_positions, s.ahead);
         }
         load_tile(job, item, 0, at, n_tile, s.rows);
         job->cpu->isa->transpose(s.rows, n_tile, dim, s.keys_t);

@@ -208,6 +208,7 @@ void bt_avx2_attn_tile(const bt_attn_tile_t *tile)
         body_attn_tile(tile);
         return;
     }
+    attn_ahead(tile, 0, BT_ATTN_AHEAD);
     for (; first + 2 <= tile->n_pairs; first += 2) {
         pairs(2, tile, first);
     }

@@ -89,6 +89,7 @@ SPECIALIZE void scores(uint32_t n_pairs, const bt_attn_tile_t *t,
         const __m512 k1 =
             _mm512_load_ps(t->keys + (size_t)d * BT_ATTN_TILE + 16);
 
+        attn_ahead(t, d, d + 1);
         UNROLL
         for (uint32_t i = 0; i < n_pairs; i++) {
             const __m512 q = _mm512_set1_ps(t->q[i][d]);
@@ -137,6 +138,10 @@ SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
                       const bt_attn_tile_t *t, float (*p)[BT_ATTN_TILE],
                       const __m512 *corr, uint32_t d)
 {
+    /* What scores() left of the lines, in the first turn. */
+    const uint32_t left = (t->n_ahead > t->dim) ? t->n_ahead - t->dim : 0;
+    const uint32_t step =
+        (d == 0) ? (left + BT_ATTN_TILE - 1) / BT_ATTN_TILE : 0;
     __m512 sum[BT_ATTN_TOGETHER][4];
     uint32_t common = BT_ATTN_TILE;
 
@@ -153,6 +158,7 @@ SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
         const float *v = t->values + (size_t)j * t->dim + d;
         __m512 vk[4];
 
+        attn_ahead(t, t->dim + j * step, t->dim + (j + 1) * step);
         UNROLL
         for (uint32_t k = 0; k < n_regs; k++) {
             vk[k] = _mm512_loadu_ps(v + 16 * k);

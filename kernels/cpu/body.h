@@ -243,8 +243,17 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
     }
 }
 
+static inline void attn_ahead(const bt_attn_tile_t *tile, uint32_t begin,
+                              uint32_t end)
+{
+    for (uint32_t i = begin; (i < end) && (i < tile->n_ahead); i++) {
+        __builtin_prefetch(tile->ahead[i], 0, 2);
+    }
+}
+
 static inline void body_attn_tile(const bt_attn_tile_t *tile)
 {
+    attn_ahead(tile, 0, BT_ATTN_AHEAD);
     for (uint32_t i = 0; i < tile->n_pairs; i++) {
         attn_pair(tile, i);
     }

@@ -52,11 +52,12 @@
 #include "kernels/cpu/quant.h"
 #include "kernels/kernels.h"
 
-#define BT_PANEL         32u /**< outputs of a panel */
-#define BT_TILE_ROWS     12u /**< rows that one register tile sums at a time */
-#define BT_ATTN_TILE     32u /**< positions of one online softmax step */
-#define BT_ATTN_TOGETHER 4u  /**< pairs of one bt_attn_tile_t */
-#define BT_ATTN_PAIRS    48u /**< most (row, head) pairs of one work item */
+#define BT_PANEL         32u  /**< outputs of a panel */
+#define BT_TILE_ROWS     12u  /**< rows that one register tile sums at a time */
+#define BT_ATTN_TILE     32u  /**< positions of one online softmax step */
+#define BT_ATTN_TOGETHER 4u   /**< pairs of one bt_attn_tile_t */
+#define BT_ATTN_PAIRS    48u  /**< most (row, head) pairs of one work item */
+#define BT_ATTN_AHEAD    512u /**< cache lines of keys and values of one step */
 #define BT_MAX_HEAD_DIM  256u
 #define BT_Q8_TILE_ROWS  6u /**< the same, of quantized rows */
 #define BT_CPU_PROFILE   "q8-seq2"
@@ -216,6 +217,10 @@ typedef struct bt_attn_tile {
     uint32_t n[4]; /**< positions that it sees, 1 .. 32 */
     bt_attn_state_t *state[4];
     float *acc[4]; /**< (dim) */
+    /* Cache lines of the next positions, to be asked for between the sums: a
+     * core has some 20 misses under way, with more at once it stands still. */
+    const uint8_t *const *ahead;
+    uint32_t n_ahead;
 } bt_attn_tile_t;
 
 /** What an instruction tier provides. All give the bits of the plain one. */
