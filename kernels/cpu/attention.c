@@ -37,30 +37,34 @@ static size_t elem_bytes_of(const bt_kv_view_t *kv)
     return (kv->type == BT_KV_INT8) ? 1 : 2;
 }
 
-/* Where head @a kv_head of @a position is: part 0 keys, 1 values. */
+/* Where head @a kv_head of @a position begins: part 0 keys, (dim, slots), 1
+ * values, (slots, dim). */
 static kv_slot_t kv_slot(const attn_job_t *job, const bt_ragged_seq_t *seq,
                          uint32_t part, uint32_t kv_head, uint32_t position)
 {
     const bt_kv_view_t *kv = job->kv;
     const size_t t = kv->tokens_per_block;
+    const size_t slot = position % t;
     uint8_t *block =
         (uint8_t *)kv->base + seq->blocks[position / t] * kv->block_bytes;
-    size_t vector =
-        (((size_t)job->layer * 2 + part) * kv->n_kv_heads + kv_head) * t +
-        position % t;
-    kv_slot_t slot = {.elems =
-                          block + vector * kv->head_dim * elem_bytes_of(kv)};
+    const size_t vectors =
+        (((size_t)job->layer * 2 + part) * kv->n_kv_heads + kv_head) * t;
+    kv_slot_t at;
 
+    at.elems = block + (vectors * kv->head_dim +
+                        ((part == 0) ? slot : slot * kv->head_dim)) *
+                           elem_bytes_of(kv);
+    at.scale = NULL;
     if (kv->type == BT_KV_INT8) {
         size_t n_vectors = (size_t)kv->n_layers * 2 * kv->n_kv_heads * t;
 
-        slot.scale = (float *)(void *)(block + n_vectors * kv->head_dim);
-        slot.scale += vector;
+        at.scale = (float *)(void *)(block + n_vectors * kv->head_dim);
+        at.scale += vectors + slot;
     }
-    return slot;
+    return at;
 }
 
-static void slot_store(const attn_job_t *job, kv_slot_t slot, const float *x)
+static void value_store(const attn_job_t *job, kv_slot_t slot, const float *x)
 {
     const bt_cpu_isa_t *isa = job->cpu->isa;
     const uint32_t dim = job->kv->head_dim;
@@ -78,8 +82,35 @@ static void slot_store(const attn_job_t *job, kv_slot_t slot, const float *x)
     }
 }
 
-static void slots_load(const attn_job_t *job, kv_slot_t slot, uint32_t n,
-                       float *out)
+/* A key's elements are a block's number of tokens apart. */
+static void key_store(const attn_job_t *job, kv_slot_t slot, const float *x)
+{
+    const size_t stride = job->kv->tokens_per_block;
+    const uint32_t dim = job->kv->head_dim;
+    uint16_t words[BT_MAX_HEAD_DIM];
+
+    if (job->kv->type == BT_KV_INT8) {
+        int8_t *codes = (int8_t *)words;
+        int8_t *out = slot.elems;
+
+        *slot.scale = job->cpu->isa->to_i8(x, dim, codes);
+        for (uint32_t d = 0; d < dim; d++) {
+            out[d * stride] = codes[d];
+        }
+    } else {
+        const kv_slot_t row = {.elems = words};
+        uint16_t *out = slot.elems;
+
+        value_store(job, row, x);
+        for (uint32_t d = 0; d < dim; d++) {
+            out[d * stride] = words[d];
+        }
+    }
+}
+
+/* Values of n neighbouring slots. */
+static void values_load(const attn_job_t *job, kv_slot_t slot, uint32_t n,
+                        float *out)
 {
     const bt_cpu_isa_t *isa = job->cpu->isa;
     const uint32_t dim = job->kv->head_dim;
@@ -111,11 +142,11 @@ static void rope_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
         isa->rope(head + (size_t)h * dim, cs, dim, job->interleaved);
     }
     head += (size_t)job->n_heads * dim;
-    for (uint32_t part = 0; part < 2; part++) {
-        for (uint32_t h = 0; h < n_kv; h++) {
-            slot_store(job, kv_slot(job, seq, part, h, position), head);
-            head += dim;
-        }
+    for (uint32_t h = 0; h < n_kv; h++) {
+        key_store(job, kv_slot(job, seq, 0, h, position), head);
+        value_store(job, kv_slot(job, seq, 1, h, position),
+                    head + (size_t)n_kv * dim);
+        head += dim;
     }
 }
 
@@ -197,21 +228,50 @@ typedef struct attn_item {
     uint32_t n_pairs;
 } attn_item_t;
 
+/* Positions at .. at + n - 1: keys to (dim, 32), values to (n, dim). */
 static void load_tile(const attn_job_t *job, const attn_item_t *item,
-                      uint32_t part, uint32_t position, uint32_t n, float *out)
+                      uint32_t at, uint32_t n, float *keys, float *values)
 {
     const uint32_t dim = job->kv->head_dim;
     const uint32_t t = job->kv->tokens_per_block;
+    const uint32_t end = at + n;
 
-    while (n > 0) {
-        uint32_t run = t - position % t;
+    while (at < end) {
+        const uint32_t left = t - at % t;
+        const uint32_t run = (left > end - at) ? end - at : left;
+        const kv_slot_t key = kv_slot(job, item->seq, 0, item->kv_head, at);
 
-        run = (run > n) ? n : run;
-        slots_load(job, kv_slot(job, item->seq, part, item->kv_head, position),
-                   run, out);
-        out += (size_t)run * dim;
-        position += run;
-        n -= run;
+        job->cpu->isa->load_keys(job->kv->type, key.elems, key.scale, t, run,
+                                 dim, keys);
+        values_load(job, kv_slot(job, item->seq, 1, item->kv_head, at), run,
+                    values);
+        keys += run;
+        values += (size_t)run * dim;
+        at += run;
+    }
+}
+
+/* May few pairs read the cache itself? Its blocks must not divide 16
+ * positions. */
+static bool is_direct(const attn_job_t *job, const attn_item_t *item)
+{
+    return (item->n_pairs <= BT_ATTN_TOGETHER) &&
+           (job->kv->tokens_per_block % 16 == 0) &&
+           (job->kv->head_dim % 16 == 0) &&
+           ((job->cpu->isa->direct_kv >> job->kv->type & 1u) != 0);
+}
+
+static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
+                             uint32_t at, uint32_t n, bt_attn_tile_t *tile)
+{
+    tile->elem = (job->kv->type == BT_KV_F16) ? BT_ATTN_F16 : BT_ATTN_BF16;
+    tile->key_stride = job->kv->tokens_per_block;
+    for (uint32_t v = 0; v < 2; v++) {
+        const uint32_t first = (n > 16) ? at + 16 * v : at;
+
+        tile->keys[v] = kv_slot(job, item->seq, 0, item->kv_head, first).elems;
+        tile->values[v] =
+            kv_slot(job, item->seq, 1, item->kv_head, first).elems;
     }
 }
 
@@ -222,21 +282,24 @@ static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
                               const uint8_t **lines)
 {
     const uint32_t t = job->kv->tokens_per_block;
-    const size_t bytes = job->kv->head_dim * elem_bytes_of(job->kv);
+    const size_t elem = elem_bytes_of(job->kv);
+    const size_t bytes = job->kv->head_dim * elem;
     uint32_t n = 0;
 
     while (position < end) {
-        uint32_t run = t - position % t;
+        const uint32_t left = t - position % t;
+        const uint32_t run = (left > end - position) ? end - position : left;
+        const uint8_t *keys =
+            kv_slot(job, item->seq, 0, item->kv_head, position).elems;
+        const uint8_t *values =
+            kv_slot(job, item->seq, 1, item->kv_head, position).elems;
+        const size_t step = (t * elem < 64) ? 64 : t * elem;
 
-        run = (run > end - position) ? end - position : run;
-        for (uint32_t part = 0; part < 2; part++) {
-            const uint8_t *elems =
-                kv_slot(job, item->seq, part, item->kv_head, position).elems;
-
-            for (size_t i = 0; (i < run * bytes) && (n < BT_ATTN_AHEAD);
-                 i += 64) {
-                lines[n++] = elems + i;
-            }
+        for (size_t i = 0; (i < t * bytes) && (n < BT_ATTN_AHEAD); i += step) {
+            lines[n++] = keys + i;
+        }
+        for (size_t i = 0; (i < run * bytes) && (n < BT_ATTN_AHEAD); i += 64) {
+            lines[n++] = values + i;
         }
         position += run;
     }
@@ -263,28 +326,34 @@ static void store_pairs(const attn_job_t *job, const attn_item_t *item,
 
 /* What of a thread's scratch is what; see ATTN_SCRATCH_FLOATS. */
 typedef struct attn_scratch {
-    float *rows;   /* (32, dim) keys, then values */
-    float *keys_t; /* (dim, 32) */
+    float *keys;   /* (dim, 32) */
+    float *values; /* (32, dim) */
     float *acc;    /* (pairs, dim) */
     const uint8_t *ahead[BT_ATTN_AHEAD];
     uint32_t n_ahead;
 } attn_scratch_t;
 
-/* All pairs of the item before the positions at .. at + n_tile - 1, of which
- * keys are in keys_t and values in rows. */
+/* All pairs of the item before the positions at .. at + n_tile - 1. */
 static void attend_tile(const attn_job_t *job, const attn_item_t *item,
                         const attn_scratch_t *s, bt_attn_state_t *states,
                         uint32_t at, uint32_t n_tile)
 {
     const uint32_t dim = job->kv->head_dim;
     const uint32_t head0 = first_head(job, item->kv_head);
-    bt_attn_tile_t tile = {.keys = s->keys_t,
-                           .values = s->rows,
+    bt_attn_tile_t tile = {.elem = BT_ATTN_F32,
+                           .keys = {s->keys},
+                           .values = {s->values},
+                           .key_stride = BT_ATTN_TILE,
                            .dim = dim,
                            .scale = 1.0f / sqrtf((float)dim),
                            .ahead = s->ahead,
                            .n_ahead = s->n_ahead};
 
+    if (is_direct(job, item)) {
+        point_into_cache(job, item, at, n_tile, &tile);
+    } else {
+        load_tile(job, item, at, n_tile, s->keys, s->values);
+    }
     for (uint32_t i = 0; i < item->n_pairs; i++) {
         const uint32_t row = (item->first + i) / item->group;
         const uint32_t head = head0 + (item->first + i) % item->group;
@@ -317,8 +386,8 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
     bt_attn_state_t states[BT_ATTN_PAIRS];
     attn_scratch_t s;
 
-    s.rows = scratch;
-    s.keys_t = scratch + (size_t)BT_ATTN_TILE * dim;
+    s.keys = scratch;
+    s.values = scratch + (size_t)BT_ATTN_TILE * dim;
     s.acc = scratch + (size_t)2 * BT_ATTN_TILE * dim;
     s.n_ahead = 0;
 
@@ -340,9 +409,6 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
                 lines_of_tile(job, item, at + n_tile,
                               (end < n_positions) ? end : n_positions, s.ahead);
         }
-        load_tile(job, item, 0, at, n_tile, s.rows);
-        job->cpu->isa->transpose(s.rows, n_tile, dim, s.keys_t);
-        load_tile(job, item, 1, at, n_tile, s.rows);
         attend_tile(job, item, &s, states, at, n_tile);
     }
     store_pairs(job, item, states, s.acc);

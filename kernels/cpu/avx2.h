@@ -44,7 +44,8 @@ void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                        uint32_t end);
 void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,
                       bt_q8_group_t *groups);
-void bt_avx2_transpose(const float *rows, uint32_t n, uint32_t dim, float *out);
+void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, const float *scales,
+                       size_t stride, uint32_t n, uint32_t dim, float *out);
 void bt_avx2_attn_tile(const bt_attn_tile_t *tile);
 
 #endif

@@ -14,49 +14,56 @@ static inline float tree8(__m256 v)
     return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
 }
 
-/* 8 rows of 8 floats, `stride` apart, to 8 columns. */
-static inline void transpose8(const float *rows, size_t stride, float *out)
+/* Keys of 8 positions from the i-th element on. */
+SPECIALIZE __m256 keys8(bt_kv_type_t type, const void *keys, size_t i,
+                        const float *scales)
 {
-    __m256 a[8];
-    __m256 b[8];
+    const uint8_t *bytes = keys;
 
-    UNROLL
-    for (uint32_t i = 0; i < 8; i++) {
-        a[i] = _mm256_loadu_ps(rows + i * stride);
-    }
-    UNROLL
-    for (uint32_t i = 0; i < 8; i += 4) {
-        const __m256 lo0 = _mm256_unpacklo_ps(a[i], a[i + 1]);
-        const __m256 hi0 = _mm256_unpackhi_ps(a[i], a[i + 1]);
-        const __m256 lo1 = _mm256_unpacklo_ps(a[i + 2], a[i + 3]);
-        const __m256 hi1 = _mm256_unpackhi_ps(a[i + 2], a[i + 3]);
-
-        b[i] = _mm256_shuffle_ps(lo0, lo1, 0x44);
-        b[i + 1] = _mm256_shuffle_ps(lo0, lo1, 0xee);
-        b[i + 2] = _mm256_shuffle_ps(hi0, hi1, 0x44);
-        b[i + 3] = _mm256_shuffle_ps(hi0, hi1, 0xee);
-    }
-    UNROLL
-    for (uint32_t c = 0; c < 4; c++) {
-        _mm256_store_ps(out + c * BT_ATTN_TILE,
-                        _mm256_permute2f128_ps(b[c], b[4 + c], 0x20));
-        _mm256_store_ps(out + (4 + c) * BT_ATTN_TILE,
-                        _mm256_permute2f128_ps(b[c], b[4 + c], 0x31));
+    switch (type) {
+    case BT_KV_F16:
+        return _mm256_cvtph_ps(_mm_loadu_si128((const void *)(bytes + 2 * i)));
+    case BT_KV_BF16:
+        return _mm256_castsi256_ps(
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(
+                                  (const void *)(bytes + 2 * i))),
+                              16));
+    default:
+        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
+                                 _mm_loadl_epi64((const void *)(bytes + i)))),
+                             _mm256_loadu_ps(scales));
     }
 }
 
-/* Rows past the last are read from scratch; nobody looks at their lanes. */
-void bt_avx2_transpose(const float *rows, uint32_t n, uint32_t dim, float *out)
+SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys,
+                          const float *scales, size_t stride, uint32_t n,
+                          uint32_t dim, float *out)
 {
-    if (dim % 8 != 0) {
-        body_transpose(rows, n, dim, out);
-        return;
-    }
-    for (uint32_t j = 0; j < n; j += 8) {
-        for (uint32_t d = 0; d < dim; d += 8) {
-            transpose8(rows + (size_t)j * dim + d, dim,
-                       out + (size_t)d * BT_ATTN_TILE + j);
+    const uint32_t whole = n / 8 * 8;
+
+    for (uint32_t d = 0; d < dim; d++) {
+        for (uint32_t j = 0; j < whole; j += 8) {
+            _mm256_storeu_ps(out + (size_t)d * BT_ATTN_TILE + j,
+                             keys8(type, keys, d * stride + j,
+                                   (type == BT_KV_INT8) ? scales + j : NULL));
         }
+    }
+    body_load_keys(type, keys, scales, stride, whole, n, dim, out);
+}
+
+void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, const float *scales,
+                       size_t stride, uint32_t n, uint32_t dim, float *out)
+{
+    switch (type) {
+    case BT_KV_F16:
+        load_keys(BT_KV_F16, keys, scales, stride, n, dim, out);
+        break;
+    case BT_KV_BF16:
+        load_keys(BT_KV_BF16, keys, scales, stride, n, dim, out);
+        break;
+    case BT_KV_INT8:
+        load_keys(BT_KV_INT8, keys, scales, stride, n, dim, out);
+        break;
     }
 }
 
@@ -75,7 +82,9 @@ SPECIALIZE void scores(uint32_t n_pairs, const bt_attn_tile_t *t,
         }
     }
     for (uint32_t d = 0; d < t->dim; d++) {
-        const float *keys = t->keys + (size_t)d * BT_ATTN_TILE;
+        const float *keys = t->keys[0];
+
+        keys += (size_t)d * BT_ATTN_TILE;
 
         UNROLL
         for (uint32_t i = 0; i < n_pairs; i++) {
@@ -149,8 +158,9 @@ SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
         }
     }
     for (uint32_t j = 0; j < common; j++) {
-        const float *v = t->values + (size_t)j * t->dim + d;
+        const float *v = t->values[0];
 
+        v += (size_t)j * t->dim + d;
         UNROLL
         for (uint32_t i = 0; i < n_pairs; i++) {
             const __m256 pj = _mm256_broadcast_ss(p[i] + j);
@@ -165,9 +175,10 @@ SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
         for (uint32_t j = common; j < t->n[first + i]; j++) {
-            const float *v = t->values + (size_t)j * t->dim + d;
+            const float *v = t->values[0];
             const __m256 pj = _mm256_broadcast_ss(p[i] + j);
 
+            v += (size_t)j * t->dim + d;
             UNROLL
             for (uint32_t k = 0; k < n_regs; k++) {
                 sum[i][k] =

@@ -16,66 +16,100 @@ static inline float tree16(__m512 v)
     return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
 }
 
-/* 16 rows of 16 floats, `stride` apart, to 16 columns. */
-static inline void transpose16(const float *rows, size_t stride, float *out)
+/* n (1 .. 16) keys from the i-th element on. */
+SPECIALIZE __m512 some_keys(bt_kv_type_t type, const void *keys, size_t i,
+                            const float *scales, __mmask16 lanes)
 {
-    __m512 a[16];
-    __m512 b[16];
+    const uint8_t *bytes = keys;
 
-    UNROLL
-    for (uint32_t i = 0; i < 16; i++) {
-        a[i] = _mm512_loadu_ps(rows + i * stride);
-    }
-    UNROLL
-    for (uint32_t i = 0; i < 16; i += 4) {
-        const __m512 lo0 = _mm512_unpacklo_ps(a[i], a[i + 1]);
-        const __m512 hi0 = _mm512_unpackhi_ps(a[i], a[i + 1]);
-        const __m512 lo1 = _mm512_unpacklo_ps(a[i + 2], a[i + 3]);
-        const __m512 hi1 = _mm512_unpackhi_ps(a[i + 2], a[i + 3]);
-
-        b[i] = _mm512_shuffle_ps(lo0, lo1, 0x44);
-        b[i + 1] = _mm512_shuffle_ps(lo0, lo1, 0xee);
-        b[i + 2] = _mm512_shuffle_ps(hi0, hi1, 0x44);
-        b[i + 3] = _mm512_shuffle_ps(hi0, hi1, 0xee);
-    }
-    /* b[4 r + c] has column 4 l + c of rows 4 r .. 4 r + 3 in its part l. */
-    UNROLL
-    for (uint32_t c = 0; c < 4; c++) {
-        const __m512 x0 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
-        const __m512 x1 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd);
-        const __m512 y0 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
-        const __m512 y1 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xdd);
-
-        _mm512_store_ps(out + c * BT_ATTN_TILE,
-                        _mm512_shuffle_f32x4(x0, y0, 0x88));
-        _mm512_store_ps(out + (4 + c) * BT_ATTN_TILE,
-                        _mm512_shuffle_f32x4(x1, y1, 0x88));
-        _mm512_store_ps(out + (8 + c) * BT_ATTN_TILE,
-                        _mm512_shuffle_f32x4(x0, y0, 0xdd));
-        _mm512_store_ps(out + (12 + c) * BT_ATTN_TILE,
-                        _mm512_shuffle_f32x4(x1, y1, 0xdd));
+    switch (type) {
+    case BT_KV_F16:
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, bytes + 2 * i));
+    case BT_KV_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+                                  lanes, bytes + 2 * i)),
+                              16));
+    default:
+        return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                                 _mm_maskz_loadu_epi8(lanes, bytes + i))),
+                             _mm512_maskz_loadu_ps(lanes, scales));
     }
 }
 
-/* Rows past the last are read from scratch; nobody looks at their lanes. */
-void bt_avx512_transpose(const float *rows, uint32_t n, uint32_t dim,
-                         float *out)
+SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys,
+                          const float *scales, size_t stride, uint32_t n,
+                          uint32_t dim, float *out)
 {
-    if (dim % 16 != 0) {
-        body_transpose(rows, n, dim, out);
-        return;
-    }
     for (uint32_t j = 0; j < n; j += 16) {
-        for (uint32_t d = 0; d < dim; d += 16) {
-            transpose16(rows + (size_t)j * dim + d, dim,
-                        out + (size_t)d * BT_ATTN_TILE + j);
+        const __mmask16 lanes = first_lanes(n - j);
+
+        for (uint32_t d = 0; d < dim; d++) {
+            _mm512_mask_storeu_ps(
+                out + (size_t)d * BT_ATTN_TILE + j, lanes,
+                some_keys(type, keys, d * stride + j,
+                          (type == BT_KV_INT8) ? scales + j : NULL, lanes));
         }
     }
 }
 
+void bt_avx512_load_keys(bt_kv_type_t type, const void *keys,
+                         const float *scales, size_t stride, uint32_t n,
+                         uint32_t dim, float *out)
+{
+    switch (type) {
+    case BT_KV_F16:
+        load_keys(BT_KV_F16, keys, scales, stride, n, dim, out);
+        break;
+    case BT_KV_BF16:
+        load_keys(BT_KV_BF16, keys, scales, stride, n, dim, out);
+        break;
+    case BT_KV_INT8:
+        load_keys(BT_KV_INT8, keys, scales, stride, n, dim, out);
+        break;
+    }
+}
+
+/* 16 elements from the i-th on. */
+SPECIALIZE __m512 elems(bt_attn_elem_t elem, const void *base, size_t i)
+{
+    const uint8_t *bytes = base;
+
+    switch (elem) {
+    case BT_ATTN_F16:
+        return _mm512_cvtph_ps(
+            _mm256_loadu_si256((const void *)(bytes + 2 * i)));
+    case BT_ATTN_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
+                                  (const void *)(bytes + 2 * i))),
+                              16));
+    default:
+        return _mm512_loadu_ps((const float *)base + i);
+    }
+}
+
+/* Key d of the 16 positions of half v. */
+SPECIALIZE __m512 key(bt_attn_elem_t elem, const bt_attn_tile_t *t, uint32_t d,
+                      uint32_t v)
+{
+    return (elem == BT_ATTN_F32)
+               ? elems(elem, t->keys[0], (size_t)d * BT_ATTN_TILE + 16 * v)
+               : elems(elem, t->keys[v], d * t->key_stride);
+}
+
+/* Values d .. d + 15 of position j. */
+SPECIALIZE __m512 value(bt_attn_elem_t elem, const bt_attn_tile_t *t,
+                        uint32_t j, uint32_t d)
+{
+    return (elem == BT_ATTN_F32)
+               ? elems(elem, t->values[0], (size_t)j * t->dim + d)
+               : elems(elem, t->values[j / 16], (size_t)(j % 16) * t->dim + d);
+}
+
 /* s[i] = scores of pair i, times scale. */
-SPECIALIZE void scores(uint32_t n_pairs, const bt_attn_tile_t *t,
-                       __m512 (*s)[2])
+SPECIALIZE void scores(bt_attn_elem_t elem, uint32_t n_pairs,
+                       const bt_attn_tile_t *t, __m512 (*s)[2])
 {
     const __m512 scale = _mm512_set1_ps(t->scale);
 
@@ -85,9 +119,8 @@ SPECIALIZE void scores(uint32_t n_pairs, const bt_attn_tile_t *t,
         s[i][1] = _mm512_setzero_ps();
     }
     for (uint32_t d = 0; d < t->dim; d++) {
-        const __m512 k0 = _mm512_load_ps(t->keys + (size_t)d * BT_ATTN_TILE);
-        const __m512 k1 =
-            _mm512_load_ps(t->keys + (size_t)d * BT_ATTN_TILE + 16);
+        const __m512 k0 = key(elem, t, d, 0);
+        const __m512 k1 = key(elem, t, d, 1);
 
         attn_ahead(t, d, d + 1);
         UNROLL
@@ -134,7 +167,7 @@ SPECIALIZE __m512 softmax(__m512 s0, __m512 s1, uint32_t n,
 
 /* acc = acc * corr, then += p_j v_j, for n_regs registers of dimensions from d
  * on. Positions that all pairs see are taken together, the rest one by one. */
-SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
+SPECIALIZE void weigh(bt_attn_elem_t elem, uint32_t n_pairs, uint32_t n_regs,
                       const bt_attn_tile_t *t, float (*p)[BT_ATTN_TILE],
                       const __m512 *corr, uint32_t d)
 {
@@ -155,13 +188,12 @@ SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
         }
     }
     for (uint32_t j = 0; j < common; j++) {
-        const float *v = t->values + (size_t)j * t->dim + d;
         __m512 vk[4];
 
         attn_ahead(t, t->dim + j * step, t->dim + (j + 1) * step);
         UNROLL
         for (uint32_t k = 0; k < n_regs; k++) {
-            vk[k] = _mm512_loadu_ps(v + 16 * k);
+            vk[k] = value(elem, t, j, d + 16 * k);
         }
         UNROLL
         for (uint32_t i = 0; i < n_pairs; i++) {
@@ -176,13 +208,12 @@ SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
         for (uint32_t j = common; j < t->n[i]; j++) {
-            const float *v = t->values + (size_t)j * t->dim + d;
             const __m512 pj = _mm512_set1_ps(p[i][j]);
 
             UNROLL
             for (uint32_t k = 0; k < n_regs; k++) {
-                sum[i][k] =
-                    _mm512_fmadd_ps(pj, _mm512_loadu_ps(v + 16 * k), sum[i][k]);
+                sum[i][k] = _mm512_fmadd_ps(pj, value(elem, t, j, d + 16 * k),
+                                            sum[i][k]);
             }
         }
         UNROLL
@@ -192,23 +223,42 @@ SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
     }
 }
 
-SPECIALIZE void pairs(uint32_t n_pairs, const bt_attn_tile_t *t)
+SPECIALIZE void pairs(bt_attn_elem_t elem, uint32_t n_pairs,
+                      const bt_attn_tile_t *t)
 {
     float p[BT_ATTN_TOGETHER][BT_ATTN_TILE];
     __m512 s[BT_ATTN_TOGETHER][2];
     __m512 corr[BT_ATTN_TOGETHER];
     uint32_t d = 0;
 
-    scores(n_pairs, t, s);
+    scores(elem, n_pairs, t, s);
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
         corr[i] = softmax(s[i][0], s[i][1], t->n[i], t->state[i], p[i]);
     }
     for (; d + 64 <= t->dim; d += 64) {
-        weigh(n_pairs, 4, t, p, corr, d);
+        weigh(elem, n_pairs, 4, t, p, corr, d);
     }
     for (; d < t->dim; d += 16) {
-        weigh(n_pairs, 1, t, p, corr, d);
+        weigh(elem, n_pairs, 1, t, p, corr, d);
+    }
+}
+
+SPECIALIZE void attn_tile(bt_attn_elem_t elem, const bt_attn_tile_t *tile)
+{
+    switch (tile->n_pairs) {
+    case 1:
+        pairs(elem, 1, tile);
+        break;
+    case 2:
+        pairs(elem, 2, tile);
+        break;
+    case 3:
+        pairs(elem, 3, tile);
+        break;
+    default:
+        pairs(elem, 4, tile);
+        break;
     }
 }
 
@@ -218,18 +268,15 @@ void bt_avx512_attn_tile(const bt_attn_tile_t *tile)
         body_attn_tile(tile);
         return;
     }
-    switch (tile->n_pairs) {
-    case 1:
-        pairs(1, tile);
+    switch (tile->elem) {
+    case BT_ATTN_F32:
+        attn_tile(BT_ATTN_F32, tile);
         break;
-    case 2:
-        pairs(2, tile);
+    case BT_ATTN_F16:
+        attn_tile(BT_ATTN_F16, tile);
         break;
-    case 3:
-        pairs(3, tile);
-        break;
-    default:
-        pairs(4, tile);
+    case BT_ATTN_BF16:
+        attn_tile(BT_ATTN_BF16, tile);
         break;
     }
 }

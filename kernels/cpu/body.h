@@ -196,12 +196,30 @@ static inline float softmax_step(const float *s, uint32_t n,
     return corr;
 }
 
-static inline void body_transpose(const float *rows, uint32_t n, uint32_t dim,
+static inline float body_key(bt_kv_type_t type, const void *keys, size_t i,
+                             float scale)
+{
+    switch (type) {
+    case BT_KV_F16:
+        return bt_f16_to_f32(((const uint16_t *)keys)[i]);
+    case BT_KV_BF16:
+        return bt_bf16_to_f32(((const uint16_t *)keys)[i]);
+    default:
+        return (float)((const int8_t *)keys)[i] * scale;
+    }
+}
+
+/* Positions first .. of load_keys(). */
+static inline void body_load_keys(bt_kv_type_t type, const void *keys,
+                                  const float *scales, size_t stride,
+                                  uint32_t first, uint32_t n, uint32_t dim,
                                   float *out)
 {
-    for (uint32_t j = 0; j < n; j++) {
-        for (uint32_t d = 0; d < dim; d++) {
-            out[(size_t)d * BT_ATTN_TILE + j] = rows[(size_t)j * dim + d];
+    for (uint32_t d = 0; d < dim; d++) {
+        for (uint32_t j = first; j < n; j++) {
+            out[(size_t)d * BT_ATTN_TILE + j] =
+                body_key(type, keys, d * stride + j,
+                         (type == BT_KV_INT8) ? scales[j] : 1.0f);
         }
     }
 }
@@ -221,8 +239,9 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
     float corr;
 
     for (uint32_t d = 0; d < dim; d++) {
-        const float *keys = tile->keys + (size_t)d * BT_ATTN_TILE;
+        const float *keys = tile->keys[0];
 
+        keys += (size_t)d * BT_ATTN_TILE;
         for (uint32_t j = 0; j < n; j++) {
             s[j] = fmaf(tile->q[i][d], keys[j], s[j]);
         }
@@ -235,8 +254,9 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
         acc[d] *= corr;
     }
     for (uint32_t j = 0; j < n; j++) {
-        const float *v = tile->values + (size_t)j * dim;
+        const float *v = tile->values[0];
 
+        v += (size_t)j * dim;
         for (uint32_t d = 0; d < dim; d++) {
             acc[d] = fmaf(p[j], v[d], acc[d]);
         }

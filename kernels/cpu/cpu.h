@@ -205,10 +205,21 @@ typedef struct bt_attn_state {
     float sum;
 } bt_attn_state_t;
 
-/** Up to 4 pairs before the same positions. */
+/** What the keys and values of a bt_attn_tile_t are. */
+typedef enum bt_attn_elem {
+    BT_ATTN_F32,  /**< converted, in scratch */
+    BT_ATTN_F16,  /**< as in the cache; isa->direct_kv */
+    BT_ATTN_BF16, /**< the same */
+} bt_attn_elem_t;
+
+/** Up to 4 pairs before the same 32 positions. */
 typedef struct bt_attn_tile {
-    const float *keys;   /**< (dim, 32): lane = position, 64-byte aligned */
-    const float *values; /**< (32, dim) */
+    bt_attn_elem_t elem;
+    /* F32: [0] has all of them. Else each 16 positions lie for themselves; a
+     * second half that is not there is the first again. */
+    const void *keys[2];   /**< (dim, key_stride): lane = position */
+    const void *values[2]; /**< (32 or 16, dim) */
+    size_t key_stride;     /**< elements; F32: 32 */
     uint32_t dim;
     float scale;
     uint32_t n_pairs; /**< 1 .. BT_ATTN_TOGETHER */
@@ -250,9 +261,14 @@ typedef struct bt_cpu_isa {
      *  a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos). */
     void (*rope)(float *head, const float *cs, uint32_t dim, bool interleaved);
 
-    /** Keys or values (n, dim) of n (1 .. 32) positions to (dim, 32): lane =
-     *  position. Lanes n .. are left as they are or overwritten. */
-    void (*transpose)(const float *rows, uint32_t n, uint32_t dim, float *out);
+    /** Keys of n (1 .. 32) neighbouring positions of a block, (dim, stride), to
+     *  floats (dim, 32): out[d * 32 + j]. scales (n): INT8 alone. */
+    void (*load_keys)(bt_kv_type_t type, const void *keys, const float *scales,
+                      size_t stride, uint32_t n, uint32_t dim, float *out);
+
+    /** Types of bt_kv_type_t (bits) that attn_tile takes as they are, where dim
+     *  is a multiple of 16. */
+    uint32_t direct_kv;
 
     /** One softmax step of up to 4 pairs; see attn_pair() in body.h for the
      *  order. Pairs do not change each other's bits. */

@@ -210,10 +210,11 @@ static void ref_rope(float *head, const float *cs, uint32_t dim,
     body_rope(head, cs, dim, interleaved);
 }
 
-static void ref_transpose(const float *rows, uint32_t n, uint32_t dim,
-                          float *out)
+static void ref_load_keys(bt_kv_type_t type, const void *keys,
+                          const float *scales, size_t stride, uint32_t n,
+                          uint32_t dim, float *out)
 {
-    body_transpose(rows, n, dim, out);
+    body_load_keys(type, keys, scales, stride, 0, n, dim, out);
 }
 
 static void ref_attn_tile(const bt_attn_tile_t *tile)
@@ -242,7 +243,7 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .quantize = ref_quantize,
     .rmsnorm = ref_rmsnorm,
     .rope = ref_rope,
-    .transpose = ref_transpose,
+    .load_keys = ref_load_keys,
     .attn_tile = ref_attn_tile,
     .silu_mul = ref_silu_mul,
     .add = ref_add,

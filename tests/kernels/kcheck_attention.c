@@ -60,14 +60,21 @@ static size_t vector_bytes(const at_case_t *c)
     return (size_t)c->dim * bt_kv_type_info(c->kv.type)->elem_bytes;
 }
 
-static void *slot_of(const at_case_t *c, float *cache,
+/* Element d of a key (part 0) or a value: keys lie (dim, slot), values (slot,
+ * dim). */
+static void *elem_of(const at_case_t *c, float *cache,
                      const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
-                     uint32_t pos)
+                     uint32_t pos, uint32_t d)
 {
+    const uint32_t slot = pos % c->block_tokens;
+    const size_t elem_bytes = bt_kv_type_info(c->kv.type)->elem_bytes;
     uint8_t *block;
     size_t vector = vector_of(c, cache, seq, part, h, pos, &block);
+    size_t first = (vector - slot) * c->dim;
 
-    return block + vector * vector_bytes(c);
+    return block + (first + ((part == 0) ? (size_t)d * c->block_tokens + slot
+                                         : (size_t)slot * c->dim + d)) *
+                       elem_bytes;
 }
 
 /* For int8; behind all elements of the block. */
@@ -108,17 +115,18 @@ static void read_slot(const at_case_t *c, float *cache,
                       const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
                       uint32_t pos, double *out)
 {
-    const void *slot = slot_of(c, cache, seq, part, h, pos);
-    const uint16_t *words = slot;
-    const int8_t *codes = slot;
-
     for (uint32_t d = 0; d < c->dim; d++) {
+        const void *elem = elem_of(c, cache, seq, part, h, pos, d);
+        uint16_t word;
+
         if (c->kv.type == BT_KV_INT8) {
-            out[d] = codes[d] * (double)*scale_of(c, cache, seq, part, h, pos);
-        } else {
-            out[d] = (c->kv.type == BT_KV_F16) ? half_value(words[d])
-                                               : bf16_value(words[d]);
+            out[d] = *(const int8_t *)elem *
+                     (double)*scale_of(c, cache, seq, part, h, pos);
+            continue;
         }
+        memcpy(&word, elem, sizeof(word));
+        out[d] =
+            (c->kv.type == BT_KV_F16) ? half_value(word) : bf16_value(word);
     }
 }
 
@@ -126,22 +134,19 @@ static void read_slot(const at_case_t *c, float *cache,
 static void fill_slot(const at_case_t *c, const bt_ragged_seq_t *seq,
                       uint32_t part, uint32_t h, uint32_t pos)
 {
-    void *slot = slot_of(c, c->cache, seq, part, h, pos);
-    uint16_t *words = slot;
-    int8_t *codes = slot;
-
     for (uint32_t d = 0; d < c->dim; d++) {
+        void *elem = elem_of(c, c->cache, seq, part, h, pos, d);
         uint32_t bits = (uint32_t)kc_random();
+        uint16_t word;
 
         if (c->kv.type == BT_KV_INT8) {
-            codes[d] = (int8_t)((int)kc_below(255) - 127);
-        } else if (c->kv.type == BT_KV_F16) {
-            words[d] =
-                (uint16_t)((bits & 0x83ffu) | ((10 + kc_below(6)) << 10));
-        } else {
-            words[d] =
-                (uint16_t)((bits & 0x807fu) | ((122 + kc_below(6)) << 7));
+            *(int8_t *)elem = (int8_t)((int)kc_below(255) - 127);
+            continue;
         }
+        word = (c->kv.type == BT_KV_F16)
+                   ? (uint16_t)((bits & 0x83ffu) | ((10 + kc_below(6)) << 10))
+                   : (uint16_t)((bits & 0x807fu) | ((122 + kc_below(6)) << 7));
+        memcpy(elem, &word, sizeof(word));
     }
     if (c->kv.type == BT_KV_INT8) {
         *scale_of(c, c->cache, seq, part, h, pos) =
@@ -323,9 +328,12 @@ static void check_other_blocks(at_case_t *c, const kc_backend_t *b,
             uint32_t h = i / 2 % c->n_kv;
             uint32_t pos = i / 2 / c->n_kv;
 
-            memcpy(slot_of(&other, other.cache, &other.seqs[s], part, h, pos),
-                   slot_of(c, want->cache, &c->seqs[s], part, h, pos),
-                   vector_bytes(c));
+            for (uint32_t d = 0; d < c->dim; d++) {
+                memcpy(elem_of(&other, other.cache, &other.seqs[s], part, h,
+                               pos, d),
+                       elem_of(c, want->cache, &c->seqs[s], part, h, pos, d),
+                       bt_kv_type_info(c->kv.type)->elem_bytes);
+            }
             if (c->kv.type == BT_KV_INT8) {
                 *scale_of(&other, other.cache, &other.seqs[s], part, h, pos) =
                     *scale_of(c, want->cache, &c->seqs[s], part, h, pos);
@@ -411,12 +419,13 @@ static bool uses_all_codes(const at_case_t *c, const at_result_t *r,
                            const bt_ragged_seq_t *seq, uint32_t part,
                            uint32_t h, uint32_t pos, double max)
 {
-    const int8_t *codes = slot_of(c, r->cache, seq, part, h, pos);
     const double scale = (double)*scale_of(c, r->cache, seq, part, h, pos);
     int largest = 0;
 
     for (uint32_t d = 0; d < c->dim; d++) {
-        int code = (codes[d] < 0) ? -codes[d] : codes[d];
+        int code = *(int8_t *)elem_of(c, r->cache, seq, part, h, pos, d);
+
+        code = (code < 0) ? -code : code;
 
         largest = (code > largest) ? code : largest;
     }
