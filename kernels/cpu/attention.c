@@ -7,6 +7,7 @@
 
 #define MIN_ELEMS_PER_THREAD 4096u
 #define PREFETCH_PAIRS       16u
+#define ITEMS_SHARE          8u /* pieces that a thread's items are cut into */
 
 typedef struct attn_job {
     cpu_backend_t *cpu;
@@ -275,17 +276,30 @@ static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
-/* A sequence that decodes has little to compute on a tile, and its blocks lie
- * anywhere: without this each of them would be waited for. @return lines */
-static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
-                              uint32_t position, uint32_t end,
-                              const uint8_t **lines)
+/* How many positions the last pair sees. */
+static uint32_t positions_of(const attn_item_t *item)
 {
+    return item->seq->pos + (item->first + item->n_pairs - 1) / item->group + 1;
+}
+
+/* A sequence that decodes has little to compute on a tile, and its blocks lie
+ * anywhere: without this each of them would be waited for. @return lines of the
+ * tile that begins at position; 0 where there is enough to compute */
+static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
+                              uint32_t position, const uint8_t **lines)
+{
+    const uint32_t n_positions = positions_of(item);
+    const uint32_t end = (n_positions - position > BT_ATTN_TILE)
+                             ? position + BT_ATTN_TILE
+                             : n_positions;
     const uint32_t t = job->kv->tokens_per_block;
     const size_t elem = elem_bytes_of(job->kv);
     const size_t bytes = job->kv->head_dim * elem;
     uint32_t n = 0;
 
+    if (item->n_pairs > PREFETCH_PAIRS) {
+        return 0;
+    }
     while (position < end) {
         const uint32_t left = t - position % t;
         const uint32_t run = (left > end - position) ? end - position : left;
@@ -377,19 +391,18 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
+/* @a next: the item that comes after this one, or NULL. */
 static void attend(const attn_job_t *job, const attn_item_t *item,
-                   float *scratch)
+                   const attn_item_t *next, float *scratch)
 {
     const uint32_t dim = job->kv->head_dim;
-    const uint32_t last_row = (item->first + item->n_pairs - 1) / item->group;
-    const uint32_t n_positions = item->seq->pos + last_row + 1;
+    const uint32_t n_positions = positions_of(item);
     bt_attn_state_t states[BT_ATTN_PAIRS];
     attn_scratch_t s;
 
     s.keys = scratch;
     s.values = scratch + (size_t)BT_ATTN_TILE * dim;
     s.acc = scratch + (size_t)2 * BT_ATTN_TILE * dim;
-    s.n_ahead = 0;
 
     for (uint32_t i = 0; i < item->n_pairs; i++) {
         states[i].max = -INFINITY;
@@ -402,12 +415,11 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
         uint32_t n_tile = n_positions - at;
 
         n_tile = (n_tile > BT_ATTN_TILE) ? BT_ATTN_TILE : n_tile;
-        if (item->n_pairs <= PREFETCH_PAIRS) {
-            const uint32_t end = at + 2 * BT_ATTN_TILE;
-
-            s.n_ahead =
-                lines_of_tile(job, item, at + n_tile,
-                              (end < n_positions) ? end : n_positions, s.ahead);
+        s.n_ahead = 0;
+        if (n_tile < n_positions - at) {
+            s.n_ahead = lines_of_tile(job, item, at + n_tile, s.ahead);
+        } else if (next != NULL) {
+            s.n_ahead = lines_of_tile(job, next, 0, s.ahead);
         }
         attend_tile(job, item, &s, states, at, n_tile);
     }
@@ -469,10 +481,16 @@ static void attn_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     const attn_job_t *job = ctx;
     float *scratch = job->cpu->attn + thread * job->cpu->attn_floats;
 
-    for (uint32_t i = begin; i < end; i++) {
-        attn_item_t item = find_item(job, i);
+    attn_item_t item = find_item(job, begin);
 
-        attend(job, &item, scratch);
+    for (uint32_t i = begin; i < end; i++) {
+        attn_item_t next = {0};
+
+        if (i + 1 < end) {
+            next = find_item(job, i + 1);
+        }
+        attend(job, &item, (i + 1 < end) ? &next : NULL, scratch);
+        item = next;
     }
 }
 
@@ -496,6 +514,7 @@ void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
     };
     uint64_t positions = 0;
     uint32_t n_items;
+    uint32_t grain;
 
     check_view(be, kv);
     for (uint32_t s = 0; s < n_seqs; s++) {
@@ -507,8 +526,11 @@ void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
         job.pairs_per_item = (job.pairs_per_item + 1) / 2;
         n_items = count_items(&job);
     }
-    /* A short context is quicker done than a helper is woken. */
+    /* A short context is quicker done than a helper is woken; some items of a
+     * thread follow each other, so that each can ask for the next one's. */
+    grain = n_items / (n_threads * ITEMS_SHARE);
+    grain = (grain == 0) ? 1 : grain;
     bt_cpu_pool_run(cpu->pool, n_items,
-                    (positions * job.row_floats < 16384) ? n_items : 1,
+                    (positions * job.row_floats < 16384) ? n_items : grain,
                     attn_items, &job);
 }
