@@ -12,6 +12,9 @@ Usage: ./baton bench serve [options]
   --model PATH        another model for the cluster that is started
   --threads N         threads of each worker started (default: share the cores)
   --seed N            of the prompts (default 1)
+  --engine            measure the engine alone too, before and after, with all cores:
+                      what serving would reach if nothing but the model's passes
+                      took time, and the cores were always shared as they should be
   --json              one JSON object instead of the table
 
 Prints time to first token (TTFT), inter-token latency (ITL) and tokens per
@@ -19,9 +22,16 @@ second. Prompts are different token sequences of exact length, answers have
 exact length (ignore_eos), so equal options mean equal work. The load line tells
 what else the machine was doing: figures of a busy machine are not to be quoted.
 """
+import os
+
 from _cluster import Client, Cluster, pids_of, worker_threads
-from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
-                     show_machine)
+from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, median, parser,
+                     percentile, show_machine, timed)
+
+ENGINE_AFTER = 128  # tokens that a sequence of the engine's decode holds, as in bench/engine.py
+ENGINE_STEPS = 32
+ENGINE_CHUNK = 512
+ENGINE_MS = 1500    # time for each of its figures
 
 
 def figures(results, seconds, args):
@@ -38,6 +48,28 @@ def figures(results, seconds, args):
     return out
 
 
+def engine_rates(args):
+    """@return tokens/s of one prompt's prefill and of a decode of all clients, with all cores"""
+    half = Half([build("engine-run"), args.model, len(os.sched_getaffinity(0)), "f16", ENGINE_CHUNK, args.prompt_tokens,
+                 args.concurrency, ENGINE_AFTER, ENGINE_STEPS, 1, "auto"])
+    half.read()
+    rates = {}
+    for kind, n, tokens in (("prefill", args.prompt_tokens, args.prompt_tokens),
+                            ("decode", args.concurrency, args.concurrency * ENGINE_STEPS)):
+        half.ask(kind, n)
+        rates[kind] = tokens / median(timed(lambda k=kind, m=n: half.ask(k, m), ENGINE_MS))
+    half.close()
+    return rates
+
+
+def engine_figures(samples, args, served):
+    """samples: of engine_rates(). The bound: output tokens / (time of a prompt + time of an answer)."""
+    rates = {kind: median([s[kind] for s in samples]) for kind in ("prefill", "decode")}
+    bound = args.output_tokens / (args.prompt_tokens / rates["prefill"] + args.output_tokens / rates["decode"])
+    return {"prefill_tokens_per_s": rates["prefill"], "decode_tokens_per_s": rates["decode"],
+            "bound_tokens_per_s": bound, "served_percent": 100 * served / bound}
+
+
 def parse():
     p = parser("serve", __doc__)
     p.add_argument("--prompt-tokens", type=int, default=256)
@@ -48,10 +80,13 @@ def parse():
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--engine", action="store_true")
     args = p.parse_args()
     args.requests = args.requests or 8 * args.concurrency
     if min(args.prompt_tokens, args.output_tokens, args.concurrency, args.requests) < 1:
         p.error("counts must be at least 1")
+    if args.http and args.engine:
+        p.error("--engine measures the cores of this host: not beside a running server")
     if not args.http:
         check_model(p, args, ", or --http ADDR:PORT of a running server")
     return args
@@ -80,6 +115,10 @@ def show(out):
           f"{out['tokens_per_s_per_stream']['p99']:10.1f}")
     print(f"{'output tokens/s':24}{out['output_tokens_per_s']:10.1f}")
     print(f"{'prompt tokens/s':24}{out['prompt_tokens_per_s']:10.1f}")
+    if "engine" in out:
+        e = out["engine"]
+        print(f"engine    prefill {e['prefill_tokens_per_s']:.0f} tok/s, decode {e['decode_tokens_per_s']:.0f} tok/s: at "
+              f"most {e['bound_tokens_per_s']:.0f} output tokens/s, of which {e['served_percent']:.1f} % are served")
 
 
 def main():
@@ -88,11 +127,15 @@ def main():
         host, _, port = args.http.rpartition(":")
         out = run((host, int(port)), args, None)
     else:
+        samples = [engine_rates(args)] if args.engine else []
         seats = min(max(args.concurrency, 4), 256)
         with Cluster(args.model, kv_memory="1g", worker_args=["--threads", str(worker_threads(args))],
                      decode_args=["--max-batch", str(seats)]) as c:
             c.complete("warm up", 8, temperature=0)
             out = run(c.http, args, c)
+        if args.engine:
+            samples.append(engine_rates(args))
+            out["engine"] = engine_figures(samples, args, out["output_tokens_per_s"])
     finish(args, out, show)
 
 
