@@ -77,8 +77,9 @@ typedef struct bt_ragged_seq {
 
 /** Where the paged KV cache is; one rank's heads.
  *  Block b starts at base + b * block_bytes and holds
- *  elem[layer][k|v][kv_head][slot][dim], dim contiguous, and for INT8 behind
- *  them the f32 scale[layer][k|v][kv_head][slot]. A vector of an INT8 cache,
+ *  keys elem[layer][0][kv_head][dim][slot] and values
+ *  elem[layer][1][kv_head][slot][dim], row-major, and for INT8 behind them the
+ *  f32 scale[layer][k|v][kv_head][slot]. A vector of an INT8 cache,
  *  x[D] of one token and head:
  *      amax = max |x_i|; scale = amax / 127
  *      code_i = x_i / scale to the nearest integer, ties to even

@@ -3,7 +3,8 @@
  *
  * How the bytes of one KV block lie, and which blocks hold which tokens.
  *
- *     elem[layer][kv][head][slot][dim]     row-major, dim is contiguous
+ *     elem[layer][kv][head][...]     row-major; a head of keys is [dim][slot],
+ *                                    one of values [slot][dim]
  *     layer < n_layers, kv: 0 = key 1 = value, head < n_kv_heads,
  *     slot < tokens_per_block, dim < head_dim
  *

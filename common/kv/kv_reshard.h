@@ -10,7 +10,7 @@
  *
  * A rank's block holds its part alone (kv_layout.h), with its scales behind:
  *
- *     elem[layer][kv][head][slot][dim]  scale[layer][kv][head][slot]
+ *     elem[layer][kv][head][slots and dims]  scale[layer][kv][head][slot]
  *
  * A *plan* is for one pair of ranks, and for one block: all blocks of a rank
  * are alike. For layers 0..1, heads 0..3, from rank 0 of 1 to rank 1 of 2
