@@ -113,6 +113,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     };
     bt_plan_t *plan = NULL;
     bt_run_dir_t run_dir;
+    bt_topology_t topology;
     cpu_set_t allowed;
     char fd_number[16];
     int exit_status = 1;
@@ -126,7 +127,9 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         return 1;
     }
     find_cores(&allowed);
-    status = bt_plan_create(store, config, &run_dir, &allowed, &plan);
+    bt_topology_read(BT_TOPOLOGY_DIR, &topology);
+    status =
+        bt_plan_create(store, config, &run_dir, &allowed, &topology, &plan);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot plan the processes: %s", bt_status_str(status));
         goto out;

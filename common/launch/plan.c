@@ -8,11 +8,11 @@
 #define ARGS_BYTES  65536
 #define CORES_BYTES 8192
 
-/* A cursor over the allowed cores, so that workers get disjoint ones. */
-typedef struct core_cursor {
-    const cpu_set_t *allowed;
-    size_t next; /* the first core that nobody has */
-} core_cursor_t;
+/* Cores that nobody has yet, so that workers get disjoint ones. */
+typedef struct core_pool {
+    cpu_set_t free;
+    const bt_topology_t *topology;
+} core_pool_t;
 
 static uint32_t share(uint32_t n_cores, uint32_t n_workers)
 {
@@ -43,31 +43,72 @@ void bt_plan_threads(const bt_config_t *config, uint32_t n_cores,
     *decode_p = decode;
 }
 
-/* Take n cores and write them as "0-3,8". */
-static void take_cores(core_cursor_t *cursor, uint32_t n, bt_strbuf_t *out)
+/* As "0-3,8". */
+static void write_cores(const cpu_set_t *cores, bt_strbuf_t *out)
 {
     const char *separator = "";
 
-    while ((n > 0) && (cursor->next < CPU_SETSIZE)) {
-        size_t first = cursor->next;
-        size_t last;
+    for (size_t first = 0; first < CPU_SETSIZE; first++) {
+        size_t last = first;
 
-        while ((first < CPU_SETSIZE) && !CPU_ISSET(first, cursor->allowed)) {
-            first++;
+        if (!CPU_ISSET(first, cores)) {
+            continue;
         }
-        for (last = first; (n > 0) && (last < CPU_SETSIZE) &&
-                           CPU_ISSET(last, cursor->allowed);
-             last++) {
-            n--;
+        while ((last + 1 < CPU_SETSIZE) && CPU_ISSET(last + 1, cores)) {
+            last++;
         }
-        if (last - first == 1) {
+        if (last == first) {
             bt_strbuf_printf(out, "%s%zu", separator, first);
-        } else if (last > first) {
-            bt_strbuf_printf(out, "%s%zu-%zu", separator, first, last - 1);
+        } else {
+            bt_strbuf_printf(out, "%s%zu-%zu", separator, first, last);
         }
         separator = ",";
-        cursor->next = last;
+        first = last;
     }
+}
+
+/* The memory node that n cores fit into most tightly; if there is none, the one
+ * with the most free cores, so that few nodes share the worker. */
+static uint32_t best_node(const core_pool_t *pool, uint32_t n)
+{
+    uint32_t n_free[BT_TOPOLOGY_NODES] = {0};
+    uint32_t best = 0;
+
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &pool->free)) {
+            n_free[pool->topology->node[core]]++;
+        }
+    }
+    for (uint32_t node = 1; node < BT_TOPOLOGY_NODES; node++) {
+        const bool fits = (n_free[node] >= n);
+
+        if ((n_free[best] >= n) ? (fits && (n_free[node] < n_free[best]))
+                                : (n_free[node] > n_free[best])) {
+            best = node;
+        }
+    }
+    return best;
+}
+
+/* Take n free cores (there are as many) and write them. */
+static void take_cores(core_pool_t *pool, uint32_t n, bt_strbuf_t *out)
+{
+    cpu_set_t taken;
+
+    CPU_ZERO(&taken);
+    while ((n > 0) && (CPU_COUNT(&pool->free) > 0)) {
+        const uint32_t node = best_node(pool, n);
+
+        for (size_t core = 0; (core < CPU_SETSIZE) && (n > 0); core++) {
+            if (CPU_ISSET(core, &pool->free) &&
+                (pool->topology->node[core] == node)) {
+                CPU_CLR(core, &pool->free);
+                CPU_SET(core, &taken);
+                n--;
+            }
+        }
+    }
+    write_cores(&taken, out);
 }
 
 static void add_arg(bt_plan_process_t *process, const char *name,
@@ -98,12 +139,11 @@ static bt_status_t plan_router(const bt_config_store_t *store,
     return bt_strbuf_status(&process->args);
 }
 
-/* cursor: NULL = do not pin. */
+/* pool: NULL = do not pin. */
 static bt_status_t plan_worker(const bt_config_store_t *store,
                                const bt_run_dir_t *run_dir, unsigned program,
                                uint32_t index, uint32_t threads,
-                               core_cursor_t *cursor,
-                               bt_plan_process_t *process)
+                               core_pool_t *pool, bt_plan_process_t *process)
 {
     char text[BT_RUN_DIR_BYTES + 8];
     bt_status_t status;
@@ -122,11 +162,11 @@ static bt_status_t plan_worker(const bt_config_store_t *store,
     add_arg(process, "name", process->name, "");
     snprintf(text, sizeof(text), "%u", threads);
     add_arg(process, "threads", text, "");
-    if (cursor != NULL) {
+    if (pool != NULL) {
         bt_strbuf_t cores;
 
         bt_strbuf_init(&cores, CORES_BYTES);
-        take_cores(cursor, threads, &cores);
+        take_cores(pool, threads, &cores);
         status = bt_strbuf_status(&cores);
         if (status == BT_OK) {
             add_arg(process, "cores", cores.data, "");
@@ -139,11 +179,12 @@ static bt_status_t plan_worker(const bt_config_store_t *store,
 bt_status_t bt_plan_create(const bt_config_store_t *store,
                            const bt_config_t *config,
                            const bt_run_dir_t *run_dir,
-                           const cpu_set_t *allowed, bt_plan_t **plan_p)
+                           const cpu_set_t *allowed,
+                           const bt_topology_t *topology, bt_plan_t **plan_p)
 {
     const uint32_t n_workers = config->prefill + config->decode;
     const uint32_t n_cores = (uint32_t)CPU_COUNT(allowed);
-    core_cursor_t cursor = {.allowed = allowed, .next = 0};
+    core_pool_t pool = {.free = *allowed, .topology = topology};
     bt_status_t status = BT_ERR_NO_MEMORY;
     uint32_t threads_prefill;
     uint32_t threads_decode;
@@ -178,7 +219,7 @@ bt_status_t bt_plan_create(const bt_config_store_t *store,
                              is_prefill ? BT_PROG_PREFILL : BT_PROG_DECODE,
                              is_prefill ? i : i - config->prefill,
                              is_prefill ? threads_prefill : threads_decode,
-                             pin ? &cursor : NULL, &plan->processes[i + 1]);
+                             pin ? &pool : NULL, &plan->processes[i + 1]);
     }
     if (status != BT_OK) {
         goto err_plan;

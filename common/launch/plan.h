@@ -14,6 +14,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/base/topology.h"
 #include "common/config/config.h"
 #include "common/launch/run_dir.h"
 
@@ -33,8 +34,9 @@ typedef struct bt_plan {
 
 /**
  * @param [in] allowed  Cores that this process may use. With enough of them for
- *                      all threads each worker is pinned to cores of its own;
- *                      otherwise nobody is pinned.
+ *                      all threads each worker is pinned to cores of its own,
+ *                      of one memory node where one has enough; otherwise
+ *                      nobody is pinned.
  * @retval BT_ERR_NO_MEMORY
  * @retval BT_ERR_TOO_LARGE  The options of one process are too long.
  */
@@ -42,6 +44,7 @@ BT_MUST_CHECK bt_status_t bt_plan_create(const bt_config_store_t *store,
                                          const bt_config_t *config,
                                          const bt_run_dir_t *run_dir,
                                          const cpu_set_t *allowed,
+                                         const bt_topology_t *topology,
                                          bt_plan_t **plan_p);
 void bt_plan_destroy(bt_plan_t *plan);
 

@@ -14,6 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/thread.h"
+#include "common/base/topology.h"
 #include "common/cluster/cluster.h"
 #include "common/kv/kv_layout.h"
 #include "common/packed/packed_store.h"
@@ -455,6 +456,7 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
 static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
 {
     bt_status_t status = BT_OK;
+    bt_topology_t topology;
 
     if ((status = open_model_file(w, s)) != BT_OK ||
         (status = check_options(w, s)) != BT_OK ||
@@ -464,6 +466,9 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
             BT_OK) {
         return status;
     }
+    /* Before any memory of size is touched. */
+    bt_topology_read(BT_TOPOLOGY_DIR, &topology);
+    bt_topology_stay_near(&topology, s->cores, s->n_cores);
     s->n_threads = bt_cores_threads(w->config->threads, s->n_cores);
     if ((status = open_model(w, s)) != BT_OK ||
         (status = open_pool(w)) != BT_OK ||

@@ -234,17 +234,16 @@ static const char *const plan_args[] = {
     "test", "--model", "m.gguf", "--prefill", "2", "--decode", "1",
 };
 
-/* A plan for n_cores cores numbered 1, 2, 4, 5, 7, 8 ... (every third is
- * missing), with extra arguments. */
-static bt_plan_t *make_plan(unsigned n_cores, const char *extra,
-                            const char *extra_value)
+/* A plan for these cores, with extra arguments. */
+static bt_plan_t *plan_for(const cpu_set_t *allowed,
+                           const bt_topology_t *topology, const char *extra,
+                           const char *extra_value)
 {
     const bt_run_dir_t dir = {.path = "/run/x", .key_file = "/run/x/key"};
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
     bt_plan_t *plan = NULL;
     char *argv[16] = {0};
-    cpu_set_t allowed;
     int argc = 0;
 
     for (; argc < 7; argc++) {
@@ -254,6 +253,25 @@ static bt_plan_t *make_plan(unsigned n_cores, const char *extra,
         argv[argc++] = bt_strdup(extra);
         argv[argc++] = bt_strdup(extra_value);
     }
+    assert_int_equal(bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store),
+                     BT_OK);
+    assert_int_equal(
+        bt_plan_create(store, config, &dir, allowed, topology, &plan), BT_OK);
+    bt_config_destroy(store);
+    for (int i = 0; i < argc; i++) {
+        bt_free(argv[i]);
+    }
+    return plan;
+}
+
+/* For n_cores cores numbered 1, 2, 4, 5, 7, 8 ... (every third is missing), of
+ * one memory. */
+static bt_plan_t *make_plan(unsigned n_cores, const char *extra,
+                            const char *extra_value)
+{
+    static const bt_topology_t one_node;
+    cpu_set_t allowed;
+
     CPU_ZERO(&allowed);
     for (size_t cpu = 1; n_cores > 0; cpu++) {
         if (cpu % 3 != 0) {
@@ -261,15 +279,7 @@ static bt_plan_t *make_plan(unsigned n_cores, const char *extra,
             n_cores--;
         }
     }
-    assert_int_equal(bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store),
-                     BT_OK);
-    assert_int_equal(bt_plan_create(store, config, &dir, &allowed, &plan),
-                     BT_OK);
-    bt_config_destroy(store);
-    for (int i = 0; i < argc; i++) {
-        bt_free(argv[i]);
-    }
-    return plan;
+    return plan_for(&allowed, &one_node, extra, extra_value);
 }
 
 /* The arguments with spaces between them. */
@@ -321,6 +331,47 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
     bt_plan_destroy(plan);
 }
 
+static void assert_cores(const bt_plan_t *plan, uint32_t i, const char *want)
+{
+    const bt_strbuf_t *const args = &plan->processes[i].args;
+    const char *last = args->data; /* --cores stands last */
+
+    for (size_t at = 0; at + 1 < args->len; at++) {
+        if (args->data[at] == '\0') {
+            last = args->data + at + 1;
+        }
+    }
+    assert_string_equal(last, want);
+}
+
+/* Two memories of four cores, numbered in turns. Workers of 2, 2 and 3 threads:
+ * the second fills the first memory, the third has the other. One of 6 has all
+ * of the memory that is still whole and what it needs of the other. */
+static void a_worker_has_cores_of_one_memory_where_they_fit(void **state)
+{
+    bt_topology_t topology = {0};
+    cpu_set_t allowed;
+    bt_plan_t *plan;
+
+    (void)state;
+    CPU_ZERO(&allowed);
+    for (size_t core = 0; core < 8; core++) {
+        CPU_SET(core, &allowed);
+        topology.node[core] = (uint8_t)(core % 2);
+    }
+    plan = plan_for(&allowed, &topology, "--threads-decode", "3");
+    assert_cores(plan, 1, "--cores=0,2");
+    assert_cores(plan, 2, "--cores=4,6");
+    assert_cores(plan, 3, "--cores=1,3,5");
+    bt_plan_destroy(plan);
+
+    plan = plan_for(&allowed, &topology, "--threads-decode", "6");
+    assert_cores(plan, 1, "--cores=0");
+    assert_cores(plan, 2, "--cores=2");
+    assert_cores(plan, 3, "--cores=1,3-7");
+    bt_plan_destroy(plan);
+}
+
 static void too_few_cores_means_no_pinning(void **state)
 {
     bt_plan_t *plan = make_plan(2, NULL, NULL);
@@ -368,6 +419,7 @@ static void a_plan_survives_every_failed_allocation(void **state)
     bt_config_store_t *store = NULL;
     char name[] = "test";
     char *argv[] = {name, NULL};
+    const bt_topology_t topology = {0};
     bt_status_t status;
     cpu_set_t allowed;
     int nth = 0;
@@ -382,7 +434,8 @@ static void a_plan_survives_every_failed_allocation(void **state)
         bt_plan_t *plan = NULL;
 
         bt_alloc_fail_at(++nth);
-        status = bt_plan_create(store, config, &dir, &allowed, &plan);
+        status =
+            bt_plan_create(store, config, &dir, &allowed, &topology, &plan);
         assert_true((status == BT_OK) == (plan != NULL));
         assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
         bt_plan_destroy(plan);
@@ -406,6 +459,7 @@ int main(void)
         BT_TEST(the_announcement_has_addresses_and_a_line_to_paste),
         BT_TEST(the_run_directory_is_private_and_leaves_nothing),
         BT_TEST(the_plan_pins_workers_to_cores_of_their_own),
+        BT_TEST(a_worker_has_cores_of_one_memory_where_they_fit),
         BT_TEST(too_few_cores_means_no_pinning),
         BT_TEST(threads_share_the_cores_evenly),
         BT_TEST(a_plan_survives_every_failed_allocation),

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file topology.h
+ *
+ * Which cores of this machine share a memory (NUMA node): a thread that
+ * computes far from its data waits longer for all of it.
+ */
+#ifndef BT_COMMON_BASE_TOPOLOGY_H
+#define BT_COMMON_BASE_TOPOLOGY_H
+
+#include <sched.h>
+#include <stdint.h>
+
+/** Where Linux tells it. */
+#define BT_TOPOLOGY_DIR   "/sys/devices/system/node"
+#define BT_TOPOLOGY_NODES 256u
+
+typedef struct bt_topology {
+    uint8_t node[CPU_SETSIZE]; /**< of each core; 0 where nobody says */
+} bt_topology_t;
+
+/** Never fails: a machine that does not tell has one node.
+ *  @param [in] dir  With node0/cpulist, node1/cpulist, ...: lists as "0-3,8".
+ */
+void bt_topology_read(const char *dir, bt_topology_t *topology);
+
+/** Keep the calling thread, and those that it starts, to allowed cores of the
+ *  nodes that @a cores (n) are on, so that memory which it touches first lies
+ *  there. Without cores, or when the system refuses, nothing changes. */
+void bt_topology_stay_near(const bt_topology_t *topology, const uint32_t *cores,
+                           uint32_t n);
+
+#endif
