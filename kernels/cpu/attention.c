@@ -265,14 +265,22 @@ static bool is_direct(const attn_job_t *job, const attn_item_t *item)
 static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
                              uint32_t at, uint32_t n, bt_attn_tile_t *tile)
 {
-    tile->elem = (job->kv->type == BT_KV_F16) ? BT_ATTN_F16 : BT_ATTN_BF16;
+    static const bt_attn_elem_t elems[] = {[BT_KV_F16] = BT_ATTN_F16,
+                                           [BT_KV_BF16] = BT_ATTN_BF16,
+                                           [BT_KV_INT8] = BT_ATTN_I8};
+
+    tile->elem = elems[job->kv->type];
     tile->key_stride = job->kv->tokens_per_block;
     for (uint32_t v = 0; v < 2; v++) {
         const uint32_t first = (n > 16) ? at + 16 * v : at;
+        const kv_slot_t key = kv_slot(job, item->seq, 0, item->kv_head, first);
+        const kv_slot_t value =
+            kv_slot(job, item->seq, 1, item->kv_head, first);
 
-        tile->keys[v] = kv_slot(job, item->seq, 0, item->kv_head, first).elems;
-        tile->values[v] =
-            kv_slot(job, item->seq, 1, item->kv_head, first).elems;
+        tile->keys[v] = key.elems;
+        tile->key_scales[v] = key.scale;
+        tile->values[v] = value.elems;
+        tile->value_scales[v] = value.scale;
     }
 }
 

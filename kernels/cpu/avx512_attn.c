@@ -84,6 +84,9 @@ SPECIALIZE __m512 elems(bt_attn_elem_t elem, const void *base, size_t i)
             _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
                                   (const void *)(bytes + 2 * i))),
                               16));
+    case BT_ATTN_I8:
+        return _mm512_cvtepi32_ps(
+            _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(bytes + i))));
     default:
         return _mm512_loadu_ps((const float *)base + i);
     }
@@ -93,18 +96,31 @@ SPECIALIZE __m512 elems(bt_attn_elem_t elem, const void *base, size_t i)
 SPECIALIZE __m512 key(bt_attn_elem_t elem, const bt_attn_tile_t *t, uint32_t d,
                       uint32_t v)
 {
-    return (elem == BT_ATTN_F32)
-               ? elems(elem, t->keys[0], (size_t)d * BT_ATTN_TILE + 16 * v)
-               : elems(elem, t->keys[v], d * t->key_stride);
+    __m512 k;
+
+    if (elem == BT_ATTN_F32) {
+        return elems(elem, t->keys[0], (size_t)d * BT_ATTN_TILE + 16 * v);
+    }
+    k = elems(elem, t->keys[v], d * t->key_stride);
+    return (elem == BT_ATTN_I8)
+               ? _mm512_mul_ps(k, _mm512_loadu_ps(t->key_scales[v]))
+               : k;
 }
 
 /* Values d .. d + 15 of position j. */
 SPECIALIZE __m512 value(bt_attn_elem_t elem, const bt_attn_tile_t *t,
                         uint32_t j, uint32_t d)
 {
-    return (elem == BT_ATTN_F32)
-               ? elems(elem, t->values[0], (size_t)j * t->dim + d)
-               : elems(elem, t->values[j / 16], (size_t)(j % 16) * t->dim + d);
+    const uint32_t half = j / 16;
+    __m512 v;
+
+    if (elem == BT_ATTN_F32) {
+        return elems(elem, t->values[0], (size_t)j * t->dim + d);
+    }
+    v = elems(elem, t->values[half], (size_t)(j % 16) * t->dim + d);
+    return (elem == BT_ATTN_I8)
+               ? _mm512_mul_ps(v, _mm512_set1_ps(t->value_scales[half][j % 16]))
+               : v;
 }
 
 /* s[i] = scores of pair i, times scale. */
@@ -277,6 +293,9 @@ void bt_avx512_attn_tile(const bt_attn_tile_t *tile)
         break;
     case BT_ATTN_BF16:
         attn_tile(BT_ATTN_BF16, tile);
+        break;
+    case BT_ATTN_I8:
+        attn_tile(BT_ATTN_I8, tile);
         break;
     }
 }

@@ -210,6 +210,7 @@ typedef enum bt_attn_elem {
     BT_ATTN_F32,  /**< converted, in scratch */
     BT_ATTN_F16,  /**< as in the cache; isa->direct_kv */
     BT_ATTN_BF16, /**< the same */
+    BT_ATTN_I8,   /**< the same, with scales */
 } bt_attn_elem_t;
 
 /** Up to 4 pairs before the same 32 positions. */
@@ -217,9 +218,11 @@ typedef struct bt_attn_tile {
     bt_attn_elem_t elem;
     /* F32: [0] has all of them. Else each 16 positions lie for themselves; a
      * second half that is not there is the first again. */
-    const void *keys[2];   /**< (dim, key_stride): lane = position */
-    const void *values[2]; /**< (32 or 16, dim) */
-    size_t key_stride;     /**< elements; F32: 32 */
+    const void *keys[2];        /**< (dim, key_stride): lane = position */
+    const void *values[2];      /**< (32 or 16, dim) */
+    size_t key_stride;          /**< elements; F32: 32 */
+    const float *key_scales[2]; /**< I8: of each 16 positions */
+    const float *value_scales[2];
     uint32_t dim;
     float scale;
     uint32_t n_pairs; /**< 1 .. BT_ATTN_TOGETHER */
