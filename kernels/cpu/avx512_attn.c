@@ -174,7 +174,11 @@ SPECIALIZE __m512 softmax(__m512 s0, __m512 s1, uint32_t n,
     s1 = _mm512_maskz_mov_ps(mask1, s1);
     _mm512_storeu_ps(p, s0);
     _mm512_storeu_ps(p + 16, s1);
-    corr = exp16(_mm512_set1_ps(state->max - max));
+    /* Mostly the largest score stays the same: exp(0) is exactly 1. */
+    corr = _mm512_set1_ps(1.0f);
+    if (max != state->max) {
+        corr = exp16(_mm512_set1_ps(state->max - max));
+    }
     state->sum =
         fmaf(state->sum, _mm512_cvtss_f32(corr), tree16(_mm512_add_ps(s0, s1)));
     state->max = max;
