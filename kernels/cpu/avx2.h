@@ -4,8 +4,33 @@
 #define BT_KERNELS_CPU_AVX2_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernels/cpu/body.h"
+
+/** The four bytes at x in every lane. */
+static inline __m256i word8(const void *x)
+{
+    int32_t word;
+
+    memcpy(&word, x, sizeof(word));
+    return _mm256_set1_epi32(word);
+}
+
+/** The first n of a row's 16 sums, all of them where n is more. */
+static inline void store16(float *out, uint32_t n, const __m256 *sums)
+{
+    float buffer[16];
+
+    if (n >= 16) {
+        _mm256_storeu_ps(out, sums[0]);
+        _mm256_storeu_ps(out + 8, sums[1]);
+        return;
+    }
+    _mm256_storeu_ps(buffer, sums[0]);
+    _mm256_storeu_ps(buffer + 8, sums[1]);
+    memcpy(out, buffer, n * sizeof(*out));
+}
 
 /* bt_expf() of 8 values. */
 static inline __m256 exp8(__m256 x)

@@ -3,7 +3,6 @@
  * instruction, with two FMAs of floats in a mode where subnormal numbers are
  * zeros. A panel is two halves of two registers of 8 outputs. */
 #include <immintrin.h>
-#include <string.h>
 
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd.h"
@@ -22,30 +21,6 @@ SPECIALIZE __m256 odd(__m256i pairs)
 {
     return _mm256_castsi256_ps(
         _mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u)));
-}
-
-/* One pair of a row, in every lane. */
-SPECIALIZE __m256i pair(const uint16_t *x)
-{
-    int32_t word;
-
-    memcpy(&word, x, sizeof(word));
-    return _mm256_set1_epi32(word);
-}
-
-/* n (1 .. 16) outputs of one row. */
-SPECIALIZE void store_row(float *out, uint32_t n, const __m256 *acc)
-{
-    float buffer[HALF];
-
-    if (n >= HALF) {
-        _mm256_storeu_ps(out, acc[0]);
-        _mm256_storeu_ps(out + 8, acc[1]);
-        return;
-    }
-    _mm256_storeu_ps(buffer, acc[0]);
-    _mm256_storeu_ps(buffer + 8, acc[1]);
-    memcpy(out, buffer, n * sizeof(*out));
 }
 
 /* n_rows rows times half h of a panel. */
@@ -73,7 +48,7 @@ SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
-            const __m256i xr = pair(x + r * stride);
+            const __m256i xr = word8(x + r * stride);
 
             acc[r][0] = _mm256_fmadd_ps(odd(w0), odd(xr), acc[r][0]);
             acc[r][1] = _mm256_fmadd_ps(odd(w1), odd(xr), acc[r][1]);
@@ -85,7 +60,7 @@ SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store_row(out, w->n_out - first, acc[r]);
+        store16(out, w->n_out - first, acc[r]);
         out += w->n_out;
     }
 }

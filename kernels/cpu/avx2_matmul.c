@@ -6,7 +6,6 @@
  * panel is converted to scratch, then register tiles of up to 6 rows x 16
  * outputs run over it. Both sum every output with k ascending, one FMA each. */
 #include <immintrin.h>
-#include <string.h>
 
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd.h"
@@ -50,21 +49,6 @@ SPECIALIZE void tile_step(uint32_t n_rows, __m256 w0, __m256 w1, const float *x,
     }
 }
 
-/* n (0 .. 16) outputs of one row. */
-SPECIALIZE void store_row(float *out, uint32_t n, const __m256 *acc)
-{
-    if (n >= HALF) {
-        _mm256_storeu_ps(out, acc[0]);
-        _mm256_storeu_ps(out + 8, acc[1]);
-    } else {
-        float buffer[HALF];
-
-        _mm256_storeu_ps(buffer, acc[0]);
-        _mm256_storeu_ps(buffer + 8, acc[1]);
-        memcpy(out, buffer, n * sizeof(*out));
-    }
-}
-
 /* How many outputs half @a h of a panel has. */
 static inline uint32_t half_outputs(const bt_weight_t *w, uint32_t panel,
                                     uint32_t h)
@@ -102,7 +86,7 @@ SPECIALIZE void direct_half(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store_row(out + (size_t)r * w->n_out, n, acc[r]);
+        store16(out + (size_t)r * w->n_out, n, acc[r]);
     }
 }
 
@@ -159,7 +143,7 @@ SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store_row(out + r * out_stride, n, acc[r]);
+        store16(out + r * out_stride, n, acc[r]);
     }
 }
 

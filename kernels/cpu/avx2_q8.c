@@ -4,7 +4,6 @@
  * summed in 16 bits: 15 * 127 * 2 of 8 steps fit, so 8-bit codes are taken as
  * two codes of 4 bits. */
 #include <immintrin.h>
-#include <string.h>
 
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/body.h"
@@ -12,15 +11,6 @@
 
 #define TILE_ROWS 4u
 #define HALF      16u /* outputs of a tile */
-
-/* The four codes of a row that begin at x, in every lane. */
-SPECIALIZE __m256i four(const int8_t *x)
-{
-    int32_t word;
-
-    memcpy(&word, x, sizeof(word));
-    return _mm256_set1_epi32(word);
-}
 
 /* Register v of the scales or minima at src. */
 SPECIALIZE __m256 factors(bt_pack_format_t format, const uint8_t *src,
@@ -70,7 +60,7 @@ SPECIALIZE void add_nibbles(uint32_t n_rows, const uint8_t *group,
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
             const __m256i xr =
-                four(t->x[r * t->n_groups].code + first + stride * i);
+                word8(t->x[r * t->n_groups].code + first + stride * i);
 
             pairs[r][0] =
                 _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(c0, xr));
@@ -178,21 +168,6 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
     }
 }
 
-/* n (1 .. 16) outputs of one row. */
-SPECIALIZE void store_row(float *out, uint32_t n, const __m256 *acc)
-{
-    if (n >= HALF) {
-        _mm256_storeu_ps(out, acc[0]);
-        _mm256_storeu_ps(out + 8, acc[1]);
-    } else {
-        float buffer[HALF];
-
-        _mm256_storeu_ps(buffer, acc[0]);
-        _mm256_storeu_ps(buffer + 8, acc[1]);
-        memcpy(out, buffer, n * sizeof(*out));
-    }
-}
-
 /* n_rows rows times half h of a panel. */
 SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
                           const bt_matmul_job_t *job, uint32_t panel,
@@ -223,7 +198,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store_row(out, w->n_out - first, acc[r]);
+        store16(out, w->n_out - first, acc[r]);
         out += w->n_out;
     }
 }

@@ -4,6 +4,7 @@
 #define BT_KERNELS_CPU_AVX512_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernels/cpu/body.h"
 
@@ -11,6 +12,24 @@
 static inline __mmask16 first_lanes(uint32_t n)
 {
     return (__mmask16)((n >= 16) ? 0xffffu : (1u << n) - 1u);
+}
+
+/** The four bytes at x in every lane. */
+static inline __m512i word16(const void *x)
+{
+    int32_t word;
+
+    memcpy(&word, x, sizeof(word));
+    return _mm512_set1_epi32(word);
+}
+
+/** The first n of a row's 32 sums, all of them where n is more. */
+static inline void store32(float *out, uint32_t n, const __m512 *sums)
+{
+    _mm512_mask_storeu_ps(out, first_lanes(n), sums[0]);
+    if (n > 16) {
+        _mm512_mask_storeu_ps(out + 16, first_lanes(n - 16), sums[1]);
+    }
 }
 
 /* bt_expf() of 16 values. */

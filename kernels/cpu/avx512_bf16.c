@@ -3,7 +3,6 @@
  * 16 outputs, a lane's two halves are two k. The sums of a tile of up to 12
  * rows stay in registers. */
 #include <immintrin.h>
-#include <string.h>
 
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/avx512.h"
@@ -24,15 +23,6 @@ SPECIALIZE __m512bh weights(const uint8_t *pairs)
     return (__m512bh)_mm512_load_si512(pairs);
 }
 
-/* One pair of a row, in every lane. */
-SPECIALIZE __m512bh pair(const uint16_t *x)
-{
-    int32_t word;
-
-    memcpy(&word, x, sizeof(word));
-    return (__m512bh)_mm512_set1_epi32(word);
-}
-
 SPECIALIZE void add_pairs(uint32_t n_rows, uint32_t n, const uint8_t *w,
                           const bf16_rows_t *rows, __m512 (*acc)[2])
 {
@@ -43,8 +33,8 @@ SPECIALIZE void add_pairs(uint32_t n_rows, uint32_t n, const uint8_t *w,
 
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
-            const __m512bh x =
-                pair(rows->third[r / 3] + r % 3 * rows->stride + 2 * p);
+            const __m512bh x = (__m512bh)word16(rows->third[r / 3] +
+                                                r % 3 * rows->stride + 2 * p);
 
             acc[r][0] = _mm512_dpbf16_ps(acc[r][0], w0, x);
             acc[r][1] = _mm512_dpbf16_ps(acc[r][1], w1, x);
@@ -93,10 +83,7 @@ SPECIALIZE void tile_panel(uint32_t n_rows, const bt_matmul_job_t *job,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        _mm512_mask_storeu_ps(out, first_lanes(left), acc[r][0]);
-        if (left > 16) {
-            _mm512_mask_storeu_ps(out + 16, first_lanes(left - 16), acc[r][1]);
-        }
+        store32(out, left, acc[r]);
         out += w->n_out;
     }
 }

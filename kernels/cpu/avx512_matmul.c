@@ -42,14 +42,6 @@ SPECIALIZE void tile_step(uint32_t n_rows, __m512 w0, __m512 w1, const float *x,
     }
 }
 
-SPECIALIZE void store_row(float *out, uint32_t n, const __m512 *acc)
-{
-    _mm512_mask_storeu_ps(out, first_lanes(n), acc[0]);
-    if (n > 16) {
-        _mm512_mask_storeu_ps(out + 16, first_lanes(n - 16), acc[1]);
-    }
-}
-
 static inline uint32_t panel_outputs(const bt_weight_t *w, uint32_t panel)
 {
     uint32_t n = w->n_out - panel * BT_PANEL;
@@ -80,8 +72,8 @@ SPECIALIZE void direct_panel(bt_pack_t pack, uint32_t n_rows,
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
         if (r < job->n_rows) {
-            store_row(out + (size_t)r * w->n_out, panel_outputs(w, panel),
-                      acc[r]);
+            store32(out + (size_t)r * w->n_out, panel_outputs(w, panel),
+                    acc[r]);
         }
     }
 }
@@ -141,7 +133,7 @@ SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store_row(out + r * out_stride, n, acc[r]);
+        store32(out + r * out_stride, n, acc[r]);
     }
 }
 

@@ -3,20 +3,10 @@
  * two registers of 16 outputs, a lane's four bytes are four k. The integer sums
  * of one group and the float sums of a tile of rows stay in registers. */
 #include <immintrin.h>
-#include <string.h>
 
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
-
-/* The four codes of a row that begin at x, in every lane. */
-SPECIALIZE __m512i four(const int8_t *x)
-{
-    int32_t word;
-
-    memcpy(&word, x, sizeof(word));
-    return _mm512_set1_epi32(word);
-}
 
 /* Register v of the scales or minima at src. */
 SPECIALIZE __m512 factors(bt_pack_format_t format, const uint8_t *src,
@@ -60,15 +50,15 @@ SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
             for (uint32_t r = 0; r < n_rows; r++) {
                 const int8_t *x = t->x[r * t->n_groups].code + 8 * i;
 
-                isum[r] = _mm512_dpbusd_epi32(isum[r], a, four(x));
-                isum[r] = _mm512_dpbusd_epi32(isum[r], b, four(x + 4));
+                isum[r] = _mm512_dpbusd_epi32(isum[r], a, word16(x));
+                isum[r] = _mm512_dpbusd_epi32(isum[r], b, word16(x + 4));
             }
         } else {
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
                 const int8_t *x = t->x[r * t->n_groups].code + 4 * i;
 
-                isum[r] = _mm512_dpbusd_epi32(isum[r], codes, four(x));
+                isum[r] = _mm512_dpbusd_epi32(isum[r], codes, word16(x));
             }
         }
     }
@@ -161,10 +151,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        _mm512_mask_storeu_ps(out, first_lanes(left), acc[r][0]);
-        if (left > 16) {
-            _mm512_mask_storeu_ps(out + 16, first_lanes(left - 16), acc[r][1]);
-        }
+        store32(out, left, acc[r]);
         out += w->n_out;
     }
 }
@@ -232,30 +219,27 @@ void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
     }
 }
 
-/* The four quarters of four registers, side by side: quarters 0, 1 of each
- * against 2, 3 of each, then what is left against itself. */
-#define FOLD_FOUR(op, v, out)                                              \
-    do {                                                                   \
-        const __m512i ab = op(_mm512_shuffle_i32x4((v)[0], (v)[1], 0x44),  \
-                              _mm512_shuffle_i32x4((v)[0], (v)[1], 0xee)); \
-        const __m512i cd = op(_mm512_shuffle_i32x4((v)[2], (v)[3], 0x44),  \
-                              _mm512_shuffle_i32x4((v)[2], (v)[3], 0xee)); \
-        (out) = op(_mm512_shuffle_i32x4(ab, cd, 0x88),                     \
-                   _mm512_shuffle_i32x4(ab, cd, 0xdd));                    \
-    } while (0)
-
 /* Lanes 4 h .. 4 h + 3: bits of the largest magnitude of half h. */
 static inline __m512i largest_bits(const __m512 *x)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     __m512i bits[4];
+    __m512i ab;
+    __m512i cd;
     __m512i m;
 
     UNROLL
     for (uint32_t h = 0; h < 4; h++) {
         bits[h] = _mm512_and_si512(_mm512_castps_si512(x[h]), magnitude);
     }
-    FOLD_FOUR(_mm512_max_epi32, bits, m);
+    /* Quarters 0, 1 of each half against 2, 3, then what is left against
+     * itself. */
+    ab = _mm512_max_epi32(_mm512_shuffle_i32x4(bits[0], bits[1], 0x44),
+                          _mm512_shuffle_i32x4(bits[0], bits[1], 0xee));
+    cd = _mm512_max_epi32(_mm512_shuffle_i32x4(bits[2], bits[3], 0x44),
+                          _mm512_shuffle_i32x4(bits[2], bits[3], 0xee));
+    m = _mm512_max_epi32(_mm512_shuffle_i32x4(ab, cd, 0x88),
+                         _mm512_shuffle_i32x4(ab, cd, 0xdd));
     m = _mm512_max_epi32(m, _mm512_shuffle_epi32(m, _MM_PERM_BADC));
     return _mm512_max_epi32(m, _mm512_shuffle_epi32(m, _MM_PERM_CDAB));
 }
