@@ -466,9 +466,10 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
             BT_OK) {
         return status;
     }
-    /* Before any memory of size is touched. */
-    bt_topology_read(BT_TOPOLOGY_DIR, &topology);
-    bt_topology_stay_near(&topology, s->cores, s->n_cores);
+    if (s->n_cores > 0) { /* before any memory of size is touched */
+        bt_topology_read(BT_TOPOLOGY_DIR, &topology);
+        bt_topology_stay_near(&topology, s->cores, s->n_cores);
+    }
     s->n_threads = bt_cores_threads(w->config->threads, s->n_cores);
     if ((status = open_model(w, s)) != BT_OK ||
         (status = open_pool(w)) != BT_OK ||
