@@ -13,7 +13,9 @@
 
 #define MIN_KEY_BYTES     16
 #define UNREACHABLE_MS    50 /* pause while no router is there */
-#define HINT_AFTER_DEATHS 2  /* times dead_ms without an answer */
+#define REDIAL_IPC_MS     400
+#define REDIAL_TCP_MS     10000 /* names are looked up, packets sent again */
+#define HINT_AFTER_DEATHS 2     /* times dead_ms without an answer */
 
 static const char *config_fault(const bt_rpc_config_t *config)
 {
@@ -431,6 +433,22 @@ bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
     }
 }
 
+/* nng 1.5 takes a peer that hangs up during its greeting, as a dying router
+ * does, for the close of its own socket, and never dials again. */
+static void redial_when_stuck(rpc_join_t *join)
+{
+    const uint64_t now = join->rpc->now_ms;
+
+    if (join->lost_ms == 0) {
+        join->lost_ms = now;
+    }
+    if (now - join->lost_ms >=
+        (join->over_ipc ? REDIAL_IPC_MS : REDIAL_TCP_MS)) {
+        join->lost_ms = now;
+        bt_rpc_join_redial(join);
+    }
+}
+
 static void tick_join(rpc_join_t *join)
 {
     bt_rpc_t *rpc = join->rpc;
@@ -449,11 +467,13 @@ static void tick_join(rpc_join_t *join)
         return;
     }
     if (!bt_rpc_join_announce(join)) {
+        redial_when_stuck(join);
         join->next_announce_ms = now + UNREACHABLE_MS;
         join->first_announce_ms = 0;
         join->pause_ms = RPC_ANNOUNCE_MS;
         return;
     }
+    join->lost_ms = 0;
     join->next_announce_ms = now + join->pause_ms;
     join->pause_ms = (2 * join->pause_ms > RPC_BACKOFF_MAX_MS)
                          ? RPC_BACKOFF_MAX_MS

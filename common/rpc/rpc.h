@@ -5,7 +5,7 @@
  * only includer of nng headers is this module.
  *
  *     worker                                   router
- *     bt_rpc_join(url) ── push0: "my link is at URL u" ──▶ pull0 bt_rpc_listen
+ *     bt_rpc_join(url) ── pub0: "my link is at URL u" ──▶ sub0 bt_rpc_listen
  *     pair0 listener u  ◀────────── pair0 dial ──────────  (one per worker)
  *          HELLO {incarnation, nonce, payload}  both ways
  *          PROOF keyed hash of both nonces      both ways

@@ -104,7 +104,11 @@ struct rpc_join {
     bt_rpc_t *rpc;
     char url[RPC_MAX_URL];
     bool over_ipc;
-    nng_socket sock; /* push0 */
+    nng_socket sock;  /* pub0 */
+    bool is_open;     /* sock is one */
+    int pipe_id;      /* under rpc->mutex; 0 = none */
+    bool is_reached;  /* likewise: what is sent gets to a router */
+    uint64_t lost_ms; /* no router is there since; 0 = one is */
     bt_rpc_link_t *link;
     uint64_t next_open_ms;
     uint64_t next_announce_ms;
@@ -117,7 +121,7 @@ struct rpc_join {
 typedef struct rpc_listener {
     bt_list_t in_all;
     bt_rpc_t *rpc;
-    nng_socket sock; /* pull0 */
+    nng_socket sock; /* sub0 */
     nng_aio *aio;
 } rpc_listener_t;
 
@@ -192,6 +196,8 @@ void bt_rpc_listener_free(rpc_listener_t *listener);
 BT_MUST_CHECK bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
                                              rpc_join_t **join_p);
 void bt_rpc_join_free(rpc_join_t *join);
+/** A fresh socket in place of one whose dialer does nothing any more. */
+void bt_rpc_join_redial(rpc_join_t *join);
 /** @return true when the announcement went to a router */
 bool bt_rpc_join_announce(rpc_join_t *join);
 

@@ -9,8 +9,8 @@
 #include <nng/nng.h>
 
 #include <nng/protocol/pair0/pair.h>
-#include <nng/protocol/pipeline0/pull.h>
-#include <nng/protocol/pipeline0/push.h>
+#include <nng/protocol/pubsub0/pub.h>
+#include <nng/protocol/pubsub0/sub.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
@@ -19,6 +19,7 @@
 
 #define RECONNECT_MIN_MS 50
 #define RECONNECT_MAX_MS 500
+#define RECONNECT_IPC_MS 100 /* the same for a socket of this host */
 
 /* ---- what nng's threads do ---- */
 
@@ -417,11 +418,13 @@ bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url, char *bound,
     }
     bt_list_init(&listener->in_all);
     listener->rpc = rpc;
-    rv = nng_pull0_open(&listener->sock);
+    rv = nng_sub0_open(&listener->sock);
     if (rv != 0) {
         goto err_listener;
     }
-    if (((rv = nng_socket_set_size(listener->sock, NNG_OPT_RECVMAXSZ,
+    if (((rv = nng_socket_set(listener->sock, NNG_OPT_SUB_SUBSCRIBE, "", 0)) !=
+         0) ||
+        ((rv = nng_socket_set_size(listener->sock, NNG_OPT_RECVMAXSZ,
                                    RPC_MAX_ANNOUNCE)) != 0) ||
         ((rv = nng_listener_create(&ear, listener->sock, url)) != 0) ||
         (ipc && ((rv = nng_listener_set_int(ear, NNG_OPT_IPC_PERMISSIONS,
@@ -462,12 +465,60 @@ void bt_rpc_listener_free(rpc_listener_t *listener)
     bt_free(listener);
 }
 
+static void on_join_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
+{
+    rpc_join_t *join = arg;
+    const int id = nng_pipe_id(pipe);
+
+    /* REM_POST may come before ADD_POST, which then says nothing. */
+    pthread_mutex_lock(&join->rpc->mutex);
+    if (event == NNG_PIPE_EV_ADD_PRE) {
+        join->pipe_id = id;
+        join->is_reached = false;
+    } else if (join->pipe_id == id) {
+        join->is_reached = event == NNG_PIPE_EV_ADD_POST;
+        join->pipe_id = join->is_reached ? id : 0;
+    }
+    pthread_mutex_unlock(&join->rpc->mutex);
+}
+
+/* pub0, not push0: in nng 1.5 a push0 pipe that ends while it starts is used
+ * after its end. */
+static bt_status_t open_join_socket(rpc_join_t *join)
+{
+    nng_dialer dialer;
+    int rv;
+
+    join->pipe_id = 0;
+    join->is_reached = false;
+    rv = nng_pub0_open(&join->sock);
+    if (rv != 0) {
+        return refuse("cannot join the router at", join->url, rv);
+    }
+    if (((rv = nng_pipe_notify(join->sock, NNG_PIPE_EV_ADD_PRE, on_join_pipe,
+                               join)) != 0) ||
+        ((rv = nng_pipe_notify(join->sock, NNG_PIPE_EV_ADD_POST, on_join_pipe,
+                               join)) != 0) ||
+        ((rv = nng_pipe_notify(join->sock, NNG_PIPE_EV_REM_POST, on_join_pipe,
+                               join)) != 0) ||
+        ((rv = nng_dialer_create(&dialer, join->sock, join->url)) != 0) ||
+        ((rv = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMINT,
+                                 RECONNECT_MIN_MS)) != 0) ||
+        ((rv = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMAXT,
+                                 join->over_ipc ? RECONNECT_IPC_MS
+                                                : RECONNECT_MAX_MS)) != 0) ||
+        ((rv = nng_dialer_start(dialer, NNG_FLAG_NONBLOCK)) != 0)) {
+        nng_close(join->sock);
+        return refuse("cannot join the router at", join->url, rv);
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
                                rpc_join_t **join_p)
 {
     rpc_join_t *join = bt_calloc(1, sizeof(*join));
-    nng_dialer dialer;
-    int rv;
+    bt_status_t status;
 
     if (join == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -477,26 +528,22 @@ bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
     join->pause_ms = RPC_ANNOUNCE_MS;
     join->over_ipc = strncmp(url, "ipc://", 6) == 0;
     snprintf(join->url, sizeof(join->url), "%s", url);
-    rv = nng_push0_open(&join->sock);
-    if (rv != 0) {
-        goto err_join;
+    status = open_join_socket(join);
+    if (status != BT_OK) {
+        bt_free(join);
+        return status;
     }
-    if (((rv = nng_dialer_create(&dialer, join->sock, url)) != 0) ||
-        ((rv = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMINT,
-                                 RECONNECT_MIN_MS)) != 0) ||
-        ((rv = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMAXT,
-                                 RECONNECT_MAX_MS)) != 0) ||
-        ((rv = nng_dialer_start(dialer, NNG_FLAG_NONBLOCK)) != 0)) {
-        goto err_sock;
-    }
+    join->is_open = true;
     *join_p = join;
     return BT_OK;
+}
 
-err_sock:
-    nng_close(join->sock);
-err_join:
-    bt_free(join);
-    return refuse("cannot join the router at", url, rv);
+void bt_rpc_join_redial(rpc_join_t *join)
+{
+    if (join->is_open) {
+        (void)nng_close(join->sock);
+    }
+    join->is_open = open_join_socket(join) == BT_OK;
 }
 
 void bt_rpc_join_free(rpc_join_t *join)
@@ -504,7 +551,9 @@ void bt_rpc_join_free(rpc_join_t *join)
     if (join == NULL) {
         return;
     }
-    (void)nng_close(join->sock);
+    if (join->is_open) {
+        (void)nng_close(join->sock);
+    }
     bt_list_remove(&join->in_all);
     bt_free(join);
 }
@@ -512,9 +561,16 @@ void bt_rpc_join_free(rpc_join_t *join)
 bool bt_rpc_join_announce(rpc_join_t *join)
 {
     uint8_t frame[RPC_MAX_ANNOUNCE];
-    const size_t n = bt_rpc_announce_put(join->rpc->key, join->rpc->incarnation,
-                                         join->link->url, frame);
+    size_t n;
+    bool reached;
 
-    /* NNG_EAGAIN: no router is there yet */
+    pthread_mutex_lock(&join->rpc->mutex);
+    reached = join->is_reached;
+    pthread_mutex_unlock(&join->rpc->mutex);
+    if (!reached) {
+        return false;
+    }
+    n = bt_rpc_announce_put(join->rpc->key, join->rpc->incarnation,
+                            join->link->url, frame);
     return nng_send(join->sock, frame, n, NNG_FLAG_NONBLOCK) == 0;
 }

@@ -2,20 +2,21 @@
 /* Hostile and broken peers, made by hand on plain sockets. What nng itself says
  * on a TCP connection (source: nanomsg RFC "sp-tcp-mapping-01"): 8 bytes
  * 0 'S' 'P' 0 protocol[2] 0 0 from each side, then messages, each after its
- * length in 8 bytes, big endian. Protocols: pair 0x10, push 0x50, pull 0x51. */
+ * length in 8 bytes, big endian. Protocols: pair 0x10, pub 0x20, sub 0x21. */
 #include "tests/unit/rpc/rpc_side.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include "common/base/assert.h"
 #include "common/rpc/rpc_frame.h"
 
 #define PAIR 0x10
-#define PUSH 0x50
-#define PULL 0x51
+#define PUB  0x20
+#define SUB  0x21
 
 static char url[256];
 static uint8_t link_key[BT_KEY_BYTES]; /* what rpc makes of key_a */
@@ -157,7 +158,7 @@ static size_t sp_recv(int fd, side_t *side, uint8_t *data, size_t cap)
 /* A router made by hand: a place to announce to. */
 typedef struct fake {
     int listener;
-    int pull;     /* connection with announcements */
+    int sub;      /* connection with announcements */
     int pair;     /* connection to the worker's link socket */
     uint64_t inc; /* our incarnation */
     rpc_side_t worker;
@@ -175,15 +176,15 @@ static void fake_open(fake_t *fake, side_t *worker)
     side_open(worker, key_a, "w");
     assert_int_equal(bt_rpc_join(worker->rpc, url), BT_OK);
     UNTIL(worker, NULL, readable(fake->listener));
-    fake->pull = accept(fake->listener, NULL, NULL);
-    assert_true(fake->pull >= 0);
-    sp_greet(fake->pull, PULL);
+    fake->sub = accept(fake->listener, NULL, NULL);
+    assert_true(fake->sub >= 0);
+    sp_greet(fake->sub, SUB);
 }
 
 static void fake_close(fake_t *fake, side_t *worker)
 {
     bt_rpc_close(worker->rpc);
-    close(fake->pull);
+    close(fake->sub);
     close(fake->listener);
 }
 
@@ -196,8 +197,8 @@ static uint16_t fake_learn(fake_t *fake, side_t *worker)
     size_t n;
 
     do {
-        n = sp_recv(fake->pull, worker, frame, sizeof(frame));
-    } while (readable(fake->pull));
+        n = sp_recv(fake->sub, worker, frame, sizeof(frame));
+    } while (readable(fake->sub));
     assert_int_equal(
         bt_rpc_announce_check(link_key, frame, n, &incarnation, where), BT_OK);
     return port_of(where);
@@ -404,7 +405,7 @@ garbage_at_the_workers_socket_does_not_keep_it_from_linking(void **state)
     write_all(held[0], junk, sizeof(junk));
     held[1] = tcp_connect(port);
     write_all(held[1], "\0SP", 3);
-    held[2] = sp_connect(port, PUSH);
+    held[2] = sp_connect(port, PUB);
     sp_send(held[2], junk, sizeof(junk));
     run_for(&worker, NULL, 200);
     fake_link(&fake, &worker);
@@ -420,7 +421,7 @@ static void announce(uint16_t port, const uint8_t *key, const char *where)
 {
     uint8_t frame[RPC_MAX_ANNOUNCE];
     const size_t n = bt_rpc_announce_put(key, 99, where, frame);
-    const int fd = sp_connect(port, PUSH);
+    const int fd = sp_connect(port, PUB);
 
     sp_send(fd, frame, n);
     usleep(1000); /* the close may overtake the message: then it says less */
@@ -444,9 +445,9 @@ static void garbage_at_the_routers_socket_harms_nobody(void **state)
     held[0] = tcp_connect(port);
     write_all(held[0], junk, sizeof(junk));
     held[1] = sp_connect(port, PAIR); /* not a push socket */
-    held[2] = sp_connect(port, PUSH);
+    held[2] = sp_connect(port, PUB);
     sp_send(held[2], junk, 300); /* fits, and is nonsense: one line */
-    held[3] = sp_connect(port, PUSH);
+    held[3] = sp_connect(port, PUB);
     sp_send_claiming(held[3], 1ull << 40, junk, sizeof(junk));
     run_for(&router, NULL, 200);
     announce(port, link_key, "http://127.0.0.1:1/x"); /* no more lines */
@@ -503,6 +504,53 @@ static void an_announced_address_that_nobody_has_is_given_up(void **state)
 
 /* Worked by hand: magic, kind 3, incarnation 0x0102030405060708, sequence 2, a
  * message "hi" and an empty one. */
+#define HANG_UPS 25
+
+/* A router that dies takes connections which it never answers. nng 1.5 then
+ * gave up dialling for ever (a few of these in a hundred), or, where the
+ * greeting was complete, used the connection after its end. */
+static void a_router_that_hangs_up_at_the_greeting_is_found_again(void **state)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const uint8_t greeting[8] = {0, 'S', 'P', 0, 0, SUB, 0, 0};
+    side_t worker;
+    side_t router;
+    int listener;
+
+    (void)state;
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/hang-up.ipc",
+             getenv("RPC_TEST_DIR"));
+    snprintf(url, sizeof(url), "ipc://%s", addr.sun_path);
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(listener >= 0);
+    assert_int_equal(
+        bind(listener, (const struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(listen(listener, 4), 0);
+    side_open(&worker, key_a, "w");
+    assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
+    for (int i = 0; i < 2 * HANG_UPS; i++) {
+        uint8_t theirs[8];
+        int fd;
+
+        UNTIL(&worker, NULL, readable(listener));
+        fd = accept(listener, NULL, NULL);
+        assert_true(fd >= 0);
+        if (i >= HANG_UPS) {
+            read_all(fd, theirs, sizeof(theirs));
+            write_all(fd, greeting, sizeof(greeting));
+        }
+        close(fd);
+    }
+    close(listener);
+    assert_int_equal(unlink(addr.sun_path), 0);
+
+    side_open(&router, key_a, "r");
+    assert_int_equal(bt_rpc_listen(router.rpc, url, url, sizeof(url)), BT_OK);
+    UNTIL(&worker, &router, (worker.n_up == 1) && (router.n_up == 1));
+    bt_rpc_close(worker.rpc);
+    bt_rpc_close(router.rpc);
+}
+
 static void a_data_frame_is_these_bytes(void **state)
 {
     static const uint8_t expected[] = {
@@ -579,6 +627,7 @@ int main(void)
         BT_TEST(garbage_at_the_routers_socket_harms_nobody),
         BT_TEST(a_handshake_outlasts_our_own_sleep),
         BT_TEST(an_announced_address_that_nobody_has_is_given_up),
+        BT_TEST(a_router_that_hangs_up_at_the_greeting_is_found_again),
     };
     int failed;
 
