@@ -8,8 +8,8 @@
 /* Below this many elements (of cheap operations) or multiply-adds, waking a
  * helper costs more than it saves. */
 #define MIN_ELEMS_PER_THREAD 8192u
-#define MIN_MACS             65536u
-#define CHUNKS_PER_THREAD    4u
+#define MIN_MACS             16384u
+#define CHUNKS_PER_THREAD    16u
 
 /* A grain that makes chunks of at least @a min_work units of work. */
 static uint32_t grain_of(uint32_t n_items, uint64_t work_per_item,

@@ -4,9 +4,10 @@
  * The thread group of a CPU back end: one parallel-for at a time, started by
  * the one thread that drives the back end, which works along.
  *
- * Items are handed out in chunks by a shared counter, so a helper that is not
- * scheduled (few cores, other processes) never holds the others up: whoever
- * runs takes the work. Which thread computes an item never changes its value.
+ * Each thread has a share of neighbouring items, which it takes in chunks, so
+ * that it reads weights as one stream; who is done takes of the others' shares.
+ * So a helper that is not scheduled (few cores, other processes) never holds
+ * the others up. Which thread computes an item never changes its value.
  *
  * Waiting: a helper spins for some 300 us where there is a core for each
  * thread, else for 20 us, then sleeps on a futex; the caller wakes helpers only

@@ -2,6 +2,7 @@
 /* Opening back ends, packing, and the thread group. */
 #include "tests/support/testsupport.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pool.h"
@@ -329,6 +331,52 @@ static void every_item_is_done_once_whatever_the_grain(void **state)
     bt_cpu_pool_destroy(NULL);
 }
 
+#define N_SHARED  302u
+#define N_THREADS 3u
+
+typedef struct shares {
+    _Atomic uint32_t n_threads; /* that have begun */
+    uint32_t first[N_THREADS];
+    _Atomic uint32_t counts[N_SHARED];
+} shares_t;
+
+/* Nobody goes on before all have begun. */
+static void begin_together(void *ctx, uint32_t thread, uint32_t begin,
+                           uint32_t end)
+{
+    shares_t *shares = ctx;
+    const uint64_t end_ms = bt_now_ms() + 10000;
+
+    if (shares->first[thread] == UINT32_MAX) {
+        shares->first[thread] = begin;
+        atomic_fetch_add(&shares->n_threads, 1);
+    }
+    while ((atomic_load(&shares->n_threads) < N_THREADS) &&
+           (bt_now_ms() < end_ms)) {
+        sched_yield();
+    }
+    for (uint32_t i = begin; i < end; i++) {
+        atomic_fetch_add(&shares->counts[i], 1);
+    }
+}
+
+static void each_thread_begins_with_neighbours_of_its_own(void **state)
+{
+    shares_t shares = {.first = {UINT32_MAX, UINT32_MAX, UINT32_MAX}};
+    bt_cpu_pool_t *pool = NULL;
+
+    (void)state;
+    assert_int_equal(bt_cpu_pool_create(N_THREADS, NULL, &pool), BT_OK);
+    bt_cpu_pool_run(pool, N_SHARED, 2, begin_together, &shares);
+    assert_int_equal(shares.first[0], 0);
+    assert_int_equal(shares.first[1], 100);
+    assert_int_equal(shares.first[2], 201);
+    for (uint32_t i = 0; i < N_SHARED; i++) {
+        assert_int_equal(atomic_load(&shares.counts[i]), 1);
+    }
+    bt_cpu_pool_destroy(pool);
+}
+
 static void a_core_that_does_not_exist_is_a_warning(void **state)
 {
     static const uint32_t cores[] = {100000, 100001};
@@ -354,6 +402,7 @@ int main(void)
         BT_TEST(adopted_bytes_give_the_same_weight),
         BT_TEST(every_failing_allocation_is_reported_and_leaves_nothing),
         BT_TEST(every_item_is_done_once_whatever_the_grain),
+        BT_TEST(each_thread_begins_with_neighbours_of_its_own),
         BT_TEST(a_core_that_does_not_exist_is_a_warning),
     };
 
