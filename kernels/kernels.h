@@ -243,6 +243,25 @@ typedef struct bt_kernels_ops {
     void (*gather_rows)(bt_backend_t *be, const float *x, const uint32_t *rows,
                         uint32_t n_rows, uint32_t dim, float *out);
 
+    /** Steps of a layer: the bits of the operations that they name, one after
+     *  the other, without what lies between them. x, a and gate_up must not
+     *  overlap what is written. NULL, all three: not in this back end, the
+     *  caller runs the single operations (which in one that has them are the
+     *  specification of these, and serve matrices in parts).
+     *
+     *  rmsnorm(x, norm, eps) and matmul: x (R, n_in), norm (n_in),
+     *  out (R, n_out). */
+    void (*norm_matmul)(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                        const float *norm, float eps, uint32_t n_rows,
+                        float *out);
+    /** matmul and add: x[r][o] = x[r][o] + (the sum for a[r]); a (R, n_in),
+     *  x (R, n_out). */
+    void (*matmul_add)(bt_backend_t *be, const bt_weight_t *w, const float *a,
+                       uint32_t n_rows, float *x);
+    /** silu_mul, matmul and add: gate_up (R, 2 n_in), x (R, n_out). */
+    void (*silu_matmul_add)(bt_backend_t *be, const bt_weight_t *w,
+                            const float *gate_up, uint32_t n_rows, float *x);
+
     /** End the back end; called by bt_backend_close() only. NULL: the plugin
      *  exports bt_cuda_backend_close(). */
     void (*close)(bt_backend_t *be);

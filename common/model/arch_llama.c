@@ -494,18 +494,14 @@ static void llama_free(bt_backend_t *be, void *state)
 static void feed_forward(bt_model_t *model, const layer_t *layer, float *x,
                          uint32_t n_rows)
 {
-    const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_hparams_t *const hp = &model->hp;
     const llama_t *const llama = model->state;
-    bt_backend_t *const be = model->be;
+    const bt_norm_t norm = {layer->ffn_norm, hp->rms_eps, hp->dim};
 
-    ops->rmsnorm(be, x, layer->ffn_norm, hp->rms_eps, n_rows, hp->dim,
-                 llama->a);
-    bt_linear_run(be, &layer->gate_up, &llama->scratch, llama->a, n_rows,
-                  llama->b);
-    ops->silu_mul(be, llama->b, n_rows, hp->ffn_dim, llama->a);
-    ops->matmul(be, layer->ffn_down, llama->a, n_rows, llama->b);
-    ops->add(be, x, llama->b, (size_t)n_rows * hp->dim);
+    bt_step_norm_linear(model->be, &layer->gate_up, &llama->scratch, x, &norm,
+                        n_rows, llama->a, llama->b);
+    bt_step_silu_matmul_add(model->be, layer->ffn_down, llama->b, n_rows,
+                            hp->ffn_dim, hp->dim, llama->a, x);
 }
 
 static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
@@ -513,6 +509,7 @@ static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_hparams_t *const hp = &model->hp;
     const llama_t *const llama = model->state;
+    const bt_norm_t out_norm = {llama->output_norm, hp->rms_eps, hp->dim};
     bt_backend_t *const be = model->be;
     float *x = llama->x;
     uint32_t n_rows = fwd->n_rows;
@@ -520,40 +517,38 @@ static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
     ops->embed(be, llama->embedding, fwd->tokens, n_rows, x);
     for (uint32_t i = 0; i < llama->n_layers; i++) {
         const layer_t *const layer = &llama->layers[i];
-        const bool last = (i + 1 == llama->n_layers);
+        const bt_norm_t norm = {layer->attn_norm, hp->rms_eps, hp->dim};
+        float *heads = llama->a;
+        float *tmp = llama->b;
 
-        ops->rmsnorm(be, x, layer->attn_norm, hp->rms_eps, n_rows, hp->dim,
-                     llama->a);
-        bt_linear_run(be, &layer->qkv, &llama->scratch, llama->a, n_rows,
-                      llama->b);
+        bt_step_norm_linear(be, &layer->qkv, &llama->scratch, x, &norm, n_rows,
+                            llama->a, llama->b);
         ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true,
                         fwd->seqs, fwd->n_seqs, &fwd->kv, i);
         bt_model_layers_stored(model, fwd, i + 1);
-        if (last && (fwd->n_logit_rows == 0)) {
+        if ((i + 1 == llama->n_layers) && (fwd->n_logit_rows == 0)) {
             return; /* the cache is all that was asked for */
         }
         ops->attention(be, llama->b, hp->n_heads, fwd->seqs, fwd->n_seqs,
-                       &fwd->kv, i, llama->a);
-        if (last) {
+                       &fwd->kv, i, heads);
+        if (i + 1 == llama->n_layers) {
             /* From here on only the rows with logits matter. */
             n_rows = fwd->n_logit_rows;
             ops->gather_rows(be, x, fwd->logit_rows, n_rows, hp->dim,
                              llama->x_last);
-            ops->gather_rows(be, llama->a, fwd->logit_rows, n_rows,
+            ops->gather_rows(be, heads, fwd->logit_rows, n_rows,
                              hp->n_heads * hp->head_dim, llama->b);
-            ops->matmul(be, layer->attn_output, llama->b, n_rows, llama->a);
             x = llama->x_last;
-            ops->add(be, x, llama->a, (size_t)n_rows * hp->dim);
-        } else {
-            ops->matmul(be, layer->attn_output, llama->a, n_rows, llama->b);
-            ops->add(be, x, llama->b, (size_t)n_rows * hp->dim);
+            heads = llama->b;
+            tmp = llama->a;
         }
+        bt_step_matmul_add(be, layer->attn_output, heads, n_rows, hp->dim, tmp,
+                           x);
         feed_forward(model, layer, x, n_rows);
     }
-    ops->rmsnorm(be, x, llama->output_norm, hp->rms_eps, n_rows, hp->dim,
-                 llama->a);
-    ops->matmul(be, (llama->output != NULL) ? llama->output : llama->embedding,
-                llama->a, n_rows, model->logits);
+    bt_step_norm_matmul(
+        be, (llama->output != NULL) ? llama->output : llama->embedding, x,
+        &out_norm, n_rows, llama->a, model->logits);
 }
 
 const bt_arch_t bt_arch_llama = {

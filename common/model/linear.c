@@ -65,3 +65,58 @@ void bt_linear_run(bt_backend_t *be, const bt_linear_t *linear,
     be->ops->gather_rows(be, scratch->parts, scratch->index, n_units, unit,
                          out);
 }
+
+void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                         const bt_norm_t *norm, uint32_t n_rows, float *tmp,
+                         float *out)
+{
+    const bt_kernels_ops_t *const ops = be->ops;
+
+    if (ops->norm_matmul != NULL) {
+        ops->norm_matmul(be, w, x, norm->weight, norm->eps, n_rows, out);
+        return;
+    }
+    ops->rmsnorm(be, x, norm->weight, norm->eps, n_rows, norm->dim, tmp);
+    ops->matmul(be, w, tmp, n_rows, out);
+}
+
+/* Several parts share one norm. */
+void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
+                         const bt_linear_scratch_t *scratch, const float *x,
+                         const bt_norm_t *norm, uint32_t n_rows, float *tmp,
+                         float *out)
+{
+    if (linear->n_parts == 1) {
+        bt_step_norm_matmul(be, linear->weights[0], x, norm, n_rows, tmp, out);
+        return;
+    }
+    be->ops->rmsnorm(be, x, norm->weight, norm->eps, n_rows, norm->dim, tmp);
+    bt_linear_run(be, linear, scratch, tmp, n_rows, out);
+}
+
+void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
+                        uint32_t n_rows, uint32_t n_out, float *tmp, float *x)
+{
+    const bt_kernels_ops_t *const ops = be->ops;
+
+    if (ops->matmul_add != NULL) {
+        ops->matmul_add(be, w, a, n_rows, x);
+        return;
+    }
+    ops->matmul(be, w, a, n_rows, tmp);
+    ops->add(be, x, tmp, (size_t)n_rows * n_out);
+}
+
+void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
+                             float *gate_up, uint32_t n_rows, uint32_t n_in,
+                             uint32_t n_out, float *tmp, float *x)
+{
+    const bt_kernels_ops_t *const ops = be->ops;
+
+    if (ops->silu_matmul_add != NULL) {
+        ops->silu_matmul_add(be, w, gate_up, n_rows, x);
+        return;
+    }
+    ops->silu_mul(be, gate_up, n_rows, n_in, tmp);
+    bt_step_matmul_add(be, w, tmp, n_rows, n_out, gate_up, x);
+}

@@ -122,6 +122,35 @@ void bt_linear_run(bt_backend_t *be, const bt_linear_t *linear,
                    const bt_linear_scratch_t *scratch, const float *x,
                    uint32_t n_rows, float *out);
 
+/** RMS norm of rows of @a dim values. */
+typedef struct bt_norm {
+    const float *weight; /**< back end (dim) */
+    float eps;
+    uint32_t dim;
+} bt_norm_t;
+
+/* Steps of a layer, by the back end's fused operation where it has one, else by
+ * the single ones: the same bits. tmp: back end, n_rows of what the single
+ * operations put between. */
+
+/** out = W norm(x); tmp (n_rows, dim). */
+void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                         const bt_norm_t *norm, uint32_t n_rows, float *tmp,
+                         float *out);
+/** The same of all parts, side by side. */
+void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
+                         const bt_linear_scratch_t *scratch, const float *x,
+                         const bt_norm_t *norm, uint32_t n_rows, float *tmp,
+                         float *out);
+/** x (n_rows, n_out) += W a; tmp (n_rows, n_out). */
+void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
+                        uint32_t n_rows, uint32_t n_out, float *tmp, float *x);
+/** x (n_rows, n_out) += W (silu(gate) * up); gate_up (n_rows, 2 n_in) may be
+ *  overwritten; tmp (n_rows, n_in). */
+void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
+                             float *gate_up, uint32_t n_rows, uint32_t n_in,
+                             uint32_t n_out, float *tmp, float *x);
+
 /* All of them allow NULL, or NULL inside. */
 void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);
 void bt_linear_scratch_free(bt_backend_t *be, bt_linear_scratch_t *scratch);

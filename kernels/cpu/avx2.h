@@ -17,19 +17,26 @@ static inline __m256i word8(const void *x)
     return _mm256_set1_epi32(word);
 }
 
-/** The first n of a row's 16 sums, all of them where n is more. */
-static inline void store16(float *out, uint32_t n, const __m256 *sums)
+/** The first n of a row's 16 sums, all of them where n is more; see
+ *  bt_matmul_job_t.add. */
+static inline void store16(float *out, uint32_t n, bool add, const __m256 *sums)
 {
-    float buffer[16];
+    __m256 s[2] = {sums[0], sums[1]};
+    float buffer[16] = {0};
+    float *const at = (n >= 16) ? out : buffer;
 
-    if (n >= 16) {
-        _mm256_storeu_ps(out, sums[0]);
-        _mm256_storeu_ps(out + 8, sums[1]);
-        return;
+    if (add && (at == buffer)) {
+        memcpy(buffer, out, n * sizeof(*out));
     }
-    _mm256_storeu_ps(buffer, sums[0]);
-    _mm256_storeu_ps(buffer + 8, sums[1]);
-    memcpy(out, buffer, n * sizeof(*out));
+    if (add) {
+        s[0] = _mm256_add_ps(_mm256_loadu_ps(at), s[0]);
+        s[1] = _mm256_add_ps(_mm256_loadu_ps(at + 8), s[1]);
+    }
+    _mm256_storeu_ps(at, s[0]);
+    _mm256_storeu_ps(at + 8, s[1]);
+    if (at == buffer) {
+        memcpy(out, buffer, n * sizeof(*out));
+    }
 }
 
 /* bt_expf() of 8 values. */

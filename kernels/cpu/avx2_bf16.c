@@ -23,9 +23,17 @@ SPECIALIZE __m256 odd(__m256i pairs)
         _mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u)));
 }
 
+/* Where the sums of a tile go, 16 outputs of each row. */
+typedef struct tile_out {
+    float *to;
+    size_t stride;
+    uint32_t n; /* outputs that there are; the tile has up to 16 of them */
+} tile_out_t;
+
 /* n_rows rows times half h of a panel. */
 SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
-                          uint32_t panel, uint32_t h, uint32_t row)
+                          uint32_t panel, uint32_t h, uint32_t row,
+                          tile_out_t out)
 {
     const bt_weight_t *w = job->w;
     const uint8_t *pairs =
@@ -33,8 +41,6 @@ SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
     const uint32_t n_pairs = (w->n_in + 1) / 2;
     const size_t stride = 2 * (size_t)n_pairs;
     const uint16_t *x = job->bf16 + row * stride;
-    const uint32_t first = panel * BT_PANEL + h * HALF;
-    float *out = job->out + (size_t)row * w->n_out + first;
     __m256 acc[TILE_ROWS][2];
 
     UNROLL
@@ -60,47 +66,82 @@ SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out, w->n_out - first, acc[r]);
-        out += w->n_out;
+        store16(out.to, out.n, false, acc[r]);
+        out.to += out.stride;
     }
 }
 
 static void tile_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t h,
-                      uint32_t row, uint32_t n)
+                      uint32_t row, uint32_t n, tile_out_t out)
 {
     switch (n) {
     case 1:
-        tile_half(1, job, panel, h, row);
+        tile_half(1, job, panel, h, row, out);
         break;
     case 2:
-        tile_half(2, job, panel, h, row);
+        tile_half(2, job, panel, h, row, out);
         break;
     case 3:
-        tile_half(3, job, panel, h, row);
+        tile_half(3, job, panel, h, row, out);
         break;
     default:
-        tile_half(4, job, panel, h, row);
+        tile_half(4, job, panel, h, row, out);
         break;
     }
+}
+
+/* The sums are added to what is there as add() does it, where subnormal numbers
+ * count: outside of the mode, and nothing may be moved over its change. */
+static void add_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t h,
+                     uint32_t row, uint32_t n, tile_out_t out, uint32_t mode)
+{
+    float sums[TILE_ROWS * HALF];
+    const tile_out_t here = {.to = sums, .stride = HALF, .n = HALF};
+
+    tile_rows(job, panel, h, row, n, here);
+    READ_AGAIN();
+    _mm_setcsr(mode);
+    READ_AGAIN();
+    for (uint32_t r = 0; r < n; r++) {
+        for (uint32_t i = 0; (i < HALF) && (i < out.n); i++) {
+            out.to[i] += sums[r * HALF + i];
+        }
+        out.to += out.stride;
+    }
+    READ_AGAIN();
+    _mm_setcsr(mode | ZEROS);
+    READ_AGAIN();
 }
 
 void bt_avx2_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
                          uint32_t end)
 {
     const uint32_t n_tiles = (job->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const uint32_t n_out = job->w->n_out;
     const uint32_t mode = _mm_getcsr();
 
     _mm_setcsr(mode | ZEROS);
     for (uint32_t i = 2 * begin; i < 2 * end; i++) {
+        const uint32_t first = i * HALF;
         uint32_t row = 0;
 
-        if (i * HALF >= job->w->n_out) {
+        if (first >= n_out) {
             break;
         }
         for (uint32_t t = 0; t < n_tiles; t++) {
             const uint32_t n = (job->n_rows - row) / (n_tiles - t);
 
-            tile_rows(job, i / 2, i % 2, row, n);
+            const tile_out_t out = {
+                .to = job->out + (size_t)row * n_out + first,
+                .stride = n_out,
+                .n = n_out - first,
+            };
+
+            if (job->add) {
+                add_rows(job, i / 2, i % 2, row, n, out, mode);
+            } else {
+                tile_rows(job, i / 2, i % 2, row, n, out);
+            }
             row += n;
         }
     }

@@ -86,7 +86,7 @@ SPECIALIZE void direct_half(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out + (size_t)r * w->n_out, n, acc[r]);
+        store16(out + (size_t)r * w->n_out, n, job->add, acc[r]);
     }
 }
 
@@ -125,7 +125,7 @@ SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
 
 /* n_rows (constant) rows x 16 outputs; x is (n_in, x_stride). */
 SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
-                     uint32_t x_stride, uint32_t n_in, float *out,
+                     uint32_t x_stride, uint32_t n_in, bool add, float *out,
                      size_t out_stride, uint32_t n)
 {
     __m256 acc[TILE_ROWS][2];
@@ -143,18 +143,18 @@ SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out + r * out_stride, n, acc[r]);
+        store16(out + r * out_stride, n, add, acc[r]);
     }
 }
 
 static void tile_any(uint32_t n_rows, const float *weights, const float *x,
-                     uint32_t x_stride, uint32_t n_in, float *out,
+                     uint32_t x_stride, uint32_t n_in, bool add, float *out,
                      size_t out_stride, uint32_t n)
 {
     switch (n_rows) {
-#define TILE_CASE(rows)                                             \
-    case rows:                                                      \
-        tile(rows, weights, x, x_stride, n_in, out, out_stride, n); \
+#define TILE_CASE(rows)                                                  \
+    case rows:                                                           \
+        tile(rows, weights, x, x_stride, n_in, add, out, out_stride, n); \
         break;
         TILE_CASE(1)
         TILE_CASE(2)
@@ -163,7 +163,7 @@ static void tile_any(uint32_t n_rows, const float *weights, const float *x,
         TILE_CASE(5)
 #undef TILE_CASE
     default:
-        tile(6, weights, x, x_stride, n_in, out, out_stride, n);
+        tile(6, weights, x, x_stride, n_in, add, out, out_stride, n);
         break;
     }
 }
@@ -191,7 +191,7 @@ static void tiles(const bt_matmul_job_t *job, uint32_t panel,
             step = (rows > TILE_ROWS) ? (rows + 1) / 2 : rows;
             for (uint32_t r = 0; r < rows; r += step) {
                 tile_any((rows - r > step) ? step : rows - r,
-                         weights + h * HALF, x + r, width, w->n_in,
+                         weights + h * HALF, x + r, width, w->n_in, job->add,
                          out + (size_t)(first + r) * w->n_out, w->n_out, n);
             }
         }

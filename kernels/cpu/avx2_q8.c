@@ -198,7 +198,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out, w->n_out - first, acc[r]);
+        store16(out, w->n_out - first, job->add, acc[r]);
         out += w->n_out;
     }
 }

@@ -23,12 +23,23 @@ static inline __m512i word16(const void *x)
     return _mm512_set1_epi32(word);
 }
 
-/** The first n of a row's 32 sums, all of them where n is more. */
-static inline void store32(float *out, uint32_t n, const __m512 *sums)
+/** The first n of 16 sums, n > 0; see bt_matmul_job_t.add. */
+static inline void store_half(float *out, uint32_t n, bool add, __m512 sums)
 {
-    _mm512_mask_storeu_ps(out, first_lanes(n), sums[0]);
+    const __mmask16 lanes = first_lanes(n);
+
+    if (add) {
+        sums = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, out), sums);
+    }
+    _mm512_mask_storeu_ps(out, lanes, sums);
+}
+
+/** The first n of a row's 32 sums, all of them where n is more. */
+static inline void store32(float *out, uint32_t n, bool add, const __m512 *sums)
+{
+    store_half(out, n, add, sums[0]);
     if (n > 16) {
-        _mm512_mask_storeu_ps(out + 16, first_lanes(n - 16), sums[1]);
+        store_half(out + 16, n - 16, add, sums[1]);
     }
 }
 

@@ -83,7 +83,7 @@ SPECIALIZE void tile_panel(uint32_t n_rows, const bt_matmul_job_t *job,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store32(out, left, acc[r]);
+        store32(out, left, job->add, acc[r]);
         out += w->n_out;
     }
 }

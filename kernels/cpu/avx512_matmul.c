@@ -73,7 +73,7 @@ SPECIALIZE void direct_panel(bt_pack_t pack, uint32_t n_rows,
     for (uint32_t r = 0; r < n_rows; r++) {
         if (r < job->n_rows) {
             store32(out + (size_t)r * w->n_out, panel_outputs(w, panel),
-                    acc[r]);
+                    job->add, acc[r]);
         }
     }
 }
@@ -116,7 +116,8 @@ SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
 }
 
 SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
-                     uint32_t n_in, float *out, size_t out_stride, uint32_t n)
+                     uint32_t n_in, bool add, float *out, size_t out_stride,
+                     uint32_t n)
 {
     __m512 acc[BT_TILE_ROWS][2];
 
@@ -133,21 +134,22 @@ SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store32(out + r * out_stride, n, acc[r]);
+        store32(out + r * out_stride, n, add, acc[r]);
     }
 }
 
 /* The last tile's rows; its width may be larger than what is stored, and then
  * the result goes through a buffer. */
 static void tile_rest(uint32_t n_rows, const float *weights, const float *x,
-                      uint32_t n_in, float *out, size_t out_stride, uint32_t n)
+                      uint32_t n_in, bool add, float *out, size_t out_stride,
+                      uint32_t n)
 {
     float buffer[8 * BT_PANEL];
 
     switch (n_rows) {
-#define TILE_CASE(rows)                                   \
-    case rows:                                            \
-        tile(rows, weights, x, n_in, out, out_stride, n); \
+#define TILE_CASE(rows)                                        \
+    case rows:                                                 \
+        tile(rows, weights, x, n_in, add, out, out_stride, n); \
         return;
         TILE_CASE(1)
         TILE_CASE(2)
@@ -160,15 +162,18 @@ static void tile_rest(uint32_t n_rows, const float *weights, const float *x,
         TILE_CASE(11)
 #undef TILE_CASE
     case 5:
-        tile(6, weights, x, n_in, buffer, BT_PANEL, BT_PANEL);
+        tile(6, weights, x, n_in, false, buffer, BT_PANEL, BT_PANEL);
         break;
     default: /* 7 */
-        tile(8, weights, x, n_in, buffer, BT_PANEL, BT_PANEL);
+        tile(8, weights, x, n_in, false, buffer, BT_PANEL, BT_PANEL);
         break;
     }
     for (uint32_t r = 0; r < n_rows; r++) {
         for (uint32_t i = 0; i < n; i++) {
-            out[r * out_stride + i] = buffer[r * BT_PANEL + i];
+            float *to = out + r * out_stride + i;
+
+            *to =
+                add ? *to + buffer[r * BT_PANEL + i] : buffer[r * BT_PANEL + i];
         }
     }
 }
@@ -183,12 +188,12 @@ static void tiles(const bt_matmul_job_t *job, uint32_t panel,
     uint32_t left = job->n_rows;
 
     for (; left >= BT_TILE_ROWS; left -= BT_TILE_ROWS) {
-        tile(BT_TILE_ROWS, weights, x, w->n_in, out, w->n_out, n);
+        tile(BT_TILE_ROWS, weights, x, w->n_in, job->add, out, w->n_out, n);
         x += (size_t)w->n_in * BT_TILE_ROWS;
         out += (size_t)w->n_out * BT_TILE_ROWS;
     }
     if (left > 0) {
-        tile_rest(left, weights, x, w->n_in, out, w->n_out, n);
+        tile_rest(left, weights, x, w->n_in, job->add, out, w->n_out, n);
     }
 }
 

@@ -151,7 +151,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store32(out, left, acc[r]);
+        store32(out, left, job->add, acc[r]);
         out += w->n_out;
     }
 }

@@ -45,13 +45,37 @@ static bt_status_t sync_nothing(bt_backend_t *be)
     return BT_OK;
 }
 
+static size_t own_rows(const cpu_backend_t *cpu)
+{
+    return (size_t)BT_CPU_OWN_ROWS * bt_cpu_pool_threads(cpu->pool);
+}
+
 /* Scratch grows with the widest matrix packed so far, so that operations
  * themselves never allocate. */
+static bt_status_t lines_reserve(cpu_backend_t *cpu, uint32_t n_in)
+{
+    const size_t floats = ((size_t)n_in + 15) / 16 * 16;
+    float *lines;
+
+    if (floats <= cpu->line_floats) {
+        return BT_OK;
+    }
+    lines = bt_calloc_aligned(floats * bt_cpu_pool_threads(cpu->pool),
+                              sizeof(*lines));
+    if (lines == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_free(cpu->lines);
+    cpu->lines = lines;
+    cpu->line_floats = floats;
+    return BT_OK;
+}
+
 static bt_status_t dense_reserve(cpu_backend_t *cpu, uint32_t n_in)
 {
     const size_t groups = (size_t)n_in / 32 + (n_in % 32 != 0);
     const size_t n_threads = bt_cpu_pool_threads(cpu->pool);
-    const size_t rows = (size_t)cpu->max_rows + BT_TILE_ROWS;
+    const size_t rows = (size_t)cpu->max_rows + BT_TILE_ROWS + own_rows(cpu);
     size_t tile_floats;
     float *panels;
     float *tiles;
@@ -89,8 +113,8 @@ static bt_status_t bf16_reserve(cpu_backend_t *cpu, uint32_t n_in)
     if (n_in <= cpu->bf16_n_in) {
         return BT_OK;
     }
-    if (__builtin_mul_overflow(cpu->max_rows, (size_t)n_in + n_in % 2,
-                               &elems)) {
+    if (__builtin_mul_overflow(cpu->max_rows + own_rows(cpu),
+                               (size_t)n_in + n_in % 2, &elems)) {
         return BT_ERR_NO_MEMORY;
     }
     bf16 = bt_calloc_aligned(elems, sizeof(*bf16));
@@ -111,7 +135,8 @@ static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
     if (n_in <= cpu->q8_n_in) {
         return BT_OK;
     }
-    if (__builtin_mul_overflow(cpu->max_rows, (size_t)n_in / 32, &groups)) {
+    if (__builtin_mul_overflow(cpu->max_rows + own_rows(cpu), (size_t)n_in / 32,
+                               &groups)) {
         return BT_ERR_NO_MEMORY;
     }
     q8 = bt_calloc_aligned(groups, sizeof(*q8));
@@ -127,6 +152,11 @@ static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
 /* Scratch for the operations on matrices of this type and width. */
 static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
 {
+    const bt_status_t status = lines_reserve(cpu, n_in);
+
+    if (status != BT_OK) {
+        return status;
+    }
     switch (type) {
     case BT_KTYPE_F32:
     case BT_KTYPE_F16:
@@ -201,6 +231,9 @@ static const bt_kernels_ops_t cpu_ops = {
     .silu_mul = bt_cpu_silu_mul,
     .add = bt_cpu_add,
     .gather_rows = bt_cpu_gather_rows,
+    .norm_matmul = bt_cpu_norm_matmul,
+    .matmul_add = bt_cpu_matmul_add,
+    .silu_matmul_add = bt_cpu_silu_matmul_add,
     .close = bt_cpu_close,
 };
 
@@ -273,5 +306,6 @@ void bt_cpu_close(bt_backend_t *be)
     bt_free(cpu->tiles);
     bt_free(cpu->bf16);
     bt_free(cpu->q8);
+    bt_free(cpu->lines);
     bt_free(cpu);
 }

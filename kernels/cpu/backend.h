@@ -5,6 +5,10 @@
 
 #include "kernels/cpu/cpu.h"
 
+/** Most rows of a matmul that each thread prepares for itself; not more than
+ *  one tile has. */
+#define BT_CPU_OWN_ROWS BT_TILE_ROWS
+
 typedef struct cpu_backend {
     bt_backend_t base; /* first: a bt_backend_t * is a cpu_backend_t * */
     const bt_cpu_isa_t *isa;
@@ -15,10 +19,14 @@ typedef struct cpu_backend {
     uint32_t q8_n_in;    /* widest n_in that q8 can take */
     size_t panel_floats; /* of one thread */
     float *panels;       /* one dequantized panel per thread */
-    float *tiles;        /* rows of one matmul, rearranged */
-    uint16_t *bf16;      /* rows of one matmul, n_in made even */
-    bt_q8_group_t *q8;   /* rows of one matmul, quantized */
-    size_t attn_floats;  /* of one thread */
+    /* Rows of one matmul; behind the max_rows (of tiles: + BT_TILE_ROWS) of all
+     * threads BT_CPU_OWN_ROWS of each thread's own. */
+    float *tiles;       /* rearranged */
+    uint16_t *bf16;     /* n_in made even */
+    bt_q8_group_t *q8;  /* quantized */
+    size_t line_floats; /* of one thread, a multiple of 64 bytes */
+    float *lines;       /* one row per thread, before it becomes the above */
+    size_t attn_floats; /* of one thread */
     float *attn;
 } cpu_backend_t;
 
@@ -27,11 +35,22 @@ static inline cpu_backend_t *bt_cpu_of(bt_backend_t *be)
     return (cpu_backend_t *)(void *)be;
 }
 
+/** A chunk that has at least @a min_work units of work. */
+uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
+                      uint64_t work_per_item, uint64_t min_work);
+
 /* See bt_kernels_ops_t in kernels/kernels.h. */
 void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
                   const uint32_t *tokens, uint32_t n_rows, float *out);
 void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out);
+void bt_cpu_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                        const float *norm, float eps, uint32_t n_rows,
+                        float *out);
+void bt_cpu_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
+                       uint32_t n_rows, float *x);
+void bt_cpu_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
+                            const float *gate_up, uint32_t n_rows, float *x);
 void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
                     float eps, uint32_t n_rows, uint32_t dim, float *out);
 void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,

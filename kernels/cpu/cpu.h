@@ -196,6 +196,7 @@ typedef struct bt_matmul_job {
     const uint16_t *bf16;   /**< the same rows, n_in made even; w is BF16 */
     const bt_q8_group_t *q; /**< the same rows, when w is quantized */
     uint32_t n_rows;
+    bool add; /**< out[i] = out[i] + sum: what add() makes of it */
     float *out;
 } bt_matmul_job_t;
 

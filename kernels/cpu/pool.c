@@ -50,10 +50,7 @@ struct bt_cpu_pool {
     _Atomic uint32_t active;        /* futex: helpers inside the job */
     _Atomic uint32_t caller_sleeps; /* on active */
     _Alignas(64) uint32_t tag;      /* number of the job */
-    bt_cpu_job_fn fn;
-    void *ctx;
-    uint32_t n_items;
-    uint32_t grain;
+    bt_cpu_job_t job;
     _Alignas(64) uint32_t n_threads;
     uint32_t spin_ns;
     uint32_t n_started; /* helpers that have a thread */
@@ -106,7 +103,7 @@ static bool take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t *begin_p,
                  uint32_t *end_p)
 {
     _Atomic uint64_t *next = &pool->shares[whose].next;
-    const uint64_t n = pool->n_items;
+    const uint64_t n = pool->job.n_items;
     const uint32_t first = (uint32_t)(n * whose / pool->n_threads);
     const uint32_t end = (uint32_t)(n * (whose + 1) / pool->n_threads);
     const uint64_t tag = (uint64_t)pool->tag << 32;
@@ -119,7 +116,7 @@ static bool take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t *begin_p,
         if (at >= end) {
             return false;
         }
-        behind = (end - at < pool->grain) ? end : at + pool->grain;
+        behind = (end - at < pool->job.grain) ? end : at + pool->job.grain;
     } while (!atomic_compare_exchange_weak_explicit(
         next, &now, tag | behind, memory_order_relaxed, memory_order_relaxed));
     *begin_p = at;
@@ -129,6 +126,8 @@ static bool take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t *begin_p,
 
 static void work(bt_cpu_pool_t *pool, uint32_t thread)
 {
+    const bt_cpu_job_t *const job = &pool->job;
+    bool prepared = (job->prepare == NULL);
     uint32_t begin;
     uint32_t end;
 
@@ -136,7 +135,11 @@ static void work(bt_cpu_pool_t *pool, uint32_t thread)
         const uint32_t whose = (thread + i) % pool->n_threads;
 
         while (take(pool, whose, &begin, &end)) {
-            pool->fn(pool->ctx, thread, begin, end);
+            if (!prepared) {
+                job->prepare(job->ctx, thread);
+                prepared = true;
+            }
+            job->fn(job->ctx, thread, begin, end);
         }
     }
 }
@@ -212,27 +215,35 @@ static void next_tag(bt_cpu_pool_t *pool)
     }
 }
 
-void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
-                     bt_cpu_job_fn fn, void *ctx)
+void bt_cpu_pool_run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job)
 {
-    if (n_items == 0) {
+    if (job->n_items == 0) {
         return;
     }
-    if ((pool->n_threads == 1) || (n_items <= grain) ||
-        (n_items > UINT32_MAX / 2)) {
-        fn(ctx, 0, 0, n_items);
+    if ((pool->n_threads == 1) || (job->n_items <= job->grain) ||
+        (job->n_items > UINT32_MAX / 2)) {
+        if (job->prepare != NULL) {
+            job->prepare(job->ctx, 0);
+        }
+        job->fn(job->ctx, 0, 0, job->n_items);
         return;
     }
-    pool->fn = fn;
-    pool->ctx = ctx;
-    pool->n_items = n_items;
-    pool->grain = grain;
+    pool->job = *job;
     next_tag(pool);
     atomic_store(&pool->open, 1);
     next_epoch(pool);
     work(pool, 0);
     atomic_store(&pool->open, 0);
     wait_for_helpers(pool);
+}
+
+void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
+                     bt_cpu_job_fn fn, void *ctx)
+{
+    const bt_cpu_job_t job = {
+        .fn = fn, .ctx = ctx, .n_items = n_items, .grain = grain};
+
+    bt_cpu_pool_run_job(pool, &job);
 }
 
 /* Has each thread a core that this process may use? */

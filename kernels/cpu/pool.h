@@ -42,8 +42,21 @@ void bt_cpu_pool_destroy(bt_cpu_pool_t *pool);
 
 uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool);
 
-/** Run @a fn over items 0 .. n_items-1 in chunks of @a grain (at least 1)
- *  and return when all are done. */
+typedef struct bt_cpu_job {
+    /** NULL, or called by each thread that takes items, once, before them: what
+     *  every thread makes for itself needs no job and no barrier of its own. */
+    void (*prepare)(void *ctx, uint32_t thread);
+    bt_cpu_job_fn fn;
+    void *ctx;
+    uint32_t n_items;
+    uint32_t grain; /**< items of a chunk, at least 1 */
+} bt_cpu_job_t;
+
+/** Run job->fn over items 0 .. n_items-1 in chunks of job->grain and return
+ *  when all are done. */
+void bt_cpu_pool_run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job);
+
+/** The same without preparation. */
 void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
                      bt_cpu_job_fn fn, void *ctx);
 

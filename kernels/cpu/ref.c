@@ -5,6 +5,11 @@
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/quant.h"
 
+static void ref_store(const bt_matmul_job_t *job, size_t i, float sum)
+{
+    job->out[i] = job->add ? job->out[i] + sum : sum;
+}
+
 static void ref_panel(const bt_matmul_job_t *job, uint32_t panel,
                       const float *values)
 {
@@ -15,7 +20,6 @@ static void ref_panel(const bt_matmul_job_t *job, uint32_t panel,
     n = (n > BT_PANEL) ? BT_PANEL : n;
     for (uint32_t r = 0; r < job->n_rows; r++) {
         const float *x = job->x + (size_t)r * w->n_in;
-        float *out = job->out + (size_t)r * w->n_out + first;
 
         for (uint32_t o = 0; o < n; o++) {
             float sum = 0.0f;
@@ -23,7 +27,7 @@ static void ref_panel(const bt_matmul_job_t *job, uint32_t panel,
             for (size_t k = 0; k < w->n_in; k++) {
                 sum = fmaf(values[k * BT_PANEL + o], x[k], sum);
             }
-            out[o] = sum;
+            ref_store(job, (size_t)r * w->n_out + first + o, sum);
         }
     }
 }
@@ -94,7 +98,7 @@ static void ref_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
     for (uint32_t o = begin * BT_PANEL; (o < end * BT_PANEL) && (o < n_out);
          o++) {
         for (uint32_t r = 0; r < job->n_rows; r++) {
-            job->out[(size_t)r * n_out + o] = ref_bf16_output(job, o, r);
+            ref_store(job, (size_t)r * n_out + o, ref_bf16_output(job, o, r));
         }
     }
 }
@@ -143,8 +147,8 @@ static void ref_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
     for (uint32_t o = begin * BT_PANEL; (o < end * BT_PANEL) && (o < n_out);
          o++) {
         for (uint32_t r = 0; r < job->n_rows; r++) {
-            job->out[(size_t)r * n_out + o] =
-                ref_q8_output(job, o / BT_PANEL, o % BT_PANEL, r);
+            ref_store(job, (size_t)r * n_out + o,
+                      ref_q8_output(job, o / BT_PANEL, o % BT_PANEL, r));
         }
     }
 }

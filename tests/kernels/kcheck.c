@@ -212,6 +212,7 @@ int main(int argc, char **argv)
     }
     kc_test_ops();
     kc_test_matmul();
+    kc_test_fused();
     kc_test_kv();
     kc_test_attention();
     for (uint32_t i = 0; i < kc_n_backends; i++) {

@@ -48,7 +48,22 @@ size_t kc_first_difference(const float *a, const float *b, size_t n);
 void kc_expect_equal(const float *a, const float *b, size_t n, const char *what,
                      const char *backend);
 
+/** A type of weights, and where its blocks keep their 16-bit floats; 255 =
+ *  none. */
+typedef struct kc_type {
+    bt_ktype_t type;
+    uint8_t half_at[2];
+} kc_type_t;
+
+#define KC_N_TYPES 11u
+extern const kc_type_t kc_types[KC_N_TYPES];
+
+/** Random blocks whose scales are finite. */
+void kc_fill_weights(const kc_type_t *type, uint8_t *data, size_t n_blocks,
+                     uint32_t n_bytes);
+
 void kc_test_matmul(void);
+void kc_test_fused(void);
 void kc_test_ops(void);
 void kc_test_kv(void);
 void kc_test_attention(void);

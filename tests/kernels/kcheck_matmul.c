@@ -10,13 +10,7 @@
 #include "kernels/cpu/quant.h"
 #include "tests/kernels/kcheck.h"
 
-/* Where a block keeps its 16-bit floats; 255 = none. */
-typedef struct type_case {
-    bt_ktype_t type;
-    uint8_t half_at[2];
-} type_case_t;
-
-static const type_case_t types[] = {
+const kc_type_t kc_types[KC_N_TYPES] = {
     {BT_KTYPE_F32, {255, 255}},  {BT_KTYPE_F16, {0, 255}},
     {BT_KTYPE_BF16, {255, 255}}, {BT_KTYPE_Q4_0, {0, 255}},
     {BT_KTYPE_Q4_1, {0, 2}},     {BT_KTYPE_Q5_0, {0, 255}},
@@ -32,7 +26,7 @@ typedef enum numbers {
 } numbers_t;
 
 typedef struct mm_case {
-    const type_case_t *type;
+    const kc_type_t *type;
     uint32_t n_out;
     uint32_t n_in;
     uint32_t n_rows;
@@ -61,32 +55,26 @@ static float tiny(void)
     return (kc_below(2) == 0) ? value : -value;
 }
 
-/* Random blocks whose scales are finite. */
-static void fill_weights(const mm_case_t *c, numbers_t numbers, size_t n_blocks,
-                         uint32_t n_bytes)
+void kc_fill_weights(const kc_type_t *type, uint8_t *data, size_t n_blocks,
+                     uint32_t n_bytes)
 {
     for (size_t b = 0; b < n_blocks; b++) {
-        uint8_t *block = c->data + b * n_bytes;
+        uint8_t *block = data + b * n_bytes;
         float value = kc_uniform(-1.0f, 1.0f);
-        uint16_t half;
 
         for (uint32_t i = 0; i < n_bytes; i++) {
             block[i] = (uint8_t)kc_random();
         }
-        if (c->type->type == BT_KTYPE_F32) {
+        if (type->type == BT_KTYPE_F32) {
             memcpy(block, &value, 4);
-        } else if (c->type->type == BT_KTYPE_BF16) {
+        } else if (type->type == BT_KTYPE_BF16) {
             block[1] &= 0xbf; /* below 2: no infinity */
         }
-        if (numbers == TINY) {
-            half = bt_f32_to_bf16(tiny());
-            memcpy(block, &half, 2);
-        }
         for (uint32_t i = 0; i < 2; i++) {
-            half = kc_half();
+            uint16_t half = kc_half();
 
-            if (c->type->half_at[i] != 255) {
-                memcpy(block + c->type->half_at[i], &half, 2);
+            if (type->half_at[i] != 255) {
+                memcpy(block + type->half_at[i], &half, 2);
             }
         }
     }
@@ -108,7 +96,12 @@ static void make_case(mm_case_t *c, numbers_t numbers)
     c->x = kc_alloc((size_t)c->n_rows * c->n_in);
     c->want = kc_alloc((size_t)c->n_rows * c->n_out);
     c->got = kc_alloc((size_t)c->n_rows * c->n_out);
-    fill_weights(c, numbers, n / n_elems, n_bytes);
+    kc_fill_weights(c->type, c->data, n / n_elems, n_bytes);
+    for (size_t i = 0; (numbers == TINY) && (i < n); i++) {
+        const uint16_t bf16 = bt_f32_to_bf16(tiny());
+
+        memcpy(c->data + 2 * i, &bf16, 2);
+    }
     kc_fill(c->x, (size_t)c->n_rows * c->n_in, numbers == EXTREME);
     for (size_t i = 0; (numbers == TINY) && (i < (size_t)c->n_rows * c->n_in);
          i++) {
@@ -275,7 +268,7 @@ static void check_alone(const mm_case_t *c, const kc_backend_t *b,
     kc_free(alone);
 }
 
-static void run_case(const type_case_t *type, uint32_t n_out, uint32_t n_rows,
+static void run_case(const kc_type_t *type, uint32_t n_out, uint32_t n_rows,
                      numbers_t numbers)
 {
     mm_case_t c = {.type = type, .n_out = n_out, .n_rows = n_rows};
@@ -310,21 +303,21 @@ static void run_case(const type_case_t *type, uint32_t n_out, uint32_t n_rows,
 
 void kc_test_matmul(void)
 {
-    static const type_case_t bf16 = {BT_KTYPE_BF16, {255, 255}};
+    static const kc_type_t bf16 = {BT_KTYPE_BF16, {255, 255}};
     static const uint32_t outs[] = {1, 7, 8, 15, 16, 17, 31, 32, 33, 40, 96};
     /* Every width of a register tile, and more than two tiles. */
     static const uint32_t rows[] = {0, 1,  2,  3,  4,  5,  6,  7,  8,
                                     9, 10, 11, 12, 13, 17, 23, 25, 31};
 
-    for (size_t t = 0; t < BT_ARRAY_LEN(types); t++) {
+    for (size_t t = 0; t < KC_N_TYPES; t++) {
         for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
             uint32_t n_out = outs[kc_below(BT_ARRAY_LEN(outs))];
 
-            run_case(&types[t], n_out, rows[r],
+            run_case(&kc_types[t], n_out, rows[r],
                      (r % 3 == 2) ? EXTREME : ORDINARY);
         }
         for (size_t o = 0; o < BT_ARRAY_LEN(outs); o++) {
-            run_case(&types[t], outs[o], rows[kc_below(BT_ARRAY_LEN(rows))],
+            run_case(&kc_types[t], outs[o], rows[kc_below(BT_ARRAY_LEN(rows))],
                      (o % 3 == 2) ? EXTREME : ORDINARY);
         }
     }

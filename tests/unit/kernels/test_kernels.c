@@ -377,6 +377,56 @@ static void each_thread_begins_with_neighbours_of_its_own(void **state)
     bt_cpu_pool_destroy(pool);
 }
 
+typedef struct preparation {
+    uint32_t n[N_THREADS];       /* prepare() calls; each thread's own */
+    _Atomic uint32_t unprepared; /* chunks that came too early */
+    _Atomic uint32_t counts[N_SHARED];
+} preparation_t;
+
+static void prepare_once(void *ctx, uint32_t thread)
+{
+    preparation_t *p = ctx;
+
+    p->n[thread]++;
+}
+
+static void count_prepared(void *ctx, uint32_t thread, uint32_t begin,
+                           uint32_t end)
+{
+    preparation_t *p = ctx;
+
+    if (p->n[thread] != 1) {
+        atomic_fetch_add(&p->unprepared, 1);
+    }
+    for (uint32_t i = begin; i < end; i++) {
+        atomic_fetch_add(&p->counts[i], 1);
+    }
+}
+
+static void a_thread_prepares_once_before_its_first_items(void **state)
+{
+    static const uint32_t grains[] = {1, 7, N_SHARED};
+    bt_cpu_pool_t *pool = NULL;
+
+    (void)state;
+    assert_int_equal(bt_cpu_pool_create(N_THREADS, NULL, &pool), BT_OK);
+    for (uint32_t round = 0; round < 300; round++) {
+        preparation_t p = {.unprepared = 0};
+        const bt_cpu_job_t job = {.prepare = prepare_once,
+                                  .fn = count_prepared,
+                                  .ctx = &p,
+                                  .n_items = N_SHARED,
+                                  .grain = grains[round % 3]};
+
+        bt_cpu_pool_run_job(pool, &job);
+        assert_int_equal(atomic_load(&p.unprepared), 0);
+        for (uint32_t i = 0; i < N_SHARED; i++) {
+            assert_int_equal(atomic_load(&p.counts[i]), 1);
+        }
+    }
+    bt_cpu_pool_destroy(pool);
+}
+
 static void a_core_that_does_not_exist_is_a_warning(void **state)
 {
     static const uint32_t cores[] = {100000, 100001};
@@ -403,6 +453,7 @@ int main(void)
         BT_TEST(every_failing_allocation_is_reported_and_leaves_nothing),
         BT_TEST(every_item_is_done_once_whatever_the_grain),
         BT_TEST(each_thread_begins_with_neighbours_of_its_own),
+        BT_TEST(a_thread_prepares_once_before_its_first_items),
         BT_TEST(a_core_that_does_not_exist_is_a_warning),
     };
 

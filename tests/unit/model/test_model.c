@@ -52,6 +52,33 @@ static void chunks_give_the_bits_of_one_call(void **state)
     }
 }
 
+/* As a back end is that has no fused steps. */
+static void single_operations_give_the_bits_of_fused_steps(void **state)
+{
+    (void)state;
+    for (int v = 0; v < N_RIGS; v++) {
+        rig_t rig = make_rig_number(v, 2);
+        logits_of_prompt_t p = run_whole(&rig);
+        const bt_kernels_ops_t *const whole = rig.be->ops;
+        bt_kernels_ops_t single = *whole;
+        uint32_t blocks[N_BLOCKS / 8];
+
+        assert_non_null(single.norm_matmul);
+        single.norm_matmul = NULL;
+        single.matmul_add = NULL;
+        single.silu_matmul_add = NULL;
+        rig.be->ops = &single;
+        fill_blocks(blocks, 8);
+        forward_range(&rig, p.tokens, 0, N_TOKENS - 1, blocks, p.other);
+        forward_range(&rig, p.tokens, N_TOKENS - 1, 1, blocks,
+                      p.other + (size_t)(N_TOKENS - 1) * rig.n_vocab);
+        assert_memory_equal(p.other, p.whole, p.bytes);
+        rig.be->ops = whole;
+        free_logits(&p);
+        free_rig(&rig);
+    }
+}
+
 /* A decoding sequence, the prompt in two chunks, and a third sequence share
  * each batch; then the same with a rest of a different length. */
 static void company_in_the_batch_changes_no_bit(void **state)
@@ -476,6 +503,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(chunks_give_the_bits_of_one_call),
+        BT_TEST(single_operations_give_the_bits_of_fused_steps),
         BT_TEST(company_in_the_batch_changes_no_bit),
         BT_TEST(logits_not_asked_for_change_nothing),
         BT_TEST(only_its_own_blocks_matter),

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matmul and the steps that are fused with it.
+ *
+ * A step is rows (as they are, normalized, or silu(gate) * up), *prepared* for
+ * the weights' kind (quantized, bf16, or tiles of f32), times panels, stored or
+ * added to what is there. A row in f32 is never more than one line of scratch.
+ *
+ * Few rows: each thread prepares them all for itself and goes straight on to
+ * its panels, one job with one barrier. Many: to prepare them is a job of its
+ * own, rows being its items. */
+#include "common/base/assert.h"
+#include "kernels/cpu/backend.h"
+
+/* Below this many elements to prepare, or multiply-adds, waking a helper costs
+ * more than it saves. */
+#define MIN_ELEMS      8192u
+#define MIN_SILU_ELEMS 2048u
+#define MIN_MACS       16384u
+
+typedef enum rows_kind {
+    ROWS_AS_THEY_ARE,
+    ROWS_NORM,
+    ROWS_SILU,
+} rows_kind_t;
+
+typedef struct step {
+    const cpu_backend_t *cpu;
+    bt_matmul_job_t job; /* w, n_rows, add, out, and what all threads share */
+    rows_kind_t kind;
+    const float *x;    /* (n_rows, n_in); SILU: (n_rows, 2 n_in) */
+    const float *norm; /* NORM: weights (n_in) */
+    float eps;
+    bool own; /* each thread prepares all rows for itself */
+} step_t;
+
+/* Where a thread puts the rows that it prepares, from row 0 on. */
+typedef struct place {
+    float *tiles;
+    uint16_t *bf16;
+    bt_q8_group_t *q8;
+} place_t;
+
+static size_t even(size_t n)
+{
+    return n + n % 2;
+}
+
+static place_t place_of(const step_t *step, uint32_t thread)
+{
+    const cpu_backend_t *cpu = step->cpu;
+    const size_t widest = ((size_t)cpu->dense_n_in + 31) / 32 * 32;
+    const size_t first =
+        cpu->max_rows + (size_t)thread * BT_CPU_OWN_ROWS; /* of its own */
+    place_t place = {.tiles = cpu->tiles, .bf16 = cpu->bf16, .q8 = cpu->q8};
+
+    if (step->own && (cpu->tiles != NULL)) {
+        place.tiles += (first + BT_TILE_ROWS) * widest;
+    }
+    if (step->own && (cpu->bf16 != NULL)) {
+        place.bf16 += first * even(cpu->bf16_n_in);
+    }
+    if (step->own && (cpu->q8 != NULL)) {
+        place.q8 += first * (cpu->q8_n_in / 32);
+    }
+    return place;
+}
+
+/* Row r in f32: in line (n_in), or where it is. */
+static const float *make_row(const step_t *step, size_t r, float *line)
+{
+    const bt_cpu_isa_t *isa = step->cpu->isa;
+    const uint32_t n_in = step->job.w->n_in;
+    const float *x = step->x + r * n_in;
+
+    switch (step->kind) {
+    case ROWS_NORM:
+        isa->rmsnorm(x, step->norm, step->eps, n_in, line);
+        return line;
+    case ROWS_SILU:
+        x += r * n_in;
+        isa->silu_mul(x, x + n_in, n_in, line);
+        return line;
+    default:
+        return x;
+    }
+}
+
+/* Tile t; zero rows fill it up. */
+static void make_tile(const step_t *step, uint32_t t, float *line, float *tile)
+{
+    const size_t n_in = step->job.w->n_in;
+    const uint32_t first = t * BT_TILE_ROWS;
+    uint32_t n = step->job.n_rows - first;
+    uint32_t width;
+
+    n = (n > BT_TILE_ROWS) ? BT_TILE_ROWS : n;
+    width = bt_tile_width(n);
+    for (uint32_t r = 0; r < width; r++) {
+        const float *x =
+            (r < n) ? make_row(step, first + (size_t)r, line) : NULL;
+
+        for (size_t k = 0; k < n_in; k++) {
+            tile[k * width + r] = (x != NULL) ? x[k] : 0.0f;
+        }
+    }
+}
+
+/* Items are tiles, or rows where the kernel reads rows. */
+static void prepare_dense(const step_t *step, uint32_t begin, uint32_t end,
+                          float *line, float *tiles)
+{
+    const size_t n_in = step->job.w->n_in;
+
+    for (uint32_t i = begin; i < end; i++) {
+        if (step->cpu->isa->uses_tiles) {
+            make_tile(step, i, line, tiles + i * n_in * BT_TILE_ROWS);
+        } else {
+            (void)make_row(step, i, tiles + i * n_in);
+        }
+    }
+}
+
+/* The last k of an odd number has a 0 beside it. */
+static void prepare_bf16(const step_t *step, uint32_t begin, uint32_t end,
+                         float *line, uint16_t *bf16)
+{
+    const uint32_t n_in = step->job.w->n_in;
+    const size_t stride = even(n_in);
+
+    for (size_t r = begin; r < end; r++) {
+        uint16_t *out = bf16 + r * stride;
+
+        out[stride - 1] = 0;
+        step->cpu->isa->to_bf16(make_row(step, r, line), n_in, out);
+    }
+}
+
+static void prepare_q8(const step_t *step, uint32_t begin, uint32_t end,
+                       float *line, bt_q8_group_t *q8)
+{
+    const bt_weight_t *w = step->job.w;
+
+    for (size_t r = begin; r < end; r++) {
+        step->cpu->isa->quantize(make_row(step, r, line), w->n_in,
+                                 bt_pack_format(w->pack).bias,
+                                 q8 + r * (w->n_in / 32));
+    }
+}
+
+static void prepare(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const step_t *step = ctx;
+    const place_t place = place_of(step, thread);
+    float *line = step->cpu->lines + thread * step->cpu->line_floats;
+
+    switch (step->job.w->pack) {
+    case BT_PACK_F32:
+    case BT_PACK_F16:
+        prepare_dense(step, begin, end, line, place.tiles);
+        break;
+    case BT_PACK_BF16:
+        prepare_bf16(step, begin, end, line, place.bf16);
+        break;
+    default:
+        prepare_q8(step, begin, end, line, place.q8);
+        break;
+    }
+}
+
+static bool is_dense(const bt_weight_t *w)
+{
+    return (w->pack == BT_PACK_F32) || (w->pack == BT_PACK_F16);
+}
+
+/* The kernels for F32 and F16 weights take rows as they are where they read
+ * rows, or a tile has but one. */
+static bool is_prepared(const step_t *step)
+{
+    return (step->kind == ROWS_AS_THEY_ARE) && is_dense(step->job.w) &&
+           (!step->cpu->isa->uses_tiles || (step->job.n_rows == 1));
+}
+
+static uint32_t n_pieces(const step_t *step)
+{
+    const uint32_t n_rows = step->job.n_rows;
+
+    return (is_dense(step->job.w) && step->cpu->isa->uses_tiles)
+               ? (n_rows + BT_TILE_ROWS - 1) / BT_TILE_ROWS
+               : n_rows;
+}
+
+static void prepare_own(void *ctx, uint32_t thread)
+{
+    prepare(ctx, thread, 0, n_pieces(ctx));
+}
+
+static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const step_t *step = ctx;
+    const cpu_backend_t *cpu = step->cpu;
+    const place_t place = place_of(step, thread);
+    bt_matmul_job_t job = step->job;
+
+    job.bf16 = place.bf16;
+    job.q = place.q8;
+    job.x = is_prepared(step) ? step->x : place.tiles;
+    job.tiles = job.x;
+    switch (job.w->pack) {
+    case BT_PACK_F32:
+    case BT_PACK_F16:
+        cpu->isa->matmul(&job, begin, end,
+                         cpu->panels + thread * cpu->panel_floats);
+        break;
+    case BT_PACK_BF16:
+        cpu->isa->matmul_bf16(&job, begin, end);
+        break;
+    default:
+        cpu->isa->matmul_q8(&job, begin, end);
+        break;
+    }
+}
+
+static void run_step(bt_backend_t *be, step_t *step)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    const bt_weight_t *w = step->job.w;
+    const uint32_t n_rows = step->job.n_rows;
+    const uint64_t macs = (uint64_t)w->n_in * BT_PANEL * n_rows;
+    bt_cpu_job_t job = {
+        .fn = run_panels,
+        .ctx = step,
+        .n_items = w->n_panels,
+        .grain = bt_cpu_grain(cpu, w->n_panels, macs, MIN_MACS),
+    };
+
+    if (n_rows == 0) {
+        return;
+    }
+    /* Past these, rows of other tenants would be overwritten. */
+    BT_ASSERT_ALWAYS((n_rows <= cpu->max_rows) &&
+                     (w->n_in <= cpu->line_floats));
+    BT_ASSERT_ALWAYS(w->n_in <= (is_dense(w)               ? cpu->dense_n_in
+                                 : w->pack == BT_PACK_BF16 ? cpu->bf16_n_in
+                                                           : cpu->q8_n_in));
+    step->cpu = cpu;
+    if (!is_prepared(step)) {
+        const uint32_t n = n_pieces(step);
+        const uint32_t grain = bt_cpu_grain(
+            cpu, n, (uint64_t)w->n_in * (n_rows / n),
+            (step->kind == ROWS_SILU) ? MIN_SILU_ELEMS : MIN_ELEMS);
+
+        step->own = (n_rows <= BT_CPU_OWN_ROWS) && (grain >= n);
+        if (step->own) {
+            job.prepare = prepare_own;
+        } else {
+            bt_cpu_pool_run(cpu->pool, n, grain, prepare, step);
+        }
+    }
+    bt_cpu_pool_run_job(cpu->pool, &job);
+}
+
+void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                   uint32_t n_rows, float *out)
+{
+    step_t step = {
+        .job = {.w = w, .n_rows = n_rows, .out = out},
+        .x = x,
+    };
+
+    run_step(be, &step);
+}
+
+void bt_cpu_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                        const float *norm, float eps, uint32_t n_rows,
+                        float *out)
+{
+    step_t step = {
+        .job = {.w = w, .n_rows = n_rows, .out = out},
+        .kind = ROWS_NORM,
+        .x = x,
+        .norm = norm,
+        .eps = eps,
+    };
+
+    run_step(be, &step);
+}
+
+void bt_cpu_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
+                       uint32_t n_rows, float *x)
+{
+    step_t step = {
+        .job = {.w = w, .n_rows = n_rows, .add = true, .out = x},
+        .x = a,
+    };
+
+    run_step(be, &step);
+}
+
+void bt_cpu_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
+                            const float *gate_up, uint32_t n_rows, float *x)
+{
+    step_t step = {
+        .job = {.w = w, .n_rows = n_rows, .add = true, .out = x},
+        .kind = ROWS_SILU,
+        .x = gate_up,
+    };
+
+    run_step(be, &step);
+}
