@@ -262,6 +262,10 @@ typedef struct bt_kernels_ops {
     void (*silu_matmul_add)(bt_backend_t *be, const bt_weight_t *w,
                             const float *gate_up, uint32_t n_rows, float *x);
 
+    /** A hint, before a matmul: @a w will be read after it. Changes no result;
+     *  w may be freed at any time. NULL: of no use in this back end. */
+    void (*ahead)(bt_backend_t *be, const bt_weight_t *w);
+
     /** End the back end; called by bt_backend_close() only. NULL: the plugin
      *  exports bt_cuda_backend_close(). */
     void (*close)(bt_backend_t *be);

@@ -490,16 +490,17 @@ static void llama_free(bt_backend_t *be, void *state)
 
 /* ---- forward ---- */
 
-/* x += Wdown (silu(Wgate norm(x)) * Wup norm(x)) */
+/* x += Wdown (silu(Wgate norm(x)) * Wup norm(x)); next is read after that. */
 static void feed_forward(bt_model_t *model, const layer_t *layer, float *x,
-                         uint32_t n_rows)
+                         uint32_t n_rows, const bt_weight_t *next)
 {
     const bt_hparams_t *const hp = &model->hp;
     const llama_t *const llama = model->state;
     const bt_norm_t norm = {layer->ffn_norm, hp->rms_eps, hp->dim};
 
     bt_step_norm_linear(model->be, &layer->gate_up, &llama->scratch, x, &norm,
-                        n_rows, llama->a, llama->b);
+                        n_rows, layer->ffn_down, llama->a, llama->b);
+    bt_step_ahead(model->be, next);
     bt_step_silu_matmul_add(model->be, layer->ffn_down, llama->b, n_rows,
                             hp->ffn_dim, hp->dim, llama->a, x);
 }
@@ -510,6 +511,8 @@ static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
     const bt_hparams_t *const hp = &model->hp;
     const llama_t *const llama = model->state;
     const bt_norm_t out_norm = {llama->output_norm, hp->rms_eps, hp->dim};
+    const bt_weight_t *const output =
+        (llama->output != NULL) ? llama->output : llama->embedding;
     bt_backend_t *const be = model->be;
     float *x = llama->x;
     uint32_t n_rows = fwd->n_rows;
@@ -522,7 +525,7 @@ static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
         float *tmp = llama->b;
 
         bt_step_norm_linear(be, &layer->qkv, &llama->scratch, x, &norm, n_rows,
-                            llama->a, llama->b);
+                            layer->attn_output, llama->a, llama->b);
         ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true,
                         fwd->seqs, fwd->n_seqs, &fwd->kv, i);
         bt_model_layers_stored(model, fwd, i + 1);
@@ -542,13 +545,15 @@ static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
             heads = llama->b;
             tmp = llama->a;
         }
+        bt_step_ahead(be, layer->gate_up.weights[0]);
         bt_step_matmul_add(be, layer->attn_output, heads, n_rows, hp->dim, tmp,
                            x);
-        feed_forward(model, layer, x, n_rows);
+        feed_forward(model, layer, x, n_rows,
+                     (i + 1 < llama->n_layers) ? layer[1].qkv.weights[0]
+                                               : output);
     }
-    bt_step_norm_matmul(
-        be, (llama->output != NULL) ? llama->output : llama->embedding, x,
-        &out_norm, n_rows, llama->a, model->logits);
+    bt_step_norm_matmul(be, output, x, &out_norm, n_rows, llama->a,
+                        model->logits);
 }
 
 const bt_arch_t bt_arch_llama = {

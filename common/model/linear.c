@@ -30,24 +30,29 @@ void bt_linear_scratch_free(bt_backend_t *be, bt_linear_scratch_t *scratch)
     bt_free(scratch->index);
 }
 
+void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w)
+{
+    if (be->ops->ahead != NULL) {
+        be->ops->ahead(be, w);
+    }
+}
+
 /* The parts are computed one after the other as (n_rows, n_out[i]) matrices;
  * seen as rows of `unit` values, row r of the result is the units index[] of
  * them: gathering with it interleaves without an operation of its own. */
-void bt_linear_run(bt_backend_t *be, const bt_linear_t *linear,
-                   const bt_linear_scratch_t *scratch, const float *x,
-                   uint32_t n_rows, float *out)
+static void run_parts(bt_backend_t *be, const bt_linear_t *linear,
+                      const bt_linear_scratch_t *scratch, const float *x,
+                      uint32_t n_rows, const bt_weight_t *next, float *out)
 {
     const uint32_t unit = linear->unit;
     float *part_out = scratch->parts;
     uint32_t n_units = 0;
     uint32_t base = 0;
 
-    if (linear->n_parts == 1) {
-        be->ops->matmul(be, linear->weights[0], x, n_rows, out);
-        return;
-    }
     BT_ASSERT((scratch->parts != NULL) && (scratch->index != NULL));
     for (uint32_t i = 0; i < linear->n_parts; i++) {
+        bt_step_ahead(be, (i + 1 < linear->n_parts) ? linear->weights[i + 1]
+                                                    : next);
         be->ops->matmul(be, linear->weights[i], x, n_rows, part_out);
         part_out += (size_t)n_rows * linear->n_out[i];
     }
@@ -83,15 +88,16 @@ void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
 /* Several parts share one norm. */
 void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
                          const bt_linear_scratch_t *scratch, const float *x,
-                         const bt_norm_t *norm, uint32_t n_rows, float *tmp,
-                         float *out)
+                         const bt_norm_t *norm, uint32_t n_rows,
+                         const bt_weight_t *next, float *tmp, float *out)
 {
     if (linear->n_parts == 1) {
+        bt_step_ahead(be, next);
         bt_step_norm_matmul(be, linear->weights[0], x, norm, n_rows, tmp, out);
         return;
     }
     be->ops->rmsnorm(be, x, norm->weight, norm->eps, n_rows, norm->dim, tmp);
-    bt_linear_run(be, linear, scratch, tmp, n_rows, out);
+    run_parts(be, linear, scratch, tmp, n_rows, next, out);
 }
 
 void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,

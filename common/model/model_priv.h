@@ -117,10 +117,9 @@ BT_MUST_CHECK bt_status_t bt_loader_rope(bt_loader_t *loader, float **ptr_p);
  *  @retval BT_ERR_UNSUPPORTED  There is one; it is named. */
 BT_MUST_CHECK bt_status_t bt_loader_check_all_used(bt_loader_t *loader);
 
-/** out (n_rows, sum of n_out) = the parts' products with x, side by side. */
-void bt_linear_run(bt_backend_t *be, const bt_linear_t *linear,
-                   const bt_linear_scratch_t *scratch, const float *x,
-                   uint32_t n_rows, float *out);
+/** The weight that is read after the next matmul or step, which ask for it if
+ *  the back end can. */
+void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w);
 
 /** RMS norm of rows of @a dim values. */
 typedef struct bt_norm {
@@ -137,11 +136,12 @@ typedef struct bt_norm {
 void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                          const bt_norm_t *norm, uint32_t n_rows, float *tmp,
                          float *out);
-/** The same of all parts, side by side. */
+/** The same of all parts: out (n_rows, sum of n_out), side by side. @a next is
+ *  read after it: bt_step_ahead(). */
 void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
                          const bt_linear_scratch_t *scratch, const float *x,
-                         const bt_norm_t *norm, uint32_t n_rows, float *tmp,
-                         float *out);
+                         const bt_norm_t *norm, uint32_t n_rows,
+                         const bt_weight_t *next, float *tmp, float *out);
 /** x (n_rows, n_out) += W a; tmp (n_rows, n_out). */
 void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
                         uint32_t n_rows, uint32_t n_out, float *tmp, float *x);

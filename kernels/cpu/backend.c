@@ -208,7 +208,9 @@ static bt_status_t weight_adopt(bt_backend_t *be, bt_ktype_t type,
 
 static void weight_free(bt_backend_t *be, bt_weight_t *weight)
 {
-    (void)be;
+    if (bt_cpu_of(be)->ahead == weight) {
+        bt_cpu_of(be)->ahead = NULL;
+    }
     bt_pack_destroy(weight);
 }
 
@@ -234,6 +236,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .norm_matmul = bt_cpu_norm_matmul,
     .matmul_add = bt_cpu_matmul_add,
     .silu_matmul_add = bt_cpu_silu_matmul_add,
+    .ahead = bt_cpu_ahead,
     .close = bt_cpu_close,
 };
 

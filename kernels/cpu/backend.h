@@ -26,7 +26,8 @@ typedef struct cpu_backend {
     bt_q8_group_t *q8;  /* quantized */
     size_t line_floats; /* of one thread, a multiple of 64 bytes */
     float *lines;       /* one row per thread, before it becomes the above */
-    size_t attn_floats; /* of one thread */
+    const bt_weight_t *ahead; /* read after the next matmul; NULL: not known */
+    size_t attn_floats;       /* of one thread */
     float *attn;
 } cpu_backend_t;
 
@@ -51,6 +52,7 @@ void bt_cpu_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
                        uint32_t n_rows, float *x);
 void bt_cpu_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
                             const float *gate_up, uint32_t n_rows, float *x);
+void bt_cpu_ahead(bt_backend_t *be, const bt_weight_t *w);
 void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
                     float eps, uint32_t n_rows, uint32_t dim, float *out);
 void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,

@@ -6,8 +6,8 @@
  * added to what is there. A row in f32 is never more than one line of scratch.
  *
  * Few rows: each thread prepares them all for itself and goes straight on to
- * its panels, one job with one barrier. Many: to prepare them is a job of its
- * own, rows being its items. */
+ * its panels, one job with one barrier, and at its end they ask for the next
+ * matrix. Many: to prepare them is a job of its own, rows being its items. */
 #include "common/base/assert.h"
 #include "kernels/cpu/backend.h"
 
@@ -256,7 +256,18 @@ static void run_step(bt_backend_t *be, step_t *step)
             bt_cpu_pool_run(cpu->pool, n, grain, prepare, step);
         }
     }
+    if ((cpu->ahead != NULL) && (n_rows <= BT_CPU_OWN_ROWS)) {
+        job.ahead = (bt_cpu_ahead_t){.data = cpu->ahead->data,
+                                     .item_bytes = cpu->ahead->panel_bytes,
+                                     .n_items = cpu->ahead->n_panels};
+    }
+    cpu->ahead = NULL;
     bt_cpu_pool_run_job(cpu->pool, &job);
+}
+
+void bt_cpu_ahead(bt_backend_t *be, const bt_weight_t *w)
+{
+    bt_cpu_of(be)->ahead = w;
 }
 
 void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,

@@ -24,10 +24,25 @@
  * and to wake a thread of a virtual machine costs up to 50 us. */
 #define SPIN_ALONE_NS 300000u
 
+/* Most of what a thread asks for ahead: a part of a core's own cache, which
+ * what is computed meanwhile needs too. Then the lines at the end of a job (a
+ * core takes some 20 misses at a time), and those between two looks. */
+#define AHEAD_BYTES 262144u
+#define FIRST_LINES 16u
+#define MORE_LINES  4u
+#define LINE_BYTES  64u
+
+/* What a thread may still ask for. */
+typedef struct cursor {
+    const uint8_t *at;
+    const uint8_t *end;
+} cursor_t;
+
 typedef struct helper {
     bt_cpu_pool_t *pool;
     pthread_t id;
     uint32_t index; /* 1 .. n_threads-1 */
+    cursor_t ahead;
 } helper_t;
 
 /* Items of a job that are meant for one thread, neighbours all of them: reading
@@ -51,6 +66,8 @@ struct bt_cpu_pool {
     _Atomic uint32_t caller_sleeps; /* on active */
     _Alignas(64) uint32_t tag;      /* number of the job */
     bt_cpu_job_t job;
+    bool keeps_ahead; /* the job does not say what follows */
+    cursor_t ahead;   /* the caller's */
     _Alignas(64) uint32_t n_threads;
     uint32_t spin_ns;
     uint32_t n_started; /* helpers that have a thread */
@@ -78,12 +95,22 @@ static void relax(void)
 #endif
 }
 
+static void ask(cursor_t *ahead, uint32_t n_lines)
+{
+    for (uint32_t i = 0; (i < n_lines) && (ahead->at < ahead->end); i++) {
+        __builtin_prefetch(ahead->at, 0, 2);
+        ahead->at += LINE_BYTES;
+    }
+}
+
 /* Spin until *word is no longer @a value. @return false: time is up. */
-static bool spin_while(_Atomic uint32_t *word, uint32_t value, uint32_t spin_ns)
+static bool spin_while(_Atomic uint32_t *word, uint32_t value, uint32_t spin_ns,
+                       cursor_t *ahead)
 {
     uint64_t end = 0;
 
     for (uint32_t i = 0; atomic_load(word) == value; i++) {
+        ask(ahead, MORE_LINES);
         relax();
         if (i % 32 == 31) {
             uint64_t now = bt_now_ns();
@@ -98,14 +125,19 @@ static bool spin_while(_Atomic uint32_t *word, uint32_t value, uint32_t spin_ns)
     return true;
 }
 
+/* First item of a thread's share of n. */
+static uint32_t share_of(const bt_cpu_pool_t *pool, uint64_t n, uint32_t thread)
+{
+    return (uint32_t)(n * thread / pool->n_threads);
+}
+
 /* The next items of a thread's share. @return false: none are left */
 static bool take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t *begin_p,
                  uint32_t *end_p)
 {
     _Atomic uint64_t *next = &pool->shares[whose].next;
-    const uint64_t n = pool->job.n_items;
-    const uint32_t first = (uint32_t)(n * whose / pool->n_threads);
-    const uint32_t end = (uint32_t)(n * (whose + 1) / pool->n_threads);
+    const uint32_t first = share_of(pool, pool->job.n_items, whose);
+    const uint32_t end = share_of(pool, pool->job.n_items, whose + 1);
     const uint64_t tag = (uint64_t)pool->tag << 32;
     uint64_t now = atomic_load_explicit(next, memory_order_relaxed);
     uint32_t at;
@@ -124,7 +156,28 @@ static bool take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t *begin_p,
     return true;
 }
 
-static void work(bt_cpu_pool_t *pool, uint32_t thread)
+static void look_ahead(const bt_cpu_pool_t *pool, uint32_t thread,
+                       cursor_t *ahead)
+{
+    const bt_cpu_ahead_t *const next = &pool->job.ahead;
+    const size_t first = share_of(pool, next->n_items, thread);
+    const size_t end = share_of(pool, next->n_items, thread + 1);
+    size_t bytes = (end - first) * next->item_bytes;
+
+    if (pool->keeps_ahead) {
+        return;
+    }
+    if (next->data == NULL) {
+        *ahead = (cursor_t){0};
+        return;
+    }
+    bytes = (bytes > AHEAD_BYTES) ? AHEAD_BYTES : bytes;
+    ahead->at = next->data + first * next->item_bytes;
+    ahead->end = ahead->at + bytes;
+    ask(ahead, FIRST_LINES);
+}
+
+static void work(bt_cpu_pool_t *pool, uint32_t thread, cursor_t *ahead)
 {
     const bt_cpu_job_t *const job = &pool->job;
     bool prepared = (job->prepare == NULL);
@@ -142,13 +195,14 @@ static void work(bt_cpu_pool_t *pool, uint32_t thread)
             job->fn(job->ctx, thread, begin, end);
         }
     }
+    look_ahead(pool, thread, ahead);
 }
 
-static void join_job(bt_cpu_pool_t *pool, uint32_t thread)
+static void join_job(bt_cpu_pool_t *pool, helper_t *helper)
 {
     atomic_fetch_add(&pool->active, 1);
     if (atomic_load(&pool->open) != 0) {
-        work(pool, thread);
+        work(pool, helper->index, &helper->ahead);
     }
     if ((atomic_fetch_sub(&pool->active, 1) == 1) &&
         (atomic_load(&pool->caller_sleeps) != 0)) {
@@ -164,7 +218,7 @@ static void *helper_main(void *arg)
 
     bt_thread_works_long();
     for (;;) {
-        if (!spin_while(&pool->epoch, seen, pool->spin_ns)) {
+        if (!spin_while(&pool->epoch, seen, pool->spin_ns, &helper->ahead)) {
             atomic_fetch_add(&pool->sleepers, 1);
             while (atomic_load(&pool->epoch) == seen) {
                 futex_wait(&pool->epoch, seen);
@@ -175,7 +229,7 @@ static void *helper_main(void *arg)
         if (atomic_load(&pool->stop)) {
             return NULL;
         }
-        join_job(pool, helper->index);
+        join_job(pool, helper);
     }
 }
 
@@ -192,7 +246,7 @@ static void wait_for_helpers(bt_cpu_pool_t *pool)
     uint32_t active;
 
     while ((active = atomic_load(&pool->active)) != 0) {
-        if (!spin_while(&pool->active, active, pool->spin_ns)) {
+        if (!spin_while(&pool->active, active, pool->spin_ns, &pool->ahead)) {
             atomic_store(&pool->caller_sleeps, 1);
             active = atomic_load(&pool->active);
             if (active != 0) {
@@ -215,7 +269,8 @@ static void next_tag(bt_cpu_pool_t *pool)
     }
 }
 
-void bt_cpu_pool_run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job)
+static void run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job,
+                    bool keeps_ahead)
 {
     if (job->n_items == 0) {
         return;
@@ -229,12 +284,18 @@ void bt_cpu_pool_run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job)
         return;
     }
     pool->job = *job;
+    pool->keeps_ahead = keeps_ahead;
     next_tag(pool);
     atomic_store(&pool->open, 1);
     next_epoch(pool);
-    work(pool, 0);
+    work(pool, 0, &pool->ahead);
     atomic_store(&pool->open, 0);
     wait_for_helpers(pool);
+}
+
+void bt_cpu_pool_run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job)
+{
+    run_job(pool, job, false);
 }
 
 void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
@@ -243,7 +304,7 @@ void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
     const bt_cpu_job_t job = {
         .fn = fn, .ctx = ctx, .n_items = n_items, .grain = grain};
 
-    bt_cpu_pool_run_job(pool, &job);
+    run_job(pool, &job, true);
 }
 
 /* Has each thread a core that this process may use? */

@@ -16,6 +16,7 @@
 #ifndef BT_KERNELS_CPU_POOL_H
 #define BT_KERNELS_CPU_POOL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
@@ -42,6 +43,15 @@ void bt_cpu_pool_destroy(bt_cpu_pool_t *pool);
 
 uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool);
 
+/** What a later job will read: n_items neighbouring pieces. Each thread asks
+ *  for the first of its share while it waits, from one look at whether there is
+ *  a job to the next, so that memory is busy meanwhile. Changes no result. */
+typedef struct bt_cpu_ahead {
+    const uint8_t *data; /**< NULL: nothing */
+    size_t item_bytes;
+    uint32_t n_items;
+} bt_cpu_ahead_t;
+
 typedef struct bt_cpu_job {
     /** NULL, or called by each thread that takes items, once, before them: what
      *  every thread makes for itself needs no job and no barrier of its own. */
@@ -50,13 +60,14 @@ typedef struct bt_cpu_job {
     void *ctx;
     uint32_t n_items;
     uint32_t grain; /**< items of a chunk, at least 1 */
+    bt_cpu_ahead_t ahead;
 } bt_cpu_job_t;
 
 /** Run job->fn over items 0 .. n_items-1 in chunks of job->grain and return
  *  when all are done. */
 void bt_cpu_pool_run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job);
 
-/** The same without preparation. */
+/** The same without preparation; what is asked for ahead stays. */
 void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
                      bt_cpu_job_fn fn, void *ctx);
 

@@ -67,6 +67,7 @@ static void single_operations_give_the_bits_of_fused_steps(void **state)
         single.norm_matmul = NULL;
         single.matmul_add = NULL;
         single.silu_matmul_add = NULL;
+        single.ahead = NULL;
         rig.be->ops = &single;
         fill_blocks(blocks, 8);
         forward_range(&rig, p.tokens, 0, N_TOKENS - 1, blocks, p.other);
