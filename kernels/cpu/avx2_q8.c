@@ -186,8 +186,10 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
         .v0 = 2 * h,
     };
 
+    /* Asked for while the sums grow: they may be added to it. */
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
+        __builtin_prefetch(out + (size_t)r * w->n_out, 1, 3);
         acc[r][0] = _mm256_setzero_ps();
         acc[r][1] = _mm256_setzero_ps();
     }
