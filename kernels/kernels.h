@@ -218,11 +218,16 @@ typedef struct bt_kernels_ops {
      *  own, causal, grouped queries (head h reads KV head h * n_kv / n_heads),
      *  K and V as stored, D even. Online softmax over tiles of 32 positions in
      *  ascending order from position 0, whatever the size of cache blocks:
-     *      s_j = (q . k_j) * (1 / sqrt(D)), the product summed with d
-     * ascending, one fmaf each; m' = max(m, s); p_j = exp(s_j - m') corr =
-     * exp(m - m'); l' = fma(l, corr, sum of p) acc = acc * corr, then acc =
-     * fma(p_j, v_j, acc) with j ascending and out = acc * (1 / l). The sum of p
-     * is summed as in rmsnorm(); exp is the polynomial of kernels/cpu/body.h.
+     *      s_j = (q . k_j) * (1 / sqrt(D)), q and k_j rounded to bf16 and
+     *            summed as in matmul() with BF16 weights, pairs of d ascending
+     *      m' = max(m, s); p_j = exp(s_j - m'); corr = exp(m - m')
+     *      l' = fma(l, corr, sum of p)
+     *      acc = acc * corr, then acc += p_j v_j, both rounded to bf16 and
+     *            summed likewise, pairs of j ascending, a last one beside 0
+     *  and out = acc * (1 / l). INT8: codes are multiplied; s_j is the product
+     *  times the key's scale, and the weight p_j times the value's. The sum of
+     *  p is summed as in rmsnorm(); exp is the polynomial of
+     *  kernels/cpu/body.h.
      *  q is the qkv array of rope_store (row stride
      *  (n_heads + 2 n_kv_heads) * D); out (R, n_heads * D).
      *  Source: Milakov & Gimelshein, "Online normalizer calculation for

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary positions, the cache's store, and attention over the paged cache. */
 #include <math.h>
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "kernels/cpu/backend.h"
@@ -109,26 +110,6 @@ static void key_store(const attn_job_t *job, kv_slot_t slot, const float *x)
     }
 }
 
-/* Values of n neighbouring slots. */
-static void values_load(const attn_job_t *job, kv_slot_t slot, uint32_t n,
-                        float *out)
-{
-    const bt_cpu_isa_t *isa = job->cpu->isa;
-    const uint32_t dim = job->kv->head_dim;
-
-    switch (job->kv->type) {
-    case BT_KV_F16:
-        isa->from_f16(slot.elems, n * dim, out);
-        break;
-    case BT_KV_BF16:
-        isa->from_bf16(slot.elems, n * dim, out);
-        break;
-    case BT_KV_INT8:
-        isa->from_i8(slot.elems, slot.scale, n, dim, out);
-        break;
-    }
-}
-
 static void rope_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
                      uint32_t row)
 {
@@ -229,26 +210,55 @@ typedef struct attn_item {
     uint32_t n_pairs;
 } attn_item_t;
 
-/* Positions at .. at + n - 1: keys to (dim, 32), values to (n, dim). */
+/* What of a thread's scratch is what; see ATTN_SCRATCH_FLOATS. */
+typedef struct attn_scratch {
+    uint16_t *keys;      /* bt_cpu_isa_t.load_keys */
+    uint16_t *values;    /* load_values */
+    float *key_scales;   /* (32), INT8 alone */
+    float *value_scales; /* the same */
+    uint16_t *q;         /* (pairs, dim) in bf16 */
+    float *acc;          /* (pairs, dim) */
+    const uint8_t *ahead[BT_ATTN_AHEAD];
+    uint32_t n_ahead;
+} attn_scratch_t;
+
+/* Positions at .. at + n - 1. */
 static void load_tile(const attn_job_t *job, const attn_item_t *item,
-                      uint32_t at, uint32_t n, float *keys, float *values)
+                      uint32_t at, uint32_t n, const attn_scratch_t *s)
 {
+    const bt_cpu_isa_t *isa = job->cpu->isa;
     const uint32_t dim = job->kv->head_dim;
     const uint32_t t = job->kv->tokens_per_block;
-    const uint32_t end = at + n;
+    uint32_t i = 0;
 
-    while (at < end) {
-        const uint32_t left = t - at % t;
-        const uint32_t run = (left > end - at) ? end - at : left;
-        const kv_slot_t key = kv_slot(job, item->seq, 0, item->kv_head, at);
+    while (i < n) {
+        const uint32_t left = t - (at + i) % t;
+        const uint32_t run = (left > n - i) ? n - i : left;
+        const kv_slot_t key = kv_slot(job, item->seq, 0, item->kv_head, at + i);
+        const kv_slot_t value =
+            kv_slot(job, item->seq, 1, item->kv_head, at + i);
 
-        job->cpu->isa->load_keys(job->kv->type, key.elems, key.scale, t, run,
-                                 dim, keys);
-        values_load(job, kv_slot(job, item->seq, 1, item->kv_head, at), run,
-                    values);
-        keys += run;
-        values += (size_t)run * dim;
-        at += run;
+        isa->load_keys(job->kv->type, key.elems, t, i, run, dim, s->keys);
+        isa->load_values(job->kv->type, value.elems, i, run, dim, s->values);
+        if (job->kv->type == BT_KV_INT8) {
+            memcpy(s->key_scales + i, key.scale, run * sizeof(float));
+            memcpy(s->value_scales + i, value.scale, run * sizeof(float));
+        }
+        i += run;
+    }
+}
+
+static void point_at_loaded(const attn_job_t *job, const attn_scratch_t *s,
+                            bt_attn_tile_t *tile)
+{
+    tile->elem = BT_ATTN_LOADED;
+    tile->keys[0] = s->keys;
+    tile->values[0] = s->values;
+    if (job->kv->type == BT_KV_INT8) {
+        for (uint32_t v = 0; v < 2; v++) {
+            tile->key_scales[v] = s->key_scales + 16 * v;
+            tile->value_scales[v] = s->value_scales + 16 * v;
+        }
     }
 }
 
@@ -259,7 +269,8 @@ static bool is_direct(const attn_job_t *job, const attn_item_t *item)
     return (item->n_pairs <= BT_ATTN_TOGETHER) &&
            (job->kv->tokens_per_block % 16 == 0) &&
            (job->kv->head_dim % 16 == 0) &&
-           ((job->cpu->isa->direct_kv >> job->kv->type & 1u) != 0);
+           (job->cpu->isa->direct_kv != NULL) &&
+           ((job->cpu->isa->direct_kv() >> job->kv->type & 1u) != 0);
 }
 
 static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
@@ -346,14 +357,16 @@ static void store_pairs(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
-/* What of a thread's scratch is what; see ATTN_SCRATCH_FLOATS. */
-typedef struct attn_scratch {
-    float *keys;   /* (dim, 32) */
-    float *values; /* (32, dim) */
-    float *acc;    /* (pairs, dim) */
-    const uint8_t *ahead[BT_ATTN_AHEAD];
-    uint32_t n_ahead;
-} attn_scratch_t;
+/* Query head and row of pair i of the item. */
+static const float *query_of(const attn_job_t *job, const attn_item_t *item,
+                             uint32_t i)
+{
+    const size_t row = item->seq->row + (item->first + i) / item->group;
+    const uint32_t head =
+        first_head(job, item->kv_head) + (item->first + i) % item->group;
+
+    return job->q + row * job->row_floats + (size_t)head * job->kv->head_dim;
+}
 
 /* All pairs of the item before the positions at .. at + n_tile - 1. */
 static void attend_tile(const attn_job_t *job, const attn_item_t *item,
@@ -361,12 +374,7 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
                         uint32_t at, uint32_t n_tile)
 {
     const uint32_t dim = job->kv->head_dim;
-    const uint32_t head0 = first_head(job, item->kv_head);
-    bt_attn_tile_t tile = {.elem = BT_ATTN_F32,
-                           .keys = {s->keys},
-                           .values = {s->values},
-                           .key_stride = BT_ATTN_TILE,
-                           .dim = dim,
+    bt_attn_tile_t tile = {.dim = dim,
                            .scale = 1.0f / sqrtf((float)dim),
                            .ahead = s->ahead,
                            .n_ahead = s->n_ahead};
@@ -374,21 +382,20 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
     if (is_direct(job, item)) {
         point_into_cache(job, item, at, n_tile, &tile);
     } else {
-        load_tile(job, item, at, n_tile, s->keys, s->values);
+        load_tile(job, item, at, n_tile, s);
+        point_at_loaded(job, s, &tile);
     }
     for (uint32_t i = 0; i < item->n_pairs; i++) {
-        const uint32_t row = (item->first + i) / item->group;
-        const uint32_t head = head0 + (item->first + i) % item->group;
-        const uint32_t end = item->seq->pos + row + 1;
-        const uint32_t k = tile.n_pairs;
+        const uint32_t end =
+            item->seq->pos + (item->first + i) / item->group + 1;
 
         if (end > at) {
-            tile.q[k] = job->q + (item->seq->row + row) * job->row_floats +
-                        (size_t)head * dim;
-            tile.n[k] = (end - at < n_tile) ? end - at : n_tile;
-            tile.state[k] = &states[i];
-            tile.acc[k] = s->acc + (size_t)i * dim;
-            tile.n_pairs++;
+            if (tile.n_pairs == 0) {
+                tile.q = s->q + (size_t)i * dim;
+                tile.state = &states[i];
+                tile.acc = s->acc + (size_t)i * dim;
+            }
+            tile.n[tile.n_pairs++] = (end - at < n_tile) ? end - at : n_tile;
         }
         if ((tile.n_pairs == BT_ATTN_TOGETHER) ||
             ((tile.n_pairs > 0) && (i + 1 == item->n_pairs))) {
@@ -399,6 +406,21 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
+static attn_scratch_t scratch_of(float *scratch, uint32_t dim)
+{
+    const size_t tile_floats = (size_t)BT_ATTN_TILE * dim / 2;
+    attn_scratch_t s = {.acc = scratch};
+
+    scratch += (size_t)BT_ATTN_PAIRS * dim;
+    s.key_scales = scratch;
+    s.value_scales = scratch + BT_ATTN_TILE;
+    scratch += (size_t)2 * BT_ATTN_TILE;
+    s.keys = (uint16_t *)(void *)scratch;
+    s.values = (uint16_t *)(void *)(scratch + tile_floats);
+    s.q = (uint16_t *)(void *)(scratch + 2 * tile_floats);
+    return s;
+}
+
 /* @a next: the item that comes after this one, or NULL. */
 static void attend(const attn_job_t *job, const attn_item_t *item,
                    const attn_item_t *next, float *scratch)
@@ -406,15 +428,13 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
     const uint32_t dim = job->kv->head_dim;
     const uint32_t n_positions = positions_of(item);
     bt_attn_state_t states[BT_ATTN_PAIRS];
-    attn_scratch_t s;
-
-    s.keys = scratch;
-    s.values = scratch + (size_t)BT_ATTN_TILE * dim;
-    s.acc = scratch + (size_t)2 * BT_ATTN_TILE * dim;
+    attn_scratch_t s = scratch_of(scratch, dim);
 
     for (uint32_t i = 0; i < item->n_pairs; i++) {
         states[i].max = -INFINITY;
         states[i].sum = 0.0f;
+        job->cpu->isa->to_bf16(query_of(job, item, i), dim,
+                               s.q + (size_t)i * dim);
     }
     for (size_t i = 0; i < (size_t)item->n_pairs * dim; i++) {
         s.acc[i] = 0.0f;

@@ -67,6 +67,49 @@ static inline __m256 exp8(__m256 x)
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
+/** MXCSR: flush to zero, denormals are zeros; for dot_pairs(). */
+#define BT_AVX2_ZEROS 0x8040u
+
+/** bt_f32_to_bf16() in the upper half of each word; the lower is anything. */
+static inline __m256i bf16_bits(__m256 x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i even =
+        _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(
+        bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff)));
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+
+    return _mm256_blendv_epi8(
+        up, _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), nan);
+}
+
+/** Pairs of bf16 as floats: the first and the second of each. */
+typedef struct halves {
+    __m256 even;
+    __m256 odd;
+} halves_t;
+
+static inline halves_t halves_of(__m256i pairs)
+{
+    const __m256i upper = _mm256_set1_epi32((int)0xffff0000u);
+
+    return (halves_t){.even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
+                      .odd =
+                          _mm256_castsi256_ps(_mm256_and_si256(pairs, upper))};
+}
+
+/** dot_bf16() in every lane, in the mode BT_AVX2_ZEROS. */
+static inline __m256 dot_halves(halves_t a, halves_t b, __m256 acc)
+{
+    return _mm256_fmadd_ps(a.even, b.even, _mm256_fmadd_ps(a.odd, b.odd, acc));
+}
+
+static inline __m256 dot_pairs(__m256i a, __m256i b, __m256 acc)
+{
+    return dot_halves(halves_of(a), halves_of(b), acc);
+}
+
 /** See bt_cpu_isa_t. */
 void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
                     float *scratch);
@@ -76,8 +119,10 @@ void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                        uint32_t end);
 void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,
                       bt_q8_group_t *groups);
-void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, const float *scales,
-                       size_t stride, uint32_t n, uint32_t dim, float *out);
+void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                       uint32_t first, uint32_t n, uint32_t dim, uint16_t *out);
+void bt_avx2_load_values(bt_kv_type_t type, const void *values, uint32_t first,
+                         uint32_t n, uint32_t dim, uint16_t *out);
 void bt_avx2_attn_tile(const bt_attn_tile_t *tile);
 
 #endif

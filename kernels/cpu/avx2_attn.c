@@ -1,8 +1,193 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention with AVX2: 32 positions are four registers of scores; two pairs go
- * over keys and values together, so that each load serves both. */
+ * over keys and values together, so that each load serves both. A dot product
+ * of bf16 is two FMAs of floats in a mode where subnormal numbers are zeros. */
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd.h"
+
+#define TOGETHER 2u
+
+/* So that nothing moves over a change of the mode. */
+#define IN_MODE static __attribute__((noinline))
+
+/* ---- two vectors of 8 elements to 8 pairs of bf16 ---- */
+
+/* 8 elements as floats, the upper half of each its bf16. */
+SPECIALIZE __m256i eight(bt_kv_type_t type, const void *elems, size_t i)
+{
+    const uint8_t *bytes = elems;
+    __m256 x;
+
+    switch (type) {
+    case BT_KV_F16:
+        x = _mm256_cvtph_ps(_mm_loadu_si128((const void *)(bytes + 2 * i)));
+        return bf16_bits(x);
+    case BT_KV_BF16:
+        return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(
+                                     (const void *)(bytes + 2 * i))),
+                                 16);
+    default: /* exact */
+        x = _mm256_cvtepi32_ps(
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(bytes + i))));
+        return _mm256_castps_si256(x);
+    }
+}
+
+SPECIALIZE __m256i pairs_of(__m256i a, __m256i b)
+{
+    return _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+}
+
+SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                          uint32_t first, uint32_t n, uint32_t dim,
+                          uint16_t *out)
+{
+    const uint32_t whole = n / 8 * 8;
+
+    for (uint32_t d = 0; d < dim; d += 2) {
+        uint16_t *to = out + (size_t)d * BT_ATTN_TILE + 2 * (size_t)first;
+
+        for (uint32_t j = 0; j < whole; j += 8) {
+            _mm256_storeu_si256(
+                (void *)(to + 2 * j),
+                pairs_of(eight(type, keys, d * stride + j),
+                         eight(type, keys, (d + 1) * stride + j)));
+        }
+    }
+    body_load_keys(type,
+                   (const uint8_t *)keys +
+                       (size_t)whole * ((type == BT_KV_INT8) ? 1 : 2),
+                   stride, first + whole, n - whole, dim, out);
+}
+
+void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                       uint32_t first, uint32_t n, uint32_t dim, uint16_t *out)
+{
+    switch (type) {
+    case BT_KV_F16:
+        load_keys(BT_KV_F16, keys, stride, first, n, dim, out);
+        break;
+    case BT_KV_BF16:
+        load_keys(BT_KV_BF16, keys, stride, first, n, dim, out);
+        break;
+    case BT_KV_INT8:
+        load_keys(BT_KV_INT8, keys, stride, first, n, dim, out);
+        break;
+    }
+}
+
+/* The first of n may be the second of its pair, the last the first. */
+SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
+                            uint32_t first, uint32_t n, uint32_t dim,
+                            uint16_t *out)
+{
+    const size_t row = (size_t)dim * ((type == BT_KV_INT8) ? 1 : 2);
+    const uint8_t *bytes = values;
+    uint32_t j = first % 2;
+
+    if (dim % 8 != 0) {
+        body_load_values(type, values, first, n, dim, out);
+        return;
+    }
+    if ((j > 0) && (n > 0)) {
+        body_load_values(type, values, first, 1, dim, out);
+    }
+    for (; j + 2 <= n; j += 2) {
+        uint16_t *to = out + (size_t)(first + j) * dim;
+
+        for (uint32_t d = 0; d < dim; d += 8) {
+            _mm256_storeu_si256(
+                (void *)(to + 2 * d),
+                pairs_of(eight(type, bytes + j * row, d),
+                         eight(type, bytes + (j + 1) * row, d)));
+        }
+    }
+    if (j < n) {
+        body_load_values(type, bytes + j * row, first + j, 1, dim, out);
+    }
+}
+
+void bt_avx2_load_values(bt_kv_type_t type, const void *values, uint32_t first,
+                         uint32_t n, uint32_t dim, uint16_t *out)
+{
+    switch (type) {
+    case BT_KV_F16:
+        load_values(BT_KV_F16, values, first, n, dim, out);
+        break;
+    case BT_KV_BF16:
+        load_values(BT_KV_BF16, values, first, n, dim, out);
+        break;
+    case BT_KV_INT8:
+        load_values(BT_KV_INT8, values, first, n, dim, out);
+        break;
+    }
+}
+
+/* ---- one step ---- */
+
+/* The first n of 8 lanes. */
+static inline __m256 seen8(uint32_t n)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+
+    return _mm256_castsi256_ps(
+        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane));
+}
+
+/* p[i] = scores of pair first + i, not scaled. */
+SPECIALIZE void scores(uint32_t n_pairs, const bt_attn_tile_t *t,
+                       uint32_t first, float (*p)[BT_ATTN_TILE])
+{
+    const uint16_t *keys = t->keys[0];
+    const uint16_t *q = t->q + (size_t)first * t->dim;
+    __m256 s[TOGETHER][4];
+
+    UNROLL
+    for (uint32_t i = 0; i < n_pairs; i++) {
+        UNROLL
+        for (uint32_t v = 0; v < 4; v++) {
+            s[i][v] = _mm256_setzero_ps();
+        }
+    }
+    for (uint32_t d = 0; d < t->dim; d += 2) {
+        halves_t qd[TOGETHER];
+
+        UNROLL
+        for (uint32_t i = 0; i < n_pairs; i++) {
+            qd[i] = halves_of(word8(q + i * t->dim + d));
+        }
+        UNROLL
+        for (uint32_t v = 0; v < 4; v++) {
+            const halves_t k =
+                halves_of(_mm256_loadu_si256((const void *)(keys + 16 * v)));
+
+            UNROLL
+            for (uint32_t i = 0; i < n_pairs; i++) {
+                s[i][v] = dot_halves(qd[i], k, s[i][v]);
+            }
+        }
+        keys += (size_t)2 * BT_ATTN_TILE;
+    }
+    UNROLL
+    for (uint32_t i = 0; i < n_pairs; i++) {
+        UNROLL
+        for (uint32_t v = 0; v < 4; v++) {
+            _mm256_storeu_ps(p[i] + 8 * v, s[i][v]);
+        }
+    }
+}
+
+IN_MODE void all_scores(const bt_attn_tile_t *t, float (*p)[BT_ATTN_TILE])
+{
+    uint32_t first = 0;
+
+    for (; first + TOGETHER <= t->n_pairs; first += TOGETHER) {
+        scores(TOGETHER, t, first, p + first);
+    }
+    if (first < t->n_pairs) {
+        scores(1, t, first, p + first);
+    }
+}
 
 /* The last three steps of lane_tree(). */
 static inline float tree8(__m256 v)
@@ -14,216 +199,190 @@ static inline float tree8(__m256 v)
     return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
 }
 
-/* Keys of 8 positions from the i-th element on. */
-SPECIALIZE __m256 keys8(bt_kv_type_t type, const void *keys, size_t i,
-                        const float *scales)
+static inline float largest(const __m256 *s)
 {
-    const uint8_t *bytes = keys;
+    __m256 m =
+        _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3]));
 
-    switch (type) {
-    case BT_KV_F16:
-        return _mm256_cvtph_ps(_mm_loadu_si128((const void *)(bytes + 2 * i)));
-    case BT_KV_BF16:
-        return _mm256_castsi256_ps(
-            _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(
-                                  (const void *)(bytes + 2 * i))),
-                              16));
-    default:
-        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
-                                 _mm_loadl_epi64((const void *)(bytes + i)))),
-                             _mm256_loadu_ps(scales));
-    }
+    m = _mm256_max_ps(m, _mm256_permute2f128_ps(m, m, 1));
+    m = _mm256_max_ps(m, _mm256_shuffle_ps(m, m, 0x4e));
+    m = _mm256_max_ps(m, _mm256_shuffle_ps(m, m, 0xb1));
+    return _mm256_cvtss_f32(m);
 }
 
-SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys,
-                          const float *scales, size_t stride, uint32_t n,
-                          uint32_t dim, float *out)
+/* bf16 of 16 floats, numbers below 2^-126 as zeros. */
+static inline __m256i words16(__m256 a, __m256 b)
 {
-    const uint32_t whole = n / 8 * 8;
+    const __m256 least = _mm256_set1_ps(0x1p-126f);
+    const __m256i low = _mm256_srli_epi32(
+        bf16_bits(_mm256_and_ps(a, _mm256_cmp_ps(a, least, _CMP_NLT_UQ))), 16);
+    const __m256i high = _mm256_srli_epi32(
+        bf16_bits(_mm256_and_ps(b, _mm256_cmp_ps(b, least, _CMP_NLT_UQ))), 16);
 
-    for (uint32_t d = 0; d < dim; d++) {
-        for (uint32_t j = 0; j < whole; j += 8) {
-            _mm256_storeu_ps(out + (size_t)d * BT_ATTN_TILE + j,
-                             keys8(type, keys, d * stride + j,
-                                   (type == BT_KV_INT8) ? scales + j : NULL));
-        }
-    }
-    body_load_keys(type, keys, scales, stride, whole, n, dim, out);
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
 
-void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, const float *scales,
-                       size_t stride, uint32_t n, uint32_t dim, float *out)
+/* softmax_step() of pair i, whose scores s are not scaled yet; p (32) in bf16,
+ * times the values' scales, 0 past n. @return corr */
+static float softmax(const bt_attn_tile_t *t, uint32_t i, float *s, uint16_t *p)
 {
-    switch (type) {
-    case BT_KV_F16:
-        load_keys(BT_KV_F16, keys, scales, stride, n, dim, out);
-        break;
-    case BT_KV_BF16:
-        load_keys(BT_KV_BF16, keys, scales, stride, n, dim, out);
-        break;
-    case BT_KV_INT8:
-        load_keys(BT_KV_INT8, keys, scales, stride, n, dim, out);
-        break;
-    }
-}
-
-/* p[i] = scores of pair first + i, times scale. */
-SPECIALIZE void scores(uint32_t n_pairs, const bt_attn_tile_t *t,
-                       uint32_t first, float (*p)[BT_ATTN_TILE])
-{
-    const __m256 scale = _mm256_set1_ps(t->scale);
-    __m256 s[2][4];
-
-    UNROLL
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        UNROLL
-        for (uint32_t v = 0; v < 4; v++) {
-            s[i][v] = _mm256_setzero_ps();
-        }
-    }
-    for (uint32_t d = 0; d < t->dim; d++) {
-        const float *keys = t->keys[0];
-
-        keys += (size_t)d * BT_ATTN_TILE;
-
-        UNROLL
-        for (uint32_t i = 0; i < n_pairs; i++) {
-            const __m256 q = _mm256_broadcast_ss(t->q[first + i] + d);
-
-            UNROLL
-            for (uint32_t v = 0; v < 4; v++) {
-                s[i][v] =
-                    _mm256_fmadd_ps(q, _mm256_load_ps(keys + 8 * v), s[i][v]);
-            }
-        }
-    }
-    UNROLL
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        UNROLL
-        for (uint32_t v = 0; v < 4; v++) {
-            _mm256_storeu_ps(p[i] + 8 * v, _mm256_mul_ps(s[i][v], scale));
-        }
-    }
-}
-
-/* softmax_step(): p (32) from scores to weights, 0 past n. @return corr */
-SPECIALIZE __m256 softmax(float *p, uint32_t n, bt_attn_state_t *state)
-{
+    bt_attn_state_t *state = &t->state[i];
     __m256 e[4];
-    __m256 corr;
+    float corr;
     float max;
 
-    for (uint32_t j = n; j < BT_ATTN_TILE; j++) {
-        p[j] = -INFINITY;
+    UNROLL
+    for (uint32_t v = 0; v < 4; v++) {
+        const uint32_t n = (t->n[i] > 8 * v) ? t->n[i] - 8 * v : 0;
+
+        e[v] = _mm256_loadu_ps(s + 8 * v);
+        if (t->key_scales[0] != NULL) {
+            e[v] =
+                _mm256_mul_ps(e[v], _mm256_loadu_ps(t->key_scales[0] + 8 * v));
+        }
+        e[v] = _mm256_mul_ps(e[v], _mm256_set1_ps(t->scale));
+        e[v] = _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), e[v], seen8(n));
     }
-    e[0] = _mm256_max_ps(
-        _mm256_max_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)),
-        _mm256_max_ps(_mm256_loadu_ps(p + 16), _mm256_loadu_ps(p + 24)));
-    e[0] = _mm256_max_ps(e[0], _mm256_permute2f128_ps(e[0], e[0], 1));
-    e[0] = _mm256_max_ps(e[0], _mm256_shuffle_ps(e[0], e[0], 0x4e));
-    e[0] = _mm256_max_ps(e[0], _mm256_shuffle_ps(e[0], e[0], 0xb1));
-    max = _mm256_cvtss_f32(e[0]);
+    max = largest(e);
     max = (max > state->max) ? max : state->max;
     UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        e[i] = exp8(
-            _mm256_sub_ps(_mm256_loadu_ps(p + 8 * i), _mm256_set1_ps(max)));
-        _mm256_storeu_ps(p + 8 * i, e[i]);
+    for (uint32_t v = 0; v < 4; v++) {
+        e[v] = exp8(_mm256_sub_ps(e[v], _mm256_set1_ps(max)));
     }
-    corr = exp8(_mm256_set1_ps(state->max - max));
+    corr = bt_expf(state->max - max);
     /* Lanes j and j + 16, then j and j + 8. */
-    state->sum = fmaf(state->sum, _mm256_cvtss_f32(corr),
+    state->sum = fmaf(state->sum, corr,
                       tree8(_mm256_add_ps(_mm256_add_ps(e[0], e[2]),
                                           _mm256_add_ps(e[1], e[3]))));
     state->max = max;
+    if (t->value_scales[0] != NULL) {
+        UNROLL
+        for (uint32_t v = 0; v < 4; v++) {
+            const uint32_t n = (t->n[i] > 8 * v) ? t->n[i] - 8 * v : 0;
+
+            e[v] = _mm256_mul_ps(e[v],
+                                 _mm256_loadu_ps(t->value_scales[0] + 8 * v));
+            e[v] = _mm256_and_ps(e[v], seen8(n));
+        }
+    }
+    _mm256_storeu_si256((void *)p, words16(e[0], e[1]));
+    _mm256_storeu_si256((void *)(p + 16), words16(e[2], e[3]));
     return corr;
 }
 
 /* acc = acc * corr, then += p_j v_j, for n_regs registers of dimensions from d
- * on. Positions that all pairs see are taken together, the rest one by one. */
-SPECIALIZE void weigh(uint32_t n_pairs, uint32_t n_regs,
-                      const bt_attn_tile_t *t, uint32_t first,
-                      float (*p)[BT_ATTN_TILE], const __m256 *corr, uint32_t d)
+ * on. Positions that all pairs see are taken together, the rest after them. */
+SPECIALIZE void weigh_regs(uint32_t n_pairs, uint32_t n_regs,
+                           const bt_attn_tile_t *t, uint32_t first,
+                           uint16_t (*p)[BT_ATTN_TILE], const float *corr,
+                           uint32_t d)
 {
-    __m256 sum[2][4];
-    uint32_t common = BT_ATTN_TILE;
+    const size_t step = (size_t)2 * t->dim;
+    const uint16_t *values = (const uint16_t *)t->values[0] + 2 * (size_t)d;
+    float *acc = t->acc + (size_t)first * t->dim + d;
+    __m256 sum[TOGETHER][4];
+    uint32_t common = BT_ATTN_TILE / 2;
 
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
-        common = (t->n[first + i] < common) ? t->n[first + i] : common;
+        const uint32_t n = t->n[first + i] / 2;
+
+        common = (n < common) ? n : common;
         UNROLL
         for (uint32_t k = 0; k < n_regs; k++) {
-            sum[i][k] = _mm256_mul_ps(
-                _mm256_loadu_ps(t->acc[first + i] + d + 8 * k), corr[i]);
+            sum[i][k] = _mm256_mul_ps(_mm256_loadu_ps(acc + i * t->dim + 8 * k),
+                                      _mm256_set1_ps(corr[i]));
         }
     }
     for (uint32_t j = 0; j < common; j++) {
-        const float *v = t->values[0];
+        halves_t pj[TOGETHER];
 
-        v += (size_t)j * t->dim + d;
         UNROLL
         for (uint32_t i = 0; i < n_pairs; i++) {
-            const __m256 pj = _mm256_broadcast_ss(p[i] + j);
+            pj[i] = halves_of(word8(&p[i][2 * j]));
+        }
+        UNROLL
+        for (uint32_t k = 0; k < n_regs; k++) {
+            const halves_t v = halves_of(
+                _mm256_loadu_si256((const void *)(values + j * step + 16 * k)));
 
             UNROLL
-            for (uint32_t k = 0; k < n_regs; k++) {
-                sum[i][k] =
-                    _mm256_fmadd_ps(pj, _mm256_loadu_ps(v + 8 * k), sum[i][k]);
+            for (uint32_t i = 0; i < n_pairs; i++) {
+                sum[i][k] = dot_halves(pj[i], v, sum[i][k]);
             }
         }
     }
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
-        for (uint32_t j = common; j < t->n[first + i]; j++) {
-            const float *v = t->values[0];
-            const __m256 pj = _mm256_broadcast_ss(p[i] + j);
+        const uint32_t n = t->n[first + i];
 
-            v += (size_t)j * t->dim + d;
+        for (uint32_t j = common; 2 * j < n; j++) {
+            const __m256i pj = word8(&p[i][2 * j]);
+            /* Nobody knows what lies behind the last position. */
+            const __m256i there =
+                _mm256_set1_epi32((2 * j + 1 < n) ? -1 : 0xffff);
+
             UNROLL
             for (uint32_t k = 0; k < n_regs; k++) {
-                sum[i][k] =
-                    _mm256_fmadd_ps(pj, _mm256_loadu_ps(v + 8 * k), sum[i][k]);
+                const __m256i v = _mm256_and_si256(
+                    there, _mm256_loadu_si256(
+                               (const void *)(values + j * step + 16 * k)));
+
+                sum[i][k] = dot_pairs(pj, v, sum[i][k]);
             }
         }
         UNROLL
         for (uint32_t k = 0; k < n_regs; k++) {
-            _mm256_storeu_ps(t->acc[first + i] + d + 8 * k, sum[i][k]);
+            _mm256_storeu_ps(acc + i * t->dim + 8 * k, sum[i][k]);
         }
     }
 }
 
-SPECIALIZE void pairs(uint32_t n_pairs, const bt_attn_tile_t *t, uint32_t first)
+SPECIALIZE void weigh(uint32_t n_pairs, const bt_attn_tile_t *t, uint32_t first,
+                      uint16_t (*p)[BT_ATTN_TILE], const float *corr)
 {
-    float p[2][BT_ATTN_TILE];
-    __m256 corr[2];
     uint32_t d = 0;
 
-    scores(n_pairs, t, first, p);
-    UNROLL
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        corr[i] = softmax(p[i], t->n[first + i], t->state[first + i]);
-    }
     for (; d + 32 <= t->dim; d += 32) {
-        weigh(n_pairs, 4, t, first, p, corr, d);
+        weigh_regs(n_pairs, 4, t, first, p, corr, d);
     }
     for (; d < t->dim; d += 8) {
-        weigh(n_pairs, 1, t, first, p, corr, d);
+        weigh_regs(n_pairs, 1, t, first, p, corr, d);
+    }
+}
+
+IN_MODE void all_values(const bt_attn_tile_t *t, uint16_t (*p)[BT_ATTN_TILE],
+                        const float *corr)
+{
+    uint32_t first = 0;
+
+    for (; first + TOGETHER <= t->n_pairs; first += TOGETHER) {
+        weigh(TOGETHER, t, first, p + first, corr + first);
+    }
+    if (first < t->n_pairs) {
+        weigh(1, t, first, p + first, corr + first);
     }
 }
 
 void bt_avx2_attn_tile(const bt_attn_tile_t *tile)
 {
-    uint32_t first = 0;
+    const uint32_t mode = _mm_getcsr();
+    float s[BT_ATTN_TOGETHER][BT_ATTN_TILE];
+    uint16_t p[BT_ATTN_TOGETHER][BT_ATTN_TILE];
+    float corr[BT_ATTN_TOGETHER];
 
     if (tile->dim % 8 != 0) {
         body_attn_tile(tile);
         return;
     }
     attn_ahead(tile, 0, BT_ATTN_AHEAD);
-    for (; first + 2 <= tile->n_pairs; first += 2) {
-        pairs(2, tile, first);
+    _mm_setcsr(mode | BT_AVX2_ZEROS);
+    all_scores(tile, s);
+    _mm_setcsr(mode);
+    for (uint32_t i = 0; i < tile->n_pairs; i++) {
+        corr[i] = softmax(tile, i, s[i], p[i]);
     }
-    if (first < tile->n_pairs) {
-        pairs(1, tile, first);
-    }
+    _mm_setcsr(mode | BT_AVX2_ZEROS);
+    all_values(tile, p, corr);
+    _mm_setcsr(mode);
 }

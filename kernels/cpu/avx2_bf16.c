@@ -8,20 +8,7 @@
 #include "kernels/cpu/simd.h"
 
 #define TILE_ROWS 4u
-#define HALF      16u     /* outputs of a tile */
-#define ZEROS     0x8040u /* MXCSR: flush to zero, denormals are zeros */
-
-/* The even and the odd k of pairs, as floats. */
-SPECIALIZE __m256 even(__m256i pairs)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
-}
-
-SPECIALIZE __m256 odd(__m256i pairs)
-{
-    return _mm256_castsi256_ps(
-        _mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u)));
-}
+#define HALF      16u /* outputs of a tile */
 
 /* Where the sums of a tile go, 16 outputs of each row. */
 typedef struct tile_out {
@@ -56,10 +43,8 @@ SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
         for (uint32_t r = 0; r < n_rows; r++) {
             const __m256i xr = word8(x + r * stride);
 
-            acc[r][0] = _mm256_fmadd_ps(odd(w0), odd(xr), acc[r][0]);
-            acc[r][1] = _mm256_fmadd_ps(odd(w1), odd(xr), acc[r][1]);
-            acc[r][0] = _mm256_fmadd_ps(even(w0), even(xr), acc[r][0]);
-            acc[r][1] = _mm256_fmadd_ps(even(w1), even(xr), acc[r][1]);
+            acc[r][0] = dot_pairs(w0, xr, acc[r][0]);
+            acc[r][1] = dot_pairs(w1, xr, acc[r][1]);
         }
         pairs += (size_t)BT_PANEL * 4;
         x += 2;
@@ -120,7 +105,7 @@ void bt_avx2_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
     const uint32_t n_out = job->w->n_out;
     const uint32_t mode = _mm_getcsr();
 
-    _mm_setcsr(mode | ZEROS);
+    _mm_setcsr(mode | BT_AVX2_ZEROS);
     for (uint32_t i = 2 * begin; i < 2 * end; i++) {
         const uint32_t first = i * HALF;
         uint32_t row = 0;

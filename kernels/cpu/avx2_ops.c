@@ -21,40 +21,12 @@ static void avx2_to_f16(const float *x, uint32_t n, uint16_t *out)
     }
 }
 
-static void avx2_from_f16(const uint16_t *x, uint32_t n, float *out)
-{
-    uint32_t i = 0;
-
-    for (; i + 8 <= n; i += 8) {
-        _mm256_storeu_ps(
-            out + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(x + i))));
-    }
-    for (; i < n; i++) {
-        out[i] = bt_f16_to_f32(x[i]);
-    }
-}
-
-/* bt_f32_to_bf16() of 8 values, in the low halves of the lanes. */
-static inline __m256i bf16x8(__m256 x)
-{
-    __m256i bits = _mm256_castps_si256(x);
-    __m256i high = _mm256_srli_epi32(bits, 16);
-    __m256i even = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    __m256i up = _mm256_add_epi32(
-        bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff)));
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-
-    return _mm256_blendv_epi8(_mm256_srli_epi32(up, 16),
-                              _mm256_or_si256(high, _mm256_set1_epi32(0x40)),
-                              nan);
-}
-
 static void avx2_to_bf16(const float *x, uint32_t n, uint16_t *out)
 {
     uint32_t i = 0;
 
     for (; i + 8 <= n; i += 8) {
-        __m256i v = bf16x8(_mm256_loadu_ps(x + i));
+        __m256i v = _mm256_srli_epi32(bf16_bits(_mm256_loadu_ps(x + i)), 16);
 
         _mm_storeu_si128((void *)(out + i),
                          _mm_packus_epi32(_mm256_castsi256_si128(v),
@@ -62,22 +34,6 @@ static void avx2_to_bf16(const float *x, uint32_t n, uint16_t *out)
     }
     for (; i < n; i++) {
         out[i] = bt_f32_to_bf16(x[i]);
-    }
-}
-
-static void avx2_from_bf16(const uint16_t *x, uint32_t n, float *out)
-{
-    uint32_t i = 0;
-
-    for (; i + 8 <= n; i += 8) {
-        __m256i v =
-            _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(x + i)));
-
-        _mm256_storeu_ps(out + i,
-                         _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)));
-    }
-    for (; i < n; i++) {
-        out[i] = bt_bf16_to_f32(x[i]);
     }
 }
 
@@ -118,27 +74,6 @@ static float avx2_to_i8(const float *x, uint32_t n, int8_t *out)
         out[i] = i8_code(x[i], scale);
     }
     return scale;
-}
-
-static void avx2_from_i8(const int8_t *x, const float *scales, uint32_t n_rows,
-                         uint32_t dim, float *out)
-{
-    for (uint32_t r = 0; r < n_rows; r++) {
-        uint32_t i = 0;
-
-        for (; i + 8 <= dim; i += 8) {
-            __m256i v =
-                _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(x + i)));
-
-            _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(v),
-                                                    _mm256_set1_ps(scales[r])));
-        }
-        for (; i < dim; i++) {
-            out[i] = (float)x[i] * scales[r];
-        }
-        x += dim;
-        out += dim;
-    }
 }
 
 static void avx2_silu_mul(const float *gate, const float *up, uint32_t n,
@@ -185,13 +120,11 @@ const bt_cpu_isa_t bt_cpu_avx2 = {
     .rmsnorm = avx2_rmsnorm,
     .rope = avx2_rope,
     .load_keys = bt_avx2_load_keys,
+    .load_values = bt_avx2_load_values,
     .attn_tile = bt_avx2_attn_tile,
     .silu_mul = avx2_silu_mul,
     .add = avx2_add,
     .to_f16 = avx2_to_f16,
-    .from_f16 = avx2_from_f16,
     .to_bf16 = avx2_to_bf16,
-    .from_bf16 = avx2_from_bf16,
     .to_i8 = avx2_to_i8,
-    .from_i8 = avx2_from_i8,
 };

@@ -83,9 +83,13 @@ void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
                          uint32_t end);
 void bt_avx512_quantize(const float *x, uint32_t n_in, uint32_t bias,
                         bt_q8_group_t *groups);
-void bt_avx512_load_keys(bt_kv_type_t type, const void *keys,
-                         const float *scales, size_t stride, uint32_t n,
-                         uint32_t dim, float *out);
+void bt_avx512_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                         uint32_t first, uint32_t n, uint32_t dim,
+                         uint16_t *out);
+void bt_avx512_load_values(bt_kv_type_t type, const void *values,
+                           uint32_t first, uint32_t n, uint32_t dim,
+                           uint16_t *out);
+uint32_t bt_avx512_direct_kv(void);
 void bt_avx512_attn_tile(const bt_attn_tile_t *tile);
 
 #endif

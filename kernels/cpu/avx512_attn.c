@@ -1,130 +1,197 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention with AVX-512: 32 positions are two registers of scores; up to four
- * pairs go over keys and values together, so that each load serves all. */
+/* Attention with AVX512_BF16: 32 positions are two registers of scores; up to
+ * four pairs go over keys and values together, so that each load serves all,
+ * and through one softmax, a quarter of a register each. */
+#include "kernels/cpu/avx2.h"
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd.h"
 
-/* lane_tree() */
-static inline float tree16(__m512 v)
+/* Processors before 2020, and some after, have no dot product of bf16. */
+static inline bool has_bf16(void)
 {
-    __m256 v8 =
-        _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 v4 =
-        _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
-    __m128 v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
-
-    return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
+    return __builtin_cpu_supports("avx512bf16") != 0;
 }
 
-/* n (1 .. 16) keys from the i-th element on. */
-SPECIALIZE __m512 some_keys(bt_kv_type_t type, const void *keys, size_t i,
-                            const float *scales, __mmask16 lanes)
+uint32_t bt_avx512_direct_kv(void)
 {
-    const uint8_t *bytes = keys;
+    return has_bf16() ? 1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8
+                      : 0;
+}
 
+/* ---- two vectors of 16 elements to 16 pairs of bf16 ---- */
+
+/* Elements 0 .. 15 and 16 .. 31 side by side. */
+static inline __m512i interleave(__m512i words)
+{
+    const __m512i order = _mm512_set_epi16(
+        31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+        6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+    return _mm512_permutexvar_epi16(order, words);
+}
+
+/* No element of the cache is a subnormal float, which would become 0. */
+static inline __m512i pairs_of(__m512 a, __m512 b)
+{
+    return interleave((__m512i)_mm512_cvtne2ps_pbh(b, a));
+}
+
+/* The first elements (those of lanes) of two vectors of type's elements. */
+SPECIALIZE __m512i two_vectors(bt_kv_type_t type, const void *a, const void *b,
+                               __mmask16 lanes)
+{
     switch (type) {
     case BT_KV_F16:
-        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, bytes + 2 * i));
+        return pairs_of(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, a)),
+                        _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, b)));
     case BT_KV_BF16:
-        return _mm512_castsi512_ps(
-            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
-                                  lanes, bytes + 2 * i)),
-                              16));
+        return interleave(_mm512_inserti64x4(
+            _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(lanes, a)),
+            _mm256_maskz_loadu_epi16(lanes, b), 1));
     default:
-        return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
-                                 _mm_maskz_loadu_epi8(lanes, bytes + i))),
-                             _mm512_maskz_loadu_ps(lanes, scales));
+        return pairs_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                            _mm_maskz_loadu_epi8(lanes, a))),
+                        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                            _mm_maskz_loadu_epi8(lanes, b))));
     }
 }
 
-SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys,
-                          const float *scales, size_t stride, uint32_t n,
-                          uint32_t dim, float *out)
+/* Element i of the cache. */
+SPECIALIZE const void *elem(bt_kv_type_t type, const void *base, size_t i)
+{
+    return (const uint8_t *)base + i * ((type == BT_KV_INT8) ? 1 : 2);
+}
+
+SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                          uint32_t first, uint32_t n, uint32_t dim,
+                          uint16_t *out)
 {
     for (uint32_t j = 0; j < n; j += 16) {
         const __mmask16 lanes = first_lanes(n - j);
+        uint16_t *to = out + 2 * (size_t)(first + j);
 
-        for (uint32_t d = 0; d < dim; d++) {
-            _mm512_mask_storeu_ps(
-                out + (size_t)d * BT_ATTN_TILE + j, lanes,
-                some_keys(type, keys, d * stride + j,
-                          (type == BT_KV_INT8) ? scales + j : NULL, lanes));
+        for (uint32_t d = 0; d < dim; d += 2) {
+            _mm512_mask_storeu_epi32(
+                to + (size_t)d * BT_ATTN_TILE, lanes,
+                two_vectors(type, elem(type, keys, d * stride + j),
+                            elem(type, keys, (d + 1) * stride + j), lanes));
         }
     }
 }
 
-void bt_avx512_load_keys(bt_kv_type_t type, const void *keys,
-                         const float *scales, size_t stride, uint32_t n,
-                         uint32_t dim, float *out)
+void bt_avx512_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                         uint32_t first, uint32_t n, uint32_t dim,
+                         uint16_t *out)
 {
+    if (!has_bf16()) {
+        bt_avx2_load_keys(type, keys, stride, first, n, dim, out);
+        return;
+    }
     switch (type) {
     case BT_KV_F16:
-        load_keys(BT_KV_F16, keys, scales, stride, n, dim, out);
+        load_keys(BT_KV_F16, keys, stride, first, n, dim, out);
         break;
     case BT_KV_BF16:
-        load_keys(BT_KV_BF16, keys, scales, stride, n, dim, out);
+        load_keys(BT_KV_BF16, keys, stride, first, n, dim, out);
         break;
     case BT_KV_INT8:
-        load_keys(BT_KV_INT8, keys, scales, stride, n, dim, out);
+        load_keys(BT_KV_INT8, keys, stride, first, n, dim, out);
         break;
     }
 }
 
-/* 16 elements from the i-th on. */
-SPECIALIZE __m512 elems(bt_attn_elem_t elem, const void *base, size_t i)
+/* The first of n may be the second of its pair, the last the first. */
+SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
+                            uint32_t first, uint32_t n, uint32_t dim,
+                            uint16_t *out)
 {
-    const uint8_t *bytes = base;
+    uint32_t j = first % 2;
 
-    switch (elem) {
-    case BT_ATTN_F16:
-        return _mm512_cvtph_ps(
-            _mm256_loadu_si256((const void *)(bytes + 2 * i)));
-    case BT_ATTN_BF16:
-        return _mm512_castsi512_ps(
-            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
-                                  (const void *)(bytes + 2 * i))),
-                              16));
-    case BT_ATTN_I8:
-        return _mm512_cvtepi32_ps(
-            _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(bytes + i))));
-    default:
-        return _mm512_loadu_ps((const float *)base + i);
+    if ((j > 0) && (n > 0)) {
+        body_load_values(type, values, first, 1, dim, out);
+    }
+    for (; j + 2 <= n; j += 2) {
+        uint16_t *to = out + (size_t)(first + j) * dim;
+
+        for (uint32_t d = 0; d < dim; d += 16) {
+            const __mmask16 lanes = first_lanes(dim - d);
+
+            _mm512_mask_storeu_epi32(
+                to + 2 * (size_t)d, lanes,
+                two_vectors(type, elem(type, values, (size_t)j * dim + d),
+                            elem(type, values, (size_t)(j + 1) * dim + d),
+                            lanes));
+        }
+    }
+    if (j < n) {
+        body_load_values(type, elem(type, values, (size_t)j * dim), first + j,
+                         1, dim, out);
     }
 }
 
-/* Key d of the 16 positions of half v. */
-SPECIALIZE __m512 key(bt_attn_elem_t elem, const bt_attn_tile_t *t, uint32_t d,
-                      uint32_t v)
+void bt_avx512_load_values(bt_kv_type_t type, const void *values,
+                           uint32_t first, uint32_t n, uint32_t dim,
+                           uint16_t *out)
 {
-    __m512 k;
-
-    if (elem == BT_ATTN_F32) {
-        return elems(elem, t->keys[0], (size_t)d * BT_ATTN_TILE + 16 * v);
+    if (!has_bf16()) {
+        bt_avx2_load_values(type, values, first, n, dim, out);
+        return;
     }
-    k = elems(elem, t->keys[v], d * t->key_stride);
-    return (elem == BT_ATTN_I8)
-               ? _mm512_mul_ps(k, _mm512_loadu_ps(t->key_scales[v]))
-               : k;
+    switch (type) {
+    case BT_KV_F16:
+        load_values(BT_KV_F16, values, first, n, dim, out);
+        break;
+    case BT_KV_BF16:
+        load_values(BT_KV_BF16, values, first, n, dim, out);
+        break;
+    case BT_KV_INT8:
+        load_values(BT_KV_INT8, values, first, n, dim, out);
+        break;
+    }
 }
 
-/* Values d .. d + 15 of position j. */
-SPECIALIZE __m512 value(bt_attn_elem_t elem, const bt_attn_tile_t *t,
-                        uint32_t j, uint32_t d)
-{
-    const uint32_t half = j / 16;
-    __m512 v;
+/* ---- scores ---- */
 
-    if (elem == BT_ATTN_F32) {
-        return elems(elem, t->values[0], (size_t)j * t->dim + d);
-    }
-    v = elems(elem, t->values[half], (size_t)(j % 16) * t->dim + d);
-    return (elem == BT_ATTN_I8)
-               ? _mm512_mul_ps(v, _mm512_set1_ps(t->value_scales[half][j % 16]))
-               : v;
+SPECIALIZE bt_kv_type_t type_of(bt_attn_elem_t elems)
+{
+    return (elems == BT_ATTN_F16)    ? BT_KV_F16
+           : (elems == BT_ATTN_BF16) ? BT_KV_BF16
+                                     : BT_KV_INT8;
 }
 
-/* s[i] = scores of pair i, times scale. */
-SPECIALIZE void scores(bt_attn_elem_t elem, uint32_t n_pairs,
+/* Keys d and d + 1 of the 16 positions of half v. */
+SPECIALIZE __m512bh key_pair(bt_attn_elem_t elems, const bt_attn_tile_t *t,
+                             uint32_t d, uint32_t v)
+{
+    const bt_kv_type_t type = type_of(elems);
+    const uint16_t *loaded = t->keys[0];
+
+    if (elems == BT_ATTN_LOADED) {
+        return (__m512bh)_mm512_loadu_si512(loaded + (size_t)d * BT_ATTN_TILE +
+                                            32 * v);
+    }
+    return (__m512bh)two_vectors(
+        type, elem(type, t->keys[v], d * t->key_stride),
+        elem(type, t->keys[v], (d + 1) * t->key_stride), 0xffff);
+}
+
+/* Values d .. d + 15 of positions 2 j and 2 j + 1. */
+SPECIALIZE __m512i value_pair(bt_attn_elem_t elems, const bt_attn_tile_t *t,
+                              uint32_t j, uint32_t d)
+{
+    const bt_kv_type_t type = type_of(elems);
+    const size_t at = (size_t)(j % 8 * 2) * t->dim + d;
+    const uint16_t *loaded = t->values[0];
+
+    if (elems == BT_ATTN_LOADED) {
+        return _mm512_loadu_si512(loaded + ((size_t)j * t->dim + d) * 2);
+    }
+    return two_vectors(type, elem(type, t->values[j / 8], at),
+                       elem(type, t->values[j / 8], at + t->dim), 0xffff);
+}
+
+/* s[i] = scores of pair i. */
+SPECIALIZE void scores(bt_attn_elem_t elems, uint32_t n_pairs,
                        const bt_attn_tile_t *t, __m512 (*s)[2])
 {
     const __m512 scale = _mm512_set1_ps(t->scale);
@@ -134,163 +201,293 @@ SPECIALIZE void scores(bt_attn_elem_t elem, uint32_t n_pairs,
         s[i][0] = _mm512_setzero_ps();
         s[i][1] = _mm512_setzero_ps();
     }
-    for (uint32_t d = 0; d < t->dim; d++) {
-        const __m512 k0 = key(elem, t, d, 0);
-        const __m512 k1 = key(elem, t, d, 1);
+    for (uint32_t d = 0; d < t->dim; d += 2) {
+        const __m512bh k0 = key_pair(elems, t, d, 0);
+        const __m512bh k1 = key_pair(elems, t, d, 1);
 
-        attn_ahead(t, d, d + 1);
+        attn_ahead(t, d, d + 2);
         UNROLL
         for (uint32_t i = 0; i < n_pairs; i++) {
-            const __m512 q = _mm512_set1_ps(t->q[i][d]);
+            const __m512bh q = (__m512bh)word16(t->q + i * t->dim + d);
 
-            s[i][0] = _mm512_fmadd_ps(q, k0, s[i][0]);
-            s[i][1] = _mm512_fmadd_ps(q, k1, s[i][1]);
+            s[i][0] = _mm512_dpbf16_ps(s[i][0], q, k0);
+            s[i][1] = _mm512_dpbf16_ps(s[i][1], q, k1);
         }
     }
     UNROLL
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        s[i][0] = _mm512_mul_ps(s[i][0], scale);
-        s[i][1] = _mm512_mul_ps(s[i][1], scale);
+    for (uint32_t v = 0; v < 2; v++) {
+        UNROLL
+        for (uint32_t i = 0; i < n_pairs; i++) {
+            if (t->key_scales[0] != NULL) {
+                s[i][v] =
+                    _mm512_mul_ps(s[i][v], _mm512_loadu_ps(t->key_scales[v]));
+            }
+            s[i][v] = _mm512_mul_ps(s[i][v], scale);
+        }
     }
 }
 
-/* softmax_step(); p (32) is 0 past n. @return corr in all lanes */
-SPECIALIZE __m512 softmax(__m512 s0, __m512 s1, uint32_t n,
-                          bt_attn_state_t *state, float *p)
-{
-    const __mmask16 mask0 = first_lanes(n);
-    const __mmask16 mask1 = (n > 16) ? first_lanes(n - 16) : (__mmask16)0;
-    const __m512 low = _mm512_set1_ps(-INFINITY);
-    __m512 corr;
-    float max;
+/* ---- softmax: lane 4 i of a register belongs to pair i, and its next 3 ----
+ */
 
-    s0 = _mm512_mask_blend_ps(mask0, low, s0);
-    s1 = _mm512_mask_blend_ps(mask1, low, s1);
-    max = _mm512_reduce_max_ps(_mm512_max_ps(s0, s1));
-    max = (max > state->max) ? max : state->max;
-    s0 = exp16(_mm512_sub_ps(s0, _mm512_set1_ps(max)));
-    s0 = _mm512_maskz_mov_ps(mask0, s0);
-    s1 = exp16(_mm512_sub_ps(s1, _mm512_set1_ps(max)));
-    s1 = _mm512_maskz_mov_ps(mask1, s1);
-    _mm512_storeu_ps(p, s0);
-    _mm512_storeu_ps(p + 16, s1);
-    /* Mostly the largest score stays the same: exp(0) is exactly 1. */
-    corr = _mm512_set1_ps(1.0f);
-    if (max != state->max) {
-        corr = exp16(_mm512_set1_ps(state->max - max));
+/* bt_expf() of numbers up to 0; 0 beside lanes. */
+static inline __m512 exp16_negative(__m512 x, __mmask16 lanes)
+{
+    const __m512 magic = _mm512_set1_ps(EXP_MAGIC);
+    const __mmask16 seen =
+        _mm512_mask_cmp_ps_mask(lanes, x, _mm512_set1_ps(EXP_MIN), _CMP_NLT_UQ);
+    __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), magic);
+    __m512 n = _mm512_sub_ps(t, magic);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_HI), x);
+    __m512 p = _mm512_set1_ps(EXP_P4);
+    __m512 y;
+
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_LO), r);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P1));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P0));
+    y = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+    y = _mm512_add_ps(y, _mm512_set1_ps(1.0f));
+    return _mm512_maskz_scalef_ps(seen, y, n);
+}
+
+/* Of each pair its 16 lanes: the first two steps of lane_tree() and of a
+ * maximum, down to a quarter. */
+#define QUARTERS(op, v)                                                       \
+    op(_mm512_shuffle_f32x4(op##_halves(v[0], v[1]), op##_halves(v[2], v[3]), \
+                            0x88),                                            \
+       _mm512_shuffle_f32x4(op##_halves(v[0], v[1]), op##_halves(v[2], v[3]), \
+                            0xdd))
+
+static inline __m512 add(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline __m512 add_halves(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44),
+                         _mm512_shuffle_f32x4(a, b, 0xee));
+}
+
+static inline __m512 max(__m512 a, __m512 b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+static inline __m512 max_halves(__m512 a, __m512 b)
+{
+    return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44),
+                         _mm512_shuffle_f32x4(a, b, 0xee));
+}
+
+/* Quarter i is the sum (the largest) of v[i]'s lanes, four times. */
+static inline __m512 sums_of(const __m512 *v)
+{
+    __m512 x = QUARTERS(add, v);
+
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
+    return _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
+}
+
+static inline __m512 largest_of(const __m512 *v)
+{
+    __m512 x = QUARTERS(max, v);
+
+    x = _mm512_max_ps(x, _mm512_permute_ps(x, 0x4e));
+    return _mm512_max_ps(x, _mm512_permute_ps(x, 0xb1));
+}
+
+/* Quarter i of x in all lanes. */
+SPECIALIZE __m512 quarter(__m512 x, uint32_t i)
+{
+    return (i == 0)   ? _mm512_shuffle_f32x4(x, x, 0x00)
+           : (i == 1) ? _mm512_shuffle_f32x4(x, x, 0x55)
+           : (i == 2) ? _mm512_shuffle_f32x4(x, x, 0xaa)
+                      : _mm512_shuffle_f32x4(x, x, 0xff);
+}
+
+/* softmax_step() of all pairs; p[i] (32) in bf16, times the values' scales.
+ * @return corr by quarters */
+SPECIALIZE __m512 softmax(uint32_t n_pairs, const bt_attn_tile_t *t,
+                          __m512 (*s)[2], uint16_t (*p)[BT_ATTN_TILE])
+{
+    const __m512i maxima =
+        _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
+    const __m512i back =
+        _mm512_setr_epi32(0, 16, 4, 20, 8, 24, 12, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __mmask16 used = (__mmask16)((1u << 2 * n_pairs) - 1);
+    const __m512 states = _mm512_maskz_loadu_ps(used, t->state);
+    const __m512 old = _mm512_permutexvar_ps(maxima, states);
+    const __m512 sum = _mm512_permutexvar_ps(
+        _mm512_add_epi32(maxima, _mm512_set1_epi32(1)), states);
+    const __m512 low = _mm512_set1_ps(-INFINITY);
+    __mmask16 mask[BT_ATTN_TOGETHER][2];
+    __m512 both[BT_ATTN_TOGETHER];
+    __m512 most;
+    __m512 corr;
+
+    UNROLL
+    for (uint32_t i = 0; i < BT_ATTN_TOGETHER; i++) {
+        if (i >= n_pairs) {
+            both[i] = both[0];
+            continue;
+        }
+        mask[i][0] = first_lanes(t->n[i]);
+        mask[i][1] = (t->n[i] > 16) ? first_lanes(t->n[i] - 16) : (__mmask16)0;
+        both[i] = _mm512_max_ps(_mm512_mask_mov_ps(low, mask[i][0], s[i][0]),
+                                _mm512_mask_mov_ps(low, mask[i][1], s[i][1]));
     }
-    state->sum =
-        fmaf(state->sum, _mm512_cvtss_f32(corr), tree16(_mm512_add_ps(s0, s1)));
-    state->max = max;
+    most = _mm512_max_ps(largest_of(both), old);
+    UNROLL
+    for (uint32_t i = 0; i < BT_ATTN_TOGETHER; i++) {
+        __m512 e[2];
+
+        if (i >= n_pairs) {
+            both[i] = both[0];
+            continue;
+        }
+        UNROLL
+        for (uint32_t v = 0; v < 2; v++) {
+            e[v] = exp16_negative(_mm512_sub_ps(s[i][v], quarter(most, i)),
+                                  mask[i][v]);
+        }
+        both[i] = _mm512_add_ps(e[0], e[1]);
+        if (t->value_scales[0] != NULL) {
+            UNROLL
+            for (uint32_t v = 0; v < 2; v++) {
+                e[v] = _mm512_maskz_mul_ps(mask[i][v], e[v],
+                                           _mm512_loadu_ps(t->value_scales[v]));
+            }
+        }
+        _mm512_storeu_si512(p[i], (__m512i)_mm512_cvtne2ps_pbh(e[1], e[0]));
+    }
+    corr = exp16_negative(_mm512_sub_ps(old, most), 0xffff);
+    _mm512_mask_storeu_ps(
+        t->state, used,
+        _mm512_permutex2var_ps(most, back,
+                               _mm512_fmadd_ps(sum, corr, sums_of(both))));
     return corr;
 }
 
+/* ---- values ---- */
+
 /* acc = acc * corr, then += p_j v_j, for n_regs registers of dimensions from d
- * on. Positions that all pairs see are taken together, the rest one by one. */
-SPECIALIZE void weigh(bt_attn_elem_t elem, uint32_t n_pairs, uint32_t n_regs,
-                      const bt_attn_tile_t *t, float (*p)[BT_ATTN_TILE],
-                      const __m512 *corr, uint32_t d)
+ * on. Positions that all pairs see are taken together, the rest after them. */
+SPECIALIZE void weigh(bt_attn_elem_t elems, uint32_t n_pairs, uint32_t n_regs,
+                      const bt_attn_tile_t *t, uint16_t (*p)[BT_ATTN_TILE],
+                      __m512 corr, uint32_t d)
 {
     /* What scores() left of the lines, in the first turn. */
     const uint32_t left = (t->n_ahead > t->dim) ? t->n_ahead - t->dim : 0;
     const uint32_t step =
-        (d == 0) ? (left + BT_ATTN_TILE - 1) / BT_ATTN_TILE : 0;
+        (d == 0) ? (left + BT_ATTN_TILE / 2 - 1) / (BT_ATTN_TILE / 2) : 0;
     __m512 sum[BT_ATTN_TOGETHER][4];
-    uint32_t common = BT_ATTN_TILE;
+    uint32_t common = BT_ATTN_TILE / 2;
 
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
-        common = (t->n[i] < common) ? t->n[i] : common;
+        const __m512 factor = quarter(corr, i);
+
+        common = (t->n[i] / 2 < common) ? t->n[i] / 2 : common;
         UNROLL
         for (uint32_t k = 0; k < n_regs; k++) {
-            sum[i][k] =
-                _mm512_mul_ps(_mm512_loadu_ps(t->acc[i] + d + 16 * k), corr[i]);
+            sum[i][k] = _mm512_mul_ps(
+                _mm512_loadu_ps(t->acc + i * t->dim + d + 16 * k), factor);
         }
     }
     for (uint32_t j = 0; j < common; j++) {
-        __m512 vk[4];
+        __m512i pj[BT_ATTN_TOGETHER];
 
         attn_ahead(t, t->dim + j * step, t->dim + (j + 1) * step);
         UNROLL
-        for (uint32_t k = 0; k < n_regs; k++) {
-            vk[k] = value(elem, t, j, d + 16 * k);
+        for (uint32_t i = 0; i < n_pairs; i++) {
+            pj[i] = word16(&p[i][2 * j]);
         }
         UNROLL
-        for (uint32_t i = 0; i < n_pairs; i++) {
-            const __m512 pj = _mm512_set1_ps(p[i][j]);
+        for (uint32_t k = 0; k < n_regs; k++) {
+            const __m512i v = value_pair(elems, t, j, d + 16 * k);
 
             UNROLL
-            for (uint32_t k = 0; k < n_regs; k++) {
-                sum[i][k] = _mm512_fmadd_ps(pj, vk[k], sum[i][k]);
+            for (uint32_t i = 0; i < n_pairs; i++) {
+                sum[i][k] =
+                    _mm512_dpbf16_ps(sum[i][k], (__m512bh)pj[i], (__m512bh)v);
             }
         }
     }
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
-        for (uint32_t j = common; j < t->n[i]; j++) {
-            const __m512 pj = _mm512_set1_ps(p[i][j]);
+        for (uint32_t j = common; 2 * j < t->n[i]; j++) {
+            const __m512bh pj = (__m512bh)word16(&p[i][2 * j]);
+            /* Nobody knows what lies behind the last position. */
+            const __mmask32 there =
+                (2 * j + 1 < t->n[i]) ? 0xffffffffu : 0x55555555u;
 
             UNROLL
             for (uint32_t k = 0; k < n_regs; k++) {
-                sum[i][k] = _mm512_fmadd_ps(pj, value(elem, t, j, d + 16 * k),
-                                            sum[i][k]);
+                sum[i][k] = _mm512_dpbf16_ps(
+                    sum[i][k], pj,
+                    (__m512bh)_mm512_maskz_mov_epi16(
+                        there, value_pair(elems, t, j, d + 16 * k)));
             }
         }
         UNROLL
         for (uint32_t k = 0; k < n_regs; k++) {
-            _mm512_storeu_ps(t->acc[i] + d + 16 * k, sum[i][k]);
+            _mm512_storeu_ps(t->acc + i * t->dim + d + 16 * k, sum[i][k]);
         }
     }
 }
 
-SPECIALIZE void pairs(bt_attn_elem_t elem, uint32_t n_pairs,
+SPECIALIZE void pairs(bt_attn_elem_t elems, uint32_t n_pairs,
                       const bt_attn_tile_t *t)
 {
-    float p[BT_ATTN_TOGETHER][BT_ATTN_TILE];
+    uint16_t p[BT_ATTN_TOGETHER][BT_ATTN_TILE];
     __m512 s[BT_ATTN_TOGETHER][2];
-    __m512 corr[BT_ATTN_TOGETHER];
+    __m512 corr;
     uint32_t d = 0;
 
-    scores(elem, n_pairs, t, s);
-    UNROLL
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        corr[i] = softmax(s[i][0], s[i][1], t->n[i], t->state[i], p[i]);
-    }
-    for (; d + 64 <= t->dim; d += 64) {
-        weigh(elem, n_pairs, 4, t, p, corr, d);
+    scores(elems, n_pairs, t, s);
+    corr = softmax(n_pairs, t, s, p);
+    for (; d + 32 <= t->dim; d += 32) {
+        weigh(elems, n_pairs, 2, t, p, corr, d);
     }
     for (; d < t->dim; d += 16) {
-        weigh(elem, n_pairs, 1, t, p, corr, d);
+        weigh(elems, n_pairs, 1, t, p, corr, d);
     }
 }
 
-SPECIALIZE void attn_tile(bt_attn_elem_t elem, const bt_attn_tile_t *tile)
+SPECIALIZE void attn_tile(bt_attn_elem_t elems, const bt_attn_tile_t *tile)
 {
     switch (tile->n_pairs) {
     case 1:
-        pairs(elem, 1, tile);
+        pairs(elems, 1, tile);
         break;
     case 2:
-        pairs(elem, 2, tile);
+        pairs(elems, 2, tile);
         break;
     case 3:
-        pairs(elem, 3, tile);
+        pairs(elems, 3, tile);
         break;
     default:
-        pairs(elem, 4, tile);
+        pairs(elems, 4, tile);
         break;
     }
 }
 
 void bt_avx512_attn_tile(const bt_attn_tile_t *tile)
 {
+    if (!has_bf16()) {
+        bt_avx2_attn_tile(tile);
+        return;
+    }
     if (tile->dim % 16 != 0) {
         body_attn_tile(tile);
         return;
     }
     switch (tile->elem) {
-    case BT_ATTN_F32:
-        attn_tile(BT_ATTN_F32, tile);
+    case BT_ATTN_LOADED:
+        attn_tile(BT_ATTN_LOADED, tile);
         break;
     case BT_ATTN_F16:
         attn_tile(BT_ATTN_F16, tile);

@@ -21,19 +21,6 @@ static void avx512_to_f16(const float *x, uint32_t n, uint16_t *out)
     }
 }
 
-static void avx512_from_f16(const uint16_t *x, uint32_t n, float *out)
-{
-    uint32_t i = 0;
-
-    for (; i + 16 <= n; i += 16) {
-        _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256(
-                                      (const void *)(x + i))));
-    }
-    for (; i < n; i++) {
-        out[i] = bt_f16_to_f32(x[i]);
-    }
-}
-
 /* bt_f32_to_bf16() of 16 values. (The instruction of AVX512_BF16 drops
  * subnormals.) */
 static inline __m256i bf16x16(__m512 x)
@@ -59,22 +46,6 @@ static void avx512_to_bf16(const float *x, uint32_t n, uint16_t *out)
     }
     for (; i < n; i++) {
         out[i] = bt_f32_to_bf16(x[i]);
-    }
-}
-
-static void avx512_from_bf16(const uint16_t *x, uint32_t n, float *out)
-{
-    uint32_t i = 0;
-
-    for (; i + 16 <= n; i += 16) {
-        __m512i v =
-            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(x + i)));
-
-        _mm512_storeu_ps(out + i,
-                         _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)));
-    }
-    for (; i < n; i++) {
-        out[i] = bt_bf16_to_f32(x[i]);
     }
 }
 
@@ -110,27 +81,6 @@ static float avx512_to_i8(const float *x, uint32_t n, int8_t *out)
         out[i] = i8_code(x[i], scale);
     }
     return scale;
-}
-
-static void avx512_from_i8(const int8_t *x, const float *scales,
-                           uint32_t n_rows, uint32_t dim, float *out)
-{
-    for (uint32_t r = 0; r < n_rows; r++) {
-        uint32_t i = 0;
-
-        for (; i + 16 <= dim; i += 16) {
-            __m512i v =
-                _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(x + i)));
-
-            _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_cvtepi32_ps(v),
-                                                    _mm512_set1_ps(scales[r])));
-        }
-        for (; i < dim; i++) {
-            out[i] = (float)x[i] * scales[r];
-        }
-        x += dim;
-        out += dim;
-    }
 }
 
 static void avx512_silu_mul(const float *gate, const float *up, uint32_t n,
@@ -177,14 +127,12 @@ const bt_cpu_isa_t bt_cpu_avx512 = {
     .rmsnorm = avx512_rmsnorm,
     .rope = avx512_rope,
     .load_keys = bt_avx512_load_keys,
-    .direct_kv = 1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8,
+    .load_values = bt_avx512_load_values,
+    .direct_kv = bt_avx512_direct_kv,
     .attn_tile = bt_avx512_attn_tile,
     .silu_mul = avx512_silu_mul,
     .add = avx512_add,
     .to_f16 = avx512_to_f16,
-    .from_f16 = avx512_from_f16,
     .to_bf16 = avx512_to_bf16,
-    .from_bf16 = avx512_from_bf16,
     .to_i8 = avx512_to_i8,
-    .from_i8 = avx512_from_i8,
 };

@@ -6,10 +6,12 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-/* Per thread: keys and values of one step in f32, the scores' accumulators
- * and the states of all pairs of a work item. */
-#define ATTN_SCRATCH_FLOATS \
-    ((2u * BT_ATTN_TILE + BT_ATTN_PAIRS) * (size_t)BT_MAX_HEAD_DIM)
+/* Per thread: keys and values of one step in bf16 and their scales, the queries
+ * in bf16 and the sums of all pairs of a work item. */
+#define ATTN_SCRATCH_FLOATS                                \
+    ((BT_ATTN_TILE + BT_ATTN_PAIRS + BT_ATTN_PAIRS / 2u) * \
+         (size_t)BT_MAX_HEAD_DIM +                         \
+     2u * BT_ATTN_TILE)
 
 static bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
 {

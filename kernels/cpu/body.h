@@ -196,69 +196,121 @@ static inline float softmax_step(const float *s, uint32_t n,
     return corr;
 }
 
-static inline float body_key(bt_kv_type_t type, const void *keys, size_t i,
-                             float scale)
+/* What an element of the cache is as bf16; of INT8 the code. */
+static inline uint16_t body_elem(bt_kv_type_t type, const void *elems, size_t i)
 {
     switch (type) {
     case BT_KV_F16:
-        return bt_f16_to_f32(((const uint16_t *)keys)[i]);
+        return bt_f32_to_bf16(bt_f16_to_f32(((const uint16_t *)elems)[i]));
     case BT_KV_BF16:
-        return bt_bf16_to_f32(((const uint16_t *)keys)[i]);
+        return ((const uint16_t *)elems)[i];
     default:
-        return (float)((const int8_t *)keys)[i] * scale;
+        return bt_f32_to_bf16((float)((const int8_t *)elems)[i]);
     }
 }
 
-/* Positions first .. of load_keys(). */
 static inline void body_load_keys(bt_kv_type_t type, const void *keys,
-                                  const float *scales, size_t stride,
-                                  uint32_t first, uint32_t n, uint32_t dim,
-                                  float *out)
+                                  size_t stride, uint32_t first, uint32_t n,
+                                  uint32_t dim, uint16_t *out)
 {
     for (uint32_t d = 0; d < dim; d++) {
-        for (uint32_t j = first; j < n; j++) {
-            out[(size_t)d * BT_ATTN_TILE + j] =
-                body_key(type, keys, d * stride + j,
-                         (type == BT_KV_INT8) ? scales[j] : 1.0f);
+        uint16_t *to = out + (size_t)(d / 2) * 2 * BT_ATTN_TILE + d % 2;
+
+        for (uint32_t j = 0; j < n; j++) {
+            to[2 * (size_t)(first + j)] = body_elem(type, keys, d * stride + j);
         }
     }
 }
 
+static inline void body_load_values(bt_kv_type_t type, const void *values,
+                                    uint32_t first, uint32_t n, uint32_t dim,
+                                    uint16_t *out)
+{
+    for (uint32_t j = 0; j < n; j++) {
+        uint16_t *to =
+            out + (size_t)((first + j) / 2) * 2 * dim + (first + j) % 2;
+
+        for (uint32_t d = 0; d < dim; d++) {
+            to[2 * (size_t)d] = body_elem(type, values, (size_t)j * dim + d);
+        }
+    }
+}
+
+/* Numbers below 2^-126 are zeros to the dot product of bf16. */
+static inline float or_zero(float x)
+{
+    return (fabsf(x) < 0x1p-126f) ? copysignf(0.0f, x) : x;
+}
+
+/* fma(w, x, acc), flushed to zero of its sign if it is below 2^-126 before its
+ * exponent is limited: x86's rule, which shows where the result rounds up to
+ * 2^-126. Powers of two are exact factors. */
+static inline float fma_flushed(float w, float x, float acc)
+{
+    const float sum = fmaf(w, x, acc);
+
+    if (fabsf(sum) > 0x1p-126f) {
+        return sum;
+    }
+    return (fabsf(fmaf(w * 0x1p60f, x, acc * 0x1p60f)) < 0x1p-66f)
+               ? copysignf(0.0f, sum)
+               : sum;
+}
+
+/* VDPBF16PS, one lane (kernels/cpu/cpu.h). */
+static inline float dot_bf16(const uint16_t *a, const uint16_t *b, float acc)
+{
+    acc = or_zero(acc);
+    for (uint32_t k = 2; k-- > 0;) {
+        acc = fma_flushed(or_zero(bt_bf16_to_f32(a[k])),
+                          or_zero(bt_bf16_to_f32(b[k])), acc);
+    }
+    return acc;
+}
+
 /* One step of online softmax of pair i over its n positions (a tile begins at a
- * multiple of 32, whatever the cache's block size): s_j = (sum of q_d k_jd, d
- * ascending, one fmaf each, from 0) * scale, then softmax_step(), then acc =
- * acc
- * * corr and acc_d = fma(p_j, v_jd, acc_d) with j ascending. */
+ * multiple of 32, whatever the cache's block size): s_j = (sum of q_d k_jd by
+ * dot_bf16(), pairs of d ascending, from 0) (* the key's scale) * scale, then
+ * softmax_step(), then acc = acc * corr and, pairs of positions ascending,
+ * acc_d = dot_bf16() of the weights p_j (* the value's scale) and the values
+ * v_jd; a last position without a partner has one of zeros. */
 static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
 {
     const uint32_t dim = tile->dim;
     const uint32_t n = tile->n[i];
-    float *acc = tile->acc[i];
+    const uint16_t *q = tile->q + (size_t)i * dim;
+    const uint16_t *keys = tile->keys[0];
+    const uint16_t *values = tile->values[0];
+    const float *key_scales = tile->key_scales[0];
+    const float *value_scales = tile->value_scales[0];
+    float *acc = tile->acc + (size_t)i * dim;
     float s[BT_ATTN_TILE] = {0};
     float p[BT_ATTN_TILE];
+    uint16_t weights[BT_ATTN_TILE] = {0};
     float corr;
 
-    for (uint32_t d = 0; d < dim; d++) {
-        const float *keys = tile->keys[0];
-
-        keys += (size_t)d * BT_ATTN_TILE;
+    for (uint32_t d = 0; d < dim; d += 2) {
         for (uint32_t j = 0; j < n; j++) {
-            s[j] = fmaf(tile->q[i][d], keys[j], s[j]);
+            s[j] =
+                dot_bf16(q + d, keys + (size_t)d * BT_ATTN_TILE + 2 * j, s[j]);
         }
     }
     for (uint32_t j = 0; j < n; j++) {
+        s[j] *= (key_scales != NULL) ? key_scales[j] : 1.0f;
         s[j] *= tile->scale;
     }
-    corr = softmax_step(s, n, tile->state[i], p);
+    corr = softmax_step(s, n, &tile->state[i], p);
+    for (uint32_t j = 0; j < n; j++) {
+        weights[j] = bt_f32_to_bf16(
+            or_zero((value_scales != NULL) ? p[j] * value_scales[j] : p[j]));
+    }
     for (uint32_t d = 0; d < dim; d++) {
         acc[d] *= corr;
-    }
-    for (uint32_t j = 0; j < n; j++) {
-        const float *v = tile->values[0];
+        for (uint32_t j = 0; j < n; j += 2) {
+            const uint16_t *v = values + ((size_t)j / 2 * dim + d) * 2;
+            const uint16_t pair[2] = {v[0], (j + 1 < n) ? v[1] : 0};
 
-        v += (size_t)j * dim;
-        for (uint32_t d = 0; d < dim; d++) {
-            acc[d] = fmaf(p[j], v[d], acc[d]);
+            acc[d] = dot_bf16(weights + j, pair, acc[d]);
         }
     }
 }

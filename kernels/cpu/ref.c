@@ -47,28 +47,6 @@ static void ref_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
     }
 }
 
-static float bf16_or_zero(uint16_t bf16)
-{
-    const float value = bt_bf16_to_f32(bf16);
-
-    return (fabsf(value) < 0x1p-126f) ? 0.0f : value;
-}
-
-/* fma(w, x, acc), flushed to zero of its sign if it is below 2^-126 before its
- * exponent is limited: x86's rule, which shows where the result rounds up to
- * 2^-126. Powers of two are exact factors. */
-static float fma_flushed(float w, float x, float acc)
-{
-    const float sum = fmaf(w, x, acc);
-
-    if (fabsf(sum) > 0x1p-126f) {
-        return sum;
-    }
-    return (fabsf(fmaf(w * 0x1p60f, x, acc * 0x1p60f)) < 0x1p-66f)
-               ? copysignf(0.0f, sum)
-               : sum;
-}
-
 static float ref_bf16_output(const bt_matmul_job_t *job, uint32_t o,
                              uint32_t row)
 {
@@ -82,10 +60,7 @@ static float ref_bf16_output(const bt_matmul_job_t *job, uint32_t o,
         uint16_t pair[2];
 
         memcpy(pair, panel + (p * BT_PANEL + o % BT_PANEL) * 4, sizeof(pair));
-        for (uint32_t k = 2; k-- > 0;) {
-            acc = fma_flushed(bf16_or_zero(pair[k]), bf16_or_zero(x[2 * p + k]),
-                              acc);
-        }
+        acc = dot_bf16(pair, x + 2 * p, acc);
     }
     return acc;
 }
@@ -166,13 +141,6 @@ static void ref_to_f16(const float *x, uint32_t n, uint16_t *out)
     }
 }
 
-static void ref_from_f16(const uint16_t *x, uint32_t n, float *out)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        out[i] = bt_f16_to_f32(x[i]);
-    }
-}
-
 static void ref_to_bf16(const float *x, uint32_t n, uint16_t *out)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -180,26 +148,9 @@ static void ref_to_bf16(const float *x, uint32_t n, uint16_t *out)
     }
 }
 
-static void ref_from_bf16(const uint16_t *x, uint32_t n, float *out)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        out[i] = bt_bf16_to_f32(x[i]);
-    }
-}
-
 static float ref_to_i8(const float *x, uint32_t n, int8_t *out)
 {
     return body_to_i8(x, n, out);
-}
-
-static void ref_from_i8(const int8_t *x, const float *scales, uint32_t n_rows,
-                        uint32_t dim, float *out)
-{
-    for (size_t r = 0; r < n_rows; r++) {
-        for (size_t i = 0; i < dim; i++) {
-            out[r * dim + i] = (float)x[r * dim + i] * scales[r];
-        }
-    }
 }
 
 static void ref_rmsnorm(const float *x, const float *weight, float eps,
@@ -214,11 +165,18 @@ static void ref_rope(float *head, const float *cs, uint32_t dim,
     body_rope(head, cs, dim, interleaved);
 }
 
-static void ref_load_keys(bt_kv_type_t type, const void *keys,
-                          const float *scales, size_t stride, uint32_t n,
-                          uint32_t dim, float *out)
+static void ref_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                          uint32_t first, uint32_t n, uint32_t dim,
+                          uint16_t *out)
 {
-    body_load_keys(type, keys, scales, stride, 0, n, dim, out);
+    body_load_keys(type, keys, stride, first, n, dim, out);
+}
+
+static void ref_load_values(bt_kv_type_t type, const void *values,
+                            uint32_t first, uint32_t n, uint32_t dim,
+                            uint16_t *out)
+{
+    body_load_values(type, values, first, n, dim, out);
 }
 
 static void ref_attn_tile(const bt_attn_tile_t *tile)
@@ -248,13 +206,11 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .rmsnorm = ref_rmsnorm,
     .rope = ref_rope,
     .load_keys = ref_load_keys,
+    .load_values = ref_load_values,
     .attn_tile = ref_attn_tile,
     .silu_mul = ref_silu_mul,
     .add = ref_add,
     .to_f16 = ref_to_f16,
-    .from_f16 = ref_from_f16,
     .to_bf16 = ref_to_bf16,
-    .from_bf16 = ref_from_bf16,
     .to_i8 = ref_to_i8,
-    .from_i8 = ref_from_i8,
 };

@@ -8,8 +8,8 @@ BATON_TINY_MODEL is the generator that the build makes. For each case a model
 file is written, its tensors are dequantized by the gguf package, and the llama
 forward pass is done in float64 by numpy, with keys and values rounded to
 float16 as the cache stores them, and what is multiplied by quantized weights
-rounded to 8 bits in groups of 16, what is multiplied by BF16 weights to bfloat16,
-as kernels.h says. Needs numpy and gguf (pip).
+rounded to 8 bits in groups of 16, what is multiplied by BF16 weights and in attention
+to bfloat16, as kernels.h says. Needs numpy and gguf (pip).
 
 Format of the .txt files: a line of arguments for the generator, a line of
 token ids, a line of row numbers, then the logits of each of those rows.
@@ -26,10 +26,10 @@ from gguf.quants import dequantize
 
 CASES = {
     "tiny_f32": ["--seed", "11", "--layers", "3"],
-    "tiny_mixed": ["--seed", "12", "--dim", "256", "--heads", "8", "--kv-heads", "2",
+    "tiny_mixed": ["--seed", "23", "--dim", "256", "--heads", "8", "--kv-heads", "2",
                    "--ffn", "512", "--type", "Q4_K", "--mixed-type", "Q6_K",
                    "--embedding-type", "Q8_0", "--tied", "--rope-factors"],
-    "tiny_q4_1": ["--seed", "13", "--dim", "96", "--heads", "3", "--kv-heads", "1",
+    "tiny_q4_1": ["--seed", "24", "--dim", "96", "--heads", "3", "--kv-heads", "1",
                   "--ffn", "160", "--type", "Q4_1", "--mixed-type", "Q5_0",
                   "--embedding-type", "F16"],
     "tiny_bf16": ["--seed", "15", "--type", "BF16", "--embedding-type", "BF16", "--tied"],
@@ -74,16 +74,25 @@ def bf16(x):
 
 
 def attention(q, k, v):
-    """Causal, grouped: query head h reads KV head h * n_kv // n_heads."""
+    """Causal, grouped: query head h reads KV head h * n_kv // n_heads. In steps of 32
+    positions, whose weights are relative to the largest score so far and become bfloat16."""
     n, n_heads, dim = q.shape
     n_kv = k.shape[1]
-    out = np.empty_like(q)
-    mask = np.triu(np.full((n, n), -np.inf), 1)
+    out = np.zeros_like(q)
+    q, k, v = bf16(q), bf16(k), bf16(v)
+    causal = np.triu(np.full((n, n), -np.inf), 1)
     for h in range(n_heads):
         g = h * n_kv // n_heads
-        scores = q[:, h] @ k[:, g].T / math.sqrt(dim) + mask
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        out[:, h] = scores / scores.sum(axis=1, keepdims=True) @ v[:, g]
+        scores = q[:, h] @ k[:, g].T / math.sqrt(dim) + causal
+        largest, total = np.full((n, 1), -np.inf), np.zeros((n, 1))
+        for at in range(0, n, 32):
+            step = scores[:, at:at + 32]
+            now = np.maximum(largest, step.max(axis=1, keepdims=True))
+            weights, correction = np.exp(step - now), np.exp(largest - now)
+            total = total * correction + weights.sum(axis=1, keepdims=True)
+            out[:, h] = out[:, h] * correction + bf16(weights) @ v[at:at + 32, g]
+            largest = now
+        out[:, h] /= total
     return out.reshape(n, n_heads * dim)
 
 

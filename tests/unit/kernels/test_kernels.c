@@ -99,7 +99,7 @@ static void capabilities_name_what_is_there(void **state)
 
     (void)state;
     assert_int_equal(bt_backend_open("cpu", &two_threads, &be), BT_OK);
-    assert_string_equal(be->caps->profile, "q8-seq2");
+    assert_string_equal(be->caps->profile, "q8-bf16");
     assert_int_equal(be->caps->kv_types,
                      1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8);
     assert_int_equal(be->caps->max_head_dim, 256);

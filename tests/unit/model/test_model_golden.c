@@ -18,9 +18,10 @@
 #define N_KEPT   4
 #define N_VOCAB  288
 
-/* float32 sums, and the rare key or value that float16 rounds the other way:
- * measured 0.0004 at most, on logits of spread 2. */
-#define TOLERANCE 0.002
+/* float32 sums: measured 0.000003 at most, on logits of spread 2. The seeds are
+ * such that no number lies so near half way between two bf16 or 8-bit codes
+ * that float32 rounds it the other way, which moves logits by up to 0.05. */
+#define TOLERANCE 0.0001
 
 static double next_number(FILE *file)
 {
@@ -136,7 +137,7 @@ mixed_k_quants_tied_and_with_rope_factors_give_numpy_s_logits(void **state)
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
     (void)state;
-    tiny.seed = 12;
+    tiny.seed = 23;
     tiny.dim = 256;
     tiny.n_heads = 8;
     tiny.ffn_dim = 512;
@@ -153,7 +154,7 @@ static void q4_1_with_three_query_heads_gives_numpy_s_logits(void **state)
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
     (void)state;
-    tiny.seed = 13;
+    tiny.seed = 24;
     tiny.dim = 96;
     tiny.n_heads = 3;
     tiny.n_kv_heads = 1;
@@ -169,7 +170,7 @@ static void bf16_weights_give_numpy_s_logits(void **state)
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
     (void)state;
-    tiny.seed = 15;      /* no row value lies half way between two bf16 */
+    tiny.seed = 15;
     tiny.type = 30;      /* BF16 */
     tiny.embd_type = 30; /* BF16 */
     tiny.tied = true;
