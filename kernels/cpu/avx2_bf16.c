@@ -94,7 +94,7 @@ static void add_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t h,
         out.to += out.stride;
     }
     READ_AGAIN();
-    _mm_setcsr(mode | ZEROS);
+    _mm_setcsr(mode | BT_AVX2_ZEROS);
     READ_AGAIN();
 }
 
