@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary positions, the cache's store, and attention over the paged cache. */
+/* Attention over the paged cache. */
 #include <math.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/kv_slot.h"
 
-#define MIN_ELEMS_PER_THREAD 4096u
-#define PREFETCH_PAIRS       16u
-#define ITEMS_SHARE          8u /* pieces that a thread's items are cut into */
+#define PREFETCH_PAIRS 16u
+#define ROWS_OF_THREAD 4u
+#define ITEMS_SHARE    8u /* pieces that a thread's items are cut into */
 
 typedef struct attn_job {
     cpu_backend_t *cpu;
@@ -18,178 +19,10 @@ typedef struct attn_job {
     uint32_t layer;
     uint32_t n_heads;
     size_t row_floats; /* of a qkv row */
-    /* rope_store */
-    float *qkv;
-    const float *cos_sin;
-    bool interleaved;
-    /* attention */
     const float *q;
     float *out;
     uint32_t pairs_per_item;
 } attn_job_t;
-
-/* One vector of the cache, or the first of some in neighbouring slots. */
-typedef struct kv_slot {
-    void *elems;
-    float *scale; /* INT8 alone */
-} kv_slot_t;
-
-static size_t elem_bytes_of(const bt_kv_view_t *kv)
-{
-    return (kv->type == BT_KV_INT8) ? 1 : 2;
-}
-
-/* Where head @a kv_head of @a position begins: part 0 keys, (dim, slots), 1
- * values, (slots, dim). */
-static kv_slot_t kv_slot(const attn_job_t *job, const bt_ragged_seq_t *seq,
-                         uint32_t part, uint32_t kv_head, uint32_t position)
-{
-    const bt_kv_view_t *kv = job->kv;
-    const size_t t = kv->tokens_per_block;
-    const size_t slot = position % t;
-    uint8_t *block =
-        (uint8_t *)kv->base + seq->blocks[position / t] * kv->block_bytes;
-    const size_t vectors =
-        (((size_t)job->layer * 2 + part) * kv->n_kv_heads + kv_head) * t;
-    kv_slot_t at;
-
-    at.elems = block + (vectors * kv->head_dim +
-                        ((part == 0) ? slot : slot * kv->head_dim)) *
-                           elem_bytes_of(kv);
-    at.scale = NULL;
-    if (kv->type == BT_KV_INT8) {
-        size_t n_vectors = (size_t)kv->n_layers * 2 * kv->n_kv_heads * t;
-
-        at.scale = (float *)(void *)(block + n_vectors * kv->head_dim);
-        at.scale += vectors + slot;
-    }
-    return at;
-}
-
-static void value_store(const attn_job_t *job, kv_slot_t slot, const float *x)
-{
-    const bt_cpu_isa_t *isa = job->cpu->isa;
-    const uint32_t dim = job->kv->head_dim;
-
-    switch (job->kv->type) {
-    case BT_KV_F16:
-        isa->to_f16(x, dim, slot.elems);
-        break;
-    case BT_KV_BF16:
-        isa->to_bf16(x, dim, slot.elems);
-        break;
-    case BT_KV_INT8:
-        *slot.scale = isa->to_i8(x, dim, slot.elems);
-        break;
-    }
-}
-
-/* A key's elements are a block's number of tokens apart. */
-static void key_store(const attn_job_t *job, kv_slot_t slot, const float *x)
-{
-    const size_t stride = job->kv->tokens_per_block;
-    const uint32_t dim = job->kv->head_dim;
-    uint16_t words[BT_MAX_HEAD_DIM];
-
-    if (job->kv->type == BT_KV_INT8) {
-        int8_t *codes = (int8_t *)words;
-        int8_t *out = slot.elems;
-
-        *slot.scale = job->cpu->isa->to_i8(x, dim, codes);
-        for (uint32_t d = 0; d < dim; d++) {
-            out[d * stride] = codes[d];
-        }
-    } else {
-        const kv_slot_t row = {.elems = words};
-        uint16_t *out = slot.elems;
-
-        value_store(job, row, x);
-        for (uint32_t d = 0; d < dim; d++) {
-            out[d * stride] = words[d];
-        }
-    }
-}
-
-static void rope_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
-                     uint32_t row)
-{
-    const bt_cpu_isa_t *isa = job->cpu->isa;
-    const uint32_t dim = job->kv->head_dim;
-    const uint32_t n_kv = job->kv->n_kv_heads;
-    const uint32_t position = seq->pos + (row - seq->row);
-    const float *cs = job->cos_sin + (size_t)position * dim;
-    float *head = job->qkv + row * job->row_floats;
-
-    for (uint32_t h = 0; h < job->n_heads + n_kv; h++) {
-        isa->rope(head + (size_t)h * dim, cs, dim, job->interleaved);
-    }
-    head += (size_t)job->n_heads * dim;
-    for (uint32_t h = 0; h < n_kv; h++) {
-        key_store(job, kv_slot(job, seq, 0, h, position), head);
-        value_store(job, kv_slot(job, seq, 1, h, position),
-                    head + (size_t)n_kv * dim);
-        head += dim;
-    }
-}
-
-/* Items are rows of the batch in the order of the sequences. */
-static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
-{
-    const attn_job_t *job = ctx;
-    uint32_t first = 0;
-
-    (void)thread;
-    for (uint32_t s = 0; (s < job->n_seqs) && (first < end); s++) {
-        const bt_ragged_seq_t *seq = &job->seqs[s];
-
-        for (uint32_t i = 0; i < seq->n_rows; i++) {
-            if ((first + i >= begin) && (first + i < end)) {
-                rope_row(job, seq, seq->row + i);
-            }
-        }
-        first += seq->n_rows;
-    }
-}
-
-static void check_view(const bt_backend_t *be, const bt_kv_view_t *kv)
-{
-    BT_ASSERT((be->caps->kv_types >> kv->type & 1u) != 0);
-    BT_ASSERT(kv->head_dim <= BT_MAX_HEAD_DIM);
-    BT_ASSERT(kv->head_dim % 2 == 0);
-    /* So that scales, behind an even number of vectors' elements, lie on whole
-     * floats. */
-    BT_ASSERT((kv->type != BT_KV_INT8) || (kv->block_bytes % 4 == 0));
-    (void)be;
-    (void)kv;
-}
-
-void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
-                       const float *cos_sin, bool interleaved,
-                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
-                       const bt_kv_view_t *kv, uint32_t layer)
-{
-    cpu_backend_t *cpu = bt_cpu_of(be);
-    attn_job_t job = {
-        .cpu = cpu,
-        .seqs = seqs,
-        .n_seqs = n_seqs,
-        .kv = kv,
-        .layer = layer,
-        .n_heads = n_heads,
-        .row_floats = ((size_t)n_heads + 2 * kv->n_kv_heads) * kv->head_dim,
-        .qkv = qkv,
-        .cos_sin = cos_sin,
-        .interleaved = interleaved,
-    };
-    uint32_t n_rows = 0;
-    size_t grain = MIN_ELEMS_PER_THREAD / (job.row_floats + 1) + 1;
-
-    check_view(be, kv);
-    for (uint32_t s = 0; s < n_seqs; s++) {
-        n_rows += seqs[s].n_rows;
-    }
-    bt_cpu_pool_run(cpu->pool, n_rows, (uint32_t)grain, rope_items, &job);
-}
 
 /* First query head of KV head @a kv_head: the smallest h with
  * h * n_kv / n_heads >= kv_head. */
@@ -212,13 +45,13 @@ typedef struct attn_item {
 
 /* What of a thread's scratch is what; see ATTN_SCRATCH_FLOATS. */
 typedef struct attn_scratch {
-    uint16_t *keys;      /* bt_cpu_isa_t.load_keys */
-    uint16_t *values;    /* load_values */
-    float *key_scales;   /* (32), INT8 alone */
-    float *value_scales; /* the same */
-    uint16_t *q;         /* (pairs, dim) in bf16 */
-    float *acc;          /* (pairs, dim) */
-    const uint8_t *ahead[BT_ATTN_AHEAD];
+    uint16_t *keys;        /* bt_cpu_isa_t.load_keys */
+    uint16_t *values;      /* load_values */
+    float *key_scales;     /* (32), INT8 alone */
+    float *value_scales;   /* the same */
+    uint16_t *q;           /* (pairs, dim) in bf16 */
+    float *acc;            /* (pairs, dim) */
+    const uint8_t **ahead; /* lines to be asked for during the next tile */
     uint32_t n_ahead;
 } attn_scratch_t;
 
@@ -234,9 +67,10 @@ static void load_tile(const attn_job_t *job, const attn_item_t *item,
     while (i < n) {
         const uint32_t left = t - (at + i) % t;
         const uint32_t run = (left > n - i) ? n - i : left;
-        const kv_slot_t key = kv_slot(job, item->seq, 0, item->kv_head, at + i);
+        const kv_slot_t key =
+            kv_slot(job->kv, job->layer, item->seq, 0, item->kv_head, at + i);
         const kv_slot_t value =
-            kv_slot(job, item->seq, 1, item->kv_head, at + i);
+            kv_slot(job->kv, job->layer, item->seq, 1, item->kv_head, at + i);
 
         isa->load_keys(job->kv->type, key.elems, t, i, run, dim, s->keys);
         isa->load_values(job->kv->type, value.elems, i, run, dim, s->values);
@@ -284,9 +118,10 @@ static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
     tile->key_stride = job->kv->tokens_per_block;
     for (uint32_t v = 0; v < 2; v++) {
         const uint32_t first = (n > 16) ? at + 16 * v : at;
-        const kv_slot_t key = kv_slot(job, item->seq, 0, item->kv_head, first);
+        const kv_slot_t key =
+            kv_slot(job->kv, job->layer, item->seq, 0, item->kv_head, first);
         const kv_slot_t value =
-            kv_slot(job, item->seq, 1, item->kv_head, first);
+            kv_slot(job->kv, job->layer, item->seq, 1, item->kv_head, first);
 
         tile->keys[v] = key.elems;
         tile->key_scales[v] = key.scale;
@@ -301,19 +136,42 @@ static uint32_t positions_of(const attn_item_t *item)
     return item->seq->pos + (item->first + item->n_pairs - 1) / item->group + 1;
 }
 
+/* The cache lines of n neighbouring heads of a part that begin at slot, of run
+ * positions. @return how many lines there are now */
+static uint32_t lines_of_heads(const attn_job_t *job, uint32_t part,
+                               kv_slot_t slot, uint32_t n_heads, uint32_t run,
+                               const uint8_t **lines, uint32_t n)
+{
+    const size_t row = job->kv->head_dim * kv_elem_bytes(job->kv);
+    const size_t head = job->kv->tokens_per_block * row;
+    /* Keys lie across: a few positions are a piece of each of dim rows. */
+    const size_t across = job->kv->tokens_per_block * kv_elem_bytes(job->kv);
+    const size_t step = ((part == 0) && (across > 64)) ? across : 64;
+    const size_t bytes = (part == 0) ? head : run * row;
+    const uint8_t *at = slot.elems;
+
+    for (uint32_t h = 0; h < n_heads; h++) {
+        for (size_t i = 0; (i < bytes) && (n < BT_ATTN_AHEAD); i += step) {
+            lines[n++] = at + i;
+        }
+        at += head;
+    }
+    return n;
+}
+
 /* A sequence that decodes has little to compute on a tile, and its blocks lie
  * anywhere: without this each of them would be waited for. @return lines of the
- * tile that begins at position; 0 where there is enough to compute */
+ * tile that begins at position, of n_heads KV heads from the item's on; 0 where
+ * there is enough to compute */
 static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
-                              uint32_t position, const uint8_t **lines)
+                              uint32_t n_heads, uint32_t position,
+                              const uint8_t **lines)
 {
     const uint32_t n_positions = positions_of(item);
     const uint32_t end = (n_positions - position > BT_ATTN_TILE)
                              ? position + BT_ATTN_TILE
                              : n_positions;
     const uint32_t t = job->kv->tokens_per_block;
-    const size_t elem = elem_bytes_of(job->kv);
-    const size_t bytes = job->kv->head_dim * elem;
     uint32_t n = 0;
 
     if (item->n_pairs > PREFETCH_PAIRS) {
@@ -322,17 +180,12 @@ static uint32_t lines_of_tile(const attn_job_t *job, const attn_item_t *item,
     while (position < end) {
         const uint32_t left = t - position % t;
         const uint32_t run = (left > end - position) ? end - position : left;
-        const uint8_t *keys =
-            kv_slot(job, item->seq, 0, item->kv_head, position).elems;
-        const uint8_t *values =
-            kv_slot(job, item->seq, 1, item->kv_head, position).elems;
-        const size_t step = (t * elem < 64) ? 64 : t * elem;
 
-        for (size_t i = 0; (i < t * bytes) && (n < BT_ATTN_AHEAD); i += step) {
-            lines[n++] = keys + i;
-        }
-        for (size_t i = 0; (i < run * bytes) && (n < BT_ATTN_AHEAD); i += 64) {
-            lines[n++] = values + i;
+        for (uint32_t part = 0; part < 2; part++) {
+            n = lines_of_heads(job, part,
+                               kv_slot(job->kv, job->layer, item->seq, part,
+                                       item->kv_head, position),
+                               n_heads, run, lines, n);
         }
         position += run;
     }
@@ -427,12 +280,13 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
 {
     const uint32_t dim = job->kv->head_dim;
     const uint32_t n_positions = positions_of(item);
+    const uint8_t *ahead[BT_ATTN_AHEAD];
     bt_attn_state_t states[BT_ATTN_PAIRS];
     attn_scratch_t s = scratch_of(scratch, dim);
 
+    s.ahead = ahead;
     for (uint32_t i = 0; i < item->n_pairs; i++) {
-        states[i].max = -INFINITY;
-        states[i].sum = 0.0f;
+        states[i] = (bt_attn_state_t){.max = -INFINITY};
         job->cpu->isa->to_bf16(query_of(job, item, i), dim,
                                s.q + (size_t)i * dim);
     }
@@ -445,13 +299,99 @@ static void attend(const attn_job_t *job, const attn_item_t *item,
         n_tile = (n_tile > BT_ATTN_TILE) ? BT_ATTN_TILE : n_tile;
         s.n_ahead = 0;
         if (n_tile < n_positions - at) {
-            s.n_ahead = lines_of_tile(job, item, at + n_tile, s.ahead);
+            s.n_ahead = lines_of_tile(job, item, 1, at + n_tile, ahead);
         } else if (next != NULL) {
-            s.n_ahead = lines_of_tile(job, next, 0, s.ahead);
+            s.n_ahead = lines_of_tile(job, next, 1, 0, ahead);
         }
         attend_tile(job, item, &s, states, at, n_tile);
     }
     store_pairs(job, item, states, s.acc);
+}
+
+/* All pairs of one row that read a KV head. */
+static attn_item_t item_of_head(const attn_job_t *job,
+                                const bt_ragged_seq_t *seq, uint32_t kv_head)
+{
+    const uint32_t group =
+        first_head(job, kv_head + 1) - first_head(job, kv_head);
+
+    return (attn_item_t){
+        .seq = seq, .kv_head = kv_head, .group = group, .n_pairs = group};
+}
+
+/* One row of a sequence, all its heads tile by tile: what they read of a block
+ * lies side by side. @a next: the sequence that comes after, or NULL. */
+static void attend_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
+                       const bt_ragged_seq_t *next, float *scratch)
+{
+    const uint32_t dim = job->kv->head_dim;
+    const uint32_t n_kv = job->kv->n_kv_heads;
+    const uint32_t n_positions = seq->pos + 1;
+    const attn_item_t first = item_of_head(job, seq, 0);
+    const uint8_t *lines[BT_ATTN_AHEAD];
+    bt_attn_state_t states[BT_ATTN_PAIRS];
+    const attn_scratch_t all = scratch_of(scratch, dim);
+
+    for (uint32_t i = 0; i < job->n_heads; i++) {
+        states[i] = (bt_attn_state_t){.max = -INFINITY};
+    }
+    memset(all.acc, 0, (size_t)job->n_heads * dim * sizeof(float));
+    job->cpu->isa->to_bf16(job->q + seq->row * job->row_floats,
+                           job->n_heads * dim, all.q);
+    for (uint32_t at = 0; at < n_positions; at += BT_ATTN_TILE) {
+        const uint32_t left = n_positions - at;
+        uint32_t n_lines = 0;
+
+        if (left > BT_ATTN_TILE) {
+            n_lines =
+                lines_of_tile(job, &first, n_kv, at + BT_ATTN_TILE, lines);
+        } else if (next != NULL) {
+            const attn_item_t item = item_of_head(job, next, 0);
+
+            n_lines = lines_of_tile(job, &item, n_kv, 0, lines);
+        }
+        for (uint32_t h = 0; h < n_kv; h++) {
+            const attn_item_t item = item_of_head(job, seq, h);
+            const uint32_t head = first_head(job, h);
+            attn_scratch_t s = all;
+
+            s.q += (size_t)head * dim;
+            s.acc += (size_t)head * dim;
+            s.ahead = lines + n_lines * h / n_kv;
+            s.n_ahead = n_lines * (h + 1) / n_kv - n_lines * h / n_kv;
+            attend_tile(job, &item, &s, states + head, at,
+                        (left > BT_ATTN_TILE) ? BT_ATTN_TILE : left);
+        }
+    }
+    for (uint32_t h = 0; h < n_kv; h++) {
+        const attn_item_t item = item_of_head(job, seq, h);
+        const uint32_t head = first_head(job, h);
+
+        store_pairs(job, &item, states + head, all.acc + (size_t)head * dim);
+    }
+}
+
+static void attn_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const attn_job_t *job = ctx;
+    float *scratch = job->cpu->attn + thread * job->cpu->attn_floats;
+
+    for (uint32_t i = begin; i < end; i++) {
+        attend_row(job, &job->seqs[i], (i + 1 < end) ? &job->seqs[i + 1] : NULL,
+                   scratch);
+    }
+}
+
+/* Is there one row of each sequence, and enough of them for all threads? */
+static bool are_rows(const attn_job_t *job, uint32_t n_threads)
+{
+    bool ok = (job->n_heads <= BT_ATTN_PAIRS) &&
+              (job->n_seqs >= n_threads * ROWS_OF_THREAD);
+
+    for (uint32_t s = 0; ok && (s < job->n_seqs); s++) {
+        ok = job->seqs[s].n_rows == 1;
+    }
+    return ok;
 }
 
 static uint32_t items_of_pairs(const attn_job_t *job, uint64_t n_pairs)
@@ -544,7 +484,11 @@ void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
     uint32_t n_items;
     uint32_t grain;
 
-    check_view(be, kv);
+    kv_check_view(be, kv);
+    if (are_rows(&job, n_threads)) {
+        bt_cpu_pool_run(cpu->pool, n_seqs, 1, attn_rows, &job);
+        return;
+    }
     for (uint32_t s = 0; s < n_seqs; s++) {
         positions += seqs[s].n_rows * ((uint64_t)seqs[s].pos + 1);
     }

@@ -7,7 +7,7 @@
 #include "common/base/assert.h"
 #include "tests/kernels/kcheck.h"
 
-#define MAX_SEQS 4u
+#define MAX_SEQS 14u
 #define MAX_POS  150u /* before the new rows */
 #define N_LAYERS 2u
 #define LAYER    1u
@@ -210,6 +210,7 @@ static void make_case(at_case_t *c, bt_kv_type_t type)
 {
     static const uint32_t all_dims[] = {2, 6, 16, 40, 48, 64, 80, 128, 256};
     static const uint32_t all_blocks[] = {1, 3, 16, 24, 32, 64};
+    bool only_rows;
 
     memset(c, 0, sizeof(*c));
     c->kv.type = type;
@@ -219,13 +220,18 @@ static void make_case(at_case_t *c, bt_kv_type_t type)
     c->n_heads = (kc_below(4) == 0) ? c->n_kv + kc_below(5)
                                     : c->n_kv * (1 + kc_below(4));
     c->interleaved = kc_below(2) == 0;
-    c->n_seqs = kc_below(MAX_SEQS + 1);
+    /* A third of them one row each, of enough sequences for three threads. */
+    only_rows = kc_below(3) == 0;
+    c->n_seqs = only_rows ? 1 + kc_below(MAX_SEQS) : kc_below(5);
     c->row_floats = (size_t)(c->n_heads + 2 * c->n_kv) * c->dim;
     c->blocks_per_seq = MAX_POSITION / c->block_tokens + 1;
     deal_blocks(c);
     for (uint32_t s = 0; s < c->n_seqs; s++) {
         c->seqs[s].row = c->n_rows;
-        c->seqs[s].n_rows = 1 + ((kc_below(2) == 0) ? kc_below(16) : 0);
+        c->seqs[s].n_rows = 1;
+        if (!only_rows && (kc_below(2) == 0)) {
+            c->seqs[s].n_rows += kc_below(16);
+        }
         c->seqs[s].pos = (kc_below(3) == 0) ? 0 : kc_below(MAX_POS);
         c->n_rows += c->seqs[s].n_rows;
     }

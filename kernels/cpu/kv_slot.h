@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kv_slot.h  Where vectors lie in the paged cache (docs/KV_LAYOUT.md).
+ */
+#ifndef BT_KERNELS_CPU_KV_SLOT_H
+#define BT_KERNELS_CPU_KV_SLOT_H
+
+#include "common/base/assert.h"
+#include "kernels/cpu/cpu.h"
+
+/** One vector of the cache, or the first of some in neighbouring slots. */
+typedef struct kv_slot {
+    void *elems;
+    float *scale; /* INT8 alone */
+} kv_slot_t;
+
+static inline size_t kv_elem_bytes(const bt_kv_view_t *kv)
+{
+    return (kv->type == BT_KV_INT8) ? 1 : 2;
+}
+
+/** Where head @a kv_head of @a position begins: part 0 keys, (dim, slots), 1
+ * values, (slots, dim). */
+static inline kv_slot_t kv_slot(const bt_kv_view_t *kv, uint32_t layer,
+                                const bt_ragged_seq_t *seq, uint32_t part,
+                                uint32_t kv_head, uint32_t position)
+{
+    const size_t t = kv->tokens_per_block;
+    const size_t slot = position % t;
+    uint8_t *block =
+        (uint8_t *)kv->base + seq->blocks[position / t] * kv->block_bytes;
+    const size_t vectors =
+        (((size_t)layer * 2 + part) * kv->n_kv_heads + kv_head) * t;
+    kv_slot_t at;
+
+    at.elems = block + (vectors * kv->head_dim +
+                        ((part == 0) ? slot : slot * kv->head_dim)) *
+                           kv_elem_bytes(kv);
+    at.scale = NULL;
+    if (kv->type == BT_KV_INT8) {
+        size_t n_vectors = (size_t)kv->n_layers * 2 * kv->n_kv_heads * t;
+
+        at.scale = (float *)(void *)(block + n_vectors * kv->head_dim);
+        at.scale += vectors + slot;
+    }
+    return at;
+}
+
+static inline void kv_check_view(const bt_backend_t *be, const bt_kv_view_t *kv)
+{
+    BT_ASSERT((be->caps->kv_types >> kv->type & 1u) != 0);
+    BT_ASSERT(kv->head_dim <= BT_MAX_HEAD_DIM);
+    BT_ASSERT(kv->head_dim % 2 == 0);
+    /* So that scales, behind an even number of vectors' elements, lie on whole
+     * floats. */
+    BT_ASSERT((kv->type != BT_KV_INT8) || (kv->block_bytes % 4 == 0));
+    (void)be;
+    (void)kv;
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rotary positions, and keys and values into the paged cache. */
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/kv_slot.h"
+
+#define MIN_ELEMS_PER_THREAD 4096u
+
+typedef struct rope_job {
+    cpu_backend_t *cpu;
+    const bt_ragged_seq_t *seqs;
+    uint32_t n_seqs;
+    const bt_kv_view_t *kv;
+    uint32_t layer;
+    uint32_t n_heads;
+    size_t row_floats; /* of a qkv row */
+    float *qkv;
+    const float *cos_sin;
+    bool interleaved;
+} rope_job_t;
+
+static void value_store(const rope_job_t *job, kv_slot_t slot, const float *x)
+{
+    const bt_cpu_isa_t *isa = job->cpu->isa;
+    const uint32_t dim = job->kv->head_dim;
+
+    switch (job->kv->type) {
+    case BT_KV_F16:
+        isa->to_f16(x, dim, slot.elems);
+        break;
+    case BT_KV_BF16:
+        isa->to_bf16(x, dim, slot.elems);
+        break;
+    case BT_KV_INT8:
+        *slot.scale = isa->to_i8(x, dim, slot.elems);
+        break;
+    }
+}
+
+/* A key's elements are a block's number of tokens apart. */
+static void key_store(const rope_job_t *job, kv_slot_t slot, const float *x)
+{
+    const size_t stride = job->kv->tokens_per_block;
+    const uint32_t dim = job->kv->head_dim;
+    uint16_t words[BT_MAX_HEAD_DIM];
+
+    if (job->kv->type == BT_KV_INT8) {
+        int8_t *codes = (int8_t *)words;
+        int8_t *out = slot.elems;
+
+        *slot.scale = job->cpu->isa->to_i8(x, dim, codes);
+        for (uint32_t d = 0; d < dim; d++) {
+            out[d * stride] = codes[d];
+        }
+    } else {
+        const kv_slot_t row = {.elems = words};
+        uint16_t *out = slot.elems;
+
+        value_store(job, row, x);
+        for (uint32_t d = 0; d < dim; d++) {
+            out[d * stride] = words[d];
+        }
+    }
+}
+
+static void rope_row(const rope_job_t *job, const bt_ragged_seq_t *seq,
+                     uint32_t row)
+{
+    const bt_cpu_isa_t *isa = job->cpu->isa;
+    const uint32_t dim = job->kv->head_dim;
+    const uint32_t n_kv = job->kv->n_kv_heads;
+    const uint32_t position = seq->pos + (row - seq->row);
+    const float *cs = job->cos_sin + (size_t)position * dim;
+    float *head = job->qkv + row * job->row_floats;
+
+    for (uint32_t h = 0; h < job->n_heads + n_kv; h++) {
+        isa->rope(head + (size_t)h * dim, cs, dim, job->interleaved);
+    }
+    head += (size_t)job->n_heads * dim;
+    for (uint32_t h = 0; h < n_kv; h++) {
+        key_store(job, kv_slot(job->kv, job->layer, seq, 0, h, position), head);
+        value_store(job, kv_slot(job->kv, job->layer, seq, 1, h, position),
+                    head + (size_t)n_kv * dim);
+        head += dim;
+    }
+}
+
+/* Items are rows of the batch in the order of the sequences. */
+static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const rope_job_t *job = ctx;
+    uint32_t first = 0;
+
+    (void)thread;
+    for (uint32_t s = 0; (s < job->n_seqs) && (first < end); s++) {
+        const bt_ragged_seq_t *seq = &job->seqs[s];
+
+        for (uint32_t i = 0; i < seq->n_rows; i++) {
+            if ((first + i >= begin) && (first + i < end)) {
+                rope_row(job, seq, seq->row + i);
+            }
+        }
+        first += seq->n_rows;
+    }
+}
+
+void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
+                       const float *cos_sin, bool interleaved,
+                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                       const bt_kv_view_t *kv, uint32_t layer)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    rope_job_t job = {
+        .cpu = cpu,
+        .seqs = seqs,
+        .n_seqs = n_seqs,
+        .kv = kv,
+        .layer = layer,
+        .n_heads = n_heads,
+        .row_floats = ((size_t)n_heads + 2 * kv->n_kv_heads) * kv->head_dim,
+        .qkv = qkv,
+        .cos_sin = cos_sin,
+        .interleaved = interleaved,
+    };
+    uint32_t n_rows = 0;
+    size_t grain = MIN_ELEMS_PER_THREAD / (job.row_floats + 1) + 1;
+
+    kv_check_view(be, kv);
+    for (uint32_t s = 0; s < n_seqs; s++) {
+        n_rows += seqs[s].n_rows;
+    }
+    bt_cpu_pool_run(cpu->pool, n_rows, (uint32_t)grain, rope_items, &job);
+}
