@@ -43,26 +43,36 @@ static inline void store32(float *out, uint32_t n, bool add, const __m512 *sums)
     }
 }
 
-/* bt_expf() of 16 values. */
-static inline __m512 exp16(__m512 x)
+/** The first half of bt_expf() of 16 values: exp(x) = y * 2^n. *t_p: n as the
+ *  low bits of an integer. @return y */
+static inline __m512 exp_parts(__m512 x, __m512 *n_p, __m512i *t_p)
 {
     const __m512 magic = _mm512_set1_ps(EXP_MAGIC);
-    __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), magic);
-    __m512 n = _mm512_sub_ps(t, magic);
+    const __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), magic);
+    const __m512 n = _mm512_sub_ps(t, magic);
     __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_HI), x);
     __m512 p = _mm512_set1_ps(EXP_P4);
-    __m512i power;
-    __m512 y;
 
     r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_LO), r);
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P3));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P2));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P1));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P0));
-    y = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
-    y = _mm512_add_ps(y, _mm512_set1_ps(1.0f));
-    power = _mm512_slli_epi32(
-        _mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23);
+    *n_p = n;
+    *t_p = _mm512_castps_si512(t);
+    return _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r),
+                         _mm512_set1_ps(1.0f));
+}
+
+/** bt_expf() of 16 values. */
+static inline __m512 exp16(__m512 x)
+{
+    __m512 n;
+    __m512i t;
+    __m512 y = exp_parts(x, &n, &t);
+    const __m512i power =
+        _mm512_slli_epi32(_mm512_add_epi32(t, _mm512_set1_epi32(127)), 23);
+
     y = _mm512_mul_ps(y, _mm512_castsi512_ps(power));
     y = _mm512_mask_blend_ps(
         _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_MIN), _CMP_LT_OQ), y,

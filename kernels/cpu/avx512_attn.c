@@ -233,22 +233,12 @@ SPECIALIZE void scores(bt_attn_elem_t elems, uint32_t n_pairs,
 /* bt_expf() of numbers up to 0; 0 beside lanes. */
 static inline __m512 exp16_negative(__m512 x, __mmask16 lanes)
 {
-    const __m512 magic = _mm512_set1_ps(EXP_MAGIC);
     const __mmask16 seen =
         _mm512_mask_cmp_ps_mask(lanes, x, _mm512_set1_ps(EXP_MIN), _CMP_NLT_UQ);
-    __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), magic);
-    __m512 n = _mm512_sub_ps(t, magic);
-    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_HI), x);
-    __m512 p = _mm512_set1_ps(EXP_P4);
-    __m512 y;
+    __m512 n;
+    __m512i t;
+    const __m512 y = exp_parts(x, &n, &t);
 
-    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_LO), r);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P3));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P2));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P1));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P0));
-    y = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
-    y = _mm512_add_ps(y, _mm512_set1_ps(1.0f));
     return _mm512_maskz_scalef_ps(seen, y, n);
 }
 
