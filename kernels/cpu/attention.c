@@ -274,38 +274,57 @@ static attn_scratch_t scratch_of(float *scratch, uint32_t dim)
     return s;
 }
 
-/* @a next: the item that comes after this one, or NULL. */
-static void attend(const attn_job_t *job, const attn_item_t *item,
+/* n items of one sequence, of neighbouring KV heads, tile by tile: what they
+ * read of a block lies side by side. @a next: the first of as many that come
+ * after these, or NULL. */
+static void attend(const attn_job_t *job, const attn_item_t *items, uint32_t n,
                    const attn_item_t *next, float *scratch)
 {
     const uint32_t dim = job->kv->head_dim;
-    const uint32_t n_positions = positions_of(item);
-    const uint8_t *ahead[BT_ATTN_AHEAD];
+    const uint32_t n_positions = positions_of(&items[0]);
+    const attn_scratch_t all = scratch_of(scratch, dim);
+    const uint8_t *lines[BT_ATTN_AHEAD];
     bt_attn_state_t states[BT_ATTN_PAIRS];
-    attn_scratch_t s = scratch_of(scratch, dim);
+    uint32_t first = 0; /* pair of an item, among all */
 
-    s.ahead = ahead;
-    for (uint32_t i = 0; i < item->n_pairs; i++) {
-        states[i] = (bt_attn_state_t){.max = -INFINITY};
-        job->cpu->isa->to_bf16(query_of(job, item, i), dim,
-                               s.q + (size_t)i * dim);
-    }
-    for (size_t i = 0; i < (size_t)item->n_pairs * dim; i++) {
-        s.acc[i] = 0.0f;
-    }
-    for (uint32_t at = 0; at < n_positions; at += BT_ATTN_TILE) {
-        uint32_t n_tile = n_positions - at;
-
-        n_tile = (n_tile > BT_ATTN_TILE) ? BT_ATTN_TILE : n_tile;
-        s.n_ahead = 0;
-        if (n_tile < n_positions - at) {
-            s.n_ahead = lines_of_tile(job, item, 1, at + n_tile, ahead);
-        } else if (next != NULL) {
-            s.n_ahead = lines_of_tile(job, next, 1, 0, ahead);
+    for (uint32_t h = 0; h < n; h++) {
+        for (uint32_t i = 0; i < items[h].n_pairs; i++) {
+            states[first] = (bt_attn_state_t){.max = -INFINITY};
+            job->cpu->isa->to_bf16(query_of(job, &items[h], i), dim,
+                                   all.q + (size_t)first * dim);
+            first++;
         }
-        attend_tile(job, item, &s, states, at, n_tile);
     }
-    store_pairs(job, item, states, s.acc);
+    memset(all.acc, 0, (size_t)first * dim * sizeof(float));
+    for (uint32_t at = 0; at < n_positions; at += BT_ATTN_TILE) {
+        const uint32_t left = n_positions - at;
+        uint32_t n_lines = 0;
+
+        if (left > BT_ATTN_TILE) {
+            n_lines =
+                lines_of_tile(job, &items[0], n, at + BT_ATTN_TILE, lines);
+        } else if (next != NULL) {
+            n_lines = lines_of_tile(job, next, n, 0, lines);
+        }
+        first = 0;
+        for (uint32_t h = 0; h < n; h++) {
+            attn_scratch_t s = all;
+
+            s.q += (size_t)first * dim;
+            s.acc += (size_t)first * dim;
+            s.ahead = lines + n_lines * h / n;
+            s.n_ahead = n_lines * (h + 1) / n - n_lines * h / n;
+            attend_tile(job, &items[h], &s, states + first, at,
+                        (left > BT_ATTN_TILE) ? BT_ATTN_TILE : left);
+            first += items[h].n_pairs;
+        }
+    }
+    first = 0;
+    for (uint32_t h = 0; h < n; h++) {
+        store_pairs(job, &items[h], states + first,
+                    all.acc + (size_t)first * dim);
+        first += items[h].n_pairs;
+    }
 }
 
 /* All pairs of one row that read a KV head. */
@@ -319,66 +338,25 @@ static attn_item_t item_of_head(const attn_job_t *job,
         .seq = seq, .kv_head = kv_head, .group = group, .n_pairs = group};
 }
 
-/* One row of a sequence, all its heads tile by tile: what they read of a block
- * lies side by side. @a next: the sequence that comes after, or NULL. */
-static void attend_row(const attn_job_t *job, const bt_ragged_seq_t *seq,
-                       const bt_ragged_seq_t *next, float *scratch)
-{
-    const uint32_t dim = job->kv->head_dim;
-    const uint32_t n_kv = job->kv->n_kv_heads;
-    const uint32_t n_positions = seq->pos + 1;
-    const attn_item_t first = item_of_head(job, seq, 0);
-    const uint8_t *lines[BT_ATTN_AHEAD];
-    bt_attn_state_t states[BT_ATTN_PAIRS];
-    const attn_scratch_t all = scratch_of(scratch, dim);
-
-    for (uint32_t i = 0; i < job->n_heads; i++) {
-        states[i] = (bt_attn_state_t){.max = -INFINITY};
-    }
-    memset(all.acc, 0, (size_t)job->n_heads * dim * sizeof(float));
-    job->cpu->isa->to_bf16(job->q + seq->row * job->row_floats,
-                           job->n_heads * dim, all.q);
-    for (uint32_t at = 0; at < n_positions; at += BT_ATTN_TILE) {
-        const uint32_t left = n_positions - at;
-        uint32_t n_lines = 0;
-
-        if (left > BT_ATTN_TILE) {
-            n_lines =
-                lines_of_tile(job, &first, n_kv, at + BT_ATTN_TILE, lines);
-        } else if (next != NULL) {
-            const attn_item_t item = item_of_head(job, next, 0);
-
-            n_lines = lines_of_tile(job, &item, n_kv, 0, lines);
-        }
-        for (uint32_t h = 0; h < n_kv; h++) {
-            const attn_item_t item = item_of_head(job, seq, h);
-            const uint32_t head = first_head(job, h);
-            attn_scratch_t s = all;
-
-            s.q += (size_t)head * dim;
-            s.acc += (size_t)head * dim;
-            s.ahead = lines + n_lines * h / n_kv;
-            s.n_ahead = n_lines * (h + 1) / n_kv - n_lines * h / n_kv;
-            attend_tile(job, &item, &s, states + head, at,
-                        (left > BT_ATTN_TILE) ? BT_ATTN_TILE : left);
-        }
-    }
-    for (uint32_t h = 0; h < n_kv; h++) {
-        const attn_item_t item = item_of_head(job, seq, h);
-        const uint32_t head = first_head(job, h);
-
-        store_pairs(job, &item, states + head, all.acc + (size_t)head * dim);
-    }
-}
-
+/* An item is the one row of a sequence, all its heads. */
 static void attn_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const attn_job_t *job = ctx;
+    const uint32_t n_kv = job->kv->n_kv_heads;
     float *scratch = job->cpu->attn + thread * job->cpu->attn_floats;
+    attn_item_t items[BT_ATTN_PAIRS];
 
+    for (uint32_t h = 0; h < n_kv; h++) {
+        items[h] = item_of_head(job, &job->seqs[begin], h);
+    }
     for (uint32_t i = begin; i < end; i++) {
-        attend_row(job, &job->seqs[i], (i + 1 < end) ? &job->seqs[i + 1] : NULL,
-                   scratch);
+        attn_item_t next = items[0];
+
+        for (uint32_t h = 0; h < n_kv; h++) {
+            items[h].seq = &job->seqs[i];
+        }
+        next.seq = &job->seqs[i] + 1;
+        attend(job, items, n_kv, (i + 1 < end) ? &next : NULL, scratch);
     }
 }
 
@@ -457,7 +435,7 @@ static void attn_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
         if (i + 1 < end) {
             next = find_item(job, i + 1);
         }
-        attend(job, &item, (i + 1 < end) ? &next : NULL, scratch);
+        attend(job, &item, 1, (i + 1 < end) ? &next : NULL, scratch);
         item = next;
     }
 }
@@ -486,7 +464,9 @@ void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
 
     kv_check_view(be, kv);
     if (are_rows(&job, n_threads)) {
-        bt_cpu_pool_run(cpu->pool, n_seqs, 1, attn_rows, &job);
+        /* Two: the first asks for the second's tile, and no thread waits long
+         * for another's last. */
+        bt_cpu_pool_run(cpu->pool, n_seqs, 2, attn_rows, &job);
         return;
     }
     for (uint32_t s = 0; s < n_seqs; s++) {

@@ -242,48 +242,30 @@ static inline __m512 exp16_negative(__m512 x, __mmask16 lanes)
     return _mm512_maskz_scalef_ps(seen, y, n);
 }
 
-/* Of each pair its 16 lanes: the first two steps of lane_tree() and of a
- * maximum, down to a quarter. */
-#define QUARTERS(op, v)                                                       \
-    op(_mm512_shuffle_f32x4(op##_halves(v[0], v[1]), op##_halves(v[2], v[3]), \
-                            0x88),                                            \
-       _mm512_shuffle_f32x4(op##_halves(v[0], v[1]), op##_halves(v[2], v[3]), \
-                            0xdd))
-
-static inline __m512 add(__m512 a, __m512 b)
-{
-    return _mm512_add_ps(a, b);
-}
-
-static inline __m512 add_halves(__m512 a, __m512 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44),
-                         _mm512_shuffle_f32x4(a, b, 0xee));
-}
-
-static inline __m512 max(__m512 a, __m512 b)
-{
-    return _mm512_max_ps(a, b);
-}
-
-static inline __m512 max_halves(__m512 a, __m512 b)
-{
-    return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44),
-                         _mm512_shuffle_f32x4(a, b, 0xee));
-}
-
-/* Quarter i is the sum (the largest) of v[i]'s lanes, four times. */
+/* Quarter i is the sum of v[i]'s lanes, four times: lane_tree(), whose steps
+ * are halves, quarters, then pairs and ones within a quarter. */
 static inline __m512 sums_of(const __m512 *v)
 {
-    __m512 x = QUARTERS(add, v);
+    const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x44),
+                                    _mm512_shuffle_f32x4(v[0], v[1], 0xee));
+    const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(v[2], v[3], 0x44),
+                                    _mm512_shuffle_f32x4(v[2], v[3], 0xee));
+    __m512 x = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88),
+                             _mm512_shuffle_f32x4(ab, cd, 0xdd));
 
     x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
     return _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
 }
 
+/* The same of the largest. */
 static inline __m512 largest_of(const __m512 *v)
 {
-    __m512 x = QUARTERS(max, v);
+    const __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x44),
+                                    _mm512_shuffle_f32x4(v[0], v[1], 0xee));
+    const __m512 cd = _mm512_max_ps(_mm512_shuffle_f32x4(v[2], v[3], 0x44),
+                                    _mm512_shuffle_f32x4(v[2], v[3], 0xee));
+    __m512 x = _mm512_max_ps(_mm512_shuffle_f32x4(ab, cd, 0x88),
+                             _mm512_shuffle_f32x4(ab, cd, 0xdd));
 
     x = _mm512_max_ps(x, _mm512_permute_ps(x, 0x4e));
     return _mm512_max_ps(x, _mm512_permute_ps(x, 0xb1));

@@ -41,8 +41,8 @@ typedef struct cursor {
 typedef struct helper {
     bt_cpu_pool_t *pool;
     pthread_t id;
-    uint32_t index; /* 1 .. n_threads-1 */
-    cursor_t ahead;
+    uint32_t index;              /* 1 .. n_threads-1 */
+    _Alignas(64) cursor_t ahead; /* written while others are read */
 } helper_t;
 
 /* Items of a job that are meant for one thread, neighbours all of them: reading
@@ -66,8 +66,8 @@ struct bt_cpu_pool {
     _Atomic uint32_t caller_sleeps; /* on active */
     _Alignas(64) uint32_t tag;      /* number of the job */
     bt_cpu_job_t job;
-    bool keeps_ahead; /* the job does not say what follows */
-    cursor_t ahead;   /* the caller's */
+    bool keeps_ahead;            /* the job does not say what follows */
+    _Alignas(64) cursor_t ahead; /* the caller's, written while helpers work */
     _Alignas(64) uint32_t n_threads;
     uint32_t spin_ns;
     uint32_t n_started; /* helpers that have a thread */
@@ -363,7 +363,7 @@ bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
     pool->n_threads = n_threads;
     pool->tag = UINT32_MAX - 100; /* it wraps early, in every test */
     pool->spin_ns = has_cores_for(n_threads) ? SPIN_ALONE_NS : SPIN_NS;
-    pool->helpers = bt_calloc(n_threads, sizeof(*pool->helpers));
+    pool->helpers = bt_calloc_aligned(n_threads, sizeof(*pool->helpers));
     pool->shares = bt_calloc_aligned(n_threads, sizeof(*pool->shares));
     if ((pool->helpers == NULL) || (pool->shares == NULL)) {
         goto err_pool;

@@ -61,6 +61,10 @@ extern const kc_type_t kc_types[KC_N_TYPES];
 /** Random blocks whose scales are finite. */
 void kc_fill_weights(const kc_type_t *type, uint8_t *data, size_t n_blocks,
                      uint32_t n_bytes);
+/** A weight of one back end. @return NULL: reported, with what it was */
+bt_weight_t *kc_pack(const kc_backend_t *b, const kc_type_t *type,
+                     uint32_t n_out, uint32_t n_in, const uint8_t *data,
+                     const char *what);
 
 void kc_test_matmul(void);
 void kc_test_fused(void);

@@ -80,6 +80,18 @@ void kc_fill_weights(const kc_type_t *type, uint8_t *data, size_t n_blocks,
     }
 }
 
+bt_weight_t *kc_pack(const kc_backend_t *b, const kc_type_t *type,
+                     uint32_t n_out, uint32_t n_in, const uint8_t *data,
+                     const char *what)
+{
+    bt_weight_t *w = NULL;
+
+    kc_expect(b->be->ops->weight_pack(b->be, type->type, n_out, n_in, data,
+                                      &w) == BT_OK,
+              "pack %s", what);
+    return w;
+}
+
 static void make_case(mm_case_t *c, numbers_t numbers)
 {
     static const char *const names[] = {"", ", extreme", ", tiny"};
@@ -277,11 +289,8 @@ static void run_case(const kc_type_t *type, uint32_t n_out, uint32_t n_rows,
     for (uint32_t i = 0; i < kc_n_backends; i++) {
         const kc_backend_t *b = &kc_backends[i];
         float *out = (i == 0) ? c.want : c.got;
-        bt_weight_t *w = NULL;
+        bt_weight_t *w = kc_pack(b, type, c.n_out, c.n_in, c.data, c.what);
 
-        kc_expect(b->be->ops->weight_pack(b->be, type->type, c.n_out, c.n_in,
-                                          c.data, &w) == BT_OK,
-                  "pack %s", c.what);
         if (w == NULL) {
             continue;
         }
