@@ -249,6 +249,16 @@ void *bt_kvt_pool(const bt_kvt_t *kvt)
     return kvt->pool;
 }
 
+void bt_kvt_pool_ready(bt_kvt_t *kvt, uint64_t bytes)
+{
+    bt_kvt_pages_ready(&kvt->pages, bytes);
+}
+
+bool bt_kvt_pool_warm(bt_kvt_t *kvt)
+{
+    return bt_kvt_pages_warm(&kvt->pages);
+}
+
 bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob, size_t cap,
                           size_t *bytes_p)
 {

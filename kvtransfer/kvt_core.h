@@ -7,6 +7,7 @@
  *     kvt_link.c    one link per other process: hello, keepalive, loss
  *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
  *     kvt_verify.c  ...checks               kvt_post.c  ...what it is given
+ *     kvt_pages.c   large pages for the pool
  *     kvt_stage.c   slots between these two and the memory of a device
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      kvt_mem.c  scripted
@@ -39,6 +40,7 @@
 
 #include "common/base/list.h"
 #include "kvtransfer/kvt.h"
+#include "kvtransfer/kvt_pages.h"
 #include "kvtransfer/kvt_plan.h"
 #include "kvtransfer/kvt_wire.h"
 
@@ -125,6 +127,7 @@ struct bt_kvt {
     const bt_kvt_transport_t *ops;
     void *transport;
     uint8_t *pool;
+    bt_kvt_pages_t pages;   /**< of the pool, where it is shared memory */
     size_t net_piece_bytes; /**< most that send_data() is given at a time */
     uint64_t now_ms, last_tick_ms;
     bool ticked;

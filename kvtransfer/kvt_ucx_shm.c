@@ -101,14 +101,21 @@ static bool shm_has_room(size_t bytes)
 
 bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx)
 {
-    void *p = mmap(NULL, ucx->mapped_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *area = bt_kvt_pages_reserve(ucx->mapped_bytes);
 
-    if (p == MAP_FAILED) {
-        return BT_ERR_NO_MEMORY;
+    if ((area == NULL) ||
+        (mprotect(area, ucx->mapped_bytes, PROT_READ | PROT_WRITE) != 0)) {
+        goto err;
     }
-    ucx->kvt->pool = p;
+    (void)madvise(area, ucx->mapped_bytes, MADV_HUGEPAGE);
+    ucx->kvt->pool = area;
     return BT_OK;
+
+err:
+    if (area != NULL) {
+        munmap(area, ucx->mapped_bytes);
+    }
+    return BT_ERR_NO_MEMORY;
 }
 
 ucs_memory_type_t bt_kvt_ucx_memory_type(const ucx_t *ucx)
@@ -176,20 +183,37 @@ void bt_kvt_ucx_pool_drop(ucx_t *ucx)
     ucx->kvt->pool = NULL;
 }
 
+/** At an address for large pages, unless UCX or the system refuses that. */
+static bt_status_t pool_map_shared(ucx_t *ucx)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .address = bt_kvt_pages_reserve(ucx->mapped_bytes),
+        .length = ucx->mapped_bytes,
+        .flags = UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED};
+
+    if (params.address != NULL) {
+        if (ucp_mem_map(ucx->shm_context, &params, &ucx->shm_mem) == UCS_OK) {
+            return BT_OK;
+        }
+        munmap(params.address, ucx->mapped_bytes);
+        params.address = NULL;
+    }
+    params.flags = UCP_MEM_MAP_ALLOCATE;
+    if (ucp_mem_map(ucx->shm_context, &params, &ucx->shm_mem) == UCS_OK) {
+        return BT_OK;
+    }
+    ucx->shm_mem = NULL;
+    return BT_ERR_NO_MEMORY;
+}
+
 static bt_status_t pool_make_shared(ucx_t *ucx)
 {
-    const ucp_mem_map_params_t params = {.field_mask =
-                                             UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                                             UCP_MEM_MAP_PARAM_FIELD_FLAGS,
-                                         .length = ucx->mapped_bytes,
-                                         .flags = UCP_MEM_MAP_ALLOCATE};
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
 
-    if (!shm_has_room(ucx->mapped_bytes)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    if (ucp_mem_map(ucx->shm_context, &params, &ucx->shm_mem) != UCS_OK) {
-        ucx->shm_mem = NULL;
+    if (!shm_has_room(ucx->mapped_bytes) || (pool_map_shared(ucx) != BT_OK)) {
         return BT_ERR_NO_MEMORY;
     }
     if ((ucp_mem_query(ucx->shm_mem, &attr) != UCS_OK) ||
@@ -202,6 +226,8 @@ static bt_status_t pool_make_shared(ucx_t *ucx)
         return BT_ERR_UNSUPPORTED;
     }
     ucx->kvt->pool = attr.address;
+    ucx->kvt->pages =
+        bt_kvt_pages_of(ucx->kvt->pool, ucx->kvt->config.pool_bytes);
     memcpy(ucx->kvt->pool + ucx->kvt->config.pool_bytes, ucx->probe,
            sizeof(ucx->probe));
     return BT_OK;
@@ -245,6 +271,7 @@ void bt_kvt_ucx_shm_close(ucx_t *ucx)
         ucx->shm_addr = NULL;
     }
     if (ucx->shm_mem != NULL) {
+        ucx->kvt->pages = (bt_kvt_pages_t){0};
         ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
         ucx->shm_mem = NULL;
         ucx->kvt->pool = NULL;

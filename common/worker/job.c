@@ -199,7 +199,13 @@ static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
     if ((n > n_free) && (n - n_free <= bt_kv_pool_n_idle(w->pool))) {
         (void)bt_kv_prefix_evict(w->prefix, n - n_free);
     }
-    return bt_kv_pool_acquire(w->pool, n, ids);
+    if (bt_kv_pool_acquire(w->pool, n, ids) != BT_OK) {
+        return BT_ERR_NO_BLOCKS;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bt_kvt_pool_ready(w->kvt, ((uint64_t)ids[i] + 1) * w->block_bytes);
+    }
+    return BT_OK;
 }
 
 bt_status_t bt_worker_job_take_blocks(bt_worker_t *w, bt_job_t *job)

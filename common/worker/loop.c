@@ -427,13 +427,20 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         {.fd = bt_engine_fd(w->engine), .events = POLLIN},
         {.fd = signal_fd, .events = POLLIN},
     };
+    const bool warming = w->pool_is_cold && (w->n_jobs == 0) && !w->draining;
     int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
 
+    if (warming) {
+        timeout_ms = 1;
+    }
     if (busy || (bt_kvt_arm(w->kvt) != BT_OK) ||
         !bt_engine_sleep_prepare(w->engine)) {
         timeout_ms = 0;
     }
-    (void)poll(fds, BT_ARRAY_LEN(fds), timeout_ms);
+    if ((poll(fds, BT_ARRAY_LEN(fds), timeout_ms) == 0) && warming &&
+        (timeout_ms != 0)) {
+        w->pool_is_cold = bt_kvt_pool_warm(w->kvt);
+    }
     bt_engine_sleep_done(w->engine);
 }
 

@@ -273,6 +273,7 @@ static bt_status_t open_pool(bt_worker_t *w)
         return status;
     }
     w->kv_base = bt_kvt_pool(w->kvt);
+    w->pool_is_cold = true;
     status = bt_kv_pool_create(w->n_blocks, &w->pool);
     if ((status == BT_OK) && (strcmp(w->config->prefix_cache, "on") == 0)) {
         uint64_t seed;

@@ -152,6 +152,7 @@ struct bt_worker {
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
+    bool pool_is_cold; /**< idle moments have something to do */
 };
 
 /** main() of both workers. @return the exit code. */
