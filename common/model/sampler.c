@@ -12,7 +12,7 @@
  * thousands below. */
 #define LIGHT_NATS 10.0
 
-#define LANES 8 /* of the sum over all weights */
+#define LANES 8 /* of the sum over all weights, and of the best logit */
 
 typedef struct candidate {
     float logit;
@@ -181,17 +181,34 @@ static void apply_bans(const bt_sampler_t *sampler, const bt_sampling_t *params,
     }
 }
 
-/* The largest logit's id, the lowest on a tie. NaN never wins. */
+/* The largest logit's id, the lowest on a tie. NaN never wins. Lanes, because a
+ * single running maximum waits for itself: 55 us for 50,000 logits, which were
+ * 3 % of a decode step of 28 sequences. */
 static uint32_t best_id(const float *logits, uint32_t n)
 {
-    float best = -INFINITY;
+    float best[LANES];
     uint32_t id = 0;
+    uint32_t i;
 
-    for (uint32_t i = 0; i < n; i++) {
-        if (logits[i] > best) {
-            best = logits[i];
-            id = i;
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        best[lane] = -INFINITY;
+    }
+    for (i = 0; n - i >= LANES; i += LANES) {
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            const float x = logits[i + lane];
+
+            best[lane] = (x > best[lane]) ? x : best[lane];
         }
+    }
+    for (; i < n; i++) {
+        best[0] = (logits[i] > best[0]) ? logits[i] : best[0];
+    }
+    for (uint32_t lane = 1; lane < LANES; lane++) {
+        best[0] = (best[lane] > best[0]) ? best[lane] : best[0];
+    }
+    /* Nothing but -INFINITY and NaN: as if the first were the best. */
+    while ((best[0] > -INFINITY) && (logits[id] != best[0])) {
+        id++;
     }
     return id;
 }

@@ -80,6 +80,34 @@ static void greedy_takes_the_best_and_the_lowest_id_of_a_tie(void **state)
     bt_sampler_destroy(sampler);
 }
 
+/* Every place of the best and of its equal, beside numbers that never win. */
+static void greedy_finds_the_best_wherever_it_is(void **state)
+{
+    const bt_sampling_t params = bt_sampling_default();
+
+    (void)state;
+    for (uint32_t n = 1; n <= 35; n++) {
+        bt_sampler_t *sampler = make_sampler(n);
+
+        for (uint32_t at = 0; at < n; at++) {
+            for (uint32_t again = at; again < n; again++) {
+                float logits[35];
+
+                for (uint32_t i = 0; i < n; i++) {
+                    logits[i] = (i % 3 == 0)   ? NAN
+                                : (i % 3 == 1) ? -INFINITY
+                                               : -2.0f;
+                }
+                logits[at] = logits[again] = -1.0f;
+                assert_int_equal(
+                    bt_sampler_draw(sampler, &params, logits, NULL, 0, 0, 0),
+                    at);
+            }
+        }
+        bt_sampler_destroy(sampler);
+    }
+}
+
 /* Worked by hand. Prompt {0, 1}, output {1, 2, 2}: repetition 2 halves the
  * positive and doubles the negative of 0, 1, 2; presence 0.5 and frequency
  * 0.25 take 0.75 from token 1 and 1.0 from token 2, and nothing from 0. */
@@ -328,6 +356,7 @@ int main(void)
         BT_TEST(philox_gives_the_published_vectors),
         BT_TEST(uniform_is_the_top_53_bits_of_the_first_two_words),
         BT_TEST(greedy_takes_the_best_and_the_lowest_id_of_a_tie),
+        BT_TEST(greedy_finds_the_best_wherever_it_is),
         BT_TEST(penalties_change_each_seen_token_once),
         BT_TEST(a_bad_word_bans_only_its_last_token_after_the_others),
         BT_TEST(end_ids_wait_for_min_tokens),
