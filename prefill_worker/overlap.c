@@ -4,8 +4,11 @@
 #include "common/kv/kv_layout.h"
 #include "prefill_worker/prefill.h"
 
-/* Between two looks; a layer of a chunk that is worth it takes longer. */
-#define STREAM_POLL_MS 1u
+/* Between two looks. A group of layers takes a millisecond on an accelerator
+ * and 30 on a core, which each look takes away from the pass for a moment: a
+ * thousand of them in a second cost 3 % of it. */
+#define LOOK_MIN_MS 1u
+#define LOOK_MAX_MS 8u
 
 /* Over TCP each piece is a message, so a small one costs more than it brings;
  * a chunk of 2 MiB crosses in a fraction of a millisecond. */
@@ -119,9 +122,20 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
     return post_layers(w, pj, n_layers);
 }
 
+uint32_t bt_prefill_look_ms(uint32_t before_ms, bool moved)
+{
+    if (moved || (before_ms == 0)) {
+        return LOOK_MIN_MS;
+    }
+    return (before_ms < LOOK_MAX_MS / 2) ? 2 * before_ms : LOOK_MAX_MS;
+}
+
 void bt_prefill_stream(bt_worker_t *w)
 {
     bt_prefill_t *state = w->role;
+    const uint32_t before_ms = w->poll_ms;
+    bool ends_soon = false; /* the last chunk, or soon */
+    bool moved = false;
     bt_list_t *pos;
     bt_list_t *tmp;
 
@@ -133,12 +147,16 @@ void bt_prefill_stream(bt_worker_t *w)
     {
         bt_prefill_job_t *pj =
             (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, queue);
+        const uint32_t n_posted = pj->layers_posted;
 
         if (bt_seq_layers(&pj->job.seq) > 0) {
             bt_prefill_push(w, pj);
         }
-        if (pj->job.n_tokens - pj->n_computed <= w->config->chunk_tokens) {
-            w->poll_ms = STREAM_POLL_MS; /* the last chunk, or soon */
-        }
+        moved = moved || (pj->layers_posted != n_posted);
+        ends_soon = ends_soon || (pj->job.n_tokens - pj->n_computed <=
+                                  w->config->chunk_tokens);
+    }
+    if (ends_soon) {
+        w->poll_ms = bt_prefill_look_ms(before_ms, moved);
     }
 }

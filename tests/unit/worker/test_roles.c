@@ -155,6 +155,19 @@ static void groups_of_layers_are_worth_their_pieces(void **state)
     assert_int_equal(bt_prefill_layer_group(split, 32, 1, 1u << 20), 1);
 }
 
+static void looks_at_layers_get_rarer_while_there_are_none(void **state)
+{
+    static const uint32_t want[5] = {1, 2, 4, 8, 8};
+    uint32_t ms = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++) {
+        ms = bt_prefill_look_ms(ms, false);
+        assert_int_equal(ms, want[i]);
+    }
+    assert_int_equal(bt_prefill_look_ms(ms, true), 1);
+}
+
 static void a_local_request_is_answered_without_transfer(void **state)
 {
     sim_req_t *req;
@@ -383,6 +396,7 @@ int main(void)
         BT_TEST(an_answer_is_known_too),
         BT_TEST(chunks_and_layers_leave_as_soon_as_they_are_there),
         BT_TEST(groups_of_layers_are_worth_their_pieces),
+        BT_TEST(looks_at_layers_get_rarer_while_there_are_none),
         BT_TEST(a_local_request_is_answered_without_transfer),
         BT_TEST(a_request_over_with_its_first_token_needs_no_transfer),
         BT_TEST(a_deadline_of_hours_is_kept),
