@@ -6,7 +6,7 @@ import random
 import sys
 import time
 
-from _shared import ROOT
+from _shared import ROOT, own_ticks
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 from harness import Cluster, Stream, wait_until  # noqa: E402, F401
@@ -17,9 +17,31 @@ def worker_threads(args, n_workers=2):
     return args.threads or max(1, len(os.sched_getaffinity(0)) // n_workers)
 
 
+def worker_cores(threads):
+    """@return options of the prefill and of the decode worker: cores of their own, as the launcher deals them out; none
+    where there are not enough"""
+    cores = sorted(os.sched_getaffinity(0))
+    if 2 * threads > len(cores):
+        return [], []
+    return tuple(["--cores", ",".join(str(c) for c in cores[at:at + threads])] for at in (0, threads))
+
+
 def pids_of(*clusters):
     """For Load.during(): this process and those of the clusters."""
     return lambda: [os.getpid()] + [p.pid for c in clusters for p in c.processes]
+
+
+def warm_up(cluster):
+    """One request, and what workers do in idle moments of their own: their KV pools get memory."""
+    cluster.complete("warm up", 8, temperature=0)
+    pids = [p.pid for p in cluster.processes]
+    wait_until("the cluster rests", lambda: ticks_within(pids, 0.5) <= 5, 120)
+
+
+def ticks_within(pids, seconds):
+    before = own_ticks(pids)
+    time.sleep(seconds)
+    return own_ticks(pids) - before
 
 
 class Client:

@@ -24,7 +24,7 @@ what else the machine was doing: figures of a busy machine are not to be quoted.
 """
 import os
 
-from _cluster import Client, Cluster, pids_of, worker_threads
+from _cluster import Client, Cluster, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, median, parser,
                      percentile, show_machine, timed)
 
@@ -50,7 +50,7 @@ def figures(results, seconds, args):
 
 def engine_rates(args):
     """@return tokens/s of one prompt's prefill and of a decode of all clients, with all cores"""
-    half = Half([build("engine-run"), args.model, len(os.sched_getaffinity(0)), "f16", ENGINE_CHUNK, args.prompt_tokens,
+    half = Half([build("engine-run"), args.model, len(os.sched_getaffinity(0)), "bf16", ENGINE_CHUNK, args.prompt_tokens,
                  args.concurrency, ENGINE_AFTER, ENGINE_STEPS, 1, "auto"])
     half.read()
     rates = {}
@@ -129,9 +129,11 @@ def main():
     else:
         samples = [engine_rates(args)] if args.engine else []
         seats = min(max(args.concurrency, 4), 256)
-        with Cluster(args.model, kv_memory="1g", worker_args=["--threads", str(worker_threads(args))],
-                     decode_args=["--max-batch", str(seats)]) as c:
-            c.complete("warm up", 8, temperature=0)
+        threads = worker_threads(args)
+        prefill_cores, decode_cores = worker_cores(threads)
+        with Cluster(args.model, kv_memory="1g", worker_args=["--threads", str(threads)], prefill_args=prefill_cores,
+                     decode_args=["--max-batch", str(seats)] + decode_cores) as c:
+            warm_up(c)
             out = run(c.http, args, c)
         if args.engine:
             samples.append(engine_rates(args))
