@@ -8,7 +8,7 @@ Usage: ./baton bench kernels [options]
   --rows LIST        rows of an operation (default 1,4,8,32,128,512)
   --types LIST       weight types that the widest rows of the first shape ("down")
                      are measured with beside the shape's own (default all)
-  --kv-types LIST    of attention (default f16,int8)
+  --kv-types LIST    of attention (default bf16,int8)
   --ops LIST         matmul, attention, rows (rmsnorm, silu_mul, add, rope_store);
                      default all
   --tier NAME        plain, avx2 or avx512 at most (default: the best there is)
@@ -42,7 +42,7 @@ from _shared import (BUSY_PERCENT, Half, Limits, Load, Progress, add_limit_optio
                      number_list, parser, roof, show_machine, threads_title)
 
 TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
-KV_TYPES = ("f16", "bf16", "int8")
+KV_TYPES = ("bf16", "f16", "int8")
 # (name, type, outputs, inputs, how many a pass has)
 SHAPES = {
     "135m": {"matrices": [("qkv", "Q4_1", 960, 576, 30), ("attention out", "Q4_1", 576, 576, 30),
@@ -233,7 +233,7 @@ def parse():
     p.add_argument("--shapes", type=name_list(SHAPES), default=["135m", "8b"])
     p.add_argument("--rows", type=number_list, default=[1, 4, 8, 32, 128, 512])
     p.add_argument("--types", type=name_list(TYPES), default=list(TYPES))
-    p.add_argument("--kv-types", type=name_list(KV_TYPES), default=["f16", "int8"])
+    p.add_argument("--kv-types", type=name_list(KV_TYPES), default=["bf16", "int8"])
     p.add_argument("--ops", type=name_list(("matmul", "attention", "rows")), default=["matmul", "attention", "rows"])
     p.add_argument("--tier", choices=("plain", "avx2", "avx512"))
     p.add_argument("--ms", type=int, default=150)

@@ -76,12 +76,12 @@ typedef struct bt_ragged_seq {
 } bt_ragged_seq_t;
 
 /** Where the paged KV cache is; one rank's heads.
- *  Block b starts at base + b * block_bytes and holds
- *  keys elem[layer][0][kv_head][dim][slot] and values
- *  elem[layer][1][kv_head][slot][dim], row-major, and for INT8 behind them the
- *  f32 scale[layer][k|v][kv_head][slot]. A vector of an INT8 cache,
- *  x[D] of one token and head:
- *      amax = max |x_i|; scale = amax / 127
+ *  Block b starts at base + b * block_bytes and holds keys
+ *  elem[layer][0][kv_head][dim / 2][slot][2], two elements side by side, and
+ *  values elem[layer][1][kv_head][slot / 2][dim][2], two slots side by side,
+ *  row-major, and for INT8 behind them the f32
+ * scale[layer][k|v][kv_head][slot]. head_dim and T are even. A vector of an
+ * INT8 cache, x[D] of one token and head: amax = max |x_i|; scale = amax / 127
  *      code_i = x_i / scale to the nearest integer, ties to even
  *      value_i = code_i * scale
  *  A scale below 2^-126 is 0, and so are its codes. A vector with an infinity

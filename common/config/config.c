@@ -373,6 +373,12 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            c->heartbeat_ms, c->suspect_ms, c->dead_ms);
         return BT_ERR_INVALID_PARAM;
     }
+    if (c->tokens_per_block % 2 != 0) { /* values lie by pairs of tokens */
+        bt_config_complain(store->program,
+                           "--tokens-per-block %u must be an even number",
+                           c->tokens_per_block);
+        return BT_ERR_INVALID_PARAM;
+    }
     if (c->chunk_tokens < c->tokens_per_block) {
         bt_config_complain(store->program,
                            "--chunk-tokens %u is less than one block: "

@@ -61,7 +61,7 @@ typedef struct bt_config {
     const char *backend;       /* cpu, cuda */
     const char *cores;         /* cpu list to pin to, "" = no pinning */
     uint32_t threads;          /* of this worker; 0 = all allowed cores */
-    const char *kv_type;       /* f16, bf16, int8 */
+    const char *kv_type;       /* bf16, f16, int8 */
     const char *kv_overlap;    /* layers, chunks, none */
     const char *prefix_cache;  /* on, off */
     const char *weight_cache;  /* auto, off, DIR */

@@ -110,7 +110,7 @@ const bt_option_t bt_config_options[] = {
     TEXT("net-device", "NAME", "lo", S | WORKERS, net_device,
          "Network interface that carries KV blocks; must be a private "
          "network"),
-    CHOICE("kv-type", "f16", "f16, bf16, int8", S | WORKERS, kv_type,
+    CHOICE("kv-type", "bf16", "bf16, f16, int8", S | WORKERS, kv_type,
            "Number format of the KV cache, the same for all workers; int8 has a "
            "scale per token and head and takes about half the memory and wire"),
     CHOICE("kv-overlap", "layers", "layers, chunks, none", S | P, kv_overlap,
@@ -118,7 +118,7 @@ const bt_option_t bt_config_options[] = {
            "chunks and of the last one finished layers, finished chunks only, "
            "or nothing (to compare)"),
     COUNT("tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
-          tokens_per_block, "Tokens in one KV block"),
+          tokens_per_block, "Tokens in one KV block; an even number"),
     COUNT("context-tokens", "0", 0, 1u << 24, "tokens", ALL, context_tokens,
           "Longest prompt plus answer; 0: the model's own limit"),
     CHOICE("prefix-cache", "on", "on, off", S | WORKERS, prefix_cache,

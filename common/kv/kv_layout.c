@@ -46,7 +46,7 @@ bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type)
 {
     /* The first number is the version of the order of dimensions. */
     const uint32_t fields[] = {
-        2,
+        3,
         kv_type,
         shape->n_layers,
         shape->n_kv_heads,

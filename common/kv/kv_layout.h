@@ -3,8 +3,10 @@
  *
  * How the bytes of one KV block lie, and which blocks hold which tokens.
  *
- *     elem[layer][kv][head][...]     row-major; a head of keys is [dim][slot],
- *                                    one of values [slot][dim]
+ *     elem[layer][kv][head][...]     row-major; a head of keys is
+ *                                    [dim / 2][slot][2], two elements side by
+ *                                    side, one of values [slot / 2][dim][2],
+ *                                    two slots side by side
  *     layer < n_layers, kv: 0 = key 1 = value, head < n_kv_heads,
  *     slot < tokens_per_block, dim < head_dim
  *

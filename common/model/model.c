@@ -240,7 +240,7 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
         (fwd->n_logit_rows > model->config.max_logit_rows) ||
         (kv->base == NULL) || (kv->n_layers != hp->n_layers) ||
         (kv->n_kv_heads != hp->n_kv_heads) || (kv->head_dim != hp->head_dim) ||
-        (kv->tokens_per_block == 0) ||
+        (kv->tokens_per_block == 0) || (kv->tokens_per_block % 2 != 0) ||
         ((model->be->caps->kv_types & (1u << kv->type)) == 0)) {
         return false;
     }

@@ -142,19 +142,24 @@ static uint32_t lines_of_heads(const attn_job_t *job, uint32_t part,
                                kv_slot_t slot, uint32_t n_heads, uint32_t run,
                                const uint8_t **lines, uint32_t n)
 {
-    const size_t row = job->kv->head_dim * kv_elem_bytes(job->kv);
-    const size_t head = job->kv->tokens_per_block * row;
-    /* Keys lie across: a few positions are a piece of each of dim rows. */
-    const size_t across = job->kv->tokens_per_block * kv_elem_bytes(job->kv);
-    const size_t step = ((part == 0) && (across > 64)) ? across : 64;
-    const size_t bytes = (part == 0) ? head : run * row;
-    const uint8_t *at = slot.elems;
+    const uint32_t dim = job->kv->head_dim;
+    const size_t pair = 2 * kv_elem_bytes(job->kv);
+    const size_t head = job->kv->tokens_per_block * pair * dim / 2;
+    /* A few positions of keys are a piece of each of dim / 2 rows. */
+    const size_t across = job->kv->tokens_per_block * pair;
+    const bool pieces = (part == 0) && (across > 64);
+    const uint32_t n_pieces = pieces ? n_heads * dim / 2 : n_heads;
+    const size_t step = pieces ? across : head;
+    const size_t bytes = pieces        ? run * pair
+                         : (part == 0) ? head
+                                       : (run + 1) / 2 * pair * dim;
 
-    for (uint32_t h = 0; h < n_heads; h++) {
-        for (size_t i = 0; (i < bytes) && (n < BT_ATTN_AHEAD); i += step) {
+    for (uint32_t p = 0; p < n_pieces; p++) {
+        const uint8_t *at = (const uint8_t *)slot.elems + p * step;
+
+        for (size_t i = 0; (i < bytes) && (n < BT_ATTN_AHEAD); i += 64) {
             lines[n++] = at + i;
         }
-        at += head;
     }
     return n;
 }

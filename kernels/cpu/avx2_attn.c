@@ -10,32 +10,36 @@
 /* So that nothing moves over a change of the mode. */
 #define IN_MODE static __attribute__((noinline))
 
-/* ---- two vectors of 8 elements to 8 pairs of bf16 ---- */
+/* ---- 16 elements to bf16 ---- */
 
 /* 8 elements as floats, the upper half of each its bf16. */
-SPECIALIZE __m256i eight(bt_kv_type_t type, const void *elems, size_t i)
+SPECIALIZE __m256i eight(bt_kv_type_t type, const uint8_t *at)
 {
-    const uint8_t *bytes = elems;
-    __m256 x;
-
-    switch (type) {
-    case BT_KV_F16:
-        x = _mm256_cvtph_ps(_mm_loadu_si128((const void *)(bytes + 2 * i)));
-        return bf16_bits(x);
-    case BT_KV_BF16:
-        return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(
-                                     (const void *)(bytes + 2 * i))),
-                                 16);
-    default: /* exact */
-        x = _mm256_cvtepi32_ps(
-            _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(bytes + i))));
-        return _mm256_castps_si256(x);
+    if (type == BT_KV_F16) {
+        return bf16_bits(_mm256_cvtph_ps(_mm_loadu_si128((const void *)at)));
     }
+    return _mm256_castps_si256(
+        _mm256_cvtepi32_ps(/* exact */
+                           _mm256_cvtepi8_epi32(
+                               _mm_loadl_epi64((const void *)at))));
 }
 
-SPECIALIZE __m256i pairs_of(__m256i a, __m256i b)
+/* Element i of the cache. */
+SPECIALIZE const uint8_t *elem(bt_kv_type_t type, const void *base, size_t i)
 {
-    return _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+    return (const uint8_t *)base + i * ((type == BT_KV_INT8) ? 1 : 2);
+}
+
+SPECIALIZE __m256i sixteen(bt_kv_type_t type, const void *base, size_t i)
+{
+    if (type == BT_KV_BF16) {
+        return _mm256_loadu_si256((const void *)elem(type, base, i));
+    }
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi32(
+            _mm256_srli_epi32(eight(type, elem(type, base, i)), 16),
+            _mm256_srli_epi32(eight(type, elem(type, base, i + 8)), 16)),
+        0xd8);
 }
 
 SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
@@ -47,17 +51,13 @@ SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
     for (uint32_t d = 0; d < dim; d += 2) {
         uint16_t *to = out + (size_t)d * BT_ATTN_TILE + 2 * (size_t)first;
 
-        for (uint32_t j = 0; j < whole; j += 8) {
-            _mm256_storeu_si256(
-                (void *)(to + 2 * j),
-                pairs_of(eight(type, keys, d * stride + j),
-                         eight(type, keys, (d + 1) * stride + j)));
+        for (uint32_t i = 0; i < 2 * whole; i += 16) {
+            _mm256_storeu_si256((void *)(to + i),
+                                sixteen(type, keys, d * stride + i));
         }
     }
-    body_load_keys(type,
-                   (const uint8_t *)keys +
-                       (size_t)whole * ((type == BT_KV_INT8) ? 1 : 2),
-                   stride, first + whole, n - whole, dim, out);
+    body_load_keys(type, elem(type, keys, (size_t)2 * whole), stride,
+                   first + whole, n - whole, dim, out);
 }
 
 void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
@@ -76,34 +76,19 @@ void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
     }
 }
 
-/* The first of n may be the second of its pair, the last the first. */
 SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
                             uint32_t first, uint32_t n, uint32_t dim,
                             uint16_t *out)
 {
-    const size_t row = (size_t)dim * ((type == BT_KV_INT8) ? 1 : 2);
-    const uint8_t *bytes = values;
-    uint32_t j = first % 2;
+    const size_t whole = (size_t)(n + n % 2) * dim;
 
     if (dim % 8 != 0) {
         body_load_values(type, values, first, n, dim, out);
         return;
     }
-    if ((j > 0) && (n > 0)) {
-        body_load_values(type, values, first, 1, dim, out);
-    }
-    for (; j + 2 <= n; j += 2) {
-        uint16_t *to = out + (size_t)(first + j) * dim;
-
-        for (uint32_t d = 0; d < dim; d += 8) {
-            _mm256_storeu_si256(
-                (void *)(to + 2 * d),
-                pairs_of(eight(type, bytes + j * row, d),
-                         eight(type, bytes + (j + 1) * row, d)));
-        }
-    }
-    if (j < n) {
-        body_load_values(type, bytes + j * row, first + j, 1, dim, out);
+    out += (size_t)first * dim;
+    for (size_t i = 0; i < whole; i += 16) {
+        _mm256_storeu_si256((void *)(out + i), sixteen(type, values, i));
     }
 }
 

@@ -18,48 +18,32 @@ uint32_t bt_avx512_direct_kv(void)
                       : 0;
 }
 
-/* ---- two vectors of 16 elements to 16 pairs of bf16 ---- */
-
-/* Elements 0 .. 15 and 16 .. 31 side by side. */
-static inline __m512i interleave(__m512i words)
-{
-    const __m512i order = _mm512_set_epi16(
-        31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
-        6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-
-    return _mm512_permutexvar_epi16(order, words);
-}
+/* ---- 16 pairs of elements to bf16 ---- */
 
 /* No element of the cache is a subnormal float, which would become 0. */
-static inline __m512i pairs_of(__m512 a, __m512 b)
+SPECIALIZE __m512i sixteen(bt_kv_type_t type, const void *base, size_t i,
+                           __mmask16 pairs)
 {
-    return interleave((__m512i)_mm512_cvtne2ps_pbh(b, a));
-}
+    const uint8_t *at =
+        (const uint8_t *)base + i * ((type == BT_KV_INT8) ? 1 : 2);
+    __m512i words;
+    __m256i codes;
 
-/* The first elements (those of lanes) of two vectors of type's elements. */
-SPECIALIZE __m512i two_vectors(bt_kv_type_t type, const void *a, const void *b,
-                               __mmask16 lanes)
-{
-    switch (type) {
-    case BT_KV_F16:
-        return pairs_of(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, a)),
-                        _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, b)));
-    case BT_KV_BF16:
-        return interleave(_mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(lanes, a)),
-            _mm256_maskz_loadu_epi16(lanes, b), 1));
-    default:
-        return pairs_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
-                            _mm_maskz_loadu_epi8(lanes, a))),
-                        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
-                            _mm_maskz_loadu_epi8(lanes, b))));
+    if (type == BT_KV_INT8) {
+        codes = _mm256_maskz_loadu_epi16(pairs, at);
+        return (__m512i)_mm512_cvtne2ps_pbh(
+            _mm512_cvtepi32_ps(
+                _mm512_cvtepi8_epi32(_mm256_extracti128_si256(codes, 1))),
+            _mm512_cvtepi32_ps(
+                _mm512_cvtepi8_epi32(_mm256_castsi256_si128(codes))));
     }
-}
-
-/* Element i of the cache. */
-SPECIALIZE const void *elem(bt_kv_type_t type, const void *base, size_t i)
-{
-    return (const uint8_t *)base + i * ((type == BT_KV_INT8) ? 1 : 2);
+    words = _mm512_maskz_loadu_epi32(pairs, at);
+    if (type == BT_KV_BF16) {
+        return words;
+    }
+    return (__m512i)_mm512_cvtne2ps_pbh(
+        _mm512_cvtph_ps(_mm512_extracti64x4_epi64(words, 1)),
+        _mm512_cvtph_ps(_mm512_castsi512_si256(words)));
 }
 
 SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
@@ -73,8 +57,7 @@ SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
         for (uint32_t d = 0; d < dim; d += 2) {
             _mm512_mask_storeu_epi32(
                 to + (size_t)d * BT_ATTN_TILE, lanes,
-                two_vectors(type, elem(type, keys, d * stride + j),
-                            elem(type, keys, (d + 1) * stride + j), lanes));
+                sixteen(type, keys, d * stride + 2 * (size_t)j, lanes));
         }
     }
 }
@@ -100,32 +83,20 @@ void bt_avx512_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
     }
 }
 
-/* The first of n may be the second of its pair, the last the first. */
 SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
                             uint32_t first, uint32_t n, uint32_t dim,
                             uint16_t *out)
 {
-    uint32_t j = first % 2;
+    const size_t n_pairs = (size_t)(n + n % 2) / 2 * dim;
 
-    if ((j > 0) && (n > 0)) {
-        body_load_values(type, values, first, 1, dim, out);
-    }
-    for (; j + 2 <= n; j += 2) {
-        uint16_t *to = out + (size_t)(first + j) * dim;
+    out += (size_t)first * dim;
+    for (size_t i = 0; i < n_pairs; i += 16) {
+        const __mmask16 lanes = (n_pairs - i < 16)
+                                    ? first_lanes((uint32_t)(n_pairs - i))
+                                    : (__mmask16)0xffff;
 
-        for (uint32_t d = 0; d < dim; d += 16) {
-            const __mmask16 lanes = first_lanes(dim - d);
-
-            _mm512_mask_storeu_epi32(
-                to + 2 * (size_t)d, lanes,
-                two_vectors(type, elem(type, values, (size_t)j * dim + d),
-                            elem(type, values, (size_t)(j + 1) * dim + d),
-                            lanes));
-        }
-    }
-    if (j < n) {
-        body_load_values(type, elem(type, values, (size_t)j * dim), first + j,
-                         1, dim, out);
+        _mm512_mask_storeu_epi32(out + 2 * i, lanes,
+                                 sixteen(type, values, 2 * i, lanes));
     }
 }
 
@@ -163,31 +134,27 @@ SPECIALIZE bt_kv_type_t type_of(bt_attn_elem_t elems)
 SPECIALIZE __m512bh key_pair(bt_attn_elem_t elems, const bt_attn_tile_t *t,
                              uint32_t d, uint32_t v)
 {
-    const bt_kv_type_t type = type_of(elems);
     const uint16_t *loaded = t->keys[0];
 
     if (elems == BT_ATTN_LOADED) {
         return (__m512bh)_mm512_loadu_si512(loaded + (size_t)d * BT_ATTN_TILE +
                                             32 * v);
     }
-    return (__m512bh)two_vectors(
-        type, elem(type, t->keys[v], d * t->key_stride),
-        elem(type, t->keys[v], (d + 1) * t->key_stride), 0xffff);
+    return (__m512bh)sixteen(type_of(elems), t->keys[v], d * t->key_stride,
+                             0xffff);
 }
 
 /* Values d .. d + 15 of positions 2 j and 2 j + 1. */
 SPECIALIZE __m512i value_pair(bt_attn_elem_t elems, const bt_attn_tile_t *t,
                               uint32_t j, uint32_t d)
 {
-    const bt_kv_type_t type = type_of(elems);
-    const size_t at = (size_t)(j % 8 * 2) * t->dim + d;
     const uint16_t *loaded = t->values[0];
 
     if (elems == BT_ATTN_LOADED) {
         return _mm512_loadu_si512(loaded + ((size_t)j * t->dim + d) * 2);
     }
-    return two_vectors(type, elem(type, t->values[j / 8], at),
-                       elem(type, t->values[j / 8], at + t->dim), 0xffff);
+    return sixteen(type_of(elems), t->values[j / 8],
+                   ((size_t)(j % 8) * t->dim + d) * 2, 0xffff);
 }
 
 /* s[i] = scores of pair i. */

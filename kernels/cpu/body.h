@@ -213,11 +213,11 @@ static inline void body_load_keys(bt_kv_type_t type, const void *keys,
                                   size_t stride, uint32_t first, uint32_t n,
                                   uint32_t dim, uint16_t *out)
 {
-    for (uint32_t d = 0; d < dim; d++) {
-        uint16_t *to = out + (size_t)(d / 2) * 2 * BT_ATTN_TILE + d % 2;
+    for (uint32_t d = 0; d < dim; d += 2) {
+        uint16_t *to = out + (size_t)d * BT_ATTN_TILE + 2 * (size_t)first;
 
-        for (uint32_t j = 0; j < n; j++) {
-            to[2 * (size_t)(first + j)] = body_elem(type, keys, d * stride + j);
+        for (uint32_t i = 0; i < 2 * n; i++) {
+            to[i] = body_elem(type, keys, d * stride + i);
         }
     }
 }
@@ -226,13 +226,11 @@ static inline void body_load_values(bt_kv_type_t type, const void *values,
                                     uint32_t first, uint32_t n, uint32_t dim,
                                     uint16_t *out)
 {
-    for (uint32_t j = 0; j < n; j++) {
-        uint16_t *to =
-            out + (size_t)((first + j) / 2) * 2 * dim + (first + j) % 2;
+    const size_t whole = (size_t)(n + n % 2) * dim;
 
-        for (uint32_t d = 0; d < dim; d++) {
-            to[2 * (size_t)d] = body_elem(type, values, (size_t)j * dim + d);
-        }
+    out += (size_t)first * dim;
+    for (size_t i = 0; i < whole; i++) {
+        out[i] = body_elem(type, values, i);
     }
 }
 

@@ -223,9 +223,9 @@ typedef struct bt_attn_tile {
     bt_attn_elem_t elem;
     /* LOADED: [0] has all of them. Else each 16 positions lie for themselves; a
      * second half that is not there is the first again. */
-    const void *keys[2];        /**< (dim, key_stride): lane = position */
-    const void *values[2];      /**< (16, dim) */
-    size_t key_stride;          /**< elements; not of LOADED */
+    const void *keys[2];        /**< (dim / 2, key_stride, 2) */
+    const void *values[2];      /**< (8, dim, 2) */
+    size_t key_stride;          /**< positions; not of LOADED */
     const float *key_scales[2]; /**< INT8: of each 16 positions; else NULL */
     const float *value_scales[2];
     uint32_t dim;
@@ -269,13 +269,13 @@ typedef struct bt_cpu_isa {
      *  a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos). */
     void (*rope)(float *head, const float *cs, uint32_t dim, bool interleaved);
 
-    /** Keys of n neighbouring positions of a block, (dim, stride), which are
-     *  first .. first + n - 1 of 32, as bf16 to (dim / 2, 32, 2): those of d
-     *  and d + 1 lie side by side. INT8: the codes. */
+    /** Keys of n neighbouring positions of a block, (dim / 2, stride, 2), which
+     *  are first .. first + n - 1 of 32, as bf16 to (dim / 2, 32, 2). INT8: the
+     *  codes. */
     void (*load_keys)(bt_kv_type_t type, const void *keys, size_t stride,
                       uint32_t first, uint32_t n, uint32_t dim, uint16_t *out);
-    /** Their values, (n, dim), to (16, dim, 2): those of positions 2 j and
-     *  2 j + 1 lie side by side. */
+    /** Their values, (n / 2, dim, 2), to (16, dim, 2). first is even; behind an
+     *  odd n comes whatever lies beside the last position. */
     void (*load_values)(bt_kv_type_t type, const void *values, uint32_t first,
                         uint32_t n, uint32_t dim, uint16_t *out);
 

@@ -9,7 +9,7 @@
 
 /** One vector of the cache, or the first of some in neighbouring slots. */
 typedef struct kv_slot {
-    void *elems;
+    void *elems;  /**< its first; see kv_slot() */
     float *scale; /* INT8 alone */
 } kv_slot_t;
 
@@ -18,23 +18,24 @@ static inline size_t kv_elem_bytes(const bt_kv_view_t *kv)
     return (kv->type == BT_KV_INT8) ? 1 : 2;
 }
 
-/** Where head @a kv_head of @a position begins: part 0 keys, (dim, slots), 1
- * values, (slots, dim). */
+/** Where head @a kv_head of @a position begins: part 0 keys, (dim / 2, T, 2),
+ * so that element d follows d / 2 * 2 T + d % 2 behind; 1 values, (T / 2, dim,
+ * 2), element d 2 d behind. */
 static inline kv_slot_t kv_slot(const bt_kv_view_t *kv, uint32_t layer,
                                 const bt_ragged_seq_t *seq, uint32_t part,
                                 uint32_t kv_head, uint32_t position)
 {
     const size_t t = kv->tokens_per_block;
     const size_t slot = position % t;
+    const size_t first =
+        (part == 0) ? 2 * slot : slot / 2 * 2 * kv->head_dim + slot % 2;
     uint8_t *block =
         (uint8_t *)kv->base + seq->blocks[position / t] * kv->block_bytes;
     const size_t vectors =
         (((size_t)layer * 2 + part) * kv->n_kv_heads + kv_head) * t;
     kv_slot_t at;
 
-    at.elems = block + (vectors * kv->head_dim +
-                        ((part == 0) ? slot : slot * kv->head_dim)) *
-                           kv_elem_bytes(kv);
+    at.elems = block + (vectors * kv->head_dim + first) * kv_elem_bytes(kv);
     at.scale = NULL;
     if (kv->type == BT_KV_INT8) {
         size_t n_vectors = (size_t)kv->n_layers * 2 * kv->n_kv_heads * t;
@@ -50,6 +51,7 @@ static inline void kv_check_view(const bt_backend_t *be, const bt_kv_view_t *kv)
     BT_ASSERT((be->caps->kv_types >> kv->type & 1u) != 0);
     BT_ASSERT(kv->head_dim <= BT_MAX_HEAD_DIM);
     BT_ASSERT(kv->head_dim % 2 == 0);
+    BT_ASSERT(kv->tokens_per_block % 2 == 0);
     /* So that scales, behind an even number of vectors' elements, lie on whole
      * floats. */
     BT_ASSERT((kv->type != BT_KV_INT8) || (kv->block_bytes % 4 == 0));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary positions, and keys and values into the paged cache. */
+#include <string.h>
+
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/kv_slot.h"
 
@@ -18,46 +20,67 @@ typedef struct rope_job {
     bool interleaved;
 } rope_job_t;
 
-static void value_store(const rope_job_t *job, kv_slot_t slot, const float *x)
+/* Elements of one vector, side by side. */
+typedef union vector {
+    uint16_t words[BT_MAX_HEAD_DIM];
+    int8_t codes[BT_MAX_HEAD_DIM];
+} vector_t;
+
+static void convert(const rope_job_t *job, const float *x, kv_slot_t slot,
+                    vector_t *to)
 {
     const bt_cpu_isa_t *isa = job->cpu->isa;
     const uint32_t dim = job->kv->head_dim;
 
     switch (job->kv->type) {
     case BT_KV_F16:
-        isa->to_f16(x, dim, slot.elems);
+        isa->to_f16(x, dim, to->words);
         break;
     case BT_KV_BF16:
-        isa->to_bf16(x, dim, slot.elems);
+        isa->to_bf16(x, dim, to->words);
         break;
     case BT_KV_INT8:
-        *slot.scale = isa->to_i8(x, dim, slot.elems);
+        *slot.scale = isa->to_i8(x, dim, to->codes);
         break;
     }
 }
 
-/* A key's elements are a block's number of tokens apart. */
+/* Two elements of a key lie side by side, then come those of the other slots.
+ */
 static void key_store(const rope_job_t *job, kv_slot_t slot, const float *x)
 {
-    const size_t stride = job->kv->tokens_per_block;
-    const uint32_t dim = job->kv->head_dim;
-    uint16_t words[BT_MAX_HEAD_DIM];
+    const size_t step = 2 * kv_elem_bytes(job->kv) * job->kv->tokens_per_block;
+    uint8_t *out = slot.elems;
+    vector_t v;
 
+    convert(job, x, slot, &v);
+    for (uint32_t d = 0; d < job->kv->head_dim; d += 2) {
+        if (job->kv->type == BT_KV_INT8) {
+            memcpy(out, v.codes + d, 2);
+        } else {
+            memcpy(out, v.words + d, 4);
+        }
+        out += step;
+    }
+}
+
+/* Between the elements of a value lie those of the slot beside it. */
+static void value_store(const rope_job_t *job, kv_slot_t slot, const float *x)
+{
+    vector_t v;
+
+    convert(job, x, slot, &v);
     if (job->kv->type == BT_KV_INT8) {
-        int8_t *codes = (int8_t *)words;
         int8_t *out = slot.elems;
 
-        *slot.scale = job->cpu->isa->to_i8(x, dim, codes);
-        for (uint32_t d = 0; d < dim; d++) {
-            out[d * stride] = codes[d];
+        for (uint32_t d = 0; d < job->kv->head_dim; d++) {
+            out[2 * (size_t)d] = v.codes[d];
         }
     } else {
-        const kv_slot_t row = {.elems = words};
         uint16_t *out = slot.elems;
 
-        value_store(job, row, x);
-        for (uint32_t d = 0; d < dim; d++) {
-            out[d * stride] = words[d];
+        for (uint32_t d = 0; d < job->kv->head_dim; d++) {
+            out[2 * (size_t)d] = v.words[d];
         }
     }
 }

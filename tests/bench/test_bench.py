@@ -164,7 +164,7 @@ class BenchTest(unittest.TestCase):
                              {"matmul", "attention", "rope_store", "rmsnorm", "silu_mul", "add"})
             self.assertEqual({r["type"] for r in rows if r["op"] == "matmul"},
                              {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
-            self.assertEqual({r["type"] for r in rows if r["op"] == "attention"}, {"f16", "int8"})
+            self.assertEqual({r["type"] for r in rows if r["op"] == "attention"}, {"bf16", "int8"})
             first = next(r for r in rows if r["op"] == "matmul" and r["rows"] == 4)
             self.assertEqual(first["ops"], 2 * 64 * 256 * 4)
             self.assertEqual(first["bytes"], 64 * 256 // 32 * 20 + 4 * 4 * (64 + 256))

@@ -8,7 +8,7 @@ from test_failures import expect_refusal
 from test_same_bytes import WORDS, options
 
 # 2 x 30 layers x 3 heads x 16 tokens = 2880 vectors of 64; int8 has 4 bytes of scale with each.
-BLOCK_BYTES = {"f16": 2880 * 128, "bf16": 2880 * 128, "int8": 2880 * (64 + 4)}
+BLOCK_BYTES = {"bf16": 2880 * 128, "f16": 2880 * 128, "int8": 2880 * (64 + 4)}
 
 
 def test_worker_with_another_kv_type_is_refused_by_name():

@@ -93,8 +93,8 @@ def compare_kv_type(kv_type):
     assert len({tuple(ids) for ids in reference}) > len(texts)
 
 
-def test_same_bytes_kv_in_bf16():
-    compare_kv_type("bf16")
+def test_same_bytes_kv_in_f16():
+    compare_kv_type("f16")
 
 
 def test_same_bytes_kv_in_int8():

@@ -60,8 +60,8 @@ static size_t vector_bytes(const at_case_t *c)
     return (size_t)c->dim * bt_kv_type_info(c->kv.type)->elem_bytes;
 }
 
-/* Element d of a key (part 0) or a value: keys lie (dim, slot), values (slot,
- * dim). */
+/* Element d of a key (part 0) or a value: keys lie (dim / 2, slot, 2), values
+ * (slot / 2, dim, 2). */
 static void *elem_of(const at_case_t *c, float *cache,
                      const bt_ragged_seq_t *seq, uint32_t part, uint32_t h,
                      uint32_t pos, uint32_t d)
@@ -72,9 +72,10 @@ static void *elem_of(const at_case_t *c, float *cache,
     size_t vector = vector_of(c, cache, seq, part, h, pos, &block);
     size_t first = (vector - slot) * c->dim;
 
-    return block + (first + ((part == 0) ? (size_t)d * c->block_tokens + slot
-                                         : (size_t)slot * c->dim + d)) *
-                       elem_bytes;
+    first += (part == 0)
+                 ? ((size_t)(d / 2) * c->block_tokens + slot) * 2 + d % 2
+                 : ((size_t)(slot / 2) * c->dim + d) * 2 + slot % 2;
+    return block + first * elem_bytes;
 }
 
 /* For int8; behind all elements of the block. */
@@ -209,7 +210,7 @@ static void set_view(at_case_t *c)
 static void make_case(at_case_t *c, bt_kv_type_t type)
 {
     static const uint32_t all_dims[] = {2, 6, 16, 40, 48, 64, 80, 128, 256};
-    static const uint32_t all_blocks[] = {1, 3, 16, 24, 32, 64};
+    static const uint32_t all_blocks[] = {2, 6, 16, 24, 32, 64};
     bool only_rows;
 
     memset(c, 0, sizeof(*c));
@@ -321,7 +322,7 @@ static void check_other_blocks(at_case_t *c, const kc_backend_t *b,
     float *got = kc_alloc(out_floats);
     bt_kv_view_t kv;
 
-    other.block_tokens = c->block_tokens + 5;
+    other.block_tokens = c->block_tokens + 6;
     other.blocks_per_seq = MAX_POSITION / other.block_tokens + 1;
     deal_blocks(&other);
     set_view(&other);

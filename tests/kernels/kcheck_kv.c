@@ -115,7 +115,7 @@ static void check_loads(const bt_cpu_isa_t *isa, bt_kv_type_t type,
                         uint32_t dim)
 {
     static uint16_t cache[MAX_STRIDE * MAX_LOAD_DIM];
-    const uint32_t first = kc_below(BT_ATTN_TILE);
+    const uint32_t first = kc_below(BT_ATTN_TILE / 2) * 2;
     const uint32_t n = 1 + kc_below(BT_ATTN_TILE - first);
     const size_t stride = n + kc_below(MAX_STRIDE - n + 1);
     const size_t words = (size_t)BT_ATTN_TILE * dim;
@@ -132,15 +132,19 @@ static void check_loads(const bt_cpu_isa_t *isa, bt_kv_type_t type,
     isa->load_values(type, cache, first, n, dim, values);
     for (uint32_t d = 0; d < dim; d++) {
         for (uint32_t j = 0; j < BT_ATTN_TILE; j++) {
-            const bool there = (j >= first) && (j < first + n);
             const size_t k = ((size_t)(d / 2) * BT_ATTN_TILE + j) * 2 + d % 2;
             const size_t v = ((size_t)(j / 2) * dim + d) * 2 + j % 2;
+            const size_t row = (size_t)(j - first) / 2; /* of values */
             uint16_t key = untouched[k];
             uint16_t value = untouched[v];
 
-            if (there) {
-                key = elem_as_bf16(type, cache, d * stride + j - first);
-                value = elem_as_bf16(type, cache, (j - first) * dim + d);
+            if ((j >= first) && (j < first + n)) {
+                key = elem_as_bf16(type, cache,
+                                   (d / 2 * stride + j - first) * 2 + d % 2);
+            }
+            /* The one beside an odd last position comes along. */
+            if ((j >= first) && (j < first + n + n % 2)) {
+                value = elem_as_bf16(type, cache, (row * dim + d) * 2 + j % 2);
             }
             kc_expect(same_bf16(keys[k], key) && same_bf16(values[v], value),
                       "load, %s, type %d: %u dimensions, positions %u + %u: "

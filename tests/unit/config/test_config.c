@@ -252,6 +252,9 @@ static void options_that_contradict_each_other_are_refused(void **state)
     assert_refused(BT_PROG_PREFILL, "--chunk-tokens 16 --tokens-per-block 32",
                    "baton-prefill-worker: --chunk-tokens 16 is less than one "
                    "block: --tokens-per-block 32\n");
+    assert_refused(BT_PROG_DECODE, "--tokens-per-block 15",
+                   "baton-decode-worker: --tokens-per-block 15 must be an even "
+                   "number\n");
     assert_refused(BT_PROG_SERVE, "--prefill 0",
                    "baton serve: --prefill 0 leaves nobody to run the context "
                    "phase; add --local-prefill or a prefill worker\n");

@@ -321,14 +321,15 @@ static int report(const golden_t *g, const run_t *run)
     return ok ? 0 : -1;
 }
 
-static int report_kv_type(const golden_t *g, const run_t *run, const run_t *f16)
+static int report_kv_type(const golden_t *g, const run_t *run,
+                          const run_t *bf16)
 {
     const score_t ours = total(g, run, run->step);
-    const score_t base = total(g, f16, run->step);
+    const score_t base = total(g, bf16, run->step);
     const double n = ours.n;
     const double change = exp((ours.nll - base.nll) / n) - 1.0;
 
-    printf("KV in %-4s      perplexity %.4f, f16 KV %.4f: %+.4f %% (allowed "
+    printf("KV in %-4s      perplexity %.4f, bf16 KV %.4f: %+.4f %% (allowed "
            "%.2f %%), same top token %.2f %%, mean KL %.6f, %u positions in "
            "%.1f s\n",
            bt_kv_type_info(run->type)->name, exp(ours.nll / n),
@@ -346,8 +347,8 @@ int main(void)
     golden_t golden = {0};
     const char *const all = getenv("BATON_LONG");
     const uint32_t step = ((all != NULL) && (all[0] != 0)) ? 1 : 3;
-    static run_t runs[] = {{.type = BT_KV_F16, .step = 1},
-                           {.type = BT_KV_BF16},
+    static run_t runs[] = {{.type = BT_KV_BF16, .step = 1},
+                           {.type = BT_KV_F16},
                            {.type = BT_KV_INT8}};
     struct stat st;
     int rc;
