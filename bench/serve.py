@@ -23,15 +23,18 @@ exact length (ignore_eos), so equal options mean equal work. The load line tells
 what else the machine was doing: figures of a busy machine are not to be quoted.
 """
 import os
+import statistics
 
 from _cluster import Client, Cluster, pids_of, warm_up, worker_cores, worker_threads
-from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, median, parser,
-                     percentile, show_machine, timed)
+from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, parser, percentile,
+                     show_machine, timed)
 
 ENGINE_AFTER = 128  # tokens that a sequence of the engine's decode holds, as in bench/engine.py
 ENGINE_STEPS = 32
 ENGINE_CHUNK = 512
-ENGINE_MS = 1500    # time for each of its figures
+# Time for each of its figures, before and after: the machine changes its mind within seconds, and serving meets all of
+# its states; hence means too, not medians.
+ENGINE_MS = 6000
 
 
 def figures(results, seconds, args):
@@ -48,25 +51,25 @@ def figures(results, seconds, args):
     return out
 
 
-def engine_rates(args):
-    """@return tokens/s of one prompt's prefill and of a decode of all clients, with all cores"""
+def engine_times(args):
+    """@return seconds that one token of a prompt takes, and one of a decode of all clients, with all cores: samples"""
     half = Half([build("engine-run"), args.model, len(os.sched_getaffinity(0)), "bf16", ENGINE_CHUNK, args.prompt_tokens,
                  args.concurrency, ENGINE_AFTER, ENGINE_STEPS, 1, "auto"])
     half.read()
-    rates = {}
+    times = {}
     for kind, n, tokens in (("prefill", args.prompt_tokens, args.prompt_tokens),
                             ("decode", args.concurrency, args.concurrency * ENGINE_STEPS)):
         half.ask(kind, n)
-        rates[kind] = tokens / median(timed(lambda k=kind, m=n: half.ask(k, m), ENGINE_MS))
+        times[kind] = [s / tokens for s in timed(lambda k=kind, m=n: half.ask(k, m), ENGINE_MS)]
     half.close()
-    return rates
+    return times
 
 
 def engine_figures(samples, args, served):
-    """samples: of engine_rates(). The bound: output tokens / (time of a prompt + time of an answer)."""
-    rates = {kind: median([s[kind] for s in samples]) for kind in ("prefill", "decode")}
-    bound = args.output_tokens / (args.prompt_tokens / rates["prefill"] + args.output_tokens / rates["decode"])
-    return {"prefill_tokens_per_s": rates["prefill"], "decode_tokens_per_s": rates["decode"],
+    """samples: of engine_times(). The bound: output tokens / (time of a prompt + time of an answer)."""
+    prefill, decode = (statistics.mean(t for s in samples for t in s[kind]) for kind in ("prefill", "decode"))
+    bound = args.output_tokens / (args.prompt_tokens * prefill + args.output_tokens * decode)
+    return {"prefill_tokens_per_s": 1 / prefill, "decode_tokens_per_s": 1 / decode,
             "bound_tokens_per_s": bound, "served_percent": 100 * served / bound}
 
 
@@ -127,7 +130,7 @@ def main():
         host, _, port = args.http.rpartition(":")
         out = run((host, int(port)), args, None)
     else:
-        samples = [engine_rates(args)] if args.engine else []
+        samples = [engine_times(args)] if args.engine else []
         seats = min(max(args.concurrency, 4), 256)
         threads = worker_threads(args)
         prefill_cores, decode_cores = worker_cores(threads)
@@ -136,7 +139,7 @@ def main():
             warm_up(c)
             out = run(c.http, args, c)
         if args.engine:
-            samples.append(engine_rates(args))
+            samples.append(engine_times(args))
             out["engine"] = engine_figures(samples, args, out["output_tokens_per_s"])
     finish(args, out, show)
 

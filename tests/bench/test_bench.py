@@ -26,6 +26,7 @@ import _roofline  # noqa: E402
 import _shared  # noqa: E402
 import engine  # noqa: E402
 import kernels  # noqa: E402
+import serve  # noqa: E402
 
 BACKGROUNDS = ("#ffffff", "#0d1117", "#1e1e1e")
 FAST = ["--no-build", "--limit-mib", "1", "--limit-ms", "1"]
@@ -174,6 +175,16 @@ class BenchTest(unittest.TestCase):
         for word in ("machine ", "cpu/plain", "matmul output", "silu_mul 256", "a pass "):
             self.assertIn(word, table)
         self.assertNotIn("attention", table)
+
+    def test_what_the_engine_alone_would_serve_is_of_the_mean_times(self):
+        # By hand: 256 x 2 ms + 128 x 2 ms for 128 tokens; of 1 / 6 a ms nine tenths are 150 a second.
+        args = argparse.Namespace(prompt_tokens=256, output_tokens=128)
+        got = serve.engine_figures([{"prefill": [0.001, 0.003], "decode": [0.002]},
+                                    {"prefill": [0.002], "decode": [0.001, 0.003]}], args, 150.0)
+        self.assertAlmostEqual(got["prefill_tokens_per_s"], 500.0)
+        self.assertAlmostEqual(got["decode_tokens_per_s"], 500.0)
+        self.assertAlmostEqual(got["bound_tokens_per_s"], 1000 / 6)
+        self.assertAlmostEqual(got["served_percent"], 90.0)
 
     def test_prompts_that_are_left_out_do_not_keep_the_progress_bar_open(self):
         progress = _shared.Progress(2 * 3, True)
