@@ -5,8 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-
 /* Of Linux 5.14 and 6.1, which may be newer than the headers. */
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22

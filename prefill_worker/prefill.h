@@ -117,6 +117,7 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
 /** How long to wait before the next look at finished layers: longer and longer
  *  while there are none. @param before_ms  0: this is the first wait */
 uint32_t bt_prefill_look_ms(uint32_t before_ms, bool moved);
+
 /** Post what is computed and not posted; the job has a transfer. Any error of
  *  bt_kvt_post(). */
 BT_MUST_CHECK bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj);

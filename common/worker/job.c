@@ -195,17 +195,16 @@ static void unref_all(bt_worker_t *w, const uint32_t *ids, uint32_t n)
 static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
 {
     const uint32_t n_free = bt_kv_pool_n_free(w->pool);
+    bt_status_t status;
 
     if ((n > n_free) && (n - n_free <= bt_kv_pool_n_idle(w->pool))) {
         (void)bt_kv_prefix_evict(w->prefix, n - n_free);
     }
-    if (bt_kv_pool_acquire(w->pool, n, ids) != BT_OK) {
-        return BT_ERR_NO_BLOCKS;
-    }
-    for (uint32_t i = 0; i < n; i++) {
+    status = bt_kv_pool_acquire(w->pool, n, ids);
+    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         bt_kvt_pool_ready(w->kvt, ((uint64_t)ids[i] + 1) * w->block_bytes);
     }
-    return BT_OK;
+    return status;
 }
 
 bt_status_t bt_worker_job_take_blocks(bt_worker_t *w, bt_job_t *job)

@@ -15,6 +15,7 @@
 #include "common/worker/job.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
+#define WARM_MS           1          /* idle before more of the pool is taken */
 #define COPY_BUDGET_BYTES (4u << 20) /* between two looks at the inboxes */
 #define STUCK_NS          (120u * 1000000000ull)
 
@@ -431,7 +432,7 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
     int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
 
     if (warming) {
-        timeout_ms = 1;
+        timeout_ms = WARM_MS;
     }
     if (busy || (bt_kvt_arm(w->kvt) != BT_OK) ||
         !bt_engine_sleep_prepare(w->engine)) {
