@@ -18,13 +18,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/packed/packed_dir.h"
+#include "common/packed/packed_pages.h"
 #include "common/packed/packed_writer.h"
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* Linux 6.1 */
-#endif
-
-#define HUGE_BYTES   ((size_t)2 << 20)
 #define STUCK_MS     30000u
 #define POLL_NS      5000000L
 #define MAX_ROUNDS   100
@@ -146,57 +142,6 @@ static bt_status_t check(opening_t *o, bt_packed_store_t *store, size_t bytes)
     return BT_OK;
 }
 
-/* Map a file read-only where huge pages of it can be: not every file system
- * sees to that by itself. @return NULL: errno says why */
-static void *map_aligned(int fd, size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t pages = (bytes + page - 1) & ~(page - 1);
-    const size_t area_bytes = pages + HUGE_BYTES;
-    uint8_t *const area =
-        mmap(NULL, area_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    size_t before;
-    size_t after;
-
-    if (area == MAP_FAILED) {
-        return NULL;
-    }
-    before = HUGE_BYTES - (uintptr_t)area % HUGE_BYTES;
-    after = area_bytes - before - pages;
-    if (mmap(area + before, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) ==
-        MAP_FAILED) {
-        munmap(area, area_bytes);
-        return NULL;
-    }
-    munmap(area, before);
-    if (after > 0) {
-        munmap(area + before + pages, after);
-    }
-    return area + before;
-}
-
-/* Does the administrator allow huge pages to those who ask? */
-static bool huge_allowed(void)
-{
-    BT_CLEANUP(close)
-    int fd = open("/sys/kernel/mm/transparent_hugepage/enabled",
-                  O_RDONLY | O_CLOEXEC);
-    char text[64] = "";
-
-    return (fd >= 0) && (read(fd, text, sizeof(text) - 1) > 0) &&
-           (strstr(text, "[never]") == NULL);
-}
-
-/* Pages of 4 KiB halve the speed of the kernels (alloc.c). Some file systems
- * fill their cache with large ones by themselves, of others the kernel can put
- * small ones together; once, for as long as they stay in the cache. */
-static void make_huge(const bt_packed_store_t *store)
-{
-    if (huge_allowed()) {
-        (void)madvise(store->map, store->file.bytes, MADV_COLLAPSE);
-    }
-}
-
 /* The time of the last use is the file's mtime. */
 static void note_use(int fd, const struct stat *st)
 {
@@ -232,20 +177,18 @@ static bt_status_t try_map(opening_t *o, bt_packed_store_t **store_p)
     if (store == NULL) {
         return fail(o, BT_ERR_NO_MEMORY, "out of memory");
     }
-    store->map = map_aligned(fd, (size_t)st.st_size);
+    store->map = bt_packed_pages_map(fd, (size_t)st.st_size);
     if (store->map == NULL) {
         bt_free(store);
         return fail_errno(o, errno);
     }
     store->file.bytes = (size_t)st.st_size;
-    /* Where the file system has large pages in its cache: see alloc.c. */
-    (void)madvise(store->map, store->file.bytes, MADV_HUGEPAGE);
+    bt_packed_pages_settle(store->map, fd, store->file.bytes);
     status = check(o, store, (size_t)st.st_size);
     if (status != BT_OK) {
         bt_packed_store_close(store);
         return status;
     }
-    make_huge(store);
     note_use(fd, &st);
     *store_p = store;
     return BT_OK;
@@ -412,7 +355,8 @@ static bt_status_t build_locked(opening_t *o, int fd, bool *built_p,
     }
     *built_p = true;
     bt_packed_dir_clear(o->config->dir, o->name, (int64_t)time(NULL));
-    /* Through the same checks as everybody. */
+    /* Through the same checks as everybody, and the same lock of the file. */
+    (void)flock(fd, LOCK_UN);
     return try_map(o, store_p);
 }
 

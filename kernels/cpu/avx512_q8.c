@@ -8,6 +8,10 @@
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
 
+/* At most so many rows go over a group in its own order: more sums than these
+ * have do not fit into the registers. */
+#define IN_ORDER_ROWS 4u
+
 /* Register v of the scales or minima at src. */
 SPECIALIZE __m512 factors(bt_pack_format_t format, const uint8_t *src,
                           uint32_t v)
@@ -123,6 +127,95 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
     }
 }
 
+/* The sums of a half, of both registers in turns: see add_group_in_order(). */
+SPECIALIZE void sum_both(bt_pack_format_t format, uint32_t n_rows,
+                         const uint8_t *group, const q8_tile_t *t,
+                         uint32_t half, __m512i (*isum)[2])
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    const uint32_t n_lines = (format.bits == 4) ? 4 : 8;
+
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        isum[r][0] = (format.bias == 0)
+                         ? _mm512_setzero_si512()
+                         : _mm512_set1_epi32(t->x[r * t->n_groups].start[half]);
+        isum[r][1] = isum[r][0];
+    }
+    UNROLL
+    for (uint32_t j = half * n_lines; j < (half + 1) * n_lines; j++) {
+        const uint32_t v = j % 2;
+        const __m512i codes = _mm512_load_si512(group + 64 * j);
+
+        if (format.bits == 4) {
+            const __m512i a = _mm512_and_si512(codes, low);
+            const __m512i b =
+                _mm512_and_si512(_mm512_srli_epi16(codes, 4), low);
+
+            UNROLL
+            for (uint32_t r = 0; r < n_rows; r++) {
+                const int8_t *x = t->x[r * t->n_groups].code + j / 2 * 8;
+
+                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], a, word16(x));
+                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], b, word16(x + 4));
+            }
+        } else {
+            UNROLL
+            for (uint32_t r = 0; r < n_rows; r++) {
+                const int8_t *x = t->x[r * t->n_groups].code + j / 2 * 4;
+
+                isum[r][v] = _mm512_dpbusd_epi32(isum[r][v], codes, word16(x));
+            }
+        }
+    }
+}
+
+/* add_group() that reads the group from its first line to its last, as the
+ * processor's own prefetcher likes it best: for so few rows that memory is the
+ * limit and all sums fit into registers. */
+SPECIALIZE void add_group_in_order(bt_pack_t pack, uint32_t n_rows,
+                                   const uint8_t *group, const q8_tile_t *t,
+                                   __m512 (*acc)[2])
+{
+    const bt_pack_format_t format = bt_pack_format(pack);
+    const uint8_t *scales = group + format.scale_at;
+    __m512i isum[BT_Q8_TILE_ROWS][2];
+    __m512 part[BT_Q8_TILE_ROWS][2];
+
+    sum_both(format, n_rows, group, t, 0, isum);
+    UNROLL
+    for (uint32_t i = 0; i < 2 * n_rows; i++) {
+        part[i / 2][i % 2] =
+            _mm512_mul_ps(_mm512_cvtepi32_ps(isum[i / 2][i % 2]),
+                          _mm512_set1_ps(t->x[i / 2 * t->n_groups].scale[0]));
+    }
+    sum_both(format, n_rows, group, t, 1, isum);
+    UNROLL
+    for (uint32_t i = 0; i < 2 * n_rows; i++) {
+        const bt_q8_group_t *x = &t->x[i / 2 * t->n_groups];
+        const __m512 x1 = _mm512_set1_ps(x->scale[1]);
+        const __m512 p = part[i / 2][i % 2];
+        const uint32_t v = i % 2;
+        const __m512 f = _mm512_cvtepi32_ps(isum[i / 2][v]);
+        __m512 sum = acc[i / 2][v];
+
+        if (format.two) {
+            sum = _mm512_fmadd_ps(p, factors(format, scales, v), sum);
+            sum =
+                _mm512_fmadd_ps(_mm512_mul_ps(f, x1),
+                                factors(format, scales + 4 * BT_PANEL, v), sum);
+        } else {
+            sum = _mm512_fmadd_ps(_mm512_fmadd_ps(f, x1, p),
+                                  factors(format, scales, v), sum);
+        }
+        if (format.min_at != 0) {
+            sum = _mm512_fmadd_ps(factors(format, group + format.min_at, v),
+                                  _mm512_set1_ps(x->sum), sum);
+        }
+        acc[i / 2][v] = sum;
+    }
+}
+
 SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
                            const bt_matmul_job_t *job, uint32_t panel,
                            uint32_t row)
@@ -151,7 +244,11 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
         acc[r][1] = _mm512_setzero_ps();
     }
     for (uint32_t g = 0; g < n_groups; g++) {
-        add_group(pack, n_rows, group, &t, acc);
+        if (n_rows <= IN_ORDER_ROWS) {
+            add_group_in_order(pack, n_rows, group, &t, acc);
+        } else {
+            add_group(pack, n_rows, group, &t, acc);
+        }
         group += group_bytes;
         t.x++;
     }

@@ -69,7 +69,7 @@
 /** Number of the layout that bt_pack_create() writes, whatever the tier. Raise
  *  it with every change of a byte of it, or old files are taken for new ones
  *  (kernels.h, pack_version). */
-#define BT_PACK_VERSION 3u
+#define BT_PACK_VERSION 4u
 
 typedef enum bt_pack {
     BT_PACK_F32,
@@ -78,7 +78,7 @@ typedef enum bt_pack {
     BT_PACK_Q4_0,   /**< 4 bits, biased by 8; f16 scale */
     BT_PACK_Q4_1,   /**< 4 bits; f16 scale and min */
     BT_PACK_Q4_F32, /**< 4 bits; f32 scale and min (Q4_K) */
-    BT_PACK_Q8,     /**< 8 bits; f32 scale (Q5_0, Q8_0) */
+    BT_PACK_Q8,     /**< 8 bits; f16 scale (Q5_0, Q8_0) */
     BT_PACK_Q8_MIN, /**< 8 bits; f32 scale and min (Q5_1, Q5_K) */
     BT_PACK_Q8_TWO, /**< 8 bits; two f32 scales: k 0..15, 16..31 (Q6_K) */
 } bt_pack_t;
@@ -125,8 +125,11 @@ static inline bt_pack_format_t bt_pack_format(bt_pack_t pack)
         return (bt_pack_format_t){
             .bits = 4, .scale_at = 512, .min_at = 640, .bytes = 768};
     case BT_PACK_Q8:
-        return (bt_pack_format_t){
-            .bits = 8, .scale_at = 1024, .bytes = 1152, .bias = 128};
+        return (bt_pack_format_t){.bits = 8,
+                                  .scale_at = 1024,
+                                  .bytes = 1088,
+                                  .bias = 128,
+                                  .f16 = true};
     case BT_PACK_Q8_MIN:
         return (bt_pack_format_t){
             .bits = 8, .scale_at = 1024, .min_at = 1152, .bytes = 1280};

@@ -22,7 +22,7 @@ typedef struct bt_quant_group {
     int8_t code[BT_QUANT_GROUP];
     float scale[2];     /**< of codes 0..15 and 16..31 */
     float min;          /**< -0.0, the neutral element of +, where none */
-    uint16_t scale_f16; /**< Q4_0 and Q4_1 only: the block's own bits */
+    uint16_t scale_f16; /**< Q4_0, Q4_1, Q5_0, Q8_0: the block's own */
     uint16_t min_f16;
 } bt_quant_group_t;
 
