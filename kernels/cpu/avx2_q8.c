@@ -205,13 +205,44 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
     }
 }
 
+/* One row times a whole panel, in the order of its bytes: memory is the limit,
+ * and the processor's prefetcher likes that order best. */
+SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
+                             uint32_t panel)
+{
+    const bt_weight_t *w = job->w;
+    const uint8_t *group = w->data + panel * w->panel_bytes;
+    const size_t group_bytes = bt_pack_format(pack).bytes;
+    const uint32_t n_groups = w->n_in / BT_QUANT_GROUP;
+    const uint32_t left = w->n_out - panel * BT_PANEL;
+    float *out = job->out + (size_t)panel * BT_PANEL;
+    q8_tile_t t[2] = {{.x = job->q}, {.x = job->q, .v0 = 2}};
+    __m256 acc[2][2];
+
+    UNROLL
+    for (uint32_t h = 0; h < 2; h++) {
+        __builtin_prefetch((left > h * HALF) ? out + h * HALF : out, 1, 3);
+        acc[h][0] = _mm256_setzero_ps();
+        acc[h][1] = _mm256_setzero_ps();
+    }
+    for (uint32_t g = 0; g < n_groups; g++) {
+        UNROLL
+        for (uint32_t h = 0; h < 2; h++) {
+            add_group(pack, 1, group, &t[h], &acc[h]);
+            t[h].x++;
+        }
+        group += group_bytes;
+    }
+    store16(out, left, job->add, acc[0]);
+    if (left > HALF) {
+        store16(out + HALF, left - HALF, job->add, acc[1]);
+    }
+}
+
 SPECIALIZE void tile_rows(bt_pack_t pack, const bt_matmul_job_t *job,
                           uint32_t panel, uint32_t h, uint32_t row, uint32_t n)
 {
     switch (n) {
-    case 1:
-        tile_half(pack, 1, job, panel, h, row);
-        break;
     case 2:
         tile_half(pack, 2, job, panel, h, row);
         break;
@@ -224,12 +255,18 @@ SPECIALIZE void tile_rows(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-/* Tiles of nearly equal height: 6 rows are 3 and 3. */
+/* Tiles of nearly equal height: 6 rows are 3 and 3, so none has one. */
 SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
                        uint32_t begin, uint32_t end)
 {
     const uint32_t n_tiles = (job->n_rows + TILE_ROWS - 1) / TILE_ROWS;
 
+    if (job->n_rows == 1) {
+        for (uint32_t p = begin; p < end; p++) {
+            panel_of_one(pack, job, p);
+        }
+        return;
+    }
     for (uint32_t i = 2 * begin; i < 2 * end; i++) {
         uint32_t row = 0;
 
