@@ -4,6 +4,7 @@
  * rows stay in registers. */
 #include <immintrin.h>
 
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd.h"
@@ -51,8 +52,9 @@ SPECIALIZE void next_pairs(uint32_t n_rows, uint32_t n, bf16_rows_t *rows)
 }
 
 SPECIALIZE void tile_panel(uint32_t n_rows, const bt_matmul_job_t *job,
-                           uint32_t panel, uint32_t row)
+                           uint32_t panel, uint32_t row, bt_ahead_t *ahead_p)
 {
+    bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
     const uint8_t *pairs = w->data + panel * w->panel_bytes;
     const uint32_t n_pairs = (w->n_in + 1) / 2;
@@ -75,6 +77,9 @@ SPECIALIZE void tile_panel(uint32_t n_rows, const bt_matmul_job_t *job,
         add_pairs(n_rows, AT_ONCE, pairs, &rows, acc);
         next_pairs(n_rows, AT_ONCE, &rows);
         pairs += (size_t)AT_ONCE * 128;
+        if (n_rows > 1) {
+            bt_ahead_ask(&ahead);
+        }
     }
     for (; p < n_pairs; p++) {
         add_pairs(n_rows, 1, pairs, &rows, acc);
@@ -86,15 +91,16 @@ SPECIALIZE void tile_panel(uint32_t n_rows, const bt_matmul_job_t *job,
         store32(out, left, job->add, acc[r]);
         out += w->n_out;
     }
+    *ahead_p = ahead;
 }
 
 static void tile_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t row,
-                      uint32_t n)
+                      uint32_t n, bt_ahead_t *ahead)
 {
     switch (n) {
-#define TILE_CASE(rows)                    \
-    case rows:                             \
-        tile_panel(rows, job, panel, row); \
+#define TILE_CASE(rows)                           \
+    case rows:                                    \
+        tile_panel(rows, job, panel, row, ahead); \
         break;
         TILE_CASE(1)
         TILE_CASE(2)
@@ -109,7 +115,7 @@ static void tile_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t row,
         TILE_CASE(11)
 #undef TILE_CASE
     default:
-        tile_panel(TILE_ROWS, job, panel, row);
+        tile_panel(TILE_ROWS, job, panel, row, ahead);
         break;
     }
 }
@@ -124,12 +130,14 @@ void bt_avx512_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
         return;
     }
     for (uint32_t p = begin; p < end; p++) {
+        bt_ahead_t ahead =
+            bt_ahead_of(job, p, n_tiles * (job->w->n_in / (2 * AT_ONCE) + 1));
         uint32_t row = 0;
 
         for (uint32_t i = 0; i < n_tiles; i++) {
             const uint32_t n = (job->n_rows - row) / (n_tiles - i);
 
-            tile_rows(job, p, row, n);
+            tile_rows(job, p, row, n, &ahead);
             row += n;
         }
     }

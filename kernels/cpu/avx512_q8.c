@@ -4,6 +4,7 @@
  * of one group and the float sums of a tile of rows stay in registers. */
 #include <immintrin.h>
 
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
@@ -218,8 +219,9 @@ SPECIALIZE void add_group_in_order(bt_pack_t pack, uint32_t n_rows,
 
 SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
                            const bt_matmul_job_t *job, uint32_t panel,
-                           uint32_t row)
+                           uint32_t row, bt_ahead_t *ahead_p)
 {
+    bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
     const uint8_t *group = w->data + panel * w->panel_bytes;
     const size_t group_bytes = bt_pack_format(pack).bytes;
@@ -249,6 +251,9 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
         } else {
             add_group(pack, n_rows, group, &t, acc);
         }
+        if (n_rows > 1) {
+            bt_ahead_ask(&ahead);
+        }
         group += group_bytes;
         t.x++;
     }
@@ -257,6 +262,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
         store32(out, left, job->add, acc[r]);
         out += w->n_out;
     }
+    *ahead_p = ahead;
 }
 
 /* Tiles of nearly equal height: 8 rows are 4 and 4. */
@@ -267,6 +273,8 @@ SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
         (job->n_rows + BT_Q8_TILE_ROWS - 1) / BT_Q8_TILE_ROWS;
 
     for (uint32_t p = begin; p < end; p++) {
+        bt_ahead_t ahead =
+            bt_ahead_of(job, p, n_tiles * (job->w->n_in / BT_QUANT_GROUP));
         uint32_t row = 0;
 
         for (uint32_t i = 0; i < n_tiles; i++) {
@@ -274,22 +282,22 @@ SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
 
             switch (n) {
             case 1:
-                tile_panel(pack, 1, job, p, row);
+                tile_panel(pack, 1, job, p, row, &ahead);
                 break;
             case 2:
-                tile_panel(pack, 2, job, p, row);
+                tile_panel(pack, 2, job, p, row, &ahead);
                 break;
             case 3:
-                tile_panel(pack, 3, job, p, row);
+                tile_panel(pack, 3, job, p, row, &ahead);
                 break;
             case 4:
-                tile_panel(pack, 4, job, p, row);
+                tile_panel(pack, 4, job, p, row, &ahead);
                 break;
             case 5:
-                tile_panel(pack, 5, job, p, row);
+                tile_panel(pack, 5, job, p, row, &ahead);
                 break;
             default:
-                tile_panel(pack, 6, job, p, row);
+                tile_panel(pack, 6, job, p, row, &ahead);
                 break;
             }
             row += n;
