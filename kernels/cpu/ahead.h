@@ -3,7 +3,9 @@
  *
  * The next panel of a matrix, asked for while one is multiplied with many rows.
  * A core that computes for long does not come to its next loads: without being
- * asked, memory waits while it works, and the other way round.
+ * asked, memory waits while it works, and the other way round. With few rows it
+ * does come to them, and more requests are in their way: each kernel knows how
+ * many rows are few.
  */
 #ifndef BT_KERNELS_CPU_AHEAD_H
 #define BT_KERNELS_CPU_AHEAD_H
@@ -26,7 +28,7 @@ static inline bt_ahead_t bt_ahead_of(const bt_matmul_job_t *job, uint32_t p,
     const uint8_t *next = w->data + (p + 1) * w->panel_bytes;
     const size_t lines = w->panel_bytes / 64;
 
-    if ((job->n_rows == 1) || (p + 1 >= w->n_panels)) {
+    if (p + 1 >= w->n_panels) {
         return (bt_ahead_t){0};
     }
     return (bt_ahead_t){

@@ -5,6 +5,7 @@
  * two codes of 4 bits. */
 #include <immintrin.h>
 
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
@@ -171,8 +172,9 @@ SPECIALIZE void add_group(bt_pack_t pack, uint32_t n_rows, const uint8_t *group,
 /* n_rows rows times half h of a panel. */
 SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
                           const bt_matmul_job_t *job, uint32_t panel,
-                          uint32_t h, uint32_t row)
+                          uint32_t h, uint32_t row, bt_ahead_t *ahead_p)
 {
+    bt_ahead_t ahead = *ahead_p;
     const bt_weight_t *w = job->w;
     const uint8_t *group = w->data + panel * w->panel_bytes;
     const size_t group_bytes = bt_pack_format(pack).bytes;
@@ -195,6 +197,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
     }
     for (uint32_t g = 0; g < n_groups; g++) {
         add_group(pack, n_rows, group, &t, acc);
+        bt_ahead_ask(&ahead);
         group += group_bytes;
         t.x++;
     }
@@ -203,6 +206,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
         store16(out, w->n_out - first, job->add, acc[r]);
         out += w->n_out;
     }
+    *ahead_p = ahead;
 }
 
 /* One row times a whole panel, in the order of its bytes: memory is the limit,
@@ -240,22 +244,37 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
 }
 
 SPECIALIZE void tile_rows(bt_pack_t pack, const bt_matmul_job_t *job,
-                          uint32_t panel, uint32_t h, uint32_t row, uint32_t n)
+                          uint32_t panel, uint32_t h, uint32_t row, uint32_t n,
+                          bt_ahead_t *ahead)
 {
     switch (n) {
     case 2:
-        tile_half(pack, 2, job, panel, h, row);
+        tile_half(pack, 2, job, panel, h, row, ahead);
         break;
     case 3:
-        tile_half(pack, 3, job, panel, h, row);
+        tile_half(pack, 3, job, panel, h, row, ahead);
         break;
     default:
-        tile_half(pack, 4, job, panel, h, row);
+        tile_half(pack, 4, job, panel, h, row, ahead);
         break;
     }
 }
 
-/* Tiles of nearly equal height: 6 rows are 3 and 3, so none has one. */
+/* Of nearly equal height: 6 rows are 3 and 3, so none has one. */
+SPECIALIZE void tiles(bt_pack_t pack, const bt_matmul_job_t *job,
+                      uint32_t panel, uint32_t h, uint32_t n_tiles,
+                      bt_ahead_t *ahead)
+{
+    uint32_t row = 0;
+
+    for (uint32_t tile = 0; tile < n_tiles; tile++) {
+        const uint32_t n = (job->n_rows - row) / (n_tiles - tile);
+
+        tile_rows(pack, job, panel, h, row, n, ahead);
+        row += n;
+    }
+}
+
 SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
                        uint32_t begin, uint32_t end)
 {
@@ -267,17 +286,14 @@ SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
         }
         return;
     }
-    for (uint32_t i = 2 * begin; i < 2 * end; i++) {
-        uint32_t row = 0;
+    for (uint32_t p = begin; p < end; p++) {
+        bt_ahead_t ahead =
+            bt_ahead_of(job, p, 2 * n_tiles * (job->w->n_in / BT_QUANT_GROUP));
 
-        if (i * HALF >= job->w->n_out) {
-            break;
-        }
-        for (uint32_t tile = 0; tile < n_tiles; tile++) {
-            const uint32_t n = (job->n_rows - row) / (n_tiles - tile);
-
-            tile_rows(pack, job, i / 2, i % 2, row, n);
-            row += n;
+        for (uint32_t h = 0; h < 2; h++) {
+            if ((2 * p + h) * HALF < job->w->n_out) {
+                tiles(pack, job, p, h, n_tiles, &ahead);
+            }
         }
     }
 }

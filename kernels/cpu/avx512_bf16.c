@@ -11,6 +11,7 @@
 
 #define TILE_ROWS 12u
 #define AT_ONCE   4u /* pairs of k of one turn of the loop */
+#define FEW_ROWS  4u /* so many wait for memory alone */
 
 /* The rows of a tile are so many pairs apart; four pointers, each with the
  * stride as an index, reach 12 of them without further registers. */
@@ -77,7 +78,7 @@ SPECIALIZE void tile_panel(uint32_t n_rows, const bt_matmul_job_t *job,
         add_pairs(n_rows, AT_ONCE, pairs, &rows, acc);
         next_pairs(n_rows, AT_ONCE, &rows);
         pairs += (size_t)AT_ONCE * 128;
-        if (n_rows > 1) {
+        if (n_rows > FEW_ROWS) {
             bt_ahead_ask(&ahead);
         }
     }
