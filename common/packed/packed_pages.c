@@ -19,9 +19,9 @@
 #define HUGE_BYTES ((size_t)2 << 20)
 #define PAGE_BYTES ((size_t)4096)
 
-/* So many more attempts in vain than others: memory has none, or the file is
- * mapped elsewhere. */
-#define MAX_IN_VAIN 2
+/* After so many pieces in vain memory has no large pages, or the file is mapped
+ * elsewhere. */
+#define MAX_IN_VAIN 4
 
 /* PAGEMAP_SCAN and what belongs to it (Linux 6.7, linux/fs.h). */
 #define SCAN_HUGE (UINT64_C(1) << 6)
@@ -109,9 +109,14 @@ static void touch(const void *piece)
     (void)*(const volatile uint8_t *)piece;
 }
 
-/* Is a piece that was touched mapped by one large page? An old kernel that does
- * not say is believed to have done what it can. */
-static bool is_huge(int pagemap, const void *piece)
+typedef enum piece_state {
+    PIECE_SMALL,
+    PIECE_HUGE,
+    PIECE_UNKNOWN, /* the kernel is too old to say */
+} piece_state_t;
+
+/* How is a piece mapped that was touched? */
+static piece_state_t state_of(int pagemap, const void *piece)
 {
     scan_region_t region = {0};
     scan_arg_t arg = {
@@ -125,7 +130,7 @@ static bool is_huge(int pagemap, const void *piece)
     };
     const int n = ioctl(pagemap, SCAN, &arg);
 
-    return (n != 0);
+    return (n < 0) ? PIECE_UNKNOWN : (n == 0) ? PIECE_SMALL : PIECE_HUGE;
 }
 
 /* Forget the piece and read it again. */
@@ -137,22 +142,30 @@ static void read_again(void *piece, int fd, size_t at)
     }
 }
 
+/* @return false: tried in vain */
+static bool settle_piece(uint8_t *piece, int fd, size_t at, int pagemap)
+{
+    piece_state_t state;
+
+    touch(piece);
+    state = state_of(pagemap, piece);
+    if ((state == PIECE_HUGE) ||
+        (madvise(piece, HUGE_BYTES, MADV_COLLAPSE) == 0) ||
+        (state == PIECE_UNKNOWN)) {
+        return true;
+    }
+    read_again(piece, fd, at);
+    return state_of(pagemap, piece) == PIECE_HUGE;
+}
+
 static void settle_pieces(uint8_t *map, int fd, size_t bytes, int pagemap)
 {
     int in_vain = 0;
 
     for (size_t at = 0; (at + HUGE_BYTES <= bytes) && (in_vain < MAX_IN_VAIN);
          at += HUGE_BYTES) {
-        uint8_t *const piece = map + at;
-
-        if (!is_cached(piece)) {
-            continue;
-        }
-        touch(piece);
-        if (!is_huge(pagemap, piece) &&
-            (madvise(piece, HUGE_BYTES, MADV_COLLAPSE) != 0)) {
-            read_again(piece, fd, at);
-            in_vain += is_huge(pagemap, piece) ? -1 : 1;
+        if (is_cached(map + at) && !settle_piece(map + at, fd, at, pagemap)) {
+            in_vain++;
         }
     }
 }
@@ -167,7 +180,7 @@ void bt_packed_pages_settle(void *map, int fd, size_t bytes)
     }
     pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     /* Two at once would keep each other's pages in the cache. */
-    if ((pagemap >= 0) && (flock(fd, LOCK_EX) == 0)) {
+    if (flock(fd, LOCK_EX) == 0) {
         settle_pieces(map, fd, bytes, pagemap);
         (void)flock(fd, LOCK_UN);
     }

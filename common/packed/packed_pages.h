@@ -2,7 +2,7 @@
 /** @file packed_pages.h
  *
  * Large pages for a mapped file. The kernels read all weights for each token:
- * by pages of 4 KiB a decode step of one sequence takes a fifth longer, for the
+ * by pages of 4 KiB a decode step of one sequence takes 12 % longer, for the
  * processor's prefetcher ends at each and its address is looked up again.
  *
  * A file has large pages where its cache has: if the file system keeps any

@@ -8,8 +8,9 @@
  *     DIR/NAME.packed       a whole file, read-only; NAME is a hash of its key
  *     DIR/NAME.packed.new   being written, locked (flock) by its writer
  *
- * A reader needs no lock: the name appears by rename(), after fsync(), and a
- * file that has it is never written again. Who finds none locks
+ * A reader needs no lock for what it reads: the name appears by rename(), after
+ * fsync(), and a file that has it is never written again. (While one process
+ * sees to its pages, the next one waits: packed_pages.h.) Who finds none locks
  * NAME.packed.new; one builds, the others wait and find the result. A builder
  * that dies leaves the lock, and a rest that the next one overwrites.
  *
