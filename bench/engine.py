@@ -30,7 +30,10 @@ opposite order in every second round.
                 quickest, against the best that the limits came to: what the code and
                 the machine do undisturbed (--json has it of the medians too)
   GB/s          weights (as large as in the file) and KV that must be read; of read:
-                weights alone against a read-only stream with as many threads
+                weights alone against a read-only stream with as many threads;
+                nearby: of all samples, each against streams right before and after,
+                in the middle of the rounds (memory that others use too changes its
+                speed within seconds)
   GOPS          multiplications and additions that the result needs: 2 for each
                 weight and row, 4 for each query element and position of attention;
                 the last layer's only for rows with logits. of int8 (bf16, f32, by
@@ -110,13 +113,17 @@ def measure_threads(args, threads, program, peers, progress):
             c.measure(kind, 0)
     limits = Limits()
     samples = {(i, c.name): [] for i in range(len(rows)) for c in contenders}
+    reads = [[] for _ in rows]
     loads = [Load() for _ in rows]
     for r in range(args.rounds):
         limits.measure(ours, args.limit_ms)
         for i, row in enumerate(rows):
             with loads[i].during():
                 for c in contenders if r % 2 == 0 else contenders[::-1]:
+                    before = read_now(ours, args) if c.half is ours else 0
                     samples[i, c.name].append(c.measure(row, args.sample_ms))
+                    if c.half is ours:
+                        reads[i].append((before + read_now(ours, args)) / 2)
             progress.step()
     limits.measure(ours, args.limit_ms)
     ours.close()
@@ -125,6 +132,8 @@ def measure_threads(args, threads, program, peers, progress):
     for i, row in enumerate(rows):
         work = work_of(model, row, args)
         f = dict(row, **rate_figures(samples[i, "baton"], work, limits, compute),
+                 read_percent_nearby=median([100 * work["weight_bytes"] / median(t) / rate
+                                             for t, rate in zip(samples[i, "baton"], reads[i])]),
                  cpu_others_percent=loads[i].others_percent(), peers={})
         for name, _ in peers:
             f["peers"][name] = peer_figures(samples[i, "baton"], samples[i, name], work)
@@ -137,6 +146,11 @@ def measure_threads(args, threads, program, peers, progress):
         f["busy"] = f["cpu_others_percent"] > BUSY_PERCENT
         figures.append(f)
     return {"threads": threads, "model": model, "limits": limits.figures(), "compute_limit": compute, "rows": figures}
+
+
+def read_now(half, args):
+    """@return bytes per second of a read-only stream"""
+    return half.ask("limit", "read", args.limit_ms)["median"]
 
 
 def rate_figures(rounds, work, limits, compute):
@@ -164,11 +178,11 @@ def show_threads(t, peer):
     peak = t["compute_limit"]
     print(f"\n{threads_title(t)}, {t['model']['backend']}")
     print(Limits.line(f))
-    print(f"{'':14}{'tok/s':>9}{'best':>9}{'GB/s':>8}{'of read':>9}{'GOPS':>9}{'of ' + peak:>9}{'of roof':>9}")
+    print(f"{'':14}{'tok/s':>9}{'best':>9}{'GB/s':>8}{'of read':>9}{'nearby':>9}{'GOPS':>9}{'of ' + peak:>9}{'of roof':>9}")
     for r in t["rows"]:
         b = r["best"]
         print(f"{r['kind'] + ' ' + str(r['n']):14}{r['tokens_per_s']:9.1f}{r['best_tokens_per_s']:9.1f}"
-              f"{b['gb_per_s']:8.2f}{b['read_percent']:7.1f} %{b['gops']:9.1f}{b['compute_percent']:7.1f} %"
+              f"{b['gb_per_s']:8.2f}{b['read_percent']:7.1f} %{r['read_percent_nearby']:7.1f} %{b['gops']:9.1f}{b['compute_percent']:7.1f} %"
               f"{b['roof_percent']:7.1f} %{' *' if r['busy'] else ''}")
     if not peer:
         return

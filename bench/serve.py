@@ -11,6 +11,8 @@ Usage: ./baton bench serve [options]
                       default model on free ports of this host
   --model PATH        another model for the cluster that is started
   --threads N         threads of each worker started (default: share the cores)
+  --local-prefill N   the decode worker takes a share of queued prompts, in steps of N
+                      tokens (default 0: none)
   --seed N            of the prompts (default 1)
   --engine            measure the engine alone too, before and after, with all cores:
                       what serving would reach if nothing but the model's passes
@@ -82,6 +84,7 @@ def parse():
     p.add_argument("--http", default="")
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
+    p.add_argument("--local-prefill", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--engine", action="store_true")
     args = p.parse_args()
@@ -95,6 +98,16 @@ def parse():
     return args
 
 
+def worker_args(args):
+    """@return of both workers, of the prefill worker, of the decode worker"""
+    threads = worker_threads(args)
+    prefill, decode = worker_cores(threads)
+    decode = decode + ["--max-batch", str(min(max(args.concurrency, 4), 256))]
+    if args.local_prefill:
+        decode += ["--local-prefill", "--chunk-tokens", str(args.local_prefill)]
+    return ["--threads", str(threads)], prefill, decode
+
+
 def run(address, args, cluster):
     """@return figures with the load of the machine during the run; cluster: None when others started it"""
     client = Client(address, args.seed, args.output_tokens)
@@ -102,7 +115,7 @@ def run(address, args, cluster):
     load = Load()
     with load.during(pids_of(cluster) if cluster else None):
         results, seconds = client.closed(args.prompt_tokens, args.requests, args.concurrency, progress.step)
-    out = describe(args, ("prompt_tokens", "output_tokens", "concurrency", "requests", "seed"))
+    out = describe(args, ("prompt_tokens", "output_tokens", "concurrency", "requests", "local_prefill", "seed"))
     out.update(load.figures(), **figures(results, seconds, args))
     if not cluster:
         del out["cpu_others_percent"]  # the server would be among them
@@ -131,11 +144,8 @@ def main():
         out = run((host, int(port)), args, None)
     else:
         samples = [engine_times(args)] if args.engine else []
-        seats = min(max(args.concurrency, 4), 256)
-        threads = worker_threads(args)
-        prefill_cores, decode_cores = worker_cores(threads)
-        with Cluster(args.model, kv_memory="1g", worker_args=["--threads", str(threads)], prefill_args=prefill_cores,
-                     decode_args=["--max-batch", str(seats)] + decode_cores) as c:
+        both, prefill, decode = worker_args(args)
+        with Cluster(args.model, kv_memory="1g", worker_args=both, prefill_args=prefill, decode_args=decode) as c:
             warm_up(c)
             out = run(c.http, args, c)
         if args.engine:

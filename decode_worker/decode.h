@@ -11,8 +11,8 @@
  * nothing, so a running sequence never waits and is never preempted. Grants are
  * given by priority and age while the prefill goes on.
  *
- * With --local-prefill the same worker also runs the context phase (LOCAL
- * requests): no transfer, the same bytes.
+ * With --local-prefill the same worker also runs the context phase of requests
+ * that the router sends it alone (LOCAL): no transfer, the same bytes.
  */
 #ifndef BT_DECODE_WORKER_DECODE_H
 #define BT_DECODE_WORKER_DECODE_H

@@ -130,7 +130,8 @@ const bt_option_t bt_config_options[] = {
          "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights); off: each "
          "worker packs for itself"),
     FLAG("local-prefill", S | D, local_prefill,
-         "Decode workers run the context phase themselves"),
+         "Decode workers run the context phase too: of all prompts where there "
+         "is no prefill worker, otherwise of a share of those that queue up"),
     TEXT("join", "URL[,URL]", "", WORKERS, join,
          "Control URLs of the routers to work for"),
     TEXT("listen", "URL", "", R, listen,

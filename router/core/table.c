@@ -10,6 +10,11 @@
 
 #define SHARE_ONE 65536u /* a load share of 1 in fixed point */
 
+/* Outstanding prompt tokens of the best prefill worker from which on a decode
+ * worker takes prompts too, and how many more for each that it has. */
+#define LOCAL_FROM_TOKENS 1024u
+#define LOCAL_SHARE       4u
+
 void bt_table_init(bt_table_t *table, bt_hash128_t model)
 {
     memset(table, 0, sizeof(*table));
@@ -255,6 +260,15 @@ bool bt_pick_is_healthy(const bt_pick_t *pick)
            ((pick->prefill == NULL) || healthy(pick->prefill));
 }
 
+/* Should the decode worker do both phases, since prompts queue up? Its batch
+ * waits for each chunk: it gets a share of the queue only, and none of a short
+ * one. */
+static bool relieves(const bt_worker_t *local, const bt_worker_t *prefill)
+{
+    return prefill->prefill_tokens >=
+           LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
+}
+
 bool bt_table_pick(const bt_table_t *table, const bt_avoid_t *avoid,
                    bt_pick_t *pick_p)
 {
@@ -263,8 +277,9 @@ bool bt_table_pick(const bt_table_t *table, const bt_avoid_t *avoid,
     bt_worker_t *local =
         best(table, avoid, BT_ROLE_DECODE, BT_HELLO_LOCAL_PREFILL);
 
-    if (!healthy(prefill) &&
-        (healthy(local) || ((prefill == NULL) && (local != NULL)))) {
+    if (healthy(prefill)
+            ? healthy(local) && relieves(local, prefill)
+            : healthy(local) || ((prefill == NULL) && (local != NULL))) {
         prefill = NULL;
         decode = local;
     } else if (prefill == NULL) {

@@ -99,8 +99,12 @@ bt_worker_t *bt_table_find(const bt_table_t *table, uint64_t instance);
  * The prefill worker with the fewest outstanding prompt tokens, the decode
  * worker with the smallest share of seats or blocks in use; a suspect worker
  * only where there is no healthy one, a draining one never; the one that was
- * taken longest ago among equals. Without a healthy prefill worker, a healthy
- * decode worker with BT_HELLO_LOCAL_PREFILL does both phases.
+ * taken longest ago among equals.
+ *
+ * A healthy decode worker with BT_HELLO_LOCAL_PREFILL does both phases where no
+ * prefill worker is healthy, and where that one is far behind: for each
+ * outstanding prompt token of its own there are four, and 1,024 more, at the
+ * best prefill worker.
  *
  * O(workers).
  *

@@ -174,6 +174,63 @@ without_a_healthy_prefill_worker_a_local_one_does_both_phases(void **state)
     bt_table_fini(&table);
 }
 
+/* One prompt token here for four there, and none below 1,024. */
+static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
+{
+    bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
+    bt_table_t table;
+    bt_worker_t *d0, *p0, *p1;
+    bt_pick_t pick;
+
+    (void)state;
+    bt_table_init(&table, our_model);
+    hello.flags = BT_HELLO_LOCAL_PREFILL;
+    d0 = join(&table, &hello);
+    p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
+
+    p0->prefill_tokens = 1023;
+    assert_true(take(&table, &pick));
+    assert_ptr_equal(pick.prefill, p0);
+    p0->prefill_tokens = 1024;
+    assert_true(take(&table, &pick));
+    assert_null(pick.prefill);
+    assert_ptr_equal(pick.decode, d0);
+
+    d0->prefill_tokens = 256;
+    p0->prefill_tokens = 1024 + 4 * 256 - 1;
+    assert_true(take(&table, &pick));
+    assert_ptr_equal(pick.prefill, p0);
+    p0->prefill_tokens++;
+    assert_true(take(&table, &pick));
+    assert_null(pick.prefill);
+
+    /* Others are free, or the decode worker does not answer. */
+    p1 = join_new(&table, "prefill-1", BT_ROLE_PREFILL);
+    assert_true(take(&table, &pick));
+    assert_ptr_equal(pick.prefill, p1);
+    p1->prefill_tokens = 1u << 20;
+    d0->state = BT_WORKER_SUSPECT;
+    assert_true(take(&table, &pick));
+    assert_ptr_equal(pick.prefill, p0);
+    bt_table_fini(&table);
+}
+
+static void a_queue_is_not_shared_with_others(void **state)
+{
+    bt_table_t table;
+    bt_worker_t *p0;
+    bt_pick_t pick;
+
+    (void)state;
+    bt_table_init(&table, our_model);
+    (void)join_new(&table, "decode-0", BT_ROLE_DECODE);
+    p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
+    p0->prefill_tokens = 1u << 20;
+    assert_true(take(&table, &pick));
+    assert_ptr_equal(pick.prefill, p0);
+    bt_table_fini(&table);
+}
+
 static void refused(const bt_table_t *table, const bt_msg_hello_t *hello,
                     const char *part)
 {
@@ -295,6 +352,8 @@ int main(void)
         BT_TEST(the_emptiest_decode_worker_is_picked_by_seats_or_blocks),
         BT_TEST(a_suspect_worker_is_taken_only_where_there_is_no_healthy_one),
         BT_TEST(without_a_healthy_prefill_worker_a_local_one_does_both_phases),
+        BT_TEST(a_local_worker_takes_a_share_of_a_long_queue),
+        BT_TEST(a_queue_is_not_shared_with_others),
         BT_TEST(a_worker_that_differs_is_refused_by_name),
         BT_TEST(the_smallest_context_of_the_workers_counts),
         BT_TEST(no_more_fits_than_the_blocks_of_a_decode_worker),
