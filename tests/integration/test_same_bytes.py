@@ -125,6 +125,26 @@ def reused(c):
     return c.metric("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="reused")
 
 
+def test_same_bytes_of_a_queue_that_is_shared():
+    """A decode worker with --local-prefill takes some of many long prompts, beside its batch, the prefill worker the
+    others; alone each of them goes to the prefill worker."""
+    texts = [" ".join(WORDS[(i * 7 + j * (1 + i % 5)) % len(WORDS)] for j in range(180)) for i in range(N_PROMPTS)]
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=2048, seed=7)
+        more = options("shm", 64)
+        more["decode_args"] += ["--local-prefill"]
+        with Cluster(model, kv_memory="64m", **more) as c:
+            reference = ask_all(c, texts[:4], 1, 12)
+            c.wait_idle()
+            assert c.metric("baton_kv_transfers_total") == len(reference)
+            shared = ask_all(c, texts, 32, 12)
+            c.wait_idle()
+            moved = c.metric("baton_kv_transfers_total") - len(reference)
+        assert shared[:len(reference)] == reference
+        assert 0 < moved < len(shared), moved
+        assert all(len(ids) == 12 for ids in shared)
+
+
 def test_same_bytes_whatever_leaves_when():
     """Whole transfers, chunks, and layers of the last chunk: blocks large enough that it leaves in groups of layers."""
     texts = prompts()[4:32:4]
