@@ -12,6 +12,10 @@
 
 #include "kernels/cpu/cpu.h"
 
+/** At most so much of it: the panel that is multiplied stays in the same cache,
+ *  and in larger models either has some hundred KiB. */
+#define BT_AHEAD_BYTES ((size_t)256 << 10)
+
 typedef struct bt_ahead {
     const uint8_t *next;
     const uint8_t *end;
@@ -26,15 +30,16 @@ static inline bt_ahead_t bt_ahead_of(const bt_matmul_job_t *job, uint32_t p,
 {
     const bt_weight_t *w = job->w;
     const uint8_t *next = w->data + (p + 1) * w->panel_bytes;
-    const size_t lines = w->panel_bytes / 64;
+    const size_t bytes =
+        (w->panel_bytes < BT_AHEAD_BYTES) ? w->panel_bytes : BT_AHEAD_BYTES;
 
     if (p + 1 >= w->n_panels) {
         return (bt_ahead_t){0};
     }
     return (bt_ahead_t){
         .next = next,
-        .end = next + w->panel_bytes,
-        .n_lines = (uint32_t)((lines + n_asks - 1) / n_asks),
+        .end = next + bytes,
+        .n_lines = (uint32_t)((bytes / 64 + n_asks - 1) / n_asks),
     };
 }
 

@@ -28,6 +28,13 @@ typedef struct q8_tile {
     size_t n_groups;
 } q8_tile_t;
 
+SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
+                            uint32_t half)
+{
+    return (format.bias == 0) ? _mm512_setzero_si512()
+                              : _mm512_set1_epi32(x->start[half]);
+}
+
 /* isum[r] = what of register v of a group belongs to the k of a half. */
 SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
                           const uint8_t *group, const q8_tile_t *t,
@@ -38,9 +45,7 @@ SPECIALIZE void sum_codes(bt_pack_format_t format, uint32_t n_rows,
 
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        isum[r] = (format.bias == 0)
-                      ? _mm512_setzero_si512()
-                      : _mm512_set1_epi32(t->x[r * t->n_groups].start[half]);
+        isum[r] = start_of(format, &t->x[r * t->n_groups], half);
     }
     UNROLL
     for (uint32_t i = half * n_steps; i < (half + 1) * n_steps; i++) {
@@ -138,9 +143,7 @@ SPECIALIZE void sum_both(bt_pack_format_t format, uint32_t n_rows,
 
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        isum[r][0] = (format.bias == 0)
-                         ? _mm512_setzero_si512()
-                         : _mm512_set1_epi32(t->x[r * t->n_groups].start[half]);
+        isum[r][0] = start_of(format, &t->x[r * t->n_groups], half);
         isum[r][1] = isum[r][0];
     }
     UNROLL
