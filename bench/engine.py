@@ -31,9 +31,9 @@ opposite order in every second round.
                 the machine do undisturbed (--json has it of the medians too)
   GB/s          weights (as large as in the file) and KV that must be read; of read:
                 weights alone against a read-only stream with as many threads;
-                nearby: of all samples, each against streams right before and after,
-                in the middle of the rounds (memory that others use too changes its
-                speed within seconds)
+                nearby: weights and KV of all samples, each against streams right before
+                and after, in the middle of the rounds (memory that others use too
+                changes its speed within seconds)
   GOPS          multiplications and additions that the result needs: 2 for each
                 weight and row, 4 for each query element and position of attention;
                 the last layer's only for rows with logits. of int8 (bf16, f32, by
@@ -132,7 +132,7 @@ def measure_threads(args, threads, program, peers, progress):
     for i, row in enumerate(rows):
         work = work_of(model, row, args)
         f = dict(row, **rate_figures(samples[i, "baton"], work, limits, compute),
-                 read_percent_nearby=median([100 * work["weight_bytes"] / median(t) / rate
+                 read_percent_nearby=median([100 * work["bytes"] / median(t) / rate
                                              for t, rate in zip(samples[i, "baton"], reads[i])]),
                  cpu_others_percent=loads[i].others_percent(), peers={})
         for name, _ in peers:
