@@ -26,8 +26,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
-#include "common/model/model.h"
-#include "common/packed/packed_store.h"
+#include "inference/model/model.h"
+#include "inference/packed/packed_store.h"
 
 #define TOKENS_PER_BLOCK 16u
 #define MAX_COUNT        (1u << 20)

@@ -23,8 +23,8 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
-#include "common/gguf/gguf.h"
-#include "common/tokenizer/tokenizer_priv.h"
+#include "inference/gguf/gguf.h"
+#include "inference/tokenizer/tokenizer_priv.h"
 
 #define MAX_PASSES 4096u
 #define MAX_PATH   4000u

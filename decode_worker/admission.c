@@ -3,8 +3,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
-#include "common/worker/note.h"
 #include "decode_worker/decode.h"
+#include "worker/note.h"
 
 /* Blocks of the tokens that came. */
 static uint32_t blocks_of_prompt(const bt_worker_t *w, const bt_job_t *job)

@@ -17,7 +17,7 @@
 #ifndef BT_DECODE_WORKER_DECODE_H
 #define BT_DECODE_WORKER_DECODE_H
 
-#include "common/worker/worker.h"
+#include "worker/worker.h"
 
 typedef struct bt_decode {
     bt_list_t queue;   /**< waits for a seat and blocks */

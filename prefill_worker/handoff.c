@@ -6,8 +6,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
-#include "common/worker/note.h"
 #include "prefill_worker/prefill.h"
+#include "worker/note.h"
 
 bt_prefill_peer_t *bt_prefill_peer(const bt_prefill_t *state, uint64_t instance)
 {

@@ -18,7 +18,7 @@
 #ifndef BT_PREFILL_WORKER_PREFILL_H
 #define BT_PREFILL_WORKER_PREFILL_H
 
-#include "common/worker/worker.h"
+#include "worker/worker.h"
 
 /** A decode worker that we may send to. */
 typedef struct bt_prefill_peer {

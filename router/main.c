@@ -9,8 +9,8 @@
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
 #include "common/rpc/key.h"
-#include "router/core/loop.h"
-#include "router/core/served.h"
+#include "router/frontend/served.h"
+#include "router/loop.h"
 
 #define URL_BYTES    512
 #define NAME         "router"

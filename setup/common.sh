@@ -3,7 +3,7 @@
 # the top of the source tree.
 
 build="$root/build"
-programs=(common/launch/baton-launch router/baton-router
+programs=(launcher/baton-launch router/baton-router
           prefill_worker/baton-prefill-worker decode_worker/baton-decode-worker)
 
 say() { printf '%s\n' "$*" >&2; }

@@ -26,7 +26,7 @@
 
 /** Which programs an option belongs to (bits). The file and the environment
  *  may hold options of other programs of Baton: those are skipped. */
-#define BT_PROG_SERVE   1u /**< ./baton serve = common/launch */
+#define BT_PROG_SERVE   1u /**< ./baton serve = launcher */
 #define BT_PROG_ROUTER  2u
 #define BT_PROG_PREFILL 4u
 #define BT_PROG_DECODE  8u

@@ -10,7 +10,7 @@
 
 /* ---- legs ---- */
 
-static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_worker_t *worker,
+static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_instance_t *worker,
                           bool prefills)
 {
     const uint32_t per_block = worker->hello.tokens_per_block;

@@ -34,10 +34,11 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
-#include "common/tokenizer/tokenizer.h"
 #include "common/wire/wire.h"
-#include "router/core/ledger.h"
+#include "inference/tokenizer/tokenizer.h"
 #include "router/core/table.h"
+#include "router/observe/record.h"
+#include "router/observe/router_metrics.h"
 
 #define BT_CORE_MAX_ATTEMPTS 3 /**< the first and two re-runs */
 /** One worker finds another's death before we do: so long a re-run does not go
@@ -46,16 +47,6 @@
 
 typedef struct bt_core bt_core_t;
 typedef struct bt_gen bt_gen_t; /**< one generation */
-
-/** What the core keeps for on_record() without looking at it. */
-typedef struct bt_gen_origin {
-    uint8_t trace_id[16]; /**< all zero: none yet */
-    uint8_t parent_id[8]; /**< span of the client; all zero: none */
-    bool chat;            /**< else plain text */
-    bool stream;
-    uint32_t choice;    /**< of its call */
-    char answer_id[64]; /**< "" = none */
-} bt_gen_origin_t;
 
 /** What to generate. Everything is copied by bt_core_submit(). */
 typedef struct bt_gen_spec {
@@ -83,42 +74,9 @@ typedef struct bt_gen_end {
     const char *message; /**< of an ERROR: phase, worker and cause */
 } bt_gen_end_t;
 
-/** One attempt, for on_record(). */
-typedef struct bt_gen_attempt {
-    uint64_t at_us;                 /**< when it was sent to workers */
-    char prefill[BT_WIRE_MAX_NAME]; /**< "": the decode worker does both */
-    char decode[BT_WIRE_MAX_NAME];
-} bt_gen_attempt_t;
-
-/** Everything about a generation that is over, for the trace. Borrowed. */
-typedef struct bt_gen_record {
-    const bt_ledger_t *ledger;
-    const bt_gen_origin_t *origin;
-    const bt_sampling_t *sampling;
-    uint32_t max_new;
-    uint64_t arrived_us; /**< parsing and tokenizing came before */
-    bt_finish_t finish;  /**< STOP, LENGTH, CANCELED (client left) or ERROR */
-    int http_status;     /**< of an ERROR, else 0 */
-    const char *trouble; /**< of an ERROR what the client heard; else why the
-                              attempt before was given up, or "" */
-    uint32_t n_attempts;
-    const bt_gen_attempt_t *attempts;
-} bt_gen_record_t;
-
-/** Times that are known at a moment, for histograms. */
-typedef enum bt_core_time {
-    BT_TIME_FIRST_TOKEN, /**< from the first byte parsed to token #1 */
-    BT_TIME_NEXT_TOKEN,  /**< between two tokens, as the router gets them */
-    BT_TIME_QUEUE,       /**< in the router and at P, to the first chunk */
-    BT_TIME_JOIN_WAIT,   /**< "may join" to the next iteration's start */
-    BT_TIME_TAIL,        /**< of a transfer, after KV and grant were there */
-    BT_TIME_REQUEST,     /**< whole, of those that ended well */
-    BT_N_TIMES,
-} bt_core_time_t;
-
 typedef struct bt_core_ops {
     /** Post to a worker. Failure shows as a lost worker later. */
-    void (*send)(void *ctx, bt_worker_t *worker, const bt_msg_t *msg);
+    void (*send)(void *ctx, bt_instance_t *worker, const bt_msg_t *msg);
     /** Text that is certain. May call bt_core_cancel() on this generation.
      *  @param n_output  tokens generated so far */
     void (*on_text)(void *ctx, void *user, const char *text, size_t bytes,
@@ -134,7 +92,7 @@ typedef struct bt_core_ops {
     /** KV reached a decode worker. @param first  of this generation */
     void (*on_transfer)(void *ctx, const bt_msg_joined_t *joined, bool first);
     /** May be NULL. */
-    void (*on_time)(void *ctx, bt_core_time_t which, uint64_t us);
+    void (*on_time)(void *ctx, bt_gen_time_kind_t which, uint64_t us);
     /** bt_detok_init(), …_push() and …_finish(), or a test's. */
     void (*detok_init)(bt_detok_t *detok, const bt_tokenizer_t *tok);
     void (*detok_push)(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
@@ -189,6 +147,12 @@ uint32_t bt_core_n_legs(const bt_core_t *core); /**< workers owe an ENDED */
 /* ---- workers ---- */
 
 bt_table_t *bt_core_table(bt_core_t *core);
+/** What the metrics' gauges are made of, as it is now; the other fields of
+ *  @a view stay. Valid until the next call to the core.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_core_view(const bt_core_t *core,
+                                       bt_metrics_view_t *view);
+void bt_core_view_fini(bt_metrics_view_t *view);
 /**
  * A worker's link came up with this hello. Tells the prefill workers about
  * decode workers (PEER) and starts what waited.
@@ -202,11 +166,11 @@ BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
                                             const bt_msg_hello_t *hello,
                                             void *link_user, uint64_t now_us,
                                             char why[BT_TABLE_WHY_BYTES],
-                                            bt_worker_t **worker_p);
-void bt_core_worker_suspect(bt_core_t *core, bt_worker_t *worker, bool suspect,
-                            uint64_t now_us);
+                                            bt_instance_t **worker_p);
+void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
+                            bool suspect, uint64_t now_us);
 /** The worker is lost and freed; its generations are re-run or end. */
-void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,
+void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us);
 /**
  * A message of a worker. Messages about unknown or foreign attempts are
@@ -214,7 +178,8 @@ void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,
  * @retval BT_OK
  * @retval BT_ERR_BAD_MESSAGE  Not a message that a worker sends: drop it.
  */
-BT_MUST_CHECK bt_status_t bt_core_message(bt_core_t *core, bt_worker_t *worker,
+BT_MUST_CHECK bt_status_t bt_core_message(bt_core_t *core,
+                                          bt_instance_t *worker,
                                           const bt_msg_t *msg, uint64_t now_us);
 
 #endif

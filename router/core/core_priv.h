@@ -18,7 +18,7 @@ typedef enum bt_phase {
 typedef struct bt_leg {
     bt_list_t link; /**< in worker->legs while open */
     bt_gen_t *gen;
-    bt_worker_t *worker; /**< NULL once closed */
+    bt_instance_t *worker; /**< NULL once closed */
     uint32_t attempt;
     bool local; /**< decode worker that does the context phase too */
     uint64_t prefill_tokens; /**< still counted at the worker */
@@ -88,7 +88,7 @@ struct bt_core {
 };
 
 /* record.c */
-void bt_gen_time(const bt_core_t *core, bt_core_time_t which, uint64_t us);
+void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us);
 /** A token came, the next in order. */
 void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** Report the ledger when everything is known, free what nobody needs. The

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a generation went: its ledger, and its record at the end.
- */
+/* What others learn of the core: where the time of a generation went, its
+ * record at the end, and how things stand for the metrics. */
 #include "router/core/core_priv.h"
 
-void bt_gen_time(const bt_core_t *core, bt_core_time_t which, uint64_t us)
+#include "common/base/alloc.h"
+
+void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us)
 {
     if (core->ops.on_time != NULL) {
         core->ops.on_time(core->ops.ctx, which, us);
@@ -126,4 +128,41 @@ void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
         bt_list_remove(&gen->hash_link);
         bt_gen_free(gen);
     }
+}
+
+bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
+{
+    const bt_list_t *head = &core->table.workers;
+    bt_metrics_worker_t *workers;
+    uint32_t n = 0;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        n++;
+    }
+    workers = bt_calloc((size_t)n + 1, sizeof(*workers));
+    if (workers == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    n = 0;
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+
+        workers[n++] = (bt_metrics_worker_t){
+            .hello = &worker->hello,
+            .stats = &worker->stats,
+            .state = (uint32_t)worker->state,
+        };
+    }
+    view->workers = workers;
+    view->n_workers = n;
+    view->n_in_flight = core->n_live;
+    view->n_waiting = core->n_waiting;
+    view->n_legs = core->n_legs;
+    return BT_OK;
+}
+
+void bt_core_view_fini(bt_metrics_view_t *view)
+{
+    bt_free(view->workers);
+    view->workers = NULL;
 }

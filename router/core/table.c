@@ -28,7 +28,7 @@ void bt_table_fini(bt_table_t *table)
 
     BT_LIST_FOR_EACH(pos, tmp, &table->workers)
     {
-        bt_table_remove(BT_CONTAINER_OF(pos, bt_worker_t, link));
+        bt_table_remove(BT_CONTAINER_OF(pos, bt_instance_t, link));
     }
 }
 
@@ -39,7 +39,7 @@ const char *bt_role_name(uint32_t role)
     return (role < BT_ARRAY_LEN(names)) ? names[role] : "unknown";
 }
 
-const char *bt_worker_state_name(bt_worker_state_t state)
+const char *bt_instance_state_name(bt_instance_state_t state)
 {
     static const char *const names[] = {"up", "suspect", "draining"};
 
@@ -120,14 +120,14 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
         return BT_OK;
     }
     return check_against(
-        &BT_CONTAINER_OF(table->workers.next, bt_worker_t, link)->hello, hello,
-        why);
+        &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)->hello,
+        hello, why);
 }
 
 bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
-                         bt_worker_t **worker_p)
+                         bt_instance_t **worker_p)
 {
-    bt_worker_t *worker = bt_calloc(1, sizeof(*worker));
+    bt_instance_t *worker = bt_calloc(1, sizeof(*worker));
 
     if (worker == NULL) {
         goto err;
@@ -150,7 +150,7 @@ err:
     return BT_ERR_NO_MEMORY;
 }
 
-void bt_table_remove(bt_worker_t *worker)
+void bt_table_remove(bt_instance_t *worker)
 {
     uint8_t *kvt;
 
@@ -162,12 +162,12 @@ void bt_table_remove(bt_worker_t *worker)
     bt_free(worker);
 }
 
-bt_worker_t *bt_table_find(const bt_table_t *table, uint64_t instance)
+bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance)
 {
     const bt_list_t *head = &table->workers;
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        bt_worker_t *worker = BT_CONTAINER_OF(pos, bt_worker_t, link);
+        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
         if (worker->hello.instance == instance) {
             return worker;
@@ -182,7 +182,7 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 }
 
 /* How full the worker is; smaller is better. */
-static uint64_t load_of(const bt_worker_t *worker)
+static uint64_t load_of(const bt_instance_t *worker)
 {
     const uint64_t seats =
         max_u64(worker->seats, worker->stats.active_requests);
@@ -197,7 +197,7 @@ static uint64_t load_of(const bt_worker_t *worker)
                    blocks * SHARE_ONE / worker->hello.n_blocks);
 }
 
-static bool is_avoided(const bt_avoid_t *avoid, const bt_worker_t *worker)
+static bool is_avoided(const bt_avoid_t *avoid, const bt_instance_t *worker)
 {
     for (uint32_t i = 0; (avoid != NULL) && (i < avoid->n); i++) {
         if (avoid->instances[i] == worker->hello.instance) {
@@ -207,15 +207,15 @@ static bool is_avoided(const bt_avoid_t *avoid, const bt_worker_t *worker)
     return false;
 }
 
-static bool better(const bt_avoid_t *avoid, const bt_worker_t *a,
-                   const bt_worker_t *b)
+static bool better(const bt_avoid_t *avoid, const bt_instance_t *a,
+                   const bt_instance_t *b)
 {
     const bool avoid_a = is_avoided(avoid, a);
     const uint64_t load_a = load_of(a);
     const uint64_t load_b = load_of(b);
 
     if (a->state != b->state) {
-        return a->state == BT_WORKER_UP;
+        return a->state == BT_INSTANCE_UP;
     }
     if (avoid_a != is_avoided(avoid, b)) {
         return !avoid_a;
@@ -228,17 +228,17 @@ static bool better(const bt_avoid_t *avoid, const bt_worker_t *a,
 
 /* The best worker of a role that has all @a flags; NULL when none takes
  * requests. */
-static bt_worker_t *best(const bt_table_t *table, const bt_avoid_t *avoid,
-                         bt_role_t role, uint32_t flags)
+static bt_instance_t *best(const bt_table_t *table, const bt_avoid_t *avoid,
+                           bt_role_t role, uint32_t flags)
 {
     const bt_list_t *head = &table->workers;
-    bt_worker_t *found = NULL;
+    bt_instance_t *found = NULL;
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        bt_worker_t *worker = BT_CONTAINER_OF(pos, bt_worker_t, link);
+        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
         if ((worker->hello.role != role) ||
-            (worker->state == BT_WORKER_DRAINING) ||
+            (worker->state == BT_INSTANCE_DRAINING) ||
             ((worker->hello.flags & flags) != flags)) {
             continue;
         }
@@ -249,9 +249,9 @@ static bt_worker_t *best(const bt_table_t *table, const bt_avoid_t *avoid,
     return found;
 }
 
-static bool healthy(const bt_worker_t *worker)
+static bool healthy(const bt_instance_t *worker)
 {
-    return (worker != NULL) && (worker->state == BT_WORKER_UP);
+    return (worker != NULL) && (worker->state == BT_INSTANCE_UP);
 }
 
 bool bt_pick_is_healthy(const bt_pick_t *pick)
@@ -263,7 +263,7 @@ bool bt_pick_is_healthy(const bt_pick_t *pick)
 /* Should the decode worker do both phases, since prompts queue up? Its batch
  * waits for each chunk: it gets a share of the queue only, and none of a short
  * one. */
-static bool relieves(const bt_worker_t *local, const bt_worker_t *prefill)
+static bool relieves(const bt_instance_t *local, const bt_instance_t *prefill)
 {
     return prefill->prefill_tokens >=
            LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
@@ -272,9 +272,9 @@ static bool relieves(const bt_worker_t *local, const bt_worker_t *prefill)
 bool bt_table_pick(const bt_table_t *table, const bt_avoid_t *avoid,
                    bt_pick_t *pick_p)
 {
-    bt_worker_t *prefill = best(table, avoid, BT_ROLE_PREFILL, 0);
-    bt_worker_t *decode = best(table, avoid, BT_ROLE_DECODE, 0);
-    bt_worker_t *local =
+    bt_instance_t *prefill = best(table, avoid, BT_ROLE_PREFILL, 0);
+    bt_instance_t *decode = best(table, avoid, BT_ROLE_DECODE, 0);
+    bt_instance_t *local =
         best(table, avoid, BT_ROLE_DECODE, BT_HELLO_LOCAL_PREFILL);
 
     if (healthy(prefill)
@@ -316,7 +316,7 @@ uint32_t bt_table_context_tokens(const bt_table_t *table)
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         const bt_msg_hello_t *hello =
-            &BT_CONTAINER_OF(pos, bt_worker_t, link)->hello;
+            &BT_CONTAINER_OF(pos, bt_instance_t, link)->hello;
         const uint64_t held =
             (uint64_t)hello->n_blocks * hello->tokens_per_block;
 

@@ -28,17 +28,17 @@
 #define BT_TABLE_WHY_BYTES 384
 #define BT_TABLE_MAX_AVOID 4
 
-typedef enum bt_worker_state {
-    BT_WORKER_UP,
-    BT_WORKER_SUSPECT,
-    BT_WORKER_DRAINING,
-    BT_WORKER_N_STATES,
-} bt_worker_state_t;
+typedef enum bt_instance_state {
+    BT_INSTANCE_UP,
+    BT_INSTANCE_SUSPECT,
+    BT_INSTANCE_DRAINING,
+    BT_INSTANCE_N_STATES,
+} bt_instance_state_t;
 
-typedef struct bt_worker {
+typedef struct bt_instance {
     bt_list_t link;       /**< in bt_table.workers */
     bt_msg_hello_t hello; /**< hello.kvt is owned */
-    bt_worker_state_t state;
+    bt_instance_state_t state;
     bt_msg_stats_t stats; /**< the latest; zero before the first */
     /* Sent by this router and not seen ended. */
     bt_list_t legs;          /**< the owner of the requests uses it */
@@ -47,7 +47,7 @@ typedef struct bt_worker {
     uint64_t blocks;         /**< KV blocks that those requests may take */
     uint64_t last_taken;     /**< number of the pick that took it last */
     void *link_user;         /**< the control link; the caller's */
-} bt_worker_t;
+} bt_instance_t;
 
 typedef struct bt_table {
     bt_list_t workers;
@@ -57,8 +57,8 @@ typedef struct bt_table {
 
 /** Two workers for one request. */
 typedef struct bt_pick {
-    bt_worker_t *prefill; /**< NULL: the decode worker does both phases */
-    bt_worker_t *decode;
+    bt_instance_t *prefill; /**< NULL: the decode worker does both phases */
+    bt_instance_t *decode;
 } bt_pick_t;
 
 /** Instances that a request has had trouble with. */
@@ -86,12 +86,12 @@ BT_MUST_CHECK bt_status_t bt_table_check(const bt_table_t *table,
 /** Add a worker that was checked; copies @a hello. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_table_add(bt_table_t *table,
                                        const bt_msg_hello_t *hello,
-                                       bt_worker_t **worker_p);
+                                       bt_instance_t **worker_p);
 /** Takes the worker out and frees it; its legs must have been removed. */
-void bt_table_remove(bt_worker_t *worker);
+void bt_table_remove(bt_instance_t *worker);
 
 /** @return NULL when there is none. */
-bt_worker_t *bt_table_find(const bt_table_t *table, uint64_t instance);
+bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance);
 
 /**
  * Choose workers for one request.
@@ -128,6 +128,6 @@ bool bt_table_ready(const bt_table_t *table);
 uint32_t bt_table_context_tokens(const bt_table_t *table);
 
 const char *bt_role_name(uint32_t role);
-const char *bt_worker_state_name(bt_worker_state_t state);
+const char *bt_instance_state_name(bt_instance_state_t state);
 
 #endif

@@ -8,8 +8,8 @@
 
 /* ---- peers: who may be named in a transfer ---- */
 
-static void send_peer(bt_core_t *core, bt_worker_t *prefill,
-                      const bt_worker_t *decode)
+static void send_peer(bt_core_t *core, bt_instance_t *prefill,
+                      const bt_instance_t *decode)
 {
     bt_msg_t msg = {.type = BT_MSG_PEER};
 
@@ -21,13 +21,13 @@ static void send_peer(bt_core_t *core, bt_worker_t *prefill,
     core->ops.send(core->ops.ctx, prefill, &msg);
 }
 
-static void introduce(bt_core_t *core, bt_worker_t *worker)
+static void introduce(bt_core_t *core, bt_instance_t *worker)
 {
     bt_list_t *pos, *tmp;
 
     BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
     {
-        bt_worker_t *other = BT_CONTAINER_OF(pos, bt_worker_t, link);
+        bt_instance_t *other = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
         if ((worker->hello.role == BT_ROLE_PREFILL) &&
             (other->hello.role == BT_ROLE_DECODE)) {
@@ -47,7 +47,7 @@ static void forget_peer(bt_core_t *core, uint64_t instance)
     msg.u.peer_gone.instance = instance;
     BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
     {
-        bt_worker_t *other = BT_CONTAINER_OF(pos, bt_worker_t, link);
+        bt_instance_t *other = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
         if (other->hello.role == BT_ROLE_PREFILL) {
             core->ops.send(core->ops.ctx, other, &msg);
@@ -60,9 +60,9 @@ static void forget_peer(bt_core_t *core, uint64_t instance)
 bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
                               void *link_user, uint64_t now_us,
                               char why[BT_TABLE_WHY_BYTES],
-                              bt_worker_t **worker_p)
+                              bt_instance_t **worker_p)
 {
-    bt_worker_t *worker;
+    bt_instance_t *worker;
     bt_status_t status = bt_table_check(&core->table, hello, why);
 
     if (status != BT_OK) {
@@ -91,13 +91,13 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
     return BT_OK;
 }
 
-void bt_core_worker_suspect(bt_core_t *core, bt_worker_t *worker, bool suspect,
-                            uint64_t now_us)
+void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
+                            bool suspect, uint64_t now_us)
 {
-    if (worker->state == BT_WORKER_DRAINING) {
+    if (worker->state == BT_INSTANCE_DRAINING) {
         return;
     }
-    worker->state = suspect ? BT_WORKER_SUSPECT : BT_WORKER_UP;
+    worker->state = suspect ? BT_INSTANCE_SUSPECT : BT_INSTANCE_UP;
     if (suspect) {
         BT_LOG_WARN("worker %s is silent; new requests avoid it",
                     worker->hello.name);
@@ -137,11 +137,11 @@ static bool leg_needed(const bt_leg_t *leg)
                                      (gen->n_output == gen->attempt_from));
 }
 
-void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,
+void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us)
 {
     const bool drained =
-        (worker->state == BT_WORKER_DRAINING) && (worker->seats == 0);
+        (worker->state == BT_INSTANCE_DRAINING) && (worker->seats == 0);
     const bool is_decode = worker->hello.role == BT_ROLE_DECODE;
     const uint64_t instance = worker->hello.instance;
 
@@ -151,7 +151,7 @@ void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,
         BT_LOG_WARN("worker %s lost with %u requests: %s", worker->hello.name,
                     worker->seats, reason);
     }
-    worker->state = BT_WORKER_DRAINING; /* never picked again */
+    worker->state = BT_INSTANCE_DRAINING; /* never picked again */
     while (!bt_list_empty(&worker->legs)) {
         bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);
         bt_gen_t *gen = leg->gen;
@@ -178,7 +178,7 @@ void bt_core_worker_down(bt_core_t *core, bt_worker_t *worker,
 /* ---- messages ---- */
 
 /* @return the open leg that a message of this worker is about, or NULL. */
-static bt_leg_t *find_leg(bt_core_t *core, const bt_worker_t *worker,
+static bt_leg_t *find_leg(bt_core_t *core, const bt_instance_t *worker,
                           bt_req_key_t key)
 {
     bt_gen_t *gen = bt_gen_find(core, key.id);
@@ -197,7 +197,7 @@ static bool current(const bt_leg_t *leg)
     return (leg == leg->gen->decode) || (leg == leg->gen->prefill);
 }
 
-static void on_grant(bt_core_t *core, const bt_worker_t *worker,
+static void on_grant(bt_core_t *core, const bt_instance_t *worker,
                      const bt_msg_t *msg)
 {
     const bt_leg_t *leg = find_leg(core, worker, msg->u.grant.key);
@@ -214,7 +214,7 @@ static void on_grant(bt_core_t *core, const bt_worker_t *worker,
     core->ops.send(core->ops.ctx, gen->prefill->worker, msg);
 }
 
-static void on_tokens(bt_core_t *core, const bt_worker_t *worker,
+static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
                       const bt_msg_tokens_t *tokens, uint64_t now_us)
 {
     for (uint32_t i = 0; i < tokens->n; i++) {
@@ -252,7 +252,7 @@ static void on_tokens(bt_core_t *core, const bt_worker_t *worker,
     }
 }
 
-static void on_prefilled(bt_core_t *core, const bt_worker_t *worker,
+static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
                          const bt_msg_prefilled_t *m)
 {
     bt_leg_t *leg = find_leg(core, worker, m->key);
@@ -278,7 +278,7 @@ static void on_prefilled(bt_core_t *core, const bt_worker_t *worker,
     bt_gen_settle(core, gen);
 }
 
-static void on_joined(bt_core_t *core, const bt_worker_t *worker,
+static void on_joined(bt_core_t *core, const bt_instance_t *worker,
                       const bt_msg_joined_t *m)
 {
     bt_leg_t *leg = find_leg(core, worker, m->key);
@@ -333,7 +333,7 @@ static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
            (gen->phase != BT_PHASE_DECODE);
 }
 
-static void avoid(bt_gen_t *gen, const bt_worker_t *worker)
+static void avoid(bt_gen_t *gen, const bt_instance_t *worker)
 {
     if (gen->avoid.n < BT_TABLE_MAX_AVOID) {
         gen->avoid.instances[gen->avoid.n++] = worker->hello.instance;
@@ -356,7 +356,7 @@ static void blame(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
     }
 }
 
-static void on_failed(bt_core_t *core, const bt_worker_t *worker,
+static void on_failed(bt_core_t *core, const bt_instance_t *worker,
                       const bt_msg_failed_t *m, uint64_t now_us)
 {
     const int http_status = final_http_status(m->status);
@@ -403,7 +403,7 @@ static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
     }
 }
 
-static void on_ended(bt_core_t *core, const bt_worker_t *worker,
+static void on_ended(bt_core_t *core, const bt_instance_t *worker,
                      const bt_msg_ended_t *m, uint64_t now_us)
 {
     bt_leg_t *leg = find_leg(core, worker, m->key);
@@ -433,7 +433,7 @@ static void on_ended(bt_core_t *core, const bt_worker_t *worker,
     bt_gen_settle(core, gen);
 }
 
-bt_status_t bt_core_message(bt_core_t *core, bt_worker_t *worker,
+bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
                             const bt_msg_t *msg, uint64_t now_us)
 {
     switch (msg->type) {
@@ -460,7 +460,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_worker_t *worker,
         return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
-        worker->state = BT_WORKER_DRAINING;
+        worker->state = BT_INSTANCE_DRAINING;
         return BT_OK;
     case BT_MSG_HELLO:
     case BT_MSG_REQUEST:

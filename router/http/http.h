@@ -2,7 +2,7 @@
 /** @file http.h
  *
  * The HTTP/1.1 server of the router, on libevent's event loop: the only
- * includer of event2 headers besides router/core/loop.c.
+ * includer of event2 headers besides router/loop.c.
  *
  * The sockets and the protocol are our own, over libevent's events. libevent
  * 2.1's evhttp cannot do what is promised here: its time-outs start again with

@@ -6,7 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/wire/wire.h"
-#include "router/api/api.h"
+#include "router/frontend/api.h"
 
 static void write_all(bt_api_dialect_t dialect, const char *text)
 {

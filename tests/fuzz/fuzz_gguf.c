@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/gguf/gguf.h"
-#include "common/model/model.h"
+#include "inference/gguf/gguf.h"
+#include "inference/model/model.h"
 
 /* Keys of the seeds, and those that the loader asks for. */
 static const char *const keys[] = {

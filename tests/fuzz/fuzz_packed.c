@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/packed/packed_file.h"
+#include "inference/packed/packed_file.h"
 
 static volatile uint64_t sink;
 

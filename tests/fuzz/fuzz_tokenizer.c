@@ -7,10 +7,10 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/tokenizer/chat.h"
-#include "common/tokenizer/pretok.h"
-#include "common/tokenizer/tokenizer.h"
-#include "common/tokenizer/unicode.h"
+#include "inference/tokenizer/chat.h"
+#include "inference/tokenizer/pretok.h"
+#include "inference/tokenizer/tokenizer.h"
+#include "inference/tokenizer/unicode.h"
 
 #define MAX_TOKENS 100000
 

@@ -6,7 +6,7 @@ usage: make_tokenizer_golden.py MODEL.gguf   (the default model; writes beside
                                               this script)
 
 Needs the Python packages tokenizers, sentencepiece, gguf and jinja2, which are
-the independent implementations that common/tokenizer is compared with. The
+the independent implementations that inference/tokenizer is compared with. The
 tests themselves read only what this script wrote:
 
   tok_corpus.txt      the lines to tokenize, backslash escapes \\n \\r \\t \\0 \\\\

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/launch/last_words.h"
-#include "common/launch/plan.h"
-#include "common/launch/ready.h"
-#include "common/launch/restart.h"
-#include "common/launch/run_dir.h"
+#include "launcher/last_words.h"
+#include "launcher/plan.h"
+#include "launcher/ready.h"
+#include "launcher/restart.h"
+#include "launcher/run_dir.h"
 
 static void pauses_double_from_half_a_second_to_thirty(void **state)
 {

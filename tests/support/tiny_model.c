@@ -9,7 +9,7 @@
 #include "common/base/assert.h"
 #include "common/base/hash.h"
 #include "common/base/strbuf.h"
-#include "common/gguf/gguf.h"
+#include "inference/gguf/gguf.h"
 #include "tests/support/tiny_quant.h"
 
 #define ALIGNMENT  32

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "common/base/assert.h"
-#include "common/gguf/gguf.h"
+#include "inference/gguf/gguf.h"
 #include "tests/support/tiny_model.h"
 
 #define N_TYPES 40

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/gguf/gguf.h"
+#include "inference/gguf/gguf.h"
 
 enum {
     TYPE_F32 = 0,

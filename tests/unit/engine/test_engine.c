@@ -10,8 +10,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/engine/engine.h"
 #include "common/kv/kv_layout.h"
+#include "inference/engine/engine.h"
 #include "tests/support/tiny_model.h"
 
 #define T           16u

@@ -9,7 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/strbuf.h"
-#include "common/gguf/gguf.h"
+#include "inference/gguf/gguf.h"
 #include "tests/support/tiny_model.h"
 
 /* Value types, source: the GGUF specification. */

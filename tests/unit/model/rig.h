@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/model/model.h"
+#include "inference/model/model.h"
 #include "tests/support/testsupport.h"
 #include "tests/support/tiny_model.h"
 

@@ -20,7 +20,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/model/model.h"
+#include "inference/model/model.h"
 #include "tests/support/testsupport.h"
 
 #define EXIT_SKIPPED 77

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/model/model.h"
+#include "inference/model/model.h"
 #include "tests/support/tiny_model.h"
 
 #define N_RIGS (N_VARIANTS + 2)

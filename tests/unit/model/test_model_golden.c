@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/model/model.h"
+#include "inference/model/model.h"
 #include "tests/support/tiny_model.h"
 
 /* The expected logits are those of numpy in float64 over the same file, see

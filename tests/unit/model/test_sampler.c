@@ -7,8 +7,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/model/philox.h"
-#include "common/model/sampler.h"
+#include "inference/model/philox.h"
+#include "inference/model/sampler.h"
 
 #define N_VOCAB 1000
 

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/packed/packed_pages.h"
+#include "inference/packed/packed_pages.h"
 
 #define LARGE   ((size_t)2 << 20)
 #define N_LARGE 4u

@@ -23,7 +23,7 @@
 #define DEADLINE_MS 60000
 
 typedef struct sent {
-    bt_worker_t *to;
+    bt_instance_t *to;
     bt_msg_t msg;
     char tokens[64]; /* of a REQUEST, as text */
 } sent_t;
@@ -61,7 +61,7 @@ typedef struct world {
 
 static world_t world; /* one test at a time */
 
-static inline void w_send(void *ctx, bt_worker_t *worker, const bt_msg_t *msg)
+static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
     world_t *w = ctx;
     sent_t *s = &w->sent[w->n_sent++];
@@ -143,7 +143,7 @@ static inline void w_record(void *ctx, const bt_gen_record_t *record)
     w->recorded_transfer_us += record->ledger->transfer_us;
 }
 
-static inline void w_time(void *ctx, bt_core_time_t which, uint64_t us)
+static inline void w_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
 {
     world_t *w = ctx;
 
@@ -201,8 +201,8 @@ static inline void start(world_t *w, uint32_t max_queue)
     assert_int_equal(bt_core_create(&config, &ops, &w->core), BT_OK);
 }
 
-static inline bt_worker_t *join_flags(world_t *w, const char *name,
-                                      bt_role_t role, uint32_t flags)
+static inline bt_instance_t *join_flags(world_t *w, const char *name,
+                                        bt_role_t role, uint32_t flags)
 {
     static const uint8_t kvt[] = {9, 9};
     bt_msg_hello_t hello = {
@@ -219,7 +219,7 @@ static inline bt_worker_t *join_flags(world_t *w, const char *name,
         .kvt_bytes = sizeof(kvt),
     };
     char why[BT_TABLE_WHY_BYTES];
-    bt_worker_t *worker = NULL;
+    bt_instance_t *worker = NULL;
 
     snprintf(hello.name, sizeof(hello.name), "%s", name);
     assert_int_equal(
@@ -228,7 +228,7 @@ static inline bt_worker_t *join_flags(world_t *w, const char *name,
     return worker;
 }
 
-static inline bt_worker_t *join(world_t *w, const char *name, bt_role_t role)
+static inline bt_instance_t *join(world_t *w, const char *name, bt_role_t role)
 {
     return join_flags(w, name, role, 0);
 }
@@ -256,7 +256,7 @@ static inline void submit(world_t *w, client_t *c, const char *prompt,
 }
 
 /* The latest message of a type to a worker, or NULL. */
-static inline const sent_t *last(const world_t *w, const bt_worker_t *to,
+static inline const sent_t *last(const world_t *w, const bt_instance_t *to,
                                  bt_msg_type_t type)
 {
     for (uint32_t i = w->n_sent; i > 0; i--) {
@@ -267,7 +267,7 @@ static inline const sent_t *last(const world_t *w, const bt_worker_t *to,
     return NULL;
 }
 
-static inline unsigned count(const world_t *w, const bt_worker_t *to,
+static inline unsigned count(const world_t *w, const bt_instance_t *to,
                              bt_msg_type_t type)
 {
     unsigned n = 0;
@@ -278,7 +278,7 @@ static inline unsigned count(const world_t *w, const bt_worker_t *to,
     return n;
 }
 
-static inline void say(world_t *w, bt_worker_t *from, const bt_msg_t *msg)
+static inline void say(world_t *w, bt_instance_t *from, const bt_msg_t *msg)
 {
     w->now += 1 * MS;
     assert_int_equal(bt_core_message(w->core, from, msg, w->now), BT_OK);
@@ -286,7 +286,7 @@ static inline void say(world_t *w, bt_worker_t *from, const bt_msg_t *msg)
 
 /* The characters of @a text as tokens from index @a index on; the last one
  * carries @a finish. */
-static inline void tokens(world_t *w, bt_worker_t *from, bt_req_key_t key,
+static inline void tokens(world_t *w, bt_instance_t *from, bt_req_key_t key,
                           uint32_t index, const char *text, bt_finish_t finish)
 {
     bt_token_t list[64];
@@ -303,7 +303,7 @@ static inline void tokens(world_t *w, bt_worker_t *from, bt_req_key_t key,
     say(w, from, &msg);
 }
 
-static inline void grant(world_t *w, bt_worker_t *from, bt_req_key_t key)
+static inline void grant(world_t *w, bt_instance_t *from, bt_req_key_t key)
 {
     const bt_msg_t msg = {
         .type = BT_MSG_GRANT,
@@ -313,7 +313,7 @@ static inline void grant(world_t *w, bt_worker_t *from, bt_req_key_t key)
     say(w, from, &msg);
 }
 
-static inline void prefilled(world_t *w, bt_worker_t *from, bt_req_key_t key)
+static inline void prefilled(world_t *w, bt_instance_t *from, bt_req_key_t key)
 {
     const bt_msg_t msg = {
         .type = BT_MSG_PREFILLED,
@@ -323,7 +323,7 @@ static inline void prefilled(world_t *w, bt_worker_t *from, bt_req_key_t key)
     say(w, from, &msg);
 }
 
-static inline void joined(world_t *w, bt_worker_t *from, bt_req_key_t key,
+static inline void joined(world_t *w, bt_instance_t *from, bt_req_key_t key,
                           uint64_t transfer_us)
 {
     const bt_msg_t msg = {
@@ -334,14 +334,14 @@ static inline void joined(world_t *w, bt_worker_t *from, bt_req_key_t key,
     say(w, from, &msg);
 }
 
-static inline void ended(world_t *w, bt_worker_t *from, bt_req_key_t key)
+static inline void ended(world_t *w, bt_instance_t *from, bt_req_key_t key)
 {
     const bt_msg_t msg = {.type = BT_MSG_ENDED, .u.ended = {.key = key}};
 
     say(w, from, &msg);
 }
 
-static inline void failed(world_t *w, bt_worker_t *from, bt_req_key_t key,
+static inline void failed(world_t *w, bt_instance_t *from, bt_req_key_t key,
                           bt_status_t status, const char *text)
 {
     bt_msg_t msg = {.type = BT_MSG_FAILED,
@@ -359,7 +359,7 @@ static inline void assert_all_back(const world_t *w)
     assert_int_equal(bt_core_n_waiting(w->core), 0);
     assert_int_equal(bt_core_n_legs(w->core), 0);
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_worker_t *worker = BT_CONTAINER_OF(pos, bt_worker_t, link);
+        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
         assert_int_equal(worker->seats, 0);
         assert_int_equal(worker->blocks, 0);
@@ -374,7 +374,7 @@ static inline void end_world(const world_t *w)
     bt_core_destroy(w->core);
 }
 
-static inline bt_req_key_t key_at(const world_t *w, const bt_worker_t *worker)
+static inline bt_req_key_t key_at(const world_t *w, const bt_instance_t *worker)
 {
     const sent_t *s = last(w, worker, BT_MSG_REQUEST);
 
@@ -383,7 +383,8 @@ static inline bt_req_key_t key_at(const world_t *w, const bt_worker_t *worker)
 }
 
 /* A router with a worker of each role, "prefill-0" and "decode-0". */
-static inline void start_pair(world_t *w, bt_worker_t **p_p, bt_worker_t **d_p)
+static inline void start_pair(world_t *w, bt_instance_t **p_p,
+                              bt_instance_t **d_p)
 {
     start(w, 10);
     *p_p = join(w, "prefill-0", BT_ROLE_PREFILL);
@@ -391,8 +392,8 @@ static inline void start_pair(world_t *w, bt_worker_t **p_p, bt_worker_t **d_p)
 }
 
 /* ...and a request with the prompt "The" that both have. */
-static inline bt_req_key_t begin(world_t *w, bt_worker_t **p_p,
-                                 bt_worker_t **d_p, client_t *c,
+static inline bt_req_key_t begin(world_t *w, bt_instance_t **p_p,
+                                 bt_instance_t **d_p, client_t *c,
                                  uint32_t max_new, const char *stop)
 {
     start_pair(w, p_p, d_p);
@@ -401,7 +402,7 @@ static inline bt_req_key_t begin(world_t *w, bt_worker_t **p_p,
 }
 
 /* Drives a request to a phase: 0 waiting, 1 prefill, 2 token #1, 3 decode. */
-static inline bt_req_key_t drive(world_t *w, bt_worker_t *p, bt_worker_t *d,
+static inline bt_req_key_t drive(world_t *w, bt_instance_t *p, bt_instance_t *d,
                                  unsigned phase)
 {
     bt_req_key_t key = {0};
@@ -422,8 +423,8 @@ static inline bt_req_key_t drive(world_t *w, bt_worker_t *p, bt_worker_t *d,
 
 /* begin() and drive(); in phase 0 there are no workers, *p_p and *d_p are NULL.
  */
-static inline bt_req_key_t begin_in(world_t *w, bt_worker_t **p_p,
-                                    bt_worker_t **d_p, client_t *c,
+static inline bt_req_key_t begin_in(world_t *w, bt_instance_t **p_p,
+                                    bt_instance_t **d_p, client_t *c,
                                     unsigned phase)
 {
     if (phase > 0) {

@@ -7,7 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/strbuf.h"
 #include "common/wire/wire.h"
-#include "router/api/api.h"
+#include "router/frontend/api.h"
 #include "tests/support/testsupport.h"
 
 #define G BT_API_GENERATE

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/strbuf.h"
-#include "router/api/api.h"
+#include "router/frontend/api.h"
 #include "tests/support/testsupport.h"
 
 static const bt_api_answer_t triton = {.dialect = BT_API_GENERATE,

@@ -11,8 +11,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "router/core/prepare.h"
-#include "router/core/router.h"
+#include "router/frontend/prepare.h"
+#include "router/frontend/router.h"
 #include "tests/support/tiny_model.h"
 
 #define CONTEXT  512
@@ -129,7 +129,7 @@ uint32_t bt_http_n_connections(const bt_http_t *http)
 /* ---- the workers ---- */
 
 typedef struct sent {
-    const bt_worker_t *to;
+    const bt_instance_t *to;
     bt_msg_type_t type;
     bt_req_key_t key;
     uint32_t n_tokens, max_new, n_bad_words;
@@ -143,7 +143,7 @@ typedef struct world {
     bt_config_t config;
     bt_served_t served;
     bt_router_t router;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     sent_t sent[MAX_SENT];
     uint32_t n_sent;
 } world_t;
@@ -151,7 +151,7 @@ typedef struct world {
 static world_t world;
 static char model_path[256];
 
-static void w_send(void *ctx, bt_worker_t *worker, const bt_msg_t *msg)
+static void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
     world_t *w = ctx;
     sent_t *s = &w->sent[w->n_sent++];
@@ -207,7 +207,7 @@ static void w_end(void *ctx, void *user, const bt_gen_end_t *end)
 }
 
 static void w_join(world_t *w, const char *name, bt_role_t role,
-                   bt_worker_t **worker_p)
+                   bt_instance_t **worker_p)
 {
     bt_msg_hello_t hello = {
         .protocol = BT_WIRE_PROTOCOL,
@@ -305,7 +305,7 @@ static uint32_t id_of(char c)
     return 3 + (uint32_t)(c - '!');
 }
 
-static void tokens(world_t *w, bt_worker_t *from, uint32_t n, uint32_t index,
+static void tokens(world_t *w, bt_instance_t *from, uint32_t n, uint32_t index,
                    const char *text, bt_finish_t finish)
 {
     bt_token_t list[64];
@@ -371,13 +371,15 @@ static void has(const bt_exchange_t *ex, const char *part)
 
 static double metric(world_t *w, const char *series)
 {
+    bt_metrics_view_t view = {0};
     bt_strbuf_t out;
     double value = -1;
     const char *at;
 
     bt_strbuf_init(&out, 1u << 20);
-    bt_router_metrics_render(w->router.metrics, w->router.core, 3, 7,
-                             1700074049, &out);
+    assert_int_equal(bt_core_view(w->router.core, &view), BT_OK);
+    bt_router_metrics_render(w->router.metrics, &view, &out);
+    bt_core_view_fini(&view);
     at = strstr(out.data, series);
     if (at != NULL) {
         value = strtod(at + strlen(series), NULL);
@@ -685,10 +687,10 @@ static void health_tells_whether_a_pair_is_up(void **state)
     assert_int_equal(ex.status, 200);
     get(w, &ex, "/v2/models/ensemble/ready");
     assert_int_equal(ex.status, 200);
-    w->d->state = BT_WORKER_SUSPECT;
+    w->d->state = BT_INSTANCE_SUSPECT;
     get(w, &ex, "/v2/health/ready");
     assert_int_equal(ex.status, 503);
-    w->d->state = BT_WORKER_UP;
+    w->d->state = BT_INSTANCE_UP;
     w->router.draining = true;
     get(w, &ex, "/health");
     assert_int_equal(ex.status, 503);

@@ -6,7 +6,7 @@
 static void a_request_goes_to_both_workers_and_its_text_comes_back(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     const sent_t *s;
     bt_req_key_t key;
     client_t c;
@@ -70,7 +70,7 @@ static void
 tokens_are_ordered_and_duplicates_and_strangers_dropped(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d, *d2;
+    bt_instance_t *p, *d, *d2;
     bt_req_key_t key, foreign;
     client_t c;
 
@@ -105,7 +105,7 @@ tokens_are_ordered_and_duplicates_and_strangers_dropped(void **state)
 static void a_stop_word_across_tokens_ends_the_text_before_it(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -145,7 +145,7 @@ static void a_stop_word_across_tokens_ends_the_text_before_it(void **state)
 static void a_request_that_ends_with_token_1_withdraws_its_grant(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -173,7 +173,7 @@ static void a_client_that_leaves_in_any_phase_frees_both_workers(void **state)
     (void)state;
     for (unsigned phase = 0; phase <= 3; phase++) {
         world_t *w = &world;
-        bt_worker_t *p, *d;
+        bt_instance_t *p, *d;
         bt_req_key_t key;
         client_t c;
 
@@ -200,7 +200,7 @@ static void a_client_that_leaves_in_any_phase_frees_both_workers(void **state)
 static void a_client_may_leave_while_it_is_being_written_to(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -220,7 +220,7 @@ static void a_client_may_leave_while_it_is_being_written_to(void **state)
 static void no_worker_and_no_progress_end_in_bounded_time(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -256,7 +256,7 @@ static void no_worker_and_no_progress_end_in_bounded_time(void **state)
 static void what_waits_starts_when_a_pair_comes(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     client_t a, b;
 
     (void)state;
@@ -306,7 +306,7 @@ static void a_full_router_says_busy(void **state)
 static void prefill_workers_know_the_decode_workers_of_now(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *p2, *d;
+    bt_instance_t *p, *p2, *d;
     uint64_t gone;
 
     (void)state;
@@ -334,7 +334,7 @@ static void prefill_workers_know_the_decode_workers_of_now(void **state)
 static void a_local_worker_serves_alone(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *d;
+    bt_instance_t *d;
     bt_req_key_t key;
     client_t c;
 

@@ -8,7 +8,7 @@ static void lose_one(unsigned phase, bool lose_decode)
 {
     static const char *const so_far[] = {"", "", "a", "ab"};
     world_t *w = &world;
-    bt_worker_t *p, *d, *p2, *d2;
+    bt_instance_t *p, *d, *p2, *d2;
     const sent_t *s;
     bt_req_key_t old, key;
     char expected[16];
@@ -83,7 +83,7 @@ static void
 a_prefill_worker_lost_before_its_token_arrives_is_replaced(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -106,7 +106,7 @@ a_prefill_worker_lost_before_its_token_arrives_is_replaced(void **state)
 static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -144,7 +144,7 @@ static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
 static void a_transfer_taken_back_is_judged_by_its_sender(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -205,7 +205,7 @@ static void
 when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     client_t c;
 
     (void)state;
@@ -232,7 +232,7 @@ when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
 static void a_third_lost_attempt_is_the_last(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p;
+    bt_instance_t *p;
     client_t c;
 
     (void)state;
@@ -241,7 +241,7 @@ static void a_third_lost_attempt_is_the_last(void **state)
     bt_test_expect_log_lines(3);
     for (unsigned i = 1; i <= 3; i++) {
         char name[16];
-        bt_worker_t *d;
+        bt_instance_t *d;
 
         snprintf(name, sizeof(name), "decode-%u", i);
         if (i == 1) {
@@ -266,7 +266,7 @@ static void a_third_lost_attempt_is_the_last(void **state)
 static void a_failure_is_run_again_unless_it_would_repeat(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -335,7 +335,7 @@ static uint32_t draw(soak_t *s, uint32_t n)
     return (uint32_t)(s->rng >> 33) % n;
 }
 
-static bt_worker_t *any_worker(world_t *w, soak_t *s)
+static bt_instance_t *any_worker(world_t *w, soak_t *s)
 {
     bt_list_t *head = &bt_core_table(w->core)->workers;
     uint32_t n = 0;
@@ -349,7 +349,7 @@ static bt_worker_t *any_worker(world_t *w, soak_t *s)
     n = draw(s, n);
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         if (n-- == 0) {
-            return BT_CONTAINER_OF(pos, bt_worker_t, link);
+            return BT_CONTAINER_OF(pos, bt_instance_t, link);
         }
     }
     return NULL;
@@ -359,7 +359,7 @@ static bt_worker_t *any_worker(world_t *w, soak_t *s)
  * alphabet, wherever it is generated. */
 static void soak_worker_event(world_t *w, soak_t *s)
 {
-    bt_worker_t *worker = any_worker(w, s);
+    bt_instance_t *worker = any_worker(w, s);
     const bt_req_key_t key = {
         .id = s->n_submitted + 1 - draw(s, 14),
         .attempt = 1 + draw(s, 3),
@@ -422,7 +422,7 @@ static void soak_client_event(world_t *w, soak_t *s)
 
 static void soak_membership(world_t *w, soak_t *s)
 {
-    bt_worker_t *worker = any_worker(w, s);
+    bt_instance_t *worker = any_worker(w, s);
     uint32_t n = 0;
 
     for (bt_list_t *pos = bt_core_table(w->core)->workers.next;
@@ -431,11 +431,11 @@ static void soak_membership(world_t *w, soak_t *s)
     }
     if ((worker != NULL) && (draw(s, 2) == 0)) {
         /* As a drained one, so that the soak does not warn. */
-        worker->state = BT_WORKER_DRAINING;
+        worker->state = BT_INSTANCE_DRAINING;
         if (worker->seats == 0) {
             bt_core_worker_down(w->core, worker, "left", w->now);
         } else {
-            worker->state = BT_WORKER_UP;
+            worker->state = BT_INSTANCE_UP;
         }
     } else if (n < 5) {
         (void)join(w, "w",
@@ -486,10 +486,11 @@ static void every_request_ends_exactly_once_in_a_long_random_run(void **state)
     }
     workers = &bt_core_table(w->core)->workers;
     while (!bt_list_empty(workers)) {
-        bt_worker_t *worker = BT_CONTAINER_OF(workers->next, bt_worker_t, link);
+        bt_instance_t *worker =
+            BT_CONTAINER_OF(workers->next, bt_instance_t, link);
 
         n_losses += (worker->seats > 0) ? 1 : 0;
-        worker->state = BT_WORKER_DRAINING;
+        worker->state = BT_INSTANCE_DRAINING;
         bt_core_worker_down(w->core, worker, "left", w->now);
     }
     bt_test_expect_log_lines(n_losses);

@@ -3,7 +3,7 @@
  * 1 ms with each message, so every time is worked out by hand. */
 #include "tests/unit/router/core_fixture.h"
 
-static void transfer(world_t *w, bt_worker_t *from, bt_req_key_t key,
+static void transfer(world_t *w, bt_instance_t *from, bt_req_key_t key,
                      uint64_t base_us)
 {
     const bt_msg_t msg = {
@@ -20,7 +20,7 @@ static void transfer(world_t *w, bt_worker_t *from, bt_req_key_t key,
     say(w, from, &msg);
 }
 
-static void ended_with(world_t *w, bt_worker_t *from, bt_req_key_t key,
+static void ended_with(world_t *w, bt_instance_t *from, bt_req_key_t key,
                        uint64_t decode_us, uint64_t join_us, uint64_t tail_us)
 {
     const bt_msg_t msg = {
@@ -38,7 +38,7 @@ static void ended_with(world_t *w, bt_worker_t *from, bt_req_key_t key,
 static void the_record_waits_for_what_both_workers_say_last(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -101,7 +101,7 @@ static void
 a_transfer_that_comes_after_the_cancel_is_in_the_record(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -131,7 +131,7 @@ static void every_phase_in_which_a_client_leaves_gives_one_record(void **state)
 
     (void)state;
     for (unsigned phase = 0; phase <= 3; phase++) {
-        bt_worker_t *p, *d;
+        bt_instance_t *p, *d;
         bt_req_key_t key;
         client_t c;
 
@@ -154,7 +154,7 @@ static void
 a_request_that_a_worker_refuses_is_recorded_with_its_error(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     bt_req_key_t key;
     client_t c;
 
@@ -179,7 +179,7 @@ a_request_that_a_worker_refuses_is_recorded_with_its_error(void **state)
 static void a_rerun_is_one_record_with_both_attempts_and_transfers(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d0, *d1;
+    bt_instance_t *p, *d0, *d1;
     bt_req_key_t key;
     client_t c;
 
@@ -222,7 +222,7 @@ static void
 workers_that_never_answer_are_not_waited_for_at_the_end(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d;
+    bt_instance_t *p, *d;
     client_t c, runs;
 
     (void)state;
@@ -244,7 +244,7 @@ workers_that_never_answer_are_not_waited_for_at_the_end(void **state)
 static void a_worker_that_does_both_phases_reports_no_hand_over(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *d;
+    bt_instance_t *d;
     bt_req_key_t key;
     client_t c;
 

@@ -6,7 +6,7 @@
 static void a_peer_reported_lost_gets_no_second_attempt_at_once(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d, *d2;
+    bt_instance_t *p, *d, *d2;
     bt_req_key_t key;
     client_t c;
 
@@ -42,8 +42,8 @@ static void a_peer_reported_lost_gets_no_second_attempt_at_once(void **state)
 }
 
 /* A pair with three requests: idle workers that come are chosen before it. */
-static void start_busy_pair(world_t *w, const char *prefill, bt_worker_t **p_p,
-                            bt_worker_t **d_p)
+static void start_busy_pair(world_t *w, const char *prefill,
+                            bt_instance_t **p_p, bt_instance_t **d_p)
 {
     static client_t others[3];
 
@@ -58,7 +58,7 @@ static void start_busy_pair(world_t *w, const char *prefill, bt_worker_t **p_p,
 static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d, *d2;
+    bt_instance_t *p, *d, *d2;
     bt_req_key_t key;
     client_t c, other;
 
@@ -81,7 +81,7 @@ static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
 static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *p2, *d, *d2;
+    bt_instance_t *p, *p2, *d, *d2;
     bt_req_key_t key;
     client_t c;
 
@@ -106,7 +106,7 @@ static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
 static void a_request_on_hold_takes_nobodys_turn(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *p2, *d;
+    bt_instance_t *p, *p2, *d;
     bt_req_key_t key;
     client_t c, other;
 
@@ -134,7 +134,7 @@ static void pass(world_t *w, unsigned ms)
 static void no_attempt_is_spent_on_a_silent_worker(void **state)
 {
     world_t *w = &world;
-    bt_worker_t *p, *d, *d2;
+    bt_instance_t *p, *d, *d2;
     bt_req_key_t key;
     client_t c, c2;
 

@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "router/core/router_metrics.h"
+#include "router/core/core.h"
+#include "router/observe/router_metrics.h"
 
-static void no_send(void *ctx, bt_worker_t *worker, const bt_msg_t *msg)
+static void no_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
     (void)ctx;
     (void)worker;
@@ -31,8 +32,13 @@ static bt_core_t *make_core(void)
 
 static void render(bt_router_metrics_t *m, bt_core_t *core, bt_strbuf_t *out)
 {
+    bt_metrics_view_t view = {
+        .n_connections = 3, .n_open_fds = 7, .unix_s = 1700074049};
+
     bt_strbuf_init(out, 1u << 20);
-    bt_router_metrics_render(m, core, 3, 7, 1700074049, out);
+    assert_int_equal(bt_core_view(core, &view), BT_OK);
+    bt_router_metrics_render(m, &view, out);
+    bt_core_view_fini(&view);
     assert_int_equal(bt_strbuf_status(out), BT_OK);
 }
 
@@ -242,7 +248,7 @@ static void every_line_of_the_documented_sample_is_there(void **state)
                             .n_blocks = 1};
     bt_core_t *core = make_core();
     bt_router_metrics_t *m = NULL;
-    bt_worker_t *p = NULL, *d = NULL;
+    bt_instance_t *p = NULL, *d = NULL;
     bt_strbuf_t out;
 
     (void)state;
@@ -255,7 +261,7 @@ static void every_line_of_the_documented_sample_is_there(void **state)
     bt_router_metrics_stats(m, &decode, &decode); /* nothing new */
     p->stats = prefill;
     d->stats = decode;
-    d->state = BT_WORKER_SUSPECT;
+    d->state = BT_INSTANCE_SUSPECT;
     bt_router_metrics_transfer(m, &transfer, true);
     transfer.transfer_us = 2500;
     bt_router_metrics_transfer(m, &transfer, false); /* its re-run */
@@ -337,7 +343,7 @@ static void a_request_that_waits_for_its_kv_is_not_pending(void **state)
                             .n_blocks = 1};
     bt_core_t *core = make_core();
     bt_router_metrics_t *m = NULL;
-    bt_worker_t *p = NULL, *d = NULL;
+    bt_instance_t *p = NULL, *d = NULL;
 
     (void)state;
     assert_int_equal(bt_router_metrics_create(&m), BT_OK);

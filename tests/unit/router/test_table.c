@@ -32,18 +32,18 @@ static bt_msg_hello_t hello_of(const char *name, bt_role_t role)
     return hello;
 }
 
-static bt_worker_t *join(bt_table_t *table, const bt_msg_hello_t *hello)
+static bt_instance_t *join(bt_table_t *table, const bt_msg_hello_t *hello)
 {
     char why[BT_TABLE_WHY_BYTES];
-    bt_worker_t *worker = NULL;
+    bt_instance_t *worker = NULL;
 
     assert_int_equal(bt_table_check(table, hello, why), BT_OK);
     assert_int_equal(bt_table_add(table, hello, &worker), BT_OK);
     return worker;
 }
 
-static bt_worker_t *join_new(bt_table_t *table, const char *name,
-                             bt_role_t role)
+static bt_instance_t *join_new(bt_table_t *table, const char *name,
+                               bt_role_t role)
 {
     const bt_msg_hello_t hello = hello_of(name, role);
 
@@ -64,7 +64,7 @@ static void
 the_prefill_worker_with_fewest_outstanding_tokens_is_picked(void **state)
 {
     bt_table_t table;
-    bt_worker_t *p0, *p1, *d0;
+    bt_instance_t *p0, *p1, *d0;
     bt_pick_t pick;
 
     (void)state;
@@ -96,7 +96,7 @@ static void
 the_emptiest_decode_worker_is_picked_by_seats_or_blocks(void **state)
 {
     bt_table_t table;
-    bt_worker_t *d0, *d1;
+    bt_instance_t *d0, *d1;
     bt_pick_t pick;
 
     (void)state;
@@ -122,7 +122,7 @@ static void
 a_suspect_worker_is_taken_only_where_there_is_no_healthy_one(void **state)
 {
     bt_table_t table;
-    bt_worker_t *p0, *p1, *d0;
+    bt_instance_t *p0, *p1, *d0;
     bt_pick_t pick;
 
     (void)state;
@@ -131,18 +131,18 @@ a_suspect_worker_is_taken_only_where_there_is_no_healthy_one(void **state)
     p1 = join_new(&table, "prefill-1", BT_ROLE_PREFILL);
     d0 = join_new(&table, "decode-0", BT_ROLE_DECODE);
 
-    p0->state = BT_WORKER_SUSPECT;
+    p0->state = BT_INSTANCE_SUSPECT;
     p1->prefill_tokens = 1000000;
     assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p1);
     assert_true(bt_table_ready(&table));
 
-    p1->state = BT_WORKER_DRAINING; /* never */
+    p1->state = BT_INSTANCE_DRAINING; /* never */
     assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p0);
     assert_false(bt_table_ready(&table));
 
-    d0->state = BT_WORKER_DRAINING;
+    d0->state = BT_INSTANCE_DRAINING;
     assert_false(take(&table, &pick));
     bt_table_fini(&table);
 }
@@ -152,7 +152,7 @@ without_a_healthy_prefill_worker_a_local_one_does_both_phases(void **state)
 {
     bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
     bt_table_t table;
-    bt_worker_t *d0, *p0;
+    bt_instance_t *d0, *p0;
     bt_pick_t pick;
 
     (void)state;
@@ -168,7 +168,7 @@ without_a_healthy_prefill_worker_a_local_one_does_both_phases(void **state)
     assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p0);
 
-    p0->state = BT_WORKER_SUSPECT;
+    p0->state = BT_INSTANCE_SUSPECT;
     assert_true(take(&table, &pick));
     assert_null(pick.prefill);
     bt_table_fini(&table);
@@ -179,7 +179,7 @@ static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
 {
     bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
     bt_table_t table;
-    bt_worker_t *d0, *p0, *p1;
+    bt_instance_t *d0, *p0, *p1;
     bt_pick_t pick;
 
     (void)state;
@@ -209,7 +209,7 @@ static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
     assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p1);
     p1->prefill_tokens = 1u << 20;
-    d0->state = BT_WORKER_SUSPECT;
+    d0->state = BT_INSTANCE_SUSPECT;
     assert_true(take(&table, &pick));
     assert_ptr_equal(pick.prefill, p0);
     bt_table_fini(&table);
@@ -218,7 +218,7 @@ static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
 static void a_queue_is_not_shared_with_others(void **state)
 {
     bt_table_t table;
-    bt_worker_t *p0;
+    bt_instance_t *p0;
     bt_pick_t pick;
 
     (void)state;
@@ -329,7 +329,7 @@ static void no_more_fits_than_the_blocks_of_a_decode_worker(void **state)
 static void a_failed_allocation_adds_nobody(void **state)
 {
     const bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
-    bt_worker_t *worker = NULL;
+    bt_instance_t *worker = NULL;
     bt_table_t table;
 
     (void)state;

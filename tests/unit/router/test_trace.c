@@ -12,7 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/config/config.h"
-#include "router/core/trace.h"
+#include "router/observe/trace.h"
 
 #define PARENT "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -15,8 +15,8 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/alloc.h"
-#include "common/tokenizer/tokenizer_priv.h"
-#include "common/tokenizer/unicode.h"
+#include "inference/tokenizer/tokenizer_priv.h"
+#include "inference/tokenizer/unicode.h"
 
 #define GOLDEN_MAX_IDS 1024
 #define GOLDEN_STEP    3 /* SMALL_STEP of the script */

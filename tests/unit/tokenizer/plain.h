@@ -14,8 +14,8 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/alloc.h"
-#include "common/tokenizer/tokenizer_priv.h"
-#include "common/tokenizer/unicode.h"
+#include "inference/tokenizer/tokenizer_priv.h"
+#include "inference/tokenizer/unicode.h"
 
 #define PLAIN_MAX 8192u /* bytes of a text, and tokens */
 

@@ -3,7 +3,7 @@
  * tests/golden/make_tokenizer_golden.py rendered them. */
 #include "tests/unit/tokenizer/golden.h"
 
-#include "common/tokenizer/chat.h"
+#include "inference/tokenizer/chat.h"
 
 #define MAX_MESSAGES 8
 

@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/tokenizer/tokenizer_priv.h"
+#include "inference/tokenizer/tokenizer_priv.h"
 #include "tests/unit/tokenizer/build_gguf.h"
 
 #define NO_LIMIT SIZE_MAX

@@ -6,9 +6,9 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/assert.h"
-#include "common/tokenizer/merge.h"
-#include "common/tokenizer/pretok.h"
-#include "common/tokenizer/unicode.h"
+#include "inference/tokenizer/merge.h"
+#include "inference/tokenizer/pretok.h"
+#include "inference/tokenizer/unicode.h"
 #include "tests/unit/tokenizer/plain.h"
 
 /* ----------------------------------------------------------------- unicode */

@@ -5,7 +5,7 @@
  * every order of events:
  *
  *     real                         here, in place of the real one
- *     common/worker, both roles    clock (1 ms a round)
+ *     worker, both roles    clock (1 ms a round)
  *     common/kv, common/wire       rpc (queues of encoded messages)
  *     kvtransfer over "mem"        engine (no thread: iterations by request)
  *                                  routers (books on every request)
@@ -28,12 +28,12 @@
 #include "common/base/list.h"
 #include "common/base/strbuf.h"
 #include "common/config/config.h"
-#include "common/engine/engine.h"
 #include "common/rpc/rpc.h"
 #include "common/wire/wire.h"
-#include "common/worker/worker.h"
+#include "inference/engine/engine.h"
 #include "kvtransfer/kvt_mem.h"
 #include "tests/support/testsupport.h"
+#include "worker/worker.h"
 
 #define SIM_T          4u /* tokens per block */
 #define SIM_LAYERS     4u

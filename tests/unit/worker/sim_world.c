@@ -10,10 +10,10 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "common/worker/job.h"
-#include "common/worker/loop.h"
 #include "decode_worker/decode.h"
 #include "prefill_worker/prefill.h"
+#include "worker/job.h"
+#include "worker/loop.h"
 
 struct sim sim;
 static unsigned long lines_before;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/worker/memory.h"
+#include "worker/memory.h"
 
 static const char *const names[] = {"memory.max", "memory.current",
                                     "memory.stat"};

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/worker/note.h"
+#include "worker/note.h"
 
 /* Bytes laid out by hand from the table in note.h. */
 static void note_has_the_documented_bytes(void **state)

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file engine.h
+ *
+ * The compute thread of a worker: in-flight batching over one model.
+ *
+ *     owner thread                       compute thread
+ *     submit(seq) ── ring ──▶ running list → plan → forward → sample
+ *     cancel(seq) (a flag)          │
+ *     next(report) ◀── ring ── what happened in one iteration
+ *     recycle(report) ── ring ──▶
+ *
+ * A sequence belongs to the engine from submit() until its LEFT item is seen
+ * in a report; its K/V blocks are only touched in between. The compute thread
+ * makes no system call and takes no lock or memory while it has work; it
+ * sleeps on its ring when it has none.
+ */
+#ifndef BT_INFERENCE_ENGINE_ENGINE_H
+#define BT_INFERENCE_ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/sched/sched.h"
+#include "common/wire/request.h"
+#include "inference/model/model.h"
+
+/** One sequence. All arrays are the owner's and outlive the engine's use. */
+typedef struct bt_seq {
+    bt_sched_seq_t sched;   /**< n_tokens and n_computed: set before submit */
+    void *user;             /**< the owner's */
+    uint32_t *tokens;       /**< room for n_tokens + max_new ids */
+    uint32_t n_prompt;      /**< the client's prompt, for penalties */
+    uint32_t max_new;       /**< tokens still to draw, at least 1 */
+    uint32_t first_index;   /**< index of the first token drawn here */
+    const uint32_t *blocks; /**< enough for every position computed here */
+    bool leave_after_first; /**< prefill worker: out after one token */
+    bool tell_layers;       /**< for bt_seq_layers() */
+    bt_sampling_t sampling;
+    atomic_bool cancel; /**< set through bt_engine_cancel() */
+    /** Layers whose K and V are there for all n_tokens; 0 before submit. */
+    atomic_uint n_layers;
+    /* Written by the engine, read by the owner after LEFT. */
+    uint32_t n_drawn;
+    uint32_t n_iterations;
+    uint32_t n_chunks;
+    uint64_t first_start_ns; /**< start of its first iteration */
+    uint64_t context_ns;     /**< iterations with a chunk of it */
+    uint64_t generation_ns;
+} bt_seq_t;
+
+typedef enum bt_report_kind {
+    BT_REPORT_CHUNK, /**< n_computed of its tokens have K and V now */
+    BT_REPORT_TOKEN, /**< a token was drawn */
+    BT_REPORT_LEFT,  /**< the engine has let go of the sequence */
+} bt_report_kind_t;
+
+typedef struct bt_report_item {
+    bt_report_kind_t kind;
+    bt_seq_t *seq;
+    uint32_t n_computed; /**< CHUNK */
+    uint32_t token;      /**< TOKEN */
+    uint32_t index;      /**< TOKEN: 0 = token #1 of the request */
+    bt_finish_t finish;  /**< TOKEN, LEFT: NONE when it left unfinished */
+} bt_report_item_t;
+
+/** One iteration. Items of one sequence are in the order CHUNK, TOKEN, LEFT. */
+typedef struct bt_report {
+    uint64_t iteration;
+    uint64_t start_ns, end_ns;
+    uint32_t n_seqs, n_context_seqs, n_generation_seqs;
+    uint32_t n_context_tokens;
+    bt_status_t status; /**< not OK: the device failed; all items are LEFT */
+    uint32_t n_items;
+    bt_report_item_t *items;
+} bt_report_t;
+
+typedef struct bt_engine_config {
+    bt_model_t *model; /**< borrowed; the compute thread is its only user */
+    bt_kv_view_t kv;
+    uint32_t max_seqs; /**< most sequences submitted at a time */
+    uint32_t token_budget;
+} bt_engine_config_t;
+
+typedef struct bt_engine bt_engine_t;
+
+/** Rows that one iteration can have at most: what bt_model_config needs. */
+uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
+                            uint32_t tokens_per_block);
+
+/** Starts the compute thread.
+ *  @retval BT_ERR_INVALID_PARAM  token_budget below tokens_per_block
+ *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_engine_create(const bt_engine_config_t *config,
+                                           bt_engine_t **engine_p);
+/** Stops after the current iteration and joins. Sequences inside go back to
+ *  the owner without LEFT. NULL is allowed. */
+void bt_engine_destroy(bt_engine_t *engine);
+
+/** @retval BT_ERR_BUSY  max_seqs are inside already. */
+BT_MUST_CHECK bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq);
+
+/** Let the sequence leave before the next iteration; LEFT (CANCELED) follows,
+ *  unless it had already finished. Never blocks. */
+void bt_engine_cancel(bt_seq_t *seq);
+
+/** How far the last chunk of a sequence with tell_layers has got, while it is
+ *  computed: K and V of all its tokens are there in so many layers, from 0.
+ *  May stay 0 until the CHUNK item comes. Owner thread. */
+static inline uint32_t bt_seq_layers(const bt_seq_t *seq)
+{
+    return atomic_load_explicit(&seq->n_layers, memory_order_acquire);
+}
+
+/** Readable when a report may be there (after bt_engine_sleep_prepare). */
+int bt_engine_fd(const bt_engine_t *engine);
+/** @return true when the owner may sleep on the descriptor. */
+bool bt_engine_sleep_prepare(bt_engine_t *engine);
+void bt_engine_sleep_done(bt_engine_t *engine);
+
+/** @return a report, or NULL. Give it back with bt_engine_recycle(). */
+bt_report_t *bt_engine_next(bt_engine_t *engine);
+void bt_engine_recycle(bt_engine_t *engine, bt_report_t *report);
+
+/** Monotonic time of the last sign of life while busy; 0 while idle. A health
+ *  check compares it with the clock. Any thread. */
+uint64_t bt_engine_busy_since_ns(const bt_engine_t *engine);
+
+#endif

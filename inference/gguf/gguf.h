@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file gguf.h
+ *
+ * Read-only, memory-mapped GGUF v3 file.
+ *
+ *     magic "GGUF" | version u32 | n_tensors u64 | n_kv u64
+ *     n_kv × { key string, type u32, value }
+ *     n_tensors × { name string, n_dims u32, dims u64[], type u32, offset u64 }
+ *     padding to general.alignment | tensor data
+ *
+ * Every count, size and offset is checked against the file before use, at
+ * open; afterwards nothing that this module returns can reach outside the map.
+ * All returned pointers are borrowed from the open file.
+ * Threads: immutable after open; any number of readers.
+ * Source:  the GGUF specification (ggml project, docs/gguf.md).
+ */
+#ifndef BT_INFERENCE_GGUF_GGUF_H
+#define BT_INFERENCE_GGUF_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/hash.h"
+#include "common/base/status.h"
+
+#define BT_GGUF_MAX_DIMS 4
+
+typedef struct bt_gguf bt_gguf_t;
+
+typedef struct bt_gguf_str {
+    const char *data; /**< not zero-terminated */
+    size_t len;       /**< bytes */
+} bt_gguf_str_t;
+
+typedef struct bt_gguf_tensor {
+    bt_gguf_str_t name;
+    uint32_t n_dims;
+    uint64_t dims[BT_GGUF_MAX_DIMS]; /**< dims[0] is contiguous; rest 1 */
+    uint32_t type;                   /**< ggml_type number, known and checked */
+    const void *data;
+    size_t bytes;
+} bt_gguf_tensor_t;
+
+/**
+ * Map and check a file.
+ *
+ * @param [out] why       On failure: a sentence that names the reason (which
+ *                        key, tensor or size), for the user. On success: "".
+ * @retval BT_OK
+ * @retval BT_ERR_NOT_FOUND    No such file.
+ * @retval BT_ERR_IO           Cannot be read or mapped.
+ * @retval BT_ERR_BAD_FILE     Not GGUF, truncated, or inconsistent.
+ * @retval BT_ERR_UNSUPPORTED  Version, tensor type (named) or an array of
+ *                             arrays: not supported.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_gguf_open(const char *path, char *why,
+                                       size_t why_bytes, bt_gguf_t **gguf_p);
+
+/** The same over bytes in memory (borrowed until close); for fuzzing. */
+BT_MUST_CHECK bt_status_t bt_gguf_open_memory(const void *data, size_t bytes,
+                                              char *why, size_t why_bytes,
+                                              bt_gguf_t **gguf_p);
+void bt_gguf_close(bt_gguf_t *gguf); /**< NULL is allowed. */
+
+/* Metadata. @retval BT_ERR_NOT_FOUND  no such key
+ *           @retval BT_ERR_BAD_FILE   the key has another type */
+BT_MUST_CHECK bt_status_t bt_gguf_get_u64(const bt_gguf_t *gguf,
+                                          const char *key, uint64_t *value_p);
+/** Any integer type that fits. */
+BT_MUST_CHECK bt_status_t bt_gguf_get_u32(const bt_gguf_t *gguf,
+                                          const char *key, uint32_t *value_p);
+BT_MUST_CHECK bt_status_t bt_gguf_get_f32(const bt_gguf_t *gguf,
+                                          const char *key, float *value_p);
+BT_MUST_CHECK bt_status_t bt_gguf_get_bool(const bt_gguf_t *gguf,
+                                           const char *key, bool *value_p);
+BT_MUST_CHECK bt_status_t bt_gguf_get_str(const bt_gguf_t *gguf,
+                                          const char *key,
+                                          bt_gguf_str_t *value_p);
+
+/** Arrays: length, then elements by index (checked; out of range is
+ *  BT_ERR_INVALID_PARAM). Element access is O(1), strings too. */
+BT_MUST_CHECK bt_status_t bt_gguf_array_len(const bt_gguf_t *gguf,
+                                            const char *key, uint64_t *n_p);
+BT_MUST_CHECK bt_status_t bt_gguf_array_str(const bt_gguf_t *gguf,
+                                            const char *key, uint64_t i,
+                                            bt_gguf_str_t *value_p);
+BT_MUST_CHECK bt_status_t bt_gguf_array_i64(const bt_gguf_t *gguf,
+                                            const char *key, uint64_t i,
+                                            int64_t *value_p);
+BT_MUST_CHECK bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf,
+                                            const char *key, uint64_t i,
+                                            float *value_p);
+
+/** @return whether there is such a key, of whatever type. */
+bool bt_gguf_has(const bt_gguf_t *gguf, const char *key);
+
+uint64_t bt_gguf_n_tensors(const bt_gguf_t *gguf);
+const bt_gguf_tensor_t *bt_gguf_tensor_at(const bt_gguf_t *gguf, uint64_t i);
+/** @return NULL when there is no such tensor. */
+const bt_gguf_tensor_t *bt_gguf_tensor(const bt_gguf_t *gguf, const char *name);
+
+/** Bytes of the whole file. */
+size_t bt_gguf_bytes(const bt_gguf_t *gguf);
+
+/** Identity of the model: metadata, tensor table, file size and samples of
+ *  every tensor's data. Equal on all hosts for equal files; reads little. */
+bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf);
+
+/** XXH3-128 of every byte of the file; reads all of it. */
+bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf);
+
+/** What the file system says of the open file now. */
+typedef struct bt_gguf_stamp {
+    uint64_t inode;
+    uint64_t bytes;
+    int64_t mtime_ns; /**< since 1970 */
+    int64_t ctime_ns;
+} bt_gguf_stamp_t;
+
+/** A file that was written to has another stamp than before, unless that was
+ *  within one tick of the system's clock (at most 10 ms).
+ *  @retval BT_ERR_NOT_FOUND  It is memory, not a file.
+ *  @retval BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf,
+                                        bt_gguf_stamp_t *stamp_p);
+
+/** Elements and bytes of one quantization block of a tensor type; types
+ *  without blocks have one element. Only the types that Baton runs.
+ *  @retval BT_ERR_UNSUPPORTED  Another type; bt_gguf_type_name() names it. */
+BT_MUST_CHECK bt_status_t bt_gguf_type_block(uint32_t type, uint32_t *n_elems_p,
+                                             uint32_t *n_bytes_p);
+/** Name of any ggml_type, "unknown" for numbers that have none. */
+const char *bt_gguf_type_name(uint32_t type);
+
+#endif

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "inference/gguf/gguf_priv.h"
+
+#define SAMPLE_BYTES 256 /* hashed at the start, middle and end of a tensor */
+
+static const bt_gguf_kv_t *find(const bt_gguf_t *gguf, const char *key)
+{
+    const bt_gguf_str_t want = {.data = key, .len = strlen(key)};
+    uint64_t low = 0;
+    uint64_t high = gguf->n_kvs;
+
+    while (low < high) {
+        const uint64_t mid = low + (high - low) / 2;
+        const int order = bt_gguf_str_compare(want, gguf->kvs[mid].key);
+
+        if (order == 0) {
+            return &gguf->kvs[mid];
+        }
+        if (order < 0) {
+            high = mid;
+        } else {
+            low = mid + 1;
+        }
+    }
+    return NULL;
+}
+
+static bt_status_t find_scalar(const bt_gguf_t *gguf, const char *key,
+                               const bt_gguf_kv_t **kv_p)
+{
+    const bt_gguf_kv_t *const kv = find(gguf, key);
+
+    if (kv == NULL) {
+        return BT_ERR_NOT_FOUND;
+    }
+    if (kv->is_array) {
+        return BT_ERR_BAD_FILE;
+    }
+    *kv_p = kv;
+    return BT_OK;
+}
+
+static bt_status_t find_element(const bt_gguf_t *gguf, const char *key,
+                                uint64_t i, const bt_gguf_kv_t **kv_p)
+{
+    const bt_gguf_kv_t *const kv = find(gguf, key);
+
+    if (kv == NULL) {
+        return BT_ERR_NOT_FOUND;
+    }
+    if (!kv->is_array) {
+        return BT_ERR_BAD_FILE;
+    }
+    if (i >= kv->n) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    *kv_p = kv;
+    return BT_OK;
+}
+
+/* An integer as its magnitude and sign. Other types: BT_ERR_BAD_FILE. */
+static bt_status_t load_integer(const bt_gguf_kv_t *kv, uint64_t i,
+                                bool *negative_p, uint64_t *value_p)
+{
+    const size_t size = bt_gguf_scalar_bytes(kv->type);
+    uint64_t raw = 0;
+    unsigned shift;
+
+    switch (kv->type) {
+    case BT_GGUF_U8:
+    case BT_GGUF_U16:
+    case BT_GGUF_U32:
+    case BT_GGUF_U64:
+        memcpy(&raw, kv->value + i * size, size);
+        *negative_p = false;
+        break;
+    case BT_GGUF_I8:
+    case BT_GGUF_I16:
+    case BT_GGUF_I32:
+    case BT_GGUF_I64:
+        memcpy(&raw, kv->value + i * size, size);
+        shift = (unsigned)(64 - 8 * size);
+        raw = (uint64_t)((int64_t)(raw << shift) >> shift);
+        *negative_p = (int64_t)raw < 0;
+        break;
+    default:
+        return BT_ERR_BAD_FILE;
+    }
+    *value_p = raw;
+    return BT_OK;
+}
+
+static bt_status_t load_float(const bt_gguf_kv_t *kv, uint64_t i,
+                              float *value_p)
+{
+    double wide;
+
+    if (kv->type == BT_GGUF_F32) {
+        memcpy(value_p, kv->value + i * sizeof(*value_p), sizeof(*value_p));
+        return BT_OK;
+    }
+    if (kv->type == BT_GGUF_F64) {
+        memcpy(&wide, kv->value + i * sizeof(wide), sizeof(wide));
+        *value_p = (float)wide;
+        return BT_OK;
+    }
+    return BT_ERR_BAD_FILE;
+}
+
+static bt_gguf_str_t load_str(const uint8_t *at)
+{
+    bt_gguf_str_t str;
+    uint64_t len;
+
+    memcpy(&len, at, sizeof(len));
+    str.data = (const char *)at + sizeof(len);
+    str.len = (size_t)len;
+    return str;
+}
+
+bool bt_gguf_has(const bt_gguf_t *gguf, const char *key)
+{
+    return find(gguf, key) != NULL;
+}
+
+bt_status_t bt_gguf_get_u64(const bt_gguf_t *gguf, const char *key,
+                            uint64_t *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    uint64_t value;
+    bool negative;
+    bt_status_t status = find_scalar(gguf, key, &kv);
+
+    if (status == BT_OK) {
+        status = load_integer(kv, 0, &negative, &value);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    if (negative) {
+        return BT_ERR_BAD_FILE;
+    }
+    *value_p = value;
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_get_u32(const bt_gguf_t *gguf, const char *key,
+                            uint32_t *value_p)
+{
+    uint64_t value;
+    const bt_status_t status = bt_gguf_get_u64(gguf, key, &value);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (value > UINT32_MAX) {
+        return BT_ERR_BAD_FILE;
+    }
+    *value_p = (uint32_t)value;
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_get_f32(const bt_gguf_t *gguf, const char *key,
+                            float *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    const bt_status_t status = find_scalar(gguf, key, &kv);
+
+    return (status == BT_OK) ? load_float(kv, 0, value_p) : status;
+}
+
+bt_status_t bt_gguf_get_bool(const bt_gguf_t *gguf, const char *key,
+                             bool *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    const bt_status_t status = find_scalar(gguf, key, &kv);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (kv->type != BT_GGUF_BOOL) {
+        return BT_ERR_BAD_FILE;
+    }
+    *value_p = (*kv->value != 0);
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_get_str(const bt_gguf_t *gguf, const char *key,
+                            bt_gguf_str_t *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    const bt_status_t status = find_scalar(gguf, key, &kv);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (kv->type != BT_GGUF_STRING) {
+        return BT_ERR_BAD_FILE;
+    }
+    *value_p = load_str(kv->value);
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_array_len(const bt_gguf_t *gguf, const char *key,
+                              uint64_t *n_p)
+{
+    const bt_gguf_kv_t *const kv = find(gguf, key);
+
+    if (kv == NULL) {
+        return BT_ERR_NOT_FOUND;
+    }
+    if (!kv->is_array) {
+        return BT_ERR_BAD_FILE;
+    }
+    *n_p = kv->n;
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_array_str(const bt_gguf_t *gguf, const char *key,
+                              uint64_t i, bt_gguf_str_t *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    const bt_status_t status = find_element(gguf, key, i, &kv);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (kv->type != BT_GGUF_STRING) {
+        return BT_ERR_BAD_FILE;
+    }
+    *value_p = load_str(kv->value + kv->str_offsets[i]);
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_array_i64(const bt_gguf_t *gguf, const char *key,
+                              uint64_t i, int64_t *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    uint64_t value;
+    bool negative;
+    bt_status_t status = find_element(gguf, key, i, &kv);
+
+    if (status == BT_OK) {
+        status = load_integer(kv, i, &negative, &value);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    if (!negative && (value > INT64_MAX)) {
+        return BT_ERR_BAD_FILE;
+    }
+    *value_p = (int64_t)value;
+    return BT_OK;
+}
+
+bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf, const char *key,
+                              uint64_t i, float *value_p)
+{
+    const bt_gguf_kv_t *kv;
+    const bt_status_t status = find_element(gguf, key, i, &kv);
+
+    return (status == BT_OK) ? load_float(kv, i, value_p) : status;
+}
+
+uint64_t bt_gguf_n_tensors(const bt_gguf_t *gguf)
+{
+    return gguf->n_tensors;
+}
+
+const bt_gguf_tensor_t *bt_gguf_tensor_at(const bt_gguf_t *gguf, uint64_t i)
+{
+    return (i < gguf->n_tensors) ? &gguf->tensors[i] : NULL;
+}
+
+const bt_gguf_tensor_t *bt_gguf_tensor(const bt_gguf_t *gguf, const char *name)
+{
+    const bt_gguf_str_t want = {.data = name, .len = strlen(name)};
+    uint64_t low = 0;
+    uint64_t high = gguf->n_tensors;
+
+    while (low < high) {
+        const uint64_t mid = low + (high - low) / 2;
+        const int order = bt_gguf_str_compare(want, gguf->by_name[mid]->name);
+
+        if (order == 0) {
+            return gguf->by_name[mid];
+        }
+        if (order < 0) {
+            high = mid;
+        } else {
+            low = mid + 1;
+        }
+    }
+    return NULL;
+}
+
+size_t bt_gguf_bytes(const bt_gguf_t *gguf)
+{
+    return gguf->bytes;
+}
+
+/* Mix in @a n bytes: the hash of (hash so far, hash of the bytes). */
+static void chain(bt_hash128_t *hash, const void *data, size_t n)
+{
+    const bt_hash128_t piece = bt_hash128(data, n, 0);
+    const uint64_t both[] = {hash->lo, hash->hi, piece.lo, piece.hi};
+
+    *hash = bt_hash128(both, sizeof(both), 0);
+}
+
+bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf)
+{
+    const uint64_t bytes = gguf->bytes;
+    const size_t head_bytes =
+        (gguf->data_start < gguf->bytes) ? gguf->data_start : gguf->bytes;
+    bt_hash128_t hash = bt_hash128(&bytes, sizeof(bytes), 0);
+
+    chain(&hash, gguf->base, head_bytes);
+    for (uint64_t i = 0; i < gguf->n_tensors; i++) {
+        const bt_gguf_tensor_t *const tensor = &gguf->tensors[i];
+        const uint8_t *const data = tensor->data;
+
+        if (tensor->bytes <= 3 * SAMPLE_BYTES) {
+            chain(&hash, data, tensor->bytes);
+            continue;
+        }
+        chain(&hash, data, SAMPLE_BYTES);
+        chain(&hash, data + tensor->bytes / 2, SAMPLE_BYTES);
+        chain(&hash, data + tensor->bytes - SAMPLE_BYTES, SAMPLE_BYTES);
+    }
+    return hash;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "inference/model/model_priv.h"
+
+bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
+                            bt_hparams_t *hp_p)
+{
+    const bt_arch_t *arch;
+    bt_gguf_str_t name;
+    uint32_t n_files = 0;
+
+    if (bt_gguf_get_str(gguf, "general.architecture", &name) != BT_OK) {
+        snprintf(why, why_bytes,
+                 "the file does not name its model's architecture (key "
+                 "general.architecture)");
+        return BT_ERR_BAD_FILE;
+    }
+    arch = bt_arch_find(name);
+    if (arch == NULL) {
+        snprintf(why, why_bytes,
+                 "the model's architecture %.*s is not supported; supported: "
+                 "%s",
+                 (name.len > 64) ? 64 : (int)name.len, name.data,
+                 bt_arch_names());
+        return BT_ERR_UNSUPPORTED;
+    }
+    if ((bt_gguf_get_u32(gguf, "split.count", &n_files) == BT_OK) &&
+        (n_files > 1)) {
+        snprintf(why, why_bytes,
+                 "the file is one of %u parts of a model; merge them first "
+                 "(gguf-split --merge)",
+                 n_files);
+        return BT_ERR_UNSUPPORTED;
+    }
+    return arch->hparams(gguf, why, why_bytes, hp_p);
+}
+
+uint32_t bt_hparams_max_dim(const bt_hparams_t *hp)
+{
+    const uint32_t widths[] = {
+        hp->dim, (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim,
+        2 * hp->ffn_dim, hp->n_vocab};
+    uint32_t widest = 0;
+
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+        widest = (widths[i] > widest) ? widths[i] : widest;
+    }
+    return widest;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "inference/model/model_priv.h"
+
+#define NAME_BYTES 96
+
+bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
+                           const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(loader->why, loader->why_bytes, fmt, args);
+    va_end(args);
+    return status;
+}
+
+/* Add to a count; false when it would overflow. */
+static bool count(size_t *total, size_t n, size_t size)
+{
+    size_t bytes;
+
+    return !__builtin_mul_overflow(n, size, &bytes) &&
+           !__builtin_add_overflow(*total, bytes, total);
+}
+
+bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
+                             size_t row_floats, float **ptr_p)
+{
+    const size_t before = loader->bytes;
+    void *ptr = NULL;
+    size_t floats;
+
+    if (__builtin_mul_overflow(rows, row_floats, &floats) ||
+        !count(&loader->bytes, floats, sizeof(float))) {
+        return bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
+                              "a buffer of %zu rows of %zu values is too large",
+                              rows, row_floats);
+    }
+    if (loader->dry) {
+        return BT_OK;
+    }
+    if (loader->be->ops->buffer_alloc(loader->be, loader->bytes - before,
+                                      &ptr) != BT_OK) {
+        return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                              "out of memory: a buffer of %zu MiB does not fit",
+                              (loader->bytes - before) >> 20);
+    }
+    *ptr_p = ptr;
+    return BT_OK;
+}
+
+/* Find a tensor, check its shape (n_out = 0: a vector), mark it as used. */
+static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
+                        uint32_t n_out, const bt_gguf_tensor_t **tensor_p)
+{
+    const bt_gguf_tensor_t *const t = bt_gguf_tensor(loader->gguf, name);
+    const uint64_t rows = (n_out == 0) ? 1 : n_out;
+
+    if (t == NULL) {
+        return bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                              "tensor %s is missing from the file", name);
+    }
+    if ((t->dims[0] != n_in) || (t->dims[1] != rows) || (t->dims[2] != 1) ||
+        (t->dims[3] != 1)) {
+        return bt_loader_fail(
+            loader, BT_ERR_BAD_FILE,
+            "tensor %s has the shape %llu x %llu x %llu x %llu, but the "
+            "model's numbers call for %u x %u",
+            name, (unsigned long long)t->dims[0],
+            (unsigned long long)t->dims[1], (unsigned long long)t->dims[2],
+            (unsigned long long)t->dims[3], n_in, (uint32_t)rows);
+    }
+    if ((loader->be->caps->weight_types & (1ull << t->type)) == 0) {
+        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                              "the %s back end does not support the type %s "
+                              "of tensor %s",
+                              loader->be->caps->name,
+                              bt_gguf_type_name(t->type), name);
+    }
+    if (loader->used != NULL) {
+        loader->used[t - bt_gguf_tensor_at(loader->gguf, 0)] = true;
+    }
+    *tensor_p = t;
+    return BT_OK;
+}
+
+/* Are the bytes of the model file's matrices asked for? */
+static bool reads_matrices(const bt_loader_t *loader)
+{
+    return (loader->writer != NULL) ||
+           (!loader->dry && (loader->packed == NULL));
+}
+
+/* The matrix from the packed file. */
+static bt_status_t adopt(bt_loader_t *loader, const char *name, uint32_t type,
+                         uint32_t n_out, uint32_t n_in, size_t bytes,
+                         bt_weight_t **weight_p)
+{
+    size_t found_bytes = 0;
+    const void *const data =
+        bt_packed_find(loader->packed, name, type, n_out, n_in, &found_bytes);
+
+    if ((data == NULL) || (found_bytes != bytes)) {
+        return bt_loader_fail(loader, BT_ERR_NOT_FOUND,
+                              "tensor %s is not in the packed file", name);
+    }
+    return loader->dry
+               ? BT_OK
+               : loader->be->ops->weight_adopt(loader->be, (bt_ktype_t)type,
+                                               n_out, n_in, data, bytes,
+                                               weight_p);
+}
+
+/* Pack the matrix into the file that is being written. */
+static bt_status_t write_packed(bt_loader_t *loader, const char *name,
+                                uint32_t type, uint32_t n_out, uint32_t n_in,
+                                const void *data, size_t bytes)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+    bt_weight_t *weight = NULL;
+    bt_status_t status = ops->weight_pack(loader->be, (bt_ktype_t)type, n_out,
+                                          n_in, data, &weight);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_packed_writer_add(loader->writer, name, type, n_out, n_in,
+                                  ops->weight_data(weight), bytes);
+    ops->weight_free(loader->be, weight);
+    return status;
+}
+
+static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
+                        uint32_t n_out, uint32_t n_in, const void *data,
+                        bt_weight_t **weight_p)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+    const size_t bytes = ops->weight_bytes((bt_ktype_t)type, n_out, n_in);
+    bt_status_t status = BT_OK;
+
+    if ((bytes == 0) || !count(&loader->weight_bytes, bytes, 1)) {
+        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                              "the %s back end cannot take tensor %s (%s, %u "
+                              "x %u)",
+                              loader->be->caps->name, name,
+                              bt_gguf_type_name(type), n_in, n_out);
+    }
+    loader->max_weight =
+        (bytes > loader->max_weight) ? bytes : loader->max_weight;
+    if (loader->packed != NULL) {
+        status = adopt(loader, name, type, n_out, n_in, bytes, weight_p);
+    } else if (loader->writer != NULL) {
+        status = write_packed(loader, name, type, n_out, n_in, data, bytes);
+    } else if (!loader->dry) {
+        status = ops->weight_pack(loader->be, (bt_ktype_t)type, n_out, n_in,
+                                  data, weight_p);
+    }
+    if (status != BT_OK) {
+        return bt_loader_fail(loader, status, "tensor %s (%zu MiB): %s", name,
+                              bytes >> 20, bt_status_str(status));
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
+                             uint32_t n_out, uint32_t n_in, bt_weight_t **w_p)
+{
+    const bt_gguf_tensor_t *t = NULL;
+    const bt_status_t status = find(loader, name, n_in, n_out, &t);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    return pack(loader, name, t->type, n_out, n_in, t->data, w_p);
+}
+
+/* A small tensor's values on the host; freed with bt_free(). */
+static bt_status_t read_values(bt_loader_t *loader, const char *name,
+                               uint32_t n, float **values_p)
+{
+    const bt_gguf_tensor_t *t = NULL;
+    bt_status_t status = find(loader, name, n, 0, &t);
+    float *values;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    values = bt_calloc(n, sizeof(*values));
+    if (values == NULL) {
+        return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                              "out of memory for tensor %s", name);
+    }
+    status = bt_dequantize((bt_ktype_t)t->type, t->data, n, values);
+    if (status != BT_OK) {
+        bt_free(values);
+        return bt_loader_fail(loader, status, "tensor %s: %s", name,
+                              bt_status_str(status));
+    }
+    *values_p = values;
+    return BT_OK;
+}
+
+bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
+                             float **ptr_p)
+{
+    const bt_gguf_tensor_t *t;
+    float *values = NULL;
+    bt_status_t status = find(loader, name, n, 0, &t);
+
+    if (status == BT_OK) {
+        status = bt_loader_buffer(loader, 1, n, ptr_p);
+    }
+    if ((status != BT_OK) || loader->dry) {
+        return status;
+    }
+    status = read_values(loader, name, n, &values);
+    if (status == BT_OK) {
+        status = loader->be->ops->copy_in(loader->be, *ptr_p, values,
+                                          n * sizeof(*values));
+        if (status != BT_OK) {
+            bt_loader_fail(loader, status, "tensor %s: %s", name,
+                           bt_status_str(status));
+        }
+    }
+    bt_free(values);
+    return status;
+}
+
+/* One matrix of all parts' rows: the parts' bytes one after the other. */
+static bt_status_t pack_together(bt_loader_t *loader, const char *name,
+                                 const bt_gguf_tensor_t *const *parts,
+                                 uint32_t n_parts, uint32_t n_in,
+                                 bt_linear_t *linear)
+{
+    bt_status_t status;
+    uint8_t *joined = NULL;
+    uint64_t n_out = 0;
+    size_t bytes = 0;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < n_parts; i++) {
+        bytes += parts[i]->bytes; /* all lie in one file: no overflow */
+        n_out += parts[i]->dims[1];
+    }
+    loader->max_piece = (bytes > loader->max_piece) ? bytes : loader->max_piece;
+    if (reads_matrices(loader)) {
+        joined = bt_calloc_aligned(bytes, 1);
+        if (joined == NULL) {
+            return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                                  "out of memory for tensor %s and its %zu MiB",
+                                  name, bytes >> 20);
+        }
+        for (uint32_t i = 0; i < n_parts; i++) {
+            memcpy(joined + at, parts[i]->data, parts[i]->bytes);
+            at += parts[i]->bytes;
+        }
+    }
+    linear->n_parts = 1;
+    linear->n_out[0] = (uint32_t)n_out;
+    status = pack(loader, name, parts[0]->type, (uint32_t)n_out, n_in, joined,
+                  &linear->weights[0]);
+    bt_free(joined);
+    return status;
+}
+
+bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
+                             const char *const *names, const uint32_t *n_out,
+                             uint32_t n_parts, uint32_t n_in, uint32_t unit,
+                             bt_linear_t *linear)
+{
+    const bt_gguf_tensor_t *parts[BT_MAX_PARTS];
+    char name[BT_MAX_PARTS][NAME_BYTES];
+    bool same_type = true;
+    bt_status_t status;
+
+    for (uint32_t i = 0; i < n_parts; i++) {
+        snprintf(name[i], NAME_BYTES, "blk.%u.%s.weight", layer, names[i]);
+        status = find(loader, name[i], n_in, n_out[i], &parts[i]);
+        if (status != BT_OK) {
+            return status;
+        }
+        same_type = same_type && (parts[i]->type == parts[0]->type);
+    }
+    linear->unit = unit;
+    if (same_type) {
+        return pack_together(loader, name[0], parts, n_parts, n_in, linear);
+    }
+    linear->n_parts = n_parts;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        linear->n_out[i] = n_out[i];
+        status = pack(loader, name[i], parts[i]->type, n_out[i], n_in,
+                      parts[i]->data, &linear->weights[i]);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_loader_scratch(bt_loader_t *loader, size_t rows,
+                              size_t row_floats, size_t row_units,
+                              bt_linear_scratch_t *scratch)
+{
+    size_t n_index;
+
+    if (__builtin_mul_overflow(rows, row_units, &n_index) ||
+        !count(&loader->bytes, n_index, sizeof(*scratch->index))) {
+        return bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
+                              "%zu rows of a batch are too many", rows);
+    }
+    if (!loader->dry) {
+        scratch->index = bt_calloc(n_index, sizeof(*scratch->index));
+        if (scratch->index == NULL) {
+            return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                                  "out of memory for batches of %zu rows",
+                                  rows);
+        }
+    }
+    return bt_loader_buffer(loader, rows, row_floats, &scratch->parts);
+}
+
+/* cos and sin of position * base^(-2 i / D) / factor[i], in double. */
+static void fill_rope(const bt_hparams_t *hp, uint32_t n_positions,
+                      const float *factors, float *table)
+{
+    const uint32_t half = hp->head_dim / 2;
+
+    for (uint32_t i = 0; i < half; i++) {
+        const double exponent = -2.0 * i / (double)hp->head_dim;
+        double frequency =
+            pow((double)hp->rope_base, exponent) * (double)hp->rope_scale;
+
+        if (factors != NULL) {
+            frequency /= (double)factors[i];
+        }
+        for (uint32_t p = 0; p < n_positions; p++) {
+            float *const pair = &table[((size_t)p * half + i) * 2];
+
+            pair[0] = (float)cos(p * frequency);
+            pair[1] = (float)sin(p * frequency);
+        }
+    }
+}
+
+bt_status_t bt_loader_rope(bt_loader_t *loader, float **ptr_p)
+{
+    const char *const name = "rope_freqs.weight";
+    const bt_hparams_t *const hp = loader->hp;
+    const uint32_t n_positions = loader->config->context_tokens;
+    float *factors = NULL;
+    float *table = NULL;
+    bt_status_t status = BT_OK;
+
+    if (bt_gguf_tensor(loader->gguf, name) != NULL) {
+        status = read_values(loader, name, hp->head_dim / 2, &factors);
+    }
+    for (uint32_t i = 0; (factors != NULL) && (i < hp->head_dim / 2); i++) {
+        if (!(factors[i] > 0.0f) || !isfinite(factors[i])) {
+            status = bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                                    "factor %u of tensor %s is %g", i, name,
+                                    (double)factors[i]);
+        }
+    }
+    if (status == BT_OK) {
+        status = bt_loader_buffer(loader, n_positions, hp->head_dim, ptr_p);
+    }
+    if ((status != BT_OK) || loader->dry) {
+        goto out;
+    }
+    table = bt_calloc((size_t)n_positions * hp->head_dim, sizeof(*table));
+    if (table == NULL) {
+        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                                "out of memory for %u positions", n_positions);
+        goto out;
+    }
+    fill_rope(hp, n_positions, factors, table);
+    status = loader->be->ops->copy_in(loader->be, *ptr_p, table,
+                                      (size_t)n_positions * hp->head_dim *
+                                          sizeof(*table));
+    if (status != BT_OK) {
+        bt_loader_fail(loader, status, "the position table: %s",
+                       bt_status_str(status));
+    }
+out:
+    bt_free(table);
+    bt_free(factors);
+    return status;
+}
+
+bt_status_t bt_loader_check_all_used(bt_loader_t *loader)
+{
+    for (uint64_t i = 0; i < bt_gguf_n_tensors(loader->gguf); i++) {
+        const bt_gguf_str_t name = bt_gguf_tensor_at(loader->gguf, i)->name;
+
+        if (!loader->used[i]) {
+            return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                                  "tensor %.*s has no place in this "
+                                  "architecture; its effect would be missing",
+                                  (name.len > 64) ? 64 : (int)name.len,
+                                  name.data);
+        }
+    }
+    return BT_OK;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file model.h
+ *
+ * A model loaded from GGUF onto a back end, and its forward pass over a ragged
+ * batch with a paged KV cache. One file per architecture (arch_llama.c) fills
+ * a bt_arch_t; arch.c has the list.
+ *
+ * Threads: one thread drives a model (the one that drives its back end).
+ */
+#ifndef BT_INFERENCE_MODEL_MODEL_H
+#define BT_INFERENCE_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "inference/gguf/gguf.h"
+#include "kernels/kernels.h"
+
+typedef struct bt_hparams {
+    uint32_t n_layers;
+    uint32_t dim; /**< model width */
+    uint32_t n_heads;
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+    uint32_t ffn_dim;
+    uint32_t n_vocab;
+    uint32_t context_tokens; /**< trained context length */
+    float rope_base;
+    float rope_scale; /**< positions are multiplied by it; 1 = as they are */
+    float rms_eps;
+} bt_hparams_t;
+
+/**
+ * Read and check the hyper-parameters; needs no back end (the router uses the
+ * context length and vocabulary size through inference/gguf itself).
+ *
+ * @param [out] why  On failure the reason, for the user.
+ * @retval BT_ERR_UNSUPPORTED  Architecture, named in why.
+ * @retval BT_ERR_BAD_FILE     A value is missing or absurd.
+ */
+BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
+                                          size_t why_bytes, bt_hparams_t *hp_p);
+
+/** Widest row of any operation of the forward pass: for max_dim of
+ *  bt_backend_config_t. */
+uint32_t bt_hparams_max_dim(const bt_hparams_t *hp);
+
+typedef struct bt_model bt_model_t;
+
+typedef struct bt_model_config {
+    uint32_t max_rows;       /**< most rows (tokens) of one forward call */
+    uint32_t max_logit_rows; /**< most rows whose logits are asked for */
+    uint32_t context_tokens; /**< positions that may occur, <= hparams' */
+
+    /** Folder of packed weights (inference/packed): they are mapped from there,
+     *  one copy for all processes of the host, and built there when it has none
+     *  for this model and back end. Where that does not work, one line of the
+     *  log says so and the process packs for itself. NULL or "": always. */
+    const char *weight_dir;
+    uint32_t n_threads; /**< that check the packed file; 0 = 1 */
+} bt_model_config_t;
+
+/** Where the memory of a model on the CPU back end goes. */
+typedef struct bt_model_memory {
+    /** Packed matrices: of this process, or with weight_dir pages of a file
+     *  that all processes of the host share. The system counts such pages as
+     *  available, so that who asks whether they fit adds them for every process
+     *  and yet counts them once. */
+    size_t weight_bytes;
+    size_t private_bytes; /**< activations, tables, logits */
+    size_t load_bytes;    /**< most that is needed besides, while loading */
+} bt_model_memory_t;
+
+/** @retval as bt_model_memory_bytes() */
+BT_MUST_CHECK bt_status_t bt_model_memory(const bt_gguf_t *gguf,
+                                          const bt_model_config_t *config,
+                                          bt_model_memory_t *memory_p);
+
+/** Memory that bt_model_load() will take on the CPU back end, the sum of all
+ *  parts of bt_model_memory_t, so that the caller can refuse before taking any.
+ *  @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE  As bt_model_load() will say.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
+                                                const bt_model_config_t *config,
+                                                size_t *bytes_p);
+
+/**
+ * Pack the weights onto @a be and allocate activations.
+ *
+ * @param [in]  gguf  May be closed afterwards.
+ * @param [in]  be    Borrowed; must outlive the model.
+ * @param [out] why   On failure the reason, for the user (which tensor …).
+ * @retval BT_ERR_INVALID_PARAM  A value of the configuration.
+ * @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE, BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
+                                        const bt_model_config_t *config,
+                                        char *why, size_t why_bytes,
+                                        bt_model_t **model_p);
+void bt_model_destroy(bt_model_t *model); /**< NULL is allowed. */
+
+const bt_hparams_t *bt_model_hparams(const bt_model_t *model);
+
+/** Where the packed weights of a model are. */
+typedef enum bt_weight_source {
+    BT_WEIGHTS_PRIVATE, /**< in memory of this process */
+    BT_WEIGHTS_BUILT,   /**< in the shared file, which this load wrote */
+    BT_WEIGHTS_FOUND,   /**< in the shared file, which was there */
+} bt_weight_source_t;
+
+bt_weight_source_t bt_model_weight_source(const bt_model_t *model);
+
+/** One forward call. Arrays are host memory, borrowed for the call. */
+typedef struct bt_forward {
+    const bt_ragged_seq_t *seqs; /**< rows contiguous and ascending from 0 */
+    uint32_t n_seqs;
+    const uint32_t *tokens;     /**< n_rows token ids, each < n_vocab */
+    uint32_t n_rows;            /**< <= max_rows */
+    const uint32_t *logit_rows; /**< rows whose logits are wanted */
+    uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
+    bt_kv_view_t kv;            /**< blocks must exist for all positions */
+    /** Called during the call, by the same thread, when K and V of all rows are
+     *  in the cache for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
+     *  that runs ahead of its caller does not call it. */
+    void (*on_layers)(void *ctx, uint32_t n_layers);
+    void *on_layers_ctx;
+} bt_forward_t;
+
+/**
+ * Run the batch: K and V of all rows are written into the cache, and
+ * logits (n_logit_rows, n_vocab) are left in host memory owned by the model
+ * until the next call (NULL when none are wanted). Allocates nothing.
+ *
+ * @retval BT_ERR_INVALID_PARAM  Counts exceed the configuration, a token is
+ *                               out of range, or a position is too large.
+ * @retval BT_ERR_DEVICE
+ */
+BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
+                                           const bt_forward_t *fwd,
+                                           float **logits_p);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights from the folder of packed weights. */
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "inference/model/model_priv.h"
+
+#define WHY_BYTES 256
+
+/* The same load without a result; each has a place of its own for reasons. */
+static bt_loader_t rehearsal_of(const bt_loader_t *loader, char *why)
+{
+    const bt_loader_t rehearsal = {.gguf = loader->gguf,
+                                   .be = loader->be,
+                                   .hp = loader->hp,
+                                   .config = loader->config,
+                                   .why = why,
+                                   .why_bytes = WHY_BYTES};
+
+    why[0] = '\0';
+    return rehearsal;
+}
+
+static bt_status_t write_all(void *ctx, bt_packed_writer_t *writer)
+{
+    char why[WHY_BYTES];
+    bt_loader_t rehearsal = rehearsal_of(ctx, why);
+
+    rehearsal.writer = writer;
+    return bt_loader_rehearse(&rehearsal);
+}
+
+static bool has_all(void *ctx, const bt_packed_file_t *file)
+{
+    char why[WHY_BYTES];
+    bt_loader_t rehearsal = rehearsal_of(ctx, why);
+
+    rehearsal.packed = file;
+    return bt_loader_rehearse(&rehearsal) == BT_OK;
+}
+
+void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
+{
+    const bt_model_config_t *const c = loader->config;
+    const bt_kernels_caps_t *const caps = loader->be->caps;
+    char why[WHY_BYTES];
+    bt_loader_t count = rehearsal_of(loader, why);
+    bt_packed_config_t config = {.dir = c->weight_dir,
+                                 .gguf = loader->gguf,
+                                 .profile = caps->profile,
+                                 .pack_version = caps->pack_version,
+                                 .n_threads = c->n_threads,
+                                 .ctx = loader,
+                                 .build = write_all,
+                                 .complete = has_all};
+    bt_packed_store_t *store = NULL;
+
+    if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
+        return;
+    }
+    if (caps->pack_version == 0) {
+        BT_LOG_INFO("packed weights are not kept: the %s back end has them in "
+                    "its own memory",
+                    caps->name);
+        return;
+    }
+    /* What is wrong with the model file itself is for the load to say. */
+    if (bt_loader_rehearse(&count) != BT_OK) {
+        return;
+    }
+    config.expect_bytes = count.weight_bytes;
+    if (bt_packed_store_open(&config, &store) == BT_OK) {
+        loader->packed = bt_packed_store_file(store);
+        *store_p = store;
+    }
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file model_priv.h
+ *
+ * What an architecture's file fills in and what it may use. To add one, write
+ * arch_NAME.c with a bt_arch_t and list it in arch.c.
+ */
+#ifndef BT_INFERENCE_MODEL_MODEL_PRIV_H
+#define BT_INFERENCE_MODEL_MODEL_PRIV_H
+
+#include "inference/model/model.h"
+#include "inference/packed/packed_store.h"
+
+#define BT_MAX_PARTS 3 /* matrices that read the same input */
+
+typedef struct bt_loader bt_loader_t;
+
+/** Matrices side by side: out row = [part 0 | part 1 | ...]. Packed as one
+ *  weight when all parts have the same type, otherwise one each. */
+typedef struct bt_linear {
+    uint32_t n_parts; /**< 1 when packed together */
+    bt_weight_t *weights[BT_MAX_PARTS];
+    uint32_t n_out[BT_MAX_PARTS];
+    uint32_t unit; /**< every n_out of several parts is a multiple of it */
+} bt_linear_t;
+
+typedef struct bt_arch {
+    const char *name; /**< general.architecture */
+
+    /** Fill hp, refusing by name what forward() does not compute. */
+    bt_status_t (*hparams)(const bt_gguf_t *gguf, char *why, size_t why_bytes,
+                           bt_hparams_t *hp_p);
+
+    /** Load every tensor and buffer through the loader (which also serves to
+     *  count memory, leaving pointers NULL). *state_p is owned by the caller,
+     *  also on failure. */
+    bt_status_t (*load)(bt_loader_t *loader, void **state_p);
+
+    /** Queue the pass; logits (n_logit_rows, n_vocab) go to model->logits. */
+    void (*forward)(bt_model_t *model, const bt_forward_t *fwd);
+
+    /** NULL and half-loaded states are allowed. */
+    void (*free_state)(bt_backend_t *be, void *state);
+} bt_arch_t;
+
+/** The architecture of this name, or NULL. */
+const bt_arch_t *bt_arch_find(bt_gguf_str_t name);
+/** Names of all, "llama, other". */
+const char *bt_arch_names(void);
+extern const bt_arch_t bt_arch_llama;
+
+/** One load, or (dry) one count of what a load would take. */
+struct bt_loader {
+    /** Matrices come from here instead of the model file. NULL: packed. Dry:
+     *  is every matrix there? */
+    const bt_packed_file_t *packed;
+    /** Matrices are packed and go here, whether dry or not. NULL: none. */
+    bt_packed_writer_t *writer;
+    const bt_gguf_t *gguf;
+    bt_backend_t *be;
+    const bt_hparams_t *hp;
+    const bt_model_config_t *config;
+    char *why;
+    size_t why_bytes;
+    bool dry;
+    size_t bytes;        /**< taken so far, without the matrices */
+    size_t weight_bytes; /**< packed matrices so far */
+    size_t max_piece;    /**< most bytes of temporary memory at once */
+    size_t max_weight;   /**< bytes of the largest packed matrix */
+    bool *used;          /**< per tensor of the file */
+};
+
+/** Write the reason and return @a status. */
+bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
+                           const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** Go through the whole load and count; with packed or writer set also look
+ *  for every matrix or write it. Takes no memory that lasts. */
+BT_MUST_CHECK bt_status_t bt_loader_rehearse(bt_loader_t *loader);
+
+/** Set loader->packed and *store_p, where the configuration asks for it and it
+ *  works; else everything stays, and what the user should know was logged. */
+void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p);
+
+/** Back-end memory of rows * row_floats, zeroed. */
+BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
+                                           size_t row_floats, float **ptr_p);
+/** A vector of n values, of any type, as f32 in back-end memory. */
+BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
+                                           const char *name, uint32_t n,
+                                           float **ptr_p);
+BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
+                                           const char *name, uint32_t n_out,
+                                           uint32_t n_in, bt_weight_t **w_p);
+/** Matrices of @a names under the prefix "blk.LAYER." with n_in inputs. */
+BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
+                                           const char *const *names,
+                                           const uint32_t *n_out,
+                                           uint32_t n_parts, uint32_t n_in,
+                                           uint32_t unit, bt_linear_t *linear);
+/** Room to put the parts of linears side by side; all NULL while every linear
+ *  is packed as one. */
+typedef struct bt_linear_scratch {
+    float *parts;    /**< back end: the parts' products, one after the other */
+    uint32_t *index; /**< host: where each unit of the result is in parts */
+} bt_linear_scratch_t;
+
+BT_MUST_CHECK bt_status_t bt_loader_scratch(bt_loader_t *loader, size_t rows,
+                                            size_t row_floats, size_t row_units,
+                                            bt_linear_scratch_t *scratch);
+
+/** The rotation table (context_tokens, head_dim / 2, 2) of rope_store(); the
+ *  factors of rope_freqs.weight divide the frequencies, if it is there. */
+BT_MUST_CHECK bt_status_t bt_loader_rope(bt_loader_t *loader, float **ptr_p);
+
+/** After the load: a tensor that nobody asked for would be ignored silently.
+ *  @retval BT_ERR_UNSUPPORTED  There is one; it is named. */
+BT_MUST_CHECK bt_status_t bt_loader_check_all_used(bt_loader_t *loader);
+
+/** The weight that is read after the next matmul or step, which ask for it if
+ *  the back end can. */
+void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w);
+
+/** RMS norm of rows of @a dim values. */
+typedef struct bt_norm {
+    const float *weight; /**< back end (dim) */
+    float eps;
+    uint32_t dim;
+} bt_norm_t;
+
+/* Steps of a layer, by the back end's fused operation where it has one, else by
+ * the single ones: the same bits. tmp: back end, n_rows of what the single
+ * operations put between. */
+
+/** out = W norm(x); tmp (n_rows, dim). */
+void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                         const bt_norm_t *norm, uint32_t n_rows, float *tmp,
+                         float *out);
+/** The same of all parts: out (n_rows, sum of n_out), side by side. @a next is
+ *  read after it: bt_step_ahead(). */
+void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
+                         const bt_linear_scratch_t *scratch, const float *x,
+                         const bt_norm_t *norm, uint32_t n_rows,
+                         const bt_weight_t *next, float *tmp, float *out);
+/** x (n_rows, n_out) += W a; tmp (n_rows, n_out). */
+void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
+                        uint32_t n_rows, uint32_t n_out, float *tmp, float *x);
+/** x (n_rows, n_out) += W (silu(gate) * up); gate_up (n_rows, 2 n_in) may be
+ *  overwritten; tmp (n_rows, n_in). */
+void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
+                             float *gate_up, uint32_t n_rows, uint32_t n_in,
+                             uint32_t n_out, float *tmp, float *x);
+
+/* All of them allow NULL, or NULL inside. */
+void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);
+void bt_linear_scratch_free(bt_backend_t *be, bt_linear_scratch_t *scratch);
+/** To be called by forward() after the K and V of layer n_layers - 1. */
+void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
+                            uint32_t n_layers);
+
+void bt_model_weight_free(bt_backend_t *be, bt_weight_t *weight);
+void bt_model_buffer_free(bt_backend_t *be, void *ptr);
+
+struct bt_model {
+    const bt_arch_t *arch;
+    bt_backend_t *be;
+    bt_hparams_t hp;
+    bt_model_config_t config;
+    void *state;              /**< the architecture's */
+    bt_packed_store_t *store; /**< NULL: the weights are of this process */
+    float *logits;            /**< back end (max_logit_rows, n_vocab) */
+    float *host_logits;       /**< the same in host memory */
+};
+
+#endif

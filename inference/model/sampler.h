@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sampler.h
+ *
+ * From logits to a token: penalties, banned words, temperature, top-k, top-p,
+ * and a draw from a counter-based generator keyed by (seed, position), so that
+ * a sequence can move to another worker without any sampler state.
+ *
+ * Order of the steps: repetition / presence / frequency penalty, bad words,
+ * min_tokens (end tokens banned), then greedy if temperature == 0 or
+ * top_k == 1 (lowest id wins a tie), else divide by temperature, keep top_k,
+ * softmax in double over the kept, keep the smallest prefix with mass
+ * >= top_p (at least one), draw. Candidates are ordered by (logit descending,
+ * id ascending), so equal logits give equal results everywhere.
+ *
+ * Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
+ *         (Philox 4x32-10); Holtzman et al. (top-p).
+ */
+#ifndef BT_INFERENCE_MODEL_SAMPLER_H
+#define BT_INFERENCE_MODEL_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/wire/request.h"
+
+typedef struct bt_sampler bt_sampler_t; /**< scratch of one thread */
+
+BT_MUST_CHECK bt_status_t bt_sampler_create(uint32_t n_vocab,
+                                            bt_sampler_t **sampler_p);
+void bt_sampler_destroy(bt_sampler_t *sampler);
+
+/**
+ * @param [in]     params    Checked with bt_sampling_check() before.
+ * @param [in,out] logits    n_vocab; overwritten (penalties, bans).
+ * @param [in]     history   Prompt and generated tokens so far, n_history.
+ * @param [in]     n_prompt  How many of them are the client's prompt.
+ * @param [in]     position  Absolute position of the token to draw
+ *                           (= n_history); the generator's counter.
+ * @return the token id. Allocates nothing.
+ */
+uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
+                         float *logits, const uint32_t *history,
+                         uint32_t n_history, uint32_t n_prompt,
+                         uint32_t position);
+
+/** Uniform in [0, 1) from (seed, position): Philox 4x32-10, 53 bits. */
+double bt_sampler_uniform(uint64_t seed, uint64_t position);
+
+#endif

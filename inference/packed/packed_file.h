@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file packed_file.h
+ *
+ * A file of packed weights as bytes in memory: the format, its checks, nothing
+ * else (no file is opened here).
+ *
+ *     0          bt_packed_head_t, zeros up to BT_PACKED_DATA_AT
+ *     4096       the pieces' bytes, each on 64 bytes, zeros between them
+ *     table_at   bt_packed_entry_t[n_pieces] | sums[n_chunks] | names
+ *     end of the file
+ *
+ * Numbers are the machine's own (a file of another byte order has another
+ * magic). A *chunk* is BT_PACKED_CHUNK_BYTES of the file from its start, less
+ * what is not data; its sum is XXH3-128. The head has the sum of itself and
+ * that of the table, the table the chunks': every byte is under one sum.
+ *
+ * What is checked when: bt_packed_check() everything that an offset or a count
+ * says, and the sums of head and table, before anything else is looked at;
+ * bt_packed_verify() the sums of all chunks. Sums find accidents: whoever may
+ * write the file can make fitting ones, so packed_store.h asks who owns it.
+ * Altered weights that pass are numbers and nothing more: no offset comes from
+ * the data.
+ *
+ * Threads: immutable after bt_packed_check(); any number of readers.
+ * Source:  this page is the format.
+ */
+#ifndef BT_INFERENCE_PACKED_PACKED_FILE_H
+#define BT_INFERENCE_PACKED_PACKED_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/hash.h"
+#include "common/base/status.h"
+
+#define BT_PACKED_MAGIC         UINT64_C(0x3154475750544142) /* "BATPWGT1" */
+#define BT_PACKED_FORMAT        1u
+#define BT_PACKED_DATA_AT       4096u
+#define BT_PACKED_ALIGN         64u
+#define BT_PACKED_CHUNK_BYTES   ((size_t)4 << 20)
+#define BT_PACKED_PROFILE_BYTES 32u
+#define BT_PACKED_MAX_NAME      255u
+
+/** What the bytes are good for: files with equal keys are interchangeable. */
+typedef struct bt_packed_key {
+    char profile[BT_PACKED_PROFILE_BYTES]; /**< caps' profile, zero padded */
+    uint32_t pack_version;                 /**< caps' pack_version */
+    uint32_t unused;                       /**< 0 */
+    uint64_t model_bytes;                  /**< size of the model file */
+    bt_hash128_t model_id;                 /**< bt_gguf_identity() */
+} bt_packed_key_t;
+
+/** The model file that it was made of. */
+typedef struct bt_packed_origin {
+    bt_hash128_t content; /**< XXH3-128 of the whole file */
+    uint64_t inode;       /**< as it was then; all 0: not to be relied on */
+    int64_t mtime_ns;
+    int64_t ctime_ns;
+} bt_packed_origin_t;
+
+typedef struct bt_packed_head {
+    uint64_t magic;
+    uint32_t format;
+    uint32_t n_pieces;
+    bt_packed_key_t key;
+    bt_packed_origin_t origin;
+    uint64_t table_at; /**< a multiple of BT_PACKED_ALIGN */
+    uint64_t table_bytes;
+    bt_hash128_t table_sum;
+    bt_hash128_t head_sum; /**< of [0, BT_PACKED_DATA_AT), itself as zeros */
+} bt_packed_head_t;
+
+typedef struct bt_packed_entry {
+    uint64_t at; /**< in the file */
+    uint64_t bytes;
+    uint32_t type; /**< bt_ktype_t */
+    uint32_t n_out;
+    uint32_t n_in;
+    uint32_t name_at; /**< in the names */
+    uint32_t name_len;
+    uint32_t unused; /**< 0 */
+} bt_packed_entry_t;
+
+/** A checked file. Everything points into it. */
+typedef struct bt_packed_file {
+    const uint8_t *base;
+    size_t bytes;
+    const bt_packed_head_t *head;
+    const bt_packed_entry_t *entries; /**< head->n_pieces */
+    const bt_hash128_t *sums;         /**< n_chunks */
+    uint64_t n_chunks;
+    const char *names;
+    size_t names_bytes;
+} bt_packed_file_t;
+
+/** Chunks of a file whose data ends at @a table_at. */
+uint64_t bt_packed_n_chunks(uint64_t table_at);
+
+/**
+ * Check the structure of a file of any origin.
+ *
+ * @param [in]  base    8-byte aligned; borrowed for as long as *file_p is used.
+ * @param [out] why     On failure what is wrong with it, without its name.
+ * @retval BT_ERR_BAD_FILE  Too short or long, another format, an offset out of
+ *                          range, or head or table do not match their sums.
+ */
+BT_MUST_CHECK bt_status_t bt_packed_check(const void *base, size_t bytes,
+                                          char *why, size_t why_bytes,
+                                          bt_packed_file_t *file_p);
+
+/** The sums of all chunks, on @a n_threads threads (the caller's included);
+ *  reads the whole file once.
+ *  @retval BT_ERR_CORRUPT  At least one chunk was altered. */
+BT_MUST_CHECK bt_status_t bt_packed_verify(const bt_packed_file_t *file,
+                                           uint32_t n_threads);
+
+/** The piece of that name, type and shape.
+ *  @return its bytes, *bytes_p of them on 64 bytes, or NULL. */
+const void *bt_packed_find(const bt_packed_file_t *file, const char *name,
+                           uint32_t type, uint32_t n_out, uint32_t n_in,
+                           size_t *bytes_p);
+
+bool bt_packed_key_equal(const bt_packed_key_t *a, const bt_packed_key_t *b);
+
+/** For the writer: the head's own sum, as bt_packed_check() wants it. @a page:
+ *  BT_PACKED_DATA_AT bytes that begin with the head. */
+bt_hash128_t bt_packed_head_sum(const void *page);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/packed/packed_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+
+#define TABLE_LIMIT ((size_t)1 << 30)
+
+bt_status_t bt_packed_writer_init(bt_packed_writer_t *writer, int fd)
+{
+    memset(writer, 0, sizeof(*writer));
+    writer->fd = fd;
+    writer->chunk = bt_calloc_aligned(BT_PACKED_CHUNK_BYTES, 1);
+    if (writer->chunk == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    writer->fill = BT_PACKED_DATA_AT; /* the head comes last */
+    bt_strbuf_init(&writer->entries, TABLE_LIMIT);
+    bt_strbuf_init(&writer->sums, TABLE_LIMIT);
+    bt_strbuf_init(&writer->names, TABLE_LIMIT);
+    return BT_OK;
+}
+
+void bt_packed_writer_fini(bt_packed_writer_t *writer)
+{
+    bt_free(writer->chunk);
+    bt_strbuf_fini(&writer->entries);
+    bt_strbuf_fini(&writer->sums);
+    bt_strbuf_fini(&writer->names);
+}
+
+/* Beyond the limit write() ends the process by a signal; better not to ask. */
+static bool above_limit(uint64_t end)
+{
+    struct rlimit limit;
+
+    return (getrlimit(RLIMIT_FSIZE, &limit) == 0) &&
+           (limit.rlim_cur != RLIM_INFINITY) && (end > limit.rlim_cur);
+}
+
+bt_status_t bt_packed_writer_reserve(bt_packed_writer_t *writer, uint64_t bytes)
+{
+    if (above_limit(bytes)) {
+        writer->error = EFBIG;
+        return BT_ERR_IO;
+    }
+    /* Not every file system can; what is missing shows when it is written. */
+    if ((bytes > 0) &&
+        (fallocate(writer->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0) &&
+        ((errno == ENOSPC) || (errno == EDQUOT) || (errno == EFBIG))) {
+        writer->error = errno;
+        return BT_ERR_IO;
+    }
+    return BT_OK;
+}
+
+static bt_status_t write_at(bt_packed_writer_t *writer, const void *data,
+                            size_t n, uint64_t at)
+{
+    const uint8_t *from = data;
+
+    if (above_limit(at + n)) {
+        writer->error = EFBIG;
+        return BT_ERR_IO;
+    }
+    while (n > 0) {
+        const ssize_t done = pwrite(writer->fd, from, n, (off_t)at);
+
+        if ((done < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if (done <= 0) {
+            writer->error = (done < 0) ? errno : ENOSPC;
+            return BT_ERR_IO;
+        }
+        from += done;
+        at += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return BT_OK;
+}
+
+static bt_status_t flush(bt_packed_writer_t *writer)
+{
+    const size_t skip = (writer->chunk_at == 0) ? BT_PACKED_DATA_AT : 0;
+    const bt_hash128_t sum =
+        bt_hash128(writer->chunk + skip, writer->fill - skip, 0);
+    bt_status_t status =
+        write_at(writer, writer->chunk, writer->fill, writer->chunk_at);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_packed_writer_step(writer);
+    bt_strbuf_append(&writer->sums, &sum, sizeof(sum));
+    writer->chunk_at += writer->fill;
+    writer->fill = 0;
+    return bt_strbuf_status(&writer->sums);
+}
+
+/* Append bytes, or zeros for NULL. */
+static bt_status_t put(bt_packed_writer_t *writer, const uint8_t *data,
+                       size_t n)
+{
+    while (n > 0) {
+        const size_t room = BT_PACKED_CHUNK_BYTES - writer->fill;
+        const size_t part = (n < room) ? n : room;
+
+        if (data != NULL) {
+            memcpy(writer->chunk + writer->fill, data, part);
+            data += part;
+        } else {
+            memset(writer->chunk + writer->fill, 0, part);
+        }
+        writer->fill += part;
+        n -= part;
+        if (writer->fill == BT_PACKED_CHUNK_BYTES) {
+            const bt_status_t status = flush(writer);
+
+            if (status != BT_OK) {
+                return status;
+            }
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t align(bt_packed_writer_t *writer)
+{
+    const size_t over = writer->fill % BT_PACKED_ALIGN;
+
+    return (over == 0) ? BT_OK : put(writer, NULL, BT_PACKED_ALIGN - over);
+}
+
+bt_status_t bt_packed_writer_add(bt_packed_writer_t *writer, const char *name,
+                                 uint32_t type, uint32_t n_out, uint32_t n_in,
+                                 const void *data, size_t bytes)
+{
+    const size_t name_len = strlen(name);
+    bt_packed_entry_t entry = {.bytes = bytes,
+                               .type = type,
+                               .n_out = n_out,
+                               .n_in = n_in,
+                               .name_len = (uint32_t)name_len};
+    bt_status_t status;
+
+    if ((bytes == 0) || (name_len == 0) || (name_len > BT_PACKED_MAX_NAME)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = align(writer);
+    if (status != BT_OK) {
+        return status;
+    }
+    entry.at = writer->chunk_at + writer->fill;
+    entry.name_at = (uint32_t)writer->names.len;
+    bt_strbuf_append(&writer->entries, &entry, sizeof(entry));
+    bt_strbuf_append(&writer->names, name, name_len);
+    if ((bt_strbuf_status(&writer->entries) != BT_OK) ||
+        (bt_strbuf_status(&writer->names) != BT_OK)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    writer->n_pieces++;
+    return put(writer, data, bytes);
+}
+
+bt_status_t bt_packed_writer_finish(bt_packed_writer_t *writer,
+                                    const bt_packed_key_t *key,
+                                    const bt_packed_origin_t *origin)
+{
+    bt_packed_head_t head = {.magic = BT_PACKED_MAGIC,
+                             .format = BT_PACKED_FORMAT,
+                             .n_pieces = writer->n_pieces,
+                             .key = *key,
+                             .origin = *origin};
+    bt_strbuf_t *const table = &writer->entries;
+    bt_status_t status = align(writer);
+
+    if ((status == BT_OK) && (writer->fill > 0)) {
+        status = flush(writer);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_strbuf_append(table, writer->sums.data, writer->sums.len);
+    if (writer->names.len > 0) {
+        bt_strbuf_append(table, writer->names.data, writer->names.len);
+    }
+    status = bt_strbuf_status(table);
+    if (status != BT_OK) {
+        return status;
+    }
+    head.table_at = writer->chunk_at;
+    head.table_bytes = table->len;
+    head.table_sum = bt_hash128(table->data, table->len, 0);
+    status = write_at(writer, table->data, table->len, head.table_at);
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_packed_writer_step(writer);
+    memset(writer->chunk, 0, BT_PACKED_DATA_AT);
+    memcpy(writer->chunk, &head, sizeof(head));
+    head.head_sum = bt_packed_head_sum(writer->chunk);
+    memcpy(writer->chunk, &head, sizeof(head));
+    return write_at(writer, writer->chunk, BT_PACKED_DATA_AT, 0);
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/tokenizer/chat.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "inference/tokenizer/unicode.h"
+
+/* One call of bt_chat_render(). */
+typedef struct render {
+    const bt_chat_template_t *tmpl;
+    const bt_chat_message_t *messages;
+    size_t n;
+    bt_strbuf_t *out;
+    const char *why;
+} render_t;
+
+typedef bt_status_t render_fn_t(render_t *r);
+
+struct bt_chat_template {
+    const char *name;
+    render_fn_t *render;
+    const char *extra; /* what this member of a family has of its own */
+};
+
+static bool role_is(const bt_chat_message_t *message, const char *role)
+{
+    return strcmp(message->role, role) == 0;
+}
+
+static void put(render_t *r, const char *text)
+{
+    bt_strbuf_puts(r->out, text);
+}
+
+/* What Python's str.strip() takes away: white space and the four information
+ * separators. */
+static bool strips(uint32_t cp)
+{
+    return (bt_unicode_class(cp) == BT_UNICODE_SPACE) ||
+           ((cp >= 0x1C) && (cp <= 0x1F));
+}
+
+static bool space_at(const char *text, size_t n, size_t *len_p)
+{
+    const uint8_t *p = (const uint8_t *)text;
+    const int len = bt_utf8_scan(p, n);
+    uint32_t cp;
+
+    if (len <= 0) {
+        return false;
+    }
+    bt_utf8_decode(p, &cp);
+    *len_p = (size_t)len;
+    return strips(cp);
+}
+
+static const char *skip_spaces(const char *text, size_t n)
+{
+    size_t at = 0;
+    size_t len;
+
+    while ((at < n) && space_at(text + at, n - at, &len)) {
+        at += len;
+    }
+    return text + at;
+}
+
+/* Bytes without the white space at the end. */
+static size_t trimmed_len(const char *text)
+{
+    size_t n = strlen(text);
+
+    while (n > 0) {
+        size_t start = n - 1;
+        size_t len;
+
+        while ((start > 0) && (n - start < 4) &&
+               (((uint8_t)text[start] & 0xC0) == 0x80)) {
+            start--;
+        }
+        if (!space_at(text + start, n - start, &len) || (len != n - start)) {
+            break;
+        }
+        n = start;
+    }
+    return n;
+}
+
+static void put_trimmed(render_t *r, const char *text)
+{
+    const size_t n = trimmed_len(text);
+    const char *start = skip_spaces(text, n);
+
+    bt_strbuf_append(r->out, start, n - (size_t)(start - text));
+}
+
+static bt_status_t fail(render_t *r, bt_status_t status, const char *why)
+{
+    r->why = why;
+    return status;
+}
+
+/* Only system, user and assistant, and system only as the first message. */
+static bt_status_t check_roles(render_t *r, bool system)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const bt_chat_message_t *m = &r->messages[i];
+
+        if (role_is(m, "system") && !system) {
+            return fail(r, BT_ERR_UNSUPPORTED,
+                        "this model's chat template has no system role");
+        }
+        if (role_is(m, "system") && (i > 0)) {
+            return fail(r, BT_ERR_INVALID_PARAM,
+                        "a system message can only be the first");
+        }
+        if (!role_is(m, "system") && !role_is(m, "user") &&
+            !role_is(m, "assistant")) {
+            return fail(r, BT_ERR_UNSUPPORTED,
+                        "this model's chat template knows only the roles "
+                        "system, user and assistant");
+        }
+    }
+    return BT_OK;
+}
+
+/* The same, and user and assistant take turns from first on. */
+static bt_status_t check_turns(render_t *r, bool system)
+{
+    const bt_status_t status = check_roles(r, system);
+    const size_t first = role_is(&r->messages[0], "system") ? 1 : 0;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (first == r->n) {
+        return fail(r, BT_ERR_INVALID_PARAM, "there is no user message");
+    }
+    for (size_t i = first; i < r->n; i++) {
+        if (role_is(&r->messages[i], "user") != ((i - first) % 2 == 0)) {
+            return fail(r, BT_ERR_INVALID_PARAM,
+                        "roles must alternate user, assistant, user ...");
+        }
+    }
+    return BT_OK;
+}
+
+/* extra: the system message where the conversation has none, or NULL. */
+static bt_status_t render_chatml(render_t *r)
+{
+    if ((r->tmpl->extra != NULL) && !role_is(&r->messages[0], "system")) {
+        put(r, "<|im_start|>system\n");
+        put(r, r->tmpl->extra);
+        put(r, "<|im_end|>\n");
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        put(r, "<|im_start|>");
+        put(r, r->messages[i].role);
+        put(r, "\n");
+        put(r, r->messages[i].content);
+        put(r, "<|im_end|>\n");
+    }
+    put(r, "<|im_start|>assistant\n");
+    return BT_OK;
+}
+
+/* The first user message with the system text before it, stripped as one:
+ * when the user text is blank, the line ends before it go as well. */
+static void put_llama2_system(render_t *r, const char *system, const char *user)
+{
+    const size_t n = trimmed_len(user);
+
+    put(r, "<<SYS>>\n");
+    put(r, system);
+    put(r, "\n<</SYS>>");
+    if (n > 0) {
+        put(r, "\n\n");
+        bt_strbuf_append(r->out, user, n);
+    }
+}
+
+static bt_status_t render_llama2(render_t *r)
+{
+    const bt_status_t status = check_turns(r, true);
+    const size_t first = role_is(&r->messages[0], "system") ? 1 : 0;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    for (size_t i = first; i < r->n; i++) {
+        const char *content = r->messages[i].content;
+
+        if (role_is(&r->messages[i], "assistant")) {
+            put(r, " ");
+            put_trimmed(r, content);
+            put(r, " </s>");
+            continue;
+        }
+        put(r, "<s>[INST] ");
+        if ((i == 1) && (first == 1)) {
+            put_llama2_system(r, r->messages[0].content, content);
+        } else {
+            put_trimmed(r, content);
+        }
+        put(r, " [/INST]");
+    }
+    return BT_OK;
+}
+
+static void put_llama3_header(render_t *r, const char *role)
+{
+    put(r, "<|start_header_id|>");
+    put(r, role);
+    put(r, "<|end_header_id|>\n\n");
+}
+
+/* extra: what every system message begins with; there always is one then. */
+static bt_status_t render_llama3(render_t *r)
+{
+    size_t first = 0;
+
+    put(r, "<|begin_of_text|>");
+    if (r->tmpl->extra != NULL) {
+        put_llama3_header(r, "system");
+        put(r, r->tmpl->extra);
+        if (role_is(&r->messages[0], "system")) {
+            put_trimmed(r, r->messages[0].content);
+            first = 1;
+        }
+        put(r, "<|eot_id|>");
+    }
+    for (size_t i = first; i < r->n; i++) {
+        put_llama3_header(r, r->messages[i].role);
+        put_trimmed(r, r->messages[i].content);
+        put(r, "<|eot_id|>");
+    }
+    put_llama3_header(r, "assistant");
+    return BT_OK;
+}
+
+/* extra: what follows the system message, which opens the first user message;
+ * or NULL where there is no place for one. */
+static bt_status_t render_gemma(render_t *r)
+{
+    const bt_status_t status = check_turns(r, r->tmpl->extra != NULL);
+    const size_t first = role_is(&r->messages[0], "system") ? 1 : 0;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    put(r, "<bos>");
+    for (size_t i = first; i < r->n; i++) {
+        put(r, "<start_of_turn>");
+        put(r, role_is(&r->messages[i], "user") ? "user" : "model");
+        put(r, "\n");
+        if ((i == 1) && (first == 1)) {
+            put(r, r->messages[0].content);
+            put(r, r->tmpl->extra);
+        }
+        put_trimmed(r, r->messages[i].content);
+        put(r, "<end_of_turn>\n");
+    }
+    put(r, "<start_of_turn>model\n");
+    return BT_OK;
+}
+
+/* extra: what follows the end of an answer. */
+static bt_status_t render_mistral(render_t *r)
+{
+    const bt_status_t status = check_turns(r, false);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    put(r, "<s>");
+    for (size_t i = 0; i < r->n; i++) {
+        const bool user = role_is(&r->messages[i], "user");
+
+        put(r, user ? "[INST] " : "");
+        put(r, r->messages[i].content);
+        put(r, user ? " [/INST]" : "</s>");
+        put(r, user ? "" : r->tmpl->extra);
+    }
+    return BT_OK;
+}
+
+/* The later form of the same, which has a place for the system message. */
+static bt_status_t render_mistral_v1(render_t *r)
+{
+    const bt_status_t status = check_turns(r, true);
+    const size_t first = role_is(&r->messages[0], "system") ? 1 : 0;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    put(r, "<s>");
+    for (size_t i = first; i < r->n; i++) {
+        const bool user = role_is(&r->messages[i], "user");
+
+        put(r, user ? " [INST] " : " ");
+        if ((i == 1) && (first == 1)) {
+            put(r, r->messages[0].content);
+            put(r, "\n\n");
+        }
+        put(r, r->messages[i].content);
+        put(r, user ? " [/INST]" : "</s>");
+    }
+    return BT_OK;
+}
+
+/* <|role|>, a line with the content, extra; for Zephyr and Phi-3. */
+static bt_status_t render_tagged(render_t *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const bt_chat_message_t *m = &r->messages[i];
+
+        if (!role_is(m, "system") && !role_is(m, "user") &&
+            !role_is(m, "assistant")) {
+            return fail(r, BT_ERR_UNSUPPORTED,
+                        "this model's chat template knows only the roles "
+                        "system, user and assistant");
+        }
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        put(r, "<|");
+        put(r, r->messages[i].role);
+        put(r, "|>\n");
+        put(r, r->messages[i].content);
+        put(r, r->tmpl->extra);
+    }
+    put(r, "<|assistant|>\n");
+    return BT_OK;
+}
+
+#define NAMES                                                             \
+    "chatml, smollm, qwen1.5, qwen2, qwen2.5, llama2, llama3, llama3.1, " \
+    "gemma, gemma3, mistral, mistral-v0.1, mistral-v1, zephyr, phi"
+
+enum {
+    CHATML,
+    SMOLLM,
+    QWEN1_5,
+    QWEN2,
+    QWEN2_5,
+    LLAMA2,
+    LLAMA3,
+    LLAMA3_1,
+    GEMMA,
+    GEMMA3,
+    MISTRAL,
+    MISTRAL_V0_1,
+    MISTRAL_V1,
+    ZEPHYR,
+    PHI,
+};
+
+static const bt_chat_template_t templates[] = {
+    [CHATML] = {"chatml", render_chatml, NULL},
+    [SMOLLM] = {"smollm", render_chatml,
+                "You are a helpful AI assistant named SmolLM, trained by "
+                "Hugging Face"},
+    [QWEN1_5] = {"qwen1.5", render_chatml, "You are a helpful assistant"},
+    [QWEN2] = {"qwen2", render_chatml, "You are a helpful assistant."},
+    [QWEN2_5] = {"qwen2.5", render_chatml,
+                 "You are Qwen, created by Alibaba Cloud. You are a helpful "
+                 "assistant."},
+    [LLAMA2] = {"llama2", render_llama2, NULL},
+    [LLAMA3] = {"llama3", render_llama3, NULL},
+    [LLAMA3_1] = {"llama3.1", render_llama3,
+                  "Cutting Knowledge Date: December 2023\n"
+                  "Today Date: 26 Jul 2024\n\n"},
+    [GEMMA] = {"gemma", render_gemma, NULL},
+    [GEMMA3] = {"gemma3", render_gemma, "\n\n"},
+    [MISTRAL] = {"mistral", render_mistral, ""},
+    [MISTRAL_V0_1] = {"mistral-v0.1", render_mistral, " "},
+    [MISTRAL_V1] = {"mistral-v1", render_mistral_v1, NULL},
+    [ZEPHYR] = {"zephyr", render_tagged, "</s>\n"},
+    [PHI] = {"phi", render_tagged, "<|end|>\n"},
+};
+
+const bt_chat_template_t *bt_chat_template_by_name(const char *name)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(templates); i++) {
+        if (strcmp(templates[i].name, name) == 0) {
+            return &templates[i];
+        }
+    }
+    return NULL;
+}
+
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl)
+{
+    return tmpl->name;
+}
+
+const char *bt_chat_template_names(void)
+{
+    return NAMES;
+}
+
+/* The first row whose pieces are all in the template decides. A row without a
+ * family stands for a template that looks like a later row's and is not. */
+static const struct {
+    int family; /* or -1 */
+    const char *pieces[3];
+} marks[] = {
+    {-1, {"<|im_start|>", "<|im_sep|>"}},
+    {SMOLLM,
+     {"<|im_start|>",
+      "assistant named SmolLM, trained by Hugging Face<|im_end|>"}},
+    {QWEN2_5,
+     {"<|im_start|>",
+      "You are Qwen, created by Alibaba Cloud. You are a helpful "
+      "assistant.<|im_end|>"}},
+    {QWEN2, {"<|im_start|>", "You are a helpful assistant.<|im_end|>"}},
+    {QWEN1_5, {"<|im_start|>", "You are a helpful assistant<|im_end|>"}},
+    {CHATML, {"<|im_start|>", "<|im_end|>"}},
+    {LLAMA3_1, {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date"}},
+    {LLAMA3, {"<|start_header_id|>", "<|eot_id|>"}},
+    {GEMMA3, {"<start_of_turn>", "<end_of_turn>", "first_user_prefix"}},
+    {GEMMA, {"<start_of_turn>", "<end_of_turn>"}},
+    {LLAMA2, {"[INST]", "<<SYS>>"}},
+    {MISTRAL_V1, {"\" [INST] \"", "\" [/INST]\""}},
+    {MISTRAL_V0_1, {"'[INST] '", "' [/INST]'", "eos_token + ' '"}},
+    {MISTRAL, {"'[INST] '", "' [/INST]'"}},
+    {PHI, {"<|user|>", "<|assistant|>", "<|end|>"}},
+    {ZEPHYR, {"<|user|>", "<|assistant|>", "eos_token"}},
+};
+
+const bt_chat_template_t *bt_chat_template_recognise(const char *jinja,
+                                                     size_t bytes)
+{
+    for (size_t i = 0; (bytes > 0) && (i < BT_ARRAY_LEN(marks)); i++) {
+        bool all = true;
+
+        for (size_t k = 0; k < BT_ARRAY_LEN(marks[i].pieces); k++) {
+            const char *piece = marks[i].pieces[k];
+
+            all = all && ((piece == NULL) ||
+                          (memmem(jinja, bytes, piece, strlen(piece)) != NULL));
+        }
+        if (all) {
+            return (marks[i].family < 0) ? NULL : &templates[marks[i].family];
+        }
+    }
+    return NULL;
+}
+
+bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
+                           const bt_chat_message_t *messages, size_t n_messages,
+                           bt_strbuf_t *out, const char **why_p)
+{
+    render_t r = {tmpl, messages, n_messages, out, NULL};
+    const size_t len_before = out->len;
+    bt_status_t status = BT_OK;
+
+    if (n_messages == 0) {
+        status = fail(&r, BT_ERR_INVALID_PARAM, "there are no messages");
+    }
+    for (size_t i = 0; (status == BT_OK) && (i < n_messages); i++) {
+        if ((messages[i].role == NULL) || (messages[i].content == NULL)) {
+            status = fail(&r, BT_ERR_INVALID_PARAM,
+                          "a message needs a role and content");
+        }
+    }
+    if (status == BT_OK) {
+        status = tmpl->render(&r);
+    }
+    if (status == BT_OK) {
+        status = bt_strbuf_status(out);
+        r.why = bt_status_str(status);
+    }
+    if (status != BT_OK) {
+        out->len = len_before;
+        if (out->data != NULL) {
+            out->data[len_before] = '\0';
+        }
+        *why_p = r.why;
+    }
+    return status;
+}

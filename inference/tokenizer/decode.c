@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "inference/tokenizer/tokenizer_priv.h"
+#include "inference/tokenizer/unicode.h"
+
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+bt_status_t bt_tokenizer_piece(const bt_tokenizer_t *tok, uint32_t id,
+                               bool special, bt_strbuf_t *out)
+{
+    if (id >= tok->arena.n) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (special || !bt_token_is_special(tok->types[id])) {
+        const uint32_t start = tok->arena.offsets[id];
+
+        bt_strbuf_append(out, tok->arena.bytes + start,
+                         tok->arena.offsets[id + 1] - start);
+    }
+    return bt_strbuf_status(out);
+}
+
+void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok)
+{
+    memset(detok, 0, sizeof(*detok));
+    detok->tok = tok;
+    detok->at_start = tok->add_space_prefix;
+}
+
+/* With bytes pending: take one more, and emit what is decided by it. */
+static void push_byte(bt_detok_t *detok, uint8_t byte, bt_strbuf_t *out)
+{
+    BT_ASSERT(detok->n_pending < sizeof(detok->pending));
+    detok->pending[detok->n_pending++] = byte;
+    while (detok->n_pending > 0) {
+        const int len = bt_utf8_scan(detok->pending, detok->n_pending);
+        uint8_t used;
+
+        if (len == 0) {
+            return;
+        }
+        used = (uint8_t)((len > 0) ? len : -len);
+        if (len > 0) {
+            bt_strbuf_append(out, detok->pending, used);
+        } else {
+            bt_strbuf_puts(out, replacement);
+        }
+        detok->n_pending = (uint8_t)(detok->n_pending - used);
+        memmove(detok->pending, detok->pending + used, detok->n_pending);
+    }
+}
+
+static void push_bytes(bt_detok_t *detok, const uint8_t *bytes, size_t n,
+                       bt_strbuf_t *out)
+{
+    size_t whole = 0; /* characters not yet emitted: bytes[from .. whole-1] */
+    size_t from = 0;
+
+    while (whole < n) {
+        int len = 0;
+
+        if (detok->n_pending == 0) {
+            len = bt_utf8_scan(bytes + whole, n - whole);
+        }
+        if (len > 0) {
+            whole += (size_t)len;
+            continue;
+        }
+        bt_strbuf_append(out, bytes + from, whole - from);
+        push_byte(detok, bytes[whole], out);
+        whole++;
+        from = whole;
+    }
+    bt_strbuf_append(out, bytes + from, whole - from);
+}
+
+void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
+{
+    const bt_tokenizer_t *tok = detok->tok;
+    const uint8_t *bytes;
+    size_t n;
+
+    if ((id >= tok->arena.n) || bt_token_is_special(tok->types[id])) {
+        return;
+    }
+    bytes = tok->arena.bytes + tok->arena.offsets[id];
+    n = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+    if (detok->at_start && (n > 0)) {
+        detok->at_start = false;
+        if (bytes[0] == ' ') {
+            bytes++;
+            n--;
+        }
+    }
+    push_bytes(detok, bytes, n, out);
+}
+
+void bt_detok_finish(bt_detok_t *detok, bt_strbuf_t *out)
+{
+    /* What is pending is the beginning of one character, so one stands for
+     * all of it. */
+    if (detok->n_pending > 0) {
+        bt_strbuf_puts(out, replacement);
+        detok->n_pending = 0;
+    }
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "inference/tokenizer/tokenizer_priv.h"
+
+#define KEY_TOKENS "tokenizer.ggml.tokens"
+#define KEY_TYPES  "tokenizer.ggml.token_type"
+
+static const uint8_t spm_space[] = {0xE2, 0x96, 0x81}; /* U+2581 */
+
+/* An id from the file, or BT_TOKEN_NONE where it has none. Some files write
+ * "none" as all ones. */
+static bt_status_t read_id(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                           const char *key, char *why, size_t why_bytes,
+                           uint32_t *id_p)
+{
+    uint32_t id = BT_TOKEN_NONE;
+    const bt_status_t status = bt_gguf_get_u32(gguf, key, &id);
+
+    if (status == BT_ERR_NOT_FOUND) {
+        *id_p = BT_TOKEN_NONE;
+        return BT_OK;
+    }
+    if ((status != BT_OK) || ((id >= tok->arena.n) && (id != BT_TOKEN_NONE))) {
+        snprintf(why, why_bytes, "%s is not one of the %u tokens", key,
+                 tok->arena.n);
+        return BT_ERR_BAD_FILE;
+    }
+    *id_p = id;
+    return BT_OK;
+}
+
+static bt_status_t read_types(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                              char *why, size_t why_bytes)
+{
+    uint64_t n_types = 0;
+    const bt_status_t status = bt_gguf_array_len(gguf, KEY_TYPES, &n_types);
+
+    memset(tok->types, BT_TOKEN_NORMAL, tok->arena.n);
+    if (status == BT_ERR_NOT_FOUND) {
+        return BT_OK;
+    }
+    if ((status != BT_OK) || (n_types != tok->arena.n)) {
+        snprintf(why, why_bytes, "%s does not fit the %u tokens", KEY_TYPES,
+                 tok->arena.n);
+        return BT_ERR_BAD_FILE;
+    }
+    for (uint32_t i = 0; i < tok->arena.n; i++) {
+        int64_t type = 0;
+
+        if (bt_gguf_array_i64(gguf, KEY_TYPES, i, &type) != BT_OK ||
+            (type < BT_TOKEN_NORMAL) || (type > BT_TOKEN_BYTE)) {
+            snprintf(why, why_bytes, "%s of token %u is not 1 to 6", KEY_TYPES,
+                     i);
+            return BT_ERR_BAD_FILE;
+        }
+        tok->types[i] = (uint8_t)type;
+    }
+    return BT_OK;
+}
+
+/* "<0x0A>" → 10, or -1. */
+static int byte_token(const bt_gguf_str_t *text)
+{
+    static const char digits[] = "0123456789ABCDEF0123456789abcdef";
+    int value = 0;
+
+    if ((text->len != 6) || (memcmp(text->data, "<0x", 3) != 0) ||
+        (text->data[5] != '>')) {
+        return -1;
+    }
+    for (int i = 3; i < 5; i++) {
+        const char *digit = memchr(digits, text->data[i], sizeof(digits) - 1);
+
+        if (digit == NULL) {
+            return -1;
+        }
+        value = value * 16 + (int)((digit - digits) % 16);
+    }
+    return value;
+}
+
+static size_t spaces_for_u2581(const uint8_t *text, size_t bytes, uint8_t *out)
+{
+    size_t n = 0;
+    size_t at = 0;
+
+    while (at < bytes) {
+        if ((bytes - at >= sizeof(spm_space)) &&
+            (memcmp(text + at, spm_space, sizeof(spm_space)) == 0)) {
+            out[n++] = ' ';
+            at += sizeof(spm_space);
+        } else {
+            out[n++] = text[at++];
+        }
+    }
+    return n;
+}
+
+/* What the token's text is once it comes out; at most as long as it was.
+ * @return bytes, or -1 for a byte token that names no byte */
+static int64_t text_of(const bt_tokenizer_t *tok, uint8_t type,
+                       const bt_gguf_str_t *text, uint8_t *out)
+{
+    if (type == BT_TOKEN_BYTE) {
+        const int byte = byte_token(text);
+
+        if (byte < 0) {
+            return -1;
+        }
+        out[0] = (uint8_t)byte;
+        return 1;
+    }
+    if (tok->is_spm && !bt_token_is_special(type)) {
+        return (int64_t)spaces_for_u2581((const uint8_t *)text->data, text->len,
+                                         out);
+    }
+    if (!tok->is_spm && (type == BT_TOKEN_NORMAL || type == BT_TOKEN_UNUSED)) {
+        return (int64_t)bt_bytelevel_decode((const uint8_t *)text->data,
+                                            text->len, out);
+    }
+    memcpy(out, text->data, text->len);
+    return (int64_t)text->len;
+}
+
+static bt_status_t measure(const bt_gguf_t *gguf, uint32_t n, char *why,
+                           size_t why_bytes, uint64_t *bytes_p)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        bt_gguf_str_t text;
+
+        if (bt_gguf_array_str(gguf, KEY_TOKENS, i, &text) != BT_OK) {
+            snprintf(why, why_bytes, "%s does not hold strings", KEY_TOKENS);
+            return BT_ERR_BAD_FILE;
+        }
+        if (text.len > BT_TOK_MAX_TOKEN_BYTES) {
+            snprintf(why, why_bytes, "token %u has %zu bytes (at most %u)", i,
+                     text.len, BT_TOK_MAX_TOKEN_BYTES);
+            return BT_ERR_BAD_FILE;
+        }
+        bytes += text.len;
+    }
+    if (bytes >= UINT32_MAX) {
+        snprintf(why, why_bytes, "the texts of all tokens exceed 4 GiB");
+        return BT_ERR_BAD_FILE;
+    }
+    *bytes_p = bytes;
+    return BT_OK;
+}
+
+static bt_status_t fill_arena(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                              char *why, size_t why_bytes)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < tok->arena.n; i++) {
+        bt_gguf_str_t text;
+        int64_t n;
+
+        if (bt_gguf_array_str(gguf, KEY_TOKENS, i, &text) != BT_OK) {
+            return BT_ERR_BAD_FILE;
+        }
+        n = text_of(tok, tok->types[i], &text, tok->arena.bytes + at);
+        if (n < 0) {
+            snprintf(why, why_bytes, "byte token %u is not like <0x0A>", i);
+            return BT_ERR_BAD_FILE;
+        }
+        tok->arena.offsets[i] = at;
+        at += (uint32_t)n;
+    }
+    tok->arena.offsets[tok->arena.n] = at;
+    return BT_OK;
+}
+
+static bt_status_t load_texts(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                              char *why, size_t why_bytes)
+{
+    uint64_t n = 0;
+    uint64_t bytes = 0;
+    bt_status_t status = bt_gguf_array_len(gguf, KEY_TOKENS, &n);
+
+    if ((status != BT_OK) || (n == 0) || (n > BT_TOK_MAX_VOCAB)) {
+        snprintf(why, why_bytes, "%s is not a list of 1 to %u tokens",
+                 KEY_TOKENS, BT_TOK_MAX_VOCAB);
+        return BT_ERR_BAD_FILE;
+    }
+    status = measure(gguf, (uint32_t)n, why, why_bytes, &bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    tok->arena.n = (uint32_t)n;
+    tok->arena.offsets = bt_calloc(n + 1, sizeof(*tok->arena.offsets));
+    tok->arena.bytes = bt_calloc(bytes + 1, 1);
+    tok->types = bt_calloc(n, 1);
+    if ((tok->arena.offsets == NULL) || (tok->arena.bytes == NULL) ||
+        (tok->types == NULL)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    status = read_types(tok, gguf, why, why_bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    return fill_arena(tok, gguf, why, why_bytes);
+}
+
+static bt_status_t read_special_ids(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                                    char *why, size_t why_bytes)
+{
+    const struct {
+        const char *key;
+        uint32_t *id_p;
+        bool ends;
+    } ids[] = {
+        {"tokenizer.ggml.bos_token_id", &tok->bos, false},
+        {"tokenizer.ggml.unknown_token_id", &tok->unk, false},
+        {"tokenizer.ggml.eos_token_id", &tok->eos, true},
+        {"tokenizer.ggml.eot_token_id", NULL, true},
+        {"tokenizer.ggml.eom_token_id", NULL, true},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(ids); i++) {
+        uint32_t id = BT_TOKEN_NONE;
+        const bt_status_t status =
+            read_id(tok, gguf, ids[i].key, why, why_bytes, &id);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        if (ids[i].id_p != NULL) {
+            *ids[i].id_p = id;
+        }
+        if (ids[i].ends && (id != BT_TOKEN_NONE)) {
+            tok->end_ids[tok->n_end_ids++] = id;
+        }
+    }
+    for (uint32_t i = 0; (tok->unk == BT_TOKEN_NONE) && (i < tok->arena.n);
+         i++) {
+        if (tok->types[i] == BT_TOKEN_UNKNOWN) {
+            tok->unk = i;
+        }
+    }
+    return BT_OK;
+}
+
+/* Without token types the tokens that the file names are all that is known to
+ * be special. */
+static void mark_named_tokens(bt_tokenizer_t *tok, const bt_gguf_t *gguf)
+{
+    uint64_t n_types;
+
+    if (bt_gguf_array_len(gguf, KEY_TYPES, &n_types) == BT_OK) {
+        return;
+    }
+    for (uint32_t i = 0; i < tok->n_end_ids; i++) {
+        tok->types[tok->end_ids[i]] = BT_TOKEN_CONTROL;
+    }
+    if (tok->bos != BT_TOKEN_NONE) {
+        tok->types[tok->bos] = BT_TOKEN_CONTROL;
+    }
+    if (tok->unk != BT_TOKEN_NONE) {
+        tok->types[tok->unk] = BT_TOKEN_UNKNOWN;
+    }
+}
+
+/* Tokens that end a turn in the families we know, whether or not the file
+ * names them as such. */
+static void add_known_end_ids(bt_tokenizer_t *tok)
+{
+    static const char *const known[] = {
+        "<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<end_of_turn>",
+        "<|end|>",    "<|endoftext|>", "<|end_of_text|>", "</s>",
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(known); i++) {
+        const uint32_t id =
+            bt_special_id(&tok->special, known[i], strlen(known[i]));
+        bool have = (id == BT_TOKEN_NONE);
+
+        for (uint32_t k = 0; !have && (k < tok->n_end_ids); k++) {
+            have = (tok->end_ids[k] == id);
+        }
+        if (!have && (tok->n_end_ids < BT_TOK_MAX_END_IDS)) {
+            tok->end_ids[tok->n_end_ids++] = id;
+        }
+    }
+}
+
+/* Two rounds, so that of equal texts a normal token wins. */
+static void index_texts(bt_tokenizer_t *tok)
+{
+    static const uint8_t rounds[] = {BT_TOKEN_NORMAL, BT_TOKEN_USER_DEFINED};
+
+    tok->max_token_bytes = 1;
+    for (size_t r = 0; r < BT_ARRAY_LEN(rounds); r++) {
+        for (uint32_t i = 0; i < tok->arena.n; i++) {
+            const uint32_t len =
+                tok->arena.offsets[i + 1] - tok->arena.offsets[i];
+
+            if ((tok->types[i] != rounds[r]) || (len == 0)) {
+                continue;
+            }
+            bt_text_table_put(&tok->texts, i);
+            if (len > tok->max_token_bytes) {
+                tok->max_token_bytes = len;
+            }
+        }
+    }
+}
+
+static void index_bytes(bt_tokenizer_t *tok)
+{
+    for (uint32_t b = 0; b < 256; b++) {
+        const uint8_t byte = (uint8_t)b;
+
+        tok->byte_ids[b] = BT_TOKEN_NONE;
+        if (!tok->is_spm &&
+            !bt_text_table_get(&tok->texts, &byte, 1, &tok->byte_ids[b])) {
+            tok->byte_ids[b] = BT_TOKEN_NONE;
+        }
+    }
+    for (uint32_t i = 0; i < tok->arena.n; i++) {
+        const uint8_t byte = tok->arena.bytes[tok->arena.offsets[i]];
+
+        if ((tok->types[i] == BT_TOKEN_BYTE) &&
+            (tok->byte_ids[byte] == BT_TOKEN_NONE)) {
+            tok->byte_ids[byte] = i;
+        }
+    }
+}
+
+static void index_ascii(bt_tokenizer_t *tok)
+{
+    for (uint32_t c = 0; c < BT_ARRAY_LEN(tok->ascii_symbols); c++) {
+        const uint8_t byte = (uint8_t)c;
+
+        if (!bt_text_table_get(&tok->texts, &byte, 1, &tok->ascii_symbols[c])) {
+            tok->ascii_symbols[c] = BT_TOK_BARE_CHAR | c;
+        }
+    }
+}
+
+static bt_status_t index_specials(bt_tokenizer_t *tok)
+{
+    bt_status_t status = bt_special_init(&tok->special);
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < tok->arena.n); i++) {
+        const uint32_t start = tok->arena.offsets[i];
+        const bool control = bt_token_is_special(tok->types[i]);
+
+        if (control || (tok->types[i] == BT_TOKEN_USER_DEFINED)) {
+            status =
+                bt_special_add(&tok->special, tok->arena.bytes + start,
+                               tok->arena.offsets[i + 1] - start, i, control);
+        }
+    }
+    return status;
+}
+
+bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
+                              char *why, size_t why_bytes)
+{
+    bt_status_t status = load_texts(tok, gguf, why, why_bytes);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    status = read_special_ids(tok, gguf, why, why_bytes);
+    if (status != BT_OK) {
+        return status;
+    }
+    mark_named_tokens(tok, gguf);
+    status = bt_text_table_init(&tok->texts, &tok->arena);
+    if (status != BT_OK) {
+        return status;
+    }
+    index_texts(tok);
+    index_bytes(tok);
+    index_ascii(tok);
+    status = index_specials(tok);
+    if (status != BT_OK) {
+        return status;
+    }
+    add_known_end_ids(tok);
+    return BT_OK;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/tokenizer/merge.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+
+#define FIRST_CAP 256
+#define NO_NODE   UINT32_MAX
+
+/* The pair of a node is the node and the one after it. */
+typedef struct bt_merge_node {
+    uint32_t id;
+    uint32_t prev;
+    uint32_t next;
+    uint32_t rank;   /* of the pair; BT_NO_RANK: none, or the node is gone */
+    uint32_t merged; /* what the pair becomes */
+} node_t;
+
+void bt_merge_fini(bt_merge_work_t *work)
+{
+    bt_free(work->syms);
+    bt_free(work->nodes);
+    bt_free(work->heap);
+    memset(work, 0, sizeof(*work));
+}
+
+static size_t grown(size_t cap, size_t n)
+{
+    cap = (cap == 0) ? FIRST_CAP : cap;
+    while (cap < n) {
+        cap *= 2;
+    }
+    return cap;
+}
+
+bt_status_t bt_merge_reserve(bt_merge_work_t *work, size_t n)
+{
+    size_t cap;
+    uint32_t *syms;
+
+    if (n <= work->syms_cap) {
+        return BT_OK;
+    }
+    cap = grown(work->syms_cap, n);
+    syms = bt_realloc_array(work->syms, cap, sizeof(*syms));
+    if (syms == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    work->syms = syms;
+    work->syms_cap = cap;
+    return BT_OK;
+}
+
+/* keys[i]: rank << 32 | i of the pair that begins with symbol i. */
+static uint64_t key_of(const bt_pair_slot_t *slot, size_t i, uint32_t *merged)
+{
+    *merged = slot->merged;
+    return (uint64_t)slot->rank << 32 | i;
+}
+
+size_t bt_merge_short(const bt_pair_table_t *pairs, uint32_t *syms, size_t n)
+{
+    uint64_t keys[BT_MERGE_SHORT];
+    uint32_t merged[BT_MERGE_SHORT];
+
+    for (size_t i = 0; i + 1 < n; i++) {
+        keys[i] = key_of(bt_pair_table_get(pairs, syms[i], syms[i + 1]), i,
+                         &merged[i]);
+    }
+    while (n > 1) {
+        uint64_t best = keys[0];
+        size_t at;
+
+        for (size_t i = 1; i + 1 < n; i++) {
+            best = (keys[i] < best) ? keys[i] : best;
+        }
+        if (best >> 32 == BT_NO_RANK) {
+            break;
+        }
+        at = (size_t)(best & UINT32_MAX);
+        syms[at] = merged[at];
+        n--;
+        for (size_t i = at + 1; i < n; i++) {
+            syms[i] = syms[i + 1];
+        }
+        for (size_t i = at + 1; i + 1 < n; i++) {
+            keys[i] = keys[i + 1] - 1;
+            merged[i] = merged[i + 1];
+        }
+        if (at + 1 < n) {
+            keys[at] = key_of(bt_pair_table_get(pairs, syms[at], syms[at + 1]),
+                              at, &merged[at]);
+        }
+        if (at > 0) {
+            keys[at - 1] =
+                key_of(bt_pair_table_get(pairs, syms[at - 1], syms[at]), at - 1,
+                       &merged[at - 1]);
+        }
+    }
+    return n;
+}
+
+/* A binary heap of rank << 32 | node, the smallest on top. An entry whose node
+ * has another rank by now is stale and is skipped when it comes up. */
+typedef struct queue {
+    uint64_t *heap;
+    size_t n;
+    uint64_t n_steps; /* entries moved and pairs looked up */
+} queue_t;
+
+static void sift_down(queue_t *queue, size_t i)
+{
+    uint64_t *heap = queue->heap;
+    const size_t n = queue->n;
+    const uint64_t entry = heap[i];
+
+    for (;;) {
+        size_t child = 2 * i + 1;
+
+        if (child >= n) {
+            break;
+        }
+        if ((child + 1 < n) && (heap[child + 1] < heap[child])) {
+            child++;
+        }
+        if (heap[child] >= entry) {
+            break;
+        }
+        heap[i] = heap[child];
+        i = child;
+        queue->n_steps++;
+    }
+    heap[i] = entry;
+}
+
+static void queue_push(queue_t *queue, uint64_t entry)
+{
+    uint64_t *heap = queue->heap;
+    size_t i = queue->n++;
+
+    while ((i > 0) && (heap[(i - 1) / 2] > entry)) {
+        heap[i] = heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+        queue->n_steps++;
+    }
+    heap[i] = entry;
+}
+
+static uint64_t queue_pop(queue_t *queue)
+{
+    const uint64_t top = queue->heap[0];
+
+    queue->heap[0] = queue->heap[--queue->n];
+    if (queue->n > 0) {
+        sift_down(queue, 0);
+    }
+    return top;
+}
+
+static void rank_pair(node_t *nodes, uint32_t at, const bt_pair_table_t *pairs)
+{
+    const bt_pair_slot_t *slot;
+
+    nodes[at].rank = BT_NO_RANK;
+    if (nodes[at].next != NO_NODE) {
+        slot = bt_pair_table_get(pairs, nodes[at].id, nodes[nodes[at].next].id);
+        nodes[at].rank = slot->rank;
+        nodes[at].merged = slot->merged;
+    }
+}
+
+static uint64_t entry_of(const node_t *nodes, uint32_t at)
+{
+    return (uint64_t)nodes[at].rank << 32 | at;
+}
+
+static void rank_and_push(node_t *nodes, uint32_t at,
+                          const bt_pair_table_t *pairs, queue_t *queue)
+{
+    rank_pair(nodes, at, pairs);
+    queue->n_steps++;
+    if (nodes[at].rank != BT_NO_RANK) {
+        queue_push(queue, entry_of(nodes, at));
+    }
+}
+
+/* At most n - 1 entries at first and 2 for each of at most n - 1 merges. */
+static void merge_nodes(node_t *nodes, queue_t *queue, size_t n,
+                        const bt_pair_table_t *pairs)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        rank_pair(nodes, i, pairs);
+        if (nodes[i].rank != BT_NO_RANK) {
+            queue->heap[queue->n++] = entry_of(nodes, i);
+        }
+    }
+    queue->n_steps += n;
+    for (size_t i = queue->n / 2; i > 0; i--) {
+        sift_down(queue, i - 1);
+    }
+    while (queue->n > 0) {
+        const uint64_t entry = queue_pop(queue);
+        const uint32_t at = (uint32_t)entry;
+        const uint32_t prev = nodes[at].prev;
+        uint32_t gone;
+
+        if (nodes[at].rank != (uint32_t)(entry >> 32)) {
+            continue;
+        }
+        gone = nodes[at].next;
+        nodes[at].id = nodes[at].merged;
+        nodes[at].next = nodes[gone].next;
+        nodes[gone].rank = BT_NO_RANK;
+        if (nodes[at].next != NO_NODE) {
+            nodes[nodes[at].next].prev = at;
+        }
+        rank_and_push(nodes, at, pairs, queue);
+        if (prev != NO_NODE) {
+            rank_and_push(nodes, prev, pairs, queue);
+        }
+    }
+}
+
+static bt_status_t reserve_nodes(bt_merge_work_t *work, size_t n)
+{
+    size_t cap;
+    node_t *nodes;
+    uint64_t *heap;
+
+    if (n <= work->nodes_cap) {
+        return BT_OK;
+    }
+    cap = grown(work->nodes_cap, n);
+    nodes = bt_realloc_array(work->nodes, cap, sizeof(*nodes));
+    if (nodes == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    work->nodes = nodes;
+    heap = bt_realloc_array(work->heap, cap, 3 * sizeof(*heap));
+    if (heap == NULL) {
+        return BT_ERR_NO_MEMORY; /* the nodes are larger than they need be */
+    }
+    work->heap = heap;
+    work->nodes_cap = cap;
+    return BT_OK;
+}
+
+bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,
+                     size_t n, size_t *n_p)
+{
+    queue_t queue = {0};
+    node_t *nodes;
+    size_t n_left = 0;
+    bt_status_t status;
+
+    BT_ASSERT(n < (size_t)1 << 31);
+    if (n <= BT_MERGE_SHORT) {
+        *n_p = bt_merge_short(pairs, work->syms, n);
+        return BT_OK;
+    }
+    status = reserve_nodes(work, n);
+    if (status != BT_OK) {
+        return status;
+    }
+    nodes = work->nodes;
+    for (uint32_t i = 0; i < n; i++) {
+        nodes[i].id = work->syms[i];
+        nodes[i].prev = (i == 0) ? NO_NODE : i - 1;
+        nodes[i].next = (i + 1 == n) ? NO_NODE : i + 1;
+    }
+    queue.heap = work->heap;
+    merge_nodes(nodes, &queue, n, pairs);
+    work->n_steps += queue.n_steps;
+    for (uint32_t i = 0; i != NO_NODE; i = nodes[i].next) {
+        work->syms[n_left++] = nodes[i].id;
+    }
+    *n_p = n_left;
+    return BT_OK;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/tokenizer/special.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+#define FIRST_CAP 64u
+#define NO_NODE   UINT32_MAX
+
+static uint32_t child_of(const bt_special_t *special, uint32_t node,
+                         uint8_t byte)
+{
+    const bt_pair_slot_t *slot = bt_pair_table_get(&special->edges, node, byte);
+
+    return (slot->rank == BT_NO_RANK) ? NO_NODE : slot->merged;
+}
+
+static bt_status_t new_node(bt_special_t *special, uint32_t *node_p)
+{
+    if (special->n_nodes == special->cap) {
+        const uint32_t cap = (special->cap == 0) ? FIRST_CAP : special->cap * 2;
+        bt_special_node_t *nodes =
+            bt_realloc_array(special->nodes, cap, sizeof(*nodes));
+
+        if (nodes == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        special->nodes = nodes;
+        special->cap = cap;
+    }
+    special->nodes[special->n_nodes].id = UINT32_MAX;
+    special->nodes[special->n_nodes].is_control = false;
+    *node_p = special->n_nodes++;
+    return BT_OK;
+}
+
+bt_status_t bt_special_init(bt_special_t *special)
+{
+    uint32_t root;
+    bt_status_t status;
+
+    memset(special, 0, sizeof(*special));
+    status = bt_pair_table_init(&special->edges, FIRST_CAP);
+    if (status != BT_OK) {
+        return status;
+    }
+    status = new_node(special, &root);
+    if (status != BT_OK) {
+        bt_pair_table_fini(&special->edges);
+    }
+    return status;
+}
+
+void bt_special_fini(bt_special_t *special)
+{
+    bt_free(special->nodes);
+    bt_pair_table_fini(&special->edges);
+    memset(special, 0, sizeof(*special));
+}
+
+static void add_start(bt_special_starts_t *starts, uint8_t byte)
+{
+    starts->n += !starts->has[byte];
+    starts->has[byte] = true;
+    starts->last = byte;
+}
+
+bt_status_t bt_special_add(bt_special_t *special, const uint8_t *text,
+                           size_t bytes, uint32_t id, bool is_control)
+{
+    uint32_t node = 0;
+
+    if (bytes == 0) {
+        return BT_OK;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        uint32_t child = child_of(special, node, text[i]);
+
+        if (child == NO_NODE) {
+            bt_status_t status = new_node(special, &child);
+
+            if (status == BT_OK) {
+                status =
+                    bt_pair_table_put(&special->edges, node, text[i], 0, child);
+            }
+            if (status != BT_OK) {
+                return status;
+            }
+        }
+        node = child;
+    }
+    if (special->nodes[node].id == UINT32_MAX) {
+        special->nodes[node].id = id;
+        special->nodes[node].is_control = is_control;
+        add_start(&special->control, text[0]);
+        if (!is_control) {
+            add_start(&special->text, text[0]);
+        }
+    }
+    return BT_OK;
+}
+
+/* The next place from at where some token could begin. Mostly all begin with
+ * one byte, and the search is that of the C library. */
+static size_t next_start(const bt_special_starts_t *starts, const uint8_t *text,
+                         size_t at, size_t bytes)
+{
+    const uint8_t *found;
+
+    if (starts->n > 1) {
+        while ((at < bytes) && !starts->has[text[at]]) {
+            at++;
+        }
+        return at;
+    }
+    if ((starts->n == 0) || (at >= bytes)) {
+        return bytes;
+    }
+    found = memchr(text + at, starts->last, bytes - at);
+    return (found == NULL) ? bytes : (size_t)(found - text);
+}
+
+bt_special_match_t bt_special_find(const bt_special_t *special,
+                                   const uint8_t *text, size_t bytes,
+                                   bool with_control)
+{
+    const bt_special_starts_t *starts =
+        with_control ? &special->control : &special->text;
+    bt_special_match_t match = {bytes, 0, UINT32_MAX};
+
+    for (size_t at = next_start(starts, text, 0, bytes); at < bytes;
+         at = next_start(starts, text, at + 1, bytes)) {
+        uint32_t node = 0;
+
+        for (size_t i = at; i < bytes; i++) {
+            const bt_special_node_t *info;
+
+            node = child_of(special, node, text[i]);
+            if (node == NO_NODE) {
+                break;
+            }
+            info = &special->nodes[node];
+            if ((info->id != UINT32_MAX) &&
+                (with_control || !info->is_control)) {
+                match.at = at;
+                match.bytes = i + 1 - at;
+                match.id = info->id;
+            }
+        }
+        if (match.bytes > 0) {
+            break;
+        }
+    }
+    return match;
+}
+
+uint32_t bt_special_id(const bt_special_t *special, const char *text,
+                       size_t bytes)
+{
+    uint32_t node = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        node = child_of(special, node, (uint8_t)text[i]);
+        if (node == NO_NODE) {
+            return UINT32_MAX;
+        }
+    }
+    return special->nodes[node].id;
+}

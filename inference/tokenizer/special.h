@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file special.h
+ *
+ * Finds the tokens that are matched as text before anything else: user-defined
+ * ones always, control and unknown ones when the caller asks. A trie over
+ * bytes; the leftmost match wins, of those at one place the longest.
+ *
+ * Threads: any number of readers once filled.
+ */
+#ifndef BT_INFERENCE_TOKENIZER_SPECIAL_H
+#define BT_INFERENCE_TOKENIZER_SPECIAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "inference/tokenizer/tables.h"
+
+typedef struct bt_special_node {
+    uint32_t id;     /**< token that ends here, or UINT32_MAX */
+    bool is_control; /**< only when asked for */
+} bt_special_node_t;
+
+/** The bytes that tokens begin with. */
+typedef struct bt_special_starts {
+    bool has[256];
+    uint32_t n;   /**< of them */
+    uint8_t last; /**< the only one, if n is 1 */
+} bt_special_starts_t;
+
+typedef struct bt_special {
+    bt_pair_table_t edges;    /**< (node, byte) → merged = child */
+    bt_special_node_t *nodes; /**< owned; 0 is the root */
+    uint32_t n_nodes;
+    uint32_t cap;
+    bt_special_starts_t text;    /**< of user-defined tokens */
+    bt_special_starts_t control; /**< of these and control tokens */
+} bt_special_t;
+
+/** @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_special_init(bt_special_t *special);
+void bt_special_fini(bt_special_t *special);
+
+/** Of equal texts the first id stays. An empty text is left out.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_special_add(bt_special_t *special,
+                                         const uint8_t *text, size_t bytes,
+                                         uint32_t id, bool is_control);
+
+typedef struct bt_special_match {
+    size_t at;    /**< bytes before the match; all of the text if none */
+    size_t bytes; /**< of the match, 0 if there is none */
+    uint32_t id;
+} bt_special_match_t;
+
+/** The first match. Cost: bytes of the text before it, times the length of
+ *  the longest token where the text is made of beginnings of tokens. */
+bt_special_match_t bt_special_find(const bt_special_t *special,
+                                   const uint8_t *text, size_t bytes,
+                                   bool with_control);
+
+/** @return id of the token with exactly this text, or UINT32_MAX */
+uint32_t bt_special_id(const bt_special_t *special, const char *text,
+                       size_t bytes);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/tokenizer/tables.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+
+#define MIN_SLOTS 16u
+#define EMPTY     UINT32_MAX
+
+const bt_pair_slot_t bt_pair_none = {0, BT_NO_RANK, 0};
+
+/* Smallest power of two with at least half of the slots free. */
+static uint64_t slots_for(uint64_t n)
+{
+    uint64_t slots = MIN_SLOTS;
+
+    while (slots / 2 < n) {
+        slots *= 2;
+    }
+    return slots;
+}
+
+static bt_status_t alloc_slots(bt_pair_table_t *table, uint64_t n_slots)
+{
+    bt_pair_slot_t *slots = bt_calloc(n_slots, sizeof(*slots));
+
+    uint64_t *filter = bt_calloc(n_slots / 16, sizeof(*filter));
+
+    if ((slots == NULL) || (filter == NULL)) {
+        bt_free(slots);
+        bt_free(filter);
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint64_t i = 0; i < n_slots; i++) {
+        slots[i].rank = BT_NO_RANK;
+    }
+    table->slots = slots;
+    table->filter = filter;
+    table->mask = n_slots - 1;
+    table->shift = 64u - (uint32_t)__builtin_ctzll(n_slots);
+    return BT_OK;
+}
+
+bt_status_t bt_pair_table_init(bt_pair_table_t *table, uint64_t n)
+{
+    memset(table, 0, sizeof(*table));
+    return alloc_slots(table, slots_for(n));
+}
+
+void bt_pair_table_fini(bt_pair_table_t *table)
+{
+    bt_free(table->slots);
+    bt_free(table->filter);
+    memset(table, 0, sizeof(*table));
+}
+
+/* The slot of a key, or the empty one where it belongs; the filter knows the
+ * key from now on. */
+static bt_pair_slot_t *claim_slot(bt_pair_table_t *table, uint64_t key)
+{
+    const uint64_t hash = bt_pair_hash(key);
+    const uint64_t bit = hash >> (table->shift - 2);
+    uint64_t i = hash >> table->shift;
+
+    table->filter[bit / 64] |= (uint64_t)1 << bit % 64;
+
+    while ((table->slots[i].rank != BT_NO_RANK) &&
+           (table->slots[i].key != key)) {
+        i = (i + 1) & table->mask;
+    }
+    return &table->slots[i];
+}
+
+static bt_status_t grow(bt_pair_table_t *table)
+{
+    const bt_pair_table_t old = *table;
+    const bt_status_t status = alloc_slots(table, (old.mask + 1) * 2);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    for (uint64_t i = 0; i <= old.mask; i++) {
+        if (old.slots[i].rank != BT_NO_RANK) {
+            *claim_slot(table, old.slots[i].key) = old.slots[i];
+        }
+    }
+    bt_free(old.slots);
+    bt_free(old.filter);
+    return BT_OK;
+}
+
+bt_status_t bt_pair_table_put(bt_pair_table_t *table, uint32_t left,
+                              uint32_t right, uint32_t rank, uint32_t merged)
+{
+    const uint64_t key = (uint64_t)left << 32 | right;
+    bt_pair_slot_t *slot;
+
+    if (table->n >= (table->mask + 1) / 2) {
+        const bt_status_t status = grow(table);
+
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    slot = claim_slot(table, key);
+    if (slot->rank == BT_NO_RANK) {
+        table->n++;
+    } else if (slot->rank <= rank) {
+        return BT_OK;
+    }
+    slot->key = key;
+    slot->rank = rank;
+    slot->merged = merged;
+    return BT_OK;
+}
+
+bt_status_t bt_text_table_init(bt_text_table_t *table,
+                               const bt_text_arena_t *arena)
+{
+    const uint64_t n_slots = slots_for(arena->n);
+    uint32_t *ids = bt_calloc(n_slots, sizeof(*ids));
+
+    if (ids == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    memset(ids, 0xFF, n_slots * sizeof(*ids));
+    table->ids = ids;
+    table->mask = n_slots - 1;
+    table->arena = arena;
+    return BT_OK;
+}
+
+void bt_text_table_fini(bt_text_table_t *table)
+{
+    bt_free(table->ids);
+    memset(table, 0, sizeof(*table));
+}
+
+/* Index of the slot that holds the text, or of the empty one for it. */
+static uint64_t text_slot(const bt_text_table_t *table, const void *text,
+                          size_t bytes)
+{
+    const bt_text_arena_t *arena = table->arena;
+    uint64_t i = bt_hash64(text, bytes, 0) & table->mask;
+
+    while (table->ids[i] != EMPTY) {
+        const uint32_t id = table->ids[i];
+        const uint32_t start = arena->offsets[id];
+
+        if ((arena->offsets[id + 1] - start == bytes) &&
+            (memcmp(arena->bytes + start, text, bytes) == 0)) {
+            break;
+        }
+        i = (i + 1) & table->mask;
+    }
+    return i;
+}
+
+void bt_text_table_put(bt_text_table_t *table, uint32_t id)
+{
+    const bt_text_arena_t *arena = table->arena;
+    const uint32_t start = arena->offsets[id];
+    const uint64_t i =
+        text_slot(table, arena->bytes + start, arena->offsets[id + 1] - start);
+
+    if (table->ids[i] == EMPTY) {
+        table->ids[i] = id;
+    }
+}
+
+bool bt_text_table_get(const bt_text_table_t *table, const void *text,
+                       size_t bytes, uint32_t *id_p)
+{
+    const uint32_t id = table->ids[text_slot(table, text, bytes)];
+
+    if (id == EMPTY) {
+        return false;
+    }
+    *id_p = id;
+    return true;
+}

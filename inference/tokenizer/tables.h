@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file tables.h
+ *
+ * The two flat open-addressing hash tables of a tokenizer.
+ *
+ *     pairs   (left id, right id)  →  (rank, merged id); lower rank first
+ *     texts   bytes of a token     →  its id
+ *
+ * Most pairs that are looked for are in no vocabulary: a filter of 4 bits a
+ * slot, small enough for a near cache, says so for 9 of 10.
+ *
+ * Threads: any number of readers once filled.
+ */
+#ifndef BT_INFERENCE_TOKENIZER_TABLES_H
+#define BT_INFERENCE_TOKENIZER_TABLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_NO_RANK UINT32_MAX
+
+typedef struct bt_pair_slot {
+    uint64_t key; /**< left << 32 | right */
+    uint32_t rank;
+    uint32_t merged;
+} bt_pair_slot_t;
+
+typedef struct bt_pair_table {
+    bt_pair_slot_t *slots; /**< owned; an empty one has rank BT_NO_RANK */
+    uint64_t *filter;      /**< owned; bit bt_pair_hash() >> (shift - 2) */
+    uint32_t shift;        /**< 64 - log2 of the number of slots */
+    uint64_t mask;         /**< number of slots - 1 */
+    uint64_t n;
+} bt_pair_table_t;
+
+/** What a pair that is not in the table has: rank BT_NO_RANK. */
+extern const bt_pair_slot_t bt_pair_none;
+
+/** Room for @a n pairs; grows by itself.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_pair_table_init(bt_pair_table_t *table,
+                                             uint64_t n);
+void bt_pair_table_fini(bt_pair_table_t *table);
+
+/** Of two entries for one pair the lower rank stays.
+ *  @param [in] rank  Not BT_NO_RANK.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_pair_table_put(bt_pair_table_t *table,
+                                            uint32_t left, uint32_t right,
+                                            uint32_t rank, uint32_t merged);
+
+static inline uint64_t bt_pair_hash(uint64_t key)
+{
+    /* Both halves must reach the upper bits, which choose the slot. */
+    return (key ^ key >> 29) * 0x9E3779B97F4A7C15u;
+}
+
+/** @return the slot of the pair, or one with rank BT_NO_RANK */
+static inline const bt_pair_slot_t *
+bt_pair_table_get(const bt_pair_table_t *table, uint32_t left, uint32_t right)
+{
+    const uint64_t key = (uint64_t)left << 32 | right;
+    const uint64_t hash = bt_pair_hash(key);
+    const uint64_t bit = hash >> (table->shift - 2);
+    uint64_t i = hash >> table->shift;
+
+    if ((table->filter[bit / 64] >> bit % 64 & 1) == 0) {
+        return &bt_pair_none;
+    }
+    while ((table->slots[i].rank != BT_NO_RANK) &&
+           (table->slots[i].key != key)) {
+        i = (i + 1) & table->mask;
+    }
+    return &table->slots[i];
+}
+
+/** Which bytes stand beside each other in some token that merging makes. Where
+ *  two neighbours of a text do not, no merge ever crosses: the parts on both
+ *  sides can be merged one by one, which gives the same tokens. Bit (a, b) is
+ *  bit b % 64 of word 4 * a + b / 64. */
+typedef struct bt_joins {
+    uint64_t bits[256 * 4];
+} bt_joins_t;
+
+static inline bool bt_joins_get(const bt_joins_t *joins, uint8_t a, uint8_t b)
+{
+    return (joins->bits[(a << 2) + (b >> 6)] >> (b & 63) & 1) != 0;
+}
+
+static inline void bt_joins_put(bt_joins_t *joins, uint8_t a, uint8_t b)
+{
+    joins->bits[(a << 2) + (b >> 6)] |= (uint64_t)1 << (b & 63);
+}
+
+/** Where the texts of all ids lie: id i has bytes offsets[i] … offsets[i+1]. */
+typedef struct bt_text_arena {
+    uint8_t *bytes;    /**< owned */
+    uint32_t *offsets; /**< owned; n + 1 of them */
+    uint32_t n;
+} bt_text_arena_t;
+
+typedef struct bt_text_table {
+    uint32_t *ids; /**< owned; UINT32_MAX is empty */
+    uint64_t mask;
+    const bt_text_arena_t *arena; /**< borrowed */
+} bt_text_table_t;
+
+/** Room for all ids of @a arena, still empty.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_text_table_init(bt_text_table_t *table,
+                                             const bt_text_arena_t *arena);
+void bt_text_table_fini(bt_text_table_t *table);
+
+/** Enter an id, at most once each; of equal texts the first id stays. */
+void bt_text_table_put(bt_text_table_t *table, uint32_t id);
+
+/** @return true and the id */
+bool bt_text_table_get(const bt_text_table_t *table, const void *text,
+                       size_t bytes, uint32_t *id_p);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file tokenizer.h
+ *
+ * Text to token ids and back, from the vocabulary inside a GGUF file:
+ * byte-level BPE (tokenizer.ggml.model "gpt2", pre-tokenizers smollm, gpt-2,
+ * llama-bpe, qwen2) and SentencePiece style ("llama").
+ *
+ * Threads: any number of users, each with its own bt_detok_t. What calls learn
+ * about words is kept in a few caches inside, of which each call owns one or
+ * none; nobody waits, and no result depends on it. docs/TOKENIZER.md
+ */
+#ifndef BT_INFERENCE_TOKENIZER_TOKENIZER_H
+#define BT_INFERENCE_TOKENIZER_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "inference/gguf/gguf.h"
+
+typedef struct bt_tokenizer bt_tokenizer_t;
+
+/** @param [out] why  On failure the reason, for the user.
+ *  @retval BT_ERR_UNSUPPORTED  tokenizer model or pre-tokenizer, named
+ *  @retval BT_ERR_BAD_FILE, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_tokenizer_load(const bt_gguf_t *gguf, char *why,
+                                            size_t why_bytes,
+                                            bt_tokenizer_t **tok_p);
+void bt_tokenizer_destroy(bt_tokenizer_t *tok);
+
+/** A growing array of ids. Zero-initialise; free ids with bt_free(). */
+typedef struct bt_token_vec {
+    uint32_t *ids;
+    size_t n;
+    size_t cap;
+} bt_token_vec_t;
+
+/** Add the BOS and EOS that the file asks for; no second BOS when the text
+ *  begins with one that BT_TOK_PARSE_SPECIAL reads. */
+#define BT_TOK_ADD_BOS       1u
+#define BT_TOK_PARSE_SPECIAL 2u /**< "<|im_end|>" in the text is one token */
+
+/**
+ * Append the tokens of @a text. User-defined tokens (type 4) are matched with
+ * and without BT_TOK_PARSE_SPECIAL. Cost O(n log n) for one long word, else
+ * linear; a text that must exceed max_tokens is refused early. No Unicode
+ * normalization is done.
+ *
+ * @param [in] max_tokens  Most ids in @a out afterwards.
+ * @retval BT_OK
+ * @retval BT_ERR_INVALID_PARAM  Not UTF-8.
+ * @retval BT_ERR_TOO_LARGE      More than max_tokens, or 1 GiB of text.
+ * @retval BT_ERR_NO_MEMORY
+ *         On any failure out->n is as before.
+ */
+BT_MUST_CHECK bt_status_t bt_tokenize(const bt_tokenizer_t *tok,
+                                      const char *text, size_t bytes,
+                                      unsigned flags, size_t max_tokens,
+                                      bt_token_vec_t *out);
+
+uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok);
+#define BT_TOKEN_NONE UINT32_MAX
+uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok); /**< or BT_TOKEN_NONE */
+uint32_t bt_tokenizer_eos(const bt_tokenizer_t *tok);
+/** All ids that end a turn (eos, eot, "<|im_end|>" …).
+ *  @return how many were written, at most cap */
+uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
+                              uint32_t cap);
+/** Append the bytes of one token as text (a part of a character, for some);
+ *  special tokens give "" unless @a special.
+ *  @retval BT_ERR_INVALID_PARAM  no such id; else the status of @a out */
+BT_MUST_CHECK bt_status_t bt_tokenizer_piece(const bt_tokenizer_t *tok,
+                                             uint32_t id, bool special,
+                                             bt_strbuf_t *out);
+
+/** Incremental detokenizing of one sequence: never emits half a UTF-8
+ *  character; bytes that never become one come out as U+FFFD, as many as
+ *  Python's decode(errors="replace") gives for the whole. Special tokens give
+ *  nothing. */
+typedef struct bt_detok {
+    const bt_tokenizer_t *tok;
+    uint8_t pending[4];
+    uint8_t n_pending;
+    bool at_start; /**< SentencePiece: strip the first space. The caller clears
+                        it where the text continues a prompt's line. */
+} bt_detok_t;
+
+void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok);
+/** Append the text that @a id completes; an id outside the vocabulary gives
+ *  nothing. Errors stick to @a out. */
+void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
+/** At the end: what is still pending, as U+FFFD. */
+void bt_detok_finish(bt_detok_t *detok, bt_strbuf_t *out);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file tokenizer_priv.h  What the files of this module share. */
+#ifndef BT_INFERENCE_TOKENIZER_TOKENIZER_PRIV_H
+#define BT_INFERENCE_TOKENIZER_TOKENIZER_PRIV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "inference/tokenizer/pretok.h"
+#include "inference/tokenizer/special.h"
+#include "inference/tokenizer/tables.h"
+#include "inference/tokenizer/tokenizer.h"
+#include "inference/tokenizer/words.h"
+
+/* No real vocabulary comes near; the limits bound the work of loading and of
+ * matching with a hostile one. */
+#define BT_TOK_MAX_TOKEN_BYTES 1024u
+#define BT_TOK_MAX_VOCAB       (1u << 24)
+#define BT_TOK_MAX_END_IDS     16u
+
+/** tokenizer.ggml.token_type */
+typedef enum bt_token_type {
+    BT_TOKEN_NORMAL = 1,
+    BT_TOKEN_UNKNOWN = 2,
+    BT_TOKEN_CONTROL = 3,
+    BT_TOKEN_USER_DEFINED = 4,
+    BT_TOKEN_UNUSED = 5,
+    BT_TOKEN_BYTE = 6,
+} bt_token_type_t;
+
+/** A SentencePiece character that is no piece by itself: this bit and the
+ *  code point. Never the id of a token. */
+#define BT_TOK_BARE_CHAR 0x80000000u
+
+struct bt_tokenizer {
+    bool is_spm;
+    bt_pretok_t pretok; /**< byte-level BPE */
+    bool ignore_merges; /**< a whole word in the vocabulary is a token */
+    bool add_bos;       /**< never without an id for it */
+    bool add_eos;
+    bool add_space_prefix; /**< SentencePiece */
+    uint32_t bos;          /**< or BT_TOKEN_NONE, as all of these */
+    uint32_t eos;
+    uint32_t unk;
+    uint32_t end_ids[BT_TOK_MAX_END_IDS];
+    uint32_t n_end_ids;
+
+    /** Texts as they come out: byte-level tokens as bytes, SentencePiece
+     *  pieces with spaces, byte tokens as their byte. */
+    bt_text_arena_t arena;
+    uint8_t *types;           /**< owned; a bt_token_type_t each */
+    uint32_t max_token_bytes; /**< of normal and user-defined tokens */
+    bt_text_table_t texts;    /**< normal and user-defined tokens */
+    bt_pair_table_t pairs;
+    bt_special_t special;
+    uint32_t byte_ids[256]; /**< token of one byte, or BT_TOKEN_NONE */
+
+    /** SentencePiece: bt_tok_char_symbol() of the ASCII characters. */
+    uint32_t ascii_symbols[128];
+
+    /* Short cuts, all made from the above; all but joins for byte-level BPE
+     * only. */
+    bt_joins_t *joins; /**< owned; of the merged tokens' texts */
+    bool *whole;       /**< owned; token i is what merging its text gives */
+    bool *is_word;     /**< owned; and what a word of its text becomes, which
+                            with ignore_merges is so for all */
+    bt_word_table_t words; /**< of is_word, those that are short */
+    bt_word_pool_t *pool;  /**< owned; what is learned while tokenizing */
+};
+
+static inline bool bt_token_is_special(uint8_t type)
+{
+    return (type == BT_TOKEN_CONTROL) || (type == BT_TOKEN_UNKNOWN);
+}
+
+/** Symbol of one character of SentencePiece text: its id or BT_TOK_BARE_CHAR.
+ *  @param [in] p  Its bytes. */
+uint32_t bt_tok_char_symbol(const bt_tokenizer_t *tok, const uint8_t *p,
+                            unsigned len, uint32_t cp);
+
+/** Symbols of the bytes of a byte-level word; bytes without a token are left
+ *  out, as by the reference.
+ *  @param [out] syms  Room for @a bytes of them.
+ *  @return how many */
+static inline size_t bt_tok_byte_symbols(const bt_tokenizer_t *tok,
+                                         const uint8_t *word, size_t bytes,
+                                         uint32_t *syms)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        syms[n] = tok->byte_ids[word[i]];
+        n += (syms[n] != BT_TOKEN_NONE);
+    }
+    return n;
+}
+
+/** load_vocab.c: arena, types, texts, special, byte_ids and the ids of special
+ *  tokens. On failure the caller destroys @a tok. */
+BT_MUST_CHECK bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok,
+                                            const bt_gguf_t *gguf, char *why,
+                                            size_t why_bytes);
+
+/** load_merges.c: the pair table, from the merges of byte-level BPE or the
+ *  scores of SentencePiece. */
+BT_MUST_CHECK bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok,
+                                             const bt_gguf_t *gguf, char *why,
+                                             size_t why_bytes);
+BT_MUST_CHECK bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok,
+                                             const bt_gguf_t *gguf, char *why,
+                                             size_t why_bytes);
+
+/** load_words.c: joins, whole … pool, for pretok and ignore_merges as
+ * they are; again after these were changed, which only tests do.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_tok_index_words(bt_tokenizer_t *tok);
+void bt_tok_free_words(bt_tokenizer_t *tok);
+
+/** bytelevel.c: bytes that a byte-level token stands for.
+ *  @param [out] out  @a bytes bytes of room.
+ *  @return how many; when some character is outside the byte alphabet, the
+ *          text itself */
+size_t bt_bytelevel_decode(const uint8_t *text, size_t bytes, uint8_t *out);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file unicode.h
+ *
+ * UTF-8 and the three classes of characters that the pre-tokenizers ask for:
+ * letters (\p{L}), numbers (\p{N}) and white space (\s).
+ *
+ * Threads: pure functions over constant tables.
+ * Source:  the Unicode Standard 16.0, chapter 3.9 table 3-7 (well-formed
+ *          UTF-8) and D93b (substitution of maximal subparts).
+ */
+#ifndef BT_INFERENCE_TOKENIZER_UNICODE_H
+#define BT_INFERENCE_TOKENIZER_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/utf8.h"
+
+typedef enum bt_unicode_class {
+    BT_UNICODE_OTHER = 0,
+    BT_UNICODE_LETTER = 1,
+    BT_UNICODE_NUMBER = 2,
+    BT_UNICODE_SPACE = 3,
+} bt_unicode_class_t;
+
+/* unicode_table.c: the classes of 256 code points are one of the pages; past
+ * the last page all are BT_UNICODE_OTHER. */
+#define BT_UNICODE_N_PAGES 804u
+extern const uint8_t bt_unicode_pages[BT_UNICODE_N_PAGES];
+extern const uint64_t bt_unicode_classes[][8];
+
+/** Any value; outside Unicode is BT_UNICODE_OTHER. */
+static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
+{
+    if (cp >> 8 >= BT_UNICODE_N_PAGES) {
+        return BT_UNICODE_OTHER;
+    }
+    return (bt_unicode_class_t)(bt_unicode_classes[bt_unicode_pages[cp >> 8]]
+                                                  [cp >> 5 & 7] >>
+                                    (cp & 31) * 2 &
+                                3);
+}
+
+#endif

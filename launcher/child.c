@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+
+#define PATH_BYTES  4096
+#define PIECE_BYTES 4096
+
+bt_status_t bt_child_init(bt_child_t *child, const bt_plan_process_t *process,
+                          const char *log_dir)
+{
+    char path[PATH_BYTES];
+
+    memset(child, 0, sizeof(*child));
+    child->process = process;
+    child->output_fd = -1;
+    child->ready_fd = -1;
+    child->log_fd = STDERR_FILENO;
+    bt_restart_init(&child->restart);
+    if (log_dir[0] == '\0') {
+        return BT_OK;
+    }
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s.log", log_dir,
+                         process->name) >= sizeof(path)) {
+        BT_LOG_ERROR("the path of --log-dir is too long");
+        return BT_ERR_IO;
+    }
+    child->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    if (child->log_fd < 0) {
+        BT_LOG_ERROR("cannot write %s: %m", path);
+        child->log_fd = STDERR_FILENO;
+        return BT_ERR_IO;
+    }
+    return BT_OK;
+}
+
+void bt_child_fini(bt_child_t *child)
+{
+    if (child->output_fd >= 0) {
+        close(child->output_fd);
+    }
+    if (child->ready_fd >= 0) {
+        close(child->ready_fd);
+    }
+    if ((child->log_fd >= 0) && (child->log_fd != STDERR_FILENO)) {
+        close(child->log_fd);
+    }
+}
+
+/* argv with pointers into the plan. @return owned, NULL without memory. */
+static char **make_argv(const bt_plan_process_t *process, char *program)
+{
+    const bt_strbuf_t *const args = &process->args;
+    size_t n = 1;
+    char **argv;
+
+    for (size_t i = 0; i < args->len; i++) {
+        n += (args->data[i] == '\0') ? 1 : 0;
+    }
+    argv = bt_calloc(n + 1, sizeof(*argv));
+    if (argv == NULL) {
+        return NULL;
+    }
+    argv[0] = program;
+    n = 1;
+    for (size_t at = 0; at < args->len; at += strlen(args->data + at) + 1) {
+        argv[n++] = args->data + at;
+    }
+    return argv;
+}
+
+/* After fork: only async-signal-safe calls. */
+static _Noreturn void become(char **argv, pid_t launcher, int output, int ready)
+{
+    static const char failed[] = "cannot execute ";
+    sigset_t none;
+    int devnull;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) {
+        _exit(127); /* it died before the line above */
+    }
+    devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    /* ready may be any number but 0, 1, 2, and dup2 clears close-on-exec
+     * unless both numbers are the same. */
+    if ((dup2(devnull, STDIN_FILENO) < 0) ||
+        (dup2(output, STDOUT_FILENO) < 0) ||
+        (dup2(output, STDERR_FILENO) < 0) ||
+        (ready == BT_CHILD_READY_FD ? fcntl(ready, F_SETFD, 0)
+                                    : dup2(ready, BT_CHILD_READY_FD)) < 0) {
+        _exit(127);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv(argv[0], argv);
+
+    {
+        const char *const reason = strerrordesc_np(errno);
+        ssize_t n = write(STDERR_FILENO, failed, sizeof(failed) - 1);
+
+        n += write(STDERR_FILENO, argv[0], strlen(argv[0]));
+        n += write(STDERR_FILENO, ": ", 2);
+        n += write(STDERR_FILENO, reason, strlen(reason));
+        n += write(STDERR_FILENO, "\n", 1);
+        _exit((n < 0) ? 126 : 127);
+    }
+}
+
+bt_status_t bt_child_start(bt_child_t *child, const char *program)
+{
+    const pid_t launcher = getpid();
+    char *const path = bt_strdup(program);
+    char **argv = NULL;
+    int output[2];
+    int ready[2];
+    pid_t pid;
+
+    if (path != NULL) {
+        argv = make_argv(child->process, path);
+    }
+    if (argv == NULL) {
+        goto err_path;
+    }
+    if (pipe2(output, O_CLOEXEC) != 0) {
+        BT_LOG_ERROR("cannot make a pipe for %s: %m", child->process->name);
+        goto err_argv;
+    }
+    if (pipe2(ready, O_CLOEXEC) != 0) {
+        BT_LOG_ERROR("cannot make a pipe for %s: %m", child->process->name);
+        goto err_output;
+    }
+    pid = fork();
+    if (pid < 0) {
+        BT_LOG_ERROR("cannot start a process for %s: %m", child->process->name);
+        goto err_ready;
+    }
+    if (pid == 0) {
+        become(argv, launcher, output[1], ready[1]);
+    }
+
+    setpgid(pid, pid); /* both sides do it: whoever comes first */
+    close(output[1]);
+    close(ready[1]);
+    fcntl(output[0], F_SETFL, O_NONBLOCK);
+    fcntl(ready[0], F_SETFL, O_NONBLOCK);
+    bt_free(argv);
+    bt_free(path);
+    child->pid = pid;
+    child->output_fd = output[0];
+    child->ready_fd = ready[0];
+    child->restart_ms = 0;
+    bt_last_words_reset(&child->words);
+    bt_ready_reset(&child->ready);
+    return BT_OK;
+
+err_ready:
+    close(ready[0]);
+    close(ready[1]);
+err_output:
+    close(output[0]);
+    close(output[1]);
+err_argv:
+    bt_free(argv);
+    bt_free(path);
+    return BT_ERR_IO;
+err_path:
+    bt_free(path);
+    return BT_ERR_NO_MEMORY;
+}
+
+static void write_whole(int fd, const char *data, size_t n)
+{
+    while (n > 0) {
+        const ssize_t done = write(fd, data, n);
+
+        if ((done < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if (done <= 0) {
+            return; /* a full disk or a closed terminal stops no service */
+        }
+        data += done;
+        n -= (size_t)done;
+    }
+}
+
+void bt_child_read_output(bt_child_t *child)
+{
+    char piece[PIECE_BYTES];
+
+    while (child->output_fd >= 0) {
+        const ssize_t n = read(child->output_fd, piece, sizeof(piece));
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            return;
+        }
+        if (n <= 0) {
+            close(child->output_fd);
+            child->output_fd = -1;
+            return;
+        }
+        bt_last_words_add(&child->words, piece, (size_t)n);
+        write_whole(child->log_fd, piece, (size_t)n);
+    }
+}
+
+bool bt_child_read_ready(bt_child_t *child, uint64_t now_ms)
+{
+    char piece[256];
+    const bool was_done = bt_ready_is_done(&child->ready);
+
+    while (child->ready_fd >= 0) {
+        const ssize_t n = read(child->ready_fd, piece, sizeof(piece));
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            break;
+        }
+        if (n <= 0) {
+            close(child->ready_fd);
+            child->ready_fd = -1;
+            break;
+        }
+        bt_ready_add(&child->ready, piece, (size_t)n);
+    }
+    if (was_done || !bt_ready_is_done(&child->ready)) {
+        return false;
+    }
+    bt_restart_ready(&child->restart, now_ms);
+    return true;
+}
+
+bool bt_child_reap(bt_child_t *child, int *wait_status_p)
+{
+    int wait_status;
+
+    if ((child->pid == 0) ||
+        (waitpid(child->pid, &wait_status, WNOHANG) != child->pid)) {
+        return false;
+    }
+    /* What it left behind in its group must not outlive it either. */
+    kill(-child->pid, SIGKILL);
+    child->pid = 0;
+    bt_child_read_output(child);
+    bt_last_words_finish(&child->words);
+    if (child->output_fd >= 0) {
+        close(child->output_fd);
+        child->output_fd = -1;
+    }
+    if (child->ready_fd >= 0) {
+        close(child->ready_fd);
+        child->ready_fd = -1;
+    }
+    *wait_status_p = wait_status;
+    return true;
+}
+
+void bt_child_signal(const bt_child_t *child, int signal_number)
+{
+    if (child->pid > 0) {
+        kill((signal_number == SIGKILL) ? -child->pid : child->pid,
+             signal_number);
+    }
+}
+
+void bt_child_print_last_words(bt_child_t *child)
+{
+    const char *line;
+
+    for (uint32_t i = 0; (line = bt_last_words_line(&child->words, i)) != NULL;
+         i++) {
+        dprintf(STDERR_FILENO, "    %s | %s\n", child->process->name, line);
+    }
+}

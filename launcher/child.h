@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file child.h
+ *
+ * One process of the cluster: started, listened to, signalled and reaped.
+ *
+ *     launcher ◀─ output pipe ── stdout and stderr of the child
+ *              ◀─ ready pipe ─── descriptor 3 of the child, BATON_READY_FD=3
+ *
+ * A child is its own process group, so that Ctrl-C reaches the launcher alone,
+ * and gets SIGKILL from the kernel if the launcher dies.
+ */
+#ifndef BT_LAUNCHER_CHILD_H
+#define BT_LAUNCHER_CHILD_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "common/base/status.h"
+#include "launcher/last_words.h"
+#include "launcher/plan.h"
+#include "launcher/ready.h"
+#include "launcher/restart.h"
+
+#define BT_CHILD_READY_FD 3
+
+typedef struct bt_child {
+    const bt_plan_process_t *process; /**< borrowed */
+    bt_restart_t restart;
+    bt_last_words_t words;
+    bt_ready_t ready;
+    pid_t pid;           /**< 0 while it does not run */
+    int output_fd;       /**< -1 while it does not run */
+    int ready_fd;        /**< -1 when closed */
+    int log_fd;          /**< where its output goes; borrowed stderr or owned */
+    uint64_t restart_ms; /**< when to start again; 0 = not planned */
+} bt_child_t;
+
+/** @param [in] log_dir  "" = pass output on to standard error.
+ *  @retval BT_ERR_IO  The log file cannot be opened; logged. */
+BT_MUST_CHECK bt_status_t bt_child_init(bt_child_t *child,
+                                        const bt_plan_process_t *process,
+                                        const char *log_dir);
+
+/** The process must have been reaped. */
+void bt_child_fini(bt_child_t *child);
+
+/**
+ * Start the program. That it cannot be executed is not seen here but by its
+ * end and its last words.
+ *
+ * @param [in] program  Path of the executable.
+ * @retval BT_ERR_IO         No pipe or process could be made; logged.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_child_start(bt_child_t *child,
+                                         const char *program);
+
+/** Pass on and remember what the child wrote, until its pipe is empty. */
+void bt_child_read_output(bt_child_t *child);
+
+/** @return true when the child has just become ready. */
+bool bt_child_read_ready(bt_child_t *child, uint64_t now_ms);
+
+/** Has it ended? Then everything it wrote is read and its pipes are closed.
+ *  @param [out] wait_status_p  As from waitpid(). */
+bool bt_child_reap(bt_child_t *child, int *wait_status_p);
+
+/** Does nothing when it does not run. SIGKILL goes to the whole group. */
+void bt_child_signal(const bt_child_t *child, int signal_number);
+
+/** Write the last words to standard error. */
+void bt_child_print_last_words(bt_child_t *child);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file last_words.h
+ *
+ * The last lines that a process wrote, so that they can be shown when it could
+ * not start. Long lines are cut; allocates nothing.
+ */
+#ifndef BT_LAUNCHER_LAST_WORDS_H
+#define BT_LAUNCHER_LAST_WORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BT_LAST_WORDS_LINES 20
+#define BT_LAST_WORDS_BYTES 512 /**< of one line, with its zero byte */
+
+typedef struct bt_last_words {
+    char lines[BT_LAST_WORDS_LINES][BT_LAST_WORDS_BYTES];
+    uint32_t n_lines; /**< complete lines held */
+    uint32_t next;    /**< the slot being written */
+    size_t len;       /**< bytes of the line being written */
+} bt_last_words_t;
+
+void bt_last_words_reset(bt_last_words_t *words);
+
+/** Add output as it comes, in pieces of any size. */
+void bt_last_words_add(bt_last_words_t *words, const char *data, size_t n);
+
+/** End a line that has no newline yet. */
+void bt_last_words_finish(bt_last_words_t *words);
+
+/** @return line @a i, oldest first, or NULL after the last. */
+const char *bt_last_words_line(const bt_last_words_t *words, uint32_t i);
+
+#endif

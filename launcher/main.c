@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* baton-launch: what `baton serve` runs. Starts one router and its workers on
+ * this machine, watches them and stops them. Links no MPI, UCX or nng: nng
+ * aborts in a forked child. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/base/log.h"
+#include "common/config/config.h"
+#include "launcher/child.h"
+#include "launcher/plan.h"
+#include "launcher/run_dir.h"
+#include "launcher/supervisor.h"
+
+#define MAN_BYTES (1u << 20)
+
+static const struct {
+    const char *page;
+    unsigned program;
+} pages[] = {
+    {"baton.1", BT_PROG_SERVE},
+    {"baton-router.1", BT_PROG_ROUTER},
+    {"baton-prefill-worker.1", BT_PROG_PREFILL},
+    {"baton-decode-worker.1", BT_PROG_DECODE},
+    {"baton.conf.5", 0},
+};
+
+static int print_man(const char *page)
+{
+    bt_strbuf_t out;
+    int exit_status = 1;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(pages); i++) {
+        if (strcmp(pages[i].page, page) == 0) {
+            bt_strbuf_init(&out, MAN_BYTES);
+            bt_config_print_man(pages[i].program, &out);
+            if ((bt_strbuf_status(&out) == BT_OK) &&
+                (fputs(out.data, stdout) >= 0) && (fflush(stdout) == 0)) {
+                exit_status = 0;
+            }
+            bt_strbuf_fini(&out);
+            return exit_status;
+        }
+    }
+    fprintf(stderr, "baton-launch: no page %s; there are:", page);
+    for (size_t i = 0; i < BT_ARRAY_LEN(pages); i++) {
+        fprintf(stderr, " %s", pages[i].page);
+    }
+    fprintf(stderr, "\n");
+    return 1;
+}
+
+/* What every child would fail on is said once, and before any is started. */
+static bt_status_t check_model(const char *path)
+{
+    BT_CLEANUP(close) int fd = -1;
+    struct stat info;
+
+    if (path[0] == '\0') {
+        BT_LOG_ERROR("no model: name one with --model PATH");
+        return BT_ERR_INVALID_PARAM;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if ((fd < 0) || (fstat(fd, &info) != 0)) {
+        BT_LOG_ERROR("cannot open the model %s: %m", path);
+        return BT_ERR_IO;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        BT_LOG_ERROR("the model %s is not a file", path);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
+static bt_status_t make_log_dir(const char *path)
+{
+    if ((path[0] != '\0') && (mkdir(path, 0750) != 0) && (errno != EEXIST)) {
+        BT_LOG_ERROR("cannot make the directory %s: %m", path);
+        return BT_ERR_IO;
+    }
+    return BT_OK;
+}
+
+static void find_cores(cpu_set_t *allowed)
+{
+    CPU_ZERO(allowed);
+    if (sched_getaffinity(0, sizeof(*allowed), allowed) != 0) {
+        /* The kernel knows more cores than the set holds: count on those that
+         * it does. */
+        const long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+        for (size_t i = 0; (i < CPU_SETSIZE) && ((long)i < online); i++) {
+            CPU_SET(i, allowed);
+        }
+    }
+}
+
+static int serve(const bt_config_store_t *store, const bt_config_t *config)
+{
+    const bt_supervisor_options_t options = {
+        .log_dir = config->log_dir,
+        .libexec = getenv("BATON_LIBEXEC"),
+        .drain_ms = config->drain_ms,
+    };
+    bt_plan_t *plan = NULL;
+    bt_run_dir_t run_dir;
+    bt_topology_t topology;
+    cpu_set_t allowed;
+    char fd_number[16];
+    int exit_status = 1;
+    bt_status_t status;
+
+    if ((check_model(config->model) != BT_OK) ||
+        (make_log_dir(config->log_dir) != BT_OK)) {
+        return 1;
+    }
+    if (bt_run_dir_create(&run_dir) != BT_OK) {
+        return 1;
+    }
+    find_cores(&allowed);
+    bt_topology_read(BT_TOPOLOGY_DIR, &topology);
+    status =
+        bt_plan_create(store, config, &run_dir, &allowed, &topology, &plan);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot plan the processes: %s", bt_status_str(status));
+        goto out;
+    }
+
+    /* The children's options come from the plan alone. */
+    bt_config_unset_environment();
+    snprintf(fd_number, sizeof(fd_number), "%d", BT_CHILD_READY_FD);
+    setenv("BATON_READY_FD", fd_number, 1);
+    BT_LOG_INFO("starting 1 router, %u prefill and %u decode workers with %s",
+                config->prefill, config->decode, config->model);
+    exit_status = bt_supervise(plan, &options);
+    BT_LOG_INFO("stopped");
+
+out:
+    bt_plan_destroy(plan);
+    bt_run_dir_remove(&run_dir);
+    return exit_status;
+}
+
+/* `--print-model OPTION...`: the model that the options, the environment and
+ * the file name between them, or an empty line. Says what is wrong with them,
+ * so that the baton script can ask before it fetches anything. */
+static int print_model(int argc, char **argv)
+{
+    const bt_config_t *config = NULL;
+    bt_config_store_t *store = NULL;
+
+    /* Drop the first argument; argv[0] has no meaning to the options. */
+    if (bt_config_load(BT_PROG_SERVE, argc - 1, argv + 1, &config, &store) !=
+        BT_OK) {
+        return 1;
+    }
+    puts(config->model);
+    bt_config_destroy(store);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const bt_config_t *config = NULL;
+    bt_config_store_t *store = NULL;
+    bt_log_level_t level;
+    bt_status_t status;
+    int exit_status;
+
+    if ((argc == 3) && (strcmp(argv[1], "--print-man") == 0)) {
+        return print_man(argv[2]);
+    }
+    if ((argc >= 2) && (strcmp(argv[1], "--print-model") == 0)) {
+        return print_model(argc, argv);
+    }
+    status = bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store);
+    if (status == BT_ERR_CANCELED) {
+        return 0;
+    }
+    if (status != BT_OK) {
+        return 1;
+    }
+    if (bt_log_level_parse(config->log_level, &level) != 0) {
+        level = BT_LOG_LEVEL_INFO; /* the table allows no other name */
+    }
+    bt_log_init("baton", level);
+    signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
+    exit_status = serve(store, config);
+    bt_config_destroy(store);
+    return exit_status;
+}

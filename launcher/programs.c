@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/programs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/config/config.h"
+
+static const char *build_folder(unsigned program)
+{
+    switch (program) {
+    case BT_PROG_ROUTER:
+        return "router";
+    case BT_PROG_PREFILL:
+        return "prefill_worker";
+    default:
+        return "decode_worker";
+    }
+}
+
+bt_status_t bt_program_path(const char *libexec, unsigned program, char *out,
+                            size_t bytes)
+{
+    const char *const name = bt_config_program_name(program);
+    char own[BT_PROGRAM_PATH_BYTES];
+    ssize_t n;
+    char *slash;
+    int wrote;
+
+    if (libexec != NULL) {
+        wrote = snprintf(out, bytes, "%s/%s", libexec, name);
+        return ((size_t)wrote < bytes) ? BT_OK : BT_ERR_TOO_LARGE;
+    }
+
+    n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+    if (n <= 0) {
+        BT_LOG_ERROR("cannot read /proc/self/exe: %m");
+        return BT_ERR_IO;
+    }
+    own[n] = '\0';
+    slash = strrchr(own, '/');
+    if (slash == NULL) {
+        BT_LOG_ERROR("this program's own path %s has no directory", own);
+        return BT_ERR_IO;
+    }
+    *slash = '\0';
+    wrote = snprintf(out, bytes, "%s/%s", own, name);
+    if (((size_t)wrote < bytes) && (access(out, X_OK) == 0)) {
+        return BT_OK; /* installed: all programs in one directory */
+    }
+    wrote =
+        snprintf(out, bytes, "%s/../%s/%s", own, build_folder(program), name);
+    return ((size_t)wrote < bytes) ? BT_OK : BT_ERR_TOO_LARGE;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/ready.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/config/config.h"
+
+#define ADDRESS_BYTES 256
+
+void bt_ready_reset(bt_ready_t *ready)
+{
+    ready->len = 0;
+    ready->text[0] = '\0';
+}
+
+void bt_ready_add(bt_ready_t *ready, const char *data, size_t n)
+{
+    if (n > sizeof(ready->text) - 1 - ready->len) {
+        n = sizeof(ready->text) - 1 - ready->len;
+    }
+    memcpy(ready->text + ready->len, data, n);
+    ready->len += n;
+    ready->text[ready->len] = '\0';
+}
+
+/* Start of the line that begins with that word and is complete, or NULL. */
+static const char *find_line(const bt_ready_t *ready, const char *word)
+{
+    const size_t n = strlen(word);
+    const char *line = ready->text;
+    const char *end;
+
+    while ((end = strchr(line, '\n')) != NULL) {
+        if ((strncmp(line, word, n) == 0) &&
+            ((line[n] == ' ') || (line[n] == '\n'))) {
+            return line;
+        }
+        line = end + 1;
+    }
+    return NULL;
+}
+
+bool bt_ready_is_done(const bt_ready_t *ready)
+{
+    return find_line(ready, "ready") != NULL;
+}
+
+bool bt_ready_has_line(const bt_ready_t *ready)
+{
+    return strchr(ready->text, '\n') != NULL;
+}
+
+bool bt_ready_address(const bt_ready_t *ready, const char *key, char *out,
+                      size_t bytes)
+{
+    const char *const line = find_line(ready, key);
+    const char *start;
+    size_t n;
+
+    if (line == NULL) {
+        return false;
+    }
+    start = line + strlen(key);
+    start += (*start == ' ') ? 1 : 0;
+    n = strcspn(start, "\n");
+    if ((n == 0) || (n >= bytes)) {
+        return false;
+    }
+    memcpy(out, start, n);
+    out[n] = '\0';
+    return true;
+}
+
+/* An address that a client on this machine can use: a server that listens
+ * everywhere is found at the loopback address. */
+static void print_client_address(const char *address, bt_strbuf_t *out)
+{
+    char host[ADDRESS_BYTES];
+    uint16_t port;
+
+    if (bt_config_split_address(address, host, sizeof(host), &port) != BT_OK) {
+        bt_strbuf_puts(out, address);
+        return;
+    }
+    if (strcmp(host, "0.0.0.0") == 0) {
+        bt_strbuf_printf(out, "127.0.0.1:%u", (unsigned)port);
+    } else if (strcmp(host, "::") == 0) {
+        bt_strbuf_printf(out, "[::1]:%u", (unsigned)port);
+    } else {
+        bt_strbuf_puts(out, address);
+    }
+}
+
+void bt_ready_announce(const bt_ready_t *ready, bt_strbuf_t *out)
+{
+    char address[ADDRESS_BYTES];
+
+    bt_strbuf_puts(out, "\nBaton is ready.\n");
+    if (bt_ready_address(ready, "http", address, sizeof(address))) {
+        bt_strbuf_printf(out, "  HTTP     http://%s\n", address);
+    }
+    if (bt_ready_address(ready, "grpc", address, sizeof(address))) {
+        bt_strbuf_printf(out, "  gRPC     %s\n", address);
+    }
+    if (bt_ready_address(ready, "metrics", address, sizeof(address))) {
+        bt_strbuf_printf(out, "  metrics  http://%s/metrics\n", address);
+    }
+    if (bt_ready_address(ready, "http", address, sizeof(address))) {
+        bt_strbuf_puts(out, "\nTry it:\n  curl -X POST ");
+        print_client_address(address, out);
+        bt_strbuf_puts(out,
+                       "/v2/models/ensemble/generate -d '{\"text_input\": "
+                       "\"The capital of France is\", \"max_tokens\": 16}'\n");
+    }
+    bt_strbuf_puts(out, "\nCtrl-C stops everything.\n");
+}

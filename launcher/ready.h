@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file ready.h
+ *
+ * What a process says on its readiness descriptor (number in the variable
+ * BATON_READY_FD): lines `KEY ADDRESS`, then the line `ready`.
+ *
+ *     router:  http 127.0.0.1:8000 \n metrics 127.0.0.1:8002 \n ... ready \n
+ *     worker:  ready \n
+ */
+#ifndef BT_LAUNCHER_READY_H
+#define BT_LAUNCHER_READY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/strbuf.h"
+
+#define BT_READY_BYTES 2048
+
+typedef struct bt_ready {
+    char text[BT_READY_BYTES]; /**< what has come so far */
+    size_t len;
+} bt_ready_t;
+
+void bt_ready_reset(bt_ready_t *ready);
+
+/** Add a piece. What does not fit any more is dropped: then it never becomes
+ *  ready, which is noticed. */
+void bt_ready_add(bt_ready_t *ready, const char *data, size_t n);
+
+/** Has the line `ready` come? */
+bool bt_ready_is_done(const bt_ready_t *ready);
+
+/** Has any whole line come (so its sockets are bound)? */
+bool bt_ready_has_line(const bt_ready_t *ready);
+
+/** Copy the address behind @a key. @return false when it is not there. */
+bool bt_ready_address(const bt_ready_t *ready, const char *key, char *out,
+                      size_t bytes);
+
+/** Append what a person reads when everything runs: the addresses and a curl
+ *  line to paste. */
+void bt_ready_announce(const bt_ready_t *ready, bt_strbuf_t *out);
+
+#endif

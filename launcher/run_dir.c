@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/run_dir.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/log.h"
+
+#define KEY_BYTES     32
+#define MAX_OPEN_DIRS 8
+
+static bool make_under(const char *parent, bt_run_dir_t *dir)
+{
+    static const char leaf[] = "/baton-XXXXXX";
+
+    if ((parent == NULL) || (parent[0] != '/') ||
+        (strlen(parent) + sizeof(leaf) > sizeof(dir->path))) {
+        return false;
+    }
+    snprintf(dir->path, sizeof(dir->path), "%s%s", parent, leaf);
+    return mkdtemp(dir->path) != NULL; /* mode 0700 whatever the umask */
+}
+
+static bt_status_t write_key(const char *path)
+{
+    BT_CLEANUP(close)
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    unsigned char key[KEY_BYTES];
+    char text[2 * KEY_BYTES + 2];
+
+    if (fd < 0) {
+        return BT_ERR_IO;
+    }
+    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+        return BT_ERR_IO;
+    }
+    for (size_t i = 0; i < sizeof(key); i++) {
+        snprintf(text + 2 * i, 3, "%02x", (unsigned)key[i]);
+    }
+    text[2 * sizeof(key)] = '\n';
+    if (write(fd, text, 2 * sizeof(key) + 1) !=
+        (ssize_t)(2 * sizeof(key) + 1)) {
+        return BT_ERR_IO;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
+{
+    bt_run_dir_t made;
+
+    if (!make_under(getenv("XDG_RUNTIME_DIR"), &made) &&
+        !make_under(getenv("TMPDIR"), &made) && !make_under("/tmp", &made)) {
+        BT_LOG_ERROR("cannot make a directory for sockets in /tmp: %m");
+        return BT_ERR_IO;
+    }
+    snprintf(made.key_file, sizeof(made.key_file), "%s/key", made.path);
+    if (write_key(made.key_file) != BT_OK) {
+        BT_LOG_ERROR("cannot write the cluster key %s: %m", made.key_file);
+        bt_run_dir_remove(&made);
+        return BT_ERR_IO;
+    }
+    *dir = made;
+    return BT_OK;
+}
+
+/* nftw() visits a directory after what is in it and follows no link. */
+static int remove_entry(const char *path, const struct stat *info, int type,
+                        struct FTW *place)
+{
+    (void)info;
+    (void)type;
+    (void)place;
+    if (remove(path) != 0) {
+        BT_LOG_WARN("cannot remove %s: %m", path);
+    }
+    return 0;
+}
+
+void bt_run_dir_remove(const bt_run_dir_t *dir)
+{
+    if (nftw(dir->path, remove_entry, MAX_OPEN_DIRS, FTW_DEPTH | FTW_PHYS) !=
+        0) {
+        BT_LOG_WARN("cannot read %s: %m", dir->path);
+    }
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file run_dir.h
+ *
+ * A private directory (mode 0700) for one run: the processes' sockets and the
+ * file with the random cluster key (mode 0600).
+ */
+#ifndef BT_LAUNCHER_RUN_DIR_H
+#define BT_LAUNCHER_RUN_DIR_H
+
+#include "common/base/status.h"
+
+#define BT_RUN_DIR_BYTES 64 /**< a socket's whole path has only 108 */
+
+typedef struct bt_run_dir {
+    char path[BT_RUN_DIR_BYTES];
+    char key_file[BT_RUN_DIR_BYTES + 16];
+} bt_run_dir_t;
+
+/** Under $XDG_RUNTIME_DIR or $TMPDIR where that is short enough and writable,
+ *  else under /tmp.
+ *  @retval BT_ERR_IO  Logged. */
+BT_MUST_CHECK bt_status_t bt_run_dir_create(bt_run_dir_t *dir);
+
+/** Remove the directory and all that is in it: a process that was killed leaves
+ *  sockets and directories of its own. */
+void bt_run_dir_remove(const bt_run_dir_t *dir);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file api.h
+ *
+ * The clients' dialects, without sockets: from a JSON body to one request
+ * description, and from results to JSON or SSE bytes. The only includer of
+ * jansson.h is this module.
+ *
+ *     triton:  POST /v2/models/{ensemble|tensorrt_llm_bls|NAME}
+ *                                   [/versions/V]/generate[_stream]
+ *     openai:  POST /v1/completions, /v1/chat/completions
+ *
+ * Threads: pure functions.
+ */
+#ifndef BT_ROUTER_FRONTEND_API_H
+#define BT_ROUTER_FRONTEND_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "common/wire/request.h"
+
+#define BT_API_MAX_STOPS      16
+#define BT_API_MAX_MESSAGES   1024
+#define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
+#define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
+#define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
+#define BT_API_MAX_DEPTH      64         /**< of nested JSON */
+#define BT_API_MAX_VALUES     (1u << 20) /**< JSON values in one body */
+
+typedef enum bt_api_dialect {
+    BT_API_GENERATE,
+    BT_API_COMPLETIONS,
+    BT_API_CHAT,
+} bt_api_dialect_t;
+
+/** One prompt: text or token ids. */
+typedef struct bt_api_prompt {
+    char *text; /**< NULL when ids are given */
+    uint32_t *ids;
+    size_t n_ids;
+} bt_api_prompt_t;
+
+typedef struct bt_api_message {
+    char *role;
+    char *content;
+} bt_api_message_t;
+
+/** A parsed body; free with bt_api_request_fini(). Everything is owned. */
+typedef struct bt_api_request {
+    bt_api_dialect_t dialect;
+    char *model;              /**< as the client named it; NULL = absent */
+    bt_api_prompt_t *prompts; /**< generate, completions: n_prompts */
+    size_t n_prompts;
+    bt_api_message_t *messages; /**< chat */
+    size_t n_messages;
+    uint32_t n;          /**< choices per prompt */
+    bool has_max_tokens; /**< absent: the dialect's default applies */
+    uint32_t max_tokens;
+    bool stream;
+    bool include_usage;
+    bool continuous_usage;
+    bool ignore_eos;
+    bool return_token_ids; /**< OpenAI: each whole choice lists its ids */
+    bool exclude_input_in_output; /**< generate: default true here, see docs */
+    bool has_seed;                /**< absent: a random seed per request */
+    bt_sampling_t sampling;       /**< without bad words. end_ids holds what the
+                                       client gave (end_id, stop_token_ids): the
+                                       caller appends the model's */
+    char *stops[BT_API_MAX_STOPS];
+    uint32_t n_stops;
+    char *bad_words[BT_MAX_BAD_WORDS]; /**< text, to be tokenized */
+    uint32_t n_bad_words;
+    int64_t sequence_id; /**< generate: echoed */
+    bool sequence_start, sequence_end;
+    char *id; /**< generate: request id, NULL = absent */
+    uint32_t priority;
+    uint32_t timeout_ms; /**< 0 = the server's */
+} bt_api_request_t;
+
+/** Why a request was refused, for the client. */
+typedef struct bt_api_error {
+    int http_status;   /**< 400, 404, 413, 429, 500, 503 … */
+    const char *type;  /**< OpenAI's "type": "invalid_request_error" … */
+    const char *param; /**< field name or NULL; static */
+    char message[512]; /**< one sentence, names the field and the limits */
+} bt_api_error_t;
+
+/** Set all fields; printf style. */
+void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
+                      const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/**
+ * Parse one body.
+ *
+ * Known options out of range, of a wrong type or not supported are errors that
+ * name them; unknown fields are ignored (in a generate body they are request
+ * parameters); null means absent; Triton scalars may come as arrays of one, and
+ * inside "parameters". Of equal keys the last counts. Never logs.
+ *
+ * Sampling when not said otherwise: OpenAI draws at temperature 1; generate is
+ * greedy, and draws at temperature 1 when it gives top_k > 1 or top_p < 1
+ * without a temperature. generate takes top_p 0 for "off", and max_tokens has
+ * no default here (has_max_tokens).
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_INVALID_PARAM  error_p is filled.
+ * @retval BT_ERR_NO_MEMORY      error_p is filled (503).
+ */
+BT_MUST_CHECK bt_status_t bt_api_parse(bt_api_dialect_t dialect,
+                                       const void *body, size_t bytes,
+                                       bt_api_request_t *request_p,
+                                       bt_api_error_t *error_p);
+void bt_api_request_fini(bt_api_request_t *request);
+
+/** What the writers need to know of an answer. */
+typedef struct bt_api_answer {
+    bt_api_dialect_t dialect;
+    const char *id;    /**< "cmpl-…", "chatcmpl-…", or generate's id */
+    const char *model; /**< name to print */
+    int64_t created;   /**< seconds since 1970 */
+    int64_t sequence_id;
+    bool sequence_start, sequence_end;
+    bool include_usage, continuous_usage;
+    const char *fingerprint; /**< OpenAI's system_fingerprint; NULL = null */
+} bt_api_answer_t;
+
+typedef struct bt_api_choice {
+    uint32_t index;
+    const char *text; /**< piece (stream) or whole */
+    size_t text_bytes;
+    bt_finish_t finish;        /**< NONE while it goes on */
+    const uint32_t *token_ids; /**< of a whole choice; NULL: not asked for */
+    uint32_t n_token_ids;
+} bt_api_choice_t;
+
+typedef struct bt_api_usage {
+    uint32_t prompt_tokens;
+    uint32_t completion_tokens;
+} bt_api_usage_t;
+
+/** Append the whole answer as one JSON object. */
+void bt_api_write_answer(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choices, size_t n_choices,
+                         const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Append one SSE event ("data: {…}\n\n") with a piece of one choice.
+ *  @param first  chat: this choice's first event (carries the role). */
+void bt_api_write_event(const bt_api_answer_t *answer,
+                        const bt_api_choice_t *choice, bool first,
+                        const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Append what ends a stream: the usage event (`choices: []`) if asked for and
+ *  "data: [DONE]\n\n"; nothing for generate. */
+void bt_api_write_end(const bt_api_answer_t *answer,
+                      const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Append an error body in the dialect's form ({"error": "…"} for Triton,
+ *  {"error": {message, type, param, code}} for OpenAI). */
+void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
+                        bt_strbuf_t *out);
+/** The same as an SSE event, for an error after the stream began. */
+void bt_api_write_error_event(bt_api_dialect_t dialect,
+                              const bt_api_error_t *error, bt_strbuf_t *out);
+
+/** Append `GET /v1/models` (one model), or one model object. */
+void bt_api_write_models(const char *name, int64_t created,
+                         uint32_t context_tokens, bool list, bt_strbuf_t *out);
+
+/** Content-Type of the two kinds of stream. */
+const char *bt_api_stream_content_type(bt_api_dialect_t dialect);
+
+#endif

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "router/frontend/api_prompt.h"
+
+#define MAX_I64 9223372036854775807.0
+
+/* ---- lists of words ---- */
+
+static bt_status_t add_word(bt_api_parse_t *parse, const char *name,
+                            const json_t *value, char **words, uint32_t *n_p,
+                            uint32_t max)
+{
+    bt_status_t status;
+
+    if (json_is_string(value) && (json_string_length(value) == 0)) {
+        return BT_OK; /* Triton's way to say none */
+    }
+    if (*n_p == max) {
+        return bt_api_refuse(parse, name, "%s has more than %u words", name,
+                             max);
+    }
+    status =
+        bt_api_string(parse, name, value, BT_API_MAX_STOP_BYTES, &words[*n_p]);
+    if (status == BT_OK) {
+        (*n_p)++;
+    }
+    return status;
+}
+
+static bt_status_t read_words(bt_api_parse_t *parse, const char *name,
+                              const json_t *value, char **words, uint32_t *n_p,
+                              uint32_t max)
+{
+    const size_t n = json_array_size(value);
+    bt_status_t status = BT_OK;
+
+    while (*n_p > 0) { /* "parameters" may have set some */
+        bt_free(words[--*n_p]);
+        words[*n_p] = NULL;
+    }
+    if (json_is_string(value)) {
+        return add_word(parse, name, value, words, n_p, max);
+    }
+    if (!json_is_array(value)) {
+        return bt_api_refuse(parse, name,
+                             "%s must be a string or a list of strings, got %s",
+                             name, bt_api_type_of(value));
+    }
+    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
+        status =
+            add_word(parse, name, json_array_get(value, i), words, n_p, max);
+    }
+    return status;
+}
+
+static bt_status_t read_stops(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value)
+{
+    return read_words(parse, field->name, value, parse->request->stops,
+                      &parse->request->n_stops, BT_API_MAX_STOPS);
+}
+
+static bt_status_t read_bad_words(bt_api_parse_t *parse,
+                                  const bt_api_field_t *field,
+                                  const json_t *value)
+{
+    return read_words(parse, field->name, value, parse->request->bad_words,
+                      &parse->request->n_bad_words, BT_MAX_BAD_WORDS);
+}
+
+/* ---- numbers with a meaning of their own ---- */
+
+static bt_status_t read_max_tokens(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value)
+{
+    const bool newer = (strcmp(field->name, "max_completion_tokens") == 0);
+    int64_t number = 0;
+    const bt_status_t status =
+        bt_api_integer(parse, field->name, value, 1, INT32_MAX, &number);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    /* OpenAI's newer name wins, whatever the order. */
+    if (newer || !parse->has_max_completion_tokens) {
+        parse->request->max_tokens = (uint32_t)number;
+    }
+    parse->request->has_max_tokens = true;
+    parse->has_max_completion_tokens |= newer;
+    return BT_OK;
+}
+
+static bt_status_t read_temperature(bt_api_parse_t *parse,
+                                    const bt_api_field_t *field,
+                                    const json_t *value)
+{
+    const bt_status_t status = bt_api_read_float(parse, field, value);
+    float *const temperature = &parse->request->sampling.temperature;
+
+    if (status == BT_OK) {
+        parse->has_temperature = true;
+        if (*temperature < 1e-5f) {
+            *temperature = 0.0f; /* a division by less would overflow */
+        }
+    }
+    return status;
+}
+
+static bt_status_t read_top_p(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value)
+{
+    float *const top_p = &parse->request->sampling.top_p;
+    const double real = json_number_value(value);
+
+    if (json_is_number(value) && (real == 0.0) &&
+        (parse->request->dialect == BT_API_GENERATE)) {
+        *top_p = 1.0f; /* Triton's clients send 0 for off */
+        return BT_OK;
+    }
+    if (json_is_number(value) && (!((float)real > 0.0f) || (real > 1.0))) {
+        return bt_api_refuse(parse, field->name,
+                             "top_p must be above 0 and at most 1, got %g",
+                             real);
+    }
+    return bt_api_read_float(parse, field, value);
+}
+
+static bt_status_t read_top_k(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value)
+{
+    int64_t number = 0;
+    const bt_status_t status =
+        bt_api_integer(parse, field->name, value, -1, INT32_MAX, &number);
+
+    if (status == BT_OK) {
+        parse->request->sampling.top_k = (number < 0) ? 0 : (uint32_t)number;
+    }
+    return status;
+}
+
+static bt_status_t read_seed(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value)
+{
+    int64_t number = 0;
+    const bt_status_t status =
+        bt_api_integer(parse, field->name, value, -MAX_I64, MAX_I64, &number);
+
+    if (status == BT_OK) {
+        parse->request->sampling.seed = (uint64_t)number;
+        parse->request->has_seed = true;
+    }
+    return status;
+}
+
+static bt_status_t read_best_of(bt_api_parse_t *parse,
+                                const bt_api_field_t *field,
+                                const json_t *value)
+{
+    int64_t number = 0;
+    const bt_status_t status = bt_api_integer(parse, field->name, value, 1,
+                                              BT_API_MAX_PROMPTS, &number);
+
+    if (status == BT_OK) {
+        parse->best_of = (uint32_t)number;
+    }
+    return status;
+}
+
+/* Answers, or beams, per request. */
+static bt_status_t read_only_one(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const json_t *value)
+{
+    int64_t number = 0;
+    const bt_status_t status =
+        bt_api_integer(parse, field->name, value, 1, INT32_MAX, &number);
+
+    if ((status == BT_OK) && (number != 1)) {
+        return bt_api_refuse(parse, field->name,
+                             "%s above 1 is not supported yet", field->name);
+    }
+    return status;
+}
+
+/* Microseconds, as Triton's request parameter. */
+static bt_status_t read_timeout_us(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value)
+{
+    int64_t number = 0;
+    const bt_status_t status = bt_api_integer(parse, field->name, value, 0,
+                                              1000.0 * UINT32_MAX, &number);
+
+    if (status == BT_OK) {
+        parse->request->timeout_ms = (uint32_t)((number + 999) / 1000);
+    }
+    return status;
+}
+
+/* ---- end tokens ---- */
+
+static bt_status_t add_end_id(bt_api_parse_t *parse, const char *name,
+                              const json_t *value)
+{
+    bt_sampling_t *const sampling = &parse->request->sampling;
+    int64_t number = 0;
+    const bt_status_t status =
+        bt_api_integer(parse, name, value, -1, INT32_MAX, &number);
+
+    if ((status != BT_OK) || (number < 0)) {
+        return status; /* -1: Triton's "not given" */
+    }
+    /* Half of the places are left to the model's own. */
+    if (sampling->n_end_ids == BT_MAX_END_IDS / 2) {
+        return bt_api_refuse(parse, name, "%s has more than %d ids", name,
+                             BT_MAX_END_IDS / 2);
+    }
+    sampling->end_ids[sampling->n_end_ids++] = (uint32_t)number;
+    return BT_OK;
+}
+
+static bt_status_t read_end_id(bt_api_parse_t *parse,
+                               const bt_api_field_t *field, const json_t *value)
+{
+    const size_t n = json_array_size(value);
+    bt_status_t status = BT_OK;
+
+    parse->request->sampling.n_end_ids = 0;
+    if (!json_is_array(value)) {
+        return add_end_id(parse, field->name, value);
+    }
+    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
+        status = add_end_id(parse, field->name, json_array_get(value, i));
+    }
+    return status;
+}
+
+/* ---- OpenAI's objects ---- */
+
+static bt_status_t read_stream_options(bt_api_parse_t *parse,
+                                       const bt_api_field_t *field,
+                                       const json_t *value)
+{
+    static const bt_api_field_t options[] = {
+        {"include_usage", BT_API_O, bt_api_read_bool,
+         offsetof(bt_api_request_t, include_usage), 0, 0},
+        {"continuous_usage_stats", BT_API_O, bt_api_read_bool,
+         offsetof(bt_api_request_t, continuous_usage), 0, 0},
+    };
+
+    if (!json_is_object(value)) {
+        return bt_api_refuse(parse, field->name,
+                             "stream_options must be an object, got %s",
+                             bt_api_type_of(value));
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
+        const json_t *option = json_object_get(value, options[i].name);
+
+        if ((option != NULL) && !json_is_null(option)) {
+            const bt_status_t status =
+                options[i].read(parse, &options[i], option);
+
+            if (status != BT_OK) {
+                return status;
+            }
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_response_format(bt_api_parse_t *parse,
+                                        const bt_api_field_t *field,
+                                        const json_t *value)
+{
+    const json_t *type = json_object_get(value, "type");
+
+    if (!json_is_string(type)) {
+        return bt_api_refuse(parse, field->name,
+                             "response_format must be an object with a type");
+    }
+    if (strcmp(json_string_value(type), "text") != 0) {
+        return bt_api_refuse(parse, field->name,
+                             "response_format of type %.40s is not supported "
+                             "yet, only text",
+                             json_string_value(type));
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_tool_choice(bt_api_parse_t *parse,
+                                    const bt_api_field_t *field,
+                                    const json_t *value)
+{
+    const char *word = json_string_value(value);
+
+    if ((word != NULL) &&
+        ((strcmp(word, "none") == 0) || (strcmp(word, "auto") == 0))) {
+        return BT_OK; /* without tools, both mean none */
+    }
+    return bt_api_refuse(parse, field->name, "%s is not supported yet",
+                         field->name);
+}
+
+static bt_status_t read_modalities(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value)
+{
+    const char *word = json_string_value(json_array_get(value, 0));
+
+    if ((json_array_size(value) == 1) && (word != NULL) &&
+        (strcmp(word, "text") == 0)) {
+        return BT_OK;
+    }
+    return bt_api_refuse(parse, field->name,
+                         "modalities other than [\"text\"] are not supported "
+                         "yet");
+}
+
+/* For completions even 0 asks for log-probs: those of the drawn tokens. */
+static bt_status_t read_logprobs(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const json_t *value)
+{
+    if (json_is_false(value)) {
+        return BT_OK;
+    }
+    return bt_api_refuse(parse, field->name, "%s is not supported yet",
+                         field->name);
+}
+
+/* ---- the table ---- */
+
+#define AT(member) offsetof(bt_api_request_t, member)
+#define BOOL(name, who, where)                       \
+    {                                                \
+        name, who, bt_api_read_bool, AT(where), 0, 0 \
+    }
+#define U32(name, who, where, min, max)                 \
+    {                                                   \
+        name, who, bt_api_read_u32, AT(where), min, max \
+    }
+#define FLOAT(name, who, where, min, max)                 \
+    {                                                     \
+        name, who, bt_api_read_float, AT(where), min, max \
+    }
+#define OWN(name, who, reader)     \
+    {                              \
+        name, who, reader, 0, 0, 0 \
+    }
+#define NOT_YET(name, who)                          \
+    {                                               \
+        name, who, bt_api_read_unsupported, 0, 0, 0 \
+    }
+
+/* clang-format off */
+static const bt_api_field_t fields[] = {
+    /* what to generate from */
+    OWN("text_input", BT_API_G, bt_api_read_text_input),
+    OWN("prompt", BT_API_C, bt_api_read_prompt),
+    OWN("messages", BT_API_H, bt_api_read_messages),
+    {"model", BT_API_O, bt_api_read_name, AT(model), 0, 0},
+    {"id", BT_API_G, bt_api_read_name, AT(id), 0, 0},
+
+    /* how much */
+    OWN("max_tokens", BT_API_A, read_max_tokens),
+    OWN("max_completion_tokens", BT_API_O, read_max_tokens),
+    U32("min_tokens", BT_API_A, sampling.min_tokens, 0, INT32_MAX),
+    U32("min_length", BT_API_G, sampling.min_tokens, 0, INT32_MAX),
+    U32("n", BT_API_O, n, 1, BT_API_MAX_PROMPTS),
+    OWN("best_of", BT_API_C, read_best_of),
+
+    /* when to end */
+    OWN("stop_words", BT_API_G, read_stops),
+    OWN("stop", BT_API_O, read_stops),
+    OWN("bad_words", BT_API_A, read_bad_words),
+    OWN("end_id", BT_API_G, read_end_id),
+    OWN("stop_token_ids", BT_API_O, read_end_id),
+    BOOL("ignore_eos", BT_API_A, ignore_eos),
+    BOOL("return_token_ids", BT_API_O, return_token_ids),
+
+    /* sampling */
+    {"temperature", BT_API_A, read_temperature, AT(sampling.temperature), 0, 100},
+    {"top_p", BT_API_A, read_top_p, AT(sampling.top_p), 0, 1},
+    OWN("top_k", BT_API_A, read_top_k),
+    OWN("random_seed", BT_API_G, read_seed),
+    OWN("seed", BT_API_A, read_seed),
+    FLOAT("repetition_penalty", BT_API_A, sampling.repetition_penalty, 0.01, 100),
+    FLOAT("presence_penalty", BT_API_O, sampling.presence_penalty, -2, 2),
+    FLOAT("frequency_penalty", BT_API_O, sampling.frequency_penalty, -2, 2),
+    FLOAT("presence_penalty", BT_API_G, sampling.presence_penalty, -100, 100),
+    FLOAT("frequency_penalty", BT_API_G, sampling.frequency_penalty, -100, 100),
+    OWN("beam_width", BT_API_G, read_only_one),
+    OWN("num_return_sequences", BT_API_G, read_only_one),
+
+    /* how to answer */
+    BOOL("stream", BT_API_A, stream),
+    BOOL("streaming", BT_API_G, stream),
+    OWN("stream_options", BT_API_O, read_stream_options),
+    BOOL("exclude_input_in_output", BT_API_G, exclude_input_in_output),
+    BOOL("exclude_input_from_output", BT_API_G, exclude_input_in_output),
+    {"sequence_id", BT_API_G, bt_api_read_i64, AT(sequence_id), 0, MAX_I64},
+    BOOL("sequence_start", BT_API_G, sequence_start),
+    BOOL("sequence_end", BT_API_G, sequence_end),
+    U32("priority", BT_API_A, priority, 0, INT32_MAX),
+    U32("timeout_ms", BT_API_A, timeout_ms, 0, UINT32_MAX),
+    OWN("timeout", BT_API_G, read_timeout_us),
+    OWN("response_format", BT_API_O, read_response_format),
+    OWN("modalities", BT_API_H, read_modalities),
+    OWN("tool_choice", BT_API_H, read_tool_choice),
+    OWN("function_call", BT_API_H, read_tool_choice),
+
+    /* asked for, not done yet: said instead of ignored. pad_id, len_penalty
+     * and early_stopping are not here: without padding and beams they have
+     * no meaning, and are ignored like unknown fields. */
+    OWN("logprobs", BT_API_C, read_logprobs),
+    NOT_YET("logprobs", BT_API_H),
+    NOT_YET("top_logprobs", BT_API_H),
+    NOT_YET("prompt_logprobs", BT_API_O),
+    NOT_YET("echo", BT_API_O),
+    NOT_YET("suffix", BT_API_C),
+    NOT_YET("logit_bias", BT_API_O),
+    NOT_YET("tools", BT_API_H),
+    NOT_YET("functions", BT_API_H),
+    NOT_YET("audio", BT_API_H),
+    NOT_YET("web_search_options", BT_API_H),
+    NOT_YET("use_beam_search", BT_API_O),
+    NOT_YET("min_p", BT_API_A),
+    NOT_YET("guided_json", BT_API_O),
+    NOT_YET("guided_regex", BT_API_O),
+    NOT_YET("guided_choice", BT_API_O),
+    NOT_YET("guided_grammar", BT_API_O),
+    NOT_YET("truncate_prompt_tokens", BT_API_O),
+    NOT_YET("include_stop_str_in_output", BT_API_O),
+    NOT_YET("return_log_probs", BT_API_G),
+    NOT_YET("return_context_logits", BT_API_G),
+    NOT_YET("return_generation_logits", BT_API_G),
+    NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
+    NOT_YET("return_perf_metrics", BT_API_G),
+    NOT_YET("prompt_embedding_table", BT_API_G),
+    NOT_YET("prompt_vocab_size", BT_API_G),
+    NOT_YET("lora_task_id", BT_API_G),
+    NOT_YET("lora_weights", BT_API_G),
+    NOT_YET("lora_config", BT_API_G),
+    NOT_YET("num_draft_tokens", BT_API_G),
+    NOT_YET("use_draft_logits", BT_API_G),
+    NOT_YET("draft_input_ids", BT_API_G),
+    NOT_YET("embedding_bias_words", BT_API_G),
+    NOT_YET("embedding_bias_weights", BT_API_G),
+    NOT_YET("guided_decoding_guide", BT_API_G),
+    NOT_YET("image_input", BT_API_G),
+};
+/* clang-format on */
+
+const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
+        if (((fields[i].dialects & dialect) != 0) &&
+            (strcmp(fields[i].name, name) == 0)) {
+            return &fields[i];
+        }
+    }
+    return NULL;
+}

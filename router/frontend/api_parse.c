@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "router/frontend/api_prompt.h"
+
+static uint32_t dialect_bit(bt_api_dialect_t dialect)
+{
+    switch (dialect) {
+    case BT_API_GENERATE:
+        return BT_API_G;
+    case BT_API_COMPLETIONS:
+        return BT_API_C;
+    default:
+        return BT_API_H;
+    }
+}
+
+void bt_api_request_fini(bt_api_request_t *request)
+{
+    if (request == NULL) {
+        return;
+    }
+    bt_api_prompts_fini(request);
+    for (uint32_t i = 0; i < request->n_stops; i++) {
+        bt_free(request->stops[i]);
+    }
+    for (uint32_t i = 0; i < request->n_bad_words; i++) {
+        bt_free(request->bad_words[i]);
+    }
+    bt_free(request->model);
+    bt_free(request->id);
+    memset(request, 0, sizeof(*request));
+}
+
+/* All fields of one object. */
+static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
+{
+    const bool generate = (parse->request->dialect == BT_API_GENERATE);
+    const uint32_t dialect = dialect_bit(parse->request->dialect);
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(object, name, value)
+    {
+        const bt_api_field_t *field = bt_api_find_field(dialect, name);
+        const json_t *given = value;
+        bt_status_t status;
+
+        if (field == NULL) {
+            continue;
+        }
+        /* Triton's tensors of one element, also of shape [1, 1]. */
+        for (int i = 0; generate && (i < 2) && (json_array_size(given) == 1);
+             i++) {
+            given = json_array_get(given, 0);
+        }
+        if (json_is_null(given)) {
+            continue;
+        }
+        status = field->read(parse, field, given);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t check_choices(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+
+    if (request->n_prompts * request->n > BT_API_MAX_PROMPTS) {
+        return bt_api_refuse(
+            parse, "n", "%zu prompts times n %u are more than %d choices",
+            request->n_prompts, request->n, BT_API_MAX_PROMPTS);
+    }
+    if ((parse->best_of != 0) && (parse->best_of != request->n)) {
+        return bt_api_refuse(parse, "best_of",
+                             "best_of other than n is not supported yet");
+    }
+    return BT_OK;
+}
+
+/* What only the whole body can tell. */
+static bt_status_t check_whole(bt_api_parse_t *parse)
+{
+    bt_api_request_t *request = parse->request;
+    bt_sampling_t *sampling = &request->sampling;
+
+    if ((request->dialect == BT_API_CHAT) && (request->n_messages == 0)) {
+        return bt_api_refuse(parse, "messages", "messages is missing");
+    }
+    if ((request->dialect == BT_API_COMPLETIONS) && (request->n_prompts == 0)) {
+        return bt_api_refuse(parse, "prompt", "prompt is missing");
+    }
+    if ((request->dialect == BT_API_GENERATE) && (request->n_prompts == 0)) {
+        return bt_api_refuse(parse, "text_input", "text_input is missing");
+    }
+    if (request->has_max_tokens &&
+        (sampling->min_tokens > request->max_tokens)) {
+        return bt_api_refuse(parse, "min_tokens",
+                             "min_tokens %u is above max_tokens %u",
+                             sampling->min_tokens, request->max_tokens);
+    }
+    if (request->return_token_ids && request->stream) {
+        return bt_api_refuse(parse, "return_token_ids",
+                             "return_token_ids with stream is not supported "
+                             "yet");
+    }
+    if (!parse->has_temperature &&
+        ((request->dialect != BT_API_GENERATE) || (sampling->top_k > 1) ||
+         (sampling->top_p < 1.0f))) {
+        sampling->temperature = 1.0f;
+    }
+    return check_choices(parse);
+}
+
+static bt_status_t read_body(bt_api_parse_t *parse, json_t *root)
+{
+    const json_t *parameters = json_object_get(root, "parameters");
+    bt_status_t status = BT_OK;
+
+    if (!json_is_object(root)) {
+        return bt_api_refuse(parse, NULL,
+                             "the body must be a JSON object, got %s",
+                             bt_api_type_of(root));
+    }
+    if ((parse->request->dialect == BT_API_GENERATE) &&
+        json_is_object(parameters)) {
+        /* Fields beside it come later and so win. */
+        status = read_fields(parse, json_object_get(root, "parameters"));
+    }
+    if (status == BT_OK) {
+        status = read_fields(parse, root);
+    }
+    if (status == BT_OK) {
+        status = check_whole(parse);
+    }
+    return status;
+}
+
+/* jansson's words, where they are about jansson, in ours. */
+static bt_status_t not_json(bt_api_parse_t *parse, const json_error_t *fault)
+{
+    const char *text = fault->text;
+
+    switch (json_error_code(fault)) {
+    case json_error_out_of_memory:
+        return bt_api_no_memory(parse);
+    case json_error_null_character:
+        text = "a string holds a zero character";
+        break;
+    case json_error_numeric_overflow:
+        text = "a number is too large";
+        break;
+    default:
+        break;
+    }
+    return bt_api_refuse(parse, NULL,
+                         "the body is not valid JSON at line %d column %d "
+                         "(byte %d): %s",
+                         fault->line, fault->column, fault->position, text);
+}
+
+bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
+                         size_t bytes, bt_api_request_t *request_p,
+                         bt_api_error_t *error_p)
+{
+    bt_api_request_t request;
+    bt_api_parse_t parse = {.request = &request, .error = error_p};
+    bt_status_t status;
+    json_error_t fault;
+    json_t *root;
+
+    memset(&request, 0, sizeof(request));
+    request.dialect = dialect;
+    request.n = 1;
+    request.exclude_input_in_output = true;
+    request.sampling = bt_sampling_default();
+
+    if (bytes == 0) {
+        return bt_api_refuse(&parse, NULL, "the body is empty");
+    }
+    status = bt_api_scan(body, bytes, error_p);
+    if (status != BT_OK) {
+        return status;
+    }
+    root = json_loadb(body, bytes, 0, &fault);
+    if (root == NULL) {
+        return not_json(&parse, &fault);
+    }
+    status = read_body(&parse, root);
+    json_decref(root);
+    if (status != BT_OK) {
+        bt_api_request_fini(&request);
+        return status;
+    }
+    *request_p = request;
+    return BT_OK;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file api_priv.h  Shared by api_scan.c, api_values.c, api_parse.c and
+ *  api_write.c only. */
+#ifndef BT_ROUTER_FRONTEND_API_PRIV_H
+#define BT_ROUTER_FRONTEND_API_PRIV_H
+
+#include <jansson.h>
+
+#include "router/frontend/api.h"
+
+/* ---- api_scan.c ---- */
+
+/** Before the parser takes memory: is it UTF-8, not too deep, not too many
+ *  values (one costs the parser up to 64 bytes)? */
+BT_MUST_CHECK bt_status_t bt_api_scan(const char *text, size_t bytes,
+                                      bt_api_error_t *error_p);
+
+/* ---- api_values.c: values with their limits, and errors that name them ----
+ */
+
+#define BT_API_G 1u /**< generate */
+#define BT_API_C 2u /**< completions */
+#define BT_API_H 4u /**< chat */
+#define BT_API_O (BT_API_C | BT_API_H)
+#define BT_API_A (BT_API_G | BT_API_O)
+
+typedef struct bt_api_parse {
+    bt_api_request_t *request;
+    bt_api_error_t *error;
+    bool has_temperature;
+    bool has_max_completion_tokens;
+    uint32_t best_of; /**< 0 = absent */
+} bt_api_parse_t;
+
+/** One known field of a body. */
+typedef struct bt_api_field {
+    const char *name;
+    uint32_t dialects; /**< BT_API_G … */
+    bt_status_t (*read)(bt_api_parse_t *parse, const struct bt_api_field *field,
+                        const json_t *value);
+    size_t offset;   /**< in bt_api_request_t */
+    double min, max; /**< of a number */
+} bt_api_field_t;
+
+/** Fill the error: 400, invalid_request_error. @return BT_ERR_INVALID_PARAM */
+bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
+                          const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+bt_status_t bt_api_no_memory(bt_api_parse_t *parse);
+/** "an integer", "a string" … of what was found. */
+const char *bt_api_type_of(const json_t *value);
+
+/** An integer from min to max; 3.0 is one. */
+BT_MUST_CHECK bt_status_t bt_api_integer(bt_api_parse_t *parse,
+                                         const char *name, const json_t *value,
+                                         double min, double max,
+                                         int64_t *number_p);
+/** Copy of a string, owned by the caller; refuses empty ones if told. */
+BT_MUST_CHECK bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
+                                        const json_t *value, size_t max_bytes,
+                                        char **text_p);
+
+/* Readers for the field table. */
+bt_status_t bt_api_read_bool(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value);
+bt_status_t bt_api_read_u32(bt_api_parse_t *parse, const bt_api_field_t *field,
+                            const json_t *value);
+bt_status_t bt_api_read_i64(bt_api_parse_t *parse, const bt_api_field_t *field,
+                            const json_t *value);
+bt_status_t bt_api_read_float(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value);
+/** A short string into a char *. */
+bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value);
+/** Known but not supported: only a value that changes nothing may come
+ *  (false, 0, "", [] or {}). */
+bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
+                                    const bt_api_field_t *field,
+                                    const json_t *value);
+
+/* ---- api_fields.c ---- */
+
+/** NULL when @a name is not known in this dialect. */
+const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file api_prompt.h  The readers of text_input, prompt and messages. */
+#ifndef BT_ROUTER_FRONTEND_API_PROMPT_H
+#define BT_ROUTER_FRONTEND_API_PROMPT_H
+
+#include "router/frontend/api_priv.h"
+
+bt_status_t bt_api_read_text_input(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value);
+bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
+                               const bt_api_field_t *field,
+                               const json_t *value);
+bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const json_t *value);
+/** Free prompts and messages, also half-built ones. */
+void bt_api_prompts_fini(bt_api_request_t *request);
+
+#endif

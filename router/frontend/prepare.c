@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/prepare.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/base/alloc.h"
+#include "common/wire/wire.h"
+
+#define CHAT_TEXT_LIMIT (64u << 20)
+#define BAD_REQUEST     "invalid_request_error"
+#define SERVER_ERROR    "server_error"
+
+static bt_status_t no_memory(bt_api_error_t *error)
+{
+    bt_api_error_set(error, 503, SERVER_ERROR, NULL,
+                     "out of memory for this request, try again later");
+    return BT_ERR_NO_MEMORY;
+}
+
+/* ---- prompts ---- */
+
+static bt_status_t tokenize(const bt_served_t *served, const char *text,
+                            size_t bytes, unsigned flags, const char *param,
+                            bt_token_vec_t *out, bt_api_error_t *error)
+{
+    const bt_status_t status =
+        bt_tokenize(served->tok, text, bytes, flags, BT_WIRE_MAX_TOKENS, out);
+
+    switch (status) {
+    case BT_OK:
+        return BT_OK;
+    case BT_ERR_INVALID_PARAM:
+        bt_api_error_set(error, 400, BAD_REQUEST, param,
+                         "%s is not valid UTF-8", param);
+        return status;
+    case BT_ERR_TOO_LARGE:
+        bt_api_error_set(error, 400, BAD_REQUEST, param,
+                         "%s has more than %u tokens; the context of this "
+                         "model is %u tokens",
+                         param, BT_WIRE_MAX_TOKENS, served->context_tokens);
+        return status;
+    default:
+        return no_memory(error);
+    }
+}
+
+static bt_status_t copy_ids(const bt_served_t *served,
+                            const bt_api_prompt_t *prompt, bt_token_vec_t *out,
+                            bt_api_error_t *error)
+{
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
+
+    for (size_t i = 0; i < prompt->n_ids; i++) {
+        if (prompt->ids[i] >= n_vocab) {
+            bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
+                             "prompt has token id %u; this model has ids 0 to "
+                             "%u",
+                             prompt->ids[i], n_vocab - 1);
+            return BT_ERR_INVALID_PARAM;
+        }
+    }
+    if (prompt->n_ids == 0) {
+        return BT_OK; /* refused as empty later */
+    }
+    out->ids = bt_memdup(prompt->ids, prompt->n_ids * sizeof(*prompt->ids));
+    if (out->ids == NULL) {
+        return no_memory(error);
+    }
+    out->n = out->cap = prompt->n_ids;
+    return BT_OK;
+}
+
+static bt_status_t render_chat(const bt_served_t *served,
+                               const bt_api_request_t *request,
+                               bt_strbuf_t *text, bt_api_error_t *error)
+{
+    const char *why = "messages cannot be rendered";
+    bt_chat_message_t *messages;
+    bt_status_t status;
+
+    if (served->chat == NULL) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "messages",
+                         "the chat template of this model is not recognised; "
+                         "start the server with --chat-template NAME (%s)",
+                         bt_chat_template_names());
+        return BT_ERR_UNSUPPORTED;
+    }
+    messages = bt_calloc(request->n_messages + 1, sizeof(*messages));
+    if (messages == NULL) {
+        return no_memory(error);
+    }
+    for (size_t i = 0; i < request->n_messages; i++) {
+        messages[i].role = request->messages[i].role;
+        messages[i].content = request->messages[i].content;
+    }
+    status =
+        bt_chat_render(served->chat, messages, request->n_messages, text, &why);
+    bt_free(messages);
+    if ((status == BT_ERR_INVALID_PARAM) || (status == BT_ERR_UNSUPPORTED)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "messages", "messages: %s",
+                         why);
+        return status;
+    }
+    if ((status != BT_OK) || (bt_strbuf_status(text) != BT_OK)) {
+        return no_memory(error);
+    }
+    return BT_OK;
+}
+
+static bt_status_t chat_prompt(const bt_served_t *served,
+                               const bt_api_request_t *request,
+                               bt_token_vec_t *out, bt_api_error_t *error)
+{
+    bt_strbuf_t text;
+    bt_status_t status;
+
+    bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
+    status = render_chat(served, request, &text, error);
+    if (status == BT_OK) {
+        status = tokenize(served, (text.len > 0) ? text.data : "", text.len,
+                          BT_TOK_PARSE_SPECIAL, "messages", out, error);
+    }
+    bt_strbuf_fini(&text);
+    return status;
+}
+
+static bt_status_t one_prompt(const bt_served_t *served,
+                              const bt_api_request_t *request, size_t i,
+                              bt_token_vec_t *out, bt_api_error_t *error)
+{
+    const bt_api_prompt_t *prompt;
+
+    if (request->dialect == BT_API_CHAT) {
+        return chat_prompt(served, request, out, error);
+    }
+    prompt = &request->prompts[i];
+    if (prompt->text == NULL) {
+        return copy_ids(served, prompt, out, error);
+    }
+    return tokenize(served, prompt->text, strlen(prompt->text),
+                    BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL,
+                    (request->dialect == BT_API_GENERATE) ? "text_input"
+                                                          : "prompt",
+                    out, error);
+}
+
+/* ---- lengths ---- */
+
+static bt_status_t check_length(const bt_served_t *served,
+                                const bt_api_request_t *request,
+                                uint32_t context, bt_prepared_prompt_t *prompt,
+                                bt_api_error_t *error)
+{
+    const size_t n = prompt->tokens.n;
+    char why[128] = "";
+    uint32_t fits;
+
+    if (context < served->context_tokens) {
+        snprintf(why, sizeof(why),
+                 " (the model has %u; the workers' kv-memory or "
+                 "context-tokens allow fewer)",
+                 served->context_tokens);
+    }
+
+    if (n == 0) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
+                         "the prompt is empty");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (request->has_max_tokens && (n + request->max_tokens > context)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "max_tokens",
+                         "the prompt's %zu tokens and max_tokens %u are "
+                         "together %zu tokens, more than the context of %u "
+                         "tokens%s",
+                         n, request->max_tokens, n + request->max_tokens,
+                         context, why);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (n >= context) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
+                         "the prompt's %zu tokens leave no room in the "
+                         "context of %u tokens%s",
+                         n, context, why);
+        return BT_ERR_INVALID_PARAM;
+    }
+    fits = context - (uint32_t)n;
+    prompt->max_new = (request->dialect == BT_API_CHAT)
+                          ? BT_DEFAULT_CHAT_MAX_TOKENS
+                          : BT_DEFAULT_MAX_TOKENS;
+    if (request->has_max_tokens) {
+        prompt->max_new = request->max_tokens;
+    }
+    if (prompt->max_new > fits) {
+        prompt->max_new = fits;
+    }
+    return BT_OK;
+}
+
+/* ---- bad words ---- */
+
+static bool same_word(const bt_bad_word_t *a, const bt_token_vec_t *b)
+{
+    return (a->n == b->n) &&
+           (memcmp(a->ids, b->ids, b->n * sizeof(*b->ids)) == 0);
+}
+
+/* Adds the tokens of one spelling, unless they are there. */
+static bt_status_t add_spelling(const bt_served_t *served, const char *text,
+                                bt_prepared_t *p, bt_api_error_t *error)
+{
+    bt_token_vec_t tokens = {0};
+    bt_status_t status =
+        tokenize(served, text, strlen(text), 0, "bad_words", &tokens, error);
+    uint32_t n = p->sampling.n_bad_words;
+
+    if ((status != BT_OK) || (tokens.n == 0)) {
+        goto end;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (same_word(&p->bad_words[i], &tokens)) {
+            goto end;
+        }
+    }
+    if ((n == BT_MAX_BAD_WORDS) || (tokens.n > BT_MAX_BAD_WORD_TOKENS)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "bad_words",
+                         "bad_words: at most %d spellings (a word counts with "
+                         "and without a space in front) of %d tokens each",
+                         BT_MAX_BAD_WORDS, BT_MAX_BAD_WORD_TOKENS);
+        status = BT_ERR_INVALID_PARAM;
+        goto end;
+    }
+    p->bad_words[n].n = (uint32_t)tokens.n;
+    memcpy(p->bad_words[n].ids, tokens.ids, tokens.n * sizeof(*tokens.ids));
+    p->sampling.n_bad_words = n + 1;
+
+end:
+    bt_free(tokens.ids);
+    return status;
+}
+
+static bt_status_t add_bad_words(const bt_served_t *served,
+                                 const bt_api_request_t *request,
+                                 bt_prepared_t *p, bt_api_error_t *error)
+{
+    bt_status_t status = BT_OK;
+
+    p->sampling.n_bad_words = 0;
+    p->sampling.bad_words = NULL;
+    if (request->n_bad_words == 0) {
+        return BT_OK;
+    }
+    p->bad_words = bt_calloc(BT_MAX_BAD_WORDS, sizeof(*p->bad_words));
+    if (p->bad_words == NULL) {
+        return no_memory(error);
+    }
+    p->sampling.bad_words = p->bad_words;
+    for (uint32_t i = 0; (i < request->n_bad_words) && (status == BT_OK); i++) {
+        const char *word = request->bad_words[i];
+        bt_strbuf_t spaced;
+
+        status = add_spelling(served, word, p, error);
+        if ((status != BT_OK) || (word[0] == ' ')) {
+            continue;
+        }
+        bt_strbuf_init(&spaced, CHAT_TEXT_LIMIT);
+        bt_strbuf_printf(&spaced, " %s", word);
+        status = (bt_strbuf_status(&spaced) == BT_OK)
+                     ? add_spelling(served, spaced.data, p, error)
+                     : no_memory(error);
+        bt_strbuf_fini(&spaced);
+    }
+    return status;
+}
+
+/* ---- all ---- */
+
+/* Behind those that the client gave, as far as there is room. */
+static void add_end_ids(const bt_served_t *served, bt_sampling_t *sampling)
+{
+    uint32_t ids[BT_MAX_END_IDS];
+    const uint32_t n = bt_tokenizer_end_ids(served->tok, ids, BT_MAX_END_IDS);
+
+    for (uint32_t i = 0; i < n; i++) {
+        bool known = false;
+
+        for (uint32_t k = 0; k < sampling->n_end_ids; k++) {
+            known = known || (sampling->end_ids[k] == ids[i]);
+        }
+        if (!known && (sampling->n_end_ids < BT_MAX_END_IDS)) {
+            sampling->end_ids[sampling->n_end_ids++] = ids[i];
+        }
+    }
+}
+
+static bt_status_t prepare(const bt_served_t *served, uint32_t context,
+                           const bt_api_request_t *request, bt_prepared_t *p,
+                           bt_api_error_t *error)
+{
+    bt_status_t status;
+
+    p->n_prompts = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
+    p->prompts = bt_calloc(p->n_prompts + 1, sizeof(*p->prompts));
+    if (p->prompts == NULL) {
+        return no_memory(error);
+    }
+    for (size_t i = 0; i < p->n_prompts; i++) {
+        status = one_prompt(served, request, i, &p->prompts[i].tokens, error);
+        if (status == BT_OK) {
+            status =
+                check_length(served, request, context, &p->prompts[i], error);
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    p->sampling = request->sampling;
+    if (!request->ignore_eos) {
+        add_end_ids(served, &p->sampling);
+    }
+    if (!request->has_seed &&
+        (getrandom(&p->sampling.seed, sizeof(p->sampling.seed), 0) < 0)) {
+        bt_api_error_set(error, 500, SERVER_ERROR, NULL,
+                         "no random numbers from the system");
+        return BT_ERR_IO;
+    }
+    return add_bad_words(served, request, p, error);
+}
+
+bt_status_t bt_prepare(const bt_served_t *served, uint32_t context_tokens,
+                       const bt_api_request_t *request,
+                       bt_prepared_t *prepared_p, bt_api_error_t *error_p)
+{
+    bt_prepared_t made = {0};
+    const bt_status_t status =
+        prepare(served, context_tokens, request, &made, error_p);
+
+    if (status != BT_OK) {
+        bt_prepared_fini(&made);
+        return status;
+    }
+    *prepared_p = made;
+    return BT_OK;
+}
+
+void bt_prepared_fini(bt_prepared_t *prepared)
+{
+    for (size_t i = 0; (prepared->prompts != NULL) && (i < prepared->n_prompts);
+         i++) {
+        bt_free(prepared->prompts[i].tokens.ids);
+    }
+    bt_free(prepared->prompts);
+    bt_free(prepared->bad_words);
+    memset(prepared, 0, sizeof(*prepared));
+}

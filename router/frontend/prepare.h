@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file prepare.h
+ *
+ * From a parsed request to tokens and limits: chat template, tokenizing, bad
+ * words, end ids, seed, and every length checked against the context.
+ *
+ * Bad words are banned as they stand and with a space in front, because a
+ * vocabulary holds a word at the start of a text and inside it as different
+ * tokens. Without max_tokens a completion or generate call gets 16 tokens and
+ * a chat answer what fits, at most 1024.
+ *
+ * Threads: one thread; a served model is never changed.
+ */
+#ifndef BT_ROUTER_FRONTEND_PREPARE_H
+#define BT_ROUTER_FRONTEND_PREPARE_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/wire/request.h"
+#include "inference/tokenizer/tokenizer.h"
+#include "router/frontend/api.h"
+#include "router/frontend/served.h"
+
+#define BT_DEFAULT_MAX_TOKENS      16
+#define BT_DEFAULT_CHAT_MAX_TOKENS 1024
+
+typedef struct bt_prepared_prompt {
+    bt_token_vec_t tokens; /**< owned */
+    uint32_t max_new;
+} bt_prepared_prompt_t;
+
+/** Zero-initialise; free with bt_prepared_fini(). */
+typedef struct bt_prepared {
+    bt_prepared_prompt_t *prompts; /**< owned */
+    size_t n_prompts;
+    bt_sampling_t sampling;   /**< its bad words are owned here */
+    bt_bad_word_t *bad_words; /**< owned */
+} bt_prepared_t;
+
+/**
+ * @param [in]  context_tokens  Longest sequence that model and workers take.
+ * @param [out] prepared_p      Only on BT_OK.
+ * @param [out] error_p         Otherwise what the client hears.
+ * @retval BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_UNSUPPORTED, BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_prepare(const bt_served_t *served,
+                                     uint32_t context_tokens,
+                                     const bt_api_request_t *request,
+                                     bt_prepared_t *prepared_p,
+                                     bt_api_error_t *error_p);
+void bt_prepared_fini(bt_prepared_t *prepared);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file record.h
+ *
+ * What is known of a generation for metrics, trace and log: where it came from,
+ * its attempts, its ledger. The core fills it; nothing here leads back.
+ */
+#ifndef BT_ROUTER_OBSERVE_RECORD_H
+#define BT_ROUTER_OBSERVE_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/wire/wire.h"
+#include "router/observe/ledger.h"
+
+/** What a generation carries from its call to its record; the core does not
+ * look at it. */
+typedef struct bt_gen_origin {
+    uint8_t trace_id[16]; /**< all zero: none yet */
+    uint8_t parent_id[8]; /**< span of the client; all zero: none */
+    bool chat;            /**< else plain text */
+    bool stream;
+    uint32_t choice;    /**< of its call */
+    char answer_id[64]; /**< "" = none */
+} bt_gen_origin_t;
+
+/** One attempt. */
+typedef struct bt_gen_attempt {
+    uint64_t at_us;                 /**< when it was sent to workers */
+    char prefill[BT_WIRE_MAX_NAME]; /**< "": the decode worker does both */
+    char decode[BT_WIRE_MAX_NAME];
+} bt_gen_attempt_t;
+
+/** Everything about a generation that is over, for the trace. Borrowed. */
+typedef struct bt_gen_record {
+    const bt_ledger_t *ledger;
+    const bt_gen_origin_t *origin;
+    const bt_sampling_t *sampling;
+    uint32_t max_new;
+    uint64_t arrived_us; /**< parsing and tokenizing came before */
+    bt_finish_t finish;  /**< STOP, LENGTH, CANCELED (client left) or ERROR */
+    int http_status;     /**< of an ERROR, else 0 */
+    const char *trouble; /**< of an ERROR what the client heard; else why the
+                              attempt before was given up, or "" */
+    uint32_t n_attempts;
+    const bt_gen_attempt_t *attempts;
+} bt_gen_record_t;
+
+/** Times that are known at a moment, for histograms. */
+typedef enum bt_gen_time_kind {
+    BT_TIME_FIRST_TOKEN, /**< from the first byte parsed to token #1 */
+    BT_TIME_NEXT_TOKEN,  /**< between two tokens, as the router gets them */
+    BT_TIME_QUEUE,       /**< in the router and at P, to the first chunk */
+    BT_TIME_JOIN_WAIT,   /**< "may join" to the next iteration's start */
+    BT_TIME_TAIL,        /**< of a transfer, after KV and grant were there */
+    BT_TIME_REQUEST,     /**< whole, of those that ended well */
+    BT_N_TIMES,
+} bt_gen_time_kind_t;
+
+#endif

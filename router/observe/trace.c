@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/observe/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/json.h"
+#include "common/base/log.h"
+#include "common/config/config.h"
+
+#define BUFFER_BYTES (16u << 20) /* of lines that the file does not take */
+#define LINE_BYTES   (64u << 10) /* one is near 5 KiB */
+#define RETRY_MS     1000u
+#define TRACE_BYTES  16u
+#define SPAN_BYTES   8u
+#define KIND_SERVER  2 /* SPAN_KIND_SERVER */
+#define KIND_INNER   1 /* SPAN_KIND_INTERNAL */
+
+struct bt_trace {
+    int fd;
+    char *path;     /* owned */
+    char *resource; /* owned: JSON of the resource's attributes */
+    char *model;    /* owned: as JSON string, with quotes */
+    uint64_t seed[2], n_ids;
+    bt_strbuf_t line; /* scratch */
+    bt_strbuf_t lines;
+    uint64_t n_lost; /* not told yet */
+    bool failing;
+    uint64_t retry_ms;
+};
+
+/* ---- ids ---- */
+
+/* Finalizer of splitmix64: a bijection, so ids of one seed never meet.
+ * Source: Steele, Lea, Flood 2014. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static void new_bytes(uint64_t seed, uint64_t n, uint8_t out[8])
+{
+    uint64_t x = mix(seed + n * 0x9e3779b97f4a7c15u);
+
+    if (x == 0) {
+        x = 1; /* all zero means none */
+    }
+    memcpy(out, &x, sizeof(x));
+}
+
+void bt_trace_new_id(bt_trace_t *trace, uint8_t id[16])
+{
+    const uint64_t n = trace->n_ids++;
+
+    new_bytes(trace->seed[0], n, id);
+    new_bytes(trace->seed[1], n, id + 8);
+}
+
+static void new_span(bt_trace_t *trace, uint8_t id[SPAN_BYTES])
+{
+    new_bytes(trace->seed[0], trace->n_ids++, id);
+}
+
+/* Lower-case digits only, as the header demands.
+ * @return false when they are not, or all zero */
+static bool read_hex(const char *text, size_t n_bytes, uint8_t *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    uint8_t any = 0;
+
+    for (size_t i = 0; i < n_bytes; i++) {
+        const char *hi = memchr(digits, text[2 * i], 16);
+        const char *lo = memchr(digits, text[2 * i + 1], 16);
+
+        if ((hi == NULL) || (lo == NULL)) {
+            return false;
+        }
+        out[i] = (uint8_t)((hi - digits) * 16 + (lo - digits));
+        any |= out[i];
+    }
+    return any != 0;
+}
+
+bool bt_trace_parse_parent(const char *header, bt_gen_origin_t *origin)
+{
+    const size_t n = strlen(header);
+    uint8_t trace[TRACE_BYTES], span[SPAN_BYTES], version[1], flags[1];
+
+    /* 00-<32>-<16>-<2>; versions after 00 may go on with another '-'. */
+    if ((n < 55) || (header[2] != '-') || (header[35] != '-') ||
+        (header[52] != '-') || ((n > 55) && (header[55] != '-')) ||
+        !read_hex(header + 3, TRACE_BYTES, trace) ||
+        !read_hex(header + 36, SPAN_BYTES, span)) {
+        return false;
+    }
+    if (memcmp(header, "00", 2) != 0) {
+        if (!read_hex(header, 1, version) || (version[0] == 0xff)) {
+            return false;
+        }
+    } else if (n != 55) {
+        return false;
+    }
+    if ((memcmp(header + 53, "00", 2) != 0) &&
+        !read_hex(header + 53, 1, flags)) {
+        return false;
+    }
+    memcpy(origin->trace_id, trace, sizeof(trace));
+    memcpy(origin->parent_id, span, sizeof(span));
+    return true;
+}
+
+/* ---- JSON ---- */
+
+static bool is_zero(const uint8_t *id, size_t n)
+{
+    uint8_t any = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        any |= id[i];
+    }
+    return any == 0;
+}
+
+static void put_hex(bt_strbuf_t *out, const char *name, const uint8_t *id,
+                    size_t n)
+{
+    bt_strbuf_printf(out, "\"%s\":\"", name);
+    for (size_t i = 0; i < n; i++) {
+        bt_strbuf_printf(out, "%02x", id[i]);
+    }
+    bt_strbuf_puts(out, "\",");
+}
+
+static void put_string(bt_strbuf_t *out, const char *text)
+{
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    bt_json_str(&json, NULL, text);
+}
+
+/* Attributes end with a comma; close_list() takes the last one back. */
+static void put_text(bt_strbuf_t *out, const char *key, const char *value)
+{
+    bt_strbuf_printf(out, "{\"key\":\"%s\",\"value\":{\"stringValue\":", key);
+    put_string(out, value);
+    bt_strbuf_puts(out, "}},");
+}
+
+static void put_int(bt_strbuf_t *out, const char *key, uint64_t value)
+{
+    /* 64-bit numbers are strings in OTLP's JSON. */
+    bt_strbuf_printf(
+        out, "{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}},", key,
+        value);
+}
+
+static void put_double(bt_strbuf_t *out, const char *key, double value)
+{
+    bt_strbuf_printf(out, "{\"key\":\"%s\",\"value\":{\"doubleValue\":%.9g}},",
+                     key, value);
+}
+
+static void put_bool(bt_strbuf_t *out, const char *key, bool value)
+{
+    bt_strbuf_printf(out, "{\"key\":\"%s\",\"value\":{\"boolValue\":%s}},", key,
+                     value ? "true" : "false");
+}
+
+static void close_list(bt_strbuf_t *out)
+{
+    if ((out->len > 0) && (out->data[out->len - 1] == ',')) {
+        out->len--;
+    }
+    bt_strbuf_puts(out, "]");
+}
+
+/* ---- one record ---- */
+
+typedef struct span {
+    uint8_t trace_id[TRACE_BYTES];
+    uint8_t root_id[SPAN_BYTES];
+    int64_t unix_minus_core_ns;
+    uint64_t start_us; /* on the core's clock */
+} span_t;
+
+static const char *finish_name(bt_finish_t finish)
+{
+    static const char *const names[] = {
+        [BT_FINISH_NONE] = "none",     [BT_FINISH_STOP] = "stop",
+        [BT_FINISH_LENGTH] = "length", [BT_FINISH_CANCELED] = "canceled",
+        [BT_FINISH_ERROR] = "error",
+    };
+
+    return names[finish];
+}
+
+static void put_time(bt_strbuf_t *out, const span_t *span, const char *name,
+                     uint64_t core_us)
+{
+    bt_strbuf_printf(out, "\"%s\":\"%" PRId64 "\",", name,
+                     span->unix_minus_core_ns + (int64_t)core_us * 1000);
+}
+
+static void put_request(bt_strbuf_t *out, const bt_trace_t *trace,
+                        const bt_gen_record_t *r)
+{
+    const bt_gen_origin_t *o = r->origin;
+    const bt_sampling_t *s = r->sampling;
+
+    put_text(out, "gen_ai.operation.name",
+             o->chat ? "chat" : "text_completion");
+    put_text(out, "gen_ai.provider.name", "baton");
+    bt_strbuf_printf(out,
+                     "{\"key\":\"gen_ai.request.model\",\"value\":"
+                     "{\"stringValue\":%s}},",
+                     trace->model);
+    if (o->answer_id[0] != '\0') {
+        put_text(out, "gen_ai.response.id", o->answer_id);
+    }
+    put_int(out, "gen_ai.request.max_tokens", r->max_new);
+    put_double(out, "gen_ai.request.temperature", s->temperature);
+    put_double(out, "gen_ai.request.top_p", s->top_p);
+    put_int(out, "gen_ai.request.top_k", s->top_k);
+    put_double(out, "gen_ai.request.frequency_penalty", s->frequency_penalty);
+    put_double(out, "gen_ai.request.presence_penalty", s->presence_penalty);
+    put_int(out, "gen_ai.usage.input_tokens", r->ledger->n_prompt);
+    put_int(out, "gen_ai.usage.output_tokens", r->ledger->n_output);
+    bt_strbuf_printf(out,
+                     "{\"key\":\"gen_ai.response.finish_reasons\",\"value\":"
+                     "{\"arrayValue\":{\"values\":[{\"stringValue\":\"%s\"}]}}"
+                     "},",
+                     finish_name(r->finish));
+    if (r->ledger->first_token_us > 0) {
+        put_double(out, "gen_ai.server.time_to_first_token",
+                   (double)r->ledger->first_token_us / 1e6);
+    }
+    if (r->http_status != 0) {
+        bt_strbuf_printf(out,
+                         "{\"key\":\"error.type\",\"value\":{\"stringValue\":"
+                         "\"%d\"}},",
+                         r->http_status);
+    }
+    put_bool(out, "baton.stream", o->stream);
+    put_int(out, "baton.choice", o->choice);
+}
+
+static void put_ledger(bt_strbuf_t *out, const bt_gen_record_t *r)
+{
+    const bt_ledger_t *l = r->ledger;
+    const struct {
+        const char *key;
+        uint64_t value;
+    } values[] = {
+        {"baton.attempts", r->n_attempts},
+        {"baton.total_us", l->total_us},
+        {"baton.max_gap_us", l->max_gap_us},
+        {"baton.prefill.chunks", l->n_chunks},
+        {"baton.prefill.cached_tokens", l->n_cached},
+        {"baton.decode.queue_us", l->decode_queue_us},
+        {"baton.decode.batch_us", l->worker_decode_us},
+        {"baton.kv.transfers", l->n_transfers},
+        {"baton.kv.bytes", l->transfer_bytes},
+        {"baton.kv.descriptors", l->transfer_pieces},
+        {"baton.kv.grant_wait_us", l->grant_wait_us},
+        {"baton.kv.data_us", l->transfer_us},
+        {"baton.kv.tail_us", l->transfer_tail_us},
+        {"baton.kv.handover_us", l->kv_handover_us},
+        {"baton.kv.join_wait_us", l->join_wait_us},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(values); i++) {
+        put_int(out, values[i].key, values[i].value);
+    }
+    if (r->n_attempts > 0) {
+        const bt_gen_attempt_t *last = &r->attempts[r->n_attempts - 1];
+
+        put_text(out, "baton.worker.decode", last->decode);
+        if (last->prefill[0] != '\0') {
+            put_text(out, "baton.worker.prefill", last->prefill);
+        }
+    }
+    if ((r->finish != BT_FINISH_ERROR) && (r->trouble[0] != '\0')) {
+        put_text(out, "baton.trouble", r->trouble);
+    }
+}
+
+static void put_events(bt_strbuf_t *out, const span_t *span,
+                       const bt_gen_record_t *r)
+{
+    bt_strbuf_puts(out, "\"events\":[");
+    for (uint32_t i = 0; i < r->n_attempts; i++) {
+        const bt_gen_attempt_t *a = &r->attempts[i];
+
+        bt_strbuf_puts(out, "{");
+        put_time(out, span, "timeUnixNano", a->at_us);
+        bt_strbuf_puts(out, "\"name\":\"baton.attempt\",\"attributes\":[");
+        if (a->prefill[0] != '\0') {
+            put_text(out, "baton.worker.prefill", a->prefill);
+        }
+        put_text(out, "baton.worker.decode", a->decode);
+        close_list(out);
+        bt_strbuf_puts(out, "},");
+    }
+    if (r->ledger->first_token_us > 0) {
+        bt_strbuf_puts(out, "{");
+        put_time(out, span, "timeUnixNano",
+                 span->start_us + r->ledger->first_token_us);
+        bt_strbuf_puts(out, "\"name\":\"baton.first_token\"},");
+    }
+    close_list(out);
+}
+
+static void put_status(bt_strbuf_t *out, const bt_gen_record_t *r)
+{
+    /* 1 = OK, 2 = ERROR; a client that left is neither. */
+    if (r->finish == BT_FINISH_ERROR) {
+        bt_strbuf_puts(out, "\"status\":{\"code\":2,\"message\":");
+        put_string(out, r->trouble);
+        bt_strbuf_puts(out, "}");
+    } else if (r->finish == BT_FINISH_CANCELED) {
+        bt_strbuf_puts(out, "\"status\":{}");
+    } else {
+        bt_strbuf_puts(out, "\"status\":{\"code\":1}");
+    }
+}
+
+static void put_root(bt_strbuf_t *out, const bt_trace_t *trace,
+                     const span_t *span, const bt_gen_record_t *r)
+{
+    const bt_gen_origin_t *o = r->origin;
+
+    bt_strbuf_puts(out, "{");
+    put_hex(out, "traceId", span->trace_id, TRACE_BYTES);
+    put_hex(out, "spanId", span->root_id, SPAN_BYTES);
+    if (!is_zero(o->parent_id, SPAN_BYTES)) {
+        put_hex(out, "parentSpanId", o->parent_id, SPAN_BYTES);
+    }
+    bt_strbuf_puts(out, "\"name\":");
+    put_string(out, o->chat ? "chat" : "text_completion");
+    bt_strbuf_printf(out, ",\"kind\":%d,", KIND_SERVER);
+    put_time(out, span, "startTimeUnixNano", span->start_us);
+    put_time(out, span, "endTimeUnixNano",
+             span->start_us + r->ledger->total_us);
+    bt_strbuf_puts(out, "\"attributes\":[");
+    put_request(out, trace, r);
+    put_ledger(out, r);
+    close_list(out);
+    bt_strbuf_puts(out, ",");
+    put_events(out, span, r);
+    bt_strbuf_puts(out, ",");
+    put_status(out, r);
+    bt_strbuf_puts(out, "}");
+}
+
+/* The parts of the critical path, one after the other. */
+static void put_parts(bt_strbuf_t *out, bt_trace_t *trace, const span_t *span,
+                      const bt_ledger_t *l)
+{
+    const struct {
+        const char *name;
+        uint64_t us;
+    } parts[] = {
+        {"parse", l->parse_us},
+        {"tokenize", l->tokenize_us},
+        {"wait", l->wait_us},
+        {"prefill.queue", l->prefill_queue_us},
+        {"prefill.compute", l->prefill_compute_us},
+        {"prefill.rest", l->first_rest_us},
+        {"handover", l->handover_us},
+        {"decode", l->decode_us},
+    };
+    uint64_t at_us = span->start_us;
+    uint8_t id[SPAN_BYTES];
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(parts); i++) {
+        if (parts[i].us == 0) {
+            continue;
+        }
+        new_span(trace, id);
+        bt_strbuf_puts(out, ",{");
+        put_hex(out, "traceId", span->trace_id, TRACE_BYTES);
+        put_hex(out, "spanId", id, SPAN_BYTES);
+        put_hex(out, "parentSpanId", span->root_id, SPAN_BYTES);
+        bt_strbuf_printf(out, "\"name\":\"baton.%s\",\"kind\":%d,",
+                         parts[i].name, KIND_INNER);
+        put_time(out, span, "startTimeUnixNano", at_us);
+        at_us += parts[i].us;
+        put_time(out, span, "endTimeUnixNano", at_us);
+        bt_strbuf_puts(out, "\"status\":{}}");
+    }
+}
+
+void bt_trace_add(bt_trace_t *trace, const bt_gen_record_t *record,
+                  int64_t unix_minus_core_ns)
+{
+    const bt_ledger_t *l = record->ledger;
+    bt_strbuf_t *out = &trace->line;
+    span_t span = {.unix_minus_core_ns = unix_minus_core_ns};
+
+    span.start_us = record->arrived_us - l->parse_us - l->tokenize_us;
+    memcpy(span.trace_id, record->origin->trace_id, TRACE_BYTES);
+    if (is_zero(span.trace_id, TRACE_BYTES)) {
+        bt_trace_new_id(trace, span.trace_id);
+    }
+    new_span(trace, span.root_id);
+
+    bt_strbuf_reset(out);
+    bt_strbuf_printf(out,
+                     "{\"resourceSpans\":[{\"resource\":{\"attributes\":[%s]},"
+                     "\"scopeSpans\":[{\"scope\":{\"name\":\"baton-router\"},"
+                     "\"spans\":[",
+                     trace->resource);
+    put_root(out, trace, &span, record);
+    put_parts(out, trace, &span, l);
+    bt_strbuf_puts(out, "]}]}]}\n");
+    if (bt_strbuf_status(out) == BT_OK) {
+        bt_strbuf_append(&trace->lines, out->data, out->len);
+    }
+    /* Whole lines or none: a failed append leaves what was there. */
+    if ((bt_strbuf_status(out) != BT_OK) ||
+        (bt_strbuf_status(&trace->lines) != BT_OK)) {
+        trace->lines.status = BT_OK;
+        trace->n_lost++;
+    }
+}
+
+/* ---- the file ---- */
+
+static bt_status_t make_resource(bt_trace_t *trace, const char *model,
+                                 const char *instance)
+{
+    bt_strbuf_t text;
+    bt_status_t status;
+
+    bt_strbuf_init(&text, LINE_BYTES);
+    put_text(&text, "service.name", "baton-router");
+    put_text(&text, "service.version", bt_config_version());
+    if (instance[0] != '\0') {
+        put_text(&text, "service.instance.id", instance);
+    }
+    status = bt_strbuf_status(&text);
+    if (status == BT_OK) {
+        text.data[text.len - 1] = '\0'; /* the last comma */
+        trace->resource = bt_strdup(text.data);
+        bt_strbuf_reset(&text);
+        put_string(&text, model);
+        status = bt_strbuf_status(&text);
+    }
+    if (status == BT_OK) {
+        trace->model = bt_strdup(text.data);
+    }
+    bt_strbuf_fini(&text);
+    if (status != BT_OK) {
+        return status;
+    }
+    return ((trace->resource != NULL) && (trace->model != NULL))
+               ? BT_OK
+               : BT_ERR_NO_MEMORY;
+}
+
+static void trace_free(bt_trace_t *trace)
+{
+    if (trace->fd >= 0) {
+        close(trace->fd);
+    }
+    bt_strbuf_fini(&trace->line);
+    bt_strbuf_fini(&trace->lines);
+    bt_free(trace->model);
+    bt_free(trace->resource);
+    bt_free(trace->path);
+    bt_free(trace);
+}
+
+bt_status_t bt_trace_open(const char *path, const char *model,
+                          const char *instance, bt_trace_t **trace_p)
+{
+    bt_trace_t *trace = bt_calloc(1, sizeof(*trace));
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (trace == NULL) {
+        return status;
+    }
+    trace->fd = -1;
+    bt_strbuf_init(&trace->line, LINE_BYTES);
+    bt_strbuf_init(&trace->lines, BUFFER_BYTES);
+    trace->path = bt_strdup(path);
+    if (trace->path == NULL) {
+        goto err_trace;
+    }
+    status = make_resource(trace, model, instance);
+    if (status != BT_OK) {
+        goto err_trace;
+    }
+    status = BT_ERR_IO;
+    if (getrandom(trace->seed, sizeof(trace->seed), 0) !=
+        (ssize_t)sizeof(trace->seed)) {
+        BT_LOG_ERROR("no random numbers: %m");
+        goto err_trace;
+    }
+    /* Not blocking: a pipe's reader may be slow, or not there. */
+    trace->fd = open(
+        path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+        0640);
+    if (trace->fd < 0) {
+        BT_LOG_ERROR("cannot open the trace file --trace %s: %m", path);
+        goto err_trace;
+    }
+    *trace_p = trace;
+    return BT_OK;
+
+err_trace:
+    trace_free(trace);
+    return status;
+}
+
+/* @return false when the file takes nothing now. */
+static bool write_lines(bt_trace_t *trace)
+{
+    size_t done = 0;
+
+    while (done < trace->lines.len) {
+        const ssize_t n =
+            write(trace->fd, trace->lines.data + done, trace->lines.len - done);
+
+        if (n > 0) {
+            done += (size_t)n;
+        } else if ((n == 0) || (errno != EINTR)) {
+            break;
+        }
+    }
+    bt_strbuf_consume(&trace->lines, done);
+    return trace->lines.len == 0;
+}
+
+uint64_t bt_trace_flush(bt_trace_t *trace, uint64_t now_ms)
+{
+    const uint64_t n_lost = trace->n_lost;
+
+    trace->n_lost = 0;
+    if ((trace->lines.len > 0) && (now_ms >= trace->retry_ms)) {
+        if (write_lines(trace)) {
+            if (trace->failing) {
+                BT_LOG_INFO("trace file %s: written again", trace->path);
+            }
+            trace->failing = false;
+            trace->retry_ms = 0;
+        } else {
+            if (!trace->failing) {
+                BT_LOG_WARN("trace file %s: %m; lines are kept for now",
+                            trace->path);
+            }
+            trace->failing = true;
+            trace->retry_ms = now_ms + RETRY_MS;
+        }
+    }
+    if (n_lost > 0) {
+        BT_LOG_WARN("trace file %s: %" PRIu64 " lines are lost", trace->path,
+                    n_lost);
+    }
+    return n_lost;
+}
+
+void bt_trace_close(bt_trace_t *trace)
+{
+    if (trace == NULL) {
+        return;
+    }
+    if (!write_lines(trace)) {
+        BT_LOG_WARN("trace file %s: %m; the last %zu bytes are lost",
+                    trace->path, trace->lines.len);
+    }
+    trace_free(trace);
+}

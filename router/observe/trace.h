@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file trace.h
+ *
+ * The file of --trace: for each generation that ended, one line of JSON with
+ * its ledger.
+ *
+ * A line is an OTLP TracesData object, so an OpenTelemetry collector's
+ * otlpjsonfile receiver reads the file as it is. It holds one span for the
+ * generation and one for each part of the ledger that took time; the parts
+ * follow each other without a gap and fill the whole:
+ *
+ *     text_completion NAME ├──────────────────────────────────────────┤
+ *       parse tokenize wait │ prefill.queue │ prefill.compute │
+ *                                prefill.rest │ handover │ decode
+ *
+ * What workers report of themselves are durations, so they are attributes
+ * (baton.*_us) of the whole span: wait for the grant, the transfer's data time,
+ * bytes and descriptors, its tail, hand-over, wait for the iteration's end.
+ * There is no text of prompt or answer in a line.
+ *
+ * Lines are collected in memory and written by bt_trace_flush(). While the file
+ * takes nothing (a full disk) they are kept up to a limit, then lost and
+ * counted; serving goes on.
+ *
+ * Threads: one thread owns it.
+ * Source:  OTLP 1.3 (JSON encoding, File Exporter); semantic conventions for
+ *          generative AI 1.37; W3C Trace Context level 1.
+ */
+#ifndef BT_ROUTER_OBSERVE_TRACE_H
+#define BT_ROUTER_OBSERVE_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "router/observe/record.h"
+
+typedef struct bt_trace bt_trace_t;
+
+/**
+ * Open the file for appending; made (mode 0640) if it is not there.
+ *
+ * @param [in] path, model, instance  copied; instance "" = none
+ * @retval BT_OK
+ * @retval BT_ERR_IO         Logged, with the file and the reason.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_trace_open(const char *path, const char *model,
+                                        const char *instance,
+                                        bt_trace_t **trace_p);
+/** Writes what is left; warns when that fails. NULL is allowed. */
+void bt_trace_close(bt_trace_t *trace);
+
+/** One line, in memory. @param unix_minus_core_ns  what turns the core's
+ *  clock into the time of day */
+void bt_trace_add(bt_trace_t *trace, const bt_gen_record_t *record,
+                  int64_t unix_minus_core_ns);
+
+/** Write what is there; never waits for a pipe's reader. After a failure it is
+ *  tried again a second later.
+ *  @return lines lost since the last call */
+uint64_t bt_trace_flush(bt_trace_t *trace, uint64_t now_ms);
+
+/** A fresh id for a trace, never all zero. */
+void bt_trace_new_id(bt_trace_t *trace, uint8_t id[16]);
+
+/** Trace and span of a `traceparent` header.
+ *  @return false when it is malformed: it counts as none, as W3C says */
+bool bt_trace_parse_parent(const char *header, bt_gen_origin_t *origin);
+
+#endif

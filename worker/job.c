@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/kv/kv_layout.h"
+
+void bt_jobs_init(bt_worker_t *w)
+{
+    bt_list_init(&w->jobs);
+    for (uint32_t i = 0; i < BT_WORKER_JOB_BUCKETS; i++) {
+        bt_list_init(&w->buckets[i]);
+    }
+}
+
+static uint32_t bucket_of(const bt_worker_link_t *from, bt_req_key_t key)
+{
+    const uint64_t x = (key.id + key.attempt) * 0x9E3779B97F4A7C15u +
+                       (uint64_t)(uintptr_t)from / 64;
+
+    return (uint32_t)(x >> 40) % BT_WORKER_JOB_BUCKETS;
+}
+
+bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
+                             bt_req_key_t key)
+{
+    bt_list_t *head = &w->buckets[bucket_of(from, key)];
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, head)
+    {
+        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, bucket);
+
+        if ((job->from == from) && (job->key.id == key.id) &&
+            (job->key.attempt == key.attempt)) {
+            return job;
+        }
+    }
+    return NULL;
+}
+
+bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq)
+{
+    return BT_CONTAINER_OF(seq, bt_job_t, seq);
+}
+
+static void job_free(bt_job_t *job)
+{
+    bt_free(job->seq.tokens);
+    bt_free(job->block_ids);
+    bt_free(job->bad_words);
+    bt_free(job);
+}
+
+/* What a request asks for against what this worker can ever give.
+ * @return NULL, or why it can never run here */
+static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
+{
+    const uint32_t n_vocab = bt_model_hparams(w->model)->n_vocab;
+    uint64_t total;
+
+    if (!w->ops->accepts(w, msg->kind)) {
+        return "this worker does not take this kind of request";
+    }
+    if ((msg->kind != BT_REQUEST_LOCAL) && (msg->peer == 0)) {
+        return "the request names no other worker";
+    }
+    if ((msg->n_tokens == 0) || (msg->max_new == 0) ||
+        (msg->n_prompt > msg->n_tokens)) {
+        return "token counts do not fit together";
+    }
+    total = (uint64_t)msg->n_tokens + msg->max_new;
+    if (total > w->context_tokens) {
+        return "prompt and output exceed the context of this worker";
+    }
+    for (uint32_t i = 0; i < msg->n_tokens; i++) {
+        if (msg->tokens[i] >= n_vocab) {
+            return "a token id is not in the vocabulary";
+        }
+    }
+    return NULL;
+}
+
+static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
+                               const bt_msg_request_t *msg)
+{
+    const uint32_t n_bad = msg->sampling.n_bad_words;
+
+    job->seq.tokens = bt_calloc((size_t)msg->n_tokens + msg->max_new,
+                                sizeof(*job->seq.tokens));
+    if (job->seq.tokens == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    memcpy(job->seq.tokens, msg->tokens,
+           msg->n_tokens * sizeof(*job->seq.tokens));
+    job->n_blocks = w->ops->blocks_needed(w, job);
+    job->block_ids = bt_calloc(job->n_blocks, sizeof(*job->block_ids));
+    if (job->block_ids == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    if (n_bad > 0) {
+        job->bad_words = bt_calloc(n_bad, sizeof(*job->bad_words));
+        if (job->bad_words == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        memcpy(job->bad_words, msg->sampling.bad_words,
+               n_bad * sizeof(*job->bad_words));
+    }
+    job->seq.sampling.bad_words = job->bad_words;
+    job->seq.blocks = job->block_ids;
+    return BT_OK;
+}
+
+static void fill_job(bt_job_t *job, bt_worker_link_t *from,
+                     const bt_msg_request_t *msg)
+{
+    bt_list_init(&job->link);
+    bt_list_init(&job->bucket);
+    bt_list_init(&job->queue);
+    job->from = from;
+    job->key = msg->key;
+    job->kind = msg->kind;
+    job->peer = msg->peer;
+    job->n_tokens = msg->n_tokens;
+    job->max_new = msg->max_new;
+    job->priority = msg->priority;
+    job->arrival_us = bt_now_us();
+    job->deadline_us = (msg->deadline_ms == 0)
+                           ? UINT64_MAX
+                           : job->arrival_us + 1000ull * msg->deadline_ms;
+    job->seq.user = job;
+    job->seq.n_prompt = msg->n_prompt;
+    job->seq.max_new = msg->max_new;
+    job->seq.first_index = msg->n_tokens - msg->n_prompt;
+    job->seq.sampling = msg->sampling;
+    job->seq.sched.n_tokens = msg->n_tokens;
+}
+
+bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
+                          const bt_msg_request_t *msg, bt_job_t **job_p,
+                          const char **why_p)
+{
+    bt_status_t status;
+    bt_job_t *job;
+
+    *why_p = why_never(w, msg);
+    if (*why_p != NULL) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (bt_worker_job_find(w, from, msg->key) != NULL) {
+        *why_p = "this request and attempt is already here";
+        return BT_ERR_EXISTS;
+    }
+    job = bt_calloc(1, w->ops->job_bytes);
+    if (job == NULL) {
+        *why_p = "out of memory";
+        return BT_ERR_NO_MEMORY;
+    }
+    fill_job(job, from, msg);
+    status = copy_arrays(w, job, msg);
+    if (status != BT_OK) {
+        *why_p = "out of memory";
+        goto err_job;
+    }
+    if (job->n_blocks > w->n_blocks) {
+        *why_p = "the request needs more KV blocks than this worker has";
+        status = BT_ERR_NO_BLOCKS;
+        goto err_job;
+    }
+    bt_list_push_back(&w->jobs, &job->link);
+    bt_list_push_back(&w->buckets[bucket_of(from, msg->key)], &job->bucket);
+    w->n_jobs++;
+    *job_p = job;
+    return BT_OK;
+
+err_job:
+    job_free(job);
+    return status;
+}
+
+static void unref_all(bt_worker_t *w, const uint32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bt_kv_pool_unref(w->pool, ids[i]);
+    }
+}
+
+/* From the free blocks; where they are too few, from the prefix index. */
+static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
+{
+    const uint32_t n_free = bt_kv_pool_n_free(w->pool);
+    bt_status_t status;
+
+    if ((n > n_free) && (n - n_free <= bt_kv_pool_n_idle(w->pool))) {
+        (void)bt_kv_prefix_evict(w->prefix, n - n_free);
+    }
+    status = bt_kv_pool_acquire(w->pool, n, ids);
+    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
+        bt_kvt_pool_ready(w->kvt, ((uint64_t)ids[i] + 1) * w->block_bytes);
+    }
+    return status;
+}
+
+bt_status_t bt_worker_job_take_blocks(bt_worker_t *w, bt_job_t *job)
+{
+    uint32_t n_reused = 0;
+    bt_status_t status;
+
+    BT_ASSERT(!job->has_blocks);
+    if (w->prefix != NULL) {
+        /* Token #1 is drawn from the last token: whoever does the context phase
+         * has at least that one to compute, and so its block to send. */
+        n_reused = bt_kv_prefix_match(w->prefix, job->seq.tokens,
+                                      (job->n_tokens - 1) / w->tokens_per_block,
+                                      job->block_ids);
+    }
+    status = acquire(w, job->n_blocks - n_reused, job->block_ids + n_reused);
+    if (status != BT_OK) {
+        unref_all(w, job->block_ids, n_reused);
+        return status;
+    }
+    job->n_reused = n_reused;
+    job->has_blocks = true;
+    w->n_blocks_reused += n_reused;
+    return BT_OK;
+}
+
+void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
+                            uint32_t n_tokens)
+{
+    if ((w->prefix != NULL) && job->has_blocks) {
+        bt_kv_prefix_insert(w->prefix, job->seq.tokens,
+                            n_tokens / w->tokens_per_block, job->block_ids);
+    }
+}
+
+void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
+{
+    if (!job->has_blocks) {
+        return;
+    }
+    unref_all(w, job->block_ids, job->n_blocks);
+    job->has_blocks = false;
+}
+
+bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job)
+{
+    bt_status_t status;
+
+    BT_ASSERT_ALWAYS(job->has_blocks && !job->in_engine);
+    job->submitted_us = bt_now_us();
+    status = bt_engine_submit(w->engine, &job->seq);
+    if (status == BT_OK) {
+        job->in_engine = true;
+        w->n_in_engine++;
+    }
+    return status;
+}
+
+void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
+                        const char *phase, const char *text)
+{
+    bt_msg_t msg = {.type = BT_MSG_FAILED};
+
+    if (job->ending) {
+        return;
+    }
+    /* A sender takes its transfer back when the request is over: no fault. */
+    bt_log((status == BT_ERR_CANCELED) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_WARN,
+           "request %llu attempt %u failed in %s: %s (%s)",
+           (unsigned long long)job->key.id, job->key.attempt, phase, text,
+           bt_status_str(status));
+    msg.u.failed.key = job->key;
+    msg.u.failed.status = status;
+    snprintf(msg.u.failed.text, sizeof(msg.u.failed.text), "%s: %s", phase,
+             text);
+    bt_worker_send(w, job->from, &msg);
+    bt_job_abort(w, job);
+}
+
+void bt_job_abort(bt_worker_t *w, bt_job_t *job)
+{
+    if (job->ending) {
+        return;
+    }
+    job->ending = true;
+    bt_list_remove(&job->queue);
+    w->ops->on_abort(w, job);
+}
+
+/* From the engine's door to its next iteration. */
+static uint64_t join_wait_us(const bt_job_t *job)
+{
+    const uint64_t start_us = job->seq.first_start_ns / 1000;
+
+    return (start_us > job->submitted_us) ? start_us - job->submitted_us : 0;
+}
+
+void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
+{
+    bt_msg_t msg = {.type = BT_MSG_ENDED};
+
+    BT_ASSERT_ALWAYS(!job->in_engine);
+    bt_worker_job_return_blocks(w, job);
+    msg.u.ended.key = job->key;
+    msg.u.ended.decode_us = job->seq.generation_ns / 1000;
+    msg.u.ended.n_iterations = job->seq.n_iterations;
+    msg.u.ended.join_wait_us = join_wait_us(job);
+    msg.u.ended.transfer_tail_us = job->tail_us;
+    bt_worker_send(w, job->from, &msg);
+
+    bt_list_remove(&job->link);
+    bt_list_remove(&job->bucket);
+    bt_list_remove(&job->queue);
+    w->n_jobs--;
+    if (w->ops->job_fini != NULL) {
+        w->ops->job_fini(job);
+    }
+    job_free(job);
+}
+
+void bt_jobs_end_all(bt_worker_t *w)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
+    {
+        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+        job->in_engine = false;
+        job->from = NULL; /* nothing ended: the link breaks, and that says it */
+        bt_worker_job_end(w, job);
+    }
+}
+
+void bt_worker_queue_insert(bt_list_t *queue, bt_job_t *job)
+{
+    bt_list_t *before = queue;
+
+    /* From the back: new jobs are the youngest, so this is short. */
+    while (before->prev != queue) {
+        const bt_job_t *other = BT_CONTAINER_OF(before->prev, bt_job_t, queue);
+
+        if ((other->priority > job->priority) ||
+            ((other->priority == job->priority) &&
+             (other->arrival_us <= job->arrival_us))) {
+            break;
+        }
+        before = before->prev;
+    }
+    bt_list_push_back(before, &job->queue); /* in front of `before` */
+}
+
+uint8_t *bt_worker_block(const bt_worker_t *w, uint32_t id)
+{
+    return w->kv_base + (size_t)id * w->block_bytes;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file job.h  Birth and abort of jobs: between the files of worker
+ *  only. Roles use worker.h. */
+#ifndef BT_WORKER_JOB_H
+#define BT_WORKER_JOB_H
+
+#include "worker/worker.h"
+
+/** An empty job table. */
+void bt_jobs_init(bt_worker_t *w);
+
+/** Free what is left, telling nobody. Only after the engine has stopped: its
+ *  sequences are ours again then. */
+void bt_jobs_end_all(bt_worker_t *w);
+
+/** Check a REQUEST and make its job, in the job table but nowhere else.
+ *  @param [out] why_p  On failure: static text for the router. */
+BT_MUST_CHECK bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
+                                        const bt_msg_request_t *msg,
+                                        bt_job_t **job_p, const char **why_p);
+
+/** Mark as ending and let the role clean up; harmless when repeated. */
+void bt_job_abort(bt_worker_t *w, bt_job_t *job);
+
+#endif

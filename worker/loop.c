@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/loop.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/openfds.h"
+#include "worker/job.h"
+
+#define POLL_MS           20         /* bounds timers, not latency */
+#define WARM_MS           1          /* idle before more of the pool is taken */
+#define COPY_BUDGET_BYTES (4u << 20) /* between two looks at the inboxes */
+#define STUCK_NS          (120u * 1000000000ull)
+
+static void post(bt_worker_t *w, const bt_worker_link_t *to,
+                 const bt_msg_t *msg)
+{
+    bt_status_t status;
+
+    bt_strbuf_reset(&w->out);
+    bt_wire_encode(msg, &w->out);
+    status = bt_strbuf_status(&w->out);
+    if (status == BT_OK) {
+        status = bt_rpc_post(to->rpc, w->out.data, w->out.len);
+    }
+    if (status != BT_OK) {
+        /* A router that misses a message would wait for ever: end the link,
+         * and it will run its requests elsewhere. */
+        BT_LOG_WARN("cannot send message type %d: %s", (int)msg->type,
+                    bt_status_str(status));
+        bt_rpc_link_close(to->rpc, "message could not be sent");
+    }
+}
+
+static void flush_tokens(bt_worker_t *w, bt_worker_link_t *link)
+{
+    bt_msg_t msg = {.type = BT_MSG_TOKENS};
+
+    if (link->n_tokens == 0) {
+        return;
+    }
+    msg.u.tokens.n = link->n_tokens;
+    msg.u.tokens.tokens = link->tokens;
+    link->n_tokens = 0;
+    post(w, link, &msg);
+}
+
+void bt_worker_send(bt_worker_t *w, bt_worker_link_t *to, const bt_msg_t *msg)
+{
+    if (to == NULL) {
+        return;
+    }
+    flush_tokens(w, to); /* an end must not overtake its tokens */
+    post(w, to, msg);
+}
+
+void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
+                          uint32_t id, bt_finish_t finish)
+{
+    bt_worker_link_t *link = job->from;
+
+    if (link == NULL) {
+        return;
+    }
+    if (link->n_tokens == w->max_seqs) {
+        flush_tokens(w, link);
+    }
+    link->tokens[link->n_tokens++] = (bt_token_t){
+        .key = job->key,
+        .index = index,
+        .id = id,
+        .finish = (uint32_t)finish,
+    };
+}
+
+static void refuse(bt_worker_t *w, bt_worker_link_t *from, bt_req_key_t key,
+                   bt_status_t status, const char *why)
+{
+    bt_msg_t msg = {.type = BT_MSG_FAILED};
+
+    msg.u.failed.key = key;
+    msg.u.failed.status = status;
+    strncpy(msg.u.failed.text, why, sizeof(msg.u.failed.text) - 1);
+    bt_worker_send(w, from, &msg);
+    msg = (bt_msg_t){.type = BT_MSG_ENDED};
+    msg.u.ended.key = key;
+    bt_worker_send(w, from, &msg);
+}
+
+static void on_request(bt_worker_t *w, bt_worker_link_t *from,
+                       const bt_msg_request_t *request)
+{
+    const char *why = NULL;
+    bt_job_t *job = NULL;
+    bt_status_t status;
+
+    if (w->draining) {
+        refuse(w, from, request->key, BT_ERR_BUSY, "the worker is draining");
+        return;
+    }
+    status = bt_job_create(w, from, request, &job, &why);
+    if (status == BT_ERR_EXISTS) {
+        /* Its end could not be told from that of the one that is here. */
+        BT_LOG_ERROR("router sent request %llu attempt %u twice",
+                     (unsigned long long)request->key.id, request->key.attempt);
+        bt_rpc_link_close(from->rpc, why);
+        return;
+    }
+    if (status != BT_OK) {
+        BT_LOG_WARN("request %llu attempt %u refused: %s",
+                    (unsigned long long)request->key.id, request->key.attempt,
+                    why);
+        refuse(w, from, request->key, status, why);
+        return;
+    }
+    w->ops->on_request(w, job);
+}
+
+static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
+                      const bt_msg_cancel_t *cancel)
+{
+    bt_job_t *job = bt_worker_job_find(w, from, cancel->key);
+
+    /* It may have ended while the cancel was on its way. */
+    if (job != NULL) {
+        bt_job_abort(w, job);
+    }
+}
+
+static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
+                       size_t bytes)
+{
+    bt_msg_t msg;
+    const bt_status_t status = bt_wire_decode(w->decoder, data, bytes, &msg);
+
+    if (status != BT_OK) {
+        BT_LOG_ERROR("router sent a message that cannot be read: %s",
+                     bt_status_str(status));
+        bt_rpc_link_close(from->rpc, "message could not be read");
+        return;
+    }
+    switch (msg.type) {
+    case BT_MSG_REQUEST:
+        on_request(w, from, &msg.u.request);
+        break;
+    case BT_MSG_CANCEL:
+        on_cancel(w, from, &msg.u.cancel);
+        break;
+    case BT_MSG_GRANT:
+        w->ops->on_grant(w, from, &msg.u.grant);
+        break;
+    case BT_MSG_PEER:
+        w->ops->on_peer(w, from, &msg.u.peer);
+        break;
+    case BT_MSG_PEER_GONE:
+        w->ops->on_peer_gone(w, from, msg.u.peer_gone.instance);
+        break;
+    case BT_MSG_HELLO:
+    case BT_MSG_TOKENS:
+    case BT_MSG_PREFILLED:
+    case BT_MSG_JOINED:
+    case BT_MSG_FAILED:
+    case BT_MSG_ENDED:
+    case BT_MSG_STATS:
+    case BT_MSG_DRAIN:
+        BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
+        break;
+    }
+}
+
+static void link_free(bt_worker_link_t *link)
+{
+    bt_free(link->tokens);
+    bt_free(link);
+}
+
+static uint32_t free_bit(const bt_worker_t *w)
+{
+    uint32_t used = 0;
+
+    for (uint32_t i = 0; i < w->n_links; i++) {
+        used |= w->links[i]->bit;
+    }
+    return ~used & (used + 1); /* the lowest */
+}
+
+static void on_link_up(bt_worker_t *w, bt_rpc_link_t *rpc)
+{
+    const bt_msg_t drain = {.type = BT_MSG_DRAIN};
+    bt_worker_link_t *link;
+
+    if (w->n_links == BT_ARRAY_LEN(w->links)) {
+        bt_rpc_link_close(rpc, "this worker has too many routers");
+        return;
+    }
+    link = bt_calloc(1, sizeof(*link));
+    if (link == NULL) {
+        goto err;
+    }
+    link->rpc = rpc;
+    link->tokens = bt_calloc(w->max_seqs, sizeof(*link->tokens));
+    if (link->tokens == NULL) {
+        goto err_link;
+    }
+    link->bit = free_bit(w);
+    bt_rpc_link_set_user(rpc, link);
+    w->links[w->n_links++] = link;
+    w->next_stats_ms = 0; /* the router wants to know us at once */
+    BT_LOG_INFO("router joined");
+    if (w->draining) {
+        bt_worker_send(w, link, &drain);
+    }
+    return;
+
+err_link:
+    bt_free(link);
+err:
+    bt_rpc_link_close(rpc, "out of memory");
+}
+
+/* Nobody is left to read the answers of this router's requests (I3). */
+static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
+                         const bt_rpc_event_t *event)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LOG_INFO("router left: %.*s", (int)event->bytes,
+                (const char *)event->data);
+    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
+    {
+        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+        if (job->from == link) {
+            job->from = NULL;
+            bt_job_abort(w, job);
+        }
+    }
+    if (w->ops->on_router_gone != NULL) {
+        w->ops->on_router_gone(w, link);
+    }
+    for (uint32_t i = 0; i < w->n_links; i++) {
+        if (w->links[i] == link) {
+            w->links[i] = w->links[--w->n_links];
+            break;
+        }
+    }
+    link_free(link);
+}
+
+static void take_rpc(bt_worker_t *w)
+{
+    bt_rpc_event_t event;
+
+    while (bt_rpc_next(w->rpc, bt_now_ms(), &event)) {
+        bt_worker_link_t *link = bt_rpc_link_user(event.link);
+
+        switch (event.type) {
+        case BT_RPC_LINK_UP:
+            on_link_up(w, event.link);
+            break;
+        case BT_RPC_LINK_DOWN:
+            if (link != NULL) {
+                on_link_down(w, link, &event);
+            }
+            break;
+        case BT_RPC_MESSAGE:
+            if (link != NULL) {
+                on_message(w, link, event.data, event.bytes);
+            }
+            break;
+        case BT_RPC_LINK_SUSPECT:
+            BT_LOG_INFO("router is silent");
+            break;
+        case BT_RPC_LINK_HEALTHY:
+            BT_LOG_INFO("router speaks again");
+            break;
+        }
+    }
+}
+
+static void take_reports(bt_worker_t *w)
+{
+    bt_report_t *report;
+
+    while ((report = bt_engine_next(w->engine)) != NULL) {
+        if (report->iteration != 0) {
+            w->iteration = report->iteration;
+            w->n_scheduled = report->n_seqs;
+            w->n_context_seqs = report->n_context_seqs;
+            w->n_generation_seqs = report->n_generation_seqs;
+            w->n_context_tokens = report->n_context_tokens;
+        }
+        w->failed = w->failed || (report->status != BT_OK);
+        for (uint32_t i = 0; i < report->n_items; i++) {
+            const bt_report_item_t *item = &report->items[i];
+
+            if (item->kind == BT_REPORT_LEFT) {
+                bt_worker_job_of_seq(item->seq)->in_engine = false;
+                w->n_in_engine--;
+            }
+            w->ops->on_report_item(w, item);
+        }
+        for (uint32_t i = 0; i < w->n_links; i++) {
+            flush_tokens(w, w->links[i]);
+        }
+        bt_engine_recycle(w->engine, report);
+    }
+}
+
+static void send_stats(bt_worker_t *w)
+{
+    bt_msg_t msg = {.type = BT_MSG_STATS};
+    bt_msg_stats_t *stats = &msg.u.stats;
+    bt_kvt_counters_t kvt;
+
+    bt_kvt_counters(w->kvt, &kvt);
+    stats->active_requests = w->n_jobs;
+    stats->max_requests = w->max_seqs;
+    stats->blocks_max = w->n_blocks;
+    stats->blocks_free =
+        bt_kv_pool_n_free(w->pool) + bt_kv_pool_n_idle(w->pool);
+    stats->blocks_reused = w->n_blocks_reused;
+    stats->blocks_used = stats->blocks_max - stats->blocks_free;
+    stats->tokens_per_block = w->tokens_per_block;
+    if (w->n_in_engine > 0) { /* idle workers schedule nothing */
+        stats->scheduled_requests = w->n_scheduled;
+        stats->context_requests = w->n_context_seqs;
+        stats->generation_requests = w->n_generation_seqs;
+        stats->total_context_tokens = w->n_context_tokens;
+    }
+    stats->iteration_counter = w->iteration;
+    stats->memory_cpu_bytes =
+        w->model_bytes + (uint64_t)w->n_blocks * w->block_bytes;
+    stats->kv_bytes_sent = kvt.bytes_sent;
+    stats->kv_bytes_received = kvt.bytes_received;
+    stats->kv_stale_discarded = kvt.stale_discarded;
+    stats->kv_checksum_failures = kvt.checksum_failures;
+    stats->open_fds = bt_count_open_fds();
+    w->ops->fill_stats(w, stats);
+    for (uint32_t i = 0; i < w->n_links; i++) {
+        bt_worker_send(w, w->links[i], &msg);
+    }
+}
+
+static void check_deadlines(bt_worker_t *w)
+{
+    const uint64_t now_us = bt_now_us();
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
+    {
+        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+
+        if (!job->ending && (now_us > job->deadline_us)) {
+            bt_worker_job_fail(w, job, BT_ERR_TIMED_OUT,
+                               job->in_engine ? "compute" : "waiting",
+                               "the request's deadline passed");
+        }
+    }
+}
+
+/* A compute thread that makes no progress serves nobody: exit, so that the
+ * launcher starts the worker again (health is progress). */
+static void check_progress(bt_worker_t *w)
+{
+    const uint64_t since = bt_engine_busy_since_ns(w->engine);
+
+    if ((since != 0) && (bt_now_ns() > since + STUCK_NS)) {
+        BT_LOG_ERROR("the compute thread made no progress for %llu s",
+                     (unsigned long long)(STUCK_NS / 1000000000u));
+        _exit(70);
+    }
+}
+
+static void tick(bt_worker_t *w)
+{
+    const uint64_t now_ms = bt_now_ms();
+
+    bt_rpc_tick(w->rpc, now_ms);
+    if (now_ms >= w->next_stats_ms) {
+        w->next_stats_ms = now_ms + w->config->heartbeat_ms;
+        send_stats(w);
+        check_deadlines(w);
+        check_progress(w);
+    }
+}
+
+static void begin_drain(bt_worker_t *w)
+{
+    const bt_msg_t msg = {.type = BT_MSG_DRAIN};
+
+    if (w->draining) { /* the second signal means it */
+        w->drain_deadline_ms = 0;
+        return;
+    }
+    w->draining = true;
+    w->drain_deadline_ms = bt_now_ms() + w->config->drain_ms;
+    BT_LOG_INFO("draining, %u requests left", w->n_jobs);
+    for (uint32_t i = 0; i < w->n_links; i++) {
+        bt_worker_send(w, w->links[i], &msg);
+    }
+}
+
+static void take_signals(bt_worker_t *w, int signal_fd)
+{
+    struct signalfd_siginfo info;
+
+    while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        begin_drain(w);
+    }
+}
+
+/* Sleep until something happens, unless something already has. */
+static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
+{
+    struct pollfd fds[] = {
+        {.fd = bt_rpc_fd(w->rpc), .events = POLLIN},
+        {.fd = bt_kvt_fd(w->kvt), .events = POLLIN},
+        {.fd = bt_engine_fd(w->engine), .events = POLLIN},
+        {.fd = signal_fd, .events = POLLIN},
+    };
+    const bool warming = w->pool_is_cold && (w->n_jobs == 0) && !w->draining;
+    int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
+
+    if (warming) {
+        timeout_ms = WARM_MS;
+    }
+    if (busy || (bt_kvt_arm(w->kvt) != BT_OK) ||
+        !bt_engine_sleep_prepare(w->engine)) {
+        timeout_ms = 0;
+    }
+    if ((poll(fds, BT_ARRAY_LEN(fds), timeout_ms) == 0) && warming &&
+        (timeout_ms != 0)) {
+        w->pool_is_cold = bt_kvt_pool_warm(w->kvt);
+    }
+    bt_engine_sleep_done(w->engine);
+}
+
+static void take_kvt(bt_worker_t *w, bool *busy_p)
+{
+    bt_kvt_event_t event;
+
+    *busy_p = bt_kvt_progress(w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
+    while (bt_kvt_poll(w->kvt, &event)) {
+        w->ops->on_kvt(w, &event);
+    }
+}
+
+bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
+{
+    take_signals(w, signal_fd);
+    take_rpc(w);
+    take_reports(w);
+    take_kvt(w, busy_p);
+    w->ops->advance(w);
+    tick(w);
+    bt_rpc_flush(w->rpc);
+    if (w->failed) {
+        *code_p = 70;
+        return false;
+    }
+    *code_p = 0;
+    return !w->draining ||
+           ((w->n_jobs > 0) && (bt_now_ms() < w->drain_deadline_ms));
+}
+
+int bt_worker_loop(bt_worker_t *w, int signal_fd)
+{
+    bool busy = false;
+    int code = 0;
+
+    while (bt_worker_turn(w, signal_fd, &busy, &code)) {
+        wait_for_work(w, signal_fd, busy);
+    }
+    if ((code == 0) && (w->n_jobs > 0)) {
+        BT_LOG_WARN("stopped with %u requests unfinished", w->n_jobs);
+    }
+    return code;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file memory.h  How much memory this process may still take. */
+#ifndef BT_WORKER_MEMORY_H
+#define BT_WORKER_MEMORY_H
+
+#include <stdint.h>
+
+/** Bytes: the smaller of the machine's MemAvailable and what the cgroup
+ *  leaves. UINT64_MAX when neither can be read. */
+uint64_t bt_memory_available(void);
+
+/** What the limit of the cgroup at @a dir (version 2) leaves, its pages of
+ *  files counted as free. UINT64_MAX: there is no limit, or no such cgroup. */
+uint64_t bt_memory_cgroup_left(const char *dir);
+
+/** Default size of the KV pool: a quarter of what is left after the model, at
+ *  most 1 GiB. */
+uint64_t bt_memory_default_pool(uint64_t available, uint64_t model_bytes);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file worker.h
+ *
+ * What prefill and decode workers share: start-up, the control loop, jobs.
+ *
+ *     control thread (this module)              compute thread
+ * (inference/engine) poll: rpc, kvt, reports, signals ├─ REQUEST, GRANT,
+ * CANCEL, PEER → role's callbacks ├─ kvt events                   → role's
+ * callbacks ├─ reports ◀──────────────────── iterations └─ heartbeat: STATS to
+ * every router
+ *
+ * The control thread owns the block pool, all jobs, every link and the
+ * transfers; it never computes, so cancels are seen at once and blocks come
+ * back after the current iteration. It is also the one thread that drives UCX.
+ *
+ * A *job* is one (request, attempt) of one router. It ends exactly once, with
+ * ENDED to its router after every block, seat and lease is back.
+ */
+#ifndef BT_WORKER_WORKER_H
+#define BT_WORKER_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "common/config/config.h"
+#include "common/kv/kv_block_pool.h"
+#include "common/kv/kv_prefix.h"
+#include "common/rpc/rpc.h"
+#include "common/wire/wire.h"
+#include "inference/engine/engine.h"
+#include "kvtransfer/kvt.h"
+
+#define BT_WORKER_JOB_BUCKETS 4096
+
+typedef struct bt_worker bt_worker_t;
+
+/** A router that we talk to; the user pointer of its rpc link. */
+typedef struct bt_worker_link {
+    bt_rpc_link_t *rpc;
+    uint32_t bit;       /**< its own among the links of this worker */
+    uint32_t n_tokens;  /**< of this iteration, not yet posted */
+    bt_token_t *tokens; /**< max_seqs of them */
+} bt_worker_link_t;
+
+/** Common part of a job; the first member of the role's own struct. */
+typedef struct bt_job {
+    bt_list_t link;         /**< in bt_worker_t.jobs */
+    bt_list_t bucket;       /**< in bt_worker_t.buckets */
+    bt_list_t queue;        /**< the role's waiting queue */
+    bt_worker_link_t *from; /**< NULL: its router is gone, tell nobody */
+    bt_req_key_t key;
+    uint32_t kind;     /**< bt_request_kind_t */
+    uint64_t peer;     /**< instance of the other worker */
+    uint32_t n_tokens; /**< token ids that came with the request */
+    uint32_t max_new;
+    uint32_t priority;
+    uint64_t arrival_us;
+    /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
+    uint64_t submitted_us, tail_us;
+    uint64_t deadline_us; /**< UINT64_MAX = none */
+    uint32_t n_blocks;    /**< blocks this job needs here */
+    uint32_t n_reused;    /**< of them, found in the prefix index */
+    bool has_blocks;
+    bool in_engine;
+    bool ending;         /**< canceled or failed: only clean-up is left */
+    uint32_t *block_ids; /**< n_blocks of them, held when has_blocks */
+    bt_bad_word_t *bad_words;
+    bt_seq_t seq;
+} bt_job_t;
+
+/** What a role adds. Every callback runs on the control thread. */
+typedef struct bt_worker_ops {
+    bt_role_t role;
+    unsigned program; /**< BT_PROG_* */
+    const char *program_name;
+    size_t job_bytes; /**< of the role's job struct */
+    uint32_t hello_flags;
+    /** Blocks that a job needs here, of at most the pool. */
+    uint32_t (*blocks_needed)(const bt_worker_t *w, const bt_job_t *job);
+    /** May this kind of request run here? */
+    bool (*accepts)(const bt_worker_t *w, uint32_t kind);
+    bt_status_t (*open)(bt_worker_t *w);
+    void (*close)(bt_worker_t *w);
+    void (*on_request)(bt_worker_t *w, bt_job_t *job);
+    /** Begin the clean-up; the job ends with bt_worker_job_end(), now or
+     *  later. Called once per job at most. */
+    void (*on_abort)(bt_worker_t *w, bt_job_t *job);
+    void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
+                     const bt_msg_grant_t *grant);
+    /** What one router sees of the other workers; another router may see it
+     *  otherwise. */
+    void (*on_peer)(bt_worker_t *w, const bt_worker_link_t *from,
+                    const bt_msg_peer_t *peer);
+    void (*on_peer_gone)(bt_worker_t *w, const bt_worker_link_t *from,
+                         uint64_t instance);
+    /** After its jobs were aborted. May be NULL. */
+    void (*on_router_gone)(bt_worker_t *w, const bt_worker_link_t *from);
+    void (*on_report_item)(bt_worker_t *w, const bt_report_item_t *item);
+    void (*on_kvt)(bt_worker_t *w, const bt_kvt_event_t *event);
+    /** After any of the above: start what can be started. */
+    void (*advance)(bt_worker_t *w);
+    void (*fill_stats)(const bt_worker_t *w, bt_msg_stats_t *stats);
+    /** Free what the role's part of a job owns. May be NULL. */
+    void (*job_fini)(bt_job_t *job);
+} bt_worker_ops_t;
+
+struct bt_worker {
+    const bt_worker_ops_t *ops;
+    const bt_config_t *config;
+    void *role; /**< the role's own state */
+    uint64_t instance;
+    char name[BT_WIRE_MAX_NAME];
+
+    bt_backend_t *backend;
+    bt_model_t *model;
+    size_t model_bytes;
+    uint32_t context_tokens; /**< longest sequence, prompt and output */
+    uint32_t tokens_per_block;
+    size_t block_bytes;
+    uint32_t n_layers;  /**< of the model */
+    size_t layer_bytes; /**< of a block: the elements of one layer */
+    uint32_t n_blocks;
+    bt_kvt_t *kvt;
+    uint8_t *kv_base;
+    bt_kv_pool_t *pool;
+    bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
+    uint32_t n_blocks_reused; /**< found in it so far */
+    bt_engine_t *engine;
+    uint32_t max_seqs;
+
+    bt_rpc_t *rpc;
+    bt_wire_decoder_t *decoder;
+    bt_strbuf_t out; /**< scratch of bt_worker_send() */
+
+    bt_list_t jobs;
+    bt_list_t buckets[BT_WORKER_JOB_BUCKETS];
+    uint32_t n_jobs;
+    uint32_t n_in_engine;
+
+    /* of the last iteration, for STATS */
+    uint64_t iteration;
+    uint32_t n_scheduled, n_context_seqs, n_generation_seqs, n_context_tokens;
+
+    bt_worker_link_t *links[16]; /**< routers */
+    uint32_t n_links;
+    bool draining;
+    bool failed;      /**< the device is broken: stop */
+    uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
+    uint64_t drain_deadline_ms;
+    uint64_t next_stats_ms;
+    bool pool_is_cold; /**< idle moments have something to do */
+};
+
+/** main() of both workers. @return the exit code. */
+int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv);
+
+/** Encode and queue a message, after the tokens added before it; a link that
+ * cannot take it is dropped by rpc.
+ *  @a to may be NULL (router gone): nothing happens. */
+void bt_worker_send(bt_worker_t *w, bt_worker_link_t *to, const bt_msg_t *msg);
+/** Add a token to the message of this iteration. */
+void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
+                          uint32_t id, bt_finish_t finish);
+
+/** @return NULL when (link, key) is not known. */
+bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
+                             bt_req_key_t key);
+bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq);
+
+/** Take the job's blocks, all or none. The first n_reused are known ones and
+ *  hold the K and V of these tokens: they are shared and must not be written
+ *  to. At least one token is left to compute. @retval BT_ERR_NO_BLOCKS */
+BT_MUST_CHECK bt_status_t bt_worker_job_take_blocks(bt_worker_t *w,
+                                                    bt_job_t *job);
+/** Remember the job's blocks for others that begin with the same tokens.
+ *  @param [in] n_tokens  so many of seq.tokens have their K and V */
+void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
+                            uint32_t n_tokens);
+void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job);
+
+/** Hand job->seq to the engine. @retval BT_ERR_BUSY  no seat */
+BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
+
+/** Tell the router that the job failed (once), then on_abort(). @a phase names
+ *  where: "queue", "context phase", "transfer", "decode". */
+void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
+                        const char *phase, const char *text);
+/** Return blocks, send ENDED, free. The job must be out of engine and kvt. */
+void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
+
+/** Insert into a queue ordered by priority (higher first), then age. */
+void bt_worker_queue_insert(bt_list_t *queue, bt_job_t *job);
+
+/** Address of a block in the pool. */
+uint8_t *bt_worker_block(const bt_worker_t *w, uint32_t id);
+
+#endif
