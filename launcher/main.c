@@ -119,6 +119,11 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     int exit_status = 1;
     bt_status_t status;
 
+    if ((config->n_models > 1) || (config->routers > 1)) {
+        BT_LOG_ERROR("%s: not there yet",
+                     (config->n_models > 1) ? "several --model" : "--routers");
+        return 1;
+    }
     if ((check_model(config->model) != BT_OK) ||
         (make_log_dir(config->log_dir) != BT_OK)) {
         return 1;

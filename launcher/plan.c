@@ -141,10 +141,12 @@ static bt_status_t plan_router(const bt_config_store_t *store,
 
 /* pool: NULL = do not pin. */
 static bt_status_t plan_worker(const bt_config_store_t *store,
+                               const bt_config_t *config,
                                const bt_run_dir_t *run_dir, unsigned program,
                                uint32_t index, uint32_t threads,
                                core_pool_t *pool, bt_plan_process_t *process)
 {
+    char model_name[BT_CONFIG_MODEL_NAME_BYTES];
     char text[BT_RUN_DIR_BYTES + 8];
     bt_status_t status;
 
@@ -155,6 +157,11 @@ static bt_status_t plan_worker(const bt_config_store_t *store,
     if (status != BT_OK) {
         return status;
     }
+    bt_strbuf_puts(&process->args, "--model=");
+    bt_config_print_model("", config->model, &process->args);
+    bt_strbuf_append(&process->args, "", 1);
+    bt_config_model_name(&config->models[0], config->model_name, model_name);
+    add_arg(process, "model-name", model_name, "");
     snprintf(text, sizeof(text), "ipc://%s", run_dir->path);
     add_arg(process, "join", text, "/router.ipc");
     add_arg(process, "run-dir", run_dir->path, "");
@@ -215,7 +222,7 @@ bt_status_t bt_plan_create(const bt_config_store_t *store,
     for (uint32_t i = 0; (status == BT_OK) && (i < n_workers); i++) {
         const bool is_prefill = (i < config->prefill);
 
-        status = plan_worker(store, run_dir,
+        status = plan_worker(store, config, run_dir,
                              is_prefill ? BT_PROG_PREFILL : BT_PROG_DECODE,
                              is_prefill ? i : i - config->prefill,
                              is_prefill ? threads_prefill : threads_decode,

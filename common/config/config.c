@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/config/config_options.h"
 #include "common/config/version.h"
 
@@ -17,6 +18,7 @@
 #define ENV_BYTES    64
 #define HELP_BYTES   65536
 #define NAME_BYTES   128
+#define WORKERS      (BT_PROG_PREFILL | BT_PROG_DECODE)
 
 /* In the order of the bits BT_PROG_. */
 static const struct {
@@ -80,7 +82,8 @@ static bool is_text(const bt_option_t *option)
 {
     return (option->type == BT_OPTION_TEXT) ||
            (option->type == BT_OPTION_CHOICE) ||
-           (option->type == BT_OPTION_ADDRESS);
+           (option->type == BT_OPTION_ADDRESS) ||
+           (option->type == BT_OPTION_MODELS);
 }
 
 static uint64_t number_of(const bt_config_t *config, const bt_option_t *option)
@@ -133,7 +136,14 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
         (source < store->sources[i])) {
         return BT_OK;
     }
-    if (is_text(option)) {
+    if (option->type == BT_OPTION_MODELS) {
+        const bt_status_t status =
+            bt_config_models_add(store, value.text, where);
+
+        if (status != BT_OK) {
+            return status;
+        }
+    } else if (is_text(option)) {
         char *const copy = bt_strdup(value.text);
 
         if (copy == NULL) {
@@ -334,6 +344,31 @@ static void note_misspelt_variables(unsigned program)
     }
 }
 
+/* Of several models `;` stands between two. */
+static bt_status_t take_variable(bt_config_store_t *store,
+                                 const bt_option_t *option, const char *text,
+                                 const char *name)
+{
+    BT_CLEANUP(free) char *copy = NULL;
+    bt_status_t status = BT_OK;
+    char *next;
+
+    if (option->type != BT_OPTION_MODELS) {
+        return bt_config_store_set(store, option, text, BT_CONFIG_ENVIRONMENT,
+                                   name);
+    }
+    copy = bt_strdup(text);
+    if (copy == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    next = copy;
+    while ((status == BT_OK) && (next != NULL)) {
+        status = bt_config_store_set(store, option, strsep(&next, ";"),
+                                     BT_CONFIG_ENVIRONMENT, name);
+    }
+    return status;
+}
+
 static bt_status_t read_environment(bt_config_store_t *store)
 {
     const char *const file = getenv("BATON_CONFIG");
@@ -346,8 +381,7 @@ static bt_status_t read_environment(bt_config_store_t *store)
         text = getenv(name);
         if ((text != NULL) && (text[0] != '\0')) {
             const bt_status_t status =
-                bt_config_store_set(store, &bt_config_options[i], text,
-                                    BT_CONFIG_ENVIRONMENT, name);
+                take_variable(store, &bt_config_options[i], text, name);
 
             if (status != BT_OK) {
                 return status;
@@ -357,6 +391,29 @@ static bt_status_t read_environment(bt_config_store_t *store)
     note_misspelt_variables(store->program);
     if ((file != NULL) && (file[0] != '\0') && (store->file == NULL)) {
         return set_file(store, file);
+    }
+    return BT_OK;
+}
+
+/* The ports of the last router of --routers exist. */
+static bt_status_t check_ports(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const char *const addresses[] = {c->http, c->grpc, c->metrics};
+    static const char *const names[] = {"http", "grpc", "metrics"};
+    const uint32_t most =
+        UINT16_MAX - (c->routers - 1) * BT_CONFIG_ROUTER_PORT_STEP;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        const char *const colon = strrchr(addresses[i], ':');
+
+        if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) > most)) {
+            bt_config_complain(store->program,
+                               "--routers %u: the ports from --%s %s on would "
+                               "pass 65535",
+                               c->routers, names[i], addresses[i]);
+            return BT_ERR_INVALID_PARAM;
+        }
     }
     return BT_OK;
 }
@@ -393,7 +450,10 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            "phase; add --local-prefill or a prefill worker");
         return BT_ERR_INVALID_PARAM;
     }
-    return BT_OK;
+    if ((store->program == BT_PROG_SERVE) && (check_ports(store) != BT_OK)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    return bt_config_models_check(store);
 }
 
 bt_status_t bt_config_load(unsigned program, int argc, char **argv,
@@ -444,8 +504,29 @@ void bt_config_destroy(bt_config_store_t *store)
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         bt_free(store->texts[i]);
     }
+    for (size_t i = 0; i < BT_CONFIG_MAX_MODELS; i++) {
+        bt_free(store->models[i]);
+    }
     bt_free(store->file);
     bt_free(store);
+}
+
+/* --model and --model-name, of which each worker gets one's own. */
+static bool is_of_model(const bt_option_t *option)
+{
+    return (option->type == BT_OPTION_MODELS) ||
+           (option->offset == offsetof(bt_config_t, model_name));
+}
+
+static void print_models(const bt_config_t *config, const char *option_name,
+                         bt_strbuf_t *out)
+{
+    for (uint32_t i = 0; i < config->n_models; i++) {
+        bt_strbuf_printf(out, "--%s=", option_name);
+        bt_config_print_model(config->models[i].name, config->models[i].path,
+                              out);
+        bt_strbuf_append(out, "", 1);
+    }
 }
 
 bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
@@ -457,7 +538,12 @@ bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
         char reason[REASON_BYTES];
 
         if (((option->programs & target) == 0) ||
-            (store->sources[i] == BT_CONFIG_DEFAULT)) {
+            (store->sources[i] == BT_CONFIG_DEFAULT) ||
+            (((target & WORKERS) != 0) && is_of_model(option))) {
+            continue;
+        }
+        if (option->type == BT_OPTION_MODELS) {
+            print_models(&store->config, option->name, out);
             continue;
         }
         BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &def,

@@ -9,6 +9,14 @@
  * error that names it and the allowed range; nothing is ignored silently. A
  * value that a later source overrides is checked all the same.
  *
+ * --model may be given several times: NAME=PATH, or PATH alone. What stands
+ * before the first `=` is a name when it is a valid one (printable ASCII
+ * without space, `/ " \\ , =`, at most 63 bytes); otherwise the whole is a
+ * path, so that
+ * ./a=b.gguf always is one. In the file each model has a line; in the
+ * environment `;` separates them. The strongest source that names a model gives
+ * the whole list. A worker takes exactly one.
+ *
  *     command line ─┐
  *     environment ──┼─▶ config_value (text → number, range) ─▶ bt_config_t
  *     file ─────────┘          ▲
@@ -31,11 +39,24 @@
 #define BT_PROG_PREFILL 4u
 #define BT_PROG_DECODE  8u
 
+#define BT_CONFIG_MAX_MODELS       16
+#define BT_CONFIG_ROUTER_PORT_STEP 10 /**< between two of --routers */
+#define BT_CONFIG_MODEL_NAME_BYTES 64 /**< with the zero byte */
+
+/** One --model. */
+typedef struct bt_config_model {
+    const char *name; /**< "" = not given */
+    const char *path;
+} bt_config_model_t;
+
 /** Values, owned by the config object. Strings are never NULL (""). */
 typedef struct bt_config {
     /* what ./baton serve takes */
-    const char *model;        /* --model PATH */
-    uint32_t prefill, decode; /* instances, 1 and 1 */
+    const char *model; /* path of models[0], "" when there is none */
+    bt_config_model_t models[BT_CONFIG_MAX_MODELS]; /* --model, in order */
+    uint32_t n_models;
+    uint32_t prefill, decode; /* instances for each model, 1 and 1 */
+    uint32_t routers;         /* 1 */
     uint32_t threads_prefill; /* 0 = share the cores */
     uint32_t threads_decode;
     uint64_t kv_memory_bytes;  /* --kv-memory SIZE per worker, 0 = auto */
@@ -46,10 +67,13 @@ typedef struct bt_config {
     const char *metrics;       /* 127.0.0.1:8002 */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
     const char *log_level;     /* info */
+    const char *log_format;    /* text, json */
     const char *log_dir;       /* "" = standard error */
+    const char *access_log;    /* "" = none, "-" = standard output */
     const char *trace;         /* file of the requests' ledgers, "" = none */
     /* what the processes take (serve passes them on) */
-    const char *model_name;    /* name in /v1/models, "" = from the file */
+    const char *model_name;    /* of an only model without a name of its own */
+    const char *launcher;      /* router: the launcher's socket, "" = none */
     const char *join;          /* router URL(s), comma separated */
     const char *listen;        /* router: URL for announcements */
     const char *listen_host;   /* worker: address of its control links */
@@ -97,9 +121,33 @@ BT_MUST_CHECK bt_status_t bt_config_load(unsigned program, int argc,
                                          bt_config_store_t **store_p);
 void bt_config_destroy(bt_config_store_t *store);
 
+/**
+ * The name under which a model is shown everywhere: to clients, in logs and as
+ * a label of metrics. Pure.
+ *
+ * That is the given name, else @a model_name_option, else the file's stem:
+ * "/x/SmolLM2-135M-Instruct.Q4_1.gguf" is SmolLM2-135M-Instruct.Q4_1, with `-`
+ * for bytes that no name has.
+ *
+ * @param [in] model_name_option  --model-name for the first model, "" for the
+ *                                others.
+ */
+void bt_config_model_name(const bt_config_model_t *model,
+                          const char *model_name_option,
+                          char out[BT_CONFIG_MODEL_NAME_BYTES]);
+
+/** May these @a n bytes be a model's name? */
+bool bt_config_is_model_name(const char *text, size_t n);
+
+/** Append --model as a program reads it back: NAME=PATH, or PATH when @a name
+ *  is "". Without a zero byte after it. */
+void bt_config_print_model(const char *name, const char *path,
+                           bt_strbuf_t *out);
+
 /** Append `--name=value` (one argument each, zero-terminated strings one
  *  after the other in @a out) for every option of @a target that differs from
- *  its default: what the launcher hands to its children. */
+ *  its default: what the launcher hands to its children. A worker's model and
+ *  its name are left to the caller, who knows which one it is. */
 BT_MUST_CHECK bt_status_t bt_config_args_for(const bt_config_store_t *store,
                                              unsigned target, bt_strbuf_t *out);
 

@@ -111,7 +111,7 @@ static bt_status_t take_line(bt_config_store_t *store, const char *place,
         return BT_ERR_INVALID_PARAM;
     }
     i = (size_t)(option - bt_config_options);
-    if (first_lines[i] != 0) {
+    if ((first_lines[i] != 0) && (option->type != BT_OPTION_MODELS)) {
         bt_config_complain(store->program,
                            "%s: '%s' was given already in line %u", place, key,
                            first_lines[i]);

@@ -58,17 +58,30 @@
             offsetof(bt_config_t, field), help                      \
     }
 
+#define MODELS(name, programs, field, help)                                  \
+    {                                                                        \
+        name, BT_OPTION_MODELS, "[NAME=]PATH", "", 0, 0, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                               \
+    }
+
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
-    TEXT("model", "PATH", "", ALL, model,
-         "Model file (GGUF) to serve"),
-    TEXT("model-name", "NAME", "", S | R, model_name,
-         "Name under which clients find the model; empty: the name in the "
-         "model file"),
+    MODELS("model", ALL, model,
+           "Model file (GGUF) to serve, and the name under which clients find "
+           "it (without spaces and / \" \\ , =); no name: that of the file, "
+           "without .gguf. baton serve and the router take up to 16: the "
+           "option again for each, a line for each in a file, a semicolon "
+           "between them in BATON_MODEL"),
+    TEXT("model-name", "NAME", "", ALL, model_name,
+         "Name of the model (the first one) where --model gives none"),
     COUNT("prefill", "1", 0, 256, "workers", S, prefill,
-          "Prefill workers to start; 0 only with --local-prefill"),
+          "Prefill workers to start for each model; 0 only with "
+          "--local-prefill"),
     COUNT("decode", "1", 1, 256, "workers", S, decode,
-          "Decode workers to start"),
+          "Decode workers to start for each model"),
+    COUNT("routers", "1", 1, 16, "routers", S, routers,
+          "Routers to start, all for the same workers; each next one listens "
+          "at the ports of --http, --grpc and --metrics plus 10"),
     COUNT("threads-prefill", "0", 0, 1024, "threads", S, threads_prefill,
           "Compute threads of each prefill worker; 0: share the cores"),
     COUNT("threads-decode", "0", 0, 1024, "threads", S, threads_decode,
@@ -97,8 +110,13 @@ const bt_option_t bt_config_options[] = {
          "model file"),
     CHOICE("log-level", "info", "error, warn, info, debug", ALL, log_level,
            "Least severe messages to print"),
+    CHOICE("log-format", "text", "text, json", ALL, log_format,
+           "Form of the messages: lines to read, or one JSON object per line"),
     TEXT("log-dir", "DIR", "", S, log_dir,
          "Directory for one log file per process; empty: standard error"),
+    TEXT("access-log", "FILE", "", S | R, access_log,
+         "File to append one line to for each request that was answered; -: "
+         "standard output; empty: none"),
     TEXT("trace", "FILE", "", S | R, trace,
          "File to append one line of JSON to for each request that ended, with "
          "where its time went (OpenTelemetry's OTLP); empty: none"),
@@ -138,6 +156,9 @@ const bt_option_t bt_config_options[] = {
          "Control URL at which workers announce themselves"),
     TEXT("listen-host", "ADDR", "127.0.0.1", WORKERS, listen_host,
          "Address of the worker's own control links"),
+    TEXT("launcher", "PATH", "", R, launcher,
+         "Socket of the launcher that started this router, which tells it what "
+         "runs and takes its orders; empty: there is none"),
     TEXT("run-dir", "DIR", "", R | WORKERS, run_dir,
          "Directory for the sockets of processes on one host"),
     TEXT("key-file", "FILE", "", R | WORKERS, key_file,

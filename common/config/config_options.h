@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  48
+#define BT_CONFIG_N_OPTIONS  52
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
@@ -22,6 +22,7 @@ typedef enum bt_option_type {
     BT_OPTION_SIZE,    /**< uint64_t bytes, written 512m, 2g, 2GiB */
     BT_OPTION_SIZE32,  /**< uint32_t bytes, written the same way */
     BT_OPTION_FLAG,    /**< bool; the bare option means true */
+    BT_OPTION_MODELS,  /**< [NAME=]PATH, repeatable; config->models */
 } bt_option_type_t;
 
 typedef struct bt_option {
@@ -85,7 +86,8 @@ struct bt_config_store {
     bt_config_t config;
     char *file; /**< owned path of --config, or NULL */
     bt_config_source_t sources[BT_CONFIG_N_OPTIONS];
-    char *texts[BT_CONFIG_N_OPTIONS]; /**< owned; NULL for numbers */
+    char *texts[BT_CONFIG_N_OPTIONS];   /**< owned; NULL for numbers */
+    char *models[BT_CONFIG_MAX_MODELS]; /**< owned text of config.models */
 };
 
 /**
@@ -100,6 +102,24 @@ BT_MUST_CHECK bt_status_t bt_config_store_set(bt_config_store_t *store,
                                               const char *text,
                                               bt_config_source_t source,
                                               const char *where);
+
+/** Find the path in `[NAME=]PATH`. @return bytes of NAME, 0 = none. */
+size_t bt_config_model_split(const char *text, const char **path_p);
+
+/**
+ * One more model, checked by bt_config_value_parse(); "" adds none.
+ *
+ * @retval BT_ERR_INVALID_PARAM  Too many for this program; said.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_config_models_add(bt_config_store_t *store,
+                                               const char *text,
+                                               const char *where);
+
+/** Do all models have names of their own?
+ *  @retval BT_ERR_INVALID_PARAM  No; said. */
+BT_MUST_CHECK bt_status_t
+bt_config_models_check(const bt_config_store_t *store);
 
 /**
  * Read `key = value` lines into @a store.

@@ -129,10 +129,17 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
 {
     bt_option_value_t value = {.number = 0, .text = text};
     char host[HOST_BYTES];
+    const char *path;
     uint16_t port;
 
     switch (option->type) {
     case BT_OPTION_TEXT:
+        break;
+    case BT_OPTION_MODELS:
+        if ((bt_config_model_split(text, &path) != 0) && (path[0] == '\0')) {
+            snprintf(reason, bytes, "'%s' names no file", text);
+            return BT_ERR_INVALID_PARAM;
+        }
         break;
     case BT_OPTION_CHOICE:
         if (!is_choice(option->choices, text)) {

@@ -109,8 +109,9 @@ class LauncherTest(unittest.TestCase):
         shutil.rmtree(self.folder)
 
     def launch(self, *arguments, **environment):
-        launched = Launched(self.folder, "--model", self.model, *arguments,
-                            **environment)
+        if "--model" not in arguments:
+            arguments = ("--model", self.model, *arguments)
+        launched = Launched(self.folder, *arguments, **environment)
         self.launched.append(launched)
         return launched
 

@@ -308,24 +308,25 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
                 "--model=m.gguf --listen=ipc:///run/x/router.ipc "
                 "--run-dir=/run/x --key-file=/run/x/key --name=router");
     assert_args(plan, 1, "prefill-0",
-                "--model=m.gguf --join=ipc:///run/x/router.ipc "
+                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
                 "--run-dir=/run/x --key-file=/run/x/key --name=prefill-0 "
                 "--threads=2 --cores=1-2");
     assert_args(plan, 2, "prefill-1",
-                "--model=m.gguf --join=ipc:///run/x/router.ipc "
+                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
                 "--run-dir=/run/x --key-file=/run/x/key --name=prefill-1 "
                 "--threads=2 --cores=4-5");
-    assert_args(plan, 3, "decode-0",
-                "--model=m.gguf --max-batch=9 --join=ipc:///run/x/router.ipc "
-                "--run-dir=/run/x --key-file=/run/x/key --name=decode-0 "
-                "--threads=2 --cores=7-8");
+    assert_args(
+        plan, 3, "decode-0",
+        "--max-batch=9 --model=m.gguf --model-name=m "
+        "--join=ipc:///run/x/router.ipc --run-dir=/run/x --key-file=/run/x/key --name=decode-0 "
+        "--threads=2 --cores=7-8");
     bt_plan_destroy(plan);
 
     /* Three of the six go to decode, so one is left for each prefill worker. */
     plan = make_plan(6, "--threads-decode", "3");
     assert_non_null(strstr(plan->processes[3].args.data, "--model"));
     assert_args(plan, 3, "decode-0",
-                "--model=m.gguf --join=ipc:///run/x/router.ipc "
+                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
                 "--run-dir=/run/x --key-file=/run/x/key --name=decode-0 "
                 "--threads=3 --cores=4-5,7");
     bt_plan_destroy(plan);
@@ -378,7 +379,7 @@ static void too_few_cores_means_no_pinning(void **state)
 
     (void)state;
     assert_args(plan, 3, "decode-0",
-                "--model=m.gguf --join=ipc:///run/x/router.ipc "
+                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
                 "--run-dir=/run/x --key-file=/run/x/key --name=decode-0 "
                 "--threads=1");
     bt_plan_destroy(plan);
@@ -418,7 +419,8 @@ static void a_plan_survives_every_failed_allocation(void **state)
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
     char name[] = "test";
-    char *argv[] = {name, NULL};
+    char model[] = "--model=m.gguf";
+    char *argv[] = {name, model, NULL};
     const bt_topology_t topology = {0};
     bt_status_t status;
     cpu_set_t allowed;
@@ -428,7 +430,7 @@ static void a_plan_survives_every_failed_allocation(void **state)
     CPU_ZERO(&allowed);
     CPU_SET(0, &allowed);
     CPU_SET(1, &allowed);
-    assert_int_equal(bt_config_load(BT_PROG_SERVE, 1, argv, &config, &store),
+    assert_int_equal(bt_config_load(BT_PROG_SERVE, 2, argv, &config, &store),
                      BT_OK);
     do {
         bt_plan_t *plan = NULL;

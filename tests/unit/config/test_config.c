@@ -125,13 +125,13 @@ static void both_spellings_of_an_option_work(void **state)
     (void)state;
     assert_int_equal(load(BT_PROG_DECODE,
                           "--max-batch 16 --kv-memory=2GiB --local-prefill "
-                          "--model a=b.gguf --join=ipc:///r --max-batch=17",
+                          "--model ./a=b.gguf --join=ipc:///r --max-batch=17",
                           &c, &store),
                      BT_OK);
     assert_int_equal(c->max_batch, 17); /* the last one counts */
     assert_int_equal(c->kv_memory_bytes, 2147483648);
     assert_true(c->local_prefill);
-    assert_string_equal(c->model, "a=b.gguf");
+    assert_string_equal(c->model, "./a=b.gguf");
     assert_string_equal(c->join, "ipc:///r");
     bt_config_destroy(store);
 
@@ -401,8 +401,7 @@ static void no_line_of_help_is_longer_than_a_terminal(void **state)
  * read it back to the same configuration. */
 static void children_get_exactly_what_differs(void **state)
 {
-    static const char want[] = "--model=/m odel.gguf\0"
-                               "--kv-memory=1536m\0"
+    static const char want[] = "--kv-memory=1536m\0"
                                "--max-batch=8\0"
                                "--log-level=debug\0"
                                "--local-prefill=yes\0";
@@ -474,6 +473,171 @@ static void addresses_are_split_at_the_last_colon(void **state)
     assert_int_equal(port, 0);
 }
 
+/* --model: what it says, and how it reads after being printed for a child. */
+static void a_model_has_a_name_where_one_stands_before_the_equals(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *name;
+        const char *path;
+        const char *shown;
+    } cases[] = {
+        {"/x/SmolLM2-135M-Instruct.Q4_1.gguf", "",
+         "/x/SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct.Q4_1"},
+        {"a=A.gguf", "a", "A.gguf", "a"},
+        {"a=b=c.gguf", "a", "b=c.gguf", "a"},
+        {"./a=b.gguf", "", "./a=b.gguf", "a-b"},
+        {"/d/a=b.GGUF", "", "/d/a=b.GGUF", "a-b"},
+        {"a,b=c", "", "a,b=c", "a-b-c"},
+        {"=c", "", "=c", "-c"},
+        {"M.v1:x-{}'=/d/m.bin", "M.v1:x-{}'", "/d/m.bin", "M.v1:x-{}'"},
+        {"/d/", "", "/d/", "model"},
+        {".gguf", "", ".gguf", ".gguf"},
+        {"m\xc3\xa9.gguf", "", "m\xc3\xa9.gguf", "m--"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bt_config_t *c = NULL;
+        bt_config_store_t *store = NULL;
+        char shown[BT_CONFIG_MODEL_NAME_BYTES];
+        char line[128];
+        bt_strbuf_t printed_model;
+
+        snprintf(line, sizeof(line), "--model %s", cases[i].text);
+        assert_int_equal(load(BT_PROG_PREFILL, line, &c, &store), BT_OK);
+        assert_int_equal(c->n_models, 1);
+        assert_string_equal(c->models[0].name, cases[i].name);
+        assert_string_equal(c->models[0].path, cases[i].path);
+        assert_ptr_equal(c->model, c->models[0].path);
+        bt_config_model_name(&c->models[0], "", shown);
+        assert_string_equal(shown, cases[i].shown);
+
+        bt_strbuf_init(&printed_model, 256);
+        bt_config_print_model(c->models[0].name, c->models[0].path,
+                              &printed_model);
+        assert_string_equal(printed_model.data, cases[i].text);
+        bt_strbuf_fini(&printed_model);
+        bt_config_destroy(store);
+    }
+}
+
+static void a_path_that_looks_like_a_name_is_handed_on_as_a_path(void **state)
+{
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 64);
+    bt_config_print_model("", "b=c.gguf", &out);
+    assert_string_equal(out.data, "./b=c.gguf");
+    bt_strbuf_fini(&out);
+}
+
+static void a_long_file_name_gives_a_name_that_fits(void **state)
+{
+    char path[128];
+    char name[BT_CONFIG_MODEL_NAME_BYTES];
+    const bt_config_model_t model = {.name = "", .path = path};
+
+    (void)state;
+    memset(path, 'x', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
+    bt_config_model_name(&model, "", name);
+    assert_int_equal(strlen(name), 63);
+    bt_config_model_name(&model, "short", name);
+    assert_string_equal(name, "short");
+}
+
+static void several_models_come_from_the_strongest_source(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    char path[64];
+    char line[128];
+    bt_strbuf_t args;
+
+    (void)state;
+    write_file("model = f=F.gguf\nprefill = 2\nmodel = G;1.gguf\n", path,
+               sizeof(path));
+    snprintf(line, sizeof(line), "--config %s", path);
+    assert_int_equal(load(BT_PROG_ROUTER, line, &c, &store), BT_OK);
+    assert_int_equal(c->n_models, 2);
+    assert_string_equal(c->models[0].name, "f");
+    assert_string_equal(c->models[1].path, "G;1.gguf");
+    bt_config_destroy(store);
+
+    setenv("BATON_MODEL", "a=A.gguf;B.gguf;", 1);
+    assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
+    assert_int_equal(c->n_models, 2);
+    assert_string_equal(c->models[0].name, "a");
+    assert_string_equal(c->model, "A.gguf");
+    assert_string_equal(c->models[1].name, "");
+    assert_string_equal(c->models[1].path, "B.gguf");
+    bt_strbuf_init(&args, 256);
+    assert_int_equal(bt_config_args_for(store, BT_PROG_ROUTER, &args), BT_OK);
+    assert_int_equal(args.len, 32);
+    assert_memory_equal(args.data, "--model=a=A.gguf\0--model=B.gguf", 32);
+    bt_strbuf_fini(&args);
+    bt_config_destroy(store);
+
+    snprintf(line, sizeof(line), "--model C.gguf --config %s", path);
+    assert_int_equal(load(BT_PROG_DECODE, line, &c, &store), BT_OK);
+    assert_int_equal(c->n_models, 1);
+    assert_string_equal(c->model, "C.gguf");
+    bt_config_destroy(store);
+    bt_config_unset_environment();
+    unlink(path);
+}
+
+static void models_that_nobody_could_tell_apart_are_refused(void **state)
+{
+    (void)state;
+    assert_refused(BT_PROG_SERVE, "--model a=x.gguf --model a=y.gguf",
+                   "baton serve: two models have the name a: x.gguf and "
+                   "y.gguf; --model NAME=PATH gives them others\n");
+    assert_refused(BT_PROG_ROUTER, "--model b=x.gguf --model /d/b.gguf",
+                   "baton-router: two models have the name b: x.gguf and "
+                   "/d/b.gguf; --model NAME=PATH gives them others\n");
+    assert_refused(BT_PROG_ROUTER,
+                   "--model x.gguf --model c=y.gguf --model-name c",
+                   "baton-router: two models have the name c: x.gguf and "
+                   "y.gguf; --model NAME=PATH gives them others\n");
+    assert_refused(BT_PROG_SERVE,
+                   "--model a=", "baton serve: --model: 'a=' names no file\n");
+    assert_refused(BT_PROG_SERVE, "--model a=x.gguf --model-name b",
+                   "baton serve: --model-name b: --model names it a already\n");
+    assert_refused(BT_PROG_SERVE, "--model-name a/b",
+                   "baton serve: --model-name: 'a/b' is no name: printable "
+                   "ASCII without space, / \" \\ , = and at most 63 bytes\n");
+    assert_refused(BT_PROG_DECODE, "--model a.gguf --model b.gguf",
+                   "baton-decode-worker: --model: 'b.gguf' is one model too "
+                   "many: baton-decode-worker takes 1\n");
+    setenv("BATON_MODEL", "0;1;2;3;4;5;6;7;8;9;a;b;c;d;e;f;g", 1);
+    assert_refused(BT_PROG_ROUTER, "",
+                   "baton-router: BATON_MODEL: 'g' is one model too many: "
+                   "baton-router takes 16\n");
+    bt_config_unset_environment();
+}
+
+static void the_last_routers_ports_must_exist(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(
+        load(BT_PROG_SERVE, "--routers 4 --http [::1]:65505", &c, &store),
+        BT_OK);
+    assert_int_equal(c->routers, 4);
+    bt_config_destroy(store);
+    assert_refused(BT_PROG_SERVE, "--routers 4 --grpc 127.0.0.1:65506",
+                   "baton serve: --routers 4: the ports from --grpc "
+                   "127.0.0.1:65506 on would pass 65535\n");
+    assert_refused(BT_PROG_SERVE, "--routers 17",
+                   "baton serve: --routers: '17' is not a whole number from 1 "
+                   "to 16 routers\n");
+}
+
 /* store; copy of --config; copy of the model's path; the file's text; two
  * values of the file */
 static void load_survives_every_failed_allocation(void **state)
@@ -519,6 +683,12 @@ int main(void)
         BT_TEST(help_lists_what_the_program_takes_and_nothing_else),
         BT_TEST(no_line_of_help_is_longer_than_a_terminal),
         BT_TEST(children_get_exactly_what_differs),
+        BT_TEST(a_model_has_a_name_where_one_stands_before_the_equals),
+        BT_TEST(a_path_that_looks_like_a_name_is_handed_on_as_a_path),
+        BT_TEST(a_long_file_name_gives_a_name_that_fits),
+        BT_TEST(several_models_come_from_the_strongest_source),
+        BT_TEST(models_that_nobody_could_tell_apart_are_refused),
+        BT_TEST(the_last_routers_ports_must_exist),
         BT_TEST(addresses_are_split_at_the_last_colon),
         BT_TEST(load_survives_every_failed_allocation),
     };
