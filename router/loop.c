@@ -4,15 +4,14 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/ready_fd.h"
 
 #define TICK_MS          50
 #define LINGER_MS        300  /* after the last answer, for its bytes */
@@ -51,42 +50,13 @@ static uint64_t now_us(void)
 
 /* ---- readiness, for whoever started us ---- */
 
-static int parse_ready_fd(void)
-{
-    const char *text = getenv("BATON_READY_FD");
-    char *end = NULL;
-    long fd;
-
-    if ((text == NULL) || (text[0] == '\0')) {
-        return -1;
-    }
-    fd = strtol(text, &end, 10);
-    if ((*end != '\0') || (fd < 3) || (fd > 65535)) {
-        BT_LOG_WARN("BATON_READY_FD is not a descriptor number");
-        return -1;
-    }
-    return (int)fd;
-}
-
-static void say(bt_loop_t *loop, const char *text)
-{
-    const size_t n = strlen(text);
-
-    if ((loop->ready_fd >= 0) &&
-        (write(loop->ready_fd, text, n) != (ssize_t)n)) {
-        BT_LOG_WARN("cannot write to BATON_READY_FD: %m");
-        close(loop->ready_fd);
-        loop->ready_fd = -1;
-    }
-}
-
 static void say_addresses(bt_loop_t *loop)
 {
     char text[256];
 
     snprintf(text, sizeof(text), "http %s\nmetrics %s\n", loop->http_at,
              loop->metrics_at);
-    say(loop, text);
+    bt_ready_fd_say(&loop->ready_fd, text);
 }
 
 static void say_ready_once(bt_loop_t *loop)
@@ -95,11 +65,8 @@ static void say_ready_once(bt_loop_t *loop)
         !bt_table_ready(bt_core_table(loop->router.core))) {
         return;
     }
-    say(loop, "ready\n");
-    if (loop->ready_fd >= 0) {
-        close(loop->ready_fd);
-        loop->ready_fd = -1;
-    }
+    bt_ready_fd_say(&loop->ready_fd, "ready\n");
+    bt_ready_fd_close(&loop->ready_fd);
 }
 
 /* ---- workers ---- */
@@ -567,7 +534,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, const bt_served_t *served,
     }
     loop->router.config = config;
     loop->router.served = served;
-    loop->ready_fd = parse_ready_fd();
+    loop->ready_fd = bt_ready_fd_open();
     bt_strbuf_init(&loop->router.out, BT_ANSWER_LIMIT);
     bt_strbuf_init(&loop->frame, BT_WIRE_MAX_BYTES);
     signal(SIGPIPE, SIG_IGN);
@@ -681,8 +648,6 @@ void bt_loop_destroy(bt_loop_t *loop)
     if (loop->base != NULL) {
         event_base_free(loop->base);
     }
-    if (loop->ready_fd >= 0) {
-        close(loop->ready_fd);
-    }
+    bt_ready_fd_close(&loop->ready_fd);
     bt_free(loop);
 }

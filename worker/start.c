@@ -13,6 +13,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/ready_fd.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
 #include "common/cluster/cluster.h"
@@ -422,22 +423,10 @@ static bt_status_t open_links(bt_worker_t *w, bt_start_t *s)
 
 static void say_ready(void)
 {
-    const char *text = getenv("BATON_READY_FD");
-    char *end = NULL;
-    long fd;
+    int fd = bt_ready_fd_open();
 
-    if (text == NULL) {
-        return;
-    }
-    fd = strtol(text, &end, 10);
-    if ((end == text) || (*end != '\0') || (fd < 3) || (fd > 65535)) {
-        BT_LOG_WARN("BATON_READY_FD is not a descriptor number");
-        return;
-    }
-    if (write((int)fd, "ready\n", 6) != 6) {
-        BT_LOG_WARN("cannot say ready: %m");
-    }
-    close((int)fd);
+    bt_ready_fd_say(&fd, "ready\n");
+    bt_ready_fd_close(&fd);
 }
 
 static void name_worker(bt_worker_t *w, const bt_start_t *s)
