@@ -573,6 +573,9 @@ bt_status_t bt_loop_open_links(bt_loop_t *loop, const char *url,
     bt_status_t status;
 
     hello.u.hello.protocol = BT_WIRE_PROTOCOL;
+    hello.u.hello.protocol_min = BT_WIRE_PROTOCOL_MIN;
+    snprintf(hello.u.hello.version_text, sizeof(hello.u.hello.version_text),
+             "%.63s", bt_config_version());
     hello.u.hello.role = BT_ROLE_ROUTER;
     hello.u.hello.instance = loop->router.id_start;
     hello.u.hello.model = loop->router.served->identity;

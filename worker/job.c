@@ -228,6 +228,7 @@ bt_status_t bt_worker_job_take_blocks(bt_worker_t *w, bt_job_t *job)
     job->n_reused = n_reused;
     job->has_blocks = true;
     w->n_blocks_reused += n_reused;
+    w->tokens_reused += (uint64_t)n_reused * w->tokens_per_block;
     return BT_OK;
 }
 

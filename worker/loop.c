@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/openfds.h"
+#include "common/base/process.h"
 #include "worker/job.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
@@ -297,6 +298,7 @@ static void take_reports(bt_worker_t *w)
             w->n_context_seqs = report->n_context_seqs;
             w->n_generation_seqs = report->n_generation_seqs;
             w->n_context_tokens = report->n_context_tokens;
+            w->prompt_tokens += report->n_context_tokens;
         }
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {
@@ -306,6 +308,7 @@ static void take_reports(bt_worker_t *w)
                 bt_worker_job_of_seq(item->seq)->in_engine = false;
                 w->n_in_engine--;
             }
+            w->tokens_generated += (item->kind == BT_REPORT_TOKEN);
             w->ops->on_report_item(w, item);
         }
         for (uint32_t i = 0; i < w->n_links; i++) {
@@ -313,6 +316,19 @@ static void take_reports(bt_worker_t *w)
         }
         bt_engine_recycle(w->engine, report);
     }
+}
+
+/* What has grown since this worker started. */
+static void fill_totals(const bt_worker_t *w, bt_msg_stats_t *stats)
+{
+    const bt_process_use_t use = bt_process_use();
+
+    stats->tokens_generated = w->tokens_generated;
+    stats->prompt_tokens = w->prompt_tokens;
+    stats->tokens_reused = w->tokens_reused;
+    stats->process_cpu_ms = use.cpu_ms;
+    stats->resident_bytes = use.resident_bytes;
+    stats->start_unix_s = w->start_unix_s;
 }
 
 static void send_stats(bt_worker_t *w)
@@ -344,6 +360,7 @@ static void send_stats(bt_worker_t *w)
     stats->kv_stale_discarded = kvt.stale_discarded;
     stats->kv_checksum_failures = kvt.checksum_failures;
     stats->open_fds = bt_count_open_fds();
+    fill_totals(w, stats);
     w->ops->fill_stats(w, stats);
     for (uint32_t i = 0; i < w->n_links; i++) {
         bt_worker_send(w, w->links[i], &msg);

@@ -343,6 +343,13 @@ static bt_status_t find_router(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
+/* Under which name it was told to serve; "" = nobody said one. */
+static const char *model_name(const bt_config_t *config)
+{
+    return (config->models[0].name[0] != '\0') ? config->models[0].name
+                                               : config->model_name;
+}
+
 static bt_status_t encode_hello(bt_worker_t *w, const bt_start_t *s,
                                 bt_strbuf_t *out)
 {
@@ -372,6 +379,11 @@ static bt_status_t encode_hello(bt_worker_t *w, const bt_start_t *s,
     hello->flags = w->config->local_prefill ? w->ops->hello_flags : 0;
     hello->kvt = blob;
     hello->kvt_bytes = (uint32_t)blob_bytes;
+    hello->protocol_min = BT_WIRE_PROTOCOL_MIN;
+    strncpy(hello->model_name, model_name(w->config),
+            sizeof(hello->model_name) - 1);
+    strncpy(hello->version_text, bt_config_version(),
+            sizeof(hello->version_text) - 1);
     bt_wire_encode(&msg, out);
     return bt_strbuf_status(out);
 }
@@ -519,6 +531,7 @@ static bt_worker_t *worker_new(const bt_worker_ops_t *ops)
         return NULL;
     }
     w->ops = ops;
+    w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_FRAME);
     return w;

@@ -143,6 +143,9 @@ struct bt_worker {
     /* of the last iteration, for STATS */
     uint64_t iteration;
     uint32_t n_scheduled, n_context_seqs, n_generation_seqs, n_context_tokens;
+    /* since its start, for STATS */
+    uint64_t tokens_generated, prompt_tokens, tokens_reused;
+    uint64_t start_unix_s;
 
     bt_worker_link_t *links[16]; /**< routers */
     uint32_t n_links;

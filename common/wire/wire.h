@@ -5,9 +5,11 @@
  * includer of msgpack.h is this module.
  *
  * A message is a msgpack array [type, field, field, …], the fields in the order
- * of the structures below. Decoders accept more fields than they know (a newer
- * peer of the same protocol version) and refuse fewer; every count and length
- * is bounded before memory is taken.
+ * of the structures below. New fields come at the end: a decoder passes over
+ * those that it does not know, and those that an older peer did not send have
+ * their defaults (zero and empty where nothing else is said). Fields that were
+ * there from the first are required; every count and length is bounded before
+ * memory is taken. docs/WIRE.md has the rules of change.
  *
  *     number         uint, int or float 32
  *     bt_hash128_t   two numbers: lo, hi
@@ -43,11 +45,14 @@
 #include "common/base/strbuf.h"
 #include "common/wire/request.h"
 
-#define BT_WIRE_PROTOCOL   2
+#define BT_WIRE_PROTOCOL     2 /**< the newest that this build speaks */
+#define BT_WIRE_PROTOCOL_MIN 2 /**< and the oldest */
+
 #define BT_WIRE_MAX_TOKENS (1u << 20) /**< of one request */
 #define BT_WIRE_MAX_TEXT   512        /**< bytes of an error text */
 #define BT_WIRE_MAX_BLOB   (4u << 20) /**< bytes of a grant or export blob */
 #define BT_WIRE_MAX_NAME   64
+#define BT_WIRE_MAX_MODEL  256 /**< of a model's name, with its zero byte */
 #define BT_WIRE_MAX_BATCH  (1u << 14)  /**< tokens in one TOKENS message */
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< of one encoded message */
 
@@ -82,7 +87,7 @@ typedef struct bt_req_key {
 
 /** What a process says of itself when a link comes up (rpc hello payload). */
 typedef struct bt_msg_hello {
-    uint32_t protocol;           /**< BT_WIRE_PROTOCOL */
+    uint32_t protocol;           /**< the newest it speaks: BT_WIRE_PROTOCOL */
     uint32_t role;               /**< bt_role_t */
     uint64_t instance;           /**< unique id of this worker process' life */
     char name[BT_WIRE_MAX_NAME]; /**< for people: "decode-0" */
@@ -97,6 +102,10 @@ typedef struct bt_msg_hello {
     uint32_t flags;     /**< BT_HELLO_* */
     const uint8_t *kvt; /**< kvtransfer export blob; NULL for a router */
     uint32_t kvt_bytes;
+    /* later fields */
+    uint32_t protocol_min; /**< the oldest it speaks; default: protocol */
+    char model_name[BT_WIRE_MAX_MODEL];  /**< that a worker was told, or "" */
+    char version_text[BT_WIRE_MAX_NAME]; /**< of its build, "0.1.0", or "" */
 } bt_msg_hello_t;
 
 #define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */
@@ -205,6 +214,13 @@ typedef struct bt_msg_stats {
     uint64_t kv_bytes_sent, kv_bytes_received;
     uint64_t kv_stale_discarded; /**< stale or foreign writes refused */
     uint64_t kv_checksum_failures;
+    /* later fields; counts since the worker started, 0 from an older one */
+    uint64_t tokens_generated; /**< drawn here; P draws token #1 of each */
+    uint64_t prompt_tokens;    /**< context tokens computed here */
+    uint64_t tokens_reused;    /**< prompt tokens found in its prefix index */
+    uint64_t process_cpu_ms;   /**< user and system */
+    uint64_t resident_bytes;
+    uint64_t start_unix_s; /**< time of day at its start */
 } bt_msg_stats_t;
 
 /** R → P: a decode worker that transfers may name. */

@@ -334,14 +334,29 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
     }
 }
 
+/* A list that was made by an older peer: what it did not send is zero already,
+ * but for the fields that say otherwise. */
+static void fill_rest(const field_list_t *list, size_t n_sent, char *base)
+{
+    for (size_t i = n_sent; i < list->n; i++) {
+        const field_t *field = &list->fields[i];
+
+        if (field->like != NULL) {
+            memcpy(base + field->offset, base + field->like->offset,
+                   sizeof(uint32_t));
+        }
+    }
+}
+
+/* What @a base leads to must be zero. */
 static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
                              uint32_t n_objs, const field_list_t *list,
                              char *base)
 {
-    if (n_objs < list->n) {
+    if (n_objs < list->n_required) {
         return BT_ERR_BAD_MESSAGE;
     }
-    for (size_t i = 0; i < list->n; i++) {
+    for (size_t i = 0; (i < list->n) && (i < n_objs); i++) {
         const bt_status_t status =
             read_field(dec, &objs[i], &list->fields[i], base);
 
@@ -349,6 +364,7 @@ static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
             return status;
         }
     }
+    fill_rest(list, n_objs, base);
     return BT_OK;
 }
 

@@ -23,6 +23,12 @@
         .kind = (k), .offset = offsetof(type, name),         \
         .count = offsetof(type, n), .min = (lo), .max = (hi) \
     }
+/* A field that came later and, when it was not sent, is like an earlier one. */
+#define U32_LIKE(type, name, lo, hi, of)                                \
+    {                                                                   \
+        .kind = FIELD_U32, .offset = offsetof(type, name), .min = (lo), \
+        .max = (hi), .like = (of)                                       \
+    }
 #define KEY(type) OF(FIELD_U64, type, key.id), U32(type, key.attempt, 0, ANY)
 
 static const field_t hello_fields[] = {
@@ -42,6 +48,10 @@ static const field_t hello_fields[] = {
     U32(bt_msg_hello_t, n_blocks, 0, ANY),
     U32(bt_msg_hello_t, flags, 0, ANY),
     COUNTED(FIELD_BLOB, bt_msg_hello_t, kvt, kvt_bytes, 0, BT_WIRE_MAX_BLOB),
+    /* later */
+    U32_LIKE(bt_msg_hello_t, protocol_min, 0, ANY, &hello_fields[0]),
+    SIZED(FIELD_NAME, bt_msg_hello_t, model_name, BT_WIRE_MAX_MODEL),
+    SIZED(FIELD_NAME, bt_msg_hello_t, version_text, BT_WIRE_MAX_NAME),
 };
 
 static const field_t request_fields[] = {
@@ -153,6 +163,13 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, kv_bytes_received),
     OF(FIELD_U64, bt_msg_stats_t, kv_stale_discarded),
     OF(FIELD_U64, bt_msg_stats_t, kv_checksum_failures),
+    /* later */
+    OF(FIELD_U64, bt_msg_stats_t, tokens_generated),
+    OF(FIELD_U64, bt_msg_stats_t, prompt_tokens),
+    OF(FIELD_U64, bt_msg_stats_t, tokens_reused),
+    OF(FIELD_U64, bt_msg_stats_t, process_cpu_ms),
+    OF(FIELD_U64, bt_msg_stats_t, resident_bytes),
+    OF(FIELD_U64, bt_msg_stats_t, start_unix_s),
 };
 
 static const field_t peer_fields[] = {
@@ -165,27 +182,29 @@ static const field_t peer_gone_fields[] = {
     OF(FIELD_U64, bt_msg_peer_gone_t, instance),
 };
 
-#define LIST(a)              \
-    {                        \
-        (a), BT_ARRAY_LEN(a) \
+/* How many fields each list had in protocol 2, the first to be kept: those are
+ * required. Never change a number here; new fields go at the end of a list. */
+#define LIST(a, required)                \
+    {                                    \
+        (a), BT_ARRAY_LEN(a), (required) \
     }
 
 const field_list_t *bt_wire_fields(uint32_t type)
 {
     static const field_list_t lists[] = {
-        [BT_MSG_HELLO] = LIST(hello_fields),
-        [BT_MSG_REQUEST] = LIST(request_fields),
-        [BT_MSG_GRANT] = LIST(grant_fields),
-        [BT_MSG_CANCEL] = LIST(cancel_fields),
-        [BT_MSG_TOKENS] = LIST(tokens_fields),
-        [BT_MSG_PREFILLED] = LIST(prefilled_fields),
-        [BT_MSG_JOINED] = LIST(joined_fields),
-        [BT_MSG_FAILED] = LIST(failed_fields),
-        [BT_MSG_ENDED] = LIST(ended_fields),
-        [BT_MSG_STATS] = LIST(stats_fields),
-        [BT_MSG_PEER] = LIST(peer_fields),
-        [BT_MSG_PEER_GONE] = LIST(peer_gone_fields),
-        [BT_MSG_DRAIN] = {NULL, 0},
+        [BT_MSG_HELLO] = LIST(hello_fields, 16),
+        [BT_MSG_REQUEST] = LIST(request_fields, 10),
+        [BT_MSG_GRANT] = LIST(grant_fields, 5),
+        [BT_MSG_CANCEL] = LIST(cancel_fields, 3),
+        [BT_MSG_TOKENS] = LIST(tokens_fields, 1),
+        [BT_MSG_PREFILLED] = LIST(prefilled_fields, 6),
+        [BT_MSG_JOINED] = LIST(joined_fields, 8),
+        [BT_MSG_FAILED] = LIST(failed_fields, 4),
+        [BT_MSG_ENDED] = LIST(ended_fields, 6),
+        [BT_MSG_STATS] = LIST(stats_fields, 25),
+        [BT_MSG_PEER] = LIST(peer_fields, 3),
+        [BT_MSG_PEER_GONE] = LIST(peer_gone_fields, 1),
+        [BT_MSG_DRAIN] = {NULL, 0, 0},
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {
@@ -196,14 +215,14 @@ const field_list_t *bt_wire_fields(uint32_t type)
 
 const field_list_t *bt_wire_sampling_fields(void)
 {
-    static const field_list_t list = LIST(sampling_fields);
+    static const field_list_t list = LIST(sampling_fields, 10);
 
     return &list;
 }
 
 const field_list_t *bt_wire_token_fields(void)
 {
-    static const field_list_t list = LIST(token_fields);
+    static const field_list_t list = LIST(token_fields, 5);
 
     return &list;
 }

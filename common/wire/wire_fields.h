@@ -33,11 +33,15 @@ typedef struct field {
     size_t count; /**< offset of the count (arrays only) */
     uint32_t min;
     uint32_t max;
+    /** A later U32 that was not sent has the value of this earlier one; NULL:
+     *  zero, as all other kinds. */
+    const struct field *like;
 } field_t;
 
 typedef struct field_list {
     const field_t *fields;
     size_t n;
+    size_t n_required; /**< those from the first; a peer may lack the rest */
 } field_list_t;
 
 /** Fields of messages of @a type, or NULL for an unknown type. */

@@ -96,7 +96,8 @@ struct sim_node {
     int signal_pipe[2];
     bool dead;
     bool stopped;
-    bool over; /* its loop has ended */
+    bool over;            /* its loop has ended */
+    bt_msg_stats_t stats; /* that it sent last */
     int code;
 };
 

@@ -132,6 +132,7 @@ static bool sim_seq_step(sim_node_t *node, sim_report_t *r, bt_seq_t *seq,
     seq->n_iterations++;
     if (n_new > 1) {
         sim_item(r, BT_REPORT_CHUNK, seq, BT_FINISH_NONE);
+        r->report.n_context_tokens += n_new;
     }
     *finish_p = BT_FINISH_NONE;
     if (n_new < left) {

@@ -153,6 +153,7 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
         break;
     default:
         assert_int_equal(msg.type, BT_MSG_STATS);
+        link->node->stats = msg.u.stats;
         break;
     }
     return BT_OK;

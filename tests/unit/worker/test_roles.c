@@ -63,6 +63,39 @@ a_beginning_that_is_known_is_not_computed_or_sent_again(void **state)
     }
 }
 
+/* The same prompts: of 7 times 16 tokens 6 blocks of 4 are found again. */
+static void a_worker_counts_what_it_computed_drew_and_found(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < 2; p++) { /* node 1 does both phases */
+        const bt_msg_stats_t *context;
+        const bt_msg_stats_t *generation;
+
+        sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+        for (uint32_t i = 0; i < 7; i++) {
+            const sim_req_t *req = sim_request_of(0, p, 1, 16, 6);
+
+            sim_settle();
+            sim_check_answered(req);
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            sim.nodes[i].w.next_stats_ms = 0;
+        }
+        sim_round();
+        context = &sim.nodes[p].stats;
+        generation = &sim.nodes[1].stats;
+        assert_int_equal(context->prompt_tokens, 7 * 16 - 6 * 4);
+        assert_int_equal(context->tokens_reused, 6 * 4);
+        assert_int_equal(generation->tokens_reused, 6 * 4);
+        /* token #1 is drawn where the context phase is */
+        assert_int_equal(sim.nodes[0].stats.tokens_generated, (p == 0) ? 7 : 0);
+        assert_int_equal(generation->tokens_generated,
+                         (p == 0) ? 7 * 5 : 7 * 6);
+        assert_true(generation->resident_bytes > 0);
+        sim_close();
+    }
+}
+
 /* The next turn of a talk: prompt, answer and more; all but the last token of
  * the answer have their K and V. */
 static void an_answer_is_known_too(void **state)
@@ -393,6 +426,7 @@ int main(void)
         BT_TEST(a_request_is_answered_over_shared_memory),
         BT_TEST(a_request_is_answered_over_the_network),
         BT_TEST(a_beginning_that_is_known_is_not_computed_or_sent_again),
+        BT_TEST(a_worker_counts_what_it_computed_drew_and_found),
         BT_TEST(an_answer_is_known_too),
         BT_TEST(chunks_and_layers_leave_as_soon_as_they_are_there),
         BT_TEST(groups_of_layers_are_worth_their_pieces),

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/process.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static uint64_t to_ms(struct timeval t)
+{
+    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_usec / 1000u;
+}
+
+/* proc(5): /proc/pid/statm is "size resident …" in pages. */
+static uint64_t resident_pages(void)
+{
+    char text[128];
+    const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+    char *end = text;
+
+    if (fd < 0) {
+        return 0;
+    }
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0) {
+        return 0;
+    }
+    text[n] = '\0';
+    (void)strtoull(text, &end, 10);
+    return strtoull(end, NULL, 10);
+}
+
+bt_process_use_t bt_process_use(void)
+{
+    bt_process_use_t use = {0};
+    const long page_bytes = sysconf(_SC_PAGESIZE);
+    struct rusage usage;
+
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        use.cpu_ms = to_ms(usage.ru_utime) + to_ms(usage.ru_stime);
+    }
+    if (page_bytes > 0) {
+        use.resident_bytes = resident_pages() * (uint64_t)page_bytes;
+    }
+    return use;
+}
