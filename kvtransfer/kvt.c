@@ -42,9 +42,7 @@ static void lists_init(bt_kvt_t *kvt)
     for (size_t i = 0; i < BT_ARRAY_LEN(heads); i++) {
         bt_list_init(heads[i]);
     }
-    for (size_t i = 0; i < BT_KVT_N_BUCKETS; i++) {
-        bt_list_init(&kvt->buckets[i]);
-    }
+    bt_hmap_init(&kvt->windows_by_id, kvt->window_buckets, BT_KVT_N_BUCKETS);
 }
 
 static bool memory_ok(const bt_kvt_config_t *config)

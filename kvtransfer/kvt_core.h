@@ -38,6 +38,7 @@
 #ifndef BT_KVTRANSFER_KVT_CORE_H
 #define BT_KVTRANSFER_KVT_CORE_H
 
+#include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "kvtransfer/kvt.h"
 #include "kvtransfer/kvt_pages.h"
@@ -143,7 +144,8 @@ struct bt_kvt {
     bt_list_t xfers;           /**< bt_kvt_xfer.all */
     bt_list_t busy;            /**< bt_kvt_xfer.busy: something to send */
     bt_list_t events;          /**< bt_kvt_event_entry.link */
-    bt_list_t buckets[BT_KVT_N_BUCKETS]; /**< bt_kvt_window.bucket, by id */
+    bt_hmap_t windows_by_id;   /**< bt_kvt_window.by_id */
+    bt_list_t window_buckets[BT_KVT_N_BUCKETS];
     bt_kvt_counters_t counters;
     void *export_blob; /**< owned; what bt_kvt_export() returns */
     size_t export_bytes;
@@ -208,7 +210,7 @@ typedef enum bt_kvt_window_state {
 } bt_kvt_window_state_t;
 
 struct bt_kvt_window {
-    bt_list_t all, bucket, todo, of_link;
+    bt_list_t all, by_id, todo, of_link;
     bt_kvt_t *kvt;
     bt_kvt_link_t *link; /**< of the sender; NULL until known */
     bt_kvt_lease_t lease;

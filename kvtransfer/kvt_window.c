@@ -8,25 +8,24 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt_stage.h"
 
-static bt_list_t *bucket_of(bt_kvt_t *kvt, uint64_t id)
+static uint64_t hash_of(uint64_t id)
 {
-    return &kvt->buckets[bt_hash64(&id, sizeof(id), 0) % BT_KVT_N_BUCKETS];
+    return bt_hash64(&id, sizeof(id), 0);
 }
 
-static bt_kvt_window_t *window_find(bt_kvt_t *kvt, uint64_t id)
+static bool is_window(bt_list_t *link, const void *id)
 {
-    bt_list_t *head = bucket_of(kvt, id);
-    bt_list_t *pos, *tmp;
+    return BT_CONTAINER_OF(link, bt_kvt_window_t, by_id)->lease.id ==
+           *(const uint64_t *)id;
+}
 
-    BT_LIST_FOR_EACH(pos, tmp, head)
-    {
-        bt_kvt_window_t *w = BT_CONTAINER_OF(pos, bt_kvt_window_t, bucket);
+static bt_kvt_window_t *window_find(const bt_kvt_t *kvt, uint64_t id)
+{
+    bt_list_t *link =
+        bt_hmap_find(&kvt->windows_by_id, hash_of(id), is_window, &id);
 
-        if (w->lease.id == id) {
-            return w;
-        }
-    }
-    return NULL;
+    return (link == NULL) ? NULL
+                          : BT_CONTAINER_OF(link, bt_kvt_window_t, by_id);
 }
 
 static bt_kvt_window_t *lease_find(bt_kvt_t *kvt, const bt_kvt_lease_t *lease)
@@ -98,7 +97,7 @@ static bt_kvt_window_t *window_get(bt_kvt_t *kvt)
     }
     w->kvt = kvt;
     bt_list_init(&w->all);
-    bt_list_init(&w->bucket);
+    bt_list_init(&w->by_id);
     bt_list_init(&w->todo);
     bt_list_init(&w->of_link);
     entry_init(&w->result, BT_KVT_WINDOW_DONE, w);
@@ -162,7 +161,7 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
         w->writer = link->hello_taken && link->remote_direct;
     }
     bt_list_push_back(&kvt->windows, &w->all);
-    bt_list_push_back(bucket_of(kvt, id), &w->bucket);
+    bt_hmap_insert(&kvt->windows_by_id, hash_of(id), &w->by_id);
     kvt->counters.windows_open++;
     *window_p = w;
     return BT_OK;
@@ -177,7 +176,7 @@ void bt_kvt_window_free(bt_kvt_window_t *w)
     bt_kvt_t *kvt = w->kvt;
 
     bt_list_remove(&w->all);
-    bt_list_remove(&w->bucket);
+    bt_list_remove(&w->by_id);
     bt_list_remove(&w->todo);
     bt_list_remove(&w->of_link);
     bt_list_remove(&w->result.link);
@@ -212,7 +211,7 @@ static void window_settle(bt_kvt_window_t *w)
     kvt->counters.windows_open--;
     bt_list_remove(&w->all);
     bt_list_push_back(&kvt->closed, &w->all);
-    bt_list_remove(&w->bucket);
+    bt_list_remove(&w->by_id);
     bt_list_remove(&w->todo);
     bt_list_remove(&w->of_link);
     bt_list_remove(&w->stuck.link);

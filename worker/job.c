@@ -7,42 +7,45 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 
 void bt_jobs_init(bt_worker_t *w)
 {
     bt_list_init(&w->jobs);
-    for (uint32_t i = 0; i < BT_WORKER_JOB_BUCKETS; i++) {
-        bt_list_init(&w->buckets[i]);
-    }
+    bt_hmap_init(&w->jobs_by_key, w->job_buckets, BT_WORKER_JOB_BUCKETS);
 }
 
-static uint32_t bucket_of(const bt_worker_link_t *from, bt_req_key_t key)
-{
-    const uint64_t x = (key.id + key.attempt) * 0x9E3779B97F4A7C15u +
-                       (uint64_t)(uintptr_t)from / 64;
+typedef struct job_key {
+    const bt_worker_link_t *from;
+    bt_req_key_t key;
+} job_key_t;
 
-    return (uint32_t)(x >> 40) % BT_WORKER_JOB_BUCKETS;
+static uint64_t hash_of(const bt_worker_link_t *from, bt_req_key_t key)
+{
+    const uint64_t words[] = {key.id, key.attempt, (uint64_t)(uintptr_t)from};
+
+    return bt_hash64(words, sizeof(words), 0);
+}
+
+static bool is_job(bt_list_t *link, const void *key)
+{
+    const bt_job_t *job = BT_CONTAINER_OF(link, bt_job_t, by_key);
+    const job_key_t *want = key;
+
+    return (job->from == want->from) && (job->key.id == want->key.id) &&
+           (job->key.attempt == want->key.attempt);
 }
 
 bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
                              bt_req_key_t key)
 {
-    bt_list_t *head = &w->buckets[bucket_of(from, key)];
-    bt_list_t *pos;
-    bt_list_t *tmp;
+    const job_key_t want = {.from = from, .key = key};
+    bt_list_t *link =
+        bt_hmap_find(&w->jobs_by_key, hash_of(from, key), is_job, &want);
 
-    BT_LIST_FOR_EACH(pos, tmp, head)
-    {
-        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, bucket);
-
-        if ((job->from == from) && (job->key.id == key.id) &&
-            (job->key.attempt == key.attempt)) {
-            return job;
-        }
-    }
-    return NULL;
+    return (link == NULL) ? NULL : BT_CONTAINER_OF(link, bt_job_t, by_key);
 }
 
 bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq)
@@ -121,7 +124,7 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
                      const bt_msg_request_t *msg)
 {
     bt_list_init(&job->link);
-    bt_list_init(&job->bucket);
+    bt_list_init(&job->by_key);
     bt_list_init(&job->queue);
     job->from = from;
     job->key = msg->key;
@@ -174,7 +177,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         goto err_job;
     }
     bt_list_push_back(&w->jobs, &job->link);
-    bt_list_push_back(&w->buckets[bucket_of(from, msg->key)], &job->bucket);
+    bt_hmap_insert(&w->jobs_by_key, hash_of(from, msg->key), &job->by_key);
     w->n_jobs++;
     *job_p = job;
     return BT_OK;
@@ -317,7 +320,7 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     bt_worker_send(w, job->from, &msg);
 
     bt_list_remove(&job->link);
-    bt_list_remove(&job->bucket);
+    bt_list_remove(&job->by_key);
     bt_list_remove(&job->queue);
     w->n_jobs--;
     if (w->ops->job_fini != NULL) {

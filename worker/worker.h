@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
@@ -48,7 +49,7 @@ typedef struct bt_worker_link {
 /** Common part of a job; the first member of the role's own struct. */
 typedef struct bt_job {
     bt_list_t link;         /**< in bt_worker_t.jobs */
-    bt_list_t bucket;       /**< in bt_worker_t.buckets */
+    bt_list_t by_key;       /**< in bt_worker_t.jobs_by_key */
     bt_list_t queue;        /**< the role's waiting queue */
     bt_worker_link_t *from; /**< NULL: its router is gone, tell nobody */
     bt_req_key_t key;
@@ -136,7 +137,8 @@ struct bt_worker {
     bt_strbuf_t out; /**< scratch of bt_worker_send() */
 
     bt_list_t jobs;
-    bt_list_t buckets[BT_WORKER_JOB_BUCKETS];
+    bt_hmap_t jobs_by_key; /**< bt_job_t.by_key, by (router, key) */
+    bt_list_t job_buckets[BT_WORKER_JOB_BUCKETS];
     uint32_t n_jobs;
     uint32_t n_in_engine;
 

@@ -3,6 +3,7 @@
 #ifndef BT_ROUTER_CORE_CORE_PRIV_H
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
+#include "common/base/hmap.h"
 #include "router/core/core.h"
 #include "router/core/stops.h"
 
@@ -26,7 +27,7 @@ typedef struct bt_leg {
 } bt_leg_t;
 
 struct bt_gen {
-    bt_list_t hash_link;
+    bt_list_t by_id;     /**< in core->gens_by_id until it is freed */
     bt_list_t live_link; /**< in core->live until the client's end */
     uint64_t id;
     void *user;
@@ -77,9 +78,9 @@ struct bt_core {
     bt_core_config_t config;
     bt_core_ops_t ops;
     bt_table_t table;
-    bt_list_t live;     /**< generations whose client waits, oldest first */
-    bt_list_t *buckets; /**< owned; by id */
-    uint32_t bucket_mask;
+    bt_list_t live;         /**< generations whose client waits, oldest first */
+    bt_hmap_t gens_by_id;   /**< bt_gen_t.by_id */
+    bt_list_t *gen_buckets; /**< owned */
     uint32_t n_live, n_waiting, n_legs;
     uint64_t next_id;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */

@@ -91,12 +91,13 @@ static void record(bt_core_t *core, bt_gen_t *gen)
 
 void bt_core_record_rest(bt_core_t *core)
 {
-    for (uint32_t i = 0; i <= core->bucket_mask; i++) {
-        bt_list_t *pos, *tmp;
+    bt_list_t *head, *pos, *tmp;
 
-        BT_LIST_FOR_EACH(pos, tmp, &core->buckets[i])
+    BT_HMAP_FOR_EACH_BUCKET(head, &core->gens_by_id)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
         {
-            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, hash_link);
+            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, by_id);
 
             if ((gen->phase == BT_PHASE_ENDED) && !gen->recorded) {
                 if (!gen->settled) {
@@ -125,7 +126,7 @@ void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
         if (!gen->recorded) {
             record(core, gen);
         }
-        bt_list_remove(&gen->hash_link);
+        bt_list_remove(&gen->by_id);
         bt_gen_free(gen);
     }
 }

@@ -29,14 +29,11 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     while ((n_buckets < config->max_queue) && (n_buckets < MAX_BUCKETS)) {
         n_buckets *= 2;
     }
-    core->buckets = bt_calloc(n_buckets, sizeof(*core->buckets));
-    if (core->buckets == NULL) {
+    core->gen_buckets = bt_calloc(n_buckets, sizeof(*core->gen_buckets));
+    if (core->gen_buckets == NULL) {
         goto err_core;
     }
-    for (uint32_t i = 0; i < n_buckets; i++) {
-        bt_list_init(&core->buckets[i]);
-    }
-    core->bucket_mask = n_buckets - 1;
+    bt_hmap_init(&core->gens_by_id, core->gen_buckets, n_buckets);
     core->config = *config;
     core->ops = *ops;
     core->next_id = 1;
@@ -65,15 +62,16 @@ void bt_gen_free(bt_gen_t *gen)
 
 void bt_core_destroy(bt_core_t *core)
 {
+    bt_list_t *head, *pos, *tmp;
+
     if (core == NULL) {
         return;
     }
-    for (uint32_t i = 0; i <= core->bucket_mask; i++) {
-        bt_list_t *pos, *tmp;
-
-        BT_LIST_FOR_EACH(pos, tmp, &core->buckets[i])
+    BT_HMAP_FOR_EACH_BUCKET(head, &core->gens_by_id)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
         {
-            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, hash_link);
+            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, by_id);
 
             for (uint32_t k = 0; k < gen->n_legs; k++) {
                 if (gen->legs[k].worker != NULL) {
@@ -86,7 +84,7 @@ void bt_core_destroy(bt_core_t *core)
     bt_table_fini(&core->table);
     bt_strbuf_fini(&core->raw);
     bt_strbuf_fini(&core->text);
-    bt_free(core->buckets);
+    bt_free(core->gen_buckets);
     bt_free(core);
 }
 
@@ -110,23 +108,17 @@ bt_table_t *bt_core_table(bt_core_t *core)
     return &core->table;
 }
 
-static bt_list_t *bucket_of(bt_core_t *core, uint64_t id)
+static bool is_gen(bt_list_t *link, const void *id)
 {
-    return &core->buckets[id & core->bucket_mask];
+    return BT_CONTAINER_OF(link, bt_gen_t, by_id)->id == *(const uint64_t *)id;
 }
 
+/* Ids are counted up, so an id is its own hash. */
 bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id)
 {
-    const bt_list_t *head = bucket_of(core, id);
+    bt_list_t *link = bt_hmap_find(&core->gens_by_id, id, is_gen, &id);
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, hash_link);
-
-        if (gen->id == id) {
-            return gen;
-        }
-    }
-    return NULL;
+    return (link == NULL) ? NULL : BT_CONTAINER_OF(link, bt_gen_t, by_id);
 }
 
 const char *bt_gen_phase_name(const bt_gen_t *gen)
@@ -194,7 +186,7 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->ledger.tokenize_us = spec->tokenize_us;
     gen->origin = spec->origin;
     core->ops.detok_init(&gen->detok, core->config.tok);
-    bt_list_push_back(bucket_of(core, gen->id), &gen->hash_link);
+    bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
     bt_list_push_back(&core->live, &gen->live_link);
     core->n_live++;
     core->n_waiting++;

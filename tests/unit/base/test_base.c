@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/hash_tier.h"
+#include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "common/base/process.h"
 #include "common/base/ring.h"
@@ -221,6 +222,74 @@ static void list_removes_twice_without_harm(void **state)
     assert_true(bt_list_empty(&head));
 }
 
+typedef struct thing {
+    uint32_t name;
+    bt_list_t link;
+} thing_t;
+
+static bool is_thing(bt_list_t *link, const void *name)
+{
+    return BT_CONTAINER_OF(link, thing_t, link)->name ==
+           *(const uint32_t *)name;
+}
+
+static thing_t *thing_find(const bt_hmap_t *map, uint64_t hash, uint32_t name)
+{
+    bt_list_t *link = bt_hmap_find(map, hash, is_thing, &name);
+
+    return (link == NULL) ? NULL : BT_CONTAINER_OF(link, thing_t, link);
+}
+
+static void hmap_finds_what_shares_a_bucket_by_its_key(void **state)
+{
+    thing_t things[3] = {{.name = 7}, {.name = 8}, {.name = 7}};
+    bt_list_t buckets[4];
+    bt_hmap_t map;
+
+    (void)state;
+    bt_hmap_init(&map, buckets, 4);
+    assert_null(thing_find(&map, 5, 7));
+    bt_hmap_insert(&map, 5, &things[0].link); /* 5, 9 and 1: bucket 1 of 4 */
+    bt_hmap_insert(&map, 9, &things[1].link);
+    bt_hmap_insert(&map, 1, &things[2].link);
+    assert_ptr_equal(thing_find(&map, 5, 7), &things[0]); /* the older */
+    assert_ptr_equal(thing_find(&map, 9, 8), &things[1]);
+    assert_null(thing_find(&map, 9, 9));
+    assert_null(thing_find(&map, 6, 7)); /* another bucket */
+    bt_list_remove(&things[0].link);
+    assert_ptr_equal(thing_find(&map, 1, 7), &things[2]);
+    bt_list_remove(&things[2].link);
+    assert_null(thing_find(&map, 1, 7));
+}
+
+static void hmap_is_walked_while_it_is_emptied(void **state)
+{
+    thing_t things[5] = {{.name = 0}};
+    bt_list_t buckets[2];
+    bt_list_t *head, *pos, *tmp;
+    uint32_t n = 0;
+    bt_hmap_t map;
+
+    (void)state;
+    bt_hmap_init(&map, buckets, 2);
+    for (uint32_t i = 0; i < 5; i++) {
+        things[i].name = i;
+        bt_hmap_insert(&map, i, &things[i].link);
+    }
+    BT_HMAP_FOR_EACH_BUCKET(head, &map)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
+        {
+            bt_list_remove(pos);
+            n++;
+        }
+    }
+    assert_int_equal(n, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_null(thing_find(&map, i, i));
+    }
+}
+
 static void alloc_refuses_a_product_that_overflows(void **state)
 {
     (void)state;
@@ -281,6 +350,8 @@ int main(void)
         BT_TEST(hash_of_long_input_is_xxh3_in_every_tier),
         BT_TEST(copies_are_exact_at_any_alignment_and_length),
         BT_TEST(list_removes_twice_without_harm),
+        BT_TEST(hmap_finds_what_shares_a_bucket_by_its_key),
+        BT_TEST(hmap_is_walked_while_it_is_emptied),
         BT_TEST(alloc_refuses_a_product_that_overflows),
         BT_TEST(a_process_knows_the_memory_and_time_it_has_used),
     };
