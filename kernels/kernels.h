@@ -286,19 +286,6 @@ typedef struct bt_kernels_ops {
     void (*copier_close)(bt_copier_t *copier);
 } bt_kernels_ops_t;
 
-/** Sums and gathers between the ranks of one instance. Filled by
- *  common/cluster (MPI) or kernels/cuda (NCCL); a world of one has none. */
-typedef struct bt_collectives {
-    void *ctx;
-    uint32_t rank;
-    uint32_t size;
-    /** buf[i] = sum over ranks, in rank order, the same bits on every rank. */
-    bt_status_t (*all_reduce_sum)(void *ctx, float *buf, size_t n);
-    bt_status_t (*all_gather)(void *ctx, const void *send, void *recv,
-                              size_t bytes_each);
-    bt_status_t (*broadcast)(void *ctx, void *buf, size_t bytes, uint32_t root);
-} bt_collectives_t;
-
 /** Every back end's object begins with this. */
 struct bt_backend {
     const bt_kernels_ops_t *ops;

@@ -6,13 +6,16 @@
  * singleton would start a helper that listens on all interfaces.
  *
  * One mpirun for all roles: the roles come from the program (MPI_Comm_split),
- * and rank 0 of the routers broadcasts its address, so that workers need no
- * --join. One step per instance: the world has one role only, and --join (or
+ * and every router's address goes to everybody, so that workers need no --join.
+ * One step per instance: the world has one role only, and --join (or
  * BATON_JOIN) tells the router's address.
  *
- *     world            instances
- *     with a router    every process is an instance of size one
- *     without          the processes of a role are the ranks of one instance
+ *     world            collectives
+ *     with a router    none: every process is an instance of its own
+ *     without          among the processes of a role
+ *
+ * The workers take each process for an instance of its own in both worlds: a
+ * model's parts on several ranks are not here yet.
  *
  * Where the operator has not set them, MPI's own settings (OMPI_MCA_...) are
  * chosen so that it yields while it waits, and on one host opens no TCP port.
@@ -26,7 +29,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "kernels/kernels.h"
+#include "common/coll/coll.h"
 
 typedef struct bt_cluster bt_cluster_t;
 
@@ -62,7 +65,8 @@ BT_MUST_CHECK bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
                                               size_t url_bytes,
                                               uint8_t key_io[32]);
 
-/** Collectives among the ranks of this instance, over MPI. NULL for size 1. */
+/** Over MPI, among the processes of this role. NULL when there is one, or a
+ *  router in the world. */
 const bt_collectives_t *bt_cluster_collectives(const bt_cluster_t *cl);
 
 #endif

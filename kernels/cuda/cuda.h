@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/coll/coll.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -40,8 +41,7 @@ bt_cuda_collectives_id(uint8_t id[BT_CUDA_UNIQUE_ID_BYTES]);
 
 /**
  * The collectives table over NCCL; buffers are device memory of @a be.
- * Collective: all ranks call it with the same id. NCCL gives the same bits on
- * every rank; the order of the sum is NCCL's, fixed for one world and size.
+ * Collective: all ranks call it with the same id.
  *
  * @retval BT_ERR_DEVICE     NCCL failed
  * @retval BT_ERR_NO_MEMORY
