@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file start.h
+ *
+ * Start-up of a worker, between the files of worker only. The steps stand in
+ * the order in which things can be refused cheaply; start.c takes them one by
+ * one. Why one failed is in the log by then. What it has made is in the worker
+ * or in bt_start_t, and start.c ends it, whole or not.
+ *
+ *     start_model.c   file → options → memory → back end and weights, engine
+ *     start_pool.c    KV pool, prefix index
+ *     start_links.c   router's address and key → hello → joins
+ */
+#ifndef BT_WORKER_START_H
+#define BT_WORKER_START_H
+
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/cluster/cluster.h"
+#include "common/config/config.h"
+#include "common/kv/kv_layout.h"
+#include "common/rpc/key.h"
+#include "inference/gguf/gguf.h"
+#include "inference/model/model.h"
+#include "kernels/kernels.h"
+#include "kvtransfer/kvt.h"
+#include "worker/cores.h"
+#include "worker/worker.h"
+
+#define BT_START_URL_BYTES 4096
+
+/** What start-up needs besides the worker itself. */
+typedef struct bt_start {
+    bt_config_store_t *store;
+    bt_cluster_t *cluster;
+    bt_gguf_t *gguf;
+    bt_hparams_t hp;
+    bt_kv_shape_t shape;
+    bt_kv_type_t kv_type;
+    uint32_t cores[BT_MAX_CORES];
+    uint32_t n_cores;
+    uint32_t n_threads;
+    uint8_t key[BT_KEY_BYTES];
+    char url[BT_START_URL_BYTES];
+    char weight_dir[PATH_MAX]; /**< "": none */
+    uint8_t export[BT_KVT_MAX_EXPORT];
+} bt_start_t;
+
+/** SIGTERM and SIGINT. */
+void bt_start_stop_signals(sigset_t *set_p);
+
+/* start_model.c */
+
+/** Open the file, read its hyper-parameters, settle the longest sequence.
+ *  @retval BT_ERR_INVALID_PARAM  no model named, or context-tokens exceed it
+ *  @retval  any of bt_gguf_open(), bt_hparams_read() */
+BT_MUST_CHECK bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s);
+/** Settle the shape of a block. @retval BT_ERR_INVALID_PARAM */
+BT_MUST_CHECK bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s);
+/** Decide where packed weights are kept and the size of the pool; refuse,
+ *  before any memory is taken, what this machine cannot hold.
+ *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_INVALID_PARAM  fewer than 2 blocks
+ *  @retval  any of bt_packed_dir(), bt_model_memory_bytes() */
+BT_MUST_CHECK bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s);
+/** Open the back end and load the weights into it. n_threads is set.
+ *  @retval BT_ERR_UNSUPPORTED  no such kv-type there
+ *  @retval  any of bt_backend_open(), bt_model_load() */
+BT_MUST_CHECK bt_status_t bt_start_model_load(bt_worker_t *w,
+                                              const bt_start_t *s);
+/** Start the compute thread: model and pool are there. Any of
+ *  bt_engine_create(). */
+BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
+                                               const bt_start_t *s);
+
+/* start_pool.c */
+
+/** Open the transfers with the pool, waiting for the interface's link, and the
+ *  prefix index over it.
+ *  @retval BT_ERR_CANCELED  told to stop while it waited
+ *  @retval  any of bt_kvt_open(), BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_start_pool_open(bt_worker_t *w);
+
+/* start_links.c */
+
+/** The router's address and the cluster key: from the launcher's MPI world, or
+ *  from the options. Collective in a world with routers.
+ *  @retval BT_ERR_INVALID_PARAM  neither says one
+ *  @retval  any of bt_key_read(), bt_cluster_exchange() */
+BT_MUST_CHECK bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s);
+/** Say who we are to every router found. Takes s->url apart.
+ *  @retval  any of bt_kvt_export(), bt_rpc_open(), bt_rpc_join() */
+BT_MUST_CHECK bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s);
+
+#endif

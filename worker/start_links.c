@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The links of a worker: where its routers are, and what it tells them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "worker/start.h"
+
+#define RPC_QUEUE_BYTES (64u << 20)
+
+bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
+{
+    const char *join = w->config->join;
+    bt_status_t status;
+
+    if (w->config->key_file[0] != '\0') {
+        status = bt_key_read(w->config->key_file, s->key);
+        if (status != BT_OK) {
+            BT_LOG_ERROR("cluster key %s: %s", w->config->key_file,
+                         bt_status_str(status));
+            return status;
+        }
+    }
+    if (bt_cluster_has_router(s->cluster)) {
+        status =
+            bt_cluster_exchange(s->cluster, s->url, sizeof(s->url), s->key);
+        if (status != BT_OK) {
+            BT_LOG_ERROR("the router's address did not come: %s",
+                         bt_status_str(status));
+        }
+        return status;
+    }
+    if ((join[0] == '\0') || (w->config->key_file[0] == '\0')) {
+        BT_LOG_ERROR("no router given: use --join URL and --key-file FILE, or "
+                     "start router and workers by one mpirun");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((size_t)snprintf(s->url, sizeof(s->url), "%s", join) >=
+        sizeof(s->url)) {
+        BT_LOG_ERROR("join: at most %zu characters", sizeof(s->url) - 1);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
+/* Under which name it was told to serve; "" = nobody said one. */
+static const char *model_name(const bt_config_t *config)
+{
+    return (config->models[0].name[0] != '\0') ? config->models[0].name
+                                               : config->model_name;
+}
+
+static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
+{
+    bt_msg_t msg = {.type = BT_MSG_HELLO};
+    bt_msg_hello_t *hello = &msg.u.hello;
+    size_t blob_bytes = 0;
+    bt_status_t status;
+
+    status = bt_kvt_export(w->kvt, s->export, sizeof(s->export), &blob_bytes);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("the KV pool cannot be made known: %s",
+                     bt_status_str(status));
+        return status;
+    }
+    hello->protocol = BT_WIRE_PROTOCOL;
+    hello->role = w->ops->role;
+    hello->instance = w->instance;
+    memcpy(hello->name, w->name, sizeof(hello->name));
+    hello->model = bt_gguf_identity(s->gguf);
+    strncpy(hello->profile, w->backend->caps->profile,
+            sizeof(hello->profile) - 1);
+    hello->kv_type = s->kv_type;
+    hello->tokens_per_block = w->tokens_per_block;
+    hello->layout = bt_kv_layout_identity(&s->shape, s->kv_type);
+    hello->context_tokens = w->context_tokens;
+    hello->max_batch = w->max_seqs;
+    hello->n_blocks = w->n_blocks;
+    hello->flags = w->config->local_prefill ? w->ops->hello_flags : 0;
+    hello->kvt = s->export;
+    hello->kvt_bytes = (uint32_t)blob_bytes;
+    hello->protocol_min = BT_WIRE_PROTOCOL_MIN;
+    strncpy(hello->model_name, model_name(w->config),
+            sizeof(hello->model_name) - 1);
+    strncpy(hello->version_text, bt_config_version(),
+            sizeof(hello->version_text) - 1);
+    bt_wire_encode(&msg, out);
+    return bt_strbuf_status(out);
+}
+
+static bt_status_t join_routers(bt_worker_t *w, bt_start_t *s)
+{
+    bt_status_t status = BT_OK;
+    char *save = NULL;
+
+    for (char *url = strtok_r(s->url, ",", &save);
+         (url != NULL) && (status == BT_OK); url = strtok_r(NULL, ",", &save)) {
+        status = bt_rpc_join(w->rpc, url);
+        if (status != BT_OK) {
+            BT_LOG_ERROR("cannot join a router at %s: %s", url,
+                         bt_status_str(status));
+        }
+    }
+    return status;
+}
+
+bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
+{
+    bt_rpc_config_t config = {
+        .key = s->key,
+        .key_bytes = sizeof(s->key),
+        .listen_dir = w->config->run_dir,
+        .listen_host = w->config->listen_host,
+        .heartbeat_ms = w->config->heartbeat_ms,
+        .suspect_ms = w->config->suspect_ms,
+        .dead_ms = w->config->dead_ms,
+        .max_queue_bytes = RPC_QUEUE_BYTES,
+    };
+    bt_strbuf_t hello;
+    bt_status_t status;
+
+    bt_strbuf_init(&hello, BT_RPC_MAX_PAYLOAD);
+    status = encode_hello(w, s, &hello);
+    if (status == BT_OK) {
+        config.hello = hello.data;
+        config.hello_bytes = hello.len;
+        status = bt_rpc_open(&config, &w->rpc);
+    }
+    bt_strbuf_fini(&hello);
+    if (status == BT_OK) {
+        status = join_routers(w, s);
+    }
+    return status;
+}

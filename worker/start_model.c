@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model of a worker: its file, what it takes of this machine, its weights
+ * in the back end, and the compute thread over it. */
+#include "common/base/log.h"
+#include "inference/packed/packed_store.h"
+#include "worker/memory.h"
+#include "worker/start.h"
+
+#define WHY_BYTES 512
+
+bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
+{
+    char why[WHY_BYTES] = "";
+    bt_status_t status;
+
+    if (w->config->model[0] == '\0') {
+        BT_LOG_ERROR("no model given: use --model PATH");
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = bt_gguf_open(w->config->model, why, sizeof(why), &s->gguf);
+    if (status == BT_OK) {
+        status = bt_hparams_read(s->gguf, why, sizeof(why), &s->hp);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("model %s: %s", w->config->model, why);
+        return status;
+    }
+    w->context_tokens = s->hp.context_tokens;
+    if (w->config->context_tokens != 0) {
+        if (w->config->context_tokens > s->hp.context_tokens) {
+            BT_LOG_ERROR("context-tokens %u exceeds the model's %u",
+                         w->config->context_tokens, s->hp.context_tokens);
+            return BT_ERR_INVALID_PARAM;
+        }
+        w->context_tokens = w->config->context_tokens;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
+{
+    const bt_config_t *config = w->config;
+    const bt_kv_type_info_t *info;
+    bt_status_t status;
+
+    if (bt_kv_type_parse(config->kv_type, &s->kv_type) != BT_OK) {
+        BT_LOG_ERROR("kv-type %s is unknown", config->kv_type);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (config->chunk_tokens < config->tokens_per_block) {
+        BT_LOG_ERROR("chunk-tokens %u is below tokens-per-block %u",
+                     config->chunk_tokens, config->tokens_per_block);
+        return BT_ERR_INVALID_PARAM;
+    }
+    w->tokens_per_block = config->tokens_per_block;
+    w->max_seqs = config->max_batch;
+    info = bt_kv_type_info(s->kv_type);
+    s->shape = (bt_kv_shape_t){
+        .n_layers = s->hp.n_layers,
+        .n_kv_heads = s->hp.n_kv_heads,
+        .tokens_per_block = config->tokens_per_block,
+        .head_dim = s->hp.head_dim,
+        .elem_bytes = info->elem_bytes,
+        .scale_bytes = info->scale_bytes,
+    };
+    w->n_layers = s->shape.n_layers;
+    status = bt_kv_block_bytes(&s->shape, &w->block_bytes);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("model %s: no KV blocks of %u tokens: %s", config->model,
+                     config->tokens_per_block, bt_status_str(status));
+        return status;
+    }
+    w->layer_bytes = bt_kv_layer_bytes(&s->shape);
+    return BT_OK;
+}
+
+/* Where packed weights are kept. Nowhere is no failure. */
+static bt_status_t find_weight_dir(const bt_worker_t *w, bt_start_t *s)
+{
+    const bt_status_t status = bt_packed_dir(
+        w->config->weight_cache, s->weight_dir, sizeof(s->weight_dir));
+
+    if (status == BT_ERR_NOT_FOUND) {
+        BT_LOG_WARN("packed weights are not kept: neither XDG_CACHE_HOME nor "
+                    "HOME is set; use --weight-cache DIR");
+        s->weight_dir[0] = '\0';
+        return BT_OK;
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("weight-cache: the path is too long");
+    }
+    return status;
+}
+
+static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
+{
+    const bt_model_config_t config = {
+        .max_rows = bt_engine_max_rows(w->max_seqs, w->config->chunk_tokens,
+                                       w->tokens_per_block),
+        .max_logit_rows = w->max_seqs,
+        .context_tokens = w->context_tokens,
+        .weight_dir = s->weight_dir,
+        .n_threads = s->n_threads,
+    };
+
+    return config;
+}
+
+bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
+{
+    const uint64_t available = bt_memory_available();
+    uint64_t pool = w->config->kv_memory_bytes;
+    bt_model_config_t config;
+    bt_status_t status = find_weight_dir(w, s);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    config = model_config(w, s);
+    status = bt_model_memory_bytes(s->gguf, &config, &w->model_bytes);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("model %s: cannot tell its memory: %s", w->config->model,
+                     bt_status_str(status));
+        return status;
+    }
+    if (pool == 0) {
+        pool = bt_memory_default_pool(available, w->model_bytes);
+    }
+    w->n_blocks =
+        (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
+                                                   : pool / w->block_bytes);
+    if (w->n_blocks < 2) {
+        BT_LOG_ERROR("kv-memory of %llu bytes holds %u KV blocks of %zu bytes; "
+                     "at least 2 are needed",
+                     (unsigned long long)pool, w->n_blocks, w->block_bytes);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (w->model_bytes + pool > available) {
+        BT_LOG_ERROR(
+            "not enough memory: the model takes %zu MiB and the KV "
+            "pool %llu MiB, %llu MiB are available, %llu MiB are "
+            "missing",
+            w->model_bytes >> 20, (unsigned long long)(pool >> 20),
+            (unsigned long long)(available >> 20),
+            (unsigned long long)(((w->model_bytes + pool - available) >> 20) +
+                                 1));
+        return BT_ERR_NO_MEMORY;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
+{
+    const bt_model_config_t config = model_config(w, s);
+    const bt_backend_config_t be_config = {
+        .n_threads = s->n_threads,
+        .cores = (s->n_cores > 0) ? s->cores : NULL,
+        .max_rows = config.max_rows,
+        .max_dim = bt_worker_max_dim(&s->hp),
+    };
+    char why[WHY_BYTES] = "";
+    bt_status_t status;
+
+    status = bt_backend_open(w->config->backend, &be_config, &w->backend);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("back end %s: %s", w->config->backend,
+                     bt_status_str(status));
+        return status;
+    }
+    if ((w->backend->caps->kv_types >> s->kv_type & 1u) == 0) {
+        BT_LOG_ERROR("back end %s does not have kv-type %s",
+                     w->backend->caps->name, w->config->kv_type);
+        return BT_ERR_UNSUPPORTED;
+    }
+    status = bt_model_load(s->gguf, w->backend, &config, why, sizeof(why),
+                           &w->model);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("model %s: %s", w->config->model, why);
+    }
+    return status;
+}
+
+bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
+{
+    const bt_engine_config_t config = {
+        .model = w->model,
+        .kv =
+            {
+                .base = w->kv_base,
+                .block_bytes = w->block_bytes,
+                .type = s->kv_type,
+                .n_layers = s->hp.n_layers,
+                .n_kv_heads = s->hp.n_kv_heads,
+                .head_dim = s->hp.head_dim,
+                .tokens_per_block = w->tokens_per_block,
+            },
+        .max_seqs = w->max_seqs,
+        .token_budget = w->config->chunk_tokens,
+    };
+    const bt_status_t status = bt_engine_create(&config, &w->engine);
+
+    if (status != BT_OK) {
+        BT_LOG_ERROR("the compute thread does not start: %s",
+                     bt_status_str(status));
+    }
+    return status;
+}
