@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/orders/client.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+#define OUT_BYTES (4 * BT_ORDERS_LINE_BYTES)
+
+struct bt_orders_client {
+    int fd;
+    bt_status_t status; /* BT_OK until it is over */
+    bt_strbuf_t out;    /* not sent yet */
+    size_t n_in;
+    char in[2 * BT_ORDERS_LINE_BYTES]; /* not taken yet */
+};
+
+/* Is the other end ours or root's? */
+static bool is_trusted(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    return (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0) &&
+           ((peer.uid == geteuid()) || (peer.uid == 0));
+}
+
+static bt_status_t connect_status(void)
+{
+    switch (errno) {
+    case ENOENT:
+    case ENOTDIR:
+    case ECONNREFUSED:
+        return BT_ERR_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+        return BT_ERR_UNAUTHORIZED;
+    case EAGAIN:
+        return BT_ERR_BUSY;
+    default:
+        return BT_ERR_IO;
+    }
+}
+
+bt_status_t bt_orders_connect(const char *path, bt_orders_client_t **client_p)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    bt_orders_client_t *client;
+    bt_status_t status = BT_ERR_TOO_LARGE;
+    int saved;
+
+    if (strlen(path) >= sizeof(address.sun_path)) {
+        return status;
+    }
+    memcpy(address.sun_path, path, strlen(path));
+    client = bt_calloc(1, sizeof(*client));
+    if (client == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_strbuf_init(&client->out, OUT_BYTES);
+    client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if ((client->fd < 0) ||
+        (connect(client->fd, (const struct sockaddr *)&address,
+                 sizeof(address)) != 0)) {
+        status = connect_status();
+        goto err_client;
+    }
+    if (!is_trusted(client->fd)) {
+        status = BT_ERR_UNAUTHORIZED;
+        goto err_client;
+    }
+    *client_p = client;
+    return BT_OK;
+
+err_client:
+    saved = errno;
+    bt_orders_close(client);
+    errno = saved;
+    return status;
+}
+
+void bt_orders_close(bt_orders_client_t *client)
+{
+    if (client == NULL) {
+        return;
+    }
+    if (client->fd >= 0) {
+        close(client->fd);
+    }
+    bt_strbuf_fini(&client->out);
+    bt_free(client);
+}
+
+int bt_orders_fd(const bt_orders_client_t *client)
+{
+    return client->fd;
+}
+
+bool bt_orders_wants_write(const bt_orders_client_t *client)
+{
+    return (client->out.len > 0) && (client->status == BT_OK);
+}
+
+static void send_queued(bt_orders_client_t *client)
+{
+    while (bt_orders_wants_write(client)) {
+        const ssize_t n = send(client->fd, client->out.data, client->out.len,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            return;
+        }
+        if (n < 0) {
+            /* What it said before it closed is still to be read. */
+            bt_strbuf_reset(&client->out);
+            return;
+        }
+        bt_strbuf_consume(&client->out, (size_t)n);
+    }
+}
+
+static void receive(bt_orders_client_t *client)
+{
+    while ((client->status == BT_OK) && (client->n_in < sizeof(client->in))) {
+        const ssize_t n = recv(client->fd, client->in + client->n_in,
+                               sizeof(client->in) - client->n_in, MSG_DONTWAIT);
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            return;
+        }
+        if (n <= 0) {
+            client->status = BT_ERR_PEER_LOST;
+            return;
+        }
+        client->n_in += (size_t)n;
+    }
+}
+
+bt_status_t bt_orders_step(bt_orders_client_t *client)
+{
+    send_queued(client);
+    receive(client);
+    return client->status;
+}
+
+bt_status_t bt_orders_send(bt_orders_client_t *client,
+                           const bt_orders_request_t *request)
+{
+    bt_strbuf_t line;
+    bt_status_t status;
+
+    if (client->status != BT_OK) {
+        return client->status;
+    }
+    /* Apart first, so that no half of a line is ever queued. */
+    bt_strbuf_init(&line, BT_ORDERS_LINE_BYTES);
+    bt_orders_request_write(request, &line);
+    status = bt_strbuf_status(&line);
+    if ((status == BT_OK) && (client->out.len + line.len > OUT_BYTES)) {
+        status = BT_ERR_TOO_LARGE;
+    }
+    if (status == BT_OK) {
+        bt_strbuf_append(&client->out, line.data, line.len);
+        status = bt_strbuf_status(&client->out);
+        send_queued(client);
+    }
+    bt_strbuf_fini(&line);
+    return status;
+}
+
+bool bt_orders_next(bt_orders_client_t *client, bt_orders_event_t *event_p)
+{
+    for (;;) {
+        const char *const end = memchr(client->in, '\n', client->n_in);
+        const size_t n = (end == NULL) ? 0 : (size_t)(end - client->in);
+        bt_status_t status;
+
+        if (end == NULL) {
+            if (client->n_in >= BT_ORDERS_LINE_BYTES) {
+                client->status = BT_ERR_BAD_MESSAGE;
+            }
+            return false;
+        }
+        status = (n < BT_ORDERS_LINE_BYTES)
+                     ? bt_orders_event_read(client->in, n, event_p)
+                     : BT_ERR_BAD_MESSAGE;
+        if ((status != BT_OK) && (status != BT_ERR_UNSUPPORTED)) {
+            client->status = BT_ERR_BAD_MESSAGE;
+            return false;
+        }
+        client->n_in -= n + 1;
+        memmove(client->in, end + 1, client->n_in);
+        if (status == BT_OK) {
+            return true;
+        }
+    }
+}
+
+bt_status_t bt_orders_wait(bt_orders_client_t *client, uint64_t deadline_ms,
+                           bt_orders_event_t *event_p)
+{
+    for (;;) {
+        const bt_status_t status = bt_orders_step(client);
+        struct pollfd fd = {.fd = client->fd, .events = POLLIN};
+        uint64_t now_ms;
+        uint64_t left_ms;
+
+        if (bt_orders_next(client, event_p)) {
+            return BT_OK;
+        }
+        if ((status != BT_OK) || (client->status != BT_OK)) {
+            return client->status;
+        }
+        now_ms = bt_now_ms();
+        if (now_ms >= deadline_ms) {
+            return BT_ERR_TIMED_OUT;
+        }
+        left_ms = deadline_ms - now_ms;
+        if (bt_orders_wants_write(client)) {
+            fd.events |= POLLOUT;
+        }
+        /* An interruption only looks again. */
+        poll(&fd, 1, (left_ms > INT_MAX) ? INT_MAX : (int)left_ms);
+    }
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file client.h
+ *
+ * The client of the launcher's socket. Never blocks but in bt_orders_wait().
+ *
+ *     bt_orders_connect(path, &client);        a loop (poll, libevent):
+ *     bt_orders_send(client, &watch);            fd readable, or writable while
+ *     while (bt_orders_wait(client,              bt_orders_wants_write():
+ *                deadline_ms, &event) == BT_OK)    status =
+ * bt_orders_step(client)
+ *         ...                                      while
+ * (bt_orders_next(client, &event)) ... status: not BT_OK = it is over
+ *
+ * Threads: a client belongs to one.
+ */
+#ifndef BT_COMMON_ORDERS_CLIENT_H
+#define BT_COMMON_ORDERS_CLIENT_H
+
+#include "common/orders/orders.h"
+
+typedef struct bt_orders_client bt_orders_client_t;
+
+/**
+ * @param [in] path  Of the socket.
+ * @retval BT_ERR_NOT_FOUND     Nobody listens there.
+ * @retval BT_ERR_UNAUTHORIZED  It is another user's; only root's and our own
+ *                              launchers are spoken to.
+ * @retval BT_ERR_BUSY          Too many wait to be accepted.
+ * @retval BT_ERR_TOO_LARGE     The path is too long for a socket.
+ * @retval BT_ERR_IO            Anything else; errno says what.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_orders_connect(const char *path,
+                                            bt_orders_client_t **client_p);
+
+/** NULL is allowed. */
+void bt_orders_close(bt_orders_client_t *client);
+
+int bt_orders_fd(const bt_orders_client_t *client);
+
+/** Is there a request of which bytes are left to send? */
+bool bt_orders_wants_write(const bt_orders_client_t *client);
+
+/** Queue a request and send what goes at once.
+ *  @retval BT_ERR_TOO_LARGE  Too much is queued.
+ *  @retval BT_ERR_PEER_LOST, BT_ERR_BAD_MESSAGE  As bt_orders_step().
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_orders_send(bt_orders_client_t *client,
+                                         const bt_orders_request_t *request);
+
+/** Send and receive what goes without waiting. What came before the end can
+ *  still be taken by bt_orders_next().
+ *  @retval BT_ERR_PEER_LOST    The launcher closed: it ended or dropped us.
+ *  @retval BT_ERR_BAD_MESSAGE  It does not speak this protocol. */
+BT_MUST_CHECK bt_status_t bt_orders_step(bt_orders_client_t *client);
+
+/** @return whether there was an event; *event_p only then. */
+bool bt_orders_next(bt_orders_client_t *client, bt_orders_event_t *event_p);
+
+/** The next event, waiting for it until bt_now_ms() is @a deadline_ms.
+ *  @retval BT_ERR_TIMED_OUT
+ *  @retval BT_ERR_PEER_LOST, BT_ERR_BAD_MESSAGE  As bt_orders_step(). */
+BT_MUST_CHECK bt_status_t bt_orders_wait(bt_orders_client_t *client,
+                                         uint64_t deadline_ms,
+                                         bt_orders_event_t *event_p);
+
+#endif

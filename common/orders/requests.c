@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/orders/orders_priv.h"
+
+#define LIST_BYTES   256
+#define MOST_WORKERS 256 /* of a model and role, as --prefill and --decode */
+
+/* What stands behind a verb. */
+typedef enum operands {
+    OPERANDS_NONE,
+    OPERANDS_NAME,      /* NAME */
+    OPERANDS_MODEL,     /* MODEL */
+    OPERANDS_LOAD,      /* MODEL[=PATH] [prefill=N] [decode=N] */
+    OPERANDS_NAME_ROLE, /* NAME prefill|decode */
+} operands_t;
+
+/* In the order of bt_orders_verb_t. */
+static const struct {
+    const char *word;
+    operands_t operands;
+} verbs[] = {
+    {"status", OPERANDS_NONE},    {"watch", OPERANDS_NONE},
+    {"start", OPERANDS_NAME},     {"stop", OPERANDS_NAME},
+    {"drain", OPERANDS_NAME},     {"restart", OPERANDS_NAME},
+    {"load", OPERANDS_LOAD},      {"unload", OPERANDS_MODEL},
+    {"role", OPERANDS_NAME_ROLE},
+};
+
+const char *bt_orders_verb_name(bt_orders_verb_t verb)
+{
+    return ((size_t)verb < BT_ARRAY_LEN(verbs)) ? verbs[verb].word : "unknown";
+}
+
+static const char *operands_text(operands_t operands)
+{
+    switch (operands) {
+    case OPERANDS_NONE:
+        return "";
+    case OPERANDS_NAME:
+        return " NAME";
+    case OPERANDS_MODEL:
+        return " MODEL";
+    case OPERANDS_LOAD:
+        return " MODEL[=PATH] [prefill=N] [decode=N]";
+    case OPERANDS_NAME_ROLE:
+        return " NAME prefill|decode";
+    }
+    return "";
+}
+
+/* @return whether there is such a verb. */
+static bool find_verb(const char *word, bt_orders_verb_t *verb_p, char *why,
+                      size_t why_bytes)
+{
+    char list[LIST_BYTES] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(verbs); i++) {
+        if (strcmp(verbs[i].word, word) == 0) {
+            *verb_p = (bt_orders_verb_t)i;
+            return true;
+        }
+        n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s",
+                              (i == 0) ? "" : ", ", verbs[i].word);
+    }
+    snprintf(why, why_bytes, "no order '%s'; there are: %s", word, list);
+    return false;
+}
+
+/* `key=N`. @return whether the word is that, with *out_p set, or an error in
+ * why. */
+static bool take_count(const char *word, const char *key, uint32_t *out_p,
+                       char *why, size_t why_bytes)
+{
+    const size_t n = strlen(key);
+    uint64_t number;
+
+    if ((strncmp(word, key, n) != 0) || (word[n] != '=')) {
+        return false;
+    }
+    if ((bt_orders_number(word + n + 1, &number) != BT_OK) ||
+        (number > MOST_WORKERS)) {
+        snprintf(why, why_bytes, "'%s': not a whole number from 0 to %d", word,
+                 MOST_WORKERS);
+    } else {
+        *out_p = (uint32_t)number;
+    }
+    return true;
+}
+
+static bool take_role(const char *word, bt_orders_program_t *role_p, char *why,
+                      size_t why_bytes)
+{
+    for (uint32_t i = BT_ORDERS_PREFILL; i <= BT_ORDERS_DECODE; i++) {
+        if (strcmp(word, bt_orders_program_name(i)) == 0) {
+            *role_p = (bt_orders_program_t)i;
+            return true;
+        }
+    }
+    snprintf(why, why_bytes,
+             (strcmp(word, "both") == 0)
+                 ? "role '%s' is not there yet; there are: prefill, decode"
+                 : "no role '%s'; there are: prefill, decode",
+             word);
+    return false;
+}
+
+/* The first operand. */
+static bool take_name(const char *word, bt_orders_request_t *request, char *why,
+                      size_t why_bytes)
+{
+    const bool has_path = (request->verb == BT_ORDERS_LOAD);
+    const size_t n = has_path ? strcspn(word, "=") : strlen(word);
+
+    if ((n == 0) || (n >= sizeof(request->name))) {
+        snprintf(why, why_bytes, "'%.*s' is not a name", BT_ORDERS_NAME_BYTES,
+                 word);
+        return false;
+    }
+    memcpy(request->name, word, n);
+    request->name[n] = '\0';
+    if (word[n] == '\0') {
+        return true;
+    }
+    if ((word[n + 1] == '\0') ||
+        !bt_orders_copy(word + n + 1, request->path, sizeof(request->path))) {
+        snprintf(why, why_bytes, "%s has no path or one that is too long",
+                 request->name);
+        return false;
+    }
+    return true;
+}
+
+/* One word behind the name. */
+static bool take_more(const char *word, bt_orders_request_t *request, char *why,
+                      size_t why_bytes)
+{
+    why[0] = '\0';
+    if (strcmp(word, "wait=yes") == 0) {
+        request->wait = true;
+    } else if ((request->verb != BT_ORDERS_LOAD) ||
+               (!take_count(word, "prefill", &request->prefill, why,
+                            why_bytes) &&
+                !take_count(word, "decode", &request->decode, why,
+                            why_bytes))) {
+        snprintf(why, why_bytes, "'%s' does not belong to %s%s", word,
+                 bt_orders_verb_name(request->verb),
+                 operands_text(verbs[request->verb].operands));
+    }
+    return why[0] == '\0';
+}
+
+bt_status_t bt_orders_request_from_words(uint32_t n_words,
+                                         const char *const *words,
+                                         bt_orders_request_t *request_p,
+                                         char *why, size_t why_bytes)
+{
+    bt_orders_request_t request;
+    uint32_t n_operands;
+    operands_t operands;
+    uint32_t at = 1;
+
+    BT_ASSERT(why_bytes > 0);
+    memset(&request, 0, sizeof(request));
+    request.prefill = BT_ORDERS_UNSET;
+    request.decode = BT_ORDERS_UNSET;
+    if (n_words == 0) {
+        snprintf(why, why_bytes, "no order");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (!find_verb(words[0], &request.verb, why, why_bytes)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    operands = verbs[request.verb].operands;
+    n_operands = (operands == OPERANDS_NONE)        ? 0
+                 : (operands == OPERANDS_NAME_ROLE) ? 2
+                                                    : 1;
+    if (n_words < 1 + n_operands) {
+        snprintf(why, why_bytes, "it is: %s%s", words[0],
+                 operands_text(operands));
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((n_operands > 0) && !take_name(words[at++], &request, why, why_bytes)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((n_operands > 1) &&
+        !take_role(words[at++], &request.role, why, why_bytes)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (; at < n_words; at++) {
+        if (!take_more(words[at], &request, why, why_bytes)) {
+            return BT_ERR_INVALID_PARAM;
+        }
+    }
+    request.wait = request.wait || (request.verb == BT_ORDERS_DRAIN);
+    *request_p = request;
+    return BT_OK;
+}
+
+bt_status_t bt_orders_request_read(const char *line, size_t n,
+                                   bt_orders_request_t *request_p, char *why,
+                                   size_t why_bytes)
+{
+    bt_orders_words_t words;
+
+    if (bt_orders_split(line, n, &words) != BT_OK) {
+        snprintf(why, why_bytes, "not a line of words");
+        return BT_ERR_INVALID_PARAM;
+    }
+    return bt_orders_request_from_words(words.n_words, words.words, request_p,
+                                        why, why_bytes);
+}
+
+void bt_orders_request_write(const bt_orders_request_t *request,
+                             bt_strbuf_t *out)
+{
+    bt_strbuf_puts(out, bt_orders_verb_name(request->verb));
+    if (request->name[0] != '\0') {
+        bt_strbuf_puts(out, " ");
+        bt_orders_encode(request->name, false, out);
+    }
+    if (request->path[0] != '\0') {
+        bt_strbuf_puts(out, "=");
+        bt_orders_encode(request->path, false, out);
+    }
+    if (request->verb == BT_ORDERS_ROLE) {
+        bt_strbuf_printf(out, " %s", bt_orders_program_name(request->role));
+    }
+    if (request->prefill != BT_ORDERS_UNSET) {
+        bt_strbuf_printf(out, " prefill=%u", request->prefill);
+    }
+    if (request->decode != BT_ORDERS_UNSET) {
+        bt_strbuf_printf(out, " decode=%u", request->decode);
+    }
+    if (request->wait && (request->verb != BT_ORDERS_DRAIN)) {
+        bt_strbuf_puts(out, " wait=yes");
+    }
+    bt_strbuf_puts(out, "\n");
+}
