@@ -89,7 +89,7 @@ static void pin(unsigned core)
 
 static bt_kvt_t *kvt_open(const char *path, uint64_t instance, size_t pool)
 {
-    const bt_kvt_config_t config = {.transport = "ucx",
+    const bt_kvt_config_t config = {.transport = &bt_kvt_transport_ucx,
                                     .path = (strcmp(path, "shm") == 0)
                                                 ? BT_KVT_PATH_SHM
                                                 : BT_KVT_PATH_NETWORK,

@@ -9,9 +9,6 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt_stage.h"
 
-static const bt_kvt_transport_t *const transports[] = {&bt_kvt_transport_ucx,
-                                                       &bt_kvt_transport_mem};
-
 static bt_status_t own_export_make(bt_kvt_t *kvt)
 {
     bt_kvt_export_info_t info = {.transport = (uint16_t)kvt->ops->id,
@@ -109,30 +106,18 @@ static bt_status_t memory_prepare(bt_kvt_t *kvt)
 
 bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
 {
-    const bt_kvt_transport_t *ops = NULL;
     bt_status_t status = BT_ERR_NO_MEMORY;
     bt_kvt_t *kvt;
 
     if (!config_ok(config)) {
         return BT_ERR_INVALID_PARAM;
     }
-    for (size_t i = 0; i < BT_ARRAY_LEN(transports); i++) {
-        if (strcmp(transports[i]->name, config->transport) == 0) {
-            ops = transports[i];
-        }
-    }
-    if (ops == NULL) {
-        BT_LOG_ERROR("kv transfer: no transport is named %s",
-                     config->transport);
-        return BT_ERR_UNSUPPORTED;
-    }
-
     kvt = bt_calloc(1, sizeof(*kvt));
     if (kvt == NULL) {
         goto err;
     }
     kvt->config = *config;
-    kvt->ops = ops;
+    kvt->ops = config->transport;
     kvt->next_grant = 1;
     kvt->next_nonce = 1;
     kvt->net_piece_bytes = BT_KVT_MAX_RECORD_BYTES;
@@ -147,7 +132,7 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
         goto err_scratch;
     }
 
-    status = ops->open(kvt);
+    status = kvt->ops->open(kvt);
     if (status != BT_OK) {
         goto err_transport;
     }
@@ -163,7 +148,7 @@ bt_status_t bt_kvt_open(const bt_kvt_config_t *config, bt_kvt_t **kvt_p)
     return BT_OK;
 
 err_transport:
-    ops->close(kvt);
+    kvt->ops->close(kvt);
     bt_kvt_stage_close(kvt);
     bt_free(kvt->bounce);
 err_scratch:

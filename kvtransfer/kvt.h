@@ -31,10 +31,10 @@
  * Posting never blocks. Every transfer completes exactly once. After cancel
  * the source bytes belong to the transfer until that completion.
  *
- * Transports: "ucx" (shared memory when both are on one host and a probe write
- * proves it, else UCX TCP or RDMA by active message) and "mem" (in one
- * process, with a script of delay, loss, reordering, duplication and death,
- * for tests). The same contract tests run on both.
+ * The transport is a table (kvt_core.h) that the configuration names: here
+ * bt_kvt_transport_ucx, which is shared memory when both are on one host and a
+ * probe write proves it, else UCX TCP or RDMA by active message. The tests
+ * bring another, scripted one; the same contract tests run on both.
  *
  * Threads: one thread owns a bt_kvt_t and everything made from it.
  */
@@ -53,6 +53,7 @@
 #define BT_KVT_MAX_EXTENTS 65536
 
 typedef struct bt_kvt bt_kvt_t;
+typedef struct bt_kvt_transport bt_kvt_transport_t;
 typedef struct bt_kvt_peer bt_kvt_peer_t;     /**< somebody we send to */
 typedef struct bt_kvt_window bt_kvt_window_t; /**< somewhere others write */
 typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of one window */
@@ -103,7 +104,8 @@ typedef struct bt_kvt_device {
 } bt_kvt_device_t;
 
 typedef struct bt_kvt_config {
-    const char *transport; /**< "ucx" or "mem" */
+    const bt_kvt_transport_t *transport; /**< outlives kvt */
+    void *transport_arg; /**< borrowed; what that one needs. UCX: nothing */
     bt_kvt_path_t path;
     const char *net_device; /**< UCX device (interface) name; NULL = "lo" */
     size_t pool_bytes;      /**< the registered pool */
@@ -113,8 +115,10 @@ typedef struct bt_kvt_config {
     uint32_t keepalive_ms;  /**< network peers: ping interval */
     uint32_t dead_ms;       /**< network peers: silence that means lost */
     uint32_t quarantine_ms; /**< longest quarantine before QUARANTINE_STUCK */
-    struct bt_kvt_mem_net *mem_net; /**< "mem" only: see kvt_mem.h */
 } bt_kvt_config_t;
+
+/** UCX: shared memory, TCP, RDMA. */
+extern const bt_kvt_transport_t bt_kvt_transport_ucx;
 
 typedef struct bt_kvt_extent {
     uint64_t offset; /**< in the pool, bytes */
@@ -166,8 +170,8 @@ typedef struct bt_kvt_counters {
 
 /** Open a transport and register a pool of pool_bytes.
  *  @retval BT_ERR_BUSY         the network device has no link: try again later
- *  @retval BT_ERR_UNSUPPORTED  unknown transport, no such device, or a pool in
- *                              device memory that this UCX cannot register
+ *  @retval BT_ERR_UNSUPPORTED  no such network device, or a pool in device
+ *                              memory that this UCX cannot register
  *                              (DEVICE without a copier) or that shared memory
  *                              is demanded for
  *  @retval BT_ERR_NO_MEMORY    the pool does not fit */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_core.h
  *
- * Inside of kvtransfer: what the protocol and its two transports share.
+ * Inside of kvtransfer: what the protocol and a transport share.
  *
  *     kvt.c         open, progress, poll; timers; dispatch of messages
  *     kvt_link.c    one link per other process: hello, keepalive, loss
@@ -10,7 +10,7 @@
  *     kvt_pages.c   large pages for the pool
  *     kvt_stage.c   slots between these two and the memory of a device
  *     ───────────── bt_kvt_transport_t ─────────────
- *     kvt_ucx*.c    shared memory and network      kvt_mem.c  scripted
+ *     kvt_ucx*.c    shared memory and network      tests/support/kvt_mem.c
  *
  * Who may write directly (through shared memory), and until when:
  *
@@ -68,9 +68,8 @@ typedef struct bt_kvt_stage bt_kvt_stage_t;
 typedef struct bt_kvt_slot bt_kvt_slot_t;
 
 /** What a transport does for the core. Nothing here blocks. */
-typedef struct bt_kvt_transport {
-    const char *name;
-    uint32_t id; /**< BT_KVT_TRANSPORT_ */
+struct bt_kvt_transport {
+    uint32_t id; /**< BT_KVT_TRANSPORT_; both sides must have the same */
 
     /** Take kvt->config; set kvt->pool (zeroed, with BT_KVT_PROBE_BYTES behind
      *  it; or the device's) and kvt->transport. May turn config.memory from
@@ -114,7 +113,7 @@ typedef struct bt_kvt_transport {
     bool (*progress)(bt_kvt_t *kvt, uint64_t now_ms);
     int (*fd)(const bt_kvt_t *kvt);
     bt_status_t (*arm)(bt_kvt_t *kvt);
-} bt_kvt_transport_t;
+};
 
 /** A place in the event queue, embedded where events come from. */
 typedef struct bt_kvt_event_entry {
@@ -133,7 +132,7 @@ struct bt_kvt {
     uint64_t now_ms, last_tick_ms;
     bool ticked;
     bool closing; /**< within bt_kvt_close() */
-    bool frozen;  /**< tests: progress does nothing, as if stopped or dead */
+    bool frozen;  /**< set by a transport: progress does nothing meanwhile */
     bool broken;  /**< some link is; see bt_kvt_link.broken */
     uint64_t next_grant, next_nonce;
     bt_list_t links;           /**< bt_kvt_link.all */
@@ -293,9 +292,6 @@ struct bt_kvt_xfer {
 };
 
 /* kvt.c */
-extern const bt_kvt_transport_t bt_kvt_transport_ucx;
-extern const bt_kvt_transport_t bt_kvt_transport_mem;
-
 /** A message came in; borrowed. Not from within `send`.
  *  @return the link that it came over, or NULL when it was dropped. */
 bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,

@@ -379,7 +379,6 @@ static bt_status_t ucx_arm(bt_kvt_t *kvt)
 }
 
 const bt_kvt_transport_t bt_kvt_transport_ucx = {
-    .name = "ucx",
     .id = BT_KVT_TRANSPORT_UCX,
     .open = ucx_open,
     .close = ucx_close,

@@ -36,7 +36,7 @@ static bool wait_for_link(const bt_worker_t *w, bool *said_p)
 bt_status_t bt_start_pool_open(bt_worker_t *w)
 {
     const bt_kvt_config_t config = {
-        .transport = "ucx",
+        .transport = &bt_kvt_transport_ucx,
         .path = path_of(w->config->transport),
         .net_device = w->config->net_device,
         .pool_bytes = (size_t)w->n_blocks * w->block_bytes,

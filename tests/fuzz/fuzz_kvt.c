@@ -16,7 +16,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
-#include "kvtransfer/kvt_mem.h"
+#include "tests/support/kvt_mem.h"
 
 #define US         22u
 #define THEM       11u
@@ -168,7 +168,7 @@ static void window_open(session_t *s, size_t i, uint64_t id, uint64_t sender)
 
 static void session_open(session_t *s)
 {
-    bt_kvt_config_t config = {.transport = "mem",
+    bt_kvt_config_t config = {.transport = &bt_kvt_transport_mem,
                               .path = BT_KVT_PATH_AUTO,
                               .pool_bytes = POOL_BYTES,
                               .instance = THEM,
@@ -178,7 +178,7 @@ static void session_open(session_t *s)
     size_t bytes = 0;
 
     BT_ASSERT_ALWAYS(bt_kvt_mem_net_create(&s->net) == BT_OK);
-    config.mem_net = s->net;
+    config.transport_arg = s->net;
     BT_ASSERT_ALWAYS(bt_kvt_open(&config, &s->them) == BT_OK);
     config.instance = US;
     BT_ASSERT_ALWAYS(bt_kvt_open(&config, &s->us) == BT_OK);

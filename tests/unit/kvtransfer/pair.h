@@ -15,7 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "kvtransfer/kvt.h"
-#include "kvtransfer/kvt_mem.h"
+#include "tests/support/kvt_mem.h"
 #include "tests/support/testsupport.h"
 #include "tests/unit/kvtransfer/fake_device.h"
 #include "tests/unit/kvtransfer/hosts.h"
@@ -45,7 +45,7 @@ enum {
 
 typedef struct pair_kind {
     const char *name;
-    const char *transport;
+    const bt_kvt_transport_t *transport;
     bt_kvt_path_t path;
     const char *peer_path; /* what bt_kvt_peer_path() says */
     const char *device;
@@ -55,71 +55,71 @@ typedef struct pair_kind {
 
 static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
     [PAIR_MEM_SHM] = {.name = "mem shm",
-                      .transport = "mem",
+                      .transport = &bt_kvt_transport_mem,
                       .path = BT_KVT_PATH_AUTO,
                       .peer_path = "shm",
                       .device = "lo"},
     [PAIR_MEM_NETWORK] = {.name = "mem network",
-                          .transport = "mem",
+                          .transport = &bt_kvt_transport_mem,
                           .path = BT_KVT_PATH_NETWORK,
                           .peer_path = "network",
                           .device = "lo"},
     [PAIR_UCX_SHM] = {.name = "ucx shm",
-                      .transport = "ucx",
+                      .transport = &bt_kvt_transport_ucx,
                       .path = BT_KVT_PATH_SHM,
                       .peer_path = "shm",
                       .device = "lo"},
     [PAIR_UCX_NETWORK] = {.name = "ucx network",
-                          .transport = "ucx",
+                          .transport = &bt_kvt_transport_ucx,
                           .path = BT_KVT_PATH_NETWORK,
                           .peer_path = "network",
                           .device = "lo"},
     [PAIR_UCX_HOSTS] = {.name = "ucx hosts",
-                        .transport = "ucx",
+                        .transport = &bt_kvt_transport_ucx,
                         .path = BT_KVT_PATH_NETWORK,
                         .peer_path = "network",
                         .device = HOSTS_DEVICE,
                         .hosts = true},
     [PAIR_MEM_STAGED] = {.name = "mem staged to staged",
-                         .transport = "mem",
+                         .transport = &bt_kvt_transport_mem,
                          .path = BT_KVT_PATH_AUTO,
                          .peer_path = "network",
                          .device = "lo",
                          .staged_sender = true,
                          .staged_receiver = true},
     [PAIR_MEM_STAGED_SHM] = {.name = "mem staged to shm",
-                             .transport = "mem",
+                             .transport = &bt_kvt_transport_mem,
                              .path = BT_KVT_PATH_AUTO,
                              .peer_path = "shm",
                              .device = "lo",
                              .staged_sender = true},
     [PAIR_MEM_HOST_STAGED] = {.name = "mem host to staged",
-                              .transport = "mem",
+                              .transport = &bt_kvt_transport_mem,
                               .path = BT_KVT_PATH_AUTO,
                               .peer_path = "network",
                               .device = "lo",
                               .staged_receiver = true},
     [PAIR_UCX_STAGED] = {.name = "ucx staged to staged",
-                         .transport = "ucx",
+                         .transport = &bt_kvt_transport_ucx,
                          .path = BT_KVT_PATH_AUTO,
                          .peer_path = "network",
                          .device = "lo",
                          .staged_sender = true,
                          .staged_receiver = true},
     [PAIR_UCX_STAGED_SHM] = {.name = "ucx staged to shm",
-                             .transport = "ucx",
+                             .transport = &bt_kvt_transport_ucx,
                              .path = BT_KVT_PATH_AUTO,
                              .peer_path = "shm",
                              .device = "lo",
                              .staged_sender = true},
     [PAIR_UCX_HOST_STAGED] = {.name = "ucx host to staged",
-                              .transport = "ucx",
+                              .transport = &bt_kvt_transport_ucx,
                               .path = BT_KVT_PATH_AUTO,
                               .peer_path = "network",
                               .device = "lo",
                               .staged_receiver = true},
     [PAIR_UCX_STAGED_NETWORK] = {.name = "ucx staged to network",
-                                 .transport = "ucx",
+                                 .transport = &bt_kvt_transport_ucx,
                                  .path = BT_KVT_PATH_NETWORK,
                                  .peer_path = "network",
                                  .device = "lo",
@@ -200,7 +200,7 @@ __attribute__((unused)) static bt_kvt_config_t pair_config(const pair_t *pair,
                               .keepalive_ms = 100,
                               .dead_ms = 1000,
                               .quarantine_ms = 2000,
-                              .mem_net = pair->net};
+                              .transport_arg = pair->net};
 
     if (d != NULL) {
         config.memory = BT_KVT_MEMORY_STAGED;
@@ -466,8 +466,8 @@ static void pair_sender_event(pair_t *pair, const bt_kvt_event_t *event)
 
 __attribute__((unused)) static uint64_t pair_clock_ms(const pair_t *pair)
 {
-    return (strcmp(pair->kind->transport, "mem") == 0) ? pair->now_ms
-                                                       : bt_now_ms();
+    return (pair->kind->transport == &bt_kvt_transport_mem) ? pair->now_ms
+                                                            : bt_now_ms();
 }
 
 /** One round of both; @return true when either has more to do. */

@@ -528,7 +528,7 @@ __attribute__((unused)) static int rank_main(char **argv)
     static rank_t rank;
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     const bt_kvt_config_t config = {
-        .transport = "ucx",
+        .transport = &bt_kvt_transport_ucx,
         .path = (strcmp(argv[2], "shm") == 0) ? BT_KVT_PATH_SHM
                                               : BT_KVT_PATH_NETWORK,
         .pool_bytes = POOL_BYTES,

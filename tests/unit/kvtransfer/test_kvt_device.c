@@ -9,7 +9,7 @@
 
 #include "common/base/log.h"
 #include "kvtransfer/kvt.h"
-#include "kvtransfer/kvt_mem.h"
+#include "tests/support/kvt_mem.h"
 #include "tests/support/testsupport.h"
 #include "tests/unit/kvtransfer/fds.h"
 
@@ -77,8 +77,9 @@ static bt_status_t device_write(void *user, void *device, const void *host,
 }
 
 /** @a device: NULL = a pool in host memory */
-static bt_kvt_config_t config_of(const char *transport, bt_kvt_mem_net_t *net,
-                                 uint64_t instance, device_t *device)
+static bt_kvt_config_t config_of(const bt_kvt_transport_t *transport,
+                                 bt_kvt_mem_net_t *net, uint64_t instance,
+                                 device_t *device)
 {
     bt_kvt_config_t config = {.transport = transport,
                               .path = BT_KVT_PATH_AUTO,
@@ -87,7 +88,7 @@ static bt_kvt_config_t config_of(const char *transport, bt_kvt_mem_net_t *net,
                               .keepalive_ms = 100,
                               .dead_ms = 1000,
                               .quarantine_ms = 1000,
-                              .mem_net = net};
+                              .transport_arg = net};
 
     if (device != NULL) {
         config.memory = BT_KVT_MEMORY_DEVICE;
@@ -146,9 +147,9 @@ static outcome_t transfer(device_t *from, device_t *to)
     size_t bytes = 0;
 
     assert_int_equal(bt_kvt_mem_net_create(&net), BT_OK);
-    config = config_of("mem", net, SENDER, from);
+    config = config_of(&bt_kvt_transport_mem, net, SENDER, from);
     assert_int_equal(bt_kvt_open(&config, &kvts[0]), BT_OK);
-    config = config_of("mem", net, RECEIVER, to);
+    config = config_of(&bt_kvt_transport_mem, net, RECEIVER, to);
     assert_int_equal(bt_kvt_open(&config, &kvts[1]), BT_OK);
     source = bt_kvt_pool(kvts[0]);
     if (from != NULL) {
@@ -254,7 +255,7 @@ static void impossible_device_options_are_refused(void **state)
 
     (void)state;
     device_open(&d);
-    good = config_of("ucx", NULL, 1, &d);
+    good = config_of(&bt_kvt_transport_ucx, NULL, 1, &d);
     config = good;
     config.device.pool = NULL;
     assert_int_equal(bt_kvt_open(&config, &kvt), BT_ERR_INVALID_PARAM);
@@ -287,7 +288,7 @@ static void ucx_refuses_what_it_cannot_register(void **state)
 
     (void)state;
     device_open(&d);
-    config = config_of("ucx", NULL, 1, &d);
+    config = config_of(&bt_kvt_transport_ucx, NULL, 1, &d);
     bt_test_expect_log_lines(4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(bt_kvt_open(&config, &kvt), BT_ERR_UNSUPPORTED);

@@ -152,7 +152,7 @@ static void landed_flipped(void *user, uint8_t *bytes, size_t n)
 static void flips_open(pair_t *pair, const pair_kind_t *kind)
 {
     pair_open(pair, kind,
-              (strcmp(kind->transport, "mem") == 0) ? 16384 : 2 * MIB);
+              (kind->transport == &bt_kvt_transport_mem) ? 16384 : 2 * MIB);
     pair->reuses = true;
     flip.real = pair->sender->ops;
     flip.ops = *flip.real;
@@ -235,7 +235,7 @@ static void live(pair_t *pair, track_t *t, life_t life)
 static track_t *window(pair_t *pair)
 {
     const bool large =
-        (strcmp(pair->kind->transport, "ucx") == 0) && (draw(4) == 0);
+        (pair->kind->transport == &bt_kvt_transport_ucx) && (draw(4) == 0);
     const uint32_t bytes = large ? 65536 : 512;
 
     return pair_window(pair, 1 + pair->n_tracks, PAIR_SENDER, 0, bytes,
@@ -347,7 +347,8 @@ static void a_flipped_bit_is_never_taken(const pair_kind_t *kind)
     const uint32_t n = n_flips[kind - pair_kinds];
     const unsigned long warned = bt_log_count(BT_LOG_LEVEL_WARN);
     /* To make a pair of UCX costs more than a window. */
-    const uint32_t per_pair = (strcmp(kind->transport, "mem") == 0) ? 1 : 40;
+    const uint32_t per_pair =
+        (kind->transport == &bt_kvt_transport_mem) ? 1 : 40;
     uint32_t by_target[FLIP_N] = {0};
     uint32_t n_messages = 0;
     uint32_t done = 0;

@@ -26,7 +26,7 @@ static void link_set(bool up)
 
 static void a_device_without_link_is_told_from_one_that_works(void **state)
 {
-    const bt_kvt_config_t config = {.transport = "ucx",
+    const bt_kvt_config_t config = {.transport = &bt_kvt_transport_ucx,
                                     .path = BT_KVT_PATH_NETWORK,
                                     .net_device = "lo",
                                     .pool_bytes = 65536,

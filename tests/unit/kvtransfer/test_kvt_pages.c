@@ -173,7 +173,7 @@ static void memory_that_cannot_be_had_is_left_alone(void **state)
 
 static void pool_is_warmed(bt_kvt_path_t path, bool has, const char *field)
 {
-    const bt_kvt_config_t config = {.transport = "ucx",
+    const bt_kvt_config_t config = {.transport = &bt_kvt_transport_ucx,
                                     .path = path,
                                     .net_device = "lo",
                                     .pool_bytes = 8 * PAGE,

@@ -29,7 +29,7 @@
 
 static bt_kvt_config_t config_of(const char *path, uint64_t instance)
 {
-    const bt_kvt_config_t config = {.transport = "ucx",
+    const bt_kvt_config_t config = {.transport = &bt_kvt_transport_ucx,
                                     .path = (strcmp(path, "shm") == 0)
                                                 ? BT_KVT_PATH_SHM
                                                 : BT_KVT_PATH_NETWORK,

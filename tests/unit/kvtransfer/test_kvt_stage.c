@@ -450,7 +450,7 @@ static void impossible_stages_are_refused(void **state)
     (void)state;
     fake_open(&d, MIB, 1);
     good = (bt_kvt_config_t){
-        .transport = "ucx",
+        .transport = &bt_kvt_transport_ucx,
         .pool_bytes = MIB,
         .memory = BT_KVT_MEMORY_STAGED,
         .device = {.pool = d.address, .copier = &copier, .n_slots = 32},

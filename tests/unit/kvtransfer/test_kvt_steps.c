@@ -25,7 +25,7 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt.h"
 #include "kvtransfer/kvt_core.h"
-#include "kvtransfer/kvt_mem.h"
+#include "tests/support/kvt_mem.h"
 #include "tests/support/testsupport.h"
 #include "tests/unit/kvtransfer/fake_device.h"
 #include "tests/unit/kvtransfer/fds.h"
@@ -160,14 +160,14 @@ static bool may(end_t *e)
 
 static bt_status_t end_open(end_t *e)
 {
-    bt_kvt_config_t config = {.transport = "mem",
+    bt_kvt_config_t config = {.transport = &bt_kvt_transport_mem,
                               .path = world.path,
                               .pool_bytes = POOL_BYTES,
                               .instance = e->instance,
                               .keepalive_ms = KEEPALIVE_MS,
                               .dead_ms = DEAD_MS,
                               .quarantine_ms = QUARANTINE_MS,
-                              .mem_net = world.net};
+                              .transport_arg = world.net};
 
     bt_status_t status = BT_OK;
 

@@ -7,7 +7,7 @@
  *     real                         here, in place of the real one
  *     worker, both roles    clock (1 ms a round)
  *     common/kv, common/wire       rpc (queues of encoded messages)
- *     kvtransfer over "mem"        engine (no thread: iterations by request)
+ *     kvtransfer, scripted         engine (no thread: iterations by request)
  *                                  routers (books on every request)
  *
  * The engine here writes into the slot of position p a hash over tokens 0 .. p,
@@ -31,7 +31,7 @@
 #include "common/rpc/rpc.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
-#include "kvtransfer/kvt_mem.h"
+#include "tests/support/kvt_mem.h"
 #include "tests/support/testsupport.h"
 #include "worker/worker.h"
 

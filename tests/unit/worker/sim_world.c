@@ -51,7 +51,7 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     sim_node_t *node = &sim.nodes[sim.n_nodes++];
     bt_worker_t *w = &node->w;
     const bt_kvt_config_t kvt = {
-        .transport = "mem",
+        .transport = &bt_kvt_transport_mem,
         .path = path,
         .net_device = "lo",
         .pool_bytes = (size_t)n_blocks * SIM_T * SIM_SLOT_BYTES,
@@ -59,7 +59,7 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
         .keepalive_ms = 20,
         .dead_ms = 100,
         .quarantine_ms = 200,
-        .mem_net = sim.net,
+        .transport_arg = sim.net,
     };
 
     node->config.heartbeat_ms = 10;

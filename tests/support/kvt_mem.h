@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_mem.h
  *
- * A network of several bt_kvt_t within one process and one thread, for tests:
+ * A network of several bt_kvt_t within one process and one thread:
  * every message, network piece and direct copy is a *step*, counted from 1,
  * and any step can be made to go wrong.
  *
  *     bt_kvt_mem_net_create(&net);
- *     config.transport = "mem"; config.mem_net = net; bt_kvt_open() × n
+ *     config.transport = &bt_kvt_transport_mem;
+ *     config.transport_arg = net;
+ *     bt_kvt_open() × n
  *     bt_kvt_mem_net_fault(net, 7, BT_KVT_MEM_LOSE);
  *     … progress of all in turn …
  *     bt_kvt_close() × n; bt_kvt_mem_net_destroy(net);
  *
  * Rounds are counted per bt_kvt_t, by its calls of progress.
  */
-#ifndef BT_KVTRANSFER_KVT_MEM_H
-#define BT_KVTRANSFER_KVT_MEM_H
+#ifndef BT_TESTS_SUPPORT_KVT_MEM_H
+#define BT_TESTS_SUPPORT_KVT_MEM_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +24,8 @@
 #include "kvtransfer/kvt.h"
 
 typedef struct bt_kvt_mem_net bt_kvt_mem_net_t;
+
+extern const bt_kvt_transport_t bt_kvt_transport_mem;
 
 typedef enum bt_kvt_mem_fault {
     BT_KVT_MEM_NONE,

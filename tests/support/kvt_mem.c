@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kvtransfer/kvt_mem.h"
+#include "tests/support/kvt_mem.h"
 
 #include <string.h>
 #include <sys/eventfd.h>
@@ -312,7 +312,7 @@ static bt_status_t packet_send(packet_t *p, mem_node_t *to)
 
 static bt_status_t mem_open(bt_kvt_t *kvt)
 {
-    bt_kvt_mem_net_t *net = kvt->config.mem_net;
+    bt_kvt_mem_net_t *net = kvt->config.transport_arg;
     mem_node_t *node;
 
     if ((net == NULL) || (node_find(net, kvt->config.instance) != NULL)) {
@@ -669,8 +669,7 @@ static bt_status_t mem_arm(bt_kvt_t *kvt)
 }
 
 const bt_kvt_transport_t bt_kvt_transport_mem = {
-    .name = "mem",
-    .id = BT_KVT_TRANSPORT_MEM,
+    .id = 2, /* kvt_wire.h */
     .open = mem_open,
     .close = mem_close,
     .describe = mem_describe,
