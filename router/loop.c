@@ -144,6 +144,17 @@ static void link_message(bt_loop_t *loop, bt_instance_t *worker,
         }
         status = bt_core_message(loop->router.core, worker, &msg, now_us());
     }
+    if (status == BT_ERR_UNSUPPORTED) { /* a newer worker's */
+        const bt_wire_skip_t skipped = bt_wire_skipped(loop->decoder);
+
+        if (skipped.say) {
+            BT_LOG_WARN("worker %s sends messages of type %u, which this "
+                        "router does not know: skipped, %llu so far",
+                        worker->hello.name, skipped.type,
+                        (unsigned long long)skipped.n);
+        }
+        return;
+    }
     if (status != BT_OK) {
         BT_LOG_WARN("worker %s sent a message that is refused: %s",
                     worker->hello.name, bt_status_str(status));

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -141,6 +142,16 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     bt_msg_t msg;
     const bt_status_t status = bt_wire_decode(w->decoder, data, bytes, &msg);
 
+    if (status == BT_ERR_UNSUPPORTED) { /* a newer router's */
+        const bt_wire_skip_t skipped = bt_wire_skipped(w->decoder);
+
+        if (skipped.say) {
+            BT_LOG_WARN("router sends messages of type %u, which this worker "
+                        "does not know: skipped, %llu so far",
+                        skipped.type, (unsigned long long)skipped.n);
+        }
+        return;
+    }
     if (status != BT_OK) {
         BT_LOG_ERROR("router sent a message that cannot be read: %s",
                      bt_status_str(status));
@@ -192,11 +203,51 @@ static uint32_t free_bit(const bt_worker_t *w)
     return ~used & (used + 1); /* the lowest */
 }
 
-static void on_link_up(bt_worker_t *w, bt_rpc_link_t *rpc)
+/* Does the router speak with us? @return false when the link was refused */
+static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event)
+{
+    const bt_wire_range_t ours = bt_wire_range_ours();
+    char theirs_text[BT_WIRE_RANGE_BYTES];
+    char ours_text[BT_WIRE_RANGE_BYTES];
+    bt_wire_range_t theirs;
+    char why[256];
+    bt_status_t status;
+    bt_msg_t msg;
+
+    status = bt_wire_decode(w->decoder, event->data, event->bytes, &msg);
+    if ((status == BT_OK) && (msg.type != BT_MSG_HELLO)) {
+        status = BT_ERR_BAD_MESSAGE;
+    }
+    if (status != BT_OK) {
+        BT_LOG_WARN("router refused: its hello cannot be read: %s",
+                    bt_status_str(status));
+        bt_rpc_link_close(event->link, "the router's hello cannot be read");
+        return false;
+    }
+    theirs = bt_wire_range_of(&msg.u.hello);
+    if (bt_wire_common(ours, theirs) != 0) {
+        BT_LOG_INFO("router %s joined: protocol %u", msg.u.hello.name,
+                    bt_wire_common(ours, theirs));
+        return true;
+    }
+    bt_wire_range_print(theirs, theirs_text);
+    bt_wire_range_print(ours, ours_text);
+    snprintf(why, sizeof(why), "router %s speaks protocol %s, %s speaks %s",
+             msg.u.hello.name, theirs_text, w->name, ours_text);
+    BT_LOG_WARN("router refused: %s", why);
+    bt_rpc_link_close(event->link, why);
+    return false;
+}
+
+static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
 {
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
+    bt_rpc_link_t *rpc = event->link;
     bt_worker_link_t *link;
 
+    if (!check_router(w, event)) {
+        return;
+    }
     if (w->n_links == BT_ARRAY_LEN(w->links)) {
         bt_rpc_link_close(rpc, "this worker has too many routers");
         return;
@@ -214,7 +265,6 @@ static void on_link_up(bt_worker_t *w, bt_rpc_link_t *rpc)
     bt_rpc_link_set_user(rpc, link);
     w->links[w->n_links++] = link;
     w->next_stats_ms = 0; /* the router wants to know us at once */
-    BT_LOG_INFO("router joined");
     if (w->draining) {
         bt_worker_send(w, link, &drain);
     }
@@ -265,7 +315,7 @@ static void take_rpc(bt_worker_t *w)
 
         switch (event.type) {
         case BT_RPC_LINK_UP:
-            on_link_up(w, event.link);
+            on_link_up(w, &event);
             break;
         case BT_RPC_LINK_DOWN:
             if (link != NULL) {

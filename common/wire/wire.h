@@ -4,12 +4,16 @@
  * The control messages between router and workers, as msgpack. The only
  * includer of msgpack.h is this module.
  *
+ * Two sides of a link speak a version of this protocol that both know: the
+ * smaller of the newest that each can, which HELLO tells. docs/WIRE.md has the
+ * rules of change.
+ *
  * A message is a msgpack array [type, field, field, …], the fields in the order
  * of the structures below. New fields come at the end: a decoder passes over
  * those that it does not know, and those that an older peer did not send have
  * their defaults (zero and empty where nothing else is said). Fields that were
  * there from the first are required; every count and length is bounded before
- * memory is taken. docs/WIRE.md has the rules of change.
+ * memory is taken. A whole message of an unknown type is passed over.
  *
  *     number         uint, int or float 32
  *     bt_hash128_t   two numbers: lo, hi
@@ -255,6 +259,22 @@ typedef struct bt_msg {
     } u;
 } bt_msg_t;
 
+/** Versions of the protocol that one side speaks. */
+typedef struct bt_wire_range {
+    uint32_t oldest, newest;
+} bt_wire_range_t;
+
+#define BT_WIRE_RANGE_BYTES 32 /**< of one as text, with its zero byte */
+
+/** This build's. */
+bt_wire_range_t bt_wire_range_ours(void);
+/** That of the peer who said @a hello. */
+bt_wire_range_t bt_wire_range_of(const bt_msg_hello_t *hello);
+/** What a link between the two speaks. @return 0: there is no such version */
+uint32_t bt_wire_common(bt_wire_range_t mine, bt_wire_range_t theirs);
+/** "2", or "2 to 4". */
+void bt_wire_range_print(bt_wire_range_t range, char out[BT_WIRE_RANGE_BYTES]);
+
 /** Append the encoding of @a msg; errors stick in @a out: besides its own ones
  *  BT_ERR_INVALID_PARAM for a value that bt_wire_decode() would refuse. Control
  *  characters in bt_msg_failed_t.text become spaces, a text or name without a
@@ -267,14 +287,26 @@ void bt_wire_decoder_destroy(bt_wire_decoder_t *dec);
 
 /**
  * @retval BT_OK               msg_p is filled, valid until the next call.
- * @retval BT_ERR_BAD_MESSAGE  Not msgpack, unknown type, a wrong field type,
- *                             a count or value out of bounds, bytes left over.
- *                             Drop the link.
+ * @retval BT_ERR_UNSUPPORTED  A message of a type that this build does not
+ *                             know, from a newer peer: go on without it, see
+ *                             bt_wire_skipped().
+ * @retval BT_ERR_BAD_MESSAGE  Not msgpack, a wrong field type, a count or value
+ *                             out of bounds, bytes left over. Drop the link.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_wire_decode(bt_wire_decoder_t *dec,
                                          const void *data, size_t bytes,
                                          bt_msg_t *msg_p);
+
+typedef struct bt_wire_skip {
+    uint32_t type;
+    uint64_t n; /**< messages of it so far */
+    bool say;   /**< worth a line: the first, the tenth, the hundredth … */
+} bt_wire_skip_t;
+
+/** What bt_wire_decode() has just passed over with BT_ERR_UNSUPPORTED. Of very
+ *  many types the later ones are counted as one. */
+bt_wire_skip_t bt_wire_skipped(const bt_wire_decoder_t *dec);
 
 /** Ranges of the sampling parameters (no NaN, no negative temperature …).
  *  @retval BT_ERR_INVALID_PARAM  *why_p names the field (static text). */

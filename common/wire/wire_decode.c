@@ -8,6 +8,7 @@
 #include "common/wire/wire_fields.h"
 
 #define ZONE_CHUNK_BYTES 8192
+#define MAX_UNKNOWN      16 /* types counted apart */
 
 /* Memory that grows and is used again; no message needs two of a kind. */
 typedef struct scratch {
@@ -15,12 +16,21 @@ typedef struct scratch {
     size_t cap;
 } scratch_t;
 
+/* Messages of a type that is not known here. */
+typedef struct unknown {
+    uint32_t type;
+    uint64_t n;
+    uint64_t next_said; /* 1, 10, 100 … */
+} unknown_t;
+
 struct bt_wire_decoder {
     msgpack_zone *zone;
     scratch_t blob;
     scratch_t ids;
     scratch_t bad_words;
     scratch_t tokens;
+    unknown_t unknown[MAX_UNKNOWN];
+    bt_wire_skip_t skipped;
 };
 
 bt_status_t bt_wire_decoder_create(bt_wire_decoder_t **dec_p)
@@ -368,6 +378,31 @@ static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
     return BT_OK;
 }
 
+static void count_unknown(bt_wire_decoder_t *dec, uint32_t type)
+{
+    unknown_t *u = dec->unknown;
+
+    while ((u->n > 0) && (u->type != type) &&
+           (u < &dec->unknown[MAX_UNKNOWN - 1])) {
+        u++;
+    }
+    if (u->n == 0) {
+        u->type = type;
+        u->next_said = 1;
+    }
+    u->n++;
+    dec->skipped = (bt_wire_skip_t){
+        .type = type, .n = u->n, .say = (u->n == u->next_said)};
+    if (dec->skipped.say) {
+        u->next_said *= 10;
+    }
+}
+
+bt_wire_skip_t bt_wire_skipped(const bt_wire_decoder_t *dec)
+{
+    return dec->skipped;
+}
+
 bt_status_t bt_wire_decode(bt_wire_decoder_t *dec, const void *data,
                            size_t bytes, bt_msg_t *msg_p)
 {
@@ -397,12 +432,13 @@ bt_status_t bt_wire_decode(bt_wire_decoder_t *dec, const void *data,
         return BT_ERR_BAD_MESSAGE;
     }
     if ((root.type != MSGPACK_OBJECT_ARRAY) || (root.via.array.size == 0) ||
-        (read_u32(&root.via.array.ptr[0], 0, UINT32_MAX, &type) != BT_OK)) {
+        (read_u32(&root.via.array.ptr[0], 1, UINT32_MAX, &type) != BT_OK)) {
         return BT_ERR_BAD_MESSAGE;
     }
     list = bt_wire_fields(type);
     if (list == NULL) {
-        return BT_ERR_BAD_MESSAGE;
+        count_unknown(dec, type);
+        return BT_ERR_UNSUPPORTED;
     }
     memset(&msg, 0, sizeof(msg));
     msg.type = (bt_msg_type_t)type;

@@ -89,10 +89,18 @@ static bt_status_t check_against(const bt_msg_hello_t *mine,
 bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
                            char why[BT_TABLE_WHY_BYTES])
 {
-    if (hello->protocol != BT_WIRE_PROTOCOL) {
+    const bt_wire_range_t theirs = bt_wire_range_of(hello);
+    const bt_wire_range_t ours = bt_wire_range_ours();
+
+    if (bt_wire_common(ours, theirs) == 0) {
+        char theirs_text[BT_WIRE_RANGE_BYTES];
+        char ours_text[BT_WIRE_RANGE_BYTES];
+
+        bt_wire_range_print(theirs, theirs_text);
+        bt_wire_range_print(ours, ours_text);
         snprintf(why, BT_TABLE_WHY_BYTES,
-                 "%s speaks protocol %u, this router speaks %u", hello->name,
-                 hello->protocol, BT_WIRE_PROTOCOL);
+                 "%s speaks protocol %s, this router speaks %s", hello->name,
+                 theirs_text, ours_text);
         return BT_ERR_MISMATCH;
     }
     if ((hello->role != BT_ROLE_PREFILL) && (hello->role != BT_ROLE_DECODE)) {

@@ -71,7 +71,7 @@ void bt_table_init(bt_table_t *table, bt_hash128_t model);
 void bt_table_fini(bt_table_t *table); /**< removes all workers */
 
 /**
- * May this worker join? Compared are the protocol, the model with our own
+ * May this worker join? Compared are the protocols, the model with our own
  * file's, and numeric profile, KV type, block size and layout with those of
  * the workers that are here.
  *

@@ -78,10 +78,14 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
         return status;
     }
     worker->link_user = link_user;
-    BT_LOG_INFO("worker %s joined: %s, %u seats, %u blocks of %u tokens, "
-                "context %u%s",
-                hello->name, bt_role_name(hello->role), hello->max_batch,
-                hello->n_blocks, hello->tokens_per_block, hello->context_tokens,
+    BT_LOG_INFO("worker %s joined: %s, Baton %s, protocol %u, %u seats, "
+                "%u blocks of %u tokens, context %u%s",
+                hello->name, bt_role_name(hello->role),
+                (hello->version_text[0] != '\0') ? hello->version_text
+                                                 : "without a version",
+                bt_wire_common(bt_wire_range_ours(), bt_wire_range_of(hello)),
+                hello->max_batch, hello->n_blocks, hello->tokens_per_block,
+                hello->context_tokens,
                 ((hello->flags & BT_HELLO_LOCAL_PREFILL) != 0)
                     ? ", prefills itself where needed"
                     : "");

@@ -256,8 +256,12 @@ static void a_worker_that_differs_is_refused_by_name(void **state)
             "decode-1 runs another model (hash 0000000000000123 not "
             "0000000000000abc)");
     hello = hello_of("decode-1", BT_ROLE_DECODE);
-    hello.protocol = BT_WIRE_PROTOCOL + 1;
-    refused(&table, &hello, "speaks protocol");
+    hello.protocol = 9;
+    hello.protocol_min = 7;
+    refused(&table, &hello,
+            "decode-1 speaks protocol 7 to 9, this router speaks 2");
+    hello.protocol = hello.protocol_min = 1;
+    refused(&table, &hello, "decode-1 speaks protocol 1, this router speaks 2");
     hello = hello_of("router-7", BT_ROLE_ROUTER);
     refused(&table, &hello, "no worker");
     hello = hello_of("decode-1", BT_ROLE_DECODE);
@@ -278,6 +282,20 @@ static void a_worker_that_differs_is_refused_by_name(void **state)
     hello = hello_of("decode-1", BT_ROLE_DECODE);
     hello.layout.lo++;
     refused(&table, &hello, "KV block layout");
+    bt_table_fini(&table);
+}
+
+/* One that still speaks our protocol besides its newer ones. */
+static void a_newer_worker_that_speaks_our_protocol_too_may_join(void **state)
+{
+    bt_msg_hello_t hello = hello_of("decode-1", BT_ROLE_DECODE);
+    bt_table_t table;
+
+    (void)state;
+    bt_table_init(&table, our_model);
+    hello.protocol = 9;
+    hello.protocol_min = BT_WIRE_PROTOCOL;
+    (void)join(&table, &hello);
     bt_table_fini(&table);
 }
 
@@ -355,6 +373,7 @@ int main(void)
         BT_TEST(a_local_worker_takes_a_share_of_a_long_queue),
         BT_TEST(a_queue_is_not_shared_with_others),
         BT_TEST(a_worker_that_differs_is_refused_by_name),
+        BT_TEST(a_newer_worker_that_speaks_our_protocol_too_may_join),
         BT_TEST(the_smallest_context_of_the_workers_counts),
         BT_TEST(no_more_fits_than_the_blocks_of_a_decode_worker),
         BT_TEST(a_failed_allocation_adds_nobody),

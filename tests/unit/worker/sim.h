@@ -98,6 +98,7 @@ struct sim_node {
     bool stopped;
     bool over;            /* its loop has ended */
     bt_msg_stats_t stats; /* that it sent last */
+    char closed_why[256]; /* the reason it gave last for closing a link */
     int code;
 };
 
@@ -166,6 +167,9 @@ void sim_rpc_close(sim_node_t *node);
 
 /** The router and this worker find each other, unless they have already. */
 void sim_link_up(uint32_t router, uint32_t node);
+/** The same of a router that speaks other versions of the protocol. */
+void sim_link_up_speaking(uint32_t router, uint32_t node,
+                          bt_wire_range_t range);
 void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg);
 /** Tell worker @a p of decode worker @a d / that it cannot be seen. */
 void sim_peer(uint32_t router, uint32_t p, uint32_t d);

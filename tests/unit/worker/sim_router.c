@@ -159,8 +159,9 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
     return BT_OK;
 }
 
-void sim_link_up(uint32_t router, uint32_t node)
+void sim_link_up_speaking(uint32_t router, uint32_t node, bt_wire_range_t range)
 {
+    bt_msg_t msg = {.type = BT_MSG_HELLO};
     bt_rpc_link_t *link;
 
     if ((sim.nodes[node].links[router] != NULL) || sim.nodes[node].dead) {
@@ -172,7 +173,18 @@ void sim_link_up(uint32_t router, uint32_t node)
     link->router = router;
     link->open = true;
     sim.nodes[node].links[router] = link;
-    sim_queue(link, BT_RPC_LINK_UP, "", 0);
+    snprintf(msg.u.hello.name, sizeof(msg.u.hello.name), "router-%u", router);
+    msg.u.hello.protocol = range.newest;
+    msg.u.hello.protocol_min = range.oldest;
+    bt_strbuf_reset(&sim.out);
+    bt_wire_encode(&msg, &sim.out);
+    assert_int_equal(bt_strbuf_status(&sim.out), BT_OK);
+    sim_queue(link, BT_RPC_LINK_UP, sim.out.data, sim.out.len);
+}
+
+void sim_link_up(uint32_t router, uint32_t node)
+{
+    sim_link_up_speaking(router, node, bt_wire_range_ours());
 }
 
 void sim_peer(uint32_t router, uint32_t p, uint32_t d)

@@ -2,6 +2,7 @@
 /* Control links: queues of encoded messages. */
 #include "tests/unit/worker/sim.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -79,6 +80,8 @@ void sim_link_over(bt_rpc_link_t *link, const char *reason)
 
 void bt_rpc_link_close(bt_rpc_link_t *link, const char *reason)
 {
+    snprintf(link->node->closed_why, sizeof(link->node->closed_why), "%s",
+             reason);
     sim_link_over(link, reason);
 }
 

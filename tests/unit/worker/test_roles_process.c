@@ -2,6 +2,7 @@
 /* What a worker refuses, how it stops, and what it does without memory. */
 #include "tests/unit/worker/sim.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -308,6 +309,58 @@ static void more_routers_than_fit_are_turned_away(void **state)
     sim_close();
 }
 
+static void a_router_of_other_protocols_is_refused_by_name(void **state)
+{
+    const bt_wire_range_t newer = {.oldest = 7, .newest = 9};
+    const bt_wire_range_t overlapping = {.oldest = 2, .newest = 9};
+    sim_node_t *node;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    node = &sim.nodes[1];
+    snprintf(node->w.name, sizeof(node->w.name), "decode-1");
+    sim_link_over(node->links[1], "a new version is installed");
+    sim_rounds(2);
+    sim_link_up_speaking(1, 1, newer);
+    sim_rounds(2);
+    assert_null(node->links[1]);
+    assert_string_equal(node->closed_why,
+                        "router router-1 speaks protocol 7 to 9, decode-1 "
+                        "speaks 2");
+    sim_link_up_speaking(1, 1, overlapping);
+    sim_rounds(2);
+    assert_non_null(node->links[1]);
+    assert_int_equal(node->w.n_links, 2);
+    sim_close();
+    sim_expected();
+}
+
+/* By hand: array of 2, fixint 77, nil. */
+static void a_message_of_a_later_type_is_no_end_of_the_link(void **state)
+{
+    static const uint8_t later[] = {0x92, 77, 0xc0};
+    const uint64_t n_lines = bt_log_count(BT_LOG_LEVEL_WARN);
+    sim_req_t *req;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    for (uint32_t i = 0; i < 9; i++) { /* said once; a tenth would be again */
+        for (uint32_t k = 0; k < 2; k++) {
+            sim_queue(sim.nodes[k].links[0], BT_RPC_MESSAGE, later,
+                      sizeof(later));
+        }
+    }
+    req = sim_request_of(0, 0, 1, 21, 6);
+    sim_settle();
+    sim_check_answered(req);
+    assert_int_equal(bt_log_count(BT_LOG_LEVEL_WARN) - n_lines, 2);
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +374,8 @@ int main(void)
         BT_TEST(a_worker_that_ends_at_once_leaves_nothing_behind),
         BT_TEST(memory_that_runs_out_costs_a_request_and_no_more),
         BT_TEST(more_routers_than_fit_are_turned_away),
+        BT_TEST(a_router_of_other_protocols_is_refused_by_name),
+        BT_TEST(a_message_of_a_later_type_is_no_end_of_the_link),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "common/wire/wire.h"
+
+bt_wire_range_t bt_wire_range_ours(void)
+{
+    const bt_wire_range_t ours = {.oldest = BT_WIRE_PROTOCOL_MIN,
+                                  .newest = BT_WIRE_PROTOCOL};
+
+    return ours;
+}
+
+bt_wire_range_t bt_wire_range_of(const bt_msg_hello_t *hello)
+{
+    const bt_wire_range_t theirs = {.oldest = hello->protocol_min,
+                                    .newest = hello->protocol};
+
+    return theirs;
+}
+
+uint32_t bt_wire_common(bt_wire_range_t mine, bt_wire_range_t theirs)
+{
+    const uint32_t newest =
+        (mine.newest < theirs.newest) ? mine.newest : theirs.newest;
+
+    return ((newest >= mine.oldest) && (newest >= theirs.oldest)) ? newest : 0;
+}
+
+void bt_wire_range_print(bt_wire_range_t range, char out[BT_WIRE_RANGE_BYTES])
+{
+    if (range.oldest == range.newest) {
+        snprintf(out, BT_WIRE_RANGE_BYTES, "%u", range.newest);
+    } else {
+        snprintf(out, BT_WIRE_RANGE_BYTES, "%u to %u", range.oldest,
+                 range.newest);
+    }
+}
