@@ -139,7 +139,7 @@ static void link_message(bt_loop_t *loop, bt_instance_t *worker,
 
     if (status == BT_OK) {
         if (msg.type == BT_MSG_STATS) {
-            bt_router_metrics_stats(loop->router.metrics, &worker->stats,
+            bt_router_metrics_stats(loop->router.model_metrics, &worker->stats,
                                     &msg.u.stats);
         }
         status = bt_core_message(loop->router.core, worker, &msg, now_us());
@@ -284,7 +284,7 @@ static void core_ledger(void *ctx, const bt_ledger_t *ledger)
 {
     bt_loop_t *loop = ctx;
 
-    bt_router_metrics_ledger(loop->router.metrics, ledger);
+    bt_router_metrics_ledger(loop->router.model_metrics, ledger);
 }
 
 static void core_record(void *ctx, const bt_gen_record_t *record)
@@ -300,14 +300,14 @@ static void core_transfer(void *ctx, const bt_msg_joined_t *joined, bool first)
 {
     bt_loop_t *loop = ctx;
 
-    bt_router_metrics_transfer(loop->router.metrics, joined, first);
+    bt_router_metrics_transfer(loop->router.model_metrics, joined, first);
 }
 
 static void core_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
 {
     bt_loop_t *loop = ctx;
 
-    bt_router_metrics_time(loop->router.metrics, which, us);
+    bt_router_metrics_time(loop->router.model_metrics, which, us);
 }
 
 static bt_status_t make_core(bt_loop_t *loop)
@@ -516,6 +516,11 @@ static bt_status_t make_parts(bt_loop_t *loop)
     }
     if (status == BT_OK) {
         status = bt_router_metrics_create(&loop->router.metrics);
+    }
+    if (status == BT_OK) {
+        status = bt_router_metrics_model(loop->router.metrics,
+                                         loop->router.served->name,
+                                         &loop->router.model_metrics);
     }
     if (status == BT_OK) {
         status = make_core(loop);

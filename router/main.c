@@ -14,6 +14,7 @@
 
 #define URL_BYTES    512
 #define NAME         "router"
+#define DOC_BYTES    (1u << 20)
 #define GRPC_DEFAULT "127.0.0.1:8001"
 /* Where workers of the same mpirun find a router that was told nothing. */
 #define WORLD_LISTEN "tcp://127.0.0.1:0"
@@ -94,6 +95,22 @@ static bt_status_t start(start_t *s)
     return BT_OK;
 }
 
+/* The table of docs/METRICS.md. */
+static int print_metrics_doc(void)
+{
+    bt_strbuf_t out;
+    int code = 1;
+
+    bt_strbuf_init(&out, DOC_BYTES);
+    bt_router_metrics_print_doc(&out);
+    if ((bt_strbuf_status(&out) == BT_OK) && (fputs(out.data, stdout) >= 0) &&
+        (fflush(stdout) == 0)) {
+        code = 0;
+    }
+    bt_strbuf_fini(&out);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
@@ -102,6 +119,9 @@ int main(int argc, char **argv)
     int code = 1;
     bt_status_t status;
 
+    if ((argc == 2) && (strcmp(argv[1], "--print-metrics-doc") == 0)) {
+        return print_metrics_doc();
+    }
     bt_log_init(NAME, level);
     bt_thread_works_briefly();
     status = bt_config_load(BT_PROG_ROUTER, argc, argv, &s.config, &s.store);

@@ -1,281 +1,175 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/metrics/metrics.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/metrics/metrics_internal.h"
+#include "common/base/utf8.h"
 
-static bool is_name_char(char c, bool first)
+#define NUMBER_BYTES 40
+/* Up to here every whole number is a double of its own. */
+#define WHOLE_MAX 9007199254740992.0
+/* What of a label's value is kept; names are far shorter. */
+#define VALUE_BYTES 1024
+
+const char *bt_metric_type_name(bt_metric_type_t type)
 {
-    return ((c >= 'a') && (c <= 'z')) || ((c >= 'A') && (c <= 'Z')) ||
-           (c == '_') || (!first && (c >= '0') && (c <= '9'));
+    static const char *const names[] = {"counter", "gauge", "histogram"};
+
+    return names[type];
 }
 
-static bool is_family_name(const char *name)
+/* ---- histograms ---- */
+
+void bt_histogram_init(bt_histogram_t *hist, const double *bounds,
+                       uint32_t n_bounds)
 {
-    if (name[0] == '\0') {
-        return false;
-    }
-    for (const char *c = name; *c != '\0'; c++) {
-        if ((*c != ':') && !is_name_char(*c, c == name)) {
-            return false;
-        }
-    }
-    return true;
+    BT_ASSERT(n_bounds <= BT_HISTOGRAM_MAX_BOUNDS);
+    memset(hist, 0, sizeof(*hist));
+    hist->bounds = bounds;
+    hist->n_bounds = n_bounds;
 }
 
-/* After `name="value"`, or NULL when that does not stand at text. */
-static const char *skip_label(const char *text, bool is_histogram)
+void bt_histogram_observe(bt_histogram_t *hist, double value)
 {
-    const char *c = text;
-
-    while (is_name_char(*c, c == text)) {
-        c++;
-    }
-    if ((c == text) || (c[0] != '=') || (c[1] != '"') ||
-        (is_histogram && (c - text == 2) && (memcmp(text, "le", 2) == 0))) {
-        return NULL;
-    }
-    for (c += 2; *c != '"'; c++) {
-        if ((*c == '\0') || (*c == '\n')) {
-            return NULL;
-        }
-        if (*c == '\\') {
-            c++;
-            if ((*c != '\\') && (*c != '"') && (*c != 'n')) {
-                return NULL;
-            }
-        }
-    }
-    return c + 1;
-}
-
-static bool are_labels(const char *labels, bool is_histogram)
-{
-    const char *c = labels;
-
-    if (*c == '\0') {
-        return true;
-    }
-    for (;;) {
-        c = skip_label(c, is_histogram);
-        if (c == NULL) {
-            return false;
-        }
-        if (*c == '\0') {
-            return true;
-        }
-        if (*c != ',') {
-            return false;
-        }
-        c++;
-    }
-}
-
-static bool are_buckets(bt_metric_type_t type, const double *buckets,
-                        uint32_t n_buckets)
-{
-    if ((type != BT_METRIC_HISTOGRAM) && (n_buckets > 0)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < n_buckets; i++) {
-        if (!isfinite(buckets[i]) ||
-            ((i > 0) && !(buckets[i] > buckets[i - 1]))) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bt_status_t bt_metrics_create(bt_metrics_t **metrics_p)
-{
-    bt_metrics_t *const metrics = bt_calloc(1, sizeof(*metrics));
-
-    if (metrics == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_list_init(&metrics->families);
-    *metrics_p = metrics;
-    return BT_OK;
-}
-
-static void metric_destroy(bt_metric_t *metric)
-{
-    bt_free(metric->counts);
-    bt_free(metric->labels);
-    bt_free(metric);
-}
-
-static void family_destroy(bt_metric_family_t *family)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &family->series)
-    {
-        metric_destroy(BT_CONTAINER_OF(pos, bt_metric_t, link));
-    }
-    bt_free(family->buckets);
-    bt_free(family->help);
-    bt_free(family->name);
-    bt_free(family);
-}
-
-void bt_metrics_destroy(bt_metrics_t *metrics)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    if (metrics == NULL) {
-        return;
-    }
-    BT_LIST_FOR_EACH(pos, tmp, &metrics->families)
-    {
-        family_destroy(BT_CONTAINER_OF(pos, bt_metric_family_t, link));
-    }
-    bt_free(metrics);
-}
-
-bt_status_t bt_metrics_family(bt_metrics_t *metrics, bt_metric_type_t type,
-                              const char *name, const char *help,
-                              const double *buckets, uint32_t n_buckets,
-                              bt_metric_family_t **family_p)
-{
-    bt_metric_family_t *family;
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    if (!is_family_name(name) || !are_buckets(type, buckets, n_buckets)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    BT_LIST_FOR_EACH(pos, tmp, &metrics->families)
-    {
-        if (strcmp(BT_CONTAINER_OF(pos, bt_metric_family_t, link)->name,
-                   name) == 0) {
-            return BT_ERR_EXISTS;
-        }
-    }
-
-    family = bt_calloc(1, sizeof(*family));
-    if (family == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_list_init(&family->series);
-    family->type = type;
-    family->n_buckets = n_buckets;
-    family->name = bt_strdup(name);
-    family->help = bt_strdup(help);
-    if ((family->name == NULL) || (family->help == NULL)) {
-        goto err_family;
-    }
-    if (n_buckets > 0) {
-        family->buckets = bt_memdup(buckets, n_buckets * sizeof(*buckets));
-        if (family->buckets == NULL) {
-            goto err_family;
-        }
-    }
-    bt_list_push_back(&metrics->families, &family->link);
-    *family_p = family;
-    return BT_OK;
-
-err_family:
-    family_destroy(family);
-    return BT_ERR_NO_MEMORY;
-}
-
-bt_status_t bt_metrics_series(bt_metric_family_t *family, const char *labels,
-                              bt_metric_t **metric_p)
-{
-    const bool is_histogram = (family->type == BT_METRIC_HISTOGRAM);
-    bt_metric_t *metric;
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    if (!are_labels(labels, is_histogram)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    BT_LIST_FOR_EACH(pos, tmp, &family->series)
-    {
-        if (strcmp(BT_CONTAINER_OF(pos, bt_metric_t, link)->labels, labels) ==
-            0) {
-            return BT_ERR_EXISTS;
-        }
-    }
-
-    metric = bt_calloc(1, sizeof(*metric));
-    if (metric == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    metric->family = family;
-    metric->labels = bt_strdup(labels);
-    if (metric->labels == NULL) {
-        goto err_metric;
-    }
-    if (is_histogram) {
-        metric->counts =
-            bt_calloc((size_t)family->n_buckets + 1, sizeof(*metric->counts));
-        if (metric->counts == NULL) {
-            goto err_metric;
-        }
-    }
-    bt_list_push_back(&family->series, &metric->link);
-    *metric_p = metric;
-    return BT_OK;
-
-err_metric:
-    metric_destroy(metric);
-    return BT_ERR_NO_MEMORY;
-}
-
-void bt_metric_set(bt_metric_t *metric, double value)
-{
-    BT_ASSERT(metric->family->type == BT_METRIC_GAUGE);
-    metric->value = value;
-}
-
-void bt_metric_add(bt_metric_t *metric, double value)
-{
-    BT_ASSERT(metric->family->type != BT_METRIC_HISTOGRAM);
-    if ((metric->family->type == BT_METRIC_COUNTER) &&
-        (!isfinite(value) || (value < 0))) {
-        return;
-    }
-    metric->value += value;
-}
-
-void bt_metric_observe(bt_metric_t *metric, double value)
-{
-    const bt_metric_family_t *const family = metric->family;
     uint32_t i = 0;
 
-    BT_ASSERT(family->type == BT_METRIC_HISTOGRAM);
     if (isnan(value)) {
         return;
     }
-    while ((i < family->n_buckets) && (value > family->buckets[i])) {
+    while ((i < hist->n_bounds) && (value > hist->bounds[i])) {
         i++;
     }
-    metric->counts[i]++;
-    metric->value += value;
+    hist->counts[i]++;
+    hist->sum += value;
 }
 
-double bt_metric_value(const bt_metric_t *metric)
+void bt_histogram_add(bt_histogram_t *hist, const bt_histogram_t *other)
 {
-    return metric->value;
+    BT_ASSERT(hist->bounds == other->bounds);
+    for (uint32_t i = 0; i <= hist->n_bounds; i++) {
+        hist->counts[i] += other->counts[i];
+    }
+    hist->sum += other->sum;
 }
 
-uint64_t bt_metric_count(const bt_metric_t *metric)
+/* ---- text ---- */
+
+static void put_number(bt_strbuf_t *out, double value)
+{
+    char text[NUMBER_BYTES];
+
+    if (isnan(value)) {
+        bt_strbuf_puts(out, "NaN");
+    } else if (isinf(value)) {
+        bt_strbuf_puts(out, (value > 0) ? "+Inf" : "-Inf");
+    } else if ((fabs(value) <= WHOLE_MAX) && (value == floor(value))) {
+        bt_strbuf_printf(out, "%" PRId64, (int64_t)value);
+    } else {
+        /* 17 digits always read back equal; fewer mostly do, and are what a
+         * person would write. */
+        for (int digits = 6; digits <= 17; digits++) {
+            snprintf(text, sizeof(text), "%.*g", digits, value);
+            if (strtod(text, NULL) == value) {
+                break;
+            }
+        }
+        bt_strbuf_puts(out, text);
+    }
+}
+
+/* In label values a quote is escaped too; in help texts it is not. */
+static void put_escaped(bt_strbuf_t *out, const char *text, size_t bytes,
+                        bool quotes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\\') {
+            bt_strbuf_append(out, "\\\\", 2);
+        } else if (text[i] == '\n') {
+            bt_strbuf_append(out, "\\n", 2);
+        } else if (quotes && (text[i] == '"')) {
+            bt_strbuf_append(out, "\\\"", 2);
+        } else {
+            bt_strbuf_append(out, text + i, 1);
+        }
+    }
+}
+
+void bt_metrics_put_label(bt_strbuf_t *labels, const char *key,
+                          const char *value)
+{
+    size_t left = strnlen(value, VALUE_BYTES);
+
+    if (labels->len > 0) {
+        bt_strbuf_append(labels, ",", 1);
+    }
+    bt_strbuf_puts(labels, key);
+    bt_strbuf_append(labels, "=\"", 2);
+    while (left > 0) {
+        const int n = bt_utf8_scan((const uint8_t *)value, left);
+        const size_t used = (n > 0) ? (size_t)n : (n < 0) ? (size_t)-n : left;
+
+        if (n > 0) {
+            put_escaped(labels, value, used, true);
+        } else {
+            bt_strbuf_puts(labels, "\xEF\xBF\xBD");
+        }
+        value += used;
+        left -= used;
+    }
+    bt_strbuf_append(labels, "\"", 1);
+}
+
+void bt_metrics_put_family(bt_strbuf_t *out, bt_metric_type_t type,
+                           const char *name, const char *help)
+{
+    bt_strbuf_printf(out, "# HELP %s ", name);
+    put_escaped(out, help, strlen(help), false);
+    bt_strbuf_printf(out, "\n# TYPE %s %s\n", name, bt_metric_type_name(type));
+}
+
+/* `name_suffix{labels} `: the part before the value. */
+static void put_name(bt_strbuf_t *out, const char *name, const char *suffix,
+                     const char *labels)
+{
+    bt_strbuf_puts(out, name);
+    bt_strbuf_puts(out, suffix);
+    if (labels[0] != '\0') {
+        bt_strbuf_append(out, "{", 1);
+        bt_strbuf_puts(out, labels);
+        bt_strbuf_append(out, "}", 1);
+    }
+    bt_strbuf_append(out, " ", 1);
+}
+
+void bt_metrics_put_sample(bt_strbuf_t *out, const char *name,
+                           const char *labels, double value)
+{
+    put_name(out, name, "", labels);
+    put_number(out, value);
+    bt_strbuf_append(out, "\n", 1);
+}
+
+void bt_metrics_put_histogram(bt_strbuf_t *out, const char *name,
+                              const char *labels, const bt_histogram_t *hist)
 {
     uint64_t count = 0;
 
-    if (metric->counts != NULL) {
-        for (uint32_t i = 0; i <= metric->family->n_buckets; i++) {
-            count += metric->counts[i];
-        }
+    for (uint32_t i = 0; i <= hist->n_bounds; i++) {
+        count += hist->counts[i];
+        bt_strbuf_printf(out, "%s_bucket{%s%sle=\"", name, labels,
+                         (labels[0] == '\0') ? "" : ",");
+        put_number(out, (i < hist->n_bounds) ? hist->bounds[i] : INFINITY);
+        bt_strbuf_printf(out, "\"} %" PRIu64 "\n", count);
     }
-    return count;
+    put_name(out, name, "_sum", labels);
+    put_number(out, hist->sum);
+    bt_strbuf_append(out, "\n", 1);
+    put_name(out, name, "_count", labels);
+    bt_strbuf_printf(out, "%" PRIu64 "\n", count);
 }

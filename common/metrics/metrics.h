@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file metrics.h
  *
- * Counters, gauges and histograms in Prometheus text form (version 0.0.4).
- * A family holds its series; a series owns its labels, so a value can never
- * stand at another's label.
+ * Histograms, and the writer of Prometheus' text form (version 0.0.4). Whoever
+ * has values keeps them where they arise; the page is written family by family:
  *
- * Threads: one thread owns a registry.
+ *     bt_metrics_put_family(out, BT_METRIC_GAUGE, "blocks", "KV blocks");
+ *     bt_metrics_put_sample(out, "blocks", "state=\"free\"", 17);
+ *
+ * Threads: a histogram belongs to one.
  * Source:  Prometheus exposition formats, text format 0.0.4.
  */
 #ifndef BT_COMMON_METRICS_METRICS_H
 #define BT_COMMON_METRICS_METRICS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/status.h"
 #include "common/base/strbuf.h"
 
-typedef struct bt_metrics bt_metrics_t;
-typedef struct bt_metric_family bt_metric_family_t;
-typedef struct bt_metric bt_metric_t; /**< one series; lives with registry */
+#define BT_HISTOGRAM_MAX_BOUNDS 24
 
 typedef enum bt_metric_type {
     BT_METRIC_COUNTER,
@@ -27,68 +25,42 @@ typedef enum bt_metric_type {
     BT_METRIC_HISTOGRAM,
 } bt_metric_type_t;
 
-/** @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_metrics_create(bt_metrics_t **metrics_p);
+/** "counter", "gauge", "histogram". */
+const char *bt_metric_type_name(bt_metric_type_t type);
 
-/** Ends every family and series too. NULL is allowed. */
-void bt_metrics_destroy(bt_metrics_t *metrics);
+/** How often a value was at most each bound. */
+typedef struct bt_histogram {
+    const double *bounds; /**< borrowed; finite and rising, without +Inf */
+    uint32_t n_bounds;    /**< at most BT_HISTOGRAM_MAX_BOUNDS */
+    double sum;
+    /** Per bucket, not cumulative; the one after the last bound is +Inf. */
+    uint64_t counts[BT_HISTOGRAM_MAX_BOUNDS + 1];
+} bt_histogram_t;
 
-/**
- * Add a family. Everything is copied.
- *
- * @param [in]  name       `[a-zA-Z_:][a-zA-Z0-9_:]*`
- * @param [in]  help       One line for people; any text.
- * @param [in]  buckets    Histograms only: finite, rising upper bounds without
- *                         +Inf; may be NULL when n_buckets is 0.
- * @param [out] family_p   Lives as long as the registry.
- * @retval BT_ERR_INVALID_PARAM  A bad name or bad buckets.
- * @retval BT_ERR_EXISTS         The name is taken.
- * @retval BT_ERR_NO_MEMORY
- */
-BT_MUST_CHECK bt_status_t bt_metrics_family(bt_metrics_t *metrics,
-                                            bt_metric_type_t type,
-                                            const char *name, const char *help,
-                                            const double *buckets,
-                                            uint32_t n_buckets,
-                                            bt_metric_family_t **family_p);
+void bt_histogram_init(bt_histogram_t *hist, const double *bounds,
+                       uint32_t n_bounds);
+/** NaN does nothing. O(bounds). */
+void bt_histogram_observe(bt_histogram_t *hist, double value);
+/** Add what another one with the same bounds observed. */
+void bt_histogram_add(bt_histogram_t *hist, const bt_histogram_t *other);
 
-/**
- * Add a series, with the value 0.
- *
- * @param [in]  labels    `k1="v1",k2="v2"`, in wanted order and escaped
- *                        (bt_metrics_escape), or "". For histograms `le` is put
- *                        last. Copied.
- * @param [out] metric_p  Lives as long as the registry.
- * @retval BT_ERR_INVALID_PARAM  Not of that form, or an own `le`.
- * @retval BT_ERR_EXISTS         The family has the same text already.
- * @retval BT_ERR_NO_MEMORY
- */
-BT_MUST_CHECK bt_status_t bt_metrics_series(bt_metric_family_t *family,
-                                            const char *labels,
-                                            bt_metric_t **metric_p);
-
-/** Gauges only. */
-void bt_metric_set(bt_metric_t *metric, double value);
-
-/** Gauges and counters. A counter never falls: for it anything but a finite
- *  value >= 0 does nothing. */
-void bt_metric_add(bt_metric_t *metric, double value);
-
-/** Histograms only; NaN does nothing. O(buckets). */
-void bt_metric_observe(bt_metric_t *metric, double value);
-
-/** @return the value; of a histogram, the sum of what was observed. */
-double bt_metric_value(const bt_metric_t *metric);
-
-/** @return how many values a histogram observed; 0 for other types. */
-uint64_t bt_metric_count(const bt_metric_t *metric);
-
-/** Append all families in order of creation, `# HELP` and `# TYPE` each, and
- *  their series in order of creation. Whole numbers are printed without point
- *  and exponent, others with the fewest digits that read back equal. */
-void bt_metrics_render(const bt_metrics_t *metrics, bt_strbuf_t *out);
-
-/** Escape a label value (backslash, quote, newline). */
-void bt_metrics_escape(const char *value, bt_strbuf_t *out);
+/** `# HELP` and `# TYPE` of a family, which its samples follow.
+ *  @param [in] name  `[a-zA-Z_:][a-zA-Z0-9_:]*`, once per page
+ *  @param [in] help  one line for people; any text */
+void bt_metrics_put_family(bt_strbuf_t *out, bt_metric_type_t type,
+                           const char *name, const char *help);
+/** One line. Whole numbers are printed without point and exponent, others with
+ *  the fewest digits that read back equal.
+ *  @param [in] labels  `k1="v1",k2="v2"`, values escaped, or "" */
+void bt_metrics_put_sample(bt_strbuf_t *out, const char *name,
+                           const char *labels, double value);
+/** The lines of one histogram; `le` is the last label. */
+void bt_metrics_put_histogram(bt_strbuf_t *out, const char *name,
+                              const char *labels, const bt_histogram_t *hist);
+/** Append `key="value"` to labels, after a comma where some are there; the
+ *  value is escaped (backslash, quote, newline), and bytes that are not UTF-8
+ *  become U+FFFD. */
+void bt_metrics_put_label(bt_strbuf_t *labels, const char *key,
+                          const char *value);
 
 #endif

@@ -37,8 +37,8 @@
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/table.h"
+#include "router/observe/metrics.h"
 #include "router/observe/record.h"
-#include "router/observe/router_metrics.h"
 
 #define BT_CORE_MAX_ATTEMPTS 3 /**< the first and two re-runs */
 /** One worker finds another's death before we do: so long a re-run does not go

@@ -40,6 +40,7 @@ typedef struct bt_instance {
     bt_msg_hello_t hello; /**< hello.kvt is owned */
     bt_instance_state_t state;
     bt_msg_stats_t stats; /**< the latest; zero before the first */
+    bool has_stats;
     /* Sent by this router and not seen ended. */
     bt_list_t legs;          /**< the owner of the requests uses it */
     uint32_t seats;          /**< requests */

@@ -461,6 +461,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         return BT_OK;
     case BT_MSG_STATS:
         worker->stats = msg->u.stats;
+        worker->has_stats = true;
         return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);

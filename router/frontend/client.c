@@ -83,7 +83,7 @@ static void cancel_rest(bt_call_t *call)
         if (gen != NULL) {
             choice->gen = NULL;
             call->n_open--;
-            bt_router_metrics_end(call->router->metrics, false, 0, 0);
+            bt_router_metrics_end(call->router->model_metrics, false, 0, 0);
             bt_core_cancel(call->router->core, gen, bt_now_us());
         }
     }
@@ -229,7 +229,7 @@ void bt_client_on_text(void *router_ctx, void *choice_p, const char *text,
     choice->n_output = n_output;
     write_text(call, choice, text, bytes);
     call->pinned = false;
-    bt_router_metrics_output(router->metrics, bt_now_us() - start_us);
+    bt_router_metrics_output(router->model_metrics, bt_now_us() - start_us);
     call_release(call);
 }
 
@@ -318,7 +318,8 @@ void bt_client_on_end(void *router_ctx, void *choice_p, const bt_gen_end_t *end)
     choice->finish = end->finish;
     choice->n_output = end->n_output;
     call->n_open--;
-    bt_router_metrics_end(router->metrics, ok, end->n_prompt, end->n_output);
+    bt_router_metrics_end(router->model_metrics, ok, end->n_prompt,
+                          end->n_output);
     if (ok && call->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
     }
@@ -330,7 +331,7 @@ void bt_client_on_end(void *router_ctx, void *choice_p, const bt_gen_end_t *end)
         fail(call, end->http_status, end->message);
     }
     call->pinned = false;
-    bt_router_metrics_output(router->metrics, bt_now_us() - start_us);
+    bt_router_metrics_output(router->model_metrics, bt_now_us() - start_us);
     call_release(call);
 }
 
@@ -455,6 +456,8 @@ static bt_status_t submit_all(bt_call_t *call, const bt_api_request_t *request,
                                 &choice->gen);
         if (status == BT_OK) {
             call->n_open++;
+            bt_router_metrics_prompt(call->router->model_metrics,
+                                     spec.n_prompt);
         }
     }
     for (size_t k = 0; k < prepared->n_prompts; k++) {
@@ -516,17 +519,18 @@ static void start(bt_router_t *router, bt_exchange_t *ex,
     if (call == NULL) {
         bt_api_error_set(&error, 503, "server_error", NULL,
                          "out of memory for this request, try again later");
-        bt_router_metrics_refused(router->metrics, error.http_status);
+        bt_router_metrics_refused(router->metrics, router->model_metrics,
+                                  error.http_status);
         bt_respond_error(router, ex, request->dialect, &error);
         return;
     }
     call->pinned = true;
     status = submit_all(call, request, prepared, parse_us, tokenize_us);
     if (status == BT_ERR_INVALID_PARAM) {
-        bt_router_metrics_refused(router->metrics, 400);
+        bt_router_metrics_refused(router->metrics, router->model_metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status != BT_OK) {
-        bt_router_metrics_refused(router->metrics, 503);
+        bt_router_metrics_refused(router->metrics, router->model_metrics, 503);
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
@@ -574,7 +578,8 @@ void bt_client_call(bt_router_t *router, bt_exchange_t *ex,
     goto end;
 
 refuse:
-    bt_router_metrics_refused(router->metrics, error.http_status);
+    bt_router_metrics_refused(router->metrics, router->model_metrics,
+                              error.http_status);
     bt_respond_error(router, ex, dialect, &error);
 end:
     bt_prepared_fini(&prepared);

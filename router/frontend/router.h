@@ -23,7 +23,7 @@
 #include "router/frontend/api.h"
 #include "router/frontend/served.h"
 #include "router/http/http.h"
-#include "router/observe/router_metrics.h"
+#include "router/observe/metrics.h"
 #include "router/observe/trace.h"
 
 #define BT_ANSWER_LIMIT (64u << 20) /**< bytes of one answer */
@@ -33,6 +33,7 @@ typedef struct bt_router {
     const bt_served_t *served;
     bt_core_t *core;
     bt_router_metrics_t *metrics;
+    bt_model_metrics_t *model_metrics; /**< of the served model */
     bt_http_t *http, *metrics_http;
     bt_trace_t *trace; /**< NULL: not asked for */
     bool draining;     /**< no new requests */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/assert.h"
-#include "common/base/openfds.h"
 #include "router/frontend/router.h"
 
 #define JSON          "application/json"
@@ -103,11 +101,10 @@ static void health(bt_router_t *router, bt_exchange_t *ex, bool ok)
 
 static void metrics(bt_router_t *router, bt_exchange_t *ex)
 {
-    bt_metrics_view_t view = {
+    bt_metrics_view_t view = {.model = router->model_metrics};
+    bt_metrics_process_t process = {
         .n_connections = bt_http_n_connections(router->http) +
                          bt_http_n_connections(router->metrics_http),
-        .n_open_fds = bt_count_open_fds(),
-        .unix_s = (int64_t)time(NULL),
     };
     bool ok;
 
@@ -118,7 +115,9 @@ static void metrics(bt_router_t *router, bt_exchange_t *ex)
     bt_strbuf_reset(&router->out);
     ok = bt_core_view(router->core, &view) == BT_OK;
     if (ok) {
-        bt_router_metrics_render(router->metrics, &view, &router->out);
+        bt_metrics_process_read(&process);
+        bt_router_metrics_render(router->metrics, &view, 1, &process,
+                                 &router->out);
         ok = bt_strbuf_status(&router->out) == BT_OK;
         bt_core_view_fini(&view);
     }

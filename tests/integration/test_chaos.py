@@ -179,8 +179,7 @@ async def storm(c, net, rng, seconds, expected):
 
 
 def all_here(c):
-    m = c.metrics()
-    return all(m[f'baton_workers{{role="{role}",state="up"}}'] == 2 for role in ("prefill", "decode"))
+    return all(c.metric("baton_workers", role=role, state="up") == 2 for role in ("prefill", "decode"))
 
 
 def held(c, fds):

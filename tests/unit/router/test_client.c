@@ -181,14 +181,14 @@ static void w_ledger(void *ctx, const bt_ledger_t *ledger)
 {
     world_t *w = ctx;
 
-    bt_router_metrics_ledger(w->router.metrics, ledger);
+    bt_router_metrics_ledger(w->router.model_metrics, ledger);
 }
 
 static void w_transfer(void *ctx, const bt_msg_joined_t *m, bool first)
 {
     world_t *w = ctx;
 
-    bt_router_metrics_transfer(w->router.metrics, m, first);
+    bt_router_metrics_transfer(w->router.model_metrics, m, first);
 }
 
 static void w_text(void *ctx, void *user, const char *text, size_t bytes,
@@ -260,6 +260,9 @@ static void start(world_t *w, bool with_workers)
     w->router.served = &w->served;
     bt_strbuf_init(&w->router.out, BT_ANSWER_LIMIT);
     assert_int_equal(bt_router_metrics_create(&w->router.metrics), BT_OK);
+    assert_int_equal(bt_router_metrics_model(w->router.metrics, "tiny",
+                                             &w->router.model_metrics),
+                     BT_OK);
     assert_int_equal(bt_core_create(&core, &ops, &w->router.core), BT_OK);
     if (with_workers) {
         w_join(w, "prefill-0", BT_ROLE_PREFILL, &w->p);
@@ -371,14 +374,15 @@ static void has(const bt_exchange_t *ex, const char *part)
 
 static double metric(world_t *w, const char *series)
 {
-    bt_metrics_view_t view = {0};
+    bt_metrics_view_t view = {.model = w->router.model_metrics};
+    const bt_metrics_process_t process = {.n_connections = 1};
     bt_strbuf_t out;
     double value = -1;
     const char *at;
 
     bt_strbuf_init(&out, 1u << 20);
     assert_int_equal(bt_core_view(w->router.core, &view), BT_OK);
-    bt_router_metrics_render(w->router.metrics, &view, &out);
+    bt_router_metrics_render(w->router.metrics, &view, 1, &process, &out);
     bt_core_view_fini(&view);
     at = strstr(out.data, series);
     if (at != NULL) {

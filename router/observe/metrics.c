@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cells of the page, and the events that move them. */
+#include "router/observe/metrics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/config/config.h"
+#include "router/observe/metrics_priv.h"
+
+#define LABEL_BYTES (16u << 10) /* of one series */
+#define PAGE_LABELS (64u << 20) /* of all workers */
+#define MAX_HTTP    4096        /* kinds of answers; some hundred are there */
+
+const char *bt_metrics_role_name(uint32_t role)
+{
+    return (role == BT_ROLE_DECODE) ? "decode" : "prefill";
+}
+
+/* ---- birth and end ---- */
+
+static void model_init(bt_model_metrics_t *mm)
+{
+    for (uint32_t i = 0; i < BT_MC_N_GAUGES; i++) {
+        mm->cells[i] = NAN;
+    }
+    bt_strbuf_init(&mm->labels, LABEL_BYTES);
+    bt_metrics_hist_init(mm->hists);
+}
+
+static void model_fini(bt_model_metrics_t *mm)
+{
+    bt_strbuf_fini(&mm->labels);
+    bt_free(mm->name);
+}
+
+bt_status_t bt_router_metrics_model(bt_router_metrics_t *m, const char *name,
+                                    bt_model_metrics_t **mm_p)
+{
+    bt_model_metrics_t *mm;
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &m->models)
+    {
+        mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
+        if (strcmp(mm->name, name) == 0) {
+            *mm_p = mm;
+            return BT_OK;
+        }
+    }
+    mm = bt_calloc(1, sizeof(*mm));
+    if (mm == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    model_init(mm);
+    mm->name = bt_strdup(name);
+    bt_metrics_put_label(&mm->labels, "model", name);
+    if ((mm->name == NULL) || (bt_strbuf_status(&mm->labels) != BT_OK)) {
+        model_fini(mm);
+        bt_free(mm);
+        return BT_ERR_NO_MEMORY;
+    }
+    mm->is_first = bt_list_empty(&m->models);
+    if (strcmp(name, BT_METRICS_SEED_MODEL) == 0) {
+        m->seed_is_taken = true;
+    }
+    bt_list_push_back(&m->models, &mm->link);
+    *mm_p = mm;
+    return BT_OK;
+}
+
+bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
+{
+    bt_router_metrics_t *m = bt_calloc(1, sizeof(*m));
+    char protocol[16];
+
+    if (m == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_list_init(&m->models);
+    model_init(&m->nowhere);
+    for (uint32_t i = BT_MC_N_GAUGES; i < BT_MC_N; i++) {
+        m->nowhere.cells[i] = (i == BT_MC_REFUSED) ? 0 : (double)NAN;
+    }
+    m->cells[BT_PC_ONE] = 1;
+    m->cells[BT_PC_START_S] = bt_metrics_process_start();
+    bt_strbuf_init(&m->labels, LABEL_BYTES);
+    bt_strbuf_init(&m->workers, PAGE_LABELS);
+    bt_strbuf_init(&m->build, LABEL_BYTES);
+    bt_metrics_put_label(&m->build, "version", bt_config_version());
+    snprintf(protocol, sizeof(protocol), "%d", BT_WIRE_PROTOCOL);
+    bt_metrics_put_label(&m->build, "wire_protocol", protocol);
+    if (bt_strbuf_status(&m->build) != BT_OK) {
+        bt_router_metrics_destroy(m);
+        return BT_ERR_NO_MEMORY;
+    }
+    *m_p = m;
+    return BT_OK;
+}
+
+static void fleet_free(bt_fleet_cell_t *cells, uint32_t n)
+{
+    for (uint32_t i = 0; (cells != NULL) && (i < n); i++) {
+        bt_free(cells[i].labels);
+    }
+    bt_free(cells);
+}
+
+void bt_router_metrics_destroy(bt_router_metrics_t *m)
+{
+    bt_list_t *pos, *tmp;
+
+    if (m == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &m->models)
+    {
+        bt_model_metrics_t *mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
+
+        model_fini(mm);
+        bt_free(mm);
+    }
+    model_fini(&m->nowhere);
+    fleet_free(m->fleet, m->n_fleet);
+    bt_free(m->http);
+    bt_strbuf_fini(&m->build);
+    bt_strbuf_fini(&m->workers);
+    bt_strbuf_fini(&m->labels);
+    bt_free(m);
+}
+
+/* ---- events of a model ---- */
+
+static void add(bt_model_metrics_t *mm, bt_model_cell_t cell, double value)
+{
+    mm->cells[cell] += value;
+}
+
+void bt_router_metrics_prompt(bt_model_metrics_t *mm, uint32_t n_tokens)
+{
+    add(mm, BT_MC_PROMPT_TOKENS, n_tokens);
+}
+
+void bt_router_metrics_end(bt_model_metrics_t *mm, bool ok, uint32_t n_prompt,
+                           uint32_t n_output)
+{
+    add(mm, ok ? BT_MC_SUCCESS : BT_MC_FAILURE, 1);
+    if (!ok) {
+        return;
+    }
+    add(mm, BT_MC_COUNT, 1);
+    bt_histogram_observe(&mm->hists[BT_MH_INPUT_TOKENS], n_prompt);
+    bt_histogram_observe(&mm->hists[BT_MH_OUTPUT_TOKENS], n_output);
+}
+
+void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
+{
+    add(mm, BT_MC_OUTPUT_US, (double)us);
+}
+
+void bt_router_metrics_ledger(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
+{
+    const uint64_t input = ledger->parse_us + ledger->tokenize_us;
+    const uint64_t queue = ledger->wait_us + ledger->prefill_queue_us;
+
+    add(mm, BT_MC_CACHED_TOKENS, ledger->n_cached);
+    if (ledger->n_attempts > 1) {
+        add(mm, BT_MC_RERUNS, ledger->n_attempts - 1);
+    }
+    if (!ledger->ok) {
+        return;
+    }
+    add(mm, BT_MC_REQUEST_US, (double)ledger->total_us);
+    add(mm, BT_MC_INPUT_US, (double)input);
+    add(mm, BT_MC_QUEUE_US, (double)queue);
+    add(mm, BT_MC_INFER_US, (double)(ledger->total_us - input - queue));
+}
+
+static void observe_us(bt_model_metrics_t *mm, bt_model_hist_t hist,
+                       uint64_t us)
+{
+    bt_histogram_observe(&mm->hists[hist], (double)us / 1e6);
+}
+
+void bt_router_metrics_transfer(bt_model_metrics_t *mm,
+                                const bt_msg_joined_t *joined, bool first)
+{
+    const double ms = (double)joined->transfer_us / 1000.0;
+
+    add(mm, BT_MC_TRANSFER_MS, ms);
+    bt_histogram_observe(&mm->hists[BT_MH_TRANSFER_MS], ms);
+    observe_us(mm, BT_MH_TRANSFER, joined->transfer_us);
+    observe_us(mm, BT_MH_GRANT_WAIT, joined->grant_wait_us);
+    observe_us(mm, BT_MH_HANDOVER, joined->handover_us);
+    add(mm, BT_MC_TRANSFERS, 1);
+    add(mm, BT_MC_TRANSFER_BYTES, (double)joined->transfer_bytes);
+    add(mm, BT_MC_TRANSFER_PIECES, joined->n_descriptors);
+    if (first) {
+        add(mm, BT_MC_TRANSFER_REQUESTS, 1);
+    }
+}
+
+void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
+                            uint64_t us)
+{
+    static const bt_model_hist_t hists[BT_N_TIMES] = {
+        [BT_TIME_FIRST_TOKEN] = BT_MH_FIRST_TOKEN,
+        [BT_TIME_NEXT_TOKEN] = BT_MH_NEXT_TOKEN,
+        [BT_TIME_QUEUE] = BT_MH_QUEUE,
+        [BT_TIME_JOIN_WAIT] = BT_MH_JOIN_WAIT,
+        [BT_TIME_TAIL] = BT_MH_TAIL,
+        [BT_TIME_REQUEST] = BT_MH_REQUEST,
+    };
+
+    observe_us(mm, hists[which], us);
+    if ((which == BT_TIME_FIRST_TOKEN) || (which == BT_TIME_NEXT_TOKEN)) {
+        add(mm, BT_MC_GENERATION_TOKENS, 1);
+    }
+}
+
+static void add_growth(bt_model_metrics_t *mm, bt_model_cell_t cell,
+                       uint64_t before, uint64_t now)
+{
+    if (now > before) {
+        add(mm, cell, (double)(now - before));
+    }
+}
+
+void bt_router_metrics_stats(bt_model_metrics_t *mm,
+                             const bt_msg_stats_t *before,
+                             const bt_msg_stats_t *now)
+{
+    add_growth(mm, BT_MC_EXEC, before->iteration_counter,
+               now->iteration_counter);
+    add_growth(mm, BT_MC_KV_SENT, before->kv_bytes_sent, now->kv_bytes_sent);
+    add_growth(mm, BT_MC_KV_RECEIVED, before->kv_bytes_received,
+               now->kv_bytes_received);
+    add_growth(mm, BT_MC_KV_STALE, before->kv_stale_discarded,
+               now->kv_stale_discarded);
+    add_growth(mm, BT_MC_KV_CHECKSUM, before->kv_checksum_failures,
+               now->kv_checksum_failures);
+}
+
+/* ---- events of the process ---- */
+
+void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
+                               int http_status)
+{
+    add((mm != NULL) ? mm : &m->nowhere, BT_MC_REFUSED, 1);
+    if ((mm != NULL) && ((http_status == 429) || (http_status >= 500))) {
+        add(mm, BT_MC_FAILURE, 1);
+    }
+}
+
+void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines)
+{
+    m->cells[BT_PC_TRACE_LOST] += (double)n_lines;
+}
+
+static bool is_kind(const bt_http_count_t *kind, const char *route,
+                    const char *method, int code)
+{
+    return (kind->code == code) && (strcmp(kind->route, route) == 0) &&
+           (strcmp(kind->method, method) == 0);
+}
+
+void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
+                            const char *method, int code)
+{
+    uint32_t i = 0;
+
+    while ((i < m->n_http) && !is_kind(&m->http[i], route, method, code)) {
+        i++;
+    }
+    if (i == m->cap_http) {
+        const uint32_t cap = (i == 0) ? 16 : 2 * i;
+        bt_http_count_t *grown =
+            (cap <= MAX_HTTP) ? bt_realloc_array(m->http, cap, sizeof(*m->http))
+                              : NULL;
+
+        if (grown == NULL) {
+            return; /* serving goes on; this kind is missing from the page */
+        }
+        m->http = grown;
+        m->cap_http = cap;
+    }
+    if (i == m->n_http) {
+        m->http[m->n_http++] = (bt_http_count_t){route, method, code, 0};
+    }
+    m->http[i].n++;
+}
+
+/* ---- what the launcher tells ---- */
+
+static bt_status_t fleet_put(bt_router_metrics_t *m, bt_fleet_cell_t *cell,
+                             bt_series_scope_t scope, double value)
+{
+    cell->scope = scope;
+    cell->value = value;
+    if (bt_strbuf_status(&m->labels) == BT_OK) {
+        cell->labels = bt_strdup(m->labels.data);
+    }
+    return (cell->labels != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+}
+
+bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
+                             const bt_metrics_fleet_t *fleet)
+{
+    const uint32_t n = fleet->n_expected + fleet->n_restarts;
+    bt_fleet_cell_t *cells = bt_calloc((size_t)n + 1, sizeof(*cells));
+    bt_status_t status = (cells != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < fleet->n_expected); i++) {
+        const bt_metrics_expected_t *e = &fleet->expected[i];
+
+        bt_strbuf_reset(&m->labels);
+        bt_metrics_put_label(&m->labels, "role", bt_metrics_role_name(e->role));
+        bt_metrics_put_label(&m->labels, "model", e->model);
+        status = fleet_put(m, &cells[at++], BT_SCOPE_EXPECTED, e->n_workers);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < fleet->n_restarts); i++) {
+        const bt_metrics_restarts_t *r = &fleet->restarts[i];
+
+        bt_strbuf_reset(&m->labels);
+        bt_metrics_put_label(&m->labels, "worker", r->worker);
+        status = fleet_put(m, &cells[at++], BT_SCOPE_RESTARTS, (double)r->n);
+    }
+    if (status != BT_OK) {
+        fleet_free(cells, n);
+        return status;
+    }
+    fleet_free(m->fleet, m->n_fleet);
+    m->fleet = cells;
+    m->n_fleet = n;
+    return BT_OK;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file metrics.h
+ *
+ * What the router's /metrics says: the families that Triton's TensorRT-LLM
+ * backend prints (nv_trt_llm_*, nv_llm_*, nv_inference_*, with its label order)
+ * and our own (baton_*, process_*). metrics_table.c has all of them in one
+ * table, docs/METRICS.md is made from it.
+ *
+ *     events of a model ──▶ bt_model_metrics_t ─┐
+ *     events of the process ──▶ cells ──────────┼─ table ──▶ page
+ *     views: workers and queues as they are ────┘
+ *
+ * Counters and histograms move at the event that they name; gauges are made
+ * of the views when the page is asked for. A value that nobody knows is left
+ * out together with its labels.
+ *
+ * The documented page has model="tensorrt_llm" in the nv_* families whatever
+ * the model is called, so the model that came first stands there under that
+ * name; those that came later have a set of series each under their own.
+ *
+ *     request_metrics   active, max: decode workers (where each request has
+ *                       its seat); scheduled, context, generation, waiting:
+ *                       all workers
+ *     kv_cache_block    all workers; fraction = used / max
+ *     v1                what a server with static batches prints in place of
+ *                       inflight_batcher: tokens of the last iteration, seats
+ *                       of decode workers that nobody has
+ *     pending           in the router's queue or not begun where the context
+ *                       phase runs
+ *     *_duration_us     from the ledgers of requests that ended well, so
+ *                       request = compute_input + queue + compute_infer, and
+ *                       compute_output (text and writing) overlaps the last
+ *     exec_count        iterations of all workers since this router started
+ *     baton_*_seconds   each time when it becomes known: first and next tokens
+ *                       as they come, transfers when a sequence joins, the wait
+ *                       for its first iteration when its worker ends it
+ *
+ * Threads: one thread owns it.
+ * Source:  Prometheus, "Metric and label naming", "Writing client libraries"
+ *          (process metrics); the TensorRT-LLM backend's documentation.
+ */
+#ifndef BT_ROUTER_OBSERVE_METRICS_H
+#define BT_ROUTER_OBSERVE_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "router/observe/record.h"
+
+typedef struct bt_router_metrics bt_router_metrics_t; /**< owns the page */
+typedef struct bt_model_metrics bt_model_metrics_t;   /**< of one model */
+
+BT_MUST_CHECK bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p);
+void bt_router_metrics_destroy(bt_router_metrics_t *m); /**< NULL is allowed */
+
+/** The series of the model of this name, made when it is asked for first. They
+ *  live as long as @a m, so counters go on when a model comes back.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_router_metrics_model(bt_router_metrics_t *m,
+                                                  const char *name,
+                                                  bt_model_metrics_t **mm_p);
+
+/* ---- events of a model ---- */
+
+/** A generation was accepted. */
+void bt_router_metrics_prompt(bt_model_metrics_t *mm, uint32_t n_tokens);
+/** A generation ended for its client (or the client left: not ok). */
+void bt_router_metrics_end(bt_model_metrics_t *mm, bool ok, uint32_t n_prompt,
+                           uint32_t n_output);
+/** Time spent on turning tokens into bytes for clients. */
+void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us);
+void bt_router_metrics_ledger(bt_model_metrics_t *mm,
+                              const bt_ledger_t *ledger);
+void bt_router_metrics_transfer(bt_model_metrics_t *mm,
+                                const bt_msg_joined_t *joined, bool first);
+/** FIRST_TOKEN and NEXT_TOKEN, which come once per token, count it too. */
+void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
+                            uint64_t us);
+/** The worker's counters since its last STATS; call before it is replaced. */
+void bt_router_metrics_stats(bt_model_metrics_t *mm,
+                             const bt_msg_stats_t *before,
+                             const bt_msg_stats_t *now);
+
+/* ---- events of the process ---- */
+
+/** A request was turned away before it became a generation: for what it asks,
+ *  or (429, 5xx: also a failed inference) because the server could not.
+ *  @param mm  NULL: it named no model that is here */
+void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
+                               int http_status);
+/** An HTTP exchange was answered, or (499) its client left before.
+ *  @param route   a literal out of a bounded set, with {model} where the path
+ *                 has a name: "/v2/models/{model}/generate"
+ *  @param method  a literal: "GET", "HEAD", "POST", "other" */
+void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
+                            const char *method, int code);
+/** Trace lines that could not be kept. */
+void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
+
+/* ---- what the launcher tells ---- */
+
+/** So many workers of a role are meant to be here. */
+typedef struct bt_metrics_expected {
+    const char *model;
+    uint32_t role; /**< bt_role_t */
+    uint32_t n_workers;
+} bt_metrics_expected_t;
+
+/** So often a worker was started again. */
+typedef struct bt_metrics_restarts {
+    const char *worker; /**< its name */
+    uint64_t n;
+} bt_metrics_restarts_t;
+
+typedef struct bt_metrics_fleet {
+    const bt_metrics_expected_t *expected;
+    uint32_t n_expected;
+    const bt_metrics_restarts_t *restarts;
+    uint32_t n_restarts;
+} bt_metrics_fleet_t;
+
+/** How the processes stand, in place of what was said before; copied. Without
+ *  a launcher nobody calls it and the page says nothing of them.
+ *  @retval BT_ERR_NO_MEMORY  What was said before stays. */
+BT_MUST_CHECK bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
+                                           const bt_metrics_fleet_t *fleet);
+
+/* ---- the page ---- */
+
+/** A worker as it is now. Everything is borrowed. */
+typedef struct bt_metrics_worker {
+    const bt_msg_hello_t *hello;
+    const bt_msg_stats_t *stats; /**< the latest; NULL before the first */
+    uint32_t state;              /**< 0 up, 1 suspect, 2 draining */
+} bt_metrics_worker_t;
+
+/** One model as it is now: what its gauges are made of. */
+typedef struct bt_metrics_view {
+    bt_model_metrics_t *model;
+    /** Whoever fills the view owns them; rendering sorts them by name. */
+    bt_metrics_worker_t *workers;
+    uint32_t n_workers;
+    uint32_t n_in_flight, n_waiting, n_legs;
+} bt_metrics_view_t;
+
+/** The router's process as it is now; NaN is left out. */
+typedef struct bt_metrics_process {
+    double n_connections; /**< of clients */
+    double unix_s;        /**< wall clock, for the timestamp gauge */
+    double cpu_s, resident_bytes, virtual_bytes;
+    double open_fds, max_fds;
+} bt_metrics_process_t;
+
+/** Ask the system for all but the connections. */
+void bt_metrics_process_read(bt_metrics_process_t *process);
+
+/** Append the whole page.
+ *  @param views  one per model that is served now, each model once */
+void bt_router_metrics_render(bt_router_metrics_t *m,
+                              const bt_metrics_view_t *views, uint32_t n_views,
+                              const bt_metrics_process_t *process,
+                              bt_strbuf_t *out);
+
+/** Append the table as Markdown, for docs/METRICS.md. */
+void bt_router_metrics_print_doc(bt_strbuf_t *out);
+
+#endif

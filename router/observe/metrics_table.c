@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/observe/metrics_table.h"
+
+#include <stdio.h>
+
+#include "common/base/assert.h"
+
+/* The version in which aliases are no longer printed. */
+#define ALIASES_END "0.3"
+
+#define SERIES(...)                                              \
+    .series = (const bt_series_def_t[]){__VA_ARGS__},            \
+    .n_series = sizeof((const bt_series_def_t[]){__VA_ARGS__}) / \
+                sizeof(bt_series_def_t)
+#define COUNTER   .type = BT_METRIC_COUNTER
+#define GAUGE     .type = BT_METRIC_GAUGE
+#define HISTOGRAM .type = BT_METRIC_HISTOGRAM
+
+#define PROCESS(cell)                      \
+    {                                      \
+        BT_SCOPE_PROCESS, "", BT_PC_##cell \
+    }
+#define MODEL(cell)                       \
+    {                                     \
+        BT_SCOPE_MODEL, "@", BT_MC_##cell \
+    }
+#define MODEL_BY(labels, cell)                    \
+    {                                             \
+        BT_SCOPE_MODEL, "@," labels, BT_MC_##cell \
+    }
+#define WORKER(cell)                       \
+    {                                      \
+        BT_SCOPE_WORKER, "@", BT_WC_##cell \
+    }
+#define WORKER_BY(labels, cell)                    \
+    {                                              \
+        BT_SCOPE_WORKER, "@," labels, BT_WC_##cell \
+    }
+#define SUM(labels, cell)                  \
+    {                                      \
+        BT_SCOPE_SUM, labels, BT_MC_##cell \
+    }
+#define ROLE(cell)                       \
+    {                                    \
+        BT_SCOPE_ROLE, "@", BT_WC_##cell \
+    }
+#define OTHER(scope)             \
+    {                            \
+        BT_SCOPE_##scope, "@", 0 \
+    }
+
+/* The documentation of the TensorRT-LLM backend has these, with the labels in
+ * this order. */
+#define SEED(cell)                                     \
+    {                                                  \
+        BT_SCOPE_SEED, "@,version=\"1\"", BT_MC_##cell \
+    }
+#define SEED_AFTER(kind, cell)                                  \
+    {                                                           \
+        BT_SCOPE_SEED, "@," kind ",version=\"1\"", BT_MC_##cell \
+    }
+#define SEED_BEFORE(kind, cell)                              \
+    {                                                        \
+        BT_SCOPE_SEED, kind ",@,version=\"1\"", BT_MC_##cell \
+    }
+#define REQUEST(kind, cell) SEED_AFTER("request_type=\"" kind "\"", cell)
+#define MEMORY(kind, cell)  SEED_BEFORE("memory_type=\"" kind "\"", cell)
+#define KV_BLOCK(kind, cell) \
+    SEED_BEFORE("kv_cache_block_type=\"" kind "\"", cell)
+#define INFLIGHT(kind, cell) \
+    SEED_BEFORE("inflight_batcher_specific_metric=\"" kind "\"", cell)
+#define V1(kind, cell)      SEED_AFTER("v1_specific_metric=\"" kind "\"", cell)
+#define GENERAL(kind, cell) SEED_BEFORE("general_type=\"" kind "\"", cell)
+#define DISAGG(kind, cell) \
+    SEED_BEFORE("disaggregated_serving_type=\"" kind "\"", cell)
+#define LENGTH(kind, hist)                                                  \
+    {                                                                       \
+        BT_SCOPE_SEED, "@,response_metric_type=\"" kind "\",version=\"1\"", \
+            BT_MH_##hist                                                    \
+    }
+#define STATE(role, state, cell) \
+    MODEL_BY("role=\"" role "\",state=\"" state "\"", cell)
+#define TIME(hist) SERIES({BT_SCOPE_MODEL, "@", BT_MH_##hist})
+
+/* clang-format off */
+const bt_family_def_t bt_metrics_families[] = {
+    /* ---- the seeds' families ---- */
+    {GAUGE, "nv_trt_llm_request_metrics", "TRT LLM request metrics",
+     SERIES(REQUEST("context", REQ_CONTEXT),
+            REQUEST("scheduled", REQ_SCHEDULED),
+            REQUEST("max", REQ_MAX),
+            REQUEST("active", REQ_ACTIVE),
+            REQUEST("waiting", REQ_WAITING),
+            REQUEST("generation", REQ_GENERATION))},
+    {GAUGE, "nv_trt_llm_runtime_memory_metrics",
+     "TRT LLM runtime memory metrics",
+     SERIES(MEMORY("pinned", MEM_PINNED),
+            MEMORY("gpu", MEM_GPU),
+            MEMORY("cpu", MEM_CPU))},
+    {GAUGE, "nv_trt_llm_kv_cache_block_metrics",
+     "TRT LLM KV cache block metrics",
+     SERIES(KV_BLOCK("tokens_per", KV_TOKENS_PER),
+            KV_BLOCK("used", KV_USED),
+            KV_BLOCK("free", KV_FREE),
+            KV_BLOCK("max", KV_MAX),
+            KV_BLOCK("reused", KV_REUSED),
+            KV_BLOCK("fraction", KV_FRACTION))},
+    {GAUGE, "nv_trt_llm_inflight_batcher_metrics",
+     "TRT LLM inflight_batcher-specific metrics",
+     SERIES(INFLIGHT("micro_batch_id", MICRO_BATCH),
+            INFLIGHT("generation_requests", REQ_GENERATION),
+            INFLIGHT("total_context_tokens", CONTEXT_TOKENS),
+            INFLIGHT("paused_requests", PAUSED))},
+    {GAUGE, "nv_trt_llm_v1_metrics", "TRT LLM v1-specific metrics",
+     /* Each generating request makes one token in an iteration. */
+     SERIES(V1("total_generation_tokens", REQ_GENERATION),
+            V1("empty_generation_slots", EMPTY_SLOTS),
+            V1("total_context_tokens", CONTEXT_TOKENS))},
+    {GAUGE, "nv_trt_llm_general_metrics", "General TRT LLM metrics",
+     SERIES(GENERAL("iteration_counter", ITERATION),
+            GENERAL("timestamp", TIMESTAMP))},
+    {COUNTER, "nv_trt_llm_disaggregated_serving_metrics",
+     "TRT LLM disaggregated serving metrics",
+     SERIES(DISAGG("kv_cache_transfer_ms", TRANSFER_MS),
+            DISAGG("request_count", TRANSFER_REQUESTS))},
+    {HISTOGRAM, "nv_llm_input_token_len",
+     "Number of input tokens per request",
+     SERIES(LENGTH("total_input_tokens", INPUT_TOKENS))},
+    {HISTOGRAM, "nv_llm_output_token_len",
+     "Number of output tokens per request",
+     SERIES(LENGTH("total_output_tokens", OUTPUT_TOKENS))},
+    {COUNTER, "nv_inference_request_success",
+     "Number of successful inference requests, all batch sizes",
+     SERIES(SEED(SUCCESS))},
+    {COUNTER, "nv_inference_request_failure",
+     "Number of failed inference requests, all batch sizes",
+     SERIES(SEED(FAILURE))},
+    {COUNTER, "nv_inference_count",
+     "Number of inferences performed (does not include cached requests)",
+     SERIES(SEED(COUNT))},
+    {COUNTER, "nv_inference_exec_count",
+     "Number of model executions performed (does not include cached requests)",
+     SERIES(SEED(EXEC))},
+    {COUNTER, "nv_inference_request_duration_us",
+     "Cumulative inference request duration in microseconds (includes cached "
+     "requests)",
+     SERIES(SEED(REQUEST_US))},
+    {COUNTER, "nv_inference_queue_duration_us",
+     "Cumulative inference queuing duration in microseconds (includes cached "
+     "requests)",
+     SERIES(SEED(QUEUE_US))},
+    {COUNTER, "nv_inference_compute_input_duration_us",
+     "Cumulative compute input duration in microseconds (does not include "
+     "cached requests)",
+     SERIES(SEED(INPUT_US))},
+    {COUNTER, "nv_inference_compute_infer_duration_us",
+     "Cumulative compute inference duration in microseconds (does not include "
+     "cached requests)",
+     SERIES(SEED(INFER_US))},
+    {COUNTER, "nv_inference_compute_output_duration_us",
+     "Cumulative inference compute output duration in microseconds (does not "
+     "include cached requests)",
+     SERIES(SEED(OUTPUT_US))},
+    {GAUGE, "nv_inference_pending_request_count",
+     "Instantaneous number of pending requests awaiting execution per-model.",
+     SERIES(SEED(PENDING))},
+
+    /* ---- requests ---- */
+    {COUNTER, "baton_http_requests_total",
+     "HTTP exchanges that were answered, or whose clients left before (499)",
+     SERIES(OTHER(ROUTE))},
+    {GAUGE, "baton_http_connections", "Open HTTP connections of clients",
+     SERIES(PROCESS(CONNECTIONS))},
+    {GAUGE, "baton_requests_in_flight", "Sequences whose clients wait",
+     SERIES(MODEL(IN_FLIGHT))},
+    {GAUGE, "baton_requests_waiting",
+     "Sequences that wait in the router for workers",
+     SERIES(MODEL(WAITING))},
+    {COUNTER, "baton_requests_refused_total",
+     "Requests turned away before they were started; without model: they named "
+     "none that is here",
+     SERIES(MODEL(REFUSED))},
+    {COUNTER, "baton_reruns_total",
+     "Times a sequence was run again after a worker failed",
+     SERIES(MODEL(RERUNS))},
+    {COUNTER, "baton_prompt_tokens_total",
+     "Tokens of prompts that were accepted",
+     SERIES(MODEL(PROMPT_TOKENS))},
+    {COUNTER, "baton_prompt_tokens_cached_total",
+     "Of those, tokens that a prefill worker found in its prefix cache",
+     SERIES(MODEL(CACHED_TOKENS))},
+    {COUNTER, "baton_generation_tokens_total",
+     "Tokens generated; rises with each as it comes",
+     SERIES(MODEL(GENERATION_TOKENS))},
+
+    /* ---- where the time goes ---- */
+    {HISTOGRAM, "baton_time_to_first_token_seconds",
+     "From a request's arrival to its token #1", TIME(FIRST_TOKEN)},
+    {HISTOGRAM, "baton_inter_token_latency_seconds",
+     "Between two tokens of a sequence, as the router gets them",
+     TIME(NEXT_TOKEN)},
+    {HISTOGRAM, "baton_queue_seconds",
+     "In the router and at the prefill worker, to the first chunk of the "
+     "context phase", TIME(QUEUE)},
+    {HISTOGRAM, "baton_request_duration_seconds",
+     "Whole time of sequences that ended well", TIME(REQUEST)},
+    {HISTOGRAM, "baton_kv_grant_wait_seconds",
+     "Finished KV waited for the decode worker's grant", TIME(GRANT_WAIT)},
+    {HISTOGRAM, "baton_kv_transfer_data_seconds",
+     "KV under way, and its check on arrival", TIME(TRANSFER)},
+    {HISTOGRAM, "baton_kv_transfer_tail_seconds",
+     "From finished KV with its grant to the word that all has arrived",
+     TIME(TAIL)},
+    {HISTOGRAM, "baton_kv_handover_seconds",
+     "From the last KV byte's arrival until the sequence may join the batch",
+     TIME(HANDOVER)},
+    {HISTOGRAM, "baton_kv_join_wait_seconds",
+     "From there to the start of the next iteration", TIME(JOIN_WAIT)},
+
+    /* ---- transfers of KV ---- */
+    {COUNTER, "baton_kv_transfers_total",
+     "KV transfers that decode workers proved complete",
+     SERIES(MODEL(TRANSFERS))},
+    {COUNTER, "baton_kv_transfer_bytes_total", "Bytes of those transfers",
+     SERIES(MODEL(TRANSFER_BYTES))},
+    {COUNTER, "baton_kv_transfer_descriptors_total",
+     "Descriptors (pieces) of those transfers",
+     SERIES(MODEL(TRANSFER_PIECES))},
+    {COUNTER, "baton_kv_bytes_total", "Bytes of KV that workers moved",
+     SERIES(MODEL_BY("direction=\"sent\"", KV_SENT),
+            MODEL_BY("direction=\"received\"", KV_RECEIVED))},
+    {COUNTER, "baton_kv_stale_discarded_total",
+     "Stale or foreign KV writes refused", SERIES(MODEL(KV_STALE))},
+    {COUNTER, "baton_kv_checksum_failures_total",
+     "KV extents whose checksum did not match", SERIES(MODEL(KV_CHECKSUM))},
+
+    /* ---- workers ---- */
+    {GAUGE, "baton_workers", "Workers linked to this router",
+     SERIES(STATE("prefill", "up", PREFILL_UP),
+            STATE("prefill", "suspect", PREFILL_SUSPECT),
+            STATE("prefill", "draining", PREFILL_DRAINING),
+            STATE("decode", "up", DECODE_UP),
+            STATE("decode", "suspect", DECODE_SUSPECT),
+            STATE("decode", "draining", DECODE_DRAINING))},
+    {GAUGE, "baton_expected_workers",
+     "Workers that the launcher means to run", SERIES(OTHER(EXPECTED))},
+    {COUNTER, "baton_worker_restarts_total",
+     "Times the launcher started a worker again", SERIES(OTHER(RESTARTS))},
+    {GAUGE, "baton_worker_requests",
+     "Requests at workers, sent by this router and not ended",
+     SERIES(MODEL(LEGS))},
+    {GAUGE, "baton_worker_up",
+     "1: the worker takes requests; 0: it is silent or drains",
+     SERIES(WORKER(UP))},
+    {GAUGE, "baton_worker_seats", "Requests that a worker runs at most",
+     SERIES(WORKER(SEATS))},
+    {GAUGE, "baton_worker_active_requests",
+     "Requests that a worker accepted and did not end, of all routers",
+     SERIES(WORKER(ACTIVE))},
+    {GAUGE, "baton_worker_queued_requests",
+     "Of those, requests that are not in its batch: they wait for a seat, "
+     "blocks or their KV", SERIES(WORKER(QUEUED))},
+    {GAUGE, "baton_worker_paused_requests",
+     "Of those, requests whose context phase stands still for lack of blocks",
+     SERIES(WORKER(PAUSED))},
+    {GAUGE, "baton_worker_batch_requests",
+     "Sequences in a worker's last iteration",
+     SERIES(WORKER_BY("phase=\"context\"", BATCH_CONTEXT),
+            WORKER_BY("phase=\"generation\"", BATCH_GENERATION))},
+    {GAUGE, "baton_worker_batch_context_tokens",
+     "Prompt tokens in a worker's last iteration",
+     SERIES(WORKER(BATCH_TOKENS))},
+    {COUNTER, "baton_worker_iterations_total",
+     "Iterations since the worker started", SERIES(WORKER(ITERATIONS))},
+    {GAUGE, "baton_kv_blocks",
+     "KV blocks of a worker: in use, free or with a prefix that can go, or set "
+     "aside until nobody can write them",
+     SERIES(WORKER_BY("state=\"used\"", BLOCKS_USED),
+            WORKER_BY("state=\"free\"", BLOCKS_FREE),
+            WORKER_BY("state=\"quarantined\"", BLOCKS_QUARANTINED))},
+    {COUNTER, "baton_kv_blocks_reused_total",
+     "KV blocks found in a worker's prefix cache", SERIES(WORKER(BLOCKS_REUSED))},
+    {GAUGE, "baton_kv_leases",
+     "Open leases (decode) and transfers (prefill) of a worker",
+     SERIES(WORKER(LEASES))},
+    {GAUGE, "baton_worker_memory_bytes",
+     "Memory for weights and KV of a worker",
+     SERIES(WORKER_BY("memory=\"cpu\"", MEMORY_CPU),
+            WORKER_BY("memory=\"gpu\"", MEMORY_GPU),
+            WORKER_BY("memory=\"pinned\"", MEMORY_PINNED))},
+    {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
+     SERIES(WORKER(OPEN_FDS))},
+
+    /* ---- the router's process ---- */
+    {GAUGE, "baton_build_info", "1; the labels tell what is running",
+     SERIES({BT_SCOPE_BUILD, "@", BT_PC_ONE})},
+    {COUNTER, "baton_trace_lines_lost_total",
+     "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
+    {COUNTER, "process_cpu_seconds_total",
+     "Total user and system CPU time spent in seconds.",
+     SERIES(PROCESS(CPU_S))},
+    {GAUGE, "process_start_time_seconds",
+     "Start time of the process since unix epoch in seconds.",
+     SERIES(PROCESS(START_S))},
+    {GAUGE, "process_resident_memory_bytes", "Resident memory size in bytes.",
+     SERIES(PROCESS(RESIDENT))},
+    {GAUGE, "process_virtual_memory_bytes", "Virtual memory size in bytes.",
+     SERIES(PROCESS(VIRTUAL))},
+    {GAUGE, "process_open_fds", "Number of open file descriptors.",
+     SERIES(PROCESS(OPEN_FDS))},
+    {GAUGE, "process_max_fds", "Maximum number of open file descriptors.",
+     SERIES(PROCESS(MAX_FDS))},
+
+    /* ---- old names, with the labels that they had ---- */
+    {COUNTER, "baton_requests_refused",
+     .alias_of = "baton_requests_refused_total", SERIES(SUM("", REFUSED))},
+    {COUNTER, "baton_reruns", .alias_of = "baton_reruns_total",
+     SERIES(SUM("", RERUNS))},
+    {GAUGE, "baton_leases", .alias_of = "baton_kv_leases",
+     SERIES(ROLE(LEASES))},
+    {GAUGE, "baton_quarantined_blocks",
+     .alias_of = "baton_kv_blocks{state=\"quarantined\"}",
+     SERIES(ROLE(BLOCKS_QUARANTINED))},
+    {COUNTER, "baton_kv_bytes", .alias_of = "baton_kv_bytes_total",
+     SERIES(SUM("direction=\"sent\"", KV_SENT),
+            SUM("direction=\"received\"", KV_RECEIVED))},
+    {COUNTER, "baton_kv_stale_discarded",
+     .alias_of = "baton_kv_stale_discarded_total", SERIES(SUM("", KV_STALE))},
+    {COUNTER, "baton_kv_checksum_failures",
+     .alias_of = "baton_kv_checksum_failures_total",
+     SERIES(SUM("", KV_CHECKSUM))},
+    {HISTOGRAM, "baton_kv_transfer_ms",
+     .alias_of = "baton_kv_transfer_data_seconds (in milliseconds)",
+     SERIES({BT_SCOPE_SUM, "", BT_MH_TRANSFER_MS})},
+    {GAUGE, "baton_open_fds",
+     .alias_of = "process_open_fds and baton_worker_open_fds",
+     SERIES({BT_SCOPE_PROCESS, "role=\"router\"", BT_PC_OPEN_FDS},
+            ROLE(OPEN_FDS))},
+};
+/* clang-format on */
+
+const uint32_t bt_metrics_n_families = BT_ARRAY_LEN(bt_metrics_families);
+
+void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N])
+{
+    static const double token_bounds[] = {10, 50, 100, 500, 1000};
+    static const double ms_bounds[] = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
+    /* From a message on one host to a long wait in the queue. */
+    static const double second_bounds[] = {
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+        0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};
+
+    bt_histogram_init(&hists[BT_MH_INPUT_TOKENS], token_bounds,
+                      BT_ARRAY_LEN(token_bounds));
+    bt_histogram_init(&hists[BT_MH_OUTPUT_TOKENS], token_bounds,
+                      BT_ARRAY_LEN(token_bounds));
+    bt_histogram_init(&hists[BT_MH_TRANSFER_MS], ms_bounds,
+                      BT_ARRAY_LEN(ms_bounds));
+    for (uint32_t i = BT_MH_N_COUNTED; i < BT_MH_N; i++) {
+        bt_histogram_init(&hists[i], second_bounds,
+                          BT_ARRAY_LEN(second_bounds));
+    }
+}
+
+const char *bt_metrics_help(const bt_family_def_t *family, char *scratch,
+                            uint32_t bytes)
+{
+    if (family->alias_of == NULL) {
+        return family->help;
+    }
+    snprintf(scratch, bytes, "Alias of %s, goes away in " ALIASES_END,
+             family->alias_of);
+    return scratch;
+}

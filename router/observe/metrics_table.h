@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file metrics_table.h
+ *
+ * The one table of every family and series of the page, and the cells that
+ * their values lie in. A line of the table says name, type, help, labels,
+ * where the value is, and of what it is an alias.
+ *
+ *     scope      "@" in the labels is        cell          series
+ *     PROCESS    nothing                     process cell  one
+ *     BUILD      version, wire protocol      process cell  one
+ *     MODEL      model="NAME"                model cell    one per model
+ *     SEED       model="tensorrt_llm" (first) model cell   one per model
+ *     SUM        nothing                     model cell    one: of all models
+ *     WORKER     worker, role, model         worker cell   one per worker
+ *     ROLE       role="…"                    worker cell   one per role: a sum
+ *     ROUTE      route, method, code         counts        one per those seen
+ *     EXPECTED   model, role                 of the fleet  one per those told
+ *     RESTARTS   worker                      of the fleet  one per those told
+ */
+#ifndef BT_ROUTER_OBSERVE_METRICS_TABLE_H
+#define BT_ROUTER_OBSERVE_METRICS_TABLE_H
+
+#include <stdint.h>
+
+#include "common/metrics/metrics.h"
+
+/** What the documented page calls its model. */
+#define BT_METRICS_SEED_MODEL "tensorrt_llm"
+
+typedef enum bt_series_scope {
+    BT_SCOPE_PROCESS,
+    BT_SCOPE_BUILD,
+    BT_SCOPE_MODEL,
+    BT_SCOPE_SEED,
+    BT_SCOPE_SUM,
+    BT_SCOPE_WORKER,
+    BT_SCOPE_ROLE,
+    BT_SCOPE_ROUTE,
+    BT_SCOPE_EXPECTED,
+    BT_SCOPE_RESTARTS,
+    BT_N_SCOPES,
+} bt_series_scope_t;
+
+/** Of a model. The gauges are first: they are made anew for each page. */
+typedef enum bt_model_cell {
+    BT_MC_REQ_CONTEXT,
+    BT_MC_REQ_SCHEDULED,
+    BT_MC_REQ_MAX,
+    BT_MC_REQ_ACTIVE,
+    BT_MC_REQ_WAITING,
+    BT_MC_REQ_GENERATION,
+    BT_MC_MEM_PINNED,
+    BT_MC_MEM_GPU,
+    BT_MC_MEM_CPU,
+    BT_MC_KV_TOKENS_PER,
+    BT_MC_KV_USED,
+    BT_MC_KV_FREE,
+    BT_MC_KV_MAX,
+    BT_MC_KV_REUSED,
+    BT_MC_KV_FRACTION,
+    BT_MC_MICRO_BATCH,
+    BT_MC_PAUSED,
+    BT_MC_CONTEXT_TOKENS,
+    BT_MC_EMPTY_SLOTS,
+    BT_MC_ITERATION,
+    BT_MC_TIMESTAMP,
+    BT_MC_PENDING,
+    BT_MC_IN_FLIGHT,
+    BT_MC_WAITING,
+    BT_MC_LEGS,
+    BT_MC_PREFILL_UP,
+    BT_MC_PREFILL_SUSPECT,
+    BT_MC_PREFILL_DRAINING,
+    BT_MC_DECODE_UP,
+    BT_MC_DECODE_SUSPECT,
+    BT_MC_DECODE_DRAINING,
+    BT_MC_N_GAUGES,
+    BT_MC_TRANSFER_MS = BT_MC_N_GAUGES,
+    BT_MC_TRANSFER_REQUESTS,
+    BT_MC_SUCCESS,
+    BT_MC_FAILURE,
+    BT_MC_COUNT,
+    BT_MC_EXEC,
+    BT_MC_REQUEST_US,
+    BT_MC_QUEUE_US,
+    BT_MC_INPUT_US,
+    BT_MC_INFER_US,
+    BT_MC_OUTPUT_US,
+    BT_MC_PROMPT_TOKENS,
+    BT_MC_CACHED_TOKENS,
+    BT_MC_GENERATION_TOKENS,
+    BT_MC_REFUSED,
+    BT_MC_RERUNS,
+    BT_MC_KV_SENT,
+    BT_MC_KV_RECEIVED,
+    BT_MC_KV_STALE,
+    BT_MC_KV_CHECKSUM,
+    BT_MC_TRANSFERS,
+    BT_MC_TRANSFER_BYTES,
+    BT_MC_TRANSFER_PIECES,
+    BT_MC_N,
+} bt_model_cell_t;
+
+typedef enum bt_model_hist {
+    BT_MH_INPUT_TOKENS,
+    BT_MH_OUTPUT_TOKENS,
+    BT_MH_TRANSFER_MS,
+    BT_MH_N_COUNTED, /**< those before have bounds of their own */
+    BT_MH_FIRST_TOKEN = BT_MH_N_COUNTED,
+    BT_MH_NEXT_TOKEN,
+    BT_MH_QUEUE,
+    BT_MH_REQUEST,
+    BT_MH_GRANT_WAIT,
+    BT_MH_TRANSFER,
+    BT_MH_TAIL,
+    BT_MH_HANDOVER,
+    BT_MH_JOIN_WAIT,
+    BT_MH_N,
+} bt_model_hist_t;
+
+typedef enum bt_worker_cell {
+    BT_WC_UP,
+    BT_WC_SEATS,
+    BT_WC_ACTIVE,
+    BT_WC_QUEUED,
+    BT_WC_PAUSED,
+    BT_WC_BATCH_CONTEXT,
+    BT_WC_BATCH_GENERATION,
+    BT_WC_BATCH_TOKENS,
+    BT_WC_ITERATIONS,
+    BT_WC_BLOCKS_USED,
+    BT_WC_BLOCKS_QUARANTINED,
+    BT_WC_BLOCKS_FREE,
+    BT_WC_BLOCKS_REUSED,
+    BT_WC_LEASES,
+    BT_WC_MEMORY_CPU,
+    BT_WC_MEMORY_GPU,
+    BT_WC_MEMORY_PINNED,
+    BT_WC_OPEN_FDS,
+    BT_WC_N,
+} bt_worker_cell_t;
+
+typedef enum bt_process_cell {
+    BT_PC_ONE, /**< always 1 */
+    BT_PC_CONNECTIONS,
+    BT_PC_CPU_S,
+    BT_PC_START_S,
+    BT_PC_RESIDENT,
+    BT_PC_VIRTUAL,
+    BT_PC_OPEN_FDS,
+    BT_PC_MAX_FDS,
+    BT_PC_TRACE_LOST,
+    BT_PC_N,
+} bt_process_cell_t;
+
+typedef struct bt_series_def {
+    bt_series_scope_t scope;
+    const char *labels; /**< "@" stands for the labels of the scope */
+    uint32_t cell;      /**< of histograms a bt_model_hist_t */
+} bt_series_def_t;
+
+typedef struct bt_family_def {
+    bt_metric_type_t type;
+    const char *name;
+    const char *help;
+    /** NULL, or the name that this one is the old name of. */
+    const char *alias_of;
+    const bt_series_def_t *series;
+    uint32_t n_series;
+} bt_family_def_t;
+
+extern const bt_family_def_t bt_metrics_families[];
+extern const uint32_t bt_metrics_n_families;
+
+/** Bounds of each histogram of a model. */
+void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N]);
+/** The help text as it is printed: of an alias, what it is one of. */
+const char *bt_metrics_help(const bt_family_def_t *family, char *scratch,
+                            uint32_t bytes);
+
+#endif

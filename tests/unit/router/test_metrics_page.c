@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "tests/unit/router/metrics_fixture.h"
+
+#define GOLDEN_BYTES 65536
+
+static void has_line(const bt_strbuf_t *out, const char *line)
+{
+    const size_t n = strlen(line);
+    const char *at = out->data;
+
+    while ((at = strstr(at, line)) != NULL) {
+        if (((at == out->data) || (at[-1] == '\n')) && (at[n] == '\n')) {
+            return;
+        }
+        at++;
+    }
+    fail_msg("no line %s", line);
+}
+
+/* The sample of the TensorRT-LLM backend's documentation ("Triton metrics"),
+ * line for line, with the values that these workers give. */
+static void every_line_of_the_documented_sample_is_there(void **state)
+{
+    static const char *const lines[] = {
+        "# HELP nv_trt_llm_request_metrics TRT LLM request metrics",
+        "# TYPE nv_trt_llm_request_metrics gauge",
+        "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
+        "\"context\",version=\"1\"} 1",
+        "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
+        "\"scheduled\",version=\"1\"} 5",
+        "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
+        "\"max\",version=\"1\"} 512",
+        "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
+        "\"active\",version=\"1\"} 6",
+        "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
+        "\"waiting\",version=\"1\"} 2",
+        "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
+        "\"generation\",version=\"1\"} 4",
+        "# HELP nv_trt_llm_runtime_memory_metrics TRT LLM runtime memory "
+        "metrics",
+        "# TYPE nv_trt_llm_runtime_memory_metrics gauge",
+        "nv_trt_llm_runtime_memory_metrics{memory_type=\"pinned\",model="
+        "\"tensorrt_llm\",version=\"1\"} 0",
+        "nv_trt_llm_runtime_memory_metrics{memory_type=\"gpu\",model="
+        "\"tensorrt_llm\",version=\"1\"} 1610236",
+        "nv_trt_llm_runtime_memory_metrics{memory_type=\"cpu\",model="
+        "\"tensorrt_llm\",version=\"1\"} 3000",
+        "# HELP nv_trt_llm_kv_cache_block_metrics TRT LLM KV cache block "
+        "metrics",
+        "# TYPE nv_trt_llm_kv_cache_block_metrics gauge",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_per\","
+        "model=\"tensorrt_llm\",version=\"1\"} 64",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"used\",model="
+        "\"tensorrt_llm\",version=\"1\"} 25",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"free\",model="
+        "\"tensorrt_llm\",version=\"1\"} 175",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model="
+        "\"tensorrt_llm\",version=\"1\"} 200",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"reused\","
+        "model=\"tensorrt_llm\",version=\"1\"} 0",
+        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\","
+        "model=\"tensorrt_llm\",version=\"1\"} 0.125",
+        "# HELP nv_trt_llm_inflight_batcher_metrics TRT LLM "
+        "inflight_batcher-specific metrics",
+        "# TYPE nv_trt_llm_inflight_batcher_metrics gauge",
+        "nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="
+        "\"micro_batch_id\",model=\"tensorrt_llm\",version=\"1\"} 0",
+        "nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="
+        "\"generation_requests\",model=\"tensorrt_llm\",version=\"1\"} 4",
+        "nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="
+        "\"total_context_tokens\",model=\"tensorrt_llm\",version=\"1\"} 384",
+        "nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="
+        "\"paused_requests\",model=\"tensorrt_llm\",version=\"1\"} 0",
+        "# HELP nv_trt_llm_v1_metrics TRT LLM v1-specific metrics",
+        "# TYPE nv_trt_llm_v1_metrics gauge",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"total_generation_tokens\",version=\"1\"} 4",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"empty_generation_slots\",version=\"1\"} 506",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"total_context_tokens\",version=\"1\"} 384",
+        "# HELP nv_trt_llm_general_metrics General TRT LLM metrics",
+        "# TYPE nv_trt_llm_general_metrics gauge",
+        "nv_trt_llm_general_metrics{general_type=\"iteration_counter\",model="
+        "\"tensorrt_llm\",version=\"1\"} 130",
+        "nv_trt_llm_general_metrics{general_type=\"timestamp\",model="
+        "\"tensorrt_llm\",version=\"1\"} 1700074049",
+        "# HELP nv_trt_llm_disaggregated_serving_metrics TRT LLM disaggregated "
+        "serving metrics",
+        "# TYPE nv_trt_llm_disaggregated_serving_metrics counter",
+        "nv_trt_llm_disaggregated_serving_metrics{disaggregated_serving_type="
+        "\"kv_cache_transfer_ms\",model=\"tensorrt_llm\",version=\"1\"} 4",
+        "nv_trt_llm_disaggregated_serving_metrics{disaggregated_serving_type="
+        "\"request_count\",model=\"tensorrt_llm\",version=\"1\"} 1",
+        "nv_llm_input_token_len_bucket{model=\"tensorrt_llm\","
+        "response_metric_type=\"total_input_tokens\",version=\"1\",le=\"10\"} "
+        "0",
+        "nv_llm_input_token_len_bucket{model=\"tensorrt_llm\","
+        "response_metric_type=\"total_input_tokens\",version=\"1\",le=\"50\"} "
+        "1",
+        "nv_llm_output_token_len_bucket{model=\"tensorrt_llm\","
+        "response_metric_type=\"total_output_tokens\",version=\"1\",le=\"1000\""
+        "} 0",
+        "nv_llm_output_token_len_bucket{model=\"tensorrt_llm\","
+        "response_metric_type=\"total_output_tokens\",version=\"1\",le=\"+Inf\""
+        "} 1",
+        "nv_llm_output_token_len_sum{model=\"tensorrt_llm\","
+        "response_metric_type=\"total_output_tokens\",version=\"1\"} 1500",
+        "# TYPE nv_inference_request_success counter",
+        "nv_inference_request_success{model=\"tensorrt_llm\",version=\"1\"} 1",
+        "# HELP nv_inference_request_failure Number of failed inference "
+        "requests, all batch sizes",
+        "nv_inference_request_failure{model=\"tensorrt_llm\",version=\"1\"} 1",
+        "nv_inference_count{model=\"tensorrt_llm\",version=\"1\"} 1",
+        "nv_inference_exec_count{model=\"tensorrt_llm\",version=\"1\"} 130",
+        "# HELP nv_inference_request_duration_us Cumulative inference request "
+        "duration in microseconds (includes cached requests)",
+        "nv_inference_request_duration_us{model=\"tensorrt_llm\",version=\"1\"}"
+        " 1000",
+        "nv_inference_queue_duration_us{model=\"tensorrt_llm\",version=\"1\"} "
+        "70",
+        "nv_inference_compute_input_duration_us{model=\"tensorrt_llm\","
+        "version=\"1\"} 30",
+        "nv_inference_compute_infer_duration_us{model=\"tensorrt_llm\","
+        "version=\"1\"} 900",
+        "nv_inference_compute_output_duration_us{model=\"tensorrt_llm\","
+        "version=\"1\"} 11",
+        "# TYPE nv_inference_pending_request_count gauge",
+        "nv_inference_pending_request_count{model=\"tensorrt_llm\",version="
+        "\"1\"} 1",
+    };
+    world_t w;
+    bt_strbuf_t out;
+
+    (void)state;
+    begin(&w);
+    play(&w);
+    render(&w, &out);
+    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
+        has_line(&out, lines[i]);
+    }
+    bt_strbuf_fini(&out);
+    bt_router_metrics_destroy(w.m);
+}
+
+/* By hand, from play(). */
+static void every_own_family_has_its_labels_and_values(void **state)
+{
+#define P0 "{worker=\"p-0\",role=\"prefill\",model=\"tiny\""
+#define D0 "{worker=\"d-0\",role=\"decode\",model=\"tiny\""
+#define OF "{model=\"tiny\"}"
+#define LE "{model=\"tiny\",le="
+    static const char *const lines[] = {
+        "baton_workers{model=\"tiny\",role=\"prefill\",state=\"up\"} 1",
+        "baton_workers{model=\"tiny\",role=\"decode\",state=\"suspect\"} 1",
+        "baton_workers{model=\"tiny\",role=\"decode\",state=\"up\"} 0",
+        "baton_worker_up" P0 "} 1",
+        "baton_worker_up" D0 "} 0",
+        "baton_worker_seats" D0 "} 512",
+        "baton_worker_active_requests" D0 "} 6",
+        "baton_worker_queued_requests" P0 "} 1",
+        "baton_worker_batch_requests" P0 ",phase=\"context\"} 1",
+        "baton_worker_batch_requests" D0 ",phase=\"generation\"} 4",
+        "baton_worker_batch_context_tokens" P0 "} 384",
+        "# TYPE baton_worker_iterations_total counter",
+        "baton_worker_iterations_total" P0 "} 30",
+        "baton_worker_iterations_total" D0 "} 100",
+        "baton_kv_blocks" P0 ",state=\"used\"} 10",
+        "baton_kv_blocks" P0 ",state=\"free\"} 90",
+        "baton_kv_blocks" P0 ",state=\"quarantined\"} 0",
+        "baton_kv_blocks" D0 ",state=\"used\"} 6",
+        "baton_kv_blocks" D0 ",state=\"free\"} 85",
+        "baton_kv_blocks" D0 ",state=\"quarantined\"} 9",
+        "baton_kv_leases" D0 "} 2",
+        "baton_worker_memory_bytes" D0 ",memory=\"gpu\"} 1610236",
+        "baton_worker_open_fds" D0 "} 31",
+        "baton_kv_bytes_total{model=\"tiny\",direction=\"received\"} 4096",
+        "baton_http_connections 3",
+        "baton_requests_refused_total" OF " 0",
+        "baton_requests_refused_total 0",
+        "baton_prompt_tokens_total" OF " 48",
+        "baton_prompt_tokens_cached_total" OF " 32",
+        "baton_generation_tokens_total" OF " 3",
+        "# TYPE baton_time_to_first_token_seconds histogram",
+        "baton_time_to_first_token_seconds_bucket" LE "\"0.025\"} 0",
+        "baton_time_to_first_token_seconds_bucket" LE "\"0.05\"} 1",
+        "baton_time_to_first_token_seconds_sum" OF " 0.03",
+        "baton_inter_token_latency_seconds_bucket" LE "\"0.0001\"} 1",
+        "baton_inter_token_latency_seconds_bucket" LE "\"0.0025\"} 1",
+        "baton_inter_token_latency_seconds_bucket" LE "\"0.005\"} 2",
+        "baton_queue_seconds_bucket" LE "\"60\"} 0",
+        "baton_queue_seconds_bucket" LE "\"+Inf\"} 1",
+        "baton_request_duration_seconds_sum" OF " 2",
+        "baton_kv_grant_wait_seconds_sum" OF " 0.0006",
+        "baton_kv_transfer_data_seconds_sum" OF " 0.004",
+        "baton_kv_transfer_data_seconds_count" OF " 2",
+        "baton_kv_transfer_tail_seconds_bucket" LE "\"0.001\"} 1",
+        "baton_kv_handover_seconds_bucket" LE "\"0.0005\"} 2",
+        "baton_kv_handover_seconds_bucket" LE "\"0.00025\"} 0",
+        "baton_kv_join_wait_seconds_bucket" LE "\"0.001\"} 1",
+        "baton_kv_transfers_total" OF " 2",
+        "baton_kv_transfer_bytes_total" OF " 20",
+        "baton_kv_transfer_descriptors_total" OF " 8",
+        "baton_trace_lines_lost_total 3",
+        "process_cpu_seconds_total 1.5",
+        "process_resident_memory_bytes 4096",
+        "process_open_fds 7",
+        "process_max_fds 1024",
+    };
+    world_t w;
+    bt_strbuf_t out;
+
+    (void)state;
+    begin(&w);
+    play(&w);
+    render(&w, &out);
+    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
+        has_line(&out, lines[i]);
+    }
+    bt_strbuf_fini(&out);
+    bt_router_metrics_destroy(w.m);
+}
+
+/* As version 0.1 printed them: whatever watches Baton goes on until 0.3. */
+static void old_names_have_their_labels_and_the_new_values(void **state)
+{
+    static const char *const lines[] = {
+        "# HELP baton_leases Alias of baton_kv_leases, goes away in 0.3",
+        "# TYPE baton_leases gauge",
+        "baton_leases{role=\"prefill\"} 0",
+        "baton_leases{role=\"decode\"} 2",
+        "baton_quarantined_blocks{role=\"prefill\"} 0",
+        "baton_quarantined_blocks{role=\"decode\"} 9",
+        "baton_requests_refused 0",
+        "baton_reruns 0",
+        "baton_kv_bytes{direction=\"sent\"} 0",
+        "baton_kv_bytes{direction=\"received\"} 4096",
+        "baton_kv_stale_discarded 0",
+        "baton_kv_checksum_failures 0",
+        "# TYPE baton_kv_transfer_ms histogram",
+        "baton_kv_transfer_ms_bucket{le=\"1\"} 0",
+        "baton_kv_transfer_ms_bucket{le=\"3\"} 2",
+        "baton_kv_transfer_ms_sum 4",
+        "baton_kv_transfer_ms_count 2",
+        "baton_open_fds{role=\"router\"} 7",
+        "baton_open_fds{role=\"prefill\"} 0",
+        "baton_open_fds{role=\"decode\"} 31",
+    };
+    world_t w;
+    bt_strbuf_t out;
+
+    (void)state;
+    begin(&w);
+    play(&w);
+    render(&w, &out);
+    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
+        has_line(&out, lines[i]);
+    }
+    bt_strbuf_fini(&out);
+    bt_router_metrics_destroy(w.m);
+}
+
+/* tests/golden/metrics_seeds.txt is what version 0.1 printed after play(). */
+static void the_seeds_families_are_the_same_bytes_as_ever(void **state)
+{
+    char want[GOLDEN_BYTES];
+    FILE *file = fopen(bt_test_path("golden/metrics_seeds.txt"), "r");
+    world_t w;
+    bt_strbuf_t out;
+    size_t n;
+
+    (void)state;
+    assert_non_null(file);
+    n = fread(want, 1, sizeof(want), file);
+    fclose(file);
+    assert_in_range(n, 1, sizeof(want) - 1);
+    begin(&w);
+    play(&w);
+    render(&w, &out);
+    assert_memory_equal(out.data, want, n);
+    assert_null(strstr(out.data + n, "nv_"));
+    bt_strbuf_fini(&out);
+    bt_router_metrics_destroy(w.m);
+}
+
+static void line_is(world_t *w, const char *line)
+{
+    bt_strbuf_t out;
+
+    render(w, &out);
+    has_line(&out, line);
+    bt_strbuf_fini(&out);
+}
+
+static void no_line(world_t *w, const char *part)
+{
+    bt_strbuf_t out;
+
+    render(w, &out);
+    if (strstr(out.data, part) != NULL) {
+        fail_msg("%s is there", part);
+    }
+    bt_strbuf_fini(&out);
+}
+
+static void
+only_what_the_server_could_not_do_is_a_failed_inference(void **state)
+{
+    static const struct {
+        int http_status;
+        const char *failed;
+    } steps[] = {{400, "0"}, {404, "0"}, {413, "0"}, {429, "1"}, {503, "2"}};
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    for (size_t i = 0; i < BT_ARRAY_LEN(steps); i++) {
+        char line[128];
+
+        bt_router_metrics_refused(w.m, w.mm, steps[i].http_status);
+        snprintf(line, sizeof(line),
+                 "baton_requests_refused_total{model=\"tiny\"} %zu", i + 1);
+        line_is(&w, line);
+        snprintf(line, sizeof(line),
+                 "nv_inference_request_failure{model=\"tensorrt_llm\","
+                 "version=\"1\"} %s",
+                 steps[i].failed);
+        line_is(&w, line);
+    }
+    /* Who names no model that is here belongs to none. */
+    bt_router_metrics_refused(w.m, NULL, 404);
+    line_is(&w, "baton_requests_refused_total 1");
+    line_is(&w, "baton_requests_refused_total{model=\"tiny\"} 5");
+    line_is(&w, "baton_requests_refused 6");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void tokens_rise_while_they_are_generated(void **state)
+{
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    bt_router_metrics_prompt(w.mm, 17);
+    line_is(&w, "baton_prompt_tokens_total{model=\"tiny\"} 17");
+    bt_router_metrics_time(w.mm, BT_TIME_FIRST_TOKEN, 1000);
+    line_is(&w, "baton_generation_tokens_total{model=\"tiny\"} 1");
+    bt_router_metrics_time(w.mm, BT_TIME_NEXT_TOKEN, 1000);
+    line_is(&w, "baton_generation_tokens_total{model=\"tiny\"} 2");
+    bt_router_metrics_time(w.mm, BT_TIME_QUEUE, 1000); /* none */
+    line_is(&w, "baton_generation_tokens_total{model=\"tiny\"} 2");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void exchanges_are_counted_by_route_method_and_code(void **state)
+{
+    char route[] = "/health"; /* not the same literal */
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    no_line(&w, "baton_http_requests_total");
+    bt_router_metrics_http(w.m, "/health", "GET", 200);
+    bt_router_metrics_http(w.m, "/v1/completions", "POST", 200);
+    bt_router_metrics_http(w.m, route, "GET", 200);
+    bt_router_metrics_http(w.m, "/health", "GET", 503);
+    line_is(&w, "baton_http_requests_total{route=\"/health\",method=\"GET\","
+                "code=\"200\"} 2");
+    line_is(&w, "baton_http_requests_total{route=\"/health\",method=\"GET\","
+                "code=\"503\"} 1");
+    line_is(&w, "baton_http_requests_total{route=\"/v1/completions\",method="
+                "\"POST\",code=\"200\"} 1");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void each_model_has_series_of_its_own(void **state)
+{
+    bt_model_metrics_t *again = NULL, *other = NULL;
+    bt_metrics_view_t views[2];
+    world_t w;
+    bt_strbuf_t out;
+
+    (void)state;
+    begin(&w);
+    play(&w);
+    assert_int_equal(bt_router_metrics_model(w.m, "b\"x", &other), BT_OK);
+    assert_int_equal(bt_router_metrics_model(w.m, "tiny", &again), BT_OK);
+    assert_ptr_equal(again, w.mm);
+    bt_router_metrics_end(other, true, 7, 9);
+    bt_router_metrics_refused(w.m, other, 400);
+    views[0] = w.view;
+    views[1] = (bt_metrics_view_t){.model = other, .n_in_flight = 5};
+    bt_strbuf_init(&out, 1u << 20);
+    bt_router_metrics_render(w.m, views, 2, &process, &out);
+    assert_int_equal(bt_strbuf_status(&out), BT_OK);
+    has_line(&out, "nv_inference_count{model=\"tensorrt_llm\",version=\"1\"} "
+                   "1");
+    has_line(&out, "nv_inference_count{model=\"b\\\"x\",version=\"1\"} 1");
+    has_line(&out, "nv_llm_output_token_len_sum{model=\"b\\\"x\","
+                   "response_metric_type=\"total_output_tokens\",version="
+                   "\"1\"} 9");
+    has_line(&out, "baton_requests_in_flight{model=\"tiny\"} 0");
+    has_line(&out, "baton_requests_in_flight{model=\"b\\\"x\"} 5");
+    has_line(&out, "baton_requests_refused 1");
+    bt_strbuf_fini(&out);
+
+    /* One that is not served now keeps its counters and has no gauges. */
+    line_is(&w, "nv_inference_count{model=\"b\\\"x\",version=\"1\"} 1");
+    no_line(&w, "baton_requests_in_flight{model=\"b");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void
+a_model_that_has_the_seeds_name_is_not_mixed_with_the_first(void **state)
+{
+    bt_model_metrics_t *other = NULL;
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    assert_int_equal(bt_router_metrics_model(w.m, "tensorrt_llm", &other),
+                     BT_OK);
+    bt_router_metrics_end(w.mm, true, 1, 1);
+    line_is(&w, "nv_inference_count{model=\"tensorrt_llm\",version=\"1\"} 0");
+    line_is(&w, "nv_inference_count{model=\"tiny\",version=\"1\"} 1");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void what_nobody_knows_is_left_out_with_its_labels(void **state)
+{
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    add_worker(&w, BT_ROLE_DECODE, "new")->stats = NULL; /* no STATS yet */
+    w.hellos[0].max_batch = 8;
+    line_is(&w, "baton_worker_up{worker=\"new\",role=\"decode\",model="
+                "\"tiny\"} 1");
+    line_is(&w, "baton_worker_seats{worker=\"new\",role=\"decode\",model="
+                "\"tiny\"} 8");
+    no_line(&w, "\nbaton_kv_blocks");
+    no_line(&w, "baton_worker_iterations_total");
+    no_line(&w, "process_virtual_memory_bytes");
+    no_line(&w, "baton_expected_workers");
+    line_is(&w, "baton_leases{role=\"decode\"} 0");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void workers_of_one_name_are_told_apart(void **state)
+{
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    (void)add_worker(&w, BT_ROLE_DECODE, "same");
+    (void)add_worker(&w, BT_ROLE_PREFILL, "a");
+    (void)add_worker(&w, BT_ROLE_DECODE, "same");
+    (void)add_worker(&w, BT_ROLE_DECODE, "");
+    w.stats[0].leases = 1;
+    w.stats[1].leases = 2;
+    w.stats[2].leases = 3;
+    w.stats[3].leases = 4;
+    line_is(&w, "baton_kv_leases{worker=\"a\",role=\"prefill\",model="
+                "\"tiny\"} 2");
+    line_is(&w, "baton_kv_leases{worker=\"same#0000000000000010\",role="
+                "\"decode\",model=\"tiny\"} 1");
+    line_is(&w, "baton_kv_leases{worker=\"same#0000000000000012\",role="
+                "\"decode\",model=\"tiny\"} 3");
+    line_is(&w, "baton_kv_leases{worker=\"#0000000000000013\",role="
+                "\"decode\",model=\"tiny\"} 4");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void the_launchers_word_is_replaced_by_its_next(void **state)
+{
+    const bt_metrics_expected_t expected[] = {{"tiny", BT_ROLE_PREFILL, 1},
+                                              {"tiny", BT_ROLE_DECODE, 2}};
+    const bt_metrics_restarts_t restarts[] = {{"decode-0", 3}};
+    bt_metrics_fleet_t fleet = {expected, 2, restarts, 1};
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    assert_int_equal(bt_metrics_fleet(w.m, &fleet), BT_OK);
+    line_is(&w, "baton_expected_workers{role=\"prefill\",model=\"tiny\"} 1");
+    line_is(&w, "baton_expected_workers{role=\"decode\",model=\"tiny\"} 2");
+    line_is(&w, "baton_worker_restarts_total{worker=\"decode-0\"} 3");
+    fleet.n_expected = 1;
+    for (int nth = 1; nth <= 3; nth++) {
+        bt_alloc_fail_at(nth);
+        assert_int_equal(bt_metrics_fleet(w.m, &fleet), BT_ERR_NO_MEMORY);
+        bt_alloc_fail_at(0);
+    }
+    line_is(&w, "baton_expected_workers{role=\"decode\",model=\"tiny\"} 2");
+    assert_int_equal(bt_metrics_fleet(w.m, &fleet), BT_OK);
+    no_line(&w, "baton_expected_workers{role=\"decode\"");
+    bt_router_metrics_destroy(w.m);
+}
+
+static void the_systems_word_on_this_process_is_plausible(void **state)
+{
+    bt_metrics_process_t now = {0};
+
+    (void)state;
+    bt_metrics_process_read(&now);
+    assert_true(now.cpu_s > 0 && now.cpu_s < 1000);
+    assert_true(now.resident_bytes > 100e3);
+    assert_true(now.virtual_bytes > now.resident_bytes);
+    assert_true(now.open_fds >= 3 && now.open_fds < now.max_fds);
+    assert_true(now.unix_s > 1.7e9);
+}
+
+#define PENDING \
+    "nv_inference_pending_request_count{model=\"tensorrt_llm\",version=\"1\"} "
+#define EMPTY                                                          \
+    "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric=" \
+    "\"empty_generation_slots\",version=\"1\"} "
+
+static void a_request_that_waits_for_its_kv_is_not_pending(void **state)
+{
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    line_is(&w, PENDING "0");
+    /* Alone it runs the context phase too: what waits there is not begun. */
+    (void)add_worker(&w, BT_ROLE_DECODE, "d-0");
+    w.stats[0].waiting_requests = 5;
+    w.stats[0].max_requests = 4;
+    w.stats[0].active_requests = 6; /* more than seats: no slot below zero */
+    line_is(&w, PENDING "5");
+    line_is(&w, EMPTY "0");
+    (void)add_worker(&w, BT_ROLE_PREFILL, "p-0");
+    line_is(&w, PENDING "0");
+    w.stats[1].waiting_requests = 2;
+    line_is(&w, PENDING "2");
+    bt_router_metrics_destroy(w.m);
+}
+
+/* Prometheus reads a page whole or not at all. */
+static void a_page_that_memory_is_short_for_is_an_error(void **state)
+{
+    bool failed = true;
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    play(&w);
+    for (int nth = 1; failed; nth++) {
+        bt_strbuf_t out;
+
+        bt_strbuf_init(&out, 1u << 20);
+        bt_alloc_fail_at(nth);
+        bt_router_metrics_render(w.m, &w.view, 1, &process, &out);
+        bt_alloc_fail_at(0);
+        failed = bt_strbuf_status(&out) != BT_OK;
+        bt_strbuf_fini(&out);
+        assert_in_range(nth, 1, 100);
+    }
+    bt_router_metrics_destroy(w.m);
+}
+
+static void a_failed_allocation_makes_no_metrics(void **state)
+{
+    bt_model_metrics_t *mm = NULL;
+    bt_router_metrics_t *m = NULL;
+
+    (void)state;
+    for (int nth = 1; nth <= 2; nth++) {
+        bt_alloc_fail_at(nth);
+        assert_int_equal(bt_router_metrics_create(&m), BT_ERR_NO_MEMORY);
+        bt_alloc_fail_at(0);
+        assert_null(m);
+    }
+    assert_int_equal(bt_router_metrics_create(&m), BT_OK);
+    for (int nth = 1; nth <= 3; nth++) {
+        bt_alloc_fail_at(nth);
+        assert_int_equal(bt_router_metrics_model(m, "a", &mm),
+                         BT_ERR_NO_MEMORY);
+        bt_alloc_fail_at(0);
+        assert_null(mm);
+    }
+    assert_int_equal(bt_router_metrics_model(m, "a", &mm), BT_OK);
+    bt_router_metrics_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_line_of_the_documented_sample_is_there),
+        BT_TEST(every_own_family_has_its_labels_and_values),
+        BT_TEST(old_names_have_their_labels_and_the_new_values),
+        BT_TEST(the_seeds_families_are_the_same_bytes_as_ever),
+        BT_TEST(only_what_the_server_could_not_do_is_a_failed_inference),
+        BT_TEST(tokens_rise_while_they_are_generated),
+        BT_TEST(exchanges_are_counted_by_route_method_and_code),
+        BT_TEST(each_model_has_series_of_its_own),
+        BT_TEST(a_model_that_has_the_seeds_name_is_not_mixed_with_the_first),
+        BT_TEST(what_nobody_knows_is_left_out_with_its_labels),
+        BT_TEST(workers_of_one_name_are_told_apart),
+        BT_TEST(the_launchers_word_is_replaced_by_its_next),
+        BT_TEST(the_systems_word_on_this_process_is_plausible),
+        BT_TEST(a_request_that_waits_for_its_kv_is_not_pending),
+        BT_TEST(a_page_that_memory_is_short_for_is_an_error),
+        BT_TEST(a_failed_allocation_makes_no_metrics),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
