@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file loop.h
  *
- * The router's event loop: HTTP, control links, time and signals on one
- * thread. Besides router/http the only includer of event2 headers.
+ * The router's process on one thread: it puts the frontend, the doors and the
+ * control links on one event loop, and adds time and signals.
  *
  *     SIGTERM, SIGINT ─▶ stop listening, answer 503 to new requests, go on
  *     until the last request ended or drain_ms passed, end with 0; the second
@@ -15,15 +15,13 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/rpc/rpc.h"
-#include "router/frontend/router.h"
+#include "common/config/config.h"
 
 typedef struct bt_loop bt_loop_t;
 
-/** Binds the client's sockets and makes the core. @a config, @a served: lent.
+/** Opens the models and binds the clients' sockets. @a config is lent.
  *  @retval others  logged */
 BT_MUST_CHECK bt_status_t bt_loop_create(const bt_config_t *config,
-                                         const bt_served_t *served,
                                          bt_loop_t **loop_p);
 
 /** Listen for workers. @param [out] bound  the real URL.

@@ -9,8 +9,9 @@
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
 #include "common/rpc/key.h"
-#include "router/frontend/served.h"
+#include "common/wire/wire.h"
 #include "router/loop.h"
+#include "router/observe/metrics.h"
 
 #define URL_BYTES    512
 #define NAME         "router"
@@ -23,7 +24,6 @@ typedef struct start {
     bt_config_store_t *store;
     const bt_config_t *config;
     bt_cluster_t *cluster;
-    bt_served_t served;
     bt_loop_t *loop;
     uint8_t key[BT_KEY_BYTES];
     char url[URL_BYTES];
@@ -77,8 +77,7 @@ static bt_status_t start(start_t *s)
     bt_status_t status;
 
     if ((status = check_options(s->config)) != BT_OK ||
-        (status = bt_served_load(s->config, &s->served)) != BT_OK ||
-        (status = bt_loop_create(s->config, &s->served, &s->loop)) != BT_OK ||
+        (status = bt_loop_create(s->config, &s->loop)) != BT_OK ||
         (status = find_key_and_url(s)) != BT_OK) {
         return status;
     }
@@ -145,7 +144,6 @@ int main(int argc, char **argv)
         code = 2;
     }
     bt_loop_destroy(s.loop);
-    bt_served_close(&s.served);
     bt_cluster_close(s.cluster);
     BT_LOG_INFO("ended with %d", code);
 

@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 uint64_t bt_now_ns(void); /**< CLOCK_MONOTONIC */
+/** What turns the monotonic clock into the time of day, as it is now. */
+int64_t bt_unix_minus_monotonic_ns(void);
 
 static inline uint64_t bt_now_ms(void)
 {

@@ -65,7 +65,7 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         msg.u.cancel.key.id = gen->id;
         msg.u.cancel.key.attempt = leg->attempt;
         msg.u.cancel.finish = (uint32_t)why;
-        core->ops.send(core->ops.ctx, leg->worker, &msg);
+        core->ops.send(core->ops.send_ctx, leg->worker, &msg);
     }
 }
 
@@ -93,7 +93,7 @@ static void send_request(bt_core_t *core, const bt_gen_t *gen,
             },
     };
 
-    core->ops.send(core->ops.ctx, leg->worker, &msg);
+    core->ops.send(core->ops.send_ctx, leg->worker, &msg);
 }
 
 static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)

@@ -75,8 +75,10 @@ typedef struct bt_gen_end {
 } bt_gen_end_t;
 
 typedef struct bt_core_ops {
-    /** Post to a worker. Failure shows as a lost worker later. */
+    /** Post to a worker; @a ctx is send_ctx. Failure shows as a lost worker
+     *  later. */
     void (*send)(void *ctx, bt_instance_t *worker, const bt_msg_t *msg);
+    void *send_ctx;
     /** Text that is certain. May call bt_core_cancel() on this generation.
      *  @param n_output  tokens generated so far */
     void (*on_text)(void *ctx, void *user, const char *text, size_t bytes,

@@ -18,7 +18,7 @@ static void send_peer(bt_core_t *core, bt_instance_t *prefill,
              decode->hello.name);
     msg.u.peer.kvt = decode->hello.kvt;
     msg.u.peer.kvt_bytes = decode->hello.kvt_bytes;
-    core->ops.send(core->ops.ctx, prefill, &msg);
+    core->ops.send(core->ops.send_ctx, prefill, &msg);
 }
 
 static void introduce(bt_core_t *core, bt_instance_t *worker)
@@ -50,7 +50,7 @@ static void forget_peer(bt_core_t *core, uint64_t instance)
         bt_instance_t *other = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
         if (other->hello.role == BT_ROLE_PREFILL) {
-            core->ops.send(core->ops.ctx, other, &msg);
+            core->ops.send(core->ops.send_ctx, other, &msg);
         }
     }
 }
@@ -215,7 +215,7 @@ static void on_grant(bt_core_t *core, const bt_instance_t *worker,
         (gen->prefill->worker == NULL)) {
         return;
     }
-    core->ops.send(core->ops.ctx, gen->prefill->worker, msg);
+    core->ops.send(core->ops.send_ctx, gen->prefill->worker, msg);
 }
 
 static void on_tokens(bt_core_t *core, const bt_instance_t *worker,

@@ -2,8 +2,8 @@
 /** @file api.h
  *
  * The clients' dialects, without sockets: from a JSON body to one request
- * description, and from results to JSON or SSE bytes. The only includer of
- * jansson.h is this module.
+ * description, and from results to JSON. How the JSON travels (one body, server
+ * sent events) is the door's. The only includer of jansson.h is this module.
  *
  *     triton:  POST /v2/models/{ensemble|tensorrt_llm_bls|NAME}
  *                                   [/versions/V]/generate[_stream]
@@ -121,7 +121,8 @@ typedef struct bt_api_answer {
     bt_api_dialect_t dialect;
     const char *id;    /**< "cmpl-…", "chatcmpl-…", or generate's id */
     const char *model; /**< name to print */
-    int64_t created;   /**< seconds since 1970 */
+    const char *version;
+    int64_t created; /**< seconds since 1970 */
     int64_t sequence_id;
     bool sequence_start, sequence_end;
     bool include_usage, continuous_usage;
@@ -146,28 +147,31 @@ typedef struct bt_api_usage {
 void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choices, size_t n_choices,
                          const bt_api_usage_t *usage, bt_strbuf_t *out);
-/** Append one SSE event ("data: {…}\n\n") with a piece of one choice.
- *  @param first  chat: this choice's first event (carries the role). */
-void bt_api_write_event(const bt_api_answer_t *answer,
+/** Append a piece of one choice of an answer that streams, as one JSON object.
+ *  @param first  chat: this choice's first piece (carries the role). */
+void bt_api_write_piece(const bt_api_answer_t *answer,
                         const bt_api_choice_t *choice, bool first,
                         const bt_api_usage_t *usage, bt_strbuf_t *out);
-/** Append what ends a stream: the usage event (`choices: []`) if asked for and
- *  "data: [DONE]\n\n"; nothing for generate. */
-void bt_api_write_end(const bt_api_answer_t *answer,
-                      const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** OpenAI: append the object that ends a stream with its usage
+ *  (`choices: []`). */
+void bt_api_write_usage(const bt_api_answer_t *answer,
+                        const bt_api_usage_t *usage, bt_strbuf_t *out);
 /** Append an error body in the dialect's form ({"error": "…"} for Triton,
  *  {"error": {message, type, param, code}} for OpenAI). */
 void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
                         bt_strbuf_t *out);
-/** The same as an SSE event, for an error after the stream began. */
-void bt_api_write_error_event(bt_api_dialect_t dialect,
-                              const bt_api_error_t *error, bt_strbuf_t *out);
 
-/** Append `GET /v1/models` (one model), or one model object. */
-void bt_api_write_models(const char *name, int64_t created,
-                         uint32_t context_tokens, bool list, bt_strbuf_t *out);
+/** A model as OpenAI's clients see it. */
+typedef struct bt_api_model {
+    const char *name;
+    int64_t created; /**< seconds since 1970 */
+    uint32_t context_tokens;
+} bt_api_model_t;
 
-/** Content-Type of the two kinds of stream. */
-const char *bt_api_stream_content_type(bt_api_dialect_t dialect);
+/** Append one model object. */
+void bt_api_write_model(const bt_api_model_t *model, bt_strbuf_t *out);
+/** Append the list of `GET /v1/models`. */
+void bt_api_write_models(const bt_api_model_t *models, size_t n,
+                         bt_strbuf_t *out);
 
 #endif

@@ -4,205 +4,144 @@
 #include "common/base/json.h"
 #include "router/frontend/api_priv.h"
 
-/* ---- pieces: an event is written for each token, so no printf here ---- */
-
-#define PUT(out, literal) \
-    bt_strbuf_append((out), (literal), sizeof(literal) - 1)
-
-static void put_int(bt_strbuf_t *out, int64_t number)
-{
-    char digits[20];
-    size_t at = sizeof(digits);
-    uint64_t rest = (number < 0) ? 0 - (uint64_t)number : (uint64_t)number;
-
-    do {
-        digits[--at] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest > 0);
-    if (number < 0) {
-        PUT(out, "-");
-    }
-    bt_strbuf_append(out, digits + at, sizeof(digits) - at);
-}
-
-static void put_bool(bt_strbuf_t *out, bool value)
-{
-    if (value) {
-        PUT(out, "true");
-    } else {
-        PUT(out, "false");
-    }
-}
-
-static void put_text(bt_strbuf_t *out, const char *text, size_t bytes)
-{
-    bt_json_t json;
-
-    bt_json_init(&json, out);
-    bt_json_strn(&json, NULL, text, bytes);
-}
-
-static void put_string(bt_strbuf_t *out, const char *text)
-{
-    if (text == NULL) {
-        PUT(out, "null");
-    } else {
-        put_text(out, text, strlen(text));
-    }
-}
-
 /* ---- generate ---- */
 
 static void put_generate(const bt_api_answer_t *answer,
-                         const bt_api_choice_t *choice, bt_strbuf_t *out)
+                         const bt_api_choice_t *choice, bt_json_t *json)
 {
-    PUT(out, "{");
+    bt_json_object(json, NULL);
     if ((answer->id != NULL) && (answer->id[0] != '\0')) {
-        PUT(out, "\"id\":");
-        put_string(out, answer->id);
-        PUT(out, ",");
+        bt_json_str(json, "id", answer->id);
     }
-    PUT(out, "\"model_name\":");
-    put_string(out, answer->model);
-    PUT(out, ",\"model_version\":\"1\",\"sequence_end\":");
-    put_bool(out, answer->sequence_end);
-    PUT(out, ",\"sequence_id\":");
-    put_int(out, answer->sequence_id);
-    PUT(out, ",\"sequence_start\":");
-    put_bool(out, answer->sequence_start);
-    PUT(out, ",\"text_output\":");
-    put_text(out, choice->text, choice->text_bytes);
-    PUT(out, "}");
+    bt_json_str(json, "model_name", answer->model);
+    bt_json_str(json, "model_version", answer->version);
+    bt_json_bool(json, "sequence_end", answer->sequence_end);
+    bt_json_i64(json, "sequence_id", answer->sequence_id);
+    bt_json_bool(json, "sequence_start", answer->sequence_start);
+    bt_json_strn(json, "text_output", choice->text, choice->text_bytes);
+    bt_json_end_object(json);
 }
 
 /* ---- OpenAI ---- */
 
-static void put_openai_head(const bt_api_answer_t *answer, const char *object,
-                            bt_strbuf_t *out)
+static void open_openai(const bt_api_answer_t *answer, const char *object,
+                        bt_json_t *json)
 {
-    PUT(out, "{\"id\":");
-    put_string(out, answer->id);
-    PUT(out, ",\"object\":");
-    put_string(out, object);
-    PUT(out, ",\"created\":");
-    put_int(out, answer->created);
-    PUT(out, ",\"model\":");
-    put_string(out, answer->model);
-    PUT(out, ",\"system_fingerprint\":");
-    put_string(out, answer->fingerprint);
-    PUT(out, ",\"choices\":[");
+    bt_json_object(json, NULL);
+    bt_json_str(json, "id", answer->id);
+    bt_json_str(json, "object", object);
+    bt_json_i64(json, "created", answer->created);
+    bt_json_str(json, "model", answer->model);
+    bt_json_str(json, "system_fingerprint", answer->fingerprint);
+    bt_json_array(json, "choices");
 }
 
-static void put_usage(const bt_api_usage_t *usage, bt_strbuf_t *out)
+static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
 {
-    PUT(out, ",\"usage\":{\"prompt_tokens\":");
-    put_int(out, usage->prompt_tokens);
-    PUT(out, ",\"completion_tokens\":");
-    put_int(out, usage->completion_tokens);
-    PUT(out, ",\"total_tokens\":");
-    put_int(out, (int64_t)usage->prompt_tokens + usage->completion_tokens);
-    PUT(out, "}");
+    bt_json_object(json, "usage");
+    bt_json_u64(json, "prompt_tokens", usage->prompt_tokens);
+    bt_json_u64(json, "completion_tokens", usage->completion_tokens);
+    bt_json_u64(json, "total_tokens",
+                (uint64_t)usage->prompt_tokens + usage->completion_tokens);
+    bt_json_end_object(json);
 }
 
-static void put_finish(bt_finish_t finish, bt_strbuf_t *out)
+/* NULL while it goes on. */
+static const char *finish_reason(bt_finish_t finish)
 {
-    PUT(out, ",\"logprobs\":null,\"finish_reason\":");
     switch (finish) {
     case BT_FINISH_NONE:
-        PUT(out, "null");
-        break;
+        return NULL;
     case BT_FINISH_STOP:
-        PUT(out, "\"stop\"");
-        break;
+        return "stop";
     case BT_FINISH_LENGTH:
-        PUT(out, "\"length\"");
-        break;
+        return "length";
     case BT_FINISH_CANCELED:
-        PUT(out, "\"abort\"");
-        break;
+        return "abort";
     default:
-        PUT(out, "\"error\"");
-        break;
+        return "error";
     }
-    PUT(out, "}");
 }
 
-static void put_token_ids(const bt_api_choice_t *choice, bt_strbuf_t *out)
+static void close_choice(bt_finish_t finish, bt_json_t *json)
+{
+    bt_json_null(json, "logprobs");
+    bt_json_str(json, "finish_reason", finish_reason(finish));
+    bt_json_end_object(json);
+}
+
+static void put_token_ids(const bt_api_choice_t *choice, bt_json_t *json)
 {
     if (choice->token_ids == NULL) {
         return;
     }
-    PUT(out, ",\"token_ids\":[");
+    bt_json_array(json, "token_ids");
     for (uint32_t i = 0; i < choice->n_token_ids; i++) {
-        if (i > 0) {
-            PUT(out, ",");
-        }
-        put_int(out, choice->token_ids[i]);
+        bt_json_u64(json, NULL, choice->token_ids[i]);
     }
-    PUT(out, "]");
+    bt_json_end_array(json);
 }
 
 static void put_choice(bt_api_dialect_t dialect, const bt_api_choice_t *choice,
-                       bt_strbuf_t *out)
+                       bt_json_t *json)
 {
-    PUT(out, "{\"index\":");
-    put_int(out, choice->index);
+    bt_json_object(json, NULL);
+    bt_json_u64(json, "index", choice->index);
     if (dialect == BT_API_CHAT) {
-        PUT(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
-        put_text(out, choice->text, choice->text_bytes);
-        PUT(out, ",\"refusal\":null}");
+        bt_json_object(json, "message");
+        bt_json_str(json, "role", "assistant");
+        bt_json_strn(json, "content", choice->text, choice->text_bytes);
+        bt_json_null(json, "refusal");
+        bt_json_end_object(json);
     } else {
-        PUT(out, ",\"text\":");
-        put_text(out, choice->text, choice->text_bytes);
+        bt_json_strn(json, "text", choice->text, choice->text_bytes);
     }
-    put_token_ids(choice, out);
-    put_finish(choice->finish, out);
+    put_token_ids(choice, json);
+    close_choice(choice->finish, json);
 }
 
 static void put_choice_piece(bt_api_dialect_t dialect,
                              const bt_api_choice_t *choice, bool first,
-                             bt_strbuf_t *out)
+                             bt_json_t *json)
 {
-    PUT(out, "{\"index\":");
-    put_int(out, choice->index);
+    bt_json_object(json, NULL);
+    bt_json_u64(json, "index", choice->index);
     if (dialect == BT_API_CHAT) {
-        PUT(out, ",\"delta\":{");
+        bt_json_object(json, "delta");
         if (first) {
-            PUT(out, "\"role\":\"assistant\",");
+            bt_json_str(json, "role", "assistant");
         }
         if (first || (choice->text_bytes > 0)) {
-            PUT(out, "\"content\":");
-            put_text(out, choice->text, choice->text_bytes);
+            bt_json_strn(json, "content", choice->text, choice->text_bytes);
         }
-        PUT(out, "}");
+        bt_json_end_object(json);
     } else {
-        PUT(out, ",\"text\":");
-        put_text(out, choice->text, choice->text_bytes);
+        bt_json_strn(json, "text", choice->text, choice->text_bytes);
     }
-    put_finish(choice->finish, out);
+    close_choice(choice->finish, json);
 }
 
 void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choices, size_t n_choices,
                          const bt_api_usage_t *usage, bt_strbuf_t *out)
 {
+    bt_json_t json;
+
+    bt_json_init(&json, out);
     if (answer->dialect == BT_API_GENERATE) {
-        put_generate(answer, &choices[0], out);
+        put_generate(answer, &choices[0], &json);
         return;
     }
-    put_openai_head(answer,
-                    (answer->dialect == BT_API_CHAT) ? "chat.completion"
-                                                     : "text_completion",
-                    out);
+    open_openai(answer,
+                (answer->dialect == BT_API_CHAT) ? "chat.completion"
+                                                 : "text_completion",
+                &json);
     for (size_t i = 0; i < n_choices; i++) {
-        if (i > 0) {
-            PUT(out, ",");
-        }
-        put_choice(answer->dialect, &choices[i], out);
+        put_choice(answer->dialect, &choices[i], &json);
     }
-    PUT(out, "]");
-    put_usage(usage, out);
-    PUT(out, "}");
+    bt_json_end_array(&json);
+    put_usage(usage, &json);
+    bt_json_end_object(&json);
 }
 
 static const char *event_object(bt_api_dialect_t dialect)
@@ -211,42 +150,39 @@ static const char *event_object(bt_api_dialect_t dialect)
                                     : "text_completion";
 }
 
-void bt_api_write_event(const bt_api_answer_t *answer,
+void bt_api_write_piece(const bt_api_answer_t *answer,
                         const bt_api_choice_t *choice, bool first,
                         const bt_api_usage_t *usage, bt_strbuf_t *out)
 {
-    PUT(out, "data: ");
+    bt_json_t json;
+
+    bt_json_init(&json, out);
     if (answer->dialect == BT_API_GENERATE) {
-        put_generate(answer, choice, out);
-        PUT(out, "\n\n");
+        put_generate(answer, choice, &json);
         return;
     }
-    put_openai_head(answer, event_object(answer->dialect), out);
-    put_choice_piece(answer->dialect, choice, first, out);
-    PUT(out, "]");
+    open_openai(answer, event_object(answer->dialect), &json);
+    put_choice_piece(answer->dialect, choice, first, &json);
+    bt_json_end_array(&json);
     if (answer->continuous_usage && (usage != NULL)) {
-        put_usage(usage, out);
+        put_usage(usage, &json);
     } else if (answer->include_usage) {
         /* Every chunk but the last has the field, as null. */
-        PUT(out, ",\"usage\":null");
+        bt_json_null(&json, "usage");
     }
-    PUT(out, "}\n\n");
+    bt_json_end_object(&json);
 }
 
-void bt_api_write_end(const bt_api_answer_t *answer,
-                      const bt_api_usage_t *usage, bt_strbuf_t *out)
+void bt_api_write_usage(const bt_api_answer_t *answer,
+                        const bt_api_usage_t *usage, bt_strbuf_t *out)
 {
-    if (answer->dialect == BT_API_GENERATE) {
-        return;
-    }
-    if (answer->include_usage) {
-        PUT(out, "data: ");
-        put_openai_head(answer, event_object(answer->dialect), out);
-        PUT(out, "]");
-        put_usage(usage, out);
-        PUT(out, "}\n\n");
-    }
-    PUT(out, "data: [DONE]\n\n");
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    open_openai(answer, event_object(answer->dialect), &json);
+    bt_json_end_array(&json);
+    put_usage(usage, &json);
+    bt_json_end_object(&json);
 }
 
 /* ---- errors and the rest ---- */
@@ -271,53 +207,56 @@ static const char *error_code(const bt_api_error_t *error)
 void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
                         bt_strbuf_t *out)
 {
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    bt_json_object(&json, NULL);
     if (dialect == BT_API_GENERATE) {
-        PUT(out, "{\"error\":");
-        put_string(out, error->message);
-        PUT(out, "}");
-        return;
+        bt_json_str(&json, "error", error->message);
+    } else {
+        bt_json_object(&json, "error");
+        bt_json_str(&json, "message", error->message);
+        bt_json_str(&json, "type", error->type);
+        bt_json_str(&json, "param", error->param);
+        bt_json_str(&json, "code", error_code(error));
+        bt_json_end_object(&json);
     }
-    PUT(out, "{\"error\":{\"message\":");
-    put_string(out, error->message);
-    PUT(out, ",\"type\":");
-    put_string(out, error->type);
-    PUT(out, ",\"param\":");
-    put_string(out, error->param);
-    PUT(out, ",\"code\":");
-    put_string(out, error_code(error));
-    PUT(out, "}}");
+    bt_json_end_object(&json);
 }
 
-void bt_api_write_error_event(bt_api_dialect_t dialect,
-                              const bt_api_error_t *error, bt_strbuf_t *out)
+static void put_model(const bt_api_model_t *model, bt_json_t *json)
 {
-    PUT(out, "data: ");
-    bt_api_write_error(dialect, error, out);
-    PUT(out, "\n\n");
+    bt_json_object(json, NULL);
+    bt_json_str(json, "id", model->name);
+    bt_json_str(json, "object", "model");
+    bt_json_i64(json, "created", model->created);
+    bt_json_str(json, "owned_by", "baton");
+    bt_json_str(json, "root", model->name);
+    bt_json_null(json, "parent");
+    bt_json_u64(json, "max_model_len", model->context_tokens);
+    bt_json_end_object(json);
 }
 
-void bt_api_write_models(const char *name, int64_t created,
-                         uint32_t context_tokens, bool list, bt_strbuf_t *out)
+void bt_api_write_model(const bt_api_model_t *model, bt_strbuf_t *out)
 {
-    if (list) {
-        PUT(out, "{\"object\":\"list\",\"data\":[");
-    }
-    PUT(out, "{\"id\":");
-    put_string(out, name);
-    PUT(out, ",\"object\":\"model\",\"created\":");
-    put_int(out, created);
-    PUT(out, ",\"owned_by\":\"baton\",\"root\":");
-    put_string(out, name);
-    PUT(out, ",\"parent\":null,\"max_model_len\":");
-    put_int(out, context_tokens);
-    PUT(out, "}");
-    if (list) {
-        PUT(out, "]}");
-    }
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    put_model(model, &json);
 }
 
-const char *bt_api_stream_content_type(bt_api_dialect_t dialect)
+void bt_api_write_models(const bt_api_model_t *models, size_t n,
+                         bt_strbuf_t *out)
 {
-    (void)dialect; /* Triton's clients compare this text exactly */
-    return "text/event-stream; charset=utf-8";
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "object", "list");
+    bt_json_array(&json, "data");
+    for (size_t i = 0; i < n; i++) {
+        put_model(&models[i], &json);
+    }
+    bt_json_end_array(&json);
+    bt_json_end_object(&json);
 }

@@ -20,7 +20,7 @@
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/frontend/api.h"
-#include "router/frontend/served.h"
+#include "router/frontend/registry.h"
 
 #define BT_DEFAULT_MAX_TOKENS      16
 #define BT_DEFAULT_CHAT_MAX_TOKENS 1024

@@ -26,7 +26,6 @@ struct bt_trace {
     int fd;
     char *path;     /* owned */
     char *resource; /* owned: JSON of the resource's attributes */
-    char *model;    /* owned: as JSON string, with quotes */
     uint64_t seed[2], n_ids;
     bt_strbuf_t line; /* scratch */
     bt_strbuf_t lines;
@@ -210,7 +209,7 @@ static void put_time(bt_strbuf_t *out, const span_t *span, const char *name,
                      span->unix_minus_core_ns + (int64_t)core_us * 1000);
 }
 
-static void put_request(bt_strbuf_t *out, const bt_trace_t *trace,
+static void put_request(bt_strbuf_t *out, const char *model,
                         const bt_gen_record_t *r)
 {
     const bt_gen_origin_t *o = r->origin;
@@ -219,10 +218,7 @@ static void put_request(bt_strbuf_t *out, const bt_trace_t *trace,
     put_text(out, "gen_ai.operation.name",
              o->chat ? "chat" : "text_completion");
     put_text(out, "gen_ai.provider.name", "baton");
-    bt_strbuf_printf(out,
-                     "{\"key\":\"gen_ai.request.model\",\"value\":"
-                     "{\"stringValue\":%s}},",
-                     trace->model);
+    put_text(out, "gen_ai.request.model", model);
     if (o->answer_id[0] != '\0') {
         put_text(out, "gen_ai.response.id", o->answer_id);
     }
@@ -333,8 +329,8 @@ static void put_status(bt_strbuf_t *out, const bt_gen_record_t *r)
     }
 }
 
-static void put_root(bt_strbuf_t *out, const bt_trace_t *trace,
-                     const span_t *span, const bt_gen_record_t *r)
+static void put_root(bt_strbuf_t *out, const char *model, const span_t *span,
+                     const bt_gen_record_t *r)
 {
     const bt_gen_origin_t *o = r->origin;
 
@@ -351,7 +347,7 @@ static void put_root(bt_strbuf_t *out, const bt_trace_t *trace,
     put_time(out, span, "endTimeUnixNano",
              span->start_us + r->ledger->total_us);
     bt_strbuf_puts(out, "\"attributes\":[");
-    put_request(out, trace, r);
+    put_request(out, model, r);
     put_ledger(out, r);
     close_list(out);
     bt_strbuf_puts(out, ",");
@@ -399,8 +395,8 @@ static void put_parts(bt_strbuf_t *out, bt_trace_t *trace, const span_t *span,
     }
 }
 
-void bt_trace_add(bt_trace_t *trace, const bt_gen_record_t *record,
-                  int64_t unix_minus_core_ns)
+void bt_trace_add(bt_trace_t *trace, const char *model,
+                  const bt_gen_record_t *record, int64_t unix_minus_core_ns)
 {
     const bt_ledger_t *l = record->ledger;
     bt_strbuf_t *out = &trace->line;
@@ -419,7 +415,7 @@ void bt_trace_add(bt_trace_t *trace, const bt_gen_record_t *record,
                      "\"scopeSpans\":[{\"scope\":{\"name\":\"baton-router\"},"
                      "\"spans\":[",
                      trace->resource);
-    put_root(out, trace, &span, record);
+    put_root(out, model, &span, record);
     put_parts(out, trace, &span, l);
     bt_strbuf_puts(out, "]}]}]}\n");
     if (bt_strbuf_status(out) == BT_OK) {
@@ -435,8 +431,7 @@ void bt_trace_add(bt_trace_t *trace, const bt_gen_record_t *record,
 
 /* ---- the file ---- */
 
-static bt_status_t make_resource(bt_trace_t *trace, const char *model,
-                                 const char *instance)
+static bt_status_t make_resource(bt_trace_t *trace, const char *instance)
 {
     bt_strbuf_t text;
     bt_status_t status;
@@ -451,20 +446,10 @@ static bt_status_t make_resource(bt_trace_t *trace, const char *model,
     if (status == BT_OK) {
         text.data[text.len - 1] = '\0'; /* the last comma */
         trace->resource = bt_strdup(text.data);
-        bt_strbuf_reset(&text);
-        put_string(&text, model);
-        status = bt_strbuf_status(&text);
-    }
-    if (status == BT_OK) {
-        trace->model = bt_strdup(text.data);
+        status = (trace->resource != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
     }
     bt_strbuf_fini(&text);
-    if (status != BT_OK) {
-        return status;
-    }
-    return ((trace->resource != NULL) && (trace->model != NULL))
-               ? BT_OK
-               : BT_ERR_NO_MEMORY;
+    return status;
 }
 
 static void trace_free(bt_trace_t *trace)
@@ -474,14 +459,13 @@ static void trace_free(bt_trace_t *trace)
     }
     bt_strbuf_fini(&trace->line);
     bt_strbuf_fini(&trace->lines);
-    bt_free(trace->model);
     bt_free(trace->resource);
     bt_free(trace->path);
     bt_free(trace);
 }
 
-bt_status_t bt_trace_open(const char *path, const char *model,
-                          const char *instance, bt_trace_t **trace_p)
+bt_status_t bt_trace_open(const char *path, const char *instance,
+                          bt_trace_t **trace_p)
 {
     bt_trace_t *trace = bt_calloc(1, sizeof(*trace));
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -496,7 +480,7 @@ bt_status_t bt_trace_open(const char *path, const char *model,
     if (trace->path == NULL) {
         goto err_trace;
     }
-    status = make_resource(trace, model, instance);
+    status = make_resource(trace, instance);
     if (status != BT_OK) {
         goto err_trace;
     }

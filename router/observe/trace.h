@@ -41,21 +41,22 @@ typedef struct bt_trace bt_trace_t;
 /**
  * Open the file for appending; made (mode 0640) if it is not there.
  *
- * @param [in] path, model, instance  copied; instance "" = none
+ * @param [in] path, instance  copied; instance "" = none
  * @retval BT_OK
  * @retval BT_ERR_IO         Logged, with the file and the reason.
  * @retval BT_ERR_NO_MEMORY
  */
-BT_MUST_CHECK bt_status_t bt_trace_open(const char *path, const char *model,
-                                        const char *instance,
+BT_MUST_CHECK bt_status_t bt_trace_open(const char *path, const char *instance,
                                         bt_trace_t **trace_p);
 /** Writes what is left; warns when that fails. NULL is allowed. */
 void bt_trace_close(bt_trace_t *trace);
 
-/** One line, in memory. @param unix_minus_core_ns  what turns the core's
- *  clock into the time of day */
-void bt_trace_add(bt_trace_t *trace, const bt_gen_record_t *record,
-                  int64_t unix_minus_core_ns);
+/** One line, in memory.
+ *  @param [in] model               its name
+ *  @param [in] unix_minus_core_ns  what turns the core's clock into the time of
+ *                                  day */
+void bt_trace_add(bt_trace_t *trace, const char *model,
+                  const bt_gen_record_t *record, int64_t unix_minus_core_ns);
 
 /** Write what is there; never waits for a pipe's reader. After a failure it is
  *  tried again a second later.

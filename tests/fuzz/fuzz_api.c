@@ -20,8 +20,8 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
     bt_strbuf_init(&out, (size_t)64 << 20);
     bt_api_write_answer(&answer, &choice, 1, &usage, &out);
     BT_ASSERT_ALWAYS(memchr(out.data, '\n', out.len) == NULL);
-    bt_api_write_event(&answer, &choice, true, &usage, &out);
-    bt_api_write_end(&answer, &usage, &out);
+    bt_api_write_piece(&answer, &choice, true, &usage, &out);
+    bt_api_write_usage(&answer, &usage, &out);
     BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
     bt_strbuf_fini(&out);
 }
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     BT_ASSERT_ALWAYS((error.http_status == 400) && (error.message[0] != '\0'));
     bt_strbuf_init(&out, 65536);
-    bt_api_write_error_event(dialect, &error, &out);
+    bt_api_write_error(dialect, &error, &out);
     BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
     bt_strbuf_fini(&out);
     return 0;

@@ -24,7 +24,7 @@ ONE_INCLUDER = {
     r"cuda.*\.h|nccl\.h": "kernels/cuda/",
     r"xxhash\.h": "common/base/hash.c",
     r"jansson\.h": "router/frontend/",
-    r"event2/.*": ("router/http/", "router/loop.c"),
+    r"event2/.*": ("router/http/", "router/links.c", "router/loop.c"),
     r"cmocka\.h": "tests/support/",
 }
 # Programs never include each other's headers.

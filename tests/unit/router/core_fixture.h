@@ -183,6 +183,7 @@ static inline void start(world_t *w, uint32_t max_queue)
     };
     const bt_core_ops_t ops = {
         .send = w_send,
+        .send_ctx = w,
         .on_text = w_text,
         .on_end = w_end,
         .on_ledger = w_ledger,

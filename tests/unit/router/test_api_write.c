@@ -7,8 +7,8 @@
 #include "router/frontend/api.h"
 #include "tests/support/testsupport.h"
 
-static const bt_api_answer_t triton = {.dialect = BT_API_GENERATE,
-                                       .model = "ensemble"};
+static const bt_api_answer_t triton = {
+    .dialect = BT_API_GENERATE, .model = "ensemble", .version = "1"};
 static const bt_api_answer_t completion = {.dialect = BT_API_COMPLETIONS,
                                            .id = "cmpl-1",
                                            .model = "m",
@@ -60,14 +60,12 @@ static void the_documented_generate_answer_is_written(void **state)
     a.sequence_id = INT64_MAX;
     a.sequence_start = true;
     a.sequence_end = true;
-    bt_api_write_event(&a, &c, true, &usage, &out);
-    expect(&out, "data: {\"id\":\"r-1\",\"model_name\":\"ensemble\","
+    bt_api_write_piece(&a, &c, true, &usage, &out);
+    expect(&out, "{\"id\":\"r-1\",\"model_name\":\"ensemble\","
                  "\"model_version\":\"1\",\"sequence_end\":true,"
                  "\"sequence_id\":9223372036854775807,"
                  "\"sequence_start\":true,\"text_output\":"
-                 "\"What is machine learning?\\n\\nMachine learning\"}\n\n");
-    bt_api_write_end(&a, &usage, &out);
-    expect(&out, "");
+                 "\"What is machine learning?\\n\\nMachine learning\"}");
     bt_strbuf_fini(&out);
 }
 
@@ -101,7 +99,7 @@ static void openai_answers_list_their_choices(void **state)
 }
 
 #define CHUNK                                                             \
-    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\","  \
+    "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\","        \
     "\"created\":1700000000,\"model\":\"m\",\"system_fingerprint\":null," \
     "\"choices\":["
 
@@ -134,25 +132,23 @@ static void chat_events_begin_with_the_role(void **state)
 
     (void)state;
     bt_strbuf_init(&out, 4096);
-    bt_api_write_event(&chat, &first, true, &usage, &out);
+    bt_api_write_piece(&chat, &first, true, &usage, &out);
     expect(&out, CHUNK "{\"index\":3,\"delta\":{\"role\":\"assistant\","
                        "\"content\":\"Hi\"},\"logprobs\":null,"
-                       "\"finish_reason\":null}]}\n\n");
-    bt_api_write_event(&chat, &first, false, &usage, &out);
+                       "\"finish_reason\":null}]}");
+    bt_api_write_piece(&chat, &first, false, &usage, &out);
     expect(&out, CHUNK "{\"index\":3,\"delta\":{\"content\":\"Hi\"},"
-                       "\"logprobs\":null,\"finish_reason\":null}]}\n\n");
-    bt_api_write_event(&chat, &last, false, &usage, &out);
+                       "\"logprobs\":null,\"finish_reason\":null}]}");
+    bt_api_write_piece(&chat, &last, false, &usage, &out);
     expect(&out, CHUNK "{\"index\":3,\"delta\":{},\"logprobs\":null,"
-                       "\"finish_reason\":\"stop\"}]}\n\n");
-    bt_api_write_event(&chat, &last, true, &usage, &out);
+                       "\"finish_reason\":\"stop\"}]}");
+    bt_api_write_piece(&chat, &last, true, &usage, &out);
     expect(&out, CHUNK "{\"index\":3,\"delta\":{\"role\":\"assistant\","
                        "\"content\":\"\"},\"logprobs\":null,"
-                       "\"finish_reason\":\"stop\"}]}\n\n");
-    bt_api_write_event(&chat, &tail, false, &usage, &out);
+                       "\"finish_reason\":\"stop\"}]}");
+    bt_api_write_piece(&chat, &tail, false, &usage, &out);
     expect(&out, CHUNK "{\"index\":3,\"delta\":{\"content\":\"!\"},"
-                       "\"logprobs\":null,\"finish_reason\":\"length\"}]}\n\n");
-    bt_api_write_end(&chat, &usage, &out);
-    expect(&out, "data: [DONE]\n\n");
+                       "\"logprobs\":null,\"finish_reason\":\"length\"}]}");
     bt_strbuf_fini(&out);
 }
 
@@ -165,20 +161,19 @@ static void usage_comes_when_asked_for(void **state)
     (void)state;
     bt_strbuf_init(&out, 4096);
     a.include_usage = true;
-    bt_api_write_event(&a, &c, false, &usage, &out);
+    bt_api_write_piece(&a, &c, false, &usage, &out);
     expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
                        "\"logprobs\":null,\"finish_reason\":null}],"
-                       "\"usage\":null}\n\n");
-    bt_api_write_end(&a, &usage, &out);
+                       "\"usage\":null}");
+    bt_api_write_usage(&a, &usage, &out);
     expect(&out, CHUNK "],\"usage\":{\"prompt_tokens\":5,"
-                       "\"completion_tokens\":7,\"total_tokens\":12}}\n\n"
-                       "data: [DONE]\n\n");
+                       "\"completion_tokens\":7,\"total_tokens\":12}}");
     a.continuous_usage = true;
-    bt_api_write_event(&a, &c, false, &usage, &out);
+    bt_api_write_piece(&a, &c, false, &usage, &out);
     expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
                        "\"logprobs\":null,\"finish_reason\":null}],"
                        "\"usage\":{\"prompt_tokens\":5,"
-                       "\"completion_tokens\":7,\"total_tokens\":12}}\n\n");
+                       "\"completion_tokens\":7,\"total_tokens\":12}}");
     bt_strbuf_fini(&out);
 }
 
@@ -189,12 +184,12 @@ static void completion_events_carry_text(void **state)
 
     (void)state;
     bt_strbuf_init(&out, 4096);
-    bt_api_write_event(&completion, &c, true, NULL, &out);
-    expect(&out, "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\","
+    bt_api_write_piece(&completion, &c, true, NULL, &out);
+    expect(&out, "{\"id\":\"cmpl-1\",\"object\":\"text_completion\","
                  "\"created\":1700000000,\"model\":\"m\","
                  "\"system_fingerprint\":\"fp_1\",\"choices\":["
                  "{\"index\":0,\"text\":\"a\",\"logprobs\":null,"
-                 "\"finish_reason\":null}]}\n\n");
+                 "\"finish_reason\":null}]}");
     bt_strbuf_fini(&out);
 }
 
@@ -247,12 +242,12 @@ static void errors_take_the_dialects_form(void **state)
                  "\"code\":null}}");
     bt_api_error_set(&error, 404, "invalid_request_error", "model",
                      "no model x");
-    bt_api_write_error_event(BT_API_COMPLETIONS, &error, &out);
-    expect(&out, "data: {\"error\":{\"message\":\"no model x\","
+    bt_api_write_error(BT_API_COMPLETIONS, &error, &out);
+    expect(&out, "{\"error\":{\"message\":\"no model x\","
                  "\"type\":\"invalid_request_error\",\"param\":\"model\","
-                 "\"code\":\"model_not_found\"}}\n\n");
-    bt_api_write_error_event(BT_API_GENERATE, &error, &out);
-    expect(&out, "data: {\"error\":\"no model x\"}\n\n");
+                 "\"code\":\"model_not_found\"}}");
+    bt_api_write_error(BT_API_GENERATE, &error, &out);
+    expect(&out, "{\"error\":\"no model x\"}");
     bt_strbuf_fini(&out);
 }
 
@@ -270,21 +265,23 @@ static void a_long_message_is_cut_within_its_array(void **state)
 
 static void models_are_listed(void **state)
 {
+    const bt_api_model_t models[] = {{"m", 17, 8192}, {"n \"", 18, 64}};
     bt_strbuf_t out;
 
     (void)state;
     bt_strbuf_init(&out, 4096);
-    bt_api_write_models("m", 17, 8192, true, &out);
+    bt_api_write_models(models, 2, &out);
     expect(&out, "{\"object\":\"list\",\"data\":[{\"id\":\"m\","
                  "\"object\":\"model\",\"created\":17,\"owned_by\":\"baton\","
-                 "\"root\":\"m\",\"parent\":null,\"max_model_len\":8192}]}");
-    bt_api_write_models("m", 17, 8192, false, &out);
+                 "\"root\":\"m\",\"parent\":null,\"max_model_len\":8192},"
+                 "{\"id\":\"n \\\"\",\"object\":\"model\",\"created\":18,"
+                 "\"owned_by\":\"baton\",\"root\":\"n \\\"\",\"parent\":null,"
+                 "\"max_model_len\":64}]}");
+    bt_api_write_model(&models[0], &out);
     expect(&out, "{\"id\":\"m\",\"object\":\"model\",\"created\":17,"
                  "\"owned_by\":\"baton\",\"root\":\"m\",\"parent\":null,"
                  "\"max_model_len\":8192}");
     bt_strbuf_fini(&out);
-    assert_string_equal(bt_api_stream_content_type(BT_API_GENERATE),
-                        "text/event-stream; charset=utf-8");
 }
 
 int main(void)

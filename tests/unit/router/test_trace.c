@@ -221,8 +221,8 @@ static void a_line_is_this_text(void **state)
 
     (void)state;
     assert_true(bt_trace_parse_parent(PARENT, &origin));
-    assert_int_equal(bt_trace_open(path, "a \"b\"", "r0", &trace), BT_OK);
-    bt_trace_add(trace, &record, UNIX_MINUS_CORE_NS);
+    assert_int_equal(bt_trace_open(path, "r0", &trace), BT_OK);
+    bt_trace_add(trace, "a \"b\"", &record, UNIX_MINUS_CORE_NS);
     assert_int_equal(bt_trace_flush(trace, 1), 0);
     read_file(line, sizeof(line));
     mask_ids(line);
@@ -254,12 +254,12 @@ what_is_left_is_written_at_the_end_behind_what_was_there(void **state)
     for (unsigned life = 1; life <= 2; life++) {
         bt_trace_t *trace = NULL;
 
-        assert_int_equal(bt_trace_open(path, "m", "", &trace), BT_OK);
+        assert_int_equal(bt_trace_open(path, "", &trace), BT_OK);
         record.finish = BT_FINISH_CANCELED;
         record.trouble = "";
-        bt_trace_add(trace, &record, 0);
+        bt_trace_add(trace, "m", &record, 0);
         record.finish = BT_FINISH_STOP;
-        bt_trace_add(trace, &record, 0);
+        bt_trace_add(trace, "m", &record, 0);
         bt_trace_close(trace);
         read_file(text, sizeof(text));
         assert_int_equal(count_lines(text), 2 * life);
@@ -276,7 +276,7 @@ static void ids_differ_and_are_never_zero(void **state)
     uint8_t ids[100][16];
 
     (void)state;
-    assert_int_equal(bt_trace_open(path, "m", "", &trace), BT_OK);
+    assert_int_equal(bt_trace_open(path, "", &trace), BT_OK);
     for (unsigned i = 0; i < 100; i++) {
         bt_trace_new_id(trace, ids[i]);
         assert_memory_not_equal(ids[i], zero, 16);
@@ -349,9 +349,9 @@ lines_wait_while_nothing_is_taken_and_are_lost_past_a_limit(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     fd = open(path, O_RDONLY | O_NONBLOCK);
     assert_true(fd >= 0);
-    assert_int_equal(bt_trace_open(path, "m", "", &trace), BT_OK);
+    assert_int_equal(bt_trace_open(path, "", &trace), BT_OK);
     for (unsigned i = 0; i < N; i++) {
-        bt_trace_add(trace, &record, 0);
+        bt_trace_add(trace, "m", &record, 0);
     }
     bt_test_expect_log_lines(2); /* it takes no more; so many are lost */
     n_lost = bt_trace_flush(trace, now_ms);
@@ -383,11 +383,10 @@ static void a_path_that_cannot_be_written_is_an_error(void **state)
 
     (void)state;
     bt_test_expect_log_lines(3);
-    assert_int_equal(bt_trace_open(dir, "m", "", &trace), BT_ERR_IO);
-    assert_int_equal(bt_trace_open("/nowhere/at/all", "m", "", &trace),
-                     BT_ERR_IO);
+    assert_int_equal(bt_trace_open(dir, "", &trace), BT_ERR_IO);
+    assert_int_equal(bt_trace_open("/nowhere/at/all", "", &trace), BT_ERR_IO);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(bt_trace_open(path, "m", "", &trace), BT_ERR_IO);
+    assert_int_equal(bt_trace_open(path, "", &trace), BT_ERR_IO);
     assert_null(trace);
 }
 
@@ -402,7 +401,7 @@ static void a_failed_allocation_opens_nothing_and_loses_a_line(void **state)
     (void)state;
     for (;; n++) {
         bt_alloc_fail_at(n);
-        if (bt_trace_open(path, "m", "r", &trace) == BT_OK) {
+        if (bt_trace_open(path, "r", &trace) == BT_OK) {
             break;
         }
         assert_null(trace);
@@ -411,11 +410,11 @@ static void a_failed_allocation_opens_nothing_and_loses_a_line(void **state)
     assert_true(n > 4);
     bt_alloc_fail_at(0);
     bt_test_expect_log_lines(1);
-    bt_trace_add(trace, &record, 0);
+    bt_trace_add(trace, "m", &record, 0);
     bt_alloc_fail_at(1); /* the lines' room doubles with the second */
-    bt_trace_add(trace, &record, 0);
+    bt_trace_add(trace, "m", &record, 0);
     bt_alloc_fail_at(0);
-    bt_trace_add(trace, &record, 0);
+    bt_trace_add(trace, "m", &record, 0);
     assert_int_equal(bt_trace_flush(trace, 1), 1);
     read_file(text, sizeof(text));
     assert_int_equal(count_lines(text), 2);

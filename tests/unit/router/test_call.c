@@ -12,7 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/frontend/prepare.h"
-#include "router/frontend/router.h"
+#include "router/http/door_priv.h"
 #include "tests/support/tiny_model.h"
 
 #define CONTEXT  512
@@ -30,7 +30,7 @@ struct bt_exchange {
     char type[64];
     char headers[256];
     char out[32768];
-    void *router;
+    bt_door_t *door;
 };
 
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex)
@@ -107,7 +107,7 @@ bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
     ex->n_writes++;
     if (ex->breaks) {
         ex->n_ends++;
-        bt_client_gone(ex->router, ex);
+        bt_door_gone(ex->door, ex);
         return false;
     }
     return true;
@@ -120,9 +120,9 @@ void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes)
     ex->n_ends++;
 }
 
-uint32_t bt_http_n_connections(const bt_http_t *http)
+uint32_t bt_door_n_connections(const bt_door_t *door)
 {
-    (void)http;
+    (void)door;
     return 3;
 }
 
@@ -141,8 +141,10 @@ typedef struct sent {
 
 typedef struct world {
     bt_config_t config;
-    bt_served_t served;
-    bt_router_t router;
+    bt_frontend_t front;
+    bt_door_t door;
+    bt_served_t *served;
+    bt_core_t *core;
     bt_instance_t *p, *d;
     sent_t sent[MAX_SENT];
     uint32_t n_sent;
@@ -177,35 +179,6 @@ static void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
     }
 }
 
-static void w_ledger(void *ctx, const bt_ledger_t *ledger)
-{
-    world_t *w = ctx;
-
-    bt_router_metrics_ledger(w->router.model_metrics, ledger);
-}
-
-static void w_transfer(void *ctx, const bt_msg_joined_t *m, bool first)
-{
-    world_t *w = ctx;
-
-    bt_router_metrics_transfer(w->router.model_metrics, m, first);
-}
-
-static void w_text(void *ctx, void *user, const char *text, size_t bytes,
-                   uint32_t n_output)
-{
-    world_t *w = ctx;
-
-    bt_client_on_text(&w->router, user, text, bytes, n_output);
-}
-
-static void w_end(void *ctx, void *user, const bt_gen_end_t *end)
-{
-    world_t *w = ctx;
-
-    bt_client_on_end(&w->router, user, end);
-}
-
 static void w_join(world_t *w, const char *name, bt_role_t role,
                    bt_instance_t **worker_p)
 {
@@ -213,7 +186,7 @@ static void w_join(world_t *w, const char *name, bt_role_t role,
         .protocol = BT_WIRE_PROTOCOL,
         .role = (uint32_t)role,
         .instance = (uint64_t)role,
-        .model = w->served.identity,
+        .model = w->served->identity,
         .tokens_per_block = 16,
         .context_tokens = CONTEXT,
         .max_batch = 4,
@@ -222,48 +195,29 @@ static void w_join(world_t *w, const char *name, bt_role_t role,
     char why[BT_TABLE_WHY_BYTES];
 
     snprintf(hello.name, sizeof(hello.name), "%s", name);
-    assert_int_equal(bt_core_worker_up(w->router.core, &hello, NULL,
-                                       bt_now_us(), why, worker_p),
-                     BT_OK);
+    assert_int_equal(
+        bt_core_worker_up(w->core, &hello, NULL, bt_now_us(), why, worker_p),
+        BT_OK);
 }
 
 static void start(world_t *w, bool with_workers)
 {
-    const bt_core_ops_t ops = {
-        .send = w_send,
-        .on_text = w_text,
-        .on_end = w_end,
-        .on_ledger = w_ledger,
-        .on_transfer = w_transfer,
-        .detok_init = bt_detok_init,
-        .detok_push = bt_detok_push,
-        .detok_finish = bt_detok_finish,
-        .ctx = w,
-    };
-    bt_core_config_t core = {
-        .max_queue = 8,
-        .worker_wait_ms = 1000,
-        .rerun_wait_ms = 1000,
-        .request_timeout_ms = 60000,
-    };
-
     memset(w, 0, sizeof(*w));
-    w->config.model = model_path;
-    w->config.model_name = "tiny";
+    w->config.models[0] =
+        (bt_config_model_t){.name = "tiny", .path = model_path};
+    w->config.n_models = 1;
+    w->config.model_name = "";
     w->config.chat_template = "chatml";
-    w->config.max_queue = core.max_queue;
-    assert_int_equal(bt_served_load(&w->config, &w->served), BT_OK);
-    core.model = w->served.identity;
-    core.tok = w->served.tok;
-    core.n_vocab = bt_tokenizer_n_vocab(w->served.tok);
-    w->router.config = &w->config;
-    w->router.served = &w->served;
-    bt_strbuf_init(&w->router.out, BT_ANSWER_LIMIT);
-    assert_int_equal(bt_router_metrics_create(&w->router.metrics), BT_OK);
-    assert_int_equal(bt_router_metrics_model(w->router.metrics, "tiny",
-                                             &w->router.model_metrics),
-                     BT_OK);
-    assert_int_equal(bt_core_create(&core, &ops, &w->router.core), BT_OK);
+    w->config.trace = "";
+    w->config.name = "";
+    w->config.max_queue = 8;
+    w->config.worker_wait_ms = 1000;
+    w->config.request_timeout_ms = 60000;
+    assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);
+    w->door.front = &w->front;
+    bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
+    w->served = bt_registry_find(&w->front.models, NULL);
+    w->core = w->served->core;
     if (with_workers) {
         w_join(w, "prefill-0", BT_ROLE_PREFILL, &w->p);
         w_join(w, "decode-0", BT_ROLE_DECODE, &w->d);
@@ -273,10 +227,8 @@ static void start(world_t *w, bool with_workers)
 
 static void stop(world_t *w)
 {
-    bt_core_destroy(w->router.core);
-    bt_router_metrics_destroy(w->router.metrics);
-    bt_strbuf_fini(&w->router.out);
-    bt_served_close(&w->served);
+    bt_strbuf_fini(&w->door.out);
+    bt_frontend_close(&w->front);
 }
 
 /* The n-th REQUEST to the decode worker. */
@@ -323,8 +275,7 @@ static void tokens(world_t *w, bt_instance_t *from, uint32_t n, uint32_t index,
         list[i].finish =
             (uint32_t)((i + 1 == msg.u.tokens.n) ? finish : BT_FINISH_NONE);
     }
-    assert_int_equal(bt_core_message(w->router.core, from, &msg, bt_now_us()),
-                     BT_OK);
+    assert_int_equal(bt_core_message(w->core, from, &msg, bt_now_us()), BT_OK);
 }
 
 static void ended(world_t *w, uint32_t n)
@@ -332,10 +283,8 @@ static void ended(world_t *w, uint32_t n)
     const bt_msg_t msg = {.type = BT_MSG_ENDED,
                           .u.ended = {.key = request(w, n)->key}};
 
-    assert_int_equal(bt_core_message(w->router.core, w->p, &msg, bt_now_us()),
-                     BT_OK);
-    assert_int_equal(bt_core_message(w->router.core, w->d, &msg, bt_now_us()),
-                     BT_OK);
+    assert_int_equal(bt_core_message(w->core, w->p, &msg, bt_now_us()), BT_OK);
+    assert_int_equal(bt_core_message(w->core, w->d, &msg, bt_now_us()), BT_OK);
 }
 
 /* The whole answer to the n-th request, from both workers. */
@@ -355,8 +304,8 @@ static void send_to(world_t *w, bt_exchange_t *ex, bt_http_method_t method,
     ex->method = method;
     ex->path = path;
     ex->body = body;
-    ex->router = &w->router;
-    bt_routes_main(&w->router, ex);
+    ex->door = &w->door;
+    bt_door_request(&w->door, ex);
 }
 
 static void post(world_t *w, bt_exchange_t *ex, const char *path,
@@ -374,15 +323,15 @@ static void has(const bt_exchange_t *ex, const char *part)
 
 static double metric(world_t *w, const char *series)
 {
-    bt_metrics_view_t view = {.model = w->router.model_metrics};
+    bt_metrics_view_t view = {.model = w->served->metrics};
     const bt_metrics_process_t process = {.n_connections = 1};
     bt_strbuf_t out;
     double value = -1;
     const char *at;
 
     bt_strbuf_init(&out, 1u << 20);
-    assert_int_equal(bt_core_view(w->router.core, &view), BT_OK);
-    bt_router_metrics_render(w->router.metrics, &view, 1, &process, &out);
+    assert_int_equal(bt_core_view(w->core, &view), BT_OK);
+    bt_router_metrics_render(w->front.metrics, &view, 1, &process, &out);
     bt_core_view_fini(&view);
     at = strstr(out.data, series);
     if (at != NULL) {
@@ -418,7 +367,7 @@ static void a_generate_call_is_answered_whole(void **state)
     assert_string_equal(ex.type, "application/json");
     has(&ex, "\"model_name\":\"ensemble\"");
     has(&ex, "\"text_output\":\"yes\"");
-    assert_int_equal(bt_core_n_legs(w->router.core), 0);
+    assert_int_equal(bt_core_n_legs(w->core), 0);
     assert_true(metric(w, "nv_inference_request_success{model=\"tensorrt_llm\""
                           ",version=\"1\"} ") == 1);
     assert_true(metric(w, "response_metric_type=\"total_output_tokens\","
@@ -551,7 +500,7 @@ static void refused(world_t *w, const char *path, const char *body, int status,
     has(&ex, "\"error\":");
     has(&ex, part);
     assert_int_equal(w->n_sent, before);
-    assert_int_equal(bt_core_n_in_flight(w->router.core), 0);
+    assert_int_equal(bt_core_n_in_flight(w->core), 0);
 }
 
 static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
@@ -592,10 +541,10 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
     assert_int_equal(ex.status, 405);
     assert_string_equal(ex.headers, "Allow: POST\n");
 
-    w->served.chat = NULL;
+    w->served->chat = NULL;
     refused(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
             400, "--chat-template");
-    w->router.draining = true;
+    w->front.draining = true;
     refused(w, COMPLETIONS, "{\"prompt\":\"x\"}", 503, "stopping");
     post(w, &ex, COMPLETIONS, "{\"prompt\":\"x\"}");
     assert_string_equal(ex.headers, "Retry-After: 1\n");
@@ -612,13 +561,13 @@ static void a_client_that_leaves_cancels_all_its_choices(void **state)
     post(w, &ex, COMPLETIONS, "{\"prompt\":\"x\",\"n\":2,\"stream\":true}");
     tokens(w, w->p, 0, 0, "a", BT_FINISH_NONE);
     assert_int_equal(ex.n_writes, 1);
-    bt_client_gone(&w->router, &ex);
+    bt_door_gone(&w->door, &ex);
     assert_int_equal(count(w, BT_MSG_CANCEL), 4);
     tokens(w, w->p, 1, 0, "a", BT_FINISH_NONE); /* under way */
     assert_int_equal(ex.n_writes, 1);
     ended(w, 0);
     ended(w, 1);
-    assert_int_equal(bt_core_n_legs(w->router.core), 0);
+    assert_int_equal(bt_core_n_legs(w->core), 0);
 
     /* The write itself finds that nobody reads any more. */
     post(w, &ex, COMPLETIONS, "{\"prompt\":\"x\",\"n\":2,\"stream\":true}");
@@ -627,7 +576,7 @@ static void a_client_that_leaves_cancels_all_its_choices(void **state)
     assert_int_equal(count(w, BT_MSG_CANCEL), 8);
     ended(w, 2);
     ended(w, 3);
-    assert_int_equal(bt_core_n_legs(w->router.core), 0);
+    assert_int_equal(bt_core_n_legs(w->core), 0);
     assert_true(metric(w, "nv_inference_request_failure{model=\"tensorrt_llm\""
                           ",version=\"1\"} ") == 4);
     stop(w);
@@ -642,7 +591,7 @@ static void an_error_after_the_first_event_is_an_event(void **state)
     start(w, true);
     post(w, &ex, STREAM, "{\"text_input\":\"Hi\"}");
     tokens(w, w->p, 0, 0, "a", BT_FINISH_NONE);
-    bt_core_end_all(w->router.core, "the server is stopping", bt_now_us());
+    bt_core_end_all(w->core, "the server is stopping", bt_now_us());
     assert_int_equal(ex.n_ends, 1);
     assert_int_equal(ex.status, 200);
     has(&ex, "\"text_output\":\"a\"");
@@ -652,16 +601,16 @@ static void an_error_after_the_first_event_is_an_event(void **state)
     /* Before it, it is the status; the other choices are given up. */
     post(w, &ex, COMPLETIONS, "{\"prompt\":\"x\",\"n\":3,\"max_tokens\":1}");
     tokens(w, w->p, 1, 0, "a", BT_FINISH_LENGTH);
-    bt_core_end_all(w->router.core, "the server is stopping", bt_now_us());
+    bt_core_end_all(w->core, "the server is stopping", bt_now_us());
     assert_int_equal(ex.n_ends, 1);
     assert_int_equal(ex.status, 503);
     assert_string_equal(ex.headers, "Retry-After: 1\n");
     has(&ex, "the server is stopping");
-    assert_int_equal(bt_core_n_in_flight(w->router.core), 0);
+    assert_int_equal(bt_core_n_in_flight(w->core), 0);
     for (uint32_t i = 1; i < 4; i++) {
         ended(w, i);
     }
-    assert_int_equal(bt_core_n_legs(w->router.core), 0);
+    assert_int_equal(bt_core_n_legs(w->core), 0);
     stop(w);
 }
 
@@ -695,7 +644,7 @@ static void health_tells_whether_a_pair_is_up(void **state)
     get(w, &ex, "/v2/health/ready");
     assert_int_equal(ex.status, 503);
     w->d->state = BT_INSTANCE_UP;
-    w->router.draining = true;
+    w->front.draining = true;
     get(w, &ex, "/health");
     assert_int_equal(ex.status, 503);
     get(w, &ex, "/v2/health/live");
@@ -746,8 +695,8 @@ static void short_memory_answers_an_error_and_leaks_nothing(void **state)
         if (count(w, BT_MSG_REQUEST) > 0) {
             ended(w, 0);
         }
-        assert_int_equal(bt_core_n_in_flight(w->router.core), 0);
-        assert_int_equal(bt_core_n_legs(w->router.core), 0);
+        assert_int_equal(bt_core_n_in_flight(w->core), 0);
+        assert_int_equal(bt_core_n_legs(w->core), 0);
     }
     assert_true(n_errors > 10);
     assert_true(n_errors < 59);

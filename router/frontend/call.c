@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call of a client: several choices, each a generation of the core. A call
- * lives while its exchange is open or one of its generations runs. */
+#include "router/frontend/call.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,11 +9,9 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/frontend/prepare.h"
-#include "router/frontend/router.h"
 
-#define ID_BYTES 64
-
-typedef struct bt_call bt_call_t;
+#define ID_BYTES    64
+#define NAMES_BYTES 1024 /* of models, in an error's text */
 
 typedef struct bt_choice {
     bt_call_t *call;
@@ -27,8 +25,8 @@ typedef struct bt_choice {
 } bt_choice_t;
 
 struct bt_call {
-    bt_router_t *router;
-    bt_exchange_t *ex; /* NULL: answered, or the client left */
+    bt_served_t *served;
+    bt_reply_t *reply; /* NULL: it had its last word, or the client left */
     bt_api_answer_t answer;
     char id[ID_BYTES];
     char *given_id; /* of a generate call; owned or NULL */
@@ -36,7 +34,6 @@ struct bt_call {
     char *echo;     /* prompt to print before the text; owned or NULL */
     bool stream;
     bool want_ids; /* the answer lists token ids */
-    bool began;    /* the head went out */
     bool pinned;   /* a function of this file uses it: do not free */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
@@ -68,7 +65,7 @@ static void call_free(bt_call_t *call)
 /* Frees the call once nothing leads to it any more. */
 static void call_release(bt_call_t *call)
 {
-    if (!call->pinned && (call->ex == NULL) && (call->n_open == 0)) {
+    if (!call->pinned && (call->reply == NULL) && (call->n_open == 0)) {
         call_free(call);
     }
 }
@@ -83,34 +80,30 @@ static void cancel_rest(bt_call_t *call)
         if (gen != NULL) {
             choice->gen = NULL;
             call->n_open--;
-            bt_router_metrics_end(call->router->model_metrics, false, 0, 0);
-            bt_core_cancel(call->router->core, gen, bt_now_us());
+            bt_router_metrics_end(call->served->metrics, false, 0, 0);
+            bt_core_cancel(call->served->core, gen, bt_now_us());
         }
     }
 }
 
-void bt_client_gone(void *router, bt_exchange_t *ex)
+void bt_call_gone(bt_call_t *call)
 {
-    bt_call_t *call = bt_exchange_user(ex);
-
-    (void)router;
-    if (call != NULL) {
-        call->ex = NULL;
-        cancel_rest(call);
-        call_release(call);
-    }
+    call->reply->call = NULL;
+    call->reply = NULL;
+    cancel_rest(call);
+    call_release(call);
 }
 
-/* ---- writing ---- */
+/* ---- telling ---- */
 
-/* For the last word to a client. */
-static bt_exchange_t *take_exchange(bt_call_t *call)
+/* For the last word. */
+static bt_reply_t *take_reply(bt_call_t *call)
 {
-    bt_exchange_t *ex = call->ex;
+    bt_reply_t *reply = call->reply;
 
-    call->ex = NULL;
-    bt_exchange_set_user(ex, NULL);
-    return ex;
+    call->reply = NULL;
+    reply->call = NULL;
+    return reply;
 }
 
 static bt_api_usage_t usage_of(const bt_call_t *call)
@@ -130,24 +123,17 @@ static const char *text_of(const bt_strbuf_t *buf)
 
 static void fail(bt_call_t *call, int http_status, const char *message)
 {
-    bt_router_t *router = call->router;
     bt_api_error_t error = {0};
+    bt_reply_t *reply;
 
     cancel_rest(call);
-    if (call->ex == NULL) {
+    if (call->reply == NULL) {
         return;
     }
     bt_api_error_set(&error, http_status, error_type(http_status), NULL, "%s",
                      message);
-    if (!call->began) {
-        bt_respond_error(router, take_exchange(call), call->answer.dialect,
-                         &error);
-        return;
-    }
-    bt_strbuf_reset(&router->out);
-    bt_api_write_error_event(call->answer.dialect, &error, &router->out);
-    bt_exchange_stream_end(take_exchange(call), text_of(&router->out),
-                           router->out.len);
+    reply = take_reply(call);
+    reply->ops->error(reply, &error);
 }
 
 static void fail_for_memory(bt_call_t *call)
@@ -155,12 +141,11 @@ static void fail_for_memory(bt_call_t *call)
     fail(call, 503, "out of memory for this answer");
 }
 
-/* One event into router->out. @return false when memory is short. */
-static bool make_event(bt_call_t *call, bt_choice_t *choice, const char *text,
+static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
                        size_t bytes)
 {
-    bt_router_t *router = call->router;
     const bt_api_usage_t usage = usage_of(call);
+    const bool first = choice->first;
     bt_api_choice_t piece = {
         .index = choice->index,
         .text = text,
@@ -168,78 +153,61 @@ static bool make_event(bt_call_t *call, bt_choice_t *choice, const char *text,
         .finish = choice->finish,
     };
 
-    if (choice->first && (call->echo != NULL)) {
+    if (first && (call->echo != NULL)) {
         bt_strbuf_puts(&choice->text, call->echo);
         bt_strbuf_append(&choice->text, text, bytes);
         if (bt_strbuf_status(&choice->text) != BT_OK) {
-            return false;
+            fail_for_memory(call);
+            return;
         }
         piece.text = text_of(&choice->text);
         piece.text_bytes = choice->text.len;
     }
-    bt_strbuf_reset(&router->out);
-    bt_api_write_event(&call->answer, &piece, choice->first, &usage,
-                       &router->out);
     choice->first = false;
-    return bt_strbuf_status(&router->out) == BT_OK;
+    /* The client may be gone afterwards: call->reply tells. */
+    call->reply->ops->piece(call->reply, &call->answer, &piece, first, &usage);
 }
 
-static void begin_stream(bt_call_t *call)
+static void add_text(bt_call_t *call, bt_choice_t *choice, const char *text,
+                     size_t bytes)
 {
-    if (!call->began) {
-        call->began = true;
-        bt_exchange_stream_begin(
-            call->ex, bt_api_stream_content_type(call->answer.dialect));
-    }
-}
-
-static void write_text(bt_call_t *call, bt_choice_t *choice, const char *text,
-                       size_t bytes)
-{
-    bt_router_t *router = call->router;
-
-    if (call->ex == NULL) {
+    if (call->reply == NULL) {
         return;
     }
-    if (!call->stream) {
-        bt_strbuf_append(&choice->text, text, bytes);
-        if (bt_strbuf_status(&choice->text) != BT_OK) {
-            fail_for_memory(call);
-        }
+    if (call->stream) {
+        tell_piece(call, choice, text, bytes);
         return;
     }
-    if (!make_event(call, choice, text, bytes)) {
+    bt_strbuf_append(&choice->text, text, bytes);
+    if (bt_strbuf_status(&choice->text) != BT_OK) {
         fail_for_memory(call);
-        return;
     }
-    begin_stream(call);
-    /* On false the client is gone, and bt_client_gone() was called. */
-    (void)bt_exchange_stream_write(call->ex, router->out.data, router->out.len);
 }
 
-void bt_client_on_text(void *router_ctx, void *choice_p, const char *text,
-                       size_t bytes, uint32_t n_output)
+void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
+                     uint32_t n_output)
 {
     const uint64_t start_us = bt_now_us();
-    bt_router_t *router = router_ctx;
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
+    bt_model_metrics_t *metrics = call->served->metrics;
 
+    (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
-    write_text(call, choice, text, bytes);
+    add_text(call, choice, text, bytes);
     call->pinned = false;
-    bt_router_metrics_output(router->model_metrics, bt_now_us() - start_us);
+    bt_router_metrics_output(metrics, bt_now_us() - start_us);
     call_release(call);
 }
 
 /* ---- the end of a choice, and of the call ---- */
 
-static void write_answer(bt_call_t *call)
+static void finish_whole(bt_call_t *call)
 {
-    bt_router_t *router = call->router;
     const bt_api_usage_t usage = usage_of(call);
     bt_api_choice_t *choices = bt_calloc(call->n_choices, sizeof(*choices));
+    bt_reply_t *reply;
 
     if (choices == NULL) {
         fail_for_memory(call);
@@ -255,71 +223,48 @@ static void write_answer(bt_call_t *call)
         choices[i].token_ids = choice->ids;
         choices[i].n_token_ids = choice->n_output;
     }
-    bt_strbuf_reset(&router->out);
-    bt_api_write_answer(&call->answer, choices, call->n_choices, &usage,
-                        &router->out);
+    reply = take_reply(call);
+    reply->ops->finish(reply, &call->answer, choices, call->n_choices, &usage);
     bt_free(choices);
-    if (bt_strbuf_status(&router->out) != BT_OK) {
-        fail_for_memory(call);
-        return;
-    }
-    bt_exchange_respond(take_exchange(call), 200, "application/json",
-                        text_of(&router->out), router->out.len);
 }
 
-/* The stream of a whole call ends: usage and "[DONE]" where the dialect has
- * them, in one write with the end of the chunks. */
-static void end_stream(bt_call_t *call)
+static void finish_stream(bt_call_t *call)
 {
-    bt_router_t *router = call->router;
     const bt_api_usage_t usage = usage_of(call);
+    bt_reply_t *reply = take_reply(call);
 
-    bt_strbuf_reset(&router->out);
-    bt_api_write_end(&call->answer, &usage, &router->out);
-    bt_exchange_stream_end(take_exchange(call), text_of(&router->out),
-                           router->out.len);
+    reply->ops->finish(reply, &call->answer, NULL, 0, &usage);
 }
 
 static void end_choice(bt_call_t *call, bt_choice_t *choice, const char *text,
                        size_t bytes)
 {
-    const bool is_generate = call->answer.dialect == BT_API_GENERATE;
-
-    if (call->ex == NULL) {
+    add_text(call, choice, text, bytes);
+    if ((call->reply == NULL) || (call->n_open > 0)) {
         return;
     }
-    if (!call->stream) {
-        write_text(call, choice, text, bytes);
-        if ((call->ex != NULL) && (call->n_open == 0)) {
-            write_answer(call);
-        }
-        return;
-    }
-    /* generate has no field for the reason, so an empty last event would say
-     * nothing; OpenAI's last event of a choice carries it. */
-    if (!is_generate || (bytes > 0) || choice->first) {
-        write_text(call, choice, text, bytes);
-    }
-    if ((call->ex != NULL) && (call->n_open == 0)) {
-        end_stream(call);
+    if (call->stream) {
+        finish_stream(call);
+    } else {
+        finish_whole(call);
     }
 }
 
-void bt_client_on_end(void *router_ctx, void *choice_p, const bt_gen_end_t *end)
+void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
 {
     const uint64_t start_us = bt_now_us();
-    bt_router_t *router = router_ctx;
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
+    bt_model_metrics_t *metrics = call->served->metrics;
     const bool ok = end->finish != BT_FINISH_ERROR;
 
+    (void)ctx;
     call->pinned = true;
     choice->gen = NULL;
     choice->finish = end->finish;
     choice->n_output = end->n_output;
     call->n_open--;
-    bt_router_metrics_end(router->model_metrics, ok, end->n_prompt,
-                          end->n_output);
+    bt_router_metrics_end(metrics, ok, end->n_prompt, end->n_output);
     if (ok && call->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
     }
@@ -331,7 +276,7 @@ void bt_client_on_end(void *router_ctx, void *choice_p, const bt_gen_end_t *end)
         fail(call, end->http_status, end->message);
     }
     call->pinned = false;
-    bt_router_metrics_output(router->model_metrics, bt_now_us() - start_us);
+    bt_router_metrics_output(metrics, bt_now_us() - start_us);
     call_release(call);
 }
 
@@ -346,16 +291,17 @@ static bool copy_text(const char *text, char **copy_p)
 static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
 {
     static const char *const prefixes[] = {"", "cmpl-", "chatcmpl-"};
-    bt_router_t *router = call->router;
+    bt_frontend_t *front = call->served->front;
     bt_api_answer_t *answer = &call->answer;
 
     snprintf(call->id, sizeof(call->id), "%s%016" PRIx64 "%08" PRIx64,
-             prefixes[request->dialect], router->id_start,
-             ++router->n_calls & UINT32_MAX);
+             prefixes[request->dialect], front->id_start,
+             ++front->n_calls & UINT32_MAX);
     answer->dialect = request->dialect;
     answer->id =
         (request->dialect == BT_API_GENERATE) ? call->given_id : call->id;
     answer->model = call->model;
+    answer->version = call->served->version;
     answer->created = (int64_t)time(NULL);
     answer->sequence_id = request->sequence_id;
     answer->sequence_start = request->sequence_start;
@@ -365,7 +311,7 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
 }
 
 /* @return NULL when memory is short. */
-static bt_call_t *call_new(bt_router_t *router, bt_exchange_t *ex,
+static bt_call_t *call_new(bt_served_t *served, bt_reply_t *reply,
                            const bt_api_request_t *request, const char *model,
                            uint32_t n_choices)
 {
@@ -376,7 +322,7 @@ static bt_call_t *call_new(bt_router_t *router, bt_exchange_t *ex,
     if (call == NULL) {
         return NULL;
     }
-    call->router = router;
+    call->served = served;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
     call->choices = bt_calloc(n_choices, sizeof(*call->choices));
@@ -399,22 +345,21 @@ static bt_call_t *call_new(bt_router_t *router, bt_exchange_t *ex,
         }
     }
     fill_answer(call, request);
-    call->ex = ex;
-    bt_exchange_set_user(ex, call);
+    call->reply = reply;
+    reply->call = call;
     return call;
 }
 
 /* Where the spans of this call belong: under the client's, if it named one. */
-static void fill_origin(const bt_call_t *call, bt_gen_origin_t *origin)
+static void fill_origin(const bt_call_t *call, const char *traceparent,
+                        bt_gen_origin_t *origin)
 {
-    bt_trace_t *trace = call->router->trace;
-    const char *parent;
+    bt_trace_t *trace = call->served->front->trace;
 
     if (trace == NULL) {
         return;
     }
-    parent = bt_exchange_header(call->ex, "traceparent");
-    if ((parent == NULL) || !bt_trace_parse_parent(parent, origin)) {
+    if ((traceparent == NULL) || !bt_trace_parse_parent(traceparent, origin)) {
         bt_trace_new_id(trace, origin->trace_id);
     }
     origin->chat = call->answer.dialect == BT_API_CHAT;
@@ -422,66 +367,93 @@ static void fill_origin(const bt_call_t *call, bt_gen_origin_t *origin)
     snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", call->id);
 }
 
+/* A call on its way to becoming one. */
+typedef struct beginning {
+    bt_frontend_t *front;
+    bt_reply_t *reply;
+    const bt_call_source_t *source;
+    bt_served_t *served; /* once it is known */
+    const char *model;   /* as the client named it */
+    bt_api_request_t request;
+    bt_prepared_t prepared;
+    uint64_t parse_us, tokenize_us;
+} beginning_t;
+
 /* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
-static bt_status_t submit_all(bt_call_t *call, const bt_api_request_t *request,
-                              const bt_prepared_t *prepared, uint64_t parse_us,
-                              uint64_t tokenize_us)
+static bt_status_t submit_all(bt_call_t *call, const beginning_t *b)
 {
+    const bt_api_request_t *request = &b->request;
     const uint64_t now_us = bt_now_us();
     bt_gen_origin_t origin = {0};
     bt_status_t status = BT_OK;
 
-    fill_origin(call, &origin);
+    fill_origin(call, b->source->traceparent, &origin);
     for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK); i++) {
-        const bt_prepared_prompt_t *prompt = &prepared->prompts[i / request->n];
+        const bt_prepared_prompt_t *prompt =
+            &b->prepared.prompts[i / request->n];
         bt_choice_t *choice = &call->choices[i];
         bt_gen_spec_t spec = {
             .tokens = prompt->tokens.ids,
             .n_prompt = (uint32_t)prompt->tokens.n,
             .max_new = prompt->max_new,
-            .sampling = prepared->sampling,
+            .sampling = b->prepared.sampling,
             .stops = (const char *const *)request->stops,
             .n_stops = request->n_stops,
             .priority = request->priority,
             .timeout_ms = request->timeout_ms,
-            .parse_us = parse_us,
-            .tokenize_us = tokenize_us,
+            .parse_us = b->parse_us,
+            .tokenize_us = b->tokenize_us,
             .origin = origin,
         };
 
         spec.origin.choice = i;
         spec.sampling.seed += i;
         choice->n_prompt = spec.n_prompt;
-        status = bt_core_submit(call->router->core, &spec, choice, now_us,
+        status = bt_core_submit(b->served->core, &spec, choice, now_us,
                                 &choice->gen);
         if (status == BT_OK) {
             call->n_open++;
-            bt_router_metrics_prompt(call->router->model_metrics,
-                                     spec.n_prompt);
+            bt_router_metrics_prompt(b->served->metrics, spec.n_prompt);
         }
     }
-    for (size_t k = 0; k < prepared->n_prompts; k++) {
-        call->n_prompt_tokens += prepared->prompts[k].tokens.n;
+    for (size_t k = 0; k < b->prepared.n_prompts; k++) {
+        call->n_prompt_tokens += b->prepared.prompts[k].tokens.n;
     }
     return status;
 }
 
-static void check_model(const bt_router_t *router, const char *model,
-                        bt_api_error_t *error)
+static bt_status_t find_model(beginning_t *b, bt_api_error_t *error)
 {
-    if (!bt_served_is_named(router->served, model)) {
+    bt_strbuf_t names;
+
+    b->served = bt_registry_find(&b->front->models, b->model);
+    if (b->served == NULL) {
+        bt_strbuf_init(&names, NAMES_BYTES);
+        bt_registry_names(&b->front->models, &names);
         bt_api_error_set(error, 404, "invalid_request_error", "model",
                          "model '%.200s' is not served here; this is '%s'",
-                         model, router->served->name);
+                         b->model, text_of(&names));
+        bt_strbuf_fini(&names);
+        return BT_ERR_NOT_FOUND;
     }
+    if (b->served->unloaded) {
+        bt_api_error_set(error, 503, "server_error", "model",
+                         "model '%s' is unloaded", b->served->name);
+        return BT_ERR_BUSY;
+    }
+    if (b->model == NULL) {
+        b->model = b->served->name;
+    }
+    return BT_OK;
 }
 
-static void check_capacity(const bt_router_t *router, size_t n_choices,
-                           bt_api_error_t *error)
+static bt_status_t check_capacity(const beginning_t *b, size_t n_choices,
+                                  bt_api_error_t *error)
 {
-    const uint32_t in_flight = bt_core_n_in_flight(router->core);
+    const uint32_t max_queue = b->front->config->max_queue;
+    const uint32_t in_flight = bt_frontend_n_in_flight(b->front);
 
-    if (router->draining) {
+    if (b->front->draining) {
         bt_api_error_set(error, 503, "server_error", NULL,
                          "the server is stopping");
     } else if (n_choices > BT_API_MAX_PROMPTS) {
@@ -489,99 +461,97 @@ static void check_capacity(const bt_router_t *router, size_t n_choices,
                          "prompts times n is %zu answers, more than the limit "
                          "of %d",
                          n_choices, BT_API_MAX_PROMPTS);
-    } else if (in_flight + n_choices > router->config->max_queue) {
+    } else if (in_flight + n_choices > max_queue) {
         bt_api_error_set(error, 429, "rate_limit_error", NULL,
                          "%u requests are in flight and the limit is %u, try "
                          "again later",
-                         in_flight, router->config->max_queue);
+                         in_flight, max_queue);
+    } else {
+        return BT_OK;
     }
+    return BT_ERR_BUSY;
 }
 
-uint32_t bt_router_context_tokens(const bt_router_t *router)
+/* @return false with @a error filled. */
+static bool prepare(beginning_t *b, const void *body, size_t bytes,
+                    bt_api_error_t *error)
 {
-    const uint32_t workers =
-        bt_table_context_tokens(bt_core_table(router->core));
-    const uint32_t model = router->served->context_tokens;
+    const uint64_t start_us = bt_now_us();
+    bt_api_request_t *request = &b->request;
+    uint64_t parsed_us;
+    size_t n_prompts;
 
-    return (workers < model) ? workers : model;
+    if (bt_api_parse(b->source->dialect, body, bytes, request, error) !=
+        BT_OK) {
+        return false;
+    }
+    parsed_us = bt_now_us();
+    if (request->n == 0) {
+        request->n = 1;
+    }
+    if (request->dialect == BT_API_GENERATE) {
+        request->stream = b->source->stream;
+    }
+    b->model = (b->source->model != NULL) ? b->source->model : request->model;
+    n_prompts = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
+    if ((find_model(b, error) != BT_OK) ||
+        (check_capacity(b, n_prompts * request->n, error) != BT_OK) ||
+        (bt_prepare(b->served, bt_served_context_tokens(b->served), request,
+                    &b->prepared, error) != BT_OK)) {
+        return false;
+    }
+    b->parse_us = parsed_us - start_us;
+    b->tokenize_us = bt_now_us() - parsed_us;
+    return true;
 }
 
-static void start(bt_router_t *router, bt_exchange_t *ex,
-                  const bt_api_request_t *request, const char *model,
-                  const bt_prepared_t *prepared, uint64_t parse_us,
-                  uint64_t tokenize_us)
+static void refuse(const beginning_t *b, const bt_api_error_t *error)
 {
-    const uint32_t n_choices = (uint32_t)(prepared->n_prompts * request->n);
-    bt_call_t *call = call_new(router, ex, request, model, n_choices);
+    bt_router_metrics_refused(b->front->metrics,
+                              (b->served != NULL) ? b->served->metrics : NULL,
+                              error->http_status);
+    b->reply->ops->error(b->reply, error);
+}
+
+static void start(beginning_t *b)
+{
+    const uint32_t n_choices = (uint32_t)(b->prepared.n_prompts * b->request.n);
+    bt_call_t *call =
+        call_new(b->served, b->reply, &b->request, b->model, n_choices);
     bt_api_error_t error = {0};
     bt_status_t status;
 
     if (call == NULL) {
         bt_api_error_set(&error, 503, "server_error", NULL,
                          "out of memory for this request, try again later");
-        bt_router_metrics_refused(router->metrics, router->model_metrics,
-                                  error.http_status);
-        bt_respond_error(router, ex, request->dialect, &error);
+        refuse(b, &error);
         return;
     }
     call->pinned = true;
-    status = submit_all(call, request, prepared, parse_us, tokenize_us);
+    status = submit_all(call, b);
     if (status == BT_ERR_INVALID_PARAM) {
-        bt_router_metrics_refused(router->metrics, router->model_metrics, 400);
+        bt_router_metrics_refused(b->front->metrics, b->served->metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status != BT_OK) {
-        bt_router_metrics_refused(router->metrics, router->model_metrics, 503);
+        bt_router_metrics_refused(b->front->metrics, b->served->metrics, 503);
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
     call_release(call);
 }
 
-void bt_client_call(bt_router_t *router, bt_exchange_t *ex,
-                    bt_api_dialect_t dialect, const char *model, bool stream)
+void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
+                  const bt_call_source_t *source, const void *body,
+                  size_t bytes)
 {
-    const uint64_t start_us = bt_now_us();
-    bt_api_request_t request = {0};
-    bt_prepared_t prepared = {0};
+    beginning_t b = {.front = front, .reply = reply, .source = source};
     bt_api_error_t error = {0};
-    uint64_t parsed_us;
-    size_t bytes = 0;
-    const void *body = bt_exchange_body(ex, &bytes);
 
-    if (bt_api_parse(dialect, body, bytes, &request, &error) != BT_OK) {
-        goto refuse;
+    if (prepare(&b, body, bytes, &error)) {
+        start(&b);
+    } else {
+        refuse(&b, &error);
     }
-    parsed_us = bt_now_us();
-    if (request.n == 0) {
-        request.n = 1;
-    }
-    if (dialect == BT_API_GENERATE) {
-        request.stream = stream;
-    }
-    if (model == NULL) {
-        model = (request.model != NULL) ? request.model : router->served->name;
-    }
-    check_model(router, model, &error);
-    if (error.http_status == 0) {
-        const size_t n_prompts =
-            (dialect == BT_API_CHAT) ? 1 : request.n_prompts;
-
-        check_capacity(router, n_prompts * request.n, &error);
-    }
-    if ((error.http_status != 0) ||
-        (bt_prepare(router->served, bt_router_context_tokens(router), &request,
-                    &prepared, &error) != BT_OK)) {
-        goto refuse;
-    }
-    start(router, ex, &request, model, &prepared, parsed_us - start_us,
-          bt_now_us() - parsed_us);
-    goto end;
-
-refuse:
-    bt_router_metrics_refused(router->metrics, router->model_metrics,
-                              error.http_status);
-    bt_respond_error(router, ex, dialect, &error);
-end:
-    bt_prepared_fini(&prepared);
-    bt_api_request_fini(&request);
+    bt_prepared_fini(&b.prepared);
+    bt_api_request_fini(&b.request);
 }

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/frontend.h"
+
+#include <sys/random.h>
+
+#include "common/base/log.h"
+
+static bt_status_t open_models(bt_frontend_t *front)
+{
+    const bt_config_t *config = front->config;
+    bt_status_t status = BT_OK;
+
+    if (config->n_models == 0) {
+        BT_LOG_ERROR("no model given: use --model PATH");
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (uint32_t i = 0; (i < config->n_models) && (status == BT_OK); i++) {
+        char name[BT_CONFIG_MODEL_NAME_BYTES];
+        const bt_served_options_t options = {
+            .name = name,
+            .path = config->models[i].path,
+            .chat_template = config->chat_template,
+            .context_tokens = config->context_tokens,
+        };
+        bt_served_t *served;
+
+        bt_config_model_name(&config->models[i],
+                             (i == 0) ? config->model_name : "", name);
+        status = bt_registry_add(&front->models, &options, &served);
+    }
+    return status;
+}
+
+bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
+                             bt_send_t send, void *send_ctx)
+{
+    bt_status_t status;
+
+    *front = (bt_frontend_t){.config = config};
+    bt_registry_init(&front->models, front, send, send_ctx);
+    if (getrandom(&front->id_start, sizeof(front->id_start), 0) < 0) {
+        BT_LOG_ERROR("no random numbers: %m");
+        return BT_ERR_IO;
+    }
+    status = bt_router_metrics_create(&front->metrics);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot make the metrics: %s", bt_status_str(status));
+        return status;
+    }
+    if (config->trace[0] != '\0') {
+        status = bt_trace_open(config->trace, config->name, &front->trace);
+    }
+    return (status == BT_OK) ? open_models(front) : status;
+}
+
+void bt_frontend_close(bt_frontend_t *front)
+{
+    if (front->config == NULL) {
+        return;
+    }
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        bt_core_record_rest(served->core);
+    }
+    bt_registry_fini(&front->models);
+    bt_trace_close(front->trace);
+    bt_router_metrics_destroy(front->metrics);
+    *front = (bt_frontend_t){0};
+}
+
+void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
+{
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        bt_core_tick(served->core, now_us);
+    }
+    if (front->trace != NULL) {
+        bt_router_metrics_trace_lost(
+            front->metrics, bt_trace_flush(front->trace, now_us / 1000));
+    }
+}
+
+void bt_frontend_end_all(bt_frontend_t *front, const char *why, uint64_t now_us)
+{
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        bt_core_end_all(served->core, why, now_us);
+    }
+}
+
+bool bt_frontend_ready(const bt_frontend_t *front)
+{
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        if (!served->unloaded && !bt_served_ready(served)) {
+            return false;
+        }
+    }
+    return !front->draining;
+}
+
+uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front)
+{
+    uint32_t n = 0;
+
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        n += bt_core_n_in_flight(served->core);
+    }
+    return n;
+}
+
+uint32_t bt_frontend_n_legs(const bt_frontend_t *front)
+{
+    uint32_t n = 0;
+
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        n += bt_core_n_legs(served->core);
+    }
+    return n;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file frontend.h
+ *
+ * What stands between the doors and the core: the models that are served, and
+ * what all calls share.
+ *
+ *     door ── bt_call_json() ──▶ call ──▶ its model's core ──▶ workers
+ *       ▲                        │  ▲            │
+ *       └──────── reply ─────────┘  └── text ────┘
+ *
+ * Threads: everything on the event loop's thread.
+ */
+#ifndef BT_ROUTER_FRONTEND_FRONTEND_H
+#define BT_ROUTER_FRONTEND_FRONTEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/config/config.h"
+#include "router/frontend/registry.h"
+#include "router/observe/metrics.h"
+#include "router/observe/trace.h"
+
+#define BT_ANSWER_LIMIT (64u << 20) /**< bytes of one answer */
+
+typedef struct bt_frontend {
+    const bt_config_t *config;
+    bt_registry_t models;
+    bt_router_metrics_t *metrics;
+    bt_trace_t *trace; /**< NULL: not asked for */
+    bool draining;     /**< no new requests */
+    uint64_t id_start; /**< random: makes ids of answers unique */
+    uint64_t n_calls;
+} bt_frontend_t;
+
+/**
+ * Opens the models that the options name.
+ *
+ * @param [in] config    borrowed
+ * @param [in] send      posts to a worker, see bt_core_ops_t
+ * @retval others  Logged.
+ */
+BT_MUST_CHECK bt_status_t bt_frontend_open(bt_frontend_t *front,
+                                           const bt_config_t *config,
+                                           bt_send_t send, void *send_ctx);
+/** Ends what still runs and writes its records. Also of a zeroed one. */
+void bt_frontend_close(bt_frontend_t *front);
+
+/** Deadlines, waiting requests, the trace's file; call every 50 ms or so. */
+void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us);
+/** End all calls with an error. */
+void bt_frontend_end_all(bt_frontend_t *front, const char *why,
+                         uint64_t now_us);
+/** True when every loaded model can be served now and no drain has begun. */
+bool bt_frontend_ready(const bt_frontend_t *front);
+uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front);
+uint32_t bt_frontend_n_legs(const bt_frontend_t *front);
+
+#endif

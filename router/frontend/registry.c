@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/registry.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "router/frontend/call.h"
+#include "router/frontend/frontend.h"
+
+#define WHY_BYTES           512
+#define TEMPLATE_FILE_LIMIT (1u << 20)
+#define RERUN_WAIT_MS       2000 /* for another pair, when a worker was lost */
+
+static bt_status_t read_context(bt_served_t *served,
+                                const bt_served_options_t *options)
+{
+    bt_gguf_str_t arch = {0};
+    char key[128];
+    bt_status_t status =
+        bt_gguf_get_str(served->gguf, "general.architecture", &arch);
+
+    if (status == BT_OK) {
+        snprintf(key, sizeof(key), "%.*s.context_length",
+                 (arch.len < 64) ? (int)arch.len : 64, arch.data);
+        status = bt_gguf_get_u32(served->gguf, key, &served->context_tokens);
+    }
+    if ((status != BT_OK) || (served->context_tokens == 0)) {
+        BT_LOG_ERROR("model %s: no context length in the file", options->path);
+        return BT_ERR_BAD_FILE;
+    }
+    if (options->context_tokens > served->context_tokens) {
+        BT_LOG_ERROR("context-tokens %u exceeds the model's %u",
+                     options->context_tokens, served->context_tokens);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (options->context_tokens != 0) {
+        served->context_tokens = options->context_tokens;
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_file(const char *path, bt_strbuf_t *out)
+{
+    FILE *file = fopen(path, "re");
+    char piece[4096];
+    size_t n;
+
+    if (file == NULL) {
+        return BT_ERR_NOT_FOUND;
+    }
+    while ((n = fread(piece, 1, sizeof(piece), file)) > 0) {
+        bt_strbuf_append(out, piece, n);
+    }
+    if (ferror(file) != 0) {
+        out->status = BT_ERR_IO;
+    }
+    fclose(file);
+    return bt_strbuf_status(out);
+}
+
+/* --chat-template: the name of a family, or a file with a Jinja template that
+ * is recognised. */
+static bt_status_t chosen_template(const char *option,
+                                   const bt_chat_template_t **chat_p)
+{
+    const bt_chat_template_t *chat = bt_chat_template_by_name(option);
+    bt_strbuf_t text;
+    bt_status_t status;
+
+    if (chat != NULL) {
+        *chat_p = chat;
+        return BT_OK;
+    }
+    bt_strbuf_init(&text, TEMPLATE_FILE_LIMIT);
+    status = read_file(option, &text);
+    if (status == BT_ERR_NOT_FOUND) {
+        BT_LOG_ERROR("chat-template %s is neither a file nor one of %s", option,
+                     bt_chat_template_names());
+    } else if (status != BT_OK) {
+        BT_LOG_ERROR("chat-template %s: %s", option, bt_status_str(status));
+    } else {
+        chat = (text.len > 0) ? bt_chat_template_recognise(text.data, text.len)
+                              : NULL;
+        if (chat == NULL) {
+            BT_LOG_ERROR("chat-template %s is not recognised; the families "
+                         "are %s",
+                         option, bt_chat_template_names());
+            status = BT_ERR_UNSUPPORTED;
+        } else {
+            *chat_p = chat;
+        }
+    }
+    bt_strbuf_fini(&text);
+    return status;
+}
+
+static bt_status_t find_template(bt_served_t *served,
+                                 const bt_served_options_t *options)
+{
+    bt_gguf_str_t jinja = {0};
+
+    if (options->chat_template[0] != '\0') {
+        return chosen_template(options->chat_template, &served->chat);
+    }
+    if (bt_gguf_get_str(served->gguf, "tokenizer.chat_template", &jinja) ==
+        BT_OK) {
+        served->chat = bt_chat_template_recognise(jinja.data, jinja.len);
+    }
+    if (served->chat == NULL) {
+        BT_LOG_INFO("model %s: the file's chat template is %s; chat requests "
+                    "need --chat-template",
+                    served->name,
+                    (jinja.len == 0) ? "missing" : "not recognised");
+    }
+    return BT_OK;
+}
+
+/* ---- one model ---- */
+
+static void served_free(bt_served_t *served)
+{
+    bt_core_destroy(served->core);
+    bt_tokenizer_destroy(served->tok);
+    bt_gguf_close(served->gguf);
+    bt_free(served);
+}
+
+static bt_status_t read_model(bt_served_t *served,
+                              const bt_served_options_t *options)
+{
+    char why[WHY_BYTES] = "";
+    struct stat info;
+    bt_status_t status =
+        bt_gguf_open(options->path, why, sizeof(why), &served->gguf);
+
+    if (status == BT_OK) {
+        status =
+            bt_tokenizer_load(served->gguf, why, sizeof(why), &served->tok);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("model %s: %s", options->path, why);
+        return status;
+    }
+    snprintf(served->name, sizeof(served->name), "%s", options->name);
+    served->version = BT_SERVED_VERSION;
+    served->identity = bt_gguf_identity(served->gguf);
+    if (stat(options->path, &info) == 0) {
+        served->created = info.st_mtim.tv_sec;
+    }
+    status = read_context(served, options);
+    return (status == BT_OK) ? find_template(served, options) : status;
+}
+
+/* Events of the core; `ctx` is the model. */
+
+static void on_ledger(void *ctx, const bt_ledger_t *ledger)
+{
+    const bt_served_t *served = ctx;
+
+    bt_router_metrics_ledger(served->metrics, ledger);
+}
+
+static void on_transfer(void *ctx, const bt_msg_joined_t *joined, bool first)
+{
+    const bt_served_t *served = ctx;
+
+    bt_router_metrics_transfer(served->metrics, joined, first);
+}
+
+static void on_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
+{
+    const bt_served_t *served = ctx;
+
+    bt_router_metrics_time(served->metrics, which, us);
+}
+
+static void on_record(void *ctx, const bt_gen_record_t *record)
+{
+    const bt_served_t *served = ctx;
+
+    if (served->front->trace != NULL) {
+        bt_trace_add(served->front->trace, served->name, record,
+                     bt_unix_minus_monotonic_ns());
+    }
+}
+
+static bt_status_t make_core(bt_served_t *served, bt_send_t send,
+                             void *send_ctx)
+{
+    const bt_config_t *config = served->front->config;
+    const bt_core_config_t core = {
+        .model = served->identity,
+        .tok = served->tok,
+        .n_vocab = bt_tokenizer_n_vocab(served->tok),
+        .max_queue = config->max_queue,
+        .worker_wait_ms = config->worker_wait_ms,
+        .rerun_wait_ms = RERUN_WAIT_MS,
+        .request_timeout_ms = config->request_timeout_ms,
+    };
+    const bt_core_ops_t ops = {
+        .send = send,
+        .send_ctx = send_ctx,
+        .on_text = bt_call_on_text,
+        .on_end = bt_call_on_end,
+        .on_ledger = on_ledger,
+        .on_record = on_record,
+        .on_transfer = on_transfer,
+        .on_time = on_time,
+        .detok_init = bt_detok_init,
+        .detok_push = bt_detok_push,
+        .detok_finish = bt_detok_finish,
+        .ctx = served,
+    };
+
+    return bt_core_create(&core, &ops, &served->core);
+}
+
+bool bt_served_ready(const bt_served_t *served)
+{
+    return !served->unloaded && bt_table_ready(bt_core_table(served->core));
+}
+
+uint32_t bt_served_context_tokens(const bt_served_t *served)
+{
+    const uint32_t workers =
+        bt_table_context_tokens(bt_core_table(served->core));
+
+    return (workers < served->context_tokens) ? workers
+                                              : served->context_tokens;
+}
+
+/* ---- all models ---- */
+
+void bt_registry_init(bt_registry_t *registry, bt_frontend_t *front,
+                      bt_send_t send, void *send_ctx)
+{
+    bt_list_init(&registry->models);
+    registry->front = front;
+    registry->send = send;
+    registry->send_ctx = send_ctx;
+}
+
+void bt_registry_fini(bt_registry_t *registry)
+{
+    while (!bt_list_empty(&registry->models)) {
+        bt_served_t *served =
+            BT_CONTAINER_OF(registry->models.next, bt_served_t, link);
+
+        bt_list_remove(&served->link);
+        served_free(served);
+    }
+}
+
+/* Name and file tell models apart: a worker says its file only. */
+static bt_status_t check_new(const bt_registry_t *registry,
+                             const bt_served_t *made, const char *path)
+{
+    const bt_served_t *same = bt_registry_of_file(registry, made->identity);
+
+    if (same != NULL) {
+        BT_LOG_ERROR("model %s (%s) is the file that model %s serves already",
+                     made->name, path, same->name);
+        return BT_ERR_EXISTS;
+    }
+    BT_REGISTRY_FOR_EACH(other, registry)
+    {
+        if (strcmp(other->name, made->name) == 0) {
+            BT_LOG_ERROR("two models are named %s; name them with --model "
+                         "NAME=PATH",
+                         made->name);
+            return BT_ERR_EXISTS;
+        }
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_registry_add(bt_registry_t *registry,
+                            const bt_served_options_t *options,
+                            bt_served_t **served_p)
+{
+    bt_served_t *served = bt_calloc(1, sizeof(*served));
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (served == NULL) {
+        BT_LOG_ERROR("out of memory for model %s", options->path);
+        return status;
+    }
+    bt_list_init(&served->link);
+    served->front = registry->front;
+    status = read_model(served, options);
+    if (status != BT_OK) {
+        goto err_served;
+    }
+    status = check_new(registry, served, options->path);
+    if (status != BT_OK) {
+        goto err_served;
+    }
+    status = bt_router_metrics_model(registry->front->metrics, served->name,
+                                     &served->metrics);
+    if (status == BT_OK) {
+        status = make_core(served, registry->send, registry->send_ctx);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("model %s: %s", options->path, bt_status_str(status));
+        goto err_served;
+    }
+    bt_list_push_back(&registry->models, &served->link);
+    *served_p = served;
+    return BT_OK;
+
+err_served:
+    served_free(served);
+    return status;
+}
+
+static bool is_alias(const char *name)
+{
+    return (strcmp(name, "ensemble") == 0) ||
+           (strcmp(name, "tensorrt_llm_bls") == 0);
+}
+
+bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name)
+{
+    BT_REGISTRY_FOR_EACH(served, registry)
+    {
+        if ((name == NULL) || (strcmp(name, served->name) == 0)) {
+            return served;
+        }
+    }
+    if ((name != NULL) && is_alias(name)) {
+        return bt_registry_find(registry, NULL);
+    }
+    return NULL;
+}
+
+bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
+                                 bt_hash128_t identity)
+{
+    BT_REGISTRY_FOR_EACH(served, registry)
+    {
+        if ((served->identity.lo == identity.lo) &&
+            (served->identity.hi == identity.hi)) {
+            return served;
+        }
+    }
+    return NULL;
+}
+
+void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out)
+{
+    const char *separator = "";
+
+    BT_REGISTRY_FOR_EACH(served, registry)
+    {
+        bt_strbuf_printf(out, "%s%s", separator, served->name);
+        separator = ", ";
+    }
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file registry.h
+ *
+ * The models that this router serves. Each has a name and a version for
+ * clients, the identity of its file for workers, its tokenizer, chat template
+ * and limits, and a core of its own: a worker belongs to the one model whose
+ * file it computes.
+ *
+ *     name ──▶ ┌───────── model ─────────┐ ◀── identity (a worker's hello)
+ *     alias    │ tokenizer, template,    │
+ *              │ limits, metrics, core ──┼──▶ generations, workers
+ *              └─────────────────────────┘
+ *
+ * The first model is the default: calls that name none go there, and so do
+ * those that name "ensemble" or "tensorrt_llm_bls", as clients of Triton with
+ * TensorRT-LLM do. A model's file stays open: the tokenizer may lend text from
+ * it. A model that was unloaded stays known; calls for it are refused.
+ *
+ * Threads: everything on the event loop's thread.
+ */
+#ifndef BT_ROUTER_FRONTEND_REGISTRY_H
+#define BT_ROUTER_FRONTEND_REGISTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "common/config/config.h"
+#include "inference/gguf/gguf.h"
+#include "inference/tokenizer/chat.h"
+#include "inference/tokenizer/tokenizer.h"
+#include "router/core/core.h"
+#include "router/observe/metrics.h"
+
+#define BT_SERVED_VERSION "1"
+
+typedef struct bt_frontend bt_frontend_t;
+
+/** bt_core_ops_t.send */
+typedef void (*bt_send_t)(void *ctx, bt_instance_t *worker,
+                          const bt_msg_t *msg);
+
+typedef struct bt_served {
+    bt_list_t link; /**< in bt_registry_t.models */
+    bt_frontend_t *front;
+    char name[BT_CONFIG_MODEL_NAME_BYTES]; /**< bt_config_model_name() */
+    const char *version;                   /**< static */
+    bt_gguf_t *gguf;
+    bt_tokenizer_t *tok;
+    const bt_chat_template_t *chat; /**< NULL: none was recognised */
+    bt_hash128_t identity;
+    uint32_t context_tokens;
+    int64_t created; /**< seconds since 1970, of the file */
+    bt_core_t *core;
+    bt_model_metrics_t *metrics; /**< owned by the page */
+    bool unloaded;               /**< by order: new calls are refused */
+} bt_served_t;
+
+/** What a model is made from. Borrowed. */
+typedef struct bt_served_options {
+    const char *name;
+    const char *path;
+    const char *chat_template; /**< option of the same name; "" = the file's */
+    uint32_t context_tokens;   /**< 0 = the file's */
+} bt_served_options_t;
+
+typedef struct bt_registry {
+    bt_list_t models; /**< the first is the default */
+    bt_frontend_t *front;
+    bt_send_t send;
+    void *send_ctx;
+} bt_registry_t;
+
+void bt_registry_init(bt_registry_t *registry, bt_frontend_t *front,
+                      bt_send_t send, void *send_ctx);
+/** Closes all models; calls and workers must be gone. */
+void bt_registry_fini(bt_registry_t *registry);
+
+/**
+ * Open a model file and serve it.
+ *
+ * A chat template that is not recognised is no error here: chat requests then
+ * get one that names --chat-template.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_EXISTS  A model of this name, or the same file, is here.
+ * @retval others         Logged, as is BT_ERR_EXISTS.
+ */
+BT_MUST_CHECK bt_status_t bt_registry_add(bt_registry_t *registry,
+                                          const bt_served_options_t *options,
+                                          bt_served_t **served_p);
+
+/** @param [in] name  NULL: the default. @return NULL: nothing of this name */
+bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name);
+/** The model that a worker with this file computes, or NULL. */
+bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
+                                 bt_hash128_t identity);
+/** Append the names, as "a, b". */
+void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out);
+
+/** Longest sequence, prompt and output, that model and workers take now. */
+uint32_t bt_served_context_tokens(const bt_served_t *served);
+/** True when a call for it could be answered now. */
+bool bt_served_ready(const bt_served_t *served);
+
+/** Walks all models; @a served_p is a bt_served_t *. */
+#define BT_REGISTRY_FOR_EACH(served, registry)                            \
+    for (bt_served_t *served =                                            \
+             BT_CONTAINER_OF((registry)->models.next, bt_served_t, link); \
+         &served->link != &(registry)->models;                            \
+         served = BT_CONTAINER_OF(served->link.next, bt_served_t, link))
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file reply.h
+ *
+ * How a call answers, whatever the door it came through. A door embeds a
+ * bt_reply_t in an object of its own and fills `ops`; the call tells it what is
+ * certain, in the dialect's terms, and the door puts that into bytes.
+ *
+ *     a whole answer     ────────────────────▶ finish(choices)
+ *     a stream           ── piece ── piece ──▶ finish(no choices)
+ *     at any time        ────────────────────▶ error
+ *
+ * Exactly one of finish() and error() comes, as the last word; after it the
+ * reply belongs to the door alone. A client that leaves before it is told by
+ * the door with bt_call_gone(); then nothing comes any more.
+ *
+ * Threads: everything on the event loop's thread.
+ */
+#ifndef BT_ROUTER_FRONTEND_REPLY_H
+#define BT_ROUTER_FRONTEND_REPLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "router/frontend/api.h"
+
+typedef struct bt_call bt_call_t;
+typedef struct bt_reply bt_reply_t;
+
+typedef struct bt_reply_ops {
+    /** Stream: new text of one choice, certain; with choice->finish its end
+     *  (the text may be empty then). May call bt_call_gone().
+     *  @param first  nothing of this choice was told before
+     *  @param usage  of the whole call so far */
+    void (*piece)(bt_reply_t *reply, const bt_api_answer_t *answer,
+                  const bt_api_choice_t *choice, bool first,
+                  const bt_api_usage_t *usage);
+    /** All choices ended well.
+     *  @param choices  n of them, whole; a stream: none, they were told */
+    void (*finish)(bt_reply_t *reply, const bt_api_answer_t *answer,
+                   const bt_api_choice_t *choices, size_t n,
+                   const bt_api_usage_t *usage);
+    /** The call is refused or failed; of a stream pieces may have been told. */
+    void (*error)(bt_reply_t *reply, const bt_api_error_t *error);
+} bt_reply_ops_t;
+
+struct bt_reply {
+    const bt_reply_ops_t *ops;
+    /** The call that answers here; NULL before it begins and after its last
+     *  word. The call sets it. */
+    bt_call_t *call;
+};
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file door.h
+ *
+ * The HTTP door: paths in, the clients' dialects out. It owns the sockets of
+ * clients, finds the route of each exchange (routes.c) and implements the reply
+ * of calls (reply.h) as one JSON body or as server sent events.
+ *
+ *     exchange ── routes.c ──▶ bt_call_json() ─▶ … ─▶ reply ── door.c ──▶ bytes
+ *
+ * Threads: everything on the event loop's thread.
+ */
+#ifndef BT_ROUTER_HTTP_DOOR_H
+#define BT_ROUTER_HTTP_DOOR_H
+
+#include "router/frontend/frontend.h"
+#include "router/http/http.h"
+
+#define BT_DOOR_ADDRESS_BYTES 96
+
+typedef struct bt_door {
+    bt_frontend_t *front;
+    bt_http_t *http, *metrics_http;
+    bt_strbuf_t out; /**< scratch for one answer or event */
+    /** Where it listens, "127.0.0.1:8000". */
+    char http_at[BT_DOOR_ADDRESS_BYTES], metrics_at[BT_DOOR_ADDRESS_BYTES];
+} bt_door_t;
+
+/** Binds the sockets that the options name.
+ *  @param [in] front  borrowed
+ *  @retval others  Logged; bt_door_close() is still due. */
+BT_MUST_CHECK bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
+                                       bt_frontend_t *front);
+/** Calls that are open are given up. Also of a zeroed one. */
+void bt_door_close(bt_door_t *door);
+
+/** No new connections; open exchanges go on. */
+void bt_door_stop_listening(bt_door_t *door);
+uint32_t bt_door_n_connections(const bt_door_t *door);
+
+#endif

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The paths of the HTTP door: one line of a table for each. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/json.h"
+#include "router/http/door_priv.h"
+
+#define JSON         "application/json"
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+#define MAX_SEGMENTS 8
+#define NAMES_BYTES  1024
+#define MAX_MODELS   256 /* of one list */
+
+/* A path, cut at its slashes. */
+typedef struct path {
+    char text[1024];
+    const char *segments[MAX_SEGMENTS];
+    size_t n;
+} path_t;
+
+/* An exchange on its way through a route. */
+typedef struct request {
+    bt_door_t *door;
+    bt_exchange_t *ex;
+    const char *model;   /* segment {model}, or NULL */
+    const char *version; /* segment {version}, or NULL */
+    bt_served_t *served; /* of {model}: known, and of this version */
+} request_t;
+
+typedef enum methods { READ, POST, ANY } methods_t;
+
+typedef struct route {
+    const char *pattern; /* segments in braces match anything */
+    methods_t methods;
+    void (*handle)(const request_t *r);
+} route_t;
+
+/* ---- errors ---- */
+
+bt_api_dialect_t bt_door_dialect_of(const char *path)
+{
+    if ((path != NULL) && (strncmp(path, "/v1/", 4) == 0)) {
+        return (strstr(path, "/chat/") != NULL) ? BT_API_CHAT
+                                                : BT_API_COMPLETIONS;
+    }
+    return BT_API_GENERATE;
+}
+
+static void refuse(const request_t *r, int status, const char *what)
+{
+    const char *path = bt_exchange_path(r->ex);
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, status, "invalid_request_error", NULL,
+                     "%s: %.200s", what, path);
+    bt_door_respond_error(r->door, r->ex, bt_door_dialect_of(path), &error);
+}
+
+static void refuse_model(const request_t *r)
+{
+    bt_api_error_t error = {0};
+    bt_strbuf_t names;
+
+    bt_strbuf_init(&names, NAMES_BYTES);
+    bt_registry_names(&r->door->front->models, &names);
+    bt_api_error_set(&error, 404, "invalid_request_error", "model",
+                     "model '%.200s' is not served here; this is '%s'",
+                     r->model, (names.len > 0) ? names.data : "");
+    bt_strbuf_fini(&names);
+    bt_door_respond_error(r->door, r->ex,
+                          bt_door_dialect_of(bt_exchange_path(r->ex)), &error);
+}
+
+static void respond_out(const request_t *r, const char *type)
+{
+    const bt_strbuf_t *out = &r->door->out;
+
+    if (bt_strbuf_status(out) != BT_OK) {
+        refuse(r, 503, "out of memory for this answer");
+        return;
+    }
+    bt_door_respond(r->door, r->ex, 200, type, out->data, out->len);
+}
+
+/* ---- health and metrics ---- */
+
+static void respond_health(const request_t *r, bool ok)
+{
+    if (!ok) {
+        bt_exchange_add_header(r->ex, "Retry-After", "1");
+    }
+    bt_door_respond(r->door, r->ex, ok ? 200 : 503, JSON, "", 0);
+}
+
+static void server_live(const request_t *r)
+{
+    respond_health(r, true);
+}
+
+static void server_ready(const request_t *r)
+{
+    respond_health(r, bt_frontend_ready(r->door->front));
+}
+
+static void model_ready(const request_t *r)
+{
+    respond_health(r, !r->door->front->draining && bt_served_ready(r->served));
+}
+
+/* A view of each model; n_p is how many were made, also on failure. */
+static bt_status_t view_models(const bt_registry_t *models,
+                               bt_metrics_view_t views[MAX_MODELS],
+                               uint32_t *n_p)
+{
+    BT_REGISTRY_FOR_EACH(served, models)
+    {
+        bt_metrics_view_t view = {.model = served->metrics};
+
+        if (*n_p == MAX_MODELS) {
+            break;
+        }
+        if (bt_core_view(served->core, &view) != BT_OK) {
+            return BT_ERR_NO_MEMORY;
+        }
+        views[(*n_p)++] = view;
+    }
+    return BT_OK;
+}
+
+static void metrics(const request_t *r)
+{
+    bt_frontend_t *front = r->door->front;
+    bt_metrics_process_t process = {
+        .n_connections = bt_door_n_connections(r->door),
+    };
+    bt_metrics_view_t views[MAX_MODELS];
+    uint32_t n = 0;
+    bt_status_t status = view_models(&front->models, views, &n);
+
+    bt_strbuf_reset(&r->door->out);
+    if (status == BT_OK) {
+        bt_metrics_process_read(&process);
+        bt_router_metrics_render(front->metrics, views, n, &process,
+                                 &r->door->out);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bt_core_view_fini(&views[i]);
+    }
+    if (status == BT_OK) {
+        respond_out(r, METRICS_TYPE);
+    } else {
+        refuse(r, 503, "out of memory for this answer");
+    }
+}
+
+/* ---- Triton's metadata ---- */
+
+typedef struct tensor {
+    const char *name, *type;
+} tensor_t;
+
+static void write_tensors(bt_json_t *json, const char *key,
+                          const tensor_t *tensors, size_t n)
+{
+    bt_json_array(json, key);
+    for (size_t i = 0; i < n; i++) {
+        bt_json_object(json, NULL);
+        bt_json_str(json, "name", tensors[i].name);
+        bt_json_str(json, "datatype", tensors[i].type);
+        bt_json_array(json, "shape");
+        bt_json_u64(json, NULL, 1);
+        bt_json_end_array(json);
+        bt_json_end_object(json);
+    }
+    bt_json_end_array(json);
+}
+
+static void model_metadata(const request_t *r)
+{
+    static const tensor_t inputs[] = {
+        {"text_input", "BYTES"},
+        {"max_tokens", "INT32"},
+        {"bad_words", "BYTES"},
+        {"stop_words", "BYTES"},
+        {"temperature", "FP32"},
+        {"top_k", "INT32"},
+        {"top_p", "FP32"},
+        {"random_seed", "UINT64"},
+        {"repetition_penalty", "FP32"},
+        {"presence_penalty", "FP32"},
+        {"frequency_penalty", "FP32"},
+        {"min_length", "INT32"},
+        {"stream", "BOOL"},
+        {"exclude_input_in_output", "BOOL"},
+    };
+    static const tensor_t outputs[] = {{"text_output", "BYTES"}};
+    bt_json_t json;
+
+    bt_strbuf_reset(&r->door->out);
+    bt_json_init(&json, &r->door->out);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "name", r->model);
+    bt_json_array(&json, "versions");
+    bt_json_str(&json, NULL, r->served->version);
+    bt_json_end_array(&json);
+    bt_json_str(&json, "platform", "baton");
+    write_tensors(&json, "inputs", inputs, BT_ARRAY_LEN(inputs));
+    write_tensors(&json, "outputs", outputs, BT_ARRAY_LEN(outputs));
+    bt_json_end_object(&json);
+    respond_out(r, JSON);
+}
+
+static void server_metadata(const request_t *r)
+{
+    bt_json_t json;
+
+    bt_strbuf_reset(&r->door->out);
+    bt_json_init(&json, &r->door->out);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "name", "baton");
+    bt_json_str(&json, "version", bt_config_version());
+    bt_json_array(&json, "extensions");
+    bt_json_str(&json, NULL, "generate");
+    bt_json_end_array(&json);
+    bt_json_end_object(&json);
+    respond_out(r, JSON);
+}
+
+/* ---- OpenAI's models ---- */
+
+static bt_api_model_t api_model(const bt_served_t *served, const char *name)
+{
+    return (bt_api_model_t){
+        .name = name,
+        .created = served->created,
+        .context_tokens = bt_served_context_tokens(served),
+    };
+}
+
+static void list_models(const request_t *r)
+{
+    bt_api_model_t models[MAX_MODELS];
+    size_t n = 0;
+
+    BT_REGISTRY_FOR_EACH(served, &r->door->front->models)
+    {
+        if (!served->unloaded && (n < MAX_MODELS)) {
+            models[n++] = api_model(served, served->name);
+        }
+    }
+    bt_strbuf_reset(&r->door->out);
+    bt_api_write_models(models, n, &r->door->out);
+    respond_out(r, JSON);
+}
+
+static void one_model(const request_t *r)
+{
+    const bt_api_model_t model = api_model(r->served, r->model);
+
+    bt_strbuf_reset(&r->door->out);
+    bt_api_write_model(&model, &r->door->out);
+    respond_out(r, JSON);
+}
+
+/* ---- calls ---- */
+
+static void generate(const request_t *r)
+{
+    bt_door_call(r->door, r->ex, BT_API_GENERATE, r->model, false);
+}
+
+static void generate_stream(const request_t *r)
+{
+    bt_door_call(r->door, r->ex, BT_API_GENERATE, r->model, true);
+}
+
+static void completions(const request_t *r)
+{
+    bt_door_call(r->door, r->ex, BT_API_COMPLETIONS, NULL, false);
+}
+
+static void chat_completions(const request_t *r)
+{
+    bt_door_call(r->door, r->ex, BT_API_CHAT, NULL, false);
+}
+
+static void not_yet(const request_t *r)
+{
+    refuse(r, 501, "this route is not served yet");
+}
+
+/* ---- the table ---- */
+
+#define MODEL         "/v2/models/{model}"
+#define MODEL_VERSION MODEL "/versions/{version}"
+
+static const route_t main_routes[] = {
+    {"/v2", READ, server_metadata},
+    {"/v2/health/live", READ, server_live},
+    {"/v2/health/ready", READ, server_ready},
+    {"/v2/models/stats", ANY, not_yet},
+    {MODEL, READ, model_metadata},
+    {MODEL "/ready", READ, model_ready},
+    {MODEL "/generate", POST, generate},
+    {MODEL "/generate_stream", POST, generate_stream},
+    {MODEL "/infer", ANY, not_yet},
+    {MODEL "/config", ANY, not_yet},
+    {MODEL "/stats", ANY, not_yet},
+    {MODEL "/trace/setting", ANY, not_yet},
+    {MODEL_VERSION, READ, model_metadata},
+    {MODEL_VERSION "/ready", READ, model_ready},
+    {MODEL_VERSION "/generate", POST, generate},
+    {MODEL_VERSION "/generate_stream", POST, generate_stream},
+    {MODEL_VERSION "/infer", ANY, not_yet},
+    {MODEL_VERSION "/config", ANY, not_yet},
+    {MODEL_VERSION "/stats", ANY, not_yet},
+    {"/v2/logging", ANY, not_yet},
+    {"/v2/trace/setting", ANY, not_yet},
+    {"/v2/repository/index", ANY, not_yet},
+    {"/v2/repository/models/{name}/load", ANY, not_yet},
+    {"/v2/repository/models/{name}/unload", ANY, not_yet},
+    {"/v2/systemsharedmemory/status", ANY, not_yet},
+    {"/v2/systemsharedmemory/region/{name}/{verb}", ANY, not_yet},
+    {"/v2/cudasharedmemory/status", ANY, not_yet},
+    {"/v2/cudasharedmemory/region/{name}/{verb}", ANY, not_yet},
+    {"/v1/completions", POST, completions},
+    {"/v1/chat/completions", POST, chat_completions},
+    {"/v1/models", READ, list_models},
+    {"/v1/models/{model}", READ, one_model},
+    {"/health", READ, server_ready},
+    {"/metrics", READ, metrics},
+};
+
+static const route_t metrics_routes[] = {
+    {"/metrics", READ, metrics},
+};
+
+/* @return false for a path that no route can have. */
+static bool split_path(const char *path, path_t *p)
+{
+    char *at = p->text;
+
+    if ((size_t)snprintf(p->text, sizeof(p->text), "%s", path) >=
+        sizeof(p->text)) {
+        return false;
+    }
+    p->n = 0;
+    while (*at == '/') {
+        *at++ = '\0';
+        if (*at == '\0') {
+            break; /* a slash at the end */
+        }
+        if (p->n == MAX_SEGMENTS) {
+            return false;
+        }
+        p->segments[p->n++] = at;
+        while ((*at != '\0') && (*at != '/')) {
+            at++;
+        }
+    }
+    return true;
+}
+
+/* Does the path have this pattern? Then its {model} and {version} are noted. */
+static bool matches(const path_t *p, const char *pattern, request_t *r)
+{
+    const char *at = pattern;
+
+    r->model = NULL;
+    r->version = NULL;
+    for (size_t i = 0; i < p->n; i++) {
+        const char *segment = p->segments[i];
+        const char *end;
+        size_t n;
+
+        if (*at != '/') {
+            return false; /* the path goes on */
+        }
+        at++;
+        end = strchr(at, '/');
+        n = (end != NULL) ? (size_t)(end - at) : strlen(at);
+        if (at[0] != '{') {
+            if ((strncmp(at, segment, n) != 0) || (segment[n] != '\0')) {
+                return false;
+            }
+        } else if (strncmp(at, "{model}", n) == 0) {
+            r->model = segment;
+        } else if (strncmp(at, "{version}", n) == 0) {
+            r->version = segment;
+        }
+        at += n;
+    }
+    return *at == '\0';
+}
+
+static bool is_allowed(methods_t methods, bt_http_method_t method)
+{
+    switch (methods) {
+    case READ:
+        return (method == BT_HTTP_GET) || (method == BT_HTTP_HEAD);
+    case POST:
+        return method == BT_HTTP_POST;
+    default:
+        return true;
+    }
+}
+
+static void follow(request_t *r, const route_t *route)
+{
+    if (r->model != NULL) {
+        r->served = bt_registry_find(&r->door->front->models, r->model);
+        if (r->served == NULL) {
+            refuse_model(r);
+            return;
+        }
+    }
+    if ((r->version != NULL) && (strcmp(r->version, r->served->version) != 0)) {
+        refuse(r, 404, "this model has version " BT_SERVED_VERSION " only");
+        return;
+    }
+    if (!is_allowed(route->methods, bt_exchange_method(r->ex))) {
+        bt_exchange_add_header(r->ex, "Allow",
+                               (route->methods == POST) ? "POST" : "GET, HEAD");
+        refuse(r, 405, "this method is not allowed here");
+        return;
+    }
+    route->handle(r);
+}
+
+static void find_route(bt_door_t *door, bt_exchange_t *ex,
+                       const route_t *routes, size_t n, const char *otherwise)
+{
+    request_t r = {.door = door, .ex = ex};
+    path_t path;
+
+    if (split_path(bt_exchange_path(ex), &path)) {
+        for (size_t i = 0; i < n; i++) {
+            if (matches(&path, routes[i].pattern, &r)) {
+                follow(&r, &routes[i]);
+                return;
+            }
+        }
+    }
+    refuse(&r, 404, otherwise);
+}
+
+void bt_door_request(void *door, bt_exchange_t *ex)
+{
+    find_route(door, ex, main_routes, BT_ARRAY_LEN(main_routes),
+               "no such route");
+}
+
+void bt_door_metrics_request(void *door, bt_exchange_t *ex)
+{
+    find_route(door, ex, metrics_routes, BT_ARRAY_LEN(metrics_routes),
+               "there is only /metrics on this port");
+}

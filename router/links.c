@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/links.h"
+
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define LINK_QUEUE_BYTES (64u << 20)
+#define EVENTS_PER_WAKE  4096 /* control events before clients are looked at */
+
+/* What the user pointer of a link leads to. */
+static bt_served_t *model_of(bt_links_t *links, const bt_instance_t *worker)
+{
+    return bt_registry_of_file(&links->front->models, worker->hello.model);
+}
+
+void bt_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
+{
+    bt_links_t *links = ctx;
+    bt_rpc_link_t *link = worker->link_user;
+    bt_status_t status;
+
+    bt_strbuf_reset(&links->frame);
+    bt_wire_encode(msg, &links->frame);
+    status = bt_strbuf_status(&links->frame);
+    if (status == BT_OK) {
+        status = bt_rpc_post(link, links->frame.data, links->frame.len);
+    }
+    /* BUSY: the link is being dropped already. A message that cannot be sent
+     * must not be missing silently, so the link goes. */
+    if ((status != BT_OK) && (status != BT_ERR_BUSY)) {
+        BT_LOG_ERROR("worker %s: a message of type %d cannot be sent: %s",
+                     worker->hello.name, (int)msg->type, bt_status_str(status));
+        bt_rpc_link_close(link, "the router cannot send a message");
+    }
+    if (!links->flush_is_due) {
+        links->flush_is_due = true;
+        event_active(links->flush, EV_TIMEOUT, 0);
+    }
+}
+
+static void flush(bt_links_t *links)
+{
+    links->flush_is_due = false;
+    if (links->rpc != NULL) {
+        bt_rpc_flush(links->rpc);
+    }
+}
+
+static void on_flush(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    flush(ctx);
+}
+
+/* ---- events of a link ---- */
+
+static void refuse_link(bt_rpc_link_t *link, const char *why)
+{
+    BT_LOG_WARN("worker refused: %s", why);
+    bt_rpc_link_close(link, why);
+}
+
+/* A worker that lost its link comes back on a new one before we may have
+ * noticed. */
+static void drop_former(bt_core_t *core, uint64_t instance)
+{
+    bt_instance_t *worker = bt_table_find(bt_core_table(core), instance);
+
+    if (worker != NULL) {
+        bt_rpc_link_t *old = worker->link_user;
+
+        bt_core_worker_down(core, worker, "it linked itself anew", bt_now_us());
+        bt_rpc_link_set_user(old, NULL);
+        bt_rpc_link_close(old, "replaced by a new link");
+    }
+}
+
+static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
+{
+    char why[BT_TABLE_WHY_BYTES] = "";
+    bt_instance_t *worker = NULL;
+    bt_served_t *served;
+    bt_msg_t msg;
+
+    if ((bt_wire_decode(links->decoder, event->data, event->bytes, &msg) !=
+         BT_OK) ||
+        (msg.type != BT_MSG_HELLO)) {
+        refuse_link(event->link, "its hello is malformed");
+        return;
+    }
+    served = bt_registry_of_file(&links->front->models, msg.u.hello.model);
+    if (served == NULL) {
+        bt_strbuf_t names;
+
+        bt_strbuf_init(&names, sizeof(why));
+        bt_registry_names(&links->front->models, &names);
+        snprintf(why, sizeof(why),
+                 "%s runs another model (hash %016" PRIx64
+                 ") than those of this router (%.200s)",
+                 msg.u.hello.name, msg.u.hello.model.hi,
+                 (names.len > 0) ? names.data : "");
+        bt_strbuf_fini(&names);
+        refuse_link(event->link, why);
+        return;
+    }
+    BT_REGISTRY_FOR_EACH(other, &links->front->models)
+    {
+        drop_former(other->core, msg.u.hello.instance);
+    }
+    if (bt_core_worker_up(served->core, &msg.u.hello, event->link, bt_now_us(),
+                          why, &worker) != BT_OK) {
+        refuse_link(event->link, why);
+        return;
+    }
+    bt_rpc_link_set_user(event->link, worker);
+}
+
+static void link_message(bt_links_t *links, bt_instance_t *worker,
+                         const bt_rpc_event_t *event)
+{
+    const bt_served_t *served = model_of(links, worker);
+    bt_msg_t msg;
+    bt_status_t status =
+        bt_wire_decode(links->decoder, event->data, event->bytes, &msg);
+
+    if (status == BT_OK) {
+        if (msg.type == BT_MSG_STATS) {
+            bt_router_metrics_stats(served->metrics, &worker->stats,
+                                    &msg.u.stats);
+        }
+        status = bt_core_message(served->core, worker, &msg, bt_now_us());
+    }
+    if (status == BT_ERR_UNSUPPORTED) { /* a newer worker's */
+        const bt_wire_skip_t skipped = bt_wire_skipped(links->decoder);
+
+        if (skipped.say) {
+            BT_LOG_WARN("worker %s sends messages of type %u, which this "
+                        "router does not know: skipped, %llu so far",
+                        worker->hello.name, skipped.type,
+                        (unsigned long long)skipped.n);
+        }
+        return;
+    }
+    if (status != BT_OK) {
+        BT_LOG_WARN("worker %s sent a message that is refused: %s",
+                    worker->hello.name, bt_status_str(status));
+        bt_rpc_link_close(event->link, bt_status_str(status));
+    }
+}
+
+static void link_down(bt_links_t *links, bt_instance_t *worker,
+                      const bt_rpc_event_t *event)
+{
+    char reason[256];
+
+    snprintf(reason, sizeof(reason), "%.*s",
+             (event->bytes < 255) ? (int)event->bytes : 255,
+             (event->data != NULL) ? (const char *)event->data : "");
+    bt_rpc_link_set_user(event->link, NULL);
+    bt_core_worker_down(model_of(links, worker)->core, worker,
+                        (reason[0] != '\0') ? reason : "link lost",
+                        bt_now_us());
+}
+
+static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
+{
+    bt_instance_t *worker = bt_rpc_link_user(event->link);
+
+    if (event->type == BT_RPC_LINK_UP) {
+        link_up(links, event);
+        return;
+    }
+    if (worker == NULL) {
+        return; /* refused or replaced */
+    }
+    switch (event->type) {
+    case BT_RPC_LINK_SUSPECT:
+    case BT_RPC_LINK_HEALTHY:
+        bt_core_worker_suspect(model_of(links, worker)->core, worker,
+                               event->type == BT_RPC_LINK_SUSPECT, bt_now_us());
+        break;
+    case BT_RPC_LINK_DOWN:
+        link_down(links, worker, event);
+        break;
+    case BT_RPC_MESSAGE:
+        link_message(links, worker, event);
+        break;
+    case BT_RPC_LINK_UP:
+        break;
+    }
+}
+
+static void pump(bt_links_t *links)
+{
+    bt_rpc_event_t event;
+    uint32_t n = 0;
+
+    while ((n < EVENTS_PER_WAKE) &&
+           bt_rpc_next(links->rpc, bt_now_ms(), &event)) {
+        link_event(links, &event);
+        n++;
+    }
+    flush(links);
+    if (n == EVENTS_PER_WAKE) {
+        event_active(links->more, EV_TIMEOUT, 0);
+    }
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    pump(ctx);
+}
+
+void bt_links_tick(bt_links_t *links, uint64_t now_ms)
+{
+    bt_rpc_tick(links->rpc, now_ms);
+    pump(links);
+}
+
+/* ---- birth and end ---- */
+
+bt_status_t bt_links_open(bt_links_t *links, struct event_base *base,
+                          bt_frontend_t *front)
+{
+    bt_status_t status;
+
+    *links = (bt_links_t){.front = front};
+    bt_strbuf_init(&links->frame, BT_WIRE_MAX_BYTES);
+    status = bt_wire_decoder_create(&links->decoder);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("control links: %s", bt_status_str(status));
+        return status;
+    }
+    links->more = event_new(base, -1, 0, on_readable, links);
+    links->flush = event_new(base, -1, 0, on_flush, links);
+    if ((links->more == NULL) || (links->flush == NULL)) {
+        BT_LOG_ERROR("cannot make the events of the control links");
+        return BT_ERR_NO_MEMORY;
+    }
+    return BT_OK;
+}
+
+static bt_status_t open_rpc(bt_links_t *links, const uint8_t *key,
+                            size_t key_bytes)
+{
+    const bt_config_t *config = links->front->config;
+    const bt_served_t *served = bt_registry_find(&links->front->models, NULL);
+    bt_msg_t hello = {.type = BT_MSG_HELLO};
+    bt_rpc_config_t rpc = {
+        .key = key,
+        .key_bytes = key_bytes,
+        .listen_dir = config->run_dir,
+        .heartbeat_ms = config->heartbeat_ms,
+        .suspect_ms = config->suspect_ms,
+        .dead_ms = config->dead_ms,
+        .max_queue_bytes = LINK_QUEUE_BYTES,
+    };
+    bt_status_t status;
+
+    hello.u.hello.protocol = BT_WIRE_PROTOCOL;
+    hello.u.hello.protocol_min = BT_WIRE_PROTOCOL_MIN;
+    snprintf(hello.u.hello.version_text, sizeof(hello.u.hello.version_text),
+             "%s", bt_config_version());
+    hello.u.hello.role = BT_ROLE_ROUTER;
+    hello.u.hello.instance = links->front->id_start;
+    hello.u.hello.model = served->identity;
+    snprintf(hello.u.hello.name, sizeof(hello.u.hello.name), "%.63s",
+             (config->name[0] != '\0') ? config->name : "router");
+    bt_strbuf_reset(&links->frame);
+    bt_wire_encode(&hello, &links->frame);
+    status = bt_strbuf_status(&links->frame);
+    if (status == BT_OK) {
+        rpc.hello = links->frame.data;
+        rpc.hello_bytes = links->frame.len;
+        status = bt_rpc_open(&rpc, &links->rpc);
+    }
+    return status;
+}
+
+bt_status_t bt_links_listen(bt_links_t *links, struct event_base *base,
+                            const char *url, const uint8_t *key,
+                            size_t key_bytes, char *bound, size_t bound_bytes)
+{
+    bt_status_t status = open_rpc(links, key, key_bytes);
+
+    if (status == BT_OK) {
+        status = bt_rpc_listen(links->rpc, url, bound, bound_bytes);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot listen for workers at %s: %s", url,
+                     bt_status_str(status));
+        return status;
+    }
+    links->readable = event_new(base, bt_rpc_fd(links->rpc),
+                                EV_READ | EV_PERSIST, on_readable, links);
+    if ((links->readable == NULL) || (event_add(links->readable, NULL) != 0)) {
+        BT_LOG_ERROR("cannot watch the control links");
+        return BT_ERR_NO_MEMORY;
+    }
+    return BT_OK;
+}
+
+void bt_links_close(bt_links_t *links)
+{
+    struct event *const events[] = {links->readable, links->more, links->flush};
+
+    flush(links);
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+        if (events[i] != NULL) {
+            event_free(events[i]);
+        }
+    }
+    bt_rpc_close(links->rpc);
+    bt_wire_decoder_destroy(links->decoder);
+    bt_strbuf_fini(&links->frame);
+    *links = (bt_links_t){0};
+}

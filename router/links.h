@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file links.h
+ *
+ * The router's end of the control links: which worker stands behind which link,
+ * and to which model it belongs.
+ *
+ *     link up: hello ─▶ the model of this file ─▶ its core's table, or refused
+ *     message        ─▶ that core
+ *     down           ─▶ its requests run again or end
+ *
+ * What is sent in one turn of the event loop leaves in one write per worker.
+ *
+ * Threads: everything on the event loop's thread.
+ */
+#ifndef BT_ROUTER_LINKS_H
+#define BT_ROUTER_LINKS_H
+
+#include "common/rpc/rpc.h"
+#include "router/frontend/frontend.h"
+
+struct event_base;
+struct event;
+
+typedef struct bt_links {
+    bt_frontend_t *front;
+    bt_rpc_t *rpc;
+    bt_wire_decoder_t *decoder;
+    bt_strbuf_t frame; /**< scratch: one encoded message */
+    struct event *readable, *more, *flush;
+    bool flush_is_due;
+} bt_links_t;
+
+/** Makes what bt_links_send() needs; nobody can link yet.
+ *  @param [in] front  borrowed
+ *  @retval others  Logged; bt_links_close() is still due. */
+BT_MUST_CHECK bt_status_t bt_links_open(bt_links_t *links,
+                                        struct event_base *base,
+                                        bt_frontend_t *front);
+/** Listen for workers. @param [out] bound  the real URL.
+ *  @retval others  Logged. */
+BT_MUST_CHECK bt_status_t bt_links_listen(bt_links_t *links,
+                                          struct event_base *base,
+                                          const char *url, const uint8_t *key,
+                                          size_t key_bytes, char *bound,
+                                          size_t bound_bytes);
+/** Heartbeats and what came; call every 50 ms or so. */
+void bt_links_tick(bt_links_t *links, uint64_t now_ms);
+void bt_links_close(bt_links_t *links); /**< also of a zeroed one */
+
+/** bt_core_ops_t.send, with the links as its context. */
+void bt_links_send(void *links, bt_instance_t *worker, const bt_msg_t *msg);
+
+#endif
