@@ -25,6 +25,7 @@
 #include "common/sched/sched.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
+#include "kernels/kernels.h"
 
 /** One sequence. All arrays are the owner's and outlive the engine's use. */
 typedef struct bt_seq {

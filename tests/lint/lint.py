@@ -11,6 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+import unittest
+
+import layers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -27,11 +30,7 @@ ONE_INCLUDER = {
     r"event2/.*": ("router/http/", "router/links.c", "router/loop.c"),
     r"cmocka\.h": "tests/support/",
 }
-# Programs never include each other's headers.
-PROGRAMS = ["router", "prefill_worker", "decode_worker", "launcher"]
 BANNED = re.compile(r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|atoi|atol|atof|strtok|gets|alloca)\s*\(")
-PURE = ["common/kv", "common/sched"]
-IMPURE_HEADERS = re.compile(r"<(time|pthread|sys/socket|poll|unistd|threads)\.h>")
 MAX_FUNCTION_LINES = 120
 MAX_COMPLEXITY = 20
 MAX_FILE_LINES = 900
@@ -54,10 +53,6 @@ def sources():
 
 def product():
     return [p for p in sources() if not p.startswith("tests/")]
-
-
-def includes(text):
-    return re.findall(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', text, re.M)
 
 
 def check_spdx():
@@ -85,7 +80,7 @@ def check_banned_calls():
 def check_one_includer():
     bad = []
     for path in sources():
-        for inc in includes(read(path)):
+        for inc in layers.includes(read(path)):
             for pattern, owners in ONE_INCLUDER.items():
                 owners = (owners,) if isinstance(owners, str) else owners
                 if re.fullmatch(pattern, inc) and not path.startswith(owners) and not path.startswith("tests/"):
@@ -93,49 +88,36 @@ def check_one_includer():
     return bad
 
 
-def module_of(path, modules):
-    best = ""
-    for m in modules:
-        if path.startswith(m + "/") and len(m) > len(best):
-            best = m
-    return best
+def read_layers():
+    return layers.Layers({p: read(p) for p in product() + tracked("meson.build")})
 
 
 def check_directions():
-    """An include must name the same module or one that stands earlier in the
-    list of meson.build and is among the module's declared dependencies."""
-    text = read("meson.build")
-    listed = re.search(r"^modules = \[(.*?)^\]", text, re.S | re.M).group(1)
-    modules = re.findall(r"'([^']+)'", re.sub(r"#.*", "", listed))
-    short = {m.replace("/", "_") if m.startswith("router/") else m.split("/")[-1]: m for m in modules}
-    deps = {}
-    for m in modules:
-        found = re.search(r"^deps = \[(.*?)\]", read(m + "/meson.build"), re.S | re.M)
-        direct = {short[d] for d in re.findall(r"'([^']+)'", found.group(1))} if found else set()
-        deps[m] = direct.union(*(deps[d] for d in direct)) if direct else set()
-    bad = []
-    for path in product():
-        mine = module_of(path, modules + PROGRAMS + ["kernels/cuda", "bench"])
-        for inc in includes(read(path)):
-            other = module_of(inc, modules + PROGRAMS)
-            if not other or other == mine:
-                continue
-            if other in PROGRAMS or (other.startswith("router/") and not path.startswith("router/")):
-                bad.append(f"{path}: a program's header {inc} is included from outside")
-            elif mine in deps and other not in deps[mine]:
-                bad.append(f"{path}: {mine} includes {inc}, but {other} is not among its deps")
-    for path in product():
-        if path.startswith("router/") and any(i.startswith("kernels/") for i in includes(read(path))):
-            bad.append(f"{path}: the router does not know kernels")
-    return bad
+    return layers.directions(read_layers())
+
+
+def check_unused_deps():
+    return layers.unused(read_layers())
+
+
+def check_links():
+    return layers.links(read_layers())
+
+
+def check_libraries():
+    return layers.libraries(read_layers())
+
+
+def check_itself():
+    """The tests of the checks above."""
+    found = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromName("test_layers").run(found)
+    bad = [f"{test.id()}: {text.strip().splitlines()[-1]}" for test, text in found.failures + found.errors]
+    return bad if found.testsRun else ["no test of the checks was found"]
 
 
 def check_pure():
-    bad = []
-    for path in product():
-        if path.startswith(tuple(p + "/" for p in PURE)) and IMPURE_HEADERS.search(read(path)):
-            bad.append(f"{path}: pure policy code sees no clock, socket or thread")
-    return bad
+    return layers.impure({p: read(p) for p in product()})
 
 
 def check_file_length():
