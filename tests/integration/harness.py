@@ -31,7 +31,8 @@ class Skip(Exception):
     """The test cannot run here; the text says why."""
 
 
-def wait_until(what, condition, seconds=20.0):
+def wait_until(what, condition, seconds=60.0):
+    """The deadline only guards against hanging: what is late on a busy machine is no failure."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -63,9 +64,23 @@ def small_model(directory):
     return tiny_model(directory, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
 
 
-def slow_model(directory):
-    """Slow enough that 200 tokens take some seconds."""
-    return tiny_model(directory, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
+def slow_model(directory, **more):
+    """200 tokens take about a second. BATON_TEST_SPEED=4 makes it what it is on a machine four times as fast."""
+    layers = max(1, round(8 / float(os.environ.get("BATON_TEST_SPEED", "1"))))
+    shape = dict(layers=layers, dim=512, heads=8, kv_heads=4, ffn=1536, context=1024, seed=7)
+    return tiny_model(directory, **dict(shape, **more))
+
+
+def endless_model(directory):
+    """slow_model with so much room that neither an answer of ENDLESS tokens nor the context phase of LONG_PROMPT, by
+    chunks of 16, is over before the test is, on a machine of whatever speed. Its KV is 2 KiB a token."""
+    return slow_model(directory, kv_heads=1, context=32768)
+
+
+ENDLESS = 30000  # tokens
+LONG_PROMPT = "word " * 5000  # 20,000 tokens
+# For all processes: silence means nothing, so one of them may be stopped for as long as a test likes.
+PATIENT = ["--suspect-ms", "900000", "--dead-ms", "1000000"]
 
 
 class Process:
@@ -176,7 +191,7 @@ class Cluster:
         self.processes.append(worker)
         return worker
 
-    def start(self, seconds=60):
+    def start(self, seconds=120):
         self.router = self.start_router()
         self.prefills = [self.start_worker("prefill", i) for i in range(self.n_prefill)]
         self.decodes = [self.start_worker("decode", i) for i in range(self.n_decode)]
@@ -189,7 +204,13 @@ class Cluster:
             elif word == "metrics":
                 self.metrics_at = (host, int(port))
         assert self.http and self.metrics_at, self.router.ready_text
+        # The router serves as soon as a pair is there; tests mean all of them.
+        wait_until("all workers joined", lambda: self.all_joined() or self._check_alive(), seconds)
         return self
+
+    def all_joined(self):
+        return all(self.total("baton_workers", role=role, state="up") == n
+                   for role, n in (("prefill", self.n_prefill), ("decode", self.n_decode)))
 
     def _check_alive(self):
         for p in self.processes:
@@ -197,7 +218,7 @@ class Cluster:
                 raise AssertionError(f"{p.name} ended with {p.popen.returncode}:\n{p.log()[-2000:]}")
         return False
 
-    def stop(self, seconds=30):
+    def stop(self, seconds=60):
         """SIGTERM to all, router first; @return {name: exit code}."""
         order = sorted(self.processes, key=lambda p: p.role != "router")
         for p in order:
@@ -285,16 +306,22 @@ class Cluster:
                 values[name] = float(value)
         return values
 
+    def series(self, name, **labels):
+        """Values of the series of a family whose labels include these."""
+        return [value for series, value in self.metrics().items()
+                if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items())]
+
     def metric(self, name, **labels):
         """The one series of a family whose labels include these."""
-        found = []
-        for series, value in self.metrics().items():
-            if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
-                found.append(value)
+        found = self.series(name, **labels)
         assert len(found) == 1, f"{name} {labels}: {len(found)} series"
         return found[0]
 
-    def wait_idle(self, seconds=20):
+    def total(self, name, **labels):
+        """The sum of the series of a family whose labels include these; 0 without any."""
+        return sum(self.series(name, **labels))
+
+    def wait_idle(self, seconds=60):
         """Until no worker holds a block, seat or lease."""
         def idle():
             m = self.metrics()

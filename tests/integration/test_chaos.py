@@ -178,10 +178,6 @@ async def storm(c, net, rng, seconds, expected):
     return tally, faults
 
 
-def all_here(c):
-    return all(c.metric("baton_workers", role=role, state="up") == 2 for role in ("prefill", "decode"))
-
-
 def held(c, fds):
     """What is not given back, by name; empty = nothing."""
     found = {}
@@ -229,14 +225,13 @@ def run_chaos(seconds, seed):
         with Cluster(model, prefill=2, decode=2, hosts=net.hosts, kv_memory="32m",
                      router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
                      worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"]) as c:
-            wait_until("all workers are here", lambda: all_here(c))
             expected = asyncio.run(ask_all(c))
             c.wait_idle()
             fds = {p.name: {"descriptors": open_fds(p.pid), "keys": mapped_keys(p.pid)} for p in c.processes}
             began = time.monotonic()
             tally, faults = asyncio.run(storm(c, net, rng, seconds, expected))
             seconds = time.monotonic() - began
-            wait_until("all workers are here again", lambda: all_here(c), 15)
+            wait_until("all workers are here again", c.all_joined)
             leaked = leaks_after(c, fds)
             reruns = int(c.metric("baton_reruns"))
             after = asyncio.run(ask_all(c))

@@ -2,9 +2,10 @@
 """I1: the tokens of a request depend on the request and the model alone."""
 import concurrent.futures
 import os
+import signal
 import tempfile
 
-from harness import Cluster, default_model, tiny_model, wait_until
+from harness import PATIENT, Cluster, default_model, tiny_model, wait_until
 from trace_lines import read
 
 N_PROMPTS = 32
@@ -127,17 +128,33 @@ def reused(c):
 
 def test_same_bytes_of_a_queue_that_is_shared():
     """A decode worker with --local-prefill takes some of many long prompts, beside its batch, the prefill worker the
-    others; alone each of them goes to the prefill worker."""
+    others; alone each of them goes to the prefill worker. That one is stopped until all are shared out, so that they
+    queue up however fast it is."""
     texts = [" ".join(WORDS[(i * 7 + j * (1 + i % 5)) % len(WORDS)] for j in range(180)) for i in range(N_PROMPTS)]
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=2048, seed=7)
         more = options("shm", 64)
         more["decode_args"] += ["--local-prefill"]
-        with Cluster(model, kv_memory="64m", **more) as c:
+        more["worker_args"] += PATIENT
+        with Cluster(model, kv_memory="64m", router_args=PATIENT, **more) as c:
             reference = ask_all(c, texts[:4], 1, 12)
             c.wait_idle()
             assert c.metric("baton_kv_transfers_total") == len(reference)
-            shared = ask_all(c, texts, 32, 12)
+
+            def asked():
+                m = c.metrics()
+                return sum(v for k, v in m.items() if k.startswith(("baton_requests_in_flight{",
+                                                                    "baton_request_duration_seconds_count{")))
+
+            before = asked()
+            c.prefills[0].kill(signal.SIGSTOP)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                asking = pool.submit(ask_all, c, texts, 2 * N_PROMPTS, 12)
+                try:
+                    wait_until("all are asked", lambda: asked() == before + 2 * N_PROMPTS)
+                finally:
+                    c.prefills[0].kill(signal.SIGCONT)
+                shared = asking.result()
             c.wait_idle()
             moved = c.metric("baton_kv_transfers_total") - len(reference)
         assert shared[:len(reference)] == reference
