@@ -198,6 +198,7 @@ int main(int argc, char **argv)
         level = BT_LOG_LEVEL_INFO; /* the table allows no other name */
     }
     bt_log_init("baton", level);
+    (void)bt_log_format(config->log_format); /* the table checked it */
     signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
     exit_status = serve(store, config);
     bt_config_destroy(store);

@@ -133,6 +133,7 @@ int main(int argc, char **argv)
     if (bt_log_level_parse(s.config->log_level, &level) == 0) {
         bt_log_init(name, level);
     }
+    (void)bt_log_format(s.config->log_format); /* the table checked it */
     status = bt_cluster_open(BT_ROLE_ROUTER, &argc, &argv, &s.cluster);
     if (status != BT_OK) {
         goto end;

@@ -160,6 +160,7 @@ int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv)
     if (bt_log_level_parse(w->config->log_level, &level) == 0) {
         bt_log_init(w->name, level);
     }
+    (void)bt_log_format(w->config->log_format); /* the table checked it */
     status = open_all(w, start);
     if (status == BT_OK) {
         bt_gguf_close(start->gguf); /* the weights are packed */

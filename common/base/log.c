@@ -4,20 +4,26 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/json.h"
+#include "common/base/strbuf.h"
+#include "common/base/walltime.h"
 
-#define LINE_BYTES 1024
+#define NAME_BYTES 64
+#define TEXT_BYTES 1024
+#define LINE_BYTES 8192 /* a byte takes at most six in JSON */
 
 /* The log sink is the one global of the code base. */
 static struct {
     const char *program;
     _Atomic int level;
+    atomic_bool json;
     atomic_ulong counts[BT_LOG_LEVEL_DEBUG + 1];
 } sink = {.program = "baton", .level = BT_LOG_LEVEL_INFO};
 
@@ -40,40 +46,70 @@ int bt_log_level_parse(const char *name, bt_log_level_t *level_p)
     return -1;
 }
 
+int bt_log_format(const char *name)
+{
+    const bool json = strcmp(name, "json") == 0;
+
+    if (!json && (strcmp(name, "text") != 0)) {
+        return -1;
+    }
+    atomic_store(&sink.json, json);
+    return 0;
+}
+
+/* Memory must not be asked for here: its shortage is logged too. */
+static void put_json(bt_strbuf_t *line, const char *time, bt_log_level_t level,
+                     const char *text)
+{
+    bt_json_t json;
+
+    bt_json_init(&json, line);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "time", time);
+    bt_json_str(&json, "level", level_names[level]);
+    bt_json_strn(&json, "name", sink.program,
+                 strnlen(sink.program, NAME_BYTES));
+    bt_json_i64(&json, "pid", getpid());
+    bt_json_str(&json, "message", text);
+    bt_json_end_object(&json);
+}
+
+static void put_text(bt_strbuf_t *line, const char *time, bt_log_level_t level,
+                     const char *text)
+{
+    bt_strbuf_printf(line, "%s %-5s %.*s: %s", time, level_names[level],
+                     NAME_BYTES, sink.program, text);
+}
+
 void bt_log(bt_log_level_t level, const char *fmt, ...)
 {
     const int saved_errno = errno; /* so that %m means the caller's error */
-    char line[LINE_BYTES];
-    struct timespec now;
-    struct tm tm;
+    char text[TEXT_BYTES];
+    char memory[LINE_BYTES];
+    char time[BT_WALLTIME_BYTES];
+    bt_strbuf_t line;
     va_list args;
-    int n;
 
     atomic_fetch_add_explicit(&sink.counts[level], 1, memory_order_relaxed);
     if ((int)level > atomic_load_explicit(&sink.level, memory_order_relaxed)) {
         return;
     }
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &tm);
-    n = snprintf(line, sizeof(line),
-                 "%02d:%02d:%02d.%03ld %-5s %s: ", tm.tm_hour, tm.tm_min,
-                 tm.tm_sec, now.tv_nsec / 1000000, level_names[level],
-                 sink.program);
-    if (n < 0) {
-        return;
-    }
     va_start(args, fmt);
-    errno = saved_errno;
-    n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, args);
-    va_end(args);
-    if (n > (int)sizeof(line) - 2) {
-        n = (int)sizeof(line) - 2;
+    if (vsnprintf(text, sizeof(text), fmt, args) < 0) {
+        text[0] = '\0';
     }
-    line[n] = '\n';
+    va_end(args);
+    bt_walltime_print(bt_walltime_ms(), time);
+    bt_strbuf_init_fixed(&line, memory, sizeof(memory) - 1);
+    if (atomic_load_explicit(&sink.json, memory_order_relaxed)) {
+        put_json(&line, time, level, text);
+    } else {
+        put_text(&line, time, level, text);
+    }
+    memory[line.len] = '\n';
 
     /* One write, so that lines of several threads and processes do not mix. */
-    if (write(STDERR_FILENO, line, (size_t)n + 1) < 0) {
+    if (write(STDERR_FILENO, memory, line.len + 1) < 0) {
         return; /* nowhere left to say it */
     }
     errno = saved_errno;

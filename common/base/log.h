@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file log.h
  *
- * One line per event on standard error: `TIME LEVEL PROGRAM text`.
+ * One line per event on standard error, with the time in UTC:
+ *
+ *     2026-11-22T14:03:07.123+00:00 info  decode-0: text
+ *     {"time":"2026-11-22T14:03:07.123+00:00","level":"info",
+ *      "name":"decode-0","pid":4711,"message":"text"}       (in one line)
  *
  * The function that decides an error logs it, once. Text is lower case,
  * `request 42 peer 3` style; never prompt text. Any thread may log.
@@ -21,6 +25,10 @@ void bt_log_init(const char *program, bt_log_level_t level);
 
 /** @return 0 and the level in @a level_p, or -1 for an unknown name. */
 int bt_log_level_parse(const char *name, bt_log_level_t *level_p);
+
+/** How lines look from now on: "text" (as at the start) or "json".
+ *  @return 0, or -1 for an unknown name */
+int bt_log_format(const char *name);
 
 void bt_log(bt_log_level_t level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -21,6 +21,14 @@ void bt_strbuf_fini(bt_strbuf_t *buf)
     bt_strbuf_init(buf, buf->limit);
 }
 
+void bt_strbuf_init_fixed(bt_strbuf_t *buf, char *memory, size_t bytes)
+{
+    bt_strbuf_init(buf, bytes - 1);
+    buf->data = memory;
+    buf->cap = bytes;
+    memory[0] = '\0';
+}
+
 void bt_strbuf_reset(bt_strbuf_t *buf)
 {
     buf->len = 0;

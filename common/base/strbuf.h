@@ -23,6 +23,9 @@ typedef struct bt_strbuf {
 /** Allocates nothing. */
 void bt_strbuf_init(bt_strbuf_t *buf, size_t limit_bytes);
 void bt_strbuf_fini(bt_strbuf_t *buf);
+/** A buffer that lives in memory of the caller, never allocates and is not
+ *  ended: for places where memory must not be asked for. */
+void bt_strbuf_init_fixed(bt_strbuf_t *buf, char *memory, size_t bytes);
 
 /** Forget the content and the error, keep the memory. */
 void bt_strbuf_reset(bt_strbuf_t *buf);
