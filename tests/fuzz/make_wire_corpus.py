@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the seeds of the wire and frame fuzz targets, from the formats as
 common/wire/wire.h and common/rpc/rpc_frame.h describe them.
-usage: make_wire_corpus.py FOLDER_WIRE FOLDER_FRAME"""
+usage: make_wire_corpus.py FOLDER_WIRE FOLDER_FRAME
+       make_wire_corpus.py --golden"""
 import hashlib
 import struct
 import sys
@@ -39,26 +40,48 @@ def ids(*tokens):
     return struct.pack(f"<{len(tokens)}I", *tokens)
 
 
-SAMPLING = [F32(0.7), 40, F32(0.9), F32(1.1), F32(0.5), F32(-0.5), 1 << 63, 1,
+SAMPLING = [F32(0.5), 40, F32(0.75), F32(1.25), F32(0.375), F32(-0.5), (1 << 63) + 9, 3,
             ids(2, 49152), [ids(11, 12), ids(13)]]
-WIRE = {
-    "hello": [1, 1, 2, 77, "decode-0", 1, 2, "cpu", 1, 16, 3, 4, 8192, 16, 1024, 1, b"\x01\x02"],
-    "request": [2, 42, 1, 1, 99, 4, ids(1, 2, 3, 4, 5), 128, 60000, 2, SAMPLING],
-    "request_plain": [2, 1, 0, 0, 9, 1, ids(1), 1, 0, 0,
-                      [F32(0), 0, F32(1), F32(1), F32(0), F32(0), 0, 0, b"", []]],
-    "grant": [3, 42, 1, 99, 64, b"window"],
-    "cancel": [4, 42, 1, 3],
-    "tokens": [5, [[42, 1, 0, 5, 0], [43, 0, 700, 49151, 2]]],
-    "prefilled": [6, 42, 1, 1000, 2000, 3, 0],
-    "joined": [7, 42, 1, 1, 2, 3, 4, 5, 6],
-    "failed": [8, 42, 1, -65, "prefill: out of blocks"],
-    "ended": [9, 42, 1, 5000, 12, 300, 900],
-    "stats": [10] + list(range(25)),
+# Protocol 2 as it was at first, one message of each type, in the order of the
+# types. Kept as tests/golden/wire_v2/independent.txt: never change a line here.
+GOLDEN = {
+    "hello": [1, 2, 2, 0x1122334455667788, "decode-0", 101, 102, "cpu-avx2", 1, 16, 103, 104, 8192,
+              24, 1024, 1, b"\x01\x02\x03"],
+    "request": [2, 42, 3, 1, 99, 4, ids(1, 2, 3, 4, 49151), 128, 60000, 7, SAMPLING],
+    "grant": [3, 42, 3, 99, 64, b"window"],
+    "cancel": [4, 42, 3, 1],
+    "tokens": [5, [[42, 3, 0, 5, 0], [43, 0, 700, 49151, 2]]],
+    "prefilled": [6, 42, 3, 1000, 2000, 5, 48],
+    "joined": [7, 42, 3, 11, 12, 13, 14, 15, 16],
+    "failed": [8, 42, 3, -65, "prefill: out of blocks"],
+    "ended": [9, 42, 3, 5000, 12, 300, 900],
+    "stats": [10] + [1001 + i for i in range(25)],
     "peer": [11, 99, "decode-1", b"blob"],
     "peer_gone": [12, 99],
     "drain": [13],
-    "newer_peer": [13, None, True, "more", [1, [2, b"x"]], -1],
-    "unknown_type": [99, 1],
+}
+FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
+# Fields that came after it.
+LATER = {"hello": [2, "smollm2-135m", "0.1.0"], "stats": [2001, 2002, 2003, 2004, 2005, 2006]}
+# What stands in a file called refused_* is not taken, later_type_* is passed
+# over, all others are taken.
+WIRE = {
+    **GOLDEN,
+    **{f"{name}_future": message + LATER.get(name, []) + FUTURE for name, message in GOLDEN.items()},
+    **{f"refused_{name}_short": message[:-1] for name, message in GOLDEN.items() if len(message) > 1},
+    **{f"{name}_later_{n}": GOLDEN[name] + LATER[name][:n]
+       for name in LATER for n in range(1, len(LATER[name]) + 1)},
+    "refused_hello_later_type": GOLDEN["hello"] + ["2"],
+    "request_plain": [2, 1, 0, 0, 9, 1, ids(1), 1, 0, 0,
+                      [F32(0), 0, F32(1), F32(1), F32(0), F32(0), 0, 0, b"", []]],
+    "request_sampling_future": GOLDEN["request"][:-1] + [SAMPLING + FUTURE],
+    "refused_request_sampling_short": GOLDEN["request"][:-1] + [SAMPLING[:-1]],
+    "tokens_inner_future": [5, [[42, 3, 0, 5, 0] + FUTURE, [43, 0, 700, 49151, 2, None]]],
+    "refused_tokens_inner_short": [5, [[42, 3, 0, 5]]],
+    "later_type": [99, 1],
+    "later_type_14": [14] + FUTURE,
+    "later_type_wide": [0xFFFFFFFF, [], b""],
+    "refused_type_0": [0, 1],
 }
 
 
@@ -86,6 +109,10 @@ FRAME = {
 
 
 def main():
+    if sys.argv[1:] == ["--golden"]:
+        for name, message in GOLDEN.items():
+            print(name, pack(message).hex())
+        return
     wire, target = Path(sys.argv[1]), Path(sys.argv[2])
     for folder, seeds in ((wire, {k: pack(v) for k, v in WIRE.items()}), (target, FRAME)):
         folder.mkdir(parents=True, exist_ok=True)
