@@ -3,7 +3,7 @@
 """Writes the seeds of the wire and frame fuzz targets, from the formats as
 common/wire/wire.h and common/rpc/rpc_frame.h describe them.
 usage: make_wire_corpus.py FOLDER_WIRE FOLDER_FRAME
-       make_wire_corpus.py --golden"""
+       make_wire_corpus.py --golden | --golden-frames"""
 import hashlib
 import struct
 import sys
@@ -108,10 +108,45 @@ FRAME = {
 }
 
 
+LINK_KEY = bytes(range(32))
+NONCE_R, NONCE_W = bytes([0xA0] * 32), bytes([0xB0] * 32)
+INCARNATION_R, INCARNATION_W = 0x1112131415161718, 0x2122232425262728
+
+
+def keyed(data):
+    return hashlib.blake2b(data, digest_size=32, key=LINK_KEY).digest()
+
+
+def proof(side, nonces, incarnations, payloads):
+    """`side` is R or W; of each pair the prover's comes first."""
+    said = b"baton link 1".ljust(16, b"\0") + side + nonces[0] + nonces[1]
+    return keyed(said + struct.pack("<QQ", *incarnations) + keyed(payloads[0]) + keyed(payloads[1]))
+
+
+# Frames of a link, likewise kept as tests/golden/wire_v2/frames.txt.
+GOLDEN_FRAMES = {
+    "hello_router": frame(1, INCARNATION_R, 0, NONCE_R + b"the router"),
+    "hello_worker": frame(1, INCARNATION_W, 0, NONCE_W + b"the worker"),
+    "proof_router": frame(2, INCARNATION_R, 0, proof(
+        b"R", (NONCE_R, NONCE_W), (INCARNATION_R, INCARNATION_W), (b"the router", b"the worker"))),
+    "proof_worker": frame(2, INCARNATION_W, 0, proof(
+        b"W", (NONCE_W, NONCE_R), (INCARNATION_W, INCARNATION_R), (b"the worker", b"the router"))),
+    "heartbeat": frame(3, INCARNATION_W, 1),
+    "messages": frame(3, INCARNATION_W, 2, struct.pack("<I", 2) + b"hi" + struct.pack("<I", 0)),
+    "bye": frame(4, INCARNATION_R, 3, b"model mismatch"),
+    "announce": frame(5, INCARNATION_W, 0, keyed(
+        b"baton announce 1" + struct.pack("<Q", INCARNATION_W) + b"tcp://127.0.0.1:4711") + b"tcp://127.0.0.1:4711"),
+}
+
+
 def main():
     if sys.argv[1:] == ["--golden"]:
         for name, message in GOLDEN.items():
             print(name, pack(message).hex())
+        return
+    if sys.argv[1:] == ["--golden-frames"]:
+        for name, data in GOLDEN_FRAMES.items():
+            print(name, data.hex())
         return
     wire, target = Path(sys.argv[1]), Path(sys.argv[2])
     for folder, seeds in ((wire, {k: pack(v) for k, v in WIRE.items()}), (target, FRAME)):

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 
@@ -48,4 +49,30 @@ const char *bt_test_path(const char *relative)
     snprintf(path, sizeof(path), "%s/%s", (dir == NULL) ? "tests" : dir,
              relative);
     return path;
+}
+
+size_t bt_test_read_hex(const char *relative, const char *name, uint8_t *out,
+                        size_t cap)
+{
+    FILE *in = fopen(bt_test_path(relative), "r");
+    const size_t n_name = strlen(name);
+    char line[2048];
+    size_t n = 0;
+
+    assert_non_null(in);
+    while (fgets(line, sizeof(line), in) != NULL) {
+        unsigned byte;
+
+        if ((strncmp(line, name, n_name) != 0) || (line[n_name] != ' ')) {
+            continue;
+        }
+        for (const char *at = line + n_name + 1; sscanf(at, "%2x", &byte) == 1;
+             at += 2) {
+            assert_true(n < cap);
+            out[n++] = (uint8_t)byte;
+        }
+    }
+    fclose(in);
+    assert_true(n > 0);
+    return n;
 }

@@ -25,4 +25,9 @@ void bt_test_expect_log_lines(unsigned long n);
  *  the call; BATON_TESTS_DIR, set by meson). */
 const char *bt_test_path(const char *relative);
 
+/** The bytes of a file of lines `name hex` under tests/; fails when there is no
+ *  such line or it has more than @a cap bytes. @return bytes */
+size_t bt_test_read_hex(const char *relative, const char *name, uint8_t *out,
+                        size_t cap);
+
 #endif

@@ -2,7 +2,6 @@
 /* Messages as the landed version of protocol 2 sends them, kept in
  * tests/golden/wire_v2. The expected values are those of GOLDEN in
  * tests/fuzz/make_wire_corpus.py, which knows nothing of our encoder. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -23,32 +22,6 @@ static const char *const names[] = {
 
 static const char *const files[] = {"golden/wire_v2/landed.txt",
                                     "golden/wire_v2/independent.txt"};
-
-/* @return bytes of the frame @a name of @a file */
-static size_t read_frame(const char *file, const char *name,
-                         uint8_t out[MAX_BYTES])
-{
-    FILE *in = fopen(bt_test_path(file), "r");
-    char line[2 * MAX_BYTES + 64];
-    const size_t n_name = strlen(name);
-    size_t n = 0;
-
-    assert_non_null(in);
-    while (fgets(line, sizeof(line), in) != NULL) {
-        unsigned byte;
-
-        if ((strncmp(line, name, n_name) != 0) || (line[n_name] != ' ')) {
-            continue;
-        }
-        for (const char *at = line + n_name + 1;
-             (n < MAX_BYTES) && (sscanf(at, "%2x", &byte) == 1); at += 2) {
-            out[n++] = (uint8_t)byte;
-        }
-    }
-    fclose(in);
-    assert_true(n > 0);
-    return n;
-}
 
 static void check_key(bt_req_key_t key)
 {
@@ -264,7 +237,8 @@ static void frames_of_the_landed_version_are_read_field_by_field(void **state)
     for (size_t f = 0; f < BT_ARRAY_LEN(files); f++) {
         for (uint32_t type = 1; type < BT_ARRAY_LEN(names); type++) {
             uint8_t frame[MAX_BYTES];
-            const size_t n = read_frame(files[f], names[type], frame);
+            const size_t n =
+                bt_test_read_hex(files[f], names[type], frame, sizeof(frame));
             bt_msg_t got;
 
             memset(&got, 0xA5, sizeof(got));
@@ -283,7 +257,8 @@ static void what_we_send_begins_as_the_landed_version_sends_it(void **state)
     (void)state;
     for (uint32_t type = 1; type < BT_ARRAY_LEN(names); type++) {
         uint8_t frame[MAX_BYTES];
-        const size_t n = read_frame(files[0], names[type], frame);
+        const size_t n =
+            bt_test_read_hex(files[0], names[type], frame, sizeof(frame));
         bt_strbuf_t ours;
         bt_strbuf_t cut;
         bt_msg_t got;
