@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
+#include "router/fleet.h"
 #include "router/frontend/frontend.h"
 #include "router/http/door.h"
 #include "router/links.h"
@@ -20,6 +21,7 @@ struct bt_loop {
     bt_frontend_t front;
     bt_links_t links;
     bt_door_t door;
+    bt_fleet_t fleet;
     struct event_base *base;
     struct event *tick, *sigterm, *sigint;
     int ready_fd; /* -1: none, or said */
@@ -92,6 +94,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     (void)what;
     bt_frontend_tick(&loop->front, bt_now_us());
     bt_links_tick(&loop->links, now_ms);
+    bt_fleet_tick(&loop->fleet, now_ms);
     say_ready_once(loop);
     if (loop->front.draining) {
         drain_step(loop, now_ms);
@@ -156,6 +159,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
             BT_OK) {
         goto err_loop;
     }
+    bt_fleet_init(&loop->fleet, loop->base, &loop->front);
     *loop_p = loop;
     return BT_OK;
 
@@ -207,6 +211,7 @@ void bt_loop_destroy(bt_loop_t *loop)
     event_end(loop->tick);
     event_end(loop->sigterm);
     event_end(loop->sigint);
+    bt_fleet_fini(&loop->fleet);
     bt_links_close(&loop->links);
     bt_frontend_close(&loop->front);
     if (loop->base != NULL) {

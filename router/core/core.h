@@ -68,10 +68,13 @@ typedef struct bt_gen_end {
     const char *text;   /**< the last piece, may be empty */
     size_t text_bytes;
     uint32_t n_prompt;
-    uint32_t n_output;   /**< tokens generated, an end id included */
-    const uint32_t *ids; /**< n_output of them; NULL for an ERROR */
-    int http_status;     /**< of an ERROR: 500, 503 or 504 */
-    const char *message; /**< of an ERROR: phase, worker and cause */
+    uint32_t n_output;       /**< tokens generated, an end id included */
+    const uint32_t *ids;     /**< n_output of them; NULL for an ERROR */
+    int http_status;         /**< of an ERROR: 500, 503 or 504 */
+    const char *message;     /**< of an ERROR: phase, worker and cause */
+    uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0 = none came */
+    /** The last attempt; NULL when there was none. */
+    const bt_gen_attempt_t *attempt;
 } bt_gen_end_t;
 
 typedef struct bt_core_ops {

@@ -221,10 +221,15 @@ static void leave_live(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                            now_us - gen->arrived_us;
 }
 
-static void tell_end(bt_core_t *core, bt_gen_t *gen, const bt_gen_end_t *end)
+static void tell_end(bt_core_t *core, bt_gen_t *gen, bt_gen_end_t *end)
 {
     const bool was_busy = gen->busy;
 
+    if (gen->first_token_at_us != 0) {
+        end->first_token_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
+                              gen->first_token_at_us - gen->arrived_us;
+    }
+    end->attempt = (gen->attempt > 0) ? &gen->attempts[gen->attempt - 1] : NULL;
     gen->quiet = true;
     gen->busy = true;
     core->ops.on_end(core->ops.ctx, gen->user, end);
@@ -236,7 +241,7 @@ static void tell_end(bt_core_t *core, bt_gen_t *gen, const bt_gen_end_t *end)
 static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                    uint64_t now_us)
 {
-    const bt_gen_end_t end = {
+    bt_gen_end_t end = {
         .finish = why,
         .text = (core->text.len > 0) ? core->text.data : "",
         .text_bytes = core->text.len,
@@ -256,7 +261,7 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
                  uint64_t now_us, const char *fmt, ...)
 {
     char message[sizeof(gen->trouble)]; /* made of gen->trouble, often */
-    const bt_gen_end_t end = {
+    bt_gen_end_t end = {
         .finish = BT_FINISH_ERROR,
         .text = "",
         .n_prompt = gen->n_prompt,

@@ -86,26 +86,6 @@ static void cancel_rest(bt_call_t *call)
     }
 }
 
-void bt_call_gone(bt_call_t *call)
-{
-    call->reply->call = NULL;
-    call->reply = NULL;
-    cancel_rest(call);
-    call_release(call);
-}
-
-/* ---- telling ---- */
-
-/* For the last word. */
-static bt_reply_t *take_reply(bt_call_t *call)
-{
-    bt_reply_t *reply = call->reply;
-
-    call->reply = NULL;
-    reply->call = NULL;
-    return reply;
-}
-
 static bt_api_usage_t usage_of(const bt_call_t *call)
 {
     bt_api_usage_t usage = {.prompt_tokens = (uint32_t)call->n_prompt_tokens};
@@ -115,6 +95,28 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
     }
     return usage;
 }
+
+/* For the last word, or none. */
+static bt_reply_t *take_reply(bt_call_t *call)
+{
+    const bt_api_usage_t usage = usage_of(call);
+    bt_reply_t *reply = call->reply;
+
+    reply->facts.n_prompt = usage.prompt_tokens;
+    reply->facts.n_output = usage.completion_tokens;
+    reply->call = NULL;
+    call->reply = NULL;
+    return reply;
+}
+
+void bt_call_gone(bt_call_t *call)
+{
+    (void)take_reply(call);
+    cancel_rest(call);
+    call_release(call);
+}
+
+/* ---- telling ---- */
 
 static const char *text_of(const bt_strbuf_t *buf)
 {
@@ -203,6 +205,18 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
 
 /* ---- the end of a choice, and of the call ---- */
 
+static void note_end(bt_reply_facts_t *facts, const bt_gen_end_t *end)
+{
+    facts->finish = end->finish;
+    if (facts->first_token_us == 0) {
+        facts->first_token_us = end->first_token_us;
+    }
+    if (end->attempt != NULL) {
+        memcpy(facts->prefill, end->attempt->prefill, sizeof(facts->prefill));
+        memcpy(facts->decode, end->attempt->decode, sizeof(facts->decode));
+    }
+}
+
 static void finish_whole(bt_call_t *call)
 {
     const bt_api_usage_t usage = usage_of(call);
@@ -264,6 +278,9 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->finish = end->finish;
     choice->n_output = end->n_output;
     call->n_open--;
+    if (call->reply != NULL) {
+        note_end(&call->reply->facts, end);
+    }
     bt_router_metrics_end(metrics, ok, end->n_prompt, end->n_output);
     if (ok && call->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
@@ -444,6 +461,8 @@ static bt_status_t find_model(beginning_t *b, bt_api_error_t *error)
     if (b->model == NULL) {
         b->model = b->served->name;
     }
+    memcpy(b->reply->facts.model, b->served->name,
+           sizeof(b->reply->facts.model));
     return BT_OK;
 }
 

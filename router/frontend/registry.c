@@ -266,14 +266,11 @@ static bt_status_t check_new(const bt_registry_t *registry,
                      made->name, path, same->name);
         return BT_ERR_EXISTS;
     }
-    BT_REGISTRY_FOR_EACH(other, registry)
-    {
-        if (strcmp(other->name, made->name) == 0) {
-            BT_LOG_ERROR("two models are named %s; name them with --model "
-                         "NAME=PATH",
-                         made->name);
-            return BT_ERR_EXISTS;
-        }
+    if (bt_registry_named(registry, made->name) != NULL) {
+        BT_LOG_ERROR("two models are named %s; name them with --model "
+                     "NAME=PATH",
+                     made->name);
+        return BT_ERR_EXISTS;
     }
     return BT_OK;
 }
@@ -323,18 +320,31 @@ static bool is_alias(const char *name)
            (strcmp(name, "tensorrt_llm_bls") == 0);
 }
 
-bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name)
+bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name)
 {
     BT_REGISTRY_FOR_EACH(served, registry)
     {
-        if ((name == NULL) || (strcmp(name, served->name) == 0)) {
+        if (strcmp(name, served->name) == 0) {
             return served;
         }
     }
-    if ((name != NULL) && is_alias(name)) {
-        return bt_registry_find(registry, NULL);
-    }
     return NULL;
+}
+
+bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name)
+{
+    bt_served_t *served;
+
+    if (name != NULL) {
+        served = bt_registry_named(registry, name);
+        if ((served != NULL) || !is_alias(name)) {
+            return served;
+        }
+    }
+    if (bt_list_empty(&registry->models)) {
+        return NULL;
+    }
+    return BT_CONTAINER_OF(registry->models.next, bt_served_t, link);
 }
 
 bt_served_t *bt_registry_of_file(const bt_registry_t *registry,

@@ -92,7 +92,10 @@ BT_MUST_CHECK bt_status_t bt_registry_add(bt_registry_t *registry,
                                           const bt_served_options_t *options,
                                           bt_served_t **served_p);
 
-/** @param [in] name  NULL: the default. @return NULL: nothing of this name */
+/** The model of exactly this name, or NULL. */
+bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name);
+/** The model that a client means. @param [in] name  NULL: the default. @return
+ * NULL: nothing of this name */
 bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name);
 /** The model that a worker with this file computes, or NULL. */
 bt_served_t *bt_registry_of_file(const bt_registry_t *registry,

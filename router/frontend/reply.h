@@ -21,6 +21,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/config/config.h"
+#include "common/wire/wire.h"
 #include "router/frontend/api.h"
 
 typedef struct bt_call bt_call_t;
@@ -43,8 +45,20 @@ typedef struct bt_reply_ops {
     void (*error)(bt_reply_t *reply, const bt_api_error_t *error);
 } bt_reply_ops_t;
 
+/** What is known of a call, for whoever keeps the door's books. The call keeps
+ *  it up to date; after its last word, and after bt_call_gone(), it stays. */
+typedef struct bt_reply_facts {
+    char model[BT_CONFIG_MODEL_NAME_BYTES]; /**< "": none was found */
+    uint32_t n_prompt, n_output;            /**< tokens of all choices */
+    uint64_t first_token_us;                /**< from its begin; 0 = none yet */
+    bt_finish_t finish;                     /**< of its last choice */
+    /** Of its last choice; "" = not placed, or both phases at one. */
+    char prefill[BT_WIRE_MAX_NAME], decode[BT_WIRE_MAX_NAME];
+} bt_reply_facts_t;
+
 struct bt_reply {
     const bt_reply_ops_t *ops;
+    bt_reply_facts_t facts;
     /** The call that answers here; NULL before it begins and after its last
      *  word. The call sets it. */
     bt_call_t *call;

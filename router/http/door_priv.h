@@ -1,24 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file door_priv.h  Shared by door.c, door_reply.c and routes.c
- *  only. */
+/** @file door_priv.h  Shared by door.c, door_reply.c and routes.c only.
+ *
+ * A *visit* is one exchange on its way through the door, from its route to the
+ * last word, which is noted in the metrics and in the access log.
+ */
 #ifndef BT_ROUTER_HTTP_DOOR_PRIV_H
 #define BT_ROUTER_HTTP_DOOR_PRIV_H
 
 #include "router/frontend/call.h"
 #include "router/http/door.h"
 
+typedef struct bt_visit {
+    bt_reply_t reply; /**< first: a call knows only this */
+    bt_door_t *door;
+    bt_exchange_t *ex;
+    const char *route; /**< pattern of its path; static */
+    bt_api_dialect_t dialect;
+    bool began; /**< the head of a stream went out */
+    uint64_t start_us;
+} bt_visit_t;
+
 /* ---- door_reply.c ---- */
 
-/** Answer in one piece. */
-void bt_door_respond(bt_door_t *door, bt_exchange_t *ex, int status,
-                     const char *type, const void *body, size_t bytes);
-/** Answer with an error in a dialect's form. */
-void bt_door_respond_error(bt_door_t *door, bt_exchange_t *ex,
-                           bt_api_dialect_t dialect,
-                           const bt_api_error_t *error);
-/** Begin a call from the exchange's body, which it answers. */
-void bt_door_call(bt_door_t *door, bt_exchange_t *ex, bt_api_dialect_t dialect,
-                  const char *model, bool stream);
+/** The exchange enters; @a route must be static. @return NULL: it was answered
+ *  because memory is short. */
+bt_visit_t *bt_visit_begin(bt_door_t *door, bt_exchange_t *ex,
+                           const char *route, bt_api_dialect_t dialect);
+/** Answer in one piece. The visit is over. */
+void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
+                      const void *body, size_t bytes);
+/** Answer with an error in the dialect's form. The visit is over. */
+void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error);
+/** Begin a call from the exchange's body; the visit is its reply.
+ *  @param [in] model  from the path, or NULL */
+void bt_visit_call(bt_visit_t *visit, const char *model, bool stream);
+
 /** Handlers of bt_http_handlers_t; @a door is a bt_door_t. */
 void bt_door_gone(void *door, bt_exchange_t *ex);
 void bt_door_format_error(void *door, const char *path, int status,

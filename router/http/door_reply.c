@@ -1,49 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reply of calls as HTTP: one JSON body, or server sent events. */
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "router/http/door_priv.h"
 
 #define JSON "application/json"
 /* Triton's clients compare this text exactly. */
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
+/* No answer: what nginx and others write for it. */
+#define CLIENT_LEFT 499
 
-/* A call's way back to its exchange; the exchange's user pointer. */
-typedef struct visit {
-    bt_reply_t reply; /* first: the call knows only this */
-    bt_door_t *door;
-    bt_exchange_t *ex;
-    bt_api_dialect_t dialect;
-    bool began; /* the head of a stream went out */
-} visit_t;
+/* ---- the visit ---- */
 
-/* ---- answers in one piece ---- */
-
-void bt_door_respond(bt_door_t *door, bt_exchange_t *ex, int status,
-                     const char *type, const void *body, size_t bytes)
+static const char *method_name(const bt_exchange_t *ex)
 {
-    (void)door;
-    bt_exchange_respond(ex, status, type, body, bytes);
-}
-
-void bt_door_respond_error(bt_door_t *door, bt_exchange_t *ex,
-                           bt_api_dialect_t dialect,
-                           const bt_api_error_t *error)
-{
-    if ((error->http_status == 429) || (error->http_status == 503)) {
-        bt_exchange_add_header(ex, "Retry-After", "1");
+    switch (bt_exchange_method(ex)) {
+    case BT_HTTP_GET:
+        return "GET";
+    case BT_HTTP_HEAD:
+        return "HEAD";
+    case BT_HTTP_POST:
+        return "POST";
+    default:
+        return "other";
     }
-    bt_strbuf_reset(&door->out);
-    bt_api_write_error(dialect, error, &door->out);
-    bt_door_respond(door, ex, error->http_status, JSON,
-                    (door->out.len > 0) ? door->out.data : "", door->out.len);
 }
 
-void bt_door_format_error(void *door, const char *path, int status,
+bt_visit_t *bt_visit_begin(bt_door_t *door, bt_exchange_t *ex,
+                           const char *route, bt_api_dialect_t dialect)
+{
+    static const char answer[] = "{\"error\":\"out of memory\"}";
+    bt_visit_t *visit = bt_calloc(1, sizeof(*visit));
+
+    if (visit == NULL) {
+        bt_router_metrics_http(door->front->metrics, route, method_name(ex),
+                               503);
+        bt_exchange_add_header(ex, "Retry-After", "1");
+        bt_exchange_respond(ex, 503, JSON, answer, sizeof(answer) - 1);
+        return NULL;
+    }
+    visit->door = door;
+    visit->ex = ex;
+    visit->route = route;
+    visit->dialect = dialect;
+    visit->start_us = bt_now_us();
+    bt_exchange_set_user(ex, visit);
+    return visit;
+}
+
+/* The visit is over; @return its exchange, for the last bytes. */
+static bt_exchange_t *leave(bt_visit_t *visit, int code)
+{
+    bt_exchange_t *ex = visit->ex;
+
+    bt_router_metrics_http(visit->door->front->metrics, visit->route,
+                           method_name(ex), code);
+    bt_exchange_set_user(ex, NULL);
+    bt_free(visit);
+    return ex;
+}
+
+void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
+                      const void *body, size_t bytes)
+{
+    bt_exchange_respond(leave(visit, status), status, type, body, bytes);
+}
+
+void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error)
+{
+    bt_strbuf_t *out = &visit->door->out;
+
+    if ((error->http_status == 429) || (error->http_status == 503)) {
+        bt_exchange_add_header(visit->ex, "Retry-After", "1");
+    }
+    bt_strbuf_reset(out);
+    bt_api_write_error(visit->dialect, error, out);
+    bt_visit_respond(visit, error->http_status, JSON,
+                     (out->len > 0) ? out->data : "", out->len);
+}
+
+/* What the HTTP server refuses itself never becomes a visit. */
+void bt_door_format_error(void *ctx, const char *path, int status,
                           const char *message, bt_strbuf_t *out)
 {
+    bt_door_t *door = ctx;
     bt_api_error_t error = {0};
 
-    (void)door;
+    bt_router_metrics_http(door->front->metrics, "none", "other", status);
     bt_api_error_set(&error, status,
                      (status >= 500) ? "server_error" : "invalid_request_error",
                      NULL, "%s", message);
@@ -51,16 +94,6 @@ void bt_door_format_error(void *door, const char *path, int status,
 }
 
 /* ---- the reply of a call ---- */
-
-/* The exchange, for its last answer; the visit is over. */
-static bt_exchange_t *leave(visit_t *visit)
-{
-    bt_exchange_t *ex = visit->ex;
-
-    bt_exchange_set_user(ex, NULL);
-    bt_free(visit);
-    return ex;
-}
 
 static void open_event(bt_strbuf_t *out)
 {
@@ -74,24 +107,23 @@ static void close_event(bt_strbuf_t *out)
 
 static void on_error(bt_reply_t *reply, const bt_api_error_t *error)
 {
-    visit_t *visit = (visit_t *)reply;
-    bt_door_t *door = visit->door;
-    const bt_api_dialect_t dialect = visit->dialect;
+    bt_visit_t *visit = (bt_visit_t *)reply;
+    bt_strbuf_t *out = &visit->door->out;
 
     if (!visit->began) {
-        bt_door_respond_error(door, leave(visit), dialect, error);
+        bt_visit_fail(visit, error);
         return;
     }
-    bt_strbuf_reset(&door->out);
-    open_event(&door->out);
-    bt_api_write_error(dialect, error, &door->out);
-    close_event(&door->out);
-    bt_exchange_stream_end(
-        leave(visit), (door->out.len > 0) ? door->out.data : "", door->out.len);
+    bt_strbuf_reset(out);
+    open_event(out);
+    bt_api_write_error(visit->dialect, error, out);
+    close_event(out);
+    bt_exchange_stream_end(leave(visit, error->http_status),
+                           (out->len > 0) ? out->data : "", out->len);
 }
 
 /* The answer cannot be put into bytes: what still runs of it is given up. */
-static void fail_for_memory(visit_t *visit)
+static void fail_for_memory(bt_visit_t *visit)
 {
     bt_api_error_t error = {0};
 
@@ -107,7 +139,7 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
                      const bt_api_choice_t *choice, bool first,
                      const bt_api_usage_t *usage)
 {
-    visit_t *visit = (visit_t *)reply;
+    bt_visit_t *visit = (bt_visit_t *)reply;
     bt_strbuf_t *out = &visit->door->out;
 
     /* generate has no field for the reason of an end, so an empty last event
@@ -134,7 +166,7 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
 
 /* The stream of a whole call ends: usage and "[DONE]" where the dialect has
  * them, in one write with the end of the chunks. */
-static void end_stream(visit_t *visit, const bt_api_answer_t *answer,
+static void end_stream(bt_visit_t *visit, const bt_api_answer_t *answer,
                        const bt_api_usage_t *usage)
 {
     bt_strbuf_t *out = &visit->door->out;
@@ -148,7 +180,7 @@ static void end_stream(visit_t *visit, const bt_api_answer_t *answer,
     if (visit->dialect != BT_API_GENERATE) {
         bt_strbuf_puts(out, "data: [DONE]\n\n");
     }
-    bt_exchange_stream_end(leave(visit), (out->len > 0) ? out->data : "",
+    bt_exchange_stream_end(leave(visit, 200), (out->len > 0) ? out->data : "",
                            out->len);
 }
 
@@ -156,21 +188,20 @@ static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
                       const bt_api_choice_t *choices, size_t n,
                       const bt_api_usage_t *usage)
 {
-    visit_t *visit = (visit_t *)reply;
-    bt_door_t *door = visit->door;
+    bt_visit_t *visit = (bt_visit_t *)reply;
+    bt_strbuf_t *out = &visit->door->out;
 
     if (n == 0) {
         end_stream(visit, answer, usage);
         return;
     }
-    bt_strbuf_reset(&door->out);
-    bt_api_write_answer(answer, choices, n, usage, &door->out);
-    if (bt_strbuf_status(&door->out) != BT_OK) {
+    bt_strbuf_reset(out);
+    bt_api_write_answer(answer, choices, n, usage, out);
+    if (bt_strbuf_status(out) != BT_OK) {
         fail_for_memory(visit);
         return;
     }
-    bt_door_respond(door, leave(visit), 200, JSON, door->out.data,
-                    door->out.len);
+    bt_visit_respond(visit, 200, JSON, out->data, out->len);
 }
 
 static const bt_reply_ops_t reply_ops = {
@@ -179,38 +210,24 @@ static const bt_reply_ops_t reply_ops = {
     .error = on_error,
 };
 
-void bt_door_call(bt_door_t *door, bt_exchange_t *ex, bt_api_dialect_t dialect,
-                  const char *model, bool stream)
+void bt_visit_call(bt_visit_t *visit, const char *model, bool stream)
 {
     const bt_call_source_t source = {
-        .dialect = dialect,
+        .dialect = visit->dialect,
         .model = model,
         .stream = stream,
-        .traceparent = bt_exchange_header(ex, "traceparent"),
+        .traceparent = bt_exchange_header(visit->ex, "traceparent"),
     };
-    visit_t *visit = bt_calloc(1, sizeof(*visit));
-    bt_api_error_t error = {0};
-    const void *body;
     size_t bytes = 0;
+    const void *body = bt_exchange_body(visit->ex, &bytes);
 
-    if (visit == NULL) {
-        bt_api_error_set(&error, 503, "server_error", NULL,
-                         "out of memory for this request, try again later");
-        bt_door_respond_error(door, ex, dialect, &error);
-        return;
-    }
     visit->reply.ops = &reply_ops;
-    visit->door = door;
-    visit->ex = ex;
-    visit->dialect = dialect;
-    bt_exchange_set_user(ex, visit);
-    body = bt_exchange_body(ex, &bytes);
-    bt_call_json(door->front, &visit->reply, &source, body, bytes);
+    bt_call_json(visit->door->front, &visit->reply, &source, body, bytes);
 }
 
 void bt_door_gone(void *door, bt_exchange_t *ex)
 {
-    visit_t *visit = bt_exchange_user(ex);
+    bt_visit_t *visit = bt_exchange_user(ex);
 
     (void)door;
     if (visit == NULL) {
@@ -219,5 +236,5 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (visit->reply.call != NULL) {
         bt_call_gone(visit->reply.call);
     }
-    (void)leave(visit);
+    (void)leave(visit, CLIENT_LEFT);
 }

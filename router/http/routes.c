@@ -20,8 +20,9 @@ typedef struct path {
     size_t n;
 } path_t;
 
-/* An exchange on its way through a route. */
+/* What a route's handler gets. */
 typedef struct request {
+    bt_visit_t *visit;
     bt_door_t *door;
     bt_exchange_t *ex;
     const char *model;   /* segment {model}, or NULL */
@@ -55,7 +56,7 @@ static void refuse(const request_t *r, int status, const char *what)
 
     bt_api_error_set(&error, status, "invalid_request_error", NULL,
                      "%s: %.200s", what, path);
-    bt_door_respond_error(r->door, r->ex, bt_door_dialect_of(path), &error);
+    bt_visit_fail(r->visit, &error);
 }
 
 static void refuse_model(const request_t *r)
@@ -69,8 +70,7 @@ static void refuse_model(const request_t *r)
                      "model '%.200s' is not served here; this is '%s'",
                      r->model, (names.len > 0) ? names.data : "");
     bt_strbuf_fini(&names);
-    bt_door_respond_error(r->door, r->ex,
-                          bt_door_dialect_of(bt_exchange_path(r->ex)), &error);
+    bt_visit_fail(r->visit, &error);
 }
 
 static void respond_out(const request_t *r, const char *type)
@@ -81,7 +81,7 @@ static void respond_out(const request_t *r, const char *type)
         refuse(r, 503, "out of memory for this answer");
         return;
     }
-    bt_door_respond(r->door, r->ex, 200, type, out->data, out->len);
+    bt_visit_respond(r->visit, 200, type, out->data, out->len);
 }
 
 /* ---- health and metrics ---- */
@@ -91,7 +91,7 @@ static void respond_health(const request_t *r, bool ok)
     if (!ok) {
         bt_exchange_add_header(r->ex, "Retry-After", "1");
     }
-    bt_door_respond(r->door, r->ex, ok ? 200 : 503, JSON, "", 0);
+    bt_visit_respond(r->visit, ok ? 200 : 503, JSON, "", 0);
 }
 
 static void server_live(const request_t *r)
@@ -268,22 +268,17 @@ static void one_model(const request_t *r)
 
 static void generate(const request_t *r)
 {
-    bt_door_call(r->door, r->ex, BT_API_GENERATE, r->model, false);
+    bt_visit_call(r->visit, r->model, false);
 }
 
 static void generate_stream(const request_t *r)
 {
-    bt_door_call(r->door, r->ex, BT_API_GENERATE, r->model, true);
+    bt_visit_call(r->visit, r->model, true);
 }
 
-static void completions(const request_t *r)
+static void openai(const request_t *r)
 {
-    bt_door_call(r->door, r->ex, BT_API_COMPLETIONS, NULL, false);
-}
-
-static void chat_completions(const request_t *r)
-{
-    bt_door_call(r->door, r->ex, BT_API_CHAT, NULL, false);
+    bt_visit_call(r->visit, NULL, false);
 }
 
 static void not_yet(const request_t *r)
@@ -325,8 +320,8 @@ static const route_t main_routes[] = {
     {"/v2/systemsharedmemory/region/{name}/{verb}", ANY, not_yet},
     {"/v2/cudasharedmemory/status", ANY, not_yet},
     {"/v2/cudasharedmemory/region/{name}/{verb}", ANY, not_yet},
-    {"/v1/completions", POST, completions},
-    {"/v1/chat/completions", POST, chat_completions},
+    {"/v1/completions", POST, openai},
+    {"/v1/chat/completions", POST, openai},
     {"/v1/models", READ, list_models},
     {"/v1/models/{model}", READ, one_model},
     {"/health", READ, server_ready},
@@ -432,18 +427,29 @@ static void follow(request_t *r, const route_t *route)
 static void find_route(bt_door_t *door, bt_exchange_t *ex,
                        const route_t *routes, size_t n, const char *otherwise)
 {
+    const char *text = bt_exchange_path(ex);
     request_t r = {.door = door, .ex = ex};
+    const route_t *route = NULL;
     path_t path;
 
-    if (split_path(bt_exchange_path(ex), &path)) {
-        for (size_t i = 0; i < n; i++) {
+    if (split_path(text, &path)) {
+        for (size_t i = 0; (i < n) && (route == NULL); i++) {
             if (matches(&path, routes[i].pattern, &r)) {
-                follow(&r, &routes[i]);
-                return;
+                route = &routes[i];
             }
         }
     }
-    refuse(&r, 404, otherwise);
+    r.visit =
+        bt_visit_begin(door, ex, (route != NULL) ? route->pattern : "none",
+                       bt_door_dialect_of(text));
+    if (r.visit == NULL) {
+        return;
+    }
+    if (route != NULL) {
+        follow(&r, route);
+    } else {
+        refuse(&r, 404, otherwise);
+    }
 }
 
 void bt_door_request(void *door, bt_exchange_t *ex)

@@ -151,7 +151,7 @@ typedef struct world {
 } world_t;
 
 static world_t world;
-static char model_path[256];
+static char model_path[256], other_path[256];
 
 static void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
@@ -665,6 +665,119 @@ static void health_tells_whether_a_pair_is_up(void **state)
     stop(w);
 }
 
+static void join_model(world_t *w, bt_served_t *served, const char *name,
+                       bt_role_t role, bt_instance_t **worker_p)
+{
+    bt_served_t *const first = w->served;
+
+    w->served = served;
+    w->core = served->core;
+    w_join(w, name, role, worker_p);
+    w->served = first;
+    w->core = first->core;
+}
+
+/* Two models, each with its own workers; the second file differs from the first
+ * by its seed. */
+static void calls_go_to_the_workers_of_their_model(void **state)
+{
+    const bt_served_options_t options = {
+        .name = "other", .path = other_path, .chat_template = "chatml"};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_served_t *other;
+    bt_exchange_t ex, calls[4];
+
+    (void)state;
+    start(w, true);
+    assert_int_equal(bt_registry_add(&w->front.models, &options, &other),
+                     BT_OK);
+    assert_ptr_equal(bt_registry_of_file(&w->front.models, other->identity),
+                     other);
+    get(w, &ex, "/v2/models/other/ready");
+    assert_int_equal(ex.status, 503);
+    get(w, &ex, "/v2/health/ready"); /* all models that are loaded */
+    assert_int_equal(ex.status, 503);
+    join_model(w, other, "other.prefill-0", BT_ROLE_PREFILL, &p);
+    join_model(w, other, "other.decode-0", BT_ROLE_DECODE, &d);
+    get(w, &ex, "/v2/health/ready");
+    assert_int_equal(ex.status, 200);
+    get(w, &ex, "/v1/models");
+    has(&ex, "\"id\":\"tiny\"");
+    has(&ex, "\"id\":\"other\"");
+    w->n_sent = 0;
+
+    post(w, &calls[0], COMPLETIONS, "{\"prompt\":\"Hi\",\"model\":\"other\"}");
+    assert_int_equal(w->n_sent, 2);
+    assert_ptr_equal(w->sent[0].to, p);
+    assert_ptr_equal(w->sent[1].to, d);
+    post(w, &calls[1], COMPLETIONS, "{\"prompt\":\"Hi\",\"model\":\"tiny\"}");
+    post(w, &calls[2], GENERATE, "{\"text_input\":\"Hi\"}"); /* the default */
+    post(w, &calls[3], COMPLETIONS, "{\"prompt\":\"Hi\"}");
+    assert_int_equal(w->n_sent, 8);
+    assert_ptr_equal(w->sent[3].to, w->d);
+    assert_ptr_equal(w->sent[5].to, w->d);
+    assert_ptr_equal(w->sent[7].to, w->d);
+    bt_frontend_end_all(&w->front, "the test is over", bt_now_us());
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(calls[i].n_ends, 1);
+    }
+    stop(w);
+}
+
+static void a_model_that_is_unloaded_is_refused_and_others_are_not(void **state)
+{
+    const bt_served_options_t options = {
+        .name = "other", .path = other_path, .chat_template = "chatml"};
+    world_t *w = &world;
+    bt_served_t *other;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    assert_int_equal(bt_registry_add(&w->front.models, &options, &other),
+                     BT_OK);
+    other->unloaded = true;
+    refused(w, COMPLETIONS, "{\"prompt\":\"Hi\",\"model\":\"other\"}", 503,
+            "model 'other' is unloaded");
+    get(w, &ex, "/v2/health/ready");
+    assert_int_equal(ex.status, 200);
+    get(w, &ex, "/v1/models");
+    assert_null(strstr(ex.out, "other"));
+    post(w, &ex, COMPLETIONS, "{\"prompt\":\"Hi\",\"max_tokens\":3}");
+    answer(w, 0, "yes", BT_FINISH_LENGTH);
+    assert_int_equal(ex.status, 200);
+    stop(w);
+}
+
+static void a_name_and_a_file_are_served_once(void **state)
+{
+    const bt_served_options_t same_name = {
+        .name = "tiny", .path = other_path, .chat_template = ""};
+    const bt_served_options_t same_file = {
+        .name = "again", .path = model_path, .chat_template = ""};
+    const bt_served_options_t no_file = {
+        .name = "none", .path = "/nowhere/at/all.gguf", .chat_template = ""};
+    world_t *w = &world;
+    bt_served_t *served = NULL;
+
+    (void)state;
+    start(w, false);
+    bt_test_expect_log_lines(3);
+    assert_int_equal(bt_registry_add(&w->front.models, &same_name, &served),
+                     BT_ERR_EXISTS);
+    assert_int_equal(bt_registry_add(&w->front.models, &same_file, &served),
+                     BT_ERR_EXISTS);
+    assert_int_not_equal(bt_registry_add(&w->front.models, &no_file, &served),
+                         BT_OK);
+    assert_null(served);
+    assert_ptr_equal(bt_registry_find(&w->front.models, "tensorrt_llm_bls"),
+                     w->served);
+    assert_null(bt_registry_find(&w->front.models, "again"));
+    stop(w);
+}
+
 /* The n-th allocation of a whole call fails, for each n: it is answered with
  * an error or served, never both, and nothing is left behind. */
 static void short_memory_answers_an_error_and_leaks_nothing(void **state)
@@ -703,25 +816,31 @@ static void short_memory_answers_an_error_and_leaks_nothing(void **state)
     stop(w);
 }
 
-static int make_model(void **state)
+static int make_file(char path[256], uint64_t seed)
 {
-    const bt_tiny_model_t shape = bt_tiny_model_default();
+    bt_tiny_model_t shape = bt_tiny_model_default();
     int fd;
 
-    (void)state;
-    snprintf(model_path, sizeof(model_path), "/tmp/baton-test-client-XXXXXX");
-    fd = mkstemp(model_path);
+    shape.seed = seed;
+    snprintf(path, 256, "/tmp/baton-test-call-XXXXXX");
+    fd = mkstemp(path);
     if (fd < 0) {
         return -1;
     }
     close(fd);
-    return (bt_tiny_model_write(&shape, model_path) == BT_OK) ? 0 : -1;
+    return (bt_tiny_model_write(&shape, path) == BT_OK) ? 0 : -1;
 }
 
-static int remove_model(void **state)
+static int make_models(void **state)
 {
     (void)state;
-    return unlink(model_path);
+    return (make_file(model_path, 1) == 0) ? make_file(other_path, 2) : -1;
+}
+
+static int remove_models(void **state)
+{
+    (void)state;
+    return unlink(model_path) | unlink(other_path);
 }
 
 int main(void)
@@ -736,8 +855,11 @@ int main(void)
         BT_TEST(a_client_that_leaves_cancels_all_its_choices),
         BT_TEST(an_error_after_the_first_event_is_an_event),
         BT_TEST(health_tells_whether_a_pair_is_up),
+        BT_TEST(calls_go_to_the_workers_of_their_model),
+        BT_TEST(a_model_that_is_unloaded_is_refused_and_others_are_not),
+        BT_TEST(a_name_and_a_file_are_served_once),
         BT_TEST(short_memory_answers_an_error_and_leaks_nothing),
     };
 
-    return cmocka_run_group_tests(tests, make_model, remove_model);
+    return cmocka_run_group_tests(tests, make_models, remove_models);
 }

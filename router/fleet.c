@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/fleet.h"
+
+#include <event2/event.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define RETRY_MS  1000
+#define MAX_KNOWN 4096 /* processes of one launcher that are kept in mind */
+
+/* ---- models ---- */
+
+static void on_model(bt_fleet_t *fleet, const bt_orders_model_t *model)
+{
+    const bt_config_t *config = fleet->front->config;
+    const bool unloaded = model->unloaded != 0;
+    bt_served_t *served = bt_registry_named(&fleet->front->models, model->name);
+
+    if ((served == NULL) && !unloaded) {
+        const bt_served_options_t options = {
+            .name = model->name,
+            .path = model->path,
+            .chat_template = config->chat_template,
+            .context_tokens = config->context_tokens,
+        };
+
+        /* Logged by the registry; calls for it find no such model. */
+        if (bt_registry_add(&fleet->front->models, &options, &served) !=
+            BT_OK) {
+            return;
+        }
+        BT_LOG_INFO("model %s was loaded", served->name);
+    }
+    if ((served != NULL) && (served->unloaded != unloaded)) {
+        served->unloaded = unloaded;
+        BT_LOG_INFO("model %s is %s", served->name,
+                    unloaded ? "unloaded" : "loaded again");
+    }
+}
+
+/* ---- processes ---- */
+
+static bt_orders_process_t *place_of(bt_fleet_t *fleet, const char *name)
+{
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        if (strcmp(fleet->processes[i].name, name) == 0) {
+            return &fleet->processes[i];
+        }
+    }
+    if (fleet->n_processes == MAX_KNOWN) {
+        return NULL;
+    }
+    if (fleet->n_processes == fleet->cap_processes) {
+        const uint32_t cap = fleet->cap_processes * 2 + 8;
+        bt_orders_process_t *processes =
+            bt_realloc_array(fleet->processes, cap, sizeof(*processes));
+
+        if (processes == NULL) {
+            return NULL;
+        }
+        fleet->processes = processes;
+        fleet->cap_processes = cap;
+    }
+    return &fleet->processes[fleet->n_processes++];
+}
+
+static void on_process(bt_fleet_t *fleet, const bt_orders_process_t *process)
+{
+    bt_orders_process_t *place = place_of(fleet, process->name);
+
+    if (place == NULL) {
+        BT_LOG_WARN("no room to note process %s", process->name);
+        return;
+    }
+    *place = *process;
+    fleet->changed = true;
+}
+
+static bool is_worker(const bt_orders_process_t *process)
+{
+    return process->program != BT_ORDERS_ROUTER;
+}
+
+/* Adds the process to the count of its model and role. */
+static void expect(bt_metrics_expected_t *expected, uint32_t *n,
+                   const bt_orders_process_t *process)
+{
+    const uint32_t role = (process->program == BT_ORDERS_PREFILL)
+                              ? (uint32_t)BT_ROLE_PREFILL
+                              : (uint32_t)BT_ROLE_DECODE;
+    const uint32_t here = (process->state != BT_ORDERS_STOPPED) ? 1 : 0;
+
+    for (uint32_t i = 0; i < *n; i++) {
+        if ((expected[i].role == role) &&
+            (strcmp(expected[i].model, process->model) == 0)) {
+            expected[i].n_workers += here;
+            return;
+        }
+    }
+    expected[(*n)++] = (bt_metrics_expected_t){
+        .model = process->model, .role = role, .n_workers = here};
+}
+
+static void tell_metrics(bt_fleet_t *fleet)
+{
+    const size_t n = (size_t)fleet->n_processes + 1;
+    bt_metrics_expected_t *expected = bt_calloc(n, sizeof(*expected));
+    bt_metrics_restarts_t *restarts = bt_calloc(n, sizeof(*restarts));
+    bt_metrics_fleet_t told = {.expected = expected, .restarts = restarts};
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if ((expected == NULL) || (restarts == NULL)) {
+        goto end;
+    }
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        const bt_orders_process_t *process = &fleet->processes[i];
+
+        if (is_worker(process)) {
+            expect(expected, &told.n_expected, process);
+            restarts[told.n_restarts++] = (bt_metrics_restarts_t){
+                .worker = process->name, .n = process->restarts};
+        }
+    }
+    status = bt_metrics_fleet(fleet->front->metrics, &told);
+
+end:
+    if (status != BT_OK) {
+        BT_LOG_WARN("metrics of the processes: %s", bt_status_str(status));
+    }
+    fleet->changed = false;
+    bt_free(restarts);
+    bt_free(expected);
+}
+
+/* ---- the connection ---- */
+
+static void leave(bt_fleet_t *fleet)
+{
+    if (fleet->readable != NULL) {
+        event_free(fleet->readable);
+        fleet->readable = NULL;
+    }
+    bt_orders_close(fleet->client);
+    fleet->client = NULL;
+}
+
+static void lose(bt_fleet_t *fleet, bt_status_t status)
+{
+    if (!fleet->was_lost) {
+        fleet->was_lost = true;
+        BT_LOG_WARN("launcher at %s: %s; trying again every %d ms",
+                    fleet->front->config->launcher, bt_status_str(status),
+                    RETRY_MS);
+    }
+    fleet->retry_ms = bt_now_ms() + RETRY_MS;
+    leave(fleet);
+}
+
+static void take(bt_fleet_t *fleet)
+{
+    const bt_status_t status = bt_orders_step(fleet->client);
+    bt_orders_event_t event;
+
+    while (bt_orders_next(fleet->client, &event)) {
+        switch (event.kind) {
+        case BT_ORDERS_EVENT_MODEL:
+            on_model(fleet, &event.u.model);
+            break;
+        case BT_ORDERS_EVENT_PROCESS:
+            on_process(fleet, &event.u.process);
+            break;
+        case BT_ORDERS_EVENT_ERROR:
+            BT_LOG_WARN("launcher: %s", event.u.error);
+            break;
+        case BT_ORDERS_EVENT_OK:
+        case BT_ORDERS_EVENT_LAUNCHER:
+            break;
+        }
+    }
+    if (fleet->changed) {
+        tell_metrics(fleet);
+    }
+    if (status != BT_OK) {
+        lose(fleet, status);
+    }
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    take(ctx);
+}
+
+static bt_status_t enter(bt_fleet_t *fleet)
+{
+    const bt_orders_request_t watch = {.verb = BT_ORDERS_WATCH};
+    bt_status_t status =
+        bt_orders_connect(fleet->front->config->launcher, &fleet->client);
+
+    if (status == BT_OK) {
+        status = bt_orders_send(fleet->client, &watch);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    fleet->readable = event_new(fleet->base, bt_orders_fd(fleet->client),
+                                EV_READ | EV_PERSIST, on_readable, fleet);
+    if ((fleet->readable == NULL) || (event_add(fleet->readable, NULL) != 0)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    /* What was said before may not be there any more. */
+    fleet->n_processes = 0;
+    fleet->was_lost = false;
+    return BT_OK;
+}
+
+void bt_fleet_init(bt_fleet_t *fleet, struct event_base *base,
+                   bt_frontend_t *front)
+{
+    *fleet = (bt_fleet_t){.front = front, .base = base};
+}
+
+void bt_fleet_tick(bt_fleet_t *fleet, uint64_t now_ms)
+{
+    bt_status_t status;
+
+    if (fleet->front->config->launcher[0] == '\0') {
+        return;
+    }
+    if (fleet->client != NULL) {
+        if (bt_orders_wants_write(fleet->client)) {
+            take(fleet);
+        }
+        return;
+    }
+    if (now_ms < fleet->retry_ms) {
+        return;
+    }
+    status = enter(fleet);
+    if (status != BT_OK) {
+        lose(fleet, status);
+    }
+}
+
+void bt_fleet_fini(bt_fleet_t *fleet)
+{
+    leave(fleet);
+    bt_free(fleet->processes);
+    *fleet = (bt_fleet_t){0};
+}
