@@ -311,22 +311,24 @@ const bt_family_def_t bt_metrics_families[] = {
     {GAUGE, "process_max_fds", "Maximum number of open file descriptors.",
      SERIES(PROCESS(MAX_FDS))},
 
-    /* ---- old names, with the labels that they had ---- */
-    {COUNTER, "baton_requests_refused",
+    /* ---- old names, with the labels that they had ----
+     * Gauges, also of counters: readers give a counter without _total this
+     * ending, and then it is there twice. */
+    {GAUGE, "baton_requests_refused",
      .alias_of = "baton_requests_refused_total", SERIES(SUM("", REFUSED))},
-    {COUNTER, "baton_reruns", .alias_of = "baton_reruns_total",
+    {GAUGE, "baton_reruns", .alias_of = "baton_reruns_total",
      SERIES(SUM("", RERUNS))},
     {GAUGE, "baton_leases", .alias_of = "baton_kv_leases",
      SERIES(ROLE(LEASES))},
     {GAUGE, "baton_quarantined_blocks",
      .alias_of = "baton_kv_blocks{state=\"quarantined\"}",
      SERIES(ROLE(BLOCKS_QUARANTINED))},
-    {COUNTER, "baton_kv_bytes", .alias_of = "baton_kv_bytes_total",
+    {GAUGE, "baton_kv_bytes", .alias_of = "baton_kv_bytes_total",
      SERIES(SUM("direction=\"sent\"", KV_SENT),
             SUM("direction=\"received\"", KV_RECEIVED))},
-    {COUNTER, "baton_kv_stale_discarded",
+    {GAUGE, "baton_kv_stale_discarded",
      .alias_of = "baton_kv_stale_discarded_total", SERIES(SUM("", KV_STALE))},
-    {COUNTER, "baton_kv_checksum_failures",
+    {GAUGE, "baton_kv_checksum_failures",
      .alias_of = "baton_kv_checksum_failures_total",
      SERIES(SUM("", KV_CHECKSUM))},
     {HISTOGRAM, "baton_kv_transfer_ms",
