@@ -23,8 +23,6 @@ typedef bt_status_t (*plugin_open_fn)(const bt_backend_config_t *config,
 
 typedef void (*plugin_close_fn)(bt_backend_t *be);
 
-static _Atomic int tier_cap = BT_CPU_AVX512;
-
 /* Set once the plugin is loaded, which stays for the life of the process: the
  * driver keeps threads of its own, which must not lose their code. */
 static _Atomic(plugin_close_fn) plugin_close;
@@ -70,11 +68,6 @@ bt_cpu_tier_t bt_cpu_tier_detect(void)
 #endif
 }
 
-void bt_cpu_tier_cap(bt_cpu_tier_t tier)
-{
-    atomic_store(&tier_cap, (int)tier);
-}
-
 const bt_cpu_isa_t *bt_cpu_isa(bt_cpu_tier_t tier)
 {
 #if defined(__x86_64__)
@@ -93,7 +86,6 @@ static bt_cpu_tier_t tier_pick(void)
 {
     const char *env = getenv("BATON_CPU_TIER");
     bt_cpu_tier_t tier = bt_cpu_tier_detect();
-    int cap = atomic_load(&tier_cap);
 
     if ((env != NULL) && (env[0] != '\0')) {
         size_t i;
@@ -105,11 +97,11 @@ static bt_cpu_tier_t tier_pick(void)
         }
         if (i == BT_ARRAY_LEN(tier_names)) {
             BT_LOG_WARN("BATON_CPU_TIER is ignored: not plain, avx2 or avx512");
-        } else if ((int)i < cap) {
-            cap = (int)i;
+        } else if (i < (size_t)tier) {
+            tier = (bt_cpu_tier_t)i;
         }
     }
-    return ((int)tier > cap) ? (bt_cpu_tier_t)cap : tier;
+    return tier;
 }
 
 /* Open the plugin from a folder given relative to the program's own. */

@@ -317,12 +317,10 @@ typedef enum bt_cpu_tier {
     BT_CPU_AVX512 = 2, /**< F, BW, DQ, VL */
 } bt_cpu_tier_t;
 
-/** Best tier of this machine. */
+/** Best tier of this machine, which bt_backend_open("cpu") takes unless the
+ *  environment variable BATON_CPU_TIER (plain, avx2, avx512) names a lower one.
+ */
 bt_cpu_tier_t bt_cpu_tier_detect(void);
-
-/** Cap the tier that bt_backend_open("cpu") picks from now on; tests and the
- *  environment variable BATON_CPU_TIER (plain, avx2, avx512) use it. */
-void bt_cpu_tier_cap(bt_cpu_tier_t tier);
 
 /** Dequantize @a n elements (a whole number of blocks) to f32: the reference.
  *  @retval BT_ERR_UNSUPPORTED  unknown type or partial block */

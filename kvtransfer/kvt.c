@@ -208,25 +208,6 @@ void bt_kvt_close(bt_kvt_t *kvt)
     bt_free(kvt);
 }
 
-bt_kvt_memory_t bt_kvt_memory(const bt_kvt_t *kvt)
-{
-    return kvt->config.memory;
-}
-
-const char *bt_kvt_memory_name(bt_kvt_memory_t memory)
-{
-    switch (memory) {
-    case BT_KVT_MEMORY_HOST:
-        return "host";
-    case BT_KVT_MEMORY_DEVICE:
-        return "device";
-    case BT_KVT_MEMORY_STAGED:
-        return "staged";
-    default:
-        return "unknown";
-    }
-}
-
 void *bt_kvt_pool(const bt_kvt_t *kvt)
 {
     return kvt->pool;
@@ -450,14 +431,6 @@ bt_status_t bt_kvt_arm(bt_kvt_t *kvt)
 void bt_kvt_counters(const bt_kvt_t *kvt, bt_kvt_counters_t *counters_p)
 {
     *counters_p = kvt->counters;
-}
-
-void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
-                             void (*hook)(void *user, uint8_t *bytes, size_t n),
-                             void *user)
-{
-    kvt->verify_hook = hook;
-    kvt->verify_hook_user = user;
 }
 
 void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed)

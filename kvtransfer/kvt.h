@@ -64,8 +64,7 @@ typedef enum bt_kvt_path {
     BT_KVT_PATH_NETWORK, /**< active messages, also on one host */
 } bt_kvt_path_t;
 
-/** Where the pool, and the sources of posts, lie. bt_kvt_memory() says what it
- *  came to. */
+/** Where the pool, and the sources of posts, lie. */
 typedef enum bt_kvt_memory {
     BT_KVT_MEMORY_HOST,   /**< the pool is allocated here */
     BT_KVT_MEMORY_DEVICE, /**< an accelerator's, which the processor cannot
@@ -166,6 +165,8 @@ typedef struct bt_kvt_counters {
     uint64_t bytes_staged; /**< copied between slots and the device */
     uint64_t stage_slots;  /**< in use now, both ways */
     uint64_t stage_waits;  /**< times that there was no slot to go on with */
+    uint64_t
+        stage_most_held; /**< bytes that came and waited for a slot: most */
 } bt_kvt_counters_t;
 
 /** Open a transport and register a pool of pool_bytes.
@@ -193,11 +194,6 @@ void bt_kvt_pool_ready(bt_kvt_t *kvt, uint64_t bytes);
 /** For idle moments: the same for the next 2 MiB, within some ms.
  *  @return true: there is more to do */
 bool bt_kvt_pool_warm(bt_kvt_t *kvt);
-
-/** The kind of memory in use: not what the configuration said where DEVICE fell
- *  back to STAGED. */
-bt_kvt_memory_t bt_kvt_memory(const bt_kvt_t *kvt);
-const char *bt_kvt_memory_name(bt_kvt_memory_t memory); /**< "staged" … */
 
 /** What others need to send to us. @retval BT_ERR_TOO_LARGE */
 BT_MUST_CHECK bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob,

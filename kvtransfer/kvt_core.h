@@ -157,9 +157,6 @@ struct bt_kvt {
     bt_kvt_path_t asked_path; /**< config.path is what it came to */
     uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
-    /** Tests: called before record bytes in our pool are verified. */
-    void (*verify_hook)(void *user, uint8_t *bytes, size_t n);
-    void *verify_hook_user;
     /** Benchmarks: checksums are neither made nor checked. */
     bool unhashed;
 };
@@ -303,16 +300,9 @@ void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_entry_t *entry);
 BT_MUST_CHECK bt_status_t bt_kvt_memory_hash(const bt_kvt_t *kvt,
                                              const void *bytes, size_t n,
                                              uint64_t seed, uint64_t *hash_p);
-/** Tests: see bt_kvt.verify_hook. */
-void bt_kvt_test_verify_hook(bt_kvt_t *kvt,
-                             void (*hook)(void *user, uint8_t *bytes, size_t n),
-                             void *user);
 /** Benchmarks: see bt_kvt.unhashed; the same on both sides. Nothing proves the
  *  bytes then. */
 void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed);
-
-/** Tests: pieces go by rendezvous, also where they need not (UCX). */
-void bt_kvt_ucx_test_rendezvous(bt_kvt_t *kvt);
 
 /* kvt_link.c */
 /** @return the link that is not lost, or NULL. */

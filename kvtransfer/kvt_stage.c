@@ -41,7 +41,7 @@ struct bt_kvt_stage {
     bt_list_t copying;  /* slots, both ways */
     uint32_t n_landing; /* of them: to the device */
     uint8_t *held;      /* owned: held_t, bytes, held_t ... */
-    size_t held_at, held_bytes, held_cap, most_held;
+    size_t held_at, held_bytes, held_cap;
     bool was_full; /* counted */
 };
 
@@ -408,9 +408,6 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
         bt_kvt_window_landed(w, offset, bytes, false);
         return;
     }
-    if (kvt->verify_hook != NULL) {
-        kvt->verify_hook(kvt->verify_hook_user, slot->bytes, n);
-    }
     status = stage->copier->to_device(stage->copier->user, dst, slot->bytes, n,
                                       slot->ticket);
     if (status != BT_OK) {
@@ -480,15 +477,10 @@ static bt_status_t hold(bt_kvt_stage_t *stage, const held_t *held,
     memcpy(stage->held + stage->held_bytes, held, sizeof(*held));
     memcpy(stage->held + stage->held_bytes + sizeof(*held), src, held->bytes);
     stage->held_bytes = need;
-    if (need > stage->most_held) {
-        stage->most_held = need;
+    if (need > stage->kvt->counters.stage_most_held) {
+        stage->kvt->counters.stage_most_held = need;
     }
     return BT_OK;
-}
-
-size_t bt_kvt_stage_most_held(const bt_kvt_t *kvt)
-{
-    return kvt->stage->most_held;
 }
 
 void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,

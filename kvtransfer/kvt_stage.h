@@ -49,9 +49,6 @@ bool bt_kvt_stage_busy(const bt_kvt_t *kvt);
  *  first such answer is counted */
 bool bt_kvt_stage_full(bt_kvt_t *kvt);
 
-/** Tests: bytes that were ever held at a time. */
-size_t bt_kvt_stage_most_held(const bt_kvt_t *kvt);
-
 /* ---- sending ---- */
 
 /** Begin copies of records of @a xfer that come next, as slots allow.

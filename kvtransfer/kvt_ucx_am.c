@@ -346,13 +346,6 @@ static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
     return UCS_INPROGRESS; /* from now on the data is ours: see `asked` */
 }
 
-void bt_kvt_ucx_test_rendezvous(bt_kvt_t *kvt)
-{
-    ucx_t *ucx = kvt->transport;
-
-    ucx->eager_bytes = 0;
-}
-
 bt_status_t bt_kvt_ucx_handlers_set(ucx_t *ucx)
 {
     ucp_am_handler_param_t param = {

@@ -12,9 +12,6 @@ static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
     if (kvt->stage != NULL) {
         return bt_kvt_stage_hash_of(w, r, hash_p) ? BT_OK : BT_ERR_BAD_MESSAGE;
     }
-    if (kvt->verify_hook != NULL) {
-        kvt->verify_hook(kvt->verify_hook_user, bytes, r->bytes);
-    }
     return bt_kvt_memory_hash(
         kvt, bytes, r->bytes,
         bt_kvt_record_seed(&w->lease, r->offset, r->bytes), hash_p);

@@ -9,7 +9,9 @@
 #include "prefill_worker/prefill.h"
 #include "worker/note.h"
 
-bt_prefill_peer_t *bt_prefill_peer(const bt_prefill_t *state, uint64_t instance)
+/* The peer with this instance id, or NULL. */
+static bt_prefill_peer_t *peer_find(const bt_prefill_t *state,
+                                    uint64_t instance)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -72,7 +74,7 @@ void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
                         const bt_msg_peer_t *msg)
 {
     bt_prefill_t *state = w->role;
-    bt_prefill_peer_t *peer = bt_prefill_peer(state, msg->instance);
+    bt_prefill_peer_t *peer = peer_find(state, msg->instance);
 
     if (peer == NULL) {
         peer = peer_new(state, msg);
@@ -110,7 +112,7 @@ static void fail_jobs_of(bt_worker_t *w, const bt_worker_link_t *from,
 void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
                              uint64_t instance)
 {
-    bt_prefill_peer_t *peer = bt_prefill_peer(w->role, instance);
+    bt_prefill_peer_t *peer = peer_find(w->role, instance);
 
     fail_jobs_of(w, from, instance);
     if (peer == NULL) {
@@ -161,7 +163,7 @@ void bt_prefill_reconnect(bt_worker_t *w)
 static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_prefill_t *state = w->role;
-    bt_prefill_peer_t *peer = bt_prefill_peer(state, pj->job.peer);
+    bt_prefill_peer_t *peer = peer_find(state, pj->job.peer);
     bt_status_t status;
 
     if (peer == NULL) {

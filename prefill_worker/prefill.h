@@ -83,9 +83,6 @@ extern const bt_worker_ops_t bt_prefill_ops;
 
 /* handoff.c */
 
-/** The peer with this instance id, or NULL. */
-bt_prefill_peer_t *bt_prefill_peer(const bt_prefill_t *state,
-                                   uint64_t instance);
 void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
                         const bt_msg_peer_t *msg);
 void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,

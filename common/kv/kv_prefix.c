@@ -25,7 +25,6 @@ struct bt_kv_prefix {
     uint32_t n_blocks;
     uint32_t tokens_per_block;
     uint64_t seed;
-    uint32_t n_used;
     uint32_t oldest, newest;
     uint32_t mask; /* n_buckets - 1, a power of two */
     uint32_t *buckets;
@@ -216,7 +215,6 @@ static void add(bt_kv_prefix_t *index, uint32_t parent, const uint32_t *tokens,
         index->nodes[parent].n_children++;
     }
     order_append(index, id);
-    index->n_used++;
 }
 
 void bt_kv_prefix_insert(bt_kv_prefix_t *index, const uint32_t *tokens,
@@ -252,7 +250,6 @@ static void drop(bt_kv_prefix_t *index, uint32_t id)
     }
     order_remove(index, id);
     node->used = false;
-    index->n_used--;
     bt_kv_pool_unkeep(index->pool, id);
 }
 
@@ -273,9 +270,4 @@ uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n)
         id = newer;
     }
     return n_freed;
-}
-
-uint32_t bt_kv_prefix_n_blocks(const bt_kv_prefix_t *index)
-{
-    return index->n_used;
 }

@@ -80,9 +80,4 @@ void bt_kv_prefix_insert(bt_kv_prefix_t *index, const uint32_t *tokens,
 /** Free up to @a n blocks that only the index holds. @return how many */
 uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n);
 
-/** Blocks in the index. Those that only the index holds, and so all of them can
- *  be evicted, are bt_kv_pool_n_idle(): who holds a block of the index holds
- *  those before it, too. */
-uint32_t bt_kv_prefix_n_blocks(const bt_kv_prefix_t *index);
-
 #endif

@@ -13,7 +13,8 @@ _Static_assert(sizeof(bt_packed_origin_t) == 40, "no padding in the file");
 _Static_assert(sizeof(bt_packed_head_t) == 168, "no padding in the file");
 _Static_assert(sizeof(bt_packed_entry_t) == 40, "no padding in the file");
 
-uint64_t bt_packed_n_chunks(uint64_t table_at)
+/* Of a file whose data ends there. */
+static uint64_t n_chunks_of(uint64_t table_at)
 {
     return table_at / BT_PACKED_CHUNK_BYTES +
            (table_at % BT_PACKED_CHUNK_BYTES != 0);
@@ -95,7 +96,7 @@ bt_status_t bt_packed_check(const void *base, size_t bytes, char *why,
     if (status != BT_OK) {
         return status;
     }
-    file.n_chunks = bt_packed_n_chunks(file.head->table_at);
+    file.n_chunks = n_chunks_of(file.head->table_at);
     if (__builtin_mul_overflow(file.n_chunks, sizeof(*file.sums),
                                &sums_bytes) ||
         __builtin_add_overflow((uint64_t)file.head->n_pieces *

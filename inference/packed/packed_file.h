@@ -94,9 +94,6 @@ typedef struct bt_packed_file {
     size_t names_bytes;
 } bt_packed_file_t;
 
-/** Chunks of a file whose data ends at @a table_at. */
-uint64_t bt_packed_n_chunks(uint64_t table_at);
-
 /**
  * Check the structure of a file of any origin.
  *

@@ -7,21 +7,6 @@
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-bt_status_t bt_tokenizer_piece(const bt_tokenizer_t *tok, uint32_t id,
-                               bool special, bt_strbuf_t *out)
-{
-    if (id >= tok->arena.n) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (special || !bt_token_is_special(tok->types[id])) {
-        const uint32_t start = tok->arena.offsets[id];
-
-        bt_strbuf_append(out, tok->arena.bytes + start,
-                         tok->arena.offsets[id + 1] - start);
-    }
-    return bt_strbuf_status(out);
-}
-
 void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok)
 {
     memset(detok, 0, sizeof(*detok));

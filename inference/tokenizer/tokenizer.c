@@ -215,16 +215,6 @@ uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok)
     return tok->arena.n;
 }
 
-uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok)
-{
-    return tok->bos;
-}
-
-uint32_t bt_tokenizer_eos(const bt_tokenizer_t *tok)
-{
-    return tok->eos;
-}
-
 uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
                               uint32_t cap)
 {

@@ -62,19 +62,10 @@ BT_MUST_CHECK bt_status_t bt_tokenize(const bt_tokenizer_t *tok,
 
 uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok);
 #define BT_TOKEN_NONE UINT32_MAX
-uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok); /**< or BT_TOKEN_NONE */
-uint32_t bt_tokenizer_eos(const bt_tokenizer_t *tok);
 /** All ids that end a turn (eos, eot, "<|im_end|>" …).
  *  @return how many were written, at most cap */
 uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
                               uint32_t cap);
-/** Append the bytes of one token as text (a part of a character, for some);
- *  special tokens give "" unless @a special.
- *  @retval BT_ERR_INVALID_PARAM  no such id; else the status of @a out */
-BT_MUST_CHECK bt_status_t bt_tokenizer_piece(const bt_tokenizer_t *tok,
-                                             uint32_t id, bool special,
-                                             bt_strbuf_t *out);
-
 /** Incremental detokenizing of one sequence: never emits half a UTF-8
  *  character; bytes that never become one come out as U+FFFD, as many as
  *  Python's decode(errors="replace") gives for the whole. Special tokens give

@@ -216,6 +216,20 @@ static void weight_free(bt_backend_t *be, bt_weight_t *weight)
     bt_pack_destroy(weight);
 }
 
+static void cpu_close(bt_backend_t *be)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+
+    bt_cpu_pool_destroy(cpu->pool);
+    bt_free(cpu->attn);
+    bt_free(cpu->panels);
+    bt_free(cpu->tiles);
+    bt_free(cpu->bf16);
+    bt_free(cpu->q8);
+    bt_free(cpu->lines);
+    bt_free(cpu);
+}
+
 static const bt_kernels_ops_t cpu_ops = {
     .buffer_alloc = buffer_alloc,
     .buffer_free = buffer_free,
@@ -239,7 +253,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .matmul_add = bt_cpu_matmul_add,
     .silu_matmul_add = bt_cpu_silu_matmul_add,
     .ahead = bt_cpu_ahead,
-    .close = bt_cpu_close,
+    .close = cpu_close,
 };
 
 #define WEIGHT_TYPES                                                         \
@@ -299,18 +313,4 @@ err_pool:
 err_cpu:
     bt_free(cpu);
     return status;
-}
-
-void bt_cpu_close(bt_backend_t *be)
-{
-    cpu_backend_t *cpu = bt_cpu_of(be);
-
-    bt_cpu_pool_destroy(cpu->pool);
-    bt_free(cpu->attn);
-    bt_free(cpu->panels);
-    bt_free(cpu->tiles);
-    bt_free(cpu->bf16);
-    bt_free(cpu->q8);
-    bt_free(cpu->lines);
-    bt_free(cpu);
 }

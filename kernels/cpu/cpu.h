@@ -312,6 +312,5 @@ const bt_cpu_isa_t *bt_cpu_isa(bt_cpu_tier_t tier);
 BT_MUST_CHECK bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
                                       const bt_backend_config_t *config,
                                       bt_backend_t **be_p);
-void bt_cpu_close(bt_backend_t *be);
 
 #endif

@@ -40,6 +40,7 @@ static void back_to_text(const bt_tokenizer_t *tok, const bt_token_vec_t *ids)
 
     bt_strbuf_init(&out, 1u << 24);
     bt_detok_init(&detok, tok);
+    bt_detok_init(&detok, tok);
     for (size_t i = 0; i < ids->n; i++) {
         const size_t before = out.len;
 
@@ -58,6 +59,7 @@ static void use(const bt_tokenizer_t *tok, const char *text, size_t bytes)
 {
     const bool valid = bt_utf8_valid((const uint8_t *)text, bytes);
     bt_token_vec_t ids = {0};
+    bt_detok_t detok;
     bt_strbuf_t out;
 
     for (unsigned flags = 0; flags <= 3; flags++) {
@@ -78,9 +80,12 @@ static void use(const bt_tokenizer_t *tok, const char *text, size_t bytes)
     }
     bt_free(ids.ids);
     bt_strbuf_init(&out, 1u << 24);
+    bt_detok_init(&detok, tok);
     for (uint32_t id = 0; id < bt_tokenizer_n_vocab(tok); id++) {
-        BT_ASSERT_ALWAYS(bt_tokenizer_piece(tok, id, true, &out) == BT_OK);
+        bt_detok_push(&detok, id, &out);
     }
+    bt_detok_finish(&detok, &out);
+    BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
     bt_strbuf_fini(&out);
 }
 

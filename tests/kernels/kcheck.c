@@ -10,6 +10,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "kernels/cpu/cpu.h"
 
 #define CANARY_FLOATS 64u
 #define CANARY_BYTE   0xc5
@@ -163,13 +164,14 @@ static bool open_backends(void)
     bt_cpu_tier_t best = bt_cpu_tier_detect();
 
     for (int tier = 0; tier <= (int)best; tier++) {
-        bt_cpu_tier_cap((bt_cpu_tier_t)tier);
+        const bt_cpu_isa_t *isa = bt_cpu_isa((bt_cpu_tier_t)tier);
+
         for (uint32_t n = 1; n <= 3; n++) {
             bt_backend_config_t config = {
                 .n_threads = n, .max_rows = KC_MAX_ROWS, .max_dim = KC_MAX_DIM};
             kc_backend_t *b = &kc_backends[kc_n_backends];
 
-            if (bt_backend_open("cpu", &config, &b->be) != BT_OK) {
+            if (bt_cpu_open(isa, &config, &b->be) != BT_OK) {
                 return false;
             }
             snprintf(b->name, sizeof(b->name), "%s x %u", names[tier], n);
@@ -181,7 +183,6 @@ static bool open_backends(void)
             kc_n_backends++;
         }
     }
-    bt_cpu_tier_cap(BT_CPU_AVX512);
     if (best < BT_CPU_AVX512) {
         printf("kcheck: skipped: %d tiers that this machine lacks\n",
                (int)BT_CPU_AVX512 - (int)best);
@@ -201,8 +202,6 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    /* The tiers are picked here, so the environment must not cap them. */
-    unsetenv("BATON_CPU_TIER");
     bt_log_init("kcheck", BT_LOG_LEVEL_WARN);
     printf("kcheck: seed %llu\n", (unsigned long long)seed);
     random_state = seed;

@@ -88,9 +88,6 @@ static void the_environment_caps_the_tier(void **state)
                         : (bt_cpu_tier_detect() == BT_CPU_AVX2) ? "cpu/avx2"
                                                                 : "cpu/plain");
     assert_int_equal(unsetenv("BATON_CPU_TIER"), 0);
-    bt_cpu_tier_cap(BT_CPU_PLAIN);
-    assert_string_equal(name_of_opened(), "cpu/plain");
-    bt_cpu_tier_cap(BT_CPU_AVX512);
 }
 
 static void capabilities_name_what_is_there(void **state)

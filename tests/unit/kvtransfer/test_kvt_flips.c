@@ -19,6 +19,7 @@
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
 #include "tests/support/draw.h"
+#include "tests/unit/kvtransfer/before_check.h"
 #include "tests/unit/kvtransfer/each_kind.h"
 
 #define N_EXTENTS 8u
@@ -161,7 +162,7 @@ static void flips_open(pair_t *pair, const pair_kind_t *kind)
     flip.ops.copy = copy_flipped;
     pair->sender->ops = &flip.ops;
     pair->receiver->ops = &flip.ops;
-    bt_kvt_test_verify_hook(pair->receiver, landed_flipped, NULL);
+    before_check_set(pair->receiver, landed_flipped, NULL);
 }
 
 static void flips_close(pair_t *pair)

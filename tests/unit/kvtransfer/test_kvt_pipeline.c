@@ -2,6 +2,7 @@
 /* The receiver verifies while the sender still sends. */
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
+#include "tests/unit/kvtransfer/before_check.h"
 #include "tests/unit/kvtransfer/each_kind.h"
 
 #define WINDOW_BYTES (8u * MIB)
@@ -23,7 +24,7 @@ static void transfer_while_verifying(const pair_kind_t *kind)
 
     pair_open(&pair, kind, WINDOW_BYTES + MIB);
     pair_import(&pair);
-    bt_kvt_test_verify_hook(pair.receiver, count_verified, &verified);
+    before_check_set(pair.receiver, count_verified, &verified);
     t = pair_window(&pair, 7, PAIR_SENDER, 0, MIB, MIB, 8);
     prep(&pair, t);
     post(t, 0, WINDOW_BYTES);

@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
+#include "tests/unit/kvtransfer/before_check.h"
 #include "tests/unit/kvtransfer/each_kind.h"
 
 static void another_generation_is_refused(const pair_kind_t *kind)
@@ -152,7 +153,7 @@ static void a_flipped_bit_is_refused(const pair_kind_t *kind)
 
         pair_open(&pair, kind, MIB);
         pair_import(&pair);
-        bt_kvt_test_verify_hook(pair.receiver, flip_byte, &left);
+        before_check_set(pair.receiver, flip_byte, &left);
         t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
         prep(&pair, t);
         post(t, 0, t->bytes);

@@ -312,8 +312,6 @@ static void ids_that_end_a_turn_are_found(void **state)
     build_bpe(&file);
     load(&file, &gguf, &tok);
     assert_int_equal(bt_tokenizer_n_vocab(tok), BT_ARRAY_LEN(bpe_tokens));
-    assert_int_equal(bt_tokenizer_bos(tok), BPE_BOS);
-    assert_int_equal(bt_tokenizer_eos(tok), BPE_EOS);
     assert_int_equal(bt_tokenizer_end_ids(tok, ids, 4), 2);
     assert_int_equal(ids[0], BPE_EOS);
     assert_int_equal(ids[1], BPE_EOT); /* known by its text */
@@ -322,24 +320,26 @@ static void ids_that_end_a_turn_are_found(void **state)
     unload(gguf, tok);
 }
 
-static void pieces_show_special_tokens_only_when_asked(void **state)
+static void special_tokens_and_ids_outside_give_no_text(void **state)
 {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
+    bt_detok_t detok;
     bt_strbuf_t out;
 
     (void)state;
     build_bpe(&file);
     load(&file, &gguf, &tok);
     bt_strbuf_init(&out, 100);
-    assert_int_equal(bt_tokenizer_piece(tok, BPE_SPACE_A, false, &out), BT_OK);
-    assert_int_equal(bt_tokenizer_piece(tok, BPE_EOT, false, &out), BT_OK);
+    bt_detok_init(&detok, tok);
+    bt_detok_push(&detok, BPE_SPACE_A, &out);
+    bt_detok_push(&detok, BPE_EOT, &out);
+    bt_detok_push(&detok, 1000, &out);
     assert_string_equal(out.data, " a");
-    assert_int_equal(bt_tokenizer_piece(tok, BPE_EOT, true, &out), BT_OK);
-    assert_int_equal(bt_tokenizer_piece(tok, BPE_TOOL, false, &out), BT_OK);
-    assert_string_equal(out.data, " a<|eot_id|>[tool]");
-    assert_int_equal(bt_tokenizer_piece(tok, 1000, true, &out),
-                     BT_ERR_INVALID_PARAM);
+    bt_detok_push(&detok, BPE_TOOL, &out); /* of the user: not special */
+    bt_detok_finish(&detok, &out);
+    assert_string_equal(out.data, " a[tool]");
+    assert_int_equal(bt_strbuf_status(&out), BT_OK);
     bt_strbuf_fini(&out);
     unload(gguf, tok);
 }
@@ -573,7 +573,6 @@ static void special_ids_outside_the_vocabulary_are_refused(void **state)
     build_kv_u32(&file, "tokenizer.ggml.eos_token_id", UINT32_MAX);
     build_end(&file);
     load(&file, &gguf, &tok);
-    assert_int_equal(bt_tokenizer_eos(tok), BT_TOKEN_NONE);
     unload(gguf, tok);
 }
 
@@ -703,7 +702,7 @@ int main(void)
         BT_TEST(a_hopeless_word_is_refused_before_work_is_done),
         BT_TEST(llama_bpe_takes_a_word_that_is_a_token),
         BT_TEST(ids_that_end_a_turn_are_found),
-        BT_TEST(pieces_show_special_tokens_only_when_asked),
+        BT_TEST(special_tokens_and_ids_outside_give_no_text),
         BT_TEST(sentencepiece_merges_the_best_score_first),
         BT_TEST(of_equal_scores_the_leftmost_pair_merges),
         BT_TEST(bytes_come_out_as_whole_characters_or_replacements),
