@@ -50,6 +50,33 @@ void bt_leg_close(bt_core_t *core, bt_leg_t *leg)
     core->n_legs--;
 }
 
+/* Is the last token of the decode worker here, ahead of the prefill worker's
+ * token #1, which travels on another link? */
+static bool last_is_here(const bt_gen_t *gen)
+{
+    for (uint32_t i = 0; i < gen->n_early; i++) {
+        if ((gen->early[i].finish != BT_FINISH_NONE) ||
+            (gen->early[i].index + 1 == gen->max_new)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool bt_leg_needed(const bt_leg_t *leg)
+{
+    const bt_gen_t *gen = leg->gen;
+
+    if ((gen->phase == BT_PHASE_ENDED) || (gen->phase == BT_PHASE_WAITING)) {
+        return false;
+    }
+    if (leg == gen->decode) {
+        return !gen->withdrawn && !last_is_here(gen);
+    }
+    return (leg == gen->prefill) && ((gen->phase != BT_PHASE_DECODE) ||
+                                     (gen->n_output == gen->attempt_from));
+}
+
 void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                         const bt_leg_t *except)
 {

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file core_priv.h  Shared by request.c, attempt.c and workers.c only. */
+/** @file core_priv.h  Shared by the files of the core only:
+ *
+ *     core.c        the core as a whole, deadlines
+ *     generation.c  a generation: birth, tokens in order, end
+ *     attempt.c     its attempts, and their legs at workers
+ *     workers.c     workers come, fall silent and go
+ *     messages.c    what they say
+ *     record.c      what others learn of all that
+ *
+ * table.c and stops.c know nothing of the rest. */
 #ifndef BT_ROUTER_CORE_CORE_PRIV_H
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
@@ -96,8 +105,10 @@ void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
  *  generation may be gone afterwards. */
 void bt_gen_settle(bt_core_t *core, bt_gen_t *gen);
 
-/* request.c */
+/* core.c */
 bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id);
+
+/* generation.c */
 const char *bt_gen_phase_name(const bt_gen_t *gen);
 void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                   uint64_t now_us);
@@ -118,6 +129,10 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                         const bt_leg_t *except);
 void bt_leg_close(bt_core_t *core, bt_leg_t *leg);
+/** Does its attempt still need the leg? The prefill worker's part is over once
+ *  its token came and the KV is proven complete at the decode worker; the
+ * decode worker's once its last token came, or when it will get no KV. */
+bool bt_leg_needed(const bt_leg_t *leg);
 /** The prompt of this leg is computed. */
 void bt_leg_prefilled(bt_leg_t *leg);
 

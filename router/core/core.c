@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The core as a whole: its birth and end, its generations by id, its clock. */
+#include "router/core/core_priv.h"
+
+#include <inttypes.h>
+
+#include "common/base/alloc.h"
+
+#define TOKEN_TEXT_LIMIT (1u << 20) /* bytes of one token and what it frees */
+#define MAX_BUCKETS      (1u << 16)
+
+bt_status_t bt_core_create(const bt_core_config_t *config,
+                           const bt_core_ops_t *ops, bt_core_t **core_p)
+{
+    uint32_t n_buckets = 64;
+    bt_core_t *core;
+
+    if ((config->request_timeout_ms == 0) || (config->max_queue == 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    core = bt_calloc(1, sizeof(*core));
+    if (core == NULL) {
+        goto err;
+    }
+    while ((n_buckets < config->max_queue) && (n_buckets < MAX_BUCKETS)) {
+        n_buckets *= 2;
+    }
+    core->gen_buckets = bt_calloc(n_buckets, sizeof(*core->gen_buckets));
+    if (core->gen_buckets == NULL) {
+        goto err_core;
+    }
+    bt_hmap_init(&core->gens_by_id, core->gen_buckets, n_buckets);
+    core->config = *config;
+    core->ops = *ops;
+    core->next_id = 1;
+    bt_table_init(&core->table, config->model);
+    bt_list_init(&core->live);
+    bt_strbuf_init(&core->raw, TOKEN_TEXT_LIMIT);
+    bt_strbuf_init(&core->text, TOKEN_TEXT_LIMIT);
+
+    *core_p = core;
+    return BT_OK;
+
+err_core:
+    bt_free(core);
+err:
+    return BT_ERR_NO_MEMORY;
+}
+
+void bt_core_destroy(bt_core_t *core)
+{
+    bt_list_t *head, *pos, *tmp;
+
+    if (core == NULL) {
+        return;
+    }
+    BT_HMAP_FOR_EACH_BUCKET(head, &core->gens_by_id)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
+        {
+            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, by_id);
+
+            for (uint32_t k = 0; k < gen->n_legs; k++) {
+                if (gen->legs[k].worker != NULL) {
+                    bt_leg_close(core, &gen->legs[k]);
+                }
+            }
+            bt_gen_free(gen);
+        }
+    }
+    bt_table_fini(&core->table);
+    bt_strbuf_fini(&core->raw);
+    bt_strbuf_fini(&core->text);
+    bt_free(core->gen_buckets);
+    bt_free(core);
+}
+
+uint32_t bt_core_n_in_flight(const bt_core_t *core)
+{
+    return core->n_live;
+}
+
+uint32_t bt_core_n_waiting(const bt_core_t *core)
+{
+    return core->n_waiting;
+}
+
+uint32_t bt_core_n_legs(const bt_core_t *core)
+{
+    return core->n_legs;
+}
+
+bt_table_t *bt_core_table(bt_core_t *core)
+{
+    return &core->table;
+}
+
+static bool is_gen(bt_list_t *link, const void *id)
+{
+    return BT_CONTAINER_OF(link, bt_gen_t, by_id)->id == *(const uint64_t *)id;
+}
+
+/* Ids are counted up, so an id is its own hash. */
+bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id)
+{
+    bt_list_t *link = bt_hmap_find(&core->gens_by_id, id, is_gen, &id);
+
+    return (link == NULL) ? NULL : BT_CONTAINER_OF(link, bt_gen_t, by_id);
+}
+
+/* ---- time ---- */
+
+/* The worker that a running generation depends on now, for error texts. */
+static const char *worker_name(const bt_gen_t *gen)
+{
+    const bt_leg_t *leg = gen->decode;
+
+    if ((gen->phase == BT_PHASE_PREFILL) && (gen->prefill != NULL)) {
+        leg = gen->prefill;
+    }
+    return ((leg != NULL) && (leg->worker != NULL)) ? leg->worker->hello.name
+                                                    : "none";
+}
+
+static void fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    bt_gen_fail(core, gen, 504, now_us,
+                "the request's deadline of %" PRIu64
+                " ms passed in phase %s, worker %s",
+                (gen->deadline_us - gen->arrived_us) / 1000,
+                bt_gen_phase_name(gen), worker_name(gen));
+}
+
+static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
+                                uint32_t wait_ms, uint64_t now_us)
+{
+    if (gen->attempt > 0) {
+        bt_gen_fail(core, gen, 503, now_us,
+                    "%s, and no other workers came within %u ms", gen->trouble,
+                    wait_ms);
+    } else {
+        bt_gen_fail(core, gen, 503, now_us,
+                    "no prefill and decode worker came within %u ms", wait_ms);
+    }
+}
+
+/* @return true when the generation was ended (and may be gone). */
+static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    const uint32_t wait_ms = (gen->attempt > 0) ? core->config.rerun_wait_ms
+                                                : core->config.worker_wait_ms;
+    uint64_t since = gen->waiting_since_us;
+
+    if (now_us >= gen->deadline_us) {
+        fail_for_deadline(core, gen, now_us);
+        return true;
+    }
+    if (since < core->hope_us) {
+        since = core->hope_us;
+    }
+    if ((gen->phase == BT_PHASE_WAITING) &&
+        (now_us - since >= (uint64_t)wait_ms * 1000)) {
+        fail_for_no_workers(core, gen, wait_ms, now_us);
+        return true;
+    }
+    return false;
+}
+
+void bt_core_tick(bt_core_t *core, uint64_t now_us)
+{
+    bt_list_t *pos = core->live.next;
+
+    while (pos != &core->live) {
+        bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);
+
+        /* The end of one may make its client give up others, so begin again;
+         * the oldest, which expire first, are at the front. */
+        pos = out_of_time(core, gen, now_us) ? core->live.next : pos->next;
+    }
+    bt_gen_dispatch_waiting(core, now_us);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What workers say of their parts of a generation. */
+#include "router/core/core_priv.h"
+
+#include <stdio.h>
+
+#include "common/base/log.h"
+
+/* @return the open leg that a message of this worker is about, or NULL. */
+static bt_leg_t *find_leg(bt_core_t *core, const bt_instance_t *worker,
+                          bt_req_key_t key)
+{
+    bt_gen_t *gen = bt_gen_find(core, key.id);
+
+    for (uint32_t i = 0; (gen != NULL) && (i < gen->n_legs); i++) {
+        if ((gen->legs[i].worker == worker) &&
+            (gen->legs[i].attempt == key.attempt)) {
+            return &gen->legs[i];
+        }
+    }
+    return NULL;
+}
+
+static bool current(const bt_leg_t *leg)
+{
+    return (leg == leg->gen->decode) || (leg == leg->gen->prefill);
+}
+
+static void on_grant(bt_core_t *core, const bt_instance_t *worker,
+                     const bt_msg_t *msg)
+{
+    const bt_leg_t *leg = find_leg(core, worker, msg->u.grant.key);
+    const bt_gen_t *gen;
+
+    if ((leg == NULL) || !bt_leg_needed(leg)) {
+        return;
+    }
+    gen = leg->gen;
+    if ((leg != gen->decode) || (gen->prefill == NULL) ||
+        (gen->prefill->worker == NULL)) {
+        return;
+    }
+    core->ops.send(core->ops.send_ctx, gen->prefill->worker, msg);
+}
+
+static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
+                      const bt_msg_tokens_t *tokens, uint64_t now_us)
+{
+    for (uint32_t i = 0; i < tokens->n; i++) {
+        const bt_token_t *token = &tokens->tokens[i];
+        bt_leg_t *leg = find_leg(core, worker, token->key);
+        bt_gen_t *gen;
+
+        if (leg == NULL) {
+            continue;
+        }
+        bt_leg_prefilled(leg);
+        gen = leg->gen;
+        if (!current(leg) || (gen->phase == BT_PHASE_ENDED) ||
+            (gen->phase == BT_PHASE_WAITING)) {
+            continue;
+        }
+        if ((token->id >= core->config.n_vocab) &&
+            (token->finish != BT_FINISH_ERROR) &&
+            (token->finish != BT_FINISH_CANCELED)) {
+            bt_gen_fail(core, gen, 500, now_us,
+                        "worker %s sent token %u of a vocabulary of %u",
+                        worker->hello.name, token->id, core->config.n_vocab);
+            continue;
+        }
+        if ((token->finish == BT_FINISH_ERROR) ||
+            (token->finish == BT_FINISH_CANCELED)) {
+            snprintf(gen->trouble, sizeof(gen->trouble),
+                     "worker %s gave the request up in phase %s",
+                     worker->hello.name, bt_gen_phase_name(gen));
+            bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
+            bt_gen_rerun(core, gen, now_us);
+            continue;
+        }
+        bt_gen_token(core, gen, token, now_us);
+    }
+}
+
+static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
+                         const bt_msg_prefilled_t *m)
+{
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_gen_t *gen;
+
+    if (leg == NULL) {
+        return;
+    }
+    bt_leg_prefilled(leg);
+    gen = leg->gen;
+    if (leg->attempt != gen->attempt) {
+        return;
+    }
+    gen->prefilled = true;
+    /* Only the attempt that gave token #1 is on the way to it. */
+    if (!gen->settled && (gen->attempt_from == 0)) {
+        gen->ledger.prefill_queue_us = m->queue_us;
+        gen->ledger.prefill_compute_us = m->compute_us;
+        gen->ledger.n_chunks = m->n_chunks;
+        gen->ledger.n_cached = m->n_cached;
+        bt_gen_time(core, BT_TIME_QUEUE, gen->ledger.wait_us + m->queue_us);
+    }
+    bt_gen_settle(core, gen);
+}
+
+static void on_joined(bt_core_t *core, const bt_instance_t *worker,
+                      const bt_msg_joined_t *m)
+{
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_ledger_t *l;
+    bt_gen_t *gen;
+
+    if ((leg == NULL) || leg->local || (worker->hello.role != BT_ROLE_DECODE)) {
+        return;
+    }
+    gen = leg->gen;
+    l = &gen->ledger;
+    l->n_transfers++;
+    l->decode_queue_us += m->queue_us;
+    l->grant_wait_us += m->grant_wait_us;
+    l->transfer_us += m->transfer_us;
+    l->transfer_bytes += m->transfer_bytes;
+    l->transfer_pieces += m->n_descriptors;
+    l->kv_handover_us += m->handover_us;
+    core->ops.on_transfer(core->ops.ctx, m, !gen->joined);
+    gen->joined = true;
+    if ((leg == gen->decode) && ((gen->phase == BT_PHASE_PREFILL) ||
+                                 (gen->phase == BT_PHASE_TRANSFER))) {
+        gen->phase = BT_PHASE_DECODE;
+    }
+}
+
+/* HTTP status where another attempt would end the same way, else 0. */
+static int final_http_status(int32_t status)
+{
+    switch (status) {
+    case BT_ERR_TOO_LARGE:
+    case BT_ERR_NO_BLOCKS: /* more than the worker has: never fits */
+        return 400;
+    case BT_ERR_INVALID_PARAM:
+    case BT_ERR_OVERFLOW:
+    case BT_ERR_UNSUPPORTED:
+        return 500;
+    default:
+        return 0;
+    }
+}
+
+/* A prefill worker takes its transfer back when token #1 is the last. That it
+ * did so may be heard from the decode worker before the token is here, on
+ * another link: the prefill worker's own word decides. */
+static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
+{
+    const bt_gen_t *gen = leg->gen;
+
+    return (m->status == BT_ERR_CANCELED) && (leg == gen->decode) &&
+           (gen->prefill != NULL) && (gen->prefill->worker != NULL) &&
+           (gen->phase != BT_PHASE_DECODE);
+}
+
+static void avoid(bt_gen_t *gen, const bt_instance_t *worker)
+{
+    if (gen->avoid.n < BT_TABLE_MAX_AVOID) {
+        gen->avoid.instances[gen->avoid.n++] = worker->hello.instance;
+    }
+}
+
+/* The next attempt goes elsewhere if it can. Of a peer that a worker reports
+ * lost either may be at fault; the peer may be dead without our knowing it. */
+static void blame(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
+                  uint64_t now_us)
+{
+    const bt_leg_t *peer = (leg == gen->decode) ? gen->prefill : gen->decode;
+
+    avoid(gen, leg->worker);
+    if ((status == BT_ERR_PEER_LOST) && (peer != NULL) &&
+        (peer->worker != NULL)) {
+        avoid(gen, peer->worker);
+        gen->lost = peer->worker->hello.instance;
+        gen->hold_until_us = now_us + BT_CORE_HOLD_MS * 1000u;
+    }
+}
+
+static void on_failed(bt_core_t *core, const bt_instance_t *worker,
+                      const bt_msg_failed_t *m, uint64_t now_us)
+{
+    const int http_status = final_http_status(m->status);
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_gen_t *gen;
+
+    if ((leg == NULL) || !bt_leg_needed(leg)) {
+        return;
+    }
+    gen = leg->gen;
+    snprintf(gen->trouble, sizeof(gen->trouble),
+             "%s worker %s failed in phase %s: %.200s",
+             bt_role_name(worker->hello.role), worker->hello.name,
+             bt_gen_phase_name(gen), m->text);
+    if (sender_withdrew(leg, m)) {
+        gen->withdrawn = true;
+        return;
+    }
+    if (http_status != 0) {
+        bt_gen_fail(core, gen, http_status, now_us, "%s", gen->trouble);
+        return;
+    }
+    blame(gen, leg, m->status, now_us);
+    bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
+    bt_gen_rerun(core, gen, now_us);
+}
+
+static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
+                       const bt_msg_ended_t *m)
+{
+    bt_ledger_t *l = &leg->gen->ledger;
+
+    if (leg->local) { /* no KV was handed over */
+        l->worker_decode_us += m->decode_us;
+    } else if (leg->worker->hello.role == BT_ROLE_DECODE) {
+        l->worker_decode_us += m->decode_us;
+        l->join_wait_us += m->join_wait_us;
+        if (m->n_iterations > 0) {
+            bt_gen_time(core, BT_TIME_JOIN_WAIT, m->join_wait_us);
+        }
+    } else if (m->transfer_tail_us > 0) {
+        l->transfer_tail_us += m->transfer_tail_us;
+        bt_gen_time(core, BT_TIME_TAIL, m->transfer_tail_us);
+    }
+}
+
+static void on_ended(bt_core_t *core, const bt_instance_t *worker,
+                     const bt_msg_ended_t *m, uint64_t now_us)
+{
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bool needed;
+    bt_gen_t *gen;
+
+    if (leg == NULL) {
+        return;
+    }
+    gen = leg->gen;
+    note_ended(core, leg, m);
+    /* A worker that lets go without its last token would leave the client
+     * waiting. A prefill worker ends when its transfer is complete, which may
+     * be before JOINED is here, but not before its token. */
+    needed = bt_leg_needed(leg) && ((leg == gen->decode) || gen->withdrawn ||
+                                    (gen->n_output == gen->attempt_from));
+    bt_leg_close(core, leg);
+    if (needed) {
+        snprintf(gen->trouble, sizeof(gen->trouble),
+                 "%s worker %s ended the request early in phase %s",
+                 bt_role_name(worker->hello.role), worker->hello.name,
+                 bt_gen_phase_name(gen));
+        bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
+        bt_gen_rerun(core, gen, now_us);
+        return;
+    }
+    bt_gen_settle(core, gen);
+}
+
+bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
+                            const bt_msg_t *msg, uint64_t now_us)
+{
+    switch (msg->type) {
+    case BT_MSG_GRANT:
+        on_grant(core, worker, msg);
+        return BT_OK;
+    case BT_MSG_TOKENS:
+        on_tokens(core, worker, &msg->u.tokens, now_us);
+        return BT_OK;
+    case BT_MSG_PREFILLED:
+        on_prefilled(core, worker, &msg->u.prefilled);
+        return BT_OK;
+    case BT_MSG_JOINED:
+        on_joined(core, worker, &msg->u.joined);
+        return BT_OK;
+    case BT_MSG_FAILED:
+        on_failed(core, worker, &msg->u.failed, now_us);
+        return BT_OK;
+    case BT_MSG_ENDED:
+        on_ended(core, worker, &msg->u.ended, now_us);
+        return BT_OK;
+    case BT_MSG_STATS:
+        worker->stats = msg->u.stats;
+        worker->has_stats = true;
+        return BT_OK;
+    case BT_MSG_DRAIN:
+        BT_LOG_INFO("worker %s drains", worker->hello.name);
+        worker->state = BT_INSTANCE_DRAINING;
+        return BT_OK;
+    case BT_MSG_HELLO:
+    case BT_MSG_REQUEST:
+    case BT_MSG_CANCEL:
+    case BT_MSG_PEER:
+    case BT_MSG_PEER_GONE:
+        break;
+    }
+    return BT_ERR_BAD_MESSAGE;
+}
