@@ -77,7 +77,7 @@ void bt_decode_admit(bt_worker_t *w)
         bt_decode_job_t *dj = (bt_decode_job_t *)BT_CONTAINER_OF(
             state->queue.next, bt_job_t, queue);
 
-        /* In order: a small request never overtakes a large one for ever. */
+        /* In order: overtaken by small ones, a large one would never run. */
         if (bt_worker_job_take_blocks(w, &dj->job) != BT_OK) {
             return;
         }
@@ -103,9 +103,8 @@ void bt_decode_leave_seat(bt_decode_t *state, bt_decode_job_t *dj)
     }
 }
 
-void bt_decode_close_window(bt_worker_t *w, bt_decode_job_t *dj)
+void bt_decode_close_window(bt_decode_job_t *dj)
 {
-    (void)w;
     if ((dj->window != NULL) && !dj->closing) {
         dj->closing = true;
         bt_kvt_window_close(dj->window);
@@ -145,7 +144,7 @@ static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
     bt_note_t note;
     bt_status_t status;
 
-    bt_decode_close_window(w, dj); /* proven: no writer is left */
+    bt_decode_close_window(dj); /* proven: no writer is left */
     if (dj->job.ending) {
         return;
     }
@@ -180,7 +179,7 @@ void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
     case BT_KVT_WINDOW_FAILED:
         bt_worker_job_fail(w, &dj->job, event->status, "transfer",
                            bt_status_str(event->status));
-        bt_decode_close_window(w, dj);
+        bt_decode_close_window(dj);
         break;
     case BT_KVT_WINDOW_CLOSED:
         dj->window = NULL;

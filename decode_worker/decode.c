@@ -77,7 +77,7 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
          * can write any more. */
         dj->quarantined = true;
         state->quarantined_blocks += job->n_blocks;
-        bt_decode_close_window(w, dj);
+        bt_decode_close_window(dj);
     }
     bt_decode_try_end(w, dj);
 }

@@ -32,8 +32,8 @@ typedef struct bt_decode {
 typedef struct bt_decode_job {
     bt_job_t job; /**< first */
     bool has_seat;
-    bool closing; /**< window closed by us, WINDOW_CLOSED not seen yet */
-    bool quarantined;
+    bool closing;     /**< its window was closed by us */
+    bool quarantined; /**< its blocks count as such until WINDOW_CLOSED */
     bt_kvt_window_t *window; /**< open or closing */
     uint64_t granted_us;
 } bt_decode_job_t;
@@ -47,7 +47,7 @@ void bt_decode_admit(bt_worker_t *w);
 /** Its place in the batch is free; harmless when repeated. */
 void bt_decode_leave_seat(bt_decode_t *state, bt_decode_job_t *dj);
 /** Close the job's window, if it has one; WINDOW_CLOSED follows. */
-void bt_decode_close_window(bt_worker_t *w, bt_decode_job_t *dj);
+void bt_decode_close_window(bt_decode_job_t *dj);
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
 /** End the job once neither engine nor window holds it. */
 void bt_decode_try_end(bt_worker_t *w, bt_decode_job_t *dj);

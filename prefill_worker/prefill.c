@@ -93,15 +93,36 @@ static void resume(bt_prefill_t *state, bt_prefill_job_t *pj)
     }
 }
 
+static bt_status_t check_grant(const bt_worker_t *w, const bt_job_t *job,
+                               const bt_msg_grant_t *grant, const char **why_p)
+{
+    if (grant->instance != job->peer) {
+        *why_p = "the grant comes from another decode worker";
+        return BT_ERR_MISMATCH;
+    }
+    if ((grant->n_cached >= job->n_tokens) ||
+        (grant->n_cached % w->tokens_per_block != 0)) {
+        *why_p = "the grant leaves no whole block to send";
+        return BT_ERR_MISMATCH;
+    }
+    if (grant->blob_bytes == 0) {
+        *why_p = "the grant is empty";
+        return BT_ERR_BAD_MESSAGE;
+    }
+    return BT_OK;
+}
+
 static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant)
 {
     bt_prefill_t *state = w->role;
     bt_job_t *job = bt_worker_job_find(w, from, grant->key);
+    const char *why = "no memory for the grant";
     bt_prefill_job_t *pj;
+    bt_status_t status;
 
     if ((job == NULL) || job->ending) {
-        return; /* canceled meanwhile; the router revokes the grant */
+        return; /* canceled meanwhile, as it is at the one who granted */
     }
     pj = job_of(job);
     if (pj->grant_bytes != 0) {
@@ -109,21 +130,13 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
                     (unsigned long long)job->key.id);
         return;
     }
-    if (grant->instance != job->peer) {
-        bt_worker_job_fail(w, job, BT_ERR_MISMATCH, "transfer",
-                           "the grant comes from another decode worker");
-        return;
+    status = check_grant(w, job, grant, &why);
+    if (status == BT_OK) {
+        pj->grant = bt_memdup(grant->blob, grant->blob_bytes);
+        status = (pj->grant == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
     }
-    if ((grant->n_cached >= job->n_tokens) ||
-        (grant->n_cached % w->tokens_per_block != 0)) {
-        bt_worker_job_fail(w, job, BT_ERR_MISMATCH, "transfer",
-                           "the grant leaves no whole block to send");
-        return;
-    }
-    pj->grant = bt_memdup(grant->blob, grant->blob_bytes);
-    if ((pj->grant == NULL) || (grant->blob_bytes == 0)) {
-        bt_worker_job_fail(w, job, BT_ERR_NO_MEMORY, "transfer",
-                           "no memory for the grant");
+    if (status != BT_OK) {
+        bt_worker_job_fail(w, job, status, "transfer", why);
         return;
     }
     uncount_waiting(state, pj);
@@ -296,7 +309,7 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
     bt_prefill_t *state = w->role;
     bt_job_t *job = &pj->job;
 
-    bt_list_remove(&job->queue); /* from streaming */
+    bt_list_remove(&job->queue); /* from streaming, if it is granted */
     if (job->ending) {
         bt_prefill_try_end(w, pj);
         return;

@@ -3,17 +3,20 @@
  *
  * The prefill worker: context phase in chunks, token #1, hand-over.
  *
- *     queued ─ blocks ─▶ computing ─ token #1 ─▶ waiting ─ grant ─▶ sending ─▶
- * end ▲                   │ grant there: chunks, then layers, go out     │
- *        └─────── dropped until granted (a granted one wants its blocks) ───┘
+ *                  ┌─ granted: chunks, then layers ─┐
+ *                  │                                ▼
+ *     queued ──▶ computing ──▶ waiting ── grant ──▶ sending ──▶ end
+ *       ▲                        │ a granted one wants its blocks
+ *       └───── grant ─ dropped ◀─┘
  *
  * Token #1 goes straight to the router and never waits for the transfer.
  *
- * KV that waits for a grant may hold only a share of the pool (option
- * waiting-kv-percent); beyond it, and when a granted request finds no blocks,
- * waiting KV is dropped and computed again once its grant is there. So granted
- * requests always get on, and no two workers can wait for each other's blocks
- * (I4).
+ * KV without a grant may hold only a share of the pool (option
+ * waiting-kv-percent); beyond it nothing is begun that has none. When a granted
+ * request finds no blocks, waiting KV is dropped, and computed again once its
+ * grant is there. So granted requests always get on, and no two workers can
+ * wait for each other's blocks (I4). An answer that is over with token #1 needs
+ * no transfer, and ends where it was computed.
  */
 #ifndef BT_PREFILL_WORKER_PREFILL_H
 #define BT_PREFILL_WORKER_PREFILL_H
@@ -64,7 +67,7 @@ typedef struct bt_prefill_job {
     uint8_t *grant;
     uint32_t grant_bytes; /**< 0: no grant yet */
     bt_kvt_xfer_t *xfer;
-    bool xfer_finished; /**< manifest asked for: no cancel any more */
+    bool xfer_finished; /**< manifest asked for: nothing more to post */
     bool kv_complete;
     bool counted;        /**< its blocks count as waiting KV */
     bool paused;         /**< its KV was dropped: counts in n_paused */
@@ -76,7 +79,7 @@ typedef struct bt_prefill_job {
     uint32_t blocks_posted; /**< with those */
     uint32_t layers_posted; /**< of all further blocks, the first layers */
     uint64_t complete_us;   /**< when the KV was complete */
-    uint64_t granted_us;    /**< when it was granted too, and all was posted */
+    uint64_t granted_us; /**< when all was posted, with the grant there too */
 } bt_prefill_job_t;
 
 extern const bt_worker_ops_t bt_prefill_ops;

@@ -103,15 +103,3 @@ uint32_t bt_cores_threads(uint32_t asked, uint32_t n_cores)
     }
     return (n < quota) ? n : quota;
 }
-
-static uint32_t max_of(uint32_t a, uint32_t b)
-{
-    return (a > b) ? a : b;
-}
-
-uint32_t bt_worker_max_dim(const bt_hparams_t *hp)
-{
-    const uint32_t qkv = (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim;
-
-    return max_of(max_of(hp->dim, hp->n_vocab), max_of(2 * hp->ffn_dim, qkv));
-}

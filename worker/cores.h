@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "inference/model/model.h"
 
 #define BT_MAX_CORES 1024
 
@@ -21,8 +20,5 @@ BT_MUST_CHECK bt_status_t bt_cores_parse(const char *text,
 /** Threads to use: what was asked for, else one per core given, else one per
  *  core this process may run on (affinity and cgroup quota). */
 uint32_t bt_cores_threads(uint32_t asked, uint32_t n_cores);
-
-/** Widest row of any operation of this model: for the back end's scratch. */
-uint32_t bt_worker_max_dim(const bt_hparams_t *hp);
 
 #endif

@@ -20,9 +20,9 @@
 
 typedef struct bt_note {
     bt_req_key_t key;
-    uint32_t token;    /**< token #1, drawn by the prefill worker */
-    uint32_t n_tokens; /**< tokens whose K and V were sent */
-    uint64_t grant_wait_us;
+    uint32_t token;         /**< token #1, drawn by the prefill worker */
+    uint32_t n_tokens;      /**< whose K and V D has now, known ones too */
+    uint64_t grant_wait_us; /**< from whole KV to its last piece posted */
 } bt_note_t;
 
 void bt_note_encode(const bt_note_t *note, uint8_t out[BT_NOTE_BYTES]);

@@ -149,6 +149,19 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
+static uint32_t max_of(uint32_t a, uint32_t b)
+{
+    return (a > b) ? a : b;
+}
+
+/* Widest row of any operation of this model: for the back end's scratch. */
+static uint32_t max_dim(const bt_hparams_t *hp)
+{
+    const uint32_t qkv = (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim;
+
+    return max_of(max_of(hp->dim, hp->n_vocab), max_of(2 * hp->ffn_dim, qkv));
+}
+
 bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_model_config_t config = model_config(w, s);
@@ -156,7 +169,7 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         .n_threads = s->n_threads,
         .cores = (s->n_cores > 0) ? s->cores : NULL,
         .max_rows = config.max_rows,
-        .max_dim = bt_worker_max_dim(&s->hp),
+        .max_dim = max_dim(&s->hp),
     };
     char why[WHY_BYTES] = "";
     bt_status_t status;

@@ -3,11 +3,12 @@
  *
  * What prefill and decode workers share: start-up, the control loop, jobs.
  *
- *     control thread (this module)              compute thread
- * (inference/engine) poll: rpc, kvt, reports, signals ├─ REQUEST, GRANT,
- * CANCEL, PEER → role's callbacks ├─ kvt events                   → role's
- * callbacks ├─ reports ◀──────────────────── iterations └─ heartbeat: STATS to
- * every router
+ *     control thread (this module)         compute thread (inference/engine)
+ *     poll: rpc, kvt, reports, signals
+ *       ├─ REQUEST, GRANT, CANCEL, PEER → role's callbacks
+ *       ├─ kvt events                   → role's callbacks
+ *       ├─ reports ◀─────────────────── iterations
+ *       └─ heartbeat: STATS to every router
  *
  * The control thread owns the block pool, all jobs, every link and the
  * transfers; it never computes, so cancels are seen at once and blocks come
@@ -50,7 +51,7 @@ typedef struct bt_worker_link {
 typedef struct bt_job {
     bt_list_t link;         /**< in bt_worker_t.jobs */
     bt_list_t by_key;       /**< in bt_worker_t.jobs_by_key */
-    bt_list_t queue;        /**< the role's waiting queue */
+    bt_list_t queue;        /**< in one of the role's, or in none */
     bt_worker_link_t *from; /**< NULL: its router is gone, tell nobody */
     bt_req_key_t key;
     uint32_t kind;     /**< bt_request_kind_t */
@@ -66,7 +67,7 @@ typedef struct bt_job {
     uint32_t n_reused;    /**< of them, found in the prefix index */
     bool has_blocks;
     bool in_engine;
-    bool ending;         /**< canceled or failed: only clean-up is left */
+    bool ending;         /**< done, canceled or failed: only clean-up is left */
     uint32_t *block_ids; /**< n_blocks of them, held when has_blocks */
     bt_bad_word_t *bad_words;
     bt_seq_t seq;
@@ -79,7 +80,8 @@ typedef struct bt_worker_ops {
     const char *program_name;
     size_t job_bytes; /**< of the role's job struct */
     uint32_t hello_flags;
-    /** Blocks that a job needs here, of at most the pool. */
+    /** Blocks that a job needs here; one that needs more than there are is
+     *  refused. */
     uint32_t (*blocks_needed)(const bt_worker_t *w, const bt_job_t *job);
     /** May this kind of request run here? */
     bool (*accepts)(const bt_worker_t *w, uint32_t kind);
@@ -163,8 +165,8 @@ struct bt_worker {
 int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv);
 
 /** Encode and queue a message, after the tokens added before it; a link that
- * cannot take it is dropped by rpc.
- *  @a to may be NULL (router gone): nothing happens. */
+ *  cannot take it is closed. @a to may be NULL (router gone): nothing
+ *  happens. */
 void bt_worker_send(bt_worker_t *w, bt_worker_link_t *to, const bt_msg_t *msg);
 /** Add a token to the message of this iteration. */
 void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
@@ -190,7 +192,8 @@ void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job);
 BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
 
 /** Tell the router that the job failed (once), then on_abort(). @a phase names
- *  where: "queue", "context phase", "transfer", "decode". */
+ *  where: "waiting", "compute", "grant", "context phase", "transfer" or
+ *  "decode". */
 void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
                         const char *phase, const char *text);
 /** Return blocks, send ENDED, free. The job must be out of engine and kvt. */

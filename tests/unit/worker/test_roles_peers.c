@@ -325,6 +325,30 @@ static void a_grant_that_leaves_no_block_to_send_fails_the_request(void **state)
     sim_expected();
 }
 
+static void an_empty_grant_fails_the_request(void **state)
+{
+    sim_req_t *req;
+    bt_msg_t msg;
+
+    (void)state;
+    sim_expect_failures();
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    req = sim_request_of(0, 0, 1, 20, 6);
+    req->hold_grant = true;
+    sim_rounds(HELD_ROUNDS);
+    assert_int_equal(
+        bt_wire_decode(sim.decoder, req->grant, req->grant_bytes, &msg), BT_OK);
+    msg.u.grant.blob_bytes = 0;
+    sim_router_send(0, 0, &msg);
+    sim_rounds(3);
+    assert_int_equal(req->legs[0].status, BT_ERR_BAD_MESSAGE);
+    sim_cancel(req);
+    sim_settle();
+    sim_check_empty();
+    sim_close();
+    sim_expected();
+}
+
 static void a_grant_that_comes_twice_is_used_once(void **state)
 {
     sim_req_t *req;
@@ -358,6 +382,7 @@ int main(void)
         BT_TEST(a_grant_of_another_request_is_not_decoded_on),
         BT_TEST(a_grant_of_another_worker_fails_the_request),
         BT_TEST(a_grant_that_leaves_no_block_to_send_fails_the_request),
+        BT_TEST(an_empty_grant_fails_the_request),
         BT_TEST(a_grant_that_comes_twice_is_used_once),
     };
 
