@@ -36,8 +36,7 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
     if (w->config->name[0] != '\0') {
         snprintf(w->name, sizeof(w->name), "%s", w->config->name);
     } else {
-        snprintf(w->name, sizeof(w->name), "%s-%u",
-                 (w->ops->role == BT_ROLE_PREFILL) ? "prefill" : "decode",
+        snprintf(w->name, sizeof(w->name), "%s-%u", w->ops->program_name,
                  bt_cluster_role_rank(s->cluster));
     }
     bt_key_random(&w->instance, sizeof(w->instance));
