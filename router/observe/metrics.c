@@ -259,6 +259,11 @@ void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines)
     m->cells[BT_PC_TRACE_LOST] += (double)n_lines;
 }
 
+void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines)
+{
+    m->cells[BT_PC_ACCESS_LOST] += (double)n_lines;
+}
+
 static bool is_kind(const bt_http_count_t *kind, const char *route,
                     const char *method, int code)
 {

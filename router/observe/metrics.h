@@ -98,6 +98,8 @@ void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                             const char *method, int code);
 /** Trace lines that could not be kept. */
 void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
+/** Lines of the access log that could not be kept. */
+void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines);
 
 /* ---- what the launcher tells ---- */
 

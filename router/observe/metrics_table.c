@@ -296,6 +296,8 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES({BT_SCOPE_BUILD, "@", BT_PC_ONE})},
     {COUNTER, "baton_trace_lines_lost_total",
      "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
+    {COUNTER, "baton_access_log_lines_lost_total",
+     "Lines that the access log did not take", SERIES(PROCESS(ACCESS_LOST))},
     {COUNTER, "process_cpu_seconds_total",
      "Total user and system CPU time spent in seconds.",
      SERIES(PROCESS(CPU_S))},

@@ -1,71 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/observe/trace.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/json.h"
-#include "common/base/log.h"
 #include "common/config/config.h"
+#include "router/observe/ids.h"
+#include "router/observe/line_file.h"
 
-#define BUFFER_BYTES (16u << 20) /* of lines that the file does not take */
-#define LINE_BYTES   (64u << 10) /* one is near 5 KiB */
-#define RETRY_MS     1000u
-#define TRACE_BYTES  16u
-#define SPAN_BYTES   8u
-#define KIND_SERVER  2 /* SPAN_KIND_SERVER */
-#define KIND_INNER   1 /* SPAN_KIND_INTERNAL */
+#define LINE_BYTES  (64u << 10) /* one is near 5 KiB */
+#define TRACE_BYTES 16u
+#define SPAN_BYTES  8u
+#define KIND_SERVER 2 /* SPAN_KIND_SERVER */
+#define KIND_INNER  1 /* SPAN_KIND_INTERNAL */
 
 struct bt_trace {
-    int fd;
-    char *path;     /* owned */
+    bt_line_file_t *file;
     char *resource; /* owned: JSON of the resource's attributes */
-    uint64_t seed[2], n_ids;
+    bt_ids_t ids;
     bt_strbuf_t line; /* scratch */
-    bt_strbuf_t lines;
-    uint64_t n_lost; /* not told yet */
-    bool failing;
-    uint64_t retry_ms;
 };
 
 /* ---- ids ---- */
 
-/* Finalizer of splitmix64: a bijection, so ids of one seed never meet.
- * Source: Steele, Lea, Flood 2014. */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static void new_bytes(uint64_t seed, uint64_t n, uint8_t out[8])
-{
-    uint64_t x = mix(seed + n * 0x9e3779b97f4a7c15u);
-
-    if (x == 0) {
-        x = 1; /* all zero means none */
-    }
-    memcpy(out, &x, sizeof(x));
-}
-
 void bt_trace_new_id(bt_trace_t *trace, uint8_t id[16])
 {
-    const uint64_t n = trace->n_ids++;
-
-    new_bytes(trace->seed[0], n, id);
-    new_bytes(trace->seed[1], n, id + 8);
-}
-
-static void new_span(bt_trace_t *trace, uint8_t id[SPAN_BYTES])
-{
-    new_bytes(trace->seed[0], trace->n_ids++, id);
+    bt_ids_next16(&trace->ids, id);
 }
 
 /* Lower-case digits only, as the header demands.
@@ -381,7 +344,7 @@ static void put_parts(bt_strbuf_t *out, bt_trace_t *trace, const span_t *span,
         if (parts[i].us == 0) {
             continue;
         }
-        new_span(trace, id);
+        bt_ids_next8(&trace->ids, id);
         bt_strbuf_puts(out, ",{");
         put_hex(out, "traceId", span->trace_id, TRACE_BYTES);
         put_hex(out, "spanId", id, SPAN_BYTES);
@@ -407,7 +370,7 @@ void bt_trace_add(bt_trace_t *trace, const char *model,
     if (is_zero(span.trace_id, TRACE_BYTES)) {
         bt_trace_new_id(trace, span.trace_id);
     }
-    new_span(trace, span.root_id);
+    bt_ids_next8(&trace->ids, span.root_id);
 
     bt_strbuf_reset(out);
     bt_strbuf_printf(out,
@@ -419,13 +382,9 @@ void bt_trace_add(bt_trace_t *trace, const char *model,
     put_parts(out, trace, &span, l);
     bt_strbuf_puts(out, "]}]}]}\n");
     if (bt_strbuf_status(out) == BT_OK) {
-        bt_strbuf_append(&trace->lines, out->data, out->len);
-    }
-    /* Whole lines or none: a failed append leaves what was there. */
-    if ((bt_strbuf_status(out) != BT_OK) ||
-        (bt_strbuf_status(&trace->lines) != BT_OK)) {
-        trace->lines.status = BT_OK;
-        trace->n_lost++;
+        bt_line_file_add(trace->file, out->data, out->len);
+    } else {
+        bt_line_file_lose(trace->file);
     }
 }
 
@@ -454,13 +413,8 @@ static bt_status_t make_resource(bt_trace_t *trace, const char *instance)
 
 static void trace_free(bt_trace_t *trace)
 {
-    if (trace->fd >= 0) {
-        close(trace->fd);
-    }
     bt_strbuf_fini(&trace->line);
-    bt_strbuf_fini(&trace->lines);
     bt_free(trace->resource);
-    bt_free(trace->path);
     bt_free(trace);
 }
 
@@ -473,84 +427,30 @@ bt_status_t bt_trace_open(const char *path, const char *instance,
     if (trace == NULL) {
         return status;
     }
-    trace->fd = -1;
     bt_strbuf_init(&trace->line, LINE_BYTES);
-    bt_strbuf_init(&trace->lines, BUFFER_BYTES);
-    trace->path = bt_strdup(path);
-    if (trace->path == NULL) {
-        goto err_trace;
-    }
     status = make_resource(trace, instance);
+    if (status == BT_OK) {
+        status = bt_ids_init(&trace->ids);
+    }
+    if (status == BT_OK) {
+        status = bt_line_file_open(path, "trace", "--trace", &trace->file);
+    }
     if (status != BT_OK) {
-        goto err_trace;
-    }
-    status = BT_ERR_IO;
-    if (getrandom(trace->seed, sizeof(trace->seed), 0) !=
-        (ssize_t)sizeof(trace->seed)) {
-        BT_LOG_ERROR("no random numbers: %m");
-        goto err_trace;
-    }
-    /* Not blocking: a pipe's reader may be slow, or not there. */
-    trace->fd = open(
-        path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-        0640);
-    if (trace->fd < 0) {
-        BT_LOG_ERROR("cannot open the trace file --trace %s: %m", path);
-        goto err_trace;
+        trace_free(trace);
+        return status;
     }
     *trace_p = trace;
     return BT_OK;
-
-err_trace:
-    trace_free(trace);
-    return status;
-}
-
-/* @return false when the file takes nothing now. */
-static bool write_lines(bt_trace_t *trace)
-{
-    size_t done = 0;
-
-    while (done < trace->lines.len) {
-        const ssize_t n =
-            write(trace->fd, trace->lines.data + done, trace->lines.len - done);
-
-        if (n > 0) {
-            done += (size_t)n;
-        } else if ((n == 0) || (errno != EINTR)) {
-            break;
-        }
-    }
-    bt_strbuf_consume(&trace->lines, done);
-    return trace->lines.len == 0;
 }
 
 uint64_t bt_trace_flush(bt_trace_t *trace, uint64_t now_ms)
 {
-    const uint64_t n_lost = trace->n_lost;
+    return bt_line_file_flush(trace->file, now_ms);
+}
 
-    trace->n_lost = 0;
-    if ((trace->lines.len > 0) && (now_ms >= trace->retry_ms)) {
-        if (write_lines(trace)) {
-            if (trace->failing) {
-                BT_LOG_INFO("trace file %s: written again", trace->path);
-            }
-            trace->failing = false;
-            trace->retry_ms = 0;
-        } else {
-            if (!trace->failing) {
-                BT_LOG_WARN("trace file %s: %m; lines are kept for now",
-                            trace->path);
-            }
-            trace->failing = true;
-            trace->retry_ms = now_ms + RETRY_MS;
-        }
-    }
-    if (n_lost > 0) {
-        BT_LOG_WARN("trace file %s: %" PRIu64 " lines are lost", trace->path,
-                    n_lost);
-    }
-    return n_lost;
+void bt_trace_reopen(bt_trace_t *trace)
+{
+    bt_line_file_reopen(trace->file);
 }
 
 void bt_trace_close(bt_trace_t *trace)
@@ -558,9 +458,6 @@ void bt_trace_close(bt_trace_t *trace)
     if (trace == NULL) {
         return;
     }
-    if (!write_lines(trace)) {
-        BT_LOG_WARN("trace file %s: %m; the last %zu bytes are lost",
-                    trace->path, trace->lines.len);
-    }
+    bt_line_file_close(trace->file);
     trace_free(trace);
 }

@@ -18,9 +18,8 @@
  * bytes and descriptors, its tail, hand-over, wait for the iteration's end.
  * There is no text of prompt or answer in a line.
  *
- * Lines are collected in memory and written by bt_trace_flush(). While the file
- * takes nothing (a full disk) they are kept up to a limit, then lost and
- * counted; serving goes on.
+ * The file is a bt_line_file_t: lines are kept, then lost and counted, while it
+ * takes none.
  *
  * Threads: one thread owns it.
  * Source:  OTLP 1.3 (JSON encoding, File Exporter); semantic conventions for
@@ -38,14 +37,7 @@
 
 typedef struct bt_trace bt_trace_t;
 
-/**
- * Open the file for appending; made (mode 0640) if it is not there.
- *
- * @param [in] path, instance  copied; instance "" = none
- * @retval BT_OK
- * @retval BT_ERR_IO         Logged, with the file and the reason.
- * @retval BT_ERR_NO_MEMORY
- */
+/** See bt_line_file_open(). @param [in] instance  copied; "" = none */
 BT_MUST_CHECK bt_status_t bt_trace_open(const char *path, const char *instance,
                                         bt_trace_t **trace_p);
 /** Writes what is left; warns when that fails. NULL is allowed. */
@@ -58,10 +50,10 @@ void bt_trace_close(bt_trace_t *trace);
 void bt_trace_add(bt_trace_t *trace, const char *model,
                   const bt_gen_record_t *record, int64_t unix_minus_core_ns);
 
-/** Write what is there; never waits for a pipe's reader. After a failure it is
- *  tried again a second later.
- *  @return lines lost since the last call */
+/** See bt_line_file_flush(). @return lines lost since the last call */
 uint64_t bt_trace_flush(bt_trace_t *trace, uint64_t now_ms);
+/** For SIGHUP: the file was moved aside. */
+void bt_trace_reopen(bt_trace_t *trace);
 
 /** A fresh id for a trace, never all zero. */
 void bt_trace_new_id(bt_trace_t *trace, uint8_t id[16]);

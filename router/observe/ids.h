@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file ids.h
+ *
+ * Ids that never meet: of traces, spans and requests. They are unique, not
+ * secret.
+ *
+ * Threads: one thread owns a source.
+ */
+#ifndef BT_ROUTER_OBSERVE_IDS_H
+#define BT_ROUTER_OBSERVE_IDS_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_REQUEST_ID_MAX   128 /**< characters that a client may choose */
+#define BT_REQUEST_ID_BYTES (BT_REQUEST_ID_MAX + 1)
+
+/** All zero: of a test, whose ids are the same each time. */
+typedef struct bt_ids {
+    uint64_t seed[2], n;
+} bt_ids_t;
+
+/** @retval BT_ERR_IO  no random numbers; logged */
+BT_MUST_CHECK bt_status_t bt_ids_init(bt_ids_t *ids);
+/** A fresh one, never all zero. */
+void bt_ids_next8(bt_ids_t *ids, uint8_t id[8]);
+void bt_ids_next16(bt_ids_t *ids, uint8_t id[16]);
+
+/**
+ * The id of a request: the client's (X-Request-Id) where it is one, else a
+ * fresh one of 32 hexadecimal digits.
+ *
+ * @param [in] given  NULL = none. Good is 1 to BT_REQUEST_ID_MAX printable
+ *                    ASCII characters without spaces.
+ */
+void bt_request_id(bt_ids_t *ids, const char *given,
+                   char id[BT_REQUEST_ID_BYTES]);
+
+#endif
