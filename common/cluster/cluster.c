@@ -304,11 +304,6 @@ uint32_t bt_cluster_role_rank(const bt_cluster_t *cl)
     return cl->role_rank;
 }
 
-uint32_t bt_cluster_role_size(const bt_cluster_t *cl)
-{
-    return cl->role_size;
-}
-
 bool bt_cluster_has_router(const bt_cluster_t *cl)
 {
     return (cl->role != ROLE_ROUTER) && (cl->n_routers > 0);

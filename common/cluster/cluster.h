@@ -39,7 +39,9 @@ bool bt_cluster_launched(void);
 /** MPI_Init (thread level FUNNELED) when launched, else a world of one.
  *  @param [in] role  0 router, 1 prefill, 2 decode
  *  @retval BT_ERR_INVALID_PARAM  no such role
- *  @retval BT_ERR_INTERNAL  MPI failed; logged */
+ *  @retval BT_ERR_NO_MEMORY
+ *  @retval BT_ERR_INTERNAL  MPI failed; logged. Where it had begun, the others
+ *                           and this process are ended by MPI instead. */
 BT_MUST_CHECK bt_status_t bt_cluster_open(uint32_t role, int *argc,
                                           char ***argv, bt_cluster_t **cl_p);
 /** Collective where launched: MPI_Finalize. A router that did not come as far
@@ -47,9 +49,8 @@ BT_MUST_CHECK bt_status_t bt_cluster_open(uint32_t role, int *argc,
 void bt_cluster_close(bt_cluster_t *cl);
 
 uint32_t bt_cluster_world_size(const bt_cluster_t *cl);
-/** Index of this process among those of its role, and their number. */
+/** Index of this process among those of its role. */
 uint32_t bt_cluster_role_rank(const bt_cluster_t *cl);
-uint32_t bt_cluster_role_size(const bt_cluster_t *cl);
 /** True when the world holds a router besides this worker. */
 bool bt_cluster_has_router(const bt_cluster_t *cl);
 
@@ -60,7 +61,10 @@ bool bt_cluster_has_router(const bt_cluster_t *cl);
  *  @retval BT_ERR_NOT_FOUND  a world without router, or called before
  *  @retval BT_ERR_PEER_LOST  no router came up: each one closed its cluster
  *                            before it had an address
- *  @retval BT_ERR_TOO_LARGE  @a url_bytes are too few */
+ *  @retval BT_ERR_TOO_LARGE  @a url_bytes are too few, or a router's own URL
+ *                            has 256 or more
+ *  @retval BT_ERR_NO_MEMORY
+ *  @retval BT_ERR_INTERNAL  MPI failed; logged */
 BT_MUST_CHECK bt_status_t bt_cluster_exchange(bt_cluster_t *cl, char *url_io,
                                               size_t url_bytes,
                                               uint8_t key_io[32]);

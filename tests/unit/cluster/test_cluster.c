@@ -37,7 +37,6 @@ static void without_a_launcher_there_is_a_world_of_one_and_no_mpi(void **state)
         assert_int_equal(bt_cluster_open(role, &no_argc, &no_argv, &cl), BT_OK);
         assert_int_equal(bt_cluster_world_size(cl), 1);
         assert_int_equal(bt_cluster_role_rank(cl), 0);
-        assert_int_equal(bt_cluster_role_size(cl), 1);
         assert_false(bt_cluster_has_router(cl));
         assert_null(bt_cluster_collectives(cl));
         assert_no_children();
