@@ -17,13 +17,14 @@
 #define PATH_BYTES  4096
 #define PIECE_BYTES 4096
 
-bt_status_t bt_child_init(bt_child_t *child, const bt_plan_process_t *process,
+bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
                           const char *log_dir)
 {
     char path[PATH_BYTES];
 
     memset(child, 0, sizeof(*child));
     child->process = process;
+    child->next_program = process->program;
     child->output_fd = -1;
     child->ready_fd = -1;
     child->log_fd = STDERR_FILENO;
@@ -162,7 +163,7 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     child->pid = pid;
     child->output_fd = output[0];
     child->ready_fd = ready[0];
-    child->restart_ms = 0;
+    child->end[0] = '\0';
     bt_last_words_reset(&child->words);
     bt_ready_reset(&child->ready);
     return BT_OK;
@@ -221,10 +222,10 @@ void bt_child_read_output(bt_child_t *child)
     }
 }
 
-bool bt_child_read_ready(bt_child_t *child, uint64_t now_ms)
+bool bt_child_read_ready(bt_child_t *child)
 {
+    const size_t before = child->ready.len;
     char piece[256];
-    const bool was_done = bt_ready_is_done(&child->ready);
 
     while (child->ready_fd >= 0) {
         const ssize_t n = read(child->ready_fd, piece, sizeof(piece));
@@ -242,11 +243,17 @@ bool bt_child_read_ready(bt_child_t *child, uint64_t now_ms)
         }
         bt_ready_add(&child->ready, piece, (size_t)n);
     }
-    if (was_done || !bt_ready_is_done(&child->ready)) {
-        return false;
+    return child->ready.len > before;
+}
+
+static void describe_end(int wait_status, char *out, size_t bytes)
+{
+    if (WIFSIGNALED(wait_status)) {
+        snprintf(out, bytes, "by signal %d (%s)", WTERMSIG(wait_status),
+                 strsignal(WTERMSIG(wait_status)));
+    } else {
+        snprintf(out, bytes, "with exit status %d", WEXITSTATUS(wait_status));
     }
-    bt_restart_ready(&child->restart, now_ms);
-    return true;
 }
 
 bool bt_child_reap(bt_child_t *child, int *wait_status_p)
@@ -270,6 +277,7 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p)
         close(child->ready_fd);
         child->ready_fd = -1;
     }
+    describe_end(wait_status, child->end, sizeof(child->end));
     *wait_status_p = wait_status;
     return true;
 }

@@ -17,28 +17,40 @@
 
 #include "common/base/status.h"
 #include "launcher/last_words.h"
+#include "launcher/life.h"
 #include "launcher/plan.h"
 #include "launcher/ready.h"
 #include "launcher/restart.h"
 
-#define BT_CHILD_READY_FD 3
+#define BT_CHILD_READY_FD  3
+#define BT_CHILD_END_BYTES 128
 
 typedef struct bt_child {
-    const bt_plan_process_t *process; /**< borrowed */
+    bt_plan_process_t *process; /**< borrowed */
+    bt_life_t life;
+    uint64_t since_ms; /**< Unix time of its state's begin */
+    uint64_t due_ms;   /**< WAITING: when it starts; STOPPING, CHANGING: when it
+                            is killed; 0 = never */
+    unsigned next_program; /**< that it starts as, when it starts again */
+    bool is_by_order;  /**< an order started it: if it fails, it fails alone */
+    bool has_given_up; /**< it could not start */
+    bool was_killed;   /**< it took too long to stop */
+    uint64_t n_restarts; /**< after ends of its own */
     bt_restart_t restart;
     bt_last_words_t words;
     bt_ready_t ready;
-    pid_t pid;           /**< 0 while it does not run */
-    int output_fd;       /**< -1 while it does not run */
-    int ready_fd;        /**< -1 when closed */
-    int log_fd;          /**< where its output goes; borrowed stderr or owned */
-    uint64_t restart_ms; /**< when to start again; 0 = not planned */
+    pid_t pid;     /**< 0 while it does not run */
+    int output_fd; /**< -1 while it does not run */
+    int ready_fd;  /**< -1 when closed */
+    int log_fd;    /**< where its output goes; borrowed stderr or owned */
+    char end[BT_CHILD_END_BYTES]; /**< how it ended the last time, or "" */
 } bt_child_t;
 
 /** @param [in] log_dir  "" = pass output on to standard error.
- *  @retval BT_ERR_IO  The log file cannot be opened; logged. */
+ *  @retval BT_ERR_IO  The log file cannot be opened; logged. The child is
+ *                     usable: its output goes to standard error. */
 BT_MUST_CHECK bt_status_t bt_child_init(bt_child_t *child,
-                                        const bt_plan_process_t *process,
+                                        bt_plan_process_t *process,
                                         const char *log_dir);
 
 /** The process must have been reaped. */
@@ -58,10 +70,12 @@ BT_MUST_CHECK bt_status_t bt_child_start(bt_child_t *child,
 /** Pass on and remember what the child wrote, until its pipe is empty. */
 void bt_child_read_output(bt_child_t *child);
 
-/** @return true when the child has just become ready. */
-bool bt_child_read_ready(bt_child_t *child, uint64_t now_ms);
+/** @return whether the child has said something new on its readiness
+ *  descriptor. */
+bool bt_child_read_ready(bt_child_t *child);
 
-/** Has it ended? Then everything it wrote is read and its pipes are closed.
+/** Has it ended? Then everything it wrote is read, its pipes are closed, and
+ *  child->end says how: "with exit status 1", "by signal 9 (Killed)".
  *  @param [out] wait_status_p  As from waitpid(). */
 bool bt_child_reap(bt_child_t *child, int *wait_status_p);
 

@@ -3,7 +3,6 @@
  * this machine, watches them and stops them. Links no MPI, UCX or nng: nng
  * aborts in a forked child. */
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,10 +12,10 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
-#include "common/base/cleanup.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
 #include "launcher/child.h"
+#include "launcher/model_file.h"
 #include "launcher/plan.h"
 #include "launcher/run_dir.h"
 #include "launcher/supervisor.h"
@@ -60,25 +59,39 @@ static int print_man(const char *page)
 }
 
 /* What every child would fail on is said once, and before any is started. */
-static bt_status_t check_model(const char *path)
+static bt_status_t check_models(const bt_config_t *config)
 {
-    BT_CLEANUP(close) int fd = -1;
-    struct stat info;
+    char why[512];
 
-    if (path[0] == '\0') {
+    if (config->n_models == 0) {
         BT_LOG_ERROR("no model: name one with --model PATH");
         return BT_ERR_INVALID_PARAM;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if ((fd < 0) || (fstat(fd, &info) != 0)) {
-        BT_LOG_ERROR("cannot open the model %s: %m", path);
-        return BT_ERR_IO;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        BT_LOG_ERROR("the model %s is not a file", path);
-        return BT_ERR_INVALID_PARAM;
+    for (uint32_t i = 0; i < config->n_models; i++) {
+        if (bt_model_file_check(config->models[i].path, why, sizeof(why)) !=
+            BT_OK) {
+            BT_LOG_ERROR("%s", why);
+            return BT_ERR_IO;
+        }
     }
     return BT_OK;
+}
+
+static void say_start(const bt_config_t *config)
+{
+    const char *const plural = (config->routers == 1) ? "" : "s";
+
+    if (config->n_models == 1) {
+        BT_LOG_INFO("starting %u router%s, %u prefill and %u decode workers "
+                    "with %s",
+                    config->routers, plural, config->prefill, config->decode,
+                    config->model);
+    } else {
+        BT_LOG_INFO("starting %u router%s, %u prefill and %u decode workers "
+                    "for each of %u models",
+                    config->routers, plural, config->prefill, config->decode,
+                    config->n_models);
+    }
 }
 
 static bt_status_t make_log_dir(const char *path)
@@ -119,12 +132,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     int exit_status = 1;
     bt_status_t status;
 
-    if ((config->n_models > 1) || (config->routers > 1)) {
-        BT_LOG_ERROR("%s: not there yet",
-                     (config->n_models > 1) ? "several --model" : "--routers");
-        return 1;
-    }
-    if ((check_model(config->model) != BT_OK) ||
+    if ((check_models(config) != BT_OK) ||
         (make_log_dir(config->log_dir) != BT_OK)) {
         return 1;
     }
@@ -144,8 +152,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_config_unset_environment();
     snprintf(fd_number, sizeof(fd_number), "%d", BT_CHILD_READY_FD);
     setenv("BATON_READY_FD", fd_number, 1);
-    BT_LOG_INFO("starting 1 router, %u prefill and %u decode workers with %s",
-                config->prefill, config->decode, config->model);
+    say_start(config);
     exit_status = bt_supervise(plan, &options);
     BT_LOG_INFO("stopped");
 

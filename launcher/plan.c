@@ -2,17 +2,17 @@
 #include "launcher/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/orders/orders.h"
 
 #define ARGS_BYTES  65536
 #define CORES_BYTES 8192
-
-/* Cores that nobody has yet, so that workers get disjoint ones. */
-typedef struct core_pool {
-    cpu_set_t free;
-    const bt_topology_t *topology;
-} core_pool_t;
+/* The longest that stands behind a model's name, ".prefill-255", and its
+ * zero. */
+#define SUFFIX_BYTES 13
 
 static uint32_t share(uint32_t n_cores, uint32_t n_workers)
 {
@@ -20,167 +20,390 @@ static uint32_t share(uint32_t n_cores, uint32_t n_workers)
                                                        : n_cores / n_workers;
 }
 
-void bt_plan_threads(const bt_config_t *config, uint32_t n_cores,
-                     uint32_t *prefill_p, uint32_t *decode_p)
+void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
+                     uint32_t n_cores, uint32_t *prefill_p, uint32_t *decode_p)
 {
+    const uint32_t n_prefill = n_models * config->prefill;
+    const uint32_t n_decode = n_models * config->decode;
     uint32_t prefill = config->threads_prefill;
     uint32_t decode = config->threads_decode;
 
     if ((prefill == 0) && (decode == 0)) {
-        prefill = share(n_cores, config->prefill + config->decode);
+        prefill = share(n_cores, n_prefill + n_decode);
         decode = prefill;
     } else if (prefill == 0) {
-        const uint32_t taken = decode * config->decode;
+        const uint32_t taken = decode * n_decode;
 
-        prefill =
-            share((n_cores > taken) ? n_cores - taken : 0, config->prefill);
+        prefill = share((n_cores > taken) ? n_cores - taken : 0, n_prefill);
     } else if (decode == 0) {
-        const uint32_t taken = prefill * config->prefill;
+        const uint32_t taken = prefill * n_prefill;
 
-        decode = share((n_cores > taken) ? n_cores - taken : 0, config->decode);
+        decode = share((n_cores > taken) ? n_cores - taken : 0, n_decode);
     }
     *prefill_p = prefill;
     *decode_p = decode;
 }
 
-/* As "0-3,8". */
-static void write_cores(const cpu_set_t *cores, bt_strbuf_t *out)
+uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name)
 {
-    const char *separator = "";
-
-    for (size_t first = 0; first < CPU_SETSIZE; first++) {
-        size_t last = first;
-
-        if (!CPU_ISSET(first, cores)) {
-            continue;
+    for (uint32_t i = 0; i < plan->n_models; i++) {
+        if (strcmp(plan->models[i].name, name) == 0) {
+            return i;
         }
-        while ((last + 1 < CPU_SETSIZE) && CPU_ISSET(last + 1, cores)) {
-            last++;
+    }
+    return BT_PLAN_NO_MODEL;
+}
+
+uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model, unsigned program)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < plan->n_processes; i++) {
+        n += (plan->processes[i]->model == model) &&
+             (plan->processes[i]->program == program);
+    }
+    return n;
+}
+
+static void add_arg(bt_strbuf_t *args, const char *name, const char *value)
+{
+    bt_strbuf_printf(args, "--%s=%s", name, value);
+    bt_strbuf_append(args, "", 1);
+}
+
+/* --model as the program reads it back. */
+static void add_model_arg(bt_strbuf_t *args, const char *name, const char *path)
+{
+    bt_strbuf_puts(args, "--model=");
+    bt_config_print_model(name, path, args);
+    bt_strbuf_append(args, "", 1);
+}
+
+/* Of router k: "/run/x/router.ipc", or "/run/x/router-1.ipc" of several. */
+static void print_url(const bt_plan_t *plan, uint32_t router, bt_strbuf_t *out)
+{
+    bt_strbuf_printf(out, "ipc://%s/router", plan->run_dir.path);
+    if (plan->config->routers > 1) {
+        bt_strbuf_printf(out, "-%u", router);
+    }
+    bt_strbuf_puts(out, ".ipc");
+}
+
+/* The address with its port moved on; port 0 stays. */
+static void add_moved_address(bt_strbuf_t *args, const char *name,
+                              const char *address, uint32_t router)
+{
+    const char *const colon = strrchr(address, ':');
+    char host[256];
+    uint16_t port;
+
+    /* The options were checked, so this is one. */
+    if ((bt_config_split_address(address, host, sizeof(host), &port) !=
+         BT_OK) ||
+        (port == 0)) {
+        return;
+    }
+    bt_strbuf_printf(args, "--%s=%.*s:%u", name, (int)(colon - address),
+                     address,
+                     (unsigned)port + router * BT_CONFIG_ROUTER_PORT_STEP);
+    bt_strbuf_append(args, "", 1);
+}
+
+static void add_router_args(const bt_plan_t *plan,
+                            const bt_plan_process_t *process, bt_strbuf_t *args)
+{
+    bool none_loaded = true;
+    char stem[BT_CONFIG_MODEL_NAME_BYTES];
+
+    for (uint32_t i = 0; i < plan->n_models; i++) {
+        none_loaded = none_loaded && plan->models[i].is_unloaded;
+    }
+    for (uint32_t i = 0; i < plan->n_models; i++) {
+        const bt_plan_model_t *const model = &plan->models[i];
+        const bt_config_model_t unnamed = {.name = "", .path = model->path};
+
+        if (!model->is_unloaded || none_loaded) {
+            bt_config_model_name(&unnamed, "", stem);
+            add_model_arg(args,
+                          (strcmp(stem, model->name) == 0) ? "" : model->name,
+                          model->path);
         }
-        if (last == first) {
-            bt_strbuf_printf(out, "%s%zu", separator, first);
+    }
+    if (process->router > 0) {
+        add_moved_address(args, "http", plan->config->http, process->router);
+        /* Routers do not serve gRPC yet and take only the default. */
+        if (strcmp(plan->config->grpc, BT_CONFIG_GRPC_DEFAULT) != 0) {
+            add_moved_address(args, "grpc", plan->config->grpc,
+                              process->router);
+        }
+        add_moved_address(args, "metrics", plan->config->metrics,
+                          process->router);
+    }
+    bt_strbuf_puts(args, "--listen=");
+    print_url(plan, process->router, args);
+    bt_strbuf_append(args, "", 1);
+    bt_strbuf_printf(args, "--launcher=%s/" BT_ORDERS_SOCKET,
+                     plan->run_dir.path);
+    bt_strbuf_append(args, "", 1);
+}
+
+static void add_worker_args(const bt_plan_t *plan,
+                            const bt_plan_process_t *process, bt_strbuf_t *args)
+{
+    const bt_plan_model_t *const model = &plan->models[process->model];
+    char text[16];
+
+    add_model_arg(args, "", model->path);
+    add_arg(args, "model-name", model->name);
+    bt_strbuf_puts(args, "--join=");
+    for (uint32_t i = 0; i < plan->config->routers; i++) {
+        bt_strbuf_puts(args, (i == 0) ? "" : ",");
+        print_url(plan, i, args);
+    }
+    bt_strbuf_append(args, "", 1);
+    snprintf(text, sizeof(text), "%u", process->threads);
+    add_arg(args, "threads", text);
+    if (process->cores != NULL) {
+        add_arg(args, "cores", process->cores);
+    }
+}
+
+bt_status_t bt_plan_set_program(const bt_plan_t *plan,
+                                bt_plan_process_t *process, unsigned program)
+{
+    bt_strbuf_t args;
+    bt_status_t status;
+
+    bt_strbuf_init(&args, ARGS_BYTES);
+    status = bt_config_args_for(plan->store, program, &args);
+    if (status == BT_OK) {
+        if (process->model == BT_PLAN_NO_MODEL) {
+            add_router_args(plan, process, &args);
         } else {
-            bt_strbuf_printf(out, "%s%zu-%zu", separator, first, last);
+            add_worker_args(plan, process, &args);
         }
-        separator = ",";
-        first = last;
+        add_arg(&args, "run-dir", plan->run_dir.path);
+        add_arg(&args, "key-file", plan->run_dir.key_file);
+        add_arg(&args, "name", process->name);
+        status = bt_strbuf_status(&args);
     }
-}
-
-/* The memory node that n cores fit into most tightly; if there is none, the one
- * with the most free cores, so that few nodes share the worker. */
-static uint32_t best_node(const core_pool_t *pool, uint32_t n)
-{
-    uint32_t n_free[BT_TOPOLOGY_NODES] = {0};
-    uint32_t best = 0;
-
-    for (size_t core = 0; core < CPU_SETSIZE; core++) {
-        if (CPU_ISSET(core, &pool->free)) {
-            n_free[pool->topology->node[core]]++;
-        }
-    }
-    for (uint32_t node = 1; node < BT_TOPOLOGY_NODES; node++) {
-        const bool fits = (n_free[node] >= n);
-
-        if ((n_free[best] >= n) ? (fits && (n_free[node] < n_free[best]))
-                                : (n_free[node] > n_free[best])) {
-            best = node;
-        }
-    }
-    return best;
-}
-
-/* Take n free cores (there are as many) and write them. */
-static void take_cores(core_pool_t *pool, uint32_t n, bt_strbuf_t *out)
-{
-    cpu_set_t taken;
-
-    CPU_ZERO(&taken);
-    while ((n > 0) && (CPU_COUNT(&pool->free) > 0)) {
-        const uint32_t node = best_node(pool, n);
-
-        for (size_t core = 0; (core < CPU_SETSIZE) && (n > 0); core++) {
-            if (CPU_ISSET(core, &pool->free) &&
-                (pool->topology->node[core] == node)) {
-                CPU_CLR(core, &pool->free);
-                CPU_SET(core, &taken);
-                n--;
-            }
-        }
-    }
-    write_cores(&taken, out);
-}
-
-static void add_arg(bt_plan_process_t *process, const char *name,
-                    const char *value, const char *rest)
-{
-    bt_strbuf_printf(&process->args, "--%s=%s%s", name, value, rest);
-    bt_strbuf_append(&process->args, "", 1);
-}
-
-static bt_status_t plan_router(const bt_config_store_t *store,
-                               const bt_run_dir_t *run_dir,
-                               bt_plan_process_t *process)
-{
-    char url[BT_RUN_DIR_BYTES + 8];
-    bt_status_t status;
-
-    snprintf(process->name, sizeof(process->name), "router");
-    process->program = BT_PROG_ROUTER;
-    status = bt_config_args_for(store, BT_PROG_ROUTER, &process->args);
     if (status != BT_OK) {
+        bt_strbuf_fini(&args);
         return status;
     }
-    snprintf(url, sizeof(url), "ipc://%s", run_dir->path);
-    add_arg(process, "listen", url, "/router.ipc");
-    add_arg(process, "run-dir", run_dir->path, "");
-    add_arg(process, "key-file", run_dir->key_file, "");
-    add_arg(process, "name", process->name, "");
-    return bt_strbuf_status(&process->args);
-}
-
-/* pool: NULL = do not pin. */
-static bt_status_t plan_worker(const bt_config_store_t *store,
-                               const bt_config_t *config,
-                               const bt_run_dir_t *run_dir, unsigned program,
-                               uint32_t index, uint32_t threads,
-                               core_pool_t *pool, bt_plan_process_t *process)
-{
-    char model_name[BT_CONFIG_MODEL_NAME_BYTES];
-    char text[BT_RUN_DIR_BYTES + 8];
-    bt_status_t status;
-
-    snprintf(process->name, sizeof(process->name), "%s-%u",
-             (program == BT_PROG_PREFILL) ? "prefill" : "decode", index);
+    bt_strbuf_fini(&process->args);
+    process->args = args;
     process->program = program;
-    status = bt_config_args_for(store, program, &process->args);
+    return BT_OK;
+}
+
+static void destroy_process(bt_plan_process_t *process)
+{
+    if (process != NULL) {
+        bt_strbuf_fini(&process->args);
+        bt_free(process->cores);
+        bt_free(process);
+    }
+}
+
+/* The last process goes. */
+static void drop_process(bt_plan_t *plan)
+{
+    plan->n_processes--;
+    destroy_process(plan->processes[plan->n_processes]);
+    plan->processes[plan->n_processes] = NULL;
+}
+
+/* Make room for @a n more processes. */
+static bt_status_t grow(bt_plan_t *plan, uint32_t n)
+{
+    bt_plan_process_t **const processes =
+        bt_realloc_array(plan->processes, (size_t)plan->n_processes + n,
+                         sizeof(*plan->processes));
+
+    if (processes == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    plan->processes = processes;
+    return BT_OK;
+}
+
+/* One more process, of which the caller has set what it knows, with its
+ * arguments; grow() has made room. */
+static bt_status_t add_process(bt_plan_t *plan, const bt_plan_process_t *known)
+{
+    bt_plan_process_t *const process = bt_calloc(1, sizeof(*process));
+    bt_status_t status;
+
+    if (process == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    *process = *known;
+    bt_strbuf_init(&process->args, ARGS_BYTES);
+    status = bt_plan_set_program(plan, process, process->program);
     if (status != BT_OK) {
+        process->cores = NULL; /* the caller's */
+        destroy_process(process);
         return status;
     }
-    bt_strbuf_puts(&process->args, "--model=");
-    bt_config_print_model("", config->model, &process->args);
-    bt_strbuf_append(&process->args, "", 1);
-    bt_config_model_name(&config->models[0], config->model_name, model_name);
-    add_arg(process, "model-name", model_name, "");
-    snprintf(text, sizeof(text), "ipc://%s", run_dir->path);
-    add_arg(process, "join", text, "/router.ipc");
-    add_arg(process, "run-dir", run_dir->path, "");
-    add_arg(process, "key-file", run_dir->key_file, "");
-    add_arg(process, "name", process->name, "");
-    snprintf(text, sizeof(text), "%u", threads);
-    add_arg(process, "threads", text, "");
-    if (pool != NULL) {
-        bt_strbuf_t cores;
+    plan->processes[plan->n_processes++] = process;
+    return BT_OK;
+}
 
-        bt_strbuf_init(&cores, CORES_BYTES);
-        take_cores(pool, threads, &cores);
+static bt_status_t add_router(bt_plan_t *plan, uint32_t index)
+{
+    bt_plan_process_t process = {
+        .program = BT_PROG_ROUTER, .model = BT_PLAN_NO_MODEL, .router = index};
+
+    if (plan->config->routers == 1) {
+        snprintf(process.name, sizeof(process.name), "router");
+    } else {
+        snprintf(process.name, sizeof(process.name), "router-%u", index);
+    }
+    return add_process(plan, &process);
+}
+
+/* A name that is too long to stand before ".prefill-255" is cut, and told from
+ * others by the model's number. */
+static void name_worker(const bt_plan_t *plan, uint32_t index,
+                        bt_plan_process_t *process)
+{
+    const bt_plan_model_t *const model = &plan->models[process->model];
+    const char *const role =
+        (process->program == BT_PROG_PREFILL) ? "prefill" : "decode";
+    const int room = (int)sizeof(process->name) - SUFFIX_BYTES;
+    const int number_room = 3; /* "~15" */
+
+    if (!model->has_prefix) {
+        snprintf(process->name, sizeof(process->name), "%s-%u", role, index);
+    } else if (strlen(model->name) <= (size_t)room) {
+        snprintf(process->name, sizeof(process->name), "%.*s.%s-%u", room,
+                 model->name, role, index);
+    } else {
+        snprintf(process->name, sizeof(process->name), "%.*s~%u.%s-%u",
+                 room - number_room, model->name, process->model, role, index);
+    }
+}
+
+static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
+                              uint32_t index, bool pin)
+{
+    bt_plan_process_t process = {.program = program,
+                                 .model = model,
+                                 .threads = (program == BT_PROG_PREFILL)
+                                                ? plan->threads_prefill
+                                                : plan->threads_decode};
+    bt_status_t status = BT_OK;
+    bt_strbuf_t cores;
+
+    name_worker(plan, index, &process);
+    bt_strbuf_init(&cores, CORES_BYTES);
+    if (pin) {
+        bt_cores_take(&plan->cores, process.threads, &cores);
         status = bt_strbuf_status(&cores);
-        if (status == BT_OK) {
-            add_arg(process, "cores", cores.data, "");
-        }
+        process.cores = cores.data;
+    }
+    if (status == BT_OK) {
+        status = add_process(plan, &process);
+    }
+    if (status != BT_OK) {
         bt_strbuf_fini(&cores);
     }
-    return (status == BT_OK) ? bt_strbuf_status(&process->args) : status;
+    return status;
+}
+
+/* The model's record and its workers. */
+static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
+                               const char *name, const char *path,
+                               uint32_t prefill, uint32_t decode, bool pin)
+{
+    const bt_cores_t cores = plan->cores;
+    const uint32_t index = plan->n_models;
+    bt_plan_model_t *const model = &plan->models[index];
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    memset(model, 0, sizeof(*model));
+    snprintf(model->name, sizeof(model->name), "%s", name);
+    model->has_prefix = has_prefix;
+    model->path = bt_strdup(path);
+    if (model->path == NULL) {
+        return status;
+    }
+    plan->n_models++;
+    status = grow(plan, prefill + decode);
+    for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
+        status = add_worker(plan, index, BT_PROG_PREFILL, i, pin);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
+        status = add_worker(plan, index, BT_PROG_DECODE, i, pin);
+    }
+    if (status != BT_OK) {
+        goto err_model;
+    }
+    return BT_OK;
+
+err_model:
+    bt_plan_drop_model(plan);
+    plan->cores = cores;
+    return status;
+}
+
+void bt_plan_drop_model(bt_plan_t *plan)
+{
+    plan->n_models--;
+    while ((plan->n_processes > 0) &&
+           (plan->processes[plan->n_processes - 1]->model == plan->n_models)) {
+        drop_process(plan);
+    }
+    bt_free(plan->models[plan->n_models].path);
+    plan->models[plan->n_models].path = NULL;
+}
+
+bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
+                              const char *path, uint32_t prefill,
+                              uint32_t decode)
+{
+    const uint32_t threads =
+        plan->threads_prefill * prefill + plan->threads_decode * decode;
+
+    BT_ASSERT(bt_plan_find_model(plan, name) == BT_PLAN_NO_MODEL);
+    if (plan->n_models == BT_CONFIG_MAX_MODELS) {
+        return BT_ERR_TOO_LARGE;
+    }
+    return add_workers(plan, true, name, path, prefill, decode,
+                       threads <= bt_cores_count(&plan->cores));
+}
+
+/* Routers come first, but name the models: their arguments are written
+ * last. */
+static bt_status_t plan_all(bt_plan_t *plan)
+{
+    const bt_config_t *const config = plan->config;
+    const uint32_t n_models = config->n_models;
+    const uint32_t n_cores = bt_cores_count(&plan->cores);
+    char name[BT_CONFIG_MODEL_NAME_BYTES];
+    bt_status_t status = grow(plan, config->routers);
+    bool pin;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < config->routers); i++) {
+        status = add_router(plan, i);
+    }
+    /* At most 16 models with 512 workers of 1024 threads: nothing overflows. */
+    bt_plan_threads(config, n_models, n_cores, &plan->threads_prefill,
+                    &plan->threads_decode);
+    pin = n_models * (plan->threads_prefill * config->prefill +
+                      plan->threads_decode * config->decode) <=
+          n_cores;
+    for (uint32_t i = 0; (status == BT_OK) && (i < n_models); i++) {
+        bt_config_model_name(&config->models[i],
+                             (i == 0) ? config->model_name : "", name);
+        status = add_workers(plan, n_models > 1, name, config->models[i].path,
+                             config->prefill, config->decode, pin);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < config->routers); i++) {
+        status = bt_plan_set_program(plan, plan->processes[i], BT_PROG_ROUTER);
+    }
+    return status;
 }
 
 bt_status_t bt_plan_create(const bt_config_store_t *store,
@@ -189,55 +412,24 @@ bt_status_t bt_plan_create(const bt_config_store_t *store,
                            const cpu_set_t *allowed,
                            const bt_topology_t *topology, bt_plan_t **plan_p)
 {
-    const uint32_t n_workers = config->prefill + config->decode;
-    const uint32_t n_cores = (uint32_t)CPU_COUNT(allowed);
-    core_pool_t pool = {.free = *allowed, .topology = topology};
-    bt_status_t status = BT_ERR_NO_MEMORY;
-    uint32_t threads_prefill;
-    uint32_t threads_decode;
-    bt_plan_t *plan;
-    bool pin;
+    bt_plan_t *const plan = bt_calloc(1, sizeof(*plan));
+    bt_status_t status;
 
-    plan = bt_calloc(1, sizeof(*plan));
     if (plan == NULL) {
-        goto err;
+        return BT_ERR_NO_MEMORY;
     }
-    plan->processes =
-        bt_calloc((size_t)n_workers + 1, sizeof(*plan->processes));
-    if (plan->processes == NULL) {
-        goto err_plan;
-    }
-    plan->n_processes = n_workers + 1;
-    for (uint32_t i = 0; i < plan->n_processes; i++) {
-        bt_strbuf_init(&plan->processes[i].args, ARGS_BYTES);
-    }
-
-    /* At most 256 workers of 1024 threads each: no product overflows. */
-    bt_plan_threads(config, n_cores, &threads_prefill, &threads_decode);
-    pin =
-        (threads_prefill * config->prefill + threads_decode * config->decode <=
-         n_cores);
-
-    status = plan_router(store, run_dir, &plan->processes[0]);
-    for (uint32_t i = 0; (status == BT_OK) && (i < n_workers); i++) {
-        const bool is_prefill = (i < config->prefill);
-
-        status = plan_worker(store, config, run_dir,
-                             is_prefill ? BT_PROG_PREFILL : BT_PROG_DECODE,
-                             is_prefill ? i : i - config->prefill,
-                             is_prefill ? threads_prefill : threads_decode,
-                             pin ? &pool : NULL, &plan->processes[i + 1]);
-    }
+    plan->store = store;
+    plan->config = config;
+    plan->run_dir = *run_dir;
+    plan->cores.free = *allowed;
+    plan->cores.topology = *topology;
+    status = plan_all(plan);
     if (status != BT_OK) {
-        goto err_plan;
+        bt_plan_destroy(plan);
+        return status;
     }
     *plan_p = plan;
     return BT_OK;
-
-err_plan:
-    bt_plan_destroy(plan);
-err:
-    return status;
 }
 
 void bt_plan_destroy(bt_plan_t *plan)
@@ -245,8 +437,11 @@ void bt_plan_destroy(bt_plan_t *plan)
     if (plan == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < plan->n_processes; i++) {
-        bt_strbuf_fini(&plan->processes[i].args);
+    while (plan->n_processes > 0) {
+        drop_process(plan);
+    }
+    for (uint32_t i = 0; i < plan->n_models; i++) {
+        bt_free(plan->models[i].path);
     }
     bt_free(plan->processes);
     bt_free(plan);

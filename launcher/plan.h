@@ -1,38 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file plan.h
  *
- * What to start: the processes of one serving cluster on this machine, with
- * their arguments and cores. Pure.
+ * What there is to run: the models and processes of one serving cluster on this
+ * machine, with their arguments and cores. Grows by models that are added later
+ * and never shrinks, so that a process keeps its name, log, cores and number.
+ * Pure.
  *
- *     process 0: router; then prefill-0 ..., then decode-0 ...
+ *     processes   router, or router-0 router-1 ...    all models, all workers
+ *                 prefill-0 ... decode-0 ...          of an only model
+ *                 a.prefill-0 ... b.decode-0 ...      of several, and of those
+ *                                                     that are added later
  */
 #ifndef BT_LAUNCHER_PLAN_H
 #define BT_LAUNCHER_PLAN_H
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/base/topology.h"
 #include "common/config/config.h"
+#include "launcher/cores.h"
 #include "launcher/run_dir.h"
 
-#define BT_PLAN_NAME_BYTES 32
+#define BT_PLAN_NAME_BYTES 64 /**< as the name that a worker tells a router */
+#define BT_PLAN_NO_MODEL   UINT32_MAX
 
 typedef struct bt_plan_process {
-    char name[BT_PLAN_NAME_BYTES]; /**< router, prefill-0, decode-1 ... */
-    unsigned program;              /**< a BT_PROG_ bit */
+    char name[BT_PLAN_NAME_BYTES];
+    unsigned program; /**< a BT_PROG_ bit */
+    uint32_t model;   /**< index, or BT_PLAN_NO_MODEL of a router */
+    uint32_t router;  /**< which, of a router */
+    uint32_t threads; /**< of a worker */
+    char *cores;      /**< owned; "0-3,8", or NULL = not pinned */
     bt_strbuf_t args; /**< owned; zero-terminated strings, one after another,
                            without argv[0] */
 } bt_plan_process_t;
 
+typedef struct bt_plan_model {
+    char name[BT_CONFIG_MODEL_NAME_BYTES];
+    char *path;       /**< owned */
+    bool has_prefix;  /**< its workers' names begin with its own */
+    bool is_unloaded; /**< by an order; routers that start do not serve it */
+} bt_plan_model_t;
+
 typedef struct bt_plan {
-    bt_plan_process_t *processes; /**< owned */
+    const bt_config_store_t *store; /**< borrowed */
+    const bt_config_t *config;      /**< borrowed */
+    bt_run_dir_t run_dir;
+    bt_cores_t cores;              /**< that no worker has */
+    bt_plan_process_t **processes; /**< owned, each by itself: they stay where
+                                        they are */
     uint32_t n_processes;
+    bt_plan_model_t models[BT_CONFIG_MAX_MODELS];
+    uint32_t n_models;
+    uint32_t threads_prefill, threads_decode; /**< of each worker */
 } bt_plan_t;
 
 /**
+ * The routers and the workers of all models that @a config names.
+ *
+ * @param [in] store, config  Borrowed until bt_plan_destroy().
  * @param [in] allowed  Cores that this process may use. With enough of them for
  *                      all threads each worker is pinned to cores of its own,
  *                      of one memory node where one has enough; otherwise
@@ -48,8 +78,40 @@ BT_MUST_CHECK bt_status_t bt_plan_create(const bt_config_store_t *store,
                                          bt_plan_t **plan_p);
 void bt_plan_destroy(bt_plan_t *plan);
 
-/** Threads per worker where the options say 0: an even share, at least 1. */
-void bt_plan_threads(const bt_config_t *config, uint32_t n_cores,
-                     uint32_t *prefill_p, uint32_t *decode_p);
+/**
+ * Add a model and its workers, behind the processes that there are. They get
+ * cores that are still free when these are enough, otherwise they are not
+ * pinned.
+ *
+ * @param [in] name  Valid (bt_config_is_model_name()) and of no other model.
+ * @retval BT_ERR_TOO_LARGE  BT_CONFIG_MAX_MODELS there are already.
+ * @retval BT_ERR_NO_MEMORY  The plan is as before.
+ */
+BT_MUST_CHECK bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
+                                            const char *path, uint32_t prefill,
+                                            uint32_t decode);
+
+/** Take the last model back, of which nothing was started. Its cores stay
+ *  taken. */
+void bt_plan_drop_model(bt_plan_t *plan);
+
+/** Write the arguments again, for @a program: before a worker changes its role
+ *  and before a router starts, which serves the models that are loaded (all of
+ *  them where none is).
+ *  @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  All is as before. */
+BT_MUST_CHECK bt_status_t bt_plan_set_program(const bt_plan_t *plan,
+                                              bt_plan_process_t *process,
+                                              unsigned program);
+
+/** @return the model's index, or BT_PLAN_NO_MODEL. */
+uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name);
+
+/** Its processes that run @a program. */
+uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model, unsigned program);
+
+/** Threads per worker where the options say 0: an even share of the cores
+ *  between the workers of @a n_models models, at least 1. */
+void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
+                     uint32_t n_cores, uint32_t *prefill_p, uint32_t *decode_p);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/ready.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,21 +92,36 @@ static void print_client_address(const char *address, bt_strbuf_t *out)
     }
 }
 
-void bt_ready_announce(const bt_ready_t *ready, bt_strbuf_t *out)
+/* One line for each router that has such an address; the first one has the
+ * title. */
+static void print_addresses(const bt_ready_t *const *routers, uint32_t n,
+                            const char *key, const char *title,
+                            const char *before, const char *behind,
+                            bt_strbuf_t *out)
+{
+    char address[ADDRESS_BYTES];
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (bt_ready_address(routers[i], key, address, sizeof(address))) {
+            bt_strbuf_printf(out, "  %-8s %s%s%s\n", title, before, address,
+                             behind);
+            title = "";
+        }
+    }
+}
+
+void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
+                       bt_strbuf_t *out)
 {
     char address[ADDRESS_BYTES];
 
     bt_strbuf_puts(out, "\nBaton is ready.\n");
-    if (bt_ready_address(ready, "http", address, sizeof(address))) {
-        bt_strbuf_printf(out, "  HTTP     http://%s\n", address);
-    }
-    if (bt_ready_address(ready, "grpc", address, sizeof(address))) {
-        bt_strbuf_printf(out, "  gRPC     %s\n", address);
-    }
-    if (bt_ready_address(ready, "metrics", address, sizeof(address))) {
-        bt_strbuf_printf(out, "  metrics  http://%s/metrics\n", address);
-    }
-    if (bt_ready_address(ready, "http", address, sizeof(address))) {
+    print_addresses(routers, n, "http", "HTTP", "http://", "", out);
+    print_addresses(routers, n, "grpc", "gRPC", "", "", out);
+    print_addresses(routers, n, "metrics", "metrics", "http://", "/metrics",
+                    out);
+    if ((n > 0) &&
+        bt_ready_address(routers[0], "http", address, sizeof(address))) {
         bt_strbuf_puts(out, "\nTry it:\n  curl -X POST ");
         print_client_address(address, out);
         bt_strbuf_puts(out,

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/strbuf.h"
 
@@ -38,8 +39,9 @@ bool bt_ready_has_line(const bt_ready_t *ready);
 bool bt_ready_address(const bt_ready_t *ready, const char *key, char *out,
                       size_t bytes);
 
-/** Append what a person reads when everything runs: the addresses and a curl
- *  line to paste. */
-void bt_ready_announce(const bt_ready_t *ready, bt_strbuf_t *out);
+/** Append what a person reads when everything runs: the addresses of all
+ *  @a n routers and a curl line to paste. */
+void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
+                       bt_strbuf_t *out);
 
 #endif

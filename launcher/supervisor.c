@@ -2,171 +2,298 @@
 #include "launcher/supervisor.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "launcher/child.h"
 #include "launcher/programs.h"
+#include "launcher/supervisor_priv.h"
 
-/* Beyond the router's own drain, before it counts as stuck. */
-#define ROUTER_GRACE_MS 2000
-/* For the workers, which have nothing left to do by then. */
+/* Beyond a process's own drain, before it counts as stuck. */
+#define DRAIN_GRACE_MS 2000
+/* For the workers, which have nothing left to do once the routers are gone. */
 #define WORKER_GRACE_MS 5000
 /* How often to say which processes are still awaited. */
 #define STILL_WAITING_MS 30000
-#define ANNOUNCE_BYTES   8192
-/* Signals, then output and readiness of each child. */
+#define ANNOUNCE_BYTES   65536
+/* Output and readiness. */
 #define FDS_PER_CHILD 2
 
-typedef enum phase {
-    PHASE_RUNNING,
-    PHASE_DRAIN,
-    PHASE_STOP,
-    PHASE_KILL,
-} phase_t;
+static const bool edges[BT_SUPERVISOR_PHASES][BT_SUPERVISOR_PHASES] = {
+    [BT_SUPERVISOR_RUNNING] =
+        {[BT_SUPERVISOR_DRAIN] = true, [BT_SUPERVISOR_KILL] = true},
+    [BT_SUPERVISOR_DRAIN] =
+        {[BT_SUPERVISOR_STOP] = true, [BT_SUPERVISOR_KILL] = true},
+    [BT_SUPERVISOR_STOP] = {[BT_SUPERVISOR_KILL] = true},
+};
 
-typedef struct supervisor {
-    const bt_supervisor_options_t *options;
-    bt_child_t *children; /* owned; 0 is the router */
-    uint32_t n_children;
-    struct pollfd *fds; /* owned; 1 + FDS_PER_CHILD * n_children */
-    int signal_fd;
-    phase_t phase;
-    uint64_t deadline_ms; /* of PHASE_DRAIN and PHASE_STOP */
-    uint64_t waiting_ms;  /* when to say who is awaited; 0 = all are ready */
-    bool was_announced;
-    int exit_status;
-} supervisor_t;
-
-static bool is_router(const supervisor_t *s, const bt_child_t *child)
+static bool is_router(const bt_child_t *child)
 {
-    return child == &s->children[0];
+    return child->process->model == BT_PLAN_NO_MODEL;
 }
 
-static void set_phase(supervisor_t *s, phase_t phase, uint64_t grace_ms)
+static uint64_t unix_ms(void)
 {
-    s->phase = phase;
-    s->deadline_ms = bt_now_ms() + grace_ms;
-    for (uint32_t i = 0; i < s->n_children; i++) {
-        bt_child_t *const child = &s->children[i];
+    struct timespec now;
 
-        child->restart_ms = 0;
-        if (phase == PHASE_KILL) {
-            bt_child_signal(child, SIGKILL);
-        } else if ((i == 0) || (phase == PHASE_STOP)) {
-            bt_child_signal(child, SIGTERM);
-        }
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* What the phase means for one child. */
+static void put_into_phase(bt_supervisor_t *s, bt_child_t *child)
+{
+    const bool may_go_on = (s->phase == BT_SUPERVISOR_DRAIN) &&
+                           !is_router(child) && bt_life_runs(child->life) &&
+                           (child->life != BT_LIFE_CHANGING);
+
+    if (!may_go_on) {
+        bt_supervisor_apply(s, child, BT_LIFE_STOP);
+    }
+    child->due_ms = 0; /* the phase's deadline is for all */
+    if (s->phase == BT_SUPERVISOR_KILL) {
+        bt_child_signal(child, SIGKILL);
     }
 }
 
-/* Begin to stop; a second call hurries. */
-static void stop(supervisor_t *s, int exit_status)
+static void move_phase(bt_supervisor_t *s, bt_supervisor_phase_t next,
+                       uint64_t grace_ms)
+{
+    BT_ASSERT(edges[s->phase][next]);
+    s->phase = next;
+    s->deadline_ms = bt_now_ms() + grace_ms;
+    s->waiting_ms = 0;
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        put_into_phase(s, s->children[i]);
+    }
+    bt_supervisor_tell_launcher(s);
+}
+
+static void kill_all(bt_supervisor_t *s)
+{
+    if (s->phase != BT_SUPERVISOR_KILL) {
+        move_phase(s, BT_SUPERVISOR_KILL, 0);
+    }
+}
+
+/* Begin to stop everything. */
+static void stop(bt_supervisor_t *s, int exit_status)
 {
     if (exit_status != 0) {
         s->exit_status = exit_status;
     }
-    if (s->phase == PHASE_RUNNING) {
-        set_phase(s, PHASE_DRAIN, s->options->drain_ms + ROUTER_GRACE_MS);
+    if (s->phase == BT_SUPERVISOR_RUNNING) {
+        move_phase(s, BT_SUPERVISOR_DRAIN,
+                   s->options->drain_ms + DRAIN_GRACE_MS);
     }
 }
 
-static void start_child(supervisor_t *s, bt_child_t *child)
+/* Its arguments as they have to be by now: a worker's other role, a router's
+ * models. */
+static bt_status_t renew_args(bt_supervisor_t *s, bt_child_t *child)
+{
+    const bool has_new_role = (child->next_program != child->process->program);
+    bt_status_t status;
+
+    if (!has_new_role && !is_router(child)) {
+        return BT_OK;
+    }
+    status = bt_plan_set_program(s->plan, child->process, child->next_program);
+    if ((status == BT_OK) && has_new_role) {
+        bt_restart_init(&child->restart);
+        bt_supervisor_tell_model(s, child->process->model);
+    }
+    return status;
+}
+
+static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
 {
     char program[BT_PROGRAM_PATH_BYTES];
-    bt_status_t status = bt_program_path(
-        s->options->libexec, child->process->program, program, sizeof(program));
+    bt_status_t status = renew_args(s, child);
 
+    child->has_given_up = false;
+    child->was_killed = false;
+    if (status == BT_OK) {
+        status = bt_program_path(s->options->libexec, child->process->program,
+                                 program, sizeof(program));
+    }
     if (status == BT_OK) {
         status = bt_child_start(child, program);
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("%s cannot be started: %s", child->process->name,
                      bt_status_str(status));
+    }
+    return status;
+}
+
+/* It could not start and is not tried again. */
+static void give_up(bt_supervisor_t *s, bt_child_t *child)
+{
+    child->has_given_up = true;
+    bt_supervisor_apply(s, child, BT_LIFE_GAVE_UP);
+    if (!child->is_by_order) {
         stop(s, 1);
     }
 }
 
-/* "exit status 1" or "signal 9 (Killed)". */
-static void describe_end(int wait_status, char *out, size_t bytes)
+static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
 {
-    if (WIFSIGNALED(wait_status)) {
-        snprintf(out, bytes, "by signal %d (%s)", WTERMSIG(wait_status),
-                 strsignal(WTERMSIG(wait_status)));
-    } else {
-        snprintf(out, bytes, "with exit status %d", WEXITSTATUS(wait_status));
+    const bt_life_t from = child->life;
+    const bool was_told =
+        (from == BT_LIFE_STOPPING) || (from == BT_LIFE_CHANGING);
+
+    BT_ASSERT(bt_life_is_edge(from, next));
+    child->life = next;
+    child->since_ms = unix_ms();
+    switch (next) {
+    case BT_LIFE_STARTING:
+        child->due_ms = 0;
+        if (start_child(s, child) != BT_OK) {
+            give_up(s, child);
+        }
+        break;
+    case BT_LIFE_READY:
+        bt_restart_ready(&child->restart, bt_now_ms());
+        break;
+    case BT_LIFE_STOPPING:
+    case BT_LIFE_CHANGING:
+        child->restart.is_ready = false;
+        if (!was_told) {
+            child->due_ms = bt_now_ms() + s->options->drain_ms + DRAIN_GRACE_MS;
+            bt_child_signal(child, SIGTERM);
+        }
+        break;
+    case BT_LIFE_STOPPED:
+        child->due_ms = 0;
+        break;
+    case BT_LIFE_WAITING:
+        break; /* who knows the pause sets due_ms */
+    }
+    bt_supervisor_tell_process(s, child);
+}
+
+void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
+                         bt_life_event_t event)
+{
+    const bt_life_t next = bt_life_after(child->life, event);
+
+    if (next != child->life) {
+        move(s, child, next);
     }
 }
 
-static void on_exit_while_running(supervisor_t *s, bt_child_t *child,
-                                  int wait_status)
+/* It ended by itself while everything runs. */
+static void on_own_end(bt_supervisor_t *s, bt_child_t *child)
 {
     const char *const name = child->process->name;
     const uint64_t now_ms = bt_now_ms();
     uint32_t pause_ms;
-    char end[128];
 
-    describe_end(wait_status, end, sizeof(end));
     /* A router that ends before it has bound its sockets will not do better
      * the next time: the port is in use, or the model file is bad. */
-    if (is_router(s, child) && !child->restart.was_ever_ready &&
+    if (is_router(child) && !child->restart.was_ever_ready &&
         !bt_ready_has_line(&child->ready)) {
         BT_LOG_ERROR("%s could not start: it ended %s; its last words:", name,
-                     end);
+                     child->end);
         bt_child_print_last_words(child);
-        stop(s, 1);
+        give_up(s, child);
         return;
     }
     if (!bt_restart_exited(&child->restart, now_ms, &pause_ms)) {
         BT_LOG_ERROR("%s could not start %u times, the last time it ended %s; "
                      "its last words:",
-                     name, child->restart.early_exits, end);
+                     name, child->restart.early_exits, child->end);
         bt_child_print_last_words(child);
-        stop(s, 1);
+        give_up(s, child);
         return;
     }
-    BT_LOG_WARN("%s ended %s; it starts again in %u.%u s", name, end,
+    BT_LOG_WARN("%s ended %s; it starts again in %u.%u s", name, child->end,
                 pause_ms / 1000, pause_ms % 1000 / 100);
-    child->restart_ms = now_ms + pause_ms;
+    child->due_ms = now_ms + pause_ms;
+    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
 }
 
-static void reap_children(supervisor_t *s)
+/* It was told to, or everything stops. */
+static void on_ordered_end(bt_supervisor_t *s, bt_child_t *child,
+                           int wait_status)
+{
+    /* SIGTERM is ours, come before the child could catch it; where SIGKILL is
+     * ours, that was said. */
+    const bool is_well =
+        (wait_status == 0) ||
+        (WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGTERM));
+
+    if ((s->phase != BT_SUPERVISOR_KILL) && !is_well && !child->was_killed) {
+        BT_LOG_WARN("%s ended %s while stopping", child->process->name,
+                    child->end);
+    }
+    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
+    if (s->phase != BT_SUPERVISOR_RUNNING) {
+        bt_supervisor_apply(s, child, BT_LIFE_STOP);
+    }
+}
+
+static void reap_children(bt_supervisor_t *s)
 {
     for (uint32_t i = 0; i < s->n_children; i++) {
-        bt_child_t *const child = &s->children[i];
-        char end[128];
+        bt_child_t *const child = s->children[i];
+        const bool was_told = (child->life == BT_LIFE_STOPPING) ||
+                              (child->life == BT_LIFE_CHANGING);
         int wait_status;
 
         if (!bt_child_reap(child, &wait_status)) {
             continue;
         }
-        if (s->phase == PHASE_RUNNING) {
-            on_exit_while_running(s, child, wait_status);
-        } else if ((s->phase != PHASE_KILL) && (wait_status != 0) &&
-                   !(WIFSIGNALED(wait_status) &&
-                     (WTERMSIG(wait_status) == SIGTERM))) {
-            /* SIGTERM is ours, come before the child could catch it. */
-            describe_end(wait_status, end, sizeof(end));
-            BT_LOG_WARN("%s ended %s while stopping", child->process->name,
-                        end);
+        if (was_told || (s->phase != BT_SUPERVISOR_RUNNING)) {
+            on_ordered_end(s, child, wait_status);
+        } else {
+            on_own_end(s, child);
         }
     }
 }
 
-static void announce(supervisor_t *s)
+/* Every router that is wanted serves, and there is one. */
+static bool all_routers_are_ready(const bt_supervisor_t *s)
 {
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        const bt_child_t *const child = s->children[i];
+
+        if (!is_router(child) || (child->life == BT_LIFE_STOPPED)) {
+            continue;
+        }
+        if (child->life != BT_LIFE_READY) {
+            return false;
+        }
+        n++;
+    }
+    return n > 0;
+}
+
+static void announce(bt_supervisor_t *s)
+{
+    const bt_ready_t *routers[BT_CONFIG_MAX_ROUTERS];
+    uint32_t n = 0;
     bt_strbuf_t text;
 
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        if (is_router(s->children[i]) &&
+            (s->children[i]->life == BT_LIFE_READY)) {
+            BT_ASSERT(n < BT_CONFIG_MAX_ROUTERS);
+            routers[n++] = &s->children[i]->ready;
+        }
+    }
     bt_strbuf_init(&text, ANNOUNCE_BYTES);
-    bt_ready_announce(&s->children[0].ready, &text);
+    bt_ready_announce(routers, n, &text);
     if (bt_strbuf_status(&text) == BT_OK) {
         fputs(text.data, stdout);
         fflush(stdout);
@@ -176,19 +303,27 @@ static void announce(supervisor_t *s)
     }
     bt_strbuf_fini(&text);
     s->was_announced = true;
+    s->waiting_ms = 0;
 }
 
-static void on_child_ready(supervisor_t *s, const bt_child_t *child)
+/* The child has said something on its readiness descriptor. */
+static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
 {
-    if (is_router(s, child) && !s->was_announced) {
-        announce(s);
-        s->waiting_ms = 0;
-    } else {
+    if (!bt_ready_is_done(&child->ready)) {
+        bt_supervisor_tell_process(s, child); /* its addresses */
+        return;
+    }
+    if (child->life == BT_LIFE_STARTING) {
         BT_LOG_DEBUG("%s is ready", child->process->name);
+        bt_supervisor_apply(s, child, BT_LIFE_SAID_READY);
+    }
+    if ((s->phase == BT_SUPERVISOR_RUNNING) && !s->was_announced &&
+        all_routers_are_ready(s)) {
+        announce(s);
     }
 }
 
-static void on_signals(supervisor_t *s)
+static void on_signals(bt_supervisor_t *s)
 {
     struct signalfd_siginfo info;
 
@@ -196,24 +331,27 @@ static void on_signals(supervisor_t *s)
         if (info.ssi_signo == SIGCHLD) {
             continue; /* the loop looks after every wake-up */
         }
-        if (s->phase == PHASE_RUNNING) {
+        if (s->phase == BT_SUPERVISOR_RUNNING) {
             BT_LOG_INFO("stopping after the running requests; once more stops "
                         "at once");
             stop(s, 0);
         } else {
-            set_phase(s, PHASE_KILL, 0);
+            kill_all(s);
         }
     }
 }
 
-static void say_who_is_awaited(supervisor_t *s, uint64_t now_ms)
+static void say_who_is_awaited(bt_supervisor_t *s, uint64_t now_ms)
 {
     bt_strbuf_t names;
 
     bt_strbuf_init(&names, ANNOUNCE_BYTES);
-    for (uint32_t i = 1; i < s->n_children; i++) {
-        if (!s->children[i].restart.is_ready) {
-            bt_strbuf_printf(&names, " %s", s->children[i].process->name);
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        const bt_child_t *const child = s->children[i];
+
+        if (!is_router(child) && (child->life != BT_LIFE_READY) &&
+            (child->life != BT_LIFE_STOPPED)) {
+            bt_strbuf_printf(&names, " %s", child->process->name);
         }
     }
     BT_LOG_WARN("still waiting for%s", (names.len == 0) ? " the router to see "
@@ -223,19 +361,43 @@ static void say_who_is_awaited(supervisor_t *s, uint64_t now_ms)
     s->waiting_ms = now_ms + STILL_WAITING_MS;
 }
 
+/* A child's pause is over, or it has taken too long to stop. */
+static void on_due(bt_supervisor_t *s, bt_child_t *child)
+{
+    child->due_ms = 0;
+    if (child->life == BT_LIFE_WAITING) {
+        BT_LOG_INFO("starting %s again", child->process->name);
+        child->n_restarts++;
+        bt_supervisor_apply(s, child, BT_LIFE_PAUSE_OVER);
+    } else {
+        BT_LOG_WARN("%s did not stop in time and is killed",
+                    child->process->name);
+        child->was_killed = true;
+        bt_child_signal(child, SIGKILL);
+    }
+}
+
+static bool any_router_runs(const bt_supervisor_t *s)
+{
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        if (is_router(s->children[i]) && (s->children[i]->pid != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What is due by the clock. */
-static void on_time(supervisor_t *s)
+static void on_time(bt_supervisor_t *s)
 {
     const uint64_t now_ms = bt_now_ms();
 
-    if (s->phase == PHASE_RUNNING) {
+    if (s->phase == BT_SUPERVISOR_RUNNING) {
         for (uint32_t i = 0; i < s->n_children; i++) {
-            bt_child_t *const child = &s->children[i];
+            bt_child_t *const child = s->children[i];
 
-            if ((child->restart_ms != 0) && (child->restart_ms <= now_ms)) {
-                child->restart_ms = 0;
-                BT_LOG_INFO("starting %s again", child->process->name);
-                start_child(s, child);
+            if ((child->due_ms != 0) && (child->due_ms <= now_ms)) {
+                on_due(s, child);
             }
         }
         if ((s->waiting_ms != 0) && (s->waiting_ms <= now_ms)) {
@@ -243,38 +405,38 @@ static void on_time(supervisor_t *s)
         }
         return;
     }
-    if ((s->phase == PHASE_DRAIN) && (s->children[0].pid == 0)) {
-        set_phase(s, PHASE_STOP, WORKER_GRACE_MS);
+    if ((s->phase == BT_SUPERVISOR_DRAIN) && !any_router_runs(s)) {
+        move_phase(s, BT_SUPERVISOR_STOP, WORKER_GRACE_MS);
     }
-    if ((s->phase != PHASE_KILL) && (s->deadline_ms <= now_ms)) {
+    if ((s->phase != BT_SUPERVISOR_KILL) && (s->deadline_ms <= now_ms)) {
         for (uint32_t i = 0; i < s->n_children; i++) {
-            if ((s->children[i].pid != 0) &&
-                ((i == 0) || (s->phase == PHASE_STOP))) {
+            if ((s->children[i]->pid != 0) &&
+                (s->children[i]->life == BT_LIFE_STOPPING)) {
                 BT_LOG_WARN("%s did not stop in time and is killed",
-                            s->children[i].process->name);
+                            s->children[i]->process->name);
             }
         }
         s->exit_status = 1;
-        set_phase(s, PHASE_KILL, 0);
+        kill_all(s);
     }
 }
 
 /* @return poll()'s time-out until something is due by the clock. */
-static int next_timeout_ms(const supervisor_t *s)
+static int next_timeout_ms(const bt_supervisor_t *s)
 {
     const uint64_t now_ms = bt_now_ms();
     uint64_t due_ms = UINT64_MAX;
 
-    if (s->phase == PHASE_RUNNING) {
+    if (s->phase == BT_SUPERVISOR_RUNNING) {
         for (uint32_t i = 0; i < s->n_children; i++) {
-            const uint64_t at_ms = s->children[i].restart_ms;
+            const uint64_t at_ms = s->children[i]->due_ms;
 
             due_ms = ((at_ms != 0) && (at_ms < due_ms)) ? at_ms : due_ms;
         }
         if ((s->waiting_ms != 0) && (s->waiting_ms < due_ms)) {
             due_ms = s->waiting_ms;
         }
-    } else if (s->phase != PHASE_KILL) {
+    } else if (s->phase != BT_SUPERVISOR_KILL) {
         due_ms = s->deadline_ms;
     }
     if (due_ms == UINT64_MAX) {
@@ -283,10 +445,10 @@ static int next_timeout_ms(const supervisor_t *s)
     return (due_ms <= now_ms) ? 0 : (int)(due_ms - now_ms);
 }
 
-static bool anybody_runs(const supervisor_t *s)
+static bool anybody_runs(const bt_supervisor_t *s)
 {
     for (uint32_t i = 0; i < s->n_children; i++) {
-        if (s->children[i].pid != 0) {
+        if (s->children[i]->pid != 0) {
             return true;
         }
     }
@@ -294,39 +456,41 @@ static bool anybody_runs(const supervisor_t *s)
 }
 
 /* Wait for the next event and take everything that has come. */
-static void run_once(supervisor_t *s)
+static void run_once(bt_supervisor_t *s)
 {
     nfds_t n = 0;
 
     s->fds[n++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
+    n += bt_desk_poll_fds(s->desk, s->fds + n);
     for (uint32_t i = 0; i < s->n_children; i++) {
         /* poll() skips negative descriptors. */
         s->fds[n++] =
-            (struct pollfd){.fd = s->children[i].output_fd, .events = POLLIN};
+            (struct pollfd){.fd = s->children[i]->output_fd, .events = POLLIN};
         s->fds[n++] =
-            (struct pollfd){.fd = s->children[i].ready_fd, .events = POLLIN};
+            (struct pollfd){.fd = s->children[i]->ready_fd, .events = POLLIN};
     }
     if ((poll(s->fds, n, next_timeout_ms(s)) < 0) && (errno != EINTR)) {
         BT_LOG_ERROR("cannot wait for the processes: %m");
         s->exit_status = 1;
-        set_phase(s, PHASE_KILL, 0);
+        kill_all(s);
     }
 
     for (uint32_t i = 0; i < s->n_children; i++) {
-        bt_child_t *const child = &s->children[i];
+        bt_child_t *const child = s->children[i];
 
         bt_child_read_output(child);
-        if (bt_child_read_ready(child, bt_now_ms()) &&
-            (s->phase == PHASE_RUNNING)) {
-            on_child_ready(s, child);
+        if (bt_child_read_ready(child)) {
+            on_readiness(s, child);
         }
     }
     on_signals(s);
     reap_children(s);
     on_time(s);
+    bt_desk_run(s->desk);
+    bt_supervisor_answer_pending(s);
 }
 
-static bt_status_t block_signals(supervisor_t *s)
+static bt_status_t block_signals(bt_supervisor_t *s)
 {
     sigset_t set;
 
@@ -347,52 +511,95 @@ static bt_status_t block_signals(supervisor_t *s)
     return BT_OK;
 }
 
-static bt_status_t prepare(supervisor_t *s, const bt_plan_t *plan)
+/* Room for @a n children, and for what is waited for with them. */
+static bt_status_t make_room(bt_supervisor_t *s, uint32_t n)
 {
-    bt_status_t status;
+    bt_child_t **const children =
+        bt_realloc_array(s->children, n, sizeof(*children));
+    struct pollfd *fds;
 
-    s->children = bt_calloc(plan->n_processes, sizeof(*s->children));
-    s->fds = bt_calloc(1 + FDS_PER_CHILD * (size_t)plan->n_processes,
-                       sizeof(*s->fds));
-    if ((s->children == NULL) || (s->fds == NULL)) {
+    if (children == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < plan->n_processes; i++) {
-        status = bt_child_init(&s->children[i], &plan->processes[i],
-                               s->options->log_dir);
-        if (status != BT_OK) {
-            return status;
-        }
-        s->n_children++;
+    s->children = children;
+    fds = bt_realloc_array(s->fds, 1 + BT_DESK_FDS + FDS_PER_CHILD * (size_t)n,
+                           sizeof(*fds));
+    if (fds == NULL) {
+        return BT_ERR_NO_MEMORY;
     }
-    return block_signals(s);
+    s->fds = fds;
+    return BT_OK;
 }
 
-int bt_supervise(const bt_plan_t *plan, const bt_supervisor_options_t *options)
+bt_status_t bt_supervisor_add_children(bt_supervisor_t *s)
 {
-    supervisor_t s = {.options = options, .signal_fd = -1};
+    const uint32_t before = s->n_children;
+    bt_status_t status = make_room(s, s->plan->n_processes);
+    bt_status_t logs = BT_OK;
 
-    if (prepare(&s, plan) != BT_OK) {
+    for (uint32_t i = before; (status == BT_OK) && (i < s->plan->n_processes);
+         i++) {
+        bt_child_t *const child = bt_calloc(1, sizeof(*child));
+
+        if (child == NULL) {
+            status = BT_ERR_NO_MEMORY;
+            break;
+        }
+        if (bt_child_init(child, s->plan->processes[i], s->options->log_dir) !=
+            BT_OK) {
+            logs = BT_ERR_IO;
+        }
+        child->since_ms = unix_ms();
+        s->children[s->n_children++] = child;
+    }
+    while ((status != BT_OK) && (s->n_children > before)) {
+        s->n_children--;
+        bt_child_fini(s->children[s->n_children]);
+        bt_free(s->children[s->n_children]);
+    }
+    return (status == BT_OK) ? logs : status;
+}
+
+static void fini(bt_supervisor_t *s)
+{
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        bt_child_fini(s->children[i]);
+        bt_free(s->children[i]);
+    }
+    bt_desk_destroy(s->desk);
+    if (s->signal_fd >= 0) {
+        close(s->signal_fd);
+    }
+    bt_free(s->fds);
+    bt_free(s->children);
+}
+
+int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
+{
+    bt_supervisor_t s = {.options = options, .plan = plan, .signal_fd = -1};
+    bt_status_t status = bt_supervisor_add_children(&s);
+
+    if (status == BT_OK) {
+        status = block_signals(&s);
+    }
+    if (status == BT_OK) {
+        status = bt_desk_create(plan->run_dir.path, bt_supervisor_order, &s,
+                                &s.desk);
+    }
+    if (status != BT_OK) {
         s.exit_status = 1;
         goto out;
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;
-    for (uint32_t i = 0; (i < s.n_children) && (s.phase == PHASE_RUNNING);
-         i++) {
-        start_child(&s, &s.children[i]);
+    for (uint32_t i = 0;
+         (i < s.n_children) && (s.phase == BT_SUPERVISOR_RUNNING); i++) {
+        bt_supervisor_apply(&s, s.children[i], BT_LIFE_START);
     }
-    while ((s.phase == PHASE_RUNNING) || anybody_runs(&s)) {
+    while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
         run_once(&s);
     }
 
 out:
-    for (uint32_t i = 0; i < s.n_children; i++) {
-        bt_child_fini(&s.children[i]);
-    }
-    if (s.signal_fd >= 0) {
-        close(s.signal_fd);
-    }
-    bt_free(s.fds);
-    bt_free(s.children);
+    fini(&s);
     return s.exit_status;
 }

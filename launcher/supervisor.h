@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file supervisor.h
  *
- * Runs the processes of a plan until SIGINT, SIGTERM or SIGHUP, or until one of
- * them cannot start.
+ * Runs the processes of a plan, and takes orders about them, until SIGINT,
+ * SIGTERM or SIGHUP, or until one of those that the launch began with cannot
+ * start.
  *
- *     RUNNING ──signal, hopeless child──▶ DRAIN: SIGTERM to the router
- *     DRAIN ──router gone──▶ STOP: SIGTERM to the workers
- *     DRAIN, STOP ──deadline, second signal──▶ KILL: SIGKILL to all
- *     any of the three ──nobody left──▶ return
+ *     RUNNING ──signal, hopeless child──▶ DRAIN: SIGTERM to the routers
+ *     DRAIN ──all routers gone──▶ STOP: SIGTERM to the workers
+ *     any ──deadline, second signal, no way to wait──▶ KILL: SIGKILL to all
+ *     DRAIN, STOP, KILL ──nobody left──▶ return
+ *
+ * What happens to each process meanwhile is in life.h. While RUNNING a process
+ * that an order stops is killed when it has not ended after the drain's time; a
+ * process that an order started may fail without ending the launch.
  *
  * One thread; blocks the signals it waits for.
  */
@@ -20,11 +25,11 @@ typedef struct bt_supervisor_options {
     const char *log_dir; /**< "" = standard error */
     const char *libexec; /**< directory of the programs, or NULL: found from
                               this program's own place */
-    uint32_t drain_ms;   /**< the router's longest drain */
+    uint32_t drain_ms;   /**< the longest drain of a process */
 } bt_supervisor_options_t;
 
 /** @return the exit status for the whole program: 0 after a clean stop, 1 when
  *  a process could not be started or had to be killed. */
-int bt_supervise(const bt_plan_t *plan, const bt_supervisor_options_t *options);
+int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options);
 
 #endif

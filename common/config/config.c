@@ -18,7 +18,6 @@
 #define ENV_BYTES    64
 #define HELP_BYTES   65536
 #define NAME_BYTES   128
-#define WORKERS      (BT_PROG_PREFILL | BT_PROG_DECODE)
 
 /* In the order of the bits BT_PROG_. */
 static const struct {
@@ -511,22 +510,11 @@ void bt_config_destroy(bt_config_store_t *store)
     bt_free(store);
 }
 
-/* --model and --model-name, of which each worker gets one's own. */
+/* --model and --model-name. */
 static bool is_of_model(const bt_option_t *option)
 {
     return (option->type == BT_OPTION_MODELS) ||
            (option->offset == offsetof(bt_config_t, model_name));
-}
-
-static void print_models(const bt_config_t *config, const char *option_name,
-                         bt_strbuf_t *out)
-{
-    for (uint32_t i = 0; i < config->n_models; i++) {
-        bt_strbuf_printf(out, "--%s=", option_name);
-        bt_config_print_model(config->models[i].name, config->models[i].path,
-                              out);
-        bt_strbuf_append(out, "", 1);
-    }
 }
 
 bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
@@ -538,12 +526,7 @@ bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
         char reason[REASON_BYTES];
 
         if (((option->programs & target) == 0) ||
-            (store->sources[i] == BT_CONFIG_DEFAULT) ||
-            (((target & WORKERS) != 0) && is_of_model(option))) {
-            continue;
-        }
-        if (option->type == BT_OPTION_MODELS) {
-            print_models(&store->config, option->name, out);
+            (store->sources[i] == BT_CONFIG_DEFAULT) || is_of_model(option)) {
             continue;
         }
         BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &def,

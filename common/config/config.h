@@ -40,6 +40,8 @@
 #define BT_PROG_DECODE  8u
 
 #define BT_CONFIG_MAX_MODELS       16
+#define BT_CONFIG_GRPC_DEFAULT     "127.0.0.1:8001"
+#define BT_CONFIG_MAX_ROUTERS      16
 #define BT_CONFIG_ROUTER_PORT_STEP 10 /**< between two of --routers */
 #define BT_CONFIG_MODEL_NAME_BYTES 64 /**< with the zero byte */
 
@@ -146,8 +148,8 @@ void bt_config_print_model(const char *name, const char *path,
 
 /** Append `--name=value` (one argument each, zero-terminated strings one
  *  after the other in @a out) for every option of @a target that differs from
- *  its default: what the launcher hands to its children. A worker's model and
- *  its name are left to the caller, who knows which one it is. */
+ *  its default: what the launcher hands to its children. Models and their names
+ *  are left to the caller, who knows which they are by now. */
 BT_MUST_CHECK bt_status_t bt_config_args_for(const bt_config_store_t *store,
                                              unsigned target, bt_strbuf_t *out);
 

@@ -79,7 +79,7 @@ const bt_option_t bt_config_options[] = {
           "--local-prefill"),
     COUNT("decode", "1", 1, 256, "workers", S, decode,
           "Decode workers to start for each model"),
-    COUNT("routers", "1", 1, 16, "routers", S, routers,
+    COUNT("routers", "1", 1, BT_CONFIG_MAX_ROUTERS, "routers", S, routers,
           "Routers to start, all for the same workers; each next one listens "
           "at the ports of --http, --grpc and --metrics plus 10"),
     COUNT("threads-prefill", "0", 0, 1024, "threads", S, threads_prefill,
@@ -101,7 +101,7 @@ const bt_option_t bt_config_options[] = {
           "Prompt tokens computed in one iteration of the context phase"),
     ADDRESS("http", "127.0.0.1:8000", S | R, http,
             "Where to serve HTTP"),
-    ADDRESS("grpc", "127.0.0.1:8001", S | R, grpc,
+    ADDRESS("grpc", BT_CONFIG_GRPC_DEFAULT, S | R, grpc,
             "Where to serve gRPC"),
     ADDRESS("metrics", "127.0.0.1:8002", S | R, metrics,
             "Where to serve /metrics"),

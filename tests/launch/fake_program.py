@@ -9,6 +9,7 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   fail-after     as the router: announce an address first, then fail
   stubborn       be ready and ignore SIGTERM
   silent         never be ready
+  drain          be ready; after SIGTERM end once $FAKE_DIR/NAME.finish is there
 """
 import os
 import signal
@@ -28,6 +29,9 @@ def note(event):
 
 def on_term(_number, _frame):
     note("term")
+    if behave == "drain":
+        while not os.path.exists(os.path.join(folder, name + ".finish")):
+            time.sleep(0.01)
     os._exit(0)
 
 
@@ -53,8 +57,8 @@ if behave == "fail":
 
 ready = os.fdopen(int(os.environ["BATON_READY_FD"]), "w")
 if program == "baton-router":
-    ready.write("http 127.0.0.1:41000\ngrpc 127.0.0.1:41001\n"
-                "metrics 127.0.0.1:41002\n")
+    for key, port in (("http", 41000), ("grpc", 41001), ("metrics", 41002)):
+        ready.write(f"{key} {options.get(key, f'127.0.0.1:{port}')}\n")
     ready.flush()
 if behave == "fail-after":
     sys.exit(4)

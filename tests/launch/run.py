@@ -2,147 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher with fake programs: run.py LAUNCHER"""
 import os
-import re
-import shutil
 import signal
 import stat
 import subprocess
-import sys
-import tempfile
-import threading
-import time
-import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-LAUNCHER = None
-DEADLINE_S = 60
+from launched import DEADLINE_S, LauncherTest, is_alive, launcher, main, poll
 
 
-def poll(condition, what):
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"waited {DEADLINE_S} s for {what}")
-
-
-def is_alive(pid):
-    """Not a zombie either: somebody else may have to reap it."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-class Launched:
-    """One launcher with its output collected as it comes."""
-
-    def __init__(self, folder, *arguments, **environment):
-        env = {k: v for k, v in os.environ.items()
-               if not k.startswith("BATON_")}
-        env.update(FAKE_DIR=folder, BATON_LIBEXEC=folder, TMPDIR=folder,
-                   PYTHONDONTWRITEBYTECODE="1")
-        env.pop("XDG_RUNTIME_DIR", None)
-        env.update(environment)
-        self.process = subprocess.Popen(
-            [LAUNCHER, *arguments], env=env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.out = []
-        self.err = []
-        self.readers = [
-            threading.Thread(target=self.collect, args=pair)
-            for pair in ((self.process.stdout, self.out),
-                         (self.process.stderr, self.err))]
-        for reader in self.readers:
-            reader.start()
-
-    @staticmethod
-    def collect(stream, lines):
-        for line in stream:
-            lines.append(line)
-
-    def stdout(self):
-        return "".join(self.out)
-
-    def stderr(self):
-        return "".join(self.err)
-
-    def wait_ready(self):
-        poll(lambda: "Ctrl-C stops" in self.stdout()
-             or self.process.poll() is not None, "the announcement")
-        assert self.process.poll() is None, self.stderr()
-
-    def wait(self):
-        status = self.process.wait(DEADLINE_S)
-        for reader in self.readers:
-            reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
-        return status
-
-    def stop(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        return self.wait()
-
-
-class LauncherTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="bt-", dir="/tmp")
-        self.model = os.path.join(self.folder, "model.gguf")
-        open(self.model, "w").close()
-        for name in ("baton-router", "baton-prefill-worker",
-                     "baton-decode-worker"):
-            shutil.copy(os.path.join(HERE, "fake_program.py"),
-                        os.path.join(self.folder, name))
-        self.launched = []
-
-    def tearDown(self):
-        for launched in self.launched:
-            if launched.process.poll() is None:
-                launched.process.kill()
-                launched.wait()
-        for _event, _name, pid in self.events():
-            poll(lambda pid=pid: not is_alive(pid), f"the end of {pid}")
-        shutil.rmtree(self.folder)
-
-    def launch(self, *arguments, **environment):
-        if "--model" not in arguments:
-            arguments = ("--model", self.model, *arguments)
-        launched = Launched(self.folder, *arguments, **environment)
-        self.launched.append(launched)
-        return launched
-
-    def behave(self, name, how):
-        with open(os.path.join(self.folder, name + ".behave"), "w") as file:
-            file.write(how)
-
-    def events(self, wanted=None, name=None):
-        try:
-            with open(os.path.join(self.folder, "events")) as file:
-                rows = [line.split() for line in file]
-        except FileNotFoundError:
-            return []
-        return [(event, who, int(pid)) for event, who, pid in rows
-                if wanted in (None, event) and name in (None, who)]
-
-    def started(self, name):
-        with open(os.path.join(self.folder, name + ".started")) as file:
-            return file.read().splitlines()
-
-    def option(self, name, key):
-        for line in self.started(name):
-            if line.startswith(f"--{key}="):
-                return line.split("=", 1)[1]
-        return None
-
-    def run_dirs(self):
-        return [entry for entry in os.listdir(self.folder)
-                if re.fullmatch("baton-.{6}", entry)
-                and os.path.isdir(os.path.join(self.folder, entry))]
-
+class LaunchTest(LauncherTest):
     def test_says_the_addresses_when_the_router_is_ready(self):
         launched = self.launch("--prefill", "2", "--kv-memory", "1g")
         launched.wait_ready()
@@ -317,7 +184,7 @@ class LauncherTest(unittest.TestCase):
         env = dict(os.environ, FAKE_DIR=self.folder, BATON_LIBEXEC=self.folder,
                    TMPDIR=self.folder)
         os.close(read_end)
-        deaf = subprocess.Popen([LAUNCHER, "--model", self.model], env=env,
+        deaf = subprocess.Popen([launcher(), "--model", self.model], env=env,
                                 stdout=write_end, stderr=write_end)
         os.close(write_end)
         poll(lambda: len(self.events("start")) == 6, "all processes")
@@ -331,5 +198,4 @@ class LauncherTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    LAUNCHER = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    main()

@@ -10,7 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "launcher/last_words.h"
-#include "launcher/plan.h"
+#include "launcher/life.h"
 #include "launcher/ready.h"
 #include "launcher/restart.h"
 #include "launcher/run_dir.h"
@@ -170,13 +170,14 @@ static void the_announcement_has_addresses_and_a_line_to_paste(void **state)
     static const char said[] = "http 0.0.0.0:8000\nmetrics 127.0.0.1:8002\n"
                                "grpc [::1]:8001\nready\n";
     bt_ready_t ready;
+    const bt_ready_t *const routers[] = {&ready};
     bt_strbuf_t out;
 
     (void)state;
     bt_ready_reset(&ready);
     bt_ready_add(&ready, said, sizeof(said) - 1);
     bt_strbuf_init(&out, 4096);
-    bt_ready_announce(&ready, &out);
+    bt_ready_announce(routers, 1, &out);
     assert_int_equal(bt_strbuf_status(&out), BT_OK);
     assert_string_equal(
         out.data,
@@ -189,6 +190,32 @@ static void the_announcement_has_addresses_and_a_line_to_paste(void **state)
         "'{\"text_input\": \"The capital of France is\", \"max_tokens\": "
         "16}'\n"
         "\nCtrl-C stops everything.\n");
+    bt_strbuf_fini(&out);
+}
+
+static void several_routers_are_announced_with_all_their_addresses(void **state)
+{
+    static const char *const said[] = {
+        "http 127.0.0.1:8000\nmetrics 127.0.0.1:8002\nready\n",
+        "http 127.0.0.1:8010\nmetrics 127.0.0.1:8012\nready\n",
+    };
+    bt_ready_t ready[2];
+    const bt_ready_t *const routers[] = {&ready[0], &ready[1]};
+    bt_strbuf_t out;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        bt_ready_reset(&ready[i]);
+        bt_ready_add(&ready[i], said[i], strlen(said[i]));
+    }
+    bt_strbuf_init(&out, 4096);
+    bt_ready_announce(routers, 2, &out);
+    assert_non_null(strstr(out.data,
+                           "\n  HTTP     http://127.0.0.1:8000\n"
+                           "           http://127.0.0.1:8010\n"
+                           "  metrics  http://127.0.0.1:8002/metrics\n"
+                           "           http://127.0.0.1:8012/metrics\n"
+                           "\nTry it:\n  curl -X POST 127.0.0.1:8000/"));
     bt_strbuf_fini(&out);
 }
 
@@ -230,222 +257,64 @@ static void the_run_directory_is_private_and_leaves_nothing(void **state)
     assert_int_equal(stat(other.path, &info), -1);
 }
 
-static const char *const plan_args[] = {
-    "test", "--model", "m.gguf", "--prefill", "2", "--decode", "1",
-};
-
-/* A plan for these cores, with extra arguments. */
-static bt_plan_t *plan_for(const cpu_set_t *allowed,
-                           const bt_topology_t *topology, const char *extra,
-                           const char *extra_value)
-{
-    const bt_run_dir_t dir = {.path = "/run/x", .key_file = "/run/x/key"};
-    const bt_config_t *config = NULL;
-    bt_config_store_t *store = NULL;
-    bt_plan_t *plan = NULL;
-    char *argv[16] = {0};
-    int argc = 0;
-
-    for (; argc < 7; argc++) {
-        argv[argc] = bt_strdup(plan_args[argc]);
-    }
-    if (extra != NULL) {
-        argv[argc++] = bt_strdup(extra);
-        argv[argc++] = bt_strdup(extra_value);
-    }
-    assert_int_equal(bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store),
-                     BT_OK);
-    assert_int_equal(
-        bt_plan_create(store, config, &dir, allowed, topology, &plan), BT_OK);
-    bt_config_destroy(store);
-    for (int i = 0; i < argc; i++) {
-        bt_free(argv[i]);
-    }
-    return plan;
-}
-
-/* For n_cores cores numbered 1, 2, 4, 5, 7, 8 ... (every third is missing), of
- * one memory. */
-static bt_plan_t *make_plan(unsigned n_cores, const char *extra,
-                            const char *extra_value)
-{
-    static const bt_topology_t one_node;
-    cpu_set_t allowed;
-
-    CPU_ZERO(&allowed);
-    for (size_t cpu = 1; n_cores > 0; cpu++) {
-        if (cpu % 3 != 0) {
-            CPU_SET(cpu, &allowed);
-            n_cores--;
-        }
-    }
-    return plan_for(&allowed, &one_node, extra, extra_value);
-}
-
-/* The arguments with spaces between them. */
-static void assert_args(const bt_plan_t *plan, uint32_t i, const char *name,
-                        const char *want)
-{
-    char args[1024];
-    const bt_strbuf_t *const buf = &plan->processes[i].args;
-
-    assert_string_equal(plan->processes[i].name, name);
-    assert_true(buf->len < sizeof(args));
-    for (size_t at = 0; at < buf->len; at++) {
-        args[at] = (char)((buf->data[at] == '\0') ? ' ' : buf->data[at]);
-    }
-    args[buf->len - 1] = '\0';
-    assert_string_equal(args, want);
-}
-
-static void the_plan_pins_workers_to_cores_of_their_own(void **state)
-{
-    bt_plan_t *plan = make_plan(6, "--max-batch", "9");
-
-    (void)state;
-    assert_int_equal(plan->n_processes, 4);
-    assert_args(plan, 0, "router",
-                "--model=m.gguf --listen=ipc:///run/x/router.ipc "
-                "--run-dir=/run/x --key-file=/run/x/key --name=router");
-    assert_args(plan, 1, "prefill-0",
-                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
-                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-0 "
-                "--threads=2 --cores=1-2");
-    assert_args(plan, 2, "prefill-1",
-                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
-                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-1 "
-                "--threads=2 --cores=4-5");
-    assert_args(
-        plan, 3, "decode-0",
-        "--max-batch=9 --model=m.gguf --model-name=m "
-        "--join=ipc:///run/x/router.ipc --run-dir=/run/x --key-file=/run/x/key --name=decode-0 "
-        "--threads=2 --cores=7-8");
-    bt_plan_destroy(plan);
-
-    /* Three of the six go to decode, so one is left for each prefill worker. */
-    plan = make_plan(6, "--threads-decode", "3");
-    assert_non_null(strstr(plan->processes[3].args.data, "--model"));
-    assert_args(plan, 3, "decode-0",
-                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
-                "--run-dir=/run/x --key-file=/run/x/key --name=decode-0 "
-                "--threads=3 --cores=4-5,7");
-    bt_plan_destroy(plan);
-}
-
-static void assert_cores(const bt_plan_t *plan, uint32_t i, const char *want)
-{
-    const bt_strbuf_t *const args = &plan->processes[i].args;
-    const char *last = args->data; /* --cores stands last */
-
-    for (size_t at = 0; at + 1 < args->len; at++) {
-        if (args->data[at] == '\0') {
-            last = args->data + at + 1;
-        }
-    }
-    assert_string_equal(last, want);
-}
-
-/* Two memories of four cores, numbered in turns. Workers of 2, 2 and 3 threads:
- * the second fills the first memory, the third has the other. One of 6 has all
- * of the memory that is still whole and what it needs of the other. */
-static void a_worker_has_cores_of_one_memory_where_they_fit(void **state)
-{
-    bt_topology_t topology = {0};
-    cpu_set_t allowed;
-    bt_plan_t *plan;
-
-    (void)state;
-    CPU_ZERO(&allowed);
-    for (size_t core = 0; core < 8; core++) {
-        CPU_SET(core, &allowed);
-        topology.node[core] = (uint8_t)(core % 2);
-    }
-    plan = plan_for(&allowed, &topology, "--threads-decode", "3");
-    assert_cores(plan, 1, "--cores=0,2");
-    assert_cores(plan, 2, "--cores=4,6");
-    assert_cores(plan, 3, "--cores=1,3,5");
-    bt_plan_destroy(plan);
-
-    plan = plan_for(&allowed, &topology, "--threads-decode", "6");
-    assert_cores(plan, 1, "--cores=0");
-    assert_cores(plan, 2, "--cores=2");
-    assert_cores(plan, 3, "--cores=1,3-7");
-    bt_plan_destroy(plan);
-}
-
-static void too_few_cores_means_no_pinning(void **state)
-{
-    bt_plan_t *plan = make_plan(2, NULL, NULL);
-
-    (void)state;
-    assert_args(plan, 3, "decode-0",
-                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
-                "--run-dir=/run/x --key-file=/run/x/key --name=decode-0 "
-                "--threads=1");
-    bt_plan_destroy(plan);
-}
-
-static void threads_share_the_cores_evenly(void **state)
+/* Every state with every event, by the drawing in life.h; what is not listed
+ * changes nothing. */
+static void a_life_has_the_arrows_of_its_drawing_and_no_others(void **state)
 {
     static const struct {
-        uint32_t prefill, decode, threads_prefill, threads_decode, cores;
-        uint32_t want_prefill, want_decode;
-    } cases[] = {
-        {1, 1, 0, 0, 2, 1, 1}, {1, 1, 0, 0, 9, 4, 4}, {2, 2, 0, 0, 3, 1, 1},
-        {1, 1, 6, 0, 8, 6, 2}, {1, 2, 0, 3, 8, 2, 3}, {1, 1, 8, 0, 8, 8, 1},
-        {1, 1, 9, 0, 8, 9, 1}, {0, 1, 0, 0, 8, 8, 8}, {1, 1, 3, 5, 2, 3, 5},
+        bt_life_t from;
+        bt_life_event_t event;
+        bt_life_t to;
+    } arrows[] = {
+        {BT_LIFE_STOPPED, BT_LIFE_START, BT_LIFE_STARTING},
+        {BT_LIFE_STOPPED, BT_LIFE_RESTART, BT_LIFE_STARTING},
+        {BT_LIFE_STARTING, BT_LIFE_STOP, BT_LIFE_STOPPING},
+        {BT_LIFE_STARTING, BT_LIFE_RESTART, BT_LIFE_CHANGING},
+        {BT_LIFE_STARTING, BT_LIFE_SAID_READY, BT_LIFE_READY},
+        {BT_LIFE_STARTING, BT_LIFE_ENDED, BT_LIFE_WAITING},
+        {BT_LIFE_STARTING, BT_LIFE_GAVE_UP, BT_LIFE_STOPPED},
+        {BT_LIFE_READY, BT_LIFE_STOP, BT_LIFE_STOPPING},
+        {BT_LIFE_READY, BT_LIFE_RESTART, BT_LIFE_CHANGING},
+        {BT_LIFE_READY, BT_LIFE_ENDED, BT_LIFE_WAITING},
+        {BT_LIFE_STOPPING, BT_LIFE_START, BT_LIFE_CHANGING},
+        {BT_LIFE_STOPPING, BT_LIFE_RESTART, BT_LIFE_CHANGING},
+        {BT_LIFE_STOPPING, BT_LIFE_ENDED, BT_LIFE_STOPPED},
+        {BT_LIFE_CHANGING, BT_LIFE_STOP, BT_LIFE_STOPPING},
+        {BT_LIFE_CHANGING, BT_LIFE_ENDED, BT_LIFE_STARTING},
+        {BT_LIFE_WAITING, BT_LIFE_START, BT_LIFE_STARTING},
+        {BT_LIFE_WAITING, BT_LIFE_RESTART, BT_LIFE_STARTING},
+        {BT_LIFE_WAITING, BT_LIFE_PAUSE_OVER, BT_LIFE_STARTING},
+        {BT_LIFE_WAITING, BT_LIFE_STOP, BT_LIFE_STOPPED},
     };
+    const size_t n_arrows = sizeof(arrows) / sizeof(arrows[0]);
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const bt_config_t config = {
-            .prefill = cases[i].prefill,
-            .decode = cases[i].decode,
-            .threads_prefill = cases[i].threads_prefill,
-            .threads_decode = cases[i].threads_decode,
-        };
-        uint32_t prefill = 0;
-        uint32_t decode = 0;
+    for (unsigned from = 0; from < BT_LIFE_STATES; from++) {
+        bool is_edge[BT_LIFE_STATES] = {false};
 
-        bt_plan_threads(&config, cases[i].cores, &prefill, &decode);
-        assert_int_equal(prefill, cases[i].want_prefill);
-        assert_int_equal(decode, cases[i].want_decode);
+        for (unsigned event = 0; event < BT_LIFE_EVENTS; event++) {
+            bt_life_t want = (bt_life_t)from;
+
+            for (size_t i = 0; i < n_arrows; i++) {
+                if ((arrows[i].from == from) && (arrows[i].event == event)) {
+                    want = arrows[i].to;
+                    is_edge[want] = true;
+                }
+            }
+            assert_int_equal(
+                bt_life_after((bt_life_t)from, (bt_life_event_t)event), want);
+        }
+        for (unsigned to = 0; to < BT_LIFE_STATES; to++) {
+            assert_int_equal(bt_life_is_edge((bt_life_t)from, (bt_life_t)to),
+                             is_edge[to]);
+        }
     }
-}
-
-static void a_plan_survives_every_failed_allocation(void **state)
-{
-    const bt_run_dir_t dir = {.path = "/run/x", .key_file = "/run/x/key"};
-    const bt_config_t *config = NULL;
-    bt_config_store_t *store = NULL;
-    char name[] = "test";
-    char model[] = "--model=m.gguf";
-    char *argv[] = {name, model, NULL};
-    const bt_topology_t topology = {0};
-    bt_status_t status;
-    cpu_set_t allowed;
-    int nth = 0;
-
-    (void)state;
-    CPU_ZERO(&allowed);
-    CPU_SET(0, &allowed);
-    CPU_SET(1, &allowed);
-    assert_int_equal(bt_config_load(BT_PROG_SERVE, 2, argv, &config, &store),
-                     BT_OK);
-    do {
-        bt_plan_t *plan = NULL;
-
-        bt_alloc_fail_at(++nth);
-        status =
-            bt_plan_create(store, config, &dir, &allowed, &topology, &plan);
-        assert_true((status == BT_OK) == (plan != NULL));
-        assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
-        bt_plan_destroy(plan);
-    } while (status != BT_OK);
-    bt_alloc_fail_at(0);
-    /* the plan, its processes, three argument lists, two core lists */
-    assert_int_equal(nth, 8);
-    bt_config_destroy(store);
+    assert_false(bt_life_runs(BT_LIFE_STOPPED));
+    assert_false(bt_life_runs(BT_LIFE_WAITING));
+    assert_true(bt_life_runs(BT_LIFE_STARTING));
+    assert_true(bt_life_runs(BT_LIFE_READY));
+    assert_true(bt_life_runs(BT_LIFE_STOPPING));
+    assert_true(bt_life_runs(BT_LIFE_CHANGING));
 }
 
 int main(void)
@@ -459,14 +328,10 @@ int main(void)
         BT_TEST(ready_is_a_line_of_its_own),
         BT_TEST(too_much_on_the_ready_descriptor_is_harmless),
         BT_TEST(the_announcement_has_addresses_and_a_line_to_paste),
+        BT_TEST(several_routers_are_announced_with_all_their_addresses),
+        BT_TEST(a_life_has_the_arrows_of_its_drawing_and_no_others),
         BT_TEST(the_run_directory_is_private_and_leaves_nothing),
-        BT_TEST(the_plan_pins_workers_to_cores_of_their_own),
-        BT_TEST(a_worker_has_cores_of_one_memory_where_they_fit),
-        BT_TEST(too_few_cores_means_no_pinning),
-        BT_TEST(threads_share_the_cores_evenly),
-        BT_TEST(a_plan_survives_every_failed_allocation),
     };
 
-    bt_config_unset_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/cores.h"
+
+#include <stdbool.h>
+
+uint32_t bt_cores_count(const bt_cores_t *cores)
+{
+    return (uint32_t)CPU_COUNT(&cores->free);
+}
+
+/* As "0-3,8". */
+static void write_cores(const cpu_set_t *set, bt_strbuf_t *out)
+{
+    const char *separator = "";
+
+    for (size_t first = 0; first < CPU_SETSIZE; first++) {
+        size_t last = first;
+
+        if (!CPU_ISSET(first, set)) {
+            continue;
+        }
+        while ((last + 1 < CPU_SETSIZE) && CPU_ISSET(last + 1, set)) {
+            last++;
+        }
+        if (last == first) {
+            bt_strbuf_printf(out, "%s%zu", separator, first);
+        } else {
+            bt_strbuf_printf(out, "%s%zu-%zu", separator, first, last);
+        }
+        separator = ",";
+        first = last;
+    }
+}
+
+/* The memory node that n cores fit into most tightly; if there is none, the one
+ * with the most free cores, so that few nodes share the worker. */
+static uint32_t best_node(const bt_cores_t *cores, uint32_t n)
+{
+    uint32_t n_free[BT_TOPOLOGY_NODES] = {0};
+    uint32_t best = 0;
+
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &cores->free)) {
+            n_free[cores->topology.node[core]]++;
+        }
+    }
+    for (uint32_t node = 1; node < BT_TOPOLOGY_NODES; node++) {
+        const bool fits = (n_free[node] >= n);
+
+        if ((n_free[best] >= n) ? (fits && (n_free[node] < n_free[best]))
+                                : (n_free[node] > n_free[best])) {
+            best = node;
+        }
+    }
+    return best;
+}
+
+void bt_cores_take(bt_cores_t *cores, uint32_t n, bt_strbuf_t *out)
+{
+    cpu_set_t taken;
+
+    CPU_ZERO(&taken);
+    while ((n > 0) && (CPU_COUNT(&cores->free) > 0)) {
+        const uint32_t node = best_node(cores, n);
+
+        for (size_t core = 0; (core < CPU_SETSIZE) && (n > 0); core++) {
+            if (CPU_ISSET(core, &cores->free) &&
+                (cores->topology.node[core] == node)) {
+                CPU_CLR(core, &cores->free);
+                CPU_SET(core, &taken);
+                n--;
+            }
+        }
+    }
+    write_cores(&taken, out);
+}

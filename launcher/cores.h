@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file cores.h  Cores that nobody has yet, so that workers get disjoint ones.
+ *  Pure. */
+#ifndef BT_LAUNCHER_CORES_H
+#define BT_LAUNCHER_CORES_H
+
+#include <sched.h>
+#include <stdint.h>
+
+#include "common/base/strbuf.h"
+#include "common/base/topology.h"
+
+typedef struct bt_cores {
+    cpu_set_t free;
+    bt_topology_t topology;
+} bt_cores_t;
+
+/** How many are left. */
+uint32_t bt_cores_count(const bt_cores_t *cores);
+
+/** Take @a n (there are as many), of one memory node where one has enough, and
+ *  append them as "0-3,8". */
+void bt_cores_take(bt_cores_t *cores, uint32_t n, bt_strbuf_t *out);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/desk.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+/* What one client may leave unread: the status of 8000 processes and more. */
+#define OUT_BYTES (4u << 20)
+
+typedef enum phase {
+    PHASE_NONE, /* a free slot */
+    PHASE_IDLE,
+    PHASE_BUSY,
+    PHASE_LEAVING,
+} phase_t;
+#define N_PHASES 4
+
+typedef struct client {
+    phase_t phase;
+    uint64_t id;
+    int fd;
+    bool is_watching;
+    bool is_deaf;    /* its end is closed for writing: nothing more comes */
+    bt_strbuf_t out; /* not sent yet */
+    size_t n_in;
+    char in[BT_ORDERS_LINE_BYTES]; /* not taken yet */
+} client_t;
+
+struct bt_desk {
+    int listener;
+    bt_desk_order_fn on_order;
+    void *arg;
+    uint64_t last_id;
+    client_t clients[BT_DESK_CLIENTS];
+};
+
+static const bool edges[N_PHASES][N_PHASES] = {
+    [PHASE_NONE] = {[PHASE_IDLE] = true},
+    [PHASE_IDLE] =
+        {[PHASE_NONE] = true, [PHASE_BUSY] = true, [PHASE_LEAVING] = true},
+    [PHASE_BUSY] = {[PHASE_NONE] = true, [PHASE_IDLE] = true},
+    [PHASE_LEAVING] = {[PHASE_NONE] = true},
+};
+
+static void move(client_t *client, phase_t next)
+{
+    BT_ASSERT(edges[client->phase][next]);
+    client->phase = next;
+    if (next == PHASE_NONE) {
+        close(client->fd);
+        bt_strbuf_fini(&client->out);
+        memset(client, 0, sizeof(*client));
+    }
+}
+
+bt_status_t bt_desk_create(const char *run_dir, bt_desk_order_fn on_order,
+                           void *arg, bt_desk_t **desk_p)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    bt_desk_t *const desk = bt_calloc(1, sizeof(*desk));
+    mode_t mask;
+    int failed;
+
+    if (desk == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    desk->on_order = on_order;
+    desk->arg = arg;
+    desk->listener =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    /* A run directory's path is short enough by its type. */
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", run_dir,
+             BT_ORDERS_SOCKET);
+    mask = umask(0177); /* the socket's file is ours alone from the start */
+    failed = (desk->listener < 0) ||
+             (bind(desk->listener, (const struct sockaddr *)&address,
+                   sizeof(address)) != 0) ||
+             (listen(desk->listener, BT_DESK_CLIENTS) != 0);
+    umask(mask);
+    if (failed) {
+        BT_LOG_ERROR("cannot listen at %s: %m", address.sun_path);
+        bt_desk_destroy(desk);
+        return BT_ERR_IO;
+    }
+    *desk_p = desk;
+    return BT_OK;
+}
+
+void bt_desk_destroy(bt_desk_t *desk)
+{
+    if (desk == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        if (desk->clients[i].phase != PHASE_NONE) {
+            move(&desk->clients[i], PHASE_NONE);
+        }
+    }
+    if (desk->listener >= 0) {
+        close(desk->listener);
+    }
+    bt_free(desk);
+}
+
+nfds_t bt_desk_poll_fds(const bt_desk_t *desk, struct pollfd *fds)
+{
+    nfds_t n = 0;
+
+    fds[n++] = (struct pollfd){.fd = desk->listener, .events = POLLIN};
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        const client_t *const client = &desk->clients[i];
+        short events = 0;
+
+        if (client->phase == PHASE_NONE) {
+            continue;
+        }
+        /* A busy one's leaving is what poll() tells of unasked. */
+        if ((client->phase == PHASE_IDLE) && !client->is_deaf &&
+            (client->out.len == 0)) {
+            events = POLLIN;
+        }
+        if (client->out.len > 0) {
+            events |= POLLOUT;
+        }
+        fds[n++] = (struct pollfd){.fd = client->fd, .events = events};
+    }
+    return n;
+}
+
+static client_t *find(bt_desk_t *desk, uint64_t id)
+{
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        if ((desk->clients[i].phase != PHASE_NONE) &&
+            (desk->clients[i].id == id)) {
+            return &desk->clients[i];
+        }
+    }
+    return NULL;
+}
+
+/* Append a line; who has too much unread is dropped. */
+static void write_line(client_t *client, const bt_orders_event_t *event)
+{
+    bt_orders_event_write(event, &client->out);
+    if (bt_strbuf_status(&client->out) != BT_OK) {
+        BT_LOG_WARN("somebody at the launcher's socket does not read and is "
+                    "dropped: %s",
+                    bt_status_str(bt_strbuf_status(&client->out)));
+        move(client, PHASE_NONE);
+    }
+}
+
+static void answer(client_t *client, const char *error)
+{
+    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_OK};
+
+    if (error != NULL) {
+        event.kind = BT_ORDERS_EVENT_ERROR;
+        snprintf(event.u.error, sizeof(event.u.error), "%s", error);
+    }
+    write_line(client, &event);
+}
+
+void bt_desk_answer(bt_desk_t *desk, uint64_t id, const char *error)
+{
+    client_t *const client = find(desk, id);
+
+    if (client != NULL) {
+        BT_ASSERT(client->phase == PHASE_BUSY);
+        move(client, PHASE_IDLE);
+        answer(client, error);
+    }
+}
+
+void bt_desk_say(bt_desk_t *desk, uint64_t id, const bt_orders_event_t *event)
+{
+    client_t *const client = find(desk, id);
+
+    if (client != NULL) {
+        write_line(client, event);
+    }
+}
+
+void bt_desk_watch(bt_desk_t *desk, uint64_t id)
+{
+    client_t *const client = find(desk, id);
+
+    if (client != NULL) {
+        client->is_watching = true;
+    }
+}
+
+void bt_desk_tell(bt_desk_t *desk, const bt_orders_event_t *event)
+{
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        if (desk->clients[i].is_watching) {
+            write_line(&desk->clients[i], event);
+        }
+    }
+}
+
+/* The reason not to listen to it, or NULL. */
+static const char *refusal(int fd, const client_t *slot)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+        BT_LOG_WARN("cannot tell who speaks at the launcher's socket: %m");
+        return "cannot tell who you are";
+    }
+    if ((peer.uid != geteuid()) && (peer.uid != 0)) {
+        BT_LOG_WARN("user %u, process %d is refused at the launcher's socket",
+                    peer.uid, peer.pid);
+        return "this launcher takes orders of its own user and root only";
+    }
+    return (slot == NULL) ? "too many connections" : NULL;
+}
+
+/* Room for one more, or NULL. */
+static client_t *free_slot(bt_desk_t *desk)
+{
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        if (desk->clients[i].phase == PHASE_NONE) {
+            return &desk->clients[i];
+        }
+    }
+    return NULL;
+}
+
+static void accept_clients(bt_desk_t *desk)
+{
+    int fd;
+
+    while ((fd = accept4(desk->listener, NULL, NULL,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+        client_t *const client = free_slot(desk);
+        const char *const why = refusal(fd, client);
+
+        if (why != NULL) {
+            char line[128];
+            const int n = snprintf(line, sizeof(line), "error %s\n", why);
+
+            /* A fresh socket has room for it, and nobody waits for more. */
+            if (send(fd, line, (size_t)n, MSG_NOSIGNAL) < 0) {
+                BT_LOG_DEBUG("a refused client has left: %m");
+            }
+            close(fd);
+            continue;
+        }
+        client->fd = fd;
+        client->id = ++desk->last_id;
+        bt_strbuf_init(&client->out, OUT_BYTES);
+        move(client, PHASE_IDLE);
+    }
+}
+
+/* @return false: it is gone. */
+static bool send_queued(client_t *client)
+{
+    while (client->out.len > 0) {
+        const ssize_t n = send(client->fd, client->out.data, client->out.len,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            return true;
+        }
+        if (n < 0) {
+            move(client, PHASE_NONE);
+            return false;
+        }
+        bt_strbuf_consume(&client->out, (size_t)n);
+    }
+    return true;
+}
+
+static void receive(client_t *client)
+{
+    while (!client->is_deaf && (client->n_in < sizeof(client->in))) {
+        const ssize_t n = recv(client->fd, client->in + client->n_in,
+                               sizeof(client->in) - client->n_in, MSG_DONTWAIT);
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            return;
+        }
+        if (n <= 0) {
+            client->is_deaf = true;
+            return;
+        }
+        client->n_in += (size_t)n;
+    }
+}
+
+/* @return whether a line was there and taken. */
+static bool take_line(bt_desk_t *desk, client_t *client)
+{
+    const char *const end = memchr(client->in, '\n', client->n_in);
+    bt_orders_request_t request;
+    bt_status_t status;
+    char why[512];
+    size_t n;
+
+    if (end == NULL) {
+        if (client->n_in == sizeof(client->in)) {
+            client->n_in = 0;
+            client->is_deaf = true;
+            answer(client, "the line is too long");
+        }
+        return false;
+    }
+    n = (size_t)(end - client->in);
+    status = bt_orders_request_read(client->in, n, &request, why, sizeof(why));
+    client->n_in -= n + 1;
+    memmove(client->in, end + 1, client->n_in);
+    if (status != BT_OK) {
+        answer(client, why);
+        return true;
+    }
+    move(client, PHASE_BUSY);
+    desk->on_order(desk->arg, client->id, &request);
+    return true;
+}
+
+/* Has the other end closed both ways? */
+static bool is_gone(const client_t *client)
+{
+    struct pollfd fd = {.fd = client->fd};
+
+    return (poll(&fd, 1, 0) > 0) && ((fd.revents & (POLLHUP | POLLERR)) != 0);
+}
+
+/* Take and send what goes. A line is taken once the one before it is answered
+ * and sent, so that nobody can pile up answers. */
+static void serve(bt_desk_t *desk, client_t *client)
+{
+    do {
+        if (!send_queued(client)) {
+            return;
+        }
+        receive(client);
+    } while ((client->phase == PHASE_IDLE) && (client->out.len == 0) &&
+             take_line(desk, client) && (client->phase != PHASE_NONE));
+
+    if ((client->phase == PHASE_BUSY) && client->is_deaf && is_gone(client)) {
+        move(client, PHASE_NONE); /* what it ordered is done all the same */
+    }
+    if ((client->phase == PHASE_IDLE) && client->is_deaf &&
+        (memchr(client->in, '\n', client->n_in) == NULL)) {
+        client->is_watching = false;
+        move(client, PHASE_LEAVING);
+    }
+    if ((client->phase == PHASE_LEAVING) && send_queued(client) &&
+        (client->out.len == 0)) {
+        move(client, PHASE_NONE);
+    }
+}
+
+void bt_desk_run(bt_desk_t *desk)
+{
+    accept_clients(desk);
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        if (desk->clients[i].phase != PHASE_NONE) {
+            serve(desk, &desk->clients[i]);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/life.h"
+
+#define STOPPED  BT_LIFE_STOPPED
+#define STARTING BT_LIFE_STARTING
+#define READY    BT_LIFE_READY
+#define STOPPING BT_LIFE_STOPPING
+#define CHANGING BT_LIFE_CHANGING
+#define WAITING  BT_LIFE_WAITING
+
+/* The drawing in the header, a row for each state. */
+static const bt_life_t after[BT_LIFE_STATES][BT_LIFE_EVENTS] = {
+    /*             START     STOP      RESTART   SAID_READY ENDED
+                   GAVE_UP   PAUSE_OVER */
+    [STOPPED] = {STARTING, STOPPED, STARTING, STOPPED, STOPPED, STOPPED,
+                 STOPPED},
+    [STARTING] = {STARTING, STOPPING, CHANGING, READY, WAITING, STOPPED,
+                  STARTING},
+    [READY] = {READY, STOPPING, CHANGING, READY, WAITING, READY, READY},
+    [STOPPING] = {CHANGING, STOPPING, CHANGING, STOPPING, STOPPED, STOPPING,
+                  STOPPING},
+    [CHANGING] = {CHANGING, STOPPING, CHANGING, CHANGING, STARTING, CHANGING,
+                  CHANGING},
+    [WAITING] = {STARTING, STOPPED, STARTING, WAITING, WAITING, WAITING,
+                 STARTING},
+};
+
+bt_life_t bt_life_after(bt_life_t life, bt_life_event_t event)
+{
+    return after[life][event];
+}
+
+bool bt_life_is_edge(bt_life_t from, bt_life_t to)
+{
+    for (unsigned event = 0; event < BT_LIFE_EVENTS; event++) {
+        if ((after[from][event] == to) && (from != to)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool bt_life_runs(bt_life_t life)
+{
+    return (life != BT_LIFE_STOPPED) && (life != BT_LIFE_WAITING);
+}

@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "launcher/model_file.h"
+#include "launcher/supervisor_priv.h"
+
+#define ERROR_BYTES BT_ORDERS_TEXT_BYTES
+#define ANY_MODEL   UINT32_MAX
+
+static bool is_worker(const bt_child_t *child)
+{
+    return child->process->model != BT_PLAN_NO_MODEL;
+}
+
+/* What is told. */
+
+static uint32_t program_of(const bt_child_t *child)
+{
+    switch (child->process->program) {
+    case BT_PROG_ROUTER:
+        return BT_ORDERS_ROUTER;
+    case BT_PROG_PREFILL:
+        return BT_ORDERS_PREFILL;
+    default:
+        return BT_ORDERS_DECODE;
+    }
+}
+
+static uint32_t state_of(const bt_child_t *child)
+{
+    static const bt_orders_state_t states[BT_LIFE_STATES] = {
+        [BT_LIFE_STOPPED] = BT_ORDERS_STOPPED,
+        [BT_LIFE_STARTING] = BT_ORDERS_STARTING,
+        [BT_LIFE_READY] = BT_ORDERS_READY,
+        [BT_LIFE_STOPPING] = BT_ORDERS_STOPPING,
+        [BT_LIFE_CHANGING] = BT_ORDERS_STOPPING,
+        [BT_LIFE_WAITING] = BT_ORDERS_WAITING,
+    };
+
+    return states[child->life];
+}
+
+static void copy(const char *text, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%s", text);
+}
+
+static void describe_launcher(const bt_supervisor_t *s,
+                              bt_orders_event_t *event)
+{
+    bt_orders_launcher_t *const launcher = &event->u.launcher;
+
+    memset(event, 0, sizeof(*event));
+    event->kind = BT_ORDERS_EVENT_LAUNCHER;
+    launcher->pid = (uint64_t)getpid();
+    launcher->stopping = (s->phase != BT_SUPERVISOR_RUNNING);
+    copy(bt_config_version(), launcher->version, sizeof(launcher->version));
+    copy(s->plan->run_dir.path, launcher->run_dir, sizeof(launcher->run_dir));
+}
+
+static void describe_model(const bt_supervisor_t *s, uint32_t i,
+                           bt_orders_event_t *event)
+{
+    const bt_plan_model_t *const model = &s->plan->models[i];
+
+    memset(event, 0, sizeof(*event));
+    event->kind = BT_ORDERS_EVENT_MODEL;
+    copy(model->name, event->u.model.name, sizeof(event->u.model.name));
+    copy(model->path, event->u.model.path, sizeof(event->u.model.path));
+    event->u.model.prefill = bt_plan_count(s->plan, i, BT_PROG_PREFILL);
+    event->u.model.decode = bt_plan_count(s->plan, i, BT_PROG_DECODE);
+    event->u.model.unloaded = model->is_unloaded;
+}
+
+static void describe_process(const bt_supervisor_t *s, const bt_child_t *child,
+                             bt_orders_event_t *event)
+{
+    bt_orders_process_t *const process = &event->u.process;
+
+    memset(event, 0, sizeof(*event));
+    event->kind = BT_ORDERS_EVENT_PROCESS;
+    copy(child->process->name, process->name, sizeof(process->name));
+    process->program = program_of(child);
+    if (is_worker(child)) {
+        copy(s->plan->models[child->process->model].name, process->model,
+             sizeof(process->model));
+    }
+    process->state = state_of(child);
+    process->pid = (uint64_t)child->pid;
+    process->restarts = child->n_restarts;
+    process->since_ms = child->since_ms;
+    if (child->pid == 0) {
+        return; /* its addresses are of a process that is gone */
+    }
+    /* Not there, or too long: then "". */
+    if (!bt_ready_address(&child->ready, "http", process->http,
+                          sizeof(process->http)) ||
+        !bt_ready_address(&child->ready, "metrics", process->metrics,
+                          sizeof(process->metrics))) {
+        return;
+    }
+}
+
+void bt_supervisor_tell_launcher(bt_supervisor_t *s)
+{
+    bt_orders_event_t event;
+
+    describe_launcher(s, &event);
+    bt_desk_tell(s->desk, &event);
+}
+
+void bt_supervisor_tell_model(bt_supervisor_t *s, uint32_t model)
+{
+    bt_orders_event_t event;
+
+    describe_model(s, model, &event);
+    bt_desk_tell(s->desk, &event);
+}
+
+void bt_supervisor_tell_process(bt_supervisor_t *s, const bt_child_t *child)
+{
+    bt_orders_event_t event;
+
+    describe_process(s, child, &event);
+    bt_desk_tell(s->desk, &event);
+}
+
+static void say_status(bt_supervisor_t *s, uint64_t client)
+{
+    bt_orders_event_t event;
+
+    describe_launcher(s, &event);
+    bt_desk_say(s->desk, client, &event);
+    for (uint32_t i = 0; i < s->plan->n_models; i++) {
+        describe_model(s, i, &event);
+        bt_desk_say(s->desk, client, &event);
+    }
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        describe_process(s, s->children[i], &event);
+        bt_desk_say(s->desk, client, &event);
+    }
+}
+
+/* Whom an order names. */
+
+static bt_child_t *find_child(const bt_supervisor_t *s, const char *name,
+                              char *error)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        if (strcmp(s->children[i]->process->name, name) == 0) {
+            return s->children[i];
+        }
+    }
+    n = (size_t)snprintf(error, ERROR_BYTES,
+                         "no process '%s'; there are:", name);
+    for (uint32_t i = 0; (i < s->n_children) && (n < ERROR_BYTES); i++) {
+        n += (size_t)snprintf(error + n, ERROR_BYTES - n, "%s %s",
+                              (i == 0) ? "" : ",",
+                              s->children[i]->process->name);
+    }
+    return NULL;
+}
+
+static uint32_t find_model(const bt_supervisor_t *s, const char *name,
+                           char *error)
+{
+    const uint32_t model = bt_plan_find_model(s->plan, name);
+    size_t n;
+
+    if (model != BT_PLAN_NO_MODEL) {
+        return model;
+    }
+    n = (size_t)snprintf(error, ERROR_BYTES, "no model '%s'; there are:", name);
+    for (uint32_t i = 0; (i < s->plan->n_models) && (n < ERROR_BYTES); i++) {
+        n += (size_t)snprintf(error + n, ERROR_BYTES - n, "%s %s",
+                              (i == 0) ? "" : ",", s->plan->models[i].name);
+    }
+    return BT_PLAN_NO_MODEL;
+}
+
+/* Orders that are answered later. */
+
+typedef enum outcome {
+    OUTCOME_OPEN,
+    OUTCOME_TRUE,
+    OUTCOME_FALSE, /* and will not become true */
+} outcome_t;
+
+/* How an order stands with one child. */
+static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
+                            char *error)
+{
+    const char *const name = child->process->name;
+    const char *last = "";
+    const char *line;
+
+    if (order->until_ended) {
+        if (child->life == BT_LIFE_STOPPED) {
+            return OUTCOME_TRUE;
+        }
+        if (child->life == BT_LIFE_STOPPING) {
+            return OUTCOME_OPEN;
+        }
+        snprintf(error, ERROR_BYTES, "another order started %s again", name);
+        return OUTCOME_FALSE;
+    }
+    if (child->life == BT_LIFE_READY) {
+        return OUTCOME_TRUE;
+    }
+    if ((child->life != BT_LIFE_STOPPED) && (child->life != BT_LIFE_STOPPING)) {
+        return OUTCOME_OPEN;
+    }
+    if (!child->has_given_up) {
+        snprintf(error, ERROR_BYTES, "another order stopped %s", name);
+        return OUTCOME_FALSE;
+    }
+    for (uint32_t i = 0; (line = bt_last_words_line(&child->words, i)) != NULL;
+         i++) {
+        last = line;
+    }
+    snprintf(error, ERROR_BYTES, "%s could not start: it ended %s%s%s", name,
+             child->end, (last[0] == '\0') ? "" : "; its last words: ", last);
+    return OUTCOME_FALSE;
+}
+
+static outcome_t outcome(const bt_supervisor_t *s, const bt_pending_t *order,
+                         char *error)
+{
+    outcome_t all = OUTCOME_TRUE;
+
+    if (s->phase != BT_SUPERVISOR_RUNNING) {
+        copy("the launcher is stopping", error, ERROR_BYTES);
+        return OUTCOME_FALSE;
+    }
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        const bt_child_t *const child = s->children[i];
+        outcome_t one;
+
+        if ((order->child == NULL) ? (child->process->model != order->model)
+                                   : (child != order->child)) {
+            continue;
+        }
+        one = outcome_of(order, child, error);
+        if (one == OUTCOME_FALSE) {
+            return OUTCOME_FALSE;
+        }
+        all = (one == OUTCOME_OPEN) ? OUTCOME_OPEN : all;
+    }
+    return all;
+}
+
+void bt_supervisor_answer_pending(bt_supervisor_t *s)
+{
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        bt_pending_t *const order = &s->pending[i];
+        char error[ERROR_BYTES];
+        outcome_t now;
+
+        if (order->client == 0) {
+            continue;
+        }
+        now = outcome(s, order, error);
+        if (now != OUTCOME_OPEN) {
+            const uint64_t client = order->client;
+
+            order->client = 0;
+            bt_desk_answer(s->desk, client,
+                           (now == OUTCOME_TRUE) ? NULL : error);
+        }
+    }
+}
+
+/* Answer at once, or when the child, or all workers of the model, are where the
+ * order wants them. */
+static void answer_when_done(bt_supervisor_t *s, uint64_t client,
+                             const bt_orders_request_t *request,
+                             bt_child_t *child, uint32_t model)
+{
+    if (!request->wait) {
+        bt_desk_answer(s->desk, client, NULL);
+        return;
+    }
+    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        if (s->pending[i].client == 0) {
+            s->pending[i] = (bt_pending_t){
+                .client = client,
+                .until_ended = (request->verb == BT_ORDERS_STOP) ||
+                               (request->verb == BT_ORDERS_DRAIN) ||
+                               (request->verb == BT_ORDERS_UNLOAD),
+                .child = child,
+                .model = model,
+            };
+            return;
+        }
+    }
+    /* Those who asked have left, and their orders are still under way. */
+    bt_desk_answer(s->desk, client,
+                   "it is done, but too many orders are under way to wait for "
+                   "its end");
+}
+
+/* The orders. */
+
+static void start_by_order(bt_supervisor_t *s, bt_child_t *child,
+                           bt_life_event_t event)
+{
+    if (!bt_life_runs(child->life)) {
+        bt_restart_init(&child->restart);
+        child->is_by_order = true;
+    }
+    if (is_worker(child) &&
+        s->plan->models[child->process->model].is_unloaded) {
+        s->plan->models[child->process->model].is_unloaded = false;
+        bt_supervisor_tell_model(s, child->process->model);
+    }
+    bt_supervisor_apply(s, child, event);
+}
+
+static void order_process(bt_supervisor_t *s, uint64_t client,
+                          const bt_orders_request_t *request)
+{
+    char error[ERROR_BYTES];
+    bt_child_t *const child = find_child(s, request->name, error);
+
+    if (child == NULL) {
+        bt_desk_answer(s->desk, client, error);
+        return;
+    }
+    if (request->verb == BT_ORDERS_START) {
+        start_by_order(s, child, BT_LIFE_START);
+    } else if (request->verb == BT_ORDERS_RESTART) {
+        start_by_order(s, child, BT_LIFE_RESTART);
+    } else {
+        bt_supervisor_apply(s, child, BT_LIFE_STOP);
+    }
+    answer_when_done(s, client, request, child, ANY_MODEL);
+}
+
+static void order_role(bt_supervisor_t *s, uint64_t client,
+                       const bt_orders_request_t *request)
+{
+    const unsigned program =
+        (request->role == BT_ORDERS_PREFILL) ? BT_PROG_PREFILL : BT_PROG_DECODE;
+    char error[ERROR_BYTES];
+    bt_child_t *const child = find_child(s, request->name, error);
+
+    if ((child != NULL) && !is_worker(child)) {
+        snprintf(error, sizeof(error),
+                 "%s is a router: only workers have a role", request->name);
+    }
+    if ((child == NULL) || !is_worker(child)) {
+        bt_desk_answer(s->desk, client, error);
+        return;
+    }
+    if (child->next_program != program) {
+        child->next_program = program;
+        child->is_by_order = true;
+        start_by_order(s, child, BT_LIFE_RESTART);
+    }
+    answer_when_done(s, client, request, child, ANY_MODEL);
+}
+
+static void apply_to_workers(bt_supervisor_t *s, uint32_t model, bool load)
+{
+    s->plan->models[model].is_unloaded = !load;
+    bt_supervisor_tell_model(s, model);
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        if (s->children[i]->process->model != model) {
+            continue;
+        }
+        if (load) {
+            start_by_order(s, s->children[i], BT_LIFE_START);
+        } else {
+            bt_supervisor_apply(s, s->children[i], BT_LIFE_STOP);
+        }
+    }
+}
+
+static void order_unload(bt_supervisor_t *s, uint64_t client,
+                         const bt_orders_request_t *request)
+{
+    char error[ERROR_BYTES];
+    const uint32_t model = find_model(s, request->name, error);
+
+    if (model == BT_PLAN_NO_MODEL) {
+        bt_desk_answer(s->desk, client, error);
+        return;
+    }
+    apply_to_workers(s, model, false);
+    answer_when_done(s, client, request, NULL, model);
+}
+
+/* May a known model be loaded like that? */
+static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
+                           const bt_orders_request_t *request, char *error)
+{
+    const bt_plan_model_t *const model = &s->plan->models[i];
+    const uint32_t prefill = bt_plan_count(s->plan, i, BT_PROG_PREFILL);
+    const uint32_t decode = bt_plan_count(s->plan, i, BT_PROG_DECODE);
+
+    if ((request->path[0] != '\0') &&
+        !bt_model_file_is_same(request->path, model->path)) {
+        snprintf(error, ERROR_BYTES,
+                 "%s is the model %.*s already; another file "
+                 "needs another name",
+                 model->name, 1024, model->path);
+        return false;
+    }
+    if (((request->prefill != BT_ORDERS_UNSET) &&
+         (request->prefill != prefill)) ||
+        ((request->decode != BT_ORDERS_UNSET) && (request->decode != decode))) {
+        snprintf(error, ERROR_BYTES,
+                 "%s has prefill=%u and decode=%u, which only a new model may "
+                 "choose",
+                 model->name, prefill, decode);
+        return false;
+    }
+    return true;
+}
+
+/* May there be such a model? */
+static bool may_load(const bt_supervisor_t *s,
+                     const bt_orders_request_t *request, uint32_t prefill,
+                     uint32_t decode, char *error)
+{
+    if (!bt_config_is_model_name(request->name, strlen(request->name))) {
+        snprintf(error, ERROR_BYTES,
+                 "'%s' is no name: printable ASCII without space, / \" \\ , =",
+                 request->name);
+        return false;
+    }
+    if (request->path[0] != '/') {
+        snprintf(error, ERROR_BYTES,
+                 (request->path[0] == '\0')
+                     ? "no model '%s' yet: it is loaded with its path from / on"
+                     : "the path of %s has to begin with /",
+                 request->name);
+        return false;
+    }
+    if ((decode == 0) || ((prefill == 0) && !s->plan->config->local_prefill)) {
+        copy((decode == 0)
+                 ? "decode=0 leaves nobody to generate"
+                 : "prefill=0 leaves nobody to run the context phase: the "
+                   "launch has no --local-prefill",
+             error, ERROR_BYTES);
+        return false;
+    }
+    if (s->plan->n_models == BT_CONFIG_MAX_MODELS) {
+        snprintf(error, ERROR_BYTES, "there are %d models already",
+                 BT_CONFIG_MAX_MODELS);
+        return false;
+    }
+    return bt_model_file_check(request->path, error, ERROR_BYTES) == BT_OK;
+}
+
+static uint32_t count_or(uint32_t asked, uint32_t otherwise)
+{
+    return (asked == BT_ORDERS_UNSET) ? otherwise : asked;
+}
+
+/* @return its index, or BT_PLAN_NO_MODEL with the reason. */
+static uint32_t add_model(bt_supervisor_t *s,
+                          const bt_orders_request_t *request, char *error)
+{
+    const bt_config_t *const config = s->plan->config;
+    const uint32_t prefill = count_or(request->prefill, config->prefill);
+    const uint32_t decode = count_or(request->decode, config->decode);
+    bt_status_t status;
+
+    if (!may_load(s, request, prefill, decode, error)) {
+        return BT_PLAN_NO_MODEL;
+    }
+    status = bt_plan_add_model(s->plan, request->name, request->path, prefill,
+                               decode);
+    if (status == BT_OK) {
+        status = bt_supervisor_add_children(s);
+        if (status == BT_ERR_NO_MEMORY) {
+            bt_plan_drop_model(s->plan);
+        }
+    }
+    /* Without its log, which was said, a model serves all the same. */
+    if ((status != BT_OK) && (status != BT_ERR_IO)) {
+        snprintf(error, ERROR_BYTES, "%s cannot be added: %s", request->name,
+                 bt_status_str(status));
+        return BT_PLAN_NO_MODEL;
+    }
+    return s->plan->n_models - 1;
+}
+
+static void order_load(bt_supervisor_t *s, uint64_t client,
+                       const bt_orders_request_t *request)
+{
+    uint32_t model = bt_plan_find_model(s->plan, request->name);
+    char error[ERROR_BYTES];
+
+    if (model == BT_PLAN_NO_MODEL) {
+        model = add_model(s, request, error);
+    } else if (!may_load_again(s, model, request, error)) {
+        model = BT_PLAN_NO_MODEL;
+    }
+    if (model == BT_PLAN_NO_MODEL) {
+        bt_desk_answer(s->desk, client, error);
+        return;
+    }
+    apply_to_workers(s, model, true);
+    answer_when_done(s, client, request, NULL, model);
+}
+
+void bt_supervisor_order(void *arg, uint64_t client,
+                         const bt_orders_request_t *request)
+{
+    bt_supervisor_t *const s = arg;
+    const bool is_question = (request->verb == BT_ORDERS_STATUS) ||
+                             (request->verb == BT_ORDERS_WATCH);
+
+    if (!is_question) {
+        BT_LOG_INFO("order: %s %s", bt_orders_verb_name(request->verb),
+                    request->name);
+        if (s->phase != BT_SUPERVISOR_RUNNING) {
+            bt_desk_answer(s->desk, client, "the launcher is stopping");
+            return;
+        }
+    }
+    switch (request->verb) {
+    case BT_ORDERS_STATUS:
+        say_status(s, client);
+        bt_desk_answer(s->desk, client, NULL);
+        break;
+    case BT_ORDERS_WATCH:
+        say_status(s, client);
+        bt_desk_watch(s->desk, client);
+        bt_desk_answer(s->desk, client, NULL);
+        break;
+    case BT_ORDERS_START:
+    case BT_ORDERS_STOP:
+    case BT_ORDERS_DRAIN:
+    case BT_ORDERS_RESTART:
+        order_process(s, client, request);
+        break;
+    case BT_ORDERS_LOAD:
+        order_load(s, client, request);
+        break;
+    case BT_ORDERS_UNLOAD:
+        order_unload(s, client, request);
+        break;
+    case BT_ORDERS_ROLE:
+        order_role(s, client, request);
+        break;
+    }
+}

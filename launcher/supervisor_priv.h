@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file supervisor_priv.h
+ *
+ * What the supervisor's files share:
+ *
+ *     supervisor.c         the loop, the phases, ends and restarts
+ *     supervisor_orders.c  orders, and who is told what has come of them
+ */
+#ifndef BT_LAUNCHER_SUPERVISOR_PRIV_H
+#define BT_LAUNCHER_SUPERVISOR_PRIV_H
+
+#include <poll.h>
+
+#include "launcher/child.h"
+#include "launcher/desk.h"
+#include "launcher/supervisor.h"
+
+typedef enum bt_supervisor_phase {
+    BT_SUPERVISOR_RUNNING,
+    BT_SUPERVISOR_DRAIN,
+    BT_SUPERVISOR_STOP,
+    BT_SUPERVISOR_KILL,
+} bt_supervisor_phase_t;
+#define BT_SUPERVISOR_PHASES 4
+
+/** An order that is answered when it has come true. */
+typedef struct bt_pending {
+    uint64_t client;   /**< of the desk; 0 = free */
+    bool until_ended;  /**< otherwise until ready */
+    bt_child_t *child; /**< NULL = all workers of the model */
+    uint32_t model;
+} bt_pending_t;
+
+typedef struct bt_supervisor {
+    const bt_supervisor_options_t *options;
+    bt_plan_t *plan;
+    bt_desk_t *desk;       /**< owned */
+    bt_child_t **children; /**< owned; in the order of the plan */
+    uint32_t n_children;
+    struct pollfd *fds; /**< owned; room for all there is to wait for */
+    int signal_fd;
+    bt_supervisor_phase_t phase;
+    uint64_t deadline_ms; /**< of DRAIN and STOP */
+    uint64_t waiting_ms;  /**< when to say who is awaited; 0 = never */
+    bool was_announced;
+    int exit_status;
+    bt_pending_t pending[BT_DESK_CLIENTS];
+} bt_supervisor_t;
+
+/** An event in a child's life, with all that follows from it. */
+void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
+                         bt_life_event_t event);
+
+/** Children for the processes that the plan has got since.
+ *  @retval BT_ERR_IO         They are there, but a log cannot be written;
+ * logged. What would be in it goes to standard error.
+ *  @retval BT_ERR_NO_MEMORY  There are as many as before. */
+BT_MUST_CHECK bt_status_t bt_supervisor_add_children(bt_supervisor_t *s);
+
+/** A bt_desk_order_fn; @a s is a bt_supervisor_t. */
+void bt_supervisor_order(void *s, uint64_t client,
+                         const bt_orders_request_t *request);
+
+/** Answer the orders that have come true, or cannot any more. */
+void bt_supervisor_answer_pending(bt_supervisor_t *s);
+
+/** Tell who watches how it stands with the launcher, a model or a process. */
+void bt_supervisor_tell_launcher(bt_supervisor_t *s);
+void bt_supervisor_tell_model(bt_supervisor_t *s, uint32_t model);
+void bt_supervisor_tell_process(bt_supervisor_t *s, const bt_child_t *child);
+
+#endif

@@ -1,0 +1,535 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Orders to a launcher with fake programs: run_orders.py LAUNCHER"""
+import contextlib
+import os
+import signal
+import socket
+import stat
+import subprocess
+import unittest
+from urllib.parse import unquote
+
+from launched import DEADLINE_S, LauncherTest, main, poll
+
+NOBODY = 65534
+
+
+class Refused(Exception):
+    """What the launcher answered instead of ok."""
+
+
+class Client:
+    """A connection to the launcher's socket."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(DEADLINE_S)
+        self.socket.connect(path)
+        self.lines = self.socket.makefile("r", encoding="ascii")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.lines.close()
+        self.socket.close()
+
+    def send(self, line):
+        self.socket.sendall(line.encode() + b"\n")
+
+    def line(self):
+        """One line: its first word and its values."""
+        words = self.lines.readline().rstrip("\n").split(" ")
+        return words[0], {key: unquote(value) for key, value in
+                          (word.split("=", 1) for word in words[1:])}
+
+    def answer(self):
+        """The lines before ok."""
+        lines = []
+        for line in self.lines:
+            if line == "ok\n":
+                return lines
+            if line.startswith("error "):
+                raise Refused(unquote(line[6:].rstrip("\n")))
+            lines.append(line)
+        raise Refused("the connection ended")
+
+    def ask(self, line):
+        self.send(line)
+        return self.answer()
+
+
+class OrdersTest(LauncherTest):
+    def launch(self, *arguments, **environment):
+        launched = super().launch(*arguments, **environment)
+        launched.wait_ready()
+        return launched
+
+    def socket_path(self):
+        return os.path.join(self.folder, self.run_dirs()[0], "orders")
+
+    def client(self):
+        client = Client(self.socket_path())
+        self.addCleanup(client.__exit__)
+        return client
+
+    def ask(self, line):
+        with Client(self.socket_path()) as client:
+            return client.ask(line)
+
+    def refused(self, line):
+        with self.assertRaises(Refused) as caught:
+            self.ask(line)
+        return str(caught.exception)
+
+    def status(self, kind="process"):
+        """name -> values, of what the status lists."""
+        rows = {}
+        for line in self.ask("status"):
+            word, *rest = line.split()
+            values = {k: unquote(v) for k, v in
+                      (field.split("=", 1) for field in rest)}
+            if word == kind:
+                rows[values.get("name", "")] = values
+        return rows
+
+    def state(self, name):
+        return self.status()[name]["state"]
+
+    def wait_all_ready(self):
+        poll(lambda: {row["state"] for row in self.status().values()} ==
+             {"ready"}, "all to be ready")
+
+    def wait_state(self, name, state):
+        poll(lambda: self.state(name) == state, f"{name} to be {state}")
+
+    def finish(self, name):
+        open(os.path.join(self.folder, name + ".finish"), "w").close()
+
+    def model_file(self, name):
+        path = os.path.join(self.folder, name)
+        open(path, "w").close()
+        return path
+
+    def test_the_status_lists_all_there_is(self):
+        launched = self.launch("--prefill", "2")
+        self.wait_all_ready()
+        rows = self.status()
+        self.assertEqual(list(rows), ["router", "prefill-0", "prefill-1",
+                                      "decode-0"])
+        self.assertEqual(rows["router"]["http"], "127.0.0.1:41000")
+        self.assertEqual(rows["router"]["metrics"], "127.0.0.1:41002")
+        self.assertNotIn("model", rows["router"])
+        self.assertEqual(rows["decode-0"]["model"], "model")
+        self.assertEqual(rows["decode-0"]["program"], "decode")
+        self.assertEqual(rows["prefill-1"]["restarts"], "0")
+        for _, name, pid in self.events("start"):
+            self.assertEqual(rows[name]["pid"], str(pid))
+        self.assertEqual(self.status("model"), {"model": {
+            "name": "model", "path": self.model, "prefill": "2",
+            "decode": "1", "state": "loaded"}})
+        launcher = self.status("launcher")[""]
+        self.assertEqual(launcher["pid"], str(launched.process.pid))
+        self.assertEqual(launcher["state"], "running")
+        self.assertEqual(launcher["run_dir"], os.path.dirname(
+            self.socket_path()))
+        self.assertEqual(stat.S_IMODE(os.stat(self.socket_path()).st_mode),
+                         0o600)
+        self.assertEqual(self.option("router", "launcher"),
+                         self.socket_path())
+        self.assertEqual(launched.stop(), 0)
+
+    def test_what_is_stopped_stays_so_until_it_is_started(self):
+        launched = self.launch()
+        self.wait_state("decode-0", "ready")
+        self.ask("stop decode-0")
+        self.wait_state("decode-0", "stopped")
+        self.assertEqual(self.status()["decode-0"]["pid"], "0")
+        self.ask("stop decode-0 wait=yes")
+        self.assertEqual(len(self.events("start", "decode-0")), 1)
+        self.ask("start decode-0 wait=yes")
+        self.assertEqual(self.state("decode-0"), "ready")
+        self.ask("start decode-0")
+        self.assertEqual(len(self.events("start", "decode-0")), 2)
+        self.assertNotIn("it starts again", launched.stderr())
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_drain_is_answered_when_it_is_over(self):
+        self.behave("decode-0", "drain")
+        launched = self.launch()
+        self.wait_state("decode-0", "ready")
+        client = self.client()
+        client.send("drain decode-0")
+        poll(lambda: self.events("term", "decode-0"), "SIGTERM")
+        self.assertEqual(self.state("decode-0"), "stopping")
+        # Nothing has come on the connection that waits.
+        client.socket.setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            client.socket.recv(1)
+        client.socket.settimeout(DEADLINE_S)
+        self.finish("decode-0")
+        client.answer()
+        self.assertEqual(self.state("decode-0"), "stopped")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_start_while_it_stops_follows_its_end(self):
+        self.behave("decode-0", "drain")
+        launched = self.launch()
+        self.wait_state("decode-0", "ready")
+        drain = self.client()
+        drain.send("drain decode-0")
+        poll(lambda: self.events("term", "decode-0"), "SIGTERM")
+        start = self.client()
+        start.send("start decode-0 wait=yes")
+        with self.assertRaisesRegex(Refused,
+                                    "another order started decode-0 again"):
+            drain.answer()
+        self.assertEqual(len(self.events("start", "decode-0")), 1)
+        self.finish("decode-0")
+        start.answer()
+        self.assertEqual(len(self.events("start", "decode-0")), 2)
+        self.assertEqual(len(self.events("term", "decode-0")), 1)
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_restart_is_no_crash(self):
+        launched = self.launch()
+        self.wait_state("prefill-0", "ready")
+        before = self.status()["prefill-0"]
+        self.ask("restart prefill-0 wait=yes")
+        after = self.status()["prefill-0"]
+        self.assertNotEqual(before["pid"], after["pid"])
+        self.assertEqual(after["restarts"], "0")
+        self.assertEqual(len(self.events("term", "prefill-0")), 1)
+        self.assertEqual(launched.stderr().count("ended"), 0)
+        self.assertEqual(launched.stop(), 0)
+
+    def test_who_watches_is_told_each_change(self):
+        launched = self.launch()
+        self.wait_all_ready()
+        client = self.client()
+        self.assertEqual(client.ask("watch"), self.ask("status"))
+        pid = self.status()["decode-0"]["pid"]
+        os.kill(int(pid), signal.SIGKILL)
+        seen = [client.line() for _ in range(3)]
+        self.assertEqual([word for word, _ in seen], ["process"] * 3)
+        self.assertEqual([v["name"] for _, v in seen], ["decode-0"] * 3)
+        self.assertEqual([v["state"] for _, v in seen],
+                         ["waiting", "starting", "ready"])
+        self.assertEqual([v["restarts"] for _, v in seen], ["0", "1", "1"])
+        # An order of the same client: its ok stands among the changes.
+        client.send("stop decode-0 wait=yes")
+        self.assertEqual(client.line()[1]["state"], "stopping")
+        self.assertEqual(client.line()[1]["state"], "stopped")
+        self.assertEqual(client.answer(), [])
+        launched.process.send_signal(signal.SIGTERM)
+        states = [client.line() for _ in range(2)]
+        self.assertEqual(states[0][1]["name"], "router")
+        self.assertEqual(states[1][0], "launcher")
+        self.assertEqual(states[1][1]["state"], "stopping")
+        self.assertEqual(launched.wait(), 0)
+
+    def test_a_model_comes_and_goes_while_the_others_run(self):
+        logs = os.path.join(self.folder, "logs")
+        launched = self.launch("--log-dir", logs)
+        self.wait_all_ready()
+        first = self.status()
+        path = self.model_file("b=1 .gguf")
+        client = self.client()
+        client.ask("watch")
+        self.ask(f"load b={path.replace(' ', '%20')} decode=2 wait=yes")
+        self.assertEqual(client.line(), ("model", {
+            "name": "b", "path": path, "prefill": "1", "decode": "2",
+            "state": "loaded"}))
+        rows = self.status()
+        self.assertEqual(list(rows)[3:], ["b.prefill-0", "b.decode-0",
+                                          "b.decode-1"])
+        self.assertEqual({row["state"] for row in rows.values()}, {"ready"})
+        self.assertEqual(self.option("b.decode-1", "model"), path)
+        self.assertEqual(self.option("b.decode-1", "model-name"), "b")
+        with open(os.path.join(logs, "b.decode-1.log")) as file:
+            self.assertEqual(file.read(), "b.decode-1 says hello\n")
+
+        self.ask("unload b wait=yes")
+        self.assertEqual(self.status("model")["b"]["state"], "unloaded")
+        self.assertEqual(self.state("b.decode-1"), "stopped")
+        # With the same file's other path, or without any.
+        other = os.path.join(self.folder, ".", "b=1%20.gguf")
+        self.ask(f"load b={other} wait=yes")
+        self.ask("load b wait=yes")
+        self.assertEqual(self.status("model")["b"]["state"], "loaded")
+        self.assertEqual(self.state("b.decode-1"), "ready")
+        self.assertEqual(len(self.events("start", "b.decode-1")), 2)
+        for name, row in first.items():
+            self.assertEqual(self.status()[name], row)
+
+        # A router that starts now serves what is loaded.
+        self.ask("restart router wait=yes")
+        self.assertIn(f"--model=b={path}", self.started("router"))
+        self.ask("unload model")
+        self.ask("restart router wait=yes")
+        self.assertNotIn(f"--model={self.model}", self.started("router"))
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_model_that_cannot_be_loaded_is_named_with_the_reason(self):
+        launched = self.launch()
+        path = self.model_file("b.gguf")
+        self.assertEqual(self.refused("load b"),
+                         "no model 'b' yet: it is loaded with its path from / "
+                         "on")
+        self.assertEqual(self.refused("load b=b.gguf"),
+                         "the path of b has to begin with /")
+        self.assertEqual(self.refused("load b=/nowhere"),
+                         "cannot open the model /nowhere: No such file or "
+                         "directory")
+        self.assertEqual(self.refused(f"load b={self.folder}"),
+                         f"the model {self.folder} is not a file")
+        self.assertEqual(self.refused(f"load b={path} prefill=0"),
+                         "prefill=0 leaves nobody to run the context phase: "
+                         "the launch has no --local-prefill")
+        self.assertEqual(self.refused(f"load b={path} decode=0"),
+                         "decode=0 leaves nobody to generate")
+        self.assertEqual(self.refused(f"load a/b={path}"),
+                         "'a/b' is no name: printable ASCII without space, "
+                         "/ \" \\ , =")
+        self.assertEqual(self.refused(f"load model={path}"),
+                         f"model is the model {self.model} already; another "
+                         "file needs another name")
+        self.assertEqual(self.refused("load model prefill=2"),
+                         "model has prefill=1 and decode=1, which only a new "
+                         "model may choose")
+        self.assertEqual(self.refused("unload b"),
+                         "no model 'b'; there are: model")
+        self.assertEqual(len(self.status("model")), 1)
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_loaded_model_that_cannot_start_fails_alone(self):
+        self.behave("b.decode-0", "fail")
+        launched = self.launch()
+        path = self.model_file("b.gguf")
+        self.assertEqual(self.refused(f"load b={path} wait=yes"),
+                         "b.decode-0 could not start: it ended with exit "
+                         "status 3; its last words: no newline")
+        self.assertEqual(self.state("b.decode-0"), "stopped")
+        self.assertEqual(self.status()["b.decode-0"]["restarts"], "4")
+        self.assertEqual(self.state("decode-0"), "ready")
+        self.behave("b.decode-0", "ready")
+        self.ask("load b wait=yes")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_router_started_again_that_cannot_bind_fails_alone(self):
+        launched = self.launch("--routers", "2")
+        self.ask("drain router-1")
+        self.behave("router-1", "fail")
+        self.assertIn("router-1 could not start",
+                      self.refused("start router-1 wait=yes"))
+        self.assertEqual(self.state("router-0"), "ready")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_role_changes_when_the_jobs_are_over(self):
+        self.behave("prefill-0", "drain")
+        launched = self.launch("--max-batch", "7")
+        self.wait_state("prefill-0", "ready")
+        client = self.client()
+        client.send("role prefill-0 decode wait=yes")
+        poll(lambda: self.events("term", "prefill-0"), "SIGTERM")
+        row = self.status()["prefill-0"]
+        self.assertEqual((row["program"], row["state"]),
+                         ("prefill", "stopping"))
+        self.finish("prefill-0")
+        client.answer()
+        row = self.status()["prefill-0"]
+        self.assertEqual((row["program"], row["state"], row["restarts"]),
+                         ("decode", "ready", "0"))
+        self.assertEqual(self.started("prefill-0")[0], "baton-decode-worker")
+        self.assertEqual(self.option("prefill-0", "max-batch"), "7")
+        self.assertEqual(self.status("model")["model"]["decode"], "2")
+        self.ask("role prefill-0 decode wait=yes")
+        self.assertEqual(len(self.events("start", "prefill-0")), 2)
+
+        self.assertEqual(self.refused("role prefill-0 both"),
+                         "role 'both' is not there yet; there are: prefill, "
+                         "decode")
+        self.assertEqual(self.refused("role router decode"),
+                         "router is a router: only workers have a role")
+        # A stopped one starts as what it was told to be.
+        self.ask("drain prefill-0")
+        self.ask("role prefill-0 prefill wait=yes")
+        self.assertEqual(self.started("prefill-0")[0], "baton-prefill-worker")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_each_model_has_workers_and_each_router_ports_of_its_own(self):
+        a, b = self.model_file("a.gguf"), self.model_file("b.gguf")
+        self.behave("router-1", "silent")
+        launched = LauncherTest.launch(
+            self, "--model", a, "--model", f"two={b}", "--routers", "2",
+            "--http", "127.0.0.1:42000")
+        poll(lambda: len(self.events("start")) == 6, "all processes")
+        poll(lambda: self.run_dirs() and os.path.exists(self.socket_path()),
+             "the socket")
+        self.wait_state("router-0", "ready")
+        # Not ready before both routers are.
+        self.assertEqual(launched.stdout(), "")
+        self.assertEqual(self.state("router-1"), "starting")
+        self.behave("router-1", "ready")
+        self.ask("restart router-1 wait=yes")
+        launched.wait_ready()
+        self.assertIn("  HTTP     http://127.0.0.1:42000\n"
+                      "           http://127.0.0.1:42010\n",
+                      launched.stdout())
+        self.assertEqual(list(self.status()), [
+            "router-0", "router-1", "a.prefill-0", "a.decode-0",
+            "two.prefill-0", "two.decode-0"])
+        self.assertEqual(self.status()["two.decode-0"]["model"], "two")
+        run_dir = os.path.dirname(self.socket_path())
+        self.assertEqual(self.option("two.decode-0", "join"),
+                         f"ipc://{run_dir}/router-0.ipc,"
+                         f"ipc://{run_dir}/router-1.ipc")
+        self.assertEqual(self.option("router-1", "metrics"), "127.0.0.1:8012")
+        self.assertIn(f"--model=two={b}", self.started("router-1"))
+
+        # All routers are gone before any worker is told to stop.
+        before = len(self.events("term"))
+        self.assertEqual(launched.stop(), 0)
+        names = [name for _, name, _ in self.events("term")[before:]]
+        self.assertEqual(sorted(names[:2]), ["router-0", "router-1"])
+        self.assertEqual(len(names), 6)
+
+    def test_who_does_not_stop_is_killed_and_the_launch_goes_on(self):
+        self.behave("decode-0", "stubborn")
+        launched = self.launch("--drain-ms", "0")
+        self.wait_state("decode-0", "ready")
+        self.ask("drain decode-0")
+        self.assertIn("decode-0 did not stop in time and is killed\n",
+                      launched.stderr())
+        self.assertNotIn("while stopping", launched.stderr())
+        self.ask("start decode-0 wait=yes")
+        self.ask("unload model")
+        self.behave("decode-0", "ready")
+        self.wait_state("decode-0", "stopped")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_no_orders_are_taken_while_everything_stops(self):
+        self.behave("router", "drain")
+        self.behave("decode-0", "drain")
+        launched = self.launch()
+        self.wait_state("decode-0", "ready")
+        drain = self.client()
+        drain.send("drain decode-0")
+        poll(lambda: self.events("term", "decode-0"), "SIGTERM")
+        launched.process.send_signal(signal.SIGTERM)
+        with self.assertRaisesRegex(Refused, "the launcher is stopping"):
+            drain.answer()
+        self.assertEqual(self.refused("start decode-0"),
+                         "the launcher is stopping")
+        self.assertEqual(self.status("launcher")[""]["state"], "stopping")
+        self.assertEqual(self.state("router"), "stopping")
+        self.finish("router")
+        self.finish("decode-0")
+        self.assertEqual(launched.wait(), 0)
+        self.assertEqual(len(self.events("term", "decode-0")), 1)
+        self.assertEqual(self.run_dirs(), [])
+
+    def test_unknown_names_and_orders_are_answered_with_what_there_is(self):
+        launched = self.launch()
+        self.assertEqual(self.refused("stop x"),
+                         "no process 'x'; there are: router, prefill-0, "
+                         "decode-0")
+        self.assertIn("no order 'halt'; there are: status, watch, start",
+                      self.refused("halt"))
+        self.assertEqual(launched.stop(), 0)
+
+    def test_hostile_lines_are_answered_and_hurt_nobody(self):
+        launched = self.launch()
+        for line in ("", " ", "stop %zz", "stop  a", "stop \x7f"):
+            self.assertEqual(self.refused(line), "not a line of words")
+        with Client(self.socket_path()) as client:
+            # Both answers, then the end: it cannot be told where the next
+            # line would begin.
+            client.send("nonsense\n" + 20000 * "x")
+            self.assertIn("no order 'nonsense'", client.lines.readline())
+            self.assertEqual(client.lines.readline(),
+                             "error the line is too long\n")
+            with contextlib.suppress(ConnectionResetError):
+                self.assertEqual(client.lines.readline(), "")
+        with Client(self.socket_path()) as client, \
+                contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            client.socket.sendall(os.urandom(100000).replace(b"\n", b""))
+        # Half a line and away; an order and away; many at once.
+        with Client(self.socket_path()) as client:
+            client.socket.sendall(b"stop dec")
+        with Client(self.socket_path()) as client:
+            client.send("drain prefill-0")
+        with Client(self.socket_path()) as client:
+            client.send("\n".join(100 * ["status"]))
+            client.socket.shutdown(socket.SHUT_WR)
+            for _ in range(100):
+                self.assertTrue(client.answer())
+            self.assertEqual(client.lines.readline(), "")
+        self.wait_state("prefill-0", "stopped")
+        self.assertEqual(self.state("decode-0"), "ready")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_watcher_that_never_reads_keeps_nobody_waiting(self):
+        launched = self.launch()
+        deaf = self.client()
+        deaf.send("watch")
+        for _ in range(20):
+            self.ask("restart decode-0 wait=yes")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_more_clients_than_seats_are_told_so(self):
+        launched = self.launch()
+        clients = [self.client() for _ in range(32)]
+        for client in clients:
+            self.assertTrue(client.ask("status"))
+        with Client(self.socket_path()) as client:
+            self.assertEqual(client.lines.readline(),
+                             "error too many connections\n")
+        clients[7].__exit__()
+        poll(lambda: self.try_status(), "a free seat")
+        self.assertEqual(launched.stop(), 0)
+
+    def try_status(self):
+        try:
+            return self.status()
+        except (Refused, OSError):
+            return None
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
+    def test_a_stranger_is_not_listened_to(self):
+        launched = self.launch()
+        path = self.socket_path()
+        code = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+try:
+    s.sendall(b"stop decode-0\\n")
+except BrokenPipeError:
+    pass  # closed already
+print(s.makefile().readline(), end="")
+"""
+
+        def as_nobody():
+            # The interpreter that everybody may execute.
+            return subprocess.run(["/usr/bin/python3", "-c", code, path],
+                                  user=NOBODY, group=NOBODY, extra_groups=[],
+                                  capture_output=True, text=True, check=False,
+                                  timeout=DEADLINE_S)
+        # The directory keeps strangers out, and if it did not:
+        self.assertIn("PermissionError", as_nobody().stderr)
+        os.chmod(self.folder, 0o755)
+        os.chmod(os.path.dirname(path), 0o755)
+        os.chmod(path, 0o666)
+        self.assertEqual(as_nobody().stdout,
+                         "error this launcher takes orders of its own user "
+                         "and root only\n")
+        self.assertRegex(launched.stderr(), f"user {NOBODY}, process [0-9]+ is "
+                         "refused at the launcher's socket\n")
+        self.assertEqual(self.state("decode-0"), "ready")
+        self.assertEqual(launched.stop(), 0)
+
+
+if __name__ == "__main__":
+    main()

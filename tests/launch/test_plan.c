@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the launcher decides before it starts a process. */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "launcher/plan.h"
+
+#define MAX_ARGS 16
+
+static const bt_run_dir_t run_dir = {.path = "/run/x",
+                                     .key_file = "/run/x/key"};
+static const bt_topology_t one_memory;
+
+/* A plan and what it borrows. */
+typedef struct planned {
+    bt_config_store_t *store;
+    bt_plan_t *plan;
+} planned_t;
+
+/* For these cores, with the words of @a options after two prefill workers and
+ * one decode worker. */
+static planned_t plan_for(const cpu_set_t *allowed,
+                          const bt_topology_t *topology, const char *options)
+{
+    const bt_config_t *config = NULL;
+    planned_t planned = {NULL, NULL};
+    char words[512];
+    char *argv[MAX_ARGS] = {words};
+    char *next = words;
+    int argc = 0;
+
+    snprintf(words, sizeof(words), "test --prefill 2 --decode 1 %s", options);
+    while ((next != NULL) && (argc < MAX_ARGS - 1)) {
+        argv[argc++] = strsep(&next, " ");
+    }
+    assert_int_equal(
+        bt_config_load(BT_PROG_SERVE, argc, argv, &config, &planned.store),
+        BT_OK);
+    assert_int_equal(bt_plan_create(planned.store, config, &run_dir, allowed,
+                                    topology, &planned.plan),
+                     BT_OK);
+    return planned;
+}
+
+/* For n_cores cores numbered 1, 2, 4, 5, 7, 8 ... (every third is missing), of
+ * one memory. */
+static planned_t make_plan(unsigned n_cores, const char *options)
+{
+    cpu_set_t allowed;
+
+    CPU_ZERO(&allowed);
+    for (size_t cpu = 1; n_cores > 0; cpu++) {
+        if (cpu % 3 != 0) {
+            CPU_SET(cpu, &allowed);
+            n_cores--;
+        }
+    }
+    return plan_for(&allowed, &one_memory, options);
+}
+
+static void destroy(planned_t *planned)
+{
+    bt_plan_destroy(planned->plan);
+    bt_config_destroy(planned->store);
+}
+
+/* The arguments with spaces between them. */
+static void assert_args(const bt_plan_t *plan, uint32_t i, const char *name,
+                        const char *want)
+{
+    char args[1024];
+    const bt_strbuf_t *const buf = &plan->processes[i]->args;
+
+    assert_string_equal(plan->processes[i]->name, name);
+    assert_true(buf->len < sizeof(args));
+    for (size_t at = 0; at < buf->len; at++) {
+        args[at] = (char)((buf->data[at] == '\0') ? ' ' : buf->data[at]);
+    }
+    args[buf->len - 1] = '\0';
+    assert_string_equal(args, want);
+}
+
+/* Is that one of the arguments? */
+static bool has_arg(const bt_plan_t *plan, uint32_t i, const char *want)
+{
+    const bt_strbuf_t *const args = &plan->processes[i]->args;
+
+    for (size_t at = 0; at < args->len; at += strlen(args->data + at) + 1) {
+        if (strcmp(args->data + at, want) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void the_plan_pins_workers_to_cores_of_their_own(void **state)
+{
+    planned_t p = make_plan(6, "--model m.gguf --max-batch 9");
+
+    (void)state;
+    assert_int_equal(p.plan->n_processes, 4);
+    assert_args(p.plan, 0, "router",
+                "--model=m.gguf --listen=ipc:///run/x/router.ipc "
+                "--launcher=/run/x/orders --run-dir=/run/x "
+                "--key-file=/run/x/key --name=router");
+    assert_args(p.plan, 1, "prefill-0",
+                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
+                "--threads=2 --cores=1-2 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=prefill-0");
+    assert_args(p.plan, 2, "prefill-1",
+                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
+                "--threads=2 --cores=4-5 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=prefill-1");
+    assert_args(p.plan, 3, "decode-0",
+                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--join=ipc:///run/x/router.ipc --threads=2 --cores=7-8 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=decode-0");
+    destroy(&p);
+
+    /* Three of the six go to decode, so one is left for each prefill worker. */
+    p = make_plan(6, "--model m.gguf --threads-decode 3");
+    assert_true(has_arg(p.plan, 3, "--threads=3"));
+    assert_true(has_arg(p.plan, 3, "--cores=4-5,7"));
+    destroy(&p);
+}
+
+static void assert_cores(const bt_plan_t *plan, uint32_t i, const char *want)
+{
+    assert_string_equal(plan->processes[i]->cores, want);
+}
+
+/* Two memories of four cores, numbered in turns. Workers of 2, 2 and 3 threads:
+ * the second fills the first memory, the third has the other. One of 6 has all
+ * of the memory that is still whole and what it needs of the other. */
+static void a_worker_has_cores_of_one_memory_where_they_fit(void **state)
+{
+    bt_topology_t topology = {0};
+    cpu_set_t allowed;
+    planned_t p;
+
+    (void)state;
+    CPU_ZERO(&allowed);
+    for (size_t core = 0; core < 8; core++) {
+        CPU_SET(core, &allowed);
+        topology.node[core] = (uint8_t)(core % 2);
+    }
+    p = plan_for(&allowed, &topology, "--model m --threads-decode 3");
+    assert_cores(p.plan, 1, "0,2");
+    assert_cores(p.plan, 2, "4,6");
+    assert_cores(p.plan, 3, "1,3,5");
+    destroy(&p);
+
+    p = plan_for(&allowed, &topology, "--model m --threads-decode 6");
+    assert_cores(p.plan, 1, "0");
+    assert_cores(p.plan, 2, "2");
+    assert_cores(p.plan, 3, "1,3-7");
+    destroy(&p);
+}
+
+static void too_few_cores_means_no_pinning(void **state)
+{
+    planned_t p = make_plan(2, "--model m.gguf");
+
+    (void)state;
+    assert_args(p.plan, 3, "decode-0",
+                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
+                "--threads=1 --run-dir=/run/x --key-file=/run/x/key "
+                "--name=decode-0");
+    destroy(&p);
+}
+
+static void threads_share_the_cores_evenly(void **state)
+{
+    static const struct {
+        uint32_t models, prefill, decode, threads_prefill, threads_decode;
+        uint32_t cores, want_prefill, want_decode;
+    } cases[] = {
+        {1, 1, 1, 0, 0, 2, 1, 1},  {1, 1, 1, 0, 0, 9, 4, 4},
+        {1, 2, 2, 0, 0, 3, 1, 1},  {1, 1, 1, 6, 0, 8, 6, 2},
+        {1, 1, 2, 0, 3, 8, 2, 3},  {1, 1, 1, 8, 0, 8, 8, 1},
+        {1, 1, 1, 9, 0, 8, 9, 1},  {1, 0, 1, 0, 0, 8, 8, 8},
+        {1, 1, 1, 3, 5, 2, 3, 5},  {2, 1, 1, 0, 0, 9, 2, 2},
+        {3, 1, 2, 4, 0, 24, 4, 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bt_config_t config = {
+            .prefill = cases[i].prefill,
+            .decode = cases[i].decode,
+            .threads_prefill = cases[i].threads_prefill,
+            .threads_decode = cases[i].threads_decode,
+        };
+        uint32_t prefill = 0;
+        uint32_t decode = 0;
+
+        bt_plan_threads(&config, cases[i].models, cases[i].cores, &prefill,
+                        &decode);
+        assert_int_equal(prefill, cases[i].want_prefill);
+        assert_int_equal(decode, cases[i].want_decode);
+    }
+}
+
+static void each_of_several_models_has_workers_of_its_own(void **state)
+{
+    planned_t p =
+        make_plan(8, "--model a=A.gguf --model /d/B=1.gguf --prefill 1");
+
+    (void)state;
+    assert_int_equal(p.plan->n_processes, 5);
+    assert_args(p.plan, 0, "router",
+                "--model=a=A.gguf --model=/d/B=1.gguf "
+                "--listen=ipc:///run/x/router.ipc --launcher=/run/x/orders "
+                "--run-dir=/run/x --key-file=/run/x/key --name=router");
+    assert_args(p.plan, 1, "a.prefill-0",
+                "--model=A.gguf --model-name=a "
+                "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=a.prefill-0");
+    assert_args(p.plan, 4, "B-1.decode-0",
+                "--model=/d/B=1.gguf --model-name=B-1 "
+                "--join=ipc:///run/x/router.ipc --threads=2 --cores=10-11 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=B-1.decode-0");
+    destroy(&p);
+}
+
+static void several_routers_have_ports_and_sockets_of_their_own(void **state)
+{
+    planned_t p = make_plan(1, "--model m.gguf --routers 3 --http [::1]:9000 "
+                               "--grpc 127.0.0.1:0");
+
+    (void)state;
+    assert_int_equal(p.plan->n_processes, 6);
+    assert_args(p.plan, 0, "router-0",
+                "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
+                "--listen=ipc:///run/x/router-0.ipc --launcher=/run/x/orders "
+                "--run-dir=/run/x --key-file=/run/x/key --name=router-0");
+    /* The last one of an option counts. */
+    assert_args(p.plan, 2, "router-2",
+                "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
+                "--http=[::1]:9020 --metrics=127.0.0.1:8022 "
+                "--listen=ipc:///run/x/router-2.ipc --launcher=/run/x/orders "
+                "--run-dir=/run/x --key-file=/run/x/key --name=router-2");
+    assert_true(has_arg(p.plan, 5,
+                        "--join=ipc:///run/x/router-0.ipc,"
+                        "ipc:///run/x/router-1.ipc,"
+                        "ipc:///run/x/router-2.ipc"));
+    destroy(&p);
+}
+
+static void a_model_added_later_gets_what_cores_are_left(void **state)
+{
+    planned_t p = make_plan(8, "--model m.gguf --threads-prefill 1 "
+                               "--threads-decode 2");
+    bt_plan_t *const plan = p.plan;
+
+    (void)state;
+    assert_int_equal(bt_plan_add_model(plan, "b", "b=1.gguf", 1, 1), BT_OK);
+    assert_int_equal(plan->n_processes, 6);
+    assert_int_equal(bt_plan_find_model(plan, "b"), 1);
+    assert_int_equal(bt_plan_find_model(plan, "x"), BT_PLAN_NO_MODEL);
+    assert_int_equal(bt_plan_count(plan, 0, BT_PROG_PREFILL), 2);
+    assert_int_equal(bt_plan_count(plan, 1, BT_PROG_PREFILL), 1);
+    assert_args(plan, 4, "b.prefill-0",
+                "--model=./b=1.gguf --model-name=b "
+                "--join=ipc:///run/x/router.ipc --threads=1 --cores=7 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=b.prefill-0");
+    assert_cores(plan, 5, "8,10");
+
+    /* One core is left for three threads. */
+    assert_int_equal(bt_plan_add_model(plan, "c", "c", 1, 1), BT_OK);
+    assert_null(plan->processes[6]->cores);
+    assert_true(has_arg(plan, 7, "--threads=2"));
+    bt_plan_drop_model(plan);
+    assert_int_equal(plan->n_processes, 6);
+    assert_int_equal(bt_plan_find_model(plan, "c"), BT_PLAN_NO_MODEL);
+
+    /* A router that starts now serves both; one that is unloaded it does not,
+     * and without any it names them all the same. */
+    assert_true(has_arg(plan, 0, "--model=m.gguf"));
+    assert_false(has_arg(plan, 0, "--model=b=b=1.gguf"));
+    assert_int_equal(
+        bt_plan_set_program(plan, plan->processes[0], BT_PROG_ROUTER), BT_OK);
+    assert_true(has_arg(plan, 0, "--model=b=b=1.gguf"));
+    plan->models[0].is_unloaded = true;
+    assert_int_equal(
+        bt_plan_set_program(plan, plan->processes[0], BT_PROG_ROUTER), BT_OK);
+    assert_false(has_arg(plan, 0, "--model=m.gguf"));
+    plan->models[1].is_unloaded = true;
+    assert_int_equal(
+        bt_plan_set_program(plan, plan->processes[0], BT_PROG_ROUTER), BT_OK);
+    assert_true(has_arg(plan, 0, "--model=m.gguf"));
+    assert_true(has_arg(plan, 0, "--model=b=b=1.gguf"));
+    destroy(&p);
+}
+
+static void sixteen_models_are_the_most(void **state)
+{
+    planned_t p = make_plan(1, "--model m.gguf");
+    char name[8];
+
+    (void)state;
+    for (int i = 1; i < BT_CONFIG_MAX_MODELS; i++) {
+        snprintf(name, sizeof(name), "m%d", i);
+        assert_int_equal(bt_plan_add_model(p.plan, name, "f", 1, 1), BT_OK);
+    }
+    assert_int_equal(bt_plan_add_model(p.plan, "one", "f", 1, 1),
+                     BT_ERR_TOO_LARGE);
+    destroy(&p);
+}
+
+static void a_new_role_keeps_name_threads_and_cores(void **state)
+{
+    planned_t p = make_plan(6, "--model m.gguf --max-batch 9");
+
+    (void)state;
+    assert_int_equal(
+        bt_plan_set_program(p.plan, p.plan->processes[1], BT_PROG_DECODE),
+        BT_OK);
+    assert_args(p.plan, 1, "prefill-0",
+                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-0");
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_PROG_PREFILL), 1);
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_PROG_DECODE), 2);
+    destroy(&p);
+}
+
+/* Workers' names have 63 bytes: 48 of the model's, ~ and its number. */
+static void a_long_models_workers_have_names_that_fit_and_differ(void **state)
+{
+    char options[256];
+    char name[64];
+    planned_t p;
+
+    (void)state;
+    memset(name, 'n', 63);
+    name[63] = '\0';
+    snprintf(options, sizeof(options), "--model %s=a --model m%.62s=b", name,
+             name);
+    p = make_plan(1, options);
+    assert_string_equal(p.plan->processes[1]->name,
+                        "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn~0"
+                        ".prefill-0");
+    assert_string_equal(p.plan->processes[4]->name,
+                        "mnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn~1"
+                        ".prefill-0");
+    destroy(&p);
+
+    name[51] = '\0'; /* fits: 51 + ".prefill-255" = 63 */
+    snprintf(options, sizeof(options), "--model %s=a --model b", name);
+    p = make_plan(1, options);
+    assert_int_equal(strlen(p.plan->processes[1]->name), 51 + 10);
+    destroy(&p);
+}
+
+static void a_plan_survives_every_failed_allocation(void **state)
+{
+    const bt_config_t *config = NULL;
+    bt_config_store_t *store = NULL;
+    char name[] = "test";
+    char model[] = "--model=m.gguf";
+    char *argv[] = {name, model, NULL};
+    bt_plan_t *plan = NULL;
+    bt_status_t status;
+    cpu_set_t allowed;
+    int nth = 0;
+
+    (void)state;
+    CPU_ZERO(&allowed);
+    for (size_t core = 0; core < 4; core++) {
+        CPU_SET(core, &allowed);
+    }
+    assert_int_equal(bt_config_load(BT_PROG_SERVE, 2, argv, &config, &store),
+                     BT_OK);
+    do {
+        bt_alloc_fail_at(++nth);
+        status = bt_plan_create(store, config, &run_dir, &allowed, &one_memory,
+                                &plan);
+        assert_true((status == BT_OK) == (plan != NULL));
+        assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
+    } while (status != BT_OK);
+    /* at least: the plan, its list twice, the model's path, three processes
+     * with their arguments, two of them with cores */
+    assert_true(nth > 12);
+
+    nth = 0;
+    do {
+        bt_alloc_fail_at(++nth);
+        status = bt_plan_add_model(plan, "b", "/b", 1, 1);
+        assert_int_equal(plan->n_models, (status == BT_OK) ? 2 : 1);
+        assert_int_equal(plan->n_processes, (status == BT_OK) ? 5 : 3);
+        assert_int_equal(bt_cores_count(&plan->cores), 0);
+    } while (status != BT_OK);
+    bt_alloc_fail_at(0);
+    bt_plan_destroy(plan);
+    bt_config_destroy(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_plan_pins_workers_to_cores_of_their_own),
+        BT_TEST(a_worker_has_cores_of_one_memory_where_they_fit),
+        BT_TEST(too_few_cores_means_no_pinning),
+        BT_TEST(threads_share_the_cores_evenly),
+        BT_TEST(each_of_several_models_has_workers_of_its_own),
+        BT_TEST(several_routers_have_ports_and_sockets_of_their_own),
+        BT_TEST(a_model_added_later_gets_what_cores_are_left),
+        BT_TEST(sixteen_models_are_the_most),
+        BT_TEST(a_new_role_keeps_name_threads_and_cores),
+        BT_TEST(a_long_models_workers_have_names_that_fit_and_differ),
+        BT_TEST(a_plan_survives_every_failed_allocation),
+    };
+
+    bt_config_unset_environment();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
