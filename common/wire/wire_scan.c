@@ -3,8 +3,8 @@
 
 /* The deepest message of ours is [[[ ]]]; room for a newer peer's fields. */
 #define MAX_DEPTH 8
-/* A full TOKENS message has 6 objects per token. */
-#define MAX_OBJECTS (8u * BT_WIRE_MAX_BATCH)
+/* A token in TOKENS is 6 objects; room for a newer peer's fields. */
+#define MAX_OBJECTS (16u * BT_WIRE_MAX_BATCH + 64u)
 
 /* What the first byte of an object says; source: the msgpack specification,
  * "Formats". */

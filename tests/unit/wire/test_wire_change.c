@@ -222,6 +222,30 @@ static void fields_of_a_newer_peer_inside_lists_are_passed_over(void **state)
     bt_strbuf_fini(&buf);
 }
 
+/* docs/WIRE.md: a token may get 10 fields more. By hand: array 32 of tokens,
+ * each an array 16 of 15 elements. */
+static void the_fullest_message_of_a_newer_peer_is_taken(void **state)
+{
+    static const uint8_t head[] = {0x92, 5, 0xdd, 0, 0, 0x40, 0};
+    static const uint8_t token[] = {0xdc, 0,    15,   42,   1,    0,
+                                    5,    0,    0xc0, 0xc0, 0xc0, 0xc0,
+                                    0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0};
+    bt_strbuf_t buf;
+    bt_msg_t got;
+
+    (void)state;
+    assert_int_equal(BT_WIRE_MAX_BATCH, 0x4000);
+    bt_strbuf_init(&buf, WIRE_LIMIT);
+    bt_strbuf_append(&buf, head, sizeof(head));
+    for (uint32_t i = 0; i < BT_WIRE_MAX_BATCH; i++) {
+        bt_strbuf_append(&buf, token, sizeof(token));
+    }
+    assert_int_equal(wire_decode(buf.data, buf.len, &got), BT_OK);
+    assert_int_equal(got.u.tokens.n, BT_WIRE_MAX_BATCH);
+    assert_int_equal(got.u.tokens.tokens[BT_WIRE_MAX_BATCH - 1].id, 5);
+    bt_strbuf_fini(&buf);
+}
+
 static void a_link_speaks_the_newest_that_both_sides_know(void **state)
 {
     static const struct {
@@ -266,6 +290,7 @@ int main(void)
         BT_TEST(a_later_field_that_was_not_sent_has_its_default),
         BT_TEST(a_message_of_a_later_type_is_passed_over_and_counted),
         BT_TEST(fields_of_a_newer_peer_inside_lists_are_passed_over),
+        BT_TEST(the_fullest_message_of_a_newer_peer_is_taken),
         BT_TEST(a_link_speaks_the_newest_that_both_sides_know),
     };
 
