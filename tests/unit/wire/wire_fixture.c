@@ -33,73 +33,73 @@ const bt_token_t wire_tokens[2] = {
     {{3, 0}, 700, 49151, BT_FINISH_LENGTH},
 };
 
+#define SAMPLING                                                 \
+    {                                                            \
+        .temperature = 0.7f, .top_k = 40, .top_p = 0.9f,         \
+        .repetition_penalty = 1.1f, .presence_penalty = -0.5f,   \
+        .frequency_penalty = 0.25f, .seed = 0xfedcba9876543210u, \
+        .min_tokens = 3, .n_end_ids = 2, .end_ids = {2, 49152},  \
+        .n_bad_words = 2, .bad_words = bad_words                 \
+    }
+
 bt_sampling_t wire_sampling(void)
 {
-    const bt_sampling_t s = {.temperature = 0.7f,
-                             .top_k = 40,
-                             .top_p = 0.9f,
-                             .repetition_penalty = 1.1f,
-                             .presence_penalty = -0.5f,
-                             .frequency_penalty = 0.25f,
-                             .seed = 0xfedcba9876543210u,
-                             .min_tokens = 3,
-                             .n_end_ids = 2,
-                             .end_ids = {2, 49152},
-                             .n_bad_words = 2,
-                             .bad_words = bad_words};
+    static const bt_sampling_t s = SAMPLING;
 
     return s;
 }
 
 bt_msg_t wire_hello(void)
 {
-    bt_msg_t m = {.type = BT_MSG_HELLO};
+    /* Static, so that the padding is zero: messages are compared whole. */
+    static const bt_msg_t m = {.type = BT_MSG_HELLO,
+                               .u.hello = {.protocol = BT_WIRE_PROTOCOL,
+                                           .role = BT_ROLE_DECODE,
+                                           .instance = 77,
+                                           .name = "decode-0",
+                                           .model = {1, UINT64_MAX},
+                                           .profile = "cpu-avx2/tp1/f16",
+                                           .kv_type = 1,
+                                           .tokens_per_block = 32,
+                                           .layout = {3, 4},
+                                           .context_tokens = 8192,
+                                           .max_batch = 16,
+                                           .n_blocks = 1024,
+                                           .flags = BT_HELLO_LOCAL_PREFILL,
+                                           .kvt = blob,
+                                           .kvt_bytes = sizeof(blob),
+                                           .protocol_min = 1,
+                                           .model_name = "smollm2-135m",
+                                           .version_text = "0.1.0"}};
 
-    m.u.hello = (bt_msg_hello_t){.protocol = BT_WIRE_PROTOCOL,
-                                 .role = BT_ROLE_DECODE,
-                                 .instance = 77,
-                                 .name = "decode-0",
-                                 .model = {1, UINT64_MAX},
-                                 .profile = "cpu-avx2/tp1/f16",
-                                 .kv_type = 1,
-                                 .tokens_per_block = 32,
-                                 .layout = {3, 4},
-                                 .context_tokens = 8192,
-                                 .max_batch = 16,
-                                 .n_blocks = 1024,
-                                 .flags = BT_HELLO_LOCAL_PREFILL,
-                                 .kvt = blob,
-                                 .kvt_bytes = sizeof(blob),
-                                 .protocol_min = 1,
-                                 .model_name = "smollm2-135m",
-                                 .version_text = "0.1.0"};
     return m;
 }
 
 bt_msg_t wire_request(void)
 {
-    bt_msg_t m = {.type = BT_MSG_REQUEST};
+    static const bt_msg_t m = {.type = BT_MSG_REQUEST,
+                               .u.request = {.key = {42, 1},
+                                             .kind = BT_REQUEST_GENERATE,
+                                             .peer = 99,
+                                             .n_prompt = 4,
+                                             .n_tokens = 5,
+                                             .tokens = prompt,
+                                             .max_new = 128,
+                                             .deadline_ms = 60000,
+                                             .priority = 2,
+                                             .sampling = SAMPLING}};
 
-    m.u.request = (bt_msg_request_t){.key = {42, 1},
-                                     .kind = BT_REQUEST_GENERATE,
-                                     .peer = 99,
-                                     .n_prompt = 4,
-                                     .n_tokens = 5,
-                                     .tokens = prompt,
-                                     .max_new = 128,
-                                     .deadline_ms = 60000,
-                                     .priority = 2,
-                                     .sampling = wire_sampling()};
     return m;
 }
 
 bt_msg_t wire_stats(void)
 {
-    bt_msg_t m = {.type = BT_MSG_STATS};
+    static const bt_msg_t m = {
+        .type = BT_MSG_STATS,
+        .u.stats = {1,  2,  3,          4,  5,  6,  7,  8,  9,  10, 11,
+                    12, 13, 14,         15, 16, 17, 18, 19, 20, 21, 22,
+                    23, 24, UINT64_MAX, 26, 27, 28, 29, 30, 31}};
 
-    m.u.stats = (bt_msg_stats_t){
-        1,  2,  3,  4,  5,  6,  7,  8,  9,          10, 11, 12, 13, 14, 15, 16,
-        17, 18, 19, 20, 21, 22, 23, 24, UINT64_MAX, 26, 27, 28, 29, 30, 31};
     return m;
 }
 
