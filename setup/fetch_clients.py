@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Install the clients of tests/clients into the cache and print their Python.
+
+Usage: fetch_clients.py [--cache DIR] [--no-install]
+
+They lie in a virtual environment that is named after what is in clients.txt and
+the version of Python, so another list never meets what an older one left. Says
+why on standard error, and ends with 3, where they are not there and cannot be:
+nothing may be installed, or the package index cannot be reached. Ends with 1
+where an installation fails although the index answers.
+"""
+import argparse
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import urllib.error
+
+import fetch_model
+
+LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients.txt")
+CANNOT = 3
+PROBE_S = 20
+
+
+class CannotInstall(Exception):
+    """Not here, not now; the text says why."""
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def environment(cache, listed):
+    """@return the folder of the virtual environment for this list."""
+    with open(listed, "rb") as file:
+        digest = hashlib.sha256(file.read() + sys.version.encode()).hexdigest()
+    return os.path.join(cache, f"clients-{digest[:16]}")
+
+
+def index_trouble():
+    """@return why the package index cannot be reached, or None."""
+    settings = fetch_model.pip_settings()
+    try:
+        url = fetch_model.index_url(settings).rstrip("/") + "/requests/"
+        opener = fetch_model.make_opener(settings)
+        with opener.open(fetch_model.make_request(url, {}), timeout=PROBE_S):
+            return None
+    except urllib.error.HTTPError as error:
+        return f"{url}: HTTP status {error.code}" if error.code >= 500 else None
+    except (OSError, fetch_model.FetchError) as error:
+        return str(error)
+
+
+def install(folder, listed):
+    done = subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", folder],
+        stdout=sys.stderr, check=False)
+    if done.returncode == 0:
+        # All versions are named: nothing to resolve, nothing to build.
+        done = subprocess.run(
+            [sys.executable, "-m", "pip",
+             "--python", os.path.join(folder, "bin", "python"),
+             "install", "--quiet", "--disable-pip-version-check",
+             "--root-user-action", "ignore", "--retries", "1", "--no-deps",
+             "--no-compile", "--only-binary", ":all:", "-r", listed],
+            stdout=sys.stderr, check=False)
+    if done.returncode == 0:
+        return
+    trouble = index_trouble()
+    if trouble is not None:
+        raise CannotInstall(f"the package index cannot be reached: {trouble}")
+    raise fetch_model.FetchError("the clients could not be installed")
+
+
+def ensure(cache, listed=LIST, may_install=True):
+    """@return path of the Python that has the clients."""
+    folder = environment(cache, listed)
+    python = os.path.join(folder, "bin", "python")
+    complete = os.path.join(folder, "complete")
+    if os.path.exists(complete) and os.access(python, os.X_OK):
+        return python
+    if not may_install:
+        raise CannotInstall("the clients are not installed")
+    os.makedirs(cache, exist_ok=True)
+    with open(os.path.join(cache, "clients.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(complete) and os.access(python, os.X_OK):
+            return python  # another process was quicker
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"installing the clients of tests/clients into {folder}")
+        install(folder, listed)
+        with open(complete, "w"):
+            pass
+    return python
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cache", default=fetch_model.default_cache(),
+                        metavar="DIR")
+    parser.add_argument("--no-install", action="store_true")
+    arguments = parser.parse_args()
+    try:
+        print(ensure(arguments.cache, may_install=not arguments.no_install))
+        return 0
+    except CannotInstall as why:
+        say(str(why))
+        return CANNOT
+    except (fetch_model.FetchError, OSError) as error:
+        say(str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
