@@ -23,7 +23,7 @@ struct bt_loop {
     bt_door_t door;
     bt_fleet_t fleet;
     struct event_base *base;
-    struct event *tick, *sigterm, *sigint;
+    struct event *tick, *sigterm, *sigint, *sighup;
     int ready_fd; /* -1: none, or said */
     bool again;   /* a second signal came */
     uint64_t drain_end_ms, idle_since_ms;
@@ -115,6 +115,16 @@ static void on_signal(evutil_socket_t signal_number, short what, void *ctx)
     begin_drain(loop);
 }
 
+static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
+{
+    bt_loop_t *loop = ctx;
+
+    (void)signal_number;
+    (void)what;
+    BT_LOG_INFO("SIGHUP: trace and access log are opened anew");
+    bt_frontend_reopen(&loop->front);
+}
+
 /* ---- birth and end ---- */
 
 static bt_status_t make_events(bt_loop_t *loop)
@@ -124,9 +134,12 @@ static bt_status_t make_events(bt_loop_t *loop)
     loop->tick = event_new(loop->base, -1, EV_PERSIST, on_tick, loop);
     loop->sigterm = evsignal_new(loop->base, SIGTERM, on_signal, loop);
     loop->sigint = evsignal_new(loop->base, SIGINT, on_signal, loop);
+    loop->sighup = evsignal_new(loop->base, SIGHUP, on_hangup, loop);
     if ((loop->tick == NULL) || (loop->sigterm == NULL) ||
-        (loop->sigint == NULL) || (event_add(loop->sigterm, NULL) != 0) ||
+        (loop->sigint == NULL) || (loop->sighup == NULL) ||
+        (event_add(loop->sigterm, NULL) != 0) ||
         (event_add(loop->sigint, NULL) != 0) ||
+        (event_add(loop->sighup, NULL) != 0) ||
         (event_add(loop->tick, &period) != 0)) {
         BT_LOG_ERROR("cannot make the event loop");
         return BT_ERR_NO_MEMORY;
@@ -211,6 +224,7 @@ void bt_loop_destroy(bt_loop_t *loop)
     event_end(loop->tick);
     event_end(loop->sigterm);
     event_end(loop->sigint);
+    event_end(loop->sighup);
     bt_fleet_fini(&loop->fleet);
     bt_links_close(&loop->links);
     bt_frontend_close(&loop->front);

@@ -6,7 +6,7 @@
  *
  *     SIGTERM, SIGINT ─▶ stop listening, answer 503 to new requests, go on
  *     until the last request ended or drain_ms passed, end with 0; the second
- *     signal ends at once.
+ *     signal ends at once. SIGHUP ─▶ trace and access log are opened anew.
  */
 #ifndef BT_ROUTER_LOOP_H
 #define BT_ROUTER_LOOP_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/frontend.h"
 
+#include <string.h>
 #include <sys/random.h>
 
 #include "common/base/log.h"
@@ -47,8 +48,14 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("cannot make the metrics: %s", bt_status_str(status));
         return status;
     }
-    if (config->trace[0] != '\0') {
+    status = bt_ids_init(&front->ids);
+    if ((status == BT_OK) && (config->trace[0] != '\0')) {
         status = bt_trace_open(config->trace, config->name, &front->trace);
+    }
+    if ((status == BT_OK) && (config->access_log[0] != '\0')) {
+        status = bt_access_log_open(config->access_log,
+                                    strcmp(config->log_format, "json") == 0,
+                                    &front->access);
     }
     return (status == BT_OK) ? open_models(front) : status;
 }
@@ -64,6 +71,7 @@ void bt_frontend_close(bt_frontend_t *front)
     }
     bt_registry_fini(&front->models);
     bt_trace_close(front->trace);
+    bt_access_log_close(front->access);
     bt_router_metrics_destroy(front->metrics);
     *front = (bt_frontend_t){0};
 }
@@ -77,6 +85,20 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     if (front->trace != NULL) {
         bt_router_metrics_trace_lost(
             front->metrics, bt_trace_flush(front->trace, now_us / 1000));
+    }
+    if (front->access != NULL) {
+        bt_router_metrics_access_lost(
+            front->metrics, bt_access_log_flush(front->access, now_us / 1000));
+    }
+}
+
+void bt_frontend_reopen(bt_frontend_t *front)
+{
+    if (front->trace != NULL) {
+        bt_trace_reopen(front->trace);
+    }
+    if (front->access != NULL) {
+        bt_access_log_reopen(front->access);
     }
 }
 

@@ -18,6 +18,8 @@
 
 #include "common/config/config.h"
 #include "router/frontend/registry.h"
+#include "router/observe/access_log.h"
+#include "router/observe/ids.h"
 #include "router/observe/metrics.h"
 #include "router/observe/trace.h"
 
@@ -27,9 +29,11 @@ typedef struct bt_frontend {
     const bt_config_t *config;
     bt_registry_t models;
     bt_router_metrics_t *metrics;
-    bt_trace_t *trace; /**< NULL: not asked for */
-    bool draining;     /**< no new requests */
-    uint64_t id_start; /**< random: makes ids of answers unique */
+    bt_trace_t *trace;       /**< NULL: not asked for */
+    bt_access_log_t *access; /**< the same */
+    bt_ids_t ids;            /**< of requests */
+    bool draining;           /**< no new requests */
+    uint64_t id_start;       /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
 
@@ -48,6 +52,8 @@ void bt_frontend_close(bt_frontend_t *front);
 
 /** Deadlines, waiting requests, the trace's file; call every 50 ms or so. */
 void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us);
+/** Trace and access log go on in new files: the old ones were moved aside. */
+void bt_frontend_reopen(bt_frontend_t *front);
 /** End all calls with an error. */
 void bt_frontend_end_all(bt_frontend_t *front, const char *why,
                          uint64_t now_us);

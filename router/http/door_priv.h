@@ -18,6 +18,9 @@ typedef struct bt_visit {
     bt_api_dialect_t dialect;
     bool began; /**< the head of a stream went out */
     uint64_t start_us;
+    /** For the access log; of no use without one. */
+    char client[BT_HTTP_CLIENT_BYTES];
+    char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */
 } bt_visit_t;
 
 /* ---- door_reply.c ---- */

@@ -9,6 +9,7 @@
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
 /* No answer: what nginx and others write for it. */
 #define CLIENT_LEFT 499
+#define REQUEST_ID  "X-Request-Id"
 
 /* ---- the visit ---- */
 
@@ -44,8 +45,59 @@ bt_visit_t *bt_visit_begin(bt_door_t *door, bt_exchange_t *ex,
     visit->route = route;
     visit->dialect = dialect;
     visit->start_us = bt_now_us();
+    bt_request_id(&door->front->ids, bt_exchange_header(ex, REQUEST_ID),
+                  visit->id);
+    bt_exchange_add_header(ex, REQUEST_ID, visit->id);
+    if (door->front->access != NULL) {
+        bt_exchange_client(ex, visit->client);
+    }
     bt_exchange_set_user(ex, visit);
     return visit;
+}
+
+static const char *finish_name(bt_finish_t finish, int code)
+{
+    if (code == CLIENT_LEFT) {
+        return "canceled";
+    }
+    switch (finish) {
+    case BT_FINISH_STOP:
+        return "stop";
+    case BT_FINISH_LENGTH:
+        return "length";
+    case BT_FINISH_ERROR:
+        return "error";
+    default:
+        return "";
+    }
+}
+
+static void log_visit(const bt_visit_t *visit, int code)
+{
+    const bt_reply_facts_t *facts = &visit->reply.facts;
+    const uint64_t now_us = bt_now_us();
+    const bool generated = facts->n_prompt > 0;
+    const bt_access_t access = {
+        .unix_ms =
+            (bt_unix_minus_monotonic_ns() + (int64_t)now_us * 1000) / 1000000,
+        .id = visit->id,
+        .client = visit->client,
+        .method = method_name(visit->ex),
+        .route = visit->route,
+        .path = bt_exchange_path(visit->ex),
+        .status = (uint32_t)code,
+        .model = facts->model,
+        .generated = generated,
+        .n_prompt = facts->n_prompt,
+        .n_output = facts->n_output,
+        .first_us = facts->first_token_us,
+        .total_us = now_us - visit->start_us,
+        .prefill = facts->prefill,
+        .decode = facts->decode,
+        .finish = generated ? finish_name(facts->finish, code) : "",
+    };
+
+    bt_access_log_add(visit->door->front->access, &access);
 }
 
 /* The visit is over; @return its exchange, for the last bytes. */
@@ -55,6 +107,9 @@ static bt_exchange_t *leave(bt_visit_t *visit, int code)
 
     bt_router_metrics_http(visit->door->front->metrics, visit->route,
                            method_name(ex), code);
+    if (visit->door->front->access != NULL) {
+        log_visit(visit, code);
+    }
     bt_exchange_set_user(ex, NULL);
     bt_free(visit);
     return ex;

@@ -39,6 +39,8 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 
+#define BT_HTTP_CLIENT_BYTES 64
+
 struct event_base;
 typedef struct bt_http bt_http_t;
 typedef struct bt_exchange bt_exchange_t;
@@ -94,6 +96,9 @@ uint32_t bt_http_n_connections(const bt_http_t *http);
 
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex);
 const char *bt_exchange_path(const bt_exchange_t *ex); /**< decoded, no query */
+/** Numeric address of the client, without the port; "" when it is not known. */
+void bt_exchange_client(const bt_exchange_t *ex,
+                        char out[BT_HTTP_CLIENT_BYTES]);
 /** NULL when absent. */
 const char *bt_exchange_header(const bt_exchange_t *ex, const char *name);
 const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p);

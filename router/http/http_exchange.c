@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <netdb.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
@@ -155,6 +157,20 @@ bt_http_method_t bt_exchange_method(const bt_exchange_t *ex)
 const char *bt_exchange_path(const bt_exchange_t *ex)
 {
     return ex->head.path;
+}
+
+void bt_exchange_client(const bt_exchange_t *ex, char out[BT_HTTP_CLIENT_BYTES])
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+
+    out[0] = '\0';
+    if ((ex->conn == NULL) ||
+        (getpeername(ex->conn->fd, (struct sockaddr *)&address, &bytes) != 0) ||
+        (getnameinfo((struct sockaddr *)&address, bytes, out,
+                     BT_HTTP_CLIENT_BYTES, NULL, 0, NI_NUMERICHOST) != 0)) {
+        out[0] = '\0';
+    }
 }
 
 const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file call_fixture.h
+ *
+ * Calls of clients from the route to the last byte, with a written exchange in
+ * place of a socket and scripted workers. The tiny model's vocabulary has a
+ * token for each byte, so texts are spelled letter by letter. Defines what
+ * http.h declares of exchanges: for one test program each.
+ */
+#ifndef BT_TESTS_UNIT_ROUTER_CALL_FIXTURE_H
+#define BT_TESTS_UNIT_ROUTER_CALL_FIXTURE_H
+
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "router/frontend/prepare.h"
+#include "router/http/door_priv.h"
+#include "tests/support/tiny_model.h"
+
+#define CONTEXT  512
+#define MAX_SENT 64
+
+/* ---- the written exchange ---- */
+
+struct bt_exchange {
+    bt_http_method_t method;
+    const char *path, *body, *request_id;
+    void *user;
+    int status;
+    unsigned n_ends, n_writes;
+    bool streams, breaks; /* breaks: the next write finds the client gone */
+    char type[64];
+    char headers[512];
+    char out[32768];
+    bt_door_t *door;
+};
+
+bt_http_method_t bt_exchange_method(const bt_exchange_t *ex)
+{
+    return ex->method;
+}
+
+const char *bt_exchange_path(const bt_exchange_t *ex)
+{
+    return ex->path;
+}
+
+const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
+{
+    return (strcmp(name, "X-Request-Id") == 0) ? ex->request_id : NULL;
+}
+
+void bt_exchange_client(const bt_exchange_t *ex, char out[BT_HTTP_CLIENT_BYTES])
+{
+    (void)ex;
+    snprintf(out, BT_HTTP_CLIENT_BYTES, "192.0.2.7");
+}
+
+const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p)
+{
+    *bytes_p = strlen(ex->body);
+    return ex->body;
+}
+
+void bt_exchange_set_user(bt_exchange_t *ex, void *user)
+{
+    ex->user = user;
+}
+
+void *bt_exchange_user(const bt_exchange_t *ex)
+{
+    return ex->user;
+}
+
+void bt_exchange_add_header(bt_exchange_t *ex, const char *name,
+                            const char *value)
+{
+    const size_t n = strlen(ex->headers);
+
+    snprintf(ex->headers + n, sizeof(ex->headers) - n, "%s: %s\n", name, value);
+}
+
+static inline void add_out(bt_exchange_t *ex, const void *data, size_t bytes)
+{
+    assert_int_equal(ex->n_ends, 0);
+    assert_true(strlen(ex->out) + bytes < sizeof(ex->out));
+    strncat(ex->out, data, bytes);
+}
+
+void bt_exchange_respond(bt_exchange_t *ex, int status,
+                         const char *content_type, const void *body,
+                         size_t bytes)
+{
+    assert_false(ex->streams);
+    ex->status = status;
+    snprintf(ex->type, sizeof(ex->type), "%s", content_type);
+    add_out(ex, body, bytes);
+    ex->n_ends++;
+}
+
+void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
+{
+    assert_false(ex->streams);
+    ex->streams = true;
+    ex->status = 200;
+    snprintf(ex->type, sizeof(ex->type), "%s", content_type);
+}
+
+bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
+{
+    assert_true(ex->streams);
+    add_out(ex, data, bytes);
+    ex->n_writes++;
+    if (ex->breaks) {
+        ex->n_ends++;
+        bt_door_gone(ex->door, ex);
+        return false;
+    }
+    return true;
+}
+
+void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes)
+{
+    assert_true(ex->streams);
+    add_out(ex, data, bytes);
+    ex->n_ends++;
+}
+
+uint32_t bt_door_n_connections(const bt_door_t *door)
+{
+    (void)door;
+    return 3;
+}
+
+/* ---- the workers ---- */
+
+typedef struct sent {
+    const bt_instance_t *to;
+    bt_msg_type_t type;
+    bt_req_key_t key;
+    uint32_t n_tokens, max_new, n_bad_words;
+    uint64_t seed;
+    bt_sampling_t sampling;
+    bt_bad_word_t bad_words[4];
+    uint32_t tokens[64];
+} sent_t;
+
+typedef struct world {
+    bt_config_t config;
+    bt_frontend_t front;
+    bt_door_t door;
+    bt_served_t *served;
+    bt_core_t *core;
+    bt_instance_t *p, *d;
+    sent_t sent[MAX_SENT];
+    uint32_t n_sent;
+} world_t;
+
+static world_t world;
+static char model_path[256], other_path[256];
+static const char *access_path = "";
+
+static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
+{
+    world_t *w = ctx;
+    sent_t *s = &w->sent[w->n_sent++];
+
+    assert_true(w->n_sent < MAX_SENT);
+    s->to = worker;
+    s->type = msg->type;
+    if (msg->type == BT_MSG_REQUEST) {
+        const bt_msg_request_t *r = &msg->u.request;
+
+        s->key = r->key;
+        s->n_tokens = r->n_tokens;
+        s->max_new = r->max_new;
+        s->sampling = r->sampling;
+        s->seed = r->sampling.seed;
+        s->n_bad_words = r->sampling.n_bad_words;
+        for (uint32_t i = 0; (i < r->n_tokens) && (i < 64); i++) {
+            s->tokens[i] = r->tokens[i];
+        }
+        for (uint32_t i = 0; (i < s->n_bad_words) && (i < 4); i++) {
+            s->bad_words[i] = r->sampling.bad_words[i];
+        }
+    }
+}
+
+static inline void w_join(world_t *w, const char *name, bt_role_t role,
+                          bt_instance_t **worker_p)
+{
+    bt_msg_hello_t hello = {
+        .protocol = BT_WIRE_PROTOCOL,
+        .role = (uint32_t)role,
+        .instance = (uint64_t)role,
+        .model = w->served->identity,
+        .tokens_per_block = 16,
+        .context_tokens = CONTEXT,
+        .max_batch = 4,
+        .n_blocks = 100,
+    };
+    char why[BT_TABLE_WHY_BYTES];
+
+    snprintf(hello.name, sizeof(hello.name), "%s", name);
+    assert_int_equal(
+        bt_core_worker_up(w->core, &hello, NULL, bt_now_us(), why, worker_p),
+        BT_OK);
+}
+
+static inline void start(world_t *w, bool with_workers)
+{
+    memset(w, 0, sizeof(*w));
+    w->config.models[0] =
+        (bt_config_model_t){.name = "tiny", .path = model_path};
+    w->config.n_models = 1;
+    w->config.model_name = "";
+    w->config.chat_template = "chatml";
+    w->config.trace = "";
+    w->config.access_log = access_path;
+    w->config.log_format = "text";
+    w->config.name = "";
+    w->config.max_queue = 8;
+    w->config.worker_wait_ms = 1000;
+    w->config.request_timeout_ms = 60000;
+    assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);
+    w->door.front = &w->front;
+    bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
+    w->served = bt_registry_find(&w->front.models, NULL);
+    w->core = w->served->core;
+    if (with_workers) {
+        w_join(w, "prefill-0", BT_ROLE_PREFILL, &w->p);
+        w_join(w, "decode-0", BT_ROLE_DECODE, &w->d);
+        w->n_sent = 0;
+    }
+}
+
+static inline void stop(world_t *w)
+{
+    bt_strbuf_fini(&w->door.out);
+    bt_frontend_close(&w->front);
+}
+
+/* The n-th REQUEST to the decode worker. */
+static const sent_t *request(const world_t *w, uint32_t n)
+{
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        if ((w->sent[i].to == w->d) && (w->sent[i].type == BT_MSG_REQUEST) &&
+            (n-- == 0)) {
+            return &w->sent[i];
+        }
+    }
+    fail_msg("no such request");
+    return NULL;
+}
+
+static inline unsigned count(const world_t *w, bt_msg_type_t type)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        n += (w->sent[i].type == type) ? 1 : 0;
+    }
+    return n;
+}
+
+/* GPT-2's byte alphabet begins with '!'. */
+static inline uint32_t id_of(char c)
+{
+    return 3 + (uint32_t)(c - '!');
+}
+
+static inline void tokens(world_t *w, bt_instance_t *from, uint32_t n,
+                          uint32_t index, const char *text, bt_finish_t finish)
+{
+    bt_token_t list[64];
+    bt_msg_t msg = {.type = BT_MSG_TOKENS};
+
+    msg.u.tokens.n = (uint32_t)strlen(text);
+    msg.u.tokens.tokens = list;
+    for (uint32_t i = 0; i < msg.u.tokens.n; i++) {
+        list[i].key = request(w, n)->key;
+        list[i].index = index + i;
+        list[i].id = id_of(text[i]);
+        list[i].finish =
+            (uint32_t)((i + 1 == msg.u.tokens.n) ? finish : BT_FINISH_NONE);
+    }
+    assert_int_equal(bt_core_message(w->core, from, &msg, bt_now_us()), BT_OK);
+}
+
+static inline void ended(world_t *w, uint32_t n)
+{
+    const bt_msg_t msg = {.type = BT_MSG_ENDED,
+                          .u.ended = {.key = request(w, n)->key}};
+
+    assert_int_equal(bt_core_message(w->core, w->p, &msg, bt_now_us()), BT_OK);
+    assert_int_equal(bt_core_message(w->core, w->d, &msg, bt_now_us()), BT_OK);
+}
+
+/* The whole answer to the n-th request, from both workers. */
+static inline void answer(world_t *w, uint32_t n, const char *text,
+                          bt_finish_t finish)
+{
+    char first[2] = {text[0], '\0'};
+
+    tokens(w, w->p, n, 0, first, BT_FINISH_NONE);
+    tokens(w, w->d, n, 1, text + 1, finish);
+    ended(w, n);
+}
+
+static inline void send_to(world_t *w, bt_exchange_t *ex,
+                           bt_http_method_t method, const char *path,
+                           const char *body)
+{
+    memset(ex, 0, sizeof(*ex));
+    ex->method = method;
+    ex->path = path;
+    ex->body = body;
+    ex->door = &w->door;
+    bt_door_request(&w->door, ex);
+}
+
+static inline void post(world_t *w, bt_exchange_t *ex, const char *path,
+                        const char *body)
+{
+    send_to(w, ex, BT_HTTP_POST, path, body);
+}
+
+static inline void has(const bt_exchange_t *ex, const char *part)
+{
+    if (strstr(ex->out, part) == NULL) {
+        fail_msg("\"%s\" is not in \"%s\"", part, ex->out);
+    }
+}
+
+static inline double metric(world_t *w, const char *series)
+{
+    bt_metrics_view_t view = {.model = w->served->metrics};
+    const bt_metrics_process_t process = {.n_connections = 1};
+    bt_strbuf_t out;
+    double value = -1;
+    const char *at;
+
+    bt_strbuf_init(&out, 1u << 20);
+    assert_int_equal(bt_core_view(w->core, &view), BT_OK);
+    bt_router_metrics_render(w->front.metrics, &view, 1, &process, &out);
+    bt_core_view_fini(&view);
+    at = strstr(out.data, series);
+    if (at != NULL) {
+        value = strtod(at + strlen(series), NULL);
+    }
+    bt_strbuf_fini(&out);
+    return value;
+}
+
+#define GENERATE    "/v2/models/ensemble/generate"
+#define STREAM      "/v2/models/ensemble/generate_stream"
+#define COMPLETIONS "/v1/completions"
+#define CHAT        "/v1/chat/completions"
+
+static inline void refused(world_t *w, const char *path, const char *body,
+                           int status, const char *part)
+{
+    bt_exchange_t ex;
+    const uint32_t before = w->n_sent;
+
+    post(w, &ex, path, body);
+    if (ex.status != status) {
+        fail_msg("%s %s: %d %s", path, body, ex.status, ex.out);
+    }
+    assert_int_equal(ex.n_ends, 1);
+    assert_string_equal(ex.type, "application/json");
+    has(&ex, "\"error\":");
+    has(&ex, part);
+    assert_int_equal(w->n_sent, before);
+    assert_int_equal(bt_core_n_in_flight(w->core), 0);
+}
+
+static inline void get(world_t *w, bt_exchange_t *ex, const char *path)
+{
+    send_to(w, ex, BT_HTTP_GET, path, "");
+}
+
+static inline int make_file(char path[256], uint64_t seed)
+{
+    bt_tiny_model_t shape = bt_tiny_model_default();
+    int fd;
+
+    shape.seed = seed;
+    snprintf(path, 256, "/tmp/baton-test-call-XXXXXX");
+    fd = mkstemp(path);
+    if (fd < 0) {
+        return -1;
+    }
+    close(fd);
+    return (bt_tiny_model_write(&shape, path) == BT_OK) ? 0 : -1;
+}
+
+static inline int make_models(void **state)
+{
+    (void)state;
+    return (make_file(model_path, 1) == 0) ? make_file(other_path, 2) : -1;
+}
+
+static inline int remove_models(void **state)
+{
+    (void)state;
+    return unlink(model_path) | unlink(other_path);
+}
+
+#endif
