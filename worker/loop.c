@@ -391,8 +391,8 @@ static void send_stats(bt_worker_t *w)
     stats->active_requests = w->n_jobs;
     stats->max_requests = w->max_seqs;
     stats->blocks_max = w->n_blocks;
-    stats->blocks_free =
-        bt_kv_pool_n_free(w->pool) + bt_kv_pool_n_idle(w->pool);
+    stats->blocks_cached = bt_kv_pool_n_idle(w->pool);
+    stats->blocks_free = bt_kv_pool_n_free(w->pool) + stats->blocks_cached;
     stats->blocks_reused = w->n_blocks_reused;
     stats->blocks_used = stats->blocks_max - stats->blocks_free;
     stats->tokens_per_block = w->tokens_per_block;

@@ -224,7 +224,8 @@ typedef struct bt_msg_stats {
     uint64_t tokens_reused;    /**< prompt tokens found in its prefix index */
     uint64_t process_cpu_ms;   /**< user and system */
     uint64_t resident_bytes;
-    uint64_t start_unix_s; /**< time of day at its start */
+    uint64_t start_unix_s;  /**< time of day at its start */
+    uint32_t blocks_cached; /**< of the free ones, with a prefix that can go */
 } bt_msg_stats_t;
 
 /** R → P: a decode worker that transfers may name. */

@@ -170,6 +170,7 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, process_cpu_ms),
     OF(FIELD_U64, bt_msg_stats_t, resident_bytes),
     OF(FIELD_U64, bt_msg_stats_t, start_unix_s),
+    U32(bt_msg_stats_t, blocks_cached, 0, ANY),
 };
 
 static const field_t peer_fields[] = {

@@ -107,6 +107,21 @@ static void fill_model(const bt_metrics_view_t *view, double unix_s)
     v[BT_MC_LEGS] = view->n_legs;
 }
 
+/* What a worker of an older version does not send. */
+static void fill_later(const bt_msg_stats_t *s, double *w)
+{
+    if (s->start_unix_s == 0) {
+        return;
+    }
+    w[BT_WC_PROMPT_TOKENS] = (double)s->prompt_tokens;
+    w[BT_WC_REUSED_TOKENS] = (double)s->tokens_reused;
+    w[BT_WC_GENERATED_TOKENS] = (double)s->tokens_generated;
+    w[BT_WC_CPU_S] = (double)s->process_cpu_ms / 1e3;
+    w[BT_WC_RESIDENT] = (double)s->resident_bytes;
+    w[BT_WC_START_S] = (double)s->start_unix_s;
+    w[BT_WC_BLOCKS_CACHED] = s->blocks_cached;
+}
+
 static void fill_worker(const bt_metrics_worker_t *worker, double *w)
 {
     const bt_msg_stats_t *s = worker->stats;
@@ -131,13 +146,16 @@ static void fill_worker(const bt_metrics_worker_t *worker, double *w)
                                ? s->blocks_used - s->quarantined_blocks
                                : 0;
     w[BT_WC_BLOCKS_QUARANTINED] = s->quarantined_blocks;
-    w[BT_WC_BLOCKS_FREE] = s->blocks_free;
+    w[BT_WC_BLOCKS_FREE] = (s->blocks_free > s->blocks_cached)
+                               ? s->blocks_free - s->blocks_cached
+                               : 0;
     w[BT_WC_BLOCKS_REUSED] = s->blocks_reused;
     w[BT_WC_LEASES] = s->leases;
     w[BT_WC_MEMORY_CPU] = (double)s->memory_cpu_bytes;
     w[BT_WC_MEMORY_GPU] = (double)s->memory_gpu_bytes;
     w[BT_WC_MEMORY_PINNED] = (double)s->memory_pinned_bytes;
     w[BT_WC_OPEN_FDS] = (s->open_fds > 0) ? s->open_fds : (double)NAN;
+    fill_later(s, w);
 }
 
 /* ---- one line ---- */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/openfds.h"
+#include "common/base/process.h"
 #include "router/observe/metrics_priv.h"
 
 #define STAT_BYTES 1024
@@ -17,8 +18,7 @@
 /* Of proc(5), stat: what stands before ')' is the name, which may hold
  * anything. After it comes field 3.
  * @return false without /proc */
-static bool read_stat(uint64_t *start_ticks, uint64_t *virtual_bytes,
-                      int64_t *pages)
+static bool read_stat(uint64_t *start_ticks, uint64_t *virtual_bytes)
 {
     FILE *file = fopen("/proc/self/stat", "re");
     char text[STAT_BYTES];
@@ -35,19 +35,18 @@ static bool read_stat(uint64_t *start_ticks, uint64_t *virtual_bytes,
     return (after != NULL) &&
            (sscanf(after + 1,
                    " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
-                   " %*s %*s %*s %*s %*s %" SCNu64 " %" SCNu64 " %" SCNd64,
-                   start_ticks, virtual_bytes, pages) == 3);
+                   " %*s %*s %*s %*s %*s %" SCNu64 " %" SCNu64,
+                   start_ticks, virtual_bytes) == 2);
 }
 
 double bt_metrics_process_start(void)
 {
     struct timespec now, up;
     uint64_t start_ticks, virtual_bytes;
-    int64_t pages;
 
     clock_gettime(CLOCK_REALTIME, &now);
     clock_gettime(CLOCK_BOOTTIME, &up);
-    if (!read_stat(&start_ticks, &virtual_bytes, &pages)) {
+    if (!read_stat(&start_ticks, &virtual_bytes)) {
         return NAN;
     }
     return (double)(now.tv_sec - up.tv_sec) +
@@ -55,32 +54,26 @@ double bt_metrics_process_start(void)
            (double)start_ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
-static double seconds(struct timeval time)
+static double known(uint64_t value)
 {
-    return (double)time.tv_sec + (double)time.tv_usec / 1e6;
+    return (value > 0) ? (double)value : (double)NAN;
 }
 
 void bt_metrics_process_read(bt_metrics_process_t *process)
 {
-    const uint32_t n_fds = bt_count_open_fds();
-    uint64_t start_ticks, virtual_bytes;
-    struct rusage usage;
+    const bt_process_use_t use = bt_process_use();
+    uint64_t start_ticks, virtual_bytes = 0;
     struct rlimit limit;
-    int64_t pages;
 
     process->unix_s = (double)time(NULL);
-    process->resident_bytes = NAN;
-    process->virtual_bytes = NAN;
-    if (read_stat(&start_ticks, &virtual_bytes, &pages)) {
-        process->virtual_bytes = (double)virtual_bytes;
-        process->resident_bytes = (double)pages * (double)sysconf(_SC_PAGESIZE);
+    process->cpu_s = (double)use.cpu_ms / 1e3;
+    process->resident_bytes = known(use.resident_bytes);
+    process->virtual_bytes =
+        known(read_stat(&start_ticks, &virtual_bytes) ? virtual_bytes : 0);
+    process->open_fds = known(bt_count_open_fds());
+    process->max_fds = NAN;
+    if ((getrlimit(RLIMIT_NOFILE, &limit) == 0) &&
+        (limit.rlim_cur != RLIM_INFINITY)) {
+        process->max_fds = (double)limit.rlim_cur;
     }
-    process->cpu_s = (getrusage(RUSAGE_SELF, &usage) == 0)
-                         ? seconds(usage.ru_utime) + seconds(usage.ru_stime)
-                         : (double)NAN;
-    process->open_fds = (n_fds > 0) ? n_fds : (double)NAN;
-    process->max_fds = ((getrlimit(RLIMIT_NOFILE, &limit) == 0) &&
-                        (limit.rlim_cur != RLIM_INFINITY))
-                           ? (double)limit.rlim_cur
-                           : (double)NAN;
 }

@@ -273,10 +273,11 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_worker_iterations_total",
      "Iterations since the worker started", SERIES(WORKER(ITERATIONS))},
     {GAUGE, "baton_kv_blocks",
-     "KV blocks of a worker: in use, free or with a prefix that can go, or set "
-     "aside until nobody can write them",
+     "KV blocks of a worker: in use, free, free with a prefix that may be found "
+     "again (cached), or set aside until nobody can write them",
      SERIES(WORKER_BY("state=\"used\"", BLOCKS_USED),
             WORKER_BY("state=\"free\"", BLOCKS_FREE),
+            WORKER_BY("state=\"cached\"", BLOCKS_CACHED),
             WORKER_BY("state=\"quarantined\"", BLOCKS_QUARANTINED))},
     {COUNTER, "baton_kv_blocks_reused_total",
      "KV blocks found in a worker's prefix cache", SERIES(WORKER(BLOCKS_REUSED))},
@@ -290,6 +291,21 @@ const bt_family_def_t bt_metrics_families[] = {
             WORKER_BY("memory=\"pinned\"", MEMORY_PINNED))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
+    {COUNTER, "baton_worker_prompt_tokens_total",
+     "Prompt tokens that a worker computed", SERIES(WORKER(PROMPT_TOKENS))},
+    {COUNTER, "baton_worker_prompt_tokens_reused_total",
+     "Prompt tokens that a worker found in its prefix cache",
+     SERIES(WORKER(REUSED_TOKENS))},
+    {COUNTER, "baton_worker_generation_tokens_total",
+     "Tokens that a worker drew; a prefill worker draws the first of each "
+     "sequence", SERIES(WORKER(GENERATED_TOKENS))},
+    {COUNTER, "baton_worker_cpu_seconds_total",
+     "User and system time of a worker", SERIES(WORKER(CPU_S))},
+    {GAUGE, "baton_worker_resident_memory_bytes",
+     "Resident memory of a worker, shared pages included",
+     SERIES(WORKER(RESIDENT))},
+    {GAUGE, "baton_worker_start_time_seconds",
+     "When a worker started, since the Unix epoch", SERIES(WORKER(START_S))},
 
     /* ---- the router's process ---- */
     {GAUGE, "baton_build_info", "1; the labels tell what is running",

@@ -62,7 +62,7 @@ GOLDEN = {
 }
 FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it.
-LATER = {"hello": [2, "smollm2-135m", "0.1.0"], "stats": [2001, 2002, 2003, 2004, 2005, 2006]}
+LATER = {"hello": [2, "smollm2-135m", "0.1.0"], "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007]}
 # What stands in a file called refused_* is not taken, later_type_* is passed
 # over, all others are taken.
 WIRE = {

@@ -66,16 +66,12 @@ static inline void play(world_t *w)
 {
     static const bt_msg_stats_t nothing;
     static const bt_msg_stats_t prefill = {
-        .active_requests = 3,
-        .max_requests = 64,
-        .scheduled_requests = 1,
-        .context_requests = 1,
-        .waiting_requests = 1,
-        .blocks_max = 100,
-        .blocks_free = 90,
-        .blocks_used = 10,
-        .iteration_counter = 30,
-        .total_context_tokens = 384,
+        /* of an older version */
+        .active_requests = 3,     .max_requests = 64,
+        .scheduled_requests = 1,  .context_requests = 1,
+        .waiting_requests = 1,    .blocks_max = 100,
+        .blocks_free = 90,        .blocks_used = 10,
+        .iteration_counter = 30,  .total_context_tokens = 384,
         .memory_cpu_bytes = 1000,
     };
     static const bt_msg_stats_t decode = {
@@ -94,6 +90,13 @@ static inline void play(world_t *w)
         .quarantined_blocks = 9,
         .open_fds = 31,
         .kv_bytes_received = 4096,
+        .tokens_generated = 77,
+        .prompt_tokens = 5,
+        .tokens_reused = 48,
+        .process_cpu_ms = 2500,
+        .resident_bytes = 8192,
+        .start_unix_s = 1700000000,
+        .blocks_cached = 3,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

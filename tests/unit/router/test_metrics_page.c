@@ -176,7 +176,14 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_kv_blocks" P0 ",state=\"free\"} 90",
         "baton_kv_blocks" P0 ",state=\"quarantined\"} 0",
         "baton_kv_blocks" D0 ",state=\"used\"} 6",
-        "baton_kv_blocks" D0 ",state=\"free\"} 85",
+        "baton_kv_blocks" D0 ",state=\"free\"} 82",
+        "baton_kv_blocks" D0 ",state=\"cached\"} 3",
+        "baton_worker_prompt_tokens_total" D0 "} 5",
+        "baton_worker_prompt_tokens_reused_total" D0 "} 48",
+        "baton_worker_generation_tokens_total" D0 "} 77",
+        "baton_worker_cpu_seconds_total" D0 "} 2.5",
+        "baton_worker_resident_memory_bytes" D0 "} 8192",
+        "baton_worker_start_time_seconds" D0 "} 1700000000",
         "baton_kv_blocks" D0 ",state=\"quarantined\"} 9",
         "baton_kv_leases" D0 "} 2",
         "baton_worker_memory_bytes" D0 ",memory=\"gpu\"} 1610236",
@@ -450,6 +457,12 @@ static void what_nobody_knows_is_left_out_with_its_labels(void **state)
     no_line(&w, "process_virtual_memory_bytes");
     no_line(&w, "baton_expected_workers");
     line_is(&w, "baton_leases{role=\"decode\"} 0");
+
+    (void)add_worker(&w, BT_ROLE_PREFILL, "older"); /* has no start_unix_s */
+    line_is(&w, "baton_kv_blocks{worker=\"older\",role=\"prefill\",model="
+                "\"tiny\",state=\"free\"} 0");
+    no_line(&w, "state=\"cached\"");
+    no_line(&w, "baton_worker_cpu_seconds_total");
     bt_router_metrics_destroy(w.m);
 }
 

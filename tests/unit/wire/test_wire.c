@@ -357,10 +357,11 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.kv_checksum_failures, 1025);
             assert_int_equal(got.u.stats.tokens_generated, 2001);
             assert_int_equal(got.u.stats.start_unix_s, 2006);
+            assert_int_equal(got.u.stats.blocks_cached, 2007);
         }
     }
     closedir(dir);
-    assert_int_equal(n_taken, 2 * 13 + 3 + 6 + 3);
+    assert_int_equal(n_taken, 2 * 13 + 3 + 7 + 3);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

@@ -109,7 +109,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 32; keep++) {
+    for (size_t keep = 26; keep <= 33; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -121,6 +121,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->process_cpu_ms, (keep > 29) ? 29 : 0);
         assert_int_equal(s->resident_bytes, (keep > 30) ? 30 : 0);
         assert_int_equal(s->start_unix_s, (keep > 31) ? 31 : 0);
+        assert_int_equal(s->blocks_cached, (keep > 32) ? 32 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -201,6 +201,7 @@ static void check_stats(const bt_msg_t *m)
     assert_int_equal(s->process_cpu_ms, 0);
     assert_int_equal(s->resident_bytes, 0);
     assert_int_equal(s->start_unix_s, 0);
+    assert_int_equal(s->blocks_cached, 0);
 }
 
 static void check_peer(const bt_msg_t *m)

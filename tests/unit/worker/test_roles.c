@@ -92,6 +92,8 @@ static void a_worker_counts_what_it_computed_drew_and_found(void **state)
         assert_int_equal(generation->tokens_generated,
                          (p == 0) ? 7 * 5 : 7 * 6);
         assert_true(generation->resident_bytes > 0);
+        assert_true(generation->blocks_cached > 0);
+        assert_true(generation->blocks_cached <= generation->blocks_free);
         sim_close();
     }
 }
