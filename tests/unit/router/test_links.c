@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The router's end of real control links, with workers of another age at the
+ * other end: what they send is written by hand, as msgpack. */
+#include "tests/support/testsupport.h"
+
+#include <event2/event.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/rpc/key.h"
+#include "router/links.h"
+#include "tests/support/tiny_model.h"
+
+#define TIMES_MS 200, 2000, 10000 /* heartbeat, suspect, dead */
+#define LIMIT_MS 60000            /* against hanging only */
+
+typedef struct world {
+    bt_config_t config;
+    bt_frontend_t front;
+    bt_links_t links;
+    struct event_base *base;
+    bt_rpc_t *worker;
+    bt_rpc_link_t *link; /* of the worker's end */
+    unsigned n_down;
+    char why[256]; /* of the last DOWN */
+    char bound[256];
+} world_t;
+
+static const uint8_t key[BT_KEY_BYTES] = {1, 2, 3};
+static char dir[64];
+static char model_path[96];
+
+static void open_router(world_t *w)
+{
+    const uint32_t times[] = {TIMES_MS};
+    char url[128];
+
+    memset(w, 0, sizeof(*w));
+    w->config.models[0] =
+        (bt_config_model_t){.name = "tiny", .path = model_path};
+    w->config.n_models = 1;
+    w->config.model_name = "";
+    w->config.chat_template = "chatml";
+    w->config.trace = "";
+    w->config.name = "";
+    w->config.run_dir = dir;
+    w->config.max_queue = 8;
+    w->config.worker_wait_ms = 1000;
+    w->config.request_timeout_ms = 60000;
+    w->config.heartbeat_ms = times[0];
+    w->config.suspect_ms = times[1];
+    w->config.dead_ms = times[2];
+    w->base = event_base_new();
+    assert_non_null(w->base);
+    assert_int_equal(
+        bt_frontend_open(&w->front, &w->config, bt_links_send, &w->links),
+        BT_OK);
+    assert_int_equal(bt_links_open(&w->links, w->base, &w->front), BT_OK);
+    snprintf(url, sizeof(url), "ipc://%s/router", dir);
+    assert_int_equal(bt_links_listen(&w->links, w->base, url, key, sizeof(key),
+                                     w->bound, sizeof(w->bound)),
+                     BT_OK);
+}
+
+/* A worker whose hello has so many more elements, or three fewer: protocol_min,
+ * model_name and version_text are a byte each at its end. */
+static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
+                        const void *more, size_t more_bytes, int n_more)
+{
+    const uint32_t times[] = {TIMES_MS};
+    bt_msg_t msg = {.type = BT_MSG_HELLO};
+    bt_rpc_config_t config = {.key = key,
+                              .key_bytes = sizeof(key),
+                              .listen_dir = dir,
+                              .heartbeat_ms = times[0],
+                              .suspect_ms = times[1],
+                              .dead_ms = times[2],
+                              .max_queue_bytes = 1u << 20};
+    bt_strbuf_t hello;
+
+    msg.u.hello = (bt_msg_hello_t){
+        .protocol = protocol,
+        .protocol_min = protocol_min,
+        .role = BT_ROLE_DECODE,
+        .instance = 7,
+        .name = "decode-0",
+        .model = bt_registry_find(&w->front.models, NULL)->identity,
+        .tokens_per_block = 16,
+        .context_tokens = 64,
+        .max_batch = 4,
+        .n_blocks = 100,
+    };
+    bt_strbuf_init(&hello, BT_RPC_MAX_PAYLOAD);
+    bt_wire_encode(&msg, &hello);
+    bt_strbuf_append(&hello, more, more_bytes);
+    assert_int_equal(bt_strbuf_status(&hello), BT_OK);
+    /* array 16: its count is the second and third byte */
+    assert_int_equal((uint8_t)hello.data[0], 0xdc);
+    hello.data[2] = (char)(hello.data[2] + n_more);
+    hello.len -= (n_more == -3) ? 3 : 0;
+    config.hello = hello.data;
+    config.hello_bytes = hello.len;
+    assert_int_equal(bt_rpc_open(&config, &w->worker), BT_OK);
+    bt_strbuf_fini(&hello);
+    assert_int_equal(bt_rpc_join(w->worker, w->bound), BT_OK);
+}
+
+static void turn(world_t *w)
+{
+    struct pollfd fds[] = {{.fd = bt_rpc_fd(w->worker), .events = POLLIN},
+                           {.fd = bt_rpc_fd(w->links.rpc), .events = POLLIN}};
+    bt_rpc_event_t event;
+
+    (void)poll(fds, 2, 10);
+    (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
+    bt_links_tick(&w->links, bt_now_ms());
+    bt_rpc_tick(w->worker, bt_now_ms());
+    while (bt_rpc_next(w->worker, bt_now_ms(), &event)) {
+        if (event.type == BT_RPC_LINK_UP) {
+            w->link = event.link;
+        } else if (event.type == BT_RPC_LINK_DOWN) {
+            w->link = NULL;
+            w->n_down++;
+            snprintf(w->why, sizeof(w->why), "%.*s", (int)event.bytes,
+                     (const char *)event.data);
+        }
+    }
+    bt_rpc_flush(w->worker);
+}
+
+#define UNTIL(w, condition)                                \
+    do {                                                   \
+        const uint64_t limit_ms_ = bt_now_ms() + LIMIT_MS; \
+                                                           \
+        while (!(condition)) {                             \
+            assert_true(bt_now_ms() < limit_ms_);          \
+            turn(w);                                       \
+        }                                                  \
+    } while (0)
+
+static const bt_instance_t *worker_of(const world_t *w)
+{
+    const bt_served_t *served = bt_registry_find(&w->front.models, NULL);
+
+    return bt_table_find(bt_core_table(served->core), 7);
+}
+
+static void close_all(world_t *w)
+{
+    bt_rpc_close(w->worker);
+    bt_links_close(&w->links);
+    bt_frontend_close(&w->front);
+    event_base_free(w->base);
+}
+
+/* By hand: STATS of which each of the 31 fields is 5, then nil and "x". */
+static size_t put_stats(uint8_t out[64])
+{
+    const uint8_t head[] = {0xdc, 0, 34, 10};
+    const uint8_t more[] = {0xc0, 0xa1, 'x'};
+
+    memcpy(out, head, sizeof(head));
+    memset(out + sizeof(head), 5, 31);
+    memcpy(out + sizeof(head) + 31, more, sizeof(more));
+    return sizeof(head) + 31 + sizeof(more);
+}
+
+static void a_worker_from_the_future_is_served_with_what_is_known(void **state)
+{
+    const uint8_t more[] = {0xc0, 0x81, 1, 2}; /* nil, {1: 2} */
+    const uint8_t later_type[] = {0x92, 77, 0xc0};
+    uint8_t stats[64];
+    world_t w;
+
+    (void)state;
+    bt_test_expect_log_lines(1); /* of nine messages one is said */
+    open_router(&w);
+    open_worker(&w, 9, BT_WIRE_PROTOCOL, more, sizeof(more), 2);
+    UNTIL(&w, (w.link != NULL) && (worker_of(&w) != NULL));
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(bt_rpc_post(w.link, later_type, sizeof(later_type)),
+                         BT_OK);
+    }
+    assert_int_equal(bt_rpc_post(w.link, stats, put_stats(stats)), BT_OK);
+    UNTIL(&w, worker_of(&w)->stats.start_unix_s == 5);
+    assert_int_equal(w.n_down, 0);
+    close_all(&w);
+}
+
+static void a_worker_before_the_newest_fields_is_served(void **state)
+{
+    const uint8_t stats[] = {0xdc, 0, 26, 10, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5,
+                             5,    5, 5,  5,  5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
+    world_t w;
+
+    (void)state;
+    open_router(&w);
+    open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL, NULL, 0, -3);
+    UNTIL(&w, (w.link != NULL) && (worker_of(&w) != NULL));
+    assert_int_equal(bt_rpc_post(w.link, stats, sizeof(stats)), BT_OK);
+    UNTIL(&w, worker_of(&w)->stats.kv_checksum_failures == 5);
+    assert_int_equal(worker_of(&w)->stats.tokens_generated, 0);
+    assert_int_equal(worker_of(&w)->hello.protocol_min, BT_WIRE_PROTOCOL);
+    assert_string_equal(worker_of(&w)->hello.version_text, "");
+    close_all(&w);
+}
+
+static void a_worker_of_other_protocols_is_refused_by_name(void **state)
+{
+    world_t w;
+
+    (void)state;
+    bt_test_expect_log_lines(1);
+    open_router(&w);
+    open_worker(&w, 9, 7, NULL, 0, 0);
+    UNTIL(&w, w.n_down == 1);
+    assert_string_equal(
+        w.why, "decode-0 speaks protocol 7 to 9, this router speaks 2");
+    assert_null(worker_of(&w));
+    close_all(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_worker_from_the_future_is_served_with_what_is_known),
+        BT_TEST(a_worker_before_the_newest_fields_is_served),
+        BT_TEST(a_worker_of_other_protocols_is_refused_by_name),
+    };
+    const bt_tiny_model_t shape = bt_tiny_model_default();
+    int failed;
+
+    snprintf(dir, sizeof(dir), "/tmp/baton-test-links-XXXXXX");
+    if (mkdtemp(dir) == NULL) {
+        return 1;
+    }
+    snprintf(model_path, sizeof(model_path), "%s/tiny.gguf", dir);
+    if (bt_tiny_model_write(&shape, model_path) != BT_OK) {
+        return 1;
+    }
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)unlink(model_path);
+    (void)rmdir(dir);
+    return failed;
+}
