@@ -7,6 +7,82 @@
 #include <string.h>
 
 #include "kernels/cpu/body.h"
+#include "kernels/cpu/tiers.h"
+
+#define TIER(name) bt_avx2_##name
+
+/** A register of floats. */
+typedef __m256 vec_t;
+#define VEC 8u
+
+static inline vec_t vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+static inline vec_t vec_all(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+/** @a at: aligned to a register, here and in the next two. */
+static inline vec_t vec_load(const void *at)
+{
+    return _mm256_load_ps(at);
+}
+
+static inline vec_t vec_load_f16(const void *at)
+{
+    return _mm256_cvtph_ps(_mm_load_si128(at));
+}
+
+static inline void vec_store(float *at, vec_t v)
+{
+    _mm256_store_ps(at, v);
+}
+
+static inline vec_t vec_loadu(const float *at)
+{
+    return _mm256_loadu_ps(at);
+}
+
+static inline void vec_storeu(float *at, vec_t v)
+{
+    _mm256_storeu_ps(at, v);
+}
+
+static inline vec_t vec_add(vec_t a, vec_t b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline vec_t vec_sub(vec_t a, vec_t b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
+static inline vec_t vec_mul(vec_t a, vec_t b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+static inline vec_t vec_div(vec_t a, vec_t b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+static inline vec_t vec_negate(vec_t v)
+{
+    return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f));
+}
+
+/** a * b + c */
+static inline vec_t vec_fma(vec_t a, vec_t b, vec_t c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+#include "kernels/cpu/vec.h"
 
 /** The four bytes at x in every lane. */
 static inline __m256i word8(const void *x)
@@ -17,9 +93,10 @@ static inline __m256i word8(const void *x)
     return _mm256_set1_epi32(word);
 }
 
-/** The first n of a row's 16 sums, all of them where n is more; see
- *  bt_matmul_job_t.add. */
-static inline void store16(float *out, uint32_t n, bool add, const __m256 *sums)
+/** The first n of a row's two registers of sums, all of them where n is more;
+ * see bt_matmul_job_t.add. */
+static inline void store_sums(float *out, uint32_t n, bool add,
+                              const __m256 *sums)
 {
     __m256 s[2] = {sums[0], sums[1]};
     float buffer[16] = {0};
@@ -39,24 +116,14 @@ static inline void store16(float *out, uint32_t n, bool add, const __m256 *sums)
     }
 }
 
-/* bt_expf() of 8 values. */
-static inline __m256 exp8(__m256 x)
+/** bt_expf() of 8 values. */
+static inline __m256 vec_exp(__m256 x)
 {
-    const __m256 magic = _mm256_set1_ps(EXP_MAGIC);
-    __m256 t = _mm256_fmadd_ps(x, _mm256_set1_ps(EXP_LOG2E), magic);
-    __m256 n = _mm256_sub_ps(t, magic);
-    __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-EXP_LN2_HI), x);
-    __m256 p = _mm256_set1_ps(EXP_P4);
+    __m256 n;
+    __m256 t;
+    __m256 y = exp_parts(x, &n, &t);
     __m256i power;
-    __m256 y;
 
-    r = _mm256_fmadd_ps(n, _mm256_set1_ps(-EXP_LN2_LO), r);
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P3));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P2));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P1));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_P0));
-    y = _mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r);
-    y = _mm256_add_ps(y, _mm256_set1_ps(1.0f));
     power = _mm256_slli_epi32(
         _mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23);
     y = _mm256_mul_ps(y, _mm256_castsi256_ps(power));
@@ -109,20 +176,5 @@ static inline __m256 dot_pairs(__m256i a, __m256i b, __m256 acc)
 {
     return dot_halves(halves_of(a), halves_of(b), acc);
 }
-
-/** See bt_cpu_isa_t. */
-void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
-                    float *scratch);
-void bt_avx2_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
-                         uint32_t end);
-void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
-                       uint32_t end);
-void bt_avx2_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                      bt_q8_group_t *groups);
-void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
-                       uint32_t first, uint32_t n, uint32_t dim, uint16_t *out);
-void bt_avx2_load_values(bt_kv_type_t type, const void *values, uint32_t first,
-                         uint32_t n, uint32_t dim, uint16_t *out);
-void bt_avx2_attn_tile(const bt_attn_tile_t *tile);
 
 #endif

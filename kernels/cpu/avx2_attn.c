@@ -4,6 +4,7 @@
  * of bf16 is two FMAs of floats in a mode where subnormal numbers are zeros. */
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tier_attn.h"
 
 #define TOGETHER 2u
 
@@ -63,17 +64,7 @@ SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
 void bt_avx2_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
                        uint32_t first, uint32_t n, uint32_t dim, uint16_t *out)
 {
-    switch (type) {
-    case BT_KV_F16:
-        load_keys(BT_KV_F16, keys, stride, first, n, dim, out);
-        break;
-    case BT_KV_BF16:
-        load_keys(BT_KV_BF16, keys, stride, first, n, dim, out);
-        break;
-    case BT_KV_INT8:
-        load_keys(BT_KV_INT8, keys, stride, first, n, dim, out);
-        break;
-    }
+    load_keys_of(type, keys, stride, first, n, dim, out);
 }
 
 SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
@@ -95,17 +86,7 @@ SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
 void bt_avx2_load_values(bt_kv_type_t type, const void *values, uint32_t first,
                          uint32_t n, uint32_t dim, uint16_t *out)
 {
-    switch (type) {
-    case BT_KV_F16:
-        load_values(BT_KV_F16, values, first, n, dim, out);
-        break;
-    case BT_KV_BF16:
-        load_values(BT_KV_BF16, values, first, n, dim, out);
-        break;
-    case BT_KV_INT8:
-        load_values(BT_KV_INT8, values, first, n, dim, out);
-        break;
-    }
+    load_values_of(type, values, first, n, dim, out);
 }
 
 /* ---- one step ---- */
@@ -232,7 +213,7 @@ static float softmax(const bt_attn_tile_t *t, uint32_t i, float *s, uint16_t *p)
     max = (max > state->max) ? max : state->max;
     UNROLL
     for (uint32_t v = 0; v < 4; v++) {
-        e[v] = exp8(_mm256_sub_ps(e[v], _mm256_set1_ps(max)));
+        e[v] = vec_exp(_mm256_sub_ps(e[v], _mm256_set1_ps(max)));
     }
     corr = bt_expf(state->max - max);
     /* Lanes j and j + 16, then j and j + 8. */

@@ -51,7 +51,7 @@ SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out.to, out.n, false, acc[r]);
+        store_sums(out.to, out.n, false, acc[r]);
         out.to += out.stride;
     }
 }

@@ -8,46 +8,12 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/avx2.h"
-#include "kernels/cpu/simd.h"
 
 #define DIRECT_ROWS 4u
 #define TILE_ROWS   6u
-#define HALF        16u /* outputs */
+#include "kernels/cpu/tier_matmul.h"
 
-SPECIALIZE __m256 load_f16(const uint8_t *src)
-{
-    return _mm256_cvtph_ps(_mm_load_si128((const void *)src));
-}
-
-SPECIALIZE __m256 load_f32(const uint8_t *src)
-{
-    return _mm256_load_ps((const void *)src);
-}
-
-/* Weights of one k of a dense panel; v counts registers of the panel. */
-SPECIALIZE __m256 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
-                             uint32_t v)
-{
-    switch (pack) {
-    case BT_PACK_F16:
-        return load_f16(panel + k * 64 + 16 * v);
-    default:
-        return load_f32(panel + k * 128 + 32 * v);
-    }
-}
-
-/* acc[r][v] += w[v] * x[r] */
-SPECIALIZE void tile_step(uint32_t n_rows, __m256 w0, __m256 w1, const float *x,
-                          __m256 (*acc)[2])
-{
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        __m256 xr = _mm256_broadcast_ss(x + r);
-
-        acc[r][0] = _mm256_fmadd_ps(w0, xr, acc[r][0]);
-        acc[r][1] = _mm256_fmadd_ps(w1, xr, acc[r][1]);
-    }
-}
+#define HALF 16u /* outputs */
 
 /* How many outputs half @a h of a panel has. */
 static inline uint32_t half_outputs(const bt_weight_t *w, uint32_t panel,
@@ -86,7 +52,7 @@ SPECIALIZE void direct_half(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out + (size_t)r * w->n_out, n, job->add, acc[r]);
+        store_sums(out + (size_t)r * w->n_out, n, job->add, acc[r]);
     }
 }
 
@@ -108,42 +74,6 @@ SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
             direct_half(pack, 4, job, i / 2, i % 2);
             break;
         }
-    }
-}
-
-/* Convert a whole panel to (n_in, 32). */
-SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
-                       float *out)
-{
-    for (size_t k = 0; k < w->n_in; k++) {
-        UNROLL
-        for (uint32_t v = 0; v < 4; v++) {
-            _mm256_store_ps(out + k * 32 + 8 * v, load_dense(pack, src, k, v));
-        }
-    }
-}
-
-/* n_rows (constant) rows x 16 outputs; x is (n_in, x_stride). */
-SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
-                     uint32_t x_stride, uint32_t n_in, bool add, float *out,
-                     size_t out_stride, uint32_t n)
-{
-    __m256 acc[TILE_ROWS][2];
-
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        acc[r][0] = _mm256_setzero_ps();
-        acc[r][1] = _mm256_setzero_ps();
-    }
-    for (uint32_t k = 0; k < n_in; k++) {
-        tile_step(n_rows, _mm256_load_ps(weights), _mm256_load_ps(weights + 8),
-                  x, acc);
-        weights += 32;
-        x += x_stride;
-    }
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out + r * out_stride, n, add, acc[r]);
     }
 }
 
@@ -195,37 +125,5 @@ static void tiles(const bt_matmul_job_t *job, uint32_t panel,
                          out + (size_t)(first + r) * w->n_out, w->n_out, n);
             }
         }
-    }
-}
-
-SPECIALIZE void matmul_pack(bt_pack_t pack, const bt_matmul_job_t *job,
-                            uint32_t begin, uint32_t end, float *scratch)
-{
-    if (job->n_rows <= DIRECT_ROWS) {
-        direct(pack, job, begin, end);
-        return;
-    }
-    for (uint32_t p = begin; p < end; p++) {
-        const uint8_t *src = job->w->data + p * job->w->panel_bytes;
-
-        if (pack == BT_PACK_F32) {
-            tiles(job, p, (const float *)(const void *)src);
-        } else {
-            unpack(pack, job->w, src, scratch);
-            tiles(job, p, scratch);
-        }
-    }
-}
-
-void bt_avx2_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
-                    float *scratch)
-{
-    switch (job->w->pack) {
-    case BT_PACK_F16:
-        matmul_pack(BT_PACK_F16, job, begin, end, scratch);
-        break;
-    default:
-        matmul_pack(BT_PACK_F32, job, begin, end, scratch);
-        break;
     }
 }

@@ -9,6 +9,7 @@
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tier_q8.h"
 
 #define TILE_ROWS 4u
 #define HALF      16u /* outputs of a tile */
@@ -203,7 +204,7 @@ SPECIALIZE void tile_half(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store16(out, w->n_out - first, job->add, acc[r]);
+        store_sums(out, w->n_out - first, job->add, acc[r]);
         out += w->n_out;
     }
     *ahead_p = ahead;
@@ -237,9 +238,9 @@ SPECIALIZE void panel_of_one(bt_pack_t pack, const bt_matmul_job_t *job,
         }
         group += group_bytes;
     }
-    store16(out, left, job->add, acc[0]);
+    store_sums(out, left, job->add, acc[0]);
     if (left > HALF) {
-        store16(out + HALF, left - HALF, job->add, acc[1]);
+        store_sums(out + HALF, left - HALF, job->add, acc[1]);
     }
 }
 
@@ -295,30 +296,6 @@ SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
                 tiles(pack, job, p, h, n_tiles, &ahead);
             }
         }
-    }
-}
-
-void bt_avx2_matmul_q8(const bt_matmul_job_t *job, uint32_t begin, uint32_t end)
-{
-    switch (job->w->pack) {
-    case BT_PACK_Q4_0:
-        panels(BT_PACK_Q4_0, job, begin, end);
-        break;
-    case BT_PACK_Q4_1:
-        panels(BT_PACK_Q4_1, job, begin, end);
-        break;
-    case BT_PACK_Q4_F32:
-        panels(BT_PACK_Q4_F32, job, begin, end);
-        break;
-    case BT_PACK_Q8_MIN:
-        panels(BT_PACK_Q8_MIN, job, begin, end);
-        break;
-    case BT_PACK_Q8_TWO:
-        panels(BT_PACK_Q8_TWO, job, begin, end);
-        break;
-    default:
-        panels(BT_PACK_Q8, job, begin, end);
-        break;
     }
 }
 

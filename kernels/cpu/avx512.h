@@ -7,6 +7,82 @@
 #include <string.h>
 
 #include "kernels/cpu/body.h"
+#include "kernels/cpu/tiers.h"
+
+#define TIER(name) bt_avx512_##name
+
+/** A register of floats. */
+typedef __m512 vec_t;
+#define VEC 16u
+
+static inline vec_t vec_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+static inline vec_t vec_all(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+/** @a at: aligned to a register, here and in the next two. */
+static inline vec_t vec_load(const void *at)
+{
+    return _mm512_load_ps(at);
+}
+
+static inline vec_t vec_load_f16(const void *at)
+{
+    return _mm512_cvtph_ps(_mm256_load_si256(at));
+}
+
+static inline void vec_store(float *at, vec_t v)
+{
+    _mm512_store_ps(at, v);
+}
+
+static inline vec_t vec_loadu(const float *at)
+{
+    return _mm512_loadu_ps(at);
+}
+
+static inline void vec_storeu(float *at, vec_t v)
+{
+    _mm512_storeu_ps(at, v);
+}
+
+static inline vec_t vec_add(vec_t a, vec_t b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline vec_t vec_sub(vec_t a, vec_t b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline vec_t vec_mul(vec_t a, vec_t b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline vec_t vec_div(vec_t a, vec_t b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+static inline vec_t vec_negate(vec_t v)
+{
+    return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f));
+}
+
+/** a * b + c */
+static inline vec_t vec_fma(vec_t a, vec_t b, vec_t c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+#include "kernels/cpu/vec.h"
 
 /** Mask of the first n lanes of 16. */
 static inline __mmask16 first_lanes(uint32_t n)
@@ -34,8 +110,10 @@ static inline void store_half(float *out, uint32_t n, bool add, __m512 sums)
     _mm512_mask_storeu_ps(out, lanes, sums);
 }
 
-/** The first n of a row's 32 sums, all of them where n is more. */
-static inline void store32(float *out, uint32_t n, bool add, const __m512 *sums)
+/** The first n of a row's two registers of sums, all of them where n is more.
+ */
+static inline void store_sums(float *out, uint32_t n, bool add,
+                              const __m512 *sums)
 {
     store_half(out, n, add, sums[0]);
     if (n > 16) {
@@ -43,35 +121,14 @@ static inline void store32(float *out, uint32_t n, bool add, const __m512 *sums)
     }
 }
 
-/** The first half of bt_expf() of 16 values: exp(x) = y * 2^n. *t_p: n as the
- *  low bits of an integer. @return y */
-static inline __m512 exp_parts(__m512 x, __m512 *n_p, __m512i *t_p)
-{
-    const __m512 magic = _mm512_set1_ps(EXP_MAGIC);
-    const __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), magic);
-    const __m512 n = _mm512_sub_ps(t, magic);
-    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_HI), x);
-    __m512 p = _mm512_set1_ps(EXP_P4);
-
-    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_LO), r);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P3));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P2));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P1));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_P0));
-    *n_p = n;
-    *t_p = _mm512_castps_si512(t);
-    return _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r),
-                         _mm512_set1_ps(1.0f));
-}
-
 /** bt_expf() of 16 values. */
-static inline __m512 exp16(__m512 x)
+static inline __m512 vec_exp(__m512 x)
 {
     __m512 n;
-    __m512i t;
+    __m512 t;
     __m512 y = exp_parts(x, &n, &t);
-    const __m512i power =
-        _mm512_slli_epi32(_mm512_add_epi32(t, _mm512_set1_epi32(127)), 23);
+    const __m512i power = _mm512_slli_epi32(
+        _mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23);
 
     y = _mm512_mul_ps(y, _mm512_castsi512_ps(power));
     y = _mm512_mask_blend_ps(
@@ -82,24 +139,5 @@ static inline __m512 exp16(__m512 x)
         _mm512_set1_ps(INFINITY));
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
 }
-
-/** See bt_cpu_isa_t. */
-void bt_avx512_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
-                      float *scratch);
-
-void bt_avx512_matmul_bf16(const bt_matmul_job_t *job, uint32_t begin,
-                           uint32_t end);
-void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
-                         uint32_t end);
-void bt_avx512_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                        bt_q8_group_t *groups);
-void bt_avx512_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
-                         uint32_t first, uint32_t n, uint32_t dim,
-                         uint16_t *out);
-void bt_avx512_load_values(bt_kv_type_t type, const void *values,
-                           uint32_t first, uint32_t n, uint32_t dim,
-                           uint16_t *out);
-uint32_t bt_avx512_direct_kv(void);
-void bt_avx512_attn_tile(const bt_attn_tile_t *tile);
 
 #endif

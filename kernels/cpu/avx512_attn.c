@@ -2,9 +2,9 @@
 /* Attention with AVX512_BF16: 32 positions are two registers of scores; up to
  * four pairs go over keys and values together, so that each load serves all,
  * and through one softmax, a quarter of a register each. */
-#include "kernels/cpu/avx2.h"
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tier_attn.h"
 
 /* Processors before 2020, and some after, have no dot product of bf16. */
 static inline bool has_bf16(void)
@@ -70,17 +70,7 @@ void bt_avx512_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
         bt_avx2_load_keys(type, keys, stride, first, n, dim, out);
         return;
     }
-    switch (type) {
-    case BT_KV_F16:
-        load_keys(BT_KV_F16, keys, stride, first, n, dim, out);
-        break;
-    case BT_KV_BF16:
-        load_keys(BT_KV_BF16, keys, stride, first, n, dim, out);
-        break;
-    case BT_KV_INT8:
-        load_keys(BT_KV_INT8, keys, stride, first, n, dim, out);
-        break;
-    }
+    load_keys_of(type, keys, stride, first, n, dim, out);
 }
 
 SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
@@ -108,17 +98,7 @@ void bt_avx512_load_values(bt_kv_type_t type, const void *values,
         bt_avx2_load_values(type, values, first, n, dim, out);
         return;
     }
-    switch (type) {
-    case BT_KV_F16:
-        load_values(BT_KV_F16, values, first, n, dim, out);
-        break;
-    case BT_KV_BF16:
-        load_values(BT_KV_BF16, values, first, n, dim, out);
-        break;
-    case BT_KV_INT8:
-        load_values(BT_KV_INT8, values, first, n, dim, out);
-        break;
-    }
+    load_values_of(type, values, first, n, dim, out);
 }
 
 /* ---- scores ---- */
@@ -203,7 +183,7 @@ static inline __m512 exp16_negative(__m512 x, __mmask16 lanes)
     const __mmask16 seen =
         _mm512_mask_cmp_ps_mask(lanes, x, _mm512_set1_ps(EXP_MIN), _CMP_NLT_UQ);
     __m512 n;
-    __m512i t;
+    __m512 t;
     const __m512 y = exp_parts(x, &n, &t);
 
     return _mm512_maskz_scalef_ps(seen, y, n);

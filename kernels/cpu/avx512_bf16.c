@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/ahead.h"
-#include "kernels/cpu/avx2.h"
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd.h"
 
@@ -89,7 +88,7 @@ SPECIALIZE void tile_panel(uint32_t n_rows, const bt_matmul_job_t *job,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store32(out, left, job->add, acc[r]);
+        store_sums(out, left, job->add, acc[r]);
         out += w->n_out;
     }
     *ahead_p = ahead;

@@ -8,39 +8,10 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/avx512.h"
-#include "kernels/cpu/simd.h"
 
 #define DIRECT_ROWS 8u
-
-SPECIALIZE __m512 load_f16(const uint8_t *src)
-{
-    return _mm512_cvtph_ps(_mm256_load_si256((const void *)src));
-}
-
-/* Weights of one k of a dense panel. */
-SPECIALIZE __m512 load_dense(bt_pack_t pack, const uint8_t *panel, size_t k,
-                             uint32_t v)
-{
-    switch (pack) {
-    case BT_PACK_F16:
-        return load_f16(panel + k * 64 + 32 * v);
-    default:
-        return _mm512_load_ps(panel + k * 128 + 64 * v);
-    }
-}
-
-/* acc[r][v] += w[v] * x[r] */
-SPECIALIZE void tile_step(uint32_t n_rows, __m512 w0, __m512 w1, const float *x,
-                          __m512 (*acc)[2])
-{
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        __m512 xr = _mm512_set1_ps(x[r]);
-
-        acc[r][0] = _mm512_fmadd_ps(w0, xr, acc[r][0]);
-        acc[r][1] = _mm512_fmadd_ps(w1, xr, acc[r][1]);
-    }
-}
+#define TILE_ROWS   BT_TILE_ROWS
+#include "kernels/cpu/tier_matmul.h"
 
 static inline uint32_t panel_outputs(const bt_weight_t *w, uint32_t panel)
 {
@@ -72,8 +43,8 @@ SPECIALIZE void direct_panel(bt_pack_t pack, uint32_t n_rows,
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
         if (r < job->n_rows) {
-            store32(out + (size_t)r * w->n_out, panel_outputs(w, panel),
-                    job->add, acc[r]);
+            store_sums(out + (size_t)r * w->n_out, panel_outputs(w, panel),
+                       job->add, acc[r]);
         }
     }
 }
@@ -105,39 +76,6 @@ SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
     }
 }
 
-/* Convert a whole panel to (n_in, 32). */
-SPECIALIZE void unpack(bt_pack_t pack, const bt_weight_t *w, const uint8_t *src,
-                       float *out)
-{
-    for (size_t k = 0; k < w->n_in; k++) {
-        _mm512_store_ps(out + k * 32, load_dense(pack, src, k, 0));
-        _mm512_store_ps(out + k * 32 + 16, load_dense(pack, src, k, 1));
-    }
-}
-
-SPECIALIZE void tile(uint32_t n_rows, const float *weights, const float *x,
-                     uint32_t n_in, bool add, float *out, size_t out_stride,
-                     uint32_t n)
-{
-    __m512 acc[BT_TILE_ROWS][2];
-
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        acc[r][0] = _mm512_setzero_ps();
-        acc[r][1] = _mm512_setzero_ps();
-    }
-    for (uint32_t k = 0; k < n_in; k++) {
-        tile_step(n_rows, _mm512_load_ps(weights), _mm512_load_ps(weights + 16),
-                  x, acc);
-        weights += 32;
-        x += n_rows;
-    }
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++) {
-        store32(out + r * out_stride, n, add, acc[r]);
-    }
-}
-
 /* The last tile's rows; its width may be larger than what is stored, and then
  * the result goes through a buffer. */
 static void tile_rest(uint32_t n_rows, const float *weights, const float *x,
@@ -147,9 +85,9 @@ static void tile_rest(uint32_t n_rows, const float *weights, const float *x,
     float buffer[8 * BT_PANEL];
 
     switch (n_rows) {
-#define TILE_CASE(rows)                                        \
-    case rows:                                                 \
-        tile(rows, weights, x, n_in, add, out, out_stride, n); \
+#define TILE_CASE(rows)                                              \
+    case rows:                                                       \
+        tile(rows, weights, x, rows, n_in, add, out, out_stride, n); \
         return;
         TILE_CASE(1)
         TILE_CASE(2)
@@ -162,10 +100,10 @@ static void tile_rest(uint32_t n_rows, const float *weights, const float *x,
         TILE_CASE(11)
 #undef TILE_CASE
     case 5:
-        tile(6, weights, x, n_in, false, buffer, BT_PANEL, BT_PANEL);
+        tile(6, weights, x, 6, n_in, false, buffer, BT_PANEL, BT_PANEL);
         break;
     default: /* 7 */
-        tile(8, weights, x, n_in, false, buffer, BT_PANEL, BT_PANEL);
+        tile(8, weights, x, 8, n_in, false, buffer, BT_PANEL, BT_PANEL);
         break;
     }
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -188,43 +126,12 @@ static void tiles(const bt_matmul_job_t *job, uint32_t panel,
     uint32_t left = job->n_rows;
 
     for (; left >= BT_TILE_ROWS; left -= BT_TILE_ROWS) {
-        tile(BT_TILE_ROWS, weights, x, w->n_in, job->add, out, w->n_out, n);
+        tile(BT_TILE_ROWS, weights, x, BT_TILE_ROWS, w->n_in, job->add, out,
+             w->n_out, n);
         x += (size_t)w->n_in * BT_TILE_ROWS;
         out += (size_t)w->n_out * BT_TILE_ROWS;
     }
     if (left > 0) {
         tile_rest(left, weights, x, w->n_in, job->add, out, w->n_out, n);
-    }
-}
-
-SPECIALIZE void matmul_pack(bt_pack_t pack, const bt_matmul_job_t *job,
-                            uint32_t begin, uint32_t end, float *scratch)
-{
-    if (job->n_rows <= DIRECT_ROWS) {
-        direct(pack, job, begin, end);
-        return;
-    }
-    for (uint32_t p = begin; p < end; p++) {
-        const uint8_t *src = job->w->data + p * job->w->panel_bytes;
-
-        if (pack == BT_PACK_F32) {
-            tiles(job, p, (const float *)(const void *)src);
-        } else {
-            unpack(pack, job->w, src, scratch);
-            tiles(job, p, scratch);
-        }
-    }
-}
-
-void bt_avx512_matmul(const bt_matmul_job_t *job, uint32_t begin, uint32_t end,
-                      float *scratch)
-{
-    switch (job->w->pack) {
-    case BT_PACK_F16:
-        matmul_pack(BT_PACK_F16, job, begin, end, scratch);
-        break;
-    default:
-        matmul_pack(BT_PACK_F32, job, begin, end, scratch);
-        break;
     }
 }

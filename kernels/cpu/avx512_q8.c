@@ -8,6 +8,7 @@
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/body.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tier_q8.h"
 
 /* At most so many rows go over a group in its own order: more sums than these
  * have do not fit into the registers. */
@@ -262,7 +263,7 @@ SPECIALIZE void tile_panel(bt_pack_t pack, uint32_t n_rows,
     }
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
-        store32(out, left, job->add, acc[r]);
+        store_sums(out, left, job->add, acc[r]);
         out += w->n_out;
     }
     *ahead_p = ahead;
@@ -305,31 +306,6 @@ SPECIALIZE void panels(bt_pack_t pack, const bt_matmul_job_t *job,
             }
             row += n;
         }
-    }
-}
-
-void bt_avx512_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
-                         uint32_t end)
-{
-    switch (job->w->pack) {
-    case BT_PACK_Q4_0:
-        panels(BT_PACK_Q4_0, job, begin, end);
-        break;
-    case BT_PACK_Q4_1:
-        panels(BT_PACK_Q4_1, job, begin, end);
-        break;
-    case BT_PACK_Q4_F32:
-        panels(BT_PACK_Q4_F32, job, begin, end);
-        break;
-    case BT_PACK_Q8_MIN:
-        panels(BT_PACK_Q8_MIN, job, begin, end);
-        break;
-    case BT_PACK_Q8_TWO:
-        panels(BT_PACK_Q8_TWO, job, begin, end);
-        break;
-    default:
-        panels(BT_PACK_Q8, job, begin, end);
-        break;
     }
 }
 

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file tier_attn.h  Loading keys and values: the types as constants, for the
+ *  load_keys() and load_values() of the tier whose file includes it. */
+#ifndef BT_KERNELS_CPU_TIER_ATTN_H
+#define BT_KERNELS_CPU_TIER_ATTN_H
+
+#include "kernels/cpu/simd.h"
+
+/** The tier's own; see bt_cpu_isa_t. */
+SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
+                          uint32_t first, uint32_t n, uint32_t dim,
+                          uint16_t *out);
+SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
+                            uint32_t first, uint32_t n, uint32_t dim,
+                            uint16_t *out);
+
+SPECIALIZE void load_keys_of(bt_kv_type_t type, const void *keys, size_t stride,
+                             uint32_t first, uint32_t n, uint32_t dim,
+                             uint16_t *out)
+{
+    switch (type) {
+    case BT_KV_F16:
+        load_keys(BT_KV_F16, keys, stride, first, n, dim, out);
+        break;
+    case BT_KV_BF16:
+        load_keys(BT_KV_BF16, keys, stride, first, n, dim, out);
+        break;
+    case BT_KV_INT8:
+        load_keys(BT_KV_INT8, keys, stride, first, n, dim, out);
+        break;
+    }
+}
+
+SPECIALIZE void load_values_of(bt_kv_type_t type, const void *values,
+                               uint32_t first, uint32_t n, uint32_t dim,
+                               uint16_t *out)
+{
+    switch (type) {
+    case BT_KV_F16:
+        load_values(BT_KV_F16, values, first, n, dim, out);
+        break;
+    case BT_KV_BF16:
+        load_values(BT_KV_BF16, values, first, n, dim, out);
+        break;
+    case BT_KV_INT8:
+        load_values(BT_KV_INT8, values, first, n, dim, out);
+        break;
+    }
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file tier_ops.h
+ *
+ * The operations of a vector tier that are not matmul or attention, and its
+ * table: what a tier's file includes, once, after its header and TIER_ID,
+ * TIER_NAME and the functions declared first here. What is not by hand is
+ * body.h compiled for the tier.
+ */
+#ifndef BT_KERNELS_CPU_TIER_OPS_H
+#define BT_KERNELS_CPU_TIER_OPS_H
+
+/** The tier's own: VEC floats to f16, bf16 (bt_f32_to_bf16()), and int8 (the
+ *  nearest, of numbers within it). */
+static inline void vec_store_f16(uint16_t *at, vec_t v);
+static inline void vec_store_bf16(uint16_t *at, vec_t v);
+static inline void vec_store_i8(int8_t *at, vec_t v);
+/** The tier's own: bits of the largest magnitude of n values, n a multiple of
+ *  VEC. */
+static inline uint32_t amax_bits(const float *x, uint32_t n);
+
+static void to_f16(const float *x, uint32_t n, uint16_t *out)
+{
+    uint32_t i = 0;
+
+    for (; i + VEC <= n; i += VEC) {
+        vec_store_f16(out + i, vec_loadu(x + i));
+    }
+    for (; i < n; i++) {
+        out[i] = bt_f32_to_f16(x[i]);
+    }
+}
+
+static void to_bf16(const float *x, uint32_t n, uint16_t *out)
+{
+    uint32_t i = 0;
+
+    for (; i + VEC <= n; i += VEC) {
+        vec_store_bf16(out + i, vec_loadu(x + i));
+    }
+    for (; i < n; i++) {
+        out[i] = bt_f32_to_bf16(x[i]);
+    }
+}
+
+static float to_i8(const float *x, uint32_t n, int8_t *out)
+{
+    const uint32_t n_whole = n / VEC * VEC;
+    const float scale =
+        i8_scale(i8_amax_bits(x + n_whole, n - n_whole, amax_bits(x, n_whole)));
+    uint32_t i;
+
+    if (!(scale > 0.0f)) {
+        for (i = 0; i < n; i++) {
+            out[i] = 0;
+        }
+        return scale;
+    }
+    for (i = 0; i < n_whole; i += VEC) {
+        vec_store_i8(out + i, vec_div(vec_loadu(x + i), vec_all(scale)));
+    }
+    for (; i < n; i++) {
+        out[i] = i8_code(x[i], scale);
+    }
+    return scale;
+}
+
+static void silu_mul(const float *gate, const float *up, uint32_t n, float *out)
+{
+    uint32_t i = 0;
+
+    for (; i + VEC <= n; i += VEC) {
+        vec_t g = vec_loadu(gate + i);
+        vec_t e = vec_exp(vec_negate(g));
+        vec_t y = vec_div(g, vec_add(vec_all(1.0f), e));
+
+        vec_storeu(out + i, vec_mul(y, vec_loadu(up + i)));
+    }
+    body_silu_mul(gate + i, up + i, n - i, out + i);
+}
+
+static void rmsnorm(const float *x, const float *weight, float eps,
+                    uint32_t dim, float *out)
+{
+    body_rmsnorm(x, weight, eps, dim, out);
+}
+
+static void rope(float *head, const float *cs, uint32_t dim, bool interleaved)
+{
+    body_rope(head, cs, dim, interleaved);
+}
+
+static void add(float *x, const float *y, size_t n)
+{
+    body_add(x, y, n);
+}
+
+/** All of a vector tier's table but .direct_kv. */
+#define TIER_OPS                                                            \
+    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,                 \
+    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),               \
+    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),               \
+    .rmsnorm = rmsnorm, .rope = rope, .load_keys = TIER(load_keys),         \
+    .load_values = TIER(load_values), .attn_tile = TIER(attn_tile),         \
+    .silu_mul = silu_mul, .add = add, .to_f16 = to_f16, .to_bf16 = to_bf16, \
+    .to_i8 = to_i8
+
+#endif

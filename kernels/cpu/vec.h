@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file vec.h  What both vector tiers write alike over their registers:
+ * included last by avx2.h and avx512.h, which define vec_t, VEC and vec_*(). */
+#ifndef BT_KERNELS_CPU_VEC_H
+#define BT_KERNELS_CPU_VEC_H
+
+/** The first half of bt_expf(): exp(x) = y * 2^n. *t_p: its bits have n as the
+ *  low ones. @return y */
+static inline vec_t exp_parts(vec_t x, vec_t *n_p, vec_t *t_p)
+{
+    const vec_t magic = vec_all(EXP_MAGIC);
+    const vec_t t = vec_fma(x, vec_all(EXP_LOG2E), magic);
+    const vec_t n = vec_sub(t, magic);
+    vec_t r = vec_fma(n, vec_all(-EXP_LN2_HI), x);
+    vec_t p = vec_all(EXP_P4);
+
+    r = vec_fma(n, vec_all(-EXP_LN2_LO), r);
+    p = vec_fma(p, r, vec_all(EXP_P3));
+    p = vec_fma(p, r, vec_all(EXP_P2));
+    p = vec_fma(p, r, vec_all(EXP_P1));
+    p = vec_fma(p, r, vec_all(EXP_P0));
+    *n_p = n;
+    *t_p = t;
+    return vec_add(vec_fma(p, vec_mul(r, r), r), vec_all(1.0f));
+}
+
+#endif
