@@ -290,12 +290,15 @@ void bt_child_signal(const bt_child_t *child, int signal_number)
     }
 }
 
-void bt_child_print_last_words(bt_child_t *child)
+void bt_child_print_last_words(const bt_child_t *child, int log_fd)
 {
     const char *line;
 
     for (uint32_t i = 0; (line = bt_last_words_line(&child->words, i)) != NULL;
          i++) {
         dprintf(STDERR_FILENO, "    %s | %s\n", child->process->name, line);
+        if (log_fd >= 0) {
+            dprintf(log_fd, "    %s | %s\n", child->process->name, line);
+        }
     }
 }

@@ -82,7 +82,8 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p);
 /** Does nothing when it does not run. SIGKILL goes to the whole group. */
 void bt_child_signal(const bt_child_t *child, int signal_number);
 
-/** Write the last words to standard error. */
-void bt_child_print_last_words(bt_child_t *child);
+/** Write the last words to standard error, and to @a log_fd when it is not
+ *  -1. */
+void bt_child_print_last_words(const bt_child_t *child, int log_fd);
 
 #endif

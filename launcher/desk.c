@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/desk.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/orders/stream.h"
 
 /* What one client may leave unread: the status of 8000 processes and more. */
 #define OUT_BYTES (4u << 20)
@@ -27,12 +26,8 @@ typedef enum phase {
 typedef struct client {
     phase_t phase;
     uint64_t id;
-    int fd;
     bool is_watching;
-    bool is_deaf;    /* its end is closed for writing: nothing more comes */
-    bt_strbuf_t out; /* not sent yet */
-    size_t n_in;
-    char in[BT_ORDERS_LINE_BYTES]; /* not taken yet */
+    bt_orders_stream_t stream;
 } client_t;
 
 struct bt_desk {
@@ -56,9 +51,8 @@ static void move(client_t *client, phase_t next)
     BT_ASSERT(edges[client->phase][next]);
     client->phase = next;
     if (next == PHASE_NONE) {
-        close(client->fd);
-        bt_strbuf_fini(&client->out);
-        memset(client, 0, sizeof(*client));
+        bt_orders_stream_fini(&client->stream);
+        client->is_watching = false;
     }
 }
 
@@ -124,14 +118,14 @@ nfds_t bt_desk_poll_fds(const bt_desk_t *desk, struct pollfd *fds)
             continue;
         }
         /* A busy one's leaving is what poll() tells of unasked. */
-        if ((client->phase == PHASE_IDLE) && !client->is_deaf &&
-            (client->out.len == 0)) {
+        if ((client->phase == PHASE_IDLE) && !client->stream.is_at_end &&
+            (client->stream.out.len == 0)) {
             events = POLLIN;
         }
-        if (client->out.len > 0) {
+        if (client->stream.out.len > 0) {
             events |= POLLOUT;
         }
-        fds[n++] = (struct pollfd){.fd = client->fd, .events = events};
+        fds[n++] = (struct pollfd){.fd = client->stream.fd, .events = events};
     }
     return n;
 }
@@ -150,11 +144,11 @@ static client_t *find(bt_desk_t *desk, uint64_t id)
 /* Append a line; who has too much unread is dropped. */
 static void write_line(client_t *client, const bt_orders_event_t *event)
 {
-    bt_orders_event_write(event, &client->out);
-    if (bt_strbuf_status(&client->out) != BT_OK) {
+    bt_orders_event_write(event, &client->stream.out);
+    if (bt_strbuf_status(&client->stream.out) != BT_OK) {
         BT_LOG_WARN("somebody at the launcher's socket does not read and is "
                     "dropped: %s",
-                    bt_status_str(bt_strbuf_status(&client->out)));
+                    bt_status_str(bt_strbuf_status(&client->stream.out)));
         move(client, PHASE_NONE);
     }
 }
@@ -257,9 +251,8 @@ static void accept_clients(bt_desk_t *desk)
             close(fd);
             continue;
         }
-        client->fd = fd;
         client->id = ++desk->last_id;
-        bt_strbuf_init(&client->out, OUT_BYTES);
+        bt_orders_stream_init(&client->stream, fd, OUT_BYTES);
         move(client, PHASE_IDLE);
     }
 }
@@ -267,66 +260,34 @@ static void accept_clients(bt_desk_t *desk)
 /* @return false: it is gone. */
 static bool send_queued(client_t *client)
 {
-    while (client->out.len > 0) {
-        const ssize_t n = send(client->fd, client->out.data, client->out.len,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if ((n < 0) && (errno == EAGAIN)) {
-            return true;
-        }
-        if (n < 0) {
-            move(client, PHASE_NONE);
-            return false;
-        }
-        bt_strbuf_consume(&client->out, (size_t)n);
+    if (!bt_orders_stream_send(&client->stream)) {
+        move(client, PHASE_NONE);
+        return false;
     }
     return true;
-}
-
-static void receive(client_t *client)
-{
-    while (!client->is_deaf && (client->n_in < sizeof(client->in))) {
-        const ssize_t n = recv(client->fd, client->in + client->n_in,
-                               sizeof(client->in) - client->n_in, MSG_DONTWAIT);
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if ((n < 0) && (errno == EAGAIN)) {
-            return;
-        }
-        if (n <= 0) {
-            client->is_deaf = true;
-            return;
-        }
-        client->n_in += (size_t)n;
-    }
 }
 
 /* @return whether a line was there and taken. */
 static bool take_line(bt_desk_t *desk, client_t *client)
 {
-    const char *const end = memchr(client->in, '\n', client->n_in);
     bt_orders_request_t request;
     bt_status_t status;
+    const char *line;
     char why[512];
     size_t n;
 
-    if (end == NULL) {
-        if (client->n_in == sizeof(client->in)) {
-            client->n_in = 0;
-            client->is_deaf = true;
-            answer(client, "the line is too long");
-        }
+    if (bt_orders_stream_is_clogged(&client->stream)) {
+        client->stream.n_in = 0;
+        client->stream.is_at_end = true; /* where would the next line begin? */
+        answer(client, "the line is too long");
         return false;
     }
-    n = (size_t)(end - client->in);
-    status = bt_orders_request_read(client->in, n, &request, why, sizeof(why));
-    client->n_in -= n + 1;
-    memmove(client->in, end + 1, client->n_in);
+    line = bt_orders_stream_line(&client->stream, &n);
+    if (line == NULL) {
+        return false;
+    }
+    status = bt_orders_request_read(line, n, &request, why, sizeof(why));
+    bt_orders_stream_drop(&client->stream, n);
     if (status != BT_OK) {
         answer(client, why);
         return true;
@@ -339,7 +300,7 @@ static bool take_line(bt_desk_t *desk, client_t *client)
 /* Has the other end closed both ways? */
 static bool is_gone(const client_t *client)
 {
-    struct pollfd fd = {.fd = client->fd};
+    struct pollfd fd = {.fd = client->stream.fd};
 
     return (poll(&fd, 1, 0) > 0) && ((fd.revents & (POLLHUP | POLLERR)) != 0);
 }
@@ -348,24 +309,27 @@ static bool is_gone(const client_t *client)
  * and sent, so that nobody can pile up answers. */
 static void serve(bt_desk_t *desk, client_t *client)
 {
+    size_t n;
+
     do {
         if (!send_queued(client)) {
             return;
         }
-        receive(client);
-    } while ((client->phase == PHASE_IDLE) && (client->out.len == 0) &&
+        bt_orders_stream_receive(&client->stream);
+    } while ((client->phase == PHASE_IDLE) && (client->stream.out.len == 0) &&
              take_line(desk, client) && (client->phase != PHASE_NONE));
 
-    if ((client->phase == PHASE_BUSY) && client->is_deaf && is_gone(client)) {
+    if ((client->phase == PHASE_BUSY) && client->stream.is_at_end &&
+        is_gone(client)) {
         move(client, PHASE_NONE); /* what it ordered is done all the same */
     }
-    if ((client->phase == PHASE_IDLE) && client->is_deaf &&
-        (memchr(client->in, '\n', client->n_in) == NULL)) {
+    if ((client->phase == PHASE_IDLE) && client->stream.is_at_end &&
+        (bt_orders_stream_line(&client->stream, &n) == NULL)) {
         client->is_watching = false;
         move(client, PHASE_LEAVING);
     }
     if ((client->phase == PHASE_LEAVING) && send_queued(client) &&
-        (client->out.len == 0)) {
+        (client->stream.out.len == 0)) {
         move(client, PHASE_NONE);
     }
 }

@@ -3,6 +3,7 @@
  * this machine, watches them and stops them. Links no MPI, UCX or nng: nng
  * aborts in a forked child. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,11 +17,13 @@
 #include "common/config/config.h"
 #include "launcher/child.h"
 #include "launcher/model_file.h"
+#include "launcher/order.h"
 #include "launcher/plan.h"
 #include "launcher/run_dir.h"
 #include "launcher/supervisor.h"
 
-#define MAN_BYTES (1u << 20)
+#define MAN_BYTES  (1u << 20)
+#define PATH_BYTES 4096
 
 static const struct {
     const char *page;
@@ -94,12 +97,31 @@ static void say_start(const bt_config_t *config)
     }
 }
 
-static bt_status_t make_log_dir(const char *path)
+/* With a directory for logs the launcher's own lines go there too.
+ * *fd_p: the file's, or -1. */
+static bt_status_t open_log(const char *dir, int *fd_p)
 {
-    if ((path[0] != '\0') && (mkdir(path, 0750) != 0) && (errno != EEXIST)) {
-        BT_LOG_ERROR("cannot make the directory %s: %m", path);
+    char path[PATH_BYTES];
+
+    *fd_p = -1;
+    if (dir[0] == '\0') {
+        return BT_OK;
+    }
+    if ((mkdir(dir, 0750) != 0) && (errno != EEXIST)) {
+        BT_LOG_ERROR("cannot make the directory %s: %m", dir);
         return BT_ERR_IO;
     }
+    if ((size_t)snprintf(path, sizeof(path), "%s/launcher.log", dir) >=
+        sizeof(path)) {
+        BT_LOG_ERROR("the path of --log-dir is too long");
+        return BT_ERR_IO;
+    }
+    *fd_p = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    if (*fd_p < 0) {
+        BT_LOG_ERROR("cannot write %s: %m", path);
+        return BT_ERR_IO;
+    }
+    bt_log_copy_to(*fd_p);
     return BT_OK;
 }
 
@@ -119,7 +141,7 @@ static void find_cores(cpu_set_t *allowed)
 
 static int serve(const bt_config_store_t *store, const bt_config_t *config)
 {
-    const bt_supervisor_options_t options = {
+    bt_supervisor_options_t options = {
         .log_dir = config->log_dir,
         .libexec = getenv("BATON_LIBEXEC"),
         .drain_ms = config->drain_ms,
@@ -132,12 +154,12 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     int exit_status = 1;
     bt_status_t status;
 
-    if ((check_models(config) != BT_OK) ||
-        (make_log_dir(config->log_dir) != BT_OK)) {
+    if (open_log(config->log_dir, &options.log_fd) != BT_OK) {
         return 1;
     }
-    if (bt_run_dir_create(&run_dir) != BT_OK) {
-        return 1;
+    if ((check_models(config) != BT_OK) ||
+        (bt_run_dir_create(&run_dir) != BT_OK)) {
+        goto out_log;
     }
     find_cores(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);
@@ -159,6 +181,11 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
 out:
     bt_plan_destroy(plan);
     bt_run_dir_remove(&run_dir);
+out_log:
+    bt_log_copy_to(-1);
+    if (options.log_fd >= 0) {
+        close(options.log_fd);
+    }
     return exit_status;
 }
 
@@ -193,6 +220,9 @@ int main(int argc, char **argv)
     }
     if ((argc >= 2) && (strcmp(argv[1], "--print-model") == 0)) {
         return print_model(argc, argv);
+    }
+    if ((argc >= 2) && (strcmp(argv[1], "--order") == 0)) {
+        return bt_order_main(argc - 2, argv + 2);
     }
     status = bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store);
     if (status == BT_ERR_CANCELED) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/run_dir.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdbool.h>
@@ -16,11 +17,21 @@
 
 #define KEY_BYTES     32
 #define MAX_OPEN_DIRS 8
+#define N_PARENTS     3
+#define PREFIX_BYTES  6 /* "baton-" */
+
+static const char leaf[] = "/baton-XXXXXX";
+
+/* Where run directories are made, the best place first. Some are NULL. */
+static void list_parents(const char *parents[N_PARENTS])
+{
+    parents[0] = getenv("XDG_RUNTIME_DIR");
+    parents[1] = getenv("TMPDIR");
+    parents[2] = "/tmp";
+}
 
 static bool make_under(const char *parent, bt_run_dir_t *dir)
 {
-    static const char leaf[] = "/baton-XXXXXX";
-
     if ((parent == NULL) || (parent[0] != '/') ||
         (strlen(parent) + sizeof(leaf) > sizeof(dir->path))) {
         return false;
@@ -55,10 +66,12 @@ static bt_status_t write_key(const char *path)
 
 bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
 {
+    const char *parents[N_PARENTS];
     bt_run_dir_t made;
 
-    if (!make_under(getenv("XDG_RUNTIME_DIR"), &made) &&
-        !make_under(getenv("TMPDIR"), &made) && !make_under("/tmp", &made)) {
+    list_parents(parents);
+    if (!make_under(parents[0], &made) && !make_under(parents[1], &made) &&
+        !make_under(parents[2], &made)) {
         BT_LOG_ERROR("cannot make a directory for sockets in /tmp: %m");
         return BT_ERR_IO;
     }
@@ -70,6 +83,55 @@ bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
     }
     *dir = made;
     return BT_OK;
+}
+
+/* Is it a directory of ours with such a name? No link: another user could have
+ * put it there. */
+static bool is_run_dir(int parent, const char *name)
+{
+    struct stat info;
+
+    return (strlen(name) == sizeof(leaf) - 2) &&
+           (strncmp(name, leaf + 1, PREFIX_BYTES) == 0) &&
+           (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) == 0) &&
+           S_ISDIR(info.st_mode) && (info.st_uid == geteuid());
+}
+
+static void each_under(const char *parent, bt_run_dir_fn fn, void *arg)
+{
+    DIR *const dir = opendir(parent);
+    const struct dirent *entry;
+    char path[BT_RUN_DIR_BYTES];
+
+    if (dir == NULL) {
+        return;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        if (is_run_dir(dirfd(dir), entry->d_name) &&
+            ((size_t)snprintf(path, sizeof(path), "%s/%s", parent,
+                              entry->d_name) < sizeof(path))) {
+            fn(arg, path);
+        }
+    }
+    closedir(dir);
+}
+
+void bt_run_dir_each(bt_run_dir_fn fn, void *arg)
+{
+    const char *parents[N_PARENTS];
+
+    list_parents(parents);
+    for (size_t i = 0; i < N_PARENTS; i++) {
+        bool again = false;
+
+        for (size_t k = 0; (k < i) && (parents[i] != NULL); k++) {
+            again = again || ((parents[k] != NULL) &&
+                              (strcmp(parents[k], parents[i]) == 0));
+        }
+        if ((parents[i] != NULL) && (parents[i][0] == '/') && !again) {
+            each_under(parents[i], fn, arg);
+        }
+    }
 }
 
 /* nftw() visits a directory after what is in it and follows no link. */

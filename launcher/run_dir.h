@@ -21,6 +21,13 @@ typedef struct bt_run_dir {
  *  @retval BT_ERR_IO  Logged. */
 BT_MUST_CHECK bt_status_t bt_run_dir_create(bt_run_dir_t *dir);
 
+/** @param [in] path  A directory that may be one of a run. */
+typedef void (*bt_run_dir_fn)(void *arg, const char *path);
+
+/** Call @a fn for each directory of this user where bt_run_dir_create() makes
+ *  them; also for those that a killed launcher left behind. */
+void bt_run_dir_each(bt_run_dir_fn fn, void *arg);
+
 /** Remove the directory and all that is in it: a process that was killed leaves
  *  sockets and directories of its own. */
 void bt_run_dir_remove(const bt_run_dir_t *dir);

@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/walltime.h"
 #include "launcher/programs.h"
 #include "launcher/supervisor_priv.h"
 
@@ -37,14 +37,6 @@ static const bool edges[BT_SUPERVISOR_PHASES][BT_SUPERVISOR_PHASES] = {
 static bool is_router(const bt_child_t *child)
 {
     return child->process->model == BT_PLAN_NO_MODEL;
-}
-
-static uint64_t unix_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* What the phase means for one child. */
@@ -152,7 +144,7 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
 
     BT_ASSERT(bt_life_is_edge(from, next));
     child->life = next;
-    child->since_ms = unix_ms();
+    child->since_ms = (uint64_t)bt_walltime_ms();
     switch (next) {
     case BT_LIFE_STARTING:
         child->due_ms = 0;
@@ -203,7 +195,7 @@ static void on_own_end(bt_supervisor_t *s, bt_child_t *child)
         !bt_ready_has_line(&child->ready)) {
         BT_LOG_ERROR("%s could not start: it ended %s; its last words:", name,
                      child->end);
-        bt_child_print_last_words(child);
+        bt_child_print_last_words(child, s->options->log_fd);
         give_up(s, child);
         return;
     }
@@ -211,7 +203,7 @@ static void on_own_end(bt_supervisor_t *s, bt_child_t *child)
         BT_LOG_ERROR("%s could not start %u times, the last time it ended %s; "
                      "its last words:",
                      name, child->restart.early_exits, child->end);
-        bt_child_print_last_words(child);
+        bt_child_print_last_words(child, s->options->log_fd);
         give_up(s, child);
         return;
     }
@@ -549,7 +541,7 @@ bt_status_t bt_supervisor_add_children(bt_supervisor_t *s)
             BT_OK) {
             logs = BT_ERR_IO;
         }
-        child->since_ms = unix_ms();
+        child->since_ms = (uint64_t)bt_walltime_ms();
         s->children[s->n_children++] = child;
     }
     while ((status != BT_OK) && (s->n_children > before)) {
@@ -598,6 +590,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
     while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
         run_once(&s);
     }
+    bt_desk_run(s.desk); /* who watches sees the last ones end */
 
 out:
     fini(&s);

@@ -23,6 +23,8 @@
 
 typedef struct bt_supervisor_options {
     const char *log_dir; /**< "" = standard error */
+    int log_fd;          /**< the launcher's own log beside standard error, or
+                              -1; borrowed */
     const char *libexec; /**< directory of the programs, or NULL: found from
                               this program's own place */
     uint32_t drain_ms;   /**< the longest drain of a process */

@@ -24,8 +24,9 @@ static struct {
     const char *program;
     _Atomic int level;
     atomic_bool json;
+    _Atomic int copy_fd; /* -1: none */
     atomic_ulong counts[BT_LOG_LEVEL_DEBUG + 1];
-} sink = {.program = "baton", .level = BT_LOG_LEVEL_INFO};
+} sink = {.program = "baton", .level = BT_LOG_LEVEL_INFO, .copy_fd = -1};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -55,6 +56,11 @@ int bt_log_format(const char *name)
     }
     atomic_store(&sink.json, json);
     return 0;
+}
+
+void bt_log_copy_to(int fd)
+{
+    atomic_store(&sink.copy_fd, fd);
 }
 
 /* Memory must not be asked for here: its shortage is logged too. */
@@ -89,6 +95,8 @@ void bt_log(bt_log_level_t level, const char *fmt, ...)
     char time[BT_WALLTIME_BYTES];
     bt_strbuf_t line;
     va_list args;
+    int copy_fd;
+    ssize_t n;
 
     atomic_fetch_add_explicit(&sink.counts[level], 1, memory_order_relaxed);
     if ((int)level > atomic_load_explicit(&sink.level, memory_order_relaxed)) {
@@ -108,10 +116,14 @@ void bt_log(bt_log_level_t level, const char *fmt, ...)
     }
     memory[line.len] = '\n';
 
-    /* One write, so that lines of several threads and processes do not mix. */
-    if (write(STDERR_FILENO, memory, line.len + 1) < 0) {
-        return; /* nowhere left to say it */
+    /* One write, so that lines of several threads and processes do not mix.
+     * Where it fails nowhere is left to say it. */
+    copy_fd = atomic_load_explicit(&sink.copy_fd, memory_order_relaxed);
+    n = write(STDERR_FILENO, memory, line.len + 1);
+    if (copy_fd >= 0) {
+        n = write(copy_fd, memory, line.len + 1);
     }
+    (void)n;
     errno = saved_errno;
 }
 

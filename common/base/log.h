@@ -30,6 +30,10 @@ int bt_log_level_parse(const char *name, bt_log_level_t *level_p);
  *  @return 0, or -1 for an unknown name */
 int bt_log_format(const char *name);
 
+/** Write each line to this descriptor too, from now on; -1 = no more. It stays
+ *  the caller's. */
+void bt_log_copy_to(int fd);
+
 void bt_log(bt_log_level_t level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -11,15 +11,13 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/orders/stream.h"
 
 #define OUT_BYTES (4 * BT_ORDERS_LINE_BYTES)
 
 struct bt_orders_client {
-    int fd;
     bt_status_t status; /* BT_OK until it is over */
-    bt_strbuf_t out;    /* not sent yet */
-    size_t n_in;
-    char in[2 * BT_ORDERS_LINE_BYTES]; /* not taken yet */
+    bt_orders_stream_t stream;
 };
 
 /* Is the other end ours or root's? */
@@ -64,15 +62,17 @@ bt_status_t bt_orders_connect(const char *path, bt_orders_client_t **client_p)
     if (client == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_strbuf_init(&client->out, OUT_BYTES);
-    client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if ((client->fd < 0) ||
-        (connect(client->fd, (const struct sockaddr *)&address,
+    bt_orders_stream_init(
+        &client->stream,
+        socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+        OUT_BYTES);
+    if ((client->stream.fd < 0) ||
+        (connect(client->stream.fd, (const struct sockaddr *)&address,
                  sizeof(address)) != 0)) {
         status = connect_status();
         goto err_client;
     }
-    if (!is_trusted(client->fd)) {
+    if (!is_trusted(client->stream.fd)) {
         status = BT_ERR_UNAUTHORIZED;
         goto err_client;
     }
@@ -91,68 +91,37 @@ void bt_orders_close(bt_orders_client_t *client)
     if (client == NULL) {
         return;
     }
-    if (client->fd >= 0) {
-        close(client->fd);
-    }
-    bt_strbuf_fini(&client->out);
+    bt_orders_stream_fini(&client->stream);
     bt_free(client);
 }
 
 int bt_orders_fd(const bt_orders_client_t *client)
 {
-    return client->fd;
+    return client->stream.fd;
 }
 
 bool bt_orders_wants_write(const bt_orders_client_t *client)
 {
-    return (client->out.len > 0) && (client->status == BT_OK);
+    return (client->stream.out.len > 0) && (client->status == BT_OK);
 }
 
 static void send_queued(bt_orders_client_t *client)
 {
-    while (bt_orders_wants_write(client)) {
-        const ssize_t n = send(client->fd, client->out.data, client->out.len,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if ((n < 0) && (errno == EAGAIN)) {
-            return;
-        }
-        if (n < 0) {
-            /* What it said before it closed is still to be read. */
-            bt_strbuf_reset(&client->out);
-            return;
-        }
-        bt_strbuf_consume(&client->out, (size_t)n);
-    }
-}
-
-static void receive(bt_orders_client_t *client)
-{
-    while ((client->status == BT_OK) && (client->n_in < sizeof(client->in))) {
-        const ssize_t n = recv(client->fd, client->in + client->n_in,
-                               sizeof(client->in) - client->n_in, MSG_DONTWAIT);
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if ((n < 0) && (errno == EAGAIN)) {
-            return;
-        }
-        if (n <= 0) {
-            client->status = BT_ERR_PEER_LOST;
-            return;
-        }
-        client->n_in += (size_t)n;
+    if (!bt_orders_stream_send(&client->stream)) {
+        /* What it said before it closed is still to be read. */
+        bt_strbuf_reset(&client->stream.out);
     }
 }
 
 bt_status_t bt_orders_step(bt_orders_client_t *client)
 {
     send_queued(client);
-    receive(client);
+    if (client->status == BT_OK) {
+        bt_orders_stream_receive(&client->stream);
+        if (client->stream.is_at_end) {
+            client->status = BT_ERR_PEER_LOST;
+        }
+    }
     return client->status;
 }
 
@@ -169,12 +138,12 @@ bt_status_t bt_orders_send(bt_orders_client_t *client,
     bt_strbuf_init(&line, BT_ORDERS_LINE_BYTES);
     bt_orders_request_write(request, &line);
     status = bt_strbuf_status(&line);
-    if ((status == BT_OK) && (client->out.len + line.len > OUT_BYTES)) {
+    if ((status == BT_OK) && (client->stream.out.len + line.len > OUT_BYTES)) {
         status = BT_ERR_TOO_LARGE;
     }
     if (status == BT_OK) {
-        bt_strbuf_append(&client->out, line.data, line.len);
-        status = bt_strbuf_status(&client->out);
+        bt_strbuf_append(&client->stream.out, line.data, line.len);
+        status = bt_strbuf_status(&client->stream.out);
         send_queued(client);
     }
     bt_strbuf_fini(&line);
@@ -183,30 +152,25 @@ bt_status_t bt_orders_send(bt_orders_client_t *client,
 
 bool bt_orders_next(bt_orders_client_t *client, bt_orders_event_t *event_p)
 {
-    for (;;) {
-        const char *const end = memchr(client->in, '\n', client->n_in);
-        const size_t n = (end == NULL) ? 0 : (size_t)(end - client->in);
-        bt_status_t status;
+    const char *line;
+    size_t n;
 
-        if (end == NULL) {
-            if (client->n_in >= BT_ORDERS_LINE_BYTES) {
-                client->status = BT_ERR_BAD_MESSAGE;
-            }
-            return false;
-        }
-        status = (n < BT_ORDERS_LINE_BYTES)
-                     ? bt_orders_event_read(client->in, n, event_p)
-                     : BT_ERR_BAD_MESSAGE;
+    while ((line = bt_orders_stream_line(&client->stream, &n)) != NULL) {
+        const bt_status_t status = bt_orders_event_read(line, n, event_p);
+
         if ((status != BT_OK) && (status != BT_ERR_UNSUPPORTED)) {
             client->status = BT_ERR_BAD_MESSAGE;
             return false;
         }
-        client->n_in -= n + 1;
-        memmove(client->in, end + 1, client->n_in);
+        bt_orders_stream_drop(&client->stream, n);
         if (status == BT_OK) {
             return true;
         }
     }
+    if (bt_orders_stream_is_clogged(&client->stream)) {
+        client->status = BT_ERR_BAD_MESSAGE;
+    }
+    return false;
 }
 
 bt_status_t bt_orders_wait(bt_orders_client_t *client, uint64_t deadline_ms,
@@ -214,7 +178,7 @@ bt_status_t bt_orders_wait(bt_orders_client_t *client, uint64_t deadline_ms,
 {
     for (;;) {
         const bt_status_t status = bt_orders_step(client);
-        struct pollfd fd = {.fd = client->fd, .events = POLLIN};
+        struct pollfd fd = {.fd = client->stream.fd, .events = POLLIN};
         uint64_t now_ms;
         uint64_t left_ms;
 

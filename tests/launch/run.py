@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The launcher with fake programs: run.py LAUNCHER"""
+import json
 import os
 import signal
 import stat
@@ -147,6 +148,36 @@ class LaunchTest(LauncherTest):
             with open(os.path.join(logs, name + ".log")) as file:
                 self.assertEqual(file.read(), f"{name} says hello\n")
         self.assertNotIn("says hello", launched.stderr())
+        # The launcher's own lines are in both places.
+        with open(os.path.join(logs, "launcher.log")) as file:
+            self.assertEqual(file.read(), launched.stderr())
+        self.assertIn("starting 1 router, 1 prefill and 1 decode workers",
+                      launched.stderr())
+
+        self.behave("router", "fail")
+        launched = self.launch("--log-dir", logs, "--log-format", "json")
+        self.assertEqual(launched.wait(), 1)
+        with open(os.path.join(logs, "launcher.log")) as file:
+            lines = file.read().splitlines()
+        self.assertIn("    router | router says hello", lines)
+        self.assertEqual(json.loads(lines[-1])["message"], "stopped")
+        self.assertEqual(self.option("router", "log-format"), "json")
+
+    def test_a_log_that_cannot_be_written_is_named(self):
+        launched = self.launch("--log-dir", "/dev/null/logs")
+        self.assertEqual(launched.wait(), 1)
+        self.assertIn("cannot make the directory /dev/null/logs: Not a "
+                      "directory\n", launched.stderr())
+        logs = os.path.join(self.folder, "logs")
+        for name in ("launcher", "decode-0"):
+            os.makedirs(os.path.join(logs, name + ".log"))
+            launched = self.launch("--log-dir", logs)
+            self.assertEqual(launched.wait(), 1)
+            self.assertIn(f"cannot write {logs}/{name}.log: Is a directory\n",
+                          launched.stderr())
+            os.rmdir(os.path.join(logs, name + ".log"))
+        self.assertEqual(self.events(), [])
+        self.assertEqual(self.run_dirs(), [])
 
     def test_children_get_their_options_from_the_launcher_alone(self):
         launched = self.launch("--max-batch", "64", BATON_MAX_BATCH="32",

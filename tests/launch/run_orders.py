@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders to a launcher with fake programs: run_orders.py LAUNCHER"""
 import contextlib
+import glob
+import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -10,7 +13,7 @@ import subprocess
 import unittest
 from urllib.parse import unquote
 
-from launched import DEADLINE_S, LauncherTest, main, poll
+from launched import DEADLINE_S, LauncherTest, launcher, main, poll
 
 NOBODY = 65534
 
@@ -129,10 +132,10 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.status("model"), {"model": {
             "name": "model", "path": self.model, "prefill": "2",
             "decode": "1", "state": "loaded"}})
-        launcher = self.status("launcher")[""]
-        self.assertEqual(launcher["pid"], str(launched.process.pid))
-        self.assertEqual(launcher["state"], "running")
-        self.assertEqual(launcher["run_dir"], os.path.dirname(
+        row = self.status("launcher")[""]
+        self.assertEqual(row["pid"], str(launched.process.pid))
+        self.assertEqual(row["state"], "running")
+        self.assertEqual(row["run_dir"], os.path.dirname(
             self.socket_path()))
         self.assertEqual(stat.S_IMODE(os.stat(self.socket_path()).st_mode),
                          0o600)
@@ -306,6 +309,7 @@ class OrdersTest(LauncherTest):
     def test_a_loaded_model_that_cannot_start_fails_alone(self):
         self.behave("b.decode-0", "fail")
         launched = self.launch()
+        self.wait_all_ready()
         path = self.model_file("b.gguf")
         self.assertEqual(self.refused(f"load b={path} wait=yes"),
                          "b.decode-0 could not start: it ended with exit "
@@ -467,7 +471,7 @@ class OrdersTest(LauncherTest):
                 self.assertTrue(client.answer())
             self.assertEqual(client.lines.readline(), "")
         self.wait_state("prefill-0", "stopped")
-        self.assertEqual(self.state("decode-0"), "ready")
+        self.wait_state("decode-0", "ready")
         self.assertEqual(launched.stop(), 0)
 
     def test_a_watcher_that_never_reads_keeps_nobody_waiting(self):
@@ -496,9 +500,156 @@ class OrdersTest(LauncherTest):
         except (Refused, OSError):
             return None
 
+    def order(self, *words, **environment):
+        """What `./baton WORDS...` runs: status, standard output and error.
+        Meant for this test's launcher, where the words do not say more."""
+        env = dict(os.environ, TMPDIR=self.folder)
+        env.pop("XDG_RUNTIME_DIR", None)
+        if "BATON_RUN_DIR" not in environment and self.run_dirs():
+            env["BATON_RUN_DIR"] = os.path.dirname(self.socket_path())
+        env.update(environment)
+        done = subprocess.run([launcher(), "--order", *words], env=env,
+                              cwd=self.folder, capture_output=True, text=True,
+                              check=False, timeout=DEADLINE_S)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_a_person_reads_the_status_in_a_table(self):
+        launched = self.launch("--prefill", "2")
+        self.wait_all_ready()
+        self.ask("stop prefill-1 wait=yes")
+        status, table, errors = self.order("status")
+        self.assertEqual((status, errors), (0, ""))
+        run_dir = os.path.dirname(self.socket_path())
+        lines = table.splitlines()
+        self.assertRegex(lines[0], f"^Baton [0-9.]+, launcher "
+                         f"{launched.process.pid} in {run_dir}$")
+        self.assertEqual(lines[2], "model model: loaded, 2 prefill, 1 decode, "
+                         f"{self.model}")
+        rows = [re.split("  +", line) for line in lines[4:]]
+        self.assertEqual(rows[0], ["PROCESS", "ROLE", "MODEL", "STATE", "PID",
+                                   "SINCE", "RESTARTS", "ADDRESS"])
+        pid = self.status()["router"]["pid"]
+        self.assertEqual(rows[1][:5], ["router", "router", "-", "ready", pid])
+        self.assertEqual(rows[1][7], "http://127.0.0.1:41000")
+        self.assertEqual(rows[3][:5], ["prefill-1", "prefill", "model",
+                                       "stopped", "-"])
+        self.assertRegex(rows[3][5], "^[0-9]+s$")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_program_reads_the_status_as_json(self):
+        launched = self.launch()
+        self.wait_all_ready()
+        status, text, errors = self.order("status", "--json", "--run-dir",
+                                          os.path.dirname(self.socket_path()))
+        self.assertEqual((status, errors), (0, ""))
+        data = json.loads(text)
+        self.assertEqual(data["launcher"]["pid"], launched.process.pid)
+        self.assertEqual(data["launcher"]["state"], "running")
+        self.assertEqual(data["models"], [{
+            "name": "model", "path": self.model, "prefill": 1, "decode": 1,
+            "state": "loaded"}])
+        rows = self.status()
+        for process in data["processes"]:
+            row = rows[process["name"]]
+            for key in ("program", "state", "model", "http", "metrics"):
+                self.assertEqual(process[key], row.get(key))
+            for key in ("pid", "restarts", "since_ms"):
+                self.assertEqual(process[key], int(row[key]))
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_person_gives_orders(self):
+        launched = self.launch()
+        self.wait_all_ready()
+        run_dir = os.path.dirname(self.socket_path())
+        self.model_file("b 1.gguf")
+        self.assertEqual(self.order("drain", "decode-0"), (0, "", ""))
+        self.assertEqual(self.state("decode-0"), "stopped")
+        self.assertEqual(self.order("start", "decode-0"), (0, "", ""))
+        self.assertEqual(self.state("decode-0"), "ready")
+        # The path is this command's, not the launcher's.
+        self.assertEqual(self.order("load", "b=b 1.gguf", "prefill=2",
+                                    f"--run-dir={run_dir}"), (0, "", ""))
+        self.assertEqual(self.status("model")["b"]["path"],
+                         os.path.join(self.folder, "b 1.gguf"))
+        self.assertEqual(self.state("b.prefill-1"), "ready")
+        self.assertEqual(self.order("role", "b.prefill-1", "decode",
+                                    BATON_RUN_DIR=run_dir), (0, "", ""))
+        self.assertEqual(self.order("unload", "b"), (0, "", ""))
+        self.assertEqual(self.state("b.decode-0"), "stopped")
+        self.assertEqual(self.order("restart", "--no-wait", "b.decode-0"),
+                         (0, "", ""))
+        self.assertEqual(self.order("stop", "decode-1"), (
+            1, "", "baton: no process 'decode-1'; there are: router, "
+            "prefill-0, decode-0, b.prefill-0, b.prefill-1, b.decode-0\n"))
+        self.assertEqual(launched.stop(), 0)
+
+    def test_an_order_that_is_not_understood_is_explained(self):
+        for words, why in (
+                (("halt",), "no order 'halt'; there are: status, watch"),
+                ((), "no order\n"),
+                (("stop",), "it is: stop NAME\n"),
+                (("role", "a", "both"), "role 'both' is not there yet"),
+                (("status", "--jsn"), "unknown option --jsn"),
+                (("stop", "a", "--json"), "--json is an option of status\n"),
+                (("drain", "a", "--no-wait"),
+                 "--no-wait is no option of drain\n"),
+                (("status", "--run-dir"), "its value is missing\n"),
+                (("watch",), "watch is for programs"),
+                (tuple("abcdefghi"), "too many words: 'i'\n")):
+            status, out, errors = self.order(*words)
+            self.assertEqual((status, out), (2, ""), words)
+            self.assertIn(why, errors)
+        status, out, errors = self.order("status", "--help")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("restart NAME", out)
+
+    @staticmethod
+    def another_runs():
+        """A launcher where every search looks, which no test may speak to."""
+        for path in glob.glob("/tmp/baton-??????/orders"):
+            with contextlib.suppress(OSError), socket.socket(
+                    socket.AF_UNIX) as other:
+                other.connect(path)
+                return True
+        return False
+
+    def test_the_launcher_that_is_meant_is_found(self):
+        if self.another_runs():
+            self.skipTest("a launcher of this user runs in /tmp")
+        find = {"BATON_RUN_DIR": ""}
+        self.assertEqual(self.order("status", **find), (
+            1, "", "baton: no launcher of this user runs; ./baton serve starts "
+            "one\n"))
+        self.assertEqual(self.order("status", BATON_RUN_DIR="/nowhere"), (
+            1, "", "baton: no launcher runs in /nowhere\n"))
+        # One that was killed leaves its directory.
+        launched = self.launch()
+        launched.process.kill()
+        launched.wait()
+        dead = self.run_dirs()[0]
+        self.assertEqual(self.order("status", **find)[0], 1)
+        first = LauncherTest.launch(self)
+        first.wait_ready()
+        self.assertEqual(self.order("status", **find)[0], 0)
+        second = LauncherTest.launch(self)
+        second.wait_ready()
+        status, _, errors = self.order("status", **find)
+        self.assertEqual(status, 1)
+        self.assertIn("several launchers run; name one with --run-dir:\n",
+                      errors)
+        alive = sorted(set(self.run_dirs()) - {dead})
+        self.assertEqual(sorted(errors.split()[-2:]),
+                         [os.path.join(self.folder, name) for name in alive])
+        # The same directory by two variables is one.
+        self.assertEqual(first.stop(), 0)
+        self.assertEqual(self.order("status", XDG_RUNTIME_DIR=self.folder,
+                                    **find)[0], 0)
+        self.assertEqual(second.stop(), 0)
+
     @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
     def test_a_stranger_is_not_listened_to(self):
         launched = self.launch()
+        self.wait_all_ready()
         path = self.socket_path()
         code = """
 import socket, sys

@@ -317,6 +317,58 @@ static void a_life_has_the_arrows_of_its_drawing_and_no_others(void **state)
     assert_true(bt_life_runs(BT_LIFE_CHANGING));
 }
 
+/* How often each of two directories was listed, and how many others were. */
+typedef struct listed {
+    const char *paths[2];
+    int n[2], n_others;
+} listed_t;
+
+static void on_run_dir(void *arg, const char *path)
+{
+    listed_t *const listed = arg;
+
+    for (size_t i = 0; i < 2; i++) {
+        if (strcmp(path, listed->paths[i]) == 0) {
+            listed->n[i]++;
+            return;
+        }
+    }
+    listed->n_others += (strstr(path, "/tmp/baton-test-") == path);
+}
+
+static void run_directories_are_found_where_they_are_made(void **state)
+{
+    char parent[] = "/tmp/baton-test-XXXXXX";
+    bt_run_dir_t dirs[2];
+    listed_t listed = {.paths = {dirs[0].path, dirs[1].path}};
+    char link[64];
+    char file[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(parent));
+    setenv("TMPDIR", parent, 1);
+    setenv("XDG_RUNTIME_DIR", parent, 1);
+    assert_int_equal(bt_run_dir_create(&dirs[0]), BT_OK);
+    assert_int_equal(bt_run_dir_create(&dirs[1]), BT_OK);
+    /* Neither a link nor a file with such a name is one. */
+    snprintf(link, sizeof(link), "%s/baton-a1b2c3", parent);
+    assert_int_equal(symlink(dirs[0].path, link), 0);
+    snprintf(file, sizeof(file), "%s/baton-d4e5f6", parent);
+    fclose(fopen(file, "w"));
+    bt_run_dir_each(on_run_dir, &listed);
+    assert_int_equal(listed.n[0], 1);
+    assert_int_equal(listed.n[1], 1);
+    assert_int_equal(listed.n_others, 0);
+
+    unlink(link);
+    unlink(file);
+    bt_run_dir_remove(&dirs[0]);
+    bt_run_dir_remove(&dirs[1]);
+    assert_int_equal(rmdir(parent), 0);
+    unsetenv("TMPDIR");
+    unsetenv("XDG_RUNTIME_DIR");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +382,7 @@ int main(void)
         BT_TEST(the_announcement_has_addresses_and_a_line_to_paste),
         BT_TEST(several_routers_are_announced_with_all_their_addresses),
         BT_TEST(a_life_has_the_arrows_of_its_drawing_and_no_others),
+        BT_TEST(run_directories_are_found_where_they_are_made),
         BT_TEST(the_run_directory_is_private_and_leaves_nothing),
     };
 

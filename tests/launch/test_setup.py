@@ -596,6 +596,20 @@ class BatonTest(unittest.TestCase):
             self.assertEqual(self.logged()[1], self.install_line() + packages)
             os.unlink(self.log)
 
+    def test_orders_are_handed_over_and_build_nothing(self):
+        self.assertEqual(self.baton("status", "--json"), (
+            1, "", "baton: nothing is built yet, so nothing runs; ./baton "
+            "serve does both\n"))
+        launcher = os.path.join(self.source, "build/launcher/baton-launch")
+        os.makedirs(os.path.dirname(launcher))
+        with open(launcher, "w") as file:
+            file.write('#!/bin/sh\nprintf "<%s>" "$@"\nexit 2\n')
+        os.chmod(launcher, 0o755)
+        for word in ("status", "start", "stop", "drain", "restart", "load",
+                     "unload", "role"):
+            self.assertEqual(self.baton(word, "a b", "--json"),
+                             (2, f"<--order><{word}><a b><--json>", ""))
+
     def test_help_needs_no_build(self):
         os.makedirs(os.path.join(self.source, "docs"))
         shutil.copytree(os.path.join(ROOT, "docs/man"),

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/order.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/orders/client.h"
+#include "launcher/run_dir.h"
+#include "launcher/status.h"
+
+#define EXIT_REFUSED 1
+#define EXIT_USAGE   2
+#define MOST_WORDS   8
+#define MOST_FOUND   16
+/* For an answer that waits for nothing. */
+#define ANSWER_MS  10000
+#define PATH_BYTES (BT_ORDERS_PATH_BYTES + 32)
+
+static const char usage[] =
+    "Usage: baton COMMAND [--run-dir DIR]\n"
+    "\n"
+    "  status [--json]      what runs: processes, models, addresses\n"
+    "  start NAME           start a process that is stopped\n"
+    "  stop NAME            let a process finish its requests and end\n"
+    "  drain NAME           the same, and wait for its end\n"
+    "  restart NAME         the same, and start it again\n"
+    "  load MODEL=PATH [prefill=N] [decode=N]\n"
+    "                       start workers for one more model\n"
+    "  load MODEL           start those of one that was unloaded\n"
+    "  unload MODEL         stop all workers of a model\n"
+    "  role NAME prefill|decode\n"
+    "                       let a worker do the other phase\n"
+    "\n"
+    "start, restart, load and role come back when it is ready, unload when it\n"
+    "is over; --no-wait: when the launcher knows. --run-dir DIR, or\n"
+    "BATON_RUN_DIR, names one of several launchers.\n";
+
+/* What the command line says. */
+typedef struct arguments {
+    const char *run_dir; /* NULL = find it */
+    bool json;
+    bool no_wait;
+    bool help;
+    const char *words[MOST_WORDS];
+    uint32_t n_words;
+} arguments_t;
+
+/* Launchers that answer. */
+typedef struct found {
+    char paths[MOST_FOUND][BT_RUN_DIR_BYTES];
+    uint32_t n;
+} found_t;
+
+static void complain(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2)));
+
+static void complain(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    fputs("baton: ", stderr);
+    vfprintf(stderr, fmt, args);
+    fputs("\n", stderr);
+    va_end(args);
+}
+
+/* @return false: said on standard error. */
+static bool read_arguments(int argc, char **argv, arguments_t *out)
+{
+    static const char run_dir[] = "--run-dir";
+    const size_t n_run_dir = sizeof(run_dir) - 1;
+
+    for (int i = 0; i < argc; i++) {
+        const char *const arg = argv[i];
+
+        if (strncmp(arg, "--", 2) != 0) {
+            if (out->n_words == MOST_WORDS) {
+                complain("too many words: '%s'", arg);
+                return false;
+            }
+            out->words[out->n_words++] = arg;
+        } else if (strcmp(arg, "--json") == 0) {
+            out->json = true;
+        } else if (strcmp(arg, "--no-wait") == 0) {
+            out->no_wait = true;
+        } else if (strcmp(arg, "--help") == 0) {
+            out->help = true;
+        } else if ((strcmp(arg, run_dir) == 0) && (i + 1 < argc)) {
+            out->run_dir = argv[++i];
+        } else if ((strncmp(arg, run_dir, n_run_dir) == 0) &&
+                   (arg[n_run_dir] == '=')) {
+            out->run_dir = arg + n_run_dir + 1;
+        } else {
+            complain("unknown option %s, or its value is missing", arg);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The launcher may have another working directory. */
+static bool make_absolute(bt_orders_request_t *request)
+{
+    char whole[PATH_BYTES];
+    char here[BT_ORDERS_PATH_BYTES];
+
+    if ((request->path[0] == '\0') || (request->path[0] == '/')) {
+        return true;
+    }
+    if ((getcwd(here, sizeof(here)) == NULL) ||
+        ((size_t)snprintf(whole, sizeof(whole), "%s/%s", here, request->path) >=
+         sizeof(request->path))) {
+        complain("the path of %s is too long", request->name);
+        return false;
+    }
+    memcpy(request->path, whole, strlen(whole) + 1);
+    return true;
+}
+
+static bool read_request(const arguments_t *arguments,
+                         bt_orders_request_t *request)
+{
+    char why[512];
+
+    if (bt_orders_request_from_words(arguments->n_words, arguments->words,
+                                     request, why, sizeof(why)) != BT_OK) {
+        complain("%s", why);
+        return false;
+    }
+    if (request->verb == BT_ORDERS_WATCH) {
+        complain("watch is for programs: see docs/OPERATIONS.md");
+        return false;
+    }
+    if (arguments->json && (request->verb != BT_ORDERS_STATUS)) {
+        complain("--json is an option of status");
+        return false;
+    }
+    if ((request->verb != BT_ORDERS_STATUS) &&
+        (request->verb != BT_ORDERS_STOP) &&
+        (request->verb != BT_ORDERS_DRAIN)) {
+        request->wait = request->wait || !arguments->no_wait;
+    } else if (arguments->no_wait) {
+        complain("--no-wait is no option of %s",
+                 bt_orders_verb_name(request->verb));
+        return false;
+    }
+    return make_absolute(request);
+}
+
+static bt_status_t connect_to(const char *dir, bt_orders_client_t **client_p)
+{
+    char path[PATH_BYTES];
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/" BT_ORDERS_SOCKET, dir) >=
+        sizeof(path)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    return bt_orders_connect(path, client_p);
+}
+
+/* A bt_run_dir_fn: remember it when a launcher answers there. */
+static void try_run_dir(void *arg, const char *path)
+{
+    found_t *const found = arg;
+    bt_orders_client_t *client = NULL;
+
+    if ((found->n < MOST_FOUND) && (connect_to(path, &client) == BT_OK)) {
+        snprintf(found->paths[found->n++], sizeof(found->paths[0]), "%s", path);
+        bt_orders_close(client);
+    }
+}
+
+/* @return the only launcher's directory, or NULL: said on standard error. */
+static const char *find_launcher(found_t *found)
+{
+    found->n = 0;
+    bt_run_dir_each(try_run_dir, found);
+    if (found->n == 1) {
+        return found->paths[0];
+    }
+    if (found->n == 0) {
+        complain("no launcher of this user runs; ./baton serve starts one");
+        return NULL;
+    }
+    complain("several launchers run; name one with --run-dir:");
+    for (uint32_t i = 0; i < found->n; i++) {
+        fprintf(stderr, "  %s\n", found->paths[i]);
+    }
+    return NULL;
+}
+
+/* @return a connection, or NULL: said on standard error. */
+static bt_orders_client_t *reach(const char *run_dir)
+{
+    bt_orders_client_t *client = NULL;
+    found_t found;
+    bt_status_t status;
+
+    if (run_dir == NULL) {
+        run_dir = getenv("BATON_RUN_DIR");
+    }
+    if ((run_dir == NULL) || (run_dir[0] == '\0')) {
+        run_dir = find_launcher(&found);
+        if (run_dir == NULL) {
+            return NULL;
+        }
+    }
+    status = connect_to(run_dir, &client);
+    switch (status) {
+    case BT_OK:
+        break;
+    case BT_ERR_NOT_FOUND:
+        complain("no launcher runs in %s", run_dir);
+        break;
+    case BT_ERR_UNAUTHORIZED:
+        complain("the launcher in %s is another user's", run_dir);
+        break;
+    case BT_ERR_IO:
+        complain("cannot reach the launcher in %s: %m", run_dir);
+        break;
+    default:
+        complain("cannot reach the launcher in %s: %s", run_dir,
+                 bt_status_str(status));
+        break;
+    }
+    return client;
+}
+
+/* Send the order and collect what comes. @return the exit status. */
+static int give(bt_orders_client_t *client, const bt_orders_request_t *request,
+                bt_status_report_t *report)
+{
+    const uint64_t deadline_ms =
+        request->wait ? UINT64_MAX : bt_now_ms() + ANSWER_MS;
+    bt_status_t status = bt_orders_send(client, request);
+    bt_orders_event_t event;
+
+    while (status == BT_OK) {
+        status = bt_orders_wait(client, deadline_ms, &event);
+        if (status != BT_OK) {
+            break;
+        }
+        if (event.kind == BT_ORDERS_EVENT_OK) {
+            return 0;
+        }
+        if (event.kind == BT_ORDERS_EVENT_ERROR) {
+            complain("%s", event.u.error);
+            return EXIT_REFUSED;
+        }
+        status = bt_status_report_add(report, &event);
+    }
+    complain((status == BT_ERR_PEER_LOST)
+                 ? "the launcher has ended: %s"
+                 : "the launcher does not answer as it should: %s",
+             bt_status_str(status));
+    return EXIT_REFUSED;
+}
+
+int bt_order_main(int argc, char **argv)
+{
+    arguments_t arguments = {.run_dir = NULL};
+    bt_status_report_t report = {.processes = NULL};
+    bt_orders_request_t request;
+    bt_orders_client_t *client;
+    int exit_status;
+
+    if (!read_arguments(argc, argv, &arguments)) {
+        return EXIT_USAGE;
+    }
+    if (arguments.help) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (!read_request(&arguments, &request)) {
+        fputs("\n", stderr);
+        fputs(usage, stderr);
+        return EXIT_USAGE;
+    }
+    client = reach(arguments.run_dir);
+    if (client == NULL) {
+        return EXIT_REFUSED;
+    }
+    exit_status = give(client, &request, &report);
+    if ((exit_status == 0) && (request.verb == BT_ORDERS_STATUS)) {
+        exit_status =
+            bt_status_report_print(&report, arguments.json) ? 0 : EXIT_REFUSED;
+    }
+    bt_status_report_fini(&report);
+    bt_orders_close(client);
+    return exit_status;
+}

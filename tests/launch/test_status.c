@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ./baton status prints. */
+#include "tests/support/testsupport.h"
+
+#include <string.h>
+
+#include "launcher/status.h"
+
+#define OUT_BYTES 65536
+#define NOW_MS    UINT64_C(1700000000000)
+
+static void add_process(bt_status_report_t *report, const char *name,
+                        uint32_t program, uint32_t state, uint64_t age_ms)
+{
+    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_PROCESS};
+
+    strncpy(event.u.process.name, name, sizeof(event.u.process.name) - 1);
+    event.u.process.program = program;
+    event.u.process.state = state;
+    event.u.process.since_ms = NOW_MS - age_ms;
+    if (program == BT_ORDERS_ROUTER) {
+        strncpy(event.u.process.http, "[::1]:8000", 11);
+        strncpy(event.u.process.metrics, "127.0.0.1:8002", 15);
+    } else {
+        strncpy(event.u.process.model, "tiny", 5);
+    }
+    event.u.process.pid = (state == BT_ORDERS_READY) ? 4711 : 0;
+    assert_int_equal(bt_status_report_add(report, &event), BT_OK);
+}
+
+static void fill(bt_status_report_t *report)
+{
+    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_LAUNCHER};
+
+    memset(report, 0, sizeof(*report));
+    event.u.launcher.pid = 12;
+    strncpy(event.u.launcher.version, "0.1.0", 6);
+    strncpy(event.u.launcher.run_dir, "/tmp/baton-a1b2c3", 18);
+    assert_int_equal(bt_status_report_add(report, &event), BT_OK);
+    memset(&event, 0, sizeof(event));
+    event.kind = BT_ORDERS_EVENT_MODEL;
+    strncpy(event.u.model.name, "tiny", 5);
+    strncpy(event.u.model.path, "/m/\"tiny\".gguf", 15);
+    event.u.model.prefill = 2;
+    event.u.model.decode = 1;
+    assert_int_equal(bt_status_report_add(report, &event), BT_OK);
+    add_process(report, "router", BT_ORDERS_ROUTER, BT_ORDERS_READY, 93784000);
+    add_process(report, "prefill-0", BT_ORDERS_PREFILL, BT_ORDERS_READY,
+                3661000);
+    add_process(report, "prefill-1", BT_ORDERS_PREFILL, BT_ORDERS_STOPPED,
+                61999);
+    add_process(report, "decode-0", BT_ORDERS_DECODE, BT_ORDERS_WAITING, 999);
+}
+
+/* 93784 s = 1 day, 2 h, 3 min, 4 s; 3661 s = 1 h, 1 min, 1 s. */
+static void the_table_is_for_people(void **state)
+{
+    bt_status_report_t report;
+    bt_strbuf_t out;
+
+    (void)state;
+    fill(&report);
+    bt_strbuf_init(&out, OUT_BYTES);
+    bt_status_report_table(&report, NOW_MS, &out);
+    assert_int_equal(bt_strbuf_status(&out), BT_OK);
+    assert_string_equal(
+        out.data,
+        "Baton 0.1.0, launcher 12 in /tmp/baton-a1b2c3\n"
+        "\n"
+        "model tiny: loaded, 2 prefill, 1 decode, /m/\"tiny\".gguf\n"
+        "\n"
+        "PROCESS    ROLE     MODEL  STATE    PID   SINCE  RESTARTS  ADDRESS\n"
+        "router     router   -      ready    4711  1d 2h  0         "
+        "http://[::1]:8000\n"
+        "prefill-0  prefill  tiny   ready    4711  1h 1m  0\n"
+        "prefill-1  prefill  tiny   stopped  -     1m 1s  0\n"
+        "decode-0   decode   tiny   waiting  -     0s     0\n");
+    bt_strbuf_fini(&out);
+    bt_status_report_fini(&report);
+}
+
+static void the_json_is_for_programs(void **state)
+{
+    bt_status_report_t report;
+    bt_strbuf_t out;
+
+    (void)state;
+    fill(&report);
+    report.n_processes = 2;
+    report.launcher.stopping = 1;
+    report.models[0].unloaded = 1;
+    report.processes[1].since_ms = NOW_MS + 5; /* the clock was set back */
+    bt_strbuf_init(&out, OUT_BYTES);
+    bt_status_report_json(&report, NOW_MS, &out);
+    assert_int_equal(bt_strbuf_status(&out), BT_OK);
+    assert_string_equal(
+        out.data,
+        "{\"launcher\":{\"pid\":12,\"version\":\"0.1.0\",\"run_dir\":"
+        "\"/tmp/baton-a1b2c3\",\"state\":\"stopping\"},\"models\":[{\"name\":"
+        "\"tiny\",\"path\":\"/m/\\\"tiny\\\".gguf\",\"prefill\":2,\"decode\":1,"
+        "\"state\":\"unloaded\"}],\"processes\":[{\"name\":\"router\","
+        "\"program\":\"router\",\"model\":null,\"state\":\"ready\",\"pid\":"
+        "4711,\"restarts\":0,\"since_ms\":1699906216000,\"age_ms\":93784000,"
+        "\"http\":\"[::1]:8000\",\"metrics\":\"127.0.0.1:8002\"},{\"name\":"
+        "\"prefill-0\",\"program\":\"prefill\",\"model\":\"tiny\",\"state\":"
+        "\"ready\",\"pid\":4711,\"restarts\":0,\"since_ms\":1700000000005,"
+        "\"age_ms\":0,\"http\":null,\"metrics\":null}]}\n");
+    bt_strbuf_fini(&out);
+    bt_status_report_fini(&report);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_table_is_for_people),
+        BT_TEST(the_json_is_for_programs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
