@@ -24,8 +24,9 @@ struct bt_loop {
     bt_fleet_t fleet;
     struct event_base *base;
     struct event *tick, *sigterm, *sigint, *sighup;
-    int ready_fd; /* -1: none, or said */
-    bool again;   /* a second signal came */
+    int ready_fd;       /* -1: none, or said */
+    bool again;         /* a second signal came */
+    uint64_t ticked_us; /* 0: not yet */
     uint64_t drain_end_ms, idle_since_ms;
 };
 
@@ -89,10 +90,17 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
     bt_loop_t *loop = ctx;
     const uint64_t now_ms = bt_now_ms();
+    const uint64_t due_us = loop->ticked_us + TICK_MS * 1000u;
+    const uint64_t now_us = bt_now_us();
 
     (void)fd;
     (void)what;
-    bt_frontend_tick(&loop->front, bt_now_us());
+    if (loop->ticked_us != 0) {
+        bt_router_metrics_tick(loop->front.metrics,
+                               (now_us > due_us) ? now_us - due_us : 0);
+    }
+    loop->ticked_us = now_us;
+    bt_frontend_tick(&loop->front, now_us);
     bt_links_tick(&loop->links, now_ms);
     bt_fleet_tick(&loop->fleet, now_ms);
     say_ready_once(loop);

@@ -84,6 +84,7 @@ bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
     for (uint32_t i = BT_MC_N_GAUGES; i < BT_MC_N; i++) {
         m->nowhere.cells[i] = (i == BT_MC_REFUSED) ? 0 : (double)NAN;
     }
+    bt_metrics_hist_init_seconds(&m->loop_delay);
     m->cells[BT_PC_ONE] = 1;
     m->cells[BT_PC_START_S] = bt_metrics_process_start();
     bt_strbuf_init(&m->labels, LABEL_BYTES);
@@ -252,6 +253,11 @@ void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
     if ((mm != NULL) && ((http_status == 429) || (http_status >= 500))) {
         add(mm, BT_MC_FAILURE, 1);
     }
+}
+
+void bt_router_metrics_tick(bt_router_metrics_t *m, uint64_t late_us)
+{
+    bt_histogram_observe(&m->loop_delay, (double)late_us / 1e6);
 }
 
 void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines)

@@ -96,6 +96,9 @@ void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
  *  @param method  a literal: "GET", "HEAD", "POST", "other" */
 void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                             const char *method, int code);
+/** The event loop's tick came so much later than asked: for that long requests
+ *  and tokens waited too. */
+void bt_router_metrics_tick(bt_router_metrics_t *m, uint64_t late_us);
 /** Trace lines that could not be kept. */
 void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
 /** Lines of the access log that could not be kept. */

@@ -8,6 +8,7 @@
 /* What "@" stands for, and how. */
 static const char *const scope_labels[BT_N_SCOPES] = {
     [BT_SCOPE_PROCESS] = "",
+    [BT_SCOPE_LOOP] = "",
     [BT_SCOPE_BUILD] = "`version`, `wire_protocol`",
     [BT_SCOPE_MODEL] = "`model`",
     [BT_SCOPE_SEED] = "`model`",

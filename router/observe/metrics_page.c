@@ -180,13 +180,15 @@ static const char *expand(page_t *page, const char *labels, const char *scope)
 
     bt_strbuf_reset(out);
     bt_strbuf_append(out, "", 0);
-    for (const char *c = labels; *c != '\0'; c++) {
-        if (*c != '@') {
-            bt_strbuf_append(out, c, 1);
-        } else if (scope[0] != '\0') {
+    while (*labels != '\0') {
+        const size_t fixed = strcspn(labels, "@");
+
+        bt_strbuf_append(out, labels, fixed);
+        labels += fixed;
+        if (*labels == '@') {
             bt_strbuf_puts(out, scope);
-        } else if (c[1] == ',') {
-            c++;
+            labels++;
+            labels += ((scope[0] == '\0') && (*labels == ',')) ? 1 : 0;
         }
     }
     if (bt_strbuf_status(out) != BT_OK) {
@@ -227,6 +229,11 @@ static void put_hist(page_t *page, const bt_series_def_t *series,
 static void put_process(page_t *page, const bt_series_def_t *series)
 {
     put(page, series, "", page->process[series->cell]);
+}
+
+static void put_loop(page_t *page, const bt_series_def_t *series)
+{
+    put_hist(page, series, "", &page->m->loop_delay);
 }
 
 static void put_build(page_t *page, const bt_series_def_t *series)
@@ -462,10 +469,11 @@ void bt_router_metrics_render(bt_router_metrics_t *m,
     static void (*const writers[BT_N_SCOPES])(page_t *,
                                               const bt_series_def_t *) = {
         [BT_SCOPE_PROCESS] = put_process, [BT_SCOPE_BUILD] = put_build,
-        [BT_SCOPE_MODEL] = put_models,    [BT_SCOPE_SEED] = put_seeds,
-        [BT_SCOPE_SUM] = put_sum,         [BT_SCOPE_WORKER] = put_workers,
-        [BT_SCOPE_ROLE] = put_roles,      [BT_SCOPE_ROUTE] = put_routes,
-        [BT_SCOPE_EXPECTED] = put_fleet,  [BT_SCOPE_RESTARTS] = put_fleet,
+        [BT_SCOPE_LOOP] = put_loop,       [BT_SCOPE_MODEL] = put_models,
+        [BT_SCOPE_SEED] = put_seeds,      [BT_SCOPE_SUM] = put_sum,
+        [BT_SCOPE_WORKER] = put_workers,  [BT_SCOPE_ROLE] = put_roles,
+        [BT_SCOPE_ROUTE] = put_routes,    [BT_SCOPE_EXPECTED] = put_fleet,
+        [BT_SCOPE_RESTARTS] = put_fleet,
     };
     page_t page = {.m = m, .views = views, .n_views = n_views, .out = out};
 

@@ -38,6 +38,7 @@ struct bt_router_metrics {
     bool seed_is_taken; /* a model is called as the seeds call the first */
     bt_model_metrics_t nowhere; /* counts what no model can */
     double cells[BT_PC_N];
+    bt_histogram_t loop_delay;
     bt_strbuf_t build; /* labels of BT_SCOPE_BUILD */
     bt_http_count_t *http;
     uint32_t n_http, cap_http;

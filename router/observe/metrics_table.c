@@ -310,6 +310,9 @@ const bt_family_def_t bt_metrics_families[] = {
     /* ---- the router's process ---- */
     {GAUGE, "baton_build_info", "1; the labels tell what is running",
      SERIES({BT_SCOPE_BUILD, "@", BT_PC_ONE})},
+    {HISTOGRAM, "baton_event_loop_delay_seconds",
+     "How much later than asked the router's event loop came to its tick, every "
+     "50 ms", SERIES(OTHER(LOOP))},
     {COUNTER, "baton_trace_lines_lost_total",
      "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
     {COUNTER, "baton_access_log_lines_lost_total",
@@ -361,14 +364,20 @@ const bt_family_def_t bt_metrics_families[] = {
 
 const uint32_t bt_metrics_n_families = BT_ARRAY_LEN(bt_metrics_families);
 
+void bt_metrics_hist_init_seconds(bt_histogram_t *hist)
+{
+    /* From a message on one host to a long wait in the queue. */
+    static const double bounds[] = {
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+        0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};
+
+    bt_histogram_init(hist, bounds, BT_ARRAY_LEN(bounds));
+}
+
 void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N])
 {
     static const double token_bounds[] = {10, 50, 100, 500, 1000};
     static const double ms_bounds[] = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
-    /* From a message on one host to a long wait in the queue. */
-    static const double second_bounds[] = {
-        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-        0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};
 
     bt_histogram_init(&hists[BT_MH_INPUT_TOKENS], token_bounds,
                       BT_ARRAY_LEN(token_bounds));
@@ -377,8 +386,7 @@ void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N])
     bt_histogram_init(&hists[BT_MH_TRANSFER_MS], ms_bounds,
                       BT_ARRAY_LEN(ms_bounds));
     for (uint32_t i = BT_MH_N_COUNTED; i < BT_MH_N; i++) {
-        bt_histogram_init(&hists[i], second_bounds,
-                          BT_ARRAY_LEN(second_bounds));
+        bt_metrics_hist_init_seconds(&hists[i]);
     }
 }
 

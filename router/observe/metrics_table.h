@@ -7,6 +7,7 @@
  *
  *     scope      "@" in the labels is        cell          series
  *     PROCESS    nothing                     process cell  one
+ *     LOOP       nothing                     histogram     one
  *     BUILD      version, wire protocol      process cell  one
  *     MODEL      model="NAME"                model cell    one per model
  *     SEED       model="tensorrt_llm" (first) model cell   one per model
@@ -29,6 +30,7 @@
 
 typedef enum bt_series_scope {
     BT_SCOPE_PROCESS,
+    BT_SCOPE_LOOP,
     BT_SCOPE_BUILD,
     BT_SCOPE_MODEL,
     BT_SCOPE_SEED,
@@ -182,6 +184,8 @@ extern const uint32_t bt_metrics_n_families;
 
 /** Bounds of each histogram of a model. */
 void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N]);
+/** Of one in seconds. */
+void bt_metrics_hist_init_seconds(bt_histogram_t *hist);
 /** The help text as it is printed: of an alias, what it is one of. */
 const char *bt_metrics_help(const bt_family_def_t *family, char *scratch,
                             uint32_t bytes);

@@ -132,6 +132,9 @@ static inline void play(world_t *w)
     bt_router_metrics_time(mm, BT_TIME_TAIL, 900);
     bt_router_metrics_time(mm, BT_TIME_REQUEST, 2000000);
     bt_router_metrics_trace_lost(w->m, 3);
+    bt_router_metrics_access_lost(w->m, 4);
+    bt_router_metrics_tick(w->m, 0);
+    bt_router_metrics_tick(w->m, 30000);
     bt_router_metrics_end(mm, true, 48, 1500);
     bt_router_metrics_end(mm, false, 0, 0);
     bt_router_metrics_output(mm, 11);

@@ -24,6 +24,22 @@ static void has_line(const bt_strbuf_t *out, const char *line)
     fail_msg("no line %s", line);
 }
 
+/* After play(). */
+static void assert_page_has(const char *const *lines, size_t n)
+{
+    world_t w;
+    bt_strbuf_t out;
+
+    begin(&w);
+    play(&w);
+    render(&w, &out);
+    for (size_t i = 0; i < n; i++) {
+        has_line(&out, lines[i]);
+    }
+    bt_strbuf_fini(&out);
+    bt_router_metrics_destroy(w.m);
+}
+
 /* The sample of the TensorRT-LLM backend's documentation ("Triton metrics"),
  * line for line, with the values that these workers give. */
 static void every_line_of_the_documented_sample_is_there(void **state)
@@ -136,18 +152,9 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "nv_inference_pending_request_count{model=\"tensorrt_llm\",version="
         "\"1\"} 1",
     };
-    world_t w;
-    bt_strbuf_t out;
 
     (void)state;
-    begin(&w);
-    play(&w);
-    render(&w, &out);
-    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
-        has_line(&out, lines[i]);
-    }
-    bt_strbuf_fini(&out);
-    bt_router_metrics_destroy(w.m);
+    assert_page_has(lines, BT_ARRAY_LEN(lines));
 }
 
 /* By hand, from play(). */
@@ -216,23 +223,18 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_kv_transfer_bytes_total" OF " 20",
         "baton_kv_transfer_descriptors_total" OF " 8",
         "baton_trace_lines_lost_total 3",
+        "baton_access_log_lines_lost_total 4",
+        "baton_event_loop_delay_seconds_bucket{le=\"0.0001\"} 1",
+        "baton_event_loop_delay_seconds_bucket{le=\"0.05\"} 2",
+        "baton_event_loop_delay_seconds_sum 0.03",
         "process_cpu_seconds_total 1.5",
         "process_resident_memory_bytes 4096",
         "process_open_fds 7",
         "process_max_fds 1024",
     };
-    world_t w;
-    bt_strbuf_t out;
 
     (void)state;
-    begin(&w);
-    play(&w);
-    render(&w, &out);
-    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
-        has_line(&out, lines[i]);
-    }
-    bt_strbuf_fini(&out);
-    bt_router_metrics_destroy(w.m);
+    assert_page_has(lines, BT_ARRAY_LEN(lines));
 }
 
 /* As version 0.1 printed them: whatever watches Baton goes on until 0.3. */
@@ -260,18 +262,9 @@ static void old_names_have_their_labels_and_the_new_values(void **state)
         "baton_open_fds{role=\"prefill\"} 0",
         "baton_open_fds{role=\"decode\"} 31",
     };
-    world_t w;
-    bt_strbuf_t out;
 
     (void)state;
-    begin(&w);
-    play(&w);
-    render(&w, &out);
-    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
-        has_line(&out, lines[i]);
-    }
-    bt_strbuf_fini(&out);
-    bt_router_metrics_destroy(w.m);
+    assert_page_has(lines, BT_ARRAY_LEN(lines));
 }
 
 /* tests/golden/metrics_seeds.txt is what version 0.1 printed after play(). */

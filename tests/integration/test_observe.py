@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator sees of a real cluster: tokens that rise while they are
+generated, each worker's KV blocks, the access log, logs as JSON."""
+import asyncio
+import json
+import os
+import signal
+import tempfile
+
+from harness import Cluster, Stream, slow_model, small_model, wait_until
+
+COMPLETIONS = "/v1/completions"
+FIELDS = ["time", "id", "client", "method", "route", "path", "status", "model", "prompt", "output", "ttft_ms",
+          "total_ms", "prefill", "decode", "finish"]
+
+
+def test_tokens_and_blocks_move_while_a_request_runs():
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(slow_model(d)) as c:
+            async def go():
+                s = Stream(c.http, COMPLETIONS, {"prompt": "tell me everything", "max_tokens": 400, "stream": True,
+                                                 "ignore_eos": True})
+                task = asyncio.ensure_future(s.run())
+                tokens, used = set(), 0
+                while not task.done():
+                    m = await asyncio.to_thread(c.metrics)
+                    tokens.add(m['baton_generation_tokens_total{model="tiny"}'])
+                    used = max([used] + [v for k, v in m.items() if k.startswith("baton_kv_blocks{") and
+                                         'worker="decode-0",role="decode"' in k and 'state="used"' in k])
+                    await asyncio.sleep(0.01)
+                await task
+                return tokens, used
+
+            tokens, used = asyncio.run(go())
+            assert len(tokens) >= 5, f"seen while it ran: {sorted(tokens)}"
+            assert used > 0
+            assert c.metric("baton_generation_tokens_total") == 400
+            assert c.metric("baton_prompt_tokens_total") > 0
+            c.wait_idle()
+
+            def split():
+                return [sum(v for k, v in c.metrics().items()
+                            if k.startswith("baton_kv_blocks{") and 'worker="decode-0"' in k and f'state="{state}"' in k)
+                        for state in ("used", "quarantined", "cached", "free")]
+            wait_until("blocks are free, some with their prefix", lambda: split()[:2] == [0, 0] and split()[2] > 0)
+
+
+def fields_of(line):
+    pairs = [word.split("=", 1) for word in line.split(" ")]
+    assert [name for name, _ in pairs] == FIELDS, line
+    return dict(pairs)
+
+
+def test_access_log_has_a_line_for_each_exchange():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "access.log")
+
+        def lines(n):
+            wait_until(f"{n} lines", lambda: os.path.exists(path) and
+                       sum("/metrics" not in x and "/health" not in x for x in open(path, encoding="utf-8")) >= n)
+            with open(path, encoding="utf-8") as f:
+                return [fields_of(x) for x in f.read().splitlines() if "/metrics" not in x and "/health" not in x]
+
+        with Cluster(small_model(d), router_args=["--access-log", path]) as c:
+            secret = "swordfish"
+            status, headers, data = c.request("POST", COMPLETIONS, json.dumps(
+                {"prompt": secret, "max_tokens": 5, "ignore_eos": True}).encode(), headers={"X-Request-Id": "my-id-7"})
+            assert status == 200 and headers["X-Request-Id"] == "my-id-7", (status, headers)
+            usage = json.loads(data)["usage"]
+            status, headers, _ = c.request("GET", "/v1/nothing")
+            assert status == 404 and len(headers["X-Request-Id"]) == 32, (status, headers)
+            done, refused = lines(2)
+            assert done["id"] == "my-id-7" and done["client"] == "127.0.0.1" and done["method"] == "POST", done
+            assert done["route"] == done["path"] == COMPLETIONS and done["status"] == "200", done
+            assert done["model"] == "tiny" and done["finish"] == "length", done
+            assert (done["prompt"], done["output"]) == (str(usage["prompt_tokens"]), "5"), (done, usage)
+            assert 0 < float(done["ttft_ms"]) <= float(done["total_ms"]), done
+            assert done["prefill"] == "prefill-0" and done["decode"] == "decode-0", done
+            assert refused["status"] == "404" and refused["path"] == "/v1/nothing", refused
+            assert refused["model"] == refused["output"] == refused["ttft_ms"] == refused["decode"] == "-", refused
+            assert c.metric("baton_http_requests_total", route=COMPLETIONS, method="POST", code="200") == 1
+
+            os.rename(path, path + ".1")
+            c.router.kill(signal.SIGHUP)
+            wait_until("the new file", lambda: os.path.exists(path))
+            c.request("GET", "/v1/models")
+            assert lines(1)[0]["path"] == "/v1/models"
+            assert c.metric("baton_access_log_lines_lost_total") == 0
+            c.stop()
+            for name in (path, path + ".1"):
+                with open(name, encoding="utf-8") as f:
+                    assert secret not in f.read()
+
+
+def test_logs_and_access_log_as_json():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "access.log")
+        with Cluster(small_model(d), router_args=["--log-format", "json", "--access-log", path],
+                     worker_args=["--log-format", "json"]) as c:
+            c.complete("hello", 3, ignore_eos=True)
+            c.stop()
+            for p in c.processes:
+                for line in p.log().splitlines():
+                    said = json.loads(line)
+                    assert list(said) == ["time", "level", "name", "pid", "message"], line
+                    assert said["pid"] == p.popen.pid and said["time"].endswith("+00:00"), line
+            with open(path, encoding="utf-8") as f:
+                said = [json.loads(x) for x in f]
+            done, = [x for x in said if x["route"] == COMPLETIONS]
+            assert done["output"] == 3 and done["decode"] == "decode-0" and done["ttft_ms"] > 0, done
