@@ -75,15 +75,23 @@ typedef struct bt_ragged_seq {
     const uint32_t *blocks; /**< block ids; position p is in blocks[p / T] */
 } bt_ragged_seq_t;
 
-/** Where the paged KV cache is; one rank's heads.
- *  Block b starts at base + b * block_bytes and holds keys
- *  elem[layer][0][kv_head][dim / 2][slot][2], two elements side by side, and
- *  values elem[layer][1][kv_head][slot / 2][dim][2], two slots side by side,
- *  row-major, and for INT8 behind them the f32
- * scale[layer][k|v][kv_head][slot]. head_dim and T are even. A vector of an
- * INT8 cache, x[D] of one token and head: amax = max |x_i|; scale = amax / 127
+/** Where the paged KV cache is; one rank's heads. Block b starts at base + b *
+ *  block_bytes. Row-major, it holds
+ *
+ *      elem[layer][0][kv_head][dim / 2][slot][2]   keys: two elements of a slot
+ *                                                  side by side
+ *      elem[layer][1][kv_head][slot / 2][dim][2]   values: one element of two
+ *                                                  slots side by side
+ *      scale[layer][0 or 1][kv_head][slot]         behind all elements; INT8
+ *                                                  alone, f32
+ *
+ *  with slot < T; head_dim and T are even (docs/KV_LAYOUT.md). A vector of an
+ *  INT8 cache, x[D] of one token and head:
+ *
+ *      amax = max |x_i|; scale = amax / 127
  *      code_i = x_i / scale to the nearest integer, ties to even
  *      value_i = code_i * scale
+ *
  *  A scale below 2^-126 is 0, and so are its codes. A vector with an infinity
  *  or a NaN has the scale NaN, and so reads as NaN throughout. */
 typedef struct bt_kv_view {
@@ -296,7 +304,8 @@ struct bt_backend {
  * Open a back end by name.
  *
  * @param [in]  name  "cpu", or "cuda": the plugin baton_cuda.so beside the
- *                    program (or in ../lib/baton) is opened at run time.
+ *                    program (or in ../lib/baton, or where a build tree has
+ *                    it) is opened at run time.
  * @retval BT_OK
  * @retval BT_ERR_NOT_FOUND    Unknown name, or the plugin is not installed.
  * @retval BT_ERR_NO_DEVICE    The plugin found no device or no driver.
@@ -314,7 +323,7 @@ void bt_backend_close(bt_backend_t *be);
 typedef enum bt_cpu_tier {
     BT_CPU_PLAIN = 0,
     BT_CPU_AVX2 = 1,   /**< AVX2 + FMA + F16C */
-    BT_CPU_AVX512 = 2, /**< F, BW, DQ, VL */
+    BT_CPU_AVX512 = 2, /**< F, BW, DQ, VL, VNNI; BF16 where there is one */
 } bt_cpu_tier_t;
 
 /** Best tier of this machine, which bt_backend_open("cpu") takes unless the

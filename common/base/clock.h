@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file clock.h
  *
- * Monotonic time. Only programs and their loops call bt_now_ns(); policy
- * modules get the time as a parameter, so that tests inject it.
+ * Monotonic time. Pure modules (common/kv, common/sched, router/core) do not
+ * ask for it: they get the time as a parameter, so that tests inject it.
  */
 #ifndef BT_COMMON_BASE_CLOCK_H
 #define BT_COMMON_BASE_CLOCK_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file openfds.h  How many descriptors this process holds; leak tests. */
+/** @file openfds.h  How many descriptors this process holds: for its
+ *  metrics, and for tests of leaks. */
 #ifndef BT_COMMON_BASE_OPENFDS_H
 #define BT_COMMON_BASE_OPENFDS_H
 

@@ -178,7 +178,7 @@ const bt_option_t bt_config_options[] = {
           "Share of a prefill worker's blocks for finished KV that waits for "
           "its transfer"),
     COUNT("max-queue", "4096", 1, 1000000, "requests", S | R, max_queue,
-          "Requests in flight before new ones are answered with 503"),
+          "Requests in flight before new ones are answered with 429"),
     SIZE("max-body-bytes", "8m", 1024, GIGA, S | R, max_body_bytes,
          "Longest request body"),
     TIME("header-timeout-ms", "10000", 100, HOUR_MS, S | R, header_timeout_ms,

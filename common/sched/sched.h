@@ -6,11 +6,14 @@
  *
  * One iteration is a ragged batch under a token budget:
  *
- *   1. every sequence in its generation phase gives its one next token;
- *   2. what is left of the budget goes to sequences in their context phase, in
- *      the order of the list (the caller keeps it by priority and age), as
- *      chunks. A chunk that is not a prompt's last ends on a block boundary of
- *      absolute positions, so that whole blocks become ready to send.
+ *   1. every sequence with one token left to compute gets it: those in their
+ *      generation phase, and prompts of which the rest was found in a cache;
+ *   2. what is left of the budget, but never less than a block, goes to
+ *      sequences with more to compute, in the order of the list (the engine's:
+ *      as they joined; priority and age decided who joins), as chunks. A chunk
+ *      that is not a prompt's last ends on a block boundary of absolute
+ *      positions, so that whole blocks become ready to send. Where none fits,
+ *      nobody further back overtakes.
  *
  * A sequence that joins is in the next plan; one that leaves is simply not in
  * the list any more. Nothing is padded.
@@ -45,8 +48,10 @@ typedef struct bt_sched_item {
  * Plan one iteration.
  *
  * @param [in]  running           List of bt_sched_seq_t.link.
- * @param [in]  token_budget      Most tokens of all chunks and generation
- *                                steps; at least tokens_per_block.
+ * @param [in]  token_budget      Tokens of all chunks and generation steps; at
+ *                                least tokens_per_block. Generation steps are
+ *                                never held back, and beside many of them one
+ *                                block of chunks is planned: so it can be more.
  * @param [in]  tokens_per_block
  * @param [in]  max_items         Capacity of @a items.
  * @param [out] items             Generation steps first, then chunks.

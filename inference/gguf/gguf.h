@@ -58,7 +58,7 @@ typedef struct bt_gguf_tensor {
 BT_MUST_CHECK bt_status_t bt_gguf_open(const char *path, char *why,
                                        size_t why_bytes, bt_gguf_t **gguf_p);
 
-/** The same over bytes in memory (borrowed until close); for fuzzing. */
+/** The same over bytes in memory (borrowed until close). */
 BT_MUST_CHECK bt_status_t bt_gguf_open_memory(const void *data, size_t bytes,
                                               char *why, size_t why_bytes,
                                               bt_gguf_t **gguf_p);

@@ -32,8 +32,8 @@ typedef struct bt_hparams {
 } bt_hparams_t;
 
 /**
- * Read and check the hyper-parameters; needs no back end (the router uses the
- * context length and vocabulary size through inference/gguf itself).
+ * Read and check the hyper-parameters; needs no back end. (The router,
+ * which links no model, reads the context length from the file itself.)
  *
  * @param [out] why  On failure the reason, for the user.
  * @retval BT_ERR_UNSUPPORTED  Architecture, named in why.

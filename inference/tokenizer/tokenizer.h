@@ -66,6 +66,7 @@ uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok);
  *  @return how many were written, at most cap */
 uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
                               uint32_t cap);
+
 /** Incremental detokenizing of one sequence: never emits half a UTF-8
  *  character; bytes that never become one come out as U+FFFD, as many as
  *  Python's decode(errors="replace") gives for the whole. Special tokens give
@@ -74,8 +75,10 @@ typedef struct bt_detok {
     const bt_tokenizer_t *tok;
     uint8_t pending[4];
     uint8_t n_pending;
-    bool at_start; /**< SentencePiece: strip the first space. The caller clears
-                        it where the text continues a prompt's line. */
+    bool at_start; /**< SentencePiece: the first space is still to be dropped,
+                        as the one that tokenizing puts in front of a text. Not
+                        so for text that goes on a line: who detokenizes such
+                        clears it after bt_detok_init(). */
 } bt_detok_t;
 
 void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file unicode.h
  *
- * UTF-8 and the three classes of characters that the pre-tokenizers ask for:
- * letters (\p{L}), numbers (\p{N}) and white space (\s).
+ * The three classes of characters that the pre-tokenizers ask for: letters
+ * (\p{L}), numbers (\p{N}) and white space (\s).
  *
  * Threads: pure functions over constant tables.
- * Source:  the Unicode Standard 16.0, chapter 3.9 table 3-7 (well-formed
- *          UTF-8) and D93b (substitution of maximal subparts).
+ * Source:  the Unicode Standard 16.0; make_unicode_table.py makes the tables.
  */
 #ifndef BT_INFERENCE_TOKENIZER_UNICODE_H
 #define BT_INFERENCE_TOKENIZER_UNICODE_H

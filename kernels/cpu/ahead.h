@@ -22,9 +22,8 @@ typedef struct bt_ahead {
     uint32_t n_lines; /**< cache lines of one bt_ahead_ask() */
 } bt_ahead_t;
 
-/** What follows panel @a p, evenly in @a n_asks calls of bt_ahead_ask().
- * Nothing for one row: there the core does come to its next loads, and more
- * requests are in their way. */
+/** What follows panel @a p, evenly in @a n_asks calls of bt_ahead_ask(), which
+ *  the kernels leave out with few rows. Behind the last panel is nothing. */
 static inline bt_ahead_t bt_ahead_of(const bt_matmul_job_t *job, uint32_t p,
                                      uint32_t n_asks)
 {
