@@ -56,11 +56,11 @@
 #include "kernels/cpu/quant.h"
 #include "kernels/kernels.h"
 
-#define BT_PANEL         32u  /**< outputs of a panel */
+#define BT_PANEL         32u /**< outputs of a panel */
 #define BT_TILE_ROWS     12u /**< rows of a tile; AVX-512 sums them at a time */
-#define BT_ATTN_TILE     32u  /**< positions of one online softmax step */
-#define BT_ATTN_TOGETHER 4u   /**< pairs of one bt_attn_tile_t */
-#define BT_ATTN_PAIRS    48u  /**< most (row, head) pairs of one work item */
+#define BT_ATTN_TILE     32u /**< positions of one online softmax step */
+#define BT_ATTN_TOGETHER 4u  /**< pairs of one bt_attn_tile_t */
+#define BT_ATTN_PAIRS    48u /**< most (row, head) pairs of one work item */
 #define BT_ATTN_AHEAD    512u /**< cache lines of keys and values of one step */
 #define BT_MAX_HEAD_DIM  256u
 #define BT_Q8_TILE_ROWS  6u /**< quantized rows that AVX-512 sums at a time */
