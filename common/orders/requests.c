@@ -217,6 +217,8 @@ bt_status_t bt_orders_request_read(const char *line, size_t n,
 void bt_orders_request_write(const bt_orders_request_t *request,
                              bt_strbuf_t *out)
 {
+    const bool loads = request->verb == BT_ORDERS_LOAD;
+
     bt_strbuf_puts(out, bt_orders_verb_name(request->verb));
     if (request->name[0] != '\0') {
         bt_strbuf_puts(out, " ");
@@ -229,10 +231,10 @@ void bt_orders_request_write(const bt_orders_request_t *request,
     if (request->verb == BT_ORDERS_ROLE) {
         bt_strbuf_printf(out, " %s", bt_orders_program_name(request->role));
     }
-    if (request->prefill != BT_ORDERS_UNSET) {
+    if (loads && (request->prefill != BT_ORDERS_UNSET)) {
         bt_strbuf_printf(out, " prefill=%u", request->prefill);
     }
-    if (request->decode != BT_ORDERS_UNSET) {
+    if (loads && (request->decode != BT_ORDERS_UNSET)) {
         bt_strbuf_printf(out, " decode=%u", request->decode);
     }
     if (request->wait && (request->verb != BT_ORDERS_DRAIN)) {

@@ -75,6 +75,19 @@ static void every_order_is_read_and_written_alike(void **state)
 }
 
 /* %25 is a percent sign, %C3%A9 an e with an acute accent in UTF-8. */
+/* A router's watch is written of a structure that is zero but for its verb. */
+static void only_load_says_how_many_workers(void **state)
+{
+    const bt_orders_request_t watch = {.verb = BT_ORDERS_WATCH};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 256);
+    bt_orders_request_write(&watch, &out);
+    assert_string_equal(out.data, "watch\n");
+    bt_strbuf_fini(&out);
+}
+
 static void a_path_may_have_any_byte_but_zero(void **state)
 {
     (void)state;
@@ -294,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_order_is_read_and_written_alike),
+        BT_TEST(only_load_says_how_many_workers),
         BT_TEST(a_path_may_have_any_byte_but_zero),
         BT_TEST(the_longest_path_and_name_travel_in_the_worst_bytes),
         BT_TEST(a_bad_order_is_named_with_what_there_is),
