@@ -4,10 +4,13 @@ generated, each worker's KV blocks, the access log, logs as JSON."""
 import asyncio
 import json
 import os
+import re
 import signal
+import subprocess
 import tempfile
+import urllib.request
 
-from harness import Cluster, Stream, slow_model, small_model, wait_until
+from harness import BUILD, Cluster, Stream, slow_model, small_model, wait_until
 
 COMPLETIONS = "/v1/completions"
 FIELDS = ["time", "id", "client", "method", "route", "path", "status", "model", "prompt", "output", "ttft_ms",
@@ -108,3 +111,50 @@ def test_logs_and_access_log_as_json():
                 said = [json.loads(x) for x in f]
             done, = [x for x in said if x["route"] == COMPLETIONS]
             assert done["output"] == 3 and done["decode"] == "decode-0" and done["ttft_ms"] > 0, done
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return [int(child) for child in f.read().split()]
+
+
+def test_the_page_tells_of_restarts_and_of_workers_that_are_missing():
+    with tempfile.TemporaryDirectory() as d:
+        command = [os.path.join(BUILD, "launcher/baton-launch"), "--model", f"one={small_model(d)}", "--decode", "2",
+                   "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--kv-memory", "16m", "--weight-cache", "off",
+                   "--log-dir", d]
+        said = os.path.join(d, "said")
+        with open(said, "wb") as out:
+            launcher = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        try:
+            def text():
+                with open(said, encoding="utf-8") as f:
+                    return f.read()
+            wait_until("it is ready", lambda: "Baton is ready" in text() or launcher.poll() is not None, 60)
+            page = re.search(r"http://(127\.0\.0\.1:\d+)/metrics", text())
+            assert page, text()
+
+            def metrics():
+                with urllib.request.urlopen(f"http://{page.group(1)}/metrics", timeout=20) as answer:
+                    return answer.read().decode()
+
+            def has(*lines):
+                return all(line in metrics().split("\n") for line in lines)
+
+            wait_until("what the launcher means to run is there", lambda: has(
+                'baton_expected_workers{role="prefill",model="one"} 1',
+                'baton_expected_workers{role="decode",model="one"} 2',
+                'baton_workers{model="one",role="decode",state="up"} 2',
+                'baton_worker_restarts_total{worker="decode-1"} 0'))
+            for pid in children_of(launcher.pid):
+                with open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
+                    if "--name=decode-1\0" in f.read():
+                        os.kill(pid, signal.SIGKILL)
+            wait_until("the restart is counted", lambda: has(
+                'baton_expected_workers{role="decode",model="one"} 2',
+                'baton_workers{model="one",role="decode",state="up"} 2',
+                'baton_worker_restarts_total{worker="decode-1"} 1',
+                'baton_worker_restarts_total{worker="decode-0"} 0'), 60)
+        finally:
+            launcher.terminate()
+            assert launcher.wait(30) == 0
