@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ask the running server and print the answer as it comes.
 
-Usage: baton ask TEXT [--max-tokens N]
+Usage: baton ask TEXT [--model NAME] [--max-tokens N]
 
 The server's address is in BATON_HTTP (ADDR:PORT), 127.0.0.1:8000 by default.
 """
@@ -39,13 +39,16 @@ def error_text(body):
     return str(error)
 
 
-def model_name(connection):
+def first_model(connection):
     connection.request("GET", "/v1/models")
     reply = connection.getresponse()
     body = reply.read()
     if reply.status != 200:
         raise AskError(f"HTTP {reply.status}: {error_text(body)}")
-    return json.loads(body)["data"][0]["id"]
+    models = json.loads(body)["data"]
+    if not models:
+        raise AskError("the server has no model loaded")
+    return models[0]["id"]
 
 
 def events(reply):
@@ -56,8 +59,8 @@ def events(reply):
             yield line[5:].lstrip(b" ")
 
 
-def ask(connection, text, max_tokens):
-    body = {"model": model_name(connection), "stream": True,
+def ask(connection, text, model, max_tokens):
+    body = {"model": model or first_model(connection), "stream": True,
             "messages": [{"role": "user", "content": text}]}
     if max_tokens is not None:
         body["max_tokens"] = max_tokens
@@ -82,6 +85,8 @@ def main():
     parser = argparse.ArgumentParser(prog="baton ask",
                                      description=__doc__.splitlines()[0])
     parser.add_argument("text", metavar="TEXT")
+    parser.add_argument("--model", metavar="NAME",
+                        help="one of several models (default: the first)")
     parser.add_argument("--max-tokens", type=int, metavar="N")
     arguments = parser.parse_args()
     address = os.environ.get("BATON_HTTP") or "127.0.0.1:8000"
@@ -89,7 +94,8 @@ def main():
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     try:
         connection = connect(address)
-        ask(connection, arguments.text, arguments.max_tokens)
+        ask(connection, arguments.text, arguments.model,
+            arguments.max_tokens)
         print()
         return 0
     except ConnectionRefusedError:

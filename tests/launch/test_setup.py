@@ -302,7 +302,7 @@ class ChatHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        self.send_body(200, b'{"data": [{"id": "m"}]}')
+        self.send_body(200, json.dumps({"data": self.server.models}).encode())
 
     def do_POST(self):
         length = int(self.headers["Content-Length"])
@@ -333,6 +333,7 @@ class AskTest(unittest.TestCase):
         self.addCleanup(thread.join)
         self.addCleanup(self.server.shutdown)
         self.server.error = None
+        self.server.models = [{"id": "m"}, {"id": "b"}]
         self.server.stream = b""
 
     def ask(self, *arguments, port=None):
@@ -353,6 +354,16 @@ class AskTest(unittest.TestCase):
         self.assertEqual(self.server.asked, {
             "model": "m", "stream": True, "max_tokens": 5,
             "messages": [{"role": "user", "content": "Where?"}]})
+
+    def test_one_of_several_models_is_asked(self):
+        self.server.stream = delta("x") + b"data: [DONE]\n\n"
+        self.assertEqual(self.ask("Where?", "--model", "b")[0], 0)
+        self.assertEqual(self.server.asked["model"], "b")
+
+    def test_a_server_without_models_is_named(self):
+        self.server.models = []
+        self.assertEqual(self.ask("Where?"), (
+            1, "", "\nbaton: the server has no model loaded\n"))
 
     def test_an_error_is_shown(self):
         self.server.error = b'{"error": {"message": "too long: 9 > 8"}}'

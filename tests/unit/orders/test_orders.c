@@ -74,7 +74,6 @@ static void every_order_is_read_and_written_alike(void **state)
     assert_int_equal(request.role, BT_ORDERS_PREFILL);
 }
 
-/* %25 is a percent sign, %C3%A9 an e with an acute accent in UTF-8. */
 /* A router's watch is written of a structure that is zero but for its verb. */
 static void only_load_says_how_many_workers(void **state)
 {
@@ -88,6 +87,7 @@ static void only_load_says_how_many_workers(void **state)
     bt_strbuf_fini(&out);
 }
 
+/* %25 is a percent sign, %C3%A9 an e with an acute accent in UTF-8. */
 static void a_path_may_have_any_byte_but_zero(void **state)
 {
     (void)state;
