@@ -11,75 +11,15 @@
 
 #define TIER(name) bt_avx2_##name
 
-/** A register of floats. */
+/** A register of floats, how many it has, and an instruction for it. */
 typedef __m256 vec_t;
-#define VEC 8u
+#define VEC        8u
+#define VEC_OP(op) _mm256_##op
 
-static inline vec_t vec_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-
-static inline vec_t vec_all(float x)
-{
-    return _mm256_set1_ps(x);
-}
-
-/** @a at: aligned to a register, here and in the next two. */
-static inline vec_t vec_load(const void *at)
-{
-    return _mm256_load_ps(at);
-}
-
+/** @a at: aligned to what is read. */
 static inline vec_t vec_load_f16(const void *at)
 {
     return _mm256_cvtph_ps(_mm_load_si128(at));
-}
-
-static inline void vec_store(float *at, vec_t v)
-{
-    _mm256_store_ps(at, v);
-}
-
-static inline vec_t vec_loadu(const float *at)
-{
-    return _mm256_loadu_ps(at);
-}
-
-static inline void vec_storeu(float *at, vec_t v)
-{
-    _mm256_storeu_ps(at, v);
-}
-
-static inline vec_t vec_add(vec_t a, vec_t b)
-{
-    return _mm256_add_ps(a, b);
-}
-
-static inline vec_t vec_sub(vec_t a, vec_t b)
-{
-    return _mm256_sub_ps(a, b);
-}
-
-static inline vec_t vec_mul(vec_t a, vec_t b)
-{
-    return _mm256_mul_ps(a, b);
-}
-
-static inline vec_t vec_div(vec_t a, vec_t b)
-{
-    return _mm256_div_ps(a, b);
-}
-
-static inline vec_t vec_negate(vec_t v)
-{
-    return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f));
-}
-
-/** a * b + c */
-static inline vec_t vec_fma(vec_t a, vec_t b, vec_t c)
-{
-    return _mm256_fmadd_ps(a, b, c);
 }
 
 #include "kernels/cpu/vec.h"

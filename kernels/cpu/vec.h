@@ -4,6 +4,68 @@
 #ifndef BT_KERNELS_CPU_VEC_H
 #define BT_KERNELS_CPU_VEC_H
 
+static inline vec_t vec_zero(void)
+{
+    return VEC_OP(setzero_ps)();
+}
+
+static inline vec_t vec_all(float x)
+{
+    return VEC_OP(set1_ps)(x);
+}
+
+/** @a at: aligned to a register, as in vec_store(). */
+static inline vec_t vec_load(const void *at)
+{
+    return VEC_OP(load_ps)(at);
+}
+
+static inline void vec_store(float *at, vec_t v)
+{
+    VEC_OP(store_ps)(at, v);
+}
+
+static inline vec_t vec_loadu(const float *at)
+{
+    return VEC_OP(loadu_ps)(at);
+}
+
+static inline void vec_storeu(float *at, vec_t v)
+{
+    VEC_OP(storeu_ps)(at, v);
+}
+
+static inline vec_t vec_add(vec_t a, vec_t b)
+{
+    return VEC_OP(add_ps)(a, b);
+}
+
+static inline vec_t vec_sub(vec_t a, vec_t b)
+{
+    return VEC_OP(sub_ps)(a, b);
+}
+
+static inline vec_t vec_mul(vec_t a, vec_t b)
+{
+    return VEC_OP(mul_ps)(a, b);
+}
+
+static inline vec_t vec_div(vec_t a, vec_t b)
+{
+    return VEC_OP(div_ps)(a, b);
+}
+
+static inline vec_t vec_negate(vec_t v)
+{
+    return VEC_OP(xor_ps)(v, vec_all(-0.0f));
+}
+
+/** a * b + c */
+static inline vec_t vec_fma(vec_t a, vec_t b, vec_t c)
+{
+    return VEC_OP(fmadd_ps)(a, b, c);
+}
+
 /** The first half of bt_expf(): exp(x) = y * 2^n. *t_p: its bits have n as the
  *  low ones. @return y */
 static inline vec_t exp_parts(vec_t x, vec_t *n_p, vec_t *t_p)
