@@ -4,20 +4,14 @@
  * The life of one process: what it is in, and what each event makes of it.
  * Pure.
  *
- *               START           SAID_READY
- *     STOPPED ────────▶ STARTING ────────▶ READY
- *       ▲ ▲               │ ▲ ▲              │
- *       │ └───GAVE_UP─────┤ │ └─PAUSE_OVER─┐ │
- *       │                 │ │ START,RESTART│ │
- *       │                 ├─┼───ENDED──▶ WAITING ◀──ENDED── READY
- *       │                 │ │              │
- *       ├───────STOP──────┼─┼──────────────┘
- *       │                 ▼ │ STOP, RESTART: from STARTING and READY
- *       ├──ENDED── STOPPING │
- *       │           ▲   │   │
- *       │       STOP│   │START, RESTART
- *       │           │   ▼   │
- *       │          CHANGING ┘ ENDED: it starts again, perhaps in another role
+ *     STOPPED          ──START, RESTART──▶ STARTING
+ *     STARTING         ──SAID_READY──▶ READY   ──GAVE_UP──▶ STOPPED
+ *     STARTING, READY  ──ENDED──▶ WAITING  ──STOP──▶ STOPPING
+ *                      ──RESTART──▶ CHANGING
+ *     STOPPING         ──ENDED──▶ STOPPED  ──START, RESTART──▶ CHANGING
+ *     CHANGING         ──ENDED──▶ STARTING ──STOP──▶ STOPPING
+ *     WAITING          ──PAUSE_OVER, START, RESTART──▶ STARTING
+ *                      ──STOP──▶ STOPPED
  *
  * An event that stands at no arrow of a state changes nothing in it.
  */

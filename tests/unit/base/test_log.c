@@ -133,6 +133,30 @@ static void the_longest_message_is_still_one_whole_object(void **state)
     assert_ptr_equal(strchr(c.text, '\n'), c.text + n - 1);
 }
 
+static void a_line_is_copied_where_it_is_wanted(void **state)
+{
+    char copy[256] = "";
+    int wanted[2];
+    capture_t c;
+
+    (void)state;
+    bt_test_expect_log_lines(2);
+    bt_log_init("baton", BT_LOG_LEVEL_INFO);
+    assert_int_equal(pipe(wanted), 0);
+    bt_log_copy_to(wanted[1]);
+    begin(&c);
+    BT_LOG_WARN("here and there");
+    bt_log_copy_to(-1);
+    end(&c);
+    begin(&c);
+    BT_LOG_WARN("here only");
+    end(&c);
+    close(wanted[1]);
+    assert_true(read(wanted[0], copy, sizeof(copy) - 1) > 29);
+    assert_string_equal(copy + 29, " warn  baton: here and there\n");
+    close(wanted[0]);
+}
+
 static void a_format_that_is_unknown_is_refused(void **state)
 {
     (void)state;
@@ -147,6 +171,7 @@ int main(void)
         BT_TEST(a_line_of_text_has_time_level_and_name),
         BT_TEST(a_line_of_json_is_one_object_whatever_the_message_holds),
         BT_TEST(the_longest_message_is_still_one_whole_object),
+        BT_TEST(a_line_is_copied_where_it_is_wanted),
         BT_TEST(a_format_that_is_unknown_is_refused),
     };
 
