@@ -197,7 +197,9 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 
 static bt_status_t enter(bt_fleet_t *fleet)
 {
-    const bt_orders_request_t watch = {.verb = BT_ORDERS_WATCH};
+    const bt_orders_request_t watch = {.verb = BT_ORDERS_WATCH,
+                                       .prefill = BT_ORDERS_UNSET,
+                                       .decode = BT_ORDERS_UNSET};
     bt_status_t status =
         bt_orders_connect(fleet->front->config->launcher, &fleet->client);
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole launch as `./baton serve` makes it, and a stream that is read step by step."""
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import urllib.parse
+
+from harness import BUILD, wait_until
+
+ORDER_SECONDS = 120
+# Models with random weights fall into loops of tokens without text when they are greedy.
+DRAWN = dict(temperature=0.9, top_p=0.95, top_k=40, seed=5, ignore_eos=True)
+
+
+class Launch:
+    """with Launch("--model", ...) as l: l.order("status")"""
+
+    def __init__(self, *args):
+        self.dir = tempfile.mkdtemp(prefix="baton-test-")
+        self.logs_dir = os.path.join(self.dir, "logs")
+        self.args = [os.path.join(BUILD, "launcher/baton-launch"), *args, "--http", "127.0.0.1:0",
+                     "--metrics", "127.0.0.1:0", "--threads-prefill", "1", "--threads-decode", "1",
+                     "--kv-memory", "192m", "--drain-ms", "2000", "--log-dir", self.logs_dir]
+        self.popen = None
+
+    def __enter__(self):
+        environment = dict(os.environ, XDG_RUNTIME_DIR=self.dir,
+                           BATON_WEIGHT_CACHE=os.path.join(self.dir, "weights"))
+        with open(os.path.join(self.dir, "out"), "wb") as out:
+            self.popen = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                          env=environment)
+        try:
+            wait_until("the launch is ready", lambda: "Baton is ready" in self.output() or self._check_alive(), 120)
+            return self
+        except BaseException:
+            self.__exit__(AssertionError, None, None)
+            raise
+
+    def __exit__(self, kind, value, trace):
+        self.popen.terminate()
+        try:
+            self.popen.wait(60)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+        if kind is not None:
+            print(self.output()[-4000:])
+            for name in sorted(os.listdir(self.logs_dir) if os.path.isdir(self.logs_dir) else []):
+                with open(os.path.join(self.logs_dir, name), encoding="utf-8", errors="replace") as f:
+                    print(f"--- {name}\n{f.read()[-3000:]}")
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def output(self):
+        with open(os.path.join(self.dir, "out"), encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def _check_alive(self):
+        if self.popen.poll() is not None:
+            raise AssertionError(f"the launcher ended with {self.popen.returncode}")
+        return False
+
+    def order(self, *words):
+        """@return the lines before `ok`, as (word, {key: value})."""
+        run_dir = [d for d in os.listdir(self.dir) if d.startswith("baton-")][0]
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(ORDER_SECONDS)
+            s.connect(os.path.join(self.dir, run_dir, "orders"))
+            s.sendall((" ".join(words) + "\n").encode())
+            lines = []
+            for line in s.makefile(encoding="ascii"):
+                word, *pairs = line.rstrip("\n").split(" ")
+                if word == "ok":
+                    return lines
+                assert word != "error", line
+                lines.append((word, {k: urllib.parse.unquote(v) for k, v in (p.split("=", 1) for p in pairs)}))
+        raise AssertionError(f"no end of the answer to {words}: {lines}")
+
+    def processes(self):
+        return {f["name"]: f for word, f in self.order("status") if word == "process"}
+
+    def process(self, name):
+        return self.processes()[name]
+
+    def post(self, address, path, body, timeout=60):
+        conn = http.client.HTTPConnection(address, timeout=timeout)
+        try:
+            conn.request("POST", path, json.dumps(body))
+            answer = conn.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            conn.close()
+
+    def complete(self, address, prompt, max_tokens=16, **more):
+        body = dict(prompt=prompt, max_tokens=max_tokens, **DRAWN, **more)
+        status, answer = self.post(address, "/v1/completions", body)
+        assert status == 200, (status, answer)
+        return answer["choices"][0]["text"]
+
+    def metric(self, address, name, **labels):
+        """@return the one series of a family whose labels include these, None when it is not on the page."""
+        conn = http.client.HTTPConnection(address, timeout=60)
+        try:
+            conn.request("GET", "/metrics")
+            found = [float(line.rpartition(" ")[2]) for line in conn.getresponse().read().decode().split("\n")
+                     if line.split("{")[0] == name and all(f'{k}="{v}"' in line for k, v in labels.items())]
+        finally:
+            conn.close()
+        assert len(found) <= 1, (name, labels, found)
+        return found[0] if found else None
+
+
+class Reading:
+    """A completion that streams, read event by event: it goes on only as far as it is asked to."""
+
+    def __init__(self, address, prompt, max_tokens, **more):
+        self.conn = http.client.HTTPConnection(address, timeout=30)
+        body = dict(prompt=prompt, max_tokens=max_tokens, stream=True, **DRAWN, **more)
+        self.conn.request("POST", "/v1/completions", json.dumps(body))
+        self.answer = self.conn.getresponse()
+        assert self.answer.status == 200, self.answer.read()
+        self.text, self.n_events = "", 0
+
+    def read(self, n):
+        """n events more; a stream that breaks or ends with an error fails."""
+        for _ in range(n):
+            line = self.answer.readline()
+            while line == b"\n":
+                line = self.answer.readline()
+            assert line.startswith(b"data: {"), line
+            event = json.loads(line[6:])
+            assert "error" not in event, event
+            self.text += "".join(c["text"] for c in event["choices"])
+            self.n_events += 1
+        return self
+
+    def close(self):
+        self.conn.close()

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One launch with several models, and with several routers."""
+import os
+import signal
+import tempfile
+
+from harness import ENDLESS, endless_model, small_model, wait_until
+from launch import Launch, Reading
+
+PROMPT = "one two three"
+
+
+def models(directory):
+    """@return arguments: `a` streams for ever, `b` answers at once."""
+    paths = {}
+    for name, make in (("a", endless_model), ("b", small_model)):
+        os.mkdir(os.path.join(directory, name))
+        paths[name] = make(os.path.join(directory, name))
+    return [word for name, path in paths.items() for word in ("--model", f"{name}={path}")]
+
+
+def test_models_of_one_launch_are_apart():
+    """One is stopped and started while the other streams."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Launch(*models(directory)) as launch:
+        router = launch.process("router")
+        http, metrics = router["http"], router["metrics"]
+
+        def tokens_of(model):
+            return launch.metric(metrics, "baton_generation_tokens_total", model=model)
+
+        def expected(model, role):
+            return launch.metric(metrics, "baton_expected_workers", model=model, role=role)
+
+        stream = Reading(http, PROMPT, ENDLESS, model="a").read(4)
+        first = launch.complete(http, PROMPT, model="b")
+        assert tokens_of("b") == 16, tokens_of("b")
+        assert tokens_of("a") >= 4, tokens_of("a")
+        wait_until("the router knows what is expected", lambda: expected("b", "decode") == 1)
+
+        launch.order("unload", "b", "wait=yes")
+        states = {name: p["state"] for name, p in launch.processes().items()}
+        assert states == {"router": "ready", "a.prefill-0": "ready", "a.decode-0": "ready",
+                          "b.prefill-0": "stopped", "b.decode-0": "stopped"}, states
+        wait_until("the router knows that b is unloaded", lambda: expected("b", "decode") == 0)
+        status, answer = launch.post(http, "/v1/completions", {"model": "b", "prompt": PROMPT, "max_tokens": 1})
+        assert status == 503 and "unloaded" in answer["error"]["message"], (status, answer)
+        stream.read(4)
+
+        launch.order("load", "b", "wait=yes")
+        wait_until("b is served again", lambda: launch.post(
+            http, "/v1/completions", {"model": "b", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
+        before = tokens_of("b")
+        assert launch.complete(http, PROMPT, model="b") == first
+        assert tokens_of("b") == before + 16
+        stream.read(4)
+
+        # A worker that dies is started again, and counted.
+        os.kill(int(launch.process("b.decode-0")["pid"]), signal.SIGKILL)
+        wait_until("the worker's restart is counted", lambda: launch.metric(
+            metrics, "baton_worker_restarts_total", worker="b.decode-0") == 1, 60)
+        stream.read(4)
+        stream.close()
+
+
+def test_a_model_is_loaded_while_others_are_served():
+    """It was not named when the launch began."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        args = models(directory)
+        late = args[3].partition("=")[2]
+        with Launch(*args[:2]) as launch:
+            http = launch.process("router")["http"]
+            stream = Reading(http, PROMPT, ENDLESS).read(2)
+            status, answer = launch.post(http, "/v1/completions", {"model": "late", "prompt": PROMPT})
+            assert status == 404 and "'late'" in answer["error"]["message"], (status, answer)
+            launch.order("load", f"late={late}", "wait=yes")
+            wait_until("it is served", lambda: launch.post(
+                http, "/v1/completions", {"model": "late", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
+            stream.read(4).close()
+
+
+def test_routers_of_one_launch_live_on_alone():
+    """One of two is killed: the other's streams go on, and it comes back."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        args = models(directory)[:2]
+        with Launch(*args, "--routers", "2") as launch:
+            routers = [launch.process(f"router-{i}") for i in range(2)]
+            streams = [Reading(r["http"], PROMPT, ENDLESS).read(3) for r in routers]
+            os.kill(int(routers[0]["pid"]), signal.SIGKILL)
+            streams[1].read(20)
+            again = wait_until("the router is back", lambda: (lambda p: p if p["state"] == "ready" and
+                               p["restarts"] == "1" else None)(launch.process("router-0")), 60)
+            streams[1].read(20)
+            # Both give the bytes of the stream that nothing disturbed.
+            # A token may be a part of a character, so there are more of them than events.
+            n = 8 * streams[1].n_events
+            texts = [launch.complete(http, PROMPT, max_tokens=n) for http in (again["http"], routers[1]["http"])]
+            assert texts[0] == texts[1]
+            assert texts[0].startswith(streams[1].text), (texts[0], streams[1].text)
+            for stream in streams:
+                stream.close()
