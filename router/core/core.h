@@ -146,7 +146,6 @@ void bt_core_record_rest(bt_core_t *core);
 void bt_core_tick(bt_core_t *core, uint64_t now_us);
 
 uint32_t bt_core_n_in_flight(const bt_core_t *core); /**< clients wait */
-uint32_t bt_core_n_waiting(const bt_core_t *core);   /**< for workers */
 uint32_t bt_core_n_legs(const bt_core_t *core); /**< workers owe an ENDED */
 
 /* ---- workers ---- */

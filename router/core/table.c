@@ -39,13 +39,6 @@ const char *bt_role_name(uint32_t role)
     return (role < BT_ARRAY_LEN(names)) ? names[role] : "unknown";
 }
 
-const char *bt_instance_state_name(bt_instance_state_t state)
-{
-    static const char *const names[] = {"up", "suspect", "draining"};
-
-    return names[state];
-}
-
 static bool hash_equal(bt_hash128_t a, bt_hash128_t b)
 {
     return (a.lo == b.lo) && (a.hi == b.hi);

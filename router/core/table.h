@@ -129,6 +129,5 @@ bool bt_table_ready(const bt_table_t *table);
 uint32_t bt_table_context_tokens(const bt_table_t *table);
 
 const char *bt_role_name(uint32_t role);
-const char *bt_instance_state_name(bt_instance_state_t state);
 
 #endif

@@ -157,7 +157,7 @@ void bt_conn_end_answer(bt_conn_t *conn)
     }
 }
 
-void bt_conn_refuse(bt_conn_t *conn, int status, const char *why)
+static void refuse(bt_conn_t *conn, int status, const char *why)
 {
     const bt_http_handlers_t *handlers = &conn->http->handlers;
     const char *path = (conn->ex == NULL) ? NULL : conn->ex->head.path;
@@ -226,7 +226,7 @@ static void refuse_body(bt_conn_t *conn)
 
     snprintf(why, sizeof(why), "the body is over the limit of %llu bytes",
              (unsigned long long)conn->http->config.max_body_bytes);
-    bt_conn_refuse(conn, 413, why);
+    refuse(conn, 413, why);
 }
 
 static void head_done(bt_conn_t *conn, size_t head_bytes)
@@ -239,24 +239,24 @@ static void head_done(bt_conn_t *conn, size_t head_bytes)
     bt_strbuf_fini(&conn->in);
     conn->seen = 0;
     if (text == NULL) {
-        bt_conn_refuse(conn, 503, "the server is short of memory");
+        refuse(conn, 503, "the server is short of memory");
         return;
     }
     if (bt_http1_parse_head(text, head_bytes, &head, &fault) != BT_OK) {
         bt_free(text);
-        bt_conn_refuse(conn, fault.http_status, fault.why);
+        refuse(conn, fault.http_status, fault.why);
         return;
     }
     ex = bt_exchange_create(conn, text, &head);
     if (ex == NULL) {
         bt_free(text);
-        bt_conn_refuse(conn, 503, "the server is short of memory");
+        refuse(conn, 503, "the server is short of memory");
         return;
     }
     conn->ex = ex;
     conn->close_after = !ex->head.keep_alive;
     if (ex->method == BT_HTTP_OTHER) {
-        bt_conn_refuse(conn, 405, "the method is not GET, HEAD or POST");
+        refuse(conn, 405, "the method is not GET, HEAD or POST");
         return;
     }
     if (ex->head.length > conn->http->config.max_body_bytes) {
@@ -301,13 +301,13 @@ static size_t feed_head(bt_conn_t *conn, const char *data, size_t n)
     }
     bt_strbuf_append(&conn->in, data + skip, take);
     if (bt_strbuf_status(&conn->in) != BT_OK) {
-        bt_conn_refuse(conn, 503, "the server is short of memory");
+        refuse(conn, 503, "the server is short of memory");
         return n;
     }
     end = bt_http1_head_end(conn->in.data, conn->in.len, &conn->seen);
     if (end == 0) {
         if (conn->in.len == BT_HTTP1_MAX_HEAD_BYTES) {
-            bt_conn_refuse(conn, 431, "the head is over 64 KiB");
+            refuse(conn, 431, "the head is over 64 KiB");
         }
         return skip + take;
     }
@@ -330,7 +330,7 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
         status = bt_http1_chunked_feed(&ex->chunked, data, n, &used, &piece,
                                        &piece_bytes, &done);
         if (status != BT_OK) {
-            bt_conn_refuse(conn, 400, "the chunked body is malformed");
+            refuse(conn, 400, "the chunked body is malformed");
             return n;
         }
         /* Refuse at the size line: before reading the chunk. */
@@ -348,7 +348,7 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
     }
     bt_strbuf_append(&ex->body, piece, piece_bytes);
     if (bt_strbuf_status(&ex->body) != BT_OK) {
-        bt_conn_refuse(conn, 503, "the server is short of memory");
+        refuse(conn, 503, "the server is short of memory");
         return n;
     }
     if (done) {
@@ -457,12 +457,12 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     switch (conn->state) {
     case BT_CONN_HEAD:
         if (conn->in.len > 0) {
-            bt_conn_refuse(conn, 408, "the head took too long");
+            refuse(conn, 408, "the head took too long");
             return;
         }
         break;
     case BT_CONN_BODY:
-        bt_conn_refuse(conn, 408, "the body took too long");
+        refuse(conn, 408, "the body took too long");
         return;
     default:
         break;

@@ -14,7 +14,8 @@ static const char *const days[] = {"Sun", "Mon", "Tue", "Wed",
 static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 
-const char *bt_http_date(bt_http_t *http)
+/* "Sun, 06 Nov 1994 08:49:37 GMT", of now. */
+static const char *date_of(bt_http_t *http)
 {
     const time_t now = time(NULL);
     struct tm tm;
@@ -36,7 +37,7 @@ const char *bt_http_date(bt_http_t *http)
     return http->date;
 }
 
-const char *bt_http_reason(int status)
+static const char *reason_of(int status)
 {
     static const struct {
         int status;
@@ -85,7 +86,7 @@ void bt_exchange_write_head(bt_conn_t *conn, int status,
     /* The version is the server's own, whatever the client's (RFC 9110, 6.2);
      * keep-alive must be said to a client of 1.0. */
     bt_strbuf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status,
-                     bt_http_reason(status), bt_http_date(conn->http));
+                     reason_of(status), date_of(conn->http));
     if (content_type != NULL) {
         bt_strbuf_printf(out, "Content-Type: %s\r\n", content_type);
     }

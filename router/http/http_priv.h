@@ -107,8 +107,6 @@ BT_MUST_CHECK bt_status_t bt_conn_create(bt_http_t *http, int fd);
 void bt_conn_close(bt_conn_t *conn);
 /** Free what bt_conn_close() left. */
 void bt_conn_free(bt_conn_t *conn);
-/** Answer an error ourselves and close after it. */
-void bt_conn_refuse(bt_conn_t *conn, int status, const char *why);
 /**
  * Send what the socket takes.
  * @retval BT_OK         all is sent.
@@ -129,8 +127,5 @@ void bt_exchange_free(bt_exchange_t *ex);
 void bt_exchange_write_head(bt_conn_t *conn, int status,
                             const char *content_type, uint64_t length,
                             bool chunked, const bt_strbuf_t *extra, int minor);
-const char *bt_http_reason(int status);
-/** "Sun, 06 Nov 1994 08:49:37 GMT", of now. */
-const char *bt_http_date(bt_http_t *http);
 
 #endif

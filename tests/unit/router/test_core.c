@@ -263,12 +263,12 @@ static void what_waits_starts_when_a_pair_comes(void **state)
     start(w, 10);
     submit(w, &a, "A", 8, NULL);
     submit(w, &b, "B", 8, NULL);
-    assert_int_equal(bt_core_n_waiting(w->core), 2);
+    assert_int_equal(n_waiting(w), 2);
     p = join(w, "prefill-0", BT_ROLE_PREFILL);
-    assert_int_equal(bt_core_n_waiting(w->core), 2);
+    assert_int_equal(n_waiting(w), 2);
     w->now += 7 * MS;
     d = join(w, "decode-0", BT_ROLE_DECODE);
-    assert_int_equal(bt_core_n_waiting(w->core), 0);
+    assert_int_equal(n_waiting(w), 0);
     assert_int_equal(count(w, p, BT_MSG_REQUEST), 2);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 2);
     /* P hears of D before it is asked to send there. */
