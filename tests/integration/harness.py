@@ -78,9 +78,7 @@ def endless_model(directory):
 
 
 ENDLESS = 30000  # tokens
-LONG_PROMPT = "word " * 5000  # 20,000 tokens
-# For all processes: silence means nothing, so one of them may be stopped for as long as a test likes.
-PATIENT = ["--suspect-ms", "900000", "--dead-ms", "1000000"]
+LONG_PROMPT = "word " * 3000  # 12,000 tokens
 
 
 class Process:
@@ -154,16 +152,23 @@ class Cluster:
     """Router, prefill and decode workers as separate processes of this host.
 
     with Cluster(model) as c: c.post("/v1/completions", {...})
+
+    Peers are patient: a busy machine, which may be silent for seconds, harms nobody, and a test may stop a process for
+    a while. `silence`: milliseconds after which a peer is suspect, and dead; None: the defaults. A dial that is lost is
+    tried again after the second of them, so it must not be endless.
     """
 
+    PATIENT = (15000, 20000)
+
     def __init__(self, model, prefill=1, decode=1, worker_args=(), prefill_args=(), decode_args=(), router_args=(),
-                 build=None, env=None, kv_memory="64m", hosts=()):
+                 build=None, env=None, kv_memory="64m", hosts=(), silence=PATIENT):
         self.model, self.build, self.env = model, build, env
         self.hosts = list(hosts)  # router on the first, workers in turn
         self.n_prefill, self.n_decode = prefill, decode
-        self.worker_args = ["--kv-memory", kv_memory, "--threads", "1"] + list(worker_args)
+        times = ["--suspect-ms", str(silence[0]), "--dead-ms", str(silence[1])] if silence else []
+        self.worker_args = ["--kv-memory", kv_memory, "--threads", "1"] + times + list(worker_args)
         self.prefill_args, self.decode_args = list(prefill_args), list(decode_args)
-        self.router_args = list(router_args)
+        self.router_args = times + list(router_args)
         self.dir = tempfile.mkdtemp(prefix="baton-test-")
         os.chmod(self.dir, 0o700)
         self.processes = []
@@ -196,6 +201,13 @@ class Cluster:
         self.prefills = [self.start_worker("prefill", i) for i in range(self.n_prefill)]
         self.decodes = [self.start_worker("decode", i) for i in range(self.n_decode)]
         wait_until("router ready", lambda: all(p.is_ready() for p in [self.router]) or self._check_alive(), seconds)
+        self.read_addresses()
+        # The router serves as soon as a pair is there; tests mean all of them.
+        wait_until("all workers joined", lambda: self.all_joined() or self._check_alive(), seconds)
+        return self
+
+    def read_addresses(self):
+        """Where the router listens, from what it said when it was ready."""
         for line in self.router.ready_text.split("\n"):
             word, _, rest = line.partition(" ")
             host, _, port = rest.rpartition(":")
@@ -204,9 +216,6 @@ class Cluster:
             elif word == "metrics":
                 self.metrics_at = (host, int(port))
         assert self.http and self.metrics_at, self.router.ready_text
-        # The router serves as soon as a pair is there; tests mean all of them.
-        wait_until("all workers joined", lambda: self.all_joined() or self._check_alive(), seconds)
-        return self
 
     def all_joined(self):
         return all(self.total("baton_workers", role=role, state="up") == n

@@ -24,7 +24,7 @@ N_CLIENTS = 8
 N_JOBS = 16
 ABORTED = 0.10  # of the requests
 TIMEOUT = 20.0  # deadline of a request, seconds
-SLACK = 1.5  # for a busy machine's client
+SLACK = 10.0  # for a busy machine's router and client
 # An error tells where the request was.
 PHASE = re.compile(r"in phase (prefill|KV transfer|decode|waiting for workers)|workers? came within")
 WORDS = "a worker was lost and found while the river carried every letter to another town".split()
@@ -90,7 +90,7 @@ async def one_request(c, rng, expected, tally):
     s = Stream(c.http, "/v1/completions", job(i), c.hosts[0])
     start = time.monotonic()
     task = asyncio.ensure_future(s.run())
-    done, _ = await asyncio.wait([task], timeout=TIMEOUT + 10 if leave is None else leave)
+    done, _ = await asyncio.wait([task], timeout=TIMEOUT + SLACK + 10 if leave is None else leave)
     if not done:
         if leave is None:
             tally.hung.append((i, "no end"))
@@ -222,7 +222,7 @@ def run_chaos(seconds, seed):
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
         model = slow_model(d)
-        with Cluster(model, prefill=2, decode=2, hosts=net.hosts, kv_memory="32m",
+        with Cluster(model, prefill=2, decode=2, hosts=net.hosts, kv_memory="32m", silence=None,
                      router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
                      worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"]) as c:
             expected = asyncio.run(ask_all(c))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first prompt through the whole cluster, with the default model."""
 import asyncio
+import time
 
 from harness import Cluster, Stream, default_model, wait_until
 
@@ -64,6 +65,7 @@ def test_stop_and_bad_words():
 def test_first_prompt_ledger_sums_to_the_counter():
     """kv_cache_transfer_ms is the sum of the requests' own ledgers."""
     with Cluster(default_model(), kv_memory="256m") as c:
+        start = time.monotonic()
         for i in range(5):
             c.complete(f"Number {i} is", 4, temperature=0)
         # One token ends at the prefill worker: its KV reaches nobody.
@@ -75,5 +77,5 @@ def test_first_prompt_ledger_sums_to_the_counter():
         hist = [v for k, v in count.items() if k.startswith("baton_kv_transfer_ms_sum")]
         if hist:
             assert abs(hist[0] - total) < 1e-6 * max(total, 1)
-        assert 0 < total < 5000
+        assert 0 < total < 1000 * (time.monotonic() - start)
         c.wait_idle()

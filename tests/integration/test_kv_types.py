@@ -36,17 +36,24 @@ def test_kv_memory_holds_more_blocks_of_a_smaller_type():
 
 
 def test_layers_that_leave_early_bring_their_scales():
-    """Of a prompt that is long enough, finished layers leave during its last chunk; the scales lie behind all."""
+    """Of a prompt that is long enough, finished layers leave during its last chunk; the scales lie behind all. On a
+    busy machine the layers may all be there at the first look, so it is asked until some left early."""
     model = default_model()
     text = " ".join(WORDS[i * 7 % len(WORDS)] for i in range(200))  # some 250 tokens
-    answers, pieces = {}, {}
+    answers = []
     for way, overlap in (("local", "none"), ("shm", "layers"), ("tcp", "layers")):
         more = options(way, 512)
         more["worker_args"] += ["--kv-type", "int8"]
         with Cluster(model, kv_memory="128m", prefill_args=["--kv-overlap", overlap], **more) as c:
-            answers[way] = c.complete(text, 12, temperature=0, ignore_eos=True)["token_ids"]
-            c.wait_idle()
-            pieces[way] = c.metric("baton_kv_transfer_descriptors_total")
-    assert answers["local"] == answers["shm"] == answers["tcp"], answers
-    # Whole blocks would be 20 pieces at most.
-    assert pieces["shm"] > 40 and pieces["tcp"] > 40, pieces
+            def pieces(cluster=c):
+                """of the KV of one answer"""
+                before = cluster.metric("baton_kv_transfer_descriptors_total")
+                answers.append(cluster.complete(text, 12, temperature=0, ignore_eos=True)["token_ids"])
+                cluster.wait_idle()
+                return cluster.metric("baton_kv_transfer_descriptors_total") - before
+            if way == "local":
+                assert pieces() == 0
+            else:
+                # Whole blocks would be 20 pieces at most.
+                wait_until(f"layers left early, {way}", lambda: pieces() > 40)
+    assert all(a == answers[0] for a in answers), answers

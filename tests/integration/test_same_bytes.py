@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 
-from harness import PATIENT, Cluster, default_model, tiny_model, wait_until
+from harness import Cluster, default_model, tiny_model, wait_until
 from trace_lines import read
 
 N_PROMPTS = 32
@@ -135,8 +135,7 @@ def test_same_bytes_of_a_queue_that_is_shared():
         model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=2048, seed=7)
         more = options("shm", 64)
         more["decode_args"] += ["--local-prefill"]
-        more["worker_args"] += PATIENT
-        with Cluster(model, kv_memory="64m", router_args=PATIENT, **more) as c:
+        with Cluster(model, kv_memory="64m", **more) as c:
             reference = ask_all(c, texts[:4], 1, 12)
             c.wait_idle()
             assert c.metric("baton_kv_transfers_total") == len(reference)
@@ -167,16 +166,24 @@ def test_same_bytes_whatever_leaves_when():
     texts = prompts()[4:32:4]
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=8, dim=512, heads=8, kv_heads=8, ffn=512, context=1024, seed=6)
-        answers, pieces = [], {}
+        answers, whole = [], 0
         for way, overlap in (("shm", "none"), ("shm", "chunks"), ("shm", "layers"), ("tcp", "layers")):
             trace = os.path.join(d, f"{way}-{overlap}.jsonl")
             with Cluster(model, kv_memory="512m", prefill_args=["--kv-overlap", overlap],
                          router_args=["--trace", trace], **options(way, 512)) as c:
-                answers.append(ask_all(c, texts, 2, 8))
-                c.wait_idle()
-                wait_until("the ledgers", lambda f=trace: len(read(f)) == 2 * len(texts))
-            pieces[way, overlap] = sum(line.a["baton.kv.descriptors"] for line in read(trace))
-        assert pieces["shm", "layers"] > 2 * pieces["shm", "chunks"], pieces
+                def ask(cluster=c, path=trace):
+                    """@return the pieces that the KV of all of them left in"""
+                    before = len(read(path))
+                    answers.append(ask_all(cluster, texts, 2, 8))
+                    cluster.wait_idle()
+                    wait_until("the ledgers", lambda: len(read(path)) == before + 2 * len(texts))
+                    return sum(line.a["baton.kv.descriptors"] for line in read(path)[before:])
+                pieces = ask()
+                if overlap == "chunks":
+                    whole = pieces
+                elif way == "shm" and overlap == "layers" and pieces <= 2 * whole:
+                    # On a busy machine all layers may be there at the first look.
+                    wait_until("layers left early", lambda n=whole: ask() > 2 * n, 120)
         assert all(a == answers[0] for a in answers), [a == answers[0] for a in answers]
 
 

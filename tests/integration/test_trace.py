@@ -7,7 +7,8 @@ import signal
 import subprocess
 import tempfile
 
-from harness import Cluster, PROGRAMS, BUILD, Stream, slow_model, small_model, wait_until
+from harness import (BUILD, ENDLESS, PROGRAMS, Cluster, Stream, endless_model, slow_model, small_model,
+                     wait_until)
 from trace_lines import attributes, read
 
 DISAGG = "nv_trt_llm_disaggregated_serving_metrics"
@@ -22,7 +23,8 @@ def lines_of(path, n):
 def test_trace_has_one_line_for_each_request():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "trace.jsonl")
-        with Cluster(slow_model(d), router_args=["--trace", path, "--model-name", "tiny"]) as c:
+        with Cluster(endless_model(d), kv_memory="256m",
+                     router_args=["--trace", path, "--model-name", "tiny"]) as c:
             for i in range(4):
                 c.complete(f"Number {i} is", 5, temperature=0, ignore_eos=True)
             c.complete("Only one token", 1, temperature=0, ignore_eos=True)  # no KV is moved
@@ -31,9 +33,9 @@ def test_trace_has_one_line_for_each_request():
             assert status == 200
             # A client that leaves, one whose time is over, and one that is refused at the door: no request began.
             asyncio.run(Stream(c.http, "/v1/completions", {
-                "prompt": "leaves", "max_tokens": 400, "ignore_eos": True, "stream": True}).run(abandon_after=3))
+                "prompt": "leaves", "max_tokens": ENDLESS, "ignore_eos": True, "stream": True}).run(abandon_after=3))
             status, answer = c.post("/v2/models/ensemble/generate", {
-                "text_input": "late", "max_tokens": 900, "ignore_eos": True, "timeout": 500000})
+                "text_input": "late", "max_tokens": ENDLESS, "ignore_eos": True, "timeout": 500000})
             assert status == 504, (status, answer)
             assert c.post("/v1/completions", {"prompt": "x", "max_tokens": -1})[0] == 400
             c.wait_idle()
@@ -102,9 +104,10 @@ def test_trace_has_one_line_for_each_request():
 
 
 def test_trace_of_a_request_that_a_killed_worker_interrupted():
+    """The decode worker is stopped before it can finish, and dies when there is another."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "trace.jsonl")
-        with Cluster(slow_model(d), router_args=["--trace", path]) as c:
+        with Cluster(slow_model(d), router_args=["--trace", path], silence=(60000, 90000)) as c:
             body = {"prompt": "tell me everything", "max_tokens": 600, "temperature": 0, "stream": True,
                     "ignore_eos": True}
 
@@ -113,12 +116,13 @@ def test_trace_of_a_request_that_a_killed_worker_interrupted():
                 task = asyncio.ensure_future(s.run())
                 while len(s.events) < 3 and not task.done():
                     await asyncio.sleep(0.005)
+                c.decodes[0].kill(signal.SIGSTOP)
                 c.start_worker("decode", 1)
-                await asyncio.to_thread(wait_until, "the second decode worker joined",
-                                        lambda: c.metric("baton_workers", role="decode", state="up") == 2)
-                assert not task.done(), "too fast to be interrupted"
+                c.n_decode = 2
+                await asyncio.to_thread(wait_until, "the second decode worker joined", c.all_joined)
+                assert not task.done(), s.events[-1:]
                 c.decodes[0].kill(signal.SIGKILL)
-                return await asyncio.wait_for(task, 60)
+                return await asyncio.wait_for(task, 120)
 
             s = asyncio.run(interrupted())
             assert s.done and not s.errors(), s.events[-1:]

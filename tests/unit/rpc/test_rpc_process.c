@@ -11,8 +11,25 @@
 
 extern char **environ;
 
+/* A busy machine is not silent for so long: who is down before has died. A dial
+ * that is lost is tried again after as much, so it is less than our patience.
+ */
+#define NO_SILENCE_MS 20000u
+
 static const char *program;
 static char url[256];
+
+static void open_side(side_t *side, const char *hello, uint32_t suspect_ms,
+                      uint32_t dead_ms)
+{
+    bt_rpc_config_t config = side_config(key_a, hello);
+
+    memset(side, 0, sizeof(*side));
+    side->in_order = true;
+    config.suspect_ms = suspect_ms;
+    config.dead_ms = dead_ms;
+    assert_int_equal(bt_rpc_open(&config, &side->rpc), BT_OK);
+}
 
 /* ---- the child: an end that sends everything back ---- */
 
@@ -20,10 +37,11 @@ static int run_child(bool router, const char *where)
 {
     char bound[256];
     side_t side;
-    const uint64_t end_ms = bt_now_ms() + 60000;
+    const uint64_t end_ms = bt_now_ms() + 10 * PATIENCE_MS;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    side_open(&side, key_a, router ? "child router" : "child worker");
+    open_side(&side, router ? "child router" : "child worker",
+              NO_SILENCE_MS / 2, NO_SILENCE_MS);
     side.echo = true;
     if (router) {
         if (bt_rpc_listen(side.rpc, where, bound, sizeof(bound)) != BT_OK) {
@@ -75,7 +93,7 @@ static void end_peer(side_t *side, pid_t pid)
 
 static void open_router(side_t *router, bool ipc)
 {
-    side_open(router, key_a, "the router");
+    open_side(router, "the router", NO_SILENCE_MS / 2, NO_SILENCE_MS);
     assert_int_equal(
         bt_rpc_listen(router->rpc, fresh_url(ipc), url, sizeof(url)), BT_OK);
 }
@@ -106,6 +124,7 @@ static void messages_cross_processes_in_order(void **state)
     }
 }
 
+/* Its silence would tell later: the broken connection does. */
 static void
 a_killed_peer_is_down_in_time_and_its_successor_comes_up(void **state)
 {
@@ -125,7 +144,7 @@ a_killed_peer_is_down_in_time_and_its_successor_comes_up(void **state)
         killed_ms = bt_now_ms();
         end_child(pid);
         UNTIL(&router, NULL, router.n_down == 1);
-        assert_true(router.down_ms - killed_ms <= DEAD_MS + 500);
+        assert_true(router.down_ms - killed_ms < NO_SILENCE_MS / 2);
 
         pid = spawn("worker", url);
         UNTIL(&router, NULL, router.n_up == 2);
@@ -135,32 +154,24 @@ a_killed_peer_is_down_in_time_and_its_successor_comes_up(void **state)
     }
 }
 
-/* Long enough to be suspect, short of dead: the times of this test. */
+/* Suspect after longer than a busy machine does not run a process. */
 static void a_stopped_peer_is_suspect_and_healthy_again(void **state)
 {
-    bt_rpc_config_t config = side_config(key_a, "the router");
     side_t router;
-    uint64_t stopped_ms;
     pid_t pid;
 
     (void)state;
-    memset(&router, 0, sizeof(router));
-    config.suspect_ms = 500;
-    config.dead_ms = 8000;
-    assert_int_equal(bt_rpc_open(&config, &router.rpc), BT_OK);
+    open_side(&router, "the router", 1500, NO_SILENCE_MS);
     assert_int_equal(
         bt_rpc_listen(router.rpc, fresh_url(false), url, sizeof(url)), BT_OK);
     pid = spawn("worker", url);
     UNTIL(&router, NULL, router.n_up == 1);
-    stopped_ms = bt_now_ms();
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    UNTIL(&router, NULL, router.n_suspect == 1);
-    assert_true(router.suspect_ms - stopped_ms >=
-                config.suspect_ms - HEARTBEAT_MS - 1);
-    run_for(&router, NULL, 1000);
-    assert_int_equal(router.n_healthy, 0);
+    UNTIL(&router, NULL, router.n_suspect == router.n_healthy + 1);
+    run_for(&router, NULL, 500);
+    assert_int_equal(router.n_suspect, router.n_healthy + 1);
     assert_int_equal(kill(pid, SIGCONT), 0);
-    UNTIL(&router, NULL, router.n_healthy == 1);
+    UNTIL(&router, NULL, router.n_healthy == router.n_suspect);
     assert_int_equal(router.n_down, 0);
     end_peer(&router, pid);
     bt_rpc_close(router.rpc);
@@ -169,17 +180,16 @@ static void a_stopped_peer_is_suspect_and_healthy_again(void **state)
 static void a_peer_that_stays_stopped_is_dead(void **state)
 {
     side_t router;
-    uint64_t stopped_ms;
     pid_t pid;
 
     (void)state;
-    open_router(&router, true);
+    open_side(&router, "the router", 1000, 2000);
+    assert_int_equal(
+        bt_rpc_listen(router.rpc, fresh_url(true), url, sizeof(url)), BT_OK);
     pid = spawn("worker", url);
     UNTIL(&router, NULL, router.n_up == 1);
-    stopped_ms = bt_now_ms();
     assert_int_equal(kill(pid, SIGSTOP), 0);
     UNTIL(&router, NULL, router.n_down == 1);
-    assert_true(router.down_ms - stopped_ms <= DEAD_MS + 500);
     assert_non_null(strstr(router.reason, "silent for"));
     /* it thinks that it was up all the time; it finds out and comes back */
     assert_int_equal(kill(pid, SIGCONT), 0);
