@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import urllib.parse
 
-from harness import BUILD, wait_until
+from harness import BUILD, Cluster, wait_until
 
 ORDER_SECONDS = 120
 # Models with random weights fall into loops of tokens without text when they are greedy.
@@ -24,6 +24,7 @@ class Launch:
         self.logs_dir = os.path.join(self.dir, "logs")
         self.args = [os.path.join(BUILD, "launcher/baton-launch"), *args, "--http", "127.0.0.1:0",
                      "--metrics", "127.0.0.1:0", "--threads-prefill", "1", "--threads-decode", "1",
+                     "--suspect-ms", str(Cluster.PATIENT[0]), "--dead-ms", str(Cluster.PATIENT[1]),
                      "--kv-memory", "192m", "--drain-ms", "2000", "--log-dir", self.logs_dir]
         self.popen = None
 
@@ -117,7 +118,7 @@ class Reading:
     """A completion that streams, read event by event: it goes on only as far as it is asked to."""
 
     def __init__(self, address, prompt, max_tokens, **more):
-        self.conn = http.client.HTTPConnection(address, timeout=30)
+        self.conn = http.client.HTTPConnection(address, timeout=60)
         body = dict(prompt=prompt, max_tokens=max_tokens, stream=True, **DRAWN, **more)
         self.conn.request("POST", "/v1/completions", json.dumps(body))
         self.answer = self.conn.getresponse()

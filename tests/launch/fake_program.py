@@ -48,9 +48,10 @@ with open(os.path.join(folder, name + ".started"), "w") as started:
     for key, value in sorted(os.environ.items()):
         if key.startswith("BATON_"):
             print(f"{key}={value}", file=started)
-note("start")
+# Before the event: who has seen that may stop us.
 sys.stderr.write(f"{name} says hello\n")
 sys.stderr.flush()
+note("start")
 if behave == "fail":
     sys.stderr.write("cannot bind 127.0.0.1:1: address in use\nno newline")
     sys.exit(3)
