@@ -21,7 +21,9 @@
 #ifndef BT_COMMON_RPC_RPC_INNER_H
 #define BT_COMMON_RPC_RPC_INNER_H
 
+#include <poll.h>
 #include <pthread.h>
+#include <sys/un.h>
 
 #include <nng/nng.h>
 
@@ -117,12 +119,19 @@ struct rpc_join {
     bool complained; /* said once until a link is up */
 };
 
-/* A place where a router takes announcements. */
+/* A place where a router takes announcements; rpc_ear.c. Between creation and
+ * end all but in_all belongs to its thread. */
 typedef struct rpc_listener {
     bt_list_t in_all;
     bt_rpc_t *rpc;
-    nng_socket sock; /* sub0 */
-    nng_aio *aio;
+    bool ipc;
+    struct sockaddr_un name; /* ipc: to be removed at the end */
+    int fd;
+    int stop_fd; /* readable: the thread is to end */
+    pthread_t thread;
+    struct rpc_caller **callers; /* owned, as are all of them */
+    uint32_t n_callers;
+    struct pollfd *fds; /* owned: of the two above and of all callers */
 } rpc_listener_t;
 
 struct bt_rpc {
@@ -188,11 +197,6 @@ nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *removed_p);
 /** @return false while the one before is with nng; otherwise nng owns it */
 bool bt_rpc_send(bt_rpc_link_t *link, nng_msg *msg);
 bool bt_rpc_can_send(bt_rpc_link_t *link);
-BT_MUST_CHECK bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url,
-                                                 char *bound,
-                                                 size_t bound_bytes,
-                                                 rpc_listener_t **listener_p);
-void bt_rpc_listener_free(rpc_listener_t *listener);
 BT_MUST_CHECK bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
                                              rpc_join_t **join_p);
 void bt_rpc_join_free(rpc_join_t *join);
@@ -200,6 +204,14 @@ void bt_rpc_join_free(rpc_join_t *join);
 void bt_rpc_join_redial(rpc_join_t *join);
 /** @return true when the announcement went to a router */
 bool bt_rpc_join_announce(rpc_join_t *join);
+
+/* rpc_ear.c */
+
+BT_MUST_CHECK bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url,
+                                                 char *bound,
+                                                 size_t bound_bytes,
+                                                 rpc_listener_t **listener_p);
+void bt_rpc_listener_free(rpc_listener_t *listener);
 
 /* rpc_undertaker.c */
 

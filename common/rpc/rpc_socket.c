@@ -10,7 +10,6 @@
 
 #include <nng/protocol/pair0/pair.h>
 #include <nng/protocol/pubsub0/pub.h>
-#include <nng/protocol/pubsub0/sub.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
@@ -112,31 +111,6 @@ static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
     if (refuse) {
         (void)nng_pipe_close(pipe); /* one socket serves one pipe */
     }
-}
-
-static void on_announce(void *arg)
-{
-    rpc_listener_t *listener = arg;
-    bt_rpc_t *rpc = listener->rpc;
-    const uint64_t one = 1;
-    nng_msg *msg;
-
-    if (nng_aio_result(listener->aio) != 0) {
-        return;
-    }
-    msg = nng_aio_get_msg(listener->aio);
-    pthread_mutex_lock(&rpc->mutex);
-    if (!rpc->closing && (rpc->n_announces < RPC_ANNOUNCES)) {
-        rpc->announces[rpc->n_announces++] = msg;
-        msg = NULL;
-        if (!rpc->signalled) {
-            rpc->signalled = true;
-            (void)!write(rpc->event_fd, &one, sizeof(one));
-        }
-    }
-    pthread_mutex_unlock(&rpc->mutex);
-    nng_msg_free(msg); /* too many at once: workers repeat them */
-    nng_recv_aio(listener->sock, listener->aio);
 }
 
 /* ---- the owner's side of the inbox ---- */
@@ -399,70 +373,6 @@ bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link, const char *url)
         rv = nng_dialer_start(dialer, NNG_FLAG_NONBLOCK);
     }
     return (rv == 0) ? BT_OK : refuse("cannot reach worker at", url, rv);
-}
-
-bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url, char *bound,
-                                   size_t bound_bytes,
-                                   rpc_listener_t **listener_p)
-{
-    rpc_listener_t *listener = bt_calloc(1, sizeof(*listener));
-    const bool ipc = strncmp(url, "ipc://", 6) == 0;
-    const char *colon = strrchr(url, ':');
-    nng_listener ear;
-    uint16_t port = 0;
-    int n;
-    int rv;
-
-    if (listener == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_list_init(&listener->in_all);
-    listener->rpc = rpc;
-    rv = nng_sub0_open(&listener->sock);
-    if (rv != 0) {
-        goto err_listener;
-    }
-    if (((rv = nng_socket_set(listener->sock, NNG_OPT_SUB_SUBSCRIBE, "", 0)) !=
-         0) ||
-        ((rv = nng_socket_set_size(listener->sock, NNG_OPT_RECVMAXSZ,
-                                   RPC_MAX_ANNOUNCE)) != 0) ||
-        ((rv = nng_listener_create(&ear, listener->sock, url)) != 0) ||
-        (ipc && ((rv = nng_listener_set_int(ear, NNG_OPT_IPC_PERMISSIONS,
-                                            S_IRUSR | S_IWUSR)) != 0)) ||
-        ((rv = nng_listener_start(ear, 0)) != 0) ||
-        (!ipc && ((rv = bound_port(ear, &port)) != 0)) ||
-        ((rv = nng_aio_alloc(&listener->aio, on_announce, listener)) != 0)) {
-        goto err_sock;
-    }
-    n = ipc ? snprintf(bound, bound_bytes, "%s", url)
-            : snprintf(bound, bound_bytes, "%.*s:%u", (int)(colon - url), url,
-                       port);
-    if ((n < 0) || ((size_t)n >= bound_bytes)) {
-        rv = NNG_EADDRINVAL;
-        nng_aio_free(listener->aio);
-        goto err_sock;
-    }
-    nng_recv_aio(listener->sock, listener->aio);
-    *listener_p = listener;
-    return BT_OK;
-
-err_sock:
-    nng_close(listener->sock);
-err_listener:
-    bt_free(listener);
-    return refuse("cannot listen at", url, rv);
-}
-
-void bt_rpc_listener_free(rpc_listener_t *listener)
-{
-    if (listener == NULL) {
-        return;
-    }
-    (void)nng_close(listener->sock);
-    nng_aio_stop(listener->aio);
-    nng_aio_free(listener->aio);
-    bt_list_remove(&listener->in_all);
-    bt_free(listener);
 }
 
 static void on_join_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)

@@ -32,7 +32,8 @@ bt_status_t __wrap_bt_kvt_memory_hash(const bt_kvt_t *kvt, const void *bytes,
     return __real_bt_kvt_memory_hash(kvt, bytes, n, seed, hash_p);
 }
 
-/** @a look at what @a receiver checks from now on; NULL: no more. */
+/** @a look at what @a receiver checks from now on; NULL: no more, which is due
+ *  before the receiver is closed: another one may get its address. */
 static void before_check_set(const bt_kvt_t *receiver,
                              void (*look)(void *user, uint8_t *bytes, size_t n),
                              void *user)

@@ -171,6 +171,7 @@ static void flips_close(pair_t *pair)
         bt_kvt_peer_release(pair->peer);
     }
     pair_assert_empty(pair);
+    before_check_set(NULL, NULL, NULL);
     pair_close(pair);
 }
 

@@ -38,6 +38,7 @@ static void transfer_while_verifying(const pair_kind_t *kind)
     PAIR_UNTIL(&pair, over(t));
     assert_int_equal(t->done, 1);
     assert_int_equal(verified, WINDOW_BYTES);
+    before_check_set(NULL, NULL, NULL);
     pair_close(&pair);
 }
 

@@ -164,6 +164,7 @@ static void a_flipped_bit_is_refused(const pair_kind_t *kind)
         assert_int_equal(t->xfer_status, BT_ERR_CORRUPT);
         assert_int_equal(counters(pair.receiver).checksum_failures, 1);
         pair_assert_empty(&pair);
+        before_check_set(NULL, NULL, NULL);
         pair_close(&pair);
     }
 }

@@ -502,8 +502,6 @@ static void an_announced_address_that_nobody_has_is_given_up(void **state)
     bt_rpc_close(router.rpc);
 }
 
-/* Worked by hand: magic, kind 3, incarnation 0x0102030405060708, sequence 2, a
- * message "hi" and an empty one. */
 #define HANG_UPS 25
 
 /* A router that dies takes connections which it never answers. nng 1.5 then
@@ -551,6 +549,89 @@ static void a_router_that_hangs_up_at_the_greeting_is_found_again(void **state)
     bt_rpc_close(router.rpc);
 }
 
+static int connect_to(const char *path)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&addr, sizeof(addr)),
+                     0);
+    return fd;
+}
+
+/* nng 1.5's listener took a peer that hangs up in the greeting for its own end
+ * and accepted nobody any more: one port scan, and no worker joined. */
+static void strangers_do_not_make_a_router_deaf(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t n;
+    } openings[] = {
+        {"", 0},
+        {"\0SP", 3},
+        {"\0SP\0\0\x20\0\0", 8},
+        {"\0SP\0\0\x10\0\0", 8}, /* another protocol */
+        {"GET / HTTP/1.1\r\n\r\n", 18},
+        /* a message that is too long, one that is cut, a wrong mark */
+        {"\0SP\0\0\x20\0\0\1\0\0\0\1\0\0\0\0", 17},
+        {"\0SP\0\0\x20\0\0\1\0\0\0\0\0\0\0\7abc", 20},
+        {"\0SP\0\0\x20\0\0\2\0\0\0\0\0\0\0\1a", 18},
+    };
+    side_t worker;
+    side_t router;
+    int silent;
+
+    (void)state;
+    snprintf(url, sizeof(url), "ipc://%s/deaf.ipc", getenv("RPC_TEST_DIR"));
+    side_open(&router, key_a, "r");
+    assert_int_equal(bt_rpc_listen(router.rpc, url, url, sizeof(url)), BT_OK);
+    silent = connect_to(url + 6);
+    for (size_t i = 0; i < HANG_UPS * sizeof(openings) / sizeof(openings[0]);
+         i++) {
+        const size_t k = i % (sizeof(openings) / sizeof(openings[0]));
+        const int fd = connect_to(url + 6);
+
+        write_all(fd, openings[k].text, openings[k].n);
+        close(fd);
+    }
+    side_open(&worker, key_a, "w");
+    assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
+    UNTIL(&worker, &router, (worker.n_up == 1) && (router.n_up == 1));
+    bt_rpc_close(worker.rpc);
+    bt_rpc_close(router.rpc);
+    close(silent);
+}
+
+/* What a killed router left is taken over; what another one uses is not. */
+static void a_socket_that_is_left_over_is_taken_over(void **state)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    side_t first;
+    side_t second;
+
+    (void)state;
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/left.ipc",
+             getenv("RPC_TEST_DIR"));
+    snprintf(url, sizeof(url), "ipc://%s", addr.sun_path);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&addr, sizeof(addr)), 0);
+    close(fd);
+    side_open(&first, key_a, "r");
+    assert_int_equal(bt_rpc_listen(first.rpc, url, url, sizeof(url)), BT_OK);
+    side_open(&second, key_a, "s");
+    bt_test_expect_log_lines(1);
+    assert_int_equal(bt_rpc_listen(second.rpc, url, url, sizeof(url)),
+                     BT_ERR_IO);
+    bt_rpc_close(second.rpc);
+    close(connect_to(addr.sun_path)); /* still there */
+    bt_rpc_close(first.rpc);
+    assert_int_equal(access(addr.sun_path, F_OK), -1);
+}
+
+/* Worked by hand: magic, kind 3, incarnation 0x0102030405060708, sequence 2, a
+ * message "hi" and an empty one. */
 static void a_data_frame_is_these_bytes(void **state)
 {
     static const uint8_t expected[] = {
@@ -628,6 +709,8 @@ int main(void)
         BT_TEST(a_handshake_outlasts_our_own_sleep),
         BT_TEST(an_announced_address_that_nobody_has_is_given_up),
         BT_TEST(a_router_that_hangs_up_at_the_greeting_is_found_again),
+        BT_TEST(strangers_do_not_make_a_router_deaf),
+        BT_TEST(a_socket_that_is_left_over_is_taken_over),
     };
     int failed;
 

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a router hears of workers. It looks like a sub0 socket of nng to the
+ * pub0 sockets of workers, but is our own: in nng 1.5.2 a listener ends its
+ * accepting for good when a peer hangs up in the middle of the greeting
+ * (NNG_ECLOSED of the negotiation is taken for the listener's own end), so that
+ * one port scan would leave a router deaf to every worker that comes later.
+ *
+ *     accept ─▶ GREETING ─8 bytes each way─▶ messages ─▶ rpc->announces
+ *                  └─ not in time, not of this protocol, too long ─▶ closed
+ *
+ * A thread of its own, so that strangers cost the owner nothing.
+ * Source: nanomsg RFCs sp-protocol-ids, sp-tcp-mapping-01, sp-ipc-mapping. */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/rpc/rpc_inner.h"
+
+#define BACKLOG         128
+#define GREETING_BYTES  8
+#define MAX_CALLERS     8192
+#define CALLERS_AT_ONCE 64 /* accepted before those that are here are heard */
+#define SILENCE_MS      10000 /* from accept to the first announcement */
+#define PAUSE_MS        100   /* when no descriptor is left */
+
+static const uint8_t our_greeting[GREETING_BYTES] = {0, 'S', 'P', 0,
+                                                     0, 33,  0,   0};
+static const uint8_t their_greeting[GREETING_BYTES] = {0, 'S', 'P', 0,
+                                                       0, 32,  0,   0};
+
+typedef struct rpc_caller {
+    int fd;
+    bool greeted;
+    uint64_t deadline_ms; /* 0: it has announced itself once */
+    size_t n;             /* bytes of buf */
+    uint8_t buf[1 + sizeof(uint64_t) + RPC_MAX_ANNOUNCE];
+} caller_t;
+
+/* ---- what is heard ---- */
+
+static void announce(bt_rpc_t *rpc, const void *data, size_t bytes)
+{
+    const uint64_t one = 1;
+    nng_msg *msg;
+
+    if (nng_msg_alloc(&msg, 0) != 0) {
+        return; /* workers repeat them */
+    }
+    if (nng_msg_append(msg, data, bytes) != 0) {
+        nng_msg_free(msg);
+        return;
+    }
+    pthread_mutex_lock(&rpc->mutex);
+    if (!rpc->closing && (rpc->n_announces < RPC_ANNOUNCES)) {
+        rpc->announces[rpc->n_announces++] = msg;
+        msg = NULL;
+        if (!rpc->signalled) {
+            rpc->signalled = true;
+            (void)!write(rpc->event_fd, &one, sizeof(one));
+        }
+    }
+    pthread_mutex_unlock(&rpc->mutex);
+    nng_msg_free(msg); /* too many at once, likewise */
+}
+
+static void drop_bytes(caller_t *caller, size_t n)
+{
+    caller->n -= n;
+    memmove(caller->buf, caller->buf + n, caller->n);
+}
+
+/* Takes what is complete. @return false for what no worker sends */
+static bool take(rpc_listener_t *listener, caller_t *caller)
+{
+    const size_t mark = listener->ipc ? 1 : 0; /* ipc: a byte of type before */
+    const size_t head = mark + sizeof(uint64_t);
+    uint64_t bytes;
+
+    if (!caller->greeted) {
+        if (caller->n < GREETING_BYTES) {
+            return memcmp(caller->buf, their_greeting, caller->n) == 0;
+        }
+        if (memcmp(caller->buf, their_greeting, GREETING_BYTES) != 0) {
+            return false;
+        }
+        caller->greeted = true;
+        drop_bytes(caller, GREETING_BYTES);
+    }
+    while (caller->n >= head) {
+        memcpy(&bytes, caller->buf + mark, sizeof(bytes));
+        bytes = be64toh(bytes);
+        if ((listener->ipc && (caller->buf[0] != 1)) ||
+            (bytes > RPC_MAX_ANNOUNCE)) {
+            return false;
+        }
+        if (caller->n < head + bytes) {
+            return true;
+        }
+        announce(listener->rpc, caller->buf + head, (size_t)bytes);
+        caller->deadline_ms = 0;
+        drop_bytes(caller, head + (size_t)bytes);
+    }
+    return true;
+}
+
+/* @return false when the caller is to be closed. */
+static bool hear(rpc_listener_t *listener, caller_t *caller)
+{
+    const size_t room = sizeof(caller->buf) - caller->n;
+    const ssize_t n = recv(caller->fd, caller->buf + caller->n, room, 0);
+
+    if (n < 0) {
+        return (errno == EAGAIN) || (errno == EINTR);
+    }
+    caller->n += (size_t)n;
+    return (n > 0) && take(listener, caller);
+}
+
+/* ---- who speaks ---- */
+
+static void hang_up(rpc_listener_t *listener, uint32_t i)
+{
+    caller_t *caller = listener->callers[i];
+
+    close(caller->fd);
+    bt_free(caller);
+    listener->callers[i] = listener->callers[--listener->n_callers];
+}
+
+/* @return false when nobody waits, or no more can be taken now. */
+static bool let_in(rpc_listener_t *listener, uint64_t now_ms, bool *short_p)
+{
+    const int fd =
+        accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    caller_t *caller;
+
+    if (fd < 0) {
+        *short_p = (errno == EMFILE) || (errno == ENFILE) ||
+                   (errno == ENOBUFS) || (errno == ENOMEM);
+        return (errno == ECONNABORTED) || (errno == EINTR);
+    }
+    caller = (listener->n_callers < MAX_CALLERS) ? bt_calloc(1, sizeof(*caller))
+                                                 : NULL;
+    /* A fresh socket takes eight bytes or is broken. */
+    if ((caller == NULL) || (send(fd, our_greeting, GREETING_BYTES,
+                                  MSG_NOSIGNAL) != GREETING_BYTES)) {
+        bt_free(caller);
+        close(fd);
+        return true;
+    }
+    caller->fd = fd;
+    caller->deadline_ms = now_ms + SILENCE_MS;
+    listener->callers[listener->n_callers++] = caller;
+    return true;
+}
+
+/* Closes those that did not announce themselves in time. @return when to look
+ * again, 0 = never */
+static uint64_t drop_silent(rpc_listener_t *listener, uint64_t now_ms)
+{
+    uint64_t next_ms = 0;
+
+    for (uint32_t i = listener->n_callers; i > 0; i--) {
+        const uint64_t at_ms = listener->callers[i - 1]->deadline_ms;
+
+        if ((at_ms != 0) && (at_ms <= now_ms)) {
+            hang_up(listener, i - 1);
+        } else if ((at_ms != 0) && ((next_ms == 0) || (at_ms < next_ms))) {
+            next_ms = at_ms;
+        }
+    }
+    return next_ms;
+}
+
+/* One wait, and what it brought. @return false when it is over */
+static bool listen_once(rpc_listener_t *listener, bool *short_p)
+{
+    const uint64_t next_ms = drop_silent(listener, bt_now_ms());
+    const uint32_t n = listener->n_callers;
+    struct pollfd *fds = listener->fds;
+    uint64_t now_ms = bt_now_ms();
+    int timeout_ms = -1;
+
+    fds[0] = (struct pollfd){.fd = listener->stop_fd, .events = POLLIN};
+    fds[1] =
+        (struct pollfd){.fd = *short_p ? -1 : listener->fd, .events = POLLIN};
+    for (uint32_t i = 0; i < n; i++) {
+        fds[2 + i] =
+            (struct pollfd){.fd = listener->callers[i]->fd, .events = POLLIN};
+    }
+    if (next_ms != 0) {
+        timeout_ms = (next_ms > now_ms) ? (int)(next_ms - now_ms) : 0;
+    }
+    if (*short_p) {
+        timeout_ms = PAUSE_MS;
+        *short_p = false;
+    }
+    if ((poll(fds, 2 + n, timeout_ms) < 0) && (errno != EINTR)) {
+        BT_LOG_ERROR("cannot listen for workers any more: %m");
+        return false;
+    }
+    for (uint32_t i = n; i > 0; i--) { /* hang_up() moves only heard ones */
+        if ((fds[1 + i].revents != 0) &&
+            !hear(listener, listener->callers[i - 1])) {
+            hang_up(listener, i - 1);
+        }
+    }
+    if (fds[1].revents != 0) {
+        now_ms = bt_now_ms();
+        for (int i = 0;
+             (i < CALLERS_AT_ONCE) && let_in(listener, now_ms, short_p); i++) {
+        }
+    }
+    return fds[0].revents == 0;
+}
+
+static void *ear(void *arg)
+{
+    rpc_listener_t *listener = arg;
+    bool is_short = false;
+
+    while (listen_once(listener, &is_short)) {
+    }
+    return NULL;
+}
+
+/* ---- the socket ---- */
+
+/* A socket's file that nobody listens at any more was left by a process that
+ * was killed. */
+static bool is_left_over(const struct sockaddr_un *name)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool left = false;
+
+    if (fd >= 0) {
+        left =
+            (connect(fd, (const struct sockaddr *)name, sizeof(*name)) != 0) &&
+            (errno == ECONNREFUSED);
+        close(fd);
+    }
+    return left;
+}
+
+static int open_ipc(const char *path, struct sockaddr_un *name)
+{
+    int fd;
+
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(name->sun_path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(name->sun_path, path, strlen(path));
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    /* Before the name is there: nobody else may connect, ever. */
+    if ((fchmod(fd, S_IRUSR | S_IWUSR) == 0) &&
+        ((bind(fd, (struct sockaddr *)name, sizeof(*name)) == 0) ||
+         ((errno == EADDRINUSE) && is_left_over(name) &&
+          (unlink(name->sun_path) == 0) &&
+          (bind(fd, (struct sockaddr *)name, sizeof(*name)) == 0)))) {
+        return fd;
+    }
+    name->sun_path[0] = '\0'; /* not ours */
+    close(fd);
+    return -1;
+}
+
+/* HOST:PORT, [HOST]:PORT; an empty host or `*` is all addresses. */
+static int open_tcp(const char *place, uint16_t *port_p)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE};
+    const char *colon = strrchr(place, ':');
+    size_t n = (size_t)(colon - place);
+    struct sockaddr_storage bound;
+    socklen_t bytes = sizeof(bound);
+    struct addrinfo *found = NULL;
+    char host[RPC_MAX_URL];
+    const int one = 1;
+    int fd = -1;
+
+    if ((n >= 2) && (place[0] == '[') && (place[n - 1] == ']')) {
+        place++;
+        n -= 2;
+    }
+    snprintf(host, sizeof(host), "%.*s", (int)n, place);
+    if (getaddrinfo(((n == 0) || (strcmp(host, "*") == 0)) ? NULL : host,
+                    colon + 1, &hints, &found) != 0) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    fd =
+        socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if ((fd >= 0) &&
+        ((setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0) ||
+         (bind(fd, found->ai_addr, found->ai_addrlen) != 0) ||
+         (getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0))) {
+        const int why = errno;
+
+        close(fd);
+        fd = -1;
+        errno = why;
+    }
+    freeaddrinfo(found);
+    if (fd >= 0) {
+        *port_p = ntohs((bound.ss_family == AF_INET6)
+                            ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                            : ((struct sockaddr_in *)&bound)->sin_port);
+    }
+    return fd;
+}
+
+static bt_status_t open_sockets(rpc_listener_t *listener, const char *url,
+                                char *bound, size_t bound_bytes)
+{
+    const char *colon = strrchr(url, ':');
+    char text[RPC_MAX_URL];
+    uint16_t port = 0;
+    int n;
+
+    listener->ipc = strncmp(url, "ipc://", 6) == 0;
+    listener->fd = listener->ipc ? open_ipc(url + 6, &listener->name)
+                                 : open_tcp(url + 6, &port);
+    if ((listener->fd < 0) || (listen(listener->fd, BACKLOG) != 0)) {
+        BT_LOG_ERROR("cannot listen at %s: %m", url);
+        return BT_ERR_IO;
+    }
+    listener->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (listener->stop_fd < 0) {
+        BT_LOG_ERROR("cannot listen at %s: %m", url);
+        return BT_ERR_IO;
+    }
+    n = listener->ipc ? snprintf(text, sizeof(text), "%s", url)
+                      : snprintf(text, sizeof(text), "%.*s:%u",
+                                 (int)(colon - url), url, port);
+    if ((n <= 0) || ((size_t)n >= sizeof(text)) || ((size_t)n >= bound_bytes)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    memcpy(bound, text, (size_t)n + 1); /* it may be where url is */
+    return BT_OK;
+}
+
+/* The program's signals are not for this thread. */
+static bt_status_t start_thread(rpc_listener_t *listener)
+{
+    sigset_t all;
+    sigset_t before;
+    int rv;
+
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rv = pthread_create(&listener->thread, NULL, ear, listener);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return (rv == 0) ? BT_OK : BT_ERR_NO_MEMORY;
+}
+
+static void free_parts(rpc_listener_t *listener)
+{
+    while (listener->n_callers > 0) {
+        hang_up(listener, 0);
+    }
+    if (listener->fd >= 0) {
+        close(listener->fd);
+    }
+    if (listener->stop_fd >= 0) {
+        close(listener->stop_fd);
+    }
+    if (listener->name.sun_path[0] != '\0') {
+        (void)unlink(listener->name.sun_path);
+    }
+    bt_free(listener->fds);
+    bt_free(listener->callers);
+    bt_free(listener);
+}
+
+bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url, char *bound,
+                                   size_t bound_bytes,
+                                   rpc_listener_t **listener_p)
+{
+    rpc_listener_t *listener = bt_calloc(1, sizeof(*listener));
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (listener == NULL) {
+        return status;
+    }
+    bt_list_init(&listener->in_all);
+    listener->rpc = rpc;
+    listener->fd = -1;
+    listener->stop_fd = -1;
+    listener->callers = bt_calloc(MAX_CALLERS, sizeof(*listener->callers));
+    listener->fds = bt_calloc(2 + MAX_CALLERS, sizeof(*listener->fds));
+    if ((listener->callers == NULL) || (listener->fds == NULL)) {
+        goto err_listener;
+    }
+    status = open_sockets(listener, url, bound, bound_bytes);
+    if (status == BT_OK) {
+        status = start_thread(listener);
+    }
+    if (status != BT_OK) {
+        goto err_listener;
+    }
+    *listener_p = listener;
+    return BT_OK;
+
+err_listener:
+    free_parts(listener);
+    return status;
+}
+
+void bt_rpc_listener_free(rpc_listener_t *listener)
+{
+    const uint64_t one = 1;
+
+    if (listener == NULL) {
+        return;
+    }
+    (void)!write(listener->stop_fd, &one, sizeof(one));
+    pthread_join(listener->thread, NULL);
+    bt_list_remove(&listener->in_all);
+    free_parts(listener);
+}
