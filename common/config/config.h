@@ -12,10 +12,9 @@
  * --model may be given several times: NAME=PATH, or PATH alone. What stands
  * before the first `=` is a name when it is a valid one (printable ASCII
  * without space, `/ " \\ , =`, at most 63 bytes); otherwise the whole is a
- * path, so that
- * ./a=b.gguf always is one. In the file each model has a line; in the
- * environment `;` separates them. The strongest source that names a model gives
- * the whole list. A worker takes exactly one.
+ * path, so that ./a=b.gguf always is one. In the file each model has a line; in
+ * the environment `;` separates them. The strongest source that names a model
+ * gives the whole list. A worker takes exactly one.
  *
  *     command line ─┐
  *     environment ──┼─▶ config_value (text → number, range) ─▶ bt_config_t

@@ -3,13 +3,12 @@
  *
  * The client of the launcher's socket. Never blocks but in bt_orders_wait().
  *
- *     bt_orders_connect(path, &client);        a loop (poll, libevent):
- *     bt_orders_send(client, &watch);            fd readable, or writable while
- *     while (bt_orders_wait(client,              bt_orders_wants_write():
- *                deadline_ms, &event) == BT_OK)    status =
- * bt_orders_step(client)
- *         ...                                      while
- * (bt_orders_next(client, &event)) ... status: not BT_OK = it is over
+ *     connect ─▶ send(request) ─┬─▶ wait ─▶ event …           one who waits
+ *                               └─▶ step, next ─▶ event …     an event loop
+ *
+ * A loop calls bt_orders_step() when the descriptor is readable, or writable
+ * while bt_orders_wants_write(); then bt_orders_next() until it has none. When
+ * a step did not answer BT_OK the connection is over, after those events.
  *
  * Threads: a client belongs to one.
  */

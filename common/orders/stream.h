@@ -4,8 +4,7 @@
  * Lines over a socket that nobody waits for: both ends of the launcher's socket
  * stand on it.
  *
- *     out ──bt_orders_stream_send()──▶ socket ──receive()──▶ in ──line(),
- * drop()
+ *     out ──send()──▶ socket ──receive()──▶ in ──line(), drop()──▶
  */
 #ifndef BT_COMMON_ORDERS_STREAM_H
 #define BT_COMMON_ORDERS_STREAM_H

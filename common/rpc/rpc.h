@@ -5,11 +5,14 @@
  * only includer of nng headers is this module.
  *
  *     worker                                   router
- *     bt_rpc_join(url) ── pub0: "my link is at URL u" ──▶ sub0 bt_rpc_listen
+ *     bt_rpc_join(url) ── pub0: "my link is at URL u" ──▶ bt_rpc_listen
  *     pair0 listener u  ◀────────── pair0 dial ──────────  (one per worker)
  *          HELLO {incarnation, nonce, payload}  both ways
  *          PROOF keyed hash of both nonces      both ways
  *          FRAME {incarnation, sequence, [message, …]} …
+ *
+ * The router hears announcements by a listener of its own that speaks what a
+ * sub0 socket speaks (rpc_ear.c says why).
  *
  * A link is UP after both proofs. A worker repeats its announcement until the
  * link is up, and starts anew with a fresh pair0 socket when it is lost, for

@@ -9,7 +9,7 @@
  *     PROOF     proof[32]
  *     DATA      { length[4] message }*       none = heartbeat
  *     BYE       reason text
- *     ANNOUNCE  mac[32] url                  to the router's sub0 socket
+ *     ANNOUNCE  mac[32] url                  to where the router listens
  *
  * Numbers are little endian. The sequence counts DATA and BYE from 1; the
  * others have 0.

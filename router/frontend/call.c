@@ -10,8 +10,7 @@
 #include "common/base/clock.h"
 #include "router/frontend/prepare.h"
 
-#define ID_BYTES    64
-#define NAMES_BYTES 1024 /* of models, in an error's text */
+#define ID_BYTES 64
 
 typedef struct bt_choice {
     bt_call_t *call;
@@ -441,16 +440,9 @@ static bt_status_t submit_all(bt_call_t *call, const beginning_t *b)
 
 static bt_status_t find_model(beginning_t *b, bt_api_error_t *error)
 {
-    bt_strbuf_t names;
-
     b->served = bt_registry_find(&b->front->models, b->model);
     if (b->served == NULL) {
-        bt_strbuf_init(&names, NAMES_BYTES);
-        bt_registry_names(&b->front->models, &names);
-        bt_api_error_set(error, 404, "invalid_request_error", "model",
-                         "model '%.200s' is not served here; this is '%s'",
-                         b->model, text_of(&names));
-        bt_strbuf_fini(&names);
+        bt_registry_refuse(&b->front->models, b->model, error);
         return BT_ERR_NOT_FOUND;
     }
     if (b->served->unloaded) {

@@ -12,6 +12,7 @@
 #include "router/frontend/frontend.h"
 
 #define WHY_BYTES           512
+#define NAMES_BYTES         1024 /* of models, in an error's text */
 #define TEMPLATE_FILE_LIMIT (1u << 20)
 #define RERUN_WAIT_MS       2000 /* for another pair, when a worker was lost */
 
@@ -358,6 +359,19 @@ bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
         }
     }
     return NULL;
+}
+
+void bt_registry_refuse(const bt_registry_t *registry, const char *name,
+                        bt_api_error_t *error)
+{
+    bt_strbuf_t names;
+
+    bt_strbuf_init(&names, NAMES_BYTES);
+    bt_registry_names(registry, &names);
+    bt_api_error_set(error, 404, "invalid_request_error", "model",
+                     "model '%.200s' is not served here; this is '%s'", name,
+                     (names.len > 0) ? names.data : "");
+    bt_strbuf_fini(&names);
 }
 
 void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out)

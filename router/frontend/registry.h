@@ -32,6 +32,7 @@
 #include "inference/tokenizer/chat.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/core.h"
+#include "router/frontend/api.h"
 #include "router/observe/metrics.h"
 
 #define BT_SERVED_VERSION "1"
@@ -100,6 +101,10 @@ bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name);
 /** The model that a worker with this file computes, or NULL. */
 bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
                                  bt_hash128_t identity);
+/** The answer to a client who means a model that is not here: 404, naming those
+ *  that are. @param [in] name  as the client wrote it */
+void bt_registry_refuse(const bt_registry_t *registry, const char *name,
+                        bt_api_error_t *error);
 /** Append the names, as "a, b". */
 void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out);
 

@@ -10,7 +10,6 @@
 #define JSON         "application/json"
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 #define MAX_SEGMENTS 8
-#define NAMES_BYTES  1024
 #define MAX_MODELS   256 /* of one list */
 
 /* A path, cut at its slashes. */
@@ -62,14 +61,8 @@ static void refuse(const request_t *r, int status, const char *what)
 static void refuse_model(const request_t *r)
 {
     bt_api_error_t error = {0};
-    bt_strbuf_t names;
 
-    bt_strbuf_init(&names, NAMES_BYTES);
-    bt_registry_names(&r->door->front->models, &names);
-    bt_api_error_set(&error, 404, "invalid_request_error", "model",
-                     "model '%.200s' is not served here; this is '%s'",
-                     r->model, (names.len > 0) ? names.data : "");
-    bt_strbuf_fini(&names);
+    bt_registry_refuse(&r->door->front->models, r->model, &error);
     bt_visit_fail(r->visit, &error);
 }
 
