@@ -11,8 +11,9 @@
 /* ---- legs ---- */
 
 static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_instance_t *worker,
-                          bool prefills)
+                          bt_part_t part)
 {
+    const bool prefills = part != BT_PART_DECODE;
     const uint32_t per_block = worker->hello.tokens_per_block;
     const uint64_t most_tokens =
         (uint64_t)gen->n_prompt + gen->max_new; /* output included */
@@ -21,7 +22,7 @@ static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_instance_t *worker,
     leg->gen = gen;
     leg->worker = worker;
     leg->attempt = gen->attempt;
-    leg->local = prefills && (worker->hello.role == BT_ROLE_DECODE);
+    leg->part = part;
     leg->prefill_tokens = prefills ? gen->n_tokens : 0;
     leg->blocks = (most_tokens + per_block - 1) / per_block;
     worker->seats++;
@@ -31,6 +32,11 @@ static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_instance_t *worker,
     gen->n_open_legs++;
     core->n_legs++;
     return leg;
+}
+
+const char *bt_leg_part_name(const bt_leg_t *leg)
+{
+    return (leg->part == BT_PART_PREFILL) ? "prefill" : "decode";
 }
 
 void bt_leg_prefilled(bt_leg_t *leg)
@@ -171,12 +177,12 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     }
     if (pick.prefill == NULL) {
         gen->prefill = NULL;
-        gen->decode = leg_open(core, gen, pick.decode, true);
+        gen->decode = leg_open(core, gen, pick.decode, BT_PART_LOCAL);
         send_request(core, gen, gen->decode, BT_REQUEST_LOCAL, 0, now_us);
         return true;
     }
-    gen->prefill = leg_open(core, gen, pick.prefill, true);
-    gen->decode = leg_open(core, gen, pick.decode, false);
+    gen->prefill = leg_open(core, gen, pick.prefill, BT_PART_PREFILL);
+    gen->decode = leg_open(core, gen, pick.decode, BT_PART_DECODE);
     send_request(core, gen, gen->prefill, BT_REQUEST_PREFILL,
                  pick.decode->hello.instance, now_us);
     send_request(core, gen, gen->decode, BT_REQUEST_GENERATE,

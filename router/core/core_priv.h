@@ -24,13 +24,20 @@ typedef enum bt_phase {
     BT_PHASE_ENDED, /**< for the client; legs may be open */
 } bt_phase_t;
 
+/** What a worker does for an attempt. */
+typedef enum bt_part {
+    BT_PART_PREFILL, /**< the context phase; its KV goes to another worker */
+    BT_PART_DECODE,  /**< generation, with the KV of another worker */
+    BT_PART_LOCAL,   /**< both phases: no KV is handed over */
+} bt_part_t;
+
 /** One attempt at one worker. */
 typedef struct bt_leg {
     bt_list_t link; /**< in worker->legs while open */
     bt_gen_t *gen;
     bt_instance_t *worker; /**< NULL once closed */
     uint32_t attempt;
-    bool local; /**< decode worker that does the context phase too */
+    bt_part_t part;
     uint64_t prefill_tokens; /**< still counted at the worker */
     uint64_t blocks;
 } bt_leg_t;
@@ -129,6 +136,8 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                         const bt_leg_t *except);
 void bt_leg_close(bt_core_t *core, bt_leg_t *leg);
+/** Of the worker in this part, for texts: "prefill" or "decode". */
+const char *bt_leg_part_name(const bt_leg_t *leg);
 /** Does its attempt still need the leg? The prefill worker's part is over once
  *  its token came and the KV is proven complete at the decode worker; the
  * decode worker's once its last token came, or when it will get no KV. */

@@ -114,7 +114,7 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
     bt_ledger_t *l;
     bt_gen_t *gen;
 
-    if ((leg == NULL) || leg->local || (worker->hello.role != BT_ROLE_DECODE)) {
+    if ((leg == NULL) || (leg->part != BT_PART_DECODE)) {
         return;
     }
     gen = leg->gen;
@@ -197,9 +197,8 @@ static void on_failed(bt_core_t *core, const bt_instance_t *worker,
     }
     gen = leg->gen;
     snprintf(gen->trouble, sizeof(gen->trouble),
-             "%s worker %s failed in phase %s: %.200s",
-             bt_role_name(worker->hello.role), worker->hello.name,
-             bt_gen_phase_name(gen), m->text);
+             "%s worker %s failed in phase %s: %.200s", bt_leg_part_name(leg),
+             worker->hello.name, bt_gen_phase_name(gen), m->text);
     if (sender_withdrew(leg, m)) {
         gen->withdrawn = true;
         return;
@@ -218,17 +217,23 @@ static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
 {
     bt_ledger_t *l = &leg->gen->ledger;
 
-    if (leg->local) { /* no KV was handed over */
+    switch (leg->part) {
+    case BT_PART_LOCAL: /* no KV was handed over */
         l->worker_decode_us += m->decode_us;
-    } else if (leg->worker->hello.role == BT_ROLE_DECODE) {
+        break;
+    case BT_PART_DECODE:
         l->worker_decode_us += m->decode_us;
         l->join_wait_us += m->join_wait_us;
         if (m->n_iterations > 0) {
             bt_gen_time(core, BT_TIME_JOIN_WAIT, m->join_wait_us);
         }
-    } else if (m->transfer_tail_us > 0) {
-        l->transfer_tail_us += m->transfer_tail_us;
-        bt_gen_time(core, BT_TIME_TAIL, m->transfer_tail_us);
+        break;
+    case BT_PART_PREFILL:
+        if (m->transfer_tail_us > 0) {
+            l->transfer_tail_us += m->transfer_tail_us;
+            bt_gen_time(core, BT_TIME_TAIL, m->transfer_tail_us);
+        }
+        break;
     }
 }
 
@@ -253,7 +258,7 @@ static void on_ended(bt_core_t *core, const bt_instance_t *worker,
     if (needed) {
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s ended the request early in phase %s",
-                 bt_role_name(worker->hello.role), worker->hello.name,
+                 bt_leg_part_name(leg), worker->hello.name,
                  bt_gen_phase_name(gen));
         bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
         bt_gen_rerun(core, gen, now_us);

@@ -138,7 +138,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         }
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s was lost in phase %s (%s)",
-                 bt_role_name(worker->hello.role), worker->hello.name,
+                 bt_leg_part_name(leg), worker->hello.name,
                  bt_gen_phase_name(gen), reason);
         bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
         bt_gen_rerun(core, gen, now_us);
