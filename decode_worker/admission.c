@@ -75,13 +75,13 @@ void bt_decode_admit(bt_worker_t *w)
 
     while (!bt_list_empty(&state->queue) && (state->n_seats < w->max_seqs)) {
         bt_decode_job_t *dj = (bt_decode_job_t *)BT_CONTAINER_OF(
-            state->queue.next, bt_job_t, queue);
+            state->queue.next, bt_job_t, turn.link);
 
         /* In order: overtaken by small ones, a large one would never run. */
         if (bt_worker_job_take_blocks(w, &dj->job) != BT_OK) {
             return;
         }
-        bt_list_remove(&dj->job.queue);
+        bt_list_remove(&dj->job.turn.link);
         dj->has_seat = true;
         dj->granted_us = bt_now_us();
         state->n_seats++;
@@ -130,7 +130,7 @@ static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
     msg.u.joined.transfer_us = event->elapsed_us;
     msg.u.joined.transfer_bytes = event->bytes;
     msg.u.joined.n_descriptors = event->n_descriptors;
-    msg.u.joined.queue_us = dj->granted_us - dj->job.arrival_us;
+    msg.u.joined.queue_us = dj->granted_us - dj->job.turn.since_us;
     msg.u.joined.handover_us = bt_now_us() - event->arrived_us;
     bt_worker_send(w, dj->job.from, &msg);
 }

@@ -4,6 +4,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
+#include "common/sched/sched_queue.h"
 
 static bt_decode_job_t *job_of(bt_job_t *job)
 {
@@ -59,7 +60,7 @@ static void on_request(bt_worker_t *w, bt_job_t *job)
 {
     bt_decode_t *state = w->role;
 
-    bt_worker_queue_insert(&state->queue, job);
+    bt_sched_queue_insert(&state->queue, &job->turn);
 }
 
 static void on_abort(bt_worker_t *w, bt_job_t *job)

@@ -146,7 +146,7 @@ void bt_prefill_stream(bt_worker_t *w)
     BT_LIST_FOR_EACH(pos, tmp, &state->streaming)
     {
         bt_prefill_job_t *pj =
-            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, queue);
+            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, turn.link);
         const uint32_t n_posted = pj->layers_posted;
 
         if (bt_seq_layers(&pj->job.seq) > 0) {

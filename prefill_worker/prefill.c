@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
+#include "common/sched/sched_queue.h"
 
 static bt_prefill_job_t *job_of(bt_job_t *job)
 {
@@ -73,7 +74,7 @@ static void on_request(bt_worker_t *w, bt_job_t *job)
     bt_prefill_t *state = w->role;
 
     job->seq.leave_after_first = true;
-    bt_worker_queue_insert(&state->ungranted, job);
+    bt_sched_queue_insert(&state->ungranted, &job->turn);
 }
 
 /* Blocks of a job without grant count against the share for waiting KV. */
@@ -143,11 +144,11 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     pj->grant_bytes = grant->blob_bytes;
     pj->blocks_cached = grant->n_cached / w->tokens_per_block;
     pj->blocks_posted = pj->blocks_cached;
-    bt_list_remove(&job->queue); /* from ungranted or waiting */
+    bt_list_remove(&job->turn.link); /* from ungranted or waiting */
     if (!job->has_blocks) {
-        bt_worker_queue_insert(&state->granted, job);
+        bt_sched_queue_insert(&state->granted, &job->turn);
     } else if (job->in_engine) {
-        bt_list_push_back(&state->streaming, &job->queue);
+        bt_list_push_back(&state->streaming, &job->turn.link);
     }
     bt_prefill_push(w, pj);
 }
@@ -205,13 +206,13 @@ static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
         bt_worker_job_return_blocks(w, job);
         return status;
     }
-    bt_list_remove(&job->queue);
+    bt_list_remove(&job->turn.link);
     resume(state, pj);
     if (pj->grant_bytes == 0) {
         state->waiting_blocks += job->n_blocks;
         pj->counted = true;
     } else {
-        bt_list_push_back(&state->streaming, &job->queue);
+        bt_list_push_back(&state->streaming, &job->turn.link);
     }
     return BT_OK;
 }
@@ -226,10 +227,10 @@ static bool drop_waiting(bt_worker_t *w)
     if (bt_list_empty(&state->waiting)) {
         return false;
     }
-    pj = job_of(BT_CONTAINER_OF(state->waiting.prev, bt_job_t, queue));
+    pj = job_of(BT_CONTAINER_OF(state->waiting.prev, bt_job_t, turn.link));
     BT_LOG_DEBUG("request %llu: waiting KV dropped",
                  (unsigned long long)pj->job.key.id);
-    bt_list_remove(&pj->job.queue);
+    bt_list_remove(&pj->job.turn.link);
     uncount_waiting(state, pj);
     bt_worker_job_return_blocks(w, &pj->job);
     pj->kv_complete = false;
@@ -246,7 +247,7 @@ static bool start_granted(bt_worker_t *w)
 
     while (!bt_list_empty(&state->granted)) {
         bt_prefill_job_t *pj =
-            job_of(BT_CONTAINER_OF(state->granted.next, bt_job_t, queue));
+            job_of(BT_CONTAINER_OF(state->granted.next, bt_job_t, turn.link));
         bt_status_t status = start(w, pj);
 
         while ((status == BT_ERR_NO_BLOCKS) && drop_waiting(w)) {
@@ -267,7 +268,7 @@ static void start_ungranted(bt_worker_t *w)
 
     while (!bt_list_empty(&state->ungranted)) {
         bt_prefill_job_t *pj =
-            job_of(BT_CONTAINER_OF(state->ungranted.next, bt_job_t, queue));
+            job_of(BT_CONTAINER_OF(state->ungranted.next, bt_job_t, turn.link));
 
         /* A job larger than the share may run when it is alone in it. */
         if ((state->waiting_blocks > 0) &&
@@ -296,8 +297,9 @@ static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
     bt_msg_t msg = {.type = BT_MSG_PREFILLED};
 
     msg.u.prefilled.key = pj->job.key;
-    msg.u.prefilled.queue_us =
-        (first_us > pj->job.arrival_us) ? first_us - pj->job.arrival_us : 0;
+    msg.u.prefilled.queue_us = (first_us > pj->job.turn.since_us)
+                                   ? first_us - pj->job.turn.since_us
+                                   : 0;
     msg.u.prefilled.compute_us = seq->context_ns / 1000;
     msg.u.prefilled.n_chunks = seq->n_chunks;
     msg.u.prefilled.n_cached = pj->job.n_reused * w->tokens_per_block;
@@ -309,7 +311,7 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
     bt_prefill_t *state = w->role;
     bt_job_t *job = &pj->job;
 
-    bt_list_remove(&job->queue); /* from streaming, if it is granted */
+    bt_list_remove(&job->turn.link); /* from streaming, if it is granted */
     if (job->ending) {
         bt_prefill_try_end(w, pj);
         return;
@@ -329,7 +331,7 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
     pj->kv_complete = true;
     pj->complete_us = bt_now_us();
     if (pj->grant_bytes == 0) {
-        bt_list_push_back(&state->waiting, &job->queue);
+        bt_list_push_back(&state->waiting, &job->turn.link);
     } else {
         bt_prefill_push(w, pj);
     }

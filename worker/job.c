@@ -125,23 +125,22 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
 {
     bt_list_init(&job->link);
     bt_list_init(&job->by_key);
-    bt_list_init(&job->queue);
     job->from = from;
     job->key = msg->key;
     job->kind = msg->kind;
     job->peer = msg->peer;
     job->n_tokens = msg->n_tokens;
     job->max_new = msg->max_new;
-    job->priority = msg->priority;
-    job->arrival_us = bt_now_us();
+    bt_sched_turn_init(&job->turn, msg->priority, bt_now_us());
     job->deadline_us = (msg->deadline_ms == 0)
                            ? UINT64_MAX
-                           : job->arrival_us + 1000ull * msg->deadline_ms;
+                           : job->turn.since_us + 1000ull * msg->deadline_ms;
     job->seq.user = job;
     job->seq.n_prompt = msg->n_prompt;
     job->seq.max_new = msg->max_new;
     job->seq.first_index = msg->n_tokens - msg->n_prompt;
     job->seq.sampling = msg->sampling;
+    bt_sched_turn_init(&job->seq.sched.turn, msg->priority, job->turn.since_us);
     job->seq.sched.n_tokens = msg->n_tokens;
 }
 
@@ -294,7 +293,7 @@ void bt_job_abort(bt_worker_t *w, bt_job_t *job)
         return;
     }
     job->ending = true;
-    bt_list_remove(&job->queue);
+    bt_list_remove(&job->turn.link);
     w->ops->on_abort(w, job);
 }
 
@@ -321,7 +320,7 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
 
     bt_list_remove(&job->link);
     bt_list_remove(&job->by_key);
-    bt_list_remove(&job->queue);
+    bt_list_remove(&job->turn.link);
     w->n_jobs--;
     if (w->ops->job_fini != NULL) {
         w->ops->job_fini(job);
@@ -342,24 +341,6 @@ void bt_jobs_end_all(bt_worker_t *w)
         job->from = NULL; /* nothing ended: the link breaks, and that says it */
         bt_worker_job_end(w, job);
     }
-}
-
-void bt_worker_queue_insert(bt_list_t *queue, bt_job_t *job)
-{
-    bt_list_t *before = queue;
-
-    /* From the back: new jobs are the youngest, so this is short. */
-    while (before->prev != queue) {
-        const bt_job_t *other = BT_CONTAINER_OF(before->prev, bt_job_t, queue);
-
-        if ((other->priority > job->priority) ||
-            ((other->priority == job->priority) &&
-             (other->arrival_us <= job->arrival_us))) {
-            break;
-        }
-        before = before->prev;
-    }
-    bt_list_push_back(before, &job->queue); /* in front of `before` */
 }
 
 uint8_t *bt_worker_block(const bt_worker_t *w, uint32_t id)

@@ -31,6 +31,7 @@
 #include "common/kv/kv_block_pool.h"
 #include "common/kv/kv_prefix.h"
 #include "common/rpc/rpc.h"
+#include "common/sched/sched_queue.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
@@ -51,15 +52,13 @@ typedef struct bt_worker_link {
 typedef struct bt_job {
     bt_list_t link;         /**< in bt_worker_t.jobs */
     bt_list_t by_key;       /**< in bt_worker_t.jobs_by_key */
-    bt_list_t queue;        /**< in one of the role's, or in none */
+    bt_sched_turn_t turn;   /**< in one of the role's queues, or in none */
     bt_worker_link_t *from; /**< NULL: its router is gone, tell nobody */
     bt_req_key_t key;
     uint32_t kind;     /**< bt_request_kind_t */
     uint64_t peer;     /**< instance of the other worker */
     uint32_t n_tokens; /**< token ids that came with the request */
     uint32_t max_new;
-    uint32_t priority;
-    uint64_t arrival_us;
     /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
@@ -198,9 +197,6 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
                         const char *phase, const char *text);
 /** Return blocks, send ENDED, free. The job must be out of engine and kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
-
-/** Insert into a queue ordered by priority (higher first), then age. */
-void bt_worker_queue_insert(bt_list_t *queue, bt_job_t *job);
 
 /** Address of a block in the pool. */
 uint8_t *bt_worker_block(const bt_worker_t *w, uint32_t id);

@@ -64,7 +64,7 @@ static void report_add(bt_report_t *report, bt_report_kind_t kind,
 
 static void leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish)
 {
-    bt_list_remove(&seq->sched.link);
+    bt_list_remove(&seq->sched.turn.link);
     report_add(report, BT_REPORT_LEFT, seq, 0, finish);
 }
 
@@ -76,11 +76,11 @@ static void take_changes(bt_engine_t *engine, bt_report_t *report)
     bt_seq_t *seq;
 
     while ((seq = bt_ring_pop(engine->inbox)) != NULL) {
-        bt_list_push_back(&engine->running, &seq->sched.link);
+        bt_sched_queue_insert(&engine->running, &seq->sched.turn);
     }
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        seq = seq_of(BT_CONTAINER_OF(pos, bt_sched_seq_t, link));
+        seq = seq_of(BT_CONTAINER_OF(pos, bt_sched_seq_t, turn.link));
         if (atomic_load_explicit(&seq->cancel, memory_order_acquire)) {
             leave(report, seq, BT_FINISH_CANCELED);
         }
@@ -175,7 +175,7 @@ static void fail_all(bt_engine_t *engine, bt_report_t *report)
 
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        leave(report, seq_of(BT_CONTAINER_OF(pos, bt_sched_seq_t, link)),
+        leave(report, seq_of(BT_CONTAINER_OF(pos, bt_sched_seq_t, turn.link)),
               BT_FINISH_ERROR);
     }
 }
@@ -427,7 +427,7 @@ bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq)
     if (engine->n_inside == engine->config.max_seqs) {
         return BT_ERR_BUSY;
     }
-    bt_list_init(&seq->sched.link);
+    bt_list_init(&seq->sched.turn.link);
     status = bt_ring_push(engine->inbox, seq);
     if (status == BT_OK) {
         engine->n_inside++;

@@ -22,14 +22,14 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/sched/sched.h"
+#include "common/sched/sched_plan.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
 #include "kernels/kernels.h"
 
 /** One sequence. All arrays are the owner's and outlive the engine's use. */
 typedef struct bt_seq {
-    bt_sched_seq_t sched;   /**< n_tokens and n_computed: set before submit */
+    bt_sched_seq_t sched;   /**< all but its link: set before submit */
     void *user;             /**< the owner's */
     uint32_t *tokens;       /**< room for n_tokens + max_new ids */
     uint32_t n_prompt;      /**< the client's prompt, for penalties */

@@ -19,6 +19,7 @@
 #define MAX_NEW     20u
 #define N_BLOCKS    256u
 #define N_PROMPTS   6u
+#define N_REPORTS   16u /* that an engine has */
 #define DEADLINE_NS (30ull * 1000000000u)
 
 typedef struct bench {
@@ -209,6 +210,74 @@ static void tokens_do_not_depend_on_chunks_or_company(void **state)
     chunks_and_company(BT_KV_F16);
     chunks_and_company(BT_KV_BF16);
     chunks_and_company(BT_KV_INT8);
+}
+
+/* As many reports as there are, not given back: the compute thread waits. */
+static void hold_reports(bench_t *b, bt_report_t *held[N_REPORTS])
+{
+    const uint64_t end = bt_now_ns() + DEADLINE_NS;
+
+    for (uint32_t i = 0; i < N_REPORTS;) {
+        held[i] = bt_engine_next(b->engine);
+        i += (held[i] != NULL) ? 1 : 0;
+        assert_true(bt_now_ns() < end);
+    }
+}
+
+/* A budget of one block: of 120 tokens of priority 0 and 97 of priority 1,
+ * which came later, none of the former before 6 blocks of the latter are
+ * computed. */
+static void chunks_are_computed_in_the_order_of_priority(void **state)
+{
+    bt_report_t *held[N_REPORTS];
+    bt_report_t *report;
+    uint32_t high_computed = 0;
+    uint32_t n_low = 0;
+    uint64_t end;
+    bt_seq_t *decoy;
+    bt_seq_t *low;
+    bt_seq_t *high;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, T);
+    decoy = make_seq(&b, 0, 0.0f);
+    low = make_seq(&b, 5, 0.0f);
+    high = make_seq(&b, 4, 0.0f);
+    bt_sched_turn_init(&low->sched.turn, 0, 1000);
+    bt_sched_turn_init(&high->sched.turn, 1, 2000);
+    assert_int_equal(bt_engine_submit(b.engine, decoy), BT_OK);
+    hold_reports(&b, held); /* so that it sees both at once */
+    assert_int_equal(bt_engine_submit(b.engine, low), BT_OK);
+    assert_int_equal(bt_engine_submit(b.engine, high), BT_OK);
+    for (uint32_t i = 0; i < N_REPORTS; i++) {
+        bt_engine_recycle(b.engine, held[i]);
+    }
+    end = bt_now_ns() + DEADLINE_NS;
+    while (n_low < 8) { /* chunks of 120 tokens */
+        assert_true(bt_now_ns() < end);
+        report = bt_engine_next(b.engine);
+        if (report == NULL) {
+            continue;
+        }
+        for (uint32_t i = 0; i < report->n_items; i++) {
+            const bt_report_item_t *item = &report->items[i];
+
+            if ((item->kind == BT_REPORT_CHUNK) && (item->seq == high)) {
+                high_computed = item->n_computed;
+            } else if ((item->kind == BT_REPORT_CHUNK) && (item->seq == low)) {
+                assert_true(high_computed >= 96);
+                n_low++;
+            }
+        }
+        bt_engine_recycle(b.engine, report);
+    }
+    bt_engine_destroy(b.engine);
+    b.engine = NULL;
+    free_seq(decoy);
+    free_seq(low);
+    free_seq(high);
+    close_bench(&b);
 }
 
 /* The bytes of a sequence's blocks, elements and scales, move to other blocks,
@@ -437,6 +506,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(tokens_do_not_depend_on_chunks_or_company),
+        BT_TEST(chunks_are_computed_in_the_order_of_priority),
         BT_TEST(a_sequence_goes_on_from_handed_over_kv),
         BT_TEST(layers_are_told_of_when_they_are_complete),
         BT_TEST(a_sequence_that_asks_is_told_of_layers),

@@ -6,15 +6,16 @@
  *
  *     real                         here, in place of the real one
  *     worker, both roles    clock (1 ms a round)
- *     common/kv, common/wire       rpc (queues of encoded messages)
+ *     common/kv, sched, wire       rpc (queues of encoded messages)
  *     kvtransfer, scripted         engine (no thread: iterations by request)
  *                                  routers (books on every request)
  *
- * The engine here writes into the slot of position p a hash over tokens 0 .. p,
- * checks the slots of all earlier positions before each step, and draws the
- * next token from that hash. So a sequence that runs on blocks that are not
- * its own, or not filled, stops the test, and the expected tokens of every
- * request are known (I1, I2).
+ * Each iteration is the plan of common/sched, as at the real engine. The engine
+ * here writes into the slot of position p a hash over tokens 0 .. p, checks the
+ * slots of all earlier positions before each step, and draws the next token
+ * from that hash. So a sequence that runs on blocks that are not its own, or
+ * not filled, stops the test, and the expected tokens of every request are
+ * known (I1, I2).
  *
  *     sim_world.c   workers and their lives     sim_router.c  the routers
  *     sim_rpc.c     rpc.h                       sim_engine.c  engine.h, clock.h
@@ -46,7 +47,7 @@
 #define SIM_MAX_NODES  4u
 #define SIM_ROUTERS    2u
 #define SIM_MAX_REQS   512u
-#define SIM_BUDGET     8u /* context tokens of one iteration */
+#define SIM_BUDGET     8u /* tokens of one iteration, as bt_sched_plan() has it */
 
 typedef struct sim_event {
     bt_list_t link;
@@ -78,7 +79,11 @@ typedef struct sim_report {
 } sim_report_t;
 
 struct bt_engine {
-    bt_seq_t *seqs[SIM_MAX_SEQS]; /* NULL: free place */
+    bt_list_t inbox;   /* of bt_seq_t.sched, until the next iteration */
+    bt_list_t running; /* the same, ordered */
+    bt_sched_item_t plan[SIM_MAX_SEQS]; /* of the iteration under way */
+    uint32_t n_planned;
+    sim_report_t *next; /* its report; NULL between two iterations */
     uint32_t n_inside;
     uint64_t iteration;
     bool broken;       /* the next iteration fails */

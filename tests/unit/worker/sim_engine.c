@@ -49,6 +49,11 @@ uint32_t sim_draw(const uint32_t *tokens, uint32_t n)
 
 /* ---- engine ---- */
 
+static bt_seq_t *sim_seq_of(bt_list_t *link)
+{
+    return BT_CONTAINER_OF(link, bt_seq_t, sched.turn.link);
+}
+
 static uint8_t *sim_slot(const sim_node_t *node, const bt_seq_t *seq,
                          uint32_t layer, uint32_t pos)
 {
@@ -109,37 +114,57 @@ static bt_finish_t sim_token(sim_report_t *r, bt_seq_t *seq)
     return finish;
 }
 
-/* What one sequence does in an iteration. @return true when it leaves */
-static bool sim_seq_step(sim_node_t *node, sim_report_t *r, bt_seq_t *seq,
-                         bt_finish_t *finish_p)
+/* One sequence's share of an iteration. @return true when it leaves */
+static bool sim_item_step(sim_node_t *node, sim_report_t *r,
+                          const bt_sched_item_t *item, bt_finish_t *finish_p)
 {
-    const uint32_t left = seq->sched.n_tokens - seq->sched.n_computed;
-    uint32_t n_new = left;
+    bt_seq_t *seq = sim_seq_of(&item->seq->turn.link);
 
-    if (atomic_load(&seq->cancel)) {
-        *finish_p = BT_FINISH_CANCELED;
-        return true;
-    }
-    if (node->engine.broken) {
-        *finish_p = BT_FINISH_ERROR;
-        return true;
-    }
-    if (left > SIM_BUDGET) {
-        n_new = SIM_BUDGET - (seq->sched.n_computed + SIM_BUDGET) % SIM_T;
-    }
-    sim_layers(node, seq, n_new, SIM_LAYERS);
-    seq->sched.n_computed += n_new;
+    sim_layers(node, seq, item->n_new, SIM_LAYERS);
+    seq->sched.n_computed += item->n_new;
     seq->n_iterations++;
-    if (n_new > 1) {
+    if (item->n_new > 1) {
         sim_item(r, BT_REPORT_CHUNK, seq, BT_FINISH_NONE);
-        r->report.n_context_tokens += n_new;
     }
     *finish_p = BT_FINISH_NONE;
-    if (n_new < left) {
+    if (!item->last_chunk) {
         return false;
     }
     *finish_p = sim_token(r, seq);
     return (*finish_p != BT_FINISH_NONE) || seq->leave_after_first;
+}
+
+static void sim_leave(sim_report_t *r, bt_seq_t *seq, bt_finish_t finish)
+{
+    bt_list_remove(&seq->sched.turn.link);
+    sim_item(r, BT_REPORT_LEFT, seq, finish);
+}
+
+/* As the real one before each iteration: who came is in, who was canceled is
+ * out, and the plan is made. */
+static void sim_begin(sim_node_t *node)
+{
+    bt_engine_t *engine = &node->engine;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    engine->next = bt_calloc(1, sizeof(*engine->next));
+    assert_non_null(engine->next);
+    engine->next->report.items = engine->next->items;
+    BT_LIST_FOR_EACH(pos, tmp, &engine->inbox)
+    {
+        bt_list_remove(pos);
+        bt_sched_queue_insert(&engine->running, bt_sched_turn_of(pos));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
+    {
+        if (atomic_load(&sim_seq_of(pos)->cancel)) {
+            sim_leave(engine->next, sim_seq_of(pos), BT_FINISH_CANCELED);
+        }
+    }
+    engine->n_planned =
+        bt_sched_plan(&engine->running, SIM_BUDGET, SIM_T, SIM_MAX_SEQS,
+                      engine->plan, &engine->next->report.n_context_tokens);
 }
 
 /* @return true when somebody waits for them */
@@ -148,19 +173,14 @@ static bool sim_show_layers(sim_node_t *node)
     const bt_engine_t *engine = &node->engine;
     bool shown = false;
 
-    for (uint32_t i = 0; i < SIM_MAX_SEQS; i++) {
-        bt_seq_t *seq = engine->seqs[i];
+    for (uint32_t i = 0; i < engine->n_planned; i++) {
+        const bt_sched_item_t *item = &engine->plan[i];
+        bt_seq_t *seq = sim_seq_of(&item->seq->turn.link);
         const uint32_t n_layers =
             1 + (uint32_t)(engine->iteration + i) % SIM_LAYERS;
-        uint32_t left;
 
-        if ((seq == NULL) || !seq->tell_layers || engine->broken ||
-            atomic_load(&seq->cancel)) {
-            continue;
-        }
-        left = seq->sched.n_tokens - seq->sched.n_computed;
-        if (left <= SIM_BUDGET) {
-            sim_layers(node, seq, left, n_layers);
+        if (seq->tell_layers && item->last_chunk && !engine->broken) {
+            sim_layers(node, seq, item->n_new, n_layers);
             atomic_store(&seq->n_layers, n_layers);
             shown = true;
         }
@@ -172,8 +192,11 @@ bool sim_half_iterate(sim_node_t *node)
 {
     bt_engine_t *engine = &node->engine;
 
-    if ((engine->n_halves == 0) && !sim_show_layers(node)) {
-        return false;
+    if (engine->next == NULL) {
+        sim_begin(node);
+        if (!sim_show_layers(node)) {
+            return false;
+        }
     }
     /* One round to post them, one to send them. */
     return ++engine->n_halves <= 2;
@@ -183,20 +206,29 @@ bool sim_half_iterate(sim_node_t *node)
 void sim_iterate(sim_node_t *node)
 {
     bt_engine_t *engine = &node->engine;
-    sim_report_t *r = bt_calloc(1, sizeof(*r));
+    sim_report_t *r;
+    bt_list_t *pos;
+    bt_list_t *tmp;
 
-    assert_non_null(r);
-    r->report.items = r->items;
+    if (engine->next == NULL) {
+        sim_begin(node);
+    }
+    r = engine->next;
+    engine->next = NULL;
     engine->n_halves = 0;
     r->report.iteration = ++engine->iteration;
     r->report.status = engine->broken ? BT_ERR_DEVICE : BT_OK;
-    for (uint32_t i = 0; i < SIM_MAX_SEQS; i++) {
+    for (uint32_t i = 0; (i < engine->n_planned) && !engine->broken; i++) {
         bt_finish_t finish;
 
-        if ((engine->seqs[i] != NULL) &&
-            sim_seq_step(node, r, engine->seqs[i], &finish)) {
-            sim_item(r, BT_REPORT_LEFT, engine->seqs[i], finish);
-            engine->seqs[i] = NULL;
+        if (sim_item_step(node, r, &engine->plan[i], &finish)) {
+            sim_leave(r, sim_seq_of(&engine->plan[i].seq->turn.link), finish);
+        }
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
+    {
+        if (engine->broken) {
+            sim_leave(r, sim_seq_of(pos), BT_FINISH_ERROR);
         }
     }
     if (r->report.n_items == 0) {
@@ -211,14 +243,9 @@ bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq)
     if (engine->n_inside == SIM_MAX_SEQS) {
         return BT_ERR_BUSY;
     }
-    for (uint32_t i = 0; i < SIM_MAX_SEQS; i++) {
-        if (engine->seqs[i] == NULL) {
-            engine->seqs[i] = seq;
-            engine->n_inside++;
-            return BT_OK;
-        }
-    }
-    return BT_ERR_BUSY;
+    bt_list_push_back(&engine->inbox, &seq->sched.turn.link);
+    engine->n_inside++;
+    return BT_OK;
 }
 
 void bt_engine_cancel(bt_seq_t *seq)

@@ -88,6 +88,8 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
         BT_OK);
     assert_int_equal(bt_wire_decoder_create(&w->decoder), BT_OK);
     bt_list_init(&node->rpc.events);
+    bt_list_init(&node->engine.inbox);
+    bt_list_init(&node->engine.running);
     bt_list_init(&node->engine.reports);
     node->engine.node = node;
     w->rpc = &node->rpc;
@@ -255,6 +257,7 @@ static void sim_forget_reports(sim_node_t *node)
     while ((report = bt_engine_next(&node->engine)) != NULL) {
         bt_engine_recycle(&node->engine, report);
     }
+    bt_free(node->engine.next);
 }
 
 uint32_t sim_n_free(const sim_node_t *node)

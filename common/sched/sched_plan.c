@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/sched/sched.h"
+#include "common/sched/sched_plan.h"
 
 #include "common/base/assert.h"
 
 static bt_sched_seq_t *seq_of(bt_list_t *link)
 {
-    return BT_CONTAINER_OF(link, bt_sched_seq_t, link);
+    return BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link);
 }
 
 /* How many of `left` tokens to run now: all of them, or as many as the budget

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file sched.h
+/** @file sched_plan.h
  *
  * In-flight batching with chunked context phase: which tokens of which
  * sequences run in the next iteration. Pure: state in, plan out.
@@ -9,11 +9,12 @@
  *   1. every sequence with one token left to compute gets it: those in their
  *      generation phase, and prompts of which the rest was found in a cache;
  *   2. what is left of the budget, but never less than a block, goes to
- *      sequences with more to compute, in the order of the list (the engine's:
- *      as they joined; priority and age decided who joins), as chunks. A chunk
- *      that is not a prompt's last ends on a block boundary of absolute
- *      positions, so that whole blocks become ready to send. Where none fits,
- *      nobody further back overtakes.
+ *      sequences with more to compute, as chunks, in their order: priority with
+ *      ageing, then age (sched_queue.h). So a prompt of a higher priority also
+ *      goes before one that is half computed. A chunk that is not a prompt's
+ *      last ends on a block boundary of absolute positions, so that whole
+ *      blocks become ready to send. Where none fits, nobody further back
+ *      overtakes.
  *
  * A sequence that joins is in the next plan; one that leaves is simply not in
  * the list any more. Nothing is padded.
@@ -22,19 +23,19 @@
  * Source:  Yu et al., "Orca", OSDI 2022 (iteration-level scheduling);
  *          Agrawal et al., "Sarathi-Serve", OSDI 2024 (chunked prefill).
  */
-#ifndef BT_COMMON_SCHED_SCHED_H
-#define BT_COMMON_SCHED_SCHED_H
+#ifndef BT_COMMON_SCHED_PLAN_H
+#define BT_COMMON_SCHED_PLAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/sched/sched_queue.h"
 
 /** The scheduler's part of a sequence; embedded in the engine's. */
 typedef struct bt_sched_seq {
-    bt_list_t link;      /**< in the engine's running list */
-    uint32_t n_tokens;   /**< known token ids: prompt and generated */
-    uint32_t n_computed; /**< of them, with K and V in the cache */
+    bt_sched_turn_t turn; /**< in the engine's running queue */
+    uint32_t n_tokens;    /**< known token ids: prompt and generated */
+    uint32_t n_computed;  /**< of them, with K and V in the cache */
 } bt_sched_seq_t;
 
 /** One sequence's share of the next iteration. */
@@ -47,7 +48,7 @@ typedef struct bt_sched_item {
 /**
  * Plan one iteration.
  *
- * @param [in]  running           List of bt_sched_seq_t.link.
+ * @param [in]  running           Queue of bt_sched_seq_t.turn.
  * @param [in]  token_budget      Tokens of all chunks and generation steps; at
  *                                least tokens_per_block. Generation steps are
  *                                never held back, and beside many of them one

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched.h"
+#include "common/sched/sched_plan.h"
 
 #define T        16u /* tokens per block */
 #define MAX_SEQS 40u
@@ -10,11 +10,19 @@ static bt_list_t running;
 static bt_sched_seq_t seqs[MAX_SEQS];
 static bt_sched_item_t items[MAX_SEQS];
 
-static void add(uint32_t i, uint32_t n_tokens, uint32_t n_computed)
+/* They come a millisecond after one another. */
+static void add_with(uint32_t i, uint32_t n_tokens, uint32_t n_computed,
+                     uint32_t priority)
 {
+    bt_sched_turn_init(&seqs[i].turn, priority, 1000u * i);
     seqs[i].n_tokens = n_tokens;
     seqs[i].n_computed = n_computed;
-    bt_list_push_back(&running, &seqs[i].link);
+    bt_sched_queue_insert(&running, &seqs[i].turn);
+}
+
+static void add(uint32_t i, uint32_t n_tokens, uint32_t n_computed)
+{
+    add_with(i, n_tokens, n_computed, 0);
 }
 
 static void a_plan_of_nothing_is_empty(void **state)
@@ -70,6 +78,26 @@ static void a_last_chunk_need_not_end_on_a_block(void **state)
     assert_int_equal(n_context, 53);
 }
 
+/* Budget 64. The prompt of priority 2 came last and is all in it: 40 tokens.
+ * 24 are left: a block of the one that is half computed, 8 remain. */
+static void chunks_are_shared_by_priority_then_age(void **state)
+{
+    uint32_t n_context = 0;
+
+    (void)state;
+    bt_list_init(&running);
+    add(0, 100, 32);
+    add(1, 100, 0);
+    add_with(2, 40, 0, 2);
+    assert_int_equal(
+        bt_sched_plan(&running, 64, T, MAX_SEQS, items, &n_context), 2);
+    assert_ptr_equal(items[0].seq, &seqs[2]);
+    assert_int_equal(items[0].n_new, 40);
+    assert_ptr_equal(items[1].seq, &seqs[0]);
+    assert_int_equal(items[1].n_new, 16);
+    assert_int_equal(n_context, 56);
+}
+
 static void a_full_batch_does_not_starve_the_context_phase(void **state)
 {
     uint32_t n_context = 0;
@@ -122,7 +150,7 @@ static void every_token_is_computed_exactly_once(void **state)
                 assert_int_equal(items[i].last_chunk,
                                  seq->n_computed == seq->n_tokens);
                 if (items[i].last_chunk) {
-                    bt_list_remove(&seq->link);
+                    bt_list_remove(&seq->turn.link);
                     n_left--;
                 } else {
                     assert_int_equal(seq->n_computed % T, 0);
@@ -139,6 +167,7 @@ int main(void)
         BT_TEST(a_plan_of_nothing_is_empty),
         BT_TEST(generation_goes_first_and_chunks_end_on_blocks),
         BT_TEST(a_last_chunk_need_not_end_on_a_block),
+        BT_TEST(chunks_are_shared_by_priority_then_age),
         BT_TEST(a_full_batch_does_not_starve_the_context_phase),
         BT_TEST(every_token_is_computed_exactly_once),
     };
