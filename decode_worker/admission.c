@@ -50,7 +50,7 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
                            "the lease could not be opened");
         return;
     }
-    state->n_leases++;
+    bt_decode_move(w, dj, BT_DECODE_OPEN);
     msg.u.grant.key = dj->job.key;
     msg.u.grant.instance = w->instance;
     msg.u.grant.n_cached = dj->job.n_reused * w->tokens_per_block;
@@ -66,7 +66,9 @@ static void run(bt_worker_t *w, bt_decode_job_t *dj)
     if (status != BT_OK) { /* cannot happen: seats are counted */
         bt_worker_job_fail(w, &dj->job, status, "decode",
                            "no seat in the batch");
+        return;
     }
+    bt_decode_move(w, dj, BT_DECODE_RUN);
 }
 
 void bt_decode_admit(bt_worker_t *w)
@@ -81,10 +83,7 @@ void bt_decode_admit(bt_worker_t *w)
         if (bt_worker_job_take_blocks(w, &dj->job) != BT_OK) {
             return;
         }
-        bt_list_remove(&dj->job.turn.link);
-        dj->has_seat = true;
         dj->granted_us = bt_now_us();
-        state->n_seats++;
         if (dj->job.kind == BT_REQUEST_LOCAL) {
             dj->job.seq.sched.n_computed =
                 dj->job.n_reused * w->tokens_per_block;
@@ -93,31 +92,6 @@ void bt_decode_admit(bt_worker_t *w)
             give_grant(w, dj);
         }
     }
-}
-
-void bt_decode_leave_seat(bt_decode_t *state, bt_decode_job_t *dj)
-{
-    if (dj->has_seat) {
-        dj->has_seat = false;
-        state->n_seats--;
-    }
-}
-
-void bt_decode_close_window(bt_decode_job_t *dj)
-{
-    if ((dj->window != NULL) && !dj->closing) {
-        dj->closing = true;
-        bt_kvt_window_close(dj->window);
-    }
-}
-
-void bt_decode_try_end(bt_worker_t *w, bt_decode_job_t *dj)
-{
-    if (dj->job.in_engine || (dj->window != NULL)) {
-        return;
-    }
-    bt_decode_leave_seat(w->role, dj);
-    bt_worker_job_end(w, &dj->job);
 }
 
 static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
@@ -144,10 +118,7 @@ static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
     bt_note_t note;
     bt_status_t status;
 
-    bt_decode_close_window(dj); /* proven: no writer is left */
-    if (dj->job.ending) {
-        return;
-    }
+    bt_decode_move(w, dj, BT_DECODE_PROVEN);
     status = bt_note_decode(event->note, event->note_bytes, &note);
     if ((status != BT_OK) || (note.key.id != dj->job.key.id) ||
         (note.key.attempt != dj->job.key.attempt) ||
@@ -171,24 +142,24 @@ void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
 {
     bt_decode_t *state = w->role;
     bt_decode_job_t *dj = event->user;
+    bt_decode_phase_t next;
 
     switch (event->type) {
     case BT_KVT_WINDOW_DONE:
-        on_window_done(w, dj, event);
+        /* What comes after the lease was revoked proves nothing. */
+        if (bt_decode_phase_after(dj->phase, BT_DECODE_PROVEN, &next)) {
+            on_window_done(w, dj, event);
+        }
         break;
     case BT_KVT_WINDOW_FAILED:
         bt_worker_job_fail(w, &dj->job, event->status, "transfer",
                            bt_status_str(event->status));
-        bt_decode_close_window(dj);
         break;
     case BT_KVT_WINDOW_CLOSED:
         dj->window = NULL;
         state->n_leases--;
-        if (dj->quarantined) {
-            state->quarantined_blocks -= dj->job.n_blocks;
-        }
-        if (dj->job.ending) {
-            bt_decode_try_end(w, dj);
+        if (bt_decode_phase_after(dj->phase, BT_DECODE_FREE, &next)) {
+            bt_decode_move(w, dj, BT_DECODE_FREE);
         }
         break;
     case BT_KVT_QUARANTINE_STUCK:

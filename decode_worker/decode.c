@@ -2,6 +2,7 @@
 #include "decode_worker/decode.h"
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "common/sched/sched_queue.h"
@@ -56,31 +57,102 @@ static bt_status_t open_role(bt_worker_t *w)
     return BT_OK;
 }
 
-static void on_request(bt_worker_t *w, bt_job_t *job)
+/* ---- phases ---- */
+
+static void leave(bt_decode_t *state, bt_decode_job_t *dj)
 {
+    const unsigned facts = bt_decode_phase_facts(dj->phase);
+
+    bt_list_remove(&dj->job.turn.link);
+    if ((facts & BT_DECODE_HAS_SEAT) != 0) {
+        state->n_seats--;
+    }
+    if ((facts & BT_DECODE_IS_QUARANTINED) != 0) {
+        state->quarantined_blocks -= dj->job.n_blocks;
+    }
+}
+
+/* The frame's own facts agree with the phase. */
+static void check_facts(const bt_job_t *job, unsigned facts)
+{
+    BT_ASSERT(job->in_engine == ((facts & BT_DECODE_IN_ENGINE) != 0));
+    if ((facts & BT_DECODE_IS_OVER) == 0) {
+        BT_ASSERT(job->has_blocks == ((facts & BT_DECODE_HAS_BLOCKS) != 0));
+        BT_ASSERT(!job->ending);
+    }
+    (void)job;
+    (void)facts;
+}
+
+/* The job may be gone afterwards. */
+static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
+{
+    const unsigned facts = bt_decode_phase_facts(phase);
     bt_decode_t *state = w->role;
 
-    bt_sched_queue_insert(&state->queue, &job->turn);
+    dj->phase = phase;
+    if ((facts & BT_DECODE_HAS_SEAT) != 0) {
+        state->n_seats++;
+    }
+    if ((facts & BT_DECODE_IS_QUARANTINED) != 0) {
+        state->quarantined_blocks += dj->job.n_blocks;
+    }
+    check_facts(&dj->job, facts);
+    switch (phase) {
+    case BT_DECODE_QUEUED:
+        bt_sched_queue_insert(&state->queue, &dj->job.turn);
+        break;
+    case BT_DECODE_LEASED:
+        state->n_leases++;
+        break;
+    case BT_DECODE_JOINING:
+    case BT_DECODE_QUARANTINED:
+        bt_kvt_window_close(dj->window); /* WINDOW_CLOSED follows */
+        break;
+    case BT_DECODE_RUNNING:
+        break;
+    case BT_DECODE_STOPPING:
+        bt_engine_cancel(&dj->job.seq);
+        break;
+    case BT_DECODE_ENDING:
+        dj->job.ending = true;
+        if (dj->window == NULL) {
+            bt_decode_move(w, dj, BT_DECODE_FREE);
+        }
+        break;
+    case BT_DECODE_ENDED:
+        bt_worker_job_end(w, &dj->job);
+        break;
+    }
+}
+
+void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
+                    bt_decode_event_t event)
+{
+    bt_decode_phase_t next = dj->phase;
+    const bool is_legal = bt_decode_phase_after(dj->phase, event, &next);
+
+    BT_ASSERT(is_legal);
+    if (is_legal) {
+        leave(w->role, dj);
+        enter(w, dj, next);
+    }
+}
+
+/* ---- requests, cancels ---- */
+
+static void on_request(bt_worker_t *w, bt_job_t *job)
+{
+    enter(w, job_of(job), BT_DECODE_QUEUED);
 }
 
 static void on_abort(bt_worker_t *w, bt_job_t *job)
 {
-    bt_decode_t *state = w->role;
     bt_decode_job_t *dj = job_of(job);
+    /* What the device failed has left the engine already. */
+    const bool has_left = (dj->phase == BT_DECODE_RUNNING) && !job->in_engine;
 
-    if (job->in_engine) {
-        bt_engine_cancel(&job->seq);
-    } else {
-        bt_decode_leave_seat(state, dj); /* a quarantine needs none */
-    }
-    if ((dj->window != NULL) && !dj->closing) {
-        /* Revoked before it was proven: its blocks are not free until nobody
-         * can write any more. */
-        dj->quarantined = true;
-        state->quarantined_blocks += job->n_blocks;
-        bt_decode_close_window(dj);
-    }
-    bt_decode_try_end(w, dj);
+    bt_decode_move(w, dj, has_left ? BT_DECODE_LEFT : BT_DECODE_ABORT);
 }
 
 static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
@@ -112,8 +184,9 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
         bt_decode_job_t *dj = job_of(BT_CONTAINER_OF(pos, bt_job_t, link));
 
         if ((dj->job.from == from) && (dj->job.peer == instance) &&
-            !dj->job.in_engine && (dj->job.kind == BT_REQUEST_GENERATE) &&
-            !dj->closing) {
+            (dj->job.kind == BT_REQUEST_GENERATE) &&
+            ((dj->phase == BT_DECODE_QUEUED) ||
+             (dj->phase == BT_DECODE_LEASED))) {
             bt_worker_job_fail(w, &dj->job, BT_ERR_PEER_LOST, "transfer",
                                "the prefill worker is gone");
         }
@@ -150,9 +223,8 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
                                "the device failed");
             break;
         }
-        dj->job.ending = true;
         remember(w, dj, item->finish);
-        bt_decode_try_end(w, dj);
+        bt_decode_move(w, dj, BT_DECODE_LEFT);
         break;
     }
 }

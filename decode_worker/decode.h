@@ -3,9 +3,7 @@
  *
  * The decode worker: admission, leases, generation with in-flight batching.
  *
- *     queued ─ seat and blocks ─▶ granted ─ manifest proven ─▶ running ─▶ end
- *                                    │ (window open: KV arrives)
- *                                    └─ revoked ─▶ quarantine ─▶ end
+ * job_life.h has the life of a job; bt_decode_move() is its one way on.
  *
  * A grant reserves a seat and every block that the sequence can ever need, or
  * nothing, so a running sequence never waits and is never preempted. Grants are
@@ -17,40 +15,42 @@
 #ifndef BT_DECODE_WORKER_DECODE_H
 #define BT_DECODE_WORKER_DECODE_H
 
+#include "decode_worker/job_life.h"
 #include "worker/worker.h"
 
 typedef struct bt_decode {
-    bt_list_t queue;   /**< waits for a seat and blocks */
-    uint32_t n_seats;  /**< taken: granted or running */
-    uint64_t lease_id; /**< last one given */
-    uint32_t n_leases; /**< open windows */
+    /* Jobs by phase; bt_decode_move() keeps these. */
+    bt_list_t queue;  /**< of the QUEUED */
+    uint32_t n_seats; /**< those with BT_DECODE_HAS_SEAT */
     uint32_t quarantined_blocks;
+    uint64_t lease_id;        /**< last one given */
+    uint32_t n_leases;        /**< windows, open or closing */
     bt_kvt_extent_t *extents; /**< scratch, one per block of the pool */
     uint8_t *desc;            /**< scratch for a window descriptor */
 } bt_decode_t;
 
 typedef struct bt_decode_job {
     bt_job_t job; /**< first */
-    bool has_seat;
-    bool closing;     /**< its window was closed by us */
-    bool quarantined; /**< its blocks count as such until WINDOW_CLOSED */
-    bt_kvt_window_t *window; /**< open or closing */
+    bt_decode_phase_t phase;
+    bt_kvt_window_t *window; /**< open in LEASED, else closing; NULL: none */
     uint64_t granted_us;
 } bt_decode_job_t;
 
 extern const bt_worker_ops_t bt_decode_ops;
 
+/* decode.c */
+
+/** Take the job to its next phase with all that belongs to it: queue, seat,
+ *  counts, window, cancels. The event must be legal. The job may be gone
+ *  afterwards: after ABORT, LEFT and FREE. */
+void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
+                    bt_decode_event_t event);
+
 /* admission.c */
 
 /** Give grants in order until the next one does not fit. */
 void bt_decode_admit(bt_worker_t *w);
-/** Its place in the batch is free; harmless when repeated. */
-void bt_decode_leave_seat(bt_decode_t *state, bt_decode_job_t *dj);
-/** Close the job's window, if it has one; WINDOW_CLOSED follows. */
-void bt_decode_close_window(bt_decode_job_t *dj);
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
-/** End the job once neither engine nor window holds it. */
-void bt_decode_try_end(bt_worker_t *w, bt_decode_job_t *dj);
 
 /* fence.c */
 

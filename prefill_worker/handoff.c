@@ -201,7 +201,6 @@ static bt_status_t finish(bt_prefill_job_t *pj)
 
     bt_note_encode(&values, note);
     status = bt_kvt_finish(pj->xfer, note, sizeof(note));
-    pj->xfer_finished = (status == BT_OK);
     pj->granted_us = now_us;
     return status;
 }
@@ -210,31 +209,19 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_status_t status = BT_OK;
 
-    if (pj->job.ending || (pj->grant_bytes == 0) || !pj->job.has_blocks ||
-        pj->xfer_finished) {
-        return;
-    }
     if (pj->xfer == NULL) {
         status = begin(w, pj);
     }
     if (status == BT_OK) {
         status = bt_prefill_post(w, pj);
     }
-    if ((status == BT_OK) && pj->kv_complete) {
+    if ((status == BT_OK) && (pj->phase == BT_PREFILL_SENDING)) {
         status = finish(pj);
     }
     if (status != BT_OK) {
         bt_worker_job_fail(w, &pj->job, status, "transfer",
                            "the KV blocks could not be sent");
     }
-}
-
-void bt_prefill_try_end(bt_worker_t *w, bt_prefill_job_t *pj)
-{
-    if (pj->job.in_engine || (pj->xfer != NULL)) {
-        return;
-    }
-    bt_worker_job_end(w, &pj->job);
 }
 
 static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
@@ -248,13 +235,16 @@ static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
     if (event->status == BT_OK) {
         pj->job.tail_us = bt_now_us() - pj->granted_us;
     }
-    if ((event->status == BT_OK) || pj->job.ending) {
-        pj->job.ending = true; /* handed over: nothing left to abort */
-        bt_prefill_try_end(w, pj);
-        return;
+    if (pj->phase == BT_PREFILL_ENDING) {
+        if (!pj->job.in_engine) {
+            bt_prefill_move(w, pj, BT_PREFILL_FREE);
+        }
+    } else if (event->status == BT_OK) { /* to a manifest only */
+        bt_prefill_move(w, pj, BT_PREFILL_SENT);
+    } else {
+        bt_worker_job_fail(w, &pj->job, event->status, "transfer",
+                           bt_status_str(event->status));
     }
-    bt_worker_job_fail(w, &pj->job, event->status, "transfer",
-                       bt_status_str(event->status));
 }
 
 static void on_peer_lost(bt_worker_t *w, const bt_kvt_event_t *event)

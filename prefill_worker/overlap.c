@@ -97,11 +97,11 @@ static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     const bt_prefill_t *state = w->role;
-    const bool complete =
-        pj->kv_complete || (pj->n_computed == pj->job.n_tokens);
+    const bool may_wait = pj->phase != BT_PREFILL_SENDING;
+    const bool complete = !may_wait || (pj->n_computed == pj->job.n_tokens);
     uint32_t n_layers;
 
-    if ((state->overlap == BT_OVERLAP_NONE) && !pj->kv_complete) {
+    if ((state->overlap == BT_OVERLAP_NONE) && may_wait) {
         return BT_OK;
     }
     if (pj->layers_posted == 0) {

@@ -69,29 +69,111 @@ static void close_role(bt_worker_t *w)
     w->role = NULL;
 }
 
-static void on_request(bt_worker_t *w, bt_job_t *job)
+/* ---- phases ---- */
+
+static void leave(bt_prefill_t *state, bt_prefill_job_t *pj)
 {
+    const unsigned facts = bt_prefill_phase_facts(pj->phase);
+
+    bt_list_remove(&pj->job.turn.link);
+    if ((facts & BT_PREFILL_IS_WAITING_KV) != 0) {
+        state->waiting_blocks -= pj->job.n_blocks;
+    }
+    if ((facts & BT_PREFILL_IS_PAUSED) != 0) {
+        state->n_paused--;
+    }
+}
+
+/* It is over: take it back from those who still hold it. */
+static void let_go(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    pj->job.ending = true;
+    if (pj->job.in_engine) {
+        bt_engine_cancel(&pj->job.seq);
+    }
+    if (pj->xfer != NULL) {
+        bt_kvt_cancel(pj->xfer);
+    }
+    if (!pj->job.in_engine && (pj->xfer == NULL)) {
+        bt_prefill_move(w, pj, BT_PREFILL_FREE);
+    }
+}
+
+/* The frame's own facts agree with the phase. */
+static void check_facts(const bt_job_t *job, unsigned facts)
+{
+    if ((facts & BT_PREFILL_IS_OVER) == 0) {
+        BT_ASSERT(job->has_blocks == ((facts & BT_PREFILL_HAS_BLOCKS) != 0));
+        BT_ASSERT(job->in_engine == ((facts & BT_PREFILL_IN_ENGINE) != 0));
+        BT_ASSERT(!job->ending);
+    }
+    (void)job;
+}
+
+/* The job may be gone afterwards. */
+static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
+                  bt_prefill_phase_t phase)
+{
+    const unsigned facts = bt_prefill_phase_facts(phase);
     bt_prefill_t *state = w->role;
 
+    pj->phase = phase;
+    if ((facts & BT_PREFILL_IS_WAITING_KV) != 0) {
+        state->waiting_blocks += pj->job.n_blocks;
+    }
+    if ((facts & BT_PREFILL_IS_PAUSED) != 0) {
+        state->n_paused++;
+        bt_worker_job_return_blocks(w, &pj->job);
+    }
+    check_facts(&pj->job, facts);
+    switch (phase) {
+    case BT_PREFILL_QUEUED:
+        bt_sched_queue_insert(&state->ungranted, &pj->job.turn);
+        break;
+    case BT_PREFILL_GRANTED:
+    case BT_PREFILL_RESUMING:
+        bt_sched_queue_insert(&state->granted, &pj->job.turn);
+        break;
+    case BT_PREFILL_STREAMING:
+        bt_list_push_back(&state->streaming, &pj->job.turn.link);
+        break;
+    case BT_PREFILL_WAITING:
+        bt_list_push_back(&state->waiting, &pj->job.turn.link);
+        break;
+    case BT_PREFILL_SENDING:
+        bt_prefill_push(w, pj);
+        break;
+    case BT_PREFILL_COMPUTING:
+    case BT_PREFILL_DROPPED: /* its grant brings it back */
+        break;
+    case BT_PREFILL_ENDING:
+        let_go(w, pj);
+        break;
+    case BT_PREFILL_ENDED:
+        bt_worker_job_end(w, &pj->job);
+        break;
+    }
+}
+
+void bt_prefill_move(bt_worker_t *w, bt_prefill_job_t *pj,
+                     bt_prefill_event_t event)
+{
+    bt_prefill_phase_t next = pj->phase;
+    const bool is_legal = bt_prefill_phase_after(pj->phase, event, &next);
+
+    BT_ASSERT(is_legal);
+    if (is_legal) {
+        leave(w->role, pj);
+        enter(w, pj, next);
+    }
+}
+
+/* ---- requests, grants, cancels ---- */
+
+static void on_request(bt_worker_t *w, bt_job_t *job)
+{
     job->seq.leave_after_first = true;
-    bt_sched_queue_insert(&state->ungranted, &job->turn);
-}
-
-/* Blocks of a job without grant count against the share for waiting KV. */
-static void uncount_waiting(bt_prefill_t *state, bt_prefill_job_t *pj)
-{
-    if (pj->counted) {
-        state->waiting_blocks -= pj->job.n_blocks;
-        pj->counted = false;
-    }
-}
-
-static void resume(bt_prefill_t *state, bt_prefill_job_t *pj)
-{
-    if (pj->paused) {
-        state->n_paused--;
-        pj->paused = false;
-    }
+    enter(w, job_of(job), BT_PREFILL_QUEUED);
 }
 
 static bt_status_t check_grant(const bt_worker_t *w, const bt_job_t *job,
@@ -116,9 +198,9 @@ static bt_status_t check_grant(const bt_worker_t *w, const bt_job_t *job,
 static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant)
 {
-    bt_prefill_t *state = w->role;
     bt_job_t *job = bt_worker_job_find(w, from, grant->key);
     const char *why = "no memory for the grant";
+    bt_prefill_phase_t next;
     bt_prefill_job_t *pj;
     bt_status_t status;
 
@@ -126,7 +208,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         return; /* canceled meanwhile, as it is at the one who granted */
     }
     pj = job_of(job);
-    if (pj->grant_bytes != 0) {
+    if (!bt_prefill_phase_after(pj->phase, BT_PREFILL_GRANT, &next)) {
         BT_LOG_WARN("request %llu was granted twice",
                     (unsigned long long)job->key.id);
         return;
@@ -140,33 +222,21 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         bt_worker_job_fail(w, job, status, "transfer", why);
         return;
     }
-    uncount_waiting(state, pj);
     pj->grant_bytes = grant->blob_bytes;
     pj->blocks_cached = grant->n_cached / w->tokens_per_block;
     pj->blocks_posted = pj->blocks_cached;
-    bt_list_remove(&job->turn.link); /* from ungranted or waiting */
-    if (!job->has_blocks) {
-        bt_sched_queue_insert(&state->granted, &job->turn);
-    } else if (job->in_engine) {
-        bt_list_push_back(&state->streaming, &job->turn.link);
+    bt_prefill_move(w, pj, BT_PREFILL_GRANT);
+    if (next == BT_PREFILL_STREAMING) {
+        bt_prefill_push(w, pj); /* chunks that are finished by now */
     }
-    bt_prefill_push(w, pj);
 }
 
 static void on_abort(bt_worker_t *w, bt_job_t *job)
 {
-    bt_prefill_job_t *pj = job_of(job);
-
-    uncount_waiting(w->role, pj);
-    resume(w->role, pj);
-    if (job->in_engine) {
-        bt_engine_cancel(&job->seq);
-    }
-    if (pj->xfer != NULL) {
-        bt_kvt_cancel(pj->xfer);
-    }
-    bt_prefill_try_end(w, pj);
+    bt_prefill_move(w, job_of(job), BT_PREFILL_ABORT);
 }
+
+/* ---- what is computed when ---- */
 
 /* The last block's unused slots cross to another worker: they must not carry
  * what an earlier tenant left there. */
@@ -180,7 +250,6 @@ static void clear_tail(const bt_worker_t *w, const bt_job_t *job)
 
 static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
 {
-    bt_prefill_t *state = w->role;
     bt_job_t *job = &pj->job;
     bt_status_t status;
 
@@ -200,20 +269,12 @@ static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
     job->seq.tell_layers = true;
     atomic_store_explicit(&job->seq.n_layers, 0, memory_order_relaxed);
     pj->n_computed = job->seq.sched.n_computed;
-    pj->kv_complete = false;
     status = bt_worker_job_submit(w, job);
     if (status != BT_OK) {
         bt_worker_job_return_blocks(w, job);
         return status;
     }
-    bt_list_remove(&job->turn.link);
-    resume(state, pj);
-    if (pj->grant_bytes == 0) {
-        state->waiting_blocks += job->n_blocks;
-        pj->counted = true;
-    } else {
-        bt_list_push_back(&state->streaming, &job->turn.link);
-    }
+    bt_prefill_move(w, pj, BT_PREFILL_START);
     return BT_OK;
 }
 
@@ -230,13 +291,8 @@ static bool drop_waiting(bt_worker_t *w)
     pj = job_of(BT_CONTAINER_OF(state->waiting.prev, bt_job_t, turn.link));
     BT_LOG_DEBUG("request %llu: waiting KV dropped",
                  (unsigned long long)pj->job.key.id);
-    bt_list_remove(&pj->job.turn.link);
-    uncount_waiting(state, pj);
-    bt_worker_job_return_blocks(w, &pj->job);
-    pj->kv_complete = false;
-    pj->paused = true;
-    state->n_paused++;
-    return true; /* in no queue: its grant brings it back */
+    bt_prefill_move(w, pj, BT_PREFILL_DROP);
+    return true;
 }
 
 /* @return false when a granted job has to wait for blocks or a seat: nothing
@@ -290,6 +346,8 @@ static void advance(bt_worker_t *w)
     bt_prefill_stream(w);
 }
 
+/* ---- what the engine says ---- */
+
 static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
 {
     const bt_seq_t *seq = &pj->job.seq;
@@ -308,12 +366,12 @@ static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
 
 static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
 {
-    bt_prefill_t *state = w->role;
     bt_job_t *job = &pj->job;
 
-    bt_list_remove(&job->turn.link); /* from streaming, if it is granted */
-    if (job->ending) {
-        bt_prefill_try_end(w, pj);
+    if (pj->phase == BT_PREFILL_ENDING) {
+        if (pj->xfer == NULL) {
+            bt_prefill_move(w, pj, BT_PREFILL_FREE);
+        }
         return;
     }
     if (finish == BT_FINISH_ERROR) { /* its KV is not to be trusted (I2) */
@@ -324,17 +382,11 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
     bt_worker_job_remember(w, job, job->n_tokens);
     if (pj->finish != BT_FINISH_NONE) {
         /* Over with token #1: nobody needs the KV. */
-        job->ending = true;
-        on_abort(w, job);
+        bt_prefill_move(w, pj, BT_PREFILL_ABORT);
         return;
     }
-    pj->kv_complete = true;
     pj->complete_us = bt_now_us();
-    if (pj->grant_bytes == 0) {
-        bt_list_push_back(&state->waiting, &job->turn.link);
-    } else {
-        bt_prefill_push(w, pj);
-    }
+    bt_prefill_move(w, pj, BT_PREFILL_COMPUTED);
 }
 
 static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
@@ -344,7 +396,9 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
     switch (item->kind) {
     case BT_REPORT_CHUNK:
         pj->n_computed = item->n_computed;
-        bt_prefill_push(w, pj);
+        if (pj->phase == BT_PREFILL_STREAMING) {
+            bt_prefill_push(w, pj);
+        }
         break;
     case BT_REPORT_TOKEN:
         pj->token = item->token;

@@ -3,11 +3,7 @@
  *
  * The prefill worker: context phase in chunks, token #1, hand-over.
  *
- *                  ┌─ granted: chunks, then layers ─┐
- *                  │                                ▼
- *     queued ──▶ computing ──▶ waiting ── grant ──▶ sending ──▶ end
- *       ▲                        │ a granted one wants its blocks
- *       └───── grant ─ dropped ◀─┘
+ * job_life.h has the life of a job; bt_prefill_move() is its one way on.
  *
  * Token #1 goes straight to the router and never waits for the transfer.
  *
@@ -21,6 +17,7 @@
 #ifndef BT_PREFILL_WORKER_PREFILL_H
 #define BT_PREFILL_WORKER_PREFILL_H
 
+#include "prefill_worker/job_life.h"
 #include "worker/worker.h"
 
 /** A decode worker that we may send to. */
@@ -52,27 +49,25 @@ typedef enum bt_prefill_overlap {
 typedef struct bt_prefill {
     bt_prefill_overlap_t overlap;
     bt_prefill_split_t split;
-    bt_list_t granted;   /**< queue of jobs without blocks, grant is there */
-    bt_list_t ungranted; /**< queue of jobs without blocks or grant */
-    bt_list_t waiting;   /**< complete KV, no grant yet */
-    bt_list_t streaming; /**< in the engine, grant is there */
+    /* Jobs by phase; bt_prefill_move() keeps these. */
+    bt_list_t granted;       /**< queue of the GRANTED and RESUMING */
+    bt_list_t ungranted;     /**< queue of the QUEUED */
+    bt_list_t waiting;       /**< WAITING ones, oldest first */
+    bt_list_t streaming;     /**< STREAMING ones */
+    uint32_t waiting_blocks; /**< of those with BT_PREFILL_IS_WAITING_KV */
+    uint32_t n_paused;       /**< those with BT_PREFILL_IS_PAUSED */
     bt_list_t peers;
-    uint32_t waiting_blocks; /**< held by jobs without grant */
-    uint32_t n_paused; /**< jobs whose KV was dropped, to be computed again */
     uint32_t n_xfers;
 } bt_prefill_t;
 
 typedef struct bt_prefill_job {
     bt_job_t job; /**< first */
+    bt_prefill_phase_t phase;
     uint8_t *grant;
-    uint32_t grant_bytes; /**< 0: no grant yet */
-    bt_kvt_xfer_t *xfer;
-    bool xfer_finished; /**< manifest asked for: nothing more to post */
-    bool kv_complete;
-    bool counted;        /**< its blocks count as waiting KV */
-    bool paused;         /**< its KV was dropped: counts in n_paused */
+    uint32_t grant_bytes;
+    bt_kvt_xfer_t *xfer; /**< begun, not yet over; NULL: none */
     uint32_t n_computed; /**< as last reported by the engine */
-    bool token_sent;     /**< token #1 is with the router */
+    bool token_sent;     /**< token #1 is with the router, in whatever phase */
     uint32_t token;
     bt_finish_t finish;     /**< of token #1 */
     uint32_t blocks_cached; /**< leading ones that the decode worker has */
@@ -83,6 +78,14 @@ typedef struct bt_prefill_job {
 } bt_prefill_job_t;
 
 extern const bt_worker_ops_t bt_prefill_ops;
+
+/* prefill.c */
+
+/** Take the job to its next phase with all that belongs to it: queues, counts,
+ *  blocks, cancels. The event must be legal. The job may be gone afterwards:
+ *  after ABORT, FREE and SENT, and where SENDING fails at once. */
+void bt_prefill_move(bt_worker_t *w, bt_prefill_job_t *pj,
+                     bt_prefill_event_t event);
 
 /* handoff.c */
 
@@ -98,10 +101,9 @@ void bt_prefill_reconnect(bt_worker_t *w);
 void bt_prefill_peer_forget(bt_prefill_peer_t *peer);
 void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
 
-/** Send what is ready of a granted job; fails the job when it cannot. */
+/** Send what is ready of a STREAMING job, the rest and the manifest of a
+ *  SENDING one; fails the job when it cannot. */
 void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj);
-/** End the job once neither engine nor transfer holds it. */
-void bt_prefill_try_end(bt_worker_t *w, bt_prefill_job_t *pj);
 
 /* overlap.c */
 

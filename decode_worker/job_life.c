@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "decode_worker/job_life.h"
+
+/* No arrow: nothing leads back to QUEUED, so that its zero can say it. */
+#define NONE BT_DECODE_QUEUED
+
+/* The drawing in the header, a row for each phase. */
+static const bt_decode_phase_t after[BT_DECODE_PHASES][BT_DECODE_EVENTS] = {
+    [BT_DECODE_QUEUED] =
+        {
+            [BT_DECODE_OPEN] = BT_DECODE_LEASED,
+            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
+            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
+        },
+    [BT_DECODE_LEASED] =
+        {
+            [BT_DECODE_PROVEN] = BT_DECODE_JOINING,
+            [BT_DECODE_ABORT] = BT_DECODE_QUARANTINED,
+        },
+    [BT_DECODE_JOINING] =
+        {
+            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
+            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
+        },
+    [BT_DECODE_RUNNING] =
+        {
+            [BT_DECODE_LEFT] = BT_DECODE_ENDING,
+            [BT_DECODE_ABORT] = BT_DECODE_STOPPING,
+        },
+    [BT_DECODE_STOPPING] = {[BT_DECODE_LEFT] = BT_DECODE_ENDING},
+    [BT_DECODE_QUARANTINED] = {[BT_DECODE_FREE] = BT_DECODE_ENDED},
+    [BT_DECODE_ENDING] = {[BT_DECODE_FREE] = BT_DECODE_ENDED},
+    [BT_DECODE_ENDED] = {NONE},
+};
+
+bool bt_decode_phase_after(bt_decode_phase_t phase, bt_decode_event_t event,
+                           bt_decode_phase_t *next_p)
+{
+    if (after[phase][event] == NONE) {
+        return false;
+    }
+    *next_p = after[phase][event];
+    return true;
+}
+
+unsigned bt_decode_phase_facts(bt_decode_phase_t phase)
+{
+    static const unsigned facts[BT_DECODE_PHASES] = {
+        [BT_DECODE_QUEUED] = 0,
+        [BT_DECODE_LEASED] = BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS,
+        [BT_DECODE_JOINING] = BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS,
+        [BT_DECODE_RUNNING] =
+            BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS | BT_DECODE_IN_ENGINE,
+        [BT_DECODE_STOPPING] = BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS |
+                               BT_DECODE_IN_ENGINE | BT_DECODE_IS_OVER,
+        [BT_DECODE_QUARANTINED] =
+            BT_DECODE_HAS_BLOCKS | BT_DECODE_IS_QUARANTINED | BT_DECODE_IS_OVER,
+        [BT_DECODE_ENDING] = BT_DECODE_IS_OVER,
+        [BT_DECODE_ENDED] = BT_DECODE_IS_OVER,
+    };
+
+    return facts[phase];
+}
