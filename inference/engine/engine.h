@@ -13,6 +13,18 @@
  * in a report; its K/V blocks are only touched in between. The compute thread
  * makes no system call and takes no lock or memory while it has work; it
  * sleeps on its ring when it has none.
+ *
+ * Sequences with one prompt and different draws (the choices of a request) can
+ * be submitted as a group, and its prompt is computed once:
+ *
+ *     leader    ─ chunk ─ chunk ─ last chunk ┬ token #1 ─ goes on, or leaves
+ *     followers   (CHUNK items as well)      ├ token #1 ─ goes on, or leaves
+ *                                            └ token #1 ─ goes on, or leaves
+ *
+ * The first of a group computes; all the others draw token #1 from the same row
+ * of logits in the same iteration, and from then on each is a sequence like any
+ * other. To its owner every one of them looks as if it had been computed alone:
+ * each has its CHUNK, TOKEN and LEFT items, its layers, its times and its seat.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_H
 #define BT_INFERENCE_ENGINE_ENGINE_H
@@ -22,6 +34,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/kv/kv_fork.h"
 #include "common/sched/sched_plan.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
@@ -36,12 +49,17 @@ typedef struct bt_seq {
     uint32_t max_new;       /**< tokens still to draw, at least 1 */
     uint32_t first_index;   /**< index of the first token drawn here */
     const uint32_t *blocks; /**< enough for every position computed here */
+    /** A fork of a sequence that has its K and V already: this comes before its
+     *  first iteration. `from` must stay held until the first item of this
+     *  sequence. Not in a group. */
+    bt_kv_copy_t copy;
     bool leave_after_first; /**< prefill worker: out after one token */
     bool tell_layers;       /**< for bt_seq_layers() */
     bt_sampling_t sampling;
     atomic_bool cancel; /**< set through bt_engine_cancel() */
     /** Layers whose K and V are there for all n_tokens; 0 before submit. */
     atomic_uint n_layers;
+    bt_list_t followers; /**< the engine's: those that it computes for */
     /* Written by the engine, read by the owner after LEFT. */
     uint32_t n_drawn;
     uint32_t n_iterations;
@@ -102,8 +120,36 @@ void bt_engine_destroy(bt_engine_t *engine);
 /** @retval BT_ERR_BUSY  max_seqs are inside already. */
 BT_MUST_CHECK bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq);
 
+/**
+ * Submit sequences that begin with the same tokens and draw on their own; the
+ * first of them that is not canceled computes for all, at its own turn. All or
+ * none goes in.
+ *
+ * The same in all: n_tokens, the tokens, and n_computed, which is a whole
+ * number of blocks. Each has its own tokens array, turn and sampling.
+ *
+ * Blocks: up to n_tokens, whole blocks are the same in all tables, and the
+ * partial last one is each sequence's own, or the same in those that leave
+ * after the first token (nobody writes behind the prompt then). So
+ * bt_kv_fork() makes them, and its copy is the engine's to do. Every sequence
+ * holds its table until its own LEFT, and any of them may come to compute: when
+ * the one that does is canceled, it leaves at once and the next one goes on
+ * from the blocks that are complete, in its own table.
+ *
+ * Costs n seats, of which one computes until the prompt ends, and the items of
+ * n sequences in a report.
+ *
+ * @param [in] seqs  n of them, at least 1; the array is the caller's again
+ *                   afterwards.
+ * @retval BT_ERR_BUSY  there are fewer than n seats
+ */
+BT_MUST_CHECK bt_status_t bt_engine_submit_group(bt_engine_t *engine,
+                                                 bt_seq_t *const *seqs,
+                                                 uint32_t n);
+
 /** Let the sequence leave before the next iteration; LEFT (CANCELED) follows,
- *  unless it had already finished. Never blocks. */
+ *  unless it had already finished. The others of its group go on. Never
+ *  blocks. */
 void bt_engine_cancel(bt_seq_t *seq);
 
 /** How far the last chunk of a sequence with tell_layers has got, while it is

@@ -290,3 +290,15 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
     *logits_p = (fwd->n_logit_rows > 0) ? model->host_logits : NULL;
     return BT_OK;
 }
+
+void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
+                         uint32_t from, uint32_t to)
+{
+    uint8_t *const dst = (uint8_t *)kv->base + to * kv->block_bytes;
+
+    /* A block is a whole number of floats: K and V, and slots of an even
+     * number, each of a whole number of elements or scales. */
+    model->be->ops->gather_rows(model->be, kv->base, &from, 1,
+                                (uint32_t)(kv->block_bytes / sizeof(float)),
+                                (float *)(void *)dst);
+}

@@ -140,4 +140,9 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
                                            const bt_forward_t *fwd,
                                            float **logits_p);
 
+/** Copy the content of block @a from into block @a to, on the back end, before
+ *  what is called next. What fails shows in the next bt_model_forward(). */
+void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
+                         uint32_t from, uint32_t to);
+
 #endif

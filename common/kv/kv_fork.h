@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file kv_fork.h
+ *
+ * One sequence becomes two: copy on write of its K and V.
+ *
+ *     origin  [ 0 … 15 ][ 16 … 31 ][ 32 … 39        ]   40 tokens, T = 16
+ *                 │          │          ┆ copied: both go on writing there
+ *     fork    [ the same ][ the same ][ 32 … 39      ][ new ]
+ *
+ * Whole blocks are never written again, so they are shared by reference. The
+ * one that is partly filled is written by both, each from its own next token
+ * on: the fork has one of its own, and its content has to be copied. Which, is
+ * decided here; the bytes are moved by whoever owns the memory.
+ *
+ * Threads: the pool's owner. Nothing is allocated.
+ * Source:  W. Kwon et al., "Efficient Memory Management for Large Language
+ *          Model Serving with PagedAttention", SOSP 2023, section 4.4
+ *          (parallel sampling: copy on write of the last block).
+ */
+#ifndef BT_COMMON_KV_FORK_H
+#define BT_COMMON_KV_FORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/kv/kv_block_pool.h"
+
+/** The content of one block goes into another; equal: nothing to do. */
+typedef struct bt_kv_copy {
+    uint32_t from, to;
+} bt_kv_copy_t;
+
+static inline bool bt_kv_copy_is_due(bt_kv_copy_t copy)
+{
+    return copy.from != copy.to;
+}
+
+/** Leading blocks that a fork after @a n_tokens tokens shares. */
+static inline uint32_t bt_kv_fork_n_shared(uint32_t n_tokens,
+                                           uint32_t tokens_per_block)
+{
+    return n_tokens / tokens_per_block;
+}
+
+/**
+ * Give a fork its block table, or nothing.
+ *
+ * @param [in]  ids       The origin's, held by the caller; those of its first
+ *                        n_tokens tokens are read.
+ * @param [in]  n_tokens  So many of the origin's tokens are the fork's too,
+ *                        with K and V, or will be once the origin has them.
+ * @param [in]  n_blocks  Of the fork, at least those of n_tokens.
+ * @param [out] fork_ids  n_blocks of them, one reference each, the caller's:
+ *                        the shared ones first, the others new.
+ * @param [out] copy_p    To be done once the origin has its K and V, before the
+ *                        fork writes and before the origin's reference to
+ *                        `from` goes back. What the origin may have written
+ *                        behind n_tokens is copied with it: the fork writes
+ *                        each of those places before it reads it.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_NO_BLOCKS  Fewer than bt_kv_fork_n_new() are free.
+ */
+BT_MUST_CHECK bt_status_t bt_kv_fork(bt_kv_pool_t *pool, const uint32_t *ids,
+                                     uint32_t n_tokens,
+                                     uint32_t tokens_per_block,
+                                     uint32_t n_blocks, uint32_t *fork_ids,
+                                     bt_kv_copy_t *copy_p);
+
+/** New blocks that bt_kv_fork() takes. */
+static inline uint32_t bt_kv_fork_n_new(uint32_t n_tokens,
+                                        uint32_t tokens_per_block,
+                                        uint32_t n_blocks)
+{
+    return n_blocks - bt_kv_fork_n_shared(n_tokens, tokens_per_block);
+}
+
+#endif

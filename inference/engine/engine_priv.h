@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file engine_priv.h  Between engine.c (the thread and its rings) and step.c
+ *  (what it does in an iteration) only. */
+#ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
+#define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
+
+#include <pthread.h>
+
+#include "common/base/ring.h"
+#include "inference/engine/engine.h"
+#include "inference/model/sampler.h"
+
+#define BT_ENGINE_N_REPORTS                                                 \
+    16                        /**< how far the compute thread may run ahead \
+                               */
+#define BT_ENGINE_SEQ_ITEMS 3 /**< of one in a report: CHUNK, TOKEN, LEFT */
+
+struct bt_engine {
+    bt_engine_config_t config;
+    bt_sampler_t *sampler;
+    pthread_t thread;
+    atomic_bool stop;
+    _Atomic uint64_t busy_since_ns;
+    bt_ring_t *inbox;   /* bt_seq_t, owner → compute */
+    bt_ring_t *reports; /* bt_report_t, compute → owner */
+    bt_ring_t *spare;   /* bt_report_t, owner → compute */
+    bt_report_t report_store[BT_ENGINE_N_REPORTS];
+    uint32_t n_inside; /* owner's count of submitted, not LEFT */
+
+    /* compute thread only */
+    bt_list_t running;
+    uint64_t iteration;
+    bt_sched_item_t *plan;
+    uint32_t n_planned; /* items of plan, during forward */
+    bt_ragged_seq_t *seqs;
+    uint32_t *rows_tokens;
+    uint32_t *logit_rows;
+    float *row; /* n_vocab: what the model said, where several draw from it */
+};
+
+/** Take in what was submitted and let canceled sequences go. */
+void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report);
+
+/** One iteration: plan, forward, sample. */
+void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
+
+#endif
