@@ -6,7 +6,9 @@
  *     kvt.c         open, progress, poll; timers; dispatch of messages
  *     kvt_link.c    one link per other process: hello, keepalive, loss
  *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
- *     kvt_verify.c  ...checks               kvt_post.c  ...what it is given
+ *     kvt_arrive.c  ...what comes           kvt_post.c  ...what it is given
+ *     kvt_verify.c  ...checks
+ *     kvt_life.c    the states of both
  *     kvt_pages.c   large pages for the pool
  *     kvt_stage.c   slots between these two and the memory of a device
  *     ───────────── bt_kvt_transport_t ─────────────
@@ -25,7 +27,9 @@
  *  3. A window with a possible direct writer is closed by REVOKE / CONFIRM
  *     (repeated until answered), unless it is complete, the sender has said
  *     that it stopped (CANCEL, the last PART, BYE), a new HELLO shows that the
- *     sender has given up the old link, or its process is proven gone.
+ *     sender has given up the old link, or its process is proven gone. In
+ *     kvt_life.h these are LAST, CONFIRM and STOP: what leads out of the states
+ *     in which the sender may write.
  *  4. The sender remembers the grants that are over and refuses a descriptor
  *     of theirs. RESULT and REVOKE carry the receiver's lowest open grant, so
  *     that this memory stays small.
@@ -41,6 +45,7 @@
 #include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "kvtransfer/kvt.h"
+#include "kvtransfer/kvt_life.h"
 #include "kvtransfer/kvt_pages.h"
 #include "kvtransfer/kvt_plan.h"
 #include "kvtransfer/kvt_wire.h"
@@ -199,11 +204,8 @@ struct bt_kvt_peer {
     bt_kvt_event_entry_t lost;
 };
 
-typedef enum bt_kvt_window_state {
-    BT_KVT_WINDOW_OPEN,
-    BT_KVT_WINDOW_IS_DONE,
-    BT_KVT_WINDOW_IS_FAILED,
-} bt_kvt_window_state_t;
+/** bt_kvt_window.close_ms: closed, and no tick since. */
+#define BT_KVT_UNTIMED UINT64_MAX
 
 struct bt_kvt_window {
     bt_list_t all, by_id, todo, of_link;
@@ -213,13 +215,9 @@ struct bt_kvt_window {
     uint64_t sender_instance; /**< 0 = first to come */
     void *user;
     bt_kvt_map_t map;
-    bt_kvt_window_state_t state;
-    bt_status_t status; /**< of a failed one */
-    bool direct;        /**< records need no landing: written directly */
-    bool writer;        /**< a direct writer may be at work */
-    bool stopped;       /**< the sender said that it writes no more */
-    bool closing, closed, quarantined, stuck_told;
-    bool close_timed; /**< close_ms is set */
+    bt_kvt_window_state_t state; /**< kvt_life.h; bt_kvt_window_move() */
+    bt_status_t status;          /**< of a failed one */
+    bool direct; /**< records need no landing: written directly */
     uint64_t close_ms, revoke_ms;
     bt_kvt_ranges_t given;  /**< network: a buffer was given for these */
     bt_kvt_ranges_t landed; /**< network: whole in the pool */
@@ -232,7 +230,6 @@ struct bt_kvt_window {
     bt_kvt_record_t *records;
     uint32_t n_records, records_cap, n_verified;
     uint64_t record_bytes; /**< sum over records */
-    bool last;             /**< the whole manifest is here */
     uint64_t sender_us, verify_us;
     /** When the last byte was here, or the word of it. */
     uint64_t arrived_us;
@@ -241,11 +238,26 @@ struct bt_kvt_window {
     bt_kvt_event_entry_t result, stuck, gone;
 };
 
+static inline bool bt_kvt_window_takes(const bt_kvt_window_t *window,
+                                       bt_kvt_window_input_t input)
+{
+    bt_kvt_window_state_t next;
+
+    return bt_kvt_window_next(window->state, input, &next) == BT_OK;
+}
+
 /** Neither decided nor being closed: what comes for it is wanted. */
 static inline bool bt_kvt_window_is_live(const bt_kvt_window_t *window)
 {
-    return (window->state == BT_KVT_WINDOW_OPEN) && !window->closing;
+    return bt_kvt_window_takes(window, BT_KVT_WINDOW_ON_PIECE);
 }
+
+/** Leave to write into the receiver's pool; for this transfer. */
+typedef enum bt_kvt_leave {
+    BT_KVT_LEAVE_NONE,
+    BT_KVT_LEAVE_ASKED, /**< BEGIN is on its way, or its answer */
+    BT_KVT_LEAVE_GIVEN,
+} bt_kvt_leave_t;
 
 /** What a record of a transfer moves. */
 typedef struct bt_kvt_move {
@@ -272,12 +284,11 @@ struct bt_kvt_xfer {
     /** Staged: records n_moved .. n_fetched - 1 have a slot here, in order. */
     bt_list_t slots;
     uint32_t n_fetched;
-    uint32_t n_fetching; /**< copies from the device under way */
-    bt_list_t waiting;   /**< in bt_kvt_link.waiting: for a slot */
-    bool begin_sent, begun;
-    bool finished, last_sent;
-    bt_status_t outcome; /**< BT_INPROGRESS until known */
-    bool done_told;
+    uint32_t n_fetching;       /**< copies from the device under way */
+    bt_list_t waiting;         /**< in bt_kvt_link.waiting: for a slot */
+    bt_kvt_xfer_state_t state; /**< kvt_life.h; bt_kvt_xfer_move() */
+    bt_kvt_leave_t leave;
+    bt_status_t outcome; /**< of one that is over */
     uint64_t bytes_moved;
     uint64_t bytes_listed; /**< bytes_moved when the last PART went */
     uint64_t begin_ms;     /**< when BEGIN was sent last */
@@ -287,6 +298,12 @@ struct bt_kvt_xfer {
     uint8_t note[BT_KVT_MAX_NOTE];
     bt_kvt_event_entry_t done;
 };
+
+/** Its outcome is not known. */
+static inline bool bt_kvt_xfer_is_live(const bt_kvt_xfer_t *xfer)
+{
+    return xfer->state < BT_KVT_XFER_IS_ENDING;
+}
 
 /* kvt.c */
 /** A message came in; borrowed. Not from within `send`.
@@ -332,6 +349,30 @@ void bt_kvt_link_over_trim(bt_kvt_link_t *link, uint64_t floor);
 bool bt_kvt_link_over_has(const bt_kvt_link_t *link, uint64_t grant);
 
 /* kvt_window.c */
+/** @return the window that is not closed, or NULL */
+bt_kvt_window_t *bt_kvt_window_find(const bt_kvt_t *kvt,
+                                    const bt_kvt_lease_t *lease);
+/** @a link is its sender's. */
+void bt_kvt_window_bind(bt_kvt_window_t *window, bt_kvt_link_t *link);
+/** One step of its life, with what comes of it. @a why: of one that fails.
+ *  @return false: refused; what the sender sent changes nothing */
+bool bt_kvt_window_move(bt_kvt_window_t *window, bt_kvt_window_input_t input,
+                        bt_status_t why);
+/** Its bytes are free, once it is closed and nobody can write to them. */
+void bt_kvt_window_settle(bt_kvt_window_t *window);
+/** Its result, unless there is one. */
+void bt_kvt_window_fail(bt_kvt_window_t *window, bt_status_t status);
+void bt_kvt_window_done(bt_kvt_window_t *window);
+/** The sender of @a window is unreachable; gone: it cannot write either. */
+void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);
+/** A sender said hello: windows that wait for it. */
+void bt_kvt_windows_bind(bt_kvt_link_t *link);
+void bt_kvt_windows_tick(bt_kvt_t *kvt);
+/** Kept for another one, within limits; not while the transport closes. */
+void bt_kvt_window_free(bt_kvt_window_t *window);
+uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
+
+/* kvt_arrive.c */
 /**
  * Network data for a window: is there a buffer for it?
  * @return where to put all of piece.bytes, with bt_kvt_window_landed() to
@@ -347,18 +388,7 @@ void bt_kvt_window_landed(bt_kvt_window_t *window, uint64_t offset,
  *  put them there. */
 void bt_kvt_window_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
                        uint64_t offset, uint64_t bytes);
-/** Its result, unless there is one. */
-void bt_kvt_window_fail(bt_kvt_window_t *window, bt_status_t status);
-void bt_kvt_window_done(bt_kvt_window_t *window);
 void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
-/** The sender of @a window is unreachable; gone: it cannot write either. */
-void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);
-/** A sender said hello: windows that wait for it. */
-void bt_kvt_windows_bind(bt_kvt_link_t *link);
-void bt_kvt_windows_tick(bt_kvt_t *kvt);
-/** Kept for another one, within limits; not while the transport closes. */
-void bt_kvt_window_free(bt_kvt_window_t *window);
-uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
 
 /* kvt_verify.c */
 /** Verify up to *budget_p bytes. */
@@ -372,6 +402,8 @@ void bt_kvt_xfer_fetched(bt_kvt_xfer_t *xfer, bt_status_t status);
 /** It may be able to go on. */
 void bt_kvt_xfer_wake(bt_kvt_xfer_t *xfer);
 void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
+/** One step of its life; asserts that it is one. */
+void bt_kvt_xfer_move(bt_kvt_xfer_t *xfer, bt_kvt_xfer_input_t input);
 /** Decide the outcome, unless it is decided. */
 void bt_kvt_xfer_end(bt_kvt_xfer_t *xfer, bt_status_t outcome);
 /** The link is acknowledged: transfers may move. */

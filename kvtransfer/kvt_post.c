@@ -6,10 +6,17 @@
 #include "common/base/clock.h"
 #include "kvtransfer/kvt_core.h"
 
-static bt_status_t too_late(const bt_kvt_xfer_t *x)
+/** @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  it is over
+ *  @retval BT_ERR_INVALID_PARAM  after bt_kvt_finish() */
+static bt_status_t may(const bt_kvt_xfer_t *x, bt_kvt_xfer_input_t input)
 {
-    return (x->outcome == BT_ERR_PEER_LOST) ? BT_ERR_PEER_LOST
-                                            : BT_ERR_CANCELED;
+    bt_kvt_xfer_state_t next;
+
+    if (!bt_kvt_xfer_is_live(x)) {
+        return (x->outcome == BT_ERR_PEER_LOST) ? BT_ERR_PEER_LOST
+                                                : BT_ERR_CANCELED;
+    }
+    return bt_kvt_xfer_next(x->state, input, &next);
 }
 
 /** Length of the next record of a range: within one run, and not too long. */
@@ -57,12 +64,12 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
     uint64_t n_cuts = 1;
     uint64_t first_place = 0, place = 0;
     uint64_t first, n;
-    bt_status_t status;
+    bt_status_t status = may(x, BT_KVT_XFER_ON_POST);
 
-    if (x->outcome != BT_INPROGRESS) {
-        return too_late(x);
+    if (status != BT_OK) {
+        return status;
     }
-    if (x->finished || (bytes == 0) || (bytes > x->map.bytes) ||
+    if ((bytes == 0) || (bytes > x->map.bytes) ||
         (offset > x->map.bytes - bytes)) {
         return BT_ERR_INVALID_PARAM;
     }
@@ -100,11 +107,10 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
 
 bt_status_t bt_kvt_finish(bt_kvt_xfer_t *x, const void *note, size_t note_bytes)
 {
-    if (x->outcome != BT_INPROGRESS) {
-        return too_late(x);
-    }
-    if (x->finished) {
-        return BT_ERR_INVALID_PARAM;
+    const bt_status_t status = may(x, BT_KVT_XFER_ON_FINISH);
+
+    if (status != BT_OK) {
+        return status;
     }
     if (note_bytes > BT_KVT_MAX_NOTE) {
         return BT_ERR_TOO_LARGE;
@@ -113,7 +119,7 @@ bt_status_t bt_kvt_finish(bt_kvt_xfer_t *x, const void *note, size_t note_bytes)
         memcpy(x->note, note, note_bytes);
     }
     x->note_bytes = (uint32_t)note_bytes;
-    x->finished = true;
+    bt_kvt_xfer_move(x, BT_KVT_XFER_ON_FINISH);
     bt_kvt_xfer_wake(x);
     return BT_OK;
 }

@@ -344,7 +344,7 @@ static void fetch_end(bt_kvt_slot_t *slot, bt_status_t status)
     if (status == BT_OK) {
         x->kvt->counters.bytes_staged += slot->n_bytes;
     }
-    if (x->outcome != BT_INPROGRESS) {
+    if (!bt_kvt_xfer_is_live(x)) {
         bt_kvt_slot_unref(slot); /* nobody waits for it any more */
     }
     bt_kvt_xfer_fetched(x, status);

@@ -76,7 +76,7 @@ static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
     }
     bt_list_remove(&w->todo);
     w->verify_us += bt_now_us() - start_us;
-    if ((w->state != BT_KVT_WINDOW_OPEN) || !w->last ||
+    if ((w->state != BT_KVT_WINDOW_IS_LISTED) ||
         (w->n_verified < w->n_records)) {
         return true;
     }

@@ -109,7 +109,6 @@ bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
     x->user = user;
     x->lease = d->lease;
     x->session = d->session;
-    x->outcome = BT_INPROGRESS;
     x->done.type = BT_KVT_XFER_DONE;
     x->done.owner = x;
     bt_list_push_back(&link->xfers, &x->of_link);
@@ -145,41 +144,69 @@ void bt_kvt_xfer_free(bt_kvt_xfer_t *x)
     bt_free(x);
 }
 
-/** Done, once the source bytes are nobody's any more. */
+/** Over, once the source bytes are nobody's any more. */
 static void xfer_settle(bt_kvt_xfer_t *x)
 {
-    if ((x->outcome == BT_INPROGRESS) || x->done_told || (x->n_flying > 0) ||
-        (x->n_fetching > 0)) {
-        return;
+    if ((x->state == BT_KVT_XFER_IS_ENDING) && (x->n_flying == 0) &&
+        (x->n_fetching == 0)) {
+        bt_kvt_xfer_move(x, BT_KVT_XFER_ON_RETURNED);
     }
-    x->done_told = true;
-    bt_list_remove(&x->of_link);
-    x->link = NULL;
-    x->kvt->counters.xfers_open--;
-    bt_kvt_event_push(x->kvt, &x->done);
+}
+
+/** What it begins by being in its state. */
+static void xfer_entered(bt_kvt_xfer_t *x)
+{
+    switch (x->state) {
+    case BT_KVT_XFER_IS_ENDING:
+        bt_list_remove(&x->busy);
+        if (x->kvt->stage != NULL) {
+            bt_kvt_stage_drop(x);
+        }
+        if (x->link->map != NULL) {
+            bt_kvt_link_over_add(x->link, x->lease.grant);
+        }
+        xfer_settle(x);
+        break;
+    case BT_KVT_XFER_IS_ENDED:
+        bt_list_remove(&x->of_link);
+        x->link = NULL;
+        x->kvt->counters.xfers_open--;
+        bt_kvt_event_push(x->kvt, &x->done);
+        break;
+    case BT_KVT_XFER_IS_POSTING:
+    case BT_KVT_XFER_IS_FINISHED:
+    case BT_KVT_XFER_IS_LISTED:
+    case BT_KVT_XFER_N_STATES:
+        break;
+    }
+}
+
+void bt_kvt_xfer_move(bt_kvt_xfer_t *x, bt_kvt_xfer_input_t input)
+{
+    const bt_kvt_xfer_state_t from = x->state;
+    const bt_status_t status = bt_kvt_xfer_next(from, input, &x->state);
+
+    /* A wrong step could give back bytes that the network still reads. */
+    BT_ASSERT_ALWAYS(status == BT_OK);
+    if (x->state != from) {
+        xfer_entered(x);
+    }
 }
 
 void bt_kvt_xfer_end(bt_kvt_xfer_t *x, bt_status_t outcome)
 {
-    if (x->outcome != BT_INPROGRESS) {
-        return;
+    if (bt_kvt_xfer_is_live(x)) {
+        x->outcome = outcome;
+        bt_kvt_xfer_move(x, (outcome == BT_OK) ? BT_KVT_XFER_ON_PROVEN
+                                               : BT_KVT_XFER_ON_END);
     }
-    x->outcome = outcome;
-    bt_list_remove(&x->busy);
-    if (x->kvt->stage != NULL) {
-        bt_kvt_stage_drop(x);
-    }
-    if (x->link->map != NULL) {
-        bt_kvt_link_over_add(x->link, x->lease.grant);
-    }
-    xfer_settle(x);
 }
 
 static bool has_work(const bt_kvt_xfer_t *x)
 {
-    return (x->outcome == BT_INPROGRESS) && x->link->acked &&
+    return bt_kvt_xfer_is_live(x) && x->link->acked &&
            ((x->n_moved < x->n_records) || (x->n_listed < x->n_moved) ||
-            (x->finished && !x->last_sent));
+            (x->state == BT_KVT_XFER_IS_FINISHED));
 }
 
 void bt_kvt_xfer_wake(bt_kvt_xfer_t *x)
@@ -209,10 +236,9 @@ static void xfer_give_up(bt_kvt_xfer_t *x, bt_status_t why)
 
 void bt_kvt_cancel(bt_kvt_xfer_t *x)
 {
-    if ((x == NULL) || (x->outcome != BT_INPROGRESS)) {
-        return;
+    if ((x != NULL) && bt_kvt_xfer_is_live(x)) {
+        xfer_give_up(x, BT_ERR_CANCELED);
     }
-    xfer_give_up(x, BT_ERR_CANCELED);
 }
 
 void bt_kvt_release(bt_kvt_xfer_t *x)
@@ -220,7 +246,8 @@ void bt_kvt_release(bt_kvt_xfer_t *x)
     if (x == NULL) {
         return;
     }
-    BT_ASSERT_ALWAYS(x->done_told); /* the network may still read its bytes */
+    /* Else the network may still read its bytes. */
+    BT_ASSERT_ALWAYS(x->state == BT_KVT_XFER_IS_ENDED);
     bt_kvt_xfer_free(x);
 }
 
@@ -239,14 +266,15 @@ static void note_idle(bt_kvt_xfer_t *x)
  */
 static void idle_check(bt_kvt_xfer_t *x)
 {
-    if ((x->n_flying == 0) && (x->n_moved == x->n_records) && !x->finished) {
+    if ((x->n_flying == 0) && (x->n_moved == x->n_records) &&
+        (x->state == BT_KVT_XFER_IS_POSTING)) {
         note_idle(x);
     }
 }
 
 void bt_kvt_xfer_fetched(bt_kvt_xfer_t *x, bt_status_t status)
 {
-    if (x->outcome != BT_INPROGRESS) {
+    if (!bt_kvt_xfer_is_live(x)) {
         xfer_settle(x);
     } else if (status != BT_OK) {
         xfer_give_up(x, status);
@@ -272,10 +300,15 @@ void bt_kvt_xfer_sent(bt_kvt_xfer_t *x, uint64_t bytes, bt_kvt_slot_t *slot)
     xfer_settle(x);
 }
 
-static bool lease_over(bt_status_t status)
+/** What a RESULT may say now; else it is none. */
+static bool is_result(const bt_kvt_xfer_t *x, bt_status_t status)
 {
+    bt_kvt_xfer_state_t next;
+
     switch (status) {
     case BT_OK:
+        return bt_kvt_xfer_next(x->state, BT_KVT_XFER_ON_PROVEN, &next) ==
+               BT_OK;
     case BT_ERR_CORRUPT:
     case BT_ERR_BAD_MESSAGE:
     case BT_ERR_STALE:
@@ -295,23 +328,20 @@ void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
 
     switch (msg->type) {
     case BT_KVT_MSG_BEGIN_ACK:
-        if (x == NULL) {
-            return;
+        if ((x == NULL) || (x->leave != BT_KVT_LEAVE_ASKED)) {
+            return; /* it was asked again before it answered */
         }
         if (status == BT_OK) {
-            x->begun = true;
+            x->leave = BT_KVT_LEAVE_GIVEN;
             bt_kvt_xfer_wake(x);
         } else {
             bt_kvt_xfer_end(x, BT_ERR_STALE);
         }
         break;
     case BT_KVT_MSG_RESULT:
-        if ((x != NULL) &&
-            (!lease_over(status) || ((status == BT_OK) && !x->last_sent))) {
-            status = BT_ERR_BAD_MESSAGE;
-        }
         if (x != NULL) {
-            bt_kvt_xfer_end(x, status);
+            bt_kvt_xfer_end(x,
+                            is_result(x, status) ? status : BT_ERR_BAD_MESSAGE);
         }
         bt_kvt_link_over_trim(link, msg->floor);
         break;
@@ -334,19 +364,16 @@ static bool direct_begin(bt_kvt_xfer_t *x)
 {
     bt_kvt_link_t *link = x->link;
 
-    if (x->begun) {
-        return true;
+    if ((x->leave != BT_KVT_LEAVE_GIVEN) && (x->session == link->peer_nonce) &&
+        !link->over_lost) {
+        x->leave = BT_KVT_LEAVE_GIVEN;
     }
-    if ((x->session == link->peer_nonce) && !link->over_lost) {
-        x->begun = true;
-        return true;
-    }
-    if (!x->begin_sent) {
-        x->begin_sent = true;
+    if (x->leave == BT_KVT_LEAVE_NONE) {
+        x->leave = BT_KVT_LEAVE_ASKED;
         x->begin_ms = x->kvt->now_ms;
         bt_kvt_link_send_lease(link, BT_KVT_MSG_BEGIN, &x->lease, BT_OK);
     }
-    return false;
+    return x->leave == BT_KVT_LEAVE_GIVEN;
 }
 
 static void record_copy(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
@@ -435,13 +462,14 @@ static void part_send(bt_kvt_xfer_t *x)
     msg.records = x->records + x->n_listed;
     x->n_listed += msg.n_records;
     x->bytes_listed = x->bytes_moved;
-    if (x->finished && (x->n_listed == x->n_records)) {
+    if ((x->state == BT_KVT_XFER_IS_FINISHED) &&
+        (x->n_listed == x->n_records)) {
         msg.last = true;
         note_idle(x);
         msg.elapsed_us = x->moved_us;
         msg.note.data = x->note;
         msg.note.bytes = x->note_bytes;
-        x->last_sent = true;
+        bt_kvt_xfer_move(x, BT_KVT_XFER_ON_LISTED);
     }
     if (msg.direct) {
         /* The bytes must be there before the word that they are. */
@@ -543,7 +571,7 @@ void bt_kvt_xfers_tick(bt_kvt_t *kvt)
     {
         bt_kvt_xfer_t *x = BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all);
 
-        if ((x->outcome == BT_INPROGRESS) && x->begin_sent && !x->begun &&
+        if (bt_kvt_xfer_is_live(x) && (x->leave == BT_KVT_LEAVE_ASKED) &&
             (kvt->now_ms - x->begin_ms >= kvt->config.keepalive_ms)) {
             x->begin_ms = kvt->now_ms;
             bt_kvt_link_send_lease(x->link, BT_KVT_MSG_BEGIN, &x->lease, BT_OK);

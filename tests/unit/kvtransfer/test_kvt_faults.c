@@ -237,7 +237,7 @@ static void a_death_frees_what_a_lost_link_left_in_quarantine(void **state)
     t = pair_window(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
     assert_int_equal(pair_prep(&pair, t), BT_OK);
     assert_int_equal(pair_post(t, 0, 1024), BT_OK);
-    PAIR_UNTIL(&pair, t->window->writer);
+    PAIR_UNTIL(&pair, t->window->state == BT_KVT_WINDOW_IS_DIRECT);
     bt_kvt_link_lost(bt_kvt_link_find(pair.receiver, PAIR_SENDER), false,
                      "a test");
     for (int i = 0; i < 50; i++) {

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The receiving side: what comes for its windows, pieces and messages. */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "kvtransfer/kvt_stage.h"
+
+uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
+                            size_t header_bytes, uint64_t data_bytes,
+                            bt_kvt_piece_t *piece_p, bt_kvt_window_t **window_p)
+{
+    uint64_t pool_offset = 0;
+    bt_kvt_piece_t piece;
+    bt_kvt_window_t *w;
+    bt_status_t status;
+
+    if ((bt_kvt_piece_decode(header, header_bytes, &piece) != BT_OK) ||
+        (piece.bytes != data_bytes)) {
+        goto discard;
+    }
+    w = bt_kvt_window_find(kvt, &piece.lease);
+    if ((w == NULL) || !bt_kvt_window_is_live(w) ||
+        ((w->sender_instance != 0) && (w->sender_instance != piece.from)) ||
+        ((w->link != NULL) && (w->link->instance != piece.from))) {
+        goto discard;
+    }
+    if ((piece.bytes == 0) ||
+        (bt_kvt_map_find(&w->map, piece.offset, piece.bytes, &pool_offset) !=
+         piece.bytes)) {
+        goto discard;
+    }
+    if ((kvt->stage != NULL) && (piece.bytes > BT_KVT_STAGE_SLOT_BYTES)) {
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* our export says so */
+        goto discard;
+    }
+    status = bt_kvt_ranges_add(&w->given, piece.offset, piece.bytes);
+    if (status == BT_ERR_NO_MEMORY) {
+        bt_kvt_window_fail(w, status);
+    }
+    if (status != BT_OK) {
+        goto discard;
+    }
+
+    if (w->link != NULL) {
+        w->link->last_heard_ms = kvt->now_ms;
+    }
+    w->n_receiving++;
+    *piece_p = piece;
+    *window_p = w;
+    return kvt->pool + pool_offset;
+
+discard:
+    kvt->counters.stale_discarded++;
+    return NULL;
+}
+
+static void verify_later(bt_kvt_window_t *w)
+{
+    if (bt_list_empty(&w->todo) && bt_kvt_window_is_live(w)) {
+        bt_list_push_back(&w->kvt->verify, &w->todo);
+    }
+}
+
+void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
+                          bool ok)
+{
+    w->n_receiving--;
+    if (bt_kvt_window_is_closing(w->state)) {
+        bt_kvt_window_settle(w);
+        return;
+    }
+    if (w->link != NULL) {
+        w->link->last_heard_ms = w->kvt->now_ms;
+    }
+    w->arrived_us = bt_now_us();
+    if (!ok) {
+        /* The link is failing; what is missing keeps the window open. */
+        return;
+    }
+    if (bt_kvt_ranges_add(&w->landed, offset, bytes) != BT_OK) {
+        bt_kvt_window_fail(w, BT_ERR_NO_MEMORY);
+        return;
+    }
+    if (w->n_verified < w->n_records) {
+        verify_later(w);
+    }
+}
+
+void bt_kvt_window_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
+                       uint64_t offset, uint64_t bytes)
+{
+    const bt_kvt_t *kvt = w->kvt;
+    bt_status_t status = BT_OK;
+
+    if (kvt->stage != NULL) {
+        bt_kvt_stage_put(w, dst, src, offset, bytes);
+        return;
+    }
+    if (kvt->bounce == NULL) {
+        memcpy(dst, src, bytes);
+    } else {
+        status =
+            kvt->config.device.write(kvt->config.device.user, dst, src, bytes);
+    }
+    bt_kvt_window_landed(w, offset, bytes, status == BT_OK);
+    if (status != BT_OK) {
+        bt_kvt_window_fail(w, status);
+    }
+}
+
+static void on_begin(bt_kvt_link_t *link, bt_kvt_window_t *w,
+                     const bt_kvt_msg_t *msg)
+{
+    bt_status_t status = BT_ERR_STALE;
+
+    if ((w != NULL) && link->remote_direct &&
+        bt_kvt_window_move(w, BT_KVT_WINDOW_ON_BEGIN, BT_OK)) {
+        status = BT_OK;
+    }
+    bt_kvt_link_send_lease(link, BT_KVT_MSG_BEGIN_ACK, &msg->lease, status);
+}
+
+static bt_status_t records_append(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
+{
+    const uint32_t n = w->n_records + msg->n_records;
+
+    if (n > w->records_cap) {
+        const uint32_t cap = (n > w->records_cap * 2) ? n : w->records_cap * 2;
+        bt_kvt_record_t *grown =
+            bt_realloc_array(w->records, cap, sizeof(*grown));
+
+        if (grown == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        w->records = grown;
+        w->records_cap = cap;
+    }
+    for (uint32_t i = 0; i < msg->n_records; i++) {
+        const bt_kvt_record_t record = bt_kvt_record_get(msg, i);
+
+        /* Together at most the window, each at least a byte: this bounds
+         * what a sender can make us keep. */
+        if ((record.bytes == 0) ||
+            (record.bytes > w->map.bytes - w->record_bytes)) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        w->record_bytes += record.bytes;
+        w->records[w->n_records++] = record;
+    }
+    return BT_OK;
+}
+
+static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
+{
+    bt_status_t status;
+
+    if (!bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_PART) ||
+        (msg->first_record < w->n_records) ||
+        ((msg->n_records == 0) && !msg->last)) {
+        w->kvt->counters.stale_discarded++; /* came twice */
+        return;
+    }
+    if ((msg->first_record > w->n_records) ||
+        (msg->direct && (w->state != BT_KVT_WINDOW_IS_DIRECT)) ||
+        ((w->n_records > 0) && (w->direct != msg->direct))) {
+        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
+        return;
+    }
+    w->direct = msg->direct;
+    w->kvt->counters.descriptors += msg->n_records;
+    status = records_append(w, msg);
+    if (status != BT_OK) {
+        bt_kvt_window_fail(w, status);
+        return;
+    }
+    (void)bt_kvt_window_move(
+        w, msg->last ? BT_KVT_WINDOW_ON_LAST : BT_KVT_WINDOW_ON_PART, BT_OK);
+    if (msg->last) {
+        w->sender_us = msg->elapsed_us;
+        if (msg->direct || (w->arrived_us == 0)) {
+            w->arrived_us = bt_now_us();
+        }
+        w->note_bytes = msg->note.bytes;
+        if (msg->note.bytes > 0) {
+            memcpy(w->note, msg->note.data, msg->note.bytes);
+        }
+    }
+    verify_later(w);
+}
+
+void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+{
+    bt_kvt_window_t *w = bt_kvt_window_find(link->kvt, &msg->lease);
+
+    if ((w != NULL) && (w->link == NULL) &&
+        ((w->sender_instance == 0) || (w->sender_instance == link->instance))) {
+        bt_kvt_window_bind(w, link);
+    }
+    if ((w != NULL) && (w->link != link)) {
+        w = NULL; /* not this sender's */
+    }
+
+    switch (msg->type) {
+    case BT_KVT_MSG_BEGIN:
+        on_begin(link, w, msg);
+        break;
+    case BT_KVT_MSG_PART:
+        if ((w != NULL) && bt_kvt_window_is_live(w)) {
+            on_part(w, msg);
+        } else if ((w == NULL) || bt_kvt_window_is_closing(w->state)) {
+            link->kvt->counters.stale_discarded++;
+            bt_kvt_link_send_lease(link, BT_KVT_MSG_RESULT, &msg->lease,
+                                   BT_ERR_STALE);
+        }
+        break;
+    case BT_KVT_MSG_CANCEL:
+        if (w != NULL) {
+            (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_STOP, BT_ERR_CANCELED);
+        }
+        break;
+    case BT_KVT_MSG_CONFIRM:
+        if ((w != NULL) &&
+            !bt_kvt_window_move(w, BT_KVT_WINDOW_ON_CONFIRM, BT_OK)) {
+            link->kvt->counters.stale_discarded++; /* nothing was revoked */
+        }
+        break;
+    default:
+        break;
+    }
+}

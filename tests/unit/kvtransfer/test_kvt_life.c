@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The states of a window and of a transfer: every step that the drawing of
+ * kvt_life.h has, and none besides; then the same on windows of a process, by
+ * the messages, calls and clock that cause the steps. */
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "kvtransfer/kvt_core.h"
+#include "tests/unit/kvtransfer/pair.h"
+
+#define N_STATES    BT_KVT_WINDOW_N_STATES
+#define N_INPUTS    BT_KVT_WINDOW_N_INPUTS
+#define POOL_BYTES  (64u << 10)
+#define PIECE_BYTES 512u
+
+/* ---- the tables ---- */
+
+/* By hand from the drawing. A row per state, a column per input, as the enums
+ * have them; the letter is the state that comes of it, '.' is refused. */
+static const char letters[] = "ODLKFXRVQSC"; /* K: done, X: failed, written */
+static const char *const window_steps[N_STATES] = {
+    /* begin piece part last confirm stop | proven fail close drained late */
+    [BT_KVT_WINDOW_IS_OPEN] = "DOOL.F.FR..",
+    [BT_KVT_WINDOW_IS_DIRECT] = "DDDL.F.XQ..",
+    [BT_KVT_WINDOW_IS_LISTED] = ".L...FKFR..",
+    [BT_KVT_WINDOW_IS_DONE] = ".....K..R..",
+    [BT_KVT_WINDOW_IS_FAILED] = ".....F..R..",
+    [BT_KVT_WINDOW_IS_FAILED_DIRECT] = ".....F..Q..",
+    [BT_KVT_WINDOW_IS_DRAINING] = "....RR...CV",
+    [BT_KVT_WINDOW_IS_OVERDUE] = "....VV...C.",
+    [BT_KVT_WINDOW_IS_QUARANTINED] = "....RR....S",
+    [BT_KVT_WINDOW_IS_STUCK] = "....VV.....",
+    [BT_KVT_WINDOW_IS_CLOSED] = "...........",
+};
+
+/* post: P posting, F finished, L listed, E ending, X ended. */
+static const char xfer_letters[] = "PFLEX";
+static const char *const xfer_steps[BT_KVT_XFER_N_STATES] = {
+    /* proven | post finish listed end returned */
+    [BT_KVT_XFER_IS_POSTING] = ".PF.E.", [BT_KVT_XFER_IS_FINISHED] = "...LE.",
+    [BT_KVT_XFER_IS_LISTED] = "E...E.",  [BT_KVT_XFER_IS_ENDING] = ".....X",
+    [BT_KVT_XFER_IS_ENDED] = "......",
+};
+
+static bool is_the_senders(int input)
+{
+    return input <= BT_KVT_WINDOW_ON_STOP;
+}
+
+static void every_step_of_a_window_is_in_the_drawing(void **state)
+{
+    int n_legal = 0;
+
+    (void)state;
+    for (int from = 0; from < N_STATES; from++) {
+        assert_int_equal(strlen(window_steps[from]), N_INPUTS);
+        for (int input = 0; input < N_INPUTS; input++) {
+            const char want = window_steps[from][input];
+            bt_kvt_window_state_t to = N_STATES;
+            const bt_status_t status = bt_kvt_window_next(
+                (bt_kvt_window_state_t)from, (bt_kvt_window_input_t)input, &to);
+
+            if (want == '.') {
+                assert_int_equal(status, is_the_senders(input)
+                                             ? BT_ERR_STALE
+                                             : BT_ERR_INVALID_PARAM);
+                assert_int_equal(to, N_STATES);
+            } else {
+                assert_int_equal(status, BT_OK);
+                assert_int_equal(letters[to], want);
+                n_legal++;
+            }
+        }
+    }
+    assert_int_equal(n_legal, 37); /* letters above, counted */
+}
+
+static void every_step_of_a_transfer_is_in_the_drawing(void **state)
+{
+    (void)state;
+    for (int from = 0; from < BT_KVT_XFER_N_STATES; from++) {
+        assert_int_equal(strlen(xfer_steps[from]), BT_KVT_XFER_N_INPUTS);
+        for (int input = 0; input < BT_KVT_XFER_N_INPUTS; input++) {
+            const char want = xfer_steps[from][input];
+            bt_kvt_xfer_state_t to = BT_KVT_XFER_N_STATES;
+            const bt_status_t status = bt_kvt_xfer_next(
+                (bt_kvt_xfer_state_t)from, (bt_kvt_xfer_input_t)input, &to);
+
+            if (want == '.') {
+                assert_int_equal(status, (input == BT_KVT_XFER_ON_PROVEN)
+                                             ? BT_ERR_STALE
+                                             : BT_ERR_INVALID_PARAM);
+                assert_int_equal(to, BT_KVT_XFER_N_STATES);
+            } else {
+                assert_int_equal(status, BT_OK);
+                assert_int_equal(xfer_letters[to], want);
+            }
+        }
+    }
+}
+
+/* Invariant I2: bytes are free only when nobody writes to them, and who had
+ * leave to write is out by its own word or end. */
+static void who_may_write_is_waited_for(void **state)
+{
+    (void)state;
+    for (int from = 0; from < N_STATES; from++) {
+        const bool written =
+            bt_kvt_window_is_written((bt_kvt_window_state_t)from);
+        const bool closing =
+            bt_kvt_window_is_closing((bt_kvt_window_state_t)from);
+
+        for (int input = 0; input < N_INPUTS; input++) {
+            bt_kvt_window_state_t to;
+
+            if (bt_kvt_window_next((bt_kvt_window_state_t)from,
+                                   (bt_kvt_window_input_t)input,
+                                   &to) != BT_OK) {
+                continue;
+            }
+            if (to == BT_KVT_WINDOW_IS_CLOSED) {
+                assert_int_equal(input, BT_KVT_WINDOW_ON_DRAINED);
+                assert_false(written);
+                assert_true(closing);
+            }
+            if (written && !bt_kvt_window_is_written(to)) {
+                assert_true((input == BT_KVT_WINDOW_ON_LAST) ||
+                            (input == BT_KVT_WINDOW_ON_CONFIRM) ||
+                            (input == BT_KVT_WINDOW_ON_STOP));
+            }
+            if (!written && bt_kvt_window_is_written(to)) {
+                assert_int_equal(input, BT_KVT_WINDOW_ON_BEGIN);
+                assert_int_equal(from, BT_KVT_WINDOW_IS_OPEN);
+            }
+            assert_true(!closing || bt_kvt_window_is_closing(to));
+            assert_true((input != BT_KVT_WINDOW_ON_CLOSE) ||
+                        bt_kvt_window_is_closing(to));
+        }
+    }
+}
+
+/** States that can come of @a from, as bits. */
+static unsigned reachable(bt_kvt_window_state_t from)
+{
+    unsigned seen = 1u << from;
+
+    for (unsigned before = 0; before != seen;) {
+        before = seen;
+        for (int s = 0; s < N_STATES; s++) {
+            for (int input = 0; ((seen >> s) & 1u) && (input < N_INPUTS);
+                 input++) {
+                bt_kvt_window_state_t to;
+
+                if (bt_kvt_window_next((bt_kvt_window_state_t)s,
+                                       (bt_kvt_window_input_t)input,
+                                       &to) == BT_OK) {
+                    seen |= 1u << to;
+                }
+            }
+        }
+    }
+    return seen;
+}
+
+static void every_state_comes_of_an_open_window_and_ends_closed(void **state)
+{
+    (void)state;
+    assert_int_equal(reachable(BT_KVT_WINDOW_IS_OPEN), (1u << N_STATES) - 1);
+    for (int s = 0; s < N_STATES; s++) {
+        assert_true(reachable((bt_kvt_window_state_t)s) >>
+                        BT_KVT_WINDOW_IS_CLOSED &
+                    1u);
+    }
+}
+
+/* ---- a process and a sender that says what it likes ---- */
+
+typedef struct world {
+    pair_t pair;
+    track_t *t;
+    bt_kvt_window_t *window;
+    bt_kvt_lease_t lease;
+    bt_kvt_piece_t piece; /* that was given a buffer */
+} world_t;
+
+static void say(world_t *w, bt_kvt_msg_t msg)
+{
+    static uint8_t buf[BT_KVT_MAX_MSG];
+    bt_kvt_t *kvt = w->pair.receiver;
+    const bt_kvt_link_t *link = bt_kvt_link_find(kvt, PAIR_SENDER);
+    size_t bytes = 0;
+
+    msg.from = PAIR_SENDER;
+    msg.nonce = link->peer_nonce;
+    msg.lease = w->lease;
+    assert_int_equal(bt_kvt_msg_encode(&msg, buf, sizeof(buf), &bytes), BT_OK);
+    assert_non_null(bt_kvt_take_message(kvt, buf, bytes));
+}
+
+/** A manifest of the whole window, with a hash that is right for zeros; @a
+ *  first: of its first record, where a hole fails the window. */
+static void say_part(world_t *w, bool last, uint32_t first)
+{
+    static const uint8_t zeros[PIECE_BYTES];
+    bt_kvt_record_t records[2];
+    uint32_t n = 0;
+
+    for (uint64_t at = first; at < 2; at++, n++) {
+        records[n] =
+            (bt_kvt_record_t){.offset = at * PIECE_BYTES, .bytes = PIECE_BYTES};
+        assert_int_equal(
+            bt_kvt_memory_hash(
+                w->pair.receiver, zeros, PIECE_BYTES,
+                bt_kvt_record_seed(&w->lease, records[n].offset, PIECE_BYTES),
+                &records[n].hash),
+            BT_OK);
+    }
+    say(w, (bt_kvt_msg_t){.type = BT_KVT_MSG_PART,
+                          .direct = w->window->state == BT_KVT_WINDOW_IS_DIRECT,
+                          .last = last,
+                          .first_record = first,
+                          .n_records = (last || (first > 0)) ? n : 1,
+                          .records = records});
+}
+
+/** Ask for a buffer for the window's second half. */
+static bool take_piece(world_t *w)
+{
+    uint8_t header[BT_KVT_PIECE_BYTES];
+    bt_kvt_window_t *window = NULL;
+    const bt_kvt_piece_t piece = {.from = PAIR_SENDER,
+                                  .lease = w->lease,
+                                  .offset = PIECE_BYTES,
+                                  .bytes = PIECE_BYTES};
+
+    bt_kvt_piece_encode(&piece, header);
+    return bt_kvt_window_take(w->pair.receiver, header, sizeof(header),
+                              PIECE_BYTES, &w->piece, &window) != NULL;
+}
+
+static void give_back(world_t *w)
+{
+    bt_kvt_window_landed(w->window, PIECE_BYTES, PIECE_BYTES, true);
+}
+
+static void let_pass(world_t *w, uint64_t ms)
+{
+    (void)bt_kvt_progress(w->pair.receiver, ++w->pair.now_ms, PAIR_BUDGET);
+    w->pair.now_ms += ms;
+    (void)bt_kvt_progress(w->pair.receiver, w->pair.now_ms, PAIR_BUDGET);
+}
+
+/** A window of 2 pieces for whoever comes, of a receiver whose pool the sender
+ *  can write. */
+static void world_open(world_t *w)
+{
+    pair_open(&w->pair, &pair_kinds[PAIR_MEM_SHM], POOL_BYTES);
+    pair_import(&w->pair);
+    for (int i = 0; i < 10; i++) {
+        (void)pair_pump(&w->pair);
+    }
+    w->t = pair_window(&w->pair, 1, 0, 0, PIECE_BYTES, 2 * PIECE_BYTES, 2);
+    w->window = w->t->window;
+    w->lease = w->window->lease;
+    assert_true(bt_kvt_link_find(w->pair.receiver, PAIR_SENDER)->remote_direct);
+    assert_int_equal(w->window->state, BT_KVT_WINDOW_IS_OPEN);
+}
+
+static void world_close(world_t *w)
+{
+    w->t->closing = true; /* by whatever way */
+    pair_close(&w->pair);
+}
+
+/** Bring the window there by messages, calls and the clock. */
+static void go(world_t *w, bt_kvt_window_state_t to)
+{
+    switch (to) {
+    case BT_KVT_WINDOW_IS_OPEN:
+        break;
+    case BT_KVT_WINDOW_IS_DIRECT:
+        say(w, (bt_kvt_msg_t){.type = BT_KVT_MSG_BEGIN});
+        break;
+    case BT_KVT_WINDOW_IS_LISTED: /* and its bytes are not here */
+        say_part(w, true, 0);
+        break;
+    case BT_KVT_WINDOW_IS_DONE:
+        go(w, BT_KVT_WINDOW_IS_DIRECT);
+        say_part(w, true, 0); /* zeros, as the pool has them */
+        let_pass(w, 1);
+        break;
+    case BT_KVT_WINDOW_IS_FAILED:
+        say_part(w, true, 1);
+        break;
+    case BT_KVT_WINDOW_IS_FAILED_DIRECT:
+        go(w, BT_KVT_WINDOW_IS_DIRECT);
+        say_part(w, true, 1);
+        break;
+    case BT_KVT_WINDOW_IS_DRAINING:
+        assert_true(take_piece(w));
+        bt_kvt_window_close(w->window);
+        break;
+    case BT_KVT_WINDOW_IS_OVERDUE:
+        assert_true(take_piece(w));
+        go(w, BT_KVT_WINDOW_IS_STUCK);
+        say(w, (bt_kvt_msg_t){.type = BT_KVT_MSG_CONFIRM});
+        break;
+    case BT_KVT_WINDOW_IS_QUARANTINED:
+        go(w, BT_KVT_WINDOW_IS_DIRECT);
+        bt_kvt_window_close(w->window);
+        break;
+    case BT_KVT_WINDOW_IS_STUCK:
+        go(w, BT_KVT_WINDOW_IS_QUARANTINED);
+        let_pass(w, 2000); /* pair.h: quarantine_ms */
+        break;
+    case BT_KVT_WINDOW_IS_CLOSED:
+        bt_kvt_window_close(w->window);
+        break;
+    case BT_KVT_WINDOW_N_STATES:
+        fail();
+    }
+    assert_int_equal(w->window->state, to);
+}
+
+/** What the sender can do of itself. */
+static void sender_does(world_t *w, bt_kvt_window_input_t input)
+{
+    switch (input) {
+    case BT_KVT_WINDOW_ON_BEGIN:
+        say(w, (bt_kvt_msg_t){.type = BT_KVT_MSG_BEGIN});
+        break;
+    case BT_KVT_WINDOW_ON_PIECE:
+        (void)take_piece(w);
+        break;
+    case BT_KVT_WINDOW_ON_PART:
+        say_part(w, false, 0);
+        break;
+    case BT_KVT_WINDOW_ON_LAST:
+        say_part(w, true, 0);
+        break;
+    case BT_KVT_WINDOW_ON_CONFIRM:
+        say(w, (bt_kvt_msg_t){.type = BT_KVT_MSG_CONFIRM});
+        break;
+    case BT_KVT_WINDOW_ON_STOP:
+        say(w, (bt_kvt_msg_t){.type = BT_KVT_MSG_CANCEL});
+        break;
+    default:
+        fail();
+    }
+}
+
+/** The step that follows by itself when nothing is left to be written. */
+static bt_kvt_window_state_t settled(const world_t *w, bt_kvt_window_state_t s)
+{
+    return (((s == BT_KVT_WINDOW_IS_DRAINING) ||
+             (s == BT_KVT_WINDOW_IS_OVERDUE)) &&
+            (w->window->n_receiving == 0))
+               ? BT_KVT_WINDOW_IS_CLOSED
+               : s;
+}
+
+static void a_sender_moves_a_window_as_drawn_and_no_other_way(void **state)
+{
+    (void)state;
+    for (int from = 0; from < N_STATES; from++) {
+        for (int input = 0; is_the_senders(input); input++) {
+            world_t w;
+            bt_kvt_window_state_t want = (bt_kvt_window_state_t)from;
+            uint64_t discarded;
+
+            world_open(&w);
+            go(&w, (bt_kvt_window_state_t)from);
+            discarded = w.pair.receiver->counters.stale_discarded;
+            if (window_steps[from][input] != '.') {
+                want =
+                    (bt_kvt_window_state_t)(strchr(letters,
+                                                   window_steps[from][input]) -
+                                            letters);
+            }
+            sender_does(&w, (bt_kvt_window_input_t)input);
+            assert_int_equal(w.window->state, settled(&w, want));
+            if ((window_steps[from][input] == '.') &&
+                (input == BT_KVT_WINDOW_ON_PIECE)) {
+                assert_int_equal(w.pair.receiver->counters.stale_discarded,
+                                 discarded + 1);
+            }
+            world_close(&w);
+        }
+    }
+}
+
+static void the_end_of_a_process_is_the_last_word_of_it(void **state)
+{
+    (void)state;
+    for (int from = 0; from < N_STATES; from++) {
+        const char *step = &window_steps[from][BT_KVT_WINDOW_ON_STOP];
+        world_t w;
+        bt_kvt_window_state_t want = (bt_kvt_window_state_t)from;
+
+        world_open(&w);
+        go(&w, (bt_kvt_window_state_t)from);
+        if ((from <= BT_KVT_WINDOW_IS_DIRECT) && (w.window->link == NULL)) {
+            world_close(&w); /* nobody's yet */
+            continue;
+        }
+        if (*step != '.') {
+            want = (bt_kvt_window_state_t)(strchr(letters, *step) - letters);
+        }
+        bt_kvt_mem_net_kill(w.pair.net, PAIR_SENDER);
+        let_pass(&w, 1);
+        assert_int_equal(w.window->state, settled(&w, want));
+        world_close(&w);
+    }
+}
+
+/* ---- the steps that are ours ---- */
+
+static void what_is_lost_but_not_gone_may_write_on(void **state)
+{
+    static const char *const why = "a test";
+    world_t w;
+
+    (void)state;
+    world_open(&w);
+    go(&w, BT_KVT_WINDOW_IS_DIRECT);
+    bt_kvt_link_lost(bt_kvt_link_find(w.pair.receiver, PAIR_SENDER), false,
+                     why);
+    assert_int_equal(w.window->state, BT_KVT_WINDOW_IS_FAILED_DIRECT);
+    assert_int_equal(w.window->status, BT_ERR_PEER_LOST);
+    bt_kvt_window_close(w.window);
+    assert_int_equal(w.window->state, BT_KVT_WINDOW_IS_QUARANTINED);
+    bt_kvt_link_lost(w.window->link, true, why);
+    assert_int_equal(w.window->state, BT_KVT_WINDOW_IS_CLOSED);
+    world_close(&w);
+
+    world_open(&w);
+    go(&w, BT_KVT_WINDOW_IS_LISTED);
+    bt_kvt_link_lost(bt_kvt_link_find(w.pair.receiver, PAIR_SENDER), false,
+                     why);
+    assert_int_equal(w.window->state, BT_KVT_WINDOW_IS_FAILED);
+    world_close(&w);
+}
+
+/** By its owner, in each state: what is closing is not closed again. */
+static void a_window_can_be_closed_at_any_time(void **state)
+{
+    (void)state;
+    for (int from = 0; from < N_STATES; from++) {
+        const char step = window_steps[from][BT_KVT_WINDOW_ON_CLOSE];
+        bt_kvt_window_state_t want = (bt_kvt_window_state_t)from;
+        world_t w;
+
+        world_open(&w);
+        go(&w, (bt_kvt_window_state_t)from);
+        if (step != '.') {
+            want = (bt_kvt_window_state_t)(strchr(letters, step) - letters);
+        }
+        bt_kvt_window_close(w.window);
+        assert_int_equal(w.window->state, settled(&w, want));
+        assert_int_equal(w.pair.receiver->counters.windows_quarantined,
+                         (w.window->state == BT_KVT_WINDOW_IS_QUARANTINED) ||
+                             (w.window->state == BT_KVT_WINDOW_IS_STUCK));
+        assert_int_equal(w.pair.receiver->counters.windows_open,
+                         w.window->state != BT_KVT_WINDOW_IS_CLOSED);
+        world_close(&w);
+    }
+}
+
+static void the_last_buffer_frees_a_closed_window(void **state)
+{
+    static const bt_kvt_window_state_t closed[] = {BT_KVT_WINDOW_IS_DRAINING,
+                                                   BT_KVT_WINDOW_IS_OVERDUE};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(closed); i++) {
+        world_t w;
+
+        world_open(&w);
+        go(&w, closed[i]);
+        let_pass(&w, 10000); /* the clock does not: a buffer is written */
+        assert_int_equal(w.window->state, closed[i]);
+        give_back(&w);
+        assert_int_equal(w.window->state, BT_KVT_WINDOW_IS_CLOSED);
+        world_close(&w);
+    }
+}
+
+/** @return true when @a wrong ended the process that did it */
+static bool aborts(bt_kvt_window_state_t from, bt_kvt_window_input_t input)
+{
+    const struct rlimit no_core = {0, 0};
+    int status = 0;
+    const pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        static bt_kvt_t kvt;
+        bt_kvt_window_t window = {.kvt = &kvt, .state = from};
+
+        (void)setrlimit(RLIMIT_CORE, &no_core);
+        (void)!freopen("/dev/null", "w", stderr);
+        (void)bt_kvt_window_move(&window, input, BT_OK);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) && (WTERMSIG(status) == SIGABRT);
+}
+
+static void a_fault_of_our_own_ends_the_process(void **state)
+{
+    (void)state;
+    for (int from = 0; from < N_STATES; from++) {
+        for (int input = BT_KVT_WINDOW_ON_PROVEN; input < N_INPUTS; input++) {
+            if (window_steps[from][input] == '.') {
+                assert_true(aborts((bt_kvt_window_state_t)from,
+                                   (bt_kvt_window_input_t)input));
+            }
+        }
+    }
+    /* ...and what a sender can cause never does. */
+    assert_false(aborts(BT_KVT_WINDOW_IS_CLOSED, BT_KVT_WINDOW_ON_LAST));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_step_of_a_window_is_in_the_drawing),
+        BT_TEST(every_step_of_a_transfer_is_in_the_drawing),
+        BT_TEST(who_may_write_is_waited_for),
+        BT_TEST(every_state_comes_of_an_open_window_and_ends_closed),
+        BT_TEST(a_sender_moves_a_window_as_drawn_and_no_other_way),
+        BT_TEST(the_end_of_a_process_is_the_last_word_of_it),
+        BT_TEST(what_is_lost_but_not_gone_may_write_on),
+        BT_TEST(a_window_can_be_closed_at_any_time),
+        BT_TEST(the_last_buffer_frees_a_closed_window),
+        BT_TEST(a_fault_of_our_own_ends_the_process),
+    };
+
+    bt_log_init("test_kvt_life", BT_LOG_LEVEL_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
