@@ -122,8 +122,9 @@ typedef enum bt_request_kind {
 
 typedef struct bt_msg_request {
     bt_req_key_t key;
-    uint32_t kind;          /**< bt_request_kind_t */
-    uint64_t peer;          /**< instance of the other worker; 0 for LOCAL */
+    uint32_t kind; /**< bt_request_kind_t */
+    uint64_t peer; /**< instance of the other worker; 0 for LOCAL; for PREFILL
+                        the worker's own where max_new is 1: no other gets KV */
     uint32_t n_prompt;      /**< tokens of the client's prompt */
     uint32_t n_tokens;      /**< prompt and tokens already sent (a re-run) */
     const uint32_t *tokens; /**< n_tokens */

@@ -25,9 +25,9 @@ static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_instance_t *worker,
     leg->part = part;
     leg->prefill_tokens = prefills ? gen->n_tokens : 0;
     leg->blocks = (most_tokens + per_block - 1) / per_block;
-    worker->seats++;
-    worker->blocks += leg->blocks;
-    worker->prefill_tokens += leg->prefill_tokens;
+    worker->sched.seats++;
+    worker->sched.blocks += leg->blocks;
+    worker->sched.prefill_tokens += leg->prefill_tokens;
     bt_list_push_back(&worker->legs, &leg->link);
     gen->n_open_legs++;
     core->n_legs++;
@@ -41,15 +41,15 @@ const char *bt_leg_part_name(const bt_leg_t *leg)
 
 void bt_leg_prefilled(bt_leg_t *leg)
 {
-    leg->worker->prefill_tokens -= leg->prefill_tokens;
+    leg->worker->sched.prefill_tokens -= leg->prefill_tokens;
     leg->prefill_tokens = 0;
 }
 
 void bt_leg_close(bt_core_t *core, bt_leg_t *leg)
 {
     bt_leg_prefilled(leg);
-    leg->worker->seats--;
-    leg->worker->blocks -= leg->blocks;
+    leg->worker->sched.seats--;
+    leg->worker->sched.blocks -= leg->blocks;
     bt_list_remove(&leg->link);
     leg->worker = NULL;
     leg->gen->n_open_legs--;
@@ -134,17 +134,65 @@ static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
     bt_gen_attempt_t *a = &gen->attempts[gen->attempt - 1];
 
     a->at_us = now_us;
-    memcpy(a->decode, pick->decode->hello.name, sizeof(a->decode));
+    a->cause = bt_sched_cause_name(pick->placement.cause);
+    if (pick->decode != NULL) {
+        memcpy(a->decode, pick->decode->hello.name, sizeof(a->decode));
+        a->decode_why = bt_sched_why_name(pick->placement.decode_why);
+    }
     if (pick->prefill != NULL) {
         memcpy(a->prefill, pick->prefill->hello.name, sizeof(a->prefill));
+        a->prefill_why = bt_sched_why_name(pick->placement.prefill_why);
     }
+}
+
+static bool is_instance(const bt_instance_t *worker, uint64_t instance)
+{
+    return (worker != NULL) && (worker->hello.instance == instance);
 }
 
 static bool picks(const bt_pick_t *pick, uint64_t instance)
 {
-    return (pick->decode->hello.instance == instance) ||
-           ((pick->prefill != NULL) &&
-            (pick->prefill->hello.instance == instance));
+    return is_instance(pick->prefill, instance) ||
+           is_instance(pick->decode, instance);
+}
+
+static bool pick_workers(const bt_core_t *core, const bt_gen_t *gen,
+                         bt_pick_t *pick_p)
+{
+    const bt_sched_request_t request = {
+        .n_tokens = gen->n_tokens,
+        .max_new = gen->max_new - gen->n_output,
+        .priority = gen->priority,
+        .deadline_us = gen->deadline_us,
+        .avoid = gen->avoid.instances,
+        .n_avoid = gen->avoid.n,
+    };
+
+    return bt_table_pick(&core->table, &request, pick_p);
+}
+
+/* Legs and REQUESTs of a new attempt. */
+static void send_attempt(bt_core_t *core, bt_gen_t *gen, const bt_pick_t *pick,
+                         uint64_t now_us)
+{
+    if (pick->prefill == NULL) {
+        gen->decode = leg_open(core, gen, pick->decode, BT_PART_LOCAL);
+        send_request(core, gen, gen->decode, BT_REQUEST_LOCAL, 0, now_us);
+        return;
+    }
+    gen->prefill = leg_open(core, gen, pick->prefill, BT_PART_PREFILL);
+    if (pick->decode == NULL) {
+        /* Its peer is itself: no worker takes a request that names none, and
+         * this one is over before anything could be sent to it. */
+        send_request(core, gen, gen->prefill, BT_REQUEST_PREFILL,
+                     pick->prefill->hello.instance, now_us);
+        return;
+    }
+    gen->decode = leg_open(core, gen, pick->decode, BT_PART_DECODE);
+    send_request(core, gen, gen->prefill, BT_REQUEST_PREFILL,
+                 pick->decode->hello.instance, now_us);
+    send_request(core, gen, gen->decode, BT_REQUEST_GENERATE,
+                 pick->prefill->hello.instance, now_us);
 }
 
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
@@ -152,14 +200,13 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     bt_pick_t pick;
 
     BT_ASSERT(gen->phase == BT_PHASE_WAITING);
-    if ((now_us >= gen->deadline_us) ||
-        !bt_table_pick(&core->table, &gen->avoid, &pick) ||
+    if ((now_us >= gen->deadline_us) || !pick_workers(core, gen, &pick) ||
         ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
         return false;
     }
     /* A silent worker speaks again or is given up soon; an attempt there would
      * be lost with it. */
-    if (!bt_pick_is_healthy(&pick)) {
+    if (!bt_sched_placement_is_healthy(&pick.placement)) {
         core->hope_us = now_us;
         return false;
     }
@@ -175,18 +222,7 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (gen->first_token_at_us == 0) {
         gen->ledger.wait_us += now_us - gen->waiting_since_us;
     }
-    if (pick.prefill == NULL) {
-        gen->prefill = NULL;
-        gen->decode = leg_open(core, gen, pick.decode, BT_PART_LOCAL);
-        send_request(core, gen, gen->decode, BT_REQUEST_LOCAL, 0, now_us);
-        return true;
-    }
-    gen->prefill = leg_open(core, gen, pick.prefill, BT_PART_PREFILL);
-    gen->decode = leg_open(core, gen, pick.decode, BT_PART_DECODE);
-    send_request(core, gen, gen->prefill, BT_REQUEST_PREFILL,
-                 pick.decode->hello.instance, now_us);
-    send_request(core, gen, gen->decode, BT_REQUEST_GENERATE,
-                 pick.prefill->hello.instance, now_us);
+    send_attempt(core, gen, &pick, now_us);
     return true;
 }
 

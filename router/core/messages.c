@@ -290,12 +290,11 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         on_ended(core, worker, &msg->u.ended, now_us);
         return BT_OK;
     case BT_MSG_STATS:
-        worker->stats = msg->u.stats;
-        worker->has_stats = true;
+        bt_table_report(worker, &msg->u.stats);
         return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
-        worker->state = BT_INSTANCE_DRAINING;
+        worker->sched.health = BT_SCHED_DRAINING;
         return BT_OK;
     case BT_MSG_HELLO:
     case BT_MSG_REQUEST:

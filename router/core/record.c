@@ -151,7 +151,7 @@ bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
         workers[n++] = (bt_metrics_worker_t){
             .hello = &worker->hello,
             .stats = worker->has_stats ? &worker->stats : NULL,
-            .state = (uint32_t)worker->state,
+            .state = (uint32_t)worker->sched.health,
         };
     }
     view->workers = workers;

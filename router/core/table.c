@@ -8,17 +8,11 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-#define SHARE_ONE 65536u /* a load share of 1 in fixed point */
-
-/* Outstanding prompt tokens of the best prefill worker from which on a decode
- * worker takes prompts too, and how many more for each that it has. */
-#define LOCAL_FROM_TOKENS 1024u
-#define LOCAL_SHARE       4u
-
 void bt_table_init(bt_table_t *table, bt_hash128_t model)
 {
     memset(table, 0, sizeof(*table));
     bt_list_init(&table->workers);
+    bt_list_init(&table->candidates);
     table->model = model;
 }
 
@@ -125,6 +119,15 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
         hello, why);
 }
 
+static uint32_t roles_of(const bt_msg_hello_t *hello)
+{
+    const uint32_t local =
+        ((hello->flags & BT_HELLO_LOCAL_PREFILL) != 0) ? BT_SCHED_LOCAL : 0;
+
+    return (hello->role == BT_ROLE_PREFILL) ? BT_SCHED_PREFILL
+                                            : BT_SCHED_DECODE | local;
+}
+
 bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
                          bt_instance_t **worker_p)
 {
@@ -141,7 +144,12 @@ bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
         }
     }
     bt_list_init(&worker->legs);
+    worker->sched.id = hello->instance;
+    worker->sched.roles = roles_of(hello);
+    worker->sched.max_seats = hello->max_batch;
+    worker->sched.n_blocks = hello->n_blocks;
     bt_list_push_back(&table->workers, &worker->link);
+    bt_list_push_back(&table->candidates, &worker->sched.link);
     *worker_p = worker;
     return BT_OK;
 
@@ -157,6 +165,7 @@ void bt_table_remove(bt_instance_t *worker)
 
     BT_ASSERT(bt_list_empty(&worker->legs));
     bt_list_remove(&worker->link);
+    bt_list_remove(&worker->sched.link);
     /* Owned since bt_table_add(); const only because messages borrow it. */
     memcpy(&kvt, &worker->hello.kvt, sizeof(kvt));
     bt_free(kvt);
@@ -177,137 +186,47 @@ bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance)
     return NULL;
 }
 
-static uint64_t max_u64(uint64_t a, uint64_t b)
+void bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats)
 {
-    return (a > b) ? a : b;
+    worker->stats = *stats;
+    worker->has_stats = true;
+    worker->sched.reported_seats = stats->active_requests;
+    worker->sched.reported_blocks = stats->blocks_used;
+    worker->sched.reported_waiting = stats->waiting_requests;
 }
 
-/* How full the worker is; smaller is better. */
-static uint64_t load_of(const bt_instance_t *worker)
+static bt_instance_t *instance_of(bt_sched_worker_t *sched)
 {
-    const uint64_t seats =
-        max_u64(worker->seats, worker->stats.active_requests);
-    const uint64_t blocks = max_u64(worker->blocks, worker->stats.blocks_used);
-
-    if (worker->hello.role == BT_ROLE_PREFILL) {
-        /* One more request costs about as much as a token where there are
-         * none outstanding, so that idle workers take turns. */
-        return worker->prefill_tokens + worker->stats.waiting_requests;
-    }
-    return max_u64(seats * SHARE_ONE / worker->hello.max_batch,
-                   blocks * SHARE_ONE / worker->hello.n_blocks);
+    return (sched == NULL) ? NULL
+                           : BT_CONTAINER_OF(sched, bt_instance_t, sched);
 }
 
-static bool is_avoided(const bt_avoid_t *avoid, const bt_instance_t *worker)
-{
-    for (uint32_t i = 0; (avoid != NULL) && (i < avoid->n); i++) {
-        if (avoid->instances[i] == worker->hello.instance) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool better(const bt_avoid_t *avoid, const bt_instance_t *a,
-                   const bt_instance_t *b)
-{
-    const bool avoid_a = is_avoided(avoid, a);
-    const uint64_t load_a = load_of(a);
-    const uint64_t load_b = load_of(b);
-
-    if (a->state != b->state) {
-        return a->state == BT_INSTANCE_UP;
-    }
-    if (avoid_a != is_avoided(avoid, b)) {
-        return !avoid_a;
-    }
-    if (load_a != load_b) {
-        return load_a < load_b;
-    }
-    return a->last_taken < b->last_taken;
-}
-
-/* The best worker of a role that has all @a flags; NULL when none takes
- * requests. */
-static bt_instance_t *best(const bt_table_t *table, const bt_avoid_t *avoid,
-                           bt_role_t role, uint32_t flags)
-{
-    const bt_list_t *head = &table->workers;
-    bt_instance_t *found = NULL;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
-        if ((worker->hello.role != role) ||
-            (worker->state == BT_INSTANCE_DRAINING) ||
-            ((worker->hello.flags & flags) != flags)) {
-            continue;
-        }
-        if ((found == NULL) || better(avoid, worker, found)) {
-            found = worker;
-        }
-    }
-    return found;
-}
-
-static bool healthy(const bt_instance_t *worker)
-{
-    return (worker != NULL) && (worker->state == BT_INSTANCE_UP);
-}
-
-bool bt_pick_is_healthy(const bt_pick_t *pick)
-{
-    return healthy(pick->decode) &&
-           ((pick->prefill == NULL) || healthy(pick->prefill));
-}
-
-/* Should the decode worker do both phases, since prompts queue up? Its batch
- * waits for each chunk: it gets a share of the queue only, and none of a short
- * one. */
-static bool relieves(const bt_instance_t *local, const bt_instance_t *prefill)
-{
-    return prefill->prefill_tokens >=
-           LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
-}
-
-bool bt_table_pick(const bt_table_t *table, const bt_avoid_t *avoid,
+bool bt_table_pick(const bt_table_t *table, const bt_sched_request_t *request,
                    bt_pick_t *pick_p)
 {
-    bt_instance_t *prefill = best(table, avoid, BT_ROLE_PREFILL, 0);
-    bt_instance_t *decode = best(table, avoid, BT_ROLE_DECODE, 0);
-    bt_instance_t *local =
-        best(table, avoid, BT_ROLE_DECODE, BT_HELLO_LOCAL_PREFILL);
+    bt_sched_placement_t placement;
 
-    if (healthy(prefill)
-            ? healthy(local) && relieves(local, prefill)
-            : healthy(local) || ((prefill == NULL) && (local != NULL))) {
-        prefill = NULL;
-        decode = local;
-    } else if (prefill == NULL) {
+    if (!bt_sched_place(&table->candidates, request, &placement)) {
         return false;
     }
-    if (decode == NULL) {
-        return false;
-    }
-    pick_p->prefill = prefill;
-    pick_p->decode = decode;
+    *pick_p = (bt_pick_t){.prefill = instance_of(placement.prefill),
+                          .decode = instance_of(placement.decode),
+                          .placement = placement};
     return true;
 }
 
 void bt_table_take(bt_table_t *table, const bt_pick_t *pick)
 {
-    table->n_taken++;
-    pick->decode->last_taken = table->n_taken;
-    if (pick->prefill != NULL) {
-        pick->prefill->last_taken = table->n_taken;
-    }
+    bt_sched_take(&pick->placement, &table->n_taken);
 }
 
 bool bt_table_ready(const bt_table_t *table)
 {
-    bt_pick_t pick;
+    const bt_sched_request_t request = {.n_tokens = 1, .max_new = 2};
+    bt_sched_placement_t placement;
 
-    return bt_table_pick(table, NULL, &pick) && bt_pick_is_healthy(&pick);
+    return bt_sched_place(&table->candidates, &request, &placement) &&
+           bt_sched_placement_is_healthy(&placement);
 }
 
 uint32_t bt_table_context_tokens(const bt_table_t *table)

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file table.h
  *
- * The router's picture of the workers, and which pair takes a request. Pure:
- * no clock, socket or thread.
+ * The router's picture of the workers: who may join, who is here, what they
+ * can take. Which of them take a request is decided by common/sched
+ * (sched_place.h). Pure: no clock, socket or thread.
  *
  *     hello ── check ──▶ UP ⇄ SUSPECT          (control link silent)
  *                        │  └──▶ DRAINING      (takes nothing new)
  *                        └──▶ removed          (link down)
- *
- * The load of a worker is the larger of two views: what this router has sent
- * and not seen ended, and what the worker itself reported (other routers send
- * to it too).
  *
  * Threads: one thread owns a table.
  */
@@ -23,43 +20,36 @@
 
 #include "common/base/list.h"
 #include "common/base/status.h"
+#include "common/sched/sched_place.h"
 #include "common/wire/wire.h"
 
 #define BT_TABLE_WHY_BYTES 384
 #define BT_TABLE_MAX_AVOID 4
 
-typedef enum bt_instance_state {
-    BT_INSTANCE_UP,
-    BT_INSTANCE_SUSPECT,
-    BT_INSTANCE_DRAINING,
-    BT_INSTANCE_N_STATES,
-} bt_instance_state_t;
-
 typedef struct bt_instance {
     bt_list_t link;       /**< in bt_table.workers */
     bt_msg_hello_t hello; /**< hello.kvt is owned */
-    bt_instance_state_t state;
+    /** What the scheduler knows of it. Its health and what is sent to it are
+     *  the core's to keep. */
+    bt_sched_worker_t sched;
     bt_msg_stats_t stats; /**< the latest; zero before the first */
     bool has_stats;
-    /* Sent by this router and not seen ended. */
-    bt_list_t legs;          /**< the owner of the requests uses it */
-    uint32_t seats;          /**< requests */
-    uint64_t prefill_tokens; /**< prompt tokens not computed yet */
-    uint64_t blocks;         /**< KV blocks that those requests may take */
-    uint64_t last_taken;     /**< number of the pick that took it last */
-    void *link_user;         /**< the control link; the caller's */
+    bt_list_t legs;  /**< what is sent to it; the core uses it */
+    void *link_user; /**< the control link; the caller's */
 } bt_instance_t;
 
 typedef struct bt_table {
     bt_list_t workers;
-    bt_hash128_t model; /**< of our own model file */
-    uint64_t n_taken;   /**< picks */
+    bt_list_t candidates; /**< the same ones, of bt_sched_worker_t */
+    bt_hash128_t model;   /**< of our own model file */
+    uint64_t n_taken;     /**< placements */
 } bt_table_t;
 
-/** Two workers for one request. */
+/** The workers for one request. */
 typedef struct bt_pick {
     bt_instance_t *prefill; /**< NULL: the decode worker does both phases */
-    bt_instance_t *decode;
+    bt_instance_t *decode;  /**< NULL: one token, the prefill worker's */
+    bt_sched_placement_t placement;
 } bt_pick_t;
 
 /** Instances that a request has had trouble with. */
@@ -94,29 +84,13 @@ void bt_table_remove(bt_instance_t *worker);
 /** @return NULL when there is none. */
 bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance);
 
-/**
- * Choose workers for one request.
- *
- * The prefill worker with the fewest outstanding prompt tokens, the decode
- * worker with the smallest share of seats or blocks in use; a suspect worker
- * only where there is no healthy one, a draining one never; the one that was
- * taken longest ago among equals.
- *
- * A healthy decode worker with BT_HELLO_LOCAL_PREFILL does both phases where no
- * prefill worker is healthy, and where that one is far behind: for each
- * outstanding prompt token of its own there are four, and 1,024 more, at the
- * best prefill worker.
- *
- * O(workers).
- *
- * @param [in] avoid  Those only where all others of that role are suspect or
- *                    none is here. NULL: nobody.
- * @return false when no pair is here.
- */
-bool bt_table_pick(const bt_table_t *table, const bt_avoid_t *avoid,
+/** What the worker said of itself. */
+void bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats);
+
+/** Choose workers for one request, as bt_sched_place() has it.
+ *  @return false when not all whom it needs are here. */
+bool bt_table_pick(const bt_table_t *table, const bt_sched_request_t *request,
                    bt_pick_t *pick_p);
-/** @return false when a worker of it is suspect. */
-bool bt_pick_is_healthy(const bt_pick_t *pick);
 /** The request goes there, so others are next where all are equal. */
 void bt_table_take(bt_table_t *table, const bt_pick_t *pick);
 

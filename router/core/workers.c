@@ -98,10 +98,10 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
                             bool suspect, uint64_t now_us)
 {
-    if (worker->state == BT_INSTANCE_DRAINING) {
+    if (worker->sched.health == BT_SCHED_DRAINING) {
         return;
     }
-    worker->state = suspect ? BT_INSTANCE_SUSPECT : BT_INSTANCE_UP;
+    worker->sched.health = suspect ? BT_SCHED_SUSPECT : BT_SCHED_UP;
     if (suspect) {
         BT_LOG_WARN("worker %s is silent; new requests avoid it",
                     worker->hello.name);
@@ -114,8 +114,8 @@ void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us)
 {
-    const bool drained =
-        (worker->state == BT_INSTANCE_DRAINING) && (worker->seats == 0);
+    const bool drained = (worker->sched.health == BT_SCHED_DRAINING) &&
+                         (worker->sched.seats == 0);
     const bool is_decode = worker->hello.role == BT_ROLE_DECODE;
     const uint64_t instance = worker->hello.instance;
 
@@ -123,9 +123,9 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         BT_LOG_INFO("worker %s left: %s", worker->hello.name, reason);
     } else {
         BT_LOG_WARN("worker %s lost with %u requests: %s", worker->hello.name,
-                    worker->seats, reason);
+                    worker->sched.seats, reason);
     }
-    worker->state = BT_INSTANCE_DRAINING; /* never picked again */
+    worker->sched.health = BT_SCHED_DRAINING; /* never picked again */
     while (!bt_list_empty(&worker->legs)) {
         bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);
         bt_gen_t *gen = leg->gen;

@@ -28,7 +28,10 @@ typedef struct bt_gen_origin {
 typedef struct bt_gen_attempt {
     uint64_t at_us;                 /**< when it was sent to workers */
     char prefill[BT_WIRE_MAX_NAME]; /**< "": the decode worker does both */
-    char decode[BT_WIRE_MAX_NAME];
+    char decode[BT_WIRE_MAX_NAME];  /**< "": one token, the prefill worker's */
+    /** Why this way and these workers, static text; NULL of one that is not
+     *  there. */
+    const char *cause, *prefill_why, *decode_why;
 } bt_gen_attempt_t;
 
 /** Everything about a generation that is over, for the trace. Borrowed. */

@@ -212,6 +212,14 @@ static void put_request(bt_strbuf_t *out, const char *model,
     put_int(out, "baton.choice", o->choice);
 }
 
+/* Nothing where there is none. */
+static void put_some_text(bt_strbuf_t *out, const char *key, const char *value)
+{
+    if ((value != NULL) && (value[0] != '\0')) {
+        put_text(out, key, value);
+    }
+}
+
 static void put_ledger(bt_strbuf_t *out, const bt_gen_record_t *r)
 {
     const bt_ledger_t *l = r->ledger;
@@ -242,10 +250,8 @@ static void put_ledger(bt_strbuf_t *out, const bt_gen_record_t *r)
     if (r->n_attempts > 0) {
         const bt_gen_attempt_t *last = &r->attempts[r->n_attempts - 1];
 
-        put_text(out, "baton.worker.decode", last->decode);
-        if (last->prefill[0] != '\0') {
-            put_text(out, "baton.worker.prefill", last->prefill);
-        }
+        put_some_text(out, "baton.worker.decode", last->decode);
+        put_some_text(out, "baton.worker.prefill", last->prefill);
     }
     if ((r->finish != BT_FINISH_ERROR) && (r->trouble[0] != '\0')) {
         put_text(out, "baton.trouble", r->trouble);
@@ -262,10 +268,11 @@ static void put_events(bt_strbuf_t *out, const span_t *span,
         bt_strbuf_puts(out, "{");
         put_time(out, span, "timeUnixNano", a->at_us);
         bt_strbuf_puts(out, "\"name\":\"baton.attempt\",\"attributes\":[");
-        if (a->prefill[0] != '\0') {
-            put_text(out, "baton.worker.prefill", a->prefill);
-        }
-        put_text(out, "baton.worker.decode", a->decode);
+        put_some_text(out, "baton.worker.prefill", a->prefill);
+        put_some_text(out, "baton.worker.decode", a->decode);
+        put_some_text(out, "baton.placement", a->cause);
+        put_some_text(out, "baton.placement.prefill", a->prefill_why);
+        put_some_text(out, "baton.placement.decode", a->decode_why);
         close_list(out);
         bt_strbuf_puts(out, "},");
     }

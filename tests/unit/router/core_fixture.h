@@ -371,9 +371,9 @@ static inline void assert_all_back(const world_t *w)
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
-        assert_int_equal(worker->seats, 0);
-        assert_int_equal(worker->blocks, 0);
-        assert_int_equal(worker->prefill_tokens, 0);
+        assert_int_equal(worker->sched.seats, 0);
+        assert_int_equal(worker->sched.blocks, 0);
+        assert_int_equal(worker->sched.prefill_tokens, 0);
     }
 }
 

@@ -235,7 +235,7 @@ static void an_error_after_the_first_event_is_an_event(void **state)
     ended(w, 0);
 
     /* Before it, it is the status; the other choices are given up. */
-    post(w, &ex, COMPLETIONS, "{\"prompt\":\"x\",\"n\":3,\"max_tokens\":1}");
+    post(w, &ex, COMPLETIONS, "{\"prompt\":\"x\",\"n\":3,\"max_tokens\":2}");
     tokens(w, w->p, 1, 0, "a", BT_FINISH_LENGTH);
     bt_core_end_all(w->core, "the server is stopping", bt_now_us());
     assert_int_equal(ex.n_ends, 1);
@@ -271,10 +271,10 @@ static void health_tells_whether_a_pair_is_up(void **state)
     assert_int_equal(ex.status, 200);
     get(w, &ex, "/v2/models/ensemble/ready");
     assert_int_equal(ex.status, 200);
-    w->d->state = BT_INSTANCE_SUSPECT;
+    w->d->sched.health = BT_SCHED_SUSPECT;
     get(w, &ex, "/v2/health/ready");
     assert_int_equal(ex.status, 503);
-    w->d->state = BT_INSTANCE_UP;
+    w->d->sched.health = BT_SCHED_UP;
     w->front.draining = true;
     get(w, &ex, "/health");
     assert_int_equal(ex.status, 503);

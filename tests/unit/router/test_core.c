@@ -25,13 +25,13 @@ static void a_request_goes_to_both_workers_and_its_text_comes_back(void **state)
     assert_int_equal(s->msg.u.request.peer, p->hello.instance);
     key = s->msg.u.request.key;
     assert_int_equal(key_at(w, p).id, key.id);
-    assert_int_equal(p->prefill_tokens, 3);
-    assert_int_equal(d->blocks, 2); /* 23 tokens in blocks of 16 */
+    assert_int_equal(p->sched.prefill_tokens, 3);
+    assert_int_equal(d->sched.blocks, 2); /* 23 tokens in blocks of 16 */
 
     grant(w, d, key);
     assert_int_equal(count(w, p, BT_MSG_GRANT), 1);
     tokens(w, p, key, 0, "a", BT_FINISH_NONE);
-    assert_int_equal(p->prefill_tokens, 0);
+    assert_int_equal(p->sched.prefill_tokens, 0);
     prefilled(w, p, key);
     joined(w, d, key, 1234);
     ended(w, p, key);
@@ -150,7 +150,7 @@ static void a_request_that_ends_with_token_1_withdraws_its_grant(void **state)
     client_t c;
 
     (void)state;
-    key = begin(w, &p, &d, &c, 1, NULL);
+    key = begin(w, &p, &d, &c, 8, NULL);
     tokens(w, p, key, 0, "a", BT_FINISH_LENGTH);
     assert_int_equal(c.n_ends, 1);
     assert_string_equal(c.text, "a");
@@ -345,7 +345,7 @@ static void a_local_worker_serves_alone(void **state)
     assert_int_equal(last(w, d, BT_MSG_REQUEST)->msg.u.request.kind,
                      BT_REQUEST_LOCAL);
     key = key_at(w, d);
-    assert_int_equal(d->prefill_tokens, 3);
+    assert_int_equal(d->sched.prefill_tokens, 3);
     tokens(w, d, key, 0, "abc", BT_FINISH_LENGTH);
     assert_string_equal(c.text, "abc");
     assert_int_equal(c.n_ends, 1);

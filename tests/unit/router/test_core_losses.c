@@ -152,7 +152,7 @@ static void a_transfer_taken_back_is_judged_by_its_sender(void **state)
     start_pair(w, &p, &d);
     /* Token #1 is the last one: no KV is sent, and the decode worker may tell
      * first. */
-    submit(w, &c, "The", 1, NULL);
+    submit(w, &c, "The", 8, NULL);
     key = key_at(w, d);
     failed(w, d, key, BT_ERR_CANCELED, "transfer: canceled");
     ended(w, d, key);
@@ -431,11 +431,11 @@ static void soak_membership(world_t *w, soak_t *s)
     }
     if ((worker != NULL) && (draw(s, 2) == 0)) {
         /* As a drained one, so that the soak does not warn. */
-        worker->state = BT_INSTANCE_DRAINING;
-        if (worker->seats == 0) {
+        worker->sched.health = BT_SCHED_DRAINING;
+        if (worker->sched.seats == 0) {
             bt_core_worker_down(w->core, worker, "left", w->now);
         } else {
-            worker->state = BT_INSTANCE_UP;
+            worker->sched.health = BT_SCHED_UP;
         }
     } else if (n < 5) {
         (void)join(w, "w",
@@ -489,8 +489,8 @@ static void every_request_ends_exactly_once_in_a_long_random_run(void **state)
         bt_instance_t *worker =
             BT_CONTAINER_OF(workers->next, bt_instance_t, link);
 
-        n_losses += (worker->seats > 0) ? 1 : 0;
-        worker->state = BT_INSTANCE_DRAINING;
+        n_losses += (worker->sched.seats > 0) ? 1 : 0;
+        worker->sched.health = BT_SCHED_DRAINING;
         bt_core_worker_down(w->core, worker, "left", w->now);
     }
     bt_test_expect_log_lines(n_losses);

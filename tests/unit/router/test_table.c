@@ -50,9 +50,11 @@ static bt_instance_t *join_new(bt_table_t *table, const char *name,
     return join(table, &hello);
 }
 
+/* Two tokens are asked for. */
 static bool take(bt_table_t *table, bt_pick_t *pick_p)
 {
-    const bool here = bt_table_pick(table, NULL, pick_p);
+    const bt_sched_request_t request = {.n_tokens = 1, .max_new = 2};
+    const bool here = bt_table_pick(table, &request, pick_p);
 
     if (here) {
         bt_table_take(table, pick_p);
@@ -60,41 +62,52 @@ static bool take(bt_table_t *table, bt_pick_t *pick_p)
     return here;
 }
 
-static void
-the_prefill_worker_with_fewest_outstanding_tokens_is_picked(void **state)
+static void a_hello_says_what_a_worker_may_be_asked_for(void **state)
 {
+    bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
     bt_table_t table;
-    bt_instance_t *p0, *p1, *d0;
+    bt_instance_t *p, *d;
     bt_pick_t pick;
 
     (void)state;
     bt_table_init(&table, our_model);
     assert_false(take(&table, &pick));
-    p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
-    p1 = join_new(&table, "prefill-1", BT_ROLE_PREFILL);
+    p = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
+    assert_int_equal(p->sched.roles, BT_SCHED_PREFILL);
+    assert_int_equal(p->sched.id, p->hello.instance);
     assert_false(take(&table, &pick)); /* nobody decodes */
     assert_false(bt_table_ready(&table));
-    d0 = join_new(&table, "decode-0", BT_ROLE_DECODE);
+    d = join(&table, &hello);
+    assert_int_equal(d->sched.roles, BT_SCHED_DECODE);
+    assert_int_equal(d->sched.max_seats, 8);
+    assert_int_equal(d->sched.n_blocks, 100);
     assert_true(bt_table_ready(&table));
+    assert_true(take(&table, &pick));
+    assert_ptr_equal(pick.prefill, p);
+    assert_ptr_equal(pick.decode, d);
+    assert_int_equal(p->sched.last_taken, 1);
+    assert_int_equal(d->sched.last_taken, 1);
 
-    p0->prefill_tokens = 500;
-    p1->prefill_tokens = 499;
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p1);
-    assert_ptr_equal(pick.decode, d0);
+    p->sched.health = BT_SCHED_SUSPECT;
+    assert_false(bt_table_ready(&table));
+    bt_table_remove(p);
+    assert_false(take(&table, &pick)); /* no candidate any more */
 
-    /* Equal: the one that was picked longest ago. */
-    p0->prefill_tokens = 499;
+    hello = hello_of("decode-1", BT_ROLE_DECODE);
+    hello.flags = BT_HELLO_LOCAL_PREFILL;
+    d = join(&table, &hello);
+    assert_int_equal(d->sched.roles, BT_SCHED_DECODE | BT_SCHED_LOCAL);
     assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p0);
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p1);
+    assert_null(pick.prefill);
+    assert_ptr_equal(pick.decode, d);
     bt_table_fini(&table);
 }
 
-static void
-the_emptiest_decode_worker_is_picked_by_seats_or_blocks(void **state)
+/* Another router filled d0, as d0 says itself. */
+static void what_a_worker_reports_counts(void **state)
 {
+    const bt_msg_stats_t full = {
+        .active_requests = 7, .blocks_used = 30, .waiting_requests = 2};
     bt_table_t table;
     bt_instance_t *d0, *d1;
     bt_pick_t pick;
@@ -104,130 +117,16 @@ the_emptiest_decode_worker_is_picked_by_seats_or_blocks(void **state)
     (void)join_new(&table, "prefill-0", BT_ROLE_PREFILL);
     d0 = join_new(&table, "decode-0", BT_ROLE_DECODE);
     d1 = join_new(&table, "decode-1", BT_ROLE_DECODE);
-
-    d0->seats = 3; /* 3 of 8 */
-    d1->seats = 2; /* 2 of 8, but 50 of 100 blocks */
-    d1->blocks = 50;
+    d1->sched.seats = 6;
     assert_true(take(&table, &pick));
     assert_ptr_equal(pick.decode, d0);
-
-    /* Another router filled d0, as d0 says itself. */
-    d0->stats.active_requests = 7;
+    bt_table_report(d0, &full);
+    assert_true(d0->has_stats);
+    assert_int_equal(d0->stats.active_requests, 7);
+    assert_int_equal(d0->sched.reported_blocks, 30);
+    assert_int_equal(d0->sched.reported_waiting, 2);
     assert_true(take(&table, &pick));
     assert_ptr_equal(pick.decode, d1);
-    bt_table_fini(&table);
-}
-
-static void
-a_suspect_worker_is_taken_only_where_there_is_no_healthy_one(void **state)
-{
-    bt_table_t table;
-    bt_instance_t *p0, *p1, *d0;
-    bt_pick_t pick;
-
-    (void)state;
-    bt_table_init(&table, our_model);
-    p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
-    p1 = join_new(&table, "prefill-1", BT_ROLE_PREFILL);
-    d0 = join_new(&table, "decode-0", BT_ROLE_DECODE);
-
-    p0->state = BT_INSTANCE_SUSPECT;
-    p1->prefill_tokens = 1000000;
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p1);
-    assert_true(bt_table_ready(&table));
-
-    p1->state = BT_INSTANCE_DRAINING; /* never */
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p0);
-    assert_false(bt_table_ready(&table));
-
-    d0->state = BT_INSTANCE_DRAINING;
-    assert_false(take(&table, &pick));
-    bt_table_fini(&table);
-}
-
-static void
-without_a_healthy_prefill_worker_a_local_one_does_both_phases(void **state)
-{
-    bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
-    bt_table_t table;
-    bt_instance_t *d0, *p0;
-    bt_pick_t pick;
-
-    (void)state;
-    bt_table_init(&table, our_model);
-    hello.flags = BT_HELLO_LOCAL_PREFILL;
-    d0 = join(&table, &hello);
-    assert_true(bt_table_ready(&table));
-    assert_true(take(&table, &pick));
-    assert_null(pick.prefill);
-    assert_ptr_equal(pick.decode, d0);
-
-    p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p0);
-
-    p0->state = BT_INSTANCE_SUSPECT;
-    assert_true(take(&table, &pick));
-    assert_null(pick.prefill);
-    bt_table_fini(&table);
-}
-
-/* One prompt token here for four there, and none below 1,024. */
-static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
-{
-    bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
-    bt_table_t table;
-    bt_instance_t *d0, *p0, *p1;
-    bt_pick_t pick;
-
-    (void)state;
-    bt_table_init(&table, our_model);
-    hello.flags = BT_HELLO_LOCAL_PREFILL;
-    d0 = join(&table, &hello);
-    p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
-
-    p0->prefill_tokens = 1023;
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p0);
-    p0->prefill_tokens = 1024;
-    assert_true(take(&table, &pick));
-    assert_null(pick.prefill);
-    assert_ptr_equal(pick.decode, d0);
-
-    d0->prefill_tokens = 256;
-    p0->prefill_tokens = 1024 + 4 * 256 - 1;
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p0);
-    p0->prefill_tokens++;
-    assert_true(take(&table, &pick));
-    assert_null(pick.prefill);
-
-    /* Others are free, or the decode worker does not answer. */
-    p1 = join_new(&table, "prefill-1", BT_ROLE_PREFILL);
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p1);
-    p1->prefill_tokens = 1u << 20;
-    d0->state = BT_INSTANCE_SUSPECT;
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p0);
-    bt_table_fini(&table);
-}
-
-static void a_queue_is_not_shared_with_others(void **state)
-{
-    bt_table_t table;
-    bt_instance_t *p0;
-    bt_pick_t pick;
-
-    (void)state;
-    bt_table_init(&table, our_model);
-    (void)join_new(&table, "decode-0", BT_ROLE_DECODE);
-    p0 = join_new(&table, "prefill-0", BT_ROLE_PREFILL);
-    p0->prefill_tokens = 1u << 20;
-    assert_true(take(&table, &pick));
-    assert_ptr_equal(pick.prefill, p0);
     bt_table_fini(&table);
 }
 
@@ -366,12 +265,8 @@ static void a_failed_allocation_adds_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_prefill_worker_with_fewest_outstanding_tokens_is_picked),
-        BT_TEST(the_emptiest_decode_worker_is_picked_by_seats_or_blocks),
-        BT_TEST(a_suspect_worker_is_taken_only_where_there_is_no_healthy_one),
-        BT_TEST(without_a_healthy_prefill_worker_a_local_one_does_both_phases),
-        BT_TEST(a_local_worker_takes_a_share_of_a_long_queue),
-        BT_TEST(a_queue_is_not_shared_with_others),
+        BT_TEST(a_hello_says_what_a_worker_may_be_asked_for),
+        BT_TEST(what_a_worker_reports_counts),
         BT_TEST(a_worker_that_differs_is_refused_by_name),
         BT_TEST(a_newer_worker_that_speaks_our_protocol_too_may_join),
         BT_TEST(the_smallest_context_of_the_workers_counts),

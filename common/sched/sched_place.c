@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/sched/sched_place.h"
+
+#include <stddef.h>
+
+#include "common/base/assert.h"
+
+#define SHARE_ONE 65536u /* a load share of 1 in fixed point */
+
+/* Outstanding prompt tokens of the best prefill worker from which on another
+ * one takes prompts too, and how many more for each that it has. */
+#define LOCAL_FROM_TOKENS 1024u
+#define LOCAL_SHARE       4u
+
+typedef struct choice {
+    bt_sched_worker_t *worker; /* NULL: none takes requests */
+    bt_sched_why_t why;
+} choice_t;
+
+const char *bt_sched_cause_name(bt_sched_cause_t cause)
+{
+    static const char *const names[BT_SCHED_N_CAUSES] = {
+        [BT_SCHED_BY_PHASES] = "pair",
+        [BT_SCHED_ONE_TOKEN] = "one token",
+        [BT_SCHED_NO_PREFILL] = "no prefill worker",
+        [BT_SCHED_RELIEF] = "prompts queue up",
+        [BT_SCHED_BEST_TWICE] = "best in both roles",
+    };
+
+    BT_ASSERT(cause < BT_SCHED_N_CAUSES);
+    return names[cause];
+}
+
+const char *bt_sched_why_name(bt_sched_why_t why)
+{
+    static const char *const names[BT_SCHED_N_WHYS] = {
+        [BT_SCHED_ONLY_ONE] = "only one",   [BT_SCHED_BY_HEALTH] = "health",
+        [BT_SCHED_BY_AVOIDING] = "trouble", [BT_SCHED_BY_LOAD] = "load",
+        [BT_SCHED_BY_TURN] = "turn",
+    };
+
+    BT_ASSERT(why < BT_SCHED_N_WHYS);
+    return names[why];
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return (a > b) ? a : b;
+}
+
+/* How full the worker is in this role; smaller is better. */
+static uint64_t load_of(const bt_sched_worker_t *worker, uint32_t role)
+{
+    const uint64_t seats = max_u64(worker->seats, worker->reported_seats);
+    const uint64_t blocks = max_u64(worker->blocks, worker->reported_blocks);
+
+    if (role == BT_SCHED_PREFILL) {
+        /* One more request costs about as much as a token where there are
+         * none outstanding, so that idle workers take turns. */
+        return worker->prefill_tokens + worker->reported_waiting;
+    }
+    return max_u64(seats * SHARE_ONE / worker->max_seats,
+                   blocks * SHARE_ONE / worker->n_blocks);
+}
+
+static bool is_avoided(const bt_sched_request_t *request,
+                       const bt_sched_worker_t *worker)
+{
+    for (uint32_t i = 0; i < request->n_avoid; i++) {
+        if (request->avoid[i] == worker->id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Is @a a better than @a b in this role? @a why_p says what told them apart. */
+static bool better(const bt_sched_request_t *request, uint32_t role,
+                   const bt_sched_worker_t *a, const bt_sched_worker_t *b,
+                   bt_sched_why_t *why_p)
+{
+    const bool avoid_a = is_avoided(request, a);
+    const uint64_t load_a = load_of(a, role);
+    const uint64_t load_b = load_of(b, role);
+
+    if (a->health != b->health) {
+        *why_p = BT_SCHED_BY_HEALTH;
+        return a->health == BT_SCHED_UP;
+    }
+    if (avoid_a != is_avoided(request, b)) {
+        *why_p = BT_SCHED_BY_AVOIDING;
+        return !avoid_a;
+    }
+    if (load_a != load_b) {
+        *why_p = BT_SCHED_BY_LOAD;
+        return load_a < load_b;
+    }
+    *why_p = BT_SCHED_BY_TURN;
+    return a->last_taken < b->last_taken;
+}
+
+/* The best worker that has all these roles, by its load in the first of
+ * them. */
+static choice_t best(const bt_list_t *workers,
+                     const bt_sched_request_t *request, uint32_t role,
+                     uint32_t roles)
+{
+    choice_t found = {NULL, BT_SCHED_ONLY_ONE};
+
+    for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
+        bt_sched_worker_t *worker =
+            BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
+        bt_sched_why_t why;
+
+        if (((worker->roles & roles) != roles) ||
+            (worker->health == BT_SCHED_DRAINING)) {
+            continue;
+        }
+        if (found.worker == NULL) {
+            found.worker = worker;
+        } else if (better(request, role, worker, found.worker, &why)) {
+            /* Whom it takes the place of was better than all others. */
+            found = (choice_t){worker, why};
+        } else if (why > found.why) {
+            found.why = why; /* the next best is who comes closest */
+        }
+    }
+    return found;
+}
+
+static bool healthy(const bt_sched_worker_t *worker)
+{
+    return (worker != NULL) && (worker->health == BT_SCHED_UP);
+}
+
+bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement)
+{
+    return ((placement->prefill == NULL) || healthy(placement->prefill)) &&
+           ((placement->decode == NULL) || healthy(placement->decode));
+}
+
+/* Should a worker do both phases, since prompts queue up? Its batch waits for
+ * each chunk: it gets a share of the queue only, and none of a short one. */
+static bool relieves(const bt_sched_worker_t *local,
+                     const bt_sched_worker_t *prefill)
+{
+    return prefill->prefill_tokens >=
+           LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
+}
+
+static void place_local(choice_t local, bt_sched_cause_t cause,
+                        bt_sched_placement_t *placement_p)
+{
+    *placement_p = (bt_sched_placement_t){
+        .decode = local.worker, .decode_why = local.why, .cause = cause};
+}
+
+bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
+                    bt_sched_placement_t *placement_p)
+{
+    const choice_t prefill =
+        best(workers, request, BT_SCHED_PREFILL, BT_SCHED_PREFILL);
+    const choice_t decode =
+        best(workers, request, BT_SCHED_DECODE, BT_SCHED_DECODE);
+    const choice_t local = best(workers, request, BT_SCHED_DECODE,
+                                BT_SCHED_DECODE | BT_SCHED_LOCAL);
+
+    BT_ASSERT(request->max_new > 0);
+    if (healthy(prefill.worker)) {
+        if (healthy(local.worker) && relieves(local.worker, prefill.worker)) {
+            place_local(local, BT_SCHED_RELIEF, placement_p);
+            return true;
+        }
+    } else if (healthy(local.worker) ||
+               ((prefill.worker == NULL) && (local.worker != NULL))) {
+        place_local(local, BT_SCHED_NO_PREFILL, placement_p);
+        return true;
+    }
+    if ((prefill.worker == NULL) ||
+        ((decode.worker == NULL) && (request->max_new > 1))) {
+        return false;
+    }
+    if (request->max_new == 1) {
+        *placement_p = (bt_sched_placement_t){.prefill = prefill.worker,
+                                              .prefill_why = prefill.why,
+                                              .cause = BT_SCHED_ONE_TOKEN};
+        return true;
+    }
+    if (prefill.worker == decode.worker) {
+        place_local(decode, BT_SCHED_BEST_TWICE, placement_p);
+        return true;
+    }
+    *placement_p = (bt_sched_placement_t){.prefill = prefill.worker,
+                                          .prefill_why = prefill.why,
+                                          .decode = decode.worker,
+                                          .decode_why = decode.why,
+                                          .cause = BT_SCHED_BY_PHASES};
+    return true;
+}
+
+void bt_sched_take(const bt_sched_placement_t *placement, uint64_t *n_taken_p)
+{
+    ++*n_taken_p;
+    if (placement->decode != NULL) {
+        placement->decode->last_taken = *n_taken_p;
+    }
+    if (placement->prefill != NULL) {
+        placement->prefill->last_taken = *n_taken_p;
+    }
+}

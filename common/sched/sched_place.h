@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sched_place.h
+ *
+ * Which workers take a request, and why these. Pure: what a request asks for
+ * and plain numbers of each worker in, a placement with its reasons out; the
+ * same numbers give the same placement.
+ *
+ *     pair           context phase at one worker, generation at another
+ *     prefill alone  one token is asked for, and the context phase draws it:
+ *                    no grant, no KV on the way
+ *     local          one worker does both phases
+ *
+ * The prefill worker with the fewest outstanding prompt tokens, the decode
+ * worker with the smallest share of seats or blocks in use; a suspect worker
+ * only where there is no healthy one, a draining one never; the one that was
+ * taken longest ago among equals.
+ *
+ * A healthy worker with BT_SCHED_LOCAL does both phases where no prefill worker
+ * is healthy, and where that one is far behind: for each outstanding prompt
+ * token of its own there are four, and 1,024 more, at the best prefill worker.
+ * A worker that is the best one in both roles does both phases, too.
+ *
+ * The load of a worker is the larger of two views: what this router has sent
+ * and not seen ended, and what the worker itself reported (other routers send
+ * to it too).
+ *
+ * Threads: one thread owns the workers.
+ */
+#ifndef BT_COMMON_SCHED_PLACE_H
+#define BT_COMMON_SCHED_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+
+/** What a worker may be asked for: a set. */
+#define BT_SCHED_PREFILL 1u /**< context phase; its KV goes elsewhere */
+#define BT_SCHED_DECODE  2u /**< generation, with KV that comes */
+#define BT_SCHED_LOCAL   4u /**< both phases of one request */
+
+typedef enum bt_sched_health {
+    BT_SCHED_UP,
+    BT_SCHED_SUSPECT,  /**< silent */
+    BT_SCHED_DRAINING, /**< takes nothing new */
+    BT_SCHED_N_HEALTHS,
+} bt_sched_health_t;
+
+/** The scheduler's part of a worker; embedded in the owner's. */
+typedef struct bt_sched_worker {
+    bt_list_t link; /**< in the owner's list of candidates */
+    uint64_t id;    /**< bt_sched_request_t.avoid names it so */
+    uint32_t roles; /**< BT_SCHED_* */
+    bt_sched_health_t health;
+    uint32_t max_seats, n_blocks; /**< what it has, at least 1 of each */
+    /* Sent from here and not seen ended. */
+    uint32_t seats;          /**< requests */
+    uint64_t prefill_tokens; /**< prompt tokens not computed yet */
+    uint64_t blocks;         /**< KV blocks that those requests may take */
+    /* What it reported last; 0 before it did. */
+    uint64_t reported_seats, reported_blocks, reported_waiting;
+    uint64_t last_taken; /**< bt_sched_take()'s number of it */
+} bt_sched_worker_t;
+
+/** What a request asks for. */
+typedef struct bt_sched_request {
+    uint32_t n_tokens;     /**< to compute: prompt, and output of before */
+    uint32_t max_new;      /**< to generate, at least 1 */
+    uint32_t priority;     /**< levels, see sched_queue.h */
+    uint64_t deadline_us;  /**< by the owner's clock */
+    const uint64_t *avoid; /**< workers that it has had trouble with: only */
+    uint32_t n_avoid;      /**< where all others of that role are suspect or
+                                none is here */
+} bt_sched_request_t;
+
+/** Why this way. */
+typedef enum bt_sched_cause {
+    BT_SCHED_BY_PHASES,  /**< a pair: one worker for each phase */
+    BT_SCHED_ONE_TOKEN,  /**< prefill alone */
+    BT_SCHED_NO_PREFILL, /**< local: no prefill worker is healthy */
+    BT_SCHED_RELIEF,     /**< local: prompts queue up */
+    BT_SCHED_BEST_TWICE, /**< local: it is the best one in both roles */
+    BT_SCHED_N_CAUSES,
+} bt_sched_cause_t;
+
+/** What told a chosen worker from the next best one of its role. */
+typedef enum bt_sched_why {
+    BT_SCHED_ONLY_ONE,
+    BT_SCHED_BY_HEALTH,
+    BT_SCHED_BY_AVOIDING, /**< the other one is to be avoided */
+    BT_SCHED_BY_LOAD,
+    BT_SCHED_BY_TURN, /**< equal, and taken longest ago */
+    BT_SCHED_N_WHYS,
+} bt_sched_why_t;
+
+typedef struct bt_sched_placement {
+    bt_sched_worker_t *prefill; /**< NULL: local */
+    bt_sched_worker_t *decode;  /**< NULL: prefill alone */
+    bt_sched_cause_t cause;
+    bt_sched_why_t prefill_why, decode_why; /**< of those that are not NULL */
+} bt_sched_placement_t;
+
+/**
+ * Choose workers for one request. O(workers x avoid).
+ *
+ * @param [in] workers  List of bt_sched_worker_t.link.
+ * @return false when not all whom it needs are here.
+ */
+bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
+                    bt_sched_placement_t *placement_p);
+
+/** @return false when a worker of it is suspect. */
+bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement);
+
+/** The request goes there, so others are next where all are equal.
+ *  @param [in,out] n_taken_p  placements so far, the owner's count */
+void bt_sched_take(const bt_sched_placement_t *placement, uint64_t *n_taken_p);
+
+/** In a word or two, for logs and traces. */
+const char *bt_sched_cause_name(bt_sched_cause_t cause);
+const char *bt_sched_why_name(bt_sched_why_t why);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <string.h>
+
+#include "common/sched/sched_place.h"
+
+#define N 6u
+
+static bt_list_t workers;
+static bt_sched_worker_t all[N];
+static uint32_t n_workers;
+static uint64_t n_taken;
+static bt_sched_placement_t got;
+
+static void begin(void)
+{
+    bt_list_init(&workers);
+    n_workers = 0;
+    n_taken = 0;
+}
+
+/* 8 seats, 100 blocks. */
+static bt_sched_worker_t *add(uint32_t roles)
+{
+    bt_sched_worker_t *worker = &all[n_workers];
+
+    *worker = (bt_sched_worker_t){
+        .id = 100 + n_workers, .roles = roles, .max_seats = 8, .n_blocks = 100};
+    n_workers++;
+    bt_list_push_back(&workers, &worker->link);
+    return worker;
+}
+
+static bool place(const bt_sched_request_t *request)
+{
+    const bool here = bt_sched_place(&workers, request, &got);
+
+    if (here) {
+        bt_sched_take(&got, &n_taken);
+    }
+    return here;
+}
+
+/* A request of some tokens. */
+static bool take(void)
+{
+    const bt_sched_request_t request = {.n_tokens = 10, .max_new = 20};
+
+    return place(&request);
+}
+
+static bool take_one_token(void)
+{
+    const bt_sched_request_t request = {.n_tokens = 10, .max_new = 1};
+
+    return place(&request);
+}
+
+static void assert_pair(const bt_sched_worker_t *prefill,
+                        bt_sched_why_t prefill_why,
+                        const bt_sched_worker_t *decode,
+                        bt_sched_why_t decode_why)
+{
+    assert_ptr_equal(got.prefill, prefill);
+    assert_ptr_equal(got.decode, decode);
+    assert_int_equal(got.cause, BT_SCHED_BY_PHASES);
+    assert_int_equal(got.prefill_why, prefill_why);
+    assert_int_equal(got.decode_why, decode_why);
+}
+
+static void assert_local(const bt_sched_worker_t *worker,
+                         bt_sched_cause_t cause)
+{
+    assert_null(got.prefill);
+    assert_ptr_equal(got.decode, worker);
+    assert_int_equal(got.cause, cause);
+}
+
+static void
+the_prefill_worker_with_fewest_outstanding_tokens_is_taken(void **state)
+{
+    bt_sched_worker_t *p0, *p1, *d0;
+
+    (void)state;
+    begin();
+    assert_false(take());
+    p0 = add(BT_SCHED_PREFILL);
+    p1 = add(BT_SCHED_PREFILL);
+    assert_false(take()); /* nobody decodes */
+    d0 = add(BT_SCHED_DECODE);
+
+    p0->prefill_tokens = 500;
+    p1->prefill_tokens = 499;
+    assert_true(take());
+    assert_pair(p1, BT_SCHED_BY_LOAD, d0, BT_SCHED_ONLY_ONE);
+
+    /* Equal: the one that was taken longest ago. */
+    p0->prefill_tokens = 499;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_BY_TURN, d0, BT_SCHED_ONLY_ONE);
+    assert_true(take());
+    assert_pair(p1, BT_SCHED_BY_TURN, d0, BT_SCHED_ONLY_ONE);
+
+    /* A queue of others there counts like as many tokens. */
+    p0->reported_waiting = 1;
+    p0->last_taken = p1->last_taken - 1;
+    assert_true(take());
+    assert_pair(p1, BT_SCHED_BY_LOAD, d0, BT_SCHED_ONLY_ONE);
+}
+
+static void the_emptiest_decode_worker_is_taken_by_seats_or_blocks(void **state)
+{
+    bt_sched_worker_t *p0, *d0, *d1;
+
+    (void)state;
+    begin();
+    p0 = add(BT_SCHED_PREFILL);
+    d0 = add(BT_SCHED_DECODE);
+    d1 = add(BT_SCHED_DECODE);
+
+    d0->seats = 3; /* 3 of 8 */
+    d1->seats = 2; /* 2 of 8, but 50 of 100 blocks */
+    d1->blocks = 50;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_BY_LOAD);
+
+    /* Another router filled d0, as d0 says itself. */
+    d0->reported_seats = 7;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d1, BT_SCHED_BY_LOAD);
+    d0->reported_seats = 0;
+    d0->reported_blocks = 51;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d1, BT_SCHED_BY_LOAD);
+}
+
+static void
+a_suspect_worker_is_taken_only_where_there_is_no_healthy_one(void **state)
+{
+    bt_sched_worker_t *p0, *p1, *d0;
+
+    (void)state;
+    begin();
+    p0 = add(BT_SCHED_PREFILL);
+    p1 = add(BT_SCHED_PREFILL);
+    d0 = add(BT_SCHED_DECODE);
+
+    p0->health = BT_SCHED_SUSPECT;
+    p1->prefill_tokens = 1000000;
+    assert_true(take());
+    assert_pair(p1, BT_SCHED_BY_HEALTH, d0, BT_SCHED_ONLY_ONE);
+    assert_true(bt_sched_placement_is_healthy(&got));
+
+    p1->health = BT_SCHED_DRAINING; /* never */
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
+    assert_false(bt_sched_placement_is_healthy(&got));
+
+    d0->health = BT_SCHED_DRAINING;
+    assert_false(take());
+}
+
+static void
+one_to_be_avoided_is_taken_where_all_others_are_suspect(void **state)
+{
+    static const uint64_t avoid[] = {100, 102};
+    const bt_sched_request_t request = {
+        .n_tokens = 1, .max_new = 2, .avoid = avoid, .n_avoid = 2};
+    bt_sched_worker_t *p0, *p1, *d0;
+
+    (void)state;
+    begin();
+    p0 = add(BT_SCHED_PREFILL); /* 100 */
+    p1 = add(BT_SCHED_PREFILL);
+    d0 = add(BT_SCHED_DECODE); /* 102 */
+    p1->prefill_tokens = 5000;
+    assert_true(place(&request));
+    assert_pair(p1, BT_SCHED_BY_AVOIDING, d0, BT_SCHED_ONLY_ONE);
+    p1->health = BT_SCHED_SUSPECT;
+    assert_true(place(&request));
+    assert_pair(p0, BT_SCHED_BY_HEALTH, d0, BT_SCHED_ONLY_ONE);
+}
+
+/* p2 wins by its load against p1, which came closest; p0 is suspect. */
+static void the_reason_is_what_told_it_from_the_next_best(void **state)
+{
+    bt_sched_worker_t *p[3], *d0;
+
+    (void)state;
+    for (uint32_t first = 0; first < 3; first++) { /* in any order */
+        begin();
+        for (uint32_t i = 0; i < 3; i++) {
+            p[(first + i) % 3] = add(BT_SCHED_PREFILL);
+        }
+        d0 = add(BT_SCHED_DECODE);
+        p[0]->health = BT_SCHED_SUSPECT;
+        p[1]->prefill_tokens = 7;
+        assert_true(take());
+        assert_pair(p[2], BT_SCHED_BY_LOAD, d0, BT_SCHED_ONLY_ONE);
+        p[1]->health = BT_SCHED_SUSPECT;
+        assert_true(take());
+        assert_pair(p[2], BT_SCHED_BY_HEALTH, d0, BT_SCHED_ONLY_ONE);
+    }
+}
+
+static void
+without_a_healthy_prefill_worker_a_local_one_does_both_phases(void **state)
+{
+    bt_sched_worker_t *d0, *p0;
+
+    (void)state;
+    begin();
+    d0 = add(BT_SCHED_DECODE | BT_SCHED_LOCAL);
+    assert_true(take());
+    assert_local(d0, BT_SCHED_NO_PREFILL);
+    assert_true(take_one_token());
+    assert_local(d0, BT_SCHED_NO_PREFILL);
+
+    p0 = add(BT_SCHED_PREFILL);
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
+
+    p0->health = BT_SCHED_SUSPECT;
+    assert_true(take());
+    assert_local(d0, BT_SCHED_NO_PREFILL);
+    d0->health = BT_SCHED_SUSPECT; /* none is better: as they were meant */
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
+    assert_false(bt_sched_placement_is_healthy(&got));
+    p0->health = BT_SCHED_DRAINING;
+    assert_true(take());
+    assert_local(d0, BT_SCHED_NO_PREFILL);
+}
+
+/* One prompt token here for four there, and none below 1,024. */
+static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
+{
+    bt_sched_worker_t *d0, *p0, *p1;
+
+    (void)state;
+    begin();
+    d0 = add(BT_SCHED_DECODE | BT_SCHED_LOCAL);
+    p0 = add(BT_SCHED_PREFILL);
+
+    p0->prefill_tokens = 1023;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
+    p0->prefill_tokens = 1024;
+    assert_true(take());
+    assert_local(d0, BT_SCHED_RELIEF);
+
+    d0->prefill_tokens = 256;
+    p0->prefill_tokens = 1024 + 4 * 256 - 1;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
+    p0->prefill_tokens++;
+    assert_true(take());
+    assert_local(d0, BT_SCHED_RELIEF);
+
+    /* Others are free, or the decode worker does not answer. */
+    p1 = add(BT_SCHED_PREFILL);
+    assert_true(take());
+    assert_pair(p1, BT_SCHED_BY_LOAD, d0, BT_SCHED_ONLY_ONE);
+    p1->prefill_tokens = 1u << 20;
+    d0->health = BT_SCHED_SUSPECT;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_BY_LOAD, d0, BT_SCHED_ONLY_ONE);
+}
+
+static void a_queue_is_not_shared_with_others(void **state)
+{
+    bt_sched_worker_t *p0, *d0;
+
+    (void)state;
+    begin();
+    d0 = add(BT_SCHED_DECODE);
+    p0 = add(BT_SCHED_PREFILL);
+    p0->prefill_tokens = 1u << 20;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
+}
+
+static void one_token_takes_no_decode_worker(void **state)
+{
+    bt_sched_worker_t *p0, *d0;
+
+    (void)state;
+    begin();
+    assert_false(take_one_token());
+    d0 = add(BT_SCHED_DECODE);
+    assert_false(take_one_token()); /* it has nobody to get KV from */
+    p0 = add(BT_SCHED_PREFILL);
+    assert_true(take_one_token());
+    assert_ptr_equal(got.prefill, p0);
+    assert_null(got.decode);
+    assert_int_equal(got.cause, BT_SCHED_ONE_TOKEN);
+    assert_int_equal(d0->last_taken, 0);
+    d0->health = BT_SCHED_SUSPECT; /* is nothing to it */
+    assert_true(take_one_token());
+    assert_true(bt_sched_placement_is_healthy(&got));
+    d0->health = BT_SCHED_DRAINING;
+    assert_true(take_one_token());
+    p0->health = BT_SCHED_SUSPECT;
+    assert_true(take_one_token());
+    assert_false(bt_sched_placement_is_healthy(&got));
+}
+
+static void a_worker_of_both_roles_is_a_candidate_for_both(void **state)
+{
+    bt_sched_worker_t *both, *p0, *d0;
+
+    (void)state;
+    begin();
+    both = add(BT_SCHED_PREFILL | BT_SCHED_DECODE);
+    assert_true(take());
+    assert_local(both, BT_SCHED_BEST_TWICE);
+    assert_true(take_one_token());
+    assert_ptr_equal(got.prefill, both);
+    assert_null(got.decode);
+
+    p0 = add(BT_SCHED_PREFILL); /* taken longest ago */
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_BY_TURN, both, BT_SCHED_ONLY_ONE);
+    p0->prefill_tokens = 10;
+    d0 = add(BT_SCHED_DECODE);
+    both->seats = 1; /* a seat is a load where it decodes only */
+    assert_true(take());
+    assert_pair(both, BT_SCHED_BY_LOAD, d0, BT_SCHED_BY_LOAD);
+    both->health = BT_SCHED_SUSPECT;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_BY_HEALTH, d0, BT_SCHED_BY_HEALTH);
+}
+
+static void every_reason_has_a_name(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < BT_SCHED_N_CAUSES; i++) {
+        assert_true(strlen(bt_sched_cause_name((bt_sched_cause_t)i)) > 0);
+    }
+    for (unsigned i = 0; i < BT_SCHED_N_WHYS; i++) {
+        assert_true(strlen(bt_sched_why_name((bt_sched_why_t)i)) > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_prefill_worker_with_fewest_outstanding_tokens_is_taken),
+        BT_TEST(the_emptiest_decode_worker_is_taken_by_seats_or_blocks),
+        BT_TEST(a_suspect_worker_is_taken_only_where_there_is_no_healthy_one),
+        BT_TEST(one_to_be_avoided_is_taken_where_all_others_are_suspect),
+        BT_TEST(the_reason_is_what_told_it_from_the_next_best),
+        BT_TEST(without_a_healthy_prefill_worker_a_local_one_does_both_phases),
+        BT_TEST(a_local_worker_takes_a_share_of_a_long_queue),
+        BT_TEST(a_queue_is_not_shared_with_others),
+        BT_TEST(one_token_takes_no_decode_worker),
+        BT_TEST(a_worker_of_both_roles_is_a_candidate_for_both),
+        BT_TEST(every_reason_has_a_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
