@@ -13,30 +13,28 @@ static uint32_t blocks_of_prompt(const bt_worker_t *w, const bt_job_t *job)
 }
 
 /* What the prefill worker fills: all but those that are here already. */
-static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_job_t *dj,
-                            bt_kvt_extent_t *extents)
+static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
+                            const bt_decode_job_t *dj)
 {
-    const uint32_t *ids = dj->job.block_ids;
-    const uint32_t n = blocks_of_prompt(w, &dj->job);
-    uint32_t n_extents = 0;
+    bt_kv_walk_t walk = bt_kv_walk_begin(
+        &state->route->lanes[0].plan, BT_KV_DST, dj->job.block_ids,
+        dj->job.n_reused, blocks_of_prompt(w, &dj->job));
+    bt_kv_piece_t piece;
+    uint32_t n = 0;
 
-    for (uint32_t i = dj->job.n_reused; i < n;) {
-        const uint32_t run = bt_kv_run_length(ids, i, n);
-
-        extents[n_extents++] = (bt_kvt_extent_t){
-            .offset = (uint64_t)ids[i] * w->block_bytes,
-            .bytes = (uint64_t)run * w->block_bytes,
-        };
-        i += run;
+    for (; bt_kv_walk_next(&walk, &piece); n++) {
+        state->extents[n] =
+            (bt_kvt_extent_t){.offset = piece.pool, .bytes = piece.bytes};
     }
-    return n_extents;
+    return n;
 }
 
 /* Open the lease's window and tell the prefill worker, by way of the router. */
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_decode_t *state = w->role;
-    const uint32_t n_extents = lay_extents(w, dj, state->extents);
+    const uint32_t n_extents = lay_extents(w, state, dj);
+    bt_wire_window_t window = {.to = 0, .from = 0, .blob = state->desc};
     bt_msg_t msg = {.type = BT_MSG_GRANT};
     size_t desc_bytes = 0;
     bt_status_t status;
@@ -54,8 +52,9 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
     msg.u.grant.key = dj->job.key;
     msg.u.grant.instance = w->instance;
     msg.u.grant.n_cached = dj->job.n_reused * w->tokens_per_block;
-    msg.u.grant.blob = state->desc;
-    msg.u.grant.blob_bytes = (uint32_t)desc_bytes;
+    window.blob_bytes = (uint32_t)desc_bytes;
+    msg.u.grant.windows = &window;
+    msg.u.grant.n_windows = 1;
     bt_worker_send(w, dj->job.from, &msg);
 }
 

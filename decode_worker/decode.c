@@ -41,14 +41,23 @@ static void close_role(bt_worker_t *w)
 
 static bt_status_t open_role(bt_worker_t *w)
 {
+    const bt_kv_split_t theirs = {.tp = 1, .pp = 1};
     bt_decode_t *state = bt_calloc(1, sizeof(*state));
+    bt_status_t status;
 
     if (state == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     bt_list_init(&state->queue);
     w->role = state;
-    state->extents = bt_calloc(w->n_blocks, sizeof(*state->extents));
+    status = bt_route_find(w, BT_KV_DST, theirs, &state->route);
+    if (status != BT_OK) {
+        close_role(w);
+        return status;
+    }
+    state->extents =
+        bt_calloc((size_t)w->n_blocks * state->route->lanes[0].plan.n_moves,
+                  sizeof(*state->extents));
     state->desc = bt_calloc(BT_WIRE_MAX_BLOB, 1);
     if ((state->extents == NULL) || (state->desc == NULL)) {
         close_role(w);

@@ -16,6 +16,7 @@
 #define BT_DECODE_WORKER_DECODE_H
 
 #include "decode_worker/job_life.h"
+#include "worker/route.h"
 #include "worker/worker.h"
 
 typedef struct bt_decode {
@@ -23,9 +24,12 @@ typedef struct bt_decode {
     bt_list_t queue;  /**< of the QUEUED */
     uint32_t n_seats; /**< those with BT_DECODE_HAS_SEAT */
     uint32_t quarantined_blocks;
-    uint64_t lease_id;        /**< last one given */
-    uint32_t n_leases;        /**< windows, open or closing */
-    bt_kvt_extent_t *extents; /**< scratch, one per block of the pool */
+    uint64_t lease_id; /**< last one given */
+    uint32_t n_leases; /**< windows, open or closing */
+    /** From a prefill worker to us: of one rank, as BT_HELLO_RANKS is not said.
+     */
+    const bt_kv_route_t *route;
+    bt_kvt_extent_t *extents; /**< scratch: of all blocks of the pool */
     uint8_t *desc;            /**< scratch for a window descriptor */
 } bt_decode_t;
 

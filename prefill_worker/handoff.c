@@ -29,9 +29,13 @@ static bt_prefill_peer_t *peer_find(const bt_prefill_t *state,
 
 static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
 {
-    const bt_status_t status =
-        bt_kvt_import(w->kvt, peer->blob, peer->blob_bytes, peer, &peer->kvt);
+    bt_status_t status;
 
+    if (peer->route == NULL) {
+        return;
+    }
+    status = bt_kvt_import(w->kvt, peer->ranks[0].kvt, peer->ranks[0].kvt_bytes,
+                           peer, &peer->kvt);
     peer->retry_ms = bt_now_ms() + w->config->dead_ms;
     if (status != BT_OK) {
         peer->kvt = NULL;
@@ -42,31 +46,77 @@ static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
     BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_kvt_peer_path(peer->kvt));
 }
 
+/* How KV goes to this decode worker. NULL: not at all, and why is logged. */
+static const bt_kv_route_t *route_to(bt_worker_t *w, const bt_msg_peer_t *msg)
+{
+    const bt_kv_split_t theirs = {.tp = msg->tp, .pp = msg->pp};
+    const bool says_layout = (msg->layout.lo | msg->layout.hi) != 0;
+    const bt_kv_route_t *route = NULL;
+    const char *why = NULL;
+    bt_status_t status = BT_OK;
+    uint64_t bytes;
+
+    if (says_layout && ((msg->layout.lo != w->kv_layout.lo) ||
+                        (msg->layout.hi != w->kv_layout.hi))) {
+        why = "its model's KV has other layers, heads or blocks than ours";
+    } else if (msg->n_ranks == 0) {
+        why = "it did not say where its KV pool is";
+    } else {
+        status = bt_route_find(w, BT_KV_SRC, theirs, &route);
+    }
+    if ((why == NULL) && (status != BT_OK)) {
+        why = (status == BT_ERR_UNSUPPORTED)
+                  ? "KV goes to instances of one rank only"
+                  : bt_status_str(status);
+    }
+    if (why == NULL) {
+        bytes = msg->ranks[0].block_bytes;
+        if ((bytes != 0) && (bytes != route->lanes[0].plan.dst_block_bytes)) {
+            why = "its blocks have another size than its ranks would have";
+        }
+    }
+    if (why != NULL) {
+        BT_LOG_ERROR("KV cannot go to %s (tp %u x pp %u): %s", msg->name,
+                     msg->tp, msg->pp, why);
+        return NULL;
+    }
+    return route;
+}
+
 static bt_prefill_peer_t *peer_new(bt_prefill_t *state,
                                    const bt_msg_peer_t *msg)
 {
     bt_prefill_peer_t *peer = bt_calloc(1, sizeof(*peer));
 
-    if (peer == NULL) {
-        return NULL;
+    if (peer != NULL) {
+        peer->instance = msg->instance;
+        memcpy(peer->name, msg->name, sizeof(peer->name));
+        bt_list_push_back(&state->peers, &peer->link);
     }
-    peer->instance = msg->instance;
-    memcpy(peer->name, msg->name, sizeof(peer->name));
-    peer->blob_bytes = msg->kvt_bytes;
-    peer->blob = bt_memdup(msg->kvt, msg->kvt_bytes);
-    if (peer->blob == NULL) {
-        bt_free(peer);
-        return NULL;
-    }
-    bt_list_push_back(&state->peers, &peer->link);
     return peer;
+}
+
+/* Keep where its pool is, if KV can go there. */
+static bt_status_t take_route(bt_worker_t *w, bt_prefill_peer_t *peer,
+                              const bt_msg_peer_t *msg)
+{
+    const bt_kv_route_t *route = route_to(w, msg);
+    bt_status_t status = BT_OK;
+
+    if (route != NULL) {
+        status = bt_wire_ranks_copy(msg->ranks, msg->n_ranks, &peer->ranks);
+    }
+    if (status == BT_OK) {
+        peer->route = route;
+    }
+    return status;
 }
 
 void bt_prefill_peer_forget(bt_prefill_peer_t *peer)
 {
     bt_kvt_peer_release(peer->kvt);
     bt_list_remove(&peer->link);
-    bt_free(peer->blob);
+    bt_free(peer->ranks);
     bt_free(peer);
 }
 
@@ -79,7 +129,8 @@ void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
     if (peer == NULL) {
         peer = peer_new(state, msg);
     }
-    if (peer == NULL) {
+    if ((peer == NULL) ||
+        ((peer->route == NULL) && (take_route(w, peer, msg) != BT_OK))) {
         BT_LOG_ERROR("no memory for another decode worker");
         return;
     }
@@ -169,19 +220,24 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     if (peer == NULL) {
         return BT_ERR_PEER_LOST;
     }
+    if (peer->route == NULL) {
+        return BT_ERR_MISMATCH;
+    }
     if (peer->kvt == NULL) { /* it gave a grant: it is back */
         connect_peer(w, peer);
     }
     if (peer->kvt == NULL) {
         return BT_ERR_PEER_LOST;
     }
-    status = bt_kvt_prep(peer->kvt, pj->grant, pj->grant_bytes, pj, &pj->xfer);
+    pj->plan = &peer->route->lanes[0].plan;
+    status = bt_kvt_prep(peer->kvt, pj->grant->blob, pj->grant->blob_bytes, pj,
+                         &pj->xfer);
     if (status != BT_OK) {
         return status;
     }
     state->n_xfers++;
     if (bt_kvt_xfer_window_bytes(pj->xfer) !=
-        (uint64_t)(pj->job.n_blocks - pj->blocks_cached) * w->block_bytes) {
+        (pj->job.n_blocks - pj->blocks_cached) * pj->plan->bytes) {
         return BT_ERR_MISMATCH;
     }
     return BT_OK;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves when: finished chunks at once, of the last chunk finished layers,
  * so that hardly anything is left to send when token #1 is there. */
-#include "common/kv/kv_layout.h"
 #include "prefill_worker/prefill.h"
 
 /* Between two looks. A group of layers takes a millisecond on an accelerator
@@ -32,47 +31,55 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
     return (for_piece > for_groups) ? (uint32_t)for_piece : for_groups;
 }
 
-/* Blocks [blocks_posted, end) are ready: neighbours in our pool as one piece.
- */
-static bt_status_t post_blocks(bt_worker_t *w, bt_prefill_job_t *pj,
-                               uint32_t end)
+/* Of the job's blocks up to @a end what is not posted yet, and of each the
+ * bytes [from, to): as pieces that lie together in our pool. */
+static bt_status_t post(const bt_worker_t *w, const bt_prefill_job_t *pj,
+                        uint32_t end, size_t from, size_t to)
 {
-    const uint32_t *ids = pj->job.block_ids;
+    bt_kv_walk_t walk = bt_kv_walk_begin(
+        pj->plan, BT_KV_SRC, pj->job.block_ids + pj->blocks_cached,
+        pj->blocks_posted - pj->blocks_cached, end - pj->blocks_cached);
+    bt_kv_piece_t piece;
 
-    while (pj->blocks_posted < end) {
-        const uint32_t first = pj->blocks_posted;
-        const uint32_t run = bt_kv_run_length(ids, first, end);
-        const bt_status_t status =
-            bt_kvt_post(pj->xfer, bt_worker_block(w, ids[first]),
-                        (uint64_t)(first - pj->blocks_cached) * w->block_bytes,
-                        (uint64_t)run * w->block_bytes);
+    bt_kv_walk_clip(&walk, from, to);
+    while (bt_kv_walk_next(&walk, &piece)) {
+        const bt_status_t status = bt_kvt_post(
+            pj->xfer, w->kv_base + piece.pool, piece.window, piece.bytes);
 
         if (status != BT_OK) {
             return status;
         }
-        pj->blocks_posted += run;
     }
     return BT_OK;
 }
 
-/* Layers [layers_posted, end) of all further blocks; with the last layer goes
- * what lies behind it in a block (scales). */
-static bt_status_t post_layers(bt_worker_t *w, bt_prefill_job_t *pj,
+/* Blocks [blocks_posted, end) are ready. */
+static bt_status_t post_blocks(const bt_worker_t *w, bt_prefill_job_t *pj,
                                uint32_t end)
 {
-    const size_t from = pj->layers_posted * w->layer_bytes;
-    const size_t to =
-        (end == w->n_layers) ? w->block_bytes : end * w->layer_bytes;
+    bt_status_t status;
 
-    for (uint32_t i = pj->blocks_posted; i < pj->job.n_blocks; i++) {
-        const bt_status_t status = bt_kvt_post(
-            pj->xfer, bt_worker_block(w, pj->job.block_ids[i]) + from,
-            (uint64_t)(i - pj->blocks_cached) * w->block_bytes + from,
-            to - from);
+    if (end <= pj->blocks_posted) { /* D may know more than we have computed */
+        return BT_OK;
+    }
+    status = post(w, pj, end, 0, w->block_bytes);
+    if (status == BT_OK) {
+        pj->blocks_posted = end;
+    }
+    return status;
+}
 
-        if (status != BT_OK) {
-            return status;
-        }
+/* Layers [layers_posted, end) of all further blocks; with the last layer goes
+ * what lies behind it in a block (scales). */
+static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
+                               uint32_t end)
+{
+    const bt_status_t status =
+        post(w, pj, pj->job.n_blocks, pj->layers_posted * w->layer_bytes,
+             (end == w->n_layers) ? w->block_bytes : end * w->layer_bytes);
+
+    if (status != BT_OK) {
+        return status;
     }
     pj->layers_posted = end;
     if (end == w->n_layers) {

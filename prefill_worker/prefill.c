@@ -188,8 +188,11 @@ static bt_status_t check_grant(const bt_worker_t *w, const bt_job_t *job,
         *why_p = "the grant leaves no whole block to send";
         return BT_ERR_MISMATCH;
     }
-    if (grant->blob_bytes == 0) {
-        *why_p = "the grant is empty";
+    if ((grant->n_windows != 1) || (grant->windows[0].to != 0) ||
+        (grant->windows[0].from != 0)) {
+        *why_p = (grant->n_windows == 0)
+                     ? "the grant is empty"
+                     : "the grant is not from one rank to one";
         return BT_ERR_BAD_MESSAGE;
     }
     return BT_OK;
@@ -215,14 +218,13 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     }
     status = check_grant(w, job, grant, &why);
     if (status == BT_OK) {
-        pj->grant = bt_memdup(grant->blob, grant->blob_bytes);
-        status = (pj->grant == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+        status =
+            bt_wire_windows_copy(grant->windows, grant->n_windows, &pj->grant);
     }
     if (status != BT_OK) {
         bt_worker_job_fail(w, job, status, "transfer", why);
         return;
     }
-    pj->grant_bytes = grant->blob_bytes;
     pj->blocks_cached = grant->n_cached / w->tokens_per_block;
     pj->blocks_posted = pj->blocks_cached;
     bt_prefill_move(w, pj, BT_PREFILL_GRANT);

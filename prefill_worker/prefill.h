@@ -18,6 +18,7 @@
 #define BT_PREFILL_WORKER_PREFILL_H
 
 #include "prefill_worker/job_life.h"
+#include "worker/route.h"
 #include "worker/worker.h"
 
 /** A decode worker that we may send to. */
@@ -25,10 +26,11 @@ typedef struct bt_prefill_peer {
     bt_list_t link;
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
-    uint32_t routers; /**< bits of the links whose routers see it */
-    void *blob;       /**< its export, to connect again */
-    size_t blob_bytes;
-    bt_kvt_peer_t *kvt; /**< NULL: lost */
+    uint32_t routers;      /**< bits of the links whose routers see it */
+    bt_wire_rank_t *ranks; /**< owned: their exports, to connect again */
+    /** NULL: it cannot be sent to, and why was logged. */
+    const bt_kv_route_t *route;
+    bt_kvt_peer_t *kvt; /**< of its only rank; NULL: lost */
     uint64_t retry_ms;  /**< when to connect again */
 } bt_prefill_peer_t;
 
@@ -63,11 +65,11 @@ typedef struct bt_prefill {
 typedef struct bt_prefill_job {
     bt_job_t job; /**< first */
     bt_prefill_phase_t phase;
-    uint8_t *grant;
-    uint32_t grant_bytes;
-    bt_kvt_xfer_t *xfer; /**< begun, not yet over; NULL: none */
-    uint32_t n_computed; /**< as last reported by the engine */
-    bool token_sent;     /**< token #1 is with the router, in whatever phase */
+    bt_wire_window_t *grant;     /**< owned; NULL: no grant yet */
+    bt_kvt_xfer_t *xfer;         /**< begun, not yet over; NULL: none */
+    const bt_kv_reshard_t *plan; /**< of xfer */
+    uint32_t n_computed;         /**< as last reported by the engine */
+    bool token_sent; /**< token #1 is with the router, in whatever phase */
     uint32_t token;
     bt_finish_t finish;     /**< of token #1 */
     uint32_t blocks_cached; /**< leading ones that the decode worker has */

@@ -15,6 +15,7 @@
 #include "common/base/topology.h"
 #include "worker/job.h"
 #include "worker/loop.h"
+#include "worker/route.h"
 
 void bt_start_stop_signals(sigset_t *set_p)
 {
@@ -89,6 +90,7 @@ static void close_all(bt_worker_t *w)
     w->n_links = 0;
     bt_rpc_close(w->rpc);
     bt_kvt_close(w->kvt);
+    bt_routes_fini(w);
     bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);
     bt_model_destroy(w->model);
@@ -121,6 +123,7 @@ static bt_worker_t *worker_new(const bt_worker_ops_t *ops)
     w->ops = ops;
     w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
+    bt_routes_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_FRAME);
     return w;
 }

@@ -54,6 +54,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
 {
     bt_msg_t msg = {.type = BT_MSG_HELLO};
     bt_msg_hello_t *hello = &msg.u.hello;
+    bt_wire_rank_t rank = {.block_bytes = w->block_bytes, .kvt = s->export};
     size_t blob_bytes = 0;
     bt_status_t status;
 
@@ -72,13 +73,16 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
             sizeof(hello->profile) - 1);
     hello->kv_type = s->kv_type;
     hello->tokens_per_block = w->tokens_per_block;
-    hello->layout = bt_kv_layout_identity(&s->shape, s->kv_type);
+    hello->layout = w->kv_layout;
     hello->context_tokens = w->context_tokens;
     hello->max_batch = w->max_seqs;
     hello->n_blocks = w->n_blocks;
     hello->flags = w->config->local_prefill ? w->ops->hello_flags : 0;
-    hello->kvt = s->export;
-    hello->kvt_bytes = (uint32_t)blob_bytes;
+    rank.kvt_bytes = (uint32_t)blob_bytes;
+    hello->ranks = &rank;
+    hello->n_ranks = 1;
+    hello->tp = w->split.tp;
+    hello->pp = w->split.pp;
     hello->protocol_min = BT_WIRE_PROTOCOL_MIN;
     strncpy(hello->model_name, model_name(w->config),
             sizeof(hello->model_name) - 1);

@@ -63,6 +63,9 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
         .elem_bytes = info->elem_bytes,
         .scale_bytes = info->scale_bytes,
     };
+    w->kv_shape = s->shape;
+    w->kv_layout = bt_kv_layout_identity(&s->shape, s->kv_type);
+    w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
     w->n_layers = s->shape.n_layers;
     status = bt_kv_block_bytes(&s->shape, &w->block_bytes);
     if (status != BT_OK) {

@@ -30,6 +30,7 @@
 #include "common/config/config.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/kv/kv_prefix.h"
+#include "common/kv/kv_reshard.h"
 #include "common/rpc/rpc.h"
 #include "common/sched/sched_queue.h"
 #include "common/wire/wire.h"
@@ -121,6 +122,10 @@ struct bt_worker {
     size_t model_bytes;
     uint32_t context_tokens; /**< longest sequence, prompt and output */
     uint32_t tokens_per_block;
+    bt_kv_shape_t kv_shape; /**< the whole model's */
+    bt_hash128_t kv_layout; /**< its identity */
+    bt_kv_split_t split;    /**< of the model over our ranks; this is rank 0 */
+    bt_list_t routes;       /**< route.h */
     size_t block_bytes;
     uint32_t n_layers;  /**< of the model */
     size_t layer_bytes; /**< of a block: the elements of one layer */

@@ -58,13 +58,3 @@ bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type)
 
     return bt_hash128(fields, sizeof(fields), 0);
 }
-
-uint32_t bt_kv_run_length(const uint32_t *ids, uint32_t first, uint32_t n)
-{
-    uint32_t end = first + 1;
-
-    while ((end < n) && (ids[end] == ids[end - 1] + 1)) {
-        end++;
-    }
-    return end - first;
-}

@@ -73,13 +73,4 @@ static inline uint32_t bt_kv_blocks_for(uint64_t n_tokens,
     return (uint32_t)((n_tokens + tokens_per_block - 1) / tokens_per_block);
 }
 
-/**
- * How many of @a ids, from @a first on, are neighbours in the pool (id, id+1,
- * id+2 …), so that they move as one piece.
- *
- * @param [in] n  Elements of ids; first < n.
- * @return at least 1.
- */
-uint32_t bt_kv_run_length(const uint32_t *ids, uint32_t first, uint32_t n);
-
 #endif

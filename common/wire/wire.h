@@ -23,6 +23,12 @@
  *     token ids      bin, 4 bytes each, little endian
  *     bt_sampling_t  array of its fields; a bad word is a bin of token ids
  *     bt_token_t     array: id, attempt, index, token id, finish
+ *     ranks, windows array of arrays of their fields (bt_wire_rank_t,
+ *                    bt_wire_window_t), behind the other fields. The blob of a
+ *                    list of one travels in the field that was there before
+ *                    there were lists, and its place in the list is empty; with
+ *                    several that field is empty. So who knows no lists
+ *                    understands those of one, and takes no others for one.
  *
  * Life of a request (R router, P prefill worker, D decode worker):
  *
@@ -59,6 +65,9 @@
 #define BT_WIRE_MAX_MODEL  256 /**< of a model's name, with its zero byte */
 #define BT_WIRE_MAX_BATCH  (1u << 14)  /**< tokens in one TOKENS message */
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< of one encoded message */
+#define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
+/** Of one grant: at most one for each pair of ranks. */
+#define BT_WIRE_MAX_WINDOWS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 
 typedef enum bt_msg_type {
     BT_MSG_HELLO = 1,
@@ -89,6 +98,13 @@ typedef struct bt_req_key {
     uint32_t attempt;
 } bt_req_key_t;
 
+/** One rank of an instance: what others need to send into its KV pool. */
+typedef struct bt_wire_rank {
+    uint64_t block_bytes; /**< of a block of its pool; 0 = not said */
+    const uint8_t *kvt;   /**< kvtransfer export blob */
+    uint32_t kvt_bytes;   /**< at least 1 */
+} bt_wire_rank_t;
+
 /** What a process says of itself when a link comes up (rpc hello payload). */
 typedef struct bt_msg_hello {
     uint32_t protocol;           /**< the newest it speaks: BT_WIRE_PROTOCOL */
@@ -103,16 +119,21 @@ typedef struct bt_msg_hello {
     uint32_t context_tokens; /**< longest sequence this worker takes */
     uint32_t max_batch;      /**< seats */
     uint32_t n_blocks;
-    uint32_t flags;     /**< BT_HELLO_* */
-    const uint8_t *kvt; /**< kvtransfer export blob; NULL for a router */
-    uint32_t kvt_bytes;
+    uint32_t flags; /**< BT_HELLO_* */
+    /** By rank: tp x pp of them, stage after stage (kv_reshard.h); NULL and 0
+     *  for a router. Rank 0 is the one who speaks here. */
+    const bt_wire_rank_t *ranks;
+    uint32_t n_ranks;
     /* later fields */
     uint32_t protocol_min; /**< the oldest it speaks; default: protocol */
     char model_name[BT_WIRE_MAX_MODEL];  /**< that a worker was told, or "" */
     char version_text[BT_WIRE_MAX_NAME]; /**< of its build, "0.1.0", or "" */
+    uint32_t tp, pp; /**< how the model is split over its ranks; default: 1 */
 } bt_msg_hello_t;
 
 #define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */
+/** Hands KV over to, or takes it from, instances of several ranks. */
+#define BT_HELLO_RANKS 2u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
@@ -134,13 +155,21 @@ typedef struct bt_msg_request {
     bt_sampling_t sampling;
 } bt_msg_request_t;
 
-/** D's answer: where the KV may go. The router passes the blob on unread. */
+/** Where one rank of P may write into the pool of one rank of D. */
+typedef struct bt_wire_window {
+    uint32_t to, from;   /**< ranks of D and of P */
+    const uint8_t *blob; /**< kvtransfer window descriptor */
+    uint32_t blob_bytes; /**< at least 1 */
+} bt_wire_window_t;
+
+/** D's answer: where the KV may go. The router passes windows on unread. */
 typedef struct bt_msg_grant {
     bt_req_key_t key;
-    uint64_t instance;   /**< of the decode worker */
-    uint32_t n_cached;   /**< leading tokens that D already holds */
-    const uint8_t *blob; /**< kvtransfer window descriptor */
-    uint32_t blob_bytes;
+    uint64_t instance; /**< of the decode worker */
+    uint32_t n_cached; /**< leading tokens that D already holds */
+    /** One for each pair of ranks that have heads and layers in common. */
+    const bt_wire_window_t *windows;
+    uint32_t n_windows;
 } bt_msg_grant_t;
 
 typedef struct bt_msg_cancel {
@@ -233,8 +262,11 @@ typedef struct bt_msg_stats {
 typedef struct bt_msg_peer {
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
-    const uint8_t *kvt;
-    uint32_t kvt_bytes;
+    const bt_wire_rank_t *ranks; /**< as in its HELLO */
+    uint32_t n_ranks;
+    /* later fields */
+    uint32_t tp, pp;     /**< default: 1 */
+    bt_hash128_t layout; /**< as in its HELLO; 0 = not said */
 } bt_msg_peer_t;
 
 typedef struct bt_msg_peer_gone {
@@ -276,6 +308,16 @@ bt_wire_range_t bt_wire_range_of(const bt_msg_hello_t *hello);
 uint32_t bt_wire_common(bt_wire_range_t mine, bt_wire_range_t theirs);
 /** "2", or "2 to 4". */
 void bt_wire_range_print(bt_wire_range_t range, char out[BT_WIRE_RANGE_BYTES]);
+
+/** A copy of a list with its blobs, in one piece of memory: bt_free().
+ *  @param [in]  n       0: *copy_p becomes NULL.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_wire_ranks_copy(const bt_wire_rank_t *ranks,
+                                             uint32_t n,
+                                             bt_wire_rank_t **copy_p);
+BT_MUST_CHECK bt_status_t bt_wire_windows_copy(const bt_wire_window_t *windows,
+                                               uint32_t n,
+                                               bt_wire_window_t **copy_p);
 
 /** Append the encoding of @a msg; errors stick in @a out: besides its own ones
  *  BT_ERR_INVALID_PARAM for a value that bt_wire_decode() would refuse. Control

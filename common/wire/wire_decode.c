@@ -25,7 +25,10 @@ typedef struct unknown {
 
 struct bt_wire_decoder {
     msgpack_zone *zone;
-    scratch_t blob;
+    scratch_t blobs;   /* of one message, side by side */
+    size_t blobs_used; /* bytes */
+    size_t message_bytes;
+    scratch_t items;
     scratch_t ids;
     scratch_t bad_words;
     scratch_t tokens;
@@ -57,7 +60,8 @@ void bt_wire_decoder_destroy(bt_wire_decoder_t *dec)
     bt_free(dec->tokens.data);
     bt_free(dec->bad_words.data);
     bt_free(dec->ids.data);
-    bt_free(dec->blob.data);
+    bt_free(dec->items.data);
+    bt_free(dec->blobs.data);
     msgpack_zone_free(dec->zone);
     bt_free(dec);
 }
@@ -175,18 +179,26 @@ static bt_status_t read_blob(bt_wire_decoder_t *dec, const msgpack_object *obj,
                              const field_t *field, char *base)
 {
     const uint32_t n = obj->via.bin.size;
-    void *data;
-    bt_status_t status;
+    uint8_t *data = NULL;
 
     if ((obj->type != MSGPACK_OBJECT_BIN) || (n < field->min) ||
         (n > field->max)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    status = scratch_take(&dec->blob, n, 1, &data);
-    if (status != BT_OK) {
-        return status;
-    }
     if (n > 0) {
+        void *all = dec->blobs.data;
+
+        if (dec->blobs_used == 0) {
+            /* All blobs of a message are no longer than it. */
+            const bt_status_t status =
+                scratch_take(&dec->blobs, dec->message_bytes, 1, &all);
+
+            if (status != BT_OK) {
+                return status;
+            }
+        }
+        data = (uint8_t *)all + dec->blobs_used;
+        dec->blobs_used += n;
         memcpy(data, obj->via.bin.ptr, n);
     }
     store(base, field->offset, &data, sizeof(data));
@@ -227,6 +239,93 @@ static bt_status_t read_bad_words(bt_wire_decoder_t *dec,
 static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
                              uint32_t n_objs, const field_list_t *list,
                              char *base);
+
+static uint32_t load_u32(const char *base, size_t offset)
+{
+    uint32_t value;
+
+    memcpy(&value, base + offset, sizeof(value));
+    return value;
+}
+
+static bt_status_t take_items(bt_wire_decoder_t *dec, const field_t *field,
+                              uint32_t n, char *base, char **items_p)
+{
+    void *data = NULL;
+    const bt_status_t status =
+        scratch_take(&dec->items, n, field->item_bytes, &data);
+
+    if (status == BT_OK) {
+        memset(data, 0, n * field->item_bytes);
+        store(base, field->offset, &data, sizeof(data));
+        store(base, field->count, &n, sizeof(n));
+        *items_p = data;
+    }
+    return status;
+}
+
+/* The blob of a list of one, of which the rest may follow or not. */
+static bt_status_t read_only(bt_wire_decoder_t *dec, const msgpack_object *obj,
+                             const field_t *field, char *base)
+{
+    char *item = NULL;
+    bt_status_t status;
+
+    if ((obj->type == MSGPACK_OBJECT_BIN) && (obj->via.bin.size == 0)) {
+        return BT_OK; /* none or several: the list will say */
+    }
+    status = take_items(dec, field, 1, base, &item);
+    return (status == BT_OK)
+               ? read_blob(dec, obj, bt_wire_blob_of(field->items), item)
+               : status;
+}
+
+static bt_status_t read_items(bt_wire_decoder_t *dec, const msgpack_object *obj,
+                              const field_t *field, char *base)
+{
+    const bool has_only = load_u32(base, field->count) == 1;
+    const field_t *blob = bt_wire_blob_of(field->items);
+    const uint32_t n = obj->via.array.size;
+    const void *only = NULL;
+    uint32_t only_bytes = 0;
+    char *items = NULL;
+    bt_status_t status;
+
+    if ((obj->type != MSGPACK_OBJECT_ARRAY) || (n > field->max) ||
+        (has_only && (n > 1))) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    if (n == 0) {
+        return BT_OK; /* of one, by who did not fill it, or of none */
+    }
+    if (has_only) {
+        const char *item = dec->items.data;
+
+        memcpy(&only, item + blob->offset, sizeof(only));
+        only_bytes = load_u32(item, blob->count);
+    }
+    status = take_items(dec, field, n, base, &items);
+    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
+        const msgpack_object *item = &obj->via.array.ptr[i];
+        char *at = items + i * field->item_bytes;
+
+        if (item->type != MSGPACK_OBJECT_ARRAY) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        status = read_list(dec, item->via.array.ptr, item->via.array.size,
+                           field->items, at);
+        /* In the one place or the other. */
+        if ((status == BT_OK) &&
+            ((load_u32(at, blob->count) == 0) != has_only)) {
+            status = BT_ERR_BAD_MESSAGE;
+        }
+    }
+    if ((status == BT_OK) && has_only) {
+        store(items, blob->offset, &only, sizeof(only));
+        store(items, blob->count, &only_bytes, sizeof(only_bytes));
+    }
+    return status;
+}
 
 static bt_status_t read_tokens(bt_wire_decoder_t *dec,
                                const msgpack_object *obj, const field_t *field,
@@ -333,6 +432,10 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
         return read_bad_words(dec, obj, field, base);
     case FIELD_TOKENS:
         return read_tokens(dec, obj, field, base);
+    case FIELD_ONLY:
+        return read_only(dec, obj, field, base);
+    case FIELD_ITEMS:
+        return read_items(dec, obj, field, base);
     case FIELD_SAMPLING:
         if (obj->type != MSGPACK_OBJECT_ARRAY) {
             return BT_ERR_BAD_MESSAGE;
@@ -354,6 +457,9 @@ static void fill_rest(const field_list_t *list, size_t n_sent, char *base)
         if (field->like != NULL) {
             memcpy(base + field->offset, base + field->like->offset,
                    sizeof(uint32_t));
+        } else if (field->otherwise != 0) {
+            store(base, field->offset, &field->otherwise,
+                  sizeof(field->otherwise));
         }
     }
 }
@@ -422,6 +528,8 @@ bt_status_t bt_wire_decode(bt_wire_decoder_t *dec, const void *data,
     if (status != BT_OK) {
         return status;
     }
+    dec->message_bytes = bytes;
+    dec->blobs_used = 0;
     msgpack_zone_clear(dec->zone);
     switch (msgpack_unpack(data, bytes, &offset, dec->zone, &root)) {
     case MSGPACK_UNPACK_SUCCESS:

@@ -78,6 +78,8 @@ static void pack_bad_words(msgpack_packer *pk, const bt_bad_word_t *words,
     }
 }
 
+static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
+                       const field_t *field, const char *base);
 static void pack_list(msgpack_packer *pk, bt_strbuf_t *out,
                       const field_list_t *list, const char *base);
 
@@ -90,6 +92,53 @@ static void pack_tokens(msgpack_packer *pk, bt_strbuf_t *out,
     for (uint32_t i = 0; i < n; i++) {
         msgpack_pack_array(pk, list->n);
         pack_list(pk, out, list, (const char *)&tokens[i]);
+    }
+}
+
+static int blobs_fit(const field_t *field, const char *items, uint32_t n)
+{
+    const field_t *blob = bt_wire_blob_of(field->items);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const char *item = items + i * field->item_bytes;
+        const uint32_t bytes = load_u32(item, blob->count);
+
+        if ((bytes == 0) || (bytes > blob->max) ||
+            (load_ptr(item, blob->offset) == NULL)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* A list of one has its blob in the field of before there were lists, and only
+ * there. */
+static void pack_items(msgpack_packer *pk, bt_strbuf_t *out,
+                       const field_t *field, const char *items, uint32_t n)
+{
+    const field_t *blob = bt_wire_blob_of(field->items);
+
+    if (!blobs_fit(field, items, n)) {
+        refuse(out);
+        return;
+    }
+    if (field->kind == FIELD_ONLY) {
+        pack_bin(pk, (n == 1) ? load_ptr(items, blob->offset) : NULL,
+                 (n == 1) ? load_u32(items, blob->count) : 0);
+        return;
+    }
+    msgpack_pack_array(pk, n);
+    for (uint32_t i = 0; i < n; i++) {
+        msgpack_pack_array(pk, field->items->n);
+        for (size_t k = 0; k < field->items->n; k++) {
+            const field_t *part = &field->items->fields[k];
+
+            if ((n == 1) && (part == blob)) {
+                pack_bin(pk, NULL, 0);
+            } else {
+                pack_field(pk, out, part, items + i * field->item_bytes);
+            }
+        }
     }
 }
 
@@ -115,6 +164,10 @@ static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
         break;
     case FIELD_BAD:
         pack_bad_words(pk, items, n);
+        break;
+    case FIELD_ONLY:
+    case FIELD_ITEMS:
+        pack_items(pk, out, field, items, n);
         break;
     default:
         pack_tokens(pk, out, items, n);
@@ -163,6 +216,8 @@ static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
     case FIELD_END_IDS:
     case FIELD_BAD:
     case FIELD_TOKENS:
+    case FIELD_ONLY:
+    case FIELD_ITEMS:
         pack_counted(pk, out, field, base);
         break;
     }

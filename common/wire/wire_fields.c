@@ -29,7 +29,46 @@
         .kind = FIELD_U32, .offset = offsetof(type, name), .min = (lo), \
         .max = (hi), .like = (of)                                       \
     }
+/* One that came later and is this number when it was not sent. */
+#define U32_ELSE(type, name, lo, hi, value)                             \
+    {                                                                   \
+        .kind = FIELD_U32, .offset = offsetof(type, name), .min = (lo), \
+        .max = (hi), .otherwise = (value)                               \
+    }
+#define LISTED(k, type, name, n, hi, list, item)                  \
+    {                                                             \
+        .kind = (k), .offset = offsetof(type, name),              \
+        .count = offsetof(type, n), .max = (hi), .items = (list), \
+        .item_bytes = sizeof(item)                                \
+    }
+#define RANKS(k, type)                                             \
+    LISTED(k, type, ranks, n_ranks, BT_WIRE_MAX_RANKS, &rank_list, \
+           bt_wire_rank_t)
+#define WINDOWS(k)                                                     \
+    LISTED(k, bt_msg_grant_t, windows, n_windows, BT_WIRE_MAX_WINDOWS, \
+           &window_list, bt_wire_window_t)
 #define KEY(type) OF(FIELD_U64, type, key.id), U32(type, key.attempt, 0, ANY)
+
+/* How many fields each list had when it was first kept: those are required.
+ * Never change a number; new fields go at the end of a list. */
+#define LIST(a, required)                \
+    {                                    \
+        (a), BT_ARRAY_LEN(a), (required) \
+    }
+
+static const field_t rank_fields[] = {
+    OF(FIELD_U64, bt_wire_rank_t, block_bytes),
+    COUNTED(FIELD_BLOB, bt_wire_rank_t, kvt, kvt_bytes, 0, BT_WIRE_MAX_BLOB),
+};
+static const field_list_t rank_list = LIST(rank_fields, 2);
+
+static const field_t window_fields[] = {
+    U32(bt_wire_window_t, to, 0, BT_WIRE_MAX_RANKS - 1),
+    U32(bt_wire_window_t, from, 0, BT_WIRE_MAX_RANKS - 1),
+    COUNTED(FIELD_BLOB, bt_wire_window_t, blob, blob_bytes, 0,
+            BT_WIRE_MAX_BLOB),
+};
+static const field_list_t window_list = LIST(window_fields, 3);
 
 static const field_t hello_fields[] = {
     U32(bt_msg_hello_t, protocol, 0, ANY),
@@ -47,11 +86,14 @@ static const field_t hello_fields[] = {
     U32(bt_msg_hello_t, max_batch, 0, ANY),
     U32(bt_msg_hello_t, n_blocks, 0, ANY),
     U32(bt_msg_hello_t, flags, 0, ANY),
-    COUNTED(FIELD_BLOB, bt_msg_hello_t, kvt, kvt_bytes, 0, BT_WIRE_MAX_BLOB),
+    RANKS(FIELD_ONLY, bt_msg_hello_t),
     /* later */
     U32_LIKE(bt_msg_hello_t, protocol_min, 0, ANY, &hello_fields[0]),
     SIZED(FIELD_NAME, bt_msg_hello_t, model_name, BT_WIRE_MAX_MODEL),
     SIZED(FIELD_NAME, bt_msg_hello_t, version_text, BT_WIRE_MAX_NAME),
+    U32_ELSE(bt_msg_hello_t, tp, 1, BT_WIRE_MAX_RANKS, 1),
+    U32_ELSE(bt_msg_hello_t, pp, 1, BT_WIRE_MAX_RANKS, 1),
+    RANKS(FIELD_ITEMS, bt_msg_hello_t),
 };
 
 static const field_t request_fields[] = {
@@ -86,7 +128,9 @@ static const field_t grant_fields[] = {
     KEY(bt_msg_grant_t),
     OF(FIELD_U64, bt_msg_grant_t, instance),
     U32(bt_msg_grant_t, n_cached, 0, BT_WIRE_MAX_TOKENS),
-    COUNTED(FIELD_BLOB, bt_msg_grant_t, blob, blob_bytes, 0, BT_WIRE_MAX_BLOB),
+    WINDOWS(FIELD_ONLY),
+    /* later */
+    WINDOWS(FIELD_ITEMS),
 };
 
 static const field_t cancel_fields[] = {
@@ -176,19 +220,18 @@ static const field_t stats_fields[] = {
 static const field_t peer_fields[] = {
     OF(FIELD_U64, bt_msg_peer_t, instance),
     SIZED(FIELD_NAME, bt_msg_peer_t, name, BT_WIRE_MAX_NAME),
-    COUNTED(FIELD_BLOB, bt_msg_peer_t, kvt, kvt_bytes, 0, BT_WIRE_MAX_BLOB),
+    RANKS(FIELD_ONLY, bt_msg_peer_t),
+    /* later */
+    U32_ELSE(bt_msg_peer_t, tp, 1, BT_WIRE_MAX_RANKS, 1),
+    U32_ELSE(bt_msg_peer_t, pp, 1, BT_WIRE_MAX_RANKS, 1),
+    RANKS(FIELD_ITEMS, bt_msg_peer_t),
+    OF(FIELD_U64, bt_msg_peer_t, layout.lo),
+    OF(FIELD_U64, bt_msg_peer_t, layout.hi),
 };
 
 static const field_t peer_gone_fields[] = {
     OF(FIELD_U64, bt_msg_peer_gone_t, instance),
 };
-
-/* How many fields each list had in protocol 2, the first to be kept: those are
- * required. Never change a number here; new fields go at the end of a list. */
-#define LIST(a, required)                \
-    {                                    \
-        (a), BT_ARRAY_LEN(a), (required) \
-    }
 
 const field_list_t *bt_wire_fields(uint32_t type)
 {
@@ -228,9 +271,32 @@ const field_list_t *bt_wire_token_fields(void)
     return &list;
 }
 
+const field_t *bt_wire_blob_of(const field_list_t *items)
+{
+    const field_t *field = items->fields;
+
+    while (field->kind != FIELD_BLOB) {
+        field++;
+    }
+    return field;
+}
+
+static int split_fits(uint32_t tp, uint32_t pp, uint32_t n_ranks)
+{
+    return (n_ranks == 0) || (n_ranks == tp * pp);
+}
+
 int bt_wire_message_fits(const bt_msg_t *msg)
 {
     const char *why;
+
+    if (msg->type == BT_MSG_HELLO) {
+        return split_fits(msg->u.hello.tp, msg->u.hello.pp,
+                          msg->u.hello.n_ranks);
+    }
+    if (msg->type == BT_MSG_PEER) {
+        return split_fits(msg->u.peer.tp, msg->u.peer.pp, msg->u.peer.n_ranks);
+    }
 
     if (msg->type == BT_MSG_REQUEST) {
         const bt_msg_request_t *request = &msg->u.request;

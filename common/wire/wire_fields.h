@@ -25,7 +25,12 @@ typedef enum field_kind {
     FIELD_BAD,      /**< bt_bad_word_t *, count at `count`, at most max */
     FIELD_TOKENS,   /**< bt_token_t *, count at `count`, at most max */
     FIELD_SAMPLING, /**< bt_sampling_t, by its own table */
+    FIELD_ONLY,     /**< the blob of a list of one, else an empty one */
+    FIELD_ITEMS,    /**< a list (`items`), count at `count`, at most max; one
+                         of one item has its blob in a FIELD_ONLY before */
 } field_kind_t;
+
+typedef struct field_list field_list_t;
 
 typedef struct field {
     field_kind_t kind;
@@ -34,20 +39,26 @@ typedef struct field {
     uint32_t min;
     uint32_t max;
     /** A later U32 that was not sent has the value of this earlier one; NULL:
-     *  zero, as all other kinds. */
+     *  `otherwise`. Other kinds: zero and empty. */
     const struct field *like;
+    uint32_t otherwise;
+    const field_list_t *items; /**< ONLY, ITEMS: the fields of one; one BLOB */
+    size_t item_bytes;         /**< of its structure */
 } field_t;
 
-typedef struct field_list {
+struct field_list {
     const field_t *fields;
     size_t n;
     size_t n_required; /**< those from the first; a peer may lack the rest */
-} field_list_t;
+};
 
 /** Fields of messages of @a type, or NULL for an unknown type. */
 const field_list_t *bt_wire_fields(uint32_t type);
 const field_list_t *bt_wire_sampling_fields(void);
 const field_list_t *bt_wire_token_fields(void);
+
+/** The one field of kind BLOB. */
+const field_t *bt_wire_blob_of(const field_list_t *items);
 
 /** Rules that tie several fields together. 1 = fine. */
 int bt_wire_message_fits(const bt_msg_t *msg);

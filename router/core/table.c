@@ -73,11 +73,36 @@ static bt_status_t check_against(const bt_msg_hello_t *mine,
     return BT_OK;
 }
 
+/* May the two meet in a transfer? */
+static bt_status_t check_ranks(const bt_table_t *table,
+                               const bt_msg_hello_t *hello,
+                               char why[BT_TABLE_WHY_BYTES])
+{
+    const bt_list_t *head = &table->workers;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_msg_hello_t *other =
+            &BT_CONTAINER_OF(pos, bt_instance_t, link)->hello;
+        const bt_msg_hello_t *many = (hello->n_ranks > 1) ? hello : other;
+        const bt_msg_hello_t *few = (many == hello) ? other : hello;
+
+        if ((many->n_ranks > 1) && ((few->flags & BT_HELLO_RANKS) == 0)) {
+            snprintf(why, BT_TABLE_WHY_BYTES,
+                     "%s has %u ranks (tp %u x pp %u), and %s exchanges KV "
+                     "with instances of one rank only",
+                     many->name, many->n_ranks, many->tp, many->pp, few->name);
+            return BT_ERR_MISMATCH;
+        }
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
                            char why[BT_TABLE_WHY_BYTES])
 {
     const bt_wire_range_t theirs = bt_wire_range_of(hello);
     const bt_wire_range_t ours = bt_wire_range_ours();
+    bt_status_t status;
 
     if (bt_wire_common(ours, theirs) == 0) {
         char theirs_text[BT_WIRE_RANGE_BYTES];
@@ -114,9 +139,10 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
     if (bt_list_empty(&table->workers)) {
         return BT_OK;
     }
-    return check_against(
+    status = check_against(
         &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)->hello,
         hello, why);
+    return (status == BT_OK) ? check_ranks(table, hello, why) : status;
 }
 
 static uint32_t roles_of(const bt_msg_hello_t *hello)
@@ -132,17 +158,16 @@ bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
                          bt_instance_t **worker_p)
 {
     bt_instance_t *worker = bt_calloc(1, sizeof(*worker));
+    bt_wire_rank_t *ranks = NULL;
 
     if (worker == NULL) {
         goto err;
     }
-    worker->hello = *hello;
-    if (hello->kvt != NULL) {
-        worker->hello.kvt = bt_memdup(hello->kvt, hello->kvt_bytes);
-        if (worker->hello.kvt == NULL) {
-            goto err_worker;
-        }
+    if (bt_wire_ranks_copy(hello->ranks, hello->n_ranks, &ranks) != BT_OK) {
+        goto err_worker;
     }
+    worker->hello = *hello;
+    worker->hello.ranks = ranks;
     bt_list_init(&worker->legs);
     worker->sched.id = hello->instance;
     worker->sched.roles = roles_of(hello);
@@ -161,14 +186,14 @@ err:
 
 void bt_table_remove(bt_instance_t *worker)
 {
-    uint8_t *kvt;
+    bt_wire_rank_t *ranks;
 
     BT_ASSERT(bt_list_empty(&worker->legs));
     bt_list_remove(&worker->link);
     bt_list_remove(&worker->sched.link);
     /* Owned since bt_table_add(); const only because messages borrow it. */
-    memcpy(&kvt, &worker->hello.kvt, sizeof(kvt));
-    bt_free(kvt);
+    memcpy(&ranks, &worker->hello.ranks, sizeof(ranks));
+    bt_free(ranks);
     bt_free(worker);
 }
 

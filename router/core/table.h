@@ -28,7 +28,7 @@
 
 typedef struct bt_instance {
     bt_list_t link;       /**< in bt_table.workers */
-    bt_msg_hello_t hello; /**< hello.kvt is owned */
+    bt_msg_hello_t hello; /**< hello.ranks is owned */
     /** What the scheduler knows of it. Its health and what is sent to it are
      *  the core's to keep. */
     bt_sched_worker_t sched;
@@ -64,7 +64,8 @@ void bt_table_fini(bt_table_t *table); /**< removes all workers */
 /**
  * May this worker join? Compared are the protocols, the model with our own
  * file's, and numeric profile, KV type, block size and layout with those of
- * the workers that are here.
+ * the workers that are here. One of several ranks meets only those who
+ * can hand KV over to it or take it from it (BT_HELLO_RANKS).
  *
  * @param [out] why  On refusal a sentence that names worker and difference.
  * @retval BT_OK

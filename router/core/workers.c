@@ -16,8 +16,11 @@ static void send_peer(bt_core_t *core, bt_instance_t *prefill,
     msg.u.peer.instance = decode->hello.instance;
     snprintf(msg.u.peer.name, sizeof(msg.u.peer.name), "%s",
              decode->hello.name);
-    msg.u.peer.kvt = decode->hello.kvt;
-    msg.u.peer.kvt_bytes = decode->hello.kvt_bytes;
+    msg.u.peer.ranks = decode->hello.ranks;
+    msg.u.peer.n_ranks = decode->hello.n_ranks;
+    msg.u.peer.tp = decode->hello.tp;
+    msg.u.peer.pp = decode->hello.pp;
+    msg.u.peer.layout = decode->hello.layout;
     core->ops.send(core->ops.send_ctx, prefill, &msg);
 }
 

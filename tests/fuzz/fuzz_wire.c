@@ -24,6 +24,15 @@ static void touch_sampling(const bt_sampling_t *s)
     touch(s->bad_words, s->n_bad_words * sizeof(*s->bad_words));
 }
 
+static void touch_ranks(const bt_wire_rank_t *ranks, uint32_t n)
+{
+    BT_ASSERT_ALWAYS(n <= BT_WIRE_MAX_RANKS);
+    for (uint32_t i = 0; i < n; i++) {
+        BT_ASSERT_ALWAYS(ranks[i].kvt_bytes > 0);
+        touch(ranks[i].kvt, ranks[i].kvt_bytes);
+    }
+}
+
 /* Everything that a message points to must be there. */
 static void touch_message(const bt_msg_t *m)
 {
@@ -31,7 +40,7 @@ static void touch_message(const bt_msg_t *m)
     case BT_MSG_HELLO:
         BT_ASSERT_ALWAYS(strnlen(m->u.hello.name, BT_WIRE_MAX_NAME) <
                          BT_WIRE_MAX_NAME);
-        touch(m->u.hello.kvt, m->u.hello.kvt_bytes);
+        touch_ranks(m->u.hello.ranks, m->u.hello.n_ranks);
         break;
     case BT_MSG_REQUEST:
         touch(m->u.request.tokens,
@@ -39,7 +48,9 @@ static void touch_message(const bt_msg_t *m)
         touch_sampling(&m->u.request.sampling);
         break;
     case BT_MSG_GRANT:
-        touch(m->u.grant.blob, m->u.grant.blob_bytes);
+        for (uint32_t i = 0; i < m->u.grant.n_windows; i++) {
+            touch(m->u.grant.windows[i].blob, m->u.grant.windows[i].blob_bytes);
+        }
         break;
     case BT_MSG_TOKENS:
         touch(m->u.tokens.tokens, m->u.tokens.n * sizeof(*m->u.tokens.tokens));
@@ -49,7 +60,7 @@ static void touch_message(const bt_msg_t *m)
                          BT_WIRE_MAX_TEXT);
         break;
     case BT_MSG_PEER:
-        touch(m->u.peer.kvt, m->u.peer.kvt_bytes);
+        touch_ranks(m->u.peer.ranks, m->u.peer.n_ranks);
         break;
     default:
         break;

@@ -61,8 +61,14 @@ GOLDEN = {
     "drain": [13],
 }
 FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
-# Fields that came after it.
-LATER = {"hello": [2, "smollm2-135m", "0.1.0"], "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007]}
+# Fields that came after it. A list of one has its blob in the field that was there before.
+LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
+         "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007],
+         "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104]}
+HELLO = GOLDEN["hello"][:-1]
+PEER = GOLDEN["peer"][:-1]
+GRANT = GOLDEN["grant"][:-1]
+RANKS = [[4096, b"one"], [4096, b"two"]]
 # What stands in a file called refused_* is not taken, later_type_* is passed
 # over, all others are taken.
 WIRE = {
@@ -78,6 +84,27 @@ WIRE = {
     "refused_request_sampling_short": GOLDEN["request"][:-1] + [SAMPLING[:-1]],
     "tokens_inner_future": [5, [[42, 3, 0, 5, 0] + FUTURE, [43, 0, 700, 49151, 2, None]]],
     "refused_tokens_inner_short": [5, [[42, 3, 0, 5]]],
+    "hello_ranks": HELLO + [b"", 2, "", "", 2, 1, RANKS],
+    "hello_ranks_future": HELLO + [b"", 2, "", "", 2, 1, [item + FUTURE for item in RANKS]] + FUTURE,
+    "hello_no_rank": HELLO + [b"", 2, "", "", 1, 1, []],
+    "hello_ranks_most": HELLO + [b"", 2, "", "", 8, 8, [[1, b"x"]] * 64],
+    "refused_hello_ranks_too_many": HELLO + [b"", 2, "", "", 64, 64, [[1, b"x"]] * 65],
+    "refused_hello_ranks_not_the_split": HELLO + [b"", 2, "", "", 2, 2, RANKS],
+    "refused_hello_ranks_unsaid_split": HELLO + [b"", 2, "", "", 0, 1, []],
+    "refused_hello_ranks_and_only": HELLO + [b"one", 2, "", "", 2, 1, RANKS],
+    "refused_hello_rank_twice": HELLO + [b"one", 2, "", "", 1, 1, [[4096, b"one"]]],
+    "refused_hello_rank_nowhere": HELLO + [b"", 2, "", "", 1, 1, [[4096, b""]]],
+    "refused_hello_ranks_one_empty": HELLO + [b"", 2, "", "", 2, 1, [RANKS[0], [4096, b""]]],
+    "refused_hello_ranks_short": HELLO + [b"", 2, "", "", 2, 1, [RANKS[0], [4096]]],
+    "refused_hello_ranks_no_list": HELLO + [b"", 2, "", "", 2, 1, [1, 2]],
+    "peer_rank_in_the_list": PEER + [b"", 1, 1, RANKS[:1]],
+    "peer_ranks": PEER + [b"", 1, 2, RANKS, 103, 104],
+    "refused_peer_ranks_not_the_split": PEER + [b"", 1, 1, RANKS],
+    "grant_windows": GRANT + [b"", [[0, 0, b"a"], [1, 0, b"bc"], [63, 63, b"d"]]],
+    "grant_windows_future": GRANT + [b"", [[0, 0, b"a"] + FUTURE, [1, 0, b"bc"]]] + FUTURE,
+    "grant_no_window": GRANT + [b"", []],
+    "refused_grant_rank_64": GRANT + [b"", [[0, 0, b"a"], [64, 0, b"bc"]]],
+    "refused_grant_windows_short": GRANT + [b"", [[0, 0, b"a"], [1, 0]]],
     "later_type": [99, 1],
     "later_type_14": [14] + FUTURE,
     "later_type_wide": [0xFFFFFFFF, [], b""],

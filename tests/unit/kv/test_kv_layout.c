@@ -101,19 +101,6 @@ static void blocks_are_rounded_up(void **state)
     assert_int_equal(bt_kv_blocks_for(17, 16), 2);
 }
 
-static void runs_end_where_neighbours_end(void **state)
-{
-    const uint32_t ids[] = {4, 5, 6, 8, 7, 7, 8};
-
-    (void)state;
-    assert_int_equal(bt_kv_run_length(ids, 0, 7), 3);
-    assert_int_equal(bt_kv_run_length(ids, 1, 7), 2);
-    assert_int_equal(bt_kv_run_length(ids, 1, 2), 1);
-    assert_int_equal(bt_kv_run_length(ids, 3, 7), 1);
-    assert_int_equal(bt_kv_run_length(ids, 4, 7), 1);
-    assert_int_equal(bt_kv_run_length(ids, 5, 7), 2);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,7 +109,6 @@ int main(void)
         BT_TEST(block_bytes_rejects_a_hostile_file),
         BT_TEST(every_field_changes_the_identity),
         BT_TEST(blocks_are_rounded_up),
-        BT_TEST(runs_end_where_neighbours_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,6 +215,8 @@ static inline bt_instance_t *join_flags(world_t *w, const char *name,
                                         bt_role_t role, uint32_t flags)
 {
     static const uint8_t kvt[] = {9, 9};
+    static const bt_wire_rank_t rank = {
+        .block_bytes = 4096, .kvt = kvt, .kvt_bytes = sizeof(kvt)};
     bt_msg_hello_t hello = {
         .protocol = BT_WIRE_PROTOCOL,
         .role = (uint32_t)role,
@@ -225,8 +227,11 @@ static inline bt_instance_t *join_flags(world_t *w, const char *name,
         .max_batch = 4,
         .n_blocks = 10,
         .flags = flags,
-        .kvt = kvt,
-        .kvt_bytes = sizeof(kvt),
+        .ranks = &rank,
+        .n_ranks = 1,
+        .tp = 1,
+        .pp = 1,
+        .layout = {.lo = 3, .hi = 4},
     };
     char why[BT_TABLE_WHY_BYTES];
     bt_instance_t *worker = NULL;

@@ -315,7 +315,13 @@ static void prefill_workers_know_the_decode_workers_of_now(void **state)
     p = join(w, "prefill-0", BT_ROLE_PREFILL);
     assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.instance,
                      d->hello.instance);
-    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.kvt_bytes, 2);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.n_ranks, 1);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.tp, 1);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.pp, 1);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.layout.hi, 4);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.ranks[0].kvt_bytes, 2);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.ranks[0].block_bytes,
+                     4096);
     assert_string_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.name, "decode-0");
     (void)join(w, "decode-1", BT_ROLE_DECODE);
     assert_int_equal(count(w, p, BT_MSG_PEER), 2);

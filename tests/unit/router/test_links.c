@@ -86,6 +86,8 @@ static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
         .context_tokens = 64,
         .max_batch = 4,
         .n_blocks = 100,
+        .tp = 1,
+        .pp = 1,
     };
     bt_strbuf_init(&hello, BT_RPC_MAX_PAYLOAD);
     bt_wire_encode(&msg, &hello);

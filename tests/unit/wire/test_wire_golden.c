@@ -48,12 +48,16 @@ static void check_hello(const bt_msg_t *m)
     assert_int_equal(h->max_batch, 24);
     assert_int_equal(h->n_blocks, 1024);
     assert_int_equal(h->flags, BT_HELLO_LOCAL_PREFILL);
-    assert_int_equal(h->kvt_bytes, 3);
-    assert_memory_equal(h->kvt, "\1\2\3", 3);
+    assert_int_equal(h->n_ranks, 1);
+    assert_int_equal(h->ranks[0].kvt_bytes, 3);
+    assert_memory_equal(h->ranks[0].kvt, "\1\2\3", 3);
     /* later fields: what they are taken for */
     assert_int_equal(h->protocol_min, 2);
     assert_string_equal(h->model_name, "");
     assert_string_equal(h->version_text, "");
+    assert_int_equal(h->tp, 1);
+    assert_int_equal(h->pp, 1);
+    assert_int_equal(h->ranks[0].block_bytes, 0);
 }
 
 static void check_sampling(const bt_sampling_t *s)
@@ -99,8 +103,11 @@ static void check_grant(const bt_msg_t *m)
     check_key(m->u.grant.key);
     assert_int_equal(m->u.grant.instance, 99);
     assert_int_equal(m->u.grant.n_cached, 64);
-    assert_int_equal(m->u.grant.blob_bytes, 6);
-    assert_memory_equal(m->u.grant.blob, "window", 6);
+    assert_int_equal(m->u.grant.n_windows, 1);
+    assert_int_equal(m->u.grant.windows[0].to, 0);
+    assert_int_equal(m->u.grant.windows[0].from, 0);
+    assert_int_equal(m->u.grant.windows[0].blob_bytes, 6);
+    assert_memory_equal(m->u.grant.windows[0].blob, "window", 6);
 }
 
 static void check_cancel(const bt_msg_t *m)
@@ -208,8 +215,14 @@ static void check_peer(const bt_msg_t *m)
 {
     assert_int_equal(m->u.peer.instance, 99);
     assert_string_equal(m->u.peer.name, "decode-1");
-    assert_int_equal(m->u.peer.kvt_bytes, 4);
-    assert_memory_equal(m->u.peer.kvt, "blob", 4);
+    assert_int_equal(m->u.peer.n_ranks, 1);
+    assert_int_equal(m->u.peer.ranks[0].kvt_bytes, 4);
+    assert_memory_equal(m->u.peer.ranks[0].kvt, "blob", 4);
+    assert_int_equal(m->u.peer.ranks[0].block_bytes, 0);
+    assert_int_equal(m->u.peer.tp, 1);
+    assert_int_equal(m->u.peer.pp, 1);
+    assert_int_equal(m->u.peer.layout.lo, 0);
+    assert_int_equal(m->u.peer.layout.hi, 0);
 }
 
 static void check_peer_gone(const bt_msg_t *m)

@@ -23,6 +23,12 @@ static const uint32_t prompt[] = {1, 49151, 7, 0x01020304, UINT32_MAX};
 
 static const uint8_t blob[] = {0, 255, 'k', 'v', 0, 9};
 
+static const bt_wire_rank_t one_rank = {
+    .block_bytes = 368640, .kvt = blob, .kvt_bytes = sizeof(blob)};
+
+static const bt_wire_window_t one_window = {.blob = blob,
+                                            .blob_bytes = sizeof(blob)};
+
 static const bt_bad_word_t bad_words[] = {
     {.n = 2, .ids = {11, 12}},
     {.n = BT_MAX_BAD_WORD_TOKENS, .ids = {1, 2, 3, [15] = 99}},
@@ -66,11 +72,13 @@ bt_msg_t wire_hello(void)
                                            .max_batch = 16,
                                            .n_blocks = 1024,
                                            .flags = BT_HELLO_LOCAL_PREFILL,
-                                           .kvt = blob,
-                                           .kvt_bytes = sizeof(blob),
+                                           .ranks = &one_rank,
+                                           .n_ranks = 1,
                                            .protocol_min = 1,
                                            .model_name = "smollm2-135m",
-                                           .version_text = "0.1.0"}};
+                                           .version_text = "0.1.0",
+                                           .tp = 1,
+                                           .pp = 1}};
 
     return m;
 }
@@ -109,9 +117,8 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
 
     out[n++] = wire_hello();
     out[n++] = wire_request();
-    out[n++] =
-        (bt_msg_t){.type = BT_MSG_GRANT,
-                   .u.grant = {{1, 2}, 3, 64, blob, (uint32_t)sizeof(blob)}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_GRANT,
+                          .u.grant = {{1, 2}, 3, 64, &one_window, 1}};
     out[n++] =
         (bt_msg_t){.type = BT_MSG_CANCEL, .u.cancel = {{1, 2}, BT_FINISH_STOP}};
     out[n++] = (bt_msg_t){.type = BT_MSG_TOKENS, .u.tokens = {2, wire_tokens}};
@@ -125,9 +132,9 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] =
         (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4, 5, 6}};
     out[n++] = wire_stats();
-    out[n++] =
-        (bt_msg_t){.type = BT_MSG_PEER,
-                   .u.peer = {5, "decode-1", blob, (uint32_t)sizeof(blob)}};
+    out[n++] = (bt_msg_t){
+        .type = BT_MSG_PEER,
+        .u.peer = {5, "decode-1", &one_rank, 1, 1, 1, {7, UINT64_MAX}}};
     out[n++] = (bt_msg_t){.type = BT_MSG_PEER_GONE, .u.peer_gone = {5}};
     out[n++] = (bt_msg_t){.type = BT_MSG_DRAIN};
     return n;
@@ -175,6 +182,27 @@ static void assert_sampling_equal(const bt_sampling_t *a,
     assert_memory_equal(&x, &y, sizeof(x));
 }
 
+static void assert_ranks_equal(const bt_wire_rank_t *a, const bt_wire_rank_t *b,
+                               uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(a[i].block_bytes, b[i].block_bytes);
+        assert_int_equal(a[i].kvt_bytes, b[i].kvt_bytes);
+        assert_memory_equal(a[i].kvt, b[i].kvt, a[i].kvt_bytes);
+    }
+}
+
+static void assert_windows_equal(const bt_wire_window_t *a,
+                                 const bt_wire_window_t *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(a[i].to, b[i].to);
+        assert_int_equal(a[i].from, b[i].from);
+        assert_int_equal(a[i].blob_bytes, b[i].blob_bytes);
+        assert_memory_equal(a[i].blob, b[i].blob, a[i].blob_bytes);
+    }
+}
+
 void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
 {
     bt_msg_t x = *a;
@@ -183,8 +211,9 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
     assert_int_equal(x.type, y.type);
     switch (x.type) {
     case BT_MSG_HELLO:
-        assert_memory_equal(x.u.hello.kvt, y.u.hello.kvt, sizeof(blob));
-        x.u.hello.kvt = y.u.hello.kvt;
+        assert_int_equal(x.u.hello.n_ranks, y.u.hello.n_ranks);
+        assert_ranks_equal(x.u.hello.ranks, y.u.hello.ranks, x.u.hello.n_ranks);
+        x.u.hello.ranks = y.u.hello.ranks;
         break;
     case BT_MSG_REQUEST:
         assert_memory_equal(x.u.request.tokens, y.u.request.tokens,
@@ -194,8 +223,10 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
         x.u.request.sampling = y.u.request.sampling;
         break;
     case BT_MSG_GRANT:
-        assert_memory_equal(x.u.grant.blob, y.u.grant.blob, sizeof(blob));
-        x.u.grant.blob = y.u.grant.blob;
+        assert_int_equal(x.u.grant.n_windows, y.u.grant.n_windows);
+        assert_windows_equal(x.u.grant.windows, y.u.grant.windows,
+                             x.u.grant.n_windows);
+        x.u.grant.windows = y.u.grant.windows;
         break;
     case BT_MSG_TOKENS:
         for (uint32_t i = 0; i < x.u.tokens.n; i++) {
@@ -205,8 +236,9 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
         x.u.tokens.tokens = y.u.tokens.tokens;
         break;
     case BT_MSG_PEER:
-        assert_memory_equal(x.u.peer.kvt, y.u.peer.kvt, sizeof(blob));
-        x.u.peer.kvt = y.u.peer.kvt;
+        assert_int_equal(x.u.peer.n_ranks, y.u.peer.n_ranks);
+        assert_ranks_equal(x.u.peer.ranks, y.u.peer.ranks, x.u.peer.n_ranks);
+        x.u.peer.ranks = y.u.peer.ranks;
         break;
     default:
         break;

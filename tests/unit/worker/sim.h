@@ -176,6 +176,8 @@ void sim_link_up(uint32_t router, uint32_t node);
 void sim_link_up_speaking(uint32_t router, uint32_t node,
                           bt_wire_range_t range);
 void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg);
+/** What a router tells of decode worker @a d; valid until the next call. */
+void sim_make_peer(uint32_t d, bt_msg_peer_t *peer);
 /** Tell worker @a p of decode worker @a d / that it cannot be seen. */
 void sim_peer(uint32_t router, uint32_t p, uint32_t d);
 void sim_peer_gone(uint32_t router, uint32_t p, uint32_t d);

@@ -176,6 +176,7 @@ void sim_link_up_speaking(uint32_t router, uint32_t node, bt_wire_range_t range)
     snprintf(msg.u.hello.name, sizeof(msg.u.hello.name), "router-%u", router);
     msg.u.hello.protocol = range.newest;
     msg.u.hello.protocol_min = range.oldest;
+    msg.u.hello.tp = msg.u.hello.pp = 1;
     bt_strbuf_reset(&sim.out);
     bt_wire_encode(&msg, &sim.out);
     assert_int_equal(bt_strbuf_status(&sim.out), BT_OK);
@@ -187,18 +188,31 @@ void sim_link_up(uint32_t router, uint32_t node)
     sim_link_up_speaking(router, node, bt_wire_range_ours());
 }
 
-void sim_peer(uint32_t router, uint32_t p, uint32_t d)
+void sim_make_peer(uint32_t d, bt_msg_peer_t *peer)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
-    bt_msg_t msg = {.type = BT_MSG_PEER};
+    static bt_wire_rank_t rank;
+    const bt_worker_t *w = &sim.nodes[d].w;
     size_t bytes = 0;
 
-    assert_int_equal(
-        bt_kvt_export(sim.nodes[d].w.kvt, blob, sizeof(blob), &bytes), BT_OK);
-    msg.u.peer.instance = sim.nodes[d].w.instance;
-    snprintf(msg.u.peer.name, sizeof(msg.u.peer.name), "decode-%u", d);
-    msg.u.peer.kvt = blob;
-    msg.u.peer.kvt_bytes = (uint32_t)bytes;
+    assert_int_equal(bt_kvt_export(w->kvt, blob, sizeof(blob), &bytes), BT_OK);
+    rank = (bt_wire_rank_t){.block_bytes = w->block_bytes,
+                            .kvt = blob,
+                            .kvt_bytes = (uint32_t)bytes};
+    *peer = (bt_msg_peer_t){.instance = w->instance,
+                            .ranks = &rank,
+                            .n_ranks = 1,
+                            .tp = w->split.tp,
+                            .pp = w->split.pp,
+                            .layout = w->kv_layout};
+    snprintf(peer->name, sizeof(peer->name), "decode-%u", d);
+}
+
+void sim_peer(uint32_t router, uint32_t p, uint32_t d)
+{
+    bt_msg_t msg = {.type = BT_MSG_PEER};
+
+    sim_make_peer(d, &msg.u.peer);
     sim_router_send(router, p, &msg);
 }
 

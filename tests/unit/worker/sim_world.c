@@ -14,6 +14,7 @@
 #include "prefill_worker/prefill.h"
 #include "worker/job.h"
 #include "worker/loop.h"
+#include "worker/route.h"
 
 struct sim sim;
 static unsigned long lines_before;
@@ -74,6 +75,15 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     w->context_tokens = SIM_CONTEXT;
     w->tokens_per_block = SIM_T;
     w->block_bytes = SIM_T * SIM_SLOT_BYTES;
+    w->kv_shape = (bt_kv_shape_t){.n_layers = SIM_LAYERS,
+                                  .n_kv_heads = 2,
+                                  .tokens_per_block = SIM_T,
+                                  .head_dim = 2,
+                                  .elem_bytes = 2};
+    w->kv_layout = bt_kv_layout_identity(&w->kv_shape, 1);
+    w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
+    assert_int_equal(bt_kv_layer_bytes(&w->kv_shape), SIM_T * SIM_LAYER_SLOT);
+    bt_routes_init(w);
     w->n_layers = SIM_LAYERS;
     w->layer_bytes = SIM_T * SIM_LAYER_SLOT;
     w->n_blocks = n_blocks;
@@ -279,6 +289,7 @@ static void sim_node_close(sim_node_t *node)
     }
     sim_rpc_close(node);
     bt_kvt_close(w->kvt);
+    bt_routes_fini(w);
     assert_int_equal(sim_n_free(node), w->n_blocks);
     bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);

@@ -338,7 +338,7 @@ static void an_empty_grant_fails_the_request(void **state)
     sim_rounds(HELD_ROUNDS);
     assert_int_equal(
         bt_wire_decode(sim.decoder, req->grant, req->grant_bytes, &msg), BT_OK);
-    msg.u.grant.blob_bytes = 0;
+    msg.u.grant.n_windows = 0;
     sim_router_send(0, 0, &msg);
     sim_rounds(3);
     assert_int_equal(req->legs[0].status, BT_ERR_BAD_MESSAGE);
@@ -346,6 +346,122 @@ static void an_empty_grant_fails_the_request(void **state)
     sim_settle();
     sim_check_empty();
     sim_close();
+    sim_expected();
+}
+
+/* What a router says of a decode worker that KV cannot go to: another model's
+ * layers or heads, blocks of another size, more ranks than one. The request is
+ * refused for that and not as if the worker were lost; and once it is told
+ * rightly of it, it is sent to. */
+static void a_peer_of_another_layout_or_split_is_refused_by_name(void **state)
+{
+    static const uint8_t blob[] = {1};
+    static const bt_wire_rank_t two[] = {{.kvt = blob, .kvt_bytes = 1},
+                                         {.kvt = blob, .kvt_bytes = 1}};
+
+    (void)state;
+    sim_expect_failures();
+    for (uint32_t i = 0; i < 5; i++) {
+        bt_msg_t msg = {.type = BT_MSG_PEER};
+        bt_wire_rank_t rank;
+        sim_req_t *req;
+
+        sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+        sim_peer_gone(0, 0, 1);
+        sim_peer_gone(1, 0, 1);
+        sim_rounds(3);
+        sim_make_peer(1, &msg.u.peer);
+        rank = msg.u.peer.ranks[0];
+        if (i == 0) {
+            msg.u.peer.layout.hi ^= 1;
+        } else if (i == 1) {
+            rank.block_bytes /= 2;
+            msg.u.peer.ranks = &rank;
+        } else if (i == 2) {
+            msg.u.peer.ranks = two;
+            msg.u.peer.n_ranks = msg.u.peer.tp = 2;
+        } else if (i == 3) {
+            msg.u.peer.tp = 3; /* of 2 heads; and no list */
+            msg.u.peer.n_ranks = 0;
+        } else {
+            msg.u.peer.n_ranks = 0;
+        }
+        sim_router_send(0, 0, &msg);
+        sim_rounds(2);
+        req = sim_request_of(0, 0, 1, 21, 6);
+        sim_rounds(HELD_ROUNDS);
+        assert_int_equal(req->legs[0].status, BT_ERR_MISMATCH);
+        sim_cancel(req);
+        sim_settle();
+        sim_check_empty();
+
+        sim_peer(1, 0, 1);
+        req = sim_request_of(1, 0, 1, 21, 6);
+        sim_settle();
+        sim_check_answered(req);
+        sim_check_empty();
+        sim_close();
+    }
+    sim_expected();
+}
+
+/* As a build without lists and layouts tells of it. */
+static void a_peer_that_says_no_more_than_its_address_is_sent_to(void **state)
+{
+    bt_msg_t msg = {.type = BT_MSG_PEER};
+    bt_wire_rank_t rank;
+    sim_req_t *req;
+
+    (void)state;
+    sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+    sim_peer_gone(0, 0, 1);
+    sim_peer_gone(1, 0, 1);
+    sim_make_peer(1, &msg.u.peer);
+    rank = msg.u.peer.ranks[0];
+    rank.block_bytes = 0;
+    msg.u.peer.ranks = &rank;
+    msg.u.peer.layout = (bt_hash128_t){0};
+    sim_router_send(0, 0, &msg);
+    sim_rounds(2);
+    req = sim_request_of(0, 0, 1, 21, 6);
+    sim_settle();
+    sim_check_answered(req);
+    sim_check_empty();
+    sim_close();
+}
+
+/* One window is from rank 0 to rank 0; nobody can say otherwise, or more. */
+static void a_grant_for_other_ranks_fails_the_request(void **state)
+{
+    (void)state;
+    sim_expect_failures();
+    for (uint32_t i = 0; i < 3; i++) {
+        bt_wire_window_t windows[2];
+        sim_req_t *req;
+        bt_msg_t msg;
+
+        sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
+        req = sim_request_of(0, 0, 1, 20, 6);
+        req->hold_grant = true;
+        sim_rounds(HELD_ROUNDS);
+        assert_int_equal(
+            bt_wire_decode(sim.decoder, req->grant, req->grant_bytes, &msg),
+            BT_OK);
+        windows[0] = msg.u.grant.windows[0];
+        windows[1] = windows[0];
+        windows[0].to = (i == 0);
+        windows[0].from = (i == 1);
+        windows[1].to = 1;
+        msg.u.grant.windows = windows;
+        msg.u.grant.n_windows = (i == 2) ? 2 : 1;
+        sim_router_send(0, 0, &msg);
+        sim_rounds(3);
+        assert_int_equal(req->legs[0].status, BT_ERR_BAD_MESSAGE);
+        sim_cancel(req);
+        sim_settle();
+        sim_check_empty();
+        sim_close();
+    }
     sim_expected();
 }
 
@@ -383,6 +499,9 @@ int main(void)
         BT_TEST(a_grant_of_another_worker_fails_the_request),
         BT_TEST(a_grant_that_leaves_no_block_to_send_fails_the_request),
         BT_TEST(an_empty_grant_fails_the_request),
+        BT_TEST(a_peer_of_another_layout_or_split_is_refused_by_name),
+        BT_TEST(a_peer_that_says_no_more_than_its_address_is_sent_to),
+        BT_TEST(a_grant_for_other_ranks_fails_the_request),
         BT_TEST(a_grant_that_comes_twice_is_used_once),
     };
 

@@ -118,14 +118,16 @@ static void a_message_that_cannot_be_read_ends_the_link(void **state)
 static void messages_meant_for_others_are_only_logged(void **state)
 {
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
+    const bt_wire_window_t window = {.blob = (const uint8_t *)"x",
+                                     .blob_bytes = 1};
     bt_msg_t grant = {.type = BT_MSG_GRANT};
     bt_msg_t cancel = {.type = BT_MSG_CANCEL};
 
     (void)state;
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
     sim_router_send(0, 1, &drain);
-    grant.u.grant.blob = (const uint8_t *)"x";
-    grant.u.grant.blob_bytes = 1;
+    grant.u.grant.windows = &window;
+    grant.u.grant.n_windows = 1;
     sim_router_send(0, 1, &grant);
     sim_router_send(0, 0, &grant);  /* of nobody: canceled meanwhile */
     sim_router_send(0, 0, &cancel); /* ended meanwhile */
