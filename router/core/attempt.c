@@ -21,8 +21,9 @@ static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_instance_t *worker,
 
     leg->gen = gen;
     leg->worker = worker;
-    leg->attempt = gen->attempt;
+    leg->state = prefills ? BT_LEG_IS_COMPUTING : BT_LEG_IS_COMPUTED;
     leg->part = part;
+    leg->attempt = gen->attempt.number;
     leg->prefill_tokens = prefills ? gen->n_tokens : 0;
     leg->blocks = (most_tokens + per_block - 1) / per_block;
     worker->sched.seats++;
@@ -39,27 +40,13 @@ const char *bt_leg_part_name(const bt_leg_t *leg)
     return (leg->part == BT_PART_PREFILL) ? "prefill" : "decode";
 }
 
-void bt_leg_prefilled(bt_leg_t *leg)
-{
-    leg->worker->sched.prefill_tokens -= leg->prefill_tokens;
-    leg->prefill_tokens = 0;
-}
-
-void bt_leg_close(bt_core_t *core, bt_leg_t *leg)
-{
-    bt_leg_prefilled(leg);
-    leg->worker->sched.seats--;
-    leg->worker->sched.blocks -= leg->blocks;
-    bt_list_remove(&leg->link);
-    leg->worker = NULL;
-    leg->gen->n_open_legs--;
-    core->n_legs--;
-}
-
 /* Is the last token of the decode worker here, ahead of the prefill worker's
  * token #1, which travels on another link? */
 static bool last_is_here(const bt_gen_t *gen)
 {
+    if (gen->n_output > gen->attempt.from) {
+        return false; /* what is missing is its own */
+    }
     for (uint32_t i = 0; i < gen->n_early; i++) {
         if ((gen->early[i].finish != BT_FINISH_NONE) ||
             (gen->early[i].index + 1 == gen->max_new)) {
@@ -69,18 +56,42 @@ static bool last_is_here(const bt_gen_t *gen)
     return false;
 }
 
+bool bt_leg_is_current(const bt_leg_t *leg)
+{
+    const bt_attempt_t *attempt = &leg->gen->attempt;
+
+    return (leg == attempt->prefill) || (leg == attempt->decode);
+}
+
+/* May what becomes of it matter? */
+static bool counts(const bt_leg_t *leg)
+{
+    return bt_leg_is_current(leg) &&
+           ((leg->part != BT_PART_DECODE) || !last_is_here(leg->gen));
+}
+
+static bt_attempt_input_t letting_go(const bt_leg_t *leg, bool ended)
+{
+    if (leg->part != BT_PART_PREFILL) {
+        return BT_ATTEMPT_ON_DECODE_LEFT;
+    }
+    return ended ? BT_ATTEMPT_ON_PREFILL_ENDED : BT_ATTEMPT_ON_PREFILL_LOST;
+}
+
 bool bt_leg_needed(const bt_leg_t *leg)
 {
-    const bt_gen_t *gen = leg->gen;
+    bt_attempt_state_t next;
 
-    if ((gen->phase == BT_PHASE_ENDED) || (gen->phase == BT_PHASE_WAITING)) {
-        return false;
-    }
-    if (leg == gen->decode) {
-        return !gen->withdrawn && !last_is_here(gen);
-    }
-    return (leg == gen->prefill) && ((gen->phase != BT_PHASE_DECODE) ||
-                                     (gen->n_output == gen->attempt_from));
+    return counts(leg) &&
+           (bt_attempt_next(leg->gen->attempt.state, letting_go(leg, false),
+                            &next) == BT_OK) &&
+           (next == BT_ATTEMPT_IS_LOST);
+}
+
+bool bt_leg_lets_go(const bt_leg_t *leg, bool ended)
+{
+    return counts(leg) && bt_attempt_hear(leg->gen, letting_go(leg, ended)) &&
+           (leg->gen->attempt.state == BT_ATTEMPT_IS_LOST);
 }
 
 void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
@@ -92,7 +103,7 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 
         /* Legs of earlier attempts were canceled when those ended. */
         if ((leg->worker == NULL) || (leg == except) ||
-            (leg->attempt != gen->attempt)) {
+            (leg->attempt != gen->attempt.number)) {
             continue;
         }
         msg.u.cancel.key.id = gen->id;
@@ -113,7 +124,7 @@ static void send_request(bt_core_t *core, const bt_gen_t *gen,
         .type = BT_MSG_REQUEST,
         .u.request =
             {
-                .key = {.id = gen->id, .attempt = gen->attempt},
+                .key = {.id = gen->id, .attempt = leg->attempt},
                 .kind = (uint32_t)kind,
                 .peer = peer,
                 .n_prompt = gen->n_prompt,
@@ -131,7 +142,7 @@ static void send_request(bt_core_t *core, const bt_gen_t *gen,
 
 static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
 {
-    bt_gen_attempt_t *a = &gen->attempts[gen->attempt - 1];
+    bt_gen_attempt_t *a = &gen->attempts[gen->attempt.number - 1];
 
     a->at_us = now_us;
     a->cause = bt_sched_cause_name(pick->placement.cause);
@@ -171,27 +182,33 @@ static bool pick_workers(const bt_core_t *core, const bt_gen_t *gen,
     return bt_table_pick(&core->table, &request, pick_p);
 }
 
-/* Legs and REQUESTs of a new attempt. */
+/* A new attempt: its legs and REQUESTs. */
 static void send_attempt(bt_core_t *core, bt_gen_t *gen, const bt_pick_t *pick,
                          uint64_t now_us)
 {
+    bt_attempt_t *a = &gen->attempt;
+
     if (pick->prefill == NULL) {
-        gen->decode = leg_open(core, gen, pick->decode, BT_PART_LOCAL);
-        send_request(core, gen, gen->decode, BT_REQUEST_LOCAL, 0, now_us);
+        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_LOCAL);
+        a->decode = leg_open(core, gen, pick->decode, BT_PART_LOCAL);
+        send_request(core, gen, a->decode, BT_REQUEST_LOCAL, 0, now_us);
         return;
     }
-    gen->prefill = leg_open(core, gen, pick->prefill, BT_PART_PREFILL);
     if (pick->decode == NULL) {
+        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_ONE_TOKEN);
+        a->prefill = leg_open(core, gen, pick->prefill, BT_PART_PREFILL);
         /* Its peer is itself: no worker takes a request that names none, and
          * this one is over before anything could be sent to it. */
-        send_request(core, gen, gen->prefill, BT_REQUEST_PREFILL,
+        send_request(core, gen, a->prefill, BT_REQUEST_PREFILL,
                      pick->prefill->hello.instance, now_us);
         return;
     }
-    gen->decode = leg_open(core, gen, pick->decode, BT_PART_DECODE);
-    send_request(core, gen, gen->prefill, BT_REQUEST_PREFILL,
+    (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_PAIR);
+    a->prefill = leg_open(core, gen, pick->prefill, BT_PART_PREFILL);
+    a->decode = leg_open(core, gen, pick->decode, BT_PART_DECODE);
+    send_request(core, gen, a->prefill, BT_REQUEST_PREFILL,
                  pick->decode->hello.instance, now_us);
-    send_request(core, gen, gen->decode, BT_REQUEST_GENERATE,
+    send_request(core, gen, a->decode, BT_REQUEST_GENERATE,
                  pick->prefill->hello.instance, now_us);
 }
 
@@ -199,7 +216,6 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     bt_pick_t pick;
 
-    BT_ASSERT(gen->phase == BT_PHASE_WAITING);
     if ((now_us >= gen->deadline_us) || !pick_workers(core, gen, &pick) ||
         ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
         return false;
@@ -210,19 +226,10 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         core->hope_us = now_us;
         return false;
     }
-    BT_ASSERT(gen->attempt < BT_CORE_MAX_ATTEMPTS);
     bt_table_take(&core->table, &pick);
-    gen->attempt++;
-    gen->phase = BT_PHASE_PREFILL;
-    gen->prefilled = false;
-    gen->withdrawn = false;
-    gen->attempt_from = gen->n_output;
-    note_attempt(gen, &pick, now_us);
-    core->n_waiting--;
-    if (gen->first_token_at_us == 0) {
-        gen->ledger.wait_us += now_us - gen->waiting_since_us;
-    }
+    bt_gen_move(core, gen, BT_GEN_ON_SENT, now_us);
     send_attempt(core, gen, &pick, now_us);
+    note_attempt(gen, &pick, now_us);
     return true;
 }
 
@@ -237,7 +244,7 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
         if (core->n_waiting == 0) {
             return;
         }
-        if ((gen->phase == BT_PHASE_WAITING) && (now_us < gen->deadline_us) &&
+        if ((gen->state == BT_GEN_IS_WAITING) && (now_us < gen->deadline_us) &&
             !bt_gen_dispatch(core, gen, now_us) &&
             (now_us >= gen->hold_until_us)) {
             return; /* nobody is there for the others either */
@@ -245,21 +252,18 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
     }
 }
 
-void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
+                  uint64_t now_us)
 {
-    gen->prefill = NULL;
-    gen->decode = NULL;
-    gen->n_early = 0;
-    if (gen->attempt >= BT_CORE_MAX_ATTEMPTS) {
+    bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
+    if (gen->attempt.number >= BT_CORE_MAX_ATTEMPTS) {
         bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
-                    gen->trouble, gen->attempt, BT_CORE_MAX_ATTEMPTS);
+                    gen->trouble, gen->attempt.number, BT_CORE_MAX_ATTEMPTS);
         return;
     }
     BT_LOG_INFO("request %" PRIu64 " attempt %u given up: %s; runs again "
                 "after %u tokens",
-                gen->id, gen->attempt, gen->trouble, gen->n_output);
-    gen->phase = BT_PHASE_WAITING;
-    gen->waiting_since_us = now_us;
-    core->n_waiting++;
+                gen->id, gen->attempt.number, gen->trouble, gen->n_output);
+    bt_gen_move(core, gen, BT_GEN_ON_LOST, now_us);
     (void)bt_gen_dispatch(core, gen, now_us);
 }

@@ -62,7 +62,7 @@ void bt_core_destroy(bt_core_t *core)
 
             for (uint32_t k = 0; k < gen->n_legs; k++) {
                 if (gen->legs[k].worker != NULL) {
-                    bt_leg_close(core, &gen->legs[k]);
+                    (void)bt_leg_hear(core, &gen->legs[k], BT_LEG_ON_CLOSE);
                 }
             }
             bt_gen_free(gen);
@@ -108,10 +108,13 @@ bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id)
 /* The worker that a running generation depends on now, for error texts. */
 static const char *worker_name(const bt_gen_t *gen)
 {
-    const bt_leg_t *leg = gen->decode;
+    const bt_attempt_t *a = &gen->attempt;
+    const bt_leg_t *leg = a->decode;
 
-    if ((gen->phase == BT_PHASE_PREFILL) && (gen->prefill != NULL)) {
-        leg = gen->prefill;
+    if ((a->state == BT_ATTEMPT_IS_SENT) ||
+        (a->state == BT_ATTEMPT_IS_WITHDRAWN) ||
+        (a->state == BT_ATTEMPT_IS_ONE_TOKEN)) {
+        leg = a->prefill;
     }
     return ((leg != NULL) && (leg->worker != NULL)) ? leg->worker->hello.name
                                                     : "none";
@@ -129,7 +132,7 @@ static void fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
                                 uint32_t wait_ms, uint64_t now_us)
 {
-    if (gen->attempt > 0) {
+    if (gen->attempt.number > 0) {
         bt_gen_fail(core, gen, 503, now_us,
                     "%s, and no other workers came within %u ms", gen->trouble,
                     wait_ms);
@@ -142,8 +145,9 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
 /* @return true when the generation was ended (and may be gone). */
 static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
-    const uint32_t wait_ms = (gen->attempt > 0) ? core->config.rerun_wait_ms
-                                                : core->config.worker_wait_ms;
+    const uint32_t wait_ms = (gen->attempt.number > 0)
+                                 ? core->config.rerun_wait_ms
+                                 : core->config.worker_wait_ms;
     uint64_t since = gen->waiting_since_us;
 
     if (now_us >= gen->deadline_us) {
@@ -153,7 +157,7 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (since < core->hope_us) {
         since = core->hope_us;
     }
-    if ((gen->phase == BT_PHASE_WAITING) &&
+    if ((gen->state == BT_GEN_IS_WAITING) &&
         (now_us - since >= (uint64_t)wait_ms * 1000)) {
         fail_for_no_workers(core, gen, wait_ms, now_us);
         return true;

@@ -6,12 +6,13 @@
  * small table of functions.
  *
  * A *generation* is one sequence to generate (a client's call may hold
- * several). Its life:
+ * several). Its life, in short; gen_life.h has all of it:
  *
- *     submit ─▶ WAITING ─▶ PREFILL ─▶ TRANSFER ─▶ DECODE ─▶ ENDED ─▶ freed
- *                  ▲  (REQUEST to   (token #1)   (JOINED)    │
- *                  │   both)                                 │ all legs back
- *                  └──── re-run, attempt + 1 ◀── worker lost ┘
+ *     submit ─▶ WAITING ─▶ prefill ─▶ KV transfer ─▶ decode ─▶ ENDED ─▶ freed
+ *                  ▲  (REQUEST to   (token #1)      (JOINED)      (all legs
+ *                  │   both)   │         │             │           back)
+ *                  └───────────┴─────────┴─────────────┘
+ *                     re-run, attempt + 1: a worker was lost
  *
  * For its client a generation ends exactly once, with on_end(), unless the
  * client gave it up first with bt_core_cancel(). For the workers it ends when

@@ -2,27 +2,22 @@
 /** @file core_priv.h  Shared by the files of the core only:
  *
  *     core.c        the core as a whole, deadlines
+ *     gen_life.c    what may happen in which state; pure
+ *     moves.c       what is done when a state changes
  *     generation.c  a generation: birth, tokens in order, end
  *     attempt.c     its attempts, and their legs at workers
  *     workers.c     workers come, fall silent and go
  *     messages.c    what they say
  *     record.c      what others learn of all that
  *
- * table.c and stops.c know nothing of the rest. */
+ * table.c, stops.c and gen_life.c know nothing of the rest. */
 #ifndef BT_ROUTER_CORE_CORE_PRIV_H
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
 #include "common/base/hmap.h"
 #include "router/core/core.h"
+#include "router/core/gen_life.h"
 #include "router/core/stops.h"
-
-typedef enum bt_phase {
-    BT_PHASE_WAITING,  /**< no workers yet */
-    BT_PHASE_PREFILL,  /**< sent, no token of this attempt yet */
-    BT_PHASE_TRANSFER, /**< first token there, not joined at D */
-    BT_PHASE_DECODE,
-    BT_PHASE_ENDED, /**< for the client; legs may be open */
-} bt_phase_t;
 
 /** What a worker does for an attempt. */
 typedef enum bt_part {
@@ -36,21 +31,29 @@ typedef struct bt_leg {
     bt_list_t link; /**< in worker->legs while open */
     bt_gen_t *gen;
     bt_instance_t *worker; /**< NULL once closed */
-    uint32_t attempt;
+    bt_leg_state_t state;
     bt_part_t part;
-    uint64_t prefill_tokens; /**< still counted at the worker */
-    uint64_t blocks;
+    uint32_t attempt;
+    uint64_t prefill_tokens; /**< counted at the worker while COMPUTING */
+    uint64_t blocks;         /**< counted there until CLOSED */
 } bt_leg_t;
+
+/** The attempt under way; when OVER, the last one's number and beginning. */
+typedef struct bt_attempt {
+    bt_attempt_state_t state;
+    uint32_t number; /**< from 1 on; 0: none was made */
+    uint32_t from;   /**< n_output when it began */
+    /** NULL when OVER, and where it has no such part; LOCAL is in decode. */
+    bt_leg_t *prefill, *decode;
+} bt_attempt_t;
 
 struct bt_gen {
     bt_list_t by_id;     /**< in core->gens_by_id until it is freed */
     bt_list_t live_link; /**< in core->live until the client's end */
     uint64_t id;
     void *user;
-    bt_phase_t phase;
-    bool busy;   /**< in a callback: do not free */
-    bool quiet;  /**< the client gave it up or heard the end */
-    bool joined; /**< KV has reached a decode worker once */
+    bt_gen_state_t state;
+    bt_attempt_t attempt;
 
     uint32_t n_prompt, max_new;
     uint32_t n_output; /**< tokens in order so far */
@@ -65,11 +68,8 @@ struct bt_gen {
     bt_detok_t detok;
     bt_stops_t stops;
 
-    uint32_t attempt;      /**< from 1 while it runs; 0 = not sent yet */
-    uint32_t attempt_from; /**< n_output when this attempt began */
     bt_leg_t legs[2 * BT_CORE_MAX_ATTEMPTS];
     uint32_t n_legs, n_open_legs;
-    bt_leg_t *prefill, *decode; /**< of this attempt; prefill NULL: local */
     bt_avoid_t avoid;       /**< at fault for the ends of earlier attempts */
     uint64_t lost;          /**< instance that its peer reports lost */
     uint64_t hold_until_us; /**< until then that one is not tried again */
@@ -83,10 +83,6 @@ struct bt_gen {
 
     uint64_t arrived_us, waiting_since_us, deadline_us;
     uint64_t first_token_at_us, second_token_at_us, last_token_at_us;
-    bool prefilled; /**< PREFILLED of this attempt was seen */
-    bool withdrawn; /**< this attempt's sender took its transfer back */
-    bool settled;   /**< on_ledger() was called */
-    bool recorded;  /**< on_record() was called */
     bt_ledger_t ledger;
 };
 
@@ -108,9 +104,23 @@ struct bt_core {
 void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us);
 /** A token came, the next in order. */
 void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
-/** Report the ledger when everything is known, free what nobody needs. The
- *  generation may be gone afterwards. */
+/** The parts of the ledger that follow from others. */
+void bt_gen_close_ledger(bt_gen_t *gen);
+/** on_record(). */
+void bt_gen_record(bt_core_t *core, bt_gen_t *gen);
+/** Of a generation that has ended: report the ledger when everything is known,
+ *  free what nobody needs. It may be gone afterwards. */
 void bt_gen_settle(bt_core_t *core, bt_gen_t *gen);
+
+/* moves.c: nobody else changes a state */
+/** The state must allow it.
+ *  @param now_us  of SUBMIT, SENT, LOST and END */
+void bt_gen_move(bt_core_t *core, bt_gen_t *gen, bt_gen_input_t input,
+                 uint64_t now_us);
+/** @return false: a worker said it at a wrong time, nothing was done */
+bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input);
+/** @return false: likewise */
+bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
 
 /* core.c */
 bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id);
@@ -130,19 +140,24 @@ void bt_gen_free(bt_gen_t *gen);
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** All waiting ones, oldest first. */
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
-/** The attempt is over for the reason in gen->trouble: run again or fail. */
-void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+/** The attempt is LOST for the reason in gen->trouble: run again or fail. The
+ *  others that have it are told.
+ *  @param leg  whose worker ends by itself */
+void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
+                  uint64_t now_us);
 /** CANCEL to all open legs, or to all but one worker's. */
 void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                         const bt_leg_t *except);
-void bt_leg_close(bt_core_t *core, bt_leg_t *leg);
 /** Of the worker in this part, for texts: "prefill" or "decode". */
 const char *bt_leg_part_name(const bt_leg_t *leg);
-/** Does its attempt still need the leg? The prefill worker's part is over once
- *  its token came and the KV is proven complete at the decode worker; the
- * decode worker's once its last token came, or when it will get no KV. */
+/** Is it of the attempt under way? */
+bool bt_leg_is_current(const bt_leg_t *leg);
+/** Has its worker yet to do something for the attempt under way? Not when that
+ *  has its last token already, ahead of others. */
 bool bt_leg_needed(const bt_leg_t *leg);
-/** The prompt of this leg is computed. */
-void bt_leg_prefilled(bt_leg_t *leg);
+/** Its worker lets go of it.
+ *  @param ended  as it does when its part is done
+ *  @return true: the attempt is LOST with it */
+bool bt_leg_lets_go(const bt_leg_t *leg, bool ended);
 
 #endif

@@ -22,10 +22,19 @@ void bt_gen_free(bt_gen_t *gen)
 
 const char *bt_gen_phase_name(const bt_gen_t *gen)
 {
-    static const char *const names[] = {"waiting for workers", "prefill",
-                                        "KV transfer", "decode", "ended"};
-
-    return names[gen->phase];
+    switch (gen->state) {
+    case BT_GEN_IS_NEW:
+    case BT_GEN_IS_WAITING:
+        return "waiting for workers";
+    case BT_GEN_IS_RUNNING:
+        return bt_attempt_state_name(gen->attempt.state);
+    case BT_GEN_IS_ENDED:
+    case BT_GEN_IS_SETTLED:
+    case BT_GEN_IS_RECORDED:
+    case BT_GEN_N_STATES:
+        break;
+    }
+    return "ended";
 }
 
 /* ---- birth ---- */
@@ -79,16 +88,14 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->user = user;
     gen->max_new = spec->max_new;
     gen->priority = spec->priority;
-    gen->arrived_us = gen->waiting_since_us = now_us;
+    gen->arrived_us = now_us;
     gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
     gen->ledger.parse_us = spec->parse_us;
     gen->ledger.tokenize_us = spec->tokenize_us;
     gen->origin = spec->origin;
     core->ops.detok_init(&gen->detok, core->config.tok);
     bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
-    bt_list_push_back(&core->live, &gen->live_link);
-    core->n_live++;
-    core->n_waiting++;
+    bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
     /* A request never overtakes one that waits, but for one on hold. */
     if (core->n_waiting == 1) {
         (void)bt_gen_dispatch(core, gen, now_us);
@@ -102,37 +109,23 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
 /* ---- end ---- */
 
 /* From here on no client waits. */
-static void leave_live(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
-                       uint64_t now_us)
+static void end_for_client(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
+                           uint64_t now_us)
 {
-    BT_ASSERT(gen->phase != BT_PHASE_ENDED);
-    if (gen->phase == BT_PHASE_WAITING) {
-        core->n_waiting--;
-        if (gen->first_token_at_us == 0) {
-            gen->ledger.wait_us += now_us - gen->waiting_since_us;
-        }
-    }
-    gen->phase = BT_PHASE_ENDED;
     gen->finish = why;
-    bt_list_remove(&gen->live_link);
-    core->n_live--;
-    gen->ledger.total_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
-                           now_us - gen->arrived_us;
+    bt_gen_move(core, gen, BT_GEN_ON_END, now_us);
 }
 
 static void tell_end(bt_core_t *core, bt_gen_t *gen, bt_gen_end_t *end)
 {
-    const bool was_busy = gen->busy;
-
     if (gen->first_token_at_us != 0) {
         end->first_token_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
                               gen->first_token_at_us - gen->arrived_us;
     }
-    end->attempt = (gen->attempt > 0) ? &gen->attempts[gen->attempt - 1] : NULL;
-    gen->quiet = true;
-    gen->busy = true;
+    end->attempt = (gen->attempt.number > 0)
+                       ? &gen->attempts[gen->attempt.number - 1]
+                       : NULL;
     core->ops.on_end(core->ops.ctx, gen->user, end);
-    gen->busy = was_busy;
     bt_gen_settle(core, gen);
 }
 
@@ -151,7 +144,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
     };
 
     gen->ledger.ok = true;
-    leave_live(core, gen, why, now_us);
+    end_for_client(core, gen, why, now_us);
     bt_gen_time(core, BT_TIME_REQUEST, gen->ledger.total_us);
     tell_end(core, gen, &end);
 }
@@ -176,21 +169,18 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
     BT_LOG_INFO("request %" PRIu64 " failed: %s", gen->id, message);
     memcpy(gen->trouble, message, sizeof(gen->trouble));
     gen->http_status = http_status;
-    leave_live(core, gen, BT_FINISH_ERROR, now_us);
+    end_for_client(core, gen, BT_FINISH_ERROR, now_us);
     bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
     tell_end(core, gen, &end);
 }
 
 void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
-    if (gen->quiet) {
-        return;
+    if (!bt_gen_state_is_live(gen->state)) {
+        return; /* from inside on_end() */
     }
-    gen->quiet = true;
-    if (gen->phase != BT_PHASE_ENDED) {
-        leave_live(core, gen, BT_FINISH_CANCELED, now_us);
-        bt_gen_cancel_legs(core, gen, BT_FINISH_CANCELED, NULL);
-    }
+    end_for_client(core, gen, BT_FINISH_CANCELED, now_us);
+    bt_gen_cancel_legs(core, gen, BT_FINISH_CANCELED, NULL);
     bt_gen_settle(core, gen);
 }
 
@@ -246,6 +236,13 @@ static bool make_text(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     return stopped;
 }
 
+/* Is the KV not at the decode worker, though its token is here? */
+static bool ends_with_prefill(const bt_gen_t *gen)
+{
+    return (gen->attempt.state == BT_ATTEMPT_IS_TRANSFER) ||
+           (gen->attempt.state == BT_ATTEMPT_IS_WITHDRAWN_TOKEN);
+}
+
 /* The next token in order. */
 static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                  uint64_t now_us)
@@ -256,10 +253,7 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     bool stopped;
 
     bt_gen_note_token(core, gen, now_us);
-    if (gen->phase == BT_PHASE_PREFILL) {
-        gen->phase =
-            (gen->prefill != NULL) ? BT_PHASE_TRANSFER : BT_PHASE_DECODE;
-    }
+    (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_TOKEN);
     gen->n_output++;
     stopped = make_text(core, gen, token, last);
     if ((append_id(gen, token->id) != BT_OK) ||
@@ -279,9 +273,9 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     if (stopped || (why == BT_FINISH_NONE)) {
         why = stopped ? BT_FINISH_STOP : BT_FINISH_LENGTH;
         bt_gen_cancel_legs(core, gen, why, NULL);
-    } else if (gen->phase == BT_PHASE_TRANSFER) {
+    } else if (ends_with_prefill(gen)) {
         /* It ended with the prefill worker's token: the grant is withdrawn. */
-        bt_gen_cancel_legs(core, gen, why, gen->prefill);
+        bt_gen_cancel_legs(core, gen, why, gen->attempt.prefill);
     }
     finish(core, gen, why, now_us);
 }
@@ -337,10 +331,10 @@ void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
         }
         return;
     }
-    gen->busy = true;
+    /* The leg that the token came by is open, so that the generation is there
+     * whatever its client does when it hears of the token. */
+    BT_ASSERT(gen->n_open_legs > 0);
     do {
         take(core, gen, &next, now_us);
-    } while ((gen->phase != BT_PHASE_ENDED) && next_early(gen, &next));
-    gen->busy = false;
-    bt_gen_settle(core, gen);
+    } while (bt_gen_state_is_live(gen->state) && next_early(gen, &next));
 }

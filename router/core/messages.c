@@ -21,26 +21,33 @@ static bt_leg_t *find_leg(bt_core_t *core, const bt_instance_t *worker,
     return NULL;
 }
 
-static bool current(const bt_leg_t *leg)
-{
-    return (leg == leg->gen->decode) || (leg == leg->gen->prefill);
-}
-
 static void on_grant(bt_core_t *core, const bt_instance_t *worker,
                      const bt_msg_t *msg)
 {
     const bt_leg_t *leg = find_leg(core, worker, msg->u.grant.key);
-    const bt_gen_t *gen;
+    const bt_leg_t *sender;
 
-    if ((leg == NULL) || !bt_leg_needed(leg)) {
+    if ((leg == NULL) || (leg->part != BT_PART_DECODE) || !bt_leg_needed(leg)) {
         return;
     }
-    gen = leg->gen;
-    if ((leg != gen->decode) || (gen->prefill == NULL) ||
-        (gen->prefill->worker == NULL)) {
-        return;
+    sender = leg->gen->attempt.prefill;
+    if (sender->worker != NULL) {
+        core->ops.send(core->ops.send_ctx, sender->worker, msg);
     }
-    core->ops.send(core->ops.send_ctx, gen->prefill->worker, msg);
+}
+
+/* A token in place of which there is none. */
+static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
+{
+    bt_gen_t *gen = leg->gen;
+    const char *phase = bt_gen_phase_name(gen);
+
+    if (bt_leg_lets_go(leg, false)) {
+        snprintf(gen->trouble, sizeof(gen->trouble),
+                 "worker %s gave the request up in phase %s",
+                 leg->worker->hello.name, phase);
+        bt_gen_rerun(core, gen, leg, now_us);
+    }
 }
 
 static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
@@ -54,10 +61,9 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
         if (leg == NULL) {
             continue;
         }
-        bt_leg_prefilled(leg);
+        (void)bt_leg_hear(core, leg, BT_LEG_ON_TOKEN);
         gen = leg->gen;
-        if (!current(leg) || (gen->phase == BT_PHASE_ENDED) ||
-            (gen->phase == BT_PHASE_WAITING)) {
+        if (!bt_leg_is_current(leg)) {
             continue;
         }
         if ((token->id >= core->config.n_vocab) &&
@@ -70,11 +76,7 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
         }
         if ((token->finish == BT_FINISH_ERROR) ||
             (token->finish == BT_FINISH_CANCELED)) {
-            snprintf(gen->trouble, sizeof(gen->trouble),
-                     "worker %s gave the request up in phase %s",
-                     worker->hello.name, bt_gen_phase_name(gen));
-            bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
-            bt_gen_rerun(core, gen, now_us);
+            gave_up(core, leg, now_us);
             continue;
         }
         bt_gen_token(core, gen, token, now_us);
@@ -87,17 +89,16 @@ static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
     bt_leg_t *leg = find_leg(core, worker, m->key);
     bt_gen_t *gen;
 
-    if (leg == NULL) {
+    if ((leg == NULL) || !bt_leg_hear(core, leg, BT_LEG_ON_PREFILLED)) {
         return;
     }
-    bt_leg_prefilled(leg);
     gen = leg->gen;
-    if (leg->attempt != gen->attempt) {
+    if (leg->attempt != gen->attempt.number) {
         return;
     }
-    gen->prefilled = true;
     /* Only the attempt that gave token #1 is on the way to it. */
-    if (!gen->settled && (gen->attempt_from == 0)) {
+    if ((bt_gen_state_is_live(gen->state) || (gen->state == BT_GEN_IS_ENDED)) &&
+        (gen->attempt.from == 0)) {
         gen->ledger.prefill_queue_us = m->queue_us;
         gen->ledger.prefill_compute_us = m->compute_us;
         gen->ledger.n_chunks = m->n_chunks;
@@ -126,11 +127,9 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
     l->transfer_bytes += m->transfer_bytes;
     l->transfer_pieces += m->n_descriptors;
     l->kv_handover_us += m->handover_us;
-    core->ops.on_transfer(core->ops.ctx, m, !gen->joined);
-    gen->joined = true;
-    if ((leg == gen->decode) && ((gen->phase == BT_PHASE_PREFILL) ||
-                                 (gen->phase == BT_PHASE_TRANSFER))) {
-        gen->phase = BT_PHASE_DECODE;
+    core->ops.on_transfer(core->ops.ctx, m, l->n_transfers == 1);
+    if (bt_leg_is_current(leg)) {
+        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_JOINED);
     }
 }
 
@@ -155,11 +154,9 @@ static int final_http_status(int32_t status)
  * another link: the prefill worker's own word decides. */
 static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
 {
-    const bt_gen_t *gen = leg->gen;
-
-    return (m->status == BT_ERR_CANCELED) && (leg == gen->decode) &&
-           (gen->prefill != NULL) && (gen->prefill->worker != NULL) &&
-           (gen->phase != BT_PHASE_DECODE);
+    return (m->status == BT_ERR_CANCELED) && (leg->part == BT_PART_DECODE) &&
+           (leg->gen->attempt.prefill->worker != NULL) &&
+           bt_attempt_hear(leg->gen, BT_ATTEMPT_ON_WITHDREW);
 }
 
 static void avoid(bt_gen_t *gen, const bt_instance_t *worker)
@@ -174,7 +171,8 @@ static void avoid(bt_gen_t *gen, const bt_instance_t *worker)
 static void blame(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
                   uint64_t now_us)
 {
-    const bt_leg_t *peer = (leg == gen->decode) ? gen->prefill : gen->decode;
+    const bt_attempt_t *a = &gen->attempt;
+    const bt_leg_t *peer = (leg == a->decode) ? a->prefill : a->decode;
 
     avoid(gen, leg->worker);
     if ((status == BT_ERR_PEER_LOST) && (peer != NULL) &&
@@ -189,27 +187,25 @@ static void on_failed(bt_core_t *core, const bt_instance_t *worker,
                       const bt_msg_failed_t *m, uint64_t now_us)
 {
     const int http_status = final_http_status(m->status);
-    bt_leg_t *leg = find_leg(core, worker, m->key);
+    const bt_leg_t *leg = find_leg(core, worker, m->key);
+    const char *phase;
     bt_gen_t *gen;
 
-    if ((leg == NULL) || !bt_leg_needed(leg)) {
+    if ((leg == NULL) || !bt_leg_needed(leg) || sender_withdrew(leg, m)) {
         return;
     }
     gen = leg->gen;
+    phase = bt_gen_phase_name(gen);
+    (void)bt_leg_lets_go(leg, false);
     snprintf(gen->trouble, sizeof(gen->trouble),
              "%s worker %s failed in phase %s: %.200s", bt_leg_part_name(leg),
-             worker->hello.name, bt_gen_phase_name(gen), m->text);
-    if (sender_withdrew(leg, m)) {
-        gen->withdrawn = true;
-        return;
-    }
+             worker->hello.name, phase, m->text);
     if (http_status != 0) {
         bt_gen_fail(core, gen, http_status, now_us, "%s", gen->trouble);
         return;
     }
     blame(gen, leg, m->status, now_us);
-    bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
-    bt_gen_rerun(core, gen, now_us);
+    bt_gen_rerun(core, gen, leg, now_us);
 }
 
 static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
@@ -241,27 +237,25 @@ static void on_ended(bt_core_t *core, const bt_instance_t *worker,
                      const bt_msg_ended_t *m, uint64_t now_us)
 {
     bt_leg_t *leg = find_leg(core, worker, m->key);
-    bool needed;
+    const char *phase;
     bt_gen_t *gen;
+    bool lost;
 
     if (leg == NULL) {
         return;
     }
     gen = leg->gen;
     note_ended(core, leg, m);
+    phase = bt_gen_phase_name(gen);
     /* A worker that lets go without its last token would leave the client
-     * waiting. A prefill worker ends when its transfer is complete, which may
-     * be before JOINED is here, but not before its token. */
-    needed = bt_leg_needed(leg) && ((leg == gen->decode) || gen->withdrawn ||
-                                    (gen->n_output == gen->attempt_from));
-    bt_leg_close(core, leg);
-    if (needed) {
+     * waiting. */
+    lost = bt_leg_lets_go(leg, true);
+    (void)bt_leg_hear(core, leg, BT_LEG_ON_CLOSE);
+    if (lost) {
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s ended the request early in phase %s",
-                 bt_leg_part_name(leg), worker->hello.name,
-                 bt_gen_phase_name(gen));
-        bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
-        bt_gen_rerun(core, gen, now_us);
+                 bt_leg_part_name(leg), worker->hello.name, phase);
+        bt_gen_rerun(core, gen, leg, now_us);
         return;
     }
     bt_gen_settle(core, gen);

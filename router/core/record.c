@@ -39,7 +39,7 @@ static uint64_t saturating_sub(uint64_t a, uint64_t b)
 
 /* The workers' durations are cut where they claim more than there was, so the
  * parts always sum to what the router measured. */
-static void close_ledger(bt_gen_t *gen)
+void bt_gen_close_ledger(bt_gen_t *gen)
 {
     bt_ledger_t *l = &gen->ledger;
     const uint64_t before = l->parse_us + l->tokenize_us;
@@ -65,10 +65,10 @@ static void close_ledger(bt_gen_t *gen)
     }
     l->n_prompt = gen->n_prompt;
     l->n_output = gen->n_output;
-    l->n_attempts = gen->attempt;
+    l->n_attempts = gen->attempt.number;
 }
 
-static void record(bt_core_t *core, bt_gen_t *gen)
+void bt_gen_record(bt_core_t *core, bt_gen_t *gen)
 {
     const bt_gen_record_t record = {
         .ledger = &gen->ledger,
@@ -79,11 +79,10 @@ static void record(bt_core_t *core, bt_gen_t *gen)
         .finish = gen->finish,
         .http_status = gen->http_status,
         .trouble = gen->trouble,
-        .n_attempts = gen->attempt,
+        .n_attempts = gen->attempt.number,
         .attempts = gen->attempts,
     };
 
-    gen->recorded = true;
     if (core->ops.on_record != NULL) {
         core->ops.on_record(core->ops.ctx, &record);
     }
@@ -99,36 +98,49 @@ void bt_core_record_rest(bt_core_t *core)
         {
             bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, by_id);
 
-            if ((gen->phase == BT_PHASE_ENDED) && !gen->recorded) {
-                if (!gen->settled) {
-                    gen->settled = true;
-                    close_ledger(gen);
-                }
-                record(core, gen);
+            if (gen->state == BT_GEN_IS_ENDED) {
+                bt_gen_move(core, gen, BT_GEN_ON_LEDGER, 0);
+            }
+            if (gen->state == BT_GEN_IS_SETTLED) {
+                bt_gen_move(core, gen, BT_GEN_ON_RECORD, 0);
             }
         }
     }
 }
 
+/* Is the last attempt's PREFILLED still to come? Those of earlier ones do not
+ * go to the ledger. */
+static bool prefilled_is_due(const bt_gen_t *gen)
+{
+    for (uint32_t i = 0; i < gen->n_legs; i++) {
+        const bt_leg_t *leg = &gen->legs[i];
+
+        if ((leg->attempt == gen->attempt.number) &&
+            ((leg->state == BT_LEG_IS_COMPUTING) ||
+             (leg->state == BT_LEG_IS_SAMPLED))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
 {
-    const bool no_prefill_due = gen->prefilled || (gen->n_open_legs == 0);
-
-    if ((gen->phase != BT_PHASE_ENDED) || gen->busy) {
+    if (bt_gen_state_is_live(gen->state)) {
         return;
     }
-    if (!gen->settled && no_prefill_due) {
-        gen->settled = true;
-        close_ledger(gen);
+    if ((gen->state == BT_GEN_IS_ENDED) && !prefilled_is_due(gen)) {
+        bt_gen_move(core, gen, BT_GEN_ON_LEDGER, 0);
         core->ops.on_ledger(core->ops.ctx, &gen->ledger);
     }
-    if (gen->n_open_legs == 0) {
-        if (!gen->recorded) {
-            record(core, gen);
-        }
-        bt_list_remove(&gen->by_id);
-        bt_gen_free(gen);
+    if (gen->n_open_legs > 0) {
+        return;
     }
+    if (gen->state == BT_GEN_IS_SETTLED) {
+        bt_gen_move(core, gen, BT_GEN_ON_RECORD, 0);
+    }
+    bt_list_remove(&gen->by_id);
+    bt_gen_free(gen);
 }
 
 bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)

@@ -132,19 +132,18 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
     while (!bt_list_empty(&worker->legs)) {
         bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);
         bt_gen_t *gen = leg->gen;
-        const bool needed = bt_leg_needed(leg);
+        const char *phase = bt_gen_phase_name(gen);
+        const bool lost = bt_leg_lets_go(leg, false);
 
-        bt_leg_close(core, leg);
-        if (!needed) {
+        (void)bt_leg_hear(core, leg, BT_LEG_ON_CLOSE);
+        if (!lost) {
             bt_gen_settle(core, gen);
             continue;
         }
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s was lost in phase %s (%s)",
-                 bt_leg_part_name(leg), worker->hello.name,
-                 bt_gen_phase_name(gen), reason);
-        bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, NULL);
-        bt_gen_rerun(core, gen, now_us);
+                 bt_leg_part_name(leg), worker->hello.name, phase, reason);
+        bt_gen_rerun(core, gen, leg, now_us);
     }
     bt_table_remove(worker);
     if (is_decode) {

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done when a generation, its attempt or a leg leaves a state and
+ * enters another: all of it, and nowhere else. */
+#include "router/core/core_priv.h"
+
+#include "common/base/assert.h"
+
+/* ---- a generation ---- */
+
+static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    switch (gen->state) {
+    case BT_GEN_IS_NEW:
+        bt_list_push_back(&core->live, &gen->live_link);
+        core->n_live++;
+        break;
+    case BT_GEN_IS_WAITING:
+        core->n_waiting--;
+        if (gen->first_token_at_us == 0) {
+            gen->ledger.wait_us += now_us - gen->waiting_since_us;
+        }
+        break;
+    case BT_GEN_IS_RUNNING:
+        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_CLOSE);
+        break;
+    case BT_GEN_IS_ENDED:
+    case BT_GEN_IS_SETTLED:
+    case BT_GEN_IS_RECORDED:
+    case BT_GEN_N_STATES:
+        break;
+    }
+}
+
+static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    switch (gen->state) {
+    case BT_GEN_IS_WAITING:
+        gen->waiting_since_us = now_us;
+        core->n_waiting++;
+        break;
+    case BT_GEN_IS_ENDED:
+        bt_list_remove(&gen->live_link);
+        core->n_live--;
+        gen->ledger.total_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
+                               now_us - gen->arrived_us;
+        break;
+    case BT_GEN_IS_SETTLED:
+        bt_gen_close_ledger(gen);
+        break;
+    case BT_GEN_IS_RECORDED:
+        bt_gen_record(core, gen);
+        break;
+    case BT_GEN_IS_NEW:
+    case BT_GEN_IS_RUNNING: /* the attempt's own */
+    case BT_GEN_N_STATES:
+        break;
+    }
+}
+
+void bt_gen_move(bt_core_t *core, bt_gen_t *gen, bt_gen_input_t input,
+                 uint64_t now_us)
+{
+    bt_gen_state_t next = gen->state;
+    const bt_status_t status = bt_gen_next(gen->state, input, &next);
+
+    BT_ASSERT(status == BT_OK);
+    if (status != BT_OK) {
+        return;
+    }
+    gen_leave(core, gen, now_us);
+    gen->state = next;
+    gen_enter(core, gen, now_us);
+}
+
+/* ---- its attempt ---- */
+
+static void attempt_enter(bt_gen_t *gen)
+{
+    switch (gen->attempt.state) {
+    case BT_ATTEMPT_IS_SENT:
+    case BT_ATTEMPT_IS_LOCAL:
+    case BT_ATTEMPT_IS_ONE_TOKEN:
+        BT_ASSERT(gen->attempt.number < BT_CORE_MAX_ATTEMPTS);
+        gen->attempt.number++;
+        gen->attempt.from = gen->n_output;
+        break;
+    case BT_ATTEMPT_IS_OVER:
+        gen->attempt.prefill = NULL;
+        gen->attempt.decode = NULL;
+        gen->n_early = 0;
+        break;
+    case BT_ATTEMPT_IS_TRANSFER:
+    case BT_ATTEMPT_IS_JOINED:
+    case BT_ATTEMPT_IS_DECODE:
+    case BT_ATTEMPT_IS_WITHDRAWN:
+    case BT_ATTEMPT_IS_WITHDRAWN_TOKEN:
+    case BT_ATTEMPT_IS_LOST:
+    case BT_ATTEMPT_N_STATES:
+        break;
+    }
+}
+
+bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input)
+{
+    const bt_attempt_state_t before = gen->attempt.state;
+    bt_attempt_state_t next = before;
+    const bt_status_t status = bt_attempt_next(before, input, &next);
+
+    BT_ASSERT((status == BT_OK) || (status == BT_ERR_STALE));
+    if (status != BT_OK) {
+        return false;
+    }
+    if (next != before) {
+        gen->attempt.state = next;
+        attempt_enter(gen);
+    }
+    return true;
+}
+
+/* ---- a leg ---- */
+
+static void leg_leave(bt_leg_t *leg)
+{
+    if (leg->state == BT_LEG_IS_COMPUTING) {
+        leg->worker->sched.prefill_tokens -= leg->prefill_tokens;
+    }
+}
+
+static void leg_enter(bt_core_t *core, bt_leg_t *leg)
+{
+    if (leg->state == BT_LEG_IS_CLOSED) {
+        leg->worker->sched.seats--;
+        leg->worker->sched.blocks -= leg->blocks;
+        bt_list_remove(&leg->link);
+        leg->worker = NULL;
+        leg->gen->n_open_legs--;
+        core->n_legs--;
+    }
+}
+
+bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input)
+{
+    const bt_leg_state_t before = leg->state;
+    bt_leg_state_t next = before;
+    const bt_status_t status = bt_leg_next(before, input, &next);
+
+    BT_ASSERT((status == BT_OK) || (status == BT_ERR_STALE));
+    if (status != BT_OK) {
+        return false;
+    }
+    if (next != before) {
+        leg_leave(leg);
+        leg->state = next;
+        leg_enter(core, leg);
+    }
+    return true;
+}
