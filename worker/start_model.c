@@ -100,7 +100,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
     const bt_model_config_t config = {
         .max_rows = bt_engine_max_rows(w->max_seqs, w->config->chunk_tokens,
                                        w->tokens_per_block),
-        .max_logit_rows = w->max_seqs,
+        .max_logit_rows = bt_engine_max_logit_rows(w->max_seqs),
         .context_tokens = w->context_tokens,
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,

@@ -41,9 +41,11 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
     {
         bt_sched_seq_t *seq = seq_of(pos);
 
-        if ((seq->n_tokens - seq->n_computed == 1) && (n_items < max_items)) {
-            items[n_items++] = (bt_sched_item_t){seq, 1, true};
-            budget -= (budget > 0) ? 1 : 0;
+        const uint32_t left = seq->n_tokens - seq->n_computed;
+
+        if ((left == 1 + seq->n_drafts) && (n_items < max_items)) {
+            items[n_items++] = (bt_sched_item_t){seq, left, true};
+            budget -= (budget > left) ? left : budget;
         }
     }
 
@@ -59,7 +61,8 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
         const uint32_t left = seq->n_tokens - seq->n_computed;
         uint32_t n_new;
 
-        if ((left <= 1) || (n_items == max_items) || (budget == 0)) {
+        if ((left <= 1 + seq->n_drafts) || (n_items == max_items) ||
+            (budget == 0)) {
             continue;
         }
         n_new = chunk_tokens(seq->n_computed, left, budget, tokens_per_block);
@@ -74,4 +77,35 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
 
     *n_context_p = n_context;
     return n_items;
+}
+
+uint32_t bt_sched_limit_rows(bt_sched_item_t *items, uint32_t n_items,
+                             uint32_t max_rows, uint32_t *n_context_p)
+{
+    uint32_t n_left = max_rows;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < n_items; i++) {
+        bt_sched_item_t item = items[i];
+        const bt_sched_seq_t *seq = item.seq;
+        const uint32_t n_drawn_from = item.last_chunk ? 1 + seq->n_drafts : 0;
+        const uint32_t from = (seq->rows_from > seq->n_computed)
+                                  ? seq->rows_from
+                                  : seq->n_computed;
+        uint32_t end = seq->n_computed + item.n_new - n_drawn_from;
+
+        end = (seq->rows_end < end) ? seq->rows_end : end;
+        if ((end > from) && (end - from > n_left)) {
+            const uint32_t n_new = from + n_left - seq->n_computed;
+
+            *n_context_p -= item.n_new - n_new;
+            item = (bt_sched_item_t){item.seq, n_new, false};
+            end = from + n_left;
+        }
+        n_left -= (end > from) ? end - from : 0;
+        if (item.n_new > 0) {
+            items[n++] = item;
+        }
+    }
+    return n;
 }

@@ -6,8 +6,9 @@
  *
  * One iteration is a ragged batch under a token budget:
  *
- *   1. every sequence with one token left to compute gets it: those in their
- *      generation phase, and prompts of which the rest was found in a cache;
+ *   1. every sequence with one token left to compute gets it, with the drafts
+ *      behind it: those in their generation phase, and prompts of which the
+ *      rest was found in a cache;
  *   2. what is left of the budget, but never less than a block, goes to
  *      sequences with more to compute, as chunks, in their order: priority with
  *      ageing, then age (sched_queue.h). So a prompt of a higher priority also
@@ -36,6 +37,10 @@ typedef struct bt_sched_seq {
     bt_sched_turn_t turn; /**< in the engine's running queue */
     uint32_t n_tokens;    /**< known token ids: prompt and generated */
     uint32_t n_computed;  /**< of them, with K and V in the cache */
+    uint32_t n_drafts;    /**< of n_tokens the last ones, which are guesses */
+    /** Rows of logits that are wanted beside those to draw from: of positions
+     *  rows_from .. rows_end - 1. */
+    uint32_t rows_from, rows_end;
 } bt_sched_seq_t;
 
 /** One sequence's share of the next iteration. */
@@ -62,5 +67,19 @@ typedef struct bt_sched_item {
 uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
                        uint32_t tokens_per_block, uint32_t max_items,
                        bt_sched_item_t *items, uint32_t *n_context_p);
+
+/**
+ * Cut the chunks of a plan so that there is room for the rows of logits that
+ * sequences want. Those to draw from, one for each item and each draft, are not
+ * counted. What is cut off comes in a later plan; chunks that are cut may end
+ * inside a block. As long as max_rows is not 0, somebody gets on.
+ *
+ * @param [in,out] items        Of bt_sched_plan(), n_items of them.
+ * @param [in]     max_rows     Room.
+ * @param [in,out] n_context_p  Of bt_sched_plan().
+ * @return how many items are left
+ */
+uint32_t bt_sched_limit_rows(bt_sched_item_t *items, uint32_t n_items,
+                             uint32_t max_rows, uint32_t *n_context_p);
 
 #endif

@@ -10,7 +10,12 @@
 uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
                             uint32_t tokens_per_block)
 {
-    return max_seqs + token_budget + tokens_per_block;
+    return max_seqs + BT_ENGINE_MAX_DRAFTS + token_budget + tokens_per_block;
+}
+
+uint32_t bt_engine_max_logit_rows(uint32_t max_seqs)
+{
+    return max_seqs + BT_ENGINE_EXTRA_ROWS;
 }
 
 static bt_report_t *wait_for_spare(bt_engine_t *engine)
@@ -82,9 +87,10 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     engine->plan = bt_calloc(n, sizeof(*engine->plan));
     engine->seqs = bt_calloc(n, sizeof(*engine->seqs));
     engine->rows_tokens = bt_calloc(rows, sizeof(*engine->rows_tokens));
-    engine->logit_rows = bt_calloc(n, sizeof(*engine->logit_rows));
-    engine->row = bt_calloc(bt_model_hparams(config->model)->n_vocab,
-                            sizeof(*engine->row));
+    engine->logit_rows =
+        bt_calloc(bt_engine_max_logit_rows(n), sizeof(*engine->logit_rows));
+    engine->n_vocab = bt_model_hparams(config->model)->n_vocab;
+    engine->row = bt_calloc(engine->n_vocab, sizeof(*engine->row));
     if ((engine->plan == NULL) || (engine->seqs == NULL) ||
         (engine->rows_tokens == NULL) || (engine->logit_rows == NULL) ||
         (engine->row == NULL)) {
@@ -159,8 +165,7 @@ bt_status_t bt_engine_create(const bt_engine_config_t *config,
     if (status != BT_OK) {
         goto err_parts;
     }
-    status = bt_sampler_create(bt_model_hparams(config->model)->n_vocab,
-                               &engine->sampler);
+    status = bt_sampler_create(engine->n_vocab, &engine->sampler);
     if (status != BT_OK) {
         goto err_parts;
     }
@@ -190,6 +195,18 @@ void bt_engine_destroy(bt_engine_t *engine)
     destroy_parts(engine);
 }
 
+/* The engine's part of a sequence. */
+static void prepare(bt_seq_t *seq)
+{
+    const bt_seq_rows_t *rows = seq->rows;
+
+    bt_list_init(&seq->sched.turn.link);
+    bt_list_init(&seq->followers);
+    seq->sched.n_drafts = 0;
+    seq->sched.rows_from = (rows == NULL) ? 0 : rows->from;
+    seq->sched.rows_end = (rows == NULL) ? 0 : rows->from + rows->n;
+}
+
 bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq)
 {
     return bt_engine_submit_group(engine, &seq, 1);
@@ -204,8 +221,9 @@ bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
     if (n > engine->config.max_seqs - engine->n_inside) {
         return BT_ERR_BUSY;
     }
-    bt_list_init(&first->sched.turn.link);
-    bt_list_init(&first->followers);
+    for (uint32_t i = 0; i < n; i++) {
+        prepare(seqs[i]);
+    }
     for (uint32_t i = 1; i < n; i++) {
         BT_ASSERT((seqs[i]->sched.n_tokens == first->sched.n_tokens) &&
                   (seqs[i]->sched.n_computed == first->sched.n_computed));
@@ -213,7 +231,8 @@ bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
             (first->sched.n_computed % engine->config.kv.tokens_per_block ==
              0) &&
             !bt_kv_copy_is_due(seqs[i]->copy));
-        bt_list_init(&seqs[i]->followers);
+        BT_ASSERT((seqs[i]->rows == NULL) ||
+                  (seqs[i]->rows->from + 1 >= first->sched.n_tokens));
         bt_list_push_back(&first->followers, &seqs[i]->sched.turn.link);
     }
     status = bt_ring_push(engine->inbox, first);

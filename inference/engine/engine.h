@@ -25,6 +25,17 @@
  * of logits in the same iteration, and from then on each is a sequence like any
  * other. To its owner every one of them looks as if it had been computed alone:
  * each has its CHUNK, TOKEN and LEFT items, its layers, its times and its seat.
+ *
+ * A sequence can draw several tokens in one iteration, when guesses at what
+ * follows (drafts) come from its drafter. They are computed as if they were
+ * known; at each position a token is drawn from the model's logits, as always,
+ * and as long as it is the draft the next one counts as well. What was computed
+ * behind the first wrong one is rolled back. So the tokens are those of single
+ * steps, whatever the drafter says (I1).
+ *
+ * Source: Y. Leviathan et al., "Fast Inference from Transformers via
+ *         Speculative Decoding", ICML 2023; here the draw at a position has one
+ *         outcome (seed, position), so a draft is right when it is that.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_H
 #define BT_INFERENCE_ENGINE_ENGINE_H
@@ -38,11 +49,49 @@
 #include "common/sched/sched_plan.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
+#include "inference/model/processor.h"
 #include "kernels/kernels.h"
+
+/** Drafts that one iteration can hold, of all sequences together. */
+#define BT_ENGINE_MAX_DRAFTS 16
+/** Rows of logits that one iteration can have beside one for each sequence. */
+#define BT_ENGINE_EXTRA_ROWS 32
+
+/**
+ * Logits of positions, and what they say of the token that follows: known, or
+ * drawn from them. The row of a position is there when the position is
+ * computed: rows up to n_computed - 1 of a sequence's last CHUNK item, and
+ * those that its TOKEN items were drawn from. Of positions that are not
+ * computed, because their K and V were there at submit, there are none.
+ *
+ * As the model left them: before processors, penalties and bans. All arrays are
+ * the owner's; NULL: not wanted.
+ */
+typedef struct bt_seq_rows {
+    uint32_t from;        /**< first position */
+    uint32_t n;           /**< positions */
+    float *logits;        /**< (n, n_vocab) */
+    double *logprobs;     /**< n: of the token behind each position */
+    uint32_t n_top;       /**< at most n_vocab */
+    uint32_t *top_ids;    /**< (n, n_top), best first */
+    double *top_logprobs; /**< (n, n_top) */
+} bt_seq_rows_t;
+
+/** Guesses at what follows. */
+typedef struct bt_drafter {
+    /** Compute thread: no allocation, lock or system call.
+     *  @param [out] drafts  @a max ids; those from the first that is not in the
+     *                       vocabulary on do not count
+     *  @return how many, 0 to max */
+    uint32_t (*propose)(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t max, uint32_t *drafts);
+    void *ctx; /**< the owner's */
+} bt_drafter_t;
 
 /** One sequence. All arrays are the owner's and outlive the engine's use. */
 typedef struct bt_seq {
-    bt_sched_seq_t sched;   /**< all but its link: set before submit */
+    /** Set before submit: priority, since_us, n_tokens and n_computed. */
+    bt_sched_seq_t sched;
     void *user;             /**< the owner's */
     uint32_t *tokens;       /**< room for n_tokens + max_new ids */
     uint32_t n_prompt;      /**< the client's prompt, for penalties */
@@ -56,6 +105,12 @@ typedef struct bt_seq {
     bool leave_after_first; /**< prefill worker: out after one token */
     bool tell_layers;       /**< for bt_seq_layers() */
     bt_sampling_t sampling;
+    const bt_logits_processor_t *processors; /**< n_processors */
+    uint32_t n_processors;
+    bt_drafter_t drafter; /**< propose may be NULL */
+    /** NULL: none are wanted. In a group each has its own from the prompt's
+     *  last position on; rows of the prompt are for a sequence alone. */
+    const bt_seq_rows_t *rows;
     atomic_bool cancel; /**< set through bt_engine_cancel() */
     /** Layers whose K and V are there for all n_tokens; 0 before submit. */
     atomic_uint n_layers;
@@ -84,7 +139,9 @@ typedef struct bt_report_item {
     bt_finish_t finish;  /**< TOKEN, LEFT: NONE when it left unfinished */
 } bt_report_item_t;
 
-/** One iteration. Items of one sequence are in the order CHUNK, TOKEN, LEFT. */
+/** One iteration. Items of one sequence are in the order CHUNK, TOKEN, LEFT; it
+ *  has several TOKENs only where drafts were right, so that all have at most
+ *  max_seqs + BT_ENGINE_MAX_DRAFTS. */
 typedef struct bt_report {
     uint64_t iteration;
     uint64_t start_ns, end_ns;
@@ -107,6 +164,9 @@ typedef struct bt_engine bt_engine_t;
 /** Rows that one iteration can have at most: what bt_model_config needs. */
 uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
                             uint32_t tokens_per_block);
+
+/** The same for rows of logits. */
+uint32_t bt_engine_max_logit_rows(uint32_t max_seqs);
 
 /** Starts the compute thread.
  *  @retval BT_ERR_INVALID_PARAM  token_budget below tokens_per_block
@@ -158,6 +218,24 @@ void bt_engine_cancel(bt_seq_t *seq);
 static inline uint32_t bt_seq_layers(const bt_seq_t *seq)
 {
     return atomic_load_explicit(&seq->n_layers, memory_order_acquire);
+}
+
+/**
+ * Take back the last @a n tokens that were drawn, while the owner has the
+ * sequence: submitted again, it draws from where they were drawn. Of its blocks
+ * those from bt_kv_blocks_for(n_computed, tokens_per_block) on have no content
+ * that counts any more. The last known token is computed again, so it must not
+ * lie in a block that others share.
+ *
+ * @param [in] n  at most n_drawn; at least one token remains
+ */
+static inline void bt_seq_roll_back(bt_seq_t *seq, uint32_t n)
+{
+    seq->sched.n_tokens -= n;
+    seq->n_drawn -= n;
+    if (seq->sched.n_computed >= seq->sched.n_tokens) {
+        seq->sched.n_computed = seq->sched.n_tokens - 1;
+    }
 }
 
 /** Readable when a report may be there (after bt_engine_sleep_prepare). */

@@ -29,13 +29,14 @@ struct bt_engine {
 
     /* compute thread only */
     bt_list_t running;
+    uint32_t n_vocab;
     uint64_t iteration;
     bt_sched_item_t *plan;
     uint32_t n_planned; /* items of plan, during forward */
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;
-    float *row; /* n_vocab: what the model said, where several draw from it */
+    float *row; /* n_vocab: what the model said, where a draw is not its end */
 };
 
 /** Take in what was submitted and let canceled sequences go. */
@@ -43,5 +44,13 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report);
 
 /** One iteration: plan, forward, sample. */
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
+
+/* rows.c */
+
+/** Does the owner want the row of logits of this position? */
+bool bt_engine_wants_row(const bt_seq_t *seq, uint32_t position);
+/** Fill what the owner wants of it. The token behind it is known, or drawn. */
+void bt_engine_store_row(const bt_seq_t *seq, uint32_t position,
+                         const float *logits, uint32_t n_vocab);
 
 #endif

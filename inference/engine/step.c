@@ -102,6 +102,63 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
     }
 }
 
+/* Guesses become the last of the known tokens, for one iteration. They end
+ * before the last token that may still be drawn, so there is room for them and
+ * for their K and V. */
+static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
+{
+    const uint32_t n = seq->sched.n_tokens;
+    const uint32_t last = seq->max_new - seq->n_drawn - 1;
+    const uint32_t max = (*room_p < last) ? *room_p : last;
+    uint32_t n_proposed;
+
+    if ((seq->drafter.propose == NULL) || seq->leave_after_first ||
+        (n - seq->sched.n_computed != 1) ||
+        (seq->sched.n_computed < seq->n_prompt) || (max == 0)) {
+        return;
+    }
+    n_proposed = seq->drafter.propose(seq->drafter.ctx, seq->tokens, n, max,
+                                      &seq->tokens[n]);
+    BT_ASSERT_ALWAYS(n_proposed <= max);
+    while ((seq->sched.n_drafts < n_proposed) &&
+           (seq->tokens[n + seq->sched.n_drafts] < engine->n_vocab)) {
+        seq->sched.n_drafts++;
+    }
+    seq->sched.n_tokens += seq->sched.n_drafts;
+    *room_p -= seq->sched.n_drafts;
+}
+
+static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
+{
+    const bt_engine_config_t *config = &engine->config;
+    uint32_t room = BT_ENGINE_MAX_DRAFTS;
+    uint32_t n_items;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    _Static_assert(BT_ENGINE_EXTRA_ROWS > BT_ENGINE_MAX_DRAFTS,
+                   "drafts leave room for rows that are asked for");
+    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
+    {
+        propose(engine, seq_at(pos), &room);
+    }
+    n_items = bt_sched_plan(&engine->running, config->token_budget,
+                            config->kv.tokens_per_block, config->max_seqs,
+                            engine->plan, n_context_p);
+    return bt_sched_limit_rows(
+        engine->plan, n_items,
+        BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + room, n_context_p);
+}
+
+/* Of an item, the first position to draw from; behind its last one if it is not
+ * a last chunk. */
+static uint32_t draws_from(const bt_sched_item_t *item)
+{
+    const uint32_t end = item->seq->n_computed + item->n_new;
+
+    return item->last_chunk ? end - 1 - item->seq->n_drafts : end;
+}
+
 /* From the plan to the arrays of one forward call.
  * @return the number of rows */
 static uint32_t lay_rows(bt_engine_t *engine, uint32_t n_items,
@@ -122,10 +179,15 @@ static uint32_t lay_rows(bt_engine_t *engine, uint32_t n_items,
         };
         memcpy(&engine->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
                item->n_new * sizeof(uint32_t));
-        row += item->n_new;
-        if (item->last_chunk) {
-            engine->logit_rows[n_logits++] = row - 1;
+        for (uint32_t k = 0; k < item->n_new; k++) {
+            const uint32_t position = seq->sched.n_computed + k;
+
+            if ((position >= draws_from(item)) ||
+                bt_engine_wants_row(seq, position)) {
+                engine->logit_rows[n_logits++] = row + k;
+            }
         }
+        row += item->n_new;
     }
     *n_logits_p = n_logits;
     return row;
@@ -146,11 +208,23 @@ static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
                  float *logits)
 {
     const uint32_t n = seq->sched.n_tokens;
-    const uint32_t id = bt_sampler_draw(engine->sampler, &seq->sampling, logits,
-                                        seq->tokens, n, seq->n_prompt, n);
+    const bool wants_row = bt_engine_wants_row(seq, n - 1);
     bt_finish_t finish = BT_FINISH_NONE;
+    uint32_t id;
 
+    if (wants_row) {
+        memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
+    }
+    for (uint32_t i = 0; i < seq->n_processors; i++) {
+        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
+                                 engine->n_vocab);
+    }
+    id = bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
+                         n, seq->n_prompt, n);
     seq->tokens[n] = id;
+    if (wants_row) {
+        bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
+    }
     seq->sched.n_tokens = n + 1;
     seq->n_drawn++;
     if (is_end_id(&seq->sampling, id)) {
@@ -188,10 +262,10 @@ static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
 /* All of a group draw from one row, which a draw overwrites. Followers become
  * sequences of their own. */
 static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                     float *logits, uint32_t n_vocab)
+                     float *logits)
 {
     const uint32_t n_tokens = seq->sched.n_tokens;
-    const size_t bytes = n_vocab * sizeof(*logits);
+    const size_t bytes = engine->n_vocab * sizeof(*logits);
 
     if (!bt_list_empty(&seq->followers)) {
         memcpy(engine->row, logits, bytes);
@@ -206,6 +280,54 @@ static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
         draw(engine, report, follower, logits);
         copy_partial(engine, seq, follower, n_tokens);
     }
+}
+
+/* Draw at each draft until one is wrong, and once behind the last: what was
+ * computed behind a wrong one is rolled back. */
+static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                        float *logits)
+{
+    const uint32_t n_drafts = seq->sched.n_drafts;
+    const uint32_t n_known = seq->sched.n_tokens - n_drafts;
+    bool right = true;
+
+    seq->sched.n_drafts = 0;
+    seq->sched.n_tokens = n_known;
+    for (uint32_t i = 0; (i <= n_drafts) && right && goes_on(seq); i++) {
+        const uint32_t draft = seq->tokens[n_known + i];
+
+        draw(engine, report, seq, logits + (size_t)i * engine->n_vocab);
+        right = seq->tokens[n_known + i] == draft;
+    }
+    seq->sched.n_computed = seq->sched.n_tokens - 1;
+}
+
+/* Rows of logits of an item: to their owner, or a token from each.
+ * @return behind the last of them */
+static float *use_logits(bt_engine_t *engine, bt_report_t *report,
+                         const bt_sched_item_t *item, uint32_t first,
+                         float *logits)
+{
+    bt_seq_t *seq = seq_of(item->seq);
+    const uint32_t end =
+        first + item->n_new - (item->last_chunk ? 1 + seq->sched.n_drafts : 0);
+
+    for (uint32_t position = first; position < end; position++) {
+        if (bt_engine_wants_row(seq, position)) {
+            bt_engine_store_row(seq, position, logits, engine->n_vocab);
+            logits += engine->n_vocab;
+        }
+    }
+    if (item->last_chunk && (seq->sched.n_drafts == 0)) {
+        draw_all(engine, report, seq, logits);
+        logits += engine->n_vocab;
+    } else if (item->last_chunk) {
+        const size_t n_rows = 1 + (size_t)seq->sched.n_drafts;
+
+        draw_drafts(engine, report, seq, logits);
+        logits += n_rows * engine->n_vocab;
+    }
+    return logits;
 }
 
 static void account(bt_report_t *report, bt_seq_t *seq, bool context)
@@ -229,8 +351,8 @@ static void account(bt_report_t *report, bt_seq_t *seq, bool context)
 static void advance(bt_report_t *report, const bt_sched_item_t *item)
 {
     bt_seq_t *seq = seq_of(item->seq);
-    const bool context =
-        (item->n_new > 1) || (seq->sched.n_computed + 1 <= seq->n_prompt);
+    const bool context = (item->n_new > 1 + seq->sched.n_drafts) ||
+                         (seq->sched.n_computed + 1 <= seq->n_prompt);
     bt_list_t *pos;
     bt_list_t *tmp;
 
@@ -301,15 +423,12 @@ static void on_layers(void *ctx, uint32_t n_layers)
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 {
     const bt_engine_config_t *config = &engine->config;
-    const uint32_t n_vocab = bt_model_hparams(config->model)->n_vocab;
     bt_forward_t fwd = {
         .kv = config->kv, .on_layers = on_layers, .on_layers_ctx = engine};
     float *logits = NULL;
     uint32_t n_items;
 
-    n_items = bt_sched_plan(&engine->running, config->token_budget,
-                            config->kv.tokens_per_block, config->max_seqs,
-                            engine->plan, &report->n_context_tokens);
+    n_items = make_plan(engine, &report->n_context_tokens);
     engine->n_planned = n_items;
     fwd.n_rows = lay_rows(engine, n_items, &fwd.n_logit_rows);
     fwd.seqs = engine->seqs;
@@ -333,11 +452,9 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 
     for (uint32_t i = 0; i < n_items; i++) {
         const bt_sched_item_t *item = &engine->plan[i];
+        const uint32_t first = item->seq->n_computed;
 
         advance(report, item);
-        if (item->last_chunk) {
-            draw_all(engine, report, seq_of(item->seq), logits, n_vocab);
-            logits += n_vocab;
-        }
+        logits = use_logits(engine, report, item, first, logits);
     }
 }

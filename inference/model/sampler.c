@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "inference/model/exp_negative.h"
 #include "inference/model/philox.h"
 
 /* Candidates so many nats below the best are only ordered when the others did
@@ -71,46 +72,6 @@ double bt_sampler_uniform(uint64_t seed, uint64_t position)
 
     bt_philox4x32_10(key, ctr);
     return (double)((((uint64_t)ctr[0] << 32) | ctr[1]) >> 11) * 0x1p-53;
-}
-
-/* exp(x) for x <= 0. Not the C library's, whose last bit depends on the
- * machine's instructions: a sequence must draw the same token wherever it
- * runs. Within 2 units in the last place; 0 below -700. No branch, so that it
- * vectorizes. 0 for NaN.
- * exp(x) = 2^n e^r, n = round(x / ln 2), |r| <= ln(2) / 2, e^r by its Taylor
- * series to r^13 (remainder below 2^-57). */
-static double exp_negative(double x)
-{
-    const double shift = 0x1.8p52; /* adding it rounds to an integer */
-    const double clamped = (x > -700.0) ? x : -700.0;
-    const double t = clamped * 0x1.71547652b82fep0 + shift; /* 1 / ln 2 */
-    const double n = t - shift;
-    /* ln 2 in two parts; the first has trailing zeros: n * it is exact. */
-    const double r =
-        (clamped - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b39p-40;
-    double p = 1.0 / 6227020800.0;
-    uint64_t bits;
-    uint64_t scale_bits;
-    double scale;
-
-    p = p * r + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
-    /* The low bits of t hold n in two's complement. */
-    memcpy(&bits, &t, sizeof(bits));
-    scale_bits = ((bits + 1023u) << 52) & (0 - (uint64_t)(x > -700.0));
-    memcpy(&scale, &scale_bits, sizeof(scale));
-    return p * scale;
 }
 
 /* Count each token of the history, then visit each distinct one once. */
@@ -300,7 +261,7 @@ static uint32_t order_top_k(bt_sampler_t *sampler, const float *logits,
 
 static double weigh(float logit, float best, double temperature)
 {
-    return exp_negative(((double)logit - (double)best) / temperature);
+    return bt_exp_negative(((double)logit - (double)best) / temperature);
 }
 
 /* Weights by id and their sum, in lanes of i % LANES, then lane by lane. */

@@ -60,7 +60,9 @@ static inline void open_bench(bench_t *b, bt_kv_type_t type,
     const bt_backend_config_t be_config = {
         .n_threads = 1, .max_rows = rows, .max_dim = 4096};
     const bt_model_config_t model_config = {
-        .max_rows = rows, .max_logit_rows = MAX_SEQS, .context_tokens = 512};
+        .max_rows = rows,
+        .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
+        .context_tokens = 512};
     bt_engine_config_t config = {.max_seqs = MAX_SEQS,
                                  .token_budget = token_budget};
     const bt_kv_type_info_t *const info = bt_kv_type_info(type);

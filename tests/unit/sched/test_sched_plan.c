@@ -2,6 +2,7 @@
 #include "tests/support/testsupport.h"
 
 #include "common/sched/sched_plan.h"
+#include "tests/support/draw.h"
 
 #define T        16u /* tokens per block */
 #define MAX_SEQS 40u
@@ -161,6 +162,138 @@ static void every_token_is_computed_exactly_once(void **state)
     }
 }
 
+/* Drafts go with the step that they belong to, out of the same budget: of 40
+ * tokens the two steps take 1 + 5 and 1, 33 are left, so the prompt gets 32. */
+static void drafts_are_computed_with_their_step(void **state)
+{
+    uint32_t n_context = 0;
+
+    (void)state;
+    bt_list_init(&running);
+    add(0, 100, 0);
+    add(1, 26, 20);
+    seqs[1].n_drafts = 5;
+    add(2, 9, 8);
+    assert_int_equal(
+        bt_sched_plan(&running, 40, T, MAX_SEQS, items, &n_context), 3);
+    assert_ptr_equal(items[0].seq, &seqs[1]);
+    assert_int_equal(items[0].n_new, 6);
+    assert_true(items[0].last_chunk);
+    assert_int_equal(items[1].n_new, 1);
+    assert_int_equal(items[2].n_new, 32);
+    assert_int_equal(n_context, 32);
+    seqs[1].n_drafts = 0;
+}
+
+/* By hand, 10 rows of room. The first has one position and draws from it, which
+ * needs no room. The second wants positions 4 .. 11 of its 0 .. 15: 8 rows, 2
+ * are left. The third wants all of its 20 and gets 2 of them. The fourth wants
+ * none, and stays. The fifth wants all of its 3, the last one is drawn from,
+ * and for the other two there is no room. */
+static void a_plan_is_cut_to_the_rows_there_is_room_for(void **state)
+{
+    uint32_t n_context = 16 + 20 + 5 + 3;
+
+    (void)state;
+    bt_list_init(&running);
+    for (uint32_t i = 0; i < 5; i++) {
+        seqs[i] = (bt_sched_seq_t){0};
+    }
+    add(0, 12, 11);
+    add(1, 100, 0);
+    add(2, 20, 0);
+    add(3, 5, 0);
+    add(4, 3, 0);
+    seqs[0].rows_end = 12;
+    seqs[1].rows_from = 4;
+    seqs[1].rows_end = 12;
+    seqs[2].rows_end = 20;
+    seqs[4].rows_end = 3;
+    items[0] = (bt_sched_item_t){&seqs[0], 1, true};
+    items[1] = (bt_sched_item_t){&seqs[1], 16, false};
+    items[2] = (bt_sched_item_t){&seqs[2], 20, true};
+    items[3] = (bt_sched_item_t){&seqs[3], 5, true};
+    items[4] = (bt_sched_item_t){&seqs[4], 3, true};
+    assert_int_equal(bt_sched_limit_rows(items, 5, 10, &n_context), 4);
+    assert_ptr_equal(items[0].seq, &seqs[0]);
+    assert_int_equal(items[0].n_new, 1);
+    assert_true(items[0].last_chunk);
+    assert_ptr_equal(items[1].seq, &seqs[1]);
+    assert_int_equal(items[1].n_new, 16);
+    assert_ptr_equal(items[2].seq, &seqs[2]);
+    assert_int_equal(items[2].n_new, 2);
+    assert_false(items[2].last_chunk);
+    assert_ptr_equal(items[3].seq, &seqs[3]);
+    assert_int_equal(items[3].n_new, 5);
+    assert_true(items[3].last_chunk);
+    assert_int_equal(n_context, 16 + 2 + 5);
+
+    /* Exactly enough: 19 and the one to draw from. */
+    items[0] = (bt_sched_item_t){&seqs[2], 20, true};
+    n_context = 20;
+    assert_int_equal(bt_sched_limit_rows(items, 1, 19, &n_context), 1);
+    assert_int_equal(items[0].n_new, 20);
+    assert_true(items[0].last_chunk);
+    assert_int_equal(n_context, 20);
+    for (uint32_t i = 0; i < 5; i++) {
+        seqs[i] = (bt_sched_seq_t){0};
+    }
+}
+
+/* Whatever is wanted, it is never more than there is room for, and the first
+ * that wants some gets on. */
+static void cut_plans_fit_and_get_on(void **state)
+{
+    uint64_t rng = 5;
+
+    (void)state;
+    for (uint32_t round = 0; round < 10000; round++) {
+        const uint32_t n = 1 + (uint32_t)draw_below(&rng, 8);
+        const uint32_t room = 1 + (uint32_t)draw_below(&rng, 40);
+        uint32_t n_context = 0;
+        uint32_t n_items;
+        uint32_t n_rows = 0;
+        uint32_t n_new = 0;
+
+        bt_list_init(&running);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t computed = (uint32_t)draw_below(&rng, 50);
+            const uint32_t left = 1 + (uint32_t)draw_below(&rng, 60);
+
+            seqs[i] = (bt_sched_seq_t){0};
+            add(i, computed + left, computed);
+            seqs[i].rows_from = (uint32_t)draw_below(&rng, 100);
+            seqs[i].rows_end = (uint32_t)draw_below(&rng, 100);
+        }
+        n_items = bt_sched_plan(&running, 64, T, MAX_SEQS, items, &n_context);
+        n_items = bt_sched_limit_rows(items, n_items, room, &n_context);
+        assert_true(n_items > 0);
+        for (uint32_t i = 0; i < n_items; i++) {
+            const bt_sched_seq_t *seq = items[i].seq;
+
+            n_new += (items[i].n_new > 1) || !items[i].last_chunk
+                         ? items[i].n_new
+                         : 0;
+            assert_true(items[i].n_new > 0);
+            assert_int_equal(items[i].last_chunk,
+                             seq->n_computed + items[i].n_new == seq->n_tokens);
+            for (uint32_t k = 0; k < items[i].n_new; k++) {
+                const uint32_t at = seq->n_computed + k;
+
+                n_rows += ((at >= seq->rows_from) && (at < seq->rows_end) &&
+                           (at + 1 < seq->n_tokens))
+                              ? 1
+                              : 0;
+            }
+        }
+        assert_true(n_rows <= room);
+        assert_int_equal(n_new, n_context);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        seqs[i] = (bt_sched_seq_t){0};
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +303,9 @@ int main(void)
         BT_TEST(chunks_are_shared_by_priority_then_age),
         BT_TEST(a_full_batch_does_not_starve_the_context_phase),
         BT_TEST(every_token_is_computed_exactly_once),
+        BT_TEST(drafts_are_computed_with_their_step),
+        BT_TEST(a_plan_is_cut_to_the_rows_there_is_room_for),
+        BT_TEST(cut_plans_fit_and_get_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

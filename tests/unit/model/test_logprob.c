@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include <math.h>
+
+#include "common/base/assert.h"
+#include "inference/model/logprob.h"
+#include "tests/support/draw.h"
+
+#define N 1000u
+
+static void assert_near(double a, double b)
+{
+    assert_true(fabs(a - b) <= 1e-14 * fabs(b));
+}
+
+/* By Python's decimal with 40 digits: ln of the sum of exp. */
+static void the_sum_is_the_log_of_the_sum_of_exp(void **state)
+{
+    static const float a[] = {1.0f, 2.0f, 3.0f, -4.0f, 2.0f};
+    static const float b[] = {100.0f, 99.5f, -3000.0f};
+    static const float one[] = {-7.25f};
+
+    (void)state;
+    assert_near(bt_logprob_sum(a, BT_ARRAY_LEN(a)),
+                3.627010608576385077938818883113835754392);
+    assert_near(bt_logprob_sum(b, BT_ARRAY_LEN(b)),
+                100.4740769841801066808729973550811707498);
+    assert_true(bt_logprob_sum(one, 1) == -7.25);
+}
+
+static void probabilities_sum_to_one(void **state)
+{
+    uint64_t rng = 1;
+    float logits[N];
+
+    (void)state;
+    for (uint32_t round = 0; round < 100; round++) {
+        double total = 0.0;
+        double sum;
+
+        for (uint32_t i = 0; i < N; i++) {
+            logits[i] = (float)draw_below(&rng, 60000) / 1000.0f - 30.0f;
+        }
+        sum = bt_logprob_sum(logits, N);
+        for (uint32_t i = 0; i < N; i++) {
+            total += exp((double)logits[i] - sum);
+        }
+        assert_true(fabs(total - 1.0) < 1e-12);
+    }
+}
+
+static void a_row_that_is_no_row_says_so(void **state)
+{
+    const float nan_row[] = {1.0f, NAN, 2.0f};
+    const float inf_row[] = {1.0f, INFINITY, 2.0f};
+
+    (void)state;
+    assert_true(isnan(bt_logprob_sum(nan_row, 3)));
+    assert_true(isnan(bt_logprob_sum(inf_row, 3)));
+}
+
+static void the_best_come_first_and_of_equal_ones_the_lowest(void **state)
+{
+    static const float logits[] = {1.0f, 5.0f, 3.0f, 5.0f, -2.0f, 3.0f};
+    static const uint32_t order[] = {1, 3, 2, 5, 0, 4}; /* by hand */
+    uint32_t ids[6];
+
+    (void)state;
+    for (uint32_t k = 0; k <= 6; k++) {
+        bt_logprob_top(logits, 6, k, ids);
+        assert_memory_equal(ids, order, k * sizeof(ids[0]));
+    }
+}
+
+/* Against a search through all of them, for each place. */
+static void the_best_are_those_that_a_search_finds(void **state)
+{
+    uint64_t rng = 2;
+    float logits[N];
+    uint32_t ids[20];
+
+    (void)state;
+    for (uint32_t round = 0; round < 100; round++) {
+        for (uint32_t i = 0; i < N; i++) {
+            logits[i] = (float)draw_below(&rng, 200);
+        }
+        bt_logprob_top(logits, N, 20, ids);
+        for (uint32_t k = 0; k < 20; k++) {
+            uint32_t best = 0;
+
+            for (uint32_t i = 1; i < N; i++) {
+                best = (logits[i] > logits[best]) ? i : best;
+            }
+            assert_int_equal(ids[k], best);
+            logits[best] = -1.0f;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_sum_is_the_log_of_the_sum_of_exp),
+        BT_TEST(probabilities_sum_to_one),
+        BT_TEST(a_row_that_is_no_row_says_so),
+        BT_TEST(the_best_come_first_and_of_equal_ones_the_lowest),
+        BT_TEST(the_best_are_those_that_a_search_finds),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
