@@ -70,26 +70,16 @@ static void run(bt_worker_t *w, bt_decode_job_t *dj)
     bt_decode_move(w, dj, BT_DECODE_RUN);
 }
 
-void bt_decode_admit(bt_worker_t *w)
+void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
 {
-    bt_decode_t *state = w->role;
+    bt_decode_job_t *dj = (bt_decode_job_t *)job;
 
-    while (!bt_list_empty(&state->queue) && (state->n_seats < w->max_seqs)) {
-        bt_decode_job_t *dj = (bt_decode_job_t *)BT_CONTAINER_OF(
-            state->queue.next, bt_job_t, turn.link);
-
-        /* In order: overtaken by small ones, a large one would never run. */
-        if (bt_worker_job_take_blocks(w, &dj->job) != BT_OK) {
-            return;
-        }
-        dj->granted_us = bt_now_us();
-        if (dj->job.kind == BT_REQUEST_LOCAL) {
-            dj->job.seq.sched.n_computed =
-                dj->job.n_reused * w->tokens_per_block;
-            run(w, dj);
-        } else {
-            give_grant(w, dj);
-        }
+    dj->granted_us = bt_now_us();
+    if (job->kind == BT_REQUEST_LOCAL) {
+        job->seq.sched.n_computed = job->n_reused * w->tokens_per_block;
+        run(w, dj);
+    } else {
+        give_grant(w, dj);
     }
 }
 
@@ -103,7 +93,7 @@ static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
     msg.u.joined.transfer_us = event->elapsed_us;
     msg.u.joined.transfer_bytes = event->bytes;
     msg.u.joined.n_descriptors = event->n_descriptors;
-    msg.u.joined.queue_us = dj->granted_us - dj->job.turn.since_us;
+    msg.u.joined.queue_us = dj->granted_us - dj->job.claim.turn.since_us;
     msg.u.joined.handover_us = bt_now_us() - event->arrived_us;
     bt_worker_send(w, dj->job.from, &msg);
 }

@@ -48,7 +48,6 @@ static bt_status_t open_role(bt_worker_t *w)
     if (state == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_list_init(&state->queue);
     w->role = state;
     status = bt_route_find(w, BT_KV_DST, theirs, &state->route);
     if (status != BT_OK) {
@@ -68,16 +67,24 @@ static bt_status_t open_role(bt_worker_t *w)
 
 /* ---- phases ---- */
 
-static void leave(bt_decode_t *state, bt_decode_job_t *dj)
+/* A seat that the engine does not know of yet. */
+static bool is_leased(unsigned facts)
+{
+    return (facts & (BT_DECODE_HAS_SEAT | BT_DECODE_IN_ENGINE)) ==
+           BT_DECODE_HAS_SEAT;
+}
+
+static void leave(bt_worker_t *w, bt_decode_job_t *dj)
 {
     const unsigned facts = bt_decode_phase_facts(dj->phase);
+    bt_decode_t *state = w->role;
 
-    bt_list_remove(&dj->job.turn.link);
-    if ((facts & BT_DECODE_HAS_SEAT) != 0) {
-        state->n_seats--;
+    bt_list_remove(&dj->job.claim.turn.link);
+    if (is_leased(facts)) {
+        bt_sched_admit_free_lease(&w->admit, &dj->job.claim);
     }
     if ((facts & BT_DECODE_IS_QUARANTINED) != 0) {
-        state->quarantined_blocks -= dj->job.n_blocks;
+        state->quarantined_blocks -= dj->job.claim.n_blocks;
     }
 }
 
@@ -100,16 +107,16 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
     bt_decode_t *state = w->role;
 
     dj->phase = phase;
-    if ((facts & BT_DECODE_HAS_SEAT) != 0) {
-        state->n_seats++;
+    if (is_leased(facts)) {
+        bt_sched_admit_hold_lease(&w->admit, &dj->job.claim);
     }
     if ((facts & BT_DECODE_IS_QUARANTINED) != 0) {
-        state->quarantined_blocks += dj->job.n_blocks;
+        state->quarantined_blocks += dj->job.claim.n_blocks;
     }
     check_facts(&dj->job, facts);
     switch (phase) {
     case BT_DECODE_QUEUED:
-        bt_sched_queue_insert(&state->queue, &dj->job.turn);
+        bt_sched_queue_insert(&w->admit.leases, &dj->job.claim.turn);
         break;
     case BT_DECODE_LEASED:
         state->n_leases++;
@@ -143,7 +150,7 @@ void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
 
     BT_ASSERT(is_legal);
     if (is_legal) {
-        leave(w->role, dj);
+        leave(w, dj);
         enter(w, dj, next);
     }
 }
@@ -258,12 +265,12 @@ const bt_worker_ops_t bt_decode_ops = {
     .open = open_role,
     .close = close_role,
     .on_request = on_request,
+    .begin = bt_decode_begin,
     .on_abort = on_abort,
     .on_grant = on_grant,
     .on_peer = on_peer,
     .on_peer_gone = on_peer_gone,
     .on_report_item = on_report_item,
     .on_kvt = bt_decode_on_kvt,
-    .advance = bt_decode_admit,
     .fill_stats = fill_stats,
 };

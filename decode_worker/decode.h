@@ -7,7 +7,8 @@
  *
  * A grant reserves a seat and every block that the sequence can ever need, or
  * nothing, so a running sequence never waits and is never preempted. Grants are
- * given by priority and age while the prefill goes on.
+ * given while the prefill goes on, in the order of common/sched
+ * (sched_admit.h).
  *
  * With --local-prefill the same worker also runs the context phase of requests
  * that the router sends it alone (LOCAL): no transfer, the same bytes.
@@ -20,9 +21,7 @@
 #include "worker/worker.h"
 
 typedef struct bt_decode {
-    /* Jobs by phase; bt_decode_move() keeps these. */
-    bt_list_t queue;  /**< of the QUEUED */
-    uint32_t n_seats; /**< those with BT_DECODE_HAS_SEAT */
+    /* bt_decode_move() keeps this. */
     uint32_t quarantined_blocks;
     uint64_t lease_id; /**< last one given */
     uint32_t n_leases; /**< windows, open or closing */
@@ -52,8 +51,9 @@ void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
 
 /* admission.c */
 
-/** Give grants in order until the next one does not fit. */
-void bt_decode_admit(bt_worker_t *w);
+/** Its turn has come, its blocks are there: give the grant, or run it if it is
+ *  local. */
+void bt_decode_begin(bt_worker_t *w, bt_job_t *job);
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
 
 /* fence.c */

@@ -237,7 +237,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     }
     state->n_xfers++;
     if (bt_kvt_xfer_window_bytes(pj->xfer) !=
-        (pj->job.n_blocks - pj->blocks_cached) * pj->plan->bytes) {
+        (pj->job.claim.n_blocks - pj->blocks_cached) * pj->plan->bytes) {
         return BT_ERR_MISMATCH;
     }
     return BT_OK;

@@ -75,7 +75,7 @@ static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
                                uint32_t end)
 {
     const bt_status_t status =
-        post(w, pj, pj->job.n_blocks, pj->layers_posted * w->layer_bytes,
+        post(w, pj, pj->job.claim.n_blocks, pj->layers_posted * w->layer_bytes,
              (end == w->n_layers) ? w->block_bytes : end * w->layer_bytes);
 
     if (status != BT_OK) {
@@ -83,7 +83,7 @@ static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
     }
     pj->layers_posted = end;
     if (end == w->n_layers) {
-        pj->blocks_posted = pj->job.n_blocks;
+        pj->blocks_posted = pj->job.claim.n_blocks;
         pj->layers_posted = 0;
     }
     return BT_OK;
@@ -94,7 +94,7 @@ static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
     const bt_prefill_t *state = w->role;
     const uint32_t group = bt_prefill_layer_group(
-        &state->split, pj->job.n_blocks - pj->blocks_posted, w->n_layers,
+        &state->split, pj->job.claim.n_blocks - pj->blocks_posted, w->n_layers,
         w->layer_bytes);
     const uint32_t n = bt_seq_layers(&pj->job.seq);
 
@@ -112,9 +112,10 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
         return BT_OK;
     }
     if (pj->layers_posted == 0) {
-        const bt_status_t status = post_blocks(
-            w, pj,
-            complete ? pj->job.n_blocks : pj->n_computed / w->tokens_per_block);
+        const bt_status_t status =
+            post_blocks(w, pj,
+                        complete ? pj->job.claim.n_blocks
+                                 : pj->n_computed / w->tokens_per_block);
 
         if ((status != BT_OK) || complete) {
             return status;
@@ -123,7 +124,7 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
     n_layers = complete ? w->n_layers : layers_ready(w, pj);
     if ((n_layers <= pj->layers_posted) ||
         (!complete && (state->overlap != BT_OVERLAP_LAYERS)) ||
-        (pj->blocks_posted == pj->job.n_blocks)) {
+        (pj->blocks_posted == pj->job.claim.n_blocks)) {
         return BT_OK;
     }
     return post_layers(w, pj, n_layers);
@@ -153,7 +154,7 @@ void bt_prefill_stream(bt_worker_t *w)
     BT_LIST_FOR_EACH(pos, tmp, &state->streaming)
     {
         bt_prefill_job_t *pj =
-            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, turn.link);
+            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, claim.turn.link);
         const uint32_t n_posted = pj->layers_posted;
 
         if (bt_seq_layers(&pj->job.seq) > 0) {

@@ -43,9 +43,6 @@ static bt_status_t open_role(bt_worker_t *w)
     }
     state->overlap = overlap_of(w->config->kv_overlap);
     state->split = bt_prefill_split_default;
-    bt_list_init(&state->granted);
-    bt_list_init(&state->ungranted);
-    bt_list_init(&state->waiting);
     bt_list_init(&state->streaming);
     bt_list_init(&state->peers);
     w->role = state;
@@ -71,13 +68,20 @@ static void close_role(bt_worker_t *w)
 
 /* ---- phases ---- */
 
-static void leave(bt_prefill_t *state, bt_prefill_job_t *pj)
+/* Token #1 is all: nobody is to get its KV, and no grant comes. */
+static bool is_alone(const bt_prefill_job_t *pj)
+{
+    return pj->job.max_new == 1;
+}
+
+static void leave(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     const unsigned facts = bt_prefill_phase_facts(pj->phase);
+    bt_prefill_t *state = w->role;
 
-    bt_list_remove(&pj->job.turn.link);
-    if ((facts & BT_PREFILL_IS_WAITING_KV) != 0) {
-        state->waiting_blocks -= pj->job.n_blocks;
+    bt_list_remove(&pj->job.claim.turn.link);
+    if (((facts & BT_PREFILL_IS_WAITING_KV) != 0) && !is_alone(pj)) {
+        bt_sched_admit_free_waiting(&w->admit, &pj->job.claim);
     }
     if ((facts & BT_PREFILL_IS_PAUSED) != 0) {
         state->n_paused--;
@@ -118,8 +122,8 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
     bt_prefill_t *state = w->role;
 
     pj->phase = phase;
-    if ((facts & BT_PREFILL_IS_WAITING_KV) != 0) {
-        state->waiting_blocks += pj->job.n_blocks;
+    if (((facts & BT_PREFILL_IS_WAITING_KV) != 0) && !is_alone(pj)) {
+        bt_sched_admit_hold_waiting(&w->admit, &pj->job.claim);
     }
     if ((facts & BT_PREFILL_IS_PAUSED) != 0) {
         state->n_paused++;
@@ -128,17 +132,19 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
     check_facts(&pj->job, facts);
     switch (phase) {
     case BT_PREFILL_QUEUED:
-        bt_sched_queue_insert(&state->ungranted, &pj->job.turn);
+        bt_sched_queue_insert(is_alone(pj) ? &w->admit.granted
+                                           : &w->admit.ungranted,
+                              &pj->job.claim.turn);
         break;
     case BT_PREFILL_GRANTED:
     case BT_PREFILL_RESUMING:
-        bt_sched_queue_insert(&state->granted, &pj->job.turn);
+        bt_sched_queue_insert(&w->admit.granted, &pj->job.claim.turn);
         break;
     case BT_PREFILL_STREAMING:
-        bt_list_push_back(&state->streaming, &pj->job.turn.link);
+        bt_list_push_back(&state->streaming, &pj->job.claim.turn.link);
         break;
     case BT_PREFILL_WAITING:
-        bt_list_push_back(&state->waiting, &pj->job.turn.link);
+        bt_sched_queue_insert(&w->admit.waiting, &pj->job.claim.turn);
         break;
     case BT_PREFILL_SENDING:
         bt_prefill_push(w, pj);
@@ -163,7 +169,7 @@ void bt_prefill_move(bt_worker_t *w, bt_prefill_job_t *pj,
 
     BT_ASSERT(is_legal);
     if (is_legal) {
-        leave(w->role, pj);
+        leave(w, pj);
         enter(w, pj, next);
     }
 }
@@ -211,6 +217,9 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         return; /* canceled meanwhile, as it is at the one who granted */
     }
     pj = job_of(job);
+    if (is_alone(pj)) {
+        return; /* an older router asked a decode worker all the same */
+    }
     if (!bt_prefill_phase_after(pj->phase, BT_PREFILL_GRANT, &next)) {
         BT_LOG_WARN("request %llu was granted twice",
                     (unsigned long long)job->key.id);
@@ -245,23 +254,16 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
 static void clear_tail(const bt_worker_t *w, const bt_job_t *job)
 {
     if (job->n_tokens % w->tokens_per_block != 0) {
-        memset(bt_worker_block(w, job->block_ids[job->n_blocks - 1]), 0,
+        memset(bt_worker_block(w, job->block_ids[job->claim.n_blocks - 1]), 0,
                w->block_bytes);
     }
 }
 
-static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
+static void begin(bt_worker_t *w, bt_job_t *job)
 {
-    bt_job_t *job = &pj->job;
+    bt_prefill_job_t *pj = job_of(job);
     bt_status_t status;
 
-    if (w->n_in_engine == w->max_seqs) {
-        return BT_ERR_BUSY;
-    }
-    status = bt_worker_job_take_blocks(w, job);
-    if (status != BT_OK) {
-        return status;
-    }
     clear_tail(w, job);
     /* From the first token that is not known, also when this is its second
      * time. */
@@ -272,79 +274,22 @@ static bt_status_t start(bt_worker_t *w, bt_prefill_job_t *pj)
     atomic_store_explicit(&job->seq.n_layers, 0, memory_order_relaxed);
     pj->n_computed = job->seq.sched.n_computed;
     status = bt_worker_job_submit(w, job);
-    if (status != BT_OK) {
-        bt_worker_job_return_blocks(w, job);
-        return status;
+    if (status != BT_OK) { /* cannot happen: seats are counted */
+        bt_worker_job_fail(w, job, status, "waiting", "no seat in the batch");
+        return;
     }
     bt_prefill_move(w, pj, BT_PREFILL_START);
-    return BT_OK;
 }
 
-/* Give up the youngest waiting KV: it is computed again when its grant is
- * there. @return false when there is none. */
-static bool drop_waiting(bt_worker_t *w)
+/* It is computed again when its grant is there. */
+static void drop(bt_worker_t *w, bt_job_t *job)
 {
-    bt_prefill_t *state = w->role;
-    bt_prefill_job_t *pj;
-
-    if (bt_list_empty(&state->waiting)) {
-        return false;
-    }
-    pj = job_of(BT_CONTAINER_OF(state->waiting.prev, bt_job_t, turn.link));
-    BT_LOG_DEBUG("request %llu: waiting KV dropped",
-                 (unsigned long long)pj->job.key.id);
-    bt_prefill_move(w, pj, BT_PREFILL_DROP);
-    return true;
-}
-
-/* @return false when a granted job has to wait for blocks or a seat: nothing
- * may overtake it then. */
-static bool start_granted(bt_worker_t *w)
-{
-    bt_prefill_t *state = w->role;
-
-    while (!bt_list_empty(&state->granted)) {
-        bt_prefill_job_t *pj =
-            job_of(BT_CONTAINER_OF(state->granted.next, bt_job_t, turn.link));
-        bt_status_t status = start(w, pj);
-
-        while ((status == BT_ERR_NO_BLOCKS) && drop_waiting(w)) {
-            status = start(w, pj);
-        }
-        if (status != BT_OK) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void start_ungranted(bt_worker_t *w)
-{
-    bt_prefill_t *state = w->role;
-    const uint32_t share =
-        (uint32_t)((uint64_t)w->n_blocks * w->config->waiting_kv_percent / 100);
-
-    while (!bt_list_empty(&state->ungranted)) {
-        bt_prefill_job_t *pj =
-            job_of(BT_CONTAINER_OF(state->ungranted.next, bt_job_t, turn.link));
-
-        /* A job larger than the share may run when it is alone in it. */
-        if ((state->waiting_blocks > 0) &&
-            (state->waiting_blocks + pj->job.n_blocks > share)) {
-            return;
-        }
-        if (start(w, pj) != BT_OK) {
-            return;
-        }
-    }
+    bt_prefill_move(w, job_of(job), BT_PREFILL_DROP);
 }
 
 static void advance(bt_worker_t *w)
 {
     bt_prefill_reconnect(w);
-    if (start_granted(w)) {
-        start_ungranted(w);
-    }
     bt_prefill_stream(w);
 }
 
@@ -357,8 +302,8 @@ static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
     bt_msg_t msg = {.type = BT_MSG_PREFILLED};
 
     msg.u.prefilled.key = pj->job.key;
-    msg.u.prefilled.queue_us = (first_us > pj->job.turn.since_us)
-                                   ? first_us - pj->job.turn.since_us
+    msg.u.prefilled.queue_us = (first_us > pj->job.claim.turn.since_us)
+                                   ? first_us - pj->job.claim.turn.since_us
                                    : 0;
     msg.u.prefilled.compute_us = seq->context_ns / 1000;
     msg.u.prefilled.n_chunks = seq->n_chunks;
@@ -443,6 +388,8 @@ const bt_worker_ops_t bt_prefill_ops = {
     .open = open_role,
     .close = close_role,
     .on_request = on_request,
+    .begin = begin,
+    .drop = drop,
     .on_abort = on_abort,
     .on_grant = on_grant,
     .on_peer = bt_prefill_on_peer,

@@ -11,8 +11,9 @@
  * waiting-kv-percent); beyond it nothing is begun that has none. When a granted
  * request finds no blocks, waiting KV is dropped, and computed again once its
  * grant is there. So granted requests always get on, and no two workers can
- * wait for each other's blocks (I4). An answer that is over with token #1 needs
- * no transfer, and ends where it was computed.
+ * wait for each other's blocks (I4); common/sched/sched_admit.h decides it. An
+ * answer that is over with token #1 needs no transfer, and ends where it was
+ * computed; one of which that is known before needs no grant either.
  */
 #ifndef BT_PREFILL_WORKER_PREFILL_H
 #define BT_PREFILL_WORKER_PREFILL_H
@@ -52,12 +53,8 @@ typedef struct bt_prefill {
     bt_prefill_overlap_t overlap;
     bt_prefill_split_t split;
     /* Jobs by phase; bt_prefill_move() keeps these. */
-    bt_list_t granted;       /**< queue of the GRANTED and RESUMING */
-    bt_list_t ungranted;     /**< queue of the QUEUED */
-    bt_list_t waiting;       /**< WAITING ones, oldest first */
-    bt_list_t streaming;     /**< STREAMING ones */
-    uint32_t waiting_blocks; /**< of those with BT_PREFILL_IS_WAITING_KV */
-    uint32_t n_paused;       /**< those with BT_PREFILL_IS_PAUSED */
+    bt_list_t streaming; /**< STREAMING ones */
+    uint32_t n_paused;   /**< those with BT_PREFILL_IS_PAUSED */
     bt_list_t peers;
     uint32_t n_xfers;
 } bt_prefill_t;

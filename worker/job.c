@@ -102,8 +102,8 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     }
     memcpy(job->seq.tokens, msg->tokens,
            msg->n_tokens * sizeof(*job->seq.tokens));
-    job->n_blocks = w->ops->blocks_needed(w, job);
-    job->block_ids = bt_calloc(job->n_blocks, sizeof(*job->block_ids));
+    job->claim.n_blocks = w->ops->blocks_needed(w, job);
+    job->block_ids = bt_calloc(job->claim.n_blocks, sizeof(*job->block_ids));
     if (job->block_ids == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -120,6 +120,17 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     return BT_OK;
 }
 
+static bt_sched_want_t want_of(uint32_t kind)
+{
+    static const bt_sched_want_t wants[] = {
+        [BT_REQUEST_PREFILL] = BT_SCHED_CONTEXT,
+        [BT_REQUEST_GENERATE] = BT_SCHED_LEASE,
+        [BT_REQUEST_LOCAL] = BT_SCHED_BOTH_PHASES,
+    };
+
+    return wants[kind];
+}
+
 static void fill_job(bt_job_t *job, bt_worker_link_t *from,
                      const bt_msg_request_t *msg)
 {
@@ -131,16 +142,18 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
     job->peer = msg->peer;
     job->n_tokens = msg->n_tokens;
     job->max_new = msg->max_new;
-    bt_sched_turn_init(&job->turn, msg->priority, bt_now_us());
-    job->deadline_us = (msg->deadline_ms == 0)
-                           ? UINT64_MAX
-                           : job->turn.since_us + 1000ull * msg->deadline_ms;
+    job->claim.want = want_of(msg->kind);
+    bt_sched_turn_init(&job->claim.turn, msg->priority, bt_now_us());
+    job->deadline_us = (msg->deadline_ms == 0) ? UINT64_MAX
+                                               : job->claim.turn.since_us +
+                                                     1000ull * msg->deadline_ms;
     job->seq.user = job;
     job->seq.n_prompt = msg->n_prompt;
     job->seq.max_new = msg->max_new;
     job->seq.first_index = msg->n_tokens - msg->n_prompt;
     job->seq.sampling = msg->sampling;
-    bt_sched_turn_init(&job->seq.sched.turn, msg->priority, job->turn.since_us);
+    bt_sched_turn_init(&job->seq.sched.turn, msg->priority,
+                       job->claim.turn.since_us);
     job->seq.sched.n_tokens = msg->n_tokens;
 }
 
@@ -170,7 +183,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         *why_p = "out of memory";
         goto err_job;
     }
-    if (job->n_blocks > w->n_blocks) {
+    if (!bt_sched_admit_fits(&w->admit, job->claim.want, job->claim.n_blocks)) {
         *why_p = "the request needs more KV blocks than this worker has";
         status = BT_ERR_NO_BLOCKS;
         goto err_job;
@@ -209,28 +222,41 @@ static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
     return status;
 }
 
-bt_status_t bt_worker_job_take_blocks(bt_worker_t *w, bt_job_t *job)
+uint32_t bt_job_free_blocks(const bt_worker_t *w)
 {
-    uint32_t n_reused = 0;
-    bt_status_t status;
+    return bt_kv_pool_n_free(w->pool) + bt_kv_pool_n_idle(w->pool);
+}
 
+void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
+{
     BT_ASSERT(!job->has_blocks);
+    job->n_reused = 0;
     if (w->prefix != NULL) {
         /* Token #1 is drawn from the last token: whoever does the context phase
          * has at least that one to compute, and so its block to send. */
-        n_reused = bt_kv_prefix_match(w->prefix, job->seq.tokens,
-                                      (job->n_tokens - 1) / w->tokens_per_block,
-                                      job->block_ids);
+        job->n_reused = bt_kv_prefix_match(
+            w->prefix, job->seq.tokens,
+            (job->n_tokens - 1) / w->tokens_per_block, job->block_ids);
     }
-    status = acquire(w, job->n_blocks - n_reused, job->block_ids + n_reused);
+}
+
+void bt_job_drop_known(bt_worker_t *w, bt_job_t *job)
+{
+    unref_all(w, job->block_ids, job->n_reused);
+    job->n_reused = 0;
+}
+
+bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
+{
+    const bt_status_t status = acquire(w, job->claim.n_blocks - job->n_reused,
+                                       job->block_ids + job->n_reused);
+
     if (status != BT_OK) {
-        unref_all(w, job->block_ids, n_reused);
         return status;
     }
-    job->n_reused = n_reused;
     job->has_blocks = true;
-    w->n_blocks_reused += n_reused;
-    w->tokens_reused += (uint64_t)n_reused * w->tokens_per_block;
+    w->n_blocks_reused += job->n_reused;
+    w->tokens_reused += (uint64_t)job->n_reused * w->tokens_per_block;
     return BT_OK;
 }
 
@@ -248,7 +274,7 @@ void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
     if (!job->has_blocks) {
         return;
     }
-    unref_all(w, job->block_ids, job->n_blocks);
+    unref_all(w, job->block_ids, job->claim.n_blocks);
     job->has_blocks = false;
 }
 
@@ -293,7 +319,7 @@ void bt_job_abort(bt_worker_t *w, bt_job_t *job)
         return;
     }
     job->ending = true;
-    bt_list_remove(&job->turn.link);
+    bt_list_remove(&job->claim.turn.link);
     w->ops->on_abort(w, job);
 }
 
@@ -320,7 +346,7 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
 
     bt_list_remove(&job->link);
     bt_list_remove(&job->by_key);
-    bt_list_remove(&job->turn.link);
+    bt_list_remove(&job->claim.turn.link);
     w->n_jobs--;
     if (w->ops->job_fini != NULL) {
         w->ops->job_fini(job);

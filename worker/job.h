@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file job.h  Birth and abort of jobs: between the files of worker
+/** @file job.h  Birth, blocks and abort of jobs: between the files of worker
  *  only. Roles use worker.h. */
 #ifndef BT_WORKER_JOB_H
 #define BT_WORKER_JOB_H
@@ -18,6 +18,21 @@ void bt_jobs_end_all(bt_worker_t *w);
 BT_MUST_CHECK bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
                                         const bt_msg_request_t *msg,
                                         bt_job_t **job_p, const char **why_p);
+
+/** Find the known beginning of the job's tokens and hold its blocks: n_reused
+ * of them, with the K and V of these tokens. They are shared and must not be
+ *  written to. At least one token is left to compute. */
+void bt_job_hold_known(bt_worker_t *w, bt_job_t *job);
+/** Let them go again. */
+void bt_job_drop_known(bt_worker_t *w, bt_job_t *job);
+/** Take the rest of its blocks, all or none; has_blocks afterwards.
+ *  @retval BT_ERR_NO_BLOCKS  n_reused are still held */
+BT_MUST_CHECK bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job);
+/** Blocks that could be taken now: free, or only remembered. */
+uint32_t bt_job_free_blocks(const bt_worker_t *w);
+
+/** Let begin whoever may, in the order of w->admit. */
+void bt_worker_admit(bt_worker_t *w);
 
 /** Mark as ending and let the role clean up; harmless when repeated. */
 void bt_job_abort(bt_worker_t *w, bt_job_t *job);

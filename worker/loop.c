@@ -528,7 +528,10 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     take_rpc(w);
     take_reports(w);
     take_kvt(w, busy_p);
-    w->ops->advance(w);
+    bt_worker_admit(w);
+    if (w->ops->advance != NULL) {
+        w->ops->advance(w);
+    }
     tick(w);
     bt_rpc_flush(w->rpc);
     if (w->failed) {

@@ -75,6 +75,8 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         w->config->model, w->backend->caps->name, s->n_threads, w->n_blocks,
         w->config->kv_type, w->tokens_per_block,
         ((size_t)w->n_blocks * w->block_bytes) >> 20);
+    bt_sched_admit_init(&w->admit, w->n_blocks, w->max_seqs,
+                        w->config->waiting_kv_percent);
     return w->ops->open(w);
 }
 

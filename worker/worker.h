@@ -32,7 +32,7 @@
 #include "common/kv/kv_prefix.h"
 #include "common/kv/kv_reshard.h"
 #include "common/rpc/rpc.h"
-#include "common/sched/sched_queue.h"
+#include "common/sched/sched_admit.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
@@ -53,7 +53,7 @@ typedef struct bt_worker_link {
 typedef struct bt_job {
     bt_list_t link;         /**< in bt_worker_t.jobs */
     bt_list_t by_key;       /**< in bt_worker_t.jobs_by_key */
-    bt_sched_turn_t turn;   /**< in one of the role's queues, or in none */
+    bt_sched_claim_t claim; /**< order and blocks that it needs here */
     bt_worker_link_t *from; /**< NULL: its router is gone, tell nobody */
     bt_req_key_t key;
     uint32_t kind;     /**< bt_request_kind_t */
@@ -63,12 +63,11 @@ typedef struct bt_job {
     /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
-    uint32_t n_blocks;    /**< blocks this job needs here */
-    uint32_t n_reused;    /**< of them, found in the prefix index */
+    uint32_t n_reused;    /**< of its blocks, found in the prefix index */
     bool has_blocks;
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
-    uint32_t *block_ids; /**< n_blocks of them, held when has_blocks */
+    uint32_t *block_ids; /**< claim.n_blocks, held when has_blocks */
     bt_bad_word_t *bad_words;
     bt_seq_t seq;
 } bt_job_t;
@@ -87,7 +86,14 @@ typedef struct bt_worker_ops {
     bool (*accepts)(const bt_worker_t *w, uint32_t kind);
     bt_status_t (*open)(bt_worker_t *w);
     void (*close)(bt_worker_t *w);
+    /** Put the job's claim into a queue of w->admit. */
     void (*on_request)(bt_worker_t *w, bt_job_t *job);
+    /** Its turn has come, it has its blocks and a seat is free: take it out of
+     *  the queue and begin, or fail it. */
+    void (*begin)(bt_worker_t *w, bt_job_t *job);
+    /** Others need the blocks of its complete KV, which waits for a grant:
+     *  give them up. NULL: the role has none. */
+    void (*drop)(bt_worker_t *w, bt_job_t *job);
     /** Begin the clean-up; the job ends with bt_worker_job_end(), now or
      *  later. Called once per job at most. */
     void (*on_abort)(bt_worker_t *w, bt_job_t *job);
@@ -103,7 +109,7 @@ typedef struct bt_worker_ops {
     void (*on_router_gone)(bt_worker_t *w, const bt_worker_link_t *from);
     void (*on_report_item)(bt_worker_t *w, const bt_report_item_t *item);
     void (*on_kvt)(bt_worker_t *w, const bt_kvt_event_t *event);
-    /** After any of the above: start what can be started. */
+    /** After any of the above, when all have begun that may. May be NULL. */
     void (*advance)(bt_worker_t *w);
     void (*fill_stats)(const bt_worker_t *w, bt_msg_stats_t *stats);
     /** Free what the role's part of a job owns. May be NULL. */
@@ -137,6 +143,7 @@ struct bt_worker {
     uint32_t n_blocks_reused; /**< found in it so far */
     bt_engine_t *engine;
     uint32_t max_seqs;
+    bt_sched_admit_t admit; /**< who waits, and who begins when */
 
     bt_rpc_t *rpc;
     bt_wire_decoder_t *decoder;
@@ -181,11 +188,6 @@ bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
                              bt_req_key_t key);
 bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq);
 
-/** Take the job's blocks, all or none. The first n_reused are known ones and
- *  hold the K and V of these tokens: they are shared and must not be written
- *  to. At least one token is left to compute. @retval BT_ERR_NO_BLOCKS */
-BT_MUST_CHECK bt_status_t bt_worker_job_take_blocks(bt_worker_t *w,
-                                                    bt_job_t *job);
 /** Remember the job's blocks for others that begin with the same tokens.
  *  @param [in] n_tokens  so many of seq.tokens have their K and V */
 void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,

@@ -88,6 +88,8 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     w->layer_bytes = SIM_T * SIM_LAYER_SLOT;
     w->n_blocks = n_blocks;
     w->max_seqs = SIM_MAX_SEQS;
+    bt_sched_admit_init(&w->admit, n_blocks, SIM_MAX_SEQS,
+                        node->config.waiting_kv_percent);
     bt_jobs_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_FRAME);
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
@@ -323,22 +325,23 @@ void sim_check_empty(void)
         assert_int_equal(w->n_jobs, 0);
         assert_int_equal(w->n_in_engine, 0);
         assert_int_equal(sim_n_free(&sim.nodes[i]), w->n_blocks);
+        assert_int_equal(w->admit.waiting_blocks, 0);
+        assert_int_equal(w->admit.leased_blocks, 0);
+        assert_int_equal(w->admit.leased_seats, 0);
+        assert_true(bt_list_empty(&w->admit.granted));
+        assert_true(bt_list_empty(&w->admit.ungranted));
+        assert_true(bt_list_empty(&w->admit.leases));
+        assert_true(bt_list_empty(&w->admit.waiting));
         if (i == 0) {
             const bt_prefill_t *p = w->role;
 
-            assert_int_equal(p->waiting_blocks, 0);
             assert_int_equal(p->n_paused, 0);
             assert_int_equal(p->n_xfers, 0);
-            assert_true(bt_list_empty(&p->granted));
-            assert_true(bt_list_empty(&p->ungranted));
-            assert_true(bt_list_empty(&p->waiting));
         } else {
             const bt_decode_t *d = w->role;
 
-            assert_int_equal(d->n_seats, 0);
             assert_int_equal(d->n_leases, 0);
             assert_int_equal(d->quarantined_blocks, 0);
-            assert_true(bt_list_empty(&d->queue));
         }
     }
     for (uint32_t i = 0; i < sim.n_reqs; i++) {

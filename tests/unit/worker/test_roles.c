@@ -397,18 +397,17 @@ static void waiting_kv_makes_room_and_is_computed_again(void **state)
 /* Share for waiting KV: half of 16 blocks. 4 + 4 fit, the third does not. */
 static void ungranted_work_keeps_to_its_share_of_the_pool(void **state)
 {
-    const bt_prefill_t *role;
+    const bt_sched_admit_t *admit = &sim.nodes[0].w.admit;
     sim_req_t *reqs[3];
 
     (void)state;
     sim_open(1, 16, 64, BT_KVT_PATH_AUTO);
-    role = sim.nodes[0].w.role;
     for (uint32_t i = 0; i < 3; i++) {
         reqs[i] = sim_request_of(0, 0, 1, 16, 6);
         reqs[i]->hold_grant = true;
     }
     sim_rounds(HELD_ROUNDS);
-    assert_int_equal(role->waiting_blocks, 8);
+    assert_int_equal(admit->waiting_blocks, 8);
     assert_int_equal(reqs[1]->n_got, 1);
     assert_int_equal(reqs[2]->n_got, 0);
     for (uint32_t i = 0; i < 3; i++) {

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/sched/sched_admit.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+
+void bt_sched_admit_init(bt_sched_admit_t *admit, uint32_t n_blocks,
+                         uint32_t max_seats, uint32_t waiting_kv_percent)
+{
+    memset(admit, 0, sizeof(*admit));
+    admit->n_blocks = n_blocks;
+    admit->max_seats = max_seats;
+    admit->waiting_share =
+        (uint32_t)((uint64_t)n_blocks * waiting_kv_percent / 100);
+    bt_list_init(&admit->granted);
+    bt_list_init(&admit->ungranted);
+    bt_list_init(&admit->leases);
+    bt_list_init(&admit->waiting);
+}
+
+void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks)
+{
+    const uint32_t half = admit->n_blocks / 2;
+
+    admit->context_blocks = (longest_blocks < half) ? longest_blocks : half;
+    admit->context_seats =
+        ((longest_blocks > 0) && (admit->max_seats > 1)) ? 1 : 0;
+}
+
+bool bt_sched_admit_fits(const bt_sched_admit_t *admit, bt_sched_want_t want,
+                         uint32_t n_blocks)
+{
+    switch (want) {
+    case BT_SCHED_CONTEXT:
+        return n_blocks <= ((admit->context_blocks > 0) ? admit->context_blocks
+                                                        : admit->n_blocks);
+    case BT_SCHED_LEASE:
+        return n_blocks <= admit->n_blocks - admit->context_blocks;
+    case BT_SCHED_BOTH_PHASES:
+        break;
+    }
+    return n_blocks <= admit->n_blocks;
+}
+
+static bt_sched_claim_t *first(const bt_list_t *queue)
+{
+    bt_sched_turn_t *turn = bt_sched_queue_first(queue);
+
+    return (turn == NULL) ? NULL : bt_sched_claim_of(turn);
+}
+
+/* Does the lease leave granted context phases what is theirs? */
+static bool leaves_enough(const bt_sched_admit_t *admit,
+                          const bt_sched_claim_t *lease)
+{
+    return (lease->want == BT_SCHED_BOTH_PHASES) ||
+           (admit->leased_seats == 0) ||
+           (((uint64_t)admit->leased_blocks + lease->n_blocks +
+                 admit->context_blocks <=
+             admit->n_blocks) &&
+            (admit->leased_seats + admit->context_seats < admit->max_seats));
+}
+
+/* One that is larger than the share may run when it is alone in it. */
+static bool is_within_share(const bt_sched_admit_t *admit,
+                            const bt_sched_claim_t *context)
+{
+    return (admit->waiting_blocks == 0) ||
+           ((uint64_t)admit->waiting_blocks + context->n_blocks <=
+            admit->waiting_share);
+}
+
+bt_sched_claim_t *bt_sched_admit_next(const bt_sched_admit_t *admit,
+                                      uint32_t free_seats)
+{
+    bt_sched_claim_t *granted = first(&admit->granted);
+    bt_sched_claim_t *lease = first(&admit->leases);
+    bt_sched_claim_t *ungranted = first(&admit->ungranted);
+
+    if (free_seats == 0) {
+        return NULL;
+    }
+    if ((lease != NULL) && !leaves_enough(admit, lease)) {
+        lease = NULL;
+    }
+    if ((granted != NULL) && (lease != NULL)) {
+        return bt_sched_turn_before(&lease->turn, &granted->turn) ? lease
+                                                                  : granted;
+    }
+    if (granted != NULL) {
+        return granted;
+    }
+    if (lease != NULL) {
+        return lease;
+    }
+    return ((ungranted != NULL) && is_within_share(admit, ungranted))
+               ? ungranted
+               : NULL;
+}
+
+bt_sched_verdict_t bt_sched_admit_judge(const bt_sched_admit_t *admit,
+                                        const bt_sched_claim_t *claim,
+                                        uint32_t n_new, uint32_t free_blocks)
+{
+    BT_ASSERT(n_new <= claim->n_blocks);
+    if (n_new <= free_blocks) {
+        return BT_SCHED_BEGIN;
+    }
+    /* What waits for a grant gives way to those who wait for none, and to
+     * nobody else. */
+    return ((claim == first(&admit->ungranted)) ||
+            bt_list_empty(&admit->waiting))
+               ? BT_SCHED_WAIT
+               : BT_SCHED_DROP;
+}
+
+bt_sched_claim_t *bt_sched_admit_victim(const bt_sched_admit_t *admit)
+{
+    bt_sched_turn_t *turn = bt_sched_queue_last(&admit->waiting);
+
+    return (turn == NULL) ? NULL : bt_sched_claim_of(turn);
+}
+
+void bt_sched_admit_hold_waiting(bt_sched_admit_t *admit,
+                                 const bt_sched_claim_t *claim)
+{
+    admit->waiting_blocks += claim->n_blocks;
+}
+
+void bt_sched_admit_free_waiting(bt_sched_admit_t *admit,
+                                 const bt_sched_claim_t *claim)
+{
+    BT_ASSERT(admit->waiting_blocks >= claim->n_blocks);
+    admit->waiting_blocks -= claim->n_blocks;
+}
+
+void bt_sched_admit_hold_lease(bt_sched_admit_t *admit,
+                               const bt_sched_claim_t *claim)
+{
+    admit->leased_blocks += claim->n_blocks;
+    admit->leased_seats++;
+}
+
+void bt_sched_admit_free_lease(bt_sched_admit_t *admit,
+                               const bt_sched_claim_t *claim)
+{
+    BT_ASSERT((admit->leased_blocks >= claim->n_blocks) &&
+              (admit->leased_seats > 0));
+    admit->leased_blocks -= claim->n_blocks;
+    admit->leased_seats--;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/testsupport.h"
+
+#include "common/sched/sched_admit.h"
+
+#define N 8u
+
+static bt_sched_admit_t admit;
+static bt_sched_claim_t claims[N];
+
+/* 100 blocks, 8 seats, half of the blocks for KV without a grant. */
+static void begin(void)
+{
+    bt_sched_admit_init(&admit, 100, 8, 50);
+}
+
+/* Claims come a millisecond after one another. */
+static bt_sched_claim_t *add(uint32_t i, bt_list_t *queue, bt_sched_want_t want,
+                             uint32_t n_blocks)
+{
+    bt_sched_turn_init(&claims[i].turn, 0, 1000u * i);
+    claims[i].want = want;
+    claims[i].n_blocks = n_blocks;
+    bt_sched_queue_insert(queue, &claims[i].turn);
+    return &claims[i];
+}
+
+static void take_out(bt_sched_claim_t *claim)
+{
+    bt_list_remove(&claim->turn.link);
+}
+
+static void without_a_seat_nobody_begins(void **state)
+{
+    bt_sched_claim_t *a;
+
+    (void)state;
+    begin();
+    assert_null(bt_sched_admit_next(&admit, 8));
+    a = add(0, &admit.granted, BT_SCHED_CONTEXT, 10);
+    assert_null(bt_sched_admit_next(&admit, 0));
+    assert_ptr_equal(bt_sched_admit_next(&admit, 1), a);
+}
+
+/* Nobody overtakes the first that wants 30 blocks: not the smaller one behind
+ * it, and not one without a grant. */
+static void nobody_overtakes_a_granted_one(void **state)
+{
+    bt_sched_claim_t *a, *b, *c;
+
+    (void)state;
+    begin();
+    c = add(0, &admit.ungranted, BT_SCHED_CONTEXT, 5);
+    a = add(1, &admit.granted, BT_SCHED_CONTEXT, 30);
+    b = add(2, &admit.granted, BT_SCHED_CONTEXT, 5);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), a);
+    assert_int_equal(bt_sched_admit_judge(&admit, a, 30, 29), BT_SCHED_WAIT);
+    /* A block of it is known, and held by somebody else. */
+    assert_int_equal(bt_sched_admit_judge(&admit, a, 29, 29), BT_SCHED_BEGIN);
+    take_out(a);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), b);
+    take_out(b);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), c);
+}
+
+static void the_last_of_the_waiting_makes_room(void **state)
+{
+    bt_sched_claim_t *a, *b, *want, *ungranted;
+
+    (void)state;
+    begin();
+    assert_null(bt_sched_admit_victim(&admit));
+    b = add(1, &admit.waiting, BT_SCHED_CONTEXT, 20); /* complete first */
+    a = add(0, &admit.waiting, BT_SCHED_CONTEXT, 20);
+    want = add(2, &admit.granted, BT_SCHED_CONTEXT, 30);
+    ungranted = add(3, &admit.ungranted, BT_SCHED_CONTEXT, 5);
+    assert_int_equal(bt_sched_admit_judge(&admit, want, 30, 0), BT_SCHED_DROP);
+    assert_ptr_equal(bt_sched_admit_victim(&admit), b); /* the younger one */
+    take_out(b);
+    assert_int_equal(bt_sched_admit_judge(&admit, want, 30, 20), BT_SCHED_DROP);
+    assert_ptr_equal(bt_sched_admit_victim(&admit), a);
+    take_out(a);
+    assert_int_equal(bt_sched_admit_judge(&admit, want, 30, 20), BT_SCHED_WAIT);
+    /* For one without a grant nobody makes room. */
+    take_out(want);
+    bt_sched_queue_insert(&admit.waiting, &a->turn);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), ungranted);
+    assert_int_equal(bt_sched_admit_judge(&admit, ungranted, 5, 4),
+                     BT_SCHED_WAIT);
+}
+
+/* 50 of 100 blocks: 20 + 30 fit, 20 + 31 do not, 60 only alone. */
+static void kv_without_a_grant_keeps_to_its_share(void **state)
+{
+    bt_sched_claim_t *a, *b;
+
+    (void)state;
+    begin();
+    a = add(0, &admit.ungranted, BT_SCHED_CONTEXT, 20);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), a);
+    take_out(a);
+    bt_sched_admit_hold_waiting(&admit, a);
+    b = add(1, &admit.ungranted, BT_SCHED_CONTEXT, 30);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), b);
+    b->n_blocks = 31;
+    assert_null(bt_sched_admit_next(&admit, 8));
+    b->n_blocks = 60;
+    assert_null(bt_sched_admit_next(&admit, 8));
+    bt_sched_admit_free_waiting(&admit, a); /* its grant came */
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), b);
+}
+
+static void one_role_alone_keeps_nothing_from_leases(void **state)
+{
+    bt_sched_claim_t *a, *b;
+
+    (void)state;
+    begin();
+    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 100));
+    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 101));
+    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 100));
+    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 101));
+    a = add(0, &admit.leases, BT_SCHED_LEASE, 60);
+    take_out(a);
+    bt_sched_admit_hold_lease(&admit, a);
+    b = add(1, &admit.leases, BT_SCHED_LEASE, 40);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 7), b);
+    assert_int_equal(bt_sched_admit_judge(&admit, b, 40, 40), BT_SCHED_BEGIN);
+}
+
+/* Both roles, prompts of up to 30 blocks: leases leave 30, and a seat. */
+static void leases_leave_room_for_context_phases(void **state)
+{
+    bt_sched_claim_t *a, *b, *context;
+
+    (void)state;
+    begin();
+    bt_sched_admit_reserve(&admit, 30);
+    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 70));
+    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 71));
+    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 30));
+    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 31));
+    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_BOTH_PHASES, 100));
+    a = add(0, &admit.leases, BT_SCHED_LEASE, 50);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), a);
+    take_out(a);
+    bt_sched_admit_hold_lease(&admit, a);
+    b = add(1, &admit.leases, BT_SCHED_LEASE, 20);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 7), b);
+    b->n_blocks = 21;
+    assert_null(bt_sched_admit_next(&admit, 7));
+    b->want = BT_SCHED_BOTH_PHASES; /* depends on nobody */
+    assert_ptr_equal(bt_sched_admit_next(&admit, 7), b);
+    b->want = BT_SCHED_LEASE;
+
+    /* It holds up nobody but leases, with or without a grant. */
+    context = add(2, &admit.granted, BT_SCHED_CONTEXT, 30);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 7), context);
+    take_out(context);
+    context = add(2, &admit.ungranted, BT_SCHED_CONTEXT, 30);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 7), context);
+    take_out(context);
+    bt_sched_admit_free_lease(&admit, a); /* its KV came: it runs */
+    assert_ptr_equal(bt_sched_admit_next(&admit, 7), b);
+
+    /* The last seat: 7 of 8 are leased. */
+    for (uint32_t i = 0; i < 7; i++) {
+        claims[7].n_blocks = 1;
+        bt_sched_admit_hold_lease(&admit, &claims[7]);
+    }
+    assert_null(bt_sched_admit_next(&admit, 1));
+    bt_sched_admit_reserve(&admit, 0); /* one role again */
+    assert_ptr_equal(bt_sched_admit_next(&admit, 1), b);
+}
+
+static void no_more_than_half_is_kept_for_context_phases(void **state)
+{
+    (void)state;
+    begin();
+    bt_sched_admit_reserve(&admit, 1000);
+    assert_int_equal(admit.context_blocks, 50);
+    bt_sched_admit_init(&admit, 100, 1, 50);
+    bt_sched_admit_reserve(&admit, 30);
+    assert_int_equal(admit.context_seats, 0); /* there is one only */
+}
+
+/* One order for both kinds, and each makes waiting KV go. */
+static void context_phases_and_leases_take_turns_by_age(void **state)
+{
+    bt_sched_claim_t *lease, *context;
+
+    (void)state;
+    begin();
+    bt_sched_admit_reserve(&admit, 30);
+    lease = add(0, &admit.leases, BT_SCHED_LEASE, 10);
+    context = add(1, &admit.granted, BT_SCHED_CONTEXT, 10);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), lease);
+    (void)add(2, &admit.waiting, BT_SCHED_CONTEXT, 10);
+    assert_int_equal(bt_sched_admit_judge(&admit, lease, 10, 9), BT_SCHED_DROP);
+    take_out(lease);
+    lease = add(3, &admit.leases, BT_SCHED_LEASE, 10);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 8), context);
+    assert_ptr_not_equal(bt_sched_admit_next(&admit, 8), lease);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(without_a_seat_nobody_begins),
+        BT_TEST(nobody_overtakes_a_granted_one),
+        BT_TEST(the_last_of_the_waiting_makes_room),
+        BT_TEST(kv_without_a_grant_keeps_to_its_share),
+        BT_TEST(one_role_alone_keeps_nothing_from_leases),
+        BT_TEST(leases_leave_room_for_context_phases),
+        BT_TEST(no_more_than_half_is_kept_for_context_phases),
+        BT_TEST(context_phases_and_leases_take_turns_by_age),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
