@@ -215,12 +215,14 @@ void *bt_kvt_pool(const bt_kvt_t *kvt)
 
 void bt_kvt_pool_ready(bt_kvt_t *kvt, uint64_t bytes)
 {
-    bt_kvt_pages_ready(&kvt->pages, bytes);
+    if (kvt->warmer != NULL) {
+        bt_kvt_warmer_use(kvt->warmer, bytes);
+    }
 }
 
 bool bt_kvt_pool_warm(bt_kvt_t *kvt)
 {
-    return bt_kvt_pages_warm(&kvt->pages);
+    return (kvt->warmer != NULL) && bt_kvt_warmer_more(kvt->warmer);
 }
 
 bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob, size_t cap,

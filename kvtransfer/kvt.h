@@ -187,11 +187,11 @@ void bt_kvt_close(bt_kvt_t *kvt);
 void *bt_kvt_pool(const bt_kvt_t *kvt);
 
 /** The first @a bytes of the pool are in use from now on: a shared pool gets
- * its large pages here (kvt_pages.h) rather than small ones at each first
- * touch. Contents stay, and what is ready costs nothing. */
+ * its large pages (kvt_pages.h) rather than small ones at each first touch, by
+ * a thread beside this one. Contents stay, and what is ready costs nothing. */
 void bt_kvt_pool_ready(bt_kvt_t *kvt, uint64_t bytes);
 
-/** For idle moments: the same for the next 2 MiB, within some ms.
+/** For idle moments: the same for some more of it. Does not wait.
  *  @return true: there is more to do */
 bool bt_kvt_pool_warm(bt_kvt_t *kvt);
 

@@ -9,7 +9,7 @@
  *     kvt_arrive.c  ...what comes           kvt_post.c  ...what it is given
  *     kvt_verify.c  ...checks
  *     kvt_life.c    the states of both
- *     kvt_pages.c   large pages for the pool
+ *     kvt_pages.c   large pages for the pool, kvt_warmer.c ...beside its owner
  *     kvt_stage.c   slots between these two and the memory of a device
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      tests/support/kvt_mem.c
@@ -46,8 +46,8 @@
 #include "common/base/list.h"
 #include "kvtransfer/kvt.h"
 #include "kvtransfer/kvt_life.h"
-#include "kvtransfer/kvt_pages.h"
 #include "kvtransfer/kvt_plan.h"
+#include "kvtransfer/kvt_warmer.h"
 #include "kvtransfer/kvt_wire.h"
 
 /** Ended transfers whose memory is kept; none where a use of them afterwards is
@@ -132,8 +132,8 @@ struct bt_kvt {
     const bt_kvt_transport_t *ops;
     void *transport;
     uint8_t *pool;
-    bt_kvt_pages_t pages;   /**< of the pool, where it is shared memory */
-    size_t net_piece_bytes; /**< most that send_data() is given at a time */
+    bt_kvt_warmer_t *warmer; /**< of a pool in shared memory; else NULL */
+    size_t net_piece_bytes;  /**< most that send_data() is given at a time */
     uint64_t now_ms, last_tick_ms;
     bool ticked;
     bool closing; /**< within bt_kvt_close() */

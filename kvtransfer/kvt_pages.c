@@ -2,6 +2,7 @@
 #include "kvtransfer/kvt_pages.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,8 +15,8 @@
 #endif
 
 /* Each call waits until every core has done some work of the kernel's: 6 ms
- * where all are busy, for 0.1 ms that a page takes. So a pool in use asks for
- * many at a time. */
+ * where all are busy, for 0.1 ms that a page takes. So many are asked for at a
+ * time. */
 #define STEP 32
 
 void *bt_kvt_pages_reserve(size_t bytes)
@@ -83,12 +84,4 @@ void bt_kvt_pages_ready(bt_kvt_pages_t *pages, uint64_t bytes)
     if (wanted > pages->n_asked) {
         next_ask(pages, wanted - pages->n_asked);
     }
-}
-
-bool bt_kvt_pages_warm(bt_kvt_pages_t *pages)
-{
-    if (pages->n_asked < pages->n) {
-        next_ask(pages, 1);
-    }
-    return pages->n_asked < pages->n;
 }

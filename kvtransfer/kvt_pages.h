@@ -9,13 +9,12 @@
  * Private memory needs an aligned address and MADV_HUGEPAGE. Shared memory
  * does not heed that unless the administrator allowed it (shmem_enabled, which
  * is "never" as kernels come); there large pages are asked for by MADV_COLLAPSE
- * (Linux 6.1), which no such setting refuses. One by one from the front, as the
- * block pool deals them out first; in idle moments, or just before use.
+ * (Linux 6.1), which no such setting refuses. From the front on, as the block
+ * pool deals them out first. That may take long: kvt_warmer.h.
  */
 #ifndef BT_KVTRANSFER_KVT_PAGES_H
 #define BT_KVTRANSFER_KVT_PAGES_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,8 +40,5 @@ bt_kvt_pages_t bt_kvt_pages_of(void *base, size_t bytes);
  *  behind some more. Contents stay. Without large pages memory comes with the
  *  first touch, as ever. */
 void bt_kvt_pages_ready(bt_kvt_pages_t *pages, uint64_t bytes);
-
-/** The same for the next large page. @return false: there is none left */
-bool bt_kvt_pages_warm(bt_kvt_pages_t *pages);
 
 #endif

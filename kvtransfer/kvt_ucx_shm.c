@@ -9,6 +9,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_host.h"
+#include "kvtransfer/kvt_pages.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 void bt_kvt_ucx_shm_unmap(ucx_link_t *ul)
@@ -209,6 +210,18 @@ static bt_status_t pool_map_shared(ucx_t *ucx)
     return BT_ERR_NO_MEMORY;
 }
 
+/* Without it there are small pages, which is no failure. */
+static void warm_pool(bt_kvt_t *kvt)
+{
+    const bt_kvt_pages_t pages =
+        bt_kvt_pages_of(kvt->pool, kvt->config.pool_bytes);
+
+    if ((pages.n > 0) && (bt_kvt_warmer_start(&pages, bt_kvt_pages_ready,
+                                              &kvt->warmer) != BT_OK)) {
+        BT_LOG_WARN("no thread for the KV pool's large pages");
+    }
+}
+
 static bt_status_t pool_make_shared(ucx_t *ucx)
 {
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
@@ -226,8 +239,7 @@ static bt_status_t pool_make_shared(ucx_t *ucx)
         return BT_ERR_UNSUPPORTED;
     }
     ucx->kvt->pool = attr.address;
-    ucx->kvt->pages =
-        bt_kvt_pages_of(ucx->kvt->pool, ucx->kvt->config.pool_bytes);
+    warm_pool(ucx->kvt);
     memcpy(ucx->kvt->pool + ucx->kvt->config.pool_bytes, ucx->probe,
            sizeof(ucx->probe));
     return BT_OK;
@@ -271,7 +283,8 @@ void bt_kvt_ucx_shm_close(ucx_t *ucx)
         ucx->shm_addr = NULL;
     }
     if (ucx->shm_mem != NULL) {
-        ucx->kvt->pages = (bt_kvt_pages_t){0};
+        bt_kvt_warmer_stop(ucx->kvt->warmer);
+        ucx->kvt->warmer = NULL;
         ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
         ucx->shm_mem = NULL;
         ucx->kvt->pool = NULL;
