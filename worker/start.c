@@ -3,6 +3,7 @@
  * and the end of all that was made. */
 #include "worker/start.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
 #include <time.h>
@@ -16,6 +17,8 @@
 #include "worker/job.h"
 #include "worker/loop.h"
 #include "worker/route.h"
+
+#define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
 
 void bt_start_stop_signals(sigset_t *set_p)
 {
@@ -115,6 +118,17 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+/* Where the heap grows or shrinks, the thread waits for every other one that
+ * is at the mappings of this process, also within the kernel (kvt_warmer.h).
+ * The control thread is spared that by a heap that keeps what it has, from here
+ * on: what loading took is given back. */
+static void keep_heap(void)
+{
+    (void)mallopt(M_TRIM_THRESHOLD, HEAP_BYTES);
+    (void)mallopt(M_TOP_PAD, HEAP_BYTES / 4);
+    (void)mallopt(M_MMAP_THRESHOLD, HEAP_BYTES);
+}
+
 static bt_worker_t *worker_new(const bt_worker_ops_t *ops)
 {
     bt_worker_t *w = bt_calloc(1, sizeof(*w));
@@ -169,6 +183,7 @@ int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv)
     if (status == BT_OK) {
         bt_gguf_close(start->gguf); /* the weights are packed */
         start->gguf = NULL;
+        keep_heap();
         say_ready();
         code = bt_worker_loop(w, signal_fd);
     } else if (status == BT_ERR_CANCELED) {
