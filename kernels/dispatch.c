@@ -2,7 +2,6 @@
 /* Which back end, and on a CPU which instruction tier. */
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +15,7 @@
 #include <cpuid.h>
 #endif
 
-#define PLUGIN_FILE "baton_cuda.so"
-
-typedef bt_status_t (*plugin_open_fn)(const bt_backend_config_t *config,
-                                      bt_backend_t **be_p);
-
-typedef void (*plugin_close_fn)(bt_backend_t *be);
-
-/* Set once the plugin is loaded, which stays for the life of the process: the
- * driver keeps threads of its own, which must not lose their code. */
-static _Atomic(plugin_close_fn) plugin_close;
+#define MAX_NAME 32 /* of a back end */
 
 static const char *const tier_names[] = {
     [BT_CPU_PLAIN] = "plain",
@@ -104,80 +94,106 @@ static bt_cpu_tier_t tier_pick(void)
     return tier;
 }
 
-/* Open the plugin from a folder given relative to the program's own. */
-static void *plugin_load(const char *program_dir, const char *relative)
+/* @return NULL when the folder has no such plugin, or none that can be loaded
+ */
+static void *plugin_load(const char *dir, const char *name)
 {
     char path[PATH_MAX];
-    int len = snprintf(path, sizeof(path), "%s/%s" PLUGIN_FILE, program_dir,
-                       relative);
+    const int len = snprintf(path, sizeof(path), "%s/baton_%s.so", dir, name);
     void *handle;
 
     if ((len < 0) || ((size_t)len >= sizeof(path)) ||
         (access(path, R_OK) != 0)) {
         return NULL;
     }
+    /* Never closed: a driver keeps threads of its own, which must not lose
+     * their code. */
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
-        BT_LOG_ERROR("cannot load the CUDA plugin: %s", dlerror());
+        BT_LOG_ERROR("cannot load the plugin of back end %s: %s", name,
+                     dlerror());
     }
     return handle;
 }
 
-static void *plugin_find(void)
+static bool program_dir(char dir[PATH_MAX])
 {
-    static const char *const places[] = {
-        "", "../lib/baton/", "../kernels/cuda/", "../../kernels/cuda/"};
-    char dir[PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+    const ssize_t len = readlink("/proc/self/exe", dir, PATH_MAX - 1);
     char *slash;
 
     if (len <= 0) {
-        return NULL;
+        return false;
     }
     dir[len] = '\0';
     slash = strrchr(dir, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
-    for (size_t i = 0; i < BT_ARRAY_LEN(places); i++) {
-        void *handle = plugin_load(dir, places[i]);
-
-        if (handle != NULL) {
-            return handle;
-        }
-    }
-    return NULL;
-}
-
-/* POSIX: a function's address has the form of a data pointer. */
-static bool plugin_symbol(void *handle, const char *name, void *fn_p)
-{
-    void *symbol = dlsym(handle, name);
-
-    if (symbol == NULL) {
-        BT_LOG_ERROR("the CUDA plugin has no %s", name);
-        return false;
-    }
-    memcpy(fn_p, &symbol, sizeof(symbol));
     return true;
 }
 
-static bt_status_t plugin_open(const bt_backend_config_t *config,
+static void *plugin_find(const char *name)
+{
+    /* The latter two: in a build tree, a folder for each back end. */
+    static const struct {
+        const char *dir;
+        bool own_folder;
+    } places[] = {{"", false},
+                  {"/../lib/baton", false},
+                  {"/../kernels/", true},
+                  {"/../../kernels/", true}};
+    const char *env = getenv("BATON_PLUGIN_DIR");
+    char program[PATH_MAX];
+    void *handle = NULL;
+
+    if ((env != NULL) && (env[0] != '\0')) {
+        handle = plugin_load(env, name);
+    }
+    if (!program_dir(program)) {
+        return handle;
+    }
+    for (size_t i = 0; (handle == NULL) && (i < BT_ARRAY_LEN(places)); i++) {
+        char dir[PATH_MAX];
+        const int len =
+            snprintf(dir, sizeof(dir), "%s%s%s", program, places[i].dir,
+                     places[i].own_folder ? name : "");
+
+        if ((len > 0) && ((size_t)len < sizeof(dir))) {
+            handle = plugin_load(dir, name);
+        }
+    }
+    return handle;
+}
+
+/* Of such a name no path can be made that leads elsewhere. */
+static bool is_name(const char *name)
+{
+    const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+
+    return (n > 0) && (n < MAX_NAME) && (name[n] == '\0');
+}
+
+static bt_status_t plugin_open(const char *name,
+                               const bt_backend_config_t *config,
                                bt_backend_t **be_p)
 {
-    void *handle = plugin_find();
-    plugin_open_fn open_fn = NULL;
-    plugin_close_fn close_fn = NULL;
+    char symbol_name[MAX_NAME + sizeof("bt__backend_open")];
+    void *handle = is_name(name) ? plugin_find(name) : NULL;
+    bt_backend_open_fn open_fn = NULL;
+    void *symbol;
 
     if (handle == NULL) {
         return BT_ERR_NOT_FOUND;
     }
-    if (!plugin_symbol(handle, "bt_cuda_backend_open", &open_fn) ||
-        !plugin_symbol(handle, "bt_cuda_backend_close", &close_fn)) {
+    snprintf(symbol_name, sizeof(symbol_name), "bt_%s_backend_open", name);
+    symbol = dlsym(handle, symbol_name);
+    if (symbol == NULL) {
+        BT_LOG_ERROR("the plugin of back end %s has no %s", name, symbol_name);
         dlclose(handle);
         return BT_ERR_NOT_FOUND;
     }
-    atomic_store(&plugin_close, close_fn);
+    /* POSIX: a function's address has the form of a data pointer. */
+    memcpy(&open_fn, &symbol, sizeof(symbol));
     return open_fn(config, be_p);
 }
 
@@ -187,20 +203,12 @@ bt_status_t bt_backend_open(const char *name, const bt_backend_config_t *config,
     if (strcmp(name, "cpu") == 0) {
         return bt_cpu_open(bt_cpu_isa(tier_pick()), config, be_p);
     }
-    if (strcmp(name, "cuda") == 0) {
-        return plugin_open(config, be_p);
-    }
-    return BT_ERR_NOT_FOUND;
+    return plugin_open(name, config, be_p);
 }
 
 void bt_backend_close(bt_backend_t *be)
 {
-    if (be == NULL) {
-        return;
-    }
-    if (be->ops->close != NULL) {
+    if (be != NULL) {
         be->ops->close(be);
-    } else {
-        atomic_load (&plugin_close)(be);
     }
 }

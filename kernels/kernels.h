@@ -137,6 +137,8 @@ typedef struct bt_kernels_ops {
                            size_t bytes);
     bt_status_t (*copy_out)(bt_backend_t *be, void *host_dst, const void *src,
                             size_t bytes);
+    /** @a bytes at @a ptr become 0, in the order of the operations. */
+    void (*clear)(bt_backend_t *be, void *ptr, size_t bytes);
     /** Wait for everything queued. @retval BT_ERR_DEVICE */
     bt_status_t (*sync)(bt_backend_t *be);
 
@@ -279,13 +281,13 @@ typedef struct bt_kernels_ops {
      *  w may be freed at any time. NULL: of no use in this back end. */
     void (*ahead)(bt_backend_t *be, const bt_weight_t *w);
 
-    /** End the back end; called by bt_backend_close() only. NULL: the plugin
-     *  exports bt_cuda_backend_close(). */
+    /** End the back end; called by bt_backend_close() only. */
     void (*close)(bt_backend_t *be);
 
     /** Copies beside the operations, on streams of their own: sync() before
      *  one reads what an operation wrote. NULL: there are none, the back end's
-     *  memory is the host's (CPU).
+     *  memory is the host's (CPU). Where there are, the host reaches buffers by
+     *  them, copy_in() and copy_out() alone, the KV cache among these.
      *  @param [out] copier_p  End it with copier_close(), before the back end.
      *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_DEVICE */
     bt_status_t (*copier_open)(bt_backend_t *be, uint32_t n_tickets,
@@ -300,12 +302,19 @@ struct bt_backend {
     const bt_kernels_caps_t *caps;
 };
 
+/** What a plugin exports. */
+typedef bt_status_t (*bt_backend_open_fn)(const bt_backend_config_t *config,
+                                          bt_backend_t **be_p);
+
 /**
  * Open a back end by name.
  *
- * @param [in]  name  "cpu", or "cuda": the plugin baton_cuda.so beside the
- *                    program (or in ../lib/baton, or where a build tree has
- *                    it) is opened at run time.
+ * @param [in]  name  "cpu", or that of a plugin, of letters, digits and "_":
+ *                    baton_NAME.so in the folder that the environment variable
+ *                    BATON_PLUGIN_DIR names, beside the program, in
+ *                    ../lib/baton, or where a build tree has it, is opened at
+ *                    run time and has bt_NAME_backend_open(), a
+ *                    bt_backend_open_fn. "cuda" is one.
  * @retval BT_OK
  * @retval BT_ERR_NOT_FOUND    Unknown name, or the plugin is not installed.
  * @retval BT_ERR_NO_DEVICE    The plugin found no device or no driver.

@@ -83,7 +83,7 @@ typedef struct bt_config {
     const char *name;          /* instance name */
     const char *net_device;    /* KV network interface, lo */
     const char *transport;     /* auto, shm, network */
-    const char *backend;       /* cpu, cuda */
+    const char *backend;       /* cpu, or a plugin's name: cuda */
     const char *cores;         /* cpu list to pin to, "" = no pinning */
     uint32_t threads;          /* of this worker; 0 = all allowed cores */
     const char *kv_type;       /* bf16, f16, int8 */

@@ -120,8 +120,9 @@ const bt_option_t bt_config_options[] = {
     TEXT("trace", "FILE", "", S | R, trace,
          "File to append one line of JSON to for each request that ended, with "
          "where its time went (OpenTelemetry's OTLP); empty: none"),
-    CHOICE("backend", "cpu", "cpu, cuda", S | WORKERS, backend,
-           "What computes the model"),
+    TEXT("backend", "NAME", "cpu", S | WORKERS, backend,
+         "What computes the model: cpu, cuda, or another NAME whose plugin "
+         "baton_NAME.so is installed"),
     CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,
            "How KV blocks travel; auto: shared memory on one host, the "
            "network between hosts"),

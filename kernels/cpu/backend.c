@@ -41,6 +41,12 @@ static bt_status_t copy(bt_backend_t *be, void *dst, const void *src,
     return BT_OK;
 }
 
+static void clear(bt_backend_t *be, void *ptr, size_t bytes)
+{
+    (void)be;
+    memset(ptr, 0, bytes);
+}
+
 static bt_status_t sync_nothing(bt_backend_t *be)
 {
     (void)be;
@@ -235,6 +241,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .buffer_free = buffer_free,
     .copy_in = copy,
     .copy_out = copy,
+    .clear = clear,
     .sync = sync_nothing,
     .weight_pack = weight_pack,
     .weight_data = weight_data,

@@ -78,6 +78,11 @@ bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src, size_t bytes)
                              : status;
 }
 
+void clear(bt_backend_t *be, void *ptr, size_t bytes)
+{
+    (void)cudaMemsetAsync(ptr, 0, bytes, self(be)->stream);
+}
+
 bt_status_t sync_stream(bt_backend_t *be)
 {
     const bt_status_t status = check(cudaStreamSynchronize(self(be)->stream));
@@ -147,6 +152,12 @@ void add(bt_backend_t *be, float *x, const float *y, size_t n)
     }
 }
 
+void close_stream(bt_backend_t *be)
+{
+    (void)cudaStreamDestroy(self(be)->stream);
+    std::free(be);
+}
+
 bt_kernels_ops_t make_ops()
 {
     bt_kernels_ops_t ops;
@@ -156,11 +167,13 @@ bt_kernels_ops_t make_ops()
     ops.buffer_free = buffer_free;
     ops.copy_in = copy_in;
     ops.copy_out = copy_out;
+    ops.clear = clear;
     ops.sync = sync_stream;
     ops.rmsnorm = rmsnorm;
     ops.add = add;
     ops.copier_open = bt_cuda_copier_open;
     ops.copier_close = bt_cuda_copier_close;
+    ops.close = close_stream;
     return ops;
 }
 
@@ -224,13 +237,4 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
     be->base.caps = &be->caps;
     *be_p = &be->base;
     return BT_OK;
-}
-
-extern "C" void bt_cuda_backend_close(bt_backend_t *be)
-{
-    if (be == nullptr) {
-        return;
-    }
-    (void)cudaStreamDestroy(self(be)->stream);
-    std::free(be);
 }

@@ -24,13 +24,10 @@ extern "C" {
 
 #define BT_CUDA_EXPORT __attribute__((visibility("default")))
 
-/** Name that bt_backend_open("cuda") looks up, and its type.
+/** What bt_backend_open("cuda") looks up.
  *  @retval BT_ERR_NO_DEVICE  no driver, no device, or no such ordinal */
-#define BT_CUDA_OPEN_SYMBOL  "bt_cuda_backend_open"
-#define BT_CUDA_CLOSE_SYMBOL "bt_cuda_backend_close"
 BT_CUDA_EXPORT bt_status_t
 bt_cuda_backend_open(const bt_backend_config_t *config, bt_backend_t **be_p);
-BT_CUDA_EXPORT void bt_cuda_backend_close(bt_backend_t *be);
 
 #define BT_CUDA_UNIQUE_ID_BYTES 128 /**< NCCL's ncclUniqueId */
 

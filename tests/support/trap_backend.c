@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/trap_backend.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+
+#define ALIGN     64u
+#define QUESTIONS 2u /* until a copy ends */
+
+/* In front of each buffer, in the memory itself. */
+typedef struct head {
+    size_t bytes; /* of the buffer with its head */
+} head_t;
+
+typedef struct copy {
+    void *dst; /* as the copier may write and read it */
+    const void *src;
+    size_t bytes;
+    uint32_t n_asked;
+    bool under_way;
+} copy_t;
+
+typedef struct trap {
+    bt_backend_t base; /* first */
+    bt_kernels_ops_t ops;
+    bt_kernels_caps_t caps;
+    bt_backend_t *cpu;
+    uint8_t *address; /* no permission */
+    uint8_t *bytes;   /* the same memory */
+    size_t used;      /* buffers lie below */
+    uint32_t n_buffers;
+    copy_t *copies; /* by ticket; owned, NULL: no copier is open */
+    uint32_t n_copies;
+} trap_t;
+
+static trap_t *trap_of(bt_backend_t *be)
+{
+    return (trap_t *)(void *)be;
+}
+
+static bt_backend_t *cpu_of(bt_backend_t *be)
+{
+    return trap_of(be)->cpu;
+}
+
+/* Where the memory at an address can be reached. */
+static void *reach(const trap_t *t, const void *ptr)
+{
+    const size_t at = (size_t)((const uint8_t *)ptr - t->address);
+
+    BT_ASSERT_ALWAYS(at < t->used);
+    return t->bytes + at;
+}
+
+static float *floats(bt_backend_t *be, const float *ptr)
+{
+    return reach(trap_of(be), ptr);
+}
+
+/* ---- memory ---- */
+
+static bt_status_t buffer_alloc(bt_backend_t *be, size_t bytes, void **ptr_p)
+{
+    trap_t *t = trap_of(be);
+    const size_t need = ALIGN + (bytes + ALIGN - 1) / ALIGN * ALIGN;
+
+    if ((bytes > BT_TRAP_MEMORY_BYTES) ||
+        (need > BT_TRAP_MEMORY_BYTES - t->used)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    ((head_t *)(void *)(t->bytes + t->used))->bytes = need;
+    memset(t->bytes + t->used + ALIGN, 0, need - ALIGN);
+    *ptr_p = t->address + t->used + ALIGN;
+    t->used += need;
+    t->n_buffers++;
+    return BT_OK;
+}
+
+/* The last buffer's place comes back at once, all others' with the last. */
+static void buffer_free(bt_backend_t *be, void *ptr)
+{
+    trap_t *t = trap_of(be);
+    uint8_t *begin;
+
+    if (ptr == NULL) {
+        return;
+    }
+    begin = (uint8_t *)reach(t, ptr) - ALIGN;
+    if (begin + ((head_t *)(void *)begin)->bytes == t->bytes + t->used) {
+        t->used = (size_t)(begin - t->bytes);
+    }
+    t->used = (--t->n_buffers == 0) ? 0 : t->used;
+}
+
+static bt_status_t copy_in(bt_backend_t *be, void *dst, const void *src,
+                           size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(reach(trap_of(be), dst), src, bytes);
+    }
+    return BT_OK;
+}
+
+static bt_status_t copy_out(bt_backend_t *be, void *dst, const void *src,
+                            size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(dst, reach(trap_of(be), src), bytes);
+    }
+    return BT_OK;
+}
+
+static void clear(bt_backend_t *be, void *ptr, size_t bytes)
+{
+    memset(reach(trap_of(be), ptr), 0, bytes);
+}
+
+static bt_status_t sync_nothing(bt_backend_t *be)
+{
+    (void)be;
+    return BT_OK;
+}
+
+/* ---- copier ---- */
+
+static bt_status_t host_alloc(void *user, size_t bytes, void **ptr_p)
+{
+    (void)user;
+    *ptr_p = bt_calloc_aligned(bytes, 1);
+    return (*ptr_p == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+}
+
+static void host_free(void *user, void *ptr)
+{
+    (void)user;
+    bt_free(ptr);
+}
+
+static bt_status_t copy_begin(trap_t *t, void *dst, const void *src,
+                              size_t bytes, uint32_t ticket)
+{
+    BT_ASSERT_ALWAYS((ticket < t->n_copies) && !t->copies[ticket].under_way);
+    t->copies[ticket] =
+        (copy_t){.dst = dst, .src = src, .bytes = bytes, .under_way = true};
+    return BT_OK;
+}
+
+static bt_status_t to_host(void *user, void *host, const void *device,
+                           size_t bytes, uint32_t ticket)
+{
+    return copy_begin(user, host, reach(user, device), bytes, ticket);
+}
+
+static bt_status_t to_device(void *user, void *device, const void *host,
+                             size_t bytes, uint32_t ticket)
+{
+    return copy_begin(user, reach(user, device), host, bytes, ticket);
+}
+
+static void copy_end(copy_t *c)
+{
+    memcpy(c->dst, c->src, c->bytes);
+    c->under_way = false;
+}
+
+static bt_status_t query(void *user, uint32_t ticket)
+{
+    copy_t *c = &((trap_t *)user)->copies[ticket];
+
+    BT_ASSERT_ALWAYS(c->under_way);
+    if (++c->n_asked < QUESTIONS) {
+        return BT_INPROGRESS;
+    }
+    copy_end(c);
+    return BT_OK;
+}
+
+static void wait_all(void *user)
+{
+    trap_t *t = user;
+
+    for (uint32_t i = 0; i < t->n_copies; i++) {
+        if (t->copies[i].under_way) {
+            copy_end(&t->copies[i]);
+        }
+    }
+}
+
+static bt_status_t copier_open(bt_backend_t *be, uint32_t n_tickets,
+                               bt_copier_t *copier_p)
+{
+    trap_t *t = trap_of(be);
+
+    BT_ASSERT_ALWAYS(t->copies == NULL);
+    t->copies = bt_calloc(n_tickets, sizeof(*t->copies));
+    if (t->copies == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    t->n_copies = n_tickets;
+    *copier_p = (bt_copier_t){.user = t,
+                              .n_tickets = n_tickets,
+                              .host_alloc = host_alloc,
+                              .host_free = host_free,
+                              .to_host = to_host,
+                              .to_device = to_device,
+                              .query = query,
+                              .wait_all = wait_all};
+    return BT_OK;
+}
+
+static void copier_close(bt_copier_t *copier)
+{
+    trap_t *t = copier->user;
+
+    for (uint32_t i = 0; i < t->n_copies; i++) {
+        BT_ASSERT_ALWAYS(!t->copies[i].under_way);
+    }
+    bt_free(t->copies);
+    t->copies = NULL;
+    copier->user = NULL;
+}
+
+/* ---- operations ---- */
+
+static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
+                               uint32_t n_out, uint32_t n_in, const void *data,
+                               bt_weight_t **weight_p)
+{
+    return cpu_of(be)->ops->weight_pack(cpu_of(be), type, n_out, n_in, data,
+                                        weight_p);
+}
+
+static void weight_free(bt_backend_t *be, bt_weight_t *weight)
+{
+    cpu_of(be)->ops->weight_free(cpu_of(be), weight);
+}
+
+static void embed(bt_backend_t *be, const bt_weight_t *w,
+                  const uint32_t *tokens, uint32_t n_rows, float *out)
+{
+    cpu_of(be)->ops->embed(cpu_of(be), w, tokens, n_rows, floats(be, out));
+}
+
+static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                   uint32_t n_rows, float *out)
+{
+    cpu_of(be)->ops->matmul(cpu_of(be), w, floats(be, x), n_rows,
+                            floats(be, out));
+}
+
+static void rmsnorm(bt_backend_t *be, const float *x, const float *weight,
+                    float eps, uint32_t n_rows, uint32_t dim, float *out)
+{
+    cpu_of(be)->ops->rmsnorm(cpu_of(be), floats(be, x), floats(be, weight), eps,
+                             n_rows, dim, floats(be, out));
+}
+
+static bt_kv_view_t own_view(bt_backend_t *be, const bt_kv_view_t *kv)
+{
+    bt_kv_view_t own = *kv;
+
+    own.base = reach(trap_of(be), kv->base);
+    return own;
+}
+
+static void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
+                       const float *cos_sin, bool interleaved,
+                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                       const bt_kv_view_t *kv, uint32_t layer)
+{
+    const bt_kv_view_t own = own_view(be, kv);
+
+    cpu_of(be)->ops->rope_store(cpu_of(be), floats(be, qkv), n_heads,
+                                floats(be, cos_sin), interleaved, seqs, n_seqs,
+                                &own, layer);
+}
+
+static void attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
+                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                      const bt_kv_view_t *kv, uint32_t layer, float *out)
+{
+    const bt_kv_view_t own = own_view(be, kv);
+
+    cpu_of(be)->ops->attention(cpu_of(be), floats(be, qkv), n_heads, seqs,
+                               n_seqs, &own, layer, floats(be, out));
+}
+
+static void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
+                     uint32_t dim, float *out)
+{
+    cpu_of(be)->ops->silu_mul(cpu_of(be), floats(be, gate_up), n_rows, dim,
+                              floats(be, out));
+}
+
+static void add(bt_backend_t *be, float *x, const float *y, size_t n)
+{
+    cpu_of(be)->ops->add(cpu_of(be), floats(be, x), floats(be, y), n);
+}
+
+static void gather_rows(bt_backend_t *be, const float *x, const uint32_t *rows,
+                        uint32_t n_rows, uint32_t dim, float *out)
+{
+    cpu_of(be)->ops->gather_rows(cpu_of(be), floats(be, x), rows, n_rows, dim,
+                                 floats(be, out));
+}
+
+static void trap_close(bt_backend_t *be)
+{
+    trap_t *t = trap_of(be);
+
+    BT_ASSERT_ALWAYS((t->n_buffers == 0) && (t->copies == NULL));
+    bt_backend_close(t->cpu);
+    munmap(t->address, BT_TRAP_MEMORY_BYTES);
+    munmap(t->bytes, BT_TRAP_MEMORY_BYTES);
+    bt_free(t);
+}
+
+static const bt_kernels_ops_t trap_ops = {
+    .buffer_alloc = buffer_alloc,
+    .buffer_free = buffer_free,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .clear = clear,
+    .sync = sync_nothing,
+    .weight_pack = weight_pack,
+    .weight_free = weight_free,
+    .embed = embed,
+    .matmul = matmul,
+    .rmsnorm = rmsnorm,
+    .rope_store = rope_store,
+    .attention = attention,
+    .silu_mul = silu_mul,
+    .add = add,
+    .gather_rows = gather_rows,
+    .close = trap_close,
+    .copier_open = copier_open,
+    .copier_close = copier_close,
+};
+
+static bt_status_t map_twice(trap_t *t)
+{
+    const int fd = memfd_create("trap", MFD_CLOEXEC);
+
+    if (fd < 0) {
+        return BT_ERR_NO_MEMORY;
+    }
+    if (ftruncate(fd, (off_t)BT_TRAP_MEMORY_BYTES) != 0) {
+        close(fd);
+        return BT_ERR_NO_MEMORY;
+    }
+    t->address = mmap(NULL, BT_TRAP_MEMORY_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
+    t->bytes = mmap(NULL, BT_TRAP_MEMORY_BYTES, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE, fd, 0);
+    close(fd);
+    if ((t->address == MAP_FAILED) || (t->bytes == MAP_FAILED)) {
+        return BT_ERR_NO_MEMORY; /* a test ends here: what is left is its */
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_trap_backend_open(const bt_backend_config_t *config,
+                                 bt_backend_t **be_p)
+{
+    trap_t *t = bt_calloc(1, sizeof(*t));
+    bt_status_t status;
+
+    if (t == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    status = bt_backend_open("cpu", config, &t->cpu);
+    if (status != BT_OK) {
+        goto err_trap;
+    }
+    status = map_twice(t);
+    if (status != BT_OK) {
+        goto err_cpu;
+    }
+    t->ops = trap_ops;
+    t->ops.weight_bytes = t->cpu->ops->weight_bytes;
+    t->caps = *t->cpu->caps;
+    t->caps.name = "test/trap";
+    t->caps.pack_version = 0;
+    t->base.ops = &t->ops;
+    t->base.caps = &t->caps;
+    *be_p = &t->base;
+    return BT_OK;
+
+err_cpu:
+    bt_backend_close(t->cpu);
+err_trap:
+    bt_free(t);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file trap_backend.h
+ *
+ * A device for machines that have none: a back end with memory of its own, in
+ * which the operations of the CPU work, and which traps whoever else touches
+ * it.
+ *
+ *     host     address, of no permission: ┌──────────────┐
+ *              each touch is SIGSEGV      │  own memory  │ ◀── operations,
+ *                                         │ (one file in │     copy_in/out,
+ *              never shown to the host: ▶ │   memory)    │     the copier
+ *              a second mapping of it     └──────────────┘
+ *
+ * All buffers lie there, the KV pool among them. The copier's copies move
+ * nothing until they end, which is when they are asked for the second time, so
+ * a source or a slot that is used again too early shows as wrong bytes. There
+ * are no fused steps. Everything it computes has the bits of the CPU.
+ *
+ * It is also a plugin, baton_trap.so: `--backend trap` runs a whole cluster
+ * with it where BATON_PLUGIN_DIR names its folder.
+ *
+ * Threads: as of any back end.
+ */
+#ifndef BT_TESTS_SUPPORT_TRAP_BACKEND_H
+#define BT_TESTS_SUPPORT_TRAP_BACKEND_H
+
+#include "kernels/kernels.h"
+
+#define BT_TRAP_MEMORY_BYTES ((size_t)1 << 30) /**< of it, there when used */
+
+/** Close it with bt_backend_close(), which ends the process when a buffer was
+ *  not freed.
+ *  @retval BT_ERR_NO_MEMORY
+ *  @retval  any of bt_backend_open("cpu") */
+__attribute__((visibility("default"))) BT_MUST_CHECK bt_status_t
+bt_trap_backend_open(const bt_backend_config_t *config, bt_backend_t **be_p);
+
+#endif
