@@ -249,28 +249,18 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
 
 /* ---- what is computed when ---- */
 
-/* The last block's unused slots cross to another worker: they must not carry
- * what an earlier tenant left there. */
-static void clear_tail(const bt_worker_t *w, const bt_job_t *job)
-{
-    if (job->n_tokens % w->tokens_per_block != 0) {
-        memset(bt_worker_block(w, job->block_ids[job->claim.n_blocks - 1]), 0,
-               w->block_bytes);
-    }
-}
-
 static void begin(bt_worker_t *w, bt_job_t *job)
 {
     bt_prefill_job_t *pj = job_of(job);
     bt_status_t status;
 
-    clear_tail(w, job);
     /* From the first token that is not known, also when this is its second
      * time. */
     job->seq.sched.n_tokens = job->n_tokens;
     job->seq.sched.n_computed = job->n_reused * w->tokens_per_block;
     job->seq.n_drawn = 0;
     job->seq.tell_layers = true;
+    job->seq.clear_tail = true; /* it crosses to another worker */
     atomic_store_explicit(&job->seq.n_layers, 0, memory_order_relaxed);
     pj->n_computed = job->seq.sched.n_computed;
     status = bt_worker_job_submit(w, job);

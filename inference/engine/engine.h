@@ -104,6 +104,9 @@ typedef struct bt_seq {
     bt_kv_copy_t copy;
     bool leave_after_first; /**< prefill worker: out after one token */
     bool tell_layers;       /**< for bt_seq_layers() */
+    bool clear_tail;        /**< the places behind n_tokens in the last block
+                                 are zeroed, before anything is computed: the
+                                 block goes to somebody else */
     bt_sampling_t sampling;
     const bt_logits_processor_t *processors; /**< n_processors */
     uint32_t n_processors;

@@ -83,6 +83,37 @@ static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
     }
 }
 
+/* What an earlier tenant left there is not for the eyes of whoever gets the
+ * block. A whole one: its free places lie scattered over it, and nothing of it
+ * is computed yet. */
+static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq)
+{
+    const bt_kv_view_t *kv = &engine->config.kv;
+
+    if (seq->clear_tail && (seq->sched.n_tokens % kv->tokens_per_block != 0)) {
+        bt_model_clear_block(
+            engine->config.model, kv,
+            seq->blocks[seq->sched.n_tokens / kv->tokens_per_block]);
+    }
+}
+
+static void take_in(bt_engine_t *engine, bt_seq_t *seq)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    bt_sched_queue_insert(&engine->running, &seq->sched.turn);
+    if (bt_kv_copy_is_due(seq->copy)) {
+        bt_model_copy_block(engine->config.model, &engine->config.kv,
+                            seq->copy.from, seq->copy.to);
+    }
+    clear_tail(engine, seq);
+    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
+    {
+        clear_tail(engine, seq_at(pos));
+    }
+}
+
 void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
 {
     bt_list_t *pos;
@@ -90,11 +121,7 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
     bt_seq_t *seq;
 
     while ((seq = bt_ring_pop(engine->inbox)) != NULL) {
-        bt_sched_queue_insert(&engine->running, &seq->sched.turn);
-        if (bt_kv_copy_is_due(seq->copy)) {
-            bt_model_copy_block(engine->config.model, &engine->config.kv,
-                                seq->copy.from, seq->copy.to);
-        }
+        take_in(engine, seq);
     }
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {

@@ -302,3 +302,10 @@ void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
                                 (uint32_t)(kv->block_bytes / sizeof(float)),
                                 (float *)(void *)dst);
 }
+
+void bt_model_clear_block(bt_model_t *model, const bt_kv_view_t *kv,
+                          uint32_t id)
+{
+    model->be->ops->clear(model->be, (uint8_t *)kv->base + id * kv->block_bytes,
+                          kv->block_bytes);
+}

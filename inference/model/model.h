@@ -144,5 +144,8 @@ BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
  *  what is called next. What fails shows in the next bt_model_forward(). */
 void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
                          uint32_t from, uint32_t to);
+/** Zero the content of block @a id; likewise. */
+void bt_model_clear_block(bt_model_t *model, const bt_kv_view_t *kv,
+                          uint32_t id);
 
 #endif

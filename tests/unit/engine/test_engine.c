@@ -258,6 +258,62 @@ static void a_sequence_that_asks_is_told_of_layers(void **state)
     close_bench(&b);
 }
 
+/* The elements of one place of a block of 16-bit numbers, as kernels.h orders
+ * them, are all @a want. */
+static bool place_holds(const bench_t *b, uint32_t block, uint32_t slot,
+                        uint16_t want)
+{
+    const uint16_t *elems =
+        (const uint16_t *)(const void *)((const uint8_t *)b->pool +
+                                         block * b->kv.block_bytes);
+    const size_t dim = b->kv.head_dim;
+
+    for (size_t row = 0; row < 2u * b->kv.n_layers * b->kv.n_kv_heads; row++) {
+        const bool values = row / b->kv.n_kv_heads % 2 == 1;
+
+        for (size_t d = 0; d < dim; d++) {
+            const size_t at = values ? slot / 2 * dim * 2 + d * 2 + slot % 2
+                                     : d / 2 * T * 2 + slot * 2 + d % 2;
+
+            if (elems[row * T * dim + at] != want) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* 28 tokens: of the second block 12 places are taken and 4 are free, which
+ * hold what was there before, or zeros where that is wanted. */
+static void what_an_earlier_tenant_left_is_cleared_if_wanted(void **state)
+{
+    bench_t b;
+    bt_seq_t *seqs[2];
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 16);
+    memset(b.pool, 0xee, N_BLOCKS * b.kv.block_bytes);
+    for (uint32_t i = 0; i < 2; i++) {
+        seqs[i] = make_seq(&b, 1, 0.0f);
+        seqs[i]->leave_after_first = true;
+        seqs[i]->clear_tail = i == 1;
+        assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
+    }
+    run_until_left(&b, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t slot = 0; slot < T; slot++) {
+            assert_false(place_holds(&b, seqs[i]->blocks[0], slot, 0));
+            assert_false(place_holds(&b, seqs[i]->blocks[0], slot, 0xeeee));
+            assert_int_equal(place_holds(&b, seqs[i]->blocks[1], slot, 0xeeee),
+                             (i == 0) && (slot >= 12));
+            assert_int_equal(place_holds(&b, seqs[i]->blocks[1], slot, 0),
+                             (i == 1) && (slot >= 12));
+        }
+        free_seq(seqs[i]);
+    }
+    close_bench(&b);
+}
+
 static void an_end_id_ends_the_sequence(void **state)
 {
     bench_t b;
@@ -349,6 +405,7 @@ int main(void)
         BT_TEST(a_sequence_goes_on_from_handed_over_kv),
         BT_TEST(layers_are_told_of_when_they_are_complete),
         BT_TEST(a_sequence_that_asks_is_told_of_layers),
+        BT_TEST(what_an_earlier_tenant_left_is_cleared_if_wanted),
         BT_TEST(an_end_id_ends_the_sequence),
         BT_TEST(canceled_sequences_leave_and_others_go_on),
         BT_TEST(more_than_max_seqs_are_refused),

@@ -153,6 +153,13 @@ static void sim_begin(sim_node_t *node)
     engine->next->report.items = engine->next->items;
     BT_LIST_FOR_EACH(pos, tmp, &engine->inbox)
     {
+        const bt_seq_t *seq = sim_seq_of(pos);
+
+        if (seq->clear_tail && (seq->sched.n_tokens % SIM_T != 0)) {
+            memset(bt_worker_block(&node->w,
+                                   seq->blocks[seq->sched.n_tokens / SIM_T]),
+                   0, node->w.block_bytes);
+        }
         bt_list_remove(pos);
         bt_sched_queue_insert(&engine->running, bt_sched_turn_of(pos));
     }

@@ -2,6 +2,8 @@
 /* The life of a request through both workers, one order of events at a time. */
 #include "tests/unit/worker/sim.h"
 
+#include <string.h>
+
 #include "common/base/log.h"
 #include "common/kv/kv_block_pool.h"
 #include "prefill_worker/prefill.h"
@@ -96,6 +98,34 @@ static void a_worker_counts_what_it_computed_drew_and_found(void **state)
         assert_true(generation->blocks_cached <= generation->blocks_free);
         sim_close();
     }
+}
+
+/* Of the last block of a prompt of 14 tokens two places are free, and what an
+ * earlier tenant left there is not for the decode worker. */
+static void what_was_in_a_block_before_does_not_cross(void **state)
+{
+    static const uint8_t left[SIM_LAYER_SLOT] = {
+        0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee,
+        0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee};
+    const bt_worker_t *p;
+    const bt_worker_t *d;
+
+    (void)state;
+    sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+    p = &sim.nodes[0].w;
+    d = &sim.nodes[1].w;
+    memset(p->kv_base, left[0], p->n_blocks * p->block_bytes);
+    for (uint32_t i = 0; i < 3; i++) {
+        const sim_req_t *req = sim_request_of(0, 0, 1, 14, 1 + i);
+
+        sim_settle();
+        sim_check_answered(req);
+    }
+    assert_non_null(
+        memmem(p->kv_base, p->n_blocks * p->block_bytes, left, sizeof(left)));
+    assert_null(
+        memmem(d->kv_base, d->n_blocks * d->block_bytes, left, sizeof(left)));
+    sim_close();
 }
 
 /* The next turn of a talk: prompt, answer and more; all but the last token of
@@ -428,6 +458,7 @@ int main(void)
         BT_TEST(a_request_is_answered_over_the_network),
         BT_TEST(a_beginning_that_is_known_is_not_computed_or_sent_again),
         BT_TEST(a_worker_counts_what_it_computed_drew_and_found),
+        BT_TEST(what_was_in_a_block_before_does_not_cross),
         BT_TEST(an_answer_is_known_too),
         BT_TEST(chunks_and_layers_leave_as_soon_as_they_are_there),
         BT_TEST(groups_of_layers_are_worth_their_pieces),
