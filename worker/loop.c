@@ -403,12 +403,20 @@ static void send_stats(bt_worker_t *w)
         stats->total_context_tokens = w->n_context_tokens;
     }
     stats->iteration_counter = w->iteration;
-    stats->memory_cpu_bytes =
-        w->model_bytes + (uint64_t)w->n_blocks * w->block_bytes;
+    stats->memory_cpu_bytes = w->model_bytes;
+    if (w->kv_memory == NULL) {
+        stats->memory_cpu_bytes += (uint64_t)w->n_blocks * w->block_bytes;
+    } else {
+        stats->memory_gpu_bytes = (uint64_t)w->n_blocks * w->block_bytes;
+        stats->memory_pinned_bytes =
+            2ull * BT_KVT_STAGE_SLOTS * BT_KVT_STAGE_SLOT_BYTES;
+    }
     stats->kv_bytes_sent = kvt.bytes_sent;
     stats->kv_bytes_received = kvt.bytes_received;
     stats->kv_stale_discarded = kvt.stale_discarded;
     stats->kv_checksum_failures = kvt.checksum_failures;
+    stats->kv_bytes_staged = kvt.bytes_staged;
+    stats->kv_stage_waits = kvt.stage_waits;
     stats->open_fds = bt_count_open_fds();
     fill_totals(w, stats);
     w->ops->fill_stats(w, stats);

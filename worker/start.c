@@ -94,10 +94,8 @@ static void close_all(bt_worker_t *w)
     }
     w->n_links = 0;
     bt_rpc_close(w->rpc);
-    bt_kvt_close(w->kvt);
+    bt_start_pool_close(w);
     bt_routes_fini(w);
-    bt_kv_prefix_destroy(w->prefix);
-    bt_kv_pool_destroy(w->pool);
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);
     bt_wire_decoder_destroy(w->decoder);

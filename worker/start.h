@@ -76,11 +76,14 @@ BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
 
 /* start_pool.c */
 
-/** Open the transfers with the pool, waiting for the interface's link, and the
- *  prefix index over it.
+/** Open the transfers with the pool, in the memory where the back end wants it,
+ *  waiting for the interface's link, and the prefix index over it.
  *  @retval BT_ERR_CANCELED  told to stop while it waited
- *  @retval  any of bt_kvt_open(), BT_ERR_NO_MEMORY */
+ *  @retval  any of bt_kvt_open(), of the back end's buffer_alloc() and
+ *           copier_open(), BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_start_pool_open(bt_worker_t *w);
+/** Whole or not; after the engine, before the back end. */
+void bt_start_pool_close(bt_worker_t *w);
 
 /* start_links.c */
 

@@ -33,9 +33,42 @@ static bool wait_for_link(const bt_worker_t *w, bool *said_p)
     return sigtimedwait(&set, NULL, &pause) < 0;
 }
 
+/* A back end with memory of its own has the pool there and brings the copies to
+ * and from it; else the pool is kvt's shared memory, which both reach. */
+static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
+{
+    const bt_kernels_ops_t *ops = w->backend->ops;
+    const char *what = "KV pool";
+    bt_status_t status;
+
+    if (ops->copier_open == NULL) {
+        return BT_OK;
+    }
+    status = ops->buffer_alloc(w->backend, config->pool_bytes, &w->kv_memory);
+    if (status == BT_OK) {
+        what = "copies to and from its KV pool";
+        status =
+            ops->copier_open(w->backend, 2 * BT_KVT_STAGE_SLOTS, &w->copier);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("back end %s: no %s: %s", w->backend->caps->name, what,
+                     bt_status_str(status));
+        return status;
+    }
+    config->memory = BT_KVT_MEMORY_STAGED;
+    config->device.pool = w->kv_memory;
+    config->device.copier = &w->copier;
+    config->device.n_slots = BT_KVT_STAGE_SLOTS;
+    BT_LOG_INFO("KV blocks are in the memory of %s and cross by %u slots of "
+                "%u KiB each way",
+                w->backend->caps->name, BT_KVT_STAGE_SLOTS,
+                BT_KVT_STAGE_SLOT_BYTES >> 10);
+    return BT_OK;
+}
+
 bt_status_t bt_start_pool_open(bt_worker_t *w)
 {
-    const bt_kvt_config_t config = {
+    bt_kvt_config_t config = {
         .transport = &bt_kvt_transport_ucx,
         .path = path_of(w->config->transport),
         .net_device = w->config->net_device,
@@ -46,8 +79,11 @@ bt_status_t bt_start_pool_open(bt_worker_t *w)
         .quarantine_ms = w->config->quarantine_ms,
     };
     bool said = false;
-    bt_status_t status;
+    bt_status_t status = choose_memory(w, &config);
 
+    if (status != BT_OK) {
+        return status;
+    }
     do {
         status = bt_kvt_open(&config, &w->kvt);
         if ((status == BT_ERR_BUSY) && !wait_for_link(w, &said)) {
@@ -61,7 +97,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w)
         return status;
     }
     w->kv_base = bt_kvt_pool(w->kvt);
-    w->pool_is_cold = true;
+    w->pool_is_cold = w->kv_memory == NULL;
     status = bt_kv_pool_create(w->n_blocks, &w->pool);
     if ((status == BT_OK) && (strcmp(w->config->prefix_cache, "on") == 0)) {
         uint64_t seed;
@@ -75,4 +111,17 @@ bt_status_t bt_start_pool_open(bt_worker_t *w)
                      bt_status_str(status));
     }
     return status;
+}
+
+void bt_start_pool_close(bt_worker_t *w)
+{
+    bt_kvt_close(w->kvt);
+    if (w->copier.user != NULL) {
+        w->backend->ops->copier_close(&w->copier);
+    }
+    if (w->kv_memory != NULL) {
+        w->backend->ops->buffer_free(w->backend, w->kv_memory);
+    }
+    bt_kv_prefix_destroy(w->prefix);
+    bt_kv_pool_destroy(w->pool);
 }

@@ -137,7 +137,10 @@ struct bt_worker {
     size_t layer_bytes; /**< of a block: the elements of one layer */
     uint32_t n_blocks;
     bt_kvt_t *kvt;
-    uint8_t *kv_base;
+    uint8_t *kv_base;   /**< of the back end, or shared memory of kvt's: an
+                             address, not to be read or written by */
+    void *kv_memory;    /**< the back end's buffer; NULL: kvt's */
+    bt_copier_t copier; /**< of that one */
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
     uint32_t n_blocks_reused; /**< found in it so far */
@@ -205,7 +208,7 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
 /** Return blocks, send ENDED, free. The job must be out of engine and kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
 
-/** Address of a block in the pool. */
+/** Address of a block in the pool; see bt_worker_t.kv_base. */
 uint8_t *bt_worker_block(const bt_worker_t *w, uint32_t id);
 
 #endif

@@ -256,6 +256,8 @@ typedef struct bt_msg_stats {
     uint64_t resident_bytes;
     uint64_t start_unix_s;  /**< time of day at its start */
     uint32_t blocks_cached; /**< of the free ones, with a prefix that can go */
+    uint64_t kv_bytes_staged; /**< copied between slots and a device's pool */
+    uint64_t kv_stage_waits;  /**< times that there was no slot */
 } bt_msg_stats_t;
 
 /** R → P: a decode worker that transfers may name. */

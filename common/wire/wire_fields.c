@@ -215,6 +215,8 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, resident_bytes),
     OF(FIELD_U64, bt_msg_stats_t, start_unix_s),
     U32(bt_msg_stats_t, blocks_cached, 0, ANY),
+    OF(FIELD_U64, bt_msg_stats_t, kv_bytes_staged),
+    OF(FIELD_U64, bt_msg_stats_t, kv_stage_waits),
 };
 
 static const field_t peer_fields[] = {

@@ -120,6 +120,8 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_RESIDENT] = (double)s->resident_bytes;
     w[BT_WC_START_S] = (double)s->start_unix_s;
     w[BT_WC_BLOCKS_CACHED] = s->blocks_cached;
+    w[BT_WC_KV_STAGED] = (double)s->kv_bytes_staged;
+    w[BT_WC_KV_STAGE_WAITS] = (double)s->kv_stage_waits;
 }
 
 static void fill_worker(const bt_metrics_worker_t *worker, double *w)

@@ -289,6 +289,12 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES(WORKER_BY("memory=\"cpu\"", MEMORY_CPU),
             WORKER_BY("memory=\"gpu\"", MEMORY_GPU),
             WORKER_BY("memory=\"pinned\"", MEMORY_PINNED))},
+    {COUNTER, "baton_worker_kv_staged_bytes_total",
+     "KV bytes that crossed between a worker's pool in device memory and the "
+     "host's, both ways", SERIES(WORKER(KV_STAGED))},
+    {COUNTER, "baton_worker_kv_stage_waits_total",
+     "Times that such bytes had to wait for a slot of host memory",
+     SERIES(WORKER(KV_STAGE_WAITS))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
     {COUNTER, "baton_worker_prompt_tokens_total",

@@ -97,6 +97,8 @@ static inline void play(world_t *w)
         .resident_bytes = 8192,
         .start_unix_s = 1700000000,
         .blocks_cached = 3,
+        .kv_bytes_staged = 65536,
+        .kv_stage_waits = 21,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

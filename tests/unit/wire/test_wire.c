@@ -385,12 +385,13 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.tokens_generated, 2001);
             assert_int_equal(got.u.stats.start_unix_s, 2006);
             assert_int_equal(got.u.stats.blocks_cached, 2007);
+            assert_int_equal(got.u.stats.kv_stage_waits, 2009);
         }
     }
     closedir(dir);
     /* GOLDEN, with and without FUTURE; fields of LATER; what has a name of its
      * own, of lists and others. */
-    assert_int_equal(n_taken, 2 * 13 + (6 + 7 + 1 + 5) + 9 + 3);
+    assert_int_equal(n_taken, 2 * 13 + (6 + 9 + 1 + 5) + 9 + 3);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

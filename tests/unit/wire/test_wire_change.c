@@ -118,7 +118,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 33; keep++) {
+    for (size_t keep = 26; keep <= 35; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -131,6 +131,8 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->resident_bytes, (keep > 30) ? 30 : 0);
         assert_int_equal(s->start_unix_s, (keep > 31) ? 31 : 0);
         assert_int_equal(s->blocks_cached, (keep > 32) ? 32 : 0);
+        assert_int_equal(s->kv_bytes_staged, (keep > 33) ? 33 : 0);
+        assert_int_equal(s->kv_stage_waits, (keep > 34) ? 34 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device whose memory the host must not touch (tests/support/trap_backend.h) runs the whole cluster: each touch of
+its KV pool past its operations and its copier would be SIGSEGV."""
+import os
+import tempfile
+
+from harness import BUILD, Cluster, Skip, tiny_model, wait_until
+from test_failures import expect_refusal
+from test_same_bytes import ask_all, prompts
+
+# (prefill's and decode's back end, --transport, how KV travels). A pool in a device is no shared memory: what is sent
+# to it goes over the network, what it sends to a pool of this host goes there directly.
+PAIRS = (("cpu", "cpu", "auto", "shm"), ("trap", "trap", "auto", "network"), ("trap", "cpu", "auto", "shm"),
+         ("trap", "cpu", "network", "network"), ("cpu", "trap", "auto", "network"))
+SLOTS_BYTES = 2 * 16 * (256 << 10)
+
+
+def plugin():
+    """The environment that shows the plugin to the workers."""
+    folder = os.path.join(BUILD, "tests/support")
+    if not os.path.exists(os.path.join(folder, "baton_trap.so")):
+        raise Skip("this build has no baton_trap.so")
+    return {"BATON_PLUGIN_DIR": folder}
+
+
+def cluster(model, prefill, decode, transport="auto", **more):
+    more["worker_args"] = ["--transport", transport, "--chunk-tokens", "64"] + more.get("worker_args", [])
+    return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode, "--max-batch", "16"],
+                   env=plugin(), **more)
+
+
+def staged(c, role):
+    return c.metric("baton_worker_kv_staged_bytes_total", role=role)
+
+
+def stop_well(c):
+    codes = c.stop()
+    assert not any(codes.values()), codes
+
+
+def test_device_memory_gives_the_same_bytes_over_every_path():
+    """Each with prompts that are new and again with what the prefix caches hold, 16 at a time."""
+    texts = prompts()
+    reference = None
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
+        for prefill, decode, transport, path in PAIRS:
+            with cluster(model, prefill, decode, transport) as c:
+                for again in range(2):
+                    got = ask_all(c, texts, 16, 12)
+                    reference = reference or got
+                    wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
+                    assert not wrong, f"{prefill} to {decode}, {transport}, time {again}: prompts {wrong} differ"
+                c.wait_idle()
+                moved = c.metric("baton_kv_transfer_bytes_total")
+                assert moved > 0
+                assert f"KV goes to decode-0 by {path}" in c.prefills[0].log()
+                for role, backend in (("prefill", prefill), ("decode", decode)):
+                    own = backend == "trap"
+                    # What moved crossed once at this end, and nothing else did.
+                    wait_until(f"staged by {role} of {prefill} to {decode}",
+                               lambda r=role, n=moved if own else 0: staged(c, r) == n)
+                    assert (c.metric("baton_worker_memory_bytes", role=role, memory="gpu") > 63 << 20) == own
+                    assert c.metric("baton_worker_memory_bytes", role=role, memory="pinned") == SLOTS_BYTES * own
+                assert c.metric("baton_kv_leases", role="prefill") == c.metric("baton_kv_leases", role="decode") == 0
+                stop_well(c)  # a buffer of the device that was not freed would end it otherwise
+    assert len({tuple(ids) for ids in reference}) > len(texts)
+
+
+def test_device_memory_leaves_nothing_when_requests_are_cancelled():
+    """Clients that leave at any time, prompts of several chunks whose layers leave early, and a pool that is short."""
+    words = "word " * 400
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=8, dim=512, heads=8, kv_heads=4, ffn=1536, context=2048, seed=7)
+        with cluster(model, "trap", "trap", kv_memory="48m", worker_args=["--prefix-cache", "off"]) as c:
+            want = c.complete(words, 4, temperature=0, ignore_eos=True)["token_ids"]
+            for i in range(12):
+                try:
+                    c.post("/v1/completions", dict(prompt=words + str(i), max_tokens=200, temperature=0),
+                           timeout=0.05 * (1 + i % 6))
+                except TimeoutError:
+                    pass
+            c.wait_idle()
+            assert c.complete(words, 4, temperature=0, ignore_eos=True)["token_ids"] == want
+            c.wait_idle()
+            used = [v for k, v in c.metrics().items() if k.startswith("baton_kv_blocks{") and
+                    ('"used"' in k or '"quarantined"' in k)]
+            assert used and not any(used), used
+            stop_well(c)
+
+
+def test_device_memory_cannot_be_shared_memory():
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with cluster(model, "cpu", "cpu") as c:
+            worker = c.start_worker("decode", 9, ["--backend", "trap", "--transport", "shm"])
+            expect_refusal(c, worker, "a pool in device memory cannot be shared memory")
+            wait_until("the worker ended", lambda: not worker.alive())
