@@ -72,7 +72,7 @@ def test_one_token_survives_the_death_of_its_prefill_worker():
     """Two of them; the one that computes the prompt dies."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), prefill=2, kv_memory="256m", worker_args=["--chunk-tokens", "16"]) as c:
-            body = {"prompt": LONG_PROMPT[:4000], "max_tokens": 1, "temperature": 0, "stream": True,
+            body = {"prompt": LONG_PROMPT[:2500], "max_tokens": 1, "temperature": 0, "stream": True,
                     "ignore_eos": True}
 
             def busy():
