@@ -193,6 +193,7 @@ bt_status_t bt_loop_open_links(bt_loop_t *loop, const char *url,
                                const uint8_t *key, size_t key_bytes,
                                char *bound, size_t bound_bytes)
 {
+    bt_space_key(key, key_bytes, loop->front.space_key);
     return bt_links_listen(&loop->links, loop->base, url, key, key_bytes, bound,
                            bound_bytes);
 }

@@ -152,6 +152,7 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
     job->seq.max_new = msg->max_new;
     job->seq.first_index = msg->n_tokens - msg->n_prompt;
     job->seq.sampling = msg->sampling;
+    job->space = msg->space;
     bt_sched_turn_init(&job->seq.sched.turn, msg->priority,
                        job->claim.turn.since_us);
     job->seq.sched.n_tokens = msg->n_tokens;
@@ -235,7 +236,7 @@ void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
         /* Token #1 is drawn from the last token: whoever does the context phase
          * has at least that one to compute, and so its block to send. */
         job->n_reused = bt_kv_prefix_match(
-            w->prefix, job->seq.tokens,
+            w->prefix, job->space, job->seq.tokens,
             (job->n_tokens - 1) / w->tokens_per_block, job->block_ids);
     }
 }
@@ -264,7 +265,7 @@ void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
                             uint32_t n_tokens)
 {
     if ((w->prefix != NULL) && job->has_blocks) {
-        bt_kv_prefix_insert(w->prefix, job->seq.tokens,
+        bt_kv_prefix_insert(w->prefix, job->space, job->seq.tokens,
                             n_tokens / w->tokens_per_block, job->block_ids);
     }
 }

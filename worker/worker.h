@@ -69,6 +69,7 @@ typedef struct bt_job {
     bool ending;         /**< done, canceled or failed: only clean-up is left */
     uint32_t *block_ids; /**< claim.n_blocks, held when has_blocks */
     bt_bad_word_t *bad_words;
+    bt_hash128_t space; /**< in the prefix index */
     bt_seq_t seq;
 } bt_job_t;
 

@@ -11,7 +11,8 @@
 
 /* A node is its block: nodes[id]. */
 typedef struct node {
-    uint32_t parent; /* NONE: the root */
+    uint32_t parent;    /* NONE: a first block */
+    bt_hash128_t space; /* the same as the parent's */
     uint32_t n_children;
     uint32_t bucket_next;
     uint32_t older, newer;
@@ -110,24 +111,35 @@ static uint32_t *tokens_of(const bt_kv_prefix_t *index, uint32_t id)
     return index->tokens + (size_t)id * index->tokens_per_block;
 }
 
-static uint32_t *bucket_of(const bt_kv_prefix_t *index, uint32_t parent,
-                           const uint32_t *tokens)
+static uint32_t *bucket_of(const bt_kv_prefix_t *index, bt_hash128_t space,
+                           uint32_t parent, const uint32_t *tokens)
 {
+    const uint64_t before = (parent == NONE)
+                                ? bt_hash64(&space, sizeof(space), index->seed)
+                                : 0x9E3779B97F4A7C15u * ((uint64_t)parent + 1);
     const uint64_t hash =
-        bt_hash64(tokens, block_bytes(index),
-                  index->seed ^ (0x9E3779B97F4A7C15u * ((uint64_t)parent + 1)));
+        bt_hash64(tokens, block_bytes(index), index->seed ^ before);
 
     return &index->buckets[hash & index->mask];
 }
 
-static uint32_t find(const bt_kv_prefix_t *index, uint32_t parent,
-                     const uint32_t *tokens)
+/* A parent is in one space, so below the first blocks that is compared. */
+static bool is_node(const bt_kv_prefix_t *index, uint32_t id,
+                    bt_hash128_t space, uint32_t parent, const uint32_t *tokens)
 {
-    uint32_t id = *bucket_of(index, parent, tokens);
+    const node_t *node = &index->nodes[id];
 
-    while ((id != NONE) &&
-           ((index->nodes[id].parent != parent) ||
-            (memcmp(tokens_of(index, id), tokens, block_bytes(index)) != 0))) {
+    return (node->parent == parent) && (node->space.lo == space.lo) &&
+           (node->space.hi == space.hi) &&
+           (memcmp(tokens_of(index, id), tokens, block_bytes(index)) == 0);
+}
+
+static uint32_t find(const bt_kv_prefix_t *index, bt_hash128_t space,
+                     uint32_t parent, const uint32_t *tokens)
+{
+    uint32_t id = *bucket_of(index, space, parent, tokens);
+
+    while ((id != NONE) && !is_node(index, id, space, parent, tokens)) {
         id = index->nodes[id].bucket_next;
     }
     return id;
@@ -176,14 +188,15 @@ static void touch(bt_kv_prefix_t *index, uint32_t id)
 
 /* ---- */
 
-uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, const uint32_t *tokens,
-                            uint32_t max_blocks, uint32_t *ids)
+uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
+                            const uint32_t *tokens, uint32_t max_blocks,
+                            uint32_t *ids)
 {
     uint32_t last = NONE;
     uint32_t n = 0;
 
     while (n < max_blocks) {
-        const uint32_t id = find(index, last, tokens);
+        const uint32_t id = find(index, space, last, tokens);
 
         if (id == NONE) {
             break;
@@ -197,16 +210,17 @@ uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, const uint32_t *tokens,
     return n;
 }
 
-static void add(bt_kv_prefix_t *index, uint32_t parent, const uint32_t *tokens,
-                uint32_t id)
+static void add(bt_kv_prefix_t *index, bt_hash128_t space, uint32_t parent,
+                const uint32_t *tokens, uint32_t id)
 {
-    uint32_t *bucket = bucket_of(index, parent, tokens);
+    uint32_t *bucket = bucket_of(index, space, parent, tokens);
     node_t *node = &index->nodes[id];
 
     BT_ASSERT_ALWAYS((id < index->n_blocks) && !node->used);
     bt_kv_pool_keep(index->pool, id);
     node->used = true;
     node->parent = parent;
+    node->space = space;
     node->n_children = 0;
     node->bucket_next = *bucket;
     *bucket = id;
@@ -217,16 +231,17 @@ static void add(bt_kv_prefix_t *index, uint32_t parent, const uint32_t *tokens,
     order_append(index, id);
 }
 
-void bt_kv_prefix_insert(bt_kv_prefix_t *index, const uint32_t *tokens,
-                         uint32_t n_blocks, const uint32_t *ids)
+void bt_kv_prefix_insert(bt_kv_prefix_t *index, bt_hash128_t space,
+                         const uint32_t *tokens, uint32_t n_blocks,
+                         const uint32_t *ids)
 {
     uint32_t last = NONE;
 
     for (uint32_t i = 0; i < n_blocks; i++) {
-        const uint32_t known = find(index, last, tokens);
+        const uint32_t known = find(index, space, last, tokens);
 
         if (known == NONE) {
-            add(index, last, tokens, ids[i]);
+            add(index, space, last, tokens, ids[i]);
         } else if (known != ids[i]) {
             break;
         }
@@ -239,7 +254,8 @@ void bt_kv_prefix_insert(bt_kv_prefix_t *index, const uint32_t *tokens,
 static void drop(bt_kv_prefix_t *index, uint32_t id)
 {
     node_t *node = &index->nodes[id];
-    uint32_t *link = bucket_of(index, node->parent, tokens_of(index, id));
+    uint32_t *link =
+        bucket_of(index, node->space, node->parent, tokens_of(index, id));
 
     while (*link != id) {
         link = &index->nodes[*link].bucket_next;

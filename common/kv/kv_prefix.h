@@ -4,8 +4,8 @@
  * Which KV blocks hold the K and V of which beginnings of token sequences, so
  * that a prompt that begins like an earlier one computes only the rest.
  *
- *     root ─ [t0 … t15] ─┬─ [t16 … t31] ─ [t32 … t47]      one node a block
- *                        └─ [t16'… t31']
+ *     space ─ [t0 … t15] ─┬─ [t16 … t31] ─ [t32 … t47]     one node a block
+ *                         └─ [t16'… t31']
  *
  * Only whole blocks are in it, and nobody writes to a block in it: K and V of a
  * position depend on the tokens up to it alone, and on no chunk size or batch
@@ -14,6 +14,11 @@
  * A node is known by its parent and its own tokens, both compared exactly: a
  * hash only says where to look. Two tenants' prompts can never be taken for one
  * another, however the tokens were chosen.
+ *
+ * What K and V depend on beside the tokens (an adapter), and who may learn that
+ * a beginning is known (a tenant, a salt), is a space: a number that stands for
+ * all of it. A first block is known by its space as well, so spaces share
+ * nothing. All of them share the room, by the order of use.
  *
  * The index holds one reference of each of its blocks in the pool. A leaf that
  * nobody else holds can be evicted, the least recently used first.
@@ -28,6 +33,7 @@
 
 #include <stdint.h>
 
+#include "common/base/hash.h"
 #include "common/kv/kv_block_pool.h"
 
 typedef struct bt_kv_prefix bt_kv_prefix_t;
@@ -56,14 +62,16 @@ void bt_kv_prefix_destroy(bt_kv_prefix_t *index);
 /**
  * Find the longest known beginning, of whole blocks, and hold it.
  *
+ * @param [in]  space       Compared exactly; {0, 0} is one like any other.
  * @param [in]  tokens      The sequence.
  * @param [in]  max_blocks  Look no further; tokens has that many whole blocks.
  * @param [out] ids         One id for each block found, in order, with a
  *                          reference owned by the caller.
  * @return how many blocks were found
  */
-uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, const uint32_t *tokens,
-                            uint32_t max_blocks, uint32_t *ids);
+uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
+                            const uint32_t *tokens, uint32_t max_blocks,
+                            uint32_t *ids);
 
 /**
  * Remember blocks that are complete and will not be written again.
@@ -71,11 +79,13 @@ uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, const uint32_t *tokens,
  * Ends at the first block whose tokens are known by another block: that one
  * stays, and below it the caller, who does not hold it, can add nothing.
  *
+ * @param [in] space     As in bt_kv_prefix_match().
  * @param [in] tokens    n_blocks x tokens_per_block of them.
  * @param [in] ids       The blocks, held by the caller.
  */
-void bt_kv_prefix_insert(bt_kv_prefix_t *index, const uint32_t *tokens,
-                         uint32_t n_blocks, const uint32_t *ids);
+void bt_kv_prefix_insert(bt_kv_prefix_t *index, bt_hash128_t space,
+                         const uint32_t *tokens, uint32_t n_blocks,
+                         const uint32_t *ids);
 
 /** Free up to @a n blocks that only the index holds. @return how many */
 uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n);

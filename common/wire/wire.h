@@ -153,6 +153,9 @@ typedef struct bt_msg_request {
     uint32_t deadline_ms;   /**< from arrival; 0 = none */
     uint32_t priority;      /**< higher is sooner */
     bt_sampling_t sampling;
+    /** Whose blocks these are: only those of one space are used again for one
+     *  another (kv_prefix.h). {0, 0}: of all that say nothing. */
+    bt_hash128_t space;
 } bt_msg_request_t;
 
 /** Where one rank of P may write into the pool of one rank of D. */

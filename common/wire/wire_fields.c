@@ -107,6 +107,9 @@ static const field_t request_fields[] = {
     U32(bt_msg_request_t, deadline_ms, 0, ANY),
     U32(bt_msg_request_t, priority, 0, ANY),
     OF(FIELD_SAMPLING, bt_msg_request_t, sampling),
+    /* later */
+    OF(FIELD_U64, bt_msg_request_t, space.lo),
+    OF(FIELD_U64, bt_msg_request_t, space.hi),
 };
 
 static const field_t sampling_fields[] = {

@@ -134,6 +134,7 @@ static void send_request(bt_core_t *core, const bt_gen_t *gen,
                 .deadline_ms = (uint32_t)left_ms,
                 .priority = gen->priority,
                 .sampling = gen->sampling,
+                .space = gen->space,
             },
     };
 

@@ -57,6 +57,7 @@ typedef struct bt_gen_spec {
     bt_sampling_t sampling; /**< with end ids, bad words and seed */
     const char *const *stops;
     uint32_t n_stops;
+    bt_hash128_t space; /**< bt_msg_request_t.space */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's; longer than that is cut */
     uint64_t parse_us, tokenize_us; /**< for the ledger */

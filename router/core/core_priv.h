@@ -62,6 +62,7 @@ struct bt_gen {
     uint32_t *tokens; /**< owned */
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words; /**< owned */
+    bt_hash128_t space;
     uint32_t priority;
     bt_token_t *early; /**< owned: tokens ahead of n_output, unordered */
     uint32_t n_early, cap_early;

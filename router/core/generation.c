@@ -47,6 +47,7 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
         return BT_ERR_NO_MEMORY;
     }
     gen->n_tokens = gen->cap_tokens = gen->n_prompt = spec->n_prompt;
+    gen->space = spec->space;
     gen->sampling = spec->sampling;
     gen->sampling.bad_words = NULL;
     if (spec->sampling.n_bad_words > 0) {

@@ -75,7 +75,8 @@ typedef struct bt_api_request {
     uint32_t n_bad_words;
     int64_t sequence_id; /**< generate: echoed */
     bool sequence_start, sequence_end;
-    char *id; /**< generate: request id, NULL = absent */
+    char *id;         /**< generate: request id, NULL = absent */
+    char *cache_salt; /**< NULL: blocks are shared with all that have none */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's */
 } bt_api_request_t;

@@ -332,6 +332,17 @@ static bt_status_t read_logprobs(bt_api_parse_t *parse,
                          field->name);
 }
 
+/* An empty one would look like a secret and be none. */
+static bt_status_t read_cache_salt(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value)
+{
+    if (json_is_string(value) && (json_string_length(value) == 0)) {
+        return bt_api_refuse(parse, field->name, "%s is empty", field->name);
+    }
+    return bt_api_read_name(parse, field, value);
+}
+
 /* ---- the table ---- */
 
 #define AT(member) offsetof(bt_api_request_t, member)
@@ -405,6 +416,7 @@ static const bt_api_field_t fields[] = {
     {"sequence_id", BT_API_G, bt_api_read_i64, AT(sequence_id), 0, MAX_I64},
     BOOL("sequence_start", BT_API_G, sequence_start),
     BOOL("sequence_end", BT_API_G, sequence_end),
+    {"cache_salt", BT_API_A, read_cache_salt, AT(cache_salt), 0, 0},
     U32("priority", BT_API_A, priority, 0, INT32_MAX),
     U32("timeout_ms", BT_API_A, timeout_ms, 0, UINT32_MAX),
     OWN("timeout", BT_API_G, read_timeout_us),

@@ -30,6 +30,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     }
     bt_free(request->model);
     bt_free(request->id);
+    bt_free(request->cache_salt);
     memset(request, 0, sizeof(*request));
 }
 

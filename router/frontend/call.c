@@ -413,6 +413,7 @@ static bt_status_t submit_all(bt_call_t *call, const beginning_t *b)
             .n_prompt = (uint32_t)prompt->tokens.n,
             .max_new = prompt->max_new,
             .sampling = b->prepared.sampling,
+            .space = b->prepared.space,
             .stops = (const char *const *)request->stops,
             .n_stops = request->n_stops,
             .priority = request->priority,

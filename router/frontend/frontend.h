@@ -18,6 +18,7 @@
 
 #include "common/config/config.h"
 #include "router/frontend/registry.h"
+#include "router/frontend/space.h"
 #include "router/observe/access_log.h"
 #include "router/observe/ids.h"
 #include "router/observe/metrics.h"
@@ -29,11 +30,12 @@ typedef struct bt_frontend {
     const bt_config_t *config;
     bt_registry_t models;
     bt_router_metrics_t *metrics;
-    bt_trace_t *trace;       /**< NULL: not asked for */
-    bt_access_log_t *access; /**< the same */
-    bt_ids_t ids;            /**< of requests */
-    bool draining;           /**< no new requests */
-    uint64_t id_start;       /**< random: makes ids of answers unique */
+    bt_trace_t *trace;                     /**< NULL: not asked for */
+    bt_access_log_t *access;               /**< the same */
+    bt_ids_t ids;                          /**< of requests */
+    uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
+    bool draining;                         /**< no new requests */
+    uint64_t id_start; /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
 

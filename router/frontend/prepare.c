@@ -7,6 +7,8 @@
 
 #include "common/base/alloc.h"
 #include "common/wire/wire.h"
+#include "router/frontend/frontend.h"
+#include "router/frontend/space.h"
 
 #define CHAT_TEXT_LIMIT (64u << 20)
 #define BAD_REQUEST     "invalid_request_error"
@@ -324,6 +326,10 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         bt_api_error_set(error, 500, SERVER_ERROR, NULL,
                          "no random numbers from the system");
         return BT_ERR_IO;
+    }
+    if (request->cache_salt != NULL) {
+        p->space =
+            bt_space_of_salt(served->front->space_key, request->cache_salt);
     }
     return add_bad_words(served, request, p, error);
 }

@@ -36,6 +36,7 @@ typedef struct bt_prepared {
     size_t n_prompts;
     bt_sampling_t sampling;   /**< its bad words are owned here */
     bt_bad_word_t *bad_words; /**< owned */
+    bt_hash128_t space;       /**< of its KV blocks: bt_space_of_salt() */
 } bt_prepared_t;
 
 /**

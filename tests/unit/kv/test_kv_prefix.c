@@ -9,7 +9,8 @@
 #include "common/base/alloc.h"
 #include "common/kv/kv_prefix.h"
 
-#define T 2u
+#define T        2u
+#define NO_SPACE ((bt_hash128_t){0, 0})
 
 typedef struct fixture {
     bt_kv_pool_t *pool;
@@ -41,10 +42,11 @@ static void give_back(fixture_t *f, const uint32_t *ids, uint32_t n)
 static uint32_t compute(fixture_t *f, const uint32_t *tokens, uint32_t n_blocks,
                         uint32_t *ids)
 {
-    const uint32_t n = bt_kv_prefix_match(f->index, tokens, n_blocks, ids);
+    const uint32_t n =
+        bt_kv_prefix_match(f->index, NO_SPACE, tokens, n_blocks, ids);
 
     assert_int_equal(bt_kv_pool_acquire(f->pool, n_blocks - n, ids + n), BT_OK);
-    bt_kv_prefix_insert(f->index, tokens, n_blocks, ids);
+    bt_kv_prefix_insert(f->index, NO_SPACE, tokens, n_blocks, ids);
     return n;
 }
 
@@ -58,7 +60,7 @@ static void the_longest_known_beginning_is_found_and_held(void **state)
 
     (void)state;
     open_with(&f, 8);
-    assert_int_equal(bt_kv_prefix_match(f.index, first, 3, a), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 3, a), 0);
     assert_int_equal(compute(&f, first, 3, a), 0);
     assert_int_equal(compute(&f, second, 3, b), 2);
     assert_int_equal(b[0], a[0]);
@@ -70,7 +72,7 @@ static void the_longest_known_beginning_is_found_and_held(void **state)
     give_back(&f, b, 3);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 4);
     assert_int_equal(bt_kv_pool_n_free(f.pool), 4);
-    assert_int_equal(bt_kv_prefix_match(f.index, first, 1, b), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, first, 1, b), 1);
     give_back(&f, b, 1);
     close_all(&f);
 }
@@ -87,7 +89,7 @@ static void a_block_is_known_by_all_before_it(void **state)
     open_with(&f, 4);
     assert_int_equal(compute(&f, first, 2, ids), 0);
     give_back(&f, ids, 2);
-    assert_int_equal(bt_kv_prefix_match(f.index, swapped, 2, ids), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, swapped, 2, ids), 0);
     close_all(&f);
 }
 
@@ -109,12 +111,12 @@ static void leaves_go_first_the_least_recently_used_before_others(void **state)
     give_back(&f, ids, 1);
     /* Oldest first: a's leaf, b's leaf, their parent, c. */
     assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
-    assert_int_equal(bt_kv_prefix_match(f.index, a, 2, ids), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 2, ids), 1);
     give_back(&f, ids, 1); /* uses the parent: c is older now */
-    assert_int_equal(bt_kv_prefix_match(f.index, b, 2, ids), 2);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, b, 2, ids), 2);
     give_back(&f, ids, 2);
     assert_int_equal(bt_kv_prefix_evict(f.index, 1), 1);
-    assert_int_equal(bt_kv_prefix_match(f.index, c, 1, ids), 0);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, c, 1, ids), 0);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 2); /* leaf, then parent */
     assert_int_equal(bt_kv_pool_n_free(f.pool), 8);
     close_all(&f);
@@ -131,7 +133,7 @@ static void what_a_sequence_holds_is_not_evicted(void **state)
     open_with(&f, 4);
     assert_int_equal(compute(&f, a, 2, ids), 0);
     give_back(&f, ids, 2);
-    assert_int_equal(bt_kv_prefix_match(f.index, a, 1, held), 1);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, a, 1, held), 1);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
     give_back(&f, held, 1);
     assert_int_equal(bt_kv_prefix_evict(f.index, 9), 1);
@@ -152,12 +154,43 @@ static void the_same_tokens_are_remembered_once(void **state)
     open_with(&f, 4);
     assert_int_equal(bt_kv_pool_acquire(f.pool, 2, one), BT_OK);
     assert_int_equal(bt_kv_pool_acquire(f.pool, 2, two), BT_OK);
-    bt_kv_prefix_insert(f.index, a, 2, one);
-    bt_kv_prefix_insert(f.index, b, 2, two);
+    bt_kv_prefix_insert(f.index, NO_SPACE, a, 2, one);
+    bt_kv_prefix_insert(f.index, NO_SPACE, b, 2, two);
     give_back(&f, one, 2);
     give_back(&f, two, 2);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 2);
     assert_int_equal(bt_kv_pool_n_free(f.pool), 2);
+    close_all(&f);
+}
+
+/* By hand: the same four tokens in three spaces that differ in one half of the
+ * number are three times two blocks; each space finds its own. */
+static void spaces_share_nothing(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4};
+    static const bt_hash128_t spaces[] = {{0, 0}, {1, 0}, {0, 1}};
+    uint32_t ids[3][2];
+    uint32_t found[2];
+    fixture_t f;
+
+    (void)state;
+    open_with(&f, 8);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(
+            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, found), 0);
+        assert_int_equal(bt_kv_pool_acquire(f.pool, 2, ids[i]), BT_OK);
+        bt_kv_prefix_insert(f.index, spaces[i], tokens, 2, ids[i]);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(
+            bt_kv_prefix_match(f.index, spaces[i], tokens, 2, found), 2);
+        assert_memory_equal(found, ids[i], sizeof(found));
+        give_back(&f, found, 2);
+        give_back(&f, ids[i], 2);
+    }
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 6);
+    /* All of it can be had, also by a space that has none. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 8), 6);
     close_all(&f);
 }
 
@@ -200,6 +233,7 @@ static void counts_of_zero_are_refused_and_short_memory_is_said(void **state)
 /* What each block of the pool was last filled with: a whole beginning. */
 typedef struct content {
     uint32_t n;
+    bt_hash128_t space;
     uint32_t tokens[DEEPEST * T];
 } content_t;
 
@@ -208,13 +242,14 @@ typedef struct running {
     uint32_t ids[DEEPEST];
 } running_t;
 
-static void check_found(const content_t *contents, const uint32_t *tokens,
-                        const uint32_t *ids, uint32_t n)
+static void check_found(const content_t *contents, bt_hash128_t space,
+                        const uint32_t *tokens, const uint32_t *ids, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const content_t *c = &contents[ids[i]];
 
         assert_int_equal(c->n, i + 1);
+        assert_memory_equal(&c->space, &space, sizeof(space));
         assert_memory_equal(c->tokens, tokens,
                             (i + 1) * T * sizeof(c->tokens[0]));
     }
@@ -224,6 +259,9 @@ static void start(fixture_t *f, content_t *contents, running_t *seq,
                   unsigned *seed)
 {
     const uint32_t n_blocks = 1 + (uint32_t)rand_r(seed) % DEEPEST;
+    /* Four of them, of which each shares half of its number with two. */
+    const bt_hash128_t space = {.lo = (uint64_t)rand_r(seed) % 2,
+                                .hi = (uint64_t)rand_r(seed) % 2};
     uint32_t tokens[DEEPEST * T];
     uint32_t n;
     uint32_t missing;
@@ -231,8 +269,8 @@ static void start(fixture_t *f, content_t *contents, running_t *seq,
     for (uint32_t i = 0; i < n_blocks * T; i++) {
         tokens[i] = (uint32_t)rand_r(seed) % 2;
     }
-    n = bt_kv_prefix_match(f->index, tokens, n_blocks, seq->ids);
-    check_found(contents, tokens, seq->ids, n);
+    n = bt_kv_prefix_match(f->index, space, tokens, n_blocks, seq->ids);
+    check_found(contents, space, tokens, seq->ids, n);
     missing = n_blocks - n;
     if (missing > bt_kv_pool_n_free(f->pool)) {
         const uint32_t idle = bt_kv_pool_n_idle(f->pool);
@@ -249,11 +287,12 @@ static void start(fixture_t *f, content_t *contents, running_t *seq,
     seq->n_blocks = n_blocks;
     for (uint32_t i = n; i < n_blocks; i++) {
         contents[seq->ids[i]].n = i + 1;
+        contents[seq->ids[i]].space = space;
         memcpy(contents[seq->ids[i]].tokens, tokens,
                (i + 1) * T * sizeof(tokens[0]));
     }
     if (rand_r(seed) % 4 != 0) { /* the others fail */
-        bt_kv_prefix_insert(f->index, tokens, n_blocks, seq->ids);
+        bt_kv_prefix_insert(f->index, space, tokens, n_blocks, seq->ids);
     }
 }
 
@@ -298,6 +337,7 @@ int main(void)
         BT_TEST(leaves_go_first_the_least_recently_used_before_others),
         BT_TEST(what_a_sequence_holds_is_not_evicted),
         BT_TEST(the_same_tokens_are_remembered_once),
+        BT_TEST(spaces_share_nothing),
         BT_TEST(counts_of_zero_are_refused_and_short_memory_is_said),
         BT_TEST(in_random_lives_what_is_found_is_what_was_filled),
     };

@@ -147,6 +147,7 @@ typedef struct sent {
     uint64_t seed;
     bt_sampling_t sampling;
     bt_bad_word_t bad_words[4];
+    bt_hash128_t space;
     uint32_t tokens[64];
 } sent_t;
 
@@ -179,6 +180,7 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         s->key = r->key;
         s->n_tokens = r->n_tokens;
         s->max_new = r->max_new;
+        s->space = r->space;
         s->sampling = r->sampling;
         s->seed = r->sampling.seed;
         s->n_bad_words = r->sampling.n_bad_words;

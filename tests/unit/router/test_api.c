@@ -273,7 +273,8 @@ static void every_openai_option_is_read(void **state)
         "'logprobs': false, 'top_logprobs': 0, 'echo': false, 'tools': [],"
         "'tool_choice': 'auto', 'response_format': {'type': 'text'},"
         "'logit_bias': {}, 'modalities': ['text'], 'bad_words': ['no'],"
-        "'parallel_tool_calls': true, 'timeout_ms': 250, 'metadata': null}");
+        "'parallel_tool_calls': true, 'timeout_ms': 250, 'metadata': null,"
+        "'cache_salt': 'mine'}");
 
     (void)state;
     assert_int_equal(r.max_tokens, 9);
@@ -297,6 +298,7 @@ static void every_openai_option_is_read(void **state)
     assert_int_equal(r.sampling.end_ids[1], 4);
     assert_int_equal(r.n_bad_words, 1);
     assert_int_equal(r.timeout_ms, 250);
+    assert_string_equal(r.cache_salt, "mine");
     bt_api_request_fini(&r);
 }
 
@@ -597,6 +599,9 @@ static void word_lists_are_bounded(void **state)
     snprintf(text + n, sizeof(text) - n, "]}");
     refused(G, text, "bad_words", "bad_words has more than 64 words");
 
+    refused(C, CMP("'cache_salt': ''"), "cache_salt", "cache_salt is empty");
+    refused(G, GEN("'cache_salt': 5"), "cache_salt",
+            "cache_salt must be a string, got an integer");
     refused(C, CMP("'stop_token_ids': [1, 2, 3, 4, 5]"), "stop_token_ids",
             "stop_token_ids has more than 4 ids");
 }

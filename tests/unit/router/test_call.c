@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one call gets, in each dialect: whole, streamed, refused, given up. */
+#include "common/base/assert.h"
 #include "tests/unit/router/call_fixture.h"
 
 static void a_generate_call_is_answered_whole(void **state)
@@ -139,6 +140,35 @@ static void bad_words_are_banned_with_and_without_a_space(void **state)
     stop(w);
 }
 
+static void a_salt_reaches_the_workers_as_a_space(void **state)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\":\"a\",\"cache_salt\":\"one\",\"max_tokens\":9}",
+        "{\"prompt\":\"b\",\"cache_salt\":\"two\",\"max_tokens\":9}",
+        "{\"prompt\":\"c\",\"cache_salt\":\"one\",\"max_tokens\":9}",
+        "{\"prompt\":\"d\",\"cache_salt\":null,\"max_tokens\":9}",
+    };
+    world_t *w = &world;
+    bt_exchange_t exs[BT_ARRAY_LEN(bodies)];
+    bt_hash128_t spaces[BT_ARRAY_LEN(bodies)];
+
+    (void)state;
+    start(w, true);
+    for (uint32_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        post(w, &exs[i], "/v1/completions", bodies[i]);
+        spaces[i] = request(w, i)->space;
+    }
+    assert_true((spaces[0].lo | spaces[0].hi) != 0);
+    assert_true((spaces[1].lo | spaces[1].hi) != 0);
+    assert_memory_equal(&spaces[0], &spaces[2], sizeof(spaces[0]));
+    assert_memory_not_equal(&spaces[0], &spaces[1], sizeof(spaces[0]));
+    assert_true((spaces[3].lo | spaces[3].hi) == 0);
+    for (uint32_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        answer(w, i, "yes", BT_FINISH_LENGTH);
+    }
+    stop(w);
+}
+
 static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
 {
     world_t *w = &world;
@@ -162,7 +192,7 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
     w->d->hello.n_blocks = 100;
     refused(w, COMPLETIONS, "{\"prompt\":[1,2,999999]}", 400,
             "token id 999999");
-    refused(w, COMPLETIONS, "{\"prompt\":\"x\",\"n\":64,\"max_tokens\":1}", 429,
+    refused(w, COMPLETIONS, "{\"prompt\":\"x\",\"n\":64,\"max_tokens\":9}", 429,
             "limit is 8");
     refused(w, GENERATE, "{\"text_input\":\"\"}", 400, "empty");
     refused(w, GENERATE, "nonsense", 400, "JSON");
@@ -342,6 +372,7 @@ int main(void)
         BT_TEST(an_openai_stream_ends_with_usage_and_done_in_one_write),
         BT_TEST(prompts_times_n_are_separate_choices_with_seeds_of_their_own),
         BT_TEST(bad_words_are_banned_with_and_without_a_space),
+        BT_TEST(a_salt_reaches_the_workers_as_a_space),
         BT_TEST(what_cannot_be_served_is_refused_with_its_numbers),
         BT_TEST(a_client_that_leaves_cancels_all_its_choices),
         BT_TEST(an_error_after_the_first_event_is_an_event),

@@ -6,6 +6,8 @@
 #include "common/base/assert.h"
 #include "tests/unit/wire/wire_fixture.h"
 
+#define SAMPLING_AT 10 /* of REQUEST's elements, the type being 0 */
+
 static void fields_of_a_newer_peer_are_passed_over(void **state)
 {
     /* One of every format of the specification. */
@@ -133,6 +135,26 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->blocks_cached, (keep > 32) ? 32 : 0);
         assert_int_equal(s->kv_bytes_staged, (keep > 33) ? 33 : 0);
         assert_int_equal(s->kv_stage_waits, (keep > 34) ? 34 : 0);
+        bt_strbuf_fini(&shorter);
+    }
+    bt_strbuf_fini(&buf);
+}
+
+/* REQUEST of a build without spaces, and of none that ever was with half of
+ * one. */
+static void a_request_without_a_space_is_in_that_of_all(void **state)
+{
+    const bt_msg_t request = wire_request();
+    bt_strbuf_t buf = wire_encoded(&request);
+    bt_msg_t got;
+
+    (void)state;
+    for (size_t keep = 11; keep <= 13; keep++) {
+        bt_strbuf_t shorter = wire_cut_to(&buf, keep);
+
+        assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
+        assert_int_equal(got.u.request.space.lo, (keep > 11) ? 5 : 0);
+        assert_true(got.u.request.space.hi == ((keep > 12) ? UINT64_MAX : 0));
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
@@ -381,7 +403,7 @@ static void fields_of_a_newer_peer_inside_lists_are_passed_over(void **state)
                      BT_ERR_BAD_MESSAGE);
 
     sampling += wire_array_header(sampling, &n);
-    for (size_t i = 0; i + 1 < n; i++) { /* it is the last element */
+    for (size_t i = 0; i < SAMPLING_AT; i++) {
         sampling += wire_object_bytes(sampling);
     }
     for (size_t n_extra = 0; n_extra <= 2; n_extra++) {
@@ -395,7 +417,7 @@ static void fields_of_a_newer_peer_inside_lists_are_passed_over(void **state)
         for (size_t i = 0; i < n_extra; i++) {
             bt_strbuf_append(&inner, extra, sizeof(extra));
         }
-        outer = wire_with_element(&buf, n - 1, inner.data, inner.len);
+        outer = wire_with_element(&buf, SAMPLING_AT, inner.data, inner.len);
         memset(&got, 0, sizeof(got));
         assert_int_equal(wire_decode(outer.data, outer.len, &got), BT_OK);
         wire_assert_equal(&got, &request);
@@ -471,6 +493,7 @@ int main(void)
         BT_TEST(fields_of_a_newer_peer_are_passed_over),
         BT_TEST(a_field_that_was_there_from_the_first_is_required),
         BT_TEST(a_later_field_that_was_not_sent_has_its_default),
+        BT_TEST(a_request_without_a_space_is_in_that_of_all),
         BT_TEST(a_blob_without_a_list_is_a_list_of_one),
         BT_TEST(several_are_none_to_who_knows_no_lists),
         BT_TEST(a_list_has_its_limits),

@@ -95,7 +95,8 @@ bt_msg_t wire_request(void)
                                              .max_new = 128,
                                              .deadline_ms = 60000,
                                              .priority = 2,
-                                             .sampling = SAMPLING}};
+                                             .sampling = SAMPLING,
+                                             .space = {5, UINT64_MAX}}};
 
     return m;
 }
