@@ -80,6 +80,12 @@ class Launched:
     def stderr(self):
         return "".join(self.err)
 
+    def wait_says(self, pattern):
+        """Until standard error has it: what we read comes after what the
+        launcher did."""
+        poll(lambda: re.search(pattern, self.stderr()), f"{pattern} in "
+             "standard error")
+
     def wait_ready(self):
         poll(lambda: "Ctrl-C stops" in self.stdout()
              or self.process.poll() is not None, "the announcement")

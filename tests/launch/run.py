@@ -57,8 +57,8 @@ class LaunchTest(LauncherTest):
         first = poll(lambda: self.events("start", "prefill-0"), "a start")[0]
         os.kill(first[2], signal.SIGKILL)
         poll(lambda: len(self.events("start", "prefill-0")) == 2, "a restart")
-        self.assertIn("prefill-0 ended by signal 9 (Killed); it starts again "
-                      "in 0.5 s\n", launched.stderr())
+        launched.wait_says(r"prefill-0 ended by signal 9 \(Killed\); it starts "
+                           r"again in 0\.5 s\n")
         self.assertEqual(len(self.events("start", "decode-0")), 1)
         self.assertEqual(launched.stdout().count("curl"), 1)
         self.assertEqual(launched.stop(), 0)

@@ -404,8 +404,7 @@ class OrdersTest(LauncherTest):
         launched = self.launch("--drain-ms", "0")
         self.wait_state("decode-0", "ready")
         self.ask("drain decode-0")
-        self.assertIn("decode-0 did not stop in time and is killed\n",
-                      launched.stderr())
+        launched.wait_says("decode-0 did not stop in time and is killed\n")
         self.assertNotIn("while stopping", launched.stderr())
         self.ask("start decode-0 wait=yes")
         self.ask("unload model")
@@ -676,8 +675,8 @@ print(s.makefile().readline(), end="")
         self.assertEqual(as_nobody().stdout,
                          "error this launcher takes orders of its own user "
                          "and root only\n")
-        self.assertRegex(launched.stderr(), f"user {NOBODY}, process [0-9]+ is "
-                         "refused at the launcher's socket\n")
+        launched.wait_says(f"user {NOBODY}, process [0-9]+ is refused at the "
+                           "launcher's socket\n")
         self.assertEqual(self.state("decode-0"), "ready")
         self.assertEqual(launched.stop(), 0)
 
