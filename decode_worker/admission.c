@@ -6,25 +6,25 @@
 #include "decode_worker/decode.h"
 #include "worker/note.h"
 
-/* Blocks of the tokens that came. */
-static uint32_t blocks_of_prompt(const bt_worker_t *w, const bt_job_t *job)
-{
-    return bt_kv_blocks_for(job->n_tokens, w->tokens_per_block);
-}
-
-/* What the prefill worker fills: all but those that are here already. */
+/* What the prefill worker fills: all that is not here already. */
 static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
                             const bt_decode_job_t *dj)
 {
-    bt_kv_walk_t walk = bt_kv_walk_begin(
-        &state->route->lanes[0].plan, BT_KV_DST, dj->job.block_ids,
-        dj->job.n_reused, blocks_of_prompt(w, &dj->job));
-    bt_kv_piece_t piece;
+    const bt_kv_handover_t handover = {.groups = &w->groups,
+                                       .lane = &state->route->lanes[0],
+                                       .n_tokens = dj->job.n_tokens,
+                                       .n_cached = dj->job.n_reused};
     uint32_t n = 0;
 
-    for (; bt_kv_walk_next(&walk, &piece); n++) {
-        state->extents[n] =
-            (bt_kvt_extent_t){.offset = piece.pool, .bytes = piece.bytes};
+    for (uint32_t g = 0; g < w->groups.n; g++) {
+        bt_kv_walk_t walk = bt_kv_handover_walk(
+            &handover, g, BT_KV_DST, dj->job.block_ids, 0, dj->job.n_spans);
+        bt_kv_piece_t piece;
+
+        for (; bt_kv_walk_next(&walk, &piece); n++) {
+            state->extents[n] =
+                (bt_kvt_extent_t){.offset = piece.pool, .bytes = piece.bytes};
+        }
     }
     return n;
 }

@@ -14,7 +14,7 @@ static bt_decode_job_t *job_of(bt_job_t *job)
 
 /* Every position that will ever be computed here. The last drawn token is
  * never fed back, so it needs no room. */
-static uint32_t blocks_needed(const bt_worker_t *w, const bt_job_t *job)
+static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
 {
     return bt_kv_blocks_for((uint64_t)job->n_tokens + job->max_new - 1,
                             w->tokens_per_block);
@@ -39,6 +39,17 @@ static void close_role(bt_worker_t *w)
     w->role = NULL;
 }
 
+/* Pieces that a block may be laid open in. */
+static uint32_t max_moves(const bt_worker_t *w, const bt_kv_lane_t *lane)
+{
+    uint32_t n = 1;
+
+    for (uint32_t g = 0; g < w->groups.n; g++) {
+        n = (lane->plan[g].n_moves > n) ? lane->plan[g].n_moves : n;
+    }
+    return n;
+}
+
 static bt_status_t open_role(bt_worker_t *w)
 {
     const bt_kv_split_t theirs = {.tp = 1, .pp = 1};
@@ -55,7 +66,7 @@ static bt_status_t open_role(bt_worker_t *w)
         return status;
     }
     state->extents =
-        bt_calloc((size_t)w->n_blocks * state->route->lanes[0].plan.n_moves,
+        bt_calloc((size_t)w->n_blocks * max_moves(w, &state->route->lanes[0]),
                   sizeof(*state->extents));
     state->desc = bt_calloc(BT_WIRE_MAX_BLOB, 1);
     if ((state->extents == NULL) || (state->desc == NULL)) {
@@ -260,7 +271,7 @@ const bt_worker_ops_t bt_decode_ops = {
     .program_name = "decode",
     .job_bytes = sizeof(bt_decode_job_t),
     .hello_flags = BT_HELLO_LOCAL_PREFILL,
-    .blocks_needed = blocks_needed,
+    .spans_needed = spans_needed,
     .accepts = accepts,
     .open = open_role,
     .close = close_role,

@@ -71,7 +71,7 @@ static const bt_kv_route_t *route_to(bt_worker_t *w, const bt_msg_peer_t *msg)
     }
     if (why == NULL) {
         bytes = msg->ranks[0].block_bytes;
-        if ((bytes != 0) && (bytes != route->lanes[0].plan.dst_block_bytes)) {
+        if ((bytes != 0) && (bytes != route->lanes[0].dst_page_bytes)) {
             why = "its blocks have another size than its ranks would have";
         }
     }
@@ -229,7 +229,10 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     if (peer->kvt == NULL) {
         return BT_ERR_PEER_LOST;
     }
-    pj->plan = &peer->route->lanes[0].plan;
+    pj->handover = (bt_kv_handover_t){.groups = &w->groups,
+                                      .lane = &peer->route->lanes[0],
+                                      .n_tokens = pj->job.n_tokens,
+                                      .n_cached = pj->spans_cached};
     status = bt_kvt_prep(peer->kvt, pj->grant->blob, pj->grant->blob_bytes, pj,
                          &pj->xfer);
     if (status != BT_OK) {
@@ -237,7 +240,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     }
     state->n_xfers++;
     if (bt_kvt_xfer_window_bytes(pj->xfer) !=
-        (pj->job.claim.n_blocks - pj->blocks_cached) * pj->plan->bytes) {
+        bt_kv_handover_bytes(&pj->handover)) {
         return BT_ERR_MISMATCH;
     }
     return BT_OK;

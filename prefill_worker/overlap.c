@@ -31,59 +31,61 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
     return (for_piece > for_groups) ? (uint32_t)for_piece : for_groups;
 }
 
-/* Of the job's blocks up to @a end what is not posted yet, and of each the
- * bytes [from, to): as pieces that lie together in our pool. */
+/* Of the job's spans up to @a end what is not posted yet, and of each the
+ * layers [from, to): as pieces that lie together in our pool. */
 static bt_status_t post(const bt_worker_t *w, const bt_prefill_job_t *pj,
-                        uint32_t end, size_t from, size_t to)
+                        uint32_t end, uint32_t from, uint32_t to)
 {
-    bt_kv_walk_t walk = bt_kv_walk_begin(
-        pj->plan, BT_KV_SRC, pj->job.block_ids + pj->blocks_cached,
-        pj->blocks_posted - pj->blocks_cached, end - pj->blocks_cached);
-    bt_kv_piece_t piece;
+    for (uint32_t g = 0; g < w->groups.n; g++) {
+        bt_kv_walk_t walk =
+            bt_kv_handover_walk(&pj->handover, g, BT_KV_SRC, pj->job.block_ids,
+                                pj->spans_posted, end);
+        bt_kv_piece_t piece;
 
-    bt_kv_walk_clip(&walk, from, to);
-    while (bt_kv_walk_next(&walk, &piece)) {
-        const bt_status_t status = bt_kvt_post(
-            pj->xfer, w->kv_base + piece.pool, piece.window, piece.bytes);
+        bt_kv_walk_clip(&walk, bt_kv_group_bytes_of(&w->groups, g, from),
+                        bt_kv_group_bytes_of(&w->groups, g, to));
+        while (bt_kv_walk_next(&walk, &piece)) {
+            const bt_status_t status = bt_kvt_post(
+                pj->xfer, w->kv_base + piece.pool, piece.window, piece.bytes);
 
-        if (status != BT_OK) {
-            return status;
+            if (status != BT_OK) {
+                return status;
+            }
         }
     }
     return BT_OK;
 }
 
-/* Blocks [blocks_posted, end) are ready. */
-static bt_status_t post_blocks(const bt_worker_t *w, bt_prefill_job_t *pj,
-                               uint32_t end)
+/* Spans [spans_posted, end) are ready. */
+static bt_status_t post_spans(const bt_worker_t *w, bt_prefill_job_t *pj,
+                              uint32_t end)
 {
     bt_status_t status;
 
-    if (end <= pj->blocks_posted) { /* D may know more than we have computed */
+    if (end <= pj->spans_posted) { /* D may know more than we have computed */
         return BT_OK;
     }
-    status = post(w, pj, end, 0, w->block_bytes);
+    status = post(w, pj, end, 0, w->n_layers);
     if (status == BT_OK) {
-        pj->blocks_posted = end;
+        pj->spans_posted = end;
     }
     return status;
 }
 
-/* Layers [layers_posted, end) of all further blocks; with the last layer goes
- * what lies behind it in a block (scales). */
+/* Layers [layers_posted, end) of all further spans; with a group's last layer
+ * goes what lies behind it in a block (scales). */
 static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
                                uint32_t end)
 {
     const bt_status_t status =
-        post(w, pj, pj->job.claim.n_blocks, pj->layers_posted * w->layer_bytes,
-             (end == w->n_layers) ? w->block_bytes : end * w->layer_bytes);
+        post(w, pj, pj->job.n_spans, pj->layers_posted, end);
 
     if (status != BT_OK) {
         return status;
     }
     pj->layers_posted = end;
     if (end == w->n_layers) {
-        pj->blocks_posted = pj->job.claim.n_blocks;
+        pj->spans_posted = pj->job.n_spans;
         pj->layers_posted = 0;
     }
     return BT_OK;
@@ -94,7 +96,7 @@ static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
     const bt_prefill_t *state = w->role;
     const uint32_t group = bt_prefill_layer_group(
-        &state->split, pj->job.claim.n_blocks - pj->blocks_posted, w->n_layers,
+        &state->split, pj->job.n_spans - pj->spans_posted, w->n_layers,
         w->layer_bytes);
     const uint32_t n = bt_seq_layers(&pj->job.seq);
 
@@ -112,10 +114,9 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
         return BT_OK;
     }
     if (pj->layers_posted == 0) {
-        const bt_status_t status =
-            post_blocks(w, pj,
-                        complete ? pj->job.claim.n_blocks
-                                 : pj->n_computed / w->tokens_per_block);
+        const bt_status_t status = post_spans(
+            w, pj,
+            complete ? pj->job.n_spans : pj->n_computed / w->tokens_per_block);
 
         if ((status != BT_OK) || complete) {
             return status;
@@ -124,7 +125,7 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
     n_layers = complete ? w->n_layers : layers_ready(w, pj);
     if ((n_layers <= pj->layers_posted) ||
         (!complete && (state->overlap != BT_OVERLAP_LAYERS)) ||
-        (pj->blocks_posted == pj->job.claim.n_blocks)) {
+        (pj->spans_posted == pj->job.n_spans)) {
         return BT_OK;
     }
     return post_layers(w, pj, n_layers);

@@ -15,7 +15,7 @@ static bt_prefill_job_t *job_of(bt_job_t *job)
     return (bt_prefill_job_t *)job;
 }
 
-static uint32_t blocks_needed(const bt_worker_t *w, const bt_job_t *job)
+static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
 {
     return bt_kv_blocks_for(job->n_tokens, w->tokens_per_block);
 }
@@ -234,8 +234,8 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         bt_worker_job_fail(w, job, status, "transfer", why);
         return;
     }
-    pj->blocks_cached = grant->n_cached / w->tokens_per_block;
-    pj->blocks_posted = pj->blocks_cached;
+    pj->spans_cached = grant->n_cached / w->tokens_per_block;
+    pj->spans_posted = pj->spans_cached;
     bt_prefill_move(w, pj, BT_PREFILL_GRANT);
     if (next == BT_PREFILL_STREAMING) {
         bt_prefill_push(w, pj); /* chunks that are finished by now */
@@ -373,7 +373,7 @@ const bt_worker_ops_t bt_prefill_ops = {
     .program = BT_PROG_PREFILL,
     .program_name = "prefill",
     .job_bytes = sizeof(bt_prefill_job_t),
-    .blocks_needed = blocks_needed,
+    .spans_needed = spans_needed,
     .accepts = accepts,
     .open = open_role,
     .close = close_role,

@@ -62,15 +62,15 @@ typedef struct bt_prefill {
 typedef struct bt_prefill_job {
     bt_job_t job; /**< first */
     bt_prefill_phase_t phase;
-    bt_wire_window_t *grant;     /**< owned; NULL: no grant yet */
-    bt_kvt_xfer_t *xfer;         /**< begun, not yet over; NULL: none */
-    const bt_kv_reshard_t *plan; /**< of xfer */
-    uint32_t n_computed;         /**< as last reported by the engine */
+    bt_wire_window_t *grant;   /**< owned; NULL: no grant yet */
+    bt_kvt_xfer_t *xfer;       /**< begun, not yet over; NULL: none */
+    bt_kv_handover_t handover; /**< of xfer */
+    uint32_t n_computed;       /**< as last reported by the engine */
     bool token_sent; /**< token #1 is with the router, in whatever phase */
     uint32_t token;
     bt_finish_t finish;     /**< of token #1 */
-    uint32_t blocks_cached; /**< leading ones that the decode worker has */
-    uint32_t blocks_posted; /**< with those */
+    uint32_t spans_cached;  /**< leading ones that the decode worker has */
+    uint32_t spans_posted;  /**< with those */
     uint32_t layers_posted; /**< of all further blocks, the first layers */
     uint64_t complete_us;   /**< when the KV was complete */
     uint64_t granted_us; /**< when all was posted, with the grant there too */

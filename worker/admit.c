@@ -30,9 +30,10 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
     bt_sched_verdict_t verdict;
 
     bt_job_hold_known(w, job); /* what others hold, it need not take */
-    verdict = bt_sched_admit_judge(&w->admit, &job->claim,
-                                   job->claim.n_blocks - job->n_reused,
-                                   bt_job_free_blocks(w));
+    verdict =
+        bt_sched_admit_judge(&w->admit, &job->claim,
+                             job->claim.n_blocks - job->n_reused * w->groups.n,
+                             bt_job_free_blocks(w));
     if ((verdict == BT_SCHED_BEGIN) && (bt_job_take_blocks(w, job) == BT_OK)) {
         w->ops->begin(w, job);
         return true;

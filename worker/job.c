@@ -102,7 +102,8 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     }
     memcpy(job->seq.tokens, msg->tokens,
            msg->n_tokens * sizeof(*job->seq.tokens));
-    job->claim.n_blocks = w->ops->blocks_needed(w, job);
+    job->n_spans = w->ops->spans_needed(w, job);
+    job->claim.n_blocks = job->n_spans * w->groups.n; /* of 2^21 tokens */
     job->block_ids = bt_calloc(job->claim.n_blocks, sizeof(*job->block_ids));
     if (job->block_ids == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -203,7 +204,9 @@ err_job:
 static void unref_all(bt_worker_t *w, const uint32_t *ids, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        bt_kv_pool_unref(w->pool, ids[i]);
+        if (ids[i] != BT_KV_NO_BLOCK) {
+            bt_kv_pool_unref(w->pool, ids[i]);
+        }
     }
 }
 
@@ -219,6 +222,28 @@ static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
     status = bt_kv_pool_acquire(w->pool, n, ids);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         bt_kvt_pool_ready(w->kvt, ((uint64_t)ids[i] + 1) * w->block_bytes);
+    }
+    return status;
+}
+
+/* Blocks for the spans from @a first on. Those of a group are neighbours as far
+ * as the pool has them, so that few pieces move. */
+static bt_status_t acquire_spans(bt_worker_t *w, const bt_job_t *job,
+                                 uint32_t first)
+{
+    const uint32_t n_groups = w->groups.n;
+    const uint32_t n = job->n_spans - first;
+    uint32_t *table = job->block_ids + (size_t)first * n_groups;
+    bt_status_t status;
+
+    if (n_groups == 1) {
+        return acquire(w, n, table);
+    }
+    status = acquire(w, n * n_groups, w->acquired);
+    for (uint32_t g = 0; (status == BT_OK) && (g < n_groups); g++) {
+        for (uint32_t i = 0; i < n; i++) {
+            table[i * n_groups + g] = w->acquired[g * n + i];
+        }
     }
     return status;
 }
@@ -243,20 +268,19 @@ void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
 
 void bt_job_drop_known(bt_worker_t *w, bt_job_t *job)
 {
-    unref_all(w, job->block_ids, job->n_reused);
+    unref_all(w, job->block_ids, job->n_reused * w->groups.n);
     job->n_reused = 0;
 }
 
 bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
-    const bt_status_t status = acquire(w, job->claim.n_blocks - job->n_reused,
-                                       job->block_ids + job->n_reused);
+    const bt_status_t status = acquire_spans(w, job, job->n_reused);
 
     if (status != BT_OK) {
         return status;
     }
     job->has_blocks = true;
-    w->n_blocks_reused += job->n_reused;
+    w->n_blocks_reused += job->n_reused * w->groups.n;
     w->tokens_reused += (uint64_t)job->n_reused * w->tokens_per_block;
     return BT_OK;
 }

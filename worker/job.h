@@ -19,14 +19,14 @@ BT_MUST_CHECK bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
                                         const bt_msg_request_t *msg,
                                         bt_job_t **job_p, const char **why_p);
 
-/** Find the known beginning of the job's tokens and hold its blocks: n_reused
- * of them, with the K and V of these tokens. They are shared and must not be
+/** Find the known beginning of the job's tokens and hold its blocks: those of
+ *  n_reused spans, with what these tokens left. They are shared and must not be
  *  written to. At least one token is left to compute. */
 void bt_job_hold_known(bt_worker_t *w, bt_job_t *job);
 /** Let them go again. */
 void bt_job_drop_known(bt_worker_t *w, bt_job_t *job);
 /** Take the rest of its blocks, all or none; has_blocks afterwards.
- *  @retval BT_ERR_NO_BLOCKS  n_reused are still held */
+ *  @retval BT_ERR_NO_BLOCKS  those of n_reused spans are still held */
 BT_MUST_CHECK bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job);
 /** Blocks that could be taken now: free, or only remembered. */
 uint32_t bt_job_free_blocks(const bt_worker_t *w);

@@ -55,7 +55,7 @@ bt_status_t bt_route_find(bt_worker_t *w, bt_kv_end_t end, bt_kv_split_t theirs,
     r->end = end;
     r->theirs = theirs;
     status =
-        bt_kv_route_make(&w->kv_shape, end, &w->split, 0, &theirs, &r->route);
+        bt_kv_route_make(&w->groups, end, &w->split, 0, &theirs, &r->route);
     if ((status == BT_OK) && (r->route.n_lanes > 1)) {
         bt_kv_route_fini(&r->route);
         status = BT_ERR_UNSUPPORTED;

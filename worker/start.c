@@ -96,6 +96,7 @@ static void close_all(bt_worker_t *w)
     bt_rpc_close(w->rpc);
     bt_start_pool_close(w);
     bt_routes_fini(w);
+    bt_kv_groups_fini(&w->groups);
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);
     bt_wire_decoder_destroy(w->decoder);

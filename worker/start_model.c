@@ -63,17 +63,17 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
         .elem_bytes = info->elem_bytes,
         .scale_bytes = info->scale_bytes,
     };
-    w->kv_shape = s->shape;
-    w->kv_layout = bt_kv_layout_identity(&s->shape, s->kv_type);
     w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
     w->n_layers = s->shape.n_layers;
-    status = bt_kv_block_bytes(&s->shape, &w->block_bytes);
+    status = bt_kv_groups_one(&s->shape, &w->groups);
     if (status != BT_OK) {
         BT_LOG_ERROR("model %s: no KV blocks of %u tokens: %s", config->model,
                      config->tokens_per_block, bt_status_str(status));
         return status;
     }
-    w->layer_bytes = bt_kv_layer_bytes(&s->shape);
+    w->block_bytes = w->groups.page_bytes;
+    w->layer_bytes = bt_kv_groups_layer_bytes(&w->groups);
+    w->kv_layout = bt_kv_groups_identity(&w->groups, s->kv_type);
     return BT_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "worker/start.h"
 
@@ -103,8 +104,12 @@ bt_status_t bt_start_pool_open(bt_worker_t *w)
         uint64_t seed;
 
         bt_key_random(&seed, sizeof(seed));
-        status = bt_kv_prefix_create(w->pool, w->n_blocks, w->tokens_per_block,
-                                     seed, &w->prefix);
+        status = bt_kv_prefix_create(w->pool, w->n_blocks, &w->groups, seed,
+                                     &w->prefix);
+    }
+    if ((status == BT_OK) && (w->groups.n > 1)) {
+        w->acquired = bt_calloc(w->n_blocks, sizeof(*w->acquired));
+        status = (w->acquired == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("no table of %u KV blocks: %s", w->n_blocks,
@@ -124,4 +129,5 @@ void bt_start_pool_close(bt_worker_t *w)
     }
     bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);
+    bt_free(w->acquired);
 }

@@ -29,6 +29,7 @@
 #include "common/base/strbuf.h"
 #include "common/config/config.h"
 #include "common/kv/kv_block_pool.h"
+#include "common/kv/kv_groups.h"
 #include "common/kv/kv_prefix.h"
 #include "common/kv/kv_reshard.h"
 #include "common/rpc/rpc.h"
@@ -63,11 +64,13 @@ typedef struct bt_job {
     /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
-    uint32_t n_reused;    /**< of its blocks, found in the prefix index */
+    uint32_t n_spans;     /**< of tokens_per_block that it needs blocks for; in
+                               each group, one for each makes claim.n_blocks */
+    uint32_t n_reused;    /**< leading spans, found in the prefix index */
     bool has_blocks;
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
-    uint32_t *block_ids; /**< claim.n_blocks, held when has_blocks */
+    uint32_t *block_ids; /**< its table (kv_groups.h), held when has_blocks */
     bt_bad_word_t *bad_words;
     bt_hash128_t space; /**< in the prefix index */
     bt_seq_t seq;
@@ -80,9 +83,9 @@ typedef struct bt_worker_ops {
     const char *program_name;
     size_t job_bytes; /**< of the role's job struct */
     uint32_t hello_flags;
-    /** Blocks that a job needs here; one that needs more than there are is
-     *  refused. */
-    uint32_t (*blocks_needed)(const bt_worker_t *w, const bt_job_t *job);
+    /** Spans of tokens_per_block that a job needs blocks for here; one that
+     *  needs more than there are is refused. */
+    uint32_t (*spans_needed)(const bt_worker_t *w, const bt_job_t *job);
     /** May this kind of request run here? */
     bool (*accepts)(const bt_worker_t *w, uint32_t kind);
     bt_status_t (*open)(bt_worker_t *w);
@@ -129,13 +132,13 @@ struct bt_worker {
     size_t model_bytes;
     uint32_t context_tokens; /**< longest sequence, prompt and output */
     uint32_t tokens_per_block;
-    bt_kv_shape_t kv_shape; /**< the whole model's */
-    bt_hash128_t kv_layout; /**< its identity */
+    bt_kv_groups_t groups;  /**< of the model's layers; one today */
+    bt_hash128_t kv_layout; /**< their identity */
     bt_kv_split_t split;    /**< of the model over our ranks; this is rank 0 */
     bt_list_t routes;       /**< route.h */
-    size_t block_bytes;
-    uint32_t n_layers;  /**< of the model */
-    size_t layer_bytes; /**< of a block: the elements of one layer */
+    size_t block_bytes;     /**< of the pool: a page of the groups */
+    uint32_t n_layers;      /**< of the model */
+    size_t layer_bytes;     /**< that a layer leaves in a span; on average */
     uint32_t n_blocks;
     bt_kvt_t *kvt;
     uint8_t *kv_base;   /**< of the back end, or shared memory of kvt's: an
@@ -145,6 +148,7 @@ struct bt_worker {
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
     uint32_t n_blocks_reused; /**< found in it so far */
+    uint32_t *acquired;       /**< scratch, n_blocks ids; NULL: one group */
     bt_engine_t *engine;
     uint32_t max_seqs;
     bt_sched_admit_t admit; /**< who waits, and who begins when */

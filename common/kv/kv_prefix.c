@@ -9,80 +9,105 @@
 
 #define NONE UINT32_MAX
 
-/* A node is its block: nodes[id]. */
 typedef struct node {
-    uint32_t parent;    /* NONE: a first block */
+    uint32_t parent;    /* NONE: a first span */
     bt_hash128_t space; /* the same as the parent's */
     uint32_t n_children;
-    uint32_t bucket_next;
+    uint32_t bucket_next; /* of a spare one: the next spare */
     uint32_t older, newer;
-    bool used;
 } node_t;
 
 /* Invariant: in the order oldest .. newest every node comes before its parent,
  * since whoever touches a node touches its parent right after it. */
 struct bt_kv_prefix {
     bt_kv_pool_t *pool;
-    uint32_t n_blocks;
+    const bt_kv_groups_t *groups;
     uint32_t tokens_per_block;
     uint64_t seed;
     uint32_t oldest, newest;
-    uint32_t mask; /* n_buckets - 1, a power of two */
+    uint32_t spare; /* nodes that are not in use */
+    uint32_t mask;  /* n_buckets - 1, a power of two */
     uint32_t *buckets;
-    node_t *nodes;
-    uint32_t *tokens; /* of each block, [n_blocks][tokens_per_block] */
+    node_t *nodes;    /* n_blocks of them: each has a block at least */
+    uint32_t *blocks; /* of each node, [n_blocks][n_groups] */
+    uint32_t *tokens; /* of each node, [n_blocks][tokens_per_block] */
+    uint32_t *path;   /* scratch of a match */
 };
 
+static void memory_free(bt_kv_prefix_t *index)
+{
+    bt_free(index->path);
+    bt_free(index->tokens);
+    bt_free(index->blocks);
+    bt_free(index->nodes);
+    bt_free(index->buckets);
+    bt_free(index);
+}
+
 bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool, uint32_t n_blocks,
-                                uint32_t tokens_per_block, uint64_t seed,
+                                const bt_kv_groups_t *groups, uint64_t seed,
                                 bt_kv_prefix_t **index_p)
 {
+    const uint32_t t = groups->tokens_per_block;
     bt_kv_prefix_t *index;
     uint64_t n_buckets = 1;
 
-    if ((n_blocks == 0) || (n_blocks > NONE / 2) || (tokens_per_block == 0)) {
+    if ((n_blocks == 0) || (n_blocks > NONE / 2)) {
         return BT_ERR_INVALID_PARAM;
     }
     index = bt_calloc(1, sizeof(*index));
     if (index == NULL) {
-        goto err;
+        return BT_ERR_NO_MEMORY;
     }
     while (n_buckets < n_blocks) {
         n_buckets *= 2;
     }
     index->buckets = bt_calloc(n_buckets, sizeof(*index->buckets));
-    if (index->buckets == NULL) {
-        goto err_index;
-    }
     index->nodes = bt_calloc(n_blocks, sizeof(*index->nodes));
-    if (index->nodes == NULL) {
-        goto err_buckets;
-    }
-    index->tokens =
-        bt_calloc((size_t)n_blocks * tokens_per_block, sizeof(*index->tokens));
-    if (index->tokens == NULL) {
-        goto err_nodes;
+    index->blocks =
+        bt_calloc((size_t)n_blocks * groups->n, sizeof(*index->blocks));
+    index->tokens = bt_calloc((size_t)n_blocks * t, sizeof(*index->tokens));
+    index->path = bt_calloc(n_blocks, sizeof(*index->path));
+    if ((index->buckets == NULL) || (index->nodes == NULL) ||
+        (index->blocks == NULL) || (index->tokens == NULL) ||
+        (index->path == NULL)) {
+        memory_free(index);
+        return BT_ERR_NO_MEMORY;
     }
     for (uint64_t i = 0; i < n_buckets; i++) {
         index->buckets[i] = NONE;
     }
+    for (uint32_t i = 0; i < n_blocks; i++) {
+        index->nodes[i].bucket_next = (i + 1 < n_blocks) ? i + 1 : NONE;
+    }
     index->pool = pool;
-    index->n_blocks = n_blocks;
-    index->tokens_per_block = tokens_per_block;
+    index->groups = groups;
+    index->tokens_per_block = t;
     index->seed = seed;
     index->oldest = index->newest = NONE;
     index->mask = (uint32_t)(n_buckets - 1);
     *index_p = index;
     return BT_OK;
+}
 
-err_nodes:
-    bt_free(index->nodes);
-err_buckets:
-    bt_free(index->buckets);
-err_index:
-    bt_free(index);
-err:
-    return BT_ERR_NO_MEMORY;
+static uint32_t *blocks_of(const bt_kv_prefix_t *index, uint32_t id)
+{
+    return index->blocks + (size_t)id * index->groups->n;
+}
+
+/* Give a node's references back. @return how many they were */
+static uint32_t unkeep(bt_kv_prefix_t *index, uint32_t id)
+{
+    const uint32_t *blocks = blocks_of(index, id);
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < index->groups->n; g++) {
+        if (blocks[g] != BT_KV_NO_BLOCK) {
+            bt_kv_pool_unkeep(index->pool, blocks[g]);
+            n++;
+        }
+    }
+    return n;
 }
 
 void bt_kv_prefix_destroy(bt_kv_prefix_t *index)
@@ -91,17 +116,14 @@ void bt_kv_prefix_destroy(bt_kv_prefix_t *index)
         return;
     }
     for (uint32_t id = index->oldest; id != NONE; id = index->nodes[id].newer) {
-        bt_kv_pool_unkeep(index->pool, id);
+        (void)unkeep(index, id);
     }
-    bt_free(index->tokens);
-    bt_free(index->nodes);
-    bt_free(index->buckets);
-    bt_free(index);
+    memory_free(index);
 }
 
 /* ---- where a node is ---- */
 
-static size_t block_bytes(const bt_kv_prefix_t *index)
+static size_t span_bytes(const bt_kv_prefix_t *index)
 {
     return index->tokens_per_block * sizeof(*index->tokens);
 }
@@ -118,12 +140,12 @@ static uint32_t *bucket_of(const bt_kv_prefix_t *index, bt_hash128_t space,
                                 ? bt_hash64(&space, sizeof(space), index->seed)
                                 : 0x9E3779B97F4A7C15u * ((uint64_t)parent + 1);
     const uint64_t hash =
-        bt_hash64(tokens, block_bytes(index), index->seed ^ before);
+        bt_hash64(tokens, span_bytes(index), index->seed ^ before);
 
     return &index->buckets[hash & index->mask];
 }
 
-/* A parent is in one space, so below the first blocks that is compared. */
+/* A parent is in one space, so below the first spans that is compared. */
 static bool is_node(const bt_kv_prefix_t *index, uint32_t id,
                     bt_hash128_t space, uint32_t parent, const uint32_t *tokens)
 {
@@ -131,7 +153,7 @@ static bool is_node(const bt_kv_prefix_t *index, uint32_t id,
 
     return (node->parent == parent) && (node->space.lo == space.lo) &&
            (node->space.hi == space.hi) &&
-           (memcmp(tokens_of(index, id), tokens, block_bytes(index)) == 0);
+           (memcmp(tokens_of(index, id), tokens, span_bytes(index)) == 0);
 }
 
 static uint32_t find(const bt_kv_prefix_t *index, bt_hash128_t space,
@@ -188,70 +210,165 @@ static void touch(bt_kv_prefix_t *index, uint32_t id)
 
 /* ---- */
 
-uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
-                            const uint32_t *tokens, uint32_t max_blocks,
-                            uint32_t *ids)
+/* @return how many of the spans on the path are there for every group: the most
+ * of which all groups have what they need */
+static uint32_t n_whole(const bt_kv_prefix_t *index, uint32_t n_path)
 {
-    uint32_t last = NONE;
+    const bt_kv_groups_t *groups = index->groups;
+    uint32_t run[BT_KV_MAX_GROUPS] = {0}; /* present up to here, without gap */
     uint32_t n = 0;
 
-    while (n < max_blocks) {
+    for (uint32_t i = 0; i < n_path; i++) {
+        const uint32_t *blocks = blocks_of(index, index->path[i]);
+        const uint32_t end = i + 1;
+        bool whole = true;
+
+        for (uint32_t g = 0; g < groups->n; g++) {
+            run[g] = (blocks[g] == BT_KV_NO_BLOCK) ? 0 : run[g] + 1;
+            whole = whole &&
+                    (run[g] + bt_kv_group_first_span(
+                                  &groups->group[g],
+                                  (uint64_t)end * index->tokens_per_block) >=
+                     end);
+        }
+        n = whole ? end : n;
+    }
+    return n;
+}
+
+/* Hold what the groups need of the first n_spans of the path. */
+static void hold(bt_kv_prefix_t *index, uint32_t n_spans, uint32_t *table)
+{
+    const bt_kv_groups_t *groups = index->groups;
+
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const uint32_t first = bt_kv_group_first_span(
+            &groups->group[g], (uint64_t)n_spans * index->tokens_per_block);
+
+        for (uint32_t i = 0; i < n_spans; i++) {
+            uint32_t *id = &table[(size_t)i * groups->n + g];
+
+            *id = BT_KV_NO_BLOCK;
+            if (i >= first) {
+                *id = blocks_of(index, index->path[i])[g];
+                bt_kv_pool_ref(index->pool, *id);
+            }
+        }
+    }
+}
+
+uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
+                            const uint32_t *tokens, uint32_t max_spans,
+                            uint32_t *table)
+{
+    uint32_t last = NONE;
+    uint32_t n_path = 0;
+    uint32_t n;
+
+    while (n_path < max_spans) {
         const uint32_t id = find(index, space, last, tokens);
 
         if (id == NONE) {
             break;
         }
-        bt_kv_pool_ref(index->pool, id);
-        ids[n++] = id;
+        index->path[n_path++] = id;
         last = id;
         tokens += index->tokens_per_block;
     }
-    touch(index, last);
+    n = n_whole(index, n_path);
+    hold(index, n, table);
+    touch(index, (n == 0) ? NONE : index->path[n - 1]);
     return n;
 }
 
-static void add(bt_kv_prefix_t *index, bt_hash128_t space, uint32_t parent,
-                const uint32_t *tokens, uint32_t id)
+/* A node of these tokens; without blocks yet. */
+static uint32_t add(bt_kv_prefix_t *index, bt_hash128_t space, uint32_t parent,
+                    const uint32_t *tokens)
 {
     uint32_t *bucket = bucket_of(index, space, parent, tokens);
+    const uint32_t id = index->spare;
     node_t *node = &index->nodes[id];
 
-    BT_ASSERT_ALWAYS((id < index->n_blocks) && !node->used);
-    bt_kv_pool_keep(index->pool, id);
-    node->used = true;
+    BT_ASSERT_ALWAYS(id != NONE); /* no more nodes than blocks */
+    index->spare = node->bucket_next;
     node->parent = parent;
     node->space = space;
     node->n_children = 0;
     node->bucket_next = *bucket;
     *bucket = id;
-    memcpy(tokens_of(index, id), tokens, block_bytes(index));
+    memcpy(tokens_of(index, id), tokens, span_bytes(index));
     if (parent != NONE) {
         index->nodes[parent].n_children++;
     }
     order_append(index, id);
+    for (uint32_t g = 0; g < index->groups->n; g++) {
+        blocks_of(index, id)[g] = BT_KV_NO_BLOCK;
+    }
+    return id;
+}
+
+static bool has_any(const bt_kv_prefix_t *index, const uint32_t *row)
+{
+    for (uint32_t g = 0; g < index->groups->n; g++) {
+        if (row[g] != BT_KV_NO_BLOCK) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the node has of a group, the caller has too, or has no more. */
+static bool agrees(const bt_kv_prefix_t *index, uint32_t id,
+                   const uint32_t *row)
+{
+    const uint32_t *blocks = blocks_of(index, id);
+
+    for (uint32_t g = 0; g < index->groups->n; g++) {
+        if ((blocks[g] != row[g]) && (blocks[g] != BT_KV_NO_BLOCK) &&
+            (row[g] != BT_KV_NO_BLOCK)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void fill(bt_kv_prefix_t *index, uint32_t id, const uint32_t *row)
+{
+    uint32_t *blocks = blocks_of(index, id);
+
+    for (uint32_t g = 0; g < index->groups->n; g++) {
+        if ((blocks[g] == BT_KV_NO_BLOCK) && (row[g] != BT_KV_NO_BLOCK)) {
+            bt_kv_pool_keep(index->pool, row[g]);
+            blocks[g] = row[g];
+        }
+    }
 }
 
 void bt_kv_prefix_insert(bt_kv_prefix_t *index, bt_hash128_t space,
-                         const uint32_t *tokens, uint32_t n_blocks,
-                         const uint32_t *ids)
+                         const uint32_t *tokens, uint32_t n_spans,
+                         const uint32_t *table)
 {
     uint32_t last = NONE;
 
-    for (uint32_t i = 0; i < n_blocks; i++) {
-        const uint32_t known = find(index, space, last, tokens);
+    for (uint32_t i = 0; i < n_spans; i++) {
+        const uint32_t *row = table + (size_t)i * index->groups->n;
+        uint32_t id = find(index, space, last, tokens);
 
-        if (known == NONE) {
-            add(index, space, last, tokens, ids[i]);
-        } else if (known != ids[i]) {
+        if ((id == NONE) ? !has_any(index, row) : !agrees(index, id, row)) {
             break;
         }
-        last = ids[i];
+        if (id == NONE) {
+            id = add(index, space, last, tokens);
+        }
+        fill(index, id, row);
+        last = id;
         tokens += index->tokens_per_block;
     }
     touch(index, last);
 }
 
-static void drop(bt_kv_prefix_t *index, uint32_t id)
+/* @return blocks that are free now */
+static uint32_t drop(bt_kv_prefix_t *index, uint32_t id)
 {
     node_t *node = &index->nodes[id];
     uint32_t *link =
@@ -265,8 +382,22 @@ static void drop(bt_kv_prefix_t *index, uint32_t id)
         index->nodes[node->parent].n_children--;
     }
     order_remove(index, id);
-    node->used = false;
-    bt_kv_pool_unkeep(index->pool, id);
+    node->bucket_next = index->spare;
+    index->spare = id;
+    return unkeep(index, id);
+}
+
+static bool is_idle(const bt_kv_prefix_t *index, uint32_t id)
+{
+    const uint32_t *blocks = blocks_of(index, id);
+
+    for (uint32_t g = 0; g < index->groups->n; g++) {
+        if ((blocks[g] != BT_KV_NO_BLOCK) &&
+            !bt_kv_pool_is_idle(index->pool, blocks[g])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n)
@@ -278,10 +409,8 @@ uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n)
     while ((id != NONE) && (n_freed < n)) {
         const uint32_t newer = index->nodes[id].newer;
 
-        if ((index->nodes[id].n_children == 0) &&
-            bt_kv_pool_is_idle(index->pool, id)) {
-            drop(index, id);
-            n_freed++;
+        if ((index->nodes[id].n_children == 0) && is_idle(index, id)) {
+            n_freed += drop(index, id);
         }
         id = newer;
     }

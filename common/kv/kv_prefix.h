@@ -4,10 +4,15 @@
  * Which KV blocks hold the K and V of which beginnings of token sequences, so
  * that a prompt that begins like an earlier one computes only the rest.
  *
- *     space ─ [t0 … t15] ─┬─ [t16 … t31] ─ [t32 … t47]     one node a block
+ *     space ─ [t0 … t15] ─┬─ [t16 … t31] ─ [t32 … t47]     one node a span
  *                         └─ [t16'… t31']
  *
- * Only whole blocks are in it, and nobody writes to a block in it: K and V of a
+ * A node has a block of each group of the model's layers (kv_groups.h), or
+ * lacks some: of a group that needs only the last spans of what comes before,
+ * whoever knew a prefix may not have had the first ones any more. A prefix is
+ * found when every group has what it needs of it.
+ *
+ * Only whole spans are in it, and nobody writes to a block in it: K and V of a
  * position depend on the tokens up to it alone, and on no chunk size or batch
  * (I1), so a found block holds the bytes that would be computed again.
  *
@@ -17,11 +22,11 @@
  *
  * What K and V depend on beside the tokens (an adapter), and who may learn that
  * a beginning is known (a tenant, a salt), is a space: a number that stands for
- * all of it. A first block is known by its space as well, so spaces share
+ * all of it. A first span is known by its space as well, so spaces share
  * nothing. All of them share the room, by the order of use.
  *
- * The index holds one reference of each of its blocks in the pool. A leaf that
- * nobody else holds can be evicted, the least recently used first.
+ * The index holds one reference of each of its blocks in the pool. A leaf whose
+ * blocks nobody else holds can be evicted, the least recently used first.
  *
  * Threads: the pool's owner. Nothing is allocated after create.
  * Source:  L. Zheng et al., "SGLang: Efficient Execution of Structured Language
@@ -35,24 +40,25 @@
 
 #include "common/base/hash.h"
 #include "common/kv/kv_block_pool.h"
+#include "common/kv/kv_groups.h"
 
 typedef struct bt_kv_prefix bt_kv_prefix_t;
 
 /**
  * @param [in]  pool              Borrowed; outlives the index.
  * @param [in]  n_blocks          Of the pool.
- * @param [in]  tokens_per_block  At least 1.
+ * @param [in]  groups            Of the model; borrowed; outlives the index.
  * @param [in]  seed              Of the hash: a random number, so that nobody
  *                                can choose prompts that make it slow.
  * @param [out] index_p           Free with bt_kv_prefix_destroy().
  *
  * @retval BT_OK
- * @retval BT_ERR_INVALID_PARAM  a count is 0
+ * @retval BT_ERR_INVALID_PARAM  n_blocks is 0 or not below 2^31
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool,
                                               uint32_t n_blocks,
-                                              uint32_t tokens_per_block,
+                                              const bt_kv_groups_t *groups,
                                               uint64_t seed,
                                               bt_kv_prefix_t **index_p);
 
@@ -60,34 +66,40 @@ BT_MUST_CHECK bt_status_t bt_kv_prefix_create(bt_kv_pool_t *pool,
 void bt_kv_prefix_destroy(bt_kv_prefix_t *index);
 
 /**
- * Find the longest known beginning, of whole blocks, and hold it.
+ * Find the longest known beginning, of whole spans, and hold what of it is
+ * needed.
  *
- * @param [in]  space       Compared exactly; {0, 0} is one like any other.
- * @param [in]  tokens      The sequence.
- * @param [in]  max_blocks  Look no further; tokens has that many whole blocks.
- * @param [out] ids         One id for each block found, in order, with a
- *                          reference owned by the caller.
- * @return how many blocks were found
+ * @param [in]  space      Compared exactly; {0, 0} is one like any other.
+ * @param [in]  tokens     The sequence.
+ * @param [in]  max_spans  Look no further; tokens has that many whole spans.
+ * @param [out] table      n_groups ids for each span found, in order, with a
+ *                         reference owned by the caller; BT_KV_NO_BLOCK where
+ *                         the group does not need that span any more. Room for
+ *                         max_spans of them.
+ * @return how many spans were found
  */
 uint32_t bt_kv_prefix_match(bt_kv_prefix_t *index, bt_hash128_t space,
-                            const uint32_t *tokens, uint32_t max_blocks,
-                            uint32_t *ids);
+                            const uint32_t *tokens, uint32_t max_spans,
+                            uint32_t *table);
 
 /**
- * Remember blocks that are complete and will not be written again.
+ * Remember spans that are complete and will not be written again.
  *
- * Ends at the first block whose tokens are known by another block: that one
- * stays, and below it the caller, who does not hold it, can add nothing.
+ * Ends at the first span whose tokens are known by another block: that one
+ * stays, and below it the caller, who does not hold it, can add nothing. What a
+ * known span lacks is added to it.
  *
  * @param [in] space     As in bt_kv_prefix_match().
- * @param [in] tokens    n_blocks x tokens_per_block of them.
- * @param [in] ids       The blocks, held by the caller.
+ * @param [in] tokens    n_spans x tokens_per_block of them.
+ * @param [in] table     n_groups ids for each span, held by the caller, or
+ *                       BT_KV_NO_BLOCK.
  */
 void bt_kv_prefix_insert(bt_kv_prefix_t *index, bt_hash128_t space,
-                         const uint32_t *tokens, uint32_t n_blocks,
-                         const uint32_t *ids);
+                         const uint32_t *tokens, uint32_t n_spans,
+                         const uint32_t *table);
 
-/** Free up to @a n blocks that only the index holds. @return how many */
+/** Free at least @a n blocks that only the index holds, or all that can be.
+ *  @return how many */
 uint32_t bt_kv_prefix_evict(bt_kv_prefix_t *index, uint32_t n);
 
 #endif

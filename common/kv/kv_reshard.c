@@ -176,8 +176,6 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p)
 {
     const bt_kv_reshard_t *plan = walk->plan;
     const bool src = (walk->end == BT_KV_SRC);
-    const uint64_t block_bytes =
-        src ? plan->src_block_bytes : plan->dst_block_bytes;
     bt_kv_piece_t piece = {0};
 
     while ((plan->n_moves > 0) && (walk->block < walk->n_blocks)) {
@@ -188,11 +186,14 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p)
             (move->src < walk->begin) ? walk->begin - move->src : 0;
 
         if (move->src + skip < until) {
-            const uint64_t pool = walk->ids[walk->block] * block_bytes +
-                                  (src ? move->src : move->dst) + skip;
+            const uint64_t pool =
+                walk->ids[(uint64_t)walk->block * walk->step] *
+                    walk->page_bytes +
+                (src ? move->src : move->dst) + skip;
 
             if (piece.bytes == 0) {
-                piece.window = walk->block * plan->bytes + move->start + skip;
+                piece.window =
+                    walk->base + walk->block * plan->bytes + move->start + skip;
                 piece.pool = pool;
             } else if (piece.pool + piece.bytes != pool) {
                 break;

@@ -116,6 +116,9 @@ typedef struct bt_kv_walk {
     uint32_t block, n_blocks;
     uint32_t move;         /**< next one of that block */
     uint64_t begin, until; /**< of each source block, bytes */
+    uint32_t step;         /**< from an id to the next one */
+    uint64_t page_bytes;   /**< from a block of that pool to the next one */
+    uint64_t base;         /**< offset in the window of block 0, bytes */
 } bt_kv_walk_t;
 
 /**
@@ -141,7 +144,11 @@ static inline bt_kv_walk_t bt_kv_walk_begin(const bt_kv_reshard_t *plan,
                                .end = end,
                                .block = first,
                                .n_blocks = n,
-                               .until = plan->src_block_bytes};
+                               .until = plan->src_block_bytes,
+                               .step = 1,
+                               .page_bytes = (end == BT_KV_SRC)
+                                                 ? plan->src_block_bytes
+                                                 : plan->dst_block_bytes};
 
     return walk;
 }
@@ -153,6 +160,19 @@ static inline void bt_kv_walk_clip(bt_kv_walk_t *walk, uint64_t begin,
 {
     walk->begin = begin;
     walk->until = until;
+}
+
+/** Where blocks of several groups share tables, pages and a window
+ *  (kv_groups.h, kv_route.h). Before the first step.
+ *  @param [in] step        ids[i * step] is block i
+ *  @param [in] page_bytes  of that end's pool, at least its block's
+ *  @param [in] base        where the group begins in the window, bytes */
+static inline void bt_kv_walk_among(bt_kv_walk_t *walk, uint32_t step,
+                                    uint64_t page_bytes, uint64_t base)
+{
+    walk->step = step;
+    walk->page_bytes = page_bytes;
+    walk->base = base;
 }
 
 /**

@@ -5,21 +5,164 @@
 
 #include "common/base/alloc.h"
 
-bt_status_t bt_kv_route_make(const bt_kv_shape_t *whole, bt_kv_end_t end,
+/* ---- plans ---- */
+
+/* What a rank has of each group; none of a group has no layers. */
+typedef struct parts {
+    bt_kv_part_t of[BT_KV_MAX_GROUPS];
+    uint64_t page_bytes;
+} parts_t;
+
+/* @return how many layers of the group are below this one of the model */
+static uint32_t index_at(const bt_kv_groups_t *groups, uint32_t group,
+                         uint32_t layer)
+{
+    uint32_t n = 0;
+
+    if (groups->places == NULL) {
+        return layer;
+    }
+    for (uint32_t i = 0; i < layer; i++) {
+        n += (groups->places[i].group == group);
+    }
+    return n;
+}
+
+/* Bytes of a block of this part. */
+static bt_status_t part_bytes(const bt_kv_group_t *group,
+                              const bt_kv_part_t *part, uint64_t *bytes_p)
+{
+    bt_kv_shape_t shape = group->shape;
+    size_t bytes = 0;
+    bt_status_t status = BT_OK;
+
+    if (group->kind == BT_KV_STATE) {
+        bytes = part->n_layers * group->state_bytes;
+    } else if (part->n_layers > 0) {
+        shape.n_layers = part->n_layers;
+        shape.n_kv_heads = part->n_heads;
+        status = bt_kv_block_bytes(&shape, &bytes);
+    }
+    *bytes_p = bytes;
+    return status;
+}
+
+static bt_status_t parts_of(const bt_kv_groups_t *groups,
+                            const bt_kv_split_t *split, uint32_t rank,
+                            parts_t *parts)
+{
+    memset(parts, 0, sizeof(*parts));
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const bt_kv_group_t *group = &groups->group[g];
+        const bool state = (group->kind == BT_KV_STATE);
+        bt_kv_part_t *part = &parts->of[g];
+        bt_kv_shape_t whole = group->shape;
+        uint64_t bytes = 0;
+        bt_status_t status;
+
+        whole.n_layers = groups->n_layers;
+        whole.n_kv_heads = state ? split->tp : whole.n_kv_heads;
+        status = bt_kv_part_of(&whole, split, rank, part);
+        if ((status == BT_OK) && state && (split->tp > 1)) {
+            status = BT_ERR_UNSUPPORTED;
+        }
+        if (status == BT_OK) { /* from layers of the model to the group's */
+            const uint32_t end =
+                index_at(groups, g, part->first_layer + part->n_layers);
+
+            part->first_layer = index_at(groups, g, part->first_layer);
+            part->n_layers = end - part->first_layer;
+            status = part_bytes(group, part, &bytes);
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+        if (bytes > parts->page_bytes) {
+            parts->page_bytes = bytes;
+        }
+    }
+    return BT_OK;
+}
+
+/* A state's layers lie one after the other. */
+static bt_status_t plan_state(const bt_kv_group_t *group,
+                              const bt_kv_part_t *src, const bt_kv_part_t *dst,
+                              bt_kv_reshard_t *plan)
+{
+    const uint64_t bytes = group->state_bytes;
+    const uint32_t first = (src->first_layer > dst->first_layer)
+                               ? src->first_layer
+                               : dst->first_layer;
+    const uint32_t src_end = src->first_layer + src->n_layers;
+    const uint32_t dst_end = dst->first_layer + dst->n_layers;
+    const uint32_t end = (src_end < dst_end) ? src_end : dst_end;
+
+    plan->src_block_bytes = src->n_layers * bytes;
+    plan->dst_block_bytes = dst->n_layers * bytes;
+    if (end <= first) {
+        return BT_OK;
+    }
+    plan->moves = bt_calloc(1, sizeof(*plan->moves));
+    if (plan->moves == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    plan->n_moves = 1;
+    plan->bytes = (end - first) * bytes;
+    plan->moves[0] = (bt_kv_move_t){.src = (first - src->first_layer) * bytes,
+                                    .dst = (first - dst->first_layer) * bytes,
+                                    .bytes = plan->bytes};
+    return BT_OK;
+}
+
+static void lane_fini(bt_kv_lane_t *lane)
+{
+    for (uint32_t g = 0; g < BT_KV_MAX_GROUPS; g++) {
+        bt_kv_reshard_fini(&lane->plan[g]);
+    }
+}
+
+/* @param [out] any_p  do the two have anything in common? */
+static bt_status_t plan_lane(const bt_kv_groups_t *groups, const parts_t *src,
+                             const parts_t *dst, bt_kv_lane_t *lane,
+                             bool *any_p)
+{
+    bool any = false;
+
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const bt_kv_group_t *group = &groups->group[g];
+        const bt_kv_part_t *from = &src->of[g];
+        const bt_kv_part_t *to = &dst->of[g];
+        bt_status_t status = BT_OK;
+
+        if (group->kind == BT_KV_STATE) {
+            status = plan_state(group, from, to, &lane->plan[g]);
+        } else if ((from->n_layers > 0) && (to->n_layers > 0)) {
+            status =
+                bt_kv_reshard_plan(&group->shape, from, to, &lane->plan[g]);
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+        any = any || (lane->plan[g].n_moves > 0);
+    }
+    lane->src_page_bytes = src->page_bytes;
+    lane->dst_page_bytes = dst->page_bytes;
+    *any_p = any;
+    return BT_OK;
+}
+
+bt_status_t bt_kv_route_make(const bt_kv_groups_t *groups, bt_kv_end_t end,
                              const bt_kv_split_t *mine, uint32_t rank,
                              const bt_kv_split_t *theirs,
                              bt_kv_route_t *route_p)
 {
     bt_kv_route_t route = {0};
-    bt_kv_part_t here;
+    parts_t here, there;
     uint64_t n_ranks;
-    bt_status_t status = bt_kv_part_of(whole, mine, rank, &here);
+    bt_status_t status = parts_of(groups, mine, rank, &here);
 
-    /* Stages and slices within the model's layers and heads: a small number. */
-    if (status == BT_OK) {
-        bt_kv_part_t there;
-
-        status = bt_kv_part_of(whole, theirs, 0, &there);
+    if (status == BT_OK) { /* no more slices and stages than heads and layers */
+        status = parts_of(groups, theirs, 0, &there);
     }
     if (status != BT_OK) {
         return status;
@@ -31,19 +174,20 @@ bt_status_t bt_kv_route_make(const bt_kv_shape_t *whole, bt_kv_end_t end,
     }
     for (uint32_t r = 0; (status == BT_OK) && (r < n_ranks); r++) {
         bt_kv_lane_t *lane = &route.lanes[route.n_lanes];
-        bt_kv_part_t there;
+        bool any = false;
 
-        status = bt_kv_part_of(whole, theirs, r, &there);
+        status = parts_of(groups, theirs, r, &there);
         if (status == BT_OK) {
-            status =
-                (end == BT_KV_SRC)
-                    ? bt_kv_reshard_plan(whole, &here, &there, &lane->plan)
-                    : bt_kv_reshard_plan(whole, &there, &here, &lane->plan);
+            status = (end == BT_KV_SRC)
+                         ? plan_lane(groups, &here, &there, lane, &any)
+                         : plan_lane(groups, &there, &here, lane, &any);
         }
-        if ((status == BT_OK) && (lane->plan.n_moves > 0)) {
-            lane->rank = r;
-            route.n_lanes++;
+        if ((status != BT_OK) || !any) {
+            lane_fini(lane);
+            continue;
         }
+        lane->rank = r;
+        route.n_lanes++;
     }
     if (status != BT_OK) {
         bt_kv_route_fini(&route);
@@ -56,8 +200,70 @@ bt_status_t bt_kv_route_make(const bt_kv_shape_t *whole, bt_kv_end_t end,
 void bt_kv_route_fini(bt_kv_route_t *route)
 {
     for (uint32_t i = 0; i < route->n_lanes; i++) {
-        bt_kv_reshard_fini(&route->lanes[i].plan);
+        lane_fini(&route->lanes[i]);
     }
     bt_free(route->lanes);
     memset(route, 0, sizeof(*route));
+}
+
+/* ---- one sequence ---- */
+
+/* The spans that are moved of a group: [*first_p, returned). */
+static uint32_t spans_of(const bt_kv_handover_t *handover, uint32_t group,
+                         uint32_t *first_p)
+{
+    const bt_kv_groups_t *groups = handover->groups;
+    const uint32_t needed =
+        bt_kv_group_first_span(&groups->group[group], handover->n_tokens);
+    const uint32_t end =
+        bt_kv_blocks_for(handover->n_tokens, groups->tokens_per_block);
+    const uint32_t first =
+        (needed > handover->n_cached) ? needed : handover->n_cached;
+
+    *first_p = (first < end) ? first : end;
+    return end;
+}
+
+static uint64_t group_bytes(const bt_kv_handover_t *handover, uint32_t group)
+{
+    uint32_t first;
+    const uint32_t end = spans_of(handover, group, &first);
+
+    return (end - first) * handover->lane->plan[group].bytes;
+}
+
+uint64_t bt_kv_handover_bytes(const bt_kv_handover_t *handover)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t g = 0; g < handover->groups->n; g++) {
+        bytes += group_bytes(handover, g);
+    }
+    return bytes;
+}
+
+bt_kv_walk_t bt_kv_handover_walk(const bt_kv_handover_t *handover,
+                                 uint32_t group, bt_kv_end_t end,
+                                 const uint32_t *table, uint32_t first,
+                                 uint32_t until)
+{
+    const bt_kv_groups_t *groups = handover->groups;
+    const bt_kv_lane_t *lane = handover->lane;
+    uint32_t begin;
+    const uint32_t last = spans_of(handover, group, &begin);
+    const uint32_t from = (first > begin) ? first : begin;
+    const uint32_t to = (until < last) ? until : last;
+    uint64_t base = 0;
+    bt_kv_walk_t walk;
+
+    for (uint32_t g = 0; g < group; g++) {
+        base += group_bytes(handover, g);
+    }
+    walk = bt_kv_walk_begin(
+        &lane->plan[group], end, table + (size_t)begin * groups->n + group,
+        from - begin, (to > from) ? to - begin : from - begin);
+    bt_kv_walk_among(
+        &walk, groups->n,
+        (end == BT_KV_SRC) ? lane->src_page_bytes : lane->dst_page_bytes, base);
+    return walk;
 }

@@ -9,8 +9,15 @@
  *     (BT_KV_SRC)              └───── heads 2, 3 ──▶ rank 1
  *
  * A lane is a window in the receiver's pool and one transfer into it. Between
- * two instances of one rank there is one lane, whose plan is a single move: a
- * whole block.
+ * two instances of one rank there is one lane, and a group's plan is a single
+ * move: a whole block.
+ *
+ * Of a sequence of n tokens, of which the receiver has the first spans already,
+ * a lane moves what each group needs (kv_groups.h), group after group:
+ *
+ *     window   [ group 0: spans 2 … 7 ][ group 1, windowed: spans 5 … 7 ]
+ *
+ * Both ends know the groups, n and what is cached, so both lay it out alike.
  *
  * Rank 0 speaks to the routers for its instance. The other ranks of a receiver
  * open the windows of their lanes and give their descriptors to rank 0, which
@@ -26,12 +33,14 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/kv/kv_groups.h"
 #include "common/kv/kv_reshard.h"
 
 /** One rank of the other instance. */
 typedef struct bt_kv_lane {
     uint32_t rank;
-    bt_kv_reshard_t plan;
+    bt_kv_reshard_t plan[BT_KV_MAX_GROUPS];  /**< of each group */
+    uint64_t src_page_bytes, dst_page_bytes; /**< of the pools at its ends */
 } bt_kv_lane_t;
 
 typedef struct bt_kv_route {
@@ -40,21 +49,45 @@ typedef struct bt_kv_route {
 } bt_kv_route_t;
 
 /**
- * @param [in]  whole    All of the model's layers and KV heads.
+ * @param [in]  groups   Of the whole model.
  * @param [in]  end      Which one this rank is.
  * @param [in]  mine     How its instance splits the model.
  * @param [in]  rank     Below tp * pp of @a mine.
  * @param [in]  theirs   How the other instance does.
  * @param [out] route_p  Owned by the caller: bt_kv_route_fini().
- * @retval BT_ERR_INVALID_PARAM  a split that this model does not allow
- *                               (bt_kv_part_of())
+ * @retval BT_ERR_INVALID_PARAM  a split that this model does not allow: more
+ *                               slices than heads, more stages than layers
+ * @retval BT_ERR_UNSUPPORTED    slices of a state
  * @retval BT_ERR_OVERFLOW       a block of that shape
  * @retval BT_ERR_NO_MEMORY
  * Cost O(layers x ranks over there).
  */
 BT_MUST_CHECK bt_status_t bt_kv_route_make(
-    const bt_kv_shape_t *whole, bt_kv_end_t end, const bt_kv_split_t *mine,
+    const bt_kv_groups_t *groups, bt_kv_end_t end, const bt_kv_split_t *mine,
     uint32_t rank, const bt_kv_split_t *theirs, bt_kv_route_t *route_p);
 void bt_kv_route_fini(bt_kv_route_t *route);
+
+/** What one sequence's hand-over moves. */
+typedef struct bt_kv_handover {
+    const bt_kv_groups_t *groups; /**< borrowed */
+    const bt_kv_lane_t *lane;     /**< borrowed */
+    uint32_t n_tokens;            /**< that have K and V */
+    uint32_t n_cached; /**< leading spans that the receiver has in all groups */
+} bt_kv_handover_t;
+
+/** Bytes of its window. */
+uint64_t bt_kv_handover_bytes(const bt_kv_handover_t *handover);
+
+/**
+ * Walk through a group's part of the window, or some of it: of the spans
+ * [first, end) those that it moves.
+ *
+ * @param [in] end    Whose pool, and so whose table.
+ * @param [in] table  Of the sequence there; outlives the walk.
+ */
+bt_kv_walk_t bt_kv_handover_walk(const bt_kv_handover_t *handover,
+                                 uint32_t group, bt_kv_end_t end,
+                                 const uint32_t *table, uint32_t first,
+                                 uint32_t until);
 
 #endif

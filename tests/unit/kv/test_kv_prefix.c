@@ -17,10 +17,17 @@ typedef struct fixture {
     bt_kv_prefix_t *index;
 } fixture_t;
 
+static const bt_kv_shape_t shape = {.n_layers = 1,
+                                    .n_kv_heads = 1,
+                                    .tokens_per_block = T,
+                                    .head_dim = 2,
+                                    .elem_bytes = 2};
+static bt_kv_groups_t all; /* one group that needs everything */
+
 static void open_with(fixture_t *f, uint32_t n_blocks)
 {
     assert_int_equal(bt_kv_pool_create(n_blocks, &f->pool), BT_OK);
-    assert_int_equal(bt_kv_prefix_create(f->pool, n_blocks, T, 7, &f->index),
+    assert_int_equal(bt_kv_prefix_create(f->pool, n_blocks, &all, 7, &f->index),
                      BT_OK);
 }
 
@@ -203,23 +210,123 @@ static void counts_of_zero_are_refused_and_short_memory_is_said(void **state)
 
     (void)state;
     assert_int_equal(bt_kv_pool_create(4, &pool), BT_OK);
-    assert_int_equal(bt_kv_prefix_create(pool, 0, T, 7, &index),
-                     BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_kv_prefix_create(pool, 4, 0, 7, &index),
+    assert_int_equal(bt_kv_prefix_create(pool, 0, &all, 7, &index),
                      BT_ERR_INVALID_PARAM);
     do {
         bt_alloc_fail_at(++nth);
-        status = bt_kv_prefix_create(pool, 4, T, 7, &index);
+        status = bt_kv_prefix_create(pool, 4, &all, 7, &index);
         if (status != BT_OK) {
             assert_int_equal(status, BT_ERR_NO_MEMORY);
             assert_null(index);
         }
     } while (status != BT_OK);
     bt_alloc_fail_at(0);
-    assert_int_equal(nth, 5);
+    assert_int_equal(nth, 7);
     bt_kv_prefix_destroy(index);
     bt_kv_prefix_destroy(NULL);
     bt_kv_pool_destroy(pool);
+}
+
+/* ---- several groups ---- */
+
+#define NO BT_KV_NO_BLOCK
+
+/* Group 0 needs all, group 1 has a window of 4 tokens (after n spans of 2 the
+ * next token sees 3 more: the last 2 spans), group 2 is a state (the last). */
+static bt_kv_groups_t three_groups(void)
+{
+    static const uint8_t group_of[] = {0, 1, 2};
+    const bt_kv_group_t list[] = {
+        {.shape = shape},
+        {.shape = shape, .window_tokens = 4},
+        {.kind = BT_KV_STATE, .shape = shape, .state_bytes = 8}};
+    bt_kv_groups_t groups;
+
+    assert_int_equal(bt_kv_groups_init(list, 3, group_of, 3, &groups), BT_OK);
+    return groups;
+}
+
+/* Ten tokens, five spans; who computed them has of group 1 the last three
+ * spans left and states after spans 1 and 3. */
+static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const uint32_t table[] = {0, NO, NO, 1, NO, 8, 2, 5, NO, 3, 6, 9, 4, 7, NO};
+    uint32_t ids[10];
+    uint32_t found[15];
+    bt_kv_groups_t groups = three_groups();
+    fixture_t f;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(10, &f.pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f.pool, 10, &groups, 7, &f.index),
+                     BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 10, ids), BT_OK);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table);
+    give_back(&f, ids, 10);
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 10);
+
+    /* After 4 spans there is a state, and group 1 has spans 2 and 3; after 5
+     * there is none; after 2 group 1 lacks spans 0 and 1. */
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 5, found),
+                     4);
+    assert_memory_equal(
+        found, ((const uint32_t[]){0, NO, NO, 1, NO, NO, 2, 5, NO, 3, 6, 9}),
+        12 * sizeof(uint32_t));
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 10 - 7);
+    assert_int_equal(
+        bt_kv_prefix_match(f.index, NO_SPACE, tokens, 3, found + 12), 0);
+
+    /* What is held stays, with all that stands on the way to it: of span 4
+     * both blocks go, of the others none. */
+    assert_int_equal(bt_kv_prefix_evict(f.index, 10), 2);
+    for (uint32_t i = 0; i < 12; i++) {
+        if (found[i] != NO) {
+            bt_kv_pool_unref(f.pool, found[i]);
+        }
+    }
+    assert_int_equal(bt_kv_prefix_evict(f.index, 10), 8);
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
+}
+
+/* Somebody else knows what a known span lacks; a block that is there already
+ * stays, and what differs from it is not remembered. */
+static void a_known_span_is_completed_and_never_replaced(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 4};
+    const uint32_t first[] = {0, NO, NO, 1, 2, NO};
+    const uint32_t other[] = {0, 3, NO, 1, 5, 4};
+    const uint32_t same[] = {0, 3, NO, 1, 2, 4};
+    uint32_t ids[6];
+    uint32_t found[6];
+    bt_kv_groups_t groups = three_groups();
+    fixture_t f;
+
+    (void)state;
+    assert_int_equal(bt_kv_pool_create(6, &f.pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f.pool, 6, &groups, 7, &f.index),
+                     BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f.pool, 6, ids), BT_OK);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, first);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, other); /* span 0 alone */
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, found),
+                     0);
+    bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, same);
+    assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, found),
+                     2);
+    assert_memory_equal(found, ((const uint32_t[]){0, 3, NO, 1, 2, 4}),
+                        sizeof(found));
+    for (uint32_t i = 0; i < 6; i++) {
+        if (found[i] != NO) {
+            bt_kv_pool_unref(f.pool, found[i]);
+        }
+    }
+    give_back(&f, ids, 6);
+    assert_int_equal(bt_kv_pool_n_idle(f.pool), 5);
+    assert_int_equal(bt_kv_pool_n_free(f.pool), 1); /* block 5 */
+    close_all(&f);
+    bt_kv_groups_fini(&groups);
 }
 
 /* ---- random lives ---- */
@@ -329,12 +436,20 @@ static void in_random_lives_what_is_found_is_what_was_filled(void **state)
     }
 }
 
+static int take_all(void **state)
+{
+    (void)state;
+    return (bt_kv_groups_one(&shape, &all) == BT_OK) ? 0 : -1;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_longest_known_beginning_is_found_and_held),
         BT_TEST(a_block_is_known_by_all_before_it),
         BT_TEST(leaves_go_first_the_least_recently_used_before_others),
+        BT_TEST(a_prefix_is_found_where_every_group_has_what_it_needs),
+        BT_TEST(a_known_span_is_completed_and_never_replaced),
         BT_TEST(what_a_sequence_holds_is_not_evicted),
         BT_TEST(the_same_tokens_are_remembered_once),
         BT_TEST(spaces_share_nothing),
@@ -342,5 +457,5 @@ int main(void)
         BT_TEST(in_random_lives_what_is_found_is_what_was_filled),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, take_all, NULL);
 }

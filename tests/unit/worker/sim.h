@@ -133,6 +133,7 @@ typedef struct sim_req {
 /** The one world of a test. */
 extern struct sim {
     uint64_t now_ns;
+    uint32_t n_groups; /* of layers, layer i in group i % n_groups */
     bt_kvt_mem_net_t *net;
     sim_node_t nodes[SIM_MAX_NODES];
     uint32_t n_nodes;
@@ -213,6 +214,9 @@ uint32_t sim_n_free(const sim_node_t *node);
 /** Node 0 prefills, nodes 1 .. n_decode decode; all know each other. */
 void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
               bt_kvt_path_t path);
+/** The same of a model whose layers are in groups. */
+void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
+                     uint32_t d_blocks, bt_kvt_path_t path);
 void sim_close(void);
 
 /** One look around of one worker. */

@@ -57,8 +57,12 @@ static bt_seq_t *sim_seq_of(bt_list_t *link)
 static uint8_t *sim_slot(const sim_node_t *node, const bt_seq_t *seq,
                          uint32_t layer, uint32_t pos)
 {
-    return bt_worker_block(&node->w, seq->blocks[pos / SIM_T]) +
-           (size_t)(layer * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
+    const bt_kv_groups_t *groups = &node->w.groups;
+    const bt_kv_place_t place = bt_kv_place(groups, layer);
+
+    return bt_worker_block(&node->w,
+                           seq->blocks[pos / SIM_T * groups->n + place.group]) +
+           (size_t)(place.index * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
 }
 
 /* The first layers of all known positions and n_new more. */
@@ -156,9 +160,13 @@ static void sim_begin(sim_node_t *node)
         const bt_seq_t *seq = sim_seq_of(pos);
 
         if (seq->clear_tail && (seq->sched.n_tokens % SIM_T != 0)) {
-            memset(bt_worker_block(&node->w,
-                                   seq->blocks[seq->sched.n_tokens / SIM_T]),
-                   0, node->w.block_bytes);
+            const uint32_t n = node->w.groups.n;
+            const uint32_t *row = seq->blocks + seq->sched.n_tokens / SIM_T * n;
+
+            for (uint32_t g = 0; g < n; g++) {
+                memset(bt_worker_block(&node->w, row[g]), 0,
+                       node->w.block_bytes);
+            }
         }
         bt_list_remove(pos);
         bt_sched_queue_insert(&engine->running, bt_sched_turn_of(pos));

@@ -46,6 +46,27 @@ void bt_decode_fence(int32_t pid)
     }
 }
 
+/* As many layers in each group, so that a page has room for one of them. */
+static void sim_groups(bt_kv_groups_t *groups)
+{
+    bt_kv_group_t list[BT_KV_MAX_GROUPS] = {0};
+    uint8_t group_of[SIM_LAYERS];
+
+    for (uint32_t g = 0; g < sim.n_groups; g++) {
+        list[g].shape = (bt_kv_shape_t){.n_layers = SIM_LAYERS / sim.n_groups,
+                                        .n_kv_heads = 2,
+                                        .tokens_per_block = SIM_T,
+                                        .head_dim = 2,
+                                        .elem_bytes = 2};
+    }
+    for (uint32_t i = 0; i < SIM_LAYERS; i++) {
+        group_of[i] = (uint8_t)(i % sim.n_groups);
+    }
+    assert_int_equal(
+        bt_kv_groups_init(list, sim.n_groups, group_of, SIM_LAYERS, groups),
+        BT_OK);
+}
+
 static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
                           bt_kvt_path_t path)
 {
@@ -55,7 +76,7 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
         .transport = &bt_kvt_transport_mem,
         .path = path,
         .net_device = "lo",
-        .pool_bytes = (size_t)n_blocks * SIM_T * SIM_SLOT_BYTES,
+        .pool_bytes = (size_t)n_blocks * SIM_T * SIM_SLOT_BYTES / sim.n_groups,
         .instance = 100 + sim.n_nodes,
         .keepalive_ms = 20,
         .dead_ms = 100,
@@ -74,18 +95,16 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     w->instance = kvt.instance;
     w->context_tokens = SIM_CONTEXT;
     w->tokens_per_block = SIM_T;
-    w->block_bytes = SIM_T * SIM_SLOT_BYTES;
-    w->kv_shape = (bt_kv_shape_t){.n_layers = SIM_LAYERS,
-                                  .n_kv_heads = 2,
-                                  .tokens_per_block = SIM_T,
-                                  .head_dim = 2,
-                                  .elem_bytes = 2};
-    w->kv_layout = bt_kv_layout_identity(&w->kv_shape, 1);
+    sim_groups(&w->groups);
+    w->block_bytes = w->groups.page_bytes;
+    w->kv_layout = bt_kv_groups_identity(&w->groups, 1);
     w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
-    assert_int_equal(bt_kv_layer_bytes(&w->kv_shape), SIM_T * SIM_LAYER_SLOT);
     bt_routes_init(w);
     w->n_layers = SIM_LAYERS;
-    w->layer_bytes = SIM_T * SIM_LAYER_SLOT;
+    w->layer_bytes = bt_kv_groups_layer_bytes(&w->groups);
+    assert_int_equal(w->layer_bytes, SIM_T * SIM_LAYER_SLOT);
+    w->acquired = bt_calloc(n_blocks, sizeof(*w->acquired));
+    assert_non_null(w->acquired);
     w->n_blocks = n_blocks;
     w->max_seqs = SIM_MAX_SEQS;
     bt_sched_admit_init(&w->admit, n_blocks, SIM_MAX_SEQS,
@@ -95,9 +114,9 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
     w->kv_base = bt_kvt_pool(w->kvt);
     assert_int_equal(bt_kv_pool_create(n_blocks, &w->pool), BT_OK);
-    assert_int_equal(
-        bt_kv_prefix_create(w->pool, n_blocks, SIM_T, kvt.instance, &w->prefix),
-        BT_OK);
+    assert_int_equal(bt_kv_prefix_create(w->pool, n_blocks, &w->groups,
+                                         kvt.instance, &w->prefix),
+                     BT_OK);
     assert_int_equal(bt_wire_decoder_create(&w->decoder), BT_OK);
     bt_list_init(&node->rpc.events);
     bt_list_init(&node->engine.inbox);
@@ -117,7 +136,14 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
 void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
               bt_kvt_path_t path)
 {
+    sim_open_groups(1, n_decode, p_blocks, d_blocks, path);
+}
+
+void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
+                     uint32_t d_blocks, bt_kvt_path_t path)
+{
     memset(&sim, 0, sizeof(sim));
+    sim.n_groups = n_groups;
     sim.now_ns = 1000000000u;
     assert_int_equal(bt_kvt_mem_net_create(&sim.net), BT_OK);
     assert_int_equal(bt_wire_decoder_create(&sim.decoder), BT_OK);
@@ -295,6 +321,8 @@ static void sim_node_close(sim_node_t *node)
     assert_int_equal(sim_n_free(node), w->n_blocks);
     bt_kv_prefix_destroy(w->prefix);
     bt_kv_pool_destroy(w->pool);
+    bt_free(w->acquired);
+    bt_kv_groups_fini(&w->groups);
     bt_wire_decoder_destroy(w->decoder);
     bt_strbuf_fini(&w->out);
     close(node->signal_pipe[0]);

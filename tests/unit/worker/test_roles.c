@@ -65,6 +65,59 @@ a_beginning_that_is_known_is_not_computed_or_sent_again(void **state)
     }
 }
 
+/* The same of models whose layers are in groups: as many bytes, each span in a
+ * block of every group, and the engine here finds the right values in all. */
+static void a_sequence_in_groups_is_handed_over_whole(void **state)
+{
+    (void)state;
+    for (uint32_t n_groups = 2; n_groups <= SIM_LAYERS; n_groups *= 2) {
+        for (uint32_t network = 0; network < 2; network++) {
+            bt_kvt_counters_t kvt;
+
+            sim_open_groups(n_groups, 1, 64 * n_groups, 64 * n_groups,
+                            (network != 0) ? BT_KVT_PATH_NETWORK
+                                           : BT_KVT_PATH_AUTO);
+            assert_int_equal(sim.nodes[0].w.block_bytes * n_groups,
+                             SIM_T * SIM_SLOT_BYTES);
+            for (uint32_t i = 0; i < 7; i++) {
+                sim_req_t *req = sim_request_of(0, 0, 1, 16, 6);
+
+                sim_settle();
+                sim_check_answered(req);
+            }
+            assert_int_equal(sim.nodes[0].w.n_blocks_reused, 6 * n_groups);
+            assert_int_equal(sim.nodes[1].w.n_blocks_reused, 6 * n_groups);
+            bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
+            assert_int_equal(kvt.bytes_sent,
+                             (7 * 4 - 6) * SIM_T * SIM_SLOT_BYTES);
+            sim_check_empty();
+            sim_close();
+        }
+    }
+}
+
+/* Groups share one pool: a sequence gets a block in all of them or in none. */
+static void a_sequence_in_groups_waits_for_all_its_blocks(void **state)
+{
+    sim_req_t *first;
+    sim_req_t *second;
+
+    (void)state;
+    /* 17 tokens and 10 more: 7 spans at the decode worker, 14 blocks of 20. */
+    sim_open_groups(2, 1, 64, 20, BT_KVT_PATH_AUTO);
+    first = sim_request_of(0, 0, 1, 17, 10);
+    sim_rounds(3);
+    second = sim_request_of(0, 0, 1, 17, 10);
+    sim_rounds(3);
+    assert_null(second->grant);
+    assert_int_equal(sim_n_free(&sim.nodes[1]), 20 - 14);
+    sim_settle();
+    sim_check_answered(first);
+    sim_check_answered(second);
+    sim_check_empty();
+    sim_close();
+}
+
 /* The same prompts: of 7 times 16 tokens 6 blocks of 4 are found again. */
 static void a_worker_counts_what_it_computed_drew_and_found(void **state)
 {
@@ -457,6 +510,8 @@ int main(void)
         BT_TEST(a_request_is_answered_over_shared_memory),
         BT_TEST(a_request_is_answered_over_the_network),
         BT_TEST(a_beginning_that_is_known_is_not_computed_or_sent_again),
+        BT_TEST(a_sequence_in_groups_is_handed_over_whole),
+        BT_TEST(a_sequence_in_groups_waits_for_all_its_blocks),
         BT_TEST(a_worker_counts_what_it_computed_drew_and_found),
         BT_TEST(what_was_in_a_block_before_does_not_cross),
         BT_TEST(an_answer_is_known_too),

@@ -156,6 +156,8 @@ static void one_life(uint32_t seed)
         BT_KVT_MEM_DELAY,   BT_KVT_MEM_CORRUPT,   BT_KVT_MEM_LOSE,
         BT_KVT_MEM_KILL_TO, BT_KVT_MEM_KILL_FROM,
     };
+    static const uint32_t groups[] = {1, 2, 1, SIM_LAYERS};
+    const uint32_t n_groups = groups[seed % 4];
     uint32_t stopped = 0;
     uint32_t p_blocks;
     uint32_t d_blocks;
@@ -165,8 +167,8 @@ static void one_life(uint32_t seed)
     (void)below(2);
     p_blocks = 8 + below(30);
     d_blocks = 16 + below(30);
-    sim_open(2, p_blocks, d_blocks,
-             chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK);
+    sim_open_groups(n_groups, 2, p_blocks * n_groups, d_blocks * n_groups,
+                    chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK);
     sim.cut_losses = true;
     sim.ends_are_deaths = true;
     ever_stopped = false;

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/kv/kv_groups.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+static bt_status_t block_bytes_of(const bt_kv_group_t *group, size_t *bytes_p)
+{
+    if (group->kind == BT_KV_PAGED) {
+        return bt_kv_block_bytes(&group->shape, bytes_p);
+    }
+    if ((group->kind != BT_KV_STATE) || (group->window_tokens != 0) ||
+        (group->shape.n_layers == 0) || (group->state_bytes == 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    return __builtin_mul_overflow(group->state_bytes,
+                                  (size_t)group->shape.n_layers, bytes_p)
+               ? BT_ERR_OVERFLOW
+               : BT_OK;
+}
+
+static bt_status_t take_sizes(bt_kv_groups_t *groups)
+{
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const bt_kv_group_t *group = &groups->group[g];
+        bt_status_t status;
+
+        if (group->shape.tokens_per_block != groups->tokens_per_block) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        status = block_bytes_of(group, &groups->block_bytes[g]);
+        if (status != BT_OK) {
+            return status;
+        }
+        if (groups->block_bytes[g] > groups->page_bytes) {
+            groups->page_bytes = groups->block_bytes[g];
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_places(bt_kv_groups_t *groups, const uint8_t *group_of)
+{
+    uint32_t n_in[BT_KV_MAX_GROUPS] = {0};
+
+    groups->places = bt_calloc(groups->n_layers, sizeof(*groups->places));
+    if (groups->places == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < groups->n_layers; i++) {
+        const uint32_t g = group_of[i];
+
+        if (g >= groups->n) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        groups->places[i] = (bt_kv_place_t){.group = g, .index = n_in[g]++};
+    }
+    for (uint32_t g = 0; g < groups->n; g++) {
+        if (n_in[g] != groups->group[g].shape.n_layers) {
+            return BT_ERR_INVALID_PARAM;
+        }
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_kv_groups_init(const bt_kv_group_t *list, uint32_t n,
+                              const uint8_t *group_of, uint32_t n_layers,
+                              bt_kv_groups_t *groups_p)
+{
+    bt_kv_groups_t groups = {.n = n, .n_layers = n_layers};
+    bt_status_t status;
+
+    if ((n == 0) || (n > BT_KV_MAX_GROUPS) ||
+        (list[0].shape.tokens_per_block == 0)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy(groups.group, list, n * sizeof(*list));
+    groups.tokens_per_block = list[0].shape.tokens_per_block;
+    status = take_sizes(&groups);
+    if ((status == BT_OK) && (n == 1) && (list[0].shape.n_layers != n_layers)) {
+        status = BT_ERR_INVALID_PARAM;
+    }
+    if ((status == BT_OK) && (n > 1)) {
+        status = take_places(&groups, group_of);
+    }
+    if (status != BT_OK) {
+        bt_kv_groups_fini(&groups);
+        return status;
+    }
+    *groups_p = groups;
+    return BT_OK;
+}
+
+bt_status_t bt_kv_groups_one(const bt_kv_shape_t *shape,
+                             bt_kv_groups_t *groups_p)
+{
+    const bt_kv_group_t group = {.kind = BT_KV_PAGED, .shape = *shape};
+
+    return bt_kv_groups_init(&group, 1, NULL, shape->n_layers, groups_p);
+}
+
+void bt_kv_groups_fini(bt_kv_groups_t *groups)
+{
+    bt_free(groups->places);
+    memset(groups, 0, sizeof(*groups));
+}
+
+bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
+                                   uint32_t kv_type)
+{
+    bt_hash128_t id = bt_kv_layout_identity(&groups->group[0].shape, kv_type);
+
+    if ((groups->n == 1) && (groups->group[0].kind == BT_KV_PAGED) &&
+        (groups->group[0].window_tokens == 0)) {
+        return id;
+    }
+    /* Each step folds what came before into the next hash. */
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const bt_kv_group_t *group = &groups->group[g];
+        const bt_hash128_t shape =
+            bt_kv_layout_identity(&group->shape, kv_type);
+        const uint64_t fields[] = {id.lo,
+                                   id.hi,
+                                   shape.lo,
+                                   shape.hi,
+                                   (uint64_t)group->kind,
+                                   group->window_tokens,
+                                   group->state_bytes};
+
+        id = bt_hash128(fields, sizeof(fields), 1);
+    }
+    for (uint32_t i = 0; i < groups->n_layers; i++) {
+        const uint64_t fields[] = {id.lo, id.hi, bt_kv_place(groups, i).group};
+
+        id = bt_hash128(fields, sizeof(fields), 2);
+    }
+    return id;
+}
+
+uint32_t bt_kv_group_first_span(const bt_kv_group_t *group, uint64_t n_tokens)
+{
+    const uint32_t t = group->shape.tokens_per_block;
+
+    if (group->kind == BT_KV_STATE) {
+        return (n_tokens == 0) ? 0 : (uint32_t)((n_tokens - 1) / t);
+    }
+    if ((group->window_tokens == 0) || (n_tokens + 1 <= group->window_tokens)) {
+        return 0;
+    }
+    return (uint32_t)((n_tokens + 1 - group->window_tokens) / t);
+}
+
+static size_t layer_bytes(const bt_kv_group_t *group)
+{
+    return (group->kind == BT_KV_STATE) ? group->state_bytes
+                                        : bt_kv_layer_bytes(&group->shape);
+}
+
+size_t bt_kv_groups_layer_bytes(const bt_kv_groups_t *groups)
+{
+    size_t bytes = 0;
+
+    for (uint32_t g = 0; g < groups->n; g++) {
+        bytes +=
+            groups->group[g].shape.n_layers * layer_bytes(&groups->group[g]);
+    }
+    return bytes / groups->n_layers;
+}
+
+size_t bt_kv_group_bytes_of(const bt_kv_groups_t *groups, uint32_t group,
+                            uint32_t n_layers)
+{
+    const bt_kv_group_t *g = &groups->group[group];
+    uint32_t n = n_layers;
+
+    if (groups->places != NULL) {
+        n = 0;
+        for (uint32_t i = 0; i < n_layers; i++) {
+            n += (groups->places[i].group == group);
+        }
+    }
+    if (n == g->shape.n_layers) {
+        return groups->block_bytes[group];
+    }
+    return n * layer_bytes(g);
+}
