@@ -32,6 +32,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/hash.h"
 #include "common/base/list.h"
 
 /** What a worker may be asked for: a set. */
@@ -62,12 +63,15 @@ typedef struct bt_sched_worker {
     uint64_t last_taken; /**< bt_sched_take()'s number of it */
 } bt_sched_worker_t;
 
-/** What a request asks for. */
+/** What a request asks for: all that a policy may go by. The one above goes by
+ *  max_new and avoid; which beginning of the prompt a worker has cached, no
+ *  worker tells a router yet. */
 typedef struct bt_sched_request {
     uint32_t n_tokens;     /**< to compute: prompt, and output of before */
     uint32_t max_new;      /**< to generate, at least 1 */
     uint32_t priority;     /**< levels, see sched_queue.h */
     uint64_t deadline_us;  /**< by the owner's clock */
+    bt_hash128_t space;    /**< of its blocks: tenant, adapter, salt */
     const uint64_t *avoid; /**< workers that it has had trouble with: only */
     uint32_t n_avoid;      /**< where all others of that role are suspect or
                                 none is here */

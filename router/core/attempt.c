@@ -132,7 +132,7 @@ static void send_request(bt_core_t *core, const bt_gen_t *gen,
                 .tokens = gen->tokens,
                 .max_new = gen->max_new - gen->n_output,
                 .deadline_ms = (uint32_t)left_ms,
-                .priority = gen->priority,
+                .priority = gen->turn.priority,
                 .sampling = gen->sampling,
                 .space = gen->space,
             },
@@ -174,8 +174,9 @@ static bool pick_workers(const bt_core_t *core, const bt_gen_t *gen,
     const bt_sched_request_t request = {
         .n_tokens = gen->n_tokens,
         .max_new = gen->max_new - gen->n_output,
-        .priority = gen->priority,
+        .priority = gen->turn.priority,
         .deadline_us = gen->deadline_us,
+        .space = gen->space,
         .avoid = gen->avoid.instances,
         .n_avoid = gen->avoid.n,
     };
@@ -234,21 +235,43 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     return true;
 }
 
+/* The first of what is left of both queues; NULL at their end. */
+static bt_gen_t *next_waiting(const bt_core_t *core, bt_list_t *at[BT_NEED_N],
+                              bt_need_t *need_p)
+{
+    bt_list_t *first = NULL;
+
+    for (unsigned i = 0; i < BT_NEED_N; i++) {
+        if ((at[i] != &core->waiting[i]) &&
+            ((first == NULL) ||
+             bt_sched_turn_before(bt_sched_turn_of(at[i]),
+                                  bt_sched_turn_of(at[*need_p])))) {
+            first = at[i];
+            *need_p = (bt_need_t)i;
+        }
+    }
+    if (first == NULL) {
+        return NULL;
+    }
+    at[*need_p] = first->next;
+    return BT_CONTAINER_OF(first, bt_gen_t, turn.link);
+}
+
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
-    bt_list_t *pos, *tmp;
+    bt_list_t *at[BT_NEED_N];
+    bt_need_t need = BT_NEED_PAIR;
+    bt_gen_t *gen;
 
-    BT_LIST_FOR_EACH(pos, tmp, &core->live)
-    {
-        bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);
-
-        if (core->n_waiting == 0) {
-            return;
-        }
-        if ((gen->state == BT_GEN_IS_WAITING) && (now_us < gen->deadline_us) &&
+    for (unsigned i = 0; i < BT_NEED_N; i++) {
+        at[i] = core->waiting[i].next;
+    }
+    while ((gen = next_waiting(core, at, &need)) != NULL) {
+        if ((now_us < gen->deadline_us) &&
             !bt_gen_dispatch(core, gen, now_us) &&
             (now_us >= gen->hold_until_us)) {
-            return; /* nobody is there for the others either */
+            /* Nobody is there for those behind it either. */
+            at[need] = &core->waiting[need];
         }
     }
 }

@@ -35,6 +35,9 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     core->next_id = 1;
     bt_table_init(&core->table, config->model);
     bt_list_init(&core->live);
+    for (unsigned i = 0; i < BT_NEED_N; i++) {
+        bt_list_init(&core->waiting[i]);
+    }
     bt_strbuf_init(&core->raw, TOKEN_TEXT_LIMIT);
     bt_strbuf_init(&core->text, TOKEN_TEXT_LIMIT);
 

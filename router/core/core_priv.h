@@ -15,6 +15,7 @@
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
 #include "common/base/hmap.h"
+#include "common/sched/sched_queue.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
 #include "router/core/stops.h"
@@ -47,6 +48,13 @@ typedef struct bt_attempt {
     bt_leg_t *prefill, *decode;
 } bt_attempt_t;
 
+/** Whom a generation needs; core->waiting has a queue for each. */
+typedef enum bt_need {
+    BT_NEED_PAIR,    /**< workers for both phases */
+    BT_NEED_PREFILL, /**< one token is missing: no decode worker */
+    BT_NEED_N
+} bt_need_t;
+
 struct bt_gen {
     bt_list_t by_id;     /**< in core->gens_by_id until it is freed */
     bt_list_t live_link; /**< in core->live until the client's end */
@@ -63,8 +71,8 @@ struct bt_gen {
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words; /**< owned */
     bt_hash128_t space;
-    uint32_t priority;
-    bt_token_t *early; /**< owned: tokens ahead of n_output, unordered */
+    bt_sched_turn_t turn; /**< since it arrived; in a queue while WAITING */
+    bt_token_t *early;    /**< owned: tokens ahead of n_output, unordered */
     uint32_t n_early, cap_early;
     bt_detok_t detok;
     bt_stops_t stops;
@@ -94,6 +102,9 @@ struct bt_core {
     bt_list_t live;         /**< generations whose client waits, oldest first */
     bt_hmap_t gens_by_id;   /**< bt_gen_t.by_id */
     bt_list_t *gen_buckets; /**< owned */
+    /** The WAITING ones, by bt_gen_t.turn, in a queue for each need: where the
+     *  first finds nobody, none behind it does. */
+    bt_list_t waiting[BT_NEED_N];
     uint32_t n_live, n_waiting, n_legs;
     uint64_t next_id;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */
@@ -139,7 +150,7 @@ void bt_gen_free(bt_gen_t *gen);
 /* attempt.c */
 /** Send a waiting generation to a pair, if there is one that it may use. */
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
-/** All waiting ones, oldest first. */
+/** All waiting ones, in their order. */
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
 /** The attempt is LOST for the reason in gen->trouble: run again or fail. The
  *  others that have it are told.

@@ -88,7 +88,7 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->id = core->next_id++;
     gen->user = user;
     gen->max_new = spec->max_new;
-    gen->priority = spec->priority;
+    bt_sched_turn_init(&gen->turn, spec->priority, now_us);
     gen->arrived_us = now_us;
     gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
     gen->ledger.parse_us = spec->parse_us;
@@ -97,12 +97,9 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     core->ops.detok_init(&gen->detok, core->config.tok);
     bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
     bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
-    /* A request never overtakes one that waits, but for one on hold. */
-    if (core->n_waiting == 1) {
-        (void)bt_gen_dispatch(core, gen, now_us);
-    } else {
-        bt_gen_dispatch_waiting(core, now_us);
-    }
+    /* Those who wait, but for one on hold, stand where their priority and age
+     * put them. */
+    bt_gen_dispatch_waiting(core, now_us);
     *gen_p = gen;
     return BT_OK;
 }

@@ -7,6 +7,11 @@
 
 /* ---- a generation ---- */
 
+static bt_need_t need_of(const bt_gen_t *gen)
+{
+    return (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL : BT_NEED_PAIR;
+}
+
 static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     switch (gen->state) {
@@ -15,6 +20,7 @@ static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         core->n_live++;
         break;
     case BT_GEN_IS_WAITING:
+        bt_list_remove(&gen->turn.link);
         core->n_waiting--;
         if (gen->first_token_at_us == 0) {
             gen->ledger.wait_us += now_us - gen->waiting_since_us;
@@ -36,6 +42,7 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     switch (gen->state) {
     case BT_GEN_IS_WAITING:
         gen->waiting_since_us = now_us;
+        bt_sched_queue_insert(&core->waiting[need_of(gen)], &gen->turn);
         core->n_waiting++;
         break;
     case BT_GEN_IS_ENDED:

@@ -120,6 +120,18 @@ static inline void assert_consistent(bt_core_t *core)
     assert_int_equal(core->n_live, n_live);
     assert_int_equal(n_listed, n_live);
     assert_int_equal(core->n_waiting, n_waiting);
+    for (unsigned i = 0; i < BT_NEED_N; i++) {
+        BT_LIST_FOR_EACH(pos, tmp, &core->waiting[i])
+        {
+            const bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, turn.link);
+
+            assert_int_equal(gen->state, BT_GEN_IS_WAITING);
+            assert_int_equal(i == BT_NEED_PREFILL,
+                             gen->n_output + 1 == gen->max_new);
+            n_waiting--;
+        }
+    }
+    assert_int_equal(n_waiting, 0);
     assert_int_equal(core->n_legs, n_legs);
     BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
     {

@@ -248,8 +248,9 @@ static inline bt_instance_t *join(world_t *w, const char *name, bt_role_t role)
     return join_flags(w, name, role, 0);
 }
 
-static inline void submit(world_t *w, client_t *c, const char *prompt,
-                          uint32_t max_new, const char *stop)
+static inline void submit_with(world_t *w, client_t *c, const char *prompt,
+                               uint32_t max_new, const char *stop,
+                               uint32_t priority)
 {
     uint32_t ids[64];
     const bt_gen_spec_t spec = {
@@ -259,6 +260,7 @@ static inline void submit(world_t *w, client_t *c, const char *prompt,
         .sampling = bt_sampling_default(),
         .stops = &stop,
         .n_stops = (stop != NULL) ? 1 : 0,
+        .priority = priority,
         .parse_us = 10,
         .tokenize_us = 20,
     };
@@ -268,6 +270,12 @@ static inline void submit(world_t *w, client_t *c, const char *prompt,
     }
     memset(c, 0, sizeof(*c));
     assert_int_equal(bt_core_submit(w->core, &spec, c, w->now, &c->gen), BT_OK);
+}
+
+static inline void submit(world_t *w, client_t *c, const char *prompt,
+                          uint32_t max_new, const char *stop)
+{
+    submit_with(w, c, prompt, max_new, stop, 0);
 }
 
 /* The latest message of a type to a worker, or NULL. */

@@ -284,6 +284,37 @@ static void what_waits_starts_when_a_pair_comes(void **state)
     bt_core_destroy(w->core);
 }
 
+/* Of either kind, and one of a priority that they do not have. */
+static void what_waits_starts_by_priority_then_age(void **state)
+{
+    static const char *const order[] = {"D", "C", "A", "B", "E"};
+    world_t *w = &world;
+    bt_instance_t *p;
+    client_t c[5];
+    uint32_t n = 0;
+
+    (void)state;
+    start(w, 10);
+    submit_with(w, &c[0], "A", 8, NULL, 1);
+    w->now += 5 * MS;
+    submit_with(w, &c[1], "B", 1, NULL, 1);
+    submit_with(w, &c[2], "C", 1, NULL, 2);
+    submit_with(w, &c[3], "D", 8, NULL, 7);
+    submit_with(w, &c[4], "E", 8, NULL, 0);
+    (void)join(w, "decode-0", BT_ROLE_DECODE);
+    assert_int_equal(n_waiting(w), 5);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    assert_int_equal(n_waiting(w), 0);
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        if ((w->sent[i].to == p) && (w->sent[i].msg.type == BT_MSG_REQUEST)) {
+            assert_string_equal(w->sent[i].tokens, order[n++]);
+        }
+    }
+    assert_int_equal(n, 5);
+    bt_core_end_all(w->core, "the server is stopping", w->now);
+    bt_core_destroy(w->core);
+}
+
 static void a_full_router_says_busy(void **state)
 {
     const uint32_t id = 'x';
@@ -402,6 +433,7 @@ int main(void)
         BT_TEST(a_client_may_leave_while_it_is_being_written_to),
         BT_TEST(no_worker_and_no_progress_end_in_bounded_time),
         BT_TEST(what_waits_starts_when_a_pair_comes),
+        BT_TEST(what_waits_starts_by_priority_then_age),
         BT_TEST(a_full_router_says_busy),
         BT_TEST(prefill_workers_know_the_decode_workers_of_now),
         BT_TEST(a_local_worker_serves_alone),

@@ -154,6 +154,33 @@ static void a_re_run_for_one_token_takes_no_decode_worker(void **state)
     end_world(w);
 }
 
+/* Who needs a decode worker waits for one; who needs none does not wait for
+ * them. */
+static void it_does_not_wait_behind_those_who_need_a_pair(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t pair, one;
+
+    (void)state;
+    start(w, 10);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    submit(w, &pair, "A", 8, NULL);
+    submit(w, &one, "B", 1, NULL);
+    assert_int_equal(n_waiting(w), 1);
+    assert_string_equal(last(w, p, BT_MSG_REQUEST)->tokens, "B");
+    tokens(w, p, key_at(w, p), 0, "b", BT_FINISH_LENGTH);
+    assert_int_equal(one.n_ends, 1);
+    ended(w, p, key_at(w, p));
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    assert_int_equal(n_waiting(w), 0);
+    assert_string_equal(last(w, d, BT_MSG_REQUEST)->tokens, "A");
+    bt_core_cancel(w->core, pair.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    end_world(w);
+}
+
 static void a_client_that_leaves_frees_the_worker(void **state)
 {
     world_t *w = &world;
@@ -178,6 +205,7 @@ int main(void)
         BT_TEST(no_decode_worker_need_be_here),
         BT_TEST(a_lost_prefill_worker_is_replaced_by_another),
         BT_TEST(a_re_run_for_one_token_takes_no_decode_worker),
+        BT_TEST(it_does_not_wait_behind_those_who_need_a_pair),
         BT_TEST(a_client_that_leaves_frees_the_worker),
     };
 
