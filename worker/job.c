@@ -185,7 +185,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         *why_p = "out of memory";
         goto err_job;
     }
-    if (!bt_sched_admit_fits(&w->admit, job->claim.want, job->claim.n_blocks)) {
+    if (job->claim.n_blocks > w->n_blocks) {
         *why_p = "the request needs more KV blocks than this worker has";
         status = BT_ERR_NO_BLOCKS;
         goto err_job;

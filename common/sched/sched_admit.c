@@ -28,21 +28,6 @@ void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks)
         ((longest_blocks > 0) && (admit->max_seats > 1)) ? 1 : 0;
 }
 
-bool bt_sched_admit_fits(const bt_sched_admit_t *admit, bt_sched_want_t want,
-                         uint32_t n_blocks)
-{
-    switch (want) {
-    case BT_SCHED_CONTEXT:
-        return n_blocks <= ((admit->context_blocks > 0) ? admit->context_blocks
-                                                        : admit->n_blocks);
-    case BT_SCHED_LEASE:
-        return n_blocks <= admit->n_blocks - admit->context_blocks;
-    case BT_SCHED_BOTH_PHASES:
-        break;
-    }
-    return n_blocks <= admit->n_blocks;
-}
-
 static bt_sched_claim_t *first(const bt_list_t *queue)
 {
     bt_sched_turn_t *turn = bt_sched_queue_first(queue);

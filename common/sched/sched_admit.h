@@ -23,8 +23,9 @@
  * must always get on: leases, until their KV is there, leave it
  * context_blocks and context_seats where a worker has both roles, and the rest
  * comes back by itself. A lease beyond that waits, and holds up nobody but the
- * leases behind it. One that is alone may always begin: of a worker that just
- * got its second role.
+ * leases behind it. One that is alone may begin all the same, or it never
+ * would: so this holds for all that takes no more than half of a worker's
+ * blocks.
  *
  * Threads: one thread owns it.
  */
@@ -79,10 +80,6 @@ void bt_sched_admit_init(bt_sched_admit_t *admit, uint32_t n_blocks,
  *  @param [in] longest_blocks  of the longest prompt; 0: one role alone. At
  *                              most half of the blocks are kept for it. */
 void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks);
-
-/** Can the claim ever begin here? Jobs that cannot are refused. */
-bool bt_sched_admit_fits(const bt_sched_admit_t *admit, bt_sched_want_t want,
-                         uint32_t n_blocks);
 
 /**
  * The one that may begin next, as far as order, seats and shares go. Cheap;

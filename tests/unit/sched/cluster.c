@@ -343,8 +343,6 @@ static void arrive_at_worker(cluster_t *c, c_req_t *req, c_leg_t *leg)
         (c->round < leg->due)) {
         return;
     }
-    assert_true(
-        bt_sched_admit_fits(admit, leg->claim.want, leg->claim.n_blocks));
     leg->phase = C_QUEUED;
     bt_sched_turn_init(&leg->claim.turn, req->turn.priority, now_us(c));
     bt_sched_turn_init(&leg->seq.turn, req->turn.priority, now_us(c));

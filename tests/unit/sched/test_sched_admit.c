@@ -116,10 +116,6 @@ static void one_role_alone_keeps_nothing_from_leases(void **state)
 
     (void)state;
     begin();
-    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 100));
-    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 101));
-    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 100));
-    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 101));
     a = add(0, &admit.leases, BT_SCHED_LEASE, 60);
     take_out(a);
     bt_sched_admit_hold_lease(&admit, a);
@@ -136,11 +132,6 @@ static void leases_leave_room_for_context_phases(void **state)
     (void)state;
     begin();
     bt_sched_admit_reserve(&admit, 30);
-    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 70));
-    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_LEASE, 71));
-    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 30));
-    assert_false(bt_sched_admit_fits(&admit, BT_SCHED_CONTEXT, 31));
-    assert_true(bt_sched_admit_fits(&admit, BT_SCHED_BOTH_PHASES, 100));
     a = add(0, &admit.leases, BT_SCHED_LEASE, 50);
     assert_ptr_equal(bt_sched_admit_next(&admit, 8), a);
     take_out(a);
