@@ -70,6 +70,7 @@ class Host:
         done = subprocess.run(self.enter(list(command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         if done.returncode != 0:
             raise Skip(f"{' '.join(command)}: {done.stdout.decode().strip()}")
+        return done.stdout.decode()
 
     def connect(self, address, timeout=60):
         """A socket of this host in our hands. Only the thread that asks is on
@@ -133,6 +134,10 @@ class Network:
     def cut(self, host):
         """Pull the cable at the switch: the host keeps its own address."""
         self.switch.run("ip", "link", "set", "v-" + host.name, "down")
+
+    def is_seen_cut(self, host):
+        """Does the host know? Its kernel tells programs up to a second later."""
+        return "state UP" not in host.run("ip", "-o", "link", "show", "eth0")
 
     def heal(self, host):
         self.switch.run("ip", "link", "set", "v-" + host.name, "up")

@@ -261,6 +261,7 @@ def test_a_worker_started_without_link_waits_for_it():
         model = small_model(d)
         with Cluster(model, prefill=1, decode=1, hosts=net.hosts) as c:
             net.cut(net.hosts[1])
+            wait_until("the cut is seen", lambda: net.is_seen_cut(net.hosts[1]))
             worker = c.start_worker("decode", 1)
             wait_until("the worker says that it waits", lambda: "eth0 has no link" in worker.log())
             assert worker.alive()
@@ -270,6 +271,7 @@ def test_a_worker_started_without_link_waits_for_it():
             wait_until("it is alone", lambda: c.metric("baton_workers", role="decode", state="up") == 1)
             assert c.post("/v1/completions", {"prompt": "hello", "max_tokens": 8})[0] == 200
             net.cut(net.hosts[1])
+            wait_until("the cut is seen again", lambda: net.is_seen_cut(net.hosts[1]))
             ended = c.start_worker("decode", 3)
             wait_until("another waits", lambda: "eth0 has no link" in ended.log())
             ended.kill(signal.SIGTERM)

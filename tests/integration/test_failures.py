@@ -118,8 +118,9 @@ def test_silent_sender_that_may_still_write_is_ended():
 
             async def go():
                 tasks = [asyncio.ensure_future(Stream(c.http, "/v1/completions", body).run()) for _ in range(4)]
-                # It has the keys to the first lease at least, and will need them for long.
-                await until("the prompts are under way", lambda: c.metric("baton_leases", role="prefill") >= 1)
+                # It has written into the first lease at least, and will need that for long. Before, it is no writer.
+                await until("the prompts are under way", lambda: c.metric("baton_leases", role="prefill") >= 1 and
+                            c.metric("baton_kv_bytes_total", direction="sent") > 0)
                 c.prefills[0].kill(signal.SIGSTOP)
                 await until("blocks are set aside", lambda: set_aside() > 0)
                 await until("the limit", lambda: not c.prefills[0].alive())
