@@ -57,6 +57,7 @@ static void job_free(bt_job_t *job)
 {
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
+    bt_free(job->logit_biases);
     bt_free(job->bad_words);
     bt_free(job);
 }
@@ -90,6 +91,26 @@ static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
     return NULL;
 }
 
+static bt_status_t copy_biases(bt_job_t *job, const bt_sampling_t *sampling)
+{
+    const uint32_t n = sampling->n_logit_biases;
+
+    job->seq.sampling.logit_biases = NULL;
+    if (n == 0) {
+        return BT_OK;
+    }
+    job->logit_biases =
+        bt_memdup(sampling->logit_biases, n * sizeof(*job->logit_biases));
+    if (job->logit_biases == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    job->seq.sampling.logit_biases = job->logit_biases;
+    job->bias_processor = bt_logit_bias_processor(&job->seq.sampling);
+    job->seq.processors = &job->bias_processor;
+    job->seq.n_processors = 1;
+    return BT_OK;
+}
+
 static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
                                const bt_msg_request_t *msg)
 {
@@ -118,7 +139,7 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     }
     job->seq.sampling.bad_words = job->bad_words;
     job->seq.blocks = job->block_ids;
-    return BT_OK;
+    return copy_biases(job, &msg->sampling);
 }
 
 static bt_sched_want_t want_of(uint32_t kind)

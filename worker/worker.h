@@ -72,6 +72,8 @@ typedef struct bt_job {
     bool ending;         /**< done, canceled or failed: only clean-up is left */
     uint32_t *block_ids; /**< its table (kv_groups.h), held when has_blocks */
     bt_bad_word_t *bad_words;
+    bt_logit_bias_t *logit_biases;
+    bt_logits_processor_t bias_processor;
     bt_hash128_t space; /**< in the prefix index */
     bt_seq_t seq;
 } bt_job_t;

@@ -12,6 +12,8 @@
 #define BT_MAX_END_IDS         8
 #define BT_MAX_BAD_WORDS       64 /**< banned token sequences per request */
 #define BT_MAX_BAD_WORD_TOKENS 16 /**< tokens of one of them */
+#define BT_MAX_LOGIT_BIASES    1024
+#define BT_MAX_LOGIT_BIAS      100.0f /**< of either sign */
 
 /** A banned token sequence: its last token is never drawn right after the
  *  others. */
@@ -19,6 +21,12 @@ typedef struct bt_bad_word {
     uint32_t n;
     uint32_t ids[BT_MAX_BAD_WORD_TOKENS];
 } bt_bad_word_t;
+
+/** Added to the logit of a token before anything else is done with it. */
+typedef struct bt_logit_bias {
+    uint32_t id;
+    float bias;
+} bt_logit_bias_t;
 
 typedef struct bt_sampling {
     float temperature;        /**< >= 0; 0 = greedy */
@@ -33,6 +41,8 @@ typedef struct bt_sampling {
     uint32_t end_ids[BT_MAX_END_IDS]; /**< drawing one ends the sequence */
     uint32_t n_bad_words;
     const bt_bad_word_t *bad_words; /**< borrowed or owned by the holder */
+    uint32_t n_logit_biases;
+    const bt_logit_bias_t *logit_biases; /**< the same */
 } bt_sampling_t;
 
 /** Greedy, nothing on, no end ids. */

@@ -5,6 +5,22 @@
 #include "common/wire/wire.h"
 
 /* The first thing wrong, or NULL. Written so that a NaN fails every test. */
+static const char *first_bias_fault(const bt_sampling_t *s)
+{
+    if (s->n_logit_biases > BT_MAX_LOGIT_BIASES) {
+        return "too many logit biases";
+    }
+    if ((s->n_logit_biases > 0) && (s->logit_biases == NULL)) {
+        return "logit biases are counted but not given";
+    }
+    for (uint32_t i = 0; i < s->n_logit_biases; i++) {
+        if (!(fabsf(s->logit_biases[i].bias) <= BT_MAX_LOGIT_BIAS)) {
+            return "a logit bias must be from -100 to 100";
+        }
+    }
+    return NULL;
+}
+
 static const char *first_fault(const bt_sampling_t *s)
 {
     if (!(s->temperature >= 0.0f) || !isfinite(s->temperature)) {
@@ -37,7 +53,7 @@ static const char *first_fault(const bt_sampling_t *s)
             return "a bad word is empty or has too many tokens";
         }
     }
-    return NULL;
+    return first_bias_fault(s);
 }
 
 bt_status_t bt_sampling_check(const bt_sampling_t *sampling, const char **why_p)

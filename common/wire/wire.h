@@ -21,7 +21,9 @@
  *     text           str without control characters
  *     blob           bin
  *     token ids      bin, 4 bytes each, little endian
- *     bt_sampling_t  array of its fields; a bad word is a bin of token ids
+ *     bt_sampling_t  array of its fields; a bad word is a bin of token ids;
+ *                    logit biases are not among them but behind `space`, a bin,
+ *                    8 bytes each: token id and float 32, little endian
  *     bt_token_t     array: id, attempt, index, token id, finish
  *     ranks, windows array of arrays of their fields (bt_wire_rank_t,
  *                    bt_wire_window_t), behind the other fields. The blob of a

@@ -31,6 +31,7 @@ struct bt_wire_decoder {
     scratch_t items;
     scratch_t ids;
     scratch_t bad_words;
+    scratch_t biases;
     scratch_t tokens;
     unknown_t unknown[MAX_UNKNOWN];
     bt_wire_skip_t skipped;
@@ -58,6 +59,7 @@ void bt_wire_decoder_destroy(bt_wire_decoder_t *dec)
         return;
     }
     bt_free(dec->tokens.data);
+    bt_free(dec->biases.data);
     bt_free(dec->bad_words.data);
     bt_free(dec->ids.data);
     bt_free(dec->items.data);
@@ -230,6 +232,32 @@ static bt_status_t read_bad_words(bt_wire_decoder_t *dec,
         if (status != BT_OK) {
             return status;
         }
+    }
+    store(base, field->offset, &data, sizeof(data));
+    store(base, field->count, &n, sizeof(n));
+    return BT_OK;
+}
+
+static bt_status_t read_biases(bt_wire_decoder_t *dec,
+                               const msgpack_object *obj, const field_t *field,
+                               char *base)
+{
+    const size_t size = sizeof(bt_logit_bias_t);
+    void *data;
+    bt_status_t status;
+    uint32_t n;
+
+    if ((obj->type != MSGPACK_OBJECT_BIN) || (obj->via.bin.size % size != 0) ||
+        (obj->via.bin.size / size > field->max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    n = obj->via.bin.size / (uint32_t)size;
+    status = scratch_take(&dec->biases, n, size, &data);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (n > 0) {
+        memcpy(data, obj->via.bin.ptr, n * size);
     }
     store(base, field->offset, &data, sizeof(data));
     store(base, field->count, &n, sizeof(n));
@@ -430,6 +458,8 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
         return status;
     case FIELD_BAD:
         return read_bad_words(dec, obj, field, base);
+    case FIELD_BIASES:
+        return read_biases(dec, obj, field, base);
     case FIELD_TOKENS:
         return read_tokens(dec, obj, field, base);
     case FIELD_ONLY:

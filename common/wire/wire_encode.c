@@ -8,6 +8,7 @@
 /* Ids travel as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the wire format is little endian");
+_Static_assert(sizeof(bt_logit_bias_t) == 8, "they travel as they lie, too");
 
 static int to_strbuf(void *data, const char *bytes, size_t n)
 {
@@ -162,6 +163,9 @@ static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
     case FIELD_END_IDS:
         pack_bin(pk, items, n * sizeof(uint32_t));
         break;
+    case FIELD_BIASES:
+        pack_bin(pk, items, n * sizeof(bt_logit_bias_t));
+        break;
     case FIELD_BAD:
         pack_bad_words(pk, items, n);
         break;
@@ -215,6 +219,7 @@ static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
     case FIELD_IDS:
     case FIELD_END_IDS:
     case FIELD_BAD:
+    case FIELD_BIASES:
     case FIELD_TOKENS:
     case FIELD_ONLY:
     case FIELD_ITEMS:

@@ -110,6 +110,8 @@ static const field_t request_fields[] = {
     /* later */
     OF(FIELD_U64, bt_msg_request_t, space.lo),
     OF(FIELD_U64, bt_msg_request_t, space.hi),
+    COUNTED(FIELD_BIASES, bt_msg_request_t, sampling.logit_biases,
+            sampling.n_logit_biases, 0, BT_MAX_LOGIT_BIASES),
 };
 
 static const field_t sampling_fields[] = {

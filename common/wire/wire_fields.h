@@ -23,6 +23,7 @@ typedef enum field_kind {
     FIELD_IDS,      /**< uint32_t *, count at `count`, min .. max */
     FIELD_END_IDS,  /**< uint32_t[max], count at `count` */
     FIELD_BAD,      /**< bt_bad_word_t *, count at `count`, at most max */
+    FIELD_BIASES,   /**< bt_logit_bias_t *, count at `count`, at most max */
     FIELD_TOKENS,   /**< bt_token_t *, count at `count`, at most max */
     FIELD_SAMPLING, /**< bt_sampling_t, by its own table */
     FIELD_ONLY,     /**< the blob of a list of one, else an empty one */

@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "common/wire/request.h"
+
 typedef struct bt_logits_processor {
     /** @param [in]     tokens  Prompt and generated tokens so far, n_tokens.
      *  @param [in,out] logits  n_vocab; -INFINITY: cannot be drawn.
@@ -22,5 +24,9 @@ typedef struct bt_logits_processor {
                   float *logits, uint32_t n_vocab);
     void *ctx; /**< the owner's */
 } bt_logits_processor_t;
+
+/** Adds the logit biases of a request; those of ids that the model does not
+ * have do nothing. @param [in] sampling  Outlives the processor. */
+bt_logits_processor_t bt_logit_bias_processor(bt_sampling_t *sampling);
 
 #endif

@@ -54,7 +54,8 @@ typedef struct bt_gen_spec {
     const uint32_t *tokens; /**< the prompt, n_prompt of them, at least 1 */
     uint32_t n_prompt;
     uint32_t max_new;       /**< at least 1 */
-    bt_sampling_t sampling; /**< with end ids, bad words and seed */
+    bt_sampling_t sampling; /**< with end ids, bad words, biases and
+                                 seed */
     const char *const *stops;
     uint32_t n_stops;
     bt_hash128_t space; /**< bt_msg_request_t.space */

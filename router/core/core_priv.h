@@ -69,7 +69,8 @@ struct bt_gen {
     uint32_t cap_tokens;
     uint32_t *tokens; /**< owned */
     bt_sampling_t sampling;
-    bt_bad_word_t *bad_words; /**< owned */
+    bt_bad_word_t *bad_words;      /**< owned */
+    bt_logit_bias_t *logit_biases; /**< owned */
     bt_hash128_t space;
     bt_sched_turn_t turn; /**< since it arrived; in a queue while WAITING */
     bt_token_t *early;    /**< owned: tokens ahead of n_output, unordered */

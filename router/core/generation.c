@@ -15,6 +15,7 @@ void bt_gen_free(bt_gen_t *gen)
 {
     bt_stops_fini(&gen->stops);
     bt_free(gen->early);
+    bt_free(gen->logit_biases);
     bt_free(gen->bad_words);
     bt_free(gen->tokens);
     bt_free(gen);
@@ -58,6 +59,16 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
             return BT_ERR_NO_MEMORY;
         }
         gen->sampling.bad_words = gen->bad_words;
+    }
+    gen->sampling.logit_biases = NULL;
+    if (spec->sampling.n_logit_biases > 0) {
+        gen->logit_biases =
+            bt_memdup(spec->sampling.logit_biases,
+                      spec->sampling.n_logit_biases * sizeof(bt_logit_bias_t));
+        if (gen->logit_biases == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        gen->sampling.logit_biases = gen->logit_biases;
     }
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
 }

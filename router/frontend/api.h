@@ -64,11 +64,12 @@ typedef struct bt_api_request {
     bool continuous_usage;
     bool ignore_eos;
     bool return_token_ids; /**< OpenAI: each whole choice lists its ids */
-    bool exclude_input_in_output; /**< generate: default true here, see docs */
-    bool has_seed;                /**< absent: a random seed per request */
-    bt_sampling_t sampling;       /**< without bad words. end_ids holds what the
-                                       client gave (end_id, stop_token_ids): the
-                                       caller appends the model's */
+    bool exclude_input_in_output;  /**< generate: default true here, see docs */
+    bool has_seed;                 /**< absent: a random seed per request */
+    bt_logit_bias_t *logit_biases; /**< those of sampling */
+    bt_sampling_t sampling; /**< without bad words. end_ids holds what the
+                                 client gave (end_id, stop_token_ids): the
+                                 caller appends the model's */
     char *stops[BT_API_MAX_STOPS];
     uint32_t n_stops;
     char *bad_words[BT_MAX_BAD_WORDS]; /**< text, to be tokenized */

@@ -404,6 +404,7 @@ static const bt_api_field_t fields[] = {
     FLOAT("frequency_penalty", BT_API_O, sampling.frequency_penalty, -2, 2),
     FLOAT("presence_penalty", BT_API_G, sampling.presence_penalty, -100, 100),
     FLOAT("frequency_penalty", BT_API_G, sampling.frequency_penalty, -100, 100),
+    OWN("logit_bias", BT_API_O, bt_api_read_logit_bias),
     OWN("beam_width", BT_API_G, read_only_one),
     OWN("num_return_sequences", BT_API_G, read_only_one),
 
@@ -434,7 +435,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("prompt_logprobs", BT_API_O),
     NOT_YET("echo", BT_API_O),
     NOT_YET("suffix", BT_API_C),
-    NOT_YET("logit_bias", BT_API_O),
     NOT_YET("tools", BT_API_H),
     NOT_YET("functions", BT_API_H),
     NOT_YET("audio", BT_API_H),

@@ -31,6 +31,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->model);
     bt_free(request->id);
     bt_free(request->cache_salt);
+    bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }
 

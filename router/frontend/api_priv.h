@@ -72,6 +72,10 @@ bt_status_t bt_api_read_float(bt_api_parse_t *parse,
 /** A short string into a char *. */
 bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const json_t *value);
+/** {"token id": bias, …} */
+bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value);
 /** Known but not supported: only a value that changes nothing may come
  *  (false, 0, "", [] or {}). */
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,

@@ -186,6 +186,90 @@ bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
     return status;
 }
 
+/* A key of logit_bias. Written in one way only, so that no id comes twice. */
+static bool is_token_id(const char *text, uint32_t *id_p)
+{
+    uint64_t id = 0;
+    size_t n = 0;
+
+    for (; (text[n] >= '0') && (text[n] <= '9') && (n < 10); n++) {
+        id = 10 * id + (uint64_t)(text[n] - '0');
+    }
+    *id_p = (uint32_t)id;
+    return (n > 0) && (text[n] == '\0') && ((n == 1) || (text[0] != '0')) &&
+           (id <= UINT32_MAX);
+}
+
+static bt_status_t read_biases(bt_api_parse_t *parse,
+                               const bt_api_field_t *field, json_t *value,
+                               bt_logit_bias_t *biases)
+{
+    const char *key;
+    json_t *bias;
+    uint32_t n = 0;
+
+    json_object_foreach(value, key, bias)
+    {
+        const double real = json_number_value(bias);
+
+        if (!is_token_id(key, &biases[n].id)) {
+            return bt_api_refuse(parse, field->name,
+                                 "the keys of %s must be token ids, as \"5\"",
+                                 field->name);
+        }
+        if (!json_is_number(bias) || !(fabs(real) <= BT_MAX_LOGIT_BIAS)) {
+            return bt_api_refuse(parse, field->name,
+                                 "%s of token %s must be a number from -100 to "
+                                 "100",
+                                 field->name, key);
+        }
+        biases[n++].bias = (float)real;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value)
+{
+    const size_t n = json_object_size(value);
+    bt_logit_bias_t *biases = NULL;
+    json_t *copy = NULL; /* jansson walks through no const object */
+    bt_status_t status;
+
+    if (!json_is_object(value)) {
+        return bt_api_refuse(parse, field->name, "%s must be an object, got %s",
+                             field->name, bt_api_type_of(value));
+    }
+    if (n > BT_MAX_LOGIT_BIASES) {
+        return bt_api_refuse(parse, field->name, "%s has more than %d tokens",
+                             field->name, BT_MAX_LOGIT_BIASES);
+    }
+    if (n == 0) {
+        return BT_OK;
+    }
+    copy = json_deep_copy(value);
+    biases = bt_calloc(n, sizeof(*biases));
+    if ((copy == NULL) || (biases == NULL)) {
+        status = bt_api_no_memory(parse);
+        goto err_biases;
+    }
+    status = read_biases(parse, field, copy, biases);
+    if (status != BT_OK) {
+        goto err_biases;
+    }
+    json_decref(copy);
+    parse->request->logit_biases = biases;
+    parse->request->sampling.logit_biases = biases;
+    parse->request->sampling.n_logit_biases = (uint32_t)n;
+    return BT_OK;
+
+err_biases:
+    bt_free(biases);
+    json_decref(copy);
+    return status;
+}
+
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const json_t *value)

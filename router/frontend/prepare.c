@@ -276,6 +276,26 @@ static bt_status_t add_bad_words(const bt_served_t *served,
     return status;
 }
 
+/* ---- logit biases ---- */
+
+static bt_status_t check_biases(const bt_served_t *served,
+                                const bt_sampling_t *sampling,
+                                bt_api_error_t *error)
+{
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
+
+    for (uint32_t i = 0; i < sampling->n_logit_biases; i++) {
+        if (sampling->logit_biases[i].id >= n_vocab) {
+            bt_api_error_set(error, 400, BAD_REQUEST, "logit_bias",
+                             "logit_bias has token id %u; this model has ids "
+                             "0 to %u",
+                             sampling->logit_biases[i].id, n_vocab - 1);
+            return BT_ERR_INVALID_PARAM;
+        }
+    }
+    return BT_OK;
+}
+
 /* ---- all ---- */
 
 /* Behind those that the client gave, as far as there is room. */
@@ -318,6 +338,10 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         }
     }
     p->sampling = request->sampling;
+    status = check_biases(served, &p->sampling, error);
+    if (status != BT_OK) {
+        return status;
+    }
     if (!request->ignore_eos) {
         add_end_ids(served, &p->sampling);
     }

@@ -34,7 +34,8 @@ typedef struct bt_prepared_prompt {
 typedef struct bt_prepared {
     bt_prepared_prompt_t *prompts; /**< owned */
     size_t n_prompts;
-    bt_sampling_t sampling;   /**< its bad words are owned here */
+    bt_sampling_t sampling;   /**< its bad words are owned here, its biases
+                                   by the request */
     bt_bad_word_t *bad_words; /**< owned */
     bt_hash128_t space;       /**< of its KV blocks: bt_space_of_salt() */
 } bt_prepared_t;

@@ -22,6 +22,7 @@ static void touch_sampling(const bt_sampling_t *s)
 
     BT_ASSERT_ALWAYS(bt_sampling_check(s, &why) == BT_OK);
     touch(s->bad_words, s->n_bad_words * sizeof(*s->bad_words));
+    touch(s->logit_biases, s->n_logit_biases * sizeof(*s->logit_biases));
 }
 
 static void touch_ranks(const bt_wire_rank_t *ranks, uint32_t n)

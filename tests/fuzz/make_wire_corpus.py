@@ -40,6 +40,10 @@ def ids(*tokens):
     return struct.pack(f"<{len(tokens)}I", *tokens)
 
 
+def biases(*pairs):
+    return b"".join(struct.pack("<If", token, bias) for token, bias in pairs)
+
+
 SAMPLING = [F32(0.5), 40, F32(0.75), F32(1.25), F32(0.375), F32(-0.5), (1 << 63) + 9, 3,
             ids(2, 49152), [ids(11, 12), ids(13)]]
 # Protocol 2 as it was at first, one message of each type, in the order of the
@@ -64,7 +68,7 @@ FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it. A list of one has its blob in the field that was there before.
 LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
          "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009],
-         "request": [0xFEDCBA9876543210, 5], "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104]}
+         "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5))], "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104]}
 HELLO = GOLDEN["hello"][:-1]
 PEER = GOLDEN["peer"][:-1]
 GRANT = GOLDEN["grant"][:-1]
@@ -80,6 +84,12 @@ WIRE = {
     "refused_hello_later_type": GOLDEN["hello"] + ["2"],
     "request_plain": [2, 1, 0, 0, 9, 1, ids(1), 1, 0, 0,
                       [F32(0), 0, F32(1), F32(1), F32(0), F32(0), 0, 0, b"", []]],
+    "request_biases_most": GOLDEN["request"] + [0, 0, biases(*((i, i / 1024) for i in range(1024)))],
+    "refused_request_biases_too_many": GOLDEN["request"] + [0, 0, biases(*((i, 1) for i in range(1025)))],
+    "refused_request_bias_too_much": GOLDEN["request"] + [0, 0, biases((5, 100.5))],
+    "refused_request_bias_nan": GOLDEN["request"] + [0, 0, biases((5, float("nan")))],
+    "refused_request_biases_cut": GOLDEN["request"] + [0, 0, biases((5, 1))[:-1]],
+    "refused_request_biases_list": GOLDEN["request"] + [0, 0, [[5, F32(1)]]],
     "request_sampling_future": GOLDEN["request"][:-1] + [SAMPLING + FUTURE],
     "refused_request_sampling_short": GOLDEN["request"][:-1] + [SAMPLING[:-1]],
     "tokens_inner_future": [5, [[42, 3, 0, 5, 0] + FUTURE, [43, 0, 700, 49151, 2, None]]],

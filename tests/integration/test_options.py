@@ -31,3 +31,25 @@ def test_salts_share_no_blocks():
                 assert after == (before[0] + len(PROMPT) - found, before[1] + found), (salt, before, after)
                 before = after
             assert len(answers) == 1
+
+
+def test_logit_bias_in_both_phases():
+    """Token #1 is the prefill worker's, the others the decode worker's, or all are a decode worker's alone."""
+    for way in (dict(prefill=1), dict(prefill=0, decode_args=["--local-prefill"])):
+        with tempfile.TemporaryDirectory() as d:
+            with Cluster(tiny_model(d, layers=2, context=1024, seed=3), kv_memory="64m", **way) as c:
+                def ask(**more):
+                    return c.complete(PROMPT, 8, ignore_eos=True, **more)["token_ids"]
+
+                plain = ask(temperature=0)
+                assert ask(temperature=0, logit_bias={}) == plain
+                assert ask(temperature=0, logit_bias={"77": 100}) == [77] * 8
+                assert ask(temperature=1, seed=5, logit_bias={"78": 100}) == [78] * 8
+                without = ask(temperature=0, logit_bias={str(i): -100 for i in set(plain)})
+                assert not set(without) & set(plain), (plain, without)
+                # A ban comes after the bias, and company is not touched by it.
+                assert 77 not in ask(temperature=0, logit_bias={"77": 100, "79": 90}, repetition_penalty=1.0,
+                                     stop_token_ids=[77], min_tokens=8)
+                status, answer = c.post("/v1/completions", dict(prompt=PROMPT, logit_bias={"1000000": 1}))
+                assert status == 400 and answer["error"]["param"] == "logit_bias", answer
+                assert ask(temperature=0) == plain

@@ -310,6 +310,53 @@ static void a_processed_row_draws_what_the_sampler_draws_from_it(void **state)
     close_bench(&b);
 }
 
+/* Of a request: the same row, changed by hand, to a sampler with penalties and
+ * a banned word. An id that the model does not have does nothing. */
+static void logit_biases_come_before_penalties_and_bans(void **state)
+{
+    static const bt_bad_word_t bad = {.n = 1, .ids = {40}};
+    static const bt_logit_bias_t biases[] = {
+        {40, 100.0f}, {41, 3.0f}, {42, -100.0f}, {UINT32_MAX, 5.0f}};
+    bt_logits_processor_t processor;
+    bt_sampler_t *sampler = NULL;
+    rows_case_t c = {0};
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 64);
+    c.seq = make_seq(&b, 3, 0.9f);
+    c.seq->sampling.repetition_penalty = 1.5f;
+    c.seq->sampling.presence_penalty = 1.0f;
+    c.seq->sampling.n_bad_words = 1;
+    c.seq->sampling.bad_words = &bad;
+    c.seq->sampling.n_logit_biases = 4;
+    c.seq->sampling.logit_biases = biases;
+    processor = bt_logit_bias_processor(&c.seq->sampling);
+    c.seq->processors = &processor;
+    c.seq->n_processors = 1;
+    want_rows(&b, &c, c.seq->n_prompt - 1, MAX_NEW);
+    assert_int_equal(bt_engine_submit(b.engine, c.seq), BT_OK);
+    run_until_left(&b, 1);
+    check_rows(&b, &c);
+    assert_int_equal(bt_sampler_create(c.n_vocab, &sampler), BT_OK);
+    for (uint32_t i = 0; i < MAX_NEW; i++) {
+        const uint32_t n = c.seq->n_prompt + i;
+        float *logits = c.rows.logits + (size_t)i * c.n_vocab;
+
+        logits[40] += 100.0f;
+        logits[41] += 3.0f;
+        logits[42] -= 100.0f;
+        assert_int_equal(bt_sampler_draw(sampler, &c.seq->sampling, logits,
+                                         c.seq->tokens, n, c.seq->n_prompt, n),
+                         c.seq->tokens[n]);
+        assert_int_not_equal(c.seq->tokens[n], 40);
+        assert_int_not_equal(c.seq->tokens[n], 42);
+    }
+    bt_sampler_destroy(sampler);
+    free_case(&c);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +364,7 @@ int main(void)
         BT_TEST(rows_are_there_when_a_chunk_says_so),
         BT_TEST(processors_run_in_order_before_the_sampler),
         BT_TEST(a_processed_row_draws_what_the_sampler_draws_from_it),
+        BT_TEST(logit_biases_come_before_penalties_and_bans),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

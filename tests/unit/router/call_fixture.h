@@ -148,6 +148,8 @@ typedef struct sent {
     bt_sampling_t sampling;
     bt_bad_word_t bad_words[4];
     bt_hash128_t space;
+    uint32_t n_logit_biases;
+    bt_logit_bias_t logit_biases[4];
     uint32_t tokens[64];
 } sent_t;
 
@@ -186,6 +188,10 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         s->n_bad_words = r->sampling.n_bad_words;
         for (uint32_t i = 0; (i < r->n_tokens) && (i < 64); i++) {
             s->tokens[i] = r->tokens[i];
+        }
+        s->n_logit_biases = r->sampling.n_logit_biases;
+        for (uint32_t i = 0; (i < s->n_logit_biases) && (i < 4); i++) {
+            s->logit_biases[i] = r->sampling.logit_biases[i];
         }
         for (uint32_t i = 0; (i < s->n_bad_words) && (i < 4); i++) {
             s->bad_words[i] = r->sampling.bad_words[i];

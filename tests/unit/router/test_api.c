@@ -272,7 +272,8 @@ static void every_openai_option_is_read(void **state)
         "'frequency_penalty': -2, 'stop_token_ids': [3, 4], 'user': 'me',"
         "'logprobs': false, 'top_logprobs': 0, 'echo': false, 'tools': [],"
         "'tool_choice': 'auto', 'response_format': {'type': 'text'},"
-        "'logit_bias': {}, 'modalities': ['text'], 'bad_words': ['no'],"
+        "'logit_bias': {'5': -100, '0': 0.5, '49151': 100},"
+        "'modalities': ['text'], 'bad_words': ['no'],"
         "'parallel_tool_calls': true, 'timeout_ms': 250, 'metadata': null,"
         "'cache_salt': 'mine'}");
 
@@ -299,6 +300,13 @@ static void every_openai_option_is_read(void **state)
     assert_int_equal(r.n_bad_words, 1);
     assert_int_equal(r.timeout_ms, 250);
     assert_string_equal(r.cache_salt, "mine");
+    assert_int_equal(r.sampling.n_logit_biases, 3);
+    assert_ptr_equal(r.sampling.logit_biases, r.logit_biases);
+    assert_int_equal(r.logit_biases[0].id, 5);
+    assert_true(r.logit_biases[0].bias == -100.0f);
+    assert_int_equal(r.logit_biases[1].id, 0);
+    assert_true(r.logit_biases[1].bias == 0.5f);
+    assert_int_equal(r.logit_biases[2].id, 49151);
     bt_api_request_fini(&r);
 }
 
@@ -606,6 +614,36 @@ static void word_lists_are_bounded(void **state)
             "stop_token_ids has more than 4 ids");
 }
 
+static void a_logit_bias_has_its_limits(void **state)
+{
+    static const char *const bad_keys[] = {
+        "", "-1", "05", "5 ", "+5", "1e3", "the", "4294967296", "99999999999"};
+    static char text[32768];
+    size_t n;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad_keys); i++) {
+        snprintf(text, sizeof(text), CMP("'logit_bias': {'%s': 1}"),
+                 bad_keys[i]);
+        refused(C, text, "logit_bias",
+                "the keys of logit_bias must be token ids, as \"5\"");
+    }
+    refused(C, CMP("'logit_bias': {'5': 100.01}"), "logit_bias",
+            "logit_bias of token 5 must be a number from -100 to 100");
+    refused(H, CHT("'logit_bias': {'4294967295': '1'}"), "logit_bias",
+            "logit_bias of token 4294967295 must be a number from -100 to "
+            "100");
+    refused(C, CMP("'logit_bias': [1]"), "logit_bias",
+            "logit_bias must be an object, got an array");
+    n = (size_t)snprintf(text, sizeof(text),
+                         "{'prompt': 'x', 'logit_bias': {'0': 1");
+    for (int i = 1; i <= 1024; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, ", '%d': 1", i);
+    }
+    snprintf(text + n, sizeof(text) - n, "}}");
+    refused(C, text, "logit_bias", "logit_bias has more than 1024 tokens");
+}
+
 static void what_is_not_supported_is_said(void **state)
 {
     static const struct {
@@ -619,7 +657,6 @@ static void what_is_not_supported_is_said(void **state)
         {H, CHT("'top_logprobs': 3"), "top_logprobs"},
         {C, CMP("'echo': true"), "echo"},
         {C, CMP("'suffix': 'x'"), "suffix"},
-        {C, CMP("'logit_bias': {'5': 1}"), "logit_bias"},
         {H, CHT("'tools': [{}]"), "tools"},
         {H, CHT("'tool_choice': 'required'"), "tool_choice"},
         {H, CHT("'functions': [{}]"), "functions"},
@@ -733,6 +770,7 @@ int main(void)
         BT_TEST(missing_and_empty_prompts_are_refused),
         BT_TEST(numbers_out_of_range_are_refused),
         BT_TEST(word_lists_are_bounded),
+        BT_TEST(a_logit_bias_has_its_limits),
         BT_TEST(what_is_not_supported_is_said),
         BT_TEST(options_of_other_dialects_are_unknown_fields),
         BT_TEST(parsing_survives_every_failed_allocation),

@@ -140,6 +140,30 @@ static void bad_words_are_banned_with_and_without_a_space(void **state)
     stop(w);
 }
 
+static void logit_biases_reach_the_workers(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+    const sent_t *s;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, "/v1/completions",
+         "{\"prompt\":\"Hi\",\"max_tokens\":9,"
+         "\"logit_bias\":{\"9\":2.5,\"4\":-100}}");
+    s = request(w, 0);
+    assert_int_equal(s->n_logit_biases, 2);
+    assert_int_equal(s->logit_biases[0].id, 9);
+    assert_true(s->logit_biases[0].bias == 2.5f);
+    assert_int_equal(s->logit_biases[1].id, 4);
+    assert_true(s->logit_biases[1].bias == -100.0f);
+    answer(w, 0, "yes", BT_FINISH_LENGTH);
+    refused(w, "/v1/completions",
+            "{\"prompt\":\"Hi\",\"logit_bias\":{\"4000000000\":1}}", 400,
+            "logit_bias has token id 4000000000; this model has ids 0 to");
+    stop(w);
+}
+
 static void a_salt_reaches_the_workers_as_a_space(void **state)
 {
     static const char *const bodies[] = {
@@ -328,21 +352,18 @@ static void health_tells_whether_a_pair_is_up(void **state)
 
 /* The n-th allocation of a whole call fails, for each n: it is answered with
  * an error or served, never both, and nothing is left behind. */
-static void short_memory_answers_an_error_and_leaks_nothing(void **state)
+static void with_short_memory(const char *path, const char *body)
 {
     world_t *w = &world;
     unsigned n_errors = 0;
 
-    (void)state;
     start(w, true);
     for (int nth = 1; nth < 60; nth++) {
         bt_exchange_t ex;
 
         w->n_sent = 0;
         bt_alloc_fail_at(nth);
-        post(w, &ex, GENERATE,
-             "{\"text_input\":\"Hi\",\"max_tokens\":3,\"stop_words\":\"q\","
-             "\"bad_words\":\"z\",\"exclude_input_in_output\":false}");
+        post(w, &ex, path, body);
         if (ex.n_ends == 0) {
             tokens(w, w->p, 0, 0, "a", BT_FINISH_NONE);
             tokens(w, w->d, 0, 1, "bc", BT_FINISH_LENGTH);
@@ -364,6 +385,18 @@ static void short_memory_answers_an_error_and_leaks_nothing(void **state)
     stop(w);
 }
 
+static void short_memory_answers_an_error_and_leaks_nothing(void **state)
+{
+    (void)state;
+    with_short_memory(
+        GENERATE,
+        "{\"text_input\":\"Hi\",\"max_tokens\":3,\"stop_words\":\"q\","
+        "\"bad_words\":\"z\",\"exclude_input_in_output\":false}");
+    with_short_memory("/v1/completions",
+                      "{\"prompt\":\"Hi\",\"max_tokens\":3,\"bad_words\":\"z\","
+                      "\"logit_bias\":{\"5\":1},\"cache_salt\":\"s\"}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +405,7 @@ int main(void)
         BT_TEST(an_openai_stream_ends_with_usage_and_done_in_one_write),
         BT_TEST(prompts_times_n_are_separate_choices_with_seeds_of_their_own),
         BT_TEST(bad_words_are_banned_with_and_without_a_space),
+        BT_TEST(logit_biases_reach_the_workers),
         BT_TEST(a_salt_reaches_the_workers_as_a_space),
         BT_TEST(what_cannot_be_served_is_refused_with_its_numbers),
         BT_TEST(a_client_that_leaves_cancels_all_its_choices),

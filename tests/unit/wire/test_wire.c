@@ -331,7 +331,7 @@ static void messages_of_another_encoder_are_understood(void **state)
     (void)state;
     assert_non_null(dir);
     while ((entry = readdir(dir)) != NULL) {
-        uint8_t data[1024];
+        uint8_t data[16384];
         char path[4600];
         bt_msg_t got;
         FILE *file;
@@ -380,6 +380,14 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.grant.windows[1].blob_bytes, 2);
             assert_memory_equal(got.u.grant.windows[1].blob, "bc", 2);
         }
+        if (strcmp(entry->d_name, "request_future") == 0) {
+            const bt_sampling_t *s = &got.u.request.sampling;
+
+            assert_int_equal(got.u.request.space.hi, 5);
+            assert_int_equal(s->n_logit_biases, 2);
+            assert_int_equal(s->logit_biases[1].id, 49151);
+            assert_true(s->logit_biases[1].bias == -2.5f);
+        }
         if (strcmp(entry->d_name, "stats_future") == 0) {
             assert_int_equal(got.u.stats.kv_checksum_failures, 1025);
             assert_int_equal(got.u.stats.tokens_generated, 2001);
@@ -391,7 +399,7 @@ static void messages_of_another_encoder_are_understood(void **state)
     closedir(dir);
     /* GOLDEN, with and without FUTURE; fields of LATER; what has a name of its
      * own, of lists and others. */
-    assert_int_equal(n_taken, 2 * 13 + (6 + 9 + 2 + 1 + 5) + 9 + 3);
+    assert_int_equal(n_taken, 2 * 13 + (6 + 9 + 3 + 1 + 5) + 9 + 4);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)
@@ -441,7 +449,13 @@ static void sampling_faults_are_named(void **state)
         {bt_sampling_default(), "bad words"},
         {bt_sampling_default(), "bad words"},
         {bt_sampling_default(), "bad word"},
+        {bt_sampling_default(), "biases"},
+        {bt_sampling_default(), "biases"},
+        {bt_sampling_default(), "bias"},
+        {bt_sampling_default(), "bias"},
     };
+    static const bt_logit_bias_t too_much = {5, -100.01f};
+    static const bt_logit_bias_t no_number = {5, NAN};
     static const bt_bad_word_t empty = {.n = 0};
     const bt_sampling_t good = wire_sampling();
     const char *why = "untouched";
@@ -463,6 +477,12 @@ static void sampling_faults_are_named(void **state)
     cases[11].s.n_bad_words = 1;
     cases[12].s.n_bad_words = 1;
     cases[12].s.bad_words = &empty;
+    cases[13].s.n_logit_biases = BT_MAX_LOGIT_BIASES + 1;
+    cases[14].s.n_logit_biases = 1;
+    cases[15].s.n_logit_biases = 1;
+    cases[15].s.logit_biases = &too_much;
+    cases[16].s.n_logit_biases = 1;
+    cases[16].s.logit_biases = &no_number;
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
         assert_int_equal(bt_sampling_check(&cases[i].s, &why),
                          BT_ERR_INVALID_PARAM);

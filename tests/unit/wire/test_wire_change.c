@@ -140,8 +140,8 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     bt_strbuf_fini(&buf);
 }
 
-/* REQUEST of a build without spaces, and of none that ever was with half of
- * one. */
+/* REQUEST of a build without spaces or biases, and of none that ever was with
+ * half of a space. */
 static void a_request_without_a_space_is_in_that_of_all(void **state)
 {
     const bt_msg_t request = wire_request();
@@ -149,12 +149,14 @@ static void a_request_without_a_space_is_in_that_of_all(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 13; keep++) {
+    for (size_t keep = 11; keep <= 14; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
         assert_int_equal(got.u.request.space.lo, (keep > 11) ? 5 : 0);
         assert_true(got.u.request.space.hi == ((keep > 12) ? UINT64_MAX : 0));
+        assert_int_equal(got.u.request.sampling.n_logit_biases,
+                         (keep > 13) ? 2 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -34,18 +34,21 @@ static const bt_bad_word_t bad_words[] = {
     {.n = BT_MAX_BAD_WORD_TOKENS, .ids = {1, 2, 3, [15] = 99}},
 };
 
+static const bt_logit_bias_t logit_biases[] = {{7, -100.0f}, {49151, 0.5f}};
+
 const bt_token_t wire_tokens[2] = {
     {{UINT64_MAX, 2}, 0, 5, BT_FINISH_NONE},
     {{3, 0}, 700, 49151, BT_FINISH_LENGTH},
 };
 
-#define SAMPLING                                                 \
-    {                                                            \
-        .temperature = 0.7f, .top_k = 40, .top_p = 0.9f,         \
-        .repetition_penalty = 1.1f, .presence_penalty = -0.5f,   \
-        .frequency_penalty = 0.25f, .seed = 0xfedcba9876543210u, \
-        .min_tokens = 3, .n_end_ids = 2, .end_ids = {2, 49152},  \
-        .n_bad_words = 2, .bad_words = bad_words                 \
+#define SAMPLING                                                       \
+    {                                                                  \
+        .temperature = 0.7f, .top_k = 40, .top_p = 0.9f,               \
+        .repetition_penalty = 1.1f, .presence_penalty = -0.5f,         \
+        .frequency_penalty = 0.25f, .seed = 0xfedcba9876543210u,       \
+        .min_tokens = 3, .n_end_ids = 2, .end_ids = {2, 49152},        \
+        .n_bad_words = 2, .bad_words = bad_words, .n_logit_biases = 2, \
+        .logit_biases = logit_biases                                   \
     }
 
 bt_sampling_t wire_sampling(void)
@@ -178,8 +181,13 @@ static void assert_sampling_equal(const bt_sampling_t *a,
         assert_memory_equal(&x.bad_words[i], &y.bad_words[i],
                             sizeof(x.bad_words[i]));
     }
+    assert_int_equal(x.n_logit_biases, y.n_logit_biases);
+    assert_memory_equal(x.logit_biases, y.logit_biases,
+                        x.n_logit_biases * sizeof(x.logit_biases[0]));
     x.bad_words = NULL;
     y.bad_words = NULL;
+    x.logit_biases = NULL;
+    y.logit_biases = NULL;
     assert_memory_equal(&x, &y, sizeof(x));
 }
 
