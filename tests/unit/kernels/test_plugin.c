@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Back ends that come from plugins, by the one of the tests: a device whose
- * memory the host must not touch (tests/support/trap_backend.h). The folder of
- * baton_trap.so is in BATON_PLUGIN_DIR, which meson sets. */
+ * memory the host must not touch (tests/support/trap_backend.h). The argument
+ * is its baton_trap.so. */
 #include "tests/support/testsupport.h"
 
+#include <libgen.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,13 @@
 static const bt_backend_config_t config = {
     .n_threads = 1, .max_rows = 4, .max_dim = 64};
 
+static char plugin_dir[PATH_MAX];
+
+static void plugins_in(const char *folder)
+{
+    assert_int_equal(setenv("BATON_PLUGIN_DIR", folder, 1), 0);
+}
+
 static bt_backend_t *open_trap(void)
 {
     bt_backend_t *be = NULL;
@@ -34,25 +43,19 @@ static void a_plugin_is_found_by_its_name_and_nowhere_else(void **state)
     static const char *const names[] = {
         "",  "/trap", "../support/trap", "./trap",     "trap.so", "Trap",
         "t", "trap ", "trap\n",          "baton_trap", "%s%s%n"};
-    const char *dir = getenv("BATON_PLUGIN_DIR");
-    char *kept;
     bt_backend_t *be = NULL;
 
     (void)state;
-    assert_non_null(dir);
-    kept = strdup(dir);
-    assert_non_null(kept);
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
         assert_int_equal(bt_backend_open(names[i], &config, &be),
                          BT_ERR_NOT_FOUND);
     }
-    assert_int_equal(setenv("BATON_PLUGIN_DIR", "/nonexistent", 1), 0);
+    plugins_in("/nonexistent");
     assert_int_equal(bt_backend_open("trap", &config, &be), BT_ERR_NOT_FOUND);
     assert_int_equal(unsetenv("BATON_PLUGIN_DIR"), 0);
     assert_int_equal(bt_backend_open("trap", &config, &be), BT_ERR_NOT_FOUND);
     assert_null(be);
-    assert_int_equal(setenv("BATON_PLUGIN_DIR", kept, 1), 0);
-    free(kept);
+    plugins_in(plugin_dir);
     be = open_trap();
     bt_backend_close(be);
 }
@@ -61,24 +64,21 @@ static void what_is_no_plugin_is_named_in_the_log(void **state)
 {
     char dir[] = "/tmp/baton-test-plugin-XXXXXX";
     char path[sizeof(dir) + 32];
-    char *kept = strdup(getenv("BATON_PLUGIN_DIR"));
     bt_backend_t *be = NULL;
     FILE *file;
 
     (void)state;
     bt_test_expect_log_lines(1);
-    assert_non_null(kept);
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof(path), "%s/baton_text.so", dir);
     file = fopen(path, "w");
     assert_non_null(file);
     assert_true(fputs("not a library\n", file) >= 0);
     assert_int_equal(fclose(file), 0);
-    assert_int_equal(setenv("BATON_PLUGIN_DIR", dir, 1), 0);
+    plugins_in(dir);
     assert_int_equal(bt_backend_open("text", &config, &be), BT_ERR_NOT_FOUND);
     assert_null(be);
-    assert_int_equal(setenv("BATON_PLUGIN_DIR", kept, 1), 0);
-    free(kept);
+    plugins_in(plugin_dir);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(dir), 0);
 }
@@ -169,7 +169,7 @@ static void copies_of_the_trap_end_when_they_were_asked_for(void **state)
     bt_backend_close(be);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_plugin_is_found_by_its_name_and_nowhere_else),
@@ -178,5 +178,12 @@ int main(void)
         BT_TEST(copies_of_the_trap_end_when_they_were_asked_for),
     };
 
+    if ((argc != 2) || (strlen(argv[1]) >= sizeof(plugin_dir))) {
+        fprintf(stderr, "usage: test_plugin PATH/baton_trap.so\n");
+        return 2;
+    }
+    snprintf(plugin_dir, sizeof(plugin_dir), "%s", argv[1]);
+    (void)dirname(plugin_dir); /* cuts it there */
+    plugins_in(plugin_dir);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
