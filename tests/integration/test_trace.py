@@ -28,8 +28,8 @@ def test_trace_has_one_line_for_each_request():
             for i in range(4):
                 c.complete(f"Number {i} is", 5, temperature=0, ignore_eos=True)
             c.complete("Only one token", 1, temperature=0, ignore_eos=True)  # no KV is moved
-            status, _, _ = c.request("POST", "/v1/completions", {"prompt": "child", "max_tokens": 3, "n": 2},
-                                     headers={"traceparent": PARENT})
+            children = {"prompt": "child", "max_tokens": 3, "n": 2, "ignore_eos": True}
+            status, _, _ = c.request("POST", "/v1/completions", children, headers={"traceparent": PARENT})
             assert status == 200
             # A client that leaves, one whose time is over, and one that is refused at the door: no request began.
             asyncio.run(Stream(c.http, "/v1/completions", {
