@@ -12,6 +12,9 @@
  * on: the fork has one of its own, and its content has to be copied. Which, is
  * decided here; the bytes are moved by whoever owns the memory.
  *
+ * With several groups (kv_groups.h) a span has a block of each: whole spans are
+ * shared, of the partial one each group's block is copied.
+ *
  * Threads: the pool's owner. Nothing is allocated.
  * Source:  W. Kwon et al., "Efficient Memory Management for Large Language
  *          Model Serving with PagedAttention", SOSP 2023, section 4.4
@@ -24,6 +27,7 @@
 #include <stdint.h>
 
 #include "common/kv/kv_block_pool.h"
+#include "common/kv/kv_groups.h"
 
 /** The content of one block goes into another; equal: nothing to do. */
 typedef struct bt_kv_copy {
@@ -67,7 +71,26 @@ BT_MUST_CHECK bt_status_t bt_kv_fork(bt_kv_pool_t *pool, const uint32_t *ids,
                                      uint32_t n_blocks, uint32_t *fork_ids,
                                      bt_kv_copy_t *copy_p);
 
-/** New blocks that bt_kv_fork() takes. */
+/**
+ * The same of a table of several groups.
+ *
+ * A STATE group's block changes with every token, so of such a group the origin
+ * has exactly n_tokens tokens, or n_tokens is a whole number of spans.
+ *
+ * @param [in]  n_groups    At least 1.
+ * @param [in]  table       The origin's: n_groups ids a span. BT_KV_NO_BLOCK of
+ *                          a whole span stays that in the fork.
+ * @param [in]  n_spans     Of the fork.
+ * @param [out] fork_table  n_spans x n_groups ids.
+ * @param [out] copies      n_groups of them: what is due of each group.
+ * @retval  as bt_kv_fork()
+ */
+BT_MUST_CHECK bt_status_t
+bt_kv_fork_groups(bt_kv_pool_t *pool, uint32_t n_groups, const uint32_t *table,
+                  uint32_t n_tokens, uint32_t tokens_per_block,
+                  uint32_t n_spans, uint32_t *fork_table, bt_kv_copy_t *copies);
+
+/** New blocks that bt_kv_fork() takes; of each group. */
 static inline uint32_t bt_kv_fork_n_new(uint32_t n_tokens,
                                         uint32_t tokens_per_block,
                                         uint32_t n_blocks)
