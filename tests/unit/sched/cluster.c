@@ -99,16 +99,28 @@ void c_change_roles(cluster_t *c, c_node_t *node, uint32_t roles)
 
 /* ---- legs ---- */
 
+/* One more or less at its worker. */
+static void count(const c_leg_t *leg, uint32_t by)
+{
+    c_node_t *node = leg->node;
+
+    if (leg->claim.want == BT_SCHED_CONTEXT) {
+        node->n_contexts += by;
+    } else {
+        node->n_leases += by;
+    }
+    set_reserve(node);
+}
+
 static void leg_open(cluster_t *c, c_req_t *req, c_leg_t *leg,
                      bt_sched_worker_t *worker, bt_sched_want_t want)
 {
-    c_node_t *node = BT_CONTAINER_OF(worker, c_node_t, sched);
     const uint32_t n_tokens = req->n_prompt + req->n_out;
     const uint32_t left = req->max_new - req->n_out;
 
     memset(leg, 0, sizeof(*leg));
     leg->req = req;
-    leg->node = node;
+    leg->node = BT_CONTAINER_OF(worker, c_node_t, sched);
     leg->phase = C_AWAY;
     leg->due = c->round + c_below(c, N_AWAY);
     leg->claim.want = want;
@@ -120,12 +132,6 @@ static void leg_open(cluster_t *c, c_req_t *req, c_leg_t *leg,
         leg->prefill_tokens = n_tokens;
         worker->prefill_tokens += n_tokens;
     }
-    if (want == BT_SCHED_CONTEXT) {
-        node->n_contexts++;
-    } else {
-        node->n_leases++;
-    }
-    set_reserve(node);
 }
 
 static void prefilled(c_leg_t *leg)
@@ -188,12 +194,9 @@ static void leg_close(cluster_t *c, c_leg_t *leg)
     prefilled(leg);
     node->sched.seats--;
     node->sched.blocks -= leg->claim.n_blocks;
-    if (leg->claim.want == BT_SCHED_CONTEXT) {
-        node->n_contexts--;
-    } else {
-        node->n_leases--;
+    if (leg->phase != C_AWAY) {
+        count(leg, UINT32_MAX);
     }
-    set_reserve(node);
     leg->phase = C_NONE;
     leg->node = NULL;
 }
@@ -282,6 +285,20 @@ static void check_placement(const bt_sched_placement_t *p, uint32_t left)
     assert_ptr_not_equal(p->prefill, p->decode);
 }
 
+/* @return false when it found none */
+static bool place_wildly(cluster_t *c, uint32_t left, bt_sched_placement_t *p)
+{
+    c_node_t *a = &c->nodes[c_below(c, c->n_nodes)];
+    c_node_t *b = &c->nodes[c_below(c, c->n_nodes)];
+
+    if ((a == b) || !a->alive || !b->alive) {
+        return false;
+    }
+    *p = (bt_sched_placement_t){.prefill = &a->sched,
+                                .decode = (left > 1) ? &b->sched : NULL};
+    return true;
+}
+
 static bool place(cluster_t *c, c_req_t *req)
 {
     const uint32_t left = req->max_new - req->n_out;
@@ -292,7 +309,7 @@ static bool place(cluster_t *c, c_req_t *req)
     bt_sched_placement_t again;
 
     if (!bt_sched_place(&c->workers, &request, &p)) {
-        return false;
+        return false; /* nobody can be asked */
     }
     check_placement(&p, left);
     if (!bt_sched_placement_is_healthy(&p)) {
@@ -302,6 +319,9 @@ static bool place(cluster_t *c, c_req_t *req)
     assert_true(bt_sched_place(&c->workers, &request, &again));
     assert_true((p.prefill == again.prefill) && (p.decode == again.decode) &&
                 (p.cause == again.cause));
+    if (c->is_wild) {
+        (void)place_wildly(c, left, &p);
+    }
     bt_sched_take(&p, &c->n_taken);
     bt_list_remove(&req->turn.link);
     req->is_queued = false;
@@ -344,6 +364,7 @@ static void arrive_at_worker(cluster_t *c, c_req_t *req, c_leg_t *leg)
         return;
     }
     leg->phase = C_QUEUED;
+    count(leg, 1);
     bt_sched_turn_init(&leg->claim.turn, req->turn.priority, now_us(c));
     bt_sched_turn_init(&leg->seq.turn, req->turn.priority, now_us(c));
     leg->granted = (leg == &req->context) && is_alone(req);

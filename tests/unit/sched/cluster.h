@@ -50,7 +50,7 @@ typedef struct c_node {
     bool alive;
     uint32_t budget; /* of a plan */
     uint32_t n_running, used_blocks;
-    uint32_t n_contexts, n_leases; /* legs of each kind, whatever phase */
+    uint32_t n_contexts, n_leases; /* legs of each kind that are here */
     uint32_t quarantined[8];       /* blocks, by the round they come back */
 } c_node_t;
 
@@ -78,6 +78,9 @@ typedef struct cluster {
     uint32_t n_nodes;
     bt_list_t workers; /* bt_sched_worker_t */
     bt_list_t queue;   /* of the router */
+    /** Any two workers make a pair, as of routers that saw other roles: what
+     *  workers promise must not rest on placement. */
+    bool is_wild;
     uint64_t n_taken;
     c_req_t reqs[C_REQS];
     uint32_t n_live, round;

@@ -43,6 +43,7 @@ static void open_life(cluster_t *c, uint32_t seed)
                                      : random_roles(c);
     }
     c_open(c, seed, n_nodes, roles);
+    c->is_wild = seed % 2 == 0;
 }
 
 static void random_arrival(cluster_t *c, uint32_t percent_long)
@@ -176,7 +177,7 @@ static void a_million_random_events_keep_every_promise(void **state)
         n_locals += c->n_locals;
         n_ones += c->n_ones;
         /* Equal inputs give equal outputs. */
-        if (seed % 8 == 0) {
+        if (seed % 7 == 0) {
             assert_int_equal(one_life(c, seed), digest);
         }
         seed++;
