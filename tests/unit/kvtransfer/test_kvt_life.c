@@ -524,6 +524,184 @@ static void a_fault_of_our_own_ends_the_process(void **state)
     assert_false(aborts(BT_KVT_WINDOW_IS_CLOSED, BT_KVT_WINDOW_ON_LAST));
 }
 
+/* ---- transfers ---- */
+
+/** A transfer in a state: its source is in a device that holds its copies back
+ *  where it is to be ENDING. */
+static bt_kvt_xfer_t *xfer_go(world_t *w, bt_kvt_xfer_state_t to)
+{
+    const bool staged = to == BT_KVT_XFER_IS_ENDING;
+    bt_kvt_xfer_t *x;
+
+    pair_open(&w->pair, &pair_kinds[staged ? PAIR_MEM_STAGED : PAIR_MEM_SHM],
+              POOL_BYTES);
+    pair_import(&w->pair);
+    for (int i = 0; i < 10; i++) {
+        (void)pair_pump(&w->pair);
+    }
+    w->t = pair_window(&w->pair, 1, PAIR_SENDER, 0, PIECE_BYTES,
+                       2 * PIECE_BYTES, 2);
+    w->window = w->t->window;
+    w->lease = w->window->lease;
+    assert_int_equal(pair_prep(&w->pair, w->t), BT_OK);
+    x = w->t->xfer;
+    w->pair.sender_device.withheld = true;
+    if (to != BT_KVT_XFER_IS_POSTING) {
+        assert_int_equal(pair_post(w->t, 0, w->t->bytes), BT_OK);
+        assert_int_equal(bt_kvt_finish(x, "", 0), BT_OK);
+    }
+    if (to >= BT_KVT_XFER_IS_LISTED) {
+        (void)bt_kvt_progress(w->pair.sender, ++w->pair.now_ms, PAIR_BUDGET);
+    }
+    if (to >= BT_KVT_XFER_IS_ENDING) {
+        bt_kvt_cancel(x);
+    }
+    assert_int_equal(x->state, to);
+    return x;
+}
+
+static void xfer_close(world_t *w)
+{
+    w->pair.sender_device.withheld = false;
+    world_close(w);
+}
+
+/** As the receiver. */
+static void answer(world_t *w, bt_kvt_msg_t msg)
+{
+    static uint8_t buf[BT_KVT_MAX_MSG];
+    bt_kvt_t *kvt = w->pair.sender;
+    size_t bytes = 0;
+
+    msg.from = PAIR_RECEIVER;
+    msg.nonce = bt_kvt_link_find(kvt, PAIR_RECEIVER)->peer_nonce;
+    msg.lease = w->lease;
+    assert_int_equal(bt_kvt_msg_encode(&msg, buf, sizeof(buf), &bytes), BT_OK);
+    assert_non_null(bt_kvt_take_message(kvt, buf, bytes));
+}
+
+/** That all is there is believed of what was sent whole, and of nothing else;
+ *  any other end of it is one. */
+static void a_receiver_ends_a_transfer_as_drawn_and_no_other_way(void **state)
+{
+    static const struct {
+        bt_kvt_msg_type_t type;
+        bt_status_t says;
+        bt_status_t comes[BT_KVT_XFER_N_STATES]; /* of it, by state */
+    } ends[] = {
+        {BT_KVT_MSG_RESULT,
+         BT_OK,
+         {BT_ERR_BAD_MESSAGE, BT_ERR_BAD_MESSAGE, BT_OK, BT_ERR_CANCELED,
+          BT_ERR_CANCELED}},
+        {BT_KVT_MSG_RESULT,
+         BT_ERR_CORRUPT,
+         {BT_ERR_CORRUPT, BT_ERR_CORRUPT, BT_ERR_CORRUPT, BT_ERR_CANCELED,
+          BT_ERR_CANCELED}},
+        {BT_KVT_MSG_RESULT,
+         BT_ERR_EXISTS, /* no result of a window */
+         {BT_ERR_BAD_MESSAGE, BT_ERR_BAD_MESSAGE, BT_ERR_BAD_MESSAGE,
+          BT_ERR_CANCELED, BT_ERR_CANCELED}},
+        {BT_KVT_MSG_REVOKE,
+         BT_OK,
+         {BT_ERR_STALE, BT_ERR_STALE, BT_ERR_STALE, BT_ERR_CANCELED,
+          BT_ERR_CANCELED}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(ends); i++) {
+        for (int from = 0; from < BT_KVT_XFER_N_STATES; from++) {
+            const bool held = from == BT_KVT_XFER_IS_ENDING;
+            world_t w;
+            const bt_kvt_xfer_t *x = xfer_go(&w, (bt_kvt_xfer_state_t)from);
+
+            answer(&w, (bt_kvt_msg_t){.type = ends[i].type,
+                                      .status = ends[i].says});
+            assert_int_equal(x->state, held ? BT_KVT_XFER_IS_ENDING
+                                            : BT_KVT_XFER_IS_ENDED);
+            assert_int_equal(x->outcome, ends[i].comes[from]);
+            xfer_close(&w);
+        }
+    }
+}
+
+static void a_user_is_told_what_comes_too_late(void **state)
+{
+    static const bt_status_t comes[BT_KVT_XFER_N_STATES] = {
+        BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_INVALID_PARAM, BT_ERR_CANCELED,
+        BT_ERR_CANCELED};
+
+    (void)state;
+    for (int from = 0; from < BT_KVT_XFER_N_STATES; from++) {
+        world_t w;
+        bt_kvt_xfer_t *x = xfer_go(&w, (bt_kvt_xfer_state_t)from);
+
+        assert_int_equal(pair_post(w.t, 0, PIECE_BYTES), comes[from]);
+        assert_int_equal(bt_kvt_finish(x, "", 0), comes[from]);
+        bt_kvt_cancel(x);
+        assert_int_equal(x->state, (from == BT_KVT_XFER_IS_ENDING)
+                                       ? BT_KVT_XFER_IS_ENDING
+                                       : BT_KVT_XFER_IS_ENDED);
+        assert_int_equal(x->outcome, BT_ERR_CANCELED);
+        xfer_close(&w);
+    }
+}
+
+static void the_source_is_given_back_when_the_device_has_read_it(void **state)
+{
+    world_t w;
+    const bt_kvt_xfer_t *x = xfer_go(&w, BT_KVT_XFER_IS_ENDING);
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        (void)bt_kvt_progress(w.pair.sender, ++w.pair.now_ms, PAIR_BUDGET);
+        assert_int_equal(x->state, BT_KVT_XFER_IS_ENDING);
+    }
+    w.pair.sender_device.withheld = false;
+    for (int i = 0; (i < 20) && (x->state != BT_KVT_XFER_IS_ENDED); i++) {
+        (void)bt_kvt_progress(w.pair.sender, ++w.pair.now_ms, PAIR_BUDGET);
+    }
+    assert_int_equal(x->state, BT_KVT_XFER_IS_ENDED);
+    xfer_close(&w);
+}
+
+/* BEGIN is sent again until it is answered, so there can be more answers. */
+static void only_the_first_answer_to_a_begin_counts(void **state)
+{
+    const bt_kvt_msg_t no = {.type = BT_KVT_MSG_BEGIN_ACK,
+                             .status = BT_ERR_STALE};
+    const bt_kvt_msg_t yes = {.type = BT_KVT_MSG_BEGIN_ACK, .status = BT_OK};
+    world_t w;
+    bt_kvt_xfer_t *x;
+
+    (void)state;
+    world_open(&w);
+    assert_int_equal(pair_prep(&w.pair, w.t), BT_OK);
+    x = w.t->xfer;
+    answer(&w, yes); /* unasked */
+    answer(&w, no);
+    assert_int_equal(x->state, BT_KVT_XFER_IS_POSTING);
+    assert_int_equal(x->leave, BT_KVT_LEAVE_NONE);
+    assert_int_equal(pair_post(w.t, 0, PIECE_BYTES), BT_OK);
+    (void)bt_kvt_progress(w.pair.sender, ++w.pair.now_ms, PAIR_BUDGET);
+    assert_int_equal(x->leave, BT_KVT_LEAVE_ASKED);
+    answer(&w, yes);
+    assert_int_equal(x->leave, BT_KVT_LEAVE_GIVEN);
+    answer(&w, no);
+    assert_int_equal(x->state, BT_KVT_XFER_IS_POSTING);
+    assert_int_equal(x->leave, BT_KVT_LEAVE_GIVEN);
+    world_close(&w);
+
+    world_open(&w);
+    assert_int_equal(pair_prep(&w.pair, w.t), BT_OK);
+    x = w.t->xfer;
+    assert_int_equal(pair_post(w.t, 0, PIECE_BYTES), BT_OK);
+    (void)bt_kvt_progress(w.pair.sender, ++w.pair.now_ms, PAIR_BUDGET);
+    answer(&w, no);
+    assert_int_equal(x->state, BT_KVT_XFER_IS_ENDED);
+    assert_int_equal(x->outcome, BT_ERR_STALE);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -537,6 +715,10 @@ int main(void)
         BT_TEST(a_window_can_be_closed_at_any_time),
         BT_TEST(the_last_buffer_frees_a_closed_window),
         BT_TEST(a_fault_of_our_own_ends_the_process),
+        BT_TEST(a_receiver_ends_a_transfer_as_drawn_and_no_other_way),
+        BT_TEST(a_user_is_told_what_comes_too_late),
+        BT_TEST(the_source_is_given_back_when_the_device_has_read_it),
+        BT_TEST(only_the_first_answer_to_a_begin_counts),
     };
 
     bt_log_init("test_kvt_life", BT_LOG_LEVEL_ERROR);
