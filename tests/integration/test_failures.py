@@ -59,12 +59,12 @@ def next_one_works(c):
     c.wait_idle()
 
 
-def freed_by(role, transport):
+def freed_by(role, transport, backend="cpu", env=None):
     """A worker is killed in the middle of the first of six long prompts, with the others behind it.
     @return seconds until the other one holds nothing."""
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(endless_model(d), kv_memory="256m",
-                     worker_args=["--chunk-tokens", "16", "--transport", transport]) as c:
+        with Cluster(endless_model(d), kv_memory="256m", env=env,
+                     worker_args=["--chunk-tokens", "16", "--transport", transport, "--backend", backend]) as c:
             body = dict(BODY, prompt=LONG_PROMPT)
 
             def leases(of):

@@ -5,7 +5,7 @@ import os
 import tempfile
 
 from harness import BUILD, Cluster, Skip, tiny_model, wait_until
-from test_failures import expect_refusal
+from test_failures import expect_refusal, freed_by
 from test_same_bytes import ask_all, prompts
 
 # (prefill's and decode's back end, --transport, how KV travels). A pool in a device is no shared memory: what is sent
@@ -87,6 +87,13 @@ def test_device_memory_leaves_nothing_when_requests_are_cancelled():
                     ('"used"' in k or '"quarantined"' in k)]
             assert used and not any(used), used
             stop_well(c)
+
+
+def test_device_memory_of_those_who_live_is_free_when_a_worker_dies():
+    for role in ("prefill", "decode"):
+        (leases, blocks), seconds = freed_by(role, "auto", "trap", plugin())
+        print(f"    {role} worker killed: {leases:.0f} leases, {blocks:.0f} blocks free after {seconds:.2f} s")
+        assert 1000 * seconds < Cluster.PATIENT[0], seconds
 
 
 def test_device_memory_cannot_be_shared_memory():
