@@ -14,6 +14,8 @@
 
 typedef struct choice {
     bt_sched_worker_t *worker; /* NULL: none takes requests */
+    bool is_avoided;
+    uint64_t load;
     bt_sched_why_t why;
 } choice_t;
 
@@ -74,29 +76,23 @@ static bool is_avoided(const bt_sched_request_t *request,
     return false;
 }
 
-/* Is @a a better than @a b in this role? @a why_p says what told them apart. */
-static bool better(const bt_sched_request_t *request, uint32_t role,
-                   const bt_sched_worker_t *a, const bt_sched_worker_t *b,
-                   bt_sched_why_t *why_p)
+/* Is @a a better than @a b? @a why_p says what told them apart. */
+static bool better(const choice_t *a, const choice_t *b, bt_sched_why_t *why_p)
 {
-    const bool avoid_a = is_avoided(request, a);
-    const uint64_t load_a = load_of(a, role);
-    const uint64_t load_b = load_of(b, role);
-
-    if (a->health != b->health) {
+    if (a->worker->health != b->worker->health) {
         *why_p = BT_SCHED_BY_HEALTH;
-        return a->health == BT_SCHED_UP;
+        return a->worker->health == BT_SCHED_UP;
     }
-    if (avoid_a != is_avoided(request, b)) {
+    if (a->is_avoided != b->is_avoided) {
         *why_p = BT_SCHED_BY_AVOIDING;
-        return !avoid_a;
+        return !a->is_avoided;
     }
-    if (load_a != load_b) {
+    if (a->load != b->load) {
         *why_p = BT_SCHED_BY_LOAD;
-        return load_a < load_b;
+        return a->load < b->load;
     }
     *why_p = BT_SCHED_BY_TURN;
-    return a->last_taken < b->last_taken;
+    return a->worker->last_taken < b->worker->last_taken;
 }
 
 /* The best worker that has all these roles, by its load in the first of
@@ -105,22 +101,25 @@ static choice_t best(const bt_list_t *workers,
                      const bt_sched_request_t *request, uint32_t role,
                      uint32_t roles)
 {
-    choice_t found = {NULL, BT_SCHED_ONLY_ONE};
+    choice_t found = {.worker = NULL, .why = BT_SCHED_ONLY_ONE};
 
     for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
         bt_sched_worker_t *worker =
             BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
+        choice_t next = {.worker = worker, .why = BT_SCHED_ONLY_ONE};
         bt_sched_why_t why;
 
         if (((worker->roles & roles) != roles) ||
             (worker->health == BT_SCHED_DRAINING)) {
             continue;
         }
+        next.is_avoided = is_avoided(request, worker);
+        next.load = load_of(worker, role);
         if (found.worker == NULL) {
-            found.worker = worker;
-        } else if (better(request, role, worker, found.worker, &why)) {
-            /* Whom it takes the place of was better than all others. */
-            found = (choice_t){worker, why};
+            found = next;
+        } else if (better(&next, &found, &why)) {
+            next.why = why; /* whom it takes the place of was the best one */
+            found = next;
         } else if (why > found.why) {
             found.why = why; /* the next best is who comes closest */
         }
