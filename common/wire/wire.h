@@ -153,7 +153,7 @@ typedef struct bt_msg_request {
     const uint32_t *tokens; /**< n_tokens */
     uint32_t max_new;       /**< still to generate, at least 1 */
     uint32_t deadline_ms;   /**< from arrival; 0 = none */
-    uint32_t priority;      /**< higher is sooner */
+    uint32_t priority;      /**< levels; higher is sooner (sched_queue.h) */
     bt_sampling_t sampling;
     /** Whose blocks these are: only those of one space are used again for one
      *  another (kv_prefix.h). {0, 0}: of all that say nothing. */

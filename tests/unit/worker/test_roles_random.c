@@ -32,6 +32,17 @@ static bool chance(uint32_t percent)
     return below(100) < percent;
 }
 
+/* One token, of the prefill worker alone: it is named as its own peer. */
+static void send_alone(sim_req_t *req, uint32_t deadline_ms)
+{
+    bt_msg_t msg;
+
+    sim_make_leg(req, 0, BT_REQUEST_PREFILL, deadline_ms, below(3), &msg);
+    msg.u.request.peer = sim.nodes[0].w.instance;
+    req->legs[0].link = sim.nodes[0].links[req->router];
+    sim_router_send(req->router, 0, &msg);
+}
+
 static void random_request(void)
 {
     const uint32_t router = below(SIM_ROUTERS);
@@ -46,6 +57,10 @@ static void random_request(void)
     req->hold_grant = chance(5);
     if (local) {
         sim_send_leg(req, 1, BT_REQUEST_LOCAL, deadline_ms, below(3));
+        return;
+    }
+    if ((max_new == 1) && chance(70)) {
+        send_alone(req, deadline_ms);
         return;
     }
     if (!chance(3)) {
