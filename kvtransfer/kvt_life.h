@@ -22,8 +22,8 @@
  *                             ▲                   ▼
  *                             └──── STOP ──── FAILED_DIRECT
  *
- *     ═══ CLOSE of any of these ══════════════════════════════════
- *
+ *     ═══ CLOSE: of DIRECT and FAILED_DIRECT to the right, else ════
+ *         ▼ to the left                          ▼
  *         DRAINING ◀──── STOP, CONFIRM ──── QUARANTINED
  *          │    │                                │
  *          │  LATE                              LATE
@@ -43,10 +43,11 @@
  *
  * A transfer:
  *
- *     POSTING ── FINISH ─▶ FINISHED ── LISTED ─▶ LISTED ── PROVEN ─▶ ENDING
- *        │                     │                    │                ▲    │
- *        └─────────────────────┴─────── END ────────┴────────────────┘    │
- *                                               RETURNED ── ENDED ◀───────┘
+ *     POSTING ─ FINISH ─▶ FINISHED ─ LISTED ─▶ LISTED ─ PROVEN ─▶ ENDING
+ *        │                    │                   │               ▲    │
+ *        └────────────────────┴─────── END ───────┴───────────────┘ RETURNED
+ *                                                                      ▼
+ *                                                                    ENDED
  *
  * Besides: POST in POSTING.
  */
