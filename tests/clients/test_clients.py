@@ -243,6 +243,30 @@ def test_openai_errors_have_a_type_and_a_message(c):
     assert len(answer.choices) == 1
 
 
+def test_openai_logit_bias_and_cache_salt(c):
+    openai = client_module("openai")
+    client = openai_client(c)
+
+    def ids(**more):
+        answer = client.completions.create(model=MODEL, prompt="The capital of France is", max_tokens=5, temperature=0,
+                                           extra_body={"return_token_ids": True, "ignore_eos": True,
+                                                       "cache_salt": "client test"}, **more)
+        return answer.choices[0].model_dump()["token_ids"]
+
+    plain = ids()
+    assert ids(logit_bias={str(plain[0]): 100}) == [plain[0]] * 5
+    assert plain[0] not in ids(logit_bias={str(plain[0]): -100})
+    said = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}], max_tokens=3,
+                                          temperature=0, logit_bias={str(plain[0]): 100})
+    word = client.completions.create(model=MODEL, prompt="The capital of France is", max_tokens=1, temperature=0)
+    assert said.choices[0].message.content.strip() == " ".join([word.choices[0].text.strip()] * 3)
+    e = expect(openai.BadRequestError, lambda: ids(logit_bias={str(plain[0]): 101}))
+    assert e.param == "logit_bias", e
+    e = expect(openai.BadRequestError, lambda: client.completions.create(
+        model=MODEL, prompt="a", extra_body={"cache_salt": ""}))
+    assert e.param == "cache_salt", e
+
+
 def test_openai_a_closed_stream_is_cancelled(c):
     client = openai_client(c)
     stream = client.completions.create(model=MODEL, prompt="Count: 1, 2, 3,", max_tokens=1000, stream=True,
