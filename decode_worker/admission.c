@@ -32,7 +32,7 @@ static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
 /* Open the lease's window and tell the prefill worker, by way of the router. */
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
-    bt_decode_t *state = w->role;
+    bt_decode_t *state = w->decode;
     const uint32_t n_extents = lay_extents(w, state, dj);
     bt_wire_window_t window = {.to = 0, .from = 0, .blob = state->desc};
     bt_msg_t msg = {.type = BT_MSG_GRANT};
@@ -129,7 +129,7 @@ static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
 
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
 {
-    bt_decode_t *state = w->role;
+    bt_decode_t *state = w->decode;
     bt_decode_job_t *dj = event->user;
     bt_decode_phase_t next;
 
@@ -156,6 +156,6 @@ void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
         break;
     case BT_KVT_XFER_DONE:
     case BT_KVT_PEER_LOST:
-        break; /* a decode worker sends nothing */
+        break; /* of transfers, which are not ours */
     }
 }

@@ -20,15 +20,9 @@ static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
                             w->tokens_per_block);
 }
 
-static bool accepts(const bt_worker_t *w, uint32_t kind)
-{
-    return (kind == BT_REQUEST_GENERATE) ||
-           ((kind == BT_REQUEST_LOCAL) && w->config->local_prefill);
-}
-
 static void close_role(bt_worker_t *w)
 {
-    bt_decode_t *state = w->role;
+    bt_decode_t *state = w->decode;
 
     if (state == NULL) {
         return;
@@ -36,7 +30,7 @@ static void close_role(bt_worker_t *w)
     bt_free(state->extents);
     bt_free(state->desc);
     bt_free(state);
-    w->role = NULL;
+    w->decode = NULL;
 }
 
 /* Pieces that a block may be laid open in. */
@@ -59,7 +53,8 @@ static bt_status_t open_role(bt_worker_t *w)
     if (state == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    w->role = state;
+    bt_list_init(&state->leased);
+    w->decode = state;
     status = bt_route_find(w, BT_KV_DST, theirs, &state->route);
     if (status != BT_OK) {
         close_role(w);
@@ -88,7 +83,7 @@ static bool is_leased(unsigned facts)
 static void leave(bt_worker_t *w, bt_decode_job_t *dj)
 {
     const unsigned facts = bt_decode_phase_facts(dj->phase);
-    bt_decode_t *state = w->role;
+    bt_decode_t *state = w->decode;
 
     bt_list_remove(&dj->job.claim.turn.link);
     if (is_leased(facts)) {
@@ -115,7 +110,7 @@ static void check_facts(const bt_job_t *job, unsigned facts)
 static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
 {
     const unsigned facts = bt_decode_phase_facts(phase);
-    bt_decode_t *state = w->role;
+    bt_decode_t *state = w->decode;
 
     dj->phase = phase;
     if (is_leased(facts)) {
@@ -131,6 +126,7 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         break;
     case BT_DECODE_LEASED:
         state->n_leases++;
+        bt_list_push_back(&state->leased, &dj->job.claim.turn.link);
         break;
     case BT_DECODE_JOINING:
     case BT_DECODE_QUARANTINED:
@@ -182,23 +178,6 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
     bt_decode_move(w, dj, has_left ? BT_DECODE_LEFT : BT_DECODE_ABORT);
 }
 
-static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
-                     const bt_msg_grant_t *grant)
-{
-    (void)w;
-    (void)from;
-    BT_LOG_WARN("request %llu: a grant came to a decode worker",
-                (unsigned long long)grant->key.id);
-}
-
-static void on_peer(bt_worker_t *w, const bt_worker_link_t *from,
-                    const bt_msg_peer_t *peer)
-{
-    (void)w;
-    (void)from;
-    (void)peer; /* senders introduce themselves on the data plane */
-}
-
 static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
                          uint64_t instance)
 {
@@ -210,7 +189,8 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
     {
         bt_decode_job_t *dj = job_of(BT_CONTAINER_OF(pos, bt_job_t, link));
 
-        if ((dj->job.from == from) && (dj->job.peer == instance) &&
+        if ((dj->job.ops == &bt_decode_ops) && (dj->job.from == from) &&
+            (dj->job.peer == instance) &&
             (dj->job.kind == BT_REQUEST_GENERATE) &&
             ((dj->phase == BT_DECODE_QUEUED) ||
              (dj->phase == BT_DECODE_LEASED))) {
@@ -256,30 +236,40 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
     }
 }
 
+static bool take_back(bt_worker_t *w)
+{
+    bt_decode_t *state = w->decode;
+
+    if (bt_list_empty(&state->leased)) {
+        return false;
+    }
+    bt_worker_job_fail(
+        w, BT_CONTAINER_OF(state->leased.prev, bt_job_t, claim.turn.link),
+        BT_ERR_BUSY, "grant",
+        "others here want its blocks, and its KV has not come");
+    return true;
+}
+
 static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 {
-    const bt_decode_t *state = w->role;
+    const bt_decode_t *state = w->decode;
 
-    stats->waiting_requests = w->n_jobs - w->n_in_engine;
-    stats->leases = state->n_leases;
-    stats->quarantined_blocks = state->quarantined_blocks;
+    stats->leases += state->n_leases;
+    stats->quarantined_blocks += state->quarantined_blocks;
 }
 
 const bt_worker_ops_t bt_decode_ops = {
-    .role = BT_ROLE_DECODE,
-    .program = BT_PROG_DECODE,
-    .program_name = "decode",
+    .kinds = 1u << BT_REQUEST_GENERATE | 1u << BT_REQUEST_LOCAL,
+    .events = 1u << BT_KVT_WINDOW_DONE | 1u << BT_KVT_WINDOW_FAILED |
+              1u << BT_KVT_WINDOW_CLOSED | 1u << BT_KVT_QUARANTINE_STUCK,
     .job_bytes = sizeof(bt_decode_job_t),
-    .hello_flags = BT_HELLO_LOCAL_PREFILL,
     .spans_needed = spans_needed,
-    .accepts = accepts,
     .open = open_role,
     .close = close_role,
     .on_request = on_request,
     .begin = bt_decode_begin,
+    .take_back = take_back,
     .on_abort = on_abort,
-    .on_grant = on_grant,
-    .on_peer = on_peer,
     .on_peer_gone = on_peer_gone,
     .on_report_item = on_report_item,
     .on_kvt = bt_decode_on_kvt,

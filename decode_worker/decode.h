@@ -21,7 +21,8 @@
 #include "worker/worker.h"
 
 typedef struct bt_decode {
-    /* bt_decode_move() keeps this. */
+    /* bt_decode_move() keeps these. */
+    bt_list_t leased; /**< LEASED ones, oldest first */
     uint32_t quarantined_blocks;
     uint64_t lease_id; /**< last one given */
     uint32_t n_leases; /**< windows, open or closing */

@@ -10,5 +10,5 @@ build=${BATON_BUILD:-$(dirname "$0")/../build}
 export OMPI_MCA_mpi_yield_when_idle=1
 exec mpirun --oversubscribe --bind-to none \
     -np 1 "$build/router/baton-router" --model "$model" --listen tcp://127.0.0.1:0 : \
-    -np "${2:-1}" "$build/prefill_worker/baton-prefill-worker" --model "$model" --listen-host 127.0.0.1 : \
-    -np "${3:-1}" "$build/decode_worker/baton-decode-worker" --model "$model" --listen-host 127.0.0.1
+    -np "${2:-1}" "$build/worker_main/baton-prefill-worker" --model "$model" --listen-host 127.0.0.1 : \
+    -np "${3:-1}" "$build/worker_main/baton-decode-worker" --model "$model" --listen-host 127.0.0.1

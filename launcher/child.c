@@ -24,7 +24,6 @@ bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
 
     memset(child, 0, sizeof(*child));
     child->process = process;
-    child->next_program = process->program;
     child->output_fd = -1;
     child->ready_fd = -1;
     child->log_fd = STDERR_FILENO;
@@ -224,7 +223,7 @@ void bt_child_read_output(bt_child_t *child)
 
 bool bt_child_read_ready(bt_child_t *child)
 {
-    const size_t before = child->ready.len;
+    bool has_more = false;
     char piece[256];
 
     while (child->ready_fd >= 0) {
@@ -242,8 +241,9 @@ bool bt_child_read_ready(bt_child_t *child)
             break;
         }
         bt_ready_add(&child->ready, piece, (size_t)n);
+        has_more = true;
     }
-    return child->ready.len > before;
+    return has_more;
 }
 
 static void describe_end(int wait_status, char *out, size_t bytes)

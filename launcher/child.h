@@ -31,7 +31,6 @@ typedef struct bt_child {
     uint64_t since_ms; /**< Unix time of its state's begin */
     uint64_t due_ms;   /**< WAITING: when it starts; STOPPING, CHANGING: when it
                             is killed; 0 = never */
-    unsigned next_program; /**< that it starts as, when it starts again */
     bool is_by_order;  /**< an order started it: if it fails, it fails alone */
     bool has_given_up; /**< it could not start */
     bool was_killed;   /**< it took too long to stop */

@@ -33,11 +33,12 @@ static const char usage[] =
     "                       start workers for one more model\n"
     "  load MODEL           start those of one that was unloaded\n"
     "  unload MODEL         stop all workers of a model\n"
-    "  role NAME prefill|decode\n"
-    "                       let a worker do the other phase\n"
+    "  role NAME prefill|decode|both\n"
+    "                       what a worker is given from now on; it goes on\n"
+    "                       serving\n"
     "\n"
-    "start, restart, load and role come back when it is ready, unload when it\n"
-    "is over; --no-wait: when the launcher knows. --run-dir DIR, or\n"
+    "start, restart and load come back when it is ready, role when the worker\n"
+    "has it, unload when it is over; --no-wait: when the launcher knows. --run-dir DIR, or\n"
     "BATON_RUN_DIR, names one of several launchers.\n";
 
 /* What the command line says. */

@@ -54,13 +54,14 @@ uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name)
     return BT_PLAN_NO_MODEL;
 }
 
-uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model, unsigned program)
+uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model,
+                       bt_orders_role_t role)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < plan->n_processes; i++) {
         n += (plan->processes[i]->model == model) &&
-             (plan->processes[i]->program == program);
+             (plan->processes[i]->role == role);
     }
     return n;
 }
@@ -147,6 +148,14 @@ static void add_router_args(const bt_plan_t *plan,
     bt_strbuf_append(args, "", 1);
 }
 
+/* What its program's name says, without --role. */
+static bt_orders_role_t role_of(unsigned program)
+{
+    return (program == BT_PROG_PREFILL)  ? BT_ORDERS_ROLE_PREFILL
+           : (program == BT_PROG_DECODE) ? BT_ORDERS_ROLE_DECODE
+                                         : BT_ORDERS_NO_ROLE;
+}
+
 static void add_worker_args(const bt_plan_t *plan,
                             const bt_plan_process_t *process, bt_strbuf_t *args)
 {
@@ -166,16 +175,19 @@ static void add_worker_args(const bt_plan_t *plan,
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
     }
+    if (process->role != role_of(process->program)) {
+        add_arg(args, "role", bt_orders_role_name(process->role));
+    }
 }
 
-bt_status_t bt_plan_set_program(const bt_plan_t *plan,
-                                bt_plan_process_t *process, unsigned program)
+bt_status_t bt_plan_renew_args(const bt_plan_t *plan,
+                               bt_plan_process_t *process)
 {
     bt_strbuf_t args;
     bt_status_t status;
 
     bt_strbuf_init(&args, ARGS_BYTES);
-    status = bt_config_args_for(plan->store, program, &args);
+    status = bt_config_args_for(plan->store, process->program, &args);
     if (status == BT_OK) {
         if (process->model == BT_PLAN_NO_MODEL) {
             add_router_args(plan, process, &args);
@@ -193,7 +205,6 @@ bt_status_t bt_plan_set_program(const bt_plan_t *plan,
     }
     bt_strbuf_fini(&process->args);
     process->args = args;
-    process->program = program;
     return BT_OK;
 }
 
@@ -240,7 +251,8 @@ static bt_status_t add_process(bt_plan_t *plan, const bt_plan_process_t *known)
     }
     *process = *known;
     bt_strbuf_init(&process->args, ARGS_BYTES);
-    status = bt_plan_set_program(plan, process, process->program);
+    process->role = role_of(process->program);
+    status = bt_plan_renew_args(plan, process);
     if (status != BT_OK) {
         process->cores = NULL; /* the caller's */
         destroy_process(process);
@@ -325,6 +337,8 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
     memset(model, 0, sizeof(*model));
     snprintf(model->name, sizeof(model->name), "%s", name);
     model->has_prefix = has_prefix;
+    model->prefill = prefill;
+    model->decode = decode;
     model->path = bt_strdup(path);
     if (model->path == NULL) {
         return status;
@@ -401,7 +415,7 @@ static bt_status_t plan_all(bt_plan_t *plan)
                              config->prefill, config->decode, pin);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < config->routers); i++) {
-        status = bt_plan_set_program(plan, plan->processes[i], BT_PROG_ROUTER);
+        status = bt_plan_renew_args(plan, plan->processes[i]);
     }
     return status;
 }

@@ -22,6 +22,7 @@
 #include "common/base/strbuf.h"
 #include "common/base/topology.h"
 #include "common/config/config.h"
+#include "common/orders/orders.h"
 #include "launcher/cores.h"
 #include "launcher/run_dir.h"
 
@@ -30,19 +31,21 @@
 
 typedef struct bt_plan_process {
     char name[BT_PLAN_NAME_BYTES];
-    unsigned program; /**< a BT_PROG_ bit */
-    uint32_t model;   /**< index, or BT_PLAN_NO_MODEL of a router */
-    uint32_t router;  /**< which, of a router */
-    uint32_t threads; /**< of a worker */
-    char *cores;      /**< owned; "0-3,8", or NULL = not pinned */
+    unsigned program;      /**< a BT_PROG_ bit */
+    bt_orders_role_t role; /**< that a worker is meant to be */
+    uint32_t model;        /**< index, or BT_PLAN_NO_MODEL of a router */
+    uint32_t router;       /**< which, of a router */
+    uint32_t threads;      /**< of a worker */
+    char *cores;           /**< owned; "0-3,8", or NULL = not pinned */
     bt_strbuf_t args; /**< owned; zero-terminated strings, one after another,
                            without argv[0] */
 } bt_plan_process_t;
 
 typedef struct bt_plan_model {
     char name[BT_CONFIG_MODEL_NAME_BYTES];
-    char *path;       /**< owned */
-    bool has_prefix;  /**< its workers' names begin with its own */
+    char *path;               /**< owned */
+    uint32_t prefill, decode; /**< workers that it began with */
+    bool has_prefix;          /**< its workers' names begin with its own */
     bool is_unloaded; /**< by an order; routers that start do not serve it */
 } bt_plan_model_t;
 
@@ -95,19 +98,18 @@ BT_MUST_CHECK bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
  *  taken. */
 void bt_plan_drop_model(bt_plan_t *plan);
 
-/** Write the arguments again, for @a program: before a worker changes its role
- *  and before a router starts, which serves the models that are loaded (all of
- *  them where none is).
+/** Write the arguments again, before a process starts: a worker has its role, a
+ *  router serves the models that are loaded (all of them where none is).
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  All is as before. */
-BT_MUST_CHECK bt_status_t bt_plan_set_program(const bt_plan_t *plan,
-                                              bt_plan_process_t *process,
-                                              unsigned program);
+BT_MUST_CHECK bt_status_t bt_plan_renew_args(const bt_plan_t *plan,
+                                             bt_plan_process_t *process);
 
 /** @return the model's index, or BT_PLAN_NO_MODEL. */
 uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name);
 
-/** Its processes that run @a program. */
-uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model, unsigned program);
+/** Its workers that are meant to be of this role, and of no other. */
+uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model,
+                       bt_orders_role_t role);
 
 /** Threads per worker where the options say 0: an even share of the cores
  *  between the workers of @a n_models models, at least 1. */

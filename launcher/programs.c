@@ -10,14 +10,7 @@
 
 static const char *build_folder(unsigned program)
 {
-    switch (program) {
-    case BT_PROG_ROUTER:
-        return "router";
-    case BT_PROG_PREFILL:
-        return "prefill_worker";
-    default:
-        return "decode_worker";
-    }
+    return (program == BT_PROG_ROUTER) ? "router" : "worker_main";
 }
 
 bt_status_t bt_program_path(const char *libexec, unsigned program, char *out,

@@ -12,16 +12,7 @@ void bt_ready_reset(bt_ready_t *ready)
 {
     ready->len = 0;
     ready->text[0] = '\0';
-}
-
-void bt_ready_add(bt_ready_t *ready, const char *data, size_t n)
-{
-    if (n > sizeof(ready->text) - 1 - ready->len) {
-        n = sizeof(ready->text) - 1 - ready->len;
-    }
-    memcpy(ready->text + ready->len, data, n);
-    ready->len += n;
-    ready->text[ready->len] = '\0';
+    ready->role[0] = '\0';
 }
 
 /* Start of the line that begins with that word and is complete, or NULL. */
@@ -39,6 +30,35 @@ static const char *find_line(const bt_ready_t *ready, const char *word)
         line = end + 1;
     }
     return NULL;
+}
+
+/* The one line that may come any number of times takes no room. */
+static void take_role(bt_ready_t *ready)
+{
+    const char *line;
+
+    while ((line = find_line(ready, "role")) != NULL) {
+        const size_t n = strcspn(line, "\n") + 1;
+        char *const at = ready->text + (line - ready->text);
+
+        if (!bt_ready_address(ready, "role", ready->role,
+                              sizeof(ready->role))) {
+            ready->role[0] = '\0';
+        }
+        memmove(at, at + n, ready->len - (size_t)(at - ready->text) - n + 1);
+        ready->len -= n;
+    }
+}
+
+void bt_ready_add(bt_ready_t *ready, const char *data, size_t n)
+{
+    if (n > sizeof(ready->text) - 1 - ready->len) {
+        n = sizeof(ready->text) - 1 - ready->len;
+    }
+    memcpy(ready->text + ready->len, data, n);
+    ready->len += n;
+    ready->text[ready->len] = '\0';
+    take_role(ready);
 }
 
 bool bt_ready_is_done(const bt_ready_t *ready)

@@ -5,7 +5,10 @@
  * BATON_READY_FD): lines `KEY ADDRESS`, then the line `ready`.
  *
  *     router:  http 127.0.0.1:8000 \n metrics 127.0.0.1:8002 \n ... ready \n
- *     worker:  ready \n
+ *     worker:  role decode \n ready \n ... role both \n ...
+ *
+ * A worker says its role again whenever it has changed; one of an older build
+ * says none, and cannot change it.
  */
 #ifndef BT_LAUNCHER_READY_H
 #define BT_LAUNCHER_READY_H
@@ -16,11 +19,13 @@
 
 #include "common/base/strbuf.h"
 
-#define BT_READY_BYTES 2048
+#define BT_READY_BYTES      2048
+#define BT_READY_ROLE_BYTES 16
 
 typedef struct bt_ready {
     char text[BT_READY_BYTES]; /**< what has come so far */
     size_t len;
+    char role[BT_READY_ROLE_BYTES]; /**< that it said last, or "" */
 } bt_ready_t;
 
 void bt_ready_reset(bt_ready_t *ready);

@@ -88,7 +88,9 @@ static void fill_row(const bt_orders_process_t *process, uint64_t now_ms,
     memset(row, 0, sizeof(*row));
     snprintf(cells[0], CELL_BYTES, "%s", process->name);
     snprintf(cells[1], CELL_BYTES, "%s",
-             bt_orders_program_name(process->program));
+             (process->role == BT_ORDERS_NO_ROLE)
+                 ? bt_orders_program_name(process->program)
+                 : bt_orders_role_name(process->role));
     snprintf(cells[2], CELL_BYTES, "%s",
              (process->model[0] == '\0') ? "-" : process->model);
     snprintf(cells[3], CELL_BYTES, "%s", bt_orders_state_name(process->state));
@@ -140,9 +142,13 @@ void bt_status_report_table(const bt_status_report_t *report, uint64_t now_ms,
         const bt_orders_model_t *const model = &report->models[i];
 
         bt_strbuf_printf(
-            out, "model %s: %s, %" PRIu64 " prefill, %" PRIu64 " decode, %s\n",
+            out, "model %s: %s, %" PRIu64 " prefill, %" PRIu64 " decode, ",
             model->name, (model->unloaded != 0) ? "unloaded" : "loaded",
-            model->prefill, model->decode, model->path);
+            model->prefill, model->decode);
+        if (model->both != 0) {
+            bt_strbuf_printf(out, "%" PRIu64 " both, ", model->both);
+        }
+        bt_strbuf_printf(out, "%s\n", model->path);
     }
     bt_strbuf_puts(out, "\n");
     widen(&titles, widths);
@@ -163,6 +169,10 @@ static void write_process(const bt_orders_process_t *process, uint64_t now_ms,
     bt_json_object(json, NULL);
     bt_json_str(json, "name", process->name);
     bt_json_str(json, "program", bt_orders_program_name(process->program));
+    bt_json_str(json, "role",
+                (process->role == BT_ORDERS_NO_ROLE)
+                    ? NULL
+                    : bt_orders_role_name(process->role));
     bt_json_str(json, "model",
                 (process->model[0] == '\0') ? NULL : process->model);
     bt_json_str(json, "state", bt_orders_state_name(process->state));
@@ -201,6 +211,7 @@ void bt_status_report_json(const bt_status_report_t *report, uint64_t now_ms,
         bt_json_str(&json, "path", model->path);
         bt_json_u64(&json, "prefill", model->prefill);
         bt_json_u64(&json, "decode", model->decode);
+        bt_json_u64(&json, "both", model->both);
         bt_json_str(&json, "state",
                     (model->unloaded != 0) ? "unloaded" : "loaded");
         bt_json_end_object(&json);

@@ -87,28 +87,10 @@ static void stop(bt_supervisor_t *s, int exit_status)
     }
 }
 
-/* Its arguments as they have to be by now: a worker's other role, a router's
- * models. */
-static bt_status_t renew_args(bt_supervisor_t *s, bt_child_t *child)
-{
-    const bool has_new_role = (child->next_program != child->process->program);
-    bt_status_t status;
-
-    if (!has_new_role && !is_router(child)) {
-        return BT_OK;
-    }
-    status = bt_plan_set_program(s->plan, child->process, child->next_program);
-    if ((status == BT_OK) && has_new_role) {
-        bt_restart_init(&child->restart);
-        bt_supervisor_tell_model(s, child->process->model);
-    }
-    return status;
-}
-
 static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
 {
     char program[BT_PROGRAM_PATH_BYTES];
-    bt_status_t status = renew_args(s, child);
+    bt_status_t status = bt_plan_renew_args(s->plan, child->process);
 
     child->has_given_up = false;
     child->was_killed = false;
@@ -424,6 +406,14 @@ static int next_timeout_ms(const bt_supervisor_t *s)
             const uint64_t at_ms = s->children[i]->due_ms;
 
             due_ms = ((at_ms != 0) && (at_ms < due_ms)) ? at_ms : due_ms;
+        }
+        for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+            const uint64_t at_ms = s->pending[i].due_ms;
+
+            due_ms = ((s->pending[i].client != 0) && (at_ms != 0) &&
+                      (at_ms < due_ms))
+                         ? at_ms
+                         : due_ms;
         }
         if ((s->waiting_ms != 0) && (s->waiting_ms < due_ms)) {
             due_ms = s->waiting_ms;

@@ -4,12 +4,16 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "launcher/model_file.h"
 #include "launcher/supervisor_priv.h"
 
 #define ERROR_BYTES BT_ORDERS_TEXT_BYTES
 #define ANY_MODEL   UINT32_MAX
+/* So many times the silence after which a router or worker counts as dead, and
+ * is started again: then it should have been told. */
+#define ROLE_DEADS 4u
 
 static bool is_worker(const bt_child_t *child)
 {
@@ -71,8 +75,9 @@ static void describe_model(const bt_supervisor_t *s, uint32_t i,
     event->kind = BT_ORDERS_EVENT_MODEL;
     copy(model->name, event->u.model.name, sizeof(event->u.model.name));
     copy(model->path, event->u.model.path, sizeof(event->u.model.path));
-    event->u.model.prefill = bt_plan_count(s->plan, i, BT_PROG_PREFILL);
-    event->u.model.decode = bt_plan_count(s->plan, i, BT_PROG_DECODE);
+    event->u.model.prefill = bt_plan_count(s->plan, i, BT_ORDERS_ROLE_PREFILL);
+    event->u.model.decode = bt_plan_count(s->plan, i, BT_ORDERS_ROLE_DECODE);
+    event->u.model.both = bt_plan_count(s->plan, i, BT_ORDERS_ROLE_BOTH);
     event->u.model.unloaded = model->is_unloaded;
 }
 
@@ -85,6 +90,7 @@ static void describe_process(const bt_supervisor_t *s, const bt_child_t *child,
     event->kind = BT_ORDERS_EVENT_PROCESS;
     copy(child->process->name, process->name, sizeof(process->name));
     process->program = program_of(child);
+    process->role = child->process->role;
     if (is_worker(child)) {
         copy(s->plan->models[child->process->model].name, process->model,
              sizeof(process->model));
@@ -186,11 +192,47 @@ static uint32_t find_model(const bt_supervisor_t *s, const char *name,
 
 /* Orders that are answered later. */
 
+/* A ready one of this build has said its role. */
+static void say_fixed(const bt_child_t *child, char *error)
+{
+    snprintf(error, ERROR_BYTES,
+             "%s is of a build that cannot change its role while it serves",
+             child->process->name);
+}
+
 typedef enum outcome {
     OUTCOME_OPEN,
     OUTCOME_TRUE,
     OUTCOME_FALSE, /* and will not become true */
 } outcome_t;
+
+/* It serves; is it what it was told to be? */
+static outcome_t outcome_of_role(const bt_pending_t *order,
+                                 const bt_child_t *child, char *error)
+{
+    const char *const name = child->process->name;
+    const char *const role = bt_orders_role_name(order->role);
+
+    if (child->process->role != order->role) {
+        snprintf(error, ERROR_BYTES, "another order gave %s the role %s", name,
+                 bt_orders_role_name(child->process->role));
+        return OUTCOME_FALSE;
+    }
+    if (strcmp(child->ready.role, role) == 0) {
+        return OUTCOME_TRUE;
+    }
+    if (child->ready.role[0] == '\0') {
+        say_fixed(child, error);
+        return OUTCOME_FALSE;
+    }
+    if (bt_now_ms() < order->due_ms) {
+        return OUTCOME_OPEN;
+    }
+    snprintf(error, ERROR_BYTES,
+             "%s is still %s; it takes the role %s when a router reaches it",
+             name, child->ready.role, role);
+    return OUTCOME_FALSE;
+}
 
 /* How an order stands with one child. */
 static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
@@ -211,7 +253,9 @@ static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
         return OUTCOME_FALSE;
     }
     if (child->life == BT_LIFE_READY) {
-        return OUTCOME_TRUE;
+        return (order->role == BT_ORDERS_NO_ROLE)
+                   ? OUTCOME_TRUE
+                   : outcome_of_role(order, child, error);
     }
     if ((child->life != BT_LIFE_STOPPED) && (child->life != BT_LIFE_STOPPING)) {
         return OUTCOME_OPEN;
@@ -296,6 +340,11 @@ static void answer_when_done(bt_supervisor_t *s, uint64_t client,
                 .child = child,
                 .model = model,
             };
+            if (request->verb == BT_ORDERS_ROLE) {
+                s->pending[i].role = request->role;
+                s->pending[i].due_ms =
+                    bt_now_ms() + ROLE_DEADS * s->plan->config->dead_ms;
+            }
             return;
         }
     }
@@ -345,8 +394,6 @@ static void order_process(bt_supervisor_t *s, uint64_t client,
 static void order_role(bt_supervisor_t *s, uint64_t client,
                        const bt_orders_request_t *request)
 {
-    const unsigned program =
-        (request->role == BT_ORDERS_PREFILL) ? BT_PROG_PREFILL : BT_PROG_DECODE;
     char error[ERROR_BYTES];
     bt_child_t *const child = find_child(s, request->name, error);
 
@@ -358,10 +405,19 @@ static void order_role(bt_supervisor_t *s, uint64_t client,
         bt_desk_answer(s->desk, client, error);
         return;
     }
-    if (child->next_program != program) {
-        child->next_program = program;
-        child->is_by_order = true;
-        start_by_order(s, child, BT_LIFE_RESTART);
+    if ((child->life == BT_LIFE_READY) && (child->ready.role[0] == '\0')) {
+        say_fixed(child, error);
+        bt_desk_answer(s->desk, client, error);
+        return;
+    }
+    if (child->process->role != request->role) {
+        child->process->role = request->role;
+        /* The routers hear it here, and tell the worker. */
+        bt_supervisor_tell_process(s, child);
+        bt_supervisor_tell_model(s, child->process->model);
+    }
+    if ((child->life != BT_LIFE_STARTING) && (child->life != BT_LIFE_READY)) {
+        start_by_order(s, child, BT_LIFE_START);
     }
     answer_when_done(s, client, request, child, ANY_MODEL);
 }
@@ -401,8 +457,8 @@ static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
                            const bt_orders_request_t *request, char *error)
 {
     const bt_plan_model_t *const model = &s->plan->models[i];
-    const uint32_t prefill = bt_plan_count(s->plan, i, BT_PROG_PREFILL);
-    const uint32_t decode = bt_plan_count(s->plan, i, BT_PROG_DECODE);
+    const uint32_t prefill = model->prefill;
+    const uint32_t decode = model->decode;
 
     if ((request->path[0] != '\0') &&
         !bt_model_file_is_same(request->path, model->path)) {

@@ -29,6 +29,8 @@ typedef struct bt_pending {
     bool until_ended;  /**< otherwise until ready */
     bt_child_t *child; /**< NULL = all workers of the model */
     uint32_t model;
+    bt_orders_role_t role; /**< that it is to say it is; NO_ROLE: any */
+    uint64_t due_ms;       /**< after which it is not waited for; 0 = ever */
 } bt_pending_t;
 
 typedef struct bt_supervisor {

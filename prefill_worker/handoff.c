@@ -123,9 +123,12 @@ void bt_prefill_peer_forget(bt_prefill_peer_t *peer)
 void bt_prefill_on_peer(bt_worker_t *w, const bt_worker_link_t *from,
                         const bt_msg_peer_t *msg)
 {
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
     bt_prefill_peer_t *peer = peer_find(state, msg->instance);
 
+    if (msg->instance == w->instance) {
+        return; /* both phases of a request here are a local one */
+    }
     if (peer == NULL) {
         peer = peer_new(state, msg);
     }
@@ -151,7 +154,7 @@ static void fail_jobs_of(bt_worker_t *w, const bt_worker_link_t *from,
     {
         bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
 
-        if ((job->peer == instance) &&
+        if ((job->ops == &bt_prefill_ops) && (job->peer == instance) &&
             ((from == NULL) || (job->from == from))) {
             bt_worker_job_fail(w, job, BT_ERR_PEER_LOST, "transfer",
                                "the decode worker is gone");
@@ -163,7 +166,7 @@ static void fail_jobs_of(bt_worker_t *w, const bt_worker_link_t *from,
 void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
                              uint64_t instance)
 {
-    bt_prefill_peer_t *peer = peer_find(w->role, instance);
+    bt_prefill_peer_t *peer = peer_find(w->prefill, instance);
 
     fail_jobs_of(w, from, instance);
     if (peer == NULL) {
@@ -179,7 +182,7 @@ void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
  * is kept until it is lost. */
 void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
 {
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
     bt_list_t *pos;
     bt_list_t *tmp;
 
@@ -197,7 +200,7 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
 void bt_prefill_reconnect(bt_worker_t *w)
 {
     const uint64_t now_ms = bt_now_ms();
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
     bt_list_t *pos;
     bt_list_t *tmp;
 
@@ -213,7 +216,7 @@ void bt_prefill_reconnect(bt_worker_t *w)
 
 static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 {
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
     bt_prefill_peer_t *peer = peer_find(state, pj->job.peer);
     bt_status_t status;
 
@@ -285,7 +288,7 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
 
 static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
 {
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
     bt_prefill_job_t *pj = event->user;
 
     bt_kvt_release(pj->xfer);
@@ -338,6 +341,6 @@ void bt_prefill_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
     case BT_KVT_WINDOW_FAILED:
     case BT_KVT_WINDOW_CLOSED:
     case BT_KVT_QUARANTINE_STUCK:
-        break; /* a prefill worker opens no windows */
+        break; /* of windows, which are not ours */
     }
 }

@@ -94,7 +94,7 @@ static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
 /* @return layers of the last chunk that may leave now */
 static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
-    const bt_prefill_t *state = w->role;
+    const bt_prefill_t *state = w->prefill;
     const uint32_t group = bt_prefill_layer_group(
         &state->split, pj->job.n_spans - pj->spans_posted, w->n_layers,
         w->layer_bytes);
@@ -105,7 +105,7 @@ static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 
 bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
 {
-    const bt_prefill_t *state = w->role;
+    const bt_prefill_t *state = w->prefill;
     const bool may_wait = pj->phase != BT_PREFILL_SENDING;
     const bool complete = !may_wait || (pj->n_computed == pj->job.n_tokens);
     uint32_t n_layers;
@@ -141,7 +141,7 @@ uint32_t bt_prefill_look_ms(uint32_t before_ms, bool moved)
 
 void bt_prefill_stream(bt_worker_t *w)
 {
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
     const uint32_t before_ms = w->poll_ms;
     bool ends_soon = false; /* the last chunk, or soon */
     bool moved = false;

@@ -20,12 +20,6 @@ static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
     return bt_kv_blocks_for(job->n_tokens, w->tokens_per_block);
 }
 
-static bool accepts(const bt_worker_t *w, uint32_t kind)
-{
-    (void)w;
-    return kind == BT_REQUEST_PREFILL;
-}
-
 /* The option's table lets no other text through. */
 static bt_prefill_overlap_t overlap_of(const char *text)
 {
@@ -45,13 +39,13 @@ static bt_status_t open_role(bt_worker_t *w)
     state->split = bt_prefill_split_default;
     bt_list_init(&state->streaming);
     bt_list_init(&state->peers);
-    w->role = state;
+    w->prefill = state;
     return BT_OK;
 }
 
 static void close_role(bt_worker_t *w)
 {
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
     bt_list_t *pos;
     bt_list_t *tmp;
 
@@ -63,7 +57,7 @@ static void close_role(bt_worker_t *w)
         bt_prefill_peer_forget(BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
     }
     bt_free(state);
-    w->role = NULL;
+    w->prefill = NULL;
 }
 
 /* ---- phases ---- */
@@ -77,7 +71,7 @@ static bool is_alone(const bt_prefill_job_t *pj)
 static void leave(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     const unsigned facts = bt_prefill_phase_facts(pj->phase);
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
 
     bt_list_remove(&pj->job.claim.turn.link);
     if (((facts & BT_PREFILL_IS_WAITING_KV) != 0) && !is_alone(pj)) {
@@ -119,7 +113,7 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
                   bt_prefill_phase_t phase)
 {
     const unsigned facts = bt_prefill_phase_facts(phase);
-    bt_prefill_t *state = w->role;
+    bt_prefill_t *state = w->prefill;
 
     pj->phase = phase;
     if (((facts & BT_PREFILL_IS_WAITING_KV) != 0) && !is_alone(pj)) {
@@ -215,6 +209,11 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
 
     if ((job == NULL) || job->ending) {
         return; /* canceled meanwhile, as it is at the one who granted */
+    }
+    if (job->ops != &bt_prefill_ops) {
+        BT_LOG_WARN("request %llu: a grant came where it generates",
+                    (unsigned long long)job->key.id);
+        return;
     }
     pj = job_of(job);
     if (is_alone(pj)) {
@@ -361,20 +360,17 @@ static void job_fini(bt_job_t *job)
 
 static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 {
-    const bt_prefill_t *state = w->role;
+    const bt_prefill_t *state = w->prefill;
 
-    stats->waiting_requests = w->n_jobs - w->n_in_engine;
-    stats->paused_requests = state->n_paused;
-    stats->leases = state->n_xfers;
+    stats->paused_requests += state->n_paused;
+    stats->leases += state->n_xfers;
 }
 
 const bt_worker_ops_t bt_prefill_ops = {
-    .role = BT_ROLE_PREFILL,
-    .program = BT_PROG_PREFILL,
-    .program_name = "prefill",
+    .kinds = 1u << BT_REQUEST_PREFILL,
+    .events = 1u << BT_KVT_XFER_DONE | 1u << BT_KVT_PEER_LOST,
     .job_bytes = sizeof(bt_prefill_job_t),
     .spans_needed = spans_needed,
-    .accepts = accepts,
     .open = open_role,
     .close = close_role,
     .on_request = on_request,

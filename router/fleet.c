@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 
 #define RETRY_MS  1000
+#define ROLES_MS  500  /* between two words about a role to a worker */
 #define MAX_KNOWN 4096 /* processes of one launcher that are kept in mind */
 
 /* ---- models ---- */
@@ -84,13 +85,37 @@ static bool is_worker(const bt_orders_process_t *process)
     return process->program != BT_ORDERS_ROUTER;
 }
 
+/* What it is meant to be; an older launcher says its program alone. */
+static uint32_t roles_of(const bt_orders_process_t *process)
+{
+    if (process->role != BT_ORDERS_NO_ROLE) {
+        return process->role; /* the same bits */
+    }
+    return (process->program == BT_ORDERS_PREFILL) ? (uint32_t)BT_ROLE_PREFILL
+                                                   : (uint32_t)BT_ROLE_DECODE;
+}
+
+/* Tell the workers what the launcher means them to be. Every router does, and a
+ * worker may have joined after the order: so again and again, and a worker
+ * that is it already is told nothing. */
+static void order_roles(bt_fleet_t *fleet)
+{
+    for (uint32_t i = 0; i < fleet->n_processes; i++) {
+        const bt_orders_process_t *process = &fleet->processes[i];
+        const bt_served_t *served =
+            bt_registry_named(&fleet->front->models, process->model);
+
+        if ((process->role != BT_ORDERS_NO_ROLE) && (served != NULL)) {
+            bt_core_order_role(served->core, process->name, process->role);
+        }
+    }
+}
+
 /* Adds the process to the count of its model and role. */
 static void expect(bt_metrics_expected_t *expected, uint32_t *n,
                    const bt_orders_process_t *process)
 {
-    const uint32_t role = (process->program == BT_ORDERS_PREFILL)
-                              ? (uint32_t)BT_ROLE_PREFILL
-                              : (uint32_t)BT_ROLE_DECODE;
+    const uint32_t role = roles_of(process);
     const uint32_t here = (process->state != BT_ORDERS_STOPPED) ? 1 : 0;
 
     for (uint32_t i = 0; i < *n; i++) {
@@ -182,6 +207,7 @@ static void take(bt_fleet_t *fleet)
     }
     if (fleet->changed) {
         tell_metrics(fleet);
+        fleet->roles_ms = 0;
     }
     if (status != BT_OK) {
         lose(fleet, status);
@@ -232,6 +258,10 @@ void bt_fleet_tick(bt_fleet_t *fleet, uint64_t now_ms)
 
     if (fleet->front->config->launcher[0] == '\0') {
         return;
+    }
+    if ((fleet->client != NULL) && (now_ms >= fleet->roles_ms)) {
+        fleet->roles_ms = now_ms + ROLES_MS;
+        order_roles(fleet);
     }
     if (fleet->client != NULL) {
         if (bt_orders_wants_write(fleet->client)) {

@@ -33,6 +33,7 @@ typedef struct bt_fleet {
     bool changed;                   /**< the metrics do not know it yet */
     bt_orders_process_t *processes; /**< owned; as the launcher said last */
     uint32_t n_processes, cap_processes;
+    uint64_t roles_ms; /**< when to see to the workers' roles again */
 } bt_fleet_t;
 
 /** Borrows both; connects at the first tick. */

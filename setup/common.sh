@@ -4,7 +4,7 @@
 
 build="$root/build"
 programs=(launcher/baton-launch router/baton-router
-          prefill_worker/baton-prefill-worker decode_worker/baton-decode-worker)
+          worker_main/baton-prefill-worker worker_main/baton-decode-worker)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "baton: $*"; exit 1; }

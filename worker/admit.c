@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who begins when is decided by common/sched; this carries it out. */
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/job.h"
 
@@ -21,7 +22,7 @@ static void drop(bt_worker_t *w)
 
     BT_LOG_DEBUG("request %llu: waiting KV dropped",
                  (unsigned long long)job->key.id);
-    w->ops->drop(w, job);
+    job->ops->drop(w, job);
 }
 
 /* @return false when it has to wait, and all others with it */
@@ -35,7 +36,7 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
                              job->claim.n_blocks - job->n_reused * w->groups.n,
                              bt_job_free_blocks(w));
     if ((verdict == BT_SCHED_BEGIN) && (bt_job_take_blocks(w, job) == BT_OK)) {
-        w->ops->begin(w, job);
+        job->ops->begin(w, job);
         return true;
     }
     bt_job_drop_known(w, job);
@@ -46,6 +47,37 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
     return false;
 }
 
+/* Of two that wait for each other one gives in first: instances are random. */
+static uint64_t patience_ms(const bt_worker_t *w)
+{
+    return w->config->dead_ms + w->instance % w->config->dead_ms;
+}
+
+static void take_back(bt_worker_t *w)
+{
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if ((w->ops[i]->take_back != NULL) && w->ops[i]->take_back(w)) {
+            return;
+        }
+    }
+}
+
+/* Where leases leave no room for who is first, two workers might wait for each
+ * other: one lease goes, after a time. Its request runs again. */
+static void unstick(bt_worker_t *w)
+{
+    const uint64_t now_ms = bt_now_ms();
+
+    if (!bt_sched_admit_is_stuck(&w->admit)) {
+        w->stuck_since_ms = 0;
+    } else if (w->stuck_since_ms == 0) {
+        w->stuck_since_ms = now_ms;
+    } else if (now_ms - w->stuck_since_ms >= patience_ms(w)) {
+        w->stuck_since_ms = now_ms;
+        take_back(w);
+    }
+}
+
 void bt_worker_admit(bt_worker_t *w)
 {
     bt_sched_claim_t *claim;
@@ -53,4 +85,5 @@ void bt_worker_admit(bt_worker_t *w)
     do {
         claim = bt_sched_admit_next(&w->admit, free_seats(w));
     } while ((claim != NULL) && admit(w, job_of(claim)));
+    unstick(w);
 }

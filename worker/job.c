@@ -62,6 +62,41 @@ static void job_free(bt_job_t *job)
     bt_free(job);
 }
 
+/* Between them the roles have every kind. */
+static uint32_t handler_of(const bt_worker_t *w, uint32_t kind)
+{
+    const bool is_first = ((w->ops[0]->kinds >> kind) & 1u) != 0;
+
+    BT_ASSERT(is_first || (((w->ops[1]->kinds >> kind) & 1u) != 0));
+    return is_first ? 0 : 1;
+}
+
+/* Leases leave context phases a share where both come, also while jobs of a
+ * role that it had are left. */
+static void reserve(bt_worker_t *w)
+{
+    const bool has_both = (w->roles == BT_ROLES_BOTH) ||
+                          ((w->n_kind[0] > 0) && (w->n_kind[1] > 0));
+
+    bt_sched_admit_reserve(
+        &w->admit,
+        has_both ? bt_kv_blocks_for(w->context_tokens, w->tokens_per_block) *
+                       w->groups.n
+                 : 0);
+}
+
+void bt_jobs_roles_changed(bt_worker_t *w)
+{
+    reserve(w);
+}
+
+static void count_job(bt_worker_t *w, const bt_job_t *job, int by)
+{
+    w->n_jobs += (uint32_t)by;
+    w->n_kind[handler_of(w, job->kind)] += (uint32_t)by;
+    reserve(w);
+}
+
 /* What a request asks for against what this worker can ever give.
  * @return NULL, or why it can never run here */
 static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
@@ -69,11 +104,12 @@ static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
     const uint32_t n_vocab = bt_model_hparams(w->model)->n_vocab;
     uint64_t total;
 
-    if (!w->ops->accepts(w, msg->kind)) {
-        return "this worker does not take this kind of request";
-    }
     if ((msg->kind != BT_REQUEST_LOCAL) && (msg->peer == 0)) {
         return "the request names no other worker";
+    }
+    /* A context phase for one token sends nothing, and names itself. */
+    if ((msg->peer == w->instance) && (msg->max_new > 1)) {
+        return "the request names this worker as the other one";
     }
     if ((msg->n_tokens == 0) || (msg->max_new == 0) ||
         (msg->n_prompt > msg->n_tokens)) {
@@ -123,7 +159,7 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     }
     memcpy(job->seq.tokens, msg->tokens,
            msg->n_tokens * sizeof(*job->seq.tokens));
-    job->n_spans = w->ops->spans_needed(w, job);
+    job->n_spans = job->ops->spans_needed(w, job);
     job->claim.n_blocks = job->n_spans * w->groups.n; /* of 2^21 tokens */
     job->block_ids = bt_calloc(job->claim.n_blocks, sizeof(*job->block_ids));
     if (job->block_ids == NULL) {
@@ -184,6 +220,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
                           const bt_msg_request_t *msg, bt_job_t **job_p,
                           const char **why_p)
 {
+    const bt_worker_ops_t *ops = w->ops[handler_of(w, msg->kind)];
     bt_status_t status;
     bt_job_t *job;
 
@@ -195,11 +232,12 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         *why_p = "this request and attempt is already here";
         return BT_ERR_EXISTS;
     }
-    job = bt_calloc(1, w->ops->job_bytes);
+    job = bt_calloc(1, ops->job_bytes);
     if (job == NULL) {
         *why_p = "out of memory";
         return BT_ERR_NO_MEMORY;
     }
+    job->ops = ops;
     fill_job(job, from, msg);
     status = copy_arrays(w, job, msg);
     if (status != BT_OK) {
@@ -213,7 +251,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     }
     bt_list_push_back(&w->jobs, &job->link);
     bt_hmap_insert(&w->jobs_by_key, hash_of(from, msg->key), &job->by_key);
-    w->n_jobs++;
+    count_job(w, job, 1);
     *job_p = job;
     return BT_OK;
 
@@ -366,7 +404,7 @@ void bt_job_abort(bt_worker_t *w, bt_job_t *job)
     }
     job->ending = true;
     bt_list_remove(&job->claim.turn.link);
-    w->ops->on_abort(w, job);
+    job->ops->on_abort(w, job);
 }
 
 /* From the engine's door to its next iteration. */
@@ -393,9 +431,9 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     bt_list_remove(&job->link);
     bt_list_remove(&job->by_key);
     bt_list_remove(&job->claim.turn.link);
-    w->n_jobs--;
-    if (w->ops->job_fini != NULL) {
-        w->ops->job_fini(job);
+    count_job(w, job, -1);
+    if (job->ops->job_fini != NULL) {
+        job->ops->job_fini(job);
     }
     job_free(job);
 }

@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/base/openfds.h"
 #include "common/base/process.h"
+#include "common/base/ready_fd.h"
 #include "worker/job.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
@@ -122,7 +123,7 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
         refuse(w, from, request->key, status, why);
         return;
     }
-    w->ops->on_request(w, job);
+    job->ops->on_request(w, job);
 }
 
 static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
@@ -133,6 +134,62 @@ static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
     /* It may have ended while the cancel was on its way. */
     if (job != NULL) {
         bt_job_abort(w, job);
+    }
+}
+
+static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
+                     const bt_msg_grant_t *grant)
+{
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if (w->ops[i]->on_grant != NULL) {
+            w->ops[i]->on_grant(w, from, grant);
+        }
+    }
+}
+
+static void on_peer(bt_worker_t *w, const bt_worker_link_t *from,
+                    const bt_msg_peer_t *peer)
+{
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if (w->ops[i]->on_peer != NULL) {
+            w->ops[i]->on_peer(w, from, peer);
+        }
+    }
+}
+
+static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
+                         uint64_t instance)
+{
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        w->ops[i]->on_peer_gone(w, from, instance);
+    }
+}
+
+void bt_worker_set_roles(bt_worker_t *w, uint32_t roles)
+{
+    char line[32];
+
+    BT_ASSERT((roles != 0) && ((roles & ~BT_ROLES_BOTH) == 0));
+    w->roles = roles;
+    bt_jobs_roles_changed(w);
+    w->next_stats_ms = 0;
+    snprintf(line, sizeof(line), "role %s\n", bt_role_name(roles));
+    bt_ready_fd_say(&w->ready_fd, line);
+}
+
+/* Any router may say so, and several say the same. */
+static void on_role(bt_worker_t *w, const bt_msg_role_t *role)
+{
+    if ((role->roles == 0) || ((role->roles & ~BT_ROLES_BOTH) != 0)) {
+        BT_LOG_WARN("router sent roles %u, which this worker does not know",
+                    role->roles);
+        return;
+    }
+    if (role->roles != w->roles) {
+        BT_LOG_INFO("role %s, was %s; %u requests end as they began",
+                    bt_role_name(role->roles), bt_role_name(w->roles),
+                    w->n_jobs);
+        bt_worker_set_roles(w, role->roles);
     }
 }
 
@@ -166,13 +223,16 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
         on_cancel(w, from, &msg.u.cancel);
         break;
     case BT_MSG_GRANT:
-        w->ops->on_grant(w, from, &msg.u.grant);
+        on_grant(w, from, &msg.u.grant);
         break;
     case BT_MSG_PEER:
-        w->ops->on_peer(w, from, &msg.u.peer);
+        on_peer(w, from, &msg.u.peer);
         break;
     case BT_MSG_PEER_GONE:
-        w->ops->on_peer_gone(w, from, msg.u.peer_gone.instance);
+        on_peer_gone(w, from, msg.u.peer_gone.instance);
+        break;
+    case BT_MSG_ROLE:
+        on_role(w, &msg.u.role);
         break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
@@ -294,8 +354,10 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
             bt_job_abort(w, job);
         }
     }
-    if (w->ops->on_router_gone != NULL) {
-        w->ops->on_router_gone(w, link);
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if (w->ops[i]->on_router_gone != NULL) {
+            w->ops[i]->on_router_gone(w, link);
+        }
     }
     for (uint32_t i = 0; i < w->n_links; i++) {
         if (w->links[i] == link) {
@@ -353,13 +415,14 @@ static void take_reports(bt_worker_t *w)
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {
             const bt_report_item_t *item = &report->items[i];
+            bt_job_t *job = bt_worker_job_of_seq(item->seq);
 
             if (item->kind == BT_REPORT_LEFT) {
-                bt_worker_job_of_seq(item->seq)->in_engine = false;
+                job->in_engine = false;
                 w->n_in_engine--;
             }
             w->tokens_generated += (item->kind == BT_REPORT_TOKEN);
-            w->ops->on_report_item(w, item);
+            job->ops->on_report_item(w, item);
         }
         for (uint32_t i = 0; i < w->n_links; i++) {
             flush_tokens(w, w->links[i]);
@@ -418,8 +481,12 @@ static void send_stats(bt_worker_t *w)
     stats->kv_bytes_staged = kvt.bytes_staged;
     stats->kv_stage_waits = kvt.stage_waits;
     stats->open_fds = bt_count_open_fds();
+    stats->roles = w->roles;
     fill_totals(w, stats);
-    w->ops->fill_stats(w, stats);
+    stats->waiting_requests = w->n_jobs - w->n_in_engine;
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        w->ops[i]->fill_stats(w, stats);
+    }
     for (uint32_t i = 0; i < w->n_links; i++) {
         bt_worker_send(w, w->links[i], &msg);
     }
@@ -526,7 +593,11 @@ static void take_kvt(bt_worker_t *w, bool *busy_p)
 
     *busy_p = bt_kvt_progress(w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
     while (bt_kvt_poll(w->kvt, &event)) {
-        w->ops->on_kvt(w, &event);
+        for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+            if (((w->ops[i]->events >> event.type) & 1u) != 0) {
+                w->ops[i]->on_kvt(w, &event);
+            }
+        }
     }
 }
 
@@ -537,8 +608,10 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     take_reports(w);
     take_kvt(w, busy_p);
     bt_worker_admit(w);
-    if (w->ops->advance != NULL) {
-        w->ops->advance(w);
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if (w->ops[i]->advance != NULL) {
+            w->ops[i]->advance(w);
+        }
     }
     tick(w);
     bt_rpc_flush(w->rpc);

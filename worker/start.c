@@ -5,6 +5,7 @@
 
 #include <malloc.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,12 +28,15 @@ void bt_start_stop_signals(sigset_t *set_p)
     sigaddset(set_p, SIGINT);
 }
 
-static void say_ready(void)
+/* What --role says, or the program's name. */
+static uint32_t roles_of(bt_role_t program, const char *text)
 {
-    int fd = bt_ready_fd_open();
-
-    bt_ready_fd_say(&fd, "ready\n");
-    bt_ready_fd_close(&fd);
+    for (uint32_t roles = 1; roles <= BT_ROLES_BOTH; roles++) {
+        if (strcmp(text, bt_role_name(roles)) == 0) {
+            return roles;
+        }
+    }
+    return (uint32_t)program; /* auto */
 }
 
 static void name_worker(bt_worker_t *w, const bt_start_t *s)
@@ -40,7 +44,8 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
     if (w->config->name[0] != '\0') {
         snprintf(w->name, sizeof(w->name), "%s", w->config->name);
     } else {
-        snprintf(w->name, sizeof(w->name), "%s-%u", w->ops->program_name,
+        snprintf(w->name, sizeof(w->name), "%s-%u",
+                 bt_role_name(w->program_role),
                  bt_cluster_role_rank(s->cluster));
     }
     bt_key_random(&w->instance, sizeof(w->instance));
@@ -80,14 +85,22 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         ((size_t)w->n_blocks * w->block_bytes) >> 20);
     bt_sched_admit_init(&w->admit, w->n_blocks, w->max_seqs,
                         w->config->waiting_kv_percent);
-    return w->ops->open(w);
+    bt_worker_set_roles(w, w->roles);
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if ((status = w->ops[i]->open(w)) != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
 }
 
 static void close_all(bt_worker_t *w)
 {
     bt_engine_destroy(w->engine);
     bt_jobs_end_all(w);
-    w->ops->close(w);
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        w->ops[i]->close(w);
+    }
     for (uint32_t i = 0; i < w->n_links; i++) {
         bt_free(w->links[i]->tokens);
         bt_free(w->links[i]);
@@ -101,6 +114,7 @@ static void close_all(bt_worker_t *w)
     bt_backend_close(w->backend);
     bt_wire_decoder_destroy(w->decoder);
     bt_strbuf_fini(&w->out);
+    bt_ready_fd_close(&w->ready_fd);
 }
 
 /* Signals come by descriptor; blocked before any thread exists, so that all
@@ -128,7 +142,8 @@ static void keep_heap(void)
     (void)mallopt(M_MMAP_THRESHOLD, HEAP_BYTES);
 }
 
-static bt_worker_t *worker_new(const bt_worker_ops_t *ops)
+static bt_worker_t *
+worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
 {
     bt_worker_t *w = bt_calloc(1, sizeof(*w));
 
@@ -136,6 +151,8 @@ static bt_worker_t *worker_new(const bt_worker_ops_t *ops)
         return NULL;
     }
     w->ops = ops;
+    w->program_role = role;
+    w->ready_fd = -1;
     w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_routes_init(w);
@@ -143,22 +160,25 @@ static bt_worker_t *worker_new(const bt_worker_ops_t *ops)
     return w;
 }
 
-int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv)
+int bt_worker_main(bt_role_t role,
+                   const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS],
+                   int argc, char **argv)
 {
+    const unsigned program =
+        (role == BT_ROLE_PREFILL) ? BT_PROG_PREFILL : BT_PROG_DECODE;
     bt_start_t *start = bt_calloc(1, sizeof(*start));
-    bt_worker_t *w = worker_new(ops);
+    bt_worker_t *w = worker_new(role, ops);
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
     int signal_fd = -1;
     int code = 1;
     bt_status_t status;
 
-    bt_log_init(ops->program_name, BT_LOG_LEVEL_INFO);
+    bt_log_init(bt_role_name(role), BT_LOG_LEVEL_INFO);
     if ((start == NULL) || (w == NULL)) {
         BT_LOG_ERROR("out of memory");
         goto end;
     }
-    status =
-        bt_config_load(ops->program, argc, argv, &w->config, &start->store);
+    status = bt_config_load(program, argc, argv, &w->config, &start->store);
     if (status != BT_OK) {
         code = (status == BT_ERR_CANCELED) ? 0 : 2;
         goto end;
@@ -168,11 +188,13 @@ int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv)
         BT_LOG_ERROR("signals: %m");
         goto end;
     }
-    if (bt_cluster_open((uint32_t)ops->role, &argc, &argv, &start->cluster) !=
+    if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
         BT_OK) {
         goto end;
     }
     name_worker(w, start);
+    w->ready_fd = bt_ready_fd_open();
+    w->roles = roles_of(role, w->config->role);
     bt_thread_works_briefly(); /* the control thread; compute threads say so */
     if (bt_log_level_parse(w->config->log_level, &level) == 0) {
         bt_log_init(w->name, level);
@@ -183,7 +205,7 @@ int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv)
         bt_gguf_close(start->gguf); /* the weights are packed */
         start->gguf = NULL;
         keep_heap();
-        say_ready();
+        bt_ready_fd_say(&w->ready_fd, "ready\n");
         code = bt_worker_loop(w, signal_fd);
     } else if (status == BT_ERR_CANCELED) {
         code = 0;

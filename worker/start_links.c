@@ -65,7 +65,8 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
         return status;
     }
     hello->protocol = BT_WIRE_PROTOCOL;
-    hello->role = w->ops->role;
+    hello->role =
+        ((w->roles & BT_ROLE_DECODE) != 0) ? BT_ROLE_DECODE : BT_ROLE_PREFILL;
     hello->instance = w->instance;
     memcpy(hello->name, w->name, sizeof(hello->name));
     hello->model = bt_gguf_identity(s->gguf);
@@ -77,7 +78,10 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     hello->context_tokens = w->context_tokens;
     hello->max_batch = w->max_seqs;
     hello->n_blocks = w->n_blocks;
-    hello->flags = w->config->local_prefill ? w->ops->hello_flags : 0;
+    if ((hello->role == BT_ROLE_DECODE) &&
+        (w->config->local_prefill || (w->roles == BT_ROLES_BOTH))) {
+        hello->flags |= BT_HELLO_LOCAL_PREFILL;
+    }
     rank.kvt_bytes = (uint32_t)blob_bytes;
     hello->ranks = &rank;
     hello->n_ranks = 1;

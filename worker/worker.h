@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file worker.h
  *
- * What prefill and decode workers share: start-up, the control loop, jobs.
+ * A worker: start-up, the control loop, jobs, and the handlers of both roles.
  *
  *     control thread (this module)         compute thread (inference/engine)
  *     poll: rpc, kvt, reports, signals
- *       ├─ REQUEST, GRANT, CANCEL, PEER → role's callbacks
- *       ├─ kvt events                   → role's callbacks
+ *       ├─ REQUEST, GRANT, CANCEL, PEER → callbacks of the role that the
+ *       ├─ kvt events                   → message, event or job belongs to
  *       ├─ reports ◀─────────────────── iterations
  *       └─ heartbeat: STATS to every router
  *
@@ -15,7 +15,12 @@
  * back after the current iteration. It is also the one thread that drives UCX.
  *
  * A *job* is one (request, attempt) of one router. It ends exactly once, with
- * ENDED to its router after every block, seat and lease is back.
+ * ENDED to its router after every block, seat and lease is back. It belongs to
+ * a role by the kind of its request, from its first moment to its last.
+ *
+ * The *roles* of a worker are what routers give it. They may change at any
+ * time (ROLE), and no job cares: every process has the handlers of both roles,
+ * and takes what comes.
  */
 #ifndef BT_WORKER_WORKER_H
 #define BT_WORKER_WORKER_H
@@ -39,8 +44,10 @@
 #include "kvtransfer/kvt.h"
 
 #define BT_WORKER_JOB_BUCKETS 4096
+#define BT_WORKER_HANDLERS    2 /**< of prefill and of decode */
 
 typedef struct bt_worker bt_worker_t;
+typedef struct bt_worker_ops bt_worker_ops_t;
 
 /** A router that we talk to; the user pointer of its rpc link. */
 typedef struct bt_worker_link {
@@ -57,9 +64,10 @@ typedef struct bt_job {
     bt_sched_claim_t claim; /**< order and blocks that it needs here */
     bt_worker_link_t *from; /**< NULL: its router is gone, tell nobody */
     bt_req_key_t key;
-    uint32_t kind;     /**< bt_request_kind_t */
-    uint64_t peer;     /**< instance of the other worker */
-    uint32_t n_tokens; /**< token ids that came with the request */
+    const bt_worker_ops_t *ops; /**< of its role */
+    uint32_t kind;              /**< bt_request_kind_t */
+    uint64_t peer;              /**< instance of the other worker */
+    uint32_t n_tokens;          /**< token ids that came with the request */
     uint32_t max_new;
     /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
     uint64_t submitted_us, tail_us;
@@ -78,19 +86,18 @@ typedef struct bt_job {
     bt_seq_t seq;
 } bt_job_t;
 
-/** What a role adds. Every callback runs on the control thread. */
-typedef struct bt_worker_ops {
-    bt_role_t role;
-    unsigned program; /**< BT_PROG_* */
-    const char *program_name;
+/** The handlers of a role. Every callback runs on the control thread. Those
+ *  about a job are called for jobs of the role only; the others in every
+ *  worker, whatever its roles are. */
+struct bt_worker_ops {
+    uint32_t kinds;   /**< a bit for each bt_request_kind_t that is its own */
+    uint32_t events;  /**< a bit for each bt_kvt_event_type_t, the same */
     size_t job_bytes; /**< of the role's job struct */
-    uint32_t hello_flags;
     /** Spans of tokens_per_block that a job needs blocks for here; one that
      *  needs more than there are is refused. */
     uint32_t (*spans_needed)(const bt_worker_t *w, const bt_job_t *job);
-    /** May this kind of request run here? */
-    bool (*accepts)(const bt_worker_t *w, uint32_t kind);
     bt_status_t (*open)(bt_worker_t *w);
+    /** Also after an open that failed or never came. */
     void (*close)(bt_worker_t *w);
     /** Put the job's claim into a queue of w->admit. */
     void (*on_request)(bt_worker_t *w, bt_job_t *job);
@@ -100,13 +107,18 @@ typedef struct bt_worker_ops {
     /** Others need the blocks of its complete KV, which waits for a grant:
      *  give them up. NULL: the role has none. */
     void (*drop)(bt_worker_t *w, bt_job_t *job);
+    /** Fail the youngest of those whose blocks wait for another worker, where
+     *  another one may wait for them. @return false: there is none. NULL: the
+     *  role has none, ever. */
+    bool (*take_back)(bt_worker_t *w);
     /** Begin the clean-up; the job ends with bt_worker_job_end(), now or
      *  later. Called once per job at most. */
     void (*on_abort)(bt_worker_t *w, bt_job_t *job);
+    /** May be NULL. */
     void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant);
     /** What one router sees of the other workers; another router may see it
-     *  otherwise. */
+     *  otherwise. May be NULL. */
     void (*on_peer)(bt_worker_t *w, const bt_worker_link_t *from,
                     const bt_msg_peer_t *peer);
     void (*on_peer_gone)(bt_worker_t *w, const bt_worker_link_t *from,
@@ -117,15 +129,19 @@ typedef struct bt_worker_ops {
     void (*on_kvt)(bt_worker_t *w, const bt_kvt_event_t *event);
     /** After any of the above, when all have begun that may. May be NULL. */
     void (*advance)(bt_worker_t *w);
+    /** Add its own to what is there. */
     void (*fill_stats)(const bt_worker_t *w, bt_msg_stats_t *stats);
     /** Free what the role's part of a job owns. May be NULL. */
     void (*job_fini)(bt_job_t *job);
-} bt_worker_ops_t;
+};
 
 struct bt_worker {
-    const bt_worker_ops_t *ops;
+    const bt_worker_ops_t *const *ops; /**< BT_WORKER_HANDLERS of them */
     const bt_config_t *config;
-    void *role; /**< the role's own state */
+    bt_role_t program_role; /**< of the name that it was started under */
+    uint32_t roles; /**< BT_ROLE_PREFILL | BT_ROLE_DECODE: what it is given */
+    struct bt_prefill *prefill; /**< state of the handlers, theirs alone */
+    struct bt_decode *decode;
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
 
@@ -153,7 +169,9 @@ struct bt_worker {
     uint32_t *acquired;       /**< scratch, n_blocks ids; NULL: one group */
     bt_engine_t *engine;
     uint32_t max_seqs;
-    bt_sched_admit_t admit; /**< who waits, and who begins when */
+    bt_sched_admit_t admit;              /**< who waits, and who begins when */
+    uint32_t n_kind[BT_WORKER_HANDLERS]; /**< jobs of each of ops */
+    uint64_t stuck_since_ms; /**< the first waits for leases; 0: it does not */
 
     bt_rpc_t *rpc;
     bt_wire_decoder_t *decoder;
@@ -180,10 +198,17 @@ struct bt_worker {
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
     bool pool_is_cold; /**< idle moments have something to do */
+    int ready_fd;      /**< of who started it; -1: nobody asks */
 };
 
-/** main() of both workers. @return the exit code. */
-int bt_worker_main(const bt_worker_ops_t *ops, int argc, char **argv);
+/** main() of a worker.
+ *  @param [in] role  Of the program's name: what it is unless --role says
+ *                    otherwise.
+ *  @param [in] ops   Of both roles.
+ *  @return the exit code. */
+int bt_worker_main(bt_role_t role,
+                   const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS],
+                   int argc, char **argv);
 
 /** Encode and queue a message, after the tokens added before it; a link that
  *  cannot take it is closed. @a to may be NULL (router gone): nothing

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/ready_fd.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ int bt_ready_fd_open(void)
         BT_LOG_WARN("BATON_READY_FD is not a descriptor number");
         return -1;
     }
+    /* A launcher that is stopped and reads nothing stops nobody. */
+    (void)fcntl((int)fd, F_SETFL, O_NONBLOCK);
     return (int)fd;
 }
 

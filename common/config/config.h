@@ -61,7 +61,7 @@ typedef struct bt_config {
     uint32_t threads_prefill; /* 0 = share the cores */
     uint32_t threads_decode;
     uint64_t kv_memory_bytes;  /* --kv-memory SIZE per worker, 0 = auto */
-    uint32_t max_batch;        /* seats of a decode worker */
+    uint32_t max_batch;        /* seats of a worker */
     uint32_t chunk_tokens;     /* token budget of one prefill iteration */
     const char *http;          /* ADDR:PORT 127.0.0.1:8000 */
     const char *grpc;          /* 127.0.0.1:8001 */
@@ -85,6 +85,7 @@ typedef struct bt_config {
     const char *transport;     /* auto, shm, network */
     const char *backend;       /* cpu, or a plugin's name: cuda */
     const char *cores;         /* cpu list to pin to, "" = no pinning */
+    const char *role;          /* worker: auto, prefill, decode, both */
     uint32_t threads;          /* of this worker; 0 = all allowed cores */
     const char *kv_type;       /* bf16, f16, int8 */
     const char *kv_overlap;    /* layers, chunks, none */

@@ -94,8 +94,11 @@ const bt_option_t bt_config_options[] = {
     SIZE("kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
          "Memory for the KV cache of each worker; 0: from the model and the "
          "machine"),
-    COUNT("max-batch", "64", 1, 4096, "seats", S | D, max_batch,
-          "Sequences that a decode worker runs at the same time"),
+    CHOICE("role", "auto", "auto, prefill, decode, both", WORKERS, role,
+           "What the worker is given until an order says otherwise; auto: what "
+           "its program is called"),
+    COUNT("max-batch", "64", 1, 4096, "seats", S | WORKERS, max_batch,
+          "Sequences that a worker runs at the same time"),
     COUNT("chunk-tokens", "512", 16, 65536, "tokens", S | WORKERS,
           chunk_tokens,
           "Prompt tokens computed in one iteration of the context phase"),
@@ -132,7 +135,8 @@ const bt_option_t bt_config_options[] = {
     CHOICE("kv-type", "bf16", "bf16, f16, int8", S | WORKERS, kv_type,
            "Number format of the KV cache, the same for all workers; int8 has a "
            "scale per token and head and takes about half the memory and wire"),
-    CHOICE("kv-overlap", "layers", "layers, chunks, none", S | P, kv_overlap,
+    CHOICE("kv-overlap", "layers", "layers, chunks, none", S | WORKERS,
+           kv_overlap,
            "What of a prompt's KV leaves while the rest is computed: finished "
            "chunks and of the last one finished layers, finished chunks only, "
            "or nothing (to compare)"),
@@ -148,7 +152,7 @@ const bt_option_t bt_config_options[] = {
          "all workers of one host, which share one copy; auto: "
          "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights); off: each "
          "worker packs for itself"),
-    FLAG("local-prefill", S | D, local_prefill,
+    FLAG("local-prefill", S | WORKERS, local_prefill,
          "Decode workers run the context phase too: of all prompts where there "
          "is no prefill worker, otherwise of a share of those that queue up"),
     TEXT("join", "URL[,URL]", "", WORKERS, join,
@@ -174,10 +178,10 @@ const bt_option_t bt_config_options[] = {
          "Silence after which a peer counts as dead"),
     TIME("quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS, quarantine_ms,
          "Longest time that blocks of a revoked lease are set aside"),
-    COUNT("waiting-kv-percent", "50", 1, 99, "percent", S | P,
+    COUNT("waiting-kv-percent", "50", 1, 99, "percent", S | WORKERS,
           waiting_kv_percent,
-          "Share of a prefill worker's blocks for finished KV that waits for "
-          "its transfer"),
+          "Share of a worker's blocks for finished KV that waits for its "
+          "transfer"),
     COUNT("max-queue", "4096", 1, 1000000, "requests", S | R, max_queue,
           "Requests in flight before new ones are answered with 429"),
     SIZE("max-body-bytes", "8m", 1024, GIGA, S | R, max_body_bytes,

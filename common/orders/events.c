@@ -28,6 +28,7 @@ typedef struct record {
 } record_t;
 
 static const char *const programs[] = {"router", "prefill", "decode", NULL};
+static const char *const roles[] = {"none", "prefill", "decode", "both", NULL};
 static const char *const states[] = {"stopped",  "starting", "ready",
                                      "stopping", "waiting",  NULL};
 static const char *const lives[] = {"running", "stopping", NULL};
@@ -59,12 +60,14 @@ static const field_t model_fields[] = {
     TEXT(bt_orders_model_t, path),
     NUMBER(bt_orders_model_t, prefill),
     NUMBER(bt_orders_model_t, decode),
+    NUMBER(bt_orders_model_t, both),
     CHOICE(bt_orders_model_t, "state", unloaded, loads),
 };
 
 static const field_t process_fields[] = {
     TEXT(bt_orders_process_t, name),
     CHOICE(bt_orders_process_t, "program", program, programs),
+    CHOICE(bt_orders_process_t, "role", role, roles),
     TEXT(bt_orders_process_t, model),
     CHOICE(bt_orders_process_t, "state", state, states),
     NUMBER(bt_orders_process_t, pid),
@@ -94,6 +97,11 @@ static const char *word_of(const char *const *words, size_t n, uint32_t i)
 const char *bt_orders_program_name(uint32_t program)
 {
     return word_of(programs, BT_ARRAY_LEN(programs), program);
+}
+
+const char *bt_orders_role_name(uint32_t role)
+{
+    return word_of(roles, BT_ARRAY_LEN(roles), role);
 }
 
 const char *bt_orders_state_name(uint32_t state)

@@ -12,12 +12,15 @@
  *     drain NAME                    ─▶  the same, once the process has ended
  *     load MODEL[=PATH] [prefill=N] [decode=N]
  *     unload MODEL
- *     role NAME prefill|decode
+ *     role NAME prefill|decode|both
  *
  *     launcher pid=7 version=0.1.0 run_dir=/tmp/baton-a1b2c3 state=running
  *     model name=a path=/m/a.gguf prefill=1 decode=1 state=loaded
- *     process name=a.decode-0 program=decode model=a state=ready pid=9
- *             restarts=0 since_ms=1700000000000
+ *     process name=a.decode-0 program=decode role=both model=a state=ready
+ *             pid=9 restarts=0 since_ms=1700000000000
+ *
+ * role: the launcher tells its routers, which tell the worker, which goes on
+ * serving and says when it is so.
  *
  * With `wait=yes` after it an order is answered when it has come true: what
  * starts is ready, what stops has ended. Without, when it was taken. A client
@@ -26,7 +29,8 @@
  * A key that is missing has its default (0, "", the first choice); unknown keys
  * and lines with unknown words are skipped, so that both sides may be of
  * different versions.
- * Expected workers of a model and role: its processes that are not stopped.
+ * Expected workers of a model and role: its processes that are not stopped and
+ * are meant to be of it.
  *
  * Pure: text in, records out. Every byte is checked. The client is in client.h.
  */
@@ -66,6 +70,14 @@ typedef enum bt_orders_program {
     BT_ORDERS_DECODE,
 } bt_orders_program_t;
 
+/** What a worker is meant to be: bits, as bt_role_t in common/wire/wire.h. */
+typedef enum bt_orders_role {
+    BT_ORDERS_NO_ROLE, /**< a router; an older launcher does not say it */
+    BT_ORDERS_ROLE_PREFILL,
+    BT_ORDERS_ROLE_DECODE,
+    BT_ORDERS_ROLE_BOTH,
+} bt_orders_role_t;
+
 /** Of a process. */
 typedef enum bt_orders_state {
     BT_ORDERS_STOPPED,  /**< by an order, or given up; stays so */
@@ -81,7 +93,7 @@ typedef struct bt_orders_request {
     char name[BT_ORDERS_NAME_BYTES]; /**< of a process or model, or "" */
     char path[BT_ORDERS_PATH_BYTES]; /**< load: "" = not given */
     uint32_t prefill, decode;        /**< load: or BT_ORDERS_UNSET */
-    bt_orders_program_t role;        /**< role */
+    bt_orders_role_t role;           /**< role */
 } bt_orders_request_t;
 
 typedef struct bt_orders_launcher {
@@ -94,6 +106,7 @@ typedef struct bt_orders_launcher {
 typedef struct bt_orders_process {
     char name[BT_ORDERS_NAME_BYTES];
     uint32_t program;                   /**< bt_orders_program_t */
+    uint32_t role;                      /**< bt_orders_role_t */
     char model[BT_ORDERS_NAME_BYTES];   /**< "" of a router */
     uint32_t state;                     /**< bt_orders_state_t */
     uint64_t pid;                       /**< 0 = does not run */
@@ -106,8 +119,8 @@ typedef struct bt_orders_process {
 typedef struct bt_orders_model {
     char name[BT_ORDERS_NAME_BYTES];
     char path[BT_ORDERS_PATH_BYTES];
-    uint64_t prefill, decode; /**< places for workers, running or not */
-    uint32_t unloaded;        /**< 0 loaded, 1 unloaded */
+    uint64_t prefill, decode, both; /**< workers by role, running or not */
+    uint32_t unloaded;              /**< 0 loaded, 1 unloaded */
 } bt_orders_model_t;
 
 typedef enum bt_orders_event_kind {
@@ -161,9 +174,10 @@ BT_MUST_CHECK bt_status_t bt_orders_event_read(const char *line, size_t n,
 /** Append the line, with its newline. Errors stick in @a out. */
 void bt_orders_event_write(const bt_orders_event_t *event, bt_strbuf_t *out);
 
-/** The word of a verb, program or state; never NULL. */
+/** The word of a verb, program, role or state; never NULL. */
 const char *bt_orders_verb_name(bt_orders_verb_t verb);
 const char *bt_orders_program_name(uint32_t program);
+const char *bt_orders_role_name(uint32_t role);
 const char *bt_orders_state_name(uint32_t state);
 
 #endif

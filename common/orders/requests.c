@@ -14,7 +14,7 @@ typedef enum operands {
     OPERANDS_NAME,      /* NAME */
     OPERANDS_MODEL,     /* MODEL */
     OPERANDS_LOAD,      /* MODEL[=PATH] [prefill=N] [decode=N] */
-    OPERANDS_NAME_ROLE, /* NAME prefill|decode */
+    OPERANDS_NAME_ROLE, /* NAME prefill|decode|both */
 } operands_t;
 
 /* In the order of bt_orders_verb_t. */
@@ -46,7 +46,7 @@ static const char *operands_text(operands_t operands)
     case OPERANDS_LOAD:
         return " MODEL[=PATH] [prefill=N] [decode=N]";
     case OPERANDS_NAME_ROLE:
-        return " NAME prefill|decode";
+        return " NAME prefill|decode|both";
     }
     return "";
 }
@@ -91,19 +91,16 @@ static bool take_count(const char *word, const char *key, uint32_t *out_p,
     return true;
 }
 
-static bool take_role(const char *word, bt_orders_program_t *role_p, char *why,
+static bool take_role(const char *word, bt_orders_role_t *role_p, char *why,
                       size_t why_bytes)
 {
-    for (uint32_t i = BT_ORDERS_PREFILL; i <= BT_ORDERS_DECODE; i++) {
-        if (strcmp(word, bt_orders_program_name(i)) == 0) {
-            *role_p = (bt_orders_program_t)i;
+    for (uint32_t i = BT_ORDERS_ROLE_PREFILL; i <= BT_ORDERS_ROLE_BOTH; i++) {
+        if (strcmp(word, bt_orders_role_name(i)) == 0) {
+            *role_p = (bt_orders_role_t)i;
             return true;
         }
     }
-    snprintf(why, why_bytes,
-             (strcmp(word, "both") == 0)
-                 ? "role '%s' is not there yet; there are: prefill, decode"
-                 : "no role '%s'; there are: prefill, decode",
+    snprintf(why, why_bytes, "no role '%s'; there are: prefill, decode, both",
              word);
     return false;
 }
@@ -229,7 +226,7 @@ void bt_orders_request_write(const bt_orders_request_t *request,
         bt_orders_encode(request->path, false, out);
     }
     if (request->verb == BT_ORDERS_ROLE) {
-        bt_strbuf_printf(out, " %s", bt_orders_program_name(request->role));
+        bt_strbuf_printf(out, " %s", bt_orders_role_name(request->role));
     }
     if (loads && (request->prefill != BT_ORDERS_UNSET)) {
         bt_strbuf_printf(out, " prefill=%u", request->prefill);

@@ -100,6 +100,28 @@ bt_sched_verdict_t bt_sched_admit_judge(const bt_sched_admit_t *admit,
                : BT_SCHED_DROP;
 }
 
+static bool fits_beside_leases(const bt_sched_admit_t *admit,
+                               const bt_sched_claim_t *claim)
+{
+    return (claim->n_blocks <= admit->n_blocks - admit->leased_blocks) &&
+           (admit->leased_seats < admit->max_seats);
+}
+
+bool bt_sched_admit_is_stuck(const bt_sched_admit_t *admit)
+{
+    const bt_sched_claim_t *granted = first(&admit->granted);
+    const bt_sched_claim_t *local = first(&admit->leases);
+
+    if (granted == NULL) {
+        return false; /* nobody waits for us */
+    }
+    if ((local != NULL) && (local->want == BT_SCHED_BOTH_PHASES) &&
+        bt_sched_turn_before(&local->turn, &granted->turn)) {
+        granted = local; /* who holds it up */
+    }
+    return !fits_beside_leases(admit, granted);
+}
+
 bt_sched_claim_t *bt_sched_admit_victim(const bt_sched_admit_t *admit)
 {
     bt_sched_turn_t *turn = bt_sched_queue_last(&admit->waiting);

@@ -25,7 +25,9 @@
  * comes back by itself. A lease beyond that waits, and holds up nobody but the
  * leases behind it. One that is alone may begin all the same, or it never
  * would: so this holds for all that takes no more than half of a worker's
- * blocks.
+ * blocks. What else there is, of a worker that just got its second role, too,
+ * the owner ends by taking a lease back after a time:
+ * bt_sched_admit_is_stuck().
  *
  * Threads: one thread owns it.
  */
@@ -101,6 +103,15 @@ bt_sched_claim_t *bt_sched_admit_next(const bt_sched_admit_t *admit,
 bt_sched_verdict_t bt_sched_admit_judge(const bt_sched_admit_t *admit,
                                         const bt_sched_claim_t *claim,
                                         uint32_t n_new, uint32_t free_blocks);
+
+/**
+ * Does the first to begin, a granted context phase or a local one, not fit
+ * beside the leases? Then it waits for other workers, and one of them may wait
+ * for it: where a worker got its second role with leases given already, where
+ * one is larger than what leases leave, or has no seat but theirs. After a time
+ * the owner takes a lease back.
+ */
+bool bt_sched_admit_is_stuck(const bt_sched_admit_t *admit);
 
 /** Whose complete KV makes room: the last in order. NULL: there is none. */
 bt_sched_claim_t *bt_sched_admit_victim(const bt_sched_admit_t *admit);

@@ -27,6 +27,7 @@ const char *bt_sched_cause_name(bt_sched_cause_t cause)
         [BT_SCHED_NO_PREFILL] = "no prefill worker",
         [BT_SCHED_RELIEF] = "prompts queue up",
         [BT_SCHED_BEST_TWICE] = "best in both roles",
+        [BT_SCHED_BOTH_TWICE] = "two of both roles",
     };
 
     BT_ASSERT(cause < BT_SCHED_N_CAUSES);
@@ -147,6 +148,13 @@ static bool relieves(const bt_sched_worker_t *local,
            LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
 }
 
+static bool is_both(const bt_sched_worker_t *worker)
+{
+    const uint32_t both = BT_SCHED_PREFILL | BT_SCHED_DECODE;
+
+    return (worker->roles & both) == both;
+}
+
 static void place_local(choice_t local, bt_sched_cause_t cause,
                         bt_sched_placement_t *placement_p)
 {
@@ -187,6 +195,10 @@ bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
     }
     if (prefill.worker == decode.worker) {
         place_local(decode, BT_SCHED_BEST_TWICE, placement_p);
+        return true;
+    }
+    if (is_both(prefill.worker) && is_both(decode.worker)) {
+        place_local(decode, BT_SCHED_BOTH_TWICE, placement_p);
         return true;
     }
     *placement_p = (bt_sched_placement_t){.prefill = prefill.worker,

@@ -18,7 +18,9 @@
  * A healthy worker with BT_SCHED_LOCAL does both phases where no prefill worker
  * is healthy, and where that one is far behind: for each outstanding prompt
  * token of its own there are four, and 1,024 more, at the best prefill worker.
- * A worker that is the best one in both roles does both phases, too.
+ * A worker that is the best one in both roles does both phases, too; and where
+ * the best ones are two, each of both roles, the one for generation does: no KV
+ * has to travel, and no two workers hold blocks for each other (I4).
  *
  * The load of a worker is the larger of two views: what this router has sent
  * and not seen ended, and what the worker itself reported (other routers send
@@ -84,6 +86,7 @@ typedef enum bt_sched_cause {
     BT_SCHED_NO_PREFILL, /**< local: no prefill worker is healthy */
     BT_SCHED_RELIEF,     /**< local: prompts queue up */
     BT_SCHED_BEST_TWICE, /**< local: it is the best one in both roles */
+    BT_SCHED_BOTH_TWICE, /**< local: the best ones have both roles, each */
     BT_SCHED_N_CAUSES,
 } bt_sched_cause_t;
 

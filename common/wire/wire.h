@@ -85,6 +85,7 @@ typedef enum bt_msg_type {
     BT_MSG_PEER = 11,
     BT_MSG_PEER_GONE = 12,
     BT_MSG_DRAIN = 13,
+    BT_MSG_ROLE = 14, /**< to those whose STATS say roles */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -92,6 +93,9 @@ typedef enum bt_role {
     BT_ROLE_PREFILL = 1,
     BT_ROLE_DECODE = 2,
 } bt_role_t;
+
+/** A worker's roles are a set of bits, and these numbers are bits. */
+#define BT_ROLES_BOTH ((uint32_t)BT_ROLE_PREFILL | (uint32_t)BT_ROLE_DECODE)
 
 /** Who a request belongs to, on every message about it. `id` is unique for
  *  one router incarnation; links keep routers apart. */
@@ -109,11 +113,12 @@ typedef struct bt_wire_rank {
 
 /** What a process says of itself when a link comes up (rpc hello payload). */
 typedef struct bt_msg_hello {
-    uint32_t protocol;           /**< the newest it speaks: BT_WIRE_PROTOCOL */
-    uint32_t role;               /**< bt_role_t */
-    uint64_t instance;           /**< unique id of this worker process' life */
-    char name[BT_WIRE_MAX_NAME]; /**< for people: "decode-0" */
-    bt_hash128_t model;          /**< bt_gguf_identity(); router: its own */
+    uint32_t protocol; /**< the newest it speaks: BT_WIRE_PROTOCOL */
+    uint32_t role;     /**< bt_role_t; of a worker of both: DECODE, with
+                            BT_HELLO_LOCAL_PREFILL. Its STATS say more */
+    uint64_t instance; /**< unique id of this worker process' life */
+    char name[BT_WIRE_MAX_NAME];    /**< for people: "decode-0" */
+    bt_hash128_t model;             /**< bt_gguf_identity(); router: its own */
     char profile[BT_WIRE_MAX_NAME]; /**< numeric profile */
     uint32_t kv_type;               /**< bt_kv_type_t */
     uint32_t tokens_per_block;
@@ -263,7 +268,15 @@ typedef struct bt_msg_stats {
     uint32_t blocks_cached; /**< of the free ones, with a prefix that can go */
     uint64_t kv_bytes_staged; /**< copied between slots and a device's pool */
     uint64_t kv_stage_waits;  /**< times that there was no slot */
+    uint32_t roles; /**< bits of bt_role_t that it has now; 0 = not said: that
+                         of its HELLO, for good */
 } bt_msg_stats_t;
+
+/** R → a worker: be of these roles from now on. What it has ends as it began.
+ *  Its next STATS, to every router, say so. */
+typedef struct bt_msg_role {
+    uint32_t roles; /**< bits of bt_role_t, at least one */
+} bt_msg_role_t;
 
 /** R → P: a decode worker that transfers may name. */
 typedef struct bt_msg_peer {
@@ -297,8 +310,12 @@ typedef struct bt_msg {
         bt_msg_stats_t stats;
         bt_msg_peer_t peer;
         bt_msg_peer_gone_t peer_gone;
+        bt_msg_role_t role;
     } u;
 } bt_msg_t;
+
+/** "router", "prefill", "decode" or "both"; of a role or a set of them. */
+const char *bt_role_name(uint32_t roles);
 
 /** Versions of the protocol that one side speaks. */
 typedef struct bt_wire_range {

@@ -222,6 +222,7 @@ static const field_t stats_fields[] = {
     U32(bt_msg_stats_t, blocks_cached, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, kv_bytes_staged),
     OF(FIELD_U64, bt_msg_stats_t, kv_stage_waits),
+    U32(bt_msg_stats_t, roles, 0, ANY),
 };
 
 static const field_t peer_fields[] = {
@@ -240,6 +241,10 @@ static const field_t peer_gone_fields[] = {
     OF(FIELD_U64, bt_msg_peer_gone_t, instance),
 };
 
+static const field_t role_fields[] = {
+    U32(bt_msg_role_t, roles, 0, ANY),
+};
+
 const field_list_t *bt_wire_fields(uint32_t type)
 {
     static const field_list_t lists[] = {
@@ -256,6 +261,7 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_PEER] = LIST(peer_fields, 3),
         [BT_MSG_PEER_GONE] = LIST(peer_gone_fields, 1),
         [BT_MSG_DRAIN] = {NULL, 0, 0},
+        [BT_MSG_ROLE] = LIST(role_fields, 1),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {

@@ -3,6 +3,8 @@
 
 #include "common/wire/wire.h"
 
+#include "common/base/assert.h"
+
 bt_wire_range_t bt_wire_range_ours(void)
 {
     const bt_wire_range_t ours = {.oldest = BT_WIRE_PROTOCOL_MIN,
@@ -35,4 +37,11 @@ void bt_wire_range_print(bt_wire_range_t range, char out[BT_WIRE_RANGE_BYTES])
         snprintf(out, BT_WIRE_RANGE_BYTES, "%u to %u", range.oldest,
                  range.newest);
     }
+}
+
+const char *bt_role_name(uint32_t roles)
+{
+    static const char *const names[] = {"router", "prefill", "decode", "both"};
+
+    return (roles < BT_ARRAY_LEN(names)) ? names[roles] : "unknown";
 }

@@ -176,6 +176,10 @@ BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
                                             bt_instance_t **worker_p);
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
                             bool suspect, uint64_t now_us);
+/** By order of whoever runs the workers: tell the worker of this name to be of
+ *  these roles (bits of bt_role_t), unless it is, or is of a build that cannot.
+ *  It has come true when its STATS say so; until then say it again. */
+void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles);
 /** The worker is lost and freed; its generations are re-run or end. */
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us);

@@ -135,6 +135,11 @@ bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input);
 /** @return false: likewise */
 bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
 
+/* workers.c */
+/** What it reports; a role that it has now is used at once. */
+void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
+                          const bt_msg_stats_t *stats, uint64_t now_us);
+
 /* core.c */
 bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id);
 

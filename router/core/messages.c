@@ -284,7 +284,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         on_ended(core, worker, &msg->u.ended, now_us);
         return BT_OK;
     case BT_MSG_STATS:
-        bt_table_report(worker, &msg->u.stats);
+        bt_core_worker_stats(core, worker, &msg->u.stats, now_us);
         return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
@@ -295,6 +295,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_CANCEL:
     case BT_MSG_PEER:
     case BT_MSG_PEER_GONE:
+    case BT_MSG_ROLE:
         break;
     }
     return BT_ERR_BAD_MESSAGE;

@@ -26,13 +26,6 @@ void bt_table_fini(bt_table_t *table)
     }
 }
 
-const char *bt_role_name(uint32_t role)
-{
-    static const char *const names[] = {"router", "prefill", "decode"};
-
-    return (role < BT_ARRAY_LEN(names)) ? names[role] : "unknown";
-}
-
 static bool hash_equal(bt_hash128_t a, bt_hash128_t b)
 {
     return (a.lo == b.lo) && (a.hi == b.hi);
@@ -145,13 +138,22 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
     return (status == BT_OK) ? check_ranks(table, hello, why) : status;
 }
 
-static uint32_t roles_of(const bt_msg_hello_t *hello)
+/* What it may be asked for with these roles. */
+static void set_roles(bt_instance_t *worker, uint32_t roles)
 {
-    const uint32_t local =
-        ((hello->flags & BT_HELLO_LOCAL_PREFILL) != 0) ? BT_SCHED_LOCAL : 0;
+    const bool prefills_itself =
+        (roles == BT_ROLES_BOTH) ||
+        ((worker->hello.flags & BT_HELLO_LOCAL_PREFILL) != 0);
 
-    return (hello->role == BT_ROLE_PREFILL) ? BT_SCHED_PREFILL
-                                            : BT_SCHED_DECODE | local;
+    worker->roles = roles;
+    worker->sched.roles = 0;
+    if ((roles & BT_ROLE_PREFILL) != 0) {
+        worker->sched.roles |= BT_SCHED_PREFILL;
+    }
+    if ((roles & BT_ROLE_DECODE) != 0) {
+        worker->sched.roles |=
+            BT_SCHED_DECODE | (prefills_itself ? BT_SCHED_LOCAL : 0);
+    }
 }
 
 bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
@@ -170,7 +172,7 @@ bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
     worker->hello.ranks = ranks;
     bt_list_init(&worker->legs);
     worker->sched.id = hello->instance;
-    worker->sched.roles = roles_of(hello);
+    set_roles(worker, hello->role);
     worker->sched.max_seats = hello->max_batch;
     worker->sched.n_blocks = hello->n_blocks;
     bt_list_push_back(&table->workers, &worker->link);
@@ -211,13 +213,20 @@ bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance)
     return NULL;
 }
 
-void bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats)
+bool bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats)
 {
+    const uint32_t roles = stats->roles & BT_ROLES_BOTH;
+
     worker->stats = *stats;
     worker->has_stats = true;
     worker->sched.reported_seats = stats->active_requests;
     worker->sched.reported_blocks = stats->blocks_used;
     worker->sched.reported_waiting = stats->waiting_requests;
+    if ((roles == 0) || (roles == worker->roles)) {
+        return false;
+    }
+    set_roles(worker, roles);
+    return true;
 }
 
 static bt_instance_t *instance_of(bt_sched_worker_t *sched)
@@ -260,15 +269,15 @@ uint32_t bt_table_context_tokens(const bt_table_t *table)
     uint32_t least = UINT32_MAX;
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_msg_hello_t *hello =
-            &BT_CONTAINER_OF(pos, bt_instance_t, link)->hello;
+        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+        const bt_msg_hello_t *hello = &worker->hello;
         const uint64_t held =
             (uint64_t)hello->n_blocks * hello->tokens_per_block;
 
         if (hello->context_tokens < least) {
             least = hello->context_tokens;
         }
-        if ((hello->role == BT_ROLE_DECODE) && (held < least)) {
+        if (((worker->roles & BT_ROLE_DECODE) != 0) && (held < least)) {
             least = (uint32_t)held;
         }
     }

@@ -32,6 +32,8 @@ typedef struct bt_instance {
     /** What the scheduler knows of it. Its health and what is sent to it are
      *  the core's to keep. */
     bt_sched_worker_t sched;
+    uint32_t roles;       /**< bits of bt_role_t, as it said last */
+    uint32_t roles_ever;  /**< those that it had so far */
     bt_msg_stats_t stats; /**< the latest; zero before the first */
     bool has_stats;
     bt_list_t legs;  /**< what is sent to it; the core uses it */
@@ -85,8 +87,8 @@ void bt_table_remove(bt_instance_t *worker);
 /** @return NULL when there is none. */
 bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance);
 
-/** What the worker said of itself. */
-void bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats);
+/** What the worker said of itself. @return whether it has other roles now */
+bool bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats);
 
 /** Choose workers for one request, as bt_sched_place() has it.
  *  @return false when not all whom it needs are here. */
@@ -102,7 +104,5 @@ bool bt_table_ready(const bt_table_t *table);
  * than its context, and than the KV blocks of a decode worker hold (a prefill
  * worker holds the prompt only). UINT32_MAX without any. */
 uint32_t bt_table_context_tokens(const bt_table_t *table);
-
-const char *bt_role_name(uint32_t role);
 
 #endif

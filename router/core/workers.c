@@ -3,6 +3,7 @@
 #include "router/core/core_priv.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/log.h"
 
@@ -24,19 +25,31 @@ static void send_peer(bt_core_t *core, bt_instance_t *prefill,
     core->ops.send(core->ops.send_ctx, prefill, &msg);
 }
 
+static bool was(const bt_instance_t *worker, bt_role_t role)
+{
+    return (worker->roles_ever & (uint32_t)role) != 0;
+}
+
+/* For the roles that it has for the first time. Who once knew a worker knows it
+ * for good: what was under way when a role went still needs it, and the role
+ * may come back. */
 static void introduce(bt_core_t *core, bt_instance_t *worker)
 {
+    const uint32_t fresh = worker->roles & ~worker->roles_ever;
     bt_list_t *pos, *tmp;
 
+    worker->roles_ever |= fresh;
     BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
     {
         bt_instance_t *other = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
-        if ((worker->hello.role == BT_ROLE_PREFILL) &&
-            (other->hello.role == BT_ROLE_DECODE)) {
+        if (other == worker) {
+            continue;
+        }
+        if (((fresh & BT_ROLE_PREFILL) != 0) && was(other, BT_ROLE_DECODE)) {
             send_peer(core, worker, other);
-        } else if ((worker->hello.role == BT_ROLE_DECODE) &&
-                   (other->hello.role == BT_ROLE_PREFILL)) {
+        }
+        if (((fresh & BT_ROLE_DECODE) != 0) && was(other, BT_ROLE_PREFILL)) {
             send_peer(core, other, worker);
         }
     }
@@ -52,7 +65,7 @@ static void forget_peer(bt_core_t *core, uint64_t instance)
     {
         bt_instance_t *other = BT_CONTAINER_OF(pos, bt_instance_t, link);
 
-        if (other->hello.role == BT_ROLE_PREFILL) {
+        if (was(other, BT_ROLE_PREFILL)) {
             core->ops.send(core->ops.send_ctx, other, &msg);
         }
     }
@@ -89,13 +102,45 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
                 bt_wire_common(bt_wire_range_ours(), bt_wire_range_of(hello)),
                 hello->max_batch, hello->n_blocks, hello->tokens_per_block,
                 hello->context_tokens,
-                ((hello->flags & BT_HELLO_LOCAL_PREFILL) != 0)
+                ((worker->sched.roles & BT_SCHED_LOCAL) != 0)
                     ? ", prefills itself where needed"
                     : "");
     introduce(core, worker);
     bt_gen_dispatch_waiting(core, now_us);
     *worker_p = worker;
     return BT_OK;
+}
+
+/* ---- roles ---- */
+
+void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
+                          const bt_msg_stats_t *stats, uint64_t now_us)
+{
+    const uint32_t before = worker->roles;
+
+    if (bt_table_report(worker, stats)) {
+        BT_LOG_INFO("worker %s is %s now, was %s", worker->hello.name,
+                    bt_role_name(worker->roles), bt_role_name(before));
+        introduce(core, worker);
+        bt_gen_dispatch_waiting(core, now_us);
+    }
+}
+
+void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles)
+{
+    const bt_msg_t msg = {.type = BT_MSG_ROLE, .u.role = {.roles = roles}};
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
+    {
+        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+
+        /* One of an older build says no roles, and would not understand. */
+        if ((strcmp(worker->hello.name, name) == 0) &&
+            (worker->stats.roles != 0) && (worker->roles != roles)) {
+            core->ops.send(core->ops.send_ctx, worker, &msg);
+        }
+    }
 }
 
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
@@ -119,7 +164,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
 {
     const bool drained = (worker->sched.health == BT_SCHED_DRAINING) &&
                          (worker->sched.seats == 0);
-    const bool is_decode = worker->hello.role == BT_ROLE_DECODE;
+    const bool is_decode = was(worker, BT_ROLE_DECODE);
     const uint64_t instance = worker->hello.instance;
 
     if (drained) {

@@ -16,7 +16,7 @@
 
 const char *bt_metrics_role_name(uint32_t role)
 {
-    return (role == BT_ROLE_DECODE) ? "decode" : "prefill";
+    return bt_role_name(role);
 }
 
 /* ---- birth and end ---- */

@@ -20,6 +20,20 @@ typedef struct page {
     bt_strbuf_t *out;
 } page_t;
 
+/* As it said last; an older one says its role once. */
+static uint32_t roles_of(const bt_metrics_worker_t *worker)
+{
+    const uint32_t said =
+        (worker->stats == NULL) ? 0 : worker->stats->roles & BT_ROLES_BOTH;
+
+    return (said != 0) ? said : worker->hello->role;
+}
+
+static bool is(const bt_metrics_worker_t *worker, bt_role_t role)
+{
+    return (roles_of(worker) & (uint32_t)role) != 0;
+}
+
 /* ---- gauges ---- */
 
 static void sum_requests(double *v, const bt_metrics_worker_t *worker)
@@ -30,7 +44,7 @@ static void sum_requests(double *v, const bt_metrics_worker_t *worker)
     v[BT_MC_REQ_SCHEDULED] += s->scheduled_requests;
     v[BT_MC_REQ_WAITING] += s->waiting_requests;
     v[BT_MC_REQ_GENERATION] += s->generation_requests;
-    if (worker->hello->role == BT_ROLE_DECODE) {
+    if (is(worker, BT_ROLE_DECODE)) {
         v[BT_MC_REQ_MAX] += s->max_requests;
         v[BT_MC_REQ_ACTIVE] += s->active_requests;
         v[BT_MC_EMPTY_SLOTS] += (s->max_requests > s->active_requests)
@@ -68,7 +82,7 @@ static double pending(const bt_metrics_view_t *view)
 
     for (uint32_t i = 0; i < view->n_workers; i++) {
         const bt_metrics_worker_t *worker = &view->workers[i];
-        const bool decodes = worker->hello->role == BT_ROLE_DECODE;
+        const bool decodes = !is(worker, BT_ROLE_PREFILL);
 
         if (worker->stats != NULL) {
             waiting[decodes ? 1 : 0] += worker->stats->waiting_requests;
@@ -80,6 +94,9 @@ static double pending(const bt_metrics_view_t *view)
 
 static void fill_model(const bt_metrics_view_t *view, double unix_s)
 {
+    static const int first[] = {[BT_ROLE_PREFILL] = BT_MC_PREFILL_UP,
+                                [BT_ROLE_DECODE] = BT_MC_DECODE_UP,
+                                [BT_ROLES_BOTH] = BT_MC_BOTH_UP};
     double *v = view->model->cells;
 
     for (uint32_t i = 0; i < BT_MC_N_GAUGES; i++) {
@@ -87,10 +104,8 @@ static void fill_model(const bt_metrics_view_t *view, double unix_s)
     }
     for (uint32_t i = 0; i < view->n_workers; i++) {
         const bt_metrics_worker_t *worker = &view->workers[i];
-        const bool decodes = worker->hello->role == BT_ROLE_DECODE;
 
-        v[(decodes ? BT_MC_DECODE_UP : BT_MC_PREFILL_UP) +
-          (int)worker->state] += 1;
+        v[first[roles_of(worker)] + (int)worker->state] += 1;
         v[BT_MC_KV_TOKENS_PER] = worker->hello->tokens_per_block; /* of all */
         if (worker->stats != NULL) {
             sum_requests(v, worker);
@@ -327,8 +342,7 @@ static void put_workers(page_t *page, const bt_series_def_t *series)
 
 static void put_roles(page_t *page, const bt_series_def_t *series)
 {
-    static const uint32_t roles[] = {BT_ROLE_PREFILL, BT_ROLE_DECODE};
-    double sums[BT_ROLE_DECODE + 1] = {0};
+    double sums[BT_ROLES_BOTH + 1] = {0};
     double w[BT_WC_N];
 
     for (uint32_t i = 0; i < page->n_views; i++) {
@@ -337,18 +351,16 @@ static void put_roles(page_t *page, const bt_series_def_t *series)
 
             fill_worker(worker, w);
             if (!isnan(w[series->cell])) {
-                sums[(worker->hello->role == BT_ROLE_DECODE)
-                         ? BT_ROLE_DECODE
-                         : BT_ROLE_PREFILL] += w[series->cell];
+                sums[roles_of(worker)] += w[series->cell];
             }
         }
     }
-    for (uint32_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+    for (uint32_t roles = 1; roles <= BT_ROLES_BOTH; roles++) {
         char scope[32];
 
         snprintf(scope, sizeof(scope), "role=\"%s\"",
-                 bt_metrics_role_name(roles[i]));
-        put(page, series, scope, sums[roles[i]]);
+                 bt_metrics_role_name(roles));
+        put(page, series, scope, sums[roles]);
     }
 }
 
@@ -415,7 +427,8 @@ static void label_worker(page_t *page, const bt_metrics_view_t *view,
     }
     bt_strbuf_reset(labels);
     bt_metrics_put_label(labels, "worker", name);
-    bt_metrics_put_label(labels, "role", bt_metrics_role_name(hello->role));
+    bt_metrics_put_label(labels, "role",
+                         bt_metrics_role_name(roles_of(&view->workers[k])));
     bt_strbuf_append(labels, ",", 1);
     bt_strbuf_append(labels, view->model->labels.data, view->model->labels.len);
     if (bt_strbuf_status(labels) != BT_OK) {

@@ -67,7 +67,7 @@ GOLDEN = {
 FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it. A list of one has its blob in the field that was there before.
 LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
-         "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009],
+         "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009, 3],
          "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5))], "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104]}
 HELLO = GOLDEN["hello"][:-1]
 PEER = GOLDEN["peer"][:-1]
@@ -116,7 +116,10 @@ WIRE = {
     "refused_grant_rank_64": GRANT + [b"", [[0, 0, b"a"], [64, 0, b"bc"]]],
     "refused_grant_windows_short": GRANT + [b"", [[0, 0, b"a"], [1, 0]]],
     "later_type": [99, 1],
-    "later_type_14": [14] + FUTURE,
+    "later_type_15": [15] + FUTURE,
+    "role": [14, 3],
+    "role_future": [14, 3] + FUTURE,
+    "refused_role_short": [14],
     "later_type_wide": [0xFFFFFFFF, [], b""],
     "refused_type_0": [0, 1],
 }

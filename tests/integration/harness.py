@@ -22,8 +22,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
 PROGRAMS = {
     "router": "router/baton-router",
-    "prefill": "prefill_worker/baton-prefill-worker",
-    "decode": "decode_worker/baton-decode-worker",
+    "prefill": "worker_main/baton-prefill-worker",
+    "decode": "worker_main/baton-decode-worker",
 }
 
 

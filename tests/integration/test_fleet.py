@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One launch with several models, and with several routers."""
+"""One launch with several models, and with several routers; workers that change their role."""
 import os
 import signal
 import tempfile
+import threading
 
 from harness import ENDLESS, endless_model, small_model, wait_until
 from launch import Launch, Reading
 
 PROMPT = "one two three"
+LONG = ENDLESS // 3  # tokens of each of several streams, which all have their room in one pool
 
 
 def models(directory):
@@ -98,3 +100,107 @@ def test_routers_of_one_launch_live_on_alone():
             assert texts[0].startswith(streams[1].text), (texts[0], streams[1].text)
             for stream in streams:
                 stream.close()
+
+
+class Streams:
+    """with Streams(http, n): each goes on and on; `failed` says which did not."""
+
+    def __init__(self, http, n):
+        self.prompts = [f"{PROMPT} {i}" for i in range(n)]
+        self.readings = [Reading(http, prompt, LONG).read(1) for prompt in self.prompts]
+        self.failed, self.over = [], False
+        self.threads = [threading.Thread(target=self._read, args=(r,)) for r in self.readings]
+
+    def _read(self, reading):
+        try:
+            while not self.over:
+                reading.read(1)
+        except Exception as why:  # pylint: disable=broad-except
+            self.failed.append(repr(why))
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over = True
+        for thread in self.threads:
+            thread.join(60)
+
+    def go_on(self):
+        """All have events that they had not before."""
+        before = [r.n_events for r in self.readings]
+        wait_until("all streams go on", lambda: self.failed or all(
+            r.n_events > n for r, n in zip(self.readings, before)), 60)
+        assert not self.failed, self.failed
+
+    def check_bytes(self, launch, http):
+        """What nothing disturbs gives the same: an event has a token or more, so this is what came first."""
+        texts = {}
+
+        def ask(prompt, n):
+            texts[prompt] = launch.complete(http, prompt, max_tokens=n)
+
+        threads = [threading.Thread(target=ask, args=(p, r.n_events)) for p, r in zip(self.prompts, self.readings)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for prompt, reading in zip(self.prompts, self.readings):
+            assert texts[prompt] and reading.text.startswith(texts[prompt]), (texts.get(prompt), reading.text)
+            reading.close()
+
+
+def test_a_role_changes_while_clients_stream():
+    """One of two prefill workers becomes both, decode and prefill again, in the same life."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        with Launch(*models(directory)[:2], "--prefill", "2") as launch:
+            router = launch.process("router")
+            http, metrics = router["http"], router["metrics"]
+            wait_until("all workers are ready", lambda: {p["state"] for p in launch.processes().values()} == {"ready"},
+                       60)
+            pid = launch.process("prefill-0")["pid"]
+            first = launch.complete(http, PROMPT)
+            with Streams(http, 8) as streams:
+                for role in ("both", "decode", "prefill"):
+                    launch.order("role", "prefill-0", role, "wait=yes")
+                    assert launch.process("prefill-0")["role"] == role
+                    wait_until("the router uses it so", lambda r=role: launch.metric(
+                        metrics, "baton_worker_up", worker="prefill-0", role=r) == 1)
+                    wait_until("as it is expected", lambda r=role: launch.metric(
+                        metrics, "baton_expected_workers", role=r) == (2 if r == "decode" else 1 if r == "both" else 2))
+                    for _ in range(2):
+                        assert launch.complete(http, PROMPT) == first
+                    streams.go_on()
+                assert launch.process("prefill-0")["pid"] == pid
+                assert launch.metric(metrics, "baton_worker_restarts_total", worker="prefill-0") == 0
+            streams.check_bytes(launch, http)
+
+
+def test_a_worker_of_both_roles_serves_alone_and_drains():
+    """The decode worker takes over all; then it finishes what it has and ends."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        with Launch(*models(directory)[:2]) as launch:
+            router = launch.process("router")
+            http, metrics = router["http"], router["metrics"]
+            first = launch.complete(http, PROMPT)
+            launch.order("role", "decode-0", "both", "wait=yes")
+            launch.order("drain", "prefill-0")
+            wait_until("it is gone", lambda: launch.metric(metrics, "baton_worker_up", worker="prefill-0") is None)
+            before = launch.metric(metrics, "baton_kv_bytes_total", direction="received")
+            with Streams(http, 4) as streams:
+                assert launch.complete(http, PROMPT) == first
+                assert launch.metric(metrics, "baton_workers", role="both", state="up") == 1
+                # Nothing came over the wire: both phases are its own.
+                assert launch.metric(metrics, "baton_kv_bytes_total", direction="received") == before
+                launch.order("start", "prefill-0", "wait=yes")
+                wait_until("it is back", lambda: launch.metric(metrics, "baton_worker_up", worker="prefill-0") == 1)
+                streams.go_on()
+            streams.check_bytes(launch, http)
+            launch.order("drain", "decode-0")
+            assert launch.process("decode-0")["state"] == "stopped"
+            launch.order("start", "decode-0", "wait=yes")
+            assert launch.process("decode-0")["role"] == "both"
+            wait_until("it is both again", lambda: launch.metric(metrics, "baton_workers", role="both", state="up") == 1)
+            assert launch.complete(http, PROMPT) == first

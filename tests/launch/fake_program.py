@@ -10,6 +10,8 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   stubborn       be ready and ignore SIGTERM
   silent         never be ready
   drain          be ready; after SIGTERM end once $FAKE_DIR/NAME.finish is there
+  old            as a worker that never says its role
+A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router.
 """
 import os
 import signal
@@ -63,8 +65,17 @@ if program == "baton-router":
     ready.flush()
 if behave == "fail-after":
     sys.exit(4)
+if program != "baton-router" and behave != "old":
+    role = options.get("role", program.split("-")[1])
+    ready.write(f"role {role}\n")
 if behave != "silent":
     ready.write("ready\n")
     ready.flush()
+told = os.path.join(folder, name + ".role")
 while True:
-    time.sleep(3600)
+    time.sleep(0.02)
+    if os.path.exists(told):
+        with open(told) as file:
+            ready.write(f"role {file.read().strip()}\n")
+        ready.flush()
+        os.unlink(told)

@@ -131,7 +131,7 @@ class OrdersTest(LauncherTest):
             self.assertEqual(rows[name]["pid"], str(pid))
         self.assertEqual(self.status("model"), {"model": {
             "name": "model", "path": self.model, "prefill": "2",
-            "decode": "1", "state": "loaded"}})
+            "decode": "1", "both": "0", "state": "loaded"}})
         row = self.status("launcher")[""]
         self.assertEqual(row["pid"], str(launched.process.pid))
         self.assertEqual(row["state"], "running")
@@ -243,7 +243,7 @@ class OrdersTest(LauncherTest):
         self.ask(f"load b={path.replace(' ', '%20')} decode=2 wait=yes")
         self.assertEqual(client.line(), ("model", {
             "name": "b", "path": path, "prefill": "1", "decode": "2",
-            "state": "loaded"}))
+            "both": "0", "state": "loaded"}))
         rows = self.status()
         self.assertEqual(list(rows)[3:], ["b.prefill-0", "b.decode-0",
                                           "b.decode-1"])
@@ -330,36 +330,71 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.state("router-0"), "ready")
         self.assertEqual(launched.stop(), 0)
 
-    def test_a_role_changes_when_the_jobs_are_over(self):
-        self.behave("prefill-0", "drain")
-        launched = self.launch("--max-batch", "7")
-        self.wait_state("prefill-0", "ready")
+    def tell_role(self, name, role):
+        """As a router would that heard of the order."""
+        path = os.path.join(self.folder, name + ".role")
+        with open(path + ".new", "w") as file:
+            file.write(role)
+        os.rename(path + ".new", path)
+
+    def test_a_role_changes_while_the_worker_serves(self):
+        launched = self.launch("--max-batch", "7", "--dead-ms", "60000")
+        self.wait_all_ready()
+        pid = self.status()["prefill-0"]["pid"]
+        watch = self.client()
+        watch.ask("watch")
         client = self.client()
-        client.send("role prefill-0 decode wait=yes")
-        poll(lambda: self.events("term", "prefill-0"), "SIGTERM")
-        row = self.status()["prefill-0"]
-        self.assertEqual((row["program"], row["state"]),
-                         ("prefill", "stopping"))
-        self.finish("prefill-0")
+        client.send("role prefill-0 both wait=yes")
+        # The routers are told at once; the order waits for the worker's word.
+        word, row = watch.line()
+        self.assertEqual((word, row["name"], row["role"], row["state"]),
+                         ("process", "prefill-0", "both", "ready"))
+        word, row = watch.line()
+        self.assertEqual((word, row["prefill"], row["decode"], row["both"]),
+                         ("model", "0", "1", "1"))
+        self.tell_role("prefill-0", "both")
         client.answer()
         row = self.status()["prefill-0"]
-        self.assertEqual((row["program"], row["state"], row["restarts"]),
-                         ("decode", "ready", "0"))
-        self.assertEqual(self.started("prefill-0")[0], "baton-decode-worker")
+        self.assertEqual((row["program"], row["role"], row["state"],
+                          row["pid"], row["restarts"]),
+                         ("prefill", "both", "ready", pid, "0"))
+        self.ask("role prefill-0 both wait=yes")  # it is that already
+        self.assertEqual(len(self.events("start", "prefill-0")), 1)
+        # Who starts again is what it was last.
+        self.ask("restart prefill-0 wait=yes")
+        self.assertEqual(self.option("prefill-0", "role"), "both")
         self.assertEqual(self.option("prefill-0", "max-batch"), "7")
-        self.assertEqual(self.status("model")["model"]["decode"], "2")
-        self.ask("role prefill-0 decode wait=yes")
-        self.assertEqual(len(self.events("start", "prefill-0")), 2)
+        self.assertEqual(self.started("prefill-0")[0], "baton-prefill-worker")
 
-        self.assertEqual(self.refused("role prefill-0 both"),
-                         "role 'both' is not there yet; there are: prefill, "
-                         "decode")
         self.assertEqual(self.refused("role router decode"),
                          "router is a router: only workers have a role")
         # A stopped one starts as what it was told to be.
         self.ask("drain prefill-0")
-        self.ask("role prefill-0 prefill wait=yes")
-        self.assertEqual(self.started("prefill-0")[0], "baton-prefill-worker")
+        self.ask("role prefill-0 decode wait=yes")
+        self.assertEqual(self.option("prefill-0", "role"), "decode")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_an_order_for_a_role_that_is_not_taken_says_so(self):
+        self.behave("decode-0", "old")
+        launched = self.launch("--dead-ms", "60", "--suspect-ms", "40",
+                               "--heartbeat-ms", "20")
+        self.wait_state("decode-0", "ready")
+        self.wait_state("prefill-0", "ready")
+        self.assertEqual(self.refused("role decode-0 both"),
+                         "decode-0 is of a build that cannot change its role "
+                         "while it serves")
+        self.assertEqual(self.status()["decode-0"]["role"], "decode")
+        self.assertEqual(self.refused("role prefill-0 both wait=yes"),
+                         "prefill-0 is still prefill; it takes the role both "
+                         "when a router reaches it")
+        # Two who want different things of it.
+        first, second = self.client(), self.client()
+        first.send("role prefill-0 decode wait=yes")
+        second.send("role prefill-0 both")
+        second.answer()
+        with self.assertRaisesRegex(Refused, "another order gave prefill-0 "
+                                    "the role both|is still prefill"):
+            first.answer()
         self.assertEqual(launched.stop(), 0)
 
     def test_each_model_has_workers_and_each_router_ports_of_its_own(self):
@@ -546,12 +581,13 @@ class OrdersTest(LauncherTest):
         self.assertEqual(data["launcher"]["state"], "running")
         self.assertEqual(data["models"], [{
             "name": "model", "path": self.model, "prefill": 1, "decode": 1,
-            "state": "loaded"}])
+            "both": 0, "state": "loaded"}])
         rows = self.status()
         for process in data["processes"]:
             row = rows[process["name"]]
             for key in ("program", "state", "model", "http", "metrics"):
                 self.assertEqual(process[key], row.get(key))
+            self.assertEqual(process["role"] or "none", row["role"])
             for key in ("pid", "restarts", "since_ms"):
                 self.assertEqual(process[key], int(row[key]))
         self.assertEqual(launched.stop(), 0)
@@ -571,6 +607,7 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.status("model")["b"]["path"],
                          os.path.join(self.folder, "b 1.gguf"))
         self.assertEqual(self.state("b.prefill-1"), "ready")
+        self.tell_role("b.prefill-1", "decode")
         self.assertEqual(self.order("role", "b.prefill-1", "decode",
                                     BATON_RUN_DIR=run_dir), (0, "", ""))
         self.assertEqual(self.order("unload", "b"), (0, "", ""))
@@ -587,7 +624,7 @@ class OrdersTest(LauncherTest):
                 (("halt",), "no order 'halt'; there are: status, watch"),
                 ((), "no order\n"),
                 (("stop",), "it is: stop NAME\n"),
-                (("role", "a", "both"), "role 'both' is not there yet"),
+                (("role", "a", "neither"), "no role 'neither'; there are:"),
                 (("status", "--jsn"), "unknown option --jsn"),
                 (("stop", "a", "--json"), "--json is an option of status\n"),
                 (("drain", "a", "--no-wait"),

@@ -152,6 +152,31 @@ static void ready_is_a_line_of_its_own(void **state)
     assert_string_equal(address, "[::1]:2");
 }
 
+/* The role may be said any number of times, in pieces, before and after. */
+static void the_role_said_last_counts_and_takes_no_room(void **state)
+{
+    bt_ready_t ready;
+
+    (void)state;
+    bt_ready_reset(&ready);
+    bt_ready_add(&ready, "role decode\nready\nro", 20);
+    assert_string_equal(ready.role, "decode");
+    assert_true(bt_ready_is_done(&ready));
+    bt_ready_add(&ready, "le both\nhttp 1\n", 15);
+    assert_string_equal(ready.role, "both");
+    assert_true(bt_ready_is_done(&ready));
+    for (int i = 0; i < BT_READY_BYTES; i++) {
+        bt_ready_add(&ready, "role prefill\nrole both\n", 23);
+    }
+    bt_ready_add(&ready, "role decode\n", 12);
+    assert_string_equal(ready.role, "decode");
+    assert_int_equal(ready.len, strlen("ready\nhttp 1\n"));
+    bt_ready_add(&ready, "role a-word-that-is-no-role\n", 28);
+    assert_string_equal(ready.role, "");
+    bt_ready_reset(&ready);
+    assert_int_equal(ready.len, 0);
+}
+
 static void too_much_on_the_ready_descriptor_is_harmless(void **state)
 {
     bt_ready_t ready;
@@ -378,6 +403,7 @@ int main(void)
         BT_TEST(last_words_are_the_last_twenty_lines),
         BT_TEST(a_long_last_word_is_cut),
         BT_TEST(ready_is_a_line_of_its_own),
+        BT_TEST(the_role_said_last_counts_and_takes_no_room),
         BT_TEST(too_much_on_the_ready_descriptor_is_harmless),
         BT_TEST(the_announcement_has_addresses_and_a_line_to_paste),
         BT_TEST(several_routers_are_announced_with_all_their_addresses),

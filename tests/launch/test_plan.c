@@ -107,13 +107,13 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
                 "--launcher=/run/x/orders --run-dir=/run/x "
                 "--key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "prefill-0",
-                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
-                "--threads=2 --cores=1-2 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=prefill-0");
+                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-0");
     assert_args(p.plan, 2, "prefill-1",
-                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
-                "--threads=2 --cores=4-5 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=prefill-1");
+                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--join=ipc:///run/x/router.ipc --threads=2 --cores=4-5 "
+                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-1");
     assert_args(p.plan, 3, "decode-0",
                 "--max-batch=9 --model=m.gguf --model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=7-8 "
@@ -261,8 +261,8 @@ static void a_model_added_later_gets_what_cores_are_left(void **state)
     assert_int_equal(plan->n_processes, 6);
     assert_int_equal(bt_plan_find_model(plan, "b"), 1);
     assert_int_equal(bt_plan_find_model(plan, "x"), BT_PLAN_NO_MODEL);
-    assert_int_equal(bt_plan_count(plan, 0, BT_PROG_PREFILL), 2);
-    assert_int_equal(bt_plan_count(plan, 1, BT_PROG_PREFILL), 1);
+    assert_int_equal(bt_plan_count(plan, 0, BT_ORDERS_ROLE_PREFILL), 2);
+    assert_int_equal(bt_plan_count(plan, 1, BT_ORDERS_ROLE_PREFILL), 1);
     assert_args(plan, 4, "b.prefill-0",
                 "--model=./b=1.gguf --model-name=b "
                 "--join=ipc:///run/x/router.ipc --threads=1 --cores=7 "
@@ -281,16 +281,13 @@ static void a_model_added_later_gets_what_cores_are_left(void **state)
      * and without any it names them all the same. */
     assert_true(has_arg(plan, 0, "--model=m.gguf"));
     assert_false(has_arg(plan, 0, "--model=b=b=1.gguf"));
-    assert_int_equal(
-        bt_plan_set_program(plan, plan->processes[0], BT_PROG_ROUTER), BT_OK);
+    assert_int_equal(bt_plan_renew_args(plan, plan->processes[0]), BT_OK);
     assert_true(has_arg(plan, 0, "--model=b=b=1.gguf"));
     plan->models[0].is_unloaded = true;
-    assert_int_equal(
-        bt_plan_set_program(plan, plan->processes[0], BT_PROG_ROUTER), BT_OK);
+    assert_int_equal(bt_plan_renew_args(plan, plan->processes[0]), BT_OK);
     assert_false(has_arg(plan, 0, "--model=m.gguf"));
     plan->models[1].is_unloaded = true;
-    assert_int_equal(
-        bt_plan_set_program(plan, plan->processes[0], BT_PROG_ROUTER), BT_OK);
+    assert_int_equal(bt_plan_renew_args(plan, plan->processes[0]), BT_OK);
     assert_true(has_arg(plan, 0, "--model=m.gguf"));
     assert_true(has_arg(plan, 0, "--model=b=b=1.gguf"));
     destroy(&p);
@@ -316,15 +313,19 @@ static void a_new_role_keeps_name_threads_and_cores(void **state)
     planned_t p = make_plan(6, "--model m.gguf --max-batch 9");
 
     (void)state;
-    assert_int_equal(
-        bt_plan_set_program(p.plan, p.plan->processes[1], BT_PROG_DECODE),
-        BT_OK);
+    p.plan->processes[1]->role = BT_ORDERS_ROLE_BOTH;
+    assert_int_equal(bt_plan_renew_args(p.plan, p.plan->processes[1]), BT_OK);
     assert_args(p.plan, 1, "prefill-0",
                 "--max-batch=9 --model=m.gguf --model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-0");
-    assert_int_equal(bt_plan_count(p.plan, 0, BT_PROG_PREFILL), 1);
-    assert_int_equal(bt_plan_count(p.plan, 0, BT_PROG_DECODE), 2);
+                "--role=both --run-dir=/run/x --key-file=/run/x/key "
+                "--name=prefill-0");
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_PREFILL), 1);
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_DECODE), 1);
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_BOTH), 1);
+    p.plan->processes[1]->role = BT_ORDERS_ROLE_PREFILL; /* its name's */
+    assert_int_equal(bt_plan_renew_args(p.plan, p.plan->processes[1]), BT_OK);
+    assert_false(has_arg(p.plan, 1, "--role=prefill"));
     destroy(&p);
 }
 

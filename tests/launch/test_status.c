@@ -23,6 +23,7 @@ static void add_process(bt_status_report_t *report, const char *name,
         strncpy(event.u.process.metrics, "127.0.0.1:8002", 15);
     } else {
         strncpy(event.u.process.model, "tiny", 5);
+        event.u.process.role = program;
     }
     event.u.process.pid = (state == BT_ORDERS_READY) ? 4711 : 0;
     assert_int_equal(bt_status_report_add(report, &event), BT_OK);
@@ -41,7 +42,7 @@ static void fill(bt_status_report_t *report)
     event.kind = BT_ORDERS_EVENT_MODEL;
     strncpy(event.u.model.name, "tiny", 5);
     strncpy(event.u.model.path, "/m/\"tiny\".gguf", 15);
-    event.u.model.prefill = 2;
+    event.u.model.prefill = 1;
     event.u.model.decode = 1;
     assert_int_equal(bt_status_report_add(report, &event), BT_OK);
     add_process(report, "router", BT_ORDERS_ROUTER, BT_ORDERS_READY, 93784000);
@@ -50,6 +51,8 @@ static void fill(bt_status_report_t *report)
     add_process(report, "prefill-1", BT_ORDERS_PREFILL, BT_ORDERS_STOPPED,
                 61999);
     add_process(report, "decode-0", BT_ORDERS_DECODE, BT_ORDERS_WAITING, 999);
+    report->processes[2].role = BT_ORDERS_ROLE_BOTH;
+    report->models[0].both = 1;
 }
 
 /* 93784 s = 1 day, 2 h, 3 min, 4 s; 3661 s = 1 h, 1 min, 1 s. */
@@ -67,13 +70,13 @@ static void the_table_is_for_people(void **state)
         out.data,
         "Baton 0.1.0, launcher 12 in /tmp/baton-a1b2c3\n"
         "\n"
-        "model tiny: loaded, 2 prefill, 1 decode, /m/\"tiny\".gguf\n"
+        "model tiny: loaded, 1 prefill, 1 decode, 1 both, /m/\"tiny\".gguf\n"
         "\n"
         "PROCESS    ROLE     MODEL  STATE    PID   SINCE  RESTARTS  ADDRESS\n"
         "router     router   -      ready    4711  1d 2h  0         "
         "http://[::1]:8000\n"
         "prefill-0  prefill  tiny   ready    4711  1h 1m  0\n"
-        "prefill-1  prefill  tiny   stopped  -     1m 1s  0\n"
+        "prefill-1  both     tiny   stopped  -     1m 1s  0\n"
         "decode-0   decode   tiny   waiting  -     0s     0\n");
     bt_strbuf_fini(&out);
     bt_status_report_fini(&report);
@@ -97,12 +100,12 @@ static void the_json_is_for_programs(void **state)
         out.data,
         "{\"launcher\":{\"pid\":12,\"version\":\"0.1.0\",\"run_dir\":"
         "\"/tmp/baton-a1b2c3\",\"state\":\"stopping\"},\"models\":[{\"name\":"
-        "\"tiny\",\"path\":\"/m/\\\"tiny\\\".gguf\",\"prefill\":2,\"decode\":1,"
-        "\"state\":\"unloaded\"}],\"processes\":[{\"name\":\"router\","
-        "\"program\":\"router\",\"model\":null,\"state\":\"ready\",\"pid\":"
+        "\"tiny\",\"path\":\"/m/\\\"tiny\\\".gguf\",\"prefill\":1,\"decode\":1,"
+        "\"both\":1,\"state\":\"unloaded\"}],\"processes\":[{\"name\":\"router\","
+        "\"program\":\"router\",\"role\":null,\"model\":null,\"state\":\"ready\",\"pid\":"
         "4711,\"restarts\":0,\"since_ms\":1699906216000,\"age_ms\":93784000,"
         "\"http\":\"[::1]:8000\",\"metrics\":\"127.0.0.1:8002\"},{\"name\":"
-        "\"prefill-0\",\"program\":\"prefill\",\"model\":\"tiny\",\"state\":"
+        "\"prefill-0\",\"program\":\"prefill\",\"role\":\"prefill\",\"model\":\"tiny\",\"state\":"
         "\"ready\",\"pid\":4711,\"restarts\":0,\"since_ms\":1700000000005,"
         "\"age_ms\":0,\"http\":null,\"metrics\":null}]}\n");
     bt_strbuf_fini(&out);

@@ -23,11 +23,6 @@ LIBRARIES = {
     "jansson": "router/frontend",
 }
 
-_WORKER = {
-    "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
-    "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "dl", "ucx"],
-}
-
 # Folder of a program -> modules that it must not link, each with all below it,
 # and the outside libraries that it may (threads and libm always).
 PROGRAMS = {
@@ -41,8 +36,10 @@ PROGRAMS = {
                   "launcher"],
         "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "jansson"],
     },
-    "prefill_worker": _WORKER,
-    "decode_worker": _WORKER,
+    "worker_main": {
+        "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "dl", "ucx"],
+    },
     "bench": {
         "never": ["common/rpc", "common/cluster", "worker", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack", "dl", "ucx"],

@@ -71,7 +71,10 @@ static void every_order_is_read_and_written_alike(void **state)
         snprintf(want, sizeof(want), "%s\n", cases[i].line);
         assert_written(want);
     }
-    assert_int_equal(request.role, BT_ORDERS_PREFILL);
+    assert_int_equal(request.role, BT_ORDERS_ROLE_PREFILL);
+    assert_int_equal(read_request("role a.decode-0 both wait=yes"), BT_OK);
+    assert_int_equal(request.role, BT_ORDERS_ROLE_BOTH);
+    assert_true(request.wait);
 }
 
 /* A router's watch is written of a structure that is zero but for its verb. */
@@ -132,11 +135,11 @@ static void a_bad_order_is_named_with_what_there_is(void **state)
                    "drain, restart, load, unload, role");
     assert_refused("stop", "it is: stop NAME");
     assert_refused("load", "it is: load MODEL[=PATH] [prefill=N] [decode=N]");
-    assert_refused("role decode-0", "it is: role NAME prefill|decode");
-    assert_refused("role decode-0 both",
-                   "role 'both' is not there yet; there are: prefill, decode");
+    assert_refused("role decode-0", "it is: role NAME prefill|decode|both");
+    assert_refused("role decode-0 none",
+                   "no role 'none'; there are: prefill, decode, both");
     assert_refused("role decode-0 router",
-                   "no role 'router'; there are: prefill, decode");
+                   "no role 'router'; there are: prefill, decode, both");
     assert_refused("status now", "'now' does not belong to status");
     assert_refused("stop a b", "'b' does not belong to stop NAME");
     assert_refused("stop a prefill=1",
@@ -228,7 +231,7 @@ static void every_event_is_written_and_read_alike(void **state)
     strncpy(event.u.model.path, "/m/a=b.gguf", 12);
     event.u.model.prefill = 2;
     assert_event(&event, "model name=a path=/m/a=b.gguf prefill=2 decode=0 "
-                         "state=loaded\n");
+                         "both=0 state=loaded\n");
 
     memset(&event, 0, sizeof(event));
     event.kind = BT_ORDERS_EVENT_PROCESS;
@@ -237,9 +240,14 @@ static void every_event_is_written_and_read_alike(void **state)
     event.u.process.restarts = UINT64_MAX;
     event.u.process.since_ms = 1700000000000;
     strncpy(event.u.process.http, "[::1]:8000", 11);
-    assert_event(&event, "process name=router program=router state=waiting "
-                         "pid=0 restarts=18446744073709551615 "
+    assert_event(&event, "process name=router program=router role=none "
+                         "state=waiting pid=0 restarts=18446744073709551615 "
                          "since_ms=1700000000000 http=[::1]:8000\n");
+    event.u.process.role = BT_ORDERS_ROLE_BOTH;
+    memset(event.u.process.http, 0, sizeof(event.u.process.http));
+    assert_event(&event, "process name=router program=router role=both "
+                         "state=waiting pid=0 restarts=18446744073709551615 "
+                         "since_ms=1700000000000\n");
 }
 
 static bt_status_t read_event(const char *line, bt_orders_event_t *event_p)
@@ -259,12 +267,14 @@ what_is_new_is_skipped_and_what_is_missing_has_defaults(void **state)
     assert_string_equal(event.u.process.name, "d");
     assert_int_equal(event.u.process.pid, 9);
     assert_int_equal(event.u.process.state, BT_ORDERS_STOPPED);
+    assert_int_equal(event.u.process.role, BT_ORDERS_NO_ROLE);
     assert_string_equal(event.u.process.model, "");
     assert_int_equal(read_event("weather name=d", &event), BT_ERR_UNSUPPORTED);
     assert_int_equal(read_event("process name=d state=dancing", &event),
                      BT_ERR_UNSUPPORTED);
     assert_string_equal(bt_orders_state_name(99), "unknown");
     assert_string_equal(bt_orders_program_name(99), "unknown");
+    assert_string_equal(bt_orders_role_name(99), "unknown");
 }
 
 static void a_hostile_event_is_refused(void **state)

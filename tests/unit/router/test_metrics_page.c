@@ -435,6 +435,32 @@ a_model_that_has_the_seeds_name_is_not_mixed_with_the_first(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
+/* As it says by its latest STATS; what it said in its hello is its first. */
+static void a_worker_is_shown_with_the_role_that_it_has_now(void **state)
+{
+    bt_metrics_worker_t *worker;
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    worker = add_worker(&w, BT_ROLE_DECODE, "w");
+    line_is(&w, "baton_workers{model=\"tiny\",role=\"decode\",state=\"up\"} 1");
+    w.stats[0].roles = BT_ROLES_BOTH;
+    w.stats[0].leases = 3;
+    line_is(&w, "baton_workers{model=\"tiny\",role=\"both\",state=\"up\"} 1");
+    line_is(&w, "baton_workers{model=\"tiny\",role=\"decode\",state=\"up\"} 0");
+    line_is(&w, "baton_worker_up{worker=\"w\",role=\"both\",model=\"tiny\"} 1");
+    line_is(&w, "baton_leases{role=\"both\"} 3");
+    line_is(&w, "baton_leases{role=\"decode\"} 0");
+    w.stats[0].roles = BT_ROLE_PREFILL | 4u; /* what is newer is not read */
+    line_is(&w, "baton_worker_up{worker=\"w\",role=\"prefill\",model=\"tiny\"} "
+                "1");
+    worker->stats = NULL;
+    line_is(&w,
+            "baton_worker_up{worker=\"w\",role=\"decode\",model=\"tiny\"} 1");
+    bt_router_metrics_destroy(w.m);
+}
+
 static void what_nobody_knows_is_left_out_with_its_labels(void **state)
 {
     world_t w;
@@ -611,6 +637,7 @@ int main(void)
         BT_TEST(exchanges_are_counted_by_route_method_and_code),
         BT_TEST(each_model_has_series_of_its_own),
         BT_TEST(a_model_that_has_the_seeds_name_is_not_mixed_with_the_first),
+        BT_TEST(a_worker_is_shown_with_the_role_that_it_has_now),
         BT_TEST(what_nobody_knows_is_left_out_with_its_labels),
         BT_TEST(workers_of_one_name_are_told_apart),
         BT_TEST(the_launchers_word_is_replaced_by_its_next),

@@ -164,6 +164,38 @@ static void leases_leave_room_for_context_phases(void **state)
     assert_ptr_equal(bt_sched_admit_next(&admit, 1), b);
 }
 
+/* It waits for other workers, who may wait for it: one lease has to go. */
+static void a_context_phase_without_room_beside_leases_is_stuck(void **state)
+{
+    bt_sched_claim_t *lease, *context, *local;
+
+    (void)state;
+    begin();
+    lease = add(0, &admit.leases, BT_SCHED_LEASE, 70);
+    take_out(lease);
+    bt_sched_admit_hold_lease(&admit, lease);
+    context = add(2, &admit.ungranted, BT_SCHED_CONTEXT, 31);
+    assert_false(bt_sched_admit_is_stuck(&admit)); /* nobody waits for it */
+    take_out(context);
+    context = add(2, &admit.granted, BT_SCHED_CONTEXT, 31);
+    assert_true(bt_sched_admit_is_stuck(&admit));
+    context->n_blocks = 30;
+    assert_false(bt_sched_admit_is_stuck(&admit));
+    /* One before it that has no room holds it up, one after it does not. */
+    local = add(1, &admit.leases, BT_SCHED_BOTH_PHASES, 31);
+    assert_true(bt_sched_admit_is_stuck(&admit));
+    take_out(local);
+    local = add(3, &admit.leases, BT_SCHED_BOTH_PHASES, 31);
+    assert_false(bt_sched_admit_is_stuck(&admit));
+    bt_sched_admit_init(&admit, 100, 1, 50); /* the only seat */
+    lease->n_blocks = 10;
+    bt_sched_admit_hold_lease(&admit, lease);
+    (void)add(2, &admit.granted, BT_SCHED_CONTEXT, 10);
+    assert_true(bt_sched_admit_is_stuck(&admit));
+    bt_sched_admit_free_lease(&admit, lease);
+    assert_false(bt_sched_admit_is_stuck(&admit));
+}
+
 static void no_more_than_half_is_kept_for_context_phases(void **state)
 {
     (void)state;
@@ -203,6 +235,7 @@ int main(void)
         BT_TEST(kv_without_a_grant_keeps_to_its_share),
         BT_TEST(one_role_alone_keeps_nothing_from_leases),
         BT_TEST(leases_leave_room_for_context_phases),
+        BT_TEST(a_context_phase_without_room_beside_leases_is_stuck),
         BT_TEST(no_more_than_half_is_kept_for_context_phases),
         BT_TEST(context_phases_and_leases_take_turns_by_age),
     };

@@ -332,6 +332,26 @@ static void a_worker_of_both_roles_is_a_candidate_for_both(void **state)
     assert_pair(p0, BT_SCHED_BY_HEALTH, d0, BT_SCHED_BY_HEALTH);
 }
 
+/* No KV has to travel between two that can do all. */
+static void two_workers_of_both_roles_are_no_pair(void **state)
+{
+    const uint32_t roles = BT_SCHED_PREFILL | BT_SCHED_DECODE | BT_SCHED_LOCAL;
+    bt_sched_worker_t *a, *b, *d0;
+
+    (void)state;
+    begin();
+    a = add(roles);
+    b = add(roles);
+    a->seats = 4;           /* b generates */
+    b->prefill_tokens = 10; /* a prefills */
+    assert_true(take());
+    assert_local(b, BT_SCHED_BOTH_TWICE);
+    d0 = add(BT_SCHED_DECODE);
+    b->seats = 1;
+    assert_true(take());
+    assert_pair(a, BT_SCHED_BY_LOAD, d0, BT_SCHED_BY_LOAD);
+}
+
 static void every_reason_has_a_name(void **state)
 {
     (void)state;
@@ -356,6 +376,7 @@ int main(void)
         BT_TEST(a_queue_is_not_shared_with_others),
         BT_TEST(one_token_takes_no_decode_worker),
         BT_TEST(a_worker_of_both_roles_is_a_candidate_for_both),
+        BT_TEST(two_workers_of_both_roles_are_no_pair),
         BT_TEST(every_reason_has_a_name),
     };
 

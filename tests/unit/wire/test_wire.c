@@ -270,7 +270,7 @@ static void the_encoder_refuses_what_no_peer_would_take(void **state)
     cases[n++] = (bt_msg_t){.type = BT_MSG_TOKENS,
                             .u.tokens = {BT_WIRE_MAX_BATCH + 1, wire_tokens}};
     cases[n] = (bt_msg_t){.type = BT_MSG_DRAIN};
-    cases[n++].type = (bt_msg_type_t)14;
+    cases[n++].type = (bt_msg_type_t)15;
     assert_int_equal(n, BT_ARRAY_LEN(cases));
     for (size_t i = 0; i < n; i++) {
         bt_strbuf_t buf;
@@ -394,12 +394,13 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.start_unix_s, 2006);
             assert_int_equal(got.u.stats.blocks_cached, 2007);
             assert_int_equal(got.u.stats.kv_stage_waits, 2009);
+            assert_int_equal(got.u.stats.roles, BT_ROLES_BOTH);
         }
     }
     closedir(dir);
-    /* GOLDEN, with and without FUTURE; fields of LATER; what has a name of its
-     * own, of lists and others. */
-    assert_int_equal(n_taken, 2 * 13 + (6 + 9 + 3 + 1 + 5) + 9 + 4);
+    /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
+     * name of its own, of lists and others. */
+    assert_int_equal(n_taken, 2 * (13 + 1) + (6 + 10 + 3 + 1 + 5) + 9 + 4);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

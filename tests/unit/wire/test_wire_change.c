@@ -62,7 +62,7 @@ static const size_t n_first[] = {
     [BT_MSG_CANCEL] = 4, [BT_MSG_TOKENS] = 2,   [BT_MSG_PREFILLED] = 7,
     [BT_MSG_JOINED] = 9, [BT_MSG_FAILED] = 5,   [BT_MSG_ENDED] = 7,
     [BT_MSG_STATS] = 26, [BT_MSG_PEER] = 4,     [BT_MSG_PEER_GONE] = 2,
-    [BT_MSG_DRAIN] = 1,
+    [BT_MSG_DRAIN] = 1,  [BT_MSG_ROLE] = 2,
 };
 
 static void a_field_that_was_there_from_the_first_is_required(void **state)
@@ -120,7 +120,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 35; keep++) {
+    for (size_t keep = 26; keep <= 36; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -135,6 +135,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->blocks_cached, (keep > 32) ? 32 : 0);
         assert_int_equal(s->kv_bytes_staged, (keep > 33) ? 33 : 0);
         assert_int_equal(s->kv_stage_waits, (keep > 34) ? 34 : 0);
+        assert_int_equal(s->roles, (keep > 35) ? 3 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
@@ -337,8 +338,8 @@ static void a_copy_of_a_list_stands_alone(void **state)
 static void a_message_of_a_later_type_is_passed_over_and_counted(void **state)
 {
     static const uint8_t types[][9] = {
-        {0x91, 14},
-        {0x93, 14, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
+        {0x91, 15},
+        {0x93, 15, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
         {0x92, 0xcd, 1, 0, 0xa1, 'x'},
         {0x91, 0xce, 0xff, 0xff, 0xff, 0xff},
     };
@@ -358,16 +359,16 @@ static void a_message_of_a_later_type_is_passed_over_and_counted(void **state)
     assert_int_equal(skip.type, UINT32_MAX);
     assert_int_equal(skip.n, 1);
     assert_true(skip.say);
-    for (uint64_t n = 3; n <= 1000; n++) { /* type 14 came twice above */
+    for (uint64_t n = 3; n <= 1000; n++) { /* type 15 came twice above */
         assert_int_equal(bt_wire_decode(fresh, types[0], sizes[0], &got),
                          BT_ERR_UNSUPPORTED);
         skip = bt_wire_skipped(fresh);
-        assert_int_equal(skip.type, 14);
+        assert_int_equal(skip.type, 15);
         assert_int_equal(skip.n, n);
         assert_int_equal(skip.say, (n == 10) || (n == 100) || (n == 1000));
     }
     /* Of many types only the first ones fill the log. */
-    for (uint8_t type = 15, said = 0; type < 127; type++) {
+    for (uint8_t type = 16, said = 0; type < 127; type++) {
         const uint8_t other[] = {0x91, type};
 
         assert_int_equal(bt_wire_decode(fresh, other, sizeof(other), &got),

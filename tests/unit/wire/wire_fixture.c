@@ -110,7 +110,7 @@ bt_msg_t wire_stats(void)
         .type = BT_MSG_STATS,
         .u.stats = {1,          2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
                     13,         14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
-                    UINT64_MAX, 26, 27, 28, 29, 30, 31, 32, 33, 34}};
+                    UINT64_MAX, 26, 27, 28, 29, 30, 31, 32, 33, 34, 3}};
 
     return m;
 }
@@ -141,6 +141,8 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
         .u.peer = {5, "decode-1", &one_rank, 1, 1, 1, {7, UINT64_MAX}}};
     out[n++] = (bt_msg_t){.type = BT_MSG_PEER_GONE, .u.peer_gone = {5}};
     out[n++] = (bt_msg_t){.type = BT_MSG_DRAIN};
+    out[n++] =
+        (bt_msg_t){.type = BT_MSG_ROLE, .u.role = {.roles = BT_ROLES_BOTH}};
     return n;
 }
 

@@ -177,6 +177,8 @@ void sim_link_up(uint32_t router, uint32_t node);
 void sim_link_up_speaking(uint32_t router, uint32_t node,
                           bt_wire_range_t range);
 void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg);
+/** Be of these roles from now on. */
+void sim_role(uint32_t router, uint32_t node, uint32_t roles);
 /** What a router tells of decode worker @a d; valid until the next call. */
 void sim_make_peer(uint32_t d, bt_msg_peer_t *peer);
 /** Tell worker @a p of decode worker @a d / that it cannot be seen. */
@@ -217,6 +219,11 @@ void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
 /** The same of a model whose layers are in groups. */
 void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
                      uint32_t d_blocks, bt_kvt_path_t path);
+/** Nodes with these roles (bits of bt_role_t). */
+void sim_open_roles(uint32_t n, const uint32_t *roles, uint32_t n_blocks,
+                    bt_kvt_path_t path);
+/** Has it this role now? */
+bool sim_is(uint32_t n, bt_role_t role);
 void sim_close(void);
 
 /** One look around of one worker. */

@@ -188,6 +188,13 @@ void sim_link_up(uint32_t router, uint32_t node)
     sim_link_up_speaking(router, node, bt_wire_range_ours());
 }
 
+void sim_role(uint32_t router, uint32_t node, uint32_t roles)
+{
+    const bt_msg_t msg = {.type = BT_MSG_ROLE, .u.role = {.roles = roles}};
+
+    sim_router_send(router, node, &msg);
+}
+
 void sim_make_peer(uint32_t d, bt_msg_peer_t *peer)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];

@@ -67,8 +67,11 @@ static void sim_groups(bt_kv_groups_t *groups)
         BT_OK);
 }
 
-static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
-                          bt_kvt_path_t path)
+/* As in worker_main. */
+static const bt_worker_ops_t *const sim_ops[BT_WORKER_HANDLERS] = {
+    &bt_decode_ops, &bt_prefill_ops};
+
+static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
 {
     sim_node_t *node = &sim.nodes[sim.n_nodes++];
     bt_worker_t *w = &node->w;
@@ -90,7 +93,8 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     node->config.drain_ms = 500;
     node->config.kv_overlap = "layers";
     node->config.local_prefill = true;
-    w->ops = ops;
+    w->ops = sim_ops;
+    w->ready_fd = -1;
     w->config = &node->config;
     w->instance = kvt.instance;
     w->context_tokens = SIM_CONTEXT;
@@ -125,12 +129,57 @@ static void sim_node_open(const bt_worker_ops_t *ops, uint32_t n_blocks,
     node->engine.node = node;
     w->rpc = &node->rpc;
     w->engine = &node->engine;
-    assert_int_equal(w->ops->open(w), BT_OK);
-    if (ops == &bt_prefill_ops) { /* blocks of this world are small */
-        ((bt_prefill_t *)w->role)->split = (bt_prefill_split_t){
-            .max_groups = 3, .min_piece_bytes = 1, .min_chunk_bytes = 1};
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        assert_int_equal(w->ops[i]->open(w), BT_OK);
     }
+    /* Blocks of this world are small. */
+    w->prefill->split = (bt_prefill_split_t){
+        .max_groups = 3, .min_piece_bytes = 1, .min_chunk_bytes = 1};
+    bt_worker_set_roles(w, roles);
     assert_int_equal(pipe2(node->signal_pipe, O_NONBLOCK | O_CLOEXEC), 0);
+}
+
+bool sim_is(uint32_t n, bt_role_t role)
+{
+    return (sim.nodes[n].w.roles & (uint32_t)role) != 0;
+}
+
+static void sim_begin(uint32_t n_groups)
+{
+    memset(&sim, 0, sizeof(sim));
+    sim.n_groups = n_groups;
+    sim.now_ns = 1000000000u;
+    assert_int_equal(bt_kvt_mem_net_create(&sim.net), BT_OK);
+    assert_int_equal(bt_wire_decoder_create(&sim.decoder), BT_OK);
+    bt_strbuf_init(&sim.out, BT_RPC_MAX_FRAME);
+}
+
+static void sim_introduce(void)
+{
+    for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
+        for (uint32_t i = 0; i < sim.n_nodes; i++) {
+            sim_link_up(r, i);
+        }
+        for (uint32_t p = 0; p < sim.n_nodes; p++) {
+            for (uint32_t d = 0; d < sim.n_nodes; d++) {
+                if ((p != d) && sim_is(p, BT_ROLE_PREFILL) &&
+                    sim_is(d, BT_ROLE_DECODE)) {
+                    sim_peer(r, p, d);
+                }
+            }
+        }
+    }
+}
+
+void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
+                     uint32_t d_blocks, bt_kvt_path_t path)
+{
+    sim_begin(n_groups);
+    sim_node_open(BT_ROLE_PREFILL, p_blocks, path);
+    for (uint32_t i = 0; i < n_decode; i++) {
+        sim_node_open(BT_ROLE_DECODE, d_blocks, path);
+    }
+    sim_introduce();
 }
 
 void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
@@ -139,27 +188,14 @@ void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
     sim_open_groups(1, n_decode, p_blocks, d_blocks, path);
 }
 
-void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
-                     uint32_t d_blocks, bt_kvt_path_t path)
+void sim_open_roles(uint32_t n, const uint32_t *roles, uint32_t n_blocks,
+                    bt_kvt_path_t path)
 {
-    memset(&sim, 0, sizeof(sim));
-    sim.n_groups = n_groups;
-    sim.now_ns = 1000000000u;
-    assert_int_equal(bt_kvt_mem_net_create(&sim.net), BT_OK);
-    assert_int_equal(bt_wire_decoder_create(&sim.decoder), BT_OK);
-    bt_strbuf_init(&sim.out, BT_RPC_MAX_FRAME);
-    sim_node_open(&bt_prefill_ops, p_blocks, path);
-    for (uint32_t i = 0; i < n_decode; i++) {
-        sim_node_open(&bt_decode_ops, d_blocks, path);
+    sim_begin(1);
+    for (uint32_t i = 0; i < n; i++) {
+        sim_node_open(roles[i], n_blocks, path);
     }
-    for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
-        for (uint32_t i = 0; i < sim.n_nodes; i++) {
-            sim_link_up(r, i);
-        }
-        for (uint32_t i = 1; i < sim.n_nodes; i++) {
-            sim_peer(r, 0, i);
-        }
-    }
+    sim_introduce();
 }
 
 void sim_turn(sim_node_t *node)
@@ -177,7 +213,7 @@ void sim_turn(sim_node_t *node)
     bt_alloc_fail_at(0);
 }
 
-/* A process is gone: its links break, the routers tell the prefill worker. */
+/* A process is gone: its links break, the routers tell who may send to it. */
 static void sim_bury(uint32_t n)
 {
     sim_node_t *node = &sim.nodes[n];
@@ -187,8 +223,11 @@ static void sim_bury(uint32_t n)
         if (node->links[r] != NULL) {
             bt_rpc_link_close(node->links[r], "killed");
         }
-        if (n > 0) {
-            sim_peer_gone(r, 0, n);
+        for (uint32_t p = 0; p < sim.n_nodes; p++) {
+            if ((p != n) && sim_is(p, BT_ROLE_PREFILL) &&
+                sim_is(n, BT_ROLE_DECODE)) {
+                sim_peer_gone(r, p, n);
+            }
         }
     }
 }
@@ -310,7 +349,9 @@ static void sim_node_close(sim_node_t *node)
 
     sim_forget_reports(node);
     bt_jobs_end_all(w);
-    w->ops->close(w);
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        w->ops[i]->close(w);
+    }
     for (uint32_t i = 0; i < w->n_links; i++) {
         bt_free(w->links[i]->tokens);
         bt_free(w->links[i]);
@@ -360,17 +401,12 @@ void sim_check_empty(void)
         assert_true(bt_list_empty(&w->admit.ungranted));
         assert_true(bt_list_empty(&w->admit.leases));
         assert_true(bt_list_empty(&w->admit.waiting));
-        if (i == 0) {
-            const bt_prefill_t *p = w->role;
-
-            assert_int_equal(p->n_paused, 0);
-            assert_int_equal(p->n_xfers, 0);
-        } else {
-            const bt_decode_t *d = w->role;
-
-            assert_int_equal(d->n_leases, 0);
-            assert_int_equal(d->quarantined_blocks, 0);
-        }
+        assert_int_equal(w->prefill->n_paused, 0);
+        assert_int_equal(w->prefill->n_xfers, 0);
+        assert_true(bt_list_empty(&w->prefill->streaming));
+        assert_int_equal(w->decode->n_leases, 0);
+        assert_int_equal(w->decode->quarantined_blocks, 0);
+        assert_true(bt_list_empty(&w->decode->leased));
     }
     for (uint32_t i = 0; i < sim.n_reqs; i++) {
         for (uint32_t k = 0; k < 2; k++) {

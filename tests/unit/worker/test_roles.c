@@ -222,7 +222,7 @@ static uint64_t bytes_before_the_end(bt_prefill_overlap_t overlap)
     sim_req_t *req;
 
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
-    ((bt_prefill_t *)sim.nodes[0].w.role)->overlap = overlap;
+    sim.nodes[0].w.prefill->overlap = overlap;
     req = sim_request_of(0, 0, 1, 21, 6);
     while (req->n_prefilled == 0) {
         bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
@@ -456,7 +456,7 @@ static void waiting_kv_makes_room_and_is_computed_again(void **state)
 
     (void)state;
     sim_open(1, 8, 64, BT_KVT_PATH_AUTO);
-    role = sim.nodes[0].w.role;
+    role = sim.nodes[0].w.prefill;
     a = sim_request_of(0, 0, 1, 16, 6);
     a->hold_grant = true;
     sim_rounds(10);

@@ -48,7 +48,7 @@ static void a_path_that_was_lost_frees_the_leases_given_over_it(void **state)
     sim_expect_failures();
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
     sim.cut_losses = true;
-    role = sim.nodes[1].w.role;
+    role = sim.nodes[1].w.decode;
     (void)sim_request_of(0, 0, 1, 8, 2); /* they know each other now */
     sim_settle();
     req = sim_request_of(0, 0, 1, 40, 6);
@@ -143,7 +143,7 @@ static void a_peer_that_nobody_vouches_for_is_forgotten(void **state)
     (void)state;
     sim_expect_failures();
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
-    role = sim.nodes[0].w.role;
+    role = sim.nodes[0].w.prefill;
     sim_rounds(3);
     bt_rpc_link_close(sim.nodes[0].links[0], "gone");
     bt_rpc_link_close(sim.nodes[0].links[1], "gone");
@@ -164,7 +164,7 @@ static void a_peer_that_was_lost_goes_with_its_last_router(void **state)
     (void)state;
     sim_expect_failures();
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
-    role = sim.nodes[0].w.role;
+    role = sim.nodes[0].w.prefill;
     sim_rounds(3);
     bt_kvt_mem_net_kill(sim.net, sim.nodes[1].w.instance);
     sim_turn(&sim.nodes[0]);
@@ -210,7 +210,7 @@ static void leases_in_quarantine_hold_blocks_but_no_seats(void **state)
 
     (void)state;
     sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
-    role = sim.nodes[1].w.role;
+    role = sim.nodes[1].w.decode;
     (void)sim_request_of(0, 0, 1, 8, 2); /* they know each other now */
     sim_settle();
     sim_stop(0, true);

@@ -56,22 +56,20 @@ static void what_can_never_run_is_refused_at_once(void **state)
     sim_send_leg(req, 0, BT_REQUEST_PREFILL, 0, 0);
     check_refused(req, 0, BT_ERR_INVALID_PARAM);
 
-    req = sim_req_new(0, 0, 1, 9, 7); /* each to the other's worker */
-    sim_send_leg(req, 0, BT_REQUEST_GENERATE, 0, 0);
-    check_refused(req, 0, BT_ERR_INVALID_PARAM);
-    sim_send_leg(req, 1, BT_REQUEST_PREFILL, 0, 0);
-    check_refused(req, 1, BT_ERR_INVALID_PARAM);
+    for (uint32_t kind = BT_REQUEST_PREFILL; kind <= BT_REQUEST_GENERATE;
+         kind++) {
+        req = sim_req_new(0, 0, 1, 9, 7); /* to itself */
+        sim_make_leg(req, 1, kind, 0, 0, &msg);
+        msg.u.request.peer = sim.nodes[1].w.instance;
+        send_changed(req, 1, &msg);
+        check_refused(req, 1, BT_ERR_INVALID_PARAM);
+    }
 
     /* Peer 0 would be a window that anybody may write. */
     req = sim_req_new(0, 0, 1, 9, 7);
     sim_make_leg(req, 1, BT_REQUEST_GENERATE, 0, 0, &msg);
     msg.u.request.peer = 0;
     send_changed(req, 1, &msg);
-    check_refused(req, 1, BT_ERR_INVALID_PARAM);
-
-    sim.nodes[1].config.local_prefill = false;
-    req = sim_req_new(0, 1, 1, 9, 7);
-    sim_send_leg(req, 1, BT_REQUEST_LOCAL, 0, 0);
     check_refused(req, 1, BT_ERR_INVALID_PARAM);
 
     sim_check_empty();
@@ -128,16 +126,15 @@ static void messages_meant_for_others_are_only_logged(void **state)
     sim_router_send(0, 1, &drain);
     grant.u.grant.windows = &window;
     grant.u.grant.n_windows = 1;
-    sim_router_send(0, 1, &grant);
     sim_router_send(0, 0, &grant);  /* of nobody: canceled meanwhile */
     sim_router_send(0, 0, &cancel); /* ended meanwhile */
-    sim_peer(0, 1, 1);              /* only prefill workers send */
+    sim_peer(0, 1, 1);              /* itself */
     sim_peer_gone(0, 1, 1);
     sim_rounds(3);
     assert_non_null(sim.nodes[0].links[0]);
     assert_non_null(sim.nodes[1].links[0]);
     sim_close();
-    bt_test_expect_log_lines(2);
+    bt_test_expect_log_lines(1);
 }
 
 static void sigterm_finishes_what_runs_and_refuses_the_rest(void **state)
@@ -222,7 +219,7 @@ static void a_worker_that_ends_at_once_leaves_nothing_behind(void **state)
     sim_open(1, 32, 32, BT_KVT_PATH_NETWORK);
     req = sim_request_of(0, 0, 1, 40, 8);
     sim_rounds(5); /* of 40 / 8 iterations: blocks are sent */
-    assert_int_equal(((const bt_prefill_t *)sim.nodes[0].w.role)->n_xfers, 1);
+    assert_int_equal(sim.nodes[0].w.prefill->n_xfers, 1);
     for (uint32_t i = 0; i < 2; i++) {
         sim_terminate(&sim.nodes[i]);
         sim_terminate(&sim.nodes[i]);

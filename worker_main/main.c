@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The worker, under either of its names: PROGRAM_ROLE is that of the name. */
+#include "decode_worker/decode.h"
+#include "prefill_worker/prefill.h"
+
+int main(int argc, char **argv)
+{
+    /* What is proven may run before a context phase begins. */
+    static const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS] = {
+        &bt_decode_ops, &bt_prefill_ops};
+
+    return bt_worker_main(PROGRAM_ROLE, ops, argc, argv);
+}
