@@ -379,6 +379,7 @@ static void advance(bt_report_t *report, const bt_sched_item_t *item)
 {
     bt_seq_t *seq = seq_of(item->seq);
     const bool context = (item->n_new > 1 + seq->sched.n_drafts) ||
+                         !item->last_chunk ||
                          (seq->sched.n_computed + 1 <= seq->n_prompt);
     bt_list_t *pos;
     bt_list_t *tmp;

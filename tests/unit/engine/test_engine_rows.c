@@ -8,7 +8,8 @@
 #include "inference/model/sampler.h"
 #include "tests/unit/engine/bench.h"
 
-#define N_TOP 3u
+#define N_TOP     3u
+#define N_REPORTS 16u /* that an engine has */
 
 /* A sequence of make_seq(), and its rows. */
 typedef struct rows_case {
@@ -193,6 +194,76 @@ static void rows_are_there_when_a_chunk_says_so(void **state)
     close_bench(&b);
 }
 
+/* A re-run, so most of its tokens are no prompt; beside another that takes 31
+ * of the 32 rows there is room for, it is cut to one token, and that is told of
+ * as well: its row is there. */
+static void a_chunk_of_one_token_is_told_of(void **state)
+{
+    const uint64_t end = bt_now_ns() + DEADLINE_NS;
+    bt_report_t *held[N_REPORTS];
+    rows_case_t first = {0};
+    rows_case_t second = {0};
+    uint32_t n_computed = 0;
+    uint32_t n_left = 0;
+    bt_seq_t *decoy;
+    bench_t b;
+
+    (void)state;
+    _Static_assert(BT_ENGINE_EXTRA_ROWS == 32, "31 and one");
+    open_bench(&b, BT_KV_F16, 512);
+    second.seq = make_seq(&b, 5, 0.0f);
+    second.seq->leave_after_first = true;
+    assert_int_equal(bt_engine_submit(b.engine, second.seq), BT_OK);
+    run_until_left(&b, 1);
+    second.seq->sched.n_tokens = 120;
+    second.seq->sched.n_computed = 16;
+    second.seq->n_drawn = 0;
+    second.seq->n_prompt = 5;
+    want_rows(&b, &second, 16, 103);
+    first.seq = make_seq(&b, 2, 0.0f);
+    want_rows(&b, &first, 0, 31);
+
+    decoy = make_seq(&b, 0, 0.0f);
+    assert_int_equal(bt_engine_submit(b.engine, decoy), BT_OK);
+    for (uint32_t i = 0; i < N_REPORTS;) { /* so that it sees both at once */
+        held[i] = bt_engine_next(b.engine);
+        i += (held[i] != NULL) ? 1 : 0;
+        assert_true(bt_now_ns() < end);
+    }
+    assert_int_equal(bt_engine_submit(b.engine, first.seq), BT_OK);
+    assert_int_equal(bt_engine_submit(b.engine, second.seq), BT_OK);
+    for (uint32_t i = 0; i < N_REPORTS; i++) {
+        bt_engine_recycle(b.engine, held[i]);
+    }
+    while (n_left < 3) {
+        bt_report_t *report = bt_engine_next(b.engine);
+
+        assert_true(bt_now_ns() < end);
+        for (uint32_t i = 0; (report != NULL) && (i < report->n_items); i++) {
+            const bt_report_item_t *item = &report->items[i];
+
+            if ((item->kind == BT_REPORT_CHUNK) && (item->seq == second.seq)) {
+                assert_int_equal(item->n_computed, (n_computed == 0) ? 17
+                                                   : (n_computed >= 81)
+                                                       ? 120
+                                                       : n_computed + 32);
+                n_computed = item->n_computed;
+            }
+            n_left += (item->kind == BT_REPORT_LEFT) ? 1 : 0;
+        }
+        if (report != NULL) {
+            bt_engine_recycle(b.engine, report);
+        }
+    }
+    assert_int_equal(n_computed, 120);
+    check_rows(&b, &first);
+    check_rows(&b, &second);
+    free_seq(decoy);
+    free_case(&first);
+    free_case(&second);
+    close_bench(&b);
+}
+
 /* ---- processors ---- */
 
 /* Only ids that are a multiple of ctx can be drawn. */
@@ -362,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(rows_are_those_of_single_steps),
         BT_TEST(rows_are_there_when_a_chunk_says_so),
+        BT_TEST(a_chunk_of_one_token_is_told_of),
         BT_TEST(processors_run_in_order_before_the_sampler),
         BT_TEST(a_processed_row_draws_what_the_sampler_draws_from_it),
         BT_TEST(logit_biases_come_before_penalties_and_bans),
