@@ -15,6 +15,7 @@
  *     rmsnorm|silu_mul|add DIM ROWS MS
  *     limit NAME MS                   see _half.h
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,16 +199,33 @@ static size_t qkv_floats(const run_t *r)
     return (size_t)(r->n_heads + 2 * r->kv.n_kv_heads) * r->kv.head_dim;
 }
 
+static bt_batch_t batch_of(const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                           uint32_t n_rows)
+{
+    return (bt_batch_t){.seqs = seqs,
+                        .n_seqs = n_seqs,
+                        .n_rows = n_rows,
+                        .tokens_per_block = TOKENS_PER_BLOCK};
+}
+
 static void call_rope_store(run_t *r)
 {
-    r->be->ops->rope_store(r->be, r->x, r->n_heads, r->cos_sin, true, r->seqs,
-                           r->n_seqs, &r->kv, 0);
+    const bt_batch_t batch = batch_of(r->seqs, r->n_seqs, r->n_rows);
+
+    r->be->ops->rope_store(r->be, r->x, r->n_heads, r->cos_sin, true, &batch,
+                           &r->kv, 0);
 }
 
 static void call_attention(run_t *r)
 {
-    r->be->ops->attention(r->be, r->x, r->n_heads, r->seqs, r->n_seqs, &r->kv,
-                          0, r->out);
+    const bt_batch_t batch = batch_of(r->seqs, r->n_seqs, r->n_rows);
+    const bt_attention_t attention = {.n_heads = r->n_heads,
+                                      .key_dim = r->kv.head_dim,
+                                      .value_dim = r->kv.head_dim,
+                                      .scale =
+                                          1.0f / sqrtf((float)r->kv.head_dim)};
+
+    r->be->ops->attention(r->be, &attention, r->x, &batch, &r->kv, 0, r->out);
 }
 
 /* Ordinary keys and values at all positions before the new ones: stored by
@@ -222,9 +240,10 @@ static void fill_cache(run_t *r, uint32_t pos)
                 .n_rows = (pos - p < r->max_rows) ? pos - p : r->max_rows,
                 .pos = p,
                 .blocks = r->seqs[s].blocks};
+            const bt_batch_t batch = batch_of(&seq, 1, seq.n_rows);
 
-            r->be->ops->rope_store(r->be, x, r->n_heads, r->cos_sin, true, &seq,
-                                   1, &r->kv, 0);
+            r->be->ops->rope_store(r->be, x, r->n_heads, r->cos_sin, true,
+                                   &batch, &r->kv, 0);
         }
     }
     r->be->ops->buffer_free(r->be, x);

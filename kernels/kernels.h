@@ -9,6 +9,11 @@
  * chunk (many rows of one sequence) and a decode step (one row of each of many
  * sequences) are the same call. No padding anywhere.
  *
+ *     batch_reserve(limits)      once
+ *     a step:  batch_begin(batch)             all tables cross over, in one
+ * copy embed, { norm_matmul, rope_store, attention, … } of each layer,
+ *              gather_rows, matmul, argmax    read them where they are
+ *
  * Numeric rules (invariant I1): the value of a row never depends on the other
  * rows of the batch, on how many threads run, or on the tier of instruction
  * set. Each output is accumulated in one fixed order that is written beside
@@ -75,6 +80,30 @@ typedef struct bt_ragged_seq {
     const uint32_t *blocks; /**< block ids; position p is in blocks[p / T] */
 } bt_ragged_seq_t;
 
+/** One step: everything that its operations need to know of rows, sequences
+ *  and blocks. All arrays are host memory; from batch_begin() on they stay as
+ *  they are until the step's last operation returned. kernels/batch.h lays them
+ *  out for an upload. */
+typedef struct bt_batch {
+    const uint32_t *tokens;      /**< (n_rows) token of each row */
+    const bt_ragged_seq_t *seqs; /**< (n_seqs) rows contiguous from 0 on */
+    const uint32_t *logit_rows;  /**< (n_logit_rows) rows that go on to the
+                                      output */
+    uint32_t n_rows;
+    uint32_t n_seqs;
+    uint32_t n_logit_rows;
+    uint32_t tokens_per_block; /**< T, which tells how many blocks of a sequence
+                                    are read */
+} bt_batch_t;
+
+/** The most that a batch has. */
+typedef struct bt_batch_limits {
+    uint32_t max_rows;
+    uint32_t max_seqs;
+    uint32_t max_logit_rows;
+    size_t max_blocks; /**< ids of all sequences together */
+} bt_batch_limits_t;
+
 /** Where the paged KV cache is; one rank's heads. Block b starts at base + b *
  *  block_bytes. Row-major, it holds
  *
@@ -104,6 +133,34 @@ typedef struct bt_kv_view {
     uint32_t tokens_per_block; /**< T */
 } bt_kv_view_t;
 
+/** Number of the order above, the one of bt_kernels_caps_t.kv_layout: raise it
+ *  with every change of it. Both ends of a transfer compare it. */
+#define BT_KV_LAYOUT_PAIRS 3u
+
+/** How attention is computed; the same for all rows of a call. */
+typedef struct bt_attention {
+    uint32_t n_heads;   /**< query heads */
+    uint32_t key_dim;   /**< of a head's query and key */
+    uint32_t value_dim; /**< of a head's value and output */
+    float scale;        /**< of a product of query and key */
+    /** A row at position p sees max(0, p + 1 - window) .. p; 0: all of 0 .. p.
+     *  Blocks that lie before it wholly are not read. */
+    uint32_t window;
+    float soft_cap; /**< c: a score s becomes c tanh(s / c); 0: it stays */
+    /** Back end (n_heads): a score of each query head that takes part in the
+     *  softmax and has no value. NULL: none. */
+    const float *sinks;
+} bt_attention_t;
+
+/** What of bt_attention_t a back end may not have, bits of
+ *  bt_kernels_caps_t.attention. */
+typedef enum bt_attention_part {
+    BT_ATTENTION_WINDOW = 1u << 0,
+    BT_ATTENTION_SOFT_CAP = 1u << 1,
+    BT_ATTENTION_SINKS = 1u << 2,
+    BT_ATTENTION_VALUE_DIM = 1u << 3, /**< another one than key_dim */
+} bt_attention_part_t;
+
 typedef struct bt_backend_config {
     uint32_t n_threads;    /**< CPU: threads, the caller's own counted in */
     const uint32_t *cores; /**< CPU: n_threads core ids to pin to, or NULL */
@@ -122,8 +179,24 @@ typedef struct bt_kernels_caps {
     uint32_t kv_types;     /**< bit 1 << bt_kv_type_t */
     uint32_t max_head_dim;
     uint32_t pack_version; /**< layout of weight_data(); 0: there is none */
+    uint32_t attention;    /**< bits of bt_attention_part_t */
+    uint32_t kv_layout;    /**< order of a block's bytes: BT_KV_LAYOUT_PAIRS */
+    uint32_t kv_align_bytes;   /**< of a pool's begin and of a block's size */
+    uint32_t kv_block_tokens;  /**< tokens_per_block is a multiple of it */
+    uint32_t max_block_tokens; /**< and at most this; 0: any */
     bool runs_ahead; /**< operations return before they are done: sync() */
 } bt_kernels_caps_t;
+
+/** Can it work on this cache? @a kv may have no base yet.
+ *  @param [out] why  On failure what it lacks, by name.
+ *  @retval BT_ERR_UNSUPPORTED */
+BT_MUST_CHECK bt_status_t bt_kernels_check_kv(const bt_kernels_caps_t *caps,
+                                              const bt_kv_view_t *kv, char *why,
+                                              size_t why_bytes);
+/** Can it compute this attention? As above. */
+BT_MUST_CHECK bt_status_t bt_kernels_check_attention(
+    const bt_kernels_caps_t *caps, const bt_attention_t *attention, char *why,
+    size_t why_bytes);
 
 /**
  * Operations. Pointers are back-end memory unless "host" is said. Row-major;
@@ -141,6 +214,21 @@ typedef struct bt_kernels_ops {
     void (*clear)(bt_backend_t *be, void *ptr, size_t bytes);
     /** Wait for everything queued. @retval BT_ERR_DEVICE */
     bt_status_t (*sync)(bt_backend_t *be);
+    /** Bytes of the back end's own memory that can still be taken. NULL: it has
+     *  none of its own. @retval BT_ERR_DEVICE */
+    bt_status_t (*memory_left)(bt_backend_t *be, uint64_t *bytes_p);
+
+    /** Take the memory for the tables of batches: bt_batch_max_words() in host
+     *  and in back-end memory, in place of what an earlier call took. NULL, as
+     *  batch_begin(): operations read the host's arrays.
+     *  @retval BT_ERR_NO_MEMORY  what an earlier call took stays */
+    bt_status_t (*batch_reserve)(bt_backend_t *be,
+                                 const bt_batch_limits_t *limits);
+    /** Begin a step: upload its tables. Operations that take a batch are given
+     *  the one that was begun last. Within the limits it cannot fail but by the
+     *  device. @retval BT_ERR_INVALID_PARAM  beyond the limits
+     *  @retval BT_ERR_DEVICE */
+    bt_status_t (*batch_begin)(bt_backend_t *be, const bt_batch_t *batch);
 
     /** Pack a matrix of @a n_out rows of @a n_in elements in GGUF layout at
      *  host memory @a data (borrowed for the call only). The value of every
@@ -170,10 +258,10 @@ typedef struct bt_kernels_ops {
     /** Bytes that weight_pack() would take; 0 for an unsupported shape. */
     size_t (*weight_bytes)(bt_ktype_t type, uint32_t n_out, uint32_t n_in);
 
-    /** out[r][:] = row tokens[r] of w (dequantized). tokens: host, each < the
-     *  matrix's n_out. out (R, n_in). */
+    /** out[r][:] = row tokens[r] of w (dequantized), of all rows of the batch;
+     *  each token < the matrix's n_out. out (R, n_in). */
     void (*embed)(bt_backend_t *be, const bt_weight_t *w,
-                  const uint32_t *tokens, uint32_t n_rows, float *out);
+                  const bt_batch_t *batch, float *out);
 
     /** out[r][o] = sum over k of w[o][k] * x[r][k].
      *  x (R, n_in), out (R, n_out); must not overlap.
@@ -221,29 +309,33 @@ typedef struct bt_kernels_ops {
      *  Source: Su et al., RoFormer. */
     void (*rope_store)(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const float *cos_sin, bool interleaved,
-                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
-                       const bt_kv_view_t *kv, uint32_t layer);
+                       const bt_batch_t *batch, const bt_kv_view_t *kv,
+                       uint32_t layer);
 
-    /** out[r][h] = softmax(q . K / sqrt(D)) V over positions 0 .. the row's
-     *  own, causal, grouped queries (head h reads KV head h * n_kv / n_heads),
-     *  K and V as stored, D even. Online softmax over tiles of 32 positions in
-     *  ascending order from position 0, whatever the size of cache blocks:
-     *      s_j = (q . k_j) * (1 / sqrt(D)), q and k_j rounded to bf16 and
-     *            summed as in matmul() with BF16 weights, pairs of d ascending
+    /** out[r][h] = softmax(q . K * scale) V over positions 0 .. the row's own,
+     *  or those of the window, causal, grouped queries (head h reads KV head
+     *  h * n_kv / n_heads), K and V as stored, D even. Online softmax over
+     * tiles of 32 positions in ascending order, which begin at multiples of 32,
+     *  whatever the size of cache blocks:
+     *      s_j = (q . k_j) * scale, q and k_j rounded to bf16 and summed as in
+     *            matmul() with BF16 weights, pairs of d ascending
+     *      with a soft cap c: s_j = c * (1 - 2 / (exp(s_j * (2 / c)) + 1))
      *      m' = max(m, s); p_j = exp(s_j - m'); corr = exp(m - m')
      *      l' = fma(l, corr, sum of p)
      *      acc = acc * corr, then acc += p_j v_j, both rounded to bf16 and
-     *            summed likewise, pairs of j ascending, a last one beside 0
-     *  and out = acc * (1 / l). INT8: codes are multiplied; s_j is the product
-     *  times the key's scale, and the weight p_j times the value's. The sum of
-     *  p is summed as in rmsnorm(); exp is the polynomial of
-     *  kernels/cpu/body.h.
-     *  q is the qkv array of rope_store (row stride
-     *  (n_heads + 2 n_kv_heads) * D); out (R, n_heads * D).
-     *  Source: Milakov & Gimelshein, "Online normalizer calculation for
-     *  softmax"; Kwon et al., PagedAttention. */
-    void (*attention)(bt_backend_t *be, const float *qkv, uint32_t n_heads,
-                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+     *            summed likewise, pairs of j ascending, one beside what is not
+     *            seen beside 0
+     *  and out = acc * (1 / l); m begins as -infinity and l as 0, or with a
+     * sink as it and 1. INT8: codes are multiplied; s_j is the product times
+     * the key's scale, and the weight p_j times the value's. The sum of p is
+     * summed as in rmsnorm(); exp is the polynomial of kernels/cpu/body.h. q is
+     * the qkv array of rope_store (row stride (n_heads + 2 n_kv_heads) * D);
+     * out (R, n_heads * D). Source: Milakov & Gimelshein, "Online normalizer
+     * calculation for softmax"; Kwon et al., PagedAttention; window: Beltagy et
+     * al., "Longformer"; soft cap: "Gemma 2"; sinks: Xiao et al., "Efficient
+     *  Streaming Language Models with Attention Sinks". */
+    void (*attention)(bt_backend_t *be, const bt_attention_t *attention,
+                      const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);
 
     /** gate_up (R, 2 D): out[r][i] = silu(gate[i]) * up[i], gate first:
@@ -254,9 +346,21 @@ typedef struct bt_kernels_ops {
     /** x[i] += y[i]. */
     void (*add)(bt_backend_t *be, float *x, const float *y, size_t n);
 
-    /** out row i = x row rows[i] (host indices). */
-    void (*gather_rows)(bt_backend_t *be, const float *x, const uint32_t *rows,
-                        uint32_t n_rows, uint32_t dim, float *out);
+    /** out row i = x row logit_rows[i] of the batch. x (R, dim). */
+    void (*gather_rows)(bt_backend_t *be, const float *x,
+                        const bt_batch_t *batch, uint32_t dim, float *out);
+
+    /** Columns at .. at + dim - 1 of out become x: x (R, dim),
+     *  out (R, out_dim), at + dim <= out_dim. */
+    void (*copy_columns)(bt_backend_t *be, const float *x, uint32_t n_rows,
+                         uint32_t dim, float *out, uint32_t out_dim,
+                         uint32_t at);
+
+    /** ids[r] = index of the largest x[r][i], the lowest where several are; NaN
+     *  is never the largest; 0 of a row with nothing above -infinity. x (R,
+     * dim), ids (R). NULL: not in this back end. */
+    void (*argmax)(bt_backend_t *be, const float *x, uint32_t n_rows,
+                   uint32_t dim, uint32_t *ids);
 
     /** Steps of a layer: the bits of the operations that they name, one after
      *  the other, without what lies between them. x, a and gate_up must not
@@ -301,6 +405,12 @@ struct bt_backend {
     const bt_kernels_ops_t *ops;
     const bt_kernels_caps_t *caps;
 };
+
+/** Has it memory of its own, which the host reaches by copies alone? */
+static inline bool bt_backend_owns_memory(const bt_backend_t *be)
+{
+    return be->ops->copier_open != NULL;
+}
 
 /** What a plugin exports. */
 typedef bt_status_t (*bt_backend_open_fn)(const bt_backend_config_t *config,

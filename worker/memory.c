@@ -83,10 +83,47 @@ uint64_t bt_memory_available(void)
     return (machine < group) ? machine : group;
 }
 
-uint64_t bt_memory_default_pool(uint64_t available, uint64_t model_bytes)
+uint64_t bt_memory_pool(const bt_memory_room_t *room)
 {
-    const uint64_t left =
-        (available > model_bytes) ? (available - model_bytes) / 4 : 0;
+    const uint64_t all =
+        room->own_memory ? room->device_available_bytes : room->available_bytes;
+    const uint64_t model =
+        room->own_memory ? room->device_model_bytes : room->model_bytes;
+    const uint64_t left = (all > model) ? (all - model) / 4 : 0;
 
-    return (left < DEFAULT_POOL_BYTES) ? left : DEFAULT_POOL_BYTES;
+    return (room->own_memory || (left < DEFAULT_POOL_BYTES))
+               ? left
+               : DEFAULT_POOL_BYTES;
+}
+
+static bt_status_t check_place(const char *place, uint64_t available,
+                               uint64_t model, uint64_t pool, char *why,
+                               size_t why_bytes)
+{
+    if (model + pool <= available) {
+        return BT_OK;
+    }
+    snprintf(why, why_bytes,
+             "not enough %smemory: the model takes %llu MiB and the KV pool "
+             "%llu MiB, %llu MiB are available, %llu MiB are missing",
+             place, (unsigned long long)(model >> 20),
+             (unsigned long long)(pool >> 20),
+             (unsigned long long)(available >> 20),
+             (unsigned long long)(((model + pool - available) >> 20) + 1));
+    return BT_ERR_NO_MEMORY;
+}
+
+bt_status_t bt_memory_check(const bt_memory_room_t *room, uint64_t pool_bytes,
+                            char *why, size_t why_bytes)
+{
+    const uint64_t here = room->own_memory ? 0 : pool_bytes;
+    bt_status_t status = check_place("", room->available_bytes,
+                                     room->model_bytes, here, why, why_bytes);
+
+    if ((status == BT_OK) && room->own_memory) {
+        status =
+            check_place("device ", room->device_available_bytes,
+                        room->device_model_bytes, pool_bytes, why, why_bytes);
+    }
+    return status;
 }

@@ -3,7 +3,11 @@
 #ifndef BT_WORKER_MEMORY_H
 #define BT_WORKER_MEMORY_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "common/base/status.h"
 
 /** Bytes: the smaller of the machine's MemAvailable and what the cgroup
  *  leaves. UINT64_MAX when neither can be read. */
@@ -13,8 +17,25 @@ uint64_t bt_memory_available(void);
  *  files counted as free. UINT64_MAX: there is no limit, or no such cgroup. */
 uint64_t bt_memory_cgroup_left(const char *dir);
 
-/** Default size of the KV pool: a quarter of what is left after the model, at
- *  most 1 GiB. */
-uint64_t bt_memory_default_pool(uint64_t available, uint64_t model_bytes);
+/** What there is for a model and its KV pool, which lies where the back end's
+ *  memory is: the host's, or its own. Bytes. */
+typedef struct bt_memory_room {
+    uint64_t available_bytes; /**< of the host */
+    uint64_t model_bytes;     /**< what the model takes of that */
+    bool own_memory;          /**< of the back end; the next two are its */
+    uint64_t device_available_bytes;
+    uint64_t device_model_bytes;
+} bt_memory_room_t;
+
+/** Default size of the KV pool: a quarter of what is left after the model where
+ *  the pool lies; of the host's memory at most 1 GiB, which others need too. */
+uint64_t bt_memory_pool(const bt_memory_room_t *room);
+
+/** Does it hold the model and a pool of so many bytes?
+ *  @param [out] why  On failure what is missing, and where.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_memory_check(const bt_memory_room_t *room,
+                                          uint64_t pool_bytes, char *why,
+                                          size_t why_bytes);
 
 #endif

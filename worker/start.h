@@ -62,15 +62,16 @@ BT_MUST_CHECK bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s);
 /** Decide where packed weights are kept and the size of the pool; refuse,
  *  before any memory is taken, what this machine cannot hold.
  *  @retval BT_ERR_NO_MEMORY  @retval BT_ERR_INVALID_PARAM  fewer than 2 blocks
- *  @retval  any of bt_packed_dir(), bt_model_memory_bytes() */
+ *  @retval  any of bt_packed_dir(), bt_model_memory() */
 BT_MUST_CHECK bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s);
 /** Open the back end and load the weights into it. n_threads is set.
- *  @retval BT_ERR_UNSUPPORTED  no such kv-type there
+ *  @retval BT_ERR_UNSUPPORTED  it reads no KV blocks like these
  *  @retval  any of bt_backend_open(), bt_model_load() */
 BT_MUST_CHECK bt_status_t bt_start_model_load(bt_worker_t *w,
                                               const bt_start_t *s);
-/** Start the compute thread: model and pool are there. Any of
- *  bt_engine_create(). */
+/** Start the compute thread: model and pool are there.
+ *  @retval BT_ERR_UNSUPPORTED  the back end cannot read the pool where it lies
+ *  @retval  any of bt_engine_create() */
 BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
                                                const bt_start_t *s);
 

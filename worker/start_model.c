@@ -73,7 +73,6 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     }
     w->block_bytes = w->groups.page_bytes;
     w->layer_bytes = bt_kv_groups_layer_bytes(&w->groups);
-    w->kv_layout = bt_kv_groups_identity(&w->groups, s->kv_type);
     return BT_OK;
 }
 
@@ -100,8 +99,10 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
     const bt_model_config_t config = {
         .max_rows = bt_engine_max_rows(w->max_seqs, w->config->chunk_tokens,
                                        w->tokens_per_block),
+        .max_seqs = w->max_seqs,
         .max_logit_rows = bt_engine_max_logit_rows(w->max_seqs),
         .context_tokens = w->context_tokens,
+        .tokens_per_block = w->tokens_per_block,
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
     };
@@ -111,24 +112,33 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
 
 bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
 {
-    const uint64_t available = bt_memory_available();
-    uint64_t pool = w->config->kv_memory_bytes;
     bt_model_config_t config;
+    bt_model_memory_t memory;
+    bt_memory_room_t room;
+    char why[WHY_BYTES] = "";
+    uint64_t pool;
     bt_status_t status = find_weight_dir(w, s);
 
     if (status != BT_OK) {
         return status;
     }
     config = model_config(w, s);
-    status = bt_model_memory_bytes(s->gguf, &config, &w->model_bytes);
+    status = bt_model_memory(s->gguf, w->config->backend, &config, why,
+                             sizeof(why), &memory);
     if (status != BT_OK) {
-        BT_LOG_ERROR("model %s: cannot tell its memory: %s", w->config->model,
-                     bt_status_str(status));
+        BT_LOG_ERROR("model %s: %s", w->config->model, why);
         return status;
     }
-    if (pool == 0) {
-        pool = bt_memory_default_pool(available, w->model_bytes);
-    }
+    w->model_bytes = bt_model_memory_host(&memory);
+    room = (bt_memory_room_t){
+        .available_bytes = bt_memory_available(),
+        .model_bytes = w->model_bytes,
+        .own_memory = memory.own_memory,
+        .device_available_bytes = memory.device_left_bytes,
+        .device_model_bytes = memory.device_bytes,
+    };
+    pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
+                                             : bt_memory_pool(&room);
     w->n_blocks =
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
                                                    : pool / w->block_bytes);
@@ -138,31 +148,39 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
                      (unsigned long long)pool, w->n_blocks, w->block_bytes);
         return BT_ERR_INVALID_PARAM;
     }
-    if (w->model_bytes + pool > available) {
-        BT_LOG_ERROR(
-            "not enough memory: the model takes %zu MiB and the KV "
-            "pool %llu MiB, %llu MiB are available, %llu MiB are "
-            "missing",
-            w->model_bytes >> 20, (unsigned long long)(pool >> 20),
-            (unsigned long long)(available >> 20),
-            (unsigned long long)(((w->model_bytes + pool - available) >> 20) +
-                                 1));
-        return BT_ERR_NO_MEMORY;
+    status = bt_memory_check(&room, pool, why, sizeof(why));
+    if (status != BT_OK) {
+        BT_LOG_ERROR("%s", why);
     }
-    return BT_OK;
+    return status;
 }
 
-static uint32_t max_of(uint32_t a, uint32_t b)
+static bt_kv_view_t kv_view(const bt_worker_t *w, const bt_start_t *s)
 {
-    return (a > b) ? a : b;
+    return (bt_kv_view_t){
+        .base = w->kv_base,
+        .block_bytes = w->block_bytes,
+        .type = s->kv_type,
+        .n_layers = s->hp.n_layers,
+        .n_kv_heads = s->hp.n_kv_heads,
+        .head_dim = s->hp.head_dim,
+        .tokens_per_block = w->tokens_per_block,
+    };
 }
 
-/* Widest row of any operation of this model: for the back end's scratch. */
-static uint32_t max_dim(const bt_hparams_t *hp)
+/* Can the back end read blocks like ours, where they lie as far as that is
+ * known? */
+static bt_status_t check_kv(const bt_worker_t *w, const bt_start_t *s)
 {
-    const uint32_t qkv = (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim;
+    const bt_kv_view_t kv = kv_view(w, s);
+    char why[WHY_BYTES] = "";
+    const bt_status_t status =
+        bt_kernels_check_kv(w->backend->caps, &kv, why, sizeof(why));
 
-    return max_of(max_of(hp->dim, hp->n_vocab), max_of(2 * hp->ffn_dim, qkv));
+    if (status != BT_OK) {
+        BT_LOG_ERROR("%s", why);
+    }
+    return status;
 }
 
 bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
@@ -172,7 +190,7 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         .n_threads = s->n_threads,
         .cores = (s->n_cores > 0) ? s->cores : NULL,
         .max_rows = config.max_rows,
-        .max_dim = max_dim(&s->hp),
+        .max_dim = bt_hparams_max_dim(&s->hp),
     };
     char why[WHY_BYTES] = "";
     bt_status_t status;
@@ -183,11 +201,12 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
                      bt_status_str(status));
         return status;
     }
-    if ((w->backend->caps->kv_types >> s->kv_type & 1u) == 0) {
-        BT_LOG_ERROR("back end %s does not have kv-type %s",
-                     w->backend->caps->name, w->config->kv_type);
-        return BT_ERR_UNSUPPORTED;
+    status = check_kv(w, s);
+    if (status != BT_OK) {
+        return status;
     }
+    w->kv_layout = bt_kv_groups_identity(&w->groups, s->kv_type,
+                                         w->backend->caps->kv_layout);
     status = bt_model_load(s->gguf, w->backend, &config, why, sizeof(why),
                            &w->model);
     if (status != BT_OK) {
@@ -200,21 +219,16 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_engine_config_t config = {
         .model = w->model,
-        .kv =
-            {
-                .base = w->kv_base,
-                .block_bytes = w->block_bytes,
-                .type = s->kv_type,
-                .n_layers = s->hp.n_layers,
-                .n_kv_heads = s->hp.n_kv_heads,
-                .head_dim = s->hp.head_dim,
-                .tokens_per_block = w->tokens_per_block,
-            },
+        .kv = kv_view(w, s),
         .max_seqs = w->max_seqs,
         .token_budget = w->config->chunk_tokens,
     };
-    const bt_status_t status = bt_engine_create(&config, &w->engine);
+    bt_status_t status = check_kv(w, s);
 
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_engine_create(&config, &w->engine);
     if (status != BT_OK) {
         BT_LOG_ERROR("the compute thread does not start: %s",
                      bt_status_str(status));

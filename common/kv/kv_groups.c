@@ -107,9 +107,10 @@ void bt_kv_groups_fini(bt_kv_groups_t *groups)
 }
 
 bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
-                                   uint32_t kv_type)
+                                   uint32_t kv_type, uint32_t order)
 {
-    bt_hash128_t id = bt_kv_layout_identity(&groups->group[0].shape, kv_type);
+    bt_hash128_t id =
+        bt_kv_layout_identity(&groups->group[0].shape, kv_type, order);
 
     if ((groups->n == 1) && (groups->group[0].kind == BT_KV_PAGED) &&
         (groups->group[0].window_tokens == 0)) {
@@ -119,7 +120,7 @@ bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
     for (uint32_t g = 0; g < groups->n; g++) {
         const bt_kv_group_t *group = &groups->group[g];
         const bt_hash128_t shape =
-            bt_kv_layout_identity(&group->shape, kv_type);
+            bt_kv_layout_identity(&group->shape, kv_type, order);
         const uint64_t fields[] = {id.lo,
                                    id.hi,
                                    shape.lo,

@@ -111,7 +111,7 @@ static inline bt_kv_place_t bt_kv_place(const bt_kv_groups_t *groups,
 /** Identity of the list; both ends of a transfer compare it. That of one PAGED
  *  group without window is bt_kv_layout_identity() of its shape. */
 bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
-                                   uint32_t kv_type);
+                                   uint32_t kv_type, uint32_t order);
 
 /** The first span whose block what comes after @a n_tokens tokens still needs.
  *  All from it on are needed; none, when it is that of token n_tokens. */

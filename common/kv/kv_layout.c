@@ -42,11 +42,11 @@ bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape, size_t *bytes_p)
     return BT_OK;
 }
 
-bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type)
+bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type,
+                                   uint32_t order)
 {
-    /* The first number is the version of the order of dimensions. */
     const uint32_t fields[] = {
-        3,
+        order,
         kv_type,
         shape->n_layers,
         shape->n_kv_heads,

@@ -62,9 +62,11 @@ static inline size_t bt_kv_layer_bytes(const bt_kv_shape_t *shape)
 }
 
 /** Identity of a layout; both ends of a transfer compare it.
- *  @param [in] kv_type  Element type number, as on the wire. */
-bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape,
-                                   uint32_t kv_type);
+ *  @param [in] kv_type  Element type number, as on the wire.
+ *  @param [in] order    Number of the order of dimensions, as the back end
+ *                       gives it: 3 is the one above. */
+bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type,
+                                   uint32_t order);
 
 /** Blocks that @a n_tokens tokens need: the quotient, rounded up. */
 static inline uint32_t bt_kv_blocks_for(uint64_t n_tokens,

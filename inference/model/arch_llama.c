@@ -29,6 +29,7 @@
 
 typedef struct layer {
     float *attn_norm;
+    float *attn_sinks; /* (n_heads), NULL: none */
     bt_linear_t qkv;
     bt_weight_t *attn_output;
     float *ffn_norm;
@@ -49,7 +50,7 @@ typedef struct llama {
     float *x_last; /* dim: the rows of x whose logits are wanted */
     float *a;      /* dim, all heads, or ffn_dim */
     float *b;      /* dim, query + key + value, or gate + up */
-    bt_linear_scratch_t scratch;
+    float *part;   /* one part of a linear of several, NULL: there is none */
 } llama_t;
 
 /* ---- hyper-parameters ---- */
@@ -120,16 +121,13 @@ static bt_status_t read_positive(const bt_gguf_t *gguf, const char *key,
 static bt_status_t check_refused(const bt_gguf_t *gguf, char *why,
                                  size_t why_bytes)
 {
-    static const char *const counts[] = {"llama.expert_count",
-                                         "llama.attention.sliding_window"};
+    static const char *const counts[] = {"llama.expert_count"};
     static const struct {
         const char *key;
         float neutral; /* and 0, which means "not used" */
     } factors[] = {
         {"llama.attention.clamp_kqv", 0.0f},
         {"llama.attention.max_alibi_bias", 0.0f},
-        {"llama.attention.scale", 0.0f},
-        {"llama.attn_logit_softcapping", 0.0f},
         {"llama.final_logit_softcapping", 0.0f},
         {"llama.logit_scale", 1.0f},
         {"llama.embedding_scale", 1.0f},
@@ -215,6 +213,41 @@ static bt_status_t read_rope(const bt_gguf_t *gguf, char *why, size_t why_bytes,
         return status;
     }
     hp->rope_scale = 1.0f / factor;
+    return BT_OK;
+}
+
+/* 0 means "not used" in all of them. */
+static bt_status_t read_attention(const bt_gguf_t *gguf, char *why,
+                                  size_t why_bytes, bt_hparams_t *hp)
+{
+    static const char *const window = "llama.attention.sliding_window";
+    const struct {
+        const char *key;
+        float *value_p;
+    } factors[] = {{"llama.attention.scale", &hp->attn_scale},
+                   {"llama.attn_logit_softcapping", &hp->attn_soft_cap}};
+    float f;
+
+    hp->attn_scale = 1.0f / sqrtf((float)hp->head_dim);
+    hp->attn_soft_cap = 0.0f;
+    hp->attn_window = 0;
+    for (size_t i = 0; i < BT_ARRAY_LEN(factors); i++) {
+        const bt_status_t status = bt_gguf_get_f32(gguf, factors[i].key, &f);
+
+        if ((status == BT_ERR_NOT_FOUND) || ((status == BT_OK) && (f == 0))) {
+            continue;
+        }
+        if ((status != BT_OK) || !(f > 0.0f) || !isfinite(f)) {
+            return refuse(why, why_bytes, BT_ERR_BAD_FILE,
+                          "key %s is not a positive number", factors[i].key);
+        }
+        *factors[i].value_p = f;
+    }
+    if (bt_gguf_has(gguf, window)) {
+        const wish_t wish = {window, 0, UINT32_MAX, &hp->attn_window};
+
+        return read_number(gguf, &wish, why, why_bytes);
+    }
     return BT_OK;
 }
 
@@ -318,6 +351,9 @@ static bt_status_t llama_hparams(const bt_gguf_t *gguf, char *why,
         status = read_head_dim(gguf, why, why_bytes, &hp);
     }
     if (status == BT_OK) {
+        status = read_attention(gguf, why, why_bytes, &hp);
+    }
+    if (status == BT_OK) {
         status = read_rope(gguf, why, why_bytes, &hp);
     }
     if (status == BT_OK) {
@@ -341,6 +377,26 @@ static bt_status_t llama_hparams(const bt_gguf_t *gguf, char *why,
 
 /* ---- loading ---- */
 
+/* Optional. */
+static bt_status_t load_sinks(bt_loader_t *ld, uint32_t i, layer_t *layer)
+{
+    const float there = 0.0f;
+    bt_attention_t attention = bt_hparams_attention(ld->hp);
+    char name[NAME_BYTES];
+    bt_status_t status;
+
+    snprintf(name, sizeof(name), "blk.%u.attn_sinks.weight", i);
+    if (bt_gguf_tensor(ld->gguf, name) == NULL) {
+        return BT_OK;
+    }
+    attention.sinks = &there;
+    status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
+                                        ld->why_bytes);
+    return (status == BT_OK)
+               ? bt_loader_vector(ld, name, ld->hp->n_heads, &layer->attn_sinks)
+               : status;
+}
+
 static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, layer_t *layer)
 {
     static const char *const qkv_names[] = {"attn_q", "attn_k", "attn_v"};
@@ -357,7 +413,7 @@ static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, layer_t *layer)
     status = bt_loader_vector(ld, name, hp->dim, &layer->attn_norm);
     if (status == BT_OK) {
         status = bt_loader_linear(ld, i, qkv_names, qkv_dims, 3, hp->dim,
-                                  hp->head_dim, &layer->qkv);
+                                  &layer->qkv);
     }
     if (status == BT_OK) {
         snprintf(name, sizeof(name), "blk.%u.attn_output.weight", i);
@@ -365,12 +421,15 @@ static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, layer_t *layer)
             bt_loader_matrix(ld, name, hp->dim, q_dim, &layer->attn_output);
     }
     if (status == BT_OK) {
+        status = load_sinks(ld, i, layer);
+    }
+    if (status == BT_OK) {
         snprintf(name, sizeof(name), "blk.%u.ffn_norm.weight", i);
         status = bt_loader_vector(ld, name, hp->dim, &layer->ffn_norm);
     }
     if (status == BT_OK) {
         status = bt_loader_linear(ld, i, gate_up_names, gate_up_dims, 2,
-                                  hp->dim, hp->ffn_dim, &layer->gate_up);
+                                  hp->dim, &layer->gate_up);
     }
     if (status == BT_OK) {
         snprintf(name, sizeof(name), "blk.%u.ffn_down.weight", i);
@@ -416,7 +475,8 @@ static bt_status_t load_activations(bt_loader_t *ld, llama_t *llama)
                    (llama->layers[i].gate_up.n_parts > 1);
     }
     if ((status == BT_OK) && in_parts) {
-        status = bt_loader_scratch(ld, rows, b_dim, units, &llama->scratch);
+        status = bt_loader_buffer(ld, rows, widest(q_dim, hp->ffn_dim, 0),
+                                  &llama->part);
     }
     return status;
 }
@@ -469,6 +529,7 @@ static void llama_free(bt_backend_t *be, void *state)
         layer_t *const layer = &llama->layers[i];
 
         bt_model_buffer_free(be, layer->attn_norm);
+        bt_model_buffer_free(be, layer->attn_sinks);
         bt_linear_free(be, &layer->qkv);
         bt_model_weight_free(be, layer->attn_output);
         bt_model_buffer_free(be, layer->ffn_norm);
@@ -483,7 +544,7 @@ static void llama_free(bt_backend_t *be, void *state)
     bt_model_buffer_free(be, llama->x_last);
     bt_model_buffer_free(be, llama->a);
     bt_model_buffer_free(be, llama->b);
-    bt_linear_scratch_free(be, &llama->scratch);
+    bt_model_buffer_free(be, llama->part);
     bt_free(llama->layers);
     bt_free(llama);
 }
@@ -498,49 +559,50 @@ static void feed_forward(bt_model_t *model, const layer_t *layer, float *x,
     const llama_t *const llama = model->state;
     const bt_norm_t norm = {layer->ffn_norm, hp->rms_eps, hp->dim};
 
-    bt_step_norm_linear(model->be, &layer->gate_up, &llama->scratch, x, &norm,
+    bt_step_norm_linear(model->be, &layer->gate_up, llama->part, x, &norm,
                         n_rows, layer->ffn_down, llama->a, llama->b);
     bt_step_ahead(model->be, next);
     bt_step_silu_matmul_add(model->be, layer->ffn_down, llama->b, n_rows,
                             hp->ffn_dim, hp->dim, llama->a, x);
 }
 
-static void llama_forward(bt_model_t *model, const bt_forward_t *fwd)
+static void llama_forward(bt_model_t *model, const bt_batch_t *batch,
+                          const bt_forward_t *fwd)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_hparams_t *const hp = &model->hp;
     const llama_t *const llama = model->state;
+    bt_attention_t attention = bt_hparams_attention(hp);
     const bt_norm_t out_norm = {llama->output_norm, hp->rms_eps, hp->dim};
     const bt_weight_t *const output =
         (llama->output != NULL) ? llama->output : llama->embedding;
     bt_backend_t *const be = model->be;
     float *x = llama->x;
-    uint32_t n_rows = fwd->n_rows;
+    uint32_t n_rows = batch->n_rows;
 
-    ops->embed(be, llama->embedding, fwd->tokens, n_rows, x);
+    ops->embed(be, llama->embedding, batch, x);
     for (uint32_t i = 0; i < llama->n_layers; i++) {
         const layer_t *const layer = &llama->layers[i];
         const bt_norm_t norm = {layer->attn_norm, hp->rms_eps, hp->dim};
         float *heads = llama->a;
         float *tmp = llama->b;
 
-        bt_step_norm_linear(be, &layer->qkv, &llama->scratch, x, &norm, n_rows,
+        bt_step_norm_linear(be, &layer->qkv, llama->part, x, &norm, n_rows,
                             layer->attn_output, llama->a, llama->b);
-        ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true,
-                        fwd->seqs, fwd->n_seqs, &fwd->kv, i);
+        ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true, batch,
+                        &fwd->kv, i);
         bt_model_layers_stored(model, fwd, i + 1);
-        if ((i + 1 == llama->n_layers) && (fwd->n_logit_rows == 0)) {
+        if ((i + 1 == llama->n_layers) && (batch->n_logit_rows == 0)) {
             return; /* the cache is all that was asked for */
         }
-        ops->attention(be, llama->b, hp->n_heads, fwd->seqs, fwd->n_seqs,
-                       &fwd->kv, i, heads);
+        attention.sinks = layer->attn_sinks;
+        ops->attention(be, &attention, llama->b, batch, &fwd->kv, i, heads);
         if (i + 1 == llama->n_layers) {
             /* From here on only the rows with logits matter. */
-            n_rows = fwd->n_logit_rows;
-            ops->gather_rows(be, x, fwd->logit_rows, n_rows, hp->dim,
-                             llama->x_last);
-            ops->gather_rows(be, heads, fwd->logit_rows, n_rows,
-                             hp->n_heads * hp->head_dim, llama->b);
+            n_rows = batch->n_logit_rows;
+            ops->gather_rows(be, x, batch, hp->dim, llama->x_last);
+            ops->gather_rows(be, heads, batch, hp->n_heads * hp->head_dim,
+                             llama->b);
             x = llama->x_last;
             heads = llama->b;
             tmp = llama->a;

@@ -36,6 +36,18 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
     return arch->hparams(gguf, why, why_bytes, hp_p);
 }
 
+bt_attention_t bt_hparams_attention(const bt_hparams_t *hp)
+{
+    return (bt_attention_t){
+        .n_heads = hp->n_heads,
+        .key_dim = hp->head_dim,
+        .value_dim = hp->head_dim,
+        .scale = hp->attn_scale,
+        .window = hp->attn_window,
+        .soft_cap = hp->attn_soft_cap,
+    };
+}
+
 uint32_t bt_hparams_max_dim(const bt_hparams_t *hp)
 {
     const uint32_t widths[] = {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "inference/model/model_priv.h"
 
@@ -24,12 +23,6 @@ void bt_linear_free(bt_backend_t *be, bt_linear_t *linear)
     }
 }
 
-void bt_linear_scratch_free(bt_backend_t *be, bt_linear_scratch_t *scratch)
-{
-    bt_model_buffer_free(be, scratch->parts);
-    bt_free(scratch->index);
-}
-
 void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w)
 {
     if (be->ops->ahead != NULL) {
@@ -37,38 +30,27 @@ void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w)
     }
 }
 
-/* The parts are computed one after the other as (n_rows, n_out[i]) matrices;
- * seen as rows of `unit` values, row r of the result is the units index[] of
- * them: gathering with it interleaves without an operation of its own. */
-static void run_parts(bt_backend_t *be, const bt_linear_t *linear,
-                      const bt_linear_scratch_t *scratch, const float *x,
-                      uint32_t n_rows, const bt_weight_t *next, float *out)
+/* Each part is computed as a matrix of its own (n_rows, n_out[i]), then put
+ * beside those before it. */
+static void run_parts(bt_backend_t *be, const bt_linear_t *linear, float *part,
+                      const float *x, uint32_t n_rows, const bt_weight_t *next,
+                      float *out)
 {
-    const uint32_t unit = linear->unit;
-    float *part_out = scratch->parts;
-    uint32_t n_units = 0;
-    uint32_t base = 0;
+    uint32_t width = 0;
+    uint32_t at = 0;
 
-    BT_ASSERT((scratch->parts != NULL) && (scratch->index != NULL));
+    BT_ASSERT(part != NULL);
+    for (uint32_t i = 0; i < linear->n_parts; i++) {
+        width += linear->n_out[i];
+    }
     for (uint32_t i = 0; i < linear->n_parts; i++) {
         bt_step_ahead(be, (i + 1 < linear->n_parts) ? linear->weights[i + 1]
                                                     : next);
-        be->ops->matmul(be, linear->weights[i], x, n_rows, part_out);
-        part_out += (size_t)n_rows * linear->n_out[i];
+        be->ops->matmul(be, linear->weights[i], x, n_rows, part);
+        be->ops->copy_columns(be, part, n_rows, linear->n_out[i], out, width,
+                              at);
+        at += linear->n_out[i];
     }
-    for (uint32_t r = 0; r < n_rows; r++) {
-        base = 0;
-        for (uint32_t i = 0; i < linear->n_parts; i++) {
-            const uint32_t units = linear->n_out[i] / unit;
-
-            for (uint32_t u = 0; u < units; u++) {
-                scratch->index[n_units++] = base + r * units + u;
-            }
-            base += n_rows * units;
-        }
-    }
-    be->ops->gather_rows(be, scratch->parts, scratch->index, n_units, unit,
-                         out);
 }
 
 void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
@@ -87,9 +69,9 @@ void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
 
 /* Several parts share one norm. */
 void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
-                         const bt_linear_scratch_t *scratch, const float *x,
-                         const bt_norm_t *norm, uint32_t n_rows,
-                         const bt_weight_t *next, float *tmp, float *out)
+                         float *part, const float *x, const bt_norm_t *norm,
+                         uint32_t n_rows, const bt_weight_t *next, float *tmp,
+                         float *out)
 {
     if (linear->n_parts == 1) {
         bt_step_ahead(be, next);
@@ -97,7 +79,7 @@ void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
         return;
     }
     be->ops->rmsnorm(be, x, norm->weight, norm->eps, n_rows, norm->dim, tmp);
-    run_parts(be, linear, scratch, tmp, n_rows, next, out);
+    run_parts(be, linear, part, tmp, n_rows, next, out);
 }
 
 void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,

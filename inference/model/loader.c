@@ -271,7 +271,7 @@ static bt_status_t pack_together(bt_loader_t *loader, const char *name,
 
 bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
                              const char *const *names, const uint32_t *n_out,
-                             uint32_t n_parts, uint32_t n_in, uint32_t unit,
+                             uint32_t n_parts, uint32_t n_in,
                              bt_linear_t *linear)
 {
     const bt_gguf_tensor_t *parts[BT_MAX_PARTS];
@@ -287,7 +287,6 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
         }
         same_type = same_type && (parts[i]->type == parts[0]->type);
     }
-    linear->unit = unit;
     if (same_type) {
         return pack_together(loader, name[0], parts, n_parts, n_in, linear);
     }
@@ -301,28 +300,6 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
         }
     }
     return BT_OK;
-}
-
-bt_status_t bt_loader_scratch(bt_loader_t *loader, size_t rows,
-                              size_t row_floats, size_t row_units,
-                              bt_linear_scratch_t *scratch)
-{
-    size_t n_index;
-
-    if (__builtin_mul_overflow(rows, row_units, &n_index) ||
-        !count(&loader->bytes, n_index, sizeof(*scratch->index))) {
-        return bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
-                              "%zu rows of a batch are too many", rows);
-    }
-    if (!loader->dry) {
-        scratch->index = bt_calloc(n_index, sizeof(*scratch->index));
-        if (scratch->index == NULL) {
-            return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                                  "out of memory for batches of %zu rows",
-                                  rows);
-        }
-    }
-    return bt_loader_buffer(loader, rows, row_floats, &scratch->parts);
 }
 
 /* cos and sin of position * base^(-2 i / D) / factor[i], in double. */

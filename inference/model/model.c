@@ -7,11 +7,10 @@
 #include "common/base/alloc.h"
 #include "inference/model/model_priv.h"
 
-#define WHY_BYTES 256
-
 static bt_status_t check_config(const bt_loader_t *ld)
 {
     const bt_model_config_t *const c = ld->config;
+    const bt_attention_t attention = bt_hparams_attention(ld->hp);
 
     if ((c->max_rows == 0) || (c->max_logit_rows == 0)) {
         return bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
@@ -31,7 +30,8 @@ static bt_status_t check_config(const bt_loader_t *ld)
                               ld->be->caps->name, ld->be->caps->max_head_dim,
                               ld->hp->head_dim);
     }
-    return BT_OK;
+    return bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
+                                      ld->why_bytes);
 }
 
 static const bt_arch_t *arch_of(const bt_gguf_t *gguf)
@@ -46,75 +46,93 @@ static const bt_arch_t *arch_of(const bt_gguf_t *gguf)
 bt_status_t bt_loader_rehearse(bt_loader_t *loader)
 {
     const bt_arch_t *const arch = arch_of(loader->gguf);
-    float *none = NULL;
     void *state = NULL;
     bt_status_t status;
 
     loader->dry = true;
     status = arch->load(loader, &state);
     arch->free_state(loader->be, state);
-    /* The logits, on the back end and on the host. */
-    for (int copy = 0; (status == BT_OK) && (copy < 2); copy++) {
-        status = bt_loader_buffer(loader, loader->config->max_logit_rows,
-                                  loader->hp->n_vocab, &none);
+    if (status == BT_OK) {
+        status = bt_loader_results(loader, NULL);
     }
     return status;
 }
 
-bt_status_t bt_model_memory(const bt_gguf_t *gguf,
-                            const bt_model_config_t *config,
-                            bt_model_memory_t *memory_p)
+/* Of one that keeps its buffers where the host cannot read them: they, the
+ * weights and the tables of batches are there; a weight is packed here first.
+ */
+static bt_status_t split_memory(const bt_loader_t *loader,
+                                bt_model_memory_t *memory)
 {
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = 1, .max_dim = 1};
-    char why[WHY_BYTES];
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+
+    memory->own_memory = true;
+    memory->device_bytes = memory->weight_bytes + memory->private_bytes;
+    memory->load_bytes += loader->max_weight;
+    memory->weight_bytes = 0;
+    memory->private_bytes = 0;
+    return ops->memory_left(loader->be, &memory->device_left_bytes);
+}
+
+bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
+                               const bt_model_config_t *config, char *why,
+                               size_t why_bytes, bt_model_memory_t *memory_p)
+{
     bt_hparams_t hp;
     bt_loader_t loader = {.gguf = gguf,
+                          .be = be,
                           .hp = &hp,
                           .config = config,
                           .why = why,
-                          .why_bytes = sizeof(why)};
-    bt_status_t status = bt_hparams_read(gguf, why, sizeof(why), &hp);
+                          .why_bytes = why_bytes};
+    bt_model_memory_t memory = {.device_left_bytes = UINT64_MAX};
+    bt_status_t status = bt_hparams_read(gguf, why, why_bytes, &hp);
 
-    if (status != BT_OK) {
-        return status;
+    if (status == BT_OK) {
+        status = check_config(&loader);
     }
-    /* Only for its sizes of packed weights. */
-    status = bt_backend_open("cpu", &be_config, &loader.be);
-    if (status != BT_OK) {
-        return status;
-    }
-    status = check_config(&loader);
     if (status == BT_OK) {
         status = bt_loader_rehearse(&loader);
     }
-    bt_backend_close(loader.be);
     if (status != BT_OK) {
         return status;
     }
-    *memory_p = (bt_model_memory_t){
-        .weight_bytes = loader.weight_bytes,
-        .private_bytes = loader.bytes,
-        .load_bytes = loader.max_piece,
-    };
-    if ((config->weight_dir != NULL) && (config->weight_dir[0] != '\0')) {
+    memory.weight_bytes = loader.weight_bytes;
+    memory.private_bytes = loader.bytes;
+    memory.load_bytes = loader.max_piece;
+    if (bt_backend_owns_memory(be)) {
+        status = split_memory(&loader, &memory);
+        if (status != BT_OK) {
+            return bt_loader_fail(&loader, status,
+                                  "the %s back end cannot tell its memory: %s",
+                                  be->caps->name, bt_status_str(status));
+        }
+    } else if ((config->weight_dir != NULL) &&
+               (config->weight_dir[0] != '\0')) {
         /* Packed here, then in the file; and the buffer of what is written. */
-        memory_p->load_bytes += loader.max_weight + BT_PACKED_CHUNK_BYTES;
+        memory.load_bytes += loader.max_weight + BT_PACKED_CHUNK_BYTES;
     }
+    memory.private_bytes += loader.host_bytes;
+    *memory_p = memory;
     return BT_OK;
 }
 
-bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
-                                  const bt_model_config_t *config,
-                                  size_t *bytes_p)
+bt_status_t bt_model_memory(const bt_gguf_t *gguf, const char *backend,
+                            const bt_model_config_t *config, char *why,
+                            size_t why_bytes, bt_model_memory_t *memory_p)
 {
-    bt_model_memory_t memory;
-    const bt_status_t status = bt_model_memory(gguf, config, &memory);
+    const bt_backend_config_t be_config = {
+        .n_threads = 1, .max_rows = 1, .max_dim = 1};
+    bt_backend_t *be = NULL;
+    bt_status_t status = bt_backend_open(backend, &be_config, &be);
 
-    if (status == BT_OK) {
-        *bytes_p =
-            memory.weight_bytes + memory.private_bytes + memory.load_bytes;
+    if (status != BT_OK) {
+        snprintf(why, why_bytes, "the back end %s cannot be opened: %s",
+                 backend, bt_status_str(status));
+        return status;
     }
+    status = bt_model_memory_on(gguf, be, config, why, why_bytes, memory_p);
+    bt_backend_close(be);
     return status;
 }
 
@@ -158,19 +176,9 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
         status = bt_loader_check_all_used(&loader);
     }
     if (status == BT_OK) {
-        status = bt_loader_buffer(&loader, config->max_logit_rows, hp.n_vocab,
-                                  &model->logits);
+        status = bt_loader_results(&loader, model);
     }
     if (status != BT_OK) {
-        goto err_model;
-    }
-    model->host_logits =
-        bt_calloc_aligned((size_t)config->max_logit_rows * hp.n_vocab,
-                          sizeof(*model->host_logits));
-    if (model->host_logits == NULL) {
-        status = bt_loader_fail(&loader, BT_ERR_NO_MEMORY,
-                                "out of memory for the logits of %u rows",
-                                config->max_logit_rows);
         goto err_model;
     }
     bt_free(loader.used);
@@ -194,6 +202,7 @@ void bt_model_destroy(bt_model_t *model)
     if (model->arch != NULL) {
         model->arch->free_state(model->be, model->state);
         bt_model_buffer_free(model->be, model->logits);
+        bt_model_buffer_free(model->be, model->best_ids);
     }
     bt_packed_store_close(model->store); /* the weights were freed */
     bt_free(model->host_logits);
@@ -233,15 +242,19 @@ static bool seqs_fit(const bt_model_t *model, const bt_forward_t *fwd)
 
 static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
 {
+    const bt_model_config_t *const c = &model->config;
     const bt_hparams_t *const hp = &model->hp;
     const bt_kv_view_t *const kv = &fwd->kv;
+    char why[1];
 
-    if ((fwd->n_rows == 0) || (fwd->n_rows > model->config.max_rows) ||
-        (fwd->n_logit_rows > model->config.max_logit_rows) ||
-        (kv->base == NULL) || (kv->n_layers != hp->n_layers) ||
-        (kv->n_kv_heads != hp->n_kv_heads) || (kv->head_dim != hp->head_dim) ||
-        (kv->tokens_per_block == 0) || (kv->tokens_per_block % 2 != 0) ||
-        ((model->be->caps->kv_types & (1u << kv->type)) == 0)) {
+    if ((fwd->n_rows == 0) || (fwd->n_rows > c->max_rows) ||
+        (fwd->n_logit_rows > c->max_logit_rows) || (kv->base == NULL) ||
+        (kv->n_layers != hp->n_layers) || (kv->n_kv_heads != hp->n_kv_heads) ||
+        (kv->head_dim != hp->head_dim) ||
+        ((c->tokens_per_block != 0) &&
+         (kv->tokens_per_block != c->tokens_per_block)) ||
+        ((c->max_seqs != 0) && (fwd->n_seqs > c->max_seqs)) ||
+        (bt_kernels_check_kv(model->be->caps, kv, why, sizeof(why)) != BT_OK)) {
         return false;
     }
     for (uint32_t i = 0; i < fwd->n_rows; i++) {
@@ -269,25 +282,34 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
                              float **logits_p)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    bt_status_t status;
+    const bt_batch_t batch = {
+        .tokens = fwd->tokens,
+        .seqs = fwd->seqs,
+        .logit_rows = fwd->logit_rows,
+        .n_rows = fwd->n_rows,
+        .n_seqs = fwd->n_seqs,
+        .n_logit_rows = fwd->n_logit_rows,
+        .tokens_per_block = fwd->kv.tokens_per_block,
+    };
+    bt_status_t status = BT_OK;
 
     if (!fits(model, fwd)) {
         return BT_ERR_INVALID_PARAM;
     }
-    model->arch->forward(model, fwd);
-    if (fwd->n_logit_rows > 0) {
-        status = ops->copy_out(model->be, model->host_logits, model->logits,
-                               (size_t)fwd->n_logit_rows * model->hp.n_vocab *
-                                   sizeof(*model->host_logits));
+    if (ops->batch_begin != NULL) {
+        status = ops->batch_begin(model->be, &batch);
         if (status != BT_OK) {
             return status;
         }
     }
-    status = ops->sync(model->be);
+    model->arch->forward(model, &batch, fwd);
+    status = bt_model_results(model, fwd);
     if (status != BT_OK) {
         return status;
     }
-    *logits_p = (fwd->n_logit_rows > 0) ? model->host_logits : NULL;
+    *logits_p = (fwd->n_logit_rows == 0)       ? NULL
+                : (model->host_logits != NULL) ? model->host_logits
+                                               : model->logits;
     return BT_OK;
 }
 
@@ -295,12 +317,13 @@ void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
                          uint32_t from, uint32_t to)
 {
     uint8_t *const dst = (uint8_t *)kv->base + to * kv->block_bytes;
+    const void *const src = (uint8_t *)kv->base + from * kv->block_bytes;
+    const uint32_t n = (uint32_t)(kv->block_bytes / sizeof(float));
 
     /* A block is a whole number of floats: K and V, and slots of an even
      * number, each of a whole number of elements or scales. */
-    model->be->ops->gather_rows(model->be, kv->base, &from, 1,
-                                (uint32_t)(kv->block_bytes / sizeof(float)),
-                                (float *)(void *)dst);
+    model->be->ops->copy_columns(model->be, src, 1, n, (float *)(void *)dst, n,
+                                 0);
 }
 
 void bt_model_clear_block(bt_model_t *model, const bt_kv_view_t *kv,

@@ -29,6 +29,9 @@ typedef struct bt_hparams {
     float rope_base;
     float rope_scale; /**< positions are multiplied by it; 1 = as they are */
     float rms_eps;
+    float attn_scale;     /**< of a query times a key */
+    uint32_t attn_window; /**< bt_attention_t.window */
+    float attn_soft_cap;  /**< bt_attention_t.soft_cap */
 } bt_hparams_t;
 
 /**
@@ -46,12 +49,17 @@ BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
  *  bt_backend_config_t. */
 uint32_t bt_hparams_max_dim(const bt_hparams_t *hp);
 
+/** The attention of such a model. */
+bt_attention_t bt_hparams_attention(const bt_hparams_t *hp);
+
 typedef struct bt_model bt_model_t;
 
 typedef struct bt_model_config {
-    uint32_t max_rows;       /**< most rows (tokens) of one forward call */
-    uint32_t max_logit_rows; /**< most rows whose logits are asked for */
-    uint32_t context_tokens; /**< positions that may occur, <= hparams' */
+    uint32_t max_rows;         /**< most rows (tokens) of one forward call */
+    uint32_t max_seqs;         /**< most sequences of one; 0: max_rows */
+    uint32_t max_logit_rows;   /**< most rows whose logits are asked for */
+    uint32_t context_tokens;   /**< positions that may occur, <= hparams' */
+    uint32_t tokens_per_block; /**< of the cache; 0: not known yet, any */
 
     /** Folder of packed weights (inference/packed): they are mapped from there,
      *  one copy for all processes of the host, and built there when it has none
@@ -61,29 +69,50 @@ typedef struct bt_model_config {
     uint32_t n_threads; /**< that check the packed file; 0 = 1 */
 } bt_model_config_t;
 
-/** Where the memory of a model on the CPU back end goes. */
+/** Where the memory of a model on a back end goes. */
 typedef struct bt_model_memory {
     /** Packed matrices: of this process, or with weight_dir pages of a file
      *  that all processes of the host share. The system counts such pages as
      *  available, so that who asks whether they fit adds them for every process
-     *  and yet counts them once. */
+     *  and yet counts them once. 0 where the back end has memory of its own. */
     size_t weight_bytes;
-    size_t private_bytes; /**< activations, tables, logits */
+    size_t private_bytes; /**< activations, tables, logits: what of them is in
+                               the host's memory */
     size_t load_bytes;    /**< most that is needed besides, while loading */
+    size_t device_bytes;  /**< in the back end's own memory, while it serves */
+    uint64_t device_left_bytes; /**< that can be taken there now */
+    bool own_memory; /**< bt_backend_owns_memory(): else there is no device */
 } bt_model_memory_t;
 
-/** @retval as bt_model_memory_bytes() */
+/** Bytes of the host's memory, all parts. */
+static inline size_t bt_model_memory_host(const bt_model_memory_t *memory)
+{
+    return memory->weight_bytes + memory->private_bytes + memory->load_bytes;
+}
+
+/**
+ * Memory that bt_model_load() will take, so that the caller can refuse before
+ * any of it is taken. Opens the back end for a moment.
+ *
+ * @param [in]  backend  Name, as for bt_backend_open().
+ * @param [out] why      On failure the reason, for the user.
+ * @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE, BT_ERR_INVALID_PARAM
+ *                           As bt_model_load() will say.
+ * @retval BT_ERR_NO_MEMORY
+ * @retval  any of bt_backend_open()
+ */
 BT_MUST_CHECK bt_status_t bt_model_memory(const bt_gguf_t *gguf,
+                                          const char *backend,
                                           const bt_model_config_t *config,
+                                          char *why, size_t why_bytes,
                                           bt_model_memory_t *memory_p);
 
-/** Memory that bt_model_load() will take on the CPU back end, the sum of all
- *  parts of bt_model_memory_t, so that the caller can refuse before taking any.
- *  @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE  As bt_model_load() will say.
- *  @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_model_memory_bytes(const bt_gguf_t *gguf,
-                                                const bt_model_config_t *config,
-                                                size_t *bytes_p);
+/** The same on a back end that is open. */
+BT_MUST_CHECK bt_status_t bt_model_memory_on(const bt_gguf_t *gguf,
+                                             bt_backend_t *be,
+                                             const bt_model_config_t *config,
+                                             char *why, size_t why_bytes,
+                                             bt_model_memory_t *memory_p);
 
 /**
  * Pack the weights onto @a be and allocate activations.
@@ -119,7 +148,13 @@ typedef struct bt_forward {
     uint32_t n_rows;            /**< <= max_rows */
     const uint32_t *logit_rows; /**< rows whose logits are wanted */
     uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
-    bt_kv_view_t kv;            /**< blocks must exist for all positions */
+    /** Of each logit row: is the id of its best logit all that is wanted? Then
+     *  its logits stay in the back end. NULL: of none. */
+    const bool *best_only;
+    /** Out (n_logit_rows): these ids, bt_sampler_best() of the logits; those of
+     *  other rows are left alone. Not used without best_only. */
+    uint32_t *best_ids;
+    bt_kv_view_t kv; /**< blocks must exist for all positions */
     /** Called during the call, by the same thread, when K and V of all rows are
      *  in the cache for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
      *  that runs ahead of its caller does not call it. */
@@ -130,10 +165,13 @@ typedef struct bt_forward {
 /**
  * Run the batch: K and V of all rows are written into the cache, and
  * logits (n_logit_rows, n_vocab) are left in host memory owned by the model
- * until the next call (NULL when none are wanted). Allocates nothing.
+ * until the next call (NULL when none are wanted); the caller may write to
+ them.
+ * Those of rows with best_only are anything. Allocates nothing.
  *
  * @retval BT_ERR_INVALID_PARAM  Counts exceed the configuration, a token is
- *                               out of range, or a position is too large.
+ *                               out of range, a position is too large, or the
+                               cache is not one that the back end reads.
  * @retval BT_ERR_DEVICE
  */
 BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,

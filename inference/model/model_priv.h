@@ -20,7 +20,6 @@ typedef struct bt_linear {
     uint32_t n_parts; /**< 1 when packed together */
     bt_weight_t *weights[BT_MAX_PARTS];
     uint32_t n_out[BT_MAX_PARTS];
-    uint32_t unit; /**< every n_out of several parts is a multiple of it */
 } bt_linear_t;
 
 typedef struct bt_arch {
@@ -35,8 +34,10 @@ typedef struct bt_arch {
      *  also on failure. */
     bt_status_t (*load)(bt_loader_t *loader, void **state_p);
 
-    /** Queue the pass; logits (n_logit_rows, n_vocab) go to model->logits. */
-    void (*forward)(bt_model_t *model, const bt_forward_t *fwd);
+    /** Queue the pass over @a batch, which was begun; logits (n_logit_rows,
+     *  n_vocab) go to model->logits. */
+    void (*forward)(bt_model_t *model, const bt_batch_t *batch,
+                    const bt_forward_t *fwd);
 
     /** NULL and half-loaded states are allowed. */
     void (*free_state)(bt_backend_t *be, void *state);
@@ -62,7 +63,8 @@ struct bt_loader {
     char *why;
     size_t why_bytes;
     bool dry;
-    size_t bytes;        /**< taken so far, without the matrices */
+    size_t bytes;        /**< of back-end memory so far, without the matrices */
+    size_t host_bytes;   /**< of host memory beside it */
     size_t weight_bytes; /**< packed matrices so far */
     size_t max_piece;    /**< most bytes of temporary memory at once */
     size_t max_weight;   /**< bytes of the largest packed matrix */
@@ -77,6 +79,11 @@ bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
 /** Go through the whole load and count; with packed or writer set also look
  *  for every matrix or write it. Takes no memory that lasts. */
 BT_MUST_CHECK bt_status_t bt_loader_rehearse(bt_loader_t *loader);
+
+/** After the load: room for logits and ids, on the back end and on the host,
+ *  and for the tables of batches. NULL as model, when dry: counted alone. */
+BT_MUST_CHECK bt_status_t bt_loader_results(bt_loader_t *loader,
+                                            bt_model_t *model);
 
 /** Set loader->packed and *store_p, where the configuration asks for it and it
  *  works; else everything stays, and what the user should know was logged. */
@@ -97,17 +104,7 @@ BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
                                            const char *const *names,
                                            const uint32_t *n_out,
                                            uint32_t n_parts, uint32_t n_in,
-                                           uint32_t unit, bt_linear_t *linear);
-/** Room to put the parts of linears side by side; all NULL while every linear
- *  is packed as one. */
-typedef struct bt_linear_scratch {
-    float *parts;    /**< back end: the parts' products, one after the other */
-    uint32_t *index; /**< host: where each unit of the result is in parts */
-} bt_linear_scratch_t;
-
-BT_MUST_CHECK bt_status_t bt_loader_scratch(bt_loader_t *loader, size_t rows,
-                                            size_t row_floats, size_t row_units,
-                                            bt_linear_scratch_t *scratch);
+                                           bt_linear_t *linear);
 
 /** The rotation table (context_tokens, head_dim / 2, 2) of rope_store(); the
  *  factors of rope_freqs.weight divide the frequencies, if it is there. */
@@ -136,12 +133,13 @@ typedef struct bt_norm {
 void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                          const bt_norm_t *norm, uint32_t n_rows, float *tmp,
                          float *out);
-/** The same of all parts: out (n_rows, sum of n_out), side by side. @a next is
- *  read after it: bt_step_ahead(). */
+/** The same of all parts: out (n_rows, sum of n_out), side by side. part:
+ *  back end (n_rows, the widest part's n_out), not read where there is one part
+ *  alone. @a next is read after it: bt_step_ahead(). */
 void bt_step_norm_linear(bt_backend_t *be, const bt_linear_t *linear,
-                         const bt_linear_scratch_t *scratch, const float *x,
-                         const bt_norm_t *norm, uint32_t n_rows,
-                         const bt_weight_t *next, float *tmp, float *out);
+                         float *part, const float *x, const bt_norm_t *norm,
+                         uint32_t n_rows, const bt_weight_t *next, float *tmp,
+                         float *out);
 /** x (n_rows, n_out) += W a; tmp (n_rows, n_out). */
 void bt_step_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
                         uint32_t n_rows, uint32_t n_out, float *tmp, float *x);
@@ -151,9 +149,13 @@ void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
                              float *gate_up, uint32_t n_rows, uint32_t n_in,
                              uint32_t n_out, float *tmp, float *x);
 
+/** After the forward pass: wait for it, then logits and ids are where
+ *  bt_model_forward() promises them. @retval BT_ERR_DEVICE */
+BT_MUST_CHECK bt_status_t bt_model_results(bt_model_t *model,
+                                           const bt_forward_t *fwd);
+
 /* All of them allow NULL, or NULL inside. */
 void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);
-void bt_linear_scratch_free(bt_backend_t *be, bt_linear_scratch_t *scratch);
 /** To be called by forward() after the K and V of layer n_layers - 1. */
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
                             uint32_t n_layers);
@@ -169,7 +171,9 @@ struct bt_model {
     void *state;              /**< the architecture's */
     bt_packed_store_t *store; /**< NULL: the weights are of this process */
     float *logits;            /**< back end (max_logit_rows, n_vocab) */
-    float *host_logits;       /**< the same in host memory */
+    /* Both only where the back end has memory of its own: */
+    uint32_t *best_ids; /**< back end (max_logit_rows) */
+    float *host_logits; /**< logits in host memory */
 };
 
 #endif

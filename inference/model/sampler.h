@@ -44,6 +44,15 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                          uint32_t n_history, uint32_t n_prompt,
                          uint32_t position);
 
+/** Does bt_sampler_draw() give bt_sampler_best() of the untouched logits? So
+ *  when nothing penalizes or bans, and nothing is left to chance.
+ *  @param [in] n_drawn  tokens generated so far, for min_tokens */
+bool bt_sampler_is_best(const bt_sampling_t *params, uint32_t n_drawn);
+
+/** The largest logit's id, the lowest of several; NaN is never the largest; 0
+ *  when nothing is above -infinity. argmax() of kernels.h. */
+uint32_t bt_sampler_best(const float *logits, uint32_t n_vocab);
+
 /** Uniform in [0, 1) from (seed, position): Philox 4x32-10, 53 bits. */
 double bt_sampler_uniform(uint64_t seed, uint64_t position);
 

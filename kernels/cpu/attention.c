@@ -13,6 +13,7 @@
 
 typedef struct attn_job {
     cpu_backend_t *cpu;
+    const bt_attention_t *attention;
     const bt_ragged_seq_t *seqs;
     uint32_t n_seqs;
     const bt_kv_view_t *kv;
@@ -55,14 +56,33 @@ typedef struct attn_scratch {
     uint32_t n_ahead;
 } attn_scratch_t;
 
-/* Positions at .. at + n - 1. */
+/* The first position that the one at position sees. */
+static uint32_t first_seen(const attn_job_t *job, uint32_t position)
+{
+    const uint32_t window = job->attention->window;
+
+    return ((window == 0) || (position < window)) ? 0 : position + 1 - window;
+}
+
+/* The first one of the tile that a pair of the item sees, in the tile, made
+ * even as values lie by pairs: nothing before it may be read. */
+static uint32_t seen_from(const attn_job_t *job, const attn_item_t *item,
+                          uint32_t at)
+{
+    const uint32_t first =
+        first_seen(job, item->seq->pos + item->first / item->group);
+
+    return (first > at) ? (first - at) / 2 * 2 : 0;
+}
+
+/* Positions at .. at + n - 1 as far as they are seen. */
 static void load_tile(const attn_job_t *job, const attn_item_t *item,
                       uint32_t at, uint32_t n, const attn_scratch_t *s)
 {
     const bt_cpu_isa_t *isa = job->cpu->isa;
     const uint32_t dim = job->kv->head_dim;
     const uint32_t t = job->kv->tokens_per_block;
-    uint32_t i = 0;
+    uint32_t i = seen_from(job, item, at);
 
     while (i < n) {
         const uint32_t left = t - (at + i) % t;
@@ -130,10 +150,23 @@ static void point_into_cache(const attn_job_t *job, const attn_item_t *item,
     }
 }
 
-/* How many positions the last pair sees. */
+/* One behind the last position that the last pair sees. */
 static uint32_t positions_of(const attn_item_t *item)
 {
     return item->seq->pos + (item->first + item->n_pairs - 1) / item->group + 1;
+}
+
+/* The tile in which the first position lies that the first pair sees. */
+static uint32_t first_tile_of(const attn_job_t *job, const attn_item_t *item)
+{
+    return first_seen(job, item->seq->pos + item->first / item->group) /
+           BT_ATTN_TILE * BT_ATTN_TILE;
+}
+
+/* Does a pair's window begin within the tile? The last pair's begins last. */
+static bool is_cut(const attn_job_t *job, const attn_item_t *item, uint32_t at)
+{
+    return first_seen(job, positions_of(item) - 1) > at;
 }
 
 /* The cache lines of n neighbouring heads of a part that begin at slot, of run
@@ -232,12 +265,18 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
                         uint32_t at, uint32_t n_tile)
 {
     const uint32_t dim = job->kv->head_dim;
+    const bt_attention_t *attention = job->attention;
     bt_attn_tile_t tile = {.dim = dim,
-                           .scale = 1.0f / sqrtf((float)dim),
+                           .scale = attention->scale,
+                           .soft_cap = attention->soft_cap,
+                           .cut = is_cut(job, item, at),
                            .ahead = s->ahead,
                            .n_ahead = s->n_ahead};
 
-    if (is_direct(job, item)) {
+    if (attention->soft_cap > 0.0f) {
+        tile.cap_factor = 2.0f / attention->soft_cap;
+    }
+    if (is_direct(job, item) && !tile.cut) {
         point_into_cache(job, item, at, n_tile, &tile);
     } else {
         load_tile(job, item, at, n_tile, s);
@@ -246,13 +285,16 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
     for (uint32_t i = 0; i < item->n_pairs; i++) {
         const uint32_t end =
             item->seq->pos + (item->first + i) / item->group + 1;
+        const uint32_t first = first_seen(job, end - 1);
 
-        if (end > at) {
+        /* Those that see nothing of it come before or behind the others. */
+        if ((end > at) && (first < at + n_tile)) {
             if (tile.n_pairs == 0) {
                 tile.q = s->q + (size_t)i * dim;
                 tile.state = &states[i];
                 tile.acc = s->acc + (size_t)i * dim;
             }
+            tile.from[tile.n_pairs] = (first > at) ? first - at : 0;
             tile.n[tile.n_pairs++] = (end - at < n_tile) ? end - at : n_tile;
         }
         if ((tile.n_pairs == BT_ATTN_TOGETHER) ||
@@ -262,6 +304,21 @@ static void attend_tile(const attn_job_t *job, const attn_item_t *item,
             tile.n_ahead = 0;
         }
     }
+}
+
+/* Before the first position: nothing, or the sink of the pair's head. */
+static bt_attn_state_t first_state(const attn_job_t *job,
+                                   const attn_item_t *item, uint32_t i)
+{
+    const float *sinks = job->attention->sinks;
+    bt_attn_state_t state = {.max = -INFINITY};
+
+    if (sinks != NULL) {
+        state.max = sinks[first_head(job, item->kv_head) +
+                          (item->first + i) % item->group];
+        state.sum = 1.0f;
+    }
+    return state;
 }
 
 static attn_scratch_t scratch_of(float *scratch, uint32_t dim)
@@ -294,14 +351,15 @@ static void attend(const attn_job_t *job, const attn_item_t *items, uint32_t n,
 
     for (uint32_t h = 0; h < n; h++) {
         for (uint32_t i = 0; i < items[h].n_pairs; i++) {
-            states[first] = (bt_attn_state_t){.max = -INFINITY};
+            states[first] = first_state(job, &items[h], i);
             job->cpu->isa->to_bf16(query_of(job, &items[h], i), dim,
                                    all.q + (size_t)first * dim);
             first++;
         }
     }
     memset(all.acc, 0, (size_t)first * dim * sizeof(float));
-    for (uint32_t at = 0; at < n_positions; at += BT_ATTN_TILE) {
+    for (uint32_t at = first_tile_of(job, &items[0]); at < n_positions;
+         at += BT_ATTN_TILE) {
         const uint32_t left = n_positions - at;
         uint32_t n_lines = 0;
 
@@ -309,7 +367,8 @@ static void attend(const attn_job_t *job, const attn_item_t *items, uint32_t n,
             n_lines =
                 lines_of_tile(job, &items[0], n, at + BT_ATTN_TILE, lines);
         } else if (next != NULL) {
-            n_lines = lines_of_tile(job, next, n, 0, lines);
+            n_lines =
+                lines_of_tile(job, next, n, first_tile_of(job, next), lines);
         }
         first = 0;
         for (uint32_t h = 0; h < n; h++) {
@@ -445,20 +504,22 @@ static void attn_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
-                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
+                      const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
     const uint32_t n_threads = bt_cpu_pool_threads(cpu->pool);
     attn_job_t job = {
         .cpu = cpu,
-        .seqs = seqs,
-        .n_seqs = n_seqs,
+        .attention = attention,
+        .seqs = batch->seqs,
+        .n_seqs = batch->n_seqs,
         .kv = kv,
         .layer = layer,
-        .n_heads = n_heads,
-        .row_floats = ((size_t)n_heads + 2 * kv->n_kv_heads) * kv->head_dim,
+        .n_heads = attention->n_heads,
+        .row_floats =
+            ((size_t)attention->n_heads + 2 * kv->n_kv_heads) * kv->head_dim,
         .q = qkv,
         .out = out,
         .pairs_per_item = BT_ATTN_PAIRS,
@@ -468,14 +529,16 @@ void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
     uint32_t grain;
 
     kv_check_view(be, kv);
+    BT_ASSERT((attention->key_dim == kv->head_dim) &&
+              (attention->value_dim == kv->head_dim));
     if (are_rows(&job, n_threads)) {
         /* Two: the first asks for the second's tile, and no thread waits long
          * for another's last. */
-        bt_cpu_pool_run(cpu->pool, n_seqs, 2, attn_rows, &job);
+        bt_cpu_pool_run(cpu->pool, job.n_seqs, 2, attn_rows, &job);
         return;
     }
-    for (uint32_t s = 0; s < n_seqs; s++) {
-        positions += seqs[s].n_rows * ((uint64_t)seqs[s].pos + 1);
+    for (uint32_t s = 0; s < job.n_seqs; s++) {
+        positions += job.seqs[s].n_rows * ((uint64_t)job.seqs[s].pos + 1);
     }
     n_items = count_items(&job);
     while ((n_threads > 1) && (n_items < 2 * n_threads) &&

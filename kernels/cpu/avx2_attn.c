@@ -207,6 +207,9 @@ static float softmax(const bt_attn_tile_t *t, uint32_t i, float *s, uint16_t *p)
                 _mm256_mul_ps(e[v], _mm256_loadu_ps(t->key_scales[0] + 8 * v));
         }
         e[v] = _mm256_mul_ps(e[v], _mm256_set1_ps(t->scale));
+        if (t->soft_cap > 0.0f) {
+            e[v] = vec_capped(t, e[v]);
+        }
         e[v] = _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), e[v], seen8(n));
     }
     max = largest(e);
@@ -337,7 +340,7 @@ void bt_avx2_attn_tile(const bt_attn_tile_t *tile)
     uint16_t p[BT_ATTN_TOGETHER][BT_ATTN_TILE];
     float corr[BT_ATTN_TOGETHER];
 
-    if (tile->dim % 8 != 0) {
+    if ((tile->dim % 8 != 0) || tile->cut) {
         body_attn_tile(tile);
         return;
     }

@@ -142,6 +142,7 @@ SPECIALIZE void scores(bt_attn_elem_t elems, uint32_t n_pairs,
                        const bt_attn_tile_t *t, __m512 (*s)[2])
 {
     const __m512 scale = _mm512_set1_ps(t->scale);
+    const bool capped = t->soft_cap > 0.0f;
 
     UNROLL
     for (uint32_t i = 0; i < n_pairs; i++) {
@@ -170,6 +171,9 @@ SPECIALIZE void scores(bt_attn_elem_t elems, uint32_t n_pairs,
                     _mm512_mul_ps(s[i][v], _mm512_loadu_ps(t->key_scales[v]));
             }
             s[i][v] = _mm512_mul_ps(s[i][v], scale);
+            if (capped) {
+                s[i][v] = vec_capped(t, s[i][v]);
+            }
         }
     }
 }
@@ -400,7 +404,7 @@ void bt_avx512_attn_tile(const bt_attn_tile_t *tile)
         bt_avx2_attn_tile(tile);
         return;
     }
-    if (tile->dim % 16 != 0) {
+    if ((tile->dim % 16 != 0) || tile->cut) {
         body_attn_tile(tile);
         return;
     }

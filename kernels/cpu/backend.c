@@ -256,6 +256,8 @@ static const bt_kernels_ops_t cpu_ops = {
     .silu_mul = bt_cpu_silu_mul,
     .add = bt_cpu_add,
     .gather_rows = bt_cpu_gather_rows,
+    .copy_columns = bt_cpu_copy_columns,
+    .argmax = bt_cpu_argmax,
     .norm_matmul = bt_cpu_norm_matmul,
     .matmul_add = bt_cpu_matmul_add,
     .silu_matmul_add = bt_cpu_silu_matmul_add,
@@ -271,11 +273,16 @@ static const bt_kernels_ops_t cpu_ops = {
 
 #define KV_TYPES (1u << BT_KV_F16 | 1u << BT_KV_BF16 | 1u << BT_KV_INT8)
 
-#define CAPS(tier_name)                                                  \
-    {                                                                    \
-        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE,             \
-        .weight_types = WEIGHT_TYPES, .kv_types = KV_TYPES,              \
-        .max_head_dim = BT_MAX_HEAD_DIM, .pack_version = BT_PACK_VERSION \
+#define ATTENTION_PARTS \
+    (BT_ATTENTION_WINDOW | BT_ATTENTION_SOFT_CAP | BT_ATTENTION_SINKS)
+
+#define CAPS(tier_name)                                                   \
+    {                                                                     \
+        .name = "cpu/" tier_name, .profile = BT_CPU_PROFILE,              \
+        .weight_types = WEIGHT_TYPES, .kv_types = KV_TYPES,               \
+        .max_head_dim = BT_MAX_HEAD_DIM, .pack_version = BT_PACK_VERSION, \
+        .attention = ATTENTION_PARTS, .kv_layout = BT_KV_LAYOUT_PAIRS,    \
+        .kv_align_bytes = sizeof(float), .kv_block_tokens = 2             \
     }
 
 static const bt_kernels_caps_t cpu_caps[] = {

@@ -42,7 +42,7 @@ uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
 
 /* See bt_kernels_ops_t in kernels/kernels.h. */
 void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
-                  const uint32_t *tokens, uint32_t n_rows, float *out);
+                  const bt_batch_t *batch, float *out);
 void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out);
 void bt_cpu_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
@@ -57,15 +57,20 @@ void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
                     float eps, uint32_t n_rows, uint32_t dim, float *out);
 void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const float *cos_sin, bool interleaved,
-                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
-                       const bt_kv_view_t *kv, uint32_t layer);
-void bt_cpu_attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
-                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+                       const bt_batch_t *batch, const bt_kv_view_t *kv,
+                       uint32_t layer);
+void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
+                      const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);
 void bt_cpu_silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
                      uint32_t dim, float *out);
 void bt_cpu_add(bt_backend_t *be, float *x, const float *y, size_t n);
-void bt_cpu_gather_rows(bt_backend_t *be, const float *x, const uint32_t *rows,
-                        uint32_t n_rows, uint32_t dim, float *out);
+void bt_cpu_gather_rows(bt_backend_t *be, const float *x,
+                        const bt_batch_t *batch, uint32_t dim, float *out);
+void bt_cpu_copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                         uint32_t dim, float *out, uint32_t out_dim,
+                         uint32_t at);
+void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
+                   uint32_t dim, uint32_t *ids);
 
 #endif

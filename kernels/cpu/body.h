@@ -168,24 +168,24 @@ static inline void body_rope(float *head, const float *cs, uint32_t dim,
     }
 }
 
-/* From n scores to weights p and the new state:
+/* From scores from .. n - 1 to weights p and the new state:
  *     m' = max(m, all scores); p_j = exp(s_j - m')
  *     corr = exp(m - m'); sum' = fma(sum, corr, lane sum of p)
- * Returns corr. s and p are (32); p[n ..] is set to 0. */
-static inline float softmax_step(const float *s, uint32_t n,
+ * Returns corr. s and p are (32); all other p are set to 0. */
+static inline float softmax_step(const float *s, uint32_t from, uint32_t n,
                                  bt_attn_state_t *state, float *p)
 {
     float lane[LANES];
     float max = state->max;
     float corr;
 
-    for (uint32_t j = 0; j < n; j++) {
+    for (uint32_t j = from; j < n; j++) {
         max = (s[j] > max) ? s[j] : max;
     }
     for (uint32_t j = 0; j < BT_ATTN_TILE; j++) {
         float e = bt_expf(s[j] - max);
 
-        p[j] = (j < n) ? e : 0.0f;
+        p[j] = ((j >= from) && (j < n)) ? e : 0.0f;
     }
     for (uint32_t j = 0; j < LANES; j++) {
         lane[j] = p[j] + p[j + LANES];
@@ -266,15 +266,23 @@ static inline float dot_bf16(const uint16_t *a, const uint16_t *b, float acc)
     return acc;
 }
 
-/* One step of online softmax of pair i over its n positions (a tile begins at a
+/* c tanh(s / c); see kernels.h. */
+static inline float soft_capped(float s, float cap, float factor)
+{
+    return cap * (1.0f - 2.0f / (bt_expf(s * factor) + 1.0f));
+}
+
+/* One step of online softmax of pair i over its positions (a tile begins at a
  * multiple of 32, whatever the cache's block size): s_j = (sum of q_d k_jd by
- * dot_bf16(), pairs of d ascending, from 0) (* the key's scale) * scale, then
- * softmax_step(), then acc = acc * corr and, pairs of positions ascending,
- * acc_d = dot_bf16() of the weights p_j (* the value's scale) and the values
- * v_jd; a last position without a partner has one of zeros. */
+ * dot_bf16(), pairs of d ascending, from 0) (* the key's scale) * scale,
+ * capped, then softmax_step(), then acc = acc * corr and, pairs of positions
+ * ascending, acc_d = dot_bf16() of the weights p_j (* the value's scale) and
+ * the values v_jd; a first or last position without a partner has one of zeros.
+ */
 static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
 {
     const uint32_t dim = tile->dim;
+    const uint32_t from = tile->from[i];
     const uint32_t n = tile->n[i];
     const uint16_t *q = tile->q + (size_t)i * dim;
     const uint16_t *keys = tile->keys[0];
@@ -288,25 +296,29 @@ static inline void attn_pair(const bt_attn_tile_t *tile, uint32_t i)
     float corr;
 
     for (uint32_t d = 0; d < dim; d += 2) {
-        for (uint32_t j = 0; j < n; j++) {
+        for (uint32_t j = from; j < n; j++) {
             s[j] =
                 dot_bf16(q + d, keys + (size_t)d * BT_ATTN_TILE + 2 * j, s[j]);
         }
     }
-    for (uint32_t j = 0; j < n; j++) {
+    for (uint32_t j = from; j < n; j++) {
         s[j] *= (key_scales != NULL) ? key_scales[j] : 1.0f;
         s[j] *= tile->scale;
+        if (tile->soft_cap > 0.0f) {
+            s[j] = soft_capped(s[j], tile->soft_cap, tile->cap_factor);
+        }
     }
-    corr = softmax_step(s, n, &tile->state[i], p);
-    for (uint32_t j = 0; j < n; j++) {
+    corr = softmax_step(s, from, n, &tile->state[i], p);
+    for (uint32_t j = from; j < n; j++) {
         weights[j] = bt_f32_to_bf16(
             or_zero((value_scales != NULL) ? p[j] * value_scales[j] : p[j]));
     }
     for (uint32_t d = 0; d < dim; d++) {
         acc[d] *= corr;
-        for (uint32_t j = 0; j < n; j += 2) {
+        for (uint32_t j = from / 2 * 2; j < n; j += 2) {
             const uint16_t *v = values + ((size_t)j / 2 * dim + d) * 2;
-            const uint16_t pair[2] = {v[0], (j + 1 < n) ? v[1] : 0};
+            const uint16_t pair[2] = {(j >= from) ? v[0] : 0,
+                                      (j + 1 < n) ? v[1] : 0};
 
             acc[d] = dot_bf16(weights + j, pair, acc[d]);
         }
@@ -377,6 +389,34 @@ static inline void body_silu_mul(const float *gate, const float *up, uint32_t n,
     for (uint32_t i = 0; i < n; i++) {
         out[i] = gate[i] / (1.0f + bt_expf(-gate[i])) * up[i];
     }
+}
+
+/* See argmax() in kernels.h. Lanes, because a single running maximum waits for
+ * itself; then the first that has it. */
+static inline uint32_t body_argmax(const float *x, uint32_t n)
+{
+    float best[4 * LANES];
+    uint32_t i;
+    uint32_t id = 0;
+
+    for (uint32_t j = 0; j < 4 * LANES; j++) {
+        best[j] = -INFINITY;
+    }
+    for (i = 0; n - i >= 4 * LANES; i += 4 * LANES) {
+        for (uint32_t j = 0; j < 4 * LANES; j++) {
+            best[j] = (x[i + j] > best[j]) ? x[i + j] : best[j];
+        }
+    }
+    for (; i < n; i++) {
+        best[0] = (x[i] > best[0]) ? x[i] : best[0];
+    }
+    for (uint32_t j = 1; j < 4 * LANES; j++) {
+        best[0] = (best[j] > best[0]) ? best[j] : best[0];
+    }
+    while ((best[0] > -INFINITY) && (x[id] != best[0])) {
+        id++;
+    }
+    return id;
 }
 
 static inline void body_add(float *x, const float *y, size_t n)

@@ -233,10 +233,15 @@ typedef struct bt_attn_tile {
     const float *value_scales[2];
     uint32_t dim;
     float scale;
+    float soft_cap;   /**< c, 0: none */
+    float cap_factor; /**< 2 / c */
     uint32_t n_pairs; /**< 1 .. BT_ATTN_TOGETHER */
+    /** A window begins within the tile: LOADED, and only from[] on. */
+    bool cut;
     /* Of each pair: */
     const uint16_t *q; /**< (n_pairs, dim) in bf16 */
-    uint32_t n[4];     /**< positions that it sees, 1 .. 32 */
+    uint32_t from[4];  /**< first position that it sees, 0 unless cut */
+    uint32_t n[4];     /**< 1 behind the last, from + 1 .. 32 */
     bt_attn_state_t *state;
     float *acc; /**< (n_pairs, dim) */
     /* Cache lines of the next positions, to be asked for between the sums: a
@@ -293,6 +298,7 @@ typedef struct bt_cpu_isa {
     void (*silu_mul)(const float *gate, const float *up, uint32_t n,
                      float *out);
     void (*add)(float *x, const float *y, size_t n);
+    uint32_t (*argmax)(const float *x, uint32_t n);
     void (*to_f16)(const float *x, uint32_t n, uint16_t *out);
     void (*to_bf16)(const float *x, uint32_t n, uint16_t *out);
 

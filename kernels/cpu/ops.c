@@ -47,19 +47,18 @@ static void embed_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 }
 
 void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
-                  const uint32_t *tokens, uint32_t n_rows, float *out)
+                  const bt_batch_t *batch, float *out)
 {
-    embed_job_t job = {.w = w, .tokens = tokens, .out = out};
+    embed_job_t job = {.w = w, .tokens = batch->tokens, .out = out};
 
-    run(bt_cpu_of(be), n_rows, w->n_in, MIN_ELEMS_PER_THREAD / 4, embed_rows,
-        &job);
+    run(bt_cpu_of(be), batch->n_rows, w->n_in, MIN_ELEMS_PER_THREAD / 4,
+        embed_rows, &job);
 }
 
 typedef struct rows_job {
     const bt_cpu_isa_t *isa;
     const float *x;
     const float *weight;
-    const uint32_t *rows;
     float *out;
     float eps;
     uint32_t dim;
@@ -143,14 +142,53 @@ void bt_cpu_add(bt_backend_t *be, float *x, const float *y, size_t n)
         MIN_ELEMS_PER_THREAD * 2, add_pieces, &job);
 }
 
-void bt_cpu_gather_rows(bt_backend_t *be, const float *x, const uint32_t *rows,
-                        uint32_t n_rows, uint32_t dim, float *out)
+void bt_cpu_gather_rows(bt_backend_t *be, const float *x,
+                        const bt_batch_t *batch, uint32_t dim, float *out)
+{
+    (void)be;
+    for (size_t r = 0; r < batch->n_logit_rows; r++) {
+        if (dim > 0) {
+            memcpy(out + r * dim, x + (size_t)batch->logit_rows[r] * dim,
+                   dim * sizeof(*out));
+        }
+    }
+}
+
+void bt_cpu_copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                         uint32_t dim, float *out, uint32_t out_dim,
+                         uint32_t at)
 {
     (void)be;
     for (size_t r = 0; r < n_rows; r++) {
         if (dim > 0) {
-            memcpy(out + r * dim, x + (size_t)rows[r] * dim,
-                   dim * sizeof(*out));
+            memcpy(out + r * out_dim + at, x + r * dim, dim * sizeof(*out));
         }
     }
+}
+
+typedef struct argmax_job {
+    const bt_cpu_isa_t *isa;
+    const float *x;
+    uint32_t dim;
+    uint32_t *ids;
+} argmax_job_t;
+
+static void argmax_rows(void *ctx, uint32_t thread, uint32_t begin,
+                        uint32_t end)
+{
+    const argmax_job_t *job = ctx;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        job->ids[r] = job->isa->argmax(job->x + r * job->dim, job->dim);
+    }
+}
+
+void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
+                   uint32_t dim, uint32_t *ids)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    argmax_job_t job = {.isa = cpu->isa, .x = x, .dim = dim, .ids = ids};
+
+    run(cpu, n_rows, dim, MIN_ELEMS_PER_THREAD, argmax_rows, &job);
 }

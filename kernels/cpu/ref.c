@@ -195,6 +195,11 @@ static void ref_add(float *x, const float *y, size_t n)
     body_add(x, y, n);
 }
 
+static uint32_t ref_argmax(const float *x, uint32_t n)
+{
+    return body_argmax(x, n);
+}
+
 const bt_cpu_isa_t bt_cpu_plain = {
     .tier = BT_CPU_PLAIN,
     .name = "plain",
@@ -210,6 +215,7 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .attn_tile = ref_attn_tile,
     .silu_mul = ref_silu_mul,
     .add = ref_add,
+    .argmax = ref_argmax,
     .to_f16 = ref_to_f16,
     .to_bf16 = ref_to_bf16,
     .to_i8 = ref_to_i8,

@@ -9,8 +9,7 @@
 
 typedef struct rope_job {
     cpu_backend_t *cpu;
-    const bt_ragged_seq_t *seqs;
-    uint32_t n_seqs;
+    const bt_batch_t *batch;
     const bt_kv_view_t *kv;
     uint32_t layer;
     uint32_t n_heads;
@@ -114,8 +113,8 @@ static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     uint32_t first = 0;
 
     (void)thread;
-    for (uint32_t s = 0; (s < job->n_seqs) && (first < end); s++) {
-        const bt_ragged_seq_t *seq = &job->seqs[s];
+    for (uint32_t s = 0; (s < job->batch->n_seqs) && (first < end); s++) {
+        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
 
         for (uint32_t i = 0; i < seq->n_rows; i++) {
             if ((first + i >= begin) && (first + i < end)) {
@@ -128,14 +127,13 @@ static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 
 void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const float *cos_sin, bool interleaved,
-                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
-                       const bt_kv_view_t *kv, uint32_t layer)
+                       const bt_batch_t *batch, const bt_kv_view_t *kv,
+                       uint32_t layer)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
     rope_job_t job = {
         .cpu = cpu,
-        .seqs = seqs,
-        .n_seqs = n_seqs,
+        .batch = batch,
         .kv = kv,
         .layer = layer,
         .n_heads = n_heads,
@@ -144,12 +142,9 @@ void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
         .cos_sin = cos_sin,
         .interleaved = interleaved,
     };
-    uint32_t n_rows = 0;
     size_t grain = MIN_ELEMS_PER_THREAD / (job.row_floats + 1) + 1;
 
     kv_check_view(be, kv);
-    for (uint32_t s = 0; s < n_seqs; s++) {
-        n_rows += seqs[s].n_rows;
-    }
-    bt_cpu_pool_run(cpu->pool, n_rows, (uint32_t)grain, rope_items, &job);
+    bt_cpu_pool_run(cpu->pool, batch->n_rows, (uint32_t)grain, rope_items,
+                    &job);
 }

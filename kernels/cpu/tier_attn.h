@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tier_attn.h  Loading keys and values: the types as constants, for the
- *  load_keys() and load_values() of the tier whose file includes it. */
+ *  load_keys() and load_values() of the tier whose file includes it, behind the
+ *  tier's header; and what of a softmax step both tiers write alike. */
 #ifndef BT_KERNELS_CPU_TIER_ATTN_H
 #define BT_KERNELS_CPU_TIER_ATTN_H
 
@@ -13,6 +14,17 @@ SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,
 SPECIALIZE void load_values(bt_kv_type_t type, const void *values,
                             uint32_t first, uint32_t n, uint32_t dim,
                             uint16_t *out);
+
+/* soft_capped() of a register. Few models have one: out of the way of the rest.
+ */
+static __attribute__((noinline)) vec_t vec_capped(const bt_attn_tile_t *t,
+                                                  vec_t s)
+{
+    const vec_t e = vec_exp(vec_mul(s, vec_all(t->cap_factor)));
+    const vec_t below = vec_div(vec_all(2.0f), vec_add(e, vec_all(1.0f)));
+
+    return vec_mul(vec_all(t->soft_cap), vec_sub(vec_all(1.0f), below));
+}
 
 SPECIALIZE void load_keys_of(bt_kv_type_t type, const void *keys, size_t stride,
                              uint32_t first, uint32_t n, uint32_t dim,

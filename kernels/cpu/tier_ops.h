@@ -94,14 +94,19 @@ static void add(float *x, const float *y, size_t n)
     body_add(x, y, n);
 }
 
+static uint32_t argmax(const float *x, uint32_t n)
+{
+    return body_argmax(x, n);
+}
+
 /** All of a vector tier's table but .direct_kv. */
-#define TIER_OPS                                                            \
-    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,                 \
-    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),               \
-    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),               \
-    .rmsnorm = rmsnorm, .rope = rope, .load_keys = TIER(load_keys),         \
-    .load_values = TIER(load_values), .attn_tile = TIER(attn_tile),         \
-    .silu_mul = silu_mul, .add = add, .to_f16 = to_f16, .to_bf16 = to_bf16, \
-    .to_i8 = to_i8
+#define TIER_OPS                                                          \
+    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,               \
+    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),             \
+    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),             \
+    .rmsnorm = rmsnorm, .rope = rope, .load_keys = TIER(load_keys),       \
+    .load_values = TIER(load_values), .attn_tile = TIER(attn_tile),       \
+    .silu_mul = silu_mul, .add = add, .argmax = argmax, .to_f16 = to_f16, \
+    .to_bf16 = to_bf16, .to_i8 = to_i8
 
 #endif

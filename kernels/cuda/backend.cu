@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device, stream, buffers, and the element-wise operations. The numeric rules
- * of kernels.h hold: fixed order of sums, fmaf, no fast math. */
+/* Device, stream, buffers, the tables of a batch, and operations on rows. The
+ * numeric rules of kernels.h hold: fixed order of sums, fmaf, no fast math. */
 #include <cuda_runtime.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/batch.h"
 #include "kernels/cuda/cuda.h"
 
 namespace
@@ -21,6 +22,10 @@ struct Backend {
     char name[64];
     cudaStream_t stream;
     int device;
+    bt_batch_limits_t limits;
+    uint32_t *host_words; /* pinned: batches are packed here */
+    uint32_t *words;      /* of the batch begun last, on the device */
+    cudaEvent_t uploaded; /* host_words may be written again; NULL: none */
 };
 
 Backend *self(bt_backend_t *be)
@@ -90,6 +95,86 @@ bt_status_t sync_stream(bt_backend_t *be)
     return (status == BT_OK) ? check(cudaGetLastError()) : status;
 }
 
+bt_status_t memory_left(bt_backend_t *be, uint64_t *bytes_p)
+{
+    size_t left = 0;
+    size_t total = 0;
+    const bt_status_t status = check(cudaMemGetInfo(&left, &total));
+
+    (void)be;
+    if (status == BT_OK) {
+        *bytes_p = left;
+    }
+    return status;
+}
+
+/* ---- tables of a batch ---- */
+
+void batch_free(Backend *b)
+{
+    (void)cudaFree(b->words);
+    (void)cudaFreeHost(b->host_words);
+    if (b->uploaded != nullptr) {
+        (void)cudaEventDestroy(b->uploaded);
+    }
+}
+
+bt_status_t batch_reserve(bt_backend_t *be, const bt_batch_limits_t *limits)
+{
+    const size_t bytes = bt_batch_max_words(limits) * sizeof(uint32_t);
+    Backend *b = self(be);
+    Backend taken = {};
+    void *ptr = nullptr;
+    bt_status_t status = check(cudaMalloc(&ptr, bytes));
+
+    taken.words = static_cast<uint32_t *>(ptr);
+    if (status == BT_OK) {
+        ptr = nullptr;
+        status = check(cudaHostAlloc(&ptr, bytes, cudaHostAllocDefault));
+        taken.host_words = static_cast<uint32_t *>(ptr);
+    }
+    if (status == BT_OK) {
+        status = check(
+            cudaEventCreateWithFlags(&taken.uploaded, cudaEventDisableTiming));
+    }
+    if (status != BT_OK) {
+        batch_free(&taken);
+        return status;
+    }
+    (void)cudaStreamSynchronize(b->stream); /* who reads the old ones is done */
+    batch_free(b);
+    b->words = taken.words;
+    b->host_words = taken.host_words;
+    b->uploaded = taken.uploaded;
+    b->limits = *limits;
+    return BT_OK;
+}
+
+/* One copy for all tables. The event is of the upload before: the words of it
+ * have left the host's memory. An event that was never recorded is no wait. */
+bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
+{
+    Backend *b = self(be);
+    bt_status_t status;
+
+    if ((b->words == nullptr) || !bt_batch_fits(batch, &b->limits)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    status = check(cudaEventSynchronize(b->uploaded));
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_batch_pack(batch, b->host_words);
+    status =
+        check(cudaMemcpyAsync(b->words, b->host_words,
+                              bt_batch_layout(batch).n_words * sizeof(uint32_t),
+                              cudaMemcpyHostToDevice, b->stream));
+    return (status == BT_OK) ? check(cudaEventRecord(b->uploaded, b->stream))
+                             : status;
+}
+
+/* ---- operations ---- */
+
 /* One block per row. The sum of squares is taken by 16 virtual lanes in
  * ascending order and the pairwise tree 8, 4, 2, 1, exactly as the reference:
  * the same bits. */
@@ -152,8 +237,92 @@ void add(bt_backend_t *be, float *x, const float *y, size_t n)
     }
 }
 
+/* One block per row of the result. */
+__global__ void gather_rows_kernel(const float *x, const uint32_t *rows,
+                                   uint32_t dim, float *out)
+{
+    const float *row = x + static_cast<size_t>(rows[blockIdx.x]) * dim;
+    float *out_row = out + static_cast<size_t>(blockIdx.x) * dim;
+
+    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
+        out_row[i] = row[i];
+    }
+}
+
+void gather_rows(bt_backend_t *be, const float *x, const bt_batch_t *batch,
+                 uint32_t dim, float *out)
+{
+    const uint32_t *rows = self(be)->words + bt_batch_layout(batch).logit_row;
+
+    if (batch->n_logit_rows > 0) {
+        gather_rows_kernel<<<batch->n_logit_rows, kThreads, 0,
+                             self(be)->stream>>>(x, rows, dim, out);
+    }
+}
+
+/* What fails shows at the next sync(). */
+void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                  uint32_t dim, float *out, uint32_t out_dim, uint32_t at)
+{
+    if ((n_rows > 0) && (dim > 0)) {
+        (void)cudaMemcpy2DAsync(out + at, out_dim * sizeof(float), x,
+                                dim * sizeof(float), dim * sizeof(float),
+                                n_rows, cudaMemcpyDeviceToDevice,
+                                self(be)->stream);
+    }
+}
+
+/* Does (x, i) come before (y, j)? The largest first, of equals the lowest id.
+ * kNone: nothing above -infinity was seen. */
+const uint32_t kNone = 0xffffffffu;
+
+__device__ bool precedes(float x, uint32_t i, float y, uint32_t j)
+{
+    return (i != kNone) && ((j == kNone) || (x > y) || ((x == y) && (i < j)));
+}
+
+/* One block per row, each thread every 256th value, then the tree. */
+__global__ void argmax_kernel(const float *x, uint32_t dim, uint32_t *ids)
+{
+    __shared__ float best[kThreads];
+    __shared__ uint32_t at[kThreads];
+    const float *row = x + static_cast<size_t>(blockIdx.x) * dim;
+    const uint32_t t = threadIdx.x;
+
+    best[t] = -INFINITY;
+    at[t] = kNone;
+    for (uint32_t i = t; i < dim; i += kThreads) {
+        if (row[i] > best[t]) { /* never of a NaN */
+            best[t] = row[i];
+            at[t] = i;
+        }
+    }
+    __syncthreads();
+    for (uint32_t half = kThreads / 2; half > 0; half /= 2) {
+        if ((t < half) &&
+            precedes(best[t + half], at[t + half], best[t], at[t])) {
+            best[t] = best[t + half];
+            at[t] = at[t + half];
+        }
+        __syncthreads();
+    }
+    if (t == 0) {
+        ids[blockIdx.x] = (at[0] == kNone) ? 0 : at[0];
+    }
+}
+
+void argmax(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
+            uint32_t *ids)
+{
+    if (n_rows > 0) {
+        argmax_kernel<<<n_rows, kThreads, 0, self(be)->stream>>>(x, dim, ids);
+    }
+}
+
 void close_stream(bt_backend_t *be)
 {
+    (void)cudaStreamSynchronize(self(be)->stream);
+    batch_free(self(be));
     (void)cudaStreamDestroy(self(be)->stream);
     std::free(be);
 }
@@ -169,8 +338,14 @@ bt_kernels_ops_t make_ops()
     ops.copy_out = copy_out;
     ops.clear = clear;
     ops.sync = sync_stream;
+    ops.memory_left = memory_left;
+    ops.batch_reserve = batch_reserve;
+    ops.batch_begin = batch_begin;
     ops.rmsnorm = rmsnorm;
     ops.add = add;
+    ops.gather_rows = gather_rows;
+    ops.copy_columns = copy_columns;
+    ops.argmax = argmax;
     ops.copier_open = bt_cuda_copier_open;
     ops.copier_close = bt_cuda_copier_close;
     ops.close = close_stream;
@@ -233,6 +408,10 @@ extern "C" bt_status_t bt_cuda_backend_open(const bt_backend_config_t *config,
     }
     be->caps.name = be->name;
     be->caps.profile = "f32-seq1";
+    be->caps.kv_layout = BT_KV_LAYOUT_PAIRS;
+    be->caps.kv_align_bytes = 256; /* a device's transactions and copies */
+    be->caps.kv_block_tokens = 2;
+    be->caps.runs_ahead = true;
     be->base.ops = &ops;
     be->base.caps = &be->caps;
     *be_p = &be->base;

@@ -33,6 +33,9 @@ CASES = {
                   "--ffn", "160", "--type", "Q4_1", "--mixed-type", "Q5_0",
                   "--embedding-type", "F16"],
     "tiny_bf16": ["--seed", "15", "--type", "BF16", "--embedding-type", "BF16", "--tied"],
+    "tiny_window": ["--seed", "11", "--layers", "3", "--window", "11", "--soft-cap", "1.5",
+                    "--attn-scale", "0.7"],
+    "tiny_sinks": ["--seed", "11", "--layers", "3", "--sinks"],
 }
 TOKENS = [(i * i * 37 + 11 * i + 3) % 288 for i in range(40)]
 KEPT_ROWS = [0, 1, 17, 39]
@@ -73,25 +76,32 @@ def bf16(x):
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-def attention(q, k, v):
+def attention(q, k, v, scale, window, cap, sinks):
     """Causal, grouped: query head h reads KV head h * n_kv // n_heads. In steps of 32
-    positions, whose weights are relative to the largest score so far and become bfloat16."""
+    positions, whose weights are relative to the largest score so far and become bfloat16.
+    window: a position sees itself and the window - 1 before it; 0: all before it.
+    sinks: of each query head a score without a value, or None."""
     n, n_heads, dim = q.shape
     n_kv = k.shape[1]
     out = np.zeros_like(q)
     q, k, v = bf16(q), bf16(k), bf16(v)
-    causal = np.triu(np.full((n, n), -np.inf), 1)
+    apart = np.arange(n)[:, None] - np.arange(n)[None, :]
+    seen = (apart >= 0) & ((window == 0) | (apart < window))
     for h in range(n_heads):
         g = h * n_kv // n_heads
-        scores = q[:, h] @ k[:, g].T / math.sqrt(dim) + causal
+        scores = q[:, h] @ k[:, g].T * scale
+        scores = np.where(seen, cap * np.tanh(scores / cap) if cap else scores, -np.inf)
         largest, total = np.full((n, 1), -np.inf), np.zeros((n, 1))
+        if sinks is not None:
+            largest, total = np.full((n, 1), sinks[h]), np.ones((n, 1))
         for at in range(0, n, 32):
-            step = scores[:, at:at + 32]
-            now = np.maximum(largest, step.max(axis=1, keepdims=True))
-            weights, correction = np.exp(step - now), np.exp(largest - now)
-            total = total * correction + weights.sum(axis=1, keepdims=True)
-            out[:, h] = out[:, h] * correction + bf16(weights) @ v[at:at + 32, g]
-            largest = now
+            rows = seen[:, at:at + 32].any(axis=1)  # the others see nothing of this step
+            step = scores[rows, at:at + 32]
+            now = np.maximum(largest[rows], step.max(axis=1, keepdims=True))
+            weights, correction = np.exp(step - now), np.exp(largest[rows] - now)
+            total[rows] = total[rows] * correction + weights.sum(axis=1, keepdims=True)
+            out[rows, h] = out[rows, h] * correction + bf16(weights) @ v[at:at + 32, g]
+            largest[rows] = now
         out[:, h] /= total
     return out.reshape(n, n_heads * dim)
 
@@ -105,13 +115,16 @@ def forward(path, tokens):
     def times(x, name):
         return rounding.get(kinds[name], eight_bits)(x) @ w[name].T
 
-    def key(name):
-        return reader.fields["llama." + name].contents()
+    def key(name, default=None):
+        field = reader.fields.get("llama." + name)
+        return default if field is None else field.contents()
 
     n_layers, n_heads = key("block_count"), key("attention.head_count")
     n_kv = key("attention.head_count_kv")
     eps = key("attention.layer_norm_rms_epsilon")
     dim = key("embedding_length") // n_heads
+    scale = key("attention.scale", 1 / math.sqrt(dim))
+    window, cap = key("attention.sliding_window", 0), key("attn_logit_softcapping", 0)
     factors = w.get("rope_freqs.weight", np.ones(dim // 2))
     n = len(tokens)
 
@@ -127,7 +140,9 @@ def forward(path, tokens):
         q = rope(mul(h, "attn_q").reshape(n, n_heads, dim), key("rope.freq_base"), factors)
         k = rope(mul(h, "attn_k").reshape(n, n_kv, dim), key("rope.freq_base"), factors)
         v = mul(h, "attn_v").reshape(n, n_kv, dim)
-        x = x + mul(attention(q, as_stored(k), as_stored(v)), "attn_output")
+        sinks = w.get(f"blk.{layer}.attn_sinks.weight")
+        heads = attention(q, as_stored(k), as_stored(v), scale, window, cap, sinks)
+        x = x + mul(heads, "attn_output")
         h = rms_norm(x, m("ffn_norm"), eps)
         gate, up = mul(h, "ffn_gate"), mul(h, "ffn_up")
         x = x + mul(gate / (1.0 + np.exp(-gate)) * up, "ffn_down")

@@ -16,13 +16,18 @@
 #define CANARY_BYTE   0xc5
 #define POISON_BYTE   0x7f /* 0x7f7f7f7f: 3.4e38 */
 #define MAX_REPORTS   20u
+#define MAX_SKIPPED   64u
+#define EXIT_SKIPPED  77 /* as meson has it */
 
-kc_backend_t kc_backends[9];
+kc_backend_t kc_backends[10];
 uint32_t kc_n_backends;
+const uint32_t kc_tokens[KC_MAX_SEQ_ROWS];
 
 static uint64_t random_state;
 static unsigned long n_checks;
 static unsigned long n_failed;
+static const char *skipped[MAX_SKIPPED]; /* operations, by name */
+static uint32_t n_skipped;
 
 uint64_t kc_random(void)
 {
@@ -83,7 +88,7 @@ float *kc_alloc(size_t n)
     return buffer;
 }
 
-static size_t size_of(const float *buffer)
+size_t kc_size(const float *buffer)
 {
     size_t n;
 
@@ -93,7 +98,7 @@ static size_t size_of(const float *buffer)
 
 void kc_poison(float *buffer)
 {
-    memset(buffer, POISON_BYTE, size_of(buffer) * sizeof(*buffer));
+    memset(buffer, POISON_BYTE, kc_size(buffer) * sizeof(*buffer));
 }
 
 void kc_check_canaries(const float *buffer, const char *what)
@@ -101,7 +106,7 @@ void kc_check_canaries(const float *buffer, const char *what)
     const unsigned char *low =
         (const unsigned char *)(buffer - (size_t)CANARY_FLOATS);
     const unsigned char *high =
-        (const unsigned char *)(buffer + size_of(buffer));
+        (const unsigned char *)(buffer + kc_size(buffer));
     bool ok = true;
 
     for (size_t i = 0; i < CANARY_FLOATS * sizeof(float); i++) {
@@ -115,6 +120,34 @@ void kc_free(float *buffer)
     if (buffer != NULL) {
         bt_free(buffer - (size_t)2 * CANARY_FLOATS);
     }
+}
+
+static void note_skipped(const kc_backend_t *b, const char *op, const char *why)
+{
+    for (uint32_t i = 0; i < n_skipped; i++) {
+        if (strcmp(skipped[i], op) == 0) {
+            return;
+        }
+    }
+    if (n_skipped < MAX_SKIPPED) {
+        skipped[n_skipped++] = op;
+        printf("kcheck: skipped: %s of %s: %s\n", op, b->be->caps->name, why);
+    }
+}
+
+bool kc_skips(const kc_backend_t *b, bool there, bool exact, const char *op)
+{
+    const char *profile = kc_backends[0].be->caps->profile;
+
+    if (!there) {
+        note_skipped(b, op, "not there");
+        return true;
+    }
+    if (!exact && (strcmp(b->be->caps->profile, profile) != 0)) {
+        note_skipped(b, op, "numbers of its own");
+        return true;
+    }
+    return false;
 }
 
 void kc_expect(bool ok, const char *fmt, ...)
@@ -158,29 +191,36 @@ void kc_expect_equal(const float *a, const float *b, size_t n, const char *what,
     kc_check_canaries(b, what);
 }
 
-static bool open_backends(void)
+static bool open_tier(int tier, uint32_t n_threads)
 {
     static const char *const names[] = {"plain", "avx2", "avx512"};
-    bt_cpu_tier_t best = bt_cpu_tier_detect();
+    const bt_backend_config_t config = {
+        .n_threads = n_threads, .max_rows = KC_MAX_ROWS, .max_dim = KC_MAX_DIM};
+    kc_backend_t *b = &kc_backends[kc_n_backends];
+
+    if (bt_cpu_open(bt_cpu_isa((bt_cpu_tier_t)tier), &config, &b->be) !=
+        BT_OK) {
+        return false;
+    }
+    snprintf(b->name, sizeof(b->name), "%s x %u", names[tier], n_threads);
+    if (strstr(b->be->caps->name, names[tier]) == NULL) {
+        fprintf(stderr, "kcheck: asked for %s, got %s\n", names[tier],
+                b->be->caps->name);
+        return false;
+    }
+    kc_n_backends++;
+    return true;
+}
+
+static bool open_tiers(void)
+{
+    const bt_cpu_tier_t best = bt_cpu_tier_detect();
 
     for (int tier = 0; tier <= (int)best; tier++) {
-        const bt_cpu_isa_t *isa = bt_cpu_isa((bt_cpu_tier_t)tier);
-
         for (uint32_t n = 1; n <= 3; n++) {
-            bt_backend_config_t config = {
-                .n_threads = n, .max_rows = KC_MAX_ROWS, .max_dim = KC_MAX_DIM};
-            kc_backend_t *b = &kc_backends[kc_n_backends];
-
-            if (bt_cpu_open(isa, &config, &b->be) != BT_OK) {
+            if (!open_tier(tier, n)) {
                 return false;
             }
-            snprintf(b->name, sizeof(b->name), "%s x %u", names[tier], n);
-            if (strstr(b->be->caps->name, names[tier]) == NULL) {
-                fprintf(stderr, "kcheck: asked for %s, got %s\n", names[tier],
-                        b->be->caps->name);
-                return false;
-            }
-            kc_n_backends++;
         }
     }
     if (best < BT_CPU_AVX512) {
@@ -190,33 +230,93 @@ static bool open_backends(void)
     return true;
 }
 
+/* Behind the reference. */
+static bt_status_t open_named(const char *name)
+{
+    const bt_backend_config_t config = {
+        .n_threads = 2, .max_rows = KC_MAX_ROWS, .max_dim = KC_MAX_DIM};
+    kc_backend_t *b = &kc_backends[kc_n_backends];
+    const bt_status_t status = bt_backend_open(name, &config, &b->be);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (bt_backend_owns_memory(b->be)) {
+        b->be = kc_hosted(b->be);
+    }
+    snprintf(b->name, sizeof(b->name), "%s", b->be->caps->name);
+    kc_n_backends++;
+    return BT_OK;
+}
+
+static bool is_not_there(bt_status_t status)
+{
+    return (status == BT_ERR_NOT_FOUND) || (status == BT_ERR_NO_DEVICE);
+}
+
+/* @return the exit status, -1: all is open */
+static int open_backends(const char *name)
+{
+    bt_status_t status = BT_OK;
+
+    if (name == NULL) {
+        if (open_tiers()) {
+            return -1;
+        }
+    } else if (open_tier(BT_CPU_PLAIN, 1)) {
+        status = open_named(name);
+        if (status == BT_OK) {
+            return -1;
+        }
+        if (is_not_there(status)) {
+            printf("kcheck: skipped: back end %s: %s\n", name,
+                   bt_status_str(status));
+            return EXIT_SKIPPED;
+        }
+    }
+    fprintf(stderr, "kcheck: cannot open a back end\n");
+    return 2;
+}
+
+static void close_backends(void)
+{
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        bt_backend_close(kc_backends[i].be);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    const char *name = NULL;
     uint64_t seed = bt_now_ns();
+    int code;
 
     for (int i = 1; i < argc; i++) {
         if ((strcmp(argv[i], "--seed") == 0) && (i + 1 < argc)) {
             seed = strtoull(argv[++i], NULL, 0);
+        } else if ((strcmp(argv[i], "--backend") == 0) && (i + 1 < argc)) {
+            name = argv[++i];
         } else {
-            fprintf(stderr, "usage: kcheck [--seed N]\n");
+            fprintf(stderr, "usage: kcheck [--seed N] [--backend NAME]\n");
             return 2;
         }
     }
     bt_log_init("kcheck", BT_LOG_LEVEL_WARN);
     printf("kcheck: seed %llu\n", (unsigned long long)seed);
     random_state = seed;
-    if (!open_backends()) {
-        fprintf(stderr, "kcheck: cannot open a back end\n");
-        return 2;
+    code = open_backends(name);
+    if (code >= 0) {
+        close_backends();
+        return code;
     }
     kc_test_ops();
     kc_test_matmul();
     kc_test_fused();
-    kc_test_kv();
-    kc_test_attention();
-    for (uint32_t i = 0; i < kc_n_backends; i++) {
-        bt_backend_close(kc_backends[i].be);
+    if (name == NULL) {
+        kc_test_kv(); /* of the tiers alone */
     }
+    kc_test_attention();
+    close_backends();
     printf("kcheck: %lu checks, %lu failed\n", n_checks, n_failed);
     return (n_failed == 0) ? 0 : 1;
 }

@@ -5,14 +5,24 @@
  * against the plain C tier with one thread: equal bits. And that one against a
  * naive computation in double, within a bound. Outputs lie between canaries
  * and are poisoned before each call. In the manner of dav1d's checkasm.
+ *
+ *     kcheck [--seed N]                  the tiers
+ *     kcheck [--seed N] --backend NAME   that back end instead; exit status 77
+ *                                        (skipped) where it is not there
+ *
+ * NAME is one of bt_backend_open(), or "trap": tests/support/trap_backend.h.
+ * What a back end does not have is skipped, and so is what it computes with
+ * numbers of its own (another profile) in matmul() and whatever follows from
+ * it.
  */
 #ifndef BT_TESTS_KERNELS_KCHECK_H
 #define BT_TESTS_KERNELS_KCHECK_H
 
 #include "kernels/kernels.h"
 
-#define KC_MAX_ROWS 64u
-#define KC_MAX_DIM  2048u
+#define KC_MAX_ROWS     64u
+#define KC_MAX_DIM      2048u
+#define KC_MAX_SEQ_ROWS 256u /* of a batch of sequences */
 
 typedef struct kc_backend {
     bt_backend_t *be;
@@ -20,7 +30,7 @@ typedef struct kc_backend {
 } kc_backend_t;
 
 /** The first is the reference. */
-extern kc_backend_t kc_backends[9];
+extern kc_backend_t kc_backends[10];
 extern uint32_t kc_n_backends;
 
 /* Random numbers; the same seed gives the same run. */
@@ -31,6 +41,9 @@ uint16_t kc_half(void); /**< finite, any sign and size */
 /** Mostly ordinary; with @a extreme also huge, tiny, zero and infinite. */
 void kc_fill(float *x, size_t n, bool extreme);
 
+/** Tokens of batches whose tokens do not matter. */
+extern const uint32_t kc_tokens[KC_MAX_SEQ_ROWS];
+
 /** Memory of @a n floats between canaries, all poisoned. Ends the program
  *  when memory is short. */
 float *kc_alloc(size_t n);
@@ -38,6 +51,17 @@ void kc_poison(float *buffer);
 /** Reports a write outside @a buffer. */
 void kc_check_canaries(const float *buffer, const char *what);
 void kc_free(float *buffer);
+/** Floats of a buffer of kc_alloc(), which is given by its beginning. */
+size_t kc_size(const float *buffer);
+
+/** Is an operation not to be checked on this back end? So where it is not
+ *  @a there, or (@a exact: all back ends give the same bits) the back end is of
+ *  another profile than the reference. Says so once. */
+bool kc_skips(const kc_backend_t *b, bool there, bool exact, const char *op);
+
+/** The same back end, whose memory is its own, called with the host's memory.
+ *  Owns @a real. Fused steps and hints are not in it. */
+bt_backend_t *kc_hosted(bt_backend_t *real);
 
 /** A result to report: @a ok or not, with what it was. */
 void kc_expect(bool ok, const char *fmt, ...)

@@ -23,6 +23,8 @@ typedef struct at_case {
     uint32_t dim;
     uint32_t block_tokens;
     bool interleaved;
+    bt_attention_t attention;
+    float *sinks; /* NULL: none */
     uint32_t n_seqs;
     bt_ragged_seq_t seqs[MAX_SEQS];
     uint32_t n_rows;
@@ -34,8 +36,17 @@ typedef struct at_case {
     float *cache;        /* before */
     float *qkv;
     float *cos_sin;
-    char what[128];
+    char what[160];
 } at_case_t;
+
+static bt_batch_t batch_of(const at_case_t *c)
+{
+    return (bt_batch_t){.tokens = kc_tokens,
+                        .seqs = c->seqs,
+                        .n_seqs = c->n_seqs,
+                        .n_rows = c->n_rows,
+                        .tokens_per_block = c->block_tokens};
+}
 
 /* Results of one back end. */
 typedef struct at_result {
@@ -202,9 +213,70 @@ static void set_view(at_case_t *c)
     c->kv.tokens_per_block = c->block_tokens;
     c->cache_floats = n_blocks * c->kv.block_bytes / sizeof(float);
     snprintf(c->what, sizeof(c->what),
-             "%s, %u/%u heads of %u, blocks of %u, %u seqs, %u rows%s",
+             "%s, %u/%u heads of %u, blocks of %u, %u seqs, %u rows%s, window "
+             "%u, cap %g%s",
              info->name, c->n_heads, c->n_kv, c->dim, c->block_tokens,
-             c->n_seqs, c->n_rows, c->interleaved ? ", interleaved" : "");
+             c->n_seqs, c->n_rows, c->interleaved ? ", interleaved" : "",
+             c->attention.window, (double)c->attention.soft_cap,
+             (c->sinks != NULL) ? ", sinks" : "");
+}
+
+/* Half of the cases are plain; the parts come alone and together. Scores are
+ * some tens at most. */
+static void choose_attention(at_case_t *c)
+{
+    static const uint32_t windows[] = {1, 2, 5, 16, 31, 32, 33, 64, 100, 500};
+    static const float caps[] = {0.5f, 5.0f, 50.0f};
+
+    c->attention = (bt_attention_t){.n_heads = c->n_heads,
+                                    .key_dim = c->dim,
+                                    .value_dim = c->dim,
+                                    .scale = 1.0f / sqrtf((float)c->dim)};
+    if (kc_below(2) == 0) {
+        return;
+    }
+    if (kc_below(2) == 0) {
+        c->attention.window = windows[kc_below(BT_ARRAY_LEN(windows))];
+    }
+    if (kc_below(2) == 0) {
+        c->attention.soft_cap = caps[kc_below(BT_ARRAY_LEN(caps))];
+    }
+    if (kc_below(2) == 0) {
+        c->attention.scale = kc_uniform(0.01f, 0.3f);
+    }
+    if (kc_below(2) == 0) {
+        c->sinks = kc_alloc(c->n_heads);
+        kc_fill(c->sinks, c->n_heads, false);
+        c->attention.sinks = c->sinks;
+    }
+}
+
+/* Positions that no row of a sequence sees any more become what nobody may
+ * read. */
+static void forget_unseen(at_case_t *c)
+{
+    const uint32_t window = c->attention.window;
+
+    for (uint32_t s = 0; (window != 0) && (s < c->n_seqs); s++) {
+        const bt_ragged_seq_t *seq = &c->seqs[s];
+        const uint32_t first =
+            (seq->pos + 1 > window) ? seq->pos + 1 - window : 0;
+
+        for (uint32_t pos = 0; (pos < first) && (pos < seq->pos); pos++) {
+            for (uint32_t ph = 0; ph < 2 * c->n_kv; ph++) {
+                for (uint32_t d = 0; d < c->dim; d++) {
+                    void *elem =
+                        elem_of(c, c->cache, seq, ph % 2, ph / 2, pos, d);
+
+                    memset(elem, (c->kv.type == BT_KV_INT8) ? 0x7f : 0xff,
+                           bt_kv_type_info(c->kv.type)->elem_bytes);
+                }
+                if (c->kv.type == BT_KV_INT8) {
+                    *scale_of(c, c->cache, seq, ph % 2, ph / 2, pos) = NAN;
+                }
+            }
+        }
+    }
 }
 
 static void make_case(at_case_t *c, bt_kv_type_t type)
@@ -221,6 +293,7 @@ static void make_case(at_case_t *c, bt_kv_type_t type)
     c->n_heads = (kc_below(4) == 0) ? c->n_kv + kc_below(5)
                                     : c->n_kv * (1 + kc_below(4));
     c->interleaved = kc_below(2) == 0;
+    choose_attention(c);
     /* A third of them one row each, of enough sequences for three threads. */
     only_rows = kc_below(3) == 0;
     c->n_seqs = only_rows ? 1 + kc_below(MAX_SEQS) : kc_below(5);
@@ -239,6 +312,7 @@ static void make_case(at_case_t *c, bt_kv_type_t type)
     set_view(c);
     c->cache = kc_alloc(c->cache_floats);
     fill_cache(c);
+    forget_unseen(c);
     c->qkv = kc_alloc(c->n_rows * c->row_floats);
     kc_fill(c->qkv, c->n_rows * c->row_floats, false);
     c->cos_sin = kc_alloc((size_t)MAX_POSITION * c->dim);
@@ -256,10 +330,12 @@ static void free_case(at_case_t *c)
     kc_free(c->cache);
     kc_free(c->qkv);
     kc_free(c->cos_sin);
+    kc_free(c->sinks);
 }
 
 static at_result_t run_backend(at_case_t *c, const kc_backend_t *b)
 {
+    const bt_batch_t batch = batch_of(c);
     at_result_t r;
     bt_kv_view_t kv = c->kv;
 
@@ -270,9 +346,9 @@ static at_result_t run_backend(at_case_t *c, const kc_backend_t *b)
     memcpy(r.qkv, c->qkv, c->n_rows * c->row_floats * sizeof(float));
     kv.base = r.cache;
     b->be->ops->rope_store(b->be, r.qkv, c->n_heads, c->cos_sin, c->interleaved,
-                           c->seqs, c->n_seqs, &kv, LAYER);
-    b->be->ops->attention(b->be, r.qkv, c->n_heads, c->seqs, c->n_seqs, &kv,
-                          LAYER, r.out);
+                           &batch, &kv, LAYER);
+    b->be->ops->attention(b->be, &c->attention, r.qkv, &batch, &kv, LAYER,
+                          r.out);
     kc_check_canaries(r.cache, "cache");
     kc_check_canaries(r.qkv, "qkv");
     kc_check_canaries(r.out, "attention");
@@ -298,14 +374,20 @@ static void check_alone(const at_case_t *c, const kc_backend_t *b,
     for (uint32_t s = 0; s < c->n_seqs; s++) {
         for (uint32_t i = 0; i < c->seqs[s].n_rows; i++) {
             bt_ragged_seq_t seq = c->seqs[s];
+            const bt_batch_t batch = {.tokens = kc_tokens,
+                                      .seqs = &seq,
+                                      .n_seqs = 1,
+                                      .n_rows = 1,
+                                      .tokens_per_block = c->block_tokens};
             size_t row = c->seqs[s].row + i;
 
             seq.row = 0;
             seq.n_rows = 1;
             seq.pos += i;
             kc_poison(alone);
-            b->be->ops->attention(b->be, want->qkv + row * c->row_floats,
-                                  c->n_heads, &seq, 1, &kv, LAYER, alone);
+            b->be->ops->attention(b->be, &c->attention,
+                                  want->qkv + row * c->row_floats, &batch, &kv,
+                                  LAYER, alone);
             kc_expect_equal(want->out + row * out_floats, alone, out_floats,
                             "attention of a row alone", b->name);
         }
@@ -320,6 +402,7 @@ static void check_other_blocks(at_case_t *c, const kc_backend_t *b,
     at_case_t other = *c;
     size_t out_floats = (size_t)c->n_rows * c->n_heads * c->dim;
     float *got = kc_alloc(out_floats);
+    bt_batch_t batch;
     bt_kv_view_t kv;
 
     other.block_tokens = c->block_tokens + 6;
@@ -349,8 +432,9 @@ static void check_other_blocks(at_case_t *c, const kc_backend_t *b,
     }
     kv = other.kv;
     kv.base = other.cache;
-    b->be->ops->attention(b->be, want->qkv, c->n_heads, other.seqs,
-                          other.n_seqs, &kv, LAYER, got);
+    batch = batch_of(&other);
+    b->be->ops->attention(b->be, &c->attention, want->qkv, &batch, &kv, LAYER,
+                          got);
     kc_expect_equal(want->out, got, out_floats, "attention, other block size",
                     b->name);
     kc_free(got);
@@ -383,29 +467,35 @@ static void check_head(const at_case_t *c, const at_result_t *r, uint32_t s,
         r->qkv + (seq->row + row) * c->row_floats + (size_t)head * c->dim;
     const float *out =
         r->out + ((size_t)(seq->row + row) * c->n_heads + head) * c->dim;
+    const double sink = (c->sinks != NULL) ? (double)c->sinks[head] : -INFINITY;
+    const double cap = (double)c->attention.soft_cap;
+    const uint32_t window = c->attention.window;
+    const uint32_t first = ((window != 0) && (n > window)) ? n - window : 0;
     double scores[MAX_POSITION];
     double want[MAX_DIM] = {0};
     double size[MAX_DIM] = {0};
     double stored[MAX_DIM];
-    double max = -INFINITY;
-    double sum = 0;
+    double max = sink;
+    double sum;
     double worst = 0;
 
-    for (uint32_t pos = 0; pos < n; pos++) {
+    for (uint32_t pos = first; pos < n; pos++) {
         double dot = 0;
 
         read_slot(c, r->cache, seq, 0, h, pos, stored);
         for (uint32_t d = 0; d < c->dim; d++) {
             dot += to_bf16((double)q[d]) * as_multiplied(c, stored[d]);
         }
-        scores[pos] = dot / sqrt(c->dim);
+        scores[pos] = dot * (double)c->attention.scale;
+        scores[pos] = (cap > 0) ? cap * tanh(scores[pos] / cap) : scores[pos];
         max = fmax(max, scores[pos]);
     }
-    for (uint32_t pos = 0; pos < n; pos++) {
+    sum = exp(sink - max);
+    for (uint32_t pos = first; pos < n; pos++) {
         scores[pos] = exp(scores[pos] - max);
         sum += scores[pos];
     }
-    for (uint32_t pos = 0; pos < n; pos++) {
+    for (uint32_t pos = first; pos < n; pos++) {
         read_slot(c, r->cache, seq, 1, h, pos, stored);
         for (uint32_t d = 0; d < c->dim; d++) {
             want[d] += scores[pos] / sum * as_multiplied(c, stored[d]);
@@ -517,7 +607,7 @@ static void check_with_double(const at_case_t *c, const at_result_t *r)
 
 void kc_test_attention(void)
 {
-    for (uint32_t round = 0; round < 90; round++) {
+    for (uint32_t round = 0; round < 150; round++) {
         at_case_t c;
         at_result_t want;
 
@@ -525,7 +615,15 @@ void kc_test_attention(void)
         want = run_backend(&c, &kc_backends[0]);
         check_with_double(&c, &want);
         for (uint32_t i = 0; i < kc_n_backends; i++) {
-            at_result_t got = run_backend(&c, &kc_backends[i]);
+            const bt_kernels_ops_t *ops = kc_backends[i].be->ops;
+            at_result_t got;
+
+            if (kc_skips(&kc_backends[i],
+                         (ops->rope_store != NULL) && (ops->attention != NULL),
+                         false, "attention")) {
+                continue;
+            }
+            got = run_backend(&c, &kc_backends[i]);
 
             kc_expect(memcmp(want.cache, got.cache,
                              c.cache_floats * sizeof(float)) == 0,

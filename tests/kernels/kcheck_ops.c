@@ -32,6 +32,9 @@ static void check_rmsnorm(uint32_t dim, uint32_t n_rows, bool extreme)
         const kc_backend_t *b = &kc_backends[i];
         float *out = (i == 0) ? want : got;
 
+        if (kc_skips(b, b->be->ops->rmsnorm != NULL, true, "rmsnorm")) {
+            continue;
+        }
         kc_poison(out);
         b->be->ops->rmsnorm(b->be, x, weight, eps, n_rows, dim, out);
         kc_expect_equal(want, out, n, "rmsnorm", b->name);
@@ -74,6 +77,9 @@ static void check_silu(uint32_t dim, uint32_t n_rows, bool extreme)
         const kc_backend_t *b = &kc_backends[i];
         float *out = (i == 0) ? want : got;
 
+        if (kc_skips(b, b->be->ops->silu_mul != NULL, false, "silu_mul")) {
+            continue;
+        }
         kc_poison(out);
         b->be->ops->silu_mul(b->be, x, n_rows, dim, out);
         kc_expect_equal(want, out, n, "silu_mul", b->name);
@@ -110,6 +116,9 @@ static void check_add(size_t n, bool extreme)
     for (uint32_t i = 0; i < kc_n_backends; i++) {
         const kc_backend_t *b = &kc_backends[i];
 
+        if (kc_skips(b, b->be->ops->add != NULL, true, "add")) {
+            continue;
+        }
         memcpy(got, x, n * sizeof(*x));
         b->be->ops->add(b->be, got, y, n);
         kc_expect_equal(want, got, n, "add", b->name);
@@ -124,6 +133,10 @@ static void check_gather(uint32_t dim)
 {
     const uint32_t rows[] = {4, 0, 4, 2};
     const uint32_t n_rows = BT_ARRAY_LEN(rows);
+    const bt_batch_t batch = {.tokens = kc_tokens,
+                              .n_rows = 5,
+                              .logit_rows = rows,
+                              .n_logit_rows = n_rows};
     float *x = kc_alloc((size_t)5 * dim);
     float *want = kc_alloc((size_t)n_rows * dim);
     float *got = kc_alloc((size_t)n_rows * dim);
@@ -136,13 +149,102 @@ static void check_gather(uint32_t dim)
     for (uint32_t i = 0; i < kc_n_backends; i++) {
         const kc_backend_t *b = &kc_backends[i];
 
+        if (kc_skips(b, b->be->ops->gather_rows != NULL, true, "gather_rows")) {
+            continue;
+        }
         kc_poison(got);
-        b->be->ops->gather_rows(b->be, x, rows, n_rows, dim, got);
+        b->be->ops->gather_rows(b->be, x, &batch, dim, got);
         kc_expect_equal(want, got, (size_t)n_rows * dim, "gather", b->name);
     }
     kc_free(x);
     kc_free(want);
     kc_free(got);
+}
+
+/* Three rows put between columns that stay as they are. */
+static void check_copy_columns(uint32_t dim)
+{
+    const uint32_t before = kc_below(40);
+    const uint32_t out_dim = before + dim + kc_below(40);
+    const size_t n_out = (size_t)3 * out_dim;
+    float *x = kc_alloc((size_t)3 * dim);
+    float *want = kc_alloc(n_out);
+    float *got = kc_alloc(n_out);
+
+    kc_fill(x, (size_t)3 * dim, true);
+    for (uint32_t r = 0; r < 3; r++) {
+        memcpy(want + (size_t)r * out_dim + before, x + (size_t)r * dim,
+               dim * sizeof(*x));
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        if (kc_skips(b, b->be->ops->copy_columns != NULL, true,
+                     "copy_columns")) {
+            continue;
+        }
+        kc_poison(got);
+        b->be->ops->copy_columns(b->be, x, 3, dim, got, out_dim, before);
+        kc_expect_equal(want, got, n_out, "copy_columns", b->name);
+    }
+    kc_free(x);
+    kc_free(want);
+    kc_free(got);
+}
+
+/* By the definition in kernels.h. */
+static uint32_t first_largest(const float *x, uint32_t n)
+{
+    uint32_t best = 0;
+    float largest = -INFINITY;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (x[i] > largest) {
+            largest = x[i];
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Rows with ties, with NaN, with nothing to choose. */
+static void check_argmax(uint32_t dim, uint32_t n_rows)
+{
+    const size_t n = (size_t)dim * n_rows;
+    float *x = kc_alloc(n);
+    float *ids = kc_alloc(n_rows);
+    uint32_t *const got = (uint32_t *)(void *)ids;
+
+    kc_fill(x, n, kc_below(2) == 0);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t row_kind = (uint32_t)(i / dim) % 4;
+
+        if ((row_kind == 1) && (kc_below(3) > 0)) {
+            x[i] = floorf(x[i]); /* few different ones: ties */
+        } else if ((row_kind == 2) && (kc_below(3) == 0)) {
+            x[i] = NAN;
+        } else if (row_kind == 3) {
+            x[i] = (kc_below(2) == 0) ? -INFINITY : NAN;
+        }
+    }
+    for (uint32_t i = 0; i < kc_n_backends; i++) {
+        const kc_backend_t *b = &kc_backends[i];
+
+        if (kc_skips(b, b->be->ops->argmax != NULL, true, "argmax")) {
+            continue;
+        }
+        kc_poison(ids);
+        b->be->ops->argmax(b->be, x, n_rows, dim, got);
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const uint32_t want = first_largest(x + (size_t)r * dim, dim);
+
+            kc_expect(got[r] == want, "argmax of %u, %s: row %u is %u, not %u",
+                      dim, b->name, r, got[r], want);
+        }
+        kc_check_canaries(ids, "argmax");
+    }
+    kc_free(x);
+    kc_free(ids);
 }
 
 void kc_test_ops(void)
@@ -153,10 +255,13 @@ void kc_test_ops(void)
         for (size_t r = 0; r < BT_ARRAY_LEN(rows); r++) {
             check_rmsnorm(dims[d], rows[r], r % 2 == 1);
             check_silu(dims[d], rows[r], r % 2 == 1);
+            check_argmax(dims[d], rows[r]);
         }
         check_add(dims[d], d % 2 == 1);
         check_gather(dims[d]);
+        check_copy_columns(dims[d]);
     }
     check_add(0, false);
     check_add(123457, true);
+    check_argmax(49152, 5);
 }

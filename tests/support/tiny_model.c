@@ -170,6 +170,12 @@ static void put_hparams(writer_t *w)
         kv_u32(w, arch_key(w, key, "attention.sliding_window"),
                m->sliding_window);
     }
+    if (m->attn_soft_cap > 0) {
+        kv_f32(w, arch_key(w, key, "attn_logit_softcapping"), m->attn_soft_cap);
+    }
+    if (m->attn_scale > 0) {
+        kv_f32(w, arch_key(w, key, "attention.scale"), m->attn_scale);
+    }
 }
 
 /* The printable letter that stands for a byte: itself where it is printable
@@ -315,6 +321,10 @@ static void add_layer(writer_t *w, uint32_t layer)
 
         snprintf(t->name, sizeof(t->name), "blk.%u.%s.weight", layer,
                  parts[i].name);
+    }
+    if (m->attn_sinks) {
+        snprintf(add_vector(w, m->n_heads, 0.5f, 1.5f)->name, NAME_BYTES,
+                 "blk.%u.attn_sinks.weight", layer);
     }
 }
 
@@ -482,7 +492,7 @@ bt_status_t bt_tiny_model_write(const bt_tiny_model_t *model, const char *path)
         return BT_ERR_INVALID_PARAM;
     }
     bt_strbuf_init(&w.head, HEAD_LIMIT);
-    w.tensors = bt_calloc((size_t)model->n_layers * 9 + 4, sizeof(*w.tensors));
+    w.tensors = bt_calloc((size_t)model->n_layers * 10 + 4, sizeof(*w.tensors));
     if (w.tensors == NULL) {
         return BT_ERR_NO_MEMORY;
     }

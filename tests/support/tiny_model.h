@@ -36,11 +36,16 @@ typedef struct bt_tiny_model {
     float rope_base;
     uint64_t seed;
 
+    /* Attention; 0: not in the file */
+    uint32_t sliding_window; /**< llama.attention.sliding_window */
+    float attn_soft_cap;     /**< llama.attn_logit_softcapping */
+    float attn_scale;        /**< llama.attention.scale */
+    bool attn_sinks;         /**< add blk.N.attn_sinks.weight */
+
     /* What a loader must refuse. */
     const char *architecture; /**< "llama" */
     const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */
     uint32_t n_experts;       /**< llama.expert_count when > 0 */
-    uint32_t sliding_window;  /**< llama.attention.sliding_window when > 0 */
 } bt_tiny_model_t;
 
 /** 2 layers, 64 wide, 4 query and 2 KV heads of 16, ffn 128, vocabulary 288,

@@ -17,7 +17,8 @@ static const char *const usage =
     "usage: baton-tiny-model OUT.gguf [--layers N] [--dim N] [--heads N]\n"
     "       [--kv-heads N] [--ffn N] [--vocab N] [--context N] [--type NAME]\n"
     "       [--mixed-type NAME] [--embedding-type NAME] [--seed N] [--tied]\n"
-    "       [--rope-factors]\n";
+    "       [--rope-factors] [--window N] [--soft-cap X] [--attn-scale X]\n"
+    "       [--sinks]\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -32,6 +33,19 @@ static int parse_number(const char *text, uint32_t *value_p)
         return -1;
     }
     *value_p = (uint32_t)value;
+    return 0;
+}
+
+static int parse_factor(const char *text, float *value_p)
+{
+    char *end = NULL;
+
+    *value_p = strtof(text, &end);
+    if ((end == text) || (*end != '\0') || !(*value_p > 0.0f)) {
+        fprintf(stderr, "baton-tiny-model: %s is not a positive number\n",
+                text);
+        return -1;
+    }
     return 0;
 }
 
@@ -68,8 +82,16 @@ static int parse_option(int index, const char *value, bt_tiny_model_t *m)
         m->seed = seed;
         return 0;
     }
+    if (index == 13) {
+        return parse_number(value, &m->sliding_window);
+    }
+    if ((index == 14) || (index == 15)) {
+        return parse_factor(value,
+                            (index == 14) ? &m->attn_soft_cap : &m->attn_scale);
+    }
     m->tied = m->tied || (index == 11);
     m->rope_factors = m->rope_factors || (index == 12);
+    m->attn_sinks = m->attn_sinks || (index == 16);
     return 0;
 }
 
@@ -89,6 +111,10 @@ int main(int argc, char **argv)
         {"seed", required_argument, NULL, 0},
         {"tied", no_argument, NULL, 0},
         {"rope-factors", no_argument, NULL, 0},
+        {"window", required_argument, NULL, 0},
+        {"soft-cap", required_argument, NULL, 0},
+        {"attn-scale", required_argument, NULL, 0},
+        {"sinks", no_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "kernels/batch.h"
 
 #define ALIGN     64u
 #define QUESTIONS 2u /* until a copy ends */
@@ -35,6 +36,13 @@ typedef struct trap {
     uint32_t n_buffers;
     copy_t *copies; /* by ticket; owned, NULL: no copier is open */
     uint32_t n_copies;
+    bt_batch_limits_t limits;
+    uint32_t *host_words;  /* an upload is packed here */
+    uint32_t *words;       /* own memory: its address */
+    bt_batch_t batch;      /* of the last upload: made of words alone */
+    bt_ragged_seq_t *seqs; /* its */
+    uint64_t n_uploads;
+    uint64_t n_batch_operations;
 } trap_t;
 
 static trap_t *trap_of(bt_backend_t *be)
@@ -123,6 +131,88 @@ static bt_status_t sync_nothing(bt_backend_t *be)
 {
     (void)be;
     return BT_OK;
+}
+
+static bt_status_t memory_left(bt_backend_t *be, uint64_t *bytes_p)
+{
+    *bytes_p = BT_TRAP_MEMORY_BYTES - trap_of(be)->used;
+    return BT_OK;
+}
+
+/* ---- tables of a batch ---- */
+
+static void batch_free(trap_t *t)
+{
+    buffer_free(&t->base, t->words);
+    bt_free(t->host_words);
+    bt_free(t->seqs);
+}
+
+static bt_status_t batch_reserve(bt_backend_t *be,
+                                 const bt_batch_limits_t *limits)
+{
+    const size_t n_words = bt_batch_max_words(limits);
+    uint32_t *host_words = bt_calloc(n_words, sizeof(*host_words));
+    bt_ragged_seq_t *seqs = bt_calloc(limits->max_seqs, sizeof(*seqs));
+    trap_t *t = trap_of(be);
+    void *words = NULL;
+
+    if ((host_words == NULL) || (seqs == NULL) ||
+        (buffer_alloc(be, n_words * sizeof(uint32_t), &words) != BT_OK)) {
+        bt_free(host_words);
+        bt_free(seqs);
+        return BT_ERR_NO_MEMORY;
+    }
+    batch_free(t);
+    t->host_words = host_words;
+    t->seqs = seqs;
+    t->words = words;
+    t->limits = *limits;
+    return BT_OK;
+}
+
+static bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
+{
+    const bt_batch_layout_t at = bt_batch_layout(batch);
+    trap_t *t = trap_of(be);
+    const uint32_t *words;
+
+    if ((t->words == NULL) || !bt_batch_fits(batch, &t->limits)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    bt_batch_pack(batch, t->host_words);
+    (void)copy_in(be, t->words, t->host_words, at.n_words * sizeof(uint32_t));
+    memset(t->host_words, 0xee, at.n_words * sizeof(uint32_t));
+    t->n_uploads++;
+    words = reach(t, t->words);
+    t->batch = (bt_batch_t){
+        .tokens = words + at.token,
+        .seqs = t->seqs,
+        .logit_rows = words + at.logit_row,
+        .n_rows = batch->n_rows,
+        .n_seqs = batch->n_seqs,
+        .n_logit_rows = batch->n_logit_rows,
+        .tokens_per_block = batch->tokens_per_block,
+    };
+    for (uint32_t s = 0; s < batch->n_seqs; s++) {
+        const uint32_t *seq = words + at.seq + (size_t)BT_BATCH_SEQ_WORDS * s;
+
+        t->seqs[s] = (bt_ragged_seq_t){.row = seq[0],
+                                       .n_rows = seq[1],
+                                       .pos = seq[2],
+                                       .blocks = words + at.id + seq[3]};
+    }
+    return BT_OK;
+}
+
+/* The batch as uploaded. What the caller gave is not looked at. */
+static const bt_batch_t *uploaded(bt_backend_t *be)
+{
+    trap_t *t = trap_of(be);
+
+    BT_ASSERT_ALWAYS(t->n_uploads > 0);
+    t->n_batch_operations++;
+    return &t->batch;
 }
 
 /* ---- copier ---- */
@@ -240,9 +330,10 @@ static void weight_free(bt_backend_t *be, bt_weight_t *weight)
 }
 
 static void embed(bt_backend_t *be, const bt_weight_t *w,
-                  const uint32_t *tokens, uint32_t n_rows, float *out)
+                  const bt_batch_t *batch, float *out)
 {
-    cpu_of(be)->ops->embed(cpu_of(be), w, tokens, n_rows, floats(be, out));
+    (void)batch;
+    cpu_of(be)->ops->embed(cpu_of(be), w, uploaded(be), floats(be, out));
 }
 
 static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
@@ -269,24 +360,28 @@ static bt_kv_view_t own_view(bt_backend_t *be, const bt_kv_view_t *kv)
 
 static void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const float *cos_sin, bool interleaved,
-                       const bt_ragged_seq_t *seqs, uint32_t n_seqs,
-                       const bt_kv_view_t *kv, uint32_t layer)
+                       const bt_batch_t *batch, const bt_kv_view_t *kv,
+                       uint32_t layer)
 {
     const bt_kv_view_t own = own_view(be, kv);
 
+    (void)batch;
     cpu_of(be)->ops->rope_store(cpu_of(be), floats(be, qkv), n_heads,
-                                floats(be, cos_sin), interleaved, seqs, n_seqs,
+                                floats(be, cos_sin), interleaved, uploaded(be),
                                 &own, layer);
 }
 
-static void attention(bt_backend_t *be, const float *qkv, uint32_t n_heads,
-                      const bt_ragged_seq_t *seqs, uint32_t n_seqs,
+static void attention(bt_backend_t *be, const bt_attention_t *a,
+                      const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out)
 {
     const bt_kv_view_t own = own_view(be, kv);
+    bt_attention_t own_a = *a;
 
-    cpu_of(be)->ops->attention(cpu_of(be), floats(be, qkv), n_heads, seqs,
-                               n_seqs, &own, layer, floats(be, out));
+    (void)batch;
+    own_a.sinks = (a->sinks == NULL) ? NULL : floats(be, a->sinks);
+    cpu_of(be)->ops->attention(cpu_of(be), &own_a, floats(be, qkv),
+                               uploaded(be), &own, layer, floats(be, out));
 }
 
 static void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
@@ -301,17 +396,34 @@ static void add(bt_backend_t *be, float *x, const float *y, size_t n)
     cpu_of(be)->ops->add(cpu_of(be), floats(be, x), floats(be, y), n);
 }
 
-static void gather_rows(bt_backend_t *be, const float *x, const uint32_t *rows,
-                        uint32_t n_rows, uint32_t dim, float *out)
+static void gather_rows(bt_backend_t *be, const float *x,
+                        const bt_batch_t *batch, uint32_t dim, float *out)
 {
-    cpu_of(be)->ops->gather_rows(cpu_of(be), floats(be, x), rows, n_rows, dim,
+    (void)batch;
+    cpu_of(be)->ops->gather_rows(cpu_of(be), floats(be, x), uploaded(be), dim,
                                  floats(be, out));
+}
+
+static void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                         uint32_t dim, float *out, uint32_t out_dim,
+                         uint32_t at)
+{
+    cpu_of(be)->ops->copy_columns(cpu_of(be), floats(be, x), n_rows, dim,
+                                  floats(be, out), out_dim, at);
+}
+
+static void argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
+                   uint32_t dim, uint32_t *ids)
+{
+    cpu_of(be)->ops->argmax(cpu_of(be), floats(be, x), n_rows, dim,
+                            reach(trap_of(be), ids));
 }
 
 static void trap_close(bt_backend_t *be)
 {
     trap_t *t = trap_of(be);
 
+    batch_free(t);
     BT_ASSERT_ALWAYS((t->n_buffers == 0) && (t->copies == NULL));
     bt_backend_close(t->cpu);
     munmap(t->address, BT_TRAP_MEMORY_BYTES);
@@ -326,6 +438,9 @@ static const bt_kernels_ops_t trap_ops = {
     .copy_out = copy_out,
     .clear = clear,
     .sync = sync_nothing,
+    .memory_left = memory_left,
+    .batch_reserve = batch_reserve,
+    .batch_begin = batch_begin,
     .weight_pack = weight_pack,
     .weight_free = weight_free,
     .embed = embed,
@@ -336,6 +451,8 @@ static const bt_kernels_ops_t trap_ops = {
     .silu_mul = silu_mul,
     .add = add,
     .gather_rows = gather_rows,
+    .copy_columns = copy_columns,
+    .argmax = argmax,
     .close = trap_close,
     .copier_open = copier_open,
     .copier_close = copier_close,
@@ -384,6 +501,7 @@ bt_status_t bt_trap_backend_open(const bt_backend_config_t *config,
     t->caps = *t->cpu->caps;
     t->caps.name = "test/trap";
     t->caps.pack_version = 0;
+    t->caps.kv_align_bytes = ALIGN;
     t->base.ops = &t->ops;
     t->base.caps = &t->caps;
     *be_p = &t->base;
@@ -394,4 +512,14 @@ err_cpu:
 err_trap:
     bt_free(t);
     return status;
+}
+
+uint64_t bt_trap_uploads(const bt_backend_t *be)
+{
+    return ((const trap_t *)(const void *)be)->n_uploads;
+}
+
+uint64_t bt_trap_batch_operations(const bt_backend_t *be)
+{
+    return ((const trap_t *)(const void *)be)->n_batch_operations;
 }

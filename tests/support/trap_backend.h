@@ -16,6 +16,9 @@
  * a source or a slot that is used again too early shows as wrong bytes. There
  * are no fused steps. Everything it computes has the bits of the CPU.
  *
+ * Of a batch it knows what was uploaded and nothing else: rows, positions and
+ * blocks come from kernels/batch.h's words in its own memory.
+ *
  * It is also a plugin, baton_trap.so: `--backend trap` runs a whole cluster
  * with it where BATON_PLUGIN_DIR names its folder.
  *
@@ -34,5 +37,9 @@
  *  @retval  any of bt_backend_open("cpu") */
 __attribute__((visibility("default"))) BT_MUST_CHECK bt_status_t
 bt_trap_backend_open(const bt_backend_config_t *config, bt_backend_t **be_p);
+
+/** Uploads of tables so far, and operations that were given a batch. */
+uint64_t bt_trap_uploads(const bt_backend_t *be);
+uint64_t bt_trap_batch_operations(const bt_backend_t *be);
 
 #endif

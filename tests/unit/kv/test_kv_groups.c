@@ -35,7 +35,7 @@ static void a_model_of_equal_layers_is_one_group(void **state)
 {
     bt_kv_groups_t groups;
     bt_hash128_t id;
-    const bt_hash128_t before = bt_kv_layout_identity(&small, 3);
+    const bt_hash128_t before = bt_kv_layout_identity(&small, 3, 3);
 
     (void)state;
     assert_int_equal(bt_kv_groups_one(&small, &groups), BT_OK);
@@ -50,7 +50,7 @@ static void a_model_of_equal_layers_is_one_group(void **state)
     assert_int_equal(bt_kv_group_bytes_of(&groups, 0, 2), 2 * 2 * 4 * 6);
     assert_int_equal(bt_kv_group_bytes_of(&groups, 0, 3), SMALL_BYTES);
     /* To builds that know no groups it is what it was. */
-    id = bt_kv_groups_identity(&groups, 3);
+    id = bt_kv_groups_identity(&groups, 3, 3);
     assert_memory_equal(&id, &before, sizeof(id));
     bt_kv_groups_fini(&groups);
 }
@@ -141,7 +141,7 @@ static void every_part_of_the_list_changes_the_identity(void **state)
         assert_int_equal(
             bt_kv_groups_init(list, 3, (i == 6) ? turned : mixed, 6, &groups),
             BT_OK);
-        ids[n++] = bt_kv_groups_identity(&groups, (i == 7) ? 2 : 3);
+        ids[n++] = bt_kv_groups_identity(&groups, (i == 7) ? 2 : 3, 3);
         bt_kv_groups_fini(&groups);
     }
     { /* one group with a window is not one without */
@@ -149,11 +149,11 @@ static void every_part_of_the_list_changes_the_identity(void **state)
         bt_kv_groups_t groups;
 
         assert_int_equal(bt_kv_groups_init(&alone, 1, NULL, 3, &groups), BT_OK);
-        ids[n++] = bt_kv_groups_identity(&groups, 3);
+        ids[n++] = bt_kv_groups_identity(&groups, 3, 3);
         bt_kv_groups_fini(&groups);
     }
     for (size_t i = 0; i < n; i++) {
-        const bt_hash128_t plain = bt_kv_layout_identity(&small, 3);
+        const bt_hash128_t plain = bt_kv_layout_identity(&small, 3, 3);
 
         assert_memory_not_equal(&ids[i], &plain, sizeof(plain));
         for (size_t k = 0; k < i; k++) {

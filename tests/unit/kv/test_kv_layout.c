@@ -72,12 +72,13 @@ static void block_bytes_rejects_a_hostile_file(void **state)
 static void every_field_changes_the_identity(void **state)
 {
     const bt_kv_shape_t base = {2, 3, 16, 64, 2, 0};
-    const bt_hash128_t id = bt_kv_layout_identity(&base, 0);
+    const bt_hash128_t id = bt_kv_layout_identity(&base, 0, 3);
 
     (void)state;
-    for (int field = 0; field < 7; field++) {
+    for (int field = 0; field < 8; field++) {
         bt_kv_shape_t other = base;
         uint32_t type = 0;
+        uint32_t order = 3;
         bt_hash128_t other_id;
 
         other.n_layers += (field == 0);
@@ -87,9 +88,22 @@ static void every_field_changes_the_identity(void **state)
         other.elem_bytes += (field == 4);
         type += (field == 5);
         other.scale_bytes += (field == 6);
-        other_id = bt_kv_layout_identity(&other, type);
+        order += (field == 7);
+        other_id = bt_kv_layout_identity(&other, type, order);
         assert_memory_not_equal(&id, &other_id, sizeof(id));
     }
+}
+
+/* What builds so far say in their hello: XXH3-128, by python-xxhash 3, of the
+ * order 3, the type and the shape as eight little-endian words. */
+static void the_identity_is_that_of_builds_before(void **state)
+{
+    const bt_kv_shape_t shape = {2, 3, 16, 64, 2, 0};
+    const bt_hash128_t id = bt_kv_layout_identity(&shape, 0, 3);
+
+    (void)state;
+    assert_true(id.hi == UINT64_C(0x0f1f825b4e9e46fa));
+    assert_true(id.lo == UINT64_C(0x45b699c6af1e4eab));
 }
 
 static void blocks_are_rounded_up(void **state)
@@ -108,6 +122,7 @@ int main(void)
         BT_TEST(scales_lie_behind_the_elements),
         BT_TEST(block_bytes_rejects_a_hostile_file),
         BT_TEST(every_field_changes_the_identity),
+        BT_TEST(the_identity_is_that_of_builds_before),
         BT_TEST(blocks_are_rounded_up),
     };
 

@@ -335,10 +335,6 @@ static void what_the_forward_pass_does_not_know_is_refused_by_name(void **state)
     tiny.n_experts = 8;
     assert_refused(&tiny, BT_ERR_UNSUPPORTED, "llama.expert_count is 8");
     tiny = bt_tiny_model_default();
-    tiny.sliding_window = 4096;
-    assert_refused(&tiny, BT_ERR_UNSUPPORTED,
-                   "llama.attention.sliding_window is 4096");
-    tiny = bt_tiny_model_default();
     tiny.rope_scaling = "yarn";
     assert_refused(&tiny, BT_ERR_UNSUPPORTED, "in the way yarn");
 }
@@ -417,7 +413,7 @@ static void a_context_beyond_the_model_s_is_refused(void **state)
     bt_backend_t *const be = open_backend(1);
     bt_model_config_t config = default_config;
     bt_model_t *model = NULL;
-    size_t bytes = 0;
+    bt_model_memory_t memory;
 
     (void)state;
     config.context_tokens = 513;
@@ -425,8 +421,9 @@ static void a_context_beyond_the_model_s_is_refused(void **state)
                      BT_ERR_INVALID_PARAM);
     assert_string_equal(why, "a context of 513 tokens is asked for; this model "
                              "has 1 to 512");
-    assert_int_equal(bt_model_memory_bytes(gguf, &config, &bytes),
-                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(
+        bt_model_memory(gguf, "cpu", &config, why, sizeof(why), &memory),
+        BT_ERR_INVALID_PARAM);
     config = default_config;
     config.max_rows = 0;
     assert_int_equal(bt_model_load(gguf, be, &config, why, sizeof(why), &model),
@@ -447,14 +444,19 @@ static void the_memory_foretold_is_the_memory_taken(void **state)
         bt_gguf_t *gguf;
         bt_backend_t *const be = open_backend(1);
         bt_model_t *model = NULL;
-        size_t foretold = 0;
+        bt_model_memory_t memory;
+        size_t foretold;
         size_t before;
         size_t taken;
 
         tiny.n_layers = 8; /* so that no single buffer decides */
         gguf = open_tiny(&tiny);
-        assert_int_equal(
-            bt_model_memory_bytes(gguf, &default_config, &foretold), BT_OK);
+        assert_int_equal(bt_model_memory(gguf, "cpu", &default_config, why,
+                                         sizeof(why), &memory),
+                         BT_OK);
+        foretold = bt_model_memory_host(&memory);
+        assert_false(memory.own_memory);
+        assert_int_equal(memory.device_bytes, 0);
         /* Once before: the back end grows its own scratch by the first. */
         assert_int_equal(
             bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),

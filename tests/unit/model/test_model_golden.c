@@ -177,6 +177,31 @@ static void bf16_weights_give_numpy_s_logits(void **state)
     compare("golden/tiny_bf16.txt", &tiny);
 }
 
+/* Of 40 positions each sees 11, so that windows begin in both steps of 32. */
+static void a_window_a_cap_and_a_scale_give_numpy_s_logits(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    tiny.seed = 11;
+    tiny.n_layers = 3;
+    tiny.sliding_window = 11;
+    tiny.attn_soft_cap = 1.5f;
+    tiny.attn_scale = 0.7f;
+    compare("golden/tiny_window.txt", &tiny);
+}
+
+static void sinks_give_numpy_s_logits(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+
+    (void)state;
+    tiny.seed = 11;
+    tiny.n_layers = 3;
+    tiny.attn_sinks = true;
+    compare("golden/tiny_sinks.txt", &tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +209,8 @@ int main(void)
         BT_TEST(mixed_k_quants_tied_and_with_rope_factors_give_numpy_s_logits),
         BT_TEST(q4_1_with_three_query_heads_gives_numpy_s_logits),
         BT_TEST(bf16_weights_give_numpy_s_logits),
+        BT_TEST(a_window_a_cap_and_a_scale_give_numpy_s_logits),
+        BT_TEST(sinks_give_numpy_s_logits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

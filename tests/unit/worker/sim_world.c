@@ -101,7 +101,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     w->tokens_per_block = SIM_T;
     sim_groups(&w->groups);
     w->block_bytes = w->groups.page_bytes;
-    w->kv_layout = bt_kv_groups_identity(&w->groups, 1);
+    w->kv_layout = bt_kv_groups_identity(&w->groups, 1, 3);
     w->split = (bt_kv_split_t){.tp = 1, .pp = 1};
     bt_routes_init(w);
     w->n_layers = SIM_LAYERS;

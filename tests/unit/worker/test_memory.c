@@ -9,6 +9,8 @@
 
 #include "worker/memory.h"
 
+#define MIB (UINT64_C(1) << 20)
+
 static const char *const names[] = {"memory.max", "memory.current",
                                     "memory.stat"};
 
@@ -63,13 +65,71 @@ static void the_pages_of_files_count_as_free(void **state)
     assert_int_equal(left_with("5000\n", "600\n", "active_file 700\n"), 5000);
 }
 
+static uint64_t pool_of(uint64_t available, uint64_t model_bytes)
+{
+    const bt_memory_room_t room = {.available_bytes = available,
+                                   .model_bytes = model_bytes};
+
+    return bt_memory_pool(&room);
+}
+
 static void a_quarter_of_the_rest_is_the_pool(void **state)
 {
     (void)state;
-    assert_int_equal(bt_memory_default_pool(1000, 200), 200);
-    assert_int_equal(bt_memory_default_pool(100, 200), 0);
-    assert_int_equal(bt_memory_default_pool(UINT64_C(1) << 40, 0), 1 << 30);
+    assert_int_equal(pool_of(1000, 200), 200);
+    assert_int_equal(pool_of(100, 200), 0);
+    assert_int_equal(pool_of(UINT64_C(1) << 40, 0), 1 << 30);
     assert_true(bt_memory_available() > 0);
+}
+
+/* A host of 64 MiB with a model that takes 10 of it, and a device of 16 GiB
+ * that it takes 4 of. */
+static const bt_memory_room_t with_device = {
+    .available_bytes = 64 * MIB,
+    .model_bytes = 10 * MIB,
+    .own_memory = true,
+    .device_available_bytes = 16384 * MIB,
+    .device_model_bytes = 4096 * MIB,
+};
+
+static void a_device_has_room_of_its_own(void **state)
+{
+    bt_memory_room_t room = with_device;
+    char why[256] = "";
+
+    (void)state;
+    assert_int_equal(bt_memory_pool(&room), 3072 * MIB); /* 12 GiB / 4 */
+    assert_int_equal(bt_memory_check(&room, 12288 * MIB, why, sizeof(why)),
+                     BT_OK);
+    assert_int_equal(bt_memory_check(&room, 12289 * MIB, why, sizeof(why)),
+                     BT_ERR_NO_MEMORY);
+    assert_string_equal(
+        why, "not enough device memory: the model takes 4096 MiB and the KV "
+             "pool 12289 MiB, 16384 MiB are available, 2 MiB are missing");
+    /* What it needs of the host must be there as well. */
+    room.model_bytes = 65 * MIB;
+    assert_int_equal(bt_memory_check(&room, MIB, why, sizeof(why)),
+                     BT_ERR_NO_MEMORY);
+    assert_string_equal(
+        why, "not enough memory: the model takes 65 MiB and the KV pool 0 MiB, "
+             "64 MiB are available, 2 MiB are missing");
+}
+
+static void without_a_device_the_host_holds_the_pool_too(void **state)
+{
+    const bt_memory_room_t room = {.available_bytes = 64 * MIB,
+                                   .model_bytes = 10 * MIB};
+    char why[256] = "";
+
+    (void)state;
+    assert_int_equal(bt_memory_check(&room, 54 * MIB, why, sizeof(why)), BT_OK);
+    assert_string_equal(why, "");
+    assert_int_equal(bt_memory_check(&room, 55 * MIB, why, sizeof(why)),
+                     BT_ERR_NO_MEMORY);
+    assert_string_equal(
+        why,
+        "not enough memory: the model takes 10 MiB and the KV pool 55 MiB, "
+        "64 MiB are available, 2 MiB are missing");
 }
 
 int main(void)
@@ -78,6 +138,8 @@ int main(void)
         BT_TEST(a_cgroup_without_a_limit_leaves_everything),
         BT_TEST(the_pages_of_files_count_as_free),
         BT_TEST(a_quarter_of_the_rest_is_the_pool),
+        BT_TEST(a_device_has_room_of_its_own),
+        BT_TEST(without_a_device_the_host_holds_the_pool_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

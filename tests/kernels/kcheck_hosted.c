@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A back end with memory of its own, to be called with the host's: every
+ * operation's arrays are brought there, between guards, and back again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "tests/kernels/kcheck.h"
+
+#define GUARD_BYTES 256u
+#define GUARD_BYTE  0x3c
+#define MAX_WEIGHTS 8u
+
+typedef struct shape {
+    const bt_weight_t *weight;
+    uint32_t n_out;
+    uint32_t n_in;
+} shape_t;
+
+typedef struct hosted {
+    bt_backend_t base; /* first */
+    bt_kernels_ops_t ops;
+    bt_kernels_caps_t caps;
+    bt_backend_t *real;
+    shape_t shapes[MAX_WEIGHTS];
+} hosted_t;
+
+static hosted_t *self(bt_backend_t *be)
+{
+    return (hosted_t *)(void *)be;
+}
+
+static void must(bt_status_t status, const char *what)
+{
+    if (status != BT_OK) {
+        fprintf(stderr, "kcheck: %s: %s\n", what, bt_status_str(status));
+        exit(2);
+    }
+}
+
+/* ---- arrays there and back ---- */
+
+/* A copy over there; NULL stays NULL. */
+static void *there(const hosted_t *h, const void *host, size_t bytes)
+{
+    const bt_kernels_ops_t *ops = h->real->ops;
+    uint8_t guard[GUARD_BYTES];
+    void *ptr = NULL;
+
+    if (host == NULL) {
+        return NULL;
+    }
+    memset(guard, GUARD_BYTE, sizeof(guard));
+    must(ops->buffer_alloc(h->real, bytes + 2 * (size_t)GUARD_BYTES, &ptr),
+         "memory of the back end");
+    must(ops->copy_in(h->real, ptr, guard, GUARD_BYTES), "copy_in");
+    must(ops->copy_in(h->real, (uint8_t *)ptr + GUARD_BYTES, host, bytes),
+         "copy_in");
+    must(ops->copy_in(h->real, (uint8_t *)ptr + GUARD_BYTES + bytes, guard,
+                      GUARD_BYTES),
+         "copy_in");
+    must(ops->sync(h->real), "copy_in");
+    return (uint8_t *)ptr + GUARD_BYTES;
+}
+
+static void check_guard(const hosted_t *h, const void *ptr)
+{
+    uint8_t guard[GUARD_BYTES];
+    bool ok = true;
+
+    must(h->real->ops->copy_out(h->real, guard, ptr, GUARD_BYTES), "copy_out");
+    for (uint32_t i = 0; i < GUARD_BYTES; i++) {
+        ok = ok && (guard[i] == GUARD_BYTE);
+    }
+    kc_expect(ok, "%s wrote outside an array", h->caps.name);
+}
+
+/* Into host, unless it is NULL, and free. */
+static void back(const hosted_t *h, void *host, const void *ptr, size_t bytes)
+{
+    const bt_kernels_ops_t *ops = h->real->ops;
+    const uint8_t *data = ptr;
+
+    if (ptr == NULL) {
+        return;
+    }
+    must(ops->sync(h->real), "an operation");
+    check_guard(h, data - GUARD_BYTES);
+    check_guard(h, data + bytes);
+    if (host != NULL) {
+        must(ops->copy_out(h->real, host, ptr, bytes), "copy_out");
+    }
+    must(ops->sync(h->real), "copy_out");
+    ops->buffer_free(h->real, (void *)(uintptr_t)(data - GUARD_BYTES));
+}
+
+static size_t floats(size_t rows, size_t dim)
+{
+    return rows * dim * sizeof(float);
+}
+
+static void begin(const hosted_t *h, const bt_batch_t *batch)
+{
+    if (h->real->ops->batch_begin != NULL) {
+        must(h->real->ops->batch_begin(h->real, batch), "batch_begin");
+    }
+}
+
+/* ---- weights: their shapes are remembered ---- */
+
+static shape_t *shape_of(hosted_t *h, const bt_weight_t *weight)
+{
+    for (uint32_t i = 0; i < MAX_WEIGHTS; i++) {
+        if (h->shapes[i].weight == weight) {
+            return &h->shapes[i];
+        }
+    }
+    fprintf(stderr, "kcheck: too many weights\n");
+    exit(2);
+}
+
+static bt_status_t weight_pack(bt_backend_t *be, bt_ktype_t type,
+                               uint32_t n_out, uint32_t n_in, const void *data,
+                               bt_weight_t **weight_p)
+{
+    hosted_t *h = self(be);
+    const bt_status_t status =
+        h->real->ops->weight_pack(h->real, type, n_out, n_in, data, weight_p);
+
+    if (status == BT_OK) {
+        *shape_of(h, NULL) = (shape_t){*weight_p, n_out, n_in};
+    }
+    return status;
+}
+
+static void weight_free(bt_backend_t *be, bt_weight_t *weight)
+{
+    hosted_t *h = self(be);
+
+    if (weight != NULL) {
+        shape_of(h, weight)->weight = NULL;
+        h->real->ops->weight_free(h->real, weight);
+    }
+}
+
+/* ---- operations ---- */
+
+static void embed(bt_backend_t *be, const bt_weight_t *w,
+                  const bt_batch_t *batch, float *out)
+{
+    hosted_t *h = self(be);
+    const size_t bytes = floats(batch->n_rows, shape_of(h, w)->n_in);
+    float *out_there = there(h, out, bytes);
+
+    begin(h, batch);
+    h->real->ops->embed(h->real, w, batch, out_there);
+    back(h, out, out_there, bytes);
+}
+
+static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                   uint32_t n_rows, float *out)
+{
+    hosted_t *h = self(be);
+    const shape_t *shape = shape_of(h, w);
+    const size_t x_bytes = floats(n_rows, shape->n_in);
+    const size_t out_bytes = floats(n_rows, shape->n_out);
+    float *x_there = there(h, x, x_bytes);
+    float *out_there = there(h, out, out_bytes);
+
+    h->real->ops->matmul(h->real, w, x_there, n_rows, out_there);
+    back(h, NULL, x_there, x_bytes);
+    back(h, out, out_there, out_bytes);
+}
+
+static void rmsnorm(bt_backend_t *be, const float *x, const float *weight,
+                    float eps, uint32_t n_rows, uint32_t dim, float *out)
+{
+    const hosted_t *h = self(be);
+    const size_t bytes = floats(n_rows, dim);
+    float *x_there = there(h, x, bytes);
+    float *weight_there = there(h, weight, floats(1, dim));
+    float *out_there = (x == out) ? x_there : there(h, out, bytes);
+
+    h->real->ops->rmsnorm(h->real, x_there, weight_there, eps, n_rows, dim,
+                          out_there);
+    back(h, out, out_there, bytes);
+    back(h, NULL, weight_there, floats(1, dim));
+    back(h, NULL, (x == out) ? NULL : x_there, bytes);
+}
+
+static bt_kv_view_t view_there(const hosted_t *h, const bt_kv_view_t *kv)
+{
+    bt_kv_view_t view = *kv;
+
+    view.base = there(h, kv->base, kc_size(kv->base) * sizeof(float));
+    return view;
+}
+
+static void rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
+                       const float *cos_sin, bool interleaved,
+                       const bt_batch_t *batch, const bt_kv_view_t *kv,
+                       uint32_t layer)
+{
+    const hosted_t *h = self(be);
+    const size_t row = (n_heads + 2 * (size_t)kv->n_kv_heads) * kv->head_dim;
+    const size_t qkv_bytes = floats(batch->n_rows, row);
+    const size_t table_bytes = floats(1, kc_size(cos_sin));
+    const bt_kv_view_t view = view_there(h, kv);
+    float *qkv_there = there(h, qkv, qkv_bytes);
+    float *table_there = there(h, cos_sin, table_bytes);
+
+    begin(h, batch);
+    h->real->ops->rope_store(h->real, qkv_there, n_heads, table_there,
+                             interleaved, batch, &view, layer);
+    back(h, qkv, qkv_there, qkv_bytes);
+    back(h, NULL, table_there, table_bytes);
+    back(h, kv->base, view.base, kc_size(kv->base) * sizeof(float));
+}
+
+static void attention(bt_backend_t *be, const bt_attention_t *a,
+                      const float *qkv, const bt_batch_t *batch,
+                      const bt_kv_view_t *kv, uint32_t layer, float *out)
+{
+    const hosted_t *h = self(be);
+    const size_t row = (a->n_heads + 2 * (size_t)kv->n_kv_heads) * kv->head_dim;
+    const size_t qkv_bytes = floats(batch->n_rows, row);
+    const size_t out_bytes =
+        floats(batch->n_rows, (size_t)a->n_heads * a->value_dim);
+    const bt_kv_view_t view = view_there(h, kv);
+    float *qkv_there = there(h, qkv, qkv_bytes);
+    float *sinks_there = there(h, a->sinks, floats(1, a->n_heads));
+    float *out_there = there(h, out, out_bytes);
+    bt_attention_t a_there = *a;
+
+    a_there.sinks = sinks_there;
+    begin(h, batch);
+    h->real->ops->attention(h->real, &a_there, qkv_there, batch, &view, layer,
+                            out_there);
+    back(h, out, out_there, out_bytes);
+    back(h, NULL, sinks_there, floats(1, a->n_heads));
+    back(h, NULL, qkv_there, qkv_bytes);
+    back(h, NULL, view.base, kc_size(kv->base) * sizeof(float));
+}
+
+static void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
+                     uint32_t dim, float *out)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, gate_up, floats(n_rows, 2 * (size_t)dim));
+    float *out_there = there(h, out, floats(n_rows, dim));
+
+    h->real->ops->silu_mul(h->real, x_there, n_rows, dim, out_there);
+    back(h, NULL, x_there, floats(n_rows, 2 * (size_t)dim));
+    back(h, out, out_there, floats(n_rows, dim));
+}
+
+static void add(bt_backend_t *be, float *x, const float *y, size_t n)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(1, n));
+    float *y_there = there(h, y, floats(1, n));
+
+    h->real->ops->add(h->real, x_there, y_there, n);
+    back(h, x, x_there, floats(1, n));
+    back(h, NULL, y_there, floats(1, n));
+}
+
+static void gather_rows(bt_backend_t *be, const float *x,
+                        const bt_batch_t *batch, uint32_t dim, float *out)
+{
+    const hosted_t *h = self(be);
+    const size_t x_bytes = floats(batch->n_rows, dim);
+    const size_t out_bytes = floats(batch->n_logit_rows, dim);
+    float *x_there = there(h, x, x_bytes);
+    float *out_there = there(h, out, out_bytes);
+
+    begin(h, batch);
+    h->real->ops->gather_rows(h->real, x_there, batch, dim, out_there);
+    back(h, NULL, x_there, x_bytes);
+    back(h, out, out_there, out_bytes);
+}
+
+static void copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
+                         uint32_t dim, float *out, uint32_t out_dim,
+                         uint32_t at)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(n_rows, dim));
+    float *out_there = there(h, out, floats(n_rows, out_dim));
+
+    h->real->ops->copy_columns(h->real, x_there, n_rows, dim, out_there,
+                               out_dim, at);
+    back(h, NULL, x_there, floats(n_rows, dim));
+    back(h, out, out_there, floats(n_rows, out_dim));
+}
+
+static void argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
+                   uint32_t dim, uint32_t *ids)
+{
+    const hosted_t *h = self(be);
+    float *x_there = there(h, x, floats(n_rows, dim));
+    uint32_t *ids_there = there(h, ids, n_rows * sizeof(*ids));
+
+    h->real->ops->argmax(h->real, x_there, n_rows, dim, ids_there);
+    back(h, NULL, x_there, floats(n_rows, dim));
+    back(h, ids, ids_there, n_rows * sizeof(*ids));
+}
+
+static void hosted_close(bt_backend_t *be)
+{
+    bt_backend_close(self(be)->real);
+    bt_free(be);
+}
+
+#define SAME_IF(name) .name = (real->ops->name != NULL) ? name : NULL
+
+bt_backend_t *kc_hosted(bt_backend_t *real)
+{
+    /* Of every test. */
+    const bt_batch_limits_t limits = {.max_rows = 1024,
+                                      .max_seqs = 64,
+                                      .max_logit_rows = 64,
+                                      .max_blocks = 64 * 256};
+    hosted_t *h = bt_calloc(1, sizeof(*h));
+
+    if (h == NULL) {
+        must(BT_ERR_NO_MEMORY, "a back end");
+    }
+    if (real->ops->batch_reserve != NULL) {
+        must(real->ops->batch_reserve(real, &limits), "batch_reserve");
+    }
+    h->real = real;
+    h->caps = *real->caps;
+    h->ops = (bt_kernels_ops_t){
+        SAME_IF(weight_pack),
+        SAME_IF(weight_free),
+        .weight_bytes = real->ops->weight_bytes,
+        SAME_IF(embed),
+        SAME_IF(matmul),
+        SAME_IF(rmsnorm),
+        SAME_IF(rope_store),
+        SAME_IF(attention),
+        SAME_IF(silu_mul),
+        SAME_IF(add),
+        SAME_IF(gather_rows),
+        SAME_IF(copy_columns),
+        SAME_IF(argmax),
+        .close = hosted_close,
+    };
+    h->base.ops = &h->ops;
+    h->base.caps = &h->caps;
+    return &h->base;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of a batch as words, worked by hand. */
+#include "tests/support/testsupport.h"
+
+#include <string.h>
+
+#include "kernels/batch.h"
+
+/* Blocks of 4 tokens. Sequence 0 has positions 0 .. 4 in blocks 7 and 2 and
+ * brings the last 3 of them; sequence 1 its first token, in block 9; sequence 2
+ * position 8, alone in its third block. */
+static const uint32_t ids0[] = {7, 2};
+static const uint32_t ids1[] = {9, 77}; /* more than it needs yet */
+static const uint32_t ids2[] = {4, 5, 6};
+static const bt_ragged_seq_t seqs[] = {
+    {.row = 0, .n_rows = 3, .pos = 2, .blocks = ids0},
+    {.row = 3, .n_rows = 1, .pos = 0, .blocks = ids1},
+    {.row = 4, .n_rows = 1, .pos = 8, .blocks = ids2},
+};
+static const uint32_t tokens[] = {100, 101, 102, 200, 300};
+static const uint32_t logit_rows[] = {2, 4};
+static const bt_batch_t batch = {.tokens = tokens,
+                                 .seqs = seqs,
+                                 .logit_rows = logit_rows,
+                                 .n_rows = 5,
+                                 .n_seqs = 3,
+                                 .n_logit_rows = 2,
+                                 .tokens_per_block = 4};
+
+static const uint32_t want[] = {
+    100, 101, 102, 200, 300,    /* tokens */
+    2,   3,   4,   0,   8,      /* positions */
+    7,   7,   2,   9,   6,      /* blocks of the rows */
+    0,   0,   0,   1,   2,      /* sequences of the rows */
+    2,   4,                     /* rows with logits */
+    0,   3,   2,   0,           /* sequence 0: row, rows, position, ids from */
+    3,   1,   0,   2,           /* 1 */
+    4,   1,   8,   3,           /* 2 */
+    7,   2,   9,   4,   5,   6, /* ids */
+};
+#define N_WANT (sizeof(want) / sizeof(want[0]))
+
+static void all_tables_lie_side_by_side(void **state)
+{
+    const bt_batch_layout_t at = bt_batch_layout(&batch);
+    uint32_t words[N_WANT + 1];
+
+    (void)state;
+    memset(words, 0xaa, sizeof(words));
+    assert_int_equal(at.n_words, N_WANT);
+    bt_batch_pack(&batch, words);
+    assert_memory_equal(words, want, sizeof(want));
+    assert_int_equal(words[N_WANT], 0xaaaaaaaa); /* nothing behind them */
+    assert_int_equal(words[at.token], 100);
+    assert_int_equal(words[at.position], 2);
+    assert_int_equal(words[at.block + 2], 2);
+    assert_int_equal(words[at.row_seq + 4], 2);
+    assert_int_equal(words[at.logit_row + 1], 4);
+    assert_int_equal(words[at.seq + BT_BATCH_SEQ_WORDS + 1], 1);
+    assert_int_equal(words[at.id + 2], 9);
+}
+
+static void a_batch_without_logits_or_rows_has_no_words_for_them(void **state)
+{
+    bt_batch_t other = batch;
+    uint32_t words[N_WANT];
+
+    (void)state;
+    other.logit_rows = NULL;
+    other.n_logit_rows = 0;
+    assert_int_equal(bt_batch_layout(&other).n_words, N_WANT - 2);
+    bt_batch_pack(&other, words);
+    assert_memory_equal(words, want, 20 * sizeof(*words));
+    assert_memory_equal(words + 20, want + 22, (N_WANT - 22) * sizeof(*words));
+    memset(&other, 0, sizeof(other));
+    other.tokens_per_block = 4;
+    assert_int_equal(bt_batch_layout(&other).n_words, 0);
+    bt_batch_pack(&other, NULL);
+}
+
+static void limits_are_the_most_of_each(void **state)
+{
+    const bt_batch_limits_t exact = {
+        .max_rows = 5, .max_seqs = 3, .max_logit_rows = 2, .max_blocks = 6};
+    bt_batch_limits_t less;
+
+    (void)state;
+    assert_int_equal(bt_batch_max_words(&exact), N_WANT);
+    assert_true(bt_batch_fits(&batch, &exact));
+    less = exact;
+    less.max_rows = 4;
+    assert_false(bt_batch_fits(&batch, &less));
+    less = exact;
+    less.max_seqs = 2;
+    assert_false(bt_batch_fits(&batch, &less));
+    less = exact;
+    less.max_logit_rows = 1;
+    assert_false(bt_batch_fits(&batch, &less));
+    less = exact;
+    less.max_blocks = 5;
+    assert_false(bt_batch_fits(&batch, &less));
+}
+
+/* The last position of a block, and the first of the next. */
+static void blocks_are_those_of_the_positions(void **state)
+{
+    bt_ragged_seq_t seq = {.n_rows = 1, .pos = 3, .blocks = ids2};
+
+    (void)state;
+    assert_int_equal(bt_batch_blocks(&seq, 4), 1);
+    seq.pos = 4;
+    assert_int_equal(bt_batch_blocks(&seq, 4), 2);
+    seq.n_rows = 5;
+    assert_int_equal(bt_batch_blocks(&seq, 4), 3);
+    seq.pos = UINT32_MAX; /* no wrap */
+    assert_true(bt_batch_blocks(&seq, 4) == (size_t)1073741825);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(all_tables_lie_side_by_side),
+        BT_TEST(a_batch_without_logits_or_rows_has_no_words_for_them),
+        BT_TEST(limits_are_the_most_of_each),
+        BT_TEST(blocks_are_those_of_the_positions),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model on a back end with memory of its own, and what a back end is asked
+ * for: sizes, ids instead of logits, parts of attention that it may lack. */
+#include "tests/unit/model/rig.h"
+
+#include "inference/model/sampler.h"
+#include "kernels/batch.h"
+#include "tests/support/trap_backend.h"
+
+#define LAYERS 2 /* of every tiny model here */
+
+/* As make_rig_of(), all in memory that traps. */
+static rig_t make_trap_rig(const bt_tiny_model_t *tiny, bt_kv_type_t type)
+{
+    const bt_backend_config_t config = {
+        .n_threads = 2, .max_rows = MAX_ROWS, .max_dim = 2048};
+    bt_gguf_t *const gguf = open_tiny(tiny);
+    rig_t host = make_rig_of(tiny, 1, type);
+    rig_t rig = {.kv = host.kv, .n_vocab = host.n_vocab};
+
+    free_rig(&host);
+    assert_int_equal(bt_trap_backend_open(&config, &rig.be), BT_OK);
+    assert_int_equal(bt_model_load(gguf, rig.be, &default_config, why,
+                                   sizeof(why), &rig.model),
+                     BT_OK);
+    bt_gguf_close(gguf);
+    assert_int_equal(rig.be->ops->buffer_alloc(
+                         rig.be, N_BLOCKS * rig.kv.block_bytes, &rig.kv.base),
+                     BT_OK);
+    return rig;
+}
+
+static void free_trap_rig(rig_t *rig)
+{
+    bt_model_destroy(rig->model);
+    rig->be->ops->buffer_free(rig->be, rig->kv.base);
+    bt_backend_close(rig->be);
+}
+
+static void own_memory_and_one_upload_a_step_give_the_host_s_bits(void **state)
+{
+    static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8};
+
+    (void)state;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        const bt_tiny_model_t tiny = variant(i);
+        const bt_kv_type_t type = types[i % 3];
+        rig_t host = make_rig_of(&tiny, 1, type);
+        rig_t trap = make_trap_rig(&tiny, type);
+        logits_of_prompt_t p = run_whole(&host);
+        uint32_t blocks[N_BLOCKS / 8];
+        uint64_t n_steps = 0;
+
+        assert_int_equal(bt_model_hparams(trap.model)->n_layers, LAYERS);
+        fill_blocks(blocks, 16);
+        for (uint32_t at = 0; at < N_TOKENS; at += 32) {
+            const uint32_t left = N_TOKENS - at;
+
+            forward_range(&trap, p.tokens, at, (left < 32) ? left : 32, blocks,
+                          p.other + (size_t)at * trap.n_vocab);
+            n_steps++;
+        }
+        assert_memory_equal(p.other, p.whole, p.bytes);
+        assert_int_equal(bt_trap_uploads(trap.be), n_steps);
+        /* embed; rope_store and attention of each layer; two gathers */
+        assert_int_equal(bt_trap_batch_operations(trap.be),
+                         n_steps * (1 + 2 * LAYERS + 2));
+        free_logits(&p);
+        free_rig(&host);
+        free_trap_rig(&trap);
+    }
+}
+
+/* Ids of some rows, logits of the others; the same call on any back end. */
+static void check_ids(rig_t *rig, const logits_of_prompt_t *p)
+{
+    const bt_sampling_t greedy = {.repetition_penalty = 1.0f, .top_p = 1.0f};
+    const size_t row_bytes = rig->n_vocab * sizeof(float);
+    uint32_t blocks[N_BLOCKS / 8];
+    const bt_ragged_seq_t seq = {.n_rows = N_TOKENS, .blocks = blocks};
+    uint32_t rows[N_TOKENS];
+    bool best_only[N_TOKENS];
+    uint32_t ids[N_TOKENS];
+    const bt_forward_t fwd = {.seqs = &seq,
+                              .n_seqs = 1,
+                              .tokens = p->tokens,
+                              .n_rows = N_TOKENS,
+                              .logit_rows = rows,
+                              .n_logit_rows = N_TOKENS,
+                              .best_only = best_only,
+                              .best_ids = ids,
+                              .kv = rig->kv};
+    bt_sampler_t *sampler = NULL;
+    float *logits = NULL;
+
+    fill_blocks(blocks, 24);
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        rows[i] = i;
+        best_only[i] = (i % 3 != 1) || (i > 60);
+        ids[i] = 12345;
+    }
+    assert_int_equal(bt_sampler_create(rig->n_vocab, &sampler), BT_OK);
+    assert_int_equal(bt_model_forward(rig->model, &fwd, &logits), BT_OK);
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        const float *want = p->whole + (size_t)i * rig->n_vocab;
+
+        if (best_only[i]) {
+            float *scratch = p->other;
+
+            memcpy(scratch, want, row_bytes);
+            assert_int_equal(ids[i],
+                             bt_sampler_draw(sampler, &greedy, scratch,
+                                             p->tokens, i + 1, i + 1, i + 1));
+        } else {
+            assert_int_equal(ids[i], 12345);
+            assert_memory_equal(logits + (size_t)i * rig->n_vocab, want,
+                                row_bytes);
+        }
+    }
+    bt_sampler_destroy(sampler);
+}
+
+static void ids_are_those_that_the_sampler_draws_from_the_logits(void **state)
+{
+    const bt_tiny_model_t tiny = variant(2);
+    rig_t host = make_rig(&tiny, 2);
+    rig_t trap = make_trap_rig(&tiny, BT_KV_F16);
+    logits_of_prompt_t p = run_whole(&host);
+    const bt_kernels_ops_t *const ops = trap.be->ops;
+    bt_kernels_ops_t without = *ops;
+
+    (void)state;
+    without.argmax = NULL;
+    check_ids(&host, &p);
+    check_ids(&trap, &p);
+    trap.be->ops = &without; /* logits come, ids are found here */
+    check_ids(&trap, &p);
+    trap.be->ops = ops;
+    free_logits(&p);
+    free_rig(&host);
+    free_trap_rig(&trap);
+}
+
+static void only_what_leaves_nothing_to_choose_is_the_best(void **state)
+{
+    static const uint32_t end_ids[] = {2};
+    static const bt_bad_word_t word = {.n = 1};
+    bt_sampling_t s = bt_sampling_default();
+
+    (void)state;
+    s.temperature = 0.0f;
+    assert_true(bt_sampler_is_best(&s, 0));
+    s.temperature = 0.7f;
+    assert_false(bt_sampler_is_best(&s, 0));
+    s.top_k = 1;
+    assert_true(bt_sampler_is_best(&s, 0));
+    s.repetition_penalty = 1.1f;
+    assert_false(bt_sampler_is_best(&s, 0));
+    s.repetition_penalty = 1.0f;
+    s.presence_penalty = 0.1f;
+    assert_false(bt_sampler_is_best(&s, 0));
+    s.presence_penalty = 0.0f;
+    s.frequency_penalty = -0.1f;
+    assert_false(bt_sampler_is_best(&s, 0));
+    s.frequency_penalty = 0.0f;
+    s.bad_words = &word;
+    s.n_bad_words = 1;
+    assert_false(bt_sampler_is_best(&s, 0));
+    s.n_bad_words = 0;
+    s.min_tokens = 3;
+    assert_true(bt_sampler_is_best(&s, 0)); /* nothing that could end it */
+    memcpy(s.end_ids, end_ids, sizeof(end_ids));
+    s.n_end_ids = 1;
+    assert_false(bt_sampler_is_best(&s, 2));
+    assert_true(bt_sampler_is_best(&s, 3));
+}
+
+static void memory_of_a_device_is_told_apart(void **state)
+{
+    const bt_backend_config_t be_config = {
+        .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_tiny_model_t tiny = variant(2);
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    bt_model_config_t config = default_config;
+    /* 3 sequences of at most 256 / 16 blocks */
+    const bt_batch_limits_t limits = {.max_rows = MAX_ROWS,
+                                      .max_seqs = 3,
+                                      .max_logit_rows = MAX_ROWS,
+                                      .max_blocks = 48};
+    const size_t words = bt_batch_max_words(&limits) * sizeof(uint32_t);
+    bt_backend_t *be = NULL;
+    bt_model_memory_t host;
+    bt_model_memory_t device;
+    bt_model_t *model = NULL;
+    uint64_t before = 0;
+    uint64_t after = 0;
+    size_t buffers;
+
+    (void)state;
+    config.max_seqs = 3;
+    config.tokens_per_block = 16;
+    assert_int_equal(bt_trap_backend_open(&be_config, &be), BT_OK);
+    assert_int_equal(
+        bt_model_memory(gguf, "cpu", &config, why, sizeof(why), &host), BT_OK);
+    assert_int_equal(
+        bt_model_memory_on(gguf, be, &config, why, sizeof(why), &device),
+        BT_OK);
+    assert_true(device.own_memory);
+    assert_int_equal(device.weight_bytes, 0);
+    /* Logits to look at, and the words before they are uploaded. */
+    assert_int_equal(device.private_bytes, MAX_ROWS * 288 * 4 + words);
+    assert_int_equal(device.device_left_bytes, BT_TRAP_MEMORY_BYTES);
+    /* All that the host had, the words and the ids. */
+    assert_int_equal(device.device_bytes, host.weight_bytes +
+                                              host.private_bytes + words +
+                                              MAX_ROWS * 4);
+    /* And so much is taken, but for the weights, which this device leaves with
+     * the CPU, and 128 bytes at most about a buffer. */
+    assert_int_equal(be->ops->memory_left(be, &before), BT_OK);
+    assert_int_equal(bt_model_load(gguf, be, &config, why, sizeof(why), &model),
+                     BT_OK);
+    assert_int_equal(be->ops->memory_left(be, &after), BT_OK);
+    buffers = device.device_bytes - host.weight_bytes;
+    assert_in_range(before - after, buffers, buffers + 20 * 128);
+    bt_model_destroy(model);
+    bt_backend_close(be);
+    bt_gguf_close(gguf);
+}
+
+static void a_back_end_that_is_not_there_is_named(void **state)
+{
+    const bt_tiny_model_t tiny = variant(0);
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    bt_model_memory_t memory;
+
+    (void)state;
+    assert_int_equal(bt_model_memory(gguf, "tpu", &default_config, why,
+                                     sizeof(why), &memory),
+                     BT_ERR_NOT_FOUND);
+    assert_non_null(strstr(why, "the back end tpu cannot be opened"));
+    bt_gguf_close(gguf);
+}
+
+/* What a call may not bring, once it is said what the most is. */
+static void more_than_was_reserved_is_refused(void **state)
+{
+    static const uint32_t tokens[] = {1, 2};
+    static const uint32_t blocks[] = {0};
+    const bt_ragged_seq_t seqs[] = {{0, 1, 0, blocks}, {1, 1, 0, blocks}};
+    const bt_tiny_model_t tiny = variant(0);
+    bt_gguf_t *const gguf = open_tiny(&tiny);
+    rig_t rig = make_rig(&tiny, 1);
+    bt_model_config_t config = default_config;
+    bt_forward_t fwd = {
+        .seqs = seqs, .n_seqs = 1, .tokens = tokens, .n_rows = 1, .kv = rig.kv};
+    bt_model_t *model = NULL;
+    float *logits = NULL;
+
+    (void)state;
+    config.max_seqs = 1;
+    config.tokens_per_block = 16;
+    assert_int_equal(
+        bt_model_load(gguf, rig.be, &config, why, sizeof(why), &model), BT_OK);
+    assert_int_equal(bt_model_forward(model, &fwd, &logits), BT_OK);
+    fwd.n_seqs = 2;
+    fwd.n_rows = 2;
+    assert_int_equal(bt_model_forward(model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    fwd.n_seqs = 1;
+    fwd.n_rows = 1;
+    fwd.kv.tokens_per_block = 32;
+    assert_int_equal(bt_model_forward(model, &fwd, &logits),
+                     BT_ERR_INVALID_PARAM);
+    bt_model_destroy(model);
+    free_rig(&rig);
+    bt_gguf_close(gguf);
+}
+
+static void parts_of_attention_that_are_missing_are_named(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    bt_backend_t *const be = open_backend(1);
+    const bt_kernels_caps_t *const caps = be->caps;
+    bt_kernels_caps_t poor = *caps;
+    bt_model_memory_t memory;
+    bt_model_t *model = NULL;
+    bt_gguf_t *gguf;
+
+    (void)state;
+    poor.name = "cpu/poor";
+    poor.attention = BT_ATTENTION_SOFT_CAP;
+    be->caps = &poor;
+    tiny.sliding_window = 24;
+    gguf = open_tiny(&tiny);
+    assert_int_equal(
+        bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+        BT_ERR_UNSUPPORTED);
+    assert_null(model);
+    assert_string_equal(why, "the cpu/poor back end does not compute attention "
+                             "with a sliding window");
+    assert_int_equal(bt_model_memory_on(gguf, be, &default_config, why,
+                                        sizeof(why), &memory),
+                     BT_ERR_UNSUPPORTED);
+    bt_gguf_close(gguf);
+    poor.attention = BT_ATTENTION_WINDOW;
+    tiny.attn_soft_cap = 20.0f;
+    gguf = open_tiny(&tiny);
+    assert_int_equal(
+        bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+        BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "with a soft cap of its scores"));
+    poor.attention = caps->attention & ~(uint32_t)BT_ATTENTION_SINKS;
+    tiny.attn_sinks = true;
+    bt_gguf_close(gguf);
+    gguf = open_tiny(&tiny);
+    assert_int_equal(
+        bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+        BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "does not compute attention with sinks"));
+    be->caps = caps;
+    assert_int_equal(
+        bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+        BT_OK);
+    bt_model_destroy(model);
+    bt_gguf_close(gguf);
+    bt_backend_close(be);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(own_memory_and_one_upload_a_step_give_the_host_s_bits),
+        BT_TEST(ids_are_those_that_the_sampler_draws_from_the_logits),
+        BT_TEST(only_what_leaves_nothing_to_choose_is_the_best),
+        BT_TEST(memory_of_a_device_is_told_apart),
+        BT_TEST(a_back_end_that_is_not_there_is_named),
+        BT_TEST(more_than_was_reserved_is_refused),
+        BT_TEST(parts_of_attention_that_are_missing_are_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
