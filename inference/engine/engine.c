@@ -74,6 +74,8 @@ static void free_arrays(bt_engine_t *engine)
     bt_free(engine->seqs);
     bt_free(engine->rows_tokens);
     bt_free(engine->logit_rows);
+    bt_free(engine->best_only);
+    bt_free(engine->best_ids);
     bt_free(engine->row);
 }
 
@@ -83,16 +85,19 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     const uint32_t n = config->max_seqs;
     const uint32_t rows = bt_engine_max_rows(n, config->token_budget,
                                              config->kv.tokens_per_block);
+    const uint32_t logit_rows = bt_engine_max_logit_rows(n);
 
     engine->plan = bt_calloc(n, sizeof(*engine->plan));
     engine->seqs = bt_calloc(n, sizeof(*engine->seqs));
     engine->rows_tokens = bt_calloc(rows, sizeof(*engine->rows_tokens));
-    engine->logit_rows =
-        bt_calloc(bt_engine_max_logit_rows(n), sizeof(*engine->logit_rows));
+    engine->logit_rows = bt_calloc(logit_rows, sizeof(*engine->logit_rows));
+    engine->best_only = bt_calloc(logit_rows, sizeof(*engine->best_only));
+    engine->best_ids = bt_calloc(logit_rows, sizeof(*engine->best_ids));
     engine->n_vocab = bt_model_hparams(config->model)->n_vocab;
     engine->row = bt_calloc(engine->n_vocab, sizeof(*engine->row));
     if ((engine->plan == NULL) || (engine->seqs == NULL) ||
         (engine->rows_tokens == NULL) || (engine->logit_rows == NULL) ||
+        (engine->best_only == NULL) || (engine->best_ids == NULL) ||
         (engine->row == NULL)) {
         return BT_ERR_NO_MEMORY;
     }

@@ -36,6 +36,9 @@ struct bt_engine {
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;
+    bool *best_only;    /* bt_forward_t, of each logit row */
+    uint32_t *best_ids; /* the same */
+    float *logits;      /* row 0 of what the last forward call left */
     float *row; /* n_vocab: what the model said, where a draw is not its end */
 };
 

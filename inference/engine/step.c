@@ -186,6 +186,16 @@ static uint32_t draws_from(const bt_sched_item_t *item)
     return item->last_chunk ? end - 1 - item->seq->n_drafts : end;
 }
 
+/* Is the id of the best logit all that is drawn from this position's row, and
+ * nobody else asks for it? */
+static bool best_only(const bt_seq_t *seq, uint32_t position)
+{
+    return (position + 1 >= seq->n_prompt) && (seq->n_processors == 0) &&
+           bt_list_empty(&seq->followers) &&
+           !bt_engine_wants_row(seq, position) &&
+           bt_sampler_is_best(&seq->sampling, position + 1 - seq->n_prompt);
+}
+
 /* From the plan to the arrays of one forward call.
  * @return the number of rows */
 static uint32_t lay_rows(bt_engine_t *engine, uint32_t n_items,
@@ -208,9 +218,10 @@ static uint32_t lay_rows(bt_engine_t *engine, uint32_t n_items,
                item->n_new * sizeof(uint32_t));
         for (uint32_t k = 0; k < item->n_new; k++) {
             const uint32_t position = seq->sched.n_computed + k;
+            const bool draws = position >= draws_from(item);
 
-            if ((position >= draws_from(item)) ||
-                bt_engine_wants_row(seq, position)) {
+            if (draws || bt_engine_wants_row(seq, position)) {
+                engine->best_only[n_logits] = draws && best_only(seq, position);
                 engine->logit_rows[n_logits++] = row + k;
             }
         }
@@ -230,6 +241,23 @@ static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
     return false;
 }
 
+/* The id that comes next, from the row of logits, which is spoiled. */
+static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
+{
+    const size_t row = (size_t)(logits - engine->logits) / engine->n_vocab;
+    const uint32_t n = seq->sched.n_tokens;
+
+    if (engine->best_only[row]) {
+        return engine->best_ids[row];
+    }
+    for (uint32_t i = 0; i < seq->n_processors; i++) {
+        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
+                                 engine->n_vocab);
+    }
+    return bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
+                           n, seq->n_prompt, n);
+}
+
 /* Draw the next token of a sequence whose known tokens are all computed. */
 static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
                  float *logits)
@@ -242,12 +270,7 @@ static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     if (wants_row) {
         memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
     }
-    for (uint32_t i = 0; i < seq->n_processors; i++) {
-        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
-                                 engine->n_vocab);
-    }
-    id = bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
-                         n, seq->n_prompt, n);
+    id = choose(engine, seq, logits);
     seq->tokens[n] = id;
     if (wants_row) {
         bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
@@ -463,6 +486,8 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     fwd.n_seqs = n_items;
     fwd.tokens = engine->rows_tokens;
     fwd.logit_rows = engine->logit_rows;
+    fwd.best_only = engine->best_only;
+    fwd.best_ids = engine->best_ids;
 
     report->iteration = ++engine->iteration;
     report->n_seqs = n_items;
@@ -478,6 +503,7 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
         return;
     }
 
+    engine->logits = logits;
     for (uint32_t i = 0; i < n_items; i++) {
         const bt_sched_item_t *item = &engine->plan[i];
         const uint32_t first = item->seq->n_computed;
