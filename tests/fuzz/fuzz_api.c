@@ -40,6 +40,11 @@ static void check(const bt_api_request_t *r)
         BT_ASSERT_ALWAYS((r->n_prompts >= 1) && (r->n_messages == 0));
         BT_ASSERT_ALWAYS(r->n_prompts * r->n <= BT_API_MAX_PROMPTS);
     }
+    BT_ASSERT_ALWAYS((r->cache_salt == NULL) || (r->cache_salt[0] != '\0'));
+    BT_ASSERT_ALWAYS(r->logit_biases == r->sampling.logit_biases);
+    for (uint32_t i = 1; i < r->sampling.n_logit_biases; i++) {
+        BT_ASSERT_ALWAYS(r->logit_biases[i].id != r->logit_biases[i - 1].id);
+    }
     for (size_t i = 0; i < r->n_prompts; i++) {
         const bt_api_prompt_t *p = &r->prompts[i];
 
