@@ -74,10 +74,13 @@ typedef struct bt_weight bt_weight_t;   /**< a packed matrix, opaque */
 
 /** New tokens of one sequence. */
 typedef struct bt_ragged_seq {
-    uint32_t row;           /**< first row of this sequence in the batch */
-    uint32_t n_rows;        /**< new tokens, at least 1 */
-    uint32_t pos;           /**< position of the first new token, from 0 */
-    const uint32_t *blocks; /**< block ids; position p is in blocks[p / T] */
+    uint32_t row;    /**< first row of this sequence in the batch */
+    uint32_t n_rows; /**< new tokens, at least 1 */
+    uint32_t pos;    /**< position of the first new token, from 0 */
+    /** Block ids; position p is in blocks[p / T]. Where the model's layers are
+     *  in several groups, in blocks[p / T * groups + group]: a block of each.
+     */
+    const uint32_t *blocks;
 } bt_ragged_seq_t;
 
 /** One step: everything that its operations need to know of rows, sequences
@@ -94,6 +97,7 @@ typedef struct bt_batch {
     uint32_t n_logit_rows;
     uint32_t tokens_per_block; /**< T, which tells how many blocks of a sequence
                                     are read */
+    uint32_t n_other_groups;   /**< of layers, besides one: as in the views */
 } bt_batch_t;
 
 /** The most that a batch has. */
@@ -101,7 +105,8 @@ typedef struct bt_batch_limits {
     uint32_t max_rows;
     uint32_t max_seqs;
     uint32_t max_logit_rows;
-    size_t max_blocks; /**< ids of all sequences together */
+    uint32_t max_other_groups;
+    size_t max_blocks; /**< ids of all sequences and groups together */
 } bt_batch_limits_t;
 
 /** Where the paged KV cache is; one rank's heads. Block b starts at base + b *
@@ -131,6 +136,11 @@ typedef struct bt_kv_view {
     uint32_t n_kv_heads;
     uint32_t head_dim;
     uint32_t tokens_per_block; /**< T */
+    /** Where layers need different things they are in groups, each a view of
+     *  its own over the same blocks: n_layers, n_kv_heads and head_dim are the
+     *  group's, and `layer` of an operation counts in it. */
+    uint32_t n_other_groups;
+    uint32_t group; /**< which one this is, at most n_other_groups */
 } bt_kv_view_t;
 
 /** Number of the order above, the one of bt_kernels_caps_t.kv_layout: raise it

@@ -103,6 +103,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .max_logit_rows = bt_engine_max_logit_rows(w->max_seqs),
         .context_tokens = w->context_tokens,
         .tokens_per_block = w->tokens_per_block,
+        .n_other_groups = w->groups.n - 1,
         .weight_dir = s->weight_dir,
         .n_threads = s->n_threads,
     };
@@ -220,11 +221,19 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
     const bt_engine_config_t config = {
         .model = w->model,
         .kv = kv_view(w, s),
+        .groups = &w->groups,
         .max_seqs = w->max_seqs,
         .token_budget = w->config->chunk_tokens,
     };
+    char why[WHY_BYTES] = "";
     bt_status_t status = check_kv(w, s);
 
+    if (status == BT_OK) {
+        status = bt_model_check_groups(w->model, &w->groups, why, sizeof(why));
+        if (status != BT_OK) {
+            BT_LOG_ERROR("model %s: %s", w->config->model, why);
+        }
+    }
     if (status != BT_OK) {
         return status;
     }

@@ -235,7 +235,7 @@ bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
         BT_ASSERT(
             (first->sched.n_computed % engine->config.kv.tokens_per_block ==
              0) &&
-            !bt_kv_copy_is_due(seqs[i]->copy));
+            !bt_kv_copy_is_due(seqs[i]->copy[0]));
         BT_ASSERT((seqs[i]->rows == NULL) ||
                   (seqs[i]->rows->from + 1 >= first->sched.n_tokens));
         bt_list_push_back(&first->followers, &seqs[i]->sched.turn.link);

@@ -97,11 +97,12 @@ typedef struct bt_seq {
     uint32_t n_prompt;      /**< the client's prompt, for penalties */
     uint32_t max_new;       /**< tokens still to draw, at least 1 */
     uint32_t first_index;   /**< index of the first token drawn here */
-    const uint32_t *blocks; /**< enough for every position computed here */
+    const uint32_t *blocks; /**< enough for every position computed here: of
+                                 each span a block in every group */
     /** A fork of a sequence that has its K and V already: this comes before its
-     *  first iteration. `from` must stay held until the first item of this
-     *  sequence. Not in a group. */
-    bt_kv_copy_t copy;
+     *  first iteration, in each group of layers. What is copied must stay held
+     *  until the first item of this sequence. Not in a group of sequences. */
+    bt_kv_copy_t copy[BT_KV_MAX_GROUPS];
     bool leave_after_first; /**< prefill worker: out after one token */
     bool tell_layers;       /**< for bt_seq_layers() */
     bool clear_tail;        /**< the places behind n_tokens in the last block
@@ -158,6 +159,8 @@ typedef struct bt_report {
 typedef struct bt_engine_config {
     bt_model_t *model; /**< borrowed; the compute thread is its only user */
     bt_kv_view_t kv;
+    /** Of the model's layers (bt_forward_t.groups); borrowed. NULL: one. */
+    const bt_kv_groups_t *groups;
     uint32_t max_seqs; /**< most sequences submitted at a time */
     uint32_t token_budget;
 } bt_engine_config_t;

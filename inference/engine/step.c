@@ -83,17 +83,34 @@ static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
     }
 }
 
+static uint32_t n_groups(const bt_engine_t *engine)
+{
+    const bt_kv_groups_t *groups = engine->config.groups;
+
+    return (groups == NULL) ? 1 : groups->n;
+}
+
+/* A block of each group, for the span of this position. */
+static const uint32_t *row_of(const bt_engine_t *engine, const bt_seq_t *seq,
+                              uint32_t position)
+{
+    return seq->blocks +
+           (size_t)(position / engine->config.kv.tokens_per_block) *
+               n_groups(engine);
+}
+
 /* What an earlier tenant left there is not for the eyes of whoever gets the
  * block. A whole one: its free places lie scattered over it, and nothing of it
  * is computed yet. */
 static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq)
 {
     const bt_kv_view_t *kv = &engine->config.kv;
+    const uint32_t *row = row_of(engine, seq, seq->sched.n_tokens);
 
     if (seq->clear_tail && (seq->sched.n_tokens % kv->tokens_per_block != 0)) {
-        bt_model_clear_block(
-            engine->config.model, kv,
-            seq->blocks[seq->sched.n_tokens / kv->tokens_per_block]);
+        for (uint32_t g = 0; g < n_groups(engine); g++) {
+            bt_model_clear_block(engine->config.model, kv, row[g]);
+        }
     }
 }
 
@@ -103,9 +120,11 @@ static void take_in(bt_engine_t *engine, bt_seq_t *seq)
     bt_list_t *tmp;
 
     bt_sched_queue_insert(&engine->running, &seq->sched.turn);
-    if (bt_kv_copy_is_due(seq->copy)) {
-        bt_model_copy_block(engine->config.model, &engine->config.kv,
-                            seq->copy.from, seq->copy.to);
+    for (uint32_t g = 0; g < n_groups(engine); g++) {
+        if (bt_kv_copy_is_due(seq->copy[g])) {
+            bt_model_copy_block(engine->config.model, &engine->config.kv,
+                                seq->copy[g].from, seq->copy[g].to);
+        }
     }
     clear_tail(engine, seq);
     BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
@@ -300,12 +319,14 @@ static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
                          const bt_seq_t *to, uint32_t n_tokens)
 {
     const bt_kv_view_t *kv = &engine->config.kv;
-    const uint32_t i = n_tokens / kv->tokens_per_block;
+    const uint32_t *src = row_of(engine, from, n_tokens);
+    const uint32_t *dst = row_of(engine, to, n_tokens);
 
     if ((n_tokens % kv->tokens_per_block != 0) && goes_on(to)) {
-        BT_ASSERT(from->blocks[i] != to->blocks[i]);
-        bt_model_copy_block(engine->config.model, kv, from->blocks[i],
-                            to->blocks[i]);
+        for (uint32_t g = 0; g < n_groups(engine); g++) {
+            BT_ASSERT(src[g] != dst[g]);
+            bt_model_copy_block(engine->config.model, kv, src[g], dst[g]);
+        }
     }
 }
 
@@ -474,8 +495,10 @@ static void on_layers(void *ctx, uint32_t n_layers)
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 {
     const bt_engine_config_t *config = &engine->config;
-    bt_forward_t fwd = {
-        .kv = config->kv, .on_layers = on_layers, .on_layers_ctx = engine};
+    bt_forward_t fwd = {.kv = config->kv,
+                        .groups = config->groups,
+                        .on_layers = on_layers,
+                        .on_layers_ctx = engine};
     float *logits = NULL;
     uint32_t n_items;
 

@@ -584,19 +584,21 @@ static void llama_forward(bt_model_t *model, const bt_batch_t *batch,
     for (uint32_t i = 0; i < llama->n_layers; i++) {
         const layer_t *const layer = &llama->layers[i];
         const bt_norm_t norm = {layer->attn_norm, hp->rms_eps, hp->dim};
+        uint32_t index;
+        const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
         float *heads = llama->a;
         float *tmp = llama->b;
 
         bt_step_norm_linear(be, &layer->qkv, llama->part, x, &norm, n_rows,
                             layer->attn_output, llama->a, llama->b);
         ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true, batch,
-                        &fwd->kv, i);
+                        &kv, index);
         bt_model_layers_stored(model, fwd, i + 1);
         if ((i + 1 == llama->n_layers) && (batch->n_logit_rows == 0)) {
             return; /* the cache is all that was asked for */
         }
         attention.sinks = layer->attn_sinks;
-        ops->attention(be, &attention, llama->b, batch, &fwd->kv, i, heads);
+        ops->attention(be, &attention, llama->b, batch, &kv, index, heads);
         if (i + 1 == llama->n_layers) {
             /* From here on only the rows with logits matter. */
             n_rows = batch->n_logit_rows;

@@ -240,21 +240,123 @@ static bool seqs_fit(const bt_model_t *model, const bt_forward_t *fwd)
     return row == fwd->n_rows;
 }
 
+bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,
+                                 const bt_kv_groups_t *groups, uint32_t group)
+{
+    const bt_kv_shape_t *const shape = &groups->group[group].shape;
+    bt_kv_view_t view = *kv;
+
+    view.n_layers = shape->n_layers;
+    view.n_kv_heads = shape->n_kv_heads;
+    view.head_dim = shape->head_dim;
+    view.tokens_per_block = shape->tokens_per_block;
+    view.n_other_groups = groups->n - 1;
+    view.group = group;
+    return view;
+}
+
+bt_status_t bt_model_check_groups(const bt_model_t *model,
+                                  const bt_kv_groups_t *groups, char *why,
+                                  size_t why_bytes)
+{
+    const bt_hparams_t *const hp = &model->hp;
+
+    if (groups->n_layers != hp->n_layers) {
+        snprintf(why, why_bytes, "the model has %u layers and its KV %u",
+                 hp->n_layers, groups->n_layers);
+        return BT_ERR_INVALID_PARAM;
+    }
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const bt_kv_group_t *const group = &groups->group[g];
+
+        if (group->kind != BT_KV_PAGED) {
+            snprintf(why, why_bytes,
+                     "KV group %u keeps a state of fixed size, which no "
+                     "architecture here computes",
+                     g);
+            return BT_ERR_UNSUPPORTED;
+        }
+        if (group->window_tokens != 0) {
+            snprintf(why, why_bytes,
+                     "KV group %u keeps a window of %u tokens alone; sequences "
+                     "here keep all",
+                     g, group->window_tokens);
+            return BT_ERR_UNSUPPORTED;
+        }
+        if ((group->shape.n_kv_heads != hp->n_kv_heads) ||
+            (group->shape.head_dim != hp->head_dim)) {
+            snprintf(why, why_bytes,
+                     "KV group %u has %u heads of %u dimensions, the model %u "
+                     "of %u",
+                     g, group->shape.n_kv_heads, group->shape.head_dim,
+                     hp->n_kv_heads, hp->head_dim);
+            return BT_ERR_INVALID_PARAM;
+        }
+    }
+    return BT_OK;
+}
+
+/* Is this the cache of so many of the model's layers? */
+static bool view_fits(const bt_model_t *model, const bt_kv_view_t *kv,
+                      uint32_t n_layers)
+{
+    const uint32_t t = model->config.tokens_per_block;
+    char why[1];
+
+    return (kv->n_layers == n_layers) &&
+           (kv->n_kv_heads == model->hp.n_kv_heads) &&
+           (kv->head_dim == model->hp.head_dim) &&
+           ((t == 0) || (kv->tokens_per_block == t)) &&
+           (bt_kernels_check_kv(model->be->caps, kv, why, sizeof(why)) ==
+            BT_OK);
+}
+
+static bool cache_fits(const bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bt_kv_groups_t *const groups = fwd->groups;
+    char why[1];
+
+    if (groups == NULL) {
+        return view_fits(model, &fwd->kv, model->hp.n_layers);
+    }
+    if ((groups->n - 1 > model->config.n_other_groups) ||
+        (groups->page_bytes > fwd->kv.block_bytes) ||
+        (bt_model_check_groups(model, groups, why, sizeof(why)) != BT_OK)) {
+        return false;
+    }
+    for (uint32_t g = 0; g < groups->n; g++) {
+        const bt_kv_view_t view = bt_model_group_view(&fwd->kv, groups, g);
+
+        if (!view_fits(model, &view, groups->group[g].shape.n_layers)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
+                                 uint32_t *index_p)
+{
+    bt_kv_place_t place;
+
+    if (fwd->groups == NULL) {
+        *index_p = layer;
+        return fwd->kv;
+    }
+    place = bt_kv_place(fwd->groups, layer);
+    *index_p = place.index;
+    return bt_model_group_view(&fwd->kv, fwd->groups, place.group);
+}
+
 static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_model_config_t *const c = &model->config;
     const bt_hparams_t *const hp = &model->hp;
-    const bt_kv_view_t *const kv = &fwd->kv;
-    char why[1];
 
     if ((fwd->n_rows == 0) || (fwd->n_rows > c->max_rows) ||
-        (fwd->n_logit_rows > c->max_logit_rows) || (kv->base == NULL) ||
-        (kv->n_layers != hp->n_layers) || (kv->n_kv_heads != hp->n_kv_heads) ||
-        (kv->head_dim != hp->head_dim) ||
-        ((c->tokens_per_block != 0) &&
-         (kv->tokens_per_block != c->tokens_per_block)) ||
+        (fwd->n_logit_rows > c->max_logit_rows) || (fwd->kv.base == NULL) ||
         ((c->max_seqs != 0) && (fwd->n_seqs > c->max_seqs)) ||
-        (bt_kernels_check_kv(model->be->caps, kv, why, sizeof(why)) != BT_OK)) {
+        !cache_fits(model, fwd)) {
         return false;
     }
     for (uint32_t i = 0; i < fwd->n_rows; i++) {
@@ -289,7 +391,10 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
         .n_rows = fwd->n_rows,
         .n_seqs = fwd->n_seqs,
         .n_logit_rows = fwd->n_logit_rows,
-        .tokens_per_block = fwd->kv.tokens_per_block,
+        .tokens_per_block = (fwd->groups == NULL)
+                                ? fwd->kv.tokens_per_block
+                                : fwd->groups->tokens_per_block,
+        .n_other_groups = (fwd->groups == NULL) ? 0 : fwd->groups->n - 1,
     };
     bt_status_t status = BT_OK;
 

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/kv/kv_groups.h"
 #include "inference/gguf/gguf.h"
 #include "kernels/kernels.h"
 
@@ -60,6 +61,7 @@ typedef struct bt_model_config {
     uint32_t max_logit_rows;   /**< most rows whose logits are asked for */
     uint32_t context_tokens;   /**< positions that may occur, <= hparams' */
     uint32_t tokens_per_block; /**< of the cache; 0: not known yet, any */
+    uint32_t n_other_groups;   /**< of layers, besides one, in the cache */
 
     /** Folder of packed weights (inference/packed): they are mapped from there,
      *  one copy for all processes of the host, and built there when it has none
@@ -155,6 +157,10 @@ typedef struct bt_forward {
      *  other rows are left alone. Not used without best_only. */
     uint32_t *best_ids;
     bt_kv_view_t kv; /**< blocks must exist for all positions */
+    /** Of the model's layers, bt_model_check_groups(); then of kv the base, the
+     *  size of a page and the type count. NULL: all layers are one group, kv's.
+     */
+    const bt_kv_groups_t *groups;
     /** Called during the call, by the same thread, when K and V of all rows are
      *  in the cache for layers 0 .. n_layers - 1. NULL: nobody asks. A back end
      *  that runs ahead of its caller does not call it. */
@@ -177,6 +183,22 @@ typedef struct bt_forward {
 BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
                                            const bt_forward_t *fwd,
                                            float **logits_p);
+
+/** The cache of one group of layers, over the pages of @a kv. */
+bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,
+                                 const bt_kv_groups_t *groups, uint32_t group);
+
+/**
+ * Can this model compute with its cache in these groups?
+ *
+ * @param [out] why  On failure what stands against it, by name.
+ * @retval BT_ERR_INVALID_PARAM  layers, heads or their dimensions are not the
+ *                               model's
+ * @retval BT_ERR_UNSUPPORTED    a state, a window
+ */
+BT_MUST_CHECK bt_status_t bt_model_check_groups(const bt_model_t *model,
+                                                const bt_kv_groups_t *groups,
+                                                char *why, size_t why_bytes);
 
 /** Copy the content of block @a from into block @a to, on the back end, before
  *  what is called next. What fails shows in the next bt_model_forward(). */

@@ -85,6 +85,10 @@ BT_MUST_CHECK bt_status_t bt_loader_rehearse(bt_loader_t *loader);
 BT_MUST_CHECK bt_status_t bt_loader_results(bt_loader_t *loader,
                                             bt_model_t *model);
 
+/** The cache of a layer. @param [out] index_p  which of its view's layers */
+bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
+                                 uint32_t *index_p);
+
 /** Set loader->packed and *store_p, where the configuration asks for it and it
  *  works; else everything stays, and what the user should know was logged. */
 void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p);

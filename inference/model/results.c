@@ -44,8 +44,10 @@ static bt_status_t reserve_batch(bt_loader_t *loader)
         .max_rows = c->max_rows,
         .max_seqs = n_seqs,
         .max_logit_rows = c->max_logit_rows,
-        .max_blocks =
-            (size_t)n_seqs * (((size_t)c->context_tokens + t - 1) / t),
+        .max_blocks = (size_t)n_seqs *
+                      (((size_t)c->context_tokens + t - 1) / t) *
+                      (1 + (size_t)c->n_other_groups),
+        .max_other_groups = c->n_other_groups,
     };
     bt_status_t status;
 

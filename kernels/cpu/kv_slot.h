@@ -29,8 +29,10 @@ static inline kv_slot_t kv_slot(const bt_kv_view_t *kv, uint32_t layer,
     const size_t slot = position % t;
     const size_t first =
         (part == 0) ? 2 * slot : slot / 2 * 2 * kv->head_dim + slot % 2;
-    uint8_t *block =
-        (uint8_t *)kv->base + seq->blocks[position / t] * kv->block_bytes;
+    const uint32_t id =
+        seq->blocks[position / t * (1 + (size_t)kv->n_other_groups) +
+                    kv->group];
+    uint8_t *block = (uint8_t *)kv->base + id * kv->block_bytes;
     const size_t vectors =
         (((size_t)layer * 2 + part) * kv->n_kv_heads + kv_head) * t;
     kv_slot_t at;

@@ -193,6 +193,7 @@ static bt_status_t batch_begin(bt_backend_t *be, const bt_batch_t *batch)
         .n_seqs = batch->n_seqs,
         .n_logit_rows = batch->n_logit_rows,
         .tokens_per_block = batch->tokens_per_block,
+        .n_other_groups = batch->n_other_groups,
     };
     for (uint32_t s = 0; s < batch->n_seqs; s++) {
         const uint32_t *seq = words + at.seq + (size_t)BT_BATCH_SEQ_WORDS * s;

@@ -53,8 +53,10 @@ static inline int remove_model(void **state)
     return unlink(model_path);
 }
 
-static inline void open_bench(bench_t *b, bt_kv_type_t type,
-                              uint32_t token_budget)
+/* @param [in] groups  of the model's layers; NULL: one */
+static inline void open_bench_of(bench_t *b, bt_kv_type_t type,
+                                 uint32_t token_budget,
+                                 const bt_kv_groups_t *groups)
 {
     const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
     const bt_backend_config_t be_config = {
@@ -62,9 +64,10 @@ static inline void open_bench(bench_t *b, bt_kv_type_t type,
     const bt_model_config_t model_config = {
         .max_rows = rows,
         .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
-        .context_tokens = 512};
-    bt_engine_config_t config = {.max_seqs = MAX_SEQS,
-                                 .token_budget = token_budget};
+        .context_tokens = 512,
+        .n_other_groups = (groups == NULL) ? 0 : groups->n - 1};
+    bt_engine_config_t config = {
+        .groups = groups, .max_seqs = MAX_SEQS, .token_budget = token_budget};
     const bt_kv_type_info_t *const info = bt_kv_type_info(type);
     const bt_hparams_t *hp;
     bt_kv_shape_t shape;
@@ -82,6 +85,9 @@ static inline void open_bench(bench_t *b, bt_kv_type_t type,
     shape = (bt_kv_shape_t){hp->n_layers, hp->n_kv_heads,   T,
                             hp->head_dim, info->elem_bytes, info->scale_bytes};
     assert_int_equal(bt_kv_block_bytes(&shape, &b->kv.block_bytes), BT_OK);
+    if (groups != NULL) {
+        b->kv.block_bytes = groups->page_bytes;
+    }
     b->pool = bt_calloc_aligned(N_BLOCKS, b->kv.block_bytes);
     assert_non_null(b->pool);
     config.model = b->model;
@@ -96,6 +102,12 @@ static inline void open_bench(bench_t *b, bt_kv_type_t type,
     };
     b->kv = config.kv;
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
+}
+
+static inline void open_bench(bench_t *b, bt_kv_type_t type,
+                              uint32_t token_budget)
+{
+    open_bench_of(b, type, token_budget, NULL);
 }
 
 static inline void close_bench(bench_t *b)

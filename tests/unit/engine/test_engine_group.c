@@ -473,7 +473,7 @@ static void forks_of_a_sequence(bt_kv_type_t type, uint32_t n_prompt)
         describe(&forks[i], n_prompt, i);
         assert_int_equal(bt_kv_fork(pool, origin.ids, n_prompt, T,
                                     forks[i].n_blocks, forks[i].ids,
-                                    &forks[i].seq.copy),
+                                    forks[i].seq.copy),
                          BT_OK);
         forks[i].tokens[n_prompt] = alone[i].tokens[n_prompt];
         forks[i].seq.sched.n_tokens = n_prompt + 1;

@@ -101,6 +101,48 @@ static void limits_are_the_most_of_each(void **state)
     assert_false(bt_batch_fits(&batch, &less));
 }
 
+/* The same sequences where layers are in two groups: an id of each for every
+ * block. */
+static void a_block_of_each_group_lies_beside_the_others(void **state)
+{
+    static const uint32_t two0[] = {7, 17, 2, 12};
+    static const uint32_t two1[] = {9, 19, 77, 87};
+    static const uint32_t two2[] = {4, 14, 5, 15, 6, 16};
+    const bt_ragged_seq_t two[] = {
+        {.row = 0, .n_rows = 3, .pos = 2, .blocks = two0},
+        {.row = 3, .n_rows = 1, .pos = 0, .blocks = two1},
+        {.row = 4, .n_rows = 1, .pos = 8, .blocks = two2},
+    };
+    static const uint32_t blocks[] = {7, 17, 7, 17, 2, 12, 9, 19, 6, 16};
+    static const uint32_t heads[] = {0, 3, 2, 0, 3, 1, 0, 4, 4, 1, 8, 6};
+    static const uint32_t ids[] = {7, 17, 2, 12, 9, 19, 4, 14, 5, 15, 6, 16};
+    const bt_batch_limits_t exact = {.max_rows = 5,
+                                     .max_seqs = 3,
+                                     .max_logit_rows = 2,
+                                     .max_other_groups = 1,
+                                     .max_blocks = 12};
+    bt_batch_limits_t less = exact;
+    bt_batch_t other = batch;
+    uint32_t words[N_WANT + 11];
+    bt_batch_layout_t at;
+
+    (void)state;
+    other.seqs = two;
+    other.n_other_groups = 1;
+    at = bt_batch_layout(&other);
+    assert_int_equal(at.n_words, N_WANT + 5 + 6);
+    assert_int_equal(bt_batch_max_words(&exact), at.n_words);
+    assert_true(bt_batch_fits(&other, &exact));
+    less.max_other_groups = 0;
+    assert_false(bt_batch_fits(&other, &less));
+    bt_batch_pack(&other, words);
+    assert_memory_equal(words + at.block, blocks, sizeof(blocks));
+    assert_memory_equal(words + at.row_seq, want + 15, 5 * sizeof(*words));
+    assert_memory_equal(words + at.logit_row, want + 20, 2 * sizeof(*words));
+    assert_memory_equal(words + at.seq, heads, sizeof(heads));
+    assert_memory_equal(words + at.id, ids, sizeof(ids));
+}
+
 /* The last position of a block, and the first of the next. */
 static void blocks_are_those_of_the_positions(void **state)
 {
@@ -122,6 +164,7 @@ int main(void)
         BT_TEST(all_tables_lie_side_by_side),
         BT_TEST(a_batch_without_logits_or_rows_has_no_words_for_them),
         BT_TEST(limits_are_the_most_of_each),
+        BT_TEST(a_block_of_each_group_lies_beside_the_others),
         BT_TEST(blocks_are_those_of_the_positions),
     };
 

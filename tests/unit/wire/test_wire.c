@@ -429,6 +429,20 @@ static void memory_that_is_short_is_said_and_survived(void **state)
     bt_wire_decoder_destroy(fresh);
     bt_wire_decoder_destroy(NULL);
     bt_strbuf_fini(&buf);
+
+    msg = wire_hello();
+    buf = wire_encoded(&msg);
+    for (int nth = 1; nth <= 2; nth++) { /* the list, then what it leads to */
+        assert_int_equal(bt_wire_decoder_create(&fresh), BT_OK);
+        bt_alloc_fail_at(nth);
+        assert_int_equal(bt_wire_decode(fresh, buf.data, buf.len, &got),
+                         BT_ERR_NO_MEMORY);
+        bt_alloc_fail_at(0);
+        assert_int_equal(bt_wire_decode(fresh, buf.data, buf.len, &got), BT_OK);
+        wire_assert_equal(&got, &msg);
+        bt_wire_decoder_destroy(fresh);
+    }
+    bt_strbuf_fini(&buf);
 }
 
 static void sampling_faults_are_named(void **state)
