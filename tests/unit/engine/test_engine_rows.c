@@ -289,6 +289,57 @@ static void push_next(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
     logits[(tokens[n_tokens - 1] + 1) % n_vocab] += 1000.0f;
 }
 
+static void change_nothing(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                           float *logits, uint32_t n_vocab)
+{
+    (void)tokens;
+    (void)n_tokens;
+    (void)logits;
+    (void)n_vocab;
+    (*(uint32_t *)ctx)++;
+}
+
+/* Of greedy sequences the back end finds the ids. One whose row somebody looks
+ * at is drawn from its logits: the same tokens, also where an end id is banned
+ * from the first of them. */
+static void ids_from_the_back_end_are_those_drawn_from_rows(void **state)
+{
+    static uint32_t n_looked[3];
+    bt_logits_processor_t look[3];
+    bt_seq_t *seqs[2][3];
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 64);
+    for (uint32_t kind = 0; kind < 2; kind++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            bt_seq_t *seq = make_seq(&b, i, 0.0f);
+
+            seqs[kind][i] = seq;
+            seq->sampling.min_tokens = (i == 1) ? 3 : 0;
+            seq->sampling.n_end_ids = (i == 1) ? 1 : 0;
+            seq->sampling.end_ids[0] = 287;
+            look[i] = (bt_logits_processor_t){.apply = change_nothing,
+                                              .ctx = &n_looked[i]};
+            seq->processors = &look[i];
+            seq->n_processors = kind;
+            assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+        }
+        run_until_left(&b, 3);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(seqs[0][i]->n_drawn > 0);
+        assert_int_equal(seqs[0][i]->n_drawn, seqs[1][i]->n_drawn);
+        assert_int_equal(n_looked[i], seqs[1][i]->n_drawn);
+        assert_memory_equal(seqs[0][i]->tokens, seqs[1][i]->tokens,
+                            (seqs[0][i]->n_prompt + seqs[0][i]->n_drawn) *
+                                sizeof(uint32_t));
+        free_seq(seqs[0][i]);
+        free_seq(seqs[1][i]);
+    }
+    close_bench(&b);
+}
+
 static void processors_run_in_order_before_the_sampler(void **state)
 {
     static uint32_t two = 2;
@@ -434,6 +485,7 @@ int main(void)
         BT_TEST(rows_are_those_of_single_steps),
         BT_TEST(rows_are_there_when_a_chunk_says_so),
         BT_TEST(a_chunk_of_one_token_is_told_of),
+        BT_TEST(ids_from_the_back_end_are_those_drawn_from_rows),
         BT_TEST(processors_run_in_order_before_the_sampler),
         BT_TEST(a_processed_row_draws_what_the_sampler_draws_from_it),
         BT_TEST(logit_biases_come_before_penalties_and_bans),
