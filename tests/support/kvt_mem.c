@@ -202,6 +202,9 @@ static void break_send(mem_node_t *from, mem_node_t *to, bool gone)
         return;
     }
     p = bt_calloc(1, sizeof(*p));
+    if ((p == NULL) && gone) { /* the system tells it and needs no memory */
+        p = bt_calloc(1, sizeof(*p));
+    }
     if (p == NULL) {
         return; /* then the silence tells */
     }
