@@ -29,33 +29,55 @@ static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
     return n;
 }
 
+/* Each of its followers, in any order of what becomes of them. */
+#define FOR_EACH_FOLLOWER(pos, tmp, dj) \
+    BT_LIST_FOR_EACH(pos, tmp, &(dj)->job.followers)
+
+static bt_decode_job_t *follower_at(bt_list_t *link)
+{
+    return (bt_decode_job_t *)BT_CONTAINER_OF(link, bt_job_t, in_group);
+}
+
+static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
+                       bt_wire_window_t *window)
+{
+    bt_msg_t msg = {.type = BT_MSG_GRANT};
+
+    msg.u.grant.key = dj->job.key;
+    msg.u.grant.instance = w->instance;
+    msg.u.grant.n_cached = dj->job.n_reused * w->tokens_per_block;
+    msg.u.grant.windows = window;
+    msg.u.grant.n_windows = 1;
+    bt_worker_send(w, dj->job.from, &msg);
+}
+
 /* Open the lease's window and tell the prefill worker, by way of the router. */
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_decode_t *state = w->decode;
     const uint32_t n_extents = lay_extents(w, state, dj);
     bt_wire_window_t window = {.to = 0, .from = 0, .blob = state->desc};
-    bt_msg_t msg = {.type = BT_MSG_GRANT};
     size_t desc_bytes = 0;
     bt_status_t status;
+    bt_list_t *pos;
+    bt_list_t *tmp;
 
     status = bt_kvt_window_open(w->kvt, ++state->lease_id,
                                 dj->job.key.attempt + 1, dj->job.peer,
                                 state->extents, n_extents, dj, state->desc,
                                 BT_WIRE_MAX_BLOB, &desc_bytes, &dj->window);
     if (status != BT_OK) {
-        bt_worker_job_fail(w, &dj->job, status, "grant",
-                           "the lease could not be opened");
+        bt_worker_group_fail(w, &dj->job, status, "grant",
+                             "the lease could not be opened");
         return;
     }
     bt_decode_move(w, dj, BT_DECODE_OPEN);
-    msg.u.grant.key = dj->job.key;
-    msg.u.grant.instance = w->instance;
-    msg.u.grant.n_cached = dj->job.n_reused * w->tokens_per_block;
+    FOR_EACH_FOLLOWER(pos, tmp, dj)
+    {
+        bt_decode_move(w, follower_at(pos), BT_DECODE_OPEN);
+    }
     window.blob_bytes = (uint32_t)desc_bytes;
-    msg.u.grant.windows = &window;
-    msg.u.grant.n_windows = 1;
-    bt_worker_send(w, dj->job.from, &msg);
+    send_grant(w, dj, &window);
 }
 
 static void run(bt_worker_t *w, bt_decode_job_t *dj)
@@ -70,40 +92,142 @@ static void run(bt_worker_t *w, bt_decode_job_t *dj)
     bt_decode_move(w, dj, BT_DECODE_RUN);
 }
 
+/* From here on each goes its own way. */
+static void run_local(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    const uint32_t n_known = dj->job.n_reused * w->tokens_per_block;
+    bt_status_t status;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    dj->job.seq.sched.n_computed = n_known;
+    FOR_EACH_FOLLOWER(pos, tmp, dj)
+    {
+        follower_at(pos)->job.seq.sched.n_computed = n_known;
+    }
+    status = bt_worker_group_submit(w, &dj->job);
+    if (status != BT_OK) { /* cannot happen: seats are counted */
+        bt_worker_group_fail(w, &dj->job, status, "decode",
+                             "no seat in the batch");
+        return;
+    }
+    FOR_EACH_FOLLOWER(pos, tmp, dj)
+    {
+        bt_decode_job_t *follower = follower_at(pos);
+
+        bt_group_leave(w, &follower->job);
+        bt_decode_move(w, follower, BT_DECODE_RUN);
+    }
+    if (dj->job.abandoned) {
+        bt_worker_job_abort(w, &dj->job);
+    } else {
+        bt_decode_move(w, dj, BT_DECODE_RUN);
+    }
+}
+
 void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
 {
     bt_decode_job_t *dj = (bt_decode_job_t *)job;
+    bt_list_t *pos;
+    bt_list_t *tmp;
 
     dj->granted_us = bt_now_us();
+    FOR_EACH_FOLLOWER(pos, tmp, dj)
+    {
+        follower_at(pos)->granted_us = dj->granted_us;
+    }
     if (job->kind == BT_REQUEST_LOCAL) {
-        job->seq.sched.n_computed = job->n_reused * w->tokens_per_block;
-        run(w, dj);
+        run_local(w, dj);
     } else {
         give_grant(w, dj);
     }
 }
 
+/* Bytes and pieces are told once, of the leader. */
 static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
-                        const bt_kvt_event_t *event, const bt_note_t *note)
+                        const bt_kvt_event_t *event, const bt_note_t *note,
+                        bool is_leader)
 {
     bt_msg_t msg = {.type = BT_MSG_JOINED};
 
     msg.u.joined.key = dj->job.key;
     msg.u.joined.grant_wait_us = note->grant_wait_us;
     msg.u.joined.transfer_us = event->elapsed_us;
-    msg.u.joined.transfer_bytes = event->bytes;
-    msg.u.joined.n_descriptors = event->n_descriptors;
+    msg.u.joined.transfer_bytes = is_leader ? event->bytes : 0;
+    msg.u.joined.n_descriptors = is_leader ? event->n_descriptors : 0;
     msg.u.joined.queue_us = dj->granted_us - dj->job.claim.turn.since_us;
     msg.u.joined.handover_us = bt_now_us() - event->arrived_us;
     bt_worker_send(w, dj->job.from, &msg);
 }
 
-/* The manifests prove that every byte is there (I2): the sequence may join the
- * running batch at the next iteration, from token #2 on. */
+/* From token #2 on: #1 was the prefill worker's. */
+static void join(bt_worker_t *w, bt_decode_job_t *dj,
+                 const bt_kvt_event_t *event, const bt_note_t *note,
+                 uint32_t token)
+{
+    const bool is_leader = dj->job.key.id == note->key.id;
+    bt_seq_t *seq = &dj->job.seq;
+
+    if (token >= bt_model_hparams(w->model)->n_vocab) {
+        bt_worker_job_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
+                           "the manifest's token is not in the vocabulary");
+        return;
+    }
+    seq->tokens[dj->job.n_tokens] = token;
+    seq->sched.n_tokens = dj->job.n_tokens + 1;
+    seq->sched.n_computed = dj->job.n_tokens;
+    seq->first_index++;
+    seq->max_new--;
+    seq->copy[0] = dj->job.copy;
+    send_joined(w, dj, event, note, is_leader);
+    run(w, dj);
+}
+
+static const bt_note_follower_t *note_of(const bt_note_t *note,
+                                         bt_req_key_t key)
+{
+    for (uint32_t i = 0; i < note->n_followers; i++) {
+        if ((note->followers[i].key.id == key.id) &&
+            (note->followers[i].key.attempt == key.attempt)) {
+            return &note->followers[i];
+        }
+    }
+    return NULL;
+}
+
+/* As where a whole transfer is: the answer may have ended with token #1. */
+static void taken_back(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    bt_worker_job_fail(w, &dj->job, BT_ERR_CANCELED, "transfer",
+                       "the sender needs it no more");
+}
+
+/* Before the leader, whose blocks they are forks of. */
+static void join_followers(bt_worker_t *w, bt_decode_job_t *dj,
+                           const bt_kvt_event_t *event, const bt_note_t *note)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    FOR_EACH_FOLLOWER(pos, tmp, dj)
+    {
+        bt_decode_job_t *follower = follower_at(pos);
+        const bt_note_follower_t *its = note_of(note, follower->job.key);
+
+        bt_group_leave(w, &follower->job);
+        if (its == NULL) {
+            taken_back(w, follower);
+        } else {
+            join(w, follower, event, note, its->token);
+        }
+    }
+}
+
+/* The manifests prove that every byte is there (I2): the sequences may join the
+ * running batch at the next iteration. */
 static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
                            const bt_kvt_event_t *event)
 {
-    bt_seq_t *seq = &dj->job.seq;
     bt_note_t note;
     bt_status_t status;
 
@@ -111,20 +235,20 @@ static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
     status = bt_note_decode(event->note, event->note_bytes, &note);
     if ((status != BT_OK) || (note.key.id != dj->job.key.id) ||
         (note.key.attempt != dj->job.key.attempt) ||
-        (note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2) ||
-        (note.token >= bt_model_hparams(w->model)->n_vocab)) {
-        bt_worker_job_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
-                           "the manifest is not of this request");
+        (note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2)) {
+        bt_worker_group_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
+                             "the manifest is not of this request");
         return;
     }
-    seq->tokens[dj->job.n_tokens] = note.token;
-    seq->sched.n_tokens = dj->job.n_tokens + 1;
-    seq->sched.n_computed = dj->job.n_tokens;
-    seq->first_index++; /* token #1 was the prefill worker's */
-    seq->max_new--;
     bt_worker_job_remember(w, &dj->job, dj->job.n_tokens);
-    send_joined(w, dj, event, &note);
-    run(w, dj);
+    join_followers(w, dj, event, &note);
+    if (dj->job.abandoned) {
+        bt_worker_job_abort(w, &dj->job);
+    } else if (note.token == BT_NOTE_NO_TOKEN) {
+        taken_back(w, dj);
+    } else {
+        join(w, dj, event, &note, note.token);
+    }
 }
 
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
@@ -141,8 +265,8 @@ void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event)
         }
         break;
     case BT_KVT_WINDOW_FAILED:
-        bt_worker_job_fail(w, &dj->job, event->status, "transfer",
-                           bt_status_str(event->status));
+        bt_worker_group_fail(w, &dj->job, event->status, "transfer",
+                             bt_status_str(event->status));
         break;
     case BT_KVT_WINDOW_CLOSED:
         dj->window = NULL;

@@ -132,6 +132,8 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
     case BT_DECODE_QUARANTINED:
         bt_kvt_window_close(dj->window); /* WINDOW_CLOSED follows */
         break;
+    case BT_DECODE_FOLLOWING:
+    case BT_DECODE_SHARING:
     case BT_DECODE_RUNNING:
         break;
     case BT_DECODE_STOPPING:
@@ -166,7 +168,8 @@ void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
 
 static void on_request(bt_worker_t *w, bt_job_t *job)
 {
-    enter(w, job_of(job), BT_DECODE_QUEUED);
+    enter(w, job_of(job),
+          (job->leader == NULL) ? BT_DECODE_QUEUED : BT_DECODE_FOLLOWING);
 }
 
 static void on_abort(bt_worker_t *w, bt_job_t *job)
@@ -176,6 +179,13 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
     const bool has_left = (dj->phase == BT_DECODE_RUNNING) && !job->in_engine;
 
     bt_decode_move(w, dj, has_left ? BT_DECODE_LEFT : BT_DECODE_ABORT);
+}
+
+static bool awaits_kv(const bt_decode_job_t *dj)
+{
+    return (dj->phase == BT_DECODE_QUEUED) || (dj->phase == BT_DECODE_LEASED) ||
+           (dj->phase == BT_DECODE_FOLLOWING) ||
+           (dj->phase == BT_DECODE_SHARING);
 }
 
 static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
@@ -191,9 +201,7 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
 
         if ((dj->job.ops == &bt_decode_ops) && (dj->job.from == from) &&
             (dj->job.peer == instance) &&
-            (dj->job.kind == BT_REQUEST_GENERATE) &&
-            ((dj->phase == BT_DECODE_QUEUED) ||
-             (dj->phase == BT_DECODE_LEASED))) {
+            (dj->job.kind == BT_REQUEST_GENERATE) && awaits_kv(dj)) {
             bt_worker_job_fail(w, &dj->job, BT_ERR_PEER_LOST, "transfer",
                                "the prefill worker is gone");
         }
@@ -215,6 +223,7 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
 {
     bt_decode_job_t *dj = job_of(bt_worker_job_of_seq(item->seq));
 
+    bt_worker_job_copied(w, &dj->job);
     switch (item->kind) {
     case BT_REPORT_CHUNK:
         break;

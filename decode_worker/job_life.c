@@ -22,6 +22,17 @@ static const bt_decode_phase_t after[BT_DECODE_PHASES][BT_DECODE_EVENTS] = {
             [BT_DECODE_RUN] = BT_DECODE_RUNNING,
             [BT_DECODE_ABORT] = BT_DECODE_ENDING,
         },
+    [BT_DECODE_FOLLOWING] =
+        {
+            [BT_DECODE_OPEN] = BT_DECODE_SHARING,
+            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
+            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
+        },
+    [BT_DECODE_SHARING] =
+        {
+            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
+            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
+        },
     [BT_DECODE_RUNNING] =
         {
             [BT_DECODE_LEFT] = BT_DECODE_ENDING,
@@ -49,6 +60,8 @@ unsigned bt_decode_phase_facts(bt_decode_phase_t phase)
         [BT_DECODE_QUEUED] = 0,
         [BT_DECODE_LEASED] = BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS,
         [BT_DECODE_JOINING] = BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS,
+        [BT_DECODE_FOLLOWING] = 0,
+        [BT_DECODE_SHARING] = BT_DECODE_HAS_BLOCKS,
         [BT_DECODE_RUNNING] =
             BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS | BT_DECODE_IN_ENGINE,
         [BT_DECODE_STOPPING] = BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS |

@@ -7,9 +7,14 @@
  *     QUEUED ──OPEN──▶ LEASED ──PROVEN──▶ JOINING ──RUN──▶ RUNNING
  *       └──────────────RUN, of a local one ──────────────────▲
  *
+ *     of one with a leader, which has queue, lease and window (group.h):
+ *
+ *     FOLLOWING ──OPEN──▶ SHARING ──RUN──▶ RUNNING
+ *       └─────────RUN, of a local one ───────▲
+ *
  *     RUNNING ──LEFT──▶ ENDING ──FREE──▶ ENDED
  *
- *     QUEUED, JOINING ──ABORT──▶ ENDING
+ *     QUEUED, JOINING, FOLLOWING, SHARING ──ABORT──▶ ENDING
  *     LEASED          ──ABORT──▶ QUARANTINED ──FREE──▶ ENDED
  *     RUNNING         ──ABORT──▶ STOPPING ──LEFT──▶ ENDING
  *
@@ -25,6 +30,8 @@ typedef enum bt_decode_phase {
     BT_DECODE_QUEUED,      /**< waits for a seat and blocks */
     BT_DECODE_LEASED,      /**< its window is open: KV arrives */
     BT_DECODE_JOINING,     /**< its KV is proven; no writer is left */
+    BT_DECODE_FOLLOWING,   /**< begins with its leader */
+    BT_DECODE_SHARING,     /**< it has its blocks; KV arrives in its leader's */
     BT_DECODE_RUNNING,     /**< in the engine */
     BT_DECODE_STOPPING,    /**< the same, until the iteration is over */
     BT_DECODE_QUARANTINED, /**< revoked before it was proven: somebody may
@@ -32,7 +39,7 @@ typedef enum bt_decode_phase {
     BT_DECODE_ENDING,      /**< over; its window may not be closed yet */
     BT_DECODE_ENDED,       /**< all is back */
 } bt_decode_phase_t;
-#define BT_DECODE_PHASES 8
+#define BT_DECODE_PHASES 10
 
 typedef enum bt_decode_event {
     BT_DECODE_OPEN,   /**< it got a seat, blocks and a window */
@@ -45,6 +52,7 @@ typedef enum bt_decode_event {
 #define BT_DECODE_EVENTS 6
 
 /* What holds in a phase, as bits. */
+/** Its own; that of a SHARING one is in its leader's lease. */
 #define BT_DECODE_HAS_SEAT       1u
 #define BT_DECODE_HAS_BLOCKS     2u
 #define BT_DECODE_IN_ENGINE      4u

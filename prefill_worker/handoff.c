@@ -249,20 +249,37 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     return BT_OK;
 }
 
+/* Token #1 of each whose answer goes on. */
+static void fill_tokens(bt_prefill_job_t *pj, bt_note_t *note)
+{
+    const bool is_over = pj->job.abandoned || (pj->finish != BT_FINISH_NONE);
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    note->token = is_over ? BT_NOTE_NO_TOKEN : pj->token;
+    note->n_followers = 0;
+    BT_LIST_FOR_EACH(pos, tmp, &pj->job.followers)
+    {
+        const bt_prefill_job_t *follower =
+            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, in_group);
+
+        note->followers[note->n_followers++] = (bt_note_follower_t){
+            .key = follower->job.key, .token = follower->token};
+    }
+}
+
 static bt_status_t finish(bt_prefill_job_t *pj)
 {
     const uint64_t now_us = bt_now_us();
-    uint8_t note[BT_NOTE_BYTES];
-    const bt_note_t values = {
-        .key = pj->job.key,
-        .token = pj->token,
-        .n_tokens = pj->job.n_tokens,
-        .grant_wait_us = now_us - pj->complete_us,
-    };
+    uint8_t bytes[BT_NOTE_MAX_BYTES];
+    bt_note_t note;
     bt_status_t status;
 
-    bt_note_encode(&values, note);
-    status = bt_kvt_finish(pj->xfer, note, sizeof(note));
+    note.key = pj->job.key;
+    note.n_tokens = pj->job.n_tokens;
+    note.grant_wait_us = now_us - pj->complete_us;
+    fill_tokens(pj, &note);
+    status = bt_kvt_finish(pj->xfer, bytes, bt_note_encode(&note, bytes));
     pj->granted_us = now_us;
     return status;
 }
@@ -281,9 +298,24 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
         status = finish(pj);
     }
     if (status != BT_OK) {
-        bt_worker_job_fail(w, &pj->job, status, "transfer",
-                           "the KV blocks could not be sent");
+        bt_worker_group_fail(w, &pj->job, status, "transfer",
+                             "the KV blocks could not be sent");
     }
+}
+
+/* What its followers wait for, too. */
+static void end_sent(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &pj->job.followers)
+    {
+        bt_job_t *follower = BT_CONTAINER_OF(pos, bt_job_t, in_group);
+
+        bt_prefill_move(w, (bt_prefill_job_t *)follower, BT_PREFILL_SENT);
+    }
+    bt_prefill_move(w, pj, BT_PREFILL_SENT);
 }
 
 static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
@@ -302,10 +334,10 @@ static void on_xfer_done(bt_worker_t *w, const bt_kvt_event_t *event)
             bt_prefill_move(w, pj, BT_PREFILL_FREE);
         }
     } else if (event->status == BT_OK) { /* to a manifest only */
-        bt_prefill_move(w, pj, BT_PREFILL_SENT);
+        end_sent(w, pj);
     } else {
-        bt_worker_job_fail(w, &pj->job, event->status, "transfer",
-                           bt_status_str(event->status));
+        bt_worker_group_fail(w, &pj->job, event->status, "transfer",
+                             bt_status_str(event->status));
     }
 }
 

@@ -15,6 +15,10 @@
  *        └──────DROP──▶ DROPPED ───────────────┼───────────────────┘
  *                                              └──SENT──▶ ENDED
  *
+ *     of one with a leader, which has grant, queue and transfer (group.h):
+ *
+ *     FOLLOWING ──START──▶ DRAWING ──COMPUTED──▶ SHARING ──SENT──▶ ENDED
+ *
  *     each of them but ENDED ──ABORT──▶ ENDING ──FREE──▶ ENDED
  *
  * An event that stands at no arrow of a phase is refused there. GRANT is the
@@ -34,10 +38,13 @@ typedef enum bt_prefill_phase {
     BT_PREFILL_SENDING,   /**< its KV is complete, the manifest asked for */
     BT_PREFILL_DROPPED,   /**< its KV was complete and made room for others */
     BT_PREFILL_RESUMING,  /**< the same, and wants to be computed again */
+    BT_PREFILL_FOLLOWING, /**< begins with its leader */
+    BT_PREFILL_DRAWING,   /**< in the engine, which computes its leader */
+    BT_PREFILL_SHARING,   /**< drawn: its leader's KV is its own, too */
     BT_PREFILL_ENDING,    /**< over, but engine or transfer may still hold it */
     BT_PREFILL_ENDED,     /**< all is back */
 } bt_prefill_phase_t;
-#define BT_PREFILL_PHASES 10
+#define BT_PREFILL_PHASES 13
 
 typedef enum bt_prefill_event {
     BT_PREFILL_GRANT,    /**< from the decode worker */
@@ -51,6 +58,7 @@ typedef enum bt_prefill_event {
 #define BT_PREFILL_EVENTS 7
 
 /* What holds in a phase, as bits. */
+/** It has its grant, or leaves that to its leader. */
 #define BT_PREFILL_IS_GRANTED 1u
 #define BT_PREFILL_HAS_BLOCKS 2u
 #define BT_PREFILL_IN_ENGINE  4u

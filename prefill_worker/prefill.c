@@ -123,6 +123,9 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
         state->n_paused++;
         bt_worker_job_return_blocks(w, &pj->job);
     }
+    if (phase == BT_PREFILL_SHARING) { /* its leader holds them */
+        bt_worker_job_return_blocks(w, &pj->job);
+    }
     check_facts(&pj->job, facts);
     switch (phase) {
     case BT_PREFILL_QUEUED:
@@ -145,6 +148,9 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
         break;
     case BT_PREFILL_COMPUTING:
     case BT_PREFILL_DROPPED: /* its grant brings it back */
+    case BT_PREFILL_FOLLOWING:
+    case BT_PREFILL_DRAWING:
+    case BT_PREFILL_SHARING:
         break;
     case BT_PREFILL_ENDING:
         let_go(w, pj);
@@ -173,7 +179,8 @@ void bt_prefill_move(bt_worker_t *w, bt_prefill_job_t *pj,
 static void on_request(bt_worker_t *w, bt_job_t *job)
 {
     job->seq.leave_after_first = true;
-    enter(w, job_of(job), BT_PREFILL_QUEUED);
+    enter(w, job_of(job),
+          (job->leader == NULL) ? BT_PREFILL_QUEUED : BT_PREFILL_FOLLOWING);
 }
 
 static bt_status_t check_grant(const bt_worker_t *w, const bt_job_t *job,
@@ -230,7 +237,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
             bt_wire_windows_copy(grant->windows, grant->n_windows, &pj->grant);
     }
     if (status != BT_OK) {
-        bt_worker_job_fail(w, job, status, "transfer", why);
+        bt_worker_group_fail(w, job, status, "transfer", why);
         return;
     }
     pj->spans_cached = grant->n_cached / w->tokens_per_block;
@@ -248,25 +255,59 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
 
 /* ---- what is computed when ---- */
 
+/* From the first token that is not known, also when this is its second time. */
+static void lay_seq(const bt_worker_t *w, bt_job_t *job, uint32_t n_reused)
+{
+    job->seq.sched.n_tokens = job->n_tokens;
+    job->seq.sched.n_computed = n_reused * w->tokens_per_block;
+    job->seq.n_drawn = 0;
+    atomic_store_explicit(&job->seq.n_layers, 0, memory_order_relaxed);
+}
+
+/* Those that begin with it; all have drawn where it begins again. */
+static void begin_followers(bt_worker_t *w, bt_job_t *job,
+                            void (*what)(bt_worker_t *, bt_job_t *, bt_job_t *))
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &job->followers)
+    {
+        bt_job_t *follower = BT_CONTAINER_OF(pos, bt_job_t, in_group);
+
+        if (job_of(follower)->phase == BT_PREFILL_FOLLOWING) {
+            what(w, job, follower);
+        }
+    }
+}
+
+static void lay_follower(bt_worker_t *w, bt_job_t *leader, bt_job_t *follower)
+{
+    lay_seq(w, follower, leader->n_reused);
+}
+
+static void start_follower(bt_worker_t *w, bt_job_t *leader, bt_job_t *follower)
+{
+    (void)leader;
+    bt_prefill_move(w, job_of(follower), BT_PREFILL_START);
+}
+
 static void begin(bt_worker_t *w, bt_job_t *job)
 {
     bt_prefill_job_t *pj = job_of(job);
     bt_status_t status;
 
-    /* From the first token that is not known, also when this is its second
-     * time. */
-    job->seq.sched.n_tokens = job->n_tokens;
-    job->seq.sched.n_computed = job->n_reused * w->tokens_per_block;
-    job->seq.n_drawn = 0;
+    lay_seq(w, job, job->n_reused);
     job->seq.tell_layers = true;
     job->seq.clear_tail = true; /* it crosses to another worker */
-    atomic_store_explicit(&job->seq.n_layers, 0, memory_order_relaxed);
     pj->n_computed = job->seq.sched.n_computed;
-    status = bt_worker_job_submit(w, job);
+    begin_followers(w, job, lay_follower);
+    status = bt_worker_group_submit(w, job);
     if (status != BT_OK) { /* cannot happen: seats are counted */
-        bt_worker_job_fail(w, job, status, "waiting", "no seat in the batch");
+        bt_worker_group_fail(w, job, status, "waiting", "no seat in the batch");
         return;
     }
+    begin_followers(w, job, start_follower);
     bt_prefill_move(w, pj, BT_PREFILL_START);
 }
 
@@ -300,6 +341,49 @@ static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
     bt_worker_send(w, pj->job.from, &msg);
 }
 
+/* All that draw from the prompt have done so: its KV may go where it is wanted.
+ */
+static void check_all_drawn(bt_worker_t *w, bt_prefill_job_t *lead)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if (lead->job.in_engine) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &lead->job.followers)
+    {
+        if (BT_CONTAINER_OF(pos, bt_job_t, in_group)->in_engine) {
+            return;
+        }
+    }
+    lead->complete_us = bt_now_us();
+    bt_prefill_move(w, lead, BT_PREFILL_COMPUTED);
+}
+
+/* It has drawn. With the last one whose answer needs the KV the leader is
+ * over. */
+static void on_drawn(bt_worker_t *w, bt_prefill_job_t *pj)
+{
+    bt_job_t *lead = (pj->job.leader != NULL) ? pj->job.leader : &pj->job;
+    const bool is_last =
+        (lead == &pj->job)
+            ? bt_list_empty(&lead->followers)
+            : lead->abandoned && (lead->followers.next == lead->followers.prev);
+
+    if (lead == &pj->job) {
+        bt_worker_job_remember(w, lead, lead->n_tokens);
+    } else {
+        bt_prefill_move(w, pj, BT_PREFILL_COMPUTED);
+    }
+    if (pj->finish != BT_FINISH_NONE) { /* over with token #1 */
+        bt_worker_job_abort(w, &pj->job);
+    }
+    if ((pj->finish == BT_FINISH_NONE) || !is_last) {
+        check_all_drawn(w, job_of(lead));
+    }
+}
+
 static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
 {
     bt_job_t *job = &pj->job;
@@ -311,18 +395,12 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
         return;
     }
     if (finish == BT_FINISH_ERROR) { /* its KV is not to be trusted (I2) */
-        bt_worker_job_fail(w, job, BT_ERR_DEVICE, "context phase",
-                           "the device failed");
+        bt_worker_group_fail(w, (job->leader != NULL) ? job->leader : job,
+                             BT_ERR_DEVICE, "context phase",
+                             "the device failed");
         return;
     }
-    bt_worker_job_remember(w, job, job->n_tokens);
-    if (pj->finish != BT_FINISH_NONE) {
-        /* Over with token #1: nobody needs the KV. */
-        bt_prefill_move(w, pj, BT_PREFILL_ABORT);
-        return;
-    }
-    pj->complete_us = bt_now_us();
-    bt_prefill_move(w, pj, BT_PREFILL_COMPUTED);
+    on_drawn(w, pj);
 }
 
 static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
@@ -339,8 +417,8 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
     case BT_REPORT_TOKEN:
         pj->token = item->token;
         pj->finish = item->finish;
-        if (!pj->token_sent &&
-            !pj->job.ending) { /* not again after its KV was dropped */
+        /* Not again after its KV was dropped. */
+        if (!pj->token_sent && !pj->job.ending && !pj->job.abandoned) {
             bt_worker_send_token(w, &pj->job, item->index, item->token,
                                  item->finish);
             send_prefilled(w, pj);

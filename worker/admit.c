@@ -2,6 +2,7 @@
 /* Who begins when is decided by common/sched; this carries it out. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/group.h"
 #include "worker/job.h"
 
 static bt_job_t *job_of(bt_sched_claim_t *claim)
@@ -33,9 +34,11 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
     bt_job_hold_known(w, job); /* what others hold, it need not take */
     verdict =
         bt_sched_admit_judge(&w->admit, &job->claim,
-                             job->claim.n_blocks - job->n_reused * w->groups.n,
+                             job->claim.n_blocks - job->n_reused * w->groups.n +
+                                 job->claim.more_blocks,
                              bt_job_free_blocks(w));
-    if ((verdict == BT_SCHED_BEGIN) && (bt_job_take_blocks(w, job) == BT_OK)) {
+    if ((verdict == BT_SCHED_BEGIN) &&
+        (bt_group_take_blocks(w, job) == BT_OK)) {
         job->ops->begin(w, job);
         return true;
     }

@@ -194,6 +194,8 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
 {
     bt_list_init(&job->link);
     bt_list_init(&job->by_key);
+    bt_list_init(&job->followers);
+    bt_list_init(&job->in_group);
     job->from = from;
     job->key = msg->key;
     job->kind = msg->kind;
@@ -269,18 +271,31 @@ static void unref_all(bt_worker_t *w, const uint32_t *ids, uint32_t n)
     }
 }
 
-/* From the free blocks; where they are too few, from the prefix index. */
-static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
+/* Where free blocks are too few, let the prefix index give up some. */
+static void make_free(bt_worker_t *w, uint32_t n)
 {
     const uint32_t n_free = bt_kv_pool_n_free(w->pool);
-    bt_status_t status;
 
     if ((n > n_free) && (n - n_free <= bt_kv_pool_n_idle(w->pool))) {
         (void)bt_kv_prefix_evict(w->prefix, n - n_free);
     }
-    status = bt_kv_pool_acquire(w->pool, n, ids);
-    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
+}
+
+static void make_ready(bt_worker_t *w, const uint32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
         bt_kvt_pool_ready(w->kvt, ((uint64_t)ids[i] + 1) * w->block_bytes);
+    }
+}
+
+static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
+{
+    bt_status_t status;
+
+    make_free(w, n);
+    status = bt_kv_pool_acquire(w->pool, n, ids);
+    if (status == BT_OK) {
+        make_ready(w, ids, n);
     }
     return status;
 }
@@ -344,6 +359,49 @@ bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
     return BT_OK;
 }
 
+/* Until it is copied, also when its leader ends before. */
+static void hold_origin(bt_worker_t *w, const bt_job_t *job)
+{
+    if (bt_kv_copy_is_due(job->copy)) {
+        bt_kv_pool_ref(w->pool, job->copy.from);
+    }
+}
+
+bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job)
+{
+    const uint32_t *theirs = job->leader->block_ids;
+    const uint32_t n = job->claim.n_blocks;
+    const uint32_t n_new =
+        bt_kv_fork_n_new(job->n_tokens, w->tokens_per_block, n);
+    bt_status_t status;
+
+    if (job->claim.want == BT_SCHED_CONTEXT) {
+        for (uint32_t i = 0; i < n; i++) {
+            bt_kv_pool_ref(w->pool, theirs[i]);
+            job->block_ids[i] = theirs[i];
+        }
+    } else {
+        make_free(w, n_new);
+        status = bt_kv_fork(w->pool, theirs, job->n_tokens, w->tokens_per_block,
+                            n, job->block_ids, &job->copy);
+        if (status != BT_OK) {
+            return status;
+        }
+        make_ready(w, job->block_ids + n - n_new, n_new);
+        hold_origin(w, job);
+    }
+    job->has_blocks = true;
+    return BT_OK;
+}
+
+void bt_worker_job_copied(bt_worker_t *w, bt_job_t *job)
+{
+    if (bt_kv_copy_is_due(job->copy)) {
+        bt_kv_pool_unref(w->pool, job->copy.from);
+        job->copy = (bt_kv_copy_t){0, 0};
+    }
+}
+
 void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
                             uint32_t n_tokens)
 {
@@ -358,6 +416,7 @@ void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
     if (!job->has_blocks) {
         return;
     }
+    bt_worker_job_copied(w, job);
     unref_all(w, job->block_ids, job->claim.n_blocks);
     job->has_blocks = false;
 }
@@ -381,7 +440,7 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
 {
     bt_msg_t msg = {.type = BT_MSG_FAILED};
 
-    if (job->ending) {
+    if (job->ending || job->abandoned) {
         return;
     }
     /* A sender takes its transfer back when the request is over: no fault. */
@@ -394,17 +453,27 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
     snprintf(msg.u.failed.text, sizeof(msg.u.failed.text), "%s: %s", phase,
              text);
     bt_worker_send(w, job->from, &msg);
-    bt_job_abort(w, job);
+    bt_worker_job_abort(w, job);
 }
 
-void bt_job_abort(bt_worker_t *w, bt_job_t *job)
+void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job)
 {
+    bt_job_t *leader = job->leader;
+
     if (job->ending) {
         return;
     }
+    if (!bt_list_empty(&job->followers)) {
+        job->abandoned = true;
+        return;
+    }
     job->ending = true;
+    bt_group_leave(w, job);
     bt_list_remove(&job->claim.turn.link);
     job->ops->on_abort(w, job);
+    if ((leader != NULL) && leader->abandoned) {
+        bt_worker_job_abort(w, leader);
+    }
 }
 
 /* From the engine's door to its next iteration. */
@@ -413,6 +482,17 @@ static uint64_t join_wait_us(const bt_job_t *job)
     const uint64_t start_us = job->seq.first_start_ns / 1000;
 
     return (start_us > job->submitted_us) ? start_us - job->submitted_us : 0;
+}
+
+/* It is in no group any more; where all jobs end at once it may have followers.
+ */
+static void disband(bt_worker_t *w, bt_job_t *job)
+{
+    bt_group_leave(w, job);
+    while (!bt_list_empty(&job->followers)) {
+        bt_group_leave(
+            w, BT_CONTAINER_OF(job->followers.next, bt_job_t, in_group));
+    }
 }
 
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
@@ -428,6 +508,7 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     msg.u.ended.transfer_tail_us = job->tail_us;
     bt_worker_send(w, job->from, &msg);
 
+    disband(w, job);
     bt_list_remove(&job->link);
     bt_list_remove(&job->by_key);
     bt_list_remove(&job->claim.turn.link);

@@ -31,13 +31,13 @@ void bt_job_drop_known(bt_worker_t *w, bt_job_t *job);
 /** Take the rest of its blocks, all or none; has_blocks afterwards.
  *  @retval BT_ERR_NO_BLOCKS  those of n_reused spans are still held */
 BT_MUST_CHECK bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job);
+/** The follower's, from its leader's: a context phase has the same ones, the
+ *  others a fork. has_blocks afterwards. @retval BT_ERR_NO_BLOCKS */
+BT_MUST_CHECK bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job);
 /** Blocks that could be taken now: free, or only remembered. */
 uint32_t bt_job_free_blocks(const bt_worker_t *w);
 
 /** Let begin whoever may, in the order of w->admit. */
 void bt_worker_admit(bt_worker_t *w);
-
-/** Mark as ending and let the role clean up; harmless when repeated. */
-void bt_job_abort(bt_worker_t *w, bt_job_t *job);
 
 #endif

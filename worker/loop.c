@@ -15,6 +15,7 @@
 #include "common/base/openfds.h"
 #include "common/base/process.h"
 #include "common/base/ready_fd.h"
+#include "worker/group.h"
 #include "worker/job.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
@@ -106,9 +107,13 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
 
     if (w->draining) {
         refuse(w, from, request->key, BT_ERR_BUSY, "the worker is draining");
+        bt_group_miss(w, from, request);
         return;
     }
-    status = bt_job_create(w, from, request, &job, &why);
+    status = bt_group_check(w, from, request, &why);
+    if (status == BT_OK) {
+        status = bt_job_create(w, from, request, &job, &why);
+    }
     if (status == BT_ERR_EXISTS) {
         /* Its end could not be told from that of the one that is here. */
         BT_LOG_ERROR("router sent request %llu attempt %u twice",
@@ -121,9 +126,10 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
                     (unsigned long long)request->key.id, request->key.attempt,
                     why);
         refuse(w, from, request->key, status, why);
+        bt_group_miss(w, from, request);
         return;
     }
-    job->ops->on_request(w, job);
+    bt_group_enter(w, job, request);
 }
 
 static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
@@ -133,7 +139,7 @@ static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
 
     /* It may have ended while the cancel was on its way. */
     if (job != NULL) {
-        bt_job_abort(w, job);
+        bt_worker_job_abort(w, job);
     }
 }
 
@@ -223,6 +229,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
         on_cancel(w, from, &msg.u.cancel);
         break;
     case BT_MSG_GRANT:
+        bt_group_close(w, from, msg.u.grant.key);
         on_grant(w, from, &msg.u.grant);
         break;
     case BT_MSG_PEER:
@@ -351,7 +358,7 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
 
         if (job->from == link) {
             job->from = NULL;
-            bt_job_abort(w, job);
+            bt_worker_job_abort(w, job);
         }
     }
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
@@ -531,6 +538,7 @@ static void tick(bt_worker_t *w)
     if (now_ms >= w->next_stats_ms) {
         w->next_stats_ms = now_ms + w->config->heartbeat_ms;
         send_stats(w);
+        bt_group_expire(w, bt_now_us());
         check_deadlines(w);
         check_progress(w);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "worker/group.h"
 #include "worker/start.h"
 
 #define RPC_QUEUE_BYTES (64u << 20)
@@ -81,6 +82,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if ((hello->role == BT_ROLE_DECODE) &&
         (w->config->local_prefill || (w->roles == BT_ROLES_BOTH))) {
         hello->flags |= BT_HELLO_LOCAL_PREFILL;
+    }
+    if (bt_group_is_possible(w)) {
+        hello->flags |= BT_HELLO_GROUPS;
     }
     rank.kvt_bytes = (uint32_t)blob_bytes;
     hello->ranks = &rank;

@@ -79,6 +79,15 @@ typedef struct bt_job {
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
     uint32_t *block_ids; /**< its table (kv_groups.h), held when has_blocks */
+    /** Of a fork of its leader's blocks; `from` is held, too, until
+     *  bt_worker_job_copied(). */
+    bt_kv_copy_t copy;
+    /* Its group (group.h). */
+    struct bt_job *leader; /**< NULL: it is one itself */
+    bt_list_t followers;   /**< bt_job_t.in_group of those that need it */
+    bt_list_t in_group;
+    uint32_t n_missing; /**< members that have not come */
+    bool abandoned;     /**< over but for its followers, in any phase */
     bt_bad_word_t *bad_words;
     bt_logit_bias_t *logit_biases;
     bt_logits_processor_t bias_processor;
@@ -99,10 +108,11 @@ struct bt_worker_ops {
     bt_status_t (*open)(bt_worker_t *w);
     /** Also after an open that failed or never came. */
     void (*close)(bt_worker_t *w);
-    /** Put the job's claim into a queue of w->admit. */
+    /** Put the job's claim into a queue of w->admit; not that of one with a
+     *  leader, which begins with it. */
     void (*on_request)(bt_worker_t *w, bt_job_t *job);
     /** Its turn has come, it has its blocks and a seat is free: take it out of
-     *  the queue and begin, or fail it. */
+     *  the queue and begin, or fail it; its followers with it. */
     void (*begin)(bt_worker_t *w, bt_job_t *job);
     /** Others need the blocks of its complete KV, which waits for a grant:
      *  give them up. NULL: the role has none. */
@@ -112,7 +122,7 @@ struct bt_worker_ops {
      *  role has none, ever. */
     bool (*take_back)(bt_worker_t *w);
     /** Begin the clean-up; the job ends with bt_worker_job_end(), now or
-     *  later. Called once per job at most. */
+     *  later. Called once per job at most, and when it has no followers. */
     void (*on_abort)(bt_worker_t *w, bt_job_t *job);
     /** May be NULL. */
     void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
@@ -229,14 +239,31 @@ void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
                             uint32_t n_tokens);
 void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job);
 
+/** The copy that its fork needed is made: job->seq has had an item. Harmless
+ *  when repeated, or when none was due. */
+void bt_worker_job_copied(bt_worker_t *w, bt_job_t *job);
+
 /** Hand job->seq to the engine. @retval BT_ERR_BUSY  no seat */
 BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
+/** The same as one group of the engine with those of its followers that have
+ *  their blocks. @retval BT_ERR_BUSY  no seats: nothing was done */
+BT_MUST_CHECK bt_status_t bt_worker_group_submit(bt_worker_t *w,
+                                                 bt_job_t *leader);
+/** The job needs nothing of its leader any more. Harmless without one. */
+void bt_group_leave(bt_worker_t *w, bt_job_t *job);
 
 /** Tell the router that the job failed (once), then on_abort(). @a phase names
  *  where: "waiting", "compute", "grant", "context phase", "transfer" or
  *  "decode". */
 void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
                         const char *phase, const char *text);
+/** Fail a leader and all its followers: they lose the KV that they share, or
+ *  never get it. */
+void bt_worker_group_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
+                          const char *phase, const char *text);
+/** It is over, and its router knows: let the role clean up, if it is not
+ *  needed by followers. Harmless when repeated. */
+void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job);
 /** Return blocks, send ENDED, free. The job must be out of engine and kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
 

@@ -24,8 +24,43 @@ void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks)
     const uint32_t half = admit->n_blocks / 2;
 
     admit->context_blocks = (longest_blocks < half) ? longest_blocks : half;
-    admit->context_seats =
-        ((longest_blocks > 0) && (admit->max_seats > 1)) ? 1 : 0;
+    admit->context_seats = (longest_blocks > 0) ? admit->max_seats / 2 : 0;
+}
+
+/* With those of its group. */
+static uint64_t blocks_of(const bt_sched_claim_t *claim)
+{
+    return (uint64_t)claim->n_blocks + claim->more_blocks;
+}
+
+static uint64_t seats_of(const bt_sched_claim_t *claim)
+{
+    return (uint64_t)1 + claim->more_seats;
+}
+
+bool bt_sched_admit_fits(const bt_sched_admit_t *admit,
+                         const bt_sched_claim_t *claim)
+{
+    uint32_t n_blocks = admit->n_blocks;
+    uint32_t n_seats = admit->max_seats;
+
+    switch (claim->want) {
+    case BT_SCHED_CONTEXT:
+        if (admit->context_blocks > 0) {
+            n_blocks = admit->context_blocks;
+        }
+        if (admit->context_seats > 0) {
+            n_seats = admit->context_seats;
+        }
+        break;
+    case BT_SCHED_LEASE:
+        n_blocks -= admit->context_blocks;
+        n_seats -= admit->context_seats;
+        break;
+    case BT_SCHED_BOTH_PHASES:
+        break;
+    }
+    return (blocks_of(claim) <= n_blocks) && (seats_of(claim) <= n_seats);
 }
 
 static bt_sched_claim_t *first(const bt_list_t *queue)
@@ -41,10 +76,10 @@ static bool leaves_enough(const bt_sched_admit_t *admit,
 {
     return (lease->want == BT_SCHED_BOTH_PHASES) ||
            (admit->leased_seats == 0) ||
-           (((uint64_t)admit->leased_blocks + lease->n_blocks +
-                 admit->context_blocks <=
+           ((admit->leased_blocks + blocks_of(lease) + admit->context_blocks <=
              admit->n_blocks) &&
-            (admit->leased_seats + admit->context_seats < admit->max_seats));
+            (admit->leased_seats + seats_of(lease) + admit->context_seats <=
+             admit->max_seats));
 }
 
 /* One that is larger than the share may run when it is alone in it. */
@@ -52,20 +87,16 @@ static bool is_within_share(const bt_sched_admit_t *admit,
                             const bt_sched_claim_t *context)
 {
     return (admit->waiting_blocks == 0) ||
-           ((uint64_t)admit->waiting_blocks + context->n_blocks <=
-            admit->waiting_share);
+           (admit->waiting_blocks + blocks_of(context) <= admit->waiting_share);
 }
 
-bt_sched_claim_t *bt_sched_admit_next(const bt_sched_admit_t *admit,
-                                      uint32_t free_seats)
+/* Whose turn it is, as far as shares go. */
+static bt_sched_claim_t *whose_turn(const bt_sched_admit_t *admit)
 {
     bt_sched_claim_t *granted = first(&admit->granted);
     bt_sched_claim_t *lease = first(&admit->leases);
     bt_sched_claim_t *ungranted = first(&admit->ungranted);
 
-    if (free_seats == 0) {
-        return NULL;
-    }
     if ((lease != NULL) && !leaves_enough(admit, lease)) {
         lease = NULL;
     }
@@ -84,11 +115,19 @@ bt_sched_claim_t *bt_sched_admit_next(const bt_sched_admit_t *admit,
                : NULL;
 }
 
+bt_sched_claim_t *bt_sched_admit_next(const bt_sched_admit_t *admit,
+                                      uint32_t free_seats)
+{
+    bt_sched_claim_t *claim = whose_turn(admit);
+
+    return ((claim != NULL) && (seats_of(claim) <= free_seats)) ? claim : NULL;
+}
+
 bt_sched_verdict_t bt_sched_admit_judge(const bt_sched_admit_t *admit,
                                         const bt_sched_claim_t *claim,
                                         uint32_t n_new, uint32_t free_blocks)
 {
-    BT_ASSERT(n_new <= claim->n_blocks);
+    BT_ASSERT(n_new <= blocks_of(claim));
     if (n_new <= free_blocks) {
         return BT_SCHED_BEGIN;
     }
@@ -132,28 +171,40 @@ bt_sched_claim_t *bt_sched_admit_victim(const bt_sched_admit_t *admit)
 void bt_sched_admit_hold_waiting(bt_sched_admit_t *admit,
                                  const bt_sched_claim_t *claim)
 {
-    admit->waiting_blocks += claim->n_blocks;
+    admit->waiting_blocks += claim->n_blocks + claim->more_blocks;
 }
 
 void bt_sched_admit_free_waiting(bt_sched_admit_t *admit,
                                  const bt_sched_claim_t *claim)
 {
-    BT_ASSERT(admit->waiting_blocks >= claim->n_blocks);
-    admit->waiting_blocks -= claim->n_blocks;
+    BT_ASSERT(admit->waiting_blocks >= blocks_of(claim));
+    admit->waiting_blocks -= claim->n_blocks + claim->more_blocks;
 }
 
-void bt_sched_admit_hold_lease(bt_sched_admit_t *admit,
-                               const bt_sched_claim_t *claim)
+void bt_sched_admit_hold_lease(bt_sched_admit_t *admit, bt_sched_claim_t *claim)
 {
-    admit->leased_blocks += claim->n_blocks;
-    admit->leased_seats++;
+    claim->is_leased = true;
+    admit->leased_blocks += claim->n_blocks + claim->more_blocks;
+    admit->leased_seats += 1 + claim->more_seats;
 }
 
-void bt_sched_admit_free_lease(bt_sched_admit_t *admit,
-                               const bt_sched_claim_t *claim)
+void bt_sched_admit_free_lease(bt_sched_admit_t *admit, bt_sched_claim_t *claim)
 {
-    BT_ASSERT((admit->leased_blocks >= claim->n_blocks) &&
-              (admit->leased_seats > 0));
-    admit->leased_blocks -= claim->n_blocks;
-    admit->leased_seats--;
+    BT_ASSERT((admit->leased_blocks >= blocks_of(claim)) &&
+              (admit->leased_seats >= seats_of(claim)));
+    admit->leased_blocks -= claim->n_blocks + claim->more_blocks;
+    admit->leased_seats -= 1 + claim->more_seats;
+    claim->is_leased = false;
+}
+
+void bt_sched_admit_shrink(bt_sched_admit_t *admit, bt_sched_claim_t *claim,
+                           uint32_t n_blocks)
+{
+    BT_ASSERT((claim->more_blocks >= n_blocks) && (claim->more_seats > 0));
+    claim->more_blocks -= n_blocks;
+    claim->more_seats--;
+    if (claim->is_leased) {
+        admit->leased_blocks -= n_blocks;
+        admit->leased_seats--;
+    }
 }

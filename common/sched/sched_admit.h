@@ -17,6 +17,9 @@
  *   lease     a seat and all blocks for KV that comes from another worker
  *   local     the same for both phases of a request; depends on nobody
  *
+ * A group is one claim: its first member's, with what the others need beside
+ * it. All of them begin, or none.
+ *
  * No two workers wait for each other (I4). Whoever has begun gets on by itself,
  * but for two: KV that waits for a grant, which is dropped, and leases, which
  * end with other workers' granted context phases. So a granted context phase
@@ -50,6 +53,9 @@ typedef struct bt_sched_claim {
     bt_sched_turn_t turn; /**< in one of the queues below, or in none */
     bt_sched_want_t want;
     uint32_t n_blocks; /**< all that it holds once it has begun */
+    /** Of a group: what the others take, beside what they share. */
+    uint32_t more_blocks, more_seats;
+    bool is_leased; /**< bt_sched_admit_hold_lease() */
 } bt_sched_claim_t;
 
 /** The admission of one worker. */
@@ -80,8 +86,14 @@ void bt_sched_admit_init(bt_sched_admit_t *admit, uint32_t n_blocks,
 
 /** The worker has both roles, or no longer.
  *  @param [in] longest_blocks  of the longest prompt; 0: one role alone. At
- *                              most half of the blocks are kept for it. */
+ *                              most half of the blocks are kept for it, and
+ *                              half of the seats. */
 void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks);
+
+/** Can a group ever begin here, with seats and blocks that leases leave to
+ *  context phases? One that cannot is for its members alone. */
+bool bt_sched_admit_fits(const bt_sched_admit_t *admit,
+                         const bt_sched_claim_t *claim);
 
 /**
  * The one that may begin next, as far as order, seats and shares go. Cheap;
@@ -97,7 +109,8 @@ bt_sched_claim_t *bt_sched_admit_next(const bt_sched_admit_t *admit,
 /**
  * May the one of bt_sched_admit_next() begin?
  *
- * @param [in] n_new        Blocks of the claim's that nobody holds yet.
+ * @param [in] n_new        Blocks of the claim's that nobody holds yet, with
+ *                          more_blocks.
  * @param [in] free_blocks  That can be had now.
  */
 bt_sched_verdict_t bt_sched_admit_judge(const bt_sched_admit_t *admit,
@@ -124,9 +137,14 @@ void bt_sched_admit_free_waiting(bt_sched_admit_t *admit,
                                  const bt_sched_claim_t *claim);
 /** A lease begins to hold its seat and blocks, or is in the engine or over. */
 void bt_sched_admit_hold_lease(bt_sched_admit_t *admit,
-                               const bt_sched_claim_t *claim);
+                               bt_sched_claim_t *claim);
 void bt_sched_admit_free_lease(bt_sched_admit_t *admit,
-                               const bt_sched_claim_t *claim);
+                               bt_sched_claim_t *claim);
+/** One of the others of a group is over or goes its own way, before or while
+ *  its lease is held.
+ *  @param [in] n_blocks  that were its part of more_blocks */
+void bt_sched_admit_shrink(bt_sched_admit_t *admit, bt_sched_claim_t *claim,
+                           uint32_t n_blocks);
 
 static inline bt_sched_claim_t *bt_sched_claim_of(bt_sched_turn_t *turn)
 {

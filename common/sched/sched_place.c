@@ -209,6 +209,55 @@ bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
     return true;
 }
 
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return (a < b) ? a : b;
+}
+
+/* Of those that hold these many blocks each, and share some, as many as half of
+ * the worker's blocks are enough for. */
+static uint32_t fit_blocks(const bt_sched_worker_t *worker,
+                           const bt_sched_request_t *request,
+                           uint32_t tokens_per_block)
+{
+    const uint64_t n_tokens =
+        (uint64_t)request->n_tokens + request->max_new - 1;
+    const uint64_t n_blocks =
+        (n_tokens + tokens_per_block - 1) / tokens_per_block;
+    const uint64_t n_shared = request->n_tokens / tokens_per_block;
+    const uint64_t half = worker->n_blocks / 2;
+
+    if (half < n_blocks) {
+        return 1;
+    }
+    if (n_blocks == n_shared) { /* all that is drawn is the last token */
+        return BT_SCHED_MAX_GROUP;
+    }
+    return (uint32_t)((half - n_shared) / (n_blocks - n_shared));
+}
+
+uint32_t bt_sched_group_size(const bt_sched_placement_t *placement,
+                             const bt_sched_request_t *request, uint32_t n,
+                             uint32_t tokens_per_block)
+{
+    const bt_sched_worker_t *both[] = {placement->prefill, placement->decode};
+    uint32_t size = min_u32(n, BT_SCHED_MAX_GROUP);
+
+    for (uint32_t i = 0; i < 2; i++) {
+        if (both[i] != NULL) {
+            const uint32_t half = both[i]->max_seats / 2;
+
+            size = min_u32(
+                size, ((both[i]->roles & BT_SCHED_GROUPS) == 0) ? 1 : half);
+        }
+    }
+    if (placement->decode != NULL) {
+        size = min_u32(
+            size, fit_blocks(placement->decode, request, tokens_per_block));
+    }
+    return (size > 0) ? size : 1;
+}
+
 void bt_sched_take(const bt_sched_placement_t *placement, uint64_t *n_taken_p)
 {
     ++*n_taken_p;

@@ -41,6 +41,10 @@
 #define BT_SCHED_PREFILL 1u /**< context phase; its KV goes elsewhere */
 #define BT_SCHED_DECODE  2u /**< generation, with KV that comes */
 #define BT_SCHED_LOCAL   4u /**< both phases of one request */
+#define BT_SCHED_GROUPS  8u /**< requests with one prompt, computed once */
+
+/** Most requests of a group. */
+#define BT_SCHED_MAX_GROUP 128u
 
 typedef enum bt_sched_health {
     BT_SCHED_UP,
@@ -115,6 +119,19 @@ typedef struct bt_sched_placement {
  */
 bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
                     bt_sched_placement_t *placement_p);
+
+/**
+ * How many of @a n requests that ask for the same go there as one group, so
+ * that their prompt is computed, sent and held once: no more than take half of
+ * the seats, or of the blocks where they generate. A group begins as one, so a
+ * larger one would wait until a worker is nearly empty; the others are the next
+ * group.
+ *
+ * @return 1 to n; 1 also where a worker takes no groups.
+ */
+uint32_t bt_sched_group_size(const bt_sched_placement_t *placement,
+                             const bt_sched_request_t *request, uint32_t n,
+                             uint32_t tokens_per_block);
 
 /** @return false when a worker of it is suspect. */
 bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement);

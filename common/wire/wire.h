@@ -68,6 +68,7 @@
 #define BT_WIRE_MAX_BATCH  (1u << 14)  /**< tokens in one TOKENS message */
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< of one encoded message */
 #define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
+#define BT_WIRE_MAX_GROUP  4096u       /**< requests of a group */
 /** Of one grant: at most one for each pair of ranks. */
 #define BT_WIRE_MAX_WINDOWS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 
@@ -141,6 +142,8 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */
 /** Hands KV over to, or takes it from, instances of several ranks. */
 #define BT_HELLO_RANKS 2u
+/** Knows bt_msg_request_t.group. */
+#define BT_HELLO_GROUPS 4u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
@@ -163,6 +166,12 @@ typedef struct bt_msg_request {
     /** Whose blocks these are: only those of one space are used again for one
      *  another (kv_prefix.h). {0, 0}: of all that say nothing. */
     bt_hash128_t space;
+    /** Requests of one attempt number that differ in their sampling alone, sent
+     *  to the same workers one behind another: key.id of the first of them,
+     *  their leader. The worker computes, sends and holds their prompt once,
+     *  under the leader's key. 0 = a request by itself. */
+    uint64_t group;
+    uint32_t group_size; /**< of them, the leader included */
 } bt_msg_request_t;
 
 /** Where one rank of P may write into the pool of one rank of D. */
@@ -216,9 +225,10 @@ typedef struct bt_msg_joined {
     uint64_t grant_wait_us; /**< at P: KV ready, no grant yet */
     uint64_t transfer_us;   /**< data under way at P, and checked at D */
     uint64_t transfer_bytes;
-    uint32_t n_descriptors;
-    uint64_t queue_us;    /**< at D: arrival to grant */
-    uint64_t handover_us; /**< at D: last byte's arrival to "may join" */
+    uint32_t n_descriptors; /**< 0, and no bytes, where they are told of the
+                                 leader (bt_msg_request_t.group) */
+    uint64_t queue_us;      /**< at D: arrival to grant */
+    uint64_t handover_us;   /**< at D: last byte's arrival to "may join" */
 } bt_msg_joined_t;
 
 typedef struct bt_msg_failed {

@@ -112,6 +112,8 @@ static const field_t request_fields[] = {
     OF(FIELD_U64, bt_msg_request_t, space.hi),
     COUNTED(FIELD_BIASES, bt_msg_request_t, sampling.logit_biases,
             sampling.n_logit_biases, 0, BT_MAX_LOGIT_BIASES),
+    OF(FIELD_U64, bt_msg_request_t, group),
+    U32(bt_msg_request_t, group_size, 0, BT_WIRE_MAX_GROUP),
 };
 
 static const field_t sampling_fields[] = {

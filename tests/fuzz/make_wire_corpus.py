@@ -68,7 +68,8 @@ FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it. A list of one has its blob in the field that was there before.
 LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
          "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009, 3],
-         "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5))], "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104]}
+         "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4],
+         "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104]}
 HELLO = GOLDEN["hello"][:-1]
 PEER = GOLDEN["peer"][:-1]
 GRANT = GOLDEN["grant"][:-1]
@@ -90,6 +91,7 @@ WIRE = {
     "refused_request_bias_nan": GOLDEN["request"] + [0, 0, biases((5, float("nan")))],
     "refused_request_biases_cut": GOLDEN["request"] + [0, 0, biases((5, 1))[:-1]],
     "refused_request_biases_list": GOLDEN["request"] + [0, 0, [[5, F32(1)]]],
+    "refused_request_group_too_large": GOLDEN["request"] + [0, 0, b"", 41, 4097],
     "request_sampling_future": GOLDEN["request"][:-1] + [SAMPLING + FUTURE],
     "refused_request_sampling_short": GOLDEN["request"][:-1] + [SAMPLING[:-1]],
     "tokens_inner_future": [5, [[42, 3, 0, 5, 0] + FUTURE, [43, 0, 700, 49151, 2, None]]],

@@ -25,6 +25,14 @@ static bt_sched_claim_t *add(uint32_t i, bt_list_t *queue, bt_sched_want_t want,
     return &claims[i];
 }
 
+static bool fits(bt_sched_want_t want, uint32_t n_blocks, uint32_t more_seats)
+{
+    const bt_sched_claim_t claim = {
+        .want = want, .n_blocks = n_blocks, .more_seats = more_seats};
+
+    return bt_sched_admit_fits(&admit, &claim);
+}
+
 static void take_out(bt_sched_claim_t *claim)
 {
     bt_list_remove(&claim->turn.link);
@@ -124,7 +132,8 @@ static void one_role_alone_keeps_nothing_from_leases(void **state)
     assert_int_equal(bt_sched_admit_judge(&admit, b, 40, 40), BT_SCHED_BEGIN);
 }
 
-/* Both roles, prompts of up to 30 blocks: leases leave 30, and a seat. */
+/* Both roles, prompts of up to 30 blocks: leases leave 30, and half of the
+ * seats. */
 static void leases_leave_room_for_context_phases(void **state)
 {
     bt_sched_claim_t *a, *b, *context;
@@ -154,12 +163,14 @@ static void leases_leave_room_for_context_phases(void **state)
     bt_sched_admit_free_lease(&admit, a); /* its KV came: it runs */
     assert_ptr_equal(bt_sched_admit_next(&admit, 7), b);
 
-    /* The last seat: 7 of 8 are leased. */
-    for (uint32_t i = 0; i < 7; i++) {
-        claims[7].n_blocks = 1;
+    /* The last seat that is not kept: 4 of 8 are leased. */
+    claims[7].n_blocks = 1;
+    for (uint32_t i = 0; i < 3; i++) {
         bt_sched_admit_hold_lease(&admit, &claims[7]);
     }
-    assert_null(bt_sched_admit_next(&admit, 1));
+    assert_ptr_equal(bt_sched_admit_next(&admit, 5), b);
+    bt_sched_admit_hold_lease(&admit, &claims[7]);
+    assert_null(bt_sched_admit_next(&admit, 4));
     bt_sched_admit_reserve(&admit, 0); /* one role again */
     assert_ptr_equal(bt_sched_admit_next(&admit, 1), b);
 }
@@ -207,6 +218,55 @@ static void no_more_than_half_is_kept_for_context_phases(void **state)
     assert_int_equal(admit.context_seats, 0); /* there is one only */
 }
 
+/* Three more seats and 30 more blocks: all or none, and nobody overtakes. */
+static void a_group_begins_as_one(void **state)
+{
+    bt_sched_claim_t *a, *b;
+
+    (void)state;
+    begin();
+    a = add(0, &admit.leases, BT_SCHED_LEASE, 10);
+    a->more_seats = 3;
+    a->more_blocks = 30;
+    b = add(1, &admit.leases, BT_SCHED_LEASE, 1);
+    assert_null(bt_sched_admit_next(&admit, 3));
+    assert_ptr_equal(bt_sched_admit_next(&admit, 4), a);
+    assert_int_equal(bt_sched_admit_judge(&admit, a, 40, 39), BT_SCHED_WAIT);
+    assert_int_equal(bt_sched_admit_judge(&admit, a, 40, 40), BT_SCHED_BEGIN);
+    bt_sched_admit_shrink(&admit, a, 10); /* one is over while it waits */
+    assert_int_equal(admit.leased_blocks, 0);
+    take_out(a);
+    bt_sched_admit_hold_lease(&admit, a);
+    assert_int_equal(admit.leased_blocks, 30);
+    assert_int_equal(admit.leased_seats, 3);
+    bt_sched_admit_shrink(&admit, a, 10); /* ...and one now */
+    assert_int_equal(admit.leased_blocks, 20);
+    assert_int_equal(admit.leased_seats, 2);
+    bt_sched_admit_free_lease(&admit, a);
+    assert_int_equal(admit.leased_blocks, 0);
+    assert_int_equal(admit.leased_seats, 0);
+    assert_ptr_equal(bt_sched_admit_next(&admit, 1), b);
+}
+
+/* 8 seats, 100 blocks. With both roles half of the seats are for each, so that
+ * a granted group finds its own (I4). */
+static void a_group_fits_where_all_of_it_does(void **state)
+{
+    (void)state;
+    begin();
+    assert_true(fits(BT_SCHED_CONTEXT, 10, 7));
+    assert_false(fits(BT_SCHED_CONTEXT, 10, 8));
+    assert_true(fits(BT_SCHED_LEASE, 10, 7));
+    assert_false(fits(BT_SCHED_BOTH_PHASES, 10, 8));
+    bt_sched_admit_reserve(&admit, 30);
+    assert_int_equal(admit.context_seats, 4);
+    assert_true(fits(BT_SCHED_CONTEXT, 10, 3));
+    assert_false(fits(BT_SCHED_CONTEXT, 10, 4));
+    assert_true(fits(BT_SCHED_LEASE, 10, 3));
+    assert_false(fits(BT_SCHED_LEASE, 10, 4));
+    assert_true(fits(BT_SCHED_BOTH_PHASES, 10, 7));
+}
+
 /* One order for both kinds, and each makes waiting KV go. */
 static void context_phases_and_leases_take_turns_by_age(void **state)
 {
@@ -237,6 +297,8 @@ int main(void)
         BT_TEST(leases_leave_room_for_context_phases),
         BT_TEST(a_context_phase_without_room_beside_leases_is_stuck),
         BT_TEST(no_more_than_half_is_kept_for_context_phases),
+        BT_TEST(a_group_begins_as_one),
+        BT_TEST(a_group_fits_where_all_of_it_does),
         BT_TEST(context_phases_and_leases_take_turns_by_age),
     };
 

@@ -363,6 +363,75 @@ static void every_reason_has_a_name(void **state)
     }
 }
 
+/* Prompts of 40 tokens with 24 to draw, in blocks of 16: of 63 positions 2
+ * blocks of 4 are whole in the prompt and shared, 2 are each one's own. */
+static uint32_t group(uint32_t n, uint32_t tokens_per_block)
+{
+    const bt_sched_request_t request = {.n_tokens = 40, .max_new = 24};
+
+    assert_true(place(&request));
+    return bt_sched_group_size(&got, &request, n, tokens_per_block);
+}
+
+static void a_group_takes_half_of_a_worker_at_most(void **state)
+{
+    bt_sched_worker_t *p, *d;
+
+    (void)state;
+    begin();
+    p = add(BT_SCHED_PREFILL | BT_SCHED_GROUPS);
+    d = add(BT_SCHED_DECODE | BT_SCHED_GROUPS);
+    assert_int_equal(group(1, 16), 1);
+    assert_int_equal(group(3, 16), 3);
+    assert_int_equal(group(9, 16), 4); /* of 8 seats */
+    d->max_seats = 1000;
+    p->max_seats = 14;
+    assert_int_equal(group(9, 16), 7);
+    p->max_seats = 1000;
+    assert_int_equal(group(99, 16), 24); /* 2 + 24 x 2 of 50 blocks */
+    d->n_blocks = 9;
+    assert_int_equal(group(9, 16), 1); /* 2 + 1 x 2 of 4 */
+    d->n_blocks = 7;
+    assert_int_equal(group(9, 16), 1); /* not even that */
+    p->n_blocks = 1;                   /* the prompt alone is there, once */
+    d->n_blocks = 1000;
+    assert_int_equal(group(9, 16), 9);
+    d->n_blocks = 1000000;
+    assert_int_equal(group(1000, 16), BT_SCHED_MAX_GROUP);
+    assert_int_equal(group(9, 1), 9); /* 40 shared, 23 of each one's own */
+}
+
+/* Drawn tokens that are never fed back need no room. */
+static void what_draws_one_token_shares_all_of_its_whole_blocks(void **state)
+{
+    const bt_sched_request_t request = {.n_tokens = 32, .max_new = 1};
+    bt_sched_worker_t *d;
+
+    (void)state;
+    begin();
+    d = add(BT_SCHED_DECODE | BT_SCHED_LOCAL | BT_SCHED_GROUPS);
+    d->max_seats = 100;
+    d->n_blocks = 4;
+    assert_true(place(&request));
+    assert_null(got.prefill);
+    assert_int_equal(bt_sched_group_size(&got, &request, 9, 16), 9);
+}
+
+static void workers_that_know_no_groups_get_none(void **state)
+{
+    bt_sched_worker_t *p, *d;
+
+    (void)state;
+    begin();
+    p = add(BT_SCHED_PREFILL | BT_SCHED_GROUPS);
+    d = add(BT_SCHED_DECODE);
+    assert_int_equal(group(3, 16), 1);
+    d->roles |= BT_SCHED_GROUPS;
+    assert_int_equal(group(3, 16), 3);
+    p->roles = BT_SCHED_PREFILL;
+    assert_int_equal(group(3, 16), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +447,9 @@ int main(void)
         BT_TEST(a_worker_of_both_roles_is_a_candidate_for_both),
         BT_TEST(two_workers_of_both_roles_are_no_pair),
         BT_TEST(every_reason_has_a_name),
+        BT_TEST(a_group_takes_half_of_a_worker_at_most),
+        BT_TEST(what_draws_one_token_shares_all_of_its_whole_blocks),
+        BT_TEST(workers_that_know_no_groups_get_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,16 +141,16 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     bt_strbuf_fini(&buf);
 }
 
-/* REQUEST of a build without spaces or biases, and of none that ever was with
- * half of a space. */
-static void a_request_without_a_space_is_in_that_of_all(void **state)
+/* REQUEST of a build without spaces, biases or groups, and of none that ever
+ * was with half of them. */
+static void a_request_without_a_space_or_group_has_none(void **state)
 {
     const bt_msg_t request = wire_request();
     bt_strbuf_t buf = wire_encoded(&request);
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 14; keep++) {
+    for (size_t keep = 11; keep <= 16; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -158,6 +158,8 @@ static void a_request_without_a_space_is_in_that_of_all(void **state)
         assert_true(got.u.request.space.hi == ((keep > 12) ? UINT64_MAX : 0));
         assert_int_equal(got.u.request.sampling.n_logit_biases,
                          (keep > 13) ? 2 : 0);
+        assert_int_equal(got.u.request.group, (keep > 14) ? 41 : 0);
+        assert_int_equal(got.u.request.group_size, (keep > 15) ? 4096 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
@@ -496,7 +498,7 @@ int main(void)
         BT_TEST(fields_of_a_newer_peer_are_passed_over),
         BT_TEST(a_field_that_was_there_from_the_first_is_required),
         BT_TEST(a_later_field_that_was_not_sent_has_its_default),
-        BT_TEST(a_request_without_a_space_is_in_that_of_all),
+        BT_TEST(a_request_without_a_space_or_group_has_none),
         BT_TEST(a_blob_without_a_list_is_a_list_of_one),
         BT_TEST(several_are_none_to_who_knows_no_lists),
         BT_TEST(a_list_has_its_limits),

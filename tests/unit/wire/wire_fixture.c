@@ -99,7 +99,9 @@ bt_msg_t wire_request(void)
                                              .deadline_ms = 60000,
                                              .priority = 2,
                                              .sampling = SAMPLING,
-                                             .space = {5, UINT64_MAX}}};
+                                             .space = {5, UINT64_MAX},
+                                             .group = 41,
+                                             .group_size = 4096}};
 
     return m;
 }

@@ -99,7 +99,6 @@ struct sim_node {
     struct bt_engine engine;
     bt_rpc_link_t *links[SIM_ROUTERS]; /* NULL: down */
     int signal_pipe[2];
-    uint32_t roles_ever; /* that it had, or may have by an order */
     bool dead;
     bool stopped;
     bool over;            /* its loop has ended */
@@ -119,6 +118,9 @@ typedef struct sim_req {
     uint32_t router, p, d; /* nodes; p == d: local */
     bt_req_key_t key;
     uint32_t n_tokens, max_new;
+    uint64_t seed;  /* of its draws */
+    uint64_t group; /* as bt_msg_request_t has it */
+    uint32_t group_size;
     uint32_t want[SIM_CONTEXT]; /* prompt and the only right answer */
     uint32_t n_want;            /* with the end id, if it comes */
     uint32_t n_got;             /* in any order: indexes seen, a bit each */
@@ -152,8 +154,8 @@ extern struct sim {
 
 /* ---- sim_engine.c ---- */
 
-/** What everybody draws after these tokens. */
-uint32_t sim_draw(const uint32_t *tokens, uint32_t n);
+/** What everybody with this seed draws after these tokens. */
+uint32_t sim_draw(const uint32_t *tokens, uint32_t n, uint64_t seed);
 /** Half an iteration: the first layers of last chunks are there.
  *  @return false when nobody waits for them, or they have been shown */
 bool sim_half_iterate(sim_node_t *node);
@@ -202,6 +204,14 @@ sim_req_t *sim_request(uint32_t router, uint32_t p, uint32_t d,
 /** The same; its answer has max_new tokens, no end id comes before. */
 sim_req_t *sim_request_of(uint32_t router, uint32_t p, uint32_t d,
                           uint32_t n_tokens, uint32_t max_new);
+/** Choices of one prompt, n of them, each with a seed of its own; nothing is
+ *  sent yet. @return the first; the others follow it */
+sim_req_t *sim_group_new(uint32_t router, uint32_t p, uint32_t d, uint32_t n,
+                         uint32_t n_tokens, uint32_t max_new);
+/** The same; all their answers have max_new tokens, and both legs of all are
+ *  sent. */
+sim_req_t *sim_group_of(uint32_t router, uint32_t p, uint32_t d, uint32_t n,
+                        uint32_t n_tokens, uint32_t max_new);
 /** Pass on the grant that was held back. */
 void sim_pass_grant(const sim_req_t *req);
 void sim_cancel_leg(const sim_req_t *req, uint32_t k);
@@ -223,10 +233,7 @@ void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
 /** Nodes with these roles (bits of bt_role_t). */
 void sim_open_roles(uint32_t n, const uint32_t *roles, uint32_t n_blocks,
                     bt_kvt_path_t path);
-/** The same, of a model whose layers are in groups. */
-void sim_open_mixed(uint32_t n_groups, uint32_t n, const uint32_t *roles,
-                    uint32_t n_blocks, bt_kvt_path_t path);
-/** Has, or had, it this role? */
+/** Has it this role now? */
 bool sim_is(uint32_t n, bt_role_t role);
 void sim_close(void);
 

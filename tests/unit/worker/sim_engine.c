@@ -42,9 +42,11 @@ static uint64_t sim_hash(const uint32_t *tokens, uint32_t n)
     return hash;
 }
 
-uint32_t sim_draw(const uint32_t *tokens, uint32_t n)
+uint32_t sim_draw(const uint32_t *tokens, uint32_t n, uint64_t seed)
 {
-    return (uint32_t)((sim_hash(tokens, n) >> 17) % SIM_VOCAB);
+    const uint64_t hash = sim_hash(tokens, n) + seed * 0xD1342543DE82EF95u;
+
+    return (uint32_t)((hash >> 17) % SIM_VOCAB);
 }
 
 /* ---- engine ---- */
@@ -106,7 +108,7 @@ static bt_finish_t sim_token(sim_report_t *r, bt_seq_t *seq)
     const uint32_t n = seq->sched.n_tokens;
     bt_finish_t finish = BT_FINISH_NONE;
 
-    seq->tokens[n] = sim_draw(seq->tokens, n);
+    seq->tokens[n] = sim_draw(seq->tokens, n, seq->sampling.seed);
     seq->sched.n_tokens++;
     seq->n_drawn++;
     if (seq->tokens[n] == SIM_END_ID) {
@@ -118,11 +120,53 @@ static bt_finish_t sim_token(sim_report_t *r, bt_seq_t *seq)
     return finish;
 }
 
-/* One sequence's share of an iteration. @return true when it leaves */
-static bool sim_item_step(sim_node_t *node, sim_report_t *r,
-                          const bt_sched_item_t *item, bt_finish_t *finish_p)
+static void sim_leave(sim_report_t *r, bt_seq_t *seq, bt_finish_t finish)
+{
+    bt_list_remove(&seq->sched.turn.link);
+    sim_item(r, BT_REPORT_LEFT, seq, finish);
+}
+
+/* @return true when it goes on */
+static bool sim_draw_one(sim_report_t *r, bt_seq_t *seq)
+{
+    const bt_finish_t finish = sim_token(r, seq);
+
+    if ((finish != BT_FINISH_NONE) || seq->leave_after_first) {
+        sim_leave(r, seq, finish);
+        return false;
+    }
+    return true;
+}
+
+/* All of a group, as the real one: in one iteration, and those that go on get
+ * what the prompt's last block holds. */
+static void sim_draw_all(sim_node_t *node, sim_report_t *r, bt_seq_t *seq)
+{
+    const uint32_t n = seq->sched.n_tokens;
+
+    (void)sim_draw_one(r, seq);
+    while (!bt_list_empty(&seq->followers)) {
+        bt_seq_t *follower = sim_seq_of(seq->followers.next);
+
+        bt_list_remove(&follower->sched.turn.link);
+        bt_sched_queue_insert(&node->engine.running, &follower->sched.turn);
+        if (sim_draw_one(r, follower) && (n % SIM_T != 0)) {
+            assert_int_not_equal(follower->blocks[n / SIM_T],
+                                 seq->blocks[n / SIM_T]);
+            memcpy(bt_worker_block(&node->w, follower->blocks[n / SIM_T]),
+                   bt_worker_block(&node->w, seq->blocks[n / SIM_T]),
+                   node->w.block_bytes);
+        }
+    }
+}
+
+/* One sequence's share of an iteration, with those that it computes for. */
+static void sim_item_step(sim_node_t *node, sim_report_t *r,
+                          const bt_sched_item_t *item)
 {
     bt_seq_t *seq = sim_seq_of(&item->seq->turn.link);
+    bt_list_t *pos;
+    bt_list_t *tmp;
 
     sim_layers(node, seq, item->n_new, SIM_LAYERS);
     seq->sched.n_computed += item->n_new;
@@ -130,18 +174,69 @@ static bool sim_item_step(sim_node_t *node, sim_report_t *r,
     if (item->n_new > 1) {
         sim_item(r, BT_REPORT_CHUNK, seq, BT_FINISH_NONE);
     }
-    *finish_p = BT_FINISH_NONE;
-    if (!item->last_chunk) {
-        return false;
+    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
+    {
+        bt_seq_t *follower = sim_seq_of(pos);
+
+        follower->sched.n_computed = seq->sched.n_computed;
+        follower->n_iterations++;
+        if (item->n_new > 1) {
+            sim_item(r, BT_REPORT_CHUNK, follower, BT_FINISH_NONE);
+        }
     }
-    *finish_p = sim_token(r, seq);
-    return (*finish_p != BT_FINISH_NONE) || seq->leave_after_first;
+    if (item->last_chunk) {
+        sim_draw_all(node, r, seq);
+    }
 }
 
-static void sim_leave(sim_report_t *r, bt_seq_t *seq, bt_finish_t finish)
+/* The canceled ones of a group go; the next one computes. */
+static void sim_drop_canceled(sim_node_t *node, bt_seq_t *seq)
 {
-    bt_list_remove(&seq->sched.turn.link);
-    sim_item(r, BT_REPORT_LEFT, seq, finish);
+    sim_report_t *r = node->engine.next;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
+    {
+        if (atomic_load(&sim_seq_of(pos)->cancel)) {
+            sim_leave(r, sim_seq_of(pos), BT_FINISH_CANCELED);
+        }
+    }
+    if (!atomic_load(&seq->cancel)) {
+        return;
+    }
+    if (!bt_list_empty(&seq->followers)) {
+        bt_seq_t *next = sim_seq_of(seq->followers.next);
+
+        bt_list_remove(&next->sched.turn.link);
+        BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
+        {
+            bt_list_remove(pos);
+            bt_list_push_back(&next->followers, pos);
+        }
+        bt_sched_queue_insert(&node->engine.running, &next->sched.turn);
+    }
+    sim_leave(r, seq, BT_FINISH_CANCELED);
+}
+
+static void sim_take_in(sim_node_t *node, bt_list_t *link)
+{
+    const bt_seq_t *seq = sim_seq_of(link);
+
+    if (seq->clear_tail && (seq->sched.n_tokens % SIM_T != 0)) {
+        const uint32_t n = node->w.groups.n;
+        const uint32_t *row = seq->blocks + seq->sched.n_tokens / SIM_T * n;
+
+        for (uint32_t g = 0; g < n; g++) {
+            memset(bt_worker_block(&node->w, row[g]), 0, node->w.block_bytes);
+        }
+    }
+    bt_list_remove(link);
+    bt_sched_queue_insert(&node->engine.running, bt_sched_turn_of(link));
+    if (bt_kv_copy_is_due(seq->copy[0])) {
+        memcpy(bt_worker_block(&node->w, seq->copy[0].to),
+               bt_worker_block(&node->w, seq->copy[0].from), node->w.block_bytes);
+    }
 }
 
 /* As the real one before each iteration: who came is in, who was canceled is
@@ -157,25 +252,11 @@ static void sim_begin(sim_node_t *node)
     engine->next->report.items = engine->next->items;
     BT_LIST_FOR_EACH(pos, tmp, &engine->inbox)
     {
-        const bt_seq_t *seq = sim_seq_of(pos);
-
-        if (seq->clear_tail && (seq->sched.n_tokens % SIM_T != 0)) {
-            const uint32_t n = node->w.groups.n;
-            const uint32_t *row = seq->blocks + seq->sched.n_tokens / SIM_T * n;
-
-            for (uint32_t g = 0; g < n; g++) {
-                memset(bt_worker_block(&node->w, row[g]), 0,
-                       node->w.block_bytes);
-            }
-        }
-        bt_list_remove(pos);
-        bt_sched_queue_insert(&engine->running, bt_sched_turn_of(pos));
+        sim_take_in(node, pos);
     }
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        if (atomic_load(&sim_seq_of(pos)->cancel)) {
-            sim_leave(engine->next, sim_seq_of(pos), BT_FINISH_CANCELED);
-        }
+        sim_drop_canceled(node, sim_seq_of(pos));
     }
     engine->n_planned =
         bt_sched_plan(&engine->running, SIM_BUDGET, SIM_T, SIM_MAX_SEQS,
@@ -234,16 +315,17 @@ void sim_iterate(sim_node_t *node)
     r->report.iteration = ++engine->iteration;
     r->report.status = engine->broken ? BT_ERR_DEVICE : BT_OK;
     for (uint32_t i = 0; (i < engine->n_planned) && !engine->broken; i++) {
-        bt_finish_t finish;
-
-        if (sim_item_step(node, r, &engine->plan[i], &finish)) {
-            sim_leave(r, sim_seq_of(&engine->plan[i].seq->turn.link), finish);
-        }
+        sim_item_step(node, r, &engine->plan[i]);
     }
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
+        bt_seq_t *seq = sim_seq_of(pos);
+
+        while (engine->broken && !bt_list_empty(&seq->followers)) {
+            sim_leave(r, sim_seq_of(seq->followers.next), BT_FINISH_ERROR);
+        }
         if (engine->broken) {
-            sim_leave(r, sim_seq_of(pos), BT_FINISH_ERROR);
+            sim_leave(r, seq, BT_FINISH_ERROR);
         }
     }
     if (r->report.n_items == 0) {
@@ -255,11 +337,25 @@ void sim_iterate(sim_node_t *node)
 
 bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq)
 {
-    if (engine->n_inside == SIM_MAX_SEQS) {
+    return bt_engine_submit_group(engine, &seq, 1);
+}
+
+bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
+                                   uint32_t n)
+{
+    if (n > SIM_MAX_SEQS - engine->n_inside) {
         return BT_ERR_BUSY;
     }
-    bt_list_push_back(&engine->inbox, &seq->sched.turn.link);
-    engine->n_inside++;
+    for (uint32_t i = 0; i < n; i++) {
+        bt_list_init(&seqs[i]->followers);
+        assert_int_equal(seqs[i]->sched.n_computed, seqs[0]->sched.n_computed);
+        if (i > 0) {
+            bt_list_init(&seqs[i]->sched.turn.link);
+            bt_list_push_back(&seqs[0]->followers, &seqs[i]->sched.turn.link);
+        }
+    }
+    bt_list_push_back(&engine->inbox, &seqs[0]->sched.turn.link);
+    engine->n_inside += n;
     return BT_OK;
 }
 

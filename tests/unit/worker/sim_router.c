@@ -192,7 +192,6 @@ void sim_role(uint32_t router, uint32_t node, uint32_t roles)
 {
     const bt_msg_t msg = {.type = BT_MSG_ROLE, .u.role = {.roles = roles}};
 
-    sim.nodes[node].roles_ever |= roles;
     sim_router_send(router, node, &msg);
 }
 
@@ -252,6 +251,9 @@ void sim_make_leg(const sim_req_t *req, uint32_t k, uint32_t kind,
     m->sampling = bt_sampling_default();
     m->sampling.n_end_ids = 1;
     m->sampling.end_ids[0] = SIM_END_ID;
+    m->sampling.seed = req->seed;
+    m->group = req->group;
+    m->group_size = req->group_size;
 }
 
 void sim_send_leg(sim_req_t *req, uint32_t k, uint32_t kind,
@@ -269,7 +271,7 @@ void sim_want(sim_req_t *req)
 {
     req->n_want = req->n_tokens;
     do {
-        req->want[req->n_want] = sim_draw(req->want, req->n_want);
+        req->want[req->n_want] = sim_draw(req->want, req->n_want, req->seed);
         req->n_want++;
     } while ((req->n_want < req->n_tokens + req->max_new) &&
              (req->want[req->n_want - 1] != SIM_END_ID));
@@ -296,6 +298,24 @@ sim_req_t *sim_req_new(uint32_t router, uint32_t p, uint32_t d,
     }
     sim_want(req);
     return req;
+}
+
+sim_req_t *sim_group_new(uint32_t router, uint32_t p, uint32_t d, uint32_t n,
+                         uint32_t n_tokens, uint32_t max_new)
+{
+    sim_req_t *first = sim_req_new(router, p, d, n_tokens, max_new);
+
+    for (uint32_t i = 0; i < n; i++) {
+        sim_req_t *req =
+            (i == 0) ? first : sim_req_new(router, p, d, n_tokens, max_new);
+
+        req->seed = first->key.id * 1000 + i;
+        req->group = first->key.id;
+        req->group_size = n;
+        memcpy(req->want, first->want, n_tokens * sizeof(req->want[0]));
+        sim_want(req);
+    }
+    return first;
 }
 
 static void send_both(sim_req_t *req)
@@ -327,6 +347,21 @@ sim_req_t *sim_request_of(uint32_t router, uint32_t p, uint32_t d,
     }
     send_both(req);
     return req;
+}
+
+sim_req_t *sim_group_of(uint32_t router, uint32_t p, uint32_t d, uint32_t n,
+                        uint32_t n_tokens, uint32_t max_new)
+{
+    sim_req_t *first = sim_group_new(router, p, d, n, n_tokens, max_new);
+
+    for (uint32_t i = 0; i < n; i++) {
+        while (first[i].n_want < n_tokens + max_new) {
+            first[i].seed += 100;
+            sim_want(&first[i]);
+        }
+        send_both(&first[i]);
+    }
+    return first;
 }
 
 void sim_check_answered(const sim_req_t *req)

@@ -32,6 +32,12 @@ static const arrow_t prefill_arrows[] = {
     {BT_PREFILL_SENDING, BT_PREFILL_ABORT, BT_PREFILL_ENDING},
     {BT_PREFILL_DROPPED, BT_PREFILL_ABORT, BT_PREFILL_ENDING},
     {BT_PREFILL_RESUMING, BT_PREFILL_ABORT, BT_PREFILL_ENDING},
+    {BT_PREFILL_FOLLOWING, BT_PREFILL_START, BT_PREFILL_DRAWING},
+    {BT_PREFILL_DRAWING, BT_PREFILL_COMPUTED, BT_PREFILL_SHARING},
+    {BT_PREFILL_SHARING, BT_PREFILL_SENT, BT_PREFILL_ENDED},
+    {BT_PREFILL_FOLLOWING, BT_PREFILL_ABORT, BT_PREFILL_ENDING},
+    {BT_PREFILL_DRAWING, BT_PREFILL_ABORT, BT_PREFILL_ENDING},
+    {BT_PREFILL_SHARING, BT_PREFILL_ABORT, BT_PREFILL_ENDING},
     {BT_PREFILL_ENDING, BT_PREFILL_FREE, BT_PREFILL_ENDED},
 };
 
@@ -44,6 +50,11 @@ static const arrow_t decode_arrows[] = {
     {BT_DECODE_LEASED, BT_DECODE_ABORT, BT_DECODE_QUARANTINED},
     {BT_DECODE_JOINING, BT_DECODE_RUN, BT_DECODE_RUNNING},
     {BT_DECODE_JOINING, BT_DECODE_ABORT, BT_DECODE_ENDING},
+    {BT_DECODE_FOLLOWING, BT_DECODE_OPEN, BT_DECODE_SHARING},
+    {BT_DECODE_FOLLOWING, BT_DECODE_RUN, BT_DECODE_RUNNING},
+    {BT_DECODE_FOLLOWING, BT_DECODE_ABORT, BT_DECODE_ENDING},
+    {BT_DECODE_SHARING, BT_DECODE_RUN, BT_DECODE_RUNNING},
+    {BT_DECODE_SHARING, BT_DECODE_ABORT, BT_DECODE_ENDING},
     {BT_DECODE_RUNNING, BT_DECODE_LEFT, BT_DECODE_ENDING},
     {BT_DECODE_RUNNING, BT_DECODE_ABORT, BT_DECODE_STOPPING},
     {BT_DECODE_STOPPING, BT_DECODE_LEFT, BT_DECODE_ENDING},
@@ -126,7 +137,8 @@ static void what_holds_in_a_phase_follows_from_the_way_there(void **state)
                                                         : 0);
         assert_int_equal(
             (had ^ has) & BT_PREFILL_HAS_BLOCKS,
-            ((a->event == BT_PREFILL_START) || (a->event == BT_PREFILL_DROP))
+            ((a->event == BT_PREFILL_START) || (a->event == BT_PREFILL_DROP) ||
+             (a->to == BT_PREFILL_SHARING)) /* its leader's are enough */
                 ? BT_PREFILL_HAS_BLOCKS
                 : 0);
         assert_int_equal((had ^ has) & BT_PREFILL_IN_ENGINE,
@@ -145,9 +157,11 @@ static void what_holds_in_a_phase_follows_from_the_way_there(void **state)
         const unsigned had = bt_decode_phase_facts((bt_decode_phase_t)a->from);
         const unsigned has = bt_decode_phase_facts((bt_decode_phase_t)a->to);
 
-        /* A seat comes with the blocks, and is kept while it is of use. */
+        /* A seat comes with the blocks, and is kept while it is of use; that
+         * of a follower is in its leader's lease until it runs. */
         assert_int_equal((has & BT_DECODE_HAS_SEAT) != 0,
                          (a->to != BT_DECODE_QUARANTINED) &&
+                             (a->to != BT_DECODE_SHARING) &&
                              ((has & BT_DECODE_HAS_BLOCKS) != 0));
         /* Once over it stays so. */
         assert_true(((had & BT_DECODE_IS_OVER) == 0) ||

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random lives of one prefill and two decode workers: requests, cancels of
+/* Random lives of one prefill and two decode workers: requests and groups of
+ * them, cancels of
  * either leg, routers that leave and come back, deadlines, lost and altered KV
  * messages, memory that runs out, workers that are stopped, killed or told to
- * end, devices that fail, in any order; and the same of three workers of both
- * roles, which requests cross in all directions while their roles change, and
- * of which routers and workers think differently. Whatever happened, every
+ * end, devices that fail, in any order. Whatever happened, every
  * living worker gives everything back, each request ends exactly once at each
  * worker, and no sequence ever runs on KV that is not its own (sim_engine.c).
  *
@@ -21,8 +20,7 @@
 
 static uint64_t rng;
 static bool ever_stopped; /* in this life */
-static bool is_mixed;     /* of workers of both roles */
-static uint32_t n_requests, n_answered, n_reused;
+static uint32_t n_requests, n_answered, n_reused, n_parties;
 
 static uint32_t below(uint32_t n)
 {
@@ -41,23 +39,21 @@ static void send_alone(sim_req_t *req, uint32_t deadline_ms)
     bt_msg_t msg;
 
     sim_make_leg(req, 0, BT_REQUEST_PREFILL, deadline_ms, below(3), &msg);
-    msg.u.request.peer = sim.nodes[req->p].w.instance;
-    req->legs[0].link = sim.nodes[req->p].links[req->router];
-    sim_router_send(req->router, req->p, &msg);
+    msg.u.request.peer = sim.nodes[0].w.instance;
+    req->legs[0].link = sim.nodes[0].links[req->router];
+    sim_router_send(req->router, 0, &msg);
 }
 
 static void random_request(void)
 {
     const uint32_t router = below(SIM_ROUTERS);
-    const uint32_t d =
-        is_mixed ? below(sim.n_nodes) : 1 + below(sim.n_nodes - 1);
-    const uint32_t p = is_mixed ? below(sim.n_nodes) : 0;
-    const bool local = (p == d) || chance(10);
+    const uint32_t d = 1 + below(sim.n_nodes - 1);
+    const bool local = chance(10);
     const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
     /* One draw a line: a seed means the same life with every compiler. */
     const uint32_t n_tokens = 1 + below(40);
     const uint32_t max_new = 1 + below(chance(20) ? 50 : 8);
-    sim_req_t *req = sim_req_new(router, local ? d : p, d, n_tokens, max_new);
+    sim_req_t *req = sim_req_new(router, local ? d : 0, d, n_tokens, max_new);
 
     req->hold_grant = chance(5);
     if (local) {
@@ -76,6 +72,39 @@ static void random_request(void)
     }
 }
 
+/* Choices of one prompt, some of which may not come, or to one worker alone. */
+static void random_group(void)
+{
+    const uint32_t router = below(SIM_ROUTERS);
+    const uint32_t d = 1 + below(sim.n_nodes - 1);
+    const bool local = chance(20);
+    const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
+    const uint32_t n = 2 + below(SIM_MAX_SEQS - 1);
+    const uint32_t n_tokens = 1 + below(40);
+    const uint32_t max_new = 1 + below(chance(20) ? 50 : 8);
+    const bool is_held = chance(5);
+    const uint32_t priority = below(3);
+    sim_req_t *first =
+        sim_group_new(router, local ? d : 0, d, n, n_tokens, max_new);
+
+    first->hold_grant = is_held;
+    for (uint32_t i = 0; i < n; i++) {
+        if (local) {
+            sim_send_leg(&first[i], 1, BT_REQUEST_LOCAL, deadline_ms, priority);
+            continue;
+        }
+        if (!chance(3)) {
+            sim_send_leg(&first[i], 0, BT_REQUEST_PREFILL, deadline_ms,
+                         priority);
+        }
+        if (!chance(3)) {
+            sim_send_leg(&first[i], 1, BT_REQUEST_GENERATE, deadline_ms,
+                         priority);
+        }
+    }
+    n_parties++;
+}
+
 static void random_cancel(void)
 {
     const sim_req_t *req;
@@ -91,12 +120,6 @@ static void random_cancel(void)
     }
 }
 
-/* May the one send to the other? */
-static bool knows(uint32_t p, uint32_t d)
-{
-    return (p != d) && sim_is(p, BT_ROLE_PREFILL) && sim_is(d, BT_ROLE_DECODE);
-}
-
 static void random_link(void)
 {
     const uint32_t router = below(SIM_ROUTERS);
@@ -105,19 +128,15 @@ static void random_link(void)
 
     if (link != NULL) {
         bt_rpc_link_close(link, "cut");
-        for (uint32_t p = 0; p < sim.n_nodes; p++) {
-            if (knows(p, n) && chance(80)) {
-                sim_peer_gone(router, p, n);
-            }
+        if ((n > 0) && chance(80)) {
+            sim_peer_gone(router, 0, n);
         }
     }
     if (chance(90) && !sim.nodes[n].dead) {
         sim_link_up(router, n);
-        for (uint32_t p = 0; p < sim.n_nodes; p++) {
-            for (uint32_t d = 0; d < sim.n_nodes; d++) {
-                if (((n == p) || (n == d)) && knows(p, d)) {
-                    sim_peer(router, p, d);
-                }
+        for (uint32_t i = 1; i < sim.n_nodes; i++) {
+            if ((n == 0) || (n == i)) {
+                sim_peer(router, 0, i);
             }
         }
     }
@@ -128,16 +147,14 @@ static void random_round(uint32_t *stopped)
     if (chance(25) && (sim.n_reqs + 1 < SIM_MAX_REQS)) {
         random_request();
     }
+    if (chance(8) && (sim.n_reqs + SIM_MAX_SEQS + 1 < SIM_MAX_REQS)) {
+        random_group();
+    }
     if (chance(8)) {
         random_cancel();
     }
     if (chance(2)) {
         random_link();
-    }
-    if (is_mixed && chance(5)) {
-        const uint32_t n = below(sim.n_nodes);
-
-        sim_role(below(SIM_ROUTERS), n, 1 + below(BT_ROLES_BOTH));
     }
     if (chance(1) && (*stopped == 0)) {
         *stopped = 1 + below(sim.n_nodes);
@@ -192,26 +209,18 @@ static void one_life(uint32_t seed)
         BT_KVT_MEM_KILL_TO, BT_KVT_MEM_KILL_FROM,
     };
     static const uint32_t groups[] = {1, 2, 1, SIM_LAYERS};
-    static const uint32_t roles[] = {BT_ROLES_BOTH, BT_ROLES_BOTH,
-                                     BT_ROLES_BOTH};
     const uint32_t n_groups = groups[seed % 4];
     uint32_t stopped = 0;
     uint32_t p_blocks;
     uint32_t d_blocks;
-    bt_kvt_path_t path;
     uint32_t step;
 
     rng = seed;
     (void)below(2);
     p_blocks = 8 + below(30);
     d_blocks = 16 + below(30);
-    path = chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK;
-    if (is_mixed) {
-        sim_open_mixed(n_groups, 3, roles, d_blocks * n_groups, path);
-    } else {
-        sim_open_groups(n_groups, 2, p_blocks * n_groups, d_blocks * n_groups,
-                        path);
-    }
+    sim_open_groups(n_groups, 2, p_blocks * n_groups, d_blocks * n_groups,
+                    chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK);
     sim.cut_losses = true;
     sim.ends_are_deaths = true;
     ever_stopped = false;
@@ -251,12 +260,12 @@ static uint32_t number_of(const char *name, uint32_t otherwise)
     return (text == NULL) ? otherwise : (uint32_t)strtoul(text, NULL, 10);
 }
 
-static void all_lives(void)
+static void every_life_ends_with_everything_given_back(void **state)
 {
     const uint32_t only = number_of("BATON_TEST_SEED", 0);
     const uint32_t n = number_of("BATON_TEST_LIVES", N_LIVES);
 
-    n_requests = n_answered = n_reused = 0;
+    (void)state;
     sim_expect_failures(); /* they are what this is about: each is logged */
     bt_log_init("sim", (only != 0) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_ERROR);
     for (uint32_t i = 0; i < ((only != 0) ? 1 : n); i++) {
@@ -266,32 +275,18 @@ static void all_lives(void)
         one_life(seed);
     }
     bt_log_init("sim", BT_LOG_LEVEL_INFO);
-    print_message("%u of %u requests were answered, %u blocks reused\n",
-                  n_answered, n_requests, n_reused);
+    print_message("%u of %u requests were answered, %u groups, %u blocks "
+                  "reused\n",
+                  n_answered, n_requests, n_parties, n_reused);
     assert_true((only != 0) || (n_reused > 0));
     assert_true((only != 0) || (n_answered > n_requests / 4));
     sim_expected();
-}
-
-static void every_life_ends_with_everything_given_back(void **state)
-{
-    (void)state;
-    is_mixed = false;
-    all_lives();
-}
-
-static void lives_of_workers_of_both_roles_end_so_too(void **state)
-{
-    (void)state;
-    is_mixed = true;
-    all_lives();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_life_ends_with_everything_given_back),
-        BT_TEST(lives_of_workers_of_both_roles_end_so_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
