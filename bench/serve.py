@@ -13,6 +13,8 @@ Usage: ./baton bench serve [options]
   --threads N         threads of each worker started (default: share the cores)
   --local-prefill N   the decode worker takes a share of queued prompts, in steps of N
                       tokens (default 0: none)
+  --n N               one client, and N choices of a prompt in turn with one: the
+                      prompt is computed once, so TTFT is the same (default: off)
   --seed N            of the prompts (default 1)
   --engine            measure the engine alone too, before and after, with all cores:
                       what serving would reach if nothing but the model's passes
@@ -24,6 +26,7 @@ second. Prompts are different token sequences of exact length, answers have
 exact length (ignore_eos), so equal options mean equal work. The load line tells
 what else the machine was doing: figures of a busy machine are not to be quoted.
 """
+import asyncio
 import os
 import statistics
 
@@ -50,6 +53,40 @@ def figures(results, seconds, args):
         out[name] = {f"p{p}": percentile(values, p) for p in (50, 90, 99)}
     per_stream = [args.output_tokens / (s.times[-1] - s.started) for s in results]
     out["tokens_per_s_per_stream"] = {f"p{p}": percentile(per_stream, p) for p in (50, 99)}
+    return out
+
+
+def in_turn(address, args, step):
+    """Requests for one choice and for --n of them, alternating. @return {n: streams}"""
+    client = Client(address, args.seed, args.output_tokens)
+    out = {1: [], args.n: []}
+
+    async def run():
+        for i in range(args.requests):
+            for n in (1, args.n) if i % 2 == 0 else (args.n, 1):
+                body = dict(client.body(args.prompt_tokens), n=n, temperature=1.0, seed=i)
+                out[n].append(await client.send(body))
+            step()
+    asyncio.run(run())
+    return out
+
+
+def first_of_each(stream):
+    """@return seconds until the last of its choices has begun"""
+    begun = {}
+    for event, at in zip(stream.events, stream.times):
+        for choice in event.get("choices", []):
+            begun.setdefault(choice["index"], at)
+    return max(begun.values()) - stream.started
+
+
+def choices_figures(results):
+    out = {}
+    for n, streams in results.items():
+        for name, values in (("ttft_ms", [s.times[0] - s.started for s in streams]),
+                             ("ttft_all_ms", [first_of_each(s) for s in streams]),
+                             ("request_ms", [s.times[-1] - s.started for s in streams])):
+            out[f"n{n}_{name}"] = {f"p{p}": 1e3 * percentile(values, p) for p in (50, 90, 99)}
     return out
 
 
@@ -85,12 +122,17 @@ def parse():
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--local-prefill", type=int, default=0)
+    p.add_argument("--n", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--engine", action="store_true")
     args = p.parse_args()
     args.requests = args.requests or 8 * args.concurrency
     if min(args.prompt_tokens, args.output_tokens, args.concurrency, args.requests) < 1:
         p.error("counts must be at least 1")
+    if args.n == 1:
+        p.error("--n is at least 2")
+    if args.n and args.engine:
+        p.error("--engine is not for --n")
     if args.http and args.engine:
         p.error("--engine measures the cores of this host: not beside a running server")
     if not args.http:
@@ -102,7 +144,8 @@ def worker_args(args):
     """@return of both workers, of the prefill worker, of the decode worker"""
     threads = worker_threads(args)
     prefill, decode = worker_cores(threads)
-    decode = decode + ["--max-batch", str(min(max(args.concurrency, 4), 256))]
+    # A group of choices gets half of the seats at most.
+    decode = decode + ["--max-batch", str(min(max(args.concurrency, 4, 2 * args.n), 256))]
     if args.local_prefill:
         decode += ["--local-prefill", "--chunk-tokens", str(args.local_prefill)]
     return ["--threads", str(threads)], prefill, decode
@@ -114,9 +157,12 @@ def run(address, args, cluster):
     progress = Progress(args.requests, args.json)
     load = Load()
     with load.during(pids_of(cluster) if cluster else None):
-        results, seconds = client.closed(args.prompt_tokens, args.requests, args.concurrency, progress.step)
-    out = describe(args, ("prompt_tokens", "output_tokens", "concurrency", "requests", "local_prefill", "seed"))
-    out.update(load.figures(), **figures(results, seconds, args))
+        if args.n:
+            results = in_turn(address, args, progress.step)
+        else:
+            results, seconds = client.closed(args.prompt_tokens, args.requests, args.concurrency, progress.step)
+    out = describe(args, ("prompt_tokens", "output_tokens", "concurrency", "requests", "local_prefill", "n", "seed"))
+    out.update(load.figures(), **(choices_figures(results) if args.n else figures(results, seconds, args)))
     if not cluster:
         del out["cpu_others_percent"]  # the server would be among them
     return out
@@ -125,6 +171,15 @@ def run(address, args, cluster):
 def show(out):
     show_machine(out)
     print(f"{'':24}{'p50':>10}{'p90':>10}{'p99':>10}")
+    if out["n"]:
+        for n in (1, out["n"]):
+            for name, label in (("ttft_ms", "TTFT ms"), ("ttft_all_ms", "all begun ms"),
+                                ("request_ms", "whole request ms")):
+                print(f"{f'n = {n}: {label}':24}" +
+                      "".join(f"{out[f'n{n}_{name}'][p]:10.1f}" for p in ("p50", "p90", "p99")))
+        ratio = out[f"n{out['n']}_ttft_ms"]["p50"] / out["n1_ttft_ms"]["p50"]
+        print(f"TTFT of n = {out['n']} to that of one: {100 * ratio - 100:+.1f} %")
+        return
     for name, label in (("ttft_ms", "TTFT ms"), ("itl_ms", "ITL ms"), ("request_ms", "whole request ms")):
         print(f"{label:24}" + "".join(f"{out[name][p]:10.1f}" for p in ("p50", "p90", "p99")))
     print(f"{'tokens/s per stream':24}{out['tokens_per_s_per_stream']['p50']:10.1f}{'':10}"

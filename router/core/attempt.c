@@ -8,24 +8,41 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
+/* Generations that go to workers together: one, or a group. */
+typedef struct party {
+    bt_gen_t *gens[BT_SCHED_MAX_GROUP]; /* the leader first */
+    uint32_t n;
+} party_t;
+
 /* ---- legs ---- */
 
-static bt_leg_t *leg_open(bt_core_t *core, bt_gen_t *gen, bt_instance_t *worker,
-                          bt_part_t part)
+/* Blocks that a generation may take, output included. */
+static uint64_t blocks_of(const bt_gen_t *gen, uint32_t per_block)
 {
-    const bool prefills = part != BT_PART_DECODE;
+    const uint64_t n_tokens = (uint64_t)gen->n_prompt + gen->max_new;
+
+    return (n_tokens + per_block - 1) / per_block;
+}
+
+/* What a group has in common is counted at its leader's leg. */
+static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
+                          bt_instance_t *worker, bt_part_t part)
+{
+    const bool is_first = gen == party->gens[0];
+    const bool computes = is_first && (part != BT_PART_DECODE);
     const uint32_t per_block = worker->hello.tokens_per_block;
-    const uint64_t most_tokens =
-        (uint64_t)gen->n_prompt + gen->max_new; /* output included */
     bt_leg_t *leg = &gen->legs[gen->n_legs++];
 
     leg->gen = gen;
     leg->worker = worker;
-    leg->state = prefills ? BT_LEG_IS_COMPUTING : BT_LEG_IS_COMPUTED;
+    leg->state =
+        (part != BT_PART_DECODE) ? BT_LEG_IS_COMPUTING : BT_LEG_IS_COMPUTED;
     leg->part = part;
     leg->attempt = gen->attempt.number;
-    leg->prefill_tokens = prefills ? gen->n_tokens : 0;
-    leg->blocks = (most_tokens + per_block - 1) / per_block;
+    leg->leads = is_first && (party->n > 1);
+    leg->prefill_tokens = computes ? gen->n_tokens : 0;
+    leg->blocks =
+        blocks_of(gen, per_block) - (is_first ? 0 : gen->n_tokens / per_block);
     worker->sched.seats++;
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;
@@ -115,10 +132,12 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 
 /* ---- attempts ---- */
 
-static void send_request(bt_core_t *core, const bt_gen_t *gen,
+static void send_request(bt_core_t *core, const party_t *party,
                          const bt_leg_t *leg, bt_request_kind_t kind,
                          uint64_t peer, uint64_t now_us)
 {
+    const bool is_group = party->n > 1;
+    const bt_gen_t *gen = leg->gen;
     const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
     const bt_msg_t msg = {
         .type = BT_MSG_REQUEST,
@@ -135,6 +154,8 @@ static void send_request(bt_core_t *core, const bt_gen_t *gen,
                 .priority = gen->turn.priority,
                 .sampling = gen->sampling,
                 .space = gen->space,
+                .group = is_group ? party->gens[0]->id : 0,
+                .group_size = is_group ? party->n : 0,
             },
     };
 
@@ -168,8 +189,7 @@ static bool picks(const bt_pick_t *pick, uint64_t instance)
            is_instance(pick->decode, instance);
 }
 
-static bool pick_workers(const bt_core_t *core, const bt_gen_t *gen,
-                         bt_pick_t *pick_p)
+static bt_sched_request_t request_of(const bt_gen_t *gen)
 {
     const bt_sched_request_t request = {
         .n_tokens = gen->n_tokens,
@@ -181,42 +201,87 @@ static bool pick_workers(const bt_core_t *core, const bt_gen_t *gen,
         .n_avoid = gen->avoid.n,
     };
 
+    return request;
+}
+
+static bool pick_workers(const bt_core_t *core, const bt_gen_t *gen,
+                         bt_pick_t *pick_p)
+{
+    const bt_sched_request_t request = request_of(gen);
+
     return bt_table_pick(&core->table, &request, pick_p);
 }
 
-/* A new attempt: its legs and REQUESTs. */
-static void send_attempt(bt_core_t *core, bt_gen_t *gen, const bt_pick_t *pick,
-                         uint64_t now_us)
+static bool is_queue(const bt_core_t *core, const bt_list_t *link)
+{
+    return (link == &core->waiting[BT_NEED_PAIR]) ||
+           (link == &core->waiting[BT_NEED_PREFILL]);
+}
+
+/* The generation and those of its group that wait right behind it: they were
+ * submitted together, so nobody stands between them. */
+static void gather(const bt_core_t *core, bt_gen_t *gen, const bt_pick_t *pick,
+                   party_t *party)
+{
+    const bt_instance_t *worker =
+        (pick->prefill != NULL) ? pick->prefill : pick->decode;
+    const bt_sched_request_t request = request_of(gen);
+    uint32_t most = BT_SCHED_MAX_GROUP;
+
+    party->gens[0] = gen;
+    party->n = 1;
+    if ((gen->group == 0) || (gen->attempt.number > 0)) {
+        return;
+    }
+    most = bt_sched_group_size(&pick->placement, &request, most,
+                               worker->hello.tokens_per_block);
+    while (party->n < most) {
+        bt_gen_t *last = party->gens[party->n - 1];
+        bt_gen_t *next =
+            BT_CONTAINER_OF(last->turn.link.next, bt_gen_t, turn.link);
+
+        if (is_queue(core, &next->turn.link) || (next->group != gen->group) ||
+            (next->attempt.number > 0)) {
+            return;
+        }
+        party->gens[party->n++] = next;
+    }
+}
+
+/* A new attempt of one of them: its legs and REQUESTs. */
+static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
+                         const bt_pick_t *pick, uint64_t now_us)
 {
     bt_attempt_t *a = &gen->attempt;
 
     if (pick->prefill == NULL) {
         (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_LOCAL);
-        a->decode = leg_open(core, gen, pick->decode, BT_PART_LOCAL);
-        send_request(core, gen, a->decode, BT_REQUEST_LOCAL, 0, now_us);
+        a->decode = leg_open(core, party, gen, pick->decode, BT_PART_LOCAL);
+        send_request(core, party, a->decode, BT_REQUEST_LOCAL, 0, now_us);
         return;
     }
     if (pick->decode == NULL) {
         (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_ONE_TOKEN);
-        a->prefill = leg_open(core, gen, pick->prefill, BT_PART_PREFILL);
+        a->prefill = leg_open(core, party, gen, pick->prefill, BT_PART_PREFILL);
         /* Its peer is itself: no worker takes a request that names none, and
          * this one is over before anything could be sent to it. */
-        send_request(core, gen, a->prefill, BT_REQUEST_PREFILL,
+        send_request(core, party, a->prefill, BT_REQUEST_PREFILL,
                      pick->prefill->hello.instance, now_us);
         return;
     }
     (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_PAIR);
-    a->prefill = leg_open(core, gen, pick->prefill, BT_PART_PREFILL);
-    a->decode = leg_open(core, gen, pick->decode, BT_PART_DECODE);
-    send_request(core, gen, a->prefill, BT_REQUEST_PREFILL,
+    a->prefill = leg_open(core, party, gen, pick->prefill, BT_PART_PREFILL);
+    a->decode = leg_open(core, party, gen, pick->decode, BT_PART_DECODE);
+    send_request(core, party, a->prefill, BT_REQUEST_PREFILL,
                  pick->decode->hello.instance, now_us);
-    send_request(core, gen, a->decode, BT_REQUEST_GENERATE,
+    send_request(core, party, a->decode, BT_REQUEST_GENERATE,
                  pick->prefill->hello.instance, now_us);
 }
 
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     bt_pick_t pick;
+    party_t party;
 
     if ((now_us >= gen->deadline_us) || !pick_workers(core, gen, &pick) ||
         ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
@@ -229,13 +294,16 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         return false;
     }
     bt_table_take(&core->table, &pick);
-    bt_gen_move(core, gen, BT_GEN_ON_SENT, now_us);
-    send_attempt(core, gen, &pick, now_us);
-    note_attempt(gen, &pick, now_us);
+    gather(core, gen, &pick, &party);
+    for (uint32_t i = 0; i < party.n; i++) {
+        bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
+        send_attempt(core, &party, party.gens[i], &pick, now_us);
+        note_attempt(party.gens[i], &pick, now_us);
+    }
     return true;
 }
 
-/* The first of what is left of both queues; NULL at their end. */
+/* The first of what is left of both queues, at[*need_p]; NULL at their end. */
 static bt_gen_t *next_waiting(const bt_core_t *core, bt_list_t *at[BT_NEED_N],
                               bt_need_t *need_p)
 {
@@ -253,7 +321,6 @@ static bt_gen_t *next_waiting(const bt_core_t *core, bt_list_t *at[BT_NEED_N],
     if (first == NULL) {
         return NULL;
     }
-    at[*need_p] = first->next;
     return BT_CONTAINER_OF(first, bt_gen_t, turn.link);
 }
 
@@ -267,10 +334,15 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
         at[i] = core->waiting[i].next;
     }
     while ((gen = next_waiting(core, at, &need)) != NULL) {
-        if ((now_us < gen->deadline_us) &&
-            !bt_gen_dispatch(core, gen, now_us) &&
-            (now_us >= gen->hold_until_us)) {
-            /* Nobody is there for those behind it either. */
+        bt_list_t *before = at[need]->prev;
+
+        if (now_us >= gen->deadline_us) {
+            at[need] = at[need]->next;
+        } else if (bt_gen_dispatch(core, gen, now_us)) {
+            at[need] = before->next; /* its group went with it */
+        } else if (now_us < gen->hold_until_us) {
+            at[need] = at[need]->next;
+        } else { /* nobody is there for those behind it either */
             at[need] = &core->waiting[need];
         }
     }

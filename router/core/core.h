@@ -19,6 +19,11 @@
  * each (worker, attempt), a *leg*, answered ENDED or was lost; only then the
  * generation is freed, so the workers' loads are right at any time.
  *
+ * Generations of one prompt that are submitted together are sent together: to
+ * the same workers, as a *group* (bt_msg_request_t.group) whose prompt is
+ * computed, sent and held once. That is all they have in common; a re-run is
+ * for each by itself, and so are all of them where workers take no groups.
+ *
  * A re-run sends the prompt and the tokens that exist already to another pair.
  * Tokens depend only on request and model, so the text goes on as it would
  * have. While only silent workers are here, nothing is sent: they speak again
@@ -137,6 +142,20 @@ void bt_core_destroy(bt_core_t *core);
 BT_MUST_CHECK bt_status_t bt_core_submit(bt_core_t *core,
                                          const bt_gen_spec_t *spec, void *user,
                                          uint64_t now_us, bt_gen_t **gen_p);
+/**
+ * Start several generations of one prompt that differ in their draws, all or
+ * none; otherwise as bt_core_submit().
+ *
+ * @param [in]  specs   n of them, at least 1; the same in all but sampling and
+ *                      origin.
+ * @param [in]  users   n of them.
+ * @param [out] gens_p  n of them; of no use after a failure.
+ */
+BT_MUST_CHECK bt_status_t bt_core_submit_group(bt_core_t *core,
+                                               const bt_gen_spec_t *specs,
+                                               void *const *users, uint32_t n,
+                                               uint64_t now_us,
+                                               bt_gen_t **gens_p);
 /** The client is gone: no call about this generation any more, the workers
  *  are told. @a gen must not be used afterwards. */
 void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);

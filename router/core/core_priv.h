@@ -35,6 +35,9 @@ typedef struct bt_leg {
     bt_leg_state_t state;
     bt_part_t part;
     uint32_t attempt;
+    /** Others need the KV that it stands for, whatever becomes of its own
+     *  answer: it is the leader's of a group. */
+    bool leads;
     uint64_t prefill_tokens; /**< counted at the worker while COMPUTING */
     uint64_t blocks;         /**< counted there until CLOSED */
 } bt_leg_t;
@@ -59,6 +62,9 @@ struct bt_gen {
     bt_list_t by_id;     /**< in core->gens_by_id until it is freed */
     bt_list_t live_link; /**< in core->live until the client's end */
     uint64_t id;
+    /** Id of the first of those that it was submitted with, for the first
+     *  attempt; 0: none. */
+    uint64_t group;
     void *user;
     bt_gen_state_t state;
     bt_attempt_t attempt;
@@ -154,7 +160,9 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
 void bt_gen_free(bt_gen_t *gen);
 
 /* attempt.c */
-/** Send a waiting generation to a pair, if there is one that it may use. */
+/** Send a waiting generation to a pair, if there is one that it may use, and
+ *  with it those of its group that wait behind it, as far as they may go
+ *  together. */
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** All waiting ones, in their order. */
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);

@@ -73,18 +73,15 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
 }
 
-bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
+/* Known to nobody yet. */
+static bt_status_t gen_new(const bt_core_t *core, const bt_gen_spec_t *spec,
                            void *user, uint64_t now_us, bt_gen_t **gen_p)
 {
     uint32_t timeout_ms = core->config.request_timeout_ms;
+    bt_gen_t *gen = bt_calloc(1, sizeof(*gen));
     bt_status_t status;
-    bt_gen_t *gen;
 
     BT_ASSERT((spec->n_prompt > 0) && (spec->max_new > 0));
-    if (core->n_live >= core->config.max_queue) {
-        return BT_ERR_BUSY;
-    }
-    gen = bt_calloc(1, sizeof(*gen));
     if (gen == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -96,7 +93,6 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     if ((spec->timeout_ms != 0) && (spec->timeout_ms < timeout_ms)) {
         timeout_ms = spec->timeout_ms;
     }
-    gen->id = core->next_id++;
     gen->user = user;
     gen->max_new = spec->max_new;
     bt_sched_turn_init(&gen->turn, spec->priority, now_us);
@@ -105,14 +101,58 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->ledger.parse_us = spec->parse_us;
     gen->ledger.tokenize_us = spec->tokenize_us;
     gen->origin = spec->origin;
-    core->ops.detok_init(&gen->detok, core->config.tok);
-    bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
-    bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
+    *gen_p = gen;
+    return BT_OK;
+}
+
+bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
+                                 void *const *users, uint32_t n,
+                                 uint64_t now_us, bt_gen_t **gens_p)
+{
+    bt_status_t status = BT_OK;
+    uint32_t n_made = 0;
+
+    if ((n > core->config.max_queue) ||
+        (core->n_live > core->config.max_queue - n)) {
+        return BT_ERR_BUSY;
+    }
+    while ((n_made < n) && (status == BT_OK)) {
+        status = gen_new(core, &specs[n_made], users[n_made], now_us,
+                         &gens_p[n_made]);
+        n_made += (status == BT_OK) ? 1 : 0;
+    }
+    if (status != BT_OK) {
+        while (n_made > 0) {
+            bt_gen_free(gens_p[--n_made]);
+        }
+        return status;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bt_gen_t *gen = gens_p[i];
+
+        gen->id = core->next_id++;
+        gen->group = (n > 1) ? gens_p[0]->id : 0;
+        core->ops.detok_init(&gen->detok, core->config.tok);
+        bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
+        bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
+    }
     /* Those who wait, but for one on hold, stand where their priority and age
      * put them. */
     bt_gen_dispatch_waiting(core, now_us);
-    *gen_p = gen;
     return BT_OK;
+}
+
+bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
+                           void *user, uint64_t now_us, bt_gen_t **gen_p)
+{
+    bt_gen_t *gen = NULL;
+    const bt_status_t status =
+        bt_core_submit_group(core, spec, &user, 1, now_us, &gen);
+
+    if (status == BT_OK) {
+        *gen_p = gen;
+    }
+    return status;
 }
 
 /* ---- end ---- */

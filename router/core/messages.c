@@ -25,14 +25,20 @@ static void on_grant(bt_core_t *core, const bt_instance_t *worker,
                      const bt_msg_t *msg)
 {
     const bt_leg_t *leg = find_leg(core, worker, msg->u.grant.key);
-    const bt_leg_t *sender;
+    const bt_gen_t *gen;
 
-    if ((leg == NULL) || (leg->part != BT_PART_DECODE) || !bt_leg_needed(leg)) {
+    if ((leg == NULL) || (leg->part != BT_PART_DECODE) ||
+        (!bt_leg_needed(leg) && !leg->leads)) {
         return;
     }
-    sender = leg->gen->attempt.prefill;
-    if (sender->worker != NULL) {
-        core->ops.send(core->ops.send_ctx, sender->worker, msg);
+    gen = leg->gen;
+    for (uint32_t i = 0; i < gen->n_legs; i++) {
+        const bt_leg_t *sender = &gen->legs[i];
+
+        if ((sender->part == BT_PART_PREFILL) && (sender->worker != NULL) &&
+            (sender->attempt == leg->attempt)) {
+            core->ops.send(core->ops.send_ctx, sender->worker, msg);
+        }
     }
 }
 

@@ -396,43 +396,75 @@ typedef struct beginning {
 } beginning_t;
 
 /* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
-static bt_status_t submit_all(bt_call_t *call, const beginning_t *b)
+static bt_gen_spec_t spec_of(const beginning_t *b,
+                             const bt_gen_origin_t *origin, uint32_t i)
 {
     const bt_api_request_t *request = &b->request;
-    const uint64_t now_us = bt_now_us();
+    const bt_prepared_prompt_t *prompt = &b->prepared.prompts[i / request->n];
+    bt_gen_spec_t spec = {
+        .tokens = prompt->tokens.ids,
+        .n_prompt = (uint32_t)prompt->tokens.n,
+        .max_new = prompt->max_new,
+        .sampling = b->prepared.sampling,
+        .space = b->prepared.space,
+        .stops = (const char *const *)request->stops,
+        .n_stops = request->n_stops,
+        .priority = request->priority,
+        .timeout_ms = request->timeout_ms,
+        .parse_us = b->parse_us,
+        .tokenize_us = b->tokenize_us,
+        .origin = *origin,
+    };
+
+    spec.origin.choice = i;
+    spec.sampling.seed += i;
+    return spec;
+}
+
+/* What bt_core_submit_group() is given and gives, for the n choices of a
+ * prompt.
+ */
+typedef struct batch {
+    bt_gen_spec_t specs[BT_API_MAX_PROMPTS];
+    void *users[BT_API_MAX_PROMPTS];
+    bt_gen_t *gens[BT_API_MAX_PROMPTS];
+} batch_t;
+
+/* Those from choice @a first on: of one prompt. */
+static bt_status_t submit_prompt(bt_call_t *call, const beginning_t *b,
+                                 const bt_gen_origin_t *origin, uint32_t first,
+                                 batch_t *batch)
+{
+    const uint32_t n = b->request.n;
+    bt_status_t status;
+
+    for (uint32_t i = 0; i < n; i++) {
+        batch->specs[i] = spec_of(b, origin, first + i);
+        batch->users[i] = &call->choices[first + i];
+        call->choices[first + i].n_prompt = batch->specs[i].n_prompt;
+    }
+    status = bt_core_submit_group(b->served->core, batch->specs, batch->users,
+                                  n, bt_now_us(), batch->gens);
+    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
+        call->choices[first + i].gen = batch->gens[i];
+        call->n_open++;
+        bt_router_metrics_prompt(b->served->metrics, batch->specs[i].n_prompt);
+    }
+    return status;
+}
+
+static bt_status_t submit_all(bt_call_t *call, const beginning_t *b)
+{
+    batch_t *batch = bt_calloc(1, sizeof(*batch));
     bt_gen_origin_t origin = {0};
-    bt_status_t status = BT_OK;
+    bt_status_t status = (batch != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
 
     fill_origin(call, b->source->traceparent, &origin);
-    for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK); i++) {
-        const bt_prepared_prompt_t *prompt =
-            &b->prepared.prompts[i / request->n];
-        bt_choice_t *choice = &call->choices[i];
-        bt_gen_spec_t spec = {
-            .tokens = prompt->tokens.ids,
-            .n_prompt = (uint32_t)prompt->tokens.n,
-            .max_new = prompt->max_new,
-            .sampling = b->prepared.sampling,
-            .space = b->prepared.space,
-            .stops = (const char *const *)request->stops,
-            .n_stops = request->n_stops,
-            .priority = request->priority,
-            .timeout_ms = request->timeout_ms,
-            .parse_us = b->parse_us,
-            .tokenize_us = b->tokenize_us,
-            .origin = origin,
-        };
-
-        spec.origin.choice = i;
-        spec.sampling.seed += i;
-        choice->n_prompt = spec.n_prompt;
-        status = bt_core_submit(b->served->core, &spec, choice, now_us,
-                                &choice->gen);
-        if (status == BT_OK) {
-            call->n_open++;
-            bt_router_metrics_prompt(b->served->metrics, spec.n_prompt);
-        }
+    for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK);
+         i += b->request.n) {
+        status = submit_prompt(call, b, &origin, i, batch);
     }
+    bt_free(batch);
     for (size_t k = 0; k < b->prepared.n_prompts; k++) {
         call->n_prompt_tokens += b->prepared.prompts[k].tokens.n;
     }
