@@ -235,7 +235,8 @@ static void sim_take_in(sim_node_t *node, bt_list_t *link)
     bt_sched_queue_insert(&node->engine.running, bt_sched_turn_of(link));
     if (bt_kv_copy_is_due(seq->copy[0])) {
         memcpy(bt_worker_block(&node->w, seq->copy[0].to),
-               bt_worker_block(&node->w, seq->copy[0].from), node->w.block_bytes);
+               bt_worker_block(&node->w, seq->copy[0].from),
+               node->w.block_bytes);
     }
 }
 
