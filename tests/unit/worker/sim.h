@@ -99,6 +99,7 @@ struct sim_node {
     struct bt_engine engine;
     bt_rpc_link_t *links[SIM_ROUTERS]; /* NULL: down */
     int signal_pipe[2];
+    uint32_t roles_ever; /* that it had, or may have by an order */
     bool dead;
     bool stopped;
     bool over;            /* its loop has ended */
@@ -233,7 +234,10 @@ void sim_open_groups(uint32_t n_groups, uint32_t n_decode, uint32_t p_blocks,
 /** Nodes with these roles (bits of bt_role_t). */
 void sim_open_roles(uint32_t n, const uint32_t *roles, uint32_t n_blocks,
                     bt_kvt_path_t path);
-/** Has it this role now? */
+/** The same, of a model whose layers are in groups. */
+void sim_open_mixed(uint32_t n_groups, uint32_t n, const uint32_t *roles,
+                    uint32_t n_blocks, bt_kvt_path_t path);
+/** Has, or had, it this role? */
 bool sim_is(uint32_t n, bt_role_t role);
 void sim_close(void);
 

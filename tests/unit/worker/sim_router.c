@@ -192,6 +192,7 @@ void sim_role(uint32_t router, uint32_t node, uint32_t roles)
 {
     const bt_msg_t msg = {.type = BT_MSG_ROLE, .u.role = {.roles = roles}};
 
+    sim.nodes[node].roles_ever |= roles;
     sim_router_send(router, node, &msg);
 }
 

@@ -136,12 +136,13 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     w->prefill->split = (bt_prefill_split_t){
         .max_groups = 3, .min_piece_bytes = 1, .min_chunk_bytes = 1};
     bt_worker_set_roles(w, roles);
+    node->roles_ever = roles;
     assert_int_equal(pipe2(node->signal_pipe, O_NONBLOCK | O_CLOEXEC), 0);
 }
 
 bool sim_is(uint32_t n, bt_role_t role)
 {
-    return (sim.nodes[n].w.roles & (uint32_t)role) != 0;
+    return (sim.nodes[n].roles_ever & (uint32_t)role) != 0;
 }
 
 static void sim_begin(uint32_t n_groups)
@@ -191,7 +192,13 @@ void sim_open(uint32_t n_decode, uint32_t p_blocks, uint32_t d_blocks,
 void sim_open_roles(uint32_t n, const uint32_t *roles, uint32_t n_blocks,
                     bt_kvt_path_t path)
 {
-    sim_begin(1);
+    sim_open_mixed(1, n, roles, n_blocks, path);
+}
+
+void sim_open_mixed(uint32_t n_groups, uint32_t n, const uint32_t *roles,
+                    uint32_t n_blocks, bt_kvt_path_t path)
+{
+    sim_begin(n_groups);
     for (uint32_t i = 0; i < n; i++) {
         sim_node_open(roles[i], n_blocks, path);
     }

@@ -3,7 +3,9 @@
  * them, cancels of
  * either leg, routers that leave and come back, deadlines, lost and altered KV
  * messages, memory that runs out, workers that are stopped, killed or told to
- * end, devices that fail, in any order. Whatever happened, every
+ * end, devices that fail, in any order; and the same of three workers of both
+ * roles, which requests cross in all directions while their roles change, and
+ * of which routers and workers think differently. Whatever happened, every
  * living worker gives everything back, each request ends exactly once at each
  * worker, and no sequence ever runs on KV that is not its own (sim_engine.c).
  *
@@ -20,6 +22,7 @@
 
 static uint64_t rng;
 static bool ever_stopped; /* in this life */
+static bool is_mixed;     /* of workers of both roles */
 static uint32_t n_requests, n_answered, n_reused, n_parties;
 
 static uint32_t below(uint32_t n)
@@ -39,21 +42,32 @@ static void send_alone(sim_req_t *req, uint32_t deadline_ms)
     bt_msg_t msg;
 
     sim_make_leg(req, 0, BT_REQUEST_PREFILL, deadline_ms, below(3), &msg);
-    msg.u.request.peer = sim.nodes[0].w.instance;
-    req->legs[0].link = sim.nodes[0].links[req->router];
-    sim_router_send(req->router, 0, &msg);
+    msg.u.request.peer = sim.nodes[req->p].w.instance;
+    req->legs[0].link = sim.nodes[req->p].links[req->router];
+    sim_router_send(req->router, req->p, &msg);
+}
+
+static uint32_t a_receiver(void)
+{
+    return is_mixed ? below(sim.n_nodes) : 1 + below(sim.n_nodes - 1);
+}
+
+static uint32_t a_sender(void)
+{
+    return is_mixed ? below(sim.n_nodes) : 0;
 }
 
 static void random_request(void)
 {
     const uint32_t router = below(SIM_ROUTERS);
-    const uint32_t d = 1 + below(sim.n_nodes - 1);
-    const bool local = chance(10);
+    const uint32_t d = a_receiver();
+    const uint32_t p = a_sender();
+    const bool local = (p == d) || chance(10);
     const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
     /* One draw a line: a seed means the same life with every compiler. */
     const uint32_t n_tokens = 1 + below(40);
     const uint32_t max_new = 1 + below(chance(20) ? 50 : 8);
-    sim_req_t *req = sim_req_new(router, local ? d : 0, d, n_tokens, max_new);
+    sim_req_t *req = sim_req_new(router, local ? d : p, d, n_tokens, max_new);
 
     req->hold_grant = chance(5);
     if (local) {
@@ -76,8 +90,9 @@ static void random_request(void)
 static void random_group(void)
 {
     const uint32_t router = below(SIM_ROUTERS);
-    const uint32_t d = 1 + below(sim.n_nodes - 1);
-    const bool local = chance(20);
+    const uint32_t d = a_receiver();
+    const uint32_t p = a_sender();
+    const bool local = (p == d) || chance(20);
     const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
     const uint32_t n = 2 + below(SIM_MAX_SEQS - 1);
     const uint32_t n_tokens = 1 + below(40);
@@ -85,7 +100,7 @@ static void random_group(void)
     const bool is_held = chance(5);
     const uint32_t priority = below(3);
     sim_req_t *first =
-        sim_group_new(router, local ? d : 0, d, n, n_tokens, max_new);
+        sim_group_new(router, local ? d : p, d, n, n_tokens, max_new);
 
     first->hold_grant = is_held;
     for (uint32_t i = 0; i < n; i++) {
@@ -120,6 +135,12 @@ static void random_cancel(void)
     }
 }
 
+/* May the one send to the other? */
+static bool knows(uint32_t p, uint32_t d)
+{
+    return (p != d) && sim_is(p, BT_ROLE_PREFILL) && sim_is(d, BT_ROLE_DECODE);
+}
+
 static void random_link(void)
 {
     const uint32_t router = below(SIM_ROUTERS);
@@ -128,15 +149,19 @@ static void random_link(void)
 
     if (link != NULL) {
         bt_rpc_link_close(link, "cut");
-        if ((n > 0) && chance(80)) {
-            sim_peer_gone(router, 0, n);
+        for (uint32_t p = 0; p < sim.n_nodes; p++) {
+            if (knows(p, n) && chance(80)) {
+                sim_peer_gone(router, p, n);
+            }
         }
     }
     if (chance(90) && !sim.nodes[n].dead) {
         sim_link_up(router, n);
-        for (uint32_t i = 1; i < sim.n_nodes; i++) {
-            if ((n == 0) || (n == i)) {
-                sim_peer(router, 0, i);
+        for (uint32_t p = 0; p < sim.n_nodes; p++) {
+            for (uint32_t d = 0; d < sim.n_nodes; d++) {
+                if (((n == p) || (n == d)) && knows(p, d)) {
+                    sim_peer(router, p, d);
+                }
             }
         }
     }
@@ -155,6 +180,11 @@ static void random_round(uint32_t *stopped)
     }
     if (chance(2)) {
         random_link();
+    }
+    if (is_mixed && chance(5)) {
+        const uint32_t n = below(sim.n_nodes);
+
+        sim_role(below(SIM_ROUTERS), n, 1 + below(BT_ROLES_BOTH));
     }
     if (chance(1) && (*stopped == 0)) {
         *stopped = 1 + below(sim.n_nodes);
@@ -209,18 +239,26 @@ static void one_life(uint32_t seed)
         BT_KVT_MEM_KILL_TO, BT_KVT_MEM_KILL_FROM,
     };
     static const uint32_t groups[] = {1, 2, 1, SIM_LAYERS};
+    static const uint32_t roles[] = {BT_ROLES_BOTH, BT_ROLES_BOTH,
+                                     BT_ROLES_BOTH};
     const uint32_t n_groups = groups[seed % 4];
     uint32_t stopped = 0;
     uint32_t p_blocks;
     uint32_t d_blocks;
+    bt_kvt_path_t path;
     uint32_t step;
 
     rng = seed;
     (void)below(2);
     p_blocks = 8 + below(30);
     d_blocks = 16 + below(30);
-    sim_open_groups(n_groups, 2, p_blocks * n_groups, d_blocks * n_groups,
-                    chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK);
+    path = chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK;
+    if (is_mixed) {
+        sim_open_mixed(n_groups, 3, roles, d_blocks * n_groups, path);
+    } else {
+        sim_open_groups(n_groups, 2, p_blocks * n_groups, d_blocks * n_groups,
+                        path);
+    }
     sim.cut_losses = true;
     sim.ends_are_deaths = true;
     ever_stopped = false;
@@ -260,12 +298,12 @@ static uint32_t number_of(const char *name, uint32_t otherwise)
     return (text == NULL) ? otherwise : (uint32_t)strtoul(text, NULL, 10);
 }
 
-static void every_life_ends_with_everything_given_back(void **state)
+static void all_lives(void)
 {
     const uint32_t only = number_of("BATON_TEST_SEED", 0);
     const uint32_t n = number_of("BATON_TEST_LIVES", N_LIVES);
 
-    (void)state;
+    n_requests = n_answered = n_reused = n_parties = 0;
     sim_expect_failures(); /* they are what this is about: each is logged */
     bt_log_init("sim", (only != 0) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_ERROR);
     for (uint32_t i = 0; i < ((only != 0) ? 1 : n); i++) {
@@ -283,10 +321,25 @@ static void every_life_ends_with_everything_given_back(void **state)
     sim_expected();
 }
 
+static void every_life_ends_with_everything_given_back(void **state)
+{
+    (void)state;
+    is_mixed = false;
+    all_lives();
+}
+
+static void lives_of_workers_of_both_roles_end_so_too(void **state)
+{
+    (void)state;
+    is_mixed = true;
+    all_lives();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_life_ends_with_everything_given_back),
+        BT_TEST(lives_of_workers_of_both_roles_end_so_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
