@@ -81,12 +81,15 @@ def first_of_each(stream):
 
 
 def choices_figures(results):
-    out = {}
+    out = {"choices": max(results)}
     for n, streams in results.items():
         for name, values in (("ttft_ms", [s.times[0] - s.started for s in streams]),
                              ("ttft_all_ms", [first_of_each(s) for s in streams]),
                              ("request_ms", [s.times[-1] - s.started for s in streams])):
             out[f"n{n}_{name}"] = {f"p{p}": 1e3 * percentile(values, p) for p in (50, 90, 99)}
+    # Of each pair of neighbours, since the machine is not the same all the time.
+    firsts = [[s.times[0] - s.started for s in streams] for streams in results.values()]
+    out["ttft_ratio_percent"] = 100 * percentile([b / a for a, b in zip(*firsts)], 50) - 100
     return out
 
 
@@ -161,24 +164,27 @@ def run(address, args, cluster):
             results = in_turn(address, args, progress.step)
         else:
             results, seconds = client.closed(args.prompt_tokens, args.requests, args.concurrency, progress.step)
-    out = describe(args, ("prompt_tokens", "output_tokens", "concurrency", "requests", "local_prefill", "n", "seed"))
+    out = describe(args, ("prompt_tokens", "output_tokens", "concurrency", "requests", "local_prefill", "seed") + (("n",) if args.n else ()))
     out.update(load.figures(), **(choices_figures(results) if args.n else figures(results, seconds, args)))
     if not cluster:
         del out["cpu_others_percent"]  # the server would be among them
     return out
 
 
+def show_choices(out):
+    n_choices = out["choices"]
+    for n in (1, n_choices):
+        for name, label in (("ttft_ms", "TTFT"), ("ttft_all_ms", "all begun"), ("request_ms", "whole")):
+            print(f"{f'n = {n}, {label} ms':24}" +
+                  "".join(f"{out[f'n{n}_{name}'][p]:10.1f}" for p in ("p50", "p90", "p99")))
+    print(f"TTFT of n = {n_choices} to that of one, in turn: {out['ttft_ratio_percent']:+.1f} %")
+
+
 def show(out):
     show_machine(out)
     print(f"{'':24}{'p50':>10}{'p90':>10}{'p99':>10}")
-    if out["n"]:
-        for n in (1, out["n"]):
-            for name, label in (("ttft_ms", "TTFT ms"), ("ttft_all_ms", "all begun ms"),
-                                ("request_ms", "whole request ms")):
-                print(f"{f'n = {n}: {label}':24}" +
-                      "".join(f"{out[f'n{n}_{name}'][p]:10.1f}" for p in ("p50", "p90", "p99")))
-        ratio = out[f"n{out['n']}_ttft_ms"]["p50"] / out["n1_ttft_ms"]["p50"]
-        print(f"TTFT of n = {out['n']} to that of one: {100 * ratio - 100:+.1f} %")
+    if "choices" in out:
+        show_choices(out)
         return
     for name, label in (("ttft_ms", "TTFT ms"), ("itl_ms", "ITL ms"), ("request_ms", "whole request ms")):
         print(f"{label:24}" + "".join(f"{out[name][p]:10.1f}" for p in ("p50", "p90", "p99")))
