@@ -366,6 +366,7 @@ static void check_all_drawn(bt_worker_t *w, bt_prefill_job_t *lead)
 static void on_drawn(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_job_t *lead = (pj->job.leader != NULL) ? pj->job.leader : &pj->job;
+    const bool is_over = pj->finish != BT_FINISH_NONE; /* with token #1 */
     const bool is_last =
         (lead == &pj->job)
             ? bt_list_empty(&lead->followers)
@@ -376,10 +377,10 @@ static void on_drawn(bt_worker_t *w, bt_prefill_job_t *pj)
     } else {
         bt_prefill_move(w, pj, BT_PREFILL_COMPUTED);
     }
-    if (pj->finish != BT_FINISH_NONE) { /* over with token #1 */
+    if (is_over) { /* it may be gone afterwards */
         bt_worker_job_abort(w, &pj->job);
     }
-    if ((pj->finish == BT_FINISH_NONE) || !is_last) {
+    if (!is_over || !is_last) {
         check_all_drawn(w, job_of(lead));
     }
 }
