@@ -357,12 +357,13 @@ static void dispatch(cluster_t *c)
 
 static void arrive_at_worker(cluster_t *c, c_req_t *req, c_leg_t *leg)
 {
-    bt_sched_admit_t *admit = &leg->node->admit;
+    bt_sched_admit_t *admit;
 
     if ((leg->node == NULL) || (leg->phase != C_AWAY) ||
         (c->round < leg->due)) {
         return;
     }
+    admit = &leg->node->admit;
     leg->phase = C_QUEUED;
     count(leg, 1);
     bt_sched_turn_init(&leg->claim.turn, req->turn.priority, now_us(c));
