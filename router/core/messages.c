@@ -126,14 +126,16 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
     }
     gen = leg->gen;
     l = &gen->ledger;
-    l->n_transfers++;
     l->decode_queue_us += m->queue_us;
-    l->grant_wait_us += m->grant_wait_us;
-    l->transfer_us += m->transfer_us;
-    l->transfer_bytes += m->transfer_bytes;
-    l->transfer_pieces += m->n_descriptors;
-    l->kv_handover_us += m->handover_us;
-    core->ops.on_transfer(core->ops.ctx, m, l->n_transfers == 1);
+    if (m->n_descriptors > 0) { /* else it came with that of a group's leader */
+        l->n_transfers++;
+        l->grant_wait_us += m->grant_wait_us;
+        l->transfer_us += m->transfer_us;
+        l->transfer_bytes += m->transfer_bytes;
+        l->transfer_pieces += m->n_descriptors;
+        l->kv_handover_us += m->handover_us;
+        core->ops.on_transfer(core->ops.ctx, m, l->n_transfers == 1);
+    }
     if (bt_leg_is_current(leg)) {
         (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_JOINED);
     }

@@ -190,9 +190,6 @@ void bt_router_metrics_transfer(bt_model_metrics_t *mm,
 {
     const double ms = (double)joined->transfer_us / 1000.0;
 
-    if (joined->n_descriptors == 0) {
-        return; /* its KV came with that of its group's leader */
-    }
     add(mm, BT_MC_TRANSFER_MS, ms);
     bt_histogram_observe(&mm->hists[BT_MH_TRANSFER_MS], ms);
     observe_us(mm, BT_MH_TRANSFER, joined->transfer_us);

@@ -61,12 +61,13 @@ def test_trace_has_one_line_for_each_request():
             if n > 0:
                 assert abs(a["gen_ai.server.time_to_first_token"] * 1e6 - first) < 1, (a, first)
             moved = a["baton.kv.transfers"] == 1
+            follows = a["baton.choice"] == 1  # its KV came with the first choice's
             if n != 1 or line.finish == "length":  # else it ended while its KV was on the way, or not
-                assert moved == (n > 1), a
+                assert moved == (n > 1 and not follows), a
             assert (a["baton.kv.bytes"] > 0) == moved and (a["baton.kv.descriptors"] > 0) == moved, a
             assert (a["baton.kv.data_us"] > 0) == moved, a
             if line.finish == "length":
-                assert (a["baton.kv.tail_us"] > 0) == moved and (a["baton.decode.batch_us"] > 0) == moved, a
+                assert (a["baton.kv.tail_us"] > 0) == moved and (a["baton.decode.batch_us"] > 0) == (n > 1), a
         failed = next(line for line in lines if line.finish == "error")
         assert failed.a["error.type"] == "504" and "deadline" in failed.root["status"]["message"], failed.root
 
@@ -90,7 +91,7 @@ def test_trace_has_one_line_for_each_request():
         for key, name in (("data", "transfer_data"), ("grant_wait", "grant_wait"), ("handover", "handover"),
                           ("join_wait", "join_wait"), ("tail", "transfer_tail")):
             assert abs(total(f"baton.kv.{key}_us") / 1e6 - metric(f"baton_kv_{name}_seconds_sum")) < 1e-6, name
-        assert total("baton.kv.transfers") in (7, 8)  # the late one has none when the machine is very busy
+        assert total("baton.kv.transfers") in (6, 7)  # the late one has none when the machine is very busy
         for name in ("kv_transfer_data_seconds_count", "kv_grant_wait_seconds_count", "kv_handover_seconds_count",
                      "kv_transfers_total"):
             assert metric("baton_" + name) == total("baton.kv.transfers"), name

@@ -351,7 +351,9 @@ static inline void joined(world_t *w, bt_instance_t *from, bt_req_key_t key,
 {
     const bt_msg_t msg = {
         .type = BT_MSG_JOINED,
-        .u.joined = {.key = key, .transfer_us = transfer_us},
+        .u.joined = {.key = key,
+                     .transfer_us = transfer_us,
+                     .n_descriptors = 1},
     };
 
     say(w, from, &msg);
