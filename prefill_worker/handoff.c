@@ -4,6 +4,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "prefill_worker/prefill.h"
@@ -56,8 +57,7 @@ static const bt_kv_route_t *route_to(bt_worker_t *w, const bt_msg_peer_t *msg)
     bt_status_t status = BT_OK;
     uint64_t bytes;
 
-    if (says_layout && ((msg->layout.lo != w->kv_layout.lo) ||
-                        (msg->layout.hi != w->kv_layout.hi))) {
+    if (says_layout && !bt_hash128_equal(msg->layout, w->kv_layout)) {
         why = "its model's KV has other layers, heads or blocks than ours";
     } else if (msg->n_ranks == 0) {
         why = "it did not say where its KV pool is";

@@ -5,6 +5,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/sched/sched_place.h"
 #include "worker/job.h"
@@ -40,8 +41,7 @@ static bool is_like(const bt_job_t *leader, const bt_msg_request_t *request)
     return (leader->kind == request->kind) && (leader->peer == request->peer) &&
            (leader->n_tokens == request->n_tokens) &&
            (leader->max_new == request->max_new) &&
-           (leader->space.lo == request->space.lo) &&
-           (leader->space.hi == request->space.hi) &&
+           bt_hash128_equal(leader->space, request->space) &&
            (memcmp(leader->seq.tokens, request->tokens,
                    request->n_tokens * sizeof(*request->tokens)) == 0);
 }

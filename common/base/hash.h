@@ -8,6 +8,7 @@
 #ifndef BT_COMMON_BASE_HASH_H
 #define BT_COMMON_BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,12 @@ typedef struct bt_hash128 {
     uint64_t lo;
     uint64_t hi;
 } bt_hash128_t;
+
+/** Are the two one sum? Not in constant time. */
+static inline bool bt_hash128_equal(bt_hash128_t a, bt_hash128_t b)
+{
+    return (a.lo == b.lo) && (a.hi == b.hi);
+}
 
 uint64_t bt_hash64(const void *data, size_t n, uint64_t seed);
 bt_hash128_t bt_hash128(const void *data, size_t n, uint64_t seed);

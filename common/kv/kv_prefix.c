@@ -151,8 +151,7 @@ static bool is_node(const bt_kv_prefix_t *index, uint32_t id,
 {
     const node_t *node = &index->nodes[id];
 
-    return (node->parent == parent) && (node->space.lo == space.lo) &&
-           (node->space.hi == space.hi) &&
+    return (node->parent == parent) && bt_hash128_equal(node->space, space) &&
            (memcmp(tokens_of(index, id), tokens, span_bytes(index)) == 0);
 }
 

@@ -30,17 +30,12 @@ bt_hash128_t bt_packed_head_sum(const void *page)
     return bt_hash128(copy, sizeof(copy), 0);
 }
 
-static bool same_sum(bt_hash128_t a, bt_hash128_t b)
-{
-    return (a.lo == b.lo) && (a.hi == b.hi);
-}
-
 bool bt_packed_key_equal(const bt_packed_key_t *a, const bt_packed_key_t *b)
 {
     return (memcmp(a->profile, b->profile, sizeof(a->profile)) == 0) &&
            (a->pack_version == b->pack_version) &&
            (a->model_bytes == b->model_bytes) &&
-           same_sum(a->model_id, b->model_id);
+           bt_hash128_equal(a->model_id, b->model_id);
 }
 
 static bt_status_t refuse(char *why, size_t why_bytes, const char *text)
@@ -64,7 +59,7 @@ static bt_status_t check_head(const uint8_t *base, size_t bytes, char *why,
     if (head->format != BT_PACKED_FORMAT) {
         return refuse(why, why_bytes, "its format has another version");
     }
-    if (!same_sum(head->head_sum, bt_packed_head_sum(base))) {
+    if (!bt_hash128_equal(head->head_sum, bt_packed_head_sum(base))) {
         return refuse(why, why_bytes, "its head does not match its checksum");
     }
     if ((head->table_at < BT_PACKED_DATA_AT) ||
@@ -109,7 +104,7 @@ bt_status_t bt_packed_check(const void *base, size_t bytes, char *why,
     file.sums = (const void *)(file.entries + file.head->n_pieces);
     file.names = (const char *)(file.sums + file.n_chunks);
     file.names_bytes = (size_t)(file.head->table_bytes - fixed);
-    if (!same_sum(
+    if (!bt_hash128_equal(
             file.head->table_sum,
             bt_hash128(file.entries, (size_t)file.head->table_bytes, 0))) {
         return refuse(why, why_bytes, "its table does not match its checksum");
@@ -159,14 +154,15 @@ static void *verify_chunks(void *arg)
         const uint64_t i = atomic_fetch_add(&job->next, 1);
         uint64_t from = i * BT_PACKED_CHUNK_BYTES;
         uint64_t to = from + BT_PACKED_CHUNK_BYTES;
+        bt_hash128_t sum;
 
         if ((i >= file->n_chunks) || atomic_load(&job->bad)) {
             return NULL;
         }
         from = (i == 0) ? BT_PACKED_DATA_AT : from;
         to = (to > end) ? end : to;
-        if (!same_sum(file->sums[i],
-                      bt_hash128(file->base + from, (size_t)(to - from), 0))) {
+        sum = bt_hash128(file->base + from, (size_t)(to - from), 0);
+        if (!bt_hash128_equal(file->sums[i], sum)) {
             atomic_store(&job->bad, true);
         }
     }

@@ -16,6 +16,7 @@
 #include "common/base/alloc.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "inference/packed/packed_dir.h"
 #include "inference/packed/packed_pages.h"
@@ -106,7 +107,7 @@ static bool same_model(opening_t *o, const bt_packed_origin_t *built)
         return true;
     }
     now = content(o);
-    return (now.lo == built->content.lo) && (now.hi == built->content.hi);
+    return bt_hash128_equal(now, built->content);
 }
 
 /* Nobody else may be able to write it. */

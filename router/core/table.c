@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/hash.h"
 
 void bt_table_init(bt_table_t *table, bt_hash128_t model)
 {
@@ -24,11 +25,6 @@ void bt_table_fini(bt_table_t *table)
     {
         bt_table_remove(BT_CONTAINER_OF(pos, bt_instance_t, link));
     }
-}
-
-static bool hash_equal(bt_hash128_t a, bt_hash128_t b)
-{
-    return (a.lo == b.lo) && (a.hi == b.hi);
 }
 
 /* All workers here passed the same check, so any of them is the measure. */
@@ -56,7 +52,7 @@ static bt_status_t check_against(const bt_msg_hello_t *mine,
                  mine->tokens_per_block);
         return BT_ERR_MISMATCH;
     }
-    if (!hash_equal(hello->layout, mine->layout)) {
+    if (!bt_hash128_equal(hello->layout, mine->layout)) {
         snprintf(why, BT_TABLE_WHY_BYTES,
                  "%s has another KV block layout (%016" PRIx64
                  ") than %s (%016" PRIx64 ")",
@@ -113,7 +109,7 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
                  hello->name, bt_role_name(hello->role));
         return BT_ERR_MISMATCH;
     }
-    if (!hash_equal(hello->model, table->model)) {
+    if (!bt_hash128_equal(hello->model, table->model)) {
         snprintf(why, BT_TABLE_WHY_BYTES,
                  "%s runs another model (hash %016" PRIx64 " not %016" PRIx64
                  ")",

@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
@@ -353,8 +354,7 @@ bt_served_t *bt_registry_of_file(const bt_registry_t *registry,
 {
     BT_REGISTRY_FOR_EACH(served, registry)
     {
-        if ((served->identity.lo == identity.lo) &&
-            (served->identity.hi == identity.hi)) {
+        if (bt_hash128_equal(served->identity, identity)) {
             return served;
         }
     }
