@@ -533,8 +533,3 @@ void bt_jobs_end_all(bt_worker_t *w)
         bt_worker_job_end(w, job);
     }
 }
-
-uint8_t *bt_worker_block(const bt_worker_t *w, uint32_t id)
-{
-    return w->kv_base + (size_t)id * w->block_bytes;
-}

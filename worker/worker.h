@@ -267,7 +267,4 @@ void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job);
 /** Return blocks, send ENDED, free. The job must be out of engine and kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
 
-/** Address of a block in the pool; see bt_worker_t.kv_base. */
-uint8_t *bt_worker_block(const bt_worker_t *w, uint32_t id);
-
 #endif

@@ -56,14 +56,18 @@ static bt_seq_t *sim_seq_of(bt_list_t *link)
     return BT_CONTAINER_OF(link, bt_seq_t, sched.turn.link);
 }
 
+static uint8_t *sim_block(const sim_node_t *node, uint32_t id)
+{
+    return node->w.kv_base + (size_t)id * node->w.block_bytes;
+}
+
 static uint8_t *sim_slot(const sim_node_t *node, const bt_seq_t *seq,
                          uint32_t layer, uint32_t pos)
 {
     const bt_kv_groups_t *groups = &node->w.groups;
     const bt_kv_place_t place = bt_kv_place(groups, layer);
 
-    return bt_worker_block(&node->w,
-                           seq->blocks[pos / SIM_T * groups->n + place.group]) +
+    return sim_block(node, seq->blocks[pos / SIM_T * groups->n + place.group]) +
            (size_t)(place.index * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
 }
 
@@ -153,8 +157,8 @@ static void sim_draw_all(sim_node_t *node, sim_report_t *r, bt_seq_t *seq)
         if (sim_draw_one(r, follower) && (n % SIM_T != 0)) {
             assert_int_not_equal(follower->blocks[n / SIM_T],
                                  seq->blocks[n / SIM_T]);
-            memcpy(bt_worker_block(&node->w, follower->blocks[n / SIM_T]),
-                   bt_worker_block(&node->w, seq->blocks[n / SIM_T]),
+            memcpy(sim_block(node, follower->blocks[n / SIM_T]),
+                   sim_block(node, seq->blocks[n / SIM_T]),
                    node->w.block_bytes);
         }
     }
@@ -228,15 +232,14 @@ static void sim_take_in(sim_node_t *node, bt_list_t *link)
         const uint32_t *row = seq->blocks + seq->sched.n_tokens / SIM_T * n;
 
         for (uint32_t g = 0; g < n; g++) {
-            memset(bt_worker_block(&node->w, row[g]), 0, node->w.block_bytes);
+            memset(sim_block(node, row[g]), 0, node->w.block_bytes);
         }
     }
     bt_list_remove(link);
     bt_sched_queue_insert(&node->engine.running, bt_sched_turn_of(link));
     if (bt_kv_copy_is_due(seq->copy[0])) {
-        memcpy(bt_worker_block(&node->w, seq->copy[0].to),
-               bt_worker_block(&node->w, seq->copy[0].from),
-               node->w.block_bytes);
+        memcpy(sim_block(node, seq->copy[0].to),
+               sim_block(node, seq->copy[0].from), node->w.block_bytes);
     }
 }
 
