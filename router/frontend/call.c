@@ -425,7 +425,7 @@ static bt_gen_spec_t spec_of(const beginning_t *b,
  * prompt.
  */
 typedef struct batch {
-    bt_gen_spec_t specs[BT_API_MAX_PROMPTS];
+    bt_gen_spec_t *specs; /* n of them */
     void *users[BT_API_MAX_PROMPTS];
     bt_gen_t *gens[BT_API_MAX_PROMPTS];
 } batch_t;
@@ -455,16 +455,18 @@ static bt_status_t submit_prompt(bt_call_t *call, const beginning_t *b,
 
 static bt_status_t submit_all(bt_call_t *call, const beginning_t *b)
 {
-    batch_t *batch = bt_calloc(1, sizeof(*batch));
+    batch_t batch;
     bt_gen_origin_t origin = {0};
-    bt_status_t status = (batch != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    bt_status_t status;
 
+    batch.specs = bt_calloc(b->request.n, sizeof(*batch.specs));
+    status = (batch.specs != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
     fill_origin(call, b->source->traceparent, &origin);
     for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK);
          i += b->request.n) {
-        status = submit_prompt(call, b, &origin, i, batch);
+        status = submit_prompt(call, b, &origin, i, &batch);
     }
-    bt_free(batch);
+    bt_free(batch.specs);
     for (size_t k = 0; k < b->prepared.n_prompts; k++) {
         call->n_prompt_tokens += b->prepared.prompts[k].tokens.n;
     }
