@@ -4,9 +4,8 @@
  * Jobs of one prompt (bt_msg_request_t.group): it is computed, sent and held
  * once.
  *
- *     REQUEST of the leader ─▶ collecting ── the last one is here ─▶
- * on_request() REQUEST of a follower ───┘              (or does not come) of
- * each
+ *     REQUEST of the leader ──▶ collecting ── the last is here ──▶ on_request()
+ *     REQUEST of a follower ────────┘         (or does not come)   of each
  *
  *     leader      queue ─▶ blocks, seats for all ─▶ begin() ─▶ its KV ─▶ …
  *     followers   (no queue of their own)             │
