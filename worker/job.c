@@ -73,7 +73,7 @@ static uint32_t handler_of(const bt_worker_t *w, uint32_t kind)
 
 /* Leases leave context phases a share where both come, also while jobs of a
  * role that it had are left. */
-static void reserve(bt_worker_t *w)
+void bt_jobs_reserve(bt_worker_t *w)
 {
     const bool has_both = (w->roles == BT_ROLES_BOTH) ||
                           ((w->n_kind[0] > 0) && (w->n_kind[1] > 0));
@@ -85,16 +85,11 @@ static void reserve(bt_worker_t *w)
                  : 0);
 }
 
-void bt_jobs_roles_changed(bt_worker_t *w)
-{
-    reserve(w);
-}
-
 static void count_job(bt_worker_t *w, const bt_job_t *job, int by)
 {
     w->n_jobs += (uint32_t)by;
     w->n_kind[handler_of(w, job->kind)] += (uint32_t)by;
-    reserve(w);
+    bt_jobs_reserve(w);
 }
 
 /* What a request asks for against what this worker can ever give.

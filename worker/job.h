@@ -6,8 +6,9 @@
 
 #include "worker/worker.h"
 
-/** w->roles are others now. */
-void bt_jobs_roles_changed(bt_worker_t *w);
+/** w->roles or the kinds of jobs here are others now: leave context phases
+ *  their share of the blocks. */
+void bt_jobs_reserve(bt_worker_t *w);
 
 /** An empty job table. */
 void bt_jobs_init(bt_worker_t *w);

@@ -177,7 +177,7 @@ void bt_worker_set_roles(bt_worker_t *w, uint32_t roles)
 
     BT_ASSERT((roles != 0) && ((roles & ~BT_ROLES_BOTH) == 0));
     w->roles = roles;
-    bt_jobs_roles_changed(w);
+    bt_jobs_reserve(w);
     w->next_stats_ms = 0;
     snprintf(line, sizeof(line), "role %s\n", bt_role_name(roles));
     bt_ready_fd_say(&w->ready_fd, line);
