@@ -40,7 +40,6 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
     BT_LIST_FOR_EACH(pos, tmp, running)
     {
         bt_sched_seq_t *seq = seq_of(pos);
-
         const uint32_t left = seq->n_tokens - seq->n_computed;
 
         if ((left == 1 + seq->n_drafts) && (n_items < max_items)) {
