@@ -204,14 +204,6 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
     return request;
 }
 
-static bool pick_workers(const bt_core_t *core, const bt_gen_t *gen,
-                         bt_pick_t *pick_p)
-{
-    const bt_sched_request_t request = request_of(gen);
-
-    return bt_table_pick(&core->table, &request, pick_p);
-}
-
 static bool is_queue(const bt_core_t *core, const bt_list_t *link)
 {
     return (link == &core->waiting[BT_NEED_PAIR]) ||
@@ -220,12 +212,12 @@ static bool is_queue(const bt_core_t *core, const bt_list_t *link)
 
 /* The generation and those of its group that wait right behind it: they were
  * submitted together, so nobody stands between them. */
-static void gather(const bt_core_t *core, bt_gen_t *gen, const bt_pick_t *pick,
+static void gather(const bt_core_t *core, bt_gen_t *gen,
+                   const bt_sched_request_t *request, const bt_pick_t *pick,
                    party_t *party)
 {
     const bt_instance_t *worker =
         (pick->prefill != NULL) ? pick->prefill : pick->decode;
-    const bt_sched_request_t request = request_of(gen);
     uint32_t most = BT_SCHED_MAX_GROUP;
 
     party->gens[0] = gen;
@@ -233,7 +225,7 @@ static void gather(const bt_core_t *core, bt_gen_t *gen, const bt_pick_t *pick,
     if ((gen->group == 0) || (gen->attempt.number > 0)) {
         return;
     }
-    most = bt_sched_group_size(&pick->placement, &request, most,
+    most = bt_sched_group_size(&pick->placement, request, most,
                                worker->hello.tokens_per_block);
     while (party->n < most) {
         bt_gen_t *last = party->gens[party->n - 1];
@@ -280,10 +272,12 @@ static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
 
 bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
+    const bt_sched_request_t request = request_of(gen);
     bt_pick_t pick;
     party_t party;
 
-    if ((now_us >= gen->deadline_us) || !pick_workers(core, gen, &pick) ||
+    if ((now_us >= gen->deadline_us) ||
+        !bt_table_pick(&core->table, &request, &pick) ||
         ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
         return false;
     }
@@ -294,7 +288,7 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         return false;
     }
     bt_table_take(&core->table, &pick);
-    gather(core, gen, &pick, &party);
+    gather(core, gen, &request, &pick, &party);
     for (uint32_t i = 0; i < party.n; i++) {
         bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &party, party.gens[i], &pick, now_us);
