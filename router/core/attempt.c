@@ -345,12 +345,12 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
                   uint64_t now_us)
 {
-    bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
     if (gen->attempt.number >= BT_CORE_MAX_ATTEMPTS) {
         bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
                     gen->trouble, gen->attempt.number, BT_CORE_MAX_ATTEMPTS);
         return;
     }
+    bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
     BT_LOG_INFO("request %" PRIu64 " attempt %u given up: %s; runs again "
                 "after %u tokens",
                 gen->id, gen->attempt.number, gen->trouble, gen->n_output);

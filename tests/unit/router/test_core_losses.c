@@ -255,6 +255,7 @@ static void a_third_lost_attempt_is_the_last(void **state)
     assert_int_equal(c.http_status, 503);
     assert_non_null(strstr(c.message, "decode-3 was lost in phase prefill"));
     assert_non_null(strstr(c.message, "attempt 3 of 3"));
+    assert_int_equal(count(w, p, BT_MSG_CANCEL), 3); /* one of each attempt */
     for (uint32_t attempt = 1; attempt <= 3; attempt++) {
         const bt_req_key_t key = {.id = key_at(w, p).id, .attempt = attempt};
 
