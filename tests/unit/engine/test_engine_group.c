@@ -303,7 +303,7 @@ static void a_group_begins_with_known_blocks(void **state)
  * reports (16) when none comes back: a cancel after the first report is always
  * one in the middle of the prompt.
  * @param at_once  before there is any chunk */
-static void cancel_some(const bool *cancels, bool at_once)
+static void cancel_when(const bool *cancels, bool at_once)
 {
     choice_t alone[MOST];
     choice_t group[MOST];
@@ -353,6 +353,12 @@ static void cancel_some(const bool *cancels, bool at_once)
     close_all(&b, pool);
 }
 
+static void cancel_some(const bool *cancels)
+{
+    cancel_when(cancels, true);
+    cancel_when(cancels, false);
+}
+
 static void
 when_the_one_that_computes_is_canceled_the_others_go_on(void **state)
 {
@@ -361,11 +367,9 @@ when_the_one_that_computes_is_canceled_the_others_go_on(void **state)
     static const bool all_but_last[MOST] = {true, true, true};
 
     (void)state;
-    for (int at_once = 0; at_once < 2; at_once++) {
-        cancel_some(leader, at_once == 1);
-        cancel_some(two, at_once == 1);
-        cancel_some(all_but_last, at_once == 1);
-    }
+    cancel_some(leader);
+    cancel_some(two);
+    cancel_some(all_but_last);
 }
 
 static void a_canceled_follower_leaves_and_the_others_go_on(void **state)
@@ -375,11 +379,9 @@ static void a_canceled_follower_leaves_and_the_others_go_on(void **state)
     static const bool followers[MOST] = {false, true, true, true};
 
     (void)state;
-    for (int at_once = 0; at_once < 2; at_once++) {
-        cancel_some(one, at_once == 1);
-        cancel_some(last, at_once == 1);
-        cancel_some(followers, at_once == 1);
-    }
+    cancel_some(one);
+    cancel_some(last);
+    cancel_some(followers);
 }
 
 static void a_group_that_is_canceled_leaves(void **state)
@@ -387,8 +389,7 @@ static void a_group_that_is_canceled_leaves(void **state)
     static const bool all[MOST] = {true, true, true, true};
 
     (void)state;
-    cancel_some(all, true);
-    cancel_some(all, false);
+    cancel_some(all);
 }
 
 /* ---- seats and failure ---- */
