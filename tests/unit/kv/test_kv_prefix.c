@@ -246,6 +246,26 @@ static bt_kv_groups_t three_groups(void)
     return groups;
 }
 
+/* n pages, all of them taken. */
+static void open_groups(fixture_t *f, const bt_kv_groups_t *groups, uint32_t n,
+                        uint32_t *ids)
+{
+    assert_int_equal(bt_kv_pool_create(n, &f->pool), BT_OK);
+    assert_int_equal(bt_kv_prefix_create(f->pool, n, groups, 7, &f->index),
+                     BT_OK);
+    assert_int_equal(bt_kv_pool_acquire(f->pool, n, ids), BT_OK);
+}
+
+/* What a match found: not every span has a page of every group. */
+static void give_back_found(fixture_t *f, const uint32_t *found, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (found[i] != NO) {
+            bt_kv_pool_unref(f->pool, found[i]);
+        }
+    }
+}
+
 /* Ten tokens, five spans; who computed them has of group 1 the last three
  * spans left and states after spans 1 and 3. */
 static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
@@ -258,10 +278,7 @@ static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
     fixture_t f;
 
     (void)state;
-    assert_int_equal(bt_kv_pool_create(10, &f.pool), BT_OK);
-    assert_int_equal(bt_kv_prefix_create(f.pool, 10, &groups, 7, &f.index),
-                     BT_OK);
-    assert_int_equal(bt_kv_pool_acquire(f.pool, 10, ids), BT_OK);
+    open_groups(&f, &groups, 10, ids);
     bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 5, table);
     give_back(&f, ids, 10);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 10);
@@ -280,11 +297,7 @@ static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
     /* What is held stays, with all that stands on the way to it: of span 4
      * both blocks go, of the others none. */
     assert_int_equal(bt_kv_prefix_evict(f.index, 10), 2);
-    for (uint32_t i = 0; i < 12; i++) {
-        if (found[i] != NO) {
-            bt_kv_pool_unref(f.pool, found[i]);
-        }
-    }
+    give_back_found(&f, found, 12);
     assert_int_equal(bt_kv_prefix_evict(f.index, 10), 8);
     close_all(&f);
     bt_kv_groups_fini(&groups);
@@ -304,10 +317,7 @@ static void a_known_span_is_completed_and_never_replaced(void **state)
     fixture_t f;
 
     (void)state;
-    assert_int_equal(bt_kv_pool_create(6, &f.pool), BT_OK);
-    assert_int_equal(bt_kv_prefix_create(f.pool, 6, &groups, 7, &f.index),
-                     BT_OK);
-    assert_int_equal(bt_kv_pool_acquire(f.pool, 6, ids), BT_OK);
+    open_groups(&f, &groups, 6, ids);
     bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, first);
     bt_kv_prefix_insert(f.index, NO_SPACE, tokens, 2, other); /* span 0 alone */
     assert_int_equal(bt_kv_prefix_match(f.index, NO_SPACE, tokens, 2, found),
@@ -317,11 +327,7 @@ static void a_known_span_is_completed_and_never_replaced(void **state)
                      2);
     assert_memory_equal(found, ((const uint32_t[]){0, 3, NO, 1, 2, 4}),
                         sizeof(found));
-    for (uint32_t i = 0; i < 6; i++) {
-        if (found[i] != NO) {
-            bt_kv_pool_unref(f.pool, found[i]);
-        }
-    }
+    give_back_found(&f, found, 6);
     give_back(&f, ids, 6);
     assert_int_equal(bt_kv_pool_n_idle(f.pool), 5);
     assert_int_equal(bt_kv_pool_n_free(f.pool), 1); /* block 5 */
