@@ -146,7 +146,6 @@ stage_asan() {
     # The programs too: the integration tests stop them under ASan.
     compile asan "${wanted[@]}" "${programs[@]}" || return 0
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1 \
-    LSAN_OPTIONS="suppressions=$root/tests/lsan.supp:print_suppressions=0" \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         run_meson asan asan --suite unit --suite process --timeout-multiplier 4
 }
@@ -158,7 +157,7 @@ stage_tsan() {
     find_targets tsan "${threaded_tests[@]}" || return 0
     compile tsan "${wanted[@]}" || return 0
     # Without address randomisation: TSan of gcc 12 knows older layouts only.
-    TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1 \
+    TSAN_OPTIONS="halt_on_error=1:allocator_may_return_null=1:suppressions=$root/tests/tsan.supp:print_suppressions=0" \
     test_prefix='setarch -R' \
         run_meson tsan tsan "${threaded_tests[@]}" --timeout-multiplier 8
 }

@@ -12,9 +12,8 @@
 #include "common/rpc/rpc_inner.h"
 
 #define MIN_KEY_BYTES     16
-#define UNREACHABLE_MS    50 /* pause while no router is there */
-#define REDIAL_IPC_MS     400
-#define REDIAL_TCP_MS     10000 /* names are looked up, packets sent again */
+#define UNREACHABLE_MS    50    /* pause while no router is there */
+#define REDIAL_MS         10000 /* names are looked up, packets sent again */
 #define HINT_AFTER_DEATHS 2     /* times dead_ms without an answer */
 
 static const char *config_fault(const bt_rpc_config_t *config)
@@ -170,14 +169,14 @@ static void say_good_bye(bt_rpc_t *rpc)
         bool left = false;
 
         while ((link = bt_rpc_pop_ready(rpc)) != NULL) {
-            bool removed = false;
+            bool ended = false;
             nng_msg *msg;
 
             bt_rpc_link_pump(link);
-            while ((msg = bt_rpc_inbox_take(link, &removed)) != NULL) {
+            while ((msg = bt_rpc_inbox_take(link, &ended)) != NULL) {
                 nng_msg_free(msg);
             }
-            if (removed) {
+            if (ended) {
                 link->state = LINK_OVER;
             }
         }
@@ -253,7 +252,7 @@ bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url, char *bound,
     return status;
 }
 
-/* A fresh socket for the next link to a router. */
+/* A fresh pipe for the next link to a router. */
 static bt_status_t open_join_link(rpc_join_t *join)
 {
     bt_rpc_link_t *link;
@@ -433,26 +432,30 @@ bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
     }
 }
 
-/* nng 1.5 takes a peer that hangs up during its greeting, as a dying router
- * does, for the close of its own socket, and never dials again. */
-static void redial_when_stuck(rpc_join_t *join)
+/* No router is there, or the way to it is not open yet. */
+static void not_reached(rpc_join_t *join, bool ended)
 {
     const uint64_t now = join->rpc->now_ms;
 
     if (join->lost_ms == 0) {
         join->lost_ms = now;
     }
-    if (now - join->lost_ms >=
-        (join->over_ipc ? REDIAL_IPC_MS : REDIAL_TCP_MS)) {
+    if (ended || (now - join->lost_ms >= REDIAL_MS)) {
         join->lost_ms = now;
-        bt_rpc_join_redial(join);
+        if (bt_rpc_join_dial(join) != BT_OK) {
+            BT_LOG_DEBUG("router at %s: dialed again later", join->url);
+        }
     }
+    join->next_announce_ms = now + UNREACHABLE_MS;
+    join->first_announce_ms = 0;
+    join->pause_ms = RPC_ANNOUNCE_MS;
 }
 
 static void tick_join(rpc_join_t *join)
 {
     bt_rpc_t *rpc = join->rpc;
     const uint64_t now = rpc->now_ms;
+    rpc_announced_t announced;
 
     if (join->link == NULL) {
         if (now < join->next_open_ms) {
@@ -466,11 +469,9 @@ static void tick_join(rpc_join_t *join)
     if ((join->link->state != LINK_WAITING) || (now < join->next_announce_ms)) {
         return;
     }
-    if (!bt_rpc_join_announce(join)) {
-        redial_when_stuck(join);
-        join->next_announce_ms = now + UNREACHABLE_MS;
-        join->first_announce_ms = 0;
-        join->pause_ms = RPC_ANNOUNCE_MS;
+    announced = bt_rpc_join_announce(join);
+    if (announced != RPC_ANNOUNCED) {
+        not_reached(join, announced == RPC_NOBODY_THERE);
         return;
     }
     join->lost_ms = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rpc.h
  *
- * Control links between router and workers: one nng pair0 link per peer. The
- * only includer of nng headers is this module.
+ * Control links between router and workers: one per peer, over nng. The only
+ * includer of nng headers is this module.
  *
  *     worker                                   router
- *     bt_rpc_join(url) ── pub0: "my link is at URL u" ──▶ bt_rpc_listen
- *     pair0 listener u  ◀────────── pair0 dial ──────────  (one per worker)
+ *     bt_rpc_join(url) ───── "my link is at URL u" ────▶ bt_rpc_listen
+ *     listener at u     ◀───────────── dial ─────────────  (one per worker)
  *          HELLO {incarnation, nonce, payload}  both ways
  *          PROOF keyed hash of both nonces      both ways
  *          FRAME {incarnation, sequence, [message, …]} …
@@ -15,7 +15,7 @@
  * sub0 socket speaks (rpc_ear.c says why).
  *
  * A link is UP after both proofs. A worker repeats its announcement until the
- * link is up, and starts anew with a fresh pair0 socket when it is lost, for
+ * link is up, and starts anew with a fresh listener when it is lost, for
  * every router it was given. Messages posted during one wake-up travel in one
  * frame (bt_rpc_flush). An empty frame is the heartbeat. Silence for
  * suspect_ms is reported, for dead_ms ends the link. Sequence gaps, replays
@@ -45,7 +45,7 @@ typedef struct bt_rpc_config {
     const void *hello;  /**< our hello payload, copied */
     size_t hello_bytes;
     const char *listen_dir;  /**< worker: where to make ipc:// sockets, or */
-    const char *listen_host; /**< worker: address for tcp:// pair0 listeners */
+    const char *listen_host; /**< worker: address for tcp:// listeners */
     uint32_t heartbeat_ms, suspect_ms, dead_ms;
     uint32_t max_queue_bytes; /**< unsent bytes per link; past it, link lost */
 } bt_rpc_config_t;

@@ -8,10 +8,8 @@
  *     accept ─▶ GREETING ─8 bytes each way─▶ messages ─▶ rpc->announces
  *                  └─ not in time, not of this protocol, too long ─▶ closed
  *
- * A thread of its own, so that strangers cost the owner nothing.
- * Source: nanomsg RFCs sp-protocol-ids, sp-tcp-mapping-01, sp-ipc-mapping. */
+ * A thread of its own, so that strangers cost the owner nothing. */
 #include <arpa/inet.h>
-#include <endian.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -31,23 +29,17 @@
 #include "common/rpc/rpc_inner.h"
 
 #define BACKLOG         128
-#define GREETING_BYTES  8
 #define MAX_CALLERS     8192
 #define CALLERS_AT_ONCE 64 /* accepted before those that are here are heard */
 #define SILENCE_MS      10000 /* from accept to the first announcement */
 #define PAUSE_MS        100   /* when no descriptor is left */
-
-static const uint8_t our_greeting[GREETING_BYTES] = {0, 'S', 'P', 0,
-                                                     0, 33,  0,   0};
-static const uint8_t their_greeting[GREETING_BYTES] = {0, 'S', 'P', 0,
-                                                       0, 32,  0,   0};
 
 typedef struct rpc_caller {
     int fd;
     bool greeted;
     uint64_t deadline_ms; /* 0: it has announced itself once */
     size_t n;             /* bytes of buf */
-    uint8_t buf[1 + sizeof(uint64_t) + RPC_MAX_ANNOUNCE];
+    uint8_t buf[RPC_SP_MAX_HEAD_BYTES + RPC_MAX_ANNOUNCE];
 } caller_t;
 
 /* ---- what is heard ---- */
@@ -86,24 +78,23 @@ static void drop_bytes(caller_t *caller, size_t n)
 /* Takes what is complete. @return false for what no worker sends */
 static bool take(rpc_listener_t *listener, caller_t *caller)
 {
-    const size_t mark = listener->ipc ? 1 : 0; /* ipc: a byte of type before */
-    const size_t head = mark + sizeof(uint64_t);
+    const size_t head = bt_rpc_sp_head_bytes(listener->ipc);
+    uint8_t greeting[RPC_SP_GREETING_BYTES];
     uint64_t bytes;
 
     if (!caller->greeted) {
-        if (caller->n < GREETING_BYTES) {
-            return memcmp(caller->buf, their_greeting, caller->n) == 0;
+        bt_rpc_sp_greeting(RPC_SP_PUB0, greeting);
+        if (caller->n < sizeof(greeting)) {
+            return memcmp(caller->buf, greeting, caller->n) == 0;
         }
-        if (memcmp(caller->buf, their_greeting, GREETING_BYTES) != 0) {
+        if (memcmp(caller->buf, greeting, sizeof(greeting)) != 0) {
             return false;
         }
         caller->greeted = true;
-        drop_bytes(caller, GREETING_BYTES);
+        drop_bytes(caller, sizeof(greeting));
     }
     while (caller->n >= head) {
-        memcpy(&bytes, caller->buf + mark, sizeof(bytes));
-        bytes = be64toh(bytes);
-        if ((listener->ipc && (caller->buf[0] != 1)) ||
+        if (!bt_rpc_sp_get_head(listener->ipc, caller->buf, &bytes) ||
             (bytes > RPC_MAX_ANNOUNCE)) {
             return false;
         }
@@ -146,6 +137,7 @@ static bool let_in(rpc_listener_t *listener, uint64_t now_ms, bool *short_p)
 {
     const int fd =
         accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    uint8_t greeting[RPC_SP_GREETING_BYTES];
     caller_t *caller;
 
     if (fd < 0) {
@@ -156,8 +148,9 @@ static bool let_in(rpc_listener_t *listener, uint64_t now_ms, bool *short_p)
     caller = (listener->n_callers < MAX_CALLERS) ? bt_calloc(1, sizeof(*caller))
                                                  : NULL;
     /* A fresh socket takes eight bytes or is broken. */
-    if ((caller == NULL) || (send(fd, our_greeting, GREETING_BYTES,
-                                  MSG_NOSIGNAL) != GREETING_BYTES)) {
+    bt_rpc_sp_greeting(RPC_SP_SUB0, greeting);
+    if ((caller == NULL) || (send(fd, greeting, sizeof(greeting),
+                                  MSG_NOSIGNAL) != sizeof(greeting))) {
         bt_free(caller);
         close(fd);
         return true;

@@ -3,20 +3,16 @@
  *
  * Private to common/rpc: the objects behind rpc.h.
  *
- *     nng threads                      owner thread
- *     recv_cb, send_cb, pipe_cb ──▶ inbox + rpc->ready ──eventfd──▶ rpc_next
+ *     nng threads                          owner thread
+ *     callbacks of rpc_pipe.h ──▶ inbox + rpc->ready ──eventfd──▶ rpc_next
  *
- * A link is one pair0 socket that serves exactly one pipe in its life: when
- * the pipe is gone, so is the link, and a new one gets a new socket and url.
- * Everything under "mutex" is shared with nng's threads, which allocate
- * nothing and never call back into this module while they hold it; the owner
- * calls no nng function while holding it.
+ * A link has one pipe in its life: when that ends, so does the link, and a new
+ * one gets a new pipe and url. Everything under "mutex" is shared with nng's
+ * threads, which allocate nothing while they hold it; the owner calls no nng
+ * function while holding it.
  *
- * Sockets are closed by a thread of their own (rpc_undertaker.c). nng 1.5 has a
- * race there: when a pipe is closed between two parts of a message, the rest is
- * submitted on an aio that is stopped already, which completes nothing, and
- * nng_close() waits for ever. So a link first stops reading and waits a
- * little, until nothing is under way, and the owner never waits at all.
+ * Pipes are closed by a thread of their own (rpc_undertaker.c), so that the
+ * owner never waits for nng.
  */
 #ifndef BT_COMMON_RPC_RPC_INNER_H
 #define BT_COMMON_RPC_RPC_INNER_H
@@ -31,6 +27,7 @@
 #include "common/base/strbuf.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/rpc_frame.h"
+#include "common/rpc/rpc_pipe.h"
 
 #define RPC_INBOX_FRAMES   64
 #define RPC_INBOX_BYTES    (32u << 20) /* more is not read before some is used */
@@ -40,11 +37,10 @@
 #define RPC_BACKOFF_MAX_MS 2000 /* longest one */
 #define RPC_PROVEN_MS      1000 /* a link that lived so long resets the pause */
 #define RPC_CLOSE_MS       200  /* a last message gets so long to get out */
-#define RPC_QUIET_MS       100 /* from the last read to the close of a socket */
-#define RPC_BURY_MS        2000 /* how long bt_rpc_close() waits for sockets */
+#define RPC_BURY_MS        2000 /* how long bt_rpc_close() waits for pipes */
 
 typedef enum link_state {
-    LINK_WAITING, /* no pipe yet */
+    LINK_WAITING, /* its pipe is not open */
     LINK_HELLO,   /* our hello is sent, the peer's awaited */
     LINK_PROOF,   /* our proof is sent, the peer's awaited */
     LINK_UP,
@@ -62,9 +58,7 @@ struct bt_rpc_link {
     void *user;
     char url[RPC_MAX_URL];
 
-    nng_socket sock;
-    nng_aio *recv_aio;
-    nng_aio *send_aio;
+    rpc_pipe_t *pipe;
 
     /* under rpc->mutex */
     bt_list_t in_ready;
@@ -73,13 +67,10 @@ struct bt_rpc_link {
     uint32_t inbox_n;
     size_t inbox_bytes;
     bool recv_paused;
-    bool pipe_seen;
-    bool pipe_added;
-    bool pipe_removed;
-    int pipe_id;
+    bool pipe_opened;
+    bool pipe_ended;
     bool gone;      /* with the undertaker: nothing is read or told any more */
-    bool sending;   /* send_aio is with nng */
-    bool send_wake; /* the owner waits for send_aio */
+    bool send_wake; /* the owner waits until it may send */
 
     /* owner only */
     link_state_t state;
@@ -97,7 +88,6 @@ struct bt_rpc_link {
     uint64_t deadline_ms; /* of the handshake, or of closing; 0 = none */
     uint64_t up_ms, heard_ms, sent_ms;
     char reason[RPC_MAX_REASON];
-    uint64_t bury_ms; /* by bt_now_ms() */
 };
 
 /* A router that a worker keeps a link to. */
@@ -106,10 +96,9 @@ struct rpc_join {
     bt_rpc_t *rpc;
     char url[RPC_MAX_URL];
     bool over_ipc;
-    nng_socket sock;  /* pub0 */
-    bool is_open;     /* sock is one */
-    int pipe_id;      /* under rpc->mutex; 0 = none */
-    bool is_reached;  /* likewise: what is sent gets to a router */
+    rpc_pipe_t *pipe; /* NULL: could not be made */
+    bool is_reached;  /* under rpc->mutex: what is sent gets to a router */
+    bool has_ended;   /* likewise: nothing is sent before it is dialed again */
     uint64_t lost_ms; /* no router is there since; 0 = one is */
     bt_rpc_link_t *link;
     uint64_t next_open_ms;
@@ -178,12 +167,12 @@ struct bt_rpc {
     bool buried; /* the undertaker came to its end */
 };
 
-/* rpc_socket.c: nng. Errors are logged there. */
+/* rpc_socket.c: pipes of links and joins. Errors are logged there. */
 
-/** Fresh link with an open socket, recv under way; not in rpc->links. */
+/** Fresh link with a pipe that goes nowhere yet; not in rpc->links. */
 BT_MUST_CHECK bt_status_t bt_rpc_link_create(bt_rpc_t *rpc,
                                              bt_rpc_link_t **link_p);
-/** Waits for nng: on the undertaker's thread, or before a pipe can be. */
+/** Waits for nng's callbacks: on the undertaker's thread, or before any. */
 void bt_rpc_link_free(bt_rpc_link_t *link);
 BT_MUST_CHECK bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc);
 BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
@@ -191,19 +180,26 @@ BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
 void bt_rpc_mark_ready(bt_rpc_link_t *link);
 /** @return NULL when nothing is ready; then the event fd is not readable */
 bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc);
-/** Oldest frame, owned by the caller, or NULL. *removed_p: no more will come.
- */
-nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *removed_p);
-/** @return false while the one before is with nng; otherwise nng owns it */
+/** Oldest frame, owned by the caller, or NULL. *ended_p: no more will come. */
+nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *ended_p);
+/** @return false when it cannot be sent now; otherwise it is not the caller's
+ *  any more */
 bool bt_rpc_send(bt_rpc_link_t *link, nng_msg *msg);
+/** When false, the link is marked ready as soon as it is true. */
 bool bt_rpc_can_send(bt_rpc_link_t *link);
 BT_MUST_CHECK bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
                                              rpc_join_t **join_p);
 void bt_rpc_join_free(rpc_join_t *join);
-/** A fresh socket in place of one whose dialer does nothing any more. */
-void bt_rpc_join_redial(rpc_join_t *join);
-/** @return true when the announcement went to a router */
-bool bt_rpc_join_announce(rpc_join_t *join);
+/** A fresh pipe to the router in place of the one that is. */
+BT_MUST_CHECK bt_status_t bt_rpc_join_dial(rpc_join_t *join);
+
+typedef enum rpc_announced {
+    RPC_ANNOUNCED,
+    RPC_NOT_REACHED,  /* not yet */
+    RPC_NOBODY_THERE, /* not before another dial */
+} rpc_announced_t;
+
+rpc_announced_t bt_rpc_join_announce(rpc_join_t *join);
 
 /* rpc_ear.c */
 

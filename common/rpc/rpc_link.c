@@ -402,11 +402,11 @@ static link_step_t emit_up(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 /* Something of the inbox. */
 static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
-    bool removed;
-    nng_msg *msg = bt_rpc_inbox_take(link, &removed);
+    bool ended;
+    nng_msg *msg = bt_rpc_inbox_take(link, &ended);
 
     if (msg == NULL) {
-        if (removed) {
+        if (ended) {
             bt_rpc_link_over(link, "connection lost");
             return STEP_AGAIN;
         }
@@ -425,8 +425,8 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 
 link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
-    bool added;
-    bool removed;
+    bool opened;
+    bool ended;
 
     if ((link->state >= LINK_CLOSING) && link->up_told && !link->down_told) {
         link->down_told = true;
@@ -442,12 +442,12 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     }
     if (link->state == LINK_WAITING) {
         pthread_mutex_lock(&link->rpc->mutex);
-        added = link->pipe_added;
-        removed = link->pipe_removed;
+        opened = link->pipe_opened;
+        ended = link->pipe_ended;
         pthread_mutex_unlock(&link->rpc->mutex);
-        if (added) {
+        if (opened) {
             start_handshake(link);
-        } else if (removed) {
+        } else if (ended) {
             bt_rpc_link_over(link, "connection lost");
             return STEP_AGAIN;
         } else {

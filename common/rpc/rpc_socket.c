@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <nng/nng.h>
-
-#include <nng/protocol/pair0/pair.h>
-#include <nng/protocol/pubsub0/pub.h>
-
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc_inner.h"
-
-#define RECONNECT_MIN_MS 50
-#define RECONNECT_MAX_MS 500
-#define RECONNECT_IPC_MS 100 /* the same for a socket of this host */
 
 /* ---- what nng's threads do ---- */
 
@@ -40,20 +30,15 @@ static void mark_ready(bt_rpc_link_t *link)
     }
 }
 
-static void on_recv(void *arg)
+static bool on_message(void *ctx, nng_msg *msg)
 {
-    bt_rpc_link_t *link = arg;
+    bt_rpc_link_t *link = ctx;
     bt_rpc_t *rpc = link->rpc;
-    nng_msg *msg;
     uint32_t at;
     bool go_on;
 
-    if (nng_aio_result(link->recv_aio) != 0) {
-        return; /* the socket is being closed */
-    }
-    msg = nng_aio_get_msg(link->recv_aio);
     pthread_mutex_lock(&rpc->mutex);
-    /* there is room: recv was started again only because there was */
+    /* there is room: reading goes on only because there is */
     at = (link->inbox_first + link->inbox_n) % RPC_INBOX_FRAMES;
     link->inbox[at] = msg;
     link->inbox_n++;
@@ -63,21 +48,15 @@ static void on_recv(void *arg)
     link->recv_paused = !go_on;
     mark_ready(link);
     pthread_mutex_unlock(&rpc->mutex);
-    if (go_on) {
-        nng_recv_aio(link->sock, link->recv_aio);
-    }
+    return go_on;
 }
 
-static void on_sent(void *arg)
+static void on_sent(void *ctx)
 {
-    bt_rpc_link_t *link = arg;
+    bt_rpc_link_t *link = ctx;
     bt_rpc_t *rpc = link->rpc;
 
-    if (nng_aio_result(link->send_aio) != 0) {
-        nng_msg_free(nng_aio_get_msg(link->send_aio)); /* still ours */
-    }
     pthread_mutex_lock(&rpc->mutex);
-    link->sending = false;
     if (link->send_wake) {
         link->send_wake = false;
         mark_ready(link);
@@ -85,33 +64,34 @@ static void on_sent(void *arg)
     pthread_mutex_unlock(&rpc->mutex);
 }
 
-static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
+static void on_open(void *ctx)
 {
-    bt_rpc_link_t *link = arg;
-    bt_rpc_t *rpc = link->rpc;
-    const int id = nng_pipe_id(pipe);
-    bool refuse = false;
+    bt_rpc_link_t *link = ctx;
 
-    pthread_mutex_lock(&rpc->mutex);
-    if (event == NNG_PIPE_EV_ADD_PRE) {
-        refuse = link->pipe_seen;
-        if (!refuse) {
-            link->pipe_seen = true;
-            link->pipe_id = id;
-        }
-    } else if (id == link->pipe_id) {
-        if (event == NNG_PIPE_EV_ADD_POST) {
-            link->pipe_added = true;
-        } else {
-            link->pipe_removed = true;
-        }
-        mark_ready(link);
-    }
-    pthread_mutex_unlock(&rpc->mutex);
-    if (refuse) {
-        (void)nng_pipe_close(pipe); /* one socket serves one pipe */
-    }
+    pthread_mutex_lock(&link->rpc->mutex);
+    link->pipe_opened = true;
+    mark_ready(link);
+    pthread_mutex_unlock(&link->rpc->mutex);
 }
+
+static void on_end(void *ctx)
+{
+    bt_rpc_link_t *link = ctx;
+
+    pthread_mutex_lock(&link->rpc->mutex);
+    link->pipe_ended = true;
+    mark_ready(link);
+    pthread_mutex_unlock(&link->rpc->mutex);
+}
+
+static const rpc_pipe_ops_t link_pipe_ops = {
+    .ours = RPC_SP_PAIR0,
+    .theirs = RPC_SP_PAIR0,
+    .on_open = on_open,
+    .on_message = on_message,
+    .on_sent = on_sent,
+    .on_end = on_end,
+};
 
 /* ---- the owner's side of the inbox ---- */
 
@@ -139,7 +119,7 @@ bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc)
     return link;
 }
 
-nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *removed_p)
+nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *ended_p)
 {
     bt_rpc_t *rpc = link->rpc;
     nng_msg *msg = NULL;
@@ -157,10 +137,10 @@ nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *removed_p)
         link->recv_paused = false;
         resume = true;
     }
-    *removed_p = link->pipe_removed && (link->inbox_n == 0);
+    *ended_p = link->pipe_ended && (link->inbox_n == 0);
     pthread_mutex_unlock(&rpc->mutex);
     if (resume) {
-        nng_recv_aio(link->sock, link->recv_aio);
+        bt_rpc_pipe_resume(link->pipe);
     }
     return msg;
 }
@@ -169,41 +149,26 @@ bool bt_rpc_can_send(bt_rpc_link_t *link)
 {
     bool can;
 
-    /* nng 1.5 keeps for ever what it is given for a pipe that is closing (one
-     * frame of a lost peer; the time until pipe_removed is out of our hands).
-     */
+    /* The wish comes first: on_sent() may be on its way. */
     pthread_mutex_lock(&link->rpc->mutex);
-    can = !link->sending && !link->pipe_removed;
-    link->send_wake = link->sending;
+    link->send_wake = true;
+    can = !link->pipe_ended && bt_rpc_pipe_can_send(link->pipe);
+    link->send_wake = !can;
     pthread_mutex_unlock(&link->rpc->mutex);
     return can;
 }
 
 bool bt_rpc_send(bt_rpc_link_t *link, nng_msg *msg)
 {
-    if (!bt_rpc_can_send(link)) {
-        return false;
-    }
-    pthread_mutex_lock(&link->rpc->mutex);
-    link->sending = true;
-    pthread_mutex_unlock(&link->rpc->mutex);
-    nng_aio_set_msg(link->send_aio, msg);
-    nng_send_aio(link->sock, link->send_aio);
-    return true;
+    return bt_rpc_pipe_send(link->pipe, msg);
 }
 
-/* ---- sockets ---- */
-
-static bt_status_t refuse(const char *what, const char *url, int rv)
-{
-    BT_LOG_ERROR("%s %s: %s", what, url, nng_strerror(rv));
-    return (rv == NNG_ENOMEM) ? BT_ERR_NO_MEMORY : BT_ERR_IO;
-}
+/* ---- links ---- */
 
 bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
 {
     bt_rpc_link_t *link = bt_calloc(1, sizeof(*link));
-    int rv;
+    bt_status_t status;
 
     if (link == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -215,37 +180,14 @@ bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
     bt_strbuf_init(&link->out, rpc->max_queue_bytes);
     link->next_out = 1;
     link->next_in = 1;
-
-    rv = nng_pair0_open(&link->sock);
-    if (rv != 0) {
-        goto err_link;
+    status =
+        bt_rpc_pipe_create(&link_pipe_ops, link, BT_RPC_MAX_FRAME, &link->pipe);
+    if (status != BT_OK) {
+        bt_free(link);
+        return status;
     }
-    if (((rv = nng_socket_set_size(link->sock, NNG_OPT_RECVMAXSZ,
-                                   BT_RPC_MAX_FRAME)) != 0) ||
-        ((rv = nng_pipe_notify(link->sock, NNG_PIPE_EV_ADD_PRE, on_pipe,
-                               link)) != 0) ||
-        ((rv = nng_pipe_notify(link->sock, NNG_PIPE_EV_ADD_POST, on_pipe,
-                               link)) != 0) ||
-        ((rv = nng_pipe_notify(link->sock, NNG_PIPE_EV_REM_POST, on_pipe,
-                               link)) != 0) ||
-        ((rv = nng_aio_alloc(&link->send_aio, on_sent, link)) != 0)) {
-        goto err_sock;
-    }
-    rv = nng_aio_alloc(&link->recv_aio, on_recv, link);
-    if (rv != 0) {
-        goto err_send_aio;
-    }
-    nng_recv_aio(link->sock, link->recv_aio);
     *link_p = link;
     return BT_OK;
-
-err_send_aio:
-    nng_aio_free(link->send_aio);
-err_sock:
-    nng_close(link->sock);
-err_link:
-    bt_free(link);
-    return refuse("cannot make a control link", "socket", rv);
 }
 
 void bt_rpc_link_free(bt_rpc_link_t *link)
@@ -253,12 +195,7 @@ void bt_rpc_link_free(bt_rpc_link_t *link)
     if (link == NULL) {
         return;
     }
-    /* After the close no pipe callback runs, after the stops no aio does. */
-    (void)nng_close(link->sock);
-    nng_aio_stop(link->recv_aio);
-    nng_aio_stop(link->send_aio);
-    nng_aio_free(link->recv_aio);
-    nng_aio_free(link->send_aio);
+    bt_rpc_pipe_free(link->pipe); /* first: its callbacks use the rest */
     for (uint32_t i = 0; i < link->inbox_n; i++) {
         nng_msg_free(link->inbox[(link->inbox_first + i) % RPC_INBOX_FRAMES]);
     }
@@ -268,20 +205,6 @@ void bt_rpc_link_free(bt_rpc_link_t *link)
     bt_strbuf_fini(&link->out);
     bt_free(link->hello);
     bt_free(link);
-}
-
-/* The port that "tcp://host:0" became. */
-static int bound_port(nng_listener listener, uint16_t *port_p)
-{
-    nng_sockaddr addr;
-    const int rv = nng_listener_get_addr(listener, NNG_OPT_LOCADDR, &addr);
-
-    if (rv != 0) {
-        return rv;
-    }
-    *port_p = ntohs((addr.s_family == NNG_AF_INET6) ? addr.s_in6.sa_port
-                                                    : addr.s_in.sa_port);
-    return 0;
 }
 
 /* The folder for this process' sockets; nobody else may look inside. */
@@ -334,94 +257,88 @@ static bt_status_t listen_url(bt_rpc_t *rpc, bool ipc, char url[RPC_MAX_URL])
 
 bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc)
 {
-    nng_listener listener;
-    uint16_t port = 0;
     bt_status_t status = listen_url(link->rpc, ipc, link->url);
-    int rv;
+    int port = 0;
 
-    if (status != BT_OK) {
-        return status;
+    if (status == BT_OK) {
+        status = bt_rpc_pipe_listen(link->pipe, link->url, &port);
     }
-    rv = nng_listener_create(&listener, link->sock, link->url);
-    if ((rv == 0) && ipc) {
-        rv = nng_listener_set_int(listener, NNG_OPT_IPC_PERMISSIONS,
-                                  S_IRUSR | S_IWUSR);
-    }
-    if (rv == 0) {
-        rv = nng_listener_start(listener, 0);
-    }
-    if ((rv == 0) && !ipc) {
-        rv = bound_port(listener, &port);
-        if (rv == 0) {
-            char *colon = strrchr(link->url, ':');
+    if ((status == BT_OK) && !ipc) { /* what "tcp://host:0" became */
+        char *colon = strrchr(link->url, ':');
 
-            snprintf(colon, (size_t)(link->url + RPC_MAX_URL - colon), ":%u",
-                     port);
-        }
+        snprintf(colon, (size_t)(link->url + RPC_MAX_URL - colon), ":%d", port);
     }
-    return (rv == 0) ? BT_OK : refuse("cannot listen at", link->url, rv);
+    return status;
 }
 
 bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link, const char *url)
 {
-    nng_dialer dialer;
-    int rv;
-
     snprintf(link->url, sizeof(link->url), "%s", url);
-    rv = nng_dialer_create(&dialer, link->sock, url);
-    if (rv == 0) {
-        rv = nng_dialer_start(dialer, NNG_FLAG_NONBLOCK);
-    }
-    return (rv == 0) ? BT_OK : refuse("cannot reach worker at", url, rv);
+    return bt_rpc_pipe_dial(link->pipe, url);
 }
 
-static void on_join_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    rpc_join_t *join = arg;
-    const int id = nng_pipe_id(pipe);
+/* ---- announcements ---- */
 
-    /* REM_POST may come before ADD_POST, which then says nothing. */
+static void on_join_open(void *ctx)
+{
+    rpc_join_t *join = ctx;
+
     pthread_mutex_lock(&join->rpc->mutex);
-    if (event == NNG_PIPE_EV_ADD_PRE) {
-        join->pipe_id = id;
-        join->is_reached = false;
-    } else if (join->pipe_id == id) {
-        join->is_reached = event == NNG_PIPE_EV_ADD_POST;
-        join->pipe_id = join->is_reached ? id : 0;
-    }
+    join->is_reached = true;
     pthread_mutex_unlock(&join->rpc->mutex);
 }
 
-/* pub0, not push0: in nng 1.5 a push0 pipe that ends while it starts is used
- * after its end. */
-static bt_status_t open_join_socket(rpc_join_t *join)
+/* Routers say nothing here. */
+static bool on_join_message(void *ctx, nng_msg *msg)
 {
-    nng_dialer dialer;
-    int rv;
+    (void)ctx;
+    nng_msg_free(msg);
+    return true;
+}
 
-    join->pipe_id = 0;
+static void on_join_sent(void *ctx)
+{
+    (void)ctx;
+}
+
+static void on_join_end(void *ctx)
+{
+    rpc_join_t *join = ctx;
+
+    pthread_mutex_lock(&join->rpc->mutex);
     join->is_reached = false;
-    rv = nng_pub0_open(&join->sock);
-    if (rv != 0) {
-        return refuse("cannot join the router at", join->url, rv);
+    join->has_ended = true;
+    pthread_mutex_unlock(&join->rpc->mutex);
+}
+
+static const rpc_pipe_ops_t join_pipe_ops = {
+    .ours = RPC_SP_PUB0,
+    .theirs = RPC_SP_SUB0,
+    .on_open = on_join_open,
+    .on_message = on_join_message,
+    .on_sent = on_join_sent,
+    .on_end = on_join_end,
+};
+
+bt_status_t bt_rpc_join_dial(rpc_join_t *join)
+{
+    bt_status_t status;
+
+    bt_rpc_pipe_free(join->pipe);
+    join->pipe = NULL;
+    join->is_reached = false;
+    join->has_ended = false;
+    status =
+        bt_rpc_pipe_create(&join_pipe_ops, join, RPC_MAX_ANNOUNCE, &join->pipe);
+    if (status != BT_OK) {
+        return status;
     }
-    if (((rv = nng_pipe_notify(join->sock, NNG_PIPE_EV_ADD_PRE, on_join_pipe,
-                               join)) != 0) ||
-        ((rv = nng_pipe_notify(join->sock, NNG_PIPE_EV_ADD_POST, on_join_pipe,
-                               join)) != 0) ||
-        ((rv = nng_pipe_notify(join->sock, NNG_PIPE_EV_REM_POST, on_join_pipe,
-                               join)) != 0) ||
-        ((rv = nng_dialer_create(&dialer, join->sock, join->url)) != 0) ||
-        ((rv = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMINT,
-                                 RECONNECT_MIN_MS)) != 0) ||
-        ((rv = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMAXT,
-                                 join->over_ipc ? RECONNECT_IPC_MS
-                                                : RECONNECT_MAX_MS)) != 0) ||
-        ((rv = nng_dialer_start(dialer, NNG_FLAG_NONBLOCK)) != 0)) {
-        nng_close(join->sock);
-        return refuse("cannot join the router at", join->url, rv);
+    status = bt_rpc_pipe_dial(join->pipe, join->url);
+    if (status != BT_OK) {
+        bt_rpc_pipe_free(join->pipe);
+        join->pipe = NULL;
     }
-    return BT_OK;
+    return status;
 }
 
 bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
@@ -438,22 +355,13 @@ bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
     join->pause_ms = RPC_ANNOUNCE_MS;
     join->over_ipc = strncmp(url, "ipc://", 6) == 0;
     snprintf(join->url, sizeof(join->url), "%s", url);
-    status = open_join_socket(join);
+    status = bt_rpc_join_dial(join);
     if (status != BT_OK) {
         bt_free(join);
         return status;
     }
-    join->is_open = true;
     *join_p = join;
     return BT_OK;
-}
-
-void bt_rpc_join_redial(rpc_join_t *join)
-{
-    if (join->is_open) {
-        (void)nng_close(join->sock);
-    }
-    join->is_open = open_join_socket(join) == BT_OK;
 }
 
 void bt_rpc_join_free(rpc_join_t *join)
@@ -461,26 +369,35 @@ void bt_rpc_join_free(rpc_join_t *join)
     if (join == NULL) {
         return;
     }
-    if (join->is_open) {
-        (void)nng_close(join->sock);
-    }
+    bt_rpc_pipe_free(join->pipe);
     bt_list_remove(&join->in_all);
     bt_free(join);
 }
 
-bool bt_rpc_join_announce(rpc_join_t *join)
+rpc_announced_t bt_rpc_join_announce(rpc_join_t *join)
 {
     uint8_t frame[RPC_MAX_ANNOUNCE];
-    size_t n;
     bool reached;
+    bool ended;
+    nng_msg *msg;
+    size_t n;
 
     pthread_mutex_lock(&join->rpc->mutex);
     reached = join->is_reached;
+    ended = join->has_ended || (join->pipe == NULL);
     pthread_mutex_unlock(&join->rpc->mutex);
     if (!reached) {
-        return false;
+        return ended ? RPC_NOBODY_THERE : RPC_NOT_REACHED;
     }
     n = bt_rpc_announce_put(join->rpc->key, join->rpc->incarnation,
                             join->link->url, frame);
-    return nng_send(join->sock, frame, n, NNG_FLAG_NONBLOCK) == 0;
+    if (nng_msg_alloc(&msg, n) != 0) {
+        return RPC_NOT_REACHED;
+    }
+    memcpy(nng_msg_body(msg), frame, n);
+    if (!bt_rpc_pipe_send(join->pipe, msg)) {
+        nng_msg_free(msg);
+        return RPC_NOT_REACHED;
+    }
+    return RPC_ANNOUNCED;
 }

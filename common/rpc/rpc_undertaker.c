@@ -36,12 +36,6 @@ static void *undertake(void *arg)
             continue;
         }
         link = BT_CONTAINER_OF(rpc->retired.next, bt_rpc_link_t, in_all);
-        /* a pipe that the peer closed, or that never was, is quiet already */
-        if (link->pipe_added && !link->pipe_removed &&
-            (bt_now_ms() < link->bury_ms)) {
-            (void)wait_until(rpc, link->bury_ms);
-            continue;
-        }
         bt_list_remove(&link->in_all);
         pthread_mutex_unlock(&rpc->mutex);
         bt_rpc_link_free(link);
@@ -82,7 +76,6 @@ void bt_rpc_link_retire(bt_rpc_link_t *link)
 
     bt_list_remove(&link->in_dirty);
     bt_list_remove(&link->in_all);
-    link->bury_ms = bt_now_ms() + RPC_QUIET_MS;
     pthread_mutex_lock(&rpc->mutex);
     link->gone = true;
     bt_list_remove(&link->in_ready);

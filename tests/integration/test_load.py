@@ -7,7 +7,6 @@ import tempfile
 
 from harness import BUILD, Cluster, Skip, Stream, open_fds, tiny_model, wait_until
 
-LSAN_SUPP = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lsan.supp")
 N_CLIENTS = 200
 N_QUESTIONS = 10  # of each of them
 N_PROMPTS = 40
@@ -42,8 +41,7 @@ async def all_clients(address, expected):
 def run_load(build):
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=512, seed=3)
-        env = {"ASAN_OPTIONS": "exitcode=86:detect_leaks=1", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=87",
-               "LSAN_OPTIONS": f"suppressions={LSAN_SUPP}:print_suppressions=0"}
+        env = {"ASAN_OPTIONS": "exitcode=86:detect_leaks=1", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=87"}
         with Cluster(model, build=build, env=env, decode_args=["--max-batch", "32"]) as c:
             expected = [c.complete(prompt(i), 24, temperature=0, ignore_eos=True)["text"] for i in range(N_PROMPTS)]
             c.wait_idle()

@@ -81,8 +81,7 @@ static void end_child(pid_t pid)
     assert_true(WIFSIGNALED(status)); /* it had no reason to end before */
 }
 
-/* The same, and wait until this end knows: what is sent to a pipe that is just
- * closing stays in nng 1.5 for ever, and a leak checker says so. */
+/* The same, and wait until this end knows. */
 static void end_peer(side_t *side, pid_t pid)
 {
     const uint32_t n_down = side->n_down;
@@ -198,6 +197,43 @@ static void a_peer_that_stays_stopped_is_dead(void **state)
     bt_rpc_close(router.rpc);
 }
 
+/* It wakes up to what was sent to it, to the end of the connection and to a
+ * heartbeat of its own that is due, all at once: whichever it sees first, it
+ * must see the end. */
+static void a_peer_that_was_stopped_sees_its_lost_link_at_once(void **state)
+{
+    side_t router;
+    pid_t pid;
+
+    (void)state;
+    open_side(&router, "the router", 150, 300);
+    assert_int_equal(
+        bt_rpc_listen(router.rpc, fresh_url(true), url, sizeof(url)), BT_OK);
+    pid = spawn("worker", url);
+    for (unsigned round = 0; round < 12; round++) {
+        uint64_t woken_ms;
+        unsigned was;
+
+        UNTIL(&router, NULL, router.n_up > router.n_down);
+        run_for(&router, NULL, 1000); /* so that it comes back without pause */
+        was = router.n_down;
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        for (uint32_t i = 0; (i < 40) && (router.link != NULL); i++) {
+            assert_int_equal(bt_rpc_post(router.link, &i, sizeof(i)), BT_OK);
+            run_for(&router, NULL, 1);
+        }
+        UNTIL(&router, NULL, router.n_down > was);
+        was = router.n_up;
+        run_for(&router, NULL, 110); /* our side of it is closed by now */
+        assert_int_equal(kill(pid, SIGCONT), 0);
+        woken_ms = bt_now_ms();
+        UNTIL(&router, NULL, router.n_up > was);
+        assert_true(router.up_ms - woken_ms < NO_SILENCE_MS / 2);
+    }
+    end_peer(&router, pid);
+    bt_rpc_close(router.rpc);
+}
+
 static void a_worker_rejoins_a_router_that_was_killed(void **state)
 {
     static const bool ipc[] = {false, true};
@@ -231,6 +267,7 @@ int main(int argc, char **argv)
         BT_TEST(a_killed_peer_is_down_in_time_and_its_successor_comes_up),
         BT_TEST(a_stopped_peer_is_suspect_and_healthy_again),
         BT_TEST(a_peer_that_stays_stopped_is_dead),
+        BT_TEST(a_peer_that_was_stopped_sees_its_lost_link_at_once),
         BT_TEST(a_worker_rejoins_a_router_that_was_killed),
     };
     int failed;

@@ -259,8 +259,7 @@ static void fake_link(fake_t *fake, side_t *worker)
     fake_link_asleep(fake, worker, 0);
 }
 
-/* What is sent to a pipe that is just closing stays in nng 1.5 for ever, and a
- * leak checker says so: nothing more until the worker knows. */
+/* Nothing more until the worker knows. */
 static void fake_unlink(fake_t *fake, side_t *worker)
 {
     const unsigned was = worker->n_down;
@@ -504,9 +503,7 @@ static void an_announced_address_that_nobody_has_is_given_up(void **state)
 
 #define HANG_UPS 25
 
-/* A router that dies takes connections which it never answers. nng 1.5 then
- * gave up dialling for ever (a few of these in a hundred), or, where the
- * greeting was complete, used the connection after its end. */
+/* A router that dies takes connections which it never answers. */
 static void a_router_that_hangs_up_at_the_greeting_is_found_again(void **state)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -561,8 +558,8 @@ static int connect_to(const char *path)
     return fd;
 }
 
-/* nng 1.5's listener took a peer that hangs up in the greeting for its own end
- * and accepted nobody any more: one port scan, and no worker joined. */
+/* A listener of nng 1.5 takes a peer that hangs up in the greeting for its own
+ * end and accepts nobody any more: one port scan, and no worker joined. */
 static void strangers_do_not_make_a_router_deaf(void **state)
 {
     static const struct {
