@@ -206,7 +206,7 @@ static void a_peer_that_was_stopped_sees_its_lost_link_at_once(void **state)
     pid_t pid;
 
     (void)state;
-    open_side(&router, "the router", 150, 300);
+    open_side(&router, "the router", SUSPECT_MS, DEAD_MS);
     assert_int_equal(
         bt_rpc_listen(router.rpc, fresh_url(true), url, sizeof(url)), BT_OK);
     pid = spawn("worker", url);
