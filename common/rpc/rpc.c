@@ -230,9 +230,9 @@ void bt_rpc_close(bt_rpc_t *rpc)
 
 static bool is_url(const char *url)
 {
-    return (strlen(url) < RPC_MAX_URL) && ((strncmp(url, "ipc://", 6) == 0) ||
-                                           ((strncmp(url, "tcp://", 6) == 0) &&
-                                            (strchr(url + 6, ':') != NULL)));
+    return (strlen(url) < RPC_MAX_URL) &&
+           ((bt_rpc_sp_is_ipc(url)) || ((strncmp(url, "tcp://", 6) == 0) &&
+                                        (strchr(url + 6, ':') != NULL)));
 }
 
 bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url, char *bound,
@@ -283,8 +283,8 @@ bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
         BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
         return BT_ERR_INVALID_PARAM;
     }
-    if ((strncmp(url, "ipc://", 6) == 0) ? (rpc->listen_dir == NULL)
-                                         : (rpc->listen_host == NULL)) {
+    if ((bt_rpc_sp_is_ipc(url)) ? (rpc->listen_dir == NULL)
+                                : (rpc->listen_host == NULL)) {
         BT_LOG_ERROR("joining %s needs a %s of our own", url,
                      (url[0] == 'i') ? "folder for sockets" : "listen host");
         return BT_ERR_INVALID_PARAM;

@@ -79,19 +79,17 @@ static void drop_bytes(caller_t *caller, size_t n)
 static bool take(rpc_listener_t *listener, caller_t *caller)
 {
     const size_t head = bt_rpc_sp_head_bytes(listener->ipc);
-    uint8_t greeting[RPC_SP_GREETING_BYTES];
     uint64_t bytes;
 
     if (!caller->greeted) {
-        bt_rpc_sp_greeting(RPC_SP_PUB0, greeting);
-        if (caller->n < sizeof(greeting)) {
-            return memcmp(caller->buf, greeting, caller->n) == 0;
-        }
-        if (memcmp(caller->buf, greeting, sizeof(greeting)) != 0) {
+        if (!bt_rpc_sp_greets(RPC_SP_PUB0, caller->buf, caller->n)) {
             return false;
         }
+        if (caller->n < RPC_SP_GREETING_BYTES) {
+            return true;
+        }
         caller->greeted = true;
-        drop_bytes(caller, sizeof(greeting));
+        drop_bytes(caller, RPC_SP_GREETING_BYTES);
     }
     while (caller->n >= head) {
         if (!bt_rpc_sp_get_head(listener->ipc, caller->buf, &bytes) ||
@@ -330,7 +328,7 @@ static bt_status_t open_sockets(rpc_listener_t *listener, const char *url,
     uint16_t port = 0;
     int n;
 
-    listener->ipc = strncmp(url, "ipc://", 6) == 0;
+    listener->ipc = bt_rpc_sp_is_ipc(url);
     listener->fd = listener->ipc ? open_ipc(url + 6, &listener->name)
                                  : open_tcp(url + 6, &port);
     if ((listener->fd < 0) || (listen(listener->fd, BACKLOG) != 0)) {

@@ -67,8 +67,6 @@ struct bt_rpc_link {
     uint32_t inbox_n;
     size_t inbox_bytes;
     bool recv_paused;
-    bool pipe_opened;
-    bool pipe_ended;
     bool gone;      /* with the undertaker: nothing is read or told any more */
     bool send_wake; /* the owner waits until it may send */
 
@@ -97,8 +95,6 @@ struct rpc_join {
     char url[RPC_MAX_URL];
     bool over_ipc;
     rpc_pipe_t *pipe; /* NULL: could not be made */
-    bool is_reached;  /* under rpc->mutex: what is sent gets to a router */
-    bool has_ended;   /* likewise: nothing is sent before it is dialed again */
     uint64_t lost_ms; /* no router is there since; 0 = one is */
     bt_rpc_link_t *link;
     uint64_t next_open_ms;

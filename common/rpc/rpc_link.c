@@ -425,9 +425,6 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 
 link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
-    bool opened;
-    bool ended;
-
     if ((link->state >= LINK_CLOSING) && link->up_told && !link->down_told) {
         link->down_told = true;
         return emit(link, BT_RPC_LINK_DOWN, link->reason, strlen(link->reason),
@@ -441,17 +438,15 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
         return STEP_FREED;
     }
     if (link->state == LINK_WAITING) {
-        pthread_mutex_lock(&link->rpc->mutex);
-        opened = link->pipe_opened;
-        ended = link->pipe_ended;
-        pthread_mutex_unlock(&link->rpc->mutex);
-        if (opened) {
+        switch (bt_rpc_pipe_state(link->pipe)) {
+        case RPC_PIPE_CONNECTING:
+            return STEP_IDLE;
+        case RPC_PIPE_OPEN:
             start_handshake(link);
-        } else if (ended) {
+            break;
+        case RPC_PIPE_ENDED:
             bt_rpc_link_over(link, "connection lost");
             return STEP_AGAIN;
-        } else {
-            return STEP_IDLE;
         }
     }
     bt_rpc_link_pump(link);

@@ -30,12 +30,13 @@ struct rpc_pipe {
     bool sending;     /* send_aio is */
     bool send_failed; /* the end will be read */
     bool rejected;    /* stream is a stranger's and is not read any more */
+    bool ended;       /* nothing comes any more */
     bool closing;
 
     /* Whose turn it is to read: an nng thread's, or from a false of on_message
      * to the resume the owner's. */
     bool greeted;
-    uint8_t *in;
+    uint8_t in[READ_BYTES];
     size_t in_at; /* bytes before it are used */
     size_t in_n;
     nng_msg *msg; /* the one that is coming; its rest is not in `in` */
@@ -56,9 +57,14 @@ static bt_status_t refuse(const char *what, const char *url, int rv)
 
 /* ---- sending ---- */
 
+static size_t body_bytes(const rpc_pipe_t *pipe)
+{
+    return (pipe->out == NULL) ? 0 : nng_msg_len(pipe->out);
+}
+
 static void send_rest(rpc_pipe_t *pipe)
 {
-    const size_t body_n = (pipe->out == NULL) ? 0 : nng_msg_len(pipe->out);
+    const size_t body_n = body_bytes(pipe);
     nng_iov iov[2];
     unsigned n = 0;
 
@@ -99,8 +105,7 @@ static void on_sent(void *arg)
 
     if (rv == 0) {
         pipe->out_at += nng_aio_count(pipe->send_aio);
-        if (pipe->out_at <
-            pipe->head_n + ((pipe->out == NULL) ? 0 : nng_msg_len(pipe->out))) {
+        if (pipe->out_at < pipe->head_n + body_bytes(pipe)) {
             send_rest(pipe);
             return;
         }
@@ -114,7 +119,7 @@ static void on_sent(void *arg)
     pthread_mutex_unlock(&pipe->mutex);
     if (stranger != NULL) {
         take_next(pipe, stranger);
-    } else {
+    } else if (pipe->ops->on_sent != NULL) {
         pipe->ops->on_sent(pipe->ctx);
     }
 }
@@ -122,7 +127,7 @@ static void on_sent(void *arg)
 /* Under the mutex. */
 static bool can_send(const rpc_pipe_t *pipe)
 {
-    return pipe->open && !pipe->sending && !pipe->send_failed;
+    return pipe->open && !pipe->ended && !pipe->sending && !pipe->send_failed;
 }
 
 bool bt_rpc_pipe_can_send(rpc_pipe_t *pipe)
@@ -155,6 +160,21 @@ bool bt_rpc_pipe_send(rpc_pipe_t *pipe, nng_msg *msg)
 }
 
 /* ---- reading ---- */
+
+static void tell_change(const rpc_pipe_t *pipe)
+{
+    if (pipe->ops->on_change != NULL) {
+        pipe->ops->on_change(pipe->ctx);
+    }
+}
+
+static void end(rpc_pipe_t *pipe)
+{
+    pthread_mutex_lock(&pipe->mutex);
+    pipe->ended = true;
+    pthread_mutex_unlock(&pipe->mutex);
+    tell_change(pipe);
+}
 
 static void read_more(rpc_pipe_t *pipe)
 {
@@ -231,7 +251,7 @@ void bt_rpc_pipe_resume(rpc_pipe_t *pipe)
             read_more(pipe);
             return;
         case TOOK_NONSENSE:
-            pipe->ops->on_end(pipe->ctx);
+            end(pipe);
             return;
         }
     }
@@ -307,7 +327,7 @@ static void reject(rpc_pipe_t *pipe)
     nng_stream *stranger;
 
     if (pipe->listener == NULL) {
-        pipe->ops->on_end(pipe->ctx);
+        end(pipe);
         return;
     }
     pthread_mutex_lock(&pipe->mutex);
@@ -323,24 +343,19 @@ static void reject(rpc_pipe_t *pipe)
 /* @return true when the peer has greeted */
 static bool take_greeting(rpc_pipe_t *pipe)
 {
-    uint8_t expected[RPC_SP_GREETING_BYTES];
-    const size_t n = (pipe->in_n < RPC_SP_GREETING_BYTES)
-                         ? pipe->in_n
-                         : RPC_SP_GREETING_BYTES;
+    bool whole = pipe->in_n >= RPC_SP_GREETING_BYTES;
     bool too_late;
-    bool whole;
 
-    bt_rpc_sp_greeting(pipe->ops->theirs, expected);
-    if (memcmp(pipe->in, expected, n) != 0) {
+    if (!bt_rpc_sp_greets(pipe->ops->theirs, pipe->in, pipe->in_n)) {
         reject(pipe);
         return false;
     }
     pthread_mutex_lock(&pipe->mutex);
     too_late = pipe->next != NULL;
-    if (!too_late && (n < RPC_SP_GREETING_BYTES)) {
+    if (!too_late && !whole) {
         read_more(pipe); /* here, as in start() */
     }
-    whole = !too_late && (n == RPC_SP_GREETING_BYTES);
+    whole = whole && !too_late;
     pipe->open = whole;
     pthread_mutex_unlock(&pipe->mutex);
     if (too_late) {
@@ -350,12 +365,12 @@ static bool take_greeting(rpc_pipe_t *pipe)
         return false; /* it may be another thread's turn already */
     }
     pipe->greeted = true;
-    pipe->in_at = n;
+    pipe->in_at = RPC_SP_GREETING_BYTES;
     nng_aio_set_timeout(pipe->recv_aio, NNG_DURATION_INFINITE);
     if (pipe->listener != NULL) {
         nng_stream_listener_close(pipe->listener);
     }
-    pipe->ops->on_open(pipe->ctx);
+    tell_change(pipe);
     return true;
 }
 
@@ -366,7 +381,7 @@ static void on_received(void *arg)
 
     if (nng_aio_result(pipe->recv_aio) != 0) {
         if (pipe->greeted) {
-            pipe->ops->on_end(pipe->ctx);
+            end(pipe);
         } else {
             reject(pipe);
         }
@@ -411,7 +426,7 @@ static void on_connected(void *arg)
     pthread_mutex_unlock(&pipe->mutex);
     nng_stream_free(late); /* NULL is allowed */
     if (is_first && (stream == NULL)) {
-        pipe->ops->on_end(pipe->ctx);
+        end(pipe);
     } else if (is_first && (late == NULL)) {
         start(pipe);
     }
@@ -430,12 +445,8 @@ bt_status_t bt_rpc_pipe_create(const rpc_pipe_ops_t *ops, void *ctx,
     pipe->ops = ops;
     pipe->ctx = ctx;
     pipe->max_bytes = max_bytes;
-    pipe->in = bt_calloc(1, READ_BYTES);
-    if (pipe->in == NULL) {
-        goto err_pipe;
-    }
     if (nng_aio_alloc(&pipe->connect_aio, on_connected, pipe) != 0) {
-        goto err_in;
+        goto err_pipe;
     }
     if (nng_aio_alloc(&pipe->recv_aio, on_received, pipe) != 0) {
         goto err_connect;
@@ -455,8 +466,6 @@ err_recv:
     nng_aio_free(pipe->recv_aio);
 err_connect:
     nng_aio_free(pipe->connect_aio);
-err_in:
-    bt_free(pipe->in);
 err_pipe:
     bt_free(pipe);
     return BT_ERR_NO_MEMORY;
@@ -500,20 +509,28 @@ void bt_rpc_pipe_free(rpc_pipe_t *pipe)
     nng_msg_free(pipe->out);
     nng_msg_free(pipe->msg);
     pthread_mutex_destroy(&pipe->mutex);
-    bt_free(pipe->in);
     bt_free(pipe);
 }
 
-static bool is_ipc(const char *url)
+rpc_pipe_state_t bt_rpc_pipe_state(rpc_pipe_t *pipe)
 {
-    return strncmp(url, "ipc://", 6) == 0;
+    rpc_pipe_state_t state = RPC_PIPE_CONNECTING;
+
+    pthread_mutex_lock(&pipe->mutex);
+    if (pipe->ended) {
+        state = RPC_PIPE_ENDED;
+    } else if (pipe->open) {
+        state = RPC_PIPE_OPEN;
+    }
+    pthread_mutex_unlock(&pipe->mutex);
+    return state;
 }
 
 bt_status_t bt_rpc_pipe_listen(rpc_pipe_t *pipe, const char *url, int *port_p)
 {
     int rv = nng_stream_listener_alloc(&pipe->listener, url);
 
-    pipe->ipc = is_ipc(url);
+    pipe->ipc = bt_rpc_sp_is_ipc(url);
     if ((rv == 0) && pipe->ipc) {
         rv = nng_stream_listener_set_int(
             pipe->listener, NNG_OPT_IPC_PERMISSIONS, S_IRUSR | S_IWUSR);
@@ -539,7 +556,7 @@ bt_status_t bt_rpc_pipe_dial(rpc_pipe_t *pipe, const char *url)
     if (rv != 0) {
         return refuse("cannot reach", url, rv);
     }
-    pipe->ipc = is_ipc(url);
+    pipe->ipc = bt_rpc_sp_is_ipc(url);
     nng_stream_dialer_dial(pipe->dialer, pipe->connect_aio);
     return BT_OK;
 }

@@ -5,7 +5,7 @@
  * byte stream of nng, in the format of nng's own sockets (rpc_sp.h).
  *
  *     dial ───┐
- *             ├─▶ greetings ─▶ on_open ─▶ on_message … ─▶ on_end
+ *             ├─▶ greetings ─▶ OPEN ─▶ on_message … ─▶ ENDED
  *     accept ─┘       │
  *        ▲            │ a stranger's, none in time,
  *        └────────────┘ or somebody else calls before
@@ -17,8 +17,8 @@
  * told in that process any more, and each nng_close() hangs. A byte stream has
  * one aio for each direction and nothing above it, so it always ends.
  *
- * Threads: on_open, on_message, on_sent and on_end are called by nng's threads,
- * or from bt_rpc_pipe_resume(); no lock of the pipe is held. None comes after
+ * Threads: the callbacks are called by nng's threads, or from
+ * bt_rpc_pipe_resume(); no lock of the pipe is held. None comes after
  * bt_rpc_pipe_free().
  */
 #ifndef BT_COMMON_RPC_RPC_PIPE_H
@@ -36,15 +36,19 @@ typedef struct rpc_pipe rpc_pipe_t;
 
 typedef struct rpc_pipe_ops {
     rpc_sp_protocol_t ours, theirs;
-    /** Both have greeted: messages may be sent. */
-    void (*on_open)(void *ctx);
     /** Owns msg. @return false: no more before bt_rpc_pipe_resume() */
     bool (*on_message)(void *ctx, nng_msg *msg);
+    /** bt_rpc_pipe_state() is another one. May be NULL, as on_sent. */
+    void (*on_change)(void *ctx);
     /** Another message may be sent. */
     void (*on_sent)(void *ctx);
-    /** Nothing comes any more; once. */
-    void (*on_end)(void *ctx);
 } rpc_pipe_ops_t;
+
+typedef enum rpc_pipe_state {
+    RPC_PIPE_CONNECTING,
+    RPC_PIPE_OPEN,  /* both have greeted: messages may be sent */
+    RPC_PIPE_ENDED, /* nothing comes any more; all that came was told */
+} rpc_pipe_state_t;
 
 /** @param max_bytes  a longer message ends the pipe */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_create(const rpc_pipe_ops_t *ops,
@@ -59,13 +63,15 @@ void bt_rpc_pipe_free(rpc_pipe_t *pipe);
  *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY  logged */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_listen(rpc_pipe_t *pipe, const char *url,
                                              int *port_p);
-/** Never blocks; nobody there is an on_end. @retval as above */
+/** Never blocks; where nobody is, the pipe ends. @retval as above */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_dial(rpc_pipe_t *pipe, const char *url);
+
+rpc_pipe_state_t bt_rpc_pipe_state(rpc_pipe_t *pipe);
 
 /** After an on_message that returned false. */
 void bt_rpc_pipe_resume(rpc_pipe_t *pipe);
 
-/** After a false, on_open or on_sent says when to ask again. */
+/** After a false, on_change or on_sent says when to ask again. */
 bool bt_rpc_pipe_can_send(rpc_pipe_t *pipe);
 /** By one thread. @return false when it cannot send; otherwise it owns msg */
 bool bt_rpc_pipe_send(rpc_pipe_t *pipe, nng_msg *msg);

@@ -64,33 +64,17 @@ static void on_sent(void *ctx)
     pthread_mutex_unlock(&rpc->mutex);
 }
 
-static void on_open(void *ctx)
+static void on_change(void *ctx)
 {
-    bt_rpc_link_t *link = ctx;
-
-    pthread_mutex_lock(&link->rpc->mutex);
-    link->pipe_opened = true;
-    mark_ready(link);
-    pthread_mutex_unlock(&link->rpc->mutex);
-}
-
-static void on_end(void *ctx)
-{
-    bt_rpc_link_t *link = ctx;
-
-    pthread_mutex_lock(&link->rpc->mutex);
-    link->pipe_ended = true;
-    mark_ready(link);
-    pthread_mutex_unlock(&link->rpc->mutex);
+    bt_rpc_mark_ready(ctx);
 }
 
 static const rpc_pipe_ops_t link_pipe_ops = {
     .ours = RPC_SP_PAIR0,
     .theirs = RPC_SP_PAIR0,
-    .on_open = on_open,
     .on_message = on_message,
+    .on_change = on_change,
     .on_sent = on_sent,
-    .on_end = on_end,
 };
 
 /* ---- the owner's side of the inbox ---- */
@@ -137,7 +121,8 @@ nng_msg *bt_rpc_inbox_take(bt_rpc_link_t *link, bool *ended_p)
         link->recv_paused = false;
         resume = true;
     }
-    *ended_p = link->pipe_ended && (link->inbox_n == 0);
+    *ended_p = (link->inbox_n == 0) &&
+               (bt_rpc_pipe_state(link->pipe) == RPC_PIPE_ENDED);
     pthread_mutex_unlock(&rpc->mutex);
     if (resume) {
         bt_rpc_pipe_resume(link->pipe);
@@ -152,7 +137,7 @@ bool bt_rpc_can_send(bt_rpc_link_t *link)
     /* The wish comes first: on_sent() may be on its way. */
     pthread_mutex_lock(&link->rpc->mutex);
     link->send_wake = true;
-    can = !link->pipe_ended && bt_rpc_pipe_can_send(link->pipe);
+    can = bt_rpc_pipe_can_send(link->pipe);
     link->send_wake = !can;
     pthread_mutex_unlock(&link->rpc->mutex);
     return can;
@@ -279,15 +264,6 @@ bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link, const char *url)
 
 /* ---- announcements ---- */
 
-static void on_join_open(void *ctx)
-{
-    rpc_join_t *join = ctx;
-
-    pthread_mutex_lock(&join->rpc->mutex);
-    join->is_reached = true;
-    pthread_mutex_unlock(&join->rpc->mutex);
-}
-
 /* Routers say nothing here. */
 static bool on_join_message(void *ctx, nng_msg *msg)
 {
@@ -296,28 +272,10 @@ static bool on_join_message(void *ctx, nng_msg *msg)
     return true;
 }
 
-static void on_join_sent(void *ctx)
-{
-    (void)ctx;
-}
-
-static void on_join_end(void *ctx)
-{
-    rpc_join_t *join = ctx;
-
-    pthread_mutex_lock(&join->rpc->mutex);
-    join->is_reached = false;
-    join->has_ended = true;
-    pthread_mutex_unlock(&join->rpc->mutex);
-}
-
 static const rpc_pipe_ops_t join_pipe_ops = {
     .ours = RPC_SP_PUB0,
     .theirs = RPC_SP_SUB0,
-    .on_open = on_join_open,
     .on_message = on_join_message,
-    .on_sent = on_join_sent,
-    .on_end = on_join_end,
 };
 
 bt_status_t bt_rpc_join_dial(rpc_join_t *join)
@@ -326,8 +284,6 @@ bt_status_t bt_rpc_join_dial(rpc_join_t *join)
 
     bt_rpc_pipe_free(join->pipe);
     join->pipe = NULL;
-    join->is_reached = false;
-    join->has_ended = false;
     status =
         bt_rpc_pipe_create(&join_pipe_ops, join, RPC_MAX_ANNOUNCE, &join->pipe);
     if (status != BT_OK) {
@@ -353,7 +309,7 @@ bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
     bt_list_init(&join->in_all);
     join->rpc = rpc;
     join->pause_ms = RPC_ANNOUNCE_MS;
-    join->over_ipc = strncmp(url, "ipc://", 6) == 0;
+    join->over_ipc = bt_rpc_sp_is_ipc(url);
     snprintf(join->url, sizeof(join->url), "%s", url);
     status = bt_rpc_join_dial(join);
     if (status != BT_OK) {
@@ -377,17 +333,12 @@ void bt_rpc_join_free(rpc_join_t *join)
 rpc_announced_t bt_rpc_join_announce(rpc_join_t *join)
 {
     uint8_t frame[RPC_MAX_ANNOUNCE];
-    bool reached;
-    bool ended;
     nng_msg *msg;
     size_t n;
 
-    pthread_mutex_lock(&join->rpc->mutex);
-    reached = join->is_reached;
-    ended = join->has_ended || (join->pipe == NULL);
-    pthread_mutex_unlock(&join->rpc->mutex);
-    if (!reached) {
-        return ended ? RPC_NOBODY_THERE : RPC_NOT_REACHED;
+    if ((join->pipe == NULL) ||
+        (bt_rpc_pipe_state(join->pipe) == RPC_PIPE_ENDED)) {
+        return RPC_NOBODY_THERE;
     }
     n = bt_rpc_announce_put(join->rpc->key, join->rpc->incarnation,
                             join->link->url, frame);
@@ -395,7 +346,7 @@ rpc_announced_t bt_rpc_join_announce(rpc_join_t *join)
         return RPC_NOT_REACHED;
     }
     memcpy(nng_msg_body(msg), frame, n);
-    if (!bt_rpc_pipe_send(join->pipe, msg)) {
+    if (!bt_rpc_pipe_send(join->pipe, msg)) { /* not open yet, perhaps */
         nng_msg_free(msg);
         return RPC_NOT_REACHED;
     }

@@ -23,12 +23,29 @@ typedef enum rpc_sp_protocol {
     RPC_SP_SUB0 = 0x21,
 } rpc_sp_protocol_t;
 
+/** Of our urls, which are ipc://PATH or tcp://HOST:PORT. */
+static inline bool bt_rpc_sp_is_ipc(const char *url)
+{
+    return strncmp(url, "ipc://", 6) == 0;
+}
+
 static inline void bt_rpc_sp_greeting(rpc_sp_protocol_t protocol,
                                       uint8_t to[RPC_SP_GREETING_BYTES])
 {
     const uint8_t greeting[] = {0, 'S', 'P', 0, 0, (uint8_t)protocol, 0, 0};
 
     memcpy(to, greeting, RPC_SP_GREETING_BYTES);
+}
+
+/** Does what came begin with this greeting, or with as much of it as came? */
+static inline bool bt_rpc_sp_greets(rpc_sp_protocol_t protocol,
+                                    const uint8_t *bytes, size_t n)
+{
+    uint8_t greeting[RPC_SP_GREETING_BYTES];
+
+    bt_rpc_sp_greeting(protocol, greeting);
+    return memcmp(bytes, greeting,
+                  (n < sizeof(greeting)) ? n : sizeof(greeting)) == 0;
 }
 
 /** Bytes before each message. */
