@@ -8,7 +8,7 @@
 #include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
-#include "common/rpc/key.h"
+#include "common/crypt/key.h"
 #include "common/wire/wire.h"
 #include "router/loop.h"
 #include "router/observe/metrics.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file hash.h
  *
- * XXH3, the only includer of xxhash.h. Not for secrets: see common/rpc/key.h
+ * XXH3, the only includer of xxhash.h. Not for secrets: see common/crypt/key.h
  * for proofs.
  * Source: Y. Collet, xxHash specification, XXH3 64 and 128 bits.
  */

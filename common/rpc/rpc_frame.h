@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/rpc/key.h"
+#include "common/crypt/key.h"
 
 #define RPC_HEADER_BYTES 24u
 #define RPC_LENGTH_BYTES 4u

@@ -15,7 +15,7 @@ LIBRARIES = {
     "libxxhash": "common/base",
     "msgpack": "common/wire",
     "nng": "common/rpc",
-    "libsodium": "common/rpc",
+    "libsodium": "common/crypt",
     "mpi": "common/cluster",
     "dl": "kernels",
     "ucx": "kvtransfer",

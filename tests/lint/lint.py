@@ -21,7 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 ONE_INCLUDER = {
     r"mpi\.h": "common/cluster/",
     r"nng/.*": "common/rpc/",
-    r"sodium\.h": "common/rpc/key.c",
+    r"sodium\.h": "common/crypt/key.c",
     r"msgpack\.h": "common/wire/",
     r"uc[pst]/.*": "kvtransfer/kvt_ucx_priv.h",
     r"cuda.*\.h|nccl\.h": "kernels/cuda/",

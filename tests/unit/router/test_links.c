@@ -12,7 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/rpc/key.h"
+#include "common/crypt/key.h"
 #include "router/links.h"
 #include "tests/support/tiny_model.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/rpc/key.h"
+#include "common/crypt/key.h"
 
 static char dir[] = "/tmp/baton-key-XXXXXX";
 
@@ -109,6 +109,47 @@ static void a_proof_is_keyed_blake2b(void **state)
     assert_string_equal(hex, expected);
 }
 
+static void assert_hex(const uint8_t *bytes, size_t n, const char *expected)
+{
+    char hex[2 * BT_KEY_BYTES + 1];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    }
+    assert_string_equal(hex, expected);
+}
+
+/* Expected bytes: python3 -c 'import hashlib; k=bytes(range(32));
+ * b=lambda n, d: print(hashlib.blake2b(d, digest_size=n, key=k).hexdigest());
+ * b(32, b"baton 3 kv".ljust(16, b"\0") + b"data");
+ * b(32, b"sixteen letters!" + b""); b(16, b"data"); b(32, b"data")' */
+static void keys_and_tags_are_told_apart_by_domain_and_length(void **state)
+{
+    const bt_key_part_t parts[] = {{"da", 2}, {NULL, 0}, {"ta", 2}};
+    uint8_t key[BT_KEY_BYTES];
+    uint8_t out[BT_KEY_BYTES];
+    uint8_t tag[BT_TAG_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(key); i++) {
+        key[i] = (uint8_t)i;
+    }
+    bt_key_derive(key, "baton 3 kv", parts, 3, out);
+    assert_hex(
+        out, sizeof(out),
+        "d2f45c45dee3f5a4656ac57d2be144daf749ad3bd1139535f6494961aa982c75");
+    bt_key_derive(key, "sixteen letters!", NULL, 0, out);
+    assert_hex(
+        out, sizeof(out),
+        "541aa0a98e2eb35c71422816dac016eee9b4063722ef7cab9cf0f36f67bd0142");
+    bt_key_tag(key, parts, 3, tag);
+    assert_hex(tag, sizeof(tag), "8e1d8dd9167b90120c52368775c52200");
+    bt_key_derive(key, NULL, parts, 3, key); /* in place */
+    assert_hex(
+        key, sizeof(key),
+        "997fd9df5c41059563b2fee82026985c28a72b0a39d960f4db49ea6027091878");
+}
+
 static void random_numbers_differ(void **state)
 {
     uint8_t a[32] = {0};
@@ -130,6 +171,7 @@ int main(void)
         BT_TEST(a_key_that_others_can_touch_is_refused),
         BT_TEST(unusable_key_files_are_told_apart),
         BT_TEST(a_proof_is_keyed_blake2b),
+        BT_TEST(keys_and_tags_are_told_apart_by_domain_and_length),
         BT_TEST(random_numbers_differ),
     };
     char path[64];
