@@ -181,6 +181,7 @@ static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
         link_message(links, worker, event);
         break;
     case BT_RPC_LINK_UP:
+    case BT_RPC_LINK_ROOM: /* not asked for */
         break;
     }
 }

@@ -402,6 +402,8 @@ static void take_rpc(bt_worker_t *w)
         case BT_RPC_LINK_HEALTHY:
             BT_LOG_INFO("router speaks again");
             break;
+        case BT_RPC_LINK_ROOM:
+            break; /* not asked for: our answers are few */
         }
     }
 }

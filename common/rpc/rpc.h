@@ -17,7 +17,8 @@
  * A link is UP after both proofs. A worker repeats its announcement until the
  * link is up, and starts anew with a fresh listener when it is lost, for
  * every router it was given. Messages posted during one wake-up travel in one
- * frame (bt_rpc_flush). An empty frame is the heartbeat. Silence for
+ * frame (bt_rpc_flush), and more than 512 KiB of them in several, so that a
+ * slow link still hears something. An empty frame is the heartbeat. Silence for
  * suspect_ms is reported, for dead_ms ends the link. Sequence gaps, replays
  * and frames of another incarnation end the link.
  *
@@ -69,6 +70,7 @@ typedef enum bt_rpc_event_type {
     BT_RPC_LINK_SUSPECT, /**< silent for suspect_ms */
     BT_RPC_LINK_HEALTHY, /**< was suspect, spoke again */
     BT_RPC_LINK_DOWN,    /**< data = reason text; the link is gone after */
+    BT_RPC_LINK_ROOM,    /**< as bt_rpc_want_room() asked for */
     BT_RPC_MESSAGE,      /**< data = one message */
 } bt_rpc_event_type_t;
 
@@ -95,6 +97,14 @@ void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms);
  *  link is being dropped, LINK_DOWN will follow. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data,
                                       size_t bytes);
+/** Bytes that were posted and are not in a frame yet, with 4 for each message.
+ *  What nng holds, one frame, and what the kernel holds is not among them.
+ *  O(1). */
+size_t bt_rpc_queued(const bt_rpc_link_t *link);
+/** Ask for one BT_RPC_LINK_ROOM, as soon as bt_rpc_queued() is at most
+ *  @a bytes: at the next bt_rpc_next() if it is already. Asking again replaces
+ *  the number; the end of the link cancels it. */
+void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes);
 /** Send what was posted on all links; call once per wake-up. Never blocks. */
 void bt_rpc_flush(bt_rpc_t *rpc);
 

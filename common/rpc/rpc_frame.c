@@ -59,6 +59,11 @@ bool bt_rpc_frame_next(const rpc_frame_t *frame, size_t *at_io,
     return true;
 }
 
+size_t bt_rpc_frame_first(const void *queue)
+{
+    return RPC_LENGTH_BYTES + (size_t)get_le(queue, RPC_LENGTH_BYTES);
+}
+
 size_t bt_rpc_frame_whole(const void *queue, size_t bytes, size_t limit)
 {
     const uint8_t *data = queue;

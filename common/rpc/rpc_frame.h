@@ -62,6 +62,9 @@ void bt_rpc_frame_put_length(uint8_t out[RPC_LENGTH_BYTES], uint32_t bytes);
 bool bt_rpc_frame_next(const rpc_frame_t *frame, size_t *at_io,
                        const void **data_p, size_t *bytes_p);
 
+/** Bytes of the first message of a queue, with its length. */
+size_t bt_rpc_frame_first(const void *queue);
+
 /** Bytes of the longest run of whole messages that is at most @a limit. */
 size_t bt_rpc_frame_whole(const void *queue, size_t bytes, size_t limit);
 

@@ -31,6 +31,7 @@
 
 #define RPC_INBOX_FRAMES   64
 #define RPC_INBOX_BYTES    (32u << 20) /* more is not read before some is used */
+#define RPC_FRAME_BYTES    (512u << 10) /* messages in a frame, if they fit */
 #define RPC_ANNOUNCES      256
 #define RPC_SAID           64
 #define RPC_ANNOUNCE_MS    250  /* first pause between announcements */
@@ -76,9 +77,12 @@ struct bt_rpc_link {
     bool up_pending, up_told, down_told;
     bool is_suspect, suspect_pending, healthy_pending;
     bool bye_wanted, bye_sent, heartbeat_due;
+    bool room_wanted;
+    size_t room_bytes;   /* the event is due when no more wait */
     nng_msg *control[2]; /* hello and proof not yet with nng */
     uint32_t n_control;
-    bt_strbuf_t out;            /* { length, message }* not yet with nng */
+    bt_strbuf_t out;            /* { length, message }* */
+    size_t out_at;              /* those before are with nng */
     uint64_t next_out, next_in; /* sequences */
     rpc_side_t ours, theirs;
     void *hello; /* the peer's payload until UP is told; owned */

@@ -130,6 +130,47 @@ static nng_msg *make_frame(bt_rpc_link_t *link, rpc_kind_t kind,
     return msg;
 }
 
+size_t bt_rpc_queued(const bt_rpc_link_t *link)
+{
+    return link->out.len - link->out_at;
+}
+
+void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes)
+{
+    if (link->state != LINK_UP) {
+        return;
+    }
+    link->room_wanted = true;
+    link->room_bytes = bytes;
+    if (bt_rpc_queued(link) <= bytes) {
+        bt_rpc_mark_ready(link);
+    }
+}
+
+/* Bytes of the messages that go into one frame: as many as fit, but one. */
+static size_t next_messages(const bt_rpc_link_t *link)
+{
+    const char *data = link->out.data + link->out_at;
+    const size_t n = bt_rpc_queued(link);
+    const size_t whole = bt_rpc_frame_whole(data, n, RPC_FRAME_BYTES);
+
+    return (whole > 0) ? whole : bt_rpc_frame_first(data);
+}
+
+/* These bytes are with nng. Moving the rest only when it is no more than what
+ * goes costs each byte at most one move. */
+static void drop_queued(bt_rpc_link_t *link, size_t bytes)
+{
+    link->out_at += bytes;
+    if (bt_rpc_queued(link) <= link->out_at) {
+        bt_strbuf_consume(&link->out, link->out_at);
+        link->out_at = 0;
+    }
+    if (link->room_wanted && (bt_rpc_queued(link) <= link->room_bytes)) {
+        bt_rpc_mark_ready(link);
+    }
+}
+
 /* The next frame that is due, or NULL; *whole_p = bytes of link->out in it. */
 static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
 {
@@ -146,10 +187,10 @@ static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
         *due_p = false;
         return NULL;
     }
-    if (link->out.len > 0) {
-        *whole_p = bt_rpc_frame_whole(link->out.data, link->out.len,
-                                      BT_RPC_MAX_FRAME - RPC_HEADER_BYTES);
-        return make_frame(link, RPC_DATA, NULL, 0, link->out.data, *whole_p);
+    if (bt_rpc_queued(link) > 0) {
+        *whole_p = next_messages(link);
+        return make_frame(link, RPC_DATA, NULL, 0,
+                          link->out.data + link->out_at, *whole_p);
     }
     if (link->bye_wanted && !link->bye_sent) {
         link->bye_sent = true;
@@ -187,7 +228,7 @@ void bt_rpc_link_pump(bt_rpc_link_t *link)
         if (!control) {
             link->next_out++;
         }
-        bt_strbuf_consume(&link->out, whole);
+        drop_queued(link, whole);
         link->heartbeat_due = false;
         link->sent_ms = link->rpc->now_ms;
     }
@@ -205,9 +246,9 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
         return BT_ERR_TOO_LARGE;
     }
     bt_rpc_frame_put_length(length, (uint32_t)bytes);
-    if (RPC_LENGTH_BYTES + bytes > rpc->max_queue_bytes - link->out.len) {
+    if (RPC_LENGTH_BYTES + bytes > rpc->max_queue_bytes - bt_rpc_queued(link)) {
         BT_LOG_WARN("peer at %s does not take its messages: %zu bytes wait",
-                    link->url, link->out.len);
+                    link->url, bt_rpc_queued(link));
         bt_rpc_link_over(link, "the peer does not take its messages");
         return BT_ERR_BUSY;
     }
@@ -459,6 +500,11 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     if (link->suspect_pending) {
         link->suspect_pending = false;
         return emit(link, BT_RPC_LINK_SUSPECT, NULL, 0, event_p);
+    }
+    if (link->room_wanted && (link->state == LINK_UP) &&
+        (bt_rpc_queued(link) <= link->room_bytes)) {
+        link->room_wanted = false;
+        return emit(link, BT_RPC_LINK_ROOM, NULL, 0, event_p);
     }
     return step_inbox(link, event_p);
 }

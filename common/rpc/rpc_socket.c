@@ -162,7 +162,8 @@ bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
     bt_list_init(&link->in_all);
     bt_list_init(&link->in_ready);
     bt_list_init(&link->in_dirty);
-    bt_strbuf_init(&link->out, rpc->max_queue_bytes);
+    /* with what is with nng already: bt_rpc_post() has the true limit */
+    bt_strbuf_init(&link->out, 2 * (size_t)rpc->max_queue_bytes);
     link->next_out = 1;
     link->next_in = 1;
     status =

@@ -28,7 +28,8 @@ static const uint8_t key_b[] = "a cluster key for tests, 2";
 typedef struct side {
     bt_rpc_t *rpc;
     bt_rpc_link_t *link; /* the newest that is up */
-    unsigned n_up, n_down, n_suspect, n_healthy;
+    unsigned n_up, n_down, n_suspect, n_healthy, n_room;
+    size_t queued; /* when it last had room */
     uint64_t up_ms, down_ms, suspect_ms;
     uint64_t incarnation;
     char hello[64];
@@ -68,6 +69,10 @@ static inline void side_on_event(side_t *side, const bt_rpc_event_t *event,
         break;
     case BT_RPC_LINK_HEALTHY:
         side->n_healthy++;
+        break;
+    case BT_RPC_LINK_ROOM:
+        side->n_room++;
+        side->queued = bt_rpc_queued(event->link);
         break;
     case BT_RPC_MESSAGE:
         if (side->echo) {

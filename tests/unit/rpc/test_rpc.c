@@ -298,6 +298,46 @@ static void a_peer_that_takes_nothing_loses_its_link(void **state)
     bt_free(data);
 }
 
+/* No frame of several messages is longer than 512 KiB; a sender that waits for
+ * room is told once. */
+static void a_queue_tells_its_bytes_and_when_there_is_room(void **state)
+{
+    enum { MESSAGES = 64, BYTES = 100000, LEFT = 1000000 };
+    char *data = bt_calloc(BYTES, 1);
+    size_t sent;
+    side_t router;
+    side_t worker;
+
+    (void)state;
+    assert_non_null(data);
+    link_up(&router, &worker, false);
+    assert_int_equal(bt_rpc_queued(router.link), 0);
+    bt_rpc_want_room(router.link, 0); /* at once, and once */
+    run_for(&router, &worker, 4 * HEARTBEAT_MS);
+    assert_int_equal(router.n_room, 1);
+    assert_int_equal(router.queued, 0);
+    for (uint32_t i = 0; i < MESSAGES; i++) {
+        memcpy(data, &i, sizeof(i));
+        assert_int_equal(bt_rpc_post(router.link, data, BYTES), BT_OK);
+        assert_int_equal(bt_rpc_queued(router.link),
+                         (i + 1) * ((size_t)BYTES + 4));
+    }
+    bt_rpc_want_room(router.link, LEFT);
+    bt_rpc_flush(router.rpc);
+    sent = MESSAGES * ((size_t)BYTES + 4) - bt_rpc_queued(router.link);
+    assert_true(sent > 0); /* in frames of five messages, the last of four */
+    assert_true((sent % (5 * ((size_t)BYTES + 4)) == 0) ||
+                (bt_rpc_queued(router.link) == 0));
+    assert_int_equal(router.n_room, 1);
+    UNTIL(&router, &worker, worker.n_messages == MESSAGES);
+    UNTIL(&router, &worker, router.n_room == 2);
+    assert_in_range(router.queued, 0, LEFT);
+    assert_int_equal(bt_rpc_queued(router.link), 0);
+    assert_true(worker.in_order);
+    close_pair(&router, &worker);
+    bt_free(data);
+}
+
 static void a_router_that_comes_back_gets_its_worker_back(void **state)
 {
     static const bool ipc[] = {false, true};
@@ -457,6 +497,7 @@ int main(void)
         BT_TEST(a_reason_reaches_the_other_side_and_pauses_grow),
         BT_TEST(what_was_posted_before_a_close_arrives),
         BT_TEST(a_peer_that_takes_nothing_loses_its_link),
+        BT_TEST(a_queue_tells_its_bytes_and_when_there_is_room),
         BT_TEST(a_router_that_comes_back_gets_its_worker_back),
         BT_TEST(sockets_of_a_worker_are_private_and_removed),
         BT_TEST(faulty_configurations_and_addresses_are_refused),
