@@ -26,7 +26,9 @@
  * only when the sender has confirmed that nothing is under way, or is proven
  * gone. Where data comes by active message the check (id, generation, range)
  * is made before a buffer is given, so WINDOW_CLOSED comes at once; stale data
- * is discarded and counted.
+ * is discarded and counted. Every window has a secret, drawn at random, which
+ * its descriptor takes to the sender and every piece brings back: whoever was
+ * not given the descriptor writes nothing, and is counted.
  *
  * Posting never blocks. Every transfer completes exactly once. After cancel
  * the source bytes belong to the transfer until that completion.
@@ -161,6 +163,7 @@ typedef struct bt_kvt_event {
 typedef struct bt_kvt_counters {
     uint64_t bytes_sent, bytes_received, descriptors;
     uint64_t stale_discarded, checksum_failures;
+    uint64_t foreign_pieces; /**< for a window, without its secret */
     uint64_t windows_open, windows_quarantined, xfers_open, peers;
     uint64_t bytes_staged; /**< copied between slots and the device */
     uint64_t stage_slots;  /**< in use now, both ways */
@@ -212,7 +215,7 @@ void bt_kvt_peer_release(bt_kvt_peer_t *peer);
 const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
 
 /** Enough room for the descriptor of a window of @a n_extents. */
-#define BT_KVT_DESC_BYTES(n_extents) (64u + 16u * (size_t)(n_extents))
+#define BT_KVT_DESC_BYTES(n_extents) (80u + 16u * (size_t)(n_extents))
 
 /**
  * Let one sender write @a extents of our pool.

@@ -4,6 +4,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/crypt/key.h"
 #include "kvtransfer/kvt_stage.h"
 
 uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
@@ -20,6 +21,11 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
         goto discard;
     }
     w = bt_kvt_window_find(kvt, &piece.lease);
+    if ((w != NULL) &&
+        !bt_key_equal(w->secret, piece.secret, sizeof(w->secret))) {
+        kvt->counters.foreign_pieces++; /* no answer tells of a miss */
+        return NULL;
+    }
     if ((w == NULL) || !bt_kvt_window_is_live(w) ||
         ((w->sender_instance != 0) && (w->sender_instance != piece.from)) ||
         ((w->link != NULL) && (w->link->instance != piece.from))) {

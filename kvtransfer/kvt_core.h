@@ -212,6 +212,7 @@ struct bt_kvt_window {
     bt_kvt_t *kvt;
     bt_kvt_link_t *link; /**< of the sender; NULL until known */
     bt_kvt_lease_t lease;
+    uint8_t secret[BT_KVT_SECRET_BYTES];
     uint64_t sender_instance; /**< 0 = first to come */
     void *user;
     bt_kvt_map_t map;
@@ -272,6 +273,7 @@ struct bt_kvt_xfer {
     bt_kvt_peer_t *peer; /**< NULL once released */
     void *user;
     bt_kvt_lease_t lease;
+    uint8_t secret[BT_KVT_SECRET_BYTES]; /**< of the window */
     uint64_t session;
     bt_kvt_map_t map;
     bt_kvt_ranges_t posted;

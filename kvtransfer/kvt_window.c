@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/crypt/key.h"
 #include "kvtransfer/kvt_stage.h"
 
 static uint64_t hash_of(uint64_t id)
@@ -300,6 +301,8 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
     }
     d->receiver = kvt->config.instance;
     d->lease = w->lease;
+    bt_key_random(w->secret, sizeof(w->secret));
+    memcpy(d->secret, w->secret, sizeof(d->secret));
     d->session = ((link != NULL) && link->hello_taken) ? link->nonce : 0;
     d->n_extents = w->map.n_runs;
     for (uint32_t i = 0; i < w->map.n_runs; i++) {

@@ -111,6 +111,15 @@ static const uint8_t *get_bytes(reader_t *r, size_t n)
     return p;
 }
 
+static void get_array(reader_t *r, uint8_t *array, size_t n)
+{
+    const uint8_t *p = get_bytes(r, n);
+
+    if (p != NULL) {
+        memcpy(array, p, n);
+    }
+}
+
 static uint64_t le_read(const uint8_t *p, size_t n)
 {
     uint64_t value = 0;
@@ -196,7 +205,6 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
 {
     reader_t r = reader_begin(buf, bytes, MAGIC_EXPORT);
     bt_kvt_export_info_t info = {0};
-    const uint8_t *p;
     bt_status_t status;
 
     info.transport = (uint16_t)get_le(&r, 2);
@@ -204,15 +212,9 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     info.instance = get_u64(&r);
     info.pool_bytes = get_u64(&r);
     info.shm_base = get_u64(&r);
-    p = get_bytes(&r, sizeof(info.probe));
-    if (p != NULL) {
-        memcpy(info.probe, p, sizeof(info.probe));
-    }
+    get_array(&r, info.probe, sizeof(info.probe));
     info.probe_offset = get_u64(&r);
-    p = get_bytes(&r, sizeof(info.host.boot_id));
-    if (p != NULL) {
-        memcpy(info.host.boot_id, p, sizeof(info.host.boot_id));
-    }
+    get_array(&r, info.host.boot_id, sizeof(info.host.boot_id));
     info.host.ipc_ns = get_u64(&r);
     info.host.pid_ns = get_u64(&r);
     info.host.start_time = get_u64(&r);
@@ -242,6 +244,7 @@ bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc, void *buf, size_t cap,
     put_u64(&w, desc->lease.grant);
     put_u64(&w, desc->receiver);
     put_u64(&w, desc->session);
+    put_bytes(&w, desc->secret, sizeof(desc->secret));
     put_u32(&w, desc->n_extents);
     for (uint32_t i = 0; i < desc->n_extents; i++) {
         put_u64(&w, desc->extents[i].offset);
@@ -278,6 +281,7 @@ bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
     read.lease.grant = get_u64(&r);
     read.receiver = get_u64(&r);
     read.session = get_u64(&r);
+    get_array(&r, read.secret, sizeof(read.secret));
     read.n_extents = get_u32(&r);
     if (r.bad || (read.n_extents == 0) ||
         (read.n_extents > BT_KVT_MAX_EXTENTS) ||
@@ -427,6 +431,7 @@ void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,
     put_u64(&w, piece->lease.grant);
     put_u64(&w, piece->offset);
     put_u64(&w, piece->bytes);
+    put_bytes(&w, piece->secret, sizeof(piece->secret));
     status = writer_end(&w, &bytes);
     BT_ASSERT_ALWAYS((status == BT_OK) && (bytes == BT_KVT_PIECE_BYTES));
 }
@@ -444,6 +449,7 @@ bt_status_t bt_kvt_piece_decode(const void *buf, size_t bytes,
     piece.lease.grant = get_u64(&r);
     piece.offset = get_u64(&r);
     piece.bytes = get_u64(&r);
+    get_array(&r, piece.secret, sizeof(piece.secret));
     status = reader_end(&r);
     if (status == BT_OK) {
         *piece_p = piece;

@@ -21,9 +21,12 @@
 
 #include "kvtransfer/kvt.h"
 
-#define BT_KVT_WIRE_VERSION     1u
-#define BT_KVT_MAX_MSG          73728u /**< bytes; a HELLO holds an export */
-#define BT_KVT_PIECE_BYTES      64u
+#define BT_KVT_WIRE_VERSION 2u
+#define BT_KVT_MAX_MSG      73728u /**< bytes; a HELLO holds an export */
+#define BT_KVT_PIECE_BYTES  80u
+/** Random for each window: who may write into it knows it from the control
+ *  plane, which carries the descriptor. */
+#define BT_KVT_SECRET_BYTES     16u
 #define BT_KVT_RECORD_BYTES     24u
 #define BT_KVT_MAX_PART_RECORDS 1024u
 
@@ -78,6 +81,7 @@ typedef struct bt_kvt_desc {
     bt_kvt_lease_t lease;
     uint64_t receiver; /**< instance */
     uint64_t session;  /**< link that may write directly unasked; 0 = none */
+    uint8_t secret[BT_KVT_SECRET_BYTES];
     uint32_t n_extents;
     uint32_t cap; /**< decode: of extents */
     /** decode: owned by the caller, bt_free(); on input NULL with cap 0, or
@@ -154,7 +158,8 @@ bt_kvt_record_t bt_kvt_record_get(const bt_kvt_msg_t *msg, uint32_t i);
 typedef struct bt_kvt_piece {
     uint64_t from; /**< instance */
     bt_kvt_lease_t lease;
-    uint64_t offset, bytes; /**< in the window */
+    uint64_t offset, bytes;              /**< in the window */
+    uint8_t secret[BT_KVT_SECRET_BYTES]; /**< the window's */
 } bt_kvt_piece_t;
 
 void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,

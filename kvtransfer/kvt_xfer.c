@@ -108,6 +108,7 @@ bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
     x->peer = peer;
     x->user = user;
     x->lease = d->lease;
+    memcpy(x->secret, d->secret, sizeof(x->secret));
     x->session = d->session;
     x->done.type = BT_KVT_XFER_DONE;
     x->done.owner = x;
@@ -400,6 +401,7 @@ static bt_status_t pieces_send(bt_kvt_xfer_t *x, const bt_kvt_record_t *r,
     uint8_t header[BT_KVT_PIECE_BYTES];
     bt_status_t status;
 
+    memcpy(piece.secret, x->secret, sizeof(piece.secret));
     for (uint64_t at = 0; at < r->bytes; at += piece.bytes) {
         piece.offset = r->offset + at;
         piece.bytes = r->bytes - at;

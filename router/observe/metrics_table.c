@@ -298,6 +298,10 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_worker_kv_stage_waits_total",
      "Times that such bytes had to wait for a slot of host memory",
      SERIES(WORKER(KV_STAGE_WAITS))},
+    {COUNTER, "baton_worker_kv_foreign_pieces_total",
+     "Pieces of KV that came to a worker for one of its windows without the "
+     "window's secret: from somebody that was not granted it; written nowhere",
+     SERIES(WORKER(KV_FOREIGN_PIECES))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
     {COUNTER, "baton_worker_prompt_tokens_total",

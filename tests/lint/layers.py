@@ -42,7 +42,7 @@ PROGRAMS = {
     },
     "bench": {
         "never": ["common/rpc", "common/cluster", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "dl", "ucx"],
+        "libraries": ["libxxhash", "msgpack", "libsodium", "dl", "ucx"],
     },
 }
 

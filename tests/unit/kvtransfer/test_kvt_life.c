@@ -231,11 +231,12 @@ static bool take_piece(world_t *w)
 {
     uint8_t header[BT_KVT_PIECE_BYTES];
     bt_kvt_window_t *window = NULL;
-    const bt_kvt_piece_t piece = {.from = PAIR_SENDER,
-                                  .lease = w->lease,
-                                  .offset = PIECE_BYTES,
-                                  .bytes = PIECE_BYTES};
+    bt_kvt_piece_t piece = {.from = PAIR_SENDER,
+                            .lease = w->lease,
+                            .offset = PIECE_BYTES,
+                            .bytes = PIECE_BYTES};
 
+    memcpy(piece.secret, w->window->secret, sizeof(piece.secret));
     bt_kvt_piece_encode(&piece, header);
     return bt_kvt_window_take(w->pair.receiver, header, sizeof(header),
                               PIECE_BYTES, &w->piece, &window) != NULL;

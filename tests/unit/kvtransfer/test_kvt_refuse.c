@@ -85,11 +85,12 @@ static void pieces_empty_or_outside_are_discarded(const pair_kind_t *kind)
     t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
     assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &desc), BT_OK);
     for (size_t i = 0; i < BT_ARRAY_LEN(ranges); i++) {
-        const bt_kvt_piece_t piece = {.from = PAIR_SENDER,
-                                      .lease = desc.lease,
-                                      .offset = ranges[i][0],
-                                      .bytes = ranges[i][1]};
+        bt_kvt_piece_t piece = {.from = PAIR_SENDER,
+                                .lease = desc.lease,
+                                .offset = ranges[i][0],
+                                .bytes = ranges[i][1]};
 
+        memcpy(piece.secret, desc.secret, sizeof(piece.secret));
         bt_kvt_piece_encode(&piece, header);
         assert_null(bt_kvt_window_take(pair.receiver, header, sizeof(header),
                                        piece.bytes, &taken, &window));
@@ -103,6 +104,63 @@ static void pieces_empty_or_outside_are_discarded(const pair_kind_t *kind)
     pair_close(&pair);
 }
 EACH_KIND(pieces_empty_or_outside_are_discarded)
+
+/* Every bit of the secret counts, and guesses are written nowhere. */
+static void pieces_without_the_secret_are_counted(const pair_kind_t *kind)
+{
+    uint8_t header[BT_KVT_PIECE_BYTES];
+    bt_kvt_window_t *window = NULL;
+    bt_kvt_piece_t piece = {.from = PAIR_SENDER, .bytes = 4096};
+    bt_kvt_piece_t taken;
+    bt_kvt_desc_t desc = {0};
+    pair_t pair;
+    track_t *t;
+
+    pair_open(&pair, kind, MIB);
+    pair_import(&pair);
+    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &desc), BT_OK);
+    piece.lease = desc.lease;
+    for (size_t bit = 0; bit < 8 * sizeof(piece.secret); bit++) {
+        memcpy(piece.secret, desc.secret, sizeof(piece.secret));
+        piece.secret[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        bt_kvt_piece_encode(&piece, header);
+        assert_null(bt_kvt_window_take(pair.receiver, header, sizeof(header),
+                                       piece.bytes, &taken, &window));
+        assert_int_equal(counters(pair.receiver).foreign_pieces, bit + 1);
+    }
+    assert_int_equal(counters(pair.receiver).stale_discarded, 0);
+    bt_free(desc.extents);
+
+    prep(&pair, t); /* nothing was taken of the window meanwhile */
+    post(t, 0, t->bytes);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    pair_close(&pair);
+}
+EACH_KIND(pieces_without_the_secret_are_counted)
+
+static void windows_have_secrets_of_their_own(const pair_kind_t *kind)
+{
+    bt_kvt_desc_t a = {0};
+    bt_kvt_desc_t b = {0};
+    pair_t pair;
+    track_t *t, *u;
+
+    pair_open(&pair, kind, MIB);
+    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    u = pair_window(&pair, 6, PAIR_SENDER, 65536, 4096, 8192, 2);
+    assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &a), BT_OK);
+    assert_int_equal(bt_kvt_desc_decode(u->desc, u->desc_bytes, &b), BT_OK);
+    assert_memory_not_equal(a.secret, b.secret, sizeof(a.secret));
+    bt_free(a.extents);
+    bt_free(b.extents);
+    t->closing = true;
+    u->closing = true;
+    pair_close(&pair);
+}
+EACH_KIND(windows_have_secrets_of_their_own)
 
 static void posts_outside_or_twice_are_refused(const pair_kind_t *kind)
 {
@@ -459,6 +517,8 @@ int main(int argc, char **argv)
         TEST_EACH(another_generation_is_refused),
         TEST_EACH(a_hole_is_refused),
         TEST_EACH(pieces_empty_or_outside_are_discarded),
+        TEST_EACH(pieces_without_the_secret_are_counted),
+        TEST_EACH(windows_have_secrets_of_their_own),
         TEST_EACH(posts_outside_or_twice_are_refused),
         TEST_EACH(a_flipped_bit_is_refused),
         TEST_EACH(a_descriptor_serves_once),

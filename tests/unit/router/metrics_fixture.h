@@ -99,6 +99,7 @@ static inline void play(world_t *w)
         .blocks_cached = 3,
         .kv_bytes_staged = 65536,
         .kv_stage_waits = 21,
+        .kv_foreign_pieces = 6,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,
