@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file memory.h  How much memory this process may still take. */
+/** @file memory.h  What a model and its KV pool may take of the memory. */
 #ifndef BT_WORKER_MEMORY_H
 #define BT_WORKER_MEMORY_H
 
@@ -8,14 +8,6 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-
-/** Bytes: the smaller of the machine's MemAvailable and what the cgroup
- *  leaves. UINT64_MAX when neither can be read. */
-uint64_t bt_memory_available(void);
-
-/** What the limit of the cgroup at @a dir (version 2) leaves, its pages of
- *  files counted as free. UINT64_MAX: there is no limit, or no such cgroup. */
-uint64_t bt_memory_cgroup_left(const char *dir);
 
 /** What there is for a model and its KV pool, which lies where the back end's
  *  memory is: the host's, or its own. Bytes. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a worker: its file, what it takes of this machine, its weights
  * in the back end, and the compute thread over it. */
+#include "common/base/free_memory.h"
 #include "common/base/log.h"
 #include "inference/packed/packed_store.h"
 #include "worker/memory.h"

@@ -38,11 +38,38 @@ void bt_strbuf_reset(bt_strbuf_t *buf)
     }
 }
 
+static int set_cap(bt_strbuf_t *buf, size_t cap)
+{
+    char *data = bt_realloc_array(buf->data, cap, 1);
+
+    if (data == NULL) {
+        buf->status = BT_ERR_NO_MEMORY;
+        return -1;
+    }
+    if (buf->data == NULL) {
+        data[0] = '\0';
+    }
+    buf->data = data;
+    buf->cap = cap;
+    return 0;
+}
+
+void bt_strbuf_reserve(bt_strbuf_t *buf, size_t n)
+{
+    if ((buf->status != BT_OK) || (n < buf->cap)) {
+        return;
+    }
+    if (n > buf->limit) {
+        buf->status = BT_ERR_TOO_LARGE;
+        return;
+    }
+    (void)set_cap(buf, n + 1); /* the error sticks */
+}
+
 /* Room for n more bytes and the zero byte, or the sticky error. */
 static int make_room(bt_strbuf_t *buf, size_t n)
 {
     size_t cap = (buf->cap == 0) ? FIRST_CAP_BYTES : buf->cap;
-    char *data;
 
     if (buf->status != BT_OK) {
         return -1;
@@ -57,14 +84,7 @@ static int make_room(bt_strbuf_t *buf, size_t n)
     while (cap <= buf->len + n) {
         cap *= 2;
     }
-    data = bt_realloc_array(buf->data, cap, 1);
-    if (data == NULL) {
-        buf->status = BT_ERR_NO_MEMORY;
-        return -1;
-    }
-    buf->data = data;
-    buf->cap = cap;
-    return 0;
+    return set_cap(buf, cap);
 }
 
 void bt_strbuf_append(bt_strbuf_t *buf, const void *data, size_t n)

@@ -30,6 +30,9 @@ void bt_strbuf_init_fixed(bt_strbuf_t *buf, char *memory, size_t bytes);
 /** Forget the content and the error, keep the memory. */
 void bt_strbuf_reset(bt_strbuf_t *buf);
 
+/** Memory for @a n bytes in all, exactly; nothing when it is there already.
+ *  For who knows what will come: appending doubles. */
+void bt_strbuf_reserve(bt_strbuf_t *buf, size_t n);
 void bt_strbuf_append(bt_strbuf_t *buf, const void *data, size_t n);
 void bt_strbuf_puts(bt_strbuf_t *buf, const char *text);
 void bt_strbuf_printf(bt_strbuf_t *buf, const char *fmt, ...)

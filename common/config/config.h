@@ -96,16 +96,19 @@ typedef struct bt_config {
     bool local_prefill;        /* decode worker does the context phase */
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
     uint32_t quarantine_ms;                     /* 10000 */
-    uint32_t waiting_kv_percent;  /* P: share of blocks for waiting KV, 50 */
-    uint32_t max_queue;           /* router: requests in flight, 4096 */
-    uint64_t max_body_bytes;      /* 8 MiB */
-    uint32_t header_timeout_ms;   /* whole header, 10000 */
-    uint32_t body_timeout_ms;     /* whole body, 30000 */
-    uint32_t idle_timeout_ms;     /* keep-alive, 60000 */
-    uint32_t request_timeout_ms;  /* whole request, 600000 */
-    uint32_t client_buffer_bytes; /* unread bytes of one client, 1 MiB */
-    uint32_t worker_wait_ms;      /* 503 when no worker came, 30000 */
-    uint32_t drain_ms;            /* longest drain at SIGTERM, 30000 */
+    uint32_t waiting_kv_percent;     /* P: share of blocks for waiting KV, 50 */
+    uint32_t max_queue;              /* router: requests in flight, 4096 */
+    uint64_t max_body_bytes;         /* 8 MiB */
+    uint32_t header_timeout_ms;      /* whole header, 10000 */
+    uint32_t body_timeout_ms;        /* whole body, 30000 */
+    uint32_t idle_timeout_ms;        /* keep-alive, 60000 */
+    uint32_t request_timeout_ms;     /* whole request, 600000 */
+    uint32_t client_buffer_bytes;    /* unread bytes of one client, 1 MiB */
+    uint64_t http_memory_bytes;      /* requests of all clients, 0 = auto */
+    uint32_t max_connections;        /* of clients, 0 = auto */
+    uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
+    uint32_t worker_wait_ms;         /* 503 when no worker came, 30000 */
+    uint32_t drain_ms;               /* longest drain at SIGTERM, 30000 */
 } bt_config_t;
 
 typedef struct bt_config_store bt_config_store_t; /**< owns the strings */

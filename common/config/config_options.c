@@ -198,6 +198,18 @@ const bt_option_t bt_config_options[] = {
            client_buffer_bytes,
            "Unread answer bytes that one client may leave before it is cut "
            "off"),
+    SIZE("http-memory", "0", 0, TERA, S | R, http_memory_bytes,
+         "Memory for the requests of all clients that are being read or worked "
+         "on, and as much again for answers that they have not read; at least 4 "
+         "times --max-body-bytes; 0: a 16th of what is available, 64m to 1g"),
+    COUNT("max-connections", "0", 0, 1000000, "connections", S | R,
+          max_connections,
+          "Connections of clients at a time; 0: what the limit of file "
+          "descriptors allows, at most 16384"),
+    COUNT("max-client-connections", "4096", 0, 1000000, "connections", S | R,
+          max_client_connections,
+          "Connections from one address at a time; a reverse proxy or NAT is "
+          "one address with all of its clients; 0: no limit"),
     TIME("worker-wait-ms", "30000", 0, HOUR_MS, S | R, worker_wait_ms,
          "How long a request waits for a worker before it is answered with "
          "503"),

@@ -5,9 +5,13 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "router/http/door_limits.h"
 #include "router/http/door_priv.h"
 
-#define MAX_CONNECTIONS 16384
+#define LINE_BYTES 1024
+/* Nobody sends much to the metrics port; pages leave through it. */
+#define METRICS_BODY_BYTES   (UINT64_C(64) * 1024)
+#define METRICS_MEMORY_BYTES (UINT64_C(64) << 20)
 
 static bt_status_t listen_at(bt_http_t *http, const char *option,
                              const char *address, char at[])
@@ -34,17 +38,42 @@ static bt_status_t listen_at(bt_http_t *http, const char *option,
     return BT_OK;
 }
 
-static bt_status_t make_servers(bt_door_t *door, struct event_base *base)
+static bt_status_t find_limits(const bt_config_t *config,
+                               bt_door_limits_t *limits)
+{
+    char why[BT_DOOR_WHY_BYTES];
+    bt_door_means_t means;
+    bt_strbuf_t line;
+    bt_status_t status;
+
+    bt_door_means_read(&means);
+    status = bt_door_limits_derive(config, &means, limits, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("%s", why);
+        return status;
+    }
+    bt_strbuf_init(&line, LINE_BYTES);
+    bt_door_limits_print(config, &means, limits, &line);
+    BT_LOG_INFO("%s", (line.len > 0) ? line.data : "");
+    bt_strbuf_fini(&line);
+    return BT_OK;
+}
+
+static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
+                                const bt_door_limits_t *limits)
 {
     const bt_config_t *config = door->front->config;
-    const bt_http_config_t limits = {
+    const bt_http_config_t main_config = {
         .max_body_bytes = config->max_body_bytes,
         .header_timeout_ms = config->header_timeout_ms,
         .body_timeout_ms = config->body_timeout_ms,
         .idle_timeout_ms = config->idle_timeout_ms,
         .client_buffer_bytes = config->client_buffer_bytes,
-        .max_connections = MAX_CONNECTIONS,
+        .max_connections = limits->connections,
+        .max_per_client = limits->per_client,
+        .memory_bytes = limits->memory_bytes,
     };
+    bt_http_config_t metrics_config = main_config;
     const bt_http_handlers_t main_port = {
         .on_request = bt_door_request,
         .on_gone = bt_door_gone,
@@ -57,11 +86,16 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base)
         .ctx = door,
         .format_error = bt_door_format_error,
     };
-    bt_status_t status = bt_http_create(base, &limits, &main_port, &door->http);
+    bt_status_t status;
 
+    metrics_config.max_body_bytes = METRICS_BODY_BYTES;
+    metrics_config.memory_bytes = METRICS_MEMORY_BYTES;
+    metrics_config.max_connections = limits->metrics_connections;
+    metrics_config.max_per_client = 0;
+    status = bt_http_create(base, &main_config, &main_port, &door->http);
     if (status == BT_OK) {
-        status =
-            bt_http_create(base, &limits, &metrics_port, &door->metrics_http);
+        status = bt_http_create(base, &metrics_config, &metrics_port,
+                                &door->metrics_http);
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot make the HTTP server: %s", bt_status_str(status));
@@ -72,11 +106,15 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base)
 bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
                          bt_frontend_t *front)
 {
+    bt_door_limits_t limits = {0};
     bt_status_t status;
 
     *door = (bt_door_t){.front = front};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
-    status = make_servers(door, base);
+    status = find_limits(front->config, &limits);
+    if (status == BT_OK) {
+        status = make_servers(door, base, &limits);
+    }
     if (status == BT_OK) {
         status =
             listen_at(door->http, "http", front->config->http, door->http_at);
@@ -97,6 +135,23 @@ uint32_t bt_door_n_connections(const bt_door_t *door)
 {
     return bt_http_n_connections(door->http) +
            bt_http_n_connections(door->metrics_http);
+}
+
+void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
+{
+    bt_http_use_t a;
+    bt_http_use_t b;
+
+    bt_http_use(door->http, &a);
+    bt_http_use(door->metrics_http, &b);
+    process->n_connections = bt_door_n_connections(door);
+    process->request_bytes = (double)(a.request_bytes + b.request_bytes);
+    process->answer_bytes = (double)(a.answer_bytes + b.answer_bytes);
+    process->n_quiet_closed = (double)(a.n_quiet_closed + b.n_quiet_closed);
+    process->n_turned_away = (double)(a.n_turned_away + b.n_turned_away);
+    process->n_bodies_refused =
+        (double)(a.n_bodies_refused + b.n_bodies_refused);
+    process->n_readers_cut = (double)(a.n_readers_cut + b.n_readers_cut);
 }
 
 void bt_door_close(bt_door_t *door)

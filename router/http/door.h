@@ -36,5 +36,7 @@ void bt_door_close(bt_door_t *door);
 /** No new connections; open exchanges go on. */
 void bt_door_stop_listening(bt_door_t *door);
 uint32_t bt_door_n_connections(const bt_door_t *door);
+/** What clients take and took, both ports, for the metrics. */
+void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process);
 
 #endif

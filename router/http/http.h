@@ -9,6 +9,20 @@
  * each byte, its own errors (400, 413) are HTML, a chunk-size line may grow
  * without end, and there is no hook between a request's head and its body.
  *
+ * What strangers can take is bounded. Memory: bodies and heads of requests
+ * under way together, and unread bytes of answers together; a body that would
+ * pass the first is answered with 503 before it is read, past the second the
+ * readers that are behind for longest are cut off. Bodies over 64 KiB may use
+ * three quarters of the first, so that ordinary requests find room beside
+ * them. Connections: a full table closes the one that is *quiet* for longest
+ * (between two requests, without a byte, or in a head that is not complete),
+ * then the one that sends its body for longest; a client address over its
+ * share closes its own quiet ones first. Only when there is none the new
+ * connection gets 503 (429: for its share).
+ *
+ * Turns are short: one callback reads 64 KiB at most and hands over one
+ * request; pipelined ones wait for the loop's next turn.
+ *
  * Deadlines are absolute: for the whole head (from accept, or from the first
  * byte of a later request), for the whole body, and for an idle keep-alive
  * connection. The first two are answered with 408. A body over the limit is
@@ -38,6 +52,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "router/http/http1.h"
 
 #define BT_HTTP_CLIENT_BYTES 64
 
@@ -57,9 +72,22 @@ typedef struct bt_http_config {
     uint32_t header_timeout_ms, body_timeout_ms, idle_timeout_ms;
     uint32_t client_buffer_bytes; /**< unsent bytes of a stream; past it the
                                        client is dropped (on_gone) */
-    uint32_t max_connections;     /**< past it the longest idle connection is
-                                       closed, or the new one gets 503 */
+    uint32_t max_connections;
+    uint32_t max_per_client; /**< connections of one address (IPv6: of one /64
+                                  network); 0 = no limit */
+    uint64_t memory_bytes;   /**< for requests under way, and as much again
+                                  for answers that were not read */
 } bt_http_config_t;
+
+/** What was done about too much, since the server was made, and what is held
+ *  now. */
+typedef struct bt_http_use {
+    uint64_t request_bytes, answer_bytes; /**< held now */
+    uint64_t n_quiet_closed;              /**< for others that came */
+    uint64_t n_turned_away;               /**< at once, with 503 or 429 */
+    uint64_t n_bodies_refused;            /**< with 503 */
+    uint64_t n_readers_cut; /**< together they had left too much unread */
+} bt_http_use_t;
 
 typedef struct bt_http_handlers {
     /** Must end in one of the respond/stream calls, now or later. */
@@ -68,6 +96,9 @@ typedef struct bt_http_handlers {
      *  exchange is freed after this call; answering it does nothing. */
     void (*on_gone)(void *ctx, bt_exchange_t *ex);
     void *ctx;
+    /** May be NULL. Looks at a request's head before its body is read.
+     *  @return NULL, or why it is answered with 403: one sentence, static. */
+    const char *(*check_head)(void *ctx, const bt_http1_head_t *head);
     /** May be NULL. Body of an error that the server itself answers (400, 408,
      *  413, …); NULL, or writing nothing, gives {"error": "…"}.
      *  @param path     NULL when the request line was not understood
@@ -76,7 +107,8 @@ typedef struct bt_http_handlers {
                          const char *message, bt_strbuf_t *out);
 } bt_http_handlers_t;
 
-/** All limits must be above 0; @a config and @a handlers are copied.
+/** All limits but max_per_client must be above 0, and memory_bytes at least
+ *  twice max_body_bytes; @a config and @a handlers are copied.
  *  @retval BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_http_create(struct event_base *base,
                                          const bt_http_config_t *config,
@@ -93,6 +125,7 @@ void bt_http_stop_listening(bt_http_t *http);
  *  handler. NULL is allowed. */
 void bt_http_destroy(bt_http_t *http);
 uint32_t bt_http_n_connections(const bt_http_t *http);
+void bt_http_use(const bt_http_t *http, bt_http_use_t *use);
 
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex);
 const char *bt_exchange_path(const bt_exchange_t *ex); /**< decoded, no query */
@@ -102,6 +135,9 @@ void bt_exchange_client(const bt_exchange_t *ex,
 /** NULL when absent. */
 const char *bt_exchange_header(const bt_exchange_t *ex, const char *name);
 const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p);
+/** The body is not needed any more: its memory is free for others. Afterwards
+ *  bt_exchange_body() has no bytes. */
+void bt_exchange_drop_body(bt_exchange_t *ex);
 void bt_exchange_set_user(bt_exchange_t *ex, void *user);
 void *bt_exchange_user(const bt_exchange_t *ex);
 

@@ -9,17 +9,11 @@
 #include "common/base/assert.h"
 #include "router/http/http_priv.h"
 
-#define READS_PER_TURN 4
-
 static void set_state(bt_conn_t *conn, bt_conn_state_t state)
 {
-    bt_http_t *http = conn->http;
-
     conn->state = state;
     conn->epoch++;
-    bt_list_remove(&conn->link);
-    bt_list_push_back((state == BT_CONN_IDLE) ? &http->idle : &http->busy,
-                      &conn->link);
+    bt_http_file(conn);
 }
 
 static void timer_start(bt_conn_t *conn, uint32_t ms)
@@ -102,6 +96,7 @@ bt_status_t bt_conn_flush(bt_conn_t *conn)
                 bt_strbuf_consume(out, conn->out_sent);
                 conn->out_sent = 0;
             }
+            bt_http_charge_out(conn);
             want_write(conn, true);
             return conn->want_write ? BT_INPROGRESS : BT_ERR_PEER_LOST;
         } else if (errno != EINTR) {
@@ -115,7 +110,17 @@ bt_status_t bt_conn_flush(bt_conn_t *conn)
     } else {
         bt_strbuf_reset(out);
     }
+    bt_http_charge_out(conn);
     return BT_OK;
+}
+
+/* Look at what is there already in the loop's next turn: event_active() would
+ * do it in this one, as often as there is something. */
+static void again(bt_conn_t *conn)
+{
+    const struct timeval now = {0};
+
+    (void)evtimer_add(&conn->ev_again, &now);
 }
 
 /* The answer is with the kernel. */
@@ -124,6 +129,7 @@ static void answer_sent(bt_conn_t *conn)
     if (conn->close_after || conn->http->stopped) {
         set_state(conn, BT_CONN_LINGER);
         bt_strbuf_fini(&conn->in);
+        bt_http_charge_in(conn);
         if (shutdown(conn->fd, SHUT_WR) != 0) {
             bt_conn_close(conn);
             return;
@@ -133,7 +139,7 @@ static void answer_sent(bt_conn_t *conn)
         if (!conn->feeding && (conn->in.len > 0)) {
             /* Not from here: the caller may be in the middle of its own
              * work, and this would hand it the next request. */
-            event_active(&conn->ev_read, EV_READ, 0);
+            again(conn);
         }
     }
     timer_sync(conn);
@@ -177,6 +183,8 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
     }
     if (status == 405) {
         bt_strbuf_puts(&extra, "Allow: GET, HEAD, POST\r\n");
+    } else if (status == 503) {
+        bt_strbuf_puts(&extra, "Retry-After: 1\r\n");
     }
     conn->close_after = true;
     bt_exchange_write_head(conn, status, "application/json", body.len, false,
@@ -216,6 +224,7 @@ static void dispatch(bt_conn_t *conn)
     const bt_http_handlers_t *handlers = &conn->http->handlers;
 
     set_state(conn, BT_CONN_EXCHANGE);
+    conn->handed = true;
     conn->ex->delivered = true;
     handlers->on_request(handlers->ctx, conn->ex);
 }
@@ -229,14 +238,45 @@ static void refuse_body(bt_conn_t *conn)
     refuse(conn, 413, why);
 }
 
+static void refuse_for_room(bt_conn_t *conn)
+{
+    conn->http->use.n_bodies_refused++;
+    refuse(conn, 503, "the server has no room for this body now");
+}
+
+/* The body is about to be read. */
+static void begin_body(bt_conn_t *conn)
+{
+    const bt_exchange_t *ex = conn->ex;
+
+    if (ex->head.length > conn->http->config.max_body_bytes) {
+        refuse_body(conn);
+        return;
+    }
+    if (!bt_http_has_room(conn->http, 0, ex->head.length)) {
+        refuse_for_room(conn);
+        return;
+    }
+    set_state(conn, BT_CONN_BODY);
+    if (ex->head.expect_continue) {
+        bt_strbuf_puts(&conn->out, "HTTP/1.1 100 Continue\r\n\r\n");
+        if (bt_conn_flush(conn) == BT_ERR_PEER_LOST) {
+            bt_conn_close(conn);
+        }
+    }
+}
+
 static void head_done(bt_conn_t *conn, size_t head_bytes)
 {
+    const bt_http_handlers_t *handlers = &conn->http->handlers;
     bt_http1_fault_t fault;
     bt_http1_head_t head;
     char *text = bt_memdup(conn->in.data, head_bytes);
+    const char *why = NULL;
     bt_exchange_t *ex;
 
     bt_strbuf_fini(&conn->in);
+    bt_http_charge_in(conn);
     conn->seen = 0;
     if (text == NULL) {
         refuse(conn, 503, "the server is short of memory");
@@ -247,7 +287,7 @@ static void head_done(bt_conn_t *conn, size_t head_bytes)
         refuse(conn, fault.http_status, fault.why);
         return;
     }
-    ex = bt_exchange_create(conn, text, &head);
+    ex = bt_exchange_create(conn, text, head_bytes, &head);
     if (ex == NULL) {
         bt_free(text);
         refuse(conn, 503, "the server is short of memory");
@@ -259,20 +299,15 @@ static void head_done(bt_conn_t *conn, size_t head_bytes)
         refuse(conn, 405, "the method is not GET, HEAD or POST");
         return;
     }
-    if (ex->head.length > conn->http->config.max_body_bytes) {
-        refuse_body(conn);
-        return;
+    if (handlers->check_head != NULL) {
+        why = handlers->check_head(handlers->ctx, &ex->head);
     }
-    if (!ex->head.chunked && (ex->head.length == 0)) {
+    if (why != NULL) {
+        refuse(conn, 403, why);
+    } else if (!ex->head.chunked && (ex->head.length == 0)) {
         dispatch(conn);
-        return;
-    }
-    set_state(conn, BT_CONN_BODY);
-    if (ex->head.expect_continue) {
-        bt_strbuf_puts(&conn->out, "HTTP/1.1 100 Continue\r\n\r\n");
-        if (bt_conn_flush(conn) == BT_ERR_PEER_LOST) {
-            bt_conn_close(conn);
-        }
+    } else {
+        begin_body(conn);
     }
 }
 
@@ -300,7 +335,9 @@ static size_t feed_head(bt_conn_t *conn, const char *data, size_t n)
         take = BT_HTTP1_MAX_HEAD_BYTES - conn->in.len;
     }
     bt_strbuf_append(&conn->in, data + skip, take);
-    if (bt_strbuf_status(&conn->in) != BT_OK) {
+    bt_http_charge_in(conn);
+    if ((bt_strbuf_status(&conn->in) != BT_OK) ||
+        !bt_http_make_room(conn->http, conn)) {
         refuse(conn, 503, "the server is short of memory");
         return n;
     }
@@ -314,6 +351,19 @@ static size_t feed_head(bt_conn_t *conn, const char *data, size_t n)
     take -= conn->in.len - end;
     head_done(conn, end);
     return skip + take;
+}
+
+static void append_body(bt_exchange_t *ex, const char *data, size_t n)
+{
+    const uint64_t length = ex->head.length; /* 0: not known */
+
+    /* Memory follows what has come, not what was announced, which costs a
+     * client nothing; the last doubling stops at the announced length. */
+    if ((ex->body.len + n >= ex->body.cap) && (length / 2 < ex->body.cap)) {
+        bt_strbuf_reserve(&ex->body, (size_t)length);
+    }
+    bt_strbuf_append(&ex->body, data, n);
+    bt_http_charge_exchange(ex);
 }
 
 /* @return bytes used */
@@ -346,9 +396,13 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
         ex->body_left -= piece_bytes;
         done = (ex->body_left == 0);
     }
-    bt_strbuf_append(&ex->body, piece, piece_bytes);
+    append_body(ex, piece, piece_bytes);
     if (bt_strbuf_status(&ex->body) != BT_OK) {
         refuse(conn, 503, "the server is short of memory");
+        return n;
+    }
+    if (!bt_http_has_room(conn->http, ex->body.len, 0)) {
+        refuse_for_room(conn);
         return n;
     }
     if (done) {
@@ -357,12 +411,32 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
     return used;
 }
 
+/* What comes behind the request that was handed over. */
+static void keep_pipelined(bt_conn_t *conn, const char *data, size_t n)
+{
+    bt_strbuf_append(&conn->in, data, n);
+    /* Reading must go on while the handler thinks, because a FIN is seen only
+     * behind the bytes before it. So what is over the limit is dropped, and
+     * with it all that follows this answer. */
+    if ((conn->in.len > BT_HTTP_PIPELINE_BYTES) ||
+        (bt_strbuf_status(&conn->in) != BT_OK) ||
+        !bt_http_has_room(conn->http, 0, n)) {
+        bt_strbuf_fini(&conn->in);
+        conn->close_after = true;
+    }
+    bt_http_charge_in(conn);
+}
+
 static void feed(bt_conn_t *conn, const char *data, size_t n)
 {
     conn->feeding = true;
+    conn->handed = false;
     while (n > 0) {
         size_t used;
 
+        if (conn->handed) {
+            break; /* one in a turn of the loop */
+        }
         if ((conn->state == BT_CONN_IDLE) || (conn->state == BT_CONN_HEAD)) {
             used = feed_head(conn, data, n);
         } else if (conn->state == BT_CONN_BODY) {
@@ -376,15 +450,11 @@ static void feed(bt_conn_t *conn, const char *data, size_t n)
     conn->feeding = false;
 
     if ((n > 0) && !conn->close_after &&
-        ((conn->state == BT_CONN_EXCHANGE) || (conn->state == BT_CONN_DRAIN))) {
-        bt_strbuf_append(&conn->in, data, n);
-        /* Reading must go on, because a FIN is seen only behind the bytes
-         * before it. So what is over the limit is dropped, and with it all
-         * that follows this answer. */
-        if ((conn->in.len > BT_HTTP_PIPELINE_BYTES) ||
-            (bt_strbuf_status(&conn->in) != BT_OK)) {
-            bt_strbuf_fini(&conn->in);
-            conn->close_after = true;
+        ((conn->state == BT_CONN_EXCHANGE) || (conn->state == BT_CONN_DRAIN) ||
+         (conn->state == BT_CONN_IDLE))) {
+        keep_pipelined(conn, data, n);
+        if (conn->state == BT_CONN_IDLE) {
+            again(conn);
         }
     }
     timer_sync(conn);
@@ -397,6 +467,7 @@ static void feed_pipelined(bt_conn_t *conn)
     bt_strbuf_init(&conn->in, before.limit);
     feed(conn, before.data, before.len);
     bt_strbuf_fini(&before);
+    bt_http_charge_in(conn);
 }
 
 /* No more bytes will come. */
@@ -415,36 +486,23 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 {
     bt_conn_t *conn = arg;
     char *scratch = conn->http->scratch;
+    ssize_t n;
 
     (void)fd;
     (void)what;
     if ((conn->state == BT_CONN_IDLE) && (conn->in.len > 0)) {
         feed_pipelined(conn);
+        return; /* what the socket has, it has in the next turn too */
     }
-    for (int i = 0; i < READS_PER_TURN; i++) {
-        ssize_t n;
-
-        if (conn->state == BT_CONN_DEAD) {
-            return;
+    n = recv(conn->fd, scratch, BT_HTTP_SCRATCH_BYTES, 0);
+    if (n == 0) {
+        on_end_of_input(conn);
+    } else if (n < 0) {
+        if ((errno != EAGAIN) && (errno != EWOULDBLOCK) && (errno != EINTR)) {
+            bt_conn_close(conn);
         }
-        n = recv(conn->fd, scratch, BT_HTTP_SCRATCH_BYTES, 0);
-        if (n == 0) {
-            on_end_of_input(conn);
-            return;
-        }
-        if (n < 0) {
-            if ((errno != EAGAIN) && (errno != EWOULDBLOCK) &&
-                (errno != EINTR)) {
-                bt_conn_close(conn);
-            }
-            return;
-        }
-        if (conn->state != BT_CONN_LINGER) {
-            feed(conn, scratch, (size_t)n);
-        }
-        if ((size_t)n < BT_HTTP_SCRATCH_BYTES) {
-            return;
-        }
+    } else if (conn->state != BT_CONN_LINGER) {
+        feed(conn, scratch, (size_t)n);
     }
 }
 
@@ -472,7 +530,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 /* ---- birth and death ---- */
 
-bt_status_t bt_conn_create(bt_http_t *http, int fd)
+bt_status_t bt_conn_create(bt_http_t *http, int fd, bt_http_client_t *client)
 {
     bt_conn_t *conn = bt_calloc(1, sizeof(*conn));
 
@@ -481,7 +539,10 @@ bt_status_t bt_conn_create(bt_http_t *http, int fd)
     }
     conn->http = http;
     conn->fd = fd;
+    conn->client = client;
     bt_list_init(&conn->link);
+    bt_list_init(&conn->client_link);
+    bt_list_init(&conn->behind_link);
     bt_strbuf_init(&conn->in, BT_HTTP_SCRATCH_BYTES + BT_HTTP1_MAX_HEAD_BYTES +
                                   BT_HTTP_PIPELINE_BYTES);
     bt_strbuf_init(&conn->out, SIZE_MAX / 2);
@@ -490,6 +551,7 @@ bt_status_t bt_conn_create(bt_http_t *http, int fd)
     event_assign(&conn->ev_write, http->base, fd, EV_WRITE | EV_PERSIST,
                  on_write, conn);
     evtimer_assign(&conn->ev_timer, http->base, on_timer, conn);
+    evtimer_assign(&conn->ev_again, http->base, on_read, conn);
     if (event_add(&conn->ev_read, NULL) != 0) {
         bt_free(conn);
         return BT_ERR_NO_MEMORY;
@@ -513,11 +575,20 @@ void bt_conn_close(bt_conn_t *conn)
     event_del(&conn->ev_read);
     event_del(&conn->ev_write);
     evtimer_del(&conn->ev_timer);
+    evtimer_del(&conn->ev_again);
     close(conn->fd);
     conn->fd = -1;
     bt_list_remove(&conn->link);
+    bt_list_remove(&conn->client_link);
     bt_list_push_back(&http->dead, &conn->link);
     http->n_conns--;
+    bt_http_client_leave(conn->client);
+    conn->client = NULL;
+    bt_strbuf_fini(&conn->in);
+    bt_http_charge_in(conn);
+    bt_strbuf_fini(&conn->out);
+    conn->out_sent = 0;
+    bt_http_charge_out(conn);
     event_active(&http->ev_reap, EV_TIMEOUT, 0);
 
     if (ex != NULL) {
@@ -533,7 +604,5 @@ void bt_conn_free(bt_conn_t *conn)
 {
     BT_ASSERT(conn->state == BT_CONN_DEAD);
     bt_list_remove(&conn->link);
-    bt_strbuf_fini(&conn->in);
-    bt_strbuf_fini(&conn->out);
     bt_free(conn);
 }

@@ -122,6 +122,7 @@ static bt_http_method_t method_of(const char *name)
 }
 
 bt_exchange_t *bt_exchange_create(bt_conn_t *conn, char *head_text,
+                                  size_t head_bytes,
                                   const bt_http1_head_t *head)
 {
     bt_exchange_t *ex = bt_calloc(1, sizeof(*ex));
@@ -129,13 +130,16 @@ bt_exchange_t *bt_exchange_create(bt_conn_t *conn, char *head_text,
     if (ex == NULL) {
         return NULL;
     }
+    ex->http = conn->http;
     ex->conn = conn;
     ex->head_text = head_text;
+    ex->head_bytes = head_bytes;
     ex->head = *head;
     ex->method = method_of(head->method);
     ex->body_left = head->length;
     bt_strbuf_init(&ex->body, (size_t)conn->http->config.max_body_bytes);
     bt_strbuf_init(&ex->headers, MAX_ANSWER_HEADER_BYTES);
+    bt_http_charge_exchange(ex);
     return ex;
 }
 
@@ -146,6 +150,8 @@ void bt_exchange_free(bt_exchange_t *ex)
     }
     bt_strbuf_fini(&ex->headers);
     bt_strbuf_fini(&ex->body);
+    ex->head_bytes = 0;
+    bt_http_charge_exchange(ex);
     bt_free(ex->head_text);
     bt_free(ex);
 }
@@ -183,6 +189,12 @@ const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p)
 {
     *bytes_p = ex->body.len;
     return (ex->body.data == NULL) ? "" : ex->body.data;
+}
+
+void bt_exchange_drop_body(bt_exchange_t *ex)
+{
+    bt_strbuf_fini(&ex->body);
+    bt_http_charge_exchange(ex);
 }
 
 void bt_exchange_set_user(bt_exchange_t *ex, void *user)

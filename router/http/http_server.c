@@ -12,20 +12,11 @@
 #include "common/base/log.h"
 #include "router/http/http_priv.h"
 
-#define ACCEPTS_PER_TURN     64
+#define ACCEPTS_PER_TURN     16
 #define ACCEPT_AGAIN_MS      100
 #define KEEPALIVE_IDLE_S     15
 #define KEEPALIVE_INTERVAL_S 5
 #define KEEPALIVE_PROBES     3
-
-static const char busy_answer[] =
-    "HTTP/1.1 503 Service Unavailable\r\n"
-    "Content-Type: application/json\r\n"
-    "Content-Length: 45\r\n"
-    "Retry-After: 1\r\n"
-    "Connection: close\r\n"
-    "\r\n"
-    "{\"error\":\"the server has no connection left\"}";
 
 static void on_reap(evutil_socket_t fd, short what, void *arg)
 {
@@ -38,24 +29,32 @@ static void on_reap(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static bool close_longest_idle(bt_http_t *http)
+static void turn_away(bt_http_t *http, int fd, int status)
 {
-    if (bt_list_empty(&http->idle)) {
-        return false;
-    }
-    bt_conn_close(BT_CONTAINER_OF(http->idle.next, bt_conn_t, link));
-    return true;
-}
-
-static void turn_away(int fd)
-{
+    const bool share = (status == 429);
+    const char *const why =
+        share ? "too many connections from this client's address"
+              : "the server has no connection left";
+    char answer[320];
     char unread[1024];
+    const int n =
+        snprintf(answer, sizeof(answer),
+                 "HTTP/1.1 %s\r\n"
+                 "Content-Type: application/json\r\n"
+                 "Content-Length: %zu\r\n"
+                 "Retry-After: 1\r\n"
+                 "Connection: close\r\n"
+                 "\r\n"
+                 "{\"error\":\"%s\"}",
+                 share ? "429 Too Many Requests" : "503 Service Unavailable",
+                 strlen("{\"error\":\"\"}") + strlen(why), why);
 
     /* Best effort: a fresh socket's buffer takes this much at once. Reading
      * what is there makes it less likely that closing resets. */
-    (void)!send(fd, busy_answer, sizeof(busy_answer) - 1, MSG_NOSIGNAL);
+    (void)!send(fd, answer, (size_t)n, MSG_NOSIGNAL);
     (void)!recv(fd, unread, sizeof(unread), 0);
     close(fd);
+    http->use.n_turned_away++;
 }
 
 static void set_listening(bt_http_t *http, bool on)
@@ -89,7 +88,7 @@ static void out_of_files(bt_http_t *http)
         http->out_of_files = true;
         BT_LOG_WARN("http: cannot accept a connection: %m");
     }
-    if (!close_longest_idle(http)) {
+    if (!bt_http_close_quiet(http)) {
         set_listening(http, false);
         (void)evtimer_add(&http->ev_accept_again, &pause);
     }
@@ -101,8 +100,12 @@ static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
 
     (void)what;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        const int fd =
-            accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+        socklen_t bytes = sizeof(from);
+        bt_http_client_t *client = NULL;
+        const int fd = accept4(listen_fd, (struct sockaddr *)&from, &bytes,
+                               SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int status;
 
         if (fd < 0) {
             if ((errno == EMFILE) || (errno == ENFILE) || (errno == ENOMEM) ||
@@ -112,13 +115,13 @@ static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
             return;
         }
         http->out_of_files = false;
-        if ((http->n_conns >= http->config.max_connections) &&
-            !close_longest_idle(http)) {
-            turn_away(fd);
-            continue;
+        status = bt_http_admit(http, &from, &client);
+        if ((status == 0) && (bt_conn_create(http, fd, client) != BT_OK)) {
+            bt_http_client_leave(client);
+            status = 503;
         }
-        if (bt_conn_create(http, fd) != BT_OK) {
-            turn_away(fd);
+        if (status != 0) {
+            turn_away(http, fd, status);
         }
     }
 }
@@ -132,6 +135,7 @@ bt_status_t bt_http_create(struct event_base *base,
 
     if ((config->max_body_bytes == 0) || (config->header_timeout_ms == 0) ||
         (config->max_body_bytes > SIZE_MAX / 4) ||
+        (config->memory_bytes / 2 < config->max_body_bytes) ||
         (config->body_timeout_ms == 0) || (config->idle_timeout_ms == 0) ||
         (config->client_buffer_bytes == 0) || (config->max_connections == 0) ||
         (handlers->on_request == NULL) || (handlers->on_gone == NULL)) {
@@ -148,14 +152,16 @@ bt_status_t bt_http_create(struct event_base *base,
     http->base = base;
     http->config = *config;
     http->handlers = *handlers;
-    bt_list_init(&http->busy);
-    bt_list_init(&http->idle);
-    bt_list_init(&http->dead);
+    if (bt_http_room_init(http) != BT_OK) {
+        goto err_scratch;
+    }
     evtimer_assign(&http->ev_reap, base, on_reap, http);
     evtimer_assign(&http->ev_accept_again, base, on_accept_again, http);
     *http_p = http;
     return BT_OK;
 
+err_scratch:
+    bt_free(http->scratch);
 err_http:
     bt_free(http);
 err:
@@ -265,6 +271,22 @@ bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
     return BT_OK;
 }
 
+/* Of a list, those in this state; DEAD: all. */
+static void close_all(bt_list_t *list, bt_conn_state_t state)
+{
+    bt_list_t *pos;
+    bt_list_t *next;
+
+    BT_LIST_FOR_EACH(pos, next, list)
+    {
+        bt_conn_t *conn = BT_CONTAINER_OF(pos, bt_conn_t, link);
+
+        if ((state == BT_CONN_DEAD) || (conn->state == state)) {
+            bt_conn_close(conn);
+        }
+    }
+}
+
 void bt_http_stop_listening(bt_http_t *http)
 {
     http->stopped = true;
@@ -274,8 +296,7 @@ void bt_http_stop_listening(bt_http_t *http)
         close(http->listeners[i].fd);
     }
     http->n_listeners = 0;
-    while (close_longest_idle(http)) {
-    }
+    close_all(&http->quiet, BT_CONN_IDLE);
 }
 
 void bt_http_destroy(bt_http_t *http)
@@ -284,11 +305,14 @@ void bt_http_destroy(bt_http_t *http)
         return;
     }
     bt_http_stop_listening(http);
-    while (!bt_list_empty(&http->busy)) {
+    close_all(&http->quiet, BT_CONN_DEAD);
+    close_all(&http->reading, BT_CONN_DEAD);
+    while (!bt_list_empty(&http->busy)) { /* handlers may end others */
         bt_conn_close(BT_CONTAINER_OF(http->busy.next, bt_conn_t, link));
     }
     event_del(&http->ev_reap);
     on_reap(-1, 0, http);
+    bt_http_room_fini(http);
     bt_free(http->scratch);
     bt_free(http);
 }
@@ -296,4 +320,9 @@ void bt_http_destroy(bt_http_t *http)
 uint32_t bt_http_n_connections(const bt_http_t *http)
 {
     return http->n_conns;
+}
+
+void bt_http_use(const bt_http_t *http, bt_http_use_t *use)
+{
+    *use = http->use;
 }

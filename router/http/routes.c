@@ -125,9 +125,7 @@ static bt_status_t view_models(const bt_registry_t *models,
 static void metrics(const request_t *r)
 {
     bt_frontend_t *front = r->door->front;
-    bt_metrics_process_t process = {
-        .n_connections = bt_door_n_connections(r->door),
-    };
+    bt_metrics_process_t process = {0};
     bt_metrics_view_t views[MAX_MODELS];
     uint32_t n = 0;
     bt_status_t status = view_models(&front->models, views, &n);
@@ -135,6 +133,7 @@ static void metrics(const request_t *r)
     bt_strbuf_reset(&r->door->out);
     if (status == BT_OK) {
         bt_metrics_process_read(&process);
+        bt_door_read_use(r->door, &process);
         bt_router_metrics_render(front->metrics, views, n, &process,
                                  &r->door->out);
     }

@@ -152,13 +152,15 @@ typedef struct bt_metrics_view {
 
 /** The router's process as it is now; NaN is left out. */
 typedef struct bt_metrics_process {
-    double n_connections; /**< of clients */
-    double unix_s;        /**< wall clock, for the timestamp gauge */
+    double n_connections;               /**< of clients */
+    double request_bytes, answer_bytes; /**< that clients' connections hold */
+    double n_quiet_closed, n_turned_away, n_bodies_refused, n_readers_cut;
+    double unix_s; /**< wall clock, for the timestamp gauge */
     double cpu_s, resident_bytes, virtual_bytes;
     double open_fds, max_fds;
 } bt_metrics_process_t;
 
-/** Ask the system for all but the connections. */
+/** Ask the system for all but what is known of connections. */
 void bt_metrics_process_read(bt_metrics_process_t *process);
 
 /** Append the whole page.

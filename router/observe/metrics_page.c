@@ -470,6 +470,12 @@ static void fill(page_t *page, const bt_metrics_process_t *process)
     }
     memcpy(page->process, m->cells, sizeof(page->process));
     page->process[BT_PC_CONNECTIONS] = process->n_connections;
+    page->process[BT_PC_REQUEST_BYTES] = process->request_bytes;
+    page->process[BT_PC_ANSWER_BYTES] = process->answer_bytes;
+    page->process[BT_PC_QUIET_CLOSED] = process->n_quiet_closed;
+    page->process[BT_PC_TURNED_AWAY] = process->n_turned_away;
+    page->process[BT_PC_BODIES_REFUSED] = process->n_bodies_refused;
+    page->process[BT_PC_READERS_CUT] = process->n_readers_cut;
     page->process[BT_PC_CPU_S] = process->cpu_s;
     page->process[BT_PC_RESIDENT] = process->resident_bytes;
     page->process[BT_PC_VIRTUAL] = process->virtual_bytes;

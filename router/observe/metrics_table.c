@@ -20,6 +20,10 @@
     {                                      \
         BT_SCOPE_PROCESS, "", BT_PC_##cell \
     }
+#define PROCESS_BY(labels, cell)               \
+    {                                          \
+        BT_SCOPE_PROCESS, labels, BT_PC_##cell \
+    }
 #define MODEL(cell)                       \
     {                                     \
         BT_SCOPE_MODEL, "@", BT_MC_##cell \
@@ -171,6 +175,18 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES(OTHER(ROUTE))},
     {GAUGE, "baton_http_connections", "Open HTTP connections of clients",
      SERIES(PROCESS(CONNECTIONS))},
+    {GAUGE, "baton_http_memory_bytes",
+     "Memory that clients' requests take, and answers that they have not read",
+     SERIES(PROCESS_BY("what=\"requests\"", REQUEST_BYTES),
+            PROCESS_BY("what=\"answers\"", ANSWER_BYTES))},
+    {COUNTER, "baton_http_limited_total",
+     "Clients that met a limit of them all: quiet connections closed for new "
+     "ones, connections turned away (503, 429), bodies refused (503), and "
+     "readers cut off because together they had left too much unread",
+     SERIES(PROCESS_BY("limit=\"quiet\"", QUIET_CLOSED),
+            PROCESS_BY("limit=\"connections\"", TURNED_AWAY),
+            PROCESS_BY("limit=\"bodies\"", BODIES_REFUSED),
+            PROCESS_BY("limit=\"unread\"", READERS_CUT))},
     {GAUGE, "baton_requests_in_flight", "Sequences whose clients wait",
      SERIES(MODEL(IN_FLIGHT))},
     {GAUGE, "baton_requests_waiting",

@@ -158,6 +158,12 @@ typedef enum bt_worker_cell {
 typedef enum bt_process_cell {
     BT_PC_ONE, /**< always 1 */
     BT_PC_CONNECTIONS,
+    BT_PC_REQUEST_BYTES,
+    BT_PC_ANSWER_BYTES,
+    BT_PC_QUIET_CLOSED,
+    BT_PC_TURNED_AWAY,
+    BT_PC_BODIES_REFUSED,
+    BT_PC_READERS_CUT,
     BT_PC_CPU_S,
     BT_PC_START_S,
     BT_PC_RESIDENT,

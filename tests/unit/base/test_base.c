@@ -43,6 +43,36 @@ static void strbuf_stops_at_its_limit_and_says_so(void **state)
     bt_strbuf_fini(&buf);
 }
 
+static void strbuf_takes_what_is_reserved_and_no_more(void **state)
+{
+    bt_strbuf_t buf;
+
+    (void)state;
+    bt_strbuf_init(&buf, 5000);
+    bt_strbuf_reserve(&buf, 5000);
+    assert_int_equal(buf.cap, 5001); /* and the zero byte */
+    assert_string_equal(buf.data, "");
+    for (int i = 0; i < 500; i++) {
+        bt_strbuf_puts(&buf, "ten bytes.");
+    }
+    assert_int_equal(buf.cap, 5001);
+    assert_int_equal(buf.len, 5000);
+    bt_strbuf_reserve(&buf, 100); /* it is there already */
+    assert_int_equal(buf.cap, 5001);
+    assert_int_equal(bt_strbuf_status(&buf), BT_OK);
+    bt_strbuf_reserve(&buf, 5001);
+    assert_int_equal(bt_strbuf_status(&buf), BT_ERR_TOO_LARGE);
+    bt_strbuf_fini(&buf);
+
+    bt_strbuf_init(&buf, 5000);
+    bt_alloc_fail_at(1);
+    bt_strbuf_reserve(&buf, 5000);
+    bt_alloc_fail_at(0);
+    assert_int_equal(bt_strbuf_status(&buf), BT_ERR_NO_MEMORY);
+    assert_null(buf.data);
+    bt_strbuf_fini(&buf);
+}
+
 static void strbuf_reports_a_failed_allocation(void **state)
 {
     bt_strbuf_t buf;
@@ -343,6 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(strbuf_stops_at_its_limit_and_says_so),
+        BT_TEST(strbuf_takes_what_is_reserved_and_no_more),
         BT_TEST(strbuf_reports_a_failed_allocation),
         BT_TEST(ring_refuses_what_does_not_fit),
         BT_TEST(ring_keeps_order_and_wakes_a_sleeper),

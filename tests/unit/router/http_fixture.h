@@ -120,7 +120,9 @@ static const bt_http_config_t normal = {.max_body_bytes = 8u << 20,
                                         .body_timeout_ms = LONG_MS,
                                         .idle_timeout_ms = LONG_MS,
                                         .client_buffer_bytes = 256 * 1024,
-                                        .max_connections = 1000};
+                                        .max_connections = 1000,
+                                        .max_per_client = 1000,
+                                        .memory_bytes = 64u << 20};
 
 static inline void on_tick(evutil_socket_t fd, short what, void *arg)
 {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/free_memory.h"
 #include "worker/memory.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/http/door_limits.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "common/base/free_memory.h"
+#include "common/base/openfds.h"
+
+#define MIB              (UINT64_C(1) << 20)
+#define MOST_RESERVED    1024u /* descriptors of links, logs and the like */
+#define LEAST_CLIENTS    16u   /* connections that a server is of use with */
+#define MEMORY_SHARE     16u
+#define LEAST_MEMORY     (64 * MIB)
+#define MOST_MEMORY      (1024 * MIB)
+#define BODIES_IN_MEMORY 4u
+
+void bt_door_means_read(bt_door_means_t *means)
+{
+    struct rlimit limit = {0};
+
+    *means = (bt_door_means_t){
+        .in_use = bt_count_open_fds(),
+        .memory_bytes = bt_memory_available(),
+    };
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return;
+    }
+    means->descriptors = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        means->descriptors = limit.rlim_cur;
+    }
+}
+
+/* Connections of clients, both ports. */
+static uint32_t places(const bt_door_means_t *means)
+{
+    const uint64_t quarter = means->descriptors / 4;
+    const uint64_t taken =
+        means->in_use + ((quarter < MOST_RESERVED) ? quarter : MOST_RESERVED);
+    const uint64_t left =
+        (means->descriptors > taken) ? means->descriptors - taken : 0;
+
+    return (left < UINT32_MAX) ? (uint32_t)left : UINT32_MAX;
+}
+
+static bt_status_t set_connections(const bt_config_t *config,
+                                   const bt_door_means_t *means,
+                                   bt_door_limits_t *limits, char *why)
+{
+    const uint32_t n = places(means);
+    uint32_t metrics = n / 8;
+    uint32_t clients;
+
+    if (metrics > BT_DOOR_METRICS_CONNECTIONS) {
+        metrics = BT_DOOR_METRICS_CONNECTIONS;
+    }
+    clients = n - metrics;
+    if (clients < LEAST_CLIENTS) {
+        snprintf(why, BT_DOOR_WHY_BYTES,
+                 "%llu file descriptors are too few, %u are in use already: "
+                 "raise the limit (ulimit -n)",
+                 (unsigned long long)means->descriptors, means->in_use);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (config->max_connections > clients) {
+        snprintf(why, BT_DOOR_WHY_BYTES,
+                 "--max-connections %u: %llu file descriptors are enough for "
+                 "%u; raise the limit (ulimit -n)",
+                 config->max_connections,
+                 (unsigned long long)means->descriptors, clients);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (config->max_connections > 0) {
+        clients = config->max_connections;
+    } else if (clients > BT_DOOR_MAX_CONNECTIONS) {
+        clients = BT_DOOR_MAX_CONNECTIONS;
+    }
+    limits->connections = clients;
+    limits->metrics_connections = metrics;
+    limits->per_client = config->max_client_connections;
+    return BT_OK;
+}
+
+static bt_status_t set_memory(const bt_config_t *config,
+                              const bt_door_means_t *means,
+                              bt_door_limits_t *limits, char *why)
+{
+    const uint64_t least = BODIES_IN_MEMORY * config->max_body_bytes;
+    uint64_t bytes = config->http_memory_bytes;
+
+    if (bytes == 0) {
+        bytes = (means->memory_bytes == UINT64_MAX)
+                    ? LEAST_MEMORY
+                    : means->memory_bytes / MEMORY_SHARE;
+        bytes = (bytes > MOST_MEMORY) ? MOST_MEMORY : bytes;
+        bytes = (bytes < LEAST_MEMORY) ? LEAST_MEMORY : bytes;
+        bytes = (bytes < least) ? least : bytes;
+    }
+    if ((bytes < least) || (bytes < config->client_buffer_bytes)) {
+        snprintf(
+            why, BT_DOOR_WHY_BYTES,
+            "--http-memory must be at least %u times --max-body-bytes, and "
+            "--client-buffer-bytes: %llu bytes",
+            BODIES_IN_MEMORY,
+            (unsigned long long)((least < config->client_buffer_bytes)
+                                     ? config->client_buffer_bytes
+                                     : least));
+        return BT_ERR_INVALID_PARAM;
+    }
+    limits->memory_bytes = bytes;
+    return BT_OK;
+}
+
+bt_status_t bt_door_limits_derive(const bt_config_t *config,
+                                  const bt_door_means_t *means,
+                                  bt_door_limits_t *limits_p,
+                                  char why[BT_DOOR_WHY_BYTES])
+{
+    bt_door_limits_t limits = {0};
+    bt_status_t status = set_connections(config, means, &limits, why);
+
+    if (status == BT_OK) {
+        status = set_memory(config, means, &limits, why);
+    }
+    if (status == BT_OK) {
+        *limits_p = limits;
+    }
+    return status;
+}
+
+void bt_door_limits_print(const bt_config_t *config,
+                          const bt_door_means_t *means,
+                          const bt_door_limits_t *limits, bt_strbuf_t *out)
+{
+    char share[64] = "no limit for one address";
+
+    if (limits->per_client > 0) {
+        snprintf(share, sizeof(share), "%u from one address",
+                 limits->per_client);
+    }
+    bt_strbuf_printf(
+        out,
+        "clients may have %u connections (%s) and %u to the metrics port, out "
+        "of %llu file descriptors; %.0f MiB for requests (one: %.1f MiB), as "
+        "much for unread answers (one: %.1f MiB)",
+        limits->connections, share, limits->metrics_connections,
+        (unsigned long long)means->descriptors,
+        (double)limits->memory_bytes / MIB,
+        (double)config->max_body_bytes / MIB,
+        (double)config->client_buffer_bytes / MIB);
+}
