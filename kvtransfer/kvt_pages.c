@@ -2,9 +2,13 @@
 #include "kvtransfer/kvt_pages.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+#include "common/base/cleanup.h"
 
 /* Of Linux 5.14 and 6.1, which may be newer than the headers. */
 #ifndef MADV_POPULATE_READ
@@ -39,6 +43,57 @@ void *bt_kvt_pages_reserve(size_t bytes)
         munmap(area + before + wanted, BT_KVT_PAGE_BYTES - before);
     }
     return area + before;
+}
+
+/* Small pages that are looked at, and taken, by one call. */
+#define TAKEN_AT_ONCE 512
+
+/* A zero into each page that is not there: by the kernel, which answers EFAULT
+ * where a store of ours would end in SIGBUS. In an order of its own; @a n is at
+ * most TAKEN_AT_ONCE. */
+static bt_status_t take_missing(uint8_t *first, const unsigned char *there,
+                                size_t n, size_t page, int zero)
+{
+    struct iovec missing[TAKEN_AT_ONCE];
+    int n_missing = 0;
+    ssize_t taken;
+
+    for (size_t i = 0; i < n; i++) {
+        if ((there[i] & 1u) == 0) {
+            missing[n_missing++] =
+                (struct iovec){.iov_base = first + i * page, .iov_len = 1};
+        }
+    }
+    if (n_missing == 0) {
+        return BT_OK;
+    }
+    do {
+        taken = readv(zero, missing, n_missing);
+    } while ((taken < 0) && (errno == EINTR));
+    return (taken == n_missing) ? BT_OK : BT_ERR_NO_MEMORY;
+}
+
+bt_status_t bt_kvt_pages_take(void *base, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t all = (bytes + page - 1) / page;
+    bt_status_t status = BT_OK;
+    BT_CLEANUP(close)
+    int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+
+    if (zero < 0) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; (i < all) && (status == BT_OK); i += TAKEN_AT_ONCE) {
+        const size_t n = (all - i < TAKEN_AT_ONCE) ? all - i : TAKEN_AT_ONCE;
+        uint8_t *const first = (uint8_t *)base + i * page;
+        unsigned char there[TAKEN_AT_ONCE];
+
+        status = (mincore(first, n * page, there) == 0)
+                     ? take_missing(first, there, n, page, zero)
+                     : BT_ERR_NO_MEMORY;
+    }
+    return status;
 }
 
 bt_kvt_pages_t bt_kvt_pages_of(void *base, size_t bytes)

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/status.h"
+
 #define BT_KVT_PAGE_BYTES ((size_t)2 << 20)
 
 /** Shared memory that gets its large pages as it comes into use; all zero: it
@@ -33,12 +35,27 @@ typedef struct bt_kvt_pages {
  *  @return NULL: there are none */
 void *bt_kvt_pages_reserve(size_t bytes);
 
+/**
+ * Have a page behind all of @a bytes of shared memory that is all zero, so that
+ * no touch of it can end in SIGBUS. What is there already costs next to nothing
+ * (10 ms for each GiB); the rest is taken as by a first touch.
+ *
+ * UCX writes the whole of a POSIX segment before it maps it, and that is all
+ * that such a pool needs; it promises that nowhere, and does not do it for a
+ * segment of System V.
+ *
+ * @param base  Mapped, from a page on.
+ * @retval BT_ERR_NO_MEMORY  the file system behind it, or the machine, is full;
+ *                           what was taken stays so until it is unmapped
+ */
+BT_MUST_CHECK bt_status_t bt_kvt_pages_take(void *base, size_t bytes);
+
 /** @param base  Shared memory of @a bytes, mapped; outlives the result. */
 bt_kvt_pages_t bt_kvt_pages_of(void *base, size_t bytes);
 
 /** Have memory behind the first @a bytes, in large pages where that can be, and
- *  behind some more. Contents stay. Without large pages memory comes with the
- *  first touch, as ever. */
+ *  behind some more. Contents stay. Without large pages all stays as
+ *  bt_kvt_pages_take() made it. */
 void bt_kvt_pages_ready(bt_kvt_pages_t *pages, uint64_t bytes);
 
 #endif

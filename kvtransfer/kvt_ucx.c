@@ -35,6 +35,10 @@ static const struct {
                {"TX_SEG_SIZE", TCP_SEGMENT},
                {"RX_SEG_SIZE", TCP_SEGMENT}};
 
+/* Where the domain of shared memory has no room, UCX would go on to memory of
+ * this process alone, and nobody would be told. */
+static const char shared_only[] = "md:posix,md:sysv";
+
 bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
                                     const char *device, uint64_t features,
                                     ucp_context_h *context_p)
@@ -51,8 +55,10 @@ bt_status_t bt_kvt_ucx_context_open(const char *name, const char *tls,
         return BT_ERR_UNSUPPORTED;
     }
     rc = ucp_config_modify(config, "TLS", tls);
-    if ((rc == UCS_OK) && (device != NULL)) {
-        rc = ucp_config_modify(config, "NET_DEVICES", device);
+    if (rc == UCS_OK) {
+        rc = (device != NULL)
+                 ? ucp_config_modify(config, "NET_DEVICES", device)
+                 : ucp_config_modify(config, "ALLOC_PRIO", shared_only);
     }
     for (size_t i = 0; tcp && (rc == UCS_OK) && (i < BT_ARRAY_LEN(tcp_set));
          i++) {
@@ -223,13 +229,16 @@ static bt_status_t pool_open(ucx_t *ucx)
         return BT_OK;
     }
     if (config->path == BT_KVT_PATH_SHM) {
-        BT_LOG_ERROR("kv transfer: no shared memory for a pool of %zu bytes",
-                     config->pool_bytes);
+        BT_LOG_ERROR("kv transfer: no shared memory for a pool of %zu bytes; "
+                     "/dev/shm has %llu left",
+                     config->pool_bytes,
+                     (unsigned long long)bt_kvt_ucx_shm_room());
         return status;
     }
-    BT_LOG_WARN("kv transfer: no shared memory for a pool of %zu bytes; "
-                "transfers on this host use the network",
-                config->pool_bytes);
+    BT_LOG_WARN("kv transfer: no shared memory for a pool of %zu bytes, "
+                "/dev/shm has %llu left; transfers on this host use the "
+                "network",
+                config->pool_bytes, (unsigned long long)bt_kvt_ucx_shm_room());
     return bt_kvt_ucx_pool_make_anonymous(ucx);
 }
 

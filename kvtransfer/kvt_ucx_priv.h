@@ -150,6 +150,9 @@ void bt_kvt_ucx_shm_unmap(ucx_link_t *ul);
  *  @retval BT_ERR_UNSUPPORTED  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx);
 void bt_kvt_ucx_shm_close(ucx_t *ucx);
+/** Bytes that the file system behind POSIX shared memory has left: to be said,
+ *  and not to be relied on, for others take them in the next moment. */
+uint64_t bt_kvt_ucx_shm_room(void);
 /** The pool in memory of this process alone. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx);
 /** The pool in device memory: register it with the network context, or turn

@@ -90,14 +90,12 @@ uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, uint64_t pool_offset,
 
 /* ---- the own pool ---- */
 
-/** Is there room for the pool in the file system behind POSIX shared memory?
- *  Memory from there is promised only on first touch, with SIGBUS. */
-static bool shm_has_room(size_t bytes)
+uint64_t bt_kvt_ucx_shm_room(void)
 {
     struct statvfs fs;
 
-    return (statvfs("/dev/shm", &fs) == 0) &&
-           ((uint64_t)fs.f_bavail * fs.f_frsize >= bytes);
+    return (statvfs("/dev/shm", &fs) == 0) ? (uint64_t)fs.f_bavail * fs.f_frsize
+                                           : 0;
 }
 
 bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx)
@@ -225,8 +223,11 @@ static void warm_pool(bt_kvt_t *kvt)
 static bt_status_t pool_make_shared(ucx_t *ucx)
 {
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    bt_status_t status;
 
-    if (!shm_has_room(ucx->mapped_bytes) || (pool_map_shared(ucx) != BT_OK)) {
+    /* UCX says in lines of its own that there is no room. */
+    if ((bt_kvt_ucx_shm_room() < ucx->mapped_bytes) ||
+        (pool_map_shared(ucx) != BT_OK)) {
         return BT_ERR_NO_MEMORY;
     }
     if ((ucp_mem_query(ucx->shm_mem, &attr) != UCS_OK) ||
@@ -234,15 +235,23 @@ static bt_status_t pool_make_shared(ucx_t *ucx)
                        &ucx->rkey_bytes) != UCS_OK) ||
         (getrandom(ucx->probe, sizeof(ucx->probe), 0) !=
          (ssize_t)sizeof(ucx->probe))) {
-        ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
-        ucx->shm_mem = NULL;
-        return BT_ERR_UNSUPPORTED;
+        status = BT_ERR_UNSUPPORTED;
+        goto err_mem;
+    }
+    status = bt_kvt_pages_take(attr.address, ucx->mapped_bytes);
+    if (status != BT_OK) {
+        goto err_mem;
     }
     ucx->kvt->pool = attr.address;
     warm_pool(ucx->kvt);
     memcpy(ucx->kvt->pool + ucx->kvt->config.pool_bytes, ucx->probe,
            sizeof(ucx->probe));
     return BT_OK;
+
+err_mem:
+    ucp_mem_unmap(ucx->shm_context, ucx->shm_mem);
+    ucx->shm_mem = NULL;
+    return status;
 }
 
 bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx)

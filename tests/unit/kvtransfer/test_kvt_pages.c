@@ -168,6 +168,32 @@ static void memory_that_cannot_be_had_is_left_alone(void **state)
     munmap(area, 4 * PAGE);
 }
 
+/* A file without its last page: behind it SIGBUS. */
+static void pages_are_taken_or_refused_without_a_touch(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t bytes = 3 * 512 * page;
+    const int fd = memfd_create("pool", MFD_CLOEXEC);
+    uint8_t *area =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    unsigned char there;
+
+    (void)state;
+    assert_ptr_not_equal(area, MAP_FAILED);
+    assert_int_equal(ftruncate(fd, (off_t)(bytes - page)), 0);
+    area[5 * page + 7] = 0x5a;
+    assert_int_equal(bt_kvt_pages_take(area, bytes - page), BT_OK);
+    for (size_t i = 0; i < bytes / page - 1; i++) {
+        assert_int_equal(mincore(area + i * page, page, &there), 0);
+        assert_int_equal(there & 1, 1);
+    }
+    assert_int_equal(area[5 * page + 7], 0x5a);
+    assert_int_equal(bt_kvt_pages_take(area, bytes), BT_ERR_NO_MEMORY);
+    assert_int_equal(bt_kvt_pages_take(area, 1), BT_OK);
+    munmap(area, bytes);
+    close(fd);
+}
+
 static void pool_is_warmed(bt_kvt_path_t path, bool has, const char *field)
 {
     const bt_kvt_config_t config = {.transport = &bt_kvt_transport_ucx,
@@ -209,6 +235,7 @@ int main(void)
         BT_TEST(pages_come_from_the_front_and_bytes_stay),
         BT_TEST(a_system_without_them_is_asked_once),
         BT_TEST(memory_that_cannot_be_had_is_left_alone),
+        BT_TEST(pages_are_taken_or_refused_without_a_touch),
         BT_TEST(both_kinds_of_pool_have_large_pages),
     };
 
