@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/packed/packed_pages.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,9 +9,11 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1 */
@@ -18,6 +21,7 @@
 
 #define HUGE_BYTES ((size_t)2 << 20)
 #define PAGE_BYTES ((size_t)4096)
+#define POLL_NS    5000000L
 
 /* After so many pieces in vain memory has no large pages, or the file is mapped
  * elsewhere. */
@@ -170,18 +174,38 @@ static void settle_pieces(uint8_t *map, int fd, size_t bytes, int pagemap)
     }
 }
 
-void bt_packed_pages_settle(void *map, int fd, size_t bytes)
+/* Two at once would keep each other's pages in the cache. Where the file system
+ * has no locks, nothing is done either, and that is no wait.
+ * @return 0 or an errno, EWOULDBLOCK: not within the time */
+static int lock_within(int fd, uint64_t wait_ms)
+{
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+    const uint64_t until_ms = bt_now_ms() + wait_ms;
+
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if ((errno != EINTR) &&
+            ((errno != EWOULDBLOCK) || (bt_now_ms() >= until_ms))) {
+            return errno;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+bool bt_packed_pages_settle(void *map, int fd, size_t bytes, uint64_t wait_ms)
 {
     BT_CLEANUP(close)
     int pagemap = -1;
+    int error;
 
     if (!huge_allowed() || (sysconf(_SC_PAGESIZE) != (long)PAGE_BYTES)) {
-        return;
+        return true;
     }
-    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    /* Two at once would keep each other's pages in the cache. */
-    if (flock(fd, LOCK_EX) == 0) {
+    error = lock_within(fd, wait_ms);
+    if (error == 0) {
+        pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
         settle_pieces(map, fd, bytes, pagemap);
         (void)flock(fd, LOCK_UN);
     }
+    return error != EWOULDBLOCK;
 }

@@ -14,7 +14,9 @@
 #ifndef BT_INFERENCE_PACKED_PACKED_PAGES_H
 #define BT_INFERENCE_PACKED_PACKED_PAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /**
  * Map a file read-only where large pages of it can be.
@@ -30,9 +32,12 @@ void *bt_packed_pages_map(int fd, size_t bytes);
  * and what another process has mapped stays as it is. Processes that do it to
  * the same file wait for each other.
  *
- * @param map    Of bt_packed_pages_map(), nothing of it read yet.
- * @param fd     The same file, without anything unwritten in its cache.
+ * @param map      Of bt_packed_pages_map(), nothing of it read yet.
+ * @param fd       The same file, without anything unwritten in its cache.
+ * @param wait_ms  For those others (they hold the file's flock), at most: one
+ *                 of them may have been stopped.
+ * @return false: that was over, and nothing was done
  */
-void bt_packed_pages_settle(void *map, int fd, size_t bytes);
+bool bt_packed_pages_settle(void *map, int fd, size_t bytes, uint64_t wait_ms);
 
 #endif

@@ -27,7 +27,11 @@
 #define MAX_ROUNDS   100
 #define USED_AFTER_S 86400 /* how exactly the time of the last use is kept */
 #define NAME_BYTES   64
-#define WHY_BYTES    256
+
+/* Of a slow disk: 200 MB/s. */
+#define SETTLED_BYTES_PER_MS 200000u
+
+#define WHY_BYTES 256
 
 /* A stamp so young could be that of a later write too: the clock has ticks. */
 #define YOUNG_NS INT64_C(100000000)
@@ -151,6 +155,25 @@ static void note_use(int fd, const struct stat *st)
     }
 }
 
+static uint64_t stuck_ms(const opening_t *o)
+{
+    return (o->config->stuck_ms == 0) ? STUCK_MS : o->config->stuck_ms;
+}
+
+/* Large pages are worth a wait: as long as it may take another process to read
+ * all of the file, and no longer. What the file says is the same without. */
+static void settle(const opening_t *o, bt_packed_store_t *store, int fd)
+{
+    const uint64_t wait_ms =
+        stuck_ms(o) + store->file.bytes / SETTLED_BYTES_PER_MS;
+
+    if (!bt_packed_pages_settle(store->map, fd, store->file.bytes, wait_ms)) {
+        BT_LOG_WARN("packed weights %s: another process, stopped perhaps, has "
+                    "held their lock for %llu ms; used without large pages",
+                    o->path, (unsigned long long)wait_ms);
+    }
+}
+
 /* Map the file if it is there and fit.
  * @retval BT_ERR_NOT_FOUND, BT_ERR_NO_MEMORY, BT_ERR_IO
  * @retval BT_ERR_BAD_FILE, BT_ERR_CORRUPT, BT_ERR_MISMATCH  to be replaced */
@@ -184,7 +207,7 @@ static bt_status_t try_map(opening_t *o, bt_packed_store_t **store_p)
         return fail_errno(o, errno);
     }
     store->file.bytes = (size_t)st.st_size;
-    bt_packed_pages_settle(store->map, fd, store->file.bytes);
+    settle(o, store, fd);
     status = check(o, store, (size_t)st.st_size);
     if (status != BT_OK) {
         bt_packed_store_close(store);
@@ -199,8 +222,6 @@ static bt_status_t try_map(opening_t *o, bt_packed_store_t **store_p)
 static bt_status_t wait_for_lock(opening_t *o, int fd)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
-    const uint64_t stuck_ms =
-        (o->config->stuck_ms == 0) ? STUCK_MS : o->config->stuck_ms;
     uint64_t since = bt_now_ms();
     off_t size = -1;
     struct stat st;
@@ -221,7 +242,7 @@ static bt_status_t wait_for_lock(opening_t *o, int fd)
             size = st.st_size;
             since = bt_now_ms();
         }
-        if (bt_now_ms() - since >= stuck_ms) {
+        if (bt_now_ms() - since >= stuck_ms(o)) {
             return fail(o, BT_ERR_TIMED_OUT,
                         "another process builds them and does not get on");
         }

@@ -45,8 +45,10 @@ typedef struct bt_packed_config {
     uint32_t pack_version; /**< of bt_kernels_caps_t, not 0 */
     uint32_t n_threads;    /**< that check sums */
     uint64_t expect_bytes; /**< about so much is going to be written */
-    uint32_t stuck_ms;     /**< a builder without progress for so long is not
-                                waited for any more; 0: 30 s */
+    uint32_t stuck_ms;     /**< a builder without progress for so long, or one
+                                that holds the lock of a whole file for so long
+                                and 5 s for each GB, is not waited for any more;
+                                0: 30 s */
     void *ctx;
     /** Add all pieces, in the same order every time.
      *  @return what bt_packed_writer_add() did, or the caller's own failure */

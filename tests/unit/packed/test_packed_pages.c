@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #define LARGE   ((size_t)2 << 20)
 #define N_LARGE 4u
 #define BYTES   (N_LARGE * LARGE + 12345)
+#define LONG_MS 100000u
 
 /* A file that was just written, so that it is cached in small pages. */
 typedef struct world {
@@ -134,7 +136,7 @@ static void a_written_file_comes_into_large_pages(void **state)
     for (int i = 0; i < 2; i++) { /* the second finds them */
         map = bt_packed_pages_map(w.fd, BYTES);
         assert_non_null(map);
-        bt_packed_pages_settle(map, w.fd, BYTES);
+        assert_true(bt_packed_pages_settle(map, w.fd, BYTES, LONG_MS));
         assert_int_equal(n_large(map), N_LARGE);
         expect_contents(&w, map);
         assert_int_equal(n_large(map), N_LARGE);
@@ -155,7 +157,7 @@ static void what_is_not_cached_is_not_read_for_it(void **state)
     drop_cache(&w);
     map = bt_packed_pages_map(w.fd, BYTES);
     assert_non_null(map);
-    bt_packed_pages_settle(map, w.fd, BYTES);
+    assert_true(bt_packed_pages_settle(map, w.fd, BYTES, LONG_MS));
     assert_int_equal(mincore(map, BYTES, cached), 0);
     for (size_t i = 0; i < sizeof(cached); i++) {
         assert_int_equal(cached[i] & 1, 0);
@@ -178,7 +180,7 @@ static void what_others_hold_stays(void **state)
     expect_contents(&w, other);
     map = bt_packed_pages_map(w.fd, BYTES);
     assert_non_null(map);
-    bt_packed_pages_settle(map, w.fd, BYTES);
+    assert_true(bt_packed_pages_settle(map, w.fd, BYTES, LONG_MS));
     expect_contents(&w, map);
     expect_contents(&w, other);
     munmap(map, BYTES);
@@ -197,7 +199,9 @@ static int settle_at_once(const world_t *w, int go)
     if ((map == NULL) || (read(go, &c, 1) != 0)) {
         return 1;
     }
-    bt_packed_pages_settle(map, fd, BYTES);
+    if (!bt_packed_pages_settle(map, fd, BYTES, LONG_MS)) {
+        return 4;
+    }
     if (memcmp(map, w->bytes, BYTES) != 0) {
         return 2;
     }
@@ -236,6 +240,25 @@ static void many_at_once_all_have_large_pages(void **state)
     free_world(&w);
 }
 
+static void a_lock_that_is_held_for_ever_is_told_of(void **state)
+{
+    world_t w = make_world();
+    const int fd = open(w.path, O_RDONLY | O_CLOEXEC);
+    uint8_t *const map = bt_packed_pages_map(w.fd, BYTES);
+
+    (void)state;
+    assert_non_null(map);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    /* Where nobody has large pages, nobody locks. */
+    assert_int_equal(bt_packed_pages_settle(map, w.fd, BYTES, 20),
+                     !can_be_large());
+    expect_contents(&w, map);
+    close(fd);
+    assert_true(bt_packed_pages_settle(map, w.fd, BYTES, 0));
+    munmap(map, BYTES);
+    free_world(&w);
+}
+
 static void a_file_below_a_large_page_is_mapped_as_it_is(void **state)
 {
     world_t w = make_world();
@@ -245,7 +268,7 @@ static void a_file_below_a_large_page_is_mapped_as_it_is(void **state)
     assert_int_equal(ftruncate(w.fd, 5000), 0);
     map = bt_packed_pages_map(w.fd, 5000);
     assert_non_null(map);
-    bt_packed_pages_settle(map, w.fd, 5000);
+    assert_true(bt_packed_pages_settle(map, w.fd, 5000, LONG_MS));
     assert_memory_equal(map, w.bytes, 5000);
     munmap(map, 5000);
     assert_null(bt_packed_pages_map(-1, 5000));
@@ -259,6 +282,7 @@ int main(void)
         BT_TEST(what_is_not_cached_is_not_read_for_it),
         BT_TEST(what_others_hold_stays),
         BT_TEST(many_at_once_all_have_large_pages),
+        BT_TEST(a_lock_that_is_held_for_ever_is_told_of),
         BT_TEST(a_file_below_a_large_page_is_mapped_as_it_is),
     };
 

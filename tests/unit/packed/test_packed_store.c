@@ -658,6 +658,38 @@ static void a_builder_that_does_not_get_on_is_not_waited_for(void **state)
     free_world(w);
 }
 
+/* Does a process put a file's pages in order here? */
+static bool has_large_pages(void)
+{
+    char text[64] = "[never]";
+    const int fd = open("/sys/kernel/mm/transparent_hugepage/enabled",
+                        O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        assert_true(read(fd, text, sizeof(text) - 1) > 0);
+        close(fd);
+    }
+    return strstr(text, "[never]") == NULL;
+}
+
+/* Whoever does so holds its lock; this one was stopped meanwhile, for ever. */
+static void a_whole_file_is_used_whoever_holds_its_lock(void **state)
+{
+    world_t *const w = make_world();
+    int fd;
+
+    (void)state;
+    assert_true(open_and_compare(w));
+    fd = open(the_file(w), O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    w->config.stuck_ms = 50;
+    assert_false(open_and_compare(w));
+    bt_test_expect_log_lines(has_large_pages() ? 1 : 0);
+    close(fd);
+    free_world(w);
+}
+
 static void set_age(const char *path, time_t age_s)
 {
     const struct timespec times[2] = {{.tv_sec = time(NULL) - age_s},
@@ -776,6 +808,7 @@ int main(void)
         BT_TEST(a_limit_on_the_size_of_files_is_respected),
         BT_TEST(a_full_and_a_read_only_folder_are_not_needed),
         BT_TEST(a_builder_that_does_not_get_on_is_not_waited_for),
+        BT_TEST(a_whole_file_is_used_whoever_holds_its_lock),
         BT_TEST(files_that_nobody_uses_are_removed),
         BT_TEST(open_survives_every_failed_allocation),
         BT_TEST(the_option_names_the_folder),
