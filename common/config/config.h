@@ -66,6 +66,7 @@ typedef struct bt_config {
     const char *http;          /* ADDR:PORT 127.0.0.1:8000 */
     const char *grpc;          /* 127.0.0.1:8001 */
     const char *metrics;       /* 127.0.0.1:8002 */
+    const char *allowed_hosts; /* "" = the server's own names */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
     const char *log_level;     /* info */
     const char *log_format;    /* text, json */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "router/http/door_limits.h"
 #include "router/http/door_priv.h"
@@ -59,6 +60,37 @@ static bt_status_t find_limits(const bt_config_t *config,
     return BT_OK;
 }
 
+static const char *check_head(void *door, const bt_http1_head_t *head)
+{
+    return bt_hosts_check(&((const bt_door_t *)door)->hosts, head);
+}
+
+/* The names that clients may use. Wherever it listens: what reaches it under
+ * another name on a network of its own may come from a page as well. */
+static bt_status_t find_names(bt_door_t *door)
+{
+    const bt_config_t *config = door->front->config;
+    const char *const bound[] = {config->http, config->metrics};
+    char name[BT_HOSTS_NAME_BYTES];
+    uint16_t port;
+
+    if (!bt_hosts_are_valid(config->allowed_hosts, name)) {
+        BT_LOG_ERROR("--allowed-hosts: \"%s\" is neither a name, nor an "
+                     "address, nor *.NAME, nor *",
+                     name);
+        return BT_ERR_INVALID_PARAM;
+    }
+    bt_hosts_init(&door->hosts, config->allowed_hosts);
+    for (size_t i = 0; i < BT_ARRAY_LEN(bound); i++) {
+        /* What is no address is told by listen_at(). */
+        if (bt_config_split_address(bound[i], name, sizeof(name), &port) ==
+            BT_OK) {
+            bt_hosts_add_own(&door->hosts, name);
+        }
+    }
+    return BT_OK;
+}
+
 static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
                                 const bt_door_limits_t *limits)
 {
@@ -78,12 +110,14 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .on_request = bt_door_request,
         .on_gone = bt_door_gone,
         .ctx = door,
+        .check_head = check_head,
         .format_error = bt_door_format_error,
     };
     const bt_http_handlers_t metrics_port = {
         .on_request = bt_door_metrics_request,
         .on_gone = bt_door_gone,
         .ctx = door,
+        .check_head = check_head,
         .format_error = bt_door_format_error,
     };
     bt_status_t status;
@@ -111,7 +145,10 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
 
     *door = (bt_door_t){.front = front};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
-    status = find_limits(front->config, &limits);
+    status = find_names(door);
+    if (status == BT_OK) {
+        status = find_limits(front->config, &limits);
+    }
     if (status == BT_OK) {
         status = make_servers(door, base, &limits);
     }

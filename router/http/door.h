@@ -13,12 +13,14 @@
 #define BT_ROUTER_HTTP_DOOR_H
 
 #include "router/frontend/frontend.h"
+#include "router/http/hosts.h"
 #include "router/http/http.h"
 
 #define BT_DOOR_ADDRESS_BYTES 96
 
 typedef struct bt_door {
     bt_frontend_t *front;
+    bt_hosts_t hosts; /**< by which clients may call it */
     bt_http_t *http, *metrics_http;
     bt_strbuf_t out; /**< scratch for one answer or event */
     /** Where it listens, "127.0.0.1:8000". */

@@ -360,7 +360,7 @@ class Stream:
         self.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         data = json.dumps(self.body).encode()
         self.started = time.monotonic()
-        self.writer.write((f"POST {self.path} HTTP/1.1\r\nHost: baton\r\nContent-Type: application/json\r\n"
+        self.writer.write((f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                            f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n").encode() + data)
         head = await self.reader.readuntil(b"\r\n\r\n")
         self.status = int(head.split(b" ", 2)[1])
