@@ -125,6 +125,9 @@ static const char *worker_name(const bt_gen_t *gen)
 
 static void fail_for_deadline(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
+    if (gen->state == BT_GEN_IS_RUNNING) {
+        bt_gen_loss(core, bt_gen_loss_of_deadline(gen));
+    }
     bt_gen_fail(core, gen, 504, now_us,
                 "the request's deadline of %" PRIu64
                 " ms passed in phase %s, worker %s",

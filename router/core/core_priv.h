@@ -38,6 +38,7 @@ typedef struct bt_leg {
     /** Others need the KV that it stands for, whatever becomes of its own
      *  answer: it is the leader's of a group. */
     bool leads;
+    bool granted;            /**< of a decode worker: it gave a lease */
     uint64_t prefill_tokens; /**< counted at the worker while COMPUTING */
     uint64_t blocks;         /**< counted there until CLOSED */
 } bt_leg_t;
@@ -120,6 +121,12 @@ struct bt_core {
 };
 
 /* record.c */
+/** Tell of a failed attempt. */
+void bt_gen_loss(const bt_core_t *core, bt_gen_loss_t loss);
+/** What a worker's FAILED comes to; before its leg lets go. */
+bt_gen_loss_t bt_gen_loss_of(const bt_gen_t *gen, int32_t status);
+/** ...and the end of its time. */
+bt_gen_loss_t bt_gen_loss_of_deadline(const bt_gen_t *gen);
 void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us);
 /** A token came, the next in order. */
 void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us);

@@ -24,13 +24,14 @@ static bt_leg_t *find_leg(bt_core_t *core, const bt_instance_t *worker,
 static void on_grant(bt_core_t *core, const bt_instance_t *worker,
                      const bt_msg_t *msg)
 {
-    const bt_leg_t *leg = find_leg(core, worker, msg->u.grant.key);
+    bt_leg_t *leg = find_leg(core, worker, msg->u.grant.key);
     const bt_gen_t *gen;
 
     if ((leg == NULL) || (leg->part != BT_PART_DECODE) ||
         (!bt_leg_needed(leg) && !leg->leads)) {
         return;
     }
+    leg->granted = true;
     gen = leg->gen;
     for (uint32_t i = 0; i < gen->n_legs; i++) {
         const bt_leg_t *sender = &gen->legs[i];
@@ -52,6 +53,7 @@ static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "worker %s gave the request up in phase %s",
                  leg->worker->hello.name, phase);
+        bt_gen_loss(core, BT_LOSS_OTHER);
         bt_gen_rerun(core, gen, leg, now_us);
     }
 }
@@ -204,6 +206,7 @@ static void on_failed(bt_core_t *core, const bt_instance_t *worker,
     }
     gen = leg->gen;
     phase = bt_gen_phase_name(gen);
+    bt_gen_loss(core, bt_gen_loss_of(gen, m->status));
     (void)bt_leg_lets_go(leg, false);
     snprintf(gen->trouble, sizeof(gen->trouble),
              "%s worker %s failed in phase %s: %.200s", bt_leg_part_name(leg),
@@ -263,6 +266,7 @@ static void on_ended(bt_core_t *core, const bt_instance_t *worker,
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s ended the request early in phase %s",
                  bt_leg_part_name(leg), worker->hello.name, phase);
+        bt_gen_loss(core, BT_LOSS_OTHER);
         bt_gen_rerun(core, gen, leg, now_us);
         return;
     }

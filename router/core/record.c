@@ -12,6 +12,54 @@ void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us)
     }
 }
 
+void bt_gen_loss(const bt_core_t *core, bt_gen_loss_t loss)
+{
+    if (core->ops.on_loss != NULL) {
+        core->ops.on_loss(core->ops.ctx, loss);
+    }
+}
+
+/* Does a lease stand there whose KV has not come? */
+static bool lease_waits(const bt_gen_t *gen)
+{
+    const bt_attempt_t *a = &gen->attempt;
+
+    return ((a->state == BT_ATTEMPT_IS_SENT) ||
+            (a->state == BT_ATTEMPT_IS_TRANSFER)) &&
+           (a->decode != NULL) && a->decode->granted;
+}
+
+bt_gen_loss_t bt_gen_loss_of_deadline(const bt_gen_t *gen)
+{
+    return lease_waits(gen) ? BT_LOSS_LEASE_EXPIRED : BT_LOSS_DEADLINE;
+}
+
+bt_gen_loss_t bt_gen_loss_of(const bt_gen_t *gen, int32_t status)
+{
+    switch (status) {
+    case BT_ERR_TIMED_OUT:
+        return bt_gen_loss_of_deadline(gen);
+    case BT_ERR_BUSY: /* of one that holds a lease: others want its blocks */
+        return lease_waits(gen) ? BT_LOSS_LEASE_EXPIRED : BT_LOSS_REFUSED;
+    case BT_ERR_PEER_LOST:
+    case BT_ERR_CORRUPT:
+    case BT_ERR_STALE:
+    case BT_ERR_BAD_MESSAGE:
+    case BT_ERR_CANCELED:
+    case BT_ERR_MISMATCH:
+    case BT_ERR_IO:
+        return BT_LOSS_TRANSFER;
+    case BT_ERR_TOO_LARGE:
+    case BT_ERR_NO_BLOCKS:
+    case BT_ERR_INVALID_PARAM:
+    case BT_ERR_OVERFLOW:
+    case BT_ERR_UNSUPPORTED:
+        return BT_LOSS_REFUSED;
+    default:
+        return BT_LOSS_OTHER;
+    }
+}
+
 void bt_gen_note_token(const bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     bt_ledger_t *l = &gen->ledger;

@@ -188,6 +188,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s was lost in phase %s (%s)",
                  bt_leg_part_name(leg), worker->hello.name, phase, reason);
+        bt_gen_loss(core, BT_LOSS_WORKER);
         bt_gen_rerun(core, gen, leg, now_us);
     }
     bt_table_remove(worker);

@@ -180,6 +180,13 @@ static void on_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
     bt_router_metrics_time(served->metrics, which, us);
 }
 
+static void on_loss(void *ctx, bt_gen_loss_t loss)
+{
+    const bt_served_t *served = ctx;
+
+    bt_router_metrics_loss(served->metrics, loss);
+}
+
 static void on_record(void *ctx, const bt_gen_record_t *record)
 {
     const bt_served_t *served = ctx;
@@ -212,6 +219,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .on_record = on_record,
         .on_transfer = on_transfer,
         .on_time = on_time,
+        .on_loss = on_loss,
         .detok_init = bt_detok_init,
         .detok_push = bt_detok_push,
         .detok_finish = bt_detok_finish,

@@ -221,6 +221,20 @@ void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
     }
 }
 
+void bt_router_metrics_loss(bt_model_metrics_t *mm, bt_gen_loss_t loss)
+{
+    static const bt_model_cell_t cells[BT_N_LOSSES] = {
+        [BT_LOSS_LEASE_EXPIRED] = BT_MC_LEASES_EXPIRED,
+        [BT_LOSS_TRANSFER] = BT_MC_TRANSFERS_FAILED,
+        [BT_LOSS_REFUSED] = BT_MC_ATTEMPTS_REFUSED,
+        [BT_LOSS_WORKER] = BT_MC_WORKERS_LOST,
+        [BT_LOSS_DEADLINE] = BT_MC_DEADLINES_PASSED,
+        [BT_LOSS_OTHER] = BT_MC_OTHER_LOSSES,
+    };
+
+    add(mm, cells[loss], 1);
+}
+
 static void add_growth(bt_model_metrics_t *mm, bt_model_cell_t cell,
                        uint64_t before, uint64_t now)
 {

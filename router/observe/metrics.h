@@ -78,6 +78,8 @@ void bt_router_metrics_transfer(bt_model_metrics_t *mm,
 /** FIRST_TOKEN and NEXT_TOKEN, which come once per token, count it too. */
 void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
                             uint64_t us);
+/** An attempt of one of its sequences failed. */
+void bt_router_metrics_loss(bt_model_metrics_t *mm, bt_gen_loss_t loss);
 /** The worker's counters since its last STATS; call before it is replaced. */
 void bt_router_metrics_stats(bt_model_metrics_t *mm,
                              const bt_msg_stats_t *before,

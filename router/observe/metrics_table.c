@@ -199,6 +199,18 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_reruns_total",
      "Times a sequence was run again after a worker failed",
      SERIES(MODEL(RERUNS))},
+    {COUNTER, "baton_attempt_failures_total",
+     "Attempts of sequences that failed, run again or not: the decode worker's "
+     "lease ended before its KV had come (lease_expired); KV could not be sent, "
+     "or was not what was sent (transfer); a worker did not take the request "
+     "(refused), its link ended (worker_lost); the request's time was over, and "
+     "no lease waited for KV (deadline); a device or memory (other)",
+     SERIES(MODEL_BY("cause=\"lease_expired\"", LEASES_EXPIRED),
+            MODEL_BY("cause=\"transfer\"", TRANSFERS_FAILED),
+            MODEL_BY("cause=\"refused\"", ATTEMPTS_REFUSED),
+            MODEL_BY("cause=\"worker_lost\"", WORKERS_LOST),
+            MODEL_BY("cause=\"deadline\"", DEADLINES_PASSED),
+            MODEL_BY("cause=\"other\"", OTHER_LOSSES))},
     {COUNTER, "baton_prompt_tokens_total",
      "Tokens of prompts that were accepted",
      SERIES(MODEL(PROMPT_TOKENS))},

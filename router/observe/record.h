@@ -60,4 +60,16 @@ typedef enum bt_gen_time_kind {
     BT_N_TIMES,
 } bt_gen_time_kind_t;
 
+/** Why an attempt failed. */
+typedef enum bt_gen_loss {
+    BT_LOSS_LEASE_EXPIRED, /**< a lease ended before its KV had come: taken back
+                                by its worker, or at the deadline */
+    BT_LOSS_TRANSFER, /**< KV could not be sent, or was not what was sent */
+    BT_LOSS_REFUSED,  /**< a worker did not take the request */
+    BT_LOSS_WORKER,   /**< the link to a worker ended */
+    BT_LOSS_DEADLINE, /**< the client's, and no lease waited for KV */
+    BT_LOSS_OTHER,    /**< a device, memory, a worker's own fault */
+    BT_N_LOSSES,
+} bt_gen_loss_t;
+
 #endif

@@ -307,3 +307,17 @@ def test_bad_model_files_are_named():
             f.write(data[:at] + (20).to_bytes(4, "little") + data[at + 4:])
         bad_start(["--model", d + "/type.gguf"], ["blk.0.attn_q.weight", "IQ4_NL"])
         bad_start(["--model", good, "--kv-memory", "900g"], ["missing", "MiB"])
+
+
+def test_a_lease_whose_kv_does_not_come_is_counted_apart():
+    """An autoscaler reads it: the prefill worker is too slow, here because it is stopped."""
+    with tempfile.TemporaryDirectory() as d, Cluster(
+            small_model(d), router_args=["--request-timeout-ms", "3000"]) as c:
+        c.prefills[0].kill(signal.SIGSTOP)
+        status, answer = c.post("/v1/completions", {"prompt": "hello", "max_tokens": 8})
+        assert status == 504, answer
+        c.prefills[0].kill(signal.SIGCONT)
+        failures = {cause: c.metric("baton_attempt_failures_total", cause=cause)
+                    for cause in ("lease_expired", "transfer", "refused", "worker_lost", "deadline", "other")}
+        assert failures == dict.fromkeys(failures, 0) | {"lease_expired": 1}, failures
+        next_one_works(c)

@@ -56,6 +56,7 @@ typedef struct world {
     uint64_t recorded_transfer_us;
     unsigned n_times[BT_N_TIMES];
     uint64_t times_us[BT_N_TIMES];
+    uint32_t n_losses[BT_N_LOSSES];
     uint64_t next_instance;
 } world_t;
 
@@ -151,6 +152,13 @@ static inline void w_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
     w->times_us[which] += us;
 }
 
+static inline void w_loss(void *ctx, bt_gen_loss_t loss)
+{
+    world_t *w = ctx;
+
+    w->n_losses[loss]++;
+}
+
 static inline void fake_init(bt_detok_t *detok, const bt_tokenizer_t *tok)
 {
     detok->tok = tok;
@@ -190,6 +198,7 @@ static inline void start(world_t *w, uint32_t max_queue)
         .on_record = w_record,
         .on_transfer = w_transfer,
         .on_time = w_time,
+        .on_loss = w_loss,
         .detok_init = fake_init,
         .detok_push = fake_push,
         .detok_finish = fake_finish,

@@ -134,6 +134,11 @@ static inline void play(world_t *w)
     bt_router_metrics_time(mm, BT_TIME_JOIN_WAIT, 700);
     bt_router_metrics_time(mm, BT_TIME_TAIL, 900);
     bt_router_metrics_time(mm, BT_TIME_REQUEST, 2000000);
+    for (int i = 0; i < BT_N_LOSSES; i++) { /* each another number */
+        for (int n = 0; n <= i; n++) {
+            bt_router_metrics_loss(mm, (bt_gen_loss_t)i);
+        }
+    }
     bt_router_metrics_trace_lost(w->m, 3);
     bt_router_metrics_access_lost(w->m, 4);
     bt_router_metrics_tick(w->m, 0);

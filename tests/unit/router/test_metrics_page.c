@@ -202,6 +202,13 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_http_connections 3",
         "baton_requests_refused_total" OF " 0",
         "baton_requests_refused_total 0",
+#define LOST "baton_attempt_failures_total{model=\"tiny\",cause="
+        LOST "\"lease_expired\"} 1",
+        LOST "\"transfer\"} 2",
+        LOST "\"refused\"} 3",
+        LOST "\"worker_lost\"} 4",
+        LOST "\"deadline\"} 5",
+        LOST "\"other\"} 6",
         "baton_prompt_tokens_total" OF " 48",
         "baton_prompt_tokens_cached_total" OF " 32",
         "baton_generation_tokens_total" OF " 3",
