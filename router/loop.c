@@ -166,7 +166,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
     }
     loop->ready_fd = bt_ready_fd_open();
     signal(SIGPIPE, SIG_IGN);
-    loop->base = event_base_new();
+    loop->base = bt_http_loop_create();
     if (loop->base == NULL) {
         BT_LOG_ERROR("cannot make the event loop");
         goto err_loop;

@@ -21,7 +21,8 @@
  * connection gets 503 (429: for its share).
  *
  * Turns are short: one callback reads 64 KiB at most and hands over one
- * request; pipelined ones wait for the loop's next turn.
+ * request; pipelined ones wait for the loop's next turn. On a loop of
+ * bt_http_loop_create() messages of workers, time and signals come first.
  *
  * Deadlines are absolute: for the whole head (from accept, or from the first
  * byte of a later request), for the whole body, and for an idle keep-alive
@@ -107,6 +108,10 @@ typedef struct bt_http_handlers {
                          const char *message, bt_strbuf_t *out);
 } bt_http_handlers_t;
 
+/** An event loop on which clients' sockets come after everything else: after
+ *  a few of their callbacks it looks for other events, whatever they are up to.
+ *  @return NULL for want of memory or descriptors */
+struct event_base *bt_http_loop_create(void);
 /** All limits but max_per_client must be above 0, and memory_bytes at least
  *  twice max_body_bytes; @a config and @a handlers are copied.
  *  @retval BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY */

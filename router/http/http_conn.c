@@ -552,6 +552,10 @@ bt_status_t bt_conn_create(bt_http_t *http, int fd, bt_http_client_t *client)
                  on_write, conn);
     evtimer_assign(&conn->ev_timer, http->base, on_timer, conn);
     evtimer_assign(&conn->ev_again, http->base, on_read, conn);
+    bt_http_put_last(http, &conn->ev_read);
+    bt_http_put_last(http, &conn->ev_write);
+    bt_http_put_last(http, &conn->ev_timer);
+    bt_http_put_last(http, &conn->ev_again);
     if (event_add(&conn->ev_read, NULL) != 0) {
         bt_free(conn);
         return BT_ERR_NO_MEMORY;

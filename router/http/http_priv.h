@@ -131,6 +131,11 @@ struct bt_http {
     char *scratch; /**< BT_HTTP_SCRATCH_BYTES */
 };
 
+/* ---- http_server.c ---- */
+
+/** An event of clients gets the last priority of its loop. */
+void bt_http_put_last(bt_http_t *http, struct event *ev);
+
 /* ---- http_room.c ---- */
 
 /** @retval BT_ERR_NO_MEMORY */

@@ -12,8 +12,13 @@
 #include "common/base/log.h"
 #include "router/http/http_priv.h"
 
-#define ACCEPTS_PER_TURN     16
-#define ACCEPT_AGAIN_MS      100
+#define ACCEPTS_PER_TURN 16
+#define ACCEPT_AGAIN_MS  100
+/* What a message of a worker waits for at most: each takes up to half a
+ * millisecond, with input made for it. */
+#define CALLBACKS_PER_LOOK 8
+/* libevent gives events the one in the middle. */
+#define N_PRIORITIES         3
 #define KEEPALIVE_IDLE_S     15
 #define KEEPALIVE_INTERVAL_S 5
 #define KEEPALIVE_PROBES     3
@@ -124,6 +129,32 @@ static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
             turn_away(http, fd, status);
         }
     }
+}
+
+struct event_base *bt_http_loop_create(void)
+{
+    struct event_config *config = event_config_new();
+    struct event_base *base = NULL;
+
+    if (config == NULL) {
+        return NULL;
+    }
+    if (event_config_set_max_dispatch_interval(config, NULL, CALLBACKS_PER_LOOK,
+                                               N_PRIORITIES - 1) == 0) {
+        base = event_base_new_with_config(config);
+    }
+    event_config_free(config);
+    if ((base != NULL) && (event_base_priority_init(base, N_PRIORITIES) != 0)) {
+        event_base_free(base);
+        return NULL;
+    }
+    return base;
+}
+
+void bt_http_put_last(bt_http_t *http, struct event *ev)
+{
+    /* Fails only for an event that is active already. */
+    (void)event_priority_set(ev, event_base_get_npriorities(http->base) - 1);
 }
 
 bt_status_t bt_http_create(struct event_base *base,
@@ -262,6 +293,7 @@ bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
     listener->fd = fd;
     event_assign(&listener->ev, http->base, fd, EV_READ | EV_PERSIST, on_accept,
                  listener);
+    bt_http_put_last(http, &listener->ev);
     if (event_add(&listener->ev, NULL) != 0) {
         close(fd);
         return BT_ERR_NO_MEMORY;

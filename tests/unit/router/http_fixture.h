@@ -42,6 +42,8 @@ typedef struct fixture {
     char last[256]; /* "METHOD path bytes" of the last request */
     bool write_in_gone;
     bool fill_at_once; /* /hold streams until it is dropped */
+    uint32_t wake_at;  /* with this request a byte goes into wake_fd */
+    int wake_fd;
 } fixture_t;
 
 typedef struct client {
@@ -61,6 +63,9 @@ static inline void on_request(void *ctx, bt_exchange_t *ex)
     const char *path = bt_exchange_path(ex);
 
     f->n_requests++;
+    if (f->n_requests == f->wake_at) {
+        assert_int_equal(write(f->wake_fd, "x", 1), 1);
+    }
     snprintf(f->last, sizeof(f->last), "%s %s %zu",
              methods[bt_exchange_method(ex)], path, n_body);
     bt_exchange_set_user(ex, f);
@@ -138,7 +143,7 @@ static inline void start(fixture_t *f, const bt_http_config_t *config)
         .on_request = on_request, .on_gone = on_gone, .ctx = f};
 
     memset(f, 0, sizeof(*f));
-    f->base = event_base_new();
+    f->base = bt_http_loop_create();
     assert_non_null(f->base);
     f->tick = event_new(f->base, -1, EV_PERSIST, on_tick, NULL);
     assert_int_equal(event_add(f->tick, &tick), 0);

@@ -339,6 +339,54 @@ static void a_turn_of_the_loop_hands_over_one_request(void **state)
     stop(&f);
 }
 
+typedef struct other {
+    fixture_t *f;
+    uint32_t at; /* so many requests came before it */
+} other_t;
+
+static void on_other(evutil_socket_t fd, short what, void *arg)
+{
+    other_t *other = arg;
+
+    (void)what;
+    assert_int_equal(read(fd, &(char){0}, 1), 1);
+    other->at = other->f->n_requests;
+}
+
+/* A worker's message comes while many clients have sent something. */
+static void others_come_before_clients(void **state)
+{
+    enum { N = 100, WAKE = 20 };
+    static client_t c[N];
+    fixture_t f;
+    other_t other = {.f = &f};
+    struct event *event;
+    int fds[2];
+
+    (void)state;
+    start(&f, &normal);
+    assert_int_equal(pipe(fds), 0);
+    event = event_new(f.base, fds[0], EV_READ | EV_PERSIST, on_other, &other);
+    assert_int_equal(event_add(event, NULL), 0);
+    f.wake_at = WAKE;
+    f.wake_fd = fds[1];
+    for (uint32_t i = 0; i < N; i++) {
+        client_open(&f, &c[i]);
+    }
+    WAIT_FOR(&f, bt_http_n_connections(f.http) == N);
+    for (uint32_t i = 0; i < N; i++) { /* all are there to be read at once */
+        assert_int_equal(send(c[i].fd, GET("/empty"), strlen(GET("/empty")), 0),
+                         strlen(GET("/empty")));
+    }
+    WAIT_FOR(&f, f.n_requests == N);
+    assert_in_range(other.at, WAKE, WAKE + 8);
+    event_free(event);
+    close(fds[0]);
+    close(fds[1]);
+    close_clients(c, N);
+    stop(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +397,7 @@ int main(void)
         BT_TEST(heads_that_wait_give_way_to_new_ones),
         BT_TEST(readers_that_are_behind_share_a_budget),
         BT_TEST(a_turn_of_the_loop_hands_over_one_request),
+        BT_TEST(others_come_before_clients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
