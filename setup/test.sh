@@ -5,14 +5,14 @@
 
 logs="$build/test-logs"
 stages=(lint gcc clang asan integration clients tsan)
-long_stages=(valgrind fuzz)
+long_stages=(soak valgrind fuzz)
 
 # Seconds that a stage may take in a fresh clone on the slow kind of machine (two
 # cores, int8 some 900 GOPS) with nothing else to do. docs/TESTING.md says how
 # they came about. More is said, but fails nothing: machines are shared.
 declare -A budgets=([lint]=30 [gcc]=400 [clang]=60 [asan]=420
                     [integration]=400 [clients]=60 [tsan]=130)
-declare -A long_budgets=([integration]=1200 [valgrind]=900 [fuzz]=1500)
+declare -A long_budgets=([integration]=1200 [soak]=2000 [valgrind]=900 [fuzz]=1500)
 rows=() # of the table: stage, passed, failed, skipped, seconds, budget
 
 n_passed=0
@@ -214,6 +214,14 @@ stage_clients() {
     build_for clients || return 0
     BATON_BUILD="$build/test-gcc" run_printing clients \
         "$python" "$root/tests/clients/test_clients.py" "${names[@]}"
+}
+
+# 30 minutes of mixed load, or BATON_SOAK_SECONDS of it.
+stage_soak() {
+    build_for soak || return 0
+    BATON_BUILD="$build/test-gcc" BATON_SOAK_SECONDS="${BATON_SOAK_SECONDS:-1800}" \
+        run_printing soak \
+        python3 "$root/tests/integration/run.py" test_soak
 }
 
 stage_valgrind() {
