@@ -216,9 +216,12 @@ static void take(bt_fleet_t *fleet)
 
 static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
+    bt_fleet_t *fleet = ctx;
+
     (void)fd;
     (void)what;
-    take(ctx);
+    take(fleet);
+    bt_router_metrics_turn(fleet->front->metrics);
 }
 
 static bt_status_t enter(bt_fleet_t *fleet)

@@ -8,7 +8,7 @@
 #include "common/base/log.h"
 
 #define LINK_QUEUE_BYTES (64u << 20)
-#define EVENTS_PER_WAKE  4096 /* control events before clients are looked at */
+#define WAKE_US          500 /* of control events before others have a turn */
 
 /* What the user pointer of a link leads to. */
 static bt_served_t *model_of(bt_links_t *links, const bt_instance_t *worker)
@@ -41,6 +41,11 @@ void bt_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
     }
 }
 
+static void turn(const bt_links_t *links)
+{
+    bt_router_metrics_turn(links->front->metrics);
+}
+
 static void flush(bt_links_t *links)
 {
     links->flush_is_due = false;
@@ -54,6 +59,7 @@ static void on_flush(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     flush(ctx);
+    turn(ctx);
 }
 
 /* ---- events of a link ---- */
@@ -188,16 +194,16 @@ static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
 
 static void pump(bt_links_t *links)
 {
+    const uint64_t end_us = bt_now_us() + WAKE_US;
     bt_rpc_event_t event;
-    uint32_t n = 0;
+    uint64_t now_us;
 
-    while ((n < EVENTS_PER_WAKE) &&
-           bt_rpc_next(links->rpc, bt_now_ms(), &event)) {
+    while (((now_us = bt_now_us()) < end_us) &&
+           bt_rpc_next(links->rpc, now_us / 1000, &event)) {
         link_event(links, &event);
-        n++;
     }
     flush(links);
-    if (n == EVENTS_PER_WAKE) {
+    if (now_us >= end_us) {
         event_active(links->more, EV_TIMEOUT, 0);
     }
 }
@@ -207,6 +213,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     pump(ctx);
+    turn(ctx);
 }
 
 void bt_links_tick(bt_links_t *links, uint64_t now_ms)
@@ -231,7 +238,10 @@ bt_status_t bt_links_open(bt_links_t *links, struct event_base *base,
     }
     links->more = event_new(base, -1, 0, on_readable, links);
     links->flush = event_new(base, -1, 0, on_flush, links);
-    if ((links->more == NULL) || (links->flush == NULL)) {
+    if ((links->more == NULL) || (links->flush == NULL) ||
+        (event_priority_set(links->flush, BT_LINKS_PRIORITY) != 0) ||
+        (event_priority_set(links->more,
+                            event_base_get_npriorities(base) - 1) != 0)) {
         BT_LOG_ERROR("cannot make the events of the control links");
         return BT_ERR_NO_MEMORY;
     }
@@ -292,7 +302,9 @@ bt_status_t bt_links_listen(bt_links_t *links, struct event_base *base,
     }
     links->readable = event_new(base, bt_rpc_fd(links->rpc),
                                 EV_READ | EV_PERSIST, on_readable, links);
-    if ((links->readable == NULL) || (event_add(links->readable, NULL) != 0)) {
+    if ((links->readable == NULL) ||
+        (event_priority_set(links->readable, BT_LINKS_PRIORITY) != 0) ||
+        (event_add(links->readable, NULL) != 0)) {
         BT_LOG_ERROR("cannot watch the control links");
         return BT_ERR_NO_MEMORY;
     }

@@ -21,6 +21,11 @@
 struct event_base;
 struct event;
 
+/** Of the loop's: before all others, so that no crowd of clients makes a worker
+ *  look silent, or us to it. What one turn leaves of a worker's messages comes
+ *  in the last one, among the clients. */
+#define BT_LINKS_PRIORITY 0
+
 typedef struct bt_links {
     bt_frontend_t *front;
     bt_rpc_t *rpc;

@@ -15,6 +15,7 @@
 #include "router/links.h"
 
 #define TICK_MS   50
+#define WORKED_US 500 /* of the pool's results, before others have a turn */
 #define LINGER_MS 300 /* after the last answer, for its bytes */
 
 struct bt_loop {
@@ -23,7 +24,7 @@ struct bt_loop {
     bt_door_t door;
     bt_fleet_t fleet;
     struct event_base *base;
-    struct event *tick, *sigterm, *sigint, *sighup;
+    struct event *tick, *worked, *sigterm, *sigint, *sighup;
     int ready_fd;       /* -1: none, or said */
     bool again;         /* a second signal came */
     uint64_t ticked_us; /* 0: not yet */
@@ -86,15 +87,12 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     }
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *ctx)
+static void tick(bt_loop_t *loop)
 {
-    bt_loop_t *loop = ctx;
     const uint64_t now_ms = bt_now_ms();
     const uint64_t due_us = loop->ticked_us + TICK_MS * 1000u;
     const uint64_t now_us = bt_now_us();
 
-    (void)fd;
-    (void)what;
     if (loop->ticked_us != 0) {
         bt_router_metrics_tick(loop->front.metrics,
                                (now_us > due_us) ? now_us - due_us : 0);
@@ -107,6 +105,34 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     if (loop->front.draining) {
         drain_step(loop, now_ms);
     }
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_loop_t *loop = ctx;
+
+    (void)fd;
+    (void)what;
+    tick(loop);
+    bt_router_metrics_turn(loop->front.metrics);
+}
+
+/* The pool has finished something. */
+static void on_worked(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_loop_t *loop = ctx;
+    const uint64_t end_us = bt_now_us() + WORKED_US;
+    bool more;
+
+    (void)fd;
+    (void)what;
+    do {
+        more = bt_frontend_step(&loop->front);
+    } while (more && (bt_now_us() < end_us));
+    if (more) {
+        event_active(loop->worked, EV_READ, 0);
+    }
+    bt_router_metrics_turn(loop->front.metrics);
 }
 
 static void on_signal(evutil_socket_t signal_number, short what, void *ctx)
@@ -143,8 +169,13 @@ static bt_status_t make_events(bt_loop_t *loop)
     loop->sigterm = evsignal_new(loop->base, SIGTERM, on_signal, loop);
     loop->sigint = evsignal_new(loop->base, SIGINT, on_signal, loop);
     loop->sighup = evsignal_new(loop->base, SIGHUP, on_hangup, loop);
-    if ((loop->tick == NULL) || (loop->sigterm == NULL) ||
-        (loop->sigint == NULL) || (loop->sighup == NULL) ||
+    loop->worked = event_new(loop->base, bt_frontend_fd(&loop->front),
+                             EV_READ | EV_PERSIST, on_worked, loop);
+    if ((loop->tick == NULL) || (loop->worked == NULL) ||
+        (loop->sigterm == NULL) || (loop->sigint == NULL) ||
+        (loop->sighup == NULL) ||
+        (event_priority_set(loop->tick, BT_LINKS_PRIORITY) != 0) ||
+        (event_add(loop->worked, NULL) != 0) ||
         (event_add(loop->sigterm, NULL) != 0) ||
         (event_add(loop->sigint, NULL) != 0) ||
         (event_add(loop->sighup, NULL) != 0) ||
@@ -228,9 +259,14 @@ void bt_loop_destroy(bt_loop_t *loop)
     if (loop == NULL) {
         return;
     }
-    /* Clients first: what still runs is canceled at the workers. */
+    /* What the pool has of clients goes back to them; then clients first: what
+     * still runs is canceled at the workers. */
+    if (loop->front.pool != NULL) {
+        bt_pool_stop(loop->front.pool);
+    }
     bt_door_close(&loop->door);
     event_end(loop->tick);
+    event_end(loop->worked);
     event_end(loop->sigterm);
     event_end(loop->sigint);
     event_end(loop->sighup);

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-uint64_t bt_now_ns(void); /**< CLOCK_MONOTONIC */
+uint64_t bt_now_ns(void);        /**< CLOCK_MONOTONIC */
+uint64_t bt_thread_cpu_ns(void); /**< what the calling thread has used */
 /** What turns the monotonic clock into the time of day, as it is now. */
 int64_t bt_unix_minus_monotonic_ns(void);
 

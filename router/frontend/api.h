@@ -9,7 +9,7 @@
  *                                   [/versions/V]/generate[_stream]
  *     openai:  POST /v1/completions, /v1/chat/completions
  *
- * Threads: pure functions.
+ * Threads: pure functions, but for bt_api_init().
  */
 #ifndef BT_ROUTER_FRONTEND_API_H
 #define BT_ROUTER_FRONTEND_API_H
@@ -94,6 +94,9 @@ typedef struct bt_api_error {
 void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
                       const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+
+/** Before any thread parses. */
+void bt_api_init(void);
 
 /**
  * Parse one body.

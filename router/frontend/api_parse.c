@@ -165,6 +165,11 @@ static bt_status_t not_json(bt_api_parse_t *parse, const json_error_t *fault)
                          fault->line, fault->column, fault->position, text);
 }
 
+void bt_api_init(void)
+{
+    json_object_seed(0); /* from the system, once for all threads */
+}
+
 bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
                          size_t bytes, bt_api_request_t *request_p,
                          bt_api_error_t *error_p)

@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "router/frontend/prepare.h"
+#include "router/frontend/intake.h"
 
 #define ID_BYTES 64
 
@@ -24,8 +24,10 @@ typedef struct bt_choice {
 } bt_choice_t;
 
 struct bt_call {
-    bt_served_t *served;
-    bt_reply_t *reply; /* NULL: it had its last word, or the client left */
+    bt_frontend_t *front;
+    bt_intake_t *intake; /* owned until the call runs or is refused */
+    bt_served_t *served; /* of a call that runs */
+    bt_reply_t *reply;   /* NULL: it had its last word, or the client left */
     bt_api_answer_t answer;
     char id[ID_BYTES];
     char *given_id; /* of a generate call; owned or NULL */
@@ -111,6 +113,10 @@ static bt_reply_t *take_reply(bt_call_t *call)
 void bt_call_gone(bt_call_t *call)
 {
     (void)take_reply(call);
+    if (call->intake != NULL) {
+        bt_intake_leave(call->intake);
+        call->intake = NULL;
+    }
     cancel_rest(call);
     call_release(call);
 }
@@ -307,7 +313,7 @@ static bool copy_text(const char *text, char **copy_p)
 static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
 {
     static const char *const prefixes[] = {"", "cmpl-", "chatcmpl-"};
-    bt_frontend_t *front = call->served->front;
+    bt_frontend_t *front = call->front;
     bt_api_answer_t *answer = &call->answer;
 
     snprintf(call->id, sizeof(call->id), "%s%016" PRIx64 "%08" PRIx64,
@@ -326,30 +332,26 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->continuous_usage = request->continuous_usage;
 }
 
-/* @return NULL when memory is short. */
-static bt_call_t *call_new(bt_served_t *served, bt_reply_t *reply,
-                           const bt_api_request_t *request, const char *model,
-                           uint32_t n_choices)
+/* What the answers are made of.
+ * @return false when memory is short. */
+static bool make_choices(bt_call_t *call, const bt_intake_t *in)
 {
+    const bt_api_request_t *request = &in->request;
+    const uint32_t n = (uint32_t)(in->prepared.n_prompts * request->n);
     const bool echo = (request->dialect == BT_API_GENERATE) &&
                       !request->exclude_input_in_output;
-    bt_call_t *call = bt_calloc(1, sizeof(*call));
 
-    if (call == NULL) {
-        return NULL;
-    }
-    call->served = served;
+    call->served = in->served;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
-    call->choices = bt_calloc(n_choices, sizeof(*call->choices));
-    if ((call->choices == NULL) || !copy_text(model, &call->model) ||
+    call->choices = bt_calloc(n, sizeof(*call->choices));
+    if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
         !copy_text(request->id, &call->given_id) ||
         (echo && !copy_text(request->prompts[0].text, &call->echo))) {
-        call_free(call);
-        return NULL;
+        return false;
     }
-    call->n_choices = n_choices;
-    for (uint32_t i = 0; i < n_choices; i++) {
+    call->n_choices = n;
+    for (uint32_t i = 0; i < n; i++) {
         bt_choice_t *choice = &call->choices[i];
 
         choice->call = call;
@@ -361,16 +363,14 @@ static bt_call_t *call_new(bt_served_t *served, bt_reply_t *reply,
         }
     }
     fill_answer(call, request);
-    call->reply = reply;
-    reply->call = call;
-    return call;
+    return true;
 }
 
 /* Where the spans of this call belong: under the client's, if it named one. */
 static void fill_origin(const bt_call_t *call, const char *traceparent,
                         bt_gen_origin_t *origin)
 {
-    bt_trace_t *trace = call->served->front->trace;
+    bt_trace_t *trace = call->front->trace;
 
     if (trace == NULL) {
         return;
@@ -383,36 +383,24 @@ static void fill_origin(const bt_call_t *call, const char *traceparent,
     snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", call->id);
 }
 
-/* A call on its way to becoming one. */
-typedef struct beginning {
-    bt_frontend_t *front;
-    bt_reply_t *reply;
-    const bt_call_source_t *source;
-    bt_served_t *served; /* once it is known */
-    const char *model;   /* as the client named it */
-    bt_api_request_t request;
-    bt_prepared_t prepared;
-    uint64_t parse_us, tokenize_us;
-} beginning_t;
-
 /* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
-static bt_gen_spec_t spec_of(const beginning_t *b,
+static bt_gen_spec_t spec_of(const bt_intake_t *in,
                              const bt_gen_origin_t *origin, uint32_t i)
 {
-    const bt_api_request_t *request = &b->request;
-    const bt_prepared_prompt_t *prompt = &b->prepared.prompts[i / request->n];
+    const bt_api_request_t *request = &in->request;
+    const bt_prepared_prompt_t *prompt = &in->prepared.prompts[i / request->n];
     bt_gen_spec_t spec = {
         .tokens = prompt->tokens.ids,
         .n_prompt = (uint32_t)prompt->tokens.n,
         .max_new = prompt->max_new,
-        .sampling = b->prepared.sampling,
-        .space = b->prepared.space,
+        .sampling = in->prepared.sampling,
+        .space = in->prepared.space,
         .stops = (const char *const *)request->stops,
         .n_stops = request->n_stops,
         .priority = request->priority,
         .timeout_ms = request->timeout_ms,
-        .parse_us = b->parse_us,
-        .tokenize_us = b->tokenize_us,
+        .parse_us = in->parse_us,
+        .tokenize_us = in->tokenize_us,
         .origin = *origin,
     };
 
@@ -431,173 +419,131 @@ typedef struct batch {
 } batch_t;
 
 /* Those from choice @a first on: of one prompt. */
-static bt_status_t submit_prompt(bt_call_t *call, const beginning_t *b,
+static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
                                  const bt_gen_origin_t *origin, uint32_t first,
                                  batch_t *batch)
 {
-    const uint32_t n = b->request.n;
+    const uint32_t n = in->request.n;
     bt_status_t status;
 
     for (uint32_t i = 0; i < n; i++) {
-        batch->specs[i] = spec_of(b, origin, first + i);
+        batch->specs[i] = spec_of(in, origin, first + i);
         batch->users[i] = &call->choices[first + i];
         call->choices[first + i].n_prompt = batch->specs[i].n_prompt;
     }
-    status = bt_core_submit_group(b->served->core, batch->specs, batch->users,
+    status = bt_core_submit_group(in->served->core, batch->specs, batch->users,
                                   n, bt_now_us(), batch->gens);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         call->choices[first + i].gen = batch->gens[i];
         call->n_open++;
-        bt_router_metrics_prompt(b->served->metrics, batch->specs[i].n_prompt);
+        bt_router_metrics_prompt(in->served->metrics, batch->specs[i].n_prompt);
     }
     return status;
 }
 
-static bt_status_t submit_all(bt_call_t *call, const beginning_t *b)
+static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
 {
     batch_t batch;
     bt_gen_origin_t origin = {0};
     bt_status_t status;
 
-    batch.specs = bt_calloc(b->request.n, sizeof(*batch.specs));
+    batch.specs = bt_calloc(in->request.n, sizeof(*batch.specs));
     status = (batch.specs != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
-    fill_origin(call, b->source->traceparent, &origin);
+    fill_origin(call, in->traceparent, &origin);
     for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK);
-         i += b->request.n) {
-        status = submit_prompt(call, b, &origin, i, &batch);
+         i += in->request.n) {
+        status = submit_prompt(call, in, &origin, i, &batch);
     }
     bt_free(batch.specs);
-    for (size_t k = 0; k < b->prepared.n_prompts; k++) {
-        call->n_prompt_tokens += b->prepared.prompts[k].tokens.n;
+    for (size_t k = 0; k < in->prepared.n_prompts; k++) {
+        call->n_prompt_tokens += in->prepared.prompts[k].tokens.n;
     }
     return status;
 }
 
-static bt_status_t find_model(beginning_t *b, bt_api_error_t *error)
+/* Before it runs. The call may be freed. */
+static void refuse(bt_call_t *call, bt_served_t *served,
+                   const bt_api_error_t *error)
 {
-    b->served = bt_registry_find(&b->front->models, b->model);
-    if (b->served == NULL) {
-        bt_registry_refuse(&b->front->models, b->model, error);
-        return BT_ERR_NOT_FOUND;
-    }
-    if (b->served->unloaded) {
-        bt_api_error_set(error, 503, "server_error", "model",
-                         "model '%s' is unloaded", b->served->name);
-        return BT_ERR_BUSY;
-    }
-    if (b->model == NULL) {
-        b->model = b->served->name;
-    }
-    memcpy(b->reply->facts.model, b->served->name,
-           sizeof(b->reply->facts.model));
-    return BT_OK;
-}
+    bt_reply_t *reply = take_reply(call);
 
-static bt_status_t check_capacity(const beginning_t *b, size_t n_choices,
-                                  bt_api_error_t *error)
-{
-    const uint32_t max_queue = b->front->config->max_queue;
-    const uint32_t in_flight = bt_frontend_n_in_flight(b->front);
-
-    if (b->front->draining) {
-        bt_api_error_set(error, 503, "server_error", NULL,
-                         "the server is stopping");
-    } else if (n_choices > BT_API_MAX_PROMPTS) {
-        bt_api_error_set(error, 400, "invalid_request_error", "n",
-                         "prompts times n is %zu answers, more than the limit "
-                         "of %d",
-                         n_choices, BT_API_MAX_PROMPTS);
-    } else if (in_flight + n_choices > max_queue) {
-        bt_api_error_set(error, 429, "rate_limit_error", NULL,
-                         "%u requests are in flight and the limit is %u, try "
-                         "again later",
-                         in_flight, max_queue);
-    } else {
-        return BT_OK;
-    }
-    return BT_ERR_BUSY;
-}
-
-/* @return false with @a error filled. */
-static bool prepare(beginning_t *b, const void *body, size_t bytes,
-                    bt_api_error_t *error)
-{
-    const uint64_t start_us = bt_now_us();
-    bt_api_request_t *request = &b->request;
-    uint64_t parsed_us;
-    size_t n_prompts;
-
-    if (bt_api_parse(b->source->dialect, body, bytes, request, error) !=
-        BT_OK) {
-        return false;
-    }
-    parsed_us = bt_now_us();
-    if (request->n == 0) {
-        request->n = 1;
-    }
-    if (request->dialect == BT_API_GENERATE) {
-        request->stream = b->source->stream;
-    }
-    b->model = (b->source->model != NULL) ? b->source->model : request->model;
-    n_prompts = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
-    if ((find_model(b, error) != BT_OK) ||
-        (check_capacity(b, n_prompts * request->n, error) != BT_OK) ||
-        (bt_prepare(b->served, bt_served_context_tokens(b->served), request,
-                    &b->prepared, error) != BT_OK)) {
-        return false;
-    }
-    b->parse_us = parsed_us - start_us;
-    b->tokenize_us = bt_now_us() - parsed_us;
-    return true;
-}
-
-static void refuse(const beginning_t *b, const bt_api_error_t *error)
-{
-    bt_router_metrics_refused(b->front->metrics,
-                              (b->served != NULL) ? b->served->metrics : NULL,
+    bt_router_metrics_refused(call->front->metrics,
+                              (served != NULL) ? served->metrics : NULL,
                               error->http_status);
-    b->reply->ops->error(b->reply, error);
+    call_release(call);
+    reply->ops->error(reply, error);
 }
 
-static void start(beginning_t *b)
+static void refuse_for_memory(bt_call_t *call, bt_served_t *served)
 {
-    const uint32_t n_choices = (uint32_t)(b->prepared.n_prompts * b->request.n);
-    bt_call_t *call =
-        call_new(b->served, b->reply, &b->request, b->model, n_choices);
     bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 503, "server_error", NULL,
+                     "out of memory for this request, try again later");
+    refuse(call, served, &error);
+}
+
+static void start(bt_call_t *call, const bt_intake_t *in)
+{
+    bt_router_metrics_t *metrics = call->front->metrics;
     bt_status_t status;
 
-    if (call == NULL) {
-        bt_api_error_set(&error, 503, "server_error", NULL,
-                         "out of memory for this request, try again later");
-        refuse(b, &error);
+    if (!make_choices(call, in)) {
+        refuse_for_memory(call, in->served);
         return;
     }
     call->pinned = true;
-    status = submit_all(call, b);
+    status = submit_all(call, in);
     if (status == BT_ERR_INVALID_PARAM) {
-        bt_router_metrics_refused(b->front->metrics, b->served->metrics, 400);
+        bt_router_metrics_refused(metrics, in->served->metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status != BT_OK) {
-        bt_router_metrics_refused(b->front->metrics, b->served->metrics, 503);
+        bt_router_metrics_refused(metrics, in->served->metrics, 503);
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
     call_release(call);
 }
 
-void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
-                  const bt_call_source_t *source, const void *body,
-                  size_t bytes)
+static void on_intake(void *user)
 {
-    beginning_t b = {.front = front, .reply = reply, .source = source};
-    bt_api_error_t error = {0};
+    bt_call_t *call = user;
+    bt_intake_t *in = call->intake;
 
-    if (prepare(&b, body, bytes, &error)) {
-        start(&b);
-    } else {
-        refuse(&b, &error);
+    call->intake = NULL;
+    if (in->served != NULL) {
+        memcpy(call->reply->facts.model, in->served->name,
+               sizeof(call->reply->facts.model));
     }
-    bt_prepared_fini(&b.prepared);
-    bt_api_request_fini(&b.request);
+    if (in->status == BT_OK) {
+        start(call, in);
+    } else {
+        refuse(call, in->served, &in->error);
+    }
+    bt_intake_free(in);
+}
+
+void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
+                  const bt_call_source_t *source, bt_strbuf_t *body)
+{
+    bt_call_t *call = bt_calloc(1, sizeof(*call));
+
+    if (call == NULL) {
+        bt_api_error_t error = {0};
+
+        bt_api_error_set(&error, 503, "server_error", NULL,
+                         "out of memory for this request, try again later");
+        bt_strbuf_fini(body);
+        source->body_freed(source->ctx, source->body_bytes);
+        bt_router_metrics_refused(front->metrics, NULL, error.http_status);
+        reply->ops->error(reply, &error);
+        return;
+    }
+    call->front = front;
+    call->reply = reply;
+    reply->call = call;
+    if (bt_intake_begin(front, source, body, on_intake, call, &call->intake) !=
+        BT_OK) {
+        refuse_for_memory(call, NULL);
+    }
 }

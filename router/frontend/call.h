@@ -6,8 +6,9 @@
  * of the door behind it.
  *
  *     begun ──▶ running ──▶ told its last word ──▶ freed
- *       │          └── client left ─────────────────▲  (when no generation
- *       └── refused: reply->ops->error(), no call   ─┘   of it runs any more)
+ *    (intake.h)    │                               ▲  (when no generation
+ *       │          └── client left ────────────────┤   of it runs any more)
+ *       └── refused, client left ──────────────────┘
  *
  * Threads: everything on the event loop's thread.
  */
@@ -15,24 +16,14 @@
 #define BT_ROUTER_FRONTEND_CALL_H
 
 #include "router/frontend/frontend.h"
+#include "router/frontend/intake.h"
 #include "router/frontend/reply.h"
 
-/** What the door knows of a call beside its body. Borrowed. */
-typedef struct bt_call_source {
-    bt_api_dialect_t dialect;
-    const char *model; /**< from the path, or NULL: the body names it */
-    /** generate: whether it was generate_stream. The path alone decides: some
-     *  clients send "stream": true to generate and expect one object. OpenAI:
-     *  ignored, the body says. */
-    bool stream;
-    const char *traceparent; /**< W3C Trace Context, or NULL */
-} bt_call_source_t;
-
-/** Begin the call of a JSON body. Answers or streams, now or later, through
- *  @a reply, which must stay until its last word or bt_call_gone(). */
+/** Begin the call of a JSON body, which is taken over (and left empty). Answers
+ *  or streams, now or later, through @a reply, which must stay until its last
+ *  word or bt_call_gone(). */
 void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
-                  const bt_call_source_t *source, const void *body,
-                  size_t bytes);
+                  const bt_call_source_t *source, bt_strbuf_t *body);
 /** The client left. The call is not to be touched afterwards. */
 void bt_call_gone(bt_call_t *call);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/frontend.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -32,6 +33,21 @@ static bt_status_t open_models(bt_frontend_t *front)
     return status;
 }
 
+/* Tokenizing is what the pool does most: some 10 MB/s a thread. */
+static uint32_t n_threads(const bt_config_t *config)
+{
+    uint32_t n = config->parse_threads;
+    cpu_set_t cores;
+
+    if (n == 0) {
+        n = (sched_getaffinity(0, sizeof(cores), &cores) == 0)
+                ? (uint32_t)CPU_COUNT(&cores) / 4
+                : 2;
+        n = (n > 8) ? 8 : n;
+    }
+    return (n < 2) ? 2 : n;
+}
+
 bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
                              bt_send_t send, void *send_ctx)
 {
@@ -42,6 +58,12 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     if (getrandom(&front->id_start, sizeof(front->id_start), 0) < 0) {
         BT_LOG_ERROR("no random numbers: %m");
         return BT_ERR_IO;
+    }
+    bt_api_init();
+    status = bt_pool_create(n_threads(config), &front->pool);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot make threads: %s", bt_status_str(status));
+        return status;
     }
     status = bt_router_metrics_create(&front->metrics);
     if (status != BT_OK) {
@@ -65,6 +87,9 @@ void bt_frontend_close(bt_frontend_t *front)
     if (front->config == NULL) {
         return;
     }
+    if (front->pool != NULL) {
+        bt_pool_stop(front->pool); /* it uses the models */
+    }
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
         bt_core_record_rest(served->core);
@@ -73,7 +98,18 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_trace_close(front->trace);
     bt_access_log_close(front->access);
     bt_router_metrics_destroy(front->metrics);
+    bt_pool_destroy(front->pool);
     *front = (bt_frontend_t){0};
+}
+
+bool bt_frontend_step(bt_frontend_t *front)
+{
+    return bt_pool_next(front->pool);
+}
+
+int bt_frontend_fd(const bt_frontend_t *front)
+{
+    return bt_pool_fd(front->pool);
 }
 
 void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
@@ -123,7 +159,7 @@ bool bt_frontend_ready(const bt_frontend_t *front)
 
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front)
 {
-    uint32_t n = 0;
+    uint32_t n = front->n_arriving;
 
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {

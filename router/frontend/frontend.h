@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/pool.h"
 #include "common/config/config.h"
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
@@ -35,7 +36,9 @@ typedef struct bt_frontend {
     bt_ids_t ids;                          /**< of requests */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool draining;                         /**< no new requests */
-    uint64_t id_start; /**< random: makes ids of answers unique */
+    bt_pool_t *pool;     /**< for what takes long; bt_frontend_step() */
+    uint32_t n_arriving; /**< choices of calls that are not running yet */
+    uint64_t id_start;   /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
 
@@ -52,6 +55,11 @@ BT_MUST_CHECK bt_status_t bt_frontend_open(bt_frontend_t *front,
 /** Ends what still runs and writes its records. Also of a zeroed one. */
 void bt_frontend_close(bt_frontend_t *front);
 
+/** Takes one thing that the pool has done; call it while its descriptor is
+ *  readable. @return false: there is none */
+bool bt_frontend_step(bt_frontend_t *front);
+int bt_frontend_fd(const bt_frontend_t *front);
+
 /** Deadlines, waiting requests, the trace's file; call every 50 ms or so. */
 void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us);
 /** Trace and access log go on in new files: the old ones were moved aside. */
@@ -61,6 +69,7 @@ void bt_frontend_end_all(bt_frontend_t *front, const char *why,
                          uint64_t now_us);
 /** True when every loaded model can be served now and no drain has begun. */
 bool bt_frontend_ready(const bt_frontend_t *front);
+/** Those that arrive included. */
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front);
 uint32_t bt_frontend_n_legs(const bt_frontend_t *front);
 

@@ -21,14 +21,33 @@ static bt_status_t no_memory(bt_api_error_t *error)
     return BT_ERR_NO_MEMORY;
 }
 
+#define WHY_BYTES 128
+
+/* Why the context is less than the model's, if it is. */
+static const char *why_less(const bt_served_t *served, uint32_t context,
+                            char why[WHY_BYTES])
+{
+    why[0] = '\0';
+    if (context < served->context_tokens) {
+        snprintf(why, WHY_BYTES,
+                 " (the model has %u; the workers' kv-memory or "
+                 "context-tokens allow fewer)",
+                 served->context_tokens);
+    }
+    return why;
+}
+
 /* ---- prompts ---- */
 
-static bt_status_t tokenize(const bt_served_t *served, const char *text,
-                            size_t bytes, unsigned flags, const char *param,
-                            bt_token_vec_t *out, bt_api_error_t *error)
+/* No further than it takes to see that a text is too long. */
+static bt_status_t tokenize(const bt_served_t *served, uint32_t context,
+                            const char *text, size_t bytes, unsigned flags,
+                            const char *param, bt_token_vec_t *out,
+                            bt_api_error_t *error)
 {
     const bt_status_t status =
-        bt_tokenize(served->tok, text, bytes, flags, BT_WIRE_MAX_TOKENS, out);
+        bt_tokenize(served->tok, text, bytes, flags, context, out);
+    char why[WHY_BYTES];
 
     switch (status) {
     case BT_OK:
@@ -39,9 +58,8 @@ static bt_status_t tokenize(const bt_served_t *served, const char *text,
         return status;
     case BT_ERR_TOO_LARGE:
         bt_api_error_set(error, 400, BAD_REQUEST, param,
-                         "%s has more than %u tokens; the context of this "
-                         "model is %u tokens",
-                         param, BT_WIRE_MAX_TOKENS, served->context_tokens);
+                         "%s has more than the %u tokens of the context%s",
+                         param, context, why_less(served, context, why));
         return status;
     default:
         return no_memory(error);
@@ -111,7 +129,7 @@ static bt_status_t render_chat(const bt_served_t *served,
     return BT_OK;
 }
 
-static bt_status_t chat_prompt(const bt_served_t *served,
+static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
                                const bt_api_request_t *request,
                                bt_token_vec_t *out, bt_api_error_t *error)
 {
@@ -121,27 +139,28 @@ static bt_status_t chat_prompt(const bt_served_t *served,
     bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
     status = render_chat(served, request, &text, error);
     if (status == BT_OK) {
-        status = tokenize(served, (text.len > 0) ? text.data : "", text.len,
-                          BT_TOK_PARSE_SPECIAL, "messages", out, error);
+        status =
+            tokenize(served, context, (text.len > 0) ? text.data : "", text.len,
+                     BT_TOK_PARSE_SPECIAL, "messages", out, error);
     }
     bt_strbuf_fini(&text);
     return status;
 }
 
-static bt_status_t one_prompt(const bt_served_t *served,
+static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
                               const bt_api_request_t *request, size_t i,
                               bt_token_vec_t *out, bt_api_error_t *error)
 {
     const bt_api_prompt_t *prompt;
 
     if (request->dialect == BT_API_CHAT) {
-        return chat_prompt(served, request, out, error);
+        return chat_prompt(served, context, request, out, error);
     }
     prompt = &request->prompts[i];
     if (prompt->text == NULL) {
         return copy_ids(served, prompt, out, error);
     }
-    return tokenize(served, prompt->text, strlen(prompt->text),
+    return tokenize(served, context, prompt->text, strlen(prompt->text),
                     BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL,
                     (request->dialect == BT_API_GENERATE) ? "text_input"
                                                           : "prompt",
@@ -156,15 +175,8 @@ static bt_status_t check_length(const bt_served_t *served,
                                 bt_api_error_t *error)
 {
     const size_t n = prompt->tokens.n;
-    char why[128] = "";
+    char why[WHY_BYTES];
     uint32_t fits;
-
-    if (context < served->context_tokens) {
-        snprintf(why, sizeof(why),
-                 " (the model has %u; the workers' kv-memory or "
-                 "context-tokens allow fewer)",
-                 served->context_tokens);
-    }
 
     if (n == 0) {
         bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
@@ -177,14 +189,14 @@ static bt_status_t check_length(const bt_served_t *served,
                          "together %zu tokens, more than the context of %u "
                          "tokens%s",
                          n, request->max_tokens, n + request->max_tokens,
-                         context, why);
+                         context, why_less(served, context, why));
         return BT_ERR_INVALID_PARAM;
     }
     if (n >= context) {
         bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
                          "the prompt's %zu tokens leave no room in the "
                          "context of %u tokens%s",
-                         n, context, why);
+                         n, context, why_less(served, context, why));
         return BT_ERR_INVALID_PARAM;
     }
     fits = context - (uint32_t)n;
@@ -213,8 +225,8 @@ static bt_status_t add_spelling(const bt_served_t *served, const char *text,
                                 bt_prepared_t *p, bt_api_error_t *error)
 {
     bt_token_vec_t tokens = {0};
-    bt_status_t status =
-        tokenize(served, text, strlen(text), 0, "bad_words", &tokens, error);
+    bt_status_t status = tokenize(served, BT_WIRE_MAX_TOKENS, text,
+                                  strlen(text), 0, "bad_words", &tokens, error);
     uint32_t n = p->sampling.n_bad_words;
 
     if ((status != BT_OK) || (tokens.n == 0)) {
@@ -328,7 +340,8 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         return no_memory(error);
     }
     for (size_t i = 0; i < p->n_prompts; i++) {
-        status = one_prompt(served, request, i, &p->prompts[i].tokens, error);
+        status = one_prompt(served, context, request, i, &p->prompts[i].tokens,
+                            error);
         if (status == BT_OK) {
             status =
                 check_length(served, request, context, &p->prompts[i], error);

@@ -40,6 +40,7 @@ void bt_visit_call(bt_visit_t *visit, const char *model, bool stream);
 
 /** Handlers of bt_http_handlers_t; @a door is a bt_door_t. */
 void bt_door_gone(void *door, bt_exchange_t *ex);
+void bt_door_turn(void *door);
 void bt_door_format_error(void *door, const char *path, int status,
                           const char *message, bt_strbuf_t *out);
 

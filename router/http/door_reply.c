@@ -134,6 +134,13 @@ void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error)
                      (out->len > 0) ? out->data : "", out->len);
 }
 
+void bt_door_turn(void *ctx)
+{
+    const bt_door_t *door = ctx;
+
+    bt_router_metrics_turn(door->front->metrics);
+}
+
 /* What the HTTP server refuses itself never becomes a visit. */
 void bt_door_format_error(void *ctx, const char *path, int status,
                           const char *message, bt_strbuf_t *out)
@@ -265,19 +272,28 @@ static const bt_reply_ops_t reply_ops = {
     .error = on_error,
 };
 
+static void on_body_freed(void *ctx, size_t bytes)
+{
+    const bt_door_t *door = ctx;
+
+    bt_http_give_back(door->http, bytes);
+}
+
 void bt_visit_call(bt_visit_t *visit, const char *model, bool stream)
 {
+    bt_strbuf_t body;
     const bt_call_source_t source = {
         .dialect = visit->dialect,
         .model = model,
         .stream = stream,
         .traceparent = bt_exchange_header(visit->ex, "traceparent"),
+        .body_freed = on_body_freed,
+        .ctx = visit->door,
+        .body_bytes = bt_exchange_take_body(visit->ex, &body),
     };
-    size_t bytes = 0;
-    const void *body = bt_exchange_body(visit->ex, &bytes);
 
     visit->reply.ops = &reply_ops;
-    bt_call_json(visit->door->front, &visit->reply, &source, body, bytes);
+    bt_call_json(visit->door->front, &visit->reply, &source, &body);
 }
 
 void bt_door_gone(void *door, bt_exchange_t *ex)

@@ -97,6 +97,8 @@ typedef struct bt_http_handlers {
      *  exchange is freed after this call; answering it does nothing. */
     void (*on_gone)(void *ctx, bt_exchange_t *ex);
     void *ctx;
+    /** May be NULL. A callback of the event loop is over. */
+    void (*on_turn)(void *ctx);
     /** May be NULL. Looks at a request's head before its body is read.
      *  @return NULL, or why it is answered with 403: one sentence, static. */
     const char *(*check_head)(void *ctx, const bt_http1_head_t *head);
@@ -139,10 +141,13 @@ void bt_exchange_client(const bt_exchange_t *ex,
                         char out[BT_HTTP_CLIENT_BYTES]);
 /** NULL when absent. */
 const char *bt_exchange_header(const bt_exchange_t *ex, const char *name);
-const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p);
-/** The body is not needed any more: its memory is free for others. Afterwards
- *  bt_exchange_body() has no bytes. */
-void bt_exchange_drop_body(bt_exchange_t *ex);
+/** The body, zero-terminated unless it is empty, becomes the caller's; the
+ *  exchange has none any more.
+ *  @return bytes that the server counts as held for it until they are given to
+ *  bt_http_give_back() */
+size_t bt_exchange_take_body(bt_exchange_t *ex, bt_strbuf_t *body_p);
+/** The memory of a body is free for others. */
+void bt_http_give_back(bt_http_t *http, size_t bytes);
 void bt_exchange_set_user(bt_exchange_t *ex, void *user);
 void *bt_exchange_user(const bt_exchange_t *ex);
 

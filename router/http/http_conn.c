@@ -197,12 +197,8 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
     bt_conn_end_answer(conn);
 }
 
-static void on_write(evutil_socket_t fd, short what, void *arg)
+static void write_rest(bt_conn_t *conn)
 {
-    bt_conn_t *conn = arg;
-
-    (void)fd;
-    (void)what;
     switch (bt_conn_flush(conn)) {
     case BT_OK:
         if (conn->state == BT_CONN_DRAIN) {
@@ -215,6 +211,16 @@ static void on_write(evutil_socket_t fd, short what, void *arg)
         bt_conn_close(conn);
         break;
     }
+}
+
+static void on_write(evutil_socket_t fd, short what, void *arg)
+{
+    bt_conn_t *conn = arg;
+
+    (void)fd;
+    (void)what;
+    write_rest(conn);
+    bt_http_turn(conn->http);
 }
 
 /* ---- input ---- */
@@ -482,14 +488,11 @@ static void on_end_of_input(bt_conn_t *conn)
     bt_conn_close(conn);
 }
 
-static void on_read(evutil_socket_t fd, short what, void *arg)
+static void read_some(bt_conn_t *conn)
 {
-    bt_conn_t *conn = arg;
     char *scratch = conn->http->scratch;
     ssize_t n;
 
-    (void)fd;
-    (void)what;
     if ((conn->state == BT_CONN_IDLE) && (conn->in.len > 0)) {
         feed_pipelined(conn);
         return; /* what the socket has, it has in the next turn too */
@@ -506,12 +509,18 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_read(evutil_socket_t fd, short what, void *arg)
 {
     bt_conn_t *conn = arg;
 
     (void)fd;
     (void)what;
+    read_some(conn);
+    bt_http_turn(conn->http);
+}
+
+static void deadline_passed(bt_conn_t *conn)
+{
     switch (conn->state) {
     case BT_CONN_HEAD:
         if (conn->in.len > 0) {
@@ -526,6 +535,16 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         break;
     }
     bt_conn_close(conn);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    bt_conn_t *conn = arg;
+
+    (void)fd;
+    (void)what;
+    deadline_passed(conn);
+    bt_http_turn(conn->http);
 }
 
 /* ---- birth and death ---- */

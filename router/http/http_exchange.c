@@ -185,16 +185,17 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     return bt_http1_find(&ex->head, name);
 }
 
-const void *bt_exchange_body(const bt_exchange_t *ex, size_t *bytes_p)
+size_t bt_exchange_take_body(bt_exchange_t *ex, bt_strbuf_t *body_p)
 {
-    *bytes_p = ex->body.len;
-    return (ex->body.data == NULL) ? "" : ex->body.data;
+    *body_p = ex->body;
+    bt_strbuf_init(&ex->body, body_p->limit);
+    ex->charged -= body_p->cap; /* not of this exchange any more */
+    return body_p->cap;
 }
 
-void bt_exchange_drop_body(bt_exchange_t *ex)
+void bt_http_give_back(bt_http_t *http, size_t bytes)
 {
-    bt_strbuf_fini(&ex->body);
-    bt_http_charge_exchange(ex);
+    http->use.request_bytes -= bytes;
 }
 
 void bt_exchange_set_user(bt_exchange_t *ex, void *user)

@@ -135,6 +135,8 @@ struct bt_http {
 
 /** An event of clients gets the last priority of its loop. */
 void bt_http_put_last(bt_http_t *http, struct event *ev);
+/** At the end of each callback of the event loop. */
+void bt_http_turn(bt_http_t *http);
 
 /* ---- http_room.c ---- */
 

@@ -23,15 +23,28 @@
 #define KEEPALIVE_INTERVAL_S 5
 #define KEEPALIVE_PROBES     3
 
+void bt_http_turn(bt_http_t *http)
+{
+    if (http->handlers.on_turn != NULL) {
+        http->handlers.on_turn(http->handlers.ctx);
+    }
+}
+
+static void reap(bt_http_t *http)
+{
+    while (!bt_list_empty(&http->dead)) {
+        bt_conn_free(BT_CONTAINER_OF(http->dead.next, bt_conn_t, link));
+    }
+}
+
 static void on_reap(evutil_socket_t fd, short what, void *arg)
 {
     bt_http_t *http = arg;
 
     (void)fd;
     (void)what;
-    while (!bt_list_empty(&http->dead)) {
-        bt_conn_free(BT_CONTAINER_OF(http->dead.next, bt_conn_t, link));
-    }
+    reap(http);
+    bt_http_turn(http);
 }
 
 static void turn_away(bt_http_t *http, int fd, int status)
@@ -99,11 +112,8 @@ static void out_of_files(bt_http_t *http)
     }
 }
 
-static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
+static void accept_some(bt_http_t *http, int listen_fd)
 {
-    bt_http_t *http = ((const bt_listener_t *)arg)->http;
-
-    (void)what;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t bytes = sizeof(from);
@@ -155,6 +165,15 @@ void bt_http_put_last(bt_http_t *http, struct event *ev)
 {
     /* Fails only for an event that is active already. */
     (void)event_priority_set(ev, event_base_get_npriorities(http->base) - 1);
+}
+
+static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
+{
+    bt_http_t *http = ((const bt_listener_t *)arg)->http;
+
+    (void)what;
+    accept_some(http, listen_fd);
+    bt_http_turn(http);
 }
 
 bt_status_t bt_http_create(struct event_base *base,
@@ -343,7 +362,7 @@ void bt_http_destroy(bt_http_t *http)
         bt_conn_close(BT_CONTAINER_OF(http->busy.next, bt_conn_t, link));
     }
     event_del(&http->ev_reap);
-    on_reap(-1, 0, http);
+    reap(http);
     bt_http_room_fini(http);
     bt_free(http->scratch);
     bt_free(http);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/config/config.h"
 #include "router/observe/metrics_priv.h"
 
@@ -84,7 +85,9 @@ bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
     for (uint32_t i = BT_MC_N_GAUGES; i < BT_MC_N; i++) {
         m->nowhere.cells[i] = (i == BT_MC_REFUSED) ? 0 : (double)NAN;
     }
-    bt_metrics_hist_init_seconds(&m->loop_delay);
+    for (int i = 0; i < BT_LH_N; i++) {
+        bt_metrics_hist_init_seconds(&m->loop[i]);
+    }
     m->cells[BT_PC_ONE] = 1;
     m->cells[BT_PC_START_S] = bt_metrics_process_start();
     bt_strbuf_init(&m->labels, LABEL_BYTES);
@@ -271,7 +274,18 @@ void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
 
 void bt_router_metrics_tick(bt_router_metrics_t *m, uint64_t late_us)
 {
-    bt_histogram_observe(&m->loop_delay, (double)late_us / 1e6);
+    bt_histogram_observe(&m->loop[BT_LH_DELAY], (double)late_us / 1e6);
+}
+
+void bt_router_metrics_turn(bt_router_metrics_t *m)
+{
+    const uint64_t now_ns = bt_thread_cpu_ns();
+
+    if (m->turn_ns != 0) {
+        bt_histogram_observe(&m->loop[BT_LH_TURN],
+                             (double)(now_ns - m->turn_ns) / 1e9);
+    }
+    m->turn_ns = now_ns;
 }
 
 void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines)

@@ -101,6 +101,9 @@ void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
 /** The event loop's tick came so much later than asked: for that long requests
  *  and tokens waited too. */
 void bt_router_metrics_tick(bt_router_metrics_t *m, uint64_t late_us);
+/** A callback of the event loop is over: what it took of the CPU, and what
+ *  finding it took since the one before. */
+void bt_router_metrics_turn(bt_router_metrics_t *m);
 /** Trace lines that could not be kept. */
 void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
 /** Lines of the access log that could not be kept. */

@@ -251,7 +251,7 @@ static void put_process(page_t *page, const bt_series_def_t *series)
 
 static void put_loop(page_t *page, const bt_series_def_t *series)
 {
-    put_hist(page, series, "", &page->m->loop_delay);
+    put_hist(page, series, "", &page->m->loop[series->cell]);
 }
 
 static void put_build(page_t *page, const bt_series_def_t *series)

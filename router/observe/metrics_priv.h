@@ -38,7 +38,8 @@ struct bt_router_metrics {
     bool seed_is_taken; /* a model is called as the seeds call the first */
     bt_model_metrics_t nowhere; /* counts what no model can */
     double cells[BT_PC_N];
-    bt_histogram_t loop_delay;
+    bt_histogram_t loop[BT_LH_N];
+    uint64_t turn_ns;  /* CPU time at the end of the last turn; 0: none yet */
     bt_strbuf_t build; /* labels of BT_SCOPE_BUILD */
     bt_http_count_t *http;
     uint32_t n_http, cap_http;

@@ -353,7 +353,10 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES({BT_SCOPE_BUILD, "@", BT_PC_ONE})},
     {HISTOGRAM, "baton_event_loop_delay_seconds",
      "How much later than asked the router's event loop came to its tick, every "
-     "50 ms", SERIES(OTHER(LOOP))},
+     "50 ms", SERIES({BT_SCOPE_LOOP, "", BT_LH_DELAY})},
+    {HISTOGRAM, "baton_event_loop_turn_seconds",
+     "CPU time of each turn of the router's event loop: one callback and what "
+     "finding it took", SERIES({BT_SCOPE_LOOP, "", BT_LH_TURN})},
     {COUNTER, "baton_trace_lines_lost_total",
      "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
     {COUNTER, "baton_access_log_lines_lost_total",

@@ -181,6 +181,13 @@ typedef enum bt_process_cell {
     BT_PC_N,
 } bt_process_cell_t;
 
+/** Histograms of BT_SCOPE_LOOP. */
+typedef enum bt_loop_hist {
+    BT_LH_DELAY,
+    BT_LH_TURN,
+    BT_LH_N,
+} bt_loop_hist_t;
+
 typedef struct bt_series_def {
     bt_series_scope_t scope;
     const char *labels; /**< "@" stands for the labels of the scope */

@@ -36,6 +36,8 @@ typedef struct fixture {
     bt_http_t *http;
     uint16_t port;
     bt_exchange_t *open[MAX_OPEN]; /* requests of /hold that wait */
+    bt_strbuf_t bodies[MAX_OPEN];  /* theirs */
+    size_t lent[MAX_OPEN];         /* to be given back */
     uint32_t n_open;
     uint32_t n_requests;
     uint32_t n_gone;
@@ -58,10 +60,14 @@ static inline void on_request(void *ctx, bt_exchange_t *ex)
 {
     static const char *const methods[] = {"GET", "HEAD", "POST", "OTHER"};
     fixture_t *f = ctx;
-    size_t n_body;
-    const void *body = bt_exchange_body(ex, &n_body);
     const char *path = bt_exchange_path(ex);
+    bt_strbuf_t taken;
+    const size_t lent = bt_exchange_take_body(ex, &taken);
+    const void *body;
+    size_t n_body;
 
+    body = (taken.data != NULL) ? taken.data : "";
+    n_body = taken.len;
     f->n_requests++;
     if (f->n_requests == f->wake_at) {
         assert_int_equal(write(f->wake_fd, "x", 1), 1);
@@ -85,8 +91,35 @@ static inline void on_request(void *ctx, bt_exchange_t *ex)
         }
     } else {
         assert_true(f->n_open < MAX_OPEN);
+        f->bodies[f->n_open] = taken;
+        f->lent[f->n_open] = lent;
         f->open[f->n_open++] = ex;
+        return;
     }
+    bt_strbuf_fini(&taken);
+    bt_http_give_back(f->http, lent);
+}
+
+static inline void drop_body(fixture_t *f, uint32_t i)
+{
+    bt_strbuf_fini(&f->bodies[i]);
+    bt_http_give_back(f->http, f->lent[i]);
+    f->lent[i] = 0;
+}
+
+/* @return the exchange, which is open[i] no more. */
+static inline bt_exchange_t *take_open(fixture_t *f, uint32_t i)
+{
+    bt_exchange_t *ex = f->open[i];
+
+    drop_body(f, i);
+    f->n_open--;
+    f->open[i] = f->open[f->n_open];
+    f->bodies[i] = f->bodies[f->n_open];
+    f->lent[i] = f->lent[f->n_open];
+    f->lent[f->n_open] = 0;
+    bt_strbuf_init(&f->bodies[f->n_open], 0);
+    return ex;
 }
 
 static inline void on_gone(void *ctx, bt_exchange_t *ex)
@@ -103,7 +136,7 @@ static inline void on_gone(void *ctx, bt_exchange_t *ex)
     }
     for (uint32_t i = 0; i < f->n_open; i++) {
         if (f->open[i] == ex) {
-            f->open[i] = f->open[--f->n_open];
+            (void)take_open(f, i);
             return;
         }
     }
@@ -155,6 +188,9 @@ static inline void start(fixture_t *f, const bt_http_config_t *config)
 
 static inline void stop(fixture_t *f)
 {
+    for (uint32_t i = 0; i < MAX_OPEN; i++) {
+        drop_body(f, i);
+    }
     bt_http_destroy(f->http);
     event_free(f->tick);
     event_base_free(f->base);

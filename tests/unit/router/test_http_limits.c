@@ -33,9 +33,8 @@ static bt_http_use_t use_of(const fixture_t *f)
 
 static void end_first(fixture_t *f)
 {
-    bt_exchange_t *ex = f->open[0];
+    bt_exchange_t *ex = take_open(f, 0);
 
-    f->open[0] = f->open[--f->n_open];
     bt_exchange_respond(ex, 200, "text/plain", "done", 4);
 }
 
@@ -176,7 +175,7 @@ static void a_body_without_room_is_refused_before_it_is_read(void **state)
     WAIT_FOR(&f, has(&b, NL NL "hello"));
     client_close(&b);
 
-    bt_exchange_drop_body(f.open[0]); /* it was parsed: room for the next */
+    drop_body(&f, 0); /* it was parsed: room for the next */
     assert_true(use_of(&f).request_bytes < 4096);
     client_open(&f, &b);
     client_puts(&f, &b, BODY_OF("2097152"));

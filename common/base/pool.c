@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/thread.h"
+
+typedef struct worker {
+    bt_pool_t *pool;
+    pthread_t thread;
+    bool short_only;
+} worker_t;
+
+struct bt_pool {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* Under the lock. */
+    bt_list_t lanes[BT_POOL_N_LANES];
+    bt_list_t finished;
+    bool ending;
+    /* The owner's. */
+    bt_list_t taken; /* finished, done() not called yet */
+    int fd;
+    uint32_t n_jobs;
+    bool stopped;
+    uint32_t n_workers;
+    worker_t *workers;
+};
+
+/* ---- the threads ---- */
+
+static bt_pool_job_t *take_from(bt_list_t *lane)
+{
+    bt_pool_job_t *job;
+
+    if (bt_list_empty(lane)) {
+        return NULL;
+    }
+    job = BT_CONTAINER_OF(lane->next, bt_pool_job_t, link);
+    bt_list_remove(&job->link);
+    return job;
+}
+
+/* With the lock. NULL: the pool ends. */
+static bt_pool_job_t *next_job(const worker_t *worker)
+{
+    bt_pool_t *pool = worker->pool;
+
+    while (!pool->ending) {
+        bt_pool_job_t *job = NULL;
+
+        if (!worker->short_only) {
+            job = take_from(&pool->lanes[BT_POOL_LONG]);
+        }
+        if (job == NULL) {
+            job = take_from(&pool->lanes[BT_POOL_SHORT]);
+        }
+        if (job != NULL) {
+            return job;
+        }
+        pthread_cond_wait(&pool->wake, &pool->lock);
+    }
+    return NULL;
+}
+
+static void *work(void *arg)
+{
+    static const uint64_t one = 1;
+    const worker_t *worker = arg;
+    bt_pool_t *pool = worker->pool;
+    bt_pool_job_t *job;
+
+    bt_thread_works_long(); /* the owner gets a core before us */
+    pthread_mutex_lock(&pool->lock);
+    while ((job = next_job(worker)) != NULL) {
+        pthread_mutex_unlock(&pool->lock);
+        job->run(job);
+        job->ran = true;
+        pthread_mutex_lock(&pool->lock);
+        if (bt_list_empty(&pool->finished)) {
+            /* Cannot fail or wait: the count is far from its end. */
+            (void)!write(pool->fd, &one, sizeof(one));
+        }
+        bt_list_push_back(&pool->finished, &job->link);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* ---- the owner ---- */
+
+void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
+{
+    job->ran = false;
+    if (pool->stopped) {
+        job->done(job);
+        return;
+    }
+    pool->n_jobs++;
+    pthread_mutex_lock(&pool->lock);
+    bt_list_push_back(&pool->lanes[lane], &job->link);
+    pthread_mutex_unlock(&pool->lock);
+    if (lane == BT_POOL_SHORT) {
+        pthread_cond_signal(&pool->wake);
+    } else {
+        /* A signal might wake the one thread that does not take it. */
+        pthread_cond_broadcast(&pool->wake);
+    }
+}
+
+int bt_pool_fd(const bt_pool_t *pool)
+{
+    return pool->fd;
+}
+
+uint32_t bt_pool_n_jobs(const bt_pool_t *pool)
+{
+    return pool->n_jobs;
+}
+
+static void move_all(bt_list_t *from, bt_list_t *to)
+{
+    while (!bt_list_empty(from)) {
+        bt_list_t *link = from->next;
+
+        bt_list_remove(link);
+        bt_list_push_back(to, link);
+    }
+}
+
+static void end_job(bt_pool_t *pool, bt_pool_job_t *job)
+{
+    pool->n_jobs--;
+    job->done(job);
+}
+
+bool bt_pool_next(bt_pool_t *pool)
+{
+    bt_pool_job_t *job = take_from(&pool->taken);
+    uint64_t count;
+
+    if (job == NULL) {
+        /* The count first: what finishes after it makes the descriptor
+         * readable again. */
+        (void)!read(pool->fd, &count, sizeof(count));
+        pthread_mutex_lock(&pool->lock);
+        move_all(&pool->finished, &pool->taken);
+        pthread_mutex_unlock(&pool->lock);
+        job = take_from(&pool->taken);
+    }
+    if (job == NULL) {
+        return false;
+    }
+    end_job(pool, job);
+    return true;
+}
+
+/* ---- birth and end ---- */
+
+static void join_all(bt_pool_t *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->ending = true;
+    pthread_mutex_unlock(&pool->lock);
+    pthread_cond_broadcast(&pool->wake);
+    for (uint32_t i = 0; i < pool->n_workers; i++) {
+        pthread_join(pool->workers[i].thread, NULL);
+    }
+    pool->n_workers = 0;
+}
+
+void bt_pool_stop(bt_pool_t *pool)
+{
+    bt_pool_job_t *job;
+
+    if (pool->stopped) {
+        return;
+    }
+    join_all(pool);
+    pool->stopped = true;
+    move_all(&pool->finished, &pool->taken);
+    for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
+        move_all(&pool->lanes[lane], &pool->taken);
+    }
+    while ((job = take_from(&pool->taken)) != NULL) {
+        end_job(pool, job);
+    }
+}
+
+static void pool_free(bt_pool_t *pool)
+{
+    if (pool->fd >= 0) {
+        close(pool->fd);
+    }
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->lock);
+    bt_free(pool->workers);
+    bt_free(pool);
+}
+
+void bt_pool_destroy(bt_pool_t *pool)
+{
+    if (pool != NULL) {
+        bt_pool_stop(pool);
+        pool_free(pool);
+    }
+}
+
+static bt_status_t start_threads(bt_pool_t *pool, uint32_t n)
+{
+    bt_status_t status = BT_OK;
+    sigset_t all, before;
+
+    /* Signals are the owner's. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
+        worker_t *worker = &pool->workers[i];
+
+        worker->pool = pool;
+        worker->short_only = (i == 0);
+        if (pthread_create(&worker->thread, NULL, work, worker) != 0) {
+            status = BT_ERR_IO;
+        } else {
+            pool->n_workers++;
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)
+{
+    bt_pool_t *pool;
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (n_threads < 2) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    pool = bt_calloc(1, sizeof(*pool));
+    if (pool == NULL) {
+        return status;
+    }
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    bt_list_init(&pool->finished);
+    bt_list_init(&pool->taken);
+    for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
+        bt_list_init(&pool->lanes[lane]);
+    }
+    pool->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    pool->workers = bt_calloc(n_threads, sizeof(*pool->workers));
+    if (pool->workers != NULL) {
+        status = (pool->fd >= 0) ? start_threads(pool, n_threads) : BT_ERR_IO;
+    }
+    if (status != BT_OK) {
+        join_all(pool);
+        pool_free(pool);
+        return status;
+    }
+    *pool_p = pool;
+    return BT_OK;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file pool.h
+ *
+ * A few threads that do for an event loop what takes long.
+ *
+ *     owner: post() ──▶ queued ──▶ run(), on a thread of the pool
+ *                                    │
+ *     owner: done() ◀── next() ◀── finished ──▶ fd() becomes readable
+ *
+ * There are two lanes. One thread takes from the short lane alone, the others
+ * from the long one first: so neither waits for the other for ever, and what is
+ * short never waits for more than one job of the long lane per thread.
+ *
+ * Each posted job's done() is called exactly once, in the order in which they
+ * finished; a job that was not run when the pool stops has `ran` false in it.
+ *
+ * Threads: one owner, who alone calls these functions; run() is called on the
+ * pool's threads, done() on the owner's, from bt_pool_next() or
+ * bt_pool_stop().
+ */
+#ifndef BT_COMMON_BASE_POOL_H
+#define BT_COMMON_BASE_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/status.h"
+
+typedef struct bt_pool bt_pool_t;
+typedef struct bt_pool_job bt_pool_job_t;
+
+typedef enum bt_pool_lane {
+    BT_POOL_SHORT,
+    BT_POOL_LONG,
+    BT_POOL_N_LANES,
+} bt_pool_lane_t;
+
+/** Embedded in whatever the job is about. Its owner fills run and done; it
+ *  belongs to the pool from post() to done(). */
+struct bt_pool_job {
+    bt_list_t link;
+    void (*run)(bt_pool_job_t *job);
+    /** May free the job or post it again. */
+    void (*done)(bt_pool_job_t *job);
+    bool ran; /**< false in done(): the pool was stopped before its turn */
+};
+
+/** @param [in] n_threads  at least 2
+ *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO (no descriptor or thread) */
+BT_MUST_CHECK bt_status_t bt_pool_create(uint32_t n_threads,
+                                         bt_pool_t **pool_p);
+/** Never fails: the job brings its own memory. How many may wait is the
+ *  owner's to say. After bt_pool_stop() its done() is called at once. */
+void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane);
+/** Readable while there may be finished jobs. */
+int bt_pool_fd(const bt_pool_t *pool);
+/** Calls done() of one finished job. @return false: none has finished */
+bool bt_pool_next(bt_pool_t *pool);
+uint32_t
+bt_pool_n_jobs(const bt_pool_t *pool); /**< posted, done() not called */
+
+/** Lets the jobs end that are being run, runs no more, and calls done() of all.
+ *  Idempotent. */
+void bt_pool_stop(bt_pool_t *pool);
+void bt_pool_destroy(bt_pool_t *pool); /**< stops it; NULL is allowed */
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/intake.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+/* ---- places in the queue ---- */
+
+static void hold_places(bt_intake_t *in, uint32_t n)
+{
+    in->front->n_arriving += n;
+    in->front->n_arriving -= in->n_places;
+    in->n_places = n;
+}
+
+static bt_status_t refuse(bt_intake_t *in, bt_status_t status)
+{
+    in->status = status;
+    return status;
+}
+
+/* Room for the call's answers, those of this intake's places not counted. */
+static bt_status_t check_room(bt_intake_t *in, size_t n_choices)
+{
+    const uint32_t max_queue = in->front->config->max_queue;
+    const uint32_t in_flight =
+        bt_frontend_n_in_flight(in->front) - in->n_places;
+
+    if (in->front->draining) {
+        bt_api_error_set(&in->error, 503, "server_error", NULL,
+                         "the server is stopping");
+    } else if (n_choices > BT_API_MAX_PROMPTS) {
+        bt_api_error_set(&in->error, 400, "invalid_request_error", "n",
+                         "prompts times n is %zu answers, more than the limit "
+                         "of %d",
+                         n_choices, BT_API_MAX_PROMPTS);
+    } else if (in_flight + n_choices > max_queue) {
+        bt_api_error_set(&in->error, 429, "rate_limit_error", NULL,
+                         "%u requests are in flight and the limit is %u, try "
+                         "again later",
+                         in_flight, max_queue);
+    } else {
+        return BT_OK;
+    }
+    return refuse(in, BT_ERR_BUSY);
+}
+
+/* ---- the steps; those of the pool first ---- */
+
+static void parse(bt_pool_job_t *job)
+{
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    bt_api_request_t *request = &in->request;
+    const char *text = (in->body.data != NULL) ? in->body.data : "";
+
+    in->status =
+        bt_api_parse(in->dialect, text, in->body.len, request, &in->error);
+    bt_strbuf_fini(&in->body);
+    if (in->status != BT_OK) {
+        return;
+    }
+    if (request->n == 0) {
+        request->n = 1;
+    }
+    if (request->dialect == BT_API_GENERATE) {
+        request->stream = in->stream;
+    }
+}
+
+static void tokenize(bt_pool_job_t *job)
+{
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+
+    in->status = bt_prepare(in->served, in->context_tokens, &in->request,
+                            &in->prepared, &in->error);
+}
+
+static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
+                 void (*done)(bt_pool_job_t *))
+{
+    in->job.run = run;
+    in->job.done = done;
+    if (in->is_inline) {
+        run(&in->job);
+        in->job.ran = true;
+        done(&in->job);
+    } else {
+        bt_pool_post(in->front->pool, &in->job, in->lane);
+    }
+}
+
+static void tell(bt_intake_t *in)
+{
+    hold_places(in, 0);
+    if (in->user == NULL) {
+        bt_intake_free(in);
+    } else {
+        in->told(in->user);
+    }
+}
+
+/* @return whether it goes on. */
+static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
+{
+    const uint64_t now_us = bt_now_us();
+
+    *took_us_p = now_us - in->step_us;
+    in->step_us = now_us;
+    if (!in->job.ran) {
+        bt_api_error_set(&in->error, 503, "server_error", NULL,
+                         "the server is stopping");
+        in->status = BT_ERR_CANCELED;
+    }
+    if ((in->status == BT_OK) && (in->user != NULL)) {
+        return true;
+    }
+    tell(in);
+    return false;
+}
+
+static bt_status_t find_model(bt_intake_t *in)
+{
+    in->model = (in->path_model != NULL) ? in->path_model : in->request.model;
+    in->served = bt_registry_find(&in->front->models, in->model);
+    if (in->served == NULL) {
+        bt_registry_refuse(&in->front->models, in->model, &in->error);
+        return refuse(in, BT_ERR_NOT_FOUND);
+    }
+    if (in->served->unloaded) {
+        bt_api_error_set(&in->error, 503, "server_error", "model",
+                         "model '%s' is unloaded", in->served->name);
+        return refuse(in, BT_ERR_BUSY);
+    }
+    if (in->model == NULL) {
+        in->model = in->served->name;
+    }
+    in->context_tokens = bt_served_context_tokens(in->served);
+    return BT_OK;
+}
+
+static void tokenized(bt_pool_job_t *job)
+{
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+
+    if (step_ended(in, &in->tokenize_us)) {
+        tell(in);
+    }
+}
+
+static void parsed(bt_pool_job_t *job)
+{
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+    const bt_api_request_t *request = &in->request;
+    size_t n_choices;
+
+    if (!step_ended(in, &in->parse_us)) {
+        return;
+    }
+    n_choices = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
+    n_choices *= request->n;
+    if ((find_model(in) != BT_OK) || (check_room(in, n_choices) != BT_OK)) {
+        tell(in);
+        return;
+    }
+    hold_places(in, (uint32_t)n_choices);
+    post(in, tokenize, tokenized);
+}
+
+/* ---- birth and end ---- */
+
+static bool copy_text(const char *text, char **copy_p)
+{
+    *copy_p = bt_strdup(text);
+    return (text == NULL) || (*copy_p != NULL);
+}
+
+bt_status_t bt_intake_begin(bt_frontend_t *front,
+                            const bt_call_source_t *source, bt_strbuf_t *body,
+                            void (*told)(void *user), void *user,
+                            bt_intake_t **intake_p)
+{
+    bt_intake_t *in = bt_calloc(1, sizeof(*in));
+
+    if (in == NULL) {
+        bt_strbuf_fini(body);
+        source->body_freed(source->ctx, source->body_bytes);
+        return BT_ERR_NO_MEMORY;
+    }
+    in->front = front;
+    in->dialect = source->dialect;
+    in->stream = source->stream;
+    in->body_freed = source->body_freed;
+    in->ctx = source->ctx;
+    in->body_bytes = source->body_bytes;
+    in->told = told;
+    in->user = user;
+    in->start_us = in->step_us = bt_now_us();
+    in->body = *body;
+    bt_strbuf_init(body, body->limit);
+    in->is_inline = in->body.len <= BT_INTAKE_INLINE_BYTES;
+    in->lane =
+        (in->body.len < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
+    if (!copy_text(source->model, &in->path_model) ||
+        !copy_text(source->traceparent, &in->traceparent)) {
+        bt_intake_free(in);
+        return BT_ERR_NO_MEMORY;
+    }
+    *intake_p = in;
+    if (check_room(in, 1) != BT_OK) {
+        tell(in);
+        return BT_OK;
+    }
+    hold_places(in, 1);
+    post(in, parse, parsed);
+    return BT_OK;
+}
+
+void bt_intake_leave(bt_intake_t *intake)
+{
+    intake->user = NULL;
+}
+
+static void drop(bt_pool_job_t *job)
+{
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+
+    bt_prepared_fini(&in->prepared);
+    bt_api_request_fini(&in->request);
+    bt_strbuf_fini(&in->body);
+}
+
+static void dropped(bt_pool_job_t *job)
+{
+    bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
+
+    if (!job->ran) {
+        drop(job);
+    }
+    in->body_freed(in->ctx, in->body_bytes);
+    bt_free(in->traceparent);
+    bt_free(in->path_model);
+    bt_free(in);
+}
+
+void bt_intake_free(bt_intake_t *intake)
+{
+    post(intake, drop, dropped); /* megabytes take long to give back, too */
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file intake.h
+ *
+ * From a JSON body to prompts of tokens: parsing, the model, the chat template,
+ * tokenizing, every check. What takes long is done on the frontend's pool, so
+ * that no client's body holds up the event loop; what is small is done at once.
+ *
+ *     begin ─▶ parse ─▶ model, room in the queue ─▶ tokenize ─▶ told(user)
+ *                │              │                      │          ▲
+ *                └── refused ───┴──────────────────────┴──────────┘
+ *              (pool)        (event loop)            (pool)
+ *
+ * Meanwhile the intake holds places in the queue (max_queue), which is what
+ * bounds the pool's work.
+ *
+ * Threads: everything on the event loop's thread, but for what the pool runs,
+ * which touches the intake and the parts of a model that never change.
+ */
+#ifndef BT_ROUTER_FRONTEND_INTAKE_H
+#define BT_ROUTER_FRONTEND_INTAKE_H
+
+#include "common/base/pool.h"
+#include "router/frontend/frontend.h"
+#include "router/frontend/prepare.h"
+
+/** Bodies up to here are looked at on the event loop: that takes some 100 us,
+ *  and they are answered sooner than a thread wakes up. */
+#define BT_INTAKE_INLINE_BYTES 2048u
+/** From here on in the pool's long lane: milliseconds. */
+#define BT_INTAKE_LONG_BYTES 65536u
+
+/** What the door knows of a call beside its body. Borrowed, but for ctx, which
+ *  must stay until body_freed() was called or the pool was stopped. */
+typedef struct bt_call_source {
+    bt_api_dialect_t dialect;
+    const char *model; /**< from the path, or NULL: the body names it */
+    /** generate: whether it was generate_stream. The path alone decides: some
+     *  clients send "stream": true to generate and expect one object. OpenAI:
+     *  ignored, the body says. */
+    bool stream;
+    const char *traceparent; /**< W3C Trace Context, or NULL */
+    /** The memory of the body, and of what was made of it, is free again. */
+    void (*body_freed)(void *ctx, size_t bytes);
+    void *ctx;
+    size_t body_bytes; /**< what it is told */
+} bt_call_source_t;
+
+typedef struct bt_intake {
+    bt_pool_job_t job;
+    bt_frontend_t *front;
+    bt_api_dialect_t dialect;
+    bool stream; /**< of the source */
+    void (*body_freed)(void *ctx, size_t bytes);
+    void *ctx;
+    size_t body_bytes;
+    char *path_model;  /**< owned, or NULL */
+    char *traceparent; /**< owned, or NULL */
+    bt_strbuf_t body;  /**< owned; empty once it is parsed */
+    bool is_inline;
+    bt_pool_lane_t lane;
+    uint32_t n_places; /**< of the queue, held by this */
+    void (*told)(void *user);
+    void *user; /**< NULL: nobody waits for it any more */
+    uint64_t start_us, step_us;
+
+    /* What comes out. */
+    bt_status_t status;   /**< of the last step */
+    bt_api_error_t error; /**< unless the status is BT_OK */
+    bt_served_t *served;  /**< NULL: not found yet */
+    const char *model;    /**< as the client named it */
+    uint32_t context_tokens;
+    bt_api_request_t request;
+    bt_prepared_t prepared;
+    uint64_t parse_us, tokenize_us; /**< waiting for the pool included */
+} bt_intake_t;
+
+/**
+ * Begin.
+ *
+ * @param [in,out] body  Taken over in any case, and left empty.
+ * @param [in] told  Called once, perhaps from inside: the intake is complete or
+ *                   refused. Not after bt_intake_leave().
+ * @param [out] intake_p  Written before told() is called; bt_intake_free() it
+ *                   after told(), or bt_intake_leave() it before.
+ * @retval BT_OK
+ * @retval BT_ERR_NO_MEMORY  told() is not called; body_freed() is, as always.
+ */
+BT_MUST_CHECK bt_status_t bt_intake_begin(bt_frontend_t *front,
+                                          const bt_call_source_t *source,
+                                          bt_strbuf_t *body,
+                                          void (*told)(void *user), void *user,
+                                          bt_intake_t **intake_p);
+/** Nobody waits for it any more: it frees itself when the pool is done. */
+void bt_intake_leave(bt_intake_t *intake);
+/** After told(). */
+void bt_intake_free(bt_intake_t *intake);
+
+#endif

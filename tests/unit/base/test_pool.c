@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/pool.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "tests/support/testsupport.h"
+
+#define PATIENCE_MS 60000
+#define N_MANY      5000u
+
+typedef struct work {
+    bt_pool_job_t job;
+    sem_t *gate; /* waited for by run(); NULL: none */
+    sem_t *began;
+    pthread_t thread; /* of run() */
+    unsigned n_run, n_done;
+    unsigned posts_left; /* done() posts it again */
+    bt_pool_t *pool;
+} work_t;
+
+static work_t *work_of(bt_pool_job_t *job)
+{
+    return BT_CONTAINER_OF(job, work_t, job);
+}
+
+static void run(bt_pool_job_t *job)
+{
+    work_t *work = work_of(job);
+
+    work->thread = pthread_self();
+    if (work->began != NULL) {
+        sem_post(work->began);
+    }
+    if (work->gate != NULL) {
+        sem_wait(work->gate);
+    }
+    work->n_run++;
+}
+
+static void done(bt_pool_job_t *job)
+{
+    work_t *work = work_of(job);
+
+    work->n_done++;
+    if (work->posts_left > 0) {
+        work->posts_left--;
+        bt_pool_post(work->pool, job, BT_POOL_SHORT);
+    }
+}
+
+static void work_init(work_t *work, bt_pool_t *pool)
+{
+    memset(work, 0, sizeof(*work));
+    work->job.run = run;
+    work->job.done = done;
+    work->pool = pool;
+}
+
+static bt_pool_t *pool_of(uint32_t n_threads)
+{
+    bt_pool_t *pool = NULL;
+
+    assert_int_equal(bt_pool_create(n_threads, &pool), BT_OK);
+    return pool;
+}
+
+/* As an event loop does. */
+static void next(bt_pool_t *pool)
+{
+    const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
+
+    while (!bt_pool_next(pool)) {
+        struct pollfd fd = {.fd = bt_pool_fd(pool), .events = POLLIN};
+
+        assert_true(bt_now_ms() < end_ms);
+        assert_int_not_equal(poll(&fd, 1, PATIENCE_MS), 0);
+    }
+}
+
+static void a_job_runs_elsewhere_and_is_done_here(void **state)
+{
+    bt_pool_t *pool = pool_of(2);
+    struct pollfd fd = {.fd = bt_pool_fd(pool), .events = POLLIN};
+    work_t work;
+
+    (void)state;
+    work_init(&work, pool);
+    work.posts_left = 2;
+    assert_false(bt_pool_next(pool));
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    bt_pool_post(pool, &work.job, BT_POOL_LONG);
+    assert_int_equal(bt_pool_n_jobs(pool), 1);
+    for (unsigned i = 1; i <= 3; i++) {
+        next(pool);
+        assert_int_equal(work.n_done, i);
+    }
+    assert_int_equal(work.n_run, 3);
+    assert_true(work.job.ran);
+    assert_false(pthread_equal(work.thread, pthread_self()));
+    assert_int_equal(bt_pool_n_jobs(pool), 0);
+    assert_false(bt_pool_next(pool));
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    bt_pool_destroy(pool);
+    bt_pool_destroy(NULL);
+}
+
+/* Of each lane as many as would take all threads, were there one lane. */
+static void neither_lane_waits_for_the_other(void **state)
+{
+    for (int held = 0; held < BT_POOL_N_LANES; held++) {
+        bt_pool_t *pool = pool_of(3);
+        work_t busy[8], other;
+        sem_t gate, began;
+
+        (void)state;
+        sem_init(&gate, 0, 0);
+        sem_init(&began, 0, 0);
+        for (unsigned i = 0; i < 8; i++) {
+            work_init(&busy[i], pool);
+            busy[i].gate = &gate;
+            busy[i].began = &began;
+            bt_pool_post(pool, &busy[i].job, (bt_pool_lane_t)held);
+        }
+        sem_wait(&began);
+        sem_wait(&began);
+        if (held == BT_POOL_LONG) {
+            /* The short lane's thread is free. */
+            work_init(&other, pool);
+            bt_pool_post(pool, &other.job, BT_POOL_SHORT);
+            next(pool);
+            assert_int_equal(other.n_done, 1);
+        } else {
+            /* All are taken; the first that ends and takes from both lanes
+             * takes this one, before the five that were there before. */
+            sem_wait(&began);
+            work_init(&other, pool);
+            bt_pool_post(pool, &other.job, BT_POOL_LONG);
+            for (unsigned i = 0; other.n_done == 0; i++) {
+                assert_true(i < 8);
+                sem_post(&gate);
+                next(pool);
+            }
+            assert_true(bt_pool_n_jobs(pool) > 0);
+        }
+        for (unsigned i = 0; i < 8; i++) {
+            sem_post(&gate);
+        }
+        bt_pool_destroy(pool);
+        for (unsigned i = 0; i < 8; i++) {
+            assert_int_equal(busy[i].n_done, 1);
+        }
+        sem_destroy(&gate);
+        sem_destroy(&began);
+    }
+}
+
+static void what_was_not_run_is_told_when_the_pool_stops(void **state)
+{
+    bt_pool_t *pool = pool_of(2);
+    work_t running, waiting[3], late;
+    sem_t gate, began;
+
+    (void)state;
+    sem_init(&gate, 0, 0);
+    sem_init(&began, 0, 0);
+    work_init(&running, pool);
+    running.gate = &gate;
+    running.began = &began;
+    bt_pool_post(pool, &running.job, BT_POOL_LONG);
+    sem_wait(&began);
+    for (unsigned i = 0; i < 3; i++) {
+        work_init(&waiting[i], pool);
+        bt_pool_post(pool, &waiting[i].job, BT_POOL_LONG); /* behind it */
+    }
+    sem_post(&gate);
+    bt_pool_stop(pool);
+    bt_pool_stop(pool);
+    assert_true(running.job.ran);
+    assert_int_equal(running.n_done, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(waiting[i].n_done, 1);
+        assert_int_equal(waiting[i].n_run, waiting[i].job.ran ? 1 : 0);
+    }
+    work_init(&late, pool);
+    bt_pool_post(pool, &late.job, BT_POOL_SHORT);
+    assert_int_equal(late.n_done, 1);
+    assert_int_equal(late.n_run, 0);
+    assert_false(late.job.ran);
+    assert_int_equal(bt_pool_n_jobs(pool), 0);
+    bt_pool_destroy(pool);
+    sem_destroy(&gate);
+    sem_destroy(&began);
+}
+
+static void many_jobs_are_each_done_once(void **state)
+{
+    static work_t works[N_MANY];
+    bt_pool_t *pool = pool_of(4);
+
+    (void)state;
+    for (unsigned i = 0; i < N_MANY; i++) {
+        work_init(&works[i], pool);
+        bt_pool_post(pool, &works[i].job,
+                     (i % 3 == 0) ? BT_POOL_LONG : BT_POOL_SHORT);
+    }
+    while (bt_pool_n_jobs(pool) > 0) {
+        next(pool);
+    }
+    for (unsigned i = 0; i < N_MANY; i++) {
+        assert_int_equal(works[i].n_run, 1);
+        assert_int_equal(works[i].n_done, 1);
+    }
+    bt_pool_destroy(pool);
+}
+
+static void a_pool_that_cannot_be_made_says_so(void **state)
+{
+    bt_pool_t *pool = NULL;
+
+    (void)state;
+    assert_int_equal(bt_pool_create(1, &pool), BT_ERR_INVALID_PARAM);
+    for (int nth = 1; nth <= 2; nth++) {
+        bt_alloc_fail_at(nth);
+        assert_int_equal(bt_pool_create(2, &pool), BT_ERR_NO_MEMORY);
+        bt_alloc_fail_at(0);
+    }
+    assert_null(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_job_runs_elsewhere_and_is_done_here),
+        BT_TEST(neither_lane_waits_for_the_other),
+        BT_TEST(what_was_not_run_is_told_when_the_pool_stops),
+        BT_TEST(many_jobs_are_each_done_once),
+        BT_TEST(a_pool_that_cannot_be_made_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
