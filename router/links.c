@@ -257,6 +257,8 @@ static bt_status_t open_rpc(bt_links_t *links, const uint8_t *key,
     bt_rpc_config_t rpc = {
         .key = key,
         .key_bytes = key_bytes,
+        .name = hello.u.hello.name,
+        .range = bt_wire_range_ours(),
         .listen_dir = config->run_dir,
         .heartbeat_ms = config->heartbeat_ms,
         .suspect_ms = config->suspect_ms,

@@ -51,6 +51,25 @@ static const char *model_name(const bt_config_t *config)
                                                : config->model_name;
 }
 
+/* Who we are, for a router of protocol 2 to refuse: nothing that it could use
+ * of us is in it. */
+static bt_status_t encode_old_hello(const bt_worker_t *w, const bt_start_t *s,
+                                    bt_strbuf_t *out)
+{
+    bt_msg_t msg = {.type = BT_MSG_HELLO};
+    bt_msg_hello_t *hello = &msg.u.hello;
+
+    hello->protocol = BT_WIRE_PROTOCOL;
+    hello->protocol_min = BT_WIRE_PROTOCOL_MIN;
+    hello->role =
+        ((w->roles & BT_ROLE_DECODE) != 0) ? BT_ROLE_DECODE : BT_ROLE_PREFILL;
+    memcpy(hello->name, w->name, sizeof(hello->name));
+    hello->model = bt_gguf_identity(s->gguf);
+    hello->tp = hello->pp = 1;
+    bt_wire_encode(&msg, out);
+    return bt_strbuf_status(out);
+}
+
 static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
 {
     bt_msg_t msg = {.type = BT_MSG_HELLO};
@@ -121,6 +140,8 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
     bt_rpc_config_t config = {
         .key = s->key,
         .key_bytes = sizeof(s->key),
+        .name = w->name,
+        .range = bt_wire_range_ours(),
         .listen_dir = w->config->run_dir,
         .listen_host = w->config->listen_host,
         .heartbeat_ms = w->config->heartbeat_ms,
@@ -128,16 +149,24 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
         .dead_ms = w->config->dead_ms,
         .max_queue_bytes = RPC_QUEUE_BYTES,
     };
+    bt_strbuf_t old_hello;
     bt_strbuf_t hello;
     bt_status_t status;
 
     bt_strbuf_init(&hello, BT_RPC_MAX_PAYLOAD);
+    bt_strbuf_init(&old_hello, BT_RPC_MAX_PAYLOAD);
     status = encode_hello(w, s, &hello);
+    if (status == BT_OK) {
+        status = encode_old_hello(w, s, &old_hello);
+    }
     if (status == BT_OK) {
         config.hello = hello.data;
         config.hello_bytes = hello.len;
+        config.old_hello = old_hello.data;
+        config.old_hello_bytes = old_hello.len;
         status = bt_rpc_open(&config, &w->rpc);
     }
+    bt_strbuf_fini(&old_hello);
     bt_strbuf_fini(&hello);
     if (status == BT_OK) {
         status = join_routers(w, s);

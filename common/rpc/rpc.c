@@ -2,6 +2,7 @@
 #include "common/rpc/rpc.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "common/rpc/rpc_inner.h"
 
 #define MIN_KEY_BYTES     16
+#define FIRST_VERSION     3     /* of these frames */
 #define UNREACHABLE_MS    50    /* pause while no router is there */
 #define REDIAL_MS         10000 /* names are looked up, packets sent again */
 #define HINT_AFTER_DEATHS 2     /* times dead_ms without an answer */
@@ -21,8 +23,13 @@ static const char *config_fault(const bt_rpc_config_t *config)
     if ((config->key == NULL) || (config->key_bytes < MIN_KEY_BYTES)) {
         return "the cluster key needs at least 16 bytes";
     }
-    if (config->hello_bytes > BT_RPC_MAX_PAYLOAD) {
+    if ((config->hello_bytes > BT_RPC_MAX_PAYLOAD) ||
+        (config->old_hello_bytes > BT_RPC_MAX_PAYLOAD)) {
         return "the hello payload is too large";
+    }
+    if ((config->name == NULL) || (config->range.oldest < FIRST_VERSION) ||
+        (config->range.newest < config->range.oldest)) {
+        return "a name and a range of versions are needed";
     }
     if ((config->heartbeat_ms == 0) ||
         (config->suspect_ms <= config->heartbeat_ms) ||
@@ -54,26 +61,28 @@ static void init_lists(bt_rpc_t *rpc)
 
 static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
 {
-    static const char domain[] = "baton rpc key 1";
+    const bool has_old = config->old_hello != NULL;
 
-    /* a key of our own for this use: the file's key is never used directly */
-    bt_key_proof(config->key, config->key_bytes, domain, sizeof(domain),
-                 rpc->key);
+    bt_rpc_keys_make(config->key, config->key_bytes, &rpc->keys);
+    rpc->range = config->range;
+    snprintf(rpc->name, sizeof(rpc->name), "%s", config->name);
     rpc->heartbeat_ms = config->heartbeat_ms;
     rpc->suspect_ms = config->suspect_ms;
     rpc->dead_ms = config->dead_ms;
     rpc->max_queue_bytes = config->max_queue_bytes;
     rpc->hello_bytes = config->hello_bytes;
     rpc->hello = bt_memdup(config->hello, config->hello_bytes);
+    rpc->old_hello_bytes =
+        has_old ? config->old_hello_bytes : config->hello_bytes;
+    rpc->old_hello = bt_memdup(has_old ? config->old_hello : config->hello,
+                               rpc->old_hello_bytes);
     rpc->listen_host = bt_strdup(config->listen_host);
     rpc->listen_dir = bt_strdup(config->listen_dir);
-    if ((rpc->hello == NULL) ||
+    if ((rpc->hello == NULL) || (rpc->old_hello == NULL) ||
         ((config->listen_host != NULL) && (rpc->listen_host == NULL)) ||
         ((config->listen_dir != NULL) && (rpc->listen_dir == NULL))) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_key_proof(rpc->key, BT_KEY_BYTES, rpc->hello, rpc->hello_bytes,
-                 rpc->hello_hash);
     return BT_OK;
 }
 
@@ -86,7 +95,8 @@ static void free_rpc(bt_rpc_t *rpc)
     bt_free(rpc->listen_dir);
     bt_free(rpc->listen_host);
     bt_free(rpc->hello);
-    bt_key_wipe(rpc->key, sizeof(rpc->key));
+    bt_free(rpc->old_hello);
+    bt_key_wipe(&rpc->keys, sizeof(rpc->keys));
     bt_free(rpc);
 }
 
@@ -201,12 +211,7 @@ void bt_rpc_close(bt_rpc_t *rpc)
         return;
     }
     drop_current(rpc);
-    pthread_mutex_lock(&rpc->mutex);
-    rpc->closing = true;
-    while (rpc->n_announces > 0) {
-        nng_msg_free(rpc->announces[--rpc->n_announces]);
-    }
-    pthread_mutex_unlock(&rpc->mutex);
+    bt_rpc_announces_drop(rpc);
     say_good_bye(rpc);
     BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
     {
@@ -252,6 +257,21 @@ bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url, char *bound,
     return status;
 }
 
+/* What is said of a link's socket until somebody proves to have read it. */
+static void announce_socket(bt_rpc_link_t *link)
+{
+    bt_rpc_t *rpc = link->rpc;
+    rpc_intro_t intro = {.range = rpc->range,
+                         .incarnation = rpc->incarnation,
+                         .count = ++rpc->n_sockets};
+
+    bt_key_random(intro.nonce, sizeof(intro.nonce));
+    memcpy(intro.name, rpc->name, sizeof(intro.name));
+    memcpy(intro.url, link->url, sizeof(intro.url));
+    link->announce_bytes =
+        bt_rpc_announce_put(&rpc->keys, &intro, link->announce);
+}
+
 /* A fresh pipe for the next link to a router. */
 static bt_status_t open_join_link(rpc_join_t *join)
 {
@@ -268,6 +288,7 @@ static bt_status_t open_join_link(rpc_join_t *join)
     }
     link->join = join;
     join->link = link;
+    announce_socket(link);
     bt_list_push_back(&join->rpc->links, &link->in_all);
     return BT_OK;
 }
@@ -313,87 +334,27 @@ int bt_rpc_fd(const bt_rpc_t *rpc)
     return rpc->event_fd;
 }
 
-/* ---- announcements, at the router ---- */
-
-static bool is_known(bt_rpc_t *rpc, const char *url)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
-    {
-        const bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
-
-        if ((link->state != LINK_OVER) && (strcmp(link->url, url) == 0)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void on_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
-{
-    char url[RPC_MAX_URL];
-    uint64_t incarnation;
-    bt_rpc_link_t *link;
-
-    switch (bt_rpc_announce_check(rpc->key, data, bytes, &incarnation, url)) {
-    case BT_OK:
-        break;
-    case BT_ERR_UNAUTHORIZED:
-        if (bt_rpc_say_once(rpc, incarnation)) {
-            BT_LOG_WARN("a worker announced itself with another cluster key "
-                        "and is refused; both sides need the same key file");
-        }
-        return;
-    default:
-        if (bt_rpc_say_once(rpc, 0)) {
-            BT_LOG_WARN("something that is not a worker of ours talks to the "
-                        "control port");
-        }
-        return;
-    }
-    if (is_known(rpc, url) || (bt_rpc_link_create(rpc, &link) != BT_OK)) {
-        return; /* it is announced again */
-    }
-    link->theirs.incarnation = incarnation;
-    if (bt_rpc_link_dial(link, url) != BT_OK) {
-        bt_rpc_link_free(link);
-        return;
-    }
-    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
-    bt_list_push_back(&rpc->links, &link->in_all);
-}
-
-static void take_announcements(bt_rpc_t *rpc)
-{
-    for (;;) {
-        nng_msg *msg = NULL;
-
-        pthread_mutex_lock(&rpc->mutex);
-        if (rpc->n_announces > 0) {
-            msg = rpc->announces[--rpc->n_announces];
-        }
-        pthread_mutex_unlock(&rpc->mutex);
-        if (msg == NULL) {
-            return;
-        }
-        on_announcement(rpc, nng_msg_body(msg), nng_msg_len(msg));
-        nng_msg_free(msg);
-    }
-}
-
 /* ---- the owner's loop ---- */
 
 /* The next message of the frame in hand. */
 static bool next_message(bt_rpc_t *rpc, bt_rpc_event_t *event_p)
 {
-    const void *data;
+    const void *data = NULL;
+    bt_status_t status;
     size_t bytes;
 
-    if ((rpc->current == NULL) || (rpc->current->state != LINK_UP) ||
-        !bt_rpc_frame_next(&rpc->current_frame, &rpc->current_at, &data,
-                           &bytes)) {
+    if ((rpc->current != NULL) && (rpc->current->state == LINK_UP)) {
+        status = bt_rpc_stream_next(&rpc->current->in, rpc->current_frame.body,
+                                    rpc->current_frame.bytes, &rpc->current_at,
+                                    &data, &bytes);
+        if (status != BT_OK) {
+            data = NULL;
+            bt_rpc_link_over(rpc->current, (status == BT_ERR_NO_MEMORY)
+                                               ? "out of memory"
+                                               : "malformed frame");
+        }
+    }
+    if (data == NULL) {
         drop_current(rpc);
         return false;
     }
@@ -413,7 +374,7 @@ bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
         if (next_message(rpc, event_p)) {
             return true;
         }
-        take_announcements(rpc);
+        bt_rpc_announces_take(rpc);
         link = bt_rpc_pop_ready(rpc);
         if (link == NULL) {
             return false;
@@ -469,7 +430,7 @@ static void tick_join(rpc_join_t *join)
     if ((join->link->state != LINK_WAITING) || (now < join->next_announce_ms)) {
         return;
     }
-    announced = bt_rpc_join_announce(join);
+    announced = bt_rpc_join_announce(join, false);
     if (announced != RPC_ANNOUNCED) {
         not_reached(join, announced == RPC_NOBODY_THERE);
         return;
@@ -481,9 +442,15 @@ static void tick_join(rpc_join_t *join)
                          : 2 * join->pause_ms;
     if (join->first_announce_ms == 0) {
         join->first_announce_ms = now;
-    } else if (!join->complained &&
-               (now - join->first_announce_ms >=
-                (uint64_t)HINT_AFTER_DEATHS * rpc->dead_ms)) {
+    }
+    if ((now - join->first_announce_ms >= RPC_OLD_AFTER_MS) &&
+        (now >= join->next_old_ms) &&
+        (bt_rpc_join_announce(join, true) == RPC_ANNOUNCED)) {
+        join->next_old_ms = now + RPC_OLD_EVERY_MS;
+        join->link->old_announced = true;
+    }
+    if (!join->complained && (now - join->first_announce_ms >=
+                              (uint64_t)HINT_AFTER_DEATHS * rpc->dead_ms)) {
         join->complained = true;
         BT_LOG_WARN("router at %s is there but does not answer; do both sides "
                     "have the same cluster key, and can it reach %s?",
@@ -545,5 +512,5 @@ void *bt_rpc_link_user(const bt_rpc_link_t *link)
 
 uint64_t bt_rpc_link_incarnation(const bt_rpc_link_t *link)
 {
-    return link->theirs.incarnation;
+    return link->incarnation;
 }

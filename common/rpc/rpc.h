@@ -7,20 +7,25 @@
  *     worker                                   router
  *     bt_rpc_join(url) ───── "my link is at URL u" ────▶ bt_rpc_listen
  *     listener at u     ◀───────────── dial ─────────────  (one per worker)
- *          HELLO {incarnation, nonce, payload}  both ways
- *          PROOF keyed hash of both nonces      both ways
- *          FRAME {incarnation, sequence, [message, …]} …
+ *                       ◀─── OPEN: range, nonce, proof of the key
+ *          ACCEPT: version, hello ───▶
+ *                       ◀─── READY: version, hello
+ *          DATA [message, …], each frame with a sequence and a tag …
  *
  * The router hears announcements by a listener of its own that speaks what a
  * sub0 socket speaks (rpc_ear.c says why).
  *
- * A link is UP after both proofs. A worker repeats its announcement until the
- * link is up, and starts anew with a fresh listener when it is lost, for
- * every router it was given. Messages posted during one wake-up travel in one
- * frame (bt_rpc_flush), and more than 512 KiB of them in several, so that a
- * slow link still hears something. An empty frame is the heartbeat. Silence for
- * suspect_ms is reported, for dead_ms ends the link. Sequence gaps, replays
- * and frames of another incarnation end the link.
+ * A worker says nothing on a connection before the router has proven the key.
+ * It repeats its announcement until the link is up, and starts anew with a
+ * fresh listener when it is lost or whoever came proves nothing, for every
+ * router it was given. Where the two speak no common version the link is
+ * refused by name; a peer of protocol 2, which had other frames, is UP for its
+ * hello to be refused, and never exchanges a message. Messages posted during
+ * one wake-up travel in one frame (bt_rpc_flush), and more than 512 KiB of them
+ * in several, so that a slow link still hears something. An empty frame is the
+ * heartbeat. Silence for suspect_ms is reported, for dead_ms ends the link. A
+ * frame that is not the next one of this link and direction, by sequence and
+ * tag, ends the link.
  *
  * Threads: one thread owns a bt_rpc_t and calls everything here; nng's own
  * threads only fill an inbox behind bt_rpc_fd(). The time is a parameter.
@@ -33,9 +38,10 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/wire/wire.h"
 
 #define BT_RPC_MAX_PAYLOAD (1u << 20)  /**< hello payload, bytes */
-#define BT_RPC_MAX_FRAME   (16u << 20) /**< bytes */
+#define BT_RPC_MAX_MESSAGE (16u << 20) /**< bytes */
 
 typedef struct bt_rpc bt_rpc_t;
 typedef struct bt_rpc_link bt_rpc_link_t;
@@ -45,7 +51,13 @@ typedef struct bt_rpc_config {
     size_t key_bytes;   /**< at least 16 */
     const void *hello;  /**< our hello payload, copied */
     size_t hello_bytes;
-    const char *listen_dir;  /**< worker: where to make ipc:// sockets, or */
+    /** What a peer of protocol 2 gets in its place, to refuse us by: such a
+     * peer has proven less. Copied; NULL: the same. */
+    const void *old_hello;
+    size_t old_hello_bytes;
+    const char *name;       /**< for logs, copied; more than 63 bytes are cut */
+    bt_wire_range_t range;  /**< versions that we speak, 3 or later */
+    const char *listen_dir; /**< worker: where to make ipc:// sockets, or */
     const char *listen_host; /**< worker: address for tcp:// listeners */
     uint32_t heartbeat_ms, suspect_ms, dead_ms;
     uint32_t max_queue_bytes; /**< unsent bytes per link; past it, link lost */

@@ -39,7 +39,7 @@ typedef struct rpc_caller {
     bool greeted;
     uint64_t deadline_ms; /* 0: it has announced itself once */
     size_t n;             /* bytes of buf */
-    uint8_t buf[RPC_SP_MAX_HEAD_BYTES + RPC_MAX_ANNOUNCE];
+    uint8_t buf[RPC_SP_MAX_HEAD_BYTES + RPC_MAX_INTRO];
 } caller_t;
 
 /* ---- what is heard ---- */
@@ -58,7 +58,8 @@ static void announce(bt_rpc_t *rpc, const void *data, size_t bytes)
     }
     pthread_mutex_lock(&rpc->mutex);
     if (!rpc->closing && (rpc->n_announces < RPC_ANNOUNCES)) {
-        rpc->announces[rpc->n_announces++] = msg;
+        rpc->announces[(rpc->first_announce + rpc->n_announces++) %
+                       RPC_ANNOUNCES] = msg;
         msg = NULL;
         if (!rpc->signalled) {
             rpc->signalled = true;
@@ -93,7 +94,7 @@ static bool take(rpc_listener_t *listener, caller_t *caller)
     }
     while (caller->n >= head) {
         if (!bt_rpc_sp_get_head(listener->ipc, caller->buf, &bytes) ||
-            (bytes > RPC_MAX_ANNOUNCE)) {
+            (bytes > RPC_MAX_INTRO)) {
             return false;
         }
         if (caller->n < head + bytes) {

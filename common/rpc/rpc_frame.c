@@ -3,24 +3,17 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/rpc/rpc.h"
+#define KIND_AT     4
+#define SEQUENCE_AT 8
 
-#define MAGIC       "BTN1"
-#define MAGIC_BYTES 4
-
-#define KIND_AT        4
-#define INCARNATION_AT 8
-#define SEQUENCE_AT    16
-
-static void put_le(uint8_t *out, uint64_t value, size_t bytes)
+void bt_rpc_put_le(uint8_t *out, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         out[i] = (uint8_t)(value >> (8 * i));
     }
 }
 
-static uint64_t get_le(const uint8_t *in, size_t bytes)
+uint64_t bt_rpc_get_le(const uint8_t *in, size_t bytes)
 {
     uint64_t value = 0;
 
@@ -30,96 +23,61 @@ static uint64_t get_le(const uint8_t *in, size_t bytes)
     return value;
 }
 
-void bt_rpc_frame_put_header(uint8_t out[RPC_HEADER_BYTES], rpc_kind_t kind,
-                             uint64_t incarnation, uint64_t sequence)
+void bt_rpc_frame_seal(const uint8_t key[BT_KEY_BYTES], uint8_t kind,
+                       uint64_t sequence, uint8_t *frame, size_t bytes)
 {
-    memset(out, 0, RPC_HEADER_BYTES);
-    memcpy(out, MAGIC, MAGIC_BYTES);
-    out[KIND_AT] = (uint8_t)kind;
-    put_le(out + INCARNATION_AT, incarnation, sizeof(incarnation));
-    put_le(out + SEQUENCE_AT, sequence, sizeof(sequence));
+    const bt_key_part_t said = {frame, bytes - BT_TAG_BYTES};
+
+    memset(frame, 0, SEQUENCE_AT);
+    memcpy(frame, RPC_MAGIC, RPC_MAGIC_BYTES);
+    frame[KIND_AT] = kind;
+    bt_rpc_put_le(frame + SEQUENCE_AT, sequence, sizeof(sequence));
+    bt_key_tag(key, &said, 1, frame + said.bytes);
 }
 
-void bt_rpc_frame_put_length(uint8_t out[RPC_LENGTH_BYTES], uint32_t bytes)
-{
-    put_le(out, bytes, RPC_LENGTH_BYTES);
-}
-
-bool bt_rpc_frame_next(const rpc_frame_t *frame, size_t *at_io,
-                       const void **data_p, size_t *bytes_p)
-{
-    size_t at = *at_io;
-
-    if (at == frame->bytes) {
-        return false;
-    }
-    *bytes_p = (size_t)get_le(frame->body + at, RPC_LENGTH_BYTES);
-    *data_p = frame->body + at + RPC_LENGTH_BYTES;
-    *at_io = at + RPC_LENGTH_BYTES + *bytes_p;
-    return true;
-}
-
-size_t bt_rpc_frame_first(const void *queue)
-{
-    return RPC_LENGTH_BYTES + (size_t)get_le(queue, RPC_LENGTH_BYTES);
-}
-
-size_t bt_rpc_frame_whole(const void *queue, size_t bytes, size_t limit)
-{
-    const uint8_t *data = queue;
-    size_t at = 0;
-
-    while (bytes - at >= RPC_LENGTH_BYTES) {
-        const size_t n = (size_t)get_le(data + at, RPC_LENGTH_BYTES);
-
-        if ((n > bytes - at - RPC_LENGTH_BYTES) ||
-            (at + RPC_LENGTH_BYTES + n > limit)) {
-            break;
-        }
-        at += RPC_LENGTH_BYTES + n;
-    }
-    return at;
-}
-
+/* Kinds of later versions have any body. */
 static bool body_fits(const rpc_frame_t *frame)
 {
     switch (frame->kind) {
-    case RPC_HELLO:
-        return (frame->sequence == 0) && (frame->bytes >= RPC_NONCE_BYTES) &&
-               (frame->bytes <= RPC_NONCE_BYTES + BT_RPC_MAX_PAYLOAD);
-    case RPC_PROOF:
-        return (frame->sequence == 0) && (frame->bytes == BT_PROOF_BYTES);
-    case RPC_DATA:
-        return (frame->sequence > 0) &&
-               (bt_rpc_frame_whole(frame->body, frame->bytes, frame->bytes) ==
-                frame->bytes);
-    case RPC_BYE:
-        return (frame->sequence > 0) && (frame->bytes < RPC_MAX_REASON);
     case RPC_ANNOUNCE:
-        return (frame->sequence == 0) && (frame->bytes > BT_PROOF_BYTES) &&
-               (frame->bytes < BT_PROOF_BYTES + RPC_MAX_URL);
+    case RPC_OPEN:
+        return false; /* they have no tag */
+    case RPC_ACCEPT:
+    case RPC_READY:
+        return (frame->bytes >= RPC_VERSION_BYTES) &&
+               (frame->bytes <= RPC_VERSION_BYTES + BT_RPC_MAX_PAYLOAD);
+    case RPC_DATA:
+        return frame->bytes <= RPC_DATA_BYTES;
+    case RPC_BYE:
+        return frame->bytes < RPC_MAX_REASON;
+    default:
+        return frame->kind != 0;
     }
-    return false;
 }
 
-bt_status_t bt_rpc_frame_parse(const void *data, size_t bytes,
-                               rpc_frame_t *frame_p)
+bt_status_t bt_rpc_frame_open(const uint8_t key[BT_KEY_BYTES], const void *data,
+                              size_t bytes, rpc_frame_t *frame_p)
 {
-    static const uint8_t zeros[INCARNATION_AT - KIND_AT - 1];
+    static const uint8_t zeros[SEQUENCE_AT - KIND_AT - 1];
     const uint8_t *p = data;
+    uint8_t tag[BT_TAG_BYTES];
+    bt_key_part_t said;
     rpc_frame_t frame;
 
-    if ((bytes < RPC_HEADER_BYTES) || (bytes > BT_RPC_MAX_FRAME) ||
-        (memcmp(p, MAGIC, MAGIC_BYTES) != 0) || (p[KIND_AT] < RPC_HELLO) ||
-        (p[KIND_AT] > RPC_ANNOUNCE) ||
+    if ((bytes < bt_rpc_frame_bytes(0)) || (bytes > RPC_MAX_FRAME) ||
+        (memcmp(p, RPC_MAGIC, RPC_MAGIC_BYTES) != 0) ||
         (memcmp(p + KIND_AT + 1, zeros, sizeof(zeros)) != 0)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    frame.kind = (rpc_kind_t)p[KIND_AT];
-    frame.incarnation = get_le(p + INCARNATION_AT, sizeof(uint64_t));
-    frame.sequence = get_le(p + SEQUENCE_AT, sizeof(uint64_t));
+    said = (bt_key_part_t){p, bytes - BT_TAG_BYTES};
+    bt_key_tag(key, &said, 1, tag);
+    if (!bt_key_equal(tag, p + said.bytes, sizeof(tag))) {
+        return BT_ERR_UNAUTHORIZED;
+    }
+    frame.kind = p[KIND_AT];
+    frame.sequence = bt_rpc_get_le(p + SEQUENCE_AT, sizeof(uint64_t));
     frame.body = p + RPC_HEADER_BYTES;
-    frame.bytes = bytes - RPC_HEADER_BYTES;
+    frame.bytes = said.bytes - RPC_HEADER_BYTES;
     if (!body_fits(&frame)) {
         return BT_ERR_BAD_MESSAGE;
     }
@@ -127,91 +85,70 @@ bt_status_t bt_rpc_frame_parse(const void *data, size_t bytes,
     return BT_OK;
 }
 
-static uint8_t *put_bytes(uint8_t *out, const void *data, size_t bytes)
+/* ---- the stream of messages ---- */
+
+void bt_rpc_stream_init(rpc_stream_t *stream)
 {
-    memcpy(out, data, bytes);
-    return out + bytes;
+    bt_strbuf_init(&stream->part, RPC_LENGTH_BYTES + BT_RPC_MAX_MESSAGE);
+    stream->given = false;
 }
 
-void bt_rpc_proof(const uint8_t key[BT_KEY_BYTES], bool dialer,
-                  const rpc_side_t *prover, const rpc_side_t *verifier,
-                  uint8_t proof[BT_PROOF_BYTES])
+void bt_rpc_stream_fini(rpc_stream_t *stream)
 {
-    static const char domain[16] = "baton link 1";
-    uint8_t data[sizeof(domain) + 1 + 2 * RPC_NONCE_BYTES +
-                 2 * sizeof(uint64_t) + 2 * BT_PROOF_BYTES];
-    uint8_t *p = put_bytes(data, domain, sizeof(domain));
-
-    *p++ = dialer ? 'R' : 'W';
-    p = put_bytes(p, prover->nonce, RPC_NONCE_BYTES);
-    p = put_bytes(p, verifier->nonce, RPC_NONCE_BYTES);
-    put_le(p, prover->incarnation, sizeof(uint64_t));
-    put_le(p + sizeof(uint64_t), verifier->incarnation, sizeof(uint64_t));
-    p += 2 * sizeof(uint64_t);
-    p = put_bytes(p, prover->payload_hash, BT_PROOF_BYTES);
-    p = put_bytes(p, verifier->payload_hash, BT_PROOF_BYTES);
-    BT_ASSERT(p == data + sizeof(data));
-    bt_key_proof(key, BT_KEY_BYTES, data, sizeof(data), proof);
+    bt_strbuf_fini(&stream->part);
 }
 
-static void announce_mac(const uint8_t key[BT_KEY_BYTES], uint64_t incarnation,
-                         const void *url, size_t url_bytes,
-                         uint8_t mac[BT_PROOF_BYTES])
+/* Add to the part until it has n bytes. @return true when it has */
+static bool fill(rpc_stream_t *stream, const uint8_t *piece, size_t bytes,
+                 size_t *at_io, size_t n)
 {
-    static const char domain[16] = "baton announce 1";
-    uint8_t data[sizeof(domain) + sizeof(uint64_t) + RPC_MAX_URL];
+    const size_t missing = (stream->part.len < n) ? n - stream->part.len : 0;
+    const size_t there = bytes - *at_io;
+    const size_t now = (missing < there) ? missing : there;
 
-    memcpy(data, domain, sizeof(domain));
-    put_le(data + sizeof(domain), incarnation, sizeof(uint64_t));
-    memcpy(data + sizeof(domain) + sizeof(uint64_t), url, url_bytes);
-    bt_key_proof(key, BT_KEY_BYTES, data,
-                 sizeof(domain) + sizeof(uint64_t) + url_bytes, mac);
+    bt_strbuf_append(&stream->part, piece + *at_io, now);
+    *at_io += now;
+    return now == missing;
 }
 
-size_t bt_rpc_announce_put(const uint8_t key[BT_KEY_BYTES],
-                           uint64_t incarnation, const char *url,
-                           uint8_t out[RPC_MAX_ANNOUNCE])
+bt_status_t bt_rpc_stream_next(rpc_stream_t *stream, const uint8_t *piece,
+                               size_t bytes, size_t *at_io, const void **data_p,
+                               size_t *bytes_p)
 {
-    const size_t n = strnlen(url, RPC_MAX_URL - 1);
-
-    bt_rpc_frame_put_header(out, RPC_ANNOUNCE, incarnation, 0);
-    announce_mac(key, incarnation, url, n, out + RPC_HEADER_BYTES);
-    memcpy(out + RPC_HEADER_BYTES + BT_PROOF_BYTES, url, n);
-    return RPC_HEADER_BYTES + BT_PROOF_BYTES + n;
-}
-
-bt_status_t bt_rpc_announce_check(const uint8_t key[BT_KEY_BYTES],
-                                  const void *data, size_t bytes,
-                                  uint64_t *incarnation_p,
-                                  char url[RPC_MAX_URL])
-{
-    uint8_t mac[BT_PROOF_BYTES];
-    const uint8_t *text;
-    rpc_frame_t frame;
+    const bool split = !stream->given && (stream->part.len > 0);
+    size_t at = *at_io;
     size_t n;
 
-    if ((bt_rpc_frame_parse(data, bytes, &frame) != BT_OK) ||
-        (frame.kind != RPC_ANNOUNCE)) {
-        return BT_ERR_BAD_MESSAGE;
+    if (stream->given) { /* long ones are rare: their memory goes */
+        bt_rpc_stream_fini(stream);
+        bt_rpc_stream_init(stream);
     }
-    text = frame.body + BT_PROOF_BYTES;
-    n = frame.bytes - BT_PROOF_BYTES;
-    for (size_t i = 0; i < n; i++) {
-        if ((text[i] <= ' ') || (text[i] >= 0x7f)) {
+    *data_p = NULL;
+    if (!split && (bytes - at >= RPC_LENGTH_BYTES)) {
+        n = (size_t)bt_rpc_get_le(piece + at, RPC_LENGTH_BYTES);
+        if (n > BT_RPC_MAX_MESSAGE) {
             return BT_ERR_BAD_MESSAGE;
         }
+        at += RPC_LENGTH_BYTES;
+        if (n <= bytes - at) { /* most are whole: nothing is copied */
+            *data_p = piece + at;
+            *bytes_p = n;
+            *at_io = at + n;
+            return BT_OK;
+        }
     }
-    announce_mac(key, frame.incarnation, text, n, mac);
-    if (!bt_key_equal(mac, frame.body, sizeof(mac))) {
-        *incarnation_p = frame.incarnation;
-        return BT_ERR_UNAUTHORIZED;
+    if (fill(stream, piece, bytes, at_io, RPC_LENGTH_BYTES) &&
+        (bt_strbuf_status(&stream->part) == BT_OK)) {
+        n = (size_t)bt_rpc_get_le((const uint8_t *)stream->part.data,
+                                  RPC_LENGTH_BYTES);
+        if (n > BT_RPC_MAX_MESSAGE) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        if (fill(stream, piece, bytes, at_io, RPC_LENGTH_BYTES + n)) {
+            *data_p = stream->part.data + RPC_LENGTH_BYTES;
+            *bytes_p = n;
+            stream->given = true;
+        }
     }
-    if ((n <= 6) || ((memcmp(text, "tcp://", 6) != 0) &&
-                     (memcmp(text, "ipc://", 6) != 0))) {
-        return BT_ERR_BAD_MESSAGE;
-    }
-    memcpy(url, text, n);
-    url[n] = '\0';
-    *incarnation_p = frame.incarnation;
-    return BT_OK;
+    return bt_strbuf_status(&stream->part);
 }

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rpc_frame.h
  *
- * Private to common/rpc: the bytes on a link. Pure functions; every byte that
- * comes from a peer passes through here.
+ * Private to common/rpc: the frames of a link whose key is made, and the
+ * messages in them. Pure functions; docs/WIRE.md has the protocol.
  *
- *     frame     "BTN1" kind[1] 0[3] incarnation[8] sequence[8] body
- *     HELLO     nonce[32] payload
- *     PROOF     proof[32]
- *     DATA      { length[4] message }*       none = heartbeat
+ *     frame     "BTN3" kind[1] 0[3] sequence[8] body tag[16]
+ *     ACCEPT    version[4] payload        of the worker, its first
+ *     READY     version[4] payload        of the router, its first
+ *     DATA      a piece of { length[4] message }*     none = heartbeat
  *     BYE       reason text
- *     ANNOUNCE  mac[32] url                  to where the router listens
  *
- * Numbers are little endian. The sequence counts DATA and BYE from 1; the
- * others have 0.
+ * Numbers are little endian. The sequence counts the frames of a direction
+ * from 1. The tag is under the key of link and direction, over all before it.
+ * The bodies of DATA, one behind another, are the stream of messages: a long
+ * message crosses frames, so that nothing else waits for the whole of it.
  */
 #ifndef BT_COMMON_RPC_RPC_FRAME_H
 #define BT_COMMON_RPC_RPC_FRAME_H
@@ -22,75 +23,76 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/base/strbuf.h"
 #include "common/crypt/key.h"
+#include "common/rpc/rpc.h"
 
-#define RPC_HEADER_BYTES 24u
-#define RPC_LENGTH_BYTES 4u
-#define RPC_NONCE_BYTES  32u
-#define RPC_MAX_URL      256u /**< with its zero byte */
-#define RPC_MAX_REASON   256u /**< with its zero byte */
-#define RPC_MAX_ANNOUNCE (RPC_HEADER_BYTES + BT_PROOF_BYTES + RPC_MAX_URL)
+#define RPC_MAGIC         "BTN3"
+#define RPC_MAGIC_BYTES   4u
+#define RPC_HEADER_BYTES  16u
+#define RPC_VERSION_BYTES 4u
+#define RPC_LENGTH_BYTES  4u
+#define RPC_DATA_BYTES    (512u << 10) /**< most of the stream in one frame */
+#define RPC_MAX_URL       256u         /**< with its zero byte */
+#define RPC_MAX_REASON    256u         /**< with its zero byte */
+#define RPC_MAX_NAME      64u          /**< with its zero byte */
+/** The longest bring a hello; more is read of nobody. */
+#define RPC_MAX_FRAME (BT_RPC_MAX_PAYLOAD + 64u)
 
 typedef enum rpc_kind {
-    RPC_HELLO = 1,
-    RPC_PROOF = 2,
-    RPC_DATA = 3,
-    RPC_BYE = 4,
-    RPC_ANNOUNCE = 5,
+    RPC_ANNOUNCE = 1, /* rpc_intro.h */
+    RPC_OPEN = 2,     /* rpc_intro.h */
+    RPC_ACCEPT = 3,
+    RPC_READY = 4,
+    RPC_DATA = 5,
+    RPC_BYE = 6,
 } rpc_kind_t;
 
 typedef struct rpc_frame {
-    rpc_kind_t kind;
-    uint64_t incarnation;
+    uint8_t kind; /**< those above, or what a later version has */
     uint64_t sequence;
     const uint8_t *body; /**< inside the bytes given */
     size_t bytes;
 } rpc_frame_t;
 
-void bt_rpc_frame_put_header(uint8_t out[RPC_HEADER_BYTES], rpc_kind_t kind,
-                             uint64_t incarnation, uint64_t sequence);
+void bt_rpc_put_le(uint8_t *out, uint64_t value, size_t bytes);
+uint64_t bt_rpc_get_le(const uint8_t *in, size_t bytes);
 
-/** @retval BT_ERR_BAD_MESSAGE  Not a frame of this version, or a body that its
- *          kind cannot have (DATA: lengths that do not add up). */
-BT_MUST_CHECK bt_status_t bt_rpc_frame_parse(const void *data, size_t bytes,
-                                             rpc_frame_t *frame_p);
+/** Bytes of a frame with such a body. */
+static inline size_t bt_rpc_frame_bytes(size_t body_bytes)
+{
+    return RPC_HEADER_BYTES + body_bytes + BT_TAG_BYTES;
+}
 
-void bt_rpc_frame_put_length(uint8_t out[RPC_LENGTH_BYTES], uint32_t bytes);
+/** Header and tag round a body that stands in its place.
+ *  @param bytes  bt_rpc_frame_bytes() */
+void bt_rpc_frame_seal(const uint8_t key[BT_KEY_BYTES], uint8_t kind,
+                       uint64_t sequence, uint8_t *frame, size_t bytes);
 
-/** Walk the messages of a parsed DATA frame from @a at_io = 0.
- *  @return false after the last one */
-bool bt_rpc_frame_next(const rpc_frame_t *frame, size_t *at_io,
-                       const void **data_p, size_t *bytes_p);
+/** @retval BT_ERR_BAD_MESSAGE   not a frame, or a body that its kind cannot
+ * have
+ *  @retval BT_ERR_UNAUTHORIZED  its tag is not of this key */
+BT_MUST_CHECK bt_status_t bt_rpc_frame_open(const uint8_t key[BT_KEY_BYTES],
+                                            const void *data, size_t bytes,
+                                            rpc_frame_t *frame_p);
 
-/** Bytes of the first message of a queue, with its length. */
-size_t bt_rpc_frame_first(const void *queue);
+/** What is left of the stream: a message that is not whole yet. */
+typedef struct rpc_stream {
+    bt_strbuf_t part; /**< with its length */
+    bool given;       /**< it was whole, and is forgotten at the next call */
+} rpc_stream_t;
 
-/** Bytes of the longest run of whole messages that is at most @a limit. */
-size_t bt_rpc_frame_whole(const void *queue, size_t bytes, size_t limit);
+void bt_rpc_stream_init(rpc_stream_t *stream);
+void bt_rpc_stream_fini(rpc_stream_t *stream);
 
-/** What one side of a link said in its HELLO. */
-typedef struct rpc_side {
-    uint64_t incarnation;
-    uint8_t nonce[RPC_NONCE_BYTES];
-    uint8_t payload_hash[BT_PROOF_BYTES];
-} rpc_side_t;
-
-/** The proof that @a prover knows the key. @a dialer tells the router's end
- *  from the worker's, so that neither's proof can be sent back to it. */
-void bt_rpc_proof(const uint8_t key[BT_KEY_BYTES], bool dialer,
-                  const rpc_side_t *prover, const rpc_side_t *verifier,
-                  uint8_t proof[BT_PROOF_BYTES]);
-
-/** @return bytes of a whole announcement frame in @a out. */
-size_t bt_rpc_announce_put(const uint8_t key[BT_KEY_BYTES],
-                           uint64_t incarnation, const char *url,
-                           uint8_t out[RPC_MAX_ANNOUNCE]);
-
-/** @retval BT_ERR_BAD_MESSAGE   not an announcement, not an ipc or tcp url
- *  @retval BT_ERR_UNAUTHORIZED  made with another key; *incarnation_p is set */
-BT_MUST_CHECK bt_status_t bt_rpc_announce_check(const uint8_t key[BT_KEY_BYTES],
-                                                const void *data, size_t bytes,
-                                                uint64_t *incarnation_p,
-                                                char url[RPC_MAX_URL]);
+/** The next message, beginning at @a at_io of a piece, which is 0 at first.
+ *  @param [out] data_p   the message, until the next call; NULL: the piece is
+ *                        used up
+ *  @retval BT_ERR_BAD_MESSAGE  longer than BT_RPC_MAX_MESSAGE
+ *  @retval BT_ERR_NO_MEMORY    both leave the stream of no use */
+BT_MUST_CHECK bt_status_t bt_rpc_stream_next(rpc_stream_t *stream,
+                                             const uint8_t *piece, size_t bytes,
+                                             size_t *at_io, const void **data_p,
+                                             size_t *bytes_p);
 
 #endif

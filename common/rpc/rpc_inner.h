@@ -27,23 +27,32 @@
 #include "common/base/strbuf.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/rpc_frame.h"
+#include "common/rpc/rpc_intro.h"
+#include "common/rpc/rpc_old.h"
 #include "common/rpc/rpc_pipe.h"
 
 #define RPC_INBOX_FRAMES   64
 #define RPC_INBOX_BYTES    (32u << 20) /* more is not read before some is used */
-#define RPC_FRAME_BYTES    (512u << 10) /* messages in a frame, if they fit */
 #define RPC_ANNOUNCES      256
 #define RPC_SAID           64
 #define RPC_ANNOUNCE_MS    250  /* first pause between announcements */
 #define RPC_BACKOFF_MAX_MS 2000 /* longest one */
 #define RPC_PROVEN_MS      1000 /* a link that lived so long resets the pause */
-#define RPC_CLOSE_MS       200  /* a last message gets so long to get out */
-#define RPC_BURY_MS        2000 /* how long bt_rpc_close() waits for pipes */
+#define RPC_OPEN_MS        1000 /* from a connection to its proof */
+#define RPC_UNPROVEN       64   /* dials at a time that have proven nothing */
+#define RPC_KNOWN          256  /* processes whose announcements are known */
+#define RPC_LATER_MAX_MS   60000 /* longest pause for one that proves nothing */
+#define RPC_OLD_AFTER_MS   3000  /* no answer: is it a router of protocol 2? */
+#define RPC_OLD_EVERY_MS   60000 /* a peer of it is told so often */
+#define RPC_CLOSE_MS       200   /* a last message gets so long to get out */
+#define RPC_BURY_MS        2000  /* how long bt_rpc_close() waits for pipes */
 
 typedef enum link_state {
-    LINK_WAITING, /* its pipe is not open */
-    LINK_HELLO,   /* our hello is sent, the peer's awaited */
-    LINK_PROOF,   /* our proof is sent, the peer's awaited */
+    LINK_WAITING,   /* its pipe is not open */
+    LINK_OPENING,   /* the worker awaits OPEN; the router has sent it */
+    LINK_PROVEN,    /* the worker has sent ACCEPT and awaits READY */
+    LINK_OLD_HELLO, /* protocol 2: our hello is sent, the peer's awaited */
+    LINK_OLD_PROOF, /* and our proof */
     LINK_UP,
     LINK_CLOSING, /* the owner's part is over; the reason is on its way out */
     LINK_OVER,    /* to be told, then freed */
@@ -73,19 +82,31 @@ struct bt_rpc_link {
 
     /* owner only */
     link_state_t state;
-    bool hello_started;
+    bool proven;                     /* the peer knows the key */
+    uint8_t announce[RPC_MAX_INTRO]; /* of the worker's end; as it was sent */
+    size_t announce_bytes;
+    uint64_t count;          /* the number in it */
+    const uint8_t *seal_key; /* in session */
+    const uint8_t *open_key;
+    rpc_session_t session;
+    uint32_t version;
+    uint64_t incarnation; /* the peer's */
+    char name[RPC_MAX_NAME];
+    bool old;           /* the peer speaks protocol 2, and is refused */
+    bool old_announced; /* so the first frame may be of protocol 2 */
+    rpc_old_side_t old_ours, old_theirs;
     bool up_pending, up_told, down_told;
     bool is_suspect, suspect_pending, healthy_pending;
     bool bye_wanted, bye_sent, heartbeat_due;
     bool room_wanted;
     size_t room_bytes;   /* the event is due when no more wait */
-    nng_msg *control[2]; /* hello and proof not yet with nng */
+    nng_msg *control[2]; /* frames of the handshake, not yet with nng */
     uint32_t n_control;
     bt_strbuf_t out;            /* { length, message }* */
     size_t out_at;              /* those before are with nng */
     uint64_t next_out, next_in; /* sequences */
-    rpc_side_t ours, theirs;
-    void *hello; /* the peer's payload until UP is told; owned */
+    rpc_stream_t in;            /* what is left of a frame */
+    void *hello;                /* the peer's payload until UP is told; owned */
     size_t hello_bytes;
     uint64_t deadline_ms; /* of the handshake, or of closing; 0 = none */
     uint64_t up_ms, heard_ms, sent_ms;
@@ -105,8 +126,19 @@ struct rpc_join {
     uint64_t next_announce_ms;
     uint64_t first_announce_ms; /* since the last link; 0 = none got out */
     uint64_t pause_ms;
-    bool complained; /* said once until a link is up */
+    bool complained;      /* said once until a link is up */
+    uint64_t next_old_ms; /* not before: an announcement of protocol 2 */
 };
+
+/* A process that announced itself to this router. */
+typedef struct rpc_known {
+    uint64_t incarnation; /* 0: a free place */
+    uint64_t count;       /* the highest, of its sockets */
+    uint64_t seen_ms;
+    uint64_t not_before_ms; /* for this count */
+    uint64_t later_ms;      /* the next pause */
+    uint64_t next_old_ms;   /* not before: a refusal in protocol 2 */
+} rpc_known_t;
 
 /* A place where a router takes announcements; rpc_ear.c. Between creation and
  * end all but in_all belongs to its thread. */
@@ -124,10 +156,15 @@ typedef struct rpc_listener {
 } rpc_listener_t;
 
 struct bt_rpc {
-    uint8_t key[BT_KEY_BYTES];
+    rpc_keys_t keys;
     void *hello;
     size_t hello_bytes;
-    uint8_t hello_hash[BT_PROOF_BYTES];
+    void *old_hello;
+    size_t old_hello_bytes;
+    char name[RPC_MAX_NAME];
+    bt_wire_range_t range;
+    uint64_t n_sockets; /* that were announced or will be */
+    rpc_known_t known[RPC_KNOWN];
     char *listen_host;
     char *ipc_dir; /* made by us, 0700; NULL before it is needed */
     char *listen_dir;
@@ -154,9 +191,10 @@ struct bt_rpc {
 
     int event_fd;
     pthread_mutex_t mutex;
-    bt_list_t ready; /* links with something for the owner */
-    bool signalled;  /* event_fd is readable */
-    nng_msg *announces[RPC_ANNOUNCES];
+    bt_list_t ready;                   /* links with something for the owner */
+    bool signalled;                    /* event_fd is readable */
+    nng_msg *announces[RPC_ANNOUNCES]; /* a ring: they are told in order */
+    uint32_t first_announce;
     uint32_t n_announces;
     bool closing; /* announcements are dropped */
 
@@ -199,7 +237,15 @@ typedef enum rpc_announced {
     RPC_NOBODY_THERE, /* not before another dial */
 } rpc_announced_t;
 
-rpc_announced_t bt_rpc_join_announce(rpc_join_t *join);
+/** @param old  in the frames of protocol 2 */
+rpc_announced_t bt_rpc_join_announce(rpc_join_t *join, bool old);
+
+/* rpc_announce.c: what workers announce to this router. */
+
+void bt_rpc_announces_take(bt_rpc_t *rpc);
+void bt_rpc_announces_drop(bt_rpc_t *rpc);
+/** A dialled link is over and nothing was proven on it. */
+void bt_rpc_dial_failed(const bt_rpc_link_t *link);
 
 /* rpc_ear.c */
 
@@ -233,6 +279,34 @@ void bt_rpc_link_tick(bt_rpc_link_t *link);
 void bt_rpc_link_pump(bt_rpc_link_t *link);
 /** The end; the peer is told nothing. */
 void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason);
+/** The end; the peer, which can check what we say, is told. */
+void bt_rpc_link_refuse(bt_rpc_link_t *link, const char *reason);
+/** One line for a peer that gets no link. */
+void bt_rpc_complain(bt_rpc_link_t *link, const char *what);
+/** Queue a frame of the handshake; NULL: there was no memory for it. */
+void bt_rpc_link_control(bt_rpc_link_t *link, nng_msg *msg);
+/** A frame with a body of two parts, sealed. @return NULL: no memory */
+nng_msg *bt_rpc_link_seal(bt_rpc_link_t *link, rpc_kind_t kind,
+                          const void *head, size_t head_bytes, const void *body,
+                          size_t bytes);
+/** Keep the peer's hello for UP. @return false: no memory, the link is over */
+bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes);
+/** Both have proven the key, and the hello is kept. */
+void bt_rpc_link_up(bt_rpc_link_t *link);
+
+/* rpc_handshake.c */
+
+void bt_rpc_handshake_start(bt_rpc_link_t *link);
+void bt_rpc_handshake_frame(bt_rpc_link_t *link, const void *data,
+                            size_t bytes);
+
+/* rpc_refuse.c: peers of protocol 2. */
+
+/** Sends our hello. */
+void bt_rpc_refuse_start(bt_rpc_link_t *link);
+void bt_rpc_refuse_frame(bt_rpc_link_t *link, const void *data, size_t bytes);
+/** A farewell, or NULL. */
+nng_msg *bt_rpc_refuse_bye(const bt_rpc_link_t *link);
 /** @return true the first time for this peer (and not too often for all) */
 bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer);
 

@@ -23,8 +23,7 @@ bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer)
     return true;
 }
 
-/* One line for a peer that never proved the key. */
-static void complain(bt_rpc_link_t *link, const char *what)
+void bt_rpc_complain(bt_rpc_link_t *link, const char *what)
 {
     rpc_join_t *join = link->join;
 
@@ -33,8 +32,10 @@ static void complain(bt_rpc_link_t *link, const char *what)
             join->complained = true;
             BT_LOG_WARN("router at %s: %s", join->url, what);
         }
-    } else if (bt_rpc_say_once(link->rpc, link->theirs.incarnation)) {
-        BT_LOG_WARN("worker at %s: %s", link->url, what);
+    } else if (bt_rpc_say_once(link->rpc, link->incarnation)) {
+        BT_LOG_WARN("worker %s at %s: %s",
+                    (link->name[0] != '\0') ? link->name : "unnamed", link->url,
+                    what);
     }
 }
 
@@ -53,6 +54,9 @@ static void leave_join(bt_rpc_link_t *link)
     if (link->up_told && (now - link->up_ms >= RPC_PROVEN_MS)) {
         join->pause_ms = RPC_ANNOUNCE_MS;
         join->next_open_ms = now;
+    } else if (!link->proven) {
+        join->next_open_ms = now; /* whoever it was, the router may come yet */
+        join->pause_ms = RPC_ANNOUNCE_MS;
     } else {
         join->next_open_ms = now + join->pause_ms;
         join->pause_ms = (2 * join->pause_ms > RPC_BACKOFF_MAX_MS)
@@ -60,7 +64,9 @@ static void leave_join(bt_rpc_link_t *link)
                              : 2 * join->pause_ms;
     }
     join->next_announce_ms = 0;
-    join->first_announce_ms = 0;
+    if (link->proven) {
+        join->first_announce_ms = 0;
+    }
 }
 
 /* Text that goes into logs on the other side. */
@@ -84,6 +90,9 @@ void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason)
     }
     if (link->state != LINK_CLOSING) {
         set_reason(link, reason, strlen(reason));
+        if ((link->join == NULL) && !link->proven) {
+            bt_rpc_dial_failed(link);
+        }
         leave_join(link);
     }
     link->state = LINK_OVER;
@@ -92,9 +101,13 @@ void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason)
 
 void bt_rpc_link_close(bt_rpc_link_t *link, const char *reason)
 {
-    if (link->state != LINK_UP) {
-        return; /* its DOWN is on the way already */
+    if (link->state == LINK_UP) { /* else its DOWN is on the way already */
+        bt_rpc_link_refuse(link, reason);
     }
+}
+
+void bt_rpc_link_refuse(bt_rpc_link_t *link, const char *reason)
+{
     set_reason(link, reason, strlen(reason));
     leave_join(link);
     link->state = LINK_CLOSING;
@@ -106,27 +119,26 @@ void bt_rpc_link_close(bt_rpc_link_t *link, const char *reason)
 
 /* ---- sending ---- */
 
-static nng_msg *make_frame(bt_rpc_link_t *link, rpc_kind_t kind,
-                           const void *head, size_t head_bytes,
-                           const void *body, size_t bytes)
+nng_msg *bt_rpc_link_seal(bt_rpc_link_t *link, rpc_kind_t kind,
+                          const void *head, size_t head_bytes, const void *body,
+                          size_t bytes)
 {
-    const bool counted = (kind == RPC_DATA) || (kind == RPC_BYE);
+    const size_t whole = bt_rpc_frame_bytes(head_bytes + bytes);
     nng_msg *msg;
     uint8_t *p;
 
-    if (nng_msg_alloc(&msg, RPC_HEADER_BYTES + head_bytes + bytes) != 0) {
+    if (nng_msg_alloc(&msg, whole) != 0) {
         return NULL;
     }
     p = nng_msg_body(msg);
-    bt_rpc_frame_put_header(p, kind, link->rpc->incarnation,
-                            counted ? link->next_out : 0);
-    p += RPC_HEADER_BYTES;
     if (head_bytes > 0) {
-        memcpy(p, head, head_bytes);
+        memcpy(p + RPC_HEADER_BYTES, head, head_bytes);
     }
     if (bytes > 0) {
-        memcpy(p + head_bytes, body, bytes);
+        memcpy(p + RPC_HEADER_BYTES + head_bytes, body, bytes);
     }
+    bt_rpc_frame_seal(link->seal_key, (uint8_t)kind, link->next_out++, p,
+                      whole);
     return msg;
 }
 
@@ -145,16 +157,6 @@ void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes)
     if (bt_rpc_queued(link) <= bytes) {
         bt_rpc_mark_ready(link);
     }
-}
-
-/* Bytes of the messages that go into one frame: as many as fit, but one. */
-static size_t next_messages(const bt_rpc_link_t *link)
-{
-    const char *data = link->out.data + link->out_at;
-    const size_t n = bt_rpc_queued(link);
-    const size_t whole = bt_rpc_frame_whole(data, n, RPC_FRAME_BYTES);
-
-    return (whole > 0) ? whole : bt_rpc_frame_first(data);
 }
 
 /* These bytes are with nng. Moving the rest only when it is no more than what
@@ -188,17 +190,19 @@ static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
         return NULL;
     }
     if (bt_rpc_queued(link) > 0) {
-        *whole_p = next_messages(link);
-        return make_frame(link, RPC_DATA, NULL, 0,
-                          link->out.data + link->out_at, *whole_p);
+        *whole_p = (bt_rpc_queued(link) < RPC_DATA_BYTES) ? bt_rpc_queued(link)
+                                                          : RPC_DATA_BYTES;
+        return bt_rpc_link_seal(link, RPC_DATA, NULL, 0,
+                                link->out.data + link->out_at, *whole_p);
     }
     if (link->bye_wanted && !link->bye_sent) {
         link->bye_sent = true;
-        return make_frame(link, RPC_BYE, NULL, 0, link->reason,
-                          strlen(link->reason));
+        return link->old ? bt_rpc_refuse_bye(link)
+                         : bt_rpc_link_seal(link, RPC_BYE, NULL, 0,
+                                            link->reason, strlen(link->reason));
     }
     if (link->heartbeat_due && !link->bye_sent) {
-        return make_frame(link, RPC_DATA, NULL, 0, NULL, 0);
+        return bt_rpc_link_seal(link, RPC_DATA, NULL, 0, NULL, 0);
     }
     *due_p = false;
     return NULL;
@@ -208,7 +212,6 @@ void bt_rpc_link_pump(bt_rpc_link_t *link)
 {
     bt_list_remove(&link->in_dirty);
     while (bt_rpc_can_send(link)) {
-        const bool control = link->n_control > 0;
         size_t whole;
         bool due;
         nng_msg *msg = next_frame(link, &whole, &due);
@@ -225,9 +228,6 @@ void bt_rpc_link_pump(bt_rpc_link_t *link)
             nng_msg_free(msg); /* cannot be: only we start to send */
             return;
         }
-        if (!control) {
-            link->next_out++;
-        }
         drop_queued(link, whole);
         link->heartbeat_due = false;
         link->sent_ms = link->rpc->now_ms;
@@ -239,13 +239,13 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
     bt_rpc_t *rpc = link->rpc;
     uint8_t length[RPC_LENGTH_BYTES];
 
-    if (link->state != LINK_UP) {
+    if ((link->state != LINK_UP) || link->old) {
         return BT_ERR_BUSY;
     }
-    if (bytes > BT_RPC_MAX_FRAME - RPC_HEADER_BYTES - RPC_LENGTH_BYTES) {
+    if (bytes > BT_RPC_MAX_MESSAGE) {
         return BT_ERR_TOO_LARGE;
     }
-    bt_rpc_frame_put_length(length, (uint32_t)bytes);
+    bt_rpc_put_le(length, bytes, sizeof(length));
     if (RPC_LENGTH_BYTES + bytes > rpc->max_queue_bytes - bt_rpc_queued(link)) {
         BT_LOG_WARN("peer at %s does not take its messages: %zu bytes wait",
                     link->url, bt_rpc_queued(link));
@@ -265,9 +265,9 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
     return BT_OK;
 }
 
-/* ---- the handshake ---- */
+/* ---- from the handshake to a link ---- */
 
-static void queue_control(bt_rpc_link_t *link, nng_msg *msg)
+void bt_rpc_link_control(bt_rpc_link_t *link, nng_msg *msg)
 {
     if (msg == NULL) {
         BT_LOG_ERROR("out of memory for a frame to %s", link->url);
@@ -277,45 +277,6 @@ static void queue_control(bt_rpc_link_t *link, nng_msg *msg)
     BT_ASSERT_ALWAYS(link->n_control < BT_ARRAY_LEN(link->control));
     link->control[link->n_control++] = msg;
     bt_rpc_link_pump(link);
-}
-
-static void start_handshake(bt_rpc_link_t *link)
-{
-    bt_rpc_t *rpc = link->rpc;
-
-    link->hello_started = true;
-    link->state = LINK_HELLO;
-    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
-    link->ours.incarnation = rpc->incarnation;
-    bt_key_random(link->ours.nonce, sizeof(link->ours.nonce));
-    memcpy(link->ours.payload_hash, rpc->hello_hash, BT_PROOF_BYTES);
-    queue_control(link,
-                  make_frame(link, RPC_HELLO, link->ours.nonce, RPC_NONCE_BYTES,
-                             rpc->hello, rpc->hello_bytes));
-}
-
-static void on_hello(bt_rpc_link_t *link, const rpc_frame_t *frame)
-{
-    bt_rpc_t *rpc = link->rpc;
-    const uint8_t *payload = frame->body + RPC_NONCE_BYTES;
-    uint8_t proof[BT_PROOF_BYTES];
-
-    link->hello_bytes = frame->bytes - RPC_NONCE_BYTES;
-    link->hello = bt_memdup(payload, link->hello_bytes);
-    if (link->hello == NULL) {
-        BT_LOG_ERROR("out of memory for the hello of %s", link->url);
-        bt_rpc_link_over(link, "out of memory");
-        return;
-    }
-    link->theirs.incarnation = frame->incarnation;
-    memcpy(link->theirs.nonce, frame->body, RPC_NONCE_BYTES);
-    bt_key_proof(rpc->key, BT_KEY_BYTES, payload, link->hello_bytes,
-                 link->theirs.payload_hash);
-    bt_rpc_proof(rpc->key, link->join == NULL, &link->ours, &link->theirs,
-                 proof);
-    link->state = LINK_PROOF;
-    queue_control(link,
-                  make_frame(link, RPC_PROOF, proof, sizeof(proof), NULL, 0));
 }
 
 /* A process that links up again, while its old link still seems alive: the old
@@ -330,7 +291,7 @@ static void replace_older(bt_rpc_link_t *link)
         bt_rpc_link_t *other = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
 
         if ((other != link) && (other->state == LINK_UP) &&
-            (other->theirs.incarnation == link->theirs.incarnation)) {
+            (other->incarnation == link->incarnation)) {
             bt_rpc_link_over(other, "replaced by a newer link of the peer");
             pthread_mutex_lock(&link->rpc->mutex);
             bt_list_remove(&link->in_ready); /* behind the other one */
@@ -339,50 +300,63 @@ static void replace_older(bt_rpc_link_t *link)
     }
 }
 
-static void on_proof(bt_rpc_link_t *link, const rpc_frame_t *frame)
+bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes)
 {
-    bt_rpc_t *rpc = link->rpc;
-    uint8_t proof[BT_PROOF_BYTES];
-
-    bt_rpc_proof(rpc->key, link->join != NULL, &link->theirs, &link->ours,
-                 proof);
-    if (!bt_key_equal(proof, frame->body, sizeof(proof)) ||
-        (frame->incarnation != link->theirs.incarnation)) {
-        complain(link, "refused, it does not prove the cluster key; both sides "
-                       "need the same key file");
-        bt_rpc_link_over(link, "cluster key not proven");
-        return;
+    link->hello = bt_memdup(hello, bytes);
+    if (link->hello == NULL) {
+        BT_LOG_ERROR("out of memory for the hello of %s", link->url);
+        bt_rpc_link_over(link, "out of memory");
+        return false;
     }
-    replace_older(link);
+    link->hello_bytes = bytes;
+    return true;
+}
+
+void bt_rpc_link_up(bt_rpc_link_t *link)
+{
+    link->proven = true;
+    if (!link->old) {
+        replace_older(link);
+    }
     link->state = LINK_UP;
     link->up_pending = true;
     link->deadline_ms = 0;
-    link->up_ms = link->heard_ms = link->sent_ms = rpc->now_ms;
+    link->up_ms = link->heard_ms = link->sent_ms = link->rpc->now_ms;
     if (link->join != NULL) {
         link->join->complained = false;
     }
 }
 
-static void on_unproven_frame(bt_rpc_link_t *link, nng_msg *msg)
-{
-    rpc_frame_t frame;
+/* ---- an established link ---- */
 
-    if (bt_rpc_frame_parse(nng_msg_body(msg), nng_msg_len(msg), &frame) !=
-        BT_OK) {
-        complain(link, "refused, it does not speak this protocol");
-        bt_rpc_link_over(link, "malformed handshake");
-    } else if ((link->state == LINK_HELLO) && (frame.kind == RPC_HELLO)) {
-        on_hello(link, &frame);
-    } else if ((link->state == LINK_PROOF) && (frame.kind == RPC_PROOF)) {
-        on_proof(link, &frame);
-    } else {
-        complain(link, "refused, its handshake is out of order");
-        bt_rpc_link_over(link, "handshake out of order");
+/* The next frame of this link and direction, or the end of the link. */
+static bool open_next(bt_rpc_link_t *link, nng_msg *msg, rpc_frame_t *frame_p)
+{
+    const bt_status_t status = bt_rpc_frame_open(
+        link->open_key, nng_msg_body(msg), nng_msg_len(msg), frame_p);
+
+    if (status != BT_OK) {
+        bt_rpc_link_over(link, (status == BT_ERR_UNAUTHORIZED)
+                                   ? "frame without a right tag"
+                                   : "malformed frame");
+        return false;
     }
-    nng_msg_free(msg);
+    if (frame_p->sequence != link->next_in) {
+        bt_rpc_link_over(link, "frame lost or repeated");
+        return false;
+    }
+    link->next_in++;
+    return true;
 }
 
-/* ---- an established link ---- */
+static void on_bye(bt_rpc_link_t *link, const rpc_frame_t *frame)
+{
+    char reason[RPC_MAX_REASON];
+
+    memcpy(reason, frame->body, frame->bytes);
+    reason[frame->bytes] = '\0';
+    bt_rpc_link_over(link, reason);
+}
 
 /* @return true when msg is now rpc->current_msg. */
 static bool on_frame(bt_rpc_link_t *link, nng_msg *msg)
@@ -390,31 +364,31 @@ static bool on_frame(bt_rpc_link_t *link, nng_msg *msg)
     bt_rpc_t *rpc = link->rpc;
     rpc_frame_t frame;
 
-    if ((bt_rpc_frame_parse(nng_msg_body(msg), nng_msg_len(msg), &frame) !=
-         BT_OK) ||
-        ((frame.kind != RPC_DATA) && (frame.kind != RPC_BYE))) {
-        bt_rpc_link_over(link, "malformed frame");
-    } else if (frame.incarnation != link->theirs.incarnation) {
-        bt_rpc_link_over(link, "frame of another process");
-    } else if (frame.sequence != link->next_in) {
-        bt_rpc_link_over(link, "frame lost or repeated");
-    } else if (frame.kind == RPC_BYE) {
-        char reason[RPC_MAX_REASON];
-
-        memcpy(reason, frame.body, frame.bytes);
-        reason[frame.bytes] = '\0';
-        bt_rpc_link_over(link, reason);
-    } else {
-        link->next_in++;
-        link->heard_ms = rpc->now_ms;
-        link->healthy_pending = link->is_suspect && !link->suspect_pending;
-        link->is_suspect = false;
-        link->suspect_pending = false;
+    if (!open_next(link, msg, &frame)) {
+        nng_msg_free(msg);
+        return false;
+    }
+    link->heard_ms = rpc->now_ms;
+    link->healthy_pending =
+        link->healthy_pending || (link->is_suspect && !link->suspect_pending);
+    link->is_suspect = false;
+    link->suspect_pending = false;
+    switch (frame.kind) {
+    case RPC_DATA:
         rpc->current = link;
         rpc->current_msg = msg;
         rpc->current_frame = frame;
         rpc->current_at = 0;
         return true;
+    case RPC_BYE:
+        on_bye(link, &frame);
+        break;
+    case RPC_ACCEPT:
+    case RPC_READY:
+        bt_rpc_link_over(link, "malformed frame");
+        break;
+    default:
+        break; /* of a later version, which says that it may be missed */
     }
     nng_msg_free(msg);
     return false;
@@ -455,8 +429,12 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     }
     if (link->state == LINK_CLOSING) {
         nng_msg_free(msg);
+    } else if (link->old) {
+        bt_rpc_refuse_frame(link, nng_msg_body(msg), nng_msg_len(msg));
+        nng_msg_free(msg);
     } else if (link->state != LINK_UP) {
-        on_unproven_frame(link, msg);
+        bt_rpc_handshake_frame(link, nng_msg_body(msg), nng_msg_len(msg));
+        nng_msg_free(msg);
     } else if (on_frame(link, msg) && link->healthy_pending) {
         link->healthy_pending = false;
         return emit(link, BT_RPC_LINK_HEALTHY, NULL, 0, event_p);
@@ -483,7 +461,11 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
         case RPC_PIPE_CONNECTING:
             return STEP_IDLE;
         case RPC_PIPE_OPEN:
-            start_handshake(link);
+            if (link->old) {
+                bt_rpc_refuse_start(link);
+            } else {
+                bt_rpc_handshake_start(link);
+            }
             break;
         case RPC_PIPE_ENDED:
             bt_rpc_link_over(link, "connection lost");
@@ -496,6 +478,10 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     }
     if (link->up_pending) {
         return emit_up(link, event_p);
+    }
+    if (link->old && (link->state == LINK_UP)) {
+        bt_rpc_link_close(link, "it speaks the frames of protocol 2");
+        return STEP_AGAIN; /* who owns it has not refused it by itself */
     }
     if (link->suspect_pending) {
         link->suspect_pending = false;
@@ -520,8 +506,8 @@ void bt_rpc_link_tick(bt_rpc_link_t *link)
         return;
     }
     if ((link->deadline_ms != 0) && (now >= link->deadline_ms)) {
-        if ((link->state == LINK_HELLO) || (link->state == LINK_PROOF)) {
-            complain(link, "refused, it did not finish the handshake");
+        if ((link->state > LINK_WAITING) && (link->state < LINK_UP)) {
+            bt_rpc_complain(link, "refused, it did not finish the handshake");
         }
         bt_rpc_link_over(link, "timed out");
         return;
@@ -529,7 +515,8 @@ void bt_rpc_link_tick(bt_rpc_link_t *link)
     if (link->state != LINK_UP) {
         return;
     }
-    if ((now - link->sent_ms >= rpc->heartbeat_ms) && bt_rpc_can_send(link)) {
+    if (!link->old && (now - link->sent_ms >= rpc->heartbeat_ms) &&
+        bt_rpc_can_send(link)) {
         link->heartbeat_due = true;
         bt_rpc_link_pump(link);
     }

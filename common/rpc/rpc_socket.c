@@ -164,10 +164,11 @@ bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
     bt_list_init(&link->in_dirty);
     /* with what is with nng already: bt_rpc_post() has the true limit */
     bt_strbuf_init(&link->out, 2 * (size_t)rpc->max_queue_bytes);
+    bt_rpc_stream_init(&link->in);
     link->next_out = 1;
     link->next_in = 1;
     status =
-        bt_rpc_pipe_create(&link_pipe_ops, link, BT_RPC_MAX_FRAME, &link->pipe);
+        bt_rpc_pipe_create(&link_pipe_ops, link, RPC_MAX_FRAME, &link->pipe);
     if (status != BT_OK) {
         bt_free(link);
         return status;
@@ -189,6 +190,8 @@ void bt_rpc_link_free(bt_rpc_link_t *link)
         nng_msg_free(link->control[i]);
     }
     bt_strbuf_fini(&link->out);
+    bt_rpc_stream_fini(&link->in);
+    bt_key_wipe(&link->session, sizeof(link->session));
     bt_free(link->hello);
     bt_free(link);
 }
@@ -286,7 +289,7 @@ bt_status_t bt_rpc_join_dial(rpc_join_t *join)
     bt_rpc_pipe_free(join->pipe);
     join->pipe = NULL;
     status =
-        bt_rpc_pipe_create(&join_pipe_ops, join, RPC_MAX_ANNOUNCE, &join->pipe);
+        bt_rpc_pipe_create(&join_pipe_ops, join, RPC_MAX_INTRO, &join->pipe);
     if (status != BT_OK) {
         return status;
     }
@@ -331,9 +334,10 @@ void bt_rpc_join_free(rpc_join_t *join)
     bt_free(join);
 }
 
-rpc_announced_t bt_rpc_join_announce(rpc_join_t *join)
+rpc_announced_t bt_rpc_join_announce(rpc_join_t *join, bool old)
 {
-    uint8_t frame[RPC_MAX_ANNOUNCE];
+    const bt_rpc_link_t *link = join->link;
+    uint8_t old_frame[RPC_OLD_MAX_ANNOUNCE];
     nng_msg *msg;
     size_t n;
 
@@ -341,12 +345,14 @@ rpc_announced_t bt_rpc_join_announce(rpc_join_t *join)
         (bt_rpc_pipe_state(join->pipe) == RPC_PIPE_ENDED)) {
         return RPC_NOBODY_THERE;
     }
-    n = bt_rpc_announce_put(join->rpc->key, join->rpc->incarnation,
-                            join->link->url, frame);
+    n = old ? bt_rpc_old_announce_put(join->rpc->keys.old,
+                                      join->rpc->incarnation, link->url,
+                                      old_frame)
+            : link->announce_bytes;
     if (nng_msg_alloc(&msg, n) != 0) {
         return RPC_NOT_REACHED;
     }
-    memcpy(nng_msg_body(msg), frame, n);
+    memcpy(nng_msg_body(msg), old ? old_frame : link->announce, n);
     if (!bt_rpc_pipe_send(join->pipe, msg)) { /* not open yet, perhaps */
         nng_msg_free(msg);
         return RPC_NOT_REACHED;

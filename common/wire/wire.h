@@ -57,8 +57,8 @@
 #include "common/base/strbuf.h"
 #include "common/wire/request.h"
 
-#define BT_WIRE_PROTOCOL     2 /**< the newest that this build speaks */
-#define BT_WIRE_PROTOCOL_MIN 2 /**< and the oldest */
+#define BT_WIRE_PROTOCOL     3 /**< the newest that this build speaks */
+#define BT_WIRE_PROTOCOL_MIN 3 /**< and the oldest */
 
 #define BT_WIRE_MAX_TOKENS (1u << 20) /**< of one request */
 #define BT_WIRE_MAX_TEXT   512        /**< bytes of an error text */

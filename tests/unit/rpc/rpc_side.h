@@ -38,6 +38,7 @@ typedef struct side {
     bool in_order;
     size_t last_bytes, most_bytes;
     bool echo;
+    const char *refuse; /* close each link that comes up, for this reason */
 } side_t;
 
 static inline void side_on_event(side_t *side, const bt_rpc_event_t *event,
@@ -53,6 +54,9 @@ static inline void side_on_event(side_t *side, const bt_rpc_event_t *event,
         side->incarnation = bt_rpc_link_incarnation(event->link);
         snprintf(side->hello, sizeof(side->hello), "%.*s", (int)event->bytes,
                  (const char *)event->data);
+        if (side->refuse != NULL) {
+            bt_rpc_link_close(event->link, side->refuse);
+        }
         break;
     case BT_RPC_LINK_DOWN:
         side->n_down++;
@@ -152,6 +156,8 @@ static inline bt_rpc_config_t side_config(const uint8_t *key, const char *hello)
                                     .key_bytes = sizeof(key_a),
                                     .hello = hello,
                                     .hello_bytes = strlen(hello),
+                                    .name = hello,
+                                    .range = {.oldest = 3, .newest = 3},
                                     .listen_dir = getenv("RPC_TEST_DIR"),
                                     .listen_host = "127.0.0.1",
                                     .heartbeat_ms = HEARTBEAT_MS,

@@ -1,124 +1,360 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames of a link as the landed version sends them, kept in
- * tests/golden/wire_v2/frames.txt: written by Python, whose hashlib made the
- * proofs. A change of any byte here is a break of the wire (docs/WIRE.md). */
+/* Frames of a link as other builds send them, kept in tests/golden: written by
+ * Python, whose hashlib made keys, macs, tags and proofs. A change of any byte
+ * here is a break of the wire (docs/WIRE.md). */
+#include <stdio.h>
 #include <string.h>
 
-#include "common/rpc/rpc_frame.h"
+#include "common/base/assert.h"
+#include "common/rpc/rpc_intro.h"
+#include "common/rpc/rpc_old.h"
 #include "tests/support/testsupport.h"
 
-#define FRAMES    "golden/wire_v2/frames.txt"
-#define MAX_BYTES 256
+#define LINKS     "golden/wire_v3/frames.txt"
+#define OLD       "golden/wire_v2/frames.txt"
+#define MAX_BYTES 512
 
 #define OF_ROUTER 0x1112131415161718u
 #define OF_WORKER 0x2122232425262728u
 
-typedef struct golden {
-    uint8_t bytes[MAX_BYTES];
-    rpc_frame_t frame;
-} golden_t;
+typedef struct bytes {
+    uint8_t data[MAX_BYTES];
+    size_t n;
+} bytes_t;
 
-static void take(golden_t *g, const char *name, rpc_kind_t kind,
-                 uint64_t incarnation, uint64_t sequence)
-{
-    const size_t n = bt_test_read_hex(FRAMES, name, g->bytes, sizeof(g->bytes));
+/* One link, from its frames. */
+typedef struct world {
+    rpc_keys_t keys;
+    rpc_session_t session;
+    bytes_t announce, open;
+} world_t;
 
-    assert_int_equal(bt_rpc_frame_parse(g->bytes, n, &g->frame), BT_OK);
-    assert_int_equal(g->frame.kind, kind);
-    assert_int_equal(g->frame.incarnation, incarnation);
-    assert_int_equal(g->frame.sequence, sequence);
-}
-
-static void link_key(uint8_t key[BT_KEY_BYTES])
+static void cluster_key(uint8_t key[BT_KEY_BYTES])
 {
     for (uint8_t i = 0; i < BT_KEY_BYTES; i++) {
         key[i] = i;
     }
 }
 
-static rpc_side_t side_of(const golden_t *hello)
+static bytes_t read_frame(const char *file, const char *name)
 {
-    rpc_side_t side = {.incarnation = hello->frame.incarnation};
+    bytes_t b;
+
+    b.n = bt_test_read_hex(file, name, b.data, sizeof(b.data));
+    return b;
+}
+
+static void world_open(world_t *w)
+{
     uint8_t key[BT_KEY_BYTES];
 
-    link_key(key);
-    memcpy(side.nonce, hello->frame.body, RPC_NONCE_BYTES);
-    bt_key_proof(key, sizeof(key), hello->frame.body + RPC_NONCE_BYTES,
-                 hello->frame.bytes - RPC_NONCE_BYTES, side.payload_hash);
+    cluster_key(key);
+    bt_rpc_keys_make(key, sizeof(key), &w->keys);
+    w->announce = read_frame(LINKS, "announce");
+    w->open = read_frame(LINKS, "open");
+    bt_rpc_session_make(&w->keys, w->announce.data, w->announce.n, w->open.data,
+                        w->open.n, &w->session);
+}
+
+static void a_later_versions_first_frames_are_read(void **state)
+{
+    rpc_intro_t intro;
+    world_t w;
+
+    (void)state;
+    world_open(&w);
+    assert_int_equal(
+        bt_rpc_announce_check(&w.keys, w.announce.data, w.announce.n, &intro),
+        BT_OK);
+    assert_int_equal(intro.range.oldest, 3);
+    assert_int_equal(intro.range.newest, 4);
+    assert_int_equal(intro.incarnation, OF_WORKER);
+    assert_int_equal(intro.count, 2);
+    for (size_t i = 0; i < RPC_NONCE_BYTES; i++) {
+        assert_int_equal(intro.nonce[i], 0xb0);
+    }
+    assert_string_equal(intro.name, "decode-0");
+    assert_string_equal(intro.url, "tcp://127.0.0.1:4711");
+    assert_int_equal(bt_rpc_open_check(&w.keys, w.announce.data, w.announce.n,
+                                       w.open.data, w.open.n, &intro),
+                     BT_OK);
+    assert_int_equal(intro.range.newest, 5);
+    assert_int_equal(intro.incarnation, OF_ROUTER);
+    assert_string_equal(intro.name, "the router");
+}
+
+static void our_first_frames_are_these_bytes(void **state)
+{
+    rpc_intro_t intro = {.range = {3, 3},
+                         .incarnation = OF_WORKER,
+                         .count = 2,
+                         .name = "decode-0",
+                         .url = "tcp://127.0.0.1:4711"};
+    const bytes_t announce = read_frame(LINKS, "plain_announce");
+    const bytes_t open = read_frame(LINKS, "plain_open");
+    uint8_t ours[RPC_MAX_INTRO];
+    world_t w;
+
+    (void)state;
+    world_open(&w);
+    memset(intro.nonce, 0xb0, sizeof(intro.nonce));
+    assert_int_equal(bt_rpc_announce_put(&w.keys, &intro, ours), announce.n);
+    assert_memory_equal(ours, announce.data, announce.n);
+    memset(intro.nonce, 0xa0, sizeof(intro.nonce));
+    intro.incarnation = OF_ROUTER;
+    snprintf(intro.name, sizeof(intro.name), "the router");
+    assert_int_equal(
+        bt_rpc_open_put(&w.keys, announce.data, announce.n, &intro, ours),
+        open.n);
+    assert_memory_equal(ours, open.data, open.n);
+}
+
+/* Every frame behind them: read, and made anew, it is the same bytes. */
+static void tagged_frames_are_read_and_made_alike(void **state)
+{
+    static const struct {
+        const char *name;
+        rpc_kind_t kind;
+        uint64_t sequence;
+        bool to_worker;
+        const char *body;
+        size_t n;
+    } cases[] = {
+        {"accept", RPC_ACCEPT, 1, false, "\4\0\0\0the worker", 14},
+        {"ready", RPC_READY, 1, true, "\4\0\0\0the router", 14},
+        {"heartbeat", RPC_DATA, 2, false, "", 0},
+        {"messages", RPC_DATA, 3, false, "\2\0\0\0hi\0\0\0\0\5\0", 12},
+        {"rest", RPC_DATA, 4, false, "\0\0hello", 7},
+        {"later", (rpc_kind_t)200, 5, false, "of a later version", 18},
+        {"bye", RPC_BYE, 2, true, "model mismatch", 14},
+    };
+    world_t w;
+
+    (void)state;
+    world_open(&w);
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        const uint8_t *key =
+            cases[i].to_worker ? w.session.to_worker : w.session.to_router;
+        const bytes_t b = read_frame(LINKS, cases[i].name);
+        uint8_t ours[MAX_BYTES];
+        rpc_frame_t frame;
+
+        assert_int_equal(bt_rpc_frame_open(key, b.data, b.n, &frame), BT_OK);
+        assert_int_equal(frame.kind, cases[i].kind);
+        assert_int_equal(frame.sequence, cases[i].sequence);
+        assert_int_equal(frame.bytes, cases[i].n);
+        assert_memory_equal(frame.body, cases[i].body, cases[i].n);
+        memcpy(ours + RPC_HEADER_BYTES, cases[i].body, cases[i].n);
+        bt_rpc_frame_seal(key, (uint8_t)cases[i].kind, cases[i].sequence, ours,
+                          b.n);
+        assert_memory_equal(ours, b.data, b.n);
+        /* sent back to its sender, it is nobody's */
+        assert_int_equal(bt_rpc_frame_open(cases[i].to_worker
+                                               ? w.session.to_router
+                                               : w.session.to_worker,
+                                           b.data, b.n, &frame),
+                         BT_ERR_UNAUTHORIZED);
+    }
+}
+
+/* Three messages: "hi", an empty one, and "hello", which crosses two frames
+ * with a heartbeat between them. */
+static void messages_cross_frames(void **state)
+{
+    static const char *const names[] = {"messages", "heartbeat", "rest"};
+    static const char *const expected[] = {"hi", "", "hello"};
+    rpc_stream_t stream;
+    size_t n_messages = 0;
+    world_t w;
+
+    (void)state;
+    world_open(&w);
+    bt_rpc_stream_init(&stream);
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        const bytes_t b = read_frame(LINKS, names[i]);
+        const void *data;
+        rpc_frame_t frame;
+        size_t at = 0;
+        size_t n;
+
+        assert_int_equal(
+            bt_rpc_frame_open(w.session.to_router, b.data, b.n, &frame), BT_OK);
+        for (;;) {
+            assert_int_equal(bt_rpc_stream_next(&stream, frame.body,
+                                                frame.bytes, &at, &data, &n),
+                             BT_OK);
+            if (data == NULL) {
+                break;
+            }
+            assert_true(n_messages < BT_ARRAY_LEN(expected));
+            assert_int_equal(n, strlen(expected[n_messages]));
+            assert_memory_equal(data, expected[n_messages], n);
+            n_messages++;
+        }
+        assert_int_equal(n_messages, (i < 2) ? 2 : 3);
+    }
+    bt_rpc_stream_fini(&stream);
+}
+
+static bool is_accepted(const world_t *w, const char *name, const bytes_t *b)
+{
+    rpc_session_t session;
+    rpc_intro_t intro;
+    rpc_frame_t frame;
+
+    if (strcmp(name, "announce") == 0) {
+        return bt_rpc_announce_check(&w->keys, b->data, b->n, &intro) == BT_OK;
+    }
+    if (strcmp(name, "open") == 0) {
+        return bt_rpc_open_check(&w->keys, w->announce.data, w->announce.n,
+                                 b->data, b->n, &intro) == BT_OK;
+    }
+    session = w->session;
+    return bt_rpc_frame_open((strcmp(name, "ready") == 0) ? session.to_worker
+                                                          : session.to_router,
+                             b->data, b->n, &frame) == BT_OK;
+}
+
+static void no_bit_of_the_handshake_can_be_another(void **state)
+{
+    static const char *const names[] = {"announce", "open", "accept", "ready"};
+    world_t w;
+
+    (void)state;
+    world_open(&w);
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        bytes_t b = read_frame(LINKS, names[i]);
+
+        assert_true(is_accepted(&w, names[i], &b));
+        for (size_t bit = 0; bit < 8 * b.n; bit++) {
+            b.data[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+            assert_false(is_accepted(&w, names[i], &b));
+            b.data[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        }
+        for (size_t n = b.n; n-- > 0;) { /* nor be missing */
+            b.n = n;
+            assert_false(is_accepted(&w, names[i], &b));
+        }
+    }
+}
+
+/* Whatever either of the two said makes another link, with other keys: so a
+ * lowered range, too, in an announcement that R had otherwise than W sent. */
+static void the_links_key_is_made_of_both_first_frames(void **state)
+{
+    rpc_session_t other;
+    world_t w;
+
+    (void)state;
+    world_open(&w);
+    for (size_t bit = 0; bit < 8 * (w.announce.n + w.open.n); bit++) {
+        bytes_t *b = (bit < 8 * w.announce.n) ? &w.announce : &w.open;
+        const size_t at = (b == &w.announce) ? bit : bit - 8 * w.announce.n;
+
+        b->data[at / 8] ^= (uint8_t)(1u << (at % 8));
+        bt_rpc_session_make(&w.keys, w.announce.data, w.announce.n, w.open.data,
+                            w.open.n, &other);
+        b->data[at / 8] ^= (uint8_t)(1u << (at % 8));
+        assert_memory_not_equal(other.to_worker, w.session.to_worker,
+                                BT_KEY_BYTES);
+        assert_memory_not_equal(other.to_router, w.session.to_router,
+                                BT_KEY_BYTES);
+    }
+}
+
+/* ---- protocol 2, which is refused in its own frames ---- */
+
+static bytes_t take_old(const char *name, rpc_old_kind_t kind,
+                        uint64_t incarnation, uint64_t sequence)
+{
+    const bytes_t b = read_frame(OLD, name);
+    rpc_old_frame_t frame;
+
+    assert_int_equal(bt_rpc_old_parse(b.data, b.n, &frame), BT_OK);
+    assert_int_equal(frame.kind, kind);
+    assert_int_equal(frame.incarnation, incarnation);
+    assert_int_equal(frame.sequence, sequence);
+    return b;
+}
+
+static rpc_old_side_t side_of(const bytes_t *hello, uint64_t incarnation)
+{
+    const uint8_t *body = hello->data + RPC_OLD_HEADER_BYTES;
+    const size_t bytes = hello->n - RPC_OLD_HEADER_BYTES;
+    rpc_old_side_t side = {.incarnation = incarnation};
+    uint8_t key[BT_KEY_BYTES];
+
+    cluster_key(key);
+    memcpy(side.nonce, body, RPC_OLD_NONCE_BYTES);
+    bt_key_proof(key, sizeof(key), body + RPC_OLD_NONCE_BYTES,
+                 bytes - RPC_OLD_NONCE_BYTES, side.payload_hash);
     return side;
 }
 
-static void proofs_of_the_landed_version_are_taken(void **state)
+static void proofs_of_protocol_2_are_taken(void **state)
 {
-    golden_t hello_router, hello_worker, proof_router, proof_worker;
+    const bytes_t hello_r =
+        take_old("hello_router", RPC_OLD_HELLO, OF_ROUTER, 0);
+    const bytes_t hello_w =
+        take_old("hello_worker", RPC_OLD_HELLO, OF_WORKER, 0);
+    const bytes_t proof_r =
+        take_old("proof_router", RPC_OLD_PROOF, OF_ROUTER, 0);
+    const bytes_t proof_w =
+        take_old("proof_worker", RPC_OLD_PROOF, OF_WORKER, 0);
+    const rpc_old_side_t router = side_of(&hello_r, OF_ROUTER);
+    const rpc_old_side_t worker = side_of(&hello_w, OF_WORKER);
     uint8_t proof[BT_PROOF_BYTES];
     uint8_t key[BT_KEY_BYTES];
-    rpc_side_t router, worker;
 
     (void)state;
-    link_key(key);
-    take(&hello_router, "hello_router", RPC_HELLO, OF_ROUTER, 0);
-    take(&hello_worker, "hello_worker", RPC_HELLO, OF_WORKER, 0);
-    take(&proof_router, "proof_router", RPC_PROOF, OF_ROUTER, 0);
-    take(&proof_worker, "proof_worker", RPC_PROOF, OF_WORKER, 0);
-    assert_int_equal(hello_router.frame.bytes, RPC_NONCE_BYTES + 10);
-    assert_memory_equal(hello_router.frame.body + RPC_NONCE_BYTES, "the router",
-                        10);
-    router = side_of(&hello_router);
-    worker = side_of(&hello_worker);
-    bt_rpc_proof(key, true, &router, &worker, proof);
-    assert_memory_equal(proof, proof_router.frame.body, sizeof(proof));
-    bt_rpc_proof(key, false, &worker, &router, proof);
-    assert_memory_equal(proof, proof_worker.frame.body, sizeof(proof));
+    cluster_key(key);
+    bt_rpc_old_proof(key, true, &router, &worker, proof);
+    assert_memory_equal(proof, proof_r.data + RPC_OLD_HEADER_BYTES,
+                        sizeof(proof));
+    bt_rpc_old_proof(key, false, &worker, &router, proof);
+    assert_memory_equal(proof, proof_w.data + RPC_OLD_HEADER_BYTES,
+                        sizeof(proof));
+    (void)take_old("heartbeat", RPC_OLD_DATA, OF_WORKER, 1);
+    (void)take_old("messages", RPC_OLD_DATA, OF_WORKER, 2);
+    (void)take_old("bye", RPC_OLD_BYE, OF_ROUTER, 3);
 }
 
-static void data_and_farewells_of_the_landed_version_are_read(void **state)
+static void announcements_of_protocol_2_are_taken(void **state)
 {
-    const void *data;
-    golden_t g;
-    size_t at = 0;
-    size_t n;
-
-    (void)state;
-    take(&g, "heartbeat", RPC_DATA, OF_WORKER, 1);
-    assert_false(bt_rpc_frame_next(&g.frame, &at, &data, &n));
-    take(&g, "messages", RPC_DATA, OF_WORKER, 2);
-    assert_true(bt_rpc_frame_next(&g.frame, &at, &data, &n));
-    assert_int_equal(n, 2);
-    assert_memory_equal(data, "hi", 2);
-    assert_true(bt_rpc_frame_next(&g.frame, &at, &data, &n));
-    assert_int_equal(n, 0);
-    assert_false(bt_rpc_frame_next(&g.frame, &at, &data, &n));
-    take(&g, "bye", RPC_BYE, OF_ROUTER, 3);
-    assert_int_equal(g.frame.bytes, 14);
-    assert_memory_equal(g.frame.body, "model mismatch", 14);
-}
-
-static void announcements_of_the_landed_version_are_taken(void **state)
-{
-    uint8_t bytes[MAX_BYTES];
-    const size_t n = bt_test_read_hex(FRAMES, "announce", bytes, sizeof(bytes));
-    uint8_t ours[RPC_MAX_ANNOUNCE];
+    bytes_t b = read_frame(OLD, "announce");
+    uint8_t ours[RPC_OLD_MAX_ANNOUNCE];
     uint8_t key[BT_KEY_BYTES];
     char url[RPC_MAX_URL];
     uint64_t incarnation;
 
     (void)state;
-    link_key(key);
-    assert_int_equal(bt_rpc_announce_check(key, bytes, n, &incarnation, url),
-                     BT_OK);
+    cluster_key(key);
+    assert_int_equal(
+        bt_rpc_old_announce_check(key, b.data, b.n, &incarnation, url), BT_OK);
     assert_int_equal(incarnation, OF_WORKER);
     assert_string_equal(url, "tcp://127.0.0.1:4711");
-    assert_int_equal(bt_rpc_announce_put(key, OF_WORKER, url, ours), n);
-    assert_memory_equal(ours, bytes, n);
+    assert_int_equal(bt_rpc_old_announce_put(key, OF_WORKER, url, ours), b.n);
+    assert_memory_equal(ours, b.data, b.n);
+    for (size_t i = 0; i < b.n; i++) { /* every byte is covered */
+        b.data[i] ^= 0x40;
+        assert_int_not_equal(
+            bt_rpc_old_announce_check(key, b.data, b.n, &incarnation, url),
+            BT_OK);
+        b.data[i] ^= 0x40;
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(proofs_of_the_landed_version_are_taken),
-        BT_TEST(data_and_farewells_of_the_landed_version_are_read),
-        BT_TEST(announcements_of_the_landed_version_are_taken),
+        BT_TEST(a_later_versions_first_frames_are_read),
+        BT_TEST(our_first_frames_are_these_bytes),
+        BT_TEST(tagged_frames_are_read_and_made_alike),
+        BT_TEST(messages_cross_frames),
+        BT_TEST(no_bit_of_the_handshake_can_be_another),
+        BT_TEST(the_links_key_is_made_of_both_first_frames),
+        BT_TEST(proofs_of_protocol_2_are_taken),
+        BT_TEST(announcements_of_protocol_2_are_taken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,7 +114,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     bt_sched_admit_init(&w->admit, n_blocks, SIM_MAX_SEQS,
                         node->config.waiting_kv_percent);
     bt_jobs_init(w);
-    bt_strbuf_init(&w->out, BT_RPC_MAX_FRAME);
+    bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
     w->kv_base = bt_kvt_pool(w->kvt);
     assert_int_equal(bt_kv_pool_create(n_blocks, &w->pool), BT_OK);
@@ -152,7 +152,7 @@ static void sim_begin(uint32_t n_groups)
     sim.now_ns = 1000000000u;
     assert_int_equal(bt_kvt_mem_net_create(&sim.net), BT_OK);
     assert_int_equal(bt_wire_decoder_create(&sim.decoder), BT_OK);
-    bt_strbuf_init(&sim.out, BT_RPC_MAX_FRAME);
+    bt_strbuf_init(&sim.out, BT_RPC_MAX_MESSAGE);
 }
 
 static void sim_introduce(void)

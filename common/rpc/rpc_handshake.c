@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a link gets its key (docs/WIRE.md, "Links").
+ *
+ *     worker  WAITING ─connection─▶ OPENING ─OPEN─▶ PROVEN ─READY─▶ UP
+ *     router  WAITING ─connection─▶ OPENING ─ACCEPT───────────────▶ UP
+ *
+ * The worker says nothing before OPEN has proven the key for the very socket
+ * that it announced. Both frames that open a link make its key, so that none of
+ * what they say can be another's: nonces, incarnations, names, versions. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/rpc/rpc_inner.h"
+
+/* Both frames are known: the key of this link and no other. */
+static void make_session(bt_rpc_link_t *link, const void *open,
+                         size_t open_bytes)
+{
+    const bool worker = link->join != NULL;
+
+    bt_rpc_session_make(&link->rpc->keys, link->announce, link->announce_bytes,
+                        open, open_bytes, &link->session);
+    link->seal_key = worker ? link->session.to_router : link->session.to_worker;
+    link->open_key = worker ? link->session.to_worker : link->session.to_router;
+}
+
+void bt_rpc_handshake_start(bt_rpc_link_t *link)
+{
+    bt_rpc_t *rpc = link->rpc;
+    rpc_intro_t intro = {.range = rpc->range, .incarnation = rpc->incarnation};
+    uint8_t frame[RPC_MAX_INTRO];
+    nng_msg *msg;
+    size_t n;
+
+    link->state = LINK_OPENING;
+    if (link->join != NULL) {
+        link->deadline_ms = rpc->now_ms + RPC_OPEN_MS;
+        return;
+    }
+    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
+    bt_key_random(intro.nonce, sizeof(intro.nonce));
+    memcpy(intro.name, rpc->name, sizeof(intro.name));
+    n = bt_rpc_open_put(&rpc->keys, link->announce, link->announce_bytes,
+                        &intro, frame);
+    make_session(link, frame, n);
+    if (nng_msg_alloc(&msg, n) == 0) {
+        memcpy(nng_msg_body(msg), frame, n);
+    } else {
+        msg = NULL;
+    }
+    bt_rpc_link_control(link, msg);
+}
+
+static void send_hello(bt_rpc_link_t *link, rpc_kind_t kind)
+{
+    uint8_t version[RPC_VERSION_BYTES];
+
+    bt_rpc_put_le(version, link->version, sizeof(version));
+    bt_rpc_link_control(
+        link, bt_rpc_link_seal(link, kind, version, sizeof(version),
+                               link->rpc->hello, link->rpc->hello_bytes));
+}
+
+/* The peer is who it says, and is refused by name on both sides. */
+static void refuse_version(bt_rpc_link_t *link, bt_wire_range_t theirs)
+{
+    char theirs_text[BT_WIRE_RANGE_BYTES];
+    char ours_text[BT_WIRE_RANGE_BYTES];
+    char why[RPC_MAX_REASON];
+
+    bt_wire_range_print(theirs, theirs_text);
+    bt_wire_range_print(link->rpc->range, ours_text);
+    snprintf(why, sizeof(why), "%s speaks protocol %s, %s speaks %s",
+             link->name, theirs_text, link->rpc->name, ours_text);
+    bt_rpc_complain(link, why);
+    bt_rpc_link_refuse(link, why);
+}
+
+/* At the worker. */
+static void on_open(bt_rpc_link_t *link, const void *data, size_t bytes)
+{
+    bt_rpc_t *rpc = link->rpc;
+    rpc_intro_t intro;
+
+    switch (bt_rpc_open_check(&rpc->keys, link->announce, link->announce_bytes,
+                              data, bytes, &intro)) {
+    case BT_OK:
+        break;
+    case BT_ERR_UNAUTHORIZED:
+        bt_rpc_complain(link,
+                        "refused, it does not prove the cluster key; both "
+                        "sides need the same key file");
+        bt_rpc_link_over(link, "cluster key not proven");
+        return;
+    default:
+        bt_rpc_complain(link, "refused, it does not speak this protocol");
+        bt_rpc_link_over(link, "malformed handshake");
+        return;
+    }
+    link->proven = true;
+    link->incarnation = intro.incarnation;
+    memcpy(link->name, intro.name, sizeof(link->name));
+    make_session(link, data, bytes);
+    link->version = bt_wire_common(rpc->range, intro.range);
+    if (link->version == 0) {
+        refuse_version(link, intro.range);
+        return;
+    }
+    link->state = LINK_PROVEN;
+    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
+    send_hello(link, RPC_ACCEPT);
+}
+
+/* At the router: the first frame is to be ACCEPT, or a reason; at the worker,
+ * READY. */
+static void on_tagged(bt_rpc_link_t *link, const void *data, size_t bytes)
+{
+    const rpc_kind_t wanted = (link->join != NULL) ? RPC_READY : RPC_ACCEPT;
+    rpc_frame_t frame;
+
+    if ((bt_rpc_frame_open(link->open_key, data, bytes, &frame) != BT_OK) ||
+        (frame.sequence != link->next_in)) {
+        bt_rpc_complain(link, "refused, it does not prove the cluster key; "
+                              "both sides need the same key file");
+        bt_rpc_link_over(link, "cluster key not proven");
+        return;
+    }
+    link->proven = true;
+    link->next_in++;
+    if (frame.kind == RPC_BYE) {
+        char reason[RPC_MAX_REASON];
+
+        snprintf(reason, sizeof(reason), "%.*s", (int)frame.bytes,
+                 (const char *)frame.body);
+        bt_rpc_complain(link, reason);
+        bt_rpc_link_over(link, reason);
+        return;
+    }
+    if ((frame.kind != wanted) || (link->version == 0) ||
+        (bt_rpc_get_le(frame.body, RPC_VERSION_BYTES) != link->version)) {
+        bt_rpc_complain(link, "refused, its handshake is out of order");
+        bt_rpc_link_over(link, "handshake out of order");
+        return;
+    }
+    if (!bt_rpc_link_keep(link, frame.body + RPC_VERSION_BYTES,
+                          frame.bytes - RPC_VERSION_BYTES)) {
+        return;
+    }
+    if (wanted == RPC_ACCEPT) {
+        send_hello(link, RPC_READY);
+        if (link->state != LINK_OPENING) {
+            return; /* no memory for it */
+        }
+    }
+    bt_rpc_link_up(link);
+}
+
+void bt_rpc_handshake_frame(bt_rpc_link_t *link, const void *data, size_t bytes)
+{
+    if ((link->join == NULL) || (link->state == LINK_PROVEN)) {
+        on_tagged(link, data, bytes);
+    } else if (link->old_announced && bt_rpc_old_is(data, bytes)) {
+        bt_rpc_refuse_start(link);
+        bt_rpc_refuse_frame(link, data, bytes);
+    } else {
+        on_open(link, data, bytes);
+    }
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file rpc_intro.h
+ *
+ * Private to common/rpc: the two frames before a link has a key of its own.
+ * Pure functions; every byte is a stranger's until its mac is right.
+ *
+ *     frame     "BTN3" kind[1] 0[3] fixed[4] fixed part, rest, mac[32]
+ *     ANNOUNCE  oldest[4] newest[4] key_id[8] incarnation[8] count[8]
+ *               nonce[32] name_bytes[4]; name, url
+ *     OPEN      oldest[4] newest[4] key_id[8] incarnation[8] nonce[32]
+ *               name_bytes[4]; name
+ *
+ * The fixed part has `fixed` bytes: what a later version has behind the fields
+ * above is passed over, and is under the mac. The mac of OPEN is over the
+ * ANNOUNCE that it answers, too.
+ */
+#ifndef BT_COMMON_RPC_RPC_INTRO_H
+#define BT_COMMON_RPC_RPC_INTRO_H
+
+#include "common/base/status.h"
+#include "common/rpc/rpc_frame.h"
+#include "common/rpc/rpc_keys.h"
+#include "common/wire/wire.h"
+
+#define RPC_NONCE_BYTES    32u
+#define RPC_INTRO_HEADER   12u
+#define RPC_ANNOUNCE_FIXED 68u
+#define RPC_OPEN_FIXED     60u
+#define RPC_MAX_INTRO      1024u /**< bytes of one, with room for later fields */
+
+/** What one side says of itself. */
+typedef struct rpc_intro {
+    bt_wire_range_t range;
+    uint64_t incarnation; /**< random for the life of a process */
+    uint64_t count;       /**< ANNOUNCE: of the process' sockets, from 1 */
+    uint8_t nonce[RPC_NONCE_BYTES];
+    char name[RPC_MAX_NAME]; /**< for logs */
+    char url[RPC_MAX_URL];   /**< ANNOUNCE: where it waits */
+} rpc_intro_t;
+
+/** @return bytes of the whole frame in @a out. */
+size_t bt_rpc_announce_put(const rpc_keys_t *keys, const rpc_intro_t *intro,
+                           uint8_t out[RPC_MAX_INTRO]);
+size_t bt_rpc_open_put(const rpc_keys_t *keys, const void *announce,
+                       size_t announce_bytes, const rpc_intro_t *intro,
+                       uint8_t out[RPC_MAX_INTRO]);
+
+/** @retval BT_ERR_BAD_MESSAGE   no such frame, or not an ipc or tcp url
+ *  @retval BT_ERR_UNAUTHORIZED  made with another key; *intro_p is set, and
+ *                               nothing in it is proven */
+BT_MUST_CHECK bt_status_t bt_rpc_announce_check(const rpc_keys_t *keys,
+                                                const void *data, size_t bytes,
+                                                rpc_intro_t *intro_p);
+/** @retval  as above */
+BT_MUST_CHECK bt_status_t bt_rpc_open_check(const rpc_keys_t *keys,
+                                            const void *announce,
+                                            size_t announce_bytes,
+                                            const void *data, size_t bytes,
+                                            rpc_intro_t *intro_p);
+
+/** Is this text an address that a router may dial? */
+bool bt_rpc_is_url(const uint8_t *text, size_t n);
+
+#endif
