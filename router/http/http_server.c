@@ -14,9 +14,10 @@
 
 #define ACCEPTS_PER_TURN 16
 #define ACCEPT_AGAIN_MS  100
-/* What a message of a worker waits for at most: each takes up to half a
- * millisecond, with input made for it. */
-#define CALLBACKS_PER_LOOK 8
+/* What a message of a worker waits for at most. Each look costs as much as
+ * there are sockets with something to read. */
+#define CALLBACKS_PER_LOOK 32
+#define LOOK_AFTER_US      2000
 /* libevent gives events the one in the middle. */
 #define N_PRIORITIES         3
 #define KEEPALIVE_IDLE_S     15
@@ -144,13 +145,14 @@ static void accept_some(bt_http_t *http, int listen_fd)
 struct event_base *bt_http_loop_create(void)
 {
     struct event_config *config = event_config_new();
+    const struct timeval after = {.tv_usec = LOOK_AFTER_US};
     struct event_base *base = NULL;
 
     if (config == NULL) {
         return NULL;
     }
-    if (event_config_set_max_dispatch_interval(config, NULL, CALLBACKS_PER_LOOK,
-                                               N_PRIORITIES - 1) == 0) {
+    if (event_config_set_max_dispatch_interval(
+            config, &after, CALLBACKS_PER_LOOK, N_PRIORITIES - 1) == 0) {
         base = event_base_new_with_config(config);
     }
     event_config_free(config);
@@ -206,6 +208,8 @@ bt_status_t bt_http_create(struct event_base *base,
         goto err_scratch;
     }
     evtimer_assign(&http->ev_reap, base, on_reap, http);
+    /* Else each connection that closes would make the loop look again. */
+    bt_http_put_last(http, &http->ev_reap);
     evtimer_assign(&http->ev_accept_again, base, on_accept_again, http);
     *http_p = http;
     return BT_OK;
