@@ -8,7 +8,10 @@
 #include "common/base/log.h"
 
 #define LINK_QUEUE_BYTES (64u << 20)
-#define WAKE_US          500 /* of control events before others have a turn */
+/* Requests wait in the router while so much waits for a worker's link: what a
+ * heartbeat stands behind, and what is lost with the link. */
+#define LINK_WINDOW_BYTES ((size_t)2 << 20)
+#define WAKE_US           500 /* of control events before others have a turn */
 
 /* What the user pointer of a link leads to. */
 static bt_served_t *model_of(bt_links_t *links, const bt_instance_t *worker)
@@ -34,6 +37,12 @@ void bt_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         BT_LOG_ERROR("worker %s: a message of type %d cannot be sent: %s",
                      worker->hello.name, (int)msg->type, bt_status_str(status));
         bt_rpc_link_close(link, "the router cannot send a message");
+    }
+    if ((msg->type == BT_MSG_REQUEST) && !worker->sched.is_behind &&
+        (bt_rpc_queued(link) > LINK_WINDOW_BYTES)) {
+        bt_core_worker_behind(model_of(links, worker)->core, worker, true,
+                              bt_now_us());
+        bt_rpc_want_room(link, LINK_WINDOW_BYTES / 2);
     }
     if (!links->flush_is_due) {
         links->flush_is_due = true;
@@ -186,8 +195,11 @@ static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
     case BT_RPC_MESSAGE:
         link_message(links, worker, event);
         break;
+    case BT_RPC_LINK_ROOM:
+        bt_core_worker_behind(model_of(links, worker)->core, worker, false,
+                              bt_now_us());
+        break;
     case BT_RPC_LINK_UP:
-    case BT_RPC_LINK_ROOM: /* not asked for */
         break;
     }
 }

@@ -77,12 +77,22 @@ static bool is_avoided(const bt_sched_request_t *request,
     return false;
 }
 
+static bool is_full(const bt_sched_worker_t *worker)
+{
+    return worker->is_behind ||
+           (worker->seats >= 2 * (uint64_t)worker->max_seats + BT_SCHED_AHEAD);
+}
+
 /* Is @a a better than @a b? @a why_p says what told them apart. */
 static bool better(const choice_t *a, const choice_t *b, bt_sched_why_t *why_p)
 {
     if (a->worker->health != b->worker->health) {
         *why_p = BT_SCHED_BY_HEALTH;
         return a->worker->health == BT_SCHED_UP;
+    }
+    if (is_full(a->worker) != is_full(b->worker)) {
+        *why_p = BT_SCHED_BY_LOAD;
+        return is_full(b->worker);
     }
     if (a->is_avoided != b->is_avoided) {
         *why_p = BT_SCHED_BY_AVOIDING;
@@ -133,6 +143,17 @@ static bool healthy(const bt_sched_worker_t *worker)
     return (worker != NULL) && (worker->health == BT_SCHED_UP);
 }
 
+static bool takes(const bt_sched_worker_t *worker)
+{
+    return healthy(worker) && !is_full(worker);
+}
+
+bool bt_sched_placement_takes(const bt_sched_placement_t *placement)
+{
+    return ((placement->prefill == NULL) || takes(placement->prefill)) &&
+           ((placement->decode == NULL) || takes(placement->decode));
+}
+
 bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement)
 {
     return ((placement->prefill == NULL) || healthy(placement->prefill)) &&
@@ -173,12 +194,12 @@ bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
                                 BT_SCHED_DECODE | BT_SCHED_LOCAL);
 
     BT_ASSERT(request->max_new > 0);
-    if (healthy(prefill.worker)) {
-        if (healthy(local.worker) && relieves(local.worker, prefill.worker)) {
+    if (takes(prefill.worker)) {
+        if (takes(local.worker) && relieves(local.worker, prefill.worker)) {
             place_local(local, BT_SCHED_RELIEF, placement_p);
             return true;
         }
-    } else if (healthy(local.worker) ||
+    } else if (takes(local.worker) ||
                ((prefill.worker == NULL) && (local.worker != NULL))) {
         place_local(local, BT_SCHED_NO_PREFILL, placement_p);
         return true;

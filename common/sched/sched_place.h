@@ -11,16 +11,17 @@
  *     local          one worker does both phases
  *
  * The prefill worker with the fewest outstanding prompt tokens, the decode
- * worker with the smallest share of seats or blocks in use; a suspect worker
- * only where there is no healthy one, a draining one never; the one that was
- * taken longest ago among equals.
+ * worker with the smallest share of seats or blocks in use; a full worker only
+ * where all are, a suspect one only where there is no healthy one, a draining
+ * one never; the one that was taken longest ago among equals.
  *
  * A healthy worker with BT_SCHED_LOCAL does both phases where no prefill worker
- * is healthy, and where that one is far behind: for each outstanding prompt
- * token of its own there are four, and 1,024 more, at the best prefill worker.
- * A worker that is the best one in both roles does both phases, too; and where
- * the best ones are two, each of both roles, the one for generation does: no KV
- * has to travel, and no two workers hold blocks for each other (I4).
+ * is healthy and not full, and where that one is far behind: for each
+ * outstanding prompt token of its own there are four, and 1,024 more, at the
+ * best prefill worker. A worker that is the best one in both roles does both
+ * phases, too; and where the best ones are two, each of both roles, the one for
+ * generation does: no KV has to travel, and no two workers hold blocks for each
+ * other (I4).
  *
  * The load of a worker is the larger of two views: what this router has sent
  * and not seen ended, and what the worker itself reported (other routers send
@@ -43,6 +44,12 @@
 #define BT_SCHED_LOCAL   4u /**< both phases of one request */
 #define BT_SCHED_GROUPS  8u /**< requests with one prompt, computed once */
 
+/** What a worker is sent ahead: as many requests as it has seats, and so many
+ *  more. With these it has something to begin whenever something ends; the
+ *  rest waits where its order can still change, where it is lost with nobody,
+ *  and where it fills no link. One that has them, or is behind, is *full*. */
+#define BT_SCHED_AHEAD 16u
+
 /** Most requests of a group. */
 #define BT_SCHED_MAX_GROUP 128u
 
@@ -60,6 +67,8 @@ typedef struct bt_sched_worker {
     uint32_t roles; /**< BT_SCHED_* */
     bt_sched_health_t health;
     uint32_t max_seats, n_blocks; /**< what it has, at least 1 of each */
+    /** More is on its way to it than there should be; the owner keeps it. */
+    bool is_behind;
     /* Sent from here and not seen ended. */
     uint32_t seats;          /**< requests */
     uint64_t prefill_tokens; /**< prompt tokens not computed yet */
@@ -135,6 +144,8 @@ uint32_t bt_sched_group_size(const bt_sched_placement_t *placement,
 
 /** @return false when a worker of it is suspect. */
 bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement);
+/** @return false when a worker of it is suspect or full: send it later. */
+bool bt_sched_placement_takes(const bt_sched_placement_t *placement);
 
 /** The request goes there, so others are next where all are equal.
  *  @param [in,out] n_taken_p  placements so far, the owner's count */

@@ -270,7 +270,10 @@ static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
                  pick->prefill->hello.instance, now_us);
 }
 
-bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+/* Send a waiting generation to a pair, if there is one that it may use, and
+ * with it those of its group that wait behind it, as far as they may go
+ * together. */
+static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     const bt_sched_request_t request = request_of(gen);
     bt_pick_t pick;
@@ -282,8 +285,8 @@ bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         return false;
     }
     /* A silent worker speaks again or is given up soon; an attempt there would
-     * be lost with it. */
-    if (!bt_sched_placement_is_healthy(&pick.placement)) {
+     * be lost with it. A full one has room when something ends there. */
+    if (!bt_sched_placement_takes(&pick.placement)) {
         core->hope_us = now_us;
         return false;
     }
@@ -322,18 +325,22 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
     bt_list_t *at[BT_NEED_N];
     bt_need_t need = BT_NEED_PAIR;
+    uint64_t n_tokens = 0; /* encoded, for each worker of an attempt */
     bt_gen_t *gen;
 
     for (unsigned i = 0; i < BT_NEED_N; i++) {
         at[i] = core->waiting[i].next;
     }
-    while ((gen = next_waiting(core, at, &need)) != NULL) {
+    while ((n_tokens < BT_CORE_TURN_TOKENS) &&
+           ((gen = next_waiting(core, at, &need)) != NULL)) {
         bt_list_t *before = at[need]->prev;
+        const uint32_t n_waiting = core->n_waiting;
 
         if (now_us >= gen->deadline_us) {
             at[need] = at[need]->next;
-        } else if (bt_gen_dispatch(core, gen, now_us)) {
+        } else if (dispatch(core, gen, now_us)) {
             at[need] = before->next; /* its group went with it */
+            n_tokens += (uint64_t)(n_waiting - core->n_waiting) * gen->n_tokens;
         } else if (now_us < gen->hold_until_us) {
             at[need] = at[need]->next;
         } else { /* nobody is there for those behind it either */
@@ -355,5 +362,4 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
                 "after %u tokens",
                 gen->id, gen->attempt.number, gen->trouble, gen->n_output);
     bt_gen_move(core, gen, BT_GEN_ON_LOST, now_us);
-    (void)bt_gen_dispatch(core, gen, now_us);
 }

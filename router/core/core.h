@@ -197,6 +197,10 @@ BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
                                             bt_instance_t **worker_p);
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
                             bool suspect, uint64_t now_us);
+/** More bytes wait on its link than should, or few enough again: meanwhile it
+ *  is sent no request. May be called from inside ops.send (behind: true). */
+void bt_core_worker_behind(bt_core_t *core, bt_instance_t *worker, bool behind,
+                           uint64_t now_us);
 /** By order of whoever runs the workers: tell the worker of this name to be of
  *  these roles (bits of bt_role_t), unless it is, or is of a build that cannot.
  *  It has come true when its STATS say so; until then say it again. */

@@ -167,14 +167,14 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
 void bt_gen_free(bt_gen_t *gen);
 
 /* attempt.c */
-/** Send a waiting generation to a pair, if there is one that it may use, and
- *  with it those of its group that wait behind it, as far as they may go
- *  together. */
-bool bt_gen_dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
-/** All waiting ones, in their order. */
+/** Send those that wait to workers that take them, in their order, until so
+ *  many prompt tokens are on their way: the rest at the next call, which every
+ *  end at a worker and every tick make. */
+#define BT_CORE_TURN_TOKENS 65536u
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
-/** The attempt is LOST for the reason in gen->trouble: run again or fail. The
- *  others that have it are told.
+/** The attempt is LOST for the reason in gen->trouble: it waits to run again,
+ *  or fails. The others that have it are told; what waits is the caller's to
+ *  dispatch.
  *  @param leg  whose worker ends by itself */
 void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
                   uint64_t now_us);

@@ -55,6 +55,7 @@ static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
                  leg->worker->hello.name, phase);
         bt_gen_loss(core, BT_LOSS_OTHER);
         bt_gen_rerun(core, gen, leg, now_us);
+        bt_gen_dispatch_waiting(core, now_us);
     }
 }
 
@@ -291,9 +292,11 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         return BT_OK;
     case BT_MSG_FAILED:
         on_failed(core, worker, &msg->u.failed, now_us);
+        bt_gen_dispatch_waiting(core, now_us);
         return BT_OK;
     case BT_MSG_ENDED:
         on_ended(core, worker, &msg->u.ended, now_us);
+        bt_gen_dispatch_waiting(core, now_us); /* there is room for one */
         return BT_OK;
     case BT_MSG_STATS:
         bt_core_worker_stats(core, worker, &msg->u.stats, now_us);

@@ -195,4 +195,14 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
     if (is_decode) {
         forget_peer(core, instance);
     }
+    bt_gen_dispatch_waiting(core, now_us);
+}
+
+void bt_core_worker_behind(bt_core_t *core, bt_instance_t *worker, bool behind,
+                           uint64_t now_us)
+{
+    worker->sched.is_behind = behind;
+    if (!behind) {
+        bt_gen_dispatch_waiting(core, now_us);
+    }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers that are lost or fail, and one long random run. */
+#include "router/core/core_priv.h"
 #include "tests/unit/router/core_fixture.h"
 
 /* A worker is lost in some phase while a second pair is there: the text goes
@@ -356,6 +357,18 @@ static bt_instance_t *any_worker(world_t *w, soak_t *s)
     return NULL;
 }
 
+/* What a worker was sent ends there sooner or later. */
+static void end_oldest(world_t *w, bt_instance_t *worker)
+{
+    const bt_leg_t *leg;
+
+    if (!bt_list_empty(&worker->legs)) {
+        leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);
+        ended(w, worker,
+              (bt_req_key_t){.id = leg->gen->id, .attempt = leg->attempt});
+    }
+}
+
 /* The true text of a request: its token i is the letter after i in the
  * alphabet, wherever it is generated. */
 static void soak_worker_event(world_t *w, soak_t *s)
@@ -374,6 +387,7 @@ static void soak_worker_event(world_t *w, soak_t *s)
     switch (draw(s, 30)) {
     case 0:
         ended(w, worker, key);
+        end_oldest(w, worker);
         break;
     case 1:
         failed(w, worker, key,

@@ -238,12 +238,53 @@ static void a_worker_of_other_protocols_is_refused_by_name(void **state)
     close_all(&w);
 }
 
+/* Prompts for a worker that does not read: what is over the window stays in the
+ * router, its link stays, and all come when it reads again. */
+static void a_burst_for_a_slow_worker_waits_in_the_router(void **state)
+{
+    static uint32_t many[200000];
+    bt_msg_t msg = {.type = BT_MSG_REQUEST,
+                    .u.request = {.key = {.id = 1, .attempt = 1},
+                                  .kind = BT_REQUEST_LOCAL,
+                                  .max_new = 1,
+                                  .deadline_ms = 1000,
+                                  .sampling = bt_sampling_default(),
+                                  .tokens = many,
+                                  .n_tokens = BT_ARRAY_LEN(many),
+                                  .n_prompt = BT_ARRAY_LEN(many)}};
+    bt_instance_t *worker;
+    uint64_t limit_ms;
+    unsigned n = 0;
+    world_t w;
+
+    (void)state;
+    open_router(&w);
+    open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL_MIN, NULL);
+    UNTIL(&w, (w.link != NULL) && (worker_of(&w) != NULL));
+    worker = bt_table_find(
+        bt_core_table(bt_registry_find(&w.front.models, NULL)->core), 7);
+    memset(many, 0x05, sizeof(many)); /* ids of 5 bytes */
+    limit_ms = bt_now_ms() + LIMIT_MS;
+    while (!worker->sched.is_behind) {
+        assert_true(bt_now_ms() < limit_ms);
+        assert_true(n < 100);
+        bt_links_send(&w.links, worker, &msg);
+        n++;
+        (void)event_base_loop(w.base, EVLOOP_NONBLOCK);
+    }
+    assert_int_equal(w.n_down, 0);
+    UNTIL(&w, !worker->sched.is_behind);
+    assert_int_equal(w.n_down, 0);
+    close_all(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_worker_from_the_future_is_served_with_what_is_known),
         BT_TEST(a_worker_before_the_newest_fields_is_served),
         BT_TEST(a_worker_of_other_protocols_is_refused_by_name),
+        BT_TEST(a_burst_for_a_slow_worker_waits_in_the_router),
     };
     const bt_tiny_model_t shape = bt_tiny_model_default();
     int failed;

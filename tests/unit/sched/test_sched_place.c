@@ -432,6 +432,48 @@ static void workers_that_know_no_groups_get_none(void **state)
     assert_int_equal(group(3, 16), 1);
 }
 
+static void a_full_worker_is_the_last_that_is_sent_anything(void **state)
+{
+    bt_sched_worker_t *p, *d, *d2;
+
+    (void)state;
+    begin();
+    p = add(BT_SCHED_PREFILL);
+    d = add(BT_SCHED_DECODE);
+    d2 = add(BT_SCHED_DECODE);
+    d->seats = 2 * 8 + BT_SCHED_AHEAD - 1;
+    d2->seats = 2 * 8 + BT_SCHED_AHEAD;
+    assert_true(take());
+    assert_ptr_equal(got.prefill, p);
+    assert_ptr_equal(got.decode, d);
+    assert_true(bt_sched_placement_takes(&got));
+    d->is_behind = true;
+    d2->seats = 0;
+    assert_true(take());
+    assert_ptr_equal(got.prefill, p);
+    assert_ptr_equal(got.decode, d2);
+    /* All of a role are full: there is a placement, for later. */
+    d2->is_behind = true;
+    assert_true(take());
+    assert_false(bt_sched_placement_takes(&got));
+    assert_true(bt_sched_placement_is_healthy(&got));
+    d2->is_behind = false;
+    p->is_behind = true;
+    assert_true(take());
+    assert_false(bt_sched_placement_takes(&got));
+    p->is_behind = false;
+    assert_true(take());
+    assert_true(bt_sched_placement_takes(&got));
+    /* A full healthy one rather than a silent one. */
+    d2->is_behind = true;
+    d->is_behind = false;
+    d->health = BT_SCHED_SUSPECT;
+    assert_true(take());
+    assert_ptr_equal(got.prefill, p);
+    assert_ptr_equal(got.decode, d2);
+    assert_false(bt_sched_placement_takes(&got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +492,7 @@ int main(void)
         BT_TEST(a_group_takes_half_of_a_worker_at_most),
         BT_TEST(what_draws_one_token_shares_all_of_its_whole_blocks),
         BT_TEST(workers_that_know_no_groups_get_none),
+        BT_TEST(a_full_worker_is_the_last_that_is_sent_anything),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
