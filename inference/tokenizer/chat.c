@@ -13,7 +13,9 @@ typedef struct render {
     const bt_chat_message_t *messages;
     size_t n;
     bt_strbuf_t *out;
+    bt_quotes_t *quotes; /* NULL: nobody asks for them */
     const char *why;
+    bt_status_t status;
 } render_t;
 
 typedef bt_status_t render_fn_t(render_t *r);
@@ -32,6 +34,22 @@ static bool role_is(const bt_chat_message_t *message, const char *role)
 static void put(render_t *r, const char *text)
 {
     bt_strbuf_puts(r->out, text);
+}
+
+/* Words of whoever wrote the message. */
+static void put_words(render_t *r, const char *text, size_t n)
+{
+    const size_t begin = r->out->len;
+
+    bt_strbuf_append(r->out, text, n);
+    if ((r->quotes != NULL) && (r->status == BT_OK)) {
+        r->status = bt_quotes_add(r->quotes, begin, r->out->len);
+    }
+}
+
+static void put_content(render_t *r, const char *text)
+{
+    put_words(r, text, strlen(text));
 }
 
 /* What Python's str.strip() takes away: white space and the four information
@@ -93,7 +111,7 @@ static void put_trimmed(render_t *r, const char *text)
     const size_t n = trimmed_len(text);
     const char *start = skip_spaces(text, n);
 
-    bt_strbuf_append(r->out, start, n - (size_t)(start - text));
+    put_words(r, start, n - (size_t)(start - text));
 }
 
 static bt_status_t fail(render_t *r, bt_status_t status, const char *why)
@@ -157,9 +175,9 @@ static bt_status_t render_chatml(render_t *r)
     }
     for (size_t i = 0; i < r->n; i++) {
         put(r, "<|im_start|>");
-        put(r, r->messages[i].role);
+        put_content(r, r->messages[i].role);
         put(r, "\n");
-        put(r, r->messages[i].content);
+        put_content(r, r->messages[i].content);
         put(r, "<|im_end|>\n");
     }
     put(r, "<|im_start|>assistant\n");
@@ -173,11 +191,11 @@ static void put_llama2_system(render_t *r, const char *system, const char *user)
     const size_t n = trimmed_len(user);
 
     put(r, "<<SYS>>\n");
-    put(r, system);
+    put_content(r, system);
     put(r, "\n<</SYS>>");
     if (n > 0) {
         put(r, "\n\n");
-        bt_strbuf_append(r->out, user, n);
+        put_words(r, user, n);
     }
 }
 
@@ -212,7 +230,7 @@ static bt_status_t render_llama2(render_t *r)
 static void put_llama3_header(render_t *r, const char *role)
 {
     put(r, "<|start_header_id|>");
-    put(r, role);
+    put_content(r, role);
     put(r, "<|end_header_id|>\n\n");
 }
 
@@ -256,7 +274,7 @@ static bt_status_t render_gemma(render_t *r)
         put(r, role_is(&r->messages[i], "user") ? "user" : "model");
         put(r, "\n");
         if ((i == 1) && (first == 1)) {
-            put(r, r->messages[0].content);
+            put_content(r, r->messages[0].content);
             put(r, r->tmpl->extra);
         }
         put_trimmed(r, r->messages[i].content);
@@ -279,7 +297,7 @@ static bt_status_t render_mistral(render_t *r)
         const bool user = role_is(&r->messages[i], "user");
 
         put(r, user ? "[INST] " : "");
-        put(r, r->messages[i].content);
+        put_content(r, r->messages[i].content);
         put(r, user ? " [/INST]" : "</s>");
         put(r, user ? "" : r->tmpl->extra);
     }
@@ -301,10 +319,10 @@ static bt_status_t render_mistral_v1(render_t *r)
 
         put(r, user ? " [INST] " : " ");
         if ((i == 1) && (first == 1)) {
-            put(r, r->messages[0].content);
+            put_content(r, r->messages[0].content);
             put(r, "\n\n");
         }
-        put(r, r->messages[i].content);
+        put_content(r, r->messages[i].content);
         put(r, user ? " [/INST]" : "</s>");
     }
     return BT_OK;
@@ -325,9 +343,9 @@ static bt_status_t render_tagged(render_t *r)
     }
     for (size_t i = 0; i < r->n; i++) {
         put(r, "<|");
-        put(r, r->messages[i].role);
+        put(r, r->messages[i].role); /* one of those above */
         put(r, "|>\n");
-        put(r, r->messages[i].content);
+        put_content(r, r->messages[i].content);
         put(r, r->tmpl->extra);
     }
     put(r, "<|assistant|>\n");
@@ -445,9 +463,14 @@ const bt_chat_template_t *bt_chat_template_recognise(const char *jinja,
 
 bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                            const bt_chat_message_t *messages, size_t n_messages,
-                           bt_strbuf_t *out, const char **why_p)
+                           bt_strbuf_t *out, bt_quotes_t *quotes,
+                           const char **why_p)
 {
-    render_t r = {tmpl, messages, n_messages, out, NULL};
+    render_t r = {.tmpl = tmpl,
+                  .messages = messages,
+                  .n = n_messages,
+                  .out = out,
+                  .quotes = quotes};
     const size_t len_before = out->len;
     bt_status_t status = BT_OK;
 
@@ -462,6 +485,10 @@ bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
     }
     if (status == BT_OK) {
         status = tmpl->render(&r);
+    }
+    if (status == BT_OK) {
+        status = r.status;
+        r.why = bt_status_str(status);
     }
     if (status == BT_OK) {
         status = bt_strbuf_status(out);

@@ -15,6 +15,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "inference/tokenizer/tokenizer.h"
 
 typedef struct bt_chat_template bt_chat_template_t; /**< static, never freed */
 
@@ -35,9 +36,12 @@ const bt_chat_template_t *bt_chat_template_recognise(const char *jinja,
 const char *bt_chat_template_names(void);
 
 /** Append the prompt for @a messages, ending where the assistant speaks. To be
- *  tokenized with BT_TOK_PARSE_SPECIAL; BOS is in the text where the family
- *  has it, so BT_TOK_ADD_BOS is for those whose template leaves it out. On
- *  failure @a out holds what it held.
+ *  tokenized with bt_tokenize_quoting(): special tokens come from the template
+ *  alone, what looks like one in a message is text. BOS is in the text where
+ * the family has it, so BT_TOK_ADD_BOS is for those whose template leaves it
+ * out. On failure @a out holds what it held.
+ *  @param [in,out] quotes  gets the places in @a out of what the messages say;
+ *                      of no use after a failure. NULL is allowed.
  *  @param [out] why_p  Static text; written only on failure.
  *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY  of @a out
  *  @retval BT_ERR_INVALID_PARAM  *why_p says what (empty list, role order)
@@ -45,6 +49,7 @@ const char *bt_chat_template_names(void);
 BT_MUST_CHECK bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                                          const bt_chat_message_t *messages,
                                          size_t n_messages, bt_strbuf_t *out,
+                                         bt_quotes_t *quotes,
                                          const char **why_p);
 
 #endif

@@ -394,13 +394,13 @@ static bt_status_t spm_text(encoder_t *enc, const uint8_t *text, size_t bytes)
 }
 
 static bt_status_t encode(encoder_t *enc, const uint8_t *text, size_t bytes,
-                          unsigned flags)
+                          unsigned flags, bt_special_quotes_t *quotes)
 {
     const bt_tokenizer_t *tok = enc->tok;
     const bool with_control = (flags & BT_TOK_PARSE_SPECIAL) != 0;
     const bool add = (flags & BT_TOK_ADD_BOS) != 0;
     bt_special_match_t match =
-        bt_special_find(&tok->special, text, bytes, with_control);
+        bt_special_find(&tok->special, text, bytes, with_control, quotes);
     const bool has_bos =
         (match.at == 0) && (match.bytes > 0) && (match.id == tok->bos);
     bt_status_t status = BT_OK;
@@ -416,7 +416,11 @@ static bt_status_t encode(encoder_t *enc, const uint8_t *text, size_t bytes,
         }
         text += match.at + match.bytes;
         bytes -= match.at + match.bytes;
-        match = bt_special_find(&tok->special, text, bytes, with_control);
+        if (quotes != NULL) {
+            quotes->base += match.at + match.bytes;
+        }
+        match =
+            bt_special_find(&tok->special, text, bytes, with_control, quotes);
     }
     if ((status == BT_OK) && add && tok->add_eos) {
         status = push(enc, tok->eos);
@@ -424,9 +428,10 @@ static bt_status_t encode(encoder_t *enc, const uint8_t *text, size_t bytes,
     return status;
 }
 
-bt_status_t bt_tokenize(const bt_tokenizer_t *tok, const char *text,
-                        size_t bytes, unsigned flags, size_t max_tokens,
-                        bt_token_vec_t *out)
+static bt_status_t tokenize(const bt_tokenizer_t *tok, const char *text,
+                            size_t bytes, unsigned flags,
+                            bt_special_quotes_t *quotes, size_t max_tokens,
+                            bt_token_vec_t *out)
 {
     const size_t n_before = out->n;
     encoder_t enc = {.tok = tok, .out = out, .max_tokens = max_tokens};
@@ -441,7 +446,7 @@ bt_status_t bt_tokenize(const bt_tokenizer_t *tok, const char *text,
     if (!tok->is_spm) {
         enc.cache = bt_word_pool_take(tok->pool);
     }
-    status = encode(&enc, (const uint8_t *)text, bytes, flags);
+    status = encode(&enc, (const uint8_t *)text, bytes, flags, quotes);
     if (enc.cache != NULL) {
         enc.cache->n_table += enc.n_table;
         enc.cache->n_hits += enc.n_hits;
@@ -454,4 +459,21 @@ bt_status_t bt_tokenize(const bt_tokenizer_t *tok, const char *text,
         out->n = n_before;
     }
     return status;
+}
+
+bt_status_t bt_tokenize(const bt_tokenizer_t *tok, const char *text,
+                        size_t bytes, unsigned flags, size_t max_tokens,
+                        bt_token_vec_t *out)
+{
+    return tokenize(tok, text, bytes, flags, NULL, max_tokens, out);
+}
+
+bt_status_t bt_tokenize_quoting(const bt_tokenizer_t *tok, const char *text,
+                                size_t bytes, const bt_quotes_t *quotes,
+                                size_t max_tokens, bt_token_vec_t *out)
+{
+    bt_special_quotes_t left = {.list = quotes->list, .n = quotes->n};
+
+    return tokenize(tok, text, bytes, BT_TOK_PARSE_SPECIAL, &left, max_tokens,
+                    out);
 }

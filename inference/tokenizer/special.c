@@ -121,9 +121,31 @@ static size_t next_start(const bt_special_starts_t *starts, const uint8_t *text,
     return (found == NULL) ? bytes : (size_t)(found - text);
 }
 
+/* Is a token's text from at to end, or a part of it, somebody's own words? They
+ * are asked for with rising at. */
+static bool is_quoted(bt_special_quotes_t *quotes, size_t at, size_t end)
+{
+    if (quotes == NULL) {
+        return false;
+    }
+    while ((quotes->n > 0) && (quotes->list->end <= quotes->base + at)) {
+        quotes->list++;
+        quotes->n--;
+    }
+    return (quotes->n > 0) && (quotes->list->begin < quotes->base + end);
+}
+
+/* User-defined tokens that template markup is made of in some files. */
+static bool is_markup(const uint8_t *text, size_t bytes)
+{
+    return (bytes >= 4) && (text[0] == '<') && (text[1] == '|') &&
+           (text[bytes - 2] == '|') && (text[bytes - 1] == '>');
+}
+
 bt_special_match_t bt_special_find(const bt_special_t *special,
                                    const uint8_t *text, size_t bytes,
-                                   bool with_control)
+                                   bool with_control,
+                                   bt_special_quotes_t *quotes)
 {
     const bt_special_starts_t *starts =
         with_control ? &special->control : &special->text;
@@ -142,7 +164,9 @@ bt_special_match_t bt_special_find(const bt_special_t *special,
             }
             info = &special->nodes[node];
             if ((info->id != UINT32_MAX) &&
-                (with_control || !info->is_control)) {
+                (with_control || !info->is_control) &&
+                !((info->is_control || is_markup(text + at, i + 1 - at)) &&
+                  is_quoted(quotes, at, i + 1))) {
                 match.at = at;
                 match.bytes = i + 1 - at;
                 match.id = info->id;

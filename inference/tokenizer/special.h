@@ -16,6 +16,7 @@
 
 #include "common/base/status.h"
 #include "inference/tokenizer/tables.h"
+#include "inference/tokenizer/tokenizer.h"
 
 typedef struct bt_special_node {
     uint32_t id;     /**< token that ends here, or UINT32_MAX */
@@ -54,11 +55,21 @@ typedef struct bt_special_match {
     uint32_t id;
 } bt_special_match_t;
 
+/** Bytes of a text, in rising order, where what looks like a control token is
+ *  text. A search that goes on where another one ended takes the same one. */
+typedef struct bt_special_quotes {
+    const bt_quote_t *list;
+    size_t n;
+    size_t base; /**< of the text that is searched, in the list's terms */
+} bt_special_quotes_t;
+
 /** The first match. Cost: bytes of the text before it, times the length of
- *  the longest token where the text is made of beginnings of tokens. */
+ *  the longest token where the text is made of beginnings of tokens.
+ *  @param [in,out] quotes  loses those that end before the match; NULL: none */
 bt_special_match_t bt_special_find(const bt_special_t *special,
                                    const uint8_t *text, size_t bytes,
-                                   bool with_control);
+                                   bool with_control,
+                                   bt_special_quotes_t *quotes);
 
 /** @return id of the token with exactly this text, or UINT32_MAX */
 uint32_t bt_special_id(const bt_special_t *special, const char *text,

@@ -223,3 +223,31 @@ uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
     memcpy(ids, tok->end_ids, n * sizeof(*ids));
     return n;
 }
+
+/* ---- quotes ---- */
+
+bt_status_t bt_quotes_add(bt_quotes_t *quotes, size_t begin, size_t end)
+{
+    if (begin == end) {
+        return BT_OK;
+    }
+    if (quotes->n == quotes->cap) {
+        const size_t cap = (quotes->cap == 0) ? 16 : 2 * quotes->cap;
+        bt_quote_t *list =
+            bt_realloc_array(quotes->list, cap, sizeof(*quotes->list));
+
+        if (list == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        quotes->list = list;
+        quotes->cap = cap;
+    }
+    quotes->list[quotes->n++] = (bt_quote_t){begin, end};
+    return BT_OK;
+}
+
+void bt_quotes_fini(bt_quotes_t *quotes)
+{
+    bt_free(quotes->list);
+    *quotes = (bt_quotes_t){0};
+}

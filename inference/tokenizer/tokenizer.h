@@ -60,6 +60,34 @@ BT_MUST_CHECK bt_status_t bt_tokenize(const bt_tokenizer_t *tok,
                                       unsigned flags, size_t max_tokens,
                                       bt_token_vec_t *out);
 
+/** Parts of a text that a client wrote, in rising order, apart from each other:
+ *  what looks like a special token there is text. Zero-initialise; free with
+ *  bt_quotes_fini(). */
+typedef struct bt_quote {
+    size_t begin, end; /**< bytes */
+} bt_quote_t;
+
+typedef struct bt_quotes {
+    bt_quote_t *list; /**< owned */
+    size_t n, cap;
+} bt_quotes_t;
+
+/** The bytes from @a begin to @a end, behind all others; nothing for none.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_quotes_add(bt_quotes_t *quotes, size_t begin,
+                                        size_t end);
+void bt_quotes_fini(bt_quotes_t *quotes);
+
+/** As bt_tokenize() with BT_TOK_PARSE_SPECIAL, but a token that has a byte in a
+ *  quote is none: not a control token, nor a user-defined one that is spelled
+ *  as these are ("<|name|>"). The text between two tokens is one, whoever wrote
+ *  its parts. */
+BT_MUST_CHECK bt_status_t bt_tokenize_quoting(const bt_tokenizer_t *tok,
+                                              const char *text, size_t bytes,
+                                              const bt_quotes_t *quotes,
+                                              size_t max_tokens,
+                                              bt_token_vec_t *out);
+
 uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok);
 #define BT_TOKEN_NONE UINT32_MAX
 /** All ids that end a turn (eos, eot, "<|im_end|>" …).

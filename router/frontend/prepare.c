@@ -39,14 +39,11 @@ static const char *why_less(const bt_served_t *served, uint32_t context,
 
 /* ---- prompts ---- */
 
-/* No further than it takes to see that a text is too long. */
-static bt_status_t tokenize(const bt_served_t *served, uint32_t context,
-                            const char *text, size_t bytes, unsigned flags,
-                            const char *param, bt_token_vec_t *out,
-                            bt_api_error_t *error)
+/* What tokenizing came to, for the client. */
+static bt_status_t tell_tokenized(const bt_served_t *served, uint32_t context,
+                                  bt_status_t status, const char *param,
+                                  bt_api_error_t *error)
 {
-    const bt_status_t status =
-        bt_tokenize(served->tok, text, bytes, flags, context, out);
     char why[WHY_BYTES];
 
     switch (status) {
@@ -64,6 +61,18 @@ static bt_status_t tokenize(const bt_served_t *served, uint32_t context,
     default:
         return no_memory(error);
     }
+}
+
+/* No further than it takes to see that a text is too long. */
+static bt_status_t tokenize(const bt_served_t *served, uint32_t context,
+                            const char *text, size_t bytes, unsigned flags,
+                            const char *param, bt_token_vec_t *out,
+                            bt_api_error_t *error)
+{
+    return tell_tokenized(
+        served, context,
+        bt_tokenize(served->tok, text, bytes, flags, context, out), param,
+        error);
 }
 
 static bt_status_t copy_ids(const bt_served_t *served,
@@ -94,7 +103,8 @@ static bt_status_t copy_ids(const bt_served_t *served,
 
 static bt_status_t render_chat(const bt_served_t *served,
                                const bt_api_request_t *request,
-                               bt_strbuf_t *text, bt_api_error_t *error)
+                               bt_strbuf_t *text, bt_quotes_t *quotes,
+                               bt_api_error_t *error)
 {
     const char *why = "messages cannot be rendered";
     bt_chat_message_t *messages;
@@ -115,8 +125,8 @@ static bt_status_t render_chat(const bt_served_t *served,
         messages[i].role = request->messages[i].role;
         messages[i].content = request->messages[i].content;
     }
-    status =
-        bt_chat_render(served->chat, messages, request->n_messages, text, &why);
+    status = bt_chat_render(served->chat, messages, request->n_messages, text,
+                            quotes, &why);
     bt_free(messages);
     if ((status == BT_ERR_INVALID_PARAM) || (status == BT_ERR_UNSUPPORTED)) {
         bt_api_error_set(error, 400, BAD_REQUEST, "messages", "messages: %s",
@@ -133,16 +143,21 @@ static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
                                const bt_api_request_t *request,
                                bt_token_vec_t *out, bt_api_error_t *error)
 {
+    bt_quotes_t quotes = {0};
     bt_strbuf_t text;
     bt_status_t status;
 
     bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
-    status = render_chat(served, request, &text, error);
+    status = render_chat(served, request, &text, &quotes, error);
     if (status == BT_OK) {
-        status =
-            tokenize(served, context, (text.len > 0) ? text.data : "", text.len,
-                     BT_TOK_PARSE_SPECIAL, "messages", out, error);
+        /* What looks like a special token in a message is its text. */
+        status = tell_tokenized(
+            served, context,
+            bt_tokenize_quoting(served->tok, (text.len > 0) ? text.data : "",
+                                text.len, &quotes, context, out),
+            "messages", error);
     }
+    bt_quotes_fini(&quotes);
     bt_strbuf_fini(&text);
     return status;
 }

@@ -60,13 +60,14 @@ static void every_family_renders_as_its_jinja_text(void **state)
         } else if ((text = after(file.lines[i], "renders\t")) != NULL) {
             golden_unescape(text, strlen(text));
             assert_int_equal(
-                bt_chat_render(tmpl, messages, n_messages, &out, &why), BT_OK);
+                bt_chat_render(tmpl, messages, n_messages, &out, NULL, &why),
+                BT_OK);
             assert_string_equal(out.data, text);
             n_messages = 0;
             n_rendered++;
         } else {
             const bt_status_t status =
-                bt_chat_render(tmpl, messages, n_messages, &out, &why);
+                bt_chat_render(tmpl, messages, n_messages, &out, NULL, &why);
 
             assert_string_equal(file.lines[i], "raises");
             assert_true((status == BT_ERR_INVALID_PARAM) ||
@@ -115,18 +116,18 @@ static void bad_conversations_are_refused_and_leave_the_text_alone(void **state)
     (void)state;
     bt_strbuf_init(&out, 64);
     bt_strbuf_puts(&out, "before");
-    assert_int_equal(bt_chat_render(phi, &tool, 0, &out, &why),
+    assert_int_equal(bt_chat_render(phi, &tool, 0, &out, NULL, &why),
                      BT_ERR_INVALID_PARAM);
     assert_string_equal(why, "there are no messages");
-    assert_int_equal(bt_chat_render(phi, &empty, 1, &out, &why),
+    assert_int_equal(bt_chat_render(phi, &empty, 1, &out, NULL, &why),
                      BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_chat_render(phi, &tool, 1, &out, &why),
+    assert_int_equal(bt_chat_render(phi, &tool, 1, &out, NULL, &why),
                      BT_ERR_UNSUPPORTED);
-    assert_int_equal(bt_chat_render(llama2, &tool, 1, &out, &why),
+    assert_int_equal(bt_chat_render(llama2, &tool, 1, &out, NULL, &why),
                      BT_ERR_UNSUPPORTED);
-    assert_int_equal(bt_chat_render(llama2, &system_only, 1, &out, &why),
+    assert_int_equal(bt_chat_render(llama2, &system_only, 1, &out, NULL, &why),
                      BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_chat_render(gemma, &system_only, 1, &out, &why),
+    assert_int_equal(bt_chat_render(gemma, &system_only, 1, &out, NULL, &why),
                      BT_ERR_UNSUPPORTED);
     assert_string_equal(out.data, "before");
     bt_strbuf_fini(&out);
@@ -142,7 +143,7 @@ static void a_full_buffer_is_an_error_and_keeps_what_was_there(void **state)
     (void)state;
     bt_strbuf_init(&out, 40);
     bt_strbuf_puts(&out, "before");
-    assert_int_equal(bt_chat_render(chatml, &user, 1, &out, &why),
+    assert_int_equal(bt_chat_render(chatml, &user, 1, &out, NULL, &why),
                      BT_ERR_TOO_LARGE);
     assert_string_equal(why, bt_status_str(BT_ERR_TOO_LARGE));
     assert_string_equal(out.data, "before");
