@@ -98,6 +98,7 @@ typedef struct bt_config {
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
     uint32_t quarantine_ms;                     /* 10000 */
     uint32_t waiting_kv_percent;     /* P: share of blocks for waiting KV, 50 */
+    bool client_priority;            /* clients choose theirs */
     uint32_t parse_threads;          /* router: 0 = a quarter of the cores */
     uint32_t max_queue;              /* router: requests in flight, 4096 */
     uint64_t max_body_bytes;         /* 8 MiB */

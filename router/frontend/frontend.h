@@ -37,6 +37,7 @@ typedef struct bt_frontend {
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool draining;                         /**< no new requests */
     bt_pool_t *pool;     /**< for what takes long; bt_frontend_step() */
+    bool said_priority;  /**< that clients' are ignored */
     uint32_t n_arriving; /**< choices of calls that are not running yet */
     uint64_t id_start;   /**< random: makes ids of answers unique */
     uint64_t n_calls;

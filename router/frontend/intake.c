@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 
 /* ---- places in the queue ---- */
 
@@ -120,6 +121,22 @@ static bool step_ended(bt_intake_t *in, uint64_t *took_us_p)
     return false;
 }
 
+/* Any client could put itself before the others: it is the operator's to let
+ * them. */
+static void set_priority(bt_intake_t *in)
+{
+    bt_frontend_t *front = in->front;
+
+    if (front->config->client_priority) {
+        in->priority = in->request.priority;
+    } else if ((in->request.priority > 0) && !front->said_priority) {
+        front->said_priority = true;
+        BT_LOG_INFO("a request asks for priority %u: ignored, here and in "
+                    "others, without --client-priority",
+                    in->request.priority);
+    }
+}
+
 static bt_status_t find_model(bt_intake_t *in)
 {
     in->model = (in->path_model != NULL) ? in->path_model : in->request.model;
@@ -165,6 +182,7 @@ static void parsed(bt_pool_job_t *job)
         return;
     }
     hold_places(in, (uint32_t)n_choices);
+    set_priority(in);
     post(in, tokenize, tokenized);
 }
 

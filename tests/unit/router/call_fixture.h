@@ -156,7 +156,7 @@ typedef struct sent {
     const bt_instance_t *to;
     bt_msg_type_t type;
     bt_req_key_t key;
-    uint32_t n_tokens, max_new, n_bad_words;
+    uint32_t n_tokens, max_new, n_bad_words, priority;
     uint64_t seed;
     bt_sampling_t sampling;
     bt_bad_word_t bad_words[4];
@@ -195,6 +195,7 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         s->key = r->key;
         s->n_tokens = r->n_tokens;
         s->max_new = r->max_new;
+        s->priority = r->priority;
         s->space = r->space;
         s->sampling = r->sampling;
         s->seed = r->sampling.seed;

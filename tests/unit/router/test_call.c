@@ -435,6 +435,25 @@ static void what_looks_like_a_turn_in_a_message_is_text(void **state)
     stop(w);
 }
 
+static void a_priority_counts_where_the_operator_lets_clients(void **state)
+{
+    static const char body[] =
+        "{\"prompt\":\"Hi\",\"max_tokens\":2,\"priority\":9}";
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS, body);
+    answer(w, 0, "ok", BT_FINISH_LENGTH);
+    w->config.client_priority = true;
+    post(w, &ex, COMPLETIONS, body);
+    answer(w, 1, "ok", BT_FINISH_LENGTH);
+    assert_int_equal(request(w, 0)->priority, 0);
+    assert_int_equal(request(w, 1)->priority, 9);
+    stop(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +470,7 @@ int main(void)
         BT_TEST(health_tells_whether_a_pair_is_up),
         BT_TEST(short_memory_answers_an_error_and_leaks_nothing),
         BT_TEST(what_looks_like_a_turn_in_a_message_is_text),
+        BT_TEST(a_priority_counts_where_the_operator_lets_clients),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);
