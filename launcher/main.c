@@ -144,7 +144,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_supervisor_options_t options = {
         .log_dir = config->log_dir,
         .libexec = getenv("BATON_LIBEXEC"),
-        .drain_ms = config->drain_ms,
+        .drain_ms = config->lame_duck_ms + config->drain_ms,
     };
     bt_plan_t *plan = NULL;
     bt_run_dir_t run_dir;

@@ -306,10 +306,11 @@ static void on_signals(bt_supervisor_t *s)
             continue; /* the loop looks after every wake-up */
         }
         if (s->phase == BT_SUPERVISOR_RUNNING) {
-            BT_LOG_INFO("stopping after the running requests; once more stops "
-                        "at once");
+            BT_LOG_INFO("stopping after the running requests; once more after "
+                        "a second stops at once");
             stop(s, 0);
-        } else {
+        }
+        if (bt_stop_wish(&s->wishes, bt_now_ms(), false) == BT_STOP_NOW) {
             kill_all(s);
         }
     }

@@ -11,6 +11,7 @@
 
 #include <poll.h>
 
+#include "common/base/stop.h"
 #include "launcher/child.h"
 #include "launcher/desk.h"
 #include "launcher/supervisor.h"
@@ -40,6 +41,7 @@ typedef struct bt_supervisor {
     bt_child_t **children; /**< owned; in the order of the plan */
     uint32_t n_children;
     struct pollfd *fds; /**< owned; room for all there is to wait for */
+    bt_stop_wishes_t wishes;
     int signal_fd;
     bt_supervisor_phase_t phase;
     uint64_t deadline_ms; /**< of DRAIN and STOP */

@@ -4,19 +4,23 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
+#include "common/base/stop.h"
 #include "router/fleet.h"
 #include "router/frontend/frontend.h"
 #include "router/http/door.h"
 #include "router/links.h"
 
-#define TICK_MS   50
-#define WORKED_US 500 /* of the pool's results, before others have a turn */
-#define LINGER_MS 300 /* after the last answer, for its bytes */
+#define TICK_MS 50
+/* Somebody who asked for readiness so lately asks again. */
+#define WATCHED_MS 30000
+#define WORKED_US  500 /* of the pool's results, before others have a turn */
+#define LINGER_MS  300 /* after the last answer, for its bytes */
 
 struct bt_loop {
     bt_frontend_t front;
@@ -24,10 +28,13 @@ struct bt_loop {
     bt_door_t door;
     bt_fleet_t fleet;
     struct event_base *base;
-    struct event *tick, *worked, *sigterm, *sigint, *sighup;
-    int ready_fd;       /* -1: none, or said */
-    bool again;         /* a second signal came */
-    uint64_t ticked_us; /* 0: not yet */
+    struct event *tick, *worked, *stop, *sighup;
+    int signal_fd; /* SIGTERM and SIGINT */
+    bt_stop_wishes_t wishes;
+    int ready_fd;         /* -1: none, or said */
+    bool again;           /* a second signal came */
+    uint64_t ticked_us;   /* 0: not yet */
+    uint64_t duck_end_ms; /* 0: no lame duck */
     uint64_t drain_end_ms, idle_since_ms;
 };
 
@@ -104,6 +111,8 @@ static void tick(bt_loop_t *loop)
     say_ready_once(loop);
     if (loop->front.draining) {
         drain_step(loop, now_ms);
+    } else if ((loop->duck_end_ms != 0) && (now_ms >= loop->duck_end_ms)) {
+        begin_drain(loop);
     }
 }
 
@@ -135,18 +144,48 @@ static void on_worked(evutil_socket_t fd, short what, void *ctx)
     bt_router_metrics_turn(loop->front.metrics);
 }
 
-static void on_signal(evutil_socket_t signal_number, short what, void *ctx)
+/* Clients are told to look elsewhere while they still find us, as long as
+ * somebody asks whether we are ready. */
+static void begin_leaving(bt_loop_t *loop)
 {
-    bt_loop_t *loop = ctx;
+    const uint32_t lame_duck_ms = loop->front.config->lame_duck_ms;
+    const uint64_t now_ms = bt_now_ms();
+    const bool is_watched = (loop->front.ready_asked_ms != 0) &&
+                            (now_ms - loop->front.ready_asked_ms < WATCHED_MS);
 
-    (void)what;
-    if (loop->front.draining) {
-        BT_LOG_INFO("second signal (%d): ending at once", (int)signal_number);
-        loop->again = true;
-        event_base_loopbreak(loop->base);
+    loop->front.leaving = true;
+    if (!is_watched || (lame_duck_ms == 0)) {
+        begin_drain(loop);
         return;
     }
-    begin_drain(loop);
+    BT_LOG_INFO(
+        "stopping: not ready any more, requests are taken for %u ms yet",
+        lame_duck_ms);
+    loop->duck_end_ms = now_ms + lame_duck_ms;
+}
+
+static void on_signal(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_loop_t *loop = ctx;
+    bool from_parent = false;
+    int number;
+
+    (void)what;
+    while ((number = bt_stop_next(fd, &from_parent)) != 0) {
+        switch (bt_stop_wish(&loop->wishes, bt_now_ms(), from_parent)) {
+        case BT_STOP_BEGIN:
+            begin_leaving(loop);
+            break;
+        case BT_STOP_SAME:
+            break;
+        case BT_STOP_NOW:
+            BT_LOG_INFO("second signal (%d): ending at once", number);
+            loop->again = true;
+            event_base_loopbreak(loop->base);
+            break;
+        }
+    }
+    bt_router_metrics_turn(loop->front.metrics);
 }
 
 static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
@@ -166,18 +205,18 @@ static bt_status_t make_events(bt_loop_t *loop)
     const struct timeval period = {.tv_usec = TICK_MS * 1000};
 
     loop->tick = event_new(loop->base, -1, EV_PERSIST, on_tick, loop);
-    loop->sigterm = evsignal_new(loop->base, SIGTERM, on_signal, loop);
-    loop->sigint = evsignal_new(loop->base, SIGINT, on_signal, loop);
+    loop->signal_fd = bt_stop_open();
+    loop->stop = event_new(loop->base, loop->signal_fd, EV_READ | EV_PERSIST,
+                           on_signal, loop);
     loop->sighup = evsignal_new(loop->base, SIGHUP, on_hangup, loop);
     loop->worked = event_new(loop->base, bt_frontend_fd(&loop->front),
                              EV_READ | EV_PERSIST, on_worked, loop);
     if ((loop->tick == NULL) || (loop->worked == NULL) ||
-        (loop->sigterm == NULL) || (loop->sigint == NULL) ||
+        (loop->signal_fd < 0) || (loop->stop == NULL) ||
         (loop->sighup == NULL) ||
         (event_priority_set(loop->tick, BT_LINKS_PRIORITY) != 0) ||
         (event_add(loop->worked, NULL) != 0) ||
-        (event_add(loop->sigterm, NULL) != 0) ||
-        (event_add(loop->sigint, NULL) != 0) ||
+        (event_add(loop->stop, NULL) != 0) ||
         (event_add(loop->sighup, NULL) != 0) ||
         (event_add(loop->tick, &period) != 0)) {
         BT_LOG_ERROR("cannot make the event loop");
@@ -196,6 +235,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         return status;
     }
     loop->ready_fd = bt_ready_fd_open();
+    loop->signal_fd = -1;
     signal(SIGPIPE, SIG_IGN);
     loop->base = bt_http_loop_create();
     if (loop->base == NULL) {
@@ -267,8 +307,10 @@ void bt_loop_destroy(bt_loop_t *loop)
     bt_door_close(&loop->door);
     event_end(loop->tick);
     event_end(loop->worked);
-    event_end(loop->sigterm);
-    event_end(loop->sigint);
+    event_end(loop->stop);
+    if (loop->signal_fd >= 0) {
+        close(loop->signal_fd);
+    }
     event_end(loop->sighup);
     bt_fleet_fini(&loop->fleet);
     bt_links_close(&loop->links);

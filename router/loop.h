@@ -4,9 +4,11 @@
  * The router's process on one thread: it puts the frontend, the doors and the
  * control links on one event loop, and adds time and signals.
  *
- *     SIGTERM, SIGINT ─▶ stop listening, answer 503 to new requests, go on
- *     until the last request ended or drain_ms passed, end with 0; the second
- *     signal ends at once. SIGHUP ─▶ trace and access log are opened anew.
+ *     SIGTERM, SIGINT ─▶ not ready. Where somebody asks for that, requests are
+ *     taken for lame_duck_ms yet, for balancers to notice; then: stop
+ * listening, answer 503 to new requests, go on until the last request ended or
+ * drain_ms passed, end with 0. A second wish (stop.h) ends at once. SIGHUP ─▶
+ * trace and access log are opened anew.
  */
 #ifndef BT_ROUTER_LOOP_H
 #define BT_ROUTER_LOOP_H

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/stop.h"
 #include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
@@ -141,6 +142,7 @@ int main(int argc, char **argv)
         bt_log_init(name, level);
     }
     (void)bt_log_format(s.config->log_format); /* the table checked it */
+    bt_stop_block();                           /* before any thread */
     status = bt_cluster_open(BT_ROLE_ROUTER, &argc, &argv, &s.cluster);
     if (status != BT_OK) {
         goto end;

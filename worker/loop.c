@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -551,10 +550,6 @@ static void begin_drain(bt_worker_t *w)
 {
     const bt_msg_t msg = {.type = BT_MSG_DRAIN};
 
-    if (w->draining) { /* the second signal means it */
-        w->drain_deadline_ms = 0;
-        return;
-    }
     w->draining = true;
     w->drain_deadline_ms = bt_now_ms() + w->config->drain_ms;
     BT_LOG_INFO("draining, %u requests left", w->n_jobs);
@@ -565,10 +560,19 @@ static void begin_drain(bt_worker_t *w)
 
 static void take_signals(bt_worker_t *w, int signal_fd)
 {
-    struct signalfd_siginfo info;
+    bool from_parent = false;
 
-    while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        begin_drain(w);
+    while (bt_stop_next(signal_fd, &from_parent) != 0) {
+        switch (bt_stop_wish(&w->wishes, bt_now_ms(), from_parent)) {
+        case BT_STOP_BEGIN:
+            begin_drain(w);
+            break;
+        case BT_STOP_SAME:
+            break;
+        case BT_STOP_NOW:
+            w->drain_deadline_ms = 0;
+            break;
+        }
     }
 }
 

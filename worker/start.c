@@ -6,13 +6,13 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
+#include "common/base/stop.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
 #include "worker/job.h"
@@ -20,13 +20,6 @@
 #include "worker/route.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
-
-void bt_start_stop_signals(sigset_t *set_p)
-{
-    sigemptyset(set_p);
-    sigaddset(set_p, SIGTERM);
-    sigaddset(set_p, SIGINT);
-}
 
 /* What --role says, or the program's name. */
 static uint32_t roles_of(bt_role_t program, const char *text)
@@ -121,14 +114,9 @@ static void close_all(bt_worker_t *w)
  * threads inherit it. */
 static int open_signals(void)
 {
-    sigset_t set;
-
     signal(SIGPIPE, SIG_IGN);
-    bt_start_stop_signals(&set);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
-        return -1;
-    }
-    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    bt_stop_block();
+    return bt_stop_open();
 }
 
 /* Where the heap grows or shrinks, the thread waits for every other one that

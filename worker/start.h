@@ -48,9 +48,6 @@ typedef struct bt_start {
     uint8_t export[BT_KVT_MAX_EXPORT];
 } bt_start_t;
 
-/** SIGTERM and SIGINT. */
-void bt_start_stop_signals(sigset_t *set_p);
-
 /* start_model.c */
 
 /** Open the file, read its hyper-parameters, settle the longest sequence.

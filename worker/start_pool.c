@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/stop.h"
 #include "worker/start.h"
 
 #define LINK_WAIT_MS 250
@@ -30,7 +31,7 @@ static bool wait_for_link(const bt_worker_t *w, bool *said_p)
         BT_LOG_WARN("interface %s has no link: waiting for it",
                     w->config->net_device);
     }
-    bt_start_stop_signals(&set);
+    bt_stop_signals(&set);
     return sigtimedwait(&set, NULL, &pause) < 0;
 }
 

@@ -31,6 +31,7 @@
 #include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "common/base/status.h"
+#include "common/base/stop.h"
 #include "common/base/strbuf.h"
 #include "common/config/config.h"
 #include "common/kv/kv_block_pool.h"
@@ -202,6 +203,7 @@ struct bt_worker {
 
     bt_worker_link_t *links[16]; /**< routers */
     uint32_t n_links;
+    bt_stop_wishes_t wishes;
     bool draining;
     bool failed;      /**< the device is broken: stop */
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */

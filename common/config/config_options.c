@@ -223,6 +223,10 @@ const bt_option_t bt_config_options[] = {
     TIME("worker-wait-ms", "30000", 0, HOUR_MS, S | R, worker_wait_ms,
          "How long a request waits for a worker before it is answered with "
          "503"),
+    TIME("lame-duck-ms", "2000", 0, HOUR_MS, S | R, lame_duck_ms,
+         "How long a router that stops says it is not ready and takes requests "
+         "all the same, for balancers to notice; none where nobody asked for "
+         "its readiness within 30 s"),
     TIME("drain-ms", "30000", 0, HOUR_MS, ALL, drain_ms,
          "Longest time to finish running requests at SIGTERM"),
 };

@@ -154,7 +154,7 @@ bool bt_frontend_ready(const bt_frontend_t *front)
             return false;
         }
     }
-    return !front->draining;
+    return !front->leaving;
 }
 
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front)

@@ -35,11 +35,13 @@ typedef struct bt_frontend {
     bt_access_log_t *access;               /**< the same */
     bt_ids_t ids;                          /**< of requests */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
+    bool leaving;                          /**< not ready any more */
     bool draining;                         /**< no new requests */
-    bt_pool_t *pool;     /**< for what takes long; bt_frontend_step() */
-    bool said_priority;  /**< that clients' are ignored */
-    uint32_t n_arriving; /**< choices of calls that are not running yet */
-    uint64_t id_start;   /**< random: makes ids of answers unique */
+    uint64_t ready_asked_ms; /**< when a client last asked; 0: never */
+    bt_pool_t *pool;         /**< for what takes long; bt_frontend_step() */
+    bool said_priority;      /**< that clients' are ignored */
+    uint32_t n_arriving;     /**< choices of calls that are not running yet */
+    uint64_t id_start;       /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
 

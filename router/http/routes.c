@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "router/http/door_priv.h"
 
@@ -92,14 +93,17 @@ static void server_live(const request_t *r)
     respond_health(r, true);
 }
 
+/* Balancers ask this, and are waited for when we leave. */
 static void server_ready(const request_t *r)
 {
+    r->door->front->ready_asked_ms = bt_now_ms();
     respond_health(r, bt_frontend_ready(r->door->front));
 }
 
 static void model_ready(const request_t *r)
 {
-    respond_health(r, !r->door->front->draining && bt_served_ready(r->served));
+    r->door->front->ready_asked_ms = bt_now_ms();
+    respond_health(r, !r->door->front->leaving && bt_served_ready(r->served));
 }
 
 /* A view of each model; n_p is how many were made, also on failure. */

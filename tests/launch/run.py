@@ -119,7 +119,23 @@ class LaunchTest(LauncherTest):
         launched.process.send_signal(signal.SIGINT)
         poll(lambda: "stopping after" in launched.stderr(), "the message")
         self.assertIsNone(launched.process.poll())
-        self.assertEqual(launched.stop(signal.SIGINT), 0)
+
+        def ended():  # what comes within a second of the first is the same wish
+            launched.process.send_signal(signal.SIGINT)
+            return launched.process.poll() is not None
+
+        poll(ended, "the end at once")
+        self.assertEqual(launched.process.returncode, 0)
+
+    def test_one_wish_may_come_as_several_signals(self):
+        self.behave("router", "drain")
+        launched = self.launch("--drain-ms", "600000")
+        launched.wait_ready()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            launched.process.send_signal(number)
+        poll(lambda: self.events("term", "router"), "SIGTERM")
+        open(os.path.join(self.folder, "router.finish"), "w").close()
+        self.assertEqual(launched.wait(), 0)
 
     def test_who_does_not_stop_in_time_is_killed_and_named(self):
         self.behave("router", "stubborn")

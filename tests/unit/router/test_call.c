@@ -329,7 +329,7 @@ static void health_tells_whether_a_pair_is_up(void **state)
     get(w, &ex, "/v2/health/ready");
     assert_int_equal(ex.status, 503);
     w->d->sched.health = BT_SCHED_UP;
-    w->front.draining = true;
+    w->front.leaving = true;
     get(w, &ex, "/health");
     assert_int_equal(ex.status, 503);
     get(w, &ex, "/v2/health/live");

@@ -186,6 +186,14 @@ static void sigterm_does_not_wait_for_a_router_that_is_gone(void **state)
     sim_close();
 }
 
+/* It has had a signal; another one comes a second after that. */
+static void terminate_again(sim_node_t *node)
+{
+    assert_true(node->w.draining);
+    node->w.wishes.first_ms -= BT_STOP_SAME_MS;
+    sim_terminate(node);
+}
+
 static void sigterm_waits_so_long_and_no_longer(void **state)
 {
     sim_req_t *req;
@@ -202,7 +210,10 @@ static void sigterm_waits_so_long_and_no_longer(void **state)
     sim_rounds(60);
     assert_true(sim.nodes[0].over);
     assert_false(sim.nodes[1].over);
-    sim_terminate(&sim.nodes[1]); /* the second one means it */
+    sim_terminate(&sim.nodes[1]); /* the same wish */
+    sim_rounds(2);
+    assert_false(sim.nodes[1].over);
+    terminate_again(&sim.nodes[1]); /* the second one means it */
     sim_rounds(2);
     assert_true(sim.nodes[1].over);
     assert_int_equal(sim.nodes[1].w.n_jobs, 1);
@@ -222,7 +233,10 @@ static void a_worker_that_ends_at_once_leaves_nothing_behind(void **state)
     assert_int_equal(sim.nodes[0].w.prefill->n_xfers, 1);
     for (uint32_t i = 0; i < 2; i++) {
         sim_terminate(&sim.nodes[i]);
-        sim_terminate(&sim.nodes[i]);
+    }
+    sim_rounds(1);
+    for (uint32_t i = 0; i < 2; i++) {
+        terminate_again(&sim.nodes[i]);
     }
     sim_rounds(2);
     assert_true(sim.nodes[0].over && sim.nodes[1].over);
