@@ -300,18 +300,19 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
 static void on_signals(bt_supervisor_t *s)
 {
     struct signalfd_siginfo info;
+    bt_stop_t wish;
 
     while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGCHLD) {
             continue; /* the loop looks after every wake-up */
         }
+        wish = bt_stop_wish(&s->wishes, bt_now_ms(), false);
         if (s->phase == BT_SUPERVISOR_RUNNING) {
             BT_LOG_INFO("stopping after the running requests; once more after "
                         "a second stops at once");
             stop(s, 0);
-        }
-        if (bt_stop_wish(&s->wishes, bt_now_ms(), false) == BT_STOP_NOW) {
-            kill_all(s);
+        } else if (wish != BT_STOP_SAME) {
+            kill_all(s); /* it was stopping already */
         }
     }
 }

@@ -94,6 +94,19 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     }
 }
 
+/* Where workers had the signal too, they leave: nobody could serve what the
+ * lame duck takes. */
+static bool serves_any(const bt_frontend_t *front)
+{
+    BT_REGISTRY_FOR_EACH(served, &front->models)
+    {
+        if (bt_served_ready(served)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void tick(bt_loop_t *loop)
 {
     const uint64_t now_ms = bt_now_ms();
@@ -111,7 +124,8 @@ static void tick(bt_loop_t *loop)
     say_ready_once(loop);
     if (loop->front.draining) {
         drain_step(loop, now_ms);
-    } else if ((loop->duck_end_ms != 0) && (now_ms >= loop->duck_end_ms)) {
+    } else if ((loop->duck_end_ms != 0) &&
+               ((now_ms >= loop->duck_end_ms) || !serves_any(&loop->front))) {
         begin_drain(loop);
     }
 }

@@ -46,3 +46,13 @@ def test_who_asks_for_readiness_is_told_before_the_door_closes():
         wait_until("the end at once", ended)
         assert c.router.popen.wait() == 1
         assert "second signal" in c.router.log()
+
+
+def test_a_lame_duck_without_workers_closes_the_door():
+    """As systemd does by default: all processes are told at once, and the workers leave."""
+    with tempfile.TemporaryDirectory() as d, \
+            Cluster(small_model(d), router_args=["--lame-duck-ms", "3600000"]) as c:
+        assert c.request("GET", "/v2/health/ready")[0] == 200
+        for p in c.processes:
+            p.kill(signal.SIGTERM)
+        assert [p.popen.wait(60) for p in c.processes] == [0, 0, 0], c.logs()

@@ -34,6 +34,7 @@ def on_term(_number, _frame):
     if behave == "drain":
         while not os.path.exists(os.path.join(folder, name + ".finish")):
             time.sleep(0.01)
+        note("drained")
     os._exit(0)
 
 

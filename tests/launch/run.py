@@ -136,6 +136,16 @@ class LaunchTest(LauncherTest):
         poll(lambda: self.events("term", "router"), "SIGTERM")
         open(os.path.join(self.folder, "router.finish"), "w").close()
         self.assertEqual(launched.wait(), 0)
+        self.assertTrue(self.events("drained", "router"))  # it was not killed
+
+    def test_the_first_signal_ends_a_launcher_that_stops_by_itself(self):
+        self.behave("decode-0", "fail")
+        self.behave("router", "drain")
+        launched = self.launch("--drain-ms", "600000")
+        poll(lambda: self.events("term", "router"), "that it gives up")
+        launched.process.send_signal(signal.SIGINT)
+        self.assertNotEqual(launched.wait(), 0)
+        self.assertFalse(self.events("drained", "router"))
 
     def test_who_does_not_stop_in_time_is_killed_and_named(self):
         self.behave("router", "stubborn")
