@@ -93,6 +93,19 @@ BT_MUST_CHECK bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf,
                                             const char *key, uint64_t i,
                                             float *value_p);
 
+/**
+ * Token ids that the file's tokenizer has: 0 to one less. A model's matrices
+ * may have more rows, up to a round number; nobody was taught what these say,
+ * and they are not to be computed. Some files list such a row as a token of
+ * type UNUSED: those at the end of the list do not count, unless the file names
+ * one (as the end of a text, say).
+ *
+ * @param [out] n_p  at least 1, unless the list is empty
+ * @retval BT_ERR_NOT_FOUND  The file lists no tokens.
+ * @retval BT_ERR_BAD_FILE   tokenizer.ggml.tokens is no array.
+ */
+BT_MUST_CHECK bt_status_t bt_gguf_n_vocab(const bt_gguf_t *gguf, uint64_t *n_p);
+
 /** @return whether there is such a key, of whatever type. */
 bool bt_gguf_has(const bt_gguf_t *gguf, const char *key);
 

@@ -300,6 +300,7 @@ static bt_status_t read_vocab(const bt_gguf_t *gguf, char *why,
 {
     const bt_gguf_tensor_t *const embedding =
         bt_gguf_tensor(gguf, "token_embd.weight");
+    uint64_t n_listed = 0;
     uint64_t n_tokens;
 
     if (embedding == NULL) {
@@ -312,13 +313,16 @@ static bt_status_t read_vocab(const bt_gguf_t *gguf, char *why,
                       (unsigned long long)embedding->dims[1]);
     }
     hp->n_vocab = (uint32_t)embedding->dims[1];
-    if ((bt_gguf_array_len(gguf, "tokenizer.ggml.tokens", &n_tokens) ==
+    if ((bt_gguf_array_len(gguf, "tokenizer.ggml.tokens", &n_listed) ==
          BT_OK) &&
-        (n_tokens > hp->n_vocab)) {
+        (n_listed > hp->n_vocab)) {
         return refuse(why, why_bytes, BT_ERR_BAD_FILE,
                       "the file lists %llu tokens, but token_embd.weight has "
                       "only %u rows",
-                      (unsigned long long)n_tokens, hp->n_vocab);
+                      (unsigned long long)n_listed, hp->n_vocab);
+    }
+    if ((n_listed > 0) && (bt_gguf_n_vocab(gguf, &n_tokens) == BT_OK)) {
+        hp->n_vocab = (uint32_t)n_tokens;
     }
     return BT_OK;
 }
@@ -495,12 +499,12 @@ static bt_status_t llama_load(bt_loader_t *ld, void **state_p)
         return bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
     }
     llama->n_layers = hp->n_layers;
-    status = bt_loader_matrix(ld, "token_embd.weight", hp->n_vocab, hp->dim,
-                              &llama->embedding);
+    status = bt_loader_first_rows(ld, "token_embd.weight", hp->n_vocab, hp->dim,
+                                  &llama->embedding);
     if ((status == BT_OK) &&
         (bt_gguf_tensor(ld->gguf, "output.weight") != NULL)) {
-        status = bt_loader_matrix(ld, "output.weight", hp->n_vocab, hp->dim,
-                                  &llama->output);
+        status = bt_loader_first_rows(ld, "output.weight", hp->n_vocab, hp->dim,
+                                      &llama->output);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < hp->n_layers); i++) {
         status = load_layer(ld, i, &llama->layers[i]);

@@ -55,9 +55,11 @@ bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
     return BT_OK;
 }
 
-/* Find a tensor, check its shape (n_out = 0: a vector), mark it as used. */
-static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
-                        uint32_t n_out, const bt_gguf_tensor_t **tensor_p)
+/* Find a tensor, check its shape (n_out = 0: a vector), mark it as used.
+ * @param [in] spare  It may have more rows. */
+static bt_status_t find_rows(bt_loader_t *loader, const char *name,
+                             uint32_t n_in, uint32_t n_out, bool spare,
+                             const bt_gguf_tensor_t **tensor_p)
 {
     const bt_gguf_tensor_t *const t = bt_gguf_tensor(loader->gguf, name);
     const uint64_t rows = (n_out == 0) ? 1 : n_out;
@@ -66,7 +68,8 @@ static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
         return bt_loader_fail(loader, BT_ERR_BAD_FILE,
                               "tensor %s is missing from the file", name);
     }
-    if ((t->dims[0] != n_in) || (t->dims[1] != rows) || (t->dims[2] != 1) ||
+    if ((t->dims[0] != n_in) || (t->dims[1] < rows) ||
+        (!spare && (t->dims[1] != rows)) || (t->dims[2] != 1) ||
         (t->dims[3] != 1)) {
         return bt_loader_fail(
             loader, BT_ERR_BAD_FILE,
@@ -88,6 +91,12 @@ static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
     }
     *tensor_p = t;
     return BT_OK;
+}
+
+static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
+                        uint32_t n_out, const bt_gguf_tensor_t **tensor_p)
+{
+    return find_rows(loader, name, n_in, n_out, false, tensor_p);
 }
 
 /* Are the bytes of the model file's matrices asked for? */
@@ -177,6 +186,20 @@ bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
     if (status != BT_OK) {
         return status;
     }
+    return pack(loader, name, t->type, n_out, n_in, t->data, w_p);
+}
+
+bt_status_t bt_loader_first_rows(bt_loader_t *loader, const char *name,
+                                 uint32_t n_out, uint32_t n_in,
+                                 bt_weight_t **w_p)
+{
+    const bt_gguf_tensor_t *t = NULL;
+    const bt_status_t status = find_rows(loader, name, n_in, n_out, true, &t);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    /* Rows lie one after the other, each in whole blocks of its type. */
     return pack(loader, name, t->type, n_out, n_in, t->data, w_p);
 }
 

@@ -25,7 +25,9 @@ typedef struct bt_hparams {
     uint32_t n_kv_heads;
     uint32_t head_dim;
     uint32_t ffn_dim;
-    uint32_t n_vocab;
+    uint32_t n_vocab;        /**< bt_gguf_n_vocab(): further rows of the file's
+                                  matrices are left out, so that no id beyond
+                                  it is computed, drawn or counted */
     uint32_t context_tokens; /**< trained context length */
     float rope_base;
     float rope_scale; /**< positions are multiplied by it; 1 = as they are */

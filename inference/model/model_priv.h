@@ -103,6 +103,11 @@ BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
 BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
                                            const char *name, uint32_t n_out,
                                            uint32_t n_in, bt_weight_t **w_p);
+/** The first n_out rows of a matrix that may have more. */
+BT_MUST_CHECK bt_status_t bt_loader_first_rows(bt_loader_t *loader,
+                                               const char *name, uint32_t n_out,
+                                               uint32_t n_in,
+                                               bt_weight_t **w_p);
 /** Matrices of @a names under the prefix "blk.LAYER." with n_in inputs. */
 BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
                                            const char *const *names,

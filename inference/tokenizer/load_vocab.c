@@ -181,6 +181,7 @@ static bt_status_t load_texts(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                               char *why, size_t why_bytes)
 {
     uint64_t n = 0;
+    uint64_t n_used = 0;
     uint64_t bytes = 0;
     bt_status_t status = bt_gguf_array_len(gguf, KEY_TOKENS, &n);
 
@@ -193,7 +194,12 @@ static bt_status_t load_texts(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if (status != BT_OK) {
         return status;
     }
+    status = bt_gguf_n_vocab(gguf, &n_used);
+    if (status != BT_OK) {
+        return status;
+    }
     tok->arena.n = (uint32_t)n;
+    tok->n_vocab = (uint32_t)n_used;
     tok->arena.offsets = bt_calloc(n + 1, sizeof(*tok->arena.offsets));
     tok->arena.bytes = bt_calloc(bytes + 1, 1);
     tok->types = bt_calloc(n, 1);

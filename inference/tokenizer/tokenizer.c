@@ -212,7 +212,7 @@ void bt_tokenizer_destroy(bt_tokenizer_t *tok)
 
 uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok)
 {
-    return tok->arena.n;
+    return tok->n_vocab;
 }
 
 uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,

@@ -88,6 +88,7 @@ BT_MUST_CHECK bt_status_t bt_tokenize_quoting(const bt_tokenizer_t *tok,
                                               size_t max_tokens,
                                               bt_token_vec_t *out);
 
+/** bt_gguf_n_vocab(): no text becomes an id beyond, and no model draws one. */
 uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok);
 #define BT_TOKEN_NONE UINT32_MAX
 /** All ids that end a turn (eos, eot, "<|im_end|>" …).

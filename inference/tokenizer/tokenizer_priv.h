@@ -45,6 +45,7 @@ struct bt_tokenizer {
     uint32_t unk;
     uint32_t end_ids[BT_TOK_MAX_END_IDS];
     uint32_t n_end_ids;
+    uint32_t n_vocab; /**< bt_gguf_n_vocab(): at most arena.n */
 
     /** Texts as they come out: byte-level tokens as bytes, SentencePiece
      *  pieces with spaces, byte tokens as their byte. */

@@ -20,7 +20,9 @@
 enum { U32 = 4, I32 = 5, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9 };
 
 /* Kinds of tokens, as tokenizer.ggml.token_type numbers them. */
-enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3 };
+enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_UNUSED = 5 };
+
+#define LOUD 64.0f /* how much larger weights of rows without a token are */
 
 static const char *const specials[] = {"<|endoftext|>", "<|im_start|>",
                                        "<|im_end|>"};
@@ -44,7 +46,8 @@ typedef struct tensor {
     uint32_t n_dims;
     uint64_t n_in;
     uint64_t n_out; /* 1 for vectors */
-    float center;   /* values: center + uniform(-reach, reach) */
+    uint64_t loud; /* from this row on, values are LOUD times as large; 0: no */
+    float center;  /* values: center + uniform(-reach, reach) */
     float reach;
 } tensor_t;
 
@@ -76,6 +79,12 @@ bt_tiny_model_t bt_tiny_model_default(void)
 uint32_t bt_tiny_model_min_vocab(void)
 {
     return (uint32_t)(BT_ARRAY_LEN(specials) + 256 + BT_ARRAY_LEN(merges));
+}
+
+/* Of token_embd and output. */
+static uint32_t n_rows(const bt_tiny_model_t *m)
+{
+    return m->n_vocab + m->n_unused + m->n_padding;
 }
 
 static void put_u32(bt_strbuf_t *buf, uint32_t value)
@@ -159,7 +168,7 @@ static void put_hparams(writer_t *w)
     kv_f32(w, arch_key(w, key, "attention.layer_norm_rms_epsilon"), 1e-5f);
     kv_f32(w, arch_key(w, key, "rope.freq_base"), m->rope_base);
     kv_u32(w, arch_key(w, key, "rope.dimension_count"), m->dim / m->n_heads);
-    kv_u32(w, arch_key(w, key, "vocab_size"), m->n_vocab);
+    kv_u32(w, arch_key(w, key, "vocab_size"), n_rows(m));
     if (m->rope_scaling != NULL) {
         kv_str(w, arch_key(w, key, "rope.scaling.type"), m->rope_scaling);
     }
@@ -229,11 +238,12 @@ static void put_merged_token(bt_strbuf_t *buf, const char *merge)
 static void put_vocabulary(writer_t *w)
 {
     const uint32_t n_vocab = w->model->n_vocab;
+    const uint32_t n_listed = n_vocab + w->model->n_unused;
     char filler[16];
 
     kv_str(w, "tokenizer.ggml.model", "gpt2");
     kv_str(w, "tokenizer.ggml.pre", "smollm");
-    put_array_key(w, "tokenizer.ggml.tokens", STRING, n_vocab);
+    put_array_key(w, "tokenizer.ggml.tokens", STRING, n_listed);
     for (size_t i = 0; i < BT_ARRAY_LEN(specials); i++) {
         put_str(&w->head, specials[i]);
     }
@@ -245,11 +255,16 @@ static void put_vocabulary(writer_t *w)
         snprintf(filler, sizeof(filler), "w%u", i - bt_tiny_model_min_vocab());
         put_str(&w->head, filler);
     }
+    for (uint32_t i = n_vocab; i < n_listed; i++) {
+        snprintf(filler, sizeof(filler), "[PAD%u]", i);
+        put_str(&w->head, filler);
+    }
 
-    put_array_key(w, "tokenizer.ggml.token_type", I32, n_vocab);
-    for (uint32_t i = 0; i < n_vocab; i++) {
-        put_u32(&w->head,
-                (i < BT_ARRAY_LEN(specials)) ? TOKEN_CONTROL : TOKEN_NORMAL);
+    put_array_key(w, "tokenizer.ggml.token_type", I32, n_listed);
+    for (uint32_t i = 0; i < n_listed; i++) {
+        put_u32(&w->head, (i < BT_ARRAY_LEN(specials)) ? TOKEN_CONTROL
+                          : (i < n_vocab)              ? TOKEN_NORMAL
+                                                       : TOKEN_UNUSED);
     }
 
     put_array_key(w, "tokenizer.ggml.merges", STRING, BT_ARRAY_LEN(merges));
@@ -277,6 +292,16 @@ static tensor_t *add_tensor(writer_t *w, uint32_t type, uint64_t n_in,
     /* Keeps the variance of what passes through, a little more: so that the
      * next token depends visibly on every earlier one. */
     t->reach = 1.5f * sqrtf(3.0f / (float)n_in);
+    return t;
+}
+
+/* A row for every token, and those without. */
+static tensor_t *add_words(writer_t *w)
+{
+    const bt_tiny_model_t *const m = w->model;
+    tensor_t *const t = add_tensor(w, m->embd_type, m->dim, n_rows(m));
+
+    t->loud = (n_rows(m) > m->n_vocab) ? m->n_vocab : 0;
     return t;
 }
 
@@ -331,7 +356,7 @@ static void add_layer(writer_t *w, uint32_t layer)
 static void add_tensors(writer_t *w)
 {
     const bt_tiny_model_t *const m = w->model;
-    tensor_t *t = add_tensor(w, m->embd_type, m->dim, m->n_vocab);
+    tensor_t *t = add_words(w);
 
     snprintf(t->name, sizeof(t->name), "token_embd.weight");
     if (m->rope_factors) {
@@ -344,7 +369,7 @@ static void add_tensors(writer_t *w)
     t = add_vector(w, m->dim, 1.0f, 0.3f);
     snprintf(t->name, sizeof(t->name), "output_norm.weight");
     if (!m->tied) {
-        t = add_tensor(w, m->embd_type, m->dim, m->n_vocab);
+        t = add_words(w);
         snprintf(t->name, sizeof(t->name), "output.weight");
     }
 }
@@ -423,11 +448,13 @@ static bt_status_t write_tensor(const writer_t *w, const tensor_t *t,
         goto out;
     }
     for (uint64_t r = 0; (status == BT_OK) && (r < t->n_out); r++) {
+        const bool loud = (t->loud != 0) && (r >= t->loud);
+
         for (uint64_t i = 0; i < t->n_in; i++) {
             const float unit =
                 (float)(bt_tiny_random(&random) >> 40) * 0x1p-23f - 1.0f;
 
-            row[i] = t->center + t->reach * unit;
+            row[i] = (t->center + t->reach * unit) * (loud ? LOUD : 1.0f);
         }
         status =
             bt_tiny_quantize(t->type, row, (size_t)t->n_in, &random, encoded);

@@ -26,6 +26,12 @@ typedef struct bt_tiny_model {
     uint32_t n_kv_heads;
     uint32_t ffn_dim;
     uint32_t n_vocab; /**< at least bt_tiny_model_min_vocab() */
+    /** Rows of token_embd and output behind those of n_vocab, listed as tokens
+     *  "[PADid]" of type UNUSED, and behind them rows without a token. Their
+     *  logits are so large that one of them would be drawn almost always; the
+     *  rows before them are those of the model without. */
+    uint32_t n_unused;
+    uint32_t n_padding;
     uint32_t context_tokens;
     uint32_t type;       /**< ggml_type of the matrices */
     uint32_t mixed_type; /**< of attn_v and ffn_down, as K-quant mixes have

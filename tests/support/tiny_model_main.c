@@ -18,7 +18,7 @@ static const char *const usage =
     "       [--kv-heads N] [--ffn N] [--vocab N] [--context N] [--type NAME]\n"
     "       [--mixed-type NAME] [--embedding-type NAME] [--seed N] [--tied]\n"
     "       [--rope-factors] [--window N] [--soft-cap X] [--attn-scale X]\n"
-    "       [--sinks]\n";
+    "       [--sinks] [--unused N] [--padding N]\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -85,6 +85,10 @@ static int parse_option(int index, const char *value, bt_tiny_model_t *m)
     if (index == 13) {
         return parse_number(value, &m->sliding_window);
     }
+    if (index >= 17) {
+        return parse_number(value,
+                            (index == 17) ? &m->n_unused : &m->n_padding);
+    }
     if ((index == 14) || (index == 15)) {
         return parse_factor(value,
                             (index == 14) ? &m->attn_soft_cap : &m->attn_scale);
@@ -115,6 +119,8 @@ int main(int argc, char **argv)
         {"soft-cap", required_argument, NULL, 0},
         {"attn-scale", required_argument, NULL, 0},
         {"sinks", no_argument, NULL, 0},
+        {"unused", required_argument, NULL, 0},
+        {"padding", required_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

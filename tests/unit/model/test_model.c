@@ -309,6 +309,40 @@ static void hparams_are_those_of_the_file(void **state)
     bt_gguf_close(gguf);
 }
 
+/* Rows that no token stands for: the model is the one without them, in numbers
+ * and in memory. */
+static void rows_without_a_token_are_left_out(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        bt_tiny_model_t tiny = variant(i);
+        bt_model_memory_t memory[2];
+        logits_of_prompt_t prompt[2];
+
+        for (int padded = 0; padded < 2; padded++) {
+            bt_gguf_t *gguf;
+            rig_t rig;
+
+            tiny.n_unused = (padded == 0) ? 0 : 5;
+            tiny.n_padding = (padded == 0) ? 0 : 27;
+            gguf = open_tiny(&tiny);
+            assert_int_equal(bt_model_memory(gguf, "cpu", &default_config, why,
+                                             sizeof(why), &memory[padded]),
+                             BT_OK);
+            bt_gguf_close(gguf);
+            rig = make_rig(&tiny, 1);
+            assert_int_equal(rig.n_vocab, tiny.n_vocab);
+            prompt[padded] = run_whole(&rig);
+            free_rig(&rig);
+        }
+        assert_memory_equal(prompt[1].whole, prompt[0].whole, prompt[0].bytes);
+        assert_int_equal(memory[1].weight_bytes, memory[0].weight_bytes);
+        assert_int_equal(memory[1].private_bytes, memory[0].private_bytes);
+        free_logits(&prompt[0]);
+        free_logits(&prompt[1]);
+    }
+}
+
 static void assert_refused(const bt_tiny_model_t *tiny, bt_status_t status,
                            const char *reason)
 {
@@ -513,6 +547,7 @@ int main(void)
         BT_TEST(other_kv_types_give_near_numbers_of_their_own),
         BT_TEST(forward_refuses_what_does_not_fit),
         BT_TEST(hparams_are_those_of_the_file),
+        BT_TEST(rows_without_a_token_are_left_out),
         BT_TEST(what_the_forward_pass_does_not_know_is_refused_by_name),
         BT_TEST(altered_files_are_refused_by_name),
         BT_TEST(a_context_beyond_the_model_s_is_refused),
