@@ -51,9 +51,9 @@ static bt_pool_job_t *next_job(const worker_t *worker)
     bt_pool_t *pool = worker->pool;
 
     while (!pool->ending) {
-        bt_pool_job_t *job = NULL;
+        bt_pool_job_t *job = take_from(&pool->lanes[BT_POOL_FIRST]);
 
-        if (!worker->short_only) {
+        if ((job == NULL) && !worker->short_only) {
             job = take_from(&pool->lanes[BT_POOL_LONG]);
         }
         if (job == NULL) {
@@ -104,7 +104,7 @@ void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
     pthread_mutex_lock(&pool->lock);
     bt_list_push_back(&pool->lanes[lane], &job->link);
     pthread_mutex_unlock(&pool->lock);
-    if (lane == BT_POOL_SHORT) {
+    if (lane != BT_POOL_LONG) {
         pthread_cond_signal(&pool->wake);
     } else {
         /* A signal might wake the one thread that does not take it. */

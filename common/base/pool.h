@@ -7,9 +7,11 @@
  *                                    │
  *     owner: done() ◀── next() ◀── finished ──▶ fd() becomes readable
  *
- * There are two lanes. One thread takes from the short lane alone, the others
- * from the long one first: so neither waits for the other for ever, and what is
- * short never waits for more than one job of the long lane per thread.
+ * There are lanes. All threads take from the first lane before others, so it is
+ * for what comes one at a time. Of the rest, one thread takes from the short
+ * lane alone, the others from the long one first: so neither waits for the
+ * other for ever, and what is short never waits for more than one job of the
+ * long lane per thread.
  *
  * Each posted job's done() is called exactly once, in the order in which they
  * finished; a job that was not run when the pool stops has `ran` false in it.
@@ -31,6 +33,7 @@ typedef struct bt_pool bt_pool_t;
 typedef struct bt_pool_job bt_pool_job_t;
 
 typedef enum bt_pool_lane {
+    BT_POOL_FIRST,
     BT_POOL_SHORT,
     BT_POOL_LONG,
     BT_POOL_N_LANES,

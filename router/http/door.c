@@ -147,6 +147,7 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
 
     *door = (bt_door_t){.front = front};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
+    bt_scrape_init(&door->scrape, door);
     status = find_names(door);
     if (status == BT_OK) {
         status = find_limits(front->config, &limits);
@@ -197,6 +198,7 @@ void bt_door_close(bt_door_t *door)
 {
     bt_http_destroy(door->http);
     bt_http_destroy(door->metrics_http);
+    bt_scrape_fini(&door->scrape);
     bt_strbuf_fini(&door->out);
     *door = (bt_door_t){0};
 }

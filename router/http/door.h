@@ -15,24 +15,27 @@
 #include "router/frontend/frontend.h"
 #include "router/http/hosts.h"
 #include "router/http/http.h"
+#include "router/http/scrape.h"
 
 #define BT_DOOR_ADDRESS_BYTES 96
 
-typedef struct bt_door {
+struct bt_door {
     bt_frontend_t *front;
     bt_hosts_t hosts; /**< by which clients may call it */
     bt_http_t *http, *metrics_http;
     bt_strbuf_t out; /**< scratch for one answer or event */
+    bt_scrape_t scrape;
     /** Where it listens, "127.0.0.1:8000". */
     char http_at[BT_DOOR_ADDRESS_BYTES], metrics_at[BT_DOOR_ADDRESS_BYTES];
-} bt_door_t;
+};
 
 /** Binds the sockets that the options name.
  *  @param [in] front  borrowed
  *  @retval others  Logged; bt_door_close() is still due. */
 BT_MUST_CHECK bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
                                        bt_frontend_t *front);
-/** Calls that are open are given up. Also of a zeroed one. */
+/** Calls that are open are given up; the frontend's pool must have been
+ * stopped. Also of a zeroed one. */
 void bt_door_close(bt_door_t *door);
 
 /** No new connections; open exchanges go on. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file door_priv.h  Shared by door.c, door_reply.c and routes.c only.
+/** @file door_priv.h  Shared by door.c, door_reply.c, routes.c and scrape.c
+ * only.
  *
  * A *visit* is one exchange on its way through the door, from its route to the
  * last word, which is noted in the metrics and in the access log.
@@ -10,7 +11,9 @@
 #include "router/frontend/call.h"
 #include "router/http/door.h"
 
-typedef struct bt_visit {
+#define BT_DOOR_MAX_MODELS 256 /**< of one list */
+
+struct bt_visit {
     bt_reply_t reply; /**< first: a call knows only this */
     bt_door_t *door;
     bt_exchange_t *ex;
@@ -18,10 +21,11 @@ typedef struct bt_visit {
     bt_api_dialect_t dialect;
     bool began; /**< the head of a stream went out */
     uint64_t start_us;
+    bt_list_t waits; /**< in bt_scrape_t, or by itself */
     /** For the access log; of no use without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */
-} bt_visit_t;
+};
 
 /* ---- door_reply.c ---- */
 

@@ -45,6 +45,7 @@ bt_visit_t *bt_visit_begin(bt_door_t *door, bt_exchange_t *ex,
     visit->route = route;
     visit->dialect = dialect;
     visit->start_us = bt_now_us();
+    bt_list_init(&visit->waits);
     bt_request_id(&door->front->ids, bt_exchange_header(ex, REQUEST_ID),
                   visit->id);
     bt_exchange_add_header(ex, REQUEST_ID, visit->id);
@@ -111,6 +112,7 @@ static bt_exchange_t *leave(bt_visit_t *visit, int code)
         log_visit(visit, code);
     }
     bt_exchange_set_user(ex, NULL);
+    bt_list_remove(&visit->waits);
     bt_free(visit);
     return ex;
 }

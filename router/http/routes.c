@@ -9,9 +9,7 @@
 #include "router/http/door_priv.h"
 
 #define JSON         "application/json"
-#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 #define MAX_SEGMENTS 8
-#define MAX_MODELS   256 /* of one list */
 
 /* A path, cut at its slashes. */
 typedef struct path {
@@ -106,49 +104,9 @@ static void model_ready(const request_t *r)
     respond_health(r, !r->door->front->leaving && bt_served_ready(r->served));
 }
 
-/* A view of each model; n_p is how many were made, also on failure. */
-static bt_status_t view_models(const bt_registry_t *models,
-                               bt_metrics_view_t views[MAX_MODELS],
-                               uint32_t *n_p)
-{
-    BT_REGISTRY_FOR_EACH(served, models)
-    {
-        bt_metrics_view_t view = {.model = served->metrics};
-
-        if (*n_p == MAX_MODELS) {
-            break;
-        }
-        if (bt_core_view(served->core, &view) != BT_OK) {
-            return BT_ERR_NO_MEMORY;
-        }
-        views[(*n_p)++] = view;
-    }
-    return BT_OK;
-}
-
 static void metrics(const request_t *r)
 {
-    bt_frontend_t *front = r->door->front;
-    bt_metrics_process_t process = {0};
-    bt_metrics_view_t views[MAX_MODELS];
-    uint32_t n = 0;
-    bt_status_t status = view_models(&front->models, views, &n);
-
-    bt_strbuf_reset(&r->door->out);
-    if (status == BT_OK) {
-        bt_metrics_process_read(&process);
-        bt_door_read_use(r->door, &process);
-        bt_router_metrics_render(front->metrics, views, n, &process,
-                                 &r->door->out);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        bt_core_view_fini(&views[i]);
-    }
-    if (status == BT_OK) {
-        respond_out(r, METRICS_TYPE);
-    } else {
-        refuse(r, 503, "out of memory for this answer");
-    }
+    bt_scrape_ask(&r->door->scrape, r->visit);
 }
 
 /* ---- Triton's metadata ---- */
@@ -237,12 +195,12 @@ static bt_api_model_t api_model(const bt_served_t *served, const char *name)
 
 static void list_models(const request_t *r)
 {
-    bt_api_model_t models[MAX_MODELS];
+    bt_api_model_t models[BT_DOOR_MAX_MODELS];
     size_t n = 0;
 
     BT_REGISTRY_FOR_EACH(served, &r->door->front->models)
     {
-        if (!served->unloaded && (n < MAX_MODELS)) {
+        if (!served->unloaded && (n < BT_DOOR_MAX_MODELS)) {
             models[n++] = api_model(served, served->name);
         }
     }

@@ -12,7 +12,6 @@
 #include "router/observe/metrics_priv.h"
 
 #define LABEL_BYTES (16u << 10) /* of one series */
-#define PAGE_LABELS (64u << 20) /* of all workers */
 #define MAX_HTTP    4096        /* kinds of answers; some hundred are there */
 
 const char *bt_metrics_role_name(uint32_t role)
@@ -25,10 +24,10 @@ const char *bt_metrics_role_name(uint32_t role)
 static void model_init(bt_model_metrics_t *mm)
 {
     for (uint32_t i = 0; i < BT_MC_N_GAUGES; i++) {
-        mm->cells[i] = NAN;
+        mm->values.cells[i] = NAN;
     }
     bt_strbuf_init(&mm->labels, LABEL_BYTES);
-    bt_metrics_hist_init(mm->hists);
+    bt_metrics_hist_init(mm->values.hists);
 }
 
 static void model_fini(bt_model_metrics_t *mm)
@@ -63,7 +62,7 @@ bt_status_t bt_router_metrics_model(bt_router_metrics_t *m, const char *name,
         bt_free(mm);
         return BT_ERR_NO_MEMORY;
     }
-    mm->is_first = bt_list_empty(&m->models);
+    mm->index = m->n_models++;
     if (strcmp(name, BT_METRICS_SEED_MODEL) == 0) {
         m->seed_is_taken = true;
     }
@@ -83,7 +82,7 @@ bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
     bt_list_init(&m->models);
     model_init(&m->nowhere);
     for (uint32_t i = BT_MC_N_GAUGES; i < BT_MC_N; i++) {
-        m->nowhere.cells[i] = (i == BT_MC_REFUSED) ? 0 : (double)NAN;
+        m->nowhere.values.cells[i] = (i == BT_MC_REFUSED) ? 0 : (double)NAN;
     }
     for (int i = 0; i < BT_LH_N; i++) {
         bt_metrics_hist_init_seconds(&m->loop[i]);
@@ -91,7 +90,6 @@ bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
     m->cells[BT_PC_ONE] = 1;
     m->cells[BT_PC_START_S] = bt_metrics_process_start();
     bt_strbuf_init(&m->labels, LABEL_BYTES);
-    bt_strbuf_init(&m->workers, PAGE_LABELS);
     bt_strbuf_init(&m->build, LABEL_BYTES);
     bt_metrics_put_label(&m->build, "version", bt_config_version());
     snprintf(protocol, sizeof(protocol), "%d", BT_WIRE_PROTOCOL);
@@ -104,12 +102,15 @@ bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
     return BT_OK;
 }
 
-static void fleet_free(bt_fleet_cell_t *cells, uint32_t n)
+void bt_metrics_fleet_drop(bt_fleet_cells_t *fleet)
 {
-    for (uint32_t i = 0; (cells != NULL) && (i < n); i++) {
-        bt_free(cells[i].labels);
+    if ((fleet == NULL) || (--fleet->n_refs > 0)) {
+        return;
     }
-    bt_free(cells);
+    for (uint32_t i = 0; i < fleet->n; i++) {
+        bt_free(fleet->cells[i].labels);
+    }
+    bt_free(fleet);
 }
 
 void bt_router_metrics_destroy(bt_router_metrics_t *m)
@@ -127,10 +128,9 @@ void bt_router_metrics_destroy(bt_router_metrics_t *m)
         bt_free(mm);
     }
     model_fini(&m->nowhere);
-    fleet_free(m->fleet, m->n_fleet);
+    bt_metrics_fleet_drop(m->fleet);
     bt_free(m->http);
     bt_strbuf_fini(&m->build);
-    bt_strbuf_fini(&m->workers);
     bt_strbuf_fini(&m->labels);
     bt_free(m);
 }
@@ -139,7 +139,7 @@ void bt_router_metrics_destroy(bt_router_metrics_t *m)
 
 static void add(bt_model_metrics_t *mm, bt_model_cell_t cell, double value)
 {
-    mm->cells[cell] += value;
+    mm->values.cells[cell] += value;
 }
 
 void bt_router_metrics_prompt(bt_model_metrics_t *mm, uint32_t n_tokens)
@@ -155,8 +155,8 @@ void bt_router_metrics_end(bt_model_metrics_t *mm, bool ok, uint32_t n_prompt,
         return;
     }
     add(mm, BT_MC_COUNT, 1);
-    bt_histogram_observe(&mm->hists[BT_MH_INPUT_TOKENS], n_prompt);
-    bt_histogram_observe(&mm->hists[BT_MH_OUTPUT_TOKENS], n_output);
+    bt_histogram_observe(&mm->values.hists[BT_MH_INPUT_TOKENS], n_prompt);
+    bt_histogram_observe(&mm->values.hists[BT_MH_OUTPUT_TOKENS], n_output);
 }
 
 void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
@@ -185,7 +185,7 @@ void bt_router_metrics_ledger(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
 static void observe_us(bt_model_metrics_t *mm, bt_model_hist_t hist,
                        uint64_t us)
 {
-    bt_histogram_observe(&mm->hists[hist], (double)us / 1e6);
+    bt_histogram_observe(&mm->values.hists[hist], (double)us / 1e6);
 }
 
 void bt_router_metrics_transfer(bt_model_metrics_t *mm,
@@ -194,7 +194,7 @@ void bt_router_metrics_transfer(bt_model_metrics_t *mm,
     const double ms = (double)joined->transfer_us / 1000.0;
 
     add(mm, BT_MC_TRANSFER_MS, ms);
-    bt_histogram_observe(&mm->hists[BT_MH_TRANSFER_MS], ms);
+    bt_histogram_observe(&mm->values.hists[BT_MH_TRANSFER_MS], ms);
     observe_us(mm, BT_MH_TRANSFER, joined->transfer_us);
     observe_us(mm, BT_MH_GRANT_WAIT, joined->grant_wait_us);
     observe_us(mm, BT_MH_HANDOVER, joined->handover_us);
@@ -344,35 +344,47 @@ static bt_status_t fleet_put(bt_router_metrics_t *m, bt_fleet_cell_t *cell,
     return (cell->labels != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
 }
 
-bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
-                             const bt_metrics_fleet_t *fleet)
+static bt_fleet_cells_t *fleet_create(uint32_t n)
 {
-    const uint32_t n = fleet->n_expected + fleet->n_restarts;
-    bt_fleet_cell_t *cells = bt_calloc((size_t)n + 1, sizeof(*cells));
-    bt_status_t status = (cells != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    bt_fleet_cells_t *fleet =
+        bt_calloc(1, sizeof(*fleet) + n * sizeof(fleet->cells[0]));
+
+    if (fleet != NULL) {
+        fleet->n_refs = 1;
+        fleet->n = n;
+    }
+    return fleet;
+}
+
+bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
+                             const bt_metrics_fleet_t *told)
+{
+    bt_fleet_cells_t *fleet = fleet_create(told->n_expected + told->n_restarts);
+    bt_status_t status = (fleet != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
     uint32_t at = 0;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < fleet->n_expected); i++) {
-        const bt_metrics_expected_t *e = &fleet->expected[i];
+    for (uint32_t i = 0; (status == BT_OK) && (i < told->n_expected); i++) {
+        const bt_metrics_expected_t *e = &told->expected[i];
 
         bt_strbuf_reset(&m->labels);
         bt_metrics_put_label(&m->labels, "role", bt_metrics_role_name(e->role));
         bt_metrics_put_label(&m->labels, "model", e->model);
-        status = fleet_put(m, &cells[at++], BT_SCOPE_EXPECTED, e->n_workers);
+        status =
+            fleet_put(m, &fleet->cells[at++], BT_SCOPE_EXPECTED, e->n_workers);
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < fleet->n_restarts); i++) {
-        const bt_metrics_restarts_t *r = &fleet->restarts[i];
+    for (uint32_t i = 0; (status == BT_OK) && (i < told->n_restarts); i++) {
+        const bt_metrics_restarts_t *r = &told->restarts[i];
 
         bt_strbuf_reset(&m->labels);
         bt_metrics_put_label(&m->labels, "worker", r->worker);
-        status = fleet_put(m, &cells[at++], BT_SCOPE_RESTARTS, (double)r->n);
+        status =
+            fleet_put(m, &fleet->cells[at++], BT_SCOPE_RESTARTS, (double)r->n);
     }
     if (status != BT_OK) {
-        fleet_free(cells, n);
+        bt_metrics_fleet_drop(fleet);
         return status;
     }
-    fleet_free(m->fleet, m->n_fleet);
-    m->fleet = cells;
-    m->n_fleet = n;
+    bt_metrics_fleet_drop(m->fleet);
+    m->fleet = fleet;
     return BT_OK;
 }

@@ -9,10 +9,14 @@
  *     events of a model ──▶ bt_model_metrics_t ─┐
  *     events of the process ──▶ cells ──────────┼─ table ──▶ page
  *     views: workers and queues as they are ────┘
+ *                                    snapshot ◀─┘
  *
  * Counters and histograms move at the event that they name; gauges are made
- * of the views when the page is asked for. A value that nobody knows is left
- * out together with its labels.
+ * of the views. A value that nobody knows is left out together with its labels.
+ *
+ * A page is written from a snapshot: the text of 64 workers takes a millisecond
+ * and more, the copy some microseconds. So the owner takes the snapshot, and
+ * another thread may write.
  *
  * The documented page has model="tensorrt_llm" in the nv_* families whatever
  * the model is called, so the model that came first stands there under that
@@ -35,7 +39,7 @@
  *                       as they come, transfers when a sequence joins, the wait
  *                       for its first iteration when its worker ends it
  *
- * Threads: one thread owns it.
+ * Threads: one thread owns it; a snapshot's page may be written on another.
  * Source:  Prometheus, "Metric and label naming", "Writing client libraries"
  *          (process metrics); the TensorRT-LLM backend's documentation.
  */
@@ -135,7 +139,7 @@ typedef struct bt_metrics_fleet {
  *  a launcher nobody calls it and the page says nothing of them.
  *  @retval BT_ERR_NO_MEMORY  What was said before stays. */
 BT_MUST_CHECK bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
-                                           const bt_metrics_fleet_t *fleet);
+                                           const bt_metrics_fleet_t *told);
 
 /* ---- the page ---- */
 
@@ -149,8 +153,7 @@ typedef struct bt_metrics_worker {
 /** One model as it is now: what its gauges are made of. */
 typedef struct bt_metrics_view {
     bt_model_metrics_t *model;
-    /** Whoever fills the view owns them; rendering sorts them by name. */
-    bt_metrics_worker_t *workers;
+    bt_metrics_worker_t *workers; /**< of whoever fills the view */
     uint32_t n_workers;
     uint32_t n_in_flight, n_waiting, n_legs;
 } bt_metrics_view_t;
@@ -165,15 +168,27 @@ typedef struct bt_metrics_process {
     double open_fds, max_fds;
 } bt_metrics_process_t;
 
-/** Ask the system for all but what is known of connections. */
+/** Ask the system for all but what is known of connections. Any thread may; it
+ *  takes long with many descriptors open. */
 void bt_metrics_process_read(bt_metrics_process_t *process);
 
-/** Append the whole page.
- *  @param views  one per model that is served now, each model once */
-void bt_router_metrics_render(bt_router_metrics_t *m,
-                              const bt_metrics_view_t *views, uint32_t n_views,
-                              const bt_metrics_process_t *process,
-                              bt_strbuf_t *out);
+/** All that a page says, at one moment. */
+typedef struct bt_metrics_snapshot bt_metrics_snapshot_t;
+
+/** Copy it: some 4 KiB for each model and 400 bytes for each worker.
+ *  @param views  one per model that is served now, each model once
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_metrics_snapshot_create(
+    const bt_router_metrics_t *m, const bt_metrics_view_t *views,
+    uint32_t n_views, bt_metrics_snapshot_t **snapshot_p);
+/** On the thread that owns the metrics, and while they are there; NULL is
+ *  allowed. */
+void bt_metrics_snapshot_destroy(bt_metrics_snapshot_t *snapshot);
+/** Append the whole page; once, since it sorts what it prints. On any thread,
+ *  while the metrics are there. */
+void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
+                                const bt_metrics_process_t *process,
+                                bt_strbuf_t *out);
 
 /** Append the table as Markdown, for docs/METRICS.md. */
 void bt_router_metrics_print_doc(bt_strbuf_t *out);

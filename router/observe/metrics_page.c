@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page: what the gauges are made of, and the table written line by line. */
+/* The page of a snapshot: what the gauges are made of, and the table written
+ * line by line. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,37 +9,30 @@
 
 #include "router/observe/metrics_priv.h"
 
-#define SEED_LABELS "model=\"" BT_METRICS_SEED_MODEL "\""
+#define SEED_LABELS  "model=\"" BT_METRICS_SEED_MODEL "\""
+#define LABEL_BYTES  (16u << 10) /* of one series */
+#define WORKER_BYTES (64u << 20) /* labels of all workers */
 
 typedef struct page {
-    bt_router_metrics_t *m;
-    const bt_metrics_view_t *views;
-    uint32_t n_views;
+    bt_metrics_snapshot_t *s;
     double process[BT_PC_N];
     const bt_family_def_t *family;
-    bool began; /* the family's head is written */
+    bool began;          /* the family's head is written */
+    bt_strbuf_t labels;  /* of one series */
+    bt_strbuf_t workers; /* labels of each, zero-ended, in their order */
     bt_strbuf_t *out;
 } page_t;
 
-/* As it said last; an older one says its role once. */
-static uint32_t roles_of(const bt_metrics_worker_t *worker)
+static bool is(const bt_worker_row_t *worker, bt_role_t role)
 {
-    const uint32_t said =
-        (worker->stats == NULL) ? 0 : worker->stats->roles & BT_ROLES_BOTH;
-
-    return (said != 0) ? said : worker->hello->role;
-}
-
-static bool is(const bt_metrics_worker_t *worker, bt_role_t role)
-{
-    return (roles_of(worker) & (uint32_t)role) != 0;
+    return (worker->role & (uint32_t)role) != 0;
 }
 
 /* ---- gauges ---- */
 
-static void sum_requests(double *v, const bt_metrics_worker_t *worker)
+static void sum_requests(double *v, const bt_worker_row_t *worker)
 {
-    const bt_msg_stats_t *s = worker->stats;
+    const bt_msg_stats_t *s = &worker->stats;
 
     v[BT_MC_REQ_CONTEXT] += s->context_requests;
     v[BT_MC_REQ_SCHEDULED] += s->scheduled_requests;
@@ -59,9 +53,9 @@ static void sum_requests(double *v, const bt_metrics_worker_t *worker)
     v[BT_MC_ITERATION] += (double)s->iteration_counter;
 }
 
-static void sum_memory(double *v, const bt_metrics_worker_t *worker)
+static void sum_memory(double *v, const bt_worker_row_t *worker)
 {
-    const bt_msg_stats_t *s = worker->stats;
+    const bt_msg_stats_t *s = &worker->stats;
 
     v[BT_MC_MEM_PINNED] += (double)s->memory_pinned_bytes;
     v[BT_MC_MEM_GPU] += (double)s->memory_gpu_bytes;
@@ -75,39 +69,45 @@ static void sum_memory(double *v, const bt_metrics_worker_t *worker)
 /* Requests that nobody has begun: those of the router's queue and those that
  * wait where the context phase runs. (A decode worker's wait for their KV while
  * it is computed elsewhere.) */
-static double pending(const bt_metrics_view_t *view)
+static double pending(const bt_model_row_t *model,
+                      const bt_worker_row_t *workers)
 {
     double waiting[2] = {0, 0};
     unsigned n_prefill = 0;
 
-    for (uint32_t i = 0; i < view->n_workers; i++) {
-        const bt_metrics_worker_t *worker = &view->workers[i];
+    for (uint32_t i = 0; i < model->n_workers; i++) {
+        const bt_worker_row_t *worker = &workers[i];
         const bool decodes = !is(worker, BT_ROLE_PREFILL);
 
-        if (worker->stats != NULL) {
-            waiting[decodes ? 1 : 0] += worker->stats->waiting_requests;
+        if (worker->has_stats) {
+            waiting[decodes ? 1 : 0] += worker->stats.waiting_requests;
         }
         n_prefill += decodes ? 0 : 1;
     }
-    return view->n_waiting + waiting[(n_prefill == 0) ? 1 : 0];
+    return model->n_waiting + waiting[(n_prefill == 0) ? 1 : 0];
 }
 
-static void fill_model(const bt_metrics_view_t *view, double unix_s)
+/* The gauges of a model that is not served are unknown. */
+static void fill_model(bt_model_row_t *model, const bt_worker_row_t *workers,
+                       double unix_s)
 {
     static const int first[] = {[BT_ROLE_PREFILL] = BT_MC_PREFILL_UP,
                                 [BT_ROLE_DECODE] = BT_MC_DECODE_UP,
                                 [BT_ROLES_BOTH] = BT_MC_BOTH_UP};
-    double *v = view->model->cells;
+    double *v = model->values.cells;
 
     for (uint32_t i = 0; i < BT_MC_N_GAUGES; i++) {
-        v[i] = 0;
+        v[i] = model->is_served ? 0 : (double)NAN;
     }
-    for (uint32_t i = 0; i < view->n_workers; i++) {
-        const bt_metrics_worker_t *worker = &view->workers[i];
+    if (!model->is_served) {
+        return;
+    }
+    for (uint32_t i = 0; i < model->n_workers; i++) {
+        const bt_worker_row_t *worker = &workers[i];
 
-        v[first[roles_of(worker)] + (int)worker->state] += 1;
-        v[BT_MC_KV_TOKENS_PER] = worker->hello->tokens_per_block; /* of all */
-        if (worker->stats != NULL) {
+        v[first[worker->role] + (int)worker->state] += 1;
+        v[BT_MC_KV_TOKENS_PER] = worker->tokens_per_block; /* of all */
+        if (worker->has_stats) {
             sum_requests(v, worker);
             sum_memory(v, worker);
         }
@@ -116,10 +116,10 @@ static void fill_model(const bt_metrics_view_t *view, double unix_s)
         v[BT_MC_KV_FRACTION] = v[BT_MC_KV_USED] / v[BT_MC_KV_MAX];
     }
     v[BT_MC_TIMESTAMP] = unix_s;
-    v[BT_MC_PENDING] = pending(view);
-    v[BT_MC_IN_FLIGHT] = view->n_in_flight;
-    v[BT_MC_WAITING] = view->n_waiting;
-    v[BT_MC_LEGS] = view->n_legs;
+    v[BT_MC_PENDING] = pending(model, workers);
+    v[BT_MC_IN_FLIGHT] = model->n_in_flight;
+    v[BT_MC_WAITING] = model->n_waiting;
+    v[BT_MC_LEGS] = model->n_legs;
 }
 
 /* What a worker of an older version does not send. */
@@ -140,16 +140,16 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_KV_FOREIGN_PIECES] = (double)s->kv_foreign_pieces;
 }
 
-static void fill_worker(const bt_metrics_worker_t *worker, double *w)
+static void fill_worker(const bt_worker_row_t *worker, double *w)
 {
-    const bt_msg_stats_t *s = worker->stats;
+    const bt_msg_stats_t *s = &worker->stats;
 
     for (uint32_t i = 0; i < BT_WC_N; i++) {
         w[i] = NAN;
     }
     w[BT_WC_UP] = (worker->state == 0) ? 1 : 0;
-    w[BT_WC_SEATS] = worker->hello->max_batch;
-    if (s == NULL) {
+    w[BT_WC_SEATS] = worker->max_batch;
+    if (!worker->has_stats) {
         return;
     }
     w[BT_WC_SEATS] = s->max_requests;
@@ -194,7 +194,7 @@ static void begin_family(page_t *page)
  * NULL when memory is short. */
 static const char *expand(page_t *page, const char *labels, const char *scope)
 {
-    bt_strbuf_t *out = &page->m->labels;
+    bt_strbuf_t *out = &page->labels;
 
     bt_strbuf_reset(out);
     bt_strbuf_append(out, "", 0);
@@ -251,93 +251,78 @@ static void put_process(page_t *page, const bt_series_def_t *series)
 
 static void put_loop(page_t *page, const bt_series_def_t *series)
 {
-    put_hist(page, series, "", &page->m->loop[series->cell]);
+    put_hist(page, series, "", &page->s->loop[series->cell]);
 }
 
 static void put_build(page_t *page, const bt_series_def_t *series)
 {
-    put(page, series, page->m->build.data, page->process[series->cell]);
+    put(page, series, page->s->build, page->process[series->cell]);
 }
 
 static void put_model(page_t *page, const bt_series_def_t *series,
-                      const bt_model_metrics_t *mm, const char *labels)
+                      const bt_model_row_t *model, const char *labels)
 {
     if (page->family->type == BT_METRIC_HISTOGRAM) {
-        put_hist(page, series, labels, &mm->hists[series->cell]);
+        put_hist(page, series, labels, &model->values.hists[series->cell]);
     } else {
-        put(page, series, labels, mm->cells[series->cell]);
+        put(page, series, labels, model->values.cells[series->cell]);
     }
-}
-
-static const bt_model_metrics_t *model_at(bt_list_t *pos)
-{
-    return BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
 }
 
 static void put_models(page_t *page, const bt_series_def_t *series)
 {
-    const bt_list_t *head = &page->m->models;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_model_metrics_t *mm = model_at(pos);
-
-        put_model(page, series, mm, mm->labels.data);
+    for (uint32_t i = 0; i < page->s->n_models; i++) {
+        put_model(page, series, &page->s->models[i], page->s->models[i].labels);
     }
     if (page->family->type != BT_METRIC_HISTOGRAM) {
-        put(page, series, "", page->m->nowhere.cells[series->cell]);
+        put(page, series, "", page->s->nowhere.cells[series->cell]);
     }
 }
 
 static void put_seeds(page_t *page, const bt_series_def_t *series)
 {
-    const bt_list_t *head = &page->m->models;
+    for (uint32_t i = 0; i < page->s->n_models; i++) {
+        const bt_model_row_t *model = &page->s->models[i];
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_model_metrics_t *mm = model_at(pos);
-        const bool seed = mm->is_first && !page->m->seed_is_taken;
-
-        put_model(page, series, mm, seed ? SEED_LABELS : mm->labels.data);
+        put_model(page, series, model,
+                  model->is_seed ? SEED_LABELS : model->labels);
     }
 }
 
 static void put_sum_hist(page_t *page, const bt_series_def_t *series)
 {
-    const bt_list_t *head = &page->m->models;
-    bt_histogram_t sum = page->m->nowhere.hists[series->cell]; /* empty */
+    bt_histogram_t sum = page->s->nowhere.hists[series->cell]; /* empty */
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        bt_histogram_add(&sum, &model_at(pos)->hists[series->cell]);
+    for (uint32_t i = 0; i < page->s->n_models; i++) {
+        bt_histogram_add(&sum, &page->s->models[i].values.hists[series->cell]);
     }
     put_hist(page, series, "", &sum);
 }
 
 static void put_sum(page_t *page, const bt_series_def_t *series)
 {
-    const bt_list_t *head = &page->m->models;
-    const double nowhere = page->m->nowhere.cells[series->cell];
+    const double nowhere = page->s->nowhere.cells[series->cell];
     double sum = isnan(nowhere) ? 0 : nowhere;
 
     if (page->family->type == BT_METRIC_HISTOGRAM) {
         put_sum_hist(page, series);
         return;
     }
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        sum += model_at(pos)->cells[series->cell];
+    for (uint32_t i = 0; i < page->s->n_models; i++) {
+        sum += page->s->models[i].values.cells[series->cell];
     }
     put(page, series, "", sum);
 }
 
 static void put_workers(page_t *page, const bt_series_def_t *series)
 {
-    const char *labels = page->m->workers.data;
+    const char *labels = page->workers.data;
     double w[BT_WC_N];
 
-    for (uint32_t i = 0; i < page->n_views; i++) {
-        for (uint32_t k = 0; k < page->views[i].n_workers; k++) {
-            fill_worker(&page->views[i].workers[k], w);
-            put(page, series, labels, w[series->cell]);
-            labels += strlen(labels) + 1;
-        }
+    for (uint32_t i = 0; i < page->s->n_workers; i++) {
+        fill_worker(&page->s->workers[i], w);
+        put(page, series, labels, w[series->cell]);
+        labels += strlen(labels) + 1;
     }
 }
 
@@ -346,14 +331,10 @@ static void put_roles(page_t *page, const bt_series_def_t *series)
     double sums[BT_ROLES_BOTH + 1] = {0};
     double w[BT_WC_N];
 
-    for (uint32_t i = 0; i < page->n_views; i++) {
-        for (uint32_t k = 0; k < page->views[i].n_workers; k++) {
-            const bt_metrics_worker_t *worker = &page->views[i].workers[k];
-
-            fill_worker(worker, w);
-            if (!isnan(w[series->cell])) {
-                sums[roles_of(worker)] += w[series->cell];
-            }
+    for (uint32_t i = 0; i < page->s->n_workers; i++) {
+        fill_worker(&page->s->workers[i], w);
+        if (!isnan(w[series->cell])) {
+            sums[page->s->workers[i].role] += w[series->cell];
         }
     }
     for (uint32_t roles = 1; roles <= BT_ROLES_BOTH; roles++) {
@@ -367,8 +348,8 @@ static void put_roles(page_t *page, const bt_series_def_t *series)
 
 static void put_routes(page_t *page, const bt_series_def_t *series)
 {
-    for (uint32_t i = 0; i < page->m->n_http; i++) {
-        const bt_http_count_t *kind = &page->m->http[i];
+    for (uint32_t i = 0; i < page->s->n_http; i++) {
+        const bt_http_count_t *kind = &page->s->http[i];
         char scope[256];
 
         snprintf(scope, sizeof(scope), "route=\"%s\",method=\"%s\",code=\"%d\"",
@@ -379,8 +360,10 @@ static void put_routes(page_t *page, const bt_series_def_t *series)
 
 static void put_fleet(page_t *page, const bt_series_def_t *series)
 {
-    for (uint32_t i = 0; i < page->m->n_fleet; i++) {
-        const bt_fleet_cell_t *cell = &page->m->fleet[i];
+    const bt_fleet_cells_t *fleet = page->s->fleet;
+
+    for (uint32_t i = 0; (fleet != NULL) && (i < fleet->n); i++) {
+        const bt_fleet_cell_t *cell = &fleet->cells[i];
 
         if (cell->scope == series->scope) {
             put(page, series, cell->labels, cell->value);
@@ -392,8 +375,8 @@ static void put_fleet(page_t *page, const bt_series_def_t *series)
 
 static int by_name(const void *a, const void *b)
 {
-    const bt_msg_hello_t *x = ((const bt_metrics_worker_t *)a)->hello;
-    const bt_msg_hello_t *y = ((const bt_metrics_worker_t *)b)->hello;
+    const bt_worker_row_t *x = a;
+    const bt_worker_row_t *y = b;
     const int order = strcmp(x->name, y->name);
 
     if (order != 0) {
@@ -404,89 +387,88 @@ static int by_name(const void *a, const void *b)
 
 /* Two workers of one name would be one series twice, which makes the whole page
  * unreadable: their instances tell them apart. */
-static bool needs_instance(const bt_metrics_view_t *view, uint32_t k)
+static bool needs_instance(const bt_worker_row_t *workers, uint32_t n,
+                           uint32_t k)
 {
-    const char *name = view->workers[k].hello->name;
+    const char *name = workers[k].name;
 
     return (name[0] == '\0') ||
-           ((k > 0) && (strcmp(view->workers[k - 1].hello->name, name) == 0)) ||
-           ((k + 1 < view->n_workers) &&
-            (strcmp(view->workers[k + 1].hello->name, name) == 0));
+           ((k > 0) && (strcmp(workers[k - 1].name, name) == 0)) ||
+           ((k + 1 < n) && (strcmp(workers[k + 1].name, name) == 0));
 }
 
-static void label_worker(page_t *page, const bt_metrics_view_t *view,
-                         uint32_t k)
+static void label_worker(page_t *page, const bt_model_row_t *model,
+                         const bt_worker_row_t *workers, uint32_t k)
 {
-    const bt_msg_hello_t *hello = view->workers[k].hello;
+    const bt_worker_row_t *worker = &workers[k];
     char name[BT_WIRE_MAX_NAME + 24];
-    bt_strbuf_t *labels = &page->m->labels;
+    bt_strbuf_t *labels = &page->labels;
 
-    snprintf(name, sizeof(name), "%s", hello->name);
-    if (needs_instance(view, k)) {
-        snprintf(name, sizeof(name), "%s#%016" PRIx64, hello->name,
-                 hello->instance);
+    snprintf(name, sizeof(name), "%s", worker->name);
+    if (needs_instance(workers, model->n_workers, k)) {
+        snprintf(name, sizeof(name), "%s#%016" PRIx64, worker->name,
+                 worker->instance);
     }
     bt_strbuf_reset(labels);
     bt_metrics_put_label(labels, "worker", name);
-    bt_metrics_put_label(labels, "role",
-                         bt_metrics_role_name(roles_of(&view->workers[k])));
+    bt_metrics_put_label(labels, "role", bt_metrics_role_name(worker->role));
     bt_strbuf_append(labels, ",", 1);
-    bt_strbuf_append(labels, view->model->labels.data, view->model->labels.len);
+    bt_strbuf_puts(labels, model->labels);
     if (bt_strbuf_status(labels) != BT_OK) {
         page->out->status = bt_strbuf_status(labels);
         return;
     }
-    bt_strbuf_append(&page->m->workers, labels->data, labels->len + 1);
+    bt_strbuf_append(&page->workers, labels->data, labels->len + 1);
+}
+
+/* Those of one model stand together. */
+static void fill_workers(page_t *page)
+{
+    bt_metrics_snapshot_t *s = page->s;
+    const bt_model_row_t *model;
+
+    for (uint32_t at = 0; at < s->n_workers; at += model->n_workers) {
+        bt_worker_row_t *workers = &s->workers[at];
+
+        model = &s->models[workers->model];
+        qsort(workers, model->n_workers, sizeof(*workers), by_name);
+        for (uint32_t k = 0; k < model->n_workers; k++) {
+            label_worker(page, model, workers, k);
+        }
+    }
+    if (bt_strbuf_status(&page->workers) != BT_OK) {
+        page->out->status = bt_strbuf_status(&page->workers);
+    }
 }
 
 static void fill(page_t *page, const bt_metrics_process_t *process)
 {
-    bt_router_metrics_t *m = page->m;
-    bt_list_t *pos, *tmp;
+    bt_metrics_snapshot_t *s = page->s;
+    double *cells = page->process;
 
-    BT_LIST_FOR_EACH(pos, tmp, &m->models)
-    {
-        bt_model_metrics_t *mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
-
-        for (uint32_t i = 0; i < BT_MC_N_GAUGES; i++) {
-            mm->cells[i] = NAN;
-        }
+    for (uint32_t i = 0; i < s->n_models; i++) {
+        fill_model(&s->models[i], &s->workers[s->models[i].first],
+                   process->unix_s);
     }
-    bt_strbuf_reset(&m->workers);
-    for (uint32_t i = 0; i < page->n_views; i++) {
-        const bt_metrics_view_t *view = &page->views[i];
-
-        fill_model(view, process->unix_s);
-        if (view->n_workers > 1) {
-            qsort(view->workers, view->n_workers, sizeof(*view->workers),
-                  by_name);
-        }
-        for (uint32_t k = 0; k < view->n_workers; k++) {
-            label_worker(page, view, k);
-        }
-    }
-    if (bt_strbuf_status(&m->workers) != BT_OK) {
-        page->out->status = bt_strbuf_status(&m->workers);
-    }
-    memcpy(page->process, m->cells, sizeof(page->process));
-    page->process[BT_PC_CONNECTIONS] = process->n_connections;
-    page->process[BT_PC_REQUEST_BYTES] = process->request_bytes;
-    page->process[BT_PC_ANSWER_BYTES] = process->answer_bytes;
-    page->process[BT_PC_QUIET_CLOSED] = process->n_quiet_closed;
-    page->process[BT_PC_TURNED_AWAY] = process->n_turned_away;
-    page->process[BT_PC_BODIES_REFUSED] = process->n_bodies_refused;
-    page->process[BT_PC_READERS_CUT] = process->n_readers_cut;
-    page->process[BT_PC_CPU_S] = process->cpu_s;
-    page->process[BT_PC_RESIDENT] = process->resident_bytes;
-    page->process[BT_PC_VIRTUAL] = process->virtual_bytes;
-    page->process[BT_PC_OPEN_FDS] = process->open_fds;
-    page->process[BT_PC_MAX_FDS] = process->max_fds;
+    fill_workers(page);
+    memcpy(cells, s->cells, sizeof(page->process));
+    cells[BT_PC_CONNECTIONS] = process->n_connections;
+    cells[BT_PC_REQUEST_BYTES] = process->request_bytes;
+    cells[BT_PC_ANSWER_BYTES] = process->answer_bytes;
+    cells[BT_PC_QUIET_CLOSED] = process->n_quiet_closed;
+    cells[BT_PC_TURNED_AWAY] = process->n_turned_away;
+    cells[BT_PC_BODIES_REFUSED] = process->n_bodies_refused;
+    cells[BT_PC_READERS_CUT] = process->n_readers_cut;
+    cells[BT_PC_CPU_S] = process->cpu_s;
+    cells[BT_PC_RESIDENT] = process->resident_bytes;
+    cells[BT_PC_VIRTUAL] = process->virtual_bytes;
+    cells[BT_PC_OPEN_FDS] = process->open_fds;
+    cells[BT_PC_MAX_FDS] = process->max_fds;
 }
 
-void bt_router_metrics_render(bt_router_metrics_t *m,
-                              const bt_metrics_view_t *views, uint32_t n_views,
-                              const bt_metrics_process_t *process,
-                              bt_strbuf_t *out)
+void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
+                                const bt_metrics_process_t *process,
+                                bt_strbuf_t *out)
 {
     static void (*const writers[BT_N_SCOPES])(page_t *,
                                               const bt_series_def_t *) = {
@@ -497,8 +479,10 @@ void bt_router_metrics_render(bt_router_metrics_t *m,
         [BT_SCOPE_ROUTE] = put_routes,    [BT_SCOPE_EXPECTED] = put_fleet,
         [BT_SCOPE_RESTARTS] = put_fleet,
     };
-    page_t page = {.m = m, .views = views, .n_views = n_views, .out = out};
+    page_t page = {.s = snapshot, .out = out};
 
+    bt_strbuf_init(&page.labels, LABEL_BYTES);
+    bt_strbuf_init(&page.workers, WORKER_BYTES);
     fill(&page, process);
     for (uint32_t f = 0;
          (f < bt_metrics_n_families) && (bt_strbuf_status(out) == BT_OK); f++) {
@@ -510,4 +494,6 @@ void bt_router_metrics_render(bt_router_metrics_t *m,
             writers[series->scope](&page, series);
         }
     }
+    bt_strbuf_fini(&page.workers);
+    bt_strbuf_fini(&page.labels);
 }

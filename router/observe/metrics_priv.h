@@ -24,17 +24,30 @@ typedef struct bt_fleet_cell {
     double value;
 } bt_fleet_cell_t;
 
+/** All of them. They never change: what is told later is another one. */
+typedef struct bt_fleet_cells {
+    uint32_t n_refs; /* of the page and of snapshots; the owner's thread */
+    uint32_t n;
+    bt_fleet_cell_t cells[];
+} bt_fleet_cells_t;
+
+/** What is counted of a model. */
+typedef struct bt_model_values {
+    double cells[BT_MC_N]; /* NaN: unknown, not printed */
+    bt_histogram_t hists[BT_MH_N];
+} bt_model_values_t;
+
 struct bt_model_metrics {
     bt_list_t link;     /* in bt_router_metrics.models */
     char *name;         /* owned; NULL: of requests that named no model */
-    bt_strbuf_t labels; /* model="NAME", "" without a name */
-    bool is_first;
-    double cells[BT_MC_N]; /* NaN: unknown, not printed */
-    bt_histogram_t hists[BT_MH_N];
+    bt_strbuf_t labels; /* model="NAME", "" without a name; never changes */
+    uint32_t index;     /* in the order of creation */
+    bt_model_values_t values; /* the gauges are the snapshots' */
 };
 
 struct bt_router_metrics {
-    bt_list_t models;   /* in order of creation */
+    bt_list_t models; /* in order of creation */
+    uint32_t n_models;
     bool seed_is_taken; /* a model is called as the seeds call the first */
     bt_model_metrics_t nowhere; /* counts what no model can */
     double cells[BT_PC_N];
@@ -43,12 +56,47 @@ struct bt_router_metrics {
     bt_strbuf_t build; /* labels of BT_SCOPE_BUILD */
     bt_http_count_t *http;
     uint32_t n_http, cap_http;
-    bt_fleet_cell_t *fleet;
-    uint32_t n_fleet;
-    /* Scratch of one page. */
-    bt_strbuf_t labels;  /* of one series */
-    bt_strbuf_t workers; /* of each worker, zero-ended, in the views' order */
+    bt_fleet_cells_t *fleet; /* NULL: nothing was told */
+    bt_strbuf_t labels;      /* scratch, of one series */
 };
+
+/* ---- a snapshot ---- */
+
+typedef struct bt_model_row {
+    const char *labels; /* borrowed of the model, which stays */
+    bool is_seed;       /* stands in the seeds' families under their name */
+    bool is_served;     /* there is a view of it */
+    uint32_t n_in_flight, n_waiting, n_legs;
+    uint32_t first, n_workers; /* its workers, side by side */
+    bt_model_values_t values;
+} bt_model_row_t;
+
+typedef struct bt_worker_row {
+    char name[BT_WIRE_MAX_NAME];
+    uint64_t instance;
+    uint32_t model; /* index */
+    uint32_t role;  /* bits of bt_role_t */
+    uint32_t tokens_per_block, max_batch, state;
+    bool has_stats;
+    bt_msg_stats_t stats;
+} bt_worker_row_t;
+
+struct bt_metrics_snapshot {
+    bt_model_row_t *models; /* in order of creation */
+    uint32_t n_models;
+    bt_worker_row_t *workers; /* in the views' order; rendering sorts them */
+    uint32_t n_workers;
+    bt_http_count_t *http;
+    uint32_t n_http;
+    bt_fleet_cells_t *fleet; /* a reference, or NULL */
+    const char *build;       /* borrowed of the page, which stays */
+    bt_model_values_t nowhere;
+    double cells[BT_PC_N];
+    bt_histogram_t loop[BT_LH_N];
+};
+
+/** One reference less; NULL is allowed. */
+void bt_metrics_fleet_drop(bt_fleet_cells_t *fleet);
 
 /** "prefill" or "decode". */
 const char *bt_metrics_role_name(uint32_t role);

@@ -113,7 +113,7 @@ static void a_job_runs_elsewhere_and_is_done_here(void **state)
 /* Of each lane as many as would take all threads, were there one lane. */
 static void neither_lane_waits_for_the_other(void **state)
 {
-    for (int held = 0; held < BT_POOL_N_LANES; held++) {
+    for (int held = BT_POOL_SHORT; held <= BT_POOL_LONG; held++) {
         bt_pool_t *pool = pool_of(3);
         work_t busy[8], other;
         sem_t gate, began;
@@ -158,6 +158,43 @@ static void neither_lane_waits_for_the_other(void **state)
         sem_destroy(&gate);
         sem_destroy(&began);
     }
+}
+
+/* Behind a crowd in both others. */
+static void the_first_lane_comes_before_the_others(void **state)
+{
+    bt_pool_t *pool = pool_of(2);
+    work_t busy[2], crowd[8], first;
+    sem_t gate, began;
+
+    (void)state;
+    sem_init(&gate, 0, 0);
+    sem_init(&began, 0, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        work_init(&busy[i], pool);
+        busy[i].gate = &gate;
+        busy[i].began = &began;
+        /* Both threads take short ones, but one of them alone the long one. */
+        bt_pool_post(pool, &busy[i].job,
+                     (i == 0) ? BT_POOL_LONG : BT_POOL_SHORT);
+        sem_wait(&began);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        work_init(&crowd[i], pool);
+        bt_pool_post(pool, &crowd[i].job,
+                     (i % 2 == 0) ? BT_POOL_SHORT : BT_POOL_LONG);
+    }
+    work_init(&first, pool);
+    bt_pool_post(pool, &first.job, BT_POOL_FIRST);
+    sem_post(&gate); /* for one of the two threads, whichever */
+    next(pool);
+    assert_int_equal(busy[0].n_done + busy[1].n_done, 1);
+    next(pool);
+    assert_int_equal(first.n_done, 1);
+    sem_post(&gate);
+    bt_pool_destroy(pool);
+    sem_destroy(&gate);
+    sem_destroy(&began);
 }
 
 static void what_was_not_run_is_told_when_the_pool_stops(void **state)
@@ -238,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_job_runs_elsewhere_and_is_done_here),
         BT_TEST(neither_lane_waits_for_the_other),
+        BT_TEST(the_first_lane_comes_before_the_others),
         BT_TEST(what_was_not_run_is_told_when_the_pool_stops),
         BT_TEST(many_jobs_are_each_done_once),
         BT_TEST(a_pool_that_cannot_be_made_says_so),

@@ -252,6 +252,7 @@ static inline void start(world_t *w, bool with_workers)
     assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);
     w->door.front = &w->front;
     bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
+    bt_scrape_init(&w->door.scrape, &w->door);
     w->served = bt_registry_find(&w->front.models, NULL);
     w->core = w->served->core;
     if (with_workers) {
@@ -263,6 +264,8 @@ static inline void start(world_t *w, bool with_workers)
 
 static inline void stop(world_t *w)
 {
+    bt_pool_stop(w->front.pool);
+    bt_scrape_fini(&w->door.scrape);
     bt_strbuf_fini(&w->door.out);
     bt_frontend_close(&w->front);
     assert_int_equal(lent_bytes, 0);
@@ -365,13 +368,18 @@ static inline double metric(world_t *w, const char *series)
     bt_metrics_view_t view = {.model = w->served->metrics};
     const bt_metrics_process_t process = {.n_connections = 1};
     bt_strbuf_t out;
+    bt_metrics_snapshot_t *snapshot;
     double value = -1;
     const char *at;
 
     bt_strbuf_init(&out, 1u << 20);
     assert_int_equal(bt_core_view(w->core, &view), BT_OK);
-    bt_router_metrics_render(w->front.metrics, &view, 1, &process, &out);
+    assert_int_equal(
+        bt_metrics_snapshot_create(w->front.metrics, &view, 1, &snapshot),
+        BT_OK);
     bt_core_view_fini(&view);
+    bt_metrics_snapshot_render(snapshot, &process, &out);
+    bt_metrics_snapshot_destroy(snapshot);
     at = strstr(out.data, series);
     if (at != NULL) {
         value = strtod(at + strlen(series), NULL);

@@ -54,10 +54,22 @@ static inline bt_metrics_worker_t *add_worker(world_t *w, bt_role_t role,
     return &w->workers[i];
 }
 
+static inline void render_views(const bt_router_metrics_t *m,
+                                const bt_metrics_view_t *views,
+                                uint32_t n_views, bt_strbuf_t *out)
+{
+    bt_metrics_snapshot_t *snapshot;
+
+    assert_int_equal(bt_metrics_snapshot_create(m, views, n_views, &snapshot),
+                     BT_OK);
+    bt_metrics_snapshot_render(snapshot, &process, out);
+    bt_metrics_snapshot_destroy(snapshot);
+}
+
 static inline void render(world_t *w, bt_strbuf_t *out)
 {
     bt_strbuf_init(out, 1u << 20);
-    bt_router_metrics_render(w->m, &w->view, 1, &process, out);
+    render_views(w->m, &w->view, 1, out);
     assert_int_equal(bt_strbuf_status(out), BT_OK);
 }
 

@@ -272,7 +272,7 @@ static void the_fullest_page_can_be_read(void **state)
     views[0] = w.view;
     views[1] = (bt_metrics_view_t){.model = other};
     bt_strbuf_init(&page, 1u << 20);
-    bt_router_metrics_render(w.m, views, 2, &process, &page);
+    render_views(w.m, views, 2, &page);
     assert_int_equal(bt_strbuf_status(&page), BT_OK);
     read_page(&reader, &page);
     assert_true(reader.n_families > 60);
@@ -288,7 +288,7 @@ static void a_page_without_models_or_workers_can_be_read(void **state)
     (void)state;
     assert_int_equal(bt_router_metrics_create(&m), BT_OK);
     bt_strbuf_init(&page, 1u << 20);
-    bt_router_metrics_render(m, NULL, 0, &process, &page);
+    render_views(m, NULL, 0, &page);
     assert_int_equal(bt_strbuf_status(&page), BT_OK);
     read_page(&reader, &page);
     assert_null(strstr(page.data, "nv_"));

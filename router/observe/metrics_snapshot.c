@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a page says, copied: this is all that it costs the owner's thread. */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "router/observe/metrics_priv.h"
+
+/* As it said last; an older one says its role once. */
+static uint32_t roles_of(const bt_metrics_worker_t *worker)
+{
+    const uint32_t said =
+        (worker->stats == NULL) ? 0 : worker->stats->roles & BT_ROLES_BOTH;
+
+    return (said != 0) ? said : worker->hello->role;
+}
+
+static void copy_worker(bt_worker_row_t *row, const bt_metrics_worker_t *worker)
+{
+    const bt_msg_hello_t *hello = worker->hello;
+
+    memcpy(row->name, hello->name, sizeof(row->name));
+    row->instance = hello->instance;
+    row->role = roles_of(worker);
+    row->tokens_per_block = hello->tokens_per_block;
+    row->max_batch = hello->max_batch;
+    row->state = worker->state;
+    row->has_stats = (worker->stats != NULL);
+    if (row->has_stats) {
+        row->stats = *worker->stats;
+    }
+}
+
+static void copy_models(bt_metrics_snapshot_t *snapshot,
+                        const bt_router_metrics_t *m)
+{
+    const bt_list_t *head = &m->models;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_model_metrics_t *mm =
+            BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
+        bt_model_row_t *row = &snapshot->models[mm->index];
+
+        row->labels = mm->labels.data;
+        row->is_seed = (mm->index == 0) && !m->seed_is_taken;
+        row->values = mm->values;
+    }
+}
+
+static void copy_views(bt_metrics_snapshot_t *snapshot,
+                       const bt_metrics_view_t *views, uint32_t n_views)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < n_views; i++) {
+        const bt_metrics_view_t *view = &views[i];
+        bt_model_row_t *row = &snapshot->models[view->model->index];
+
+        row->is_served = true;
+        row->n_in_flight = view->n_in_flight;
+        row->n_waiting = view->n_waiting;
+        row->n_legs = view->n_legs;
+        row->first = at;
+        row->n_workers = view->n_workers;
+        for (uint32_t k = 0; k < view->n_workers; k++) {
+            snapshot->workers[at].model = view->model->index;
+            copy_worker(&snapshot->workers[at++], &view->workers[k]);
+        }
+    }
+}
+
+bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
+                                       const bt_metrics_view_t *views,
+                                       uint32_t n_views,
+                                       bt_metrics_snapshot_t **snapshot_p)
+{
+    bt_metrics_snapshot_t *snapshot = bt_calloc(1, sizeof(*snapshot));
+
+    if (snapshot == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n_views; i++) {
+        snapshot->n_workers += views[i].n_workers;
+    }
+    snapshot->n_models = m->n_models;
+    snapshot->n_http = m->n_http;
+    /* One more of each: none is no want of memory. */
+    snapshot->models =
+        bt_calloc((size_t)m->n_models + 1, sizeof(*snapshot->models));
+    snapshot->workers =
+        bt_calloc((size_t)snapshot->n_workers + 1, sizeof(*snapshot->workers));
+    snapshot->http = bt_calloc((size_t)m->n_http + 1, sizeof(*snapshot->http));
+    if ((snapshot->models == NULL) || (snapshot->workers == NULL) ||
+        (snapshot->http == NULL)) {
+        bt_metrics_snapshot_destroy(snapshot);
+        return BT_ERR_NO_MEMORY;
+    }
+    copy_models(snapshot, m);
+    copy_views(snapshot, views, n_views);
+    if (m->n_http > 0) {
+        memcpy(snapshot->http, m->http, m->n_http * sizeof(*m->http));
+    }
+    snapshot->fleet = m->fleet;
+    if (snapshot->fleet != NULL) {
+        snapshot->fleet->n_refs++;
+    }
+    snapshot->build = m->build.data;
+    snapshot->nowhere = m->nowhere.values;
+    memcpy(snapshot->cells, m->cells, sizeof(snapshot->cells));
+    memcpy(snapshot->loop, m->loop, sizeof(snapshot->loop));
+    *snapshot_p = snapshot;
+    return BT_OK;
+}
+
+void bt_metrics_snapshot_destroy(bt_metrics_snapshot_t *snapshot)
+{
+    if (snapshot == NULL) {
+        return;
+    }
+    bt_metrics_fleet_drop(snapshot->fleet);
+    bt_free(snapshot->http);
+    bt_free(snapshot->workers);
+    bt_free(snapshot->models);
+    bt_free(snapshot);
+}

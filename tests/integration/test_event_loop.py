@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What takes long is done beside the router's event loop, whoever asks for it."""
+import http.client
+import os
+import socket
+import tempfile
+import threading
+
+from harness import Cluster, small_model, wait_until
+
+N_PROCESSES = 2000  # whose series make a page long
+N_PAGES = 100
+
+
+class Orders:
+    """In place of a launcher: says to each router what there is. with Orders(directory) as orders: orders.say(line)"""
+
+    def __init__(self, directory, lines=()):
+        self.path = os.path.join(directory, "orders")
+        self.lines, self.clients = list(lines), []
+        self.lock = threading.Lock()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.thread = threading.Thread(target=self._accept, daemon=True)
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            client.recv(4096)  # "watch"
+            with self.lock:
+                client.sendall("".join(line + "\n" for line in self.lines + ["ok"]).encode())
+                self.clients.append(client)
+
+    def say(self, line):
+        with self.lock:
+            self.lines.append(line)
+            for client in self.clients:
+                client.sendall((line + "\n").encode())
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+        for client in self.clients:
+            client.close()
+
+
+def loop_cpu(metrics):
+    """@return CPU seconds of the event loop's thread, and of the whole process"""
+    return metrics["baton_event_loop_turn_seconds_sum"], metrics["process_cpu_seconds_total"]
+
+
+def test_pages_of_metrics_are_written_beside_the_event_loop():
+    """One after another, and several at once, some of whom do not wait for theirs."""
+    lines = [f"process name=w-{i} program=decode role=decode model=m-{i} state=ready pid=1 restarts={i}"
+             for i in range(N_PROCESSES)]
+    with tempfile.TemporaryDirectory() as d, Orders(d, lines) as orders:
+        with Cluster(small_model(d), router_args=["--launcher", orders.path]) as c:
+            last = f'baton_worker_restarts_total{{worker="w-{N_PROCESSES - 1}"}}'
+            wait_until("the page has all processes", lambda: c.metrics().get(last) == N_PROCESSES - 1)
+            before = loop_cpu(c.metrics())
+            conn = http.client.HTTPConnection(*c.metrics_at, timeout=60)
+            for _ in range(N_PAGES):
+                conn.request("HEAD", "/metrics")  # written as for GET
+                answer = conn.getresponse()
+                assert answer.status == 200 and int(answer.read() or answer.headers["Content-Length"]) > 100_000
+            conn.close()
+            after = loop_cpu(c.metrics())
+            loop, whole = after[0] - before[0], after[1] - before[1]
+            print(f"    {N_PAGES} pages: {loop:.3f} s of the loop, {whole:.3f} s in all")
+            assert loop < whole / 2, (loop, whole)
+            failed = []
+
+            def reader():
+                for i in range(N_PAGES // 4):
+                    if i % 5 == 0:
+                        with socket.create_connection(c.metrics_at) as s:
+                            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    if c.metrics().get(last) != N_PROCESSES - 1:
+                        failed.append(i)
+
+            readers = [threading.Thread(target=reader) for _ in range(4)]
+            for r in readers:
+                r.start()
+            for r in readers:
+                r.join()
+            assert not failed, failed
+            # A page that is under way does not keep the router from its end.
+            waiting = [socket.create_connection(c.metrics_at) for _ in range(3)]
+            for s in waiting:
+                s.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert set(c.stop().values()) == {0}
+            for s in waiting:
+                s.close()
