@@ -46,6 +46,11 @@ bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
     return BT_OK;
 }
 
+bool bt_child_is_router(const bt_child_t *child)
+{
+    return child->process->model == BT_PLAN_NO_MODEL;
+}
+
 void bt_child_fini(bt_child_t *child)
 {
     if (child->output_fd >= 0) {

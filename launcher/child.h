@@ -52,6 +52,8 @@ BT_MUST_CHECK bt_status_t bt_child_init(bt_child_t *child,
                                         bt_plan_process_t *process,
                                         const char *log_dir);
 
+bool bt_child_is_router(const bt_child_t *child);
+
 /** The process must have been reaped. */
 void bt_child_fini(bt_child_t *child);
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/last_words.h"
 
+#include <stdio.h>
+#include <string.h>
+
 void bt_last_words_reset(bt_last_words_t *words)
 {
     words->n_lines = 0;
@@ -51,4 +54,54 @@ const char *bt_last_words_line(const bt_last_words_t *words, uint32_t i)
     oldest = (words->next + BT_LAST_WORDS_LINES - words->n_lines) %
              BT_LAST_WORDS_LINES;
     return words->lines[(oldest + i) % BT_LAST_WORDS_LINES];
+}
+
+/* The text of a line "TIME error NAME: TEXT", or NULL. */
+static const char *text_of_line(const char *line)
+{
+    const char *const level = strstr(line, " error ");
+    const char *const colon = (level == NULL) ? NULL : strstr(level, ": ");
+
+    return (colon == NULL) ? NULL : colon + strlen(": ");
+}
+
+/* The same of a line in JSON, as log.c writes it. What is escaped by its number
+ * (control characters) stays as it is. */
+static bool copy_json_text(const char *line, char *out)
+{
+    static const char key[] = "\"message\":\"";
+    const char *at = strstr(line, key);
+
+    if ((strstr(line, "\"level\":\"error\"") == NULL) || (at == NULL)) {
+        return false;
+    }
+    for (at += sizeof(key) - 1; (*at != '\0') && (*at != '"'); at++) {
+        if ((*at == '\\') && ((at[1] == '"') || (at[1] == '\\'))) {
+            at++;
+        }
+        *out++ = *at; /* never longer than the line */
+    }
+    *out = '\0';
+    return true;
+}
+
+void bt_last_words_cause(const bt_last_words_t *words,
+                         char cause[BT_LAST_WORDS_BYTES])
+{
+    const char *last = "";
+    const char *line;
+
+    cause[0] = '\0';
+    for (uint32_t i = 0; (line = bt_last_words_line(words, i)) != NULL; i++) {
+        const char *const text = text_of_line(line);
+
+        if (text != NULL) {
+            snprintf(cause, BT_LAST_WORDS_BYTES, "%s", text);
+        } else if (!copy_json_text(line, cause) && (line[0] != '\0')) {
+            last = line;
+        }
+    }
+    if (cause[0] == '\0') {
+        snprintf(cause, BT_LAST_WORDS_BYTES, "%s", last);
+    }
 }

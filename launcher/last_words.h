@@ -29,6 +29,12 @@ void bt_last_words_add(bt_last_words_t *words, const char *data, size_t n);
 /** End a line that has no newline yet. */
 void bt_last_words_finish(bt_last_words_t *words);
 
+/** Why it ended, as far as that can be told from them: the last line that is an
+ *  error of the log (log.h has both forms), without what stands before its
+ *  text; or else the last line that is not empty, or "". */
+void bt_last_words_cause(const bt_last_words_t *words,
+                         char cause[BT_LAST_WORDS_BYTES]);
+
 /** @return line @a i, oldest first, or NULL after the last. */
 const char *bt_last_words_line(const bt_last_words_t *words, uint32_t i);
 

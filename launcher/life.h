@@ -4,7 +4,7 @@
  * The life of one process: what it is in, and what each event makes of it.
  * Pure.
  *
- *     STOPPED          ──START, RESTART──▶ STARTING
+ *     STOPPED          ──START, RESTART──▶ STARTING  ──HOLD──▶ WAITING
  *     STARTING         ──SAID_READY──▶ READY   ──GAVE_UP──▶ STOPPED
  *     STARTING, READY  ──ENDED──▶ WAITING  ──STOP──▶ STOPPING
  *                      ──RESTART──▶ CHANGING
@@ -26,20 +26,22 @@ typedef enum bt_life {
     BT_LIFE_READY,
     BT_LIFE_STOPPING, /**< has got SIGTERM, to stay stopped */
     BT_LIFE_CHANGING, /**< has got SIGTERM, to start again */
-    BT_LIFE_WAITING,  /**< ended by itself; starts after a pause */
+    BT_LIFE_WAITING,  /**< ended by itself, or held at the launch; starts
+                           later */
 } bt_life_t;
 #define BT_LIFE_STATES 6
 
 typedef enum bt_life_event {
     BT_LIFE_START,      /**< an order, or the launch */
+    BT_LIFE_HOLD,       /**< the launch: others come first */
     BT_LIFE_STOP,       /**< an order, or the launch's end */
     BT_LIFE_RESTART,    /**< an order */
     BT_LIFE_SAID_READY, /**< it */
     BT_LIFE_ENDED,      /**< it: the process was reaped */
     BT_LIFE_GAVE_UP,    /**< it could not start, and will not do better */
-    BT_LIFE_PAUSE_OVER, /**< the clock */
+    BT_LIFE_PAUSE_OVER, /**< the clock, or those others */
 } bt_life_event_t;
-#define BT_LIFE_EVENTS 7
+#define BT_LIFE_EVENTS 8
 
 /** @return the state after the event; @a life itself when nothing changes. */
 bt_life_t bt_life_after(bt_life_t life, bt_life_event_t event);

@@ -176,7 +176,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     setenv("BATON_READY_FD", fd_number, 1);
     say_start(config);
     exit_status = bt_supervise(plan, &options);
-    BT_LOG_INFO("stopped");
 
 out:
     bt_plan_destroy(plan);

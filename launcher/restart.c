@@ -16,7 +16,7 @@ void bt_restart_ready(bt_restart_t *restart, uint64_t now_ms)
     restart->ready_ms = now_ms;
 }
 
-bool bt_restart_exited(bt_restart_t *restart, uint64_t now_ms,
+bool bt_restart_exited(bt_restart_t *restart, uint64_t now_ms, bool is_final,
                        uint32_t *pause_ms_p)
 {
     if (restart->is_ready &&
@@ -26,7 +26,7 @@ bool bt_restart_exited(bt_restart_t *restart, uint64_t now_ms,
     restart->is_ready = false;
     if (!restart->was_ever_ready) {
         restart->early_exits++;
-        if (restart->early_exits >= BT_RESTART_EARLY_EXITS) {
+        if (is_final || (restart->early_exits >= BT_RESTART_EARLY_EXITS)) {
             return false;
         }
     }

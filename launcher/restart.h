@@ -5,7 +5,8 @@
  * as a parameter.
  *
  * Pauses grow 0.5, 1, 2 ... 30 s and begin anew after a minute of health. A
- * process that never was ready is given up after its fifth end.
+ * process that never was ready is given up after its fifth end, or the first
+ * one that says that the next would be the same.
  */
 #ifndef BT_LAUNCHER_RESTART_H
 #define BT_LAUNCHER_RESTART_H
@@ -31,8 +32,9 @@ void bt_restart_init(bt_restart_t *restart);
 void bt_restart_ready(bt_restart_t *restart, uint64_t now_ms);
 
 /** The process ended.
+ *  @param [in] is_final  it would end the same way again, if it never was ready
  *  @return false: give up; true: start again after *pause_ms_p. */
-bool bt_restart_exited(bt_restart_t *restart, uint64_t now_ms,
+bool bt_restart_exited(bt_restart_t *restart, uint64_t now_ms, bool is_final,
                        uint32_t *pause_ms_p);
 
 #endif

@@ -5,12 +5,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/walltime.h"
 #include "launcher/programs.h"
@@ -34,17 +34,12 @@ static const bool edges[BT_SUPERVISOR_PHASES][BT_SUPERVISOR_PHASES] = {
     [BT_SUPERVISOR_STOP] = {[BT_SUPERVISOR_KILL] = true},
 };
 
-static bool is_router(const bt_child_t *child)
-{
-    return child->process->model == BT_PLAN_NO_MODEL;
-}
-
 /* What the phase means for one child. */
 static void put_into_phase(bt_supervisor_t *s, bt_child_t *child)
 {
-    const bool may_go_on = (s->phase == BT_SUPERVISOR_DRAIN) &&
-                           !is_router(child) && bt_life_runs(child->life) &&
-                           (child->life != BT_LIFE_CHANGING);
+    const bool may_go_on =
+        (s->phase == BT_SUPERVISOR_DRAIN) && !bt_child_is_router(child) &&
+        bt_life_runs(child->life) && (child->life != BT_LIFE_CHANGING);
 
     if (!may_go_on) {
         bt_supervisor_apply(s, child, BT_LIFE_STOP);
@@ -75,8 +70,7 @@ static void kill_all(bt_supervisor_t *s)
     }
 }
 
-/* Begin to stop everything. */
-static void stop(bt_supervisor_t *s, int exit_status)
+void bt_supervisor_stop(bt_supervisor_t *s, int exit_status)
 {
     if (exit_status != 0) {
         s->exit_status = exit_status;
@@ -101,21 +95,7 @@ static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
     if (status == BT_OK) {
         status = bt_child_start(child, program);
     }
-    if (status != BT_OK) {
-        BT_LOG_ERROR("%s cannot be started: %s", child->process->name,
-                     bt_status_str(status));
-    }
     return status;
-}
-
-/* It could not start and is not tried again. */
-static void give_up(bt_supervisor_t *s, bt_child_t *child)
-{
-    child->has_given_up = true;
-    bt_supervisor_apply(s, child, BT_LIFE_GAVE_UP);
-    if (!child->is_by_order) {
-        stop(s, 1);
-    }
 }
 
 static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
@@ -123,6 +103,7 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
     const bt_life_t from = child->life;
     const bool was_told =
         (from == BT_LIFE_STOPPING) || (from == BT_LIFE_CHANGING);
+    bt_status_t status;
 
     BT_ASSERT(bt_life_is_edge(from, next));
     child->life = next;
@@ -130,8 +111,10 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
     switch (next) {
     case BT_LIFE_STARTING:
         child->due_ms = 0;
-        if (start_child(s, child) != BT_OK) {
-            give_up(s, child);
+        status = start_child(s, child);
+        if (status != BT_OK) {
+            bt_supervisor_give_up(s, child, BT_EXIT_FAILURE,
+                                  bt_status_str(status));
         }
         break;
     case BT_LIFE_READY:
@@ -164,76 +147,6 @@ void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
     }
 }
 
-/* It ended by itself while everything runs. */
-static void on_own_end(bt_supervisor_t *s, bt_child_t *child)
-{
-    const char *const name = child->process->name;
-    const uint64_t now_ms = bt_now_ms();
-    uint32_t pause_ms;
-
-    /* A router that ends before it has bound its sockets will not do better
-     * the next time: the port is in use, or the model file is bad. */
-    if (is_router(child) && !child->restart.was_ever_ready &&
-        !bt_ready_has_line(&child->ready)) {
-        BT_LOG_ERROR("%s could not start: it ended %s; its last words:", name,
-                     child->end);
-        bt_child_print_last_words(child, s->options->log_fd);
-        give_up(s, child);
-        return;
-    }
-    if (!bt_restart_exited(&child->restart, now_ms, &pause_ms)) {
-        BT_LOG_ERROR("%s could not start %u times, the last time it ended %s; "
-                     "its last words:",
-                     name, child->restart.early_exits, child->end);
-        bt_child_print_last_words(child, s->options->log_fd);
-        give_up(s, child);
-        return;
-    }
-    BT_LOG_WARN("%s ended %s; it starts again in %u.%u s", name, child->end,
-                pause_ms / 1000, pause_ms % 1000 / 100);
-    child->due_ms = now_ms + pause_ms;
-    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
-}
-
-/* It was told to, or everything stops. */
-static void on_ordered_end(bt_supervisor_t *s, bt_child_t *child,
-                           int wait_status)
-{
-    /* SIGTERM is ours, come before the child could catch it; where SIGKILL is
-     * ours, that was said. */
-    const bool is_well =
-        (wait_status == 0) ||
-        (WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGTERM));
-
-    if ((s->phase != BT_SUPERVISOR_KILL) && !is_well && !child->was_killed) {
-        BT_LOG_WARN("%s ended %s while stopping", child->process->name,
-                    child->end);
-    }
-    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
-    if (s->phase != BT_SUPERVISOR_RUNNING) {
-        bt_supervisor_apply(s, child, BT_LIFE_STOP);
-    }
-}
-
-static void reap_children(bt_supervisor_t *s)
-{
-    for (uint32_t i = 0; i < s->n_children; i++) {
-        bt_child_t *const child = s->children[i];
-        const bool was_told = (child->life == BT_LIFE_STOPPING) ||
-                              (child->life == BT_LIFE_CHANGING);
-        int wait_status;
-
-        if (!bt_child_reap(child, &wait_status)) {
-            continue;
-        }
-        if (was_told || (s->phase != BT_SUPERVISOR_RUNNING)) {
-            on_ordered_end(s, child, wait_status);
-        } else {
-            on_own_end(s, child);
-        }
-    }
-}
-
 /* Every router that is wanted serves, and there is one. */
 static bool all_routers_are_ready(const bt_supervisor_t *s)
 {
@@ -242,7 +155,7 @@ static bool all_routers_are_ready(const bt_supervisor_t *s)
     for (uint32_t i = 0; i < s->n_children; i++) {
         const bt_child_t *const child = s->children[i];
 
-        if (!is_router(child) || (child->life == BT_LIFE_STOPPED)) {
+        if (!bt_child_is_router(child) || (child->life == BT_LIFE_STOPPED)) {
             continue;
         }
         if (child->life != BT_LIFE_READY) {
@@ -260,7 +173,7 @@ static void announce(bt_supervisor_t *s)
     bt_strbuf_t text;
 
     for (uint32_t i = 0; i < s->n_children; i++) {
-        if (is_router(s->children[i]) &&
+        if (bt_child_is_router(s->children[i]) &&
             (s->children[i]->life == BT_LIFE_READY)) {
             BT_ASSERT(n < BT_CONFIG_MAX_ROUTERS);
             routers[n++] = &s->children[i]->ready;
@@ -310,11 +223,19 @@ static void on_signals(bt_supervisor_t *s)
         if (s->phase == BT_SUPERVISOR_RUNNING) {
             BT_LOG_INFO("stopping after the running requests; once more after "
                         "a second stops at once");
-            stop(s, 0);
+            bt_supervisor_stop(s, 0);
         } else if (wish != BT_STOP_SAME) {
             kill_all(s); /* it was stopping already */
         }
     }
+}
+
+/* Its sockets are bound, or nobody waits for that any more. */
+static bool is_bound(const bt_child_t *router)
+{
+    return bt_ready_has_line(&router->ready) ||
+           (router->life == BT_LIFE_STOPPED) ||
+           (router->life == BT_LIFE_STOPPING);
 }
 
 static void say_who_is_awaited(bt_supervisor_t *s, uint64_t now_ms)
@@ -325,8 +246,10 @@ static void say_who_is_awaited(bt_supervisor_t *s, uint64_t now_ms)
     for (uint32_t i = 0; i < s->n_children; i++) {
         const bt_child_t *const child = s->children[i];
 
-        if (!is_router(child) && (child->life != BT_LIFE_READY) &&
-            (child->life != BT_LIFE_STOPPED)) {
+        if (s->holds_workers ? bt_child_is_router(child) && !is_bound(child)
+                             : !bt_child_is_router(child) &&
+                                   (child->life != BT_LIFE_READY) &&
+                                   (child->life != BT_LIFE_STOPPED)) {
             bt_strbuf_printf(&names, " %s", child->process->name);
         }
     }
@@ -356,11 +279,34 @@ static void on_due(bt_supervisor_t *s, bt_child_t *child)
 static bool any_router_runs(const bt_supervisor_t *s)
 {
     for (uint32_t i = 0; i < s->n_children; i++) {
-        if (is_router(s->children[i]) && (s->children[i]->pid != 0)) {
+        if (bt_child_is_router(s->children[i]) && (s->children[i]->pid != 0)) {
             return true;
         }
     }
     return false;
+}
+
+/* Workers take seconds to load a model, which would be in vain where a router
+ * has no port: they start when all routers have theirs. */
+static void start_held(bt_supervisor_t *s)
+{
+    if (!s->holds_workers || (s->phase != BT_SUPERVISOR_RUNNING)) {
+        return;
+    }
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        if (bt_child_is_router(s->children[i]) && !is_bound(s->children[i])) {
+            return;
+        }
+    }
+    s->holds_workers = false;
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        bt_child_t *const child = s->children[i];
+
+        if (!bt_child_is_router(child) && (child->life == BT_LIFE_WAITING) &&
+            (child->due_ms == 0)) {
+            bt_supervisor_apply(s, child, BT_LIFE_PAUSE_OVER);
+        }
+    }
 }
 
 /* What is due by the clock. */
@@ -468,8 +414,9 @@ static void run_once(bt_supervisor_t *s)
         }
     }
     on_signals(s);
-    reap_children(s);
+    bt_supervisor_reap(s);
     on_time(s);
+    start_held(s);
     bt_desk_run(s->desk);
     bt_supervisor_answer_pending(s);
 }
@@ -575,14 +522,21 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
         goto out;
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;
+    s.holds_workers = true;
     for (uint32_t i = 0;
          (i < s.n_children) && (s.phase == BT_SUPERVISOR_RUNNING); i++) {
-        bt_supervisor_apply(&s, s.children[i], BT_LIFE_START);
+        bt_supervisor_apply(&s, s.children[i],
+                            bt_child_is_router(s.children[i]) ? BT_LIFE_START
+                                                              : BT_LIFE_HOLD);
     }
     while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
         run_once(&s);
     }
     bt_desk_run(s.desk); /* who watches sees the last ones end */
+    BT_LOG_INFO("stopped");
+    if (s.cause[0] != '\0') {
+        BT_LOG_ERROR("%s", s.cause); /* the last that is read */
+    }
 
 out:
     fini(&s);

@@ -30,8 +30,11 @@ typedef struct bt_supervisor_options {
     uint32_t drain_ms;   /**< the longest drain of a process */
 } bt_supervisor_options_t;
 
-/** @return the exit status for the whole program: 0 after a clean stop, 1 when
- *  a process could not be started or had to be killed. */
+/** The last line that it logs is the cause, where something else than an order
+ *  or a signal ended it.
+ *  @return the exit status for the whole program: 0 after a clean stop; that of
+ *          a process that could not start where it was final (exit_code.h); 1
+ *          when another one could not, or one had to be killed. */
 int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options);
 
 #endif

@@ -239,8 +239,7 @@ static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
                             char *error)
 {
     const char *const name = child->process->name;
-    const char *last = "";
-    const char *line;
+    char last[BT_LAST_WORDS_BYTES];
 
     if (order->until_ended) {
         if (child->life == BT_LIFE_STOPPED) {
@@ -264,10 +263,7 @@ static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
         snprintf(error, ERROR_BYTES, "another order stopped %s", name);
         return OUTCOME_FALSE;
     }
-    for (uint32_t i = 0; (line = bt_last_words_line(&child->words, i)) != NULL;
-         i++) {
-        last = line;
-    }
+    bt_last_words_cause(&child->words, last);
     snprintf(error, ERROR_BYTES, "%s could not start: it ended %s%s%s", name,
              child->end, (last[0] == '\0') ? "" : "; its last words: ", last);
     return OUTCOME_FALSE;

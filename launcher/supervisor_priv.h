@@ -3,7 +3,8 @@
  *
  * What the supervisor's files share:
  *
- *     supervisor.c         the loop, the phases, ends and restarts
+ *     supervisor.c         the loop, the phases, starts
+ *     supervisor_ends.c    ends of processes, and what follows: again, or not
  *     supervisor_orders.c  orders, and who is told what has come of them
  */
 #ifndef BT_LAUNCHER_SUPERVISOR_PRIV_H
@@ -23,6 +24,8 @@ typedef enum bt_supervisor_phase {
     BT_SUPERVISOR_KILL,
 } bt_supervisor_phase_t;
 #define BT_SUPERVISOR_PHASES 4
+
+#define BT_SUPERVISOR_CAUSE_BYTES (BT_LAST_WORDS_BYTES + 256)
 
 /** An order that is answered when it has come true. */
 typedef struct bt_pending {
@@ -47,13 +50,27 @@ typedef struct bt_supervisor {
     uint64_t deadline_ms; /**< of DRAIN and STOP */
     uint64_t waiting_ms;  /**< when to say who is awaited; 0 = never */
     bool was_announced;
+    bool holds_workers; /**< the launch: until the routers' ports are bound */
     int exit_status;
+    char cause[BT_SUPERVISOR_CAUSE_BYTES]; /**< of it, one sentence, or "" */
     bt_pending_t pending[BT_DESK_CLIENTS];
 } bt_supervisor_t;
 
 /** An event in a child's life, with all that follows from it. */
 void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
                          bt_life_event_t event);
+
+/** Begin to stop everything, unless it has begun. */
+void bt_supervisor_stop(bt_supervisor_t *s, int exit_status);
+
+/** It could not start and is not tried again. Ends the launch, with that
+ *  status and cause, unless an order started it.
+ *  @param [in] cause  a phrase */
+void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
+                           int exit_status, const char *cause);
+
+/** Take in who has ended. */
+void bt_supervisor_reap(bt_supervisor_t *s);
 
 /** Children for the processes that the plan has got since.
  *  @retval BT_ERR_IO         They are there, but a log cannot be written;

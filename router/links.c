@@ -306,12 +306,17 @@ bt_status_t bt_links_listen(bt_links_t *links, struct event_base *base,
 {
     bt_status_t status = open_rpc(links, key, key_bytes);
 
-    if (status == BT_OK) {
-        status = bt_rpc_listen(links->rpc, url, bound, bound_bytes);
-    }
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot listen for workers at %s: %s", url,
                      bt_status_str(status));
+        return status;
+    }
+    status = bt_rpc_listen(links->rpc, url, bound, bound_bytes);
+    if (status != BT_OK) {
+        if (status == BT_ERR_NO_MEMORY) { /* else it was said there */
+            BT_LOG_ERROR("cannot listen for workers at %s: %s", url,
+                         bt_status_str(status));
+        }
         return status;
     }
     links->readable = event_new(base, bt_rpc_fd(links->rpc),

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/stop.h"
 #include "common/base/thread.h"
@@ -118,7 +119,7 @@ int main(int argc, char **argv)
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
     const char *name = NAME;
     start_t s = {0};
-    int code = 1;
+    int code = BT_EXIT_FAILURE;
     bt_status_t status;
 
     if ((argc == 2) && (strcmp(argv[1], "--print-metrics-doc") == 0)) {
@@ -133,7 +134,7 @@ int main(int argc, char **argv)
     (void)mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
     status = bt_config_load(BT_PROG_ROUTER, argc, argv, &s.config, &s.store);
     if (status != BT_OK) {
-        return (status == BT_ERR_CANCELED) ? 0 : 2;
+        return (status == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
     }
     if (s.config->name[0] != '\0') {
         name = s.config->name;
@@ -150,8 +151,8 @@ int main(int argc, char **argv)
     status = start(&s);
     if (status == BT_OK) {
         code = bt_loop_run(s.loop);
-    } else if (status == BT_ERR_INVALID_PARAM) {
-        code = 2;
+    } else {
+        code = bt_exit_of_start(status);
     }
     bt_loop_destroy(s.loop);
     bt_cluster_close(s.cluster);

@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/openfds.h"
 #include "common/base/process.h"
@@ -528,7 +529,7 @@ static void check_progress(bt_worker_t *w)
     if ((since != 0) && (bt_now_ns() > since + STUCK_NS)) {
         BT_LOG_ERROR("the compute thread made no progress for %llu s",
                      (unsigned long long)(STUCK_NS / 1000000000u));
-        _exit(70);
+        _exit(BT_EXIT_STUCK);
     }
 }
 
@@ -631,7 +632,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     tick(w);
     bt_rpc_flush(w->rpc);
     if (w->failed) {
-        *code_p = 70;
+        *code_p = BT_EXIT_STUCK;
         return false;
     }
     *code_p = 0;

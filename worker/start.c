@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
 #include "common/base/stop.h"
@@ -158,7 +159,7 @@ int bt_worker_main(bt_role_t role,
     bt_worker_t *w = worker_new(role, ops);
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
     int signal_fd = -1;
-    int code = 1;
+    int code = BT_EXIT_FAILURE;
     bt_status_t status;
 
     bt_log_init(bt_role_name(role), BT_LOG_LEVEL_INFO);
@@ -168,7 +169,7 @@ int bt_worker_main(bt_role_t role,
     }
     status = bt_config_load(program, argc, argv, &w->config, &start->store);
     if (status != BT_OK) {
-        code = (status == BT_ERR_CANCELED) ? 0 : 2;
+        code = (status == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
         goto end;
     }
     signal_fd = open_signals();
@@ -195,8 +196,8 @@ int bt_worker_main(bt_role_t role,
         keep_heap();
         bt_ready_fd_say(&w->ready_fd, "ready\n");
         code = bt_worker_loop(w, signal_fd);
-    } else if (status == BT_ERR_CANCELED) {
-        code = 0;
+    } else {
+        code = bt_exit_of_start(status);
     }
     close_all(w);
 

@@ -70,7 +70,8 @@ void bt_rpc_close(bt_rpc_t *rpc);
 
 /** Router: accept announcements at @a url (ipc:// or tcp://; tcp port 0 picks
  *  one). @param [out] bound  the url with the real port.
- *  @retval BT_ERR_IO  address in use or not ours (logged) */
+ *  @retval  any of bt_status_of_bind(), BT_ERR_INVALID_PARAM,
+ *           BT_ERR_TOO_LARGE (all logged)  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url,
                                         char *bound, size_t bound_bytes);
 /** Worker: keep a link to the router that listens at @a url. May be called

@@ -333,18 +333,22 @@ static bt_status_t open_sockets(rpc_listener_t *listener, const char *url,
     listener->fd = listener->ipc ? open_ipc(url + 6, &listener->name)
                                  : open_tcp(url + 6, &port);
     if ((listener->fd < 0) || (listen(listener->fd, BACKLOG) != 0)) {
-        BT_LOG_ERROR("cannot listen at %s: %m", url);
-        return BT_ERR_IO;
+        const int why = errno;
+
+        BT_LOG_ERROR("cannot listen for workers at %s: %m", url);
+        return bt_status_of_bind(why);
     }
     listener->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (listener->stop_fd < 0) {
-        BT_LOG_ERROR("cannot listen at %s: %m", url);
+        BT_LOG_ERROR("cannot listen for workers at %s: %m", url);
         return BT_ERR_IO;
     }
     n = listener->ipc ? snprintf(text, sizeof(text), "%s", url)
                       : snprintf(text, sizeof(text), "%.*s:%u",
                                  (int)(colon - url), url, port);
     if ((n <= 0) || ((size_t)n >= sizeof(text)) || ((size_t)n >= bound_bytes)) {
+        BT_LOG_ERROR("cannot listen for workers at %s: its name is too long",
+                     url);
         return BT_ERR_TOO_LARGE;
     }
     memcpy(bound, text, (size_t)n + 1); /* it may be where url is */

@@ -18,6 +18,7 @@ static bt_status_t listen_at(bt_http_t *http, const char *option,
                              const char *address, char at[])
 {
     uint16_t port = 0;
+    char why[BT_HTTP_WHY_BYTES];
     char host[256];
     bt_status_t status;
 
@@ -26,11 +27,11 @@ static bt_status_t listen_at(bt_http_t *http, const char *option,
         BT_LOG_ERROR("--%s %s is not ADDR:PORT", option, address);
         return status;
     }
-    status = bt_http_listen(http, host, port, &port);
+    status = bt_http_listen(http, host, port, &port, why);
     if (status != BT_OK) {
-        BT_LOG_ERROR("cannot serve at %s, see above; choose another address "
-                     "with --%s",
-                     address, option);
+        BT_LOG_ERROR("cannot serve at %s: %s; choose another address with "
+                     "--%s",
+                     address, why, option);
         return status;
     }
     snprintf(at, BT_DOOR_ADDRESS_BYTES,

@@ -121,10 +121,14 @@ BT_MUST_CHECK bt_status_t bt_http_create(struct event_base *base,
                                          const bt_http_config_t *config,
                                          const bt_http_handlers_t *handlers,
                                          bt_http_t **http_p);
+#define BT_HTTP_WHY_BYTES 128
 /** Listen on one more address ("127.0.0.1", "::", port; 0 picks one).
- *  @retval BT_ERR_IO  in use or not ours (logged, with the address) */
+ *  @param [out] why  after a failure: the cause, a phrase
+ *  @retval  any of bt_status_of_bind(), BT_ERR_NOT_FOUND for an unknown name,
+ *           BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_http_listen(bt_http_t *http, const char *host,
-                                         uint16_t port, uint16_t *port_p);
+                                         uint16_t port, uint16_t *port_p,
+                                         char why[BT_HTTP_WHY_BYTES]);
 /** Stop accepting; open exchanges go on, idle connections and those that end
  *  their answer are closed. */
 void bt_http_stop_listening(bt_http_t *http);

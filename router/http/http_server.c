@@ -277,7 +277,7 @@ static uint16_t port_of(int fd)
 }
 
 bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
-                           uint16_t *port_p)
+                           uint16_t *port_p, char why[BT_HTTP_WHY_BYTES])
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
                                    .ai_socktype = SOCK_STREAM,
@@ -290,14 +290,14 @@ bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
     int err;
 
     if ((http->n_listeners == BT_HTTP_MAX_LISTENERS) || http->stopped) {
+        snprintf(why, BT_HTTP_WHY_BYTES, "it listens no more");
         return BT_ERR_INVALID_PARAM;
     }
     snprintf(service, sizeof(service), "%u", port);
     rc = getaddrinfo(host, service, &hints, &found);
     if (rc != 0) {
-        BT_LOG_ERROR("cannot listen on %s port %u: %s", host, port,
-                     gai_strerror(rc));
-        return BT_ERR_IO;
+        snprintf(why, BT_HTTP_WHY_BYTES, "%s", gai_strerror(rc));
+        return (rc == EAI_NONAME) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
     }
     for (const struct addrinfo *ai = found; (ai != NULL) && (fd < 0);
          ai = ai->ai_next) {
@@ -306,9 +306,8 @@ bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
     err = errno;
     freeaddrinfo(found);
     if (fd < 0) {
-        errno = err;
-        BT_LOG_ERROR("cannot listen on %s port %u: %m", host, port);
-        return BT_ERR_IO;
+        snprintf(why, BT_HTTP_WHY_BYTES, "%s", strerrordesc_np(err));
+        return bt_status_of_bind(err);
     }
 
     listener = &http->listeners[http->n_listeners];
@@ -319,6 +318,7 @@ bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
     bt_http_put_last(http, &listener->ev);
     if (event_add(&listener->ev, NULL) != 0) {
         close(fd);
+        snprintf(why, BT_HTTP_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
     http->n_listeners++;

@@ -125,7 +125,7 @@ def test_port_in_use_is_said():
             try:
                 router = c.start_router()
                 router.popen.wait(60)
-                assert router.popen.returncode != 0
+                assert router.popen.returncode == 78
                 assert str(port) in router.log() and "in use" in router.log().lower(), router.log()
             finally:
                 c.__exit__(None, None, None)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -155,6 +156,27 @@ class LauncherTest(unittest.TestCase):
             if line.startswith(f"--{key}="):
                 return line.split("=", 1)[1]
         return None
+
+    def order(self, text):
+        """Of the only launcher. @return the lines of its answer."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(DEADLINE_S)
+            client.connect(os.path.join(self.folder, self.run_dirs()[0],
+                                        "orders"))
+            client.sendall((text + "\n").encode())
+            lines = []
+            for line in client.makefile(encoding="ascii"):
+                lines.append(line.rstrip("\n"))
+                if lines[-1].split(" ")[0] in ("ok", "error"):
+                    return lines
+        raise AssertionError(f"no end of the answer to {text}: {lines}")
+
+    def state_of(self, name):
+        """The process' line of the status, or ""."""
+        for line in self.order("status"):
+            if f" name={name} " in line + " " and line.startswith("process"):
+                return line
+        return ""
 
     def run_dirs(self):
         return [entry for entry in os.listdir(self.folder)

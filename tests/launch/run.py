@@ -84,6 +84,8 @@ class LaunchTest(LauncherTest):
             "    decode-0 | no newline\n", launched.stderr())
         for pause in ("0.5", "1.0", "2.0", "4.0"):
             self.assertIn(f"it starts again in {pause} s\n", launched.stderr())
+        self.assertRegex(launched.err[-1], "error baton: decode-0 could not "
+                         "start: no newline\n$")
         self.assertEqual(launched.stdout(), "")
         self.assertEqual(self.run_dirs(), [])
 
@@ -96,6 +98,62 @@ class LaunchTest(LauncherTest):
                       "its last words:\n    router | router says hello\n"
                       "    router | cannot bind 127.0.0.1:1: address in use\n",
                       launched.stderr())
+        # The workers were to wait for its sockets.
+        self.assertEqual([name for _, name, _ in self.events()], ["router"])
+
+    def test_what_cannot_get_better_is_not_tried_again(self):
+        self.behave("decode-0", "hopeless")
+        for format in ("text", "json"):
+            launched = self.launch("--log-format", format)
+            self.assertEqual(launched.wait(), 78)
+            self.assertNotIn("starts again", launched.stderr())
+            self.assertIn("decode-0 could not start: it ended with exit status "
+                          "78; its last words:", launched.stderr())
+            # The last line is the cause, in one sentence.
+            self.assertIn("decode-0 could not start: memory: 3 MiB are missing",
+                          launched.err[-1])
+        self.assertEqual(len(self.events("start", "decode-0")), 2)
+
+    def test_what_was_there_once_may_come_back(self):
+        launched = self.launch()
+        launched.wait_ready()
+        poll(lambda: self.events("start", "decode-0"), "a start")
+        launched.wait_says("decode-0 says hello")
+        self.behave("decode-0", "hopeless")
+        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is ready")
+        os.kill(self.events("start", "decode-0")[0][2], signal.SIGKILL)
+        launched.wait_says("decode-0 ended with exit status 78; it starts "
+                           "again in 1.0 s")
+        self.behave("decode-0", "ready")
+        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is back")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_workers_wait_for_all_routers_sockets(self):
+        self.behave("router-1", "unbound")
+        launched = self.launch("--routers", "2")
+        poll(lambda: self.events("start", "router-1"), "the routers")
+        poll(lambda: "ready" in self.state_of("router-0"), "the first one")
+        for name in ("prefill-0", "decode-0"):
+            self.assertIn("state=waiting", self.state_of(name))
+        open(os.path.join(self.folder, "router-1.finish"), "w").close()
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 4, "the workers")
+        self.assertNotIn("again", launched.stderr())
+        for name in ("prefill-0", "decode-0"):
+            poll(lambda: "ready" in self.state_of(name), f"{name} to be ready")
+            self.assertIn("restarts=0", self.state_of(name))
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_worker_that_waits_for_the_routers_can_be_stopped(self):
+        self.behave("router", "unbound")
+        launched = self.launch()
+        poll(lambda: self.events("start", "router"), "the router")
+        self.order("stop decode-0")
+        open(os.path.join(self.folder, "router.finish"), "w").close()
+        poll(lambda: self.events("start", "prefill-0"), "the other worker")
+        self.assertIn("state=stopped", self.state_of("decode-0"))
+        self.assertEqual(launched.stop(), 0)
+        self.assertEqual(self.events("start", "decode-0"), [])
 
     def test_a_router_that_had_bound_is_tried_again(self):
         self.behave("router", "fail-after")
@@ -108,7 +166,7 @@ class LaunchTest(LauncherTest):
     def test_a_missing_program_is_named(self):
         os.unlink(os.path.join(self.folder, "baton-router"))
         launched = self.launch()
-        self.assertEqual(launched.wait(), 1)
+        self.assertEqual(launched.wait(), 78)
         self.assertIn(f"router | cannot execute {self.folder}/baton-router: "
                       "No such file or directory\n", launched.stderr())
 
@@ -186,7 +244,8 @@ class LaunchTest(LauncherTest):
         with open(os.path.join(logs, "launcher.log")) as file:
             lines = file.read().splitlines()
         self.assertIn("    router | router says hello", lines)
-        self.assertEqual(json.loads(lines[-1])["message"], "stopped")
+        self.assertEqual([json.loads(line)["message"] for line in lines[-2:]],
+                         ["stopped", "router could not start: no newline"])
         self.assertEqual(self.option("router", "log-format"), "json")
 
     def test_a_log_that_cannot_be_written_is_named(self):

@@ -2,6 +2,7 @@
 /* The parts of the launcher that start no process. */
 #include "tests/support/testsupport.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/exit_code.h"
 #include "launcher/last_words.h"
 #include "launcher/life.h"
 #include "launcher/ready.h"
@@ -26,7 +29,7 @@ static void pauses_double_from_half_a_second_to_thirty(void **state)
     bt_restart_init(&restart);
     bt_restart_ready(&restart, 0);
     for (size_t i = 0; i < sizeof(want_ms) / sizeof(want_ms[0]); i++) {
-        assert_true(bt_restart_exited(&restart, 1000, &pause_ms));
+        assert_true(bt_restart_exited(&restart, 1000, false, &pause_ms));
         assert_int_equal(pause_ms, want_ms[i]);
     }
 }
@@ -39,19 +42,19 @@ static void a_minute_of_health_makes_pauses_short_again(void **state)
     (void)state;
     bt_restart_init(&restart);
     bt_restart_ready(&restart, 1000);
-    assert_true(bt_restart_exited(&restart, 2000, &pause_ms));
-    assert_true(bt_restart_exited(&restart, 3000, &pause_ms));
+    assert_true(bt_restart_exited(&restart, 2000, false, &pause_ms));
+    assert_true(bt_restart_exited(&restart, 3000, false, &pause_ms));
     assert_int_equal(pause_ms, 1000);
 
     bt_restart_ready(&restart, 10000);
-    assert_true(bt_restart_exited(&restart, 69999, &pause_ms));
+    assert_true(bt_restart_exited(&restart, 69999, false, &pause_ms));
     assert_int_equal(pause_ms, 2000);
 
     bt_restart_ready(&restart, 70000);
-    assert_true(bt_restart_exited(&restart, 130000, &pause_ms));
+    assert_true(bt_restart_exited(&restart, 130000, false, &pause_ms));
     assert_int_equal(pause_ms, 500);
     /* A long life without being ready is no health. */
-    assert_true(bt_restart_exited(&restart, 999999, &pause_ms));
+    assert_true(bt_restart_exited(&restart, 999999, false, &pause_ms));
     assert_int_equal(pause_ms, 1000);
 }
 
@@ -63,18 +66,108 @@ static void the_fifth_early_end_is_the_last(void **state)
     (void)state;
     bt_restart_init(&restart);
     for (int i = 0; i < 4; i++) {
-        assert_true(bt_restart_exited(&restart, 0, &pause_ms));
+        assert_true(bt_restart_exited(&restart, 0, false, &pause_ms));
     }
     pause_ms = 77;
-    assert_false(bt_restart_exited(&restart, 0, &pause_ms));
+    assert_false(bt_restart_exited(&restart, 0, false, &pause_ms));
     assert_int_equal(pause_ms, 77);
 
     /* Once ready, never given up. */
     bt_restart_init(&restart);
     bt_restart_ready(&restart, 0);
     for (int i = 0; i < 20; i++) {
-        assert_true(bt_restart_exited(&restart, 0, &pause_ms));
+        assert_true(bt_restart_exited(&restart, 0, false, &pause_ms));
     }
+}
+
+static void what_would_end_so_again_is_not_tried_again(void **state)
+{
+    bt_restart_t restart;
+    uint32_t pause_ms = 77;
+
+    (void)state;
+    bt_restart_init(&restart);
+    assert_false(bt_restart_exited(&restart, 0, true, &pause_ms));
+    assert_int_equal(pause_ms, 77);
+
+    /* What was there once may come back. */
+    bt_restart_init(&restart);
+    bt_restart_ready(&restart, 0);
+    assert_true(bt_restart_exited(&restart, 0, true, &pause_ms));
+    assert_int_equal(pause_ms, 500);
+}
+
+static void exit_codes_tell_what_may_pass(void **state)
+{
+    static const struct {
+        bt_status_t status;
+        int code;
+    } starts[] = {
+        {BT_OK, 0},
+        {BT_ERR_CANCELED, 0},
+        {BT_ERR_INVALID_PARAM, 2},
+        {BT_ERR_NO_MEMORY, 78},
+        {BT_ERR_UNSUPPORTED, 78},
+        {BT_ERR_NO_DEVICE, 78},
+        {BT_ERR_NOT_FOUND, 78},
+        {BT_ERR_UNAUTHORIZED, 78},
+        {BT_ERR_BAD_FILE, 78},
+        {BT_ERR_IO, 1},
+        {BT_ERR_TIMED_OUT, 1},
+        {BT_ERR_BUSY, 1},
+        {BT_ERR_INTERNAL, 1},
+    };
+    static const int final[] = {2, 78, 126, 127};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(starts); i++) {
+        assert_int_equal(bt_exit_of_start(starts[i].status), starts[i].code);
+    }
+    for (int code = 0; code < 256; code++) {
+        bool is_final = false;
+
+        for (size_t i = 0; i < BT_ARRAY_LEN(final); i++) {
+            is_final = is_final || (code == final[i]);
+        }
+        assert_int_equal(bt_exit_is_final(code), is_final);
+    }
+    /* An address in use, by bind(). */
+    assert_int_equal(bt_exit_of_start(bt_status_of_bind(EADDRINUSE)), 78);
+    assert_int_equal(bt_exit_of_start(bt_status_of_bind(EADDRNOTAVAIL)), 78);
+    assert_int_equal(bt_exit_of_start(bt_status_of_bind(EACCES)), 78);
+    assert_int_equal(bt_exit_of_start(bt_status_of_bind(ENOBUFS)), 1);
+}
+
+static void check_cause(const char *words_said, const char *want)
+{
+    bt_last_words_t *words = bt_calloc(1, sizeof(*words));
+    char cause[BT_LAST_WORDS_BYTES];
+
+    assert_non_null(words);
+    bt_last_words_add(words, words_said, strlen(words_said));
+    bt_last_words_finish(words);
+    bt_last_words_cause(words, cause);
+    assert_string_equal(cause, want);
+    bt_free(words);
+}
+
+static void the_cause_is_the_last_error_among_the_last_words(void **state)
+{
+    (void)state;
+    check_cause("2026-11-22T14:03:07.123+00:00 info  decode-0: loading\n"
+                "2026-11-22T14:03:07.124+00:00 error decode-0: first\n"
+                "2026-11-22T14:03:07.125+00:00 error decode-0: model m: 3 MiB "
+                "are missing\n"
+                "2026-11-22T14:03:07.126+00:00 info  decode-0: ended\n",
+                "model m: 3 MiB are missing");
+    check_cause("{\"time\":\"t\",\"level\":\"error\",\"name\":\"router\","
+                "\"pid\":1,\"message\":\"no \\\"a\\\\b\\\" here\"}\n"
+                "{\"time\":\"t\",\"level\":\"info\",\"name\":\"router\","
+                "\"pid\":1,\"message\":\"ended\"}\n",
+                "no \"a\\b\" here");
+    /* Of a library or a shell: whatever came last, but no empty line. */
+    check_cause("Fatal: it hurts\n\n", "Fatal: it hurts");
+    check_cause("", "");
 }
 
 static void last_words_are_the_last_twenty_lines(void **state)
@@ -293,6 +386,7 @@ static void a_life_has_the_arrows_of_its_drawing_and_no_others(void **state)
     } arrows[] = {
         {BT_LIFE_STOPPED, BT_LIFE_START, BT_LIFE_STARTING},
         {BT_LIFE_STOPPED, BT_LIFE_RESTART, BT_LIFE_STARTING},
+        {BT_LIFE_STOPPED, BT_LIFE_HOLD, BT_LIFE_WAITING},
         {BT_LIFE_STARTING, BT_LIFE_STOP, BT_LIFE_STOPPING},
         {BT_LIFE_STARTING, BT_LIFE_RESTART, BT_LIFE_CHANGING},
         {BT_LIFE_STARTING, BT_LIFE_SAID_READY, BT_LIFE_READY},
@@ -400,6 +494,9 @@ int main(void)
         BT_TEST(pauses_double_from_half_a_second_to_thirty),
         BT_TEST(a_minute_of_health_makes_pauses_short_again),
         BT_TEST(the_fifth_early_end_is_the_last),
+        BT_TEST(what_would_end_so_again_is_not_tried_again),
+        BT_TEST(exit_codes_tell_what_may_pass),
+        BT_TEST(the_cause_is_the_last_error_among_the_last_words),
         BT_TEST(last_words_are_the_last_twenty_lines),
         BT_TEST(a_long_last_word_is_cut),
         BT_TEST(ready_is_a_line_of_its_own),

@@ -122,6 +122,12 @@ on n1 scancel --batch --signal=USR1 "$job"
 within 40 "the warning of the time limit ends the job" is_state COMPLETED
 within 20 "nothing is left on the node" nothing_left
 
+# Nobody has so much memory: starting again is of no use.
+submit -N1 --export=ALL,BATON_KV_MEMORY=60000g
+within 60 "what cannot run is left alone at once" said 'ended with 78: it cannot run there'
+within 60 "and the job fails" is_state FAILED
+said 'is started again' && fail "it was started again"
+
 job=$(on n1 sbatch --parsable "$script") || fail "sbatch"
 within 20 "a job without a model says so" said 'MODEL is not set'
 within 20 "and fails" is_state FAILED

@@ -172,6 +172,7 @@ static inline void on_tick(evutil_socket_t fd, short what, void *arg)
 static inline void start(fixture_t *f, const bt_http_config_t *config)
 {
     const struct timeval tick = {.tv_usec = 1000};
+    char why[BT_HTTP_WHY_BYTES];
     const bt_http_handlers_t handlers = {
         .on_request = on_request, .on_gone = on_gone, .ctx = f};
 
@@ -182,7 +183,8 @@ static inline void start(fixture_t *f, const bt_http_config_t *config)
     assert_int_equal(event_add(f->tick, &tick), 0);
     assert_int_equal(bt_http_create(f->base, config, &handlers, &f->http),
                      BT_OK);
-    assert_int_equal(bt_http_listen(f->http, "127.0.0.1", 0, &f->port), BT_OK);
+    assert_int_equal(bt_http_listen(f->http, "127.0.0.1", 0, &f->port, why),
+                     BT_OK);
     assert_true(f->port > 0);
 }
 

@@ -324,6 +324,7 @@ static void errors_take_the_form_that_the_handler_gives(void **state)
     const bt_http_handlers_t handlers = {.on_request = on_request,
                                          .on_gone = on_gone,
                                          .format_error = format_error};
+    char why[BT_HTTP_WHY_BYTES];
     fixture_t f;
     client_t c;
 
@@ -332,7 +333,8 @@ static void errors_take_the_form_that_the_handler_gives(void **state)
     bt_http_destroy(f.http);
     assert_int_equal(bt_http_create(f.base, &normal, &handlers, &f.http),
                      BT_OK);
-    assert_int_equal(bt_http_listen(f.http, "127.0.0.1", 0, &f.port), BT_OK);
+    assert_int_equal(bt_http_listen(f.http, "127.0.0.1", 0, &f.port, why),
+                     BT_OK);
     client_open(&f, &c);
     client_puts(&f, &c, "PUT /v1/x HTTP/1.1" NL "Host: h" NL NL);
     WAIT_FOR(&f, at_eof(&c));

@@ -423,7 +423,7 @@ static void faulty_configurations_and_addresses_are_refused(void **state)
     /* an address of a documentation network (RFC 5737) is not ours */
     assert_int_equal(
         bt_rpc_listen(side.rpc, "tcp://192.0.2.1:0", url, sizeof(url)),
-        BT_ERR_IO);
+        BT_ERR_NOT_FOUND);
     assert_int_equal(
         bt_rpc_listen(side.rpc, "ipc:///nonexistent/dir/x", url, sizeof(url)),
         BT_ERR_IO);
@@ -431,7 +431,7 @@ static void faulty_configurations_and_addresses_are_refused(void **state)
         bt_rpc_listen(side.rpc, "tcp://127.0.0.1:0", url, sizeof(url)), BT_OK);
     side_open(&other, key_a, "h"); /* the port is taken */
     assert_int_equal(bt_rpc_listen(other.rpc, url, url, sizeof(url)),
-                     BT_ERR_IO);
+                     BT_ERR_EXISTS);
     bt_rpc_close(other.rpc);
     bt_rpc_close(side.rpc);
 

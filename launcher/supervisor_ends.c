@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ends of processes: whether one is started again, and why not. */
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "common/base/clock.h"
+#include "common/base/exit_code.h"
+#include "common/base/log.h"
+#include "launcher/supervisor_priv.h"
+
+void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
+                           int exit_status, const char *cause)
+{
+    child->has_given_up = true;
+    bt_supervisor_apply(s, child, BT_LIFE_GAVE_UP);
+    if (child->is_by_order) { /* who gave it is told */
+        return;
+    }
+    if (s->cause[0] == '\0') { /* others may follow from it */
+        snprintf(s->cause, sizeof(s->cause), "%s could not start: %s",
+                 child->process->name, cause);
+    }
+    bt_supervisor_stop(s, exit_status);
+}
+
+/* The exit status of the launch that this end is the end of. */
+static int status_of_launch(int wait_status)
+{
+    const int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0;
+
+    if (!bt_exit_is_final(code)) {
+        return BT_EXIT_FAILURE;
+    }
+    return (code == BT_EXIT_USAGE) ? BT_EXIT_USAGE : BT_EXIT_CONFIG;
+}
+
+static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
+                          int wait_status, bool is_final)
+{
+    const char *const name = child->process->name;
+    char why[BT_LAST_WORDS_BYTES];
+
+    if (is_final) {
+        BT_LOG_ERROR("%s could not start: it ended %s; its last words:", name,
+                     child->end);
+    } else {
+        BT_LOG_ERROR("%s could not start %u times, the last time it ended %s; "
+                     "its last words:",
+                     name, child->restart.early_exits, child->end);
+    }
+    bt_child_print_last_words(child, s->options->log_fd);
+    bt_last_words_cause(&child->words, why);
+    if (why[0] == '\0') {
+        snprintf(why, sizeof(why), "it ended %s", child->end);
+    }
+    bt_supervisor_give_up(s, child, status_of_launch(wait_status), why);
+}
+
+/* It ended by itself while everything runs. */
+static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
+{
+    const uint64_t now_ms = bt_now_ms();
+    /* A router that ends before it has bound its sockets will not do better
+     * the next time, whatever it ends with. */
+    const bool is_final =
+        (WIFEXITED(wait_status) &&
+         bt_exit_is_final(WEXITSTATUS(wait_status))) ||
+        (bt_child_is_router(child) && !bt_ready_has_line(&child->ready));
+    uint32_t pause_ms;
+
+    if (!bt_restart_exited(&child->restart, now_ms, is_final, &pause_ms)) {
+        give_up_after(s, child, wait_status, is_final);
+        return;
+    }
+    BT_LOG_WARN("%s ended %s; it starts again in %u.%u s", child->process->name,
+                child->end, pause_ms / 1000, pause_ms % 1000 / 100);
+    child->due_ms = now_ms + pause_ms;
+    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
+}
+
+/* It was told to, or everything stops. */
+static void on_ordered_end(bt_supervisor_t *s, bt_child_t *child,
+                           int wait_status)
+{
+    /* SIGTERM is ours, come before the child could catch it; where SIGKILL is
+     * ours, that was said. */
+    const bool is_well =
+        (wait_status == 0) ||
+        (WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGTERM));
+
+    if ((s->phase != BT_SUPERVISOR_KILL) && !is_well && !child->was_killed) {
+        BT_LOG_WARN("%s ended %s while stopping", child->process->name,
+                    child->end);
+    }
+    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
+    if (s->phase != BT_SUPERVISOR_RUNNING) {
+        bt_supervisor_apply(s, child, BT_LIFE_STOP);
+    }
+}
+
+void bt_supervisor_reap(bt_supervisor_t *s)
+{
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        bt_child_t *const child = s->children[i];
+        const bool was_told = (child->life == BT_LIFE_STOPPING) ||
+                              (child->life == BT_LIFE_CHANGING);
+        int wait_status;
+
+        if (!bt_child_reap(child, &wait_status)) {
+            continue;
+        }
+        if (was_told || (s->phase != BT_SUPERVISOR_RUNNING)) {
+            on_ordered_end(s, child, wait_status);
+        } else {
+            on_own_end(s, child, wait_status);
+        }
+    }
+}
