@@ -26,7 +26,8 @@ bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
     child->process = process;
     child->output_fd = -1;
     child->ready_fd = -1;
-    child->log_fd = STDERR_FILENO;
+    child->log_fd = -1;
+    bt_output_init(&child->output, -1);
     bt_restart_init(&child->restart);
     if (log_dir[0] == '\0') {
         return BT_OK;
@@ -40,9 +41,9 @@ bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
     child->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     if (child->log_fd < 0) {
         BT_LOG_ERROR("cannot write %s: %m", path);
-        child->log_fd = STDERR_FILENO;
         return BT_ERR_IO;
     }
+    bt_output_init(&child->output, child->log_fd);
     return BT_OK;
 }
 
@@ -59,7 +60,7 @@ void bt_child_fini(bt_child_t *child)
     if (child->ready_fd >= 0) {
         close(child->ready_fd);
     }
-    if ((child->log_fd >= 0) && (child->log_fd != STDERR_FILENO)) {
+    if (child->log_fd >= 0) {
         close(child->log_fd);
     }
 }
@@ -187,22 +188,6 @@ err_path:
     return BT_ERR_NO_MEMORY;
 }
 
-static void write_whole(int fd, const char *data, size_t n)
-{
-    while (n > 0) {
-        const ssize_t done = write(fd, data, n);
-
-        if ((done < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (done <= 0) {
-            return; /* a full disk or a closed terminal stops no service */
-        }
-        data += done;
-        n -= (size_t)done;
-    }
-}
-
 void bt_child_read_output(bt_child_t *child)
 {
     char piece[PIECE_BYTES];
@@ -222,7 +207,7 @@ void bt_child_read_output(bt_child_t *child)
             return;
         }
         bt_last_words_add(&child->words, piece, (size_t)n);
-        write_whole(child->log_fd, piece, (size_t)n);
+        bt_output_add(&child->output, piece, (size_t)n);
     }
 }
 
@@ -274,6 +259,7 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p)
     child->pid = 0;
     bt_child_read_output(child);
     bt_last_words_finish(&child->words);
+    bt_output_finish(&child->output);
     if (child->output_fd >= 0) {
         close(child->output_fd);
         child->output_fd = -1;
@@ -297,13 +283,17 @@ void bt_child_signal(const bt_child_t *child, int signal_number)
 
 void bt_child_print_last_words(const bt_child_t *child, int log_fd)
 {
+    char text[BT_LAST_WORDS_BYTES + BT_PLAN_NAME_BYTES + 16];
     const char *line;
 
     for (uint32_t i = 0; (line = bt_last_words_line(&child->words, i)) != NULL;
          i++) {
-        dprintf(STDERR_FILENO, "    %s | %s\n", child->process->name, line);
+        const int n = snprintf(text, sizeof(text), "    %s | %s\n",
+                               child->process->name, line);
+
+        bt_log_pass_on(text, (size_t)n);
         if (log_fd >= 0) {
-            dprintf(log_fd, "    %s | %s\n", child->process->name, line);
+            (void)!write(log_fd, text, (size_t)n);
         }
     }
 }

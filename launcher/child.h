@@ -18,6 +18,7 @@
 #include "common/base/status.h"
 #include "launcher/last_words.h"
 #include "launcher/life.h"
+#include "launcher/output.h"
 #include "launcher/plan.h"
 #include "launcher/ready.h"
 #include "launcher/restart.h"
@@ -41,7 +42,8 @@ typedef struct bt_child {
     pid_t pid;     /**< 0 while it does not run */
     int output_fd; /**< -1 while it does not run */
     int ready_fd;  /**< -1 when closed */
-    int log_fd;    /**< where its output goes; borrowed stderr or owned */
+    int log_fd;    /**< where its output goes; owned; -1: standard error */
+    bt_output_t output;
     char end[BT_CHILD_END_BYTES]; /**< how it ended the last time, or "" */
 } bt_child_t;
 

@@ -236,7 +236,8 @@ int main(int argc, char **argv)
     bt_log_init("baton", level);
     (void)bt_log_format(config->log_format); /* the table checked it */
     signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
-    exit_status = serve(store, config);
+    exit_status = (bt_log_start() == BT_OK) ? serve(store, config) : 1;
+    bt_log_flush();
     bt_config_destroy(store);
     return exit_status;
 }

@@ -182,8 +182,7 @@ static void announce(bt_supervisor_t *s)
     bt_strbuf_init(&text, ANNOUNCE_BYTES);
     bt_ready_announce(routers, n, &text);
     if (bt_strbuf_status(&text) == BT_OK) {
-        fputs(text.data, stdout);
-        fflush(stdout);
+        bt_sink_add(s->out, text.data, text.len);
     } else {
         BT_LOG_WARN("ready, but the addresses cannot be printed: %s",
                     bt_status_str(bt_strbuf_status(&text)));
@@ -498,6 +497,7 @@ static void fini(bt_supervisor_t *s)
         bt_free(s->children[i]);
     }
     bt_desk_destroy(s->desk);
+    bt_sink_close(s->out, BT_LOG_FLUSH_MS);
     if (s->signal_fd >= 0) {
         close(s->signal_fd);
     }
@@ -512,6 +512,9 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
 
     if (status == BT_OK) {
         status = block_signals(&s);
+    }
+    if (status == BT_OK) {
+        status = bt_sink_open(STDOUT_FILENO, ANNOUNCE_BYTES, NULL, &s.out);
     }
     if (status == BT_OK) {
         status = bt_desk_create(plan->run_dir.path, bt_supervisor_order, &s,

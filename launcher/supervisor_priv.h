@@ -12,6 +12,7 @@
 
 #include <poll.h>
 
+#include "common/base/sink.h"
 #include "common/base/stop.h"
 #include "launcher/child.h"
 #include "launcher/desk.h"
@@ -41,6 +42,7 @@ typedef struct bt_supervisor {
     const bt_supervisor_options_t *options;
     bt_plan_t *plan;
     bt_desk_t *desk;       /**< owned */
+    bt_sink_t *out;        /**< owned; standard output */
     bt_child_t **children; /**< owned; in the order of the plan */
     uint32_t n_children;
     struct pollfd *fds; /**< owned; room for all there is to wait for */

@@ -144,6 +144,9 @@ int main(int argc, char **argv)
     }
     (void)bt_log_format(s.config->log_format); /* the table checked it */
     bt_stop_block();                           /* before any thread */
+    if (bt_log_start() != BT_OK) {
+        goto end;
+    }
     status = bt_cluster_open(BT_ROLE_ROUTER, &argc, &argv, &s.cluster);
     if (status != BT_OK) {
         goto end;
@@ -159,6 +162,7 @@ int main(int argc, char **argv)
     BT_LOG_INFO("ended with %d", code);
 
 end:
+    bt_log_flush();
     /* The log borrows the name from the options. */
     bt_log_init(NAME, level);
     bt_config_destroy(s.store);

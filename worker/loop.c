@@ -529,6 +529,7 @@ static void check_progress(bt_worker_t *w)
     if ((since != 0) && (bt_now_ns() > since + STUCK_NS)) {
         BT_LOG_ERROR("the compute thread made no progress for %llu s",
                      (unsigned long long)(STUCK_NS / 1000000000u));
+        bt_log_flush();
         _exit(BT_EXIT_STUCK);
     }
 }

@@ -177,6 +177,9 @@ int bt_worker_main(bt_role_t role,
         BT_LOG_ERROR("signals: %m");
         goto end;
     }
+    if (bt_log_start() != BT_OK) {
+        goto end;
+    }
     if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
         BT_OK) {
         goto end;
@@ -202,6 +205,7 @@ int bt_worker_main(bt_role_t role,
     close_all(w);
 
 end:
+    bt_log_flush();
     if (start != NULL) {
         bt_gguf_close(start->gguf);
         bt_cluster_close(start->cluster);

@@ -2,6 +2,8 @@
 #include "common/base/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,28 +14,42 @@
 
 #include "common/base/assert.h"
 #include "common/base/json.h"
+#include "common/base/sink.h"
 #include "common/base/strbuf.h"
 #include "common/base/walltime.h"
 
 #define NAME_BYTES 64
 #define TEXT_BYTES 1024
 #define LINE_BYTES 8192 /* a byte takes at most six in JSON */
+/* Of lines that wait for a slow reader: some two thousand. */
+#define ROOM_BYTES (256u << 10)
 
-/* The log sink is the one global of the code base. */
+/* The log is the one global of the code base. */
 static struct {
     const char *program;
+    _Atomic(bt_sink_t *) out; /* NULL: not started, written as it comes */
     _Atomic int level;
     atomic_bool json;
     _Atomic int copy_fd; /* -1: none */
     atomic_ulong counts[BT_LOG_LEVEL_DEBUG + 1];
-} sink = {.program = "baton", .level = BT_LOG_LEVEL_INFO, .copy_fd = -1};
+    /* A copy of `program` for the thread that tells of dropped lines: at the
+     * process's end what `program` borrows goes before the thread does. */
+    pthread_mutex_t name_lock;
+    char name[NAME_BYTES + 1];
+} state = {.program = "baton",
+           .level = BT_LOG_LEVEL_INFO,
+           .copy_fd = -1,
+           .name_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 void bt_log_init(const char *program, bt_log_level_t level)
 {
-    sink.program = program;
-    atomic_store(&sink.level, (int)level);
+    state.program = program;
+    pthread_mutex_lock(&state.name_lock);
+    snprintf(state.name, sizeof(state.name), "%s", program);
+    pthread_mutex_unlock(&state.name_lock);
+    atomic_store(&state.level, (int)level);
 }
 
 int bt_log_level_parse(const char *name, bt_log_level_t *level_p)
@@ -54,18 +70,18 @@ int bt_log_format(const char *name)
     if (!json && (strcmp(name, "text") != 0)) {
         return -1;
     }
-    atomic_store(&sink.json, json);
+    atomic_store(&state.json, json);
     return 0;
 }
 
 void bt_log_copy_to(int fd)
 {
-    atomic_store(&sink.copy_fd, fd);
+    atomic_store(&state.copy_fd, fd);
 }
 
 /* Memory must not be asked for here: its shortage is logged too. */
 static void put_json(bt_strbuf_t *line, const char *time, bt_log_level_t level,
-                     const char *text)
+                     const char *name, const char *text)
 {
     bt_json_t json;
 
@@ -73,33 +89,105 @@ static void put_json(bt_strbuf_t *line, const char *time, bt_log_level_t level,
     bt_json_object(&json, NULL);
     bt_json_str(&json, "time", time);
     bt_json_str(&json, "level", level_names[level]);
-    bt_json_strn(&json, "name", sink.program,
-                 strnlen(sink.program, NAME_BYTES));
+    bt_json_strn(&json, "name", name, strnlen(name, NAME_BYTES));
     bt_json_i64(&json, "pid", getpid());
     bt_json_str(&json, "message", text);
     bt_json_end_object(&json);
 }
 
 static void put_text(bt_strbuf_t *line, const char *time, bt_log_level_t level,
-                     const char *text)
+                     const char *name, const char *text)
 {
     bt_strbuf_printf(line, "%s %-5s %.*s: %s", time, level_names[level],
-                     NAME_BYTES, sink.program, text);
+                     NAME_BYTES, name, text);
+}
+
+/* @return bytes, with the line's end */
+static size_t make_line(bt_log_level_t level, const char *name,
+                        const char *text, char *memory, size_t bytes)
+{
+    char time[BT_WALLTIME_BYTES];
+    bt_strbuf_t line;
+
+    bt_walltime_print(bt_walltime_ms(), time);
+    bt_strbuf_init_fixed(&line, memory, bytes - 1);
+    if (atomic_load_explicit(&state.json, memory_order_relaxed)) {
+        put_json(&line, time, level, name, text);
+    } else {
+        put_text(&line, time, level, name, text);
+    }
+    memory[line.len] = '\n';
+    return line.len + 1;
+}
+
+/* A bt_sink_tell_fn. */
+static size_t tell_dropped(uint64_t n, char *line, size_t cap)
+{
+    char name[NAME_BYTES + 1];
+    char text[128];
+
+    pthread_mutex_lock(&state.name_lock);
+    memcpy(name, state.name, sizeof(name));
+    pthread_mutex_unlock(&state.name_lock);
+    snprintf(text, sizeof(text),
+             "%" PRIu64 " log lines were dropped here: nobody read them", n);
+    return make_line(BT_LOG_LEVEL_WARN, name, text, line, cap);
+}
+
+bt_status_t bt_log_start(void)
+{
+    bt_sink_t *out = NULL;
+    const bt_status_t status =
+        bt_sink_open(STDERR_FILENO, ROOM_BYTES, tell_dropped, &out);
+
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot make the log's thread: %s", bt_status_str(status));
+        return status;
+    }
+    atomic_store(&state.out, out);
+    return BT_OK;
+}
+
+void bt_log_flush(void)
+{
+    bt_sink_t *out = atomic_load(&state.out);
+
+    if (out != NULL) {
+        (void)bt_sink_flush(out, BT_LOG_FLUSH_MS);
+    }
+}
+
+uint64_t bt_log_dropped(void)
+{
+    bt_sink_t *out = atomic_load(&state.out);
+
+    return (out != NULL) ? bt_sink_dropped(out) : 0;
+}
+
+void bt_log_pass_on(const char *lines, size_t bytes)
+{
+    bt_sink_t *out = atomic_load_explicit(&state.out, memory_order_acquire);
+
+    /* One write, so that lines of several threads and processes do not mix.
+     * Where it fails nowhere is left to say it. */
+    if (out != NULL) {
+        bt_sink_add(out, lines, bytes);
+    } else {
+        (void)!write(STDERR_FILENO, lines, bytes);
+    }
 }
 
 void bt_log(bt_log_level_t level, const char *fmt, ...)
 {
     const int saved_errno = errno; /* so that %m means the caller's error */
     char text[TEXT_BYTES];
-    char memory[LINE_BYTES];
-    char time[BT_WALLTIME_BYTES];
-    bt_strbuf_t line;
+    char line[LINE_BYTES];
     va_list args;
+    size_t bytes;
     int copy_fd;
-    ssize_t n;
 
-    atomic_fetch_add_explicit(&sink.counts[level], 1, memory_order_relaxed);
-    if ((int)level > atomic_load_explicit(&sink.level, memory_order_relaxed)) {
+    atomic_fetch_add_explicit(&state.counts[level], 1, memory_order_relaxed);
+    if ((int)level > atomic_load_explicit(&state.level, memory_order_relaxed)) {
         return;
     }
     va_start(args, fmt);
@@ -107,33 +195,23 @@ void bt_log(bt_log_level_t level, const char *fmt, ...)
         text[0] = '\0';
     }
     va_end(args);
-    bt_walltime_print(bt_walltime_ms(), time);
-    bt_strbuf_init_fixed(&line, memory, sizeof(memory) - 1);
-    if (atomic_load_explicit(&sink.json, memory_order_relaxed)) {
-        put_json(&line, time, level, text);
-    } else {
-        put_text(&line, time, level, text);
-    }
-    memory[line.len] = '\n';
-
-    /* One write, so that lines of several threads and processes do not mix.
-     * Where it fails nowhere is left to say it. */
-    copy_fd = atomic_load_explicit(&sink.copy_fd, memory_order_relaxed);
-    n = write(STDERR_FILENO, memory, line.len + 1);
+    bytes = make_line(level, state.program, text, line, sizeof(line));
+    bt_log_pass_on(line, bytes);
+    copy_fd = atomic_load_explicit(&state.copy_fd, memory_order_relaxed);
     if (copy_fd >= 0) {
-        n = write(copy_fd, memory, line.len + 1);
+        (void)!write(copy_fd, line, bytes);
     }
-    (void)n;
     errno = saved_errno;
 }
 
 unsigned long bt_log_count(bt_log_level_t level)
 {
-    return atomic_load(&sink.counts[level]);
+    return atomic_load(&state.counts[level]);
 }
 
 void bt_assert_fail(const char *expr, const char *file, int line)
 {
     BT_LOG_ERROR("assertion failed: %s at %s:%d", expr, file, line);
+    bt_log_flush();
     abort();
 }

@@ -9,9 +9,20 @@
  *
  * The function that decides an error logs it, once. Text is lower case,
  * `request 42 peer 3` style; never prompt text. Any thread may log.
+ *
+ * From bt_log_start() on nobody who logs waits for the reader of standard
+ * error: lines that find no room are dropped and counted, and one says how many
+ * (sink.h).
  */
 #ifndef BT_COMMON_BASE_LOG_H
 #define BT_COMMON_BASE_LOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_LOG_FLUSH_MS 500u
 
 typedef enum bt_log_level {
     BT_LOG_LEVEL_ERROR,
@@ -33,6 +44,23 @@ int bt_log_format(const char *name);
 /** Write each line to this descriptor too, from now on; -1 = no more. It stays
  *  the caller's. */
 void bt_log_copy_to(int fd);
+
+/** Makes the log's thread; once, when the options are read. What is logged
+ *  before waits for the reader, and so would a forked child's that does not
+ *  execute another program.
+ *  @retval BT_ERR_NO_MEMORY
+ *  @retval BT_ERR_IO  both logged */
+BT_MUST_CHECK bt_status_t bt_log_start(void);
+
+/** Before the process ends: wait until what was logged is out, BT_LOG_FLUSH_MS
+ *  at most. */
+void bt_log_flush(void);
+
+/** Lines of standard error that were dropped so far. */
+uint64_t bt_log_dropped(void);
+
+/** Whole lines of another process's, as they are: to standard error alone. */
+void bt_log_pass_on(const char *lines, size_t bytes);
 
 void bt_log(bt_log_level_t level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -166,6 +166,7 @@ typedef struct bt_metrics_process {
     double unix_s; /**< wall clock, for the timestamp gauge */
     double cpu_s, resident_bytes, virtual_bytes;
     double open_fds, max_fds;
+    double n_log_dropped;
 } bt_metrics_process_t;
 
 /** Ask the system for all but what is known of connections. Any thread may; it

@@ -464,6 +464,7 @@ static void fill(page_t *page, const bt_metrics_process_t *process)
     cells[BT_PC_VIRTUAL] = process->virtual_bytes;
     cells[BT_PC_OPEN_FDS] = process->open_fds;
     cells[BT_PC_MAX_FDS] = process->max_fds;
+    cells[BT_PC_LOG_DROPPED] = process->n_log_dropped;
 }
 
 void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,

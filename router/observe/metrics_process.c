@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "common/base/openfds.h"
 #include "common/base/process.h"
 #include "router/observe/metrics_priv.h"
@@ -71,6 +72,7 @@ void bt_metrics_process_read(bt_metrics_process_t *process)
     process->virtual_bytes =
         known(read_stat(&start_ticks, &virtual_bytes) ? virtual_bytes : 0);
     process->open_fds = known(bt_count_open_fds());
+    process->n_log_dropped = (double)bt_log_dropped();
     process->max_fds = NAN;
     if ((getrlimit(RLIMIT_NOFILE, &limit) == 0) &&
         (limit.rlim_cur != RLIM_INFINITY)) {

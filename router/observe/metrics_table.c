@@ -361,6 +361,9 @@ const bt_family_def_t bt_metrics_families[] = {
      "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
     {COUNTER, "baton_access_log_lines_lost_total",
      "Lines that the access log did not take", SERIES(PROCESS(ACCESS_LOST))},
+    {COUNTER, "baton_log_lines_dropped_total",
+     "Lines of this router's log that were dropped because nobody read its "
+     "standard error", SERIES(PROCESS(LOG_DROPPED))},
     {COUNTER, "process_cpu_seconds_total",
      "Total user and system CPU time spent in seconds.",
      SERIES(PROCESS(CPU_S))},

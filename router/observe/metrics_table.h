@@ -178,6 +178,7 @@ typedef enum bt_process_cell {
     BT_PC_MAX_FDS,
     BT_PC_TRACE_LOST,
     BT_PC_ACCESS_LOST,
+    BT_PC_LOG_DROPPED,
     BT_PC_N,
 } bt_process_cell_t;
 

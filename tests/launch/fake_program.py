@@ -13,6 +13,7 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   silent         never be ready
   drain          be ready; after SIGTERM end once $FAKE_DIR/NAME.finish is there
   old            as a worker that never says its role
+  chatty         be ready, write 20000 lines, note "wrote"
 A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router.
 """
 import os
@@ -83,6 +84,11 @@ if program != "baton-router" and behave != "old":
 if behave != "silent":
     ready.write("ready\n")
     ready.flush()
+if behave == "chatty":
+    for i in range(20000):
+        os.write(2, b"%s line %05d, which has a hundred bytes with its end, as lines of logs have %s\n"
+                 % (name.encode(), i, b"." * (24 - len(name))))
+    note("wrote")
 told = os.path.join(folder, name + ".role")
 while True:
     time.sleep(0.02)

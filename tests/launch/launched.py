@@ -51,7 +51,7 @@ def is_alive(pid):
 class Launched:
     """One launcher with its output collected as it comes."""
 
-    def __init__(self, folder, *arguments, **environment):
+    def __init__(self, folder, *arguments, reads=True, **environment):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("BATON_")}
         env.update(FAKE_DIR=folder, BATON_LIBEXEC=folder, TMPDIR=folder,
@@ -67,6 +67,12 @@ class Launched:
             threading.Thread(target=self.collect, args=pair)
             for pair in ((self.process.stdout, self.out),
                          (self.process.stderr, self.err))]
+        self.reads = reads
+        if reads:
+            self.begin_to_read()
+
+    def begin_to_read(self):
+        self.reads = True
         for reader in self.readers:
             reader.start()
 
@@ -94,7 +100,7 @@ class Launched:
 
     def wait(self):
         status = self.process.wait(DEADLINE_S)
-        for reader in self.readers:
+        for reader in self.readers if self.reads else ():
             reader.join()
         self.process.stdout.close()
         self.process.stderr.close()
@@ -127,10 +133,11 @@ class LauncherTest(unittest.TestCase):
             poll(lambda pid=pid: not is_alive(pid), f"the end of {pid}")
         shutil.rmtree(self.folder)
 
-    def launch(self, *arguments, **environment):
+    def launch(self, *arguments, reads=True, **environment):
         if "--model" not in arguments:
             arguments = ("--model", self.model, *arguments)
-        launched = Launched(self.folder, *arguments, **environment)
+        launched = Launched(self.folder, *arguments, reads=reads,
+                            **environment)
         self.launched.append(launched)
         return launched
 

@@ -3,6 +3,7 @@
 """The launcher with fake programs: run.py LAUNCHER"""
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -221,6 +222,34 @@ class LaunchTest(LauncherTest):
         for _event, name, pid in self.events("start"):
             poll(lambda pid=pid: not is_alive(pid), f"the end of {name}")
         launched.wait()
+
+    def test_nobody_who_reads_stops_nothing(self):
+        self.behave("decode-0", "chatty")
+        self.behave("prefill-0", "chatty")
+        launched = self.launch(reads=False)
+        poll(lambda: len(self.events("wrote")) == 2, "what the workers write")
+        os.kill(self.events("start", "prefill-0")[0][2], signal.SIGKILL)
+        poll(lambda: len(self.events("wrote")) == 3, "a restart")
+        launched.begin_to_read()
+        launched.wait_says(r"baton: \d+ log lines were dropped here: nobody "
+                           r"read them\n")
+        launched.wait_ready()
+        self.assertEqual(launched.stop(), 0)
+        lines = launched.stderr().splitlines()
+        seen = [line for line in lines if re.match(
+            r"(prefill|decode)-0 line \d{5}, which .* have \.+$", line)]
+        other = [line for line in lines if " baton: " in line
+                 or line.endswith("-0 says hello")
+                 or line == "router says hello"]
+        # No line is torn, and each is there or counted.
+        self.assertEqual(len(seen) + len(other), len(lines), lines[-9:])
+        counts = [int(n) for n in re.findall(r"baton: (\d+) log lines were",
+                                             launched.stderr())]
+        self.assertGreaterEqual(len(seen) + sum(counts), 60000)
+
+        launched = self.launch(reads=False)
+        poll(lambda: len(self.events("wrote")) == 5, "what the workers write")
+        self.assertEqual(launched.stop(), 0)  # still unread
 
     def test_log_dir_gets_one_file_for_each_process(self):
         logs = os.path.join(self.folder, "logs")

@@ -29,6 +29,7 @@ static const bt_metrics_process_t process = {
     .virtual_bytes = (double)NAN,
     .open_fds = 7,
     .max_fds = 1024,
+    .n_log_dropped = 5,
 };
 
 static inline void begin(world_t *w)

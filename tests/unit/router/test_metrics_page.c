@@ -235,6 +235,7 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_kv_transfer_descriptors_total" OF " 8",
         "baton_trace_lines_lost_total 3",
         "baton_access_log_lines_lost_total 4",
+        "baton_log_lines_dropped_total 5",
         "baton_event_loop_delay_seconds_bucket{le=\"0.0001\"} 1",
         "baton_event_loop_delay_seconds_bucket{le=\"0.05\"} 2",
         "baton_event_loop_delay_seconds_sum 0.03",

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sink.h
+ *
+ * Lines for a descriptor whose reader may be slow or stopped: a pipe to a
+ * pager, a terminal after Ctrl-S. Who adds a line never waits.
+ *
+ *     add ─┬─ nothing waits ──▶ descriptor, as much as it takes at once
+ *          └─ otherwise ──▶ memory ── thread of its own ──▶ descriptor
+ *                             └─ full: the line is dropped and counted
+ *
+ * So a line is out when bt_sink_add() returns, whatever the process dies of
+ * afterwards, unless the reader is behind. Where lines were dropped, one that
+ * says how many stands in their place.
+ *
+ * O_NONBLOCK belongs to what a descriptor leads to, which other processes may
+ * have in common with us, so it is not touched: pipes and terminals are opened
+ * anew through /proc. Where that is not allowed (a pipe of another user's) the
+ * thread writes everything, and waits. Files are not opened anew, because their
+ * offset is common too; they never wait for a reader.
+ *
+ * Threads: any may add. Not in a signal handler, nor in a forked child before
+ * it executes another program.
+ */
+#ifndef BT_COMMON_BASE_SINK_H
+#define BT_COMMON_BASE_SINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct bt_sink bt_sink_t;
+
+/** Makes the line that tells of @a n dropped ones, with its end; called by the
+ *  sink's thread. @return bytes, at most @a cap */
+typedef size_t (*bt_sink_tell_fn)(uint64_t n, char *line, size_t cap);
+
+/**
+ * @param [in] fd    Borrowed until the sink is closed, or for ever where
+ *                   bt_sink_close() says so.
+ * @param [in] room  bytes of lines that may wait; twice that is taken
+ * @param [in] tell  NULL: dropped lines are counted alone
+ * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_IO  No thread could be made.
+ */
+BT_MUST_CHECK bt_status_t bt_sink_open(int fd, size_t room,
+                                       bt_sink_tell_fn tell,
+                                       bt_sink_t **sink_p);
+
+/** Whole lines. They go out together or not at all, except that a reader of a
+ *  pipe may see other processes' lines in those beyond PIPE_BUF bytes. */
+void bt_sink_add(bt_sink_t *sink, const char *lines, size_t bytes);
+
+/** Wait until all that was added is out.
+ *  @return false when that took longer */
+bool bt_sink_flush(bt_sink_t *sink, uint32_t timeout_ms);
+
+/** So many lines were dropped so far, or met a descriptor that failed. */
+uint64_t bt_sink_dropped(bt_sink_t *sink);
+
+/** Waits for what was added so long at most; the rest is lost. A thread that
+ *  waits in write() then is left behind, with @a sink and its descriptor; it
+ *  ends with the write. NULL is allowed. */
+void bt_sink_close(bt_sink_t *sink, uint32_t timeout_ms);
+
+#endif
