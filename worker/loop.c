@@ -21,7 +21,6 @@
 #define POLL_MS           20         /* bounds timers, not latency */
 #define WARM_MS           1          /* idle before more of the pool is taken */
 #define COPY_BUDGET_BYTES (4u << 20) /* between two looks at the inboxes */
-#define STUCK_NS          (120u * 1000000000ull)
 
 static void post(bt_worker_t *w, const bt_worker_link_t *to,
                  const bt_msg_t *msg)
@@ -522,15 +521,16 @@ static void check_deadlines(bt_worker_t *w)
 
 /* A compute thread that makes no progress serves nobody: exit, so that the
  * launcher starts the worker again (health is progress). */
-static void check_progress(bt_worker_t *w)
+static void check_progress(bt_worker_t *w, uint64_t now_ms)
 {
-    const uint64_t since = bt_engine_busy_since_ns(w->engine);
+    uint64_t marks = 0;
+    const bool busy = bt_engine_progress(w->engine, &marks);
 
-    if ((since != 0) && (bt_now_ns() > since + STUCK_NS)) {
-        BT_LOG_ERROR("the compute thread made no progress for %llu s",
-                     (unsigned long long)(STUCK_NS / 1000000000u));
-        bt_log_flush();
-        _exit(BT_EXIT_STUCK);
+    if (!w->hung &&
+        bt_stuck_look(&w->stuck, busy, marks, now_ms, w->config->stuck_ms)) {
+        w->hung = true;
+        BT_LOG_ERROR("the compute thread made no progress for %u ms",
+                     w->config->stuck_ms);
     }
 }
 
@@ -544,8 +544,8 @@ static void tick(bt_worker_t *w)
         send_stats(w);
         bt_group_expire(w, bt_now_us());
         check_deadlines(w);
-        check_progress(w);
     }
+    check_progress(w, now_ms);
 }
 
 static void begin_drain(bt_worker_t *w)
@@ -632,7 +632,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     }
     tick(w);
     bt_rpc_flush(w->rpc);
-    if (w->failed) {
+    if (w->failed || w->hung) {
         *code_p = BT_EXIT_STUCK;
         return false;
     }
@@ -648,6 +648,10 @@ int bt_worker_loop(bt_worker_t *w, int signal_fd)
 
     while (bt_worker_turn(w, signal_fd, &busy, &code)) {
         wait_for_work(w, signal_fd, busy);
+    }
+    if (w->hung) {
+        bt_log_flush();
+        _exit(code); /* nobody can wait for a thread that never ends */
     }
     if ((code == 0) && (w->n_jobs > 0)) {
         BT_LOG_WARN("stopped with %u requests unfinished", w->n_jobs);

@@ -43,6 +43,7 @@
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
+#include "worker/stuck.h"
 
 #define BT_WORKER_JOB_BUCKETS 4096
 #define BT_WORKER_HANDLERS    2 /**< of prefill and of decode */
@@ -205,7 +206,9 @@ struct bt_worker {
     uint32_t n_links;
     bt_stop_wishes_t wishes;
     bool draining;
-    bool failed;      /**< the device is broken: stop */
+    bool failed; /**< the device is broken: stop */
+    bool hung;   /**< the compute thread is: stop, and do not join it */
+    bt_stuck_t stuck;
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;

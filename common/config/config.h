@@ -96,6 +96,7 @@ typedef struct bt_config {
     uint32_t context_tokens;   /* 0 = the model's */
     bool local_prefill;        /* decode worker does the context phase */
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
+    uint32_t stuck_ms;                          /* 120000 */
     uint32_t quarantine_ms;                     /* 10000 */
     uint32_t waiting_kv_percent;     /* P: share of blocks for waiting KV, 50 */
     bool client_priority;            /* clients choose theirs */

@@ -180,6 +180,9 @@ const bt_option_t bt_config_options[] = {
          "Silence after which a peer gets no new work"),
     TIME("dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,
          "Silence after which a peer counts as dead"),
+    TIME("stuck-ms", "120000", 100, HOUR_MS, S | WORKERS, stuck_ms,
+         "How long a worker that computes may end no operation of a layer "
+         "before it ends itself, to be started again"),
     TIME("quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS, quarantine_ms,
          "Longest time that blocks of a revoked lease are set aside"),
     COUNT("waiting-kv-percent", "50", 1, 99, "percent", S | WORKERS,

@@ -37,6 +37,12 @@ static void reset_report(bt_report_t *report)
     report->items = items;
 }
 
+static void set_busy(bt_engine_t *engine, bool busy)
+{
+    bt_engine_mark(engine);
+    atomic_store_explicit(&engine->busy, busy, memory_order_relaxed);
+}
+
 static void *compute_main(void *arg)
 {
     bt_engine_t *engine = arg;
@@ -49,11 +55,13 @@ static void *compute_main(void *arg)
             break;
         }
         reset_report(report);
+        set_busy(engine, true);
         bt_engine_take_changes(engine, report);
         while (bt_list_empty(&engine->running) && (report->n_items == 0) &&
                !atomic_load(&engine->stop)) {
-            atomic_store(&engine->busy_since_ns, 0);
+            set_busy(engine, false);
             bt_ring_wait(engine->inbox, 100);
+            set_busy(engine, true);
             bt_engine_take_changes(engine, report);
         }
         if (!bt_list_empty(&engine->running)) {
@@ -286,7 +294,8 @@ void bt_engine_recycle(bt_engine_t *engine, bt_report_t *report)
     BT_ASSERT_ALWAYS(bt_ring_push(engine->spare, report) == BT_OK);
 }
 
-uint64_t bt_engine_busy_since_ns(const bt_engine_t *engine)
+bool bt_engine_progress(const bt_engine_t *engine, uint64_t *marks_p)
 {
-    return atomic_load(&engine->busy_since_ns);
+    *marks_p = atomic_load_explicit(&engine->progress, memory_order_relaxed);
+    return atomic_load_explicit(&engine->busy, memory_order_relaxed);
 }

@@ -254,8 +254,10 @@ void bt_engine_sleep_done(bt_engine_t *engine);
 bt_report_t *bt_engine_next(bt_engine_t *engine);
 void bt_engine_recycle(bt_engine_t *engine, bt_report_t *report);
 
-/** Monotonic time of the last sign of life while busy; 0 while idle. A health
- *  check compares it with the clock. Any thread. */
-uint64_t bt_engine_busy_since_ns(const bt_engine_t *engine);
+/** For a health check: a number that changes whenever the compute thread gets
+ *  on, with each operation of a layer (bt_forward_t.progress) and around each
+ *  step. Any thread.
+ *  @return whether it has work: without, nothing changes */
+bool bt_engine_progress(const bt_engine_t *engine, uint64_t *marks_p);
 
 #endif

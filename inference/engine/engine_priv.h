@@ -20,10 +20,11 @@ struct bt_engine {
     bt_sampler_t *sampler;
     pthread_t thread;
     atomic_bool stop;
-    _Atomic uint64_t busy_since_ns;
-    bt_ring_t *inbox;   /* bt_seq_t, owner → compute */
-    bt_ring_t *reports; /* bt_report_t, compute → owner */
-    bt_ring_t *spare;   /* bt_report_t, owner → compute */
+    atomic_bool busy;
+    _Atomic uint64_t progress; /* written by the compute thread alone */
+    bt_ring_t *inbox;          /* bt_seq_t, owner → compute */
+    bt_ring_t *reports;        /* bt_report_t, compute → owner */
+    bt_ring_t *spare;          /* bt_report_t, owner → compute */
     bt_report_t report_store[BT_ENGINE_N_REPORTS];
     uint32_t n_inside; /* owner's count of submitted, not LEFT */
 
@@ -41,6 +42,15 @@ struct bt_engine {
     float *logits;      /* row 0 of what the last forward call left */
     float *row; /* n_vocab: what the model said, where a draw is not its end */
 };
+
+/** A sign of life. */
+static inline void bt_engine_mark(bt_engine_t *engine)
+{
+    atomic_store_explicit(
+        &engine->progress,
+        atomic_load_explicit(&engine->progress, memory_order_relaxed) + 1,
+        memory_order_relaxed);
+}
 
 /** Take in what was submitted and let canceled sequences go. */
 void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report);

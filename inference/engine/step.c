@@ -498,7 +498,8 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     bt_forward_t fwd = {.kv = config->kv,
                         .groups = config->groups,
                         .on_layers = on_layers,
-                        .on_layers_ctx = engine};
+                        .on_layers_ctx = engine,
+                        .progress = &engine->progress};
     float *logits = NULL;
     uint32_t n_items;
 
@@ -515,8 +516,7 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     report->iteration = ++engine->iteration;
     report->n_seqs = n_items;
     report->start_ns = bt_now_ns();
-    atomic_store_explicit(&engine->busy_since_ns, report->start_ns,
-                          memory_order_relaxed);
+    bt_engine_mark(engine);
     report->status = bt_model_forward(config->model, &fwd, &logits);
     report->end_ns = bt_now_ns();
     if (report->status != BT_OK) {
@@ -533,5 +533,6 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 
         advance(report, item);
         logits = use_logits(engine, report, item, first, logits);
+        bt_engine_mark(engine);
     }
 }

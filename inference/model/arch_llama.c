@@ -556,8 +556,9 @@ static void llama_free(bt_backend_t *be, void *state)
 /* ---- forward ---- */
 
 /* x += Wdown (silu(Wgate norm(x)) * Wup norm(x)); next is read after that. */
-static void feed_forward(bt_model_t *model, const layer_t *layer, float *x,
-                         uint32_t n_rows, const bt_weight_t *next)
+static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
+                         const layer_t *layer, float *x, uint32_t n_rows,
+                         const bt_weight_t *next)
 {
     const bt_hparams_t *const hp = &model->hp;
     const llama_t *const llama = model->state;
@@ -565,9 +566,11 @@ static void feed_forward(bt_model_t *model, const layer_t *layer, float *x,
 
     bt_step_norm_linear(model->be, &layer->gate_up, llama->part, x, &norm,
                         n_rows, layer->ffn_down, llama->a, llama->b);
+    bt_model_got_on(fwd);
     bt_step_ahead(model->be, next);
     bt_step_silu_matmul_add(model->be, layer->ffn_down, llama->b, n_rows,
                             hp->ffn_dim, hp->dim, llama->a, x);
+    bt_model_got_on(fwd);
 }
 
 static void llama_forward(bt_model_t *model, const bt_batch_t *batch,
@@ -595,6 +598,7 @@ static void llama_forward(bt_model_t *model, const bt_batch_t *batch,
 
         bt_step_norm_linear(be, &layer->qkv, llama->part, x, &norm, n_rows,
                             layer->attn_output, llama->a, llama->b);
+        bt_model_got_on(fwd);
         ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true, batch,
                         &kv, index);
         bt_model_layers_stored(model, fwd, i + 1);
@@ -603,6 +607,7 @@ static void llama_forward(bt_model_t *model, const bt_batch_t *batch,
         }
         attention.sinks = layer->attn_sinks;
         ops->attention(be, &attention, llama->b, batch, &kv, index, heads);
+        bt_model_got_on(fwd);
         if (i + 1 == llama->n_layers) {
             /* From here on only the rows with logits matter. */
             n_rows = batch->n_logit_rows;
@@ -616,7 +621,8 @@ static void llama_forward(bt_model_t *model, const bt_batch_t *batch,
         bt_step_ahead(be, layer->gate_up.weights[0]);
         bt_step_matmul_add(be, layer->attn_output, heads, n_rows, hp->dim, tmp,
                            x);
-        feed_forward(model, layer, x, n_rows,
+        bt_model_got_on(fwd);
+        feed_forward(model, fwd, layer, x, n_rows,
                      (i + 1 < llama->n_layers) ? layer[1].qkv.weights[0]
                                                : output);
     }

@@ -10,6 +10,7 @@
 #ifndef BT_INFERENCE_MODEL_MODEL_H
 #define BT_INFERENCE_MODEL_MODEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -168,6 +169,10 @@ typedef struct bt_forward {
      *  that runs ahead of its caller does not call it. */
     void (*on_layers)(void *ctx, uint32_t n_layers);
     void *on_layers_ctx;
+    /** Grows with every operation of a layer that has ended, for who asks
+     *  whether the call gets on. Of a back end that runs ahead the wait for all
+     *  of them is one. NULL: nobody asks. */
+    _Atomic uint64_t *progress;
 } bt_forward_t;
 
 /**

@@ -169,6 +169,17 @@ void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
                             uint32_t n_layers);
 
+/** To be called by forward() behind each operation that may take long. */
+static inline void bt_model_got_on(const bt_forward_t *fwd)
+{
+    if (fwd->progress != NULL) { /* one thread writes it */
+        atomic_store_explicit(
+            fwd->progress,
+            atomic_load_explicit(fwd->progress, memory_order_relaxed) + 1,
+            memory_order_relaxed);
+    }
+}
+
 void bt_model_weight_free(bt_backend_t *be, bt_weight_t *weight);
 void bt_model_buffer_free(bt_backend_t *be, void *ptr);
 

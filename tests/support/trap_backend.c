@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/trap_backend.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -43,6 +45,10 @@ typedef struct trap {
     bt_ragged_seq_t *seqs; /* its */
     uint64_t n_uploads;
     uint64_t n_batch_operations;
+    void (*before_matmul)(void *ctx);
+    void *hook_ctx;
+    uint32_t matmul_ms;    /* that each takes longer */
+    const char *hang_path; /* NULL: no product hangs */
 } trap_t;
 
 static trap_t *trap_of(bt_backend_t *be)
@@ -337,9 +343,32 @@ static void embed(bt_backend_t *be, const bt_weight_t *w,
     cpu_of(be)->ops->embed(cpu_of(be), w, uploaded(be), floats(be, out));
 }
 
+static void wait_ms(uint32_t ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000,
+                                  .tv_nsec = (long)(ms % 1000) * 1000000};
+
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+/* What the product has to wait for, as tests want it. */
+static void hold(const trap_t *t)
+{
+    if (t->before_matmul != NULL) {
+        t->before_matmul(t->hook_ctx);
+    }
+    if (t->matmul_ms > 0) {
+        wait_ms(t->matmul_ms);
+    }
+    while ((t->hang_path != NULL) && (access(t->hang_path, F_OK) == 0)) {
+        wait_ms(10);
+    }
+}
+
 static void matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out)
 {
+    hold(trap_of(be));
     cpu_of(be)->ops->matmul(cpu_of(be), w, floats(be, x), n_rows,
                             floats(be, out));
 }
@@ -497,6 +526,11 @@ bt_status_t bt_trap_backend_open(const bt_backend_config_t *config,
     if (status != BT_OK) {
         goto err_cpu;
     }
+    if (getenv("BATON_TRAP_MATMUL_MS") != NULL) {
+        t->matmul_ms =
+            (uint32_t)strtoul(getenv("BATON_TRAP_MATMUL_MS"), NULL, 10);
+    }
+    t->hang_path = getenv("BATON_TRAP_HANG");
     t->ops = trap_ops;
     t->ops.weight_bytes = t->cpu->ops->weight_bytes;
     t->caps = *t->cpu->caps;
@@ -513,6 +547,12 @@ err_cpu:
 err_trap:
     bt_free(t);
     return status;
+}
+
+void bt_trap_before_matmul(bt_backend_t *be, void (*hook)(void *ctx), void *ctx)
+{
+    trap_of(be)->before_matmul = hook;
+    trap_of(be)->hook_ctx = ctx;
 }
 
 uint64_t bt_trap_uploads(const bt_backend_t *be)

@@ -22,6 +22,10 @@
  * It is also a plugin, baton_trap.so: `--backend trap` runs a whole cluster
  * with it where BATON_PLUGIN_DIR names its folder.
  *
+ * It can be slow, and hang, for whoever has to tell one from the other:
+ * BATON_TRAP_MATMUL_MS is what each matrix product takes longer, and none ends
+ * while the file is there that BATON_TRAP_HANG names.
+ *
  * Threads: as of any back end.
  */
 #ifndef BT_TESTS_SUPPORT_TRAP_BACKEND_H
@@ -37,6 +41,11 @@
  *  @retval  any of bt_backend_open("cpu") */
 __attribute__((visibility("default"))) BT_MUST_CHECK bt_status_t
 bt_trap_backend_open(const bt_backend_config_t *config, bt_backend_t **be_p);
+
+/** Called by the thread that drives the back end before each matrix product;
+ *  what it waits for, the product waits for. NULL: nobody. */
+void bt_trap_before_matmul(bt_backend_t *be, void (*hook)(void *ctx),
+                           void *ctx);
 
 /** Uploads of tables so far, and operations that were given a batch. */
 uint64_t bt_trap_uploads(const bt_backend_t *be);

@@ -86,7 +86,9 @@ struct bt_engine {
     sim_report_t *next; /* its report; NULL between two iterations */
     uint32_t n_inside;
     uint64_t iteration;
-    bool broken;       /* the next iteration fails */
+    bool broken; /* the next iteration fails */
+    bool busy;   /* for bt_engine_progress(), as marks */
+    uint64_t marks;
     uint32_t n_halves; /* rounds since layers of this one were shown */
     bt_list_t reports;
     sim_node_t *node;

@@ -389,10 +389,10 @@ void bt_engine_recycle(bt_engine_t *engine, bt_report_t *report)
     bt_free(BT_CONTAINER_OF(report, sim_report_t, report));
 }
 
-uint64_t bt_engine_busy_since_ns(const bt_engine_t *engine)
+bool bt_engine_progress(const bt_engine_t *engine, uint64_t *marks_p)
 {
-    (void)engine;
-    return 0;
+    *marks_p = engine->marks;
+    return engine->busy;
 }
 
 int bt_engine_fd(const bt_engine_t *engine)

@@ -91,6 +91,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     node->config.dead_ms = kvt.dead_ms;
     node->config.waiting_kv_percent = 50;
     node->config.drain_ms = 500;
+    node->config.stuck_ms = 120000;
     node->config.kv_overlap = "layers";
     node->config.local_prefill = true;
     w->ops = sim_ops;

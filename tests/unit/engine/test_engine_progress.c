@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step shows that it gets on with every operation of a layer, and that it
+ * does not when one hangs. */
+#include "tests/unit/engine/bench.h"
+
+#include <semaphore.h>
+#include <time.h>
+
+#include "tests/support/trap_backend.h"
+
+#define LAYERS   2u
+#define N_TOKENS 20u
+/* Products of a step: four in each layer, and the output. */
+#define PRODUCTS (LAYERS * 4 + 1)
+
+/* Each product waits until it is let through. */
+typedef struct gate {
+    sem_t arrived;
+    sem_t passes;
+} gate_t;
+
+static void wait_at_gate(void *ctx)
+{
+    gate_t *gate = ctx;
+
+    sem_post(&gate->arrived);
+    while (sem_wait(&gate->passes) != 0) {
+    }
+}
+
+static void wait_for_arrival(gate_t *gate)
+{
+    struct timespec end;
+
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += (time_t)(DEADLINE_NS / 1000000000u);
+    assert_int_equal(sem_timedwait(&gate->arrived, &end), 0);
+}
+
+/* A bench on the back end that traps: its pool lies there as well. */
+static void open_gated(bench_t *b, gate_t *gate)
+{
+    const uint32_t rows = bt_engine_max_rows(MAX_SEQS, 32, T);
+    const bt_backend_config_t be_config = {
+        .n_threads = 1, .max_rows = rows, .max_dim = 4096};
+    const bt_model_config_t model_config = {
+        .max_rows = rows,
+        .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
+        .context_tokens = 512};
+    bt_engine_config_t config = {.max_seqs = MAX_SEQS, .token_budget = 32};
+    const bt_hparams_t *hp;
+    bt_kv_shape_t shape;
+    bt_gguf_t *gguf = NULL;
+    char why[256];
+
+    memset(b, 0, sizeof(*b));
+    assert_int_equal(sem_init(&gate->arrived, 0, 0), 0);
+    assert_int_equal(sem_init(&gate->passes, 0, 0), 0);
+    assert_int_equal(bt_gguf_open(model_path, why, sizeof(why), &gguf), BT_OK);
+    assert_int_equal(bt_trap_backend_open(&be_config, &b->be), BT_OK);
+    assert_int_equal(
+        bt_model_load(gguf, b->be, &model_config, why, sizeof(why), &b->model),
+        BT_OK);
+    bt_gguf_close(gguf);
+    hp = bt_model_hparams(b->model);
+    assert_int_equal(hp->n_layers, LAYERS);
+    shape =
+        (bt_kv_shape_t){hp->n_layers, hp->n_kv_heads, T, hp->head_dim, 2, 0};
+    assert_int_equal(bt_kv_block_bytes(&shape, &b->kv.block_bytes), BT_OK);
+    assert_int_equal(
+        b->be->ops->buffer_alloc(b->be, N_BLOCKS * b->kv.block_bytes, &b->pool),
+        BT_OK);
+    config.model = b->model;
+    config.kv = (bt_kv_view_t){
+        .base = b->pool,
+        .block_bytes = b->kv.block_bytes,
+        .type = BT_KV_F16,
+        .n_layers = hp->n_layers,
+        .n_kv_heads = hp->n_kv_heads,
+        .head_dim = hp->head_dim,
+        .tokens_per_block = T,
+    };
+    bt_trap_before_matmul(b->be, wait_at_gate, gate);
+    assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
+}
+
+static void close_gated(bench_t *b, gate_t *gate)
+{
+    bt_engine_destroy(b->engine);
+    b->be->ops->buffer_free(b->be, b->pool);
+    bt_model_destroy(b->model);
+    bt_backend_close(b->be);
+    sem_destroy(&gate->arrived);
+    sem_destroy(&gate->passes);
+}
+
+static void every_operation_of_a_step_is_a_sign_of_life(void **state)
+{
+    const uint32_t blocks[] = {3, 1, 2};
+    uint32_t tokens[N_TOKENS + 2];
+    bt_seq_t seq = {.tokens = tokens,
+                    .blocks = blocks,
+                    .sched.n_tokens = N_TOKENS,
+                    .n_prompt = N_TOKENS,
+                    .max_new = 2,
+                    .sampling = bt_sampling_default()};
+    const uint64_t end = bt_now_ns() + DEADLINE_NS;
+    uint64_t before = 0;
+    uint64_t marks = 0;
+    gate_t gate;
+    bench_t b;
+
+    (void)state;
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        tokens[i] = 10 + i;
+    }
+    open_gated(&b, &gate);
+    assert_int_equal(bt_engine_submit(b.engine, &seq), BT_OK);
+    for (uint32_t product = 0; product < 2 * PRODUCTS; product++) {
+        wait_for_arrival(&gate);
+        assert_true(bt_engine_progress(b.engine, &marks));
+        assert_true(marks > before);
+        before = marks;
+        /* It hangs: nothing more is to be seen, however often one looks. */
+        for (int i = 0; i < 1000; i++) {
+            assert_true(bt_engine_progress(b.engine, &marks));
+            assert_int_equal(marks, before);
+        }
+        sem_post(&gate.passes);
+    }
+    run_until_left(&b, 1);
+    while (bt_engine_progress(b.engine, &marks)) { /* until it is idle */
+        assert_true(bt_now_ns() < end);
+    }
+    assert_true(marks > before);
+    close_gated(&b, &gate);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_operation_of_a_step_is_a_sign_of_life),
+    };
+
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}
