@@ -12,36 +12,6 @@
 #define ROLES_MS  500  /* between two words about a role to a worker */
 #define MAX_KNOWN 4096 /* processes of one launcher that are kept in mind */
 
-/* ---- models ---- */
-
-static void on_model(bt_fleet_t *fleet, const bt_orders_model_t *model)
-{
-    const bt_config_t *config = fleet->front->config;
-    const bool unloaded = model->unloaded != 0;
-    bt_served_t *served = bt_registry_named(&fleet->front->models, model->name);
-
-    if ((served == NULL) && !unloaded) {
-        const bt_served_options_t options = {
-            .name = model->name,
-            .path = model->path,
-            .chat_template = config->chat_template,
-            .context_tokens = config->context_tokens,
-        };
-
-        /* Logged by the registry; calls for it find no such model. */
-        if (bt_registry_add(&fleet->front->models, &options, &served) !=
-            BT_OK) {
-            return;
-        }
-        BT_LOG_INFO("model %s was loaded", served->name);
-    }
-    if ((served != NULL) && (served->unloaded != unloaded)) {
-        served->unloaded = unloaded;
-        BT_LOG_INFO("model %s is %s", served->name,
-                    unloaded ? "unloaded" : "loaded again");
-    }
-}
-
 /* ---- processes ---- */
 
 static bt_orders_process_t *place_of(bt_fleet_t *fleet, const char *name)
@@ -192,7 +162,8 @@ static void take(bt_fleet_t *fleet)
     while (bt_orders_next(fleet->client, &event)) {
         switch (event.kind) {
         case BT_ORDERS_EVENT_MODEL:
-            on_model(fleet, &event.u.model);
+            bt_loads_want(&fleet->front->loads, event.u.model.name,
+                          event.u.model.path, event.u.model.unloaded != 0);
             break;
         case BT_ORDERS_EVENT_PROCESS:
             on_process(fleet, &event.u.process);

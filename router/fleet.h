@@ -7,8 +7,8 @@
  * (--launcher "") nothing is known of all that, and the models are those of the
  * options.
  *
- *     model line    ─▶ registry: a new model is opened, a known one is loaded
- *                      or unloaded
+ *     model line    ─▶ loads: a new model is read, a known one is loaded or
+ *                      unloaded
  *     process line  ─▶ metrics: expected workers, restarts
  *     lost          ─▶ what was said stays; connected anew after a second
  *

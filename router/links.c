@@ -4,6 +4,7 @@
 #include <event2/event.h>
 #include <stdio.h>
 
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
@@ -12,6 +13,14 @@
  * heartbeat stands behind, and what is lost with the link. */
 #define LINK_WINDOW_BYTES ((size_t)2 << 20)
 #define WAKE_US           500 /* of control events before others have a turn */
+
+/* A link whose file no model has yet. */
+typedef struct waiting {
+    bt_list_t link; /* in bt_links_t.waiting */
+    bt_rpc_link_t *rpc;
+    void *hello; /* owned */
+    size_t bytes;
+} waiting_t;
 
 /* What the user pointer of a link leads to. */
 static bt_served_t *model_of(bt_links_t *links, const bt_instance_t *worker)
@@ -94,6 +103,33 @@ static void drop_former(bt_core_t *core, uint64_t instance)
     }
 }
 
+static void waiting_free(waiting_t *waiting)
+{
+    bt_list_remove(&waiting->link);
+    bt_free(waiting->hello);
+    bt_free(waiting);
+}
+
+/* Its worker may compute the model that is being read: a worker is no slower to
+ * start than that takes. @return false for want of memory */
+static bool wait_for_model(bt_links_t *links, const bt_rpc_event_t *event)
+{
+    waiting_t *waiting = bt_calloc(1, sizeof(*waiting));
+
+    if (waiting == NULL) {
+        return false;
+    }
+    waiting->hello = bt_memdup(event->data, event->bytes);
+    if (waiting->hello == NULL) {
+        bt_free(waiting);
+        return false;
+    }
+    waiting->bytes = event->bytes;
+    waiting->rpc = event->link;
+    bt_list_push_back(&links->waiting, &waiting->link);
+    return true;
+}
+
 static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
 {
     char why[BT_TABLE_WHY_BYTES] = "";
@@ -110,6 +146,10 @@ static void link_up(bt_links_t *links, const bt_rpc_event_t *event)
     /* A file that no model has: the default's core refuses it, for its protocol
      * if that is the trouble, else for its model. */
     served = bt_registry_of_file(&links->front->models, msg.u.hello.model);
+    if ((served == NULL) && bt_loads_any(&links->front->loads) &&
+        wait_for_model(links, event)) {
+        return;
+    }
     if (served == NULL) {
         served = bt_registry_find(&links->front->models, NULL);
     }
@@ -172,6 +212,50 @@ static void link_down(bt_links_t *links, bt_instance_t *worker,
                         bt_now_us());
 }
 
+static void stop_waiting(bt_links_t *links, const bt_rpc_link_t *link)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &links->waiting)
+    {
+        waiting_t *waiting = BT_CONTAINER_OF(pos, waiting_t, link);
+
+        if (waiting->rpc == link) {
+            waiting_free(waiting);
+        }
+    }
+}
+
+/* Where a model was read, or could not be, it is known whether its workers are
+ * among those that wait. Others may wait for the next. */
+static void look_at_waiting(bt_links_t *links)
+{
+    const uint32_t n_ended = links->front->loads.n_ended;
+    bt_list_t waiting;
+
+    if (n_ended == links->n_loads_seen) {
+        return;
+    }
+    links->n_loads_seen = n_ended;
+    bt_list_init(&waiting);
+    while (!bt_list_empty(&links->waiting)) {
+        bt_list_t *link = links->waiting.next;
+
+        bt_list_remove(link);
+        bt_list_push_back(&waiting, link);
+    }
+    while (!bt_list_empty(&waiting)) {
+        waiting_t *first = BT_CONTAINER_OF(waiting.next, waiting_t, link);
+        const bt_rpc_event_t event = {.type = BT_RPC_LINK_UP,
+                                      .link = first->rpc,
+                                      .data = first->hello,
+                                      .bytes = first->bytes};
+
+        link_up(links, &event);
+        waiting_free(first);
+    }
+}
+
 static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
 {
     bt_instance_t *worker = bt_rpc_link_user(event->link);
@@ -180,8 +264,11 @@ static void link_event(bt_links_t *links, const bt_rpc_event_t *event)
         link_up(links, event);
         return;
     }
-    if (worker == NULL) {
-        return; /* refused or replaced */
+    if (worker == NULL) { /* refused, replaced, or it waits */
+        if (event->type == BT_RPC_LINK_DOWN) {
+            stop_waiting(links, event->link);
+        }
+        return;
     }
     switch (event->type) {
     case BT_RPC_LINK_SUSPECT:
@@ -231,6 +318,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 void bt_links_tick(bt_links_t *links, uint64_t now_ms)
 {
     bt_rpc_tick(links->rpc, now_ms);
+    look_at_waiting(links);
     pump(links);
 }
 
@@ -242,6 +330,7 @@ bt_status_t bt_links_open(bt_links_t *links, struct event_base *base,
     bt_status_t status;
 
     *links = (bt_links_t){.front = front};
+    bt_list_init(&links->waiting);
     bt_strbuf_init(&links->frame, BT_WIRE_MAX_BYTES);
     status = bt_wire_decoder_create(&links->decoder);
     if (status != BT_OK) {
@@ -341,6 +430,9 @@ void bt_links_close(bt_links_t *links)
         }
     }
     bt_rpc_close(links->rpc);
+    while ((links->waiting.next != NULL) && !bt_list_empty(&links->waiting)) {
+        waiting_free(BT_CONTAINER_OF(links->waiting.next, waiting_t, link));
+    }
     bt_wire_decoder_destroy(links->decoder);
     bt_strbuf_fini(&links->frame);
     *links = (bt_links_t){0};

@@ -5,6 +5,7 @@
  * and to which model it belongs.
  *
  *     link up: hello ─▶ the model of this file ─▶ its core's table, or refused
+ *                 └──── waits while a model is being read, which may be it
  *     message        ─▶ that core
  *     down           ─▶ its requests run again or end
  *
@@ -33,6 +34,8 @@ typedef struct bt_links {
     bt_strbuf_t frame; /**< scratch: one encoded message */
     struct event *readable, *more, *flush;
     bool flush_is_due;
+    bt_list_t waiting; /**< links whose model may be one that is being read */
+    uint32_t n_loads_seen; /**< bt_loads_t.n_ended when they were looked at */
 } bt_links_t;
 
 /** Makes what bt_links_send() needs; nobody can link yet.

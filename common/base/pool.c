@@ -9,15 +9,23 @@
 #include "common/base/alloc.h"
 #include "common/base/thread.h"
 
+/* The lanes of each kind of thread, in their order. */
+static const bt_pool_lane_t short_lanes[] = {BT_POOL_FIRST, BT_POOL_SHORT,
+                                             BT_POOL_N_LANES};
+static const bt_pool_lane_t all_lanes[] = {BT_POOL_FIRST, BT_POOL_LONG,
+                                           BT_POOL_SHORT, BT_POOL_N_LANES};
+static const bt_pool_lane_t file_lanes[] = {BT_POOL_FILES, BT_POOL_N_LANES};
+
 typedef struct worker {
     bt_pool_t *pool;
     pthread_t thread;
-    bool short_only;
+    const bt_pool_lane_t *lanes;
+    pthread_cond_t *wake;
 } worker_t;
 
 struct bt_pool {
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, wake_files;
     /* Under the lock. */
     bt_list_t lanes[BT_POOL_N_LANES];
     bt_list_t finished;
@@ -51,18 +59,15 @@ static bt_pool_job_t *next_job(const worker_t *worker)
     bt_pool_t *pool = worker->pool;
 
     while (!pool->ending) {
-        bt_pool_job_t *job = take_from(&pool->lanes[BT_POOL_FIRST]);
+        for (const bt_pool_lane_t *lane = worker->lanes;
+             *lane != BT_POOL_N_LANES; lane++) {
+            bt_pool_job_t *job = take_from(&pool->lanes[*lane]);
 
-        if ((job == NULL) && !worker->short_only) {
-            job = take_from(&pool->lanes[BT_POOL_LONG]);
+            if (job != NULL) {
+                return job;
+            }
         }
-        if (job == NULL) {
-            job = take_from(&pool->lanes[BT_POOL_SHORT]);
-        }
-        if (job != NULL) {
-            return job;
-        }
-        pthread_cond_wait(&pool->wake, &pool->lock);
+        pthread_cond_wait(worker->wake, &pool->lock);
     }
     return NULL;
 }
@@ -104,7 +109,9 @@ void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
     pthread_mutex_lock(&pool->lock);
     bt_list_push_back(&pool->lanes[lane], &job->link);
     pthread_mutex_unlock(&pool->lock);
-    if (lane != BT_POOL_LONG) {
+    if (lane == BT_POOL_FILES) {
+        pthread_cond_signal(&pool->wake_files);
+    } else if (lane != BT_POOL_LONG) {
         pthread_cond_signal(&pool->wake);
     } else {
         /* A signal might wake the one thread that does not take it. */
@@ -167,6 +174,7 @@ static void join_all(bt_pool_t *pool)
     pool->ending = true;
     pthread_mutex_unlock(&pool->lock);
     pthread_cond_broadcast(&pool->wake);
+    pthread_cond_broadcast(&pool->wake_files);
     for (uint32_t i = 0; i < pool->n_workers; i++) {
         pthread_join(pool->workers[i].thread, NULL);
     }
@@ -196,6 +204,7 @@ static void pool_free(bt_pool_t *pool)
     if (pool->fd >= 0) {
         close(pool->fd);
     }
+    pthread_cond_destroy(&pool->wake_files);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
     bt_free(pool->workers);
@@ -210,6 +219,19 @@ void bt_pool_destroy(bt_pool_t *pool)
     }
 }
 
+static void assign(bt_pool_t *pool, worker_t *worker, uint32_t i, uint32_t n)
+{
+    worker->pool = pool;
+    worker->wake = (i == n) ? &pool->wake_files : &pool->wake;
+    worker->lanes = all_lanes;
+    if (i == 0) {
+        worker->lanes = short_lanes;
+    } else if (i == n) {
+        worker->lanes = file_lanes;
+    }
+}
+
+/* And one for files. */
 static bt_status_t start_threads(bt_pool_t *pool, uint32_t n)
 {
     bt_status_t status = BT_OK;
@@ -218,11 +240,10 @@ static bt_status_t start_threads(bt_pool_t *pool, uint32_t n)
     /* Signals are the owner's. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
+    for (uint32_t i = 0; (i <= n) && (status == BT_OK); i++) {
         worker_t *worker = &pool->workers[i];
 
-        worker->pool = pool;
-        worker->short_only = (i == 0);
+        assign(pool, worker, i, n);
         if (pthread_create(&worker->thread, NULL, work, worker) != 0) {
             status = BT_ERR_IO;
         } else {
@@ -247,13 +268,14 @@ bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)
     }
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->wake_files, NULL);
     bt_list_init(&pool->finished);
     bt_list_init(&pool->taken);
     for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
         bt_list_init(&pool->lanes[lane]);
     }
     pool->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    pool->workers = bt_calloc(n_threads, sizeof(*pool->workers));
+    pool->workers = bt_calloc((size_t)n_threads + 1, sizeof(*pool->workers));
     if (pool->workers != NULL) {
         status = (pool->fd >= 0) ? start_threads(pool, n_threads) : BT_ERR_IO;
     }

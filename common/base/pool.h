@@ -11,7 +11,8 @@
  * for what comes one at a time. Of the rest, one thread takes from the short
  * lane alone, the others from the long one first: so neither waits for the
  * other for ever, and what is short never waits for more than one job of the
- * long lane per thread.
+ * long lane per thread. What waits for disks has a lane and a thread of its
+ * own.
  *
  * Each posted job's done() is called exactly once, in the order in which they
  * finished; a job that was not run when the pool stops has `ran` false in it.
@@ -36,6 +37,7 @@ typedef enum bt_pool_lane {
     BT_POOL_FIRST,
     BT_POOL_SHORT,
     BT_POOL_LONG,
+    BT_POOL_FILES,
     BT_POOL_N_LANES,
 } bt_pool_lane_t;
 
@@ -49,7 +51,7 @@ struct bt_pool_job {
     bool ran; /**< false in done(): the pool was stopped before its turn */
 };
 
-/** @param [in] n_threads  at least 2
+/** @param [in] n_threads  at least 2; the one for files comes on top
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO (no descriptor or thread) */
 BT_MUST_CHECK bt_status_t bt_pool_create(uint32_t n_threads,
                                          bt_pool_t **pool_p);

@@ -24,11 +24,17 @@ static bt_status_t open_models(bt_frontend_t *front)
             .chat_template = config->chat_template,
             .context_tokens = config->context_tokens,
         };
-        bt_served_t *served;
+        bt_served_t *served = NULL;
 
         bt_config_model_name(&config->models[i],
                              (i == 0) ? config->model_name : "", name);
-        status = bt_registry_add(&front->models, &options, &served);
+        status = bt_served_read(&options, &served);
+        if (status == BT_OK) {
+            status = bt_registry_add(&front->models, served, options.path);
+        }
+        if (status != BT_OK) {
+            bt_served_free(served);
+        }
     }
     return status;
 }
@@ -55,6 +61,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
 
     *front = (bt_frontend_t){.config = config};
     bt_registry_init(&front->models, front, send, send_ctx);
+    bt_loads_init(&front->loads, front);
     if (getrandom(&front->id_start, sizeof(front->id_start), 0) < 0) {
         BT_LOG_ERROR("no random numbers: %m");
         return BT_ERR_IO;

@@ -18,6 +18,7 @@
 
 #include "common/base/pool.h"
 #include "common/config/config.h"
+#include "router/frontend/loads.h"
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
 #include "router/observe/access_log.h"
@@ -30,6 +31,7 @@
 typedef struct bt_frontend {
     const bt_config_t *config;
     bt_registry_t models;
+    bt_loads_t loads; /**< models that come later */
     bt_router_metrics_t *metrics;
     bt_trace_t *trace;                     /**< NULL: not asked for */
     bt_access_log_t *access;               /**< the same */

@@ -123,8 +123,11 @@ static bt_status_t find_template(bt_served_t *served,
 
 /* ---- one model ---- */
 
-static void served_free(bt_served_t *served)
+void bt_served_free(bt_served_t *served)
 {
+    if (served == NULL) {
+        return;
+    }
     bt_core_destroy(served->core);
     bt_tokenizer_destroy(served->tok);
     bt_gguf_close(served->gguf);
@@ -261,7 +264,7 @@ void bt_registry_fini(bt_registry_t *registry)
             BT_CONTAINER_OF(registry->models.next, bt_served_t, link);
 
         bt_list_remove(&served->link);
-        served_free(served);
+        bt_served_free(served);
     }
 }
 
@@ -285,43 +288,46 @@ static bt_status_t check_new(const bt_registry_t *registry,
     return BT_OK;
 }
 
-bt_status_t bt_registry_add(bt_registry_t *registry,
-                            const bt_served_options_t *options,
-                            bt_served_t **served_p)
+bt_status_t bt_served_read(const bt_served_options_t *options,
+                           bt_served_t **served_p)
 {
     bt_served_t *served = bt_calloc(1, sizeof(*served));
-    bt_status_t status = BT_ERR_NO_MEMORY;
+    bt_status_t status;
 
     if (served == NULL) {
         BT_LOG_ERROR("out of memory for model %s", options->path);
-        return status;
+        return BT_ERR_NO_MEMORY;
     }
     bt_list_init(&served->link);
-    served->front = registry->front;
     status = read_model(served, options);
     if (status != BT_OK) {
-        goto err_served;
+        bt_served_free(served);
+        return status;
     }
-    status = check_new(registry, served, options->path);
+    *served_p = served;
+    return BT_OK;
+}
+
+bt_status_t bt_registry_add(bt_registry_t *registry, bt_served_t *served,
+                            const char *path)
+{
+    bt_status_t status = check_new(registry, served, path);
+
     if (status != BT_OK) {
-        goto err_served;
+        return status;
     }
+    served->front = registry->front;
     status = bt_router_metrics_model(registry->front->metrics, served->name,
                                      &served->metrics);
     if (status == BT_OK) {
         status = make_core(served, registry->send, registry->send_ctx);
     }
     if (status != BT_OK) {
-        BT_LOG_ERROR("model %s: %s", options->path, bt_status_str(status));
-        goto err_served;
+        BT_LOG_ERROR("model %s: %s", path, bt_status_str(status));
+        return status;
     }
     bt_list_push_back(&registry->models, &served->link);
-    *served_p = served;
     return BT_OK;
-
-err_served:
-    served_free(served);
-    return status;
 }
 
 static bool is_alias(const char *name)

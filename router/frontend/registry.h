@@ -16,7 +16,8 @@
  * TensorRT-LLM do. A model's file stays open: the tokenizer may lend text from
  * it. A model that was unloaded stays known; calls for it are refused.
  *
- * Threads: everything on the event loop's thread.
+ * Threads: everything on the event loop's thread, but for bt_served_read() and
+ * bt_served_free(). Models that are loaded later come through loads.h.
  */
 #ifndef BT_ROUTER_FRONTEND_REGISTRY_H
 #define BT_ROUTER_FRONTEND_REGISTRY_H
@@ -80,18 +81,31 @@ void bt_registry_init(bt_registry_t *registry, bt_frontend_t *front,
 void bt_registry_fini(bt_registry_t *registry);
 
 /**
- * Open a model file and serve it.
+ * Open a model file and read what serving it takes: some 100 ms for a large
+ * vocabulary, and as long as its disk takes. On any thread.
  *
  * A chat template that is not recognised is no error here: chat requests then
  * get one that names --chat-template.
  *
+ * @param [out] served_p  for bt_registry_add() or bt_served_free()
+ * @retval others  Logged.
+ */
+BT_MUST_CHECK bt_status_t bt_served_read(const bt_served_options_t *options,
+                                         bt_served_t **served_p);
+/** One that is in no registry; on any thread. NULL is allowed. */
+void bt_served_free(bt_served_t *served);
+
+/**
+ * Serve it; the registry's from then on, else it stays the caller's.
+ *
+ * @param [in] path  of its file, for messages
  * @retval BT_OK
  * @retval BT_ERR_EXISTS  A model of this name, or the same file, is here.
  * @retval others         Logged, as is BT_ERR_EXISTS.
  */
 BT_MUST_CHECK bt_status_t bt_registry_add(bt_registry_t *registry,
-                                          const bt_served_options_t *options,
-                                          bt_served_t **served_p);
+                                          bt_served_t *served,
+                                          const char *path);
 
 /** The model of exactly this name, or NULL. */
 bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name);

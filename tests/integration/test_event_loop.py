@@ -6,10 +6,11 @@ import socket
 import tempfile
 import threading
 
-from harness import Cluster, small_model, wait_until
+from harness import Cluster, small_model, tiny_model, wait_until
 
 N_PROCESSES = 2000  # whose series make a page long
 N_PAGES = 100
+N_VOCAB = 400_000  # tokens whose table takes tenths of a second
 
 
 class Orders:
@@ -100,3 +101,28 @@ def test_pages_of_metrics_are_written_beside_the_event_loop():
             assert set(c.stop().values()) == {0}
             for s in waiting:
                 s.close()
+
+
+def test_a_model_is_read_beside_the_event_loop():
+    """One with a large vocabulary, while others are asked for."""
+    with tempfile.TemporaryDirectory() as d, Orders(d) as orders:
+        with Cluster(small_model(d), router_args=["--launcher", orders.path]) as c:
+            os.mkdir(os.path.join(d, "big"))
+            path = tiny_model(os.path.join(d, "big"), layers=1, dim=32, heads=1, kv_heads=1, ffn=32, context=64,
+                              vocab=N_VOCAB, embedding_type="Q4_0")
+            wait_until("the router hears what is loaded", lambda: orders.clients)
+            before, health, text = loop_cpu(c.metrics()), [], c.complete("hello", 5, temperature=0)["token_ids"]
+
+            def is_there():
+                health.append(c.request("GET", "/v2/health/live")[0])
+                return b'"big"' in c.request("GET", "/v1/models")[2]
+
+            orders.say(f"model name=big path={path} prefill=1 decode=1 state=loaded")
+            wait_until("the model is there", is_there)
+            assert c.complete("hello", 5, temperature=0, model="tiny")["token_ids"] == text
+            after = loop_cpu(c.metrics())
+            loop, whole = after[0] - before[0], after[1] - before[1]
+            print(f"    {loop:.3f} s of the loop, {whole:.3f} s in all, asked {len(health)} times meanwhile")
+            assert set(health) == {200}, health
+            assert loop < whole / 2, (loop, whole)
+            assert set(c.stop().values()) == {0}

@@ -197,6 +197,43 @@ static void the_first_lane_comes_before_the_others(void **state)
     sem_destroy(&began);
 }
 
+/* Long before anybody else's disk has answered. */
+static void files_hold_up_nobody(void **state)
+{
+    bt_pool_t *pool = pool_of(2);
+    work_t slow[3], others[3];
+    sem_t gate, began;
+
+    (void)state;
+    sem_init(&gate, 0, 0);
+    sem_init(&began, 0, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        work_init(&slow[i], pool);
+        slow[i].gate = &gate;
+        slow[i].began = &began;
+        bt_pool_post(pool, &slow[i].job, BT_POOL_FILES);
+    }
+    sem_wait(&began);
+    for (unsigned i = 0; i < 3; i++) {
+        work_init(&others[i], pool);
+        bt_pool_post(pool, &others[i].job, (bt_pool_lane_t)i);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        next(pool);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(others[i].n_done, 1);
+        assert_int_equal(slow[i].n_done, 0);
+        sem_post(&gate);
+    }
+    while (bt_pool_n_jobs(pool) > 0) {
+        next(pool);
+    }
+    bt_pool_destroy(pool);
+    sem_destroy(&gate);
+    sem_destroy(&began);
+}
+
 static void what_was_not_run_is_told_when_the_pool_stops(void **state)
 {
     bt_pool_t *pool = pool_of(2);
@@ -275,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_job_runs_elsewhere_and_is_done_here),
         BT_TEST(neither_lane_waits_for_the_other),
+        BT_TEST(files_hold_up_nobody),
         BT_TEST(the_first_lane_comes_before_the_others),
         BT_TEST(what_was_not_run_is_told_when_the_pool_stops),
         BT_TEST(many_jobs_are_each_done_once),

@@ -59,6 +59,23 @@ static void every_exchange_has_an_id_and_a_line(void **state)
     unlink(path);
 }
 
+static bt_status_t add_model(world_t *w, const bt_served_options_t *options,
+                             bt_served_t **served_p)
+{
+    bt_served_t *served = NULL;
+    bt_status_t status = bt_served_read(options, &served);
+
+    if (status == BT_OK) {
+        status = bt_registry_add(&w->front.models, served, options->path);
+    }
+    if (status != BT_OK) {
+        bt_served_free(served);
+        return status;
+    }
+    *served_p = served;
+    return BT_OK;
+}
+
 static void join_model(world_t *w, bt_served_t *served, const char *name,
                        bt_role_t role, bt_instance_t **worker_p)
 {
@@ -84,8 +101,7 @@ static void calls_go_to_the_workers_of_their_model(void **state)
 
     (void)state;
     start(w, true);
-    assert_int_equal(bt_registry_add(&w->front.models, &options, &other),
-                     BT_OK);
+    assert_int_equal(add_model(w, &options, &other), BT_OK);
     assert_ptr_equal(bt_registry_of_file(&w->front.models, other->identity),
                      other);
     get(w, &ex, "/v2/models/other/ready");
@@ -130,8 +146,7 @@ static void a_model_that_is_unloaded_is_refused_and_others_are_not(void **state)
 
     (void)state;
     start(w, true);
-    assert_int_equal(bt_registry_add(&w->front.models, &options, &other),
-                     BT_OK);
+    assert_int_equal(add_model(w, &options, &other), BT_OK);
     other->unloaded = true;
     refused(w, COMPLETIONS, "{\"prompt\":\"Hi\",\"model\":\"other\"}", 503,
             "model 'other' is unloaded");
@@ -159,12 +174,9 @@ static void a_name_and_a_file_are_served_once(void **state)
     (void)state;
     start(w, false);
     bt_test_expect_log_lines(3);
-    assert_int_equal(bt_registry_add(&w->front.models, &same_name, &served),
-                     BT_ERR_EXISTS);
-    assert_int_equal(bt_registry_add(&w->front.models, &same_file, &served),
-                     BT_ERR_EXISTS);
-    assert_int_not_equal(bt_registry_add(&w->front.models, &no_file, &served),
-                         BT_OK);
+    assert_int_equal(add_model(w, &same_name, &served), BT_ERR_EXISTS);
+    assert_int_equal(add_model(w, &same_file, &served), BT_ERR_EXISTS);
+    assert_int_not_equal(add_model(w, &no_file, &served), BT_OK);
     assert_null(served);
     assert_ptr_equal(bt_registry_find(&w->front.models, "tensorrt_llm_bls"),
                      w->served);

@@ -5,6 +5,7 @@
 
 #include <event2/event.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ typedef struct world {
     bt_frontend_t front;
     bt_links_t links;
     struct event_base *base;
+    bt_hash128_t identity; /* of the worker's file */
     bt_rpc_t *worker;
     bt_rpc_link_t *link; /* of the worker's end */
     unsigned n_down;
@@ -33,7 +35,7 @@ typedef struct world {
 
 static const uint8_t key[BT_KEY_BYTES] = {1, 2, 3};
 static char dir[64];
-static char model_path[96];
+static char model_path[96], other_path[96];
 static unsigned n_routers; /* each has an address of its own */
 
 static void open_router(world_t *w)
@@ -55,6 +57,7 @@ static void open_router(world_t *w)
         bt_frontend_open(&w->front, w->config, bt_links_send, &w->links),
         BT_OK);
     assert_int_equal(bt_links_open(&w->links, w->base, &w->front), BT_OK);
+    w->identity = bt_registry_find(&w->front.models, NULL)->identity;
     snprintf(url, sizeof(url), "ipc://%s/router-%u", dir, n_routers++);
     assert_int_equal(bt_links_listen(&w->links, w->base, url, key, sizeof(key),
                                      w->bound, sizeof(w->bound)),
@@ -83,7 +86,7 @@ static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
         .role = BT_ROLE_DECODE,
         .instance = 7,
         .name = "decode-0",
-        .model = bt_registry_find(&w->front.models, NULL)->identity,
+        .model = w->identity,
         .tokens_per_block = 16,
         .context_tokens = 64,
         .max_batch = 4,
@@ -112,6 +115,7 @@ static void turn(world_t *w)
 
     (void)poll(fds, 2, 10);
     (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
+    (void)bt_frontend_step(&w->front);
     bt_links_tick(&w->links, bt_now_ms());
     bt_rpc_tick(w->worker, bt_now_ms());
     while (bt_rpc_next(w->worker, bt_now_ms(), &event)) {
@@ -278,6 +282,104 @@ static void a_burst_for_a_slow_worker_waits_in_the_router(void **state)
     close_all(&w);
 }
 
+/* ---- models that are being read ---- */
+
+typedef struct held {
+    bt_pool_job_t job;
+    sem_t gate;
+} held_t;
+
+static void hold(bt_pool_job_t *job)
+{
+    sem_wait(&BT_CONTAINER_OF(job, held_t, job)->gate);
+}
+
+static void held_done(bt_pool_job_t *job)
+{
+    (void)job;
+}
+
+/* A disk that is slow until the gate is opened. */
+static void begin_load(world_t *w, held_t *held, const char *path)
+{
+    *held = (held_t){.job = {.run = hold, .done = held_done}};
+    sem_init(&held->gate, 0, 0);
+    bt_pool_post(w->front.pool, &held->job, BT_POOL_FILES);
+    bt_loads_want(&w->front.loads, "other", path, false);
+}
+
+static void identity_of(const char *path, bt_hash128_t *identity_p)
+{
+    const bt_served_options_t options = {
+        .name = "x", .path = path, .chat_template = "chatml"};
+    bt_served_t *served = NULL;
+
+    assert_int_equal(bt_served_read(&options, &served), BT_OK);
+    *identity_p = served->identity;
+    bt_served_free(served);
+}
+
+static void a_worker_waits_for_its_model_to_be_read(void **state)
+{
+    const bt_served_t *served;
+    held_t held;
+    world_t w;
+
+    (void)state;
+    open_router(&w);
+    begin_load(&w, &held, other_path);
+    identity_of(other_path, &w.identity);
+    open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL_MIN, NULL);
+    UNTIL(&w, !bt_list_empty(&w.links.waiting) || (w.n_down > 0));
+    UNTIL(&w, (w.link != NULL) || (w.n_down > 0));
+    assert_int_equal(w.n_down, 0);
+    sem_post(&held.gate);
+    UNTIL(&w, bt_registry_named(&w.front.models, "other") != NULL);
+    served = bt_registry_named(&w.front.models, "other");
+    UNTIL(&w, bt_table_find(bt_core_table(served->core), 7) != NULL);
+    assert_null(worker_of(&w));
+    assert_int_equal(w.n_down, 0);
+    assert_true(bt_list_empty(&w.links.waiting));
+    close_all(&w);
+    sem_destroy(&held.gate);
+}
+
+/* One leaves while it waits, and another computes what no model is. */
+static void a_worker_of_no_model_is_refused_when_all_are_read(void **state)
+{
+    held_t held;
+    world_t w;
+
+    (void)state;
+    bt_test_expect_log_lines(2); /* no such file, and the refusal */
+    open_router(&w);
+    begin_load(&w, &held, "/nowhere/at/all.gguf");
+    identity_of(other_path, &w.identity);
+    open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL_MIN, NULL);
+    UNTIL(&w, !bt_list_empty(&w.links.waiting) && (w.link != NULL));
+    bt_rpc_link_close(w.link, "it leaves");
+    UNTIL(&w, bt_list_empty(&w.links.waiting));
+    bt_rpc_close(w.worker);
+    w.link = NULL;
+    open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL_MIN, NULL);
+    w.n_down = 0;
+    UNTIL(&w, !bt_list_empty(&w.links.waiting) && (w.link != NULL));
+    sem_post(&held.gate);
+    UNTIL(&w, w.n_down == 1);
+    assert_non_null(strstr(w.why, "runs another model"));
+    assert_true(bt_list_empty(&w.links.waiting));
+    close_all(&w);
+
+    open_router(&w); /* it waits when the router ends */
+    begin_load(&w, &held, other_path);
+    identity_of(other_path, &w.identity);
+    open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL_MIN, NULL);
+    UNTIL(&w, !bt_list_empty(&w.links.waiting));
+    sem_post(&held.gate);
+    close_all(&w);
+    sem_destroy(&held.gate);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,8 +387,10 @@ int main(void)
         BT_TEST(a_worker_before_the_newest_fields_is_served),
         BT_TEST(a_worker_of_other_protocols_is_refused_by_name),
         BT_TEST(a_burst_for_a_slow_worker_waits_in_the_router),
+        BT_TEST(a_worker_waits_for_its_model_to_be_read),
+        BT_TEST(a_worker_of_no_model_is_refused_when_all_are_read),
     };
-    const bt_tiny_model_t shape = bt_tiny_model_default();
+    bt_tiny_model_t shape = bt_tiny_model_default();
     int failed;
 
     snprintf(dir, sizeof(dir), "/tmp/baton-test-links-XXXXXX");
@@ -297,7 +401,13 @@ int main(void)
     if (bt_tiny_model_write(&shape, model_path) != BT_OK) {
         return 1;
     }
+    shape.seed++;
+    snprintf(other_path, sizeof(other_path), "%s/other.gguf", dir);
+    if (bt_tiny_model_write(&shape, other_path) != BT_OK) {
+        return 1;
+    }
     failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)unlink(other_path);
     (void)unlink(model_path);
     (void)rmdir(dir);
     return failed;
