@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 #define PATH_BYTES  4096
@@ -26,6 +28,7 @@ bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
     child->process = process;
     child->output_fd = -1;
     child->ready_fd = -1;
+    child->beat_fd = -1;
     child->log_fd = -1;
     bt_output_init(&child->output, -1);
     bt_restart_init(&child->restart);
@@ -52,14 +55,19 @@ bool bt_child_is_router(const bt_child_t *child)
     return child->process->model == BT_PLAN_NO_MODEL;
 }
 
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+}
+
 void bt_child_fini(bt_child_t *child)
 {
-    if (child->output_fd >= 0) {
-        close(child->output_fd);
-    }
-    if (child->ready_fd >= 0) {
-        close(child->ready_fd);
-    }
+    close_fd(&child->output_fd);
+    close_fd(&child->ready_fd);
+    close_fd(&child->beat_fd);
     if (child->log_fd >= 0) {
         close(child->log_fd);
     }
@@ -88,7 +96,8 @@ static char **make_argv(const bt_plan_process_t *process, char *program)
 }
 
 /* After fork: only async-signal-safe calls. */
-static _Noreturn void become(char **argv, pid_t launcher, int output, int ready)
+static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
+                             int beat)
 {
     static const char failed[] = "cannot execute ";
     sigset_t none;
@@ -100,13 +109,15 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready)
         _exit(127); /* it died before the line above */
     }
     devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    /* ready may be any number but 0, 1, 2, and dup2 clears close-on-exec
-     * unless both numbers are the same. */
-    if ((dup2(devnull, STDIN_FILENO) < 0) ||
+    /* ready and beat may be any numbers but 0, 1, 2, also each other's place,
+     * and dup2 clears close-on-exec unless both numbers are the same. */
+    beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_CHILD_BEAT_FD + 1);
+    if ((beat < 0) || (dup2(devnull, STDIN_FILENO) < 0) ||
         (dup2(output, STDOUT_FILENO) < 0) ||
         (dup2(output, STDERR_FILENO) < 0) ||
         (ready == BT_CHILD_READY_FD ? fcntl(ready, F_SETFD, 0)
-                                    : dup2(ready, BT_CHILD_READY_FD)) < 0) {
+                                    : dup2(ready, BT_CHILD_READY_FD)) < 0 ||
+        (dup2(beat, BT_CHILD_BEAT_FD) < 0)) {
         _exit(127);
     }
     signal(SIGPIPE, SIG_DFL);
@@ -133,6 +144,7 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     char **argv = NULL;
     int output[2];
     int ready[2];
+    int beat;
     pid_t pid;
 
     if (path != NULL) {
@@ -149,13 +161,18 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
         BT_LOG_ERROR("cannot make a pipe for %s: %m", child->process->name);
         goto err_output;
     }
+    beat = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (beat < 0) {
+        BT_LOG_ERROR("cannot make an eventfd for %s: %m", child->process->name);
+        goto err_ready;
+    }
     pid = fork();
     if (pid < 0) {
         BT_LOG_ERROR("cannot start a process for %s: %m", child->process->name);
-        goto err_ready;
+        goto err_beat;
     }
     if (pid == 0) {
-        become(argv, launcher, output[1], ready[1]);
+        become(argv, launcher, output[1], ready[1], beat);
     }
 
     setpgid(pid, pid); /* both sides do it: whoever comes first */
@@ -168,11 +185,15 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     child->pid = pid;
     child->output_fd = output[0];
     child->ready_fd = ready[0];
+    child->beat_fd = beat;
+    bt_watchdog_init(&child->watchdog, bt_now_ms());
     child->end[0] = '\0';
     bt_last_words_reset(&child->words);
     bt_ready_reset(&child->ready);
     return BT_OK;
 
+err_beat:
+    close(beat);
 err_ready:
     close(ready[0]);
     close(ready[1]);
@@ -236,6 +257,14 @@ bool bt_child_read_ready(bt_child_t *child)
     return has_more;
 }
 
+bool bt_child_take_beat(bt_child_t *child)
+{
+    uint64_t n;
+
+    return (child->beat_fd >= 0) &&
+           (read(child->beat_fd, &n, sizeof(n)) == (ssize_t)sizeof(n));
+}
+
 static void describe_end(int wait_status, char *out, size_t bytes)
 {
     if (WIFSIGNALED(wait_status)) {
@@ -260,14 +289,9 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p)
     bt_child_read_output(child);
     bt_last_words_finish(&child->words);
     bt_output_finish(&child->output);
-    if (child->output_fd >= 0) {
-        close(child->output_fd);
-        child->output_fd = -1;
-    }
-    if (child->ready_fd >= 0) {
-        close(child->ready_fd);
-        child->ready_fd = -1;
-    }
+    close_fd(&child->output_fd);
+    close_fd(&child->ready_fd);
+    close_fd(&child->beat_fd);
     describe_end(wait_status, child->end, sizeof(child->end));
     *wait_status_p = wait_status;
     return true;

@@ -5,6 +5,7 @@
  *
  *     launcher ◀─ output pipe ── stdout and stderr of the child
  *              ◀─ ready pipe ─── descriptor 3 of the child, BATON_READY_FD=3
+ *              ◀─ heartbeats ─── descriptor 4, an eventfd, BATON_BEAT_FD=4
  *
  * A child is its own process group, so that Ctrl-C reaches the launcher alone,
  * and gets SIGKILL from the kernel if the launcher dies.
@@ -22,8 +23,10 @@
 #include "launcher/plan.h"
 #include "launcher/ready.h"
 #include "launcher/restart.h"
+#include "launcher/watchdog.h"
 
 #define BT_CHILD_READY_FD  3
+#define BT_CHILD_BEAT_FD   4
 #define BT_CHILD_END_BYTES 128
 
 typedef struct bt_child {
@@ -42,7 +45,9 @@ typedef struct bt_child {
     pid_t pid;     /**< 0 while it does not run */
     int output_fd; /**< -1 while it does not run */
     int ready_fd;  /**< -1 when closed */
-    int log_fd;    /**< where its output goes; owned; -1: standard error */
+    int beat_fd;   /**< -1 while it does not run */
+    bt_watchdog_t watchdog;
+    int log_fd; /**< where its output goes; owned; -1: standard error */
     bt_output_t output;
     char end[BT_CHILD_END_BYTES]; /**< how it ended the last time, or "" */
 } bt_child_t;
@@ -76,6 +81,9 @@ void bt_child_read_output(bt_child_t *child);
 /** @return whether the child has said something new on its readiness
  *  descriptor. */
 bool bt_child_read_ready(bt_child_t *child);
+
+/** @return whether its heart has beaten since the last call. */
+bool bt_child_take_beat(bt_child_t *child);
 
 /** Has it ended? Then everything it wrote is read, its pipes are closed, and
  *  child->end says how: "with exit status 1", "by signal 9 (Killed)".

@@ -145,6 +145,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         .log_dir = config->log_dir,
         .libexec = getenv("BATON_LIBEXEC"),
         .drain_ms = config->lame_duck_ms + config->drain_ms,
+        .watchdog_ms = config->watchdog_ms,
     };
     bt_plan_t *plan = NULL;
     bt_run_dir_t run_dir;
@@ -174,6 +175,8 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_config_unset_environment();
     snprintf(fd_number, sizeof(fd_number), "%d", BT_CHILD_READY_FD);
     setenv("BATON_READY_FD", fd_number, 1);
+    snprintf(fd_number, sizeof(fd_number), "%d", BT_CHILD_BEAT_FD);
+    setenv("BATON_BEAT_FD", fd_number, 1);
     say_start(config);
     exit_status = bt_supervise(plan, &options);
 

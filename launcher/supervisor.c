@@ -324,6 +324,9 @@ static void on_time(bt_supervisor_t *s)
         if ((s->waiting_ms != 0) && (s->waiting_ms <= now_ms)) {
             say_who_is_awaited(s, now_ms);
         }
+        if ((s->look_ms != 0) && (s->look_ms <= now_ms)) {
+            bt_supervisor_watch(s, now_ms);
+        }
         return;
     }
     if ((s->phase == BT_SUPERVISOR_DRAIN) && !any_router_runs(s)) {
@@ -364,6 +367,9 @@ static int next_timeout_ms(const bt_supervisor_t *s)
         }
         if ((s->waiting_ms != 0) && (s->waiting_ms < due_ms)) {
             due_ms = s->waiting_ms;
+        }
+        if ((s->look_ms != 0) && (s->look_ms < due_ms)) {
+            due_ms = s->look_ms;
         }
     } else if (s->phase != BT_SUPERVISOR_KILL) {
         due_ms = s->deadline_ms;
@@ -525,6 +531,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
         goto out;
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;
+    s.look_ms = (options->watchdog_ms == 0) ? 0 : bt_now_ms();
     s.holds_workers = true;
     for (uint32_t i = 0;
          (i < s.n_children) && (s.phase == BT_SUPERVISOR_RUNNING); i++) {

@@ -10,6 +10,9 @@
  *     any ──deadline, second signal, no way to wait──▶ KILL: SIGKILL to all
  *     DRAIN, STOP, KILL ──nobody left──▶ return
  *
+ * A process that runs and is hung (watchdog.h) is killed, which is an end like
+ * any other; one that was told to stop has its time for that anyway.
+ *
  * What happens to each process meanwhile is in life.h. While RUNNING a process
  * that an order stops is killed when it has not ended after the drain's time; a
  * process that an order started may fail without ending the launch.
@@ -22,12 +25,13 @@
 #include "launcher/plan.h"
 
 typedef struct bt_supervisor_options {
-    const char *log_dir; /**< "" = standard error */
-    int log_fd;          /**< the launcher's own log beside standard error, or
-                              -1; borrowed */
-    const char *libexec; /**< directory of the programs, or NULL: found from
-                              this program's own place */
-    uint32_t drain_ms;   /**< the longest drain of a process */
+    const char *log_dir;  /**< "" = standard error */
+    int log_fd;           /**< the launcher's own log beside standard error, or
+                               -1; borrowed */
+    const char *libexec;  /**< directory of the programs, or NULL: found from
+                               this program's own place */
+    uint32_t drain_ms;    /**< the longest drain of a process */
+    uint32_t watchdog_ms; /**< silence after which it is hung; 0 = never */
 } bt_supervisor_options_t;
 
 /** The last line that it logs is the cause, where something else than an order

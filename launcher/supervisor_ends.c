@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends of processes: whether one is started again, and why not. */
+/* Ends of processes: who is killed, and whether one is started again. */
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 
@@ -113,6 +114,29 @@ void bt_supervisor_reap(bt_supervisor_t *s)
             on_ordered_end(s, child, wait_status);
         } else {
             on_own_end(s, child, wait_status);
+        }
+    }
+}
+
+void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)
+{
+    const uint32_t limit_ms = s->options->watchdog_ms;
+
+    s->look_ms = now_ms + bt_watchdog_period_ms(limit_ms);
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        bt_child_t *const child = s->children[i];
+        const bool has_beaten = bt_child_take_beat(child);
+
+        if ((child->life != BT_LIFE_STARTING) &&
+            (child->life != BT_LIFE_READY)) {
+            continue;
+        }
+        if (bt_watchdog_look(&child->watchdog, now_ms, has_beaten, limit_ms)) {
+            BT_LOG_WARN("%s is hung (stopped, blocked or spinning): silent for "
+                        "%u.%u s, it is killed",
+                        child->process->name, limit_ms / 1000,
+                        limit_ms % 1000 / 100);
+            bt_child_signal(child, SIGKILL);
         }
     }
 }

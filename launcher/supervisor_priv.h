@@ -50,6 +50,7 @@ typedef struct bt_supervisor {
     int signal_fd;
     bt_supervisor_phase_t phase;
     uint64_t deadline_ms; /**< of DRAIN and STOP */
+    uint64_t look_ms;     /**< when to look who is hung; 0 = never */
     uint64_t waiting_ms;  /**< when to say who is awaited; 0 = never */
     bool was_announced;
     bool holds_workers; /**< the launch: until the routers' ports are bound */
@@ -73,6 +74,9 @@ void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
 
 /** Take in who has ended. */
 void bt_supervisor_reap(bt_supervisor_t *s);
+
+/** Kill who is hung, and say so. Sets s->look_ms. */
+void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms);
 
 /** Children for the processes that the plan has got since.
  *  @retval BT_ERR_IO         They are there, but a log cannot be written;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/beat.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
@@ -31,7 +32,8 @@ struct bt_loop {
     struct event *tick, *worked, *stop, *sighup;
     int signal_fd; /* SIGTERM and SIGINT */
     bt_stop_wishes_t wishes;
-    int ready_fd;         /* -1: none, or said */
+    int ready_fd; /* -1: none, or said */
+    bt_beat_t beat;
     bool again;           /* a second signal came */
     uint64_t ticked_us;   /* 0: not yet */
     uint64_t duck_end_ms; /* 0: no lame duck */
@@ -113,6 +115,7 @@ static void tick(bt_loop_t *loop)
     const uint64_t due_us = loop->ticked_us + TICK_MS * 1000u;
     const uint64_t now_us = bt_now_us();
 
+    bt_beat(&loop->beat, now_ms);
     if (loop->ticked_us != 0) {
         bt_router_metrics_tick(loop->front.metrics,
                                (now_us > due_us) ? now_us - due_us : 0);
@@ -249,6 +252,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         return status;
     }
     loop->ready_fd = bt_ready_fd_open();
+    bt_beat_open(&loop->beat);
     loop->signal_fd = -1;
     signal(SIGPIPE, SIG_IGN);
     loop->base = bt_http_loop_create();
@@ -333,5 +337,6 @@ void bt_loop_destroy(bt_loop_t *loop)
         event_base_free(loop->base);
     }
     bt_ready_fd_close(&loop->ready_fd);
+    bt_beat_close(&loop->beat);
     bt_free(loop);
 }

@@ -109,6 +109,7 @@ static void close_all(bt_worker_t *w)
     bt_wire_decoder_destroy(w->decoder);
     bt_strbuf_fini(&w->out);
     bt_ready_fd_close(&w->ready_fd);
+    bt_beat_close(&w->beat);
 }
 
 /* Signals come by descriptor; blocked before any thread exists, so that all
@@ -186,6 +187,7 @@ int bt_worker_main(bt_role_t role,
     }
     name_worker(w, start);
     w->ready_fd = bt_ready_fd_open();
+    bt_beat_open(&w->beat);
     w->roles = roles_of(role, w->config->role);
     bt_thread_works_briefly(); /* the control thread; compute threads say so */
     if (bt_log_level_parse(w->config->log_level, &level) == 0) {

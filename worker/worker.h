@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/beat.h"
 #include "common/base/hmap.h"
 #include "common/base/list.h"
 #include "common/base/status.h"
@@ -213,6 +214,7 @@ struct bt_worker {
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
     bool pool_is_cold; /**< idle moments have something to do */
+    bt_beat_t beat;    /**< of the control thread, to the launcher */
     int ready_fd;      /**< of who started it; -1: nobody asks */
 };
 

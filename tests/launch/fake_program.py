@@ -12,6 +12,8 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   stubborn       be ready and ignore SIGTERM
   silent         never be ready
   drain          be ready; after SIGTERM end once $FAKE_DIR/NAME.finish is there
+  spin           be ready, then turn round and round without a heartbeat
+  heartless      be ready and never say by heartbeats that it lives
   old            as a worker that never says its role
   chatty         be ready, write 20000 lines, note "wrote"
 A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router.
@@ -90,7 +92,17 @@ if behave == "chatty":
                  % (name.encode(), i, b"." * (24 - len(name))))
     note("wrote")
 told = os.path.join(folder, name + ".role")
+
+
+def beat():
+    if behave != "heartless":
+        os.write(int(os.environ["BATON_BEAT_FD"]), (1).to_bytes(8, sys.byteorder))
+
+
 while True:
+    beat()
+    while behave == "spin":
+        pass
     time.sleep(0.02)
     if os.path.exists(told):
         with open(told) as file:

@@ -7,6 +7,7 @@ import re
 import signal
 import stat
 import subprocess
+import time
 
 from launched import DEADLINE_S, LauncherTest, is_alive, launcher, main, poll
 
@@ -63,6 +64,81 @@ class LaunchTest(LauncherTest):
         self.assertEqual(len(self.events("start", "decode-0")), 1)
         self.assertEqual(launched.stdout().count("curl"), 1)
         self.assertEqual(launched.stop(), 0)
+
+    # A process of the tests beats every 20 ms.
+    WATCHED = ("--watchdog-ms", "1500")
+
+    def check_hung(self, launched, name, pid):
+        """It is killed for that, and comes back."""
+        poll(lambda: not is_alive(pid), f"the end of {name}")
+        poll(lambda: len(self.events("start", name)) == 2, "a restart")
+        launched.wait_says(fr"{name} is hung \(stopped, blocked or spinning\): "
+                           r"silent for 1\.5 s, it is killed\n")
+        launched.wait_says(fr"{name} ended by signal 9 \(Killed\); it starts "
+                           r"again in 0\.5 s\n")
+        poll(lambda: "ready" in self.state_of(name), f"{name} is back")
+        self.assertIn("restarts=1", self.state_of(name))
+
+    def test_a_stopped_process_is_killed_and_started_again(self):
+        for name in ("decode-0", "router"):
+            launched = self.launch(*self.WATCHED)
+            launched.wait_ready()
+            poll(lambda name=name: "ready" in self.state_of(name), name)
+            pid = self.events("start", name)[0][2]
+            os.kill(pid, signal.SIGSTOP)
+            self.check_hung(launched, name, pid)
+            self.assertEqual(launched.stderr().count("is hung"), 1)
+            self.assertEqual(launched.stop(), 0)
+            os.unlink(os.path.join(self.folder, "events"))
+
+    def test_a_spinning_process_is_killed_and_started_again(self):
+        self.behave("decode-0", "spin")
+        launched = self.launch(*self.WATCHED)
+        pid = poll(lambda: self.events("start", "decode-0"), "a start")[0][2]
+        launched.wait_says("decode-0 says hello")
+        self.behave("decode-0", "ready")  # the next one
+        self.check_hung(launched, "decode-0", pid)
+        self.assertEqual(launched.stop(), 0)
+
+    def test_who_never_had_a_heartbeat_is_not_hung(self):
+        self.behave("decode-0", "heartless")  # or loads a model for long
+        self.behave("prefill-0", "silent")
+        launched = self.launch(*self.WATCHED)
+        launched.wait_ready()
+        pid = poll(lambda: self.events("start", "router"), "a start")[0][2]
+        os.kill(pid, signal.SIGSTOP)  # so that there were as many looks
+        self.check_hung(launched, "router", pid)
+        self.assertEqual(launched.stderr().count("is hung"), 1)
+        self.assertEqual(len(self.events("start", "decode-0")), 1)
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_launcher_that_was_stopped_itself_kills_nobody(self):
+        launched = self.launch(*self.WATCHED)
+        launched.wait_ready()
+        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0")
+        pids = [pid for _, _, pid in self.events("start")]
+        everybody = [launched.process.pid, *pids]
+        for pid in everybody:
+            os.kill(pid, signal.SIGSTOP)
+        since = time.monotonic()  # as when the machine sleeps
+        poll(lambda: time.monotonic() - since > 3, "a sleep")
+        for pid in everybody:
+            os.kill(pid, signal.SIGCONT)
+        poll(lambda: "ready" in self.state_of("decode-0"), "an answer")
+        self.assertEqual(launched.stop(), 0)
+        self.assertNotIn("is hung", launched.stderr())
+
+    def test_without_a_watchdog_a_debugger_may_stop_a_process(self):
+        launched = self.launch("--watchdog-ms", "0")
+        launched.wait_ready()
+        pid = poll(lambda: self.events("start", "decode-0"), "a start")[0][2]
+        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0")
+        os.kill(pid, signal.SIGSTOP)
+        since = time.monotonic()
+        poll(lambda: time.monotonic() - since > 0.7, "some time")
+        os.kill(pid, signal.SIGCONT)
+        self.assertEqual(launched.stop(), 0)
+        self.assertNotIn("is hung", launched.stderr())
 
     def test_a_dead_router_is_started_again(self):
         launched = self.launch()
@@ -302,7 +378,8 @@ class LaunchTest(LauncherTest):
         self.assertEqual(self.option("prefill-0", "chunk-tokens"), "128")
         variables = [line for line in self.started("decode-0")
                      if line.startswith("BATON_")]
-        self.assertEqual(variables, [f"BATON_LIBEXEC={self.folder}",
+        self.assertEqual(variables, ["BATON_BEAT_FD=4",
+                                     f"BATON_LIBEXEC={self.folder}",
                                      "BATON_READY_FD=3"])
         self.assertEqual(launched.stop(), 0)
 

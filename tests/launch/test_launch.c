@@ -17,6 +17,7 @@
 #include "launcher/ready.h"
 #include "launcher/restart.h"
 #include "launcher/run_dir.h"
+#include "launcher/watchdog.h"
 
 static void pauses_double_from_half_a_second_to_thirty(void **state)
 {
@@ -168,6 +169,60 @@ static void the_cause_is_the_last_error_among_the_last_words(void **state)
     /* Of a library or a shell: whatever came last, but no empty line. */
     check_cause("Fatal: it hurts\n\n", "Fatal: it hurts");
     check_cause("", "");
+}
+
+static void a_hang_is_as_much_silence_as_the_limit(void **state)
+{
+    bt_watchdog_t dog;
+    uint64_t now_ms = 5000;
+
+    (void)state;
+    assert_int_equal(bt_watchdog_period_ms(10000), 1000);
+    assert_int_equal(bt_watchdog_period_ms(600), 60);
+    assert_int_equal(bt_watchdog_period_ms(3600000), 1000);
+    assert_int_equal(bt_watchdog_period_ms(1), 20);
+
+    /* Not before its first heartbeat: it loads a model. */
+    bt_watchdog_init(&dog, now_ms);
+    for (int i = 0; i < 100; i++) {
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+    }
+    now_ms += 1000;
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 10000));
+    for (int i = 0; i < 9; i++) {
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+    }
+    now_ms += 1000;
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 10000)); /* just so */
+    for (int i = 0; i < 9; i++) {
+        now_ms += 1000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+    }
+    now_ms += 1000;
+    assert_true(bt_watchdog_look(&dog, now_ms, false, 10000));
+    now_ms += 1000;
+    assert_false(bt_watchdog_look(&dog, now_ms, false, 10000)); /* said */
+}
+
+static void a_pause_of_the_machine_is_nobodys_silence(void **state)
+{
+    bt_watchdog_t dog;
+    uint64_t now_ms = 0;
+
+    (void)state;
+    bt_watchdog_init(&dog, now_ms);
+    now_ms += 1000;
+    assert_false(bt_watchdog_look(&dog, now_ms, true, 10000));
+    for (int i = 0; i < 4; i++) { /* hours, but the launcher slept too */
+        now_ms += 3600000;
+        assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+    }
+    now_ms += 1999; /* 9999 of 10000 that count */
+    assert_false(bt_watchdog_look(&dog, now_ms, false, 10000));
+    now_ms += 1;
+    assert_true(bt_watchdog_look(&dog, now_ms, false, 10000));
 }
 
 static void last_words_are_the_last_twenty_lines(void **state)
@@ -495,6 +550,8 @@ int main(void)
         BT_TEST(a_minute_of_health_makes_pauses_short_again),
         BT_TEST(the_fifth_early_end_is_the_last),
         BT_TEST(what_would_end_so_again_is_not_tried_again),
+        BT_TEST(a_hang_is_as_much_silence_as_the_limit),
+        BT_TEST(a_pause_of_the_machine_is_nobodys_silence),
         BT_TEST(exit_codes_tell_what_may_pass),
         BT_TEST(the_cause_is_the_last_error_among_the_last_words),
         BT_TEST(last_words_are_the_last_twenty_lines),

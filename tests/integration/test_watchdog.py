@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hung processes of a launch are killed and started again; those that only compute for long are not."""
+import os
+import signal
+import tempfile
+import time
+
+from harness import LONG_PROMPT, endless_model, small_model, wait_until
+from launch import Launch
+
+SILENT_MS = 2000
+
+
+def test_a_stopped_process_of_a_launch_comes_back():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
+        with Launch("--model", small_model(d), "--watchdog-ms", str(SILENT_MS)) as launch:
+            for name in ("decode-0", "prefill-0", "router"):
+                wait_until(f"{name} is ready", lambda name=name: launch.process(name)["state"] == "ready")
+                before = launch.process(name)
+                os.kill(int(before["pid"]), signal.SIGSTOP)
+                wait_until(f"{name} is started again",
+                           lambda name=name: launch.process(name)["restarts"] == "1"
+                           and launch.process(name)["state"] == "ready")
+                assert launch.process(name)["pid"] != before["pid"]
+                assert f"{name} is hung (stopped, blocked or spinning): silent for 2.0 s, it is killed" \
+                    in launch.output(), launch.output()
+            # The router is ready when its workers are.
+            assert launch.complete(launch.process("router")["http"], "hello", 2) != ""
+            assert launch.output().count("is hung") == 3, launch.output()
+
+
+def test_a_step_that_takes_longer_than_the_watchdog_is_no_hang():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
+        # The whole prompt of 12,000 tokens in one step.
+        with Launch("--model", endless_model(d), "--watchdog-ms", str(SILENT_MS), "--chunk-tokens", "16384") as launch:
+            address = launch.process("router")["http"]
+            since = time.monotonic()
+            status, answer = launch.post(address, "/v1/completions", {"prompt": LONG_PROMPT, "max_tokens": 1}, 600)
+            took = time.monotonic() - since
+            assert status == 200, (status, answer)
+            assert took > SILENT_MS / 1000, took
+            assert launch.process("prefill-0")["restarts"] == "0", launch.output()
+            assert "is hung" not in launch.output(), launch.output()
