@@ -7,25 +7,25 @@
 #include "common/base/alloc.h"
 #include "inference/model/exp_negative.h"
 #include "inference/model/philox.h"
+#include "inference/model/select.h"
 
-/* Candidates so many nats below the best are only ordered when the others did
+/* Candidates so many nats below the best are only looked at when the others did
  * not decide: an ordinary distribution has a few hundred above and tens of
  * thousands below. */
 #define LIGHT_NATS 10.0
 
-#define LANES 8 /* of the sum over all weights, and of the best logit */
+/* So many are kept by a heap, which hardly any id enters; more by selecting
+ * the last of them. */
+#define HEAP_TOP_K 256
 
-typedef struct candidate {
-    float logit;
-    uint32_t id;
-} candidate_t;
+#define LANES 8 /* of the sum over all weights, and of the best logit */
 
 struct bt_sampler {
     uint32_t n_vocab;
-    candidate_t *heap;    /* n_vocab */
-    candidate_t *ordered; /* n_vocab; best first */
-    double *weights;      /* n_vocab, by id: exp((logit - best) / T) */
-    uint32_t *counts;     /* n_vocab, all zero between calls */
+    bt_candidate_t *list;    /* n_vocab */
+    bt_candidate_t *ordered; /* HEAP_TOP_K; best first */
+    double *weights;         /* n_vocab, by id: exp((logit - best) / T) */
+    uint32_t *counts;        /* n_vocab, all zero between calls */
 };
 
 bt_status_t bt_sampler_create(uint32_t n_vocab, bt_sampler_t **sampler_p)
@@ -40,11 +40,11 @@ bt_status_t bt_sampler_create(uint32_t n_vocab, bt_sampler_t **sampler_p)
         return BT_ERR_NO_MEMORY;
     }
     sampler->n_vocab = n_vocab;
-    sampler->heap = bt_calloc(n_vocab, sizeof(*sampler->heap));
-    sampler->ordered = bt_calloc(n_vocab, sizeof(*sampler->ordered));
+    sampler->list = bt_calloc(n_vocab, sizeof(*sampler->list));
+    sampler->ordered = bt_calloc(HEAP_TOP_K, sizeof(*sampler->ordered));
     sampler->weights = bt_calloc(n_vocab, sizeof(*sampler->weights));
     sampler->counts = bt_calloc(n_vocab, sizeof(*sampler->counts));
-    if ((sampler->heap == NULL) || (sampler->ordered == NULL) ||
+    if ((sampler->list == NULL) || (sampler->ordered == NULL) ||
         (sampler->weights == NULL) || (sampler->counts == NULL)) {
         bt_sampler_destroy(sampler);
         return BT_ERR_NO_MEMORY;
@@ -58,7 +58,7 @@ void bt_sampler_destroy(bt_sampler_t *sampler)
     if (sampler == NULL) {
         return;
     }
-    bt_free(sampler->heap);
+    bt_free(sampler->list);
     bt_free(sampler->ordered);
     bt_free(sampler->weights);
     bt_free(sampler->counts);
@@ -182,16 +182,10 @@ uint32_t bt_sampler_best(const float *logits, uint32_t n)
     return id;
 }
 
-static bool precedes(candidate_t a, candidate_t b)
+/* A heap whose root is the last in the order. */
+static void sift_down(bt_candidate_t *heap, uint32_t n, uint32_t at)
 {
-    return (a.logit > b.logit) || ((a.logit == b.logit) && (a.id < b.id));
-}
-
-/* Heaps whose root is the first (best_on_top) or the last of the order. */
-static void sift_down(candidate_t *heap, uint32_t n, uint32_t at,
-                      bool best_on_top)
-{
-    const candidate_t moved = heap[at];
+    const bt_candidate_t moved = heap[at];
 
     for (;;) {
         uint32_t child = 2 * at + 1;
@@ -200,10 +194,10 @@ static void sift_down(candidate_t *heap, uint32_t n, uint32_t at,
             break;
         }
         if ((child + 1 < n) &&
-            (precedes(heap[child + 1], heap[child]) == best_on_top)) {
+            bt_candidate_precedes(heap[child], heap[child + 1])) {
             child++;
         }
-        if (precedes(heap[child], moved) != best_on_top) {
+        if (bt_candidate_precedes(heap[child], moved)) {
             break;
         }
         heap[at] = heap[child];
@@ -212,20 +206,20 @@ static void sift_down(candidate_t *heap, uint32_t n, uint32_t at,
     heap[at] = moved;
 }
 
-static void heapify(candidate_t *heap, uint32_t n, bool best_on_top)
+static void heapify(bt_candidate_t *heap, uint32_t n)
 {
     for (uint32_t i = n / 2; i > 0; i--) {
-        sift_down(heap, n, i - 1, best_on_top);
+        sift_down(heap, n, i - 1);
     }
 }
 
-static candidate_t pop(candidate_t *heap, uint32_t *n_p, bool best_on_top)
+static bt_candidate_t pop(bt_candidate_t *heap, uint32_t *n_p)
 {
-    const candidate_t top = heap[0];
+    const bt_candidate_t top = heap[0];
 
     heap[0] = heap[--*n_p];
     if (*n_p > 1) {
-        sift_down(heap, *n_p, 0, best_on_top);
+        sift_down(heap, *n_p, 0);
     }
     return top;
 }
@@ -235,12 +229,12 @@ static candidate_t pop(candidate_t *heap, uint32_t *n_p, bool best_on_top)
 static uint32_t order_top_k(bt_sampler_t *sampler, const float *logits,
                             uint32_t k)
 {
-    candidate_t *const heap = sampler->heap; /* the worst kept on top */
+    bt_candidate_t *const heap = sampler->list; /* the worst kept on top */
     uint32_t n = 0;
     uint32_t n_kept;
 
     for (uint32_t id = 0; id < sampler->n_vocab; id++) {
-        const candidate_t c = {.logit = logits[id], .id = id};
+        const bt_candidate_t c = {.logit = logits[id], .id = id};
 
         if (!(c.logit > -INFINITY)) {
             continue;
@@ -248,21 +242,21 @@ static uint32_t order_top_k(bt_sampler_t *sampler, const float *logits,
         if (n < k) {
             heap[n++] = c;
             if (n == k) {
-                heapify(heap, n, false);
+                heapify(heap, n);
             }
-        } else if (precedes(c, heap[0])) {
+        } else if (bt_candidate_precedes(c, heap[0])) {
             heap[0] = c;
-            sift_down(heap, n, 0, false);
+            sift_down(heap, n, 0);
         }
     }
     if (n < k) {
-        heapify(heap, n, false);
+        heapify(heap, n);
     }
     n_kept = n;
     while (n > 0) {
         const uint32_t at = n - 1;
 
-        sampler->ordered[at] = pop(heap, &n, false);
+        sampler->ordered[at] = pop(heap, &n);
     }
     return n_kept;
 }
@@ -298,7 +292,7 @@ static double weigh_all(bt_sampler_t *sampler, const float *logits, float best,
 static uint32_t draw_ordered(const bt_sampler_t *sampler, uint32_t n,
                              double mass, double u)
 {
-    const candidate_t *const ordered = sampler->ordered;
+    const bt_candidate_t *const ordered = sampler->ordered;
     double sum = 0.0;
 
     for (uint32_t i = 0; i + 1 < n; i++) {
@@ -327,45 +321,87 @@ static uint32_t prefix_with_mass(const bt_sampler_t *sampler, uint32_t n,
     return kept;
 }
 
-/* Put candidates into ordered[], best first, until their weights sum to more
- * than @a need (or just reach it, if @a reach): first from the heavy ones,
- * then from the rest. */
-static uint32_t order_until(bt_sampler_t *sampler, const float *logits,
-                            float best, double temperature, double need,
-                            bool reach, double *mass_p)
+/* Those that can be drawn and do not come behind *limit: the heavy ones, or the
+ * others.
+ * @param [in,out] sum_p  grows by their weights
+ * @return how many are in the list */
+static uint32_t collect(bt_sampler_t *sampler, const float *logits,
+                        double light, bool heavy, const bt_candidate_t *limit,
+                        double *sum_p)
 {
-    const double light = (double)best - LIGHT_NATS * temperature;
-    candidate_t *const heap = sampler->heap;
-    double sum = 0.0;
-    uint32_t n_ordered = 0;
+    const bt_candidate_t last =
+        (limit != NULL)
+            ? *limit
+            : (bt_candidate_t){.logit = -INFINITY, .id = UINT32_MAX};
+    double sum = *sum_p;
+    uint32_t n = 0;
 
-    for (int pass = 0; pass < 2; pass++) {
-        uint32_t n = 0;
+    for (uint32_t id = 0; id < sampler->n_vocab; id++) {
+        const bt_candidate_t c = {.logit = logits[id], .id = id};
 
-        for (uint32_t id = 0; id < sampler->n_vocab; id++) {
-            if ((sampler->weights[id] > 0.0) &&
-                (((double)logits[id] >= light) == (pass == 0))) {
-                heap[n++] = (candidate_t){.logit = logits[id], .id = id};
-            }
-        }
-        heapify(heap, n, true);
-        while (n > 0) {
-            const candidate_t c = pop(heap, &n, true);
+        const double weight = sampler->weights[id];
+        const bool counts = (weight > 0.0) &
+                            (((double)c.logit >= light) == heavy) &
+                            !bt_candidate_precedes(last, c);
 
-            sampler->ordered[n_ordered++] = c;
-            sum += sampler->weights[c.id];
-            if ((sum > need) || (reach && (sum >= need))) {
-                *mass_p = sum;
-                return n_ordered;
-            }
-        }
+        sampler->list[n] = c; /* no branch: it would be guessed wrong */
+        n += counts;
+        sum += counts ? weight : 0.0;
     }
-    *mass_p = sum;
-    return n_ordered;
+    *sum_p = sum;
+    return n;
 }
 
-static uint32_t draw_top_k(bt_sampler_t *sampler, const bt_sampling_t *params,
-                           const float *logits, double u)
+/* The candidate at which the running sum of all weights passes the goal.
+ * @param [in]  light  logits from here on are heavy
+ * @param [out] sum_p  the sum with it */
+static bt_candidate_t find(bt_sampler_t *sampler, const float *logits,
+                           double light, const bt_candidate_t *limit,
+                           bt_select_goal_t goal, double *sum_p)
+{
+    double before = 0.0;
+    double sum = 0.0;
+    uint32_t n = collect(sampler, logits, light, true, limit, &sum);
+
+    if (!bt_select_passes(goal, sum)) {
+        const double heavy = sum;
+        const uint32_t n_light =
+            collect(sampler, logits, light, false, limit, &sum);
+
+        if (n_light > 0) {
+            n = n_light;
+            before = heavy;
+        } else { /* rounding: it is the last of the heavy ones */
+            n = collect(sampler, logits, light, true, limit, &sum);
+        }
+    }
+    return bt_select(sampler->list, n, sampler->weights, before, goal, sum_p);
+}
+
+/* Draw from all whose weight is above 0; their sum is @a mass. */
+static uint32_t draw_weighted(bt_sampler_t *sampler,
+                              const bt_sampling_t *params, const float *logits,
+                              float best, double mass, double u)
+{
+    const double light =
+        (double)best - LIGHT_NATS * (double)params->temperature;
+    bt_select_goal_t goal = {.need = (double)params->top_p * mass,
+                             .reach = true};
+    const bt_candidate_t *limit = NULL;
+    bt_candidate_t last;
+    double sum;
+
+    if (params->top_p < 1.0f) {
+        last = find(sampler, logits, light, NULL, goal, &mass);
+        limit = &last;
+    }
+    goal = (bt_select_goal_t){.need = u * mass};
+    return find(sampler, logits, light, limit, goal, &sum).id;
+}
+
+/* The few that are kept, in order. */
+static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
+                         const float *logits, double u)
 {
     const uint32_t n = order_top_k(sampler, logits, params->top_k);
     const float best = sampler->ordered[0].logit;
@@ -373,7 +409,7 @@ static uint32_t draw_top_k(bt_sampler_t *sampler, const bt_sampling_t *params,
     uint32_t kept = n;
 
     for (uint32_t i = 0; i < n; i++) {
-        const candidate_t c = sampler->ordered[i];
+        const bt_candidate_t c = sampler->ordered[i];
 
         sampler->weights[c.id] =
             weigh(c.logit, best, (double)params->temperature);
@@ -386,21 +422,47 @@ static uint32_t draw_top_k(bt_sampler_t *sampler, const bt_sampling_t *params,
     return draw_ordered(sampler, kept, mass, u);
 }
 
+/* Take the weight from all behind the k-th candidate. @return what is left */
+static double weigh_top_k(bt_sampler_t *sampler, const float *logits,
+                          uint32_t k, double mass)
+{
+    const bt_select_goal_t goal = {.need = (double)k, .reach = true};
+    const uint32_t n_vocab = sampler->n_vocab;
+    bt_candidate_t last;
+    uint32_t n = 0;
+    double sum;
+
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        if (sampler->weights[id] > 0.0) {
+            sampler->list[n++] =
+                (bt_candidate_t){.logit = logits[id], .id = id};
+        }
+    }
+    if (n <= k) {
+        return mass;
+    }
+    last = bt_select(sampler->list, n, NULL, 0.0, goal, &sum);
+    sum = 0.0;
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        const bt_candidate_t c = {.logit = logits[id], .id = id};
+
+        if (bt_candidate_precedes(last, c)) {
+            sampler->weights[id] = 0.0;
+        }
+        sum += sampler->weights[id];
+    }
+    return sum;
+}
+
 static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
                          const float *logits, float best, double u)
 {
-    const double temperature = (double)params->temperature;
-    double mass = weigh_all(sampler, logits, best, temperature);
-    uint32_t n;
+    double mass = weigh_all(sampler, logits, best, (double)params->temperature);
 
-    if (params->top_p < 1.0f) {
-        n = order_until(sampler, logits, best, temperature,
-                        (double)params->top_p * mass, true, &mass);
-        return draw_ordered(sampler, n, mass, u);
+    if ((params->top_k > 0) && (params->top_k < sampler->n_vocab)) {
+        mass = weigh_top_k(sampler, logits, params->top_k, mass);
     }
-    /* The order ends with the candidate that u falls on. */
-    n = order_until(sampler, logits, best, temperature, u * mass, false, &mass);
-    return sampler->ordered[n - 1].id;
+    return draw_weighted(sampler, params, logits, best, mass, u);
 }
 
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
@@ -420,8 +482,9 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
         return best;
     }
     u = bt_sampler_uniform(params->seed, position);
-    if ((params->top_k > 0) && (params->top_k < sampler->n_vocab)) {
-        return draw_top_k(sampler, params, logits, u);
+    if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
+        (params->top_k < sampler->n_vocab)) {
+        return draw_few(sampler, params, logits, u);
     }
     return draw_all(sampler, params, logits, logits[best], u);
 }

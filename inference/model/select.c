@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/model/select.h"
+
+#include <stddef.h>
+
+#define BUCKETS 256
+#define FEW     24 /* are ordered by insertion */
+
+static double weight_of(const double *weights, uint32_t id)
+{
+    return (weights == NULL) ? 1.0 : weights[id];
+}
+
+/* By falling logits, buckets rise: the best is in 0, the last in 254 or 255. */
+typedef struct spread {
+    double best;
+    double per_unit; /* buckets */
+} spread_t;
+
+/* @return false when all logits are equal */
+static bool spread_over(const bt_candidate_t *list, uint32_t n,
+                        spread_t *spread_p)
+{
+    float best = list[0].logit;
+    float last = list[0].logit;
+
+    for (uint32_t i = 1; i < n; i++) {
+        best = (list[i].logit > best) ? list[i].logit : best;
+        last = (list[i].logit < last) ? list[i].logit : last;
+    }
+    spread_p->best = (double)best;
+    spread_p->per_unit = (BUCKETS - 1) / ((double)best - (double)last);
+    return best > last;
+}
+
+static uint32_t bucket_of(spread_t spread, float logit)
+{
+    return (uint32_t)((spread.best - (double)logit) * spread.per_unit);
+}
+
+/* The bucket in which the sum passes the goal, or the last that has any.
+ * @param [in,out] sum_p  the sum before it */
+static uint32_t find_bucket(const bt_candidate_t *list, uint32_t n,
+                            const double *weights, spread_t spread,
+                            bt_select_goal_t goal, double *sum_p)
+{
+    double sums[BUCKETS] = {0.0};
+    uint32_t last = 0;
+    uint32_t b = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t in = bucket_of(spread, list[i].logit);
+
+        sums[in] += weight_of(weights, list[i].id);
+        last = (in > last) ? in : last;
+    }
+    while ((b < last) && !bt_select_passes(goal, *sum_p + sums[b])) {
+        *sum_p += sums[b++];
+    }
+    return b;
+}
+
+/* Those of one bucket, in the same order. @return how many */
+static uint32_t keep(bt_candidate_t *list, uint32_t n, spread_t spread,
+                     uint32_t bucket)
+{
+    uint32_t n_kept = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const bt_candidate_t c = list[i];
+
+        list[n_kept] = c; /* over one that was looked at */
+        n_kept += (bucket_of(spread, c.logit) == bucket);
+    }
+    return n_kept;
+}
+
+static void order_few(bt_candidate_t *list, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        const bt_candidate_t c = list[i];
+        uint32_t at = i;
+
+        for (; (at > 0) && bt_candidate_precedes(c, list[at - 1]); at--) {
+            list[at] = list[at - 1];
+        }
+        list[at] = c;
+    }
+}
+
+bt_candidate_t bt_select(bt_candidate_t *list, uint32_t n,
+                         const double *weights, double before,
+                         bt_select_goal_t goal, double *sum_p)
+{
+    spread_t spread;
+    uint32_t i = 0;
+    double sum = before;
+
+    while ((n > FEW) && spread_over(list, n, &spread)) {
+        n = keep(list, n, spread,
+                 find_bucket(list, n, weights, spread, goal, &sum));
+    }
+    if (n <= FEW) {
+        order_few(list, n);
+    } /* else all are equal, and ordered by id */
+    sum += weight_of(weights, list[0].id);
+    while ((i + 1 < n) && !bt_select_passes(goal, sum)) {
+        sum += weight_of(weights, list[++i].id);
+    }
+    *sum_p = sum;
+    return list[i];
+}
