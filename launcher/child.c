@@ -277,14 +277,21 @@ static void describe_end(int wait_status, char *out, size_t bytes)
 
 bool bt_child_reap(bt_child_t *child, int *wait_status_p)
 {
+    siginfo_t info = {0};
     int wait_status;
 
     if ((child->pid == 0) ||
-        (waitpid(child->pid, &wait_status, WNOHANG) != child->pid)) {
+        (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) !=
+         0) ||
+        (info.si_pid != child->pid)) {
         return false;
     }
-    /* What it left behind in its group must not outlive it either. */
+    /* What it left behind in its group must not outlive it either. The number
+     * is its own until it is reaped; after that it may be anybody's. */
     kill(-child->pid, SIGKILL);
+    if (waitpid(child->pid, &wait_status, 0) != child->pid) {
+        return false; /* cannot be: it has ended and is ours */
+    }
     child->pid = 0;
     bt_child_read_output(child);
     bt_last_words_finish(&child->words);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/core_dump.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
 #include "launcher/child.h"
@@ -158,6 +159,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     if (open_log(config->log_dir, &options.log_fd) != BT_OK) {
         return 1;
     }
+    bt_run_dir_remove_dead();
     if ((check_models(config) != BT_OK) ||
         (bt_run_dir_create(&run_dir) != BT_OK)) {
         goto out_log;
@@ -239,6 +241,9 @@ int main(int argc, char **argv)
     bt_log_init("baton", level);
     (void)bt_log_format(config->log_format); /* the table checked it */
     signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
+    if (!config->core_dumps) {
+        bt_core_dump_forbid(); /* also of those that are started */
+    }
     exit_status = (bt_log_start() == BT_OK) ? serve(store, config) : 1;
     bt_log_flush();
     bt_config_destroy(store);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,24 +45,47 @@ static bt_status_t write_key(const char *path)
 {
     BT_CLEANUP(close)
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    static const char digits[] = "0123456789abcdef";
     unsigned char key[KEY_BYTES];
-    char text[2 * KEY_BYTES + 2];
+    char text[2 * KEY_BYTES + 1];
+    bt_status_t status = BT_ERR_IO;
 
-    if (fd < 0) {
-        return BT_ERR_IO;
-    }
-    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+    if ((fd < 0) || (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key))) {
         return BT_ERR_IO;
     }
     for (size_t i = 0; i < sizeof(key); i++) {
-        snprintf(text + 2 * i, 3, "%02x", (unsigned)key[i]);
+        text[2 * i] = digits[key[i] >> 4];
+        text[2 * i + 1] = digits[key[i] & 15u];
     }
     text[2 * sizeof(key)] = '\n';
-    if (write(fd, text, 2 * sizeof(key) + 1) !=
-        (ssize_t)(2 * sizeof(key) + 1)) {
-        return BT_ERR_IO;
+    if (write(fd, text, sizeof(text)) == (ssize_t)sizeof(text)) {
+        status = BT_OK;
     }
-    return BT_OK;
+    explicit_bzero(key, sizeof(key));
+    explicit_bzero(text, sizeof(text));
+    return status;
+}
+
+/* The name `lock` appears with the lock taken: nobody finds it free while we
+ * live. @return the descriptor, or -1 where that is not to be had: then nobody
+ * removes the directory but we. */
+static int take_lock(const char *dir)
+{
+    char fresh[BT_RUN_DIR_BYTES + 16];
+    char path[BT_RUN_DIR_BYTES + 16];
+    int fd;
+
+    snprintf(fresh, sizeof(fresh), "%s/lock.new", dir);
+    snprintf(path, sizeof(path), "%s/lock", dir);
+    fd = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return -1;
+    }
+    if ((flock(fd, LOCK_EX | LOCK_NB) != 0) || (rename(fresh, path) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
@@ -75,6 +99,7 @@ bt_status_t bt_run_dir_create(bt_run_dir_t *dir)
         BT_LOG_ERROR("cannot make a directory for sockets in /tmp: %m");
         return BT_ERR_IO;
     }
+    made.lock_fd = take_lock(made.path);
     snprintf(made.key_file, sizeof(made.key_file), "%s/key", made.path);
     if (write_key(made.key_file) != BT_OK) {
         BT_LOG_ERROR("cannot write the cluster key %s: %m", made.key_file);
@@ -147,10 +172,43 @@ static int remove_entry(const char *path, const struct stat *info, int type,
     return 0;
 }
 
-void bt_run_dir_remove(const bt_run_dir_t *dir)
+void bt_run_dir_remove(bt_run_dir_t *dir)
 {
     if (nftw(dir->path, remove_entry, MAX_OPEN_DIRS, FTW_DEPTH | FTW_PHYS) !=
         0) {
         BT_LOG_WARN("cannot read %s: %m", dir->path);
     }
+    if (dir->lock_fd >= 0) {
+        close(dir->lock_fd);
+        dir->lock_fd = -1;
+    }
+}
+
+/* A bt_run_dir_fn. Whoever has the lock may remove it, one launcher that starts
+ * as well as another. */
+static void remove_if_dead(void *arg, const char *path)
+{
+    char lock[BT_RUN_DIR_BYTES + 16];
+    bt_run_dir_t dir;
+    struct stat info;
+
+    (void)arg;
+    snprintf(lock, sizeof(lock), "%s/lock", path);
+    dir.lock_fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (dir.lock_fd < 0) {
+        return;
+    }
+    if ((flock(dir.lock_fd, LOCK_EX | LOCK_NB) != 0) ||
+        (fstat(dir.lock_fd, &info) != 0) || (info.st_nlink == 0)) {
+        close(dir.lock_fd);
+        return;
+    }
+    snprintf(dir.path, sizeof(dir.path), "%s", path);
+    bt_run_dir_remove(&dir);
+    BT_LOG_INFO("removed %s, left behind by a launcher that is dead", path);
+}
+
+void bt_run_dir_remove_dead(void)
+{
+    bt_run_dir_each(remove_if_dead, NULL);
 }

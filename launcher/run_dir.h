@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file run_dir.h
  *
- * A private directory (mode 0700) for one run: the processes' sockets and the
- * file with the random cluster key (mode 0600).
+ * A private directory (mode 0700) for one run: the processes' sockets, the file
+ * with the random cluster key (mode 0600), and `lock`, which the launcher holds
+ * (flock) for as long as it lives.
  */
 #ifndef BT_LAUNCHER_RUN_DIR_H
 #define BT_LAUNCHER_RUN_DIR_H
@@ -14,6 +15,7 @@
 typedef struct bt_run_dir {
     char path[BT_RUN_DIR_BYTES];
     char key_file[BT_RUN_DIR_BYTES + 16];
+    int lock_fd; /**< owned; -1: the file system has no locks */
 } bt_run_dir_t;
 
 /** Under $XDG_RUNTIME_DIR or $TMPDIR where that is short enough and writable,
@@ -28,8 +30,12 @@ typedef void (*bt_run_dir_fn)(void *arg, const char *path);
  *  them; also for those that a killed launcher left behind. */
 void bt_run_dir_each(bt_run_dir_fn fn, void *arg);
 
+/** Remove those that launchers left behind that are dead: of this user, with a
+ *  `lock` that nobody holds. Says so. */
+void bt_run_dir_remove_dead(void);
+
 /** Remove the directory and all that is in it: a process that was killed leaves
  *  sockets and directories of its own. */
-void bt_run_dir_remove(const bt_run_dir_t *dir);
+void bt_run_dir_remove(bt_run_dir_t *dir);
 
 #endif

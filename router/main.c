@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/stop.h"
@@ -143,7 +144,10 @@ int main(int argc, char **argv)
         bt_log_init(name, level);
     }
     (void)bt_log_format(s.config->log_format); /* the table checked it */
-    bt_stop_block();                           /* before any thread */
+    if (!s.config->core_dumps) {
+        bt_core_dump_forbid();
+    }
+    bt_stop_block(); /* before any thread */
     if (bt_log_start() != BT_OK) {
         goto end;
     }
@@ -152,6 +156,7 @@ int main(int argc, char **argv)
         goto end;
     }
     status = start(&s);
+    bt_key_wipe(s.key, sizeof(s.key)); /* the links have what they need of it */
     if (status == BT_OK) {
         code = bt_loop_run(s.loop);
     } else {

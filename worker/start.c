@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/core_dump.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
@@ -173,6 +174,9 @@ int bt_worker_main(bt_role_t role,
         code = (status == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
         goto end;
     }
+    if (!w->config->core_dumps) {
+        bt_core_dump_forbid();
+    }
     signal_fd = open_signals();
     if (signal_fd < 0) {
         BT_LOG_ERROR("signals: %m");
@@ -195,6 +199,8 @@ int bt_worker_main(bt_role_t role,
     }
     (void)bt_log_format(w->config->log_format); /* the table checked it */
     status = open_all(w, start);
+    /* The links have what they need of it. */
+    bt_key_wipe(start->key, sizeof(start->key));
     if (status == BT_OK) {
         bt_gguf_close(start->gguf); /* the weights are packed */
         start->gguf = NULL;

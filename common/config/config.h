@@ -113,6 +113,7 @@ typedef struct bt_config {
     uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
     uint32_t worker_wait_ms;         /* 503 when no worker came, 30000 */
     uint32_t lame_duck_ms;           /* not ready, still serving, 2000 */
+    bool core_dumps;                 /* a crash may write one */
     uint32_t watchdog_ms; /* silence that is a hang, 10000; 0 = never */
     uint32_t drain_ms;    /* longest drain at SIGTERM, 30000 */
 } bt_config_t;

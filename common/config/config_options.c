@@ -230,6 +230,9 @@ const bt_option_t bt_config_options[] = {
          "How long a router that stops says it is not ready and takes requests "
          "all the same, for balancers to notice; none where nobody asked for "
          "its readiness within 30 s"),
+    FLAG("core-dumps", ALL, core_dumps,
+         "Let a crash write a core dump, as the limits of the system have it; "
+         "it holds keys and prompts"),
     TIME("watchdog-ms", "10000", 0, HOUR_MS, S, watchdog_ms,
          "A router or worker whose loop is silent for so long is hung: it is "
          "killed and started again; 0: never, for a debugger"),

@@ -3,6 +3,7 @@
 """The launcher with fake programs: run.py LAUNCHER"""
 import json
 import os
+import resource
 import re
 import signal
 import stat
@@ -326,6 +327,59 @@ class LaunchTest(LauncherTest):
         launched = self.launch(reads=False)
         poll(lambda: len(self.events("wrote")) == 5, "what the workers write")
         self.assertEqual(launched.stop(), 0)  # still unread
+
+    def test_what_dead_launchers_left_is_removed_at_the_next_start(self):
+        dead = self.launch()
+        dead.wait_ready()
+        left = self.run_dirs()
+        self.assertEqual(len(left), 1)
+        dead.process.kill()
+        dead.wait()
+        self.assertEqual(self.run_dirs(), left)  # with its key
+        # Such a name may be anybody's.
+        other = os.path.join(self.folder, "baton-d4e5f6")
+        os.mkdir(other)
+        living = self.launch()
+        living.wait_ready()
+        living.wait_says(f"removed {self.folder}/{left[0]}, left behind by a "
+                         "launcher that is dead\n")
+        mine = [entry for entry in self.run_dirs()
+                if entry != "baton-d4e5f6"]
+        self.assertEqual(len(mine), 1)
+        self.assertNotEqual(mine, left)
+        # One that lives keeps its own, however many start.
+        third = self.launch()
+        third.wait_ready()
+        self.assertIn(mine[0], self.run_dirs())
+        self.assertNotIn("removed", third.stderr())
+        self.assertEqual(third.stop(), 0)
+        self.assertEqual(living.stop(), 0)
+        self.assertEqual(self.run_dirs(), ["baton-d4e5f6"])
+
+    def core_limits(self, *arguments):
+        """Of launcher and workers, where the system allows dumps."""
+        before = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+        try:
+            launched = self.launch(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_CORE, before)
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        pids = [launched.process.pid,
+                *(pid for _, _, pid in self.events("start"))]
+        limits = {resource.prlimit(pid, resource.RLIMIT_CORE)[0]
+                  for pid in pids}
+        self.assertEqual(launched.stop(), 0)
+        os.unlink(os.path.join(self.folder, "events"))
+        return limits, before[1]
+
+    def test_no_core_dump_unless_it_is_asked_for(self):
+        limits, most = self.core_limits("--core-dumps")
+        self.assertEqual(limits, {most})
+        self.assertEqual(self.option("decode-0", "core-dumps"), "yes")
+        limits, most = self.core_limits()
+        self.assertEqual(limits, {0 if most == 0 else 1})
 
     def test_log_dir_gets_one_file_for_each_process(self):
         logs = os.path.join(self.folder, "logs")
