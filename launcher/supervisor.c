@@ -514,13 +514,14 @@ static void fini(bt_supervisor_t *s)
 int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
 {
     bt_supervisor_t s = {.options = options, .plan = plan, .signal_fd = -1};
+    const bt_sink_options_t out = {.fd = STDOUT_FILENO, .room = ANNOUNCE_BYTES};
     bt_status_t status = bt_supervisor_add_children(&s);
 
     if (status == BT_OK) {
         status = block_signals(&s);
     }
     if (status == BT_OK) {
-        status = bt_sink_open(STDOUT_FILENO, ANNOUNCE_BYTES, NULL, &s.out);
+        status = bt_sink_open(&out, &s.out);
     }
     if (status == BT_OK) {
         status = bt_desk_create(plan->run_dir.path, bt_supervisor_order, &s,

@@ -136,9 +136,10 @@ static size_t tell_dropped(uint64_t n, char *line, size_t cap)
 
 bt_status_t bt_log_start(void)
 {
+    const bt_sink_options_t options = {
+        .fd = STDERR_FILENO, .room = ROOM_BYTES, .tell = tell_dropped};
     bt_sink_t *out = NULL;
-    const bt_status_t status =
-        bt_sink_open(STDERR_FILENO, ROOM_BYTES, tell_dropped, &out);
+    const bt_status_t status = bt_sink_open(&options, &out);
 
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot make the log's thread: %s", bt_status_str(status));

@@ -2,12 +2,12 @@
 /** @file line_file.h
  *
  * A file that lines are appended to and that nobody waits for: the trace, the
- * access log. Lines are collected in memory and written by
- * bt_line_file_flush(). While the file takes nothing (a full disk, a pipe whose
- * reader is slow) they are kept up to a limit, then lost and counted; serving
- * goes on.
+ * access log. Lines are collected in memory and written by a thread of the
+ * file's own (common/base/sink.h), which bt_line_file_flush() starts. While the
+ * file takes nothing (a full disk, a pipe whose reader is slow) they are kept
+ * up to a limit, then lost and counted; serving goes on.
  *
- *     add ─▶ memory ── flush ──▶ file        SIGHUP ─▶ reopen: the path anew
+ *     add ─▶ memory ── flush ──▶ thread ──▶ file    SIGHUP ─▶ the path anew
  *
  * Threads: one thread owns it.
  */
@@ -34,15 +34,17 @@ typedef struct bt_line_file bt_line_file_t;
 BT_MUST_CHECK bt_status_t bt_line_file_open(const char *path, const char *what,
                                             const char *option,
                                             bt_line_file_t **file_p);
-/** Writes what is left; warns when that fails. NULL is allowed. */
+/** Writes what is left; warns when that fails, or takes longer than half a
+ *  second. NULL is allowed. */
 void bt_line_file_close(bt_line_file_t *file);
 
 /** One whole line, with its end, or none. */
 void bt_line_file_add(bt_line_file_t *file, const char *line, size_t bytes);
 /** One line that could not be made. */
 void bt_line_file_lose(bt_line_file_t *file);
-/** Write what is there; never waits. After a failure it is tried again a second
- *  later.
+/** What is there may be written; never waits. After a failure it is tried again
+ *  each second. Says in the log when the file begins to fail or is a second
+ *  behind, and when it is well again.
  *  @return lines lost since the last call */
 uint64_t bt_line_file_flush(bt_line_file_t *file, uint64_t now_ms);
 /** The path again, because the file was moved aside. When that fails the old

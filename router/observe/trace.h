@@ -18,8 +18,8 @@
  * bytes and descriptors, its tail, hand-over, wait for the iteration's end.
  * There is no text of prompt or answer in a line.
  *
- * The file is a bt_line_file_t: lines are kept, then lost and counted, while it
- * takes none.
+ * The file is a bt_line_file_t: a thread writes it, and lines are kept, then
+ * lost and counted, while it takes none.
  *
  * Threads: one thread owns it.
  * Source:  OTLP 1.3 (JSON encoding, File Exporter); semantic conventions for

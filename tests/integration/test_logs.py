@@ -2,6 +2,7 @@
 """Logs that nobody reads: the processes serve, and who reads at last learns what was lost."""
 import contextlib
 import fcntl
+import json
 import os
 import re
 import signal
@@ -33,11 +34,14 @@ class FullPipe:
 
 
 @contextlib.contextmanager
-def unread(model):
-    """A cluster whose logs are full pipes. @return it, and the pipes by name"""
+def unread(model, names=("router", "prefill-0", "decode-0"), options=()):
+    """A cluster whose logs are full pipes, and files of these options of the router. @return it, and the pipes by
+    name"""
     cluster = Cluster(model)
-    pipes = {name: FullPipe(cluster.dir, name) for name in ("router", "prefill-0", "decode-0")}
-    cluster.logs = lambda: "".join(pipe.read() for pipe in pipes.values())
+    pipes = {name: FullPipe(cluster.dir, name) for name in (*names, *options)}
+    for option in options:
+        cluster.router_args += ["--" + option, pipes[option].path]
+    cluster.logs = lambda: "".join(pipes[name].read() for name in names)
     try:
         with cluster:
             yield cluster, pipes
@@ -72,4 +76,22 @@ def test_a_log_that_nobody_reads_stops_nothing():
 def test_a_process_ends_in_time_where_nobody_reads_its_log():
     with tempfile.TemporaryDirectory() as d, unread(small_model(d)) as (c, _):
         c.complete("hello", 8)
+        assert c.stop() == {"router": 0, "prefill-0": 0, "decode-0": 0}
+
+
+def test_a_trace_and_an_access_log_that_nobody_reads_stop_nothing():
+    options = ("trace", "access-log")
+    with tempfile.TemporaryDirectory() as d, unread(small_model(d), names=(), options=options) as (c, pipes):
+        for _ in range(4):
+            c.complete("hello", 8)
+        assert c.request("GET", "/v2/health/ready")[0] == 200
+        wait_until("the log says so", lambda: re.search(
+            r"trace file .*: Resource temporarily unavailable; lines are kept for now\n", c.router.log()))
+        wait_until("every line comes once it is read", lambda: pipes["trace"].read().count("\n") == 5)
+        wait_until("the access log's too", lambda: len(re.findall(r" route=/v1/completions .* status=200 ",
+                                                                  pipes["access-log"].read())) == 4)
+        for line in pipes["trace"].text.split("\n")[1:-1]:
+            assert json.loads(line)["resourceSpans"]
+        wait_until("and so does the log", lambda: re.search(r"trace file .*: written again\n", c.router.log()))
+        assert c.metric("baton_trace_lines_lost_total") == 0
         assert c.stop() == {"router": 0, "prefill-0": 0, "decode-0": 0}

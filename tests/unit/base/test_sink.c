@@ -39,6 +39,13 @@ static void add_line(bt_sink_t *sink, unsigned i)
     bt_sink_add(sink, line, LINE_BYTES);
 }
 
+static bt_status_t open_sink(int fd, size_t room, bt_sink_t **sink_p)
+{
+    const bt_sink_options_t options = {.fd = fd, .room = room, .tell = tell};
+
+    return bt_sink_open(&options, sink_p);
+}
+
 static void forget(void)
 {
     memset(text, 0, sizeof(text));
@@ -139,7 +146,7 @@ static void a_reader_that_stops_costs_lines_and_learns_how_many(void **state)
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     assert_never_waits(sink, ends);
     bt_sink_close(sink, DEADLINE_MS);
     close(ends[0]);
@@ -153,7 +160,7 @@ static void a_socket_is_not_waited_for_either(void **state)
 
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     assert_never_waits(sink, ends);
     bt_sink_close(sink, DEADLINE_MS);
     close(ends[0]);
@@ -179,7 +186,7 @@ static void a_terminal_that_is_stopped_is_not_waited_for(void **state)
     cfmakeraw(&raw);
     assert_int_equal(tcsetattr(ends[1], TCSANOW, &raw), 0);
     assert_int_equal(tcflow(ends[1], TCOOFF), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
     (void)fill(sink);
     assert_int_equal(read(ends[0], text, sizeof(text)), -1);
@@ -206,7 +213,7 @@ static bt_sink_t *open_that_cannot_open_anew(int fd)
     now = before;
     now.rlim_cur = (rlim_t)next + 1;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
-    assert_int_equal(bt_sink_open(fd, ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(fd, ROOM, &sink), BT_OK);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     return sink;
 }
@@ -232,7 +239,7 @@ static void the_end_is_not_waited_for_longer_than_said(void **state)
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     (void)fill(sink);
     bt_sink_close(sink, 1); /* comes back */
     sink = open_that_cannot_open_anew(ends[1]);
@@ -252,7 +259,7 @@ static void a_line_is_out_at_once_while_somebody_reads(void **state)
 
     (void)state;
     assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     for (unsigned i = 0; i < 100; i++) {
         add_line(sink, i);
         assert_int_equal(read(ends[0], got, sizeof(got)), LINE_BYTES);
@@ -271,7 +278,7 @@ static void a_reader_that_is_gone_costs_lines_only(void **state)
     (void)state;
     signal(SIGPIPE, SIG_IGN);
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     add_line(sink, 1);
     close(ends[0]);
     add_line(sink, 2);
@@ -291,8 +298,8 @@ static void lines_that_waited_are_not_mixed_with_others(void **state)
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(bt_sink_open(ends[1], 1u << 20, tell, &a), BT_OK);
-    assert_int_equal(bt_sink_open(ends[1], 1u << 20, tell, &b), BT_OK);
+    assert_int_equal(open_sink(ends[1], 1u << 20, &a), BT_OK);
+    assert_int_equal(open_sink(ends[1], 1u << 20, &b), BT_OK);
     for (unsigned i = 0; i < 20000; i++) {
         add_line(a, i);
         add_line(b, 50000 + i);
@@ -329,7 +336,7 @@ static void a_line_beyond_the_room_is_dropped(void **state)
     memset(huge, 'x', sizeof(huge));
     huge[ROOM] = '\n';
     assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     bt_sink_add(sink, huge, sizeof(huge));
     assert_int_equal(bt_sink_dropped(sink), 1);
     assert_int_equal(read(ends[0], huge, 1), -1);
@@ -363,7 +370,7 @@ static void threads_lose_nothing_but_what_is_counted(void **state)
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(bt_sink_open(ends[1], ROOM, tell, &sink), BT_OK);
+    assert_int_equal(open_sink(ends[1], ROOM, &sink), BT_OK);
     for (unsigned i = 0; i < 4; i++) {
         adders[i] = (adder_t){.sink = sink, .first = 10000 * i};
         assert_int_equal(
@@ -398,7 +405,7 @@ static void a_failed_allocation_opens_nothing(void **state)
     (void)state;
     for (int nth = 1; nth <= 3; nth++) {
         bt_alloc_fail_at(nth);
-        assert_int_equal(bt_sink_open(STDERR_FILENO, ROOM, tell, &sink),
+        assert_int_equal(open_sink(STDERR_FILENO, ROOM, &sink),
                          BT_ERR_NO_MEMORY);
         bt_alloc_fail_at(0);
         assert_null(sink);
