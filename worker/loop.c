@@ -20,6 +20,7 @@
 
 #define POLL_MS           20         /* bounds timers, not latency */
 #define WARM_MS           1          /* idle before more of the pool is taken */
+#define STEP_MS           2000       /* at the end, for the step under way */
 #define COPY_BUDGET_BYTES (4u << 20) /* between two looks at the inboxes */
 
 static void post(bt_worker_t *w, const bt_worker_link_t *to,
@@ -650,12 +651,14 @@ int bt_worker_loop(bt_worker_t *w, int signal_fd)
     while (bt_worker_turn(w, signal_fd, &busy, &code)) {
         wait_for_work(w, signal_fd, busy);
     }
-    if (w->hung) {
-        bt_log_flush();
-        _exit(code); /* nobody can wait for a thread that never ends */
-    }
     if ((code == 0) && (w->n_jobs > 0)) {
         BT_LOG_WARN("stopped with %u requests unfinished", w->n_jobs);
+    }
+    /* A step that does not end may not keep a process that was told to. */
+    if (w->hung || !bt_engine_stop(w->engine, STEP_MS)) {
+        BT_LOG_WARN("ended within a step of the compute thread");
+        bt_log_flush();
+        _exit(code);
     }
     return code;
 }

@@ -2,6 +2,7 @@
 #include "inference/engine/engine_priv.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
@@ -198,13 +199,30 @@ err_parts:
     return status;
 }
 
+bool bt_engine_stop(bt_engine_t *engine, uint32_t timeout_ms)
+{
+    struct timespec end;
+
+    atomic_store(&engine->stop, true);
+    if (!engine->joined && (clock_gettime(CLOCK_REALTIME, &end) == 0)) {
+        end.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+        end.tv_sec += timeout_ms / 1000 + end.tv_nsec / 1000000000;
+        end.tv_nsec %= 1000000000;
+        engine->joined =
+            (pthread_timedjoin_np(engine->thread, NULL, &end) == 0);
+    }
+    return engine->joined;
+}
+
 void bt_engine_destroy(bt_engine_t *engine)
 {
     if (engine == NULL) {
         return;
     }
     atomic_store(&engine->stop, true);
-    pthread_join(engine->thread, NULL); /* waits at most 100 ms when idle */
+    if (!engine->joined) {
+        pthread_join(engine->thread, NULL); /* at most 100 ms when idle */
+    }
     destroy_parts(engine);
 }
 

@@ -179,8 +179,12 @@ uint32_t bt_engine_max_logit_rows(uint32_t max_seqs);
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO */
 BT_MUST_CHECK bt_status_t bt_engine_create(const bt_engine_config_t *config,
                                            bt_engine_t **engine_p);
-/** Stops after the current iteration and joins. Sequences inside go back to
- *  the owner without LEFT. NULL is allowed. */
+/** Ask the compute thread to end after its current iteration, and wait for it.
+ *  @return false: it has not within @a timeout_ms, so that nothing may be freed
+ *          that it uses; ask again, or end the process */
+bool bt_engine_stop(bt_engine_t *engine, uint32_t timeout_ms);
+/** Stops after the current iteration and joins, however long that takes.
+ * Sequences inside go back to the owner without LEFT. NULL is allowed. */
 void bt_engine_destroy(bt_engine_t *engine);
 
 /** @retval BT_ERR_BUSY  max_seqs are inside already. */

@@ -19,6 +19,7 @@ struct bt_engine {
     bt_engine_config_t config;
     bt_sampler_t *sampler;
     pthread_t thread;
+    bool joined; /* the owner's: the thread is gone */
     atomic_bool stop;
     atomic_bool busy;
     _Atomic uint64_t progress; /* written by the compute thread alone */

@@ -2,6 +2,7 @@
 """Slow is not hung: what ends a worker is an operation that does not end, not a step that takes long. The back end that
 can do both is tests/support/trap_backend.h."""
 import os
+import signal
 import tempfile
 import threading
 
@@ -28,6 +29,28 @@ def test_a_slow_step_is_no_hang():
             assert all(worker.alive() for worker in c.prefills + c.decodes)
             assert c.total("baton_attempt_failures_total") == 0
             c.wait_idle()
+
+
+def test_a_worker_that_hangs_can_be_stopped():
+    """With the default of --stuck-ms: who says stop need not wait for that."""
+    with tempfile.TemporaryDirectory() as d:
+        hang = os.path.join(d, "hang")
+        model = tiny_model(d, layers=LAYERS, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
+        with Cluster(model, worker_args=["--backend", "trap", "--drain-ms", "200"],
+                     env=dict(plugin(), BATON_TRAP_HANG=hang)) as c:
+            c.complete("before", 4, temperature=0)
+            with open(hang, "w", encoding="utf-8"):
+                pass
+            client = threading.Thread(target=lambda: c.post("/v1/completions", {"prompt": "hangs", "max_tokens": 4}))
+            client.start()
+            worker = c.prefills[0]
+            wait_until("it computes", lambda: c.metric("baton_worker_active_requests", role="prefill") == 1)
+            worker.kill(signal.SIGTERM)
+            wait_until("the worker ends", lambda: not worker.alive(), 30)
+            assert worker.popen.returncode == 0, worker.popen.returncode
+            assert "ended within a step" in worker.log(), worker.log()
+            os.unlink(hang)
+            client.join()
 
 
 def test_a_hang_ends_the_worker():

@@ -136,10 +136,46 @@ static void every_operation_of_a_step_is_a_sign_of_life(void **state)
     close_gated(&b, &gate);
 }
 
+/* Whoever ends the process learns that it must not wait or free. */
+static void a_step_that_hangs_is_not_waited_for(void **state)
+{
+    const uint32_t blocks[] = {3, 1, 2};
+    uint32_t tokens[N_TOKENS + 1];
+    bt_seq_t seq = {.tokens = tokens,
+                    .blocks = blocks,
+                    .sched.n_tokens = N_TOKENS,
+                    .n_prompt = N_TOKENS,
+                    .max_new = 1,
+                    .sampling = bt_sampling_default()};
+    gate_t gate;
+    bench_t b;
+
+    (void)state;
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        tokens[i] = 10 + i;
+    }
+    open_gated(&b, &gate);
+    assert_int_equal(bt_engine_submit(b.engine, &seq), BT_OK);
+    wait_for_arrival(&gate);
+    assert_false(bt_engine_stop(b.engine, 0));
+    assert_false(bt_engine_stop(b.engine, 1001));
+    for (uint32_t product = 0; product < PRODUCTS; product++) {
+        sem_post(&gate.passes);
+    }
+    assert_true(bt_engine_stop(b.engine, (uint32_t)(DEADLINE_NS / 1000000)));
+    assert_true(bt_engine_stop(b.engine, 0)); /* harmless when repeated */
+    close_gated(&b, &gate);
+
+    open_gated(&b, &gate); /* one that is idle */
+    assert_true(bt_engine_stop(b.engine, (uint32_t)(DEADLINE_NS / 1000000)));
+    close_gated(&b, &gate);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_operation_of_a_step_is_a_sign_of_life),
+        BT_TEST(a_step_that_hangs_is_not_waited_for),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -389,6 +389,13 @@ void bt_engine_recycle(bt_engine_t *engine, bt_report_t *report)
     bt_free(BT_CONTAINER_OF(report, sim_report_t, report));
 }
 
+bool bt_engine_stop(bt_engine_t *engine, uint32_t timeout_ms)
+{
+    (void)engine;
+    (void)timeout_ms;
+    return true;
+}
+
 bool bt_engine_progress(const bt_engine_t *engine, uint64_t *marks_p)
 {
     *marks_p = engine->marks;
