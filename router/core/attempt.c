@@ -19,7 +19,7 @@ typedef struct party {
 /* Blocks that a generation may take, output included. */
 static uint64_t blocks_of(const bt_gen_t *gen, uint32_t per_block)
 {
-    const uint64_t n_tokens = (uint64_t)gen->n_prompt + gen->max_new;
+    const uint64_t n_tokens = (uint64_t)gen->prompt->n + gen->max_new;
 
     return (n_tokens + per_block - 1) / per_block;
 }
@@ -40,9 +40,9 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     leg->part = part;
     leg->attempt = gen->attempt.number;
     leg->leads = is_first && (party->n > 1);
-    leg->prefill_tokens = computes ? gen->n_tokens : 0;
-    leg->blocks =
-        blocks_of(gen, per_block) - (is_first ? 0 : gen->n_tokens / per_block);
+    leg->prefill_tokens = computes ? bt_gen_n_tokens(gen) : 0;
+    leg->blocks = blocks_of(gen, per_block) -
+                  (is_first ? 0 : bt_gen_n_tokens(gen) / per_block);
     worker->sched.seats++;
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;
@@ -132,6 +132,21 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 
 /* ---- attempts ---- */
 
+/* What a worker computes first: of a re-run with what was answered already. */
+static const uint32_t *tokens_of(bt_core_t *core, const bt_gen_t *gen)
+{
+    const bt_prompt_t *prompt = gen->prompt;
+
+    if (gen->n_output == 0) {
+        return prompt->tokens;
+    }
+    BT_ASSERT_ALWAYS(bt_gen_n_tokens(gen) <= core->cap_joined);
+    memcpy(core->joined, prompt->tokens, prompt->n * sizeof(uint32_t));
+    memcpy(core->joined + prompt->n, gen->output,
+           gen->n_output * sizeof(uint32_t));
+    return core->joined;
+}
+
 static void send_request(bt_core_t *core, const party_t *party,
                          const bt_leg_t *leg, bt_request_kind_t kind,
                          uint64_t peer, uint64_t now_us)
@@ -146,9 +161,9 @@ static void send_request(bt_core_t *core, const party_t *party,
                 .key = {.id = gen->id, .attempt = leg->attempt},
                 .kind = (uint32_t)kind,
                 .peer = peer,
-                .n_prompt = gen->n_prompt,
-                .n_tokens = gen->n_tokens,
-                .tokens = gen->tokens,
+                .n_prompt = gen->prompt->n,
+                .n_tokens = bt_gen_n_tokens(gen),
+                .tokens = tokens_of(core, gen),
                 .max_new = gen->max_new - gen->n_output,
                 .deadline_ms = (uint32_t)left_ms,
                 .priority = gen->turn.priority,
@@ -192,7 +207,7 @@ static bool picks(const bt_pick_t *pick, uint64_t instance)
 static bt_sched_request_t request_of(const bt_gen_t *gen)
 {
     const bt_sched_request_t request = {
-        .n_tokens = gen->n_tokens,
+        .n_tokens = bt_gen_n_tokens(gen),
         .max_new = gen->max_new - gen->n_output,
         .priority = gen->turn.priority,
         .deadline_us = gen->deadline_us,
@@ -340,7 +355,8 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
             at[need] = at[need]->next;
         } else if (dispatch(core, gen, now_us)) {
             at[need] = before->next; /* its group went with it */
-            n_tokens += (uint64_t)(n_waiting - core->n_waiting) * gen->n_tokens;
+            n_tokens +=
+                (uint64_t)(n_waiting - core->n_waiting) * bt_gen_n_tokens(gen);
         } else if (now_us < gen->hold_until_us) {
             at[need] = at[need]->next;
         } else { /* nobody is there for those behind it either */

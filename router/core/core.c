@@ -72,6 +72,7 @@ void bt_core_destroy(bt_core_t *core)
         }
     }
     bt_table_fini(&core->table);
+    bt_free(core->joined);
     bt_strbuf_fini(&core->raw);
     bt_strbuf_fini(&core->text);
     bt_free(core->gen_buckets);

@@ -42,6 +42,7 @@
 #include "common/base/strbuf.h"
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"
+#include "router/core/prompt.h"
 #include "router/core/table.h"
 #include "router/observe/metrics.h"
 #include "router/observe/record.h"
@@ -54,10 +55,10 @@
 typedef struct bt_core bt_core_t;
 typedef struct bt_gen bt_gen_t; /**< one generation */
 
-/** What to generate. Everything is copied by bt_core_submit(). */
+/** What to generate. Everything is copied by bt_core_submit(), but for the
+ *  prompt, of which it takes a reference. */
 typedef struct bt_gen_spec {
-    const uint32_t *tokens; /**< the prompt, n_prompt of them, at least 1 */
-    uint32_t n_prompt;
+    bt_prompt_t *prompt;    /**< at least 1 token */
     uint32_t max_new;       /**< at least 1 */
     bt_sampling_t sampling; /**< with end ids, bad words, biases and
                                  seed */

@@ -70,11 +70,11 @@ struct bt_gen {
     bt_gen_state_t state;
     bt_attempt_t attempt;
 
-    uint32_t n_prompt, max_new;
+    bt_prompt_t *prompt; /**< a reference */
+    uint32_t max_new;
     uint32_t n_output; /**< tokens in order so far */
-    uint32_t n_tokens; /**< of tokens: the prompt and the output */
-    uint32_t cap_tokens;
-    uint32_t *tokens; /**< owned */
+    uint32_t cap_output;
+    uint32_t *output; /**< owned */
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words;      /**< owned */
     bt_logit_bias_t *logit_biases; /**< owned */
@@ -116,6 +116,10 @@ struct bt_core {
     uint32_t n_live, n_waiting, n_legs;
     uint64_t next_id;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */
+    /** Scratch: a prompt and the tokens that a re-run goes on from. There is
+     *  room for the longest that could ever be. */
+    uint32_t *joined;
+    uint32_t cap_joined;
     bt_strbuf_t raw;  /**< scratch: text of one token */
     bt_strbuf_t text; /**< scratch: after the stop words */
 };
@@ -152,6 +156,12 @@ bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
 /** What it reports; a role that it has now is used at once. */
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us);
+
+/** Tokens of the prompt and of the output so far. */
+static inline uint32_t bt_gen_n_tokens(const bt_gen_t *gen)
+{
+    return gen->prompt->n + gen->n_output;
+}
 
 /* core.c */
 bt_gen_t *bt_gen_find(bt_core_t *core, uint64_t id);

@@ -17,7 +17,8 @@ void bt_gen_free(bt_gen_t *gen)
     bt_free(gen->early);
     bt_free(gen->logit_biases);
     bt_free(gen->bad_words);
-    bt_free(gen->tokens);
+    bt_free(gen->output);
+    bt_prompt_unref(gen->prompt);
     bt_free(gen);
 }
 
@@ -40,14 +41,10 @@ const char *bt_gen_phase_name(const bt_gen_t *gen)
 
 /* ---- birth ---- */
 
-/* Copies all that the spec lends. */
+/* Copies all that the spec lends, but for the prompt. */
 static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
 {
-    gen->tokens = bt_memdup(spec->tokens, spec->n_prompt * sizeof(uint32_t));
-    if (gen->tokens == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    gen->n_tokens = gen->cap_tokens = gen->n_prompt = spec->n_prompt;
+    gen->prompt = bt_prompt_ref(spec->prompt);
     gen->space = spec->space;
     gen->sampling = spec->sampling;
     gen->sampling.bad_words = NULL;
@@ -81,7 +78,7 @@ static bt_status_t gen_new(const bt_core_t *core, const bt_gen_spec_t *spec,
     bt_gen_t *gen = bt_calloc(1, sizeof(*gen));
     bt_status_t status;
 
-    BT_ASSERT((spec->n_prompt > 0) && (spec->max_new > 0));
+    BT_ASSERT((spec->prompt->n > 0) && (spec->max_new > 0));
     if (gen == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -105,17 +102,39 @@ static bt_status_t gen_new(const bt_core_t *core, const bt_gen_spec_t *spec,
     return BT_OK;
 }
 
+/* Room for the tokens of any re-run, for then nothing can be refused. */
+static bt_status_t make_room(bt_core_t *core, const bt_gen_spec_t *spec)
+{
+    uint32_t most = spec->max_new;
+    uint32_t *joined;
+
+    if (__builtin_add_overflow(most, spec->prompt->n, &most)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    if (most <= core->cap_joined) {
+        return BT_OK;
+    }
+    joined = bt_realloc_array(core->joined, most, sizeof(*joined));
+    if (joined == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    core->joined = joined;
+    core->cap_joined = most;
+    return BT_OK;
+}
+
 bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
                                  void *const *users, uint32_t n,
                                  uint64_t now_us, bt_gen_t **gens_p)
 {
-    bt_status_t status = BT_OK;
+    bt_status_t status;
     uint32_t n_made = 0;
 
     if ((n > core->config.max_queue) ||
         (core->n_live > core->config.max_queue - n)) {
         return BT_ERR_BUSY;
     }
+    status = make_room(core, &specs[0]);
     while ((n_made < n) && (status == BT_OK)) {
         status = gen_new(core, &specs[n_made], users[n_made], now_us,
                          &gens_p[n_made]);
@@ -186,9 +205,9 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .finish = why,
         .text = (core->text.len > 0) ? core->text.data : "",
         .text_bytes = core->text.len,
-        .n_prompt = gen->n_prompt,
+        .n_prompt = gen->prompt->n,
         .n_output = gen->n_output,
-        .ids = gen->tokens + gen->n_prompt,
+        .ids = gen->output,
         .http_status = 200,
     };
 
@@ -205,7 +224,7 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
     bt_gen_end_t end = {
         .finish = BT_FINISH_ERROR,
         .text = "",
-        .n_prompt = gen->n_prompt,
+        .n_prompt = gen->prompt->n,
         .n_output = gen->n_output,
         .http_status = http_status,
         .message = message,
@@ -245,19 +264,20 @@ void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us)
 
 /* ---- tokens ---- */
 
+/* The one that makes n_output what it is. */
 static bt_status_t append_id(bt_gen_t *gen, uint32_t id)
 {
-    if (gen->n_tokens == gen->cap_tokens) {
-        const uint32_t cap = gen->cap_tokens + gen->cap_tokens / 2 + 64;
-        uint32_t *tokens = bt_realloc_array(gen->tokens, cap, sizeof(*tokens));
+    if (gen->n_output > gen->cap_output) {
+        const uint32_t cap = gen->cap_output + gen->cap_output / 2 + 64;
+        uint32_t *output = bt_realloc_array(gen->output, cap, sizeof(*output));
 
-        if (tokens == NULL) {
+        if (output == NULL) {
             return BT_ERR_NO_MEMORY;
         }
-        gen->tokens = tokens;
-        gen->cap_tokens = cap;
+        gen->output = output;
+        gen->cap_output = cap;
     }
-    gen->tokens[gen->n_tokens++] = id;
+    gen->output[gen->n_output - 1] = id;
     return BT_OK;
 }
 

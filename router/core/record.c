@@ -111,7 +111,7 @@ void bt_gen_close_ledger(bt_gen_t *gen)
     } else {
         l->handover_us = l->total_us - before - first;
     }
-    l->n_prompt = gen->n_prompt;
+    l->n_prompt = gen->prompt->n;
     l->n_output = gen->n_output;
     l->n_attempts = gen->attempt.number;
 }

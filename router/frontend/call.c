@@ -390,8 +390,7 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
     const bt_api_request_t *request = &in->request;
     const bt_prepared_prompt_t *prompt = &in->prepared.prompts[i / request->n];
     bt_gen_spec_t spec = {
-        .tokens = prompt->tokens.ids,
-        .n_prompt = (uint32_t)prompt->tokens.n,
+        .prompt = prompt->prompt,
         .max_new = prompt->max_new,
         .sampling = in->prepared.sampling,
         .space = in->prepared.space,
@@ -429,14 +428,15 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
     for (uint32_t i = 0; i < n; i++) {
         batch->specs[i] = spec_of(in, origin, first + i);
         batch->users[i] = &call->choices[first + i];
-        call->choices[first + i].n_prompt = batch->specs[i].n_prompt;
+        call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
     }
     status = bt_core_submit_group(in->served->core, batch->specs, batch->users,
                                   n, bt_now_us(), batch->gens);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         call->choices[first + i].gen = batch->gens[i];
         call->n_open++;
-        bt_router_metrics_prompt(in->served->metrics, batch->specs[i].n_prompt);
+        bt_router_metrics_prompt(in->served->metrics,
+                                 batch->specs[i].prompt->n);
     }
     return status;
 }
@@ -456,7 +456,7 @@ static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
     }
     bt_free(batch.specs);
     for (size_t k = 0; k < in->prepared.n_prompts; k++) {
-        call->n_prompt_tokens += in->prepared.prompts[k].tokens.n;
+        call->n_prompt_tokens += in->prepared.prompts[k].prompt->n;
     }
     return status;
 }

@@ -182,6 +182,40 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
                     out, error);
 }
 
+/* Growing has left room behind them. */
+static void shrink(bt_token_vec_t *tokens)
+{
+    uint32_t *ids =
+        (tokens->n < tokens->cap)
+            ? bt_realloc_array(tokens->ids, tokens->n + 1, sizeof(*tokens->ids))
+            : NULL;
+
+    if (ids != NULL) {
+        tokens->ids = ids;
+        tokens->cap = tokens->n + 1;
+    }
+}
+
+/* The tokens as they are held from now on. */
+static bt_status_t hold_prompt(const bt_served_t *served, uint32_t context,
+                               const bt_api_request_t *request, size_t i,
+                               bt_prompt_t **prompt_p, bt_api_error_t *error)
+{
+    bt_token_vec_t tokens = {0};
+    bt_status_t status =
+        one_prompt(served, context, request, i, &tokens, error);
+
+    shrink(&tokens);
+    if ((status == BT_OK) &&
+        (bt_prompt_create(tokens.ids, (uint32_t)tokens.n, prompt_p) != BT_OK)) {
+        status = no_memory(error);
+    }
+    if (status != BT_OK) {
+        bt_free(tokens.ids);
+    }
+    return status;
+}
+
 /* ---- lengths ---- */
 
 static bt_status_t check_length(const bt_served_t *served,
@@ -189,7 +223,7 @@ static bt_status_t check_length(const bt_served_t *served,
                                 uint32_t context, bt_prepared_prompt_t *prompt,
                                 bt_api_error_t *error)
 {
-    const size_t n = prompt->tokens.n;
+    const size_t n = prompt->prompt->n;
     char why[WHY_BYTES];
     uint32_t fits;
 
@@ -355,8 +389,8 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         return no_memory(error);
     }
     for (size_t i = 0; i < p->n_prompts; i++) {
-        status = one_prompt(served, context, request, i, &p->prompts[i].tokens,
-                            error);
+        status = hold_prompt(served, context, request, i, &p->prompts[i].prompt,
+                             error);
         if (status == BT_OK) {
             status =
                 check_length(served, request, context, &p->prompts[i], error);
@@ -406,7 +440,7 @@ void bt_prepared_fini(bt_prepared_t *prepared)
 {
     for (size_t i = 0; (prepared->prompts != NULL) && (i < prepared->n_prompts);
          i++) {
-        bt_free(prepared->prompts[i].tokens.ids);
+        bt_prompt_unref(prepared->prompts[i].prompt);
     }
     bt_free(prepared->prompts);
     bt_free(prepared->bad_words);

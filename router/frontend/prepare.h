@@ -19,6 +19,7 @@
 #include "common/base/status.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
+#include "router/core/prompt.h"
 #include "router/frontend/api.h"
 #include "router/frontend/registry.h"
 
@@ -26,7 +27,7 @@
 #define BT_DEFAULT_CHAT_MAX_TOKENS 1024
 
 typedef struct bt_prepared_prompt {
-    bt_token_vec_t tokens; /**< owned */
+    bt_prompt_t *prompt; /**< a reference */
     uint32_t max_new;
 } bt_prepared_prompt_t;
 

@@ -257,14 +257,27 @@ static inline bt_instance_t *join(world_t *w, const char *name, bt_role_t role)
     return join_flags(w, name, role, 0);
 }
 
+/* One reference, the caller's; in memory that no test makes fail. */
+static inline bt_prompt_t *prompt_of(const char *letters)
+{
+    const uint32_t n = (uint32_t)strlen(letters);
+    uint32_t *ids = bt_calloc(n, sizeof(*ids));
+    bt_prompt_t *prompt = NULL;
+
+    assert_non_null(ids);
+    for (uint32_t i = 0; i < n; i++) {
+        ids[i] = (uint32_t)letters[i];
+    }
+    assert_int_equal(bt_prompt_create(ids, n, &prompt), BT_OK);
+    return prompt;
+}
+
 static inline void submit_with(world_t *w, client_t *c, const char *prompt,
                                uint32_t max_new, const char *stop,
                                uint32_t priority)
 {
-    uint32_t ids[64];
     const bt_gen_spec_t spec = {
-        .tokens = ids,
-        .n_prompt = (uint32_t)strlen(prompt),
+        .prompt = prompt_of(prompt),
         .max_new = max_new,
         .sampling = bt_sampling_default(),
         .stops = &stop,
@@ -274,11 +287,9 @@ static inline void submit_with(world_t *w, client_t *c, const char *prompt,
         .tokenize_us = 20,
     };
 
-    for (uint32_t i = 0; i < spec.n_prompt; i++) {
-        ids[i] = (uint32_t)prompt[i];
-    }
     memset(c, 0, sizeof(*c));
     assert_int_equal(bt_core_submit(w->core, &spec, c, w->now, &c->gen), BT_OK);
+    bt_prompt_unref(spec.prompt);
 }
 
 static inline void submit(world_t *w, client_t *c, const char *prompt,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Generations of one prompt that are submitted together: one placement, one
  * prompt to compute, and lives of their own from then on. */
+#include <malloc.h>
+
 #include "tests/unit/router/core_checks.h"
 
 #define N 3u
@@ -28,19 +30,14 @@ static void start_group_pair(world_t *w, bt_instance_t **p_p,
 static void submit_group(world_t *w, client_t *clients, uint32_t n,
                          uint32_t max_new)
 {
-    static const char prompt[] = "twenty letters long.";
+    bt_prompt_t *prompt = prompt_of("twenty letters long.");
     bt_gen_spec_t specs[16];
     void *users[16];
     bt_gen_t *gens[16];
-    uint32_t ids[20];
 
-    for (uint32_t i = 0; i < 20; i++) {
-        ids[i] = (uint32_t)prompt[i];
-    }
     memset(clients, 0, n * sizeof(*clients));
     for (uint32_t i = 0; i < n; i++) {
-        specs[i] = (bt_gen_spec_t){.tokens = ids,
-                                   .n_prompt = 20,
+        specs[i] = (bt_gen_spec_t){.prompt = prompt,
                                    .max_new = max_new,
                                    .sampling = bt_sampling_default(),
                                    .parse_us = 10,
@@ -50,6 +47,7 @@ static void submit_group(world_t *w, client_t *clients, uint32_t n,
     }
     assert_int_equal(
         bt_core_submit_group(w->core, specs, users, n, w->now, gens), BT_OK);
+    bt_prompt_unref(prompt);
     for (uint32_t i = 0; i < n; i++) {
         clients[i].gen = gens[i];
     }
@@ -351,9 +349,7 @@ static void local_and_one_token_groups_have_one_worker(void **state)
 
 static void all_or_none_are_taken(void **state)
 {
-    static const uint32_t ids[] = {'x'};
-    const bt_gen_spec_t spec = {.tokens = ids,
-                                .n_prompt = 1,
+    const bt_gen_spec_t spec = {.prompt = prompt_of("x"),
                                 .max_new = 2,
                                 .sampling = bt_sampling_default()};
     const bt_gen_spec_t specs[] = {spec, spec, spec};
@@ -370,15 +366,106 @@ static void all_or_none_are_taken(void **state)
     assert_int_equal(bt_core_n_in_flight(w->core), 0);
     bt_core_destroy(w->core);
     start(w, 20);
-    for (int nth = 1; nth < 6; nth++) { /* two allocations for each */
-        bt_alloc_fail_at(nth);
+    for (int i = 0; i <= (int)N; i++) { /* room for re-runs, and one for each */
+        bt_alloc_fail_at((i == 0) ? 1 : i + (w->core->cap_joined == 0));
         assert_int_equal(
             bt_core_submit_group(w->core, specs, users, N, w->now, gens),
             BT_ERR_NO_MEMORY);
         bt_alloc_fail_at(0);
         assert_int_equal(bt_core_n_in_flight(w->core), 0);
     }
+    assert_int_equal(atomic_load(&spec.prompt->n_refs), 1);
+    bt_prompt_unref(spec.prompt);
     end_world(w);
+}
+
+#define N_MANY 64
+#define LONG   100000u /* tokens: 400 KB */
+
+static size_t memory_in_use(void)
+{
+    const struct mallinfo2 use = mallinfo2();
+
+    return use.uordblks + use.hblkhd;
+}
+
+static bt_instance_t *join_large_worker(world_t *w, const char *name,
+                                        bt_role_t role)
+{
+    bt_instance_t *worker = join_group_worker(w, name, role, 0, N_MANY);
+
+    worker->hello.context_tokens = 2 * LONG;
+    worker->sched.n_blocks = 2 * LONG;
+    return worker;
+}
+
+/* While they wait, run and run again. Their answers differ, and each goes on
+ * from its own. */
+static void their_prompt_is_held_once(void **state)
+{
+    static client_t clients[N_MANY];
+    static bt_gen_spec_t specs[N_MANY];
+    const size_t before = memory_in_use();
+    uint32_t *ids = bt_calloc(LONG, sizeof(*ids));
+    bt_prompt_t *prompt = NULL;
+    void *users[N_MANY];
+    bt_gen_t *gens[N_MANY];
+    bt_instance_t *p, *d, *d1;
+    world_t *w = &world;
+    uint32_t n;
+
+    (void)state;
+    assert_non_null(ids);
+    ids[LONG - 1] = 'x';
+    assert_int_equal(bt_prompt_create(ids, LONG, &prompt), BT_OK);
+    memset(clients, 0, sizeof(clients));
+    for (uint32_t i = 0; i < N_MANY; i++) {
+        specs[i] = (bt_gen_spec_t){
+            .prompt = prompt, .max_new = 8, .sampling = bt_sampling_default()};
+        specs[i].sampling.seed = i;
+        users[i] = &clients[i];
+    }
+    start(w, N_MANY);
+    assert_int_equal(
+        bt_core_submit_group(w->core, specs, users, N_MANY, w->now, gens),
+        BT_OK);
+    assert_int_equal(atomic_load(&prompt->n_refs), 1 + N_MANY);
+    bt_prompt_unref(prompt); /* the call's */
+    print_message("%u choices of %u tokens take %zu KB\n", N_MANY, LONG,
+                  (memory_in_use() - before) / 1000);
+    /* It, the room for one re-run, and their own: some 3 KB each. */
+    assert_in_range(memory_in_use() - before, 0, 3 * LONG * sizeof(*ids));
+
+    p = join_large_worker(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join_large_worker(w, "decode-0", BT_ROLE_DECODE);
+    bt_core_tick(w->core, w->now);
+    assert_true(count(w, p, BT_MSG_REQUEST) > 1);
+    for (uint32_t i = 0; i < count(w, p, BT_MSG_REQUEST); i++) {
+        assert_ptr_equal(request_at(w, p, i)->tokens, prompt->tokens);
+        assert_ptr_equal(request_at(w, d, i)->tokens, prompt->tokens);
+    }
+    tokens(w, p, key_of(w, p, 0), 0, "a", BT_FINISH_NONE);
+    tokens(w, p, key_of(w, p, 1), 0, "b", BT_FINISH_NONE);
+    for (uint32_t i = 2; i < N_MANY; i++) {
+        bt_core_cancel(w->core, gens[i], w->now);
+    }
+    d1 = join_large_worker(w, "decode-1", BT_ROLE_DECODE);
+    n = count(w, p, BT_MSG_REQUEST);
+    bt_core_worker_down(w->core, d, "killed", w->now);
+    bt_test_expect_log_lines(1);
+    bt_core_tick(w->core, w->now); /* one in a turn: they are long */
+    assert_int_equal(count(w, d1, BT_MSG_REQUEST), 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        const bt_msg_request_t *m = request_at(w, p, n + i);
+
+        assert_int_equal(m->n_prompt, LONG);
+        assert_int_equal(m->n_tokens, LONG + 1);
+        /* It was read at once, as a link does: the fixture kept the first. */
+        assert_ptr_equal(m->tokens, w->core->joined);
+    }
+    assert_int_equal(w->core->joined[LONG - 1], 'x');
+    assert_int_equal(w->core->joined[LONG], 'b'); /* the last one sent */
+    bt_core_destroy(w->core);
 }
 
 int main(void)
@@ -394,6 +481,7 @@ int main(void)
         BT_TEST(a_group_that_is_refused_runs_as_single_requests),
         BT_TEST(local_and_one_token_groups_have_one_worker),
         BT_TEST(all_or_none_are_taken),
+        BT_TEST(their_prompt_is_held_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
