@@ -535,6 +535,22 @@ static void check_progress(bt_worker_t *w, uint64_t now_ms)
     }
 }
 
+/* Without a router it serves nobody, and waits for one for ever. */
+static void check_routers(bt_worker_t *w, uint64_t now_ms)
+{
+    const char *join = w->config->join;
+    const uint64_t alone_s = bt_alone_look(&w->alone, w->n_links > 0, now_ms);
+
+    if ((alone_s > 0) && !w->draining) {
+        BT_LOG_WARN("no router has answered for %llu s at %s: this worker "
+                    "serves nobody",
+                    (unsigned long long)alone_s,
+                    ((join == NULL) || (join[0] == '\0'))
+                        ? "the address that came by MPI"
+                        : join);
+    }
+}
+
 static void tick(bt_worker_t *w)
 {
     const uint64_t now_ms = bt_now_ms();
@@ -546,6 +562,7 @@ static void tick(bt_worker_t *w)
         send_stats(w);
         bt_group_expire(w, bt_now_us());
         check_deadlines(w);
+        check_routers(w, now_ms);
     }
     check_progress(w, now_ms);
 }

@@ -12,13 +12,13 @@
 bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
 {
     const char *join = w->config->join;
+    char why[BT_KEY_WHY_BYTES];
     bt_status_t status;
 
     if (w->config->key_file[0] != '\0') {
-        status = bt_key_read(w->config->key_file, s->key);
+        status = bt_key_read(w->config->key_file, s->key, why);
         if (status != BT_OK) {
-            BT_LOG_ERROR("cluster key %s: %s", w->config->key_file,
-                         bt_status_str(status));
+            BT_LOG_ERROR("cluster key %s: %s", w->config->key_file, why);
             return status;
         }
     }

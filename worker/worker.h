@@ -44,6 +44,7 @@
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
+#include "worker/alone.h"
 #include "worker/stuck.h"
 
 #define BT_WORKER_JOB_BUCKETS 4096
@@ -210,6 +211,7 @@ struct bt_worker {
     bool failed; /**< the device is broken: stop */
     bool hung;   /**< the compute thread is: stop, and do not join it */
     bt_stuck_t stuck;
+    bt_alone_t alone;
     uint32_t poll_ms; /**< 0, or set by advance(): turn again after so long */
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,8 +13,8 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 
-#define MIN_FILE_BYTES 16
-#define MAX_FILE_BYTES 4096
+#define MIN_FILE_BYTES 16u
+#define MAX_FILE_BYTES 4096u
 
 /* libsodium wants to choose its fastest code and open its random source once;
  * further calls return at once. */
@@ -42,37 +43,74 @@ static bt_status_t read_all(int fd, uint8_t *data, size_t *n_p)
     return BT_OK;
 }
 
-bt_status_t bt_key_read(const char *path, uint8_t key[BT_KEY_BYTES])
+/* May what is in this file be a secret? */
+static bt_status_t check_file(int fd, char why[BT_KEY_WHY_BYTES])
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0) {
+        snprintf(why, BT_KEY_WHY_BYTES, "%m");
+        return BT_ERR_IO;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        snprintf(why, BT_KEY_WHY_BYTES, "it is not a file");
+        return BT_ERR_IO;
+    }
+    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        snprintf(why, BT_KEY_WHY_BYTES,
+                 "its mode is %04o, which lets others at it: chmod 600",
+                 (unsigned)(st.st_mode & 07777u));
+        return BT_ERR_UNAUTHORIZED;
+    }
+    if ((st.st_uid != geteuid()) && (st.st_uid != 0)) {
+        snprintf(why, BT_KEY_WHY_BYTES,
+                 "it belongs to user %u, and this is user %u",
+                 (unsigned)st.st_uid, (unsigned)geteuid());
+        return BT_ERR_UNAUTHORIZED;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_key_read(const char *path, uint8_t key[BT_KEY_BYTES],
+                        char why[BT_KEY_WHY_BYTES])
 {
     BT_CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     uint8_t data[MAX_FILE_BYTES + 1];
-    struct stat st;
     bt_status_t status;
     size_t n = 0;
 
     if (fd < 0) {
-        return (errno == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
+        const int err = errno;
+
+        snprintf(why, BT_KEY_WHY_BYTES, "%m");
+        return (err == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
     }
-    if ((fstat(fd, &st) != 0) || !S_ISREG(st.st_mode)) {
-        return BT_ERR_IO;
-    }
-    if (((st.st_mode & (S_IRWXG | S_IRWXO)) != 0) ||
-        ((st.st_uid != geteuid()) && (st.st_uid != 0))) {
-        return BT_ERR_UNAUTHORIZED;
+    status = check_file(fd, why);
+    if (status != BT_OK) {
+        return status;
     }
     status = read_all(fd, data, &n);
-    if (status == BT_OK) {
-        /* `echo KEY > file` and `printf KEY > file` are the same key */
-        while ((n > 0) && ((data[n - 1] == '\n') || (data[n - 1] == '\r'))) {
-            n--;
-        }
-        if ((n < MIN_FILE_BYTES) || (n > MAX_FILE_BYTES)) {
-            status = BT_ERR_INVALID_PARAM;
-        } else {
-            start();
-            (void)crypto_generichash(key, BT_KEY_BYTES, data, n, NULL, 0);
-        }
+    if (status != BT_OK) {
+        snprintf(why, BT_KEY_WHY_BYTES, "%m");
+        goto out;
     }
+    /* `echo KEY > file` and `printf KEY > file` are the same key */
+    while ((n > 0) && ((data[n - 1] == '\n') || (data[n - 1] == '\r'))) {
+        n--;
+    }
+    if ((n < MIN_FILE_BYTES) || (n > MAX_FILE_BYTES)) {
+        snprintf(why, BT_KEY_WHY_BYTES,
+                 (n < MIN_FILE_BYTES)
+                     ? "it has %zu bytes, and at least %u are needed"
+                     : "it has %zu bytes or more, and at most %u are taken",
+                 n, (n < MIN_FILE_BYTES) ? MIN_FILE_BYTES : MAX_FILE_BYTES);
+        status = BT_ERR_BAD_FILE;
+        goto out;
+    }
+    start();
+    (void)crypto_generichash(key, BT_KEY_BYTES, data, n, NULL, 0);
+
+out:
     sodium_memzero(data, sizeof(data));
     return status;
 }

@@ -12,9 +12,10 @@
 
 #include "common/base/status.h"
 
-#define BT_KEY_BYTES   32
-#define BT_PROOF_BYTES 32
-#define BT_TAG_BYTES   16
+#define BT_KEY_BYTES     32
+#define BT_PROOF_BYTES   32
+#define BT_TAG_BYTES     16
+#define BT_KEY_WHY_BYTES 160
 /** A domain is its text, filled up with zeros. */
 #define BT_DOMAIN_BYTES 16
 
@@ -27,10 +28,13 @@ typedef struct bt_key_part {
 /** Read a key file: 16 to 4096 bytes of text or binary without the line ends
  *  after them, hashed to BT_KEY_BYTES. Refused when others can read or write it
  *  or own it.
+ *  @param [out] why  after a failure: the cause, a phrase with the mode, the
+ *                    owner or the length; never anything of the key
  *  @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_UNAUTHORIZED (permissions),
- *          BT_ERR_INVALID_PARAM (too short or too long) */
+ *          BT_ERR_BAD_FILE (too short or too long) */
 BT_MUST_CHECK bt_status_t bt_key_read(const char *path,
-                                      uint8_t key[BT_KEY_BYTES]);
+                                      uint8_t key[BT_KEY_BYTES],
+                                      char why[BT_KEY_WHY_BYTES]);
 
 /** proof = keyed hash of @a data (BLAKE2b-256, RFC 7693; a key outside 16 to 64
  *  bytes is hashed first). Compare with bt_key_equal() only. */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers that die, stop, never come or do not fit."""
 import asyncio
+import os
 import signal
 import tempfile
 import time
@@ -276,13 +277,54 @@ def test_no_worker_comes():
             c.__exit__(None, None, None)
 
 
+def test_a_worker_that_no_router_answers_says_so():
+    with tempfile.TemporaryDirectory() as d:
+        c = Cluster(small_model(d))
+        try:
+            worker = c.start_worker("decode", 0)
+            warning = f"no router has answered for 3 s at {c.url}: this worker serves nobody"
+            wait_until("it says that it is alone", lambda: warning in worker.log() or not worker.alive())
+            c.router = c.start_router()  # its patience is not at an end
+            wait_until("it joins", lambda: "router router joined" in worker.log())
+            assert worker.log().count("no router has answered") == 1, worker.log()
+        finally:
+            c.__exit__(None, None, None)
+
+
+def test_a_key_file_that_is_refused_is_told_why():
+    with tempfile.TemporaryDirectory() as d:
+        model = small_model(d)
+        for role in ("router", "decode"):
+            key = os.path.join(d, "key")
+            for content, mode, why in ((b"a key that is long enough", 0o644,
+                                        "its mode is 0644, which lets others at it: chmod 600"),
+                                       (b"short\n", 0o600, "it has 5 bytes, and at least 16 are needed"),
+                                       (None, 0, "No such file or directory")):
+                if content is None:
+                    os.unlink(key)
+                else:
+                    with open(key, "wb") as f:
+                        f.write(content)
+                    os.chmod(key, mode)
+                args = ["--model", model, "--key-file", key]
+                args += ["--listen", f"ipc://{d}/r.ipc", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"] \
+                    if role == "router" else ["--join", f"ipc://{d}/r.ipc", "--kv-memory", "16m", "--run-dir", d]
+                process = Process(role, f"{role}-{mode}", args, d)
+                process.popen.wait(60)
+                log = process.log()
+                process.close()
+                assert process.popen.returncode == 78, (role, process.popen.returncode, log)
+                assert f"error {role}: cluster key {key}: {why}\n" in log or \
+                    f"error decode-0: cluster key {key}: {why}\n" in log, log
+
+
 def bad_start(args, words):
     with tempfile.TemporaryDirectory() as d:
         worker = Process("decode", "decode", args, d)
         worker.popen.wait(60)
         log = worker.log()
         worker.close()
-        assert worker.popen.returncode != 0
+        assert worker.popen.returncode == 78, worker.popen.returncode
         assert all(w in log for w in words), log
 
 

@@ -359,9 +359,11 @@ class LaunchTest(LauncherTest):
     def core_limits(self, *arguments):
         """Of launcher and workers, where the system allows dumps."""
         before = resource.getrlimit(resource.RLIMIT_CORE)
+        sanitizers = ":".join([os.environ.get("ASAN_OPTIONS", ""),
+                               "disable_coredump=0"])
         resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
         try:
-            launched = self.launch(*arguments)
+            launched = self.launch(*arguments, ASAN_OPTIONS=sanitizers)
         finally:
             resource.setrlimit(resource.RLIMIT_CORE, before)
         launched.wait_ready()

@@ -11,6 +11,7 @@
 #include "common/crypt/key.h"
 
 static char dir[] = "/tmp/baton-key-XXXXXX";
+static char why[BT_KEY_WHY_BYTES];
 
 /* A file in dir with this content and mode; the path is static. */
 static const char *file_with(const char *text, size_t n, mode_t mode)
@@ -31,7 +32,7 @@ static const char *file_with(const char *text, size_t n, mode_t mode)
 static bt_status_t read_text(const char *text, mode_t mode,
                              uint8_t key[BT_KEY_BYTES])
 {
-    return bt_key_read(file_with(text, strlen(text), mode), key);
+    return bt_key_read(file_with(text, strlen(text), mode), key, why);
 }
 
 /* Expected bytes: python3 -c 'import hashlib;
@@ -61,12 +62,30 @@ static void a_key_that_others_can_touch_is_refused(void **state)
 {
     static const mode_t modes[] = {0640, 0604, 0620, 0602, 0610, 0666};
     uint8_t key[BT_KEY_BYTES];
+    char want[BT_KEY_WHY_BYTES];
 
     (void)state;
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         assert_int_equal(read_text("0123456789abcdef", modes[i], key),
                          BT_ERR_UNAUTHORIZED);
+        snprintf(want, sizeof(want),
+                 "its mode is %04o, which lets others at it: chmod 600",
+                 (unsigned)modes[i]);
+        assert_string_equal(why, want);
     }
+}
+
+static void a_key_of_somebody_else_is_refused(void **state)
+{
+    const char *path = file_with("0123456789abcdef", 16, 0600);
+    uint8_t key[BT_KEY_BYTES];
+
+    (void)state;
+    if (chown(path, 4711, (gid_t)-1) != 0) {
+        skip(); /* only root may give files away */
+    }
+    assert_int_equal(bt_key_read(path, key, why), BT_ERR_UNAUTHORIZED);
+    assert_string_equal(why, "it belongs to user 4711, and this is user 0");
 }
 
 static void unusable_key_files_are_told_apart(void **state)
@@ -78,14 +97,21 @@ static void unusable_key_files_are_told_apart(void **state)
     (void)state;
     memset(large, 'k', sizeof(large));
     assert_int_equal(read_text("0123456789abcde\n", 0600, key),
-                     BT_ERR_INVALID_PARAM);
-    assert_int_equal(read_text("", 0600, key), BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_key_read(file_with(large, 4097, 0600), key),
-                     BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_key_read(file_with(large, 4096, 0600), key), BT_OK);
-    assert_int_equal(bt_key_read(dir, key), BT_ERR_IO);
+                     BT_ERR_BAD_FILE);
+    assert_string_equal(why, "it has 15 bytes, and at least 16 are needed");
+    assert_int_equal(read_text("", 0600, key), BT_ERR_BAD_FILE);
+    assert_string_equal(why, "it has 0 bytes, and at least 16 are needed");
+    assert_int_equal(bt_key_read(file_with(large, 4097, 0600), key, why),
+                     BT_ERR_BAD_FILE);
+    assert_string_equal(
+        why, "it has 4097 bytes or more, and at most 4096 are taken");
+    assert_int_equal(bt_key_read(file_with(large, 4096, 0600), key, why),
+                     BT_OK);
+    assert_int_equal(bt_key_read(dir, key, why), BT_ERR_IO);
+    assert_string_equal(why, "it is not a file");
     snprintf(missing, sizeof(missing), "%s/none", dir);
-    assert_int_equal(bt_key_read(missing, key), BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_key_read(missing, key, why), BT_ERR_NOT_FOUND);
+    assert_string_equal(why, "No such file or directory");
 }
 
 /* Expected bytes: python3 -c 'import hashlib; print(hashlib.blake2b(b"data",
@@ -169,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_key_file_is_hashed_without_its_line_end),
         BT_TEST(a_key_that_others_can_touch_is_refused),
+        BT_TEST(a_key_of_somebody_else_is_refused),
         BT_TEST(unusable_key_files_are_told_apart),
         BT_TEST(a_proof_is_keyed_blake2b),
         BT_TEST(keys_and_tags_are_told_apart_by_domain_and_length),
