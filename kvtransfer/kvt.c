@@ -11,7 +11,9 @@
 
 static bt_status_t own_export_make(bt_kvt_t *kvt)
 {
-    bt_kvt_export_info_t info = {.transport = (uint16_t)kvt->ops->id,
+    bt_kvt_export_info_t info = {.oldest = BT_KVT_WIRE_OLDEST,
+                                 .newest = BT_KVT_WIRE_VERSION,
+                                 .transport = (uint16_t)kvt->ops->id,
                                  .instance = kvt->config.instance,
                                  .pool_bytes = kvt->config.pool_bytes};
     bt_status_t status;
@@ -205,6 +207,8 @@ void bt_kvt_close(bt_kvt_t *kvt)
     bt_free(kvt->bounce);
     bt_free(kvt->desc.extents);
     bt_free(kvt->scratch);
+    bt_free(kvt->seen);
+    bt_key_wipe(kvt, sizeof(*kvt));
     bt_free(kvt);
 }
 
@@ -291,10 +295,24 @@ static void link_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
     }
 }
 
-bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,
-                                   size_t bytes)
+/** The key that a message over @a over must be tagged with; NULL: none may. */
+static const uint8_t *key_of(const bt_kvt_t *kvt, const bt_kvt_link_t *over,
+                             const bt_kvt_msg_t *msg)
 {
-    bt_kvt_link_t *link;
+    if ((msg->type == BT_KVT_MSG_HELLO) ||
+        (msg->type == BT_KVT_MSG_HELLO_ACK)) {
+        return (msg->to == kvt->config.instance) ? kvt->config.key : NULL;
+    }
+    return ((over != NULL) && !over->lost && (over->instance == msg->from) &&
+            (over->peer_nonce == msg->nonce))
+               ? over->peer_key
+               : NULL;
+}
+
+bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
+                                   const void *data, size_t bytes)
+{
+    const uint8_t *key;
     bt_kvt_msg_t msg;
 
     if (bt_kvt_msg_decode(data, bytes, &msg) != BT_OK) {
@@ -303,22 +321,33 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,
                     bytes);
         return NULL;
     }
-    if (msg.type == BT_KVT_MSG_HELLO) {
-        return bt_kvt_link_hello(kvt, &msg);
-    }
-    link = bt_kvt_link_find(kvt, msg.from);
-    if ((link != NULL) && (msg.type == BT_KVT_MSG_HELLO_ACK) &&
-        (msg.echo == link->nonce)) {
-        link->last_heard_ms = kvt->now_ms;
-        bt_kvt_link_hello_ack(link, &msg);
-    } else if ((link != NULL) && (link->peer_nonce == msg.nonce)) {
-        link_message(link, &msg);
-    } else {
-        /* From before a link was lost: whatever it says is over. */
+    key = key_of(kvt, over, &msg);
+    if (key == NULL) {
+        /* From before a link was lost, or for somebody else: over. */
         kvt->counters.stale_discarded++;
         return NULL;
     }
-    return link;
+    if (!bt_kvt_msg_is_proven(data, bytes, key)) {
+        kvt->counters.foreign_pieces++;
+        BT_LOG_WARN("kv transfer: message %d in the name of instance %016llx "
+                    "without its proof dropped",
+                    (int)msg.type, (unsigned long long)msg.from);
+        return NULL;
+    }
+    if (msg.type == BT_KVT_MSG_HELLO) {
+        return bt_kvt_link_hello(kvt, over, &msg);
+    }
+    if (msg.type != BT_KVT_MSG_HELLO_ACK) {
+        link_message(over, &msg);
+        return over;
+    }
+    if ((over == NULL) || over->lost || (over->instance != msg.from) ||
+        (msg.echo != over->nonce)) {
+        kvt->counters.stale_discarded++;
+        return NULL;
+    }
+    bt_kvt_link_hello_ack(over, &msg);
+    return over;
 }
 
 bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)

@@ -30,6 +30,10 @@
  * its descriptor takes to the sender and every piece brings back: whoever was
  * not given the descriptor writes nothing, and is counted.
  *
+ * Processes greet each other with proofs under the key of the KV plane, and
+ * each message has a tag under a key of its link: whoever has not that key is
+ * nobody's peer, and a message counts only on the connection of its own link.
+ *
  * Posting never blocks. Every transfer completes exactly once. After cancel
  * the source bytes belong to the transfer until that completion.
  *
@@ -48,6 +52,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/crypt/key.h"
 #include "kernels/copier.h"
 
 #define BT_KVT_MAX_NOTE    4096  /**< bytes of the sender's note */
@@ -113,6 +118,8 @@ typedef struct bt_kvt_config {
     bt_kvt_memory_t memory; /**< DEVICE: AUTO means NETWORK */
     bt_kvt_device_t device; /**< DEVICE, STAGED */
     uint64_t instance;      /**< this process' life, random */
+    /** Of the KV plane (WIRE.md): who has another one is no peer. Copied. */
+    uint8_t key[BT_KEY_BYTES];
     uint32_t keepalive_ms;  /**< network peers: ping interval */
     uint32_t dead_ms;       /**< network peers: silence that means lost */
     uint32_t quarantine_ms; /**< longest quarantine before QUARANTINE_STUCK */
@@ -163,7 +170,8 @@ typedef struct bt_kvt_event {
 typedef struct bt_kvt_counters {
     uint64_t bytes_sent, bytes_received, descriptors;
     uint64_t stale_discarded, checksum_failures;
-    uint64_t foreign_pieces; /**< for a window, without its secret */
+    uint64_t foreign_pieces; /**< for a window, without its secret; and
+                                  messages without the proof of their writer */
     uint64_t windows_open, windows_quarantined, xfers_open, peers;
     uint64_t bytes_staged; /**< copied between slots and the device */
     uint64_t stage_slots;  /**< in use now, both ways */
@@ -204,8 +212,9 @@ BT_MUST_CHECK bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob,
 
 /** Connect to the owner of an export blob. Does not block; a peer that cannot
  *  be reached is reported as PEER_LOST later.
- *  @retval BT_ERR_BAD_MESSAGE  malformed or another version
- *  @retval BT_ERR_UNSUPPORTED  the configured path cannot reach it */
+ *  @retval BT_ERR_BAD_MESSAGE  malformed
+ *  @retval BT_ERR_UNSUPPORTED  the configured path cannot reach it, or it
+ *                              speaks no version that we do */
 BT_MUST_CHECK bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob,
                                         size_t bytes, void *user,
                                         bt_kvt_peer_t **peer_p);

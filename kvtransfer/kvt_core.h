@@ -18,7 +18,7 @@
  *
  *  1. A process maps another's pool only for a link whose HELLO it sends, and
  *     writes nothing before HELLO_ACK. So whoever may write is known, with
- *     its process id, before it can.
+ *     its process id, before it can; both are believed only with the proof.
  *  2. A descriptor names the *session*: our incarnation of the link to the
  *     sender that it was made for. The sender writes unasked only when that is
  *     the session it has. Any other descriptor (made before the first hello,
@@ -127,6 +127,16 @@ typedef struct bt_kvt_event_entry {
     void *owner; /**< window, xfer or peer */
 } bt_kvt_event_entry_t;
 
+/** The newest incarnation of a link that an instance has greeted with: what
+ *  was recorded of older ones is refused. */
+typedef struct bt_kvt_seen {
+    uint64_t instance, nonce;
+} bt_kvt_seen_t;
+
+/** So many; then the one first seen is forgotten. What was recorded of it leads
+ *  to a link that no window waits for: instances are lives of processes. */
+#define BT_KVT_MAX_SEEN 4096u
+
 struct bt_kvt {
     bt_kvt_config_t config;
     const bt_kvt_transport_t *ops;
@@ -140,6 +150,8 @@ struct bt_kvt {
     bool frozen;  /**< set by a transport: progress does nothing meanwhile */
     bool broken;  /**< some link is; see bt_kvt_link.broken */
     uint64_t next_grant, next_nonce;
+    bt_kvt_seen_t *seen; /**< owned; of those who said hello */
+    uint32_t n_seen, seen_cap, next_seen;
     bt_list_t links;           /**< bt_kvt_link.all */
     bt_list_t windows;         /**< bt_kvt_window.all, by grant, until closed */
     bt_list_t closed;          /**< bt_kvt_window.all, until that is polled */
@@ -172,7 +184,10 @@ struct bt_kvt_link {
     uint64_t instance;
     uint64_t nonce;      /**< ours: this incarnation; the session we give */
     uint64_t peer_nonce; /**< theirs; 0 = not heard yet */
-    bool broken;         /**< a send failed; lost at the next progress */
+    uint8_t random[BT_KVT_RANDOM_BYTES]; /**< ours */
+    /** Of the tags of what we say, and (with peer_nonce) of what they do. */
+    uint8_t key[BT_KEY_BYTES], peer_key[BT_KEY_BYTES];
+    bool broken; /**< a send failed; lost at the next progress */
     bool lost;
     bool gone;          /**< its process, or at least the session, is over */
     bool hello_sent;    /**< we send to it... */
@@ -309,9 +324,10 @@ static inline bool bt_kvt_xfer_is_live(const bt_kvt_xfer_t *xfer)
 
 /* kvt.c */
 /** A message came in; borrowed. Not from within `send`.
- *  @return the link that it came over, or NULL when it was dropped. */
-bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, const void *data,
-                                   size_t bytes);
+ *  @param over  the link whose connection it came on; NULL: nobody's yet
+ *  @return the link that it is of, or NULL when it was dropped */
+bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
+                                   const void *data, size_t bytes);
 void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_entry_t *entry);
 /** bt_hash64() of pool or source bytes, wherever they lie.
  *  @retval BT_ERR_BAD_MESSAGE  more than a record, in a device
@@ -334,8 +350,11 @@ void bt_kvt_link_send_lease(bt_kvt_link_t *link, bt_kvt_msg_type_t type,
 /** The link is no more; all of its transfers and windows learn. @a gone: it
  *  will not write again, proven. May be called again to add that proof. */
 void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why);
-/** @return the link, or NULL when there is none */
-bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg);
+/** @a msg is proven. @param over  as of bt_kvt_take_message()
+ *  @return the link, or NULL when there is none */
+bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
+                                 const bt_kvt_msg_t *msg);
+/** @a msg is proven. */
 void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 /** Links whose send failed become lost. */
 void bt_kvt_links_mend(bt_kvt_t *kvt);

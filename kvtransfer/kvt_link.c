@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kvtransfer/kvt_core.h"
 
+#include <string.h>
+
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
@@ -20,6 +22,13 @@ bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
     return NULL;
 }
 
+/** Before the reader knows our random bytes. */
+static bool greets(const bt_kvt_msg_t *msg)
+{
+    return (msg->type == BT_KVT_MSG_HELLO) ||
+           (msg->type == BT_KVT_MSG_HELLO_ACK);
+}
+
 void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
 {
     bt_kvt_t *kvt = link->kvt;
@@ -31,7 +40,12 @@ void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
     }
     msg->from = kvt->config.instance;
     msg->nonce = link->nonce;
-    status = bt_kvt_msg_encode(msg, kvt->scratch, BT_KVT_MAX_MSG, &bytes);
+    if (greets(msg)) {
+        msg->to = link->instance;
+        memcpy(msg->random, link->random, sizeof(msg->random));
+    }
+    status = bt_kvt_msg_encode(msg, greets(msg) ? kvt->config.key : link->key,
+                               kvt->scratch, BT_KVT_MAX_MSG, &bytes);
     if (status == BT_OK) {
         status = kvt->ops->send(link, kvt->scratch, bytes);
     }
@@ -89,6 +103,9 @@ static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
     link->instance = info->instance;
     link->pool_bytes = info->pool_bytes;
     link->nonce = kvt->next_nonce++;
+    bt_key_random(link->random, sizeof(link->random));
+    bt_kvt_link_key(kvt->config.key, kvt->config.instance, link->instance,
+                    link->nonce, link->random, link->key);
     link->max_record_bytes = max_record_bytes(kvt, info);
     bt_list_init(&link->waiting);
     bt_list_init(&link->all);
@@ -118,6 +135,7 @@ void bt_kvt_link_free(bt_kvt_link_t *link)
     }
     bt_list_remove(&link->all);
     bt_free(link->over);
+    bt_key_wipe(link, sizeof(*link));
     bt_free(link);
 }
 
@@ -181,12 +199,99 @@ static void links_supersede(bt_kvt_t *kvt, uint64_t instance, uint64_t nonce)
     }
 }
 
-bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
+/** Who the peer is from now on, and what its tags are made with. */
+static void peer_know(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+{
+    const bt_kvt_config_t *config = &link->kvt->config;
+
+    if (link->peer_nonce != msg->nonce) {
+        link->peer_nonce = msg->nonce;
+        bt_kvt_link_key(config->key, link->instance, config->instance,
+                        msg->nonce, msg->random, link->peer_key);
+    }
+    link->last_heard_ms = link->kvt->now_ms;
+}
+
+static bt_kvt_seen_t *seen_find(const bt_kvt_t *kvt, uint64_t instance)
+{
+    for (uint32_t i = 0; i < kvt->n_seen; i++) {
+        if (kvt->seen[i].instance == instance) {
+            return &kvt->seen[i];
+        }
+    }
+    return NULL;
+}
+
+/** @return a place for a new one, or NULL: no memory */
+static bt_kvt_seen_t *seen_get(bt_kvt_t *kvt)
+{
+    if (kvt->n_seen == BT_KVT_MAX_SEEN) {
+        return &kvt->seen[kvt->next_seen++ % BT_KVT_MAX_SEEN];
+    }
+    if (kvt->n_seen == kvt->seen_cap) {
+        const uint32_t cap = (kvt->seen_cap == 0) ? 16 : kvt->seen_cap * 2;
+        bt_kvt_seen_t *grown = bt_realloc_array(kvt->seen, cap, sizeof(*grown));
+
+        if (grown == NULL) {
+            return NULL;
+        }
+        kvt->seen = grown;
+        kvt->seen_cap = cap;
+    }
+    return &kvt->seen[kvt->n_seen++];
+}
+
+/** Remember it. @return false: it is no newer than what it said before, or
+ *  there is no memory to know the next time */
+static bool is_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
+{
+    bt_kvt_seen_t *seen = seen_find(kvt, msg->from);
+
+    if ((seen != NULL) && (msg->nonce <= seen->nonce)) {
+        return false;
+    }
+    if (seen == NULL) {
+        seen = seen_get(kvt);
+    }
+    if (seen == NULL) {
+        return false;
+    }
+    seen->instance = msg->from;
+    seen->nonce = msg->nonce;
+    return true;
+}
+
+/** The link of a hello that was not there before. @return NULL: none */
+static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
+                                   const bt_kvt_export_info_t *info)
+{
+    bt_kvt_link_t *link;
+    bt_status_t status;
+
+    if (!is_news(kvt, msg)) {
+        kvt->counters.stale_discarded++; /* delayed, or recorded */
+        return NULL;
+    }
+    links_supersede(kvt, msg->from, msg->nonce);
+    link = bt_kvt_link_find(kvt, msg->from);
+    if (link != NULL) { /* older than what acknowledged ours: delayed */
+        return (msg->nonce < link->peer_nonce) ? NULL : link;
+    }
+    status = link_create(kvt, info, &link);
+    if (status != BT_OK) {
+        BT_LOG_WARN("kv transfer: no way back to instance %016llx: %s",
+                    (unsigned long long)msg->from, bt_status_str(status));
+        return NULL;
+    }
+    return link;
+}
+
+bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
+                                 const bt_kvt_msg_t *msg)
 {
     bt_kvt_msg_t ack = {.type = BT_KVT_MSG_HELLO_ACK, .echo = msg->nonce};
     bt_kvt_export_info_t info;
-    bt_kvt_link_t *link;
-    bt_status_t status;
+    bt_kvt_link_t *link = over;
 
     if ((bt_kvt_export_decode(msg->export.data, msg->export.bytes, &info) !=
          BT_OK) ||
@@ -197,22 +302,16 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, const bt_kvt_msg_t *msg)
                     (unsigned long long)msg->from);
         return NULL;
     }
-    links_supersede(kvt, msg->from, msg->nonce);
-    link = bt_kvt_link_find(kvt, msg->from);
-    if ((link != NULL) && (msg->nonce < link->peer_nonce)) {
-        return NULL; /* delayed; that incarnation is over */
+    /* Said again where it was said before; else it must be a new one. */
+    if ((link == NULL) || link->lost || !link->hello_taken ||
+        (link->instance != msg->from) || (link->peer_nonce != msg->nonce)) {
+        link = link_of_news(kvt, msg, &info);
     }
     if (link == NULL) {
-        status = link_create(kvt, &info, &link);
-        if (status != BT_OK) {
-            BT_LOG_WARN("kv transfer: no way back to instance %016llx: %s",
-                        (unsigned long long)msg->from, bt_status_str(status));
-            return NULL;
-        }
+        return NULL;
     }
 
-    link->peer_nonce = msg->nonce;
-    link->last_heard_ms = kvt->now_ms;
+    peer_know(link, msg);
     if (!link->hello_taken) {
         link->hello_taken = true;
         link->remote_direct = msg->direct &&
@@ -233,7 +332,7 @@ void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
         }
         return;
     }
-    link->peer_nonce = msg->nonce;
+    peer_know(link, msg);
     if (link->acked || !link->hello_sent) {
         return;
     }
@@ -398,8 +497,10 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
         (info.instance == 0)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    if (info.instance == kvt->config.instance) {
-        return BT_ERR_UNSUPPORTED; /* to oneself: memcpy */
+    if ((info.instance == kvt->config.instance) || /* to oneself: memcpy */
+        (info.oldest > BT_KVT_WIRE_VERSION) ||
+        (info.newest < BT_KVT_WIRE_OLDEST)) {
+        return BT_ERR_UNSUPPORTED;
     }
     peer = bt_calloc(1, sizeof(*peer));
     if (peer == NULL) {

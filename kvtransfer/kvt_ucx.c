@@ -351,6 +351,7 @@ static bool ucx_progress(bt_kvt_t *kvt, uint64_t now_ms)
     ucx_t *ucx = kvt->transport;
     unsigned more = 1;
 
+    ucx->now_ms = now_ms;
     bt_kvt_ucx_pieces_take(ucx);
     for (int i = 0;
          (i < PROGRESS_ROUNDS) && (more != 0) && !bt_kvt_stage_full(kvt); i++) {
@@ -359,6 +360,9 @@ static bool ucx_progress(bt_kvt_t *kvt, uint64_t now_ms)
     }
     bt_kvt_ucx_requests_accept(ucx);
     bt_kvt_ucx_inbox_take(ucx);
+    if (now_ms != ucx->watched_ms) {
+        bt_kvt_ucx_unproven_end(ucx);
+    }
     if (ucx->some_failed) {
         bt_kvt_ucx_failed_report(ucx);
     }

@@ -21,7 +21,8 @@
 #define SMALL_BYTES  512u /* most messages */
 #define NUMBER_BYTES 8u
 /* Far more than a full socket lets overtake. */
-#define MAX_EARLY 1024u
+#define MAX_EARLY       1024u
+#define MAX_EARLY_BYTES (8u << 20)
 
 typedef struct inbox_entry {
     ucp_ep_h ep; /* it came over, and is answered over */
@@ -176,6 +177,16 @@ bt_status_t bt_kvt_ucx_send_data(bt_kvt_xfer_t *xfer,
 
 /* ---- receiving ---- */
 
+/** Of a stranger, only so much before it has proven whose it is. */
+static bool may_come(ucx_link_t *ul, size_t bytes)
+{
+    if (ul->failed) {
+        return ul->proven; /* last words */
+    }
+    ul->inbox_bytes += bytes;
+    return ul->proven || (ul->inbox_bytes <= UNPROVEN_BYTES);
+}
+
 /* Messages are kept until the worker's progress has returned: answering one
  * may create or close endpoints, which a callback must not. */
 static ucs_status_t on_message(void *arg, const void *header,
@@ -185,11 +196,20 @@ static ucs_status_t on_message(void *arg, const void *header,
     ucx_t *ucx = arg;
     inbox_entry_t entry = {.ep = param->reply_ep, .bytes = bytes};
     const size_t need = ucx->inbox_bytes + sizeof(entry) + bytes;
+    ucx_link_t *ul;
 
     if ((header_bytes != NUMBER_BYTES) || (bytes > BT_KVT_MAX_MSG) ||
         ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) ||
         ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0)) {
         ucx->n_bad_messages++;
+        return UCS_OK;
+    }
+    ul = bt_kvt_ucx_connection_find(ucx, entry.ep);
+    if (ul == NULL) {
+        return UCS_OK; /* closed meanwhile */
+    }
+    if (!may_come(ul, bytes)) {
+        bt_kvt_ucx_connection_fail(ul);
         return UCS_OK;
     }
     if (need > ucx->inbox_cap) {
@@ -377,28 +397,37 @@ static void message_take(ucx_link_t *ul, const void *data, size_t bytes)
 
     ul->n_taken++;
     ucx->speaking = ul;
-    link = bt_kvt_take_message(ucx->kvt, data, bytes);
+    link = bt_kvt_take_message(ucx->kvt, ul->owner, data, bytes);
     ucx->speaking = NULL;
+    if (ul->owner != NULL) {
+        return;
+    }
+    if ((link == NULL) || link->lost) {
+        if (ul->n_taken >= UNPROVEN_MESSAGES) {
+            bt_kvt_ucx_connection_fail(ul);
+        }
+        return; /* one altered on its way is said again */
+    }
     /* When both connected at once, the second connection is the link's too:
      * its end is the link's end. */
-    if ((link != NULL) && !link->lost && (ul->owner == NULL)) {
-        ul->owner = link;
-    }
+    bt_kvt_ucx_connection_own(ul, link);
 }
 
 static void early_keep(ucx_link_t *ul, uint64_t number, const void *data,
                        size_t bytes)
 {
+    const uint32_t max = ul->proven ? MAX_EARLY : UNPROVEN_MESSAGES;
+    const size_t max_bytes = ul->proven ? MAX_EARLY_BYTES : UNPROVEN_BYTES;
     early_t *e = NULL;
 
-    if ((number > ul->n_taken) && (ul->n_early < MAX_EARLY)) {
+    if ((number > ul->n_taken) && (ul->n_early < max) &&
+        (bytes <= max_bytes - ul->early_bytes)) {
         e = bt_calloc(1, sizeof(*e) + bytes);
     }
     if (e == NULL) {
         /* Without it nothing more can be understood. */
         ul->garbled = true;
-        ul->failed = true;
-        ul->ucx->some_failed = true;
+        bt_kvt_ucx_connection_fail(ul);
         return;
     }
     e->number = number;
@@ -406,6 +435,7 @@ static void early_keep(ucx_link_t *ul, uint64_t number, const void *data,
     memcpy(e->data, data, bytes);
     bt_list_push_back(&ul->early, &e->link);
     ul->n_early++;
+    ul->early_bytes += bytes;
 }
 
 static early_t *early_next(ucx_link_t *ul)
@@ -419,6 +449,7 @@ static early_t *early_next(ucx_link_t *ul)
         if (e->number == ul->n_taken) {
             bt_list_remove(&e->link);
             ul->n_early--;
+            ul->early_bytes -= e->bytes;
             return e;
         }
     }
@@ -455,15 +486,16 @@ void bt_kvt_ucx_inbox_take(ucx_t *ucx)
         data = ucx->inbox + at + sizeof(entry);
         at += sizeof(entry) + entry.bytes;
         ul = bt_kvt_ucx_connection_find(ucx, entry.ep);
-        if ((ul == NULL) || ul->garbled) {
-            continue; /* one that failed may have left last words here */
+        if ((ul == NULL) || ul->garbled || (ul->failed && !ul->proven)) {
+            continue; /* a peer that failed may have left last words here */
         }
         if (entry.number != ul->n_taken) {
             early_keep(ul, entry.number, data, entry.bytes);
             continue;
         }
         message_take(ul, data, entry.bytes);
-        while ((ul->ep != NULL) && ((e = early_next(ul)) != NULL)) {
+        while ((ul->ep != NULL) && ul->proven &&
+               ((e = early_next(ul)) != NULL)) {
             message_take(ul, e->data, e->bytes);
             bt_free(e);
         }

@@ -24,12 +24,31 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 
     (void)ep;
     (void)status;
+    bt_kvt_ucx_connection_fail(ul);
+}
+
+void bt_kvt_ucx_connection_fail(ucx_link_t *ul)
+{
     ul->failed = true;
     ul->ucx->some_failed = true;
 }
 
+static void unproven_leave(ucx_link_t *ul)
+{
+    if (!ul->proven) {
+        ul->proven = true;
+        ul->ucx->n_unproven--;
+    }
+}
+
+void bt_kvt_ucx_connection_own(ucx_link_t *ul, bt_kvt_link_t *link)
+{
+    unproven_leave(ul);
+    ul->owner = link;
+}
+
 bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx, ucp_ep_params_t *params,
-                                         ucx_link_t **ul_p)
+                                         bool proven, ucx_link_t **ul_p)
 {
     ucx_link_t *ul = bt_calloc(1, sizeof(*ul));
     ucs_status_t rc;
@@ -39,6 +58,8 @@ bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx, ucp_ep_params_t *params,
     }
     ul->ucx = ucx;
     ul->pidfd = NO_FD;
+    ul->proven = proven;
+    ul->since_ms = ucx->now_ms;
     bt_list_init(&ul->early);
     params->field_mask |=
         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -52,6 +73,7 @@ bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx, ucp_ep_params_t *params,
         return BT_ERR_PEER_LOST;
     }
     bt_list_push_back(&ucx->links, &ul->link);
+    ucx->n_unproven += proven ? 0 : 1;
     *ul_p = ul;
     return BT_OK;
 }
@@ -70,7 +92,7 @@ bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
 
     if ((ul != NULL) && (ul->owner == NULL) && !ul->failed) {
         /* Answering a hello: over the connection that it came on. */
-        ul->owner = link;
+        bt_kvt_ucx_connection_own(ul, link);
         link->transport = ul;
         return BT_OK;
     }
@@ -87,7 +109,7 @@ bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
     } else {
         return BT_ERR_BAD_MESSAGE;
     }
-    status = bt_kvt_ucx_connection_create(ucx, &params, &ul);
+    status = bt_kvt_ucx_connection_create(ucx, &params, true, &ul);
     if (status != BT_OK) {
         return status;
     }
@@ -100,6 +122,7 @@ bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,
 
 static void connection_free(ucx_link_t *ul)
 {
+    unproven_leave(ul);
     bt_kvt_ucx_early_drop(ul);
     bt_list_remove(&ul->link);
     bt_free(ul);
@@ -293,12 +316,39 @@ void bt_kvt_ucx_failed_report(ucx_t *ucx)
         if (!ul->failed || (ul->ep == NULL)) {
             continue;
         }
-        if (ul->owner == NULL) { /* accepted, and never said hello */
+        if (ul->owner == NULL) { /* accepted, and no hello that is true */
             connection_close(ul, true);
             link_reap(ul);
         } else if (!ul->owner->lost) {
             bt_kvt_link_lost(ul->owner, false, "its connection ended");
         }
+    }
+}
+
+void bt_kvt_ucx_unproven_end(ucx_t *ucx)
+{
+    uint32_t too_many =
+        (ucx->n_unproven > UNPROVEN_MAX) ? ucx->n_unproven - UNPROVEN_MAX : 0;
+    bt_list_t *pos, *tmp;
+
+    if (ucx->n_unproven == 0) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &ucx->links) /* the oldest first */
+    {
+        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
+
+        if (ul->proven || (ul->ep == NULL)) {
+            continue;
+        }
+        if (!ul->failed &&
+            ((too_many > 0) || (ucx->now_ms - ul->since_ms >= UNPROVEN_MS))) {
+            BT_LOG_INFO("kv transfer: a connection that said no hello is "
+                        "ended");
+            ucx->kvt->counters.foreign_pieces++;
+            bt_kvt_ucx_connection_fail(ul);
+        }
+        too_many -= (too_many > 0) ? 1 : 0;
     }
 }
 

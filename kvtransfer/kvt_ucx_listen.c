@@ -13,6 +13,9 @@
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define MUTE_LIMIT_MS 100u
+/* Between two rounds of progress. All are accepted, and then the oldest ended
+ * that are too many: whoever comes last is not kept out. */
+#define REQUESTS_MAX 1024u
 
 typedef struct accept {
     bt_list_t link;
@@ -23,14 +26,25 @@ typedef struct accept {
 static void on_connection(ucp_conn_request_h request, void *arg)
 {
     ucx_t *ucx = arg;
-    accept_t *accept = bt_calloc(1, sizeof(*accept));
+    accept_t *accept = NULL;
 
+    if (ucx->n_requests < REQUESTS_MAX) {
+        accept = bt_calloc(1, sizeof(*accept));
+    }
     if (accept == NULL) {
         (void)!ucp_listener_reject(ucx->listener, request);
         return;
     }
     accept->request = request;
     bt_list_push_back(&ucx->requests, &accept->link);
+    ucx->n_requests++;
+}
+
+static void accept_end(ucx_t *ucx, accept_t *accept)
+{
+    bt_list_remove(&accept->link);
+    ucx->n_requests--;
+    bt_free(accept);
 }
 
 void bt_kvt_ucx_requests_accept(ucx_t *ucx)
@@ -42,12 +56,14 @@ void bt_kvt_ucx_requests_accept(ucx_t *ucx)
         ucx_link_t *ul = NULL;
 
         /* Another failure has ended the request: the peer sees that. */
-        if (bt_kvt_ucx_connection_create(ucx, &params, &ul) ==
+        if (bt_kvt_ucx_connection_create(ucx, &params, false, &ul) ==
             BT_ERR_NO_MEMORY) {
             (void)!ucp_listener_reject(ucx->listener, accept->request);
         }
-        bt_list_remove(&accept->link);
-        bt_free(accept);
+        accept_end(ucx, accept);
+        if (ucx->n_unproven > UNPROVEN_MAX) {
+            bt_kvt_ucx_unproven_end(ucx);
+        }
     }
 }
 
@@ -57,8 +73,7 @@ static void requests_reject(ucx_t *ucx)
         accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
 
         (void)!ucp_listener_reject(ucx->listener, accept->request);
-        bt_list_remove(&accept->link);
-        bt_free(accept);
+        accept_end(ucx, accept);
     }
 }
 

@@ -27,6 +27,13 @@
 
 #define NO_FD (-1)
 
+/* Connections that have not proven whose they are: how many there may be, for
+ * how long, and how much of each is kept. A hello holds an export. */
+#define UNPROVEN_MAX      64u
+#define UNPROVEN_MS       1000u
+#define UNPROVEN_MESSAGES 64u
+#define UNPROVEN_BYTES    (256u << 10)
+
 typedef struct ucx {
     bt_kvt_t *kvt;
     ucp_context_h net_context, shm_context;
@@ -48,11 +55,14 @@ typedef struct ucx {
     uint8_t probe[16];
     int epoll_fd, net_fd;
     uint64_t watched_ms;
+    uint64_t now_ms;     /* of the last progress */
+    uint32_t n_unproven; /* ucx_link.proven is false */
     bool some_failed;
     bool closing;
     uint32_t n_flying; /* sends not completed */
     bt_list_t links;
-    bt_list_t requests;        /* connections to accept */
+    bt_list_t requests; /* connections to accept */
+    uint32_t n_requests;
     struct ucx_link *speaking; /* sent the message that is being taken */
     bt_list_t small_free, large_free, landing_free;
     bt_list_t asked; /* rendezvous that wait for a slot */
@@ -71,7 +81,10 @@ typedef struct ucx_link {
     uint64_t n_sent, n_taken; /* messages: the numbers */
     bt_list_t early;
     uint32_t n_early;
+    size_t early_bytes, inbox_bytes;
+    uint64_t since_ms; /* there */
     int pidfd;
+    bool proven;  /* we made it, or it said a hello that is true */
     bool failed;  /* nothing can be sent any more */
     bool garbled; /* a message is missing: nothing is taken any more */
     bool closing; /* a close of ep has not completed */
@@ -108,14 +121,23 @@ void bt_kvt_ucx_forget(bt_kvt_link_t *link);
 bt_status_t bt_kvt_ucx_watch(bt_kvt_link_t *link,
                              const bt_kvt_export_info_t *info);
 /** An endpoint from @a params, to which its error handling is added; listed in
- *  ucx. @retval BT_ERR_NO_MEMORY  @retval BT_ERR_PEER_LOST */
+ *  ucx. @a proven: see there. @retval BT_ERR_NO_MEMORY  @retval
+ * BT_ERR_PEER_LOST */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx,
                                                        ucp_ep_params_t *params,
+                                                       bool proven,
                                                        ucx_link_t **ul_p);
+/** It is @a link's from now on. */
+void bt_kvt_ucx_connection_own(ucx_link_t *ul, bt_kvt_link_t *link);
+/** Nothing more is wanted of it: it ends at the next report. */
+void bt_kvt_ucx_connection_fail(ucx_link_t *ul);
 /** @return the connection of @a ep, or NULL: closed meanwhile */
 ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep);
 /** Tell the core of connections that failed / of processes that ended. */
 void bt_kvt_ucx_failed_report(ucx_t *ucx);
+/** End those that have proven nothing for UNPROVEN_MS, and the oldest of more
+ *  than UNPROVEN_MAX. */
+void bt_kvt_ucx_unproven_end(ucx_t *ucx);
 void bt_kvt_ucx_ended_report(ucx_t *ucx);
 /** Close all connections and the listener; links_free: after the worker. */
 void bt_kvt_ucx_links_close(ucx_t *ucx);

@@ -12,13 +12,19 @@
 #define MAGIC_MSG    0x4d564b42u /* "BKVM" */
 #define MAGIC_PIECE  0x50564b42u /* "BKVP" */
 
-/* Every layout begins with magic u32, version u32, total bytes u32... */
-#define LENGTH_AT 8
+/* Every layout begins with magic u32, version u32, total bytes u32, and (all
+ * but the piece) the bytes of its fixed part u32... */
+#define LENGTH_AT  8
+#define FIXED_AT   12
+#define HEAD_BYTES 16
 
 /* ...and ends with XXH3-64 of all that is before. An altered descriptor would
  * write into the wrong place, and libraries read the addresses in an export
  * without a bound. */
 #define SUM_BYTES 8
+
+/* A message has its tag before that, over all that is before the tag. */
+#define TAIL_BYTES (BT_TAG_BYTES + SUM_BYTES)
 
 #define FLAG_DIRECT 1u
 #define FLAG_LAST   2u
@@ -74,6 +80,13 @@ static void put_blob(writer_t *w, const bt_kvt_blob_t *blob)
     put_bytes(w, blob->data, blob->bytes);
 }
 
+static void le32_write(uint8_t *p, size_t value)
+{
+    for (size_t i = 0; i < 4; i++) {
+        p[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
 static writer_t writer_begin(void *buf, size_t cap, uint32_t magic)
 {
     writer_t w = {.buf = buf, .cap = cap};
@@ -84,6 +97,22 @@ static writer_t writer_begin(void *buf, size_t cap, uint32_t magic)
     return w;
 }
 
+static writer_t section_begin(void *buf, size_t cap, uint32_t magic)
+{
+    writer_t w = writer_begin(buf, cap, magic);
+
+    put_u32(&w, 0); /* the same of fixed_end() */
+    return w;
+}
+
+/** What follows is of variable length. */
+static void fixed_end(writer_t *w)
+{
+    if (!w->full) {
+        le32_write(w->buf + FIXED_AT, w->n - HEAD_BYTES);
+    }
+}
+
 static bt_status_t writer_end(writer_t *w, size_t *bytes_p)
 {
     const size_t total = w->n + SUM_BYTES;
@@ -91,9 +120,7 @@ static bt_status_t writer_end(writer_t *w, size_t *bytes_p)
     if (w->full || (total > UINT32_MAX) || (total > w->cap)) {
         return BT_ERR_TOO_LARGE;
     }
-    for (size_t i = 0; i < 4; i++) {
-        w->buf[LENGTH_AT + i] = (uint8_t)(total >> (8 * i));
-    }
+    le32_write(w->buf + LENGTH_AT, total);
     put_u64(w, bt_hash64(w->buf, w->n, 0));
     *bytes_p = total;
     return BT_OK;
@@ -158,9 +185,12 @@ static bt_kvt_blob_t get_blob(reader_t *r)
 static reader_t reader_begin(const void *buf, size_t bytes, uint32_t magic)
 {
     reader_t r = {.buf = buf, .bytes = bytes};
+    uint32_t version;
 
     r.bad = (get_u32(&r) != magic) || r.bad;
-    r.bad = (get_u32(&r) != BT_KVT_WIRE_VERSION) || r.bad;
+    version = get_u32(&r);
+    r.bad = r.bad || (version < BT_KVT_WIRE_OLDEST) ||
+            (version > BT_KVT_WIRE_VERSION);
     r.bad = (get_u32(&r) != bytes) || r.bad;
     if (r.bad || (bytes - r.at < SUM_BYTES)) {
         r.bad = true;
@@ -171,6 +201,32 @@ static reader_t reader_begin(const void *buf, size_t bytes, uint32_t magic)
     return r;
 }
 
+/** A section without its last @a tail bytes; its fixed part can be read. */
+static reader_t section_read(const void *buf, size_t bytes, uint32_t magic,
+                             size_t tail, size_t *rest_bytes_p)
+{
+    reader_t r = reader_begin(buf, bytes, magic);
+    const uint32_t fixed = get_u32(&r);
+
+    r.bad = r.bad || (r.bytes - r.at < tail) || (fixed > r.bytes - r.at - tail);
+    if (r.bad) {
+        *rest_bytes_p = 0;
+        return r;
+    }
+    *rest_bytes_p = r.bytes - tail;
+    r.bytes = HEAD_BYTES + (size_t)fixed;
+    return r;
+}
+
+/** Go on behind the fixed part, over what of it is not known here. */
+static void fixed_leave(reader_t *r, size_t rest_bytes)
+{
+    if (!r->bad) {
+        r->at = r->bytes;
+        r->bytes = rest_bytes;
+    }
+}
+
 static bt_status_t reader_end(const reader_t *r)
 {
     return (r->bad || (r->at != r->bytes)) ? BT_ERR_BAD_MESSAGE : BT_OK;
@@ -179,8 +235,10 @@ static bt_status_t reader_end(const reader_t *r)
 bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
                                  size_t cap, size_t *bytes_p)
 {
-    writer_t w = writer_begin(buf, cap, MAGIC_EXPORT);
+    writer_t w = section_begin(buf, cap, MAGIC_EXPORT);
 
+    put_le(&w, info->oldest, 2);
+    put_le(&w, info->newest, 2);
     put_le(&w, info->transport, 2);
     put_le(&w, info->record_kib, 2);
     put_u64(&w, info->instance);
@@ -194,6 +252,7 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
     put_u64(&w, info->host.start_time);
     put_u32(&w, info->host.pid);
     put_u32(&w, info->host.uid);
+    fixed_end(&w);
     put_blob(&w, &info->net_addr);
     put_blob(&w, &info->shm_addr);
     put_blob(&w, &info->shm_rkey);
@@ -203,10 +262,13 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
 bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
                                  bt_kvt_export_info_t *info_p)
 {
-    reader_t r = reader_begin(buf, bytes, MAGIC_EXPORT);
+    size_t rest_bytes;
+    reader_t r = section_read(buf, bytes, MAGIC_EXPORT, 0, &rest_bytes);
     bt_kvt_export_info_t info = {0};
     bt_status_t status;
 
+    info.oldest = (uint16_t)get_le(&r, 2);
+    info.newest = (uint16_t)get_le(&r, 2);
     info.transport = (uint16_t)get_le(&r, 2);
     info.record_kib = (uint16_t)get_le(&r, 2);
     info.instance = get_u64(&r);
@@ -220,6 +282,7 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     info.host.start_time = get_u64(&r);
     info.host.pid = get_u32(&r);
     info.host.uid = get_u32(&r);
+    fixed_leave(&r, rest_bytes);
     info.net_addr = get_blob(&r);
     info.shm_addr = get_blob(&r);
     info.shm_rkey = get_blob(&r);
@@ -237,7 +300,7 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
 bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc, void *buf, size_t cap,
                                size_t *bytes_p)
 {
-    writer_t w = writer_begin(buf, cap, MAGIC_DESC);
+    writer_t w = section_begin(buf, cap, MAGIC_DESC);
 
     put_u64(&w, desc->lease.id);
     put_u32(&w, desc->lease.generation);
@@ -246,6 +309,7 @@ bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc, void *buf, size_t cap,
     put_u64(&w, desc->session);
     put_bytes(&w, desc->secret, sizeof(desc->secret));
     put_u32(&w, desc->n_extents);
+    fixed_end(&w);
     for (uint32_t i = 0; i < desc->n_extents; i++) {
         put_u64(&w, desc->extents[i].offset);
         put_u64(&w, desc->extents[i].bytes);
@@ -272,7 +336,8 @@ bt_status_t bt_kvt_desc_reserve(bt_kvt_desc_t *desc, uint32_t n)
 bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
                                bt_kvt_desc_t *desc)
 {
-    reader_t r = reader_begin(buf, bytes, MAGIC_DESC);
+    size_t rest_bytes;
+    reader_t r = section_read(buf, bytes, MAGIC_DESC, 0, &rest_bytes);
     bt_kvt_desc_t read = {0};
     bt_status_t status;
 
@@ -283,6 +348,7 @@ bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
     read.session = get_u64(&r);
     get_array(&r, read.secret, sizeof(read.secret));
     read.n_extents = get_u32(&r);
+    fixed_leave(&r, rest_bytes);
     if (r.bad || (read.n_extents == 0) ||
         (read.n_extents > BT_KVT_MAX_EXTENTS) ||
         (r.bytes - r.at != (size_t)read.n_extents * 16)) {
@@ -302,13 +368,10 @@ bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
     return BT_OK;
 }
 
-static void put_part(writer_t *w, const bt_kvt_msg_t *msg)
+static void put_part_rest(writer_t *w, const bt_kvt_msg_t *msg)
 {
     const bt_kvt_record_t *records = msg->records;
 
-    put_u32(w, msg->first_record);
-    put_u32(w, msg->n_records);
-    put_u64(w, msg->elapsed_us);
     put_blob(w, &msg->note);
     for (uint32_t i = 0; i < msg->n_records; i++) {
         put_u64(w, records[i].offset);
@@ -317,42 +380,100 @@ static void put_part(writer_t *w, const bt_kvt_msg_t *msg)
     }
 }
 
+static bool type_greets(bt_kvt_msg_type_t type)
+{
+    return (type == BT_KVT_MSG_HELLO) || (type == BT_KVT_MSG_HELLO_ACK);
+}
+
 static bool type_has_lease(bt_kvt_msg_type_t type)
 {
     return (type >= BT_KVT_MSG_BEGIN) && (type <= BT_KVT_MSG_CONFIRM);
 }
 
-bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg, void *buf, size_t cap,
-                              size_t *bytes_p)
+static void put_fixed(writer_t *w, const bt_kvt_msg_t *msg)
 {
-    writer_t w = writer_begin(buf, cap, MAGIC_MSG);
-
-    put_u32(&w, (uint32_t)msg->type);
-    put_u32(&w, (msg->direct ? FLAG_DIRECT : 0) | (msg->last ? FLAG_LAST : 0));
-    put_u64(&w, msg->from);
-    put_u64(&w, msg->nonce);
+    put_u32(w, (uint32_t)msg->type);
+    put_u32(w, (msg->direct ? FLAG_DIRECT : 0) | (msg->last ? FLAG_LAST : 0));
+    put_u64(w, msg->from);
+    put_u64(w, msg->nonce);
     if (type_has_lease(msg->type)) {
-        put_u64(&w, msg->lease.id);
-        put_u32(&w, msg->lease.generation);
-        put_u32(&w, (uint32_t)(int32_t)msg->status);
-        put_u64(&w, msg->lease.grant);
-        put_u64(&w, msg->floor);
+        put_u64(w, msg->lease.id);
+        put_u32(w, msg->lease.generation);
+        put_u32(w, (uint32_t)(int32_t)msg->status);
+        put_u64(w, msg->lease.grant);
+        put_u64(w, msg->floor);
     }
+    if (type_greets(msg->type)) {
+        put_u64(w, msg->to);
+        put_u64(w, msg->echo);
+        put_bytes(w, msg->random, sizeof(msg->random));
+    } else if (msg->type == BT_KVT_MSG_PART) {
+        put_u32(w, msg->first_record);
+        put_u32(w, msg->n_records);
+        put_u64(w, msg->elapsed_us);
+    }
+}
+
+static void msg_tag(const void *buf, size_t bytes, uint32_t total,
+                    const uint8_t key[BT_KEY_BYTES], uint8_t tag[BT_TAG_BYTES])
+{
+    const uint8_t *p = buf;
+    uint8_t length[4];
+    const bt_key_part_t parts[] = {
+        {.data = p, .bytes = LENGTH_AT},
+        {.data = length, .bytes = sizeof(length)},
+        {.data = p + FIXED_AT, .bytes = bytes - FIXED_AT}};
+
+    le32_write(length, total);
+    bt_key_tag(key, parts, BT_ARRAY_LEN(parts), tag);
+}
+
+bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg,
+                              const uint8_t key[BT_KEY_BYTES], void *buf,
+                              size_t cap, size_t *bytes_p)
+{
+    writer_t w = section_begin(buf, cap, MAGIC_MSG);
+    uint8_t tag[BT_TAG_BYTES];
+
+    put_fixed(&w, msg);
+    fixed_end(&w);
     if (msg->type == BT_KVT_MSG_HELLO) {
         put_blob(&w, &msg->export);
-    } else if (msg->type == BT_KVT_MSG_HELLO_ACK) {
-        put_u64(&w, msg->echo);
     } else if (msg->type == BT_KVT_MSG_PART) {
-        put_part(&w, msg);
+        put_part_rest(&w, msg);
     }
+    if (w.full || (w.n > UINT32_MAX - TAIL_BYTES)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    msg_tag(buf, w.n, (uint32_t)(w.n + TAIL_BYTES), key, tag);
+    put_bytes(&w, tag, sizeof(tag));
     return writer_end(&w, bytes_p);
 }
 
-static void get_part(reader_t *r, bt_kvt_msg_t *msg)
+static void get_fixed(reader_t *r, bt_kvt_msg_t *msg)
 {
-    msg->first_record = get_u32(r);
-    msg->n_records = get_u32(r);
-    msg->elapsed_us = get_u64(r);
+    msg->from = get_u64(r);
+    msg->nonce = get_u64(r);
+    if (type_has_lease(msg->type)) {
+        msg->lease.id = get_u64(r);
+        msg->lease.generation = get_u32(r);
+        msg->status = (bt_status_t)(int32_t)get_u32(r);
+        msg->lease.grant = get_u64(r);
+        msg->floor = get_u64(r);
+    }
+    if (type_greets(msg->type)) {
+        msg->to = get_u64(r);
+        msg->echo = get_u64(r);
+        get_array(r, msg->random, sizeof(msg->random));
+    } else if (msg->type == BT_KVT_MSG_PART) {
+        msg->first_record = get_u32(r);
+        msg->n_records = get_u32(r);
+        msg->elapsed_us = get_u64(r);
+    }
+}
+
+static void get_part_rest(reader_t *r, bt_kvt_msg_t *msg)
+{
     msg->note = get_blob(r);
     if ((msg->n_records > BT_KVT_MAX_PART_RECORDS) ||
         (msg->note.bytes > BT_KVT_MAX_NOTE)) {
@@ -365,7 +486,8 @@ static void get_part(reader_t *r, bt_kvt_msg_t *msg)
 bt_status_t bt_kvt_msg_decode(const void *buf, size_t bytes,
                               bt_kvt_msg_t *msg_p)
 {
-    reader_t r = reader_begin(buf, bytes, MAGIC_MSG);
+    size_t rest_bytes;
+    reader_t r = section_read(buf, bytes, MAGIC_MSG, BT_TAG_BYTES, &rest_bytes);
     bt_kvt_msg_t msg = {0};
     uint32_t type, flags;
     bt_status_t status;
@@ -379,21 +501,12 @@ bt_status_t bt_kvt_msg_decode(const void *buf, size_t bytes,
     msg.type = (bt_kvt_msg_type_t)type;
     msg.direct = (flags & FLAG_DIRECT) != 0;
     msg.last = (flags & FLAG_LAST) != 0;
-    msg.from = get_u64(&r);
-    msg.nonce = get_u64(&r);
-    if (type_has_lease(msg.type)) {
-        msg.lease.id = get_u64(&r);
-        msg.lease.generation = get_u32(&r);
-        msg.status = (bt_status_t)(int32_t)get_u32(&r);
-        msg.lease.grant = get_u64(&r);
-        msg.floor = get_u64(&r);
-    }
+    get_fixed(&r, &msg);
+    fixed_leave(&r, rest_bytes);
     if (msg.type == BT_KVT_MSG_HELLO) {
         msg.export = get_blob(&r);
-    } else if (msg.type == BT_KVT_MSG_HELLO_ACK) {
-        msg.echo = get_u64(&r);
     } else if (msg.type == BT_KVT_MSG_PART) {
-        get_part(&r, &msg);
+        get_part_rest(&r, &msg);
     }
 
     status = reader_end(&r);
@@ -404,6 +517,37 @@ bt_status_t bt_kvt_msg_decode(const void *buf, size_t bytes,
         *msg_p = msg;
     }
     return status;
+}
+
+bool bt_kvt_msg_is_proven(const void *buf, size_t bytes,
+                          const uint8_t key[BT_KEY_BYTES])
+{
+    const uint8_t *p = buf;
+    uint8_t tag[BT_TAG_BYTES];
+
+    if ((bytes < HEAD_BYTES + TAIL_BYTES) || (bytes > UINT32_MAX)) {
+        return false;
+    }
+    msg_tag(p, bytes - TAIL_BYTES, (uint32_t)bytes, key, tag);
+    return bt_key_equal(tag, p + bytes - TAIL_BYTES, sizeof(tag)) != 0;
+}
+
+void bt_kvt_link_key(const uint8_t plane_key[BT_KEY_BYTES], uint64_t from,
+                     uint64_t to, uint64_t nonce,
+                     const uint8_t random[BT_KVT_RANDOM_BYTES],
+                     uint8_t key[BT_KEY_BYTES])
+{
+    uint8_t numbers[24];
+    writer_t w = {.buf = numbers, .cap = sizeof(numbers)};
+    const bt_key_part_t parts[] = {
+        {.data = numbers, .bytes = sizeof(numbers)},
+        {.data = random, .bytes = BT_KVT_RANDOM_BYTES}};
+
+    put_u64(&w, from);
+    put_u64(&w, to);
+    put_u64(&w, nonce);
+    bt_key_derive(plane_key, "baton 3 kv says", parts, BT_ARRAY_LEN(parts),
+                  key);
 }
 
 bt_kvt_record_t bt_kvt_record_get(const bt_kvt_msg_t *msg, uint32_t i)

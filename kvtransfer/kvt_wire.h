@@ -2,15 +2,20 @@
 /** @file kvt_wire.h
  *
  * The byte layouts of kvtransfer: fixed, little-endian, versioned, with a
- * checksum (against accidents, not attackers). Every decoder takes any bytes
- * and reads none outside them; decoded structures borrow from the input.
+ * checksum (against accidents; against strangers the tag of a message and the
+ * secret of a piece). Every decoder takes any bytes and reads none outside
+ * them; decoded structures borrow from the input.
  *
  *     export      who a process is and how to reach its pool
  *     descriptor  one window: lease, grant, session, extents
  *     message     HELLO … BYE between two processes
  *     piece       header in front of data that goes over the network
  *
- * Any change of layout or meaning raises BT_KVT_WIRE_VERSION.
+ * All but the piece have a fixed part that says how long it is: readers pass
+ * over what they do not know at its end, so that fields can be added there. Any
+ * other change of layout or meaning raises BT_KVT_WIRE_VERSION. Who speaks
+ * several versions says so in its export, and uses the newest that its peer
+ * speaks too.
  */
 #ifndef BT_KVTRANSFER_KVT_WIRE_H
 #define BT_KVTRANSFER_KVT_WIRE_H
@@ -19,14 +24,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/crypt/key.h"
 #include "kvtransfer/kvt.h"
 
-#define BT_KVT_WIRE_VERSION 2u
+#define BT_KVT_WIRE_VERSION 3u     /**< the newest that this build speaks */
+#define BT_KVT_WIRE_OLDEST  3u     /**< ...and the oldest */
 #define BT_KVT_MAX_MSG      73728u /**< bytes; a HELLO holds an export */
 #define BT_KVT_PIECE_BYTES  80u
 /** Random for each window: who may write into it knows it from the control
  *  plane, which carries the descriptor. */
-#define BT_KVT_SECRET_BYTES     16u
+#define BT_KVT_SECRET_BYTES 16u
+/** Drawn for each incarnation of a link; the writer's tags are under a key made
+ *  of it. */
+#define BT_KVT_RANDOM_BYTES     16u
 #define BT_KVT_RECORD_BYTES     24u
 #define BT_KVT_MAX_PART_RECORDS 1024u
 
@@ -46,7 +56,8 @@ typedef struct bt_kvt_blob {
 } bt_kvt_blob_t;
 
 typedef struct bt_kvt_export_info {
-    uint16_t transport; /**< BT_KVT_TRANSPORT_ */
+    uint16_t oldest, newest; /**< versions that it speaks */
+    uint16_t transport;      /**< BT_KVT_TRANSPORT_ */
     /** Most KiB of a record that goes there over the network, each in one
      *  piece (see kvt_stage.h); 0 = BT_KVT_MAX_RECORD_BYTES, in pieces as the
      *  sender likes. Up to 256 KiB are one piece of every sender. */
@@ -129,9 +140,11 @@ typedef struct bt_kvt_msg {
     uint64_t from;  /**< instance of the writer of this message */
     uint64_t nonce; /**< the writer's incarnation of this link, from 1 */
 
-    bool direct;          /**< HELLO, HELLO_ACK, PART: through shared memory */
-    uint64_t echo;        /**< HELLO_ACK: nonce of the HELLO */
-    bt_kvt_blob_t export; /**< HELLO */
+    bool direct;   /**< HELLO, HELLO_ACK, PART: through shared memory */
+    uint64_t to;   /**< HELLO, HELLO_ACK: instance of the reader */
+    uint64_t echo; /**< HELLO_ACK: nonce of the HELLO */
+    uint8_t random[BT_KVT_RANDOM_BYTES]; /**< HELLO, HELLO_ACK: the writer's */
+    bt_kvt_blob_t export;                /**< HELLO */
 
     bt_kvt_lease_t lease; /**< BEGIN … CONFIRM */
     bt_status_t status;   /**< BEGIN_ACK, RESULT */
@@ -146,12 +159,19 @@ typedef struct bt_kvt_msg {
 } bt_kvt_msg_t;
 
 /** Encoding a PART takes `records` as an array of bt_kvt_record_t.
+ *  @param key  of the tag; see bt_kvt_link_key()
  *  @retval BT_ERR_TOO_LARGE */
-BT_MUST_CHECK bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg, void *buf,
-                                            size_t cap, size_t *bytes_p);
-/** @retval BT_ERR_BAD_MESSAGE */
+BT_MUST_CHECK bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg,
+                                            const uint8_t key[BT_KEY_BYTES],
+                                            void *buf, size_t cap,
+                                            size_t *bytes_p);
+/** What it says; who says so is bt_kvt_msg_is_proven()'s.
+ *  @retval BT_ERR_BAD_MESSAGE */
 BT_MUST_CHECK bt_status_t bt_kvt_msg_decode(const void *buf, size_t bytes,
                                             bt_kvt_msg_t *msg_p);
+/** Is the tag of the decoded message @a buf made with @a key? */
+bool bt_kvt_msg_is_proven(const void *buf, size_t bytes,
+                          const uint8_t key[BT_KEY_BYTES]);
 /** Record @a i < n_records of a decoded PART. */
 bt_kvt_record_t bt_kvt_record_get(const bt_kvt_msg_t *msg, uint32_t i);
 
@@ -161,6 +181,16 @@ typedef struct bt_kvt_piece {
     uint64_t offset, bytes;              /**< in the window */
     uint8_t secret[BT_KVT_SECRET_BYTES]; /**< the window's */
 } bt_kvt_piece_t;
+
+/** Which key the tags of messages are made with. HELLO and HELLO_ACK: the KV
+ *  plane's own, as they tell what is needed for the others. Those: BLAKE2b-256
+ *  under that one of "baton 3 kv says", from, to, nonce (u64 each) and random
+ *  of the writer's incarnation of the link. A nonce is never used twice by one
+ *  instance, nor an instance by two processes, so neither is this key. */
+void bt_kvt_link_key(const uint8_t plane_key[BT_KEY_BYTES], uint64_t from,
+                     uint64_t to, uint64_t nonce,
+                     const uint8_t random[BT_KVT_RANDOM_BYTES],
+                     uint8_t key[BT_KEY_BYTES]);
 
 void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,
                          uint8_t buf[BT_KVT_PIECE_BYTES]);

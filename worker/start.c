@@ -66,9 +66,9 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
     }
     s->n_threads = bt_cores_threads(w->config->threads, s->n_cores);
     if ((status = bt_start_model_load(w, s)) != BT_OK ||
-        (status = bt_start_pool_open(w)) != BT_OK ||
-        (status = bt_wire_decoder_create(&w->decoder)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
+        (status = bt_start_pool_open(w, s)) != BT_OK ||
+        (status = bt_wire_decoder_create(&w->decoder)) != BT_OK ||
         (status = bt_start_engine_open(w, s)) != BT_OK ||
         (status = bt_start_links_open(w, s)) != BT_OK) {
         return status;

@@ -7,8 +7,8 @@
  * or in bt_start_t, and start.c ends it, whole or not.
  *
  *     start_model.c   file → options → memory → back end and weights, engine
- *     start_pool.c    KV pool, prefix index
- *     start_links.c   router's address and key → hello → joins
+ *     start_links.c   router's address and key... hello → joins
+ *     start_pool.c    ...KV pool, which needs the key; prefix index
  */
 #ifndef BT_WORKER_START_H
 #define BT_WORKER_START_H
@@ -75,11 +75,13 @@ BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
 /* start_pool.c */
 
 /** Open the transfers with the pool, in the memory where the back end wants it,
- *  waiting for the interface's link, and the prefix index over it.
+ *  under the cluster key, waiting for the interface's link, and the prefix
+ * index over it.
  *  @retval BT_ERR_CANCELED  told to stop while it waited
  *  @retval  any of bt_kvt_open(), of the back end's buffer_alloc() and
  *           copier_open(), BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_start_pool_open(bt_worker_t *w);
+BT_MUST_CHECK bt_status_t bt_start_pool_open(bt_worker_t *w,
+                                             const bt_start_t *s);
 /** Whole or not; after the engine, before the back end. */
 void bt_start_pool_close(bt_worker_t *w);
 

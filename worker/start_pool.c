@@ -68,7 +68,7 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
     return BT_OK;
 }
 
-bt_status_t bt_start_pool_open(bt_worker_t *w)
+bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
 {
     bt_kvt_config_t config = {
         .transport = &bt_kvt_transport_ucx,
@@ -86,13 +86,16 @@ bt_status_t bt_start_pool_open(bt_worker_t *w)
     if (status != BT_OK) {
         return status;
     }
+    bt_key_derive(s->key, "baton 3 kv", NULL, 0, config.key);
     do {
         status = bt_kvt_open(&config, &w->kvt);
         if ((status == BT_ERR_BUSY) && !wait_for_link(w, &said)) {
             BT_LOG_INFO("told to stop while waiting for a link");
+            bt_key_wipe(config.key, sizeof(config.key));
             return BT_ERR_CANCELED;
         }
     } while (status == BT_ERR_BUSY);
+    bt_key_wipe(config.key, sizeof(config.key));
     if (status != BT_OK) {
         BT_LOG_ERROR("KV transfer cannot start on interface %s: %s",
                      w->config->net_device, bt_status_str(status));

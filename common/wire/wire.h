@@ -280,7 +280,7 @@ typedef struct bt_msg_stats {
     uint64_t kv_stage_waits;  /**< times that there was no slot */
     uint32_t roles; /**< bits of bt_role_t that it has now; 0 = not said: that
                          of its HELLO, for good */
-    uint64_t kv_foreign_pieces; /**< came for a window without its secret */
+    uint64_t kv_foreign_pieces; /**< came without secret or proof */
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

@@ -327,8 +327,10 @@ const bt_family_def_t bt_metrics_families[] = {
      "Times that such bytes had to wait for a slot of host memory",
      SERIES(WORKER(KV_STAGE_WAITS))},
     {COUNTER, "baton_worker_kv_foreign_pieces_total",
-     "Pieces of KV that came to a worker for one of its windows without the "
-     "window's secret: from somebody that was not granted it; written nowhere",
+     "What came to a worker's KV plane from somebody that is none of the "
+     "cluster: pieces for one of its windows without the window's secret, "
+     "messages without their proof, connections that proved nothing; written "
+     "nowhere",
      SERIES(WORKER(KV_FOREIGN_PIECES))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},

@@ -574,7 +574,9 @@ static void packet_deliver(mem_node_t *node, packet_t *p)
         break;
     case PACKET_MESSAGE:
         bt_list_remove(&p->link);
-        bt_kvt_take_message(node->kvt, p->data, p->bytes);
+        (void)bt_kvt_take_message(
+            node->kvt, bt_kvt_link_find(node->kvt, p->from->instance), p->data,
+            p->bytes);
         bt_free(p);
         break;
     case PACKET_BREAK:

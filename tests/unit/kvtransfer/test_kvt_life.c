@@ -190,14 +190,16 @@ static void say(world_t *w, bt_kvt_msg_t msg)
 {
     static uint8_t buf[BT_KVT_MAX_MSG];
     bt_kvt_t *kvt = w->pair.receiver;
-    const bt_kvt_link_t *link = bt_kvt_link_find(kvt, PAIR_SENDER);
+    bt_kvt_link_t *link = bt_kvt_link_find(kvt, PAIR_SENDER);
     size_t bytes = 0;
 
     msg.from = PAIR_SENDER;
     msg.nonce = link->peer_nonce;
     msg.lease = w->lease;
-    assert_int_equal(bt_kvt_msg_encode(&msg, buf, sizeof(buf), &bytes), BT_OK);
-    assert_non_null(bt_kvt_take_message(kvt, buf, bytes));
+    assert_int_equal(
+        bt_kvt_msg_encode(&msg, link->peer_key, buf, sizeof(buf), &bytes),
+        BT_OK);
+    assert_ptr_equal(bt_kvt_take_message(kvt, link, buf, bytes), link);
 }
 
 /** A manifest of the whole window, with a hash that is right for zeros; @a
@@ -572,13 +574,16 @@ static void answer(world_t *w, bt_kvt_msg_t msg)
 {
     static uint8_t buf[BT_KVT_MAX_MSG];
     bt_kvt_t *kvt = w->pair.sender;
+    bt_kvt_link_t *link = bt_kvt_link_find(kvt, PAIR_RECEIVER);
     size_t bytes = 0;
 
     msg.from = PAIR_RECEIVER;
-    msg.nonce = bt_kvt_link_find(kvt, PAIR_RECEIVER)->peer_nonce;
+    msg.nonce = link->peer_nonce;
     msg.lease = w->lease;
-    assert_int_equal(bt_kvt_msg_encode(&msg, buf, sizeof(buf), &bytes), BT_OK);
-    assert_non_null(bt_kvt_take_message(kvt, buf, bytes));
+    assert_int_equal(
+        bt_kvt_msg_encode(&msg, link->peer_key, buf, sizeof(buf), &bytes),
+        BT_OK);
+    assert_ptr_equal(bt_kvt_take_message(kvt, link, buf, bytes), link);
 }
 
 /** That all is there is believed of what was sent whole, and of nothing else;

@@ -419,6 +419,7 @@ static void nobody_may_write_directly_into_a_staged_pool(void **state)
     static uint8_t blob[BT_KVT_MAX_EXPORT], hello[BT_KVT_MAX_MSG];
     bt_kvt_msg_t msg = {.type = BT_KVT_MSG_HELLO,
                         .from = PAIR_SENDER,
+                        .to = PAIR_RECEIVER,
                         .nonce = 1,
                         .direct = true};
     const bt_kvt_link_t *link;
@@ -430,8 +431,10 @@ static void nobody_may_write_directly_into_a_staged_pool(void **state)
     assert_int_equal(bt_kvt_export(pair.sender, blob, sizeof(blob), &n), BT_OK);
     msg.export.data = blob;
     msg.export.bytes = (uint32_t)n;
-    assert_int_equal(bt_kvt_msg_encode(&msg, hello, sizeof(hello), &n), BT_OK);
-    link = bt_kvt_take_message(pair.receiver, hello, n);
+    assert_int_equal(bt_kvt_msg_encode(&msg, pair.receiver->config.key, hello,
+                                       sizeof(hello), &n),
+                     BT_OK);
+    link = bt_kvt_take_message(pair.receiver, NULL, hello, n);
     assert_non_null(link);
     assert_true(link->hello_taken);
     assert_false(link->remote_direct);

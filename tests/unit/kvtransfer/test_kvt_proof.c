@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is believed: what has the key of the KV plane, and says its own, now, to
+ * this process, on the connection of its own link. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "kvtransfer/kvt_core.h"
+#include "tests/unit/kvtransfer/each_kind.h"
+
+#define N_SILENT 80u /* more than may be there at once */
+#define TAIL     (BT_TAG_BYTES + 8u)
+
+/* ---- bytes ---- */
+
+/* Of every message but its sum, by Python: struct.pack() of the fields of
+ * kvt_wire.h, and hashlib.blake2b(body, key=K, digest_size=16); key
+ * bytes(range(32)), random bytes(range(0x40, 0x50)), and for CANCEL and PART
+ * K = blake2b(b"baton 3 kv says\0" + pack("<QQQ", 11, 22, 5) + random,
+ * key=key, digest_size=32). */
+static const char golden_hello[] =
+    "424b564d03000000670000003800000001000000010000000b00000000000000"
+    "0500000000000000160000000000000000000000000000004041424344454647"
+    "48494a4b4c4d4e4f030000006162638bfe6ed2792d2f24b64658eed66b0958";
+static const char golden_ack[] =
+    "424b564d03000000600000003800000002000000000000001600000000000000"
+    "09000000000000000b0000000000000005000000000000004041424344454647"
+    "48494a4b4c4d4e4fda9cc36d4bc0a8d37d3ea4d5eb9fd8c0";
+static const char golden_cancel[] =
+    "424b564d03000000600000003800000007000000000000000b00000000000000"
+    "05000000000000004d0000000000000001000000000000000300000000000000"
+    "02000000000000005c91bdd28fa2727c6052979ce57e08c4";
+static const char golden_part[] =
+    "424b564d030000008e0000004800000005000000030000000b00000000000000"
+    "05000000000000004d0000000000000001000000000000000300000000000000"
+    "0200000000000000040000000100000058020000000000000200000068690800"
+    "0000000000001000000000000000efcdab0000000000f5d048aad4f8e61afcca"
+    "d1f807f74852";
+
+static void check_golden(const bt_kvt_msg_t *msg,
+                         const uint8_t key[BT_KEY_BYTES], const char *expected)
+{
+    uint8_t buf[1024];
+    char hex[2 * sizeof(buf) + 1];
+    bt_kvt_msg_t again;
+    size_t n = 0;
+
+    assert_int_equal(bt_kvt_msg_encode(msg, key, buf, sizeof(buf), &n), BT_OK);
+    for (size_t i = 0; i < n - 8; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", buf[i]);
+    }
+    assert_string_equal(hex, expected);
+    assert_int_equal(bt_kvt_msg_decode(buf, n, &again), BT_OK);
+    assert_int_equal(again.type, msg->type);
+    assert_true(bt_kvt_msg_is_proven(buf, n, key));
+    for (size_t bit = 0; bit < 8 * (n - 8); bit++) {
+        buf[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        /* Where its length stands it is that of the frame, not what it says */
+        assert_true((bit / 32 == 2) || !bt_kvt_msg_is_proven(buf, n, key));
+        buf[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+    }
+}
+
+static void messages_are_the_bytes_of_the_format(void **state)
+{
+    static const bt_kvt_record_t record = {8, 16, 0xabcdef};
+    bt_kvt_msg_t msg = {.type = BT_KVT_MSG_HELLO,
+                        .from = 11,
+                        .nonce = 5,
+                        .direct = true,
+                        .to = 22,
+                        .export = {"abc", 3}};
+    uint8_t key[BT_KEY_BYTES], link_key[BT_KEY_BYTES];
+
+    (void)state;
+    for (uint8_t i = 0; i < sizeof(key); i++) {
+        key[i] = i;
+    }
+    for (uint8_t i = 0; i < sizeof(msg.random); i++) {
+        msg.random[i] = (uint8_t)(0x40 + i);
+    }
+    bt_kvt_link_key(key, 11, 22, 5, msg.random, link_key);
+    check_golden(&msg, key, golden_hello);
+    msg.type = BT_KVT_MSG_HELLO_ACK;
+    msg.direct = false;
+    msg.from = 22;
+    msg.nonce = 9;
+    msg.to = 11;
+    msg.echo = 5;
+    check_golden(&msg, key, golden_ack);
+    msg = (bt_kvt_msg_t){.type = BT_KVT_MSG_CANCEL,
+                         .from = 11,
+                         .nonce = 5,
+                         .lease = {.id = 77, .generation = 1, .grant = 3},
+                         .floor = 2};
+    check_golden(&msg, link_key, golden_cancel);
+    msg.type = BT_KVT_MSG_PART;
+    msg.direct = msg.last = true;
+    msg.first_record = 4;
+    msg.n_records = 1;
+    msg.records = &record;
+    msg.elapsed_us = 600;
+    msg.note = (bt_kvt_blob_t){"hi", 2};
+    check_golden(&msg, link_key, golden_part);
+}
+
+/* Eight bytes that only a later build knows, at the end of the fixed part. */
+static void what_later_builds_add_is_passed_over(void **state)
+{
+    const bt_kvt_msg_t msg = {.type = BT_KVT_MSG_PING, .from = 11, .nonce = 5};
+    const uint8_t key[BT_KEY_BYTES] = {1};
+    uint8_t buf[256], longer[256];
+    bt_kvt_msg_t again;
+    size_t n = 0;
+    uint64_t sum;
+
+    (void)state;
+    assert_int_equal(bt_kvt_msg_encode(&msg, key, buf, sizeof(buf), &n), BT_OK);
+    memcpy(longer, buf, n - TAIL);
+    memset(longer + n - TAIL, 0xee, 8 + TAIL);
+    n += 8;
+    longer[8] = (uint8_t)n;
+    longer[12] = (uint8_t)(longer[12] + 8);
+    bt_key_tag(key, &(bt_key_part_t){longer, n - TAIL}, 1, longer + n - TAIL);
+    sum = bt_hash64(longer, n - 8, 0);
+    memcpy(longer + n - 8, &sum, sizeof(sum));
+    assert_int_equal(bt_kvt_msg_decode(longer, n, &again), BT_OK);
+    assert_true(bt_kvt_msg_is_proven(longer, n, key));
+    assert_int_equal(again.type, BT_KVT_MSG_PING);
+    assert_int_equal(again.nonce, 5);
+}
+
+/* ---- processes ---- */
+
+/** What @a from says to @a to, who takes it as come over @a over. */
+static bt_kvt_link_t *tell(bt_kvt_t *to, bt_kvt_link_t *over,
+                           const bt_kvt_msg_t *msg,
+                           const uint8_t key[BT_KEY_BYTES])
+{
+    static uint8_t buf[BT_KVT_MAX_MSG];
+    size_t n = 0;
+
+    assert_int_equal(bt_kvt_msg_encode(msg, key, buf, sizeof(buf), &n), BT_OK);
+    return bt_kvt_take_message(to, over, buf, n);
+}
+
+static void hello_fill(const pair_t *pair, uint64_t nonce, bt_kvt_msg_t *msg_p)
+{
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    size_t n = 0;
+
+    assert_int_equal(bt_kvt_export(pair->sender, blob, sizeof(blob), &n),
+                     BT_OK);
+    *msg_p = (bt_kvt_msg_t){.type = BT_KVT_MSG_HELLO,
+                            .from = PAIR_SENDER,
+                            .to = PAIR_RECEIVER,
+                            .nonce = nonce,
+                            .export = {blob, (uint32_t)n}};
+}
+
+static uint64_t n_foreign(const bt_kvt_t *kvt)
+{
+    return counters(kvt).foreign_pieces;
+}
+
+static void a_hello_needs_the_key_and_our_name(void **state)
+{
+    const uint8_t other[BT_KEY_BYTES] = {1};
+    const uint8_t *key;
+    bt_kvt_msg_t hello;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], MIB);
+    key = pair.receiver->config.key;
+    hello_fill(&pair, 5, &hello);
+    assert_null(tell(pair.receiver, NULL, &hello, other));
+    assert_int_equal(n_foreign(pair.receiver), 1);
+    hello.to = PAIR_RECEIVER + 1; /* it was said to somebody else */
+    assert_null(tell(pair.receiver, NULL, &hello, key));
+    assert_null(bt_kvt_link_find(pair.receiver, PAIR_SENDER));
+    hello.to = PAIR_RECEIVER;
+    assert_non_null(tell(pair.receiver, NULL, &hello, key));
+    bt_test_expect_log_lines(1);
+    pair_close(&pair);
+}
+
+/* Somebody who saw it may say it again, but to no end. */
+static void a_recorded_hello_is_refused(void **state)
+{
+    const uint8_t *key;
+    bt_kvt_link_t *link;
+    bt_kvt_msg_t hello;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], MIB);
+    key = pair.receiver->config.key;
+    hello_fill(&pair, 5, &hello);
+    link = tell(pair.receiver, NULL, &hello, key);
+    assert_non_null(link);
+    assert_null(tell(pair.receiver, NULL, &hello, key));
+    assert_ptr_equal(tell(pair.receiver, link, &hello, key), link);
+    hello.nonce = 4;
+    assert_null(tell(pair.receiver, NULL, &hello, key));
+    assert_null(tell(pair.receiver, link, &hello, key));
+    assert_false(link->lost);
+
+    bt_kvt_link_lost(link, false, "test");
+    hello.nonce = 5;
+    assert_null(tell(pair.receiver, NULL, &hello, key));
+    assert_null(tell(pair.receiver, link, &hello, key));
+    (void)bt_kvt_progress(pair.receiver, ++pair.now_ms, MIB); /* forgotten */
+    assert_null(tell(pair.receiver, NULL, &hello, key));
+    hello.nonce = 6; /* it connects anew */
+    assert_non_null(tell(pair.receiver, NULL, &hello, key));
+    pair_close(&pair);
+}
+
+/* The memory of who said hello is bounded, and of those who are there. */
+static void many_that_came_and_went_leave_little(void **state)
+{
+    const uint8_t *key;
+    bt_kvt_msg_t hello;
+    bt_kvt_export_info_t info;
+    pair_t pair;
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    size_t n = 0;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], MIB);
+    key = pair.receiver->config.key;
+    hello_fill(&pair, 1, &hello);
+    assert_int_equal(
+        bt_kvt_export_decode(hello.export.data, hello.export.bytes, &info),
+        BT_OK);
+    for (uint64_t i = 0; i < 2 * BT_KVT_MAX_SEEN; i++) {
+        info.instance = 1000 + i; /* the transport knows none of them */
+        assert_int_equal(bt_kvt_export_encode(&info, blob, sizeof(blob), &n),
+                         BT_OK);
+        hello.export = (bt_kvt_blob_t){blob, (uint32_t)n};
+        hello.from = info.instance;
+        assert_null(tell(pair.receiver, NULL, &hello, key));
+    }
+    assert_int_equal(pair.receiver->n_seen, BT_KVT_MAX_SEEN);
+    bt_test_expect_log_lines(2 * BT_KVT_MAX_SEEN);
+    pair_close(&pair);
+}
+
+/* Of whoever sees the ids, or guesses them. */
+static void a_message_counts_only_on_its_own_link(void **state)
+{
+    const uint8_t *plane_key;
+    bt_kvt_msg_t cancel = {.type = BT_KVT_MSG_CANCEL, .from = PAIR_SENDER};
+    bt_kvt_link_t *link, other = {0};
+    bt_kvt_desc_t desc = {0};
+    uint64_t before;
+    pair_t pair;
+    track_t *t;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], MIB);
+    pair_import(&pair);
+    t = pair_window(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
+    prep(&pair, t);
+    PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
+    link = bt_kvt_link_find(pair.receiver, PAIR_SENDER);
+    plane_key = pair.receiver->config.key;
+    assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &desc), BT_OK);
+    cancel.lease = desc.lease;
+    cancel.nonce = link->peer_nonce;
+    bt_free(desc.extents);
+
+    /* On a connection of nobody, and on that of another peer. */
+    assert_null(tell(pair.receiver, NULL, &cancel, link->peer_key));
+    other = *link;
+    other.instance = PAIR_SENDER + 1;
+    assert_null(tell(pair.receiver, &other, &cancel, link->peer_key));
+    /* On its own, with a key that is not that of its writer. */
+    before = n_foreign(pair.receiver);
+    assert_null(tell(pair.receiver, link, &cancel, plane_key));
+    assert_null(tell(pair.receiver, link, &cancel, link->key));
+    assert_int_equal(n_foreign(pair.receiver), before + 2);
+    /* Of an earlier incarnation. */
+    cancel.nonce--;
+    assert_null((cancel.nonce == 0)
+                    ? NULL
+                    : tell(pair.receiver, link, &cancel, link->peer_key));
+    assert_int_equal(t->failed + t->done, 0);
+
+    post(t, 0, t->bytes);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    bt_test_expect_log_lines(2);
+    pair_close(&pair);
+}
+
+/* That the receiver is there is said by itself, of this hello. */
+static void an_acknowledgement_is_of_this_hello(void **state)
+{
+    const uint8_t other[BT_KEY_BYTES] = {1};
+    bt_kvt_msg_t ack = {.type = BT_KVT_MSG_HELLO_ACK,
+                        .from = PAIR_RECEIVER,
+                        .to = PAIR_SENDER,
+                        .nonce = 3};
+    bt_kvt_link_t *link;
+    const uint8_t *key;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], MIB);
+    pair_import(&pair);
+    key = pair.sender->config.key;
+    link = bt_kvt_link_find(pair.sender, PAIR_RECEIVER);
+    ack.echo = link->nonce + 1;
+    assert_null(tell(pair.sender, link, &ack, key));
+    ack.echo = link->nonce;
+    assert_null(tell(pair.sender, link, &ack, other));
+    assert_null(tell(pair.sender, NULL, &ack, key));
+    assert_false(link->acked);
+    assert_ptr_equal(tell(pair.sender, link, &ack, key), link);
+    assert_true(link->acked);
+    bt_test_expect_log_lines(1);
+    pair_close(&pair);
+}
+
+/* Through real connections. */
+static void who_has_another_key_is_nobodys_peer(const pair_kind_t *kind)
+{
+    const unsigned long warned = bt_log_count(BT_LOG_LEVEL_WARN);
+    bt_kvt_config_t config;
+    pair_t pair;
+    track_t *t;
+
+    pair_open(&pair, kind, MIB);
+    bt_kvt_close(pair.sender);
+    config = pair_config(&pair, PAIR_SENDER);
+    config.key[0] ^= 1;
+    if (kind->transport == &bt_kvt_transport_mem) { /* one for each name */
+        bt_kvt_close(pair.receiver);
+        pair.receiver = NULL;
+        bt_kvt_mem_net_destroy(pair.net);
+        assert_int_equal(bt_kvt_mem_net_create(&pair.net), BT_OK);
+        config.transport_arg = pair.net;
+        assert_int_equal(pair_kvt_open(&pair, PAIR_RECEIVER, &pair.receiver),
+                         BT_OK);
+    }
+    pair_at(&pair, PAIR_SENDER);
+    host_devices_show();
+    assert_int_equal(bt_kvt_open(&config, &pair.sender), BT_OK);
+    host_devices_hide();
+
+    pair_import(&pair);
+    t = pair_window(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
+    prep(&pair, t);
+    post(t, 0, t->bytes);
+    finish(t, "");
+    PAIR_UNTIL(&pair, (pair.peers_lost == 1) && (t->xfer == NULL));
+    assert_int_equal(t->xfer_status, BT_ERR_PEER_LOST);
+    assert_int_equal(t->done + t->failed, 0);
+    assert_true(n_foreign(pair.receiver) >= 1);
+    assert_null(bt_kvt_link_find(pair.receiver, PAIR_SENDER));
+    t->closing = true;
+    bt_kvt_window_close(t->window);
+    PAIR_UNTIL(&pair, t->closed);
+    bt_test_expect_log_lines(bt_log_count(BT_LOG_LEVEL_WARN) - warned);
+    pair_close(&pair);
+}
+EACH_KIND(who_has_another_key_is_nobodys_peer)
+
+/* A stranger who opens connections of UCX and says nothing on them. */
+static void silent_connections_end_and_keep_nobody_out(void **state)
+{
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    static bt_kvt_link_t silent[N_SILENT];
+    bt_kvt_export_info_t info;
+    pair_t pair;
+    size_t n = 0;
+    track_t *t;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_UCX_NETWORK], MIB);
+    assert_int_equal(bt_kvt_export(pair.receiver, blob, sizeof(blob), &n),
+                     BT_OK);
+    assert_int_equal(bt_kvt_export_decode(blob, n, &info), BT_OK);
+    for (uint32_t i = 0; i < N_SILENT; i++) {
+        silent[i] = (bt_kvt_link_t){.kvt = pair.sender, .lost = true};
+        assert_int_equal(pair.sender->ops->connect(&silent[i], &info), BT_OK);
+    }
+    pair_import(&pair);
+    t = pair_window(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
+    prep(&pair, t);
+    post(t, 0, t->bytes);
+    finish(t, "");
+    PAIR_UNTIL(&pair, over(t));
+    assert_int_equal(t->done, 1);
+    PAIR_UNTIL(&pair, n_foreign(pair.receiver) == N_SILENT);
+    for (uint32_t i = 0; i < N_SILENT; i++) {
+        pair.sender->ops->disconnect(&silent[i]);
+        pair.sender->ops->forget(&silent[i]);
+    }
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(messages_are_the_bytes_of_the_format),
+        BT_TEST(what_later_builds_add_is_passed_over),
+        BT_TEST(a_hello_needs_the_key_and_our_name),
+        BT_TEST(a_recorded_hello_is_refused),
+        BT_TEST(many_that_came_and_went_leave_little),
+        BT_TEST(a_message_counts_only_on_its_own_link),
+        BT_TEST(an_acknowledgement_is_of_this_hello),
+        TEST_EACH(who_has_another_key_is_nobodys_peer),
+        BT_TEST(silent_connections_end_and_keep_nobody_out),
+    };
+
+    bt_log_init("test_kvt_proof", BT_LOG_LEVEL_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
