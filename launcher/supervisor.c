@@ -421,6 +421,7 @@ static void run_once(bt_supervisor_t *s)
     on_signals(s);
     bt_supervisor_reap(s);
     on_time(s);
+    bt_log_tick();
     start_held(s);
     bt_desk_run(s->desk);
     bt_supervisor_answer_pending(s);

@@ -121,6 +121,7 @@ static void tick(bt_loop_t *loop)
                                (now_us > due_us) ? now_us - due_us : 0);
     }
     loop->ticked_us = now_us;
+    bt_log_tick();
     bt_frontend_tick(&loop->front, now_us);
     bt_links_tick(&loop->links, now_ms);
     bt_fleet_tick(&loop->fleet, now_ms);

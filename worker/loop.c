@@ -556,6 +556,7 @@ static void tick(bt_worker_t *w)
     const uint64_t now_ms = bt_now_ms();
 
     bt_beat(&w->beat, now_ms);
+    bt_log_tick();
     bt_rpc_tick(w->rpc, now_ms);
     if (now_ms >= w->next_stats_ms) {
         w->next_stats_ms = now_ms + w->config->heartbeat_ms;

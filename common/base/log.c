@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/base/log_limit.h"
 #include "common/base/sink.h"
 #include "common/base/strbuf.h"
 #include "common/base/walltime.h"
@@ -36,10 +38,13 @@ static struct {
      * process's end what `program` borrows goes before the thread does. */
     pthread_mutex_t name_lock;
     char name[NAME_BYTES + 1];
+    pthread_mutex_t limit_lock;
+    bt_log_limit_t limit;
 } state = {.program = "baton",
            .level = BT_LOG_LEVEL_INFO,
            .copy_fd = -1,
-           .name_lock = PTHREAD_MUTEX_INITIALIZER};
+           .name_lock = PTHREAD_MUTEX_INITIALIZER,
+           .limit_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -149,15 +154,6 @@ bt_status_t bt_log_start(void)
     return BT_OK;
 }
 
-void bt_log_flush(void)
-{
-    bt_sink_t *out = atomic_load(&state.out);
-
-    if (out != NULL) {
-        (void)bt_sink_flush(out, BT_LOG_FLUSH_MS);
-    }
-}
-
 uint64_t bt_log_dropped(void)
 {
     bt_sink_t *out = atomic_load(&state.out);
@@ -178,30 +174,91 @@ void bt_log_pass_on(const char *lines, size_t bytes)
     }
 }
 
-void bt_log(bt_log_level_t level, const char *fmt, ...)
+static void write_line(bt_log_level_t level, const char *text)
 {
-    const int saved_errno = errno; /* so that %m means the caller's error */
-    char text[TEXT_BYTES];
     char line[LINE_BYTES];
-    va_list args;
-    size_t bytes;
+    const size_t bytes =
+        make_line(level, state.program, text, line, sizeof(line));
     int copy_fd;
 
-    atomic_fetch_add_explicit(&state.counts[level], 1, memory_order_relaxed);
-    if ((int)level > atomic_load_explicit(&state.level, memory_order_relaxed)) {
-        return;
-    }
-    va_start(args, fmt);
-    if (vsnprintf(text, sizeof(text), fmt, args) < 0) {
-        text[0] = '\0';
-    }
-    va_end(args);
-    bytes = make_line(level, state.program, text, line, sizeof(line));
     bt_log_pass_on(line, bytes);
     copy_fd = atomic_load_explicit(&state.copy_fd, memory_order_relaxed);
     if (copy_fd >= 0) {
         (void)!write(copy_fd, line, bytes);
     }
+}
+
+/* Of the kinds whose second is over at @a now_ms. */
+static void tell_held(uint64_t now_ms)
+{
+    char text[TEXT_BYTES];
+    bt_log_kind_t kind;
+    bool has_one;
+
+    do {
+        pthread_mutex_lock(&state.limit_lock);
+        has_one = bt_log_limit_over(&state.limit, now_ms, &kind);
+        pthread_mutex_unlock(&state.limit_lock);
+        if (has_one) {
+            snprintf(text, sizeof(text), "%" PRIu32 " more like \"%s\"",
+                     kind.n_held, kind.format);
+            write_line((bt_log_level_t)kind.level, text);
+        }
+    } while (has_one);
+}
+
+/* Once the log was started; who asks for debugging wants all of it. */
+static bool is_held(bt_log_level_t level, const char *fmt)
+{
+    uint64_t now_ms;
+    bool is_taken;
+
+    if ((atomic_load_explicit(&state.out, memory_order_relaxed) == NULL) ||
+        (level == BT_LOG_LEVEL_DEBUG)) {
+        return false;
+    }
+    now_ms = bt_now_ms();
+    tell_held(now_ms);
+    pthread_mutex_lock(&state.limit_lock);
+    is_taken = bt_log_limit_take(&state.limit, fmt, (int)level, now_ms);
+    pthread_mutex_unlock(&state.limit_lock);
+    return !is_taken;
+}
+
+void bt_log_tick(void)
+{
+    tell_held(bt_now_ms());
+}
+
+void bt_log_flush(void)
+{
+    bt_sink_t *out = atomic_load(&state.out);
+
+    tell_held(UINT64_MAX);
+    if (out != NULL) {
+        (void)bt_sink_flush(out, BT_LOG_FLUSH_MS);
+    }
+}
+
+void bt_log(bt_log_level_t level, const char *fmt, ...)
+{
+    const int saved_errno = errno; /* so that %m means the caller's error */
+    char text[TEXT_BYTES];
+    va_list args;
+
+    atomic_fetch_add_explicit(&state.counts[level], 1, memory_order_relaxed);
+    if (((int)level >
+         atomic_load_explicit(&state.level, memory_order_relaxed)) ||
+        is_held(level, fmt)) {
+        return;
+    }
+    errno = saved_errno;
+    va_start(args, fmt);
+    if (vsnprintf(text, sizeof(text), fmt, args) < 0) {
+        text[0] = '\0';
+    }
+    va_end(args);
+    write_line(level, text);
     errno = saved_errno;
 }
 

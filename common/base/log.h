@@ -12,7 +12,9 @@
  *
  * From bt_log_start() on nobody who logs waits for the reader of standard
  * error: lines that find no room are dropped and counted, and one says how many
- * (sink.h).
+ * (sink.h). And of each call BT_LOG_LIMIT_LINES a second are written at most,
+ * with one that says how many more there were (log_limit.h), but for those of
+ * debugging: what clients and strangers cause again and again fills no disk.
  */
 #ifndef BT_COMMON_BASE_LOG_H
 #define BT_COMMON_BASE_LOG_H
@@ -52,8 +54,12 @@ void bt_log_copy_to(int fd);
  *  @retval BT_ERR_IO  both logged */
 BT_MUST_CHECK bt_status_t bt_log_start(void);
 
-/** Before the process ends: wait until what was logged is out, BT_LOG_FLUSH_MS
- *  at most. */
+/** Tell of the lines that the limit held back, when it is time; for loops that
+ *  run some times a second. Who logs does it too. */
+void bt_log_tick(void);
+
+/** Before the process ends: tell of what was held back, and wait until what was
+ * logged is out, BT_LOG_FLUSH_MS at most. */
 void bt_log_flush(void);
 
 /** Lines of standard error that were dropped so far. */

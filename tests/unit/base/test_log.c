@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -157,6 +159,142 @@ static void a_line_is_copied_where_it_is_wanted(void **state)
     close(wanted[0]);
 }
 
+/* A child with a log that was started, whose standard error is a pipe.
+ * @return descriptor to read it by */
+static int start_child(void (*run)(void), pid_t *pid_p)
+{
+    int ends[2];
+
+    fflush(stdout);
+    assert_int_equal(pipe(ends), 0);
+    *pid_p = fork();
+    assert_true(*pid_p >= 0);
+    if (*pid_p == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        bt_log_init("child", BT_LOG_LEVEL_DEBUG);
+        if (bt_log_start() != BT_OK) {
+            _exit(2);
+        }
+        run();
+        _exit(0);
+    }
+    close(ends[1]);
+    return ends[0];
+}
+
+/* Everything it writes until it ends. */
+static void read_child(int fd, pid_t pid, char *text, size_t bytes)
+{
+    size_t len = 0;
+    int status;
+    ssize_t n;
+
+    while ((n = read(fd, text + len, bytes - 1 - len)) > 0) {
+        len += (size_t)n;
+    }
+    text[len] = '\0';
+    close(fd);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static unsigned count(const char *text, const char *what)
+{
+    unsigned n = 0;
+
+    for (; (text = strstr(text, what)) != NULL; text++) {
+        n++;
+    }
+    return n;
+}
+
+static void log_much_of_a_kind(void)
+{
+    for (unsigned i = 0; i < 1000; i++) {
+        BT_LOG_WARN("request %u refused", i);
+    }
+    BT_LOG_INFO("another kind");
+    for (unsigned i = 0; i < 100; i++) {
+        BT_LOG_DEBUG("detail %u", i);
+    }
+    bt_log_flush();
+}
+
+static void what_repeats_is_written_some_times_and_counted(void **state)
+{
+    static char text[1u << 20];
+    const char *at;
+    unsigned n_more = 0;
+    pid_t pid;
+    int fd;
+
+    (void)state;
+    fd = start_child(log_much_of_a_kind, &pid);
+    read_child(fd, pid, text, sizeof(text));
+    assert_int_equal(count(text, " info  child: another kind\n"), 1);
+    assert_int_equal(count(text, " debug child: detail "), 100);
+    assert_in_range(count(text, " warn  child: request "), 20, 999);
+    for (at = text; (at = strstr(at, " more like \"request %u refused\"\n"));
+         at++) {
+        const char *number = at;
+
+        while (number[-1] != ' ') {
+            number--;
+        }
+        n_more += (unsigned)strtoul(number, NULL, 10);
+    }
+    assert_int_equal(count(text, " warn  child: request ") + n_more, 1000);
+}
+
+static int begun[2];
+
+/* More than a pipe and the log's room take. */
+static void log_what_nobody_reads(void)
+{
+    for (unsigned i = 0; i < 20000; i++) {
+        BT_LOG_DEBUG("detail %05u of what nobody reads", i);
+    }
+    (void)!write(begun[1], "x", bt_log_dropped() > 0 ? 1 : 0);
+    for (unsigned i = 0; i < 100; i++) {
+        bt_log_flush(); /* half a second each, until it is read */
+    }
+}
+
+static void what_nobody_reads_is_dropped_and_counted(void **state)
+{
+    static const char told[] =
+        " log lines were dropped here: nobody read them\"}\n";
+    static char text[4u << 20];
+    const char *at;
+    unsigned long n = 0;
+    char one;
+    pid_t pid;
+    int fd;
+
+    (void)state;
+    assert_int_equal(pipe(begun), 0);
+    assert_int_equal(bt_log_format("json"), 0);
+    fd = start_child(log_what_nobody_reads, &pid);
+    assert_int_equal(bt_log_format("text"), 0);
+    close(begun[1]);
+    assert_int_equal(read(begun[0], &one, 1), 1); /* it came so far */
+    close(begun[0]);
+    read_child(fd, pid, text, sizeof(text));
+    for (at = text; (at = strstr(at, told)) != NULL; at++) {
+        const char *number = at;
+
+        while (number[-1] != '"') {
+            number--;
+        }
+        assert_memory_equal(number - 11, "\"message\":\"", 11);
+        n += strtoul(number, NULL, 10);
+    }
+    assert_true(n > 0);
+    assert_int_equal(count(text, "of what nobody reads") + n, 20000);
+}
+
 static void a_format_that_is_unknown_is_refused(void **state)
 {
     (void)state;
@@ -172,6 +310,8 @@ int main(void)
         BT_TEST(a_line_of_json_is_one_object_whatever_the_message_holds),
         BT_TEST(the_longest_message_is_still_one_whole_object),
         BT_TEST(a_line_is_copied_where_it_is_wanted),
+        BT_TEST(what_repeats_is_written_some_times_and_counted),
+        BT_TEST(what_nobody_reads_is_dropped_and_counted),
         BT_TEST(a_format_that_is_unknown_is_refused),
     };
 
