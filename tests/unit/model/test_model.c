@@ -343,6 +343,45 @@ static void rows_without_a_token_are_left_out(void **state)
     }
 }
 
+/* A vocabulary of a number that no vector divides: its logits are the first
+ * ones of the model in which the other rows are tokens, too. */
+static void a_vocabulary_may_have_any_number_of_tokens(void **state)
+{
+    static const uint32_t n_fewer[] = {1, 5, 12};
+    uint32_t tokens[N_TOKENS];
+    uint32_t blocks[N_BLOCKS / 8];
+
+    (void)state;
+    fill_blocks(blocks, 16);
+    for (int i = 0; i < N_VARIANTS; i++) {
+        const uint32_t fewer = n_fewer[i % 3];
+        bt_tiny_model_t tiny = variant(i);
+        rig_t all = make_rig(&tiny, 1);
+        rig_t some;
+        float *wide;
+        float *narrow;
+
+        tiny.n_vocab -= fewer;
+        tiny.n_padding = fewer;
+        some = make_rig(&tiny, 2);
+        wide = bt_calloc((size_t)N_TOKENS * all.n_vocab, sizeof(*wide));
+        narrow = bt_calloc((size_t)N_TOKENS * some.n_vocab, sizeof(*narrow));
+        assert_true((wide != NULL) && (narrow != NULL));
+        fill_tokens(tokens, N_TOKENS, some.n_vocab);
+        forward_range(&all, tokens, 0, N_TOKENS, blocks, wide);
+        forward_range(&some, tokens, 0, N_TOKENS, blocks, narrow);
+        for (uint32_t row = 0; row < N_TOKENS; row++) {
+            assert_memory_equal(narrow + (size_t)row * some.n_vocab,
+                                wide + (size_t)row * all.n_vocab,
+                                some.n_vocab * sizeof(*narrow));
+        }
+        bt_free(wide);
+        bt_free(narrow);
+        free_rig(&all);
+        free_rig(&some);
+    }
+}
+
 static void assert_refused(const bt_tiny_model_t *tiny, bt_status_t status,
                            const char *reason)
 {
@@ -548,6 +587,7 @@ int main(void)
         BT_TEST(forward_refuses_what_does_not_fit),
         BT_TEST(hparams_are_those_of_the_file),
         BT_TEST(rows_without_a_token_are_left_out),
+        BT_TEST(a_vocabulary_may_have_any_number_of_tokens),
         BT_TEST(what_the_forward_pass_does_not_know_is_refused_by_name),
         BT_TEST(altered_files_are_refused_by_name),
         BT_TEST(a_context_beyond_the_model_s_is_refused),
