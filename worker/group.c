@@ -52,6 +52,21 @@ bool bt_group_is_possible(const bt_worker_t *w)
            (w->groups.group[0].window_tokens == 0);
 }
 
+void bt_group_lend_prompt(bt_worker_t *w, const bt_worker_link_t *from,
+                          bt_msg_request_t *request)
+{
+    const bt_job_t *leader;
+
+    if (!is_grouped(request) || (request->n_tokens > 0)) {
+        return;
+    }
+    leader = leader_of(w, from, request);
+    if (leader != NULL) {
+        request->tokens = leader->seq.tokens;
+        request->n_tokens = leader->n_tokens;
+    }
+}
+
 bt_status_t bt_group_check(bt_worker_t *w, const bt_worker_link_t *from,
                            const bt_msg_request_t *request, const char **why_p)
 {

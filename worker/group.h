@@ -32,6 +32,10 @@
  *  blocks, or a window of them (kv_groups.h), forks are not there yet. */
 bool bt_group_is_possible(const bt_worker_t *w);
 
+/** A request without tokens has its leader's, as long as that collects its
+ *  group. Borrowed: to be used at once. */
+void bt_group_lend_prompt(bt_worker_t *w, const bt_worker_link_t *from,
+                          bt_msg_request_t *request);
 /**
  * May the job of this request be made?
  * @param [out] why_p  On failure: static text for the router.

@@ -99,7 +99,7 @@ static void refuse(bt_worker_t *w, bt_worker_link_t *from, bt_req_key_t key,
 }
 
 static void on_request(bt_worker_t *w, bt_worker_link_t *from,
-                       const bt_msg_request_t *request)
+                       bt_msg_request_t *request)
 {
     const char *why = NULL;
     bt_job_t *job = NULL;
@@ -110,6 +110,7 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
         bt_group_miss(w, from, request);
         return;
     }
+    bt_group_lend_prompt(w, from, request);
     status = bt_group_check(w, from, request, &why);
     if (status == BT_OK) {
         status = bt_job_create(w, from, request, &job, &why);

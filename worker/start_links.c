@@ -103,7 +103,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
         hello->flags |= BT_HELLO_LOCAL_PREFILL;
     }
     if (bt_group_is_possible(w)) {
-        hello->flags |= BT_HELLO_GROUPS;
+        hello->flags |= BT_HELLO_GROUPS | BT_HELLO_GROUP_PROMPT;
     }
     rank.kvt_bytes = (uint32_t)blob_bytes;
     hello->ranks = &rank;

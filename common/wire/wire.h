@@ -144,6 +144,8 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_RANKS 2u
 /** Knows bt_msg_request_t.group. */
 #define BT_HELLO_GROUPS 4u
+/** ...and that those behind its first one have no tokens. */
+#define BT_HELLO_GROUP_PROMPT 8u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
@@ -157,7 +159,8 @@ typedef struct bt_msg_request {
     uint64_t peer; /**< instance of the other worker; 0 for LOCAL; for PREFILL
                         the worker's own where max_new is 1: no other gets KV */
     uint32_t n_prompt;      /**< tokens of the client's prompt */
-    uint32_t n_tokens;      /**< prompt and tokens already sent (a re-run) */
+    uint32_t n_tokens;      /**< prompt and tokens already sent (a re-run); 0,
+                                 in a group alone: as its leader's */
     const uint32_t *tokens; /**< n_tokens */
     uint32_t max_new;       /**< still to generate, at least 1 */
     uint32_t deadline_ms;   /**< from arrival; 0 = none */

@@ -101,7 +101,7 @@ static const field_t request_fields[] = {
     U32(bt_msg_request_t, kind, 0, BT_REQUEST_LOCAL),
     OF(FIELD_U64, bt_msg_request_t, peer),
     U32(bt_msg_request_t, n_prompt, 1, BT_WIRE_MAX_TOKENS),
-    COUNTED(FIELD_IDS, bt_msg_request_t, tokens, n_tokens, 1,
+    COUNTED(FIELD_IDS, bt_msg_request_t, tokens, n_tokens, 0,
             BT_WIRE_MAX_TOKENS),
     U32(bt_msg_request_t, max_new, 1, BT_WIRE_MAX_TOKENS),
     U32(bt_msg_request_t, deadline_ms, 0, ANY),
@@ -302,6 +302,16 @@ static int split_fits(uint32_t tp, uint32_t pp, uint32_t n_ranks)
     return (n_ranks == 0) || (n_ranks == tp * pp);
 }
 
+/* Those behind the first of a group may leave their tokens to it. */
+static int tokens_fit(const bt_msg_request_t *request)
+{
+    if (request->n_tokens == 0) {
+        return (request->group_size > 1) && (request->group != 0) &&
+               (request->group != request->key.id);
+    }
+    return request->n_prompt <= request->n_tokens;
+}
+
 int bt_wire_message_fits(const bt_msg_t *msg)
 {
     const char *why;
@@ -317,7 +327,7 @@ int bt_wire_message_fits(const bt_msg_t *msg)
     if (msg->type == BT_MSG_REQUEST) {
         const bt_msg_request_t *request = &msg->u.request;
 
-        return (request->n_prompt <= request->n_tokens) &&
+        return tokens_fit(request) &&
                (bt_sampling_check(&request->sampling, &why) == BT_OK);
     }
     return 1;

@@ -132,6 +132,12 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 
 /* ---- attempts ---- */
 
+/* Does the worker need the tokens of those behind the first of a group? */
+static bool lends_prompt(const bt_instance_t *worker)
+{
+    return (worker->hello.flags & BT_HELLO_GROUP_PROMPT) != 0;
+}
+
 /* What a worker computes first: of a re-run with what was answered already. */
 static const uint32_t *tokens_of(bt_core_t *core, const bt_gen_t *gen)
 {
@@ -153,6 +159,8 @@ static void send_request(bt_core_t *core, const party_t *party,
 {
     const bool is_group = party->n > 1;
     const bt_gen_t *gen = leg->gen;
+    const bool is_lent =
+        is_group && (gen != party->gens[0]) && lends_prompt(leg->worker);
     const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
     const bt_msg_t msg = {
         .type = BT_MSG_REQUEST,
@@ -162,8 +170,8 @@ static void send_request(bt_core_t *core, const party_t *party,
                 .kind = (uint32_t)kind,
                 .peer = peer,
                 .n_prompt = gen->prompt->n,
-                .n_tokens = bt_gen_n_tokens(gen),
-                .tokens = tokens_of(core, gen),
+                .n_tokens = is_lent ? 0 : bt_gen_n_tokens(gen),
+                .tokens = is_lent ? NULL : tokens_of(core, gen),
                 .max_new = gen->max_new - gen->n_output,
                 .deadline_ms = (uint32_t)left_ms,
                 .priority = gen->turn.priority,
@@ -285,10 +293,22 @@ static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
                  pick->prefill->hello.instance, now_us);
 }
 
+/* How many of them have their prompt with them, at one worker at least. */
+static uint32_t n_with_prompt(const party_t *party, const bt_pick_t *pick)
+{
+    const bool lent =
+        ((pick->prefill == NULL) || lends_prompt(pick->prefill)) &&
+        ((pick->decode == NULL) || lends_prompt(pick->decode));
+
+    return lent ? 1 : party->n;
+}
+
 /* Send a waiting generation to a pair, if there is one that it may use, and
  * with it those of its group that wait behind it, as far as they may go
- * together. */
-static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+ * together.
+ * @param [in,out] n_tokens_p  encoded, for each worker of an attempt */
+static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
+                     uint64_t *n_tokens_p)
 {
     const bt_sched_request_t request = request_of(gen);
     bt_pick_t pick;
@@ -307,6 +327,8 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     }
     bt_table_take(&core->table, &pick);
     gather(core, gen, &request, &pick, &party);
+    *n_tokens_p +=
+        (uint64_t)n_with_prompt(&party, &pick) * bt_gen_n_tokens(gen);
     for (uint32_t i = 0; i < party.n; i++) {
         bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &party, party.gens[i], &pick, now_us);
@@ -340,7 +362,7 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
     bt_list_t *at[BT_NEED_N];
     bt_need_t need = BT_NEED_PAIR;
-    uint64_t n_tokens = 0; /* encoded, for each worker of an attempt */
+    uint64_t n_tokens = 0;
     bt_gen_t *gen;
 
     for (unsigned i = 0; i < BT_NEED_N; i++) {
@@ -349,14 +371,11 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
     while ((n_tokens < BT_CORE_TURN_TOKENS) &&
            ((gen = next_waiting(core, at, &need)) != NULL)) {
         bt_list_t *before = at[need]->prev;
-        const uint32_t n_waiting = core->n_waiting;
 
         if (now_us >= gen->deadline_us) {
             at[need] = at[need]->next;
-        } else if (dispatch(core, gen, now_us)) {
+        } else if (dispatch(core, gen, now_us, &n_tokens)) {
             at[need] = before->next; /* its group went with it */
-            n_tokens +=
-                (uint64_t)(n_waiting - core->n_waiting) * bt_gen_n_tokens(gen);
         } else if (now_us < gen->hold_until_us) {
             at[need] = at[need]->next;
         } else { /* nobody is there for those behind it either */

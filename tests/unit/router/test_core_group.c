@@ -399,6 +399,40 @@ static bt_instance_t *join_large_worker(world_t *w, const char *name,
     return worker;
 }
 
+/* To those who know of it; their part is counted as before. */
+static void a_prompt_is_sent_once(void **state)
+{
+    static const uint32_t flags[] = {0, BT_HELLO_GROUP_PROMPT};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t clients[N];
+
+    (void)state;
+    for (unsigned k = 0; k < 4; k++) {
+        const uint32_t of_p = flags[k & 1];
+        const uint32_t of_d = flags[k / 2];
+
+        start(w, 20);
+        p = join_group_worker(w, "prefill-0", BT_ROLE_PREFILL, of_p, 16);
+        d = join_group_worker(w, "decode-0", BT_ROLE_DECODE, of_d, 16);
+        submit_group(w, clients, N, 3);
+        for (uint32_t i = 0; i < N; i++) {
+            const bt_msg_request_t *m = request_at(w, p, i);
+
+            assert_int_equal(m->n_prompt, 20);
+            assert_int_equal(m->n_tokens, ((i > 0) && (of_p != 0)) ? 0 : 20);
+            m = request_at(w, d, i);
+            assert_int_equal(m->n_tokens, ((i > 0) && (of_d != 0)) ? 0 : 20);
+        }
+        bt_core_end_all(w->core, "enough", w->now);
+        for (uint32_t i = 0; i < N; i++) {
+            ended(w, p, key_of(w, p, i));
+            ended(w, d, key_of(w, d, i));
+        }
+        end_world(w);
+    }
+}
+
 /* While they wait, run and run again. Their answers differ, and each goes on
  * from its own. */
 static void their_prompt_is_held_once(void **state)
@@ -481,6 +515,7 @@ int main(void)
         BT_TEST(a_group_that_is_refused_runs_as_single_requests),
         BT_TEST(local_and_one_token_groups_have_one_worker),
         BT_TEST(all_or_none_are_taken),
+        BT_TEST(a_prompt_is_sent_once),
         BT_TEST(their_prompt_is_held_once),
     };
 

@@ -243,13 +243,20 @@ static void the_encoder_refuses_what_no_peer_would_take(void **state)
     static const uint8_t none[1];
     static const bt_wire_rank_t long_rank = {.kvt = none,
                                              .kvt_bytes = BT_WIRE_MAX_BLOB + 1};
-    bt_msg_t cases[12];
+    bt_msg_t cases[14];
     size_t n = 0;
 
     (void)state;
     cases[n] = wire_request();
     cases[n++].u.request.n_prompt = 6; /* more than there are tokens */
+    cases[n] = wire_request();         /* of a group's first */
+    cases[n].u.request.group = cases[n].u.request.key.id;
+    cases[n++].u.request.n_tokens = 0;
+    cases[n] = wire_request(); /* of one by itself */
+    cases[n].u.request.group = 0;
+    cases[n++].u.request.n_tokens = 0;
     cases[n] = wire_request();
+    cases[n].u.request.group_size = 1;
     cases[n++].u.request.n_tokens = 0;
     cases[n] = wire_request();
     cases[n++].u.request.max_new = 0;
@@ -280,6 +287,29 @@ static void the_encoder_refuses_what_no_peer_would_take(void **state)
         assert_int_equal(bt_strbuf_status(&buf), BT_ERR_INVALID_PARAM);
         bt_strbuf_fini(&buf);
     }
+}
+
+/* It has those of the first of its group. */
+static void a_request_of_a_group_may_have_no_tokens(void **state)
+{
+    bt_msg_t msg = wire_request();
+    bt_wire_decoder_t *decoder;
+    bt_strbuf_t buf;
+    bt_msg_t got;
+
+    (void)state;
+    assert_int_equal(bt_wire_decoder_create(&decoder), BT_OK);
+    msg.u.request.n_tokens = 0;
+    bt_strbuf_init(&buf, WIRE_LIMIT);
+    bt_wire_encode(&msg, &buf);
+    assert_int_equal(bt_strbuf_status(&buf), BT_OK);
+    assert_int_equal(bt_wire_decode(decoder, buf.data, buf.len, &got), BT_OK);
+    assert_int_equal(got.u.request.n_tokens, 0);
+    assert_int_equal(got.u.request.n_prompt, 4);
+    assert_int_equal(got.u.request.max_new, 128);
+    assert_int_equal(got.u.request.group, 41);
+    bt_strbuf_fini(&buf);
+    bt_wire_decoder_destroy(decoder);
 }
 
 static void the_largest_messages_pass(void **state)
@@ -521,6 +551,7 @@ int main(void)
         BT_TEST(values_out_of_bounds_are_refused),
         BT_TEST(a_text_cannot_forge_a_log_line),
         BT_TEST(the_encoder_refuses_what_no_peer_would_take),
+        BT_TEST(a_request_of_a_group_may_have_no_tokens),
         BT_TEST(the_largest_messages_pass),
         BT_TEST(messages_of_another_encoder_are_understood),
         BT_TEST(memory_that_is_short_is_said_and_survived),

@@ -139,6 +139,7 @@ typedef struct sim_req {
 /** The one world of a test. */
 extern struct sim {
     uint64_t now_ns;
+    bool lend_prompts; /* followers come without tokens */
     uint32_t n_groups; /* of layers, layer i in group i % n_groups */
     bt_kvt_mem_net_t *net;
     sim_node_t nodes[SIM_MAX_NODES];

@@ -255,6 +255,10 @@ void sim_make_leg(const sim_req_t *req, uint32_t k, uint32_t kind,
     m->sampling.seed = req->seed;
     m->group = req->group;
     m->group_size = req->group_size;
+    if (sim.lend_prompts && (m->group != 0) && (m->group != m->key.id)) {
+        m->tokens = NULL;
+        m->n_tokens = 0;
+    }
 }
 
 void sim_send_leg(sim_req_t *req, uint32_t k, uint32_t kind,

@@ -486,6 +486,37 @@ static void who_does_not_belong_is_refused(void **state)
     sim_expected();
 }
 
+/* A prompt comes once, whatever the worker does for it; nobody has one without
+ * its leader, nor of one that has begun. */
+static void followers_have_the_prompt_of_their_leader(void **state)
+{
+    sim_req_t *first;
+
+    (void)state;
+    sim_expect_failures();
+    for (uint32_t d = 0; d < 2; d++) { /* at one worker, at two */
+        sim_open(1, 32, 64, BT_KVT_PATH_AUTO);
+        sim.lend_prompts = true;
+        first = sim_group_of(0, 1 - d, 1, N, 21, 6);
+        sim_settle();
+        check_all_answered(first, N);
+        first = sim_group_new(0, 0, 1, N, 21, 6);
+        sim_send_leg(&first[1], 0, BT_REQUEST_PREFILL, 0, 0);
+        sim_rounds(2);
+        assert_int_equal(first[1].legs[0].status, BT_ERR_STALE);
+        send_legs(first, 1, 0);
+        send_legs(&first[2], 1, 0);
+        sim_rounds(120); /* the second is not waited for */
+        sim_send_leg(&first[1], 1, BT_REQUEST_GENERATE, 0, 0);
+        sim_settle();
+        assert_int_equal(first[1].legs[1].status, BT_ERR_STALE);
+        assert_true(first[0].finished && first[2].finished);
+        sim_check_empty();
+        sim_close();
+    }
+    sim_expected();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +537,7 @@ int main(void)
         BT_TEST(a_group_that_never_fits_is_refused),
         BT_TEST(who_does_not_come_is_not_waited_for),
         BT_TEST(who_does_not_belong_is_refused),
+        BT_TEST(followers_have_the_prompt_of_their_leader),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
