@@ -15,6 +15,7 @@ IDLE = 4000
 READERS = 20
 SENDERS = 20
 DRIPPERS = 200
+SAMPLES = 8  # of each sampler
 STRANGERS = 8  # at each port
 RUBBISH = bytes(range(256)) * 64
 
@@ -119,6 +120,13 @@ class Attack:
     def priority(self):
         """Requests of the highest priority, of the size of the others'."""
         data = json.dumps({"prompt": "me first", "max_tokens": 32, "ignore_eos": True, "priority": 255}).encode()
+        data = head(len(data), "Connection: close\r\n") + data
+        return [self.for_ever(lambda: self.once(data)) for _ in range(2)]
+
+    def samplers(self):
+        """Choices whose every draw weighs all tokens of the vocabulary."""
+        data = json.dumps({"prompt": "draw me", "max_tokens": 32, "ignore_eos": True, "n": SAMPLES, "temperature": 100,
+                           "top_p": 0.9999}).encode()
         data = head(len(data), "Connection: close\r\n") + data
         return [self.for_ever(lambda: self.once(data)) for _ in range(2)]
 

@@ -3,7 +3,8 @@
 """What do well-behaved clients notice of hostile ones?
 
 Usage: ./baton bench attack [options]
-  --only NAME,...     attackers (default: all): bodies, readers, idle, drips, strangers, priority, log
+  --only NAME,...     attackers (default: all): bodies, readers, idle, drips, strangers, priority, samplers,
+                      log
   --clients N         well-behaved clients at a time (default 8)
   --requests N        their requests without and with each attacker (default 96)
   --prompt-bytes N    text of each of their prompts (default 200)
@@ -15,10 +16,11 @@ Usage: ./baton bench attack [options]
 
 One attacker at a time, beside the same clients: 20 that send bodies of 8 MiB, 20 that never
 read their answers, 4,000 connections without a word, 200 that send byte by byte, strangers who
-write rubbish to control links and KV, two clients of the highest priority, and a reader of the
-access log that has stopped. The figures are the time to first token without and, right after,
-with the attacker; their ratio; and how many of the clients' requests failed. Attackers take
-turns on the same cores as everything else, so a part of what they cost is their own work.
+write rubbish to control links and KV, two clients of the highest priority, two that want 8
+choices drawn from the whole vocabulary, and a reader of the access log that has stopped. The
+figures are the time to first token without and, right after, with the attacker; their ratio;
+and how many of the clients' requests failed. Attackers take turns on the same cores as
+everything else, so a part of what they cost is their own work.
 """
 import asyncio
 import json
@@ -33,7 +35,7 @@ from _cluster import Cluster, Stream, pids_of, warm_up, worker_cores, worker_thr
 from _shared import (HERE, Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
 
-ATTACKERS = ("bodies", "readers", "idle", "drips", "strangers", "priority", "log")
+ATTACKERS = ("bodies", "readers", "idle", "drips", "strangers", "priority", "samplers", "log")
 PATIENCE_S = 20  # of a well-behaved client
 # Reads the access log until it is stopped; a small pipe is full soon.
 LOG_READER = "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.fcntl(f, 1031, 4096)\n" \
