@@ -340,7 +340,9 @@ static void on_time(bt_supervisor_t *s)
                             s->children[i]->process->name);
             }
         }
-        s->exit_status = 1;
+        if (s->exit_status == BT_EXIT_OK) { /* else it has a better reason */
+            s->exit_status = BT_EXIT_FAILURE;
+        }
         kill_all(s);
     }
 }

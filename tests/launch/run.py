@@ -192,6 +192,16 @@ class LaunchTest(LauncherTest):
                           launched.err[-1])
         self.assertEqual(len(self.events("start", "decode-0")), 2)
 
+    def test_who_does_not_stop_then_changes_nothing_of_the_cause(self):
+        self.behave("decode-0", "hopeless")
+        self.behave("prefill-0", "stubborn")  # or loads a large model
+        launched = self.launch("--drain-ms", "0")
+        self.assertEqual(launched.wait(), 78)
+        self.assertIn("prefill-0 did not stop in time and is killed\n",
+                      launched.stderr())
+        self.assertIn("decode-0 could not start: memory: 3 MiB are missing",
+                      launched.err[-1])
+
     def test_what_was_there_once_may_come_back(self):
         launched = self.launch()
         launched.wait_ready()
