@@ -9,6 +9,7 @@ import time
 from _shared import ROOT, own_ticks
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
+from attackers import Attacker, LogReader, NAMES  # noqa: E402, F401
 from harness import Cluster, Stream, wait_until  # noqa: E402, F401
 
 

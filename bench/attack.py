@@ -23,46 +23,14 @@ and how many of the clients' requests failed. Attackers take turns on the same c
 everything else, so a part of what they cost is their own work.
 """
 import asyncio
-import json
-import os
 import random
-import signal
 import socket
-import subprocess
-import sys
 
-from _cluster import Cluster, Stream, pids_of, warm_up, worker_cores, worker_threads
-from _shared import (HERE, Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
+from _cluster import Attacker, Cluster, LogReader, NAMES, Stream, pids_of, warm_up, worker_cores, worker_threads
+from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
 
-ATTACKERS = ("bodies", "readers", "idle", "drips", "strangers", "priority", "samplers", "log")
 PATIENCE_S = 20  # of a well-behaved client
-# Reads the access log until it is stopped; a small pipe is full soon.
-LOG_READER = "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.fcntl(f, 1031, 4096)\n" \
-             "print('ready', flush=True)\nwhile os.read(f, 65536): pass"
-
-
-def listening_ports(pids):
-    """@return TCP ports that these processes listen at"""
-    inodes = set()
-    for pid in pids:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                link = os.readlink(f"/proc/{pid}/fd/{fd}")
-            except FileNotFoundError:
-                continue
-            if link.startswith("socket:["):
-                inodes.add(link[8:-1])
-    ports = set()
-    for name in ("tcp", "tcp6"):
-        with open(f"/proc/net/{name}", encoding="ascii") as f:
-            for line in list(f)[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and fields[9] in inodes:  # LISTEN
-                    ports.add(int(fields[1].rsplit(":", 1)[1], 16))
-    return ports
-
-
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as s:
         return s.getsockname()[1]
@@ -100,32 +68,6 @@ def serve(address, rng, args, step):
     return times, failed
 
 
-class Attacker:
-    """with Attacker(…) as a: it attacks; a.done afterwards: how often"""
-
-    def __init__(self, name, cluster, reader):
-        self.name, self.reader, self.done = name, reader, 1
-        ports = listening_ports([p.pid for p in cluster.processes]) - {cluster.http[1], cluster.metrics_at[1]}
-        self.told = json.dumps({"http": cluster.http, "ports": sorted(ports)})
-
-    def __enter__(self):
-        if self.name == "log":
-            self.reader.send_signal(signal.SIGSTOP)
-            return self
-        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "_attackers.py"), self.name, self.told],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if self.process.stdout.readline() != "ready\n":
-            raise SystemExit(f"the attacker {self.name} did not begin")
-        return self
-
-    def __exit__(self, kind, value, trace):
-        if self.name == "log":
-            self.reader.send_signal(signal.SIGCONT)
-            return
-        out, _ = self.process.communicate()
-        self.done = int(out or 0)
-
-
 def measure(name, cluster, rng, reader, args, step):
     quiet, failed_before = serve(cluster.http, rng, args, step)
     attacker = Attacker(name, cluster, reader)
@@ -143,7 +85,7 @@ def measure(name, cluster, rng, reader, args, step):
 
 def parse():
     p = parser("attack", __doc__)
-    p.add_argument("--only", default=",".join(ATTACKERS))
+    p.add_argument("--only", default=",".join(NAMES))
     p.add_argument("--clients", type=int, default=8)
     p.add_argument("--requests", type=int, default=96)
     p.add_argument("--prompt-bytes", type=int, default=200)
@@ -153,7 +95,7 @@ def parse():
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
     args.only = args.only.split(",")
-    strange = [name for name in args.only if name not in ATTACKERS]
+    strange = [name for name in args.only if name not in NAMES]
     if strange:
         p.error(f"no attacker {strange[0]}")
     if min(args.clients, args.requests, args.prompt_bytes, args.output_tokens) < 1:
@@ -167,23 +109,14 @@ def run(args):
     prefill, decode = worker_cores(threads)
     cluster = Cluster(args.model, kv_memory="64m", worker_args=["--threads", str(threads)], prefill_args=prefill,
                       decode_args=decode)
-    fifo = os.path.join(cluster.dir, "access")
-    os.mkfifo(fifo)
-    cluster.router_args += ["--access-log", fifo]
     cluster.url = f"tcp://127.0.0.1:{free_port()}"  # for strangers, too
-    reader = subprocess.Popen([sys.executable, "-c", LOG_READER, fifo], stdout=subprocess.PIPE)
-    reader.stdout.readline()
     progress = Progress(2 * args.requests * len(args.only), args.json)
     load = Load()
-    try:
-        with cluster:
-            warm_up(cluster)
-            rng = random.Random(args.seed)
-            with load.during(pids_of(cluster)):
-                rows = [measure(name, cluster, rng, reader, args, progress.step) for name in args.only]
-    finally:
-        reader.kill()
-        reader.wait()
+    with LogReader(cluster) as reader, cluster:
+        warm_up(cluster)
+        rng = random.Random(args.seed)
+        with load.during(pids_of(cluster)):
+            rows = [measure(name, cluster, rng, reader, args, progress.step) for name in args.only]
     out = describe(args, ("only", "clients", "requests", "prompt_bytes", "output_tokens", "threads", "seed"))
     out.update(load.figures(), rows=rows)
     del out["cpu_others_percent"]  # the attackers would be among them

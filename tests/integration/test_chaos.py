@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steady load while workers are killed and stopped, links are cut and clients
-leave: every request ends once and in time, every whole answer has the bytes of
+leave, and (in --long) while attackers take turns: every request ends once and in time, every whole answer has the bytes of
 an undisturbed run, and nothing is held at the end.
 
     host a: router, prefill-0, decode-0        host b: prefill-1, decode-1
@@ -9,6 +9,8 @@ So one pair of each two shares memory and the others cross the link.
 BATON_SEED names another run than the usual one.
 """
 import asyncio
+import contextlib
+import itertools
 import os
 import random
 import re
@@ -16,10 +18,12 @@ import signal
 import tempfile
 import time
 
+from attackers import Attacker, LogReader, NAMES
 from harness import Cluster, Skip, Stream, open_fds, slow_model, small_model, wait_until
 from hosts import Network
 
 CYCLE = 40.0  # seconds, with every kind of fault
+SIEGE = 15.0  # seconds of each attacker
 N_CLIENTS = 8
 N_JOBS = 16
 ABORTED = 0.10  # of the requests
@@ -176,12 +180,29 @@ class Faults:
         await asyncio.gather(*tasks)
 
 
-async def storm(c, net, rng, seconds, expected):
-    tally, faults = Tally(), Faults(c, net)
+async def besiege(c, reader, until, attacks):
+    """One attacker after the other, on the router's host.
+
+    @param [out] attacks  {name: how often it did what it does}"""
+    loop = asyncio.get_running_loop()
+    for name in itertools.cycle(NAMES):
+        if time.monotonic() + SIEGE > until:
+            return
+        with contextlib.ExitStack() as stack:
+            a = await loop.run_in_executor(None, stack.enter_context, Attacker(name, c, reader, c.hosts[0]))
+            await asyncio.sleep(SIEGE)
+            await loop.run_in_executor(None, stack.close)
+        attacks[name] = attacks.get(name, 0) + a.done
+
+
+async def storm(c, net, rng, seconds, expected, reader):
+    tally, faults, attacks = Tally(), Faults(c, net), {}
     start = time.monotonic()
-    clients = [client(c, random.Random(rng.random()), start + seconds, expected, tally) for _ in range(N_CLIENTS)]
-    await asyncio.gather(faults.run(plan(rng, seconds), start), *clients)
-    return tally, faults
+    others = [client(c, random.Random(rng.random()), start + seconds, expected, tally) for _ in range(N_CLIENTS)]
+    if reader:
+        others.append(besiege(c, reader, start + seconds, attacks))
+    await asyncio.gather(faults.run(plan(rng, seconds), start), *others)
+    return tally, faults, attacks
 
 
 def held(c, fds):
@@ -224,18 +245,22 @@ async def ask_all(c):
     return await asyncio.gather(*(one(i) for i in range(N_JOBS)))
 
 
-def run_chaos(seconds, seed):
+def run_chaos(seconds, seed, attacked=False):
+    """@param attacked  one attacker after the other joins the clients"""
     rng = random.Random(seed)
-    with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
-        model = slow_model(d)
-        with Cluster(model, prefill=2, decode=2, hosts=net.hosts, kv_memory="32m", silence=None,
-                     router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
-                     worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"]) as c:
+    with contextlib.ExitStack() as stack:
+        d = stack.enter_context(tempfile.TemporaryDirectory())
+        net = stack.enter_context(Network("a", "b"))
+        c = Cluster(slow_model(d), prefill=2, decode=2, hosts=net.hosts, kv_memory="32m", silence=None,
+                    router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
+                    worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"])
+        reader = stack.enter_context(LogReader(c)) if attacked else None
+        with c:
             expected = asyncio.run(ask_all(c))
             c.wait_idle()
             fds = {p.name: {"descriptors": open_fds(p.pid), "keys": mapped_keys(p.pid)} for p in c.processes}
             began = time.monotonic()
-            tally, faults = asyncio.run(storm(c, net, rng, seconds, expected))
+            tally, faults, attacks = asyncio.run(storm(c, net, rng, seconds, expected, reader))
             seconds = time.monotonic() - began
             wait_until("all workers are here again", c.all_joined)
             leaked = leaks_after(c, fds)
@@ -248,6 +273,8 @@ def run_chaos(seconds, seed):
                   f"hung {len(tally.hung)}; {tally.completed} completed, {len(tally.failed)} failed with a clear "
                   f"error, {tally.aborted} aborted, {reruns} re-run; longest gap in a stream "
                   f"{tally.longest_gap:.2f} s, longest request {tally.longest:.2f} s", flush=True)
+            if attacked:
+                print(f"    attacks: {attacks}", flush=True)
             for message in sorted(set(tally.failed)):
                 print(f"      {tally.failed.count(message)} x {message}")
             assert not leaked, leaked
@@ -257,6 +284,7 @@ def run_chaos(seconds, seed):
             # The faults met requests.
             assert reruns > 0 and tally.aborted > 0, (reruns, vars(tally))
             assert tally.is_enough(), vars(tally)
+            assert not attacked or sorted(attacks) == sorted(NAMES), attacks
             codes = c.stop()
             assert set(codes.values()) == {0}, (codes, c.logs())
 
@@ -292,4 +320,4 @@ def test_chaos():
 def test_chaos_five_minutes():
     if not os.environ.get("BATON_LONG"):
         raise Skip("in --long")
-    run_chaos(300.0, int(os.environ.get("BATON_SEED", "2")))
+    run_chaos(300.0, int(os.environ.get("BATON_SEED", "2")), attacked=True)

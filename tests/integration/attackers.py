@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other half of attack.py: one attacker, until its standard input ends.
+"""Attackers of a running cluster, for tests/integration and bench/attack.py.
 
-Usage: _attackers.py NAME '{"http": [HOST, PORT], "ports": [N, ...], "connections": N}'
-Prints `ready` when the attack is under way and, at the end, how often it did what it does.
+    with Attacker("bodies", cluster) as a: it attacks, as a process of its own; a.done afterwards: how often
+
+As a program: one of them, until its standard input ends. Usage: attackers.py NAME
+'{"http": [HOST, PORT], "doors": [[HOST, PORT], ...]}'. Prints `ready` when the attack is under way and, at the end, how
+often it did what it does.
 """
 import asyncio
 import json
+import os
 import resource
+import signal
 import socket
+import subprocess
 import sys
 
+NAMES = ("bodies", "readers", "idle", "drips", "strangers", "priority", "samplers", "log")
 BODY_BYTES = 8 << 20
 IDLE = 4000
 READERS = 20
@@ -18,6 +25,93 @@ DRIPPERS = 200
 SAMPLES = 8  # of each sampler
 STRANGERS = 8  # at each port
 RUBBISH = bytes(range(256)) * 64
+# Reads the access log until it is stopped; a small pipe is full soon.
+LOG_READER = """
+import fcntl, os, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(f, fcntl.F_SETPIPE_SZ, 4096)
+print("ready", flush=True)
+while os.read(f, 65536):
+    pass
+"""
+
+
+class LogReader:
+    """with LogReader(cluster) as reader: whoever reads the cluster's access log; before the cluster starts"""
+
+    def __init__(self, cluster):
+        fifo = os.path.join(cluster.dir, "access")
+        os.mkfifo(fifo)
+        cluster.router_args += ["--access-log", fifo]
+        self.process = subprocess.Popen([sys.executable, "-c", LOG_READER, fifo], stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def listening(pid):
+    """@return {(address, port)} of TCP that this process listens at, for somebody in its network"""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            link = os.readlink(f"/proc/{pid}/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        if link.startswith("socket:["):
+            inodes.add(link[8:-1])
+    found = set()
+    with open(f"/proc/{pid}/net/tcp", encoding="ascii") as f:
+        for line in list(f)[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:  # LISTEN
+                address, _, port = fields[1].partition(":")
+                address = socket.inet_ntoa(bytes.fromhex(address)[::-1])
+                found.add(("127.0.0.1" if address == "0.0.0.0" else address, int(port, 16)))
+    return found
+
+
+def doors(cluster):
+    """@return where its processes listen, but for clients"""
+    found = set()
+    for p in cluster.processes:
+        try:
+            found |= listening(p.pid)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            pass  # it has just ended
+    return sorted(found - {tuple(cluster.http), tuple(cluster.metrics_at)})
+
+
+class Attacker:
+    """See the top. With a host of hosts.py it attacks from there. @param reader of the log: a LogReader, for "log" """
+
+    def __init__(self, name, cluster, reader=None, host=None):
+        self.name, self.reader, self.done = name, reader, 1
+        told = json.dumps({"http": cluster.http, "doors": doors(cluster)})
+        self.command = [sys.executable, os.path.abspath(__file__), name, told]
+        if host:
+            self.command = host.enter(self.command)
+
+    def __enter__(self):
+        if self.name == "log":
+            self.reader.process.send_signal(signal.SIGSTOP)
+            return self
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line == "ready\n", f"the attacker {self.name} did not begin: {line}"
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if self.name == "log":
+            self.reader.process.send_signal(signal.SIGCONT)
+            return
+        out, _ = self.process.communicate()
+        self.done = int(out or 0)
 
 
 def head(length, more=""):
@@ -27,16 +121,17 @@ def head(length, more=""):
 
 class Attack:
     def __init__(self, told):
-        self.http, self.ports = tuple(told["http"]), told["ports"]
+        self.http, self.doors = tuple(told["http"]), told["doors"]
         self.done = 0  # what it says at the end
+        self.over = False
 
     async def for_ever(self, step):
         """Again and again, whatever the server does about it."""
-        while True:
+        while not self.over:  # wait_for() may swallow that it is cancelled
             try:
                 await step()
                 self.done += 1
-            except (OSError, asyncio.IncompleteReadError):
+            except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
                 await asyncio.sleep(0.05)
 
     async def once(self, data):
@@ -104,9 +199,9 @@ class Attack:
 
     def strangers(self):
         """Rubbish for every other port of the cluster: control links and KV."""
-        def stranger(port):
+        def stranger(door):
             async def step():
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                reader, writer = await asyncio.wait_for(asyncio.open_connection(*door), 1)
                 try:
                     writer.write(RUBBISH)
                     await asyncio.wait_for(reader.read(4096), 0.5)
@@ -115,7 +210,7 @@ class Attack:
                 finally:
                     writer.transport.abort()
             return step
-        return [self.for_ever(stranger(port)) for port in self.ports for _ in range(STRANGERS)]
+        return [self.for_ever(stranger(door)) for door in self.doors for _ in range(STRANGERS)]
 
     def priority(self):
         """Requests of the highest priority, of the size of the others'."""
@@ -136,6 +231,7 @@ async def run(attack, name):
     await asyncio.sleep(0.5)
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    attack.over = True
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

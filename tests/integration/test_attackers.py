@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each attacker alone beside clients that behave: nobody's request fails or changes, and afterwards nothing is held.
+What it costs the others in time is bench/attack.py's."""
+import asyncio
+import socket
+import tempfile
+import time
+
+from attackers import Attacker, LogReader, NAMES
+from harness import Cluster, Stream, small_model, wait_until
+
+N_CLIENTS = 8
+SIEGE = 1.0  # seconds of each attacker, at least
+N_EACH = 2  # requests of each client, at least
+QUESTIONS = [f"the {i}th of them asks " + "word " * (1 + 3 * i) for i in range(N_CLIENTS)]
+
+
+def body(i):
+    return {"prompt": QUESTIONS[i], "max_tokens": 16, "temperature": 0, "ignore_eos": True, "stream": True}
+
+
+async def behave(address, i, expected, until):
+    for k in range(10000):
+        if k >= N_EACH and time.monotonic() > until:
+            return k
+        s = await asyncio.wait_for(Stream(address, "/v1/completions", body(i)).run(), 120)
+        assert s.status == 200 and s.done and not s.errors(), (i, s.status, s.errors(), getattr(s, "error", ""))
+        assert s.text() == expected[i], (i, s.text(), expected[i])
+    return 0
+
+
+async def serve(c, expected):
+    until = time.monotonic() + SIEGE
+    return sum(await asyncio.gather(*(behave(c.http, i, expected, until) for i in range(N_CLIENTS))))
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
+def test_attackers_harm_nobody():
+    with tempfile.TemporaryDirectory() as d:
+        c = Cluster(small_model(d))
+        c.url = f"tcp://127.0.0.1:{free_port()}"  # for strangers, too
+        with LogReader(c) as reader, c:
+            expected = [c.complete(q, 16, temperature=0, ignore_eos=True)["text"] for q in QUESTIONS]
+            for name in NAMES:
+                with Attacker(name, c, reader) as a:
+                    n = asyncio.run(serve(c, expected))
+                print(f"    {name}: {a.done} times, {n} requests beside it")
+                assert a.done > 0, name
+                assert all(p.alive() for p in c.processes), (name, c.logs())
+            wait_until("nobody is served", lambda: c.total("baton_requests_in_flight") == 0 and
+                       c.total("baton_http_connections") <= 1)
+            c.wait_idle()
+            codes = c.stop()
+            assert set(codes.values()) == {0}, (codes, c.logs())
