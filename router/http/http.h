@@ -21,8 +21,9 @@
  * connection gets 503 (429: for its share).
  *
  * Turns are short: one callback reads 64 KiB at most and hands over one
- * request; pipelined ones wait for the loop's next turn. On a loop of
- * bt_http_loop_create() messages of workers, time and signals come first.
+ * request, or sends 256 KiB of an answer; pipelined requests wait for the
+ * loop's next turn. On a loop of bt_http_loop_create() messages of workers,
+ * time and signals come first.
  *
  * Deadlines are absolute: for the whole head (from accept, or from the first
  * byte of a later request), for the whole body, and for an idle keep-alive

@@ -77,7 +77,22 @@ void bt_conn_flush_later(bt_conn_t *conn)
     want_write(conn, true);
 }
 
-bt_status_t bt_conn_flush(bt_conn_t *conn)
+/* The loop sends the rest. */
+static bt_status_t keep_rest(bt_conn_t *conn)
+{
+    bt_strbuf_t *out = &conn->out;
+
+    /* Move it down when that is cheap for what it frees. */
+    if (conn->out_sent > out->len / 2) {
+        bt_strbuf_consume(out, conn->out_sent);
+        conn->out_sent = 0;
+    }
+    bt_http_charge_out(conn);
+    want_write(conn, true);
+    return conn->want_write ? BT_INPROGRESS : BT_ERR_PEER_LOST;
+}
+
+bt_status_t bt_conn_flush(bt_conn_t *conn, size_t most)
 {
     bt_strbuf_t *out = &conn->out;
 
@@ -85,20 +100,19 @@ bt_status_t bt_conn_flush(bt_conn_t *conn)
         return BT_ERR_PEER_LOST; /* bytes are missing: nothing to save */
     }
     while (conn->out_sent < out->len) {
-        const ssize_t n = send(conn->fd, out->data + conn->out_sent,
-                               out->len - conn->out_sent, MSG_NOSIGNAL);
+        const size_t left = out->len - conn->out_sent;
+        ssize_t n;
 
+        if (most == 0) {
+            return keep_rest(conn);
+        }
+        n = send(conn->fd, out->data + conn->out_sent,
+                 (left < most) ? left : most, MSG_NOSIGNAL);
         if (n > 0) {
             conn->out_sent += (size_t)n;
+            most -= (size_t)n;
         } else if ((errno == EAGAIN) || (errno == EWOULDBLOCK)) {
-            /* Move the rest down when that is cheap for what it frees. */
-            if (conn->out_sent > out->len / 2) {
-                bt_strbuf_consume(out, conn->out_sent);
-                conn->out_sent = 0;
-            }
-            bt_http_charge_out(conn);
-            want_write(conn, true);
-            return conn->want_write ? BT_INPROGRESS : BT_ERR_PEER_LOST;
+            return keep_rest(conn);
         } else if (errno != EINTR) {
             return BT_ERR_PEER_LOST;
         }
@@ -149,7 +163,7 @@ void bt_conn_end_answer(bt_conn_t *conn)
 {
     bt_exchange_free(conn->ex);
     conn->ex = NULL;
-    switch (bt_conn_flush(conn)) {
+    switch (bt_conn_flush(conn, BT_HTTP_SEND_BYTES)) {
     case BT_OK:
         answer_sent(conn);
         break;
@@ -199,7 +213,7 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
 
 static void write_rest(bt_conn_t *conn)
 {
-    switch (bt_conn_flush(conn)) {
+    switch (bt_conn_flush(conn, BT_HTTP_SEND_BYTES)) {
     case BT_OK:
         if (conn->state == BT_CONN_DRAIN) {
             answer_sent(conn);
@@ -266,7 +280,7 @@ static void begin_body(bt_conn_t *conn)
     set_state(conn, BT_CONN_BODY);
     if (ex->head.expect_continue) {
         bt_strbuf_puts(&conn->out, "HTTP/1.1 100 Continue\r\n\r\n");
-        if (bt_conn_flush(conn) == BT_ERR_PEER_LOST) {
+        if (bt_conn_flush(conn, SIZE_MAX) == BT_ERR_PEER_LOST) {
             bt_conn_close(conn);
         }
     }

@@ -311,7 +311,8 @@ bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
     }
     BT_ASSERT(ex->streaming);
     append_chunk(ex, data, bytes);
-    if ((bt_conn_flush(conn) == BT_ERR_PEER_LOST) ||
+    /* Pieces are short; what is left of them counts against the client. */
+    if ((bt_conn_flush(conn, SIZE_MAX) == BT_ERR_PEER_LOST) ||
         (conn->out.len - conn->out_sent >
          conn->http->config.client_buffer_bytes)) {
         bt_conn_close(conn);

@@ -30,6 +30,8 @@
 #define BT_HTTP_PIPELINE_BYTES                           \
     ((size_t)64 * 1024) /**< kept while an answer is due \
                          */
+#define BT_HTTP_SEND_BYTES \
+    ((size_t)256 * 1024) /**< of an answer in one turn: some 100 us */
 #define BT_HTTP_LINGER_MS  1000u
 #define BT_HTTP_KEEP_BYTES (4u * 1024u) /**< of buffer between answers */
 #define BT_HTTP_SMALL_BODY_BYTES \
@@ -174,12 +176,12 @@ void bt_conn_close(bt_conn_t *conn);
 /** Free what bt_conn_close() left. */
 void bt_conn_free(bt_conn_t *conn);
 /**
- * Send what the socket takes.
+ * Send what the socket takes, or about as much as @a most.
  * @retval BT_OK         all is sent.
  * @retval BT_INPROGRESS the loop sends the rest.
  * @retval BT_ERR_PEER_LOST
  */
-BT_MUST_CHECK bt_status_t bt_conn_flush(bt_conn_t *conn);
+BT_MUST_CHECK bt_status_t bt_conn_flush(bt_conn_t *conn, size_t most);
 /** The answer is complete in `out`: send it, then next request or close. */
 void bt_conn_end_answer(bt_conn_t *conn);
 /** Let the loop send `out` soon. */

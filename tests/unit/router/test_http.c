@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP server: answers, bodies and errors. */
+#include <poll.h>
+
 #include "tests/unit/router/http_fixture.h"
 
 /* ---- whole answers ---- */
@@ -414,6 +416,44 @@ static void a_head_without_end_is_cut_off(void **state)
     stop(&f);
 }
 
+/* Whatever the kernel would take of it at once. */
+static void a_large_answer_is_sent_in_turns(void **state)
+{
+    const size_t bytes = (size_t)4 << 20;
+    char *body = bt_calloc(1, bytes);
+    bt_exchange_t *ex;
+    size_t got, all;
+    fixture_t f;
+    client_t c;
+
+    (void)state;
+    assert_non_null(body);
+    memset(body, 'x', bytes);
+    start(&f, &normal);
+    client_open(&f, &c);
+    client_puts(&f, &c, "GET /hold HTTP/1.1" NL "Host: h" NL NL);
+    WAIT_FOR(&f, f.n_open == 1);
+    ex = take_open(&f, 0);
+    bt_exchange_respond(ex, 200, "text/plain", body, bytes);
+    do { /* the loop stands still meanwhile */
+        struct pollfd fd = {.fd = c.fd, .events = POLLIN};
+
+        got = c.got.len;
+        (void)poll(&fd, 1, SHORT_MS);
+        read_some(&c);
+    } while (c.got.len > got);
+    assert_in_range(c.got.len, 1, 256 * 1024);
+    all = (size_t)(strstr(c.got.data, NL NL) - c.got.data) + 4 + bytes;
+    WAIT_FOR(&f, (read_some(&c), c.got.len >= all));
+    assert_int_equal(c.got.len, all);
+    assert_memory_equal(c.got.data + all - bytes, body, bytes);
+    client_puts(&f, &c, "GET /empty HTTP/1.1" NL "Host: h" NL NL);
+    WAIT_FOR(&f, f.n_requests == 2);
+    client_close(&c);
+    stop(&f);
+    bt_free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +463,7 @@ int main(void)
         BT_TEST(head_gets_the_length_without_the_body),
         BT_TEST(headers_go_both_ways_without_injection),
         BT_TEST(a_large_body_comes_back_unharmed),
+        BT_TEST(a_large_answer_is_sent_in_turns),
         BT_TEST(a_client_that_expects_continue_is_told_so),
         BT_TEST(http_1_0_is_understood),
         BT_TEST(a_chunked_body_is_joined_byte_by_byte),
