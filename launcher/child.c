@@ -16,38 +16,19 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define PATH_BYTES  4096
 #define PIECE_BYTES 4096
 
 bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
-                          const char *log_dir)
+                          const bt_log_dir_t *log_dir)
 {
-    char path[PATH_BYTES];
-
     memset(child, 0, sizeof(*child));
     child->process = process;
     child->output_fd = -1;
     child->ready_fd = -1;
     child->beat_fd = -1;
-    child->log_fd = -1;
-    bt_output_init(&child->output, -1);
+    bt_output_init(&child->output, &child->log);
     bt_restart_init(&child->restart);
-    if (log_dir[0] == '\0') {
-        return BT_OK;
-    }
-
-    if ((size_t)snprintf(path, sizeof(path), "%s/%s.log", log_dir,
-                         process->name) >= sizeof(path)) {
-        BT_LOG_ERROR("the path of --log-dir is too long");
-        return BT_ERR_IO;
-    }
-    child->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
-    if (child->log_fd < 0) {
-        BT_LOG_ERROR("cannot write %s: %m", path);
-        return BT_ERR_IO;
-    }
-    bt_output_init(&child->output, child->log_fd);
-    return BT_OK;
+    return bt_log_file_open(&child->log, log_dir, process->name);
 }
 
 bool bt_child_is_router(const bt_child_t *child)
@@ -68,9 +49,7 @@ void bt_child_fini(bt_child_t *child)
     close_fd(&child->output_fd);
     close_fd(&child->ready_fd);
     close_fd(&child->beat_fd);
-    if (child->log_fd >= 0) {
-        close(child->log_fd);
-    }
+    bt_log_file_close(&child->log);
 }
 
 /* argv with pointers into the plan. @return owned, NULL without memory. */
@@ -312,7 +291,7 @@ void bt_child_signal(const bt_child_t *child, int signal_number)
     }
 }
 
-void bt_child_print_last_words(const bt_child_t *child, int log_fd)
+void bt_child_print_last_words(const bt_child_t *child, bt_log_file_t *log)
 {
     char text[BT_LAST_WORDS_BYTES + BT_PLAN_NAME_BYTES + 16];
     const char *line;
@@ -323,8 +302,6 @@ void bt_child_print_last_words(const bt_child_t *child, int log_fd)
                                child->process->name, line);
 
         bt_log_pass_on(text, (size_t)n);
-        if (log_fd >= 0) {
-            (void)!write(log_fd, text, (size_t)n);
-        }
+        bt_log_file_write(log, text, (size_t)n);
     }
 }

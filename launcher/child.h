@@ -47,17 +47,17 @@ typedef struct bt_child {
     int ready_fd;  /**< -1 when closed */
     int beat_fd;   /**< -1 while it does not run */
     bt_watchdog_t watchdog;
-    int log_fd; /**< where its output goes; owned; -1: standard error */
+    bt_log_file_t log; /**< where its output goes; none: standard error */
     bt_output_t output;
     char end[BT_CHILD_END_BYTES]; /**< how it ended the last time, or "" */
 } bt_child_t;
 
-/** @param [in] log_dir  "" = pass output on to standard error.
+/** @param [in] log_dir  Borrowed; none: pass output on to standard error.
  *  @retval BT_ERR_IO  The log file cannot be opened; logged. The child is
  *                     usable: its output goes to standard error. */
 BT_MUST_CHECK bt_status_t bt_child_init(bt_child_t *child,
                                         bt_plan_process_t *process,
-                                        const char *log_dir);
+                                        const bt_log_dir_t *log_dir);
 
 bool bt_child_is_router(const bt_child_t *child);
 
@@ -93,8 +93,8 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p);
 /** Does nothing when it does not run. SIGKILL goes to the whole group. */
 void bt_child_signal(const bt_child_t *child, int signal_number);
 
-/** Write the last words to standard error, and to @a log_fd when it is not
- *  -1. */
-void bt_child_print_last_words(const bt_child_t *child, int log_fd);
+/** Write the last words to standard error, and to @a log where it has a
+ *  file. */
+void bt_child_print_last_words(const bt_child_t *child, bt_log_file_t *log);
 
 #endif

@@ -98,32 +98,26 @@ static void say_start(const bt_config_t *config)
     }
 }
 
-/* With a directory for logs the launcher's own lines go there too.
- * *fd_p: the file's, or -1. */
-static bt_status_t open_log(const char *dir, int *fd_p)
+static void copy_line(void *log, const char *line, size_t bytes)
 {
-    char path[PATH_BYTES];
+    bt_log_file_write(log, line, bytes);
+}
 
-    *fd_p = -1;
-    if (dir[0] == '\0') {
-        return BT_OK;
-    }
-    if ((mkdir(dir, 0750) != 0) && (errno != EEXIST)) {
-        BT_LOG_ERROR("cannot make the directory %s: %m", dir);
+/* With a directory for logs the launcher's own lines go there too. */
+static bt_status_t open_log(const bt_log_dir_t *dir, bt_log_file_t *log)
+{
+    bt_status_t status;
+
+    if ((dir->path[0] != '\0') && (mkdir(dir->path, 0750) != 0) &&
+        (errno != EEXIST)) {
+        BT_LOG_ERROR("cannot make the directory %s: %m", dir->path);
         return BT_ERR_IO;
     }
-    if ((size_t)snprintf(path, sizeof(path), "%s/launcher.log", dir) >=
-        sizeof(path)) {
-        BT_LOG_ERROR("the path of --log-dir is too long");
-        return BT_ERR_IO;
+    status = bt_log_file_open(log, dir, "launcher");
+    if (status == BT_OK) {
+        bt_log_copy_to(copy_line, log);
     }
-    *fd_p = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
-    if (*fd_p < 0) {
-        BT_LOG_ERROR("cannot write %s: %m", path);
-        return BT_ERR_IO;
-    }
-    bt_log_copy_to(*fd_p);
-    return BT_OK;
+    return status;
 }
 
 static void find_cores(cpu_set_t *allowed)
@@ -142,8 +136,13 @@ static void find_cores(cpu_set_t *allowed)
 
 static int serve(const bt_config_store_t *store, const bt_config_t *config)
 {
-    bt_supervisor_options_t options = {
-        .log_dir = config->log_dir,
+    const bt_log_dir_t log_dir = {.path = config->log_dir,
+                                  .max_bytes = config->log_max_bytes,
+                                  .n_keep = config->log_keep};
+    bt_log_file_t log;
+    const bt_supervisor_options_t options = {
+        .log_dir = &log_dir,
+        .log = &log,
         .libexec = getenv("BATON_LIBEXEC"),
         .drain_ms = config->lame_duck_ms + config->drain_ms,
         .watchdog_ms = config->watchdog_ms,
@@ -156,7 +155,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     int exit_status = 1;
     bt_status_t status;
 
-    if (open_log(config->log_dir, &options.log_fd) != BT_OK) {
+    if (open_log(&log_dir, &log) != BT_OK) {
         return 1;
     }
     bt_run_dir_remove_dead();
@@ -186,10 +185,8 @@ out:
     bt_plan_destroy(plan);
     bt_run_dir_remove(&run_dir);
 out_log:
-    bt_log_copy_to(-1);
-    if (options.log_fd >= 0) {
-        close(options.log_fd);
-    }
+    bt_log_copy_to(NULL, NULL);
+    bt_log_file_close(&log);
     return exit_status;
 }
 

@@ -1,39 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/output.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/log.h"
 
-void bt_output_init(bt_output_t *output, int fd)
+void bt_output_init(bt_output_t *output, bt_log_file_t *file)
 {
-    output->fd = fd;
+    output->file = file;
     output->len = 0;
-}
-
-static void write_whole(int fd, const char *data, size_t n)
-{
-    while (n > 0) {
-        const ssize_t done = write(fd, data, n);
-
-        if ((done < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (done <= 0) {
-            return; /* a full disk stops no service */
-        }
-        data += done;
-        n -= (size_t)done;
-    }
 }
 
 static void put(const bt_output_t *output, const char *lines, size_t n)
 {
-    if (output->fd >= 0) {
-        write_whole(output->fd, lines, n);
-    } else if (n > 0) {
+    if (bt_log_file_is_open(output->file)) {
+        bt_log_file_write(output->file, lines, n);
+    } else {
         bt_log_pass_on(lines, n);
     }
 }

@@ -10,15 +10,17 @@
 
 #include <stddef.h>
 
+#include "launcher/log_file.h"
+
 #define BT_OUTPUT_LINE_BYTES 8192
 
 typedef struct bt_output {
-    int fd;     /**< of its file; borrowed; -1: standard error */
-    size_t len; /**< of the line that has no end yet */
+    bt_log_file_t *file; /**< borrowed; without a file: standard error */
+    size_t len;          /**< of the line that has no end yet */
     char line[BT_OUTPUT_LINE_BYTES];
 } bt_output_t;
 
-void bt_output_init(bt_output_t *output, int fd);
+void bt_output_init(bt_output_t *output, bt_log_file_t *file);
 
 /** Add output as it comes, in pieces of any size. */
 void bt_output_add(bt_output_t *output, const char *data, size_t n);

@@ -2,6 +2,7 @@
 #include "launcher/supervisor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
@@ -209,6 +210,58 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
     }
 }
 
+/* Our terminal, or -1 with errno: ENXIO, EIO: there is none any more. */
+static int open_terminal(void)
+{
+    return open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+}
+
+/* SIGHUP is the kernel's or a shell's word that the terminal is gone, or
+ * somebody's wish that the logs are opened anew: the terminal itself tells
+ * which. Who started us with it ignored (nohup) wants us to stay. */
+static bool has_terminal_to_lose(void)
+{
+    struct sigaction action;
+    int fd;
+
+    if ((sigaction(SIGHUP, NULL, &action) != 0) ||
+        (action.sa_handler == SIG_IGN) || ((fd = open_terminal()) < 0)) {
+        return false;
+    }
+    close(fd);
+    return true;
+}
+
+static bool has_lost_terminal(const bt_supervisor_t *s)
+{
+    int fd;
+
+    if (!s->has_terminal) {
+        return false;
+    }
+    fd = open_terminal();
+    if (fd >= 0) {
+        close(fd);
+        return false;
+    }
+    return (errno == ENXIO) || (errno == EIO);
+}
+
+static void reopen_logs(bt_supervisor_t *s)
+{
+    BT_LOG_INFO("SIGHUP: log files are opened anew");
+    bt_log_file_reopen(s->options->log);
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        bt_child_t *const child = s->children[i];
+
+        bt_log_file_reopen(&child->log);
+        /* Before it has said anything it may not listen for it yet. */
+        if (bt_child_is_router(child) && bt_ready_has_line(&child->ready)) {
+            bt_child_signal(child, SIGHUP);
+        }
+    }
+}
+
 static void on_signals(bt_supervisor_t *s)
 {
     struct signalfd_siginfo info;
@@ -217,6 +270,10 @@ static void on_signals(bt_supervisor_t *s)
     while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGCHLD) {
             continue; /* the loop looks after every wake-up */
+        }
+        if ((info.ssi_signo == SIGHUP) && !has_lost_terminal(s)) {
+            reopen_logs(s);
+            continue;
         }
         wish = bt_stop_wish(&s->wishes, bt_now_ms(), false);
         if (s->phase == BT_SUPERVISOR_RUNNING) {
@@ -535,6 +592,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
         goto out;
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;
+    s.has_terminal = has_terminal_to_lose();
     s.look_ms = (options->watchdog_ms == 0) ? 0 : bt_now_ms();
     s.holds_workers = true;
     for (uint32_t i = 0;

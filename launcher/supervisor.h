@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file supervisor.h
  *
- * Runs the processes of a plan, and takes orders about them, until SIGINT,
- * SIGTERM or SIGHUP, or until one of those that the launch began with cannot
- * start.
+ * Runs the processes of a plan, and takes orders about them, until SIGINT or
+ * SIGTERM, until its terminal hangs up, or until one of those that the launch
+ * began with cannot start. Any other SIGHUP opens the log files anew, and is
+ * passed on to the routers, who do the same.
  *
  *     RUNNING ──signal, hopeless child──▶ DRAIN: SIGTERM to the routers
  *     DRAIN ──all routers gone──▶ STOP: SIGTERM to the workers
@@ -22,12 +23,13 @@
 #ifndef BT_LAUNCHER_SUPERVISOR_H
 #define BT_LAUNCHER_SUPERVISOR_H
 
+#include "launcher/log_file.h"
 #include "launcher/plan.h"
 
 typedef struct bt_supervisor_options {
-    const char *log_dir;  /**< "" = standard error */
-    int log_fd;           /**< the launcher's own log beside standard error, or
-                               -1; borrowed */
+    const bt_log_dir_t *log_dir;
+    bt_log_file_t *log; /**< the launcher's own beside standard error; borrowed;
+                             perhaps without a file */
     const char *libexec;  /**< directory of the programs, or NULL: found from
                                this program's own place */
     uint32_t drain_ms;    /**< the longest drain of a process */

@@ -49,7 +49,7 @@ static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
                      "its last words:",
                      name, child->restart.early_exits, child->end);
     }
-    bt_child_print_last_words(child, s->options->log_fd);
+    bt_child_print_last_words(child, s->options->log);
     bt_last_words_cause(&child->words, why);
     if (why[0] == '\0') {
         snprintf(why, sizeof(why), "it ended %s", child->end);

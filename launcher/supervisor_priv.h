@@ -48,6 +48,7 @@ typedef struct bt_supervisor {
     struct pollfd *fds; /**< owned; room for all there is to wait for */
     bt_stop_wishes_t wishes;
     int signal_fd;
+    bool has_terminal; /**< whose hang-up is a wish to stop */
     bt_supervisor_phase_t phase;
     uint64_t deadline_ms; /**< of DRAIN and STOP */
     uint64_t look_ms;     /**< when to look who is hung; 0 = never */

@@ -32,7 +32,8 @@ static struct {
     _Atomic(bt_sink_t *) out; /* NULL: not started, written as it comes */
     _Atomic int level;
     atomic_bool json;
-    _Atomic int copy_fd; /* -1: none */
+    bt_log_copy_fn copy; /* NULL: none */
+    void *copy_ctx;
     atomic_ulong counts[BT_LOG_LEVEL_DEBUG + 1];
     /* A copy of `program` for the thread that tells of dropped lines: at the
      * process's end what `program` borrows goes before the thread does. */
@@ -42,7 +43,6 @@ static struct {
     bt_log_limit_t limit;
 } state = {.program = "baton",
            .level = BT_LOG_LEVEL_INFO,
-           .copy_fd = -1,
            .name_lock = PTHREAD_MUTEX_INITIALIZER,
            .limit_lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -79,9 +79,10 @@ int bt_log_format(const char *name)
     return 0;
 }
 
-void bt_log_copy_to(int fd)
+void bt_log_copy_to(bt_log_copy_fn copy, void *ctx)
 {
-    atomic_store(&state.copy_fd, fd);
+    state.copy = copy;
+    state.copy_ctx = ctx;
 }
 
 /* Memory must not be asked for here: its shortage is logged too. */
@@ -179,12 +180,10 @@ static void write_line(bt_log_level_t level, const char *text)
     char line[LINE_BYTES];
     const size_t bytes =
         make_line(level, state.program, text, line, sizeof(line));
-    int copy_fd;
 
     bt_log_pass_on(line, bytes);
-    copy_fd = atomic_load_explicit(&state.copy_fd, memory_order_relaxed);
-    if (copy_fd >= 0) {
-        (void)!write(copy_fd, line, bytes);
+    if (state.copy != NULL) {
+        state.copy(state.copy_ctx, line, bytes);
     }
 }
 

@@ -43,9 +43,13 @@ int bt_log_level_parse(const char *name, bt_log_level_t *level_p);
  *  @return 0, or -1 for an unknown name */
 int bt_log_format(const char *name);
 
-/** Write each line to this descriptor too, from now on; -1 = no more. It stays
- *  the caller's. */
-void bt_log_copy_to(int fd);
+/** A line of ours, with its end; on the thread that logs. What it logs itself
+ *  comes back to it. */
+typedef void (*bt_log_copy_fn)(void *ctx, const char *line, size_t bytes);
+
+/** Give each line to @a copy too, from now on; NULL = no more. Only while one
+ *  thread logs. */
+void bt_log_copy_to(bt_log_copy_fn copy, void *ctx);
 
 /** Makes the log's thread; once, when the options are read. What is logged
  *  before waits for the reader, and so would a forked child's that does not

@@ -71,6 +71,8 @@ typedef struct bt_config {
     const char *log_level;     /* info */
     const char *log_format;    /* text, json */
     const char *log_dir;       /* "" = standard error */
+    uint64_t log_max_bytes;    /* 0: files of any size */
+    uint32_t log_keep;         /* files beside the one that is written */
     const char *access_log;    /* "" = none, "-" = standard output */
     const char *trace;         /* file of the requests' ledgers, "" = none */
     /* what the processes take (serve passes them on) */

@@ -121,6 +121,12 @@ const bt_option_t bt_config_options[] = {
            "Form of the messages: lines to read, or one JSON object per line"),
     TEXT("log-dir", "DIR", "", S, log_dir,
          "Directory for one log file per process; empty: standard error"),
+    SIZE("log-max-bytes", "100m", 0, TERA, S, log_max_bytes,
+         "Size at which a file of --log-dir is moved aside, to NAME.log.1; 0: "
+         "never"),
+    COUNT("log-keep", "5", 1, 1000, "files", S, log_keep,
+          "Files of each process that are kept aside in --log-dir; the oldest "
+          "goes"),
     TEXT("access-log", "FILE", "", S | R, access_log,
          "File to append one line to for each request that was answered; -: "
          "standard output; empty: none"),

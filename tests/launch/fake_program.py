@@ -48,6 +48,7 @@ path = os.path.join(folder, name + ".behave")
 if os.path.exists(path):
     with open(path) as file:
         behave = file.read().strip()
+signal.signal(signal.SIGHUP, lambda _number, _frame: note("hup"))
 signal.signal(signal.SIGTERM,
               signal.SIG_IGN if behave == "stubborn" else on_term)
 

@@ -51,7 +51,8 @@ def is_alive(pid):
 class Launched:
     """One launcher with its output collected as it comes."""
 
-    def __init__(self, folder, *arguments, reads=True, **environment):
+    def __init__(self, folder, *arguments, reads=True, popen=None,
+                 **environment):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("BATON_")}
         env.update(FAKE_DIR=folder, BATON_LIBEXEC=folder, TMPDIR=folder,
@@ -60,7 +61,8 @@ class Launched:
         env.update(environment)
         self.process = subprocess.Popen(
             [launcher(), *arguments], env=env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            **(popen or {}))
         self.out = []
         self.err = []
         self.readers = [
@@ -133,10 +135,10 @@ class LauncherTest(unittest.TestCase):
             poll(lambda pid=pid: not is_alive(pid), f"the end of {pid}")
         shutil.rmtree(self.folder)
 
-    def launch(self, *arguments, reads=True, **environment):
+    def launch(self, *arguments, reads=True, popen=None, **environment):
         if "--model" not in arguments:
             arguments = ("--model", self.model, *arguments)
-        launched = Launched(self.folder, *arguments, reads=reads,
+        launched = Launched(self.folder, *arguments, reads=reads, popen=popen,
                             **environment)
         self.launched.append(launched)
         return launched

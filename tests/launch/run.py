@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The launcher with fake programs: run.py LAUNCHER"""
+import fcntl
 import json
 import os
+import pty
 import resource
 import re
 import signal
 import stat
 import subprocess
+import termios
 import time
 
 from launched import DEADLINE_S, LauncherTest, is_alive, launcher, main, poll
@@ -44,7 +47,7 @@ class LaunchTest(LauncherTest):
         self.assertEqual(self.run_dirs(), [])
 
     def test_the_router_is_stopped_before_the_workers(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM):
             launched = self.launch()
             launched.wait_ready()
             before = len(self.events("term"))
@@ -418,6 +421,112 @@ class LaunchTest(LauncherTest):
         self.assertEqual([json.loads(line)["message"] for line in lines[-2:]],
                          ["stopped", "router could not start: no newline"])
         self.assertEqual(self.option("router", "log-format"), "json")
+
+    def test_sighup_opens_the_logs_anew(self):
+        logs = os.path.join(self.folder, "logs")
+        launched = self.launch("--log-dir", logs)
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        names = ("launcher", "router", "prefill-0", "decode-0")
+        for name in names:
+            os.rename(os.path.join(logs, name + ".log"),
+                      os.path.join(logs, name + ".old"))
+        launched.process.send_signal(signal.SIGHUP)
+        for name in names:
+            poll(lambda name=name: os.path.exists(
+                os.path.join(logs, name + ".log")), f"a new {name}.log")
+        poll(lambda: self.events("hup"), "the router's turn")
+        self.assertEqual([who for _, who, _ in self.events("hup")],
+                         ["router"])
+        os.kill(self.events("start", "decode-0")[0][2], signal.SIGKILL)
+        poll(lambda: len(self.events("start", "decode-0")) == 2, "a restart")
+        self.assertEqual(launched.stop(), 0)
+
+        def lines(name):
+            with open(os.path.join(logs, name)) as file:
+                return file.read()
+
+        self.assertEqual(lines("decode-0.old"), "decode-0 says hello\n")
+        self.assertEqual(lines("decode-0.log"), "decode-0 says hello\n")
+        self.assertEqual(lines("router.log"), "")
+        self.assertIn("SIGHUP: log files are opened anew", lines("launcher.old"))
+        self.assertIn("decode-0 ended by signal 9", lines("launcher.log"))
+        self.assertEqual(lines("launcher.old") + lines("launcher.log"),
+                         launched.stderr())
+
+    def test_sighup_without_log_files_goes_to_the_routers(self):
+        launched = self.launch("--routers", "2")
+        launched.wait_ready()
+        launched.process.send_signal(signal.SIGHUP)
+        poll(lambda: len(self.events("hup")) == 2, "both routers' turn")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_terminal_that_hangs_up_stops_everything(self):
+        ends, hidden = pty.openpty()
+
+        def take_terminal():  # of a session of its own
+            os.setsid()
+            fcntl.ioctl(hidden, termios.TIOCSCTTY, 0)
+
+        launched = self.launch(popen={"preexec_fn": take_terminal})
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        launched.process.send_signal(signal.SIGHUP)  # it is still there
+        poll(lambda: self.events("hup"), "the router's turn")
+        os.close(hidden)
+        os.close(ends)
+        self.assertEqual(launched.wait(), 0)
+        self.assertEqual(len(self.events("term")), 3)
+
+    def test_who_started_it_with_nohup_wants_it_to_stay(self):
+        ends, hidden = pty.openpty()
+
+        def take_terminal():
+            os.setsid()
+            fcntl.ioctl(hidden, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        launched = self.launch(popen={"preexec_fn": take_terminal})
+        launched.wait_ready()
+        os.close(hidden)
+        os.close(ends)
+        poll(lambda: self.events("hup"), "that it goes on")
+        self.assertEqual(launched.stop(), 0)
+
+    def test_a_log_file_that_is_full_is_moved_aside(self):
+        logs = os.path.join(self.folder, "logs")
+        self.behave("decode-0", "chatty")
+        launched = self.launch("--log-dir", logs, "--log-max-bytes", "300000",
+                               "--log-keep", "3")
+        poll(lambda: self.events("wrote"), "what the worker writes")
+        self.assertEqual(launched.stop(), 0)
+        self.assertEqual(sorted(os.listdir(logs)), [
+            "decode-0.log", "decode-0.log.1", "decode-0.log.2",
+            "decode-0.log.3", "launcher.log", "prefill-0.log", "router.log"])
+        seen = []
+        for name in ("decode-0.log.3", "decode-0.log.2", "decode-0.log.1",
+                     "decode-0.log"):
+            path = os.path.join(logs, name)
+            self.assertLessEqual(os.path.getsize(path), 300000)
+            with open(path) as file:
+                seen += re.findall(r"^decode-0 line (\d{5}), which .* \.+$",
+                                   file.read(), re.M)
+        self.assertEqual([int(n) for n in seen],
+                         list(range(20000 - len(seen), 20000)))
+        self.assertGreater(len(seen), 9000)
+
+        # Where it cannot be moved it goes on.
+        for name in os.listdir(logs):
+            os.unlink(os.path.join(logs, name))
+        os.makedirs(os.path.join(logs, "decode-0.log.1", "full"))
+        launched = self.launch("--log-dir", logs, "--log-max-bytes", "300000",
+                               "--log-keep", "1")
+        poll(lambda: len(self.events("wrote")) == 2, "what the worker writes")
+        self.assertEqual(launched.stop(), 0)
+        self.assertIn(f"cannot move {logs}/decode-0.log aside: ",
+                      launched.stderr())
+        with open(os.path.join(logs, "decode-0.log")) as file:
+            self.assertEqual(len(file.read().splitlines()), 20001)
 
     def test_a_log_that_cannot_be_written_is_named(self):
         launched = self.launch("--log-dir", "/dev/null/logs")

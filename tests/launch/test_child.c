@@ -17,6 +17,8 @@
 #define DEADLINE_MS 60000u
 
 /* What the launcher's kill() met. */
+static const bt_log_dir_t no_logs = {.path = ""};
+
 static struct {
     unsigned n;
     bool was_reaped; /* before a signal went to its number */
@@ -62,7 +64,7 @@ static void open_child(bt_child_t *child, bt_plan_process_t *process)
     memset(process, 0, sizeof(*process));
     snprintf(process->name, sizeof(process->name), "one");
     bt_strbuf_init(&process->args, 4096);
-    assert_int_equal(bt_child_init(child, process, ""), BT_OK);
+    assert_int_equal(bt_child_init(child, process, &no_logs), BT_OK);
 }
 
 static void a_group_is_signalled_before_its_number_is_given_back(void **state)

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/log_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+
+#define PATH_BYTES   4096
+#define NUMBER_BYTES 16 /* of ".1" and on */
+
+static int open_path(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+}
+
+static uint64_t size_of(int fd)
+{
+    struct stat info;
+
+    return (fstat(fd, &info) == 0) ? (uint64_t)info.st_size : 0;
+}
+
+bt_status_t bt_log_file_open(bt_log_file_t *file, const bt_log_dir_t *dir,
+                             const char *name)
+{
+    char path[PATH_BYTES];
+
+    *file = (bt_log_file_t){.dir = dir, .fd = -1};
+    if (dir->path[0] == '\0') {
+        return BT_OK;
+    }
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s.log", dir->path, name) >=
+        sizeof(path)) {
+        BT_LOG_ERROR("the path of --log-dir is too long");
+        return BT_ERR_IO;
+    }
+    file->path = bt_strdup(path);
+    if (file->path == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    file->fd = open_path(path);
+    if (file->fd < 0) {
+        BT_LOG_ERROR("cannot write %s: %m", path);
+        bt_log_file_close(file);
+        return BT_ERR_IO;
+    }
+    file->n_bytes = size_of(file->fd);
+    return BT_OK;
+}
+
+bool bt_log_file_is_open(const bt_log_file_t *file)
+{
+    return file->path != NULL;
+}
+
+void bt_log_file_close(bt_log_file_t *file)
+{
+    if (file->path == NULL) {
+        return;
+    }
+    if (file->fd >= 0) {
+        close(file->fd);
+    }
+    bt_free(file->path);
+    file->path = NULL;
+    file->fd = -1;
+}
+
+static void open_anew(bt_log_file_t *file)
+{
+    const int fd = open_path(file->path);
+
+    if (fd < 0) {
+        BT_LOG_WARN("cannot open %s again: %m; the old one goes on",
+                    file->path);
+        return;
+    }
+    close(file->fd);
+    file->fd = fd;
+    file->n_bytes = size_of(fd);
+}
+
+/* The k-th file aside; 0: the file itself. */
+static const char *name_aside(const bt_log_file_t *file, uint32_t k,
+                              char name[PATH_BYTES + NUMBER_BYTES])
+{
+    if (k == 0) {
+        return file->path;
+    }
+    snprintf(name, PATH_BYTES + NUMBER_BYTES, "%s.%u", file->path, k);
+    return name;
+}
+
+static void rotate(bt_log_file_t *file)
+{
+    char from[PATH_BYTES + NUMBER_BYTES];
+    char to[PATH_BYTES + NUMBER_BYTES];
+
+    /* First of all: what is logged here may come back to this file, and what
+     * fails is tried again when as much is written. */
+    file->n_bytes = 0;
+    for (uint32_t k = file->dir->n_keep; k > 0; k--) {
+        if ((rename(name_aside(file, k - 1, from), name_aside(file, k, to)) !=
+             0) &&
+            (errno != ENOENT)) {
+            BT_LOG_WARN("cannot move %s aside: %m; it goes on",
+                        name_aside(file, k - 1, from));
+            return;
+        }
+    }
+    open_anew(file);
+}
+
+void bt_log_file_reopen(bt_log_file_t *file)
+{
+    if (file->path != NULL) {
+        open_anew(file);
+    }
+}
+
+void bt_log_file_write(bt_log_file_t *file, const char *lines, size_t n)
+{
+    if (file->path == NULL) {
+        return;
+    }
+    if ((file->dir->max_bytes > 0) && (file->n_bytes > 0) &&
+        (file->n_bytes + n > file->dir->max_bytes)) {
+        rotate(file);
+    }
+    file->n_bytes += n;
+    while (n > 0) {
+        const ssize_t done = write(file->fd, lines, n);
+
+        if ((done < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if (done <= 0) {
+            return; /* a full disk stops no service */
+        }
+        lines += done;
+        n -= (size_t)done;
+    }
+}
