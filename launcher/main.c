@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/beat.h"
 #include "common/base/core_dump.h"
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
 #include "launcher/child.h"
@@ -75,7 +77,7 @@ static bt_status_t check_models(const bt_config_t *config)
         if (bt_model_file_check(config->models[i].path, why, sizeof(why)) !=
             BT_OK) {
             BT_LOG_ERROR("%s", why);
-            return BT_ERR_IO;
+            return BT_ERR_NOT_FOUND;
         }
     }
     return BT_OK;
@@ -134,6 +136,18 @@ static void find_cores(cpu_set_t *allowed)
     }
 }
 
+/* Programs have a heartbeat every BT_BEAT_EVERY_MS. */
+static bt_status_t check_watchdog(const bt_config_t *config)
+{
+    if ((config->watchdog_ms > 0) &&
+        (config->watchdog_ms < 5 * BT_BEAT_EVERY_MS)) {
+        BT_LOG_ERROR("watchdog-ms %u is too short: 0 for never, or at least %u",
+                     config->watchdog_ms, 5 * BT_BEAT_EVERY_MS);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
 static int serve(const bt_config_store_t *store, const bt_config_t *config)
 {
     const bt_log_dir_t log_dir = {.path = config->log_dir,
@@ -152,15 +166,17 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_topology_t topology;
     cpu_set_t allowed;
     char fd_number[16];
-    int exit_status = 1;
+    int exit_status;
     bt_status_t status;
 
     if (open_log(&log_dir, &log) != BT_OK) {
-        return 1;
+        return BT_EXIT_CONFIG;
     }
     bt_run_dir_remove_dead();
-    if ((check_models(config) != BT_OK) ||
-        (bt_run_dir_create(&run_dir) != BT_OK)) {
+    if ((status = check_watchdog(config)) != BT_OK ||
+        (status = check_models(config)) != BT_OK ||
+        (status = bt_run_dir_create(&run_dir)) != BT_OK) {
+        exit_status = bt_exit_of_start(status);
         goto out_log;
     }
     find_cores(&allowed);
@@ -169,6 +185,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         bt_plan_create(store, config, &run_dir, &allowed, &topology, &plan);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot plan the processes: %s", bt_status_str(status));
+        exit_status = bt_exit_of_start(status);
         goto out;
     }
 
@@ -201,7 +218,7 @@ static int print_model(int argc, char **argv)
     /* Drop the first argument; argv[0] has no meaning to the options. */
     if (bt_config_load(BT_PROG_SERVE, argc - 1, argv + 1, &config, &store) !=
         BT_OK) {
-        return 1;
+        return BT_EXIT_USAGE;
     }
     puts(config->model);
     bt_config_destroy(store);
@@ -230,7 +247,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (status != BT_OK) {
-        return 1;
+        return BT_EXIT_USAGE;
     }
     if (bt_log_level_parse(config->log_level, &level) != 0) {
         level = BT_LOG_LEVEL_INFO; /* the table allows no other name */

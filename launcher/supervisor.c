@@ -588,7 +588,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
                                 &s.desk);
     }
     if (status != BT_OK) {
-        s.exit_status = 1;
+        s.exit_status = BT_EXIT_CONFIG;
         goto out;
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;

@@ -241,7 +241,8 @@ const bt_option_t bt_config_options[] = {
          "it holds keys and prompts"),
     TIME("watchdog-ms", "10000", 0, HOUR_MS, S, watchdog_ms,
          "A router or worker whose loop is silent for so long is hung: it is "
-         "killed and started again; 0: never, for a debugger"),
+         "killed and started again; at least 500, or 0: never, for a "
+         "debugger"),
     TIME("drain-ms", "30000", 0, HOUR_MS, ALL, drain_ms,
          "Longest time to finish running requests at SIGTERM"),
 };

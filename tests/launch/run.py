@@ -530,14 +530,14 @@ class LaunchTest(LauncherTest):
 
     def test_a_log_that_cannot_be_written_is_named(self):
         launched = self.launch("--log-dir", "/dev/null/logs")
-        self.assertEqual(launched.wait(), 1)
+        self.assertEqual(launched.wait(), 78)
         self.assertIn("cannot make the directory /dev/null/logs: Not a "
                       "directory\n", launched.stderr())
         logs = os.path.join(self.folder, "logs")
         for name in ("launcher", "decode-0"):
             os.makedirs(os.path.join(logs, name + ".log"))
             launched = self.launch("--log-dir", logs)
-            self.assertEqual(launched.wait(), 1)
+            self.assertEqual(launched.wait(), 78)
             self.assertIn(f"cannot write {logs}/{name}.log: Is a directory\n",
                           launched.stderr())
             os.rmdir(os.path.join(logs, name + ".log"))
@@ -560,16 +560,25 @@ class LaunchTest(LauncherTest):
 
     def test_a_missing_model_is_said_before_anything_starts(self):
         launched = self.launch("--model", "/nowhere/m.gguf")
-        self.assertEqual(launched.wait(), 1)
+        self.assertEqual(launched.wait(), 78)
         self.assertIn("cannot open the model /nowhere/m.gguf: No such file or "
                       "directory\n", launched.stderr())
         self.assertEqual(self.events(), [])
         launched = self.launch("--model", self.folder)
-        self.assertEqual(launched.wait(), 1)
+        self.assertEqual(launched.wait(), 78)
         self.assertIn("is not a file\n", launched.stderr())
         launched = self.launch("--model", "")
-        self.assertEqual(launched.wait(), 1)
+        self.assertEqual(launched.wait(), 2)
         self.assertIn("name one with --model PATH\n", launched.stderr())
+
+    def test_a_watchdog_that_programs_cannot_meet_is_refused(self):
+        launched = self.launch("--watchdog-ms", "499")
+        self.assertEqual(launched.wait(), 2)
+        self.assertIn("watchdog-ms 499 is too short: 0 for never, or at least "
+                      "500\n", launched.err[-1])
+        launched = self.launch("--watchdog-ms", "soon")
+        self.assertEqual(launched.wait(), 2)
+        self.assertEqual(self.events(), [])
 
     def test_a_closed_terminal_does_not_stop_the_service(self):
         launched = self.launch("--log-level", "debug")

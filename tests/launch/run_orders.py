@@ -321,6 +321,18 @@ class OrdersTest(LauncherTest):
         self.ask("load b wait=yes")
         self.assertEqual(launched.stop(), 0)
 
+    def test_a_loaded_model_that_cannot_get_better_is_refused_at_once(self):
+        self.behave("b.decode-0", "hopeless")
+        launched = self.launch()
+        self.wait_all_ready()
+        path = self.model_file("b.gguf")
+        self.assertEqual(self.refused(f"load b={path} wait=yes"),
+                         "b.decode-0 could not start: it ended with exit "
+                         "status 78; its last words: memory: 3 MiB are missing")
+        self.assertEqual(self.status()["b.decode-0"]["restarts"], "0")
+        self.assertEqual(self.state("decode-0"), "ready")
+        self.assertEqual(launched.stop(), 0)
+
     def test_a_router_started_again_that_cannot_bind_fails_alone(self):
         launched = self.launch("--routers", "2")
         self.ask("drain router-1")
