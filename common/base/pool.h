@@ -8,10 +8,10 @@
  *     owner: done() ◀── next() ◀── finished ──▶ fd() becomes readable
  *
  * There are lanes. All threads take from the first lane before others, so it is
- * for what comes one at a time. Of the rest, one thread takes from the short
- * lane alone, the others from the long one first: so neither waits for the
- * other for ever, and what is short never waits for more than one job of the
- * long lane per thread. What waits for disks has a lane and a thread of its
+ * for what is soon done and seldom. Of the rest, one thread takes from the
+ * short lane alone, the others from the long one first: so neither waits for
+ * the other for ever, and what is short never waits for more than one job of
+ * the long lane per thread. What waits for disks has a lane and a thread of its
  * own.
  *
  * Each posted job's done() is called exactly once, in the order in which they

@@ -166,7 +166,7 @@ bool bt_frontend_ready(const bt_frontend_t *front)
 
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front)
 {
-    uint32_t n = front->n_arriving;
+    uint32_t n = front->n_arriving + front->n_answers;
 
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {

@@ -43,6 +43,7 @@ typedef struct bt_frontend {
     bt_pool_t *pool;         /**< for what takes long; bt_frontend_step() */
     bool said_priority;      /**< that clients' are ignored */
     uint32_t n_arriving;     /**< choices of calls that are not running yet */
+    uint32_t n_answers;      /**< ended, and being written by the pool */
     uint64_t id_start;       /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
@@ -74,7 +75,7 @@ void bt_frontend_end_all(bt_frontend_t *front, const char *why,
                          uint64_t now_us);
 /** True when every loaded model can be served now and no drain has begun. */
 bool bt_frontend_ready(const bt_frontend_t *front);
-/** Those that arrive included. */
+/** Those that arrive and those whose answer is being written included. */
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front);
 uint32_t bt_frontend_n_legs(const bt_frontend_t *front);
 

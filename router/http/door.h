@@ -25,6 +25,7 @@ struct bt_door {
     bt_http_t *http, *metrics_http;
     bt_strbuf_t out; /**< scratch for one answer or event */
     bt_scrape_t scrape;
+    size_t inline_bytes; /**< longer answers are the pool's to write */
     /** Where it listens, "127.0.0.1:8000". */
     char http_at[BT_DOOR_ADDRESS_BYTES], metrics_at[BT_DOOR_ADDRESS_BYTES];
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file door_priv.h  Shared by door.c, door_reply.c, routes.c and scrape.c
- * only.
+/** @file door_priv.h  Shared by door.c, door_reply.c, answer.c, routes.c and
+ * scrape.c only.
  *
  * A *visit* is one exchange on its way through the door, from its route to the
  * last word, which is noted in the metrics and in the access log.
@@ -9,9 +9,11 @@
 #define BT_ROUTER_HTTP_DOOR_PRIV_H
 
 #include "router/frontend/call.h"
+#include "router/http/answer.h"
 #include "router/http/door.h"
 
 #define BT_DOOR_MAX_MODELS 256 /**< of one list */
+#define BT_JSON_TYPE       "application/json"
 
 struct bt_visit {
     bt_reply_t reply; /**< first: a call knows only this */
@@ -21,7 +23,8 @@ struct bt_visit {
     bt_api_dialect_t dialect;
     bool began; /**< the head of a stream went out */
     uint64_t start_us;
-    bt_list_t waits; /**< in bt_scrape_t, or by itself */
+    bt_list_t waits;      /**< in bt_scrape_t, or by itself */
+    bt_answer_t *writing; /**< its answer, at the pool; or NULL */
     /** For the access log; of no use without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */
@@ -38,6 +41,8 @@ void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
                       const void *body, size_t bytes);
 /** Answer with an error in the dialect's form. The visit is over. */
 void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error);
+/** Answer that it cannot be put into bytes. The visit is over. */
+void bt_visit_fail_for_memory(bt_visit_t *visit);
 /** Begin a call from the exchange's body; the visit is its reply.
  *  @param [in] model  from the path, or NULL */
 void bt_visit_call(bt_visit_t *visit, const char *model, bool stream);

@@ -4,7 +4,6 @@
 #include "common/base/clock.h"
 #include "router/http/door_priv.h"
 
-#define JSON "application/json"
 /* Triton's clients compare this text exactly. */
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
 /* No answer: what nginx and others write for it. */
@@ -37,7 +36,7 @@ bt_visit_t *bt_visit_begin(bt_door_t *door, bt_exchange_t *ex,
         bt_router_metrics_http(door->front->metrics, route, method_name(ex),
                                503);
         bt_exchange_add_header(ex, "Retry-After", "1");
-        bt_exchange_respond(ex, 503, JSON, answer, sizeof(answer) - 1);
+        bt_exchange_respond(ex, 503, BT_JSON_TYPE, answer, sizeof(answer) - 1);
         return NULL;
     }
     visit->door = door;
@@ -132,7 +131,7 @@ void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error)
     }
     bt_strbuf_reset(out);
     bt_api_write_error(visit->dialect, error, out);
-    bt_visit_respond(visit, error->http_status, JSON,
+    bt_visit_respond(visit, error->http_status, BT_JSON_TYPE,
                      (out->len > 0) ? out->data : "", out->len);
 }
 
@@ -187,7 +186,7 @@ static void on_error(bt_reply_t *reply, const bt_api_error_t *error)
 }
 
 /* The answer cannot be put into bytes: what still runs of it is given up. */
-static void fail_for_memory(bt_visit_t *visit)
+void bt_visit_fail_for_memory(bt_visit_t *visit)
 {
     bt_api_error_t error = {0};
 
@@ -217,7 +216,7 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     bt_api_write_piece(answer, choice, first, usage, out);
     close_event(out);
     if (bt_strbuf_status(out) != BT_OK) {
-        fail_for_memory(visit);
+        bt_visit_fail_for_memory(visit);
         return;
     }
     if (!visit->began) {
@@ -259,13 +258,19 @@ static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
         end_stream(visit, answer, usage);
         return;
     }
+    if (bt_answer_bytes(choices, n) > visit->door->inline_bytes) {
+        if (!bt_answer_begin(visit, answer, choices, n, usage)) {
+            bt_visit_fail_for_memory(visit);
+        }
+        return;
+    }
     bt_strbuf_reset(out);
     bt_api_write_answer(answer, choices, n, usage, out);
     if (bt_strbuf_status(out) != BT_OK) {
-        fail_for_memory(visit);
+        bt_visit_fail_for_memory(visit);
         return;
     }
-    bt_visit_respond(visit, 200, JSON, out->data, out->len);
+    bt_visit_respond(visit, 200, BT_JSON_TYPE, out->data, out->len);
 }
 
 static const bt_reply_ops_t reply_ops = {
@@ -308,6 +313,9 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     }
     if (visit->reply.call != NULL) {
         bt_call_gone(visit->reply.call);
+    }
+    if (visit->writing != NULL) {
+        bt_answer_leave(visit->writing);
     }
     (void)leave(visit, CLIENT_LEFT);
 }

@@ -8,7 +8,6 @@
 #include "common/base/json.h"
 #include "router/http/door_priv.h"
 
-#define JSON         "application/json"
 #define MAX_SEGMENTS 8
 
 /* A path, cut at its slashes. */
@@ -83,7 +82,7 @@ static void respond_health(const request_t *r, bool ok)
     if (!ok) {
         bt_exchange_add_header(r->ex, "Retry-After", "1");
     }
-    bt_visit_respond(r->visit, ok ? 200 : 503, JSON, "", 0);
+    bt_visit_respond(r->visit, ok ? 200 : 503, BT_JSON_TYPE, "", 0);
 }
 
 static void server_live(const request_t *r)
@@ -163,7 +162,7 @@ static void model_metadata(const request_t *r)
     write_tensors(&json, "inputs", inputs, BT_ARRAY_LEN(inputs));
     write_tensors(&json, "outputs", outputs, BT_ARRAY_LEN(outputs));
     bt_json_end_object(&json);
-    respond_out(r, JSON);
+    respond_out(r, BT_JSON_TYPE);
 }
 
 static void server_metadata(const request_t *r)
@@ -179,7 +178,7 @@ static void server_metadata(const request_t *r)
     bt_json_str(&json, NULL, "generate");
     bt_json_end_array(&json);
     bt_json_end_object(&json);
-    respond_out(r, JSON);
+    respond_out(r, BT_JSON_TYPE);
 }
 
 /* ---- OpenAI's models ---- */
@@ -206,7 +205,7 @@ static void list_models(const request_t *r)
     }
     bt_strbuf_reset(&r->door->out);
     bt_api_write_models(models, n, &r->door->out);
-    respond_out(r, JSON);
+    respond_out(r, BT_JSON_TYPE);
 }
 
 static void one_model(const request_t *r)
@@ -215,7 +214,7 @@ static void one_model(const request_t *r)
 
     bt_strbuf_reset(&r->door->out);
     bt_api_write_model(&model, &r->door->out);
-    respond_out(r, JSON);
+    respond_out(r, BT_JSON_TYPE);
 }
 
 /* ---- calls ---- */

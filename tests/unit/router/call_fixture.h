@@ -253,6 +253,7 @@ static inline void start(world_t *w, bool with_workers)
     w->door.front = &w->front;
     bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
     bt_scrape_init(&w->door.scrape, &w->door);
+    w->door.inline_bytes = BT_ANSWER_INLINE_BYTES;
     w->served = bt_registry_find(&w->front.models, NULL);
     w->core = w->served->core;
     if (with_workers) {

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole answers that the pool writes: the same bytes, and nothing is left
+ * behind by whoever does not wait for them. */
+#include <poll.h>
+
+#include "common/base/assert.h"
+#include "tests/unit/router/call_fixture.h"
+
+#define PATIENCE_MS 60000
+#define THREE                                                 \
+    "{\"prompt\":\"Hi\",\"n\":3,\"max_tokens\":3,\"seed\":5," \
+    "\"return_token_ids\":true}"
+#define ECHO                                                            \
+    "{\"id\":\"my \\\"id\\\"\",\"text_input\":\"Hi\",\"max_tokens\":3," \
+    "\"sequence_id\":7}"
+
+/* As the event loop does. */
+static void step(world_t *w)
+{
+    const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
+
+    while (!bt_frontend_step(&w->front)) {
+        struct pollfd fd = {.fd = bt_frontend_fd(&w->front), .events = POLLIN};
+
+        assert_true(bt_now_ms() < end_ms);
+        assert_int_not_equal(poll(&fd, 1, PATIENCE_MS), 0);
+    }
+}
+
+/* Asked for, and computed by the workers. */
+static void ask(world_t *w, bt_exchange_t *ex, const char *path,
+                const char *body, uint32_t n)
+{
+    w->n_sent = 0;
+    post(w, ex, path, body);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(ex->n_ends, 0);
+        answer(w, i, "y\"s", BT_FINISH_LENGTH);
+    }
+}
+
+/* But for what differs from call to call. */
+static const char *from_choices(const bt_exchange_t *ex)
+{
+    const char *at = strstr(ex->out, "\"choices\"");
+
+    return (at != NULL) ? at : ex->out;
+}
+
+static void the_pool_writes_the_same_bytes(void **state)
+{
+    static const struct {
+        const char *path, *body;
+        uint32_t n;
+    } calls[] = {{COMPLETIONS, THREE, 3}, {GENERATE, ECHO, 1}};
+    world_t *w = &world;
+    bt_exchange_t here, there;
+
+    (void)state;
+    start(w, true);
+    for (size_t i = 0; i < BT_ARRAY_LEN(calls); i++) {
+        w->door.inline_bytes = SIZE_MAX;
+        ask(w, &here, calls[i].path, calls[i].body, calls[i].n);
+        assert_int_equal(here.n_ends, 1);
+        assert_int_equal(here.status, 200);
+        assert_int_equal(bt_pool_n_jobs(w->front.pool), 0);
+
+        w->door.inline_bytes = 0;
+        ask(w, &there, calls[i].path, calls[i].body, calls[i].n);
+        assert_int_equal(there.n_ends, 0);
+        assert_int_equal(bt_pool_n_jobs(w->front.pool), 1);
+        assert_int_equal(bt_core_n_in_flight(w->core), 0);
+        assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
+        step(w);
+        assert_int_equal(there.n_ends, 1);
+        assert_int_equal(there.status, 200);
+        assert_string_equal(there.type, here.type);
+        assert_string_equal(from_choices(&there), from_choices(&here));
+        has(&there, (i == 0) ? "\"model\":\"tiny\"" : "\"id\":\"my \\\"id\\\"");
+        assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    }
+    stop(w);
+}
+
+static void who_leaves_meanwhile_leaves_nothing_behind(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    w->door.inline_bytes = 0;
+    ask(w, &ex, COMPLETIONS, THREE, 3);
+    bt_door_gone(&w->door, &ex);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
+    step(w);
+    assert_int_equal(ex.n_ends, 0);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+
+    ask(w, &ex, COMPLETIONS, THREE, 3);
+    bt_door_gone(&w->door, &ex);
+    stop(w);
+}
+
+/* It was finished before. */
+static void a_server_that_stops_gives_it_yet(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    w->door.inline_bytes = 0;
+    ask(w, &ex, COMPLETIONS, THREE, 3);
+    bt_pool_stop(w->front.pool);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "\"index\":2");
+    ask(w, &ex, COMPLETIONS, THREE, 3);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "\"index\":2");
+    stop(w);
+}
+
+static void without_memory_it_is_refused(void **state)
+{
+    static const bt_api_choice_t choice = {.text = "yes", .text_bytes = 3};
+    static const bt_api_answer_t whole = {.id = "i", .model = "m"};
+    static const bt_api_usage_t usage;
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    for (int nth = 1; nth <= 3; nth++) {
+        bt_visit_t *visit;
+
+        post(w, &ex, COMPLETIONS, THREE);
+        visit = ex.user;
+        bt_alloc_fail_at(nth);
+        assert_false(bt_answer_begin(visit, &whole, &choice, 1, &usage));
+        bt_alloc_fail_at(0);
+        assert_null(visit->writing);
+        assert_int_equal(w->front.n_answers, 0);
+        bt_door_gone(&w->door, &ex);
+    }
+    stop(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_pool_writes_the_same_bytes),
+        BT_TEST(who_leaves_meanwhile_leaves_nothing_behind),
+        BT_TEST(a_server_that_stops_gives_it_yet),
+        BT_TEST(without_memory_it_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, make_models, remove_models);
+}
