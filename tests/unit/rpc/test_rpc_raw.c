@@ -365,7 +365,7 @@ static void a_socket_that_is_left_over_is_taken_over(void **state)
     side_open(&second, key_a, "s");
     bt_test_expect_log_lines(1);
     assert_int_equal(bt_rpc_listen(second.rpc, url, url, sizeof(url)),
-                     BT_ERR_IO);
+                     BT_ERR_EXISTS);
     bt_rpc_close(second.rpc);
     close(connect_to(addr.sun_path)); /* still there */
     bt_rpc_close(first.rpc);
