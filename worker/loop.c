@@ -491,6 +491,7 @@ static void send_stats(bt_worker_t *w)
     stats->kv_bytes_staged = kvt.bytes_staged;
     stats->kv_stage_waits = kvt.stage_waits;
     stats->kv_foreign_pieces = kvt.foreign_pieces;
+    stats->log_lines_dropped = bt_log_dropped();
     stats->open_fds = bt_count_open_fds();
     stats->roles = w->roles;
     fill_totals(w, stats);

@@ -284,6 +284,7 @@ typedef struct bt_msg_stats {
     uint32_t roles; /**< bits of bt_role_t that it has now; 0 = not said: that
                          of its HELLO, for good */
     uint64_t kv_foreign_pieces; /**< came without secret or proof */
+    uint64_t log_lines_dropped; /**< nobody read them */
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

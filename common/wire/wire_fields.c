@@ -226,6 +226,7 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, kv_stage_waits),
     U32(bt_msg_stats_t, roles, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, kv_foreign_pieces),
+    OF(FIELD_U64, bt_msg_stats_t, log_lines_dropped),
 };
 
 static const field_t peer_fields[] = {

@@ -138,6 +138,7 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_KV_STAGED] = (double)s->kv_bytes_staged;
     w[BT_WC_KV_STAGE_WAITS] = (double)s->kv_stage_waits;
     w[BT_WC_KV_FOREIGN_PIECES] = (double)s->kv_foreign_pieces;
+    w[BT_WC_LOG_DROPPED] = (double)s->log_lines_dropped;
 }
 
 static void fill_worker(const bt_worker_row_t *worker, double *w)

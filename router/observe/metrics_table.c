@@ -332,6 +332,9 @@ const bt_family_def_t bt_metrics_families[] = {
      "messages without their proof, connections that proved nothing; written "
      "nowhere",
      SERIES(WORKER(KV_FOREIGN_PIECES))},
+    {COUNTER, "baton_worker_log_lines_dropped_total",
+     "Lines of a worker's log that were dropped because nobody read its "
+     "standard error", SERIES(WORKER(LOG_DROPPED))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
     {COUNTER, "baton_worker_prompt_tokens_total",

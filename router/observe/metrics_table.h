@@ -151,6 +151,7 @@ typedef enum bt_worker_cell {
     BT_WC_KV_STAGED,
     BT_WC_KV_STAGE_WAITS,
     BT_WC_KV_FOREIGN_PIECES,
+    BT_WC_LOG_DROPPED,
     BT_WC_OPEN_FDS,
     BT_WC_PROMPT_TOKENS,
     BT_WC_REUSED_TOKENS,

@@ -66,6 +66,7 @@ def test_a_log_that_nobody_reads_stops_nothing():
             assert all(re.match(r"2\S+\+00:00 (error|warn |info ) (router|prefill-0|decode-0): ", line)
                        for line in pipe.text.split("\n")[1:-1]), pipe.text  # none is torn
         assert c.metric("baton_log_lines_dropped_total") == 0
+        assert c.metric("baton_worker_log_lines_dropped_total", worker="decode-0") == 0
 
 
 def test_a_process_ends_in_time_where_nobody_reads_its_log():

@@ -113,6 +113,7 @@ static inline void play(world_t *w)
         .kv_bytes_staged = 65536,
         .kv_stage_waits = 21,
         .kv_foreign_pieces = 6,
+        .log_lines_dropped = 8,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

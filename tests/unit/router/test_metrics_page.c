@@ -198,6 +198,7 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_worker_kv_staged_bytes_total" D0 "} 65536",
         "baton_worker_kv_stage_waits_total" D0 "} 21",
         "baton_worker_kv_foreign_pieces_total" D0 "} 6",
+        "baton_worker_log_lines_dropped_total" D0 "} 8",
         "baton_worker_open_fds" D0 "} 31",
         "baton_kv_bytes_total{model=\"tiny\",direction=\"received\"} 4096",
         "baton_http_connections 3",

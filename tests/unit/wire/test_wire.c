@@ -428,12 +428,13 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.kv_stage_waits, 2009);
             assert_int_equal(got.u.stats.roles, BT_ROLES_BOTH);
             assert_int_equal(got.u.stats.kv_foreign_pieces, 2010);
+            assert_int_equal(got.u.stats.log_lines_dropped, 2011);
         }
     }
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (6 + 11 + 5 + 1 + 5) + 9 + 4);
+    assert_int_equal(n_taken, 2 * (13 + 1) + (6 + 12 + 5 + 1 + 5) + 9 + 4);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

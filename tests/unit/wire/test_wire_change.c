@@ -120,7 +120,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 37; keep++) {
+    for (size_t keep = 26; keep <= 38; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -137,6 +137,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->kv_stage_waits, (keep > 34) ? 34 : 0);
         assert_int_equal(s->roles, (keep > 35) ? 3 : 0);
         assert_int_equal(s->kv_foreign_pieces, (keep > 36) ? 36 : 0);
+        assert_int_equal(s->log_lines_dropped, (keep > 37) ? 37 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
