@@ -210,6 +210,13 @@ bool bt_kvt_pool_warm(bt_kvt_t *kvt);
 BT_MUST_CHECK bt_status_t bt_kvt_export(const bt_kvt_t *kvt, void *blob,
                                         size_t cap, size_t *bytes_p);
 
+/** Let the owner of an export blob connect to us. Where the transport can tell
+ *  who knocks (UCX over TCP, on a device that is not loopback), connections
+ * come from addresses of those alone, and of those imported; for good.
+ *  @retval BT_ERR_BAD_MESSAGE  malformed */
+BT_MUST_CHECK bt_status_t bt_kvt_admit(bt_kvt_t *kvt, const void *blob,
+                                       size_t bytes);
+
 /** Connect to the owner of an export blob. Does not block; a peer that cannot
  *  be reached is reported as PEER_LOST later.
  *  @retval BT_ERR_BAD_MESSAGE  malformed

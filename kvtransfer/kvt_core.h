@@ -85,6 +85,9 @@ struct bt_kvt_transport {
     /** Fill addresses, shm and host of our own export; borrowed memory. */
     void (*describe)(bt_kvt_t *kvt, bt_kvt_export_info_t *info_p);
 
+    /** Connections may come from the addresses of @a info. NULL: from
+     *  everywhere. */
+    void (*admit)(bt_kvt_t *kvt, const bt_kvt_export_info_t *info);
     /** Make link->transport. @retval BT_ERR_PEER_LOST, BT_ERR_NO_MEMORY */
     bt_status_t (*connect)(bt_kvt_link_t *link,
                            const bt_kvt_export_info_t *info);

@@ -484,6 +484,24 @@ bool bt_kvt_link_over_has(const bt_kvt_link_t *link, uint64_t grant)
     return false;
 }
 
+static void admit(bt_kvt_t *kvt, const bt_kvt_export_info_t *info)
+{
+    if (kvt->ops->admit != NULL) {
+        kvt->ops->admit(kvt, info);
+    }
+}
+
+bt_status_t bt_kvt_admit(bt_kvt_t *kvt, const void *blob, size_t bytes)
+{
+    bt_kvt_export_info_t info;
+    const bt_status_t status = bt_kvt_export_decode(blob, bytes, &info);
+
+    if (status == BT_OK) {
+        admit(kvt, &info);
+    }
+    return status;
+}
+
 bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
                           void *user, bt_kvt_peer_t **peer_p)
 {
@@ -506,6 +524,7 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
     if (peer == NULL) {
         return BT_ERR_NO_MEMORY;
     }
+    admit(kvt, &info); /* its side of our connection may come back to us */
 
     link = bt_kvt_link_find(kvt, info.instance);
     if (link == NULL) {

@@ -154,6 +154,7 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     }
     snprintf(tls, sizeof(tls), "%s,self%s", rdma ? "rc,ud" : "tcp",
              (ucx->kvt->config.memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");
+    bt_kvt_ucx_door_before(&ucx->door);
     status = bt_kvt_ucx_context_open("baton-kv-net", tls, device,
                                      UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
                                      &ucx->net_context);
@@ -166,6 +167,9 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
     }
     if (status == BT_OK) {
         status = bt_kvt_ucx_listener_open(ucx, interface);
+    }
+    if (status == BT_OK) {
+        bt_kvt_ucx_door_close(&ucx->door, interface);
     }
     if ((status == BT_OK) &&
         (ucp_worker_get_efd(ucx->net, &ucx->net_fd) != UCS_OK)) {
@@ -318,6 +322,7 @@ static void ucx_close(bt_kvt_t *kvt)
     free_list_drop(&ucx->small_free);
     free_list_drop(&ucx->large_free);
     free_list_drop(&ucx->landing_free);
+    bt_kvt_ucx_door_fini(&ucx->door);
     bt_free(ucx->inbox);
     bt_free(ucx);
     kvt->transport = NULL;
@@ -332,6 +337,8 @@ static void ucx_describe(bt_kvt_t *kvt, bt_kvt_export_info_t *info_p)
     info_p->net_addr.bytes = (ucx->net_addr.ss_family == AF_INET)
                                  ? sizeof(struct sockaddr_in)
                                  : sizeof(struct sockaddr_in6);
+    info_p->sources.data = ucx->door.own;
+    info_p->sources.bytes = ucx->door.n_own * BT_KVT_SOURCE_BYTES;
     if (ucx->shm_mem == NULL) {
         return;
     }
@@ -396,6 +403,7 @@ const bt_kvt_transport_t bt_kvt_transport_ucx = {
     .open = ucx_open,
     .close = ucx_close,
     .describe = ucx_describe,
+    .admit = bt_kvt_ucx_admit,
     .connect = bt_kvt_ucx_connect,
     .disconnect = bt_kvt_ucx_disconnect,
     .forget = bt_kvt_ucx_forget,

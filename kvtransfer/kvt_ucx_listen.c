@@ -184,6 +184,7 @@ void bt_kvt_ucx_listener_close(ucx_t *ucx)
     if (ucx->listener == NULL) {
         return;
     }
+    ucx->door.closed = false; /* its numbers are soon others' */
     while ((n_quiet < 2) && (bt_now_ms() < until_ms)) {
         n_quiet = (door_mute(&ucx->net_addr) == 0) ? n_quiet + 1 : 0;
         (void)ucp_worker_progress(ucx->net);

@@ -11,6 +11,7 @@
  *
  *     kvt_ucx.c         open, close, progress
  *     kvt_ucx_listen.c  who connects
+ *     kvt_ucx_door.c    from where: a filter before UCX sees anything
  *     kvt_ucx_ep.c      connections, the end of processes
  *     kvt_ucx_am.c      messages in order, pieces
  *     kvt_ucx_shm.c     the pool, and those of others mapped
@@ -34,8 +35,22 @@
 #define UNPROVEN_MESSAGES 64u
 #define UNPROVEN_BYTES    (256u << 10)
 
+/* Addresses of peers, and the sockets that only they may connect to. */
+typedef struct ucx_door {
+    int before[64]; /* listening sockets that are not UCX's */
+    uint32_t n_before;
+    int fds[8]; /* those that are */
+    uint32_t n_fds;
+    bool closed;                             /* to all but the addresses */
+    uint8_t (*sources)[BT_KVT_SOURCE_BYTES]; /* owned */
+    uint32_t n_sources, sources_cap;
+    uint8_t own[BT_KVT_MAX_SOURCES][BT_KVT_SOURCE_BYTES];
+    uint32_t n_own;
+} ucx_door_t;
+
 typedef struct ucx {
     bt_kvt_t *kvt;
+    ucx_door_t door;
     ucp_context_h net_context, shm_context;
     ucp_worker_h net, shm;
     ucp_mem_h shm_mem;    /* the pool; NULL: it is anonymous memory... */
@@ -112,6 +127,16 @@ void bt_kvt_ucx_requests_accept(ucx_t *ucx);
 /** Reject those that came; no connection comes in any more. Before the worker
  *  goes. */
 void bt_kvt_ucx_listener_close(ucx_t *ucx);
+
+/* kvt_ucx_door.c */
+/** Listening TCP sockets of this process now, to be told from later ones. */
+void bt_kvt_ucx_door_before(ucx_door_t *door);
+/** Those that came since are UCX's: closed from now on to whom nobody admits,
+ *  unless @a interface is loopback, where all have the same address. */
+void bt_kvt_ucx_door_close(ucx_door_t *door, const char *interface);
+/** Of bt_kvt_transport_t. */
+void bt_kvt_ucx_admit(bt_kvt_t *kvt, const bt_kvt_export_info_t *info);
+void bt_kvt_ucx_door_fini(ucx_door_t *door);
 
 /* kvt_ucx_ep.c; the first four are of bt_kvt_transport_t */
 bt_status_t bt_kvt_ucx_connect(bt_kvt_link_t *link,

@@ -256,6 +256,7 @@ bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
     put_blob(&w, &info->net_addr);
     put_blob(&w, &info->shm_addr);
     put_blob(&w, &info->shm_rkey);
+    put_blob(&w, &info->sources);
     return writer_end(&w, bytes_p);
 }
 
@@ -286,9 +287,13 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     info.net_addr = get_blob(&r);
     info.shm_addr = get_blob(&r);
     info.shm_rkey = get_blob(&r);
+    info.sources = get_blob(&r);
 
     status = reader_end(&r);
-    if ((status == BT_OK) && (bytes > BT_KVT_MAX_EXPORT)) {
+    if ((status == BT_OK) &&
+        ((bytes > BT_KVT_MAX_EXPORT) ||
+         (info.sources.bytes % BT_KVT_SOURCE_BYTES != 0) ||
+         (info.sources.bytes > BT_KVT_MAX_SOURCES * BT_KVT_SOURCE_BYTES))) {
         status = BT_ERR_BAD_MESSAGE;
     }
     if (status == BT_OK) {

@@ -50,6 +50,9 @@ typedef struct bt_kvt_host {
     uint32_t uid;
 } bt_kvt_host_t;
 
+#define BT_KVT_SOURCE_BYTES 16u
+#define BT_KVT_MAX_SOURCES  64u
+
 typedef struct bt_kvt_blob {
     const void *data;
     uint32_t bytes;
@@ -69,6 +72,9 @@ typedef struct bt_kvt_export_info {
     uint64_t probe_offset; /**< bytes */
     bt_kvt_host_t host;
     bt_kvt_blob_t net_addr, shm_addr, shm_rkey;
+    /** Where its connections may come from: IPv6 addresses, IPv4 mapped, of
+     *  BT_KVT_SOURCE_BYTES each. */
+    bt_kvt_blob_t sources;
 } bt_kvt_export_info_t;
 
 enum { BT_KVT_TRANSPORT_UCX = 1 }; /* 2: the scripted one of the tests */

@@ -154,9 +154,27 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     }
 }
 
+/** Its connections may come from now on. */
+static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
+{
+    for (uint32_t i = 0; i < peer->n_ranks; i++) {
+        const bt_status_t status =
+            bt_kvt_admit(w->kvt, peer->ranks[i].kvt, peer->ranks[i].kvt_bytes);
+
+        if (status != BT_OK) {
+            BT_LOG_ERROR("no KV can come from %s: %s", peer->name,
+                         bt_status_str(status));
+        }
+    }
+}
+
 static void on_peer(bt_worker_t *w, const bt_worker_link_t *from,
                     const bt_msg_peer_t *peer)
 {
+    if (peer->sends) {
+        admit(w, peer);
+        return;
+    }
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         if (w->ops[i]->on_peer != NULL) {
             w->ops[i]->on_peer(w, from, peer);

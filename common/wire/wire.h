@@ -293,7 +293,8 @@ typedef struct bt_msg_role {
     uint32_t roles; /**< bits of bt_role_t, at least one */
 } bt_msg_role_t;
 
-/** R → P: a decode worker that transfers may name. */
+/** R → P: a decode worker that transfers may name. R → D, with `sends`: a
+ *  prefill worker that may come with KV. */
 typedef struct bt_msg_peer {
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
@@ -302,6 +303,8 @@ typedef struct bt_msg_peer {
     /* later fields */
     uint32_t tp, pp;     /**< default: 1 */
     bt_hash128_t layout; /**< as in its HELLO; 0 = not said */
+    uint32_t sends;      /**< 1: it sends to the reader; default 0: the reader
+                              may send to it */
 } bt_msg_peer_t;
 
 typedef struct bt_msg_peer_gone {

@@ -239,6 +239,7 @@ static const field_t peer_fields[] = {
     RANKS(FIELD_ITEMS, bt_msg_peer_t),
     OF(FIELD_U64, bt_msg_peer_t, layout.lo),
     OF(FIELD_U64, bt_msg_peer_t, layout.hi),
+    U32(bt_msg_peer_t, sends, 0, 1),
 };
 
 static const field_t peer_gone_fields[] = {

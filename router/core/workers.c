@@ -9,20 +9,29 @@
 
 /* ---- peers: who may be named in a transfer ---- */
 
-static void send_peer(bt_core_t *core, bt_instance_t *prefill,
-                      const bt_instance_t *decode)
+static void send_peer(bt_core_t *core, bt_instance_t *to,
+                      const bt_instance_t *peer, uint32_t sends)
 {
     bt_msg_t msg = {.type = BT_MSG_PEER};
 
-    msg.u.peer.instance = decode->hello.instance;
-    snprintf(msg.u.peer.name, sizeof(msg.u.peer.name), "%s",
-             decode->hello.name);
-    msg.u.peer.ranks = decode->hello.ranks;
-    msg.u.peer.n_ranks = decode->hello.n_ranks;
-    msg.u.peer.tp = decode->hello.tp;
-    msg.u.peer.pp = decode->hello.pp;
-    msg.u.peer.layout = decode->hello.layout;
-    core->ops.send(core->ops.send_ctx, prefill, &msg);
+    msg.u.peer.instance = peer->hello.instance;
+    snprintf(msg.u.peer.name, sizeof(msg.u.peer.name), "%s", peer->hello.name);
+    msg.u.peer.ranks = peer->hello.ranks;
+    msg.u.peer.n_ranks = peer->hello.n_ranks;
+    msg.u.peer.tp = peer->hello.tp;
+    msg.u.peer.pp = peer->hello.pp;
+    msg.u.peer.layout = peer->hello.layout;
+    msg.u.peer.sends = sends;
+    core->ops.send(core->ops.send_ctx, to, &msg);
+}
+
+/** KV may go from one to the other. The receiver learns first: its door is
+ *  closed to whom it does not know. */
+static void pair_up(bt_core_t *core, bt_instance_t *prefill,
+                    bt_instance_t *decode)
+{
+    send_peer(core, decode, prefill, 1);
+    send_peer(core, prefill, decode, 0);
 }
 
 static bool was(const bt_instance_t *worker, bt_role_t role)
@@ -47,10 +56,10 @@ static void introduce(bt_core_t *core, bt_instance_t *worker)
             continue;
         }
         if (((fresh & BT_ROLE_PREFILL) != 0) && was(other, BT_ROLE_DECODE)) {
-            send_peer(core, worker, other);
+            pair_up(core, worker, other);
         }
         if (((fresh & BT_ROLE_DECODE) != 0) && was(other, BT_ROLE_PREFILL)) {
-            send_peer(core, other, worker);
+            pair_up(core, other, worker);
         }
     }
 }

@@ -75,6 +75,7 @@ static void decode_export(const uint8_t *data, size_t size, uint8_t *again)
         touch(&info.net_addr);
         touch(&info.shm_addr);
         touch(&info.shm_rkey);
+        touch(&info.sources);
         status = bt_kvt_export_encode(&info, again, size, &bytes);
         check_same(data, size, status, again, bytes, SUM_BYTES);
     }

@@ -70,7 +70,7 @@ FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
          "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009, 3, 2010, 2011],
          "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4],
-         "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104]}
+         "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104, 1]}
 HELLO = GOLDEN["hello"][:-1]
 PEER = GOLDEN["peer"][:-1]
 GRANT = GOLDEN["grant"][:-1]
@@ -112,6 +112,7 @@ WIRE = {
     "refused_hello_ranks_no_list": HELLO + [b"", 2, "", "", 2, 1, [1, 2]],
     "peer_rank_in_the_list": PEER + [b"", 1, 1, RANKS[:1]],
     "peer_ranks": PEER + [b"", 1, 2, RANKS, 103, 104],
+    "refused_peer_sends_twice": PEER + [b"", 1, 2, RANKS, 103, 104, 2],
     "refused_peer_ranks_not_the_split": PEER + [b"", 1, 1, RANKS],
     "grant_windows": GRANT + [b"", [[0, 0, b"a"], [1, 0, b"bc"], [63, 63, b"d"]]],
     "grant_windows_future": GRANT + [b"", [[0, 0, b"a"] + FUTURE, [1, 0, b"bc"]]] + FUTURE,

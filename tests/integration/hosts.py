@@ -73,14 +73,21 @@ class Host:
         return done.stdout.decode()
 
     def connect(self, address, timeout=60):
-        """A socket of this host in our hands. Only the thread that asks is on
-        the host, and only until the socket exists."""
+        """A socket of this host in our hands, connected."""
+        return self.there(lambda: socket.create_connection(address, timeout))
+
+    def socket(self):
+        """A socket of this host in our hands."""
+        return self.there(socket.socket)
+
+    def there(self, make):
+        """Only the thread that asks is on the host, and only until what it makes exists."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/thread-self/ns/net", "rb") as home, open(f"/proc/{self.pid}/ns/net", "rb") as there:
             if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), "setns")
             try:
-                return socket.create_connection(address, timeout)
+                return make()
             finally:
                 assert libc.setns(home.fileno(), CLONE_NEWNET) == 0
 

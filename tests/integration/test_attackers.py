@@ -2,12 +2,14 @@
 """Each attacker alone beside clients that behave: nobody's request fails or changes, and afterwards nothing is held.
 What it costs the others in time is bench/attack.py's."""
 import asyncio
+import select
 import socket
 import tempfile
 import time
 
-from attackers import Attacker, LogReader, NAMES
+from attackers import Attacker, LogReader, NAMES, listening
 from harness import Cluster, Stream, small_model, wait_until
+from hosts import Network
 
 N_CLIENTS = 8
 SIEGE = 1.0  # seconds of each attacker, at least
@@ -54,5 +56,36 @@ def test_attackers_harm_nobody():
             wait_until("nobody is served", lambda: c.total("baton_requests_in_flight") == 0 and
                        c.total("baton_http_connections") <= 1)
             c.wait_idle()
+            codes = c.stop()
+            assert set(codes.values()) == {0}, (codes, c.logs())
+
+
+def knock(host, door):
+    """A connection under way from this host; on a cable it is decided when this returns."""
+    s = host.socket()
+    s.setblocking(False)
+    s.connect_ex(door)
+    return s
+
+
+def is_in(s):
+    """The other end has let it in."""
+    return s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and bool(select.select([], [s], [], 0)[1])
+
+
+def test_kv_is_closed_to_hosts_without_a_worker():
+    with tempfile.TemporaryDirectory() as d, Network("a", "b", "c") as net:
+        a, b, stranger = net.hosts
+        with Cluster(small_model(d), prefill=1, decode=2, hosts=[a, b]) as c:
+            assert c.post("/v1/completions", {"prompt": "hello", "max_tokens": 8})[0] == 200
+            for worker in c.prefills + c.decodes:
+                doors = {door for door in listening(worker.pid) if door[0] != "127.0.0.1"}
+                tried = {door: (knock(stranger, door), knock(a if worker in c.decodes else b, door)) for door in doors}
+                let_in = {door: (is_in(theirs), is_in(ours)) for door, (theirs, ours) in tried.items()}
+                for pair in tried.values():
+                    for s in pair:
+                        s.close()
+                # UCX listens at two; a worker with a router has no other.
+                assert len(let_in) == 2 and set(let_in.values()) == {(False, True)}, (worker.name, let_in)
             codes = c.stop()
             assert set(codes.values()) == {0}, (codes, c.logs())

@@ -255,6 +255,9 @@ __attribute__((unused)) static void pair_import(pair_t *pair)
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     size_t bytes = 0;
 
+    assert_int_equal(bt_kvt_export(pair->sender, blob, sizeof(blob), &bytes),
+                     BT_OK);
+    assert_int_equal(bt_kvt_admit(pair->receiver, blob, bytes), BT_OK);
     assert_int_equal(bt_kvt_export(pair->receiver, blob, sizeof(blob), &bytes),
                      BT_OK);
     pair_at(pair, PAIR_SENDER);

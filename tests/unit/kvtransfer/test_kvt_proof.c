@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who is believed: what has the key of the KV plane, and says its own, now, to
  * this process, on the connection of its own link. */
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "common/base/hash.h"
 #include "common/base/log.h"
@@ -404,6 +407,129 @@ static void silent_connections_end_and_keep_nobody_out(void **state)
     pair_close(&pair);
 }
 
+/* ---- who may connect at all ---- */
+
+/** A connection from @a host to where the receiver listens, under way. */
+static int knock(const pair_t *pair, int host)
+{
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    struct sockaddr_in addr;
+    bt_kvt_export_info_t info;
+    size_t n = 0;
+    int fd;
+
+    assert_int_equal(bt_kvt_export(pair->receiver, blob, sizeof(blob), &n),
+                     BT_OK);
+    assert_int_equal(bt_kvt_export_decode(blob, n, &info), BT_OK);
+    assert_int_equal(info.net_addr.bytes, sizeof(addr));
+    memcpy(&addr, info.net_addr.data, sizeof(addr));
+    host_enter(host);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0);
+    (void)!connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+    return fd;
+}
+
+/** On a cable, that is decided when connect() returns. */
+static bool is_in(int fd, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+    return (poll(&p, 1, timeout_ms) == 1) && ((p.revents & POLLERR) == 0);
+}
+
+static void who_is_no_peer_does_not_get_through_the_door(void **state)
+{
+    const pair_kind_t *kind = &pair_kinds[PAIR_UCX_HOSTS];
+    bt_kvt_t *observer;
+    pair_t pair;
+    int before, after, own;
+
+    (void)state;
+    if (!hosts_up()) {
+        skip();
+    }
+    observer = pair_observer(kind);
+    pair_open(&pair, kind, MIB);
+    before = knock(&pair, HOST_1);
+    own = knock(&pair, HOST_2); /* nobody's, but for those who know of it */
+    assert_false(is_in(before, 0));
+    assert_false(is_in(own, 0));
+    pair_import(&pair);
+    after = knock(&pair, HOST_1);
+    assert_true(is_in(after, 10000));
+    assert_true(is_in(before, 60000)); /* it knocks again after a second */
+    assert_false(is_in(own, 0));
+    close(before);
+    close(after);
+    close(own);
+    pair_close(&pair);
+    bt_kvt_close(observer);
+}
+
+/** Let @a n made-up addresses in, from number @a first on, of both kinds. */
+static void admit_many(const pair_t *pair, uint32_t first, uint32_t n)
+{
+    static uint8_t sources[BT_KVT_MAX_SOURCES][BT_KVT_SOURCE_BYTES];
+    static uint8_t blob[BT_KVT_MAX_EXPORT];
+    bt_kvt_export_info_t info = {.oldest = BT_KVT_WIRE_OLDEST,
+                                 .newest = BT_KVT_WIRE_VERSION,
+                                 .transport = BT_KVT_TRANSPORT_UCX,
+                                 .instance = 3,
+                                 .sources = {sources, sizeof(sources)}};
+    size_t bytes = 0;
+
+    for (uint32_t at = first; at < first + n; at++) {
+        uint8_t *source = sources[at % BT_KVT_MAX_SOURCES];
+
+        memset(source, 0, BT_KVT_SOURCE_BYTES);
+        source[0] = (at % 2 == 0) ? 0 : 0x20;
+        source[10] = source[11] = (at % 2 == 0) ? 0xff : 0;
+        source[14] = (uint8_t)(at >> 8);
+        source[15] = (uint8_t)at;
+        if ((at + 1) % BT_KVT_MAX_SOURCES == 0) {
+            assert_int_equal(
+                bt_kvt_export_encode(&info, blob, sizeof(blob), &bytes), BT_OK);
+            assert_int_equal(bt_kvt_admit(pair->receiver, blob, bytes), BT_OK);
+        }
+    }
+}
+
+/* And where they are too many for a filter, peers are not kept out. */
+static void the_door_knows_many_peers(void **state)
+{
+    const pair_kind_t *kind = &pair_kinds[PAIR_UCX_HOSTS];
+    bt_kvt_t *observer;
+    pair_t pair;
+    int fd;
+
+    (void)state;
+    if (!hosts_up()) {
+        skip();
+    }
+    observer = pair_observer(kind);
+    pair_open(&pair, kind, MIB);
+    admit_many(&pair, 0, 128);
+    fd = knock(&pair, HOST_1);
+    assert_false(is_in(fd, 0));
+    close(fd);
+    pair_import(&pair); /* the last of them */
+    fd = knock(&pair, HOST_1);
+    assert_true(is_in(fd, 10000));
+    close(fd);
+
+    fd = knock(&pair, HOST_2);
+    assert_false(is_in(fd, 0));
+    close(fd);
+    bt_test_expect_log_lines(1);
+    admit_many(&pair, 128, 4096);
+    fd = knock(&pair, HOST_2);
+    assert_true(is_in(fd, 10000));
+    close(fd);
+    pair_close(&pair);
+    bt_kvt_close(observer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +542,8 @@ int main(void)
         BT_TEST(an_acknowledgement_is_of_this_hello),
         TEST_EACH(who_has_another_key_is_nobodys_peer),
         BT_TEST(silent_connections_end_and_keep_nobody_out),
+        BT_TEST(who_is_no_peer_does_not_get_through_the_door),
+        BT_TEST(the_door_knows_many_peers),
     };
 
     bt_log_init("test_kvt_proof", BT_LOG_LEVEL_ERROR);

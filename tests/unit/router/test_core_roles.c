@@ -25,20 +25,24 @@ static void a_role_is_used_from_the_word_of_the_worker_on(void **state)
     says(w, p, BT_ROLE_PREFILL);
     says(w, d, BT_ROLE_DECODE);
     assert_int_equal(count(w, p, BT_MSG_PEER), 1);
-    assert_int_equal(count(w, d, BT_MSG_PEER), 0);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.sends, 0);
+    assert_int_equal(count(w, d, BT_MSG_PEER), 1);
+    assert_int_equal(last(w, d, BT_MSG_PEER)->msg.u.peer.sends, 1);
     submit(w, &a, "A", 8, NULL);
     assert_int_equal(kind_at(w, p), BT_REQUEST_PREFILL);
     assert_int_equal(kind_at(w, d), BT_REQUEST_GENERATE);
 
     /* They change places: each hears of the other before it is asked. */
     says(w, d, BT_ROLES_BOTH);
-    assert_int_equal(count(w, d, BT_MSG_PEER), 0); /* p receives nothing */
+    assert_int_equal(count(w, d, BT_MSG_PEER), 1); /* p receives nothing */
     says(w, p, BT_ROLE_DECODE);
     assert_int_equal(last(w, d, BT_MSG_PEER)->msg.u.peer.instance,
                      p->hello.instance);
+    assert_int_equal(last(w, d, BT_MSG_PEER)->msg.u.peer.sends, 0);
+    assert_int_equal(last(w, p, BT_MSG_PEER)->msg.u.peer.sends, 1);
     says(w, d, BT_ROLE_PREFILL);
-    assert_int_equal(count(w, d, BT_MSG_PEER), 1);
-    assert_int_equal(count(w, p, BT_MSG_PEER), 1);
+    assert_int_equal(count(w, d, BT_MSG_PEER), 2);
+    assert_int_equal(count(w, p, BT_MSG_PEER), 2);
     submit(w, &b, "B", 8, NULL);
     assert_int_equal(kind_at(w, d), BT_REQUEST_PREFILL);
     assert_int_equal(kind_at(w, p), BT_REQUEST_GENERATE);
@@ -46,8 +50,8 @@ static void a_role_is_used_from_the_word_of_the_worker_on(void **state)
     /* A role that comes back is known; all that is under way goes on. */
     says(w, d, BT_ROLE_DECODE);
     says(w, p, BT_ROLES_BOTH);
-    assert_int_equal(count(w, d, BT_MSG_PEER), 1);
-    assert_int_equal(count(w, p, BT_MSG_PEER), 1);
+    assert_int_equal(count(w, d, BT_MSG_PEER), 2);
+    assert_int_equal(count(w, p, BT_MSG_PEER), 2);
     assert_int_equal(count(w, p, BT_MSG_CANCEL), 0);
     assert_int_equal(count(w, d, BT_MSG_CANCEL), 0);
 

@@ -175,7 +175,7 @@ static void a_blob_without_a_list_is_a_list_of_one(void **state)
 
     (void)state;
     (void)wire_samples(msgs); /* they are in the order of their types */
-    for (size_t keep = 4; keep <= 9; keep++) {
+    for (size_t keep = 4; keep <= 10; keep++) {
         bt_strbuf_t buf = wire_encoded(&msgs[BT_MSG_PEER - 1]);
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
@@ -188,6 +188,7 @@ static void a_blob_without_a_list_is_a_list_of_one(void **state)
                          (keep > 6) ? 368640 : 0);
         assert_int_equal(got.u.peer.layout.lo, (keep > 7) ? 7 : 0);
         assert_true(got.u.peer.layout.hi == ((keep > 8) ? UINT64_MAX : 0));
+        assert_int_equal(got.u.peer.sends, (keep > 9) ? 1 : 0);
         bt_strbuf_fini(&shorter);
         bt_strbuf_fini(&buf);
     }

@@ -140,7 +140,7 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] = wire_stats();
     out[n++] = (bt_msg_t){
         .type = BT_MSG_PEER,
-        .u.peer = {5, "decode-1", &one_rank, 1, 1, 1, {7, UINT64_MAX}}};
+        .u.peer = {5, "decode-1", &one_rank, 1, 1, 1, {7, UINT64_MAX}, 1}};
     out[n++] = (bt_msg_t){.type = BT_MSG_PEER_GONE, .u.peer_gone = {5}};
     out[n++] = (bt_msg_t){.type = BT_MSG_DRAIN};
     out[n++] =
