@@ -212,6 +212,24 @@ void bt_kvt_close(bt_kvt_t *kvt)
     bt_free(kvt);
 }
 
+void bt_kvt_rekey(bt_kvt_t *kvt, const uint8_t key[BT_KEY_BYTES],
+                  uint64_t now_ms)
+{
+    if (bt_key_equal(kvt->config.key, key, BT_KEY_BYTES) == 0) {
+        memcpy(kvt->key_before, kvt->config.key, BT_KEY_BYTES);
+        memcpy(kvt->config.key, key, BT_KEY_BYTES);
+        kvt->before_until_ms = now_ms + BT_KVT_KEY_GRACE_MS;
+    }
+}
+
+static void key_expire(bt_kvt_t *kvt)
+{
+    if ((kvt->before_until_ms != 0) && (kvt->now_ms >= kvt->before_until_ms)) {
+        kvt->before_until_ms = 0;
+        bt_key_wipe(kvt->key_before, sizeof(kvt->key_before));
+    }
+}
+
 void *bt_kvt_pool(const bt_kvt_t *kvt)
 {
     return kvt->pool;
@@ -295,12 +313,17 @@ static void link_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
     }
 }
 
+static bool greets(const bt_kvt_msg_t *msg)
+{
+    return (msg->type == BT_KVT_MSG_HELLO) ||
+           (msg->type == BT_KVT_MSG_HELLO_ACK);
+}
+
 /** The key that a message over @a over must be tagged with; NULL: none may. */
 static const uint8_t *key_of(const bt_kvt_t *kvt, const bt_kvt_link_t *over,
                              const bt_kvt_msg_t *msg)
 {
-    if ((msg->type == BT_KVT_MSG_HELLO) ||
-        (msg->type == BT_KVT_MSG_HELLO_ACK)) {
+    if (greets(msg)) {
         return (msg->to == kvt->config.instance) ? kvt->config.key : NULL;
     }
     return ((over != NULL) && !over->lost && (over->instance == msg->from) &&
@@ -314,6 +337,7 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
 {
     const uint8_t *key;
     bt_kvt_msg_t msg;
+    bool proven;
 
     if (bt_kvt_msg_decode(data, bytes, &msg) != BT_OK) {
         kvt->counters.stale_discarded++;
@@ -327,7 +351,12 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
         kvt->counters.stale_discarded++;
         return NULL;
     }
-    if (!bt_kvt_msg_is_proven(data, bytes, key)) {
+    proven = bt_kvt_msg_is_proven(data, bytes, key);
+    if (!proven && greets(&msg) && (kvt->before_until_ms != 0)) {
+        key = kvt->key_before;
+        proven = bt_kvt_msg_is_proven(data, bytes, key);
+    }
+    if (!proven) {
         kvt->counters.foreign_pieces++;
         BT_LOG_WARN("kv transfer: message %d in the name of instance %016llx "
                     "without its proof dropped",
@@ -335,7 +364,7 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
         return NULL;
     }
     if (msg.type == BT_KVT_MSG_HELLO) {
-        return bt_kvt_link_hello(kvt, over, &msg);
+        return bt_kvt_link_hello(kvt, over, &msg, key);
     }
     if (msg.type != BT_KVT_MSG_HELLO_ACK) {
         link_message(over, &msg);
@@ -346,7 +375,7 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
         kvt->counters.stale_discarded++;
         return NULL;
     }
-    bt_kvt_link_hello_ack(over, &msg);
+    bt_kvt_link_hello_ack(over, &msg, key);
     return over;
 }
 
@@ -370,6 +399,7 @@ bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)
         }
         kvt->ticked = true;
         kvt->last_tick_ms = now_ms;
+        key_expire(kvt);
         bt_kvt_windows_tick(kvt);
         bt_kvt_xfers_tick(kvt);
         bt_kvt_links_tick(kvt);

@@ -180,6 +180,10 @@ typedef struct bt_kvt_counters {
         stage_most_held; /**< bytes that came and waited for a slot: most */
 } bt_kvt_counters_t;
 
+/** config.key, of the cluster's. */
+void bt_kvt_plane_key(const uint8_t cluster_key[BT_KEY_BYTES],
+                      uint8_t key[BT_KEY_BYTES]);
+
 /** Open a transport and register a pool of pool_bytes.
  *  @retval BT_ERR_BUSY         the network device has no link: try again later
  *  @retval BT_ERR_UNSUPPORTED  no such network device, or a pool in device
@@ -192,6 +196,11 @@ BT_MUST_CHECK bt_status_t bt_kvt_open(const bt_kvt_config_t *config,
 /** Closes peers and windows without waiting for anybody (but for copies of the
  *  own device that are under way). NULL is allowed. */
 void bt_kvt_close(bt_kvt_t *kvt);
+
+/** Links are opened under this key from now on, and for ten minutes also under
+ *  the one before; those that are there stay as they are. */
+void bt_kvt_rekey(bt_kvt_t *kvt, const uint8_t key[BT_KEY_BYTES],
+                  uint64_t now_ms);
 
 /** The pool, zeroed at first (of a device: config.device.pool); lives as long
  * as @a kvt. */

@@ -68,6 +68,8 @@
 
 #define BT_KVT_N_BUCKETS 256u
 
+#define BT_KVT_KEY_GRACE_MS 600000u
+
 typedef struct bt_kvt_link bt_kvt_link_t;
 typedef struct bt_kvt_stage bt_kvt_stage_t;
 typedef struct bt_kvt_slot bt_kvt_slot_t;
@@ -152,6 +154,8 @@ struct bt_kvt {
     bool closing; /**< within bt_kvt_close() */
     bool frozen;  /**< set by a transport: progress does nothing meanwhile */
     bool broken;  /**< some link is; see bt_kvt_link.broken */
+    uint8_t key_before[BT_KEY_BYTES]; /**< than config.key */
+    uint64_t before_until_ms;         /**< 0 = there is none */
     uint64_t next_grant, next_nonce;
     bt_kvt_seen_t *seen; /**< owned; of those who said hello */
     uint32_t n_seen, seen_cap, next_seen;
@@ -188,6 +192,7 @@ struct bt_kvt_link {
     uint64_t nonce;      /**< ours: this incarnation; the session we give */
     uint64_t peer_nonce; /**< theirs; 0 = not heard yet */
     uint8_t random[BT_KVT_RANDOM_BYTES]; /**< ours */
+    uint8_t plane_key[BT_KEY_BYTES];     /**< that it is opened under */
     /** Of the tags of what we say, and (with peer_nonce) of what they do. */
     uint8_t key[BT_KEY_BYTES], peer_key[BT_KEY_BYTES];
     bool broken; /**< a send failed; lost at the next progress */
@@ -353,12 +358,14 @@ void bt_kvt_link_send_lease(bt_kvt_link_t *link, bt_kvt_msg_type_t type,
 /** The link is no more; all of its transfers and windows learn. @a gone: it
  *  will not write again, proven. May be called again to add that proof. */
 void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why);
-/** @a msg is proven. @param over  as of bt_kvt_take_message()
+/** @a msg is proven, under @a key. @param over  as of bt_kvt_take_message()
  *  @return the link, or NULL when there is none */
 bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
-                                 const bt_kvt_msg_t *msg);
-/** @a msg is proven. */
-void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
+                                 const bt_kvt_msg_t *msg,
+                                 const uint8_t key[BT_KEY_BYTES]);
+/** @a msg is proven, under @a key. */
+void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
+                           const uint8_t key[BT_KEY_BYTES]);
 /** Links whose send failed become lost. */
 void bt_kvt_links_mend(bt_kvt_t *kvt);
 /** We did not run for so long (stopped, starved, suspended): what was not heard

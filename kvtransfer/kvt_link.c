@@ -44,7 +44,7 @@ void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
         msg->to = link->instance;
         memcpy(msg->random, link->random, sizeof(msg->random));
     }
-    status = bt_kvt_msg_encode(msg, greets(msg) ? kvt->config.key : link->key,
+    status = bt_kvt_msg_encode(msg, greets(msg) ? link->plane_key : link->key,
                                kvt->scratch, BT_KVT_MAX_MSG, &bytes);
     if (status == BT_OK) {
         status = kvt->ops->send(link, kvt->scratch, bytes);
@@ -90,6 +90,14 @@ static uint32_t max_record_bytes(const bt_kvt_t *kvt,
                : bytes;
 }
 
+/** Ours of the link is made of it. */
+static void plane_key_use(bt_kvt_link_t *link, const uint8_t key[BT_KEY_BYTES])
+{
+    memcpy(link->plane_key, key, BT_KEY_BYTES);
+    bt_kvt_link_key(key, link->kvt->config.instance, link->instance,
+                    link->nonce, link->random, link->key);
+}
+
 static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
                                bt_kvt_link_t **link_p)
 {
@@ -104,8 +112,7 @@ static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
     link->pool_bytes = info->pool_bytes;
     link->nonce = kvt->next_nonce++;
     bt_key_random(link->random, sizeof(link->random));
-    bt_kvt_link_key(kvt->config.key, kvt->config.instance, link->instance,
-                    link->nonce, link->random, link->key);
+    plane_key_use(link, kvt->config.key);
     link->max_record_bytes = max_record_bytes(kvt, info);
     bt_list_init(&link->waiting);
     bt_list_init(&link->all);
@@ -200,13 +207,18 @@ static void links_supersede(bt_kvt_t *kvt, uint64_t instance, uint64_t nonce)
 }
 
 /** Who the peer is from now on, and what its tags are made with. */
-static void peer_know(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+static void peer_know(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
+                      const uint8_t key[BT_KEY_BYTES])
 {
-    const bt_kvt_config_t *config = &link->kvt->config;
+    const bool other_key =
+        bt_key_equal(link->plane_key, key, BT_KEY_BYTES) == 0;
 
-    if (link->peer_nonce != msg->nonce) {
+    if (other_key) {
+        plane_key_use(link, key);
+    }
+    if (other_key || (link->peer_nonce != msg->nonce)) {
         link->peer_nonce = msg->nonce;
-        bt_kvt_link_key(config->key, link->instance, config->instance,
+        bt_kvt_link_key(key, link->instance, link->kvt->config.instance,
                         msg->nonce, msg->random, link->peer_key);
     }
     link->last_heard_ms = link->kvt->now_ms;
@@ -287,7 +299,8 @@ static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
 }
 
 bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
-                                 const bt_kvt_msg_t *msg)
+                                 const bt_kvt_msg_t *msg,
+                                 const uint8_t key[BT_KEY_BYTES])
 {
     bt_kvt_msg_t ack = {.type = BT_KVT_MSG_HELLO_ACK, .echo = msg->nonce};
     bt_kvt_export_info_t info;
@@ -311,7 +324,7 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
         return NULL;
     }
 
-    peer_know(link, msg);
+    peer_know(link, msg, key);
     if (!link->hello_taken) {
         link->hello_taken = true;
         link->remote_direct = msg->direct &&
@@ -324,7 +337,8 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
     return link;
 }
 
-void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
+                           const uint8_t key[BT_KEY_BYTES])
 {
     if ((link->peer_nonce != 0) && (link->peer_nonce != msg->nonce)) {
         if (msg->nonce > link->peer_nonce) {
@@ -332,7 +346,7 @@ void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
         }
         return;
     }
-    peer_know(link, msg);
+    peer_know(link, msg, key);
     if (link->acked || !link->hello_sent) {
         return;
     }
@@ -392,6 +406,13 @@ static void link_tick(bt_kvt_link_t *link)
     if ((now - link->last_heard_ms >= kvt->config.keepalive_ms) &&
         (now - link->last_ping_ms >= kvt->config.keepalive_ms)) {
         if (greeting) {
+            /* Perhaps it has not learnt the new one yet. */
+            if (kvt->before_until_ms != 0) {
+                plane_key_use(link, bt_key_equal(link->plane_key,
+                                                 kvt->config.key, BT_KEY_BYTES)
+                                        ? kvt->key_before
+                                        : kvt->config.key);
+            }
             hello_send(link);
         } else {
             link->last_ping_ms = now;

@@ -537,6 +537,12 @@ bool bt_kvt_msg_is_proven(const void *buf, size_t bytes,
     return bt_key_equal(tag, p + bytes - TAIL_BYTES, sizeof(tag)) != 0;
 }
 
+void bt_kvt_plane_key(const uint8_t cluster_key[BT_KEY_BYTES],
+                      uint8_t key[BT_KEY_BYTES])
+{
+    bt_key_derive(cluster_key, "baton 3 kv", NULL, 0, key);
+}
+
 void bt_kvt_link_key(const uint8_t plane_key[BT_KEY_BYTES], uint64_t from,
                      uint64_t to, uint64_t nonce,
                      const uint8_t random[BT_KVT_RANDOM_BYTES],

@@ -315,6 +315,11 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
     turn(ctx);
 }
 
+bool bt_links_rekey(bt_links_t *links, const uint8_t *key, size_t key_bytes)
+{
+    return bt_rpc_rekey(links->rpc, key, key_bytes, bt_now_ms());
+}
+
 void bt_links_tick(bt_links_t *links, uint64_t now_ms)
 {
     bt_rpc_tick(links->rpc, now_ms);

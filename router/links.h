@@ -51,6 +51,8 @@ BT_MUST_CHECK bt_status_t bt_links_listen(bt_links_t *links,
                                           const char *url, const uint8_t *key,
                                           size_t key_bytes, char *bound,
                                           size_t bound_bytes);
+/** See bt_rpc_rekey(). */
+bool bt_links_rekey(bt_links_t *links, const uint8_t *key, size_t key_bytes);
 /** Heartbeats and what came; call every 50 ms or so. */
 void bt_links_tick(bt_links_t *links, uint64_t now_ms);
 void bt_links_close(bt_links_t *links); /**< also of a zeroed one */

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/ready_fd.h"
 #include "common/base/stop.h"
+#include "common/crypt/key.h"
 #include "router/fleet.h"
 #include "router/frontend/frontend.h"
 #include "router/http/door.h"
@@ -206,6 +207,27 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
     bt_router_metrics_turn(loop->front.metrics);
 }
 
+static void rekey(bt_loop_t *loop)
+{
+    const char *path = loop->front.config->key_file;
+    uint8_t key[BT_KEY_BYTES];
+    char why[BT_KEY_WHY_BYTES];
+
+    if ((path[0] == '\0') || (loop->links.rpc == NULL)) {
+        return;
+    }
+    if (bt_key_read(path, key, why) != BT_OK) {
+        BT_LOG_ERROR("SIGHUP: cluster key %s: %s; the one before stays", path,
+                     why);
+        return;
+    }
+    if (bt_links_rekey(&loop->links, key, sizeof(key))) {
+        BT_LOG_INFO("SIGHUP: new links use the new cluster key; the one before "
+                    "is taken for 10 minutes");
+    }
+    bt_key_wipe(key, sizeof(key));
+}
+
 static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
 {
     bt_loop_t *loop = ctx;
@@ -214,6 +236,7 @@ static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
     (void)what;
     BT_LOG_INFO("SIGHUP: trace and access log are opened anew");
     bt_frontend_reopen(&loop->front);
+    rekey(loop);
 }
 
 /* ---- birth and end ---- */

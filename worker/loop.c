@@ -16,6 +16,7 @@
 #include "common/base/process.h"
 #include "common/base/ready_fd.h"
 #include "worker/group.h"
+#include "worker/hangup.h"
 #include "worker/job.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
@@ -626,6 +627,7 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         {.fd = bt_kvt_fd(w->kvt), .events = POLLIN},
         {.fd = bt_engine_fd(w->engine), .events = POLLIN},
         {.fd = signal_fd, .events = POLLIN},
+        {.fd = w->hangup_fd, .events = POLLIN},
     };
     const bool warming = w->pool_is_cold && (w->n_jobs == 0) && !w->draining;
     int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
@@ -661,6 +663,7 @@ static void take_kvt(bt_worker_t *w, bool *busy_p)
 bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
 {
     take_signals(w, signal_fd);
+    bt_hangup_take(w);
     take_rpc(w);
     take_reports(w);
     take_kvt(w, busy_p);

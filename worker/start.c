@@ -17,6 +17,7 @@
 #include "common/base/stop.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
+#include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/loop.h"
 #include "worker/route.h"
@@ -144,6 +145,7 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     w->ops = ops;
     w->program_role = role;
     w->ready_fd = -1;
+    w->hangup_fd = -1;
     w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_routes_init(w);
@@ -182,7 +184,7 @@ int bt_worker_main(bt_role_t role,
         BT_LOG_ERROR("signals: %m");
         goto end;
     }
-    if (bt_log_start() != BT_OK) {
+    if ((bt_log_start() != BT_OK) || (bt_hangup_open(w) != BT_OK)) {
         goto end;
     }
     if (bt_cluster_open((uint32_t)role, &argc, &argv, &start->cluster) !=
@@ -221,6 +223,9 @@ end:
     }
     if (signal_fd >= 0) {
         close(signal_fd);
+    }
+    if (w != NULL) {
+        bt_hangup_close(w);
     }
     bt_free(w);
     bt_free(start);

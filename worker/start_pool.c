@@ -86,7 +86,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
     if (status != BT_OK) {
         return status;
     }
-    bt_key_derive(s->key, "baton 3 kv", NULL, 0, config.key);
+    bt_kvt_plane_key(s->key, config.key);
     do {
         status = bt_kvt_open(&config, &w->kvt);
         if ((status == BT_ERR_BUSY) && !wait_for_link(w, &said)) {

@@ -216,6 +216,7 @@ struct bt_worker {
     uint64_t drain_deadline_ms;
     uint64_t next_stats_ms;
     bool pool_is_cold; /**< idle moments have something to do */
+    int hangup_fd;     /**< hangup.h; -1: none */
     bt_beat_t beat;    /**< of the control thread, to the launcher */
     int ready_fd;      /**< of who started it; -1: nobody asks */
 };

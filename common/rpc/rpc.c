@@ -63,7 +63,7 @@ static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
 {
     const bool has_old = config->old_hello != NULL;
 
-    bt_rpc_keys_make(config->key, config->key_bytes, &rpc->keys);
+    bt_rpc_keys_make(config->key, config->key_bytes, &rpc->ring.now);
     rpc->range = config->range;
     snprintf(rpc->name, sizeof(rpc->name), "%s", config->name);
     rpc->heartbeat_ms = config->heartbeat_ms;
@@ -96,7 +96,7 @@ static void free_rpc(bt_rpc_t *rpc)
     bt_free(rpc->listen_host);
     bt_free(rpc->hello);
     bt_free(rpc->old_hello);
-    bt_key_wipe(&rpc->keys, sizeof(rpc->keys));
+    bt_key_wipe(&rpc->ring, sizeof(rpc->ring));
     bt_free(rpc);
 }
 
@@ -269,7 +269,26 @@ static void announce_socket(bt_rpc_link_t *link)
     memcpy(intro.name, rpc->name, sizeof(intro.name));
     memcpy(intro.url, link->url, sizeof(intro.url));
     link->announce_bytes =
-        bt_rpc_announce_put(&rpc->keys, &intro, link->announce);
+        bt_rpc_announce_put(&rpc->ring.now, &intro, link->announce);
+}
+
+bool bt_rpc_rekey(bt_rpc_t *rpc, const uint8_t *key, size_t key_bytes,
+                  uint64_t now_ms)
+{
+    bt_list_t *pos, *tmp;
+
+    if (!bt_rpc_ring_turn(&rpc->ring, key, key_bytes, now_ms)) {
+        return false;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
+    {
+        bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
+
+        if ((link->join != NULL) && (link->state == LINK_WAITING)) {
+            announce_socket(link);
+        }
+    }
+    return true;
 }
 
 /* A fresh pipe for the next link to a router. */
@@ -465,6 +484,7 @@ void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
     bt_list_t *tmp;
 
     rpc->now_ms = now_ms;
+    bt_rpc_ring_expire(&rpc->ring, now_ms);
     rpc->tick_ms = now_ms;
     BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
     {

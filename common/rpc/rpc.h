@@ -68,6 +68,12 @@ BT_MUST_CHECK bt_status_t bt_rpc_open(const bt_rpc_config_t *config,
 /** Flushes briefly, closes all links. NULL is allowed. */
 void bt_rpc_close(bt_rpc_t *rpc);
 
+/** Links are opened under this key from now on, and for ten minutes also under
+ *  the one before; those that are there stay as they are.
+ *  @param key_bytes  at least 16  @return false: it is the one in use */
+bool bt_rpc_rekey(bt_rpc_t *rpc, const uint8_t *key, size_t key_bytes,
+                  uint64_t now_ms);
+
 /** Router: accept announcements at @a url (ipc:// or tcp://; tcp port 0 picks
  *  one). @param [out] bound  the url with the real port.
  *  @retval  any of bt_status_of_bind(), BT_ERR_INVALID_PARAM,

@@ -149,7 +149,9 @@ static void on_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
     rpc_known_t *known;
     rpc_intro_t intro;
 
-    switch (bt_rpc_announce_check(&rpc->keys, data, bytes, &intro)) {
+    switch (bt_rpc_announce_check(
+        bt_rpc_ring_find(&rpc->ring, bt_rpc_intro_key_id(data, bytes)), data,
+        bytes, &intro)) {
     case BT_OK:
         break;
     case BT_ERR_UNAUTHORIZED:
@@ -192,8 +194,8 @@ static void on_old_announcement(bt_rpc_t *rpc, const void *data, size_t bytes)
     bt_rpc_link_t *link;
     rpc_known_t *known;
 
-    switch (bt_rpc_old_announce_check(rpc->keys.old, data, bytes, &incarnation,
-                                      url)) {
+    switch (bt_rpc_old_announce_check(rpc->ring.now.old, data, bytes,
+                                      &incarnation, url)) {
     case BT_OK:
         break;
     case BT_ERR_UNAUTHORIZED:

@@ -13,13 +13,21 @@
 #include "common/base/log.h"
 #include "common/rpc/rpc_inner.h"
 
+/* Both frames are made with the key that the first one names. */
+static const rpc_keys_t *keys_of(const bt_rpc_link_t *link)
+{
+    return bt_rpc_ring_find(
+        &link->rpc->ring,
+        bt_rpc_intro_key_id(link->announce, link->announce_bytes));
+}
+
 /* Both frames are known: the key of this link and no other. */
 static void make_session(bt_rpc_link_t *link, const void *open,
                          size_t open_bytes)
 {
     const bool worker = link->join != NULL;
 
-    bt_rpc_session_make(&link->rpc->keys, link->announce, link->announce_bytes,
+    bt_rpc_session_make(keys_of(link), link->announce, link->announce_bytes,
                         open, open_bytes, &link->session);
     link->seal_key = worker ? link->session.to_router : link->session.to_worker;
     link->open_key = worker ? link->session.to_worker : link->session.to_router;
@@ -41,7 +49,7 @@ void bt_rpc_handshake_start(bt_rpc_link_t *link)
     link->deadline_ms = rpc->now_ms + rpc->dead_ms;
     bt_key_random(intro.nonce, sizeof(intro.nonce));
     memcpy(intro.name, rpc->name, sizeof(intro.name));
-    n = bt_rpc_open_put(&rpc->keys, link->announce, link->announce_bytes,
+    n = bt_rpc_open_put(keys_of(link), link->announce, link->announce_bytes,
                         &intro, frame);
     make_session(link, frame, n);
     if (nng_msg_alloc(&msg, n) == 0) {
@@ -83,8 +91,8 @@ static void on_open(bt_rpc_link_t *link, const void *data, size_t bytes)
     bt_rpc_t *rpc = link->rpc;
     rpc_intro_t intro;
 
-    switch (bt_rpc_open_check(&rpc->keys, link->announce, link->announce_bytes,
-                              data, bytes, &intro)) {
+    switch (bt_rpc_open_check(keys_of(link), link->announce,
+                              link->announce_bytes, data, bytes, &intro)) {
     case BT_OK:
         break;
     case BT_ERR_UNAUTHORIZED:

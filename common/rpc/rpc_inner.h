@@ -156,7 +156,7 @@ typedef struct rpc_listener {
 } rpc_listener_t;
 
 struct bt_rpc {
-    rpc_keys_t keys;
+    rpc_ring_t ring;
     void *hello;
     size_t hello_bytes;
     void *old_hello;

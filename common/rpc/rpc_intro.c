@@ -79,6 +79,15 @@ size_t bt_rpc_open_put(const rpc_keys_t *keys, const void *announce,
     return n + MAC_BYTES;
 }
 
+const uint8_t *bt_rpc_intro_key_id(const void *data, size_t bytes)
+{
+    const uint8_t *p = data;
+
+    return (bytes < RPC_INTRO_HEADER + RPC_OPEN_FIXED)
+               ? NULL
+               : p + RPC_INTRO_HEADER + 8; /* behind the range */
+}
+
 bool bt_rpc_is_url(const uint8_t *text, size_t n)
 {
     if ((n < MIN_URL) || (n >= RPC_MAX_URL) ||

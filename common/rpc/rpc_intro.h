@@ -58,6 +58,10 @@ BT_MUST_CHECK bt_status_t bt_rpc_open_check(const rpc_keys_t *keys,
                                             const void *data, size_t bytes,
                                             rpc_intro_t *intro_p);
 
+/** @return RPC_KEY_ID_BYTES in @a data: of the key that either frame says it is
+ *  made with, proven or not; NULL: it is too short for either */
+const uint8_t *bt_rpc_intro_key_id(const void *data, size_t bytes);
+
 /** Is this text an address that a router may dial? */
 bool bt_rpc_is_url(const uint8_t *text, size_t n);
 

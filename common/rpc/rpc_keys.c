@@ -26,6 +26,40 @@ void bt_rpc_keys_make(const uint8_t *key, size_t key_bytes, rpc_keys_t *keys)
     under(key, key_bytes, "baton rpc key 1", keys->old);
 }
 
+bool bt_rpc_ring_turn(rpc_ring_t *ring, const uint8_t *key, size_t key_bytes,
+                      uint64_t now_ms)
+{
+    rpc_keys_t fresh;
+    bool is_new;
+
+    bt_rpc_keys_make(key, key_bytes, &fresh);
+    is_new = memcmp(fresh.id, ring->now.id, sizeof(fresh.id)) != 0;
+    if (is_new) {
+        ring->before = ring->now;
+        ring->before_until_ms = now_ms + RPC_KEY_GRACE_MS;
+        ring->now = fresh;
+    }
+    bt_key_wipe(&fresh, sizeof(fresh));
+    return is_new;
+}
+
+void bt_rpc_ring_expire(rpc_ring_t *ring, uint64_t now_ms)
+{
+    if ((ring->before_until_ms != 0) && (now_ms >= ring->before_until_ms)) {
+        ring->before_until_ms = 0;
+        bt_key_wipe(&ring->before, sizeof(ring->before));
+    }
+}
+
+const rpc_keys_t *bt_rpc_ring_find(const rpc_ring_t *ring,
+                                   const uint8_t id[RPC_KEY_ID_BYTES])
+{
+    return ((id != NULL) && (ring->before_until_ms != 0) &&
+            (memcmp(id, ring->before.id, RPC_KEY_ID_BYTES) == 0))
+               ? &ring->before
+               : &ring->now;
+}
+
 void bt_rpc_session_make(const rpc_keys_t *keys, const void *announce,
                          size_t announce_bytes, const void *open,
                          size_t open_bytes, rpc_session_t *session)

@@ -43,7 +43,7 @@ void bt_rpc_refuse_start(bt_rpc_link_t *link)
     link->deadline_ms = rpc->now_ms + rpc->dead_ms;
     link->old_ours.incarnation = rpc->incarnation;
     bt_key_random(link->old_ours.nonce, sizeof(link->old_ours.nonce));
-    bt_key_proof(rpc->keys.old, BT_KEY_BYTES, rpc->old_hello,
+    bt_key_proof(rpc->ring.now.old, BT_KEY_BYTES, rpc->old_hello,
                  rpc->old_hello_bytes, link->old_ours.payload_hash);
     bt_rpc_link_control(link,
                         make_frame(link, RPC_OLD_HELLO, 0, link->old_ours.nonce,
@@ -53,7 +53,7 @@ void bt_rpc_refuse_start(bt_rpc_link_t *link)
 
 static void on_hello(bt_rpc_link_t *link, const rpc_old_frame_t *frame)
 {
-    const uint8_t *key = link->rpc->keys.old;
+    const uint8_t *key = link->rpc->ring.now.old;
     uint8_t proof[BT_PROOF_BYTES];
 
     if (!bt_rpc_link_keep(link, frame->body + RPC_OLD_NONCE_BYTES,
@@ -76,8 +76,8 @@ static void on_proof(bt_rpc_link_t *link, const rpc_old_frame_t *frame)
 {
     uint8_t proof[BT_PROOF_BYTES];
 
-    bt_rpc_old_proof(link->rpc->keys.old, !is_dialer(link), &link->old_theirs,
-                     &link->old_ours, proof);
+    bt_rpc_old_proof(link->rpc->ring.now.old, !is_dialer(link),
+                     &link->old_theirs, &link->old_ours, proof);
     if (!bt_key_equal(proof, frame->body, sizeof(proof)) ||
         (frame->incarnation != link->old_theirs.incarnation)) {
         bt_rpc_complain(link,

@@ -345,7 +345,7 @@ rpc_announced_t bt_rpc_join_announce(rpc_join_t *join, bool old)
         (bt_rpc_pipe_state(join->pipe) == RPC_PIPE_ENDED)) {
         return RPC_NOBODY_THERE;
     }
-    n = old ? bt_rpc_old_announce_put(join->rpc->keys.old,
+    n = old ? bt_rpc_old_announce_put(join->rpc->ring.now.old,
                                       join->rpc->incarnation, link->url,
                                       old_frame)
             : link->announce_bytes;

@@ -291,6 +291,55 @@ def test_a_worker_that_no_router_answers_says_so():
             c.__exit__(None, None, None)
 
 
+def test_a_cluster_key_is_replaced_while_clients_are_served():
+    """File and SIGHUP; whoever starts anew in between has the new key."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(small_model(d), prefill=2, decode=2) as c:
+            def serves():
+                assert c.post("/v1/completions", {"prompt": "hello", "max_tokens": 8})[0] == 200
+
+            def learns(p):
+                p.kill(signal.SIGHUP)
+                wait_until(f"{p.name} has read it", lambda: "new links use the new cluster key" in p.log())
+
+            def comes_again(workers, role, k):
+                workers[k].kill()
+                workers[k].popen.wait()
+                workers[k].close()
+                c.processes.remove(workers[k])
+                wait_until("it is missed", lambda: c.total("baton_workers", role=role, state="up") == 1)
+                workers[k] = c.start_worker(role, k)
+                wait_until("it is back", lambda: c.all_joined() or c._check_alive())
+
+            def nothing_fails():
+                before = c.total("baton_attempt_failures_total")
+                for _ in range(12):
+                    serves()
+                return c.total("baton_attempt_failures_total") == before
+
+            serves()
+            with open(c.key + ".new", "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as f:
+                f.write("a new key that is long enough")
+            os.rename(c.key + ".new", c.key)
+            learns(c.router)
+            serves()
+            comes_again(c.prefills, "prefill", 0)  # the new one
+            learns(c.decodes[0])
+            learns(c.decodes[1])
+            for _ in range(4):
+                serves()
+            comes_again(c.decodes, "decode", 0)
+            learns(c.prefills[1])
+            wait_until("all know the new one", nothing_fails)
+            c.router.kill(signal.SIGHUP)
+            os.chmod(c.key, 0o644)
+            c.prefills[1].kill(signal.SIGHUP)
+            wait_until("it is refused", lambda: "the one before stays" in c.prefills[1].log())
+            serves()
+            codes = c.stop()
+            assert set(codes.values()) == {0}, (codes, c.logs())
+
+
 def test_a_key_file_that_is_refused_is_told_why():
     with tempfile.TemporaryDirectory() as d:
         model = small_model(d)

@@ -407,6 +407,90 @@ static void silent_connections_end_and_keep_nobody_out(void **state)
     pair_close(&pair);
 }
 
+/* ---- a new key ---- */
+
+static void hand_over(pair_t *pair, uint64_t id)
+{
+    track_t *t = pair_window(pair, id, PAIR_SENDER, 16384 * id, 4096, 8192, 2);
+
+    prep(pair, t);
+    post(t, 0, t->bytes);
+    finish(t, "");
+    PAIR_UNTIL(pair, over(t));
+    assert_int_equal(t->done, 1);
+}
+
+/* What is there goes on; what is new needs a key that both know. */
+static void a_new_key_is_learnt_one_after_the_other(const pair_kind_t *kind,
+                                                    bool sender_first)
+{
+    const unsigned long warned = bt_log_count(BT_LOG_LEVEL_WARN);
+    const uint8_t fresh[BT_KEY_BYTES] = {9};
+    pair_t pair;
+
+    pair_open(&pair, kind, MIB);
+    pair_import(&pair);
+    hand_over(&pair, 1);
+    bt_kvt_rekey(sender_first ? pair.sender : pair.receiver, fresh,
+                 pair.now_ms);
+    hand_over(&pair, 2);
+
+    bt_kvt_peer_release(pair.peer);
+    bt_kvt_link_lost(bt_kvt_link_find(pair.sender, PAIR_RECEIVER), false,
+                     "test");
+    bt_kvt_link_lost(bt_kvt_link_find(pair.receiver, PAIR_SENDER), false,
+                     "test");
+    for (int i = 0; i < 10; i++) { /* each hears that the other did */
+        (void)pair_pump(&pair);
+    }
+    pair_import(&pair);
+    hand_over(&pair, 3);
+    assert_int_equal(pair.peers_lost, 0);
+    bt_kvt_rekey(sender_first ? pair.receiver : pair.sender, fresh,
+                 pair.now_ms);
+    hand_over(&pair, 4);
+    bt_test_expect_log_lines(bt_log_count(BT_LOG_LEVEL_WARN) - warned);
+    pair_close(&pair);
+}
+
+static void senders_may_learn_a_new_key_first(const pair_kind_t *kind)
+{
+    a_new_key_is_learnt_one_after_the_other(kind, true);
+}
+EACH_KIND(senders_may_learn_a_new_key_first)
+
+static void receivers_may_learn_a_new_key_first(const pair_kind_t *kind)
+{
+    a_new_key_is_learnt_one_after_the_other(kind, false);
+}
+EACH_KIND(receivers_may_learn_a_new_key_first)
+
+/* Whoever has it after ten minutes is a stranger. */
+static void the_key_before_ends(void **state)
+{
+    const uint8_t fresh[BT_KEY_BYTES] = {9};
+    uint8_t old[BT_KEY_BYTES];
+    bt_kvt_msg_t hello;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], MIB);
+    memcpy(old, pair.receiver->config.key, sizeof(old));
+    (void)bt_kvt_progress(pair.receiver, pair.now_ms, MIB);
+    bt_kvt_rekey(pair.receiver, fresh, pair.now_ms);
+    hello_fill(&pair, 5, &hello);
+    assert_non_null(tell(pair.receiver, NULL, &hello, old));
+    (void)bt_kvt_progress(pair.receiver, pair.now_ms + 599999, MIB);
+    hello.nonce = 6;
+    assert_non_null(tell(pair.receiver, NULL, &hello, old));
+    (void)bt_kvt_progress(pair.receiver, pair.now_ms + 600000, MIB);
+    hello.nonce = 7;
+    assert_null(tell(pair.receiver, NULL, &hello, old));
+    assert_non_null(tell(pair.receiver, NULL, &hello, fresh));
+    bt_test_expect_log_lines(1);
+    pair_close(&pair);
+}
+
 /* ---- who may connect at all ---- */
 
 /** A connection from @a host to where the receiver listens, under way. */
@@ -542,6 +626,9 @@ int main(void)
         BT_TEST(an_acknowledgement_is_of_this_hello),
         TEST_EACH(who_has_another_key_is_nobodys_peer),
         BT_TEST(silent_connections_end_and_keep_nobody_out),
+        TEST_EACH(senders_may_learn_a_new_key_first),
+        TEST_EACH(receivers_may_learn_a_new_key_first),
+        BT_TEST(the_key_before_ends),
         BT_TEST(who_is_no_peer_does_not_get_through_the_door),
         BT_TEST(the_door_knows_many_peers),
     };

@@ -344,6 +344,46 @@ static void announcements_of_protocol_2_are_taken(void **state)
     }
 }
 
+/* A frame names its key: that in use, or for ten minutes the one before. */
+static void the_key_before_is_known_for_ten_minutes(void **state)
+{
+    static const uint8_t a[32] = {1}, b[32] = {2};
+    uint8_t frame[RPC_MAX_INTRO];
+    rpc_intro_t intro = {.range = {3, 3},
+                         .incarnation = 7,
+                         .count = 1,
+                         .name = "w",
+                         .url = "ipc:///tmp/x"};
+    rpc_intro_t got;
+    rpc_ring_t ring = {0};
+    const uint8_t *id;
+    size_t n;
+
+    (void)state;
+    bt_rpc_keys_make(a, sizeof(a), &ring.now);
+    n = bt_rpc_announce_put(&ring.now, &intro, frame);
+    id = bt_rpc_intro_key_id(frame, n);
+    assert_memory_equal(id, ring.now.id, RPC_KEY_ID_BYTES);
+    assert_null(bt_rpc_intro_key_id(frame, 11));
+
+    assert_false(bt_rpc_ring_turn(&ring, a, sizeof(a), 1000)); /* the same */
+    assert_ptr_equal(bt_rpc_ring_find(&ring, id), &ring.now);
+    assert_true(bt_rpc_ring_turn(&ring, b, sizeof(b), 1000));
+    assert_ptr_equal(bt_rpc_ring_find(&ring, id), &ring.before);
+    assert_int_equal(
+        bt_rpc_announce_check(bt_rpc_ring_find(&ring, id), frame, n, &got),
+        BT_OK);
+    assert_ptr_equal(bt_rpc_ring_find(&ring, ring.now.id), &ring.now);
+    assert_ptr_equal(bt_rpc_ring_find(&ring, NULL), &ring.now);
+
+    bt_rpc_ring_expire(&ring, 1000 + 599999);
+    assert_ptr_equal(bt_rpc_ring_find(&ring, id), &ring.before);
+    bt_rpc_ring_expire(&ring, 1000 + 600000);
+    assert_int_equal(
+        bt_rpc_announce_check(bt_rpc_ring_find(&ring, id), frame, n, &got),
+        BT_ERR_UNAUTHORIZED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +395,7 @@ int main(void)
         BT_TEST(the_links_key_is_made_of_both_first_frames),
         BT_TEST(proofs_of_protocol_2_are_taken),
         BT_TEST(announcements_of_protocol_2_are_taken),
+        BT_TEST(the_key_before_is_known_for_ten_minutes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,16 @@ void bt_rpc_flush(bt_rpc_t *rpc)
     (void)rpc;
 }
 
+bool bt_rpc_rekey(bt_rpc_t *rpc, const uint8_t *key, size_t key_bytes,
+                  uint64_t now_ms)
+{
+    (void)rpc;
+    (void)key;
+    (void)key_bytes;
+    (void)now_ms;
+    return false; /* nobody sends a signal here */
+}
+
 void sim_rpc_close(sim_node_t *node)
 {
     bt_rpc_t *rpc = &node->rpc;

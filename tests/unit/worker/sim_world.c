@@ -96,6 +96,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     node->config.local_prefill = true;
     w->ops = sim_ops;
     w->ready_fd = -1;
+    w->hangup_fd = -1;
     w->config = &node->config;
     w->instance = kvt.instance;
     w->context_tokens = SIM_CONTEXT;
