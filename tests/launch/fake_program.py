@@ -7,6 +7,7 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   ready          be ready, wait for SIGTERM, end with 0 (the default)
   fail           print two lines and end with status 3
   hopeless       log an error as the programs do and end with status 78
+  hopeless-later the same once $FAKE_DIR/NAME.finish is there
   unbound        as the router: announce nothing before NAME.finish is there
   fail-after     as the router: announce an address first, then fail
   stubborn       be ready and ignore SIGTERM
@@ -65,7 +66,14 @@ if behave == "fail":
     sys.stderr.write("cannot bind 127.0.0.1:1: address in use\nno newline")
     sys.exit(3)
 
-if behave == "hopeless":
+def wait_finish():
+    while not os.path.exists(os.path.join(folder, name + ".finish")):
+        time.sleep(0.01)
+
+
+if behave == "hopeless-later":
+    wait_finish()
+if behave.startswith("hopeless"):
     sys.stderr.write(f"2026-11-22T14:03:07.123+00:00 error {name}: memory: "
                      "3 MiB are missing\n"
                      f"2026-11-22T14:03:07.124+00:00 info  {name}: ended\n")
@@ -73,8 +81,7 @@ if behave == "hopeless":
 
 ready = os.fdopen(int(os.environ["BATON_READY_FD"]), "w")
 if behave == "unbound":
-    while not os.path.exists(os.path.join(folder, name + ".finish")):
-        time.sleep(0.01)
+    wait_finish()
 if program == "baton-router":
     for key, port in (("http", 41000), ("grpc", 41001), ("metrics", 41002)):
         ready.write(f"{key} {options.get(key, f'127.0.0.1:{port}')}\n")

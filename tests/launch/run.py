@@ -196,9 +196,11 @@ class LaunchTest(LauncherTest):
         self.assertEqual(len(self.events("start", "decode-0")), 2)
 
     def test_who_does_not_stop_then_changes_nothing_of_the_cause(self):
-        self.behave("decode-0", "hopeless")
+        self.behave("decode-0", "hopeless-later")
         self.behave("prefill-0", "stubborn")  # or loads a large model
         launched = self.launch("--drain-ms", "0")
+        poll(lambda: self.events("start", "prefill-0"), "who does not stop")
+        open(os.path.join(self.folder, "decode-0.finish"), "w").close()
         self.assertEqual(launched.wait(), 78)
         self.assertIn("prefill-0 did not stop in time and is killed\n",
                       launched.stderr())
