@@ -11,6 +11,8 @@ Usage: ./baton bench attack [options]
   --output-tokens N   tokens of each answer (default 16)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
+  --hosts             the cluster is on a host of its own, made of namespaces (needs root), and
+                      strangers come from another one
   --seed N            of the prompts (default 1)
   --json              one JSON object instead of the table
 
@@ -23,10 +25,11 @@ and how many of the clients' requests failed. Attackers take turns on the same c
 everything else, so a part of what they cost is their own work.
 """
 import asyncio
+import contextlib
 import random
 import socket
 
-from _cluster import Attacker, Cluster, LogReader, NAMES, Stream, pids_of, warm_up, worker_cores, worker_threads
+from _cluster import Attacker, Cluster, LogReader, NAMES, Network, Stream, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
 
@@ -42,7 +45,7 @@ def body(rng, args):
     return {"prompt": text, "max_tokens": args.output_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
 
 
-def serve(address, rng, args, step):
+def serve(cluster, rng, args, step):
     """The well-behaved clients. @return (seconds to the first token of each request, what failed)"""
     times, failed = [], []
 
@@ -52,7 +55,7 @@ def serve(address, rng, args, step):
                 failed.append("not sent: too many had failed")
                 continue
             try:
-                s = await asyncio.wait_for(Stream(address, "/v1/completions", request).run(), PATIENCE_S)
+                s = await asyncio.wait_for(Stream(cluster.http, "/v1/completions", request, cluster.home).run(), PATIENCE_S)
                 if s.status != 200 or s.errors() or not s.done:
                     failed.append(f"{s.status} {s.errors() or getattr(s, 'error', '')}")
                 else:
@@ -69,10 +72,10 @@ def serve(address, rng, args, step):
 
 
 def measure(name, cluster, rng, reader, args, step):
-    quiet, failed_before = serve(cluster.http, rng, args, step)
-    attacker = Attacker(name, cluster, reader)
+    quiet, failed_before = serve(cluster, rng, args, step)
+    attacker = Attacker(name, cluster, reader, cluster.strange if name == "strangers" else cluster.home)
     with attacker:
-        times, failed = serve(cluster.http, rng, args, step)
+        times, failed = serve(cluster, rng, args, step)
     ended = [p.name for p in cluster.processes if not p.alive()]
     out = {"attacker": name, "attacks": attacker.done, "failed": len(failed), "failed_before": len(failed_before),
            "why": failed[:3], "ended": ended}
@@ -92,6 +95,7 @@ def parse():
     p.add_argument("--output-tokens", type=int, default=16)
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
+    p.add_argument("--hosts", action="store_true")
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
     args.only = args.only.split(",")
@@ -107,17 +111,22 @@ def parse():
 def run(args):
     threads = worker_threads(args)
     prefill, decode = worker_cores(threads)
-    cluster = Cluster(args.model, kv_memory="64m", worker_args=["--threads", str(threads)], prefill_args=prefill,
-                      decode_args=decode)
-    cluster.url = f"tcp://127.0.0.1:{free_port()}"  # for strangers, too
     progress = Progress(2 * args.requests * len(args.only), args.json)
     load = Load()
-    with LogReader(cluster) as reader, cluster:
+    with contextlib.ExitStack() as stack:
+        hosts = stack.enter_context(Network("a", "b")).hosts if args.hosts else []
+        cluster = Cluster(args.model, kv_memory="64m", worker_args=["--threads", str(threads)], prefill_args=prefill,
+                          decode_args=decode, hosts=hosts[:1])
+        cluster.home, cluster.strange = hosts or (None, None)
+        if not hosts:
+            cluster.url = f"tcp://127.0.0.1:{free_port()}"  # for strangers, too
+        reader = stack.enter_context(LogReader(cluster))
+        stack.enter_context(cluster)
         warm_up(cluster)
         rng = random.Random(args.seed)
         with load.during(pids_of(cluster)):
             rows = [measure(name, cluster, rng, reader, args, progress.step) for name in args.only]
-    out = describe(args, ("only", "clients", "requests", "prompt_bytes", "output_tokens", "threads", "seed"))
+    out = describe(args, ("only", "clients", "requests", "prompt_bytes", "output_tokens", "threads", "hosts", "seed"))
     out.update(load.figures(), rows=rows)
     del out["cpu_others_percent"]  # the attackers would be among them
     return out
