@@ -302,13 +302,16 @@ static void start(rpc_pipe_t *pipe)
     accept_next(pipe);
 }
 
+/* It takes its time to free one, and since its place is empty another call may
+ * have come in there by now: then it goes on by itself. */
 static void take_next(rpc_pipe_t *pipe, nng_stream *stranger)
 {
-    bool has_next;
+    bool is_taken, has_next;
 
     nng_stream_free(stranger);
     pthread_mutex_lock(&pipe->mutex);
-    has_next = (pipe->next != NULL) && !pipe->closing;
+    is_taken = pipe->stream != NULL;
+    has_next = (pipe->next != NULL) && !is_taken && !pipe->closing;
     if (has_next) {
         connect_to(pipe, pipe->next);
         pipe->next = NULL;
@@ -316,7 +319,7 @@ static void take_next(rpc_pipe_t *pipe, nng_stream *stranger)
     pthread_mutex_unlock(&pipe->mutex);
     if (has_next) {
         start(pipe);
-    } else {
+    } else if (!is_taken) {
         accept_next(pipe);
     }
 }

@@ -87,12 +87,18 @@ static inline void read_all(int fd, void *data, size_t n)
     }
 }
 
-static inline void sp_greet(int fd, uint8_t protocol)
+static inline void sp_say_hello(int fd, uint8_t protocol)
 {
     const uint8_t hello[8] = {0, 'S', 'P', 0, 0, protocol, 0, 0};
-    uint8_t theirs[8];
 
     write_all(fd, hello, sizeof(hello));
+}
+
+static inline void sp_greet(int fd, uint8_t protocol)
+{
+    uint8_t theirs[8];
+
+    sp_say_hello(fd, protocol);
     read_all(fd, theirs, sizeof(theirs));
     assert_memory_equal(theirs, "\0SP", 4);
 }
