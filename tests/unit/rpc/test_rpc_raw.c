@@ -160,6 +160,38 @@ garbage_at_the_workers_socket_does_not_keep_it_from_linking(void **state)
     fake_close(&fake, &worker);
 }
 
+/* One is let go of while the next two are there already. */
+static void strangers_who_call_one_after_the_other_end_no_worker(void **state)
+{
+    side_t worker;
+    fake_t fake;
+    uint16_t port;
+    int silent;
+
+    (void)state;
+    bt_test_expect_log_lines(1);
+    fake_open(&fake, &worker);
+    fake_learn(&fake, &worker);
+    port = port_of(fake.worker.url);
+    for (unsigned round = 0; round < 100; round++) {
+        int fds[6];
+
+        for (size_t i = 0; i < BT_ARRAY_LEN(fds); i++) {
+            fds[i] = tcp_connect(port);
+            write_all(fds[i], (i % 2 == 0) ? "junk at once" : "\0SP",
+                      (i % 2 == 0) ? 12 : 3);
+        }
+        for (size_t i = 0; i < BT_ARRAY_LEN(fds); i++) {
+            close(fds[i]);
+        }
+    }
+    silent = sp_connect(port, PAIR); /* it is heard, and gives the port up */
+    fake_link(&fake, &worker);
+    close(silent);
+    fake_unlink(&fake, &worker);
+    fake_close(&fake, &worker);
+}
+
 static void announce(uint16_t port, const char *where)
 {
     rpc_intro_t intro = {.range = {3, 3}, .incarnation = 99, .count = 1};
@@ -380,6 +412,7 @@ static int run(void)
         BT_TEST(a_frame_that_is_not_the_next_ends_the_link),
         BT_TEST(an_oversized_frame_ends_the_link),
         BT_TEST(garbage_at_the_workers_socket_does_not_keep_it_from_linking),
+        BT_TEST(strangers_who_call_one_after_the_other_end_no_worker),
         BT_TEST(garbage_at_the_routers_socket_harms_nobody),
         BT_TEST(a_handshake_outlasts_our_own_sleep),
         BT_TEST(an_announced_address_that_nobody_has_is_given_up),
