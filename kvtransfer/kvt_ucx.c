@@ -356,9 +356,10 @@ static void ucx_describe(bt_kvt_t *kvt, bt_kvt_export_info_t *info_p)
 static bool ucx_progress(bt_kvt_t *kvt, uint64_t now_ms)
 {
     ucx_t *ucx = kvt->transport;
+    const uint64_t since_ms = now_ms - ucx->watched_ms;
     unsigned more = 1;
 
-    ucx->now_ms = now_ms;
+    ucx->ran_ms += (since_ms < UNPROVEN_STEP_MS) ? since_ms : UNPROVEN_STEP_MS;
     bt_kvt_ucx_pieces_take(ucx);
     for (int i = 0;
          (i < PROGRESS_ROUNDS) && (more != 0) && !bt_kvt_stage_full(kvt); i++) {

@@ -59,7 +59,7 @@ bt_status_t bt_kvt_ucx_connection_create(ucx_t *ucx, ucp_ep_params_t *params,
     ul->ucx = ucx;
     ul->pidfd = NO_FD;
     ul->proven = proven;
-    ul->since_ms = ucx->now_ms;
+    ul->since_ms = ucx->ran_ms;
     bt_list_init(&ul->early);
     params->field_mask |=
         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -342,7 +342,7 @@ void bt_kvt_ucx_unproven_end(ucx_t *ucx)
             continue;
         }
         if (!ul->failed &&
-            ((too_many > 0) || (ucx->now_ms - ul->since_ms >= UNPROVEN_MS))) {
+            ((too_many > 0) || (ucx->ran_ms - ul->since_ms >= UNPROVEN_MS))) {
             BT_LOG_INFO("kv transfer: a connection that said no hello is "
                         "ended");
             ucx->kvt->counters.foreign_pieces++;

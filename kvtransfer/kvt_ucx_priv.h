@@ -34,6 +34,9 @@
 #define UNPROVEN_MS       1000u
 #define UNPROVEN_MESSAGES 64u
 #define UNPROVEN_BYTES    (256u << 10)
+/* Of that time, what counts between two rounds of progress: while this process
+ * stands still nobody can prove anything to it. */
+#define UNPROVEN_STEP_MS (UNPROVEN_MS / 16)
 
 /* Addresses of peers, and the sockets that only they may connect to. */
 typedef struct ucx_door {
@@ -69,8 +72,8 @@ typedef struct ucx {
     bool host_known;
     uint8_t probe[16];
     int epoll_fd, net_fd;
-    uint64_t watched_ms;
-    uint64_t now_ms;     /* of the last progress */
+    uint64_t watched_ms; /* clock of the last progress */
+    uint64_t ran_ms;     /* in which there was progress: UNPROVEN_STEP_MS */
     uint32_t n_unproven; /* ucx_link.proven is false */
     bool some_failed;
     bool closing;
@@ -97,7 +100,7 @@ typedef struct ucx_link {
     bt_list_t early;
     uint32_t n_early;
     size_t early_bytes, inbox_bytes;
-    uint64_t since_ms; /* there */
+    uint64_t since_ms; /* there; of ucx.ran_ms */
     int pidfd;
     bool proven;  /* we made it, or it said a hello that is true */
     bool failed;  /* nothing can be sent any more */
@@ -160,8 +163,8 @@ void bt_kvt_ucx_connection_fail(ucx_link_t *ul);
 ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep);
 /** Tell the core of connections that failed / of processes that ended. */
 void bt_kvt_ucx_failed_report(ucx_t *ucx);
-/** End those that have proven nothing for UNPROVEN_MS, and the oldest of more
- *  than UNPROVEN_MAX. */
+/** End those that have proven nothing for UNPROVEN_MS of ran_ms, and the oldest
+ *  of more than UNPROVEN_MAX. */
 void bt_kvt_ucx_unproven_end(ucx_t *ucx);
 void bt_kvt_ucx_ended_report(ucx_t *ucx);
 /** Close all connections and the listener; links_free: after the worker. */

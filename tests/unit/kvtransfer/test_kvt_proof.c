@@ -10,9 +10,11 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_core.h"
+#include "kvtransfer/kvt_ucx_priv.h"
 #include "tests/unit/kvtransfer/each_kind.h"
 
 #define N_SILENT 80u /* more than may be there at once */
+#define PAUSE_MS (10u * UNPROVEN_MS)
 #define TAIL     (BT_TAG_BYTES + 8u)
 
 /* ---- bytes ---- */
@@ -407,6 +409,33 @@ static void silent_connections_end_and_keep_nobody_out(void **state)
     pair_close(&pair);
 }
 
+/* Who stood still for longer than that between two steps has not heard what was
+ * said meanwhile: the sender is no stranger for it. */
+static void a_pause_of_ours_ends_no_connection(void **state)
+{
+    const ucx_t *receiver;
+    bt_kvt_link_t *link;
+    uint64_t start_ms, now_ms;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_UCX_NETWORK], MIB);
+    pair_import(&pair);
+    receiver = pair.receiver->transport;
+    link = bt_kvt_link_find(pair.sender, PAIR_RECEIVER);
+    PAIR_UNTIL(&pair, receiver->n_unproven == 1);
+    start_ms = now_ms = bt_now_ms();
+    while (!link->acked && !link->lost &&
+           (now_ms - start_ms < pair_patience_ms(&pair))) {
+        now_ms = bt_now_ms();
+        (void)bt_kvt_progress(pair.receiver, now_ms + PAUSE_MS, MIB);
+        (void)bt_kvt_progress(pair.sender, now_ms + PAUSE_MS, MIB);
+    }
+    assert_true(link->acked);
+    assert_int_equal(n_foreign(pair.receiver), 0);
+    pair_close(&pair);
+}
+
 /* ---- a new key ---- */
 
 static void hand_over(pair_t *pair, uint64_t id)
@@ -626,6 +655,7 @@ int main(void)
         BT_TEST(an_acknowledgement_is_of_this_hello),
         TEST_EACH(who_has_another_key_is_nobodys_peer),
         BT_TEST(silent_connections_end_and_keep_nobody_out),
+        BT_TEST(a_pause_of_ours_ends_no_connection),
         TEST_EACH(senders_may_learn_a_new_key_first),
         TEST_EACH(receivers_may_learn_a_new_key_first),
         BT_TEST(the_key_before_ends),
