@@ -139,7 +139,8 @@ typedef struct bt_kvt_seen {
 } bt_kvt_seen_t;
 
 /** So many; then the one first seen is forgotten. What was recorded of it leads
- *  to a link that no window waits for: instances are lives of processes. */
+ *  to a link that no window waits for (instances are lives of processes), or,
+ *  where it still has one, to nothing but an answer on that. */
 #define BT_KVT_MAX_SEEN 4096u
 
 struct bt_kvt {

@@ -197,7 +197,8 @@ static bool was_before(const ucx_door_t *door, int fd)
     return false;
 }
 
-/** @return false: there are more than expected */
+/** @return false: there are more than expected, or none: the listener is not
+ *  a socket of this process, as with RDMA */
 static bool fds_find(ucx_door_t *door)
 {
     int all[2 * BT_ARRAY_LEN(door->before)];
@@ -216,7 +217,7 @@ static bool fds_find(ucx_door_t *door)
         }
         door->fds[door->n_fds++] = all[i];
     }
-    return true;
+    return door->n_fds > 0;
 }
 
 /* ---- addresses ---- */
