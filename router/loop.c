@@ -224,6 +224,8 @@ static void rekey(bt_loop_t *loop)
     if (bt_links_rekey(&loop->links, key, sizeof(key))) {
         BT_LOG_INFO("SIGHUP: new links use the new cluster key; the one before "
                     "is taken for 10 minutes");
+    } else {
+        BT_LOG_INFO("SIGHUP: the cluster key is the same");
     }
     bt_key_wipe(key, sizeof(key));
 }
