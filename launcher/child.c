@@ -100,6 +100,7 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
         _exit(127);
     }
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execv(argv[0], argv);

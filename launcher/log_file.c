@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,6 +85,7 @@ static void open_anew(bt_log_file_t *file)
     close(file->fd);
     file->fd = fd;
     file->n_bytes = size_of(fd);
+    file->is_torn = file->is_torn && (file->n_bytes > 0);
 }
 
 /* The k-th file aside; 0: the file itself. */
@@ -123,8 +126,62 @@ void bt_log_file_reopen(bt_log_file_t *file)
     }
 }
 
+static uint64_t count_lines(const char *lines, size_t n)
+{
+    uint64_t n_lines = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        n_lines += (lines[i] == '\n') ? 1 : 0;
+    }
+    return n_lines;
+}
+
+/* @return how many bytes of @a data it has now; fewer than @a n: see errno */
+static size_t append(bt_log_file_t *file, const char *data, size_t n)
+{
+    size_t done = 0;
+
+    while (done < n) {
+        const ssize_t some = write(file->fd, data + done, n - done);
+
+        if (some > 0) {
+            done += (size_t)some;
+        } else if (some == 0) {
+            errno = EIO;
+            break;
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    file->n_bytes += done;
+    if (done > 0) {
+        file->is_torn = data[done - 1] != '\n';
+    }
+    return done;
+}
+
+/* What is missing here. @return false: that finds no room either */
+static bool tell_dropped(bt_log_file_t *file)
+{
+    char text[128], line[256];
+    size_t n;
+
+    snprintf(text, sizeof(text), "%" PRIu64 " log lines were dropped here: %s",
+             file->n_dropped, strerror(file->why));
+    n = bt_log_line(BT_LOG_LEVEL_WARN, text, line, sizeof(line));
+    if ((file->is_torn && (append(file, "\n", 1) < 1)) ||
+        (append(file, line, n) < n)) {
+        return false;
+    }
+    file->n_dropped = 0;
+    return true;
+}
+
 void bt_log_file_write(bt_log_file_t *file, const char *lines, size_t n)
 {
+    bool is_first;
+    size_t done = 0;
+
     if (file->path == NULL) {
         return;
     }
@@ -132,17 +189,17 @@ void bt_log_file_write(bt_log_file_t *file, const char *lines, size_t n)
         (file->n_bytes + n > file->dir->max_bytes)) {
         rotate(file);
     }
-    file->n_bytes += n;
-    while (n > 0) {
-        const ssize_t done = write(file->fd, lines, n);
-
-        if ((done < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (done <= 0) {
-            return; /* a full disk stops no service */
-        }
-        lines += done;
-        n -= (size_t)done;
+    if ((file->n_dropped == 0) || tell_dropped(file)) {
+        done = append(file, lines, n);
+    }
+    if (done == n) {
+        return;
+    }
+    /* Counted before it is logged, which may come back to this file. */
+    is_first = file->n_dropped == 0;
+    file->n_dropped += count_lines(lines + done, n - done);
+    if (is_first) { /* a full disk stops no service */
+        file->why = errno;
+        BT_LOG_WARN("cannot write %s: %m; lines are dropped", file->path);
     }
 }

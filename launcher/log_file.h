@@ -6,7 +6,9 @@
  *
  *     NAME.log ──▶ NAME.log.1 ──▶ … ──▶ NAME.log.KEEP ──▶ gone
  *
- * Where that fails the file goes on as it is. Threads: the owner's.
+ * Where that fails the file goes on as it is. Lines that cannot be written (a
+ * full disk) are dropped and counted, and one says in the file how many, when
+ * it can be written again. Threads: the owner's.
  */
 #ifndef BT_LAUNCHER_LOG_FILE_H
 #define BT_LAUNCHER_LOG_FILE_H
@@ -28,7 +30,10 @@ typedef struct bt_log_file {
     const bt_log_dir_t *dir; /**< borrowed */
     char *path;              /**< owned; NULL: not open */
     int fd;
-    uint64_t n_bytes; /**< in it, as far as we know */
+    uint64_t n_bytes;   /**< in it, as far as we know */
+    uint64_t n_dropped; /**< lines, and nothing in it says so yet */
+    int why;            /**< errno of the first of them */
+    bool is_torn;       /**< its last line has no end */
 } bt_log_file_t;
 
 /**
@@ -46,7 +51,8 @@ void bt_log_file_close(bt_log_file_t *file);
 
 bool bt_log_file_is_open(const bt_log_file_t *file);
 
-/** Whole lines, which stay together. Does nothing without a file. */
+/** Whole lines, which stay together. Does nothing without a file; that it
+ * cannot be written is logged once, until it can. */
 void bt_log_file_write(bt_log_file_t *file, const char *lines, size_t n);
 
 /** Its path anew. Where that fails the old one goes on; logged. */

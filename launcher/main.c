@@ -255,6 +255,7 @@ int main(int argc, char **argv)
     bt_log_init("baton", level);
     (void)bt_log_format(config->log_format); /* the table checked it */
     signal(SIGPIPE, SIG_IGN); /* standard error may be closed before us */
+    signal(SIGXFSZ, SIG_IGN); /* a limit of files (ulimit -f) is no end */
     if (!config->core_dumps) {
         bt_core_dump_forbid(); /* also of those that are started */
     }

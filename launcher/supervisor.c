@@ -21,6 +21,8 @@
 #define DRAIN_GRACE_MS 2000
 /* For the workers, which have nothing left to do once the routers are gone. */
 #define WORKER_GRACE_MS 5000
+/* How often to look at all, where nobody can wait for what comes. */
+#define LOOK_MS 50
 /* How often to say which processes are still awaited. */
 #define STILL_WAITING_MS 30000
 #define ANNOUNCE_BYTES   65536
@@ -114,8 +116,7 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_life_t next)
         child->due_ms = 0;
         status = start_child(s, child);
         if (status != BT_OK) {
-            bt_supervisor_give_up(s, child, BT_EXIT_FAILURE,
-                                  bt_status_str(status));
+            bt_supervisor_no_start(s, child, status);
         }
         break;
     case BT_LIFE_READY:
@@ -449,6 +450,23 @@ static bool anybody_runs(const bt_supervisor_t *s)
     return false;
 }
 
+/* Nothing is read that is not there: where poll() cannot wait (it refuses more
+ * descriptors than the process may have open) looking now and then does. */
+static void wait_for_events(bt_supervisor_t *s, nfds_t n)
+{
+    if (poll(s->fds, n, next_timeout_ms(s)) >= 0) {
+        s->cannot_wait = false;
+    } else if (errno != EINTR) {
+        if (!s->cannot_wait) {
+            BT_LOG_ERROR("cannot wait for the processes: %m; looking every "
+                         "%d ms",
+                         LOOK_MS);
+        }
+        s->cannot_wait = true;
+        (void)poll(NULL, 0, LOOK_MS);
+    }
+}
+
 /* Wait for the next event and take everything that has come. */
 static void run_once(bt_supervisor_t *s)
 {
@@ -463,11 +481,7 @@ static void run_once(bt_supervisor_t *s)
         s->fds[n++] =
             (struct pollfd){.fd = s->children[i]->ready_fd, .events = POLLIN};
     }
-    if ((poll(s->fds, n, next_timeout_ms(s)) < 0) && (errno != EINTR)) {
-        BT_LOG_ERROR("cannot wait for the processes: %m");
-        s->exit_status = 1;
-        kill_all(s);
-    }
+    wait_for_events(s, n);
 
     for (uint32_t i = 0; i < s->n_children; i++) {
         bt_child_t *const child = s->children[i];

@@ -79,6 +79,23 @@ static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
     bt_supervisor_apply(s, child, BT_LIFE_ENDED);
 }
 
+void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
+                            bt_status_t why)
+{
+    const uint64_t now_ms = bt_now_ms();
+    uint32_t pause_ms;
+
+    if (!bt_restart_exited(&child->restart, now_ms, true, &pause_ms)) {
+        bt_supervisor_give_up(s, child, BT_EXIT_FAILURE, bt_status_str(why));
+        return;
+    }
+    BT_LOG_WARN("%s could not be started: %s; it is tried again in %u.%u s",
+                child->process->name, bt_status_str(why), pause_ms / 1000,
+                pause_ms % 1000 / 100);
+    child->due_ms = now_ms + pause_ms;
+    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
+}
+
 /* It was told to, or everything stops. */
 static void on_ordered_end(bt_supervisor_t *s, bt_child_t *child,
                            int wait_status)

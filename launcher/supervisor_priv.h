@@ -54,6 +54,7 @@ typedef struct bt_supervisor {
     uint64_t look_ms;     /**< when to look who is hung; 0 = never */
     uint64_t waiting_ms;  /**< when to say who is awaited; 0 = never */
     bool was_announced;
+    bool cannot_wait;   /**< for descriptors; that was said */
     bool holds_workers; /**< the launch: until the routers' ports are bound */
     int exit_status;
     char cause[BT_SUPERVISOR_CAUSE_BYTES]; /**< of it, one sentence, or "" */
@@ -72,6 +73,11 @@ void bt_supervisor_stop(bt_supervisor_t *s, int exit_status);
  *  @param [in] cause  a phrase */
 void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
                            int exit_status, const char *cause);
+
+/** There is no process for it: one that was ready before is tried again after
+ *  a pause, as if it had ended; what never was is given up. */
+void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
+                            bt_status_t why);
 
 /** Take in who has ended. */
 void bt_supervisor_reap(bt_supervisor_t *s);

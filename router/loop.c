@@ -281,6 +281,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
     bt_beat_open(&loop->beat);
     loop->signal_fd = -1;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* the write says it (ulimit -f) */
     loop->base = bt_http_loop_create();
     if (loop->base == NULL) {
         BT_LOG_ERROR("cannot make the event loop");

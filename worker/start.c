@@ -119,6 +119,7 @@ static void close_all(bt_worker_t *w)
 static int open_signals(void)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* the write says it (ulimit -f) */
     bt_stop_block();
     return bt_stop_open();
 }

@@ -175,11 +175,16 @@ void bt_log_pass_on(const char *lines, size_t bytes)
     }
 }
 
+size_t bt_log_line(bt_log_level_t level, const char *text, char *line,
+                   size_t cap)
+{
+    return make_line(level, state.program, text, line, cap);
+}
+
 static void write_line(bt_log_level_t level, const char *text)
 {
     char line[LINE_BYTES];
-    const size_t bytes =
-        make_line(level, state.program, text, line, sizeof(line));
+    const size_t bytes = bt_log_line(level, text, line, sizeof(line));
 
     bt_log_pass_on(line, bytes);
     if (state.copy != NULL) {

@@ -69,6 +69,12 @@ void bt_log_flush(void);
 /** Lines of standard error that were dropped so far. */
 uint64_t bt_log_dropped(void);
 
+/** A line as bt_log() writes it, at any level, for a file of its own.
+ *  @param cap  at least 2; a line that is longer is cut
+ *  @return bytes, with the line's end */
+size_t bt_log_line(bt_log_level_t level, const char *text, char *line,
+                   size_t cap);
+
 /** Whole lines of another process's, as they are: to standard error alone. */
 void bt_log_pass_on(const char *lines, size_t bytes);
 

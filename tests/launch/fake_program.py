@@ -17,7 +17,8 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   heartless      be ready and never say by heartbeats that it lives
   old            as a worker that never says its role
   chatty         be ready, write 20000 lines, note "wrote"
-A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router.
+A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router, and
+everybody writes what is in $FAKE_DIR/NAME.say to standard error.
 """
 import os
 import signal
@@ -100,6 +101,7 @@ if behave == "chatty":
                  % (name.encode(), i, b"." * (24 - len(name))))
     note("wrote")
 told = os.path.join(folder, name + ".role")
+say = os.path.join(folder, name + ".say")
 
 
 def beat():
@@ -117,3 +119,7 @@ while True:
             ready.write(f"role {file.read().strip()}\n")
         ready.flush()
         os.unlink(told)
+    if os.path.exists(say):
+        with open(say) as file:
+            os.write(2, file.read().encode())
+        os.unlink(say)

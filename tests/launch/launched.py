@@ -147,6 +147,19 @@ class LauncherTest(unittest.TestCase):
         with open(os.path.join(self.folder, name + ".behave"), "w") as file:
             file.write(how)
 
+    def say(self, name, line):
+        """Have the process write a line, and wait until it has."""
+        path = os.path.join(self.folder, name + ".say")
+        with open(path + ".new", "w") as file:
+            file.write(line + "\n")
+        os.rename(path + ".new", path)
+        poll(lambda: not os.path.exists(path), f"what {name} says")
+
+    @staticmethod
+    def read(path):
+        with open(path) as file:
+            return file.read()
+
     def events(self, wanted=None, name=None):
         try:
             with open(os.path.join(self.folder, "events")) as file:

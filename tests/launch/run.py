@@ -221,6 +221,24 @@ class LaunchTest(LauncherTest):
         poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is back")
         self.assertEqual(launched.stop(), 0)
 
+    def test_what_cannot_be_started_again_now_is_tried_later(self):
+        launched = self.launch()
+        launched.wait_ready()
+        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is ready")
+        pid = launched.process.pid
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        # Fewer than it has: no pipe can be made, and poll() takes none.
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (4, limits[1]))
+        os.kill(self.events("start", "decode-0")[0][2], signal.SIGKILL)
+        launched.wait_says("decode-0 could not be started: .*; it is tried "
+                           "again in 2.0 s")
+        self.assertEqual(launched.stderr().count("cannot wait for"), 1)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is back")
+        for name in ("router", "prefill-0"):
+            self.assertEqual(len(self.events("start", name)), 1)
+        self.assertEqual(launched.stop(), 0)
+
     def test_workers_wait_for_all_routers_sockets(self):
         self.behave("router-1", "unbound")
         launched = self.launch("--routers", "2")
@@ -529,6 +547,32 @@ class LaunchTest(LauncherTest):
                       launched.stderr())
         with open(os.path.join(logs, "decode-0.log")) as file:
             self.assertEqual(len(file.read().splitlines()), 20001)
+
+    def test_a_full_disk_leaves_a_gap_that_is_told(self):
+        logs = os.path.join(self.folder, "logs")
+        path = os.path.join(logs, "prefill-0.log")
+        launched = self.launch("--log-dir", logs)
+        launched.wait_ready()
+        poll(lambda: "hello" in self.read(path), "the first line")
+        pid = launched.process.pid
+        limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        # As a disk does: the line that it ends in has its beginning alone.
+        resource.prlimit(pid, resource.RLIMIT_FSIZE,
+                         (os.path.getsize(path) + 10, limits[1]))
+        for line in ("first second", "third", "fourth"):
+            self.say("prefill-0", line)
+        for _ in range(2): # by the second answer it has read all of them
+            self.order("status")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+        self.say("prefill-0", "fifth")
+        poll(lambda: "fifth" in self.read(path), "the line after the gap")
+        self.assertRegex(self.read(path), (
+            "\nfirst seco\n"
+            "[^\n]* warn  baton: 3 log lines were dropped here: "
+            "File too large\nfifth\n"))
+        self.assertEqual(launched.stop(), 0)
+        self.assertEqual(launched.stderr().count(
+            f"cannot write {path}: File too large; lines are dropped\n"), 1)
 
     def test_a_log_that_cannot_be_written_is_named(self):
         launched = self.launch("--log-dir", "/dev/null/logs")
