@@ -2,7 +2,6 @@
 #include "launcher/supervisor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
@@ -16,6 +15,7 @@
 #include "common/base/walltime.h"
 #include "launcher/programs.h"
 #include "launcher/supervisor_priv.h"
+#include "launcher/terminal.h"
 
 /* Beyond a process's own drain, before it counts as stuck. */
 #define DRAIN_GRACE_MS 2000
@@ -211,43 +211,6 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
     }
 }
 
-/* Our terminal, or -1 with errno: ENXIO, EIO: there is none any more. */
-static int open_terminal(void)
-{
-    return open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-}
-
-/* SIGHUP is the kernel's or a shell's word that the terminal is gone, or
- * somebody's wish that the logs are opened anew: the terminal itself tells
- * which. Who started us with it ignored (nohup) wants us to stay. */
-static bool has_terminal_to_lose(void)
-{
-    struct sigaction action;
-    int fd;
-
-    if ((sigaction(SIGHUP, NULL, &action) != 0) ||
-        (action.sa_handler == SIG_IGN) || ((fd = open_terminal()) < 0)) {
-        return false;
-    }
-    close(fd);
-    return true;
-}
-
-static bool has_lost_terminal(const bt_supervisor_t *s)
-{
-    int fd;
-
-    if (!s->has_terminal) {
-        return false;
-    }
-    fd = open_terminal();
-    if (fd >= 0) {
-        close(fd);
-        return false;
-    }
-    return (errno == ENXIO) || (errno == EIO);
-}
-
 static void reopen_logs(bt_supervisor_t *s)
 {
     BT_LOG_INFO("SIGHUP: log files are opened anew");
@@ -272,7 +235,8 @@ static void on_signals(bt_supervisor_t *s)
         if (info.ssi_signo == SIGCHLD) {
             continue; /* the loop looks after every wake-up */
         }
-        if ((info.ssi_signo == SIGHUP) && !has_lost_terminal(s)) {
+        if ((info.ssi_signo == SIGHUP) &&
+            !(s->has_terminal && bt_terminal_is_gone())) {
             reopen_logs(s);
             continue;
         }
@@ -606,7 +570,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
         goto out;
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;
-    s.has_terminal = has_terminal_to_lose();
+    s.has_terminal = bt_terminal_is_ours();
     s.look_ms = (options->watchdog_ms == 0) ? 0 : bt_now_ms();
     s.holds_workers = true;
     for (uint32_t i = 0;
