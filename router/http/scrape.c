@@ -57,7 +57,7 @@ static void end(bt_scrape_t *scrape)
 static void answer(bt_pool_job_t *job)
 {
     bt_scrape_t *scrape = BT_CONTAINER_OF(job, bt_scrape_t, job);
-    const uint64_t end_us = bt_now_us() + ANSWERS_US;
+    uint64_t end_us;
 
     bt_metrics_snapshot_destroy(scrape->snapshot);
     scrape->snapshot = NULL;
@@ -66,14 +66,16 @@ static void answer(bt_pool_job_t *job)
     } else if (bt_strbuf_status(&scrape->page) != BT_OK) {
         fail_all(&scrape->readers, "out of memory for this answer");
     }
+    end_us = bt_now_us() + ANSWERS_US;
     while (!bt_list_empty(&scrape->readers)) {
-        if (bt_now_us() >= end_us) {
+        bt_visit_respond(take(&scrape->readers), 200, PAGE_TYPE,
+                         scrape->page.data, scrape->page.len);
+        if ((bt_now_us() >= end_us) && !bt_list_empty(&scrape->readers)) {
+            /* One a turn at least, however slow the machine. */
             job->run = do_nothing;
             bt_pool_post(scrape->door->front->pool, job, BT_POOL_FIRST);
             return;
         }
-        bt_visit_respond(take(&scrape->readers), 200, PAGE_TYPE,
-                         scrape->page.data, scrape->page.len);
     }
     end(scrape);
 }

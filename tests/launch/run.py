@@ -485,6 +485,7 @@ class LaunchTest(LauncherTest):
         ends, hidden = pty.openpty()
 
         def take_terminal():  # of a session of its own
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup runs us
             os.setsid()
             fcntl.ioctl(hidden, termios.TIOCSCTTY, 0)
 

@@ -23,6 +23,14 @@ static void step(world_t *w)
     }
 }
 
+/* Each turn answers one reader at least, and as many as it has time for. */
+static void step_until_answered(world_t *w, const bt_exchange_t *ex)
+{
+    while (ex->n_ends == 0) {
+        step(w);
+    }
+}
+
 static void ask(world_t *w, bt_exchange_t *ex)
 {
     send_to(w, ex, BT_HTTP_GET, "/metrics", "");
@@ -93,10 +101,8 @@ static void who_asks_while_a_page_is_written_gets_the_next(void **state)
     step(w);
     is_page(&first, 0);
     ask(w, &last);
-    do {
-        assert_int_equal(last.n_ends, 0);
-        step(w);
-    } while (many[BT_ARRAY_LEN(many) - 1].n_ends == 0);
+    step_until_answered(w, &many[BT_ARRAY_LEN(many) - 1]);
+    assert_int_equal(last.n_ends, 0);
     for (unsigned i = 0; i < BT_ARRAY_LEN(many); i++) {
         is_page(&many[i], 1);
     }
@@ -120,7 +126,7 @@ static void who_leaves_meanwhile_leaves_nothing_behind(void **state)
     bt_door_gone(&w->door, &ex[2]);
     step(w);
     assert_int_equal(ex[1].n_ends, 0);
-    step(w);
+    step_until_answered(w, &ex[3]);
     is_page(&ex[1], 0);
     is_page(&ex[3], 0);
     has(&ex[1], "method=\"GET\",code=\"499\"} 2\n");
