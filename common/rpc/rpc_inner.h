@@ -275,24 +275,27 @@ typedef enum link_step {
 
 link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p);
 void bt_rpc_link_tick(bt_rpc_link_t *link);
-/** Hand to nng what can be handed. */
-void bt_rpc_link_pump(bt_rpc_link_t *link);
 /** The end; the peer is told nothing. */
 void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason);
 /** The end; the peer, which can check what we say, is told. */
 void bt_rpc_link_refuse(bt_rpc_link_t *link, const char *reason);
 /** One line for a peer that gets no link. */
 void bt_rpc_complain(bt_rpc_link_t *link, const char *what);
+/** Keep the peer's hello for UP. @return false: no memory, the link is over */
+bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes);
+/** Both have proven the key, and the hello is kept. */
+void bt_rpc_link_up(bt_rpc_link_t *link);
+
+/* rpc_link_send.c */
+
+/** Hand to nng what can be handed. */
+void bt_rpc_link_pump(bt_rpc_link_t *link);
 /** Queue a frame of the handshake; NULL: there was no memory for it. */
 void bt_rpc_link_control(bt_rpc_link_t *link, nng_msg *msg);
 /** A frame with a body of two parts, sealed. @return NULL: no memory */
 nng_msg *bt_rpc_link_seal(bt_rpc_link_t *link, rpc_kind_t kind,
                           const void *head, size_t head_bytes, const void *body,
                           size_t bytes);
-/** Keep the peer's hello for UP. @return false: no memory, the link is over */
-bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes);
-/** Both have proven the key, and the hello is kept. */
-void bt_rpc_link_up(bt_rpc_link_t *link);
 
 /* rpc_handshake.c */
 

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a link sends: messages wait in link->out, frames of the handshake
+ * before them, a farewell behind them. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/rpc/rpc_inner.h"
+
+nng_msg *bt_rpc_link_seal(bt_rpc_link_t *link, rpc_kind_t kind,
+                          const void *head, size_t head_bytes, const void *body,
+                          size_t bytes)
+{
+    const size_t whole = bt_rpc_frame_bytes(head_bytes + bytes);
+    nng_msg *msg;
+    uint8_t *p;
+
+    if (nng_msg_alloc(&msg, whole) != 0) {
+        return NULL;
+    }
+    p = nng_msg_body(msg);
+    if (head_bytes > 0) {
+        memcpy(p + RPC_HEADER_BYTES, head, head_bytes);
+    }
+    if (bytes > 0) {
+        memcpy(p + RPC_HEADER_BYTES + head_bytes, body, bytes);
+    }
+    bt_rpc_frame_seal(link->seal_key, (uint8_t)kind, link->next_out++, p,
+                      whole);
+    return msg;
+}
+
+size_t bt_rpc_queued(const bt_rpc_link_t *link)
+{
+    return link->out.len - link->out_at;
+}
+
+void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes)
+{
+    if (link->state != LINK_UP) {
+        return;
+    }
+    link->room_wanted = true;
+    link->room_bytes = bytes;
+    if (bt_rpc_queued(link) <= bytes) {
+        bt_rpc_mark_ready(link);
+    }
+}
+
+/* These bytes are with nng. Moving the rest only when it is no more than what
+ * goes costs each byte at most one move. */
+static void drop_queued(bt_rpc_link_t *link, size_t bytes)
+{
+    link->out_at += bytes;
+    if (bt_rpc_queued(link) <= link->out_at) {
+        bt_strbuf_consume(&link->out, link->out_at);
+        link->out_at = 0;
+    }
+    if (link->room_wanted && (bt_rpc_queued(link) <= link->room_bytes)) {
+        bt_rpc_mark_ready(link);
+    }
+}
+
+/* The next frame that is due, or NULL; *whole_p = bytes of link->out in it. */
+static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
+{
+    *whole_p = 0;
+    *due_p = true;
+    if (link->n_control > 0) {
+        nng_msg *msg = link->control[0];
+
+        link->control[0] = link->control[1];
+        link->n_control--;
+        return msg;
+    }
+    if ((link->state != LINK_UP) && (link->state != LINK_CLOSING)) {
+        *due_p = false;
+        return NULL;
+    }
+    if (bt_rpc_queued(link) > 0) {
+        *whole_p = (bt_rpc_queued(link) < RPC_DATA_BYTES) ? bt_rpc_queued(link)
+                                                          : RPC_DATA_BYTES;
+        return bt_rpc_link_seal(link, RPC_DATA, NULL, 0,
+                                link->out.data + link->out_at, *whole_p);
+    }
+    if (link->bye_wanted && !link->bye_sent) {
+        link->bye_sent = true;
+        return link->old ? bt_rpc_refuse_bye(link)
+                         : bt_rpc_link_seal(link, RPC_BYE, NULL, 0,
+                                            link->reason, strlen(link->reason));
+    }
+    if (link->heartbeat_due && !link->bye_sent) {
+        return bt_rpc_link_seal(link, RPC_DATA, NULL, 0, NULL, 0);
+    }
+    *due_p = false;
+    return NULL;
+}
+
+void bt_rpc_link_pump(bt_rpc_link_t *link)
+{
+    bt_list_remove(&link->in_dirty);
+    while (bt_rpc_can_send(link)) {
+        size_t whole;
+        bool due;
+        nng_msg *msg = next_frame(link, &whole, &due);
+
+        if (!due) {
+            return;
+        }
+        if (msg == NULL) {
+            BT_LOG_ERROR("out of memory for a frame to %s", link->url);
+            bt_rpc_link_over(link, "out of memory");
+            return;
+        }
+        if (!bt_rpc_send(link, msg)) {
+            nng_msg_free(msg); /* cannot be: only we start to send */
+            return;
+        }
+        drop_queued(link, whole);
+        link->heartbeat_due = false;
+        link->sent_ms = link->rpc->now_ms;
+    }
+}
+
+bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
+{
+    bt_rpc_t *rpc = link->rpc;
+    uint8_t length[RPC_LENGTH_BYTES];
+
+    if ((link->state != LINK_UP) || link->old) {
+        return BT_ERR_BUSY;
+    }
+    if (bytes > BT_RPC_MAX_MESSAGE) {
+        return BT_ERR_TOO_LARGE;
+    }
+    bt_rpc_put_le(length, bytes, sizeof(length));
+    if (RPC_LENGTH_BYTES + bytes > rpc->max_queue_bytes - bt_rpc_queued(link)) {
+        BT_LOG_WARN("peer at %s does not take its messages: %zu bytes wait",
+                    link->url, bt_rpc_queued(link));
+        bt_rpc_link_over(link, "the peer does not take its messages");
+        return BT_ERR_BUSY;
+    }
+    bt_strbuf_append(&link->out, length, sizeof(length));
+    bt_strbuf_append(&link->out, data, bytes);
+    if (bt_strbuf_status(&link->out) != BT_OK) {
+        BT_LOG_ERROR("out of memory for a message to %s", link->url);
+        bt_rpc_link_over(link, "out of memory");
+        return BT_ERR_NO_MEMORY;
+    }
+    if (bt_list_empty(&link->in_dirty)) {
+        bt_list_push_back(&rpc->dirty, &link->in_dirty);
+    }
+    return BT_OK;
+}
+
+void bt_rpc_link_control(bt_rpc_link_t *link, nng_msg *msg)
+{
+    if (msg == NULL) {
+        BT_LOG_ERROR("out of memory for a frame to %s", link->url);
+        bt_rpc_link_over(link, "out of memory");
+        return;
+    }
+    BT_ASSERT_ALWAYS(link->n_control < BT_ARRAY_LEN(link->control));
+    link->control[link->n_control++] = msg;
+    bt_rpc_link_pump(link);
+}
