@@ -3,6 +3,7 @@
 
 #include <event2/event.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -370,6 +371,7 @@ static bt_status_t open_rpc(bt_links_t *links, const uint8_t *key,
         .suspect_ms = config->suspect_ms,
         .dead_ms = config->dead_ms,
         .max_queue_bytes = LINK_QUEUE_BYTES,
+        .share_memory = strcmp(config->link_transport, "auto") == 0,
     };
     bt_status_t status;
 

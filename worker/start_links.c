@@ -148,6 +148,7 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
         .suspect_ms = w->config->suspect_ms,
         .dead_ms = w->config->dead_ms,
         .max_queue_bytes = RPC_QUEUE_BYTES,
+        .share_memory = strcmp(w->config->link_transport, "auto") == 0,
     };
     bt_strbuf_t old_hello;
     bt_strbuf_t hello;

@@ -182,6 +182,9 @@ const bt_option_t bt_config_options[] = {
          "Name of this instance in logs and metrics"),
     TIME("heartbeat-ms", "250", 10, HOUR_MS, ALL, heartbeat_ms,
          "Time between two heartbeats"),
+    CHOICE("link-transport", "auto", "auto, nng", ALL, link_transport,
+           "How control messages travel; auto: memory that router and worker "
+           "share on one host, nng between hosts"),
     TIME("suspect-ms", "1000", 20, HOUR_MS, ALL, suspect_ms,
          "Silence after which a peer gets no new work"),
     TIME("dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -70,6 +71,7 @@ static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
     rpc->suspect_ms = config->suspect_ms;
     rpc->dead_ms = config->dead_ms;
     rpc->max_queue_bytes = config->max_queue_bytes;
+    rpc->share_memory = config->share_memory;
     rpc->hello_bytes = config->hello_bytes;
     rpc->hello = bt_memdup(config->hello, config->hello_bytes);
     rpc->old_hello_bytes =
@@ -86,12 +88,23 @@ static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
     return BT_OK;
 }
 
+static void close_fds(const bt_rpc_t *rpc)
+{
+    if (rpc->fd >= 0) {
+        close(rpc->fd);
+    }
+    if (rpc->event_fd >= 0) {
+        close(rpc->event_fd);
+    }
+}
+
 static void free_rpc(bt_rpc_t *rpc)
 {
     if (rpc->ipc_dir != NULL) {
         (void)rmdir(rpc->ipc_dir);
     }
     bt_free(rpc->ipc_dir);
+    bt_free(rpc->lane_bytes);
     bt_free(rpc->listen_dir);
     bt_free(rpc->listen_host);
     bt_free(rpc->hello);
@@ -103,6 +116,7 @@ static void free_rpc(bt_rpc_t *rpc)
 bt_status_t bt_rpc_open(const bt_rpc_config_t *config, bt_rpc_t **rpc_p)
 {
     const char *fault = config_fault(config);
+    struct epoll_event told = {.events = EPOLLIN}; /* by no link's bell */
     bt_status_t status;
     bt_rpc_t *rpc;
 
@@ -123,10 +137,17 @@ bt_status_t bt_rpc_open(const bt_rpc_config_t *config, bt_rpc_t **rpc_p)
         bt_key_random(&rpc->incarnation, sizeof(rpc->incarnation));
     }
     rpc->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (rpc->event_fd < 0) {
+    rpc->fd = epoll_create1(EPOLL_CLOEXEC);
+    if ((rpc->event_fd < 0) || (rpc->fd < 0) ||
+        (epoll_ctl(rpc->fd, EPOLL_CTL_ADD, rpc->event_fd, &told) != 0)) {
         BT_LOG_ERROR("control links: no event descriptor: %m");
         status = BT_ERR_IO;
-        goto err_rpc;
+        goto err_event_fd;
+    }
+    rpc->lane_bytes = bt_calloc(1, RPC_LANE_READ);
+    if (rpc->lane_bytes == NULL) {
+        status = BT_ERR_NO_MEMORY;
+        goto err_event_fd;
     }
     if (pthread_mutex_init(&rpc->mutex, NULL) != 0) {
         status = BT_ERR_NO_MEMORY;
@@ -142,7 +163,7 @@ bt_status_t bt_rpc_open(const bt_rpc_config_t *config, bt_rpc_t **rpc_p)
 err_mutex:
     pthread_mutex_destroy(&rpc->mutex);
 err_event_fd:
-    close(rpc->event_fd);
+    close_fds(rpc);
 err_rpc:
     free_rpc(rpc);
     return status;
@@ -174,10 +195,11 @@ static void say_good_bye(bt_rpc_t *rpc)
         bt_rpc_link_close(link, "the peer shut down");
     }
     while ((now_ms = bt_now_ms()) < end_ms) {
-        struct pollfd wait = {.fd = rpc->event_fd, .events = POLLIN};
+        struct pollfd wait = {.fd = rpc->fd, .events = POLLIN};
         bt_rpc_link_t *link;
         bool left = false;
 
+        (void)bt_rpc_look(rpc);
         while ((link = bt_rpc_pop_ready(rpc)) != NULL) {
             bool ended = false;
             nng_msg *msg;
@@ -228,7 +250,7 @@ void bt_rpc_close(bt_rpc_t *rpc)
     {
         bt_rpc_join_free(BT_CONTAINER_OF(pos, rpc_join_t, in_all));
     }
-    close(rpc->event_fd);
+    close_fds(rpc);
     pthread_mutex_destroy(&rpc->mutex);
     free_rpc(rpc);
 }
@@ -350,7 +372,7 @@ bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
 
 int bt_rpc_fd(const bt_rpc_t *rpc)
 {
-    return rpc->event_fd;
+    return rpc->fd;
 }
 
 /* ---- the owner's loop ---- */
@@ -384,6 +406,17 @@ static bool next_message(bt_rpc_t *rpc, bt_rpc_event_t *event_p)
     return true;
 }
 
+/* There may be more of it. A bell that rings shows at our descriptor as it is,
+ * in case our owner does something else first. */
+static void go_on_with(bt_rpc_link_t *link)
+{
+    if (link->lanes.rings) {
+        bt_rpc_queue_ready(link);
+    } else {
+        bt_rpc_mark_ready(link);
+    }
+}
+
 bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
 {
     rpc->now_ms = now_ms;
@@ -396,14 +429,19 @@ bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
         bt_rpc_announces_take(rpc);
         link = bt_rpc_pop_ready(rpc);
         if (link == NULL) {
+            if (!rpc->looked && bt_rpc_look(rpc)) {
+                rpc->looked = true;
+                continue;
+            }
+            rpc->looked = false; /* what came since shows at the descriptor */
             return false;
         }
         switch (bt_rpc_link_step(link, event_p)) {
         case STEP_EVENT:
-            bt_rpc_mark_ready(link);
+            go_on_with(link);
             return true;
         case STEP_AGAIN:
-            bt_rpc_mark_ready(link);
+            go_on_with(link);
             break;
         case STEP_IDLE:
         case STEP_FREED:

@@ -12,6 +12,10 @@
  *                       ◀─── READY: version, hello
  *          DATA [message, …], each frame with a sequence and a tag …
  *
+ * Ends on one host that both allow it put their messages into memory that they
+ * share (rpc_lanes.c); heartbeats and farewells stay with nng, which also tells
+ * the end of either.
+ *
  * The router hears announcements by a listener of its own that speaks what a
  * sub0 socket speaks (rpc_ear.c says why).
  *
@@ -61,6 +65,9 @@ typedef struct bt_rpc_config {
     const char *listen_host; /**< worker: address for tcp:// listeners */
     uint32_t heartbeat_ms, suspect_ms, dead_ms;
     uint32_t max_queue_bytes; /**< unsent bytes per link; past it, link lost */
+    /** Where both ends are on one host and want it, messages go through memory
+     *  that they share (WIRE.md, "Shared memory"). */
+    bool share_memory;
 } bt_rpc_config_t;
 
 BT_MUST_CHECK bt_status_t bt_rpc_open(const bt_rpc_config_t *config,

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "common/rpc/rpc_shm.h"
+
 #define KIND_AT     4
 #define SEQUENCE_AT 8
 
@@ -50,6 +52,12 @@ static bool body_fits(const rpc_frame_t *frame)
         return frame->bytes <= RPC_DATA_BYTES;
     case RPC_BYE:
         return frame->bytes < RPC_MAX_REASON;
+    case RPC_OFFER:
+        return (frame->bytes > 0) && (frame->bytes <= BT_SHM_NAME_BYTES);
+    case RPC_GIVEN:
+        return frame->bytes == BT_SHM_SECRET_BYTES;
+    case RPC_LANE:
+        return frame->bytes == 0;
     default:
         return frame->kind != 0;
     }

@@ -9,6 +9,9 @@
  *     READY     version[4] payload        of the router, its first
  *     DATA      a piece of { length[4] message }*     none = heartbeat
  *     BYE       reason text
+ *     OFFER     name of a socket; of the router          rpc_lanes.c
+ *     GIVEN     secret[16]; of the worker
+ *     LANE      nothing: what follows of the stream is in the shared memory
  *
  * Numbers are little endian. The sequence counts the frames of a direction
  * from 1. The tag is under the key of link and direction, over all before it.
@@ -46,6 +49,9 @@ typedef enum rpc_kind {
     RPC_READY = 4,
     RPC_DATA = 5,
     RPC_BYE = 6,
+    RPC_OFFER = 7,
+    RPC_GIVEN = 8,
+    RPC_LANE = 9,
 } rpc_kind_t;
 
 typedef struct rpc_frame {

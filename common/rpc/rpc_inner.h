@@ -30,7 +30,9 @@
 #include "common/rpc/rpc_intro.h"
 #include "common/rpc/rpc_old.h"
 #include "common/rpc/rpc_pipe.h"
+#include "common/rpc/rpc_shm.h"
 
+#define RPC_LANE_READ      (64u << 10)
 #define RPC_INBOX_FRAMES   64
 #define RPC_INBOX_BYTES    (32u << 20) /* more is not read before some is used */
 #define RPC_ANNOUNCES      256
@@ -59,6 +61,22 @@ typedef enum link_state {
 } link_state_t;
 
 typedef struct rpc_join rpc_join_t;
+
+/* The memory that the two ends of a link share; rpc_lanes.c. Owner only. */
+typedef struct rpc_lanes {
+    bt_shm_t shm;
+    int socket; /* the router waits at it for who is to have the memory,
+                   the worker for the memory; -1: nobody waits */
+    int bell;   /* ours, in shm; -1: it is not watched */
+    bt_lane_t out, in;
+    bool writes;     /* LANE is said: messages go into `out` */
+    bool reads;      /* LANE was heard: messages come from `in` */
+    bool rings;      /* our bell may be readable */
+    bool last_words; /* the other side ended: what it has left is read yet... */
+    size_t n_left;   /* ...and no more than this */
+    bool bye_heard;
+    char bye[RPC_MAX_REASON]; /* the reason it gave */
+} rpc_lanes_t;
 
 struct bt_rpc_link {
     bt_rpc_t *rpc;
@@ -97,10 +115,11 @@ struct bt_rpc_link {
     rpc_old_side_t old_ours, old_theirs;
     bool up_pending, up_told, down_told;
     bool is_suspect, suspect_pending, healthy_pending;
+    rpc_lanes_t lanes;
     bool bye_wanted, bye_sent, heartbeat_due;
     bool room_wanted;
     size_t room_bytes;   /* the event is due when no more wait */
-    nng_msg *control[2]; /* frames of the handshake, not yet with nng */
+    nng_msg *control[4]; /* READY, OFFER, GIVEN, LANE: not yet with nng */
     uint32_t n_control;
     bt_strbuf_t out;            /* { length, message }* */
     size_t out_at;              /* those before are with nng */
@@ -185,10 +204,15 @@ struct bt_rpc {
     size_t current_at;
     void *event_data;
 
+    uint8_t *lane_bytes; /* RPC_LANE_READ: those that are handed out; owned */
+    bool looked;         /* at `fd`, since the last event */
+
     uint64_t said[RPC_SAID]; /* peers complained about */
     uint32_t n_said;
     uint64_t said_ms;
 
+    bool share_memory;
+    int fd; /* epoll: of event_fd and of links' sockets and bells */
     int event_fd;
     pthread_mutex_t mutex;
     bt_list_t ready;                   /* links with something for the owner */
@@ -216,6 +240,8 @@ BT_MUST_CHECK bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc);
 BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
                                            const char *url);
 void bt_rpc_mark_ready(bt_rpc_link_t *link);
+/** The same where the descriptor of bt_rpc_fd() is readable anyway. */
+void bt_rpc_queue_ready(bt_rpc_link_t *link);
 /** @return NULL when nothing is ready; then the event fd is not readable */
 bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc);
 /** Oldest frame, owned by the caller, or NULL. *ended_p: no more will come. */
@@ -290,12 +316,36 @@ void bt_rpc_link_up(bt_rpc_link_t *link);
 
 /** Hand to nng what can be handed. */
 void bt_rpc_link_pump(bt_rpc_link_t *link);
+/** So much of what waits is on its way. */
+void bt_rpc_link_drop_queued(bt_rpc_link_t *link, size_t bytes);
 /** Queue a frame of the handshake; NULL: there was no memory for it. */
 void bt_rpc_link_control(bt_rpc_link_t *link, nng_msg *msg);
 /** A frame with a body of two parts, sealed. @return NULL: no memory */
 nng_msg *bt_rpc_link_seal(bt_rpc_link_t *link, rpc_kind_t kind,
                           const void *head, size_t head_bytes, const void *body,
                           size_t bytes);
+
+/* rpc_lanes.c: the way through shared memory. */
+
+/** The link is up: the router offers it. */
+void bt_rpc_lanes_offer(bt_rpc_link_t *link);
+/** OFFER, GIVEN or LANE. */
+void bt_rpc_lanes_frame(bt_rpc_link_t *link, const rpc_frame_t *frame);
+/** Put what waits into the memory. */
+void bt_rpc_lanes_write(bt_rpc_link_t *link);
+/** @return true: rpc->current has bytes of this link */
+bool bt_rpc_lanes_read(bt_rpc_link_t *link);
+/** Is there something to read? */
+bool bt_rpc_lanes_any(const bt_rpc_link_t *link);
+/** The other side is gone, or said why: is there something left to read before
+ *  that is told? */
+bool bt_rpc_lanes_last(bt_rpc_link_t *link);
+/** Nobody took the offer. */
+void bt_rpc_lanes_tick(bt_rpc_link_t *link);
+void bt_rpc_lanes_close(bt_rpc_link_t *link);
+/** Links whose bell rings become ready. @return false: none does, and nng's
+ *  threads have told nothing either */
+bool bt_rpc_look(bt_rpc_t *rpc);
 
 /* rpc_handshake.c */
 

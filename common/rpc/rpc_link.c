@@ -163,6 +163,8 @@ void bt_rpc_link_up(bt_rpc_link_t *link)
     link->up_ms = link->heard_ms = link->sent_ms = link->rpc->now_ms;
     if (link->join != NULL) {
         link->join->complained = false;
+    } else if (!link->old) {
+        bt_rpc_lanes_offer(link);
     }
 }
 
@@ -194,7 +196,21 @@ static void on_bye(bt_rpc_link_t *link, const rpc_frame_t *frame)
 
     memcpy(reason, frame->body, frame->bytes);
     reason[frame->bytes] = '\0';
+    if (bt_rpc_lanes_last(link)) { /* what it said before comes before */
+        link->lanes.bye_heard = true;
+        memcpy(link->lanes.bye, reason, frame->bytes + 1);
+        return;
+    }
     bt_rpc_link_over(link, reason);
+}
+
+static void heard(bt_rpc_link_t *link)
+{
+    link->heard_ms = link->rpc->now_ms;
+    link->healthy_pending =
+        link->healthy_pending || (link->is_suspect && !link->suspect_pending);
+    link->is_suspect = false;
+    link->suspect_pending = false;
 }
 
 /* @return true when msg is now rpc->current_msg. */
@@ -207,13 +223,18 @@ static bool on_frame(bt_rpc_link_t *link, nng_msg *msg)
         nng_msg_free(msg);
         return false;
     }
-    link->heard_ms = rpc->now_ms;
-    link->healthy_pending =
-        link->healthy_pending || (link->is_suspect && !link->suspect_pending);
-    link->is_suspect = false;
-    link->suspect_pending = false;
+    heard(link);
     switch (frame.kind) {
+    case RPC_OFFER:
+    case RPC_GIVEN:
+    case RPC_LANE:
+        bt_rpc_lanes_frame(link, &frame);
+        break;
     case RPC_DATA:
+        if (link->lanes.reads && (frame.bytes > 0)) {
+            bt_rpc_link_over(link, "malformed frame");
+            break;
+        }
         rpc->current = link;
         rpc->current_msg = msg;
         rpc->current_frame = frame;
@@ -253,6 +274,15 @@ static link_step_t emit_up(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
                 event_p);
 }
 
+static link_step_t emit_healthy(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
+{
+    if (!link->healthy_pending) {
+        return STEP_AGAIN;
+    }
+    link->healthy_pending = false;
+    return emit(link, BT_RPC_LINK_HEALTHY, NULL, 0, event_p);
+}
+
 /* Something of the inbox. */
 static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
@@ -260,11 +290,10 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     nng_msg *msg = bt_rpc_inbox_take(link, &ended);
 
     if (msg == NULL) {
-        if (ended) {
+        if (ended && !bt_rpc_lanes_last(link)) {
             bt_rpc_link_over(link, "connection lost");
-            return STEP_AGAIN;
         }
-        return STEP_IDLE;
+        return ended ? STEP_AGAIN : STEP_IDLE;
     }
     if (link->state == LINK_CLOSING) {
         nng_msg_free(msg);
@@ -274,11 +303,27 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     } else if (link->state != LINK_UP) {
         bt_rpc_handshake_frame(link, nng_msg_body(msg), nng_msg_len(msg));
         nng_msg_free(msg);
-    } else if (on_frame(link, msg) && link->healthy_pending) {
-        link->healthy_pending = false;
-        return emit(link, BT_RPC_LINK_HEALTHY, NULL, 0, event_p);
+    } else if (on_frame(link, msg)) {
+        return emit_healthy(link, event_p);
     }
     return STEP_AGAIN;
+}
+
+/* What came, through the memory first: a farewell comes behind it. */
+static link_step_t step_in(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
+{
+    if ((link->state == LINK_UP) && bt_rpc_lanes_read(link)) {
+        heard(link);
+        return emit_healthy(link, event_p);
+    }
+    if (link->state == LINK_OVER) {
+        return STEP_AGAIN;
+    }
+    if ((link->state == LINK_UP) && link->lanes.bye_heard) {
+        bt_rpc_link_over(link, link->lanes.bye);
+        return STEP_AGAIN;
+    }
+    return step_inbox(link, event_p);
 }
 
 link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
@@ -331,7 +376,7 @@ link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
         link->room_wanted = false;
         return emit(link, BT_RPC_LINK_ROOM, NULL, 0, event_p);
     }
-    return step_inbox(link, event_p);
+    return step_in(link, event_p);
 }
 
 void bt_rpc_link_tick(bt_rpc_link_t *link)
@@ -354,6 +399,7 @@ void bt_rpc_link_tick(bt_rpc_link_t *link)
     if (link->state != LINK_UP) {
         return;
     }
+    bt_rpc_lanes_tick(link);
     if (!link->old && (now - link->sent_ms >= rpc->heartbeat_ms) &&
         bt_rpc_can_send(link)) {
         link->heartbeat_due = true;
@@ -362,7 +408,7 @@ void bt_rpc_link_tick(bt_rpc_link_t *link)
     pthread_mutex_lock(&rpc->mutex);
     unread = link->inbox_n > 0; /* it spoke, we only have not listened */
     pthread_mutex_unlock(&rpc->mutex);
-    if (unread || (now < link->heard_ms)) {
+    if (unread || bt_rpc_lanes_any(link) || (now < link->heard_ms)) {
         return;
     }
     if (now - link->heard_ms >= rpc->dead_ms) {

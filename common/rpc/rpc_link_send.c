@@ -47,9 +47,9 @@ void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes)
     }
 }
 
-/* These bytes are with nng. Moving the rest only when it is no more than what
- * goes costs each byte at most one move. */
-static void drop_queued(bt_rpc_link_t *link, size_t bytes)
+/* Moving the rest only when it is no more than what goes costs each byte at
+ * most one move. */
+void bt_rpc_link_drop_queued(bt_rpc_link_t *link, size_t bytes)
 {
     link->out_at += bytes;
     if (bt_rpc_queued(link) <= link->out_at) {
@@ -77,13 +77,13 @@ static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
         *due_p = false;
         return NULL;
     }
-    if (bt_rpc_queued(link) > 0) {
+    if (!link->lanes.writes && (bt_rpc_queued(link) > 0)) {
         *whole_p = (bt_rpc_queued(link) < RPC_DATA_BYTES) ? bt_rpc_queued(link)
                                                           : RPC_DATA_BYTES;
         return bt_rpc_link_seal(link, RPC_DATA, NULL, 0,
                                 link->out.data + link->out_at, *whole_p);
     }
-    if (link->bye_wanted && !link->bye_sent) {
+    if (link->bye_wanted && !link->bye_sent && (bt_rpc_queued(link) == 0)) {
         link->bye_sent = true;
         return link->old ? bt_rpc_refuse_bye(link)
                          : bt_rpc_link_seal(link, RPC_BYE, NULL, 0,
@@ -99,6 +99,13 @@ static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
 void bt_rpc_link_pump(bt_rpc_link_t *link)
 {
     bt_list_remove(&link->in_dirty);
+    if (link->lanes.writes) {
+        bt_rpc_lanes_write(link);
+        if ((link->n_control == 0) && !link->bye_wanted &&
+            !link->heartbeat_due) {
+            return; /* nothing for nng */
+        }
+    }
     while (bt_rpc_can_send(link)) {
         size_t whole;
         bool due;
@@ -116,7 +123,7 @@ void bt_rpc_link_pump(bt_rpc_link_t *link)
             nng_msg_free(msg); /* cannot be: only we start to send */
             return;
         }
-        drop_queued(link, whole);
+        bt_rpc_link_drop_queued(link, whole);
         link->heartbeat_due = false;
         link->sent_ms = link->rpc->now_ms;
     }

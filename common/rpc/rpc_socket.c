@@ -13,18 +13,21 @@
 /* ---- what nng's threads do ---- */
 
 /* Under the mutex. */
+static void queue_ready(bt_rpc_link_t *link)
+{
+    if (!link->gone && bt_list_empty(&link->in_ready)) {
+        bt_list_push_back(&link->rpc->ready, &link->in_ready);
+    }
+}
+
+/* Under the mutex. */
 static void mark_ready(bt_rpc_link_t *link)
 {
     bt_rpc_t *rpc = link->rpc;
     const uint64_t one = 1;
 
-    if (link->gone) {
-        return;
-    }
-    if (bt_list_empty(&link->in_ready)) {
-        bt_list_push_back(&rpc->ready, &link->in_ready);
-    }
-    if (!rpc->signalled) {
+    queue_ready(link);
+    if (!link->gone && !rpc->signalled) {
         rpc->signalled = true;
         (void)!write(rpc->event_fd, &one, sizeof(one));
     }
@@ -83,6 +86,13 @@ void bt_rpc_mark_ready(bt_rpc_link_t *link)
 {
     pthread_mutex_lock(&link->rpc->mutex);
     mark_ready(link);
+    pthread_mutex_unlock(&link->rpc->mutex);
+}
+
+void bt_rpc_queue_ready(bt_rpc_link_t *link)
+{
+    pthread_mutex_lock(&link->rpc->mutex);
+    queue_ready(link);
     pthread_mutex_unlock(&link->rpc->mutex);
 }
 
@@ -165,6 +175,9 @@ bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
     /* with what is with nng already: bt_rpc_post() has the true limit */
     bt_strbuf_init(&link->out, 2 * (size_t)rpc->max_queue_bytes);
     bt_rpc_stream_init(&link->in);
+    bt_shm_init(&link->lanes.shm);
+    link->lanes.socket = -1;
+    link->lanes.bell = -1;
     link->next_out = 1;
     link->next_in = 1;
     status =

@@ -74,6 +74,7 @@ void bt_rpc_link_retire(bt_rpc_link_t *link)
 {
     bt_rpc_t *rpc = link->rpc;
 
+    bt_rpc_lanes_close(link);
     bt_list_remove(&link->in_dirty);
     bt_list_remove(&link->in_all);
     pthread_mutex_lock(&rpc->mutex);

@@ -22,7 +22,9 @@ static void open_pair(side_t *router, side_t *worker, bool ipc)
 static void link_up(side_t *router, side_t *worker, bool ipc)
 {
     open_pair(router, worker, ipc);
-    UNTIL(router, worker, (router->link != NULL) && (worker->link != NULL));
+    UNTIL(router, worker,
+          (router->link != NULL) && (worker->link != NULL) &&
+              is_settled(router->link) && is_settled(worker->link));
 }
 
 static void close_pair(side_t *router, side_t *worker)
@@ -307,6 +309,7 @@ static void a_queue_tells_its_bytes_and_when_there_is_room(void **state)
     size_t sent;
     side_t router;
     side_t worker;
+    side_t *const only_router[] = {&router};
 
     (void)state;
     assert_non_null(data);
@@ -324,11 +327,13 @@ static void a_queue_tells_its_bytes_and_when_there_is_room(void **state)
     }
     bt_rpc_want_room(router.link, LEFT);
     bt_rpc_flush(router.rpc);
-    sent = MESSAGES * ((size_t)BYTES + 4) - bt_rpc_queued(router.link);
-    assert_true(sent > 0); /* in frames of 512 KiB, but the last */
+    do { /* a heartbeat may be on its way yet */
+        sent = MESSAGES * ((size_t)BYTES + 4) - bt_rpc_queued(router.link);
+    } while ((sent == 0) && (sides_turn(only_router, 1), true));
+    /* in frames of 512 KiB, but the last */
     assert_true((sent % (512u << 10) == 0) ||
                 (bt_rpc_queued(router.link) == 0));
-    assert_int_equal(router.n_room, 1);
+    assert_true((router.n_room == 1) || (router.queued <= LEFT));
     UNTIL(&router, &worker, worker.n_messages == MESSAGES);
     UNTIL(&router, &worker, router.n_room == 2);
     assert_in_range(router.queued, 0, LEFT);
@@ -461,7 +466,7 @@ static void memory_that_is_short_is_said_and_nothing_leaks(void **state)
         assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
         failures += status == BT_ERR_NO_MEMORY;
     }
-    assert_int_equal(failures, 5); /* the object and four copies */
+    assert_int_equal(failures, 6); /* the object, its scratch, four copies */
     for (int nth = 1;; nth++) {
         bt_alloc_fail_at(nth);
         status = bt_rpc_listen(rpc, "tcp://127.0.0.1:0", url, sizeof(url));

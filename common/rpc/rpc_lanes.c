@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way of messages through memory that the ends of a link share.
+ *
+ *     router                                   worker
+ *     OFFER: name of a socket ────────────────▶
+ *                             ◀── connects to it
+ *     memory, bells ──────────────────────────▶
+ *                             ◀── GIVEN: the secret in the memory; LANE
+ *     LANE ───────────────────────────────────▶
+ *
+ * LANE is the last word about messages on nng's way: what is behind it of the
+ * stream is in the memory, so nothing is told twice or out of order. Who does
+ * not know these frames passes over OFFER, and all stays as it was; so does
+ * who cannot reach the socket. Heartbeats and farewells stay on nng's way. */
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/crypt/key.h"
+#include "common/rpc/rpc_inner.h"
+
+#define LOOKS 64 /* descriptors that one look tells of */
+
+/* ---- descriptors ---- */
+
+static bool watch(bt_rpc_link_t *link, int fd)
+{
+    struct epoll_event wanted = {.events = EPOLLIN, .data = {.ptr = link}};
+
+    return epoll_ctl(link->rpc->fd, EPOLL_CTL_ADD, fd, &wanted) == 0;
+}
+
+/* Closing is not enough: of a descriptor that the other side has too, epoll
+ * would go on to tell. */
+static void unwatch(bt_rpc_link_t *link, int fd)
+{
+    (void)epoll_ctl(link->rpc->fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+static void close_socket(bt_rpc_link_t *link)
+{
+    if (link->lanes.socket >= 0) {
+        unwatch(link, link->lanes.socket);
+        close(link->lanes.socket);
+        link->lanes.socket = -1;
+    }
+}
+
+void bt_rpc_lanes_close(bt_rpc_link_t *link)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+
+    close_socket(link);
+    if (lanes->bell >= 0) {
+        unwatch(link, lanes->bell);
+    }
+    bt_shm_close(&lanes->shm);
+    lanes->bell = -1;
+    lanes->writes = lanes->reads = lanes->rings = false;
+}
+
+static void go_without(bt_rpc_link_t *link, const char *why)
+{
+    BT_LOG_DEBUG("link at %s shares no memory: %s", link->url, why);
+    bt_rpc_lanes_close(link);
+}
+
+/* ---- how the memory comes ---- */
+
+void bt_rpc_lanes_offer(bt_rpc_link_t *link)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+    uint8_t name[BT_SHM_NAME_BYTES];
+    size_t bytes = 0;
+    bt_status_t status;
+
+    if (!link->rpc->share_memory || !bt_rpc_sp_is_ipc(link->url)) {
+        return;
+    }
+    status = bt_shm_give_open(&lanes->shm, name, &bytes, &lanes->socket);
+    if (status != BT_OK) {
+        go_without(link, bt_status_str(status));
+        return;
+    }
+    if (!watch(link, lanes->socket)) {
+        go_without(link, "its socket cannot be watched");
+        return;
+    }
+    bt_rpc_link_control(
+        link, bt_rpc_link_seal(link, RPC_OFFER, NULL, 0, name, bytes));
+}
+
+/* From now on we write there; @a giver says which half is whose. */
+static void begin(bt_rpc_link_t *link, bool giver)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+
+    lanes->bell = lanes->shm.bells[giver ? 0 : 1];
+    if (!watch(link, lanes->bell)) {
+        lanes->bell = -1;
+        bt_rpc_link_over(link, "no memory for its bell");
+        return;
+    }
+    bt_lane_init(&lanes->out, &lanes->shm.memory->lanes[giver ? 0 : 1]);
+    bt_lane_init(&lanes->in, &lanes->shm.memory->lanes[giver ? 1 : 0]);
+    lanes->writes = true;
+    bt_rpc_link_control(link,
+                        bt_rpc_link_seal(link, RPC_LANE, NULL, 0, NULL, 0));
+}
+
+/* The worker: is it for us? */
+static void on_offer(bt_rpc_link_t *link, const rpc_frame_t *frame)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+
+    if ((link->join == NULL) || (lanes->socket >= 0) ||
+        (lanes->shm.memory != NULL)) {
+        bt_rpc_link_over(link, "malformed frame");
+        return;
+    }
+    if (!link->rpc->share_memory) {
+        return;
+    }
+    if (bt_shm_take_open(frame->body, frame->bytes, &lanes->socket) != BT_OK) {
+        go_without(link, "it cannot be reached");
+    } else if (!watch(link, lanes->socket)) {
+        go_without(link, "its socket cannot be watched");
+    }
+}
+
+static void take(bt_rpc_link_t *link)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+    const bt_status_t status = bt_shm_take(&lanes->shm, lanes->socket);
+
+    close_socket(link);
+    if (status != BT_OK) {
+        go_without(link, bt_status_str(status));
+        return;
+    }
+    bt_rpc_link_control(link,
+                        bt_rpc_link_seal(link, RPC_GIVEN, NULL, 0,
+                                         lanes->shm.memory->secret,
+                                         sizeof(lanes->shm.memory->secret)));
+    begin(link, false);
+}
+
+static void give(bt_rpc_link_t *link)
+{
+    switch (bt_shm_give(&link->lanes.shm, link->lanes.socket)) {
+    case BT_OK:
+        close_socket(link); /* nobody else comes in */
+        break;
+    case BT_ERR_UNAUTHORIZED: /* it got nothing; the worker may come yet */
+        break;
+    default:
+        go_without(link, "the one who came went again");
+        break;
+    }
+}
+
+/* The router: the worker has it, and nobody else. */
+static void on_given(bt_rpc_link_t *link, const rpc_frame_t *frame)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+
+    if ((link->join != NULL) || (lanes->shm.memory == NULL) ||
+        (lanes->socket >= 0) || lanes->writes ||
+        !bt_key_equal(frame->body, lanes->shm.memory->secret, frame->bytes)) {
+        bt_rpc_link_over(link, "malformed frame");
+        return;
+    }
+    begin(link, true);
+}
+
+void bt_rpc_lanes_frame(bt_rpc_link_t *link, const rpc_frame_t *frame)
+{
+    switch (frame->kind) {
+    case RPC_OFFER:
+        on_offer(link, frame);
+        break;
+    case RPC_GIVEN:
+        on_given(link, frame);
+        break;
+    default:
+        if (!link->lanes.writes || link->lanes.reads) {
+            bt_rpc_link_over(link, "malformed frame");
+            return;
+        }
+        link->lanes.reads = true;
+        break;
+    }
+}
+
+void bt_rpc_lanes_tick(bt_rpc_link_t *link)
+{
+    if ((link->lanes.socket >= 0) &&
+        (link->rpc->now_ms - link->up_ms >= link->rpc->dead_ms)) {
+        go_without(link, "nobody came for it");
+    }
+}
+
+/* ---- messages ---- */
+
+static void is_nonsense(bt_rpc_link_t *link)
+{
+    bt_rpc_link_over(link, "its shared memory makes no sense");
+}
+
+static void ring(const rpc_lanes_t *lanes)
+{
+    const bool giver = lanes->bell == lanes->shm.bells[0];
+
+    bt_shm_ring(lanes->shm.bells[giver ? 1 : 0]);
+}
+
+void bt_rpc_lanes_write(bt_rpc_link_t *link)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+    bool wrote = false;
+
+    while (bt_rpc_queued(link) > 0) {
+        size_t n = 0;
+
+        if (bt_lane_write(&lanes->out, link->out.data + link->out_at,
+                          bt_rpc_queued(link), &n) != BT_OK) {
+            is_nonsense(link);
+            return;
+        }
+        wrote |= (n > 0);
+        bt_rpc_link_drop_queued(link, n);
+        if ((n == 0) && bt_lane_wait(&lanes->out)) {
+            break;
+        }
+    }
+    if (wrote && bt_lane_wakes_reader(&lanes->out)) {
+        ring(lanes);
+    }
+}
+
+/* Before the last look: whoever rings after it is heard. */
+static void silence(rpc_lanes_t *lanes)
+{
+    uint64_t count;
+
+    if (lanes->rings) {
+        (void)!read(lanes->bell, &count, sizeof(count));
+        lanes->rings = false;
+    }
+}
+
+static void hand_out(bt_rpc_link_t *link, size_t bytes)
+{
+    bt_rpc_t *rpc = link->rpc;
+
+    rpc->current = link;
+    rpc->current_frame = (rpc_frame_t){
+        .kind = RPC_DATA, .body = rpc->lane_bytes, .bytes = bytes};
+    rpc->current_at = 0;
+}
+
+bool bt_rpc_lanes_read(bt_rpc_link_t *link)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+    size_t most = RPC_LANE_READ;
+    size_t n = 0;
+
+    if (!lanes->reads) {
+        return false;
+    }
+    if (lanes->last_words && (lanes->n_left < most)) {
+        most = lanes->n_left;
+    }
+    for (;;) {
+        if (bt_lane_read(&lanes->in, link->rpc->lane_bytes, most, &n) !=
+            BT_OK) {
+            is_nonsense(link);
+            return false;
+        }
+        if ((n > 0) || (most == 0)) {
+            break;
+        }
+        silence(lanes);
+        if (bt_lane_sleep(&lanes->in)) {
+            return false;
+        }
+    }
+    if (n == 0) {
+        return false;
+    }
+    if (bt_lane_wakes_writer(&lanes->in)) {
+        ring(lanes);
+    }
+    lanes->n_left -= lanes->last_words ? n : 0;
+    hand_out(link, n);
+    return true;
+}
+
+bool bt_rpc_lanes_any(const bt_rpc_link_t *link)
+{
+    return link->lanes.reads && bt_lane_any(&link->lanes.in);
+}
+
+bool bt_rpc_lanes_last(bt_rpc_link_t *link)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+
+    if (!lanes->last_words) {
+        lanes->last_words = true;
+        lanes->n_left = BT_LANE_BYTES; /* there is no more; who says so lies */
+    }
+    return (link->state == LINK_UP) && (lanes->n_left > 0) &&
+           bt_rpc_lanes_any(link);
+}
+
+static void on_ring(bt_rpc_link_t *link)
+{
+    rpc_lanes_t *lanes = &link->lanes;
+
+    if (lanes->socket >= 0) {
+        if (link->state != LINK_UP) {
+            close_socket(link);
+        } else if (link->join != NULL) {
+            take(link);
+        } else {
+            give(link);
+        }
+        return;
+    }
+    lanes->rings = true;
+    if (!lanes->reads || (link->state != LINK_UP)) {
+        silence(lanes); /* there is room, LANE is on its way, or it is noise */
+    }
+}
+
+bool bt_rpc_look(bt_rpc_t *rpc)
+{
+    struct epoll_event found[LOOKS];
+    const int n = epoll_wait(rpc->fd, found, LOOKS, 0);
+
+    for (int i = 0; i < n; i++) {
+        bt_rpc_link_t *link = found[i].data.ptr;
+
+        if (link == NULL) {
+            continue; /* nng's threads: rpc->ready */
+        }
+        on_ring(link);
+        bt_rpc_queue_ready(link);
+    }
+    return n > 0;
+}
