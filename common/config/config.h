@@ -76,28 +76,28 @@ typedef struct bt_config {
     const char *access_log;    /* "" = none, "-" = standard output */
     const char *trace;         /* file of the requests' ledgers, "" = none */
     /* what the processes take (serve passes them on) */
-    const char *model_name;    /* of an only model without a name of its own */
-    const char *launcher;      /* router: the launcher's socket, "" = none */
-    const char *join;          /* router URL(s), comma separated */
-    const char *listen;        /* router: URL for announcements */
-    const char *listen_host;   /* worker: address of its control links */
-    const char *run_dir;       /* directory of ipc sockets */
-    const char *key_file;      /* cluster key */
-    const char *name;          /* instance name */
-    const char *net_device;    /* KV network interface, lo */
-    const char *transport;     /* auto, shm, network */
-    const char *backend;       /* cpu, or a plugin's name: cuda */
-    const char *cores;         /* cpu list to pin to, "" = no pinning */
-    const char *role;          /* worker: auto, prefill, decode, both */
-    uint32_t threads;          /* of this worker; 0 = all allowed cores */
-    const char *kv_type;       /* bf16, f16, int8 */
-    const char *kv_overlap;    /* layers, chunks, none */
-    const char *prefix_cache;  /* on, off */
-    const char *weight_cache;  /* auto, off, DIR */
-    uint32_t tokens_per_block; /* 16 */
-    uint32_t context_tokens;   /* 0 = the model's */
-    bool local_prefill;        /* decode worker does the context phase */
-    const char *link_transport;                 /* "auto" */
+    const char *model_name;     /* of an only model without a name of its own */
+    const char *launcher;       /* router: the launcher's socket, "" = none */
+    const char *join;           /* router URL(s), comma separated */
+    const char *listen;         /* router: URL for announcements */
+    const char *listen_host;    /* worker: address of its control links */
+    const char *run_dir;        /* directory of ipc sockets */
+    const char *key_file;       /* cluster key */
+    const char *name;           /* instance name */
+    const char *net_device;     /* KV network interface, lo */
+    const char *transport;      /* auto, shm, network */
+    const char *backend;        /* cpu, or a plugin's name: cuda */
+    const char *cores;          /* cpu list to pin to, "" = no pinning */
+    const char *role;           /* worker: auto, prefill, decode, both */
+    uint32_t threads;           /* of this worker; 0 = all allowed cores */
+    const char *kv_type;        /* bf16, f16, int8 */
+    const char *kv_overlap;     /* layers, chunks, none */
+    const char *prefix_cache;   /* on, off */
+    const char *weight_cache;   /* auto, off, DIR */
+    uint32_t tokens_per_block;  /* 16 */
+    uint32_t context_tokens;    /* 0 = the model's */
+    bool local_prefill;         /* decode worker does the context phase */
+    const char *link_transport; /* "auto" */
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
     uint32_t stuck_ms;                          /* 120000 */
     uint32_t quarantine_ms;                     /* 10000 */

@@ -71,6 +71,34 @@ def test_same_bytes_small_model_every_way():
         compare(model, ["shm", "tcp", "local"], [16, 64, 512], [1, 16], 12, "64m", prompts())
 
 
+def sharing(c):
+    """@return how many processes have memory that is a link's"""
+    n = 0
+    for process in c.processes:
+        with open(f"/proc/{process.pid}/maps", encoding="utf-8") as f:
+            n += "memfd:baton-link" in f.read()
+    return n
+
+
+def test_same_bytes_whatever_way_control_messages_take():
+    """Shared memory on one side only is none."""
+    texts = prompts()
+    reference = None
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
+        for router, worker in (("auto", "auto"), ("nng", "nng"), ("auto", "nng"), ("nng", "auto")):
+            more = options("shm", 64)
+            more["worker_args"] += ["--link-transport", worker]
+            with Cluster(model, kv_memory="64m", router_args=["--link-transport", router], **more) as c:
+                got = ask_all(c, texts, 16, 12)
+                reference = reference or got
+                wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
+                assert not wrong, f"router {router}, workers {worker}: {wrong} differ"
+                wanted = 3 if router == worker == "auto" else 0
+                wait_until(f"{wanted} processes share memory", lambda c=c, n=wanted: sharing(c) == n)
+                c.wait_idle()
+
+
 def compare_kv_type(kv_type):
     """Over shared memory and the network, by chunks of different sizes, alone and beside
     others, computed and from the prefix caches of both sides."""
