@@ -133,28 +133,38 @@ static bool is_ours(int fd)
            (who.uid == geteuid());
 }
 
-typedef union fds_room {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(N_FDS * sizeof(int))];
-} fds_room_t;
+/* One byte, with room for what goes with it. */
+typedef struct letter {
+    struct msghdr msg;
+    struct iovec said;
+    char byte;
+    _Alignas(struct cmsghdr) char room[CMSG_SPACE(N_FDS * sizeof(int))];
+} letter_t;
+
+static void letter_init(letter_t *letter)
+{
+    *letter = (letter_t){0};
+    letter->said = (struct iovec){&letter->byte, 1};
+    letter->msg.msg_iov = &letter->said;
+    letter->msg.msg_iovlen = 1;
+    letter->msg.msg_control = letter->room;
+    letter->msg.msg_controllen = sizeof(letter->room);
+}
 
 static bt_status_t send_fds(const bt_shm_t *shm, int fd)
 {
     const int fds[N_FDS] = {shm->fd, shm->bells[0], shm->bells[1]};
-    char byte = 0;
-    struct iovec said = {&byte, 1};
-    fds_room_t room = {0};
-    struct msghdr msg = {.msg_iov = &said,
-                         .msg_iovlen = 1,
-                         .msg_control = room.bytes,
-                         .msg_controllen = sizeof(room.bytes)};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    letter_t letter;
+    struct cmsghdr *c;
+
+    letter_init(&letter);
+    c = CMSG_FIRSTHDR(&letter.msg);
 
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(fds));
     memcpy(CMSG_DATA(c), fds, sizeof(fds));
-    return (sendmsg(fd, &msg, MSG_NOSIGNAL) == 1) ? BT_OK : BT_ERR_IO;
+    return (sendmsg(fd, &letter.msg, MSG_NOSIGNAL) == 1) ? BT_OK : BT_ERR_IO;
 }
 
 bt_status_t bt_shm_give(bt_shm_t *shm, int socket)
@@ -230,20 +240,15 @@ static bool is_memory(int fd)
 /* @return how many descriptors came, which are the caller's */
 static size_t receive_fds(int socket, int fds[N_FDS])
 {
-    char byte;
-    struct iovec said = {&byte, 1};
-    fds_room_t room = {0};
-    struct msghdr msg = {.msg_iov = &said,
-                         .msg_iovlen = 1,
-                         .msg_control = room.bytes,
-                         .msg_controllen = sizeof(room.bytes)};
     const struct cmsghdr *c;
+    letter_t letter;
     size_t n;
 
-    if (recvmsg(socket, &msg, MSG_CMSG_CLOEXEC) <= 0) {
+    letter_init(&letter);
+    if (recvmsg(socket, &letter.msg, MSG_CMSG_CLOEXEC) <= 0) {
         return 0;
     }
-    c = CMSG_FIRSTHDR(&msg);
+    c = CMSG_FIRSTHDR(&letter.msg);
     if ((c == NULL) || (c->cmsg_level != SOL_SOCKET) ||
         (c->cmsg_type != SCM_RIGHTS) || (c->cmsg_len < CMSG_LEN(0))) {
         return 0;

@@ -141,6 +141,8 @@ static void an_end_that_does_not_share_is_served_without(void **state)
 
 static void nothing_of_it_is_left_behind(void **state)
 {
+    enum { ROUNDS = 10 };
+    const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
     side_t router, worker;
     uint32_t before;
 
@@ -148,11 +150,14 @@ static void nothing_of_it_is_left_behind(void **state)
     share(&router, &worker); /* nng's own descriptors are there from here on */
     close_ends(&router, &worker);
     before = bt_count_open_fds();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         share(&router, &worker);
         close_ends(&router, &worker);
     }
-    assert_int_equal(bt_count_open_fds(), before);
+    /* nng closes its own later; one of ours a round would be more. */
+    while (bt_count_open_fds() > before + ROUNDS / 2) {
+        assert_true(bt_now_ms() < end_ms);
+    }
 }
 
 static void positions_that_lie_end_the_link(void **state)
