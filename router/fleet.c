@@ -192,7 +192,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     take(fleet);
-    bt_router_metrics_turn(fleet->front->metrics);
+    bt_frontend_turn(fleet->front);
 }
 
 static bt_status_t enter(bt_fleet_t *fleet)

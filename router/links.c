@@ -54,31 +54,21 @@ void bt_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
                               bt_now_us());
         bt_rpc_want_room(link, LINK_WINDOW_BYTES / 2);
     }
-    if (!links->flush_is_due) {
-        links->flush_is_due = true;
-        event_active(links->flush, EV_TIMEOUT, 0);
-    }
+    bt_turn_put_off(&links->front->turn, &links->flush, bt_now_us());
 }
 
 static void turn(const bt_links_t *links)
 {
-    bt_router_metrics_turn(links->front->metrics);
+    bt_frontend_turn(links->front);
 }
 
-static void flush(bt_links_t *links)
+static void flush(bt_turn_work_t *work)
 {
-    links->flush_is_due = false;
+    const bt_links_t *links = BT_CONTAINER_OF(work, bt_links_t, flush);
+
     if (links->rpc != NULL) {
         bt_rpc_flush(links->rpc);
     }
-}
-
-static void on_flush(evutil_socket_t fd, short what, void *ctx)
-{
-    (void)fd;
-    (void)what;
-    flush(ctx);
-    turn(ctx);
 }
 
 /* ---- events of a link ---- */
@@ -302,7 +292,6 @@ static void pump(bt_links_t *links)
            bt_rpc_next(links->rpc, now_us / 1000, &event)) {
         link_event(links, &event);
     }
-    flush(links);
     if (now_us >= end_us) {
         event_active(links->more, EV_TIMEOUT, 0);
     }
@@ -344,9 +333,8 @@ bt_status_t bt_links_open(bt_links_t *links, struct event_base *base,
         return status;
     }
     links->more = event_new(base, -1, 0, on_readable, links);
-    links->flush = event_new(base, -1, 0, on_flush, links);
-    if ((links->more == NULL) || (links->flush == NULL) ||
-        (event_priority_set(links->flush, BT_LINKS_PRIORITY) != 0) ||
+    bt_turn_work_init(&links->flush, flush);
+    if ((links->more == NULL) ||
         (event_priority_set(links->more,
                             event_base_get_npriorities(base) - 1) != 0)) {
         BT_LOG_ERROR("cannot make the events of the control links");
@@ -428,9 +416,10 @@ bt_status_t bt_links_listen(bt_links_t *links, struct event_base *base,
 
 void bt_links_close(bt_links_t *links)
 {
-    struct event *const events[] = {links->readable, links->more, links->flush};
+    struct event *const events[] = {links->readable, links->more};
 
-    flush(links);
+    flush(&links->flush);
+    bt_turn_forget(&links->flush);
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
         if (events[i] != NULL) {
             event_free(events[i]);

@@ -32,8 +32,8 @@ typedef struct bt_links {
     bt_rpc_t *rpc;
     bt_wire_decoder_t *decoder;
     bt_strbuf_t frame; /**< scratch: one encoded message */
-    struct event *readable, *more, *flush;
-    bool flush_is_due;
+    struct event *readable, *more;
+    bt_turn_work_t flush; /**< at the end of the turn */
     bt_list_t waiting; /**< links whose model may be one that is being read */
     uint32_t n_loads_seen; /**< bt_loads_t.n_ended when they were looked at */
 } bt_links_t;

@@ -142,7 +142,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     tick(loop);
-    bt_router_metrics_turn(loop->front.metrics);
+    bt_frontend_turn(&loop->front);
 }
 
 /* The pool has finished something. */
@@ -160,7 +160,7 @@ static void on_worked(evutil_socket_t fd, short what, void *ctx)
     if (more) {
         event_active(loop->worked, EV_READ, 0);
     }
-    bt_router_metrics_turn(loop->front.metrics);
+    bt_frontend_turn(&loop->front);
 }
 
 /* Clients are told to look elsewhere while they still find us, as long as
@@ -204,7 +204,7 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
             break;
         }
     }
-    bt_router_metrics_turn(loop->front.metrics);
+    bt_frontend_turn(&loop->front);
 }
 
 static void rekey(bt_loop_t *loop)
@@ -325,10 +325,14 @@ int bt_loop_run(bt_loop_t *loop)
                 loop->door.metrics_at);
     bt_strbuf_fini(&names);
     say_addresses(loop);
-    if (event_base_dispatch(loop->base) < 0) {
-        BT_LOG_ERROR("the event loop failed");
-        return 1;
-    }
+    do { /* one turn: until no event is left */
+        if (event_base_loop(loop->base, EVLOOP_ONCE) < 0) {
+            BT_LOG_ERROR("the event loop failed");
+            return 1;
+        }
+        bt_turn_finish(&loop->front.turn);
+        bt_router_metrics_turn(loop->front.metrics);
+    } while (!event_base_got_break(loop->base));
     return loop->again ? 1 : 0;
 }
 

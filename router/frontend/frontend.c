@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 static bt_status_t open_models(bt_frontend_t *front)
@@ -60,6 +61,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     bt_status_t status;
 
     *front = (bt_frontend_t){.config = config};
+    bt_turn_init(&front->turn);
     bt_registry_init(&front->models, front, send, send_ctx);
     bt_loads_init(&front->loads, front);
     if (getrandom(&front->id_start, sizeof(front->id_start), 0) < 0) {
@@ -107,6 +109,12 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_router_metrics_destroy(front->metrics);
     bt_pool_destroy(front->pool);
     *front = (bt_frontend_t){0};
+}
+
+void bt_frontend_turn(bt_frontend_t *front)
+{
+    bt_turn_step(&front->turn, bt_now_us());
+    bt_router_metrics_turn(front->metrics);
 }
 
 bool bt_frontend_step(bt_frontend_t *front)

@@ -21,6 +21,7 @@
 #include "router/frontend/loads.h"
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
+#include "router/frontend/turn.h"
 #include "router/observe/access_log.h"
 #include "router/observe/ids.h"
 #include "router/observe/metrics.h"
@@ -32,6 +33,7 @@ typedef struct bt_frontend {
     const bt_config_t *config;
     bt_registry_t models;
     bt_loads_t loads; /**< models that come later */
+    bt_turn_t turn;   /**< of the event loop */
     bt_router_metrics_t *metrics;
     bt_trace_t *trace;                     /**< NULL: not asked for */
     bt_access_log_t *access;               /**< the same */
@@ -60,6 +62,10 @@ BT_MUST_CHECK bt_status_t bt_frontend_open(bt_frontend_t *front,
                                            bt_send_t send, void *send_ctx);
 /** Ends what still runs and writes its records. Also of a zeroed one. */
 void bt_frontend_close(bt_frontend_t *front);
+
+/** Call it at the end of each callback of the event loop, and after
+ *  bt_turn_finish() of `turn`: somebody else's turn of the processor begins. */
+void bt_frontend_turn(bt_frontend_t *front);
 
 /** Takes one thing that the pool has done; call it while its descriptor is
  *  readable. @return false: there is none */

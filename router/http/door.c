@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "router/http/door_limits.h"
 #include "router/http/door_priv.h"
@@ -92,6 +93,18 @@ static bt_status_t find_names(bt_door_t *door)
     return BT_OK;
 }
 
+static void flush(bt_turn_work_t *work)
+{
+    bt_http_flush(BT_CONTAINER_OF(work, bt_door_t, flush)->http);
+}
+
+static void on_gather(void *ctx)
+{
+    bt_door_t *door = ctx;
+
+    bt_turn_put_off(&door->front->turn, &door->flush, bt_now_us());
+}
+
 static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
                                 const bt_door_limits_t *limits)
 {
@@ -112,6 +125,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .on_gone = bt_door_gone,
         .ctx = door,
         .on_turn = bt_door_turn,
+        .on_gather = on_gather,
         .check_head = check_head,
         .format_error = bt_door_format_error,
     };
@@ -148,6 +162,7 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
 
     *door = (bt_door_t){.front = front, .inline_bytes = BT_ANSWER_INLINE_BYTES};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
+    bt_turn_work_init(&door->flush, flush);
     bt_scrape_init(&door->scrape, door);
     status = find_names(door);
     if (status == BT_OK) {
@@ -198,6 +213,9 @@ void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
 void bt_door_close(bt_door_t *door)
 {
     bt_http_destroy(door->http);
+    if (door->flush.run != NULL) {
+        bt_turn_forget(&door->flush);
+    }
     bt_http_destroy(door->metrics_http);
     bt_scrape_fini(&door->scrape);
     bt_strbuf_fini(&door->out);

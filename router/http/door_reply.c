@@ -139,7 +139,7 @@ void bt_door_turn(void *ctx)
 {
     const bt_door_t *door = ctx;
 
-    bt_router_metrics_turn(door->front->metrics);
+    bt_frontend_turn(door->front);
 }
 
 /* What the HTTP server refuses itself never becomes a visit. */

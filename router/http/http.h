@@ -100,6 +100,9 @@ typedef struct bt_http_handlers {
     void *ctx;
     /** May be NULL. A callback of the event loop is over. */
     void (*on_turn)(void *ctx);
+    /** May be NULL: pieces of streams are sent at once. Otherwise they gather,
+     *  and this says that the first one did: bt_http_flush() is due. */
+    void (*on_gather)(void *ctx);
     /** May be NULL. Looks at a request's head before its body is read.
      *  @return NULL, or why it is answered with 403: one sentence, static. */
     const char *(*check_head)(void *ctx, const bt_http1_head_t *head);
@@ -136,6 +139,9 @@ void bt_http_stop_listening(bt_http_t *http);
 /** Close everything; calls on_gone() for each open exchange. Not from inside a
  *  handler. NULL is allowed. */
 void bt_http_destroy(bt_http_t *http);
+/** Send what pieces of streams have gathered, each connection's in one write.
+ *  May call on_gone(). */
+void bt_http_flush(bt_http_t *http);
 uint32_t bt_http_n_connections(const bt_http_t *http);
 void bt_http_use(const bt_http_t *http, bt_http_use_t *use);
 
@@ -167,7 +173,8 @@ void bt_exchange_respond(bt_exchange_t *ex, int status,
 /** Begin a chunked answer (200). The head goes out with the first chunk, or
  *  when the loop runs next. */
 void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type);
-/** One chunk, sent at once as one write (TCP_NODELAY). Nothing for no bytes.
+/** One chunk, sent at once as one write (TCP_NODELAY), or with others of the
+ *  same turn where the handlers gather. Nothing for no bytes.
  *  May call on_gone() when the client's buffer is over its cap or its
  *  connection broke: @return false, the exchange is gone. */
 bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data,

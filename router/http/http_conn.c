@@ -74,7 +74,22 @@ static void want_write(bt_conn_t *conn, bool want)
 
 void bt_conn_flush_later(bt_conn_t *conn)
 {
-    want_write(conn, true);
+    bt_http_t *http = conn->http;
+
+    if (conn->want_write) {
+        bt_http_charge_out(conn);
+        return; /* the socket is full: what comes meanwhile goes with it */
+    }
+    if (http->handlers.on_gather == NULL) {
+        want_write(conn, true);
+        return;
+    }
+    if (bt_list_empty(&http->gathering)) {
+        http->handlers.on_gather(http->handlers.ctx);
+    }
+    if (bt_list_empty(&conn->gather_link)) {
+        bt_list_push_back(&http->gathering, &conn->gather_link);
+    }
 }
 
 /* The loop sends the rest. */
@@ -163,6 +178,7 @@ void bt_conn_end_answer(bt_conn_t *conn)
 {
     bt_exchange_free(conn->ex);
     conn->ex = NULL;
+    bt_list_remove(&conn->gather_link);
     switch (bt_conn_flush(conn, BT_HTTP_SEND_BYTES)) {
     case BT_OK:
         answer_sent(conn);
@@ -211,7 +227,7 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
     bt_conn_end_answer(conn);
 }
 
-static void write_rest(bt_conn_t *conn)
+void bt_conn_go_on(bt_conn_t *conn)
 {
     switch (bt_conn_flush(conn, BT_HTTP_SEND_BYTES)) {
     case BT_OK:
@@ -233,7 +249,7 @@ static void on_write(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    write_rest(conn);
+    bt_conn_go_on(conn);
     bt_http_turn(conn->http);
 }
 
@@ -576,6 +592,7 @@ bt_status_t bt_conn_create(bt_http_t *http, int fd, bt_http_client_t *client)
     bt_list_init(&conn->link);
     bt_list_init(&conn->client_link);
     bt_list_init(&conn->behind_link);
+    bt_list_init(&conn->gather_link);
     bt_strbuf_init(&conn->in, BT_HTTP_SCRATCH_BYTES + BT_HTTP1_MAX_HEAD_BYTES +
                                   BT_HTTP_PIPELINE_BYTES);
     bt_strbuf_init(&conn->out, SIZE_MAX / 2);
@@ -617,6 +634,7 @@ void bt_conn_close(bt_conn_t *conn)
     conn->fd = -1;
     bt_list_remove(&conn->link);
     bt_list_remove(&conn->client_link);
+    bt_list_remove(&conn->gather_link);
     bt_list_push_back(&http->dead, &conn->link);
     http->n_conns--;
     bt_http_client_leave(conn->client);

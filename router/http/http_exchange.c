@@ -302,6 +302,12 @@ static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
     bt_strbuf_append(out, "\r\n", 2);
 }
 
+static bool is_behind(const bt_conn_t *conn)
+{
+    return conn->out.len - conn->out_sent >
+           conn->http->config.client_buffer_bytes;
+}
+
 bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
 {
     bt_conn_t *conn = ex->conn;
@@ -311,10 +317,13 @@ bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
     }
     BT_ASSERT(ex->streaming);
     append_chunk(ex, data, bytes);
+    if ((conn->http->handlers.on_gather != NULL) && !is_behind(conn)) {
+        bt_conn_flush_later(conn);
+        return true;
+    }
     /* Pieces are short; what is left of them counts against the client. */
     if ((bt_conn_flush(conn, SIZE_MAX) == BT_ERR_PEER_LOST) ||
-        (conn->out.len - conn->out_sent >
-         conn->http->config.client_buffer_bytes)) {
+        is_behind(conn)) {
         bt_conn_close(conn);
         return false;
     }

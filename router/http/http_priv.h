@@ -62,6 +62,7 @@ typedef struct bt_conn {
     bt_list_t link;        /**< in one of http's lists */
     bt_list_t client_link; /**< in client->quiet, while it is quiet */
     bt_list_t behind_link; /**< in http->behind, while bytes are unsent */
+    bt_list_t gather_link; /**< in http->gathering, until bt_http_flush() */
     bt_http_t *http;
     bt_http_client_t *client; /**< NULL: clients are not counted */
     int fd;
@@ -119,8 +120,9 @@ struct bt_http {
     bt_list_t reading; /**< BODY, longest first */
     bt_list_t busy;    /**< the other states */
     bt_list_t dead;
-    bt_list_t behind; /**< with unsent bytes, longest first */
-    uint32_t n_conns; /**< all but the dead */
+    bt_list_t behind;    /**< with unsent bytes, longest first */
+    bt_list_t gathering; /**< with pieces of streams of this turn */
+    uint32_t n_conns;    /**< all but the dead */
     bt_http_use_t use;
     bt_hmap_t clients;
     bt_list_t *buckets; /**< owned; NULL: clients are not counted */
@@ -186,6 +188,8 @@ BT_MUST_CHECK bt_status_t bt_conn_flush(bt_conn_t *conn, size_t most);
 void bt_conn_end_answer(bt_conn_t *conn);
 /** Let the loop send `out` soon. */
 void bt_conn_flush_later(bt_conn_t *conn);
+/** Send what the socket takes of `out`; what follows from that may close it. */
+void bt_conn_go_on(bt_conn_t *conn);
 
 /** NULL when memory is short. Takes over @a head_text on success. */
 bt_exchange_t *bt_exchange_create(bt_conn_t *conn, char *head_text,

@@ -234,6 +234,7 @@ bt_status_t bt_http_room_init(bt_http_t *http)
     bt_list_init(&http->busy);
     bt_list_init(&http->dead);
     bt_list_init(&http->behind);
+    bt_list_init(&http->gathering);
     evtimer_assign(&http->ev_cut, http->base, on_cut, http);
     bt_http_put_last(http, &http->ev_cut);
     if (http->config.max_per_client == 0) {

@@ -372,6 +372,17 @@ void bt_http_destroy(bt_http_t *http)
     bt_free(http);
 }
 
+void bt_http_flush(bt_http_t *http)
+{
+    while (!bt_list_empty(&http->gathering)) {
+        bt_conn_t *conn =
+            BT_CONTAINER_OF(http->gathering.next, bt_conn_t, gather_link);
+
+        bt_list_remove(&conn->gather_link);
+        bt_conn_go_on(conn);
+    }
+}
+
 uint32_t bt_http_n_connections(const bt_http_t *http)
 {
     return http->n_conns;

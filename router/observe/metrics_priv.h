@@ -52,8 +52,10 @@ struct bt_router_metrics {
     bt_model_metrics_t nowhere; /* counts what no model can */
     double cells[BT_PC_N];
     bt_histogram_t loop[BT_LH_N];
-    uint64_t turn_ns;  /* CPU time at the end of the last turn; 0: none yet */
-    bt_strbuf_t build; /* labels of BT_SCOPE_BUILD */
+    uint64_t turn_end_ns; /* of the last turn; 0: none yet */
+    uint64_t turn_ns;     /* CPU time at the end of the last long turn... */
+    uint64_t short_ns;    /* ...and what short ones have taken since */
+    bt_strbuf_t build;    /* labels of BT_SCOPE_BUILD */
     bt_http_count_t *http;
     uint32_t n_http, cap_http;
     bt_fleet_cells_t *fleet; /* NULL: nothing was told */

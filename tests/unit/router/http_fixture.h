@@ -41,6 +41,7 @@ typedef struct fixture {
     uint32_t n_open;
     uint32_t n_requests;
     uint32_t n_gone;
+    uint32_t n_gathered;
     char last[256]; /* "METHOD path bytes" of the last request */
     bool write_in_gone;
     bool fill_at_once; /* /hold streams until it is dropped */
@@ -169,12 +170,21 @@ static inline void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)arg;
 }
 
-static inline void start(fixture_t *f, const bt_http_config_t *config)
+static inline void on_gather(void *ctx)
+{
+    ((fixture_t *)ctx)->n_gathered++;
+}
+
+static inline void start_with(fixture_t *f, const bt_http_config_t *config,
+                              bool gathers)
 {
     const struct timeval tick = {.tv_usec = 1000};
     char why[BT_HTTP_WHY_BYTES];
-    const bt_http_handlers_t handlers = {
-        .on_request = on_request, .on_gone = on_gone, .ctx = f};
+    const bt_http_handlers_t handlers = {.on_request = on_request,
+                                         .on_gone = on_gone,
+                                         .ctx = f,
+                                         .on_gather =
+                                             gathers ? on_gather : NULL};
 
     memset(f, 0, sizeof(*f));
     f->base = bt_http_loop_create();
@@ -186,6 +196,11 @@ static inline void start(fixture_t *f, const bt_http_config_t *config)
     assert_int_equal(bt_http_listen(f->http, "127.0.0.1", 0, &f->port, why),
                      BT_OK);
     assert_true(f->port > 0);
+}
+
+static inline void start(fixture_t *f, const bt_http_config_t *config)
+{
+    start_with(f, config, false);
 }
 
 static inline void stop(fixture_t *f)
