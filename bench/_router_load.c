@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients of the router, for bench/router.py: one thread, keep-alive.
+ *
+ *     router-load HOST PORT
+ *
+ * One command a line on standard input, one line of JSON for each:
+ *
+ *     closed CONNECTIONS SECONDS TOKENS FILE   each with one request at a time
+ *     paced CONNECTIONS SECONDS TOKENS FILE RATE
+ *                          requests begin at fixed times, RATE a second, on a
+ *                          connection that is free; times count from when a
+ *                          request was due
+ *     idle CONNECTIONS     opened, and closed at the next command
+ *
+ * FILE holds the body. TOKENS is what its answer must have: 1 of a whole
+ * answer, more of a stream. Anything but 200 and the whole of what was asked
+ * for ends the program: a figure of failures is none. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/strbuf.h"
+
+#define MAX_CONNECTIONS 20000u
+#define MAX_SAMPLES     (4u << 20)
+#define MAX_EVENTS      256
+#define READ_BYTES      65536
+#define ANSWER_BYTES    (1u << 20)
+#define PATIENCE_US     UINT64_C(30000000)
+
+typedef struct conn {
+    int fd;
+    bool busy;
+    size_t sent;
+    uint64_t due_us;
+    bt_strbuf_t got;
+} conn_t;
+
+typedef struct load {
+    struct sockaddr_in at;
+    int epoll_fd;
+    conn_t *conns; /* owned */
+    uint32_t n_conns;
+    bt_strbuf_t request;
+    uint32_t n_tokens;
+    uint64_t end_us; /* no request begins later */
+    double gap_us;   /* between requests; 0: closed */
+    double next_us;
+    uint32_t n_busy;
+    uint64_t n_done;
+    float *samples; /* owned; microseconds */
+} load_t;
+
+_Noreturn static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "router-load: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void connect_one(load_t *l, conn_t *c)
+{
+    static const int on = 1;
+    struct epoll_event wanted = {.events = EPOLLIN, .data = {.ptr = c}};
+
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if ((c->fd < 0) ||
+        (connect(c->fd, (struct sockaddr *)&l->at, sizeof(l->at)) != 0) ||
+        (setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0) ||
+        (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, c->fd, &wanted) != 0)) {
+        die("connect", strerrordesc_np(errno));
+    }
+    bt_strbuf_init(&c->got, ANSWER_BYTES);
+}
+
+static void open_conns(load_t *l, uint32_t n)
+{
+    l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    l->n_conns = n;
+    l->conns = bt_calloc(n, sizeof(*l->conns));
+    if ((l->conns == NULL) || (l->epoll_fd < 0)) {
+        die("connections", "no memory or descriptors");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        connect_one(l, &l->conns[i]);
+    }
+}
+
+static void close_conns(load_t *l)
+{
+    for (uint32_t i = 0; i < l->n_conns; i++) {
+        close(l->conns[i].fd);
+        bt_strbuf_fini(&l->conns[i].got);
+    }
+    bt_free(l->conns);
+    l->conns = NULL;
+    l->n_conns = 0;
+    if (l->epoll_fd >= 0) {
+        close(l->epoll_fd);
+    }
+    l->epoll_fd = -1;
+}
+
+static void watch(const load_t *l, conn_t *c, uint32_t events)
+{
+    struct epoll_event wanted = {.events = events, .data = {.ptr = c}};
+
+    if (epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, c->fd, &wanted) != 0) {
+        die("epoll", strerrordesc_np(errno));
+    }
+}
+
+static void send_more(const load_t *l, conn_t *c)
+{
+    while (c->sent < l->request.len) {
+        const ssize_t n =
+            send(c->fd, l->request.data + c->sent, l->request.len - c->sent,
+                 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (n > 0) {
+            c->sent += (size_t)n;
+        } else if (errno == EAGAIN) {
+            watch(l, c, EPOLLIN | EPOLLOUT);
+            return;
+        } else if (errno != EINTR) {
+            die("send", strerrordesc_np(errno));
+        }
+    }
+}
+
+static void begin(load_t *l, conn_t *c, uint64_t due_us)
+{
+    c->busy = true;
+    c->sent = 0;
+    c->due_us = due_us;
+    bt_strbuf_reset(&c->got);
+    l->n_busy++;
+    send_more(l, c);
+}
+
+/* ---- answers ---- */
+
+/* Is the answer whole? */
+static bool is_whole(const load_t *l, const conn_t *c)
+{
+    const char *head_end = strstr(c->got.data, "\r\n\r\n");
+    const char *length;
+
+    if (head_end == NULL) {
+        return false;
+    }
+    if (l->n_tokens > 1) {
+        return (c->got.len > 5) &&
+               (memcmp(c->got.data + c->got.len - 5, "0\r\n\r\n", 5) == 0);
+    }
+    length = strstr(c->got.data, "Content-Length: ");
+    return (length != NULL) && (length < head_end) &&
+           (c->got.len - (size_t)(head_end + 4 - c->got.data) >=
+            strtoul(length + 16, NULL, 10));
+}
+
+static uint32_t count(const char *text, const char *word)
+{
+    uint32_t n = 0;
+
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+static void check(const load_t *l, const conn_t *c)
+{
+    const char *text = c->got.data;
+    bool ok = (strncmp(text, "HTTP/1.1 200 ", 13) == 0) &&
+              (strstr(text, "\"finish_reason\":\"length\"") != NULL);
+
+    if (l->n_tokens > 1) { /* 'a' is whole text: an event for each token */
+        ok = ok &&
+             (count(text, "\ndata: {") + count(text, "\r\ndata: {") >=
+              l->n_tokens) &&
+             (strstr(text, "data: [DONE]") != NULL);
+    } else {
+        ok = ok && (strstr(text, "\"completion_tokens\":1,") != NULL);
+    }
+    if (!ok) {
+        die("an answer is not what was asked for", text);
+    }
+}
+
+static void finish(load_t *l, conn_t *c, uint64_t now_us)
+{
+    check(l, c);
+    if (l->n_done < MAX_SAMPLES) {
+        l->samples[l->n_done] = (float)(now_us - c->due_us);
+    }
+    l->n_done++;
+    l->n_busy--;
+    c->busy = false;
+    if ((l->gap_us == 0) && (now_us < l->end_us)) {
+        begin(l, c, bt_now_us());
+    }
+}
+
+static void read_some(load_t *l, conn_t *c)
+{
+    char bytes[READ_BYTES];
+    const ssize_t n = recv(c->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+    if (n <= 0) {
+        if ((n < 0) && ((errno == EAGAIN) || (errno == EINTR))) {
+            return;
+        }
+        die("recv", (n == 0) ? "closed" : strerrordesc_np(errno));
+    }
+    bt_strbuf_append(&c->got, bytes, (size_t)n);
+    if (bt_strbuf_status(&c->got) != BT_OK) {
+        die("answer", "too long");
+    }
+    if (is_whole(l, c)) {
+        finish(l, c, bt_now_us());
+    }
+}
+
+/* ---- a run ---- */
+
+/* Those that are due, on connections that are free. @return ms until then */
+static int begin_due(load_t *l, uint32_t *at)
+{
+    const uint64_t now_us = bt_now_us();
+
+    if (l->gap_us == 0) {
+        return 1000;
+    }
+    while ((l->next_us <= (double)now_us) && (now_us < l->end_us) &&
+           (l->n_busy < l->n_conns)) {
+        while (l->conns[*at % l->n_conns].busy) {
+            (*at)++;
+        }
+        begin(l, &l->conns[*at % l->n_conns], (uint64_t)l->next_us);
+        l->next_us += l->gap_us;
+    }
+    return (l->next_us > (double)now_us + 1000) ? 1 : 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void run(load_t *l, double seconds)
+{
+    struct epoll_event events[MAX_EVENTS];
+    const uint64_t start_us = bt_now_us();
+    uint64_t heard_us = start_us, now_us;
+    uint32_t at = 0;
+    size_t n;
+
+    l->end_us = start_us + (uint64_t)(seconds * 1e6);
+    l->next_us = (double)start_us;
+    l->n_done = l->n_busy = 0;
+    for (uint32_t i = 0; (l->gap_us == 0) && (i < l->n_conns); i++) {
+        begin(l, &l->conns[i], bt_now_us());
+    }
+    while (((now_us = bt_now_us()) < l->end_us) || (l->n_busy > 0)) {
+        const int found =
+            epoll_wait(l->epoll_fd, events, MAX_EVENTS, begin_due(l, &at));
+
+        for (int i = 0; i < found; i++) {
+            conn_t *c = events[i].data.ptr;
+
+            if ((events[i].events & EPOLLOUT) != 0) {
+                watch(l, c, EPOLLIN);
+                send_more(l, c);
+            }
+            if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0) {
+                read_some(l, c);
+            }
+        }
+        heard_us = (found > 0) ? now_us : heard_us;
+        if ((l->n_busy > 0) && (now_us - heard_us > PATIENCE_US)) {
+            die("answers", "none for 30 s");
+        }
+    }
+    if (l->n_done == 0) {
+        die("answers", "none");
+    }
+    n = (l->n_done < MAX_SAMPLES) ? (size_t)l->n_done : MAX_SAMPLES;
+    qsort(l->samples, n, sizeof(*l->samples), by_size);
+    printf("{\"requests\": %" PRIu64 ", \"seconds\": %.6f, \"p50_us\": %.1f, "
+           "\"p99_us\": %.1f}\n",
+           l->n_done, (double)(now_us - start_us) / 1e6,
+           (double)l->samples[n / 2], (double)l->samples[n * 99 / 100]);
+    fflush(stdout);
+}
+
+static void read_request(load_t *l, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    bt_strbuf_t body;
+    char bytes[READ_BYTES];
+    size_t n;
+
+    if (file == NULL) {
+        die(path, strerrordesc_np(errno));
+    }
+    bt_strbuf_init(&body, 16u << 20);
+    while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0) {
+        bt_strbuf_append(&body, bytes, n);
+    }
+    fclose(file);
+    bt_strbuf_fini(&l->request);
+    bt_strbuf_printf(&l->request,
+                     "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                     "Content-Type: application/json\r\n"
+                     "Content-Length: %zu\r\n\r\n",
+                     body.len);
+    bt_strbuf_append(&l->request, body.data, body.len);
+    bt_strbuf_fini(&body);
+    if (bt_strbuf_status(&l->request) != BT_OK) {
+        die(path, "too long");
+    }
+}
+
+static uint32_t number_of(const char *text, uint32_t most)
+{
+    char *end;
+    const unsigned long n = strtoul(text, &end, 10);
+
+    if ((*end != '\0') || (n == 0) || (n > most)) {
+        die(text, "is no such number");
+    }
+    return (uint32_t)n;
+}
+
+static void obey(load_t *l, char **words, int n)
+{
+    const bool paced = strcmp(words[0], "paced") == 0;
+
+    close_conns(l);
+    if ((n == 2) && (strcmp(words[0], "idle") == 0)) {
+        open_conns(l, number_of(words[1], MAX_CONNECTIONS));
+        printf("{\"connections\": %u}\n", l->n_conns);
+        fflush(stdout);
+        return;
+    }
+    if ((n != (paced ? 6 : 5)) ||
+        (!paced && (strcmp(words[0], "closed") != 0))) {
+        die(words[0], "is no command");
+    }
+    open_conns(l, number_of(words[1], MAX_CONNECTIONS));
+    l->n_tokens = number_of(words[3], 1u << 20);
+    read_request(l, words[4]);
+    l->gap_us = paced ? 1e6 / (double)number_of(words[5], 1u << 20) : 0;
+    run(l, strtod(words[2], NULL));
+}
+
+int main(int argc, char **argv)
+{
+    load_t l = {.at = {.sin_family = AF_INET}, .epoll_fd = -1};
+    struct rlimit files;
+    char line[4096];
+
+    if ((argc != 3) || (inet_pton(AF_INET, argv[1], &l.at.sin_addr) != 1)) {
+        die("usage", "HOST PORT");
+    }
+    l.at.sin_port = htons((uint16_t)number_of(argv[2], 65535));
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    bt_strbuf_init(&l.request, 16u << 20);
+    l.samples = bt_calloc(MAX_SAMPLES, sizeof(*l.samples));
+    if (l.samples == NULL) {
+        die("samples", "no memory");
+    }
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        char *words[8] = {0};
+        char *rest = line;
+        int n = 0;
+
+        while ((n < 8) && ((words[n] = strtok_r(rest, " \n", &rest)) != NULL)) {
+            n++;
+        }
+        if (n > 0) {
+            obey(&l, words, n);
+        }
+    }
+    close_conns(&l);
+    bt_strbuf_fini(&l.request);
+    bt_free(l.samples);
+    return 0;
+}

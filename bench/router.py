@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What does the router cost, with nothing behind it?
+
+Usage: ./baton bench router [options]
+  --only NAME,...    parts (default: all): mock, paced, many, idle, whole
+  --sizes N,...      bytes of prompts (default 1024,16384,65536,225280)
+  --clients N        at a time, under load (default 32)
+  --seconds S        of each figure (default 2)
+  --workers N        of `many` (default 1000)
+  --before BUILD     a build folder of another version: its router takes turns with ours
+  --link-transport NAME  of ours: auto, nng (default auto)
+  --json             one JSON object instead of the tables
+
+The real router, with a model of one layer. In `mock` its workers are one process that speaks
+the control protocol and computes nothing: prompts as token ids and as text, one token out as a
+whole answer, and 64 as a stream; the time of one request at one client, and requests a second
+and the CPU time of each process under load. `paced`: half of what was reached there, evenly
+spaced: what the router adds at the 99th percentile. `many`: as many workers, and 10,000 open
+streams among which requests go on. `idle`: memory of the router for each of 10,000 connections.
+`whole`: real workers. An answer that is not 200 with every token ends the benchmark.
+"""
+import contextlib
+import json
+import os
+import random
+import subprocess
+import tempfile
+import time
+
+from _cluster import Cluster, wait_until
+from _shared import Half, Load, Progress, build, describe, finish, number_list, parser, show_machine
+
+PARTS = ("mock", "paced", "many", "idle", "whole")
+TOKENS = {"whole": 1, "stream": 64}
+CONTEXT = 262144
+IDLE = 10000
+OPEN = 10000
+
+
+def cpu_s(pid):
+    """Of all its threads, in seconds, to the nanosecond."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as f:
+            total += int(f.read().split()[0])
+    return total / 1e9
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
+        for line in f:
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    raise SystemExit("no Pss")
+
+
+class Bodies:
+    """Files with the bodies of requests, which the load generator reads."""
+
+    def __init__(self, folder):
+        self.folder, self.rng, self.made = folder, random.Random(1), {}
+
+    def path(self, size, kind, answer):
+        name = f"{size}-{kind}-{answer}"
+        if name not in self.made:
+            if kind == "ids":  # about 4 bytes for each
+                prompt = [self.rng.randrange(100, 256) for _ in range(size // 4)]
+            else:
+                prompt = "".join(self.rng.choice("abcdefgh ijklmnop qrstuvwxyz ") for _ in range(size))
+            body = {"model": "tiny", "prompt": prompt, "max_tokens": TOKENS[answer], "temperature": 0,
+                    "ignore_eos": True, "stream": answer == "stream"}
+            self.made[name] = os.path.join(self.folder, name + ".json")
+            with open(self.made[name], "w", encoding="utf-8") as f:
+                json.dump(body, f, separators=(",", ":"))
+        return self.made[name]
+
+
+class Mocked(Cluster):
+    """A router, and workers that compute nothing."""
+
+    def __init__(self, model, folder, router_args=(), n=(4, 4), seats=4096, step_us=0, transport="auto"):
+        super().__init__(model, build=folder, router_args=["--name", "router", *router_args])
+        self.n_prefill, self.n_decode = n
+        self.mock_args = [*n, seats, step_us, transport]
+
+    def start(self, seconds=120):
+        self.router = self.start_router()
+        self.mock = Half([build("router-mock", make=False), self.model, self.url, self.key, self.dir, *self.mock_args])
+        wait_until("the router is ready", self.router.is_ready, seconds)
+        self.read_addresses()
+        wait_until("all workers joined", self.all_joined, seconds)
+        return self
+
+    def stop(self):
+        self.mock.close()
+        super().stop()
+
+    def pids(self):
+        return {"router": self.router.pid, "workers": self.mock.process.pid}
+
+
+class Real(Cluster):
+    def __init__(self, model, folder, router_args=(), worker_args=()):
+        super().__init__(model, build=folder, router_args=["--name", "router", *router_args],
+                         worker_args=["--prefix-cache", "off", *worker_args], kv_memory="512m")
+
+    def pids(self):
+        return {"router": self.router.pid, "prefill": self.prefills[0].pid, "decode": self.decodes[0].pid}
+
+
+class Client:
+    """The load generator at a cluster's port."""
+
+    def __init__(self, cluster):
+        self.half = Half([build("router-load", make=False), *cluster.http])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if error[0] is None:
+            self.half.close()
+        else:
+            self.half.process.kill()
+
+    def run(self, cluster, words):
+        """@return what it says, and the CPU-us of each process for each request"""
+        pids = dict(cluster.pids(), client=self.half.process.pid)
+        before = {name: cpu_s(pid) for name, pid in pids.items()}
+        got = self.half.ask(*words)
+        if not got.get("requests"):
+            raise SystemExit(f"no result: {got}")
+        got["cpu_us"] = {name: 1e6 * (cpu_s(pid) - before[name]) / got["requests"] for name, pid in pids.items()}
+        got["per_s"] = got["requests"] / got["seconds"]
+        return got
+
+
+def measure(cluster, bodies, args, sizes, step):
+    """One row for each kind of request."""
+    rows = []
+    with Client(cluster) as client:
+        for size in sizes:
+            for kind in ("ids", "text"):
+                for answer, tokens in TOKENS.items():
+                    path = bodies.path(size, kind, answer)
+                    client.run(cluster, ["closed", 1, 0.2, tokens, path])  # warm
+                    one = client.run(cluster, ["closed", 1, args.seconds, tokens, path])
+                    many = client.run(cluster, ["closed", args.clients, args.seconds, tokens, path])
+                    rows.append({"bytes": size, "prompt": kind, "answer": answer, "one": one, "load": many})
+                    step()
+    return rows
+
+
+def paced(cluster, bodies, args):
+    """Half of what it can do, evenly."""
+    path = bodies.path(args.sizes[0], "ids", "whole")
+    with Client(cluster) as client:
+        most = client.run(cluster, ["closed", args.clients, args.seconds, 1, path])
+        one = client.run(cluster, ["closed", 1, args.seconds, 1, path])
+        rate = max(1, int(most["per_s"] / 2))
+        got = client.run(cluster, ["paced", 256, args.seconds, 1, path, rate])
+    return {"rate": rate, "p50_us": got["p50_us"], "p99_us": got["p99_us"], "alone_p50_us": one["p50_us"],
+            "added_p99_us": got["p99_us"] - one["p50_us"]}
+
+
+def many(cluster, bodies, args):
+    """Streams that stay open, and beside them requests of one token."""
+    slow, fast = bodies.path(args.sizes[0], "ids", "stream"), bodies.path(args.sizes[0], "ids", "whole")
+    with Client(cluster) as streams, Client(cluster) as client:
+        streams.half.process.stdin.write(f"closed {OPEN} 1 64 {slow}\n")
+        streams.half.process.stdin.flush()
+        in_flight = "baton_requests_in_flight"
+        wait_until(f"{OPEN} streams are open", lambda: cluster.total(in_flight) >= OPEN * 0.99, 120)
+        got = client.run(cluster, ["closed", args.clients, args.seconds, 1, fast])
+        still = cluster.total(in_flight)
+        if still < OPEN * 0.9:
+            raise SystemExit(f"of {OPEN} streams only {still:.0f} stayed open while it was measured")
+        streams.half.read()
+    return {"workers": cluster.n_prefill + cluster.n_decode, "open": OPEN, "per_s": got["per_s"],
+            "router_cpu_us": got["cpu_us"]["router"], "p50_us": got["p50_us"], "p99_us": got["p99_us"]}
+
+
+def idle(cluster):
+    before = resident_bytes(cluster.router.pid)
+    with Client(cluster) as client:
+        client.half.ask("idle", IDLE)
+        wait_until("all are accepted", lambda: cluster.total("baton_http_connections") >= IDLE, 60)
+        time.sleep(0.1)  # what it does for them is done
+        grown = resident_bytes(cluster.router.pid) - before
+    return {"connections": IDLE, "bytes": grown, "bytes_each": grown / IDLE}
+
+
+def parts(args, folder, router_args, bodies, model, step):
+    out = {}
+    transport = args.link_transport
+    if {"mock", "paced"} & set(args.only):
+        with Mocked(model, folder, router_args, transport=transport) as c:
+            if "mock" in args.only:
+                out["mock"] = measure(c, bodies, args, args.sizes, step)
+            if "paced" in args.only:
+                out["paced"] = paced(c, bodies, args)
+                step()
+    if "many" in args.only:
+        n = args.workers // 2
+        # A stream of 64 tokens stays open for a minute or so.
+        with Mocked(model, folder, [*router_args, "--max-connections", str(OPEN + 1000), "--max-client-connections", "0"],
+                    n=(n, args.workers - n), seats=64, step_us=1000000, transport=transport) as c:
+            out["many"] = many(c, bodies, args)
+        step()
+    if "idle" in args.only:
+        with Mocked(model, folder, [*router_args, "--max-connections", str(IDLE + 1000), "--max-client-connections", "0"],
+                    n=(1, 1), transport=transport) as c:
+            out["idle"] = idle(c)
+        step()
+    if "whole" in args.only:
+        with Real(model, folder, router_args) as c:
+            out["whole"] = measure(c, bodies, args, args.sizes[:1], step)
+    return out
+
+
+def show_rows(title, rows):
+    names = [n for n in rows[0]["load"]["cpu_us"] if n != "router"]
+    print(f"\n{title}\n{'prompt':>14} {'answer':>7} | {'p50 us':>8} {'p99 us':>8} | {'requests/s':>10} {'p99 us':>8} | "
+          f"CPU-us: {'router':>7}" + "".join(f" {n:>8}" for n in names))
+    for r in rows:
+        load = r["load"]
+        print(f"{r['bytes']:>9} {r['prompt']:>4} {r['answer']:>7} | {r['one']['p50_us']:>8.0f} {r['one']['p99_us']:>8.0f} | "
+              f"{load['per_s']:>10.0f} {load['p99_us']:>8.0f} |         {load['cpu_us']['router']:>7.0f}"
+              + "".join(f" {load['cpu_us'][n]:>8.0f}" for n in names))
+
+
+def show(out):
+    show_machine(out)
+    for name, got in out["builds"].items():
+        if "mock" in got:
+            show_rows(f"{name}: workers that compute nothing, 1 client | {out['clients']} clients", got["mock"])
+        if "paced" in got:
+            p = got["paced"]
+            print(f"\n{name}: {p['rate']} requests/s, evenly: p50 {p['p50_us']:.0f} us, p99 {p['p99_us']:.0f} us, "
+                  f"{p['added_p99_us']:.0f} us more than alone")
+        if "many" in got:
+            m = got["many"]
+            print(f"{name}: {m['workers']} workers, {m['open']} open streams: {m['per_s']:.0f} requests/s beside them, "
+                  f"router {m['router_cpu_us']:.0f} CPU-us each, p99 {m['p99_us']:.0f} us")
+        if "idle" in got:
+            i = got["idle"]
+            print(f"{name}: {i['connections']} idle connections: {i['bytes'] / 1e6:.1f} MB, {i['bytes_each']:.0f} bytes each")
+        if "whole" in got:
+            show_rows(f"{name}: real workers, model of one layer", got["whole"])
+
+
+def main():
+    p = parser("router", __doc__)
+    p.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS))
+    p.add_argument("--sizes", type=number_list, default=[1024, 16384, 65536, 225280])
+    p.add_argument("--clients", type=int, default=32)
+    p.add_argument("--seconds", type=float, default=2)
+    p.add_argument("--workers", type=int, default=1000)
+    p.add_argument("--before", default="")
+    p.add_argument("--link-transport", default="auto")
+    args = p.parse_args()
+    if set(args.only) - set(PARTS):
+        p.error(f"--only: one or more of {', '.join(PARTS)}")
+    for target in ("router-mock", "router-load", "tiny-model"):
+        build(target)
+    builds = {"now": (None, ["--link-transport", args.link_transport])}
+    if args.before:
+        builds = {"before": (args.before, []), **builds}
+    n_rows = 4 * (len(args.sizes) * ("mock" in args.only) + ("whole" in args.only))
+    progress = Progress(len(builds) * (n_rows + len(set(args.only) - {"mock", "whole"})), args.json)
+    load = Load()
+    out = {**describe(args, ["sizes", "clients", "seconds"]), "clients": args.clients, "builds": {}}
+    with tempfile.TemporaryDirectory(prefix="baton-bench-") as d:
+        model = os.path.join(d, "tiny.gguf")
+        subprocess.run([build("tiny-model", make=False), model, "--layers", "1", "--dim", "64", "--vocab", "300",
+                        "--context", str(CONTEXT)], check=True)
+        bodies = Bodies(d)
+        with load.during():
+            for name, (folder, router_args) in builds.items():
+                out["builds"][name] = parts(args, folder, router_args, bodies, model, progress.step)
+    out.update(load.figures())
+    finish(args, out, show)
+
+
+if __name__ == "__main__":
+    main()
