@@ -151,7 +151,7 @@ static void begin(load_t *l, conn_t *c, uint64_t due_us)
 /* ---- answers ---- */
 
 /* Is the answer whole? */
-static bool is_whole(const load_t *l, const conn_t *c)
+static bool is_whole(const conn_t *c)
 {
     const char *head_end = strstr(c->got.data, "\r\n\r\n");
     const char *length;
@@ -159,14 +159,12 @@ static bool is_whole(const load_t *l, const conn_t *c)
     if (head_end == NULL) {
         return false;
     }
-    if (l->n_tokens > 1) {
-        return (c->got.len > 5) &&
-               (memcmp(c->got.data + c->got.len - 5, "0\r\n\r\n", 5) == 0);
-    }
     length = strstr(c->got.data, "Content-Length: ");
-    return (length != NULL) && (length < head_end) &&
-           (c->got.len - (size_t)(head_end + 4 - c->got.data) >=
-            strtoul(length + 16, NULL, 10));
+    if ((length != NULL) && (length < head_end)) { /* of an error, too */
+        return c->got.len - (size_t)(head_end + 4 - c->got.data) >=
+               strtoul(length + 16, NULL, 10);
+    }
+    return memcmp(c->got.data + c->got.len - 5, "0\r\n\r\n", 5) == 0;
 }
 
 static uint32_t count(const char *text, const char *word)
@@ -227,7 +225,7 @@ static void read_some(load_t *l, conn_t *c)
     if (bt_strbuf_status(&c->got) != BT_OK) {
         die("answer", "too long");
     }
-    if (is_whole(l, c)) {
+    if (is_whole(c)) {
         finish(l, c, bt_now_us());
     }
 }

@@ -203,9 +203,10 @@ def parts(args, folder, router_args, bodies, model, step):
                 step()
     if "many" in args.only:
         n = args.workers // 2
-        # A stream of 64 tokens stays open for a minute or so.
-        with Mocked(model, folder, [*router_args, "--max-connections", str(OPEN + 1000), "--max-client-connections", "0"],
-                    n=(n, args.workers - n), seats=64, step_us=1000000, transport=transport) as c:
+        # A stream of 64 tokens stays open for half a minute.
+        with Mocked(model, folder, [*router_args, "--max-connections", str(OPEN + 1000), "--max-client-connections", "0",
+                                          "--max-queue", str(OPEN + 1000)],
+                    n=(n, args.workers - n), seats=64, step_us=400000, transport=transport) as c:
             out["many"] = many(c, bodies, args)
         step()
     if "idle" in args.only:
