@@ -15,6 +15,7 @@
 typedef struct choice {
     bt_sched_worker_t *worker; /* NULL: none takes requests */
     bool is_avoided;
+    bool is_full;
     uint64_t load;
     bt_sched_why_t why;
 } choice_t;
@@ -90,9 +91,9 @@ static bool better(const choice_t *a, const choice_t *b, bt_sched_why_t *why_p)
         *why_p = BT_SCHED_BY_HEALTH;
         return a->worker->health == BT_SCHED_UP;
     }
-    if (is_full(a->worker) != is_full(b->worker)) {
+    if (a->is_full != b->is_full) {
         *why_p = BT_SCHED_BY_LOAD;
-        return is_full(b->worker);
+        return b->is_full;
     }
     if (a->is_avoided != b->is_avoided) {
         *why_p = BT_SCHED_BY_AVOIDING;
@@ -106,36 +107,55 @@ static bool better(const choice_t *a, const choice_t *b, bt_sched_why_t *why_p)
     return a->worker->last_taken < b->worker->last_taken;
 }
 
-/* The best worker that has all these roles, by its load in the first of
- * them. */
-static choice_t best(const bt_list_t *workers,
-                     const bt_sched_request_t *request, uint32_t role,
-                     uint32_t roles)
+/* The best ones, for each part that a request has. */
+typedef struct choices {
+    choice_t prefill, decode;
+    choice_t local; /* by its load as a decode worker */
+} choices_t;
+
+static void consider(choice_t *best, const choice_t *next)
 {
-    choice_t found = {.worker = NULL, .why = BT_SCHED_ONLY_ONE};
+    bt_sched_why_t why;
+
+    if (best->worker == NULL) {
+        *best = *next;
+    } else if (better(next, best, &why)) {
+        *best = *next;
+        best->why = why; /* whom it takes the place of was the best one */
+    } else if (why > best->why) {
+        best->why = why; /* the next best is who comes closest */
+    }
+}
+
+/* One pass: of very many workers, looking at each is what takes time. */
+static choices_t best_of(const bt_list_t *workers,
+                         const bt_sched_request_t *request)
+{
+    choices_t best = {.prefill = {.why = BT_SCHED_ONLY_ONE}};
 
     for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
         bt_sched_worker_t *worker =
             BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
         choice_t next = {.worker = worker, .why = BT_SCHED_ONLY_ONE};
-        bt_sched_why_t why;
 
-        if (((worker->roles & roles) != roles) ||
-            (worker->health == BT_SCHED_DRAINING)) {
+        if (worker->health == BT_SCHED_DRAINING) {
             continue;
         }
         next.is_avoided = is_avoided(request, worker);
-        next.load = load_of(worker, role);
-        if (found.worker == NULL) {
-            found = next;
-        } else if (better(&next, &found, &why)) {
-            next.why = why; /* whom it takes the place of was the best one */
-            found = next;
-        } else if (why > found.why) {
-            found.why = why; /* the next best is who comes closest */
+        next.is_full = is_full(worker);
+        if ((worker->roles & BT_SCHED_PREFILL) != 0) {
+            next.load = load_of(worker, BT_SCHED_PREFILL);
+            consider(&best.prefill, &next);
+        }
+        if ((worker->roles & BT_SCHED_DECODE) != 0) {
+            next.load = load_of(worker, BT_SCHED_DECODE);
+            consider(&best.decode, &next);
+            if ((worker->roles & BT_SCHED_LOCAL) != 0) {
+                consider(&best.local, &next);
+            }
         }
     }
-    return found;
+    return best;
 }
 
 static bool healthy(const bt_sched_worker_t *worker)
@@ -186,12 +206,9 @@ static void place_local(choice_t local, bt_sched_cause_t cause,
 bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
                     bt_sched_placement_t *placement_p)
 {
-    const choice_t prefill =
-        best(workers, request, BT_SCHED_PREFILL, BT_SCHED_PREFILL);
-    const choice_t decode =
-        best(workers, request, BT_SCHED_DECODE, BT_SCHED_DECODE);
-    const choice_t local = best(workers, request, BT_SCHED_DECODE,
-                                BT_SCHED_DECODE | BT_SCHED_LOCAL);
+    const choices_t best = best_of(workers, request);
+    const choice_t prefill = best.prefill, decode = best.decode;
+    const choice_t local = best.local;
 
     BT_ASSERT(request->max_new > 0);
     if (takes(prefill.worker)) {
