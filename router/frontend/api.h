@@ -119,6 +119,13 @@ BT_MUST_CHECK bt_status_t bt_api_parse(bt_api_dialect_t dialect,
                                        const void *body, size_t bytes,
                                        bt_api_request_t *request_p,
                                        bt_api_error_t *error_p);
+/** The same, and gives the same; @a lifts: token ids of a prompt go round the
+ *  JSON parser where they can (api_lift.h). */
+BT_MUST_CHECK bt_status_t bt_api_parse_as(bt_api_dialect_t dialect,
+                                          const void *body, size_t bytes,
+                                          bool lifts,
+                                          bt_api_request_t *request_p,
+                                          bt_api_error_t *error_p);
 void bt_api_request_fini(bt_api_request_t *request);
 
 /** What the writers need to know of an answer. */

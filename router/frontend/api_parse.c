@@ -170,22 +170,61 @@ void bt_api_init(void)
     json_object_seed(0); /* from the system, once for all threads */
 }
 
+static bt_status_t parse_text(bt_api_parse_t *parse, const char *text,
+                              size_t bytes)
+{
+    bt_status_t status;
+    json_error_t fault;
+    json_t *root = json_loadb(text, bytes, 0, &fault);
+
+    if (root == NULL) {
+        return not_json(parse, &fault);
+    }
+    status = read_body(parse, root);
+    json_decref(root);
+    return status;
+}
+
+/* Of what is refused the whole text tells why: its lines and bytes count. */
+static bt_status_t parse_lifted(bt_api_parse_t *parse, bt_api_lift_t *lift)
+{
+    bt_api_parse_t lifted = *parse;
+    bt_status_t status;
+
+    lifted.lift = lift;
+    status = parse_text(&lifted, lift->text.data, lift->text.len);
+    bt_api_lift_fini(lift);
+    return status;
+}
+
+static void request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
+{
+    memset(request, 0, sizeof(*request));
+    request->dialect = dialect;
+    request->n = 1;
+    request->exclude_input_in_output = true;
+    request->sampling = bt_sampling_default();
+}
+
 bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
                          size_t bytes, bt_api_request_t *request_p,
                          bt_api_error_t *error_p)
 {
+    return bt_api_parse_as(dialect, body, bytes, dialect == BT_API_COMPLETIONS,
+                           request_p, error_p);
+}
+
+bt_status_t bt_api_parse_as(bt_api_dialect_t dialect, const void *body,
+                            size_t bytes, bool lifts,
+                            bt_api_request_t *request_p,
+                            bt_api_error_t *error_p)
+{
     bt_api_request_t request;
     bt_api_parse_t parse = {.request = &request, .error = error_p};
+    bt_api_lift_t lift;
     bt_status_t status;
-    json_error_t fault;
-    json_t *root;
 
-    memset(&request, 0, sizeof(request));
-    request.dialect = dialect;
-    request.n = 1;
-    request.exclude_input_in_output = true;
-    request.sampling = bt_sampling_default();
-
+    request_init(dialect, &request);
     if (bytes == 0) {
         return bt_api_refuse(&parse, NULL, "the body is empty");
     }
@@ -193,12 +232,16 @@ bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
     if (status != BT_OK) {
         return status;
     }
-    root = json_loadb(body, bytes, 0, &fault);
-    if (root == NULL) {
-        return not_json(&parse, &fault);
+    if (lifts && bt_api_lift(body, bytes, &lift)) {
+        status = parse_lifted(&parse, &lift);
+        if (status != BT_ERR_INVALID_PARAM) {
+            goto parsed;
+        }
+        bt_api_request_fini(&request);
+        request_init(dialect, &request);
     }
-    status = read_body(&parse, root);
-    json_decref(root);
+    status = parse_text(&parse, body, bytes);
+parsed:
     if (status != BT_OK) {
         bt_api_request_fini(&request);
         return status;

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "router/frontend/api.h"
+#include "router/frontend/api_lift.h"
 
 /* ---- api_scan.c ---- */
 
@@ -29,7 +30,8 @@ typedef struct bt_api_parse {
     bt_api_error_t *error;
     bool has_temperature;
     bool has_max_completion_tokens;
-    uint32_t best_of; /**< 0 = absent */
+    uint32_t best_of;    /**< 0 = absent */
+    bt_api_lift_t *lift; /**< ids that are not in the JSON; NULL: none */
 } bt_api_parse_t;
 
 /** One known field of a body. */

@@ -101,6 +101,24 @@ static bt_status_t make_prompts(bt_api_parse_t *parse, size_t n)
     return BT_OK;
 }
 
+static bool is_mark(const json_t *value)
+{
+    return json_is_string(value) &&
+           (strcmp(json_string_value(value), BT_API_LIFT_MARK) == 0);
+}
+
+static bt_status_t take_lifted(bt_api_parse_t *parse)
+{
+    const bt_status_t status = make_prompts(parse, 1);
+
+    if (status == BT_OK) {
+        parse->request->prompts[0].ids = parse->lift->ids;
+        parse->request->prompts[0].n_ids = parse->lift->n_ids;
+        parse->lift->ids = NULL;
+    }
+    return status;
+}
+
 bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
                                const bt_api_field_t *field, const json_t *value)
 {
@@ -109,6 +127,9 @@ bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
     const size_t n = list ? json_array_size(value) : 1;
     bt_status_t status;
 
+    if ((parse->lift != NULL) && is_mark(value)) {
+        return take_lifted(parse);
+    }
     if (!json_is_string(value) && !json_is_array(value)) {
         return bt_api_refuse(parse, field->name,
                              "%s must be a string, a list of strings, token "
