@@ -87,7 +87,7 @@ static int make_room(bt_strbuf_t *buf, size_t n)
     return set_cap(buf, cap);
 }
 
-void bt_strbuf_append(bt_strbuf_t *buf, const void *data, size_t n)
+void bt_strbuf_append_slowly(bt_strbuf_t *buf, const void *data, size_t n)
 {
     if (make_room(buf, n) != 0) {
         return;

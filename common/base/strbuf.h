@@ -9,6 +9,7 @@
 #define BT_COMMON_BASE_STRBUF_H
 
 #include <stddef.h>
+#include <string.h>
 
 #include "common/base/status.h"
 
@@ -33,7 +34,21 @@ void bt_strbuf_reset(bt_strbuf_t *buf);
 /** Memory for @a n bytes in all, exactly; nothing when it is there already.
  *  For who knows what will come: appending doubles. */
 void bt_strbuf_reserve(bt_strbuf_t *buf, size_t n);
-void bt_strbuf_append(bt_strbuf_t *buf, const void *data, size_t n);
+/** bt_strbuf_append() where there is no room, or an error. */
+void bt_strbuf_append_slowly(bt_strbuf_t *buf, const void *data, size_t n);
+/** Inline where there is room: JSON is written in very small pieces. */
+static inline void bt_strbuf_append(bt_strbuf_t *buf, const void *data,
+                                    size_t n)
+{
+    if ((n == 0) || (buf->status != BT_OK) || (n >= buf->cap - buf->len) ||
+        (n > buf->limit - buf->len)) {
+        bt_strbuf_append_slowly(buf, data, n);
+        return;
+    }
+    memcpy(buf->data + buf->len, data, n);
+    buf->len += n;
+    buf->data[buf->len] = '\0';
+}
 void bt_strbuf_puts(bt_strbuf_t *buf, const char *text);
 void bt_strbuf_printf(bt_strbuf_t *buf, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

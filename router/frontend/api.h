@@ -139,6 +139,10 @@ typedef struct bt_api_answer {
     bool sequence_start, sequence_end;
     bool include_usage, continuous_usage;
     const char *fingerprint; /**< OpenAI's system_fingerprint; NULL = null */
+    /** What bt_api_write_opening() wrote for this answer, so that each of many
+     *  pieces copies it; NULL: each writes it. */
+    const char *opening;
+    size_t opening_bytes;
 } bt_api_answer_t;
 
 typedef struct bt_api_choice {
@@ -159,6 +163,8 @@ typedef struct bt_api_usage {
 void bt_api_write_answer(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choices, size_t n_choices,
                          const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Append what all pieces of a streamed OpenAI answer begin with. */
+void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out);
 /** Append a piece of one choice of an answer that streams, as one JSON object.
  *  @param first  chat: this choice's first piece (carries the role). */
 void bt_api_write_piece(const bt_api_answer_t *answer,

@@ -150,6 +150,14 @@ static const char *event_object(bt_api_dialect_t dialect)
                                     : "text_completion";
 }
 
+void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out)
+{
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    open_openai(answer, event_object(answer->dialect), &json);
+}
+
 void bt_api_write_piece(const bt_api_answer_t *answer,
                         const bt_api_choice_t *choice, bool first,
                         const bt_api_usage_t *usage, bt_strbuf_t *out)
@@ -161,7 +169,11 @@ void bt_api_write_piece(const bt_api_answer_t *answer,
         put_generate(answer, choice, &json);
         return;
     }
-    open_openai(answer, event_object(answer->dialect), &json);
+    if (answer->opening != NULL) {
+        bt_strbuf_append(out, answer->opening, answer->opening_bytes);
+    } else {
+        open_openai(answer, event_object(answer->dialect), &json);
+    }
     put_choice_piece(answer->dialect, choice, first, &json);
     bt_json_end_array(&json);
     if (answer->continuous_usage && (usage != NULL)) {

@@ -10,7 +10,8 @@
 #include "common/base/clock.h"
 #include "router/frontend/intake.h"
 
-#define ID_BYTES 64
+#define ID_BYTES          64
+#define MAX_OPENING_BYTES 4096
 
 typedef struct bt_choice {
     bt_call_t *call;
@@ -30,9 +31,10 @@ struct bt_call {
     bt_reply_t *reply;   /* NULL: it had its last word, or the client left */
     bt_api_answer_t answer;
     char id[ID_BYTES];
-    char *given_id; /* of a generate call; owned or NULL */
-    char *model;    /* as printed; owned */
-    char *echo;     /* prompt to print before the text; owned or NULL */
+    char *given_id;      /* of a generate call; owned or NULL */
+    char *model;         /* as printed; owned */
+    char *echo;          /* prompt to print before the text; owned or NULL */
+    bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
     bool want_ids; /* the answer lists token ids */
     bool pinned;   /* a function of this file uses it: do not free */
@@ -57,6 +59,7 @@ static void call_free(bt_call_t *call)
         bt_free(call->choices[i].ids);
     }
     bt_free(call->choices);
+    bt_strbuf_fini(&call->opening);
     bt_free(call->echo);
     bt_free(call->given_id);
     bt_free(call->model);
@@ -148,6 +151,22 @@ static void fail_for_memory(bt_call_t *call)
     fail(call, 503, "out of memory for this answer");
 }
 
+/* Without memory each event writes it by itself. */
+static void make_opening(bt_call_t *call)
+{
+    bt_api_answer_t *answer = &call->answer;
+
+    if (answer->dialect == BT_API_GENERATE) {
+        return;
+    }
+    bt_strbuf_init(&call->opening, MAX_OPENING_BYTES);
+    bt_api_write_opening(answer, &call->opening);
+    if (bt_strbuf_status(&call->opening) == BT_OK) {
+        answer->opening = call->opening.data;
+        answer->opening_bytes = call->opening.len;
+    }
+}
+
 static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
                        size_t bytes)
 {
@@ -171,6 +190,9 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.text_bytes = choice->text.len;
     }
     choice->first = false;
+    if (call->answer.opening == NULL) {
+        make_opening(call);
+    }
     /* The client may be gone afterwards: call->reply tells. */
     call->reply->ops->piece(call->reply, &call->answer, &piece, first, &usage);
 }

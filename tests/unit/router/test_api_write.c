@@ -3,6 +3,7 @@
  * documentation of Triton's TensorRT-LLM backend. */
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/strbuf.h"
 #include "router/frontend/api.h"
 #include "tests/support/testsupport.h"
@@ -284,6 +285,37 @@ static void models_are_listed(void **state)
     bt_strbuf_fini(&out);
 }
 
+/* What is written once is what each piece would write. */
+static void a_piece_is_the_same_with_an_opening(void **state)
+{
+    static const bt_api_dialect_t dialects[] = {BT_API_COMPLETIONS,
+                                                BT_API_CHAT};
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(dialects); i++) {
+        bt_api_answer_t answer = {.dialect = dialects[i],
+                                  .id = "cmpl-1",
+                                  .model = "a \"model\"",
+                                  .created = 77,
+                                  .continuous_usage = i == 1};
+        const bt_api_choice_t choice = {
+            .text = "text", .text_bytes = 4, .finish = BT_FINISH_STOP};
+        bt_strbuf_t opening, with, without;
+
+        bt_strbuf_init(&opening, 4096);
+        bt_strbuf_init(&with, 4096);
+        bt_strbuf_init(&without, 4096);
+        bt_api_write_piece(&answer, &choice, true, &usage, &without);
+        bt_api_write_opening(&answer, &opening);
+        answer.opening = opening.data;
+        answer.opening_bytes = opening.len;
+        bt_api_write_piece(&answer, &choice, true, &usage, &with);
+        assert_string_equal(with.data, without.data);
+        bt_strbuf_fini(&opening);
+        bt_strbuf_fini(&with);
+        bt_strbuf_fini(&without);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +329,7 @@ int main(void)
         BT_TEST(errors_take_the_dialects_form),
         BT_TEST(a_long_message_is_cut_within_its_array),
         BT_TEST(models_are_listed),
+        BT_TEST(a_piece_is_the_same_with_an_opening),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
