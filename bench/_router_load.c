@@ -232,13 +232,15 @@ static void read_some(load_t *l, conn_t *c)
 
 /* ---- a run ---- */
 
-/* Those that are due, on connections that are free. @return ms until then */
-static int begin_due(load_t *l, uint32_t *at)
+/* Those that are due, on connections that are free. @return the time until the
+ * next one is */
+static struct timespec begin_due(load_t *l, uint32_t *at)
 {
     const uint64_t now_us = bt_now_us();
+    double wait_us;
 
     if (l->gap_us == 0) {
-        return 1000;
+        return (struct timespec){.tv_sec = 1};
     }
     while ((l->next_us <= (double)now_us) && (now_us < l->end_us) &&
            (l->n_busy < l->n_conns)) {
@@ -248,7 +250,12 @@ static int begin_due(load_t *l, uint32_t *at)
         begin(l, &l->conns[*at % l->n_conns], (uint64_t)l->next_us);
         l->next_us += l->gap_us;
     }
-    return (l->next_us > (double)now_us + 1000) ? 1 : 0;
+    wait_us = l->next_us - (double)bt_now_us();
+    if ((l->n_busy == l->n_conns) || (now_us >= l->end_us)) {
+        wait_us = 1000; /* for an answer */
+    }
+    return (struct timespec){.tv_nsec =
+                                 (wait_us > 0) ? (long)(1000 * wait_us) : 0};
 }
 
 static int by_size(const void *a, const void *b)
@@ -273,8 +280,9 @@ static void run(load_t *l, double seconds)
         begin(l, &l->conns[i], bt_now_us());
     }
     while (((now_us = bt_now_us()) < l->end_us) || (l->n_busy > 0)) {
+        const struct timespec wait = begin_due(l, &at);
         const int found =
-            epoll_wait(l->epoll_fd, events, MAX_EVENTS, begin_due(l, &at));
+            epoll_pwait2(l->epoll_fd, events, MAX_EVENTS, &wait, NULL);
 
         for (int i = 0; i < found; i++) {
             conn_t *c = events[i].data.ptr;

@@ -41,8 +41,8 @@ PROGRAMS = {
         "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "dl", "ucx"],
     },
     "bench": {
-        "never": ["common/rpc", "common/cluster", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack", "libsodium", "dl", "ucx"],
+        "never": ["common/cluster", "worker", "router", "launcher"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "dl", "ucx"],
     },
 }
 
