@@ -200,7 +200,7 @@ class BenchTest(unittest.TestCase):
                               text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         out = json.loads(done.stdout)
-        self.check_machine(out)
+        self.assertTrue(out["machine"] and out["commit"] and out["options"])
         now = out["builds"]["now"]
         self.assertEqual([(r["prompt"], r["answer"]) for r in now["mock"]],
                          [("ids", "whole"), ("ids", "stream"), ("text", "whole"), ("text", "stream")])
