@@ -10,7 +10,7 @@ from _shared import ROOT, own_ticks
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 from attackers import Attacker, LogReader, NAMES  # noqa: E402, F401
-from harness import Cluster, Stream, wait_until  # noqa: E402, F401
+from harness import Cluster, Stream, free_port, wait_until  # noqa: E402, F401
 from hosts import Network  # noqa: E402, F401
 
 

@@ -27,16 +27,12 @@ everything else, so a part of what they cost is their own work.
 import asyncio
 import contextlib
 import random
-import socket
 
-from _cluster import Attacker, Cluster, LogReader, NAMES, Network, Stream, pids_of, warm_up, worker_cores, worker_threads
+from _cluster import Attacker, Cluster, LogReader, NAMES, Network, Stream, free_port, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Load, Progress, add_model_option, check_model, describe, finish, parser, percentile,
                      show_machine)
 
 PATIENCE_S = 20  # of a well-behaved client
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
 
 
 def body(rng, args):

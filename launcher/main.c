@@ -23,6 +23,7 @@
 #include "launcher/order.h"
 #include "launcher/plan.h"
 #include "launcher/run_dir.h"
+#include "launcher/shared_port.h"
 #include "launcher/supervisor.h"
 
 #define MAN_BYTES  (1u << 20)
@@ -175,6 +176,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_run_dir_remove_dead();
     if ((status = check_watchdog(config)) != BT_OK ||
         (status = check_models(config)) != BT_OK ||
+        (status = bt_shared_port_check(config)) != BT_OK ||
         (status = bt_run_dir_create(&run_dir)) != BT_OK) {
         exit_status = bt_exit_of_start(status);
         goto out_log;

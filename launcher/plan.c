@@ -131,7 +131,10 @@ static void add_router_args(const bt_plan_t *plan,
         }
     }
     if (process->router > 0) {
-        add_moved_address(args, "http", plan->config->http, process->router);
+        if (!plan->config->share_http) {
+            add_moved_address(args, "http", plan->config->http,
+                              process->router);
+        }
         /* Routers do not serve gRPC yet and take only the default. */
         if (strcmp(plan->config->grpc, BT_CONFIG_GRPC_DEFAULT) != 0) {
             add_moved_address(args, "grpc", plan->config->grpc,

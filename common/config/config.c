@@ -406,6 +406,15 @@ static bt_status_t check_ports(const bt_config_store_t *store)
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
         const char *const colon = strrchr(addresses[i], ':');
 
+        if ((i == 0) && c->share_http && (c->routers > 1)) {
+            if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) == 0)) {
+                bt_config_complain(store->program,
+                                   "--share-http needs a port in --http %s",
+                                   c->http);
+                return BT_ERR_INVALID_PARAM;
+            }
+            continue; /* it is that of all of them */
+        }
         if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) > most)) {
             bt_config_complain(store->program,
                                "--routers %u: the ports from --%s %s on would "

@@ -58,6 +58,7 @@ typedef struct bt_config {
     uint32_t n_models;
     uint32_t prefill, decode; /* instances for each model, 1 and 1 */
     uint32_t routers;         /* 1 */
+    bool share_http;
     uint32_t threads_prefill; /* 0 = share the cores */
     uint32_t threads_decode;
     uint64_t kv_memory_bytes;  /* --kv-memory SIZE per worker, 0 = auto */

@@ -82,6 +82,9 @@ const bt_option_t bt_config_options[] = {
     COUNT("routers", "1", 1, BT_CONFIG_MAX_ROUTERS, "routers", S, routers,
           "Routers to start, all for the same workers; each next one listens "
           "at the ports of --http, --grpc and --metrics plus 10"),
+    FLAG("share-http", S | R, share_http,
+         "All routers listen at the one port of --http, and the kernel deals "
+         "out connections among them"),
     COUNT("threads-prefill", "0", 0, 1024, "threads", S, threads_prefill,
           "Compute threads of each prefill worker; 0: share the cores"),
     COUNT("threads-decode", "0", 0, 1024, "threads", S, threads_decode,

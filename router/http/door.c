@@ -118,6 +118,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .max_connections = limits->connections,
         .max_per_client = limits->per_client,
         .memory_bytes = limits->memory_bytes,
+        .shares_ports = config->share_http,
     };
     bt_http_config_t metrics_config = main_config;
     const bt_http_handlers_t main_port = {
@@ -143,6 +144,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
     metrics_config.memory_bytes = METRICS_MEMORY_BYTES;
     metrics_config.max_connections = limits->metrics_connections;
     metrics_config.max_per_client = 0;
+    metrics_config.shares_ports = false;
     status = bt_http_create(base, &main_config, &main_port, &door->http);
     if (status == BT_OK) {
         status = bt_http_create(base, &metrics_config, &metrics_port,

@@ -77,8 +77,10 @@ typedef struct bt_http_config {
     uint32_t max_connections;
     uint32_t max_per_client; /**< connections of one address (IPv6: of one /64
                                   network); 0 = no limit */
-    uint64_t memory_bytes;   /**< for requests under way, and as much again
-                                  for answers that were not read */
+    bool shares_ports; /**< others may listen at the same ones (SO_REUSEPORT):
+                            all of them must say so, and be of one user */
+    uint64_t memory_bytes; /**< for requests under way, and as much again
+                                for answers that were not read */
 } bt_http_config_t;
 
 /** What was done about too much, since the server was made, and what is held

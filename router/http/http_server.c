@@ -241,8 +241,9 @@ static void set_options(int fd)
 }
 
 /* @return a listening socket, or -1 with errno. */
-static int open_socket(const struct addrinfo *ai)
+static int open_socket(const struct addrinfo *ai, bool shared)
 {
+    static const int on = 1;
     const int fd =
         socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int err;
@@ -251,7 +252,9 @@ static int open_socket(const struct addrinfo *ai)
         return -1;
     }
     set_options(fd);
-    if ((bind(fd, ai->ai_addr, ai->ai_addrlen) == 0) &&
+    if ((!shared ||
+         (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0)) &&
+        (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0) &&
         (listen(fd, SOMAXCONN) == 0)) {
         return fd;
     }
@@ -301,7 +304,7 @@ bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
     }
     for (const struct addrinfo *ai = found; (ai != NULL) && (fd < 0);
          ai = ai->ai_next) {
-        fd = open_socket(ai);
+        fd = open_socket(ai, http->config.shares_ports);
     }
     err = errno;
     freeaddrinfo(found);

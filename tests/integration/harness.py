@@ -148,6 +148,11 @@ class Process:
         self.ready_fd = self.pidfd = -1
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
 class Cluster:
     """Router, prefill and decode workers as separate processes of this host.
 

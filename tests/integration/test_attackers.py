@@ -8,7 +8,7 @@ import tempfile
 import time
 
 from attackers import Attacker, LogReader, NAMES, listening
-from harness import Cluster, Stream, small_model, wait_until
+from harness import Cluster, Stream, free_port, small_model, wait_until
 from hosts import Network
 
 N_CLIENTS = 8
@@ -34,11 +34,6 @@ async def behave(address, i, expected, until):
 async def serve(c, expected):
     until = time.monotonic() + SIEGE
     return sum(await asyncio.gather(*(behave(c.http, i, expected, until) for i in range(N_CLIENTS))))
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
 
 
 def test_attackers_harm_nobody():

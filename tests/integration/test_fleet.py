@@ -2,10 +2,11 @@
 """One launch with several models, and with several routers; workers that change their role."""
 import os
 import signal
+import subprocess
 import tempfile
 import threading
 
-from harness import ENDLESS, endless_model, small_model, wait_until
+from harness import ENDLESS, endless_model, free_port, small_model, wait_until
 from launch import Launch, Reading
 
 PROMPT = "one two three"
@@ -100,6 +101,29 @@ def test_routers_of_one_launch_live_on_alone():
             assert texts[0].startswith(streams[1].text), (texts[0], streams[1].text)
             for stream in streams:
                 stream.close()
+
+
+def test_routers_share_one_port():
+    """Connections are dealt out; who dies takes its own only; another launch does not get in among them."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        args = [*models(directory)[2:], "--routers", "2", "--share-http"]
+        address = f"127.0.0.1:{free_port()}"
+        with Launch(*args, http=address) as launch:
+            routers = [launch.process(f"router-{i}") for i in range(2)]
+            assert [r["http"] for r in routers] == [address, address]
+
+            def served():
+                launch.complete(address, PROMPT, max_tokens=2)
+                return [launch.metric(r["metrics"], "baton_http_requests_total", route="/v1/completions", code="200") or 0
+                        for r in routers]
+
+            wait_until("both have served", lambda: min(served()) > 0)
+            other = subprocess.run([launch.args[0], *args, "--http", address], capture_output=True, text=True, timeout=60)
+            assert other.returncode == 78 and "Address already in use" in other.stderr, (other.returncode, other.stderr)
+            os.kill(int(routers[0]["pid"]), signal.SIGKILL)
+            wait_until("it is gone", lambda: launch.process("router-0")["pid"] != routers[0]["pid"])
+            for _ in range(10):
+                launch.complete(address, PROMPT, max_tokens=2)
 
 
 class Streams:

@@ -3,16 +3,10 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 
-from harness import BUILD, ROOT, Cluster, Skip, default_model, wait_until
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
+from harness import BUILD, ROOT, Cluster, Skip, default_model, free_port, wait_until
 
 
 def test_mpirun_answers_the_first_prompt():

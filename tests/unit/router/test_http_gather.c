@@ -98,6 +98,51 @@ static void who_does_not_read_is_dropped(void **state)
     stop(&f);
 }
 
+/* Two servers at one port: each connection is one's of them. */
+static void servers_may_share_a_port(void **state)
+{
+    const bt_http_handlers_t handlers = {.on_request = on_request,
+                                         .on_gone = on_gone};
+    bt_http_config_t config = normal;
+    char why[BT_HTTP_WHY_BYTES];
+    bt_http_handlers_t mine;
+    uint32_t n[2] = {0, 0};
+    fixture_t f[2];
+    uint16_t port;
+
+    (void)state;
+    start(&f[0], &normal); /* one that does not share keeps its port */
+    config.shares_ports = true;
+    start(&f[1], &config);
+    port = f[0].port;
+    assert_int_equal(bt_http_listen(f[1].http, "127.0.0.1", port, &port, why),
+                     BT_ERR_EXISTS);
+    stop(&f[0]);
+
+    memset(&f[0], 0, sizeof(f[0]));
+    f[0].base = f[1].base;
+    mine = handlers;
+    mine.ctx = &f[0];
+    assert_int_equal(bt_http_create(f[1].base, &config, &mine, &f[0].http),
+                     BT_OK);
+    port = f[1].port;
+    assert_int_equal(bt_http_listen(f[0].http, "127.0.0.1", port, &port, why),
+                     BT_OK);
+    while ((n[0] == 0) || (n[1] == 0)) {
+        client_t c;
+
+        assert_true(n[0] + n[1] < 1000); /* 2 to the power of -999 */
+        client_open(&f[1], &c);
+        client_puts(&f[1], &c, GET("/empty"));
+        WAIT_FOR(&f[1], has(&c, "204 No Content"));
+        client_close(&c);
+        n[0] = f[0].n_requests;
+        n[1] = f[1].n_requests;
+    }
+    bt_http_destroy(f[0].http);
+    stop(&f[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +150,7 @@ int main(void)
         BT_TEST(an_end_does_not_wait),
         BT_TEST(who_leaves_before_the_end_of_the_turn_is_forgotten),
         BT_TEST(who_does_not_read_is_dropped),
+        BT_TEST(servers_may_share_a_port),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
