@@ -17,7 +17,7 @@ the control protocol and computes nothing: prompts as token ids and as text, one
 whole answer, and 64 as a stream; the time of one request at one client, and requests a second
 and the CPU time of each process under load. `paced`: a quarter of what was reached there, evenly
 spaced: what the router adds at the 99th percentile, where client and workers take turns on its cores. `many`: as many workers, and 10,000 open
-streams among which requests go on. `idle`: memory of the router for each of 10,000 connections.
+streams among which requests go on; and how many a core could place there, alone. `idle`: memory of the router for each of 10,000 connections.
 `whole`: real workers. An answer that is not 200 with every token ends the benchmark.
 """
 import contextlib
@@ -185,6 +185,14 @@ def many(cluster, bodies, args):
             "router_cpu_us": got["cpu_us"]["router"], "p50_us": got["p50_us"], "p99_us": got["p99_us"]}
 
 
+def placements(args):
+    """@return how many requests a second of one core are placed among as many workers"""
+    done = subprocess.run([build("router-place", make=False), str(args.workers), str(OPEN), str(args.seconds)],
+                          capture_output=True, text=True, check=True)
+    got = json.loads(done.stdout)
+    return got["placements"] / got["cpu_seconds"]
+
+
 def idle(cluster):
     before = resident_bytes(cluster.router.pid)
     with Client(cluster) as client:
@@ -212,6 +220,7 @@ def parts(args, folder, router_args, bodies, model, step):
                                           "--max-queue", str(OPEN + 1000)],
                     n=(n, args.workers - n), seats=64, step_us=400000, transport=transport) as c:
             out["many"] = many(c, bodies, args)
+        out["many"]["placements_per_s"] = placements(args)
         step()
     if "idle" in args.only:
         with Mocked(model, folder, [*router_args, "--max-connections", str(IDLE + 1000), "--max-client-connections", "0"],
@@ -247,7 +256,7 @@ def show(out):
         if "many" in got:
             m = got["many"]
             print(f"{name}: {m['workers']} workers, {m['open']} open streams: {m['per_s']:.0f} requests/s beside them, "
-                  f"router {m['router_cpu_us']:.0f} CPU-us each, p99 {m['p99_us']:.0f} us")
+                  f"p99 {m['p99_us']:.0f} us; {m['placements_per_s']:.0f} placements/s of a core")
         if "idle" in got:
             i = got["idle"]
             print(f"{name}: {i['connections']} idle connections: {i['bytes'] / 1e6:.1f} MB, {i['bytes_each']:.0f} bytes each")
@@ -267,7 +276,7 @@ def main():
     args = p.parse_args()
     if set(args.only) - set(PARTS):
         p.error(f"--only: one or more of {', '.join(PARTS)}")
-    for target in ("router-mock", "router-load", "tiny-model"):
+    for target in ("router-mock", "router-load", "router-place", "tiny-model"):
         build(target)
     builds = {"now": (None, ["--link-transport", args.link_transport])}
     if args.before:

@@ -626,6 +626,14 @@ static void the_last_routers_ports_must_exist(void **state)
     assert_refused(BT_PROG_SERVE, "--routers 4 --grpc 127.0.0.1:65506",
                    "baton serve: --routers 4: the ports from --grpc "
                    "127.0.0.1:65506 on would pass 65535\n");
+    assert_refused(BT_PROG_SERVE, "--routers 2 --share-http --http 127.0.0.1:0",
+                   "baton serve: --share-http needs a port in --http "
+                   "127.0.0.1:0\n");
+    assert_int_equal(load(BT_PROG_SERVE,
+                          "--routers 16 --share-http --http [::1]:65535", &c,
+                          &store),
+                     BT_OK);
+    bt_config_destroy(store);
     assert_refused(BT_PROG_SERVE, "--routers 17",
                    "baton serve: --routers: '17' is not a whole number from 1 "
                    "to 16 routers\n");

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many requests a second are placed, for bench/router.py.
+ *
+ *     router-place WORKERS OPEN SECONDS
+ *
+ * Half of the workers prefill, half decode, spread in memory as the router's
+ * are; OPEN requests are under way, and with each new one the oldest ends. One
+ * line of JSON. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/sched/sched_place.h"
+
+#define SEATS    64u
+#define N_BLOCKS 65536u
+#define PROMPT   256u
+#define BLOCKS   20u
+#define APART    2048u /* bytes of the router's object of a worker */
+#define ROUND    256u
+
+typedef struct open_request {
+    bt_sched_worker_t *prefill, *decode;
+} open_request_t;
+
+_Noreturn static void die(const char *why)
+{
+    fprintf(stderr, "router-place: %s\n", why);
+    exit(1);
+}
+
+static bt_sched_worker_t *make_workers(bt_list_t *list, uint32_t n)
+{
+    char *memory = bt_calloc(n, APART);
+
+    if (memory == NULL) {
+        die("no memory");
+    }
+    bt_list_init(list);
+    for (uint32_t i = 0; i < n; i++) {
+        void *at = memory + (size_t)i * APART;
+        bt_sched_worker_t *w = at;
+
+        *w = (bt_sched_worker_t){.id = i + 1,
+                                 .roles = (i % 2 == 0) ? BT_SCHED_PREFILL
+                                                       : BT_SCHED_DECODE,
+                                 .max_seats = SEATS,
+                                 .n_blocks = N_BLOCKS};
+        bt_list_push_back(list, &w->link);
+    }
+    return (bt_sched_worker_t *)(void *)memory;
+}
+
+static void end(const open_request_t *r)
+{
+    if (r->prefill != NULL) {
+        r->prefill->prefill_tokens -= PROMPT;
+        r->prefill->seats--;
+    }
+    if (r->decode != NULL) {
+        r->decode->seats--;
+        r->decode->blocks -= BLOCKS;
+    }
+}
+
+static void place(const bt_list_t *workers, uint64_t *n_taken_p,
+                  open_request_t *r)
+{
+    const bt_sched_request_t request = {.n_tokens = PROMPT, .max_new = 64};
+    bt_sched_placement_t placement;
+
+    if (!bt_sched_place(workers, &request, &placement)) {
+        die("a request was not placed");
+    }
+    bt_sched_take(&placement, n_taken_p);
+    *r = (open_request_t){placement.prefill, placement.decode};
+    if (r->prefill != NULL) {
+        r->prefill->prefill_tokens += PROMPT;
+        r->prefill->seats++;
+    }
+    if (r->decode != NULL) {
+        r->decode->seats++;
+        r->decode->blocks += BLOCKS;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const uint32_t n_workers = (argc == 4) ? (uint32_t)atoi(argv[1]) : 0;
+    const uint32_t n_open = (argc == 4) ? (uint32_t)atoi(argv[2]) : 0;
+    uint64_t n_taken = 0, n = 0, start_ns, end_ns;
+    open_request_t *open_requests;
+    bt_sched_worker_t *memory;
+    bt_list_t workers;
+
+    if ((n_workers < 2) || (n_open == 0)) {
+        die("usage: WORKERS OPEN SECONDS");
+    }
+    memory = make_workers(&workers, n_workers);
+    open_requests = bt_calloc(n_open, sizeof(*open_requests));
+    if (open_requests == NULL) {
+        die("no memory");
+    }
+    for (uint32_t i = 0; i < n_open; i++) {
+        place(&workers, &n_taken, &open_requests[i]);
+    }
+    start_ns = bt_thread_cpu_ns();
+    end_ns = start_ns + (uint64_t)(atof(argv[3]) * 1e9);
+    do {
+        for (uint32_t i = 0; i < ROUND; i++, n++) {
+            open_request_t *oldest = &open_requests[n % n_open];
+
+            end(oldest);
+            place(&workers, &n_taken, oldest);
+        }
+    } while (bt_thread_cpu_ns() < end_ns);
+    printf("{\"placements\": %llu, \"cpu_seconds\": %.6f}\n",
+           (unsigned long long)n,
+           (double)(bt_thread_cpu_ns() - start_ns) / 1e9);
+    bt_free(open_requests);
+    bt_free(memory);
+    return 0;
+}
