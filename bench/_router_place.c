@@ -85,10 +85,21 @@ static void place(const bt_list_t *workers, uint64_t *n_taken_p,
     }
 }
 
+static double number_of(const char *text)
+{
+    char *rest;
+    const double value = strtod(text, &rest);
+
+    if ((*rest != '\0') || !(value > 0) || (value > 1e6)) {
+        die("usage: WORKERS OPEN SECONDS");
+    }
+    return value;
+}
+
 int main(int argc, char **argv)
 {
-    const uint32_t n_workers = (argc == 4) ? (uint32_t)atoi(argv[1]) : 0;
-    const uint32_t n_open = (argc == 4) ? (uint32_t)atoi(argv[2]) : 0;
+    const uint32_t n_workers = (argc == 4) ? (uint32_t)number_of(argv[1]) : 0;
+    const uint32_t n_open = (argc == 4) ? (uint32_t)number_of(argv[2]) : 0;
     uint64_t n_taken = 0, n = 0, start_ns, end_ns;
     open_request_t *open_requests;
     bt_sched_worker_t *memory;
@@ -106,7 +117,7 @@ int main(int argc, char **argv)
         place(&workers, &n_taken, &open_requests[i]);
     }
     start_ns = bt_thread_cpu_ns();
-    end_ns = start_ns + (uint64_t)(atof(argv[3]) * 1e9);
+    end_ns = start_ns + (uint64_t)(number_of(argv[3]) * 1e9);
     do {
         for (uint32_t i = 0; i < ROUND; i++, n++) {
             open_request_t *oldest = &open_requests[n % n_open];
