@@ -85,8 +85,13 @@ class Tally:
         self.failed.append(message)
 
 
+def home(c):
+    """@return the router's host, None: this one"""
+    return c.hosts[0] if c.hosts else None
+
+
 async def ask(c, i):
-    s = Stream(c.http, "/v1/completions", job(i), c.hosts[0])
+    s = Stream(c.http, "/v1/completions", job(i), home(c))
     await s.run()
     finishes = s.finishes()
     assert s.status == 200 and s.done and not s.errors() and len(finishes) == 1, (s.status, s.events[-1:])
@@ -96,7 +101,7 @@ async def ask(c, i):
 async def one_request(c, rng, expected, tally):
     i = rng.randrange(N_JOBS)
     leave = rng.uniform(0, 2.5) if rng.random() < ABORTED else None
-    s = Stream(c.http, "/v1/completions", job(i), c.hosts[0])
+    s = Stream(c.http, "/v1/completions", job(i), home(c))
     start = time.monotonic()
     task = asyncio.ensure_future(s.run())
     done, _ = await asyncio.wait([task], timeout=TIMEOUT + SLACK + 10 if leave is None else leave)
@@ -126,8 +131,8 @@ async def client(c, rng, until, expected, tally):
         await one_request(c, rng, expected, tally)
 
 
-def plan(rng, seconds):
-    """[(when, what, whom)], whom = number of a worker or host."""
+def plan(rng, seconds, cuts):
+    """[(when, what, whom)], whom = number of a worker or host. cuts: of links between hosts, too"""
     events = []
     for begin in range(0, int(seconds), int(CYCLE)):
         for k, victim in enumerate(rng.sample(range(4), 4)):
@@ -137,7 +142,7 @@ def plan(rng, seconds):
         events.append((begin + 17 + rng.uniform(0, 2), "stop 6", rng.randrange(4)))
         events.append((begin + 27 + rng.uniform(0, 2), "cut 6", rng.randrange(2)))
     # What begins late would end after the clients.
-    return sorted(e for e in events if e[0] < seconds - 3)
+    return sorted(e for e in events if e[0] < seconds - 3 and (cuts or "cut" not in e[1]))
 
 
 class Faults:
@@ -189,7 +194,7 @@ async def besiege(c, reader, until, attacks):
         if time.monotonic() + SIEGE > until:
             return
         with contextlib.ExitStack() as stack:
-            a = await loop.run_in_executor(None, stack.enter_context, Attacker(name, c, reader, c.hosts[0]))
+            a = await loop.run_in_executor(None, stack.enter_context, Attacker(name, c, reader, home(c)))
             await asyncio.sleep(SIEGE)
             await loop.run_in_executor(None, stack.close)
         attacks[name] = attacks.get(name, 0) + a.done
@@ -201,7 +206,7 @@ async def storm(c, net, rng, seconds, expected, reader):
     others = [client(c, random.Random(rng.random()), start + seconds, expected, tally) for _ in range(N_CLIENTS)]
     if reader:
         others.append(besiege(c, reader, start + seconds, attacks))
-    await asyncio.gather(faults.run(plan(rng, seconds), start), *others)
+    await asyncio.gather(faults.run(plan(rng, seconds, bool(net)), start), *others)
     return tally, faults, attacks
 
 
@@ -245,13 +250,14 @@ async def ask_all(c):
     return await asyncio.gather(*(one(i) for i in range(N_JOBS)))
 
 
-def run_chaos(seconds, seed, attacked=False):
-    """@param attacked  one attacker after the other joins the clients"""
+def run_chaos(seconds, seed, attacked=False, names=("a", "b")):
+    """@param attacked  one attacker after the other joins the clients
+    @param names     of the hosts; none: all on this one, where control messages are in shared memory"""
     rng = random.Random(seed)
     with contextlib.ExitStack() as stack:
         d = stack.enter_context(tempfile.TemporaryDirectory())
-        net = stack.enter_context(Network("a", "b"))
-        c = Cluster(slow_model(d), prefill=2, decode=2, hosts=net.hosts, kv_memory="32m", silence=None,
+        net = stack.enter_context(Network(*names)) if names else None
+        c = Cluster(slow_model(d), prefill=2, decode=2, hosts=net.hosts if net else (), kv_memory="32m", silence=None,
                     router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
                     worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"])
         reader = stack.enter_context(LogReader(c)) if attacked else None
@@ -311,6 +317,10 @@ def test_a_worker_started_without_link_waits_for_it():
             ended.kill(signal.SIGTERM)
             assert ended.popen.wait(10) == 0, ended.log()
             assert "cannot start" not in ended.log()
+
+
+def test_chaos_of_one_host():
+    run_chaos(CYCLE / 2, int(os.environ.get("BATON_SEED", "3")), names=())
 
 
 def test_chaos():
