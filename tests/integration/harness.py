@@ -8,6 +8,7 @@ import asyncio
 import http.client
 import json
 import os
+import random
 import re
 import secrets
 import select
@@ -148,9 +149,22 @@ class Process:
         self.ready_fd = self.pidfd = -1
 
 
+given_ports = set()
+
+
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
+    """A port for a program that is started later: below those that the kernel gives to connections meanwhile, and none
+    twice."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        if port in given_ports:
+            continue
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                given_ports.add(port)
+                return port
+        except OSError:
+            pass  # somebody's
 
 
 class Cluster:
