@@ -148,7 +148,8 @@ static void letter_init(letter_t *letter)
     letter->msg.msg_iov = &letter->said;
     letter->msg.msg_iovlen = 1;
     letter->msg.msg_control = letter->room;
-    letter->msg.msg_controllen = sizeof(letter->room);
+    /* Not the room itself: rounded up, it would take one descriptor more. */
+    letter->msg.msg_controllen = CMSG_LEN(N_FDS * sizeof(int));
 }
 
 static bt_status_t send_fds(const bt_shm_t *shm, int fd)
@@ -159,7 +160,6 @@ static bt_status_t send_fds(const bt_shm_t *shm, int fd)
 
     letter_init(&letter);
     c = CMSG_FIRSTHDR(&letter.msg);
-
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(fds));

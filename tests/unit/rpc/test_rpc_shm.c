@@ -159,6 +159,33 @@ static void what_is_no_such_memory_is_refused(void **state)
     assert_int_equal(bt_count_open_fds(), before);
 }
 
+/* What comes beside what was asked for is nobody's to close. */
+static void one_descriptor_too_many_is_not_kept(void **state)
+{
+    const uint32_t before = bt_count_open_fds();
+    uint8_t name[BT_SHM_NAME_BYTES];
+    bt_shm_t good, taker;
+    size_t bytes;
+    int at, pair[2];
+
+    (void)state;
+    assert_int_equal(bt_shm_give_open(&good, name, &bytes, &at), BT_OK);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    {
+        const int fds[] = {good.fd, good.bells[0], good.bells[1], at};
+
+        send_fds(pair[0], fds, 4);
+    }
+    if (bt_shm_take(&taker, pair[1]) == BT_OK) {
+        bt_shm_close(&taker);
+    }
+    close(pair[0]);
+    close(pair[1]);
+    close(at);
+    bt_shm_close(&good);
+    assert_int_equal(bt_count_open_fds(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +193,7 @@ int main(void)
         BT_TEST(secrets_are_never_the_same),
         BT_TEST(a_name_that_nobody_has_is_not_reached),
         BT_TEST(what_is_no_such_memory_is_refused),
+        BT_TEST(one_descriptor_too_many_is_not_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
