@@ -283,6 +283,8 @@ bool bt_rpc_lanes_read(bt_rpc_link_t *link)
         }
         silence(lanes);
         if (bt_lane_sleep(&lanes->in)) {
+            /* The bell that was silenced may have said that there is room. */
+            bt_rpc_lanes_write(link);
             return false;
         }
     }

@@ -116,6 +116,35 @@ static void long_messages_pass_in_pieces(void **state)
     close_ends(&router, &worker);
 }
 
+/* One bell says both that something came and that there is room. It rings for
+ * room after our last attempt to write, and we silence it because nothing
+ * came. */
+static void room_that_comes_while_nothing_else_does_is_used(void **state)
+{
+    const size_t bytes = 3 * BT_LANE_BYTES;
+    uint8_t *message = calloc(1, bytes);
+    side_t router, worker;
+    rpc_lanes_t *in;
+    size_t n = 0;
+
+    (void)state;
+    share(&router, &worker);
+    in = &worker.link->lanes;
+    assert_int_equal(bt_rpc_post(router.link, message, bytes), BT_OK);
+    bt_rpc_flush(router.rpc); /* the ring is full, and the writer waits */
+    assert_int_equal(bt_lane_read(&in->in, message, BT_LANE_BYTES / 2, &n),
+                     BT_OK);
+    assert_int_equal(n, BT_LANE_BYTES / 2);
+    assert_true(bt_lane_wakes_writer(&in->in));
+    bt_shm_ring(in->shm.bells[0]);
+    router.link->lanes.rings = true; /* for something that was read already */
+    assert_false(bt_rpc_lanes_read(router.link));
+    assert_int_equal(bt_lane_read(&in->in, message, bytes, &n), BT_OK);
+    assert_int_equal(n, BT_LANE_BYTES);
+    free(message);
+    close_ends(&router, &worker);
+}
+
 static void an_end_that_does_not_share_is_served_without(void **state)
 {
     static const bool router_shares[] = {true, false};
@@ -316,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(messages_keep_their_order_while_the_way_changes),
         BT_TEST(long_messages_pass_in_pieces),
+        BT_TEST(room_that_comes_while_nothing_else_does_is_used),
         BT_TEST(an_end_that_does_not_share_is_served_without),
         BT_TEST(nothing_of_it_is_left_behind),
         BT_TEST(positions_that_lie_end_the_link),
