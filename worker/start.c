@@ -64,6 +64,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
     if (s->n_cores > 0) { /* before any memory of size is touched */
         bt_topology_read(BT_TOPOLOGY_DIR, &topology);
         bt_topology_stay_near(&topology, s->cores, s->n_cores);
+        bt_thread_works_in_bursts(); /* beside its own compute threads alone */
     }
     s->n_threads = bt_cores_threads(w->config->threads, s->n_cores);
     if ((status = bt_start_model_load(w, s)) != BT_OK ||

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a worker: its file, what it takes of this machine, its weights
  * in the back end, and the compute thread over it. */
+#include <string.h>
+
 #include "common/base/free_memory.h"
 #include "common/base/log.h"
 #include "inference/packed/packed_store.h"
@@ -225,6 +227,8 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .groups = &w->groups,
         .max_seqs = w->max_seqs,
         .token_budget = w->config->chunk_tokens,
+        .own_cores = s->n_cores > 0,
+        .late_join = strcmp(w->config->late_join, "on") == 0,
     };
     char why[WHY_BYTES] = "";
     bt_status_t status = check_kv(w, s);

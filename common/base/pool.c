@@ -79,7 +79,7 @@ static void *work(void *arg)
     bt_pool_t *pool = worker->pool;
     bt_pool_job_t *job;
 
-    bt_thread_works_long(); /* the owner gets a core before us */
+    bt_thread_works_long(false); /* the owner gets a core before us */
     pthread_mutex_lock(&pool->lock);
     while ((job = next_job(worker)) != NULL) {
         pthread_mutex_unlock(&pool->lock);

@@ -1,15 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file thread.h  How the kernel shares a core between our threads. */
+/** @file thread.h
+ *
+ * How the kernel shares a core between our threads. None of it needs privilege.
+ * Linux 6.12 and later do it (EEVDF with a slice of each thread's own), earlier
+ * ones ignore it; so do we.
+ *
+ *     compute      ██████████████████████████░░██████████   long
+ *     control                                ██             briefly, in bursts
+ *                                            ↑ there is something for it
+ */
 #ifndef BT_COMMON_BASE_THREAD_H
 #define BT_COMMON_BASE_THREAD_H
 
+#include <stdbool.h>
+
 /** This thread, and those it makes from now on, wait much and work briefly:
  *  when there is something for them they want a core at once, also where
- *  another thread computes. Needs no privilege. Linux 6.12 and later do it
- *  (EEVDF with a slice of its own), earlier ones ignore it; so do we. */
+ *  another thread computes. */
 void bt_thread_works_briefly(void);
 
-/** This thread computes for long: the usual slice again. */
-void bt_thread_works_long(void);
+/** The same beside threads that compute alone, bt_thread_works_long(true), and
+ *  for work of up to a millisecond at a time, which is then done in one go. */
+void bt_thread_works_in_bursts(void);
+
+/** This thread computes for long: the usual slice again.
+ *  @param alone  nobody else computes on its core, only threads that work
+ *                briefly or in bursts do beside it: a slice so long that they
+ *                always come first. Two such threads on a core would take turns
+ *                of a tenth of a second. */
+void bt_thread_works_long(bool alone);
 
 #endif

@@ -153,6 +153,9 @@ const bt_option_t bt_config_options[] = {
            "What of a prompt's KV leaves while the rest is computed: finished "
            "chunks and of the last one finished layers, finished chunks only, "
            "or nothing (to compare)"),
+    CHOICE("late-join", "on", "on, off", S | WORKERS, late_join,
+           "A sequence whose KV has come joins the iteration that is under way, "
+           "between two layers; off: the next one (to compare)"),
     COUNT("tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
           tokens_per_block, "Tokens in one KV block; an even number"),
     COUNT("context-tokens", "0", 0, 1u << 24, "tokens", ALL, context_tokens,

@@ -48,7 +48,7 @@ static void *compute_main(void *arg)
 {
     bt_engine_t *engine = arg;
 
-    bt_thread_works_long();
+    bt_thread_works_long(engine->config.own_cores);
     while (!atomic_load(&engine->stop)) {
         bt_report_t *report = wait_for_spare(engine);
 
@@ -174,6 +174,8 @@ bt_status_t bt_engine_create(const bt_engine_config_t *config,
     }
     engine->config = *config;
     bt_list_init(&engine->running);
+    bt_sched_late_init(&engine->late,
+                       bt_model_hparams(config->model)->n_layers);
 
     status = alloc_arrays(engine);
     if (status != BT_OK) {
@@ -234,6 +236,7 @@ static void prepare(bt_seq_t *seq)
     bt_list_init(&seq->sched.turn.link);
     bt_list_init(&seq->followers);
     seq->sched.n_drafts = 0;
+    seq->late_ns = 0;
     seq->sched.rows_from = (rows == NULL) ? 0 : rows->from;
     seq->sched.rows_end = (rows == NULL) ? 0 : rows->from + rows->n;
 }

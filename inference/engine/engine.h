@@ -33,6 +33,10 @@
  * behind the first wrong one is rolled back. So the tokens are those of single
  * steps, whatever the drafter says (I1).
  *
+ * A sequence of which one token is left to compute, as it is where its KV came
+ * from elsewhere, need not wait for the next iteration: between two layers it
+ * may come into the one under way (late.c).
+ *
  * Source: Y. Leviathan et al., "Fast Inference from Transformers via
  *         Speculative Decoding", ICML 2023; here the draw at a position has one
  *         outcome (seed, position), so a draft is right when it is that.
@@ -119,11 +123,14 @@ typedef struct bt_seq {
     /** Layers whose K and V are there for all n_tokens; 0 before submit. */
     atomic_uint n_layers;
     bt_list_t followers; /**< the engine's: those that it computes for */
+    uint64_t late_ns;    /**< the engine's: when it came into an iteration that
+                              was under way, its first; 0: at its begin */
     /* Written by the engine, read by the owner after LEFT. */
     uint32_t n_drawn;
     uint32_t n_iterations;
     uint32_t n_chunks;
-    uint64_t first_start_ns; /**< start of its first iteration */
+    uint64_t first_start_ns; /**< start of its first iteration, or when it
+                                  came into it */
     uint64_t context_ns;     /**< iterations with a chunk of it */
     uint64_t generation_ns;
 } bt_seq_t;
@@ -163,6 +170,9 @@ typedef struct bt_engine_config {
     const bt_kv_groups_t *groups;
     uint32_t max_seqs; /**< most sequences submitted at a time */
     uint32_t token_budget;
+    bool own_cores; /**< nobody else computes on the compute thread's core */
+    bool late_join; /**< sequences with one token to compute may come into an
+                         iteration that is under way (sched_late.h) */
 } bt_engine_config_t;
 
 typedef struct bt_engine bt_engine_t;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file engine_priv.h  Between engine.c (the thread and its rings) and step.c
- *  (what it does in an iteration) only. */
+/** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
+ *  (what it does in an iteration), late.c (who comes into one) and rows.c only.
+ */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 
 #include <pthread.h>
 
 #include "common/base/ring.h"
+#include "common/sched/sched_late.h"
 #include "inference/engine/engine.h"
 #include "inference/model/sampler.h"
 
@@ -34,7 +36,9 @@ struct bt_engine {
     uint32_t n_vocab;
     uint64_t iteration;
     bt_sched_item_t *plan;
-    uint32_t n_planned; /* items of plan, during forward */
+    uint32_t n_planned; /* items of plan; grows when somebody comes in late */
+    uint32_t n_rows, n_logit_rows; /* of them, in the arrays below */
+    bt_sched_late_t late;
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;
@@ -43,6 +47,11 @@ struct bt_engine {
     float *logits;      /* row 0 of what the last forward call left */
     float *row; /* n_vocab: what the model said, where a draw is not its end */
 };
+
+static inline bool bt_engine_is_canceled(const bt_seq_t *seq)
+{
+    return atomic_load_explicit(&seq->cancel, memory_order_acquire);
+}
 
 /** A sign of life. */
 static inline void bt_engine_mark(bt_engine_t *engine)
@@ -56,8 +65,18 @@ static inline void bt_engine_mark(bt_engine_t *engine)
 /** Take in what was submitted and let canceled sequences go. */
 void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report);
 
+/** Put what came out of the inbox among those that run. */
+void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq);
+/** Item i of the plan: its rows go behind those that are there. */
+void bt_engine_lay_item(bt_engine_t *engine, uint32_t i);
+
 /** One iteration: plan, forward, sample. */
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
+
+/* late.c */
+
+/** bt_forward_t.take_late; @a engine is a bt_engine_t. */
+uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
 
 /* rows.c */
 

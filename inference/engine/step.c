@@ -38,11 +38,6 @@ static bt_seq_t *seq_at(bt_list_t *link)
     return seq_of(BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link));
 }
 
-static bool is_canceled(const bt_seq_t *seq)
-{
-    return atomic_load_explicit(&seq->cancel, memory_order_acquire);
-}
-
 /* Its first follower computes from here on. Chunks before the last end with a
  * block, so all that is computed lies in whole blocks, and those are in every
  * table of the group. */
@@ -73,11 +68,11 @@ static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
 
     BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
     {
-        if (is_canceled(seq_at(pos))) {
+        if (bt_engine_is_canceled(seq_at(pos))) {
             leave(report, seq_at(pos), BT_FINISH_CANCELED);
         }
     }
-    if (is_canceled(seq)) {
+    if (bt_engine_is_canceled(seq)) {
         pass_lead(engine, seq);
         leave(report, seq, BT_FINISH_CANCELED);
     }
@@ -114,7 +109,7 @@ static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq)
     }
 }
 
-static void take_in(bt_engine_t *engine, bt_seq_t *seq)
+void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -140,7 +135,7 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
     bt_seq_t *seq;
 
     while ((seq = bt_ring_pop(engine->inbox)) != NULL) {
-        take_in(engine, seq);
+        bt_engine_take_in(engine, seq);
     }
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
@@ -215,39 +210,40 @@ static bool best_only(const bt_seq_t *seq, uint32_t position)
            bt_sampler_is_best(&seq->sampling, position + 1 - seq->n_prompt);
 }
 
-/* From the plan to the arrays of one forward call.
- * @return the number of rows */
-static uint32_t lay_rows(bt_engine_t *engine, uint32_t n_items,
-                         uint32_t *n_logits_p)
+void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 {
-    uint32_t row = 0;
-    uint32_t n_logits = 0;
+    const bt_sched_item_t *item = &engine->plan[i];
+    const bt_seq_t *seq = seq_of(item->seq);
+    const uint32_t row = engine->n_rows;
 
-    for (uint32_t i = 0; i < n_items; i++) {
-        const bt_sched_item_t *item = &engine->plan[i];
-        const bt_seq_t *seq = seq_of(item->seq);
+    engine->seqs[i] = (bt_ragged_seq_t){
+        .row = row,
+        .n_rows = item->n_new,
+        .pos = seq->sched.n_computed,
+        .blocks = seq->blocks,
+    };
+    memcpy(&engine->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
+           item->n_new * sizeof(uint32_t));
+    for (uint32_t k = 0; k < item->n_new; k++) {
+        const uint32_t position = seq->sched.n_computed + k;
+        const bool draws = position >= draws_from(item);
 
-        engine->seqs[i] = (bt_ragged_seq_t){
-            .row = row,
-            .n_rows = item->n_new,
-            .pos = seq->sched.n_computed,
-            .blocks = seq->blocks,
-        };
-        memcpy(&engine->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
-               item->n_new * sizeof(uint32_t));
-        for (uint32_t k = 0; k < item->n_new; k++) {
-            const uint32_t position = seq->sched.n_computed + k;
-            const bool draws = position >= draws_from(item);
-
-            if (draws || bt_engine_wants_row(seq, position)) {
-                engine->best_only[n_logits] = draws && best_only(seq, position);
-                engine->logit_rows[n_logits++] = row + k;
-            }
+        if (draws || bt_engine_wants_row(seq, position)) {
+            engine->best_only[engine->n_logit_rows] =
+                draws && best_only(seq, position);
+            engine->logit_rows[engine->n_logit_rows++] = row + k;
         }
-        row += item->n_new;
     }
-    *n_logits_p = n_logits;
-    return row;
+    engine->n_rows += item->n_new;
+}
+
+/* From the plan to the arrays of one forward call. */
+static void lay_rows(bt_engine_t *engine)
+{
+    engine->n_rows = engine->n_logit_rows = 0;
+    for (uint32_t i = 0; i < engine->n_planned; i++) {
+        bt_engine_lay_item(engine, i);
+    }
 }
 
 static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
@@ -403,11 +399,14 @@ static float *use_logits(bt_engine_t *engine, bt_report_t *report,
 
 static void account(bt_report_t *report, bt_seq_t *seq, bool context)
 {
-    const uint64_t ns = report->end_ns - report->start_ns;
+    uint64_t start_ns = report->start_ns;
+    uint64_t ns;
 
     if (seq->n_iterations == 0) {
-        seq->first_start_ns = report->start_ns;
+        start_ns = (seq->late_ns != 0) ? seq->late_ns : start_ns;
+        seq->first_start_ns = start_ns;
     }
+    ns = report->end_ns - start_ns;
     seq->n_iterations++;
     if (context) {
         seq->context_ns += ns;
@@ -499,35 +498,39 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
                         .groups = config->groups,
                         .on_layers = on_layers,
                         .on_layers_ctx = engine,
+                        .take_late =
+                            config->late_join ? bt_engine_take_late : NULL,
+                        .take_late_ctx = engine,
                         .progress = &engine->progress};
     float *logits = NULL;
-    uint32_t n_items;
 
-    n_items = make_plan(engine, &report->n_context_tokens);
-    engine->n_planned = n_items;
-    fwd.n_rows = lay_rows(engine, n_items, &fwd.n_logit_rows);
+    engine->n_planned = make_plan(engine, &report->n_context_tokens);
+    lay_rows(engine);
+    fwd.n_rows = engine->n_rows;
+    fwd.n_logit_rows = engine->n_logit_rows;
     fwd.seqs = engine->seqs;
-    fwd.n_seqs = n_items;
+    fwd.n_seqs = engine->n_planned;
     fwd.tokens = engine->rows_tokens;
     fwd.logit_rows = engine->logit_rows;
     fwd.best_only = engine->best_only;
     fwd.best_ids = engine->best_ids;
 
+    bt_sched_late_step(&engine->late);
     report->iteration = ++engine->iteration;
-    report->n_seqs = n_items;
     report->start_ns = bt_now_ns();
     bt_engine_mark(engine);
     report->status = bt_model_forward(config->model, &fwd, &logits);
     report->end_ns = bt_now_ns();
+    report->n_seqs = engine->n_planned;
     if (report->status != BT_OK) {
-        BT_LOG_ERROR("forward pass of %u rows failed: %s", fwd.n_rows,
+        BT_LOG_ERROR("forward pass of %u rows failed: %s", engine->n_rows,
                      bt_status_str(report->status));
         fail_all(engine, report);
         return;
     }
 
     engine->logits = logits;
-    for (uint32_t i = 0; i < n_items; i++) {
+    for (uint32_t i = 0; i < engine->n_planned; i++) {
         const bt_sched_item_t *item = &engine->plan[i];
         const uint32_t first = item->seq->n_computed;
 

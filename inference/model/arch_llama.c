@@ -573,61 +573,109 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
     bt_model_got_on(fwd);
 }
 
-static void llama_forward(bt_model_t *model, const bt_batch_t *batch,
-                          const bt_forward_t *fwd)
+/* K and V of a layer's rows into the cache; their queries stay in llama->b. */
+static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
+                     const bt_batch_t *batch, uint32_t i, const float *x)
+{
+    const bt_hparams_t *const hp = &model->hp;
+    const llama_t *const llama = model->state;
+    const layer_t *const layer = &llama->layers[i];
+    const bt_norm_t norm = {layer->attn_norm, hp->rms_eps, hp->dim};
+    uint32_t index;
+    const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
+
+    bt_step_norm_linear(model->be, &layer->qkv, llama->part, x, &norm,
+                        batch->n_rows, layer->attn_output, llama->a, llama->b);
+    bt_model_got_on(fwd);
+    model->be->ops->rope_store(model->be, llama->b, hp->n_heads, llama->cos_sin,
+                               true, batch, &kv, index);
+}
+
+/* Heads (n_rows, n_heads * head_dim) of what store_kv() left: llama->a. */
+static void attend(bt_model_t *model, const bt_forward_t *fwd,
+                   const bt_batch_t *batch, uint32_t i)
+{
+    const llama_t *const llama = model->state;
+    bt_attention_t attention = bt_hparams_attention(&model->hp);
+    uint32_t index;
+    const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
+
+    attention.sinks = llama->layers[i].attn_sinks;
+    model->be->ops->attention(model->be, &attention, llama->b, batch, &kv,
+                              index, llama->a);
+    bt_model_got_on(fwd);
+}
+
+/* x of a layer from its heads; tmp is llama->a or b, whichever heads is not. */
+static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
+                         const float *heads, uint32_t n_rows, float *tmp,
+                         float *x)
+{
+    const llama_t *const llama = model->state;
+    const layer_t *const layer = &llama->layers[i];
+    const bt_weight_t *const output =
+        (llama->output != NULL) ? llama->output : llama->embedding;
+
+    bt_step_ahead(model->be, layer->gate_up.weights[0]);
+    bt_step_matmul_add(model->be, layer->attn_output, heads, n_rows,
+                       model->hp.dim, tmp, x);
+    bt_model_got_on(fwd);
+    feed_forward(model, fwd, layer, x, n_rows,
+                 (i + 1 < llama->n_layers) ? layer[1].qkv.weights[0] : output);
+}
+
+/* Rows that came in when n_layers were done, through these. */
+static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
+                     const bt_model_late_t *late, uint32_t n_layers)
+{
+    const llama_t *const llama = model->state;
+    float *const x = llama->x + (size_t)late->row * model->hp.dim;
+
+    model->be->ops->embed(model->be, llama->embedding, &late->batch, x);
+    for (uint32_t i = 0; i < n_layers; i++) {
+        store_kv(model, fwd, &late->batch, i, x);
+        attend(model, fwd, &late->batch, i);
+        finish_layer(model, fwd, i, llama->a, late->batch.n_rows, llama->b, x);
+    }
+}
+
+static void llama_forward(bt_model_t *model, bt_batch_t *batch,
+                          bt_forward_t *fwd)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_hparams_t *const hp = &model->hp;
     const llama_t *const llama = model->state;
-    bt_attention_t attention = bt_hparams_attention(hp);
     const bt_norm_t out_norm = {llama->output_norm, hp->rms_eps, hp->dim};
     const bt_weight_t *const output =
         (llama->output != NULL) ? llama->output : llama->embedding;
+    const uint32_t last = llama->n_layers - 1;
     bt_backend_t *const be = model->be;
-    float *x = llama->x;
-    uint32_t n_rows = batch->n_rows;
+    bt_model_late_t late;
 
-    ops->embed(be, llama->embedding, batch, x);
-    for (uint32_t i = 0; i < llama->n_layers; i++) {
-        const layer_t *const layer = &llama->layers[i];
-        const bt_norm_t norm = {layer->attn_norm, hp->rms_eps, hp->dim};
-        uint32_t index;
-        const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
-        float *heads = llama->a;
-        float *tmp = llama->b;
-
-        bt_step_norm_linear(be, &layer->qkv, llama->part, x, &norm, n_rows,
-                            layer->attn_output, llama->a, llama->b);
-        bt_model_got_on(fwd);
-        ops->rope_store(be, llama->b, hp->n_heads, llama->cos_sin, true, batch,
-                        &kv, index);
+    ops->embed(be, llama->embedding, batch, llama->x);
+    for (uint32_t i = 0; i < last; i++) {
+        store_kv(model, fwd, batch, i, llama->x);
         bt_model_layers_stored(model, fwd, i + 1);
-        if ((i + 1 == llama->n_layers) && (batch->n_logit_rows == 0)) {
-            return; /* the cache is all that was asked for */
+        attend(model, fwd, batch, i);
+        finish_layer(model, fwd, i, llama->a, batch->n_rows, llama->b,
+                     llama->x);
+        if (bt_model_take_late(model, fwd, i + 1, batch, &late)) {
+            catch_up(model, fwd, &late, i + 1);
         }
-        attention.sinks = layer->attn_sinks;
-        ops->attention(be, &attention, llama->b, batch, &kv, index, heads);
-        bt_model_got_on(fwd);
-        if (i + 1 == llama->n_layers) {
-            /* From here on only the rows with logits matter. */
-            n_rows = batch->n_logit_rows;
-            ops->gather_rows(be, x, batch, hp->dim, llama->x_last);
-            ops->gather_rows(be, heads, batch, hp->n_heads * hp->head_dim,
-                             llama->b);
-            x = llama->x_last;
-            heads = llama->b;
-            tmp = llama->a;
-        }
-        bt_step_ahead(be, layer->gate_up.weights[0]);
-        bt_step_matmul_add(be, layer->attn_output, heads, n_rows, hp->dim, tmp,
-                           x);
-        bt_model_got_on(fwd);
-        feed_forward(model, fwd, layer, x, n_rows,
-                     (i + 1 < llama->n_layers) ? layer[1].qkv.weights[0]
-                                               : output);
     }
-    bt_step_norm_matmul(be, output, x, &out_norm, n_rows, llama->a,
-                        model->logits);
+    store_kv(model, fwd, batch, last, llama->x);
+    bt_model_layers_stored(model, fwd, last + 1);
+    if (batch->n_logit_rows == 0) {
+        return; /* the cache is all that was asked for */
+    }
+    attend(model, fwd, batch, last);
+    /* From here on only the rows with logits matter. */
+    ops->gather_rows(be, llama->x, batch, hp->dim, llama->x_last);
+    ops->gather_rows(be, llama->a, batch, hp->n_heads * hp->head_dim, llama->b);
+    finish_layer(model, fwd, last, llama->b, batch->n_logit_rows, llama->a,
+                 llama->x_last);
+    bt_step_norm_matmul(be, output, llama->x_last, &out_norm,
+                        batch->n_logit_rows, llama->a, model->logits);
 }
 
 const bt_arch_t bt_arch_llama = {

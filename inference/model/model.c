@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "inference/model/model_priv.h"
 
 static bt_status_t check_config(const bt_loader_t *ld)
@@ -380,11 +381,45 @@ void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
+bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
+                        uint32_t n_layers, bt_batch_t *batch,
+                        bt_model_late_t *late_p)
+{
+    uint32_t n;
+
+    if ((fwd->take_late == NULL) || (model->be->ops->batch_begin != NULL)) {
+        return false;
+    }
+    n = fwd->take_late(fwd->take_late_ctx, n_layers);
+    if (n == 0) {
+        return false;
+    }
+    late_p->row = fwd->n_rows;
+    late_p->batch = *batch;
+    late_p->batch.tokens = fwd->tokens + fwd->n_rows;
+    late_p->batch.seqs = late_p->seqs;
+    late_p->batch.n_rows = late_p->batch.n_seqs = n;
+    late_p->batch.n_logit_rows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        late_p->seqs[i] = fwd->seqs[fwd->n_seqs + i];
+        late_p->seqs[i].row = i;
+    }
+    fwd->n_rows += n;
+    fwd->n_seqs += n;
+    fwd->n_logit_rows += n;
+    BT_ASSERT(fits(model, fwd));
+    batch->n_rows = fwd->n_rows;
+    batch->n_seqs = fwd->n_seqs;
+    batch->n_logit_rows = fwd->n_logit_rows;
+    return true;
+}
+
 bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
                              float **logits_p)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_batch_t batch = {
+    bt_forward_t whole = *fwd; /* with those that come in late */
+    bt_batch_t batch = {
         .tokens = fwd->tokens,
         .seqs = fwd->seqs,
         .logit_rows = fwd->logit_rows,
@@ -407,12 +442,12 @@ bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,
             return status;
         }
     }
-    model->arch->forward(model, &batch, fwd);
-    status = bt_model_results(model, fwd);
+    model->arch->forward(model, &batch, &whole);
+    status = bt_model_results(model, &whole);
     if (status != BT_OK) {
         return status;
     }
-    *logits_p = (fwd->n_logit_rows == 0)       ? NULL
+    *logits_p = (whole.n_logit_rows == 0)      ? NULL
                 : (model->host_logits != NULL) ? model->host_logits
                                                : model->logits;
     return BT_OK;

@@ -145,6 +145,9 @@ typedef enum bt_weight_source {
 
 bt_weight_source_t bt_model_weight_source(const bt_model_t *model);
 
+/** Sequences that come in together between two layers, at most. */
+#define BT_MODEL_MAX_LATE 8
+
 /** One forward call. Arrays are host memory, borrowed for the call. */
 typedef struct bt_forward {
     const bt_ragged_seq_t *seqs; /**< rows contiguous and ascending from 0 */
@@ -169,6 +172,19 @@ typedef struct bt_forward {
      *  that runs ahead of its caller does not call it. */
     void (*on_layers)(void *ctx, uint32_t n_layers);
     void *on_layers_ctx;
+    /**
+     * Called between two layers, by the same thread: sequences of one row and
+     * one logit row each may be added to the call. They stand behind what seqs,
+     * tokens, logit_rows and best_only have, which need the room for them. They
+     * are computed alone through the layers that are done, and then with the
+     * others: the bits are those of a call that had them from the beginning.
+     * Not called by a back end that takes its tables at the beginning.
+     *
+     * @param n_layers  that are done, at least 1; one at least is not
+     * @return how many were added, 0 to BT_MODEL_MAX_LATE
+     */
+    uint32_t (*take_late)(void *ctx, uint32_t n_layers); /**< may be NULL */
+    void *take_late_ctx;
     /** Grows with every operation of a layer that has ended, for who asks
      *  whether the call gets on. Of a back end that runs ahead the wait for all
      *  of them is one. NULL: nobody asks. */
@@ -179,7 +195,7 @@ typedef struct bt_forward {
  * Run the batch: K and V of all rows are written into the cache, and
  * logits (n_logit_rows, n_vocab) are left in host memory owned by the model
  * until the next call (NULL when none are wanted); the caller may write to
- them.
+ * them. Rows of take_late() come behind the others.
  * Those of rows with best_only are anything. Allocates nothing.
  *
  * @retval BT_ERR_INVALID_PARAM  Counts exceed the configuration, a token is

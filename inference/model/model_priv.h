@@ -35,9 +35,9 @@ typedef struct bt_arch {
     bt_status_t (*load)(bt_loader_t *loader, void **state_p);
 
     /** Queue the pass over @a batch, which was begun; logits (n_logit_rows,
-     *  n_vocab) go to model->logits. */
-    void (*forward)(bt_model_t *model, const bt_batch_t *batch,
-                    const bt_forward_t *fwd);
+     *  n_vocab) go to model->logits. Between layers it asks
+     *  bt_model_take_late(), which lets the batch and the call grow. */
+    void (*forward)(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd);
 
     /** NULL and half-loaded states are allowed. */
     void (*free_state)(bt_backend_t *be, void *state);
@@ -162,6 +162,21 @@ void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
  *  bt_model_forward() promises them. @retval BT_ERR_DEVICE */
 BT_MUST_CHECK bt_status_t bt_model_results(bt_model_t *model,
                                            const bt_forward_t *fwd);
+
+/** Rows that came in between two layers, as a batch of their own: what they
+ *  have missed is computed on it. */
+typedef struct bt_model_late {
+    bt_batch_t batch; /**< its arrays are `seqs` and the call's */
+    uint32_t row;     /**< of the whole batch, its first one */
+    bt_ragged_seq_t seqs[BT_MODEL_MAX_LATE];
+} bt_model_late_t;
+
+/** To be called by forward() between two layers: whoever comes in is part of
+ *  @a batch and @a fwd from now on.
+ *  @return false: nobody */
+bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
+                        uint32_t n_layers, bt_batch_t *batch,
+                        bt_model_late_t *late_p);
 
 /* All of them allow NULL, or NULL inside. */
 void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);

@@ -69,6 +69,7 @@ struct bt_cpu_pool {
     bool keeps_ahead;            /* the job does not say what follows */
     _Alignas(64) cursor_t ahead; /* the caller's, written while helpers work */
     _Alignas(64) uint32_t n_threads;
+    bool has_own_cores; /* helpers are pinned to them */
     uint32_t spin_ns;
     uint32_t n_started; /* helpers that have a thread */
     helper_t *helpers;
@@ -216,7 +217,7 @@ static void *helper_main(void *arg)
     bt_cpu_pool_t *pool = helper->pool;
     uint32_t seen = 0;
 
-    bt_thread_works_long();
+    bt_thread_works_long(pool->has_own_cores);
     for (;;) {
         if (!spin_while(&pool->epoch, seen, pool->spin_ns, &helper->ahead)) {
             atomic_fetch_add(&pool->sleepers, 1);
@@ -361,6 +362,7 @@ bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
         return BT_ERR_NO_MEMORY;
     }
     pool->n_threads = n_threads;
+    pool->has_own_cores = cores != NULL;
     pool->tag = UINT32_MAX - 100; /* it wraps early, in every test */
     pool->spin_ns = has_cores_for(n_threads) ? SPIN_ALONE_NS : SPIN_NS;
     pool->helpers = bt_calloc_aligned(n_threads, sizeof(*pool->helpers));

@@ -29,7 +29,7 @@ static uint64_t slice_ns(void)
 static void *slice_of_thread(void *slice_p)
 {
     *(uint64_t *)slice_p = slice_ns();
-    bt_thread_works_long();
+    bt_thread_works_long(false);
     return NULL;
 }
 
@@ -51,7 +51,11 @@ static void a_brief_thread_has_a_short_slice(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(inherited, 100000);
     assert_int_equal(slice_ns(), 100000); /* the other's is its own */
-    bt_thread_works_long();
+    bt_thread_works_in_bursts();
+    assert_int_equal(slice_ns(), 2000000);
+    bt_thread_works_long(true);
+    assert_int_equal(slice_ns(), 100000000);
+    bt_thread_works_long(false);
     assert_int_equal(slice_ns(), usual);
 }
 

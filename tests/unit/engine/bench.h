@@ -66,8 +66,10 @@ static inline void open_bench_of(bench_t *b, bt_kv_type_t type,
         .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
         .context_tokens = 512,
         .n_other_groups = (groups == NULL) ? 0 : groups->n - 1};
-    bt_engine_config_t config = {
-        .groups = groups, .max_seqs = MAX_SEQS, .token_budget = token_budget};
+    bt_engine_config_t config = {.groups = groups,
+                                 .max_seqs = MAX_SEQS,
+                                 .token_budget = token_budget,
+                                 .late_join = true};
     const bt_kv_type_info_t *const info = bt_kv_type_info(type);
     const bt_hparams_t *hp;
     bt_kv_shape_t shape;
