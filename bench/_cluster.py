@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benchmarks of a whole cluster share: starting it, and being its client."""
 import asyncio
+import ctypes
 import os
 import random
+import struct
 import sys
 import time
 
@@ -10,8 +12,10 @@ from _shared import ROOT, own_ticks
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 from attackers import Attacker, LogReader, NAMES  # noqa: E402, F401
-from harness import Cluster, Stream, free_port, wait_until  # noqa: E402, F401
+from harness import BUILD, PROGRAMS, Cluster, Stream, free_port, wait_until  # noqa: E402, F401
 from hosts import Network  # noqa: E402, F401
+
+SYS_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}.get(os.uname().machine, -1)
 
 
 def worker_threads(args, n_workers=2):
@@ -26,6 +30,14 @@ def worker_cores(threads):
     if 2 * threads > len(cores):
         return [], []
     return tuple(["--cores", ",".join(str(c) for c in cores[at:at + threads])] for at in (0, threads))
+
+
+def brief():
+    """This thread, and processes that it starts, get a core as soon as there is something for them, like a client with
+    a machine of its own, and not when a computing thread's slice is over. Linux 6.12 and later; what common/base/thread.h
+    does for the router and for workers."""
+    attr = struct.pack("=IIQiIQQQ", 48, 0, 0, 0, 0, 2000000, 0, 0)
+    ctypes.CDLL(None, use_errno=True).syscall(SYS_SCHED_SETATTR, 0, attr, 0)
 
 
 def pids_of(*clusters):

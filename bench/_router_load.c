@@ -31,6 +31,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/strbuf.h"
+#include "common/base/thread.h"
 
 #define MAX_CONNECTIONS 20000u
 #define MAX_SAMPLES     (4u << 20)
@@ -382,6 +383,7 @@ int main(int argc, char **argv)
     if ((argc != 3) || (inet_pton(AF_INET, argv[1], &l.at.sin_addr) != 1)) {
         die("usage", "HOST PORT");
     }
+    bt_thread_works_briefly(); /* as if it had a machine of its own */
     l.at.sin_port = htons((uint16_t)number_of(argv[2], 65535));
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;

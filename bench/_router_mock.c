@@ -23,6 +23,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/strbuf.h"
+#include "common/base/thread.h"
 #include "common/crypt/key.h"
 #include "common/rpc/rpc.h"
 #include "common/wire/wire.h"
@@ -397,6 +398,7 @@ int main(int argc, char **argv)
                      "auto|nng");
     }
     bt_log_init("router-mock", BT_LOG_LEVEL_WARN);
+    bt_thread_works_briefly(); /* as a worker's control thread */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);

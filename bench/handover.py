@@ -9,6 +9,7 @@ Usage: ./baton bench handover [options]
   --requests N        requests of the load (default 64); a fifth as many long ones
   --load PERCENT      of what the cluster can take, measured first (default 80)
   --transport T       shm or network (default shm)
+  --late-join J       on or off, of decode workers (default on)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts and arrivals (default 1)
@@ -29,7 +30,7 @@ import os
 import sys
 import tempfile
 
-from _cluster import Client, Cluster, pids_of, wait_until, worker_threads
+from _cluster import Client, Cluster, brief, pids_of, wait_until, warm_up, worker_cores, worker_threads
 from _shared import Load, add_model_option, check_model, describe, finish, parser, percentile, show_machine
 from trace_lines import read
 
@@ -82,22 +83,23 @@ def tails(clients, args):
 
 def start(args, directory, overlap):
     trace = os.path.join(directory, f"{overlap}.jsonl")
+    threads = worker_threads(args)
+    prefill, decode = worker_cores(threads)
     cluster = Cluster(args.model, kv_memory="1g", router_args=["--trace", trace],
-                      worker_args=["--threads", str(worker_threads(args)), "--transport", args.transport,
-                                   "--prefix-cache", "off"],
-                      prefill_args=["--kv-overlap", overlap], decode_args=["--max-batch", "32"])
+                      worker_args=["--threads", str(threads), "--transport", args.transport, "--prefix-cache", "off"],
+                      prefill_args=["--kv-overlap", overlap, *prefill], decode_args=["--max-batch", "32", "--late-join", args.late_join, *decode])
     return cluster, trace
 
 
 def warm_client(cluster, trace, args):
-    client = Client(cluster.http, args.seed, args.output_tokens)
-    client.closed(32, 1, 1)
+    warm_up(cluster)
     ledgers(trace, 0, 1)
-    return client
+    return Client(cluster.http, args.seed, args.output_tokens)
 
 
 def run(args):
-    out = describe(args, ("short", "long", "output_tokens", "requests", "load", "transport", "seed"))
+    brief()
+    out = describe(args, ("short", "long", "output_tokens", "requests", "load", "transport", "late_join", "seed"))
     load = Load()
     with tempfile.TemporaryDirectory() as d:
         cluster, trace = start(args, d, "layers")
@@ -143,6 +145,7 @@ def main():
     p.add_argument("--requests", type=int, default=64)
     p.add_argument("--load", type=int, default=80)
     p.add_argument("--transport", choices=("shm", "network"), default="shm")
+    p.add_argument("--late-join", choices=("on", "off"), default="on")
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)

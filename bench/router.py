@@ -3,7 +3,7 @@
 """What does the router cost, with nothing behind it?
 
 Usage: ./baton bench router [options]
-  --only NAME,...    parts (default: all): mock, paced, many, idle, whole
+  --only NAME,...    parts (default: all but count): mock, paced, many, idle, whole, count
   --sizes N,...      bytes of prompts (default 1024,16384,65536,225280)
   --clients N        at a time, under load (default 32)
   --seconds S        of each figure (default 2)
@@ -18,7 +18,8 @@ whole answer, and 64 as a stream; the time of one request at one client, and req
 and the CPU time of each process under load. `paced`: a quarter of what was reached there, evenly
 spaced: what the router adds at the 99th percentile, where client and workers take turns on its cores. `many`: as many workers, and 10,000 open
 streams among which requests go on; and how many a core could place there, alone. `idle`: memory of the router for each of 10,000 connections.
-`whole`: real workers. An answer that is not 200 with every token ends the benchmark.
+`whole`: real workers. `count`: instructions and calls of the allocator for each request of the first
+size, counted by callgrind (valgrind). An answer that is not 200 with every token ends the benchmark.
 """
 import contextlib
 import json
@@ -28,10 +29,10 @@ import subprocess
 import tempfile
 import time
 
-from _cluster import Cluster, wait_until
+from _cluster import BUILD, PROGRAMS, Cluster, wait_until
 from _shared import Half, Load, Progress, build, describe, finish, number_list, parser, show_machine
 
-PARTS = ("mock", "paced", "many", "idle", "whole")
+PARTS = ("mock", "paced", "many", "idle", "whole", "count")
 TOKENS = {"whole": 1, "stream": 64}
 CONTEXT = 262144
 IDLE = 10000
@@ -203,6 +204,65 @@ def idle(cluster):
     return {"connections": IDLE, "bytes": grown, "bytes_each": grown / IDLE}
 
 
+COUNTED = ("malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc")
+
+
+def read_counts(path):
+    """@return of a file of callgrind: instructions, calls of the allocator"""
+    names, called, instructions, allocations = {}, None, 0, 0
+    with open(path, encoding="utf-8", errors="replace") as f:
+        for line in f:
+            if line.startswith("cfn="):  # the name stands beside the first of its number
+                number, _, name = line[4:].strip().partition(" ")
+                called = names.setdefault(number, name)
+            elif line.startswith("fn="):
+                number, _, name = line[3:].strip().partition(" ")
+                names.setdefault(number, name)
+            elif line.startswith("calls=") and called.split("'")[0] in COUNTED:
+                allocations += int(line[6:].split()[0])
+            elif line.startswith("totals:"):
+                instructions = int(line.split()[1])
+    if not instructions:
+        raise SystemExit(f"callgrind left no count in {path}")
+    return instructions, allocations
+
+
+def counted_router(d, folder, out):
+    """A build folder whose router runs under callgrind."""
+    made = os.path.join(d, f"counted-{len(os.listdir(d))}")
+    program = os.path.join(made, PROGRAMS["router"])
+    os.makedirs(os.path.dirname(program))
+    with open(program, "w", encoding="utf-8") as f:
+        f.write(f"#!/bin/sh\nexec valgrind -q --tool=callgrind --callgrind-out-file='{out}' "
+                f"'{os.path.join(folder or BUILD, PROGRAMS['router'])}' \"$@\"\n")
+    os.chmod(program, 0o700)
+    return made
+
+
+def counts(args, d, folder, router_args, bodies, model, step):
+    """The difference between a short run and a longer one of the same router: its start is in neither."""
+    rows = []
+    for kind in ("ids", "text"):
+        for answer, tokens in TOKENS.items():
+            path, seen = bodies.path(args.sizes[0], kind, answer), []
+            for seconds in (0.5, 3 * args.seconds):
+                out = os.path.join(d, "callgrind.out")
+                build_of_it = counted_router(d, folder, out)
+                with Mocked(model, build_of_it, router_args, n=(1, 1), transport=args.link_transport) as c:
+                    with Client(c) as client:
+                        n = client.run(c, ["closed", 1, seconds, tokens, path])["requests"]
+                    c.router.popen.terminate()
+                    c.router.popen.wait(60)
+                seen.append((n, *read_counts(out)))
+            (n0, i0, a0), (n1, i1, a1) = seen
+            if n1 - n0 < 50:
+                raise SystemExit(f"only {n1 - n0} requests were counted; more --seconds")
+            rows.append({"bytes": args.sizes[0], "prompt": kind, "answer": answer, "requests": n1 - n0,
+                         "instructions": (i1 - i0) / (n1 - n0), "allocations": (a1 - a0) / (n1 - n0)})
+            step()
+    return rows
+
+
 def parts(args, folder, router_args, bodies, model, step):
     out = {}
     transport = args.link_transport
@@ -230,6 +290,8 @@ def parts(args, folder, router_args, bodies, model, step):
     if "whole" in args.only:
         with Real(model, folder, router_args) as c:
             out["whole"] = measure(c, bodies, args, args.sizes[:1], step)
+    if "count" in args.only:
+        out["count"] = counts(args, bodies.folder, folder, router_args, bodies, model, step)
     return out
 
 
@@ -262,11 +324,14 @@ def show(out):
             print(f"{name}: {i['connections']} idle connections: {i['bytes'] / 1e6:.1f} MB, {i['bytes_each']:.0f} bytes each")
         if "whole" in got:
             show_rows(f"{name}: real workers, model of one layer", got["whole"])
+        for r in got.get("count", ()):
+            print(f"{name}: {r['bytes']} bytes of {r['prompt']}, {r['answer']}: {r['instructions']:.0f} instructions and "
+                  f"{r['allocations']:.1f} calls of the allocator a request, of {r['requests']}")
 
 
 def main():
     p = parser("router", __doc__)
-    p.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS))
+    p.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS[:-1]))
     p.add_argument("--sizes", type=number_list, default=[1024, 16384, 65536, 225280])
     p.add_argument("--clients", type=int, default=32)
     p.add_argument("--seconds", type=float, default=2)
@@ -281,8 +346,8 @@ def main():
     builds = {"now": (None, ["--link-transport", args.link_transport])}
     if args.before:
         builds = {"before": (args.before, []), **builds}
-    n_rows = 4 * (len(args.sizes) * ("mock" in args.only) + ("whole" in args.only))
-    progress = Progress(len(builds) * (n_rows + len(set(args.only) - {"mock", "whole"})), args.json)
+    n_rows = 4 * (len(args.sizes) * ("mock" in args.only) + ("whole" in args.only) + ("count" in args.only))
+    progress = Progress(len(builds) * (n_rows + len(set(args.only) - {"mock", "whole", "count"})), args.json)
     load = Load()
     out = {**describe(args, ["sizes", "clients", "seconds"]), "clients": args.clients, "builds": {}}
     with tempfile.TemporaryDirectory(prefix="baton-bench-") as d:
