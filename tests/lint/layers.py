@@ -20,6 +20,7 @@ LIBRARIES = {
     "dl": "kernels",
     "ucx": "kvtransfer",
     "libevent_core": "router/net",
+    "openssl": "router/net",
     "jansson": "router/frontend",
 }
 
@@ -34,7 +35,7 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "jansson"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "openssl", "jansson"],
     },
     "worker_main": {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
