@@ -104,6 +104,13 @@ static bt_status_t read_key(int fd, char *text, size_t *n_p)
     return BT_OK;
 }
 
+static bt_status_t status_of_open(int error_number)
+{
+    return (error_number == ENOENT)   ? BT_ERR_NOT_FOUND
+           : (error_number == EACCES) ? BT_ERR_UNAUTHORIZED
+                                      : BT_ERR_IO;
+}
+
 static bt_status_t load_key(SSL_CTX *ctx, const char *path,
                             char why[BT_TLS_WHY_BYTES])
 {
@@ -114,7 +121,7 @@ static bt_status_t load_key(SSL_CTX *ctx, const char *path,
     size_t n = 0;
 
     if (fd < 0) {
-        status = (errno == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
+        status = status_of_open(errno);
         snprintf(why, BT_TLS_WHY_BYTES, "key %s: %m", path);
         return status;
     }
@@ -149,7 +156,7 @@ static bt_status_t check_readable(const char *what, const char *path,
     if (access(path, R_OK) == 0) {
         return BT_OK;
     }
-    const bt_status_t status = (errno == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
+    const bt_status_t status = status_of_open(errno);
 
     snprintf(why, BT_TLS_WHY_BYTES, "%s %s: %m", what, path);
     return status;
