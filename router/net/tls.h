@@ -46,7 +46,7 @@ BT_MUST_CHECK bt_status_t bt_tls_create(const bt_tls_files_t *files,
  *  nothing has changed. @retval as of bt_tls_create() */
 BT_MUST_CHECK bt_status_t bt_tls_reload(bt_tls_t *tls,
                                         char why[BT_TLS_WHY_BYTES]);
-/** Sessions may outlive it. NULL is allowed. */
+/** All sessions have ended. NULL is allowed. */
 void bt_tls_destroy(bt_tls_t *tls);
 /** Of whom the certificate is, and until when: for the log. */
 const char *bt_tls_summary(const bt_tls_t *tls);
