@@ -34,6 +34,7 @@ struct bt_tls {
 struct bt_tls_session {
     SSL *ssl;
     const char *protocol;
+    const char *trouble; /* static; NULL: none, or none that has a name */
 };
 
 /* ---- files ---- */
@@ -459,7 +460,7 @@ bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
 
 /* What @a rc of a call on it means; one of another session may have left an
  * error, so it was cleared before. */
-static bt_tls_step_t step_of(const bt_tls_session_t *session, int rc)
+static bt_tls_step_t step_of(bt_tls_session_t *session, int rc)
 {
     bt_tls_step_t step = BT_TLS_FAILED;
 
@@ -471,6 +472,7 @@ static bt_tls_step_t step_of(const bt_tls_session_t *session, int rc)
     case SSL_ERROR_WANT_WRITE:
         return BT_TLS_WANTS_WRITE;
     case SSL_ERROR_SSL:
+        session->trouble = ERR_reason_error_string(ERR_peek_error());
         if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
             step = BT_TLS_IS_HTTP;
         }
@@ -486,6 +488,12 @@ bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session)
 {
     ERR_clear_error();
     return step_of(session, SSL_do_handshake(session->ssl));
+}
+
+const char *bt_tls_trouble(const bt_tls_session_t *session)
+{
+    return (session->trouble != NULL) ? session->trouble
+                                      : "the connection ended";
 }
 
 bt_tls_step_t bt_tls_read(bt_tls_session_t *session, void *data, size_t most,

@@ -76,6 +76,8 @@ typedef enum bt_tls_step {
  *  @return NULL: no memory */
 bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol);
 bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session);
+/** Why the last step failed: a phrase, static. */
+const char *bt_tls_trouble(const bt_tls_session_t *session);
 /** @param [out] n_p  0 with BT_TLS_DONE: the peer sends no more */
 bt_tls_step_t bt_tls_read(bt_tls_session_t *session, void *data, size_t most,
                           size_t *n_p);
