@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 from harness import ENDLESS, ROOT, Cluster, Skip, endless_model, small_model, wait_until
+from launch import Launch
 
 ASK = os.path.join(ROOT, "setup", "ask.py")
 
@@ -164,6 +165,33 @@ def test_certificate_and_key_are_renewed_together():
             assert subject(connect(c, both)) == "second"
             old.request("GET", "/v2/health/ready")
             assert old.getresponse().status == 200
+
+
+def shown_by(address, context):
+    """@return the common name of the certificate of https://ADDR:PORT"""
+    host, _, port = address.removeprefix("https://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as sock, \
+            context.wrap_socket(sock, server_hostname=host) as tls:
+        return dict(pair for (pair,) in tls.getpeercert()["subject"])["commonName"]
+
+
+def test_a_launch_passes_tls_on_to_its_routers():
+    with tempfile.TemporaryDirectory() as d:
+        cert, key = make_identity(d, "first")
+        second = make_identity(d, "second")
+        both = context_of(cert)
+        both.load_verify_locations(second[0])
+        with Launch("--model", small_model(d), "--routers", "2", *tls_options(cert, key)) as launch:
+            addresses = [p["http"] for word, p in launch.order("status") if word == "process" and p.get("http")]
+            assert len(addresses) == 2 and all(a.startswith("https://127.0.0.1:") for a in addresses), addresses
+            assert f"  HTTP     {addresses[0]}\n           {addresses[1]}\n" in launch.output(), launch.output()
+            assert [shown_by(a, both) for a in addresses] == ["first", "first"]
+            code, text, trouble = ask(None, "--cacert", cert, address=addresses[1])
+            assert code == 0 and text.strip(), trouble
+            os.replace(second[1], key)
+            os.replace(second[0], cert)
+            launch.popen.send_signal(signal.SIGHUP)
+            wait_until("both show the new one", lambda: [shown_by(a, both) for a in addresses] == ["second"] * 2)
 
 
 def test_clients_show_certificates_where_a_ca_is_named():
