@@ -8,13 +8,17 @@
 #include "common/base/log.h"
 #include "router/net/net_priv.h"
 
+/* Four fill the buffer. A peer may put each byte into one of its own, which
+ * costs us as much as a full one's cipher does. */
+#define RECORDS_PER_TURN 64
+
 /* ---- input ---- */
 
-/* Several records, as many as there are: what is decrypted no socket tells
- * of. */
+/* Several records: what is decrypted no socket tells of. */
 static bt_status_t read_tls(bt_stream_t *stream, size_t *n_p)
 {
     char *scratch = stream->net->scratch;
+    uint32_t n_records = 0;
     bt_tls_step_t step;
     size_t n = 0;
 
@@ -27,7 +31,9 @@ static bt_status_t read_tls(bt_stream_t *stream, size_t *n_p)
             break;
         }
         n += got;
-    } while ((step == BT_TLS_DONE) && (n < BT_NET_SCRATCH_BYTES));
+        n_records++;
+    } while ((step == BT_TLS_DONE) && (n < BT_NET_SCRATCH_BYTES) &&
+             (n_records < RECORDS_PER_TURN));
     if (n > 0) {
         stream->unread = (step != BT_TLS_WANTS_READ);
     } else if (step != BT_TLS_DONE) {

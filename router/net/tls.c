@@ -307,6 +307,8 @@ static SSL_CTX *make_ctx(void)
     (void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS |
                                     SSL_MODE_ENABLE_PARTIAL_WRITE |
                                     SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    /* Else one call would go on for as long as a peer sends what is no data. */
+    (void)SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
     /* Clients keep their sessions as tickets; we keep nothing of them. */
     (void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(ctx, TICKETS);

@@ -145,6 +145,50 @@ what_is_left_of_a_read_is_in_no_socket_and_not_forgotten(void **state)
     stop(&f);
 }
 
+/* Each byte is a record of its own, and then what is no data at all; all of it
+ * is there before the server looks. */
+static void records_without_much_in_them_take_many_turns(void **state)
+{
+    enum { N = 1000 };
+    char head[128];
+    fixture_t f;
+    tls_client_t t;
+    uint32_t turns = 0;
+
+    (void)state;
+    tls_start(&f, tls, &normal);
+    tls_open(&f, &t);
+    expect_echo(&f, &t);
+    snprintf(head, sizeof(head),
+             "POST /echo HTTP/1.1" NL "Host: h" NL "Content-Length: %d" NL NL,
+             N);
+    tls_puts(&f, &t, head);
+    for (int i = 0; i < N; i++) {
+        tls_puts(&f, &t, "x");
+    }
+    for (turns = 0; f.n_requests == 1; turns++) {
+        assert_true(turns < 100 * N);
+        event_base_loop(f.base, EVLOOP_ONCE);
+    }
+    assert_true(turns >= N / 64);
+
+    for (int i = 0; i < 3 * N; i++) { /* RFC 8446, 4.6.3; 27 bytes each */
+        ssl_owner = CLIENT;
+        assert_int_equal(SSL_key_update(t.ssl, SSL_KEY_UPDATE_NOT_REQUESTED),
+                         1);
+        assert_int_equal(SSL_do_handshake(t.ssl), 1);
+        ssl_owner = SERVER;
+    }
+    tls_puts(&f, &t, GET("/empty"));
+    for (turns = 0; f.n_requests == 2; turns++) {
+        assert_true(turns < 100 * N);
+        event_base_loop(f.base, EVLOOP_ONCE);
+    }
+    assert_true(turns >= 4); /* one buffer of 16 KiB in a turn */
+    tls_close(&t);
+    stop(&f);
+}
+
 static void pieces_of_a_stream_arrive_one_by_one(void **state)
 {
     fixture_t f;
@@ -635,6 +679,7 @@ int main(void)
         BT_TEST(answers_are_the_same_as_without_tls),
         BT_TEST(large_bodies_go_both_ways_and_a_slow_reader_gets_all),
         BT_TEST(what_is_left_of_a_read_is_in_no_socket_and_not_forgotten),
+        BT_TEST(records_without_much_in_them_take_many_turns),
         BT_TEST(pieces_of_a_stream_arrive_one_by_one),
         BT_TEST(a_client_that_leaves_is_noticed_while_its_request_waits),
         BT_TEST(a_stalled_reader_is_dropped_at_the_cap),
