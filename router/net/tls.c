@@ -17,12 +17,15 @@
 #include "common/base/cleanup.h"
 #include "common/crypt/key.h"
 
-#define MAX_KEY_BYTES     ((size_t)64 * 1024)
-#define SUMMARY_BYTES     192
-#define MAX_CHAIN         8
-#define MAX_CHAIN_BYTES   (64L * 1024)
-#define TICKETS           1 /* a session of 1.3 gets two by default */
-#define SESSIONS_OF_BATON "baton"
+/* Of a handshake in one step: a hello may be as much as 128 KiB, and each byte
+ * of it a record of its own. */
+#define HANDSHAKE_STEP_BYTES ((size_t)16 * 1024)
+#define MAX_KEY_BYTES        ((size_t)64 * 1024)
+#define SUMMARY_BYTES        192
+#define MAX_CHAIN            8
+#define MAX_CHAIN_BYTES      (64L * 1024)
+#define TICKETS              1 /* a session of 1.3 gets two by default */
+#define SESSIONS_OF_BATON    "baton"
 
 struct bt_tls {
     bt_tls_files_t files;
@@ -33,6 +36,8 @@ struct bt_tls {
 
 struct bt_tls_session {
     SSL *ssl;
+    int fd;
+    size_t may_read; /* of its socket, in this step */
     const char *protocol;
     const char *trouble; /* static; NULL: none, or none that has a name */
 };
@@ -208,12 +213,12 @@ static bt_status_t load_client_ca(SSL_CTX *ctx, const char *path,
 /* OpenSSL's own uses read() and write(): they cost more, and raise SIGPIPE. */
 static int socket_write(BIO *bio, const char *data, int bytes)
 {
-    const int fd = (int)(intptr_t)BIO_get_data(bio);
+    const bt_tls_session_t *session = BIO_get_data(bio);
     ssize_t n;
 
     BIO_clear_retry_flags(bio);
     do {
-        n = send(fd, data, (size_t)bytes, MSG_NOSIGNAL);
+        n = send(session->fd, data, (size_t)bytes, MSG_NOSIGNAL);
     } while ((n < 0) && (errno == EINTR));
     if ((n < 0) && ((errno == EAGAIN) || (errno == EWOULDBLOCK))) {
         BIO_set_retry_write(bio);
@@ -223,13 +228,20 @@ static int socket_write(BIO *bio, const char *data, int bytes)
 
 static int socket_read(BIO *bio, char *data, int bytes)
 {
-    const int fd = (int)(intptr_t)BIO_get_data(bio);
+    bt_tls_session_t *session = BIO_get_data(bio);
+    const size_t most =
+        ((size_t)bytes < session->may_read) ? (size_t)bytes : session->may_read;
     ssize_t n;
 
     BIO_clear_retry_flags(bio);
+    if (most == 0) { /* the loop finds the rest in its next turn */
+        BIO_set_retry_read(bio);
+        return -1;
+    }
     do {
-        n = recv(fd, data, (size_t)bytes, 0);
+        n = recv(session->fd, data, most, 0);
     } while ((n < 0) && (errno == EINTR));
+    session->may_read -= (n > 0) ? (size_t)n : 0;
     if (n == 0) {
         BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
     } else if ((n < 0) && ((errno == EAGAIN) || (errno == EWOULDBLOCK))) {
@@ -427,16 +439,16 @@ bool bt_tls_has_expired(const bt_tls_t *tls)
 
 /* ---- one stream ---- */
 
-static bool put_on_socket(SSL *ssl, const BIO_METHOD *method, int fd)
+static bool put_on_socket(bt_tls_session_t *session, const BIO_METHOD *method)
 {
     BIO *bio = BIO_new(method);
 
     if (bio == NULL) {
         return false;
     }
-    BIO_set_data(bio, (void *)(intptr_t)fd);
+    BIO_set_data(bio, session);
     BIO_set_init(bio, 1);
-    SSL_set_bio(ssl, bio, bio); /* takes it over */
+    SSL_set_bio(session->ssl, bio, bio); /* takes it over */
     return true;
 }
 
@@ -448,9 +460,9 @@ bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
         return NULL;
     }
     session->protocol = protocol;
+    session->fd = fd;
     session->ssl = SSL_new(tls->ctx);
-    if ((session->ssl == NULL) ||
-        !put_on_socket(session->ssl, tls->socket, fd) ||
+    if ((session->ssl == NULL) || !put_on_socket(session, tls->socket) ||
         (SSL_set_app_data(session->ssl, session) != 1)) {
         ERR_clear_error();
         bt_tls_end(session);
@@ -489,6 +501,7 @@ static bt_tls_step_t step_of(bt_tls_session_t *session, int rc)
 bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session)
 {
     ERR_clear_error();
+    session->may_read = HANDSHAKE_STEP_BYTES;
     return step_of(session, SSL_do_handshake(session->ssl));
 }
 
@@ -504,6 +517,8 @@ bt_tls_step_t bt_tls_read(bt_tls_session_t *session, void *data, size_t most,
     int rc;
 
     ERR_clear_error();
+    session->may_read =
+        SIZE_MAX; /* one record's, or a buffer of what is none */
     rc = SSL_read_ex(session->ssl, data, most, n_p);
     if ((rc != 1) &&
         (SSL_get_error(session->ssl, rc) == SSL_ERROR_ZERO_RETURN)) {

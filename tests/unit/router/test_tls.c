@@ -376,6 +376,58 @@ static void a_hello_may_end_at_any_byte(void **state)
     stop(&f);
 }
 
+/* Each byte of a large hello comes in a record of its own, all at once. */
+static void a_hello_of_many_records_takes_many_steps(void **state)
+{
+    static char hello[32 * 1024], records[6 * sizeof(hello)];
+    static unsigned char names[9 * 700];
+    size_t n = 0;
+    size_t n_hello;
+    bt_tls_session_t *session;
+    uint32_t steps;
+    int pair[2];
+    SSL_CTX *ctx = client_ctx();
+    SSL *ssl;
+    BIO *to;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names); i += 9) {
+        memcpy(names + i, "\x08http/1.1", 9);
+    }
+    ssl_owner = CLIENT;
+    ssl = SSL_new(ctx);
+    to = BIO_new(BIO_s_mem());
+    assert_int_equal(SSL_set_alpn_protos(ssl, names, sizeof(names)), 0);
+    SSL_set_bio(ssl, BIO_new(BIO_s_mem()), to);
+    SSL_set_connect_state(ssl);
+    (void)SSL_do_handshake(ssl);
+    n_hello = (size_t)BIO_read(to, hello, sizeof(hello));
+    SSL_free(ssl);
+    SSL_CTX_free(ctx);
+    ssl_owner = SERVER;
+    assert_in_range(n_hello, sizeof(names), sizeof(hello) - 1);
+    for (size_t i = 5; i < n_hello; i++) { /* behind the head of its record */
+        memcpy(records + n, "\x16\x03\x01\x00\x01", 5);
+        records[n + 5] = hello[i];
+        n += 6;
+    }
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair),
+                     0);
+    assert_int_equal(send(pair[1], records, n, 0), n);
+    session = bt_tls_begin(tls, pair[0], "http/1.1");
+    assert_non_null(session);
+    for (steps = 0; recv(pair[1], hello, sizeof(hello), 0) < 0; steps++) {
+        assert_true(steps < 100);
+        assert_int_equal(bt_tls_handshake(session), BT_TLS_WANTS_READ);
+    }
+    assert_int_equal(hello[0], 0x16); /* a hello as well */
+    assert_in_range(steps, n / (16 * 1024), n / (16 * 1024) + 1);
+    bt_tls_end(session);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 static void bytes_of_a_handshake_may_drip(void **state)
 {
     char bytes[8192];
@@ -687,6 +739,7 @@ int main(void)
         BT_TEST(http_without_tls_is_told_so_and_garbage_is_closed),
         BT_TEST(tls_to_a_plain_port_is_refused_at_once),
         BT_TEST(a_hello_may_end_at_any_byte),
+        BT_TEST(a_hello_of_many_records_takes_many_steps),
         BT_TEST(bytes_of_a_handshake_may_drip),
         BT_TEST(a_handshake_has_the_time_of_a_head),
         BT_TEST(a_full_table_closes_handshakes_first),
