@@ -282,7 +282,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
     loop->signal_fd = -1;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* the write says it (ulimit -f) */
-    loop->base = bt_http_loop_create();
+    loop->base = bt_net_loop_create();
     if (loop->base == NULL) {
         BT_LOG_ERROR("cannot make the event loop");
         goto err_loop;

@@ -197,8 +197,8 @@ uint32_t bt_door_n_connections(const bt_door_t *door)
 
 void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
 {
-    bt_http_use_t a;
-    bt_http_use_t b;
+    bt_net_use_t a;
+    bt_net_use_t b;
 
     bt_http_use(door->http, &a);
     bt_http_use(door->metrics_http, &b);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file http.h
  *
- * The HTTP/1.1 server of the router, on libevent's event loop: the only
- * includer of event2 headers besides router/loop.c.
+ * The HTTP/1.1 server of the router, on the sockets and streams of router/net.
  *
  * The sockets and the protocol are our own, over libevent's events. libevent
  * 2.1's evhttp cannot do what is promised here: its time-outs start again with
@@ -22,7 +21,7 @@
  *
  * Turns are short: one callback reads 64 KiB at most and hands over one
  * request, or sends 256 KiB of an answer; pipelined requests wait for the
- * loop's next turn. On a loop of bt_http_loop_create() messages of workers,
+ * loop's next turn. On a loop of bt_net_loop_create() messages of workers,
  * time and signals come first.
  *
  * Deadlines are absolute: for the whole head (from accept, or from the first
@@ -55,8 +54,9 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "router/http/http1.h"
+#include "router/net/net.h"
 
-#define BT_HTTP_CLIENT_BYTES 64
+#define BT_HTTP_CLIENT_BYTES BT_NET_PEER_BYTES
 
 struct event_base;
 typedef struct bt_http bt_http_t;
@@ -83,16 +83,6 @@ typedef struct bt_http_config {
                                 for answers that were not read */
 } bt_http_config_t;
 
-/** What was done about too much, since the server was made, and what is held
- *  now. */
-typedef struct bt_http_use {
-    uint64_t request_bytes, answer_bytes; /**< held now */
-    uint64_t n_quiet_closed;              /**< for others that came */
-    uint64_t n_turned_away;               /**< at once, with 503 or 429 */
-    uint64_t n_bodies_refused;            /**< with 503 */
-    uint64_t n_readers_cut; /**< together they had left too much unread */
-} bt_http_use_t;
-
 typedef struct bt_http_handlers {
     /** Must end in one of the respond/stream calls, now or later. */
     void (*on_request)(void *ctx, bt_exchange_t *ex);
@@ -116,10 +106,6 @@ typedef struct bt_http_handlers {
                          const char *message, bt_strbuf_t *out);
 } bt_http_handlers_t;
 
-/** An event loop on which clients' sockets come after everything else: after
- *  a few of their callbacks it looks for other events, whatever they are up to.
- *  @return NULL for want of memory or descriptors */
-struct event_base *bt_http_loop_create(void);
 /** All limits but max_per_client must be above 0, and memory_bytes at least
  *  twice max_body_bytes; @a config and @a handlers are copied.
  *  @retval BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY */
@@ -127,7 +113,7 @@ BT_MUST_CHECK bt_status_t bt_http_create(struct event_base *base,
                                          const bt_http_config_t *config,
                                          const bt_http_handlers_t *handlers,
                                          bt_http_t **http_p);
-#define BT_HTTP_WHY_BYTES 128
+#define BT_HTTP_WHY_BYTES BT_NET_WHY_BYTES
 /** Listen on one more address ("127.0.0.1", "::", port; 0 picks one).
  *  @param [out] why  after a failure: the cause, a phrase
  *  @retval  any of bt_status_of_bind(), BT_ERR_NOT_FOUND for an unknown name,
@@ -145,7 +131,7 @@ void bt_http_destroy(bt_http_t *http);
  *  May call on_gone(). */
 void bt_http_flush(bt_http_t *http);
 uint32_t bt_http_n_connections(const bt_http_t *http);
-void bt_http_use(const bt_http_t *http, bt_http_use_t *use);
+void bt_http_use(const bt_http_t *http, bt_net_use_t *use);
 
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex);
 const char *bt_exchange_path(const bt_exchange_t *ex); /**< decoded, no query */

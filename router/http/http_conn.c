@@ -1,28 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "router/http/http_priv.h"
+
+static const bt_stream_place_t places[] = {
+    [BT_CONN_IDLE] = BT_STREAM_QUIET,   [BT_CONN_HEAD] = BT_STREAM_QUIET,
+    [BT_CONN_BODY] = BT_STREAM_READING, [BT_CONN_EXCHANGE] = BT_STREAM_BUSY,
+    [BT_CONN_DRAIN] = BT_STREAM_BUSY,   [BT_CONN_LINGER] = BT_STREAM_BUSY,
+};
 
 static void set_state(bt_conn_t *conn, bt_conn_state_t state)
 {
     conn->state = state;
     conn->epoch++;
-    bt_http_file(conn);
-}
-
-static void timer_start(bt_conn_t *conn, uint32_t ms)
-{
-    const struct timeval tv = {.tv_sec = (time_t)(ms / 1000u),
-                               .tv_usec = (suseconds_t)(ms % 1000u) * 1000};
-
-    /* Fails only for want of memory; then the next state sets it again. */
-    (void)evtimer_add(&conn->ev_timer, &tv);
+    bt_stream_file(conn->stream, places[state]);
 }
 
 /* Set the deadline of a state that was entered since the last call. Within one
@@ -38,128 +31,38 @@ static void timer_sync(bt_conn_t *conn)
     switch (conn->state) {
     case BT_CONN_IDLE:
     case BT_CONN_DRAIN:
-        timer_start(conn, config->idle_timeout_ms);
+        bt_stream_set_timer(conn->stream, config->idle_timeout_ms);
         break;
     case BT_CONN_HEAD:
-        timer_start(conn, config->header_timeout_ms);
+        bt_stream_set_timer(conn->stream, config->header_timeout_ms);
         break;
     case BT_CONN_BODY:
-        timer_start(conn, config->body_timeout_ms);
+        bt_stream_set_timer(conn->stream, config->body_timeout_ms);
         break;
     case BT_CONN_LINGER:
-        timer_start(conn, BT_HTTP_LINGER_MS);
+        bt_stream_set_timer(conn->stream, BT_HTTP_LINGER_MS);
         break;
     default:
-        evtimer_del(&conn->ev_timer);
+        bt_stream_stop_timer(conn->stream);
         break;
     }
 }
 
 /* ---- output ---- */
 
-static void want_write(bt_conn_t *conn, bool want)
+static void charge_in(bt_conn_t *conn)
 {
-    if (want == conn->want_write) {
-        return;
-    }
-    conn->want_write = want;
-    if (want) {
-        if (event_add(&conn->ev_write, NULL) != 0) {
-            conn->want_write = false;
-        }
-    } else {
-        event_del(&conn->ev_write);
-    }
-}
-
-void bt_conn_flush_later(bt_conn_t *conn)
-{
-    bt_http_t *http = conn->http;
-
-    if (conn->want_write) {
-        bt_http_charge_out(conn);
-        return; /* the socket is full: what comes meanwhile goes with it */
-    }
-    if (http->handlers.on_gather == NULL) {
-        want_write(conn, true);
-        return;
-    }
-    if (bt_list_empty(&http->gathering)) {
-        http->handlers.on_gather(http->handlers.ctx);
-    }
-    if (bt_list_empty(&conn->gather_link)) {
-        bt_list_push_back(&http->gathering, &conn->gather_link);
-    }
-}
-
-/* The loop sends the rest. */
-static bt_status_t keep_rest(bt_conn_t *conn)
-{
-    bt_strbuf_t *out = &conn->out;
-
-    /* Move it down when that is cheap for what it frees. */
-    if (conn->out_sent > out->len / 2) {
-        bt_strbuf_consume(out, conn->out_sent);
-        conn->out_sent = 0;
-    }
-    bt_http_charge_out(conn);
-    want_write(conn, true);
-    return conn->want_write ? BT_INPROGRESS : BT_ERR_PEER_LOST;
-}
-
-bt_status_t bt_conn_flush(bt_conn_t *conn, size_t most)
-{
-    bt_strbuf_t *out = &conn->out;
-
-    if (bt_strbuf_status(out) != BT_OK) {
-        return BT_ERR_PEER_LOST; /* bytes are missing: nothing to save */
-    }
-    while (conn->out_sent < out->len) {
-        const size_t left = out->len - conn->out_sent;
-        ssize_t n;
-
-        if (most == 0) {
-            return keep_rest(conn);
-        }
-        n = send(conn->fd, out->data + conn->out_sent,
-                 (left < most) ? left : most, MSG_NOSIGNAL);
-        if (n > 0) {
-            conn->out_sent += (size_t)n;
-            most -= (size_t)n;
-        } else if ((errno == EAGAIN) || (errno == EWOULDBLOCK)) {
-            return keep_rest(conn);
-        } else if (errno != EINTR) {
-            return BT_ERR_PEER_LOST;
-        }
-    }
-    want_write(conn, false);
-    conn->out_sent = 0;
-    if (out->cap > BT_HTTP_KEEP_BYTES) {
-        bt_strbuf_fini(out);
-    } else {
-        bt_strbuf_reset(out);
-    }
-    bt_http_charge_out(conn);
-    return BT_OK;
-}
-
-/* Look at what is there already in the loop's next turn: event_active() would
- * do it in this one, as often as there is something. */
-static void again(bt_conn_t *conn)
-{
-    const struct timeval now = {0};
-
-    (void)evtimer_add(&conn->ev_again, &now);
+    bt_net_charge(conn->http->net, &conn->in_charged, conn->in.cap);
 }
 
 /* The answer is with the kernel. */
 static void answer_sent(bt_conn_t *conn)
 {
-    if (conn->close_after || conn->http->stopped) {
+    if (conn->close_after || bt_net_stopped(conn->http->net)) {
         set_state(conn, BT_CONN_LINGER);
         bt_strbuf_fini(&conn->in);
-        bt_http_charge_in(conn);
-        if (shutdown(conn->fd, SHUT_WR) != 0) {
+        charge_in(conn);
+        if (bt_stream_shutdown(conn->stream) != BT_OK) {
             bt_conn_close(conn);
             return;
         }
@@ -168,7 +71,7 @@ static void answer_sent(bt_conn_t *conn)
         if (!conn->feeding && (conn->in.len > 0)) {
             /* Not from here: the caller may be in the middle of its own
              * work, and this would hand it the next request. */
-            again(conn);
+            bt_stream_again(conn->stream);
         }
     }
     timer_sync(conn);
@@ -178,8 +81,8 @@ void bt_conn_end_answer(bt_conn_t *conn)
 {
     bt_exchange_free(conn->ex);
     conn->ex = NULL;
-    bt_list_remove(&conn->gather_link);
-    switch (bt_conn_flush(conn, BT_HTTP_SEND_BYTES)) {
+    bt_stream_forget_flush(conn->stream);
+    switch (bt_stream_flush(conn->stream, BT_NET_SEND_BYTES)) {
     case BT_OK:
         answer_sent(conn);
         break;
@@ -220,16 +123,18 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
     bt_exchange_write_head(conn, status, "application/json", body.len, false,
                            &extra, 1);
     if (!head_only) {
-        bt_strbuf_append(&conn->out, body.data, body.len);
+        bt_strbuf_append(bt_stream_out(conn->stream), body.data, body.len);
     }
     bt_strbuf_fini(&extra);
     bt_strbuf_fini(&body);
     bt_conn_end_answer(conn);
 }
 
-void bt_conn_go_on(bt_conn_t *conn)
+static void on_writable(void *user)
 {
-    switch (bt_conn_flush(conn, BT_HTTP_SEND_BYTES)) {
+    bt_conn_t *conn = user;
+
+    switch (bt_stream_flush(conn->stream, BT_NET_SEND_BYTES)) {
     case BT_OK:
         if (conn->state == BT_CONN_DRAIN) {
             answer_sent(conn);
@@ -241,16 +146,6 @@ void bt_conn_go_on(bt_conn_t *conn)
         bt_conn_close(conn);
         break;
     }
-}
-
-static void on_write(evutil_socket_t fd, short what, void *arg)
-{
-    bt_conn_t *conn = arg;
-
-    (void)fd;
-    (void)what;
-    bt_conn_go_on(conn);
-    bt_http_turn(conn->http);
 }
 
 /* ---- input ---- */
@@ -276,7 +171,7 @@ static void refuse_body(bt_conn_t *conn)
 
 static void refuse_for_room(bt_conn_t *conn)
 {
-    conn->http->use.n_bodies_refused++;
+    bt_net_count_refused(conn->http->net);
     refuse(conn, 503, "the server has no room for this body now");
 }
 
@@ -289,14 +184,15 @@ static void begin_body(bt_conn_t *conn)
         refuse_body(conn);
         return;
     }
-    if (!bt_http_has_room(conn->http, 0, ex->head.length)) {
+    if (!bt_net_has_room(conn->http->net, 0, ex->head.length)) {
         refuse_for_room(conn);
         return;
     }
     set_state(conn, BT_CONN_BODY);
     if (ex->head.expect_continue) {
-        bt_strbuf_puts(&conn->out, "HTTP/1.1 100 Continue\r\n\r\n");
-        if (bt_conn_flush(conn, SIZE_MAX) == BT_ERR_PEER_LOST) {
+        bt_strbuf_puts(bt_stream_out(conn->stream),
+                       "HTTP/1.1 100 Continue\r\n\r\n");
+        if (bt_stream_flush(conn->stream, SIZE_MAX) == BT_ERR_PEER_LOST) {
             bt_conn_close(conn);
         }
     }
@@ -312,7 +208,7 @@ static void head_done(bt_conn_t *conn, size_t head_bytes)
     bt_exchange_t *ex;
 
     bt_strbuf_fini(&conn->in);
-    bt_http_charge_in(conn);
+    charge_in(conn);
     conn->seen = 0;
     if (text == NULL) {
         refuse(conn, 503, "the server is short of memory");
@@ -371,9 +267,9 @@ static size_t feed_head(bt_conn_t *conn, const char *data, size_t n)
         take = BT_HTTP1_MAX_HEAD_BYTES - conn->in.len;
     }
     bt_strbuf_append(&conn->in, data + skip, take);
-    bt_http_charge_in(conn);
+    charge_in(conn);
     if ((bt_strbuf_status(&conn->in) != BT_OK) ||
-        !bt_http_make_room(conn->http, conn)) {
+        !bt_net_make_room(conn->http->net, conn->stream)) {
         refuse(conn, 503, "the server is short of memory");
         return n;
     }
@@ -399,7 +295,7 @@ static void append_body(bt_exchange_t *ex, const char *data, size_t n)
         bt_strbuf_reserve(&ex->body, (size_t)length);
     }
     bt_strbuf_append(&ex->body, data, n);
-    bt_http_charge_exchange(ex);
+    bt_exchange_charge(ex);
 }
 
 /* @return bytes used */
@@ -437,7 +333,7 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
         refuse(conn, 503, "the server is short of memory");
         return n;
     }
-    if (!bt_http_has_room(conn->http, ex->body.len, 0)) {
+    if (!bt_net_has_room(conn->http->net, ex->body.len, 0)) {
         refuse_for_room(conn);
         return n;
     }
@@ -456,11 +352,11 @@ static void keep_pipelined(bt_conn_t *conn, const char *data, size_t n)
      * with it all that follows this answer. */
     if ((conn->in.len > BT_HTTP_PIPELINE_BYTES) ||
         (bt_strbuf_status(&conn->in) != BT_OK) ||
-        !bt_http_has_room(conn->http, 0, n)) {
+        !bt_net_has_room(conn->http->net, 0, n)) {
         bt_strbuf_fini(&conn->in);
         conn->close_after = true;
     }
-    bt_http_charge_in(conn);
+    charge_in(conn);
 }
 
 static void feed(bt_conn_t *conn, const char *data, size_t n)
@@ -490,7 +386,7 @@ static void feed(bt_conn_t *conn, const char *data, size_t n)
          (conn->state == BT_CONN_IDLE))) {
         keep_pipelined(conn, data, n);
         if (conn->state == BT_CONN_IDLE) {
-            again(conn);
+            bt_stream_again(conn->stream);
         }
     }
     timer_sync(conn);
@@ -503,7 +399,7 @@ static void feed_pipelined(bt_conn_t *conn)
     bt_strbuf_init(&conn->in, before.limit);
     feed(conn, before.data, before.len);
     bt_strbuf_fini(&before);
-    bt_http_charge_in(conn);
+    charge_in(conn);
 }
 
 /* No more bytes will come. */
@@ -512,45 +408,42 @@ static void on_end_of_input(bt_conn_t *conn)
     if (conn->state == BT_CONN_DRAIN) {
         /* It may have closed its side only; the answer is on its way. */
         conn->close_after = true;
-        event_del(&conn->ev_read);
+        bt_stream_stop_reading(conn->stream);
         return;
     }
     bt_conn_close(conn);
 }
 
-static void read_some(bt_conn_t *conn)
+static void on_readable(void *user)
 {
-    char *scratch = conn->http->scratch;
-    ssize_t n;
+    bt_conn_t *conn = user;
+    const char *data;
+    size_t n;
 
     if ((conn->state == BT_CONN_IDLE) && (conn->in.len > 0)) {
         feed_pipelined(conn);
         return; /* what the socket has, it has in the next turn too */
     }
-    n = recv(conn->fd, scratch, BT_HTTP_SCRATCH_BYTES, 0);
-    if (n == 0) {
-        on_end_of_input(conn);
-    } else if (n < 0) {
-        if ((errno != EAGAIN) && (errno != EWOULDBLOCK) && (errno != EINTR)) {
-            bt_conn_close(conn);
+    switch (bt_stream_read(conn->stream, &data, &n)) {
+    case BT_OK:
+        if (n == 0) {
+            on_end_of_input(conn);
+        } else if (conn->state != BT_CONN_LINGER) {
+            feed(conn, data, n);
         }
-    } else if (conn->state != BT_CONN_LINGER) {
-        feed(conn, scratch, (size_t)n);
+        break;
+    case BT_INPROGRESS:
+        break;
+    default:
+        bt_conn_close(conn);
+        break;
     }
 }
 
-static void on_read(evutil_socket_t fd, short what, void *arg)
+static void on_timer(void *user)
 {
-    bt_conn_t *conn = arg;
+    bt_conn_t *conn = user;
 
-    (void)fd;
-    (void)what;
-    read_some(conn);
-    bt_http_turn(conn->http);
-}
-
-static void deadline_passed(bt_conn_t *conn)
-{
     switch (conn->state) {
     case BT_CONN_HEAD:
         if (conn->in.len > 0) {
@@ -567,85 +460,27 @@ static void deadline_passed(bt_conn_t *conn)
     bt_conn_close(conn);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
-{
-    bt_conn_t *conn = arg;
-
-    (void)fd;
-    (void)what;
-    deadline_passed(conn);
-    bt_http_turn(conn->http);
-}
-
 /* ---- birth and death ---- */
 
-bt_status_t bt_conn_create(bt_http_t *http, int fd, bt_http_client_t *client)
+static void on_stop(void *user)
 {
-    bt_conn_t *conn = bt_calloc(1, sizeof(*conn));
+    bt_conn_t *conn = user;
 
-    if (conn == NULL) {
-        return BT_ERR_NO_MEMORY;
+    if (conn->state == BT_CONN_IDLE) {
+        bt_conn_close(conn);
     }
-    conn->http = http;
-    conn->fd = fd;
-    conn->client = client;
-    bt_list_init(&conn->link);
-    bt_list_init(&conn->client_link);
-    bt_list_init(&conn->behind_link);
-    bt_list_init(&conn->gather_link);
-    bt_strbuf_init(&conn->in, BT_HTTP_SCRATCH_BYTES + BT_HTTP1_MAX_HEAD_BYTES +
-                                  BT_HTTP_PIPELINE_BYTES);
-    bt_strbuf_init(&conn->out, SIZE_MAX / 2);
-    event_assign(&conn->ev_read, http->base, fd, EV_READ | EV_PERSIST, on_read,
-                 conn);
-    event_assign(&conn->ev_write, http->base, fd, EV_WRITE | EV_PERSIST,
-                 on_write, conn);
-    evtimer_assign(&conn->ev_timer, http->base, on_timer, conn);
-    evtimer_assign(&conn->ev_again, http->base, on_read, conn);
-    bt_http_put_last(http, &conn->ev_read);
-    bt_http_put_last(http, &conn->ev_write);
-    bt_http_put_last(http, &conn->ev_timer);
-    bt_http_put_last(http, &conn->ev_again);
-    if (event_add(&conn->ev_read, NULL) != 0) {
-        bt_free(conn);
-        return BT_ERR_NO_MEMORY;
-    }
-    set_state(conn, BT_CONN_HEAD);
-    timer_sync(conn);
-    http->n_conns++;
-    return BT_OK;
 }
 
-void bt_conn_close(bt_conn_t *conn)
+static void on_closed(void *user)
 {
+    bt_conn_t *conn = user;
     bt_http_t *http = conn->http;
     bt_exchange_t *ex = conn->ex;
 
-    if (conn->state == BT_CONN_DEAD) {
-        return;
-    }
     conn->state = BT_CONN_DEAD;
     conn->ex = NULL;
-    event_del(&conn->ev_read);
-    event_del(&conn->ev_write);
-    evtimer_del(&conn->ev_timer);
-    evtimer_del(&conn->ev_again);
-    close(conn->fd);
-    conn->fd = -1;
-    bt_list_remove(&conn->link);
-    bt_list_remove(&conn->client_link);
-    bt_list_remove(&conn->gather_link);
-    bt_list_push_back(&http->dead, &conn->link);
-    http->n_conns--;
-    bt_http_client_leave(conn->client);
-    conn->client = NULL;
     bt_strbuf_fini(&conn->in);
-    bt_http_charge_in(conn);
-    bt_strbuf_fini(&conn->out);
-    conn->out_sent = 0;
-    bt_http_charge_out(conn);
-    event_active(&http->ev_reap, EV_TIMEOUT, 0);
-
+    charge_in(conn);
     if (ex != NULL) {
         ex->conn = NULL;
         if (ex->delivered) {
@@ -655,9 +490,31 @@ void bt_conn_close(bt_conn_t *conn)
     }
 }
 
-void bt_conn_free(bt_conn_t *conn)
+bt_status_t bt_http_on_stream(void *http, bt_stream_t *stream)
 {
-    BT_ASSERT(conn->state == BT_CONN_DEAD);
-    bt_list_remove(&conn->link);
-    bt_free(conn);
+    static const bt_stream_handlers_t handlers = {
+        .on_readable = on_readable,
+        .on_writable = on_writable,
+        .on_timer = on_timer,
+        .on_stop = on_stop,
+        .on_closed = on_closed,
+        .on_free = bt_free,
+    };
+    bt_conn_t *conn = bt_calloc(1, sizeof(*conn));
+
+    if (conn == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    conn->http = http;
+    conn->stream = stream;
+    bt_strbuf_init(&conn->in, BT_HTTP_IN_BYTES);
+    bt_stream_attach(stream, &handlers, conn);
+    set_state(conn, BT_CONN_HEAD);
+    timer_sync(conn);
+    return BT_OK;
+}
+
+void bt_conn_close(bt_conn_t *conn)
+{
+    bt_stream_close(conn->stream);
 }

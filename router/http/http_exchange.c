@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <netdb.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
@@ -81,7 +80,7 @@ void bt_exchange_write_head(bt_conn_t *conn, int status,
                             const char *content_type, uint64_t length,
                             bool chunked, const bt_strbuf_t *extra, int minor)
 {
-    bt_strbuf_t *out = &conn->out;
+    bt_strbuf_t *out = bt_stream_out(conn->stream);
 
     /* The version is the server's own, whatever the client's (RFC 9110, 6.2);
      * keep-alive must be said to a client of 1.0. */
@@ -139,8 +138,13 @@ bt_exchange_t *bt_exchange_create(bt_conn_t *conn, char *head_text,
     ex->body_left = head->length;
     bt_strbuf_init(&ex->body, (size_t)conn->http->config.max_body_bytes);
     bt_strbuf_init(&ex->headers, MAX_ANSWER_HEADER_BYTES);
-    bt_http_charge_exchange(ex);
+    bt_exchange_charge(ex);
     return ex;
+}
+
+void bt_exchange_charge(bt_exchange_t *ex)
+{
+    bt_net_charge(ex->http->net, &ex->charged, ex->head_bytes + ex->body.cap);
 }
 
 void bt_exchange_free(bt_exchange_t *ex)
@@ -151,7 +155,7 @@ void bt_exchange_free(bt_exchange_t *ex)
     bt_strbuf_fini(&ex->headers);
     bt_strbuf_fini(&ex->body);
     ex->head_bytes = 0;
-    bt_http_charge_exchange(ex);
+    bt_exchange_charge(ex);
     bt_free(ex->head_text);
     bt_free(ex);
 }
@@ -168,15 +172,9 @@ const char *bt_exchange_path(const bt_exchange_t *ex)
 
 void bt_exchange_client(const bt_exchange_t *ex, char out[BT_HTTP_CLIENT_BYTES])
 {
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof(address);
-
     out[0] = '\0';
-    if ((ex->conn == NULL) ||
-        (getpeername(ex->conn->fd, (struct sockaddr *)&address, &bytes) != 0) ||
-        (getnameinfo((struct sockaddr *)&address, bytes, out,
-                     BT_HTTP_CLIENT_BYTES, NULL, 0, NI_NUMERICHOST) != 0)) {
-        out[0] = '\0';
+    if (ex->conn != NULL) {
+        bt_stream_peer(ex->conn->stream, out);
     }
 }
 
@@ -195,7 +193,7 @@ size_t bt_exchange_take_body(bt_exchange_t *ex, bt_strbuf_t *body_p)
 
 void bt_http_give_back(bt_http_t *http, size_t bytes)
 {
-    http->use.request_bytes -= bytes;
+    bt_net_give_back(http->net, bytes);
 }
 
 void bt_exchange_set_user(bt_exchange_t *ex, void *user)
@@ -241,12 +239,12 @@ void bt_exchange_respond(bt_exchange_t *ex, int status,
         bt_conn_close(conn);
         return;
     }
-    conn->close_after |= conn->http->stopped;
+    conn->close_after |= bt_net_stopped(conn->http->net);
     bt_exchange_write_head(conn, status, no_body ? NULL : content_type,
                            no_body ? UINT64_MAX : bytes, false, &ex->headers,
                            ex->head.minor);
     if (!no_body && (ex->method != BT_HTTP_HEAD)) {
-        bt_strbuf_append(&conn->out, body, bytes);
+        bt_strbuf_append(bt_stream_out(conn->stream), body, bytes);
     }
     bt_conn_end_answer(conn);
 }
@@ -264,10 +262,10 @@ void bt_exchange_stream_begin(bt_exchange_t *ex, const char *content_type)
     if (!ex->chunked_answer) {
         conn->close_after = true; /* the end of the stream is its end */
     }
-    conn->close_after |= conn->http->stopped;
+    conn->close_after |= bt_net_stopped(conn->http->net);
     bt_exchange_write_head(conn, 200, content_type, UINT64_MAX,
                            ex->chunked_answer, &ex->headers, ex->head.minor);
-    bt_conn_flush_later(conn);
+    bt_stream_flush_later(conn->stream);
 }
 
 /* Once per token and client: printf would cost more than the rest. */
@@ -288,7 +286,7 @@ static void append_chunk_size(bt_strbuf_t *out, size_t bytes)
 
 static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
 {
-    bt_strbuf_t *out = &ex->conn->out;
+    bt_strbuf_t *out = bt_stream_out(ex->conn->stream);
 
     if ((bytes == 0) || (ex->method == BT_HTTP_HEAD)) {
         return;
@@ -304,7 +302,7 @@ static void append_chunk(bt_exchange_t *ex, const void *data, size_t bytes)
 
 static bool is_behind(const bt_conn_t *conn)
 {
-    return conn->out.len - conn->out_sent >
+    return bt_stream_unsent(conn->stream) >
            conn->http->config.client_buffer_bytes;
 }
 
@@ -318,11 +316,11 @@ bool bt_exchange_stream_write(bt_exchange_t *ex, const void *data, size_t bytes)
     BT_ASSERT(ex->streaming);
     append_chunk(ex, data, bytes);
     if ((conn->http->handlers.on_gather != NULL) && !is_behind(conn)) {
-        bt_conn_flush_later(conn);
+        bt_stream_flush_later(conn->stream);
         return true;
     }
     /* Pieces are short; what is left of them counts against the client. */
-    if ((bt_conn_flush(conn, SIZE_MAX) == BT_ERR_PEER_LOST) ||
+    if ((bt_stream_flush(conn->stream, SIZE_MAX) == BT_ERR_PEER_LOST) ||
         is_behind(conn)) {
         bt_conn_close(conn);
         return false;
@@ -340,7 +338,7 @@ void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes)
     BT_ASSERT(ex->streaming);
     append_chunk(ex, data, bytes);
     if (ex->chunked_answer && (ex->method != BT_HTTP_HEAD)) {
-        bt_strbuf_append(&conn->out, "0\r\n\r\n", 5);
+        bt_strbuf_append(bt_stream_out(conn->stream), "0\r\n\r\n", 5);
     }
     bt_conn_end_answer(conn);
 }

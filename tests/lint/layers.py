@@ -19,7 +19,7 @@ LIBRARIES = {
     "mpi": "common/cluster",
     "dl": "kernels",
     "ucx": "kvtransfer",
-    "libevent_core": "router/http",
+    "libevent_core": "router/net",
     "jansson": "router/frontend",
 }
 

@@ -27,7 +27,7 @@ ONE_INCLUDER = {
     r"cuda.*\.h|nccl\.h": "kernels/cuda/",
     r"xxhash\.h": "common/base/hash.c",
     r"jansson\.h": "router/frontend/",
-    r"event2/.*": ("router/http/", "router/fleet.c", "router/links.c", "router/loop.c"),
+    r"event2/.*": ("router/net/", "router/fleet.c", "router/links.c", "router/loop.c"),
     r"cmocka\.h": "tests/support/",
 }
 BANNED = re.compile(r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|atoi|atol|atof|strtok|gets|alloca)\s*\(")

@@ -187,7 +187,7 @@ static inline void start_with(fixture_t *f, const bt_http_config_t *config,
                                              gathers ? on_gather : NULL};
 
     memset(f, 0, sizeof(*f));
-    f->base = bt_http_loop_create();
+    f->base = bt_net_loop_create();
     assert_non_null(f->base);
     f->tick = event_new(f->base, -1, EV_PERSIST, on_tick, NULL);
     assert_int_equal(event_add(f->tick, &tick), 0);

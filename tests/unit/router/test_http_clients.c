@@ -341,8 +341,8 @@ static void create_survives_every_failed_allocation(void **state)
         }
     } while (status != BT_OK);
     bt_alloc_fail_at(0);
-    assert_int_equal(nth, 4); /* the server, its scratch, its table of clients,
-                               * then success */
+    assert_int_equal(nth, 5); /* the server, its net, scratch and table of
+                               * clients, then success */
     bt_http_destroy(http);
     event_base_free(base);
 }

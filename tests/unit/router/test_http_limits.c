@@ -23,9 +23,9 @@ static void client_from(fixture_t *f, client_t *c, uint32_t n)
     c->eof = false;
 }
 
-static bt_http_use_t use_of(const fixture_t *f)
+static bt_net_use_t use_of(const fixture_t *f)
 {
-    bt_http_use_t use;
+    bt_net_use_t use;
 
     bt_http_use(f->http, &use);
     return use;

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <netdb.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "router/net/net_priv.h"
+
+/* ---- input ---- */
+
+bt_status_t bt_stream_read(bt_stream_t *stream, const char **data_p,
+                           size_t *n_p)
+{
+    char *scratch = stream->net->scratch;
+    const ssize_t n = recv(stream->fd, scratch, BT_NET_SCRATCH_BYTES, 0);
+
+    if (n >= 0) {
+        *data_p = scratch;
+        *n_p = (size_t)n;
+        return BT_OK;
+    }
+    if ((errno == EAGAIN) || (errno == EWOULDBLOCK) || (errno == EINTR)) {
+        return BT_INPROGRESS;
+    }
+    return BT_ERR_PEER_LOST;
+}
+
+void bt_stream_again(bt_stream_t *stream)
+{
+    const struct timeval now = {0};
+
+    /* event_active() would do it in this turn, as often as there is
+     * something. */
+    (void)evtimer_add(&stream->ev_again, &now);
+}
+
+void bt_stream_stop_reading(bt_stream_t *stream)
+{
+    event_del(&stream->ev_read);
+}
+
+static void on_read(evutil_socket_t fd, short what, void *arg)
+{
+    bt_stream_t *stream = arg;
+
+    (void)fd;
+    (void)what;
+    stream->handlers->on_readable(stream->user);
+    bt_net_turn(stream->net);
+}
+
+/* ---- output ---- */
+
+bt_strbuf_t *bt_stream_out(bt_stream_t *stream)
+{
+    return &stream->out;
+}
+
+size_t bt_stream_unsent(const bt_stream_t *stream)
+{
+    return stream->out.len - stream->out_sent;
+}
+
+static void want_write(bt_stream_t *stream, bool want)
+{
+    if (want == stream->want_write) {
+        return;
+    }
+    stream->want_write = want;
+    if (want) {
+        if (event_add(&stream->ev_write, NULL) != 0) {
+            stream->want_write = false;
+        }
+    } else {
+        event_del(&stream->ev_write);
+    }
+}
+
+void bt_stream_flush_later(bt_stream_t *stream)
+{
+    bt_net_t *net = stream->net;
+
+    if (stream->want_write) {
+        bt_net_charge_out(stream);
+        return; /* the socket is full: what comes meanwhile goes with it */
+    }
+    if (net->handlers.on_gather == NULL) {
+        want_write(stream, true);
+        return;
+    }
+    if (bt_list_empty(&net->gathering)) {
+        net->handlers.on_gather(net->handlers.ctx);
+    }
+    if (bt_list_empty(&stream->gather_link)) {
+        bt_list_push_back(&net->gathering, &stream->gather_link);
+    }
+}
+
+void bt_stream_forget_flush(bt_stream_t *stream)
+{
+    bt_list_remove(&stream->gather_link);
+}
+
+/* The loop sends the rest. */
+static bt_status_t keep_rest(bt_stream_t *stream)
+{
+    bt_strbuf_t *out = &stream->out;
+
+    /* Move it down when that is cheap for what it frees. */
+    if (stream->out_sent > out->len / 2) {
+        bt_strbuf_consume(out, stream->out_sent);
+        stream->out_sent = 0;
+    }
+    bt_net_charge_out(stream);
+    want_write(stream, true);
+    return stream->want_write ? BT_INPROGRESS : BT_ERR_PEER_LOST;
+}
+
+bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
+{
+    bt_strbuf_t *out = &stream->out;
+
+    if (bt_strbuf_status(out) != BT_OK) {
+        return BT_ERR_PEER_LOST; /* bytes are missing: nothing to save */
+    }
+    while (stream->out_sent < out->len) {
+        const size_t left = out->len - stream->out_sent;
+        ssize_t n;
+
+        if (most == 0) {
+            return keep_rest(stream);
+        }
+        n = send(stream->fd, out->data + stream->out_sent,
+                 (left < most) ? left : most, MSG_NOSIGNAL);
+        if (n > 0) {
+            stream->out_sent += (size_t)n;
+            most -= (size_t)n;
+        } else if ((errno == EAGAIN) || (errno == EWOULDBLOCK)) {
+            return keep_rest(stream);
+        } else if (errno != EINTR) {
+            return BT_ERR_PEER_LOST;
+        }
+    }
+    want_write(stream, false);
+    stream->out_sent = 0;
+    if (out->cap > BT_NET_KEEP_BYTES) {
+        bt_strbuf_fini(out);
+    } else {
+        bt_strbuf_reset(out);
+    }
+    bt_net_charge_out(stream);
+    return BT_OK;
+}
+
+bt_status_t bt_stream_shutdown(bt_stream_t *stream)
+{
+    return (shutdown(stream->fd, SHUT_WR) == 0) ? BT_OK : BT_ERR_PEER_LOST;
+}
+
+static void on_write(evutil_socket_t fd, short what, void *arg)
+{
+    bt_stream_t *stream = arg;
+
+    (void)fd;
+    (void)what;
+    stream->handlers->on_writable(stream->user);
+    bt_net_turn(stream->net);
+}
+
+/* ---- time ---- */
+
+void bt_stream_set_timer(bt_stream_t *stream, uint32_t ms)
+{
+    const struct timeval tv = {.tv_sec = (time_t)(ms / 1000u),
+                               .tv_usec = (suseconds_t)(ms % 1000u) * 1000};
+
+    /* Fails only for want of memory; then the next call sets it again. */
+    (void)evtimer_add(&stream->ev_timer, &tv);
+}
+
+void bt_stream_stop_timer(bt_stream_t *stream)
+{
+    evtimer_del(&stream->ev_timer);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    bt_stream_t *stream = arg;
+
+    (void)fd;
+    (void)what;
+    stream->handlers->on_timer(stream->user);
+    bt_net_turn(stream->net);
+}
+
+/* ---- birth and death ---- */
+
+void bt_stream_attach(bt_stream_t *stream, const bt_stream_handlers_t *handlers,
+                      void *user)
+{
+    stream->handlers = handlers;
+    stream->user = user;
+}
+
+static void make_events(bt_stream_t *stream)
+{
+    struct event_base *base = stream->net->base;
+
+    event_assign(&stream->ev_read, base, stream->fd, EV_READ | EV_PERSIST,
+                 on_read, stream);
+    event_assign(&stream->ev_write, base, stream->fd, EV_WRITE | EV_PERSIST,
+                 on_write, stream);
+    evtimer_assign(&stream->ev_timer, base, on_timer, stream);
+    evtimer_assign(&stream->ev_again, base, on_read, stream);
+    bt_net_put_last(stream->net, &stream->ev_read);
+    bt_net_put_last(stream->net, &stream->ev_write);
+    bt_net_put_last(stream->net, &stream->ev_timer);
+    bt_net_put_last(stream->net, &stream->ev_again);
+}
+
+static void end_events(bt_stream_t *stream)
+{
+    event_del(&stream->ev_read);
+    event_del(&stream->ev_write);
+    evtimer_del(&stream->ev_timer);
+    evtimer_del(&stream->ev_again);
+}
+
+bt_status_t bt_stream_create(bt_net_t *net, int fd, bt_net_client_t *client)
+{
+    bt_stream_t *stream = bt_calloc(1, sizeof(*stream));
+
+    if (stream == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    stream->net = net;
+    stream->fd = fd;
+    stream->client = client;
+    bt_list_init(&stream->link);
+    bt_list_init(&stream->client_link);
+    bt_list_init(&stream->behind_link);
+    bt_list_init(&stream->gather_link);
+    bt_strbuf_init(&stream->out, SIZE_MAX / 2);
+    make_events(stream);
+    bt_stream_file(stream, BT_STREAM_QUIET);
+    if ((event_add(&stream->ev_read, NULL) != 0) ||
+        (net->handlers.on_stream(net->handlers.ctx, stream) != BT_OK)) {
+        end_events(stream);
+        bt_list_remove(&stream->link);
+        bt_list_remove(&stream->client_link);
+        bt_free(stream);
+        return BT_ERR_NO_MEMORY;
+    }
+    BT_ASSERT(stream->handlers != NULL);
+    net->n_conns++;
+    return BT_OK;
+}
+
+void bt_stream_close(bt_stream_t *stream)
+{
+    bt_net_t *net = stream->net;
+
+    if (stream->fd < 0) {
+        return;
+    }
+    end_events(stream);
+    close(stream->fd);
+    stream->fd = -1;
+    bt_list_remove(&stream->link);
+    bt_list_remove(&stream->client_link);
+    bt_list_remove(&stream->gather_link);
+    bt_list_push_back(&net->dead, &stream->link);
+    net->n_conns--;
+    bt_net_client_leave(stream->client);
+    stream->client = NULL;
+    bt_strbuf_fini(&stream->out);
+    stream->out_sent = 0;
+    bt_net_charge_out(stream);
+    event_active(&net->ev_reap, EV_TIMEOUT, 0);
+    stream->handlers->on_closed(stream->user);
+}
+
+void bt_stream_free(bt_stream_t *stream)
+{
+    BT_ASSERT(stream->fd < 0);
+    bt_list_remove(&stream->link);
+    stream->handlers->on_free(stream->user);
+    bt_free(stream);
+}
+
+bt_net_t *bt_stream_net(const bt_stream_t *stream)
+{
+    return stream->net;
+}
+
+void bt_stream_peer(const bt_stream_t *stream, char out[BT_NET_PEER_BYTES])
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+
+    out[0] = '\0';
+    if ((getpeername(stream->fd, (struct sockaddr *)&address, &bytes) != 0) ||
+        (getnameinfo((struct sockaddr *)&address, bytes, out, BT_NET_PEER_BYTES,
+                     NULL, 0, NI_NUMERICHOST) != 0)) {
+        out[0] = '\0';
+    }
+}
