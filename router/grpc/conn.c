@@ -12,6 +12,8 @@
  * what was on its way to us has arrived. */
 #define LEAVING_MS 200
 #define LINGER_MS  1000
+/* What a stream takes beside what is counted, roughly. */
+#define STREAM_BYTES ((size_t)3 * 1024)
 
 static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
 {
@@ -45,7 +47,9 @@ static void file(bt_gconn_t *conn)
 
 static void charge(bt_gconn_t *conn)
 {
-    bt_net_charge(conn->grpc->net, &conn->charged, bt_h2_bytes(conn->h2));
+    bt_net_charge(conn->grpc->net, &conn->charged,
+                  bt_h2_bytes(conn->h2) +
+                      bt_h2_n_streams(conn->h2) * STREAM_BYTES);
     bt_stream_hold(conn->stream, bt_h2_out_bytes(conn->h2));
 }
 
@@ -232,7 +236,6 @@ static void feed(bt_gconn_t *conn, const char *data, size_t n)
 
     if (bt_h2_feed(conn->h2, data, n, now_ms) != BT_OK) {
         conn->broken = true;
-        bt_stream_stop_reading(conn->stream);
     }
     note_head(conn, now_ms);
     if ((conn->state == BT_GCONN_OPENING) && bt_h2_is_open(conn->h2)) {
@@ -265,7 +268,7 @@ static void read_some(bt_gconn_t *conn)
     }
     if ((status != BT_OK) || (n == 0)) {
         bt_stream_close(conn->stream);
-    } else if (conn->state != BT_GCONN_LINGER) {
+    } else if (!conn->broken && (conn->state != BT_GCONN_LINGER)) {
         feed(conn, data, n);
     }
 }
@@ -387,7 +390,6 @@ static void on_closed(void *user)
     bt_gconn_t *conn = user;
 
     set_state(conn, BT_GCONN_CLOSED);
-    bt_list_init(&conn->ready);
     while (!bt_list_empty(&conn->calls)) {
         bt_gcall_give_up(BT_CONTAINER_OF(conn->calls.next, bt_gcall_t, link));
     }

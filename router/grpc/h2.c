@@ -10,8 +10,8 @@
 #include "common/base/strbuf.h"
 
 #define MAX_FIELDS 16
-/* One pull of an answer's body; what is sent moves down at this. */
-#define KEEP_BYTES ((size_t)16 * 1024)
+/* A stream keeps so much memory between two pieces of its answer. */
+#define KEEP_BYTES ((size_t)2 * 1024)
 /* Each frame of data that we send may be answered with two window updates. */
 #define FRAMES_PER_SENT 2
 
@@ -40,7 +40,7 @@ struct bt_h2 {
     bool in_head;
     bool failed;         /* bt_h2_feed() has said so */
     size_t lib_bytes;    /* what nghttp2 holds */
-    size_t head_bytes, out_bytes;
+    size_t head_bytes, out_bytes, unsent_bytes;
     int64_t idle_frames; /* that are still allowed, in thousandths */
     uint64_t filled_ms;  /* when there were so many */
 };
@@ -144,6 +144,7 @@ static void stream_free(bt_h2_stream_t *stream)
     h2->n_streams--;
     h2->head_bytes -= stream->head.cap;
     h2->out_bytes -= stream->out.cap;
+    h2->unsent_bytes -= bt_h2_unsent(stream);
     bt_strbuf_fini(&stream->head);
     bt_strbuf_fini(&stream->out);
     bt_strbuf_fini(&stream->trailers);
@@ -410,6 +411,7 @@ static ssize_t read_body(nghttp2_session *session, int32_t id, uint8_t *buf,
     if (n > 0) {
         memcpy(buf, stream->out.data + stream->out_sent, n);
         stream->out_sent += n;
+        stream->h2->unsent_bytes -= n;
         drop_sent(stream);
     }
     if (stream->finished && (n == left)) {
@@ -479,6 +481,7 @@ void bt_h2_write(bt_h2_stream_t *stream, const void *data, size_t bytes)
         give_up(stream);
         return;
     }
+    stream->h2->unsent_bytes += bytes;
     go_on(stream);
 }
 
@@ -509,6 +512,7 @@ void bt_h2_reset(bt_h2_stream_t *stream, bt_h2_code_t code)
     stream->answered = true;
     stream->finished = true;
     /* Nothing of the body is sent any more. */
+    stream->h2->unsent_bytes -= bt_h2_unsent(stream);
     bt_strbuf_fini(&stream->out);
     stream->out_sent = 0;
     out_charge(stream, before);
@@ -679,7 +683,7 @@ size_t bt_h2_bytes(const bt_h2_t *h2)
 
 size_t bt_h2_out_bytes(const bt_h2_t *h2)
 {
-    return h2->out_bytes;
+    return (h2->unsent_bytes > 0) ? h2->out_bytes : 0;
 }
 
 void bt_h2_announce_end(bt_h2_t *h2)

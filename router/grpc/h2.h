@@ -107,7 +107,7 @@ bool bt_h2_in_head(const bt_h2_t *h2);
 uint32_t bt_h2_n_streams(const bt_h2_t *h2);
 /** Memory: of the protocol and of requests' heads. */
 size_t bt_h2_bytes(const bt_h2_t *h2);
-/** Memory: of what was written and is not sent. */
+/** Memory: of bodies, while some of them is written and not sent. */
 size_t bt_h2_out_bytes(const bt_h2_t *h2);
 
 /** Says that no more streams will be taken; those on the way still are. */

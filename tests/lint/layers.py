@@ -21,6 +21,9 @@ LIBRARIES = {
     "ucx": "kvtransfer",
     "libevent_core": "router/net",
     "jansson": "router/frontend",
+    "libnghttp2": "router/grpc",
+    "libprotobuf-c": "router/grpc",
+    "zlib": "common/zip",
 }
 
 # Folder of a program -> modules that it must not link, each with all below it,
@@ -34,7 +37,8 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "jansson"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "jansson",
+                      "libnghttp2", "libprotobuf-c", "zlib"],
     },
     "worker_main": {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
