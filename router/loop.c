@@ -15,6 +15,7 @@
 #include "common/crypt/key.h"
 #include "router/fleet.h"
 #include "router/frontend/frontend.h"
+#include "router/grpc/gdoor.h"
 #include "router/http/door.h"
 #include "router/links.h"
 
@@ -28,6 +29,7 @@ struct bt_loop {
     bt_frontend_t front;
     bt_links_t links;
     bt_door_t door;
+    bt_gdoor_t gdoor;
     bt_fleet_t fleet;
     struct event_base *base;
     struct event *tick, *worked, *stop, *sighup;
@@ -45,10 +47,10 @@ struct bt_loop {
 
 static void say_addresses(bt_loop_t *loop)
 {
-    char text[256];
+    char text[3 * BT_DOOR_ADDRESS_BYTES + 64];
 
-    snprintf(text, sizeof(text), "http %s\nmetrics %s\n", loop->door.http_at,
-             loop->door.metrics_at);
+    snprintf(text, sizeof(text), "http %s\nmetrics %s\ngrpc %s\n",
+             loop->door.http_at, loop->door.metrics_at, loop->gdoor.at);
     bt_ready_fd_say(&loop->ready_fd, text);
 }
 
@@ -71,6 +73,7 @@ static void begin_drain(bt_loop_t *loop)
     loop->front.draining = true;
     loop->drain_end_ms = bt_now_ms() + drain_ms;
     bt_door_stop_listening(&loop->door);
+    bt_gdoor_stop_listening(&loop->gdoor);
 }
 
 static void drain_step(bt_loop_t *loop, uint64_t now_ms)
@@ -91,6 +94,7 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     /* The last answers may still be in our buffers, and the workers' last
      * words on the way. */
     if (((bt_http_n_connections(loop->door.http) == 0) &&
+         (bt_gdoor_n_connections(&loop->gdoor) == 0) &&
          (bt_frontend_n_legs(&loop->front) == 0)) ||
         (now_ms - loop->idle_since_ms >= LINGER_MS)) {
         event_base_loopbreak(loop->base);
@@ -126,6 +130,7 @@ static void tick(bt_loop_t *loop)
     bt_frontend_tick(&loop->front, now_us);
     bt_links_tick(&loop->links, now_ms);
     bt_fleet_tick(&loop->fleet, now_ms);
+    bt_gdoor_tick(&loop->gdoor);
     say_ready_once(loop);
     if (loop->front.draining) {
         drain_step(loop, now_ms);
@@ -268,6 +273,19 @@ static bt_status_t make_events(bt_loop_t *loop)
     return BT_OK;
 }
 
+/* As many of its connections as the descriptors allow; memory as for HTTP. */
+static bt_status_t open_grpc(bt_loop_t *loop)
+{
+    const bt_door_limits_t *limits = &loop->door.limits;
+    const bt_net_config_t net = {
+        .max_connections = limits->grpc_connections,
+        .max_per_client = limits->per_client,
+        .memory_bytes = limits->memory_bytes,
+    };
+
+    return bt_gdoor_open(&loop->gdoor, loop->base, &loop->front, &net);
+}
+
 bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
 {
     bt_loop_t *loop = bt_calloc(1, sizeof(*loop));
@@ -293,7 +311,8 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
                                    &loop->links)) != BT_OK ||
         (status = make_events(loop)) != BT_OK ||
         (status = bt_door_open(&loop->door, loop->base, &loop->front)) !=
-            BT_OK) {
+            BT_OK ||
+        (status = open_grpc(loop)) != BT_OK) {
         goto err_loop;
     }
     bt_fleet_init(&loop->fleet, loop->base, &loop->front);
@@ -320,9 +339,10 @@ int bt_loop_run(bt_loop_t *loop)
 
     bt_strbuf_init(&names, 4096);
     bt_registry_names(&loop->front.models, &names);
-    BT_LOG_INFO("serving %s at http://%s, metrics at http://%s/metrics",
+    BT_LOG_INFO("serving %s at http://%s, metrics at http://%s/metrics, gRPC "
+                "at %s",
                 (names.len > 0) ? names.data : "", loop->door.http_at,
-                loop->door.metrics_at);
+                loop->door.metrics_at, loop->gdoor.at);
     bt_strbuf_fini(&names);
     say_addresses(loop);
     do { /* one turn: until no event is left */
@@ -353,6 +373,7 @@ void bt_loop_destroy(bt_loop_t *loop)
     if (loop->front.pool != NULL) {
         bt_pool_stop(loop->front.pool);
     }
+    bt_gdoor_close(&loop->gdoor);
     bt_door_close(&loop->door);
     event_end(loop->tick);
     event_end(loop->worked);

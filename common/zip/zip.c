@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define ZLIB_CONST
 #include "common/zip/zip.h"
 
 #include <limits.h>
@@ -11,7 +12,7 @@
 #define PIECE      ((size_t)16 * 1024)
 #define FAST       1
 #define MEM_LEVEL  8
-#define MAX_INPUT  ((size_t)1 << 30)
+#define MOST_INPUT  ((size_t)1 << 30)
 
 static voidpf lib_alloc(voidpf ctx, uInt n, uInt size)
 {
@@ -82,7 +83,7 @@ bt_status_t bt_zip_unpack(bt_zip_kind_t kind, const void *data, size_t bytes,
     z_stream z;
     int rc;
 
-    if (bytes > MAX_INPUT) {
+    if (bytes > MOST_INPUT) {
         return BT_ERR_TOO_LARGE;
     }
     set_input(&z, data, bytes);
@@ -105,7 +106,7 @@ bt_status_t bt_zip_pack(bt_zip_kind_t kind, const void *data, size_t bytes,
     z_stream z;
     int rc;
 
-    if (bytes > MAX_INPUT) {
+    if (bytes > MOST_INPUT) {
         return BT_ERR_TOO_LARGE;
     }
     set_input(&z, data, bytes);

@@ -260,6 +260,7 @@ static bt_gcall_t *call_create(bt_gconn_t *conn, bt_h2_stream_t *stream,
         return NULL;
     }
     call->conn = conn;
+    call->start_us = bt_now_us();
     call->stream = stream;
     call->method = method;
     call->reader.limit = (method->max_bytes > 0)
@@ -574,6 +575,11 @@ void bt_gcall_add_field(bt_gcall_t *call, const char *name, const char *value)
 {
     BT_ASSERT(!call->began && (call->n_fields < BT_GRPC_MAX_FIELDS));
     call->fields[call->n_fields++] = (bt_h2_field_t){name, value};
+}
+
+uint64_t bt_gcall_start_us(const bt_gcall_t *call)
+{
+    return call->start_us;
 }
 
 uint32_t bt_gcall_timeout_ms(const bt_gcall_t *call)

@@ -111,6 +111,8 @@ void bt_gcall_peer(const bt_gcall_t *call, char out[BT_NET_PEER_BYTES]);
 /** One more field of the answer's head, before it begins; of both static
  *  duration or as long as the call. At most two. */
 void bt_gcall_add_field(bt_gcall_t *call, const char *name, const char *value);
+/** When it began, as of bt_now_us(). */
+uint64_t bt_gcall_start_us(const bt_gcall_t *call);
 /** Milliseconds until the client's deadline; 0: it has none. */
 uint32_t bt_gcall_timeout_ms(const bt_gcall_t *call);
 

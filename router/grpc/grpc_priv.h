@@ -73,6 +73,7 @@ struct bt_gcall {
     bool wants_gzip;
     bt_h2_field_t fields[BT_GRPC_MAX_FIELDS];
     size_t n_fields;
+    uint64_t start_us;
     uint64_t body_end_ms; /**< 0: nothing is due */
     uint64_t end_ms;      /**< of its deadline, or of taking the answer; 0: none */
 };

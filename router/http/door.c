@@ -159,7 +159,6 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
 bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
                          bt_frontend_t *front)
 {
-    bt_door_limits_t limits = {0};
     bt_status_t status;
 
     *door = (bt_door_t){.front = front, .inline_bytes = BT_ANSWER_INLINE_BYTES};
@@ -168,10 +167,10 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
     bt_scrape_init(&door->scrape, door);
     status = find_names(door);
     if (status == BT_OK) {
-        status = find_limits(front->config, &limits);
+        status = find_limits(front->config, &door->limits);
     }
     if (status == BT_OK) {
-        status = make_servers(door, base, &limits);
+        status = make_servers(door, base, &door->limits);
     }
     if (status == BT_OK) {
         status =

@@ -13,6 +13,7 @@
 #define BT_ROUTER_HTTP_DOOR_H
 
 #include "router/frontend/frontend.h"
+#include "router/http/door_limits.h"
 #include "router/http/hosts.h"
 #include "router/http/http.h"
 #include "router/http/scrape.h"
@@ -21,6 +22,7 @@
 
 struct bt_door {
     bt_frontend_t *front;
+    bt_door_limits_t limits; /**< also of the gRPC door */
     bt_hosts_t hosts; /**< by which clients may call it */
     bt_http_t *http, *metrics_http;
     bt_strbuf_t out;      /**< scratch for one answer or event */

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/grpc/pb.h"
+
+#include "common/base/alloc.h"
+
+/* What an allocation costs beside its bytes. */
+#define OVERHEAD 16
+
+static void *room_alloc(void *data, size_t bytes)
+{
+    bt_pb_room_t *room = data;
+    void *ptr = NULL;
+
+    if ((bytes <= room->left) && (OVERHEAD <= room->left - bytes)) {
+        /* One more, so that nothing is none. */
+        ptr = bt_realloc_array(NULL, 1, bytes + 1);
+    }
+    if (ptr == NULL) {
+        room->refused = true;
+        return NULL;
+    }
+    room->left -= bytes + OVERHEAD;
+    return ptr;
+}
+
+static void room_free(void *data, void *ptr)
+{
+    (void)data;
+    bt_free(ptr);
+}
+
+void bt_pb_room_init(bt_pb_room_t *room, size_t message_bytes)
+{
+    *room = (bt_pb_room_t){
+        .allocator = {.alloc = room_alloc,
+                      .free = room_free,
+                      .allocator_data = room},
+        .left = message_bytes * BT_PB_ROOM_FACTOR + BT_PB_ROOM_BYTES};
+}
+
+bt_status_t bt_pb_read(bt_pb_room_t *room,
+                       const ProtobufCMessageDescriptor *what, const void *data,
+                       size_t bytes, ProtobufCMessage **message_p)
+{
+    /* Of an empty message a buffer may have no data. */
+    static const uint8_t nothing;
+    ProtobufCMessage *message = protobuf_c_message_unpack(
+        what, &room->allocator, bytes, (bytes > 0) ? data : &nothing);
+
+    if (message == NULL) {
+        return room->refused ? BT_ERR_TOO_LARGE : BT_ERR_BAD_MESSAGE;
+    }
+    *message_p = message;
+    return BT_OK;
+}
+
+void bt_pb_free(bt_pb_room_t *room, ProtobufCMessage *message)
+{
+    protobuf_c_message_free_unpacked(message, &room->allocator);
+}
+
+/* ---- writing ---- */
+
+typedef struct writer {
+    ProtobufCBuffer base;
+    bt_strbuf_t *out;
+} writer_t;
+
+static void append(ProtobufCBuffer *buffer, size_t bytes, const uint8_t *data)
+{
+    bt_strbuf_append(((const writer_t *)buffer)->out, data, bytes);
+}
+
+void bt_pb_write(const ProtobufCMessage *message, bt_strbuf_t *out)
+{
+    writer_t writer = {.base = {.append = append}, .out = out};
+
+    (void)protobuf_c_message_pack_to_buffer(message, &writer.base);
+}
