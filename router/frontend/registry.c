@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
