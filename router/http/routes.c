@@ -229,6 +229,11 @@ static void generate_stream(const request_t *r)
     bt_visit_call(r->visit, r->model, true);
 }
 
+static void infer(const request_t *r)
+{
+    bt_visit_infer(r->visit, r->model, r->version);
+}
+
 static void openai(const request_t *r)
 {
     bt_visit_call(r->visit, NULL, false);
@@ -253,7 +258,7 @@ static const route_t main_routes[] = {
     {MODEL "/ready", READ, model_ready},
     {MODEL "/generate", POST, generate},
     {MODEL "/generate_stream", POST, generate_stream},
-    {MODEL "/infer", ANY, not_yet},
+    {MODEL "/infer", POST, infer},
     {MODEL "/config", ANY, not_yet},
     {MODEL "/stats", ANY, not_yet},
     {MODEL "/trace/setting", ANY, not_yet},
@@ -261,7 +266,7 @@ static const route_t main_routes[] = {
     {MODEL_VERSION "/ready", READ, model_ready},
     {MODEL_VERSION "/generate", POST, generate},
     {MODEL_VERSION "/generate_stream", POST, generate_stream},
-    {MODEL_VERSION "/infer", ANY, not_yet},
+    {MODEL_VERSION "/infer", POST, infer},
     {MODEL_VERSION "/config", ANY, not_yet},
     {MODEL_VERSION "/stats", ANY, not_yet},
     {"/v2/logging", ANY, not_yet},
