@@ -18,6 +18,7 @@
 #include "router/grpc/gdoor.h"
 #include "router/http/door.h"
 #include "router/links.h"
+#include "router/net/net.h"
 
 #define TICK_MS 50
 /* Somebody who asked for readiness so lately asks again. */

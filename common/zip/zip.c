@@ -12,7 +12,7 @@
 #define PIECE      ((size_t)16 * 1024)
 #define FAST       1
 #define MEM_LEVEL  8
-#define MOST_INPUT  ((size_t)1 << 30)
+#define MOST_INPUT ((size_t)1 << 30)
 
 static voidpf lib_alloc(voidpf ctx, uInt n, uInt size)
 {

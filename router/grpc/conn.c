@@ -176,8 +176,7 @@ static void pump(bt_gconn_t *conn)
     }
     if ((status == BT_OK) && more) {
         bt_stream_flush_later(conn->stream);
-    } else if ((status == BT_OK) &&
-               (conn->broken || bt_h2_is_over(conn->h2))) {
+    } else if ((status == BT_OK) && (conn->broken || bt_h2_is_over(conn->h2))) {
         all_said(conn);
     }
     charge(conn);
@@ -298,7 +297,8 @@ static bool own_time(bt_gconn_t *conn, uint64_t now_ms)
         bt_stream_close(conn->stream);
         return false;
     }
-    if (conn->in_head && (now_ms >= conn->head_ms + config->header_timeout_ms)) {
+    if (conn->in_head &&
+        (now_ms >= conn->head_ms + config->header_timeout_ms)) {
         conn->in_head = false;
         conn->broken = true;
         bt_h2_terminate(conn->h2, BT_H2_ENHANCE_YOUR_CALM);
@@ -328,9 +328,9 @@ static void on_timer(void *user)
     if (own_time(conn, now_ms)) {
         BT_LIST_FOR_EACH(pos, next, &conn->calls)
         {
-            sooner(&next_ms, bt_gcall_look_at_time(BT_CONTAINER_OF(
-                                                       pos, bt_gcall_t, link),
-                                                   now_ms));
+            sooner(&next_ms,
+                   bt_gcall_look_at_time(BT_CONTAINER_OF(pos, bt_gcall_t, link),
+                                         now_ms));
         }
         if (next_ms != 0) {
             bt_gconn_expect(conn, next_ms);

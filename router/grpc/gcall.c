@@ -9,8 +9,8 @@
 #include "common/zip/zip.h"
 #include "router/grpc/grpc_priv.h"
 
-#define CONTENT_TYPE "application/grpc"
-#define ENCODINGS    "identity,gzip"
+#define CONTENT_TYPE  "application/grpc"
+#define ENCODINGS     "identity,gzip"
 #define MESSAGE_BYTES ((size_t)2048) /* of an error's text, coded */
 /* What is shorter does not gain by it, what is longer takes too long. */
 #define GZIP_LEAST 1024u
@@ -416,8 +416,7 @@ void bt_gcall_on_data(void *ctx, bt_h2_stream_t *stream, const void *data,
 
     (void)ctx;
     while ((call != NULL) && !call->ended && (bytes > 0)) {
-        const bool was_begun =
-            call->reader.n_prefix == BT_GRPC_PREFIX_BYTES;
+        const bool was_begun = call->reader.n_prefix == BT_GRPC_PREFIX_BYTES;
         size_t used = 0;
         bt_status_t status =
             bt_grpc_reader_feed(&call->reader, from, bytes, &used);

@@ -8,8 +8,10 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/config/config.h"
 #include "common/zip/zip.h"
 #include "router/grpc/gdoor_priv.h"
+#include "router/observe/metrics.h"
 
 #define REQUEST_ID  "x-request-id"
 #define SMALL_BYTES 65536u /* of a message that is no request to infer */
@@ -17,7 +19,10 @@
 
 /* ---- the methods ---- */
 
-#define SMALL(name, fn) {BT_INFERENCE name, false, SMALL_BYTES, fn, NULL, NULL}
+#define SMALL(name, fn)                                       \
+    {                                                         \
+        BT_INFERENCE name, false, SMALL_BYTES, fn, NULL, NULL \
+    }
 
 static const bt_gmethod_t methods[] = {
     SMALL("ServerLive", bt_service_server_live),
@@ -171,7 +176,8 @@ static bool send_out(bt_gdoor_t *door, bt_gcall_t *call)
     const bt_strbuf_t *out = &door->out;
 
     if (bt_strbuf_status(out) != BT_OK) {
-        bt_gcall_end(call, BT_GRPC_UNAVAILABLE, "out of memory for this answer");
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
+                     "out of memory for this answer");
         return false;
     }
     return bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len);
@@ -203,8 +209,7 @@ void bt_gdoor_fail(bt_gcall_t *call, const bt_api_error_t *error)
 
 static void flush(bt_turn_work_t *work)
 {
-    bt_net_flush(
-        bt_grpc_net(BT_CONTAINER_OF(work, bt_gdoor_t, flush)->grpc));
+    bt_net_flush(bt_grpc_net(BT_CONTAINER_OF(work, bt_gdoor_t, flush)->grpc));
 }
 
 static void on_gather(void *ctx)

@@ -21,9 +21,9 @@
 typedef struct bt_gdoor {
     bt_frontend_t *front;
     bt_grpc_t *grpc;
-    bt_turn_work_t flush; /**< of answers, at the end of the turn */
-    bt_strbuf_t out;      /**< scratch for one message */
-    bt_list_t watches;    /**< of the health service */
+    bt_turn_work_t flush;            /**< of answers, at the end of the turn */
+    bt_strbuf_t out;                 /**< scratch for one message */
+    bt_list_t watches;               /**< of the health service */
     char at[BT_GDOOR_ADDRESS_BYTES]; /**< where it listens */
 } bt_gdoor_t;
 

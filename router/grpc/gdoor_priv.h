@@ -12,7 +12,6 @@
 #include "router/frontend/reply.h"
 #include "router/grpc/gdoor.h"
 #include "router/grpc/pb.h"
-#include "router/grpc/pb_messages.h"
 
 #define BT_INFERENCE "/inference.GRPCInferenceService/"
 

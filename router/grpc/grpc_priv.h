@@ -75,7 +75,7 @@ struct bt_gcall {
     size_t n_fields;
     uint64_t start_us;
     uint64_t body_end_ms; /**< 0: nothing is due */
-    uint64_t end_ms;      /**< of its deadline, or of taking the answer; 0: none */
+    uint64_t end_ms; /**< of its deadline, or of taking the answer; 0: none */
 };
 
 /* ---- conn.c ---- */

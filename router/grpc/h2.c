@@ -20,11 +20,11 @@ struct bt_h2_stream {
     bt_h2_t *h2;
     int32_t id;
     void *user;
-    bool told;         /* on_request() was called */
-    bool answered;     /* bt_h2_respond() was called */
-    bool finished;     /* the body is whole */
-    bool waits;        /* nghttp2 waits for more of the body */
-    bt_strbuf_t head;  /* "name\0value\0", again and again */
+    bool told;        /* on_request() was called */
+    bool answered;    /* bt_h2_respond() was called */
+    bool finished;    /* the body is whole */
+    bool waits;       /* nghttp2 waits for more of the body */
+    bt_strbuf_t head; /* "name\0value\0", again and again */
     bt_strbuf_t out;
     size_t out_sent;
     bt_strbuf_t trailers; /* like head */
@@ -36,10 +36,10 @@ struct bt_h2 {
     bt_h2_handlers_t handlers;
     bt_list_t streams;
     uint32_t n_streams;
-    bool open;           /* the client's settings have come */
+    bool open; /* the client's settings have come */
     bool in_head;
-    bool failed;         /* bt_h2_feed() has said so */
-    size_t lib_bytes;    /* what nghttp2 holds */
+    bool failed;      /* bt_h2_feed() has said so */
+    size_t lib_bytes; /* what nghttp2 holds */
     size_t head_bytes, out_bytes, unsent_bytes;
     int64_t idle_frames; /* that are still allowed, in thousandths */
     uint64_t filled_ms;  /* when there were so many */
@@ -195,7 +195,8 @@ static bool brings_nothing(const nghttp2_frame_hd *hd)
 {
     switch (hd->type) {
     case NGHTTP2_DATA:
-        return (hd->length == 0) && ((hd->flags & NGHTTP2_FLAG_END_STREAM) == 0);
+        return (hd->length == 0) &&
+               ((hd->flags & NGHTTP2_FLAG_END_STREAM) == 0);
     case NGHTTP2_HEADERS:
     case NGHTTP2_CONTINUATION: /* nghttp2 counts them */
     case NGHTTP2_RST_STREAM:   /* these too */
@@ -493,9 +494,8 @@ void bt_h2_finish(bt_h2_stream_t *stream, const bt_h2_field_t *trailers,
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        add_field(&stream->trailers, trailers[i].name,
-                  strlen(trailers[i].name), trailers[i].value,
-                  strlen(trailers[i].value));
+        add_field(&stream->trailers, trailers[i].name, strlen(trailers[i].name),
+                  trailers[i].value, strlen(trailers[i].value));
     }
     if (bt_strbuf_status(&stream->trailers) != BT_OK) {
         give_up(stream);
@@ -597,8 +597,8 @@ bt_status_t bt_h2_create(const bt_h2_handlers_t *handlers, uint32_t max_streams,
         (nghttp2_submit_settings(h2->session, NGHTTP2_FLAG_NONE, settings,
                                  BT_ARRAY_LEN(settings)) != 0) ||
         (nghttp2_session_set_local_window_size(h2->session, NGHTTP2_FLAG_NONE,
-                                               0, BT_H2_CONN_WINDOW_BYTES) !=
-         0)) {
+                                               0,
+                                               BT_H2_CONN_WINDOW_BYTES) != 0)) {
         nghttp2_session_del(h2->session);
         bt_free(h2);
         return BT_ERR_NO_MEMORY;

@@ -4,9 +4,9 @@
  * One HTTP/2 connection of a client, without its socket: bytes in, bytes out.
  * The only includer of nghttp2.h is h2.c.
  *
- *     bt_h2_feed() ──▶ on_request ─▶ on_data … ─▶ on_end        the client's half
- *     bt_h2_pull() ◀── respond ◀─ write … ◀─ finish             ours
- *                                     either: reset ──▶ on_closed
+ *     bt_h2_feed() ──▶ on_request ─▶ on_data … ─▶ on_end        the client's
+ * half bt_h2_pull() ◀── respond ◀─ write … ◀─ finish             ours either:
+ * reset ──▶ on_closed
  *
  * What a stranger can take is bounded: streams at once, bytes of a request's
  * head, memory of the protocol itself (BT_H2_MEMORY_BYTES), answers to frames
@@ -33,8 +33,8 @@
 
 #include "common/base/status.h"
 
-#define BT_H2_HEAD_BYTES   ((size_t)16 * 1024) /**< of one request */
-#define BT_H2_WINDOW_BYTES (1 << 20)           /**< of a stream */
+#define BT_H2_HEAD_BYTES        ((size_t)16 * 1024) /**< of one request */
+#define BT_H2_WINDOW_BYTES      (1 << 20)           /**< of a stream */
 #define BT_H2_CONN_WINDOW_BYTES (4 << 20)
 #define BT_H2_MEMORY_BYTES      ((size_t)4 << 20)
 #define BT_H2_IDLE_FRAMES       1000

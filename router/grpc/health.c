@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gRPC's health service: the whole server as "", and as the name of the
  * inference service. */
+#include <health.pb-c.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -11,8 +12,9 @@ typedef Grpc__Health__V1__HealthCheckRequest request_t;
 typedef Grpc__Health__V1__HealthCheckResponse response_t;
 typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus status_t;
 
-#define SERVING     GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-#define NOT_SERVING GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
+#define SERVING GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+#define NOT_SERVING \
+    GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
 #define UNKNOWN_SERVICE \
     GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
 
@@ -124,8 +126,8 @@ static void end_watch(watch_t *watch)
 
 void bt_health_tick(bt_gdoor_t *door)
 {
-    const status_t now = bt_list_empty(&door->watches) ? NOT_SERVING
-                                                       : status_now(door);
+    const status_t now =
+        bt_list_empty(&door->watches) ? NOT_SERVING : status_now(door);
     bt_list_t *pos;
     bt_list_t *next;
 

@@ -291,8 +291,8 @@ static stream_t *stream_of(bt_gcall_t *call)
 void bt_infer_stream(bt_gcall_t *call, bt_gmessage_t *message)
 {
     stream_t *stream = stream_of(call);
-    visit_t *visit = (stream == NULL) ? NULL
-                                      : visit_create(call, stream, &stream_ops);
+    visit_t *visit =
+        (stream == NULL) ? NULL : visit_create(call, stream, &stream_ops);
     bt_gdoor_t *door = bt_gcall_ctx(call);
 
     if (visit == NULL) {

@@ -31,11 +31,11 @@ static void room_free(void *data, void *ptr)
 
 void bt_pb_room_init(bt_pb_room_t *room, size_t message_bytes)
 {
-    *room = (bt_pb_room_t){
-        .allocator = {.alloc = room_alloc,
-                      .free = room_free,
-                      .allocator_data = room},
-        .left = message_bytes * BT_PB_ROOM_FACTOR + BT_PB_ROOM_BYTES};
+    *room = (bt_pb_room_t){.allocator = {.alloc = room_alloc,
+                                         .free = room_free,
+                                         .allocator_data = room},
+                           .left = message_bytes * BT_PB_ROOM_FACTOR +
+                                   BT_PB_ROOM_BYTES};
 }
 
 bt_status_t bt_pb_read(bt_pb_room_t *room,

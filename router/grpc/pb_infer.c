@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/grpc/pb_infer.h"
 
+#include <grpc_service.pb-c.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,29 +9,28 @@
 #include "common/base/assert.h"
 #include "common/zip/zip.h"
 #include "router/grpc/pb.h"
-#include "router/grpc/pb_messages.h"
 
 typedef Inference__ModelInferRequest request_pb_t;
 typedef Inference__ModelInferRequest__InferInputTensor input_pb_t;
 typedef Inference__ModelInferRequest__InferRequestedOutputTensor wanted_pb_t;
 typedef Inference__InferParameter param_pb_t;
 typedef Inference__InferTensorContents contents_pb_t;
-typedef Inference__ModelInferResponse response_pb_t;
-typedef Inference__ModelInferResponse__InferOutputTensor output_pb_t;
 
 #define INVALID "invalid_request_error"
 
 static bt_status_t refuse(bt_api_error_t *error, int http_status,
                           const char *message)
 {
-    bt_api_error_set(error, http_status, (http_status >= 500) ? "server_error" : INVALID,
-                     NULL, "%s", message);
+    bt_api_error_set(error, http_status,
+                     (http_status >= 500) ? "server_error" : INVALID, NULL,
+                     "%s", message);
     return (http_status >= 500) ? BT_ERR_NO_MEMORY : BT_ERR_INVALID_PARAM;
 }
 
 static bt_status_t no_memory(bt_api_error_t *error)
 {
-    return refuse(error, 503, "out of memory for this request, try again later");
+    return refuse(error, 503,
+                  "out of memory for this request, try again later");
 }
 
 /* ---- parameters ---- */
@@ -52,8 +52,9 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
                          BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
         return BT_ERR_INVALID_PARAM;
     }
-    switch ((value == NULL) ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE__NOT_SET
-                            : value->parameter_choice_case) {
+    switch ((value == NULL)
+                ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE__NOT_SET
+                : value->parameter_choice_case) {
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM:
         param->kind = BT_INFER_BOOL;
         param->boolean = value->bool_param != 0;
@@ -81,8 +82,8 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
         param->text = bt_strdup(value->string_param);
         return (param->text == NULL) ? no_memory(error) : BT_OK;
     default:
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "parameter %s has no value", name);
+        bt_api_error_set(error, 400, INVALID, NULL, "parameter %s has no value",
+                         name);
         return BT_ERR_INVALID_PARAM;
     }
 }
@@ -110,7 +111,8 @@ static bt_status_t set_region(bt_infer_region_t *region, const char *name,
             region->bytes = (uint64_t)value->int64_param;
             return BT_OK;
         }
-        if ((strcmp(name, "classification") == 0) && (value->int64_param == 0)) {
+        if ((strcmp(name, "classification") == 0) &&
+            (value->int64_param == 0)) {
             return BT_OK;
         }
     }
@@ -192,8 +194,9 @@ static void fill(bt_tensor_t *tensor, const contents_pb_t *c,
 
     if (tensor->dtype == BT_DTYPE_BYTES) {
         for (size_t i = 0; i < c->n_bytes_contents; i++) {
-            at = bt_tensor_put_bytes(at, (const char *)c->bytes_contents[i].data,
-                                     c->bytes_contents[i].len);
+            at =
+                bt_tensor_put_bytes(at, (const char *)c->bytes_contents[i].data,
+                                    c->bytes_contents[i].len);
         }
         return;
     }
@@ -430,9 +433,8 @@ static bt_status_t take_name(const char *from, char to[BT_INFER_NAME_BYTES],
                              const char *field, bt_api_error_t *error)
 {
     if (strlen(from) >= BT_INFER_NAME_BYTES) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "%s has more than %d bytes", field,
-                         BT_INFER_NAME_BYTES - 1);
+        bt_api_error_set(error, 400, INVALID, NULL, "%s has more than %d bytes",
+                         field, BT_INFER_NAME_BYTES - 1);
         return BT_ERR_INVALID_PARAM;
     }
     snprintf(to, BT_INFER_NAME_BYTES, "%s", from);
@@ -563,123 +565,4 @@ void bt_pb_infer_id(const void *data, size_t bytes,
         p += at + n;
         bytes -= at + n;
     }
-}
-
-/* ---- responses ---- */
-
-/* Borrows everything; the arrays have room for BT_INFER_MAX_OUTPUTS. */
-typedef struct response_form {
-    response_pb_t message;
-    output_pb_t outputs[BT_INFER_MAX_OUTPUTS];
-    output_pb_t *output_list[BT_INFER_MAX_OUTPUTS];
-    ProtobufCBinaryData raw[BT_INFER_MAX_OUTPUTS];
-    int64_t shapes[BT_INFER_MAX_OUTPUTS][BT_TENSOR_MAX_DIMS];
-    Inference__ModelInferResponse__ParametersEntry last, *param_list[1];
-    param_pb_t last_value;
-    char name[sizeof("triton_final_response")];
-} response_form_t;
-
-/* protobuf-c has no const. */
-static char *text(const char *borrowed)
-{
-    union {
-        const char *from;
-        char *to;
-    } cast = {.from = (borrowed == NULL) ? "" : borrowed};
-
-    return cast.to;
-}
-
-static uint8_t *bytes_of(const void *borrowed)
-{
-    union {
-        const void *from;
-        uint8_t *to;
-    } cast = {.from = borrowed};
-
-    return cast.to;
-}
-
-static void say_last(response_form_t *form, bool last)
-{
-    form->last = (Inference__ModelInferResponse__ParametersEntry)
-        INFERENCE__MODEL_INFER_RESPONSE__PARAMETERS_ENTRY__INIT;
-    form->last_value = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
-    form->last_value.parameter_choice_case =
-        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
-    form->last_value.bool_param = last;
-    form->last.key = text("triton_final_response");
-    form->last.value = &form->last_value;
-    form->param_list[0] = &form->last;
-    form->message.n_parameters = 1;
-    form->message.parameters = form->param_list;
-}
-
-static void fill_response(response_form_t *form, const bt_infer_response_t *from,
-                          bt_pb_last_t last)
-{
-    response_pb_t *message = &form->message;
-
-    BT_ASSERT(from->n_outputs <= BT_INFER_MAX_OUTPUTS);
-    *message = (response_pb_t)INFERENCE__MODEL_INFER_RESPONSE__INIT;
-    message->model_name = text(from->model);
-    message->model_version = text(from->version);
-    message->id = text(from->id);
-    for (size_t i = 0; i < from->n_outputs; i++) {
-        const bt_tensor_t *tensor = &from->outputs[i];
-        output_pb_t *out = &form->outputs[i];
-
-        *out = (output_pb_t)
-            INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT;
-        out->name = text(tensor->name);
-        out->datatype = text(bt_dtype_name(tensor->dtype));
-        for (uint32_t k = 0; k < tensor->n_dims; k++) {
-            form->shapes[i][k] = (int64_t)tensor->dims[k];
-        }
-        out->n_shape = tensor->n_dims;
-        out->shape = form->shapes[i];
-        form->raw[i] = (ProtobufCBinaryData){.len = tensor->bytes,
-                                             .data = bytes_of(tensor->data)};
-        form->output_list[i] = out;
-    }
-    message->n_outputs = from->n_outputs;
-    message->outputs = form->output_list;
-    message->n_raw_output_contents = from->n_outputs;
-    message->raw_output_contents = form->raw;
-    if (last != BT_PB_LAST_UNSAID) {
-        say_last(form, last == BT_PB_LAST_YES);
-    }
-}
-
-void bt_pb_infer_write(const bt_infer_response_t *response, bt_strbuf_t *out)
-{
-    response_form_t form;
-
-    fill_response(&form, response, BT_PB_LAST_UNSAID);
-    bt_pb_write(&form.message.base, out);
-}
-
-void bt_pb_infer_write_piece(const bt_infer_response_t *response,
-                             bt_pb_last_t last, bt_strbuf_t *out)
-{
-    Inference__ModelStreamInferResponse piece =
-        INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
-    response_form_t form;
-
-    fill_response(&form, response, last);
-    piece.infer_response = &form.message;
-    bt_pb_write(&piece.base, out);
-}
-
-void bt_pb_infer_write_error(const char *message, const char *id,
-                             bt_strbuf_t *out)
-{
-    Inference__ModelStreamInferResponse piece =
-        INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
-    response_pb_t response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
-
-    piece.error_message = text((message[0] == '\0') ? "failed" : message);
-    response.id = text(id);
-    piece.infer_response = &response;
-    bt_pb_write(&piece.base, out);
 }

@@ -20,8 +20,8 @@
 
 /** Context of bt_pb_infer_parse(). */
 typedef struct bt_pb_infer_form {
-    bool compressed;          /**< with gzip */
-    uint64_t max_bytes;       /**< of it, unpacked */
+    bool compressed;    /**< with gzip */
+    uint64_t max_bytes; /**< of it, unpacked */
 } bt_pb_infer_form_t;
 
 /** A bt_infer_parse_t; @a ctx is a bt_pb_infer_form_t. */

@@ -2,6 +2,7 @@
 /* gRPC's reflection service. Its two versions have the same messages. */
 #include "router/grpc/reflection.h"
 
+#include <reflection.pb-c.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;
 typedef Grpc__Reflection__V1__ServerReflectionResponse response_t;
 
-#define MAX_FILES 8
+#define MAX_FILES  8
 #define NAME_BYTES 128
 
 static char *services[] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of the inference service that are answered at once. */
+#include <grpc_service.pb-c.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -22,7 +23,8 @@ static bool skip_message(bt_gcall_t *call, bt_gmessage_t *message,
 
 void bt_service_server_live(bt_gcall_t *call, bt_gmessage_t *message)
 {
-    Inference__ServerLiveResponse answer = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
+    Inference__ServerLiveResponse answer =
+        INFERENCE__SERVER_LIVE_RESPONSE__INIT;
 
     if (skip_message(call, message,
                      &inference__server_live_request__descriptor)) {
@@ -136,7 +138,8 @@ void bt_service_cuda_status(bt_gcall_t *call, bt_gmessage_t *message)
 void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message)
 {
     bt_gmessage_fini(bt_gcall_grpc(call), message);
-    bt_gcall_end(call, BT_GRPC_UNIMPLEMENTED,
-                 "CUDA shared memory is not served: tensors are in the router's "
-                 "memory, which has no device");
+    bt_gcall_end(
+        call, BT_GRPC_UNIMPLEMENTED,
+        "CUDA shared memory is not served: tensors are in the router's "
+        "memory, which has no device");
 }

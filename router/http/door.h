@@ -23,7 +23,7 @@
 struct bt_door {
     bt_frontend_t *front;
     bt_door_limits_t limits; /**< also of the gRPC door */
-    bt_hosts_t hosts; /**< by which clients may call it */
+    bt_hosts_t hosts;        /**< by which clients may call it */
     bt_http_t *http, *metrics_http;
     bt_strbuf_t out;      /**< scratch for one answer or event */
     bt_turn_work_t flush; /**< of streams, at the end of the turn */

@@ -152,8 +152,7 @@ void bt_door_limits_print(const bt_config_t *config,
         "gRPC %.0f MiB for requests (one: %.1f MiB), as much for unread "
         "answers (one: %.1f MiB)",
         limits->connections, share, limits->grpc_connections,
-        limits->metrics_connections,
-        (unsigned long long)means->descriptors,
+        limits->metrics_connections, (unsigned long long)means->descriptors,
         (double)limits->memory_bytes / MIB,
         (double)config->max_body_bytes / MIB,
         (double)config->client_buffer_bytes / MIB);

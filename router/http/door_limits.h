@@ -29,7 +29,7 @@ typedef struct bt_door_means {
 
 typedef struct bt_door_limits {
     uint32_t connections, metrics_connections, grpc_connections;
-    uint32_t per_client; /**< 0 = no limit */
+    uint32_t per_client;   /**< 0 = no limit */
     uint64_t memory_bytes; /**< of HTTP, and as much of gRPC */
 } bt_door_limits_t;
 
