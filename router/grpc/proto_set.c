@@ -128,7 +128,10 @@ static const char *after(const char *symbol, bt_proto_span_t name)
         return NULL;
     }
     symbol += name.bytes;
-    return (*symbol == '.') ? symbol + 1 : (*symbol == '\0') ? symbol : NULL;
+    if (*symbol == '\0') {
+        return symbol;
+    }
+    return ((symbol[0] == '.') && (symbol[1] != '\0')) ? symbol + 1 : NULL;
 }
 
 /* Is the symbol one of the fields `number` of `in`, or something inside it?
