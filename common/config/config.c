@@ -485,6 +485,9 @@ bt_status_t bt_config_load(unsigned program, int argc, char **argv,
         status = bt_config_file_read(store, store->file);
     }
     if (status == BT_OK) {
+        status = bt_config_repository_read(store);
+    }
+    if (status == BT_OK) {
         status = check_together(store);
     }
     if (status != BT_OK) {
@@ -515,6 +518,7 @@ void bt_config_destroy(bt_config_store_t *store)
     for (size_t i = 0; i < BT_CONFIG_MAX_MODELS; i++) {
         bt_free(store->models[i]);
     }
+    bt_repository_destroy(store->repository);
     bt_free(store->file);
     bt_free(store);
 }
