@@ -332,8 +332,16 @@ bt_status_t bt_registry_add(bt_registry_t *registry, bt_served_t *served,
 
 static bool is_alias(const char *name)
 {
-    return (strcmp(name, "ensemble") == 0) ||
-           (strcmp(name, "tensorrt_llm_bls") == 0);
+    static const char *const aliases[] = {"ensemble", "tensorrt_llm_bls",
+                                          "tensorrt_llm", "preprocessing",
+                                          "postprocessing"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(aliases); i++) {
+        if (strcmp(name, aliases[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name)
