@@ -34,7 +34,7 @@
 #define BT_REPO_MAX_DIMS     8
 #define BT_REPO_MAX_SETTINGS 64
 /** What requests may ask for where no file says it. */
-#define BT_REPO_MAX_BATCH_SIZE 128
+#define BT_REPO_MAX_BATCH_SIZE 64
 #define BT_REPO_WHY_BYTES      1024
 #define BT_REPO_NOTES_BYTES    4096
 

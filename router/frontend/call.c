@@ -28,6 +28,9 @@ struct bt_call {
     bt_frontend_t *front;
     bt_intake_t *intake; /* owned until the call runs or is refused */
     bt_served_t *served; /* of a call that runs */
+    bt_name_t name;      /* by which it was called */
+    uint32_t n_pieces;   /* of a stream, told so far */
+    uint64_t piece_us;   /* when the last was, or it began */
     bt_reply_t *reply;   /* NULL: it had its last word, or the client left */
     bt_api_answer_t answer;
     char id[ID_BYTES];
@@ -74,6 +77,34 @@ static void call_release(bt_call_t *call)
     }
 }
 
+/* A sequence ended, well or not. */
+static void count_end(const bt_call_t *call, bool ok, uint32_t n_prompt,
+                      uint32_t n_output)
+{
+    bt_router_metrics_end(call->served->metrics, ok, n_prompt, n_output);
+    bt_names_end(&call->front->names, call->name, ok, n_prompt, n_output);
+}
+
+/* @param start_us  when work on its text began */
+static void count_output(const bt_call_t *call, uint64_t start_us)
+{
+    const uint64_t us = bt_now_us() - start_us;
+
+    bt_router_metrics_output(call->served->metrics, us);
+    bt_names_output(&call->front->names, call->name, us);
+}
+
+static void count_piece(bt_call_t *call)
+{
+    const uint64_t now_us = bt_now_us();
+    const uint64_t us = now_us - call->piece_us;
+
+    bt_router_metrics_response(call->served->metrics, call->n_pieces, us);
+    bt_names_response(&call->front->names, call->name, call->n_pieces, us);
+    call->n_pieces++;
+    call->piece_us = now_us;
+}
+
 /* Gives up what still runs. */
 static void cancel_rest(bt_call_t *call)
 {
@@ -84,7 +115,7 @@ static void cancel_rest(bt_call_t *call)
         if (gen != NULL) {
             choice->gen = NULL;
             call->n_open--;
-            bt_router_metrics_end(call->served->metrics, false, 0, 0);
+            count_end(call, false, 0, 0);
             bt_core_cancel(call->served->core, gen, bt_now_us());
         }
     }
@@ -190,6 +221,7 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.text_bytes = choice->text.len;
     }
     choice->first = false;
+    count_piece(call);
     if (call->answer.opening == NULL) {
         make_opening(call);
     }
@@ -219,14 +251,13 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     const uint64_t start_us = bt_now_us();
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
-    bt_model_metrics_t *metrics = call->served->metrics;
 
     (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
     add_text(call, choice, text, bytes);
     call->pinned = false;
-    bt_router_metrics_output(metrics, bt_now_us() - start_us);
+    count_output(call, start_us);
     call_release(call);
 }
 
@@ -296,7 +327,6 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     const uint64_t start_us = bt_now_us();
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
-    bt_model_metrics_t *metrics = call->served->metrics;
     const bool ok = end->finish != BT_FINISH_ERROR;
 
     (void)ctx;
@@ -308,7 +338,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
     }
-    bt_router_metrics_end(metrics, ok, end->n_prompt, end->n_output);
+    count_end(call, ok, end->n_prompt, end->n_output);
     if (ok && call->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
     }
@@ -320,7 +350,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
         fail(call, end->http_status, end->message);
     }
     call->pinned = false;
-    bt_router_metrics_output(metrics, bt_now_us() - start_us);
+    count_output(call, start_us);
     call_release(call);
 }
 
@@ -364,6 +394,8 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
                       !request->exclude_input_in_output;
 
     call->served = in->served;
+    call->name = bt_name_of(call->front, in->model);
+    call->piece_us = in->start_us;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
     call->choices = bt_calloc(n, sizeof(*call->choices));
@@ -471,6 +503,7 @@ static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
 
     batch.specs = bt_calloc(in->request.n, sizeof(*batch.specs));
     status = (batch.specs != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    origin.name = (uint8_t)call->name;
     fill_origin(call, in->traceparent, &origin);
     for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK);
          i += in->request.n) {
@@ -484,10 +517,15 @@ static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
 }
 
 /* Before it runs. The call may be freed. */
-static void refuse(bt_call_t *call, bt_served_t *served,
+static void refuse(bt_call_t *call, bt_served_t *served, const char *name,
                    const bt_api_error_t *error)
 {
     bt_reply_t *reply = take_reply(call);
+
+    if (served != NULL) {
+        bt_names_refused(&call->front->names, bt_name_of(call->front, name),
+                         error->http_status);
+    }
 
     bt_router_metrics_refused(call->front->metrics,
                               (served != NULL) ? served->metrics : NULL,
@@ -496,13 +534,14 @@ static void refuse(bt_call_t *call, bt_served_t *served,
     reply->ops->error(reply, error);
 }
 
-static void refuse_for_memory(bt_call_t *call, bt_served_t *served)
+static void refuse_for_memory(bt_call_t *call, bt_served_t *served,
+                              const char *name)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 503, "server_error", NULL,
                      "out of memory for this request, try again later");
-    refuse(call, served, &error);
+    refuse(call, served, name, &error);
 }
 
 static void start(bt_call_t *call, const bt_intake_t *in)
@@ -511,7 +550,7 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_status_t status;
 
     if (!make_choices(call, in)) {
-        refuse_for_memory(call, in->served);
+        refuse_for_memory(call, in->served, in->model);
         return;
     }
     call->pinned = true;
@@ -521,6 +560,7 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        bt_names_refused(&call->front->names, call->name, 503);
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
@@ -540,7 +580,7 @@ static void on_intake(void *user)
     if (in->status == BT_OK) {
         start(call, in);
     } else {
-        refuse(call, in->served, &in->error);
+        refuse(call, in->served, in->model, &in->error);
     }
     bt_intake_free(in);
 }
@@ -566,6 +606,6 @@ void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
     reply->call = call;
     if (bt_intake_begin(front, source, body, on_intake, call, &call->intake) !=
         BT_OK) {
-        refuse_for_memory(call, NULL);
+        refuse_for_memory(call, NULL, NULL);
     }
 }

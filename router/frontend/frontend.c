@@ -79,7 +79,12 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("cannot make the metrics: %s", bt_status_str(status));
         return status;
     }
-    status = bt_ids_init(&front->ids);
+    bt_router_metrics_v1(front->metrics,
+                         strcmp(config->batching_strategy, "V1") == 0);
+    status = bt_names_init(&front->names, front->metrics);
+    if (status == BT_OK) {
+        status = bt_ids_init(&front->ids);
+    }
     if ((status == BT_OK) && (config->trace[0] != '\0')) {
         status = bt_trace_open(config->trace, config->name, &front->trace);
     }

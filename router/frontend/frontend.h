@@ -19,6 +19,7 @@
 #include "common/base/pool.h"
 #include "common/config/config.h"
 #include "router/frontend/loads.h"
+#include "router/frontend/names.h"
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
 #include "router/frontend/turn.h"
@@ -35,9 +36,11 @@ typedef struct bt_frontend {
     bt_loads_t loads; /**< models that come later */
     bt_turn_t turn;   /**< of the event loop */
     bt_router_metrics_t *metrics;
-    bt_trace_t *trace;                     /**< NULL: not asked for */
-    bt_access_log_t *access;               /**< the same */
-    bt_ids_t ids;                          /**< of requests */
+    bt_names_t names;        /**< what is counted for Triton's names */
+    bt_trace_t *trace;       /**< NULL: not asked for */
+    bool trace_is_off;       /**< by a client's order */
+    bt_access_log_t *access; /**< the same */
+    bt_ids_t ids;            /**< of requests */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool leaving;                          /**< not ready any more */
     bool draining;                         /**< no new requests */

@@ -162,7 +162,9 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
     bt_door_limits_t limits = {0};
     bt_status_t status;
 
-    *door = (bt_door_t){.front = front, .inline_bytes = BT_ANSWER_INLINE_BYTES};
+    *door = (bt_door_t){.front = front,
+                        .base = base,
+                        .inline_bytes = BT_ANSWER_INLINE_BYTES};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
     bt_turn_work_init(&door->flush, flush);
     bt_scrape_init(&door->scrape, door);

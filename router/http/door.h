@@ -24,6 +24,8 @@ struct bt_door {
     bt_hosts_t hosts; /**< by which clients may call it */
     bt_http_t *http, *metrics_http;
     bt_strbuf_t out;      /**< scratch for one answer or event */
+    struct event_base *base;
+    uint32_t n_orders;    /**< of clients, under way */
     bt_turn_work_t flush; /**< of streams, at the end of the turn */
     bt_scrape_t scrape;
     size_t inline_bytes; /**< longer answers are the pool's to write */

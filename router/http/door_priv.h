@@ -11,6 +11,7 @@
 #include "router/frontend/call.h"
 #include "router/http/answer.h"
 #include "router/http/door.h"
+#include "router/http/order.h"
 
 #define BT_DOOR_MAX_MODELS 256 /**< of one list */
 #define BT_JSON_TYPE       "application/json"
@@ -25,6 +26,7 @@ struct bt_visit {
     uint64_t start_us;
     bt_list_t waits;      /**< in bt_scrape_t, or by itself */
     bt_answer_t *writing; /**< its answer, at the pool; or NULL */
+    bt_order_t *order;    /**< that it waits for; or NULL */
     /** For the access log; of no use without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */

@@ -317,5 +317,8 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (visit->writing != NULL) {
         bt_answer_leave(visit->writing);
     }
+    if (visit->order != NULL) {
+        bt_order_leave(visit->order);
+    }
     (void)leave(visit, CLIENT_LEFT);
 }
