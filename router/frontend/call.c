@@ -21,7 +21,12 @@ typedef struct bt_choice {
     bt_finish_t finish;
     uint32_t n_prompt, n_output;
     bt_strbuf_t text; /* not streamed: the answer so far */
+    char *echo;       /* a stream's: what its first piece begins with; owned */
     uint32_t *ids;    /* owned: n_output token ids, when asked for */
+    bool by_end_id;   /* the last of them is an end id */
+    /* Streamed: those that were told, and all there are while one is told. */
+    uint32_t n_told;
+    const uint32_t *told_from;
 } bt_choice_t;
 
 struct bt_call {
@@ -36,7 +41,6 @@ struct bt_call {
     char id[ID_BYTES];
     char *given_id;      /* of a generate call; owned or NULL */
     char *model;         /* as printed; owned */
-    char *echo;          /* prompt to print before the text; owned or NULL */
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
     bool want_ids; /* the answer lists token ids */
@@ -59,11 +63,11 @@ static void call_free(bt_call_t *call)
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
         bt_strbuf_fini(&call->choices[i].text);
+        bt_free(call->choices[i].echo);
         bt_free(call->choices[i].ids);
     }
     bt_free(call->choices);
     bt_strbuf_fini(&call->opening);
-    bt_free(call->echo);
     bt_free(call->given_id);
     bt_free(call->model);
     bt_free(call);
@@ -210,8 +214,14 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         .finish = choice->finish,
     };
 
-    if (first && (call->echo != NULL)) {
-        bt_strbuf_puts(&choice->text, call->echo);
+    if (choice->told_from != NULL) {
+        piece.token_ids = choice->told_from + choice->n_told;
+        piece.n_token_ids = choice->n_output - choice->n_told;
+        piece.by_end_id = choice->by_end_id;
+        choice->n_told = choice->n_output;
+    }
+    if (first && (choice->echo != NULL)) {
+        bt_strbuf_puts(&choice->text, choice->echo);
         bt_strbuf_append(&choice->text, text, bytes);
         if (bt_strbuf_status(&choice->text) != BT_OK) {
             fail_for_memory(call);
@@ -255,7 +265,11 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
+    if (call->want_ids && call->stream) {
+        choice->told_from = bt_core_output(choice->gen, &n_output);
+    }
     add_text(call, choice, text, bytes);
+    choice->told_from = NULL;
     call->pinned = false;
     count_output(call, start_us);
     call_release(call);
@@ -294,6 +308,7 @@ static void finish_whole(bt_call_t *call)
         choices[i].finish = choice->finish;
         choices[i].token_ids = choice->ids;
         choices[i].n_token_ids = choice->n_output;
+        choices[i].by_end_id = choice->by_end_id;
     }
     reply = take_reply(call);
     reply->ops->finish(reply, &call->answer, choices, call->n_choices, &usage);
@@ -334,6 +349,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->gen = NULL;
     choice->finish = end->finish;
     choice->n_output = end->n_output;
+    choice->by_end_id = end->by_end_id;
     call->n_open--;
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
@@ -341,6 +357,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     count_end(call, ok, end->n_prompt, end->n_output);
     if (ok && call->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
+        choice->told_from = call->stream ? choice->ids : NULL;
     }
     if (ok && call->want_ids && (choice->ids == NULL)) {
         fail_for_memory(call);
@@ -384,14 +401,35 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->continuous_usage = request->continuous_usage;
 }
 
+/* The prompt stands before each answer, ids but for text do not. */
+static bool echo_prompts(bt_call_t *call, const bt_api_request_t *request)
+{
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        bt_choice_t *choice = &call->choices[i];
+        const char *text = request->prompts[i / request->n].text;
+
+        if (text == NULL) {
+            continue;
+        }
+        if (call->stream) {
+            choice->echo = bt_strdup(text);
+        } else {
+            bt_strbuf_puts(&choice->text, text);
+        }
+        if ((call->stream && (choice->echo == NULL)) ||
+            (bt_strbuf_status(&choice->text) != BT_OK)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* What the answers are made of.
  * @return false when memory is short. */
 static bool make_choices(bt_call_t *call, const bt_intake_t *in)
 {
     const bt_api_request_t *request = &in->request;
     const uint32_t n = (uint32_t)(in->prepared.n_prompts * request->n);
-    const bool echo = (request->dialect == BT_API_GENERATE) &&
-                      !request->exclude_input_in_output;
 
     call->served = in->served;
     call->name = bt_name_of(call->front, in->model);
@@ -400,8 +438,7 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
     call->want_ids = request->return_token_ids;
     call->choices = bt_calloc(n, sizeof(*call->choices));
     if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
-        !copy_text(request->id, &call->given_id) ||
-        (echo && !copy_text(request->prompts[0].text, &call->echo))) {
+        !copy_text(request->id, &call->given_id)) {
         return false;
     }
     call->n_choices = n;
@@ -412,9 +449,10 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         choice->index = i;
         choice->first = true;
         bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
-        if ((call->echo != NULL) && !call->stream) {
-            bt_strbuf_puts(&choice->text, call->echo);
-        }
+    }
+    if ((request->dialect == BT_API_GENERATE) &&
+        !request->exclude_input_in_output && !echo_prompts(call, request)) {
+        return false;
     }
     fill_answer(call, request);
     return true;
@@ -450,6 +488,9 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .space = in->prepared.space,
         .stops = (const char *const *)request->stops,
         .n_stops = request->n_stops,
+        .stop_ids = request->stop_ids,
+        .n_stop_ids = request->n_stop_ids,
+        .every_token = request->return_token_ids && request->stream,
         .priority = in->priority,
         .timeout_ms = request->timeout_ms,
         .parse_us = in->parse_us,
@@ -585,7 +626,7 @@ static void on_intake(void *user)
     bt_intake_free(in);
 }
 
-void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
+static void begin(bt_frontend_t *front, bt_reply_t *reply,
                   const bt_call_source_t *source, bt_strbuf_t *body)
 {
     bt_call_t *call = bt_calloc(1, sizeof(*call));
@@ -595,7 +636,10 @@ void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
 
         bt_api_error_set(&error, 503, "server_error", NULL,
                          "out of memory for this request, try again later");
-        bt_strbuf_fini(body);
+        if (body != NULL) {
+            bt_strbuf_fini(body);
+        }
+        bt_api_request_fini(source->request);
         source->body_freed(source->ctx, source->body_bytes);
         bt_router_metrics_refused(front->metrics, NULL, error.http_status);
         reply->ops->error(reply, &error);
@@ -608,4 +652,56 @@ void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
         BT_OK) {
         refuse_for_memory(call, NULL, NULL);
     }
+}
+
+void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
+                  const bt_call_source_t *source, bt_strbuf_t *body)
+{
+    begin(front, reply, source, body);
+}
+
+void bt_call_request(bt_frontend_t *front, bt_reply_t *reply,
+                     const bt_call_source_t *source)
+{
+    begin(front, reply, source, NULL);
+}
+
+/* ---- an end that the client asks for ---- */
+
+/* @return false for want of memory. */
+static bool stop_choice(bt_call_t *call, bt_choice_t *choice)
+{
+    const uint32_t *ids = bt_core_output(choice->gen, &choice->n_output);
+
+    choice->finish = BT_FINISH_STOP;
+    if (call->want_ids) {
+        choice->ids = bt_memdup(ids, choice->n_output * sizeof(*ids));
+    }
+    return !call->want_ids || (choice->ids != NULL);
+}
+
+bool bt_call_stop(bt_call_t *call)
+{
+    bool ok = true;
+
+    if (call->n_open == 0) {
+        return false;
+    }
+    call->pinned = true;
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        if (call->choices[i].gen != NULL) {
+            ok = stop_choice(call, &call->choices[i]) && ok;
+        }
+    }
+    cancel_rest(call);
+    if (!ok) {
+        fail_for_memory(call);
+    } else if (call->stream) {
+        finish_stream(call);
+    } else {
+        finish_whole(call);
+    }
+    call->pinned = false;
+    call_release(call);
+    return true;
 }

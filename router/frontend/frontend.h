@@ -49,6 +49,7 @@ typedef struct bt_frontend {
     bool said_priority;      /**< that clients' are ignored */
     uint32_t n_arriving;     /**< choices of calls that are not running yet */
     uint32_t n_answers;      /**< ended, and being written by the pool */
+    bt_list_t stoppable;     /**< calls that end by their clients' ids */
     uint64_t id_start;       /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
@@ -84,6 +85,11 @@ void bt_frontend_end_all(bt_frontend_t *front, const char *why,
                          uint64_t now_us);
 /** True when every loaded model can be served now and no drain has begun. */
 bool bt_frontend_ready(const bt_frontend_t *front);
+/** Is there room for n more answers, beside n_mine that are counted already?
+ *  @retval BT_ERR_BUSY  error_p says why not */
+BT_MUST_CHECK bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
+                                                 size_t n, uint32_t n_mine,
+                                                 bt_api_error_t *error_p);
 /** Those that arrive and those whose answer is being written included. */
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front);
 uint32_t bt_frontend_n_legs(const bt_frontend_t *front);
