@@ -34,8 +34,26 @@ typedef struct start {
     char url[URL_BYTES];
 } start_t;
 
+/* What a model repository says and has no meaning here: once. */
+static void say_repository(const bt_config_t *config)
+{
+    const bt_repository_t *repository = config->repository;
+
+    for (int i = 0; (repository != NULL) && (i < BT_REPO_N_MODELS); i++) {
+        if (repository->has[i]) {
+            BT_LOG_INFO("%s/%s/config.pbtxt was read", config->model_repository,
+                        bt_repo_names[i]);
+        }
+        if (repository->notes[i][0] != '\0') {
+            BT_LOG_INFO("%s: without effect here: %.900s", bt_repo_names[i],
+                        repository->notes[i]);
+        }
+    }
+}
+
 static bt_status_t check_options(const bt_config_t *config)
 {
+    say_repository(config);
     if (strcmp(config->grpc, GRPC_DEFAULT) != 0) {
         BT_LOG_ERROR("--grpc %s: this version does not serve gRPC yet",
                      config->grpc);

@@ -451,6 +451,13 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            c->chunk_tokens, c->tokens_per_block);
         return BT_ERR_INVALID_PARAM;
     }
+    if (c->gpu_metrics) {
+        bt_config_complain(store->program,
+                           "--enable-gpu-metrics: nv_gpu_* is not measured by "
+                           "this version; nv_trt_llm_runtime_memory_metrics "
+                           "has the memory that workers take of a device");
+        return BT_ERR_INVALID_PARAM;
+    }
     if ((store->program == BT_PROG_SERVE) && (c->prefill == 0) &&
         !c->local_prefill) {
         bt_config_complain(store->program,

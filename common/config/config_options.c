@@ -260,9 +260,10 @@ const bt_option_t bt_config_options[] = {
            batching_strategy,
            "Which family /metrics has of the batcher: in-flight's, or "
            "nv_trt_llm_v1_metrics in its place; the batches are the same"),
-    FLAG("exclude-input-in-output", S | R, exclude_input_in_output,
-         "The text of Triton's models does not begin with the prompt where a "
-         "request does not say it"),
+    CHOICE("exclude-input-in-output", "auto", "auto, yes, no", S | R,
+           exclude_input_in_output,
+           "Whether the text of Triton's models leaves the prompt out, where a "
+           "request does not say it; auto: yes for generate, no for infer"),
     FLAG("accumulate-tokens", S | R, accumulate_tokens,
          "Each response of a stream of tensorrt_llm_bls has all text so far"),
     COUNT("queue-delay-us", "0", 0, 1000000, "us", S | R, queue_delay_us,
@@ -279,7 +280,7 @@ const bt_option_t bt_config_options[] = {
     FLAG("enable-cpu-metrics", S | R, cpu_metrics,
          "/metrics has nv_cpu_utilization and nv_cpu_memory_*"),
     FLAG("enable-gpu-metrics", S | R, gpu_metrics,
-         "/metrics has nv_gpu_*; only with a device (--backend)"),
+         "Refused: nv_gpu_* is not measured by this version"),
     TEXT("vertex-health-route", "PATH", "", S | R, vertex_health_route,
          "Path of Vertex AI's health checks; empty: that of AIP_HEALTH_ROUTE, "
          "if it is set"),

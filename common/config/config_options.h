@@ -139,8 +139,7 @@ BT_MUST_CHECK bt_status_t bt_config_file_read(bt_config_store_t *store,
  * @retval BT_ERR_INVALID_PARAM  Said on standard error with file and line.
  * @retval BT_ERR_NO_MEMORY
  */
-BT_MUST_CHECK bt_status_t
-bt_config_repository_read(bt_config_store_t *store);
+BT_MUST_CHECK bt_status_t bt_config_repository_read(bt_config_store_t *store);
 
 /** The text of --help for one program. */
 void bt_config_help_print(unsigned program, bt_strbuf_t *out);

@@ -43,8 +43,11 @@ struct bt_call {
     char *model;         /* as printed; owned */
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
-    bool want_ids; /* the answer lists token ids */
-    bool pinned;   /* a function of this file uses it: do not free */
+    bool want_ids;     /* the answer lists token ids */
+    bool pinned;       /* a function of this file uses it: do not free */
+    bool accumulates;  /* each piece has all text so far */
+    bt_list_t held;    /* in front->held, until others have come */
+    uint64_t ready_us; /* when it could begin */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
     bt_choice_t *choices; /* owned */
@@ -148,13 +151,23 @@ static bt_reply_t *take_reply(bt_call_t *call)
     return reply;
 }
 
+/* It does not wait for others any more. */
+static void let_go(bt_call_t *call)
+{
+    bt_list_remove(&call->held);
+    call->front->n_held--;
+}
+
 void bt_call_gone(bt_call_t *call)
 {
     (void)take_reply(call);
-    if (call->intake != NULL) {
+    if (!bt_list_empty(&call->held)) {
+        let_go(call);
+        bt_intake_free(call->intake);
+    } else if (call->intake != NULL) {
         bt_intake_leave(call->intake);
-        call->intake = NULL;
     }
+    call->intake = NULL;
     cancel_rest(call);
     call_release(call);
 }
@@ -220,8 +233,10 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.by_end_id = choice->by_end_id;
         choice->n_told = choice->n_output;
     }
-    if (first && (choice->echo != NULL)) {
-        bt_strbuf_puts(&choice->text, choice->echo);
+    if ((first && (choice->echo != NULL)) || call->accumulates) {
+        if (first && (choice->echo != NULL)) {
+            bt_strbuf_puts(&choice->text, choice->echo);
+        }
         bt_strbuf_append(&choice->text, text, bytes);
         if (bt_strbuf_status(&choice->text) != BT_OK) {
             fail_for_memory(call);
@@ -434,6 +449,8 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
     call->served = in->served;
     call->name = bt_name_of(call->front, in->model);
     call->piece_us = in->start_us;
+    call->accumulates =
+        (call->name == BT_NAME_BLS) && call->front->config->accumulate_tokens;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
     call->choices = bt_calloc(n, sizeof(*call->choices));
@@ -526,7 +543,7 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
         call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
     }
     status = bt_core_submit_group(in->served->core, batch->specs, batch->users,
-                                  n, bt_now_us(), batch->gens);
+                                  n, call->ready_us, batch->gens);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         call->choices[first + i].gen = batch->gens[i];
         call->n_open++;
@@ -608,16 +625,47 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     call_release(call);
 }
 
+/* --queue-delay-us: the first that comes begins to wait, and all that come
+ * meanwhile begin with it. */
+static void hold(bt_call_t *call)
+{
+    bt_frontend_t *front = call->front;
+
+    if (bt_list_empty(&front->held)) {
+        front->hold_end(front->hold_ctx, front->config->queue_delay_us);
+    }
+    bt_list_push_back(&front->held, &call->held);
+    front->n_held++;
+}
+
+void bt_call_begin_held(bt_frontend_t *front)
+{
+    while (!bt_list_empty(&front->held)) {
+        bt_call_t *call = BT_CONTAINER_OF(front->held.next, bt_call_t, held);
+        bt_intake_t *in = call->intake;
+
+        let_go(call);
+        call->intake = NULL;
+        start(call, in);
+        bt_intake_free(in);
+    }
+}
+
 static void on_intake(void *user)
 {
     bt_call_t *call = user;
     bt_intake_t *in = call->intake;
 
-    call->intake = NULL;
+    call->ready_us = bt_now_us();
     if (in->served != NULL) {
         memcpy(call->reply->facts.model, in->served->name,
                sizeof(call->reply->facts.model));
     }
+    if ((in->status == BT_OK) && (call->front->hold_end != NULL)) {
+        hold(call);
+        return;
+    }
+    call->intake = NULL;
     if (in->status == BT_OK) {
         start(call, in);
     } else {
@@ -645,6 +693,7 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
         reply->ops->error(reply, &error);
         return;
     }
+    bt_list_init(&call->held);
     call->front = front;
     call->reply = reply;
     reply->call = call;

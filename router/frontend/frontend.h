@@ -47,10 +47,16 @@ typedef struct bt_frontend {
     uint64_t ready_asked_ms; /**< when a client last asked; 0: never */
     bt_pool_t *pool;         /**< for what takes long; bt_frontend_step() */
     bool said_priority;      /**< that clients' are ignored */
-    uint32_t n_arriving;     /**< choices of calls that are not running yet */
-    uint32_t n_answers;      /**< ended, and being written by the pool */
-    bt_list_t stoppable;     /**< calls that end by their clients' ids */
-    uint64_t id_start;       /**< random: makes ids of answers unique */
+    bt_list_t held;          /**< calls that wait for others: queue-delay-us */
+    uint32_t n_held;
+    /** Calls are held, and bt_call_begin_held() is due after so long; NULL:
+     *  none is. */
+    void (*hold_end)(void *ctx, uint32_t us);
+    void *hold_ctx;
+    uint32_t n_arriving; /**< choices of calls that are not running yet */
+    uint32_t n_answers;  /**< ended, and being written by the pool */
+    bt_list_t stoppable; /**< calls that end by their clients' ids */
+    uint64_t id_start;   /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
 

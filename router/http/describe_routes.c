@@ -43,8 +43,7 @@ static bool describe(const bt_request_t *r, bt_repo_model_t *model)
     return false;
 }
 
-static void write_dims(bt_json_t *json, const int64_t *dims,
-                       uint32_t n)
+static void write_dims(bt_json_t *json, const int64_t *dims, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         bt_json_i64(json, NULL, dims[i]);
@@ -396,6 +395,5 @@ void bt_route_all_stats(const bt_request_t *r)
     bt_described_t list[BT_DOOR_MAX_MODELS];
 
     respond_statistics(
-        r, list,
-        bt_describe_names(r->door->front, list, BT_DOOR_MAX_MODELS));
+        r, list, bt_describe_names(r->door->front, list, BT_DOOR_MAX_MODELS));
 }

@@ -91,8 +91,9 @@ void bt_route_index(const bt_request_t *r)
         } else if ((setting->kind != BT_SETTING_NULL) &&
                    ((strcmp(setting->name, "repository_name") != 0) ||
                     (setting->text[0] != '\0'))) {
-            refuse_by_name(r, setting->name, "there is one repository, and "
-                                             "\"ready\" is true or false");
+            refuse_by_name(r, setting->name,
+                           "there is one repository, and "
+                           "\"ready\" is true or false");
             return;
         }
     }
@@ -237,8 +238,9 @@ void bt_route_memory_status(const bt_request_t *r)
     static const char none[] = "[]";
 
     if (r->name != NULL) {
-        refuse_by_name(r, r->name, "no such region of shared memory is "
-                                   "registered");
+        refuse_by_name(r, r->name,
+                       "no such region of shared memory is "
+                       "registered");
         return;
     }
     bt_visit_respond(r->visit, 200, BT_JSON_TYPE, none, sizeof(none) - 1);
@@ -246,8 +248,9 @@ void bt_route_memory_status(const bt_request_t *r)
 
 void bt_route_memory_register(const bt_request_t *r)
 {
-    refuse_by_name(r, r->name, "shared memory with clients is not served over "
-                               "HTTP: send the tensors themselves");
+    refuse_by_name(r, r->name,
+                   "shared memory with clients is not served over "
+                   "HTTP: send the tensors themselves");
 }
 
 /* What is not there is unregistered already: clients do it first. */

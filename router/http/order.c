@@ -129,7 +129,7 @@ static void on_poll(evutil_socket_t fd, short what, void *ctx)
     bt_frontend_turn(door->front);
 }
 
-static bt_status_t send(bt_order_t *order)
+static bt_status_t give_on(bt_order_t *order)
 {
     bt_orders_request_t request = {
         .verb = order->load ? BT_ORDERS_LOAD : BT_ORDERS_UNLOAD,
@@ -138,8 +138,8 @@ static bt_status_t send(bt_order_t *order)
         .decode = BT_ORDERS_UNSET,
     };
     const struct timeval period = {.tv_usec = POLL_MS * 1000};
-    bt_status_t status = bt_orders_connect(order->door->front->config->launcher,
-                                           &order->client);
+    bt_status_t status =
+        bt_orders_connect(order->door->front->config->launcher, &order->client);
 
     if (status != BT_OK) {
         return status;
@@ -149,9 +149,8 @@ static bt_status_t send(bt_order_t *order)
     if (status != BT_OK) {
         return status;
     }
-    order->readable =
-        event_new(order->door->base, bt_orders_fd(order->client),
-                  EV_READ | EV_PERSIST, on_readable, order);
+    order->readable = event_new(order->door->base, bt_orders_fd(order->client),
+                                EV_READ | EV_PERSIST, on_readable, order);
     order->poll = event_new(order->door->base, -1, EV_PERSIST, on_poll, order);
     return ((order->readable != NULL) && (order->poll != NULL) &&
             (event_add(order->readable, NULL) == 0) &&
@@ -190,7 +189,7 @@ void bt_order_begin(bt_visit_t *visit, const char *name, bool load)
              "this router has no launcher, which would do it (baton serve)");
         return;
     }
-    status = send(order);
+    status = give_on(order);
     if (status != BT_OK) {
         fail(order, 503, bt_status_str(status));
     }

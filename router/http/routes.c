@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "router/http/routes_priv.h"
+#include "router/triton/describe.h"
 
 #define MAX_SEGMENTS 8
 
@@ -150,6 +151,12 @@ static void generate(const request_t *r)
 
 static void generate_stream(const request_t *r)
 {
+    if (!bt_describe_is_decoupled(r->door->front, r->model)) {
+        bt_request_refuse(r, 400,
+                          "Streaming is only supported if model is "
+                          "deployed using decoupled mode");
+        return;
+    }
     bt_visit_call(r->visit, r->model, true);
 }
 
@@ -167,12 +174,14 @@ static void not_yet(const request_t *r)
 
 #define MODEL         "/v2/models/{model}"
 #define MODEL_VERSION MODEL "/versions/{version}"
-#define SHARED_MEMORY(at)                                           \
-    {at "/status", READ, bt_route_memory_status},                   \
-    {at "/unregister", POST, bt_route_memory_unregister},           \
-    {at "/region/{name}/status", READ, bt_route_memory_status},     \
-    {at "/region/{name}/register", POST, bt_route_memory_register}, \
-    {at "/region/{name}/unregister", POST, bt_route_memory_unregister}
+#define SHARED_MEMORY(at)                                                \
+    {at "/status", READ, bt_route_memory_status},                        \
+        {at "/unregister", POST, bt_route_memory_unregister},            \
+        {at "/region/{name}/status", READ, bt_route_memory_status},      \
+        {at "/region/{name}/register", POST, bt_route_memory_register},  \
+    {                                                                    \
+        at "/region/{name}/unregister", POST, bt_route_memory_unregister \
+    }
 
 static const route_t main_routes[] = {
     {"/v2", READ, bt_route_server},
@@ -301,7 +310,8 @@ static void follow(request_t *r, const route_t *route)
         }
     }
     if ((r->version != NULL) && (strcmp(r->version, r->served->version) != 0)) {
-        bt_request_refuse(r, 404, "this model has version " BT_SERVED_VERSION " only");
+        bt_request_refuse(r, 404,
+                          "this model has version " BT_SERVED_VERSION " only");
         return;
     }
     if (!is_allowed(route->methods, bt_exchange_method(r->ex))) {
@@ -313,10 +323,10 @@ static void follow(request_t *r, const route_t *route)
     route->handle(r);
 }
 
-static void find_route(bt_door_t *door, bt_exchange_t *ex,
+/* @param text  the path; that of the exchange, or where it is sent on to */
+static void find_route(bt_door_t *door, bt_exchange_t *ex, const char *text,
                        const route_t *routes, size_t n, const char *otherwise)
 {
-    const char *text = bt_exchange_path(ex);
     request_t r = {.door = door, .ex = ex};
     const route_t *route = NULL;
     path_t path;
@@ -341,14 +351,46 @@ static void find_route(bt_door_t *door, bt_exchange_t *ex,
     }
 }
 
-void bt_door_request(void *door, bt_exchange_t *ex)
+/* Vertex AI calls two paths of its own; a header may send a prediction on to
+ * any of ours. */
+static const char *send_on(const bt_door_t *door, bt_exchange_t *ex,
+                           char to[BT_DOOR_PATH_BYTES])
 {
-    find_route(door, ex, main_routes, BT_ARRAY_LEN(main_routes),
-               "no such route");
+    const char *path = bt_exchange_path(ex);
+    const char *redirect;
+
+    if ((door->vertex_health[0] != '\0') &&
+        (strcmp(path, door->vertex_health) == 0)) {
+        return "/ping";
+    }
+    if ((door->vertex_predict[0] == '\0') ||
+        (strcmp(path, door->vertex_predict) != 0)) {
+        return path;
+    }
+    redirect = bt_exchange_header(ex, "X-Vertex-Ai-Triton-Redirect");
+    if (redirect == NULL) {
+        return "/invocations";
+    }
+    if ((size_t)snprintf(to, BT_DOOR_PATH_BYTES, "%s%s",
+                         (redirect[0] == '/') ? "" : "/",
+                         redirect) >= BT_DOOR_PATH_BYTES) {
+        return "";
+    }
+    return to;
 }
 
-void bt_door_metrics_request(void *door, bt_exchange_t *ex)
+void bt_door_request(void *ctx, bt_exchange_t *ex)
 {
-    find_route(door, ex, metrics_routes, BT_ARRAY_LEN(metrics_routes),
+    bt_door_t *door = ctx;
+    char to[BT_DOOR_PATH_BYTES];
+
+    find_route(door, ex, send_on(door, ex, to), main_routes,
+               BT_ARRAY_LEN(main_routes), "no such route");
+}
+
+void bt_door_metrics_request(void *ctx, bt_exchange_t *ex)
+{
+    find_route(ctx, ex, bt_exchange_path(ex), metrics_routes,
+               BT_ARRAY_LEN(metrics_routes),
                "there is only /metrics on this port");
 }

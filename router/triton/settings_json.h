@@ -2,8 +2,8 @@
 /** @file settings_json.h
  *
  * Small bodies of orders: an object of settings, {"log_info": false,
- * "trace_level": ["OFF"], "trace_rate": null}. What is nested deeper than a list
- * of texts is refused by name; the same bounds hold as of bt_settings_t.
+ * "trace_level": ["OFF"], "trace_rate": null}. What is nested deeper than a
+ * list of texts is refused by name; the same bounds hold as of bt_settings_t.
  *
  * Threads: pure functions.
  */
