@@ -746,6 +746,10 @@ static bt_status_t take_word(const reading_t *r, const bt_pbtxt_field_t *field)
         model->platform = field->text;
     } else if (strcmp(field->name, "max_batch_size") == 0) {
         status = take_number(r, field, field->name, 0, MAX_BATCH_SIZE, &n);
+        if (n > BT_REPO_MAX_BATCH_SIZE) {
+            note(r, field->name, "the most that one request may have is less");
+            n = BT_REPO_MAX_BATCH_SIZE;
+        }
         model->max_batch_size = (uint32_t)n;
     } else if (strcmp(field->text, r->name) != 0) {
         return refuse(r, field, "name: '%.64s' stands in the folder of %s",

@@ -233,7 +233,8 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.by_end_id = choice->by_end_id;
         choice->n_told = choice->n_output;
     }
-    if ((first && (choice->echo != NULL)) || call->accumulates) {
+    if ((first && (choice->echo != NULL)) ||
+        (call->accumulates && (bytes > 0))) {
         if (first && (choice->echo != NULL)) {
             bt_strbuf_puts(&choice->text, choice->echo);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file door_priv.h  Shared by door.c, door_reply.c, answer.c, routes.c and
- * scrape.c only.
+/** @file door_priv.h  Shared by door.c, door_reply.c, door_infer.c, answer.c,
+ * routes.c and scrape.c only.
  *
  * A *visit* is one exchange on its way through the door, from its route to the
  * last word, which is noted in the metrics and in the access log.
@@ -12,12 +12,14 @@
 #include "router/http/answer.h"
 #include "router/http/door.h"
 #include "router/http/order.h"
+#include "router/triton/infer_call.h"
 
 #define BT_DOOR_MAX_MODELS 256 /**< of one list */
 #define BT_JSON_TYPE       "application/json"
 
 struct bt_visit {
-    bt_reply_t reply; /**< first: a call knows only this */
+    bt_reply_t reply;       /**< first: a call knows only this */
+    bt_infer_reply_t infer; /**< the same of a call of tensors */
     bt_door_t *door;
     bt_exchange_t *ex;
     const char *route; /**< pattern of its path; static */
@@ -49,11 +51,21 @@ void bt_visit_fail_for_memory(bt_visit_t *visit);
  *  @param [in] model  from the path, or NULL */
 void bt_visit_call(bt_visit_t *visit, const char *model, bool stream);
 
+/** The memory of a body is free again; @a door is a bt_door_t. */
+void bt_door_body_freed(void *door, size_t bytes);
 /** Handlers of bt_http_handlers_t; @a door is a bt_door_t. */
 void bt_door_gone(void *door, bt_exchange_t *ex);
 void bt_door_turn(void *door);
 void bt_door_format_error(void *door, const char *path, int status,
                           const char *message, bt_strbuf_t *out);
+
+/* ---- door_infer.c ---- */
+
+/** Begin a call of tensors from the exchange's body; the visit is its reply.
+ *  @param [in] version  from the path, or NULL */
+void bt_visit_infer(bt_visit_t *visit, const char *model, const char *version);
+/** The client left. */
+void bt_visit_infer_gone(bt_visit_t *visit);
 
 /* ---- routes.c ---- */
 

@@ -279,7 +279,7 @@ static const bt_reply_ops_t reply_ops = {
     .error = on_error,
 };
 
-static void on_body_freed(void *ctx, size_t bytes)
+void bt_door_body_freed(void *ctx, size_t bytes)
 {
     const bt_door_t *door = ctx;
 
@@ -294,7 +294,7 @@ void bt_visit_call(bt_visit_t *visit, const char *model, bool stream)
         .model = model,
         .stream = stream,
         .traceparent = bt_exchange_header(visit->ex, "traceparent"),
-        .body_freed = on_body_freed,
+        .body_freed = bt_door_body_freed,
         .ctx = visit->door,
         .body_bytes = bt_exchange_take_body(visit->ex, &body),
     };
@@ -313,6 +313,9 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     }
     if (visit->reply.call != NULL) {
         bt_call_gone(visit->reply.call);
+    }
+    if (visit->infer.call != NULL) {
+        bt_visit_infer_gone(visit);
     }
     if (visit->writing != NULL) {
         bt_answer_leave(visit->writing);

@@ -9,7 +9,8 @@
 #include "router/http/routes_priv.h"
 #include "router/triton/describe.h"
 
-#define MAX_SEGMENTS 8
+#define MAX_SEGMENTS     8
+#define BT_DEFAULT_MODEL "ensemble"
 
 /* A path, cut at its slashes. */
 typedef struct path {
@@ -160,14 +161,20 @@ static void generate_stream(const request_t *r)
     bt_visit_call(r->visit, r->model, true);
 }
 
+static void infer(const request_t *r)
+{
+    bt_visit_infer(r->visit, r->model, r->version);
+}
+
 static void openai(const request_t *r)
 {
     bt_visit_call(r->visit, NULL, false);
 }
 
-static void not_yet(const request_t *r)
+/* SageMaker's and Vertex AI's: a request to infer for the default model. */
+static void invocations(const request_t *r)
 {
-    bt_request_refuse(r, 501, "this route is not served yet");
+    bt_visit_infer(r->visit, BT_DEFAULT_MODEL, NULL);
 }
 
 /* ---- the table ---- */
@@ -192,7 +199,7 @@ static const route_t main_routes[] = {
     {MODEL "/ready", READ, model_ready},
     {MODEL "/generate", POST, generate},
     {MODEL "/generate_stream", POST, generate_stream},
-    {MODEL "/infer", ANY, not_yet},
+    {MODEL "/infer", POST, infer},
     {MODEL "/config", READ, bt_route_config},
     {MODEL "/stats", READ, bt_route_stats},
     {MODEL "/trace/setting", READ_OR_POST, bt_route_trace},
@@ -200,7 +207,7 @@ static const route_t main_routes[] = {
     {MODEL_VERSION "/ready", READ, model_ready},
     {MODEL_VERSION "/generate", POST, generate},
     {MODEL_VERSION "/generate_stream", POST, generate_stream},
-    {MODEL_VERSION "/infer", ANY, not_yet},
+    {MODEL_VERSION "/infer", POST, infer},
     {MODEL_VERSION "/config", READ, bt_route_config},
     {MODEL_VERSION "/stats", READ, bt_route_stats},
     {MODEL_VERSION "/trace/setting", READ_OR_POST, bt_route_trace},
@@ -212,7 +219,7 @@ static const route_t main_routes[] = {
     SHARED_MEMORY("/v2/systemsharedmemory"),
     SHARED_MEMORY("/v2/cudasharedmemory"),
     {"/ping", READ, server_ready},
-    {"/invocations", POST, not_yet},
+    {"/invocations", POST, invocations},
     {"/v1/completions", POST, openai},
     {"/v1/chat/completions", POST, openai},
     {"/v1/models", READ, list_models},

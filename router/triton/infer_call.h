@@ -16,7 +16,7 @@
  *
  * A request whose input `stop` is true ends the one of the same id that runs:
  * what that has so far is its answer; the request itself is answered without
- * outputs.
+ * outputs. Only for the client, by its address, that sent that one.
  *
  * Threads: everything on the event loop's thread, but for what the pool runs.
  */
@@ -58,6 +58,8 @@ typedef struct bt_infer_source {
     /** May answer with pieces, if the request asks for it; else a request that
      *  asks for a stream gets one response. */
     bool may_stream;
+    /** Who asks, its address: only that one can stop it. NULL: nobody can. */
+    const char *client;
     const char *traceparent; /**< W3C Trace Context, or NULL */
     bt_infer_parse_t parse;
     /** Given to parse; copied, parse_ctx_bytes of it (at most

@@ -23,12 +23,10 @@
 typedef struct bt_lowered {
     bt_api_request_t *rows; /**< owned; n_rows of them, each one prompt */
     size_t n_rows;
-    bool stop;          /**< ends the request of the same id; no rows */
-    bool stream;        /**< the client asks for pieces */
-    bool exclude_input; /**< the answer has no prompt in front */
-    bool log_probs;
-    int32_t pad_id; /**< -1: not given */
-    int32_t end_id; /**< of the first row; -1: not given */
+    bool stop;      /**< ends the request of the same id; no rows */
+    bool stream;    /**< the client asks for pieces */
+    int32_t pad_id; /**< of the first row; -1: not given */
+    int32_t end_id; /**< the same */
 } bt_lowered_t;
 
 /**
@@ -40,6 +38,12 @@ BT_MUST_CHECK bt_status_t bt_infer_lower(const bt_model_spec_t *spec,
                                          const bt_infer_request_t *request,
                                          bt_lowered_t *lowered_p,
                                          bt_api_error_t *error_p);
+/** bt_infer_lower() begins with it: are all inputs among the model's, here, and
+ *  each once?
+ *  @retval BT_ERR_INVALID_PARAM  error_p names the first that is not */
+BT_MUST_CHECK bt_status_t bt_infer_check_inputs(
+    const bt_model_spec_t *spec, const bt_infer_request_t *request,
+    bt_api_error_t *error_p);
 /** Are all outputs that the client names among the model's?
  *  @retval BT_ERR_INVALID_PARAM  error_p names the first that is not */
 BT_MUST_CHECK bt_status_t bt_infer_check_outputs(
