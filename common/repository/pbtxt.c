@@ -194,14 +194,14 @@ static bt_status_t add(reader_t *r, place_t *place, const char *name,
     bt_pbtxt_t *tree = &r->tree;
     bt_pbtxt_field_t *field;
 
+    if (tree->n >= BT_PBTXT_MAX_FIELDS) {
+        return refuse(r, BT_ERR_TOO_LARGE, "more than %u fields",
+                      BT_PBTXT_MAX_FIELDS);
+    }
     if (tree->n == r->cap) {
         const uint32_t cap = (r->cap == 0) ? 64 : 2 * r->cap;
         bt_pbtxt_field_t *grown;
 
-        if (tree->n >= BT_PBTXT_MAX_FIELDS) {
-            return refuse(r, BT_ERR_TOO_LARGE, "more than %u fields",
-                          BT_PBTXT_MAX_FIELDS);
-        }
         grown = bt_realloc_array(tree->fields, cap, sizeof(*grown));
         if (grown == NULL) {
             return BT_ERR_NO_MEMORY;
