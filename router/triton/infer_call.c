@@ -231,7 +231,7 @@ static void refuse(bt_infer_call_t *call)
     fail(call, &call->error);
 }
 
-static bt_infer_response_t response_of(const bt_infer_call_t *call)
+static bt_infer_response_t response_of(bt_infer_call_t *call)
 {
     return (bt_infer_response_t){
         .model = call->request.model,

@@ -13,6 +13,7 @@ LIBRARIES = {
     "threads": None,
     "libm": None,
     "libxxhash": "common/base",
+    "zlib": "common/zip",
     "msgpack": "common/wire",
     "nng": "common/rpc",
     "libsodium": "common/crypt",
@@ -34,7 +35,7 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "jansson"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "jansson", "zlib"],
     },
     "worker_main": {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
