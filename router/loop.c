@@ -14,6 +14,7 @@
 #include "common/base/stop.h"
 #include "common/crypt/key.h"
 #include "router/fleet.h"
+#include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
 #include "router/grpc/gdoor.h"
 #include "router/http/door.h"
@@ -34,7 +35,8 @@ struct bt_loop {
     bt_fleet_t fleet;
     struct event_base *base;
     struct event *tick, *worked, *stop, *sighup;
-    int signal_fd; /* SIGTERM and SIGINT */
+    struct event *held; /* NULL: no request waits for others */
+    int signal_fd;      /* SIGTERM and SIGINT */
     bt_stop_wishes_t wishes;
     int ready_fd; /* -1: none, or said */
     bt_beat_t beat;
@@ -247,6 +249,44 @@ static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
     rekey(loop);
 }
 
+/* ---- requests that wait for others ---- */
+
+static void on_held(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_loop_t *loop = ctx;
+
+    (void)fd;
+    (void)what;
+    bt_call_begin_held(&loop->front);
+    bt_frontend_turn(&loop->front);
+}
+
+static void hold_end(void *ctx, uint32_t us)
+{
+    bt_loop_t *loop = ctx;
+    const struct timeval after = {.tv_sec = us / 1000000,
+                                  .tv_usec = us % 1000000};
+
+    if (event_add(loop->held, &after) != 0) {
+        event_active(loop->held, EV_TIMEOUT, 0);
+    }
+}
+
+static bt_status_t make_hold(bt_loop_t *loop)
+{
+    if (loop->front.config->queue_delay_us == 0) {
+        return BT_OK;
+    }
+    loop->held = event_new(loop->base, -1, 0, on_held, loop);
+    if (loop->held == NULL) {
+        BT_LOG_ERROR("cannot make the event loop");
+        return BT_ERR_NO_MEMORY;
+    }
+    loop->front.hold_ctx = loop;
+    loop->front.hold_end = hold_end;
+    return BT_OK;
+}
+
 /* ---- birth and end ---- */
 
 static bt_status_t make_events(bt_loop_t *loop)
@@ -311,6 +351,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         (status = bt_frontend_open(&loop->front, config, bt_links_send,
                                    &loop->links)) != BT_OK ||
         (status = make_events(loop)) != BT_OK ||
+        (status = make_hold(loop)) != BT_OK ||
         (status = bt_door_open(&loop->door, loop->base, &loop->front)) !=
             BT_OK ||
         (status = open_grpc(loop)) != BT_OK) {
@@ -383,6 +424,7 @@ void bt_loop_destroy(bt_loop_t *loop)
         close(loop->signal_fd);
     }
     event_end(loop->sighup);
+    event_end(loop->held);
     bt_fleet_fini(&loop->fleet);
     bt_links_close(&loop->links);
     bt_frontend_close(&loop->front);

@@ -33,6 +33,23 @@ typedef struct start {
     char url[URL_BYTES];
 } start_t;
 
+/* What a model repository says and has no meaning here: once. */
+static void say_repository(const bt_config_t *config)
+{
+    const bt_repository_t *repository = config->repository;
+
+    for (int i = 0; (repository != NULL) && (i < BT_REPO_N_MODELS); i++) {
+        if (repository->has[i]) {
+            BT_LOG_INFO("%s/%s/config.pbtxt was read", config->model_repository,
+                        bt_repo_names[i]);
+        }
+        if (repository->notes[i][0] != '\0') {
+            BT_LOG_INFO("%s: without effect here: %.900s", bt_repo_names[i],
+                        repository->notes[i]);
+        }
+    }
+}
+
 /* The cluster key, and the URL for the workers' announcements. Both may be
  * left out where one mpirun starts router and workers. */
 static bt_status_t find_key_and_url(start_t *s)
@@ -69,6 +86,7 @@ static bt_status_t start(start_t *s)
 {
     bt_status_t status;
 
+    say_repository(s->config);
     if ((status = bt_loop_create(s->config, &s->loop)) != BT_OK ||
         (status = find_key_and_url(s)) != BT_OK) {
         return status;

@@ -78,6 +78,7 @@ typedef struct bt_api_request {
     bool return_token_ids; /**< each whole choice lists its ids, as does each
                                 piece of a stream, one piece a token */
     bool exclude_input_in_output;  /**< generate: default true here, see docs */
+    bool says_exclude_input;       /**< the client gave the one above */
     bool has_seed;                 /**< absent: a random seed per request */
     bt_logit_bias_t *logit_biases; /**< those of sampling */
     bt_sampling_t sampling; /**< without bad words. end_ids holds what the

@@ -33,6 +33,9 @@ struct bt_call {
     bt_frontend_t *front;
     bt_intake_t *intake; /* owned until the call runs or is refused */
     bt_served_t *served; /* of a call that runs */
+    bt_name_t name;      /* by which it was called */
+    uint32_t n_pieces;   /* of a stream, told so far */
+    uint64_t piece_us;   /* when the last was, or it began */
     bt_reply_t *reply;   /* NULL: it had its last word, or the client left */
     bt_api_answer_t answer;
     char id[ID_BYTES];
@@ -40,8 +43,11 @@ struct bt_call {
     char *model;         /* as printed; owned */
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
-    bool want_ids; /* the answer lists token ids */
-    bool pinned;   /* a function of this file uses it: do not free */
+    bool want_ids;     /* the answer lists token ids */
+    bool pinned;       /* a function of this file uses it: do not free */
+    bool accumulates;  /* each piece has all text so far */
+    bt_list_t held;    /* in front->held, until others have come */
+    uint64_t ready_us; /* when it could begin */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
     bt_choice_t *choices; /* owned */
@@ -78,6 +84,34 @@ static void call_release(bt_call_t *call)
     }
 }
 
+/* A sequence ended, well or not. */
+static void count_end(const bt_call_t *call, bool ok, uint32_t n_prompt,
+                      uint32_t n_output)
+{
+    bt_router_metrics_end(call->served->metrics, ok, n_prompt, n_output);
+    bt_names_end(&call->front->names, call->name, ok, n_prompt, n_output);
+}
+
+/* @param start_us  when work on its text began */
+static void count_output(const bt_call_t *call, uint64_t start_us)
+{
+    const uint64_t us = bt_now_us() - start_us;
+
+    bt_router_metrics_output(call->served->metrics, us);
+    bt_names_output(&call->front->names, call->name, us);
+}
+
+static void count_piece(bt_call_t *call)
+{
+    const uint64_t now_us = bt_now_us();
+    const uint64_t us = now_us - call->piece_us;
+
+    bt_router_metrics_response(call->served->metrics, call->n_pieces, us);
+    bt_names_response(&call->front->names, call->name, call->n_pieces, us);
+    call->n_pieces++;
+    call->piece_us = now_us;
+}
+
 /* Gives up what still runs. */
 static void cancel_rest(bt_call_t *call)
 {
@@ -88,7 +122,7 @@ static void cancel_rest(bt_call_t *call)
         if (gen != NULL) {
             choice->gen = NULL;
             call->n_open--;
-            bt_router_metrics_end(call->served->metrics, false, 0, 0);
+            count_end(call, false, 0, 0);
             bt_core_cancel(call->served->core, gen, bt_now_us());
         }
     }
@@ -117,13 +151,23 @@ static bt_reply_t *take_reply(bt_call_t *call)
     return reply;
 }
 
+/* It does not wait for others any more. */
+static void let_go(bt_call_t *call)
+{
+    bt_list_remove(&call->held);
+    call->front->n_held--;
+}
+
 void bt_call_gone(bt_call_t *call)
 {
     (void)take_reply(call);
-    if (call->intake != NULL) {
+    if (!bt_list_empty(&call->held)) {
+        let_go(call);
+        bt_intake_free(call->intake);
+    } else if (call->intake != NULL) {
         bt_intake_leave(call->intake);
-        call->intake = NULL;
     }
+    call->intake = NULL;
     cancel_rest(call);
     call_release(call);
 }
@@ -189,8 +233,11 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.by_end_id = choice->by_end_id;
         choice->n_told = choice->n_output;
     }
-    if (first && (choice->echo != NULL)) {
-        bt_strbuf_puts(&choice->text, choice->echo);
+    if ((first && (choice->echo != NULL)) ||
+        (call->accumulates && (bytes > 0))) {
+        if (first && (choice->echo != NULL)) {
+            bt_strbuf_puts(&choice->text, choice->echo);
+        }
         bt_strbuf_append(&choice->text, text, bytes);
         if (bt_strbuf_status(&choice->text) != BT_OK) {
             fail_for_memory(call);
@@ -200,6 +247,7 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.text_bytes = choice->text.len;
     }
     choice->first = false;
+    count_piece(call);
     if (call->answer.opening == NULL) {
         make_opening(call);
     }
@@ -229,7 +277,6 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     const uint64_t start_us = bt_now_us();
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
-    bt_model_metrics_t *metrics = call->served->metrics;
 
     (void)ctx;
     call->pinned = true;
@@ -240,7 +287,7 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     add_text(call, choice, text, bytes);
     choice->told_from = NULL;
     call->pinned = false;
-    bt_router_metrics_output(metrics, bt_now_us() - start_us);
+    count_output(call, start_us);
     call_release(call);
 }
 
@@ -311,7 +358,6 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     const uint64_t start_us = bt_now_us();
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
-    bt_model_metrics_t *metrics = call->served->metrics;
     const bool ok = end->finish != BT_FINISH_ERROR;
 
     (void)ctx;
@@ -324,7 +370,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
     }
-    bt_router_metrics_end(metrics, ok, end->n_prompt, end->n_output);
+    count_end(call, ok, end->n_prompt, end->n_output);
     if (ok && call->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
         choice->told_from = call->stream ? choice->ids : NULL;
@@ -337,7 +383,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
         fail(call, end->http_status, end->message);
     }
     call->pinned = false;
-    bt_router_metrics_output(metrics, bt_now_us() - start_us);
+    count_output(call, start_us);
     call_release(call);
 }
 
@@ -402,6 +448,10 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
     const uint32_t n = (uint32_t)(in->prepared.n_prompts * request->n);
 
     call->served = in->served;
+    call->name = bt_name_of(call->front, in->model);
+    call->piece_us = in->start_us;
+    call->accumulates =
+        (call->name == BT_NAME_BLS) && call->front->config->accumulate_tokens;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
     call->choices = bt_calloc(n, sizeof(*call->choices));
@@ -494,7 +544,7 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
         call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
     }
     status = bt_core_submit_group(in->served->core, batch->specs, batch->users,
-                                  n, bt_now_us(), batch->gens);
+                                  n, call->ready_us, batch->gens);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         call->choices[first + i].gen = batch->gens[i];
         call->n_open++;
@@ -512,6 +562,7 @@ static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
 
     batch.specs = bt_calloc(in->request.n, sizeof(*batch.specs));
     status = (batch.specs != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    origin.name = (uint8_t)call->name;
     fill_origin(call, in->traceparent, &origin);
     for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK);
          i += in->request.n) {
@@ -525,10 +576,15 @@ static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
 }
 
 /* Before it runs. The call may be freed. */
-static void refuse(bt_call_t *call, bt_served_t *served,
+static void refuse(bt_call_t *call, bt_served_t *served, const char *name,
                    const bt_api_error_t *error)
 {
     bt_reply_t *reply = take_reply(call);
+
+    if (served != NULL) {
+        bt_names_refused(&call->front->names, bt_name_of(call->front, name),
+                         error->http_status);
+    }
 
     bt_router_metrics_refused(call->front->metrics,
                               (served != NULL) ? served->metrics : NULL,
@@ -537,13 +593,14 @@ static void refuse(bt_call_t *call, bt_served_t *served,
     reply->ops->error(reply, error);
 }
 
-static void refuse_for_memory(bt_call_t *call, bt_served_t *served)
+static void refuse_for_memory(bt_call_t *call, bt_served_t *served,
+                              const char *name)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 503, "server_error", NULL,
                      "out of memory for this request, try again later");
-    refuse(call, served, &error);
+    refuse(call, served, name, &error);
 }
 
 static void start(bt_call_t *call, const bt_intake_t *in)
@@ -552,7 +609,7 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_status_t status;
 
     if (!make_choices(call, in)) {
-        refuse_for_memory(call, in->served);
+        refuse_for_memory(call, in->served, in->model);
         return;
     }
     call->pinned = true;
@@ -562,10 +619,37 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        bt_names_refused(&call->front->names, call->name, 503);
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
     call_release(call);
+}
+
+/* --queue-delay-us: the first that comes begins to wait, and all that come
+ * meanwhile begin with it. */
+static void hold(bt_call_t *call)
+{
+    bt_frontend_t *front = call->front;
+
+    if (bt_list_empty(&front->held)) {
+        front->hold_end(front->hold_ctx, front->config->queue_delay_us);
+    }
+    bt_list_push_back(&front->held, &call->held);
+    front->n_held++;
+}
+
+void bt_call_begin_held(bt_frontend_t *front)
+{
+    while (!bt_list_empty(&front->held)) {
+        bt_call_t *call = BT_CONTAINER_OF(front->held.next, bt_call_t, held);
+        bt_intake_t *in = call->intake;
+
+        let_go(call);
+        call->intake = NULL;
+        start(call, in);
+        bt_intake_free(in);
+    }
 }
 
 static void on_intake(void *user)
@@ -573,15 +657,20 @@ static void on_intake(void *user)
     bt_call_t *call = user;
     bt_intake_t *in = call->intake;
 
-    call->intake = NULL;
+    call->ready_us = bt_now_us();
     if (in->served != NULL) {
         memcpy(call->reply->facts.model, in->served->name,
                sizeof(call->reply->facts.model));
     }
+    if ((in->status == BT_OK) && (call->front->hold_end != NULL)) {
+        hold(call);
+        return;
+    }
+    call->intake = NULL;
     if (in->status == BT_OK) {
         start(call, in);
     } else {
-        refuse(call, in->served, &in->error);
+        refuse(call, in->served, in->model, &in->error);
     }
     bt_intake_free(in);
 }
@@ -605,12 +694,13 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
         reply->ops->error(reply, &error);
         return;
     }
+    bt_list_init(&call->held);
     call->front = front;
     call->reply = reply;
     reply->call = call;
     if (bt_intake_begin(front, source, body, on_intake, call, &call->intake) !=
         BT_OK) {
-        refuse_for_memory(call, NULL);
+        refuse_for_memory(call, NULL, NULL);
     }
 }
 

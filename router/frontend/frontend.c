@@ -62,6 +62,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
 
     *front = (bt_frontend_t){.config = config};
     bt_turn_init(&front->turn);
+    bt_list_init(&front->held);
     bt_registry_init(&front->models, front, send, send_ctx);
     bt_loads_init(&front->loads, front);
     bt_list_init(&front->stoppable);
@@ -80,7 +81,12 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("cannot make the metrics: %s", bt_status_str(status));
         return status;
     }
-    status = bt_ids_init(&front->ids);
+    bt_router_metrics_v1(front->metrics,
+                         strcmp(config->batching_strategy, "V1") == 0);
+    status = bt_names_init(&front->names, front->metrics);
+    if (status == BT_OK) {
+        status = bt_ids_init(&front->ids);
+    }
     if ((status == BT_OK) && (config->trace[0] != '\0')) {
         status = bt_trace_open(config->trace, config->name, &front->trace);
     }
@@ -200,7 +206,7 @@ bt_status_t bt_frontend_check_room(const bt_frontend_t *front, size_t n,
 
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front)
 {
-    uint32_t n = front->n_arriving + front->n_answers;
+    uint32_t n = front->n_arriving + front->n_answers + front->n_held;
 
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {

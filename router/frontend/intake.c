@@ -140,6 +140,16 @@ static bt_status_t find_model(bt_intake_t *in)
     return BT_OK;
 }
 
+/* Where the client does not say it, the operator may. */
+static void set_exclude_input(bt_intake_t *in)
+{
+    const char *word = in->front->config->exclude_input_in_output;
+
+    if (!in->request.says_exclude_input && (strcmp(word, "auto") != 0)) {
+        in->request.exclude_input_in_output = strcmp(word, "yes") == 0;
+    }
+}
+
 static void tokenized(bt_pool_job_t *job)
 {
     bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
@@ -168,6 +178,7 @@ static void parsed(bt_pool_job_t *job)
     }
     hold_places(in, (uint32_t)n_choices);
     set_priority(in);
+    set_exclude_input(in);
     post(in, tokenize, tokenized);
 }
 

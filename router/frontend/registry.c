@@ -195,7 +195,9 @@ static void on_record(void *ctx, const bt_gen_record_t *record)
 {
     const bt_served_t *served = ctx;
 
-    if (served->front->trace != NULL) {
+    bt_names_ledger(&served->front->names, (bt_name_t)record->origin->name,
+                    record->ledger);
+    if ((served->front->trace != NULL) && !served->front->trace_is_off) {
         bt_trace_add(served->front->trace, served->name, record,
                      bt_unix_minus_monotonic_ns());
     }

@@ -175,7 +175,7 @@ bool bt_gcall_send(bt_gcall_t *call, const void *data, size_t bytes)
     }
     bt_strbuf_init(&packed, bytes);
     gzip = call->wants_gzip && (bytes >= GZIP_LEAST) && (bytes <= GZIP_MOST) &&
-           (bt_zip_pack(BT_ZIP_GZIP, data, bytes, &packed) == BT_OK);
+           (bt_zip(BT_ZIP_GZIP, data, bytes, &packed) == BT_OK);
     bt_grpc_prefix_write(prefix, gzip, (uint32_t)(gzip ? packed.len : bytes));
     bt_h2_write(call->stream, prefix, sizeof(prefix));
     if (gzip) {

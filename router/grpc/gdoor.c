@@ -152,7 +152,7 @@ ProtobufCMessage *bt_gdoor_read(bt_gcall_t *call, bt_gmessage_t *message,
 
     bt_strbuf_init(&plain, SMALL_BYTES);
     if (message->compressed) {
-        status = bt_zip_unpack(BT_ZIP_GZIP, body->data, body->len, &plain);
+        status = bt_unzip(BT_ZIP_GZIP, body->data, body->len, &plain);
         body = &plain;
     }
     if (status == BT_OK) {

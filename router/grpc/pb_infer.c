@@ -499,7 +499,7 @@ static bt_status_t unpack(const bt_pb_infer_form_t *form,
                           bt_api_error_t *error)
 {
     const bt_status_t status =
-        bt_zip_unpack(BT_ZIP_GZIP, body->data, body->len, plain);
+        bt_unzip(BT_ZIP_GZIP, body->data, body->len, plain);
 
     if (status == BT_ERR_TOO_LARGE) {
         bt_api_error_set(error, 413, INVALID, NULL,

@@ -2,6 +2,7 @@
 #include "router/http/door.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -93,6 +94,45 @@ static bt_status_t find_names(bt_door_t *door)
     return BT_OK;
 }
 
+/* A path of the option, else of Vertex AI's variable where it started us.
+ * @return false: it is no path */
+static bool find_path(const char *option, const char *variable,
+                      char path[BT_DOOR_PATH_BYTES])
+{
+    const char *mode = getenv("AIP_MODE");
+    const char *text = option;
+
+    if ((text[0] == '\0') && (mode != NULL) &&
+        (strcmp(mode, "PREDICTION") == 0) && (getenv(variable) != NULL)) {
+        text = getenv(variable);
+    }
+    snprintf(path, BT_DOOR_PATH_BYTES, "%s", text);
+    return (text[0] == '\0') ||
+           ((text[0] == '/') && (strlen(text) < BT_DOOR_PATH_BYTES));
+}
+
+static bt_status_t find_vertex(bt_door_t *door)
+{
+    const bt_config_t *config = door->front->config;
+
+    if (!find_path(config->vertex_health_route, "AIP_HEALTH_ROUTE",
+                   door->vertex_health) ||
+        !find_path(config->vertex_predict_route, "AIP_PREDICT_ROUTE",
+                   door->vertex_predict)) {
+        BT_LOG_ERROR("--vertex-health-route, --vertex-predict-route (or "
+                     "AIP_HEALTH_ROUTE, AIP_PREDICT_ROUTE): a path begins with "
+                     "/ and is shorter than %d bytes",
+                     BT_DOOR_PATH_BYTES);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((door->vertex_predict[0] != '\0') &&
+        (getenv("AIP_STORAGE_URI") != NULL)) {
+        BT_LOG_INFO("AIP_STORAGE_URI: cloud stores are not read; --model names "
+                    "the model");
+    }
+    return BT_OK;
+}
+
 static void flush(bt_turn_work_t *work)
 {
     bt_http_flush(BT_CONTAINER_OF(work, bt_door_t, flush)->http);
@@ -161,11 +201,15 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
 {
     bt_status_t status;
 
-    *door = (bt_door_t){.front = front, .inline_bytes = BT_ANSWER_INLINE_BYTES};
+    *door = (bt_door_t){
+        .front = front, .base = base, .inline_bytes = BT_ANSWER_INLINE_BYTES};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
     bt_turn_work_init(&door->flush, flush);
     bt_scrape_init(&door->scrape, door);
     status = find_names(door);
+    if (status == BT_OK) {
+        status = find_vertex(door);
+    }
     if (status == BT_OK) {
         status = find_limits(front->config, &door->limits);
     }

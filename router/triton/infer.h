@@ -118,7 +118,9 @@ typedef struct bt_infer_response {
     const char *id; /**< "" = none */
     /** The request it answers, for what each output is to look like. */
     const bt_infer_request_t *request;
-    const bt_tensor_t *outputs; /**< those that the client wants */
+    /** Those that the client wants. Who answers may take what they own, and
+     *  leave it NULL. */
+    bt_tensor_t *outputs;
     size_t n_outputs;
     /** Of a stream: that row of the batch has no more after this one. */
     bool ends_row;

@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "router/frontend/call.h"
+#include "router/triton/describe.h"
 #include "router/triton/lower.h"
 #include "router/triton/outputs.h"
 #include "router/triton/process.h"
@@ -222,10 +223,15 @@ static void refuse(bt_infer_call_t *call)
                               (call->served != NULL) ? call->served->metrics
                                                      : NULL,
                               call->error.http_status);
+    if (call->served != NULL) {
+        bt_names_refused(&call->front->names,
+                         bt_name_of(call->front, call->request.model),
+                         call->error.http_status);
+    }
     fail(call, &call->error);
 }
 
-static bt_infer_response_t response_of(const bt_infer_call_t *call)
+static bt_infer_response_t response_of(bt_infer_call_t *call)
 {
     return (bt_infer_response_t){
         .model = call->request.model,
@@ -446,6 +452,7 @@ static bool make_row(bt_infer_call_t *call, size_t i)
 {
     bt_api_request_t *request = &call->lowered.rows[i];
     const bt_api_prompt_t *prompt = &request->prompts[0];
+    const char *word = call->front->config->exclude_input_in_output;
     row_t *row = &call->rows[i];
 
     row->reply.ops = &row_ops;
@@ -455,7 +462,10 @@ static bool make_row(bt_infer_call_t *call, size_t i)
     request->return_token_ids = call->spec->role == BT_ROLE_IDS;
     if (call->stream) {
         request->exclude_input_in_output = true; /* pieces have new text only */
+    } else if (!request->says_exclude_input && (strcmp(word, "auto") != 0)) {
+        request->exclude_input_in_output = strcmp(word, "yes") == 0;
     }
+    request->says_exclude_input = true;
     if (!request->exclude_input_in_output && (prompt->ids != NULL)) {
         row->prompt =
             bt_memdup(prompt->ids, prompt->n_ids * sizeof(*prompt->ids));
@@ -688,12 +698,40 @@ static bool find_model(bt_infer_call_t *call)
     return true;
 }
 
+/* What the model's configuration allows.
+ * @return false: call->error says it */
+static bool check_config(bt_infer_call_t *call)
+{
+    const char *model = call->request.model;
+    const uint32_t most = bt_describe_max_batch(call->front, model);
+
+    if ((call->lowered.n_rows > most) && (call->lowered.n_rows > 1)) {
+        bt_api_error_set(&call->error, 400, "invalid_request_error", NULL,
+                         "inference request batch-size must be <= %u for "
+                         "'%.200s'",
+                         most, model);
+        return false;
+    }
+    if (call->may_stream && call->lowered.stream &&
+        !bt_describe_is_decoupled(call->front, model)) {
+        bt_api_error_set(&call->error, 400, "invalid_request_error", NULL,
+                         "Streaming is only supported if model is deployed "
+                         "using decoupled mode");
+        return false;
+    }
+    return true;
+}
+
 static void on_processed(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
     const bool was_pinned = pin(call);
+    const uint64_t start_us = call->step_us;
 
     if (step_ended(call)) {
+        bt_names_part(&call->front->names,
+                      bt_name_of(call->front, call->request.model), true, 1, 0,
+                      call->step_us - start_us);
         finish(call);
     }
     unpin(call, was_pinned);
@@ -705,7 +743,7 @@ static void on_parsed(bt_pool_job_t *job)
     const bool was_pinned = pin(call);
 
     if (step_ended(call)) {
-        if (!find_model(call)) {
+        if (!find_model(call) || !check_config(call)) {
             refuse(call);
         } else if (call->lowered.stop) {
             stop_other(call);

@@ -577,6 +577,7 @@ static bt_status_t take_exclude(lower_t *l, const slice_t *s)
     const bt_status_t status = bool_of(l, s, &on);
 
     l->row->exclude_input_in_output = on;
+    l->row->says_exclude_input = true;
     return status;
 }
 

@@ -13,6 +13,7 @@ LIBRARIES = {
     "threads": None,
     "libm": None,
     "libxxhash": "common/base",
+    "zlib": "common/zip",
     "msgpack": "common/wire",
     "nng": "common/rpc",
     "libsodium": "common/crypt",

@@ -26,6 +26,7 @@ ONE_INCLUDER = {
     r"uc[pst]/.*": "kvtransfer/kvt_ucx_priv.h",
     r"cuda.*\.h|nccl\.h": "kernels/cuda/",
     r"xxhash\.h": "common/base/hash.c",
+    r"zlib\.h": "common/zip/zip.c",
     r"jansson\.h": "router/frontend/",
     r"event2/.*": ("router/net/", "router/fleet.c", "router/links.c", "router/loop.c"),
     r"cmocka\.h": "tests/support/",

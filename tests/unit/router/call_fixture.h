@@ -246,6 +246,12 @@ static inline void start(world_t *w, bool with_workers)
     w->config.access_log = access_path;
     w->config.log_format = "text";
     w->config.name = "";
+    w->config.launcher = "";
+    w->config.model_repository = "";
+    w->config.batching_strategy = "inflight_fused_batching";
+    w->config.exclude_input_in_output = "auto";
+    w->config.vertex_health_route = "";
+    w->config.vertex_predict_route = "";
     w->config.max_queue = 8;
     w->config.worker_wait_ms = 1000;
     w->config.request_timeout_ms = 60000;
