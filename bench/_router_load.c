@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clients of the router, for bench/router.py: one thread, keep-alive.
  *
- *     router-load HOST PORT
+ *     router-load HOST PORT [tls]
  *
+ * With tls it speaks TLS, and takes any certificate.
  * One command a line on standard input, one line of JSON for each:
  *
  *     closed CONNECTIONS SECONDS TOKENS FILE   each with one request at a time
@@ -17,8 +18,12 @@
  * for ends the program: a figure of failures is none. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +46,7 @@
 
 typedef struct conn {
     int fd;
+    SSL *ssl; /* NULL: plain */
     bool busy;
     size_t sent;
     uint64_t due_us;
@@ -50,6 +56,7 @@ typedef struct conn {
 typedef struct load {
     struct sockaddr_in at;
     int epoll_fd;
+    SSL_CTX *tls;  /* NULL: plain */
     conn_t *conns; /* owned */
     uint32_t n_conns;
     bt_strbuf_t request;
@@ -68,6 +75,16 @@ _Noreturn static void die(const char *what, const char *why)
     exit(1);
 }
 
+static void shake_hands(load_t *l, conn_t *c)
+{
+    c->ssl = SSL_new(l->tls);
+    if ((c->ssl == NULL) || (SSL_set_fd(c->ssl, c->fd) != 1) ||
+        (SSL_connect(c->ssl) != 1) ||
+        (fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0)) {
+        die("TLS", "the handshake failed");
+    }
+}
+
 static void connect_one(load_t *l, conn_t *c)
 {
     static const int on = 1;
@@ -79,6 +96,9 @@ static void connect_one(load_t *l, conn_t *c)
         (setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0) ||
         (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, c->fd, &wanted) != 0)) {
         die("connect", strerrordesc_np(errno));
+    }
+    if (l->tls != NULL) {
+        shake_hands(l, c);
     }
     bt_strbuf_init(&c->got, ANSWER_BYTES);
 }
@@ -99,6 +119,7 @@ static void open_conns(load_t *l, uint32_t n)
 static void close_conns(load_t *l)
 {
     for (uint32_t i = 0; i < l->n_conns; i++) {
+        SSL_free(l->conns[i].ssl);
         close(l->conns[i].fd);
         bt_strbuf_fini(&l->conns[i].got);
     }
@@ -120,12 +141,49 @@ static void watch(const load_t *l, conn_t *c, uint32_t events)
     }
 }
 
+/* As send() and recv(): -1 with errno EAGAIN when it is not now. */
+static ssize_t tls_result(const conn_t *c, int rc, size_t n)
+{
+    const int error = SSL_get_error(c->ssl, rc);
+
+    if (rc == 1) {
+        return (ssize_t)n;
+    }
+    if ((error == SSL_ERROR_WANT_READ) || (error == SSL_ERROR_WANT_WRITE)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    errno = EIO;
+    return (error == SSL_ERROR_ZERO_RETURN) ? 0 : -1;
+}
+
+static ssize_t send_bytes(const conn_t *c, const char *data, size_t bytes)
+{
+    size_t n = 0;
+
+    if (c->ssl == NULL) {
+        return send(c->fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    ERR_clear_error();
+    return tls_result(c, SSL_write_ex(c->ssl, data, bytes, &n), n);
+}
+
+static ssize_t receive_bytes(const conn_t *c, char *data, size_t bytes)
+{
+    size_t n = 0;
+
+    if (c->ssl == NULL) {
+        return recv(c->fd, data, bytes, MSG_DONTWAIT);
+    }
+    ERR_clear_error();
+    return tls_result(c, SSL_read_ex(c->ssl, data, bytes, &n), n);
+}
+
 static void send_more(const load_t *l, conn_t *c)
 {
     while (c->sent < l->request.len) {
         const ssize_t n =
-            send(c->fd, l->request.data + c->sent, l->request.len - c->sent,
-                 MSG_DONTWAIT | MSG_NOSIGNAL);
+            send_bytes(c, l->request.data + c->sent, l->request.len - c->sent);
 
         if (n > 0) {
             c->sent += (size_t)n;
@@ -210,14 +268,15 @@ static void finish(load_t *l, conn_t *c, uint64_t now_us)
     }
 }
 
-static void read_some(load_t *l, conn_t *c)
+/* @return whether there may be more, decrypted already */
+static bool read_some(load_t *l, conn_t *c)
 {
     char bytes[READ_BYTES];
-    const ssize_t n = recv(c->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    const ssize_t n = receive_bytes(c, bytes, sizeof(bytes));
 
     if (n <= 0) {
         if ((n < 0) && ((errno == EAGAIN) || (errno == EINTR))) {
-            return;
+            return false;
         }
         die("recv", (n == 0) ? "closed" : strerrordesc_np(errno));
     }
@@ -228,6 +287,7 @@ static void read_some(load_t *l, conn_t *c)
     if (is_whole(c)) {
         finish(l, c, bt_now_us());
     }
+    return (c->ssl != NULL);
 }
 
 /* ---- a run ---- */
@@ -292,7 +352,8 @@ static void run(load_t *l, double seconds)
                 send_more(l, c);
             }
             if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0) {
-                read_some(l, c);
+                while (read_some(l, c)) {
+                }
             }
         }
         heard_us = (found > 0) ? now_us : heard_us;
@@ -379,8 +440,20 @@ int main(int argc, char **argv)
     struct rlimit files;
     char line[4096];
 
-    if ((argc != 3) || (inet_pton(AF_INET, argv[1], &l.at.sin_addr) != 1)) {
-        die("usage", "HOST PORT");
+    if ((argc < 3) || (argc > 4) ||
+        ((argc == 4) && (strcmp(argv[3], "tls") != 0)) ||
+        (inet_pton(AF_INET, argv[1], &l.at.sin_addr) != 1)) {
+        die("usage", "HOST PORT [tls]");
+    }
+    if (argc == 4) {
+        signal(SIGPIPE, SIG_IGN);
+        l.tls = SSL_CTX_new(TLS_client_method());
+        if (l.tls == NULL) {
+            die("TLS", "no memory");
+        }
+        SSL_CTX_set_mode(l.tls, SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                    SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                    SSL_MODE_RELEASE_BUFFERS);
     }
     l.at.sin_port = htons((uint16_t)number_of(argv[2], 65535));
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -405,6 +478,7 @@ int main(int argc, char **argv)
         }
     }
     close_conns(&l);
+    SSL_CTX_free(l.tls);
     bt_strbuf_fini(&l.request);
     bt_free(l.samples);
     return 0;

@@ -3,7 +3,7 @@
 """What does the router cost, with nothing behind it?
 
 Usage: ./baton bench router [options]
-  --only NAME,...    parts (default: all): mock, paced, many, idle, whole
+  --only NAME,...    parts (default: all): mock, paced, many, idle, tls, whole
   --sizes N,...      bytes of prompts (default 1024,16384,65536,225280)
   --clients N        at a time, under load (default 32)
   --seconds S        of each figure (default 2)
@@ -18,6 +18,8 @@ whole answer, and 64 as a stream; the time of one request at one client, and req
 and the CPU time of each process under load. `paced`: a quarter of what was reached there, evenly
 spaced: what the router adds at the 99th percentile, where client and workers take turns on its cores. `many`: as many workers, and 10,000 open
 streams among which requests go on; and how many a core could place there, alone. `idle`: memory of the router for each of 10,000 connections.
+`tls`: the CPU time of the router for a stream of 64 tokens on connections that are kept, over TLS against without,
+in turns; and of a handshake (RSA-2048), and the memory of a connection with TLS.
 `whole`: real workers. An answer that is not 200 with every token ends the benchmark.
 """
 import contextlib
@@ -31,11 +33,13 @@ import time
 from _cluster import Cluster, wait_until
 from _shared import Half, Load, Progress, build, describe, finish, number_list, parser, show_machine
 
-PARTS = ("mock", "paced", "many", "idle", "whole")
+PARTS = ("mock", "paced", "many", "idle", "tls", "whole")
 TOKENS = {"whole": 1, "stream": 64}
 CONTEXT = 262144
 IDLE = 10000
 OPEN = 10000
+TLS_IDLE = 1000
+TLS_ROUNDS = 5
 
 
 def cpu_s(pid):
@@ -116,8 +120,8 @@ class Real(Cluster):
 class Client:
     """The load generator at a cluster's port."""
 
-    def __init__(self, cluster):
-        self.half = Half([build("router-load", make=False), *cluster.http])
+    def __init__(self, cluster, *words):
+        self.half = Half([build("router-load", make=False), *cluster.http, *words])
 
     def __enter__(self):
         return self
@@ -203,6 +207,36 @@ def idle(cluster):
     return {"connections": IDLE, "bytes": grown, "bytes_each": grown / IDLE}
 
 
+def certificate(folder):
+    """@return the router's options"""
+    cert, key = os.path.join(folder, "tls.cert"), os.path.join(folder, "tls.key")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=bench",
+                    "-out", cert, "-keyout", key], check=True, capture_output=True)
+    os.chmod(key, 0o600)
+    return ["--tls-cert", cert, "--tls-key", key]
+
+
+def with_tls(plain, secure, bodies, args):
+    """Rounds in turns, so that both have the machine as it was."""
+    path = bodies.path(args.sizes[0], "ids", "stream")
+    words = ["closed", args.clients, args.seconds, TOKENS["stream"], path]
+    cost = {"plain": [], "tls": []}
+    with Client(plain) as a, Client(secure, "tls") as b:
+        for _ in range(TLS_ROUNDS):
+            for name, client, cluster in (("plain", a, plain), ("tls", b, secure)):
+                client.run(cluster, ["closed", args.clients, 0.2, TOKENS["stream"], path])  # hands are shaken here
+                cost[name].append(client.run(cluster, words)["cpu_us"]["router"])
+    ratios = sorted(t / p for t, p in zip(cost["tls"], cost["plain"]))
+    out = {f"{name}_cpu_us": sorted(values)[TLS_ROUNDS // 2] for name, values in cost.items()}
+    with Client(secure, "tls") as client:
+        memory, cpu = resident_bytes(secure.router.pid), cpu_s(secure.router.pid)
+        client.half.ask("idle", TLS_IDLE)
+        wait_until("all are accepted", lambda: secure.total("baton_http_connections") >= TLS_IDLE, 60)
+        out["handshake_cpu_us"] = 1e6 * (cpu_s(secure.router.pid) - cpu) / TLS_IDLE
+        out["idle_bytes"] = (resident_bytes(secure.router.pid) - memory) / TLS_IDLE
+    return dict(out, ratio=ratios[TLS_ROUNDS // 2], ratios=ratios)
+
+
 def parts(args, folder, router_args, bodies, model, step):
     out = {}
     transport = args.link_transport
@@ -226,6 +260,13 @@ def parts(args, folder, router_args, bodies, model, step):
         with Mocked(model, folder, [*router_args, "--max-connections", str(IDLE + 1000), "--max-client-connections", "0"],
                     n=(1, 1), transport=transport) as c:
             out["idle"] = idle(c)
+        step()
+    if "tls" in args.only:
+        own = tempfile.mkdtemp(dir=bodies.folder)
+        room = ["--max-client-connections", "0"]
+        with Mocked(model, folder, [*router_args, *room], transport=transport) as plain, \
+                Mocked(model, folder, [*router_args, *room, *certificate(own)], transport=transport) as secure:
+            out["tls"] = with_tls(plain, secure, bodies, args)
         step()
     if "whole" in args.only:
         with Real(model, folder, router_args) as c:
@@ -260,6 +301,11 @@ def show(out):
         if "idle" in got:
             i = got["idle"]
             print(f"{name}: {i['connections']} idle connections: {i['bytes'] / 1e6:.1f} MB, {i['bytes_each']:.0f} bytes each")
+        if "tls" in got:
+            t = got["tls"]
+            print(f"{name}: a stream of 64 tokens: router CPU {t['plain_cpu_us']:.0f} us without TLS, {t['tls_cpu_us']:.0f} us "
+                  f"with it: x {t['ratio']:.2f} ({min(t['ratios']):.2f} to {max(t['ratios']):.2f}); a handshake "
+                  f"{t['handshake_cpu_us']:.0f} us, an idle connection {t['idle_bytes'] / 1024:.1f} KiB")
         if "whole" in got:
             show_rows(f"{name}: real workers, model of one layer", got["whole"])
 

@@ -96,8 +96,14 @@ bool bt_ready_address(const bt_ready_t *ready, const char *key, char *out,
  * everywhere is found at the loopback address. */
 static void print_client_address(const char *address, bt_strbuf_t *out)
 {
+    const char *const scheme = strstr(address, "://");
     char host[ADDRESS_BYTES];
     uint16_t port;
+
+    if (scheme != NULL) {
+        bt_strbuf_append(out, address, (size_t)(scheme + 3 - address));
+        address = scheme + 3;
+    }
 
     if (bt_config_split_address(address, host, sizeof(host), &port) != BT_OK) {
         bt_strbuf_puts(out, address);
@@ -123,8 +129,9 @@ static void print_addresses(const bt_ready_t *const *routers, uint32_t n,
 
     for (uint32_t i = 0; i < n; i++) {
         if (bt_ready_address(routers[i], key, address, sizeof(address))) {
-            bt_strbuf_printf(out, "  %-8s %s%s%s\n", title, before, address,
-                             behind);
+            bt_strbuf_printf(out, "  %-8s %s%s%s\n", title,
+                             (strstr(address, "://") != NULL) ? "" : before,
+                             address, behind);
             title = "";
         }
     }
@@ -143,6 +150,9 @@ void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
     if ((n > 0) &&
         bt_ready_address(routers[0], "http", address, sizeof(address))) {
         bt_strbuf_puts(out, "\nTry it:\n  curl -X POST ");
+        if (strstr(address, "://") != NULL) {
+            bt_strbuf_puts(out, "--cacert FILE ");
+        }
         print_client_address(address, out);
         bt_strbuf_puts(out,
                        "/v2/models/ensemble/generate -d '{\"text_input\": "

@@ -4,7 +4,8 @@
  * What a process says on its readiness descriptor (number in the variable
  * BATON_READY_FD): lines `KEY ADDRESS`, then the line `ready`.
  *
- *     router:  http 127.0.0.1:8000 \n metrics 127.0.0.1:8002 \n ... ready \n
+ *     router:  http 127.0.0.1:8000 \n (with TLS: http https://127.0.0.1:8000)
+ *              metrics 127.0.0.1:8002 \n ... ready \n
  *     worker:  role decode \n ready \n ... role both \n ...
  *
  * A worker says its role again whenever it has changed; one of an older build

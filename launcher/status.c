@@ -101,7 +101,9 @@ static void fill_row(const bt_orders_process_t *process, uint64_t now_ms,
     print_age(age_ms(process, now_ms), cells[5], CELL_BYTES);
     snprintf(cells[6], CELL_BYTES, "%" PRIu64, process->restarts);
     if (process->http[0] != '\0') {
-        snprintf(cells[7], CELL_BYTES, "http://%s", process->http);
+        snprintf(cells[7], CELL_BYTES, "%s%s",
+                 (strstr(process->http, "://") != NULL) ? "" : "http://",
+                 process->http);
     }
 }
 

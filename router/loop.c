@@ -30,6 +30,7 @@
 struct bt_loop {
     bt_frontend_t front;
     bt_links_t links;
+    bt_tls_t *tls; /* of the doors for clients; NULL: they are plain */
     bt_door_t door;
     bt_gdoor_t gdoor;
     bt_fleet_t fleet;
@@ -52,8 +53,9 @@ static void say_addresses(bt_loop_t *loop)
 {
     char text[3 * BT_DOOR_ADDRESS_BYTES + 64];
 
-    snprintf(text, sizeof(text), "http %s\nmetrics %s\ngrpc %s\n",
-             loop->door.http_at, loop->door.metrics_at, loop->gdoor.at);
+    snprintf(text, sizeof(text), "http %s%s\nmetrics %s\ngrpc %s\n",
+             (loop->tls != NULL) ? "https://" : "", loop->door.http_at,
+             loop->door.metrics_at, loop->gdoor.at);
     bt_ready_fd_say(&loop->ready_fd, text);
 }
 
@@ -238,6 +240,21 @@ static void rekey(bt_loop_t *loop)
     bt_key_wipe(key, sizeof(key));
 }
 
+static void renew_tls(bt_loop_t *loop)
+{
+    char why[BT_TLS_WHY_BYTES];
+
+    if (loop->tls == NULL) {
+        return;
+    }
+    if (bt_tls_reload(loop->tls, why) != BT_OK) {
+        BT_LOG_ERROR("SIGHUP: TLS %s; what was read before stays", why);
+        return;
+    }
+    BT_LOG_INFO("SIGHUP: TLS for new connections: %s",
+                bt_tls_summary(loop->tls));
+}
+
 static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
 {
     bt_loop_t *loop = ctx;
@@ -247,6 +264,7 @@ static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
     BT_LOG_INFO("SIGHUP: trace and access log are opened anew");
     bt_frontend_reopen(&loop->front);
     rekey(loop);
+    renew_tls(loop);
 }
 
 /* ---- requests that wait for others ---- */
@@ -314,6 +332,30 @@ static bt_status_t make_events(bt_loop_t *loop)
     return BT_OK;
 }
 
+static bt_status_t open_tls(const bt_config_t *config, bt_tls_t **tls_p)
+{
+    const bt_tls_files_t files = {.cert = config->tls_cert,
+                                  .key = config->tls_key,
+                                  .client_ca = config->tls_client_ca};
+    char why[BT_TLS_WHY_BYTES];
+    bt_status_t status;
+
+    if (config->tls_cert[0] == '\0') {
+        return BT_OK;
+    }
+    status = bt_tls_create(&files, tls_p, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("TLS %s", why);
+        /* As a file that is wrong: another start would not help. */
+        return (status == BT_ERR_MISMATCH) ? BT_ERR_BAD_FILE : status;
+    }
+    BT_LOG_INFO("TLS: %s", bt_tls_summary(*tls_p));
+    if (bt_tls_has_expired(*tls_p)) {
+        BT_LOG_WARN("TLS certificate %s has expired", config->tls_cert);
+    }
+    return BT_OK;
+}
+
 /* As many of its connections as the descriptors allow; memory as for HTTP. */
 static bt_status_t open_grpc(bt_loop_t *loop)
 {
@@ -322,6 +364,8 @@ static bt_status_t open_grpc(bt_loop_t *loop)
         .max_connections = limits->grpc_connections,
         .max_per_client = limits->per_client,
         .memory_bytes = limits->memory_bytes,
+        .tls = loop->tls,
+        .protocol = "h2",
     };
 
     return bt_gdoor_open(&loop->gdoor, loop->base, &loop->front, &net);
@@ -352,8 +396,9 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
                                    &loop->links)) != BT_OK ||
         (status = make_events(loop)) != BT_OK ||
         (status = make_hold(loop)) != BT_OK ||
-        (status = bt_door_open(&loop->door, loop->base, &loop->front)) !=
-            BT_OK ||
+        (status = open_tls(config, &loop->tls)) != BT_OK ||
+        (status = bt_door_open(&loop->door, loop->base, &loop->front,
+                               loop->tls)) != BT_OK ||
         (status = open_grpc(loop)) != BT_OK) {
         goto err_loop;
     }
@@ -381,9 +426,10 @@ int bt_loop_run(bt_loop_t *loop)
 
     bt_strbuf_init(&names, 4096);
     bt_registry_names(&loop->front.models, &names);
-    BT_LOG_INFO("serving %s at http://%s, metrics at http://%s/metrics, gRPC "
+    BT_LOG_INFO("serving %s at %s://%s, metrics at http://%s/metrics, gRPC "
                 "at %s",
-                (names.len > 0) ? names.data : "", loop->door.http_at,
+                (names.len > 0) ? names.data : "",
+                (loop->tls != NULL) ? "https" : "http", loop->door.http_at,
                 loop->door.metrics_at, loop->gdoor.at);
     bt_strbuf_fini(&names);
     say_addresses(loop);
@@ -417,6 +463,7 @@ void bt_loop_destroy(bt_loop_t *loop)
     }
     bt_gdoor_close(&loop->gdoor);
     bt_door_close(&loop->door);
+    bt_tls_destroy(loop->tls);
     event_end(loop->tick);
     event_end(loop->worked);
     event_end(loop->stop);

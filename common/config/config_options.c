@@ -111,6 +111,16 @@ const bt_option_t bt_config_options[] = {
             "Where to serve gRPC"),
     ADDRESS("metrics", "127.0.0.1:8002", S | R, metrics,
             "Where to serve /metrics"),
+    TEXT("tls-cert", "FILE", "", S | R, tls_cert,
+         "Certificate (PEM, with those up to its root behind it) to serve "
+         "HTTP and gRPC over TLS with; empty: they are plain. /metrics is "
+         "always plain. Read anew at SIGHUP, together with --tls-key"),
+    TEXT("tls-key", "FILE", "", S | R, tls_key,
+         "Private key (PEM, without a passphrase) of --tls-cert, which only "
+         "its user may read"),
+    TEXT("tls-client-ca", "FILE", "", S | R, tls_client_ca,
+         "Certificates (PEM) one of which must have signed that of a client; "
+         "empty: clients need none"),
     TEXT("allowed-hosts", "NAME[,NAME]", "", S | R, allowed_hosts,
          "Names by which clients, load balancers and web pages may call the "
          "server, beside addresses, localhost, this machine's name and those "

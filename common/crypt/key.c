@@ -43,8 +43,7 @@ static bt_status_t read_all(int fd, uint8_t *data, size_t *n_p)
     return BT_OK;
 }
 
-/* May what is in this file be a secret? */
-static bt_status_t check_file(int fd, char why[BT_KEY_WHY_BYTES])
+bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES])
 {
     struct stat st;
 
@@ -85,7 +84,7 @@ bt_status_t bt_key_read(const char *path, uint8_t key[BT_KEY_BYTES],
         snprintf(why, BT_KEY_WHY_BYTES, "%m");
         return (err == ENOENT) ? BT_ERR_NOT_FOUND : BT_ERR_IO;
     }
-    status = check_file(fd, why);
+    status = bt_key_check_file(fd, why);
     if (status != BT_OK) {
         return status;
     }

@@ -36,6 +36,11 @@ BT_MUST_CHECK bt_status_t bt_key_read(const char *path,
                                       uint8_t key[BT_KEY_BYTES],
                                       char why[BT_KEY_WHY_BYTES]);
 
+/** May what is in this file be a secret? Refused when others can read or write
+ *  it or own it. @param [out] why  after a failure: the cause, a phrase
+ *  @retval BT_ERR_IO, BT_ERR_UNAUTHORIZED */
+BT_MUST_CHECK bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES]);
+
 /** proof = keyed hash of @a data (BLAKE2b-256, RFC 7693; a key outside 16 to 64
  *  bytes is hashed first). Compare with bt_key_equal() only. */
 void bt_key_proof(const uint8_t *key, size_t key_bytes, const void *data,

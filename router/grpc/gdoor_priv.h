@@ -47,10 +47,18 @@ void bt_service_server_live(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message);
-void bt_service_model_metadata(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_not_yet(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_cuda_status(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message);
+
+/* ---- describe.c: the same ---- */
+
+void bt_service_model_metadata(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_model_config(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_model_statistics(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_repository_index(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_log_settings(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message);
 
 /* ---- health.c ---- */
 

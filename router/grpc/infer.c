@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/zip/zip.h"
 #include "router/grpc/gdoor_priv.h"
 #include "router/grpc/pb_infer.h"
 #include "router/triton/infer_call.h"
@@ -206,6 +207,25 @@ static void body_freed(void *ctx, size_t bytes)
     bt_net_give_back(bt_grpc_net(door->grpc), bytes);
 }
 
+/* What a packed message may become is held before it is unpacked. */
+static bool hold_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
+{
+    const uint64_t most = door->front->config->max_body_bytes;
+    uint64_t bytes = (uint64_t)message->body.len * BT_ZIP_MAX_RATIO;
+
+    if (!message->compressed) {
+        return true;
+    }
+    bytes = (bytes < most) ? bytes : most;
+    if (!bt_net_has_room(bt_grpc_net(door->grpc), 0, bytes)) {
+        bt_net_count_refused(bt_grpc_net(door->grpc));
+        return false;
+    }
+    bt_net_charge(bt_grpc_net(door->grpc), &message->charged,
+                  message->charged + (size_t)bytes);
+    return true;
+}
+
 static void begin(visit_t *visit, bt_gmessage_t *message)
 {
     bt_gdoor_t *door = door_of(visit);
@@ -213,7 +233,7 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
         .compressed = message->compressed,
         .max_bytes = door->front->config->max_body_bytes,
     };
-    const bt_infer_source_t source = {
+    bt_infer_source_t source = {
         .may_stream = visit->stream != NULL,
         .traceparent = bt_gcall_field(visit->call, "traceparent"),
         .parse = bt_pb_infer_parse,
@@ -221,12 +241,21 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
         .parse_ctx_bytes = sizeof(form),
         .body_freed = body_freed,
         .ctx = door,
-        .body_bytes = message->charged,
     };
 
+    if (!hold_unpacked(door, message)) {
+        bt_api_error_t error = {0};
+
+        bt_gmessage_fini(door->grpc, message);
+        bt_api_error_set(&error, 503, "server_error", NULL,
+                         "the server has no room for this message now");
+        visit->reply.ops->error(&visit->reply, &error);
+        return;
+    }
     if (!message->compressed) {
         bt_pb_infer_id(message->body.data, message->body.len, visit->id);
     }
+    source.body_bytes = message->charged;
     _Static_assert(sizeof(form) <= BT_INFER_CTX_BYTES, "it is copied");
     bt_infer_begin(door->front, &visit->reply, &source, &message->body);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/grpc/pb.h"
 
+#include <stddef.h>
+
 #include "common/base/alloc.h"
 
 /* What an allocation costs beside its bytes. */
@@ -60,6 +62,48 @@ void bt_pb_free(bt_pb_room_t *room, ProtobufCMessage *message)
 }
 
 /* ---- writing ---- */
+
+char *bt_pb_text(const char *borrowed)
+{
+    union {
+        const char *from;
+        char *to;
+    } cast = {.from = (borrowed == NULL) ? "" : borrowed};
+
+    return cast.to;
+}
+
+typedef struct bt_pb_block {
+    struct bt_pb_block *next;
+    max_align_t data[];
+} bt_pb_block_t;
+
+void *bt_pb_scratch_take(bt_pb_scratch_t *scratch, size_t n, size_t size)
+{
+    bt_pb_block_t *block = NULL;
+    size_t bytes;
+
+    if (!scratch->failed && !__builtin_mul_overflow(n, size, &bytes)) {
+        block = bt_calloc(1, sizeof(*block) + bytes);
+    }
+    if (block == NULL) {
+        scratch->failed = true;
+        return NULL;
+    }
+    block->next = scratch->blocks;
+    scratch->blocks = block;
+    return block->data;
+}
+
+void bt_pb_scratch_fini(bt_pb_scratch_t *scratch)
+{
+    while (scratch->blocks != NULL) {
+        bt_pb_block_t *block = scratch->blocks;
+
+        scratch->blocks = block->next;
+        bt_free(block);
+    }
+}
 
 typedef struct writer {
     ProtobufCBuffer base;

@@ -42,7 +42,21 @@ BT_MUST_CHECK bt_status_t bt_pb_read(bt_pb_room_t *room,
                                      const void *data, size_t bytes,
                                      ProtobufCMessage **message_p);
 void bt_pb_free(bt_pb_room_t *room, ProtobufCMessage *message);
+/** protobuf-c has no const: a text that is written from, NULL for "". */
+char *bt_pb_text(const char *borrowed);
 /** Append its bytes; the buffer has the status. */
 void bt_pb_write(const ProtobufCMessage *message, bt_strbuf_t *out);
+
+/* ---- memory of a message that is being made ---- */
+
+/** All of it is freed at once. Zero-initialise. */
+typedef struct bt_pb_scratch {
+    struct bt_pb_block *blocks;
+    bool failed; /**< memory was short: the message is not to be used */
+} bt_pb_scratch_t;
+
+/** Zeroed. @return NULL: memory is short, now or before */
+void *bt_pb_scratch_take(bt_pb_scratch_t *scratch, size_t n, size_t size);
+void bt_pb_scratch_fini(bt_pb_scratch_t *scratch);
 
 #endif

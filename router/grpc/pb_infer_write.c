@@ -22,16 +22,6 @@ typedef struct response_form {
 } response_form_t;
 
 /* protobuf-c has no const. */
-static char *text(const char *borrowed)
-{
-    union {
-        const char *from;
-        char *to;
-    } cast = {.from = (borrowed == NULL) ? "" : borrowed};
-
-    return cast.to;
-}
-
 static uint8_t *bytes_of(const void *borrowed)
 {
     union {
@@ -50,7 +40,7 @@ static void say_last(response_form_t *form, bool last)
     form->last_value.parameter_choice_case =
         INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
     form->last_value.bool_param = last;
-    form->last.key = text("triton_final_response");
+    form->last.key = bt_pb_text("triton_final_response");
     form->last.value = &form->last_value;
     form->param_list[0] = &form->last;
     form->message.n_parameters = 1;
@@ -64,17 +54,17 @@ static void fill_response(response_form_t *form,
 
     BT_ASSERT(from->n_outputs <= BT_INFER_MAX_OUTPUTS);
     *message = (response_pb_t)INFERENCE__MODEL_INFER_RESPONSE__INIT;
-    message->model_name = text(from->model);
-    message->model_version = text(from->version);
-    message->id = text(from->id);
+    message->model_name = bt_pb_text(from->model);
+    message->model_version = bt_pb_text(from->version);
+    message->id = bt_pb_text(from->id);
     for (size_t i = 0; i < from->n_outputs; i++) {
         const bt_tensor_t *tensor = &from->outputs[i];
         output_pb_t *out = &form->outputs[i];
 
         *out = (output_pb_t)
             INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT;
-        out->name = text(tensor->name);
-        out->datatype = text(bt_dtype_name(tensor->dtype));
+        out->name = bt_pb_text(tensor->name);
+        out->datatype = bt_pb_text(bt_dtype_name(tensor->dtype));
         for (uint32_t k = 0; k < tensor->n_dims; k++) {
             form->shapes[i][k] = (int64_t)tensor->dims[k];
         }
@@ -120,8 +110,8 @@ void bt_pb_infer_write_error(const char *message, const char *id,
         INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
     response_pb_t response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
 
-    piece.error_message = text((message[0] == '\0') ? "failed" : message);
-    response.id = text(id);
+    piece.error_message = bt_pb_text((message[0] == '\0') ? "failed" : message);
+    response.id = bt_pb_text(id);
     piece.infer_response = &response;
     bt_pb_write(&piece.base, out);
 }

@@ -5,6 +5,9 @@
 
 #include "common/base/clock.h"
 #include "router/grpc/gdoor_priv.h"
+#include "router/triton/describe.h"
+
+#define MAX_EXTENSIONS 32
 
 /* The message says nothing: it is read all the same. @return false: the call
  * was ended */
@@ -48,27 +51,6 @@ void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message)
     }
 }
 
-/* @return NULL: the call was ended */
-static bt_served_t *find_model(bt_gcall_t *call, const char *name,
-                               const char *version)
-{
-    const bt_gdoor_t *door = bt_gcall_ctx(call);
-    bt_served_t *served = bt_registry_find(&door->front->models, name);
-    bt_api_error_t error = {0};
-
-    if (served == NULL) {
-        bt_registry_refuse(&door->front->models, name, &error);
-        bt_gdoor_fail(call, &error);
-        return NULL;
-    }
-    if ((version[0] != '\0') && (strcmp(version, served->version) != 0)) {
-        bt_gcall_end(call, BT_GRPC_NOT_FOUND,
-                     "this model has version " BT_SERVED_VERSION " only");
-        return NULL;
-    }
-    return served;
-}
-
 void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
@@ -98,30 +80,28 @@ void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message)
 {
     Inference__ServerMetadataResponse answer =
         INFERENCE__SERVER_METADATA_RESPONSE__INIT;
-    char name[] = "baton";
-    char version[64];
+    char *extensions[MAX_EXTENSIONS];
 
     if (skip_message(call, message,
                      &inference__server_metadata_request__descriptor)) {
-        strncpy(version, bt_config_version(), sizeof(version) - 1);
-        version[sizeof(version) - 1] = '\0';
-        answer.name = name;
-        answer.version = version;
+        for (size_t n = 0;
+             (n < MAX_EXTENSIONS) && (bt_describe_extensions[n] != NULL); n++) {
+            extensions[n] = bt_pb_text(bt_describe_extensions[n]);
+            answer.n_extensions = n + 1;
+        }
+        answer.extensions = extensions;
+        answer.name = bt_pb_text(BT_DESCRIBE_SERVER_NAME);
+        answer.version = bt_pb_text(bt_config_version());
         bt_gdoor_answer(call, &answer.base);
     }
-}
-
-void bt_service_model_metadata(bt_gcall_t *call, bt_gmessage_t *message)
-{
-    (void)find_model;
-    bt_service_not_yet(call, message);
 }
 
 void bt_service_not_yet(bt_gcall_t *call, bt_gmessage_t *message)
 {
     bt_gmessage_fini(bt_gcall_grpc(call), message);
-    bt_gcall_end(call, BT_GRPC_UNIMPLEMENTED,
-                 "this call is not served over gRPC yet");
+    bt_gcall_end(
+        call, BT_GRPC_UNIMPLEMENTED,
+        "this call is not served over gRPC: use the HTTP door, or --help for what it is about");
 }
 
 /* Nothing was registered, so there is nothing to tell or to end. */

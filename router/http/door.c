@@ -146,7 +146,7 @@ static void on_gather(void *ctx)
 }
 
 static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
-                                const bt_door_limits_t *limits)
+                                const bt_door_limits_t *limits, bt_tls_t *tls)
 {
     const bt_config_t *config = door->front->config;
     const bt_http_config_t main_config = {
@@ -159,6 +159,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .max_per_client = limits->per_client,
         .memory_bytes = limits->memory_bytes,
         .shares_ports = config->share_http,
+        .tls = tls,
     };
     bt_http_config_t metrics_config = main_config;
     const bt_http_handlers_t main_port = {
@@ -185,6 +186,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
     metrics_config.max_connections = limits->metrics_connections;
     metrics_config.max_per_client = 0;
     metrics_config.shares_ports = false;
+    metrics_config.tls = NULL; /* scrapers are inside, with no certificate */
     status = bt_http_create(base, &main_config, &main_port, &door->http);
     if (status == BT_OK) {
         status = bt_http_create(base, &metrics_config, &metrics_port,
@@ -197,7 +199,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
 }
 
 bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
-                         bt_frontend_t *front)
+                         bt_frontend_t *front, bt_tls_t *tls)
 {
     bt_status_t status;
 
@@ -214,7 +216,7 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
         status = find_limits(front->config, &door->limits);
     }
     if (status == BT_OK) {
-        status = make_servers(door, base, &door->limits);
+        status = make_servers(door, base, &door->limits, tls);
     }
     if (status == BT_OK) {
         status =

@@ -40,9 +40,11 @@ struct bt_door {
 
 /** Binds the sockets that the options name.
  *  @param [in] front  borrowed
+ *  @param [in] tls    borrowed; of the main port. NULL: it is plain, as the
+ *                     metrics port always is
  *  @retval others  Logged; bt_door_close() is still due. */
 BT_MUST_CHECK bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
-                                       bt_frontend_t *front);
+                                       bt_frontend_t *front, bt_tls_t *tls);
 /** Calls that are open are given up; the frontend's pool must have been
  * stopped. Also of a zeroed one. */
 void bt_door_close(bt_door_t *door);

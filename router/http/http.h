@@ -81,6 +81,7 @@ typedef struct bt_http_config {
                             all of them must say so, and be of one user */
     uint64_t memory_bytes; /**< for requests under way, and as much again
                                 for answers that were not read */
+    bt_tls_t *tls;         /**< borrowed; NULL: it speaks HTTP, not HTTPS */
 } bt_http_config_t;
 
 typedef struct bt_http_handlers {

@@ -193,10 +193,12 @@ size_t bt_exchange_take_body(bt_exchange_t *ex, bt_strbuf_t *body_p)
 
 bool bt_http_hold(bt_http_t *http, size_t bytes)
 {
-    if (!bt_http_has_room(http, 0, bytes)) {
+    size_t held = 0;
+
+    if (!bt_net_has_room(http->net, 0, bytes)) {
         return false;
     }
-    http->use.request_bytes += bytes;
+    bt_net_charge(http->net, &held, bytes);
     return true;
 }
 

@@ -5,11 +5,22 @@
 #include "common/base/alloc.h"
 #include "router/http/http_priv.h"
 
-static size_t write_refusal(void *ctx, bool share, char out[])
+static size_t write_refusal(void *ctx, bt_net_refusal_t refusal, char out[])
 {
-    const char *const why =
-        share ? "too many connections from this client's address"
-              : "the server has no connection left";
+    static const struct {
+        const char *status, *why;
+        bool later;
+    } words[] = {
+        [BT_NET_FULL] = {"503 Service Unavailable",
+                         "the server has no connection left", true},
+        [BT_NET_OVER_SHARE] = {"429 Too Many Requests",
+                               "too many connections from this client's "
+                               "address",
+                               true},
+        [BT_NET_NEEDS_TLS] = {"400 Bad Request",
+                              "this port speaks TLS: use https://", false},
+    };
+    const char *const why = words[refusal].why;
     int n;
 
     (void)ctx;
@@ -17,12 +28,13 @@ static size_t write_refusal(void *ctx, bool share, char out[])
                  "HTTP/1.1 %s\r\n"
                  "Content-Type: application/json\r\n"
                  "Content-Length: %zu\r\n"
-                 "Retry-After: 1\r\n"
+                 "%s"
                  "Connection: close\r\n"
                  "\r\n"
                  "{\"error\":\"%s\"}",
-                 share ? "429 Too Many Requests" : "503 Service Unavailable",
-                 strlen("{\"error\":\"\"}") + strlen(why), why);
+                 words[refusal].status,
+                 strlen("{\"error\":\"\"}") + strlen(why),
+                 words[refusal].later ? "Retry-After: 1\r\n" : "", why);
     return (size_t)n;
 }
 
@@ -50,6 +62,8 @@ bt_status_t bt_http_create(struct event_base *base,
         .max_per_client = config->max_per_client,
         .shares_ports = config->shares_ports,
         .memory_bytes = config->memory_bytes,
+        .tls = config->tls,
+        .protocol = "http/1.1",
     };
     bt_net_handlers_t net_handlers = {
         .on_stream = bt_http_on_stream,

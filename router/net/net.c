@@ -10,11 +10,15 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "router/net/net_priv.h"
 
 #define ACCEPTS_PER_TURN 16
 #define ACCEPT_AGAIN_MS  100
+/* Of handshakes in a turn of the loop: one with an RSA key takes about as
+ * long. */
+#define SHAKE_US 1000
 /* What a message of a worker waits for at most. Each look costs as much as
  * there are sockets with something to read. */
 #define CALLBACKS_PER_LOOK 32
@@ -49,21 +53,39 @@ static void on_reap(evutil_socket_t fd, short what, void *arg)
     bt_net_turn(net);
 }
 
-static void turn_away(bt_net_t *net, int fd, bool share)
+/* Some of what the peer sent: closing on unread bytes resets, and a reset may
+ * destroy what we said last. */
+void bt_net_drain(int fd)
+{
+    char unread[1024];
+
+    (void)!recv(fd, unread, sizeof(unread), 0);
+}
+
+void bt_net_refuse(bt_net_t *net, int fd, bt_net_refusal_t refusal)
 {
     char answer[BT_NET_REFUSAL_BYTES];
-    char unread[1024];
     size_t n = 0;
 
     if (net->handlers.write_refusal != NULL) {
-        n = net->handlers.write_refusal(net->handlers.ctx, share, answer);
+        n = net->handlers.write_refusal(net->handlers.ctx, refusal, answer);
     }
-    /* Best effort: a fresh socket's buffer takes this much at once. Reading
-     * what is there makes it less likely that closing resets. */
+    /* Best effort: a fresh socket's buffer takes this much at once. */
     (void)!send(fd, answer, n, MSG_NOSIGNAL);
-    (void)!recv(fd, unread, sizeof(unread), 0);
-    close(fd);
+    bt_net_drain(fd);
     net->use.n_turned_away++;
+}
+
+/* Who speaks TLS would not understand a word without it. */
+static void turn_away(bt_net_t *net, int fd, bt_net_refusal_t refusal)
+{
+    if (net->config.tls == NULL) {
+        bt_net_refuse(net, fd, refusal);
+    } else {
+        bt_net_drain(fd);
+        net->use.n_turned_away++;
+    }
+    close(fd);
 }
 
 static void set_listening(bt_net_t *net, bool on)
@@ -111,7 +133,7 @@ static void accept_some(bt_net_t *net, int listen_fd)
         bt_net_client_t *client = NULL;
         const int fd = accept4(listen_fd, (struct sockaddr *)&from, &bytes,
                                SOCK_NONBLOCK | SOCK_CLOEXEC);
-        bt_net_admission_t admission;
+        bt_net_refusal_t refusal;
 
         if (fd < 0) {
             if ((errno == EMFILE) || (errno == ENFILE) || (errno == ENOMEM) ||
@@ -121,14 +143,14 @@ static void accept_some(bt_net_t *net, int listen_fd)
             return;
         }
         net->out_of_files = false;
-        admission = bt_net_admit(net, &from, &client);
-        if ((admission == BT_NET_ADMITTED) &&
+        refusal = bt_net_admit(net, &from, &client);
+        if ((refusal == BT_NET_NOT_REFUSED) &&
             (bt_stream_create(net, fd, client) != BT_OK)) {
             bt_net_client_leave(client);
-            admission = BT_NET_FULL;
+            refusal = BT_NET_FULL;
         }
-        if (admission != BT_NET_ADMITTED) {
-            turn_away(net, fd, admission == BT_NET_OVER_SHARE);
+        if (refusal != BT_NET_NOT_REFUSED) {
+            turn_away(net, fd, refusal);
         }
     }
 }
@@ -158,6 +180,35 @@ void bt_net_put_last(bt_net_t *net, struct event *ev)
 {
     /* Fails only for an event that is active already. */
     (void)event_priority_set(ev, event_base_get_npriorities(net->base) - 1);
+}
+
+/* A turn of the loop is short, also when many shake hands at once. */
+static void on_shake(evutil_socket_t fd, short what, void *arg)
+{
+    const uint64_t end_us = bt_now_us() + SHAKE_US;
+    bt_net_t *net = arg;
+
+    (void)fd;
+    (void)what;
+    while (!bt_list_empty(&net->shaking)) {
+        bt_stream_t *stream =
+            BT_CONTAINER_OF(net->shaking.next, bt_stream_t, shake_link);
+
+        if (bt_now_us() >= end_us) {
+            bt_net_shake_soon(net);
+            break;
+        }
+        bt_list_remove(&stream->shake_link);
+        bt_stream_shake(stream);
+    }
+    bt_net_turn(net);
+}
+
+void bt_net_shake_soon(bt_net_t *net)
+{
+    const struct timeval now = {0};
+
+    (void)evtimer_add(&net->ev_shake, &now);
 }
 
 static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
@@ -191,6 +242,8 @@ bt_status_t bt_net_create(struct event_base *base,
     evtimer_assign(&net->ev_reap, base, on_reap, net);
     /* Else each connection that closes would make the loop look again. */
     bt_net_put_last(net, &net->ev_reap);
+    evtimer_assign(&net->ev_shake, base, on_shake, net);
+    bt_net_put_last(net, &net->ev_shake);
     evtimer_assign(&net->ev_accept_again, base, on_accept_again, net);
     *net_p = net;
     return BT_OK;
@@ -381,6 +434,7 @@ void bt_net_destroy(bt_net_t *net)
     close_all(&net->reading);
     close_all(&net->busy);
     event_del(&net->ev_reap);
+    evtimer_del(&net->ev_shake);
     reap(net);
     bt_net_room_fini(net);
     bt_free(net->scratch);

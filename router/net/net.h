@@ -33,6 +33,14 @@
  * charged by itself, and past the limit the readers that are behind for
  * longest are closed.
  *
+ * TLS: where the config has a bt_tls_t, streams are encrypted, and nothing else
+ * changes for the user. It learns of a stream at once, and hears of it again
+ * when hands were shaken: the deadline that it sets in on_stream() counts for
+ * that, and so does being quiet. A flush meanwhile says BT_INPROGRESS. Hands
+ * are shaken with all streams of a net for about a millisecond in a turn of the
+ * loop; the others wait in a queue. A session's memory is charged as that of
+ * requests is.
+ *
  * Turns are short: bt_stream_read() gives 64 KiB at most, once in a turn; the
  * flushes of an answer are given BT_NET_SEND_BYTES. Events of clients have the
  * last priority on a loop of bt_net_loop_create(), so messages of workers, time
@@ -49,6 +57,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "router/net/tls.h"
 
 struct event_base;
 typedef struct bt_net bt_net_t;
@@ -62,6 +71,8 @@ typedef struct bt_net_config {
                             all of them must say so, and be of one user */
     uint64_t memory_bytes; /**< for requests under way, and as much again
                                 for answers that were not read */
+    bt_tls_t *tls;         /**< borrowed; NULL: streams are plain */
+    const char *protocol;  /**< of ALPN, with tls: "http/1.1" or "h2"; static */
 } bt_net_config_t;
 
 /** What was done about too much, since the net was made, and what is held
@@ -74,16 +85,22 @@ typedef struct bt_net_use {
     uint64_t n_readers_cut; /**< together they had left too much unread */
 } bt_net_use_t;
 
+/** Why a connection is not served. */
+typedef enum bt_net_refusal {
+    BT_NET_NOT_REFUSED,
+    BT_NET_FULL,       /**< the table is */
+    BT_NET_OVER_SHARE, /**< its address has its share of the table */
+    BT_NET_NEEDS_TLS,  /**< it spoke HTTP/1 where TLS is spoken */
+} bt_net_refusal_t;
 #define BT_NET_REFUSAL_BYTES 512
 
 typedef struct bt_net_handlers {
     /** Accepted, filed as quiet. Makes the user and attaches it.
      *  @retval others  The stream is gone; nothing of it may be kept. */
     bt_status_t (*on_stream)(void *ctx, bt_stream_t *stream);
-    /** May be NULL: it is closed without a word. What a connection is told
-     *  that is turned away, @a share: for its address' share, else because the
-     *  table is full. @return bytes of @a out */
-    size_t (*write_refusal)(void *ctx, bool share,
+    /** May be NULL: it is closed without a word. What a plain connection is
+     *  told that is turned away. @return bytes of @a out */
+    size_t (*write_refusal)(void *ctx, bt_net_refusal_t refusal,
                             char out[BT_NET_REFUSAL_BYTES]);
     /** May be NULL. A callback of the event loop is over. */
     void (*on_turn)(void *ctx);

@@ -33,6 +33,7 @@ struct bt_stream {
     bt_list_t client_link; /**< in client->quiet, while it is quiet */
     bt_list_t behind_link; /**< in net->behind, while bytes are unsent */
     bt_list_t gather_link; /**< in net->gathering, until bt_net_flush() */
+    bt_list_t shake_link;  /**< in net->shaking, when it is its turn */
     bt_net_t *net;
     bt_net_client_t *client; /**< NULL: clients are not counted */
     const bt_stream_handlers_t *handlers;
@@ -40,13 +41,18 @@ struct bt_stream {
     int fd; /**< -1: closed */
     bt_stream_place_t place;
     bool want_write; /**< ev_write is added */
+    bool shaking;    /**< hands, with TLS: the user hears nothing yet */
+    bool unread;     /**< decrypted bytes, or an end, that no socket tells of */
+    bool ending;     /**< bt_stream_shutdown() waits for the socket */
     bool told_of_stop;
     struct event ev_read, ev_write, ev_timer;
     struct event ev_again; /**< on_readable() in the loop's next turn */
     bt_strbuf_t out;
-    size_t out_sent;    /**< bytes of `out` that are gone */
-    size_t held;        /**< bytes of answers that the user keeps for it */
-    size_t out_charged; /**< of net->use.answer_bytes */
+    size_t out_sent;       /**< bytes of `out` that are gone */
+    size_t held;           /**< bytes of answers that the user keeps for it */
+    size_t out_charged;    /**< of net->use.answer_bytes */
+    bt_tls_session_t *tls; /**< NULL: plain */
+    size_t tls_charged;    /**< of net->use.request_bytes */
 };
 
 typedef struct bt_listener {
@@ -69,6 +75,7 @@ struct bt_net {
     bt_list_t dead;      /**< closed, to be freed */
     bt_list_t behind;    /**< with unsent bytes, longest first */
     bt_list_t gathering; /**< with pieces of this turn */
+    bt_list_t shaking;   /**< have sent something to the handshake */
     uint32_t n_conns;    /**< all but the dead */
     bt_net_use_t use;
     bt_hmap_t clients;
@@ -76,6 +83,7 @@ struct bt_net {
     uint64_t client_seed;
     struct event ev_reap;
     struct event ev_cut;
+    struct event ev_shake;
     struct event ev_accept_again;
     char *scratch; /**< BT_NET_SCRATCH_BYTES */
 };
@@ -87,22 +95,23 @@ void bt_net_put_last(bt_net_t *net, struct event *ev);
 /** At the end of each callback of the event loop. */
 void bt_net_turn(bt_net_t *net);
 
+/** Say why, without TLS; it is counted. */
+void bt_net_refuse(bt_net_t *net, int fd, bt_net_refusal_t refusal);
+/** Read some of what came, before closing. */
+void bt_net_drain(int fd);
+/** Those of net->shaking get their turn. */
+void bt_net_shake_soon(bt_net_t *net);
+
 /* ---- room.c ---- */
 
 /** @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_net_room_init(bt_net_t *net);
 void bt_net_room_fini(bt_net_t *net);
-/** Why a connection cannot be. */
-typedef enum bt_net_admission {
-    BT_NET_ADMITTED,
-    BT_NET_FULL,
-    BT_NET_OVER_SHARE,
-} bt_net_admission_t;
 /** Make room for a connection from @a from, at the cost of others.
  *  @param [out] client_p  counted already; NULL: clients are not counted */
-bt_net_admission_t bt_net_admit(bt_net_t *net,
-                                const struct sockaddr_storage *from,
-                                bt_net_client_t **client_p);
+bt_net_refusal_t bt_net_admit(bt_net_t *net,
+                              const struct sockaddr_storage *from,
+                              bt_net_client_t **client_p);
 /** One connection less. @param client  may be NULL; may be freed */
 void bt_net_client_leave(bt_net_client_t *client);
 /** Close a quiet connection, the longest quiet one. @return false: none */
@@ -115,6 +124,8 @@ void bt_net_charge_out(bt_stream_t *stream);
 /** Takes over @a fd and its place at @a client on success. */
 BT_MUST_CHECK bt_status_t bt_stream_create(bt_net_t *net, int fd,
                                            bt_net_client_t *client);
+/** One step of a handshake, of some 1 ms. May close it. */
+void bt_stream_shake(bt_stream_t *stream);
 /** Free what bt_stream_close() left. */
 void bt_stream_free(bt_stream_t *stream);
 

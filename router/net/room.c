@@ -114,9 +114,9 @@ void bt_net_client_leave(bt_net_client_t *client)
     }
 }
 
-bt_net_admission_t bt_net_admit(bt_net_t *net,
-                                const struct sockaddr_storage *from,
-                                bt_net_client_t **client_p)
+bt_net_refusal_t bt_net_admit(bt_net_t *net,
+                              const struct sockaddr_storage *from,
+                              bt_net_client_t **client_p)
 {
     bt_net_client_t *client = NULL;
 
@@ -139,7 +139,7 @@ bt_net_admission_t bt_net_admit(bt_net_t *net,
         return BT_NET_FULL;
     }
     *client_p = client;
-    return BT_NET_ADMITTED;
+    return BT_NET_NOT_REFUSED;
 }
 
 /* ---- memory ---- */
@@ -237,6 +237,7 @@ bt_status_t bt_net_room_init(bt_net_t *net)
     bt_list_init(&net->dead);
     bt_list_init(&net->behind);
     bt_list_init(&net->gathering);
+    bt_list_init(&net->shaking);
     evtimer_assign(&net->ev_cut, net->base, on_cut, net);
     bt_net_put_last(net, &net->ev_cut);
     if (net->config.max_per_client == 0) {

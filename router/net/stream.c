@@ -9,12 +9,45 @@
 
 /* ---- input ---- */
 
+/* Several records, as many as there are: what is decrypted no socket tells
+ * of. */
+static bt_status_t read_tls(bt_stream_t *stream, size_t *n_p)
+{
+    char *scratch = stream->net->scratch;
+    bt_tls_step_t step;
+    size_t n = 0;
+
+    do {
+        size_t got = 0;
+
+        step = bt_tls_read(stream->tls, scratch + n, BT_NET_SCRATCH_BYTES - n,
+                           &got);
+        if ((step == BT_TLS_DONE) && (got == 0)) {
+            break;
+        }
+        n += got;
+    } while ((step == BT_TLS_DONE) && (n < BT_NET_SCRATCH_BYTES));
+    if (n > 0) {
+        stream->unread = (step != BT_TLS_WANTS_READ);
+    } else if (step != BT_TLS_DONE) {
+        return (step == BT_TLS_FAILED) ? BT_ERR_PEER_LOST : BT_INPROGRESS;
+    }
+    *n_p = n;
+    return BT_OK;
+}
+
 bt_status_t bt_stream_read(bt_stream_t *stream, const char **data_p,
                            size_t *n_p)
 {
     char *scratch = stream->net->scratch;
-    const ssize_t n = recv(stream->fd, scratch, BT_NET_SCRATCH_BYTES, 0);
+    ssize_t n;
 
+    if (stream->tls != NULL) {
+        stream->unread = false;
+        *data_p = scratch;
+        return read_tls(stream, n_p);
+    }
+    n = recv(stream->fd, scratch, BT_NET_SCRATCH_BYTES, 0);
     if (n >= 0) {
         *data_p = scratch;
         *n_p = (size_t)n;
@@ -38,6 +71,22 @@ void bt_stream_again(bt_stream_t *stream)
 void bt_stream_stop_reading(bt_stream_t *stream)
 {
     event_del(&stream->ev_read);
+    evtimer_del(&stream->ev_again);
+    stream->unread = false;
+}
+
+/* It waits for its turn to shake hands, and for nothing else. */
+static void shake_later(bt_stream_t *stream)
+{
+    bt_net_t *net = stream->net;
+
+    event_del(&stream->ev_read);
+    event_del(&stream->ev_write);
+    stream->want_write = false;
+    if (bt_list_empty(&net->shaking)) {
+        bt_net_shake_soon(net);
+    }
+    bt_list_push_back(&net->shaking, &stream->shake_link);
 }
 
 static void on_read(evutil_socket_t fd, short what, void *arg)
@@ -46,7 +95,14 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
+    if (stream->shaking) {
+        shake_later(stream);
+        return;
+    }
     stream->handlers->on_readable(stream->user);
+    if (stream->unread && (stream->fd >= 0)) {
+        bt_stream_again(stream);
+    }
     bt_net_turn(stream->net);
 }
 
@@ -125,6 +181,33 @@ static bt_status_t keep_rest(bt_stream_t *stream)
     return stream->want_write ? BT_INPROGRESS : BT_ERR_PEER_LOST;
 }
 
+/* @retval BT_INPROGRESS  The socket is full. */
+static bt_status_t send_some(bt_stream_t *stream, size_t bytes, size_t *n_p)
+{
+    const char *data = stream->out.data + stream->out_sent;
+    ssize_t n;
+
+    if (stream->tls != NULL) {
+        switch (bt_tls_write(stream->tls, data, bytes, n_p)) {
+        case BT_TLS_DONE:
+            return BT_OK;
+        case BT_TLS_WANTS_WRITE:
+            return BT_INPROGRESS;
+        default:
+            return BT_ERR_PEER_LOST;
+        }
+    }
+    do {
+        n = send(stream->fd, data, bytes, MSG_NOSIGNAL);
+    } while ((n < 0) && (errno == EINTR));
+    if (n > 0) {
+        *n_p = (size_t)n;
+        return BT_OK;
+    }
+    return ((errno == EAGAIN) || (errno == EWOULDBLOCK)) ? BT_INPROGRESS
+                                                         : BT_ERR_PEER_LOST;
+}
+
 bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
 {
     bt_strbuf_t *out = &stream->out;
@@ -132,23 +215,26 @@ bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
     if (bt_strbuf_status(out) != BT_OK) {
         return BT_ERR_PEER_LOST; /* bytes are missing: nothing to save */
     }
+    if (stream->shaking) {
+        bt_net_charge_out(stream);
+        return BT_INPROGRESS;
+    }
     while (stream->out_sent < out->len) {
         const size_t left = out->len - stream->out_sent;
-        ssize_t n;
+        bt_status_t status = BT_INPROGRESS;
+        size_t n = 0;
 
-        if (most == 0) {
+        if (most > 0) {
+            status = send_some(stream, (left < most) ? left : most, &n);
+        }
+        if (status == BT_INPROGRESS) {
             return keep_rest(stream);
         }
-        n = send(stream->fd, out->data + stream->out_sent,
-                 (left < most) ? left : most, MSG_NOSIGNAL);
-        if (n > 0) {
-            stream->out_sent += (size_t)n;
-            most -= (size_t)n;
-        } else if ((errno == EAGAIN) || (errno == EWOULDBLOCK)) {
-            return keep_rest(stream);
-        } else if (errno != EINTR) {
-            return BT_ERR_PEER_LOST;
+        if (status != BT_OK) {
+            return status;
         }
+        stream->out_sent += n;
+        most -= n;
     }
     want_write(stream, false);
     stream->out_sent = 0;
@@ -163,6 +249,18 @@ bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
 
 bt_status_t bt_stream_shutdown(bt_stream_t *stream)
 {
+    if (stream->tls != NULL) {
+        const bt_tls_step_t step = bt_tls_shutdown(stream->tls);
+
+        stream->ending = (step == BT_TLS_WANTS_WRITE);
+        want_write(stream, stream->ending);
+        if (stream->ending && stream->want_write) {
+            return BT_OK; /* later */
+        }
+        if (step != BT_TLS_DONE) {
+            return BT_ERR_PEER_LOST;
+        }
+    }
     return (shutdown(stream->fd, SHUT_WR) == 0) ? BT_OK : BT_ERR_PEER_LOST;
 }
 
@@ -172,8 +270,91 @@ static void on_write(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    stream->handlers->on_writable(stream->user);
+    if (stream->shaking) {
+        shake_later(stream);
+        return;
+    }
+    if (!stream->ending) {
+        stream->handlers->on_writable(stream->user);
+    } else if (bt_stream_shutdown(stream) != BT_OK) {
+        bt_stream_close(stream);
+    }
     bt_net_turn(stream->net);
+}
+
+/* ---- TLS ---- */
+
+static bt_status_t begin_tls(bt_stream_t *stream)
+{
+    bt_net_t *net = stream->net;
+
+    if (net->config.tls == NULL) {
+        return BT_OK;
+    }
+    bt_net_charge(net, &stream->tls_charged, BT_TLS_HANDSHAKE_BYTES);
+    if (!bt_net_make_room(net, stream)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    stream->tls =
+        bt_tls_begin(net->config.tls, stream->fd, net->config.protocol);
+    stream->shaking = true;
+    return (stream->tls != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+}
+
+static void end_tls(bt_stream_t *stream)
+{
+    /* The end of one that is closed in the middle of an answer must not look
+     * like the answer's own. */
+    if ((stream->tls != NULL) && (stream->place == BT_STREAM_QUIET) &&
+        !stream->shaking && (bt_stream_unsent(stream) == 0)) {
+        (void)bt_tls_shutdown(stream->tls);
+    }
+    bt_tls_end(stream->tls);
+    stream->tls = NULL;
+    bt_net_charge(stream->net, &stream->tls_charged, 0);
+}
+
+static void has_shaken(bt_stream_t *stream)
+{
+    stream->shaking = false;
+    bt_net_charge(stream->net, &stream->tls_charged, BT_TLS_IDLE_BYTES);
+    if (event_add(&stream->ev_read, NULL) != 0) {
+        bt_stream_close(stream);
+        return;
+    }
+    if (stream->out.len > 0) {
+        stream->handlers->on_writable(stream->user);
+    }
+    if (stream->fd >= 0) {
+        bt_stream_again(stream); /* what came with the last of it */
+    }
+}
+
+void bt_stream_shake(bt_stream_t *stream)
+{
+    bool goes_on = false;
+
+    switch (bt_tls_handshake(stream->tls)) {
+    case BT_TLS_DONE:
+        has_shaken(stream);
+        return;
+    case BT_TLS_WANTS_READ:
+        goes_on = (event_add(&stream->ev_read, NULL) == 0);
+        break;
+    case BT_TLS_WANTS_WRITE:
+        want_write(stream, true);
+        goes_on = stream->want_write;
+        break;
+    case BT_TLS_IS_HTTP:
+        bt_net_refuse(stream->net, stream->fd, BT_NET_NEEDS_TLS);
+        break;
+    case BT_TLS_FAILED:
+        bt_net_drain(stream->fd); /* the alert says why */
+        break;
+    }
+    if (!goes_on) {
+        bt_stream_close(stream);
+    }
 }
 
 /* ---- time ---- */
@@ -249,12 +430,15 @@ bt_status_t bt_stream_create(bt_net_t *net, int fd, bt_net_client_t *client)
     bt_list_init(&stream->client_link);
     bt_list_init(&stream->behind_link);
     bt_list_init(&stream->gather_link);
+    bt_list_init(&stream->shake_link);
     bt_strbuf_init(&stream->out, SIZE_MAX / 2);
     make_events(stream);
     bt_stream_file(stream, BT_STREAM_QUIET);
-    if ((event_add(&stream->ev_read, NULL) != 0) ||
+    if ((begin_tls(stream) != BT_OK) ||
+        (event_add(&stream->ev_read, NULL) != 0) ||
         (net->handlers.on_stream(net->handlers.ctx, stream) != BT_OK)) {
         end_events(stream);
+        end_tls(stream);
         bt_list_remove(&stream->link);
         bt_list_remove(&stream->client_link);
         bt_free(stream);
@@ -273,11 +457,13 @@ void bt_stream_close(bt_stream_t *stream)
         return;
     }
     end_events(stream);
+    end_tls(stream);
     close(stream->fd);
     stream->fd = -1;
     bt_list_remove(&stream->link);
     bt_list_remove(&stream->client_link);
     bt_list_remove(&stream->gather_link);
+    bt_list_remove(&stream->shake_link);
     bt_list_push_back(&net->dead, &stream->link);
     net->n_conns--;
     bt_net_client_leave(stream->client);

@@ -196,6 +196,7 @@ class Cluster:
             f.write(secrets.token_hex(32))
         self.url = f"tcp://{self.hosts[0].address}:7000" if hosts else f"ipc://{self.dir}/router.ipc"
         self.http = self.metrics_at = self.grpc = None
+        self.tls = None  # an ssl.SSLContext, for requests to a router that speaks TLS
 
     def start_router(self):
         router = Process("router", "router", [
@@ -229,7 +230,7 @@ class Cluster:
         """Where the router listens, from what it said when it was ready."""
         for line in self.router.ready_text.split("\n"):
             word, _, rest = line.partition(" ")
-            host, _, port = rest.rpartition(":")
+            host, _, port = rest.removeprefix("https://").rpartition(":")
             if word == "http":
                 self.http = (host, int(port))
             elif word == "metrics":
@@ -294,7 +295,10 @@ class Cluster:
     # --- as a client
 
     def request(self, method, path, body=None, headers=None, at=None, timeout=60):
-        conn = http.client.HTTPConnection(*(at or self.http), timeout=timeout)
+        if self.tls and not at:
+            conn = http.client.HTTPSConnection(*self.http, timeout=timeout, context=self.tls)
+        else:
+            conn = http.client.HTTPConnection(*(at or self.http), timeout=timeout)
         if self.hosts:
             conn.sock = self.hosts[0].connect(at or self.http, timeout)
         try:

@@ -366,6 +366,27 @@ static void the_announcement_has_addresses_and_a_line_to_paste(void **state)
     bt_strbuf_fini(&out);
 }
 
+static void an_address_with_tls_is_announced_as_such(void **state)
+{
+    static const char said[] = "http https://0.0.0.0:8000\n"
+                               "metrics 127.0.0.1:8002\nready\n";
+    bt_ready_t ready;
+    const bt_ready_t *const routers[] = {&ready};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_ready_reset(&ready);
+    bt_ready_add(&ready, said, sizeof(said) - 1);
+    bt_strbuf_init(&out, 4096);
+    bt_ready_announce(routers, 1, &out);
+    assert_non_null(strstr(out.data,
+                           "\n  HTTP     https://0.0.0.0:8000\n"
+                           "  metrics  http://127.0.0.1:8002/metrics\n"
+                           "\nTry it:\n  curl -X POST --cacert FILE "
+                           "https://127.0.0.1:8000/v2/"));
+    bt_strbuf_fini(&out);
+}
+
 static void several_routers_are_announced_with_all_their_addresses(void **state)
 {
     static const char *const said[] = {
@@ -560,6 +581,7 @@ int main(void)
         BT_TEST(the_role_said_last_counts_and_takes_no_room),
         BT_TEST(too_much_on_the_ready_descriptor_is_harmless),
         BT_TEST(the_announcement_has_addresses_and_a_line_to_paste),
+        BT_TEST(an_address_with_tls_is_announced_as_such),
         BT_TEST(several_routers_are_announced_with_all_their_addresses),
         BT_TEST(a_life_has_the_arrows_of_its_drawing_and_no_others),
         BT_TEST(run_directories_are_found_where_they_are_made),

@@ -29,6 +29,7 @@ ONE_INCLUDER = {
     r"zlib\.h": "common/zip/zip.c",
     r"jansson\.h": "router/frontend/",
     r"event2/.*": ("router/net/", "router/fleet.c", "router/links.c", "router/loop.c"),
+    r"openssl/.*": ("router/net/tls.c", "bench/_router_load.c"),
     r"cmocka\.h": "tests/support/",
 }
 BANNED = re.compile(r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|atoi|atol|atof|strtok|gets|alloca)\s*\(")

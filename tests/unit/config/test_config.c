@@ -640,6 +640,33 @@ static void the_last_routers_ports_must_exist(void **state)
                    "to 16 routers\n");
 }
 
+static void files_of_tls_are_given_together(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_SERVE,
+                          "--tls-cert c.pem --tls-key k.pem --tls-client-ca "
+                          "ca.pem",
+                          &c, &store),
+                     BT_OK);
+    assert_string_equal(c->tls_cert, "c.pem");
+    assert_string_equal(c->tls_key, "k.pem");
+    assert_string_equal(c->tls_client_ca, "ca.pem");
+    bt_config_destroy(store);
+    assert_int_equal(load(BT_PROG_ROUTER, "", &c, &store), BT_OK);
+    assert_string_equal(c->tls_cert, "");
+    bt_config_destroy(store);
+    assert_refused(BT_PROG_SERVE, "--tls-cert c.pem",
+                   "baton serve: --tls-cert needs --tls-key, too\n");
+    assert_refused(BT_PROG_ROUTER, "--tls-key k.pem",
+                   "baton-router: --tls-key needs --tls-cert, too\n");
+    assert_refused(BT_PROG_ROUTER, "--tls-client-ca ca.pem",
+                   "baton-router: --tls-client-ca needs --tls-cert and "
+                   "--tls-key\n");
+}
+
 /* store; copy of --config; copy of the model's path; the file's text; two
  * values of the file */
 /* A folder with a file for tensorrt_llm alone. */
@@ -802,6 +829,7 @@ int main(void)
         BT_TEST(several_models_come_from_the_strongest_source),
         BT_TEST(models_that_nobody_could_tell_apart_are_refused),
         BT_TEST(the_last_routers_ports_must_exist),
+        BT_TEST(files_of_tls_are_given_together),
         BT_TEST(addresses_are_split_at_the_last_colon),
         BT_TEST(a_model_repository_sets_what_nothing_stronger_does),
         BT_TEST(a_model_repository_is_refused_by_file_line_and_field),

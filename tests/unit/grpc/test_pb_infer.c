@@ -305,7 +305,7 @@ static void assert_written(const bt_strbuf_t *out, const char *hex)
 
 static void responses_are_written_with_raw_tensors(void **state)
 {
-    const bt_tensor_t outputs[] = {
+    bt_tensor_t outputs[] = {
         {.name = "output_ids",
          .dtype = BT_DTYPE_INT32,
          .n_dims = 2,
