@@ -47,8 +47,9 @@ void bt_service_server_live(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message);
-void bt_service_not_yet(bt_gcall_t *call, bt_gmessage_t *message);
-void bt_service_cuda_status(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_not_here(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_no_regions(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_no_memory(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message);
 
 /* ---- describe.c: the same ---- */

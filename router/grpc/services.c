@@ -96,23 +96,31 @@ void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message)
     }
 }
 
-void bt_service_not_yet(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_service_not_here(bt_gcall_t *call, bt_gmessage_t *message)
 {
     bt_gmessage_fini(bt_gcall_grpc(call), message);
-    bt_gcall_end(
-        call, BT_GRPC_UNIMPLEMENTED,
-        "this call is not served over gRPC: use the HTTP door, or --help for what it is about");
+    bt_gcall_end(call, BT_GRPC_UNIMPLEMENTED,
+                 "models are loaded and unloaded over HTTP "
+                 "(/v2/repository/models/NAME/load), not over gRPC");
 }
 
-/* Nothing was registered, so there is nothing to tell or to end. */
-void bt_service_cuda_status(bt_gcall_t *call, bt_gmessage_t *message)
+/* Nothing was registered, so there is nothing to tell or to end: clients end
+ * what is left of a run before. The answers have no bytes. */
+void bt_service_no_regions(bt_gcall_t *call, bt_gmessage_t *message)
 {
-    /* Both answers have no bytes. */
-    Inference__CudaSharedMemoryUnregisterResponse answer =
-        INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
+    Inference__SystemSharedMemoryUnregisterResponse answer =
+        INFERENCE__SYSTEM_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
 
     bt_gmessage_fini(bt_gcall_grpc(call), message);
     bt_gdoor_answer(call, &answer.base);
+}
+
+void bt_service_no_memory(bt_gcall_t *call, bt_gmessage_t *message)
+{
+    bt_gmessage_fini(bt_gcall_grpc(call), message);
+    bt_gcall_end(call, BT_GRPC_UNIMPLEMENTED,
+                 "system shared memory with clients is not served: send the "
+                 "tensors themselves");
 }
 
 void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message)

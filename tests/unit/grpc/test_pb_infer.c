@@ -211,8 +211,7 @@ static void a_packed_request_is_read_within_the_limit(void **state)
     (void)state;
     unhex(raw_request, &body);
     bt_strbuf_init(&packed, 4096);
-    assert_int_equal(bt_zip(BT_ZIP_GZIP, body.data, body.len, &packed),
-                     BT_OK);
+    assert_int_equal(bt_zip(BT_ZIP_GZIP, body.data, body.len, &packed), BT_OK);
     assert_int_equal(bt_pb_infer_parse(&form, &packed, &r, &error), BT_OK);
     assert_int_equal(r.n_inputs, 2);
     bt_infer_request_fini(&r);
