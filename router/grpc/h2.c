@@ -9,7 +9,8 @@
 #include "common/base/list.h"
 #include "common/base/strbuf.h"
 
-#define MAX_FIELDS 16
+#define MAX_FIELDS    16
+#define RESERVE_BYTES ((size_t)16 * 1024)
 /* A stream keeps so much memory between two pieces of its answer. */
 #define KEEP_BYTES ((size_t)2 * 1024)
 /* Each frame of data that we send may be answered with two window updates. */
@@ -30,6 +31,12 @@ struct bt_h2_stream {
     bt_strbuf_t trailers; /* like head */
 };
 
+/* In front of what nghttp2 has of our memory. */
+typedef struct block {
+    size_t bytes;
+    size_t unused; /* keeps what follows aligned to 16 */
+} block_t;
+
 struct bt_h2 {
     nghttp2_session *session;
     nghttp2_mem mem;
@@ -41,16 +48,35 @@ struct bt_h2 {
     bool failed;      /* bt_h2_feed() has said so */
     size_t lib_bytes; /* what nghttp2 holds */
     size_t head_bytes, out_bytes, unsent_bytes;
-    int64_t idle_frames; /* that are still allowed, in thousandths */
-    uint64_t filled_ms;  /* when there were so many */
+    int64_t idle_frames;  /* that are still allowed, in thousandths */
+    uint64_t filled_ms;   /* when there were so many */
+    bool short_of_memory; /* the reserve was needed */
+    size_t reserve_used;
+    block_t reserve[RESERVE_BYTES / sizeof(block_t)];
 };
 
 /* ---- memory of the library: counted and bounded ---- */
 
-typedef struct block {
-    size_t bytes;
-    size_t unused; /* keeps what follows aligned to 16 */
-} block_t;
+/* nghttp2 1.52 frees twice where memory is short while it sends. So it is not:
+ * what malloc() refuses comes from a reserve, and the connection ends. */
+static void *from_reserve(bt_h2_t *h2, size_t bytes)
+{
+    const size_t at = h2->reserve_used;
+
+    h2->short_of_memory = true;
+    bytes = (bytes + sizeof(block_t) - 1) / sizeof(block_t) * sizeof(block_t);
+    if (bytes > sizeof(h2->reserve) - at) {
+        return NULL;
+    }
+    h2->reserve_used += bytes;
+    return (char *)h2->reserve + at;
+}
+
+static bool is_of_reserve(const bt_h2_t *h2, const block_t *block)
+{
+    return (block >= h2->reserve) &&
+           (block < h2->reserve + BT_ARRAY_LEN(h2->reserve));
+}
 
 static void lib_free(void *ptr, void *ctx)
 {
@@ -60,23 +86,37 @@ static void lib_free(void *ptr, void *ctx)
     if (ptr != NULL) {
         block = (block_t *)ptr - 1;
         h2->lib_bytes -= block->bytes;
-        bt_free(block);
+        if (!is_of_reserve(h2, block)) {
+            bt_free(block);
+        }
     }
 }
 
 static void *lib_realloc(void *ptr, size_t bytes, void *ctx)
 {
     bt_h2_t *h2 = ctx;
-    block_t *block = (ptr == NULL) ? NULL : (block_t *)ptr - 1;
-    const size_t before = (block == NULL) ? 0 : block->bytes;
+    block_t *old = (ptr == NULL) ? NULL : (block_t *)ptr - 1;
+    const size_t before = (old == NULL) ? 0 : old->bytes;
+    const bool reserved = is_of_reserve(h2, old);
+    block_t *block = NULL;
 
-    if ((bytes > BT_H2_MEMORY_BYTES) ||
-        (h2->lib_bytes - before + bytes > BT_H2_MEMORY_BYTES)) {
+    if (bytes > SIZE_MAX / 2) {
         return NULL;
     }
-    block = bt_realloc_array(block, 1, sizeof(*block) + bytes);
+    if (!reserved) {
+        block = bt_realloc_array(old, 1, sizeof(*block) + bytes);
+    }
     if (block == NULL) {
-        return NULL;
+        block = from_reserve(h2, sizeof(*block) + bytes);
+        if (block == NULL) {
+            return NULL;
+        }
+        if (before > 0) {
+            memcpy(block + 1, ptr, (before < bytes) ? before : bytes);
+        }
+        if ((old != NULL) && !reserved) {
+            bt_free(old);
+        }
     }
     block->bytes = bytes;
     h2->lib_bytes = h2->lib_bytes - before + bytes;
@@ -566,6 +606,9 @@ static bt_status_t make_session(bt_h2_t *h2)
         rc = nghttp2_session_server_new3(&h2->session, callbacks, h2, option,
                                          &h2->mem);
         nghttp2_option_del(option);
+        if (rc != 0) {
+            h2->session = NULL; /* it was freed, and is named all the same */
+        }
     }
     nghttp2_session_callbacks_del(callbacks);
     return (rc == 0) ? BT_OK : BT_ERR_NO_MEMORY;
@@ -634,20 +677,36 @@ bt_status_t bt_h2_feed(bt_h2_t *h2, const void *data, size_t bytes,
         return BT_ERR_BAD_MESSAGE;
     }
     fill_bucket(h2, now_ms);
-    used = nghttp2_session_mem_recv(h2->session, data, bytes);
-    if (used >= 0) {
+    used = h2->short_of_memory
+               ? NGHTTP2_ERR_NOMEM
+               : nghttp2_session_mem_recv(h2->session, data, bytes);
+    if ((used >= 0) && (h2->lib_bytes > BT_H2_MEMORY_BYTES)) {
+        bt_h2_terminate(h2, BT_H2_ENHANCE_YOUR_CALM);
+        used = NGHTTP2_ERR_FLOODED;
+    }
+    if ((used >= 0) && !h2->short_of_memory) {
         return BT_OK;
     }
     h2->failed = true;
-    return (used == NGHTTP2_ERR_NOMEM) ? BT_ERR_NO_MEMORY : BT_ERR_BAD_MESSAGE;
+    if (h2->short_of_memory || (used == NGHTTP2_ERR_NOMEM)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    /* Nothing where it was said already. */
+    (void)nghttp2_session_terminate_session(
+        h2->session, (used == NGHTTP2_ERR_FLOODED) ? NGHTTP2_ENHANCE_YOUR_CALM
+                                                   : NGHTTP2_PROTOCOL_ERROR);
+    return BT_ERR_BAD_MESSAGE;
 }
 
 bt_status_t bt_h2_pull(bt_h2_t *h2, const void **data_p, size_t *bytes_p)
 {
     const uint8_t *data = NULL;
-    const ssize_t n = nghttp2_session_mem_send(h2->session, &data);
+    ssize_t n = NGHTTP2_ERR_NOMEM;
 
-    if (n < 0) {
+    if (!h2->short_of_memory) {
+        n = nghttp2_session_mem_send(h2->session, &data);
+    }
+    if ((n < 0) || h2->short_of_memory) {
         return BT_ERR_NO_MEMORY;
     }
     *data_p = data;
@@ -678,7 +737,7 @@ uint32_t bt_h2_n_streams(const bt_h2_t *h2)
 
 size_t bt_h2_bytes(const bt_h2_t *h2)
 {
-    return h2->lib_bytes + h2->head_bytes;
+    return sizeof(*h2) + h2->lib_bytes + h2->head_bytes;
 }
 
 size_t bt_h2_out_bytes(const bt_h2_t *h2)

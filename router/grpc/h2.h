@@ -11,10 +11,10 @@
  * What a stranger can take is bounded: streams at once, bytes of a request's
  * head, memory of the protocol itself (BT_H2_MEMORY_BYTES), answers to frames
  * that want one, streams that are opened and reset again, and frames that cost
- * us work and bring none (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA,
- * unknown ones: a bucket of BT_H2_IDLE_FRAMES, filled slowly, and by what we
- * send). What breaks the protocol ends the stream or the connection, as RFC
- * 9113 says; bt_h2_is_over() tells when nothing more can come of it.
+ * us work and bring none (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA:
+ * a bucket of BT_H2_IDLE_FRAMES, filled slowly, and by what we send). What
+ * breaks the protocol ends the stream or the connection, as RFC 9113 says;
+ * bt_h2_is_over() tells when nothing more can come of it.
  *
  * Windows: what on_data() was told counts as read at once, and the client may
  * send as much again; who cannot take more does not feed.

@@ -107,6 +107,7 @@ static void what_is_no_grpc_gets_a_status_of_http(void **state)
     put_field(&head, ":method", "GET");
     put_field(&head, ":scheme", "http");
     put_field(&head, ":path", "/t.S/Echo");
+    put_field(&head, ":authority", "localhost");
     put_frame(&f.in, F_HEADERS, END_HEADERS | END_STREAM, 1, head.data,
               head.len);
     bt_strbuf_fini(&head);
