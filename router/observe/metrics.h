@@ -139,7 +139,8 @@ void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
 /** An HTTP exchange was answered, or (499) its client left before.
  *  @param route   a literal out of a bounded set, with {model} where the path
  *                 has a name: "/v2/models/{model}/generate"
- *  @param method  a literal: "GET", "HEAD", "POST", "other" */
+ *  @param method  a literal: "GET", "HEAD", "POST", "other"; "GRPC" of the
+ *                 door for gRPC, whose codes are told as the nearest of HTTP */
 void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                             const char *method, int code);
 /** The event loop's tick came so much later than asked: for that long requests

@@ -53,6 +53,8 @@ def tensor(name, values, kind):
 def question(max_tokens=8, text=QUESTION, **more):
     made = [tensor("text_input", np.array([[text]], dtype=object), "BYTES"),
             tensor("max_tokens", np.array([[max_tokens]], dtype=np.int32), "INT32")]
+    if more.get("min_length"):
+        made.append(tensor("min_length", np.array([[more["min_length"]]], dtype=np.int32), "INT32"))
     if more.get("stream"):
         made.append(tensor("stream", np.array([[True]]), "BOOL"))
     return made
@@ -206,7 +208,7 @@ def test_errors_have_codes_that_say_what_to_do(c):
         huge = question(text=b"x" * (9 << 20))
         code, text = code_of(lambda: t.infer(MODEL, huge))
         assert code == "StatusCode.RESOURCE_EXHAUSTED" and "--max-body-bytes" in text, (code, text)
-        code, _ = code_of(lambda: t.infer(MODEL, question(2000), client_timeout=0.2))
+        code, _ = code_of(lambda: t.infer(MODEL, question(4000, min_length=4000), client_timeout=0.1))
         assert code == "StatusCode.DEADLINE_EXCEEDED", code
         code, text = code_of(lambda: t.infer(MODEL, question(), model_version="7"))
         assert code == "StatusCode.NOT_FOUND", (code, text)
@@ -306,9 +308,9 @@ def test_a_cancel_frees_seat_and_blocks(c):
     key = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"}'
     for leave in ("cancel", "close"):
         s = Stream(c)
-        s.ask("long", max_tokens=1500, stream=True)
+        s.ask("long", max_tokens=4000, min_length=4000, stream=True)
         s.next()
-        assert c.metrics()[key] > 0
+        wait_until("it has blocks", lambda: c.metrics()[key] > 0)
         if leave == "cancel":
             s.close(cancel=True)
         else:
@@ -356,7 +358,8 @@ def test_a_load_generator_s_counts_agree(c):
         for i in range(200):
             t.infer(MODEL, question(1 + i % 3))
         wait_until("they are counted", lambda: counts(t)[0] >= before[0] + 200)
-        assert [b - a for a, b in zip(before, counts(t))] == [200, 200, 200]
+        grew = [b - a for a, b in zip(before, counts(t))]
+        assert grew == [200, 200, 200], grew
 
 
 def test_keep_alive_and_large_messages(c):
