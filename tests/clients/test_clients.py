@@ -329,6 +329,148 @@ def test_tritonclient_health_and_metadata(c):
         client.close()
 
 
+NUMPY_TYPES = {"BYTES": "object", "INT32": "int32", "UINT64": "uint64", "FP32": "float32", "BOOL": "bool"}
+
+
+def triton_input(kind, name, datatype, rows, binary=True):
+    """@param kind  tritonclient.http or its like. @param rows  a list of lists"""
+    array = client_module("numpy").array(rows, dtype=NUMPY_TYPES[datatype])
+    tensor = kind.InferInput(name, list(array.shape), datatype)
+    if binary is None:  # gRPC's have no JSON
+        tensor.set_data_from_numpy(array)
+    else:
+        tensor.set_data_from_numpy(array, binary_data=binary)
+    return tensor
+
+
+def texts_of(result, name="text_output"):
+    return [x.decode() if isinstance(x, bytes) else x for x in result.as_numpy(name).tolist()]
+
+
+def test_tritonclient_infers_in_json_and_binary(c):
+    http = client_module("tritonclient.http")
+    client = http.InferenceServerClient("%s:%d" % c.http)
+    whole = c.generate(QUESTION, 8)
+    assert "Paris" in whole, whole
+    try:
+        for binary_in in (True, False):
+            for binary_out in (True, False, None):
+                inputs = [triton_input(http, "text_input", "BYTES", [[QUESTION.encode()]], binary_in),
+                          triton_input(http, "max_tokens", "INT32", [[8]], binary_in),
+                          triton_input(http, "temperature", "FP32", [[0.0]], binary_in)]
+                outputs = None if binary_out is None else [
+                    http.InferRequestedOutput("text_output", binary_data=binary_out)]
+                result = client.infer(MODEL, inputs, outputs=outputs, request_id="id-7")
+                assert texts_of(result) == [QUESTION + whole], (binary_in, binary_out, texts_of(result))
+                answer = result.get_response()
+                assert answer["id"] == "id-7" and answer["model_name"] == MODEL and answer["model_version"] == "1", answer
+                raw = "binary_data_size" in answer["outputs"][0].get("parameters", {})
+                assert raw == (binary_out is not False), answer
+        alone = client.infer(MODEL, inputs + [triton_input(http, "exclude_input_in_output", "BOOL", [[True]])])
+        assert texts_of(alone) == [whole]
+        pending = client.async_infer(MODEL, inputs)
+        assert texts_of(pending.get_result()) == [QUESTION + whole]
+    finally:
+        client.close()
+
+
+def test_tritonclient_infers_a_batch_with_a_row_each(c):
+    http = client_module("tritonclient.http")
+    client = http.InferenceServerClient("%s:%d" % c.http)
+    prompts = [QUESTION, "1 2 3 4", "Once upon a time"]
+    try:
+        result = client.infer("tensorrt_llm_bls", [
+            triton_input(http, "text_input", "BYTES", [[x.encode()] for x in prompts]),
+            triton_input(http, "max_tokens", "INT32", [[4], [6], [8]]),
+            triton_input(http, "stop_words", "BYTES", [[b""], [b" 7"], [b""]])])
+        expected = [p + c.generate(p, n, stop_words=s) for p, n, s in zip(prompts, (4, 6, 8), ("", " 7", ""))]
+        assert texts_of(result) == expected, (texts_of(result), expected)
+        assert result.as_numpy("batch_index").tolist() == [[0], [1], [2]]
+    finally:
+        client.close()
+
+
+def test_tritonclient_chains_the_models_by_hand(c):
+    """preprocessing, tensorrt_llm and postprocessing, one after the other, are what the ensemble does at once."""
+    http = client_module("tritonclient.http")
+    client = http.InferenceServerClient("%s:%d" % c.http)
+    try:
+        before = client.infer("preprocessing", [
+            triton_input(http, "QUERY", "BYTES", [[QUESTION.encode()]]),
+            triton_input(http, "REQUEST_OUTPUT_LEN", "INT32", [[8]])])
+        # Ids of the Hugging Face tokenizer.
+        assert before.as_numpy("INPUT_ID").tolist() == [[504, 3575, 282, 4649, 314]]
+        assert before.as_numpy("REQUEST_INPUT_LEN").tolist() == [[5]]
+        made = client.infer("tensorrt_llm", [
+            triton_input(http, "input_ids", "INT32", before.as_numpy("INPUT_ID").tolist()),
+            triton_input(http, "input_lengths", "INT32", before.as_numpy("REQUEST_INPUT_LEN").tolist()),
+            triton_input(http, "request_output_len", "INT32", before.as_numpy("REQUEST_OUTPUT_LEN").tolist())])
+        ids = made.as_numpy("output_ids")
+        assert ids.shape == (1, 1, 13) and ids[0][0][:5].tolist() == [504, 3575, 282, 4649, 314], ids
+        assert made.as_numpy("sequence_length").tolist() == [[13]]
+        after = client.infer("postprocessing", [
+            triton_input(http, "TOKENS_BATCH", "INT32", ids.tolist()),
+            triton_input(http, "SEQUENCE_LENGTH", "INT32", [[13]])])
+        assert texts_of(after, "OUTPUT") == [QUESTION + c.generate(QUESTION, 8)], texts_of(after, "OUTPUT")
+    finally:
+        client.close()
+
+
+def test_tritonclient_compresses_both_ways(c):
+    http = client_module("tritonclient.http")
+    client = http.InferenceServerClient("%s:%d" % c.http)
+    inputs = [triton_input(http, "text_input", "BYTES", [[QUESTION.encode()]]),
+              triton_input(http, "max_tokens", "INT32", [[8]])]
+    try:
+        plain = texts_of(client.infer(MODEL, inputs))
+        for there in ("gzip", "deflate", None):
+            for back in ("gzip", "deflate", None):
+                result = client.infer(MODEL, inputs, request_compression_algorithm=there,
+                                      response_compression_algorithm=back)
+                assert texts_of(result) == plain, (there, back)
+    finally:
+        client.close()
+
+
+def test_tritonclient_hears_what_is_wrong(c):
+    http = client_module("tritonclient.http")
+    utils = client_module("tritonclient.utils")
+    client = http.InferenceServerClient("%s:%d" % c.http)
+    text = triton_input(http, "text_input", "BYTES", [[QUESTION.encode()]])
+    try:
+        for more, outputs, words in (
+                ([triton_input(http, "beam_width", "INT32", [[2]])], None, "beam_width"),
+                ([triton_input(http, "return_context_logits", "BOOL", [[True]])], None, "return_context_logits"),
+                ([triton_input(http, "lora_task_id", "UINT64", [[7]])], None, "lora_task_id"),
+                ([triton_input(http, "no_such", "INT32", [[2]])], None, "no_such"),
+                ([triton_input(http, "max_tokens", "INT32", [[0]])], None, "max_tokens"),
+                ([], [http.InferRequestedOutput("no_such")], "no_such")):
+            e = expect(utils.InferenceServerException, lambda m=more, o=outputs: client.infer(MODEL, [text] + m, outputs=o))
+            assert e.status() == "400" and words in e.message(), e
+        e = expect(utils.InferenceServerException, lambda: client.infer("other", [text]))
+        assert e.status() == "404" and "other" in e.message(), e
+        assert client.is_server_live()  # the connection is still good
+    finally:
+        client.close()
+
+
+def test_tritonclient_aio_infers(c):
+    client_module("aiohttp")
+    http = client_module("tritonclient.http.aio")
+    plain = c.generate(QUESTION, 8)
+
+    async def run():
+        async with http.InferenceServerClient("%s:%d" % c.http) as client:
+            inputs = [triton_input(http, "text_input", "BYTES", [[QUESTION.encode()]]),
+                      triton_input(http, "max_tokens", "INT32", [[8]])]
+            results = await asyncio.gather(*[
+                client.infer(MODEL, inputs, request_id=str(i), request_compression_algorithm=("gzip", None)[i % 2],
+                             response_compression_algorithm=("deflate", "gzip", None)[i % 3]) for i in range(8)])
+            assert [x.get_response()["id"] for x in results] == [str(i) for i in range(8)]
+            assert all(texts_of(x) == [QUESTION + plain] for x in results)
+    asyncio.run(run())
+
+
 def described(client_call, c):
     """Every describing call of tritonclient, whether its answers are awaited or not. @return what they said"""
     said = {}
@@ -426,7 +568,7 @@ def test_a_load_generators_session_agrees_with_what_it_sent(c):
     http = client_module("tritonclient.http")
     numpy = client_module("numpy")
     requests = 200
-    client = http.InferenceServerClient("%s:%d" % c.http, concurrency=16)
+    client = http.InferenceServerClient("%s:%d" % c.http)
 
     def counts(name):
         stats, = client.get_inference_statistics(name)["model_stats"]
@@ -437,23 +579,25 @@ def test_a_load_generators_session_agrees_with_what_it_sent(c):
         found["execution_count"] = stats["execution_count"]
         return found
 
-    def generate(i):
+    def generate(_, i):
         status, answer = c.post(GENERATE, {"text_input": [f"{i} is"], "max_tokens": 2, "stream": False})
         assert status == 200 and answer["model_name"] == MODEL, answer
 
-    def infer(i):
+    def infer(mine, i):
         text = http.InferInput("text_input", [1, 1], "BYTES")
         text.set_data_from_numpy(numpy.array([[f"{i} is".encode()]], dtype=object))
         size = http.InferInput("max_tokens", [1, 1], "INT32")
         size.set_data_from_numpy(numpy.array([[2]], dtype=numpy.int32))
-        assert client.infer(MODEL, [text, size], request_id=str(i)).as_numpy("text_output") is not None
+        assert mine.infer(MODEL, [text, size], request_id=str(i)).as_numpy("text_output") is not None
 
     failures = []
 
     def some(first):
         try:
+            mine = http.InferenceServerClient("%s:%d" % c.http)  # one belongs to its thread
             for i in range(first, requests, 16):
-                (infer if i % 2 else generate)(i)
+                (infer if (i // 16) % 2 else generate)(mine, i)
+            mine.close()
         except Exception as e:  # pylint: disable=broad-except
             failures.append(e)
     names = ("ensemble", "preprocessing", "tensorrt_llm", "postprocessing", "tensorrt_llm_bls")
@@ -504,7 +648,9 @@ def test_requests_keep_one_connection(c):
         assert session.post(url(c) + GENERATE, data="{").status_code == 400
         packed = requests.post(url(c) + GENERATE, data=gzip.compress(README_BODY.encode()),
                                headers={"Content-Encoding": "gzip"})
-        assert packed.status_code == 415 and "Content-Encoding" in packed.json()["error"], packed.text
+        assert packed.status_code == 200 and packed.json() == answers[0], packed.text
+        packed = requests.post(url(c) + GENERATE, data=b"no gzip", headers={"Content-Encoding": "gzip"})
+        assert packed.status_code == 400 and "Content-Encoding" in packed.json()["error"], packed.text
         assert session.get(url(c) + "/health").status_code == 200
         assert session.head(url(c) + "/metrics").status_code == 200
         adapter = session.get_adapter(url(c))
