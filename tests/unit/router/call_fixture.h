@@ -127,18 +127,6 @@ void bt_http_give_back(bt_http_t *http, size_t bytes)
     lent_bytes -= bytes;
 }
 
-static size_t most_lent = SIZE_MAX; /* there is room for so many */
-
-bool bt_http_hold(bt_http_t *http, size_t bytes)
-{
-    (void)http;
-    if (bytes > most_lent) {
-        return false;
-    }
-    lent_bytes += bytes;
-    return true;
-}
-
 static inline void add_out(bt_exchange_t *ex, const void *data, size_t bytes)
 {
     assert_int_equal(ex->n_ends, 0);
