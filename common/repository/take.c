@@ -1,298 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One file, field by field. */
-#include "common/repository/repository.h"
-
-#include <errno.h>
-#include <inttypes.h>
-#include <stdarg.h>
+/* One file, message by message. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/repository/take_priv.h"
 
 #define FIELD_BYTES    256
 #define MAX_BATCH_SIZE 65536
 #define MAX_COUNT      1024
 
-/* One file that is being read. */
-typedef struct reading {
-    bt_repository_t *repository;
-    const bt_pbtxt_t *tree;
-    bt_repo_model_t *model;
-    const char *name; /* that the folder has */
-    const char *path; /* of the file */
-    char *notes;
-    char *why;
-} reading_t;
-
 static const char *const types[] = {
     "TYPE_BOOL", "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64",
     "TYPE_INT8", "TYPE_INT16", "TYPE_INT32",  "TYPE_INT64",  "TYPE_FP16",
     "TYPE_FP32", "TYPE_FP64",  "TYPE_BF16",   "TYPE_STRING"};
-
-__attribute__((format(printf, 3, 4))) static bt_status_t
-refuse(const reading_t *r, const bt_pbtxt_field_t *field, const char *fmt, ...)
-{
-    char text[FIELD_BYTES + 256];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    snprintf(r->why, BT_REPO_WHY_BYTES, "%.400s:%u: %s", r->path,
-             (unsigned)field->line, text);
-    return BT_ERR_INVALID_PARAM;
-}
-
-/* Once for each field and reason; what finds no room is cut. */
-static void note(const reading_t *r, const char *path, const char *why)
-{
-    const size_t n = strlen(r->notes);
-    char text[FIELD_BYTES + 128];
-
-    snprintf(text, sizeof(text), "%s (%s)", path, why);
-    if (strstr(r->notes, text) == NULL) {
-        snprintf(r->notes + n, BT_REPO_NOTES_BYTES - n, "%s%s",
-                 (n > 0) ? ", " : "", text);
-    }
-}
-
-/* ---- values ---- */
-
-static bt_status_t take_number(const reading_t *r,
-                               const bt_pbtxt_field_t *field, const char *path,
-                               int64_t min, int64_t max, int64_t *value_p)
-{
-    char *end;
-    long long value;
-
-    errno = 0;
-    value = strtoll(field->text, &end, 10);
-    if ((field->bytes == 0) || (*end != '\0') || (errno != 0) ||
-        (value < min) || (value > max) ||
-        (strlen(field->text) != field->bytes)) {
-        return refuse(r, field,
-                      "%s: '%.64s' is not a whole number from %" PRId64
-                      " to %" PRId64,
-                      path, field->text, min, max);
-    }
-    *value_p = value;
-    return BT_OK;
-}
-
-static bt_status_t take_bool(const reading_t *r, const bt_pbtxt_field_t *field,
-                             const char *path, bool *value_p)
-{
-    static const char *const yes[] = {"true", "True", "t", "1"};
-    static const char *const no[] = {"false", "False", "f", "0"};
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(yes); i++) {
-        if (strcmp(field->text, yes[i]) == 0) {
-            *value_p = true;
-            return BT_OK;
-        }
-        if (strcmp(field->text, no[i]) == 0) {
-            *value_p = false;
-            return BT_OK;
-        }
-    }
-    return refuse(r, field, "%s: '%.64s' is neither true nor false", path,
-                  field->text);
-}
-
-/* A number of at most 1 as percent, rounded up, so that none becomes 0. */
-static bt_status_t take_percent(const reading_t *r,
-                                const bt_pbtxt_field_t *field, const char *path,
-                                int64_t *percent_p)
-{
-    char *end;
-    const double value = strtod(field->text, &end);
-
-    if ((field->bytes == 0) || (*end != '\0') || !(value > 0) ||
-        !(value <= 1)) {
-        return refuse(r, field,
-                      "%s: '%.64s' is not a number above 0, at most 1", path,
-                      field->text);
-    }
-    *percent_p = (int64_t)(value * 100);
-    *percent_p += ((double)*percent_p < value * 100) ? 1 : 0;
-    return BT_OK;
-}
-
-/* Is it one of "a, b, c"? Letters of either case, as Python writes True. */
-static bool is_one_of(const char *values, const char *text)
-{
-    const size_t n = strlen(text);
-
-    while (*values != '\0') {
-        const size_t length = strcspn(values, ",");
-
-        if ((length == n) && (strncasecmp(values, text, n) == 0)) {
-            return true;
-        }
-        values += length;
-        values += strspn(values, ", ");
-    }
-    return false;
-}
-
-/* ---- options ---- */
-
-static bt_repo_setting_t *add_setting(const reading_t *r,
-                                      const bt_pbtxt_field_t *field,
-                                      const char *path, const char *option)
-{
-    bt_repository_t *repository = r->repository;
-    bt_repo_setting_t *setting;
-
-    if (repository->n_settings == BT_REPO_MAX_SETTINGS) {
-        (void)refuse(r, field, "%s: more than %d fields set options", path,
-                     BT_REPO_MAX_SETTINGS);
-        return NULL;
-    }
-    setting = &repository->settings[repository->n_settings++];
-    *setting = (bt_repo_setting_t){.option = option};
-    snprintf(setting->where, sizeof(setting->where), "%.120s:%u: %.50s",
-             r->path, (unsigned)field->line, path);
-    return setting;
-}
-
-static bt_status_t set_text(const reading_t *r, const bt_pbtxt_field_t *field,
-                            const char *path, const char *option,
-                            const char *value)
-{
-    bt_repo_setting_t *setting = add_setting(r, field, path, option);
-
-    if (setting == NULL) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    snprintf(setting->value, sizeof(setting->value), "%s", value);
-    return BT_OK;
-}
-
-static bt_status_t set_number(const reading_t *r, const bt_pbtxt_field_t *field,
-                              const char *path, const char *option,
-                              int64_t value)
-{
-    char text[24];
-
-    snprintf(text, sizeof(text), "%" PRId64, value);
-    return set_text(r, field, path, option, text);
-}
-
-static bool is_gguf(const char *path)
-{
-    const size_t n = strlen(path);
-
-    return (n > 5) && (strcasecmp(path + n - 5, ".gguf") == 0);
-}
-
-/* An engine is none of Baton's files: it is said, and --model is due. */
-static bt_status_t take_model_path(const reading_t *r,
-                                   const bt_pbtxt_field_t *field,
-                                   const char *path)
-{
-    bt_repo_setting_t *setting;
-
-    if (!is_gguf(field->text)) {
-        note(r, path, "no GGUF file: --model names the model");
-        return BT_OK;
-    }
-    setting = add_setting(r, field, path, "model");
-    if (setting == NULL) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    setting->path = field->text;
-    return BT_OK;
-}
-
-/* What the value of a parameter with an effect becomes. */
-static bt_status_t take_effect(const reading_t *r, const bt_repo_field_t *row,
-                               const bt_pbtxt_field_t *field, const char *path)
-{
-    int64_t number = 0;
-    bool flag = false;
-    bt_status_t status;
-
-    if (strcmp(row->option, "model") == 0) {
-        return take_model_path(r, field, path);
-    }
-    if (strcmp(row->option, "kv-free-percent") == 0) {
-        status = take_percent(r, field, path, &number);
-    } else if (strncmp(row->values, "true", 4) == 0) {
-        status = take_bool(r, field, path, &flag);
-        if (status == BT_OK) {
-            const bool is_switch = strcmp(row->option, "prefix-cache") == 0;
-
-            return set_text(r, field, path, row->option,
-                            is_switch ? (flag ? "on" : "off")
-                                      : (flag ? "yes" : "no"));
-        }
-    } else if (row->values[0] != '\0') {
-        return set_text(r, field, path, row->option, field->text);
-    } else {
-        status = take_number(r, field, path, 1, UINT32_MAX, &number);
-    }
-    return (status == BT_OK) ? set_number(r, field, path, row->option, number)
-                             : status;
-}
-
-/* ---- any field, by its row ---- */
-
-static bt_status_t check_row(const reading_t *r, const bt_repo_field_t *row,
-                             const bt_pbtxt_field_t *field, const char *path)
-{
-    switch (row->fate) {
-    case BT_REPO_NOTED:
-        note(r, path, row->note);
-        return BT_OK;
-    case BT_REPO_ONLY:
-        if (!is_one_of(row->values, field->text)) {
-            return refuse(r, field, "%s: '%.64s' is not served: %s%s%s%s", path,
-                          field->text, row->note,
-                          (row->values[0] != '\0') ? " (" : "", row->values,
-                          (row->values[0] != '\0') ? ")" : "");
-        }
-        return BT_OK;
-    case BT_REPO_EFFECT:
-        if ((row->values[0] != '\0') &&
-            (strncmp(row->values, "true", 4) != 0) &&
-            !is_one_of(row->values, field->text)) {
-            return refuse(r, field, "%s: '%.64s' is none of %s", path,
-                          field->text, row->values);
-        }
-        return BT_OK;
-    default:
-        return BT_OK;
-    }
-}
-
-/* @return NULL: said why. */
-static const bt_repo_field_t *
-find_row(const reading_t *r, const bt_pbtxt_field_t *field, const char *path)
-{
-    const bt_repo_field_t *row = bt_repo_field_find(r->name, path);
-
-    if (row == NULL) {
-        (void)refuse(r, field, "%s: model %s has no such field here", path,
-                     r->name);
-    }
-    return row;
-}
-
-/* A value that is nothing but left open. @return true: it is to be skipped */
-static bool is_open(const reading_t *r, const bt_pbtxt_field_t *field,
-                    const char *path)
-{
-    if (field->unfilled) {
-        note(r, path, "not filled in");
-        return true;
-    }
-    return false;
-}
 
 /* ---- messages ---- */
 
@@ -310,7 +32,7 @@ static uint32_t count(const bt_pbtxt_t *tree, uint32_t first, const char *name)
 static bt_status_t is_message(const reading_t *r, const bt_pbtxt_field_t *field)
 {
     if (field->kind != BT_PBTXT_MESSAGE) {
-        return refuse(r, field, "%s should be { fields }", field->name);
+        return bt_take_refuse(r, field, "%s should be { fields }", field->name);
     }
     return BT_OK;
 }
@@ -319,7 +41,7 @@ static bt_status_t is_value(const reading_t *r, const bt_pbtxt_field_t *field,
                             const char *path)
 {
     if (field->kind == BT_PBTXT_MESSAGE) {
-        return refuse(r, field, "%s should be one value", path);
+        return bt_take_refuse(r, field, "%s should be one value", path);
     }
     return BT_OK;
 }
@@ -327,7 +49,7 @@ static bt_status_t is_value(const reading_t *r, const bt_pbtxt_field_t *field,
 static bt_status_t take_type(const reading_t *r, const bt_pbtxt_field_t *field,
                              const char *path, const char **type_p)
 {
-    if (is_open(r, field, path)) {
+    if (bt_take_is_open(r, field, path)) {
         return BT_OK;
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(types); i++) {
@@ -336,17 +58,18 @@ static bt_status_t take_type(const reading_t *r, const bt_pbtxt_field_t *field,
             return BT_OK;
         }
     }
-    return refuse(r, field, "%s: '%.64s' is no data type", path, field->text);
+    return bt_take_refuse(r, field, "%s: '%.64s' is no data type", path,
+                          field->text);
 }
 
 static bt_status_t take_dim(const reading_t *r, const bt_pbtxt_field_t *field,
                             const char *path, int64_t dims[], uint32_t *n)
 {
     if (*n == BT_REPO_MAX_DIMS) {
-        return refuse(r, field, "%s: more than %d dims", path,
-                      BT_REPO_MAX_DIMS);
+        return bt_take_refuse(r, field, "%s: more than %d dims", path,
+                              BT_REPO_MAX_DIMS);
     }
-    return take_number(r, field, path, -1, INT32_MAX, &dims[(*n)++]);
+    return bt_take_number(r, field, path, -1, INT32_MAX, &dims[(*n)++]);
 }
 
 static bt_status_t take_reshape(const reading_t *r,
@@ -362,8 +85,8 @@ static bt_status_t take_reshape(const reading_t *r,
     BT_PBTXT_FOR_EACH(field, r->tree, message->first)
     {
         if (strcmp(field->name, "shape") != 0) {
-            return refuse(r, field, "reshape.%s: there is only shape",
-                          field->name);
+            return bt_take_refuse(r, field, "reshape.%s: there is only shape",
+                                  field->name);
         }
         status = take_dim(r, field, "reshape.shape", tensor->reshape,
                           &tensor->n_reshape);
@@ -384,7 +107,7 @@ static bt_status_t take_tensor_field(const reading_t *r, const char *list,
         return take_reshape(r, field, tensor);
     }
     snprintf(path, sizeof(path), "%s.%.100s", list, field->name);
-    if ((find_row(r, field, path) == NULL) ||
+    if ((bt_take_find_row(r, field, path) == NULL) ||
         (is_value(r, field, path) != BT_OK)) {
         return BT_ERR_INVALID_PARAM;
     }
@@ -398,9 +121,10 @@ static bt_status_t take_tensor_field(const reading_t *r, const char *list,
     if (strcmp(field->name, "dims") == 0) {
         return take_dim(r, field, path, tensor->dims, &tensor->n_dims);
     }
-    return take_bool(r, field, path,
-                     (strcmp(field->name, "optional") == 0) ? &tensor->optional
-                                                            : &tensor->ragged);
+    return bt_take_bool(r, field, path,
+                        (strcmp(field->name, "optional") == 0)
+                            ? &tensor->optional
+                            : &tensor->ragged);
 }
 
 static bt_status_t take_tensor(const reading_t *r, const char *list,
@@ -423,7 +147,7 @@ static bt_status_t take_tensor(const reading_t *r, const char *list,
         }
     }
     if (tensor->name[0] == '\0') {
-        return refuse(r, message, "%s has no name", list);
+        return bt_take_refuse(r, message, "%s has no name", list);
     }
     return BT_OK;
 }
@@ -443,13 +167,13 @@ static bt_status_t take_parameter(const reading_t *r,
     key = bt_pbtxt_find(r->tree, message->first, "key");
     value = bt_pbtxt_find(r->tree, message->first, "value");
     if ((key == NULL) || (key->kind == BT_PBTXT_MESSAGE)) {
-        return refuse(r, message, "a parameter has no key");
+        return bt_take_refuse(r, message, "a parameter has no key");
     }
     if (value != NULL) {
         value = bt_pbtxt_find(r->tree, value->first, "string_value");
     }
     snprintf(path, sizeof(path), "parameters.%.100s", key->text);
-    row = find_row(r, key, path);
+    row = bt_take_find_row(r, key, path);
     if (row == NULL) {
         return BT_ERR_INVALID_PARAM;
     }
@@ -458,12 +182,13 @@ static bt_status_t take_parameter(const reading_t *r,
         pair->value = value->text;
     }
     r->model->n_parameters++;
-    if ((value == NULL) || (value->bytes == 0) || is_open(r, value, path)) {
+    if ((value == NULL) || (value->bytes == 0) ||
+        bt_take_is_open(r, value, path)) {
         return BT_OK;
     }
-    status = check_row(r, row, value, path);
+    status = bt_take_check_row(r, row, value, path);
     return ((status == BT_OK) && (row->fate == BT_REPO_EFFECT))
-               ? take_effect(r, row, value, path)
+               ? bt_take_effect(r, row, value, path)
                : status;
 }
 
@@ -481,7 +206,8 @@ static bt_status_t take_map(const reading_t *r, const bt_pbtxt_field_t *message,
     key = bt_pbtxt_find(r->tree, message->first, "key");
     value = bt_pbtxt_find(r->tree, message->first, "value");
     if ((key == NULL) || (value == NULL)) {
-        return refuse(r, message, "%s has no key or no value", message->name);
+        return bt_take_refuse(r, message, "%s has no key or no value",
+                              message->name);
     }
     *pair = (bt_repo_pair_t){.key = key->text, .value = value->text};
     return BT_OK;
@@ -511,17 +237,17 @@ static bt_status_t take_step(const reading_t *r,
         if (strcmp(field->name, "model_name") == 0) {
             step->model = field->text;
         } else if (strcmp(field->name, "model_version") == 0) {
-            status = take_number(r, field, "model_version", -1, INT32_MAX,
-                                 &step->version);
+            status = bt_take_number(r, field, "model_version", -1, INT32_MAX,
+                                    &step->version);
         } else if (strcmp(field->name, "input_map") == 0) {
             status = take_map(r, field, &step->inputs[step->n_inputs++]);
         } else if (strcmp(field->name, "output_map") == 0) {
             status = take_map(r, field, &step->outputs[step->n_outputs++]);
         } else {
-            status = refuse(r, field,
-                            "ensemble_scheduling.step.%s: model %s "
-                            "has no such field here",
-                            field->name, r->name);
+            status = bt_take_refuse(r, field,
+                                    "ensemble_scheduling.step.%s: model %s "
+                                    "has no such field here",
+                                    field->name, r->name);
         }
         if (status != BT_OK) {
             return status;
@@ -532,10 +258,11 @@ static bt_status_t take_step(const reading_t *r,
             return BT_OK;
         }
     }
-    return refuse(r, message,
-                  "ensemble_scheduling.step.model_name: '%.64s' is none of the "
-                  "models that are here",
-                  step->model);
+    return bt_take_refuse(
+        r, message,
+        "ensemble_scheduling.step.model_name: '%.64s' is none of the "
+        "models that are here",
+        step->model);
 }
 
 static bt_status_t take_steps(const reading_t *r,
@@ -547,7 +274,8 @@ static bt_status_t take_steps(const reading_t *r,
     if ((status != BT_OK) || (model->steps != NULL)) {
         return (status != BT_OK)
                    ? status
-                   : refuse(r, message, "ensemble_scheduling is there twice");
+                   : bt_take_refuse(r, message,
+                                    "ensemble_scheduling is there twice");
     }
     model->steps = bt_calloc((size_t)count(r->tree, message->first, "step") + 1,
                              sizeof(*model->steps));
@@ -557,9 +285,9 @@ static bt_status_t take_steps(const reading_t *r,
     BT_PBTXT_FOR_EACH(field, r->tree, message->first)
     {
         if (strcmp(field->name, "step") != 0) {
-            return refuse(r, field,
-                          "ensemble_scheduling.%s: there is only step",
-                          field->name);
+            return bt_take_refuse(r, field,
+                                  "ensemble_scheduling.%s: there is only step",
+                                  field->name);
         }
         status = take_step(r, field, &model->steps[model->n_steps++]);
         if (status != BT_OK) {
@@ -581,33 +309,33 @@ static bt_status_t take_group_field(const reading_t *r,
     bt_status_t status;
 
     snprintf(path, sizeof(path), "instance_group.%.100s", field->name);
-    row = find_row(r, field, path);
+    row = bt_take_find_row(r, field, path);
     if ((row == NULL) || (is_value(r, field, path) != BT_OK)) {
         return BT_ERR_INVALID_PARAM;
     }
-    if (is_open(r, field, path)) {
+    if (bt_take_is_open(r, field, path)) {
         return BT_OK;
     }
     if (strcmp(field->name, "kind") == 0) {
         group->kind = field->text;
         if (strcmp(field->text, "KIND_CPU") != 0) {
-            note(r, field->text, row->note);
+            bt_take_note(r, field->text, row->note);
         }
         return BT_OK;
     }
     if (strcmp(field->name, "count") != 0) {
-        note(r, path, row->note);
+        bt_take_note(r, path, row->note);
         return BT_OK;
     }
-    status = take_number(r, field, path, 1, MAX_COUNT, &n);
+    status = bt_take_number(r, field, path, 1, MAX_COUNT, &n);
     if (status != BT_OK) {
         return status;
     }
     group->count = (uint32_t)n;
     if ((row->fate == BT_REPO_EFFECT) && (n > 1)) {
-        return set_number(r, field, path, row->option, n);
+        return bt_take_set_number(r, field, path, row->option, n);
     }
-    return (n > 1) ? check_row(r, row, field, path) : BT_OK;
+    return (n > 1) ? bt_take_check_row(r, row, field, path) : BT_OK;
 }
 
 static bt_status_t take_group(const reading_t *r,
@@ -640,14 +368,14 @@ static bt_status_t take_batching_field(const reading_t *r, const char *prefix,
     bt_status_t status;
 
     snprintf(path, sizeof(path), "%s.%.100s", prefix, field->name);
-    row = find_row(r, field, path);
+    row = bt_take_find_row(r, field, path);
     if ((row == NULL) || (is_value(r, field, path) != BT_OK)) {
         return BT_ERR_INVALID_PARAM;
     }
-    if (is_open(r, field, path)) {
+    if (bt_take_is_open(r, field, path)) {
         return BT_OK;
     }
-    status = take_number(r, field, path, 0, UINT32_MAX, &n);
+    status = bt_take_number(r, field, path, 0, UINT32_MAX, &n);
     if (status != BT_OK) {
         return status;
     }
@@ -659,9 +387,9 @@ static bt_status_t take_batching_field(const reading_t *r, const char *prefix,
         model->queue_delay_us = (uint64_t)n;
     }
     if ((row->fate == BT_REPO_EFFECT) && (n > 0)) {
-        return set_number(r, field, path, row->option, n);
+        return bt_take_set_number(r, field, path, row->option, n);
     }
-    return (n > 0) ? check_row(r, row, field, path) : BT_OK;
+    return (n > 0) ? bt_take_check_row(r, row, field, path) : BT_OK;
 }
 
 static bt_status_t take_batching(const reading_t *r, const char *prefix,
@@ -677,8 +405,8 @@ static bt_status_t take_batching(const reading_t *r, const char *prefix,
     {
         if (strcmp(field->name, "default_queue_policy") == 0) {
             if (strchr(prefix, '.') != NULL) {
-                return refuse(r, field, "%s.%s: there is none", prefix,
-                              field->name);
+                return bt_take_refuse(r, field, "%s.%s: there is none", prefix,
+                                      field->name);
             }
             status = take_batching(r, "dynamic_batching.default_queue_policy",
                                    field);
@@ -705,15 +433,15 @@ static bt_status_t take_policy(const reading_t *r,
     {
         if ((strcmp(field->name, "decoupled") != 0) ||
             (is_value(r, field, path) != BT_OK)) {
-            return refuse(r, field,
-                          "model_transaction_policy.%s: there is only "
-                          "decoupled",
-                          field->name);
+            return bt_take_refuse(r, field,
+                                  "model_transaction_policy.%s: there is only "
+                                  "decoupled",
+                                  field->name);
         }
-        if (is_open(r, field, path)) {
+        if (bt_take_is_open(r, field, path)) {
             continue;
         }
-        status = take_bool(r, field, path, &r->model->decoupled);
+        status = bt_take_bool(r, field, path, &r->model->decoupled);
         if (status != BT_OK) {
             return status;
         }
@@ -726,17 +454,17 @@ static bt_status_t take_policy(const reading_t *r,
 static bt_status_t take_word(const reading_t *r, const bt_pbtxt_field_t *field)
 {
     bt_repo_model_t *model = r->model;
-    const bt_repo_field_t *row = find_row(r, field, field->name);
+    const bt_repo_field_t *row = bt_take_find_row(r, field, field->name);
     int64_t n = 0;
     bt_status_t status;
 
     if ((row == NULL) || (is_value(r, field, field->name) != BT_OK)) {
         return BT_ERR_INVALID_PARAM;
     }
-    if (is_open(r, field, field->name)) {
+    if (bt_take_is_open(r, field, field->name)) {
         return BT_OK;
     }
-    status = check_row(r, row, field, field->name);
+    status = bt_take_check_row(r, row, field, field->name);
     if (status != BT_OK) {
         return status;
     }
@@ -745,15 +473,17 @@ static bt_status_t take_word(const reading_t *r, const bt_pbtxt_field_t *field)
     } else if (strcmp(field->name, "platform") == 0) {
         model->platform = field->text;
     } else if (strcmp(field->name, "max_batch_size") == 0) {
-        status = take_number(r, field, field->name, 0, MAX_BATCH_SIZE, &n);
+        status = bt_take_number(r, field, field->name, 0, MAX_BATCH_SIZE, &n);
         if (n > BT_REPO_MAX_BATCH_SIZE) {
-            note(r, field->name, "the most that one request may have is less");
+            bt_take_note(r, field->name,
+                         "the most that one request may have is less");
             n = BT_REPO_MAX_BATCH_SIZE;
         }
         model->max_batch_size = (uint32_t)n;
     } else if (strcmp(field->text, r->name) != 0) {
-        return refuse(r, field, "name: '%.64s' stands in the folder of %s",
-                      field->text, r->name);
+        return bt_take_refuse(r, field,
+                              "name: '%.64s' stands in the folder of %s",
+                              field->text, r->name);
     }
     return status;
 }
@@ -784,8 +514,9 @@ static bt_status_t take_field(const reading_t *r, const bt_pbtxt_field_t *field)
     if (strcmp(name, "ensemble_scheduling") == 0) {
         return (strcmp(r->name, "ensemble") == 0)
                    ? take_steps(r, field)
-                   : refuse(r, field, "ensemble_scheduling: model %s has none",
-                            r->name);
+                   : bt_take_refuse(r, field,
+                                    "ensemble_scheduling: model %s has none",
+                                    r->name);
     }
     return take_word(r, field);
 }

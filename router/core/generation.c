@@ -103,7 +103,8 @@ static bt_status_t gen_new(const bt_core_t *core, const bt_gen_spec_t *spec,
     gen->user = user;
     gen->max_new = spec->max_new;
     bt_sched_turn_init(&gen->turn, spec->priority, now_us);
-    gen->arrived_us = now_us;
+    gen->arrived_us = now_us - spec->held_us;
+    gen->ledger.wait_us = spec->held_us;
     gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
     gen->ledger.parse_us = spec->parse_us;
     gen->ledger.tokenize_us = spec->tokenize_us;

@@ -535,16 +535,19 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
                                  const bt_gen_origin_t *origin, uint32_t first,
                                  batch_t *batch)
 {
+    const uint64_t held_us =
+        (call->front->hold_end != NULL) ? bt_now_us() - call->ready_us : 0;
     const uint32_t n = in->request.n;
     bt_status_t status;
 
     for (uint32_t i = 0; i < n; i++) {
         batch->specs[i] = spec_of(in, origin, first + i);
+        batch->specs[i].held_us = held_us;
         batch->users[i] = &call->choices[first + i];
         call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
     }
     status = bt_core_submit_group(in->served->core, batch->specs, batch->users,
-                                  n, call->ready_us, batch->gens);
+                                  n, bt_now_us(), batch->gens);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         call->choices[first + i].gen = batch->gens[i];
         call->n_open++;

@@ -8,8 +8,8 @@
 #include "common/base/json.h"
 #include "router/triton/json_in.h"
 
-#define INVALID   "invalid_request_error"
-#define KEY_BYTES 256
+#define INVALID       "invalid_request_error"
+#define SCRATCH_BYTES 384 /* longer than any key or name that is known */
 
 /* ---- reading ---- */
 
@@ -27,8 +27,8 @@ typedef struct parse {
     size_t raw_bytes;
     bt_infer_request_t *request;
     bt_api_error_t *error;
-    bt_status_t status; /* the first that is not BT_OK; the error is filled */
-    bt_strbuf_t scratch;
+    bt_status_t status;  /* the first that is not BT_OK; the error is filled */
+    bt_strbuf_t scratch; /* a key or a name; fixed, so that none is missed */
 } parse_t;
 
 #define REFUSE(parse, ...)                                                     \
@@ -694,13 +694,13 @@ bt_status_t bt_infer_parse_json(const void *http, bt_strbuf_t *body,
 {
     bt_infer_request_t request = {0};
     parse_t parse = {.request = &request, .error = error_p};
+    char scratch[SCRATCH_BYTES];
 
-    bt_strbuf_init(&parse.scratch, KEY_BYTES + 64);
+    bt_strbuf_init_fixed(&parse.scratch, scratch, sizeof(scratch));
     split(&parse, http, body);
     if (parse.status == BT_OK) {
         read_root(&parse);
     }
-    bt_strbuf_fini(&parse.scratch);
     if (parse.status != BT_OK) {
         bt_infer_request_fini(&request);
         return parse.status;

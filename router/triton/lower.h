@@ -11,6 +11,9 @@
  * is a batch of n, and a scalar a batch of one. Every other input has a row for
  * each prompt, or one for all of them.
  *
+ * A model of ids ends at the end_id that the client gives, if it does; text
+ * ends at those of the vocabulary as well.
+ *
  * Threads: pure functions.
  */
 #ifndef BT_ROUTER_TRITON_LOWER_H
