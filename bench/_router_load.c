@@ -160,23 +160,27 @@ static ssize_t tls_result(const conn_t *c, int rc, size_t n)
 static ssize_t send_bytes(const conn_t *c, const char *data, size_t bytes)
 {
     size_t n = 0;
+    int rc;
 
     if (c->ssl == NULL) {
         return send(c->fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     ERR_clear_error();
-    return tls_result(c, SSL_write_ex(c->ssl, data, bytes, &n), n);
+    rc = SSL_write_ex(c->ssl, data, bytes, &n);
+    return tls_result(c, rc, n);
 }
 
 static ssize_t receive_bytes(const conn_t *c, char *data, size_t bytes)
 {
     size_t n = 0;
+    int rc;
 
     if (c->ssl == NULL) {
         return recv(c->fd, data, bytes, MSG_DONTWAIT);
     }
     ERR_clear_error();
-    return tls_result(c, SSL_read_ex(c->ssl, data, bytes, &n), n);
+    rc = SSL_read_ex(c->ssl, data, bytes, &n);
+    return tls_result(c, rc, n);
 }
 
 static void send_more(const load_t *l, conn_t *c)

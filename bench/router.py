@@ -19,7 +19,8 @@ and the CPU time of each process under load. `paced`: a quarter of what was reac
 spaced: what the router adds at the 99th percentile, where client and workers take turns on its cores. `many`: as many workers, and 10,000 open
 streams among which requests go on; and how many a core could place there, alone. `idle`: memory of the router for each of 10,000 connections.
 `tls`: the CPU time of the router for a stream of 64 tokens on connections that are kept, over TLS against without,
-in turns; and of a handshake (RSA-2048), and the memory of a connection with TLS.
+in turns: with tokens as fast as they can come, and with 2 ms between two; and of a handshake (RSA-2048), and the memory
+of a connection with TLS.
 `whole`: real workers. An answer that is not 200 with every token ends the benchmark.
 """
 import contextlib
@@ -40,6 +41,7 @@ IDLE = 10000
 OPEN = 10000
 TLS_IDLE = 1000
 TLS_ROUNDS = 5
+TLS_STEPS_US = {"at once": 0, "one by one": 2000}
 
 
 def cpu_s(pid):
@@ -228,13 +230,18 @@ def with_tls(plain, secure, bodies, args):
                 cost[name].append(client.run(cluster, words)["cpu_us"]["router"])
     ratios = sorted(t / p for t, p in zip(cost["tls"], cost["plain"]))
     out = {f"{name}_cpu_us": sorted(values)[TLS_ROUNDS // 2] for name, values in cost.items()}
+    return dict(out, ratio=ratios[TLS_ROUNDS // 2], ratios=ratios)
+
+
+def idle_tls(secure):
+    out = {}
     with Client(secure, "tls") as client:
         memory, cpu = resident_bytes(secure.router.pid), cpu_s(secure.router.pid)
         client.half.ask("idle", TLS_IDLE)
         wait_until("all are accepted", lambda: secure.total("baton_http_connections") >= TLS_IDLE, 60)
         out["handshake_cpu_us"] = 1e6 * (cpu_s(secure.router.pid) - cpu) / TLS_IDLE
         out["idle_bytes"] = (resident_bytes(secure.router.pid) - memory) / TLS_IDLE
-    return dict(out, ratio=ratios[TLS_ROUNDS // 2], ratios=ratios)
+    return out
 
 
 def parts(args, folder, router_args, bodies, model, step):
@@ -264,9 +271,13 @@ def parts(args, folder, router_args, bodies, model, step):
     if "tls" in args.only:
         own = tempfile.mkdtemp(dir=bodies.folder)
         room = ["--max-client-connections", "0"]
-        with Mocked(model, folder, [*router_args, *room], transport=transport) as plain, \
-                Mocked(model, folder, [*router_args, *room, *certificate(own)], transport=transport) as secure:
-            out["tls"] = with_tls(plain, secure, bodies, args)
+        out["tls"] = {"streams": {}}
+        for name, step_us in TLS_STEPS_US.items():
+            more = dict(step_us=step_us, transport=transport)
+            with Mocked(model, folder, [*router_args, *room], **more) as plain, \
+                    Mocked(model, folder, [*router_args, *room, *certificate(own)], **more) as secure:
+                out["tls"]["streams"][name] = with_tls(plain, secure, bodies, args)
+                out["tls"].update(idle_tls(secure))
         step()
     if "whole" in args.only:
         with Real(model, folder, router_args) as c:
@@ -302,10 +313,11 @@ def show(out):
             i = got["idle"]
             print(f"{name}: {i['connections']} idle connections: {i['bytes'] / 1e6:.1f} MB, {i['bytes_each']:.0f} bytes each")
         if "tls" in got:
-            t = got["tls"]
-            print(f"{name}: a stream of 64 tokens: router CPU {t['plain_cpu_us']:.0f} us without TLS, {t['tls_cpu_us']:.0f} us "
-                  f"with it: x {t['ratio']:.2f} ({min(t['ratios']):.2f} to {max(t['ratios']):.2f}); a handshake "
-                  f"{t['handshake_cpu_us']:.0f} us, an idle connection {t['idle_bytes'] / 1024:.1f} KiB")
+            for pace, t in got["tls"]["streams"].items():
+                print(f"{name}: a stream of 64 tokens, {pace}: router CPU {t['plain_cpu_us']:.0f} us without TLS, "
+                      f"{t['tls_cpu_us']:.0f} us with it: x {t['ratio']:.2f} ({t['ratios'][0]:.2f} to {t['ratios'][-1]:.2f})")
+            print(f"{name}: TLS: a handshake {got['tls']['handshake_cpu_us']:.0f} us of CPU, an idle connection "
+                  f"{got['tls']['idle_bytes'] / 1024:.1f} KiB")
         if "whole" in got:
             show_rows(f"{name}: real workers, model of one layer", got["whole"])
 

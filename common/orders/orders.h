@@ -105,15 +105,16 @@ typedef struct bt_orders_launcher {
 
 typedef struct bt_orders_process {
     char name[BT_ORDERS_NAME_BYTES];
-    uint32_t program;                   /**< bt_orders_program_t */
-    uint32_t role;                      /**< bt_orders_role_t */
-    char model[BT_ORDERS_NAME_BYTES];   /**< "" of a router */
-    uint32_t state;                     /**< bt_orders_state_t */
-    uint64_t pid;                       /**< 0 = does not run */
-    uint64_t restarts;                  /**< by itself, since the launch */
-    uint64_t since_ms;                  /**< Unix time of its state's begin */
-    char http[BT_ORDERS_ADDRESS_BYTES]; /**< a router's, when it said */
-    char metrics[BT_ORDERS_ADDRESS_BYTES]; /**< them, else "" */
+    uint32_t program;                 /**< bt_orders_program_t */
+    uint32_t role;                    /**< bt_orders_role_t */
+    char model[BT_ORDERS_NAME_BYTES]; /**< "" of a router */
+    uint32_t state;                   /**< bt_orders_state_t */
+    uint64_t pid;                     /**< 0 = does not run */
+    uint64_t restarts;                /**< by itself, since the launch */
+    uint64_t since_ms;                /**< Unix time of its state's begin */
+    /** A router's, when it said them, else ""; http begins with https:// where
+     *  it speaks TLS. */
+    char http[BT_ORDERS_ADDRESS_BYTES], metrics[BT_ORDERS_ADDRESS_BYTES];
 } bt_orders_process_t;
 
 typedef struct bt_orders_model {

@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/log.h"
 #include "router/net/net_priv.h"
 
 /* ---- input ---- */
@@ -330,6 +331,16 @@ static void has_shaken(bt_stream_t *stream)
     }
 }
 
+/* Anybody can cause it: no line for operators. */
+static void log_trouble(const bt_stream_t *stream)
+{
+    char peer[BT_NET_PEER_BYTES];
+
+    bt_stream_peer(stream, peer);
+    BT_LOG_DEBUG("TLS handshake with %s: %s", peer,
+                 bt_tls_trouble(stream->tls));
+}
+
 void bt_stream_shake(bt_stream_t *stream)
 {
     bool goes_on = false;
@@ -349,6 +360,7 @@ void bt_stream_shake(bt_stream_t *stream)
         bt_net_refuse(stream->net, stream->fd, BT_NET_NEEDS_TLS);
         break;
     case BT_TLS_FAILED:
+        log_trouble(stream);
         bt_net_drain(stream->fd); /* the alert says why */
         break;
     }

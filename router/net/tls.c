@@ -6,8 +6,10 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,13 +26,15 @@
 
 struct bt_tls {
     bt_tls_files_t files;
-    SSL_CTX *ctx; /* owned; each session holds it as well */
+    SSL_CTX *ctx;       /* owned; each session holds it as well */
+    BIO_METHOD *socket; /* owned */
     char summary[SUMMARY_BYTES];
 };
 
 struct bt_tls_session {
     SSL *ssl;
     const char *protocol;
+    const char *trouble; /* static; NULL: none, or none that has a name */
 };
 
 /* ---- files ---- */
@@ -199,6 +203,68 @@ static bt_status_t load_client_ca(SSL_CTX *ctx, const char *path,
     return BT_OK;
 }
 
+/* ---- the socket below ---- */
+
+/* OpenSSL's own uses read() and write(): they cost more, and raise SIGPIPE. */
+static int socket_write(BIO *bio, const char *data, int bytes)
+{
+    const int fd = (int)(intptr_t)BIO_get_data(bio);
+    ssize_t n;
+
+    BIO_clear_retry_flags(bio);
+    do {
+        n = send(fd, data, (size_t)bytes, MSG_NOSIGNAL);
+    } while ((n < 0) && (errno == EINTR));
+    if ((n < 0) && ((errno == EAGAIN) || (errno == EWOULDBLOCK))) {
+        BIO_set_retry_write(bio);
+    }
+    return (int)n;
+}
+
+static int socket_read(BIO *bio, char *data, int bytes)
+{
+    const int fd = (int)(intptr_t)BIO_get_data(bio);
+    ssize_t n;
+
+    BIO_clear_retry_flags(bio);
+    do {
+        n = recv(fd, data, (size_t)bytes, 0);
+    } while ((n < 0) && (errno == EINTR));
+    if (n == 0) {
+        BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+    } else if ((n < 0) && ((errno == EAGAIN) || (errno == EWOULDBLOCK))) {
+        BIO_set_retry_read(bio);
+    }
+    return (int)n;
+}
+
+static long socket_ctrl(BIO *bio, int what, long number, void *at)
+{
+    (void)number;
+    (void)at;
+    switch (what) {
+    case BIO_CTRL_FLUSH: /* nothing is held back */
+        return 1;
+    case BIO_CTRL_EOF:
+        return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
+    default:
+        return 0;
+    }
+}
+
+static BIO_METHOD *make_socket(void)
+{
+    BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "stream");
+
+    if ((method == NULL) || (BIO_meth_set_write(method, socket_write) != 1) ||
+        (BIO_meth_set_read(method, socket_read) != 1) ||
+        (BIO_meth_set_ctrl(method, socket_ctrl) != 1)) {
+        BIO_meth_free(method);
+        return NULL;
+    }
+    return method;
+}
+
 /* ---- settings ---- */
 
 static int choose_protocol(SSL *ssl, const unsigned char **out_p,
@@ -315,9 +381,16 @@ bt_status_t bt_tls_create(const bt_tls_files_t *files, bt_tls_t **tls_p,
     if (tls->files.client_ca == NULL) {
         tls->files.client_ca = "";
     }
+    tls->socket = make_socket();
+    if (tls->socket == NULL) {
+        ERR_clear_error();
+        bt_free(tls);
+        snprintf(why, BT_TLS_WHY_BYTES, "out of memory");
+        return BT_ERR_NO_MEMORY;
+    }
     status = load(tls, why);
     if (status != BT_OK) {
-        bt_free(tls);
+        bt_tls_destroy(tls);
         return status;
     }
     *tls_p = tls;
@@ -333,6 +406,7 @@ void bt_tls_destroy(bt_tls_t *tls)
 {
     if (tls != NULL) {
         SSL_CTX_free(tls->ctx);
+        BIO_meth_free(tls->socket);
         bt_free(tls);
     }
 }
@@ -351,6 +425,19 @@ bool bt_tls_has_expired(const bt_tls_t *tls)
 
 /* ---- one stream ---- */
 
+static bool put_on_socket(SSL *ssl, const BIO_METHOD *method, int fd)
+{
+    BIO *bio = BIO_new(method);
+
+    if (bio == NULL) {
+        return false;
+    }
+    BIO_set_data(bio, (void *)(intptr_t)fd);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl, bio, bio); /* takes it over */
+    return true;
+}
+
 bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
 {
     bt_tls_session_t *session = bt_calloc(1, sizeof(*session));
@@ -360,7 +447,8 @@ bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
     }
     session->protocol = protocol;
     session->ssl = SSL_new(tls->ctx);
-    if ((session->ssl == NULL) || (SSL_set_fd(session->ssl, fd) != 1) ||
+    if ((session->ssl == NULL) ||
+        !put_on_socket(session->ssl, tls->socket, fd) ||
         (SSL_set_app_data(session->ssl, session) != 1)) {
         ERR_clear_error();
         bt_tls_end(session);
@@ -372,7 +460,7 @@ bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
 
 /* What @a rc of a call on it means; one of another session may have left an
  * error, so it was cleared before. */
-static bt_tls_step_t step_of(const bt_tls_session_t *session, int rc)
+static bt_tls_step_t step_of(bt_tls_session_t *session, int rc)
 {
     bt_tls_step_t step = BT_TLS_FAILED;
 
@@ -384,6 +472,7 @@ static bt_tls_step_t step_of(const bt_tls_session_t *session, int rc)
     case SSL_ERROR_WANT_WRITE:
         return BT_TLS_WANTS_WRITE;
     case SSL_ERROR_SSL:
+        session->trouble = ERR_reason_error_string(ERR_peek_error());
         if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
             step = BT_TLS_IS_HTTP;
         }
@@ -399,6 +488,12 @@ bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session)
 {
     ERR_clear_error();
     return step_of(session, SSL_do_handshake(session->ssl));
+}
+
+const char *bt_tls_trouble(const bt_tls_session_t *session)
+{
+    return (session->trouble != NULL) ? session->trouble
+                                      : "the connection ended";
 }
 
 bt_tls_step_t bt_tls_read(bt_tls_session_t *session, void *data, size_t most,

@@ -46,7 +46,7 @@ BT_MUST_CHECK bt_status_t bt_tls_create(const bt_tls_files_t *files,
  *  nothing has changed. @retval as of bt_tls_create() */
 BT_MUST_CHECK bt_status_t bt_tls_reload(bt_tls_t *tls,
                                         char why[BT_TLS_WHY_BYTES]);
-/** Sessions may outlive it. NULL is allowed. */
+/** All sessions have ended. NULL is allowed. */
 void bt_tls_destroy(bt_tls_t *tls);
 /** Of whom the certificate is, and until when: for the log. */
 const char *bt_tls_summary(const bt_tls_t *tls);
@@ -76,6 +76,8 @@ typedef enum bt_tls_step {
  *  @return NULL: no memory */
 bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol);
 bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session);
+/** Why the last step failed: a phrase, static. */
+const char *bt_tls_trouble(const bt_tls_session_t *session);
 /** @param [out] n_p  0 with BT_TLS_DONE: the peer sends no more */
 bt_tls_step_t bt_tls_read(bt_tls_session_t *session, void *data, size_t most,
                           size_t *n_p);

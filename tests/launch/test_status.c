@@ -82,6 +82,30 @@ static void the_table_is_for_people(void **state)
     bt_status_report_fini(&report);
 }
 
+static void an_address_with_tls_is_shown_as_the_router_said_it(void **state)
+{
+    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_PROCESS,
+                               .u.process = {.name = "router",
+                                             .program = BT_ORDERS_ROUTER,
+                                             .state = BT_ORDERS_READY,
+                                             .pid = 7,
+                                             .http = "https://[::1]:8000",
+                                             .since_ms = NOW_MS}};
+    bt_status_report_t report;
+    bt_strbuf_t out;
+
+    (void)state;
+    fill(&report);
+    assert_int_equal(bt_status_report_add(&report, &event), BT_OK);
+    bt_strbuf_init(&out, OUT_BYTES);
+    bt_status_report_table(&report, NOW_MS, &out);
+    assert_non_null(out.data);
+    assert_non_null(strstr(out.data, " https://[::1]:8000\n"));
+    assert_null(strstr(out.data, "http://https"));
+    bt_strbuf_fini(&out);
+    bt_status_report_fini(&report);
+}
+
 static void the_json_is_for_programs(void **state)
 {
     bt_status_report_t report;
@@ -116,6 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_table_is_for_people),
+        BT_TEST(an_address_with_tls_is_shown_as_the_router_said_it),
         BT_TEST(the_json_is_for_programs),
     };
 
