@@ -368,7 +368,13 @@ static bt_status_t open_grpc(bt_loop_t *loop)
         .protocol = "h2",
     };
 
-    return bt_gdoor_open(&loop->gdoor, loop->base, &loop->front, &net);
+    const bt_status_t status =
+        bt_gdoor_open(&loop->gdoor, loop->base, &loop->front, &net);
+
+    if (status == BT_OK) {
+        loop->door.other = bt_grpc_net(loop->gdoor.grpc);
+    }
+    return status;
 }
 
 bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
@@ -461,6 +467,7 @@ void bt_loop_destroy(bt_loop_t *loop)
     if (loop->front.pool != NULL) {
         bt_pool_stop(loop->front.pool);
     }
+    loop->door.other = NULL;
     bt_gdoor_close(&loop->gdoor);
     bt_door_close(&loop->door);
     bt_tls_destroy(loop->tls);

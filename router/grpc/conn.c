@@ -162,6 +162,9 @@ static void pump(bt_gconn_t *conn)
     if (conn->state == BT_GCONN_LINGER) {
         return;
     }
+    if (bt_stream_unsent(conn->stream) == 0) {
+        conn->sent_ms = bt_now_ms(); /* nothing has waited until now */
+    }
     if (!pull(conn, &more)) {
         return;
     }

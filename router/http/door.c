@@ -240,21 +240,36 @@ uint32_t bt_door_n_connections(const bt_door_t *door)
            bt_http_n_connections(door->metrics_http);
 }
 
+static void add_use(bt_metrics_process_t *process, const bt_net_use_t *use)
+{
+    process->request_bytes += (double)use->request_bytes;
+    process->answer_bytes += (double)use->answer_bytes;
+    process->n_quiet_closed += (double)use->n_quiet_closed;
+    process->n_turned_away += (double)use->n_turned_away;
+    process->n_bodies_refused += (double)use->n_bodies_refused;
+    process->n_readers_cut += (double)use->n_readers_cut;
+}
+
 void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
 {
-    bt_net_use_t a;
-    bt_net_use_t b;
+    bt_net_use_t use;
 
-    bt_http_use(door->http, &a);
-    bt_http_use(door->metrics_http, &b);
+    process->request_bytes = 0;
+    process->answer_bytes = 0;
+    process->n_quiet_closed = 0;
+    process->n_turned_away = 0;
+    process->n_bodies_refused = 0;
+    process->n_readers_cut = 0;
     process->n_connections = bt_door_n_connections(door);
-    process->request_bytes = (double)(a.request_bytes + b.request_bytes);
-    process->answer_bytes = (double)(a.answer_bytes + b.answer_bytes);
-    process->n_quiet_closed = (double)(a.n_quiet_closed + b.n_quiet_closed);
-    process->n_turned_away = (double)(a.n_turned_away + b.n_turned_away);
-    process->n_bodies_refused =
-        (double)(a.n_bodies_refused + b.n_bodies_refused);
-    process->n_readers_cut = (double)(a.n_readers_cut + b.n_readers_cut);
+    bt_http_use(door->http, &use);
+    add_use(process, &use);
+    bt_http_use(door->metrics_http, &use);
+    add_use(process, &use);
+    if (door->other != NULL) {
+        process->n_connections += bt_net_n_connections(door->other);
+        bt_net_use(door->other, &use);
+        add_use(process, &use);
+    }
 }
 
 void bt_door_close(bt_door_t *door)

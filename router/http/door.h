@@ -26,7 +26,9 @@ struct bt_door {
     bt_door_limits_t limits; /**< also of the gRPC door */
     bt_hosts_t hosts;        /**< by which clients may call it */
     bt_http_t *http, *metrics_http;
-    bt_strbuf_t out; /**< scratch for one answer or event */
+    const bt_net_t *other; /**< of another door, whose use is told with ours;
+                                borrowed, or NULL */
+    bt_strbuf_t out;       /**< scratch for one answer or event */
     struct event_base *base;
     uint32_t n_orders;    /**< of clients, under way */
     bt_turn_work_t flush; /**< of streams, at the end of the turn */

@@ -208,7 +208,7 @@ def test_errors_have_codes_that_say_what_to_do(c):
         huge = question(text=b"x" * (9 << 20))
         code, text = code_of(lambda: t.infer(MODEL, huge))
         assert code == "StatusCode.RESOURCE_EXHAUSTED" and "--max-body-bytes" in text, (code, text)
-        code, _ = code_of(lambda: t.infer(MODEL, question(4000, min_length=4000), client_timeout=0.1))
+        code, _ = code_of(lambda: t.infer(MODEL, question(2800, min_length=2800), client_timeout=0.1))
         assert code == "StatusCode.DEADLINE_EXCEEDED", code
         code, text = code_of(lambda: t.infer(MODEL, question(), model_version="7"))
         assert code == "StatusCode.NOT_FOUND", (code, text)
@@ -308,7 +308,7 @@ def test_a_cancel_frees_seat_and_blocks(c):
     key = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"}'
     for leave in ("cancel", "close"):
         s = Stream(c)
-        s.ask("long", max_tokens=4000, min_length=4000, stream=True)
+        s.ask("long", max_tokens=2800, min_length=2800, stream=True)
         s.next()
         wait_until("it has blocks", lambda: c.metrics()[key] > 0)
         if leave == "cancel":
@@ -370,8 +370,25 @@ def test_keep_alive_and_large_messages(c):
         end = time.monotonic() + 2.5  # two or three pings
         wait_until("pings were answered", lambda: time.monotonic() > end)
         assert t.is_server_live()
-        code, text = code_of(lambda: t.infer(MODEL, question(text=b"word " * 400000)))  # 2 MB: over the context
+        code, text = code_of(lambda: t.infer(MODEL, question(text=b"word " * 280000)))  # 2 MB: over the context
         assert code == "StatusCode.INVALID_ARGUMENT" and "tokens" in text, (code, text)
+
+
+def test_grpc_over_tls(c):
+    import tempfile
+    from test_tls import make_identity, tls_options
+    with tempfile.TemporaryDirectory() as d:
+        cert, key = make_identity(d, "server")
+        with harness.Cluster(c.model, router_args=tls_options(cert, key)) as secure:
+            with triton.InferenceServerClient(address(secure), ssl=True, root_certificates=cert) as t:
+                assert t.is_server_live()
+                whole = t.infer(MODEL, question(6)).as_numpy("text_output")[0]
+                with client(c) as plain:
+                    assert plain.infer(MODEL, question(6)).as_numpy("text_output")[0] == whole
+            with grpc.insecure_channel(address(secure)) as channel:
+                call = channel.unary_unary(SERVICE + "ServerLive", lambda x: x, lambda x: x)
+                code, _ = code_of(lambda: call(b"", timeout=10))
+                assert code in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"), code
 
 
 # --- the runner
