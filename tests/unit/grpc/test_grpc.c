@@ -219,50 +219,6 @@ static void who_does_not_read_is_cut(void **state)
     fixture_stop(&f);
 }
 
-/* The socket is full from the first answer on: that is no reason to go before
- * the idle time has passed. */
-static void a_full_socket_is_waited_for(void **state)
-{
-    static char large[100000];
-    bt_grpc_config_t config = usual;
-    const uint64_t start_ms = bt_now_ms();
-    fixture_t f;
-
-    (void)state;
-    config.client_buffer_bytes = 64u << 20;
-    config.max_message_bytes = 1u << 20;
-    fixture_start(&f, &config);
-    put_opening(&f.in);
-    put_settings(&f.in, 4, 0x7fffffff);
-    put_frame(&f.in, F_WINDOW_UPDATE, 0, 0, "\x70\0\0\0", 4);
-    put_call(&f.in, 1, "/t.S/Stream", NULL, 0);
-    for (int i = 0; i < 100; i++) {
-        for (int at = 0; at < 7; at++) {
-            static const char head[] = "\0\0\x01\x86\xa0";
-            const size_t n = (at == 6) ? sizeof(large) - 6 * 16000 : 16000;
-
-            if (at == 0) {
-                put_frame(&f.in, F_DATA, 0, 1, head, 5);
-            }
-            put_frame(&f.in, F_DATA, 0, 1, large, n);
-        }
-    }
-    /* Ten megabytes, of which nothing is read for a while. */
-    while (bt_now_ms() < start_ms + 300) {
-        if (f.in.len > 0) {
-            const ssize_t n =
-                send(f.fd, f.in.data, f.in.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-
-            bt_strbuf_consume(&f.in, (n > 0) ? (size_t)n : 0);
-        }
-        event_base_loop(f.base, EVLOOP_ONCE);
-    }
-    assert_int_equal(bt_net_n_connections(bt_grpc_net(f.grpc)), 1);
-    assert_int_equal(f.n_gone, 0);
-    WAIT_FOR(&f, f.out.len >= 100 * sizeof(large));
-    fixture_stop(&f);
-}
-
 static void a_drain_lets_calls_end(void **state)
 {
     fixture_t f;
@@ -316,7 +272,6 @@ int main(void)
         BT_TEST(slow_clients_are_not_waited_for),
         BT_TEST(an_idle_connection_is_told_to_go),
         BT_TEST(who_does_not_read_is_cut),
-        BT_TEST(a_full_socket_is_waited_for),
         BT_TEST(a_drain_lets_calls_end),
         BT_TEST(nothing_stays_charged),
     };
