@@ -92,6 +92,11 @@ BT_MUST_CHECK bt_status_t bt_infer_param_add(bt_infer_params_t *params,
                                              const char *name, size_t bytes,
                                              bt_infer_param_t **param_p);
 void bt_infer_params_fini(bt_infer_params_t *params);
+/** Nobody here knows places in shared memory yet, and such a tensor has no
+ * data.
+ *  @retval BT_ERR_INVALID_PARAM  error_p names one */
+BT_MUST_CHECK bt_status_t bt_infer_refuse_regions(
+    const bt_infer_request_t *request, bt_api_error_t *error_p);
 /** NULL when there is none. */
 const bt_infer_input_t *bt_infer_input(const bt_infer_request_t *request,
                                        const char *name);

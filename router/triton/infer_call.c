@@ -599,32 +599,6 @@ static void run_lower(bt_infer_call_t *call)
             : bt_infer_lower(call->spec, request, &call->lowered, &call->error);
 }
 
-/* Nobody here knows places in shared memory, and such a tensor has no data. */
-static bt_status_t refuse_regions(const bt_infer_request_t *request,
-                                  bt_api_error_t *error)
-{
-    const char *name = NULL;
-
-    for (size_t i = 0; i < request->n_inputs; i++) {
-        if (request->inputs[i].region.name[0] != '\0') {
-            name = request->inputs[i].tensor.name;
-        }
-    }
-    for (size_t i = 0; i < request->n_wanted; i++) {
-        if (request->wanted[i].region.name[0] != '\0') {
-            name = request->wanted[i].name;
-        }
-    }
-    if (name == NULL) {
-        return BT_OK;
-    }
-    bt_api_error_set(error, 400, "invalid_request_error", NULL,
-                     "%s: shared_memory_region: shared memory with clients is "
-                     "not served, send the tensors themselves",
-                     name);
-    return BT_ERR_INVALID_PARAM;
-}
-
 static void run_parse(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
@@ -637,7 +611,7 @@ static void run_parse(bt_pool_job_t *job)
         call->parse(call->parse_ctx, &call->body, &call->request, &call->error);
     bt_strbuf_fini(&call->body);
     if (call->status == BT_OK) {
-        call->status = refuse_regions(&call->request, &call->error);
+        call->status = bt_infer_refuse_regions(&call->request, &call->error);
     }
     if (call->status != BT_OK) {
         return;
