@@ -105,19 +105,20 @@ void bt_pb_scratch_fini(bt_pb_scratch_t *scratch)
     }
 }
 
-typedef struct writer {
-    ProtobufCBuffer base;
-    bt_strbuf_t *out;
-} writer_t;
-
-static void append(ProtobufCBuffer *buffer, size_t bytes, const uint8_t *data)
-{
-    bt_strbuf_append(((const writer_t *)buffer)->out, data, bytes);
-}
-
 void bt_pb_write(const ProtobufCMessage *message, bt_strbuf_t *out)
 {
-    writer_t writer = {.base = {.append = append}, .out = out};
+    const size_t bytes = protobuf_c_message_get_packed_size(message);
 
-    (void)protobuf_c_message_pack_to_buffer(message, &writer.base);
+    if ((bytes == 0) || (bytes > out->limit - out->len)) {
+        if (bytes > 0) {
+            out->status = BT_ERR_TOO_LARGE;
+        }
+        return;
+    }
+    bt_strbuf_reserve(out, out->len + bytes);
+    if (bt_strbuf_status(out) == BT_OK) {
+        (void)protobuf_c_message_pack(message, (uint8_t *)out->data + out->len);
+        out->len += bytes;
+        out->data[out->len] = '\0';
+    }
 }
