@@ -135,11 +135,7 @@ static void add_router_args(const bt_plan_t *plan,
             add_moved_address(args, "http", plan->config->http,
                               process->router);
         }
-        /* Routers do not serve gRPC yet and take only the default. */
-        if (strcmp(plan->config->grpc, BT_CONFIG_GRPC_DEFAULT) != 0) {
-            add_moved_address(args, "grpc", plan->config->grpc,
-                              process->router);
-        }
+        add_moved_address(args, "grpc", plan->config->grpc, process->router);
         add_moved_address(args, "metrics", plan->config->metrics,
                           process->router);
     }

@@ -14,9 +14,12 @@
 #include "common/base/stop.h"
 #include "common/crypt/key.h"
 #include "router/fleet.h"
+#include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
+#include "router/grpc/gdoor.h"
 #include "router/http/door.h"
 #include "router/links.h"
+#include "router/net/net.h"
 
 #define TICK_MS 50
 /* Somebody who asked for readiness so lately asks again. */
@@ -29,10 +32,12 @@ struct bt_loop {
     bt_links_t links;
     bt_tls_t *tls; /* of the doors for clients; NULL: they are plain */
     bt_door_t door;
+    bt_gdoor_t gdoor;
     bt_fleet_t fleet;
     struct event_base *base;
     struct event *tick, *worked, *stop, *sighup;
-    int signal_fd; /* SIGTERM and SIGINT */
+    struct event *held; /* NULL: no request waits for others */
+    int signal_fd;      /* SIGTERM and SIGINT */
     bt_stop_wishes_t wishes;
     int ready_fd; /* -1: none, or said */
     bt_beat_t beat;
@@ -46,11 +51,11 @@ struct bt_loop {
 
 static void say_addresses(bt_loop_t *loop)
 {
-    char text[256];
+    char text[3 * BT_DOOR_ADDRESS_BYTES + 64];
 
-    snprintf(text, sizeof(text), "http %s%s\nmetrics %s\n",
+    snprintf(text, sizeof(text), "http %s%s\nmetrics %s\ngrpc %s\n",
              (loop->tls != NULL) ? "https://" : "", loop->door.http_at,
-             loop->door.metrics_at);
+             loop->door.metrics_at, loop->gdoor.at);
     bt_ready_fd_say(&loop->ready_fd, text);
 }
 
@@ -73,6 +78,7 @@ static void begin_drain(bt_loop_t *loop)
     loop->front.draining = true;
     loop->drain_end_ms = bt_now_ms() + drain_ms;
     bt_door_stop_listening(&loop->door);
+    bt_gdoor_stop_listening(&loop->gdoor);
 }
 
 static void drain_step(bt_loop_t *loop, uint64_t now_ms)
@@ -93,6 +99,7 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     /* The last answers may still be in our buffers, and the workers' last
      * words on the way. */
     if (((bt_http_n_connections(loop->door.http) == 0) &&
+         (bt_gdoor_n_connections(&loop->gdoor) == 0) &&
          (bt_frontend_n_legs(&loop->front) == 0)) ||
         (now_ms - loop->idle_since_ms >= LINGER_MS)) {
         event_base_loopbreak(loop->base);
@@ -128,6 +135,7 @@ static void tick(bt_loop_t *loop)
     bt_frontend_tick(&loop->front, now_us);
     bt_links_tick(&loop->links, now_ms);
     bt_fleet_tick(&loop->fleet, now_ms);
+    bt_gdoor_tick(&loop->gdoor);
     say_ready_once(loop);
     if (loop->front.draining) {
         drain_step(loop, now_ms);
@@ -259,6 +267,44 @@ static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
     renew_tls(loop);
 }
 
+/* ---- requests that wait for others ---- */
+
+static void on_held(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_loop_t *loop = ctx;
+
+    (void)fd;
+    (void)what;
+    bt_call_begin_held(&loop->front);
+    bt_frontend_turn(&loop->front);
+}
+
+static void hold_end(void *ctx, uint32_t us)
+{
+    bt_loop_t *loop = ctx;
+    const struct timeval after = {.tv_sec = us / 1000000,
+                                  .tv_usec = us % 1000000};
+
+    if (event_add(loop->held, &after) != 0) {
+        event_active(loop->held, EV_TIMEOUT, 0);
+    }
+}
+
+static bt_status_t make_hold(bt_loop_t *loop)
+{
+    if (loop->front.config->queue_delay_us == 0) {
+        return BT_OK;
+    }
+    loop->held = event_new(loop->base, -1, 0, on_held, loop);
+    if (loop->held == NULL) {
+        BT_LOG_ERROR("cannot make the event loop");
+        return BT_ERR_NO_MEMORY;
+    }
+    loop->front.hold_ctx = loop;
+    loop->front.hold_end = hold_end;
+    return BT_OK;
+}
+
 /* ---- birth and end ---- */
 
 static bt_status_t make_events(bt_loop_t *loop)
@@ -310,6 +356,27 @@ static bt_status_t open_tls(const bt_config_t *config, bt_tls_t **tls_p)
     return BT_OK;
 }
 
+/* As many of its connections as the descriptors allow; memory as for HTTP. */
+static bt_status_t open_grpc(bt_loop_t *loop)
+{
+    const bt_door_limits_t *limits = &loop->door.limits;
+    const bt_net_config_t net = {
+        .max_connections = limits->grpc_connections,
+        .max_per_client = limits->per_client,
+        .memory_bytes = limits->memory_bytes,
+        .tls = loop->tls,
+        .protocol = "h2",
+    };
+
+    const bt_status_t status =
+        bt_gdoor_open(&loop->gdoor, loop->base, &loop->front, &net);
+
+    if (status == BT_OK) {
+        loop->door.other = bt_grpc_net(loop->gdoor.grpc);
+    }
+    return status;
+}
+
 bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
 {
     bt_loop_t *loop = bt_calloc(1, sizeof(*loop));
@@ -334,9 +401,11 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         (status = bt_frontend_open(&loop->front, config, bt_links_send,
                                    &loop->links)) != BT_OK ||
         (status = make_events(loop)) != BT_OK ||
+        (status = make_hold(loop)) != BT_OK ||
         (status = open_tls(config, &loop->tls)) != BT_OK ||
         (status = bt_door_open(&loop->door, loop->base, &loop->front,
-                               loop->tls)) != BT_OK) {
+                               loop->tls)) != BT_OK ||
+        (status = open_grpc(loop)) != BT_OK) {
         goto err_loop;
     }
     bt_fleet_init(&loop->fleet, loop->base, &loop->front);
@@ -363,10 +432,11 @@ int bt_loop_run(bt_loop_t *loop)
 
     bt_strbuf_init(&names, 4096);
     bt_registry_names(&loop->front.models, &names);
-    BT_LOG_INFO("serving %s at %s://%s, metrics at http://%s/metrics",
+    BT_LOG_INFO("serving %s at %s://%s, metrics at http://%s/metrics, gRPC "
+                "at %s",
                 (names.len > 0) ? names.data : "",
                 (loop->tls != NULL) ? "https" : "http", loop->door.http_at,
-                loop->door.metrics_at);
+                loop->door.metrics_at, loop->gdoor.at);
     bt_strbuf_fini(&names);
     say_addresses(loop);
     do { /* one turn: until no event is left */
@@ -397,6 +467,8 @@ void bt_loop_destroy(bt_loop_t *loop)
     if (loop->front.pool != NULL) {
         bt_pool_stop(loop->front.pool);
     }
+    loop->door.other = NULL;
+    bt_gdoor_close(&loop->gdoor);
     bt_door_close(&loop->door);
     bt_tls_destroy(loop->tls);
     event_end(loop->tick);
@@ -406,6 +478,7 @@ void bt_loop_destroy(bt_loop_t *loop)
         close(loop->signal_fd);
     }
     event_end(loop->sighup);
+    event_end(loop->held);
     bt_fleet_fini(&loop->fleet);
     bt_links_close(&loop->links);
     bt_frontend_close(&loop->front);

@@ -21,7 +21,6 @@
 #define NAME                 "router"
 #define DOC_BYTES            (1u << 20)
 #define MMAP_THRESHOLD_BYTES (256 * 1024)
-#define GRPC_DEFAULT         "127.0.0.1:8001"
 /* Where workers of the same mpirun find a router that was told nothing. */
 #define WORLD_LISTEN "tcp://127.0.0.1:0"
 
@@ -34,15 +33,21 @@ typedef struct start {
     char url[URL_BYTES];
 } start_t;
 
-static bt_status_t check_options(const bt_config_t *config)
+/* What a model repository says and has no meaning here: once. */
+static void say_repository(const bt_config_t *config)
 {
-    if (strcmp(config->grpc, GRPC_DEFAULT) != 0) {
-        BT_LOG_ERROR("--grpc %s: this version does not serve gRPC yet",
-                     config->grpc);
-        return BT_ERR_UNSUPPORTED;
+    const bt_repository_t *repository = config->repository;
+
+    for (int i = 0; (repository != NULL) && (i < BT_REPO_N_MODELS); i++) {
+        if (repository->has[i]) {
+            BT_LOG_INFO("%s/%s/config.pbtxt was read", config->model_repository,
+                        bt_repo_names[i]);
+        }
+        if (repository->notes[i][0] != '\0') {
+            BT_LOG_INFO("%s: without effect here: %.900s", bt_repo_names[i],
+                        repository->notes[i]);
+        }
     }
-    BT_LOG_INFO("gRPC is not served yet");
-    return BT_OK;
 }
 
 /* The cluster key, and the URL for the workers' announcements. Both may be
@@ -81,8 +86,8 @@ static bt_status_t start(start_t *s)
 {
     bt_status_t status;
 
-    if ((status = check_options(s->config)) != BT_OK ||
-        (status = bt_loop_create(s->config, &s->loop)) != BT_OK ||
+    say_repository(s->config);
+    if ((status = bt_loop_create(s->config, &s->loop)) != BT_OK ||
         (status = find_key_and_url(s)) != BT_OK) {
         return status;
     }

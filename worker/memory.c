@@ -11,11 +11,16 @@ uint64_t bt_memory_pool(const bt_memory_room_t *room)
         room->own_memory ? room->device_available_bytes : room->available_bytes;
     const uint64_t model =
         room->own_memory ? room->device_model_bytes : room->model_bytes;
-    const uint64_t left = (all > model) ? (all - model) / 4 : 0;
+    const uint64_t left = (all > model) ? all - model : 0;
+    const uint64_t share =
+        (room->percent > 0) ? left / 100 * room->percent : left / 4;
+    uint64_t most = left / 4;
 
-    return (room->own_memory || (left < DEFAULT_POOL_BYTES))
-               ? left
-               : DEFAULT_POOL_BYTES;
+    if (room->own_memory) {
+        return share;
+    }
+    most = (most < DEFAULT_POOL_BYTES) ? most : DEFAULT_POOL_BYTES;
+    return (share < most) ? share : most;
 }
 
 static bt_status_t check_place(const char *place, uint64_t available,

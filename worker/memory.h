@@ -17,10 +17,12 @@ typedef struct bt_memory_room {
     bool own_memory;          /**< of the back end; the next two are its */
     uint64_t device_available_bytes;
     uint64_t device_model_bytes;
+    uint32_t percent; /**< of what is left, for the pool; 0: a quarter */
 } bt_memory_room_t;
 
-/** Default size of the KV pool: a quarter of what is left after the model where
- *  the pool lies; of the host's memory at most 1 GiB, which others need too. */
+/** Default size of the KV pool: a share of what is left after the model where
+ *  the pool lies; of the host's memory a quarter and 1 GiB at most, for others
+ *  need it too. */
 uint64_t bt_memory_pool(const bt_memory_room_t *room);
 
 /** Does it hold the model and a pool of so many bytes?

@@ -140,15 +140,21 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
         .own_memory = memory.own_memory,
         .device_available_bytes = memory.device_left_bytes,
         .device_model_bytes = memory.device_bytes,
+        .percent = w->config->kv_free_percent,
     };
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
                                              : bt_memory_pool(&room);
     w->n_blocks =
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
                                                    : pool / w->block_bytes);
+    if ((w->config->kv_tokens > 0) &&
+        (w->n_blocks > w->config->kv_tokens / w->tokens_per_block)) {
+        w->n_blocks = w->config->kv_tokens / w->tokens_per_block;
+        pool = (uint64_t)w->n_blocks * w->block_bytes;
+    }
     if (w->n_blocks < 2) {
-        BT_LOG_ERROR("kv-memory of %llu bytes holds %u KV blocks of %zu bytes; "
-                     "at least 2 are needed",
+        BT_LOG_ERROR("kv-memory of %llu bytes (or kv-tokens) holds %u KV "
+                     "blocks of %zu bytes; at least 2 are needed",
                      (unsigned long long)pool, w->n_blocks, w->block_bytes);
         return BT_ERR_INVALID_PARAM;
     }

@@ -57,6 +57,16 @@ void bt_log_init(const char *program, bt_log_level_t level)
     atomic_store(&state.level, (int)level);
 }
 
+void bt_log_set_level(bt_log_level_t level)
+{
+    atomic_store(&state.level, (int)level);
+}
+
+bt_log_level_t bt_log_level(void)
+{
+    return (bt_log_level_t)atomic_load(&state.level);
+}
+
 int bt_log_level_parse(const char *name, bt_log_level_t *level_p)
 {
     for (size_t i = 0; i < BT_ARRAY_LEN(level_names); i++) {

@@ -36,6 +36,10 @@ typedef enum bt_log_level {
 /** Set once at start. @a program is borrowed for ever (a literal or argv). */
 void bt_log_init(const char *program, bt_log_level_t level);
 
+/** Another level, from now on; any thread may. */
+void bt_log_set_level(bt_log_level_t level);
+bt_log_level_t bt_log_level(void);
+
 /** @return 0 and the level in @a level_p, or -1 for an unknown name. */
 int bt_log_level_parse(const char *name, bt_log_level_t *level_p);
 

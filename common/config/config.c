@@ -470,6 +470,13 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            c->chunk_tokens, c->tokens_per_block);
         return BT_ERR_INVALID_PARAM;
     }
+    if (c->gpu_metrics) {
+        bt_config_complain(store->program,
+                           "--enable-gpu-metrics: nv_gpu_* is not measured by "
+                           "this version; nv_trt_llm_runtime_memory_metrics "
+                           "has the memory that workers take of a device");
+        return BT_ERR_INVALID_PARAM;
+    }
     if ((store->program == BT_PROG_SERVE) && (c->prefill == 0) &&
         !c->local_prefill) {
         bt_config_complain(store->program,
@@ -508,6 +515,9 @@ bt_status_t bt_config_load(unsigned program, int argc, char **argv,
         status = bt_config_file_read(store, store->file);
     }
     if (status == BT_OK) {
+        status = bt_config_repository_read(store);
+    }
+    if (status == BT_OK) {
         status = check_together(store);
     }
     if (status != BT_OK) {
@@ -538,6 +548,7 @@ void bt_config_destroy(bt_config_store_t *store)
     for (size_t i = 0; i < BT_CONFIG_MAX_MODELS; i++) {
         bt_free(store->models[i]);
     }
+    bt_repository_destroy(store->repository);
     bt_free(store->file);
     bt_free(store);
 }

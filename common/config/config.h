@@ -4,7 +4,8 @@
  * One option table gives the command line, the environment, the configuration
  * file, --help and the manual. Precedence: command line, then environment
  * (BATON_KV_MEMORY for --kv-memory; an empty variable counts as unset), then
- * --config FILE (`kv-memory = 1g`, `#` comments), then the default. An option
+ * --config FILE (`kv-memory = 1g`, `#` comments), then what a config.pbtxt of
+ * --model-repository says, then the default. An option
  * that a program does not have, an unknown key or a value out of range is an
  * error that names it and the allowed range; nothing is ignored silently. A
  * value that a later source overrides is checked all the same.
@@ -30,6 +31,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/repository/repository.h"
 
 /** Which programs an option belongs to (bits). The file and the environment
  *  may hold options of other programs of Baton: those are skipped. */
@@ -123,6 +125,19 @@ typedef struct bt_config {
     bool core_dumps;                 /* a crash may write one */
     uint32_t watchdog_ms; /* silence that is a hang, 10000; 0 = never */
     uint32_t drain_ms;    /* longest drain at SIGTERM, 30000 */
+    /* as Triton's servers have it */
+    const char *model_repository; /* folder of config.pbtxt files, "" = none */
+    const bt_repository_t *repository;   /* what was read there, or NULL */
+    const char *batching_strategy;       /* inflight_fused_batching, V1 ... */
+    const char *exclude_input_in_output; /* auto, yes, no */
+    bool accumulate_tokens;              /* tensorrt_llm_bls */
+    uint32_t queue_delay_us;  /* requests that come within it go together */
+    uint32_t kv_tokens;       /* most of a worker, 0 = what fits */
+    uint32_t kv_free_percent; /* share for KV, 0 = auto */
+    bool cpu_metrics;         /* nv_cpu_* */
+    bool gpu_metrics;         /* nv_gpu_* */
+    const char *vertex_health_route;  /* "" = AIP_HEALTH_ROUTE's, or none */
+    const char *vertex_predict_route; /* "" = AIP_PREDICT_ROUTE's, or none */
 } bt_config_t;
 
 typedef struct bt_config_store bt_config_store_t; /**< owns the strings */

@@ -264,6 +264,42 @@ const bt_option_t bt_config_options[] = {
          "debugger"),
     TIME("drain-ms", "30000", 0, HOUR_MS, ALL, drain_ms,
          "Longest time to finish running requests at SIGTERM"),
+    TEXT("model-repository", "DIR", "", S | R, model_repository,
+         "Folder with the config.pbtxt of preprocessing, tensorrt_llm, "
+         "postprocessing, ensemble and tensorrt_llm_bls, as Triton has it; what "
+         "they set takes effect where no option says otherwise"),
+    CHOICE("batching-strategy", "inflight_fused_batching",
+           "inflight_fused_batching, inflight_batching, V1", S | R,
+           batching_strategy,
+           "Which family /metrics has of the batcher: in-flight's, or "
+           "nv_trt_llm_v1_metrics in its place; the batches are the same"),
+    CHOICE("exclude-input-in-output", "auto", "auto, yes, no", S | R,
+           exclude_input_in_output,
+           "Whether the text of Triton's models leaves the prompt out, where a "
+           "request does not say it; auto: yes for generate, no for infer"),
+    FLAG("accumulate-tokens", S | R, accumulate_tokens,
+         "Each response of a stream of tensorrt_llm_bls has all text so far"),
+    COUNT("queue-delay-us", "0", 0, 1000000, "us", S | R, queue_delay_us,
+          "How long a request waits in the router for others, to be sent to "
+          "workers together with them"),
+    COUNT("kv-tokens", "0", 0, 1u << 30, "tokens", S | WORKERS, kv_tokens,
+          "Tokens of KV that each worker holds at most; 0: as many as "
+          "--kv-memory has room for"),
+    COUNT("kv-free-percent", "0", 0, 100, "percent", S | WORKERS,
+          kv_free_percent,
+          "Share for KV of the memory that the model leaves, where --kv-memory "
+          "is 0; of the host's, which others need too, never more than by "
+          "default; 0: a quarter"),
+    FLAG("enable-cpu-metrics", S | R, cpu_metrics,
+         "/metrics has nv_cpu_utilization and nv_cpu_memory_*"),
+    FLAG("enable-gpu-metrics", S | R, gpu_metrics,
+         "Refused: nv_gpu_* is not measured by this version"),
+    TEXT("vertex-health-route", "PATH", "", S | R, vertex_health_route,
+         "Path of Vertex AI's health checks; empty: that of AIP_HEALTH_ROUTE, "
+         "if it is set"),
+    TEXT("vertex-predict-route", "PATH", "", S | R, vertex_predict_route,
+         "Path of Vertex AI's predictions; empty: that of AIP_PREDICT_ROUTE, if "
+         "it is set"),
 };
 /* clang-format on */
 

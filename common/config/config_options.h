@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  71
+#define BT_CONFIG_N_OPTIONS  82
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
@@ -76,6 +76,7 @@ void bt_config_value_print(const bt_option_t *option, uint64_t number,
 /** Where a value came from; the higher one wins. */
 typedef enum bt_config_source {
     BT_CONFIG_DEFAULT,
+    BT_CONFIG_REPOSITORY, /**< a config.pbtxt of --model-repository */
     BT_CONFIG_FILE,
     BT_CONFIG_ENVIRONMENT,
     BT_CONFIG_COMMAND_LINE,
@@ -88,6 +89,7 @@ struct bt_config_store {
     bt_config_source_t sources[BT_CONFIG_N_OPTIONS];
     char *texts[BT_CONFIG_N_OPTIONS];   /**< owned; NULL for numbers */
     char *models[BT_CONFIG_MAX_MODELS]; /**< owned text of config.models */
+    bt_repository_t *repository;        /**< owned, or NULL */
 };
 
 /**
@@ -129,6 +131,15 @@ bt_config_models_check(const bt_config_store_t *store);
  */
 BT_MUST_CHECK bt_status_t bt_config_file_read(bt_config_store_t *store,
                                               const char *path);
+
+/**
+ * Read --model-repository, if it is given, and set what its files say and no
+ * stronger source does.
+ *
+ * @retval BT_ERR_INVALID_PARAM  Said on standard error with file and line.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_config_repository_read(bt_config_store_t *store);
 
 /** The text of --help for one program. */
 void bt_config_help_print(unsigned program, bt_strbuf_t *out);

@@ -64,10 +64,15 @@ typedef struct bt_gen_spec {
                                  seed */
     const char *const *stops;
     uint32_t n_stops;
+    /** Token sequences that end it; they stay in its output. */
+    const bt_bad_word_t *stop_ids;
+    uint32_t n_stop_ids;
+    bool every_token;   /**< on_text() for each, with no text as well */
     bt_hash128_t space; /**< bt_msg_request_t.space */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's; longer than that is cut */
     uint64_t parse_us, tokenize_us; /**< for the ledger */
+    uint64_t held_us; /**< it could have come so much earlier; a wait */
     bt_gen_origin_t origin;
 } bt_gen_spec_t;
 
@@ -79,6 +84,7 @@ typedef struct bt_gen_end {
     uint32_t n_prompt;
     uint32_t n_output;       /**< tokens generated, an end id included */
     const uint32_t *ids;     /**< n_output of them; NULL for an ERROR */
+    bool by_end_id;          /**< the last of them is an end id: no text */
     int http_status;         /**< of an ERROR: 500, 503 or 504 */
     const char *message;     /**< of an ERROR: phase, worker and cause */
     uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0 = none came */
@@ -162,6 +168,9 @@ BT_MUST_CHECK bt_status_t bt_core_submit_group(bt_core_t *core,
 /** The client is gone: no call about this generation any more, the workers
  *  are told. @a gen must not be used afterwards. */
 void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+/** The tokens so far, until the next call to the core.
+ *  @param [out] n_p  as bt_core_ops_t.on_text() has it */
+const uint32_t *bt_core_output(const bt_gen_t *gen, uint32_t *n_p);
 /** End all generations with an error (the server is stopping). */
 void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us);
 /** on_record() for all whose clients wait no more but whose workers do not

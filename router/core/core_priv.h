@@ -78,6 +78,9 @@ struct bt_gen {
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words;      /**< owned */
     bt_logit_bias_t *logit_biases; /**< owned */
+    bt_bad_word_t *stop_ids;       /**< owned; n_stop_ids of them */
+    uint32_t n_stop_ids;
+    bool every_token;
     bt_hash128_t space;
     bt_sched_turn_t turn; /**< since it arrived; in a queue while WAITING */
     bt_token_t *early;    /**< owned: tokens ahead of n_output, unordered */

@@ -15,6 +15,7 @@ void bt_gen_free(bt_gen_t *gen)
 {
     bt_stops_fini(&gen->stops);
     bt_free(gen->early);
+    bt_free(gen->stop_ids);
     bt_free(gen->logit_biases);
     bt_free(gen->bad_words);
     bt_free(gen->output);
@@ -67,6 +68,15 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
         }
         gen->sampling.logit_biases = gen->logit_biases;
     }
+    if (spec->n_stop_ids > 0) {
+        gen->stop_ids =
+            bt_memdup(spec->stop_ids, spec->n_stop_ids * sizeof(bt_bad_word_t));
+        if (gen->stop_ids == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        gen->n_stop_ids = spec->n_stop_ids;
+    }
+    gen->every_token = spec->every_token;
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
 }
 
@@ -93,7 +103,8 @@ static bt_status_t gen_new(const bt_core_t *core, const bt_gen_spec_t *spec,
     gen->user = user;
     gen->max_new = spec->max_new;
     bt_sched_turn_init(&gen->turn, spec->priority, now_us);
-    gen->arrived_us = now_us;
+    gen->arrived_us = now_us - spec->held_us;
+    gen->ledger.wait_us = spec->held_us;
     gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
     gen->ledger.parse_us = spec->parse_us;
     gen->ledger.tokenize_us = spec->tokenize_us;
@@ -199,7 +210,7 @@ static void tell_end(bt_core_t *core, bt_gen_t *gen, bt_gen_end_t *end)
 
 /* The good end. */
 static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
-                   uint64_t now_us)
+                   bool by_end_id, uint64_t now_us)
 {
     bt_gen_end_t end = {
         .finish = why,
@@ -208,6 +219,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .n_prompt = gen->prompt->n,
         .n_output = gen->n_output,
         .ids = gen->output,
+        .by_end_id = by_end_id,
         .http_status = 200,
     };
 
@@ -305,6 +317,27 @@ static bool make_text(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     return stopped;
 }
 
+/* Does the output end with one of the sequences that end it? */
+static bool meets_stop_ids(const bt_gen_t *gen)
+{
+    for (uint32_t i = 0; i < gen->n_stop_ids; i++) {
+        const bt_bad_word_t *stop = &gen->stop_ids[i];
+
+        if ((stop->n > 0) && (stop->n <= gen->n_output) &&
+            (memcmp(stop->ids, gen->output + gen->n_output - stop->n,
+                    stop->n * sizeof(*stop->ids)) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const uint32_t *bt_core_output(const bt_gen_t *gen, uint32_t *n_p)
+{
+    *n_p = gen->n_output;
+    return gen->output;
+}
+
 /* Is the KV not at the decode worker, though its token is here? */
 static bool ends_with_prefill(const bt_gen_t *gen)
 {
@@ -332,9 +365,11 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                     "out of memory for the text of this request");
         return;
     }
+    stopped = stopped || meets_stop_ids(gen);
     if (!last && !stopped) {
-        if (core->text.len > 0) {
-            core->ops.on_text(core->ops.ctx, gen->user, core->text.data,
+        if ((core->text.len > 0) || gen->every_token) {
+            core->ops.on_text(core->ops.ctx, gen->user,
+                              (core->text.len > 0) ? core->text.data : "",
                               core->text.len, gen->n_output);
         }
         return;
@@ -346,7 +381,7 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
         /* It ended with the prefill worker's token: the grant is withdrawn. */
         bt_gen_cancel_legs(core, gen, why, gen->attempt.prefill);
     }
-    finish(core, gen, why, now_us);
+    finish(core, gen, why, token->finish == BT_FINISH_STOP, now_us);
 }
 
 static bt_status_t keep_early(bt_gen_t *gen, const bt_token_t *token)

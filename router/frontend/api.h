@@ -22,6 +22,7 @@
 #include "common/base/strbuf.h"
 #include "common/wire/request.h"
 
+#define BT_API_MAX_BIAS_WORDS 64 /**< and so many stop sequences of ids */
 #define BT_API_MAX_STOPS      16
 #define BT_API_MAX_MESSAGES   1024
 #define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
@@ -48,6 +49,17 @@ typedef struct bt_api_message {
     char *content;
 } bt_api_message_t;
 
+/** Tokens of a text whose logits get a bias. */
+typedef struct bt_api_bias_word {
+    char *text;
+    float bias;
+} bt_api_bias_word_t;
+
+/** What errors call the fields that are checked late; static. */
+typedef struct bt_api_names {
+    const char *prompt, *max_tokens, *bad_words, *biases;
+} bt_api_names_t;
+
 /** A parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
@@ -63,8 +75,10 @@ typedef struct bt_api_request {
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
-    bool return_token_ids; /**< OpenAI: each whole choice lists its ids */
+    bool return_token_ids; /**< each whole choice lists its ids, as does each
+                                piece of a stream, one piece a token */
     bool exclude_input_in_output;  /**< generate: default true here, see docs */
+    bool says_exclude_input;       /**< the client gave the one above */
     bool has_seed;                 /**< absent: a random seed per request */
     bt_logit_bias_t *logit_biases; /**< those of sampling */
     bt_sampling_t sampling; /**< without bad words. end_ids holds what the
@@ -74,7 +88,13 @@ typedef struct bt_api_request {
     uint32_t n_stops;
     char *bad_words[BT_MAX_BAD_WORDS]; /**< text, to be tokenized */
     uint32_t n_bad_words;
-    int64_t sequence_id; /**< generate: echoed */
+    /** Tensors: banned sequences, and those that end the text, as ids. */
+    bt_bad_word_t *bad_ids, *stop_ids;
+    uint32_t n_bad_ids, n_stop_ids;
+    bt_api_bias_word_t *bias_words;
+    uint32_t n_bias_words;
+    const bt_api_names_t *names; /**< NULL: those of the dialect */
+    int64_t sequence_id;         /**< generate: echoed */
     bool sequence_start, sequence_end;
     char *id;         /**< generate: request id, NULL = absent */
     char *cache_salt; /**< NULL: blocks are shared with all that have none */
@@ -126,6 +146,9 @@ BT_MUST_CHECK bt_status_t bt_api_parse_as(bt_api_dialect_t dialect,
                                           bool lifts,
                                           bt_api_request_t *request_p,
                                           bt_api_error_t *error_p);
+/** What a body without any field would give: for who fills it in another way.
+ */
+void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request);
 void bt_api_request_fini(bt_api_request_t *request);
 
 /** What the writers need to know of an answer. */
@@ -150,8 +173,9 @@ typedef struct bt_api_choice {
     const char *text; /**< piece (stream) or whole */
     size_t text_bytes;
     bt_finish_t finish;        /**< NONE while it goes on */
-    const uint32_t *token_ids; /**< of a whole choice; NULL: not asked for */
+    const uint32_t *token_ids; /**< of this text; NULL: not asked for */
     uint32_t n_token_ids;
+    bool by_end_id; /**< the last of all of them is an end id: no text */
 } bt_api_choice_t;
 
 typedef struct bt_api_usage {

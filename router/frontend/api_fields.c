@@ -332,6 +332,15 @@ static bt_status_t read_logprobs(bt_api_parse_t *parse,
                          field->name);
 }
 
+/* Who does not say it gets what the server has by default. */
+static bt_status_t read_exclude_input(bt_api_parse_t *parse,
+                                      const bt_api_field_t *field,
+                                      const json_t *value)
+{
+    parse->request->says_exclude_input = true;
+    return bt_api_read_bool(parse, field, value);
+}
+
 /* An empty one would look like a secret and be none. */
 static bt_status_t read_cache_salt(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
@@ -412,8 +421,8 @@ static const bt_api_field_t fields[] = {
     BOOL("stream", BT_API_A, stream),
     BOOL("streaming", BT_API_G, stream),
     OWN("stream_options", BT_API_O, read_stream_options),
-    BOOL("exclude_input_in_output", BT_API_G, exclude_input_in_output),
-    BOOL("exclude_input_from_output", BT_API_G, exclude_input_in_output),
+    {"exclude_input_in_output", BT_API_G, read_exclude_input, AT(exclude_input_in_output), 0, 0},
+    {"exclude_input_from_output", BT_API_G, read_exclude_input, AT(exclude_input_in_output), 0, 0},
     {"sequence_id", BT_API_G, bt_api_read_i64, AT(sequence_id), 0, MAX_I64},
     BOOL("sequence_start", BT_API_G, sequence_start),
     BOOL("sequence_end", BT_API_G, sequence_end),

@@ -28,6 +28,12 @@ void bt_api_request_fini(bt_api_request_t *request)
     for (uint32_t i = 0; i < request->n_bad_words; i++) {
         bt_free(request->bad_words[i]);
     }
+    for (uint32_t i = 0; i < request->n_bias_words; i++) {
+        bt_free(request->bias_words[i].text);
+    }
+    bt_free(request->bias_words);
+    bt_free(request->bad_ids);
+    bt_free(request->stop_ids);
     bt_free(request->model);
     bt_free(request->id);
     bt_free(request->cache_salt);
@@ -197,7 +203,7 @@ static bt_status_t parse_lifted(bt_api_parse_t *parse, bt_api_lift_t *lift)
     return status;
 }
 
-static void request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
+void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
 {
     memset(request, 0, sizeof(*request));
     request->dialect = dialect;
@@ -224,7 +230,7 @@ bt_status_t bt_api_parse_as(bt_api_dialect_t dialect, const void *body,
     bt_api_lift_t lift;
     bt_status_t status;
 
-    request_init(dialect, &request);
+    bt_api_request_init(dialect, &request);
     if (bytes == 0) {
         return bt_api_refuse(&parse, NULL, "the body is empty");
     }
@@ -238,7 +244,7 @@ bt_status_t bt_api_parse_as(bt_api_dialect_t dialect, const void *body,
             goto parsed;
         }
         bt_api_request_fini(&request);
-        request_init(dialect, &request);
+        bt_api_request_init(dialect, &request);
     }
     status = parse_text(&parse, body, bytes);
 parsed:

@@ -21,23 +21,33 @@ typedef struct bt_choice {
     bt_finish_t finish;
     uint32_t n_prompt, n_output;
     bt_strbuf_t text; /* not streamed: the answer so far */
+    char *echo;       /* a stream's: what its first piece begins with; owned */
     uint32_t *ids;    /* owned: n_output token ids, when asked for */
+    bool by_end_id;   /* the last of them is an end id */
+    /* Streamed: those that were told, and all there are while one is told. */
+    uint32_t n_told;
+    const uint32_t *told_from;
 } bt_choice_t;
 
 struct bt_call {
     bt_frontend_t *front;
     bt_intake_t *intake; /* owned until the call runs or is refused */
     bt_served_t *served; /* of a call that runs */
+    bt_name_t name;      /* by which it was called */
+    uint32_t n_pieces;   /* of a stream, told so far */
+    uint64_t piece_us;   /* when the last was, or it began */
     bt_reply_t *reply;   /* NULL: it had its last word, or the client left */
     bt_api_answer_t answer;
     char id[ID_BYTES];
     char *given_id;      /* of a generate call; owned or NULL */
     char *model;         /* as printed; owned */
-    char *echo;          /* prompt to print before the text; owned or NULL */
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
-    bool want_ids; /* the answer lists token ids */
-    bool pinned;   /* a function of this file uses it: do not free */
+    bool want_ids;     /* the answer lists token ids */
+    bool pinned;       /* a function of this file uses it: do not free */
+    bool accumulates;  /* each piece has all text so far */
+    bt_list_t held;    /* in front->held, until others have come */
+    uint64_t ready_us; /* when it could begin */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
     bt_choice_t *choices; /* owned */
@@ -56,11 +66,11 @@ static void call_free(bt_call_t *call)
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
         bt_strbuf_fini(&call->choices[i].text);
+        bt_free(call->choices[i].echo);
         bt_free(call->choices[i].ids);
     }
     bt_free(call->choices);
     bt_strbuf_fini(&call->opening);
-    bt_free(call->echo);
     bt_free(call->given_id);
     bt_free(call->model);
     bt_free(call);
@@ -74,6 +84,34 @@ static void call_release(bt_call_t *call)
     }
 }
 
+/* A sequence ended, well or not. */
+static void count_end(const bt_call_t *call, bool ok, uint32_t n_prompt,
+                      uint32_t n_output)
+{
+    bt_router_metrics_end(call->served->metrics, ok, n_prompt, n_output);
+    bt_names_end(&call->front->names, call->name, ok, n_prompt, n_output);
+}
+
+/* @param start_us  when work on its text began */
+static void count_output(const bt_call_t *call, uint64_t start_us)
+{
+    const uint64_t us = bt_now_us() - start_us;
+
+    bt_router_metrics_output(call->served->metrics, us);
+    bt_names_output(&call->front->names, call->name, us);
+}
+
+static void count_piece(bt_call_t *call)
+{
+    const uint64_t now_us = bt_now_us();
+    const uint64_t us = now_us - call->piece_us;
+
+    bt_router_metrics_response(call->served->metrics, call->n_pieces, us);
+    bt_names_response(&call->front->names, call->name, call->n_pieces, us);
+    call->n_pieces++;
+    call->piece_us = now_us;
+}
+
 /* Gives up what still runs. */
 static void cancel_rest(bt_call_t *call)
 {
@@ -84,7 +122,7 @@ static void cancel_rest(bt_call_t *call)
         if (gen != NULL) {
             choice->gen = NULL;
             call->n_open--;
-            bt_router_metrics_end(call->served->metrics, false, 0, 0);
+            count_end(call, false, 0, 0);
             bt_core_cancel(call->served->core, gen, bt_now_us());
         }
     }
@@ -113,13 +151,23 @@ static bt_reply_t *take_reply(bt_call_t *call)
     return reply;
 }
 
+/* It does not wait for others any more. */
+static void let_go(bt_call_t *call)
+{
+    bt_list_remove(&call->held);
+    call->front->n_held--;
+}
+
 void bt_call_gone(bt_call_t *call)
 {
     (void)take_reply(call);
-    if (call->intake != NULL) {
+    if (!bt_list_empty(&call->held)) {
+        let_go(call);
+        bt_intake_free(call->intake);
+    } else if (call->intake != NULL) {
         bt_intake_leave(call->intake);
-        call->intake = NULL;
     }
+    call->intake = NULL;
     cancel_rest(call);
     call_release(call);
 }
@@ -179,8 +227,17 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         .finish = choice->finish,
     };
 
-    if (first && (call->echo != NULL)) {
-        bt_strbuf_puts(&choice->text, call->echo);
+    if (choice->told_from != NULL) {
+        piece.token_ids = choice->told_from + choice->n_told;
+        piece.n_token_ids = choice->n_output - choice->n_told;
+        piece.by_end_id = choice->by_end_id;
+        choice->n_told = choice->n_output;
+    }
+    if ((first && (choice->echo != NULL)) ||
+        (call->accumulates && (bytes > 0))) {
+        if (first && (choice->echo != NULL)) {
+            bt_strbuf_puts(&choice->text, choice->echo);
+        }
         bt_strbuf_append(&choice->text, text, bytes);
         if (bt_strbuf_status(&choice->text) != BT_OK) {
             fail_for_memory(call);
@@ -190,6 +247,7 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.text_bytes = choice->text.len;
     }
     choice->first = false;
+    count_piece(call);
     if (call->answer.opening == NULL) {
         make_opening(call);
     }
@@ -219,14 +277,17 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     const uint64_t start_us = bt_now_us();
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
-    bt_model_metrics_t *metrics = call->served->metrics;
 
     (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
+    if (call->want_ids && call->stream) {
+        choice->told_from = bt_core_output(choice->gen, &n_output);
+    }
     add_text(call, choice, text, bytes);
+    choice->told_from = NULL;
     call->pinned = false;
-    bt_router_metrics_output(metrics, bt_now_us() - start_us);
+    count_output(call, start_us);
     call_release(call);
 }
 
@@ -263,6 +324,7 @@ static void finish_whole(bt_call_t *call)
         choices[i].finish = choice->finish;
         choices[i].token_ids = choice->ids;
         choices[i].n_token_ids = choice->n_output;
+        choices[i].by_end_id = choice->by_end_id;
     }
     reply = take_reply(call);
     reply->ops->finish(reply, &call->answer, choices, call->n_choices, &usage);
@@ -296,7 +358,6 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     const uint64_t start_us = bt_now_us();
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
-    bt_model_metrics_t *metrics = call->served->metrics;
     const bool ok = end->finish != BT_FINISH_ERROR;
 
     (void)ctx;
@@ -304,13 +365,15 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->gen = NULL;
     choice->finish = end->finish;
     choice->n_output = end->n_output;
+    choice->by_end_id = end->by_end_id;
     call->n_open--;
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
     }
-    bt_router_metrics_end(metrics, ok, end->n_prompt, end->n_output);
+    count_end(call, ok, end->n_prompt, end->n_output);
     if (ok && call->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
+        choice->told_from = call->stream ? choice->ids : NULL;
     }
     if (ok && call->want_ids && (choice->ids == NULL)) {
         fail_for_memory(call);
@@ -320,7 +383,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
         fail(call, end->http_status, end->message);
     }
     call->pinned = false;
-    bt_router_metrics_output(metrics, bt_now_us() - start_us);
+    count_output(call, start_us);
     call_release(call);
 }
 
@@ -354,22 +417,46 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->continuous_usage = request->continuous_usage;
 }
 
+/* The prompt stands before each answer, ids but for text do not. */
+static bool echo_prompts(bt_call_t *call, const bt_api_request_t *request)
+{
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        bt_choice_t *choice = &call->choices[i];
+        const char *text = request->prompts[i / request->n].text;
+
+        if (text == NULL) {
+            continue;
+        }
+        if (call->stream) {
+            choice->echo = bt_strdup(text);
+        } else {
+            bt_strbuf_puts(&choice->text, text);
+        }
+        if ((call->stream && (choice->echo == NULL)) ||
+            (bt_strbuf_status(&choice->text) != BT_OK)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* What the answers are made of.
  * @return false when memory is short. */
 static bool make_choices(bt_call_t *call, const bt_intake_t *in)
 {
     const bt_api_request_t *request = &in->request;
     const uint32_t n = (uint32_t)(in->prepared.n_prompts * request->n);
-    const bool echo = (request->dialect == BT_API_GENERATE) &&
-                      !request->exclude_input_in_output;
 
     call->served = in->served;
+    call->name = bt_name_of(call->front, in->model);
+    call->piece_us = in->start_us;
+    call->accumulates =
+        (call->name == BT_NAME_BLS) && call->front->config->accumulate_tokens;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
     call->choices = bt_calloc(n, sizeof(*call->choices));
     if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
-        !copy_text(request->id, &call->given_id) ||
-        (echo && !copy_text(request->prompts[0].text, &call->echo))) {
+        !copy_text(request->id, &call->given_id)) {
         return false;
     }
     call->n_choices = n;
@@ -380,9 +467,10 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         choice->index = i;
         choice->first = true;
         bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
-        if ((call->echo != NULL) && !call->stream) {
-            bt_strbuf_puts(&choice->text, call->echo);
-        }
+    }
+    if ((request->dialect == BT_API_GENERATE) &&
+        !request->exclude_input_in_output && !echo_prompts(call, request)) {
+        return false;
     }
     fill_answer(call, request);
     return true;
@@ -418,6 +506,9 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .space = in->prepared.space,
         .stops = (const char *const *)request->stops,
         .n_stops = request->n_stops,
+        .stop_ids = request->stop_ids,
+        .n_stop_ids = request->n_stop_ids,
+        .every_token = request->return_token_ids && request->stream,
         .priority = in->priority,
         .timeout_ms = request->timeout_ms,
         .parse_us = in->parse_us,
@@ -444,11 +535,14 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
                                  const bt_gen_origin_t *origin, uint32_t first,
                                  batch_t *batch)
 {
+    const uint64_t held_us =
+        (call->front->hold_end != NULL) ? bt_now_us() - call->ready_us : 0;
     const uint32_t n = in->request.n;
     bt_status_t status;
 
     for (uint32_t i = 0; i < n; i++) {
         batch->specs[i] = spec_of(in, origin, first + i);
+        batch->specs[i].held_us = held_us;
         batch->users[i] = &call->choices[first + i];
         call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
     }
@@ -471,6 +565,7 @@ static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
 
     batch.specs = bt_calloc(in->request.n, sizeof(*batch.specs));
     status = (batch.specs != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    origin.name = (uint8_t)call->name;
     fill_origin(call, in->traceparent, &origin);
     for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK);
          i += in->request.n) {
@@ -484,10 +579,15 @@ static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
 }
 
 /* Before it runs. The call may be freed. */
-static void refuse(bt_call_t *call, bt_served_t *served,
+static void refuse(bt_call_t *call, bt_served_t *served, const char *name,
                    const bt_api_error_t *error)
 {
     bt_reply_t *reply = take_reply(call);
+
+    if (served != NULL) {
+        bt_names_refused(&call->front->names, bt_name_of(call->front, name),
+                         error->http_status);
+    }
 
     bt_router_metrics_refused(call->front->metrics,
                               (served != NULL) ? served->metrics : NULL,
@@ -496,13 +596,14 @@ static void refuse(bt_call_t *call, bt_served_t *served,
     reply->ops->error(reply, error);
 }
 
-static void refuse_for_memory(bt_call_t *call, bt_served_t *served)
+static void refuse_for_memory(bt_call_t *call, bt_served_t *served,
+                              const char *name)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 503, "server_error", NULL,
                      "out of memory for this request, try again later");
-    refuse(call, served, &error);
+    refuse(call, served, name, &error);
 }
 
 static void start(bt_call_t *call, const bt_intake_t *in)
@@ -511,7 +612,7 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_status_t status;
 
     if (!make_choices(call, in)) {
-        refuse_for_memory(call, in->served);
+        refuse_for_memory(call, in->served, in->model);
         return;
     }
     call->pinned = true;
@@ -521,10 +622,37 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        bt_names_refused(&call->front->names, call->name, 503);
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
     call_release(call);
+}
+
+/* --queue-delay-us: the first that comes begins to wait, and all that come
+ * meanwhile begin with it. */
+static void hold(bt_call_t *call)
+{
+    bt_frontend_t *front = call->front;
+
+    if (bt_list_empty(&front->held)) {
+        front->hold_end(front->hold_ctx, front->config->queue_delay_us);
+    }
+    bt_list_push_back(&front->held, &call->held);
+    front->n_held++;
+}
+
+void bt_call_begin_held(bt_frontend_t *front)
+{
+    while (!bt_list_empty(&front->held)) {
+        bt_call_t *call = BT_CONTAINER_OF(front->held.next, bt_call_t, held);
+        bt_intake_t *in = call->intake;
+
+        let_go(call);
+        call->intake = NULL;
+        start(call, in);
+        bt_intake_free(in);
+    }
 }
 
 static void on_intake(void *user)
@@ -532,20 +660,25 @@ static void on_intake(void *user)
     bt_call_t *call = user;
     bt_intake_t *in = call->intake;
 
-    call->intake = NULL;
+    call->ready_us = bt_now_us();
     if (in->served != NULL) {
         memcpy(call->reply->facts.model, in->served->name,
                sizeof(call->reply->facts.model));
     }
+    if ((in->status == BT_OK) && (call->front->hold_end != NULL)) {
+        hold(call);
+        return;
+    }
+    call->intake = NULL;
     if (in->status == BT_OK) {
         start(call, in);
     } else {
-        refuse(call, in->served, &in->error);
+        refuse(call, in->served, in->model, &in->error);
     }
     bt_intake_free(in);
 }
 
-void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
+static void begin(bt_frontend_t *front, bt_reply_t *reply,
                   const bt_call_source_t *source, bt_strbuf_t *body)
 {
     bt_call_t *call = bt_calloc(1, sizeof(*call));
@@ -555,17 +688,73 @@ void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
 
         bt_api_error_set(&error, 503, "server_error", NULL,
                          "out of memory for this request, try again later");
-        bt_strbuf_fini(body);
+        if (body != NULL) {
+            bt_strbuf_fini(body);
+        }
+        bt_api_request_fini(source->request);
         source->body_freed(source->ctx, source->body_bytes);
         bt_router_metrics_refused(front->metrics, NULL, error.http_status);
         reply->ops->error(reply, &error);
         return;
     }
+    bt_list_init(&call->held);
     call->front = front;
     call->reply = reply;
     reply->call = call;
     if (bt_intake_begin(front, source, body, on_intake, call, &call->intake) !=
         BT_OK) {
-        refuse_for_memory(call, NULL);
+        refuse_for_memory(call, NULL, NULL);
     }
+}
+
+void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
+                  const bt_call_source_t *source, bt_strbuf_t *body)
+{
+    begin(front, reply, source, body);
+}
+
+void bt_call_request(bt_frontend_t *front, bt_reply_t *reply,
+                     const bt_call_source_t *source)
+{
+    begin(front, reply, source, NULL);
+}
+
+/* ---- an end that the client asks for ---- */
+
+/* @return false for want of memory. */
+static bool stop_choice(bt_call_t *call, bt_choice_t *choice)
+{
+    const uint32_t *ids = bt_core_output(choice->gen, &choice->n_output);
+
+    choice->finish = BT_FINISH_STOP;
+    if (call->want_ids) {
+        choice->ids = bt_memdup(ids, choice->n_output * sizeof(*ids));
+    }
+    return !call->want_ids || (choice->ids != NULL);
+}
+
+bool bt_call_stop(bt_call_t *call)
+{
+    bool ok = true;
+
+    if (call->n_open == 0) {
+        return false;
+    }
+    call->pinned = true;
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        if (call->choices[i].gen != NULL) {
+            ok = stop_choice(call, &call->choices[i]) && ok;
+        }
+    }
+    cancel_rest(call);
+    if (!ok) {
+        fail_for_memory(call);
+    } else if (call->stream) {
+        finish_stream(call);
+    } else {
+        finish_whole(call);
+    }
+    call->pinned = false;
+    call_release(call);
+    return true;
 }

@@ -24,6 +24,15 @@
  *  word or bt_call_gone(). */
 void bt_call_json(bt_frontend_t *front, bt_reply_t *reply,
                   const bt_call_source_t *source, bt_strbuf_t *body);
+/** Begin the call of source->request, which is taken over (and left zeroed);
+ *  otherwise as bt_call_json(). */
+void bt_call_request(bt_frontend_t *front, bt_reply_t *reply,
+                     const bt_call_source_t *source);
+/** What it has so far is its answer: it ends well, from inside.
+ *  @return false: it has not begun to run; nothing was done */
+bool bt_call_stop(bt_call_t *call);
+/** Begin all that were held for others to come with them: the time is over. */
+void bt_call_begin_held(bt_frontend_t *front);
 /** The client left. The call is not to be touched afterwards. */
 void bt_call_gone(bt_call_t *call);
 

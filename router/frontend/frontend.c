@@ -62,8 +62,10 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
 
     *front = (bt_frontend_t){.config = config};
     bt_turn_init(&front->turn);
+    bt_list_init(&front->held);
     bt_registry_init(&front->models, front, send, send_ctx);
     bt_loads_init(&front->loads, front);
+    bt_list_init(&front->stoppable);
     if (getrandom(&front->id_start, sizeof(front->id_start), 0) < 0) {
         BT_LOG_ERROR("no random numbers: %m");
         return BT_ERR_IO;
@@ -79,7 +81,12 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
         BT_LOG_ERROR("cannot make the metrics: %s", bt_status_str(status));
         return status;
     }
-    status = bt_ids_init(&front->ids);
+    bt_router_metrics_v1(front->metrics,
+                         strcmp(config->batching_strategy, "V1") == 0);
+    status = bt_names_init(&front->names, front->metrics);
+    if (status == BT_OK) {
+        status = bt_ids_init(&front->ids);
+    }
     if ((status == BT_OK) && (config->trace[0] != '\0')) {
         status = bt_trace_open(config->trace, config->name, &front->trace);
     }
@@ -172,9 +179,34 @@ bool bt_frontend_ready(const bt_frontend_t *front)
     return !front->leaving;
 }
 
+bt_status_t bt_frontend_check_room(const bt_frontend_t *front, size_t n,
+                                   uint32_t n_mine, bt_api_error_t *error_p)
+{
+    const uint32_t max_queue = front->config->max_queue;
+    const uint32_t in_flight = bt_frontend_n_in_flight(front) - n_mine;
+
+    if (front->draining) {
+        bt_api_error_set(error_p, 503, "server_error", NULL,
+                         "the server is stopping");
+    } else if (n > BT_API_MAX_PROMPTS) {
+        bt_api_error_set(error_p, 400, "invalid_request_error", "n",
+                         "prompts times n is %zu answers, more than the limit "
+                         "of %d",
+                         n, BT_API_MAX_PROMPTS);
+    } else if (in_flight + n > max_queue) {
+        bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
+                         "%u requests are in flight and the limit is %u, try "
+                         "again later",
+                         in_flight, max_queue);
+    } else {
+        return BT_OK;
+    }
+    return BT_ERR_BUSY;
+}
+
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front)
 {
-    uint32_t n = front->n_arriving + front->n_answers;
+    uint32_t n = front->n_arriving + front->n_answers + front->n_held;
 
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {

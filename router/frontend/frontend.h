@@ -19,6 +19,7 @@
 #include "common/base/pool.h"
 #include "common/config/config.h"
 #include "router/frontend/loads.h"
+#include "router/frontend/names.h"
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
 #include "router/frontend/turn.h"
@@ -35,18 +36,27 @@ typedef struct bt_frontend {
     bt_loads_t loads; /**< models that come later */
     bt_turn_t turn;   /**< of the event loop */
     bt_router_metrics_t *metrics;
-    bt_trace_t *trace;                     /**< NULL: not asked for */
-    bt_access_log_t *access;               /**< the same */
-    bt_ids_t ids;                          /**< of requests */
+    bt_names_t names;        /**< what is counted for Triton's names */
+    bt_trace_t *trace;       /**< NULL: not asked for */
+    bool trace_is_off;       /**< by a client's order */
+    bt_access_log_t *access; /**< the same */
+    bt_ids_t ids;            /**< of requests */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool leaving;                          /**< not ready any more */
     bool draining;                         /**< no new requests */
     uint64_t ready_asked_ms; /**< when a client last asked; 0: never */
     bt_pool_t *pool;         /**< for what takes long; bt_frontend_step() */
     bool said_priority;      /**< that clients' are ignored */
-    uint32_t n_arriving;     /**< choices of calls that are not running yet */
-    uint32_t n_answers;      /**< ended, and being written by the pool */
-    uint64_t id_start;       /**< random: makes ids of answers unique */
+    bt_list_t held;          /**< calls that wait for others: queue-delay-us */
+    uint32_t n_held;
+    /** Calls are held, and bt_call_begin_held() is due after so long; NULL:
+     *  none is. */
+    void (*hold_end)(void *ctx, uint32_t us);
+    void *hold_ctx;
+    uint32_t n_arriving; /**< choices of calls that are not running yet */
+    uint32_t n_answers;  /**< ended, and being written by the pool */
+    bt_list_t stoppable; /**< calls that end by their clients' ids */
+    uint64_t id_start;   /**< random: makes ids of answers unique */
     uint64_t n_calls;
 } bt_frontend_t;
 
@@ -81,6 +91,11 @@ void bt_frontend_end_all(bt_frontend_t *front, const char *why,
                          uint64_t now_us);
 /** True when every loaded model can be served now and no drain has begun. */
 bool bt_frontend_ready(const bt_frontend_t *front);
+/** Is there room for n more answers, beside n_mine that are counted already?
+ *  @retval BT_ERR_BUSY  error_p says why not */
+BT_MUST_CHECK bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
+                                                 size_t n, uint32_t n_mine,
+                                                 bt_api_error_t *error_p);
 /** Those that arrive and those whose answer is being written included. */
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front);
 uint32_t bt_frontend_n_legs(const bt_frontend_t *front);

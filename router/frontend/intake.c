@@ -25,27 +25,10 @@ static bt_status_t refuse(bt_intake_t *in, bt_status_t status)
 /* Room for the call's answers, those of this intake's places not counted. */
 static bt_status_t check_room(bt_intake_t *in, size_t n_choices)
 {
-    const uint32_t max_queue = in->front->config->max_queue;
-    const uint32_t in_flight =
-        bt_frontend_n_in_flight(in->front) - in->n_places;
+    const bt_status_t status =
+        bt_frontend_check_room(in->front, n_choices, in->n_places, &in->error);
 
-    if (in->front->draining) {
-        bt_api_error_set(&in->error, 503, "server_error", NULL,
-                         "the server is stopping");
-    } else if (n_choices > BT_API_MAX_PROMPTS) {
-        bt_api_error_set(&in->error, 400, "invalid_request_error", "n",
-                         "prompts times n is %zu answers, more than the limit "
-                         "of %d",
-                         n_choices, BT_API_MAX_PROMPTS);
-    } else if (in_flight + n_choices > max_queue) {
-        bt_api_error_set(&in->error, 429, "rate_limit_error", NULL,
-                         "%u requests are in flight and the limit is %u, try "
-                         "again later",
-                         in_flight, max_queue);
-    } else {
-        return BT_OK;
-    }
-    return refuse(in, BT_ERR_BUSY);
+    return (status != BT_OK) ? refuse(in, status) : BT_OK;
 }
 
 /* ---- the steps; those of the pool first ---- */
@@ -157,6 +140,16 @@ static bt_status_t find_model(bt_intake_t *in)
     return BT_OK;
 }
 
+/* Where the client does not say it, the operator may. */
+static void set_exclude_input(bt_intake_t *in)
+{
+    const char *word = in->front->config->exclude_input_in_output;
+
+    if (!in->request.says_exclude_input && (strcmp(word, "auto") != 0)) {
+        in->request.exclude_input_in_output = strcmp(word, "yes") == 0;
+    }
+}
+
 static void tokenized(bt_pool_job_t *job)
 {
     bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
@@ -171,10 +164,12 @@ static void parsed(bt_pool_job_t *job)
     bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
     const bt_api_request_t *request = &in->request;
     size_t n_choices;
+    uint64_t took_us = 0;
 
-    if (!step_ended(in, &in->parse_us)) {
+    if (!step_ended(in, &took_us)) {
         return;
     }
+    in->parse_us += took_us;
     n_choices = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
     n_choices *= request->n;
     if ((find_model(in) != BT_OK) || (check_room(in, n_choices) != BT_OK)) {
@@ -183,6 +178,7 @@ static void parsed(bt_pool_job_t *job)
     }
     hold_places(in, (uint32_t)n_choices);
     set_priority(in);
+    set_exclude_input(in);
     post(in, tokenize, tokenized);
 }
 
@@ -194,6 +190,21 @@ static bool copy_text(const char *text, char **copy_p)
     return (text == NULL) || (*copy_p != NULL);
 }
 
+/* By what there is to tokenize, or to parse. */
+static void set_lane(bt_intake_t *in)
+{
+    size_t bytes = in->body.len;
+
+    for (size_t i = 0; i < in->request.n_prompts; i++) {
+        const bt_api_prompt_t *prompt = &in->request.prompts[i];
+
+        bytes += (prompt->text != NULL) ? strlen(prompt->text)
+                                        : prompt->n_ids * sizeof(*prompt->ids);
+    }
+    in->is_inline = bytes <= BT_INTAKE_INLINE_BYTES;
+    in->lane = (bytes < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
+}
+
 bt_status_t bt_intake_begin(bt_frontend_t *front,
                             const bt_call_source_t *source, bt_strbuf_t *body,
                             void (*told)(void *user), void *user,
@@ -202,7 +213,10 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
     bt_intake_t *in = bt_calloc(1, sizeof(*in));
 
     if (in == NULL) {
-        bt_strbuf_fini(body);
+        if (body != NULL) {
+            bt_strbuf_fini(body);
+        }
+        bt_api_request_fini(source->request);
         source->body_freed(source->ctx, source->body_bytes);
         return BT_ERR_NO_MEMORY;
     }
@@ -212,14 +226,20 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
     in->body_freed = source->body_freed;
     in->ctx = source->ctx;
     in->body_bytes = source->body_bytes;
+    in->parse_us = source->parse_us;
     in->told = told;
     in->user = user;
     in->start_us = in->step_us = bt_now_us();
-    in->body = *body;
-    bt_strbuf_init(body, body->limit);
-    in->is_inline = in->body.len <= BT_INTAKE_INLINE_BYTES;
-    in->lane =
-        (in->body.len < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
+    if (body != NULL) {
+        in->body = *body;
+        bt_strbuf_init(body, body->limit);
+    }
+    if (source->request != NULL) {
+        in->parsed_before = true;
+        in->request = *source->request;
+        memset(source->request, 0, sizeof(*source->request));
+    }
+    set_lane(in);
     if (!copy_text(source->model, &in->path_model) ||
         !copy_text(source->traceparent, &in->traceparent)) {
         bt_intake_free(in);
@@ -231,7 +251,12 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
         return BT_OK;
     }
     hold_places(in, 1);
-    post(in, parse, parsed);
+    if (in->parsed_before) { /* nothing for the pool yet */
+        in->job.ran = true;
+        parsed(&in->job);
+    } else {
+        post(in, parse, parsed);
+    }
     return BT_OK;
 }
 

@@ -39,6 +39,10 @@ typedef struct bt_call_source {
      *  ignored, the body says. */
     bool stream;
     const char *traceparent; /**< W3C Trace Context, or NULL */
+    /** What a body was made into already; taken over (and left zeroed). NULL:
+     *  the body is JSON. Its own `stream` counts. */
+    bt_api_request_t *request;
+    uint64_t parse_us; /**< what making it took */
     /** The memory of the body, and of what was made of it, is free again. */
     void (*body_freed)(void *ctx, size_t bytes);
     void *ctx;
@@ -53,9 +57,10 @@ typedef struct bt_intake {
     void (*body_freed)(void *ctx, size_t bytes);
     void *ctx;
     size_t body_bytes;
-    char *path_model;  /**< owned, or NULL */
-    char *traceparent; /**< owned, or NULL */
-    bt_strbuf_t body;  /**< owned; empty once it is parsed */
+    char *path_model;   /**< owned, or NULL */
+    char *traceparent;  /**< owned, or NULL */
+    bt_strbuf_t body;   /**< owned; empty once it is parsed */
+    bool parsed_before; /**< there is no body */
     bool is_inline;
     bt_pool_lane_t lane;
     uint32_t n_places; /**< of the queue, held by this */
@@ -78,7 +83,8 @@ typedef struct bt_intake {
 /**
  * Begin.
  *
- * @param [in,out] body  Taken over in any case, and left empty.
+ * @param [in,out] body  Taken over in any case, and left empty. NULL is allowed
+ *                   with a request.
  * @param [in] told  Called once, perhaps from inside: the intake is complete or
  *                   refused. Not after bt_intake_leave().
  * @param [out] intake_p  Written before told() is called; bt_intake_free() it

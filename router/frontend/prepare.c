@@ -37,6 +37,21 @@ static const char *why_less(const bt_served_t *served, uint32_t context,
     return why;
 }
 
+/* ---- what the fields are called ---- */
+
+/* The names of fields, where the request has its own. */
+static bt_api_names_t names_of(const bt_api_request_t *request)
+{
+    const bt_api_names_t names = {
+        .prompt = "prompt",
+        .max_tokens = "max_tokens",
+        .bad_words = "bad_words",
+        .biases = "logit_bias",
+    };
+
+    return (request->names != NULL) ? *request->names : names;
+}
+
 /* ---- prompts ---- */
 
 /* What tokenizing came to, for the client. */
@@ -76,17 +91,16 @@ static bt_status_t tokenize(const bt_served_t *served, uint32_t context,
 }
 
 static bt_status_t copy_ids(const bt_served_t *served,
-                            const bt_api_prompt_t *prompt, bt_token_vec_t *out,
-                            bt_api_error_t *error)
+                            const bt_api_prompt_t *prompt, const char *name,
+                            bt_token_vec_t *out, bt_api_error_t *error)
 {
     const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
 
     for (size_t i = 0; i < prompt->n_ids; i++) {
         if (prompt->ids[i] >= n_vocab) {
-            bt_api_error_set(error, 400, BAD_REQUEST, "prompt",
-                             "prompt has token id %u; this model has ids 0 to "
-                             "%u",
-                             prompt->ids[i], n_vocab - 1);
+            bt_api_error_set(error, 400, BAD_REQUEST, name,
+                             "%s has token id %u; this model has ids 0 to %u",
+                             name, prompt->ids[i], n_vocab - 1);
             return BT_ERR_INVALID_PARAM;
         }
     }
@@ -173,12 +187,13 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
     }
     prompt = &request->prompts[i];
     if (prompt->text == NULL) {
-        return copy_ids(served, prompt, out, error);
+        return copy_ids(served, prompt, names_of(request).prompt, out, error);
     }
     return tokenize(served, context, prompt->text, strlen(prompt->text),
                     BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL,
-                    (request->dialect == BT_API_GENERATE) ? "text_input"
-                                                          : "prompt",
+                    (request->dialect == BT_API_GENERATE)
+                        ? "text_input"
+                        : names_of(request).prompt,
                     out, error);
 }
 
@@ -224,6 +239,7 @@ static bt_status_t check_length(const bt_served_t *served,
                                 bt_api_error_t *error)
 {
     const size_t n = prompt->prompt->n;
+    const bt_api_names_t names = names_of(request);
     char why[WHY_BYTES];
     uint32_t fits;
 
@@ -233,12 +249,12 @@ static bt_status_t check_length(const bt_served_t *served,
         return BT_ERR_INVALID_PARAM;
     }
     if (request->has_max_tokens && (n + request->max_tokens > context)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "max_tokens",
-                         "the prompt's %zu tokens and max_tokens %u are "
-                         "together %zu tokens, more than the context of %u "
-                         "tokens%s",
-                         n, request->max_tokens, n + request->max_tokens,
-                         context, why_less(served, context, why));
+        bt_api_error_set(error, 400, BAD_REQUEST, names.max_tokens,
+                         "the prompt's %zu tokens and %s %u are together %zu "
+                         "tokens, more than the context of %u tokens%s",
+                         n, names.max_tokens, request->max_tokens,
+                         n + request->max_tokens, context,
+                         why_less(served, context, why));
         return BT_ERR_INVALID_PARAM;
     }
     if (n >= context) {
@@ -311,7 +327,7 @@ static bt_status_t add_bad_words(const bt_served_t *served,
 
     p->sampling.n_bad_words = 0;
     p->sampling.bad_words = NULL;
-    if (request->n_bad_words == 0) {
+    if ((request->n_bad_words == 0) && (request->n_bad_ids == 0)) {
         return BT_OK;
     }
     p->bad_words = bt_calloc(BT_MAX_BAD_WORDS, sizeof(*p->bad_words));
@@ -319,6 +335,11 @@ static bt_status_t add_bad_words(const bt_served_t *served,
         return no_memory(error);
     }
     p->sampling.bad_words = p->bad_words;
+    p->sampling.n_bad_words = request->n_bad_ids;
+    if (request->n_bad_ids > 0) {
+        memcpy(p->bad_words, request->bad_ids,
+               request->n_bad_ids * sizeof(*request->bad_ids));
+    }
     for (uint32_t i = 0; (i < request->n_bad_words) && (status == BT_OK); i++) {
         const char *word = request->bad_words[i];
         bt_strbuf_t spaced;
@@ -340,21 +361,81 @@ static bt_status_t add_bad_words(const bt_served_t *served,
 /* ---- logit biases ---- */
 
 static bt_status_t check_biases(const bt_served_t *served,
-                                const bt_sampling_t *sampling,
+                                const bt_sampling_t *sampling, const char *name,
                                 bt_api_error_t *error)
 {
     const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
 
     for (uint32_t i = 0; i < sampling->n_logit_biases; i++) {
         if (sampling->logit_biases[i].id >= n_vocab) {
-            bt_api_error_set(error, 400, BAD_REQUEST, "logit_bias",
-                             "logit_bias has token id %u; this model has ids "
-                             "0 to %u",
-                             sampling->logit_biases[i].id, n_vocab - 1);
+            bt_api_error_set(error, 400, BAD_REQUEST, name,
+                             "%s has token id %u; this model has ids 0 to %u",
+                             name, sampling->logit_biases[i].id, n_vocab - 1);
             return BT_ERR_INVALID_PARAM;
         }
     }
     return BT_OK;
+}
+
+static bt_status_t add_bias(bt_prepared_t *p, const char *name, uint32_t id,
+                            float bias, bt_api_error_t *error)
+{
+    uint32_t n = p->sampling.n_logit_biases;
+    uint32_t i = 0;
+
+    while ((i < n) && (p->biases[i].id != id)) {
+        i++;
+    }
+    if (i == BT_MAX_LOGIT_BIASES) {
+        bt_api_error_set(error, 400, BAD_REQUEST, name,
+                         "%s has words of more than %d different tokens", name,
+                         BT_MAX_LOGIT_BIASES);
+        return BT_ERR_INVALID_PARAM;
+    }
+    p->biases[i].id = id;
+    p->biases[i].bias += bias;
+    if (!(p->biases[i].bias <= BT_MAX_LOGIT_BIAS) ||
+        !(p->biases[i].bias >= -BT_MAX_LOGIT_BIAS)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, name,
+                         "%s: the weights of token %u are together beyond "
+                         "-100 to 100",
+                         name, id);
+        return BT_ERR_INVALID_PARAM;
+    }
+    p->sampling.n_logit_biases = (i == n) ? n + 1 : n;
+    return BT_OK;
+}
+
+/* Each token of each word gets the word's; what comes twice adds up. */
+static bt_status_t add_bias_words(const bt_served_t *served,
+                                  const bt_api_request_t *request,
+                                  bt_prepared_t *p, bt_api_error_t *error)
+{
+    const char *name = names_of(request).biases;
+    bt_status_t status = BT_OK;
+
+    if (request->n_bias_words == 0) {
+        return BT_OK;
+    }
+    p->biases = bt_calloc(BT_MAX_LOGIT_BIASES, sizeof(*p->biases));
+    if (p->biases == NULL) {
+        return no_memory(error);
+    }
+    p->sampling.logit_biases = p->biases;
+    p->sampling.n_logit_biases = 0;
+    for (uint32_t i = 0; (i < request->n_bias_words) && (status == BT_OK);
+         i++) {
+        const bt_api_bias_word_t *word = &request->bias_words[i];
+        bt_token_vec_t tokens = {0};
+
+        status = tokenize(served, BT_MAX_LOGIT_BIASES, word->text,
+                          strlen(word->text), 0, name, &tokens, error);
+        for (size_t k = 0; (k < tokens.n) && (status == BT_OK); k++) {
+            status = add_bias(p, name, tokens.ids[k], word->bias, error);
+        }
+        bt_free(tokens.ids);
+    }
+    return status;
 }
 
 /* ---- all ---- */
@@ -400,7 +481,11 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         }
     }
     p->sampling = request->sampling;
-    status = check_biases(served, &p->sampling, error);
+    status =
+        check_biases(served, &p->sampling, names_of(request).biases, error);
+    if (status == BT_OK) {
+        status = add_bias_words(served, request, p, error);
+    }
     if (status != BT_OK) {
         return status;
     }
@@ -444,5 +529,6 @@ void bt_prepared_fini(bt_prepared_t *prepared)
     }
     bt_free(prepared->prompts);
     bt_free(prepared->bad_words);
+    bt_free(prepared->biases);
     memset(prepared, 0, sizeof(*prepared));
 }

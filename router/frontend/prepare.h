@@ -38,6 +38,7 @@ typedef struct bt_prepared {
     bt_sampling_t sampling;   /**< its bad words are owned here, its biases
                                    by the request */
     bt_bad_word_t *bad_words; /**< owned */
+    bt_logit_bias_t *biases;  /**< owned; those made of words, or NULL */
     bt_hash128_t space;       /**< of its KV blocks: bt_space_of_salt() */
 } bt_prepared_t;
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
@@ -194,7 +195,9 @@ static void on_record(void *ctx, const bt_gen_record_t *record)
 {
     const bt_served_t *served = ctx;
 
-    if (served->front->trace != NULL) {
+    bt_names_ledger(&served->front->names, (bt_name_t)record->origin->name,
+                    record->ledger);
+    if ((served->front->trace != NULL) && !served->front->trace_is_off) {
         bt_trace_add(served->front->trace, served->name, record,
                      bt_unix_minus_monotonic_ns());
     }
@@ -332,8 +335,16 @@ bt_status_t bt_registry_add(bt_registry_t *registry, bt_served_t *served,
 
 static bool is_alias(const char *name)
 {
-    return (strcmp(name, "ensemble") == 0) ||
-           (strcmp(name, "tensorrt_llm_bls") == 0);
+    static const char *const aliases[] = {"ensemble", "tensorrt_llm_bls",
+                                          "tensorrt_llm", "preprocessing",
+                                          "postprocessing"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(aliases); i++) {
+        if (strcmp(name, aliases[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name)

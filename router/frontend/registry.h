@@ -12,9 +12,10 @@
  *              └─────────────────────────┘
  *
  * The first model is the default: calls that name none go there, and so do
- * those that name "ensemble" or "tensorrt_llm_bls", as clients of Triton with
- * TensorRT-LLM do. A model's file stays open: the tokenizer may lend text from
- * it. A model that was unloaded stays known; calls for it are refused.
+ * those that name one of the five models of a Triton server with TensorRT-LLM
+ * (router/triton/models.h). A model's file stays open: the tokenizer may lend
+ * text from it. A model that was unloaded stays known; calls for it are
+ * refused.
  *
  * Threads: everything on the event loop's thread, but for bt_served_read() and
  * bt_served_free(). Models that are loaded later come through loads.h.

@@ -2,6 +2,7 @@
 #include "router/http/door.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -93,6 +94,45 @@ static bt_status_t find_names(bt_door_t *door)
     return BT_OK;
 }
 
+/* A path of the option, else of Vertex AI's variable where it started us.
+ * @return false: it is no path */
+static bool find_path(const char *option, const char *variable,
+                      char path[BT_DOOR_PATH_BYTES])
+{
+    const char *mode = getenv("AIP_MODE");
+    const char *text = option;
+
+    if ((text[0] == '\0') && (mode != NULL) &&
+        (strcmp(mode, "PREDICTION") == 0) && (getenv(variable) != NULL)) {
+        text = getenv(variable);
+    }
+    snprintf(path, BT_DOOR_PATH_BYTES, "%s", text);
+    return (text[0] == '\0') ||
+           ((text[0] == '/') && (strlen(text) < BT_DOOR_PATH_BYTES));
+}
+
+static bt_status_t find_vertex(bt_door_t *door)
+{
+    const bt_config_t *config = door->front->config;
+
+    if (!find_path(config->vertex_health_route, "AIP_HEALTH_ROUTE",
+                   door->vertex_health) ||
+        !find_path(config->vertex_predict_route, "AIP_PREDICT_ROUTE",
+                   door->vertex_predict)) {
+        BT_LOG_ERROR("--vertex-health-route, --vertex-predict-route (or "
+                     "AIP_HEALTH_ROUTE, AIP_PREDICT_ROUTE): a path begins with "
+                     "/ and is shorter than %d bytes",
+                     BT_DOOR_PATH_BYTES);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if ((door->vertex_predict[0] != '\0') &&
+        (getenv("AIP_STORAGE_URI") != NULL)) {
+        BT_LOG_INFO("AIP_STORAGE_URI: cloud stores are not read; --model names "
+                    "the model");
+    }
+    return BT_OK;
+}
+
 static void flush(bt_turn_work_t *work)
 {
     bt_http_flush(BT_CONTAINER_OF(work, bt_door_t, flush)->http);
@@ -161,19 +201,22 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
 bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
                          bt_frontend_t *front, bt_tls_t *tls)
 {
-    bt_door_limits_t limits = {0};
     bt_status_t status;
 
-    *door = (bt_door_t){.front = front, .inline_bytes = BT_ANSWER_INLINE_BYTES};
+    *door = (bt_door_t){
+        .front = front, .base = base, .inline_bytes = BT_ANSWER_INLINE_BYTES};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
     bt_turn_work_init(&door->flush, flush);
     bt_scrape_init(&door->scrape, door);
     status = find_names(door);
     if (status == BT_OK) {
-        status = find_limits(front->config, &limits);
+        status = find_vertex(door);
     }
     if (status == BT_OK) {
-        status = make_servers(door, base, &limits, tls);
+        status = find_limits(front->config, &door->limits);
+    }
+    if (status == BT_OK) {
+        status = make_servers(door, base, &door->limits, tls);
     }
     if (status == BT_OK) {
         status =
@@ -197,21 +240,36 @@ uint32_t bt_door_n_connections(const bt_door_t *door)
            bt_http_n_connections(door->metrics_http);
 }
 
+static void add_use(bt_metrics_process_t *process, const bt_net_use_t *use)
+{
+    process->request_bytes += (double)use->request_bytes;
+    process->answer_bytes += (double)use->answer_bytes;
+    process->n_quiet_closed += (double)use->n_quiet_closed;
+    process->n_turned_away += (double)use->n_turned_away;
+    process->n_bodies_refused += (double)use->n_bodies_refused;
+    process->n_readers_cut += (double)use->n_readers_cut;
+}
+
 void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
 {
-    bt_net_use_t a;
-    bt_net_use_t b;
+    bt_net_use_t use;
 
-    bt_http_use(door->http, &a);
-    bt_http_use(door->metrics_http, &b);
+    process->request_bytes = 0;
+    process->answer_bytes = 0;
+    process->n_quiet_closed = 0;
+    process->n_turned_away = 0;
+    process->n_bodies_refused = 0;
+    process->n_readers_cut = 0;
     process->n_connections = bt_door_n_connections(door);
-    process->request_bytes = (double)(a.request_bytes + b.request_bytes);
-    process->answer_bytes = (double)(a.answer_bytes + b.answer_bytes);
-    process->n_quiet_closed = (double)(a.n_quiet_closed + b.n_quiet_closed);
-    process->n_turned_away = (double)(a.n_turned_away + b.n_turned_away);
-    process->n_bodies_refused =
-        (double)(a.n_bodies_refused + b.n_bodies_refused);
-    process->n_readers_cut = (double)(a.n_readers_cut + b.n_readers_cut);
+    bt_http_use(door->http, &use);
+    add_use(process, &use);
+    bt_http_use(door->metrics_http, &use);
+    add_use(process, &use);
+    if (door->other != NULL) {
+        process->n_connections += bt_net_n_connections(door->other);
+        bt_net_use(door->other, &use);
+        add_use(process, &use);
+    }
 }
 
 void bt_door_close(bt_door_t *door)

@@ -13,20 +13,29 @@
 #define BT_ROUTER_HTTP_DOOR_H
 
 #include "router/frontend/frontend.h"
+#include "router/http/door_limits.h"
 #include "router/http/hosts.h"
 #include "router/http/http.h"
 #include "router/http/scrape.h"
 
 #define BT_DOOR_ADDRESS_BYTES 96
+#define BT_DOOR_PATH_BYTES    256
 
 struct bt_door {
     bt_frontend_t *front;
-    bt_hosts_t hosts; /**< by which clients may call it */
+    bt_door_limits_t limits; /**< also of the gRPC door */
+    bt_hosts_t hosts;        /**< by which clients may call it */
     bt_http_t *http, *metrics_http;
-    bt_strbuf_t out;      /**< scratch for one answer or event */
+    const bt_net_t *other; /**< of another door, whose use is told with ours;
+                                borrowed, or NULL */
+    bt_strbuf_t out;       /**< scratch for one answer or event */
+    struct event_base *base;
+    uint32_t n_orders;    /**< of clients, under way */
     bt_turn_work_t flush; /**< of streams, at the end of the turn */
     bt_scrape_t scrape;
     size_t inline_bytes; /**< longer answers are the pool's to write */
+    /** Paths of Vertex AI's; "" = none. */
+    char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];
     /** Where it listens, "127.0.0.1:8000". */
     char http_at[BT_DOOR_ADDRESS_BYTES], metrics_at[BT_DOOR_ADDRESS_BYTES];
 };

@@ -51,12 +51,16 @@ static bt_status_t set_connections(const bt_config_t *config,
 {
     const uint32_t n = places(means);
     uint32_t metrics = n / 8;
+    uint32_t grpc = n / 8;
     uint32_t clients;
 
     if (metrics > BT_DOOR_METRICS_CONNECTIONS) {
         metrics = BT_DOOR_METRICS_CONNECTIONS;
     }
-    clients = n - metrics;
+    if (grpc > BT_DOOR_GRPC_CONNECTIONS) {
+        grpc = BT_DOOR_GRPC_CONNECTIONS;
+    }
+    clients = n - metrics - grpc;
     if (clients < LEAST_CLIENTS) {
         snprintf(why, BT_DOOR_WHY_BYTES,
                  "%llu file descriptors are too few, %u are in use already: "
@@ -79,6 +83,7 @@ static bt_status_t set_connections(const bt_config_t *config,
     }
     limits->connections = clients;
     limits->metrics_connections = metrics;
+    limits->grpc_connections = grpc;
     limits->per_client = config->max_client_connections;
     return BT_OK;
 }
@@ -142,11 +147,12 @@ void bt_door_limits_print(const bt_config_t *config,
     }
     bt_strbuf_printf(
         out,
-        "clients may have %u connections (%s) and %u to the metrics port, out "
-        "of %llu file descriptors; %.0f MiB for requests (one: %.1f MiB), as "
-        "much for unread answers (one: %.1f MiB)",
-        limits->connections, share, limits->metrics_connections,
-        (unsigned long long)means->descriptors,
+        "clients may have %u connections (%s), %u to the gRPC port and %u to "
+        "the metrics port, out of %llu file descriptors; at each of HTTP and "
+        "gRPC %.0f MiB for requests (one: %.1f MiB), as much for unread "
+        "answers (one: %.1f MiB)",
+        limits->connections, share, limits->grpc_connections,
+        limits->metrics_connections, (unsigned long long)means->descriptors,
         (double)limits->memory_bytes / MIB,
         (double)config->max_body_bytes / MIB,
         (double)config->client_buffer_bytes / MIB);

@@ -17,6 +17,7 @@
 
 #define BT_DOOR_MAX_CONNECTIONS     16384u
 #define BT_DOOR_METRICS_CONNECTIONS 64u
+#define BT_DOOR_GRPC_CONNECTIONS    1024u /**< each for many calls at once */
 #define BT_DOOR_WHY_BYTES           256
 
 /** What the process has. */
@@ -27,9 +28,9 @@ typedef struct bt_door_means {
 } bt_door_means_t;
 
 typedef struct bt_door_limits {
-    uint32_t connections, metrics_connections;
-    uint32_t per_client; /**< 0 = no limit */
-    uint64_t memory_bytes;
+    uint32_t connections, metrics_connections, grpc_connections;
+    uint32_t per_client;   /**< 0 = no limit */
+    uint64_t memory_bytes; /**< of HTTP, and as much of gRPC */
 } bt_door_limits_t;
 
 /** Raises the soft limit of descriptors to the hard one: every part of the

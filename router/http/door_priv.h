@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file door_priv.h  Shared by door.c, door_reply.c, answer.c, routes.c and
- * scrape.c only.
+/** @file door_priv.h  Shared by door.c, door_reply.c, door_infer.c, answer.c,
+ * routes.c and scrape.c only.
  *
  * A *visit* is one exchange on its way through the door, from its route to the
  * last word, which is noted in the metrics and in the access log.
@@ -11,20 +11,39 @@
 #include "router/frontend/call.h"
 #include "router/http/answer.h"
 #include "router/http/door.h"
+#include "router/http/order.h"
+#include "router/triton/infer_call.h"
 
 #define BT_DOOR_MAX_MODELS 256 /**< of one list */
 #define BT_JSON_TYPE       "application/json"
 
+typedef struct bt_unpack bt_unpack_t;
+typedef struct bt_infer_answer bt_infer_answer_t;
+
+/** What is to be done with a body once it is there. Borrowed. */
+typedef struct bt_visit_how {
+    /** @param [in,out] body  taken over
+     *  @param body_bytes  that the server counts as held for it */
+    void (*begin)(bt_visit_t *visit, const struct bt_visit_how *how,
+                  bt_strbuf_t *body, size_t body_bytes);
+    const char *model, *version; /**< from the path, or NULL */
+    bool stream;
+} bt_visit_how_t;
+
 struct bt_visit {
-    bt_reply_t reply; /**< first: a call knows only this */
+    bt_reply_t reply;       /**< first: a call knows only this */
+    bt_infer_reply_t infer; /**< the same of a call of tensors */
     bt_door_t *door;
     bt_exchange_t *ex;
     const char *route; /**< pattern of its path; static */
     bt_api_dialect_t dialect;
     bool began; /**< the head of a stream went out */
     uint64_t start_us;
-    bt_list_t waits;      /**< in bt_scrape_t, or by itself */
-    bt_answer_t *writing; /**< its answer, at the pool; or NULL */
+    bt_list_t waits;            /**< in bt_scrape_t, or by itself */
+    bt_answer_t *writing;       /**< its answer, at the pool; or NULL */
+    bt_unpack_t *unpacking;     /**< its body, at the pool; or NULL */
+    bt_infer_answer_t *packing; /**< its answer of tensors; the same */
+    bt_order_t *order;          /**< that it waits for; or NULL */
     /** For the access log; of no use without one. */
     char client[BT_HTTP_CLIENT_BYTES];
     char id[BT_REQUEST_ID_BYTES]; /**< X-Request-Id of the answer */
@@ -47,11 +66,28 @@ void bt_visit_fail_for_memory(bt_visit_t *visit);
  *  @param [in] model  from the path, or NULL */
 void bt_visit_call(bt_visit_t *visit, const char *model, bool stream);
 
+/** The memory of a body is free again; @a door is a bt_door_t. */
+void bt_door_body_freed(void *door, size_t bytes);
 /** Handlers of bt_http_handlers_t; @a door is a bt_door_t. */
 void bt_door_gone(void *door, bt_exchange_t *ex);
 void bt_door_turn(void *door);
 void bt_door_format_error(void *door, const char *path, int status,
                           const char *message, bt_strbuf_t *out);
+
+/* ---- door_unpack.c ---- */
+
+/** Begin with the exchange's body, unpacked where it is packed: then later. */
+void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how);
+/** The client left while its body is unpacked. */
+void bt_unpack_leave(bt_unpack_t *unpack);
+
+/* ---- door_infer.c ---- */
+
+/** Begin a call of tensors from the exchange's body; the visit is its reply.
+ *  @param [in] version  from the path, or NULL */
+void bt_visit_infer(bt_visit_t *visit, const char *model, const char *version);
+/** The client left; nothing where there is no such call. */
+void bt_visit_infer_gone(bt_visit_t *visit);
 
 /* ---- routes.c ---- */
 

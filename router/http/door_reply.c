@@ -279,28 +279,39 @@ static const bt_reply_ops_t reply_ops = {
     .error = on_error,
 };
 
-static void on_body_freed(void *ctx, size_t bytes)
+void bt_door_body_freed(void *ctx, size_t bytes)
 {
     const bt_door_t *door = ctx;
 
     bt_http_give_back(door->http, bytes);
 }
 
-void bt_visit_call(bt_visit_t *visit, const char *model, bool stream)
+static void begin_call(bt_visit_t *visit, const bt_visit_how_t *how,
+                       bt_strbuf_t *body, size_t body_bytes)
 {
-    bt_strbuf_t body;
     const bt_call_source_t source = {
         .dialect = visit->dialect,
-        .model = model,
-        .stream = stream,
+        .model = how->model,
+        .stream = how->stream,
         .traceparent = bt_exchange_header(visit->ex, "traceparent"),
-        .body_freed = on_body_freed,
+        .body_freed = bt_door_body_freed,
         .ctx = visit->door,
-        .body_bytes = bt_exchange_take_body(visit->ex, &body),
+        .body_bytes = body_bytes,
     };
 
     visit->reply.ops = &reply_ops;
-    bt_call_json(visit->door->front, &visit->reply, &source, &body);
+    bt_call_json(visit->door->front, &visit->reply, &source, body);
+}
+
+void bt_visit_call(bt_visit_t *visit, const char *model, bool stream)
+{
+    const bt_visit_how_t how = {
+        .begin = begin_call,
+        .model = model,
+        .stream = stream,
+    };
+
+    bt_visit_take_body(visit, &how);
 }
 
 void bt_door_gone(void *door, bt_exchange_t *ex)
@@ -314,8 +325,15 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (visit->reply.call != NULL) {
         bt_call_gone(visit->reply.call);
     }
+    if (visit->unpacking != NULL) {
+        bt_unpack_leave(visit->unpacking);
+    }
+    bt_visit_infer_gone(visit);
     if (visit->writing != NULL) {
         bt_answer_leave(visit->writing);
+    }
+    if (visit->order != NULL) {
+        bt_order_leave(visit->order);
     }
     (void)leave(visit, CLIENT_LEFT);
 }

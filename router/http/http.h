@@ -146,6 +146,9 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name);
  *  @return bytes that the server counts as held for it until they are given to
  *  bt_http_give_back() */
 size_t bt_exchange_take_body(bt_exchange_t *ex, bt_strbuf_t *body_p);
+/** Count so many more bytes as held, as those of a body, until they are given
+ *  back. @return false: there is no room for them; nothing was done */
+BT_MUST_CHECK bool bt_http_hold(bt_http_t *http, size_t bytes);
 /** The memory of a body is free for others. */
 void bt_http_give_back(bt_http_t *http, size_t bytes);
 void bt_exchange_set_user(bt_exchange_t *ex, void *user);

@@ -275,10 +275,21 @@ static bt_status_t take_expect(bt_http1_head_t *head, const char *value,
     return BT_OK;
 }
 
+/* Those that a body may be packed in; several of them, one over the other, may
+ * not. */
+static bool is_known_coding(const char *value)
+{
+    return (strcasecmp(value, "identity") == 0) ||
+           (strcasecmp(value, "gzip") == 0) ||
+           (strcasecmp(value, "x-gzip") == 0) ||
+           (strcasecmp(value, "deflate") == 0);
+}
+
 static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
 {
     uint32_t n_lengths = 0;
     uint32_t n_hosts = 0;
+    uint32_t n_codings = 0;
     bool coded = false;
     bt_status_t status = BT_OK;
 
@@ -298,7 +309,7 @@ static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
         } else if (strcasecmp(name, "Expect") == 0) {
             status = take_expect(head, value, fault_p);
         } else if (strcasecmp(name, "Content-Encoding") == 0) {
-            coded = coded || (strcasecmp(value, "identity") != 0);
+            coded = coded || (n_codings++ > 0) || !is_known_coding(value);
         }
     }
     if (status != BT_OK) {
@@ -310,8 +321,8 @@ static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
     }
     if (coded && (head->chunked || (head->length > 0))) {
         return fail(fault_p, 415,
-                    "compressed bodies are not supported yet: send it without "
-                    "Content-Encoding");
+                    "Content-Encoding may be gzip, deflate or identity, one of "
+                    "them");
     }
     if ((n_hosts > 1) || ((n_hosts == 0) && (head->minor >= 1))) {
         return fail(fault_p, 400, "one Host header is needed");

@@ -191,6 +191,17 @@ size_t bt_exchange_take_body(bt_exchange_t *ex, bt_strbuf_t *body_p)
     return body_p->cap;
 }
 
+bool bt_http_hold(bt_http_t *http, size_t bytes)
+{
+    size_t held = 0;
+
+    if (!bt_net_has_room(http->net, 0, bytes)) {
+        return false;
+    }
+    bt_net_charge(http->net, &held, bytes);
+    return true;
+}
+
 void bt_http_give_back(bt_http_t *http, size_t bytes)
 {
     bt_net_give_back(http->net, bytes);

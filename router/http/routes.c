@@ -6,9 +6,11 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
-#include "router/http/door_priv.h"
+#include "router/http/routes_priv.h"
+#include "router/triton/describe.h"
 
-#define MAX_SEGMENTS 8
+#define MAX_SEGMENTS     8
+#define BT_DEFAULT_MODEL "ensemble"
 
 /* A path, cut at its slashes. */
 typedef struct path {
@@ -17,17 +19,9 @@ typedef struct path {
     size_t n;
 } path_t;
 
-/* What a route's handler gets. */
-typedef struct request {
-    bt_visit_t *visit;
-    bt_door_t *door;
-    bt_exchange_t *ex;
-    const char *model;   /* segment {model}, or NULL */
-    const char *version; /* segment {version}, or NULL */
-    bt_served_t *served; /* of {model}: known, and of this version */
-} request_t;
+typedef bt_request_t request_t;
 
-typedef enum methods { READ, POST, ANY } methods_t;
+typedef enum methods { READ, POST, READ_OR_POST, ANY } methods_t;
 
 typedef struct route {
     const char *pattern; /* segments in braces match anything */
@@ -46,7 +40,7 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
     return BT_API_GENERATE;
 }
 
-static void refuse(const request_t *r, int status, const char *what)
+void bt_request_refuse(const request_t *r, int status, const char *what)
 {
     const char *path = bt_exchange_path(r->ex);
     bt_api_error_t error = {0};
@@ -54,6 +48,11 @@ static void refuse(const request_t *r, int status, const char *what)
     bt_api_error_set(&error, status, "invalid_request_error", NULL,
                      "%s: %.200s", what, path);
     bt_visit_fail(r->visit, &error);
+}
+
+void bt_request_fail(const request_t *r, const bt_api_error_t *error)
+{
+    bt_visit_fail(r->visit, error);
 }
 
 static void refuse_model(const request_t *r)
@@ -64,15 +63,15 @@ static void refuse_model(const request_t *r)
     bt_visit_fail(r->visit, &error);
 }
 
-static void respond_out(const request_t *r, const char *type)
+void bt_request_respond_json(const request_t *r)
 {
     const bt_strbuf_t *out = &r->door->out;
 
     if (bt_strbuf_status(out) != BT_OK) {
-        refuse(r, 503, "out of memory for this answer");
+        bt_request_refuse(r, 503, "out of memory for this answer");
         return;
     }
-    bt_visit_respond(r->visit, 200, type, out->data, out->len);
+    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, out->data, out->len);
 }
 
 /* ---- health and metrics ---- */
@@ -108,79 +107,6 @@ static void metrics(const request_t *r)
     bt_scrape_ask(&r->door->scrape, r->visit);
 }
 
-/* ---- Triton's metadata ---- */
-
-typedef struct tensor {
-    const char *name, *type;
-} tensor_t;
-
-static void write_tensors(bt_json_t *json, const char *key,
-                          const tensor_t *tensors, size_t n)
-{
-    bt_json_array(json, key);
-    for (size_t i = 0; i < n; i++) {
-        bt_json_object(json, NULL);
-        bt_json_str(json, "name", tensors[i].name);
-        bt_json_str(json, "datatype", tensors[i].type);
-        bt_json_array(json, "shape");
-        bt_json_u64(json, NULL, 1);
-        bt_json_end_array(json);
-        bt_json_end_object(json);
-    }
-    bt_json_end_array(json);
-}
-
-static void model_metadata(const request_t *r)
-{
-    static const tensor_t inputs[] = {
-        {"text_input", "BYTES"},
-        {"max_tokens", "INT32"},
-        {"bad_words", "BYTES"},
-        {"stop_words", "BYTES"},
-        {"temperature", "FP32"},
-        {"top_k", "INT32"},
-        {"top_p", "FP32"},
-        {"random_seed", "UINT64"},
-        {"repetition_penalty", "FP32"},
-        {"presence_penalty", "FP32"},
-        {"frequency_penalty", "FP32"},
-        {"min_length", "INT32"},
-        {"stream", "BOOL"},
-        {"exclude_input_in_output", "BOOL"},
-    };
-    static const tensor_t outputs[] = {{"text_output", "BYTES"}};
-    bt_json_t json;
-
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
-    bt_json_object(&json, NULL);
-    bt_json_str(&json, "name", r->model);
-    bt_json_array(&json, "versions");
-    bt_json_str(&json, NULL, r->served->version);
-    bt_json_end_array(&json);
-    bt_json_str(&json, "platform", "baton");
-    write_tensors(&json, "inputs", inputs, BT_ARRAY_LEN(inputs));
-    write_tensors(&json, "outputs", outputs, BT_ARRAY_LEN(outputs));
-    bt_json_end_object(&json);
-    respond_out(r, BT_JSON_TYPE);
-}
-
-static void server_metadata(const request_t *r)
-{
-    bt_json_t json;
-
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
-    bt_json_object(&json, NULL);
-    bt_json_str(&json, "name", "baton");
-    bt_json_str(&json, "version", bt_config_version());
-    bt_json_array(&json, "extensions");
-    bt_json_str(&json, NULL, "generate");
-    bt_json_end_array(&json);
-    bt_json_end_object(&json);
-    respond_out(r, BT_JSON_TYPE);
-}
-
 /* ---- OpenAI's models ---- */
 
 static bt_api_model_t api_model(const bt_served_t *served, const char *name)
@@ -205,7 +131,7 @@ static void list_models(const request_t *r)
     }
     bt_strbuf_reset(&r->door->out);
     bt_api_write_models(models, n, &r->door->out);
-    respond_out(r, BT_JSON_TYPE);
+    bt_request_respond_json(r);
 }
 
 static void one_model(const request_t *r)
@@ -214,7 +140,7 @@ static void one_model(const request_t *r)
 
     bt_strbuf_reset(&r->door->out);
     bt_api_write_model(&model, &r->door->out);
-    respond_out(r, BT_JSON_TYPE);
+    bt_request_respond_json(r);
 }
 
 /* ---- calls ---- */
@@ -226,7 +152,18 @@ static void generate(const request_t *r)
 
 static void generate_stream(const request_t *r)
 {
+    if (!bt_describe_is_decoupled(r->door->front, r->model)) {
+        bt_request_refuse(r, 400,
+                          "Streaming is only supported if model is "
+                          "deployed using decoupled mode");
+        return;
+    }
     bt_visit_call(r->visit, r->model, true);
+}
+
+static void infer(const request_t *r)
+{
+    bt_visit_infer(r->visit, r->model, r->version);
 }
 
 static void openai(const request_t *r)
@@ -234,45 +171,55 @@ static void openai(const request_t *r)
     bt_visit_call(r->visit, NULL, false);
 }
 
-static void not_yet(const request_t *r)
+/* SageMaker's and Vertex AI's: a request to infer for the default model. */
+static void invocations(const request_t *r)
 {
-    refuse(r, 501, "this route is not served yet");
+    bt_visit_infer(r->visit, BT_DEFAULT_MODEL, NULL);
 }
 
 /* ---- the table ---- */
 
 #define MODEL         "/v2/models/{model}"
 #define MODEL_VERSION MODEL "/versions/{version}"
+#define SHARED_MEMORY(at)                                                \
+    {at "/status", READ, bt_route_memory_status},                        \
+        {at "/unregister", POST, bt_route_memory_unregister},            \
+        {at "/region/{name}/status", READ, bt_route_memory_status},      \
+        {at "/region/{name}/register", POST, bt_route_memory_register},  \
+    {                                                                    \
+        at "/region/{name}/unregister", POST, bt_route_memory_unregister \
+    }
 
 static const route_t main_routes[] = {
-    {"/v2", READ, server_metadata},
+    {"/v2", READ, bt_route_server},
     {"/v2/health/live", READ, server_live},
     {"/v2/health/ready", READ, server_ready},
-    {"/v2/models/stats", ANY, not_yet},
-    {MODEL, READ, model_metadata},
+    {"/v2/models/stats", READ, bt_route_all_stats},
+    {MODEL, READ, bt_route_model},
     {MODEL "/ready", READ, model_ready},
     {MODEL "/generate", POST, generate},
     {MODEL "/generate_stream", POST, generate_stream},
-    {MODEL "/infer", ANY, not_yet},
-    {MODEL "/config", ANY, not_yet},
-    {MODEL "/stats", ANY, not_yet},
-    {MODEL "/trace/setting", ANY, not_yet},
-    {MODEL_VERSION, READ, model_metadata},
+    {MODEL "/infer", POST, infer},
+    {MODEL "/config", READ, bt_route_config},
+    {MODEL "/stats", READ, bt_route_stats},
+    {MODEL "/trace/setting", READ_OR_POST, bt_route_trace},
+    {MODEL_VERSION, READ, bt_route_model},
     {MODEL_VERSION "/ready", READ, model_ready},
     {MODEL_VERSION "/generate", POST, generate},
     {MODEL_VERSION "/generate_stream", POST, generate_stream},
-    {MODEL_VERSION "/infer", ANY, not_yet},
-    {MODEL_VERSION "/config", ANY, not_yet},
-    {MODEL_VERSION "/stats", ANY, not_yet},
-    {"/v2/logging", ANY, not_yet},
-    {"/v2/trace/setting", ANY, not_yet},
-    {"/v2/repository/index", ANY, not_yet},
-    {"/v2/repository/models/{name}/load", ANY, not_yet},
-    {"/v2/repository/models/{name}/unload", ANY, not_yet},
-    {"/v2/systemsharedmemory/status", ANY, not_yet},
-    {"/v2/systemsharedmemory/region/{name}/{verb}", ANY, not_yet},
-    {"/v2/cudasharedmemory/status", ANY, not_yet},
-    {"/v2/cudasharedmemory/region/{name}/{verb}", ANY, not_yet},
+    {MODEL_VERSION "/infer", POST, infer},
+    {MODEL_VERSION "/config", READ, bt_route_config},
+    {MODEL_VERSION "/stats", READ, bt_route_stats},
+    {MODEL_VERSION "/trace/setting", READ_OR_POST, bt_route_trace},
+    {"/v2/logging", READ_OR_POST, bt_route_log},
+    {"/v2/trace/setting", READ_OR_POST, bt_route_trace},
+    {"/v2/repository/index", POST, bt_route_index},
+    {"/v2/repository/models/{name}/load", POST, bt_route_load},
+    {"/v2/repository/models/{name}/unload", POST, bt_route_unload},
+    SHARED_MEMORY("/v2/systemsharedmemory"),
+    SHARED_MEMORY("/v2/cudasharedmemory"),
+    {"/ping", READ, server_ready},
+    {"/invocations", POST, invocations},
     {"/v1/completions", POST, openai},
     {"/v1/chat/completions", POST, openai},
     {"/v1/models", READ, list_models},
@@ -318,6 +265,7 @@ static bool matches(const path_t *p, const char *pattern, request_t *r)
 
     r->model = NULL;
     r->version = NULL;
+    r->name = NULL;
     for (size_t i = 0; i < p->n; i++) {
         const char *segment = p->segments[i];
         const char *end;
@@ -337,6 +285,8 @@ static bool matches(const path_t *p, const char *pattern, request_t *r)
             r->model = segment;
         } else if (strncmp(at, "{version}", n) == 0) {
             r->version = segment;
+        } else if (strncmp(at, "{name}", n) == 0) {
+            r->name = segment;
         }
         at += n;
     }
@@ -350,6 +300,8 @@ static bool is_allowed(methods_t methods, bt_http_method_t method)
         return (method == BT_HTTP_GET) || (method == BT_HTTP_HEAD);
     case POST:
         return method == BT_HTTP_POST;
+    case READ_OR_POST:
+        return method != BT_HTTP_OTHER;
     default:
         return true;
     }
@@ -365,22 +317,23 @@ static void follow(request_t *r, const route_t *route)
         }
     }
     if ((r->version != NULL) && (strcmp(r->version, r->served->version) != 0)) {
-        refuse(r, 404, "this model has version " BT_SERVED_VERSION " only");
+        bt_request_refuse(r, 404,
+                          "this model has version " BT_SERVED_VERSION " only");
         return;
     }
     if (!is_allowed(route->methods, bt_exchange_method(r->ex))) {
         bt_exchange_add_header(r->ex, "Allow",
                                (route->methods == POST) ? "POST" : "GET, HEAD");
-        refuse(r, 405, "this method is not allowed here");
+        bt_request_refuse(r, 405, "this method is not allowed here");
         return;
     }
     route->handle(r);
 }
 
-static void find_route(bt_door_t *door, bt_exchange_t *ex,
+/* @param text  the path; that of the exchange, or where it is sent on to */
+static void find_route(bt_door_t *door, bt_exchange_t *ex, const char *text,
                        const route_t *routes, size_t n, const char *otherwise)
 {
-    const char *text = bt_exchange_path(ex);
     request_t r = {.door = door, .ex = ex};
     const route_t *route = NULL;
     path_t path;
@@ -401,18 +354,50 @@ static void find_route(bt_door_t *door, bt_exchange_t *ex,
     if (route != NULL) {
         follow(&r, route);
     } else {
-        refuse(&r, 404, otherwise);
+        bt_request_refuse(&r, 404, otherwise);
     }
 }
 
-void bt_door_request(void *door, bt_exchange_t *ex)
+/* Vertex AI calls two paths of its own; a header may send a prediction on to
+ * any of ours. */
+static const char *send_on(const bt_door_t *door, bt_exchange_t *ex,
+                           char to[BT_DOOR_PATH_BYTES])
 {
-    find_route(door, ex, main_routes, BT_ARRAY_LEN(main_routes),
-               "no such route");
+    const char *path = bt_exchange_path(ex);
+    const char *redirect;
+
+    if ((door->vertex_health[0] != '\0') &&
+        (strcmp(path, door->vertex_health) == 0)) {
+        return "/ping";
+    }
+    if ((door->vertex_predict[0] == '\0') ||
+        (strcmp(path, door->vertex_predict) != 0)) {
+        return path;
+    }
+    redirect = bt_exchange_header(ex, "X-Vertex-Ai-Triton-Redirect");
+    if (redirect == NULL) {
+        return "/invocations";
+    }
+    if ((size_t)snprintf(to, BT_DOOR_PATH_BYTES, "%s%s",
+                         (redirect[0] == '/') ? "" : "/",
+                         redirect) >= BT_DOOR_PATH_BYTES) {
+        return "";
+    }
+    return to;
 }
 
-void bt_door_metrics_request(void *door, bt_exchange_t *ex)
+void bt_door_request(void *ctx, bt_exchange_t *ex)
 {
-    find_route(door, ex, metrics_routes, BT_ARRAY_LEN(metrics_routes),
+    bt_door_t *door = ctx;
+    char to[BT_DOOR_PATH_BYTES];
+
+    find_route(door, ex, send_on(door, ex, to), main_routes,
+               BT_ARRAY_LEN(main_routes), "no such route");
+}
+
+void bt_door_metrics_request(void *ctx, bt_exchange_t *ex)
+{
+    find_route(ctx, ex, bt_exchange_path(ex), metrics_routes,
+               BT_ARRAY_LEN(metrics_routes),
                "there is only /metrics on this port");
 }

@@ -114,7 +114,9 @@ static bt_status_t take_snapshot(bt_scrape_t *scrape)
     for (uint32_t i = 0; i < n; i++) {
         bt_core_view_fini(&views[i]);
     }
-    scrape->process = (bt_metrics_process_t){0};
+    scrape->process = (bt_metrics_process_t){
+        .cpu = front->config->cpu_metrics ? &scrape->cpu : NULL,
+    };
     bt_door_read_use(scrape->door, &scrape->process);
     return status;
 }

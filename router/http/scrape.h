@@ -35,6 +35,7 @@ typedef struct bt_scrape {
     bool is_under_way;
     bt_metrics_snapshot_t *snapshot; /**< owned; NULL: it is written */
     bt_metrics_process_t process;
+    bt_metrics_cpu_t cpu; /**< as the page before had it */
     bt_strbuf_t page;
 } bt_scrape_t;
 

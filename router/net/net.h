@@ -207,6 +207,9 @@ void bt_stream_stop_reading(bt_stream_t *stream);
 bt_strbuf_t *bt_stream_out(bt_stream_t *stream);
 /** Bytes of it that were not sent. */
 size_t bt_stream_unsent(const bt_stream_t *stream);
+/** The user itself keeps so many bytes of answers for it that its peer does not
+ *  take now; they count as its unsent ones do. */
+void bt_stream_hold(bt_stream_t *stream, size_t bytes);
 #define BT_NET_SEND_BYTES \
     ((size_t)256 * 1024) /**< of an answer in one turn: some 100 us */
 /**

@@ -125,6 +125,14 @@ size_t bt_stream_unsent(const bt_stream_t *stream)
     return stream->out.len - stream->out_sent;
 }
 
+void bt_stream_hold(bt_stream_t *stream, size_t bytes)
+{
+    if ((bytes != stream->held) && (stream->fd >= 0)) {
+        stream->held = bytes;
+        bt_net_charge_out(stream);
+    }
+}
+
 static void want_write(bt_stream_t *stream, bool want)
 {
     if (want == stream->want_write) {
@@ -480,6 +488,7 @@ void bt_stream_close(bt_stream_t *stream)
     stream->client = NULL;
     bt_strbuf_fini(&stream->out);
     stream->out_sent = 0;
+    stream->held = 0;
     bt_net_charge_out(stream);
     event_active(&net->ev_reap, EV_TIMEOUT, 0);
     stream->handlers->on_closed(stream->user);

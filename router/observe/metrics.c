@@ -37,23 +37,26 @@ static void model_fini(bt_model_metrics_t *mm)
     bt_free(mm->name);
 }
 
-bt_status_t bt_router_metrics_model(bt_router_metrics_t *m, const char *name,
-                                    bt_model_metrics_t **mm_p)
+/* @return NULL: there is none of this name */
+static bt_model_metrics_t *find_model(const bt_list_t *list, const char *name)
 {
-    bt_model_metrics_t *mm;
-    bt_list_t *pos, *tmp;
+    for (bt_list_t *pos = list->next; pos != list; pos = pos->next) {
+        bt_model_metrics_t *mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
 
-    BT_LIST_FOR_EACH(pos, tmp, &m->models)
-    {
-        mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
         if (strcmp(mm->name, name) == 0) {
-            *mm_p = mm;
-            return BT_OK;
+            return mm;
         }
     }
-    mm = bt_calloc(1, sizeof(*mm));
+    return NULL;
+}
+
+/* @return NULL: no memory */
+static bt_model_metrics_t *make_model(bt_list_t *list, const char *name)
+{
+    bt_model_metrics_t *mm = bt_calloc(1, sizeof(*mm));
+
     if (mm == NULL) {
-        return BT_ERR_NO_MEMORY;
+        return NULL;
     }
     model_init(mm);
     mm->name = bt_strdup(name);
@@ -61,15 +64,47 @@ bt_status_t bt_router_metrics_model(bt_router_metrics_t *m, const char *name,
     if ((mm->name == NULL) || (bt_strbuf_status(&mm->labels) != BT_OK)) {
         model_fini(mm);
         bt_free(mm);
-        return BT_ERR_NO_MEMORY;
+        return NULL;
     }
-    mm->index = m->n_models++;
-    if (strcmp(name, BT_METRICS_SEED_MODEL) == 0) {
-        m->seed_is_taken = true;
+    bt_list_push_back(list, &mm->link);
+    return mm;
+}
+
+bt_status_t bt_router_metrics_model(bt_router_metrics_t *m, const char *name,
+                                    bt_model_metrics_t **mm_p)
+{
+    bt_model_metrics_t *mm = find_model(&m->models, name);
+
+    if (mm == NULL) {
+        mm = make_model(&m->models, name);
+        if (mm == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        mm->index = m->n_models++;
+        if (strcmp(name, BT_METRICS_SEED_MODEL) == 0) {
+            m->seed_is_taken = true;
+        }
     }
-    bt_list_push_back(&m->models, &mm->link);
     *mm_p = mm;
     return BT_OK;
+}
+
+bt_status_t bt_router_metrics_name(bt_router_metrics_t *m, const char *name,
+                                   bt_model_metrics_t **mm_p)
+{
+    bt_model_metrics_t *mm = find_model(&m->names, name);
+
+    mm = (mm != NULL) ? mm : make_model(&m->names, name);
+    if (mm == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    *mm_p = mm;
+    return BT_OK;
+}
+
+void bt_router_metrics_v1(bt_router_metrics_t *m, bool v1)
+{
+    m->v1 = v1;
 }
 
 bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
@@ -81,6 +116,7 @@ bt_status_t bt_router_metrics_create(bt_router_metrics_t **m_p)
         return BT_ERR_NO_MEMORY;
     }
     bt_list_init(&m->models);
+    bt_list_init(&m->names);
     model_init(&m->nowhere);
     for (uint32_t i = BT_MC_N_GAUGES; i < BT_MC_N; i++) {
         m->nowhere.values.cells[i] = (i == BT_MC_REFUSED) ? 0 : (double)NAN;
@@ -114,20 +150,26 @@ void bt_metrics_fleet_drop(bt_fleet_cells_t *fleet)
     bt_free(fleet);
 }
 
-void bt_router_metrics_destroy(bt_router_metrics_t *m)
+static void free_models(bt_list_t *list)
 {
     bt_list_t *pos, *tmp;
 
-    if (m == NULL) {
-        return;
-    }
-    BT_LIST_FOR_EACH(pos, tmp, &m->models)
+    BT_LIST_FOR_EACH(pos, tmp, list)
     {
         bt_model_metrics_t *mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
 
         model_fini(mm);
         bt_free(mm);
     }
+}
+
+void bt_router_metrics_destroy(bt_router_metrics_t *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    free_models(&m->models);
+    free_models(&m->names);
     model_fini(&m->nowhere);
     bt_metrics_fleet_drop(m->fleet);
     bt_free(m->http);
@@ -155,9 +197,52 @@ void bt_router_metrics_end(bt_model_metrics_t *mm, bool ok, uint32_t n_prompt,
     if (!ok) {
         return;
     }
+    mm->last_ms =
+        (uint64_t)(bt_unix_minus_monotonic_ns() + (int64_t)bt_now_ns()) /
+        1000000;
     add(mm, BT_MC_COUNT, 1);
+    add(mm, BT_MC_EXEC, 1);
     bt_histogram_observe(&mm->values.hists[BT_MH_INPUT_TOKENS], n_prompt);
     bt_histogram_observe(&mm->values.hists[BT_MH_OUTPUT_TOKENS], n_output);
+}
+
+void bt_router_metrics_response(bt_model_metrics_t *mm, uint32_t index,
+                                uint64_t us)
+{
+    if (index < BT_STATISTICS_RESPONSES) {
+        mm->responses[index].count++;
+        mm->responses[index].ns += us * 1000;
+    }
+}
+
+static bt_duration_t duration(const double *cells, bt_model_cell_t count,
+                              bt_model_cell_t us)
+{
+    return (bt_duration_t){.count = (uint64_t)cells[count],
+                           .ns = (uint64_t)cells[us] * 1000};
+}
+
+void bt_router_metrics_statistics(const bt_model_metrics_t *mm,
+                                  bt_statistics_t *statistics)
+{
+    const double *cells = mm->values.cells;
+
+    *statistics = (bt_statistics_t){
+        .last_ms = mm->last_ms,
+        .inference_count = (uint64_t)cells[BT_MC_COUNT],
+        .execution_count = (uint64_t)cells[BT_MC_EXEC],
+        .success = duration(cells, BT_MC_SUCCESS, BT_MC_REQUEST_US),
+        .fail = duration(cells, BT_MC_FAILURE, BT_MC_FAIL_US),
+        .queue = duration(cells, BT_MC_SUCCESS, BT_MC_QUEUE_US),
+        .compute_input = duration(cells, BT_MC_SUCCESS, BT_MC_INPUT_US),
+        .compute_infer = duration(cells, BT_MC_SUCCESS, BT_MC_INFER_US),
+        .compute_output = duration(cells, BT_MC_SUCCESS, BT_MC_OUTPUT_US),
+    };
+    memcpy(statistics->responses, mm->responses, sizeof(mm->responses));
+    while ((statistics->n_responses < BT_STATISTICS_RESPONSES) &&
+           (mm->responses[statistics->n_responses].count > 0)) {
+        statistics->n_responses++;
+    }
 }
 
 void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
@@ -175,6 +260,7 @@ void bt_router_metrics_ledger(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
         add(mm, BT_MC_RERUNS, ledger->n_attempts - 1);
     }
     if (!ledger->ok) {
+        add(mm, BT_MC_FAIL_US, (double)ledger->total_us);
         return;
     }
     add(mm, BT_MC_REQUEST_US, (double)ledger->total_us);
@@ -251,8 +337,6 @@ void bt_router_metrics_stats(bt_model_metrics_t *mm,
                              const bt_msg_stats_t *before,
                              const bt_msg_stats_t *now)
 {
-    add_growth(mm, BT_MC_EXEC, before->iteration_counter,
-               now->iteration_counter);
     add_growth(mm, BT_MC_KV_SENT, before->kv_bytes_sent, now->kv_bytes_sent);
     add_growth(mm, BT_MC_KV_RECEIVED, before->kv_bytes_received,
                now->kv_bytes_received);

@@ -27,14 +27,17 @@
  *                       all workers
  *     kv_cache_block    all workers; fraction = used / max
  *     v1                what a server with static batches prints in place of
- *                       inflight_batcher: tokens of the last iteration, seats
- *                       of decode workers that nobody has
+ *                       inflight_batcher, where it is asked for
+ *                       (--batching-strategy V1): tokens of the last iteration,
+ *                       seats of decode workers that nobody has
  *     pending           in the router's queue or not begun where the context
  *                       phase runs
  *     *_duration_us     from the ledgers of requests that ended well, so
  *                       request = compute_input + queue + compute_infer, and
  *                       compute_output (text and writing) overlaps the last
- *     exec_count        iterations of all workers since this router started
+ *     exec_count        sequences that workers ran and that ended well, as the
+ *                       TensorRT-LLM backend counts them: each is a batch of
+ *                       one; iterations are baton_worker_iterations_total
  *     baton_*_seconds   each time when it becomes known: first and next tokens
  *                       as they come, transfers when a sequence joins, the wait
  *                       for its first iteration when its worker ends it
@@ -66,6 +69,15 @@ BT_MUST_CHECK bt_status_t bt_router_metrics_model(bt_router_metrics_t *m,
                                                   const char *name,
                                                   bt_model_metrics_t **mm_p);
 
+/** The same for a name that is no model of its own, such as "ensemble": it has
+ *  statistics and no series.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_router_metrics_name(bt_router_metrics_t *m,
+                                                 const char *name,
+                                                 bt_model_metrics_t **mm_p);
+/** Print nv_trt_llm_v1_metrics in place of in-flight's family. */
+void bt_router_metrics_v1(bt_router_metrics_t *m, bool v1);
+
 /* ---- events of a model ---- */
 
 /** A generation was accepted. */
@@ -73,6 +85,12 @@ void bt_router_metrics_prompt(bt_model_metrics_t *mm, uint32_t n_tokens);
 /** A generation ended for its client (or the client left: not ok). */
 void bt_router_metrics_end(bt_model_metrics_t *mm, bool ok, uint32_t n_prompt,
                            uint32_t n_output);
+/** One response of a stream of several.
+ *  @param index  in its request; those past BT_STATISTICS_RESPONSES are counted
+ *                nowhere
+ *  @param us     since the one before, or since the request began */
+void bt_router_metrics_response(bt_model_metrics_t *mm, uint32_t index,
+                                uint64_t us);
 /** Time spent on turning tokens into bytes for clients. */
 void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us);
 void bt_router_metrics_ledger(bt_model_metrics_t *mm,
@@ -89,6 +107,28 @@ void bt_router_metrics_stats(bt_model_metrics_t *mm,
                              const bt_msg_stats_t *before,
                              const bt_msg_stats_t *now);
 
+/* ---- statistics, as Triton's clients read them ---- */
+
+#define BT_STATISTICS_RESPONSES 32 /**< of a stream, the first */
+
+typedef struct bt_duration {
+    uint64_t count, ns;
+} bt_duration_t;
+
+/** The same cells as the nv_inference_* families have, and what those do not
+ *  say. Sequences that ended well count in all but fail. */
+typedef struct bt_statistics {
+    uint64_t last_ms; /**< Unix time of the last end of a sequence; 0: none */
+    uint64_t inference_count, execution_count;
+    bt_duration_t success, fail, queue;
+    bt_duration_t compute_input, compute_infer, compute_output;
+    uint32_t n_responses;
+    bt_duration_t responses[BT_STATISTICS_RESPONSES];
+} bt_statistics_t;
+
+void bt_router_metrics_statistics(const bt_model_metrics_t *mm,
+                                  bt_statistics_t *statistics);
+
 /* ---- events of the process ---- */
 
 /** A request was turned away before it became a generation: for what it asks,
@@ -99,7 +139,8 @@ void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
 /** An HTTP exchange was answered, or (499) its client left before.
  *  @param route   a literal out of a bounded set, with {model} where the path
  *                 has a name: "/v2/models/{model}/generate"
- *  @param method  a literal: "GET", "HEAD", "POST", "other" */
+ *  @param method  a literal: "GET", "HEAD", "POST", "other"; "GRPC" of the
+ *                 door for gRPC, whose codes are told as the nearest of HTTP */
 void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                             const char *method, int code);
 /** The event loop's tick came so much later than asked: for that long requests
@@ -158,6 +199,11 @@ typedef struct bt_metrics_view {
     uint32_t n_in_flight, n_waiting, n_legs;
 } bt_metrics_view_t;
 
+/** The machine's processor time when it was read last, in ticks. */
+typedef struct bt_metrics_cpu {
+    uint64_t busy, all;
+} bt_metrics_cpu_t;
+
 /** The router's process as it is now; NaN is left out. */
 typedef struct bt_metrics_process {
     double n_connections;               /**< of clients */
@@ -167,10 +213,13 @@ typedef struct bt_metrics_process {
     double cpu_s, resident_bytes, virtual_bytes;
     double open_fds, max_fds;
     double n_log_dropped;
+    bt_metrics_cpu_t *cpu; /**< of whoever reads, who keeps it; NULL: the next
+                                three are not asked for */
+    double cpu_use, cpu_total_bytes, cpu_used_bytes; /**< of the machine */
 } bt_metrics_process_t;
 
-/** Ask the system for all but what is known of connections. Any thread may; it
- *  takes long with many descriptors open. */
+/** Ask the system for all but what is known of connections, and cpu. Any
+ *  thread may, one at a time; it takes long with many descriptors open. */
 void bt_metrics_process_read(bt_metrics_process_t *process);
 
 /** All that a page says, at one moment. */

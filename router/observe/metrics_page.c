@@ -466,6 +466,12 @@ static void fill(page_t *page, const bt_metrics_process_t *process)
     cells[BT_PC_OPEN_FDS] = process->open_fds;
     cells[BT_PC_MAX_FDS] = process->max_fds;
     cells[BT_PC_LOG_DROPPED] = process->n_log_dropped;
+    cells[BT_PC_CPU_USE] =
+        (process->cpu != NULL) ? process->cpu_use : (double)NAN;
+    cells[BT_PC_CPU_TOTAL_BYTES] =
+        (process->cpu != NULL) ? process->cpu_total_bytes : (double)NAN;
+    cells[BT_PC_CPU_USED_BYTES] =
+        (process->cpu != NULL) ? process->cpu_used_bytes : (double)NAN;
 }
 
 void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
@@ -490,6 +496,10 @@ void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
          (f < bt_metrics_n_families) && (bt_strbuf_status(out) == BT_OK); f++) {
         page.family = &bt_metrics_families[f];
         page.began = false;
+        if (page.family->when ==
+            (snapshot->v1 ? BT_FAMILY_INFLIGHT : BT_FAMILY_V1)) {
+            continue;
+        }
         for (uint32_t i = 0; i < page.family->n_series; i++) {
             const bt_series_def_t *series = &page.family->series[i];
 

@@ -43,11 +43,15 @@ struct bt_model_metrics {
     bt_strbuf_t labels; /* model="NAME", "" without a name; never changes */
     uint32_t index;     /* in the order of creation */
     bt_model_values_t values; /* the gauges are the snapshots' */
+    uint64_t last_ms;         /* Unix time of the last end; 0: none */
+    bt_duration_t responses[BT_STATISTICS_RESPONSES];
 };
 
 struct bt_router_metrics {
     bt_list_t models; /* in order of creation */
     uint32_t n_models;
+    bt_list_t names; /* those without series */
+    bool v1;
     bool seed_is_taken; /* a model is called as the seeds call the first */
     bt_model_metrics_t nowhere; /* counts what no model can */
     double cells[BT_PC_N];
@@ -95,6 +99,7 @@ struct bt_metrics_snapshot {
     bt_model_values_t nowhere;
     double cells[BT_PC_N];
     bt_histogram_t loop[BT_LH_N];
+    bool v1;
 };
 
 /** One reference less; NULL is allowed. */

@@ -60,6 +60,72 @@ static double known(uint64_t value)
     return (value > 0) ? (double)value : (double)NAN;
 }
 
+/* Of proc(5), stat: user nice system idle iowait irq softirq steal, all since
+ * the start; guest times are in user's and nice's already.
+ * @return false without /proc */
+static bool read_cpu(bt_metrics_cpu_t *cpu)
+{
+    FILE *file = fopen("/proc/stat", "re");
+    uint64_t t[8] = {0};
+    int n;
+
+    if (file == NULL) {
+        return false;
+    }
+    n = fscanf(file,
+               "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+               " %" SCNu64 " %" SCNu64 " %" SCNu64,
+               &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]);
+    fclose(file);
+    *cpu = (bt_metrics_cpu_t){0};
+    for (int i = 0; i < 8; i++) {
+        cpu->all += t[i];
+        cpu->busy += ((i == 3) || (i == 4)) ? 0 : t[i];
+    }
+    return n >= 4;
+}
+
+/* @return NaN without such a line; else bytes */
+static double read_meminfo(const char *format)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    char line[128];
+    uint64_t kib = 0;
+    bool found = false;
+
+    if (file == NULL) {
+        return NAN;
+    }
+    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
+        const size_t n = strlen(format);
+
+        found = (strncmp(line, format, n) == 0) &&
+                (sscanf(line + n, " %" SCNu64 " kB", &kib) == 1);
+    }
+    fclose(file);
+    return found ? (double)kib * 1024 : (double)NAN;
+}
+
+/* The share of busy time since it was read last; at first, since the machine
+ * started. */
+static void read_machine(bt_metrics_process_t *process)
+{
+    const bt_metrics_cpu_t before = *process->cpu;
+    const double left = read_meminfo("MemAvailable:");
+    bt_metrics_cpu_t now;
+
+    process->cpu_use = NAN;
+    if (read_cpu(&now)) {
+        const uint64_t all = now.all - before.all;
+
+        process->cpu_use =
+            (all > 0) ? (double)(now.busy - before.busy) / (double)all : 0;
+        *process->cpu = now;
+    }
+    process->cpu_total_bytes = read_meminfo("MemTotal:");
+    process->cpu_used_bytes = process->cpu_total_bytes - left;
+}
+
 void bt_metrics_process_read(bt_metrics_process_t *process)
 {
     const bt_process_use_t use = bt_process_use();
@@ -73,6 +139,9 @@ void bt_metrics_process_read(bt_metrics_process_t *process)
         known(read_stat(&start_ticks, &virtual_bytes) ? virtual_bytes : 0);
     process->open_fds = known(bt_count_open_fds());
     process->n_log_dropped = (double)bt_log_dropped();
+    if (process->cpu != NULL) {
+        read_machine(process);
+    }
     process->max_fds = NAN;
     if ((getrlimit(RLIMIT_NOFILE, &limit) == 0) &&
         (limit.rlim_cur != RLIM_INFINITY)) {

@@ -103,6 +103,7 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
     if (snapshot->fleet != NULL) {
         snapshot->fleet->n_refs++;
     }
+    snapshot->v1 = m->v1;
     snapshot->build = m->build.data;
     snapshot->nowhere = m->nowhere.values;
     memcpy(snapshot->cells, m->cells, sizeof(snapshot->cells));

@@ -110,12 +110,13 @@ const bt_family_def_t bt_metrics_families[] = {
             KV_BLOCK("reused", KV_REUSED),
             KV_BLOCK("fraction", KV_FRACTION))},
     {GAUGE, "nv_trt_llm_inflight_batcher_metrics",
-     "TRT LLM inflight_batcher-specific metrics",
+     "TRT LLM inflight_batcher-specific metrics", .when = BT_FAMILY_INFLIGHT,
      SERIES(INFLIGHT("micro_batch_id", MICRO_BATCH),
             INFLIGHT("generation_requests", REQ_GENERATION),
             INFLIGHT("total_context_tokens", CONTEXT_TOKENS),
             INFLIGHT("paused_requests", PAUSED))},
     {GAUGE, "nv_trt_llm_v1_metrics", "TRT LLM v1-specific metrics",
+     .when = BT_FAMILY_V1,
      /* Each generating request makes one token in an iteration. */
      SERIES(V1("total_generation_tokens", REQ_GENERATION),
             V1("empty_generation_slots", EMPTY_SLOTS),
@@ -168,6 +169,12 @@ const bt_family_def_t bt_metrics_families[] = {
     {GAUGE, "nv_inference_pending_request_count",
      "Instantaneous number of pending requests awaiting execution per-model.",
      SERIES(SEED(PENDING))},
+    {GAUGE, "nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]",
+     SERIES(PROCESS(CPU_USE))},
+    {GAUGE, "nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes",
+     SERIES(PROCESS(CPU_TOTAL_BYTES))},
+    {GAUGE, "nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes",
+     SERIES(PROCESS(CPU_USED_BYTES))},
 
     /* ---- requests ---- */
     {COUNTER, "baton_http_requests_total",

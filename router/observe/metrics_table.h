@@ -91,6 +91,7 @@ typedef enum bt_model_cell {
     BT_MC_INPUT_US,
     BT_MC_INFER_US,
     BT_MC_OUTPUT_US,
+    BT_MC_FAIL_US, /**< in statistics alone */
     BT_MC_PROMPT_TOKENS,
     BT_MC_CACHED_TOKENS,
     BT_MC_GENERATION_TOKENS,
@@ -180,6 +181,9 @@ typedef enum bt_process_cell {
     BT_PC_TRACE_LOST,
     BT_PC_ACCESS_LOST,
     BT_PC_LOG_DROPPED,
+    BT_PC_CPU_USE,
+    BT_PC_CPU_TOTAL_BYTES,
+    BT_PC_CPU_USED_BYTES,
     BT_PC_N,
 } bt_process_cell_t;
 
@@ -196,6 +200,13 @@ typedef struct bt_series_def {
     uint32_t cell;      /**< of histograms a bt_model_hist_t */
 } bt_series_def_t;
 
+/** On which pages a family is. */
+typedef enum bt_family_when {
+    BT_FAMILY_ALWAYS,
+    BT_FAMILY_INFLIGHT, /**< where batches are in-flight's */
+    BT_FAMILY_V1,       /**< where they are called static ones */
+} bt_family_when_t;
+
 typedef struct bt_family_def {
     bt_metric_type_t type;
     const char *name;
@@ -204,6 +215,7 @@ typedef struct bt_family_def {
     const char *alias_of;
     const bt_series_def_t *series;
     uint32_t n_series;
+    bt_family_when_t when;
 } bt_family_def_t;
 
 extern const bt_family_def_t bt_metrics_families[];

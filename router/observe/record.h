@@ -20,6 +20,7 @@ typedef struct bt_gen_origin {
     uint8_t parent_id[8]; /**< span of the client; all zero: none */
     bool chat;            /**< else plain text */
     bool stream;
+    uint8_t name;       /**< by which it was called: bt_name_t */
     uint32_t choice;    /**< of its call */
     char answer_id[64]; /**< "" = none */
 } bt_gen_origin_t;

@@ -195,13 +195,13 @@ class Cluster:
         with os.fdopen(os.open(self.key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
             f.write(secrets.token_hex(32))
         self.url = f"tcp://{self.hosts[0].address}:7000" if hosts else f"ipc://{self.dir}/router.ipc"
-        self.http = self.metrics_at = None
+        self.http = self.metrics_at = self.grpc = None
         self.tls = None  # an ssl.SSLContext, for requests to a router that speaks TLS
 
     def start_router(self):
         router = Process("router", "router", [
             "--model", self.model, "--listen", self.url, "--key-file", self.key, "--run-dir", self.dir,
-            "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"] + self.router_args, self.dir, self.build, self.env,
+            "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"] + self.router_args, self.dir, self.build, self.env,
             self.hosts[0] if self.hosts else None)
         self.processes.append(router)
         return router
@@ -235,6 +235,8 @@ class Cluster:
                 self.http = (host, int(port))
             elif word == "metrics":
                 self.metrics_at = (host, int(port))
+            elif word == "grpc":
+                self.grpc = (host, int(port))
         assert self.http and self.metrics_at, self.router.ready_text
 
     def all_joined(self):

@@ -23,7 +23,7 @@ class Launch:
         self.dir = tempfile.mkdtemp(prefix="baton-test-")
         self.logs_dir = os.path.join(self.dir, "logs")
         self.args = [os.path.join(BUILD, "launcher/baton-launch"), *args, "--http", http,
-                     "--metrics", "127.0.0.1:0", "--threads-prefill", "1", "--threads-decode", "1",
+                     "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--threads-prefill", "1", "--threads-decode", "1",
                      "--suspect-ms", str(Cluster.PATIENT[0]), "--dead-ms", str(Cluster.PATIENT[1]),
                      "--kv-memory", "192m", "--drain-ms", "2000", "--log-dir", self.logs_dir]
         self.popen = None

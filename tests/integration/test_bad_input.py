@@ -117,7 +117,7 @@ def test_bad_input():
 
 
 def test_port_in_use_is_said():
-    for option in ("--http", "--metrics"):
+    for option in ("--http", "--metrics", "--grpc"):
         with tempfile.TemporaryDirectory() as d, socket.create_server(("127.0.0.1", 0)) as taken:
             model = small_model(d)
             port = taken.getsockname()[1]

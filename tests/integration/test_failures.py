@@ -356,7 +356,7 @@ def test_a_key_file_that_is_refused_is_told_why():
                         f.write(content)
                     os.chmod(key, mode)
                 args = ["--model", model, "--key-file", key]
-                args += ["--listen", f"ipc://{d}/r.ipc", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"] \
+                args += ["--listen", f"ipc://{d}/r.ipc", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"] \
                     if role == "router" else ["--join", f"ipc://{d}/r.ipc", "--kv-memory", "16m", "--run-dir", d]
                 process = Process(role, f"{role}-{mode}", args, d)
                 process.popen.wait(60)

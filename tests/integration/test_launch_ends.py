@@ -12,7 +12,7 @@ def launch(directory, *args):
     """@return exit status, lines of standard error, names of processes that wrote a log."""
     logs = tempfile.mkdtemp(prefix="logs-", dir=directory)
     environment = dict(os.environ, XDG_RUNTIME_DIR=directory, BATON_WEIGHT_CACHE=os.path.join(directory, "weights"))
-    done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), *args, "--metrics", "127.0.0.1:0",
+    done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), *args, "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
                            "--log-dir", logs], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True, env=environment, timeout=120, check=False)
     wrote = sorted(name.removesuffix(".log") for name in os.listdir(logs) if os.path.getsize(os.path.join(logs, name)))

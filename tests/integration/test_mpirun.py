@@ -15,7 +15,7 @@ def test_mpirun_answers_the_first_prompt():
     model = default_model()
     http, metrics = free_port(), free_port()
     env = dict(os.environ, BATON_BUILD=BUILD, BATON_HTTP=f"127.0.0.1:{http}", BATON_METRICS=f"127.0.0.1:{metrics}",
-               BATON_KV_MEMORY="256m", BATON_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
+               BATON_GRPC="127.0.0.1:0", BATON_KV_MEMORY="256m", BATON_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     env.pop("BATON_READY_FD", None)
     client = Cluster(model)  # only its methods of a client

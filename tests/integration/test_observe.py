@@ -124,7 +124,7 @@ def children_of(pid):
 def test_the_page_tells_of_restarts_and_of_workers_that_are_missing():
     with tempfile.TemporaryDirectory() as d:
         command = [os.path.join(BUILD, "launcher/baton-launch"), "--model", f"one={small_model(d)}", "--decode", "2",
-                   "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--kv-memory", "16m", "--weight-cache", "off",
+                   "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--kv-memory", "16m", "--weight-cache", "off",
                    "--log-dir", d]
         said = os.path.join(d, "said")
         with open(said, "wb") as out:

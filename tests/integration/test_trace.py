@@ -144,7 +144,7 @@ def test_trace_file_that_cannot_be_opened_is_named():
         model = small_model(d)
         for path, word in ((os.path.join(d, "no/such/file"), "No such file"), (d, "directory")):
             run = subprocess.run([os.path.join(BUILD, PROGRAMS["router"]), "--model", model, "--http", "127.0.0.1:0",
-                                  "--metrics", "127.0.0.1:0", "--trace", path], stdin=subprocess.DEVNULL,
+                                  "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--trace", path], stdin=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, timeout=30, check=False)
             text = run.stderr.decode()
             assert run.returncode == 1 and f"--trace {path}" in text and word in text, (run.returncode, text)

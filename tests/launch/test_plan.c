@@ -250,6 +250,15 @@ static void several_routers_have_ports_and_sockets_of_their_own(void **state)
     destroy(&p);
 }
 
+static void each_router_has_a_port_for_grpc(void **state)
+{
+    planned_t p = make_plan(1, "--model m.gguf --routers 2");
+
+    (void)state;
+    assert_true(has_arg(p.plan, 1, "--grpc=127.0.0.1:8011"));
+    destroy(&p);
+}
+
 static void a_model_added_later_gets_what_cores_are_left(void **state)
 {
     planned_t p = make_plan(8, "--model m.gguf --threads-prefill 1 "
@@ -409,6 +418,7 @@ int main(void)
         BT_TEST(threads_share_the_cores_evenly),
         BT_TEST(each_of_several_models_has_workers_of_its_own),
         BT_TEST(several_routers_have_ports_and_sockets_of_their_own),
+        BT_TEST(each_router_has_a_port_for_grpc),
         BT_TEST(a_model_added_later_gets_what_cores_are_left),
         BT_TEST(sixteen_models_are_the_most),
         BT_TEST(a_new_role_keeps_name_threads_and_cores),

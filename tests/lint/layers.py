@@ -14,6 +14,7 @@ LIBRARIES = {
     "threads": None,
     "libm": None,
     "libxxhash": "common/base",
+    "zlib": "common/zip",
     "msgpack": "common/wire",
     "nng": "common/rpc",
     "libsodium": "common/crypt",
@@ -23,6 +24,8 @@ LIBRARIES = {
     "libevent_core": "router/net",
     "openssl": ("router/net", "bench"),
     "jansson": "router/frontend",
+    "libnghttp2": "router/grpc",
+    "libprotobuf-c": "router/grpc",
 }
 
 # Folder of a program -> modules that it must not link, each with all below it,
@@ -36,7 +39,8 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "openssl", "jansson"],
+        "libraries": ["libxxhash", "msgpack", "nng", "libsodium", "mpi", "libevent_core", "openssl", "jansson",
+                      "libnghttp2", "libprotobuf-c", "zlib"],
     },
     "worker_main": {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],

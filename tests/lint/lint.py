@@ -26,9 +26,12 @@ ONE_INCLUDER = {
     r"uc[pst]/.*": "kvtransfer/kvt_ucx_priv.h",
     r"cuda.*\.h|nccl\.h": "kernels/cuda/",
     r"xxhash\.h": "common/base/hash.c",
+    r"zlib\.h": "common/zip/zip.c",
     r"jansson\.h": "router/frontend/",
-    r"event2/.*": ("router/net/", "router/fleet.c", "router/links.c", "router/loop.c"),
+    r"event2/.*": ("router/net/", "router/http/order.c", "router/fleet.c", "router/links.c", "router/loop.c"),
     r"openssl/.*": ("router/net/tls.c", "bench/_router_load.c"),
+    r"nghttp2/.*": "router/grpc/h2.c",
+    r"protobuf-c/.*|.*\.pb-c\.h": "router/grpc/",
     r"cmocka\.h": "tests/support/",
 }
 BANNED = re.compile(r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|atoi|atol|atof|strtok|gets|alloca)\s*\(")

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -668,6 +669,117 @@ static void files_of_tls_are_given_together(void **state)
 
 /* store; copy of --config; copy of the model's path; the file's text; two
  * values of the file */
+/* A folder with a file for tensorrt_llm alone. */
+static void write_repository(char dir[], const char *text)
+{
+    char path[128];
+    FILE *file;
+
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/tensorrt_llm", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof(path), "%s/tensorrt_llm/config.pbtxt", dir);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void remove_repository(const char *dir)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/tensorrt_llm/config.pbtxt", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/tensorrt_llm", dir);
+    rmdir(path);
+    rmdir(dir);
+}
+
+#define PARAMETER(key, value) \
+    "parameters { key: \"" key "\" value { string_value: \"" value "\" } }\n"
+
+static void a_model_repository_sets_what_nothing_stronger_does(void **state)
+{
+    static const char text[] =
+        "name: \"tensorrt_llm\"\n"
+        "instance_group { count: 2 }\n"
+        "dynamic_batching { max_queue_delay_microseconds: 300\n"
+        "  default_queue_policy { max_queue_size: 12 } }\n" PARAMETER(
+            "gpt_model_type", "V1") PARAMETER("gpt_model_path", "/m.gguf")
+            PARAMETER("max_tokens_in_paged_kv_cache", "2560")
+                PARAMETER("kv_cache_free_gpu_mem_fraction", "0.5")
+                    PARAMETER("exclude_input_in_output", "true")
+                        PARAMETER("enable_kv_cache_reuse", "false")
+                            PARAMETER("max_num_sequences", "9");
+    char dir[] = "/tmp/baton-test-config-XXXXXX";
+    char line[256];
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    bt_strbuf_t args;
+
+    (void)state;
+    write_repository(dir, text);
+    snprintf(line, sizeof(line), "--model-repository %s --max-queue 500", dir);
+    assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
+    assert_string_equal(c->model, "/m.gguf");
+    assert_int_equal(c->max_queue, 500); /* the command line's */
+    assert_int_equal(c->queue_delay_us, 300);
+    assert_int_equal(c->decode, 2);
+    assert_int_equal(c->kv_tokens, 2560);
+    assert_int_equal(c->kv_free_percent, 50);
+    assert_int_equal(c->max_batch, 9);
+    assert_string_equal(c->batching_strategy, "V1");
+    assert_string_equal(c->exclude_input_in_output, "yes");
+    assert_string_equal(c->prefix_cache, "off");
+    assert_non_null(c->repository);
+    /* Workers are told what it set for them. */
+    bt_strbuf_init(&args, OUTPUT_BYTES);
+    assert_int_equal(bt_config_args_for(store, BT_PROG_DECODE, &args), BT_OK);
+    assert_non_null(memmem(args.data, args.len, "--kv-tokens=2560", 16));
+    assert_non_null(memmem(args.data, args.len, "--prefix-cache=off", 18));
+    assert_null(memmem(args.data, args.len, "--model-repository", 18));
+    bt_strbuf_fini(&args);
+    bt_config_destroy(store);
+    snprintf(line, sizeof(line), "--model-repository %s --model /other.gguf",
+             dir);
+    assert_int_equal(load(BT_PROG_ROUTER, line, &c, &store), BT_OK);
+    assert_int_equal(c->n_models, 1);
+    assert_string_equal(c->model, "/other.gguf");
+    assert_int_equal(c->max_queue, 12);
+    bt_config_destroy(store);
+    remove_repository(dir);
+}
+
+static void a_model_repository_is_refused_by_file_line_and_field(void **state)
+{
+    char dir[] = "/tmp/baton-test-config-XXXXXX";
+    char line[256];
+    char want[512];
+
+    (void)state;
+    write_repository(
+        dir, "name: \"tensorrt_llm\"\n" PARAMETER("max_beam_width", "4"));
+    snprintf(line, sizeof(line), "--model-repository=%s", dir);
+    snprintf(
+        want, sizeof(want),
+        "baton-router: --model-repository: %s/tensorrt_llm/config.pbtxt:2: "
+        "parameters.max_beam_width: '4' is not served: there are no beams "
+        "yet (1)\n",
+        dir);
+    assert_refused(BT_PROG_ROUTER, line, want);
+    remove_repository(dir);
+    assert_refused(BT_PROG_SERVE, "--model-repository s3://bucket/models",
+                   "baton serve: --model-repository: s3://bucket/models: cloud "
+                   "stores (s3, gs, as) are not read; copy the repository to a "
+                   "folder\n");
+    assert_refused(BT_PROG_SERVE, "--enable-gpu-metrics",
+                   "baton serve: --enable-gpu-metrics: nv_gpu_* is not "
+                   "measured by this version; "
+                   "nv_trt_llm_runtime_memory_metrics has the memory that "
+                   "workers take of a device\n");
+}
+
 static void load_survives_every_failed_allocation(void **state)
 {
     const bt_config_t *c = NULL;
@@ -719,6 +831,8 @@ int main(void)
         BT_TEST(the_last_routers_ports_must_exist),
         BT_TEST(files_of_tls_are_given_together),
         BT_TEST(addresses_are_split_at_the_last_colon),
+        BT_TEST(a_model_repository_sets_what_nothing_stronger_does),
+        BT_TEST(a_model_repository_is_refused_by_file_line_and_field),
         BT_TEST(load_survives_every_failed_allocation),
     };
 

@@ -220,10 +220,9 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
             "limit is 8");
     refused(w, GENERATE, "{\"text_input\":\"\"}", 400, "empty");
     refused(w, GENERATE, "nonsense", 400, "JSON");
-    refused(w, "/v2/models/ensemble/infer", "{}", 501, "not served yet");
+    refused(w, "/v2/models/ensemble/infer", "{}", 400, "'inputs'");
     refused(w, "/v2/models/ensemble/versions/2/generate", "{}", 404,
             "version 1 only");
-    refused(w, "/v2/repository/index", "", 501, "not served yet");
     refused(w, "/v1/embeddings", "{}", 404, "no such route");
     refused(w, "/tokenize", "{}", 404, "no such route");
     refused(w, "/a/b/c/d/e/f/g/h/i/j", "{}", 404, "no such route");

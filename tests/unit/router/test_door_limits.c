@@ -45,20 +45,23 @@ static void descriptors_give_the_connections(void **state)
     (void)state;
     assert_int_equal(limits.connections, 16384);
     assert_int_equal(limits.metrics_connections, 64);
+    assert_int_equal(limits.grpc_connections, 1024);
     assert_int_equal(limits.per_client, 4096);
 
-    means.descriptors = 4096; /* 4096 - 30 - 1024 = 3042, 64 for metrics */
-    assert_int_equal(limits_of(&defaults, &means).connections, 2978);
+    means.descriptors = 4096; /* 4096 - 30 - 1024 = 3042: 64 for metrics,
+                                 an eighth, 380, for gRPC */
+    assert_int_equal(limits_of(&defaults, &means).connections, 2598);
 
-    means.descriptors = 256; /* 256 - 30 - 64 = 162, an eighth for metrics */
+    means.descriptors = 256; /* 256 - 30 - 64 = 162: an eighth for each */
     limits = limits_of(&defaults, &means);
     assert_int_equal(limits.metrics_connections, 20);
-    assert_int_equal(limits.connections, 142);
+    assert_int_equal(limits.grpc_connections, 20);
+    assert_int_equal(limits.connections, 122);
 
-    means.descriptors = 64; /* 64 - 30 - 16 = 18, 2 for metrics: just enough */
+    means.descriptors = 66; /* 66 - 30 - 16 = 20, 2 for each: just enough */
     assert_int_equal(limits_of(&defaults, &means).connections, 16);
-    means.descriptors = 62;
-    refused_with(&defaults, &means, "62 file descriptors");
+    means.descriptors = 65;
+    refused_with(&defaults, &means, "65 file descriptors");
     means.descriptors = 20;
     refused_with(&defaults, &means, "ulimit -n");
 }
@@ -75,10 +78,10 @@ static void the_option_counts_where_descriptors_allow_it(void **state)
     assert_int_equal(limits_of(&config, &means).per_client, 0);
     means.descriptors = 4096;
     refused_with(&config, &means, "--max-connections 100000");
-    config.max_connections = 2978; /* as above */
-    assert_int_equal(limits_of(&config, &means).connections, 2978);
-    config.max_connections = 2979;
-    refused_with(&config, &means, "2978");
+    config.max_connections = 2598; /* as above */
+    assert_int_equal(limits_of(&config, &means).connections, 2598);
+    config.max_connections = 2599;
+    refused_with(&config, &means, "2598");
 }
 
 static void memory_is_a_share_of_what_is_available(void **state)
@@ -135,9 +138,10 @@ static void all_is_said_in_one_line(void **state)
     bt_door_limits_print(&defaults, &large, &limits, &out);
     assert_string_equal(
         out.data,
-        "clients may have 16384 connections (4096 from one address) and 64 to "
-        "the metrics port, out of 1048576 file descriptors; 512 MiB for "
-        "requests (one: 8.0 MiB), as much for unread answers (one: 1.0 MiB)");
+        "clients may have 16384 connections (4096 from one address), 1024 to "
+        "the gRPC port and 64 to the metrics port, out of 1048576 file "
+        "descriptors; at each of HTTP and gRPC 512 MiB for requests (one: 8.0 "
+        "MiB), as much for unread answers (one: 1.0 MiB)");
     bt_strbuf_fini(&out);
 }
 

@@ -180,10 +180,19 @@ static void unclear_lengths_are_refused(void **state)
                  "Transfer-Encoding: chunked" NL NL,
             501);
     refused("POST / HTTP/1.0" NL "Transfer-Encoding: chunked" NL NL, 400);
-    refused(HEAD "Content-Encoding: gzip" NL "Content-Length: 1" NL NL, 415);
-    refused(HEAD "Transfer-Encoding: chunked" NL
-                 "Content-Encoding: deflate" NL NL,
+    refused(HEAD "Content-Encoding: br" NL "Content-Length: 1" NL NL, 415);
+    refused(HEAD "Content-Encoding: gzip, gzip" NL "Content-Length: 1" NL NL,
             415);
+    refused(HEAD "Content-Encoding: gzip" NL "Content-Encoding: gzip" NL
+                 "Content-Length: 1" NL NL,
+            415);
+    accepted(HEAD "Content-Encoding: gzip" NL "Content-Length: 1" NL NL, &head,
+             &copy);
+    bt_free(copy);
+    accepted(HEAD "Transfer-Encoding: chunked" NL
+                  "Content-Encoding: deflate" NL NL,
+             &head, &copy);
+    bt_free(copy);
     accepted(HEAD "Content-Encoding: identity" NL "Content-Length: 1" NL NL,
              &head, &copy);
     bt_free(copy);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
@@ -95,14 +96,6 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "\"total_context_tokens\",model=\"tensorrt_llm\",version=\"1\"} 384",
         "nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric="
         "\"paused_requests\",model=\"tensorrt_llm\",version=\"1\"} 0",
-        "# HELP nv_trt_llm_v1_metrics TRT LLM v1-specific metrics",
-        "# TYPE nv_trt_llm_v1_metrics gauge",
-        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
-        "\"total_generation_tokens\",version=\"1\"} 4",
-        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
-        "\"empty_generation_slots\",version=\"1\"} 506",
-        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
-        "\"total_context_tokens\",version=\"1\"} 384",
         "# HELP nv_trt_llm_general_metrics General TRT LLM metrics",
         "# TYPE nv_trt_llm_general_metrics gauge",
         "nv_trt_llm_general_metrics{general_type=\"iteration_counter\",model="
@@ -136,7 +129,7 @@ static void every_line_of_the_documented_sample_is_there(void **state)
         "requests, all batch sizes",
         "nv_inference_request_failure{model=\"tensorrt_llm\",version=\"1\"} 1",
         "nv_inference_count{model=\"tensorrt_llm\",version=\"1\"} 1",
-        "nv_inference_exec_count{model=\"tensorrt_llm\",version=\"1\"} 130",
+        "nv_inference_exec_count{model=\"tensorrt_llm\",version=\"1\"} 1",
         "# HELP nv_inference_request_duration_us Cumulative inference request "
         "duration in microseconds (includes cached requests)",
         "nv_inference_request_duration_us{model=\"tensorrt_llm\",version=\"1\"}"
@@ -280,7 +273,41 @@ static void old_names_have_their_labels_and_the_new_values(void **state)
     assert_page_has(lines, BT_ARRAY_LEN(lines));
 }
 
-/* tests/golden/metrics_seeds.txt is what version 0.1 printed after play(). */
+/* What the seeds print of a model of static batches. */
+static void where_batches_are_static_their_family_stands_in_place_of_in_flights(
+    void **state)
+{
+    static const char *const lines[] = {
+        "# HELP nv_trt_llm_v1_metrics TRT LLM v1-specific metrics",
+        "# TYPE nv_trt_llm_v1_metrics gauge",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"total_generation_tokens\",version=\"1\"} 4",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"empty_generation_slots\",version=\"1\"} 506",
+        "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric="
+        "\"total_context_tokens\",version=\"1\"} 384",
+    };
+    bt_strbuf_t out;
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    play(&w);
+    render(&w, &out);
+    assert_null(strstr(out.data, "nv_trt_llm_v1_metrics"));
+    bt_strbuf_fini(&out);
+    bt_router_metrics_v1(w.m, true);
+    render(&w, &out);
+    for (size_t i = 0; i < BT_ARRAY_LEN(lines); i++) {
+        has_line(&out, lines[i]);
+    }
+    assert_null(strstr(out.data, "nv_trt_llm_inflight_batcher_metrics"));
+    bt_strbuf_fini(&out);
+    bt_router_metrics_destroy(w.m);
+}
+
+/* tests/golden/metrics_seeds.txt is what version 0.1 printed after play(), less
+ * the family of static batches, and with executions counted by sequences. */
 static void the_seeds_families_are_the_same_bytes_as_ever(void **state)
 {
     char want[GOLDEN_BYTES];
@@ -562,6 +589,80 @@ static void the_systems_word_on_this_process_is_plausible(void **state)
     assert_true(now.unix_s > 1.7e9);
 }
 
+/* Against /proc as another reader has it. */
+static void
+the_machines_processors_and_memory_are_told_where_asked(void **state)
+{
+    bt_metrics_cpu_t cpu = {0};
+    bt_metrics_process_t now = {.cpu = &cpu};
+    const double pages = (double)sysconf(_SC_PHYS_PAGES);
+
+    (void)state;
+    bt_metrics_process_read(&now);
+    assert_true(now.cpu_use > 0 && now.cpu_use <= 1);
+    assert_true(now.cpu_total_bytes == pages * (double)sysconf(_SC_PAGESIZE));
+    assert_true(now.cpu_used_bytes > 0 &&
+                now.cpu_used_bytes < now.cpu_total_bytes);
+    assert_true(cpu.busy > 0 && cpu.busy < cpu.all);
+    bt_metrics_process_read(&now);
+    assert_true(now.cpu_use >= 0 && now.cpu_use <= 1);
+}
+
+/* What no series says is in the statistics all the same. */
+static void
+statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
+    void **state)
+{
+    const bt_ledger_t good = {.parse_us = 10,
+                              .tokenize_us = 20,
+                              .wait_us = 30,
+                              .prefill_queue_us = 40,
+                              .total_us = 1000,
+                              .ok = true};
+    const bt_ledger_t bad = {.total_us = 7};
+    bt_model_metrics_t *mm, *again;
+    bt_statistics_t s;
+    bt_strbuf_t out;
+    world_t w;
+
+    (void)state;
+    begin(&w);
+    assert_int_equal(bt_router_metrics_name(w.m, "ensemble", &mm), BT_OK);
+    assert_int_equal(bt_router_metrics_name(w.m, "ensemble", &again), BT_OK);
+    assert_ptr_equal(mm, again);
+    bt_router_metrics_statistics(mm, &s);
+    assert_int_equal(s.success.count + s.fail.count + s.last_ms, 0);
+    bt_router_metrics_end(mm, true, 5, 6);
+    bt_router_metrics_ledger(mm, &good);
+    bt_router_metrics_output(mm, 3);
+    bt_router_metrics_end(mm, false, 0, 0);
+    bt_router_metrics_ledger(mm, &bad);
+    bt_router_metrics_response(mm, 0, 50);
+    bt_router_metrics_response(mm, 0, 60);
+    bt_router_metrics_response(mm, 1, 5);
+    bt_router_metrics_response(mm, BT_STATISTICS_RESPONSES, 5);
+    bt_router_metrics_statistics(mm, &s);
+    assert_int_equal(s.inference_count, 1);
+    assert_int_equal(s.execution_count, 1);
+    assert_int_equal(s.success.count, 1);
+    assert_int_equal(s.success.ns, 1000000);
+    assert_int_equal(s.fail.count, 1);
+    assert_int_equal(s.fail.ns, 7000);
+    assert_int_equal(s.queue.count, 1);
+    assert_int_equal(s.queue.ns, 70000);
+    assert_int_equal(s.compute_input.ns, 30000);
+    assert_int_equal(s.compute_infer.ns, 900000);
+    assert_int_equal(s.compute_output.ns, 3000);
+    assert_int_equal(s.n_responses, 2);
+    assert_int_equal(s.responses[0].count, 2);
+    assert_int_equal(s.responses[0].ns, 110000);
+    assert_true(s.last_ms > UINT64_C(1700000000000));
+    render(&w, &out);
+    assert_null(strstr(out.data, "ensemble"));
+    bt_strbuf_fini(&out);
+    bt_router_metrics_destroy(w.m);
+}
+
 #define PENDING \
     "nv_inference_pending_request_count{model=\"tensorrt_llm\",version=\"1\"} "
 #define EMPTY                                                          \
@@ -574,6 +675,7 @@ static void a_request_that_waits_for_its_kv_is_not_pending(void **state)
 
     (void)state;
     begin(&w);
+    bt_router_metrics_v1(w.m, true);
     line_is(&w, PENDING "0");
     /* Alone it runs the context phase too: what waits there is not begun. */
     (void)add_worker(&w, BT_ROLE_DECODE, "d-0");
@@ -752,6 +854,11 @@ int main(void)
         BT_TEST(every_own_family_has_its_labels_and_values),
         BT_TEST(old_names_have_their_labels_and_the_new_values),
         BT_TEST(the_seeds_families_are_the_same_bytes_as_ever),
+        BT_TEST(
+            where_batches_are_static_their_family_stands_in_place_of_in_flights),
+        BT_TEST(the_machines_processors_and_memory_are_told_where_asked),
+        BT_TEST(
+            statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series),
         BT_TEST(only_what_the_server_could_not_do_is_a_failed_inference),
         BT_TEST(tokens_rise_while_they_are_generated),
         BT_TEST(exchanges_are_counted_by_route_method_and_code),

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a model repository sets, where nothing stronger does. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/config/config_options.h"
+
+static bool is_given(const bt_config_store_t *store, const bt_option_t *option)
+{
+    return store->sources[option - bt_config_options] > BT_CONFIG_REPOSITORY;
+}
+
+static bt_status_t set(bt_config_store_t *store,
+                       const bt_repo_setting_t *setting)
+{
+    const bt_option_t *option =
+        bt_config_option_find(setting->option, strlen(setting->option));
+
+    BT_ASSERT_ALWAYS(option != NULL); /* a row of the fields' table names it */
+    if ((option->type == BT_OPTION_MODELS) &&
+        (is_given(store, option) || (store->config.n_models > 0))) {
+        return BT_OK; /* a model more is no other value of the same */
+    }
+    return bt_config_store_set(
+        store, option, (setting->path != NULL) ? setting->path : setting->value,
+        BT_CONFIG_REPOSITORY, setting->where);
+}
+
+bt_status_t bt_config_repository_read(bt_config_store_t *store)
+{
+    const char *dir = store->config.model_repository;
+    char why[BT_REPO_WHY_BYTES];
+    bt_status_t status;
+
+    if (dir[0] == '\0') {
+        return BT_OK;
+    }
+    status = bt_repository_read(dir, &store->repository, why);
+    if (status != BT_OK) {
+        bt_config_complain(store->program, "--model-repository: %s", why);
+        return (status == BT_ERR_NO_MEMORY) ? status : BT_ERR_INVALID_PARAM;
+    }
+    store->config.repository = store->repository;
+    for (uint32_t i = 0;
+         (status == BT_OK) && (i < store->repository->n_settings); i++) {
+        status = set(store, &store->repository->settings[i]);
+    }
+    return status;
+}

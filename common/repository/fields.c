@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What becomes of each field of a config.pbtxt. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/repository/repository.h"
+
+#define LLM  "tensorrt_llm"
+#define BLS  "tensorrt_llm_bls"
+#define PRE  "preprocessing"
+#define POST "postprocessing"
+
+#define DESCRIBED(path)                                 \
+    {                                                   \
+        "", path, BT_REPO_DESCRIBED, "", "", "as it is" \
+    }
+#define EFFECT(model, path, option, values, note)         \
+    {                                                     \
+        model, path, BT_REPO_EFFECT, option, values, note \
+    }
+#define NOTED(model, path, note)                 \
+    {                                            \
+        model, path, BT_REPO_NOTED, "", "", note \
+    }
+#define ONLY(model, path, values, note)             \
+    {                                               \
+        model, path, BT_REPO_ONLY, "", values, note \
+    }
+
+const char *const bt_repo_names[BT_REPO_N_MODELS] = {
+    "preprocessing", "tensorrt_llm", "postprocessing", "ensemble",
+    "tensorrt_llm_bls"};
+
+/* clang-format off */
+const bt_repo_field_t bt_repo_fields[] = {
+    /* ---- every model ---- */
+    DESCRIBED("name"),
+    ONLY("ensemble", "platform", "ensemble", "its steps are Baton's own"),
+    ONLY("", "platform", "", "only an ensemble has one; see backend"),
+    ONLY("", "backend", "tensorrtllm, python",
+         "Baton computes the model, whichever is named"),
+    EFFECT("", "max_batch_size", "", "", "the largest batch of one request"),
+    EFFECT("", "model_transaction_policy.decoupled", "", "",
+           "false: a request that asks for a stream is refused"),
+    DESCRIBED("input.name"),
+    DESCRIBED("input.data_type"),
+    DESCRIBED("input.dims"),
+    DESCRIBED("input.reshape.shape"),
+    DESCRIBED("input.optional"),
+    DESCRIBED("input.allow_ragged_batch"),
+    DESCRIBED("output.name"),
+    DESCRIBED("output.data_type"),
+    DESCRIBED("output.dims"),
+    DESCRIBED("output.reshape.shape"),
+    NOTED(LLM, "dynamic_batching.preferred_batch_size",
+          "batches are made anew for each iteration"),
+    NOTED("", "dynamic_batching.preferred_batch_size",
+          "its work is done for each request by itself"),
+    EFFECT(LLM, "dynamic_batching.max_queue_delay_microseconds",
+           "queue-delay-us", "", "requests that come within it are placed "
+           "together"),
+    NOTED("", "dynamic_batching.max_queue_delay_microseconds",
+          "its work is done for each request by itself"),
+    EFFECT(LLM, "dynamic_batching.default_queue_policy.max_queue_size",
+           "max-queue", "", "requests in flight before new ones are refused; 0: "
+           "Baton's own limit"),
+    NOTED("", "dynamic_batching.default_queue_policy.max_queue_size",
+          "the queue is tensorrt_llm's"),
+    EFFECT(LLM, "instance_group.count", "decode", "",
+           "more than 1: decode workers"),
+    EFFECT(PRE, "instance_group.count", "parse-threads", "",
+           "threads that turn text into tokens, at least 2"),
+    NOTED(POST, "instance_group.count", "text is made as tokens come"),
+    NOTED("", "instance_group.count", "requests of all are handled together"),
+    NOTED("", "instance_group.kind", "--backend says what computes"),
+    NOTED("", "instance_group.gpus", "--backend says what computes"),
+    DESCRIBED("ensemble_scheduling.step.model_name"),
+    DESCRIBED("ensemble_scheduling.step.model_version"),
+    DESCRIBED("ensemble_scheduling.step.input_map.key"),
+    DESCRIBED("ensemble_scheduling.step.input_map.value"),
+    DESCRIBED("ensemble_scheduling.step.output_map.key"),
+    DESCRIBED("ensemble_scheduling.step.output_map.value"),
+
+    /* ---- parameters of tensorrt_llm ---- */
+    EFFECT(LLM, "parameters.gpt_model_type", "batching-strategy",
+           "inflight_fused_batching, inflight_batching, V1",
+           "V1: /metrics has the v1 family in place of in-flight's"),
+    EFFECT(LLM, "parameters.gpt_model_path", "model", "",
+           "a GGUF file, where --model gives none"),
+    EFFECT(LLM, "parameters.max_tokens_in_paged_kv_cache", "kv-tokens", "",
+           "tokens of KV that a worker holds at most"),
+    EFFECT(LLM, "parameters.kv_cache_free_gpu_mem_fraction",
+           "kv-free-percent", "", "share of what memory the model leaves"),
+    EFFECT(LLM, "parameters.enable_kv_cache_reuse", "prefix-cache",
+           "true, false", "whether KV of prompts is found again"),
+    EFFECT(LLM, "parameters.exclude_input_in_output",
+           "exclude-input-in-output", "true, false",
+           "what a request gets that does not say it"),
+    EFFECT(LLM, "parameters.max_num_sequences", "max-batch", "",
+           "sequences that a worker runs at the same time"),
+    ONLY(LLM, "parameters.batch_scheduler_policy",
+         "guaranteed_no_evict, max_utilization",
+         "what has begun is never evicted: guaranteed_no_evict"),
+    ONLY(LLM, "parameters.decoding_mode", "top_k, top_p, top_k_top_p",
+         "there is sampling alone"),
+    ONLY(LLM, "parameters.max_beam_width", "1", "there are no beams yet"),
+    ONLY(LLM, "parameters.enable_chunked_context", "true, false",
+         "prompts are always computed in chunks: --chunk-tokens"),
+    ONLY(LLM, "parameters.num_nodes", "1",
+         "workers on other hosts join by themselves"),
+    ONLY(LLM, "parameters.encoder_model_path", "", "there are no encoders"),
+    ONLY(LLM, "parameters.cross_kv_cache_fraction", "",
+         "there are no encoders"),
+    ONLY(LLM, "parameters.max_attention_window_size", "",
+         "the model file says it"),
+    ONLY(LLM, "parameters.max_kv_cache_length", "", "the model file says it"),
+    ONLY(LLM, "parameters.sink_token_length", "0", "the model file says it"),
+    ONLY(LLM, "parameters.kv_cache_host_memory_bytes", "0",
+         "KV is not moved out of a worker's pool"),
+    ONLY(LLM, "parameters.normalize_log_probs", "true",
+         "log-probs are normalized"),
+    ONLY(LLM, "parameters.lora_prefetch_dir", "", "there is no LoRA yet"),
+    ONLY(LLM, "parameters.medusa_choices", "",
+         "there is no speculative decoding yet"),
+    ONLY(LLM, "parameters.eagle_choices", "",
+         "there is no speculative decoding yet"),
+    ONLY(LLM, "parameters.lookahead_window_size", "",
+         "there is no speculative decoding yet"),
+    ONLY(LLM, "parameters.lookahead_ngram_size", "",
+         "there is no speculative decoding yet"),
+    ONLY(LLM, "parameters.lookahead_verification_set_size", "",
+         "there is no speculative decoding yet"),
+    ONLY(LLM, "parameters.speculative_decoding_fast_logits", "false, 0",
+         "there is no speculative decoding yet"),
+    ONLY(LLM, "parameters.guided_decoding_backend", "",
+         "there is no guided decoding yet"),
+    ONLY(LLM, "parameters.xgrammar_tokenizer_info_path", "",
+         "there is no guided decoding yet"),
+    NOTED(LLM, "parameters.tokenizer_dir",
+          "the model file has its tokenizer"),
+    NOTED(LLM, "parameters.kv_cache_onboard_blocks",
+          "KV is not moved out of a worker's pool"),
+    NOTED(LLM, "parameters.cancellation_check_period_ms",
+          "a client that leaves is seen at once"),
+    NOTED(LLM, "parameters.stats_check_period_ms",
+          "statistics are always up to date"),
+    NOTED(LLM, "parameters.iter_stats_max_iterations",
+          "statistics are counted, not kept"),
+    NOTED(LLM, "parameters.request_stats_max_iterations",
+          "statistics are counted, not kept"),
+    NOTED(LLM, "parameters.gpu_device_ids", "--backend says what computes"),
+    NOTED(LLM, "parameters.participant_ids", "workers join by themselves"),
+    NOTED(LLM, "parameters.gpu_weights_percent",
+          "--backend says what computes"),
+    NOTED(LLM, "parameters.lora_cache_optimal_adapter_size",
+          "there is no LoRA yet"),
+    NOTED(LLM, "parameters.lora_cache_max_adapter_size",
+          "there is no LoRA yet"),
+    NOTED(LLM, "parameters.lora_cache_gpu_memory_fraction",
+          "there is no LoRA yet"),
+    NOTED(LLM, "parameters.lora_cache_host_memory_bytes",
+          "there is no LoRA yet"),
+    NOTED(LLM, "parameters.enable_context_fmha_fp32_acc",
+          "sums are kept in float32"),
+    NOTED(LLM, "parameters.multi_block_mode", "--backend says what computes"),
+    NOTED(LLM, "parameters.cuda_graph_mode", "--backend says what computes"),
+    NOTED(LLM, "parameters.cuda_graph_cache_size",
+          "--backend says what computes"),
+    NOTED(LLM, "parameters.enable_trt_overlap",
+          "--backend says what computes"),
+    NOTED(LLM, "parameters.executor_worker_path", "workers are Baton's own"),
+    NOTED(LLM, "parameters.worker_path", "workers are Baton's own"),
+    NOTED(LLM, "parameters.FORCE_CPU_ONLY_INPUT_TENSORS",
+          "inputs are read where they arrive"),
+
+    /* ---- of the others ---- */
+    NOTED(PRE, "parameters.tokenizer_dir", "the model file has its tokenizer"),
+    NOTED(PRE, "parameters.tokenizer_type",
+          "the model file has its tokenizer"),
+    ONLY(PRE, "parameters.add_special_tokens", "true, 1",
+         "they are added as the model file says"),
+    NOTED(PRE, "parameters.gpt_model_path", "it is tensorrt_llm's"),
+    ONLY(PRE, "parameters.multimodal_model_path", "", "there are no images"),
+    ONLY(PRE, "parameters.visual_model_path", "", "there are no images"),
+    NOTED(PRE, "parameters.max_num_images", "there are no images"),
+    NOTED(POST, "parameters.tokenizer_dir", "the model file has its tokenizer"),
+    NOTED(POST, "parameters.tokenizer_type",
+          "the model file has its tokenizer"),
+    ONLY(POST, "parameters.skip_special_tokens", "true, 1",
+         "special tokens have no text"),
+    EFFECT(BLS, "parameters.accumulate_tokens", "accumulate-tokens",
+           "true, false", "whether each response of a stream has all text so "
+           "far"),
+    ONLY(BLS, "parameters.tensorrt_llm_model_name", "tensorrt_llm",
+         "it is the model behind all five"),
+    ONLY(BLS, "parameters.tensorrt_llm_draft_model_name", "",
+         "there is no speculative decoding yet"),
+    ONLY(BLS, "parameters.multimodal_encoders_name", "",
+         "there are no images"),
+};
+/* clang-format on */
+
+const uint32_t bt_repo_n_fields = BT_ARRAY_LEN(bt_repo_fields);
+
+const bt_repo_field_t *bt_repo_field_find(const char *model, const char *path)
+{
+    for (uint32_t i = 0; i < bt_repo_n_fields; i++) {
+        const bt_repo_field_t *field = &bt_repo_fields[i];
+
+        if ((strcmp(field->path, path) == 0) &&
+            ((field->model[0] == '\0') || (strcmp(field->model, model) == 0))) {
+            return field;
+        }
+    }
+    return NULL;
+}

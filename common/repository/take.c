@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One file, message by message. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/repository/take_priv.h"
+
+#define FIELD_BYTES    256
+#define MAX_BATCH_SIZE 65536
+#define MAX_COUNT      1024
+
+static const char *const types[] = {
+    "TYPE_BOOL", "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64",
+    "TYPE_INT8", "TYPE_INT16", "TYPE_INT32",  "TYPE_INT64",  "TYPE_FP16",
+    "TYPE_FP32", "TYPE_FP64",  "TYPE_BF16",   "TYPE_STRING"};
+
+/* ---- messages ---- */
+
+static uint32_t count(const bt_pbtxt_t *tree, uint32_t first, const char *name)
+{
+    uint32_t n = 0;
+
+    BT_PBTXT_FOR_EACH(field, tree, first)
+    {
+        n += (strcmp(field->name, name) == 0) ? 1 : 0;
+    }
+    return n;
+}
+
+static bt_status_t is_message(const reading_t *r, const bt_pbtxt_field_t *field)
+{
+    if (field->kind != BT_PBTXT_MESSAGE) {
+        return bt_take_refuse(r, field, "%s should be { fields }", field->name);
+    }
+    return BT_OK;
+}
+
+static bt_status_t is_value(const reading_t *r, const bt_pbtxt_field_t *field,
+                            const char *path)
+{
+    if (field->kind == BT_PBTXT_MESSAGE) {
+        return bt_take_refuse(r, field, "%s should be one value", path);
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_type(const reading_t *r, const bt_pbtxt_field_t *field,
+                             const char *path, const char **type_p)
+{
+    if (bt_take_is_open(r, field, path)) {
+        return BT_OK;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(types); i++) {
+        if (strcmp(field->text, types[i]) == 0) {
+            *type_p = types[i];
+            return BT_OK;
+        }
+    }
+    return bt_take_refuse(r, field, "%s: '%.64s' is no data type", path,
+                          field->text);
+}
+
+static bt_status_t take_dim(const reading_t *r, const bt_pbtxt_field_t *field,
+                            const char *path, int64_t dims[], uint32_t *n)
+{
+    if (*n == BT_REPO_MAX_DIMS) {
+        return bt_take_refuse(r, field, "%s: more than %d dims", path,
+                              BT_REPO_MAX_DIMS);
+    }
+    return bt_take_number(r, field, path, -1, INT32_MAX, &dims[(*n)++]);
+}
+
+static bt_status_t take_reshape(const reading_t *r,
+                                const bt_pbtxt_field_t *message,
+                                bt_repo_tensor_t *tensor)
+{
+    bt_status_t status = is_message(r, message);
+
+    tensor->has_reshape = true;
+    if (status != BT_OK) {
+        return status;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        if (strcmp(field->name, "shape") != 0) {
+            return bt_take_refuse(r, field, "reshape.%s: there is only shape",
+                                  field->name);
+        }
+        status = take_dim(r, field, "reshape.shape", tensor->reshape,
+                          &tensor->n_reshape);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_tensor_field(const reading_t *r, const char *list,
+                                     const bt_pbtxt_field_t *field,
+                                     bt_repo_tensor_t *tensor)
+{
+    char path[FIELD_BYTES];
+
+    if (strcmp(field->name, "reshape") == 0) {
+        return take_reshape(r, field, tensor);
+    }
+    snprintf(path, sizeof(path), "%s.%.100s", list, field->name);
+    if ((bt_take_find_row(r, field, path) == NULL) ||
+        (is_value(r, field, path) != BT_OK)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (strcmp(field->name, "name") == 0) {
+        tensor->name = field->text;
+        return BT_OK;
+    }
+    if (strcmp(field->name, "data_type") == 0) {
+        return take_type(r, field, path, &tensor->type);
+    }
+    if (strcmp(field->name, "dims") == 0) {
+        return take_dim(r, field, path, tensor->dims, &tensor->n_dims);
+    }
+    return bt_take_bool(r, field, path,
+                        (strcmp(field->name, "optional") == 0)
+                            ? &tensor->optional
+                            : &tensor->ragged);
+}
+
+static bt_status_t take_tensor(const reading_t *r, const char *list,
+                               const bt_pbtxt_field_t *message,
+                               bt_repo_tensor_t *tensor)
+{
+    bt_status_t status = is_message(r, message);
+
+    /* What a template leaves open is a type of logits, or of features that
+     * nobody sends here. */
+    *tensor = (bt_repo_tensor_t){.name = "", .type = "TYPE_FP32"};
+    if (status != BT_OK) {
+        return status;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        status = take_tensor_field(r, list, field, tensor);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    if (tensor->name[0] == '\0') {
+        return bt_take_refuse(r, message, "%s has no name", list);
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_parameter(const reading_t *r,
+                                  const bt_pbtxt_field_t *message)
+{
+    const bt_pbtxt_field_t *key, *value;
+    bt_repo_pair_t *pair = &r->model->parameters[r->model->n_parameters];
+    char path[FIELD_BYTES];
+    const bt_repo_field_t *row;
+    bt_status_t status = is_message(r, message);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    key = bt_pbtxt_find(r->tree, message->first, "key");
+    value = bt_pbtxt_find(r->tree, message->first, "value");
+    if ((key == NULL) || (key->kind == BT_PBTXT_MESSAGE)) {
+        return bt_take_refuse(r, message, "a parameter has no key");
+    }
+    if (value != NULL) {
+        value = bt_pbtxt_find(r->tree, value->first, "string_value");
+    }
+    snprintf(path, sizeof(path), "parameters.%.100s", key->text);
+    row = bt_take_find_row(r, key, path);
+    if (row == NULL) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    *pair = (bt_repo_pair_t){.key = key->text, .value = ""};
+    if (value != NULL) {
+        pair->value = value->text;
+    }
+    r->model->n_parameters++;
+    if ((value == NULL) || (value->bytes == 0) ||
+        bt_take_is_open(r, value, path)) {
+        return BT_OK;
+    }
+    status = bt_take_check_row(r, row, value, path);
+    return ((status == BT_OK) && (row->fate == BT_REPO_EFFECT))
+               ? bt_take_effect(r, row, value, path)
+               : status;
+}
+
+/* ---- an ensemble's steps ---- */
+
+static bt_status_t take_map(const reading_t *r, const bt_pbtxt_field_t *message,
+                            bt_repo_pair_t *pair)
+{
+    const bt_pbtxt_field_t *key, *value;
+    const bt_status_t status = is_message(r, message);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    key = bt_pbtxt_find(r->tree, message->first, "key");
+    value = bt_pbtxt_find(r->tree, message->first, "value");
+    if ((key == NULL) || (value == NULL)) {
+        return bt_take_refuse(r, message, "%s has no key or no value",
+                              message->name);
+    }
+    *pair = (bt_repo_pair_t){.key = key->text, .value = value->text};
+    return BT_OK;
+}
+
+static bt_status_t take_step(const reading_t *r,
+                             const bt_pbtxt_field_t *message,
+                             bt_repo_step_t *step)
+{
+    bt_status_t status = is_message(r, message);
+
+    *step = (bt_repo_step_t){.model = "", .version = -1};
+    if (status != BT_OK) {
+        return status;
+    }
+    step->inputs =
+        bt_calloc((size_t)count(r->tree, message->first, "input_map") + 1,
+                  sizeof(*step->inputs));
+    step->outputs =
+        bt_calloc((size_t)count(r->tree, message->first, "output_map") + 1,
+                  sizeof(*step->outputs));
+    if ((step->inputs == NULL) || (step->outputs == NULL)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        if (strcmp(field->name, "model_name") == 0) {
+            step->model = field->text;
+        } else if (strcmp(field->name, "model_version") == 0) {
+            status = bt_take_number(r, field, "model_version", -1, INT32_MAX,
+                                    &step->version);
+        } else if (strcmp(field->name, "input_map") == 0) {
+            status = take_map(r, field, &step->inputs[step->n_inputs++]);
+        } else if (strcmp(field->name, "output_map") == 0) {
+            status = take_map(r, field, &step->outputs[step->n_outputs++]);
+        } else {
+            status = bt_take_refuse(r, field,
+                                    "ensemble_scheduling.step.%s: model %s "
+                                    "has no such field here",
+                                    field->name, r->name);
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    for (int i = 0; i < BT_REPO_N_MODELS; i++) {
+        if (strcmp(step->model, bt_repo_names[i]) == 0) {
+            return BT_OK;
+        }
+    }
+    return bt_take_refuse(
+        r, message,
+        "ensemble_scheduling.step.model_name: '%.64s' is none of the "
+        "models that are here",
+        step->model);
+}
+
+static bt_status_t take_steps(const reading_t *r,
+                              const bt_pbtxt_field_t *message)
+{
+    bt_repo_model_t *model = r->model;
+    bt_status_t status = is_message(r, message);
+
+    if ((status != BT_OK) || (model->steps != NULL)) {
+        return (status != BT_OK)
+                   ? status
+                   : bt_take_refuse(r, message,
+                                    "ensemble_scheduling is there twice");
+    }
+    model->steps = bt_calloc((size_t)count(r->tree, message->first, "step") + 1,
+                             sizeof(*model->steps));
+    if (model->steps == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        if (strcmp(field->name, "step") != 0) {
+            return bt_take_refuse(r, field,
+                                  "ensemble_scheduling.%s: there is only step",
+                                  field->name);
+        }
+        status = take_step(r, field, &model->steps[model->n_steps++]);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+/* ---- the other messages ---- */
+
+static bt_status_t take_group_field(const reading_t *r,
+                                    const bt_pbtxt_field_t *field,
+                                    bt_repo_group_t *group)
+{
+    char path[FIELD_BYTES];
+    const bt_repo_field_t *row;
+    int64_t n = 0;
+    bt_status_t status;
+
+    snprintf(path, sizeof(path), "instance_group.%.100s", field->name);
+    row = bt_take_find_row(r, field, path);
+    if ((row == NULL) || (is_value(r, field, path) != BT_OK)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (bt_take_is_open(r, field, path)) {
+        return BT_OK;
+    }
+    if (strcmp(field->name, "kind") == 0) {
+        group->kind = field->text;
+        if (strcmp(field->text, "KIND_CPU") != 0) {
+            bt_take_note(r, field->text, row->note);
+        }
+        return BT_OK;
+    }
+    if (strcmp(field->name, "count") != 0) {
+        bt_take_note(r, path, row->note);
+        return BT_OK;
+    }
+    status = bt_take_number(r, field, path, 1, MAX_COUNT, &n);
+    if (status != BT_OK) {
+        return status;
+    }
+    group->count = (uint32_t)n;
+    if ((row->fate == BT_REPO_EFFECT) && (n > 1)) {
+        return bt_take_set_number(r, field, path, row->option, n);
+    }
+    return (n > 1) ? bt_take_check_row(r, row, field, path) : BT_OK;
+}
+
+static bt_status_t take_group(const reading_t *r,
+                              const bt_pbtxt_field_t *message)
+{
+    bt_repo_group_t *group = &r->model->groups[r->model->n_groups++];
+    bt_status_t status = is_message(r, message);
+
+    *group = (bt_repo_group_t){.kind = "KIND_CPU", .count = 1};
+    if (status != BT_OK) {
+        return status;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        status = take_group_field(r, field, group);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_batching_field(const reading_t *r, const char *prefix,
+                                       const bt_pbtxt_field_t *field)
+{
+    bt_repo_model_t *model = r->model;
+    char path[FIELD_BYTES];
+    const bt_repo_field_t *row;
+    int64_t n = 0;
+    bt_status_t status;
+
+    snprintf(path, sizeof(path), "%s.%.100s", prefix, field->name);
+    row = bt_take_find_row(r, field, path);
+    if ((row == NULL) || (is_value(r, field, path) != BT_OK)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (bt_take_is_open(r, field, path)) {
+        return BT_OK;
+    }
+    status = bt_take_number(r, field, path, 0, UINT32_MAX, &n);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (strcmp(field->name, "preferred_batch_size") == 0) {
+        model->preferred_batch_size = (uint32_t)n;
+    } else if (strcmp(field->name, "max_queue_size") == 0) {
+        model->max_queue_size = (uint32_t)n;
+    } else {
+        model->queue_delay_us = (uint64_t)n;
+    }
+    if ((row->fate == BT_REPO_EFFECT) && (n > 0)) {
+        return bt_take_set_number(r, field, path, row->option, n);
+    }
+    return (n > 0) ? bt_take_check_row(r, row, field, path) : BT_OK;
+}
+
+static bt_status_t take_batching(const reading_t *r, const char *prefix,
+                                 const bt_pbtxt_field_t *message)
+{
+    bt_status_t status = is_message(r, message);
+
+    r->model->has_dynamic_batching = true;
+    if (status != BT_OK) {
+        return status;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        if (strcmp(field->name, "default_queue_policy") == 0) {
+            if (strchr(prefix, '.') != NULL) {
+                return bt_take_refuse(r, field, "%s.%s: there is none", prefix,
+                                      field->name);
+            }
+            status = take_batching(r, "dynamic_batching.default_queue_policy",
+                                   field);
+        } else {
+            status = take_batching_field(r, prefix, field);
+        }
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_policy(const reading_t *r,
+                               const bt_pbtxt_field_t *message)
+{
+    static const char path[] = "model_transaction_policy.decoupled";
+    bt_status_t status = is_message(r, message);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        if ((strcmp(field->name, "decoupled") != 0) ||
+            (is_value(r, field, path) != BT_OK)) {
+            return bt_take_refuse(r, field,
+                                  "model_transaction_policy.%s: there is only "
+                                  "decoupled",
+                                  field->name);
+        }
+        if (bt_take_is_open(r, field, path)) {
+            continue;
+        }
+        status = bt_take_bool(r, field, path, &r->model->decoupled);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+/* ---- the whole file ---- */
+
+static bt_status_t take_word(const reading_t *r, const bt_pbtxt_field_t *field)
+{
+    bt_repo_model_t *model = r->model;
+    const bt_repo_field_t *row = bt_take_find_row(r, field, field->name);
+    int64_t n = 0;
+    bt_status_t status;
+
+    if ((row == NULL) || (is_value(r, field, field->name) != BT_OK)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (bt_take_is_open(r, field, field->name)) {
+        return BT_OK;
+    }
+    status = bt_take_check_row(r, row, field, field->name);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (strcmp(field->name, "backend") == 0) {
+        model->backend = field->text;
+    } else if (strcmp(field->name, "platform") == 0) {
+        model->platform = field->text;
+    } else if (strcmp(field->name, "max_batch_size") == 0) {
+        status = bt_take_number(r, field, field->name, 0, MAX_BATCH_SIZE, &n);
+        if (n > BT_REPO_MAX_BATCH_SIZE) {
+            bt_take_note(r, field->name,
+                         "the most that one request may have is less");
+            n = BT_REPO_MAX_BATCH_SIZE;
+        }
+        model->max_batch_size = (uint32_t)n;
+    } else if (strcmp(field->text, r->name) != 0) {
+        return bt_take_refuse(r, field,
+                              "name: '%.64s' stands in the folder of %s",
+                              field->text, r->name);
+    }
+    return status;
+}
+
+static bt_status_t take_field(const reading_t *r, const bt_pbtxt_field_t *field)
+{
+    bt_repo_model_t *model = r->model;
+    const char *name = field->name;
+
+    if (strcmp(name, "input") == 0) {
+        return take_tensor(r, name, field, &model->inputs[model->n_inputs++]);
+    }
+    if (strcmp(name, "output") == 0) {
+        return take_tensor(r, name, field, &model->outputs[model->n_outputs++]);
+    }
+    if (strcmp(name, "parameters") == 0) {
+        return take_parameter(r, field);
+    }
+    if (strcmp(name, "instance_group") == 0) {
+        return take_group(r, field);
+    }
+    if (strcmp(name, "dynamic_batching") == 0) {
+        return take_batching(r, name, field);
+    }
+    if (strcmp(name, "model_transaction_policy") == 0) {
+        return take_policy(r, field);
+    }
+    if (strcmp(name, "ensemble_scheduling") == 0) {
+        return (strcmp(r->name, "ensemble") == 0)
+                   ? take_steps(r, field)
+                   : bt_take_refuse(r, field,
+                                    "ensemble_scheduling: model %s has none",
+                                    r->name);
+    }
+    return take_word(r, field);
+}
+
+/* Room for the lists, of which each element is a field. */
+static bt_status_t make_lists(const bt_pbtxt_t *tree, bt_repo_model_t *model)
+{
+    model->inputs = bt_calloc((size_t)count(tree, tree->first, "input") + 1,
+                              sizeof(*model->inputs));
+    model->outputs = bt_calloc((size_t)count(tree, tree->first, "output") + 1,
+                               sizeof(*model->outputs));
+    model->parameters =
+        bt_calloc((size_t)count(tree, tree->first, "parameters") + 1,
+                  sizeof(*model->parameters));
+    model->groups =
+        bt_calloc((size_t)count(tree, tree->first, "instance_group") + 1,
+                  sizeof(*model->groups));
+    return ((model->inputs != NULL) && (model->outputs != NULL) &&
+            (model->parameters != NULL) && (model->groups != NULL))
+               ? BT_OK
+               : BT_ERR_NO_MEMORY;
+}
+
+static bt_status_t take_all(const reading_t *r)
+{
+    bt_status_t status = make_lists(r->tree, r->model);
+
+    BT_PBTXT_FOR_EACH(field, r->tree, r->tree->first)
+    {
+        if (status != BT_OK) {
+            break;
+        }
+        status = take_field(r, field);
+    }
+    return status;
+}
+
+bt_status_t bt_repository_take(bt_repository_t *repository, uint32_t index,
+                               const char *path, const char *text, size_t n,
+                               char why[BT_REPO_WHY_BYTES])
+{
+    bt_pbtxt_t *tree = &repository->trees[index];
+    bt_repo_model_t *model = &repository->models[index];
+    const reading_t r = {
+        .repository = repository,
+        .tree = tree,
+        .model = model,
+        .name = bt_repo_names[index],
+        .path = path,
+        .notes = repository->notes[index],
+        .why = why,
+    };
+    char line[512];
+    bt_status_t status = bt_pbtxt_read(text, n, tree, line, sizeof(line));
+
+    if (status != BT_OK) {
+        snprintf(why, BT_REPO_WHY_BYTES, "%.400s: %s", path, line);
+        return status;
+    }
+    *model = (bt_repo_model_t){
+        .name = r.name,
+        .platform = "",
+        .backend = "",
+        /* Where a template leaves them open. */
+        .max_batch_size = BT_REPO_MAX_BATCH_SIZE,
+        .decoupled = true,
+    };
+    repository->has[index] = true;
+    status = take_all(&r);
+    if (status == BT_ERR_NO_MEMORY) {
+        snprintf(why, BT_REPO_WHY_BYTES, "%.400s: out of memory", path);
+    }
+    return status;
+}

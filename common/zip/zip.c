@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/zip/zip.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <zlib.h>
+
+#include "common/base/alloc.h"
+
+#define CHUNK_BYTES ((size_t)32 * 1024)
+#define LEVEL       1
+#define BARE        (-15) /* window bits: no frame */
+#define FRAME_ZLIB  15
+#define FRAME_GZIP  (15 + 16)
+
+static void *allocate(void *opaque, unsigned n, unsigned size)
+{
+    (void)opaque;
+    return bt_calloc(n, size);
+}
+
+static void release(void *opaque, void *memory)
+{
+    (void)opaque;
+    bt_free(memory);
+}
+
+/* zlib counts in unsigned: what is longer is fed in parts. */
+static void feed(z_stream *z, size_t *rest)
+{
+    if ((z->avail_in == 0) && (*rest > 0)) {
+        z->avail_in = (*rest > UINT32_MAX) ? UINT32_MAX : (uInt)*rest;
+        *rest -= z->avail_in;
+    }
+}
+
+static void begin(z_stream *z, const void *data)
+{
+    *z = (z_stream){.zalloc = allocate, .zfree = release};
+    /* zlib's z_const is not const unless asked for; it writes nothing. */
+    z->next_in = (Bytef *)(uintptr_t)data;
+}
+
+/* Does a frame of RFC 1950 begin here? Its first two bytes tell. */
+static bool has_zlib_frame(const uint8_t *data, size_t bytes)
+{
+    return (bytes >= 2) && ((data[0] & 0x0F) == 8) &&
+           (((unsigned)data[0] * 256 + data[1]) % 31 == 0);
+}
+
+/* Append what is in the chunk. @return false: beyond the limit */
+static bool put(bt_strbuf_t *out, const uint8_t *chunk, size_t n)
+{
+    if (n > out->limit - out->len) {
+        return false;
+    }
+    bt_strbuf_append(out, chunk, n);
+    return true;
+}
+
+/* All of it, until the end or a fault. */
+static bt_status_t inflate_all(z_stream *z, bt_zip_t format, size_t rest,
+                               uint8_t *chunk, bt_strbuf_t *out)
+{
+    for (;;) {
+        int code;
+
+        feed(z, &rest);
+        z->next_out = chunk;
+        z->avail_out = CHUNK_BYTES;
+        code = inflate(z, Z_NO_FLUSH);
+        if (!put(out, chunk, CHUNK_BYTES - z->avail_out)) {
+            return BT_ERR_TOO_LARGE;
+        }
+        if (bt_strbuf_status(out) != BT_OK) {
+            return bt_strbuf_status(out);
+        }
+        if (code == Z_MEM_ERROR) {
+            return BT_ERR_NO_MEMORY;
+        }
+        if (code == Z_STREAM_END) {
+            if ((z->avail_in == 0) && (rest == 0)) {
+                return BT_OK;
+            }
+            if ((format != BT_ZIP_GZIP) || (inflateReset(z) != Z_OK)) {
+                return BT_ERR_CORRUPT;
+            }
+        } else if (code != Z_OK) {
+            return BT_ERR_CORRUPT; /* Z_BUF_ERROR: it ends too soon */
+        }
+    }
+}
+
+bt_status_t bt_unzip(bt_zip_t format, const void *data, size_t bytes,
+                     bt_strbuf_t *out)
+{
+    int frame = FRAME_GZIP;
+    z_stream z;
+    uint8_t *chunk;
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (bytes == 0) {
+        return BT_ERR_CORRUPT;
+    }
+    if (format == BT_ZIP_DEFLATE) {
+        frame = has_zlib_frame(data, bytes) ? FRAME_ZLIB : BARE;
+    }
+    chunk = bt_calloc(1, CHUNK_BYTES);
+    if (chunk == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    begin(&z, data);
+    if (inflateInit2(&z, frame) == Z_OK) {
+        status = inflate_all(&z, format, bytes, chunk, out);
+        (void)inflateEnd(&z);
+    }
+    bt_free(chunk);
+    return status;
+}
+
+bt_status_t bt_zip(bt_zip_t format, const void *data, size_t bytes,
+                   bt_strbuf_t *out)
+{
+    const int frame = (format == BT_ZIP_GZIP) ? FRAME_GZIP : FRAME_ZLIB;
+    size_t rest = bytes;
+    z_stream z;
+    uint8_t *chunk = bt_calloc(1, CHUNK_BYTES);
+    bt_status_t status = BT_OK;
+    int code = Z_OK;
+
+    if (chunk == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    begin(&z, data);
+    if (deflateInit2(&z, LEVEL, Z_DEFLATED, frame, 8, Z_DEFAULT_STRATEGY) !=
+        Z_OK) {
+        bt_free(chunk);
+        return BT_ERR_NO_MEMORY;
+    }
+    while ((status == BT_OK) && (code != Z_STREAM_END)) {
+        feed(&z, &rest);
+        z.next_out = chunk;
+        z.avail_out = CHUNK_BYTES;
+        code = deflate(&z, (rest == 0) ? Z_FINISH : Z_NO_FLUSH);
+        status = put(out, chunk, CHUNK_BYTES - z.avail_out)
+                     ? bt_strbuf_status(out)
+                     : BT_ERR_TOO_LARGE;
+    }
+    (void)deflateEnd(&z);
+    bt_free(chunk);
+    return status;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/names.h"
+
+#include <string.h>
+
+#include "router/frontend/frontend.h"
+
+static const char *const words[BT_N_NAMES] = {
+    [BT_NAME_OWN] = "tensorrt_llm",
+    [BT_NAME_PREPROCESSING] = "preprocessing",
+    [BT_NAME_POSTPROCESSING] = "postprocessing",
+    [BT_NAME_ENSEMBLE] = "ensemble",
+    [BT_NAME_BLS] = "tensorrt_llm_bls",
+};
+
+bt_status_t bt_names_init(bt_names_t *names, bt_router_metrics_t *metrics)
+{
+    bt_status_t status = BT_OK;
+
+    *names = (bt_names_t){0};
+    for (int i = BT_NAME_OWN + 1; (i < BT_N_NAMES) && (status == BT_OK); i++) {
+        status = bt_router_metrics_name(metrics, words[i], &names->metrics[i]);
+    }
+    return status;
+}
+
+bt_name_t bt_name_of(const bt_frontend_t *front, const char *name)
+{
+    if ((name == NULL) || (bt_registry_named(&front->models, name) != NULL)) {
+        return BT_NAME_OWN;
+    }
+    for (int i = 0; i < BT_N_NAMES; i++) {
+        if (strcmp(name, words[i]) == 0) {
+            return (bt_name_t)i;
+        }
+    }
+    return BT_NAME_OWN;
+}
+
+static bool is_chain(bt_name_t name)
+{
+    return (name == BT_NAME_ENSEMBLE) || (name == BT_NAME_BLS);
+}
+
+void bt_names_end(const bt_names_t *names, bt_name_t name, bool ok,
+                  uint32_t n_prompt, uint32_t n_output)
+{
+    if (!is_chain(name)) {
+        return;
+    }
+    bt_router_metrics_end(names->metrics[name], ok, n_prompt, n_output);
+    /* It began to generate, so its words were tokens. */
+    bt_router_metrics_end(names->metrics[BT_NAME_PREPROCESSING], true, n_prompt,
+                          0);
+    if (ok) {
+        bt_router_metrics_end(names->metrics[BT_NAME_POSTPROCESSING], true, 0,
+                              n_output);
+    }
+}
+
+void bt_names_refused(const bt_names_t *names, bt_name_t name, int http_status)
+{
+    if ((names->metrics[name] != NULL) &&
+        ((http_status == 429) || (http_status >= 500))) {
+        bt_router_metrics_end(names->metrics[name], false, 0, 0);
+    }
+}
+
+void bt_names_ledger(const bt_names_t *names, bt_name_t name,
+                     const bt_ledger_t *ledger)
+{
+    const bt_ledger_t words_to_tokens = {
+        .parse_us = ledger->parse_us,
+        .total_us = ledger->parse_us + ledger->tokenize_us,
+        .ok = true,
+    };
+
+    if (is_chain(name)) {
+        bt_router_metrics_ledger(names->metrics[name], ledger);
+        bt_router_metrics_ledger(names->metrics[BT_NAME_PREPROCESSING],
+                                 &words_to_tokens);
+    }
+}
+
+void bt_names_output(const bt_names_t *names, bt_name_t name, uint64_t us)
+{
+    const bt_ledger_t tokens_to_words = {.total_us = us, .ok = true};
+
+    if (is_chain(name)) {
+        bt_router_metrics_output(names->metrics[name], us);
+        bt_router_metrics_ledger(names->metrics[BT_NAME_POSTPROCESSING],
+                                 &tokens_to_words);
+    }
+}
+
+void bt_names_response(const bt_names_t *names, bt_name_t name, uint32_t index,
+                       uint64_t us)
+{
+    if (is_chain(name)) {
+        bt_router_metrics_response(names->metrics[name], index, us);
+    }
+}
+
+void bt_names_part(const bt_names_t *names, bt_name_t name, bool ok, uint32_t n,
+                   uint64_t queue_us, uint64_t infer_us)
+{
+    bt_model_metrics_t *metrics = names->metrics[name];
+    const bt_ledger_t ledger = {
+        .wait_us = queue_us, .total_us = queue_us + infer_us, .ok = ok};
+
+    if (metrics == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bt_router_metrics_end(metrics, ok, 0, 0);
+    }
+    bt_router_metrics_ledger(metrics, &ledger);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection: bytes between its socket and HTTP/2, and what it may take
+ * how long. */
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "router/grpc/grpc_priv.h"
+
+/* Messages that are handed over in one turn of the loop: what a method does at
+ * once takes some 100 us at most. */
+#define DELIVERED_PER_TURN 4
+/* Between the word that no more streams will be taken and its coming true:
+ * what was on its way to us has arrived. */
+#define LEAVING_MS 200
+#define LINGER_MS  1000
+/* What a stream takes beside what is counted, roughly. */
+#define STREAM_BYTES ((size_t)3 * 1024)
+
+static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
+{
+    conn->state = state;
+    conn->since_ms = bt_now_ms();
+}
+
+/* ---- places and memory ---- */
+
+static void file(bt_gconn_t *conn)
+{
+    bt_stream_place_t place = BT_STREAM_QUIET;
+    bt_list_t *pos;
+    bt_list_t *next;
+
+    BT_LIST_FOR_EACH(pos, next, &conn->calls)
+    {
+        const bt_gcall_t *call = BT_CONTAINER_OF(pos, bt_gcall_t, link);
+
+        if (call->is_running || call->ended) {
+            place = BT_STREAM_BUSY;
+            break;
+        }
+        place = BT_STREAM_READING;
+    }
+    if (place != conn->place) {
+        conn->place = place;
+        bt_stream_file(conn->stream, place);
+    }
+}
+
+static void charge(bt_gconn_t *conn)
+{
+    bt_net_charge(conn->grpc->net, &conn->charged,
+                  bt_h2_bytes(conn->h2) +
+                      bt_h2_n_streams(conn->h2) * STREAM_BYTES);
+    bt_stream_hold(conn->stream, bt_h2_out_bytes(conn->h2));
+}
+
+/* ---- time ---- */
+
+void bt_gconn_expect(bt_gconn_t *conn, uint64_t at_ms)
+{
+    const uint64_t now_ms = bt_now_ms();
+
+    if ((conn->timer_ms != 0) && (conn->timer_ms <= at_ms)) {
+        return;
+    }
+    conn->timer_ms = at_ms;
+    bt_stream_set_timer(conn->stream,
+                        (at_ms > now_ms) ? (uint32_t)(at_ms - now_ms) : 1);
+}
+
+static void sooner(uint64_t *next_ms, uint64_t at_ms)
+{
+    if ((at_ms != 0) && ((*next_ms == 0) || (at_ms < *next_ms))) {
+        *next_ms = at_ms;
+    }
+}
+
+static uint64_t own_deadline(const bt_gconn_t *conn)
+{
+    const bt_grpc_config_t *config = &conn->grpc->config;
+    uint64_t next_ms = 0;
+
+    switch (conn->state) {
+    case BT_GCONN_OPENING:
+        sooner(&next_ms, conn->since_ms + config->header_timeout_ms);
+        break;
+    case BT_GCONN_OPEN:
+        if (bt_list_empty(&conn->calls)) {
+            sooner(&next_ms, conn->since_ms + config->idle_timeout_ms);
+        }
+        break;
+    case BT_GCONN_LEAVING:
+        sooner(&next_ms, conn->refused ? 0 : conn->since_ms + LEAVING_MS);
+        break;
+    case BT_GCONN_LINGER:
+        sooner(&next_ms, conn->since_ms + LINGER_MS);
+        break;
+    default:
+        return 0;
+    }
+    if (conn->in_head) {
+        sooner(&next_ms, conn->head_ms + config->header_timeout_ms);
+    }
+    if (bt_stream_unsent(conn->stream) > 0) {
+        sooner(&next_ms, conn->sent_ms + config->idle_timeout_ms);
+    }
+    return next_ms;
+}
+
+static void timer_sync(bt_gconn_t *conn)
+{
+    const uint64_t at_ms = own_deadline(conn);
+
+    if (at_ms != 0) {
+        bt_gconn_expect(conn, at_ms);
+    }
+}
+
+/* ---- output ---- */
+
+void bt_gconn_dirty(bt_gconn_t *conn)
+{
+    if ((conn->state != BT_GCONN_CLOSED) && !conn->in_turn) {
+        bt_stream_flush_later(conn->stream);
+    }
+}
+
+/* All that will ever be said is with the kernel. */
+static void all_said(bt_gconn_t *conn)
+{
+    if (bt_stream_shutdown(conn->stream) != BT_OK) {
+        bt_stream_close(conn->stream);
+        return;
+    }
+    set_state(conn, BT_GCONN_LINGER);
+}
+
+/* @return false: it is closed */
+static bool pull(bt_gconn_t *conn, bool *more_p)
+{
+    bt_strbuf_t *out = bt_stream_out(conn->stream);
+    const void *data = NULL;
+    size_t n = 0;
+
+    do {
+        if (bt_h2_pull(conn->h2, &data, &n) != BT_OK) {
+            bt_stream_close(conn->stream);
+            return false;
+        }
+        bt_strbuf_append(out, data, n);
+        *more_p = bt_stream_unsent(conn->stream) >= BT_NET_SEND_BYTES;
+    } while ((n > 0) && !*more_p);
+    return true;
+}
+
+/* Send what there is. May close it. */
+static void pump(bt_gconn_t *conn)
+{
+    bool more = false;
+    size_t before;
+    bt_status_t status;
+
+    if (conn->state == BT_GCONN_LINGER) {
+        return;
+    }
+    if (bt_stream_unsent(conn->stream) == 0) {
+        conn->sent_ms = bt_now_ms(); /* nothing has waited until now */
+    }
+    if (!pull(conn, &more)) {
+        return;
+    }
+    before = bt_stream_unsent(conn->stream);
+    status = bt_stream_flush(conn->stream, BT_NET_SEND_BYTES);
+    if ((status == BT_OK) || (bt_stream_unsent(conn->stream) < before)) {
+        conn->sent_ms = bt_now_ms();
+    }
+    if ((status != BT_OK) && (status != BT_INPROGRESS)) {
+        bt_stream_close(conn->stream);
+        return;
+    }
+    if ((status == BT_OK) && more) {
+        bt_stream_flush_later(conn->stream);
+    } else if ((status == BT_OK) && (conn->broken || bt_h2_is_over(conn->h2))) {
+        all_said(conn);
+    }
+    charge(conn);
+}
+
+/* The end of each callback of this connection. */
+static void end_turn(bt_gconn_t *conn)
+{
+    conn->in_turn = false;
+    if (conn->state == BT_GCONN_CLOSED) {
+        return;
+    }
+    pump(conn);
+    if (conn->state == BT_GCONN_CLOSED) {
+        return;
+    }
+    file(conn);
+    timer_sync(conn);
+}
+
+static void on_writable(void *user)
+{
+    bt_gconn_t *conn = user;
+
+    conn->in_turn = true;
+    end_turn(conn);
+}
+
+/* ---- input ---- */
+
+static void deliver_some(bt_gconn_t *conn)
+{
+    for (int i = 0; (i < DELIVERED_PER_TURN) && !bt_list_empty(&conn->ready);
+         i++) {
+        bt_gcall_deliver(
+            BT_CONTAINER_OF(conn->ready.next, bt_gcall_t, ready_link));
+    }
+    if (!bt_list_empty(&conn->ready)) {
+        bt_stream_again(conn->stream);
+    }
+}
+
+static void note_head(bt_gconn_t *conn, uint64_t now_ms)
+{
+    const bool in_head = bt_h2_in_head(conn->h2);
+
+    if (in_head && !conn->in_head) {
+        conn->head_ms = now_ms;
+    }
+    conn->in_head = in_head;
+}
+
+static void feed(bt_gconn_t *conn, const char *data, size_t n)
+{
+    const uint64_t now_ms = bt_now_ms();
+
+    if (bt_h2_feed(conn->h2, data, n, now_ms) != BT_OK) {
+        conn->broken = true;
+    }
+    note_head(conn, now_ms);
+    if ((conn->state == BT_GCONN_OPENING) && bt_h2_is_open(conn->h2)) {
+        set_state(conn, BT_GCONN_OPEN);
+        if (bt_net_stopped(conn->grpc->net)) {
+            bt_h2_announce_end(conn->h2);
+            set_state(conn, BT_GCONN_LEAVING);
+        }
+    }
+    charge(conn);
+    if (!conn->broken && !bt_net_make_room(conn->grpc->net, conn->stream)) {
+        bt_h2_terminate(conn->h2, BT_H2_ENHANCE_YOUR_CALM);
+    }
+    deliver_some(conn);
+}
+
+static void read_some(bt_gconn_t *conn)
+{
+    const char *data = NULL;
+    size_t n = 0;
+    bt_status_t status;
+
+    if (!bt_list_empty(&conn->ready)) {
+        deliver_some(conn);
+        return;
+    }
+    status = bt_stream_read(conn->stream, &data, &n);
+    if (status == BT_INPROGRESS) {
+        return;
+    }
+    if ((status != BT_OK) || (n == 0)) {
+        bt_stream_close(conn->stream);
+    } else if (!conn->broken && (conn->state != BT_GCONN_LINGER)) {
+        feed(conn, data, n);
+    }
+}
+
+static void on_readable(void *user)
+{
+    bt_gconn_t *conn = user;
+
+    conn->in_turn = true;
+    read_some(conn);
+    end_turn(conn);
+}
+
+/* ---- deadlines ---- */
+
+/* @return false: it was closed */
+static bool own_time(bt_gconn_t *conn, uint64_t now_ms)
+{
+    const bt_grpc_config_t *config = &conn->grpc->config;
+
+    if (((conn->state == BT_GCONN_OPENING) &&
+         (now_ms >= conn->since_ms + config->header_timeout_ms)) ||
+        ((conn->state == BT_GCONN_LINGER) &&
+         (now_ms >= conn->since_ms + LINGER_MS)) ||
+        ((bt_stream_unsent(conn->stream) > 0) &&
+         (now_ms >= conn->sent_ms + config->idle_timeout_ms))) {
+        bt_stream_close(conn->stream);
+        return false;
+    }
+    if (conn->in_head &&
+        (now_ms >= conn->head_ms + config->header_timeout_ms)) {
+        conn->in_head = false;
+        conn->broken = true;
+        bt_h2_terminate(conn->h2, BT_H2_ENHANCE_YOUR_CALM);
+    }
+    if ((conn->state == BT_GCONN_OPEN) && bt_list_empty(&conn->calls) &&
+        (now_ms >= conn->since_ms + config->idle_timeout_ms)) {
+        bt_h2_announce_end(conn->h2);
+        set_state(conn, BT_GCONN_LEAVING);
+    } else if ((conn->state == BT_GCONN_LEAVING) && !conn->refused &&
+               (now_ms >= conn->since_ms + LEAVING_MS)) {
+        conn->refused = true;
+        bt_h2_refuse_more(conn->h2);
+    }
+    return true;
+}
+
+static void on_timer(void *user)
+{
+    bt_gconn_t *conn = user;
+    const uint64_t now_ms = bt_now_ms();
+    uint64_t next_ms = 0;
+    bt_list_t *pos;
+    bt_list_t *next;
+
+    conn->in_turn = true;
+    conn->timer_ms = 0;
+    if (own_time(conn, now_ms)) {
+        BT_LIST_FOR_EACH(pos, next, &conn->calls)
+        {
+            sooner(&next_ms,
+                   bt_gcall_look_at_time(BT_CONTAINER_OF(pos, bt_gcall_t, link),
+                                         now_ms));
+        }
+        if (next_ms != 0) {
+            bt_gconn_expect(conn, next_ms);
+        }
+    }
+    end_turn(conn);
+}
+
+static void on_stop(void *user)
+{
+    bt_gconn_t *conn = user;
+
+    if (conn->state == BT_GCONN_OPENING) {
+        bt_stream_close(conn->stream);
+    } else if (conn->state == BT_GCONN_OPEN) {
+        bt_h2_announce_end(conn->h2);
+        set_state(conn, BT_GCONN_LEAVING);
+        timer_sync(conn);
+        bt_gconn_dirty(conn);
+    }
+}
+
+/* ---- birth and death ---- */
+
+bt_status_t bt_gconn_accept(void *ctx, bt_stream_t *stream)
+{
+    bt_grpc_t *grpc = ctx;
+    bt_gconn_t *conn = bt_calloc(1, sizeof(*conn));
+    bt_h2_handlers_t handlers = {.on_request = bt_gcall_on_request,
+                                 .on_data = bt_gcall_on_data,
+                                 .on_end = bt_gcall_on_end,
+                                 .on_closed = bt_gcall_on_closed};
+
+    if (conn == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    handlers.ctx = conn;
+    if (bt_h2_create(&handlers, BT_GRPC_MAX_STREAMS, &conn->h2) != BT_OK) {
+        bt_free(conn);
+        return BT_ERR_NO_MEMORY;
+    }
+    conn->grpc = grpc;
+    conn->stream = stream;
+    conn->place = BT_STREAM_QUIET; /* as it was accepted */
+    bt_list_init(&conn->calls);
+    bt_list_init(&conn->ready);
+    bt_stream_attach(stream, &bt_gconn_stream_handlers, conn);
+    set_state(conn, BT_GCONN_OPENING);
+    charge(conn);
+    timer_sync(conn);
+    bt_gconn_dirty(conn); /* our settings */
+    return BT_OK;
+}
+
+static void on_closed(void *user)
+{
+    bt_gconn_t *conn = user;
+
+    set_state(conn, BT_GCONN_CLOSED);
+    while (!bt_list_empty(&conn->calls)) {
+        bt_gcall_give_up(BT_CONTAINER_OF(conn->calls.next, bt_gcall_t, link));
+    }
+    bt_net_charge(conn->grpc->net, &conn->charged, 0);
+}
+
+static void on_free(void *user)
+{
+    bt_gconn_t *conn = user;
+
+    bt_h2_destroy(conn->h2);
+    bt_free(conn);
+}
+
+const bt_stream_handlers_t bt_gconn_stream_handlers = {
+    .on_readable = on_readable,
+    .on_writable = on_writable,
+    .on_timer = on_timer,
+    .on_stop = on_stop,
+    .on_closed = on_closed,
+    .on_free = on_free,
+};

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file framing.h
+ *
+ * How gRPC travels in an HTTP/2 stream: messages with a prefix of five bytes
+ * (compressed or not, length), time-outs, codes and their text. No sockets.
+ *
+ *     ┌─ 1 byte ─┬─ 4 bytes, big-endian ─┬──────────────┐
+ *     │ 0 or 1   │ length                │ message      │ … again
+ *     └──────────┴───────────────────────┴──────────────┘
+ *
+ * Threads: pure functions.
+ * Source: the public document "gRPC over HTTP2".
+ */
+#ifndef BT_ROUTER_GRPC_FRAMING_H
+#define BT_ROUTER_GRPC_FRAMING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/strbuf.h"
+
+#define BT_GRPC_PREFIX_BYTES 5
+
+typedef enum bt_grpc_code {
+    BT_GRPC_OK = 0,
+    BT_GRPC_CANCELLED = 1,
+    BT_GRPC_UNKNOWN = 2,
+    BT_GRPC_INVALID_ARGUMENT = 3,
+    BT_GRPC_DEADLINE_EXCEEDED = 4,
+    BT_GRPC_NOT_FOUND = 5,
+    BT_GRPC_ALREADY_EXISTS = 6,
+    BT_GRPC_PERMISSION_DENIED = 7,
+    BT_GRPC_RESOURCE_EXHAUSTED = 8,
+    BT_GRPC_FAILED_PRECONDITION = 9,
+    BT_GRPC_UNIMPLEMENTED = 12,
+    BT_GRPC_INTERNAL = 13,
+    BT_GRPC_UNAVAILABLE = 14,
+    BT_GRPC_UNAUTHENTICATED = 16,
+} bt_grpc_code_t;
+
+/** The code for an error that a door over HTTP would answer with @a status. */
+bt_grpc_code_t bt_grpc_code_of_http(int status);
+/** The nearest status of HTTP, for books that are kept in those. */
+int bt_grpc_http_of_code(bt_grpc_code_t code);
+
+/** Splits what a client sends into messages. Zero-initialise it, set limit;
+ *  bt_grpc_reader_fini() frees it. */
+typedef struct bt_grpc_reader {
+    size_t limit; /**< bytes of one message, as it travels */
+    uint8_t prefix[BT_GRPC_PREFIX_BYTES];
+    size_t n_prefix;
+    bool compressed;  /**< of the message that is read now */
+    uint32_t length;  /**< the same */
+    bt_strbuf_t body; /**< of it, what has come; memory follows that, not the
+                           length that was announced */
+} bt_grpc_reader_t;
+
+/**
+ * Read on.
+ *
+ * @param [out] used_p  bytes of @a data that were looked at: all, unless a
+ *                      message is complete before
+ * @retval BT_OK          a message is complete: bt_grpc_reader_take() it.
+ * @retval BT_INPROGRESS  more must come.
+ * @retval BT_ERR_TOO_LARGE    it is over the limit; told before it is read.
+ * @retval BT_ERR_BAD_MESSAGE  the first byte is neither 0 nor 1
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_grpc_reader_feed(bt_grpc_reader_t *reader,
+                                              const void *data, size_t bytes,
+                                              size_t *used_p);
+/** The complete message becomes the caller's; the next one may be read.
+ *  @return whether it is compressed */
+bool bt_grpc_reader_take(bt_grpc_reader_t *reader, bt_strbuf_t *body_p);
+/** In the middle of a message. */
+bool bt_grpc_reader_is_busy(const bt_grpc_reader_t *reader);
+void bt_grpc_reader_fini(bt_grpc_reader_t *reader);
+
+void bt_grpc_prefix_write(uint8_t prefix[BT_GRPC_PREFIX_BYTES], bool compressed,
+                          uint32_t bytes);
+
+/** "100m": at most eight digits and a unit of H M S m u n.
+ *  @param [out] us_p  rounded up
+ *  @retval BT_OK, BT_ERR_INVALID_PARAM */
+BT_MUST_CHECK bt_status_t bt_grpc_timeout_parse(const char *text,
+                                                uint64_t *us_p);
+
+/** Append a text as grpc-message wants it: what is not printable ASCII, and
+ *  '%', as %XX. Cut where it is over @a most bytes of output. */
+void bt_grpc_message_encode(const char *text, size_t most, bt_strbuf_t *out);
+
+/** Whether a content type is gRPC's with protobuf. */
+bool bt_grpc_is_content_type(const char *text);
+/** Whether a list such as "identity, deflate, gzip" has gzip. */
+bool bt_grpc_accepts_gzip(const char *list);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/grpc/gdoor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/config/config.h"
+#include "common/zip/zip.h"
+#include "router/grpc/gdoor_priv.h"
+#include "router/observe/metrics.h"
+
+#define REQUEST_ID  "x-request-id"
+#define SMALL_BYTES 65536u /* of a message that is no request to infer */
+#define CLIENT_LEFT 499
+
+/* ---- the methods ---- */
+
+#define SMALL(name, fn)                                       \
+    {                                                         \
+        BT_INFERENCE name, false, SMALL_BYTES, fn, NULL, NULL \
+    }
+
+static const bt_gmethod_t methods[] = {
+    SMALL("ServerLive", bt_service_server_live),
+    SMALL("ServerReady", bt_service_server_ready),
+    SMALL("ModelReady", bt_service_model_ready),
+    SMALL("ServerMetadata", bt_service_server_metadata),
+    SMALL("ModelMetadata", bt_service_model_metadata),
+    SMALL("ModelConfig", bt_service_model_config),
+    SMALL("ModelStatistics", bt_service_model_statistics),
+    SMALL("RepositoryIndex", bt_service_repository_index),
+    SMALL("RepositoryModelLoad", bt_service_not_here),
+    SMALL("RepositoryModelUnload", bt_service_not_here),
+    SMALL("TraceSetting", bt_service_trace_setting),
+    SMALL("LogSettings", bt_service_log_settings),
+    SMALL("SystemSharedMemoryStatus", bt_service_no_regions),
+    SMALL("SystemSharedMemoryRegister", bt_service_no_memory),
+    SMALL("SystemSharedMemoryUnregister", bt_service_no_regions),
+    SMALL("CudaSharedMemoryStatus", bt_service_no_regions),
+    SMALL("CudaSharedMemoryRegister", bt_service_no_cuda),
+    SMALL("CudaSharedMemoryUnregister", bt_service_no_regions),
+    {BT_INFERENCE "ModelInfer", false, 0, bt_infer_unary, NULL,
+     bt_infer_unary_gone},
+    {BT_INFERENCE "ModelStreamInfer", true, 0, bt_infer_stream,
+     bt_infer_stream_half_close, bt_infer_stream_gone},
+    {"/grpc.health.v1.Health/Check", false, SMALL_BYTES, bt_health_check, NULL,
+     NULL},
+    {"/grpc.health.v1.Health/Watch", false, SMALL_BYTES, bt_health_watch, NULL,
+     bt_health_watch_gone},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", true,
+     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", true,
+     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL},
+};
+
+/* ---- the books ---- */
+
+/* The client's X-Request-Id, or one of ours, is in the answer's head. */
+typedef struct visit_id {
+    char text[BT_REQUEST_ID_BYTES];
+} visit_id_t;
+
+static const char *finish_name(const bt_reply_facts_t *facts, int code)
+{
+    if (code == CLIENT_LEFT) {
+        return "canceled";
+    }
+    switch (facts->finish) {
+    case BT_FINISH_STOP:
+        return "stop";
+    case BT_FINISH_LENGTH:
+        return "length";
+    case BT_FINISH_ERROR:
+        return "error";
+    default:
+        return "";
+    }
+}
+
+void bt_gdoor_note(bt_gdoor_t *door, const bt_gcall_t *call, const char *path,
+                   const bt_reply_facts_t *facts, uint64_t start_us,
+                   int http_status)
+{
+    static const bt_reply_facts_t none;
+    const bt_reply_facts_t *f = (facts == NULL) ? &none : facts;
+    const uint64_t now_us = bt_now_us();
+    char client[BT_NET_PEER_BYTES] = "";
+    char id[BT_REQUEST_ID_BYTES];
+
+    bt_router_metrics_http(door->front->metrics, path, "GRPC", http_status);
+    if (door->front->access == NULL) {
+        return;
+    }
+    if (call != NULL) {
+        bt_gcall_peer(call, client);
+    }
+    bt_request_id(&door->front->ids,
+                  (call == NULL) ? NULL : bt_gcall_field(call, REQUEST_ID), id);
+    const bt_access_t access = {
+        .unix_ms =
+            (bt_unix_minus_monotonic_ns() + (int64_t)now_us * 1000) / 1000000,
+        .id = id,
+        .client = client,
+        .method = "GRPC",
+        .route = path,
+        .path = path,
+        .status = (uint32_t)http_status,
+        .model = f->model,
+        .generated = f->n_prompt > 0,
+        .n_prompt = f->n_prompt,
+        .n_output = f->n_output,
+        .first_us = f->first_token_us,
+        .total_us = now_us - start_us,
+        .prefill = f->prefill,
+        .decode = f->decode,
+        .finish = (f->n_prompt > 0) ? finish_name(f, http_status) : "",
+    };
+
+    bt_access_log_add(door->front->access, &access);
+}
+
+/* Requests to infer are noted by infer.c, one by one. */
+static void on_end(void *ctx, bt_gcall_t *call, const char *path,
+                   bt_grpc_code_t code)
+{
+    bt_gdoor_t *door = ctx;
+
+    if ((path != NULL) &&
+        ((strcmp(path, BT_INFERENCE "ModelInfer") == 0) ||
+         (strcmp(path, BT_INFERENCE "ModelStreamInfer") == 0))) {
+        return;
+    }
+    bt_gdoor_note(door, call, (path == NULL) ? "none" : path, NULL,
+                  (call == NULL) ? bt_now_us() : bt_gcall_start_us(call),
+                  bt_grpc_http_of_code(code));
+}
+
+/* ---- messages ---- */
+
+ProtobufCMessage *bt_gdoor_read(bt_gcall_t *call, bt_gmessage_t *message,
+                                const ProtobufCMessageDescriptor *what,
+                                bt_pb_room_t *room)
+{
+    ProtobufCMessage *read = NULL;
+    bt_strbuf_t plain;
+    const bt_strbuf_t *body = &message->body;
+    bt_status_t status = BT_OK;
+
+    bt_strbuf_init(&plain, SMALL_BYTES);
+    if (message->compressed) {
+        status = bt_unzip(BT_ZIP_GZIP, body->data, body->len, &plain);
+        body = &plain;
+    }
+    if (status == BT_OK) {
+        bt_pb_room_init(room, body->len);
+        status = bt_pb_read(room, what, body->data, body->len, &read);
+    }
+    bt_strbuf_fini(&plain);
+    bt_gmessage_fini(bt_gcall_grpc(call), message);
+    if (status == BT_ERR_TOO_LARGE) {
+        bt_gcall_end(call, BT_GRPC_RESOURCE_EXHAUSTED,
+                     "the message is too large when it is unpacked and read");
+    } else if (status != BT_OK) {
+        bt_gcall_end(call, BT_GRPC_INVALID_ARGUMENT,
+                     "the message is not what this method takes");
+    }
+    return (status == BT_OK) ? read : NULL;
+}
+
+static bool send_out(bt_gdoor_t *door, bt_gcall_t *call)
+{
+    const bt_strbuf_t *out = &door->out;
+
+    if (bt_strbuf_status(out) != BT_OK) {
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
+                     "out of memory for this answer");
+        return false;
+    }
+    return bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len);
+}
+
+bool bt_gdoor_send(bt_gcall_t *call, const ProtobufCMessage *message)
+{
+    bt_gdoor_t *door = bt_gcall_ctx(call);
+
+    bt_strbuf_reset(&door->out);
+    bt_pb_write(message, &door->out);
+    return send_out(door, call);
+}
+
+void bt_gdoor_answer(bt_gcall_t *call, const ProtobufCMessage *message)
+{
+    if (bt_gdoor_send(call, message)) {
+        bt_gcall_end(call, BT_GRPC_OK, NULL);
+    }
+}
+
+void bt_gdoor_fail(bt_gcall_t *call, const bt_api_error_t *error)
+{
+    bt_gcall_end(call, bt_grpc_code_of_http(error->http_status),
+                 error->message);
+}
+
+/* ---- birth and end ---- */
+
+static void flush(bt_turn_work_t *work)
+{
+    bt_net_flush(bt_grpc_net(BT_CONTAINER_OF(work, bt_gdoor_t, flush)->grpc));
+}
+
+static void on_gather(void *ctx)
+{
+    bt_gdoor_t *door = ctx;
+
+    bt_turn_put_off(&door->front->turn, &door->flush, bt_now_us());
+}
+
+static void on_turn(void *ctx)
+{
+    const bt_gdoor_t *door = ctx;
+
+    bt_frontend_turn(door->front);
+}
+
+static bt_status_t listen_at(bt_gdoor_t *door, const char *address)
+{
+    uint16_t port = 0;
+    char why[BT_NET_WHY_BYTES];
+    char host[256];
+    bt_status_t status;
+
+    status = bt_config_split_address(address, host, sizeof(host), &port);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--grpc %s is not ADDR:PORT", address);
+        return status;
+    }
+    status = bt_net_listen(bt_grpc_net(door->grpc), host, port, &port, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot serve gRPC at %s: %s; choose another address with "
+                     "--grpc",
+                     address, why);
+        return status;
+    }
+    snprintf(door->at, sizeof(door->at),
+             (strchr(host, ':') != NULL) ? "[%.80s]:%u" : "%.80s:%u", host,
+             port);
+    return BT_OK;
+}
+
+bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
+                          bt_frontend_t *front, const bt_net_config_t *net)
+{
+    const bt_config_t *config = front->config;
+    const bt_grpc_config_t limits = {
+        .net = *net,
+        .max_message_bytes = config->max_body_bytes,
+        .header_timeout_ms = config->header_timeout_ms,
+        .body_timeout_ms = config->body_timeout_ms,
+        .idle_timeout_ms = config->idle_timeout_ms,
+        .client_buffer_bytes = config->client_buffer_bytes,
+    };
+    const bt_grpc_handlers_t handlers = {
+        .methods = methods,
+        .n_methods = BT_ARRAY_LEN(methods),
+        .ctx = door,
+        .on_end = on_end,
+        .on_turn = on_turn,
+        .on_gather = on_gather,
+    };
+    bt_status_t status;
+
+    *door = (bt_gdoor_t){.front = front};
+    bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
+    bt_list_init(&door->watches);
+    bt_turn_work_init(&door->flush, flush);
+    status = bt_grpc_create(base, &limits, &handlers, &door->grpc);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot make the gRPC server: %s", bt_status_str(status));
+        return status;
+    }
+    return listen_at(door, config->grpc);
+}
+
+void bt_gdoor_close(bt_gdoor_t *door)
+{
+    bt_grpc_destroy(door->grpc);
+    if (door->flush.run != NULL) {
+        bt_turn_forget(&door->flush);
+    }
+    bt_strbuf_fini(&door->out);
+    *door = (bt_gdoor_t){0};
+}
+
+void bt_gdoor_stop_listening(bt_gdoor_t *door)
+{
+    bt_net_stop_listening(bt_grpc_net(door->grpc));
+}
+
+void bt_gdoor_tick(bt_gdoor_t *door)
+{
+    bt_health_tick(door);
+}
+
+uint32_t bt_gdoor_n_connections(const bt_gdoor_t *door)
+{
+    return bt_net_n_connections(bt_grpc_net(door->grpc));
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file gdoor_priv.h  Shared by the files of the gRPC door: gdoor.c, infer.c,
+ * services.c, health.c and reflection.c only. The methods are one table, in
+ * gdoor.c.
+ *
+ * A *visit* is one request on its way through the door, as the books know it: a
+ * call, or one message of a stream.
+ */
+#ifndef BT_ROUTER_GRPC_GDOOR_PRIV_H
+#define BT_ROUTER_GRPC_GDOOR_PRIV_H
+
+#include "router/frontend/reply.h"
+#include "router/grpc/gdoor.h"
+#include "router/grpc/pb.h"
+
+#define BT_INFERENCE "/inference.GRPCInferenceService/"
+
+/** What is written down of a visit. @param [in] facts  NULL: nothing was
+ *  generated. */
+void bt_gdoor_note(bt_gdoor_t *door, const bt_gcall_t *call, const char *path,
+                   const bt_reply_facts_t *facts, uint64_t start_us,
+                   int http_status);
+
+/** Read a call's one message. @return NULL: the call was ended; else free it
+ *  with bt_gdoor_free(). The message is used up in any case. */
+ProtobufCMessage *bt_gdoor_read(bt_gcall_t *call, bt_gmessage_t *message,
+                                const ProtobufCMessageDescriptor *what,
+                                bt_pb_room_t *room);
+/** Send one message. @return false: the call is over */
+bool bt_gdoor_send(bt_gcall_t *call, const ProtobufCMessage *message);
+/** Send the one message of a unary call, and end it. */
+void bt_gdoor_answer(bt_gcall_t *call, const ProtobufCMessage *message);
+/** End it with an error in terms of HTTP. */
+void bt_gdoor_fail(bt_gcall_t *call, const bt_api_error_t *error);
+
+/* ---- infer.c ---- */
+
+void bt_infer_unary(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_infer_unary_gone(bt_gcall_t *call);
+void bt_infer_stream(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_infer_stream_half_close(bt_gcall_t *call);
+void bt_infer_stream_gone(bt_gcall_t *call);
+
+/* ---- services.c: each answers a bt_gmethod_t's on_message ---- */
+
+void bt_service_server_live(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_not_here(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_no_regions(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_no_memory(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message);
+
+/* ---- describe.c: the same ---- */
+
+void bt_service_model_metadata(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_model_config(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_model_statistics(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_repository_index(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_log_settings(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message);
+
+/* ---- health.c ---- */
+
+void bt_health_check(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_health_watch(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_health_watch_gone(bt_gcall_t *call);
+void bt_health_tick(bt_gdoor_t *door);
+
+/* ---- reflection.c ---- */
+
+void bt_reflection_message(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_reflection_half_close(bt_gcall_t *call);
+
+#endif

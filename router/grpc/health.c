@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gRPC's health service: the whole server as "", and as the name of the
+ * inference service. */
+#include <health.pb-c.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "router/grpc/gdoor_priv.h"
+
+typedef Grpc__Health__V1__HealthCheckRequest request_t;
+typedef Grpc__Health__V1__HealthCheckResponse response_t;
+typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus status_t;
+
+#define SERVING GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+#define NOT_SERVING \
+    GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
+#define UNKNOWN_SERVICE \
+    GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
+
+/* Somebody who is told of every change. */
+typedef struct watch {
+    bt_list_t link; /* in door->watches */
+    bt_gcall_t *call;
+    bool known; /* the service is ours */
+    status_t told;
+} watch_t;
+
+static status_t status_now(const bt_gdoor_t *door)
+{
+    return bt_frontend_ready(door->front) ? SERVING : NOT_SERVING;
+}
+
+static bool is_ours(const char *service)
+{
+    return (service[0] == '\0') ||
+           (strcmp(service, "inference.GRPCInferenceService") == 0);
+}
+
+/* @return false: the call was ended */
+static bool read_service(bt_gcall_t *call, bt_gmessage_t *message, bool *ours_p)
+{
+    bt_pb_room_t room;
+    request_t *request = (request_t *)bt_gdoor_read(
+        call, message, &grpc__health__v1__health_check_request__descriptor,
+        &room);
+
+    if (request == NULL) {
+        return false;
+    }
+    *ours_p = is_ours(request->service);
+    bt_pb_free(&room, &request->base);
+    return true;
+}
+
+void bt_health_check(bt_gcall_t *call, bt_gmessage_t *message)
+{
+    const bt_gdoor_t *door = bt_gcall_ctx(call);
+    response_t answer = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+    bool ours = false;
+
+    if (!read_service(call, message, &ours)) {
+        return;
+    }
+    if (!ours) {
+        bt_gcall_end(call, BT_GRPC_NOT_FOUND, "no service of this name");
+        return;
+    }
+    door->front->ready_asked_ms = bt_now_ms();
+    answer.status = status_now(door);
+    bt_gdoor_answer(call, &answer.base);
+}
+
+static bool tell(watch_t *watch, status_t status)
+{
+    response_t answer = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+
+    watch->told = status;
+    answer.status = status;
+    return bt_gdoor_send(watch->call, &answer.base);
+}
+
+void bt_health_watch(bt_gcall_t *call, bt_gmessage_t *message)
+{
+    bt_gdoor_t *door = bt_gcall_ctx(call);
+    watch_t *watch;
+    bool ours = false;
+
+    if (!read_service(call, message, &ours)) {
+        return;
+    }
+    watch = bt_calloc(1, sizeof(*watch));
+    if (watch == NULL) {
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE, "out of memory");
+        return;
+    }
+    watch->call = call;
+    watch->known = ours;
+    bt_list_push_back(&door->watches, &watch->link);
+    bt_gcall_set_user(call, watch);
+    (void)tell(watch, ours ? status_now(door) : UNKNOWN_SERVICE);
+}
+
+void bt_health_watch_gone(bt_gcall_t *call)
+{
+    watch_t *watch = bt_gcall_user(call);
+
+    if (watch != NULL) {
+        bt_list_remove(&watch->link);
+        bt_free(watch);
+        bt_gcall_set_user(call, NULL);
+    }
+}
+
+/* Told once that we leave: they must not hold us up. */
+static void end_watch(watch_t *watch)
+{
+    bt_gcall_t *call = watch->call;
+
+    if (!tell(watch, NOT_SERVING)) {
+        return; /* it is gone */
+    }
+    bt_health_watch_gone(call);
+    bt_gcall_end(call, BT_GRPC_OK, NULL);
+}
+
+void bt_health_tick(bt_gdoor_t *door)
+{
+    const status_t now =
+        bt_list_empty(&door->watches) ? NOT_SERVING : status_now(door);
+    bt_list_t *pos;
+    bt_list_t *next;
+
+    BT_LIST_FOR_EACH(pos, next, &door->watches)
+    {
+        watch_t *watch = BT_CONTAINER_OF(pos, watch_t, link);
+
+        if (door->front->draining) {
+            end_watch(watch);
+        } else if (watch->known) {
+            /* Who asks again and again is waited for, and so is this. */
+            door->front->ready_asked_ms = bt_now_ms();
+            if (watch->told != now) {
+                (void)tell(watch, now);
+            }
+        }
+    }
+}

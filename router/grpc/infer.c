@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ModelInfer and ModelStreamInfer.
+ *
+ *     unary call ── one visit ──▶ one response ─▶ the call's code
+ *     stream ──┬── visit ──▶ response … (or one error_message)
+ *              ├── visit ──▶ response …
+ *              └── the client has said all, and no visit is left ─▶ OK
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/zip/zip.h"
+#include "router/grpc/gdoor_priv.h"
+#include "router/grpc/pb_infer.h"
+#include "router/triton/infer_call.h"
+
+#define CLIENT_LEFT 499
+#define PATH_UNARY  BT_INFERENCE "ModelInfer"
+#define PATH_STREAM BT_INFERENCE "ModelStreamInfer"
+
+/* One request. */
+typedef struct visit {
+    bt_infer_reply_t reply; /* first: a call knows only this */
+    bt_list_t link;         /* in stream->visits */
+    struct stream *stream;  /* NULL: of a unary call */
+    bt_gcall_t *call;
+    uint64_t start_us;
+    char id[BT_INFER_NAME_BYTES]; /* of the client, for an error */
+} visit_t;
+
+/* A call of ModelStreamInfer. */
+typedef struct stream {
+    bt_gcall_t *call;
+    bt_list_t visits;
+    bool half_closed;
+} stream_t;
+
+static bt_gdoor_t *door_of(const visit_t *visit)
+{
+    return bt_gcall_ctx(visit->call);
+}
+
+/* The visit is over. @return its stream, or NULL */
+static stream_t *leave(visit_t *visit, int http_status)
+{
+    stream_t *stream = visit->stream;
+
+    bt_gdoor_note(door_of(visit), visit->call,
+                  (stream == NULL) ? PATH_UNARY : PATH_STREAM,
+                  &visit->reply.facts, visit->start_us, http_status);
+    bt_list_remove(&visit->link);
+    if (stream == NULL) {
+        bt_gcall_set_user(visit->call, NULL);
+    }
+    bt_free(visit);
+    return stream;
+}
+
+static void give_up(visit_t *visit)
+{
+    if (visit->reply.call != NULL) {
+        bt_infer_gone(visit->reply.call);
+    }
+    (void)leave(visit, CLIENT_LEFT);
+}
+
+/* ---- one response for one call ---- */
+
+static void unary_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
+{
+    visit_t *visit = (visit_t *)reply;
+    bt_gcall_t *call = visit->call;
+
+    (void)leave(visit, error->http_status);
+    bt_gdoor_fail(call, error);
+}
+
+static void unary_finish(bt_infer_reply_t *reply,
+                         const bt_infer_response_t *whole)
+{
+    visit_t *visit = (visit_t *)reply;
+    bt_gcall_t *call = visit->call;
+    bt_strbuf_t *out = &door_of(visit)->out;
+
+    bt_strbuf_reset(out);
+    bt_pb_infer_write(whole, out);
+    if (bt_strbuf_status(out) != BT_OK) {
+        (void)leave(visit, 503);
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
+                     "out of memory for this answer");
+        return;
+    }
+    (void)leave(visit, 200);
+    if (bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len)) {
+        bt_gcall_end(call, BT_GRPC_OK, NULL);
+    }
+}
+
+/* It may not stream, so no pieces come. */
+static const bt_infer_reply_ops_t unary_ops = {
+    .piece = NULL,
+    .finish = unary_finish,
+    .error = unary_error,
+};
+
+/* ---- many responses for many requests ---- */
+
+static void end_if_done(stream_t *stream)
+{
+    bt_gcall_t *call = stream->call;
+
+    if (stream->half_closed && bt_list_empty(&stream->visits)) {
+        bt_gcall_set_user(call, NULL);
+        bt_free(stream);
+        bt_gcall_end(call, BT_GRPC_OK, NULL);
+    }
+}
+
+/* Send what `out` has. @return false: the call is over, and all its visits */
+static bool send_out(bt_gcall_t *call)
+{
+    bt_gdoor_t *door = bt_gcall_ctx(call);
+    bt_strbuf_t *out = &door->out;
+
+    if (bt_strbuf_status(out) != BT_OK) {
+        /* The next one may fit: this one is said to have failed. */
+        bt_strbuf_reset(out);
+        bt_pb_infer_write_error("out of memory for this response", "", out);
+    }
+    return bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len);
+}
+
+static bool wants_last_word(const bt_infer_response_t *response)
+{
+    const bt_infer_param_t *param =
+        (response->request == NULL)
+            ? NULL
+            : bt_infer_param(&response->request->params,
+                             "triton_enable_empty_final_response");
+
+    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
+}
+
+static bool tell(visit_t *visit, const bt_infer_response_t *response,
+                 bt_pb_last_t last)
+{
+    bt_strbuf_t *out = &door_of(visit)->out;
+
+    bt_strbuf_reset(out);
+    bt_pb_infer_write_piece(response, last, out);
+    return send_out(visit->call);
+}
+
+static void stream_piece(bt_infer_reply_t *reply,
+                         const bt_infer_response_t *piece)
+{
+    (void)tell((visit_t *)reply, piece,
+               wants_last_word(piece) ? BT_PB_LAST_NO : BT_PB_LAST_UNSAID);
+}
+
+static void stream_finish(bt_infer_reply_t *reply,
+                          const bt_infer_response_t *whole)
+{
+    visit_t *visit = (visit_t *)reply;
+    const bool last_word = wants_last_word(whole);
+    bt_infer_response_t empty = *whole;
+
+    empty.outputs = NULL;
+    empty.n_outputs = 0;
+    if ((whole->n_outputs > 0) &&
+        !tell(visit, whole, last_word ? BT_PB_LAST_NO : BT_PB_LAST_UNSAID)) {
+        return;
+    }
+    if (last_word && !tell(visit, &empty, BT_PB_LAST_YES)) {
+        return;
+    }
+    end_if_done(leave(visit, 200));
+}
+
+static void stream_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
+{
+    visit_t *visit = (visit_t *)reply;
+    bt_strbuf_t *out = &door_of(visit)->out;
+
+    bt_strbuf_reset(out);
+    bt_pb_infer_write_error(error->message, visit->id, out);
+    if (send_out(visit->call)) {
+        end_if_done(leave(visit, error->http_status));
+    }
+}
+
+static const bt_infer_reply_ops_t stream_ops = {
+    .piece = stream_piece,
+    .finish = stream_finish,
+    .error = stream_error,
+};
+
+/* ---- the beginning ---- */
+
+static void body_freed(void *ctx, size_t bytes)
+{
+    const bt_gdoor_t *door = ctx;
+
+    bt_net_give_back(bt_grpc_net(door->grpc), bytes);
+}
+
+/* What a packed message may become is held before it is unpacked. */
+static bool hold_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
+{
+    const uint64_t most = door->front->config->max_body_bytes;
+    uint64_t bytes = (uint64_t)message->body.len * BT_ZIP_MAX_RATIO;
+
+    if (!message->compressed) {
+        return true;
+    }
+    bytes = (bytes < most) ? bytes : most;
+    if (!bt_net_has_room(bt_grpc_net(door->grpc), 0, bytes)) {
+        bt_net_count_refused(bt_grpc_net(door->grpc));
+        return false;
+    }
+    bt_net_charge(bt_grpc_net(door->grpc), &message->charged,
+                  message->charged + (size_t)bytes);
+    return true;
+}
+
+static void begin(visit_t *visit, bt_gmessage_t *message)
+{
+    bt_gdoor_t *door = door_of(visit);
+    const bt_pb_infer_form_t form = {
+        .compressed = message->compressed,
+        .max_bytes = door->front->config->max_body_bytes,
+    };
+    bt_infer_source_t source = {
+        .may_stream = visit->stream != NULL,
+        .traceparent = bt_gcall_field(visit->call, "traceparent"),
+        .parse = bt_pb_infer_parse,
+        .parse_ctx = &form,
+        .parse_ctx_bytes = sizeof(form),
+        .body_freed = body_freed,
+        .ctx = door,
+    };
+
+    if (!hold_unpacked(door, message)) {
+        bt_api_error_t error = {0};
+
+        bt_gmessage_fini(door->grpc, message);
+        bt_api_error_set(&error, 503, "server_error", NULL,
+                         "the server has no room for this message now");
+        visit->reply.ops->error(&visit->reply, &error);
+        return;
+    }
+    if (!message->compressed) {
+        bt_pb_infer_id(message->body.data, message->body.len, visit->id);
+    }
+    source.body_bytes = message->charged;
+    _Static_assert(sizeof(form) <= BT_INFER_CTX_BYTES, "it is copied");
+    bt_infer_begin(door->front, &visit->reply, &source, &message->body);
+}
+
+static visit_t *visit_create(bt_gcall_t *call, stream_t *stream,
+                             const bt_infer_reply_ops_t *ops)
+{
+    visit_t *visit = bt_calloc(1, sizeof(*visit));
+
+    if (visit != NULL) {
+        visit->reply.ops = ops;
+        visit->call = call;
+        visit->stream = stream;
+        visit->start_us = bt_now_us();
+        bt_list_init(&visit->link);
+    }
+    return visit;
+}
+
+static const char short_of_memory[] =
+    "out of memory for this request, try again later";
+
+void bt_infer_unary(bt_gcall_t *call, bt_gmessage_t *message)
+{
+    visit_t *visit = visit_create(call, NULL, &unary_ops);
+
+    if (visit == NULL) {
+        bt_gmessage_fini(bt_gcall_grpc(call), message);
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE, short_of_memory);
+        return;
+    }
+    bt_gcall_set_user(call, visit);
+    begin(visit, message);
+}
+
+void bt_infer_unary_gone(bt_gcall_t *call)
+{
+    visit_t *visit = bt_gcall_user(call);
+
+    if (visit != NULL) {
+        give_up(visit);
+    }
+}
+
+/* @return NULL: memory is short */
+static stream_t *stream_of(bt_gcall_t *call)
+{
+    stream_t *stream = bt_gcall_user(call);
+
+    if (stream == NULL) {
+        stream = bt_calloc(1, sizeof(*stream));
+        if (stream == NULL) {
+            return NULL;
+        }
+        stream->call = call;
+        bt_list_init(&stream->visits);
+        bt_gcall_set_user(call, stream);
+    }
+    return stream;
+}
+
+void bt_infer_stream(bt_gcall_t *call, bt_gmessage_t *message)
+{
+    stream_t *stream = stream_of(call);
+    visit_t *visit =
+        (stream == NULL) ? NULL : visit_create(call, stream, &stream_ops);
+    bt_gdoor_t *door = bt_gcall_ctx(call);
+
+    if (visit == NULL) {
+        bt_gmessage_fini(bt_gcall_grpc(call), message);
+        bt_strbuf_reset(&door->out);
+        bt_pb_infer_write_error(short_of_memory, "", &door->out);
+        (void)send_out(call);
+        return;
+    }
+    bt_list_push_back(&stream->visits, &visit->link);
+    begin(visit, message);
+}
+
+void bt_infer_stream_half_close(bt_gcall_t *call)
+{
+    stream_t *stream = bt_gcall_user(call);
+
+    if (stream == NULL) {
+        bt_gcall_end(call, BT_GRPC_OK, NULL);
+        return;
+    }
+    stream->half_closed = true;
+    end_if_done(stream);
+}
+
+void bt_infer_stream_gone(bt_gcall_t *call)
+{
+    stream_t *stream = bt_gcall_user(call);
+
+    if (stream == NULL) {
+        return;
+    }
+    while (!bt_list_empty(&stream->visits)) {
+        give_up(BT_CONTAINER_OF(stream->visits.next, visit_t, link));
+    }
+    bt_gcall_set_user(call, NULL);
+    bt_free(stream);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/grpc/pb.h"
+
+#include <stddef.h>
+
+#include "common/base/alloc.h"
+
+/* What an allocation costs beside its bytes. */
+#define OVERHEAD 16
+
+static void *room_alloc(void *data, size_t bytes)
+{
+    bt_pb_room_t *room = data;
+    void *ptr = NULL;
+
+    if ((bytes <= room->left) && (OVERHEAD <= room->left - bytes)) {
+        /* One more, so that nothing is none. */
+        ptr = bt_realloc_array(NULL, 1, bytes + 1);
+    }
+    if (ptr == NULL) {
+        room->refused = true;
+        return NULL;
+    }
+    room->left -= bytes + OVERHEAD;
+    return ptr;
+}
+
+static void room_free(void *data, void *ptr)
+{
+    (void)data;
+    bt_free(ptr);
+}
+
+void bt_pb_room_init(bt_pb_room_t *room, size_t message_bytes)
+{
+    *room = (bt_pb_room_t){.allocator = {.alloc = room_alloc,
+                                         .free = room_free,
+                                         .allocator_data = room},
+                           .left = message_bytes * BT_PB_ROOM_FACTOR +
+                                   BT_PB_ROOM_BYTES};
+}
+
+bt_status_t bt_pb_read(bt_pb_room_t *room,
+                       const ProtobufCMessageDescriptor *what, const void *data,
+                       size_t bytes, ProtobufCMessage **message_p)
+{
+    /* Of an empty message a buffer may have no data. */
+    static const uint8_t nothing;
+    ProtobufCMessage *message = protobuf_c_message_unpack(
+        what, &room->allocator, bytes, (bytes > 0) ? data : &nothing);
+
+    if (message == NULL) {
+        return room->refused ? BT_ERR_TOO_LARGE : BT_ERR_BAD_MESSAGE;
+    }
+    *message_p = message;
+    return BT_OK;
+}
+
+void bt_pb_free(bt_pb_room_t *room, ProtobufCMessage *message)
+{
+    protobuf_c_message_free_unpacked(message, &room->allocator);
+}
+
+/* ---- writing ---- */
+
+char *bt_pb_text(const char *borrowed)
+{
+    union {
+        const char *from;
+        char *to;
+    } cast = {.from = (borrowed == NULL) ? "" : borrowed};
+
+    return cast.to;
+}
+
+typedef struct bt_pb_block {
+    struct bt_pb_block *next;
+    max_align_t data[];
+} bt_pb_block_t;
+
+void *bt_pb_scratch_take(bt_pb_scratch_t *scratch, size_t n, size_t size)
+{
+    bt_pb_block_t *block = NULL;
+    size_t bytes;
+
+    if (!scratch->failed && !__builtin_mul_overflow(n, size, &bytes)) {
+        block = bt_calloc(1, sizeof(*block) + bytes);
+    }
+    if (block == NULL) {
+        scratch->failed = true;
+        return NULL;
+    }
+    block->next = scratch->blocks;
+    scratch->blocks = block;
+    return block->data;
+}
+
+void bt_pb_scratch_fini(bt_pb_scratch_t *scratch)
+{
+    while (scratch->blocks != NULL) {
+        bt_pb_block_t *block = scratch->blocks;
+
+        scratch->blocks = block->next;
+        bt_free(block);
+    }
+}
+
+void bt_pb_write(const ProtobufCMessage *message, bt_strbuf_t *out)
+{
+    const size_t bytes = protobuf_c_message_get_packed_size(message);
+
+    if ((bytes == 0) || (bytes > out->limit - out->len)) {
+        if (bytes > 0) {
+            out->status = BT_ERR_TOO_LARGE;
+        }
+        return;
+    }
+    bt_strbuf_reserve(out, out->len + bytes);
+    if (bt_strbuf_status(out) == BT_OK) {
+        (void)protobuf_c_message_pack(message, (uint8_t *)out->data + out->len);
+        out->len += bytes;
+        out->data[out->len] = '\0';
+    }
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <grpc_service.pb-c.h>
+
+#include "common/base/assert.h"
+#include "router/grpc/pb.h"
+#include "router/grpc/pb_infer.h"
+
+typedef Inference__ModelInferResponse response_pb_t;
+typedef Inference__ModelInferResponse__InferOutputTensor output_pb_t;
+typedef Inference__InferParameter param_pb_t;
+
+/* Borrows everything; the arrays have room for BT_INFER_MAX_OUTPUTS. */
+typedef struct response_form {
+    response_pb_t message;
+    output_pb_t outputs[BT_INFER_MAX_OUTPUTS];
+    output_pb_t *output_list[BT_INFER_MAX_OUTPUTS];
+    ProtobufCBinaryData raw[BT_INFER_MAX_OUTPUTS];
+    int64_t shapes[BT_INFER_MAX_OUTPUTS][BT_TENSOR_MAX_DIMS];
+    Inference__ModelInferResponse__ParametersEntry last, *param_list[1];
+    param_pb_t last_value;
+    char name[sizeof("triton_final_response")];
+} response_form_t;
+
+/* protobuf-c has no const. */
+static uint8_t *bytes_of(const void *borrowed)
+{
+    union {
+        const void *from;
+        uint8_t *to;
+    } cast = {.from = borrowed};
+
+    return cast.to;
+}
+
+static void say_last(response_form_t *form, bool last)
+{
+    form->last = (Inference__ModelInferResponse__ParametersEntry)
+        INFERENCE__MODEL_INFER_RESPONSE__PARAMETERS_ENTRY__INIT;
+    form->last_value = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
+    form->last_value.parameter_choice_case =
+        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
+    form->last_value.bool_param = last;
+    form->last.key = bt_pb_text("triton_final_response");
+    form->last.value = &form->last_value;
+    form->param_list[0] = &form->last;
+    form->message.n_parameters = 1;
+    form->message.parameters = form->param_list;
+}
+
+static void fill_response(response_form_t *form,
+                          const bt_infer_response_t *from, bt_pb_last_t last)
+{
+    response_pb_t *message = &form->message;
+
+    BT_ASSERT(from->n_outputs <= BT_INFER_MAX_OUTPUTS);
+    *message = (response_pb_t)INFERENCE__MODEL_INFER_RESPONSE__INIT;
+    message->model_name = bt_pb_text(from->model);
+    message->model_version = bt_pb_text(from->version);
+    message->id = bt_pb_text(from->id);
+    for (size_t i = 0; i < from->n_outputs; i++) {
+        const bt_tensor_t *tensor = &from->outputs[i];
+        output_pb_t *out = &form->outputs[i];
+
+        *out = (output_pb_t)
+            INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT;
+        out->name = bt_pb_text(tensor->name);
+        out->datatype = bt_pb_text(bt_dtype_name(tensor->dtype));
+        for (uint32_t k = 0; k < tensor->n_dims; k++) {
+            form->shapes[i][k] = (int64_t)tensor->dims[k];
+        }
+        out->n_shape = tensor->n_dims;
+        out->shape = form->shapes[i];
+        form->raw[i] = (ProtobufCBinaryData){.len = tensor->bytes,
+                                             .data = bytes_of(tensor->data)};
+        form->output_list[i] = out;
+    }
+    message->n_outputs = from->n_outputs;
+    message->outputs = form->output_list;
+    message->n_raw_output_contents = from->n_outputs;
+    message->raw_output_contents = form->raw;
+    if (last != BT_PB_LAST_UNSAID) {
+        say_last(form, last == BT_PB_LAST_YES);
+    }
+}
+
+void bt_pb_infer_write(const bt_infer_response_t *response, bt_strbuf_t *out)
+{
+    response_form_t form;
+
+    fill_response(&form, response, BT_PB_LAST_UNSAID);
+    bt_pb_write(&form.message.base, out);
+}
+
+void bt_pb_infer_write_piece(const bt_infer_response_t *response,
+                             bt_pb_last_t last, bt_strbuf_t *out)
+{
+    Inference__ModelStreamInferResponse piece =
+        INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
+    response_form_t form;
+
+    fill_response(&form, response, last);
+    piece.infer_response = &form.message;
+    bt_pb_write(&piece.base, out);
+}
+
+void bt_pb_infer_write_error(const char *message, const char *id,
+                             bt_strbuf_t *out)
+{
+    Inference__ModelStreamInferResponse piece =
+        INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
+    response_pb_t response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
+
+    piece.error_message = bt_pb_text((message[0] == '\0') ? "failed" : message);
+    response.id = bt_pb_text(id);
+    piece.infer_response = &response;
+    bt_pb_write(&piece.base, out);
+}

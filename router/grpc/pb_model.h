@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file pb_model.h
+ *
+ * What a model is said to be, and its counts, as gRPC's messages. The message
+ * lives in the scratch, and borrows the model's strings.
+ *
+ * Threads: pure functions.
+ */
+#ifndef BT_ROUTER_GRPC_PB_MODEL_H
+#define BT_ROUTER_GRPC_PB_MODEL_H
+
+#include "common/repository/repository.h"
+#include "router/grpc/pb.h"
+#include "router/observe/metrics.h"
+
+/** ModelMetadataResponse. @return NULL: memory is short */
+ProtobufCMessage *bt_pb_metadata(bt_pb_scratch_t *scratch,
+                                 const bt_repo_model_t *model,
+                                 const char *version);
+/** ModelConfigResponse. @return NULL: memory is short */
+ProtobufCMessage *bt_pb_config(bt_pb_scratch_t *scratch,
+                               const bt_repo_model_t *model, bool decoupled);
+/** A ModelStatistics. @return NULL: memory is short */
+ProtobufCMessage *bt_pb_statistics(bt_pb_scratch_t *scratch, const char *name,
+                                   const char *version,
+                                   const bt_statistics_t *statistics);
+
+#endif

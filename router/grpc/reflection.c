@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gRPC's reflection service. Its two versions have the same messages. */
+#include "router/grpc/reflection.h"
+
+#include <reflection.pb-c.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "router/grpc/gdoor_priv.h"
+
+typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;
+typedef Grpc__Reflection__V1__ServerReflectionResponse response_t;
+
+#define MAX_FILES  8
+#define NAME_BYTES 128
+
+static char *services[] = {
+    (char[]){"grpc.health.v1.Health"},
+    (char[]){"grpc.reflection.v1.ServerReflection"},
+    (char[]){"grpc.reflection.v1alpha.ServerReflection"},
+    (char[]){"inference.GRPCInferenceService"},
+};
+
+static bool list_services(bt_gcall_t *call, response_t *response)
+{
+    Grpc__Reflection__V1__ServiceResponse service[BT_ARRAY_LEN(services)];
+    Grpc__Reflection__V1__ServiceResponse *list[BT_ARRAY_LEN(services)];
+    Grpc__Reflection__V1__ListServiceResponse answer =
+        GRPC__REFLECTION__V1__LIST_SERVICE_RESPONSE__INIT;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(services); i++) {
+        service[i] = (Grpc__Reflection__V1__ServiceResponse)
+            GRPC__REFLECTION__V1__SERVICE_RESPONSE__INIT;
+        service[i].name = services[i];
+        list[i] = &service[i];
+    }
+    answer.n_service = BT_ARRAY_LEN(services);
+    answer.service = list;
+    response->message_response_case =
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
+    response->list_services_response = &answer;
+    return bt_gdoor_send(call, &response->base);
+}
+
+/* The constant is not written. */
+static ProtobufCBinaryData borrow(bt_proto_span_t span)
+{
+    union {
+        const unsigned char *from;
+        uint8_t *to;
+    } cast = {.from = span.data};
+
+    return (ProtobufCBinaryData){.len = span.bytes, .data = cast.to};
+}
+
+/* A file, and those that it imports. */
+static bool send_file(bt_gcall_t *call, response_t *response,
+                      bt_proto_span_t file)
+{
+    Grpc__Reflection__V1__FileDescriptorResponse answer =
+        GRPC__REFLECTION__V1__FILE_DESCRIPTOR_RESPONSE__INIT;
+    ProtobufCBinaryData files[MAX_FILES];
+    bt_proto_span_t import;
+    size_t n = 0;
+
+    files[n++] = borrow(file);
+    for (size_t i = 0; (n < MAX_FILES) && bt_proto_import(file, i, &import);
+         i++) {
+        char name[NAME_BYTES];
+        bt_proto_span_t other;
+
+        snprintf(name, sizeof(name), "%.*s", (int)import.bytes,
+                 (const char *)import.data);
+        if (bt_proto_file_named(name, &other)) {
+            files[n++] = borrow(other);
+        }
+    }
+    answer.n_file_descriptor_proto = n;
+    answer.file_descriptor_proto = files;
+    response->message_response_case =
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
+    response->file_descriptor_response = &answer;
+    return bt_gdoor_send(call, &response->base);
+}
+
+static bool send_error(bt_gcall_t *call, response_t *response,
+                       bt_grpc_code_t code, const char *message)
+{
+    Grpc__Reflection__V1__ErrorResponse answer =
+        GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
+    char text[128];
+
+    snprintf(text, sizeof(text), "%s", message);
+    answer.error_code = (int32_t)code;
+    answer.error_message = text;
+    response->message_response_case =
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
+    response->error_response = &answer;
+    return bt_gdoor_send(call, &response->base);
+}
+
+static bool answer(bt_gcall_t *call, request_t *request)
+{
+    response_t response =
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__INIT;
+    bt_proto_span_t file;
+
+    response.valid_host = request->host;
+    response.original_request = request;
+    switch (request->message_request_case) {
+    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_LIST_SERVICES:
+        return list_services(call, &response);
+    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_BY_FILENAME:
+        if (bt_proto_file_named(request->file_by_filename, &file)) {
+            return send_file(call, &response, file);
+        }
+        return send_error(call, &response, BT_GRPC_NOT_FOUND,
+                          "no file of this name");
+    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_SYMBOL:
+        if (bt_proto_file_of(request->file_containing_symbol, &file)) {
+            return send_file(call, &response, file);
+        }
+        return send_error(call, &response, BT_GRPC_NOT_FOUND,
+                          "no file has this symbol");
+    default:
+        return send_error(call, &response, BT_GRPC_NOT_FOUND,
+                          "there are no extensions");
+    }
+}
+
+void bt_reflection_message(bt_gcall_t *call, bt_gmessage_t *message)
+{
+    bt_pb_room_t room;
+    request_t *request = (request_t *)bt_gdoor_read(
+        call, message,
+        &grpc__reflection__v1__server_reflection_request__descriptor, &room);
+
+    if (request != NULL) {
+        (void)answer(call, request);
+        bt_pb_free(&room, &request->base);
+    }
+}
+
+void bt_reflection_half_close(bt_gcall_t *call)
+{
+    bt_gcall_end(call, BT_GRPC_OK, NULL);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `infer` over HTTP: tensors in JSON, or raw behind it; packed where the client
+ * takes that. */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/zip/zip.h"
+#include "router/http/door_priv.h"
+#include "router/triton/infer_json.h"
+
+#define RAW_TYPE "application/octet-stream"
+
+static bt_visit_t *visit_of(bt_infer_reply_t *reply)
+{
+    return BT_CONTAINER_OF(reply, bt_visit_t, infer);
+}
+
+/* For the access log. */
+static void note_facts(bt_visit_t *visit)
+{
+    visit->reply.facts = visit->infer.facts;
+}
+
+/* ---- answers ---- */
+
+/* One that is put into bytes: at once, or on the pool when it is long. */
+struct bt_infer_answer {
+    bt_pool_job_t job;
+    bt_frontend_t *front;
+    bt_visit_t *visit; /* NULL: the client left */
+    bt_infer_response_t response;
+    bt_infer_request_t request; /* of the pool's: what each is to look like */
+    char model[BT_INFER_NAME_BYTES];
+    bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
+    bool zips; /* the client takes it packed */
+    bt_zip_t format;
+    bt_strbuf_t out, packed;
+    size_t json_bytes;
+    bt_status_t status;
+};
+
+/* Is this coding among those that the client takes? */
+static bool accepts(const char *list, const char *coding)
+{
+    const size_t n = strlen(coding);
+
+    while (list != NULL) {
+        const char *q;
+
+        list += strspn(list, " \t,");
+        if ((strncasecmp(list, coding, n) == 0) &&
+            (strchr(" \t,;", list[n]) != NULL)) { /* the end, too */
+            q = list + n + strspn(list + n, " \t;");
+            return !((strncasecmp(q, "q=0", 3) == 0) &&
+                     (strspn(q + 3, ".0") == strcspn(q + 3, " \t,")));
+        }
+        list = strchr(list, ',');
+    }
+    return false;
+}
+
+static void find_format(bt_infer_answer_t *a, const bt_exchange_t *ex)
+{
+    const char *list = bt_exchange_header(ex, "Accept-Encoding");
+
+    a->zips = true;
+    if (accepts(list, "gzip")) {
+        a->format = BT_ZIP_GZIP;
+    } else if (accepts(list, "deflate")) {
+        a->format = BT_ZIP_DEFLATE;
+    } else {
+        a->zips = false;
+    }
+}
+
+static void write_answer(bt_infer_answer_t *a)
+{
+    bt_strbuf_init(&a->out, BT_ANSWER_LIMIT);
+    bt_strbuf_init(&a->packed, BT_ANSWER_LIMIT);
+    bt_infer_write_json(&a->response, &a->out, &a->json_bytes);
+    a->status = bt_strbuf_status(&a->out);
+    if ((a->status == BT_OK) && a->zips) {
+        a->status = bt_zip(a->format, a->out.data, a->out.len, &a->packed);
+    }
+}
+
+static void answer_fini(bt_infer_answer_t *a)
+{
+    for (size_t i = 0; i < a->response.n_outputs; i++) {
+        bt_tensor_fini(&a->outputs[i]); /* of the pool's; else there are none */
+    }
+    bt_infer_request_fini(&a->request);
+    bt_strbuf_fini(&a->out);
+    bt_strbuf_fini(&a->packed);
+}
+
+static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
+{
+    const bt_strbuf_t *body = a->zips ? &a->packed : &a->out;
+    char length[32];
+
+    if (a->status != BT_OK) {
+        bt_visit_fail_for_memory(visit);
+        return;
+    }
+    if (a->json_bytes > 0) {
+        snprintf(length, sizeof(length), "%zu", a->json_bytes);
+        bt_exchange_add_header(visit->ex, BT_INFER_LENGTH_HEADER, length);
+    }
+    if (a->zips) {
+        bt_exchange_add_header(visit->ex, "Content-Encoding",
+                               (a->format == BT_ZIP_GZIP) ? "gzip" : "deflate");
+        bt_exchange_add_header(visit->ex, "Vary", "Accept-Encoding");
+    }
+    bt_visit_respond(visit, 200, (a->json_bytes > 0) ? RAW_TYPE : BT_JSON_TYPE,
+                     body->data, body->len);
+}
+
+/* ---- the pool's ---- */
+
+static void run_write(bt_pool_job_t *job)
+{
+    write_answer(BT_CONTAINER_OF(job, bt_infer_answer_t, job));
+}
+
+static void on_written(bt_pool_job_t *job)
+{
+    bt_infer_answer_t *a = BT_CONTAINER_OF(job, bt_infer_answer_t, job);
+    bt_visit_t *visit = a->visit;
+
+    a->front->n_answers--;
+    if (visit != NULL) {
+        visit->packing = NULL;
+        if (!job->ran) {
+            write_answer(a); /* the server stops: this was finished before */
+        }
+        respond(visit, a);
+    }
+    answer_fini(a);
+    bt_free(a);
+}
+
+/* Takes what the response lends. @return false for want of memory. */
+static bool take(bt_infer_answer_t *a, const bt_infer_response_t *whole)
+{
+    const bt_infer_request_t *request = whole->request;
+
+    a->response = *whole;
+    a->response.n_outputs = 0;
+    a->request.binary = request->binary;
+    memcpy(a->request.id, request->id, sizeof(a->request.id));
+    if (request->n_wanted > 0) {
+        a->request.wanted = bt_memdup(
+            request->wanted, request->n_wanted * sizeof(*request->wanted));
+        if (a->request.wanted == NULL) {
+            return false;
+        }
+        a->request.n_wanted = request->n_wanted;
+    }
+    memcpy(a->model, whole->model, strlen(whole->model) + 1);
+    for (size_t i = 0; i < whole->n_outputs; i++) {
+        a->outputs[i] = whole->outputs[i];
+        whole->outputs[i].owned = NULL;
+    }
+    a->response.n_outputs = whole->n_outputs;
+    a->response.outputs = a->outputs;
+    a->response.request = &a->request;
+    a->response.id = a->request.id;
+    a->response.model = a->model;
+    return true;
+}
+
+static void begin_write(bt_visit_t *visit, const bt_infer_response_t *whole)
+{
+    bt_infer_answer_t *a = bt_calloc(1, sizeof(*a));
+
+    if ((a == NULL) || !take(a, whole)) {
+        if (a != NULL) {
+            answer_fini(a);
+        }
+        bt_free(a);
+        bt_visit_fail_for_memory(visit);
+        return;
+    }
+    find_format(a, visit->ex);
+    a->front = visit->door->front;
+    a->visit = visit;
+    a->job.run = run_write;
+    a->job.done = on_written;
+    visit->packing = a;
+    a->front->n_answers++;
+    bt_pool_post(a->front->pool, &a->job, BT_POOL_FIRST);
+}
+
+static void on_finish(bt_infer_reply_t *reply, const bt_infer_response_t *whole)
+{
+    bt_visit_t *visit = visit_of(reply);
+    bt_infer_answer_t answer = {.response = *whole};
+    size_t bytes = 0;
+
+    note_facts(visit);
+    for (size_t i = 0; i < whole->n_outputs; i++) {
+        bytes += whole->outputs[i].bytes;
+    }
+    if (bytes > visit->door->inline_bytes) {
+        begin_write(visit, whole);
+        return;
+    }
+    find_format(&answer, visit->ex);
+    write_answer(&answer);
+    respond(visit, &answer);
+    answer.response.n_outputs = 0; /* lent */
+    answer_fini(&answer);
+}
+
+static void on_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
+{
+    bt_visit_t *visit = visit_of(reply);
+
+    note_facts(visit);
+    bt_visit_fail(visit, error);
+}
+
+static const bt_infer_reply_ops_t reply_ops = {
+    .piece = NULL, /* there is no stream here */
+    .finish = on_finish,
+    .error = on_error,
+};
+
+/* Where the JSON's length stands: in a header of its own, or with the content's
+ * type, as SageMaker and Vertex AI have it; NULL: nowhere. */
+static const char *find_length(const bt_exchange_t *ex)
+{
+    static const char key[] = "json-header-size=";
+    const char *text = bt_exchange_header(ex, BT_INFER_LENGTH_HEADER);
+
+    if (text == NULL) {
+        const char *type = bt_exchange_header(ex, "Content-Type");
+
+        text = (type != NULL) ? strstr(type, key) : NULL;
+        text = (text != NULL) ? text + strlen(key) : NULL;
+    }
+    return text;
+}
+
+/* @return false for what is no number of bytes. */
+static bool read_length(const char *text, bt_infer_http_t *http)
+{
+    uint64_t bytes = 0;
+
+    *http = (bt_infer_http_t){.has_json_bytes = text != NULL};
+    if (text == NULL) {
+        return true;
+    }
+    for (; (*text >= '0') && (*text <= '9'); text++) {
+        if (__builtin_mul_overflow(bytes, 10, &bytes) ||
+            __builtin_add_overflow(bytes, (uint64_t)(*text - '0'), &bytes)) {
+            return false;
+        }
+    }
+    http->json_bytes = bytes;
+    return *text == '\0';
+}
+
+static void begin_infer(bt_visit_t *visit, const bt_visit_how_t *how,
+                        bt_strbuf_t *body, size_t body_bytes)
+{
+    char client[BT_HTTP_CLIENT_BYTES] = "";
+    bt_infer_http_t http;
+    const bt_infer_source_t source = {
+        .model = how->model,
+        .version = how->version,
+        .client = client,
+        .traceparent = bt_exchange_header(visit->ex, "traceparent"),
+        .parse = bt_infer_parse_json,
+        .parse_ctx = &http,
+        .parse_ctx_bytes = sizeof(http),
+        .body_freed = bt_door_body_freed,
+        .ctx = visit->door,
+        .body_bytes = body_bytes,
+    };
+    bt_api_error_t error = {0};
+
+    if (!read_length(find_length(visit->ex), &http)) {
+        bt_strbuf_fini(body);
+        bt_door_body_freed(visit->door, body_bytes);
+        bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+                         BT_INFER_LENGTH_HEADER " is no number of bytes");
+        bt_visit_fail(visit, &error);
+        return;
+    }
+    bt_exchange_client(visit->ex, client);
+    visit->infer.ops = &reply_ops;
+    bt_infer_begin(visit->door->front, &visit->infer, &source, body);
+}
+
+void bt_visit_infer(bt_visit_t *visit, const char *model, const char *version)
+{
+    const bt_visit_how_t how = {
+        .begin = begin_infer,
+        .model = model,
+        .version = version,
+    };
+
+    bt_visit_take_body(visit, &how);
+}
+
+void bt_visit_infer_gone(bt_visit_t *visit)
+{
+    if (visit->packing != NULL) {
+        visit->packing->visit = NULL;
+    }
+    if (visit->infer.call != NULL) {
+        bt_infer_gone(visit->infer.call);
+        note_facts(visit);
+    }
+}

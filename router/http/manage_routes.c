@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Triton's clients order: models, the log, the trace, shared memory. */
+#include <string.h>
+
+#include "common/base/json.h"
+#include "router/http/order.h"
+#include "router/http/routes_priv.h"
+#include "router/triton/describe.h"
+#include "router/triton/settings_json.h"
+
+/* An order's body, read as settings; @param under  as of
+ * bt_settings_read_under(), or NULL
+ * @return false: it was refused, and that is answered */
+static bool read_body(const bt_request_t *r, const char *under,
+                      bt_settings_t *settings)
+{
+    bt_api_error_t error = {0};
+    bt_strbuf_t body;
+    const size_t held = bt_exchange_take_body(r->ex, &body);
+    const char *text = (body.len > 0) ? body.data : "";
+    const bt_status_t status =
+        (under != NULL)
+            ? bt_settings_read_under(text, body.len, under, settings, &error)
+            : bt_settings_read(text, body.len, settings, &error);
+
+    bt_strbuf_fini(&body);
+    bt_http_give_back(r->door->http, held);
+    if (status != BT_OK) {
+        bt_request_fail(r, &error);
+        return false;
+    }
+    return true;
+}
+
+static void refuse_by_name(const bt_request_t *r, const char *name,
+                           const char *what)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 400, "invalid_request_error", name, "%.64s: %s",
+                     name, what);
+    bt_request_fail(r, &error);
+}
+
+static void respond_nothing(const bt_request_t *r)
+{
+    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, "", 0);
+}
+
+/* ---- models ---- */
+
+static void write_index(const bt_frontend_t *front, bool ready_only,
+                        bt_json_t *json)
+{
+    bt_described_t list[BT_DOOR_MAX_MODELS];
+    const size_t n = bt_describe_names(front, list, BT_DOOR_MAX_MODELS);
+
+    bt_json_array(json, NULL);
+    for (size_t i = 0; i < n; i++) {
+        const char *why;
+        const char *state = bt_describe_state(front, list[i].served, &why);
+
+        if (ready_only && (why[0] != '\0')) {
+            continue;
+        }
+        bt_json_object(json, NULL);
+        bt_json_str(json, "name", list[i].name);
+        bt_json_str(json, "version", list[i].served->version);
+        bt_json_str(json, "state", state);
+        bt_json_str(json, "reason", why);
+        bt_json_end_object(json);
+    }
+    bt_json_end_array(json);
+}
+
+void bt_route_index(const bt_request_t *r)
+{
+    bt_settings_t settings;
+    bt_json_t json;
+    bool ready_only = false;
+
+    if (!read_body(r, NULL, &settings)) {
+        return;
+    }
+    for (size_t i = 0; i < settings.n; i++) {
+        const bt_setting_t *setting = &settings.list[i];
+
+        if ((strcmp(setting->name, "ready") == 0) &&
+            (setting->kind == BT_SETTING_BOOL)) {
+            ready_only = setting->number != 0;
+        } else if ((setting->kind != BT_SETTING_NULL) &&
+                   ((strcmp(setting->name, "repository_name") != 0) ||
+                    (setting->text[0] != '\0'))) {
+            refuse_by_name(r, setting->name,
+                           "there is one repository, and "
+                           "\"ready\" is true or false");
+            return;
+        }
+    }
+    bt_strbuf_reset(&r->door->out);
+    bt_json_init(&json, &r->door->out);
+    write_index(r->door->front, ready_only, &json);
+    bt_request_respond_json(r);
+}
+
+/* As the launcher calls it: Triton's names are the first model's. */
+static const char *name_for_launcher(const bt_request_t *r)
+{
+    const bt_served_t *served =
+        bt_registry_find(&r->door->front->models, r->name);
+
+    return (served != NULL) ? served->name : r->name;
+}
+
+static void order(const bt_request_t *r, bool load)
+{
+    bt_settings_t parameters;
+
+    if (!read_body(r, "parameters", &parameters)) {
+        return;
+    }
+    for (size_t i = 0; i < parameters.n; i++) {
+        if (strcmp(parameters.list[i].name, "unload_dependents") != 0) {
+            refuse_by_name(r, parameters.list[i].name,
+                           "a model is loaded as the server was told, without "
+                           "a configuration or files of the order's own");
+            return;
+        }
+    }
+    if (!bt_config_is_model_name(r->name, strlen(r->name))) {
+        refuse_by_name(r, r->name, "this is no model's name");
+        return;
+    }
+    bt_order_begin(r->visit, name_for_launcher(r), load);
+}
+
+void bt_route_load(const bt_request_t *r)
+{
+    order(r, true);
+}
+
+void bt_route_unload(const bt_request_t *r)
+{
+    order(r, false);
+}
+
+/* ---- settings ---- */
+
+static void write_list(bt_json_t *json, const bt_setting_t *setting)
+{
+    const char *at = setting->text;
+
+    bt_json_array(json, setting->name);
+    while (*at != '\0') {
+        const size_t n = strcspn(at, ",");
+
+        bt_json_strn(json, NULL, at, n);
+        at += n;
+        at += (*at == ',') ? 1 : 0;
+    }
+    bt_json_end_array(json);
+}
+
+static void respond_settings(const bt_request_t *r,
+                             const bt_settings_t *settings)
+{
+    bt_json_t json;
+
+    bt_strbuf_reset(&r->door->out);
+    bt_json_init(&json, &r->door->out);
+    bt_json_object(&json, NULL);
+    for (size_t i = 0; i < settings->n; i++) {
+        const bt_setting_t *setting = &settings->list[i];
+
+        switch (setting->kind) {
+        case BT_SETTING_BOOL:
+            bt_json_bool(&json, setting->name, setting->number != 0);
+            break;
+        case BT_SETTING_NUMBER:
+            bt_json_u64(&json, setting->name, setting->number);
+            break;
+        case BT_SETTING_LIST:
+            write_list(&json, setting);
+            break;
+        case BT_SETTING_TEXT:
+            bt_json_str(&json, setting->name, setting->text);
+            break;
+        case BT_SETTING_NULL:
+            bt_json_null(&json, setting->name);
+            break;
+        }
+    }
+    bt_json_end_object(&json);
+    bt_request_respond_json(r);
+}
+
+void bt_route_log(const bt_request_t *r)
+{
+    bt_api_error_t error = {0};
+    bt_settings_t settings;
+
+    if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
+        if (!read_body(r, NULL, &settings)) {
+            return;
+        }
+        if (bt_describe_set_log(r->door->front, &settings, &error) != BT_OK) {
+            bt_request_fail(r, &error);
+            return;
+        }
+    }
+    bt_describe_log(&settings);
+    respond_settings(r, &settings);
+}
+
+void bt_route_trace(const bt_request_t *r)
+{
+    bt_api_error_t error = {0};
+    bt_settings_t settings;
+
+    if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
+        if (!read_body(r, NULL, &settings)) {
+            return;
+        }
+        if (bt_describe_set_trace(r->door->front, r->model, &settings,
+                                  &error) != BT_OK) {
+            bt_request_fail(r, &error);
+            return;
+        }
+    }
+    bt_describe_trace(r->door->front, &settings);
+    respond_settings(r, &settings);
+}
+
+/* ---- shared memory, of which there is none ---- */
+
+void bt_route_memory_status(const bt_request_t *r)
+{
+    static const char none[] = "[]";
+
+    if (r->name != NULL) {
+        refuse_by_name(r, r->name,
+                       "no such region of shared memory is "
+                       "registered");
+        return;
+    }
+    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, none, sizeof(none) - 1);
+}
+
+void bt_route_memory_register(const bt_request_t *r)
+{
+    refuse_by_name(r, r->name,
+                   "shared memory with clients is not served over "
+                   "HTTP: send the tensors themselves");
+}
+
+/* What is not there is unregistered already: clients do it first. */
+void bt_route_memory_unregister(const bt_request_t *r)
+{
+    respond_nothing(r);
+}

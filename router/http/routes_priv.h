@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file routes_priv.h  Shared by routes.c and the files of handlers only. */
+#ifndef BT_ROUTER_HTTP_ROUTES_PRIV_H
+#define BT_ROUTER_HTTP_ROUTES_PRIV_H
+
+#include "router/http/door_priv.h"
+
+/** What a route's handler gets. */
+typedef struct bt_request {
+    bt_visit_t *visit;
+    bt_door_t *door;
+    bt_exchange_t *ex;
+    const char *model;   /**< segment {model}, or NULL */
+    const char *version; /**< segment {version}, or NULL */
+    const char *name;    /**< segment {name}, or NULL */
+    bt_served_t *served; /**< of {model}: known, and of this version */
+} bt_request_t;
+
+/* ---- routes.c ---- */
+
+/** Answer with an error: "WHAT: PATH". The visit is over. */
+void bt_request_refuse(const bt_request_t *r, int status, const char *what);
+/** Answer with an error as it is. The visit is over. */
+void bt_request_fail(const bt_request_t *r, const bt_api_error_t *error);
+/** Answer with the door's scratch as JSON. The visit is over. */
+void bt_request_respond_json(const bt_request_t *r);
+
+/* ---- describe_routes.c: what describes models and server ---- */
+
+void bt_route_server(const bt_request_t *r);
+void bt_route_model(const bt_request_t *r);
+void bt_route_config(const bt_request_t *r);
+void bt_route_stats(const bt_request_t *r);
+void bt_route_all_stats(const bt_request_t *r);
+
+/* ---- manage_routes.c: what is ordered ---- */
+
+void bt_route_index(const bt_request_t *r);
+void bt_route_load(const bt_request_t *r);
+void bt_route_unload(const bt_request_t *r);
+void bt_route_log(const bt_request_t *r);
+void bt_route_trace(const bt_request_t *r);
+void bt_route_memory_status(const bt_request_t *r);
+void bt_route_memory_register(const bt_request_t *r);
+void bt_route_memory_unregister(const bt_request_t *r);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file infer_json.h
+ *
+ * Requests and responses of `infer` as HTTP carries them:
+ *
+ *     {"id": …, "inputs": [{"name": …, "shape": …, "datatype": …,
+ *                           "data": […] or "parameters":
+ *                                          {"binary_data_size": n}}, …],
+ *      "outputs": [{"name": …, "parameters": {"binary_data": true}}, …]}
+ *     raw data of the inputs that have a size, one after the other
+ *
+ * The header Inference-Header-Content-Length says where the JSON ends.
+ *
+ * Threads: pure functions.
+ * Source:  KServe's protocol v2, extension "binary tensor data".
+ */
+#ifndef BT_ROUTER_TRITON_INFER_JSON_H
+#define BT_ROUTER_TRITON_INFER_JSON_H
+
+#include "router/triton/infer.h"
+
+#define BT_INFER_LENGTH_HEADER "Inference-Header-Content-Length"
+
+/** What bt_infer_parse_json() is given as ctx. */
+typedef struct bt_infer_http {
+    bool has_json_bytes; /**< else all of the body is JSON */
+    uint64_t json_bytes;
+} bt_infer_http_t;
+
+/** bt_infer_parse_t of HTTP's bodies. */
+BT_MUST_CHECK bt_status_t bt_infer_parse_json(const void *http,
+                                              bt_strbuf_t *body,
+                                              bt_infer_request_t *request_p,
+                                              bt_api_error_t *error_p);
+
+/** Append the JSON of a response, and behind it the raw data of the outputs
+ *  that the request wants raw.
+ *  @param [out] json_bytes_p  where the JSON ends, when raw data follows; 0:
+ *                    none does, and no header is due */
+void bt_infer_write_json(const bt_infer_response_t *response, bt_strbuf_t *out,
+                         size_t *json_bytes_p);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/triton/models.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+
+/* clang-format off */
+#define IN(name, type, field, ...)                                       \
+    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
+     {__VA_ARGS__}, BT_FIELD_##field, false, false}
+#define OPT(name, type, field, ...)                                      \
+    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
+     {__VA_ARGS__}, BT_FIELD_##field, true, false}
+/* Another spelling: clients of other versions of these models send it. */
+#define ALSO(name, type, field, ...)                                     \
+    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
+     {__VA_ARGS__}, BT_FIELD_##field, true, true}
+#define OUT(name, type, result, ...)                                     \
+    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
+     {__VA_ARGS__}, BT_RESULT_##result, false, false}
+#define OUT_ALSO(name, type, result, ...)                                \
+    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
+     {__VA_ARGS__}, BT_RESULT_##result, false, true}
+
+/* ---- what several of them share ---- */
+
+/* Sampling that has one name everywhere. */
+#define SAMPLING_INPUTS                                             \
+    OPT("end_id", INT32, END_ID, 1),                                \
+    OPT("pad_id", INT32, PAD_ID, 1),                                \
+    OPT("temperature", FP32, TEMPERATURE, 1),                       \
+    OPT("repetition_penalty", FP32, REPETITION_PENALTY, 1),         \
+    OPT("min_length", INT32, MIN_LENGTH, 1),                        \
+    OPT("presence_penalty", FP32, PRESENCE_PENALTY, 1),             \
+    OPT("frequency_penalty", FP32, FREQUENCY_PENALTY, 1),           \
+    OPT("random_seed", UINT64, SEED, 1),                            \
+    OPT("return_log_probs", BOOL, LOG_PROBS, 1),                    \
+    OPT("return_context_logits", BOOL, CONTEXT_LOGITS, 1),          \
+    OPT("return_generation_logits", BOOL, GENERATION_LOGITS, 1),    \
+    OPT("beam_width", INT32, ONE, 1),                               \
+    OPT("exclude_input_in_output", BOOL, EXCLUDE_INPUT, 1),         \
+    OPT("prompt_embedding_table", FP16, NOT_YET, -1, -1),           \
+    OPT("prompt_vocab_size", INT32, NOT_YET, 1),                    \
+    OPT("lora_task_id", UINT64, NOT_YET, 1),                        \
+    OPT("lora_weights", FP16, NOT_YET, -1, -1),                     \
+    OPT("lora_config", INT32, NOT_YET, -1, 3),                      \
+    OPT("early_stopping", BOOL, NEUTRAL, 1),                        \
+    ALSO("beam_search_diversity_rate", FP32, NOT_YET, 1),           \
+    ALSO("num_return_sequences", INT32, ONE, 1),                    \
+    ALSO("seed", UINT64, SEED, 1)
+
+#define TEXT_INPUTS                                                 \
+    IN("text_input", BYTES, TEXT, 1),                               \
+    OPT("decoder_text_input", BYTES, NOT_YET, 1),                   \
+    OPT("image_input", FP16, NOT_YET, -1, -1, -1),                  \
+    IN("max_tokens", INT32, MAX_TOKENS, 1),                         \
+    OPT("bad_words", BYTES, BAD_WORDS, -1),                         \
+    OPT("stop_words", BYTES, STOP_WORDS, -1),                       \
+    OPT("top_k", INT32, TOP_K, 1),                                  \
+    OPT("top_p", FP32, TOP_P, 1),                                   \
+    OPT("length_penalty", FP32, NEUTRAL, 1),                        \
+    OPT("len_penalty", FP32, NEUTRAL, 1),                           \
+    OPT("stream", BOOL, STREAM, 1),                                 \
+    OPT("embedding_bias_words", BYTES, BIAS_WORDS, -1),             \
+    OPT("embedding_bias_weights", FP32, BIAS_WEIGHTS, -1),          \
+    OPT("num_draft_tokens", INT32, NOT_YET, 1),                     \
+    OPT("use_draft_logits", BOOL, NOT_YET, 1),                      \
+    SAMPLING_INPUTS,                                                \
+    ALSO("stop", BOOL, STOP, 1),                                    \
+    ALSO("streaming", BOOL, STREAM, 1),                             \
+    ALSO("runtime_top_k", INT32, TOP_K, 1),                         \
+    ALSO("runtime_top_p", FP32, TOP_P, 1),                          \
+    ALSO("exclude_input_from_output", BOOL, EXCLUDE_INPUT, 1)
+
+#define LOG_PROB_OUTPUTS                                            \
+    OUT("cum_log_probs", FP32, CUM_LOG_PROBS, -1),                  \
+    OUT("output_log_probs", FP32, LOG_PROBS, -1, -1),               \
+    OUT("context_logits", FP32, CONTEXT_LOGITS, -1, -1),            \
+    OUT("generation_logits", FP32, GENERATION_LOGITS, -1, -1, -1),  \
+    OUT("batch_index", INT32, BATCH_INDEX, 1),                      \
+    OUT_ALSO("generation_logtis", FP32, GENERATION_LOGITS, -1, -1, -1)
+
+/* ---- preprocessing ---- */
+
+static const bt_model_tensor_t preprocessing_inputs[] = {
+    IN("QUERY", BYTES, TEXT, 1),
+    OPT("DECODER_QUERY", BYTES, NOT_YET, 1),
+    IN("REQUEST_OUTPUT_LEN", INT32, MAX_TOKENS, 1),
+    OPT("BAD_WORDS_DICT", BYTES, BAD_WORDS, -1),
+    OPT("STOP_WORDS_DICT", BYTES, STOP_WORDS, -1),
+    OPT("EMBEDDING_BIAS_WORDS", BYTES, BIAS_WORDS, -1),
+    OPT("EMBEDDING_BIAS_WEIGHTS", FP32, BIAS_WEIGHTS, -1),
+    OPT("END_ID", INT32, END_ID, 1),
+    OPT("PAD_ID", INT32, PAD_ID, 1),
+};
+
+static const bt_model_tensor_t preprocessing_outputs[] = {
+    OUT("INPUT_ID", INT32, IDS, -1),
+    OUT("REQUEST_INPUT_LEN", INT32, N_IDS, 1),
+    OUT("DECODER_INPUT_ID", INT32, DECODER_IDS, -1),
+    OUT("REQUEST_DECODER_INPUT_LEN", INT32, N_DECODER_IDS, 1),
+    OUT("BAD_WORDS_IDS", INT32, BAD_WORD_IDS, 2, -1),
+    OUT("STOP_WORDS_IDS", INT32, STOP_WORD_IDS, 2, -1),
+    OUT("EMBEDDING_BIAS", FP32, BIAS, -1),
+    OUT("REQUEST_OUTPUT_LEN", INT32, MAX_TOKENS, -1),
+    OUT("OUT_END_ID", INT32, END_ID, 1),
+    OUT("OUT_PAD_ID", INT32, PAD_ID, 1),
+};
+
+/* ---- tensorrt_llm ---- */
+
+static const bt_model_tensor_t tensorrt_llm_inputs[] = {
+    IN("input_ids", INT32, IDS, -1),
+    /* One client of these models sends input_ids alone. */
+    OPT("input_lengths", INT32, N_IDS, 1),
+    OPT("request_output_len", INT32, MAX_TOKENS, 1),
+    OPT("draft_input_ids", INT32, NOT_YET, -1),
+    OPT("draft_logits", FP32, NOT_YET, -1, -1),
+    OPT("draft_acceptance_threshold", FP32, NOT_YET, 1),
+    OPT("decoder_input_ids", INT32, NOT_YET, -1),
+    OPT("decoder_input_lengths", INT32, NOT_YET, 1),
+    OPT("stop_words_list", INT32, STOP_WORD_IDS, 2, -1),
+    OPT("bad_words_list", INT32, BAD_WORD_IDS, 2, -1),
+    OPT("embedding_bias", FP32, BIAS, -1),
+    OPT("runtime_top_k", INT32, TOP_K, 1),
+    OPT("runtime_top_p", FP32, TOP_P, 1),
+    OPT("runtime_top_p_min", FP32, NOT_YET, 1),
+    OPT("runtime_top_p_decay", FP32, NOT_YET, 1),
+    OPT("runtime_top_p_reset_ids", INT32, NOT_YET, 1),
+    OPT("len_penalty", FP32, NEUTRAL, 1),
+    SAMPLING_INPUTS,
+    OPT("stop", BOOL, STOP, 1),
+    OPT("streaming", BOOL, STREAM, 1),
+    ALSO("return_kv_cache_reuse_stats", BOOL, NOT_YET, 1),
+    ALSO("return_perf_metrics", BOOL, NOT_YET, 1),
+};
+
+static const bt_model_tensor_t tensorrt_llm_outputs[] = {
+    OUT("output_ids", INT32, IDS, -1, -1),
+    OUT("sequence_length", INT32, N_IDS, -1),
+    LOG_PROB_OUTPUTS,
+};
+
+/* ---- postprocessing ---- */
+
+static const bt_model_tensor_t postprocessing_inputs[] = {
+    IN("TOKENS_BATCH", INT32, TOKENS, -1, -1),
+    OPT("SEQUENCE_LENGTH", INT32, N_IDS, -1),
+    /* Passed through by a chain, and of no use by themselves. */
+    ALSO("CUM_LOG_PROBS", FP32, NEUTRAL, -1),
+    ALSO("OUTPUT_LOG_PROBS", FP32, NEUTRAL, -1, -1),
+};
+
+static const bt_model_tensor_t postprocessing_outputs[] = {
+    OUT("OUTPUT", BYTES, TEXT, -1),
+};
+
+/* ---- ensemble, tensorrt_llm_bls ---- */
+
+static const bt_model_tensor_t text_inputs[] = {
+    TEXT_INPUTS,
+};
+
+static const bt_model_tensor_t text_outputs[] = {
+    OUT("text_output", BYTES, TEXT, -1),
+    LOG_PROB_OUTPUTS,
+};
+
+#define SPEC(name, role, decoupled, in, out)                              \
+    {name, role, decoupled, in, sizeof(in) / sizeof((in)[0]), out,        \
+     sizeof(out) / sizeof((out)[0])}
+
+const bt_model_spec_t bt_model_specs[BT_N_MODEL_SPECS] = {
+    SPEC("preprocessing", BT_ROLE_PREPROCESS, false, preprocessing_inputs,
+         preprocessing_outputs),
+    SPEC("tensorrt_llm", BT_ROLE_IDS, true, tensorrt_llm_inputs,
+         tensorrt_llm_outputs),
+    SPEC("postprocessing", BT_ROLE_POSTPROCESS, false, postprocessing_inputs,
+         postprocessing_outputs),
+    SPEC("ensemble", BT_ROLE_TEXT, true, text_inputs, text_outputs),
+    SPEC("tensorrt_llm_bls", BT_ROLE_TEXT, true, text_inputs, text_outputs),
+};
+
+static const bt_model_spec_t own_name =
+    SPEC(NULL, BT_ROLE_TEXT, true, text_inputs, text_outputs);
+/* clang-format on */
+
+static const bt_model_spec_t *find(const char *name)
+{
+    for (size_t i = 0; i < BT_N_MODEL_SPECS; i++) {
+        if (strcmp(bt_model_specs[i].name, name) == 0) {
+            return &bt_model_specs[i];
+        }
+    }
+    return NULL;
+}
+
+const bt_model_spec_t *bt_model_spec(const char *name)
+{
+    const bt_model_spec_t *spec = find(name);
+
+    return (spec != NULL) ? spec : &own_name;
+}
+
+bool bt_model_is_alias(const char *name)
+{
+    return find(name) != NULL;
+}
+
+static const bt_model_tensor_t *find_tensor(const bt_model_tensor_t *tensors,
+                                            size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(tensors[i].name, name) == 0) {
+            return &tensors[i];
+        }
+    }
+    return NULL;
+}
+
+const bt_model_tensor_t *bt_model_input(const bt_model_spec_t *spec,
+                                        const char *name)
+{
+    return find_tensor(spec->inputs, spec->n_inputs, name);
+}
+
+const bt_model_tensor_t *bt_model_output(const bt_model_spec_t *spec,
+                                         const char *name)
+{
+    return find_tensor(spec->outputs, spec->n_outputs, name);
+}

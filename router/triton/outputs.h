@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file outputs.h
+ *
+ * From what rows of a batch came to, to the tensors that the client wants.
+ *
+ *     row 0: "ab", ids 5 7      ─┬─▶  text_output  [2]        "ab" "c"
+ *     row 1: "c",  id  9        ─┴─▶  output_ids   [2, 1, 2]  5 7 · 9 pad
+ *                                     sequence_length [2, 1]  2 · 1
+ *
+ * Threads: pure functions.
+ */
+#ifndef BT_ROUTER_TRITON_OUTPUTS_H
+#define BT_ROUTER_TRITON_OUTPUTS_H
+
+#include "router/triton/infer.h"
+#include "router/triton/models.h"
+
+/** One row, whole or a piece of it. Borrowed. */
+typedef struct bt_infer_result {
+    uint32_t row;
+    const char *text;
+    size_t text_bytes;
+    const uint32_t *prompt; /**< ids in front of the others, or none */
+    size_t n_prompt;
+    const uint32_t *ids;
+    size_t n_ids;
+} bt_infer_result_t;
+
+/** What the rows have in common. */
+typedef struct bt_infer_shape {
+    const bt_model_spec_t *spec;
+    const bt_infer_request_t *request;
+    size_t n_batch;  /**< rows of the whole batch */
+    uint32_t pad_id; /**< behind shorter rows of ids */
+} bt_infer_shape_t;
+
+/**
+ * The outputs of @a n rows, in one response.
+ *
+ * Where the client names none, it gets text or ids, and the rows' numbers when
+ * the batch has several.
+ *
+ * @param [out] outputs_p  room for BT_INFER_MAX_OUTPUTS; bt_tensor_fini() each
+ * @retval BT_ERR_NO_MEMORY  also for what is too large to be held
+ */
+BT_MUST_CHECK bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
+                                           const bt_infer_result_t *results,
+                                           size_t n, bt_tensor_t *outputs_p,
+                                           size_t *n_outputs_p);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file process.h
+ *
+ * What `preprocessing` and `postprocessing` do by themselves: text to ids and
+ * back, with the tokenizer of a served model.
+ *
+ *     QUERY [2, 1] "a b" "c"  ─▶  INPUT_ID [2, 3]  1 5 9 · 1 7 pad
+ *                                 REQUEST_INPUT_LEN [2, 1]  3 · 2
+ *     TOKENS_BATCH [2, 1, 2]  ─▶  OUTPUT [2]
+ *
+ * Threads: one thread; a served model is never changed.
+ */
+#ifndef BT_ROUTER_TRITON_PROCESS_H
+#define BT_ROUTER_TRITON_PROCESS_H
+
+#include "router/frontend/frontend.h"
+#include "router/triton/infer.h"
+#include "router/triton/lower.h"
+#include "router/triton/models.h"
+
+/**
+ * @param [in]  lowered  of preprocessing; of no use to postprocessing
+ * @param [in]  context_tokens  longest prompt
+ * @param [out] outputs_p  room for BT_INFER_MAX_OUTPUTS; bt_tensor_fini() each
+ * @retval others  error_p is filled
+ */
+BT_MUST_CHECK bt_status_t
+bt_infer_process(const bt_served_t *served, uint32_t context_tokens,
+                 const bt_model_spec_t *spec, const bt_infer_request_t *request,
+                 const bt_lowered_t *lowered, bt_tensor_t *outputs_p,
+                 size_t *n_outputs_p, bt_api_error_t *error_p);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings of the log and the trace, by Triton's names. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "router/triton/describe.h"
+
+bt_setting_t *bt_settings_add(bt_settings_t *settings, const char *name)
+{
+    bt_setting_t *setting = &settings->list[settings->n];
+
+    if ((settings->n == BT_SETTINGS_MAX) ||
+        (strlen(name) >= sizeof(setting->name))) {
+        return NULL;
+    }
+    *setting = (bt_setting_t){.kind = BT_SETTING_NULL};
+    snprintf(setting->name, sizeof(setting->name), "%s", name);
+    settings->n++;
+    return setting;
+}
+
+static void add_bool(bt_settings_t *settings, const char *name, bool value)
+{
+    bt_setting_t *setting = bt_settings_add(settings, name);
+
+    setting->kind = BT_SETTING_BOOL;
+    setting->number = value ? 1 : 0;
+}
+
+static void add_number(bt_settings_t *settings, const char *name,
+                       uint64_t value)
+{
+    bt_setting_t *setting = bt_settings_add(settings, name);
+
+    setting->kind = BT_SETTING_NUMBER;
+    setting->number = value;
+}
+
+static void add_text(bt_settings_t *settings, const char *name,
+                     enum bt_setting_kind kind, const char *text)
+{
+    bt_setting_t *setting = bt_settings_add(settings, name);
+
+    setting->kind = kind;
+    snprintf(setting->text, sizeof(setting->text), "%s", text);
+}
+
+static const bt_setting_t *find(const bt_settings_t *settings, const char *name)
+{
+    for (size_t i = 0; i < settings->n; i++) {
+        if (strcmp(settings->list[i].name, name) == 0) {
+            return &settings->list[i];
+        }
+    }
+    return NULL;
+}
+
+static bt_status_t refuse(bt_api_error_t *error, const char *name,
+                          const char *what)
+{
+    bt_api_error_set(error, 400, "invalid_request_error", name, "%.64s: %s",
+                     name, what);
+    return BT_ERR_INVALID_PARAM;
+}
+
+/* Of a number that a door may have as text. */
+static bool number_of(const bt_setting_t *setting, uint64_t *number_p)
+{
+    if (setting->kind == BT_SETTING_NUMBER) {
+        *number_p = setting->number;
+        return true;
+    }
+    return ((setting->kind == BT_SETTING_TEXT) ||
+            (setting->kind == BT_SETTING_LIST)) &&
+           (sscanf(setting->text, "%" SCNu64, number_p) == 1);
+}
+
+/* Does it ask for what is so already? */
+static bool is_same(const bt_setting_t *now, const bt_setting_t *asked)
+{
+    uint64_t a, b;
+
+    if (asked->kind == BT_SETTING_NULL) {
+        return true;
+    }
+    if (now->kind == BT_SETTING_BOOL) {
+        return (asked->kind == BT_SETTING_BOOL) &&
+               (asked->number == now->number);
+    }
+    if (number_of(now, &a) && number_of(asked, &b)) {
+        return a == b;
+    }
+    return ((asked->kind == BT_SETTING_TEXT) ||
+            (asked->kind == BT_SETTING_LIST)) &&
+           (strcmp(asked->text, now->text) == 0);
+}
+
+/* ---- the log ---- */
+
+void bt_describe_log(bt_settings_t *settings)
+{
+    const bt_log_level_t level = bt_log_level();
+
+    *settings = (bt_settings_t){0};
+    add_text(settings, "log_file", BT_SETTING_TEXT, "");
+    add_bool(settings, "log_info", level >= BT_LOG_LEVEL_INFO);
+    add_bool(settings, "log_warning", level >= BT_LOG_LEVEL_WARN);
+    add_bool(settings, "log_error", true);
+    add_number(settings, "log_verbose_level",
+               (level >= BT_LOG_LEVEL_DEBUG) ? 1 : 0);
+    add_text(settings, "log_format", BT_SETTING_TEXT, "ISO8601");
+}
+
+/* What the log is at the start. */
+static bt_log_level_t first_level(const bt_frontend_t *front)
+{
+    bt_log_level_t level = BT_LOG_LEVEL_INFO;
+
+    (void)bt_log_level_parse(front->config->log_level, &level);
+    return level;
+}
+
+/* @return false: it is neither true nor false */
+static bool flag_of(const bt_settings_t *asked, const char *name, bool *flag)
+{
+    const bt_setting_t *setting = find(asked, name);
+
+    if ((setting == NULL) || (setting->kind == BT_SETTING_NULL)) {
+        return true;
+    }
+    *flag = setting->number != 0;
+    return setting->kind == BT_SETTING_BOOL;
+}
+
+/* Baton's levels are one above the other: who wants information gets warnings,
+ * and errors are always told. */
+static bt_status_t level_of(const bt_settings_t *asked, bt_log_level_t start,
+                            bt_log_level_t *level_p, bt_api_error_t *error_p)
+{
+    const bt_setting_t *verbose = find(asked, "log_verbose_level");
+    bool info = *level_p >= BT_LOG_LEVEL_INFO;
+    bool warning = *level_p >= BT_LOG_LEVEL_WARN;
+    uint64_t n = (*level_p >= BT_LOG_LEVEL_DEBUG) ? 1 : 0;
+    bool error = true;
+
+    if (!flag_of(asked, "log_info", &info)) {
+        return refuse(error_p, "log_info", "neither true nor false");
+    }
+    if (!flag_of(asked, "log_warning", &warning)) {
+        return refuse(error_p, "log_warning", "neither true nor false");
+    }
+    if (!flag_of(asked, "log_error", &error) || !error) {
+        return refuse(error_p, "log_error", "errors are always logged");
+    }
+    if ((verbose != NULL) && (verbose->kind == BT_SETTING_NULL)) {
+        n = (start >= BT_LOG_LEVEL_DEBUG) ? 1 : 0;
+    } else if ((verbose != NULL) && !number_of(verbose, &n)) {
+        return refuse(error_p, "log_verbose_level", "not a number from 0 on");
+    }
+    if (info && !warning) {
+        return refuse(error_p, "log_warning",
+                      "warnings are logged where information is");
+    }
+    if (n > 0) {
+        *level_p = BT_LOG_LEVEL_DEBUG;
+    } else {
+        *level_p = info      ? BT_LOG_LEVEL_INFO
+                   : warning ? BT_LOG_LEVEL_WARN
+                             : BT_LOG_LEVEL_ERROR;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_describe_set_log(const bt_frontend_t *front,
+                                const bt_settings_t *asked,
+                                bt_api_error_t *error_p)
+{
+    bt_log_level_t level = bt_log_level();
+    bt_settings_t now;
+    bt_status_t status;
+
+    bt_describe_log(&now);
+    for (size_t i = 0; i < asked->n; i++) {
+        const bt_setting_t *setting = &asked->list[i];
+        const bt_setting_t *known = find(&now, setting->name);
+
+        if (known == NULL) {
+            return refuse(error_p, setting->name, "there is no such setting");
+        }
+        if ((known->kind == BT_SETTING_TEXT) && !is_same(known, setting)) {
+            return refuse(error_p, setting->name,
+                          "it stays as it was when the server started");
+        }
+    }
+    status = level_of(asked, first_level(front), &level, error_p);
+    if ((status == BT_OK) && (level != bt_log_level())) {
+        /* It is said on whichever side of it says more. */
+        if (level > bt_log_level()) {
+            bt_log_set_level(level);
+        }
+        BT_LOG_INFO("log: another level, by a client's order");
+        bt_log_set_level(level);
+    }
+    return status;
+}
+
+/* ---- the trace ---- */
+
+void bt_describe_trace(const bt_frontend_t *front, bt_settings_t *settings)
+{
+    const bool on = (front->trace != NULL) && !front->trace_is_off;
+
+    *settings = (bt_settings_t){0};
+    add_text(settings, "trace_level", BT_SETTING_LIST,
+             on ? "TIMESTAMPS" : "OFF");
+    add_text(settings, "trace_rate", BT_SETTING_TEXT, "1");
+    add_text(settings, "trace_count", BT_SETTING_TEXT, "-1");
+    add_text(settings, "log_frequency", BT_SETTING_TEXT, "0");
+    add_text(settings, "trace_file", BT_SETTING_TEXT,
+             (front->trace != NULL) ? front->config->trace : "");
+    add_text(settings, "trace_mode", BT_SETTING_TEXT, "opentelemetry");
+}
+
+/* @param [in,out] off  what trace_level asks for */
+static bt_status_t take_level(const bt_frontend_t *front,
+                              const bt_setting_t *setting, bool *off,
+                              bt_api_error_t *error_p)
+{
+    if (setting->kind == BT_SETTING_NULL) {
+        *off = false;
+        return BT_OK;
+    }
+    if (strcmp(setting->text, "OFF") == 0) {
+        *off = true;
+        return BT_OK;
+    }
+    if (strcmp(setting->text, "TIMESTAMPS") != 0) {
+        return refuse(error_p, "trace_level",
+                      "there are OFF and TIMESTAMPS alone");
+    }
+    if (front->trace == NULL) {
+        return refuse(error_p, "trace_level",
+                      "the server was started without a file for it: --trace");
+    }
+    *off = false;
+    return BT_OK;
+}
+
+bt_status_t bt_describe_set_trace(bt_frontend_t *front, const char *model,
+                                  const bt_settings_t *asked,
+                                  bt_api_error_t *error_p)
+{
+    bool off = front->trace_is_off;
+    bt_settings_t now;
+
+    bt_describe_trace(front, &now);
+    for (size_t i = 0; i < asked->n; i++) {
+        const bt_setting_t *setting = &asked->list[i];
+        const bt_setting_t *known = find(&now, setting->name);
+        bt_status_t status;
+
+        if (known == NULL) {
+            return refuse(error_p, setting->name, "there is no such setting");
+        }
+        if ((model == NULL) && (strcmp(setting->name, "trace_level") == 0)) {
+            status = take_level(front, setting, &off, error_p);
+            if (status != BT_OK) {
+                return status;
+            }
+        } else if (!is_same(known, setting)) {
+            return refuse(error_p, setting->name,
+                          (model != NULL)
+                              ? "a model's settings are those of the server"
+                              : "it stays as it was when the server started");
+        }
+    }
+    if (off != front->trace_is_off) {
+        front->trace_is_off = off;
+        BT_LOG_INFO("trace: %s, by a client's order", off ? "off" : "on");
+    }
+    return BT_OK;
+}

@@ -1,0 +1,452 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Baton's gRPC door judged by the clients that people use, unmodified from PyPI.
+
+Usage: test_grpc.py [NAME ...]
+
+As test_clients.py: needs BATON_BUILD, BATON_TEST_MODEL and the packages
+tritonclient[grpc], grpcio-health-checking and grpcio-reflection, which
+BATON_CLIENTS_PYTHON may have.
+"""
+import asyncio
+import gzip
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import harness  # noqa: E402
+from harness import Skip, wait_until  # noqa: E402
+
+MODEL = "ensemble"
+QUESTION = b"The capital of France is"
+SERVICE = "/inference.GRPCInferenceService/"
+try:
+    import grpc
+    import numpy as np
+    import tritonclient.grpc as triton
+    from tritonclient.grpc import service_pb2
+    from tritonclient.utils import InferenceServerException
+    MISSING = None
+except ImportError as why:  # the runner says so
+    MISSING = why
+
+
+def address(c):
+    return f"{c.grpc[0]}:{c.grpc[1]}"
+
+
+def client(c, **options):
+    return triton.InferenceServerClient(address(c), **options)
+
+
+def tensor(name, values, kind):
+    made = triton.InferInput(name, list(values.shape), kind)
+    made.set_data_from_numpy(values)
+    return made
+
+
+def question(max_tokens=8, text=QUESTION, **more):
+    made = [tensor("text_input", np.array([[text]], dtype=object), "BYTES"),
+            tensor("max_tokens", np.array([[max_tokens]], dtype=np.int32), "INT32")]
+    if more.get("min_length"):
+        made.append(tensor("min_length", np.array([[more["min_length"]]], dtype=np.int32), "INT32"))
+    if more.get("stream"):
+        made.append(tensor("stream", np.array([[True]]), "BOOL"))
+    return made
+
+
+def code_of(call):
+    """@return (code, text) of the error that the call must raise."""
+    try:
+        answer = call()
+    except InferenceServerException as error:
+        return error.status(), error.message()
+    except grpc.RpcError as error:
+        return str(error.code()), error.details()
+    raise AssertionError(f"no error, but {answer}")
+
+
+class Stream:
+    """One ModelStreamInfer; answers gather in a queue."""
+
+    def __init__(self, c, **options):
+        self.client, self.answers = client(c), queue.Queue()
+        self.client.start_stream(lambda result, error: self.answers.put((result, error)), **options)
+
+    def ask(self, request_id, **more):
+        options = {k: more.pop(k) for k in ("enable_empty_final_response", "parameters") if k in more}
+        self.client.async_stream_infer(more.pop("model", MODEL), more.pop("inputs", None) or question(**more),
+                                       request_id=request_id, **options)
+
+    def next(self):
+        result, error = self.answers.get(timeout=60)
+        if error is not None:
+            raise error
+        return result.get_response(), result
+
+    def close(self, cancel=False):
+        self.client.stop_stream(cancel_requests=cancel)
+        self.client.close()
+
+
+# --- calls that are answered at once
+
+
+def test_every_call_about_the_server_and_its_models(c):
+    with client(c) as t:
+        assert t.is_server_live() and t.is_server_ready() and t.is_model_ready(MODEL) and t.is_model_ready(MODEL, "1")
+        assert not t.is_model_ready("nobody") and not t.is_model_ready(MODEL, "2")
+        server = t.get_server_metadata()
+        assert server.name == "baton" and "statistics" in server.extensions, server
+        over_http = c.request("GET", f"/v2/models/{MODEL}/config")[2]
+        config = t.get_model_config(MODEL, as_json=True)["config"]
+        import json
+        told = json.loads(over_http)
+        assert config["name"] == told["name"] == MODEL
+        assert [x["name"] for x in config["input"]] == [x["name"] for x in told["input"]]
+        assert [x["data_type"] for x in config["output"]] == [x["data_type"] for x in told["output"]]
+        assert bool(config["model_transaction_policy"].get("decoupled")) == told["model_transaction_policy"]["decoupled"]
+        metadata = t.get_model_metadata(MODEL)
+        told = c.request("GET", f"/v2/models/{MODEL}")[2]
+        told = json.loads(told)
+        assert metadata.platform == told["platform"] and list(metadata.versions) == told["versions"]
+        assert [(x.name, x.datatype, list(x.shape)) for x in metadata.inputs] == [
+            (x["name"], x["datatype"], x["shape"]) for x in told["inputs"]]
+        index = {m.name: m.state for m in t.get_model_repository_index().models}
+        assert index[MODEL] == "READY" and "tensorrt_llm" in index, index
+        for call in (lambda: t.get_model_config("nobody"), lambda: t.get_model_metadata("nobody"),
+                     lambda: t.get_inference_statistics("nobody"), lambda: t.infer("nobody", question())):
+            code, text = code_of(call)
+            assert code == "StatusCode.NOT_FOUND" and "nobody" in text, (code, text)
+
+
+def test_settings_and_shared_memory_answer(c):
+    with client(c) as t:
+        log = t.get_log_settings(as_json=True)["settings"]
+        assert "log_info" in log, log
+        trace = t.get_trace_settings(as_json=True)["settings"]
+        assert "trace_level" in trace, trace
+        assert not t.get_cuda_shared_memory_status().regions
+        t.unregister_cuda_shared_memory()
+        assert code_of(lambda: t.register_cuda_shared_memory("a", b"AAAA", 0, 8))[0] == "StatusCode.UNIMPLEMENTED"
+        assert not t.get_system_shared_memory_status().regions
+        t.unregister_system_shared_memory()
+        code, text = code_of(lambda: t.register_system_shared_memory("a", "/a", 8))
+        assert code == "StatusCode.UNIMPLEMENTED" and "shared memory" in text, (code, text)
+        asked = question()
+        asked[0] = triton.InferInput("text_input", [1, 1], "BYTES")
+        asked[0].set_shared_memory("a", 8)
+        code, text = code_of(lambda: t.infer(MODEL, asked))
+        assert code == "StatusCode.INVALID_ARGUMENT" and "shared_memory_region" in text, (code, text)
+
+
+def test_health_service(c):
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    with grpc.insecure_channel(address(c)) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for name in ("", "inference.GRPCInferenceService"):
+            assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == 1
+        assert code_of(lambda: health.Check(health_pb2.HealthCheckRequest(service="x")))[0] == "StatusCode.NOT_FOUND"
+        watch = health.Watch(health_pb2.HealthCheckRequest(service=""))
+        assert next(watch).status == 1
+        watch.cancel()
+        assert next(health.Watch(health_pb2.HealthCheckRequest(service="x"))).status == 3
+
+
+def test_reflection_tells_what_the_client_knows(c):
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+    with grpc.insecure_channel(address(c)) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert "inference.GRPCInferenceService" in database.get_services()
+        pool = DescriptorPool(database)
+        theirs = service_pb2.DESCRIPTOR
+        ours = pool.FindServiceByName("inference.GRPCInferenceService")
+        assert [m.name for m in ours.methods] == [
+            m.name for m in theirs.services_by_name["GRPCInferenceService"].methods]
+        for name, message in theirs.message_types_by_name.items():
+            told = pool.FindMessageTypeByName("inference." + name)
+            assert [(f.name, f.number, f.type) for f in told.fields] == [
+                (f.name, f.number, f.type) for f in message.fields], name
+
+
+# --- infer
+
+
+def test_infer_gives_what_http_gives(c):
+    text = c.generate(QUESTION.decode(), 8)
+    with client(c) as t:
+        answer = t.infer(MODEL, question(), request_id="abc", outputs=[triton.InferRequestedOutput("text_output")])
+        assert answer.get_response().id == "abc"
+        assert answer.as_numpy("text_output")[0].decode().endswith(text.removeprefix(QUESTION.decode())), text
+        ids = np.array([[504, 3575, 282, 4649, 314]], dtype=np.int32)
+        asked = [tensor("input_ids", ids, "INT32"), tensor("request_output_len", np.array([[6]], dtype=np.int32), "INT32"),
+                 tensor("input_lengths", np.array([[5]], dtype=np.int32), "INT32")]
+        answer = t.infer("tensorrt_llm", asked)
+        shape = answer.as_numpy("output_ids").shape
+        assert shape[:2] == (1, 1) and answer.as_numpy("sequence_length").shape == (1, 1), shape
+
+
+def test_a_batch_of_three_answers_once(c):
+    texts = np.array([[b"One"], [b"Two"], [b"Three"]], dtype=object)
+    asked = [tensor("text_input", texts, "BYTES"),
+             tensor("max_tokens", np.array([[4], [5], [6]], dtype=np.int32), "INT32")]
+    with client(c) as t:
+        answer = t.infer(MODEL, asked).as_numpy("text_output")
+        assert answer.shape[0] == 3, answer
+        alone = [t.infer(MODEL, question(4 + i, texts[i][0])).as_numpy("text_output")[0] for i in range(3)]
+        assert [x for x in answer.reshape(-1)] == alone, (answer, alone)
+
+
+def test_errors_have_codes_that_say_what_to_do(c):
+    with client(c) as t:
+        code, text = code_of(lambda: t.infer(MODEL, question(max_tokens=-1)))
+        assert code == "StatusCode.INVALID_ARGUMENT" and "max_tokens" in text, (code, text)
+        unknown = question() + [tensor("text_outputs", np.array([[1]], dtype=np.int32), "INT32")]
+        code, text = code_of(lambda: t.infer(MODEL, unknown))
+        assert code == "StatusCode.INVALID_ARGUMENT" and "text_outputs" in text, (code, text)
+        huge = question(text=b"x" * (9 << 20))
+        code, text = code_of(lambda: t.infer(MODEL, huge))
+        assert code == "StatusCode.RESOURCE_EXHAUSTED" and "--max-body-bytes" in text, (code, text)
+        code, _ = code_of(lambda: t.infer(MODEL, question(2800, min_length=2800), client_timeout=0.1))
+        assert code == "StatusCode.DEADLINE_EXCEEDED", code
+        code, text = code_of(lambda: t.infer(MODEL, question(), model_version="7"))
+        assert code == "StatusCode.NOT_FOUND", (code, text)
+    with grpc.insecure_channel(address(c)) as channel:
+        call = channel.unary_unary(SERVICE + "NoSuchCall", lambda x: x, lambda x: x)
+        assert code_of(lambda: call(b""))[0] == "StatusCode.UNIMPLEMENTED"
+        call = channel.unary_unary(SERVICE + "ModelInfer", lambda x: x, lambda x: x)
+        code, text = code_of(lambda: call(b"\xff\xff\xff"))
+        assert code == "StatusCode.INVALID_ARGUMENT" and "ModelInferRequest" in text, (code, text)
+    c.wait_idle()
+
+
+def test_gzip_both_ways(c):
+    long_text = b"The capital of France is Paris. " * 64
+    with client(c) as t:
+        plain = t.infer(MODEL, question(2, long_text)).as_numpy("text_output")[0]
+        packed = t.infer(MODEL, question(2, long_text), compression_algorithm="gzip").as_numpy("text_output")[0]
+        assert plain == packed and len(plain) > 1024
+        code, text = code_of(lambda: t.infer(MODEL, question(2), compression_algorithm="deflate"))
+        assert code == "StatusCode.UNIMPLEMENTED" and "gzip" in text, (code, text)
+        bomb = question(2, b"x" * (9 << 20))
+        code, text = code_of(lambda: t.infer(MODEL, bomb, compression_algorithm="gzip"))
+        assert code == "StatusCode.RESOURCE_EXHAUSTED" and "--max-body-bytes" in text, (code, text)
+    assert gzip  # the packed form is grpcio's own
+
+
+# --- streams
+
+
+def test_a_stream_has_many_requests_and_ends_each(c):
+    whole = c.generate(QUESTION.decode(), 8)
+    s = Stream(c)
+    s.ask("pieces", stream=True, enable_empty_final_response=True)
+    s.ask("whole")
+    s.ask("wrong", max_tokens=-1)
+    s.ask("nobody", model="nobody")
+    pieces, wholes, errors, ended = [], [], [], False
+    while not ended or len(wholes) < 1 or len(errors) < 2:
+        try:
+            response, result = s.next()
+        except InferenceServerException as error:
+            errors.append(error.message())
+            continue
+        if response.id == "pieces":
+            ended = response.parameters["triton_final_response"].bool_param
+            if ended:
+                assert not response.outputs
+            else:
+                pieces.append(result.as_numpy("text_output")[0].decode())
+        else:
+            assert response.id == "whole" and "triton_final_response" not in response.parameters
+            wholes.append(result.as_numpy("text_output")[0].decode())
+    assert len(pieces) > 2 and "".join(pieces).endswith(whole.removeprefix(QUESTION.decode())), (pieces, whole)
+    assert len(wholes) == 1 and wholes[0].endswith(whole.removeprefix(QUESTION.decode())), (wholes, whole)
+    assert any("max_tokens" in e for e in errors) and any("nobody" in e for e in errors), errors
+    s.close()
+
+
+def test_a_half_close_waits_for_what_runs(c):
+    def requests():
+        yield triton._utils._get_inference_request(  # pylint: disable=protected-access
+            model_name=MODEL, inputs=question(24, stream=True), model_version="", request_id="1", outputs=None,
+            sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, parameters=None)
+
+    with grpc.insecure_channel(address(c)) as channel:
+        call = channel.stream_stream(SERVICE + "ModelStreamInfer", service_pb2.ModelInferRequest.SerializeToString,
+                                     service_pb2.ModelStreamInferResponse.FromString)(requests())
+        answers = list(call)
+        assert len(answers) >= 20 and not any(a.error_message for a in answers), len(answers)
+        assert call.code() == grpc.StatusCode.OK
+
+
+def test_64_streams_on_one_connection(c):
+    with grpc.insecure_channel(address(c)) as channel:
+        stub = channel.stream_stream(SERVICE + "ModelStreamInfer", service_pb2.ModelInferRequest.SerializeToString,
+                                     service_pb2.ModelStreamInferResponse.FromString)
+        texts = [None] * 64
+
+        def run(i):
+            request = triton._utils._get_inference_request(  # pylint: disable=protected-access
+                model_name=MODEL, inputs=question(6, stream=True), model_version="", request_id=str(i), outputs=None,
+                sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, parameters=None)
+            answers = list(stub(iter([request])))
+            assert all(a.infer_response.id == str(i) for a in answers)
+            texts[i] = b"".join(a.infer_response.raw_output_contents[0][4:] for a in answers)
+
+        runners = [threading.Thread(target=run, args=(i,)) for i in range(64)]
+        for r in runners:
+            r.start()
+        for r in runners:
+            r.join(120)
+        assert None not in texts and len(set(texts)) == 1, set(texts)
+    c.wait_idle()
+
+
+def test_a_cancel_frees_seat_and_blocks(c):
+    key = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"}'
+    for leave in ("cancel", "close"):
+        s = Stream(c)
+        s.ask("long", max_tokens=2800, min_length=2800, stream=True)
+        s.next()
+        wait_until("it has blocks", lambda: c.metrics()[key] > 0)
+        if leave == "cancel":
+            s.close(cancel=True)
+        else:
+            s.client._client_stub = None  # pylint: disable=protected-access
+            s.client.stop_stream(cancel_requests=True)
+            s.client._channel.close()  # pylint: disable=protected-access
+        c.wait_idle()
+        wait_until("the blocks are free", lambda: c.metrics()[key] == 0)
+
+
+def test_the_same_by_asyncio(c):
+    import tritonclient.grpc.aio as aio
+
+    async def run():
+        async with aio.InferenceServerClient(address(c)) as t:
+            assert await t.is_server_live() and await t.is_server_ready() and await t.is_model_ready(MODEL)
+            assert (await t.get_server_metadata()).name == "baton"
+            assert (await t.get_model_config(MODEL)).config.name == MODEL
+            assert (await t.get_model_metadata(MODEL)).name == MODEL
+            assert (await t.get_inference_statistics(MODEL)).model_stats
+            assert (await t.get_model_repository_index()).models
+            answers = await asyncio.gather(*(t.infer(MODEL, question(4), request_id=str(i)) for i in range(8)))
+            assert [a.get_response().id for a in answers] == [str(i) for i in range(8)]
+
+            async def requests():
+                for i in range(3):
+                    yield {"model_name": MODEL, "inputs": question(5, stream=True), "request_id": str(i)}
+
+            seen = {}
+            async for result, error in t.stream_infer(requests()):
+                assert error is None, error
+                seen[result.get_response().id] = seen.get(result.get_response().id, 0) + 1
+            assert set(seen) == {"0", "1", "2"} and min(seen.values()) > 1, seen
+
+    asyncio.run(run())
+
+
+def test_a_load_generator_s_counts_agree(c):
+    def counts(t):
+        s = t.get_inference_statistics("tensorrt_llm").model_stats[0]
+        return s.inference_stats.success.count, s.inference_stats.queue.count, s.inference_count
+
+    with client(c) as t:
+        before = counts(t)
+        for i in range(200):
+            t.infer(MODEL, question(1 + i % 3))
+        wait_until("they are counted", lambda: counts(t)[0] >= before[0] + 200)
+        grew = [b - a for a, b in zip(before, counts(t))]
+        assert grew == [200, 200, 200], grew
+
+
+def test_keep_alive_and_large_messages(c):
+    options = triton.KeepAliveOptions(keepalive_time_ms=1000, keepalive_timeout_ms=1000,
+                                      keepalive_permit_without_calls=True, http2_max_pings_without_data=0)
+    with client(c, keepalive_options=options) as t:
+        assert t.is_server_live()
+        end = time.monotonic() + 2.5  # two or three pings
+        wait_until("pings were answered", lambda: time.monotonic() > end)
+        assert t.is_server_live()
+        code, text = code_of(lambda: t.infer(MODEL, question(text=b"word " * 280000)))  # 2 MB: over the context
+        assert code == "StatusCode.INVALID_ARGUMENT" and "tokens" in text, (code, text)
+
+
+def test_grpc_over_tls(c):
+    import tempfile
+    from test_tls import make_identity, tls_options
+    with tempfile.TemporaryDirectory() as d:
+        cert, key = make_identity(d, "server")
+        with harness.Cluster(c.model, router_args=tls_options(cert, key)) as secure:
+            with triton.InferenceServerClient(address(secure), ssl=True, root_certificates=cert) as t:
+                assert t.is_server_live()
+                whole = t.infer(MODEL, question(6)).as_numpy("text_output")[0]
+                with client(c) as plain:
+                    assert plain.infer(MODEL, question(6)).as_numpy("text_output")[0] == whole
+            with grpc.insecure_channel(address(secure)) as channel:
+                call = channel.unary_unary(SERVICE + "ServerLive", lambda x: x, lambda x: x)
+                code, _ = code_of(lambda: call(b"", timeout=10))
+                assert code in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"), code
+
+
+# --- the runner
+
+
+def test_the_last_a_drain_ends_streams_and_connections(c):
+    """Last: the cluster stops."""
+    s = Stream(c)
+    s.ask("1", max_tokens=40, stream=True, enable_empty_final_response=True)
+    s.next()
+    stopper = threading.Thread(target=lambda: c.router.kill(15))
+    stopper.start()
+    while not s.next()[0].parameters["triton_final_response"].bool_param:
+        pass
+    stopper.join()
+    s.close()
+    wait_until("the router ends", lambda: not c.router.alive())
+    assert c.router.popen.returncode == 0
+
+
+def main():
+    other = os.environ.get("BATON_CLIENTS_PYTHON", "")
+    if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
+        os.execv(other, [other] + sys.argv)
+    wanted = sys.argv[1:]
+    tests = [(n, t) for n, t in globals().items() if n.startswith("test_") and (
+        not wanted or any(w in n for w in wanted))]
+    passed = failed = 0
+    try:
+        model = harness.default_model()
+        if MISSING is not None:
+            raise Skip(f"packages of PyPI are not installed: {MISSING}")
+    except Skip as why:
+        print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
+        return 77
+    with harness.Cluster(model) as c:
+        for name, test in tests:
+            start = time.monotonic()
+            try:
+                test(c)
+                passed += 1
+                print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
+            except Exception:  # pylint: disable=broad-except
+                failed += 1
+                traceback.print_exc(file=sys.stdout)
+                print(f"not ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        codes = c.stop()
+        if any(codes.values()):
+            failed += 1
+            print(f"not ok stop: {codes}\n{c.logs()}")
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

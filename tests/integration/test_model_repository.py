@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launch of a model repository as Triton has it, and models loaded and unloaded by clients."""
+import http.client
+import json
+import os
+import re
+import tempfile
+import threading
+
+from harness import ROOT, Cluster, small_model, wait_until
+from launch import Launch
+
+TEMPLATES = os.path.join(ROOT, "tests", "support", "model_repository")
+VALUES = {
+    "triton_max_batch_size": "2", "preprocessing_instance_count": "2", "postprocessing_instance_count": "1",
+    "bls_instance_count": "1", "triton_backend": "tensorrtllm", "decoupled_mode": "true", "tokenizer_dir": "/none",
+    "max_queue_delay_microseconds": "2000", "max_queue_size": "9", "batching_strategy": "V1",
+    "encoder_input_features_data_type": "TYPE_FP16", "logits_datatype": "TYPE_FP32",
+    "max_tokens_in_paged_kv_cache": "640", "kv_cache_free_gpu_mem_fraction": "0.9",
+    "exclude_input_in_output": "false", "enable_kv_cache_reuse": "false", "gpu_device_ids": "0",
+    "batch_scheduler_policy": "max_utilization", "accumulate_tokens": "true",
+}
+
+
+def fill(directory, **values):
+    """The five files as fill_template.py leaves them. @return the repository's folder"""
+    values = dict(VALUES, **values)
+    where = os.path.join(directory, "repository")
+    for name in os.listdir(TEMPLATES):
+        os.makedirs(os.path.join(where, name))
+        with open(os.path.join(TEMPLATES, name, "config.pbtxt"), encoding="utf-8") as f:
+            text = f.read()
+        for key, value in values.items():
+            text = text.replace("${%s}" % key, value)
+        with open(os.path.join(where, name, "config.pbtxt"), "w", encoding="utf-8") as f:
+            f.write(text)
+    return where
+
+
+def ask(address, method, path, body=None):
+    conn = http.client.HTTPConnection(address, timeout=120)
+    try:
+        conn.request(method, path, None if body is None else json.dumps(body))
+        answer = conn.getresponse()
+        data = answer.read()
+        return answer.status, json.loads(data) if data.startswith((b"{", b"[")) else data.decode()
+    finally:
+        conn.close()
+
+
+def page(address):
+    conn = http.client.HTTPConnection(address, timeout=60)
+    try:
+        conn.request("GET", "/metrics")
+        return conn.getresponse().read().decode()
+    finally:
+        conn.close()
+
+
+def test_a_model_repository_takes_effect_in_every_process():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        model = small_model(directory)
+        where = fill(directory, engine_dir=model)
+        with Launch("--model-repository", where, "--enable-cpu-metrics") as launch:
+            router = launch.process("router")
+            at, metrics = router["http"], router["metrics"]
+            # described
+            status, config = ask(at, "GET", "/v2/models/tensorrt_llm/config")
+            assert status == 200 and config["max_batch_size"] == 2, config
+            assert config["parameters"]["gpt_model_type"]["string_value"] == "V1", config
+            assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 2000, config
+            assert config["dynamic_batching"]["default_queue_policy"]["max_queue_size"] == 9, config
+            # workers
+            blocks = launch.metric(metrics, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="max")
+            tokens = launch.metric(metrics, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="tokens_per")
+            assert blocks * tokens == 2 * 640, (blocks, tokens)  # a prefill and a decode worker
+            # requests: the prompt stands in the text, a stream of the chain accumulates
+            body = {"text_input": "abc", "max_tokens": 6, "temperature": 0}
+            status, answer = ask(at, "POST", "/v2/models/ensemble/generate", body)
+            assert status == 200 and answer["text_output"].startswith("abc"), answer
+            whole = answer["text_output"]
+            status, text = ask(at, "POST", "/v2/models/tensorrt_llm_bls/generate_stream", body)
+            events = [json.loads(x[6:])["text_output"] for x in text.split("\n\n") if x]
+            assert status == 200 and events[-1] == whole, (events, whole)
+            assert all(b.startswith(a) for a, b in zip(events, events[1:])), events
+            inputs = [{"name": "text_input", "shape": [3, 1], "datatype": "BYTES", "data": ["a", "b", "c"]},
+                      {"name": "max_tokens", "shape": [3, 1], "datatype": "INT32", "data": [1, 1, 1]}]
+            status, answer = ask(at, "POST", "/v2/models/ensemble/infer", {"inputs": inputs})
+            assert status == 400 and "batch-size must be <= 2 for 'ensemble'" in answer["error"], answer
+            # metrics
+            text = page(metrics)
+            assert "nv_trt_llm_v1_metrics{" in text and "nv_trt_llm_inflight_batcher_metrics" not in text
+            assert re.search(r"^nv_cpu_utilization [01]", text, re.M) and "nv_cpu_memory_total_bytes " in text
+            with open(os.path.join(launch.logs_dir, "router.log"), encoding="utf-8") as f:
+                log = f.read()
+            assert log.count("parameters.gpu_device_ids (--backend says what computes)") == 1, log
+
+
+def test_what_a_repository_asks_for_in_vain_is_refused_by_file_line_and_field():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        where = fill(directory, engine_dir=small_model(directory), max_beam_width="4")
+        try:
+            with Launch("--model-repository", where):
+                raise RuntimeError("it was launched")
+        except AssertionError as e:
+            assert "the launcher ended with" in str(e), e
+
+
+def test_requests_within_the_queue_delay_are_placed_together():
+    """Half a second, so that four that are sent at once are all there before it is over."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        with Cluster(small_model(directory), router_args=["--queue-delay-us", "500000"]) as c:
+            answers = []
+
+            def one():
+                answers.append(c.post("/v2/models/ensemble/generate", {"text_input": "abc", "max_tokens": 2})[0])
+            threads = [threading.Thread(target=one) for _ in range(4)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            assert answers == [200] * 4, answers
+            status, _, data = c.request("GET", "/v2/models/ensemble/stats")
+            queue = json.loads(data)["model_stats"][0]["inference_stats"]["queue"]
+            assert status == 200 and queue["count"] == 4, queue
+            wait_until("what was held counts as time in the queue", lambda: json.loads(
+                c.request("GET", "/v2/models/ensemble/stats")[2])["model_stats"][0]["inference_stats"]["queue"]["ns"]
+                >= 500_000_000)
+
+
+def test_a_client_unloads_and_loads_a_model_by_the_launchers_orders():
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        model = small_model(directory)
+        with Launch("--model", f"a={model}") as launch:
+            at = launch.process("router")["http"]
+            body = {"text_input": "abc", "max_tokens": 2}
+
+            def states():
+                return {x["name"]: (x["state"], x["reason"]) for x in ask(at, "POST", "/v2/repository/index", {})[1]}
+            assert ask(at, "POST", "/v2/models/a/generate", body)[0] == 200
+            assert states()["a"] == states()["ensemble"] == ("READY", ""), states()
+            # Triton's names are the first model's.
+            assert ask(at, "POST", "/v2/repository/models/tensorrt_llm/unload", {"parameters": {
+                "unload_dependents": True}}) == (200, "")
+            assert states()["a"] == ("UNAVAILABLE", "unloaded"), states()
+            assert ask(at, "POST", "/v2/repository/index", {"ready": True}) == (200, [])
+            assert ask(at, "GET", "/v2/models/a/ready")[0] == 503
+            assert ask(at, "POST", "/v2/models/a/generate", body)[0] == 503
+            assert ask(at, "POST", "/v2/repository/models/a/load", {}) == (200, "")
+            assert ask(at, "GET", "/v2/models/a/ready")[0] == 200, "an order is answered when it has come true"
+            assert ask(at, "POST", "/v2/models/a/generate", body)[0] == 200
+            status, answer = ask(at, "POST", "/v2/repository/models/nothing/load", {})
+            assert status == 400 and "failed to load 'nothing'" in answer["error"], answer
