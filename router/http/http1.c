@@ -285,6 +285,11 @@ static bool is_known_coding(const char *value)
            (strcasecmp(value, "deflate") == 0);
 }
 
+static bool has_body(const bt_http1_head_t *head)
+{
+    return head->chunked || (head->length > 0);
+}
+
 static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
 {
     uint32_t n_lengths = 0;
@@ -309,7 +314,8 @@ static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
         } else if (strcasecmp(name, "Expect") == 0) {
             status = take_expect(head, value, fault_p);
         } else if (strcasecmp(name, "Content-Encoding") == 0) {
-            coded = coded || (n_codings++ > 0) || !is_known_coding(value);
+            n_codings++;
+            coded = coded || !is_known_coding(value);
         }
     }
     if (status != BT_OK) {
@@ -319,7 +325,7 @@ static bt_status_t interpret(bt_http1_head_t *head, bt_http1_fault_t *fault_p)
         return fail(fault_p, 400,
                     "Transfer-Encoding beside Content-Length or in HTTP/1.0");
     }
-    if (coded && (head->chunked || (head->length > 0))) {
+    if ((coded || (n_codings > 1)) && has_body(head)) {
         return fail(fault_p, 415,
                     "Content-Encoding may be gzip, deflate or identity, one of "
                     "them");

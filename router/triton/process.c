@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "inference/tokenizer/tokenizer.h"
 
 #define INVALID "invalid_request_error"
 

@@ -152,17 +152,15 @@ static void what_a_file_can_take_is_bounded(void **state)
     bt_pbtxt_t tree;
 
     (void)state;
-    for (int i = 0; i < BT_PBTXT_MAX_DEPTH; i++) {
-        strcat(text, "m{");
-    }
-    for (int i = 0; i < BT_PBTXT_MAX_DEPTH; i++) {
-        strcat(text, "}");
+    for (size_t i = 0; i < BT_PBTXT_MAX_DEPTH; i++) {
+        memcpy(text + 2 * i, "m{", 2);
+        text[2 * (size_t)BT_PBTXT_MAX_DEPTH + i] = '}';
     }
     assert_int_equal(read_text(text, &tree), BT_OK);
     bt_pbtxt_fini(&tree);
-    text[0] = '\0';
-    for (int i = 0; i <= BT_PBTXT_MAX_DEPTH; i++) {
-        strcat(text, "m{");
+    memset(text, 0, sizeof(text));
+    for (size_t i = 0; i <= BT_PBTXT_MAX_DEPTH; i++) {
+        memcpy(text + 2 * i, "m{", 2);
     }
     assert_int_equal(read_text(text, &tree), BT_ERR_TOO_LARGE);
     assert_string_equal(why, "line 1: more than 16 messages deep");
