@@ -307,6 +307,12 @@ static void what_is_refused_is_told_as_triton_does(void **state)
     refused(w, INFER("tensorrt_llm"),
             BODY(T("input_ids", "INT32", "[1,1]", "[100000]")), 400,
             "input_ids has token id 100000");
+    refused(w, INFER("ensemble"),
+            "{\"inputs\":[" T("text_input", "BYTES", "[1,1]",
+                              "[\"A\"]") "],\"outputs\":[{\"name\":"
+                                         "\"text_output\",\"parameters\":"
+                                         "{\"shared_memory_region\":\"r\"}}]}",
+            400, "region 'r'");
     /* Its first row runs before the second is refused. */
     post(w, &ex, INFER("ensemble"),
          BODY(T("text_input", "BYTES", "[2,1]", "[\"A\",\"A\"]") "," T(
