@@ -576,6 +576,8 @@ static void a_request_ends_when_its_client_says_so(void **state)
     assert_non_null(strstr(s.last, "\"data\":[5,3]"));
     assert_int_equal(bt_core_n_in_flight(w->core), 0);
     assert_int_equal(count(w, BT_MSG_CANCEL), 2);
+    assert_true(metric(w, "nv_inference_request_success{model=\"tensorrt_llm\""
+                          ",version=\"1\"} ") == 1);
 
     /* There is none any more; a stream ends without another piece. */
     begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
