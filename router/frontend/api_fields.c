@@ -414,6 +414,8 @@ static const bt_api_field_t fields[] = {
     FLOAT("presence_penalty", BT_API_G, sampling.presence_penalty, -100, 100),
     FLOAT("frequency_penalty", BT_API_G, sampling.frequency_penalty, -100, 100),
     OWN("logit_bias", BT_API_O, bt_api_read_logit_bias),
+    OWN("embedding_bias_words", BT_API_G, bt_api_read_bias_words),
+    OWN("embedding_bias_weights", BT_API_G, bt_api_read_bias_weights),
     OWN("beam_width", BT_API_G, read_only_one),
     OWN("num_return_sequences", BT_API_G, read_only_one),
 
@@ -469,8 +471,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("num_draft_tokens", BT_API_G),
     NOT_YET("use_draft_logits", BT_API_G),
     NOT_YET("draft_input_ids", BT_API_G),
-    NOT_YET("embedding_bias_words", BT_API_G),
-    NOT_YET("embedding_bias_weights", BT_API_G),
     NOT_YET("guided_decoding_guide", BT_API_G),
     NOT_YET("image_input", BT_API_G),
 };

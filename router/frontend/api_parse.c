@@ -95,6 +95,7 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
     bt_sampling_t *sampling = &request->sampling;
+    bt_status_t status;
 
     if ((request->dialect == BT_API_CHAT) && (request->n_messages == 0)) {
         return bt_api_refuse(parse, "messages", "messages is missing");
@@ -121,7 +122,8 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
          (sampling->top_p < 1.0f))) {
         sampling->temperature = 1.0f;
     }
-    return check_choices(parse);
+    status = bt_api_check_biases(parse);
+    return (status == BT_OK) ? check_choices(parse) : status;
 }
 
 static bt_status_t read_body(bt_api_parse_t *parse, json_t *root)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file api_priv.h  Shared by api_scan.c, api_values.c, api_parse.c and
- *  api_write.c only. */
+/** @file api_priv.h  Shared by the files api_*.c of this folder only. */
 #ifndef BT_ROUTER_FRONTEND_API_PRIV_H
 #define BT_ROUTER_FRONTEND_API_PRIV_H
 
@@ -30,8 +29,9 @@ typedef struct bt_api_parse {
     bt_api_error_t *error;
     bool has_temperature;
     bool has_max_completion_tokens;
-    uint32_t best_of;    /**< 0 = absent */
-    bt_api_lift_t *lift; /**< ids that are not in the JSON; NULL: none */
+    uint32_t best_of;        /**< 0 = absent */
+    uint32_t n_bias_weights; /**< of request->bias_words, in their order */
+    bt_api_lift_t *lift;     /**< ids that are not in the JSON; NULL: none */
 } bt_api_parse_t;
 
 /** One known field of a body. */
@@ -78,6 +78,15 @@ bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
 bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
                                    const json_t *value);
+/** embedding_bias_words and embedding_bias_weights: lists as long as each
+ *  other, which bt_api_check_biases() looks at in the end. */
+bt_status_t bt_api_read_bias_words(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value);
+bt_status_t bt_api_read_bias_weights(bt_api_parse_t *parse,
+                                     const bt_api_field_t *field,
+                                     const json_t *value);
+BT_MUST_CHECK bt_status_t bt_api_check_biases(bt_api_parse_t *parse);
 /** Known but not supported: only a value that changes nothing may come
  *  (false, 0, "", [] or {}). */
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,

@@ -721,15 +721,22 @@ void bt_call_request(bt_frontend_t *front, bt_reply_t *reply,
 
 /* ---- an end that the client asks for ---- */
 
-/* @return false for want of memory. */
+/* It counts as served, with the tokens there are.
+ * @return false for want of memory. */
 static bool stop_choice(bt_call_t *call, bt_choice_t *choice)
 {
-    const uint32_t *ids = bt_core_output(choice->gen, &choice->n_output);
+    bt_gen_t *gen = choice->gen;
+    const uint32_t *ids = bt_core_output(gen, &choice->n_output);
 
-    choice->finish = BT_FINISH_STOP;
     if (call->want_ids) {
         choice->ids = bt_memdup(ids, choice->n_output * sizeof(*ids));
     }
+    choice->finish = BT_FINISH_STOP;
+    choice->gen = NULL;
+    call->n_open--;
+    bt_router_metrics_end(call->served->metrics, true, choice->n_prompt,
+                          choice->n_output);
+    bt_core_cancel(call->served->core, gen, bt_now_us());
     return !call->want_ids || (choice->ids != NULL);
 }
 
@@ -746,7 +753,6 @@ bool bt_call_stop(bt_call_t *call)
             ok = stop_choice(call, &call->choices[i]) && ok;
         }
     }
-    cancel_rest(call);
     if (!ok) {
         fail_for_memory(call);
     } else if (call->stream) {

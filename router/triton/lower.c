@@ -345,6 +345,13 @@ bt_status_t bt_infer_check_outputs(const bt_model_spec_t *spec,
                              "output '%s' is not supported yet", name);
             return BT_ERR_INVALID_PARAM;
         }
+        if (request->wanted[i].region.name[0] != '\0') {
+            bt_api_error_set(error_p, 400, INVALID, NULL,
+                             "output '%s' is wanted in shared memory region "
+                             "'%s', which is not registered",
+                             name, request->wanted[i].region.name);
+            return BT_ERR_INVALID_PARAM;
+        }
         if (bt_infer_wanted(request, name) != &request->wanted[i]) {
             bt_api_error_set(error_p, 400, INVALID, NULL,
                              "output '%s' is asked for twice", name);

@@ -123,7 +123,9 @@ static void every_generate_option_is_read(void **state)
         "'sequence_end': true, 'exclude_input_in_output': false,"
         "'ignore_eos': true, 'priority': 5, 'timeout': 1500,"
         "'return_log_probs': false, 'num_draft_tokens': 0,"
-        "'lora_task_id': null, 'embedding_bias_words': '', 'len_penalty': 1.0,"
+        "'lora_task_id': null, 'len_penalty': 1.0,"
+        "'embedding_bias_weights': [[0.5, -2]],"
+        "'embedding_bias_words': ['w', 'v'],"
         "'unknown_parameter': {'a': [1, 2]}}");
 
     (void)state;
@@ -136,6 +138,10 @@ static void every_generate_option_is_read(void **state)
     assert_int_equal(r.n_bad_words, 2);
     assert_string_equal(r.bad_words[0], "c");
     assert_string_equal(r.bad_words[1], "d");
+    assert_int_equal(r.n_bias_words, 2);
+    assert_string_equal(r.bias_words[1].text, "v");
+    assert_true(r.bias_words[0].bias == 0.5f);
+    assert_true(r.bias_words[1].bias == -2.0f);
     assert_true(r.sampling.temperature == 0.5f);
     assert_int_equal(r.sampling.top_k, 40);
     assert_true(r.sampling.top_p == 0.25f);
@@ -510,6 +516,18 @@ static void missing_and_empty_prompts_are_refused(void **state)
 static void numbers_out_of_range_are_refused(void **state)
 {
     (void)state;
+    refused(G, GEN("'embedding_bias_words': ['a', 'b']"),
+            "embedding_bias_weights",
+            "embedding_bias_words has 2 words and embedding_bias_weights 0 "
+            "weights: each word needs one");
+    refused(G,
+            GEN("'embedding_bias_words': 'a',"
+                "'embedding_bias_weights': 101"),
+            "embedding_bias_weights",
+            "embedding_bias_weights must be numbers from -100 to 100");
+    refused(G, GEN("'embedding_bias_words': 3, 'embedding_bias_weights': 1"),
+            "embedding_bias_words",
+            "embedding_bias_words must be a string, got an integer");
     refused(G, GEN("'max_tokens': 0"), "max_tokens",
             "max_tokens must be from 1 to 2147483647, got 0");
     refused(C, CMP("'max_tokens': -5"), "max_tokens",
@@ -669,7 +687,6 @@ static void what_is_not_supported_is_said(void **state)
         {G, GEN("'lora_task_id': 3"), "lora_task_id"},
         {G, GEN("'lora_weights': [1, 2]"), "lora_weights"},
         {G, GEN("'num_draft_tokens': 3"), "num_draft_tokens"},
-        {G, GEN("'embedding_bias_words': ['a', 'b']"), "embedding_bias_words"},
         {G, GEN("'prompt_embedding_table': [1.5, 2]"),
          "prompt_embedding_table"},
     };

@@ -307,6 +307,12 @@ static void what_is_refused_is_told_as_triton_does(void **state)
     refused(w, INFER("tensorrt_llm"),
             BODY(T("input_ids", "INT32", "[1,1]", "[100000]")), 400,
             "input_ids has token id 100000");
+    refused(w, INFER("ensemble"),
+            "{\"inputs\":[" T("text_input", "BYTES", "[1,1]",
+                              "[\"A\"]") "],\"outputs\":[{\"name\":"
+                                         "\"text_output\",\"parameters\":"
+                                         "{\"shared_memory_region\":\"r\"}}]}",
+            400, "region 'r'");
     /* Its first row runs before the second is refused. */
     post(w, &ex, INFER("ensemble"),
          BODY(T("text_input", "BYTES", "[2,1]", "[\"A\",\"A\"]") "," T(
@@ -570,6 +576,8 @@ static void a_request_ends_when_its_client_says_so(void **state)
     assert_non_null(strstr(s.last, "\"data\":[5,3]"));
     assert_int_equal(bt_core_n_in_flight(w->core), 0);
     assert_int_equal(count(w, BT_MSG_CANCEL), 2);
+    assert_true(metric(w, "nv_inference_request_success{model=\"tensorrt_llm\""
+                          ",version=\"1\"} ") == 1);
 
     /* There is none any more; a stream ends without another piece. */
     begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
