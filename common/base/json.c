@@ -122,6 +122,13 @@ void bt_json_strn(bt_json_t *json, const char *key, const char *text,
     PUT(out, "\"");
 }
 
+void bt_json_key(bt_json_t *json, const char *key, size_t bytes)
+{
+    bt_json_strn(json, NULL, key, bytes);
+    PUT(json->out, ":");
+    json->more = false;
+}
+
 void bt_json_str(bt_json_t *json, const char *key, const char *text)
 {
     if (text == NULL) {

@@ -99,6 +99,20 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     if ((request->dialect == BT_API_GENERATE) && (request->n_prompts == 0)) {
         return bt_api_refuse(parse, "text_input", "text_input is missing");
     }
+    if (request->has_max_tokens && (request->max_tokens == 0) &&
+        !request->echo) {
+        return bt_api_refuse(parse, "max_tokens",
+                             "max_tokens must be at least 1 without echo, "
+                             "got 0");
+    }
+    if (parse->has_top_logprobs &&
+        ((request->wants.what & BT_WANT_LOGPROBS) == 0)) {
+        return bt_api_refuse(parse, "top_logprobs",
+                             "top_logprobs needs logprobs to be true");
+    }
+    if (request->echo && ((request->wants.what & BT_WANT_LOGPROBS) != 0)) {
+        request->wants.what |= BT_WANT_PROMPT_LOGPROBS;
+    }
     if (request->has_max_tokens &&
         (sampling->min_tokens > request->max_tokens)) {
         return bt_api_refuse(parse, "min_tokens",

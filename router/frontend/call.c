@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/frontend/intake.h"
+#include "router/frontend/scores.h"
 
 #define ID_BYTES          64
 #define MAX_OPENING_BYTES 4096
@@ -22,6 +23,10 @@ typedef struct bt_choice {
     uint32_t n_prompt, n_output;
     bt_strbuf_t text; /* not streamed: the answer so far */
     uint32_t *ids;    /* owned: n_output token ids, when asked for */
+    char *echo;       /* prompt to print before the text; owned or NULL */
+    bt_gen_rows_t *rows; /* a reference, once it has ended; NULL: none */
+    bt_score_walk_t walk; /* along what the core has told beside text */
+    uint32_t n_scored;    /* tokens whose log-probs were streamed */
 } bt_choice_t;
 
 struct bt_call {
@@ -33,10 +38,10 @@ struct bt_call {
     char id[ID_BYTES];
     char *given_id;      /* of a generate call; owned or NULL */
     char *model;         /* as printed; owned */
-    char *echo;          /* prompt to print before the text; owned or NULL */
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
     bool want_ids; /* the answer lists token ids */
+    bool is_echo;  /* max_tokens 0: what is drawn is not told */
     bool pinned;   /* a function of this file uses it: do not free */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
@@ -57,10 +62,12 @@ static void call_free(bt_call_t *call)
          i++) {
         bt_strbuf_fini(&call->choices[i].text);
         bt_free(call->choices[i].ids);
+        bt_free(call->choices[i].echo);
+        bt_gen_rows_unref(call->choices[i].rows);
+        bt_score_walk_fini(&call->choices[i].walk);
     }
     bt_free(call->choices);
     bt_strbuf_fini(&call->opening);
-    bt_free(call->echo);
     bt_free(call->given_id);
     bt_free(call->model);
     bt_free(call);
@@ -167,6 +174,20 @@ static void make_opening(bt_call_t *call)
     }
 }
 
+/* What comes with the piece or the whole choice beside its text. */
+static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
+                     uint32_t from, bt_api_choice_t *out)
+{
+    if (choice->rows == NULL) {
+        return;
+    }
+    out->rows = choice->rows;
+    out->from = from;
+    out->to = call->is_echo ? choice->rows->n_front : choice->walk.n;
+    out->offsets = choice->walk.offsets;
+    out->cum_logprob = choice->walk.cum_logprob;
+}
+
 static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
                        size_t bytes)
 {
@@ -179,8 +200,10 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         .finish = choice->finish,
     };
 
-    if (first && (call->echo != NULL)) {
-        bt_strbuf_puts(&choice->text, call->echo);
+    add_rows(call, choice, choice->n_scored, &piece);
+    choice->n_scored = piece.to;
+    if (first && (choice->echo != NULL)) {
+        bt_strbuf_puts(&choice->text, choice->echo);
         bt_strbuf_append(&choice->text, text, bytes);
         if (bt_strbuf_status(&choice->text) != BT_OK) {
             fail_for_memory(call);
@@ -213,6 +236,23 @@ static void add_text(bt_call_t *call, bt_choice_t *choice, const char *text,
     }
 }
 
+/* Log-probs of tokens that are new. @return false: the call has failed */
+static bool hear_rows(bt_call_t *call, bt_choice_t *choice,
+                      bt_gen_rows_t *rows)
+{
+    if (rows == NULL) {
+        return true;
+    }
+    if (choice->rows == NULL) {
+        choice->rows = bt_gen_rows_ref(rows);
+    }
+    if (bt_score_walk_on(&choice->walk, rows) != BT_OK) {
+        fail_for_memory(call);
+        return false;
+    }
+    return true;
+}
+
 void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
                      uint32_t n_output)
 {
@@ -224,7 +264,9 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
-    add_text(call, choice, text, bytes);
+    if (hear_rows(call, choice, bt_core_rows(choice->gen))) {
+        add_text(call, choice, text, bytes);
+    }
     call->pinned = false;
     bt_router_metrics_output(metrics, bt_now_us() - start_us);
     call_release(call);
@@ -263,6 +305,7 @@ static void finish_whole(bt_call_t *call)
         choices[i].finish = choice->finish;
         choices[i].token_ids = choice->ids;
         choices[i].n_token_ids = choice->n_output;
+        add_rows(call, choice, 0, &choices[i]);
     }
     reply = take_reply(call);
     reply->ops->finish(reply, &call->answer, choices, call->n_choices, &usage);
@@ -298,12 +341,13 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     bt_call_t *call = choice->call;
     bt_model_metrics_t *metrics = call->served->metrics;
     const bool ok = end->finish != BT_FINISH_ERROR;
+    const bool is_echo = call->is_echo && ok;
 
     (void)ctx;
     call->pinned = true;
     choice->gen = NULL;
-    choice->finish = end->finish;
-    choice->n_output = end->n_output;
+    choice->finish = is_echo ? BT_FINISH_LENGTH : end->finish;
+    choice->n_output = is_echo ? 0 : end->n_output;
     call->n_open--;
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
@@ -315,7 +359,10 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     if (ok && call->want_ids && (choice->ids == NULL)) {
         fail_for_memory(call);
     } else if (ok) {
-        end_choice(call, choice, end->text, end->text_bytes);
+        if (hear_rows(call, choice, end->rows)) {
+            end_choice(call, choice, end->text,
+                       is_echo ? 0 : end->text_bytes);
+        }
     } else {
         fail(call, end->http_status, end->message);
     }
@@ -346,6 +393,7 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
         (request->dialect == BT_API_GENERATE) ? call->given_id : call->id;
     answer->model = call->model;
     answer->version = call->served->version;
+    answer->tok = call->served->tok;
     answer->created = (int64_t)time(NULL);
     answer->sequence_id = request->sequence_id;
     answer->sequence_start = request->sequence_start;
@@ -354,22 +402,46 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->continuous_usage = request->continuous_usage;
 }
 
+/* The prompt as its client wrote it, or what its token ids stand for.
+ * @return false when memory is short. */
+static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
+{
+    const bt_api_request_t *request = &in->request;
+    const bt_api_prompt_t *prompt = &request->prompts[i / request->n];
+    const bool echo = (request->dialect == BT_API_GENERATE)
+                          ? !request->exclude_input_in_output
+                          : request->echo;
+    bt_strbuf_t text;
+
+    if (!echo) {
+        return true;
+    }
+    if (prompt->text != NULL) {
+        return copy_text(prompt->text, &choice->echo);
+    }
+    bt_strbuf_init(&text, BT_ANSWER_LIMIT);
+    bt_echo_ids(in->served->tok, prompt->ids, (uint32_t)prompt->n_ids, &text);
+    if ((bt_strbuf_status(&text) == BT_OK) && (text.len > 0)) {
+        choice->echo = bt_strdup(text.data);
+    }
+    bt_strbuf_fini(&text);
+    return choice->echo != NULL;
+}
+
 /* What the answers are made of.
  * @return false when memory is short. */
 static bool make_choices(bt_call_t *call, const bt_intake_t *in)
 {
     const bt_api_request_t *request = &in->request;
     const uint32_t n = (uint32_t)(in->prepared.n_prompts * request->n);
-    const bool echo = (request->dialect == BT_API_GENERATE) &&
-                      !request->exclude_input_in_output;
 
     call->served = in->served;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
+    call->is_echo = request->has_max_tokens && (request->max_tokens == 0);
     call->choices = bt_calloc(n, sizeof(*call->choices));
     if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
-        !copy_text(request->id, &call->given_id) ||
-        (echo && !copy_text(request->prompts[0].text, &call->echo))) {
+        !copy_text(request->id, &call->given_id)) {
         return false;
     }
     call->n_choices = n;
@@ -380,8 +452,13 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         choice->index = i;
         choice->first = true;
         bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
-        if ((call->echo != NULL) && !call->stream) {
-            bt_strbuf_puts(&choice->text, call->echo);
+        bt_score_walk_init(&choice->walk, in->served->tok,
+                           request->dialect == BT_API_COMPLETIONS);
+        if (!make_echo(choice, in, i)) {
+            return false;
+        }
+        if ((choice->echo != NULL) && !call->stream) {
+            bt_strbuf_puts(&choice->text, choice->echo);
         }
     }
     fill_answer(call, request);
@@ -416,6 +493,7 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .max_new = prompt->max_new,
         .sampling = in->prepared.sampling,
         .space = in->prepared.space,
+        .wants = request->wants,
         .stops = (const char *const *)request->stops,
         .n_stops = request->n_stops,
         .priority = in->priority,
@@ -519,6 +597,10 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     if (status == BT_ERR_INVALID_PARAM) {
         bt_router_metrics_refused(metrics, in->served->metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
+    } else if (status == BT_ERR_TOO_LARGE) {
+        bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        fail(call, 503, "the logits of requests in flight leave no room for "
+                        "those of this one (max-logits-bytes), try again later");
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
         fail(call, 503, "no room for this request, try again later");

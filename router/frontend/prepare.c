@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/prepare.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -252,13 +253,39 @@ static bt_status_t check_length(const bt_served_t *served,
     prompt->max_new = (request->dialect == BT_API_CHAT)
                           ? BT_DEFAULT_CHAT_MAX_TOKENS
                           : BT_DEFAULT_MAX_TOKENS;
-    if (request->has_max_tokens) {
-        prompt->max_new = request->max_tokens;
+    if (request->has_max_tokens) { /* for none one is drawn, and not told */
+        prompt->max_new = (request->max_tokens > 0) ? request->max_tokens : 1;
     }
     if (prompt->max_new > fits) {
         prompt->max_new = fits;
     }
     return BT_OK;
+}
+
+/* ---- logits ---- */
+
+static bt_status_t check_logits(const bt_served_t *served,
+                                const bt_api_request_t *request,
+                                const bt_prepared_prompt_t *prompt,
+                                bt_api_error_t *error)
+{
+    const uint64_t most = served->front->config->max_logits_bytes;
+    const uint64_t bytes = bt_gen_rows_logits_bytes(
+        &request->wants, prompt->prompt->n, prompt->max_new,
+        bt_tokenizer_n_vocab(served->tok));
+
+    if (bytes <= most) {
+        return BT_OK;
+    }
+    bt_api_error_set(error, 400, BAD_REQUEST,
+                     ((request->wants.what & BT_WANT_LOGITS) != 0)
+                         ? "return_generation_logits"
+                         : "return_context_logits",
+                     "the logits of this request are %" PRIu64
+                     " bytes, more than the %" PRIu64
+                     " of the server's option max-logits-bytes",
+                     bytes, most);
+    return BT_ERR_TOO_LARGE;
 }
 
 /* ---- bad words ---- */
@@ -394,6 +421,9 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         if (status == BT_OK) {
             status =
                 check_length(served, request, context, &p->prompts[i], error);
+        }
+        if (status == BT_OK) {
+            status = check_logits(served, request, &p->prompts[i], error);
         }
         if (status != BT_OK) {
             return status;
