@@ -130,9 +130,8 @@ bt_gen_rows_t *bt_gen_rows_ref(bt_gen_rows_t *rows)
 
 void bt_gen_rows_unref(bt_gen_rows_t *rows)
 {
-    if ((rows == NULL) || (atomic_fetch_sub_explicit(&rows->n_refs, 1,
-                                                     memory_order_acq_rel) >
-                           1)) {
+    if ((rows == NULL) || (atomic_fetch_sub_explicit(
+                               &rows->n_refs, 1, memory_order_acq_rel) > 1)) {
         return;
     }
     bt_free(rows->scores.ids);

@@ -38,8 +38,8 @@ typedef struct bt_gen_rows {
     atomic_uint n_refs; /**< given up on any thread */
     bt_wants_t wants;
     uint32_t n_vocab, n_prompt, max_new;
-    uint32_t n_front; /**< tokens of the prompt in scores: none, or all */
-    uint32_t n_told;  /**< of the prompt: with their log-probs */
+    uint32_t n_front;  /**< tokens of the prompt in scores: none, or all */
+    uint32_t n_told;   /**< of the prompt: with their log-probs */
     uint32_t n_output; /**< tokens of the answer that are certain */
     bt_scores_t scores;
     float *context_logits;    /**< (n_prompt, n_vocab), NULL: not wanted */

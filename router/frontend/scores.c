@@ -108,8 +108,7 @@ static void place(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
 
 bt_status_t bt_score_walk_on(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
 {
-    if (walk->wants_offsets &&
-        (make_room(walk, rows->scores.n) != BT_OK)) {
+    if (walk->wants_offsets && (make_room(walk, rows->scores.n) != BT_OK)) {
         return BT_ERR_NO_MEMORY;
     }
     for (; walk->n < rows->scores.n; walk->n++) {
