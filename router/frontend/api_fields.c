@@ -79,11 +79,13 @@ static bt_status_t read_max_tokens(bt_api_parse_t *parse,
 {
     const bool newer = (strcmp(field->name, "max_completion_tokens") == 0);
     /* None at all are for a prompt that is echoed: check_whole(). */
-    const double min =
-        (parse->request->dialect == BT_API_COMPLETIONS) ? 0 : 1;
+    const bool none = (parse->request->dialect == BT_API_COMPLETIONS) &&
+                      json_is_integer(value) &&
+                      (json_integer_value(value) == 0);
     int64_t number = 0;
     const bt_status_t status =
-        bt_api_integer(parse, field->name, value, min, INT32_MAX, &number);
+        bt_api_integer(parse, field->name, value, none ? 0 : 1, INT32_MAX,
+                       &number);
 
     if (status != BT_OK) {
         return status;

@@ -102,8 +102,9 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     if (request->has_max_tokens && (request->max_tokens == 0) &&
         !request->echo) {
         return bt_api_refuse(parse, "max_tokens",
-                             "max_tokens must be at least 1 without echo, "
-                             "got 0");
+                             "max_tokens must be from 1 to %d, got 0 (0 is "
+                             "for a prompt with echo)",
+                             INT32_MAX);
     }
     if (parse->has_top_logprobs &&
         ((request->wants.what & BT_WANT_LOGPROBS) == 0)) {
