@@ -39,10 +39,10 @@
 #include "common/base/list.h"
 
 /** What a worker may be asked for: a set. */
-#define BT_SCHED_PREFILL 1u /**< context phase; its KV goes elsewhere */
-#define BT_SCHED_DECODE  2u /**< generation, with KV that comes */
-#define BT_SCHED_LOCAL   4u /**< both phases of one request */
-#define BT_SCHED_GROUPS  8u /**< requests with one prompt, computed once */
+#define BT_SCHED_PREFILL 1u  /**< context phase; its KV goes elsewhere */
+#define BT_SCHED_DECODE  2u  /**< generation, with KV that comes */
+#define BT_SCHED_LOCAL   4u  /**< both phases of one request */
+#define BT_SCHED_GROUPS  8u  /**< requests with one prompt, computed once */
 #define BT_SCHED_ROWS    16u /**< log-probs and logits of requests */
 
 /** What a worker is sent ahead: as many requests as it has seats, and so many

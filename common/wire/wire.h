@@ -25,12 +25,11 @@
  *                    logit biases are not among them but behind `space`, a bin,
  *                    8 bytes each: token id and float 32, little endian
  *     bt_token_t     array: id, attempt, index, token id, finish
- *     bt_token_score_t  array: token, bin of a score: its log-prob, then of each
- *                    alternative id and log-prob; float 64, little endian
- *     ranks, windows array of arrays of their fields (bt_wire_rank_t,
- *                    bt_wire_window_t), behind the other fields. The blob of a
- *                    list of one travels in the field that was there before
- *                    there were lists, and its place in the list is empty; with
+ *     bt_token_score_t  array: token, bin of a score: its log-prob, then of
+ * each alternative id and log-prob; float 64, little endian ranks, windows
+ * array of arrays of their fields (bt_wire_rank_t, bt_wire_window_t), behind
+ * the other fields. The blob of a list of one travels in the field that was
+ * there before there were lists, and its place in the list is empty; with
  *                    several that field is empty. So who knows no lists
  *                    understands those of one, and takes no others for one.
  *
@@ -242,8 +241,8 @@ typedef enum bt_rows_kind {
  *  has room, so tokens overtake them. */
 typedef struct bt_msg_rows {
     bt_req_key_t key;
-    uint32_t kind; /**< bt_rows_kind_t */
-    uint32_t from; /**< the first token, of the prompt or of the answer */
+    uint32_t kind;   /**< bt_rows_kind_t */
+    uint32_t from;   /**< the first token, of the prompt or of the answer */
     uint32_t n_top;  /**< of log-probs: alternatives with each */
     uint32_t offset; /**< of logits: the first id of this piece of the row */
     /** Scores as in bt_token_score_t, one behind another; or floats, 4 bytes

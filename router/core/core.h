@@ -121,13 +121,13 @@ typedef struct bt_core_ops {
 } bt_core_ops_t;
 
 typedef struct bt_core_config {
-    bt_hash128_t model;          /**< identity of our model file */
-    const bt_tokenizer_t *tok;   /**< borrowed; for detokenizing */
-    uint32_t n_vocab;            /**< larger ids are a worker's error */
-    uint32_t max_queue;          /**< generations in flight */
-    uint64_t max_logits_bytes;   /**< of all generations; see bt_core_submit() */
-    uint32_t worker_wait_ms;     /**< first attempt without a pair */
-    uint32_t rerun_wait_ms;      /**< a re-run without a pair */
+    bt_hash128_t model;        /**< identity of our model file */
+    const bt_tokenizer_t *tok; /**< borrowed; for detokenizing */
+    uint32_t n_vocab;          /**< larger ids are a worker's error */
+    uint32_t max_queue;        /**< generations in flight */
+    uint64_t max_logits_bytes; /**< of all generations; see bt_core_submit() */
+    uint32_t worker_wait_ms;   /**< first attempt without a pair */
+    uint32_t rerun_wait_ms;    /**< a re-run without a pair */
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
 } bt_core_config_t;
 

@@ -81,8 +81,8 @@ struct bt_gen {
     bt_hash128_t space;
     bt_gen_rows_t *rows;   /**< owned; NULL: nothing is wanted */
     uint64_t logits_bytes; /**< of it, in core->logits_bytes */
-    bt_sched_turn_t turn; /**< since it arrived; in a queue while WAITING */
-    bt_token_t *early;    /**< owned: tokens ahead of n_output, unordered */
+    bt_sched_turn_t turn;  /**< since it arrived; in a queue while WAITING */
+    bt_token_t *early;     /**< owned: tokens ahead of n_output, unordered */
     uint32_t n_early, cap_early;
     bt_detok_t detok;
     bt_stops_t stops;

@@ -187,10 +187,10 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
 
         gen->id = core->next_id++;
         /* What is wanted of a prompt is computed for each by itself. */
-        gen->group = ((n > 1) && ((specs[i].wants.what &
-                                   BT_WANT_ANY_OF_PROMPT) == 0))
-                         ? gens_p[0]->id
-                         : 0;
+        gen->group =
+            ((n > 1) && ((specs[i].wants.what & BT_WANT_ANY_OF_PROMPT) == 0))
+                ? gens_p[0]->id
+                : 0;
         core->ops.detok_init(&gen->detok, core->config.tok);
         bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
         bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);

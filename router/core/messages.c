@@ -87,8 +87,8 @@ static bool take_score(bt_core_t *core, const bt_leg_t *leg,
         score = &tokens->scores[low];
     }
     if ((score == NULL) ||
-        (bt_gen_rows_score(gen->rows, tokens->tokens[i].index,
-                           &score->score) != BT_OK)) {
+        (bt_gen_rows_score(gen->rows, tokens->tokens[i].index, &score->score) !=
+         BT_OK)) {
         bt_gen_fail(core, gen, 500, now_us,
                     "worker %s sent token %u without the log-prob that is "
                     "wanted, or there is no memory for it",

@@ -145,7 +145,7 @@ typedef struct bt_api_answer {
     bool sequence_start, sequence_end;
     bool include_usage, continuous_usage;
     const bt_tokenizer_t *tok; /**< for texts of tokens, where one is told of */
-    const char *fingerprint; /**< OpenAI's system_fingerprint; NULL = null */
+    const char *fingerprint;   /**< OpenAI's system_fingerprint; NULL = null */
     /** What bt_api_write_opening() wrote for this answer, so that each of many
      *  pieces copies it; NULL: each writes it. */
     const char *opening;

@@ -83,9 +83,8 @@ static bt_status_t read_max_tokens(bt_api_parse_t *parse,
                       json_is_integer(value) &&
                       (json_integer_value(value) == 0);
     int64_t number = 0;
-    const bt_status_t status =
-        bt_api_integer(parse, field->name, value, none ? 0 : 1, INT32_MAX,
-                       &number);
+    const bt_status_t status = bt_api_integer(parse, field->name, value,
+                                              none ? 0 : 1, INT32_MAX, &number);
 
     if (status != BT_OK) {
         return status;
@@ -336,8 +335,8 @@ static bt_status_t read_logprobs(bt_api_parse_t *parse,
     if (json_is_false(value)) {
         return BT_OK;
     }
-    status = bt_api_integer(parse, field->name, value, 0,
-                            BT_MAX_TOP_LOGPROBS, &number);
+    status = bt_api_integer(parse, field->name, value, 0, BT_MAX_TOP_LOGPROBS,
+                            &number);
     if (status == BT_OK) {
         parse->request->wants.what |= BT_WANT_LOGPROBS;
         parse->request->wants.n_top = (uint32_t)number;
@@ -350,8 +349,8 @@ static bt_status_t read_top_logprobs(bt_api_parse_t *parse,
                                      const json_t *value)
 {
     int64_t number = 0;
-    const bt_status_t status = bt_api_integer(
-        parse, field->name, value, 0, BT_MAX_TOP_LOGPROBS, &number);
+    const bt_status_t status = bt_api_integer(parse, field->name, value, 0,
+                                              BT_MAX_TOP_LOGPROBS, &number);
 
     if (status == BT_OK) {
         parse->has_top_logprobs = number > 0;

@@ -84,11 +84,35 @@ static bt_status_t check_choices(bt_api_parse_t *parse)
     return BT_OK;
 }
 
+/* Log-probs and echo. */
+static bt_status_t check_rows(bt_api_parse_t *parse)
+{
+    bt_api_request_t *request = parse->request;
+    const bool wants = (request->wants.what & BT_WANT_LOGPROBS) != 0;
+
+    if (request->has_max_tokens && (request->max_tokens == 0) &&
+        !request->echo) {
+        return bt_api_refuse(parse, "max_tokens",
+                             "max_tokens must be from 1 to %d, got 0 (0 is "
+                             "for a prompt with echo)",
+                             INT32_MAX);
+    }
+    if (parse->has_top_logprobs && !wants) {
+        return bt_api_refuse(parse, "top_logprobs",
+                             "top_logprobs needs logprobs to be true");
+    }
+    if (request->echo && wants) {
+        request->wants.what |= BT_WANT_PROMPT_LOGPROBS;
+    }
+    return BT_OK;
+}
+
 /* What only the whole body can tell. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
     bt_sampling_t *sampling = &request->sampling;
+    bt_status_t status;
 
     if ((request->dialect == BT_API_CHAT) && (request->n_messages == 0)) {
         return bt_api_refuse(parse, "messages", "messages is missing");
@@ -98,21 +122,6 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     }
     if ((request->dialect == BT_API_GENERATE) && (request->n_prompts == 0)) {
         return bt_api_refuse(parse, "text_input", "text_input is missing");
-    }
-    if (request->has_max_tokens && (request->max_tokens == 0) &&
-        !request->echo) {
-        return bt_api_refuse(parse, "max_tokens",
-                             "max_tokens must be from 1 to %d, got 0 (0 is "
-                             "for a prompt with echo)",
-                             INT32_MAX);
-    }
-    if (parse->has_top_logprobs &&
-        ((request->wants.what & BT_WANT_LOGPROBS) == 0)) {
-        return bt_api_refuse(parse, "top_logprobs",
-                             "top_logprobs needs logprobs to be true");
-    }
-    if (request->echo && ((request->wants.what & BT_WANT_LOGPROBS) != 0)) {
-        request->wants.what |= BT_WANT_PROMPT_LOGPROBS;
     }
     if (request->has_max_tokens &&
         (sampling->min_tokens > request->max_tokens)) {
@@ -130,7 +139,8 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
          (sampling->top_p < 1.0f))) {
         sampling->temperature = 1.0f;
     }
-    return check_choices(parse);
+    status = check_rows(parse);
+    return (status == BT_OK) ? check_choices(parse) : status;
 }
 
 static bt_status_t read_body(bt_api_parse_t *parse, json_t *root)

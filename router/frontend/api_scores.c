@@ -232,7 +232,7 @@ static void put_floats(const char *name, const float *floats, size_t n,
 {
     bt_json_array(json, name);
     for (size_t i = 0; i < n; i++) {
-        bt_json_double(json, NULL, (double)floats[i]);
+        bt_json_float(json, NULL, floats[i]);
     }
     bt_json_end_array(json);
 }

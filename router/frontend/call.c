@@ -21,10 +21,10 @@ typedef struct bt_choice {
     bool first; /* nothing was streamed of it yet */
     bt_finish_t finish;
     uint32_t n_prompt, n_output;
-    bt_strbuf_t text; /* not streamed: the answer so far */
-    uint32_t *ids;    /* owned: n_output token ids, when asked for */
-    char *echo;       /* prompt to print before the text; owned or NULL */
-    bt_gen_rows_t *rows; /* a reference, once it has ended; NULL: none */
+    bt_strbuf_t text;     /* not streamed: the answer so far */
+    uint32_t *ids;        /* owned: n_output token ids, when asked for */
+    char *echo;           /* prompt to print before the text; owned or NULL */
+    bt_gen_rows_t *rows;  /* a reference, once it has ended; NULL: none */
     bt_score_walk_t walk; /* along what the core has told beside text */
     uint32_t n_scored;    /* tokens whose log-probs were streamed */
 } bt_choice_t;
@@ -237,8 +237,7 @@ static void add_text(bt_call_t *call, bt_choice_t *choice, const char *text,
 }
 
 /* Log-probs of tokens that are new. @return false: the call has failed */
-static bool hear_rows(bt_call_t *call, bt_choice_t *choice,
-                      bt_gen_rows_t *rows)
+static bool hear_rows(bt_call_t *call, bt_choice_t *choice, bt_gen_rows_t *rows)
 {
     if (rows == NULL) {
         return true;
@@ -360,8 +359,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
         fail_for_memory(call);
     } else if (ok) {
         if (hear_rows(call, choice, end->rows)) {
-            end_choice(call, choice, end->text,
-                       is_echo ? 0 : end->text_bytes);
+            end_choice(call, choice, end->text, is_echo ? 0 : end->text_bytes);
         }
     } else {
         fail(call, end->http_status, end->message);
@@ -599,8 +597,9 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status == BT_ERR_TOO_LARGE) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
-        fail(call, 503, "the logits of requests in flight leave no room for "
-                        "those of this one (max-logits-bytes), try again later");
+        fail(call, 503,
+             "the logits of requests in flight leave no room for "
+             "those of this one (max-logits-bytes), try again later");
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
         fail(call, 503, "no room for this request, try again later");

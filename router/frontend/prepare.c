@@ -23,6 +23,8 @@ static bt_status_t no_memory(bt_api_error_t *error)
 }
 
 #define WHY_BYTES 128
+/* Bytes of JSON for a byte of logits: "-0.123456789," for four. */
+#define TEXT_OF_LOGITS 4u
 
 /* Why the context is less than the model's, if it is. */
 static const char *why_less(const bt_served_t *served, uint32_t context,
@@ -270,10 +272,20 @@ static bt_status_t check_logits(const bt_served_t *served,
                                 bt_api_error_t *error)
 {
     const uint64_t most = served->front->config->max_logits_bytes;
+    const uint32_t client_buffer = served->front->config->client_buffer_bytes;
     const uint64_t bytes = bt_gen_rows_logits_bytes(
         &request->wants, prompt->prompt->n, prompt->max_new,
         bt_tokenizer_n_vocab(served->tok));
 
+    if (request->stream && (bytes > client_buffer / TEXT_OF_LOGITS)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "stream",
+                         "the logits of this request are too long for the last "
+                         "piece of a stream: with up to %u bytes for one of "
+                         "theirs, more than the server's option "
+                         "client-buffer-bytes (%u)",
+                         TEXT_OF_LOGITS, client_buffer);
+        return BT_ERR_TOO_LARGE;
+    }
     if (bytes <= most) {
         return BT_OK;
     }

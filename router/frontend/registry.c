@@ -17,7 +17,7 @@
 #define TEMPLATE_FILE_LIMIT (1u << 20)
 /* Requests for logits, of the largest that are taken, in flight at a time. */
 #define LOGITS_AT_A_TIME 4
-#define RERUN_WAIT_MS       2000 /* for another pair, when a worker was lost */
+#define RERUN_WAIT_MS    2000 /* for another pair, when a worker was lost */
 
 static bt_status_t read_context(bt_served_t *served,
                                 const bt_served_options_t *options)

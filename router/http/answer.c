@@ -61,9 +61,8 @@ static size_t ids_bytes(const bt_api_choice_t *choice)
 
 static size_t offsets_bytes(const bt_api_choice_t *choice)
 {
-    return (choice->offsets != NULL)
-               ? choice->to * sizeof(*choice->offsets)
-               : 0;
+    return (choice->offsets != NULL) ? choice->to * sizeof(*choice->offsets)
+                                     : 0;
 }
 
 static const uint32_t *put_words(char **at, const uint32_t *words, size_t bytes)
@@ -80,10 +79,8 @@ static void copy_choices(bt_answer_t *a, char **at)
     for (size_t i = 0; i < a->n_choices; i++) {
         bt_api_choice_t *choice = &a->choices[i];
 
-        choice->token_ids =
-            put_words(at, choice->token_ids, ids_bytes(choice));
-        choice->offsets =
-            put_words(at, choice->offsets, offsets_bytes(choice));
+        choice->token_ids = put_words(at, choice->token_ids, ids_bytes(choice));
+        choice->offsets = put_words(at, choice->offsets, offsets_bytes(choice));
         if (choice->rows != NULL) {
             (void)bt_gen_rows_ref(choice->rows);
         }
@@ -166,9 +163,8 @@ static size_t rows_bytes(const bt_api_choice_t *choice)
         return 0;
     }
     n = ((size_t)choice->to - choice->from) * (2 + 2 * rows->scores.n_top);
-    n += (rows->context_logits != NULL)
-             ? (size_t)rows->n_prompt * rows->n_vocab
-             : 0;
+    n += (rows->context_logits != NULL) ? (size_t)rows->n_prompt * rows->n_vocab
+                                        : 0;
     n += (rows->generation_logits != NULL)
              ? (size_t)rows->n_output * rows->n_vocab
              : 0;

@@ -69,14 +69,14 @@ def test_log_probs_are_those_of_float32_within_the_models_accuracy():
         assert abs(change) < MAX_PERPLEXITY_CHANGE, change
         assert n > 2000 and n_same / n >= MIN_SAME_TOP, (n_same, n)
         # A row of this vocabulary goes in several pieces. The log-prob of the token that is drawn greedily is the
-        # largest logit less the log of the sum, here by Python.
+        # largest logit less the log of the sum, here by Python of what 9 digits of each logit give.
         answer = choice(c, {"text_input": TEXT, "max_tokens": 2, "return_log_probs": True,
                             "return_generation_logits": True}, "/v2/models/ensemble/generate")
         rows = answer["generation_logits"]
         n_vocab = len(rows) // 2
         assert n_vocab == 49152, n_vocab
         for i, logprob in enumerate(answer["output_log_probs"]):
-            assert abs(logprob - log_softmax(rows[i * n_vocab:(i + 1) * n_vocab])[1]) < 1e-9
+            assert abs(logprob - log_softmax(rows[i * n_vocab:(i + 1) * n_vocab])[1]) < 1e-6
         assert answer["cum_log_probs"] == sum(answer["output_log_probs"])
         c.wait_idle()
 
@@ -164,7 +164,7 @@ def test_log_probs_name_the_tokens_of_the_text():
             assert len(rows) == n * n_vocab
             for i in range(n - 1):
                 row = rows[i * n_vocab:(i + 1) * n_vocab]
-                assert abs(log_softmax(row)[1] - max(scores["top_logprobs"][i + 1].values())) < 1e-9, i
+                assert abs(log_softmax(row)[1] - max(scores["top_logprobs"][i + 1].values())) < 1e-6, i
             c.wait_idle()
 
 

@@ -251,6 +251,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.name = "";
     w->config.max_queue = 8;
     w->config.max_logits_bytes = 65536;
+    w->config.client_buffer_bytes = 65536;
     w->config.worker_wait_ms = 1000;
     w->config.request_timeout_ms = 60000;
     assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);

@@ -90,7 +90,7 @@ static inline void w_text(void *ctx, void *user, const char *text, size_t bytes,
     assert_true(bytes > 0);
     strncat(c->text, text, bytes);
     c->n_output = n_output;
-    if (bt_core_rows(c->gen) != NULL) {
+    if ((c->gen != NULL) && (bt_core_rows(c->gen) != NULL)) {
         c->n_scored = bt_core_rows(c->gen)->scores.n;
     }
     if (c->cancel_on_text) {

@@ -669,10 +669,11 @@ static void log_probs_and_logits_are_asked_for(void **state)
                  BT_WANT_LOGPROBS, 20);
     expect_wants(H, CHT("'top_logprobs': 0, 'logprobs': false"), 0, 0);
     expect_wants(G, GEN("'return_log_probs': [[true]]"), BT_WANT_LOGPROBS, 0);
-    expect_wants(G, GEN("'return_context_logits': true"),
-                 BT_WANT_PROMPT_LOGITS, 0);
-    expect_wants(G, GEN("'return_generation_logits': true, "
-                        "'return_context_logits': false"),
+    expect_wants(G, GEN("'return_context_logits': true"), BT_WANT_PROMPT_LOGITS,
+                 0);
+    expect_wants(G,
+                 GEN("'return_generation_logits': true, "
+                     "'return_context_logits': false"),
                  BT_WANT_LOGITS, 0);
     expect_wants(G,
                  "{'text_input': 'x', 'parameters': {'return_log_probs': "

@@ -296,6 +296,11 @@ static void logits_beyond_the_bound_are_refused_by_name(void **state)
             "{\"text_input\":\"Hi\",\"max_tokens\":40,"
             "\"return_generation_logits\":true}",
             400, "of the server's option max-logits-bytes");
+    w->config.max_logits_bytes = 1u << 20;
+    refused(w, STREAM,
+            "{\"text_input\":\"Hi\",\"max_tokens\":40,"
+            "\"return_generation_logits\":true}",
+            400, "client-buffer-bytes");
     stop(w);
 }
 

@@ -62,8 +62,7 @@ static const size_t n_first[] = {
     [BT_MSG_CANCEL] = 4, [BT_MSG_TOKENS] = 2,   [BT_MSG_PREFILLED] = 7,
     [BT_MSG_JOINED] = 9, [BT_MSG_FAILED] = 5,   [BT_MSG_ENDED] = 7,
     [BT_MSG_STATS] = 26, [BT_MSG_PEER] = 4,     [BT_MSG_PEER_GONE] = 2,
-    [BT_MSG_DRAIN] = 1,  [BT_MSG_ROLE] = 2,
-    [BT_MSG_ROWS] = 8,
+    [BT_MSG_DRAIN] = 1,  [BT_MSG_ROLE] = 2,     [BT_MSG_ROWS] = 8,
 };
 
 static void a_field_that_was_there_from_the_first_is_required(void **state)

@@ -269,8 +269,7 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
         break;
     case BT_MSG_ROWS:
         assert_int_equal(x.u.rows.data_bytes, y.u.rows.data_bytes);
-        assert_memory_equal(x.u.rows.data, y.u.rows.data,
-                            x.u.rows.data_bytes);
+        assert_memory_equal(x.u.rows.data, y.u.rows.data, x.u.rows.data_bytes);
         x.u.rows.data = y.u.rows.data;
         break;
     case BT_MSG_PEER:

@@ -134,7 +134,7 @@ typedef struct sim_req {
     uint32_t n_prefilled, n_joined;
     bool finished;
     bt_wants_t wants;
-    uint32_t n_told; /* tokens of the prompt with their log-probs, from 1 */
+    uint32_t n_told;   /* tokens of the prompt with their log-probs, from 1 */
     uint32_t n_scores; /* tokens of the answer with theirs */
     uint32_t context_floats[SIM_CONTEXT]; /* of each row of logits, so far */
     uint32_t output_floats[SIM_CONTEXT];

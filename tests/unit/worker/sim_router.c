@@ -110,9 +110,9 @@ static void sim_on_rows(sim_req_t *req, bt_rpc_link_t *link,
         return;
     }
     link->n_pieces++;
-    assert_int_not_equal(req->wants.what & (of_output ? BT_WANT_LOGITS
-                                                      : BT_WANT_PROMPT_LOGITS),
-                         0);
+    assert_int_not_equal(
+        req->wants.what & (of_output ? BT_WANT_LOGITS : BT_WANT_PROMPT_LOGITS),
+        0);
     assert_int_equal(m->offset, floats[m->from]);
     for (uint32_t i = 0; i < m->data_bytes / sizeof(float); i++) {
         float value;
