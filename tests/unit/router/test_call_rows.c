@@ -159,12 +159,10 @@ static void a_prompt_is_echoed_with_its_log_probs(void **state)
 /* No tokens are asked for: that which is drawn is not told. */
 static void an_echo_alone_tells_nothing_new(void **state)
 {
+#define ECHO "{\"prompt\":\"Hi\",\"max_tokens\":0,\"echo\":true"
     static const char *const bodies[] = {
-        "{\"prompt\":\"Hi\",\"max_tokens\":0,\"echo\":true}",
-        "{\"prompt\":\"Hi\",\"max_tokens\":0,\"echo\":true,\"stream\":true}",
-        "{\"prompt\":\"Hi\",\"max_tokens\":0,\"echo\":true,\"logprobs\":0}",
-        "{\"prompt\":\"Hi\",\"max_tokens\":0,\"echo\":true,\"logprobs\":0,"
-        "\"stream\":true}"};
+        ECHO "}", ECHO ",\"stream\":true}", ECHO ",\"logprobs\":0}",
+        ECHO ",\"logprobs\":0,\"stream\":true}"};
     world_t *w = &world;
 
     (void)state;
