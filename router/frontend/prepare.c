@@ -300,6 +300,33 @@ static bt_status_t check_logits(const bt_served_t *served,
     return BT_ERR_TOO_LARGE;
 }
 
+/* Log-probs are kept until the last token is here: no more of them than an
+ * answer can have. */
+static bt_status_t check_logprobs(const bt_api_request_t *request,
+                                  const bt_prepared_t *p, bt_api_error_t *error)
+{
+    const uint64_t each =
+        (sizeof(double) + sizeof(uint32_t)) * (1 + request->wants.n_top);
+    uint64_t n_tokens = 0;
+
+    if ((request->wants.what & BT_WANT_ANY_LOGPROBS) == 0) {
+        return BT_OK;
+    }
+    for (size_t i = 0; i < p->n_prompts; i++) {
+        n_tokens += p->prompts[i].max_new;
+        n_tokens += request->echo ? p->prompts[i].prompt->n : 0;
+    }
+    if (n_tokens * request->n * each <= BT_ANSWER_LIMIT) {
+        return BT_OK;
+    }
+    bt_api_error_set(error, 400, BAD_REQUEST, "logprobs",
+                     "logprobs of %" PRIu64 " tokens with %u alternatives each "
+                     "are more than an answer can have; ask for fewer, for "
+                     "fewer choices or for a smaller max_tokens",
+                     n_tokens * request->n, request->wants.n_top);
+    return BT_ERR_TOO_LARGE;
+}
+
 /* ---- bad words ---- */
 
 static bool same_word(const bt_bad_word_t *a, const bt_token_vec_t *b)
@@ -442,7 +469,10 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         }
     }
     p->sampling = request->sampling;
-    status = check_biases(served, &p->sampling, error);
+    status = check_logprobs(request, p, error);
+    if (status == BT_OK) {
+        status = check_biases(served, &p->sampling, error);
+    }
     if (status != BT_OK) {
         return status;
     }

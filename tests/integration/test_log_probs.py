@@ -256,6 +256,16 @@ def test_logits_have_a_bound_that_is_named():
             wait_until("nothing is held", lambda: c.metric("baton_worker_requests") == 0)
 
 
+def test_log_probs_beyond_what_an_answer_can_have_are_refused():
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(endless_model(d), kv_memory="256m") as c:
+            body = {"prompt": "word", "n": 64, "logprobs": 20, "max_tokens": 5000}
+            status, answer = c.post("/v1/completions", body)
+            assert status == 400 and answer["error"]["param"] == "logprobs", (status, answer)
+            assert "320000 tokens with 20 alternatives" in answer["error"]["message"], answer
+            assert len(choices(c, dict(body, max_tokens=2))) == 64
+
+
 def test_logits_hold_up_nobody_and_end_with_their_client():
     """Clients that leave while theirs are computed and sent."""
     with tempfile.TemporaryDirectory() as d:
