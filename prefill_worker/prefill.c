@@ -427,6 +427,7 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
         }
         break;
     case BT_REPORT_LEFT:
+        pj->job.seq.rows = NULL; /* not again when its KV was dropped */
         on_left(w, pj, item->finish);
         break;
     }

@@ -83,6 +83,10 @@ bt_status_t bt_group_check(bt_worker_t *w, const bt_worker_link_t *from,
         *why_p = "its group is larger than any";
         return BT_ERR_MISMATCH;
     }
+    if ((request->wants.what & BT_WANT_ANY_OF_PROMPT) != 0) {
+        *why_p = "what is wanted of a prompt is not computed for a group";
+        return BT_ERR_MISMATCH;
+    }
     if (is_leader(request)) {
         return BT_OK;
     }

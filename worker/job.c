@@ -10,10 +10,12 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
+#include "worker/rows.h"
 
 void bt_jobs_init(bt_worker_t *w)
 {
     bt_list_init(&w->jobs);
+    bt_list_init(&w->rows);
     bt_hmap_init(&w->jobs_by_key, w->job_buckets, BT_WORKER_JOB_BUCKETS);
 }
 
@@ -55,6 +57,7 @@ bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq)
 
 static void job_free(bt_job_t *job)
 {
+    bt_rows_free(job);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
     bt_free(job->logit_biases);
@@ -241,6 +244,10 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         *why_p = "out of memory";
         goto err_job;
     }
+    status = bt_rows_create(w, job, &msg->wants, why_p);
+    if (status != BT_OK) {
+        goto err_job;
+    }
     if (job->claim.n_blocks > w->n_blocks) {
         *why_p = "the request needs more KV blocks than this worker has";
         status = BT_ERR_NO_BLOCKS;
@@ -326,7 +333,9 @@ void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
 {
     BT_ASSERT(!job->has_blocks);
     job->n_reused = 0;
-    if (w->prefix != NULL) {
+    /* Rows of the prompt are there where it is computed. */
+    if ((w->prefix != NULL) && ((job->seq.rows == NULL) ||
+                                (job->seq.rows->from + 1 >= job->n_tokens))) {
         /* Token #1 is drawn from the last token: whoever does the context phase
          * has at least that one to compute, and so its block to send. */
         job->n_reused = bt_kv_prefix_match(
@@ -439,6 +448,7 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
         return;
     }
     /* A sender takes its transfer back when the request is over: no fault. */
+    bt_rows_drop(job);
     bt_log((status == BT_ERR_CANCELED) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_WARN,
            "request %llu attempt %u failed in %s: %s (%s)",
            (unsigned long long)job->key.id, job->key.attempt, phase, text,
@@ -496,6 +506,9 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
 
     BT_ASSERT_ALWAYS(!job->in_engine);
     bt_worker_job_return_blocks(w, job);
+    if (bt_rows_park(job)) {
+        return;
+    }
     msg.u.ended.key = job->key;
     msg.u.ended.decode_us = job->seq.generation_ns / 1000;
     msg.u.ended.n_iterations = job->seq.n_iterations;
@@ -519,6 +532,8 @@ void bt_jobs_end_all(bt_worker_t *w)
     bt_list_t *pos;
     bt_list_t *tmp;
 
+    bt_free(w->rows_piece);
+    w->rows_piece = NULL;
     BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
     {
         bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);

@@ -18,6 +18,7 @@
 #include "worker/group.h"
 #include "worker/hangup.h"
 #include "worker/job.h"
+#include "worker/rows.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
 #define WARM_MS           1          /* idle before more of the pool is taken */
@@ -53,7 +54,10 @@ static void flush_tokens(bt_worker_t *w, bt_worker_link_t *link)
     }
     msg.u.tokens.n = link->n_tokens;
     msg.u.tokens.tokens = link->tokens;
+    msg.u.tokens.n_scores = link->n_scores;
+    msg.u.tokens.scores = link->scores;
     link->n_tokens = 0;
+    link->n_scores = 0;
     post(w, link, &msg);
 }
 
@@ -76,6 +80,10 @@ void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
     }
     if (link->n_tokens == w->max_seqs) {
         flush_tokens(w, link);
+    }
+    if ((job->rows != NULL) &&
+        bt_rows_score(job, index, &link->scores[link->n_scores].score)) {
+        link->scores[link->n_scores++].token = link->n_tokens;
     }
     link->tokens[link->n_tokens++] = (bt_token_t){
         .key = job->key,
@@ -134,6 +142,16 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
     bt_group_enter(w, job, request);
 }
 
+/* Nobody wants more of it. */
+static void give_up(bt_worker_t *w, bt_job_t *job)
+{
+    if (bt_rows_is_parked(job)) {
+        bt_worker_job_end(w, job);
+    } else {
+        bt_worker_job_abort(w, job);
+    }
+}
+
 static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
                       const bt_msg_cancel_t *cancel)
 {
@@ -141,7 +159,8 @@ static void on_cancel(bt_worker_t *w, bt_worker_link_t *from,
 
     /* It may have ended while the cancel was on its way. */
     if (job != NULL) {
-        bt_worker_job_abort(w, job);
+        bt_rows_drop(job);
+        give_up(w, job);
     }
 }
 
@@ -269,6 +288,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_ENDED:
     case BT_MSG_STATS:
     case BT_MSG_DRAIN:
+    case BT_MSG_ROWS:
         BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
         break;
     }
@@ -276,6 +296,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
 
 static void link_free(bt_worker_link_t *link)
 {
+    bt_free(link->scores);
     bt_free(link->tokens);
     bt_free(link);
 }
@@ -345,7 +366,8 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     }
     link->rpc = rpc;
     link->tokens = bt_calloc(w->max_seqs, sizeof(*link->tokens));
-    if (link->tokens == NULL) {
+    link->scores = bt_calloc(w->max_seqs, sizeof(*link->scores));
+    if ((link->tokens == NULL) || (link->scores == NULL)) {
         goto err_link;
     }
     link->bit = free_bit(w);
@@ -358,7 +380,7 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     return;
 
 err_link:
-    bt_free(link);
+    link_free(link);
 err:
     bt_rpc_link_close(rpc, "out of memory");
 }
@@ -378,7 +400,7 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
 
         if (job->from == link) {
             job->from = NULL;
-            bt_worker_job_abort(w, job);
+            give_up(w, job);
         }
     }
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
@@ -423,7 +445,7 @@ static void take_rpc(bt_worker_t *w)
             BT_LOG_INFO("router speaks again");
             break;
         case BT_RPC_LINK_ROOM:
-            break; /* not asked for: our answers are few */
+            break; /* bt_rows_send() looks at each turn */
         }
     }
 }
@@ -451,6 +473,9 @@ static void take_reports(bt_worker_t *w)
                 w->n_in_engine--;
             }
             w->tokens_generated += (item->kind == BT_REPORT_TOKEN);
+            if (job->rows != NULL) {
+                bt_rows_on_item(w, job, item);
+            }
             job->ops->on_report_item(w, item);
         }
         for (uint32_t i = 0; i < w->n_links; i++) {
@@ -673,6 +698,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
             w->ops[i]->advance(w);
         }
     }
+    bt_rows_send(w);
     tick(w);
     bt_rpc_flush(w->rpc);
     if (w->failed || w->hung) {

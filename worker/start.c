@@ -99,6 +99,7 @@ static void close_all(bt_worker_t *w)
         w->ops[i]->close(w);
     }
     for (uint32_t i = 0; i < w->n_links; i++) {
+        bt_free(w->links[i]->scores);
         bt_free(w->links[i]->tokens);
         bt_free(w->links[i]);
     }

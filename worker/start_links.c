@@ -102,6 +102,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
         (w->config->local_prefill || (w->roles == BT_ROLES_BOTH))) {
         hello->flags |= BT_HELLO_LOCAL_PREFILL;
     }
+    hello->flags |= BT_HELLO_ROWS;
     if (bt_group_is_possible(w)) {
         hello->flags |= BT_HELLO_GROUPS | BT_HELLO_GROUP_PROMPT;
     }

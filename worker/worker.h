@@ -56,9 +56,11 @@ typedef struct bt_worker_ops bt_worker_ops_t;
 /** A router that we talk to; the user pointer of its rpc link. */
 typedef struct bt_worker_link {
     bt_rpc_link_t *rpc;
-    uint32_t bit;       /**< its own among the links of this worker */
-    uint32_t n_tokens;  /**< of this iteration, not yet posted */
-    bt_token_t *tokens; /**< max_seqs of them */
+    uint32_t bit;             /**< its own among the links of this worker */
+    uint32_t n_tokens;        /**< of this iteration, not yet posted */
+    bt_token_t *tokens;       /**< max_seqs of them */
+    uint32_t n_scores;        /**< of those tokens */
+    bt_token_score_t *scores; /**< max_seqs of them */
 } bt_worker_link_t;
 
 /** Common part of a job; the first member of the role's own struct. */
@@ -95,7 +97,8 @@ typedef struct bt_job {
     bt_bad_word_t *bad_words;
     bt_logit_bias_t *logit_biases;
     bt_logits_processor_t bias_processor;
-    bt_hash128_t space; /**< in the prefix index */
+    bt_hash128_t space;       /**< in the prefix index */
+    struct bt_job_rows *rows; /**< rows.h; NULL: none are wanted */
     bt_seq_t seq;
 } bt_job_t;
 
@@ -192,6 +195,8 @@ struct bt_worker {
     bt_strbuf_t out; /**< scratch of bt_worker_send() */
 
     bt_list_t jobs;
+    bt_list_t rows;        /**< bt_job_rows_t.link */
+    uint8_t *rows_piece;   /**< scratch; NULL until one is needed */
     bt_hmap_t jobs_by_key; /**< bt_job_t.by_key, by (router, key) */
     bt_list_t job_buckets[BT_WORKER_JOB_BUCKETS];
     uint32_t n_jobs;
@@ -274,7 +279,8 @@ void bt_worker_group_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
 /** It is over, and its router knows: let the role clean up, if it is not
  *  needed by followers. Harmless when repeated. */
 void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job);
-/** Return blocks, send ENDED, free. The job must be out of engine and kvt. */
+/** Return blocks, send ENDED, free; where logits are left to send, the last two
+ *  later (rows.h). The job must be out of engine and kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
 
 #endif

@@ -122,6 +122,13 @@ void bt_json_strn(bt_json_t *json, const char *key, const char *text,
     PUT(out, "\"");
 }
 
+void bt_json_key(bt_json_t *json, const char *key, size_t bytes)
+{
+    bt_json_strn(json, NULL, key, bytes);
+    PUT(json->out, ":");
+    json->more = false;
+}
+
 void bt_json_str(bt_json_t *json, const char *key, const char *text)
 {
     if (text == NULL) {
@@ -164,9 +171,28 @@ void bt_json_double(bt_json_t *json, const char *key, double value)
         bt_json_null(json, key);
         return;
     }
-    for (int digits = 9; digits <= 17; digits++) {
+    /* A shorter one is one of 15 digits with zeros at its end, which %g cuts
+     * off. */
+    for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, value);
         if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    bt_json_raw(json, key, text);
+}
+
+void bt_json_float(bt_json_t *json, const char *key, float value)
+{
+    char text[32];
+
+    if (!isfinite(value)) {
+        bt_json_null(json, key);
+        return;
+    }
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) {
             break;
         }
     }

@@ -51,8 +51,12 @@ void bt_json_u64(bt_json_t *json, const char *key, uint64_t value);
 /** With as few digits as give the same double again; what is not finite has no
  *  form in JSON and becomes null. */
 void bt_json_double(bt_json_t *json, const char *key, double value);
+/** The same of a float. */
+void bt_json_float(bt_json_t *json, const char *key, float value);
 void bt_json_bool(bt_json_t *json, const char *key, bool value);
 void bt_json_null(bt_json_t *json, const char *key);
+/** A key that may need escapes; the next value, with a NULL key, is its own. */
+void bt_json_key(bt_json_t *json, const char *key, size_t bytes);
 /** A value that is JSON already. */
 void bt_json_raw(bt_json_t *json, const char *key, const char *text);
 

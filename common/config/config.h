@@ -111,6 +111,7 @@ typedef struct bt_config {
     bool client_priority;            /* clients choose theirs */
     uint32_t parse_threads;          /* router: 0 = a quarter of the cores */
     uint32_t max_queue;              /* router: requests in flight, 4096 */
+    uint64_t max_logits_bytes;       /* of one request, 64 MiB; 0 = none */
     uint64_t max_body_bytes;         /* 8 MiB */
     uint32_t header_timeout_ms;      /* whole header, 10000 */
     uint32_t body_timeout_ms;        /* whole body, 30000 */

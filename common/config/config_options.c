@@ -222,6 +222,11 @@ const bt_option_t bt_config_options[] = {
          "any client could put itself before the others"),
     COUNT("max-queue", "4096", 1, 1000000, "requests", S | R, max_queue,
           "Requests in flight before new ones are answered with 429"),
+    SIZE("max-logits-bytes", "64m", 0, 64 * (uint64_t)GIGA, S | R | WORKERS,
+         max_logits_bytes,
+         "Logits that one request may ask for, 4 bytes for each token of the "
+         "vocabulary and each position, kept by the worker and by the router "
+         "until the answer is sent; 0: none"),
     SIZE("max-body-bytes", "8m", 1024, GIGA, S | R, max_body_bytes,
          "Longest request body"),
     TIME("header-timeout-ms", "10000", 100, HOUR_MS, S | R, header_timeout_ms,

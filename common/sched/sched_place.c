@@ -138,7 +138,8 @@ static choices_t best_of(const bt_list_t *workers,
             BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
         choice_t next = {.worker = worker, .why = BT_SCHED_ONLY_ONE};
 
-        if (worker->health == BT_SCHED_DRAINING) {
+        if ((worker->health == BT_SCHED_DRAINING) ||
+            ((worker->roles & request->needs) != request->needs)) {
             continue;
         }
         next.is_avoided = is_avoided(request, worker);

@@ -39,10 +39,11 @@
 #include "common/base/list.h"
 
 /** What a worker may be asked for: a set. */
-#define BT_SCHED_PREFILL 1u /**< context phase; its KV goes elsewhere */
-#define BT_SCHED_DECODE  2u /**< generation, with KV that comes */
-#define BT_SCHED_LOCAL   4u /**< both phases of one request */
-#define BT_SCHED_GROUPS  8u /**< requests with one prompt, computed once */
+#define BT_SCHED_PREFILL 1u  /**< context phase; its KV goes elsewhere */
+#define BT_SCHED_DECODE  2u  /**< generation, with KV that comes */
+#define BT_SCHED_LOCAL   4u  /**< both phases of one request */
+#define BT_SCHED_GROUPS  8u  /**< requests with one prompt, computed once */
+#define BT_SCHED_ROWS    16u /**< log-probs and logits of requests */
 
 /** What a worker is sent ahead: as many requests as it has seats, and so many
  *  more. With these it has something to begin whenever something ends; the
@@ -88,6 +89,7 @@ typedef struct bt_sched_request {
     uint64_t deadline_us;  /**< by the owner's clock */
     bt_hash128_t space;    /**< of its blocks: tenant, adapter, salt */
     const uint64_t *avoid; /**< workers that it has had trouble with: only */
+    uint32_t needs;        /**< BT_SCHED_ROWS or 0: of each worker it goes to */
     uint32_t n_avoid;      /**< where all others of that role are suspect or
                                 none is here */
 } bt_sched_request_t;

@@ -14,6 +14,32 @@
 #define BT_MAX_BAD_WORD_TOKENS 16 /**< tokens of one of them */
 #define BT_MAX_LOGIT_BIASES    1024
 #define BT_MAX_LOGIT_BIAS      100.0f /**< of either sign */
+#define BT_MAX_TOP_LOGPROBS    20     /**< alternatives of one token */
+
+/* What a client wants to know beside the tokens, as bits. All of it is of the
+ * model's own distribution: log softmax of the logits as the model left them,
+ * before biases, penalties, temperature and bans. */
+#define BT_WANT_LOGPROBS        1u /**< of each token of the answer */
+#define BT_WANT_PROMPT_LOGPROBS 2u /**< of each of the prompt but the first */
+#define BT_WANT_LOGITS          4u /**< that each token was drawn from */
+#define BT_WANT_PROMPT_LOGITS   8u /**< behind each token of the prompt */
+#define BT_WANT_ANY_LOGPROBS    (BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGPROBS)
+#define BT_WANT_ANY_LOGITS      (BT_WANT_LOGITS | BT_WANT_PROMPT_LOGITS)
+/** Of these the prompt's positions are computed, so no KV is used again. */
+#define BT_WANT_ANY_OF_PROMPT (BT_WANT_PROMPT_LOGPROBS | BT_WANT_PROMPT_LOGITS)
+
+typedef struct bt_wants {
+    uint32_t what;  /**< BT_WANT_*; 0: nothing */
+    uint32_t n_top; /**< best ids with each log-prob, to BT_MAX_TOP_LOGPROBS */
+} bt_wants_t;
+
+/** What the model said of one token, and which it would have preferred. */
+typedef struct bt_score {
+    double logprob;
+    uint32_t n_top;
+    uint32_t top_ids[BT_MAX_TOP_LOGPROBS]; /**< best first */
+    double top_logprobs[BT_MAX_TOP_LOGPROBS];
+} bt_score_t;
 
 /** A banned token sequence: its last token is never drawn right after the
  *  others. */

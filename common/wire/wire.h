@@ -25,10 +25,11 @@
  *                    logit biases are not among them but behind `space`, a bin,
  *                    8 bytes each: token id and float 32, little endian
  *     bt_token_t     array: id, attempt, index, token id, finish
- *     ranks, windows array of arrays of their fields (bt_wire_rank_t,
- *                    bt_wire_window_t), behind the other fields. The blob of a
- *                    list of one travels in the field that was there before
- *                    there were lists, and its place in the list is empty; with
+ *     bt_token_score_t  array: token, bin of a score: its log-prob, then of
+ * each alternative id and log-prob; float 64, little endian ranks, windows
+ * array of arrays of their fields (bt_wire_rank_t, bt_wire_window_t), behind
+ * the other fields. The blob of a list of one travels in the field that was
+ * there before there were lists, and its place in the list is empty; with
  *                    several that field is empty. So who knows no lists
  *                    understands those of one, and takes no others for one.
  *
@@ -69,6 +70,7 @@
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< of one encoded message */
 #define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
 #define BT_WIRE_MAX_GROUP  4096u       /**< requests of a group */
+#define BT_WIRE_MAX_ROWS   (1u << 18)  /**< bytes in one ROWS message */
 /** Of one grant: at most one for each pair of ranks. */
 #define BT_WIRE_MAX_WINDOWS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 
@@ -87,6 +89,7 @@ typedef enum bt_msg_type {
     BT_MSG_PEER_GONE = 12,
     BT_MSG_DRAIN = 13,
     BT_MSG_ROLE = 14, /**< to those whose STATS say roles */
+    BT_MSG_ROWS = 15, /**< of requests with wants */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -146,6 +149,8 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_GROUPS 4u
 /** ...and that those behind its first one have no tokens. */
 #define BT_HELLO_GROUP_PROMPT 8u
+/** Knows bt_msg_request_t.wants; without, no such request is sent there. */
+#define BT_HELLO_ROWS 16u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */
@@ -175,6 +180,8 @@ typedef struct bt_msg_request {
      *  under the leader's key. 0 = a request by itself. */
     uint64_t group;
     uint32_t group_size; /**< of them, the leader included */
+    /** Those of the prompt are for a request by itself. */
+    bt_wants_t wants;
 } bt_msg_request_t;
 
 /** Where one rank of P may write into the pool of one rank of D. */
@@ -207,11 +214,42 @@ typedef struct bt_token {
     uint32_t finish; /**< bt_finish_t */
 } bt_token_t;
 
+typedef struct bt_token_score {
+    uint32_t token; /**< its place among the tokens of the message */
+    bt_score_t score;
+} bt_token_score_t;
+
 /** All tokens of one iteration for one router. */
 typedef struct bt_msg_tokens {
     uint32_t n;
     const bt_token_t *tokens;
+    /* later fields */
+    /** Of those whose requests want log-probs; `token` rises. */
+    uint32_t n_scores;
+    const bt_token_score_t *scores;
 } bt_msg_tokens_t;
+
+typedef enum bt_rows_kind {
+    BT_ROWS_PROMPT_LOGPROBS = 0, /**< scores of the prompt's tokens */
+    BT_ROWS_PROMPT_LOGITS = 1,   /**< rows behind the prompt's tokens */
+    BT_ROWS_LOGITS = 2,          /**< rows that the answer's are drawn from */
+} bt_rows_kind_t;
+
+/** A part of what a request wants: on its worker's link before the end of it,
+ *  in order for each kind and row. Messages of unknown kinds are passed over.
+ *  Log-probs of the prompt are there before token #1; logits come as the link
+ *  has room, so tokens overtake them. */
+typedef struct bt_msg_rows {
+    bt_req_key_t key;
+    uint32_t kind;   /**< bt_rows_kind_t */
+    uint32_t from;   /**< the first token, of the prompt or of the answer */
+    uint32_t n_top;  /**< of log-probs: alternatives with each */
+    uint32_t offset; /**< of logits: the first id of this piece of the row */
+    /** Scores as in bt_token_score_t, one behind another; or floats, 4 bytes
+     *  each, little endian. */
+    const uint8_t *data;
+    uint32_t data_bytes;
+} bt_msg_rows_t;
 
 /** Ledger of the context phase; durations in µs. */
 typedef struct bt_msg_prefilled {
@@ -329,6 +367,7 @@ typedef struct bt_msg {
         bt_msg_peer_t peer;
         bt_msg_peer_gone_t peer_gone;
         bt_msg_role_t role;
+        bt_msg_rows_t rows;
     } u;
 } bt_msg_t;
 
@@ -393,6 +432,13 @@ typedef struct bt_wire_skip {
 /** What bt_wire_decode() has just passed over with BT_ERR_UNSUPPORTED. Of very
  *  many types the later ones are counted as one. */
 bt_wire_skip_t bt_wire_skipped(const bt_wire_decoder_t *dec);
+
+/** Bytes of a score with so many alternatives, as it travels. */
+#define BT_SCORE_BYTES(n_top) (8u + 12u * (uint32_t)(n_top))
+/** @param [out] bytes  BT_SCORE_BYTES(score->n_top) */
+void bt_score_put(const bt_score_t *score, uint8_t *bytes);
+/** @param [in] n_top  at most BT_MAX_TOP_LOGPROBS */
+void bt_score_get(const uint8_t *bytes, uint32_t n_top, bt_score_t *score_p);
 
 /** Ranges of the sampling parameters (no NaN, no negative temperature …).
  *  @retval BT_ERR_INVALID_PARAM  *why_p names the field (static text). */

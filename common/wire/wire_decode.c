@@ -33,6 +33,7 @@ struct bt_wire_decoder {
     scratch_t bad_words;
     scratch_t biases;
     scratch_t tokens;
+    scratch_t scores;
     unknown_t unknown[MAX_UNKNOWN];
     bt_wire_skip_t skipped;
 };
@@ -58,6 +59,7 @@ void bt_wire_decoder_destroy(bt_wire_decoder_t *dec)
     if (dec == NULL) {
         return;
     }
+    bt_free(dec->scores.data);
     bt_free(dec->tokens.data);
     bt_free(dec->biases.data);
     bt_free(dec->bad_words.data);
@@ -390,6 +392,58 @@ static bt_status_t read_tokens(bt_wire_decoder_t *dec,
     return BT_OK;
 }
 
+/* One with its alternatives: how many follows from its length. */
+static bt_status_t read_score(const msgpack_object *item, bt_score_t *score,
+                              uint32_t *token_p)
+{
+    const msgpack_object *bin = item->via.array.ptr + 1;
+    uint32_t n_top;
+
+    if ((item->type != MSGPACK_OBJECT_ARRAY) || (item->via.array.size < 2) ||
+        (bin->type != MSGPACK_OBJECT_BIN) ||
+        (bin->via.bin.size < BT_SCORE_BYTES(0))) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    n_top = (bin->via.bin.size - BT_SCORE_BYTES(0)) /
+            (BT_SCORE_BYTES(1) - BT_SCORE_BYTES(0));
+    if ((n_top > BT_MAX_TOP_LOGPROBS) ||
+        (bin->via.bin.size != BT_SCORE_BYTES(n_top))) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    bt_score_get((const uint8_t *)bin->via.bin.ptr, n_top, score);
+    return read_u32(item->via.array.ptr, 0, UINT32_MAX, token_p);
+}
+
+static bt_status_t read_scores(bt_wire_decoder_t *dec,
+                               const msgpack_object *obj, const field_t *field,
+                               char *base)
+{
+    const uint32_t n = obj->via.array.size;
+    bt_token_score_t *scores;
+    void *data;
+    bt_status_t status;
+
+    if ((obj->type != MSGPACK_OBJECT_ARRAY) || (n > field->max)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = scratch_take(&dec->scores, n, sizeof(*scores), &data);
+    if (status != BT_OK) {
+        return status;
+    }
+    scores = data;
+    for (uint32_t i = 0; i < n; i++) {
+        memset(&scores[i], 0, sizeof(scores[i]));
+        status = read_score(&obj->via.array.ptr[i], &scores[i].score,
+                            &scores[i].token);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    store(base, field->offset, &data, sizeof(data));
+    store(base, field->count, &n, sizeof(n));
+    return BT_OK;
+}
+
 static bt_status_t read_number(const msgpack_object *obj, const field_t *field,
                                char *base)
 {
@@ -462,6 +516,8 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
         return read_biases(dec, obj, field, base);
     case FIELD_TOKENS:
         return read_tokens(dec, obj, field, base);
+    case FIELD_SCORES:
+        return read_scores(dec, obj, field, base);
     case FIELD_ONLY:
         return read_only(dec, obj, field, base);
     case FIELD_ITEMS:

@@ -96,6 +96,20 @@ static void pack_tokens(msgpack_packer *pk, bt_strbuf_t *out,
     }
 }
 
+static void pack_scores(msgpack_packer *pk, const bt_token_score_t *scores,
+                        uint32_t n)
+{
+    uint8_t bytes[BT_SCORE_BYTES(BT_MAX_TOP_LOGPROBS)];
+
+    msgpack_pack_array(pk, n);
+    for (uint32_t i = 0; i < n; i++) {
+        bt_score_put(&scores[i].score, bytes);
+        msgpack_pack_array(pk, 2);
+        msgpack_pack_uint32(pk, scores[i].token);
+        pack_bin(pk, bytes, BT_SCORE_BYTES(scores[i].score.n_top));
+    }
+}
+
 static int blobs_fit(const field_t *field, const char *items, uint32_t n)
 {
     const field_t *blob = bt_wire_blob_of(field->items);
@@ -173,6 +187,9 @@ static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
     case FIELD_ITEMS:
         pack_items(pk, out, field, items, n);
         break;
+    case FIELD_SCORES:
+        pack_scores(pk, items, n);
+        break;
     default:
         pack_tokens(pk, out, items, n);
         break;
@@ -221,6 +238,7 @@ static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
     case FIELD_BAD:
     case FIELD_BIASES:
     case FIELD_TOKENS:
+    case FIELD_SCORES:
     case FIELD_ONLY:
     case FIELD_ITEMS:
         pack_counted(pk, out, field, base);

@@ -114,6 +114,8 @@ static const field_t request_fields[] = {
             sampling.n_logit_biases, 0, BT_MAX_LOGIT_BIASES),
     OF(FIELD_U64, bt_msg_request_t, group),
     U32(bt_msg_request_t, group_size, 0, BT_WIRE_MAX_GROUP),
+    U32(bt_msg_request_t, wants.what, 0, ANY),
+    U32(bt_msg_request_t, wants.n_top, 0, ANY),
 };
 
 static const field_t sampling_fields[] = {
@@ -147,6 +149,9 @@ static const field_t cancel_fields[] = {
 
 static const field_t tokens_fields[] = {
     COUNTED(FIELD_TOKENS, bt_msg_tokens_t, tokens, n, 0, BT_WIRE_MAX_BATCH),
+    /* later */
+    COUNTED(FIELD_SCORES, bt_msg_tokens_t, scores, n_scores, 0,
+            BT_WIRE_MAX_BATCH),
 };
 
 static const field_t token_fields[] = {
@@ -250,6 +255,15 @@ static const field_t role_fields[] = {
     U32(bt_msg_role_t, roles, 0, ANY),
 };
 
+static const field_t rows_fields[] = {
+    KEY(bt_msg_rows_t),
+    U32(bt_msg_rows_t, kind, 0, ANY),
+    U32(bt_msg_rows_t, from, 0, BT_WIRE_MAX_TOKENS),
+    U32(bt_msg_rows_t, n_top, 0, ANY),
+    U32(bt_msg_rows_t, offset, 0, ANY),
+    COUNTED(FIELD_BLOB, bt_msg_rows_t, data, data_bytes, 0, BT_WIRE_MAX_ROWS),
+};
+
 const field_list_t *bt_wire_fields(uint32_t type)
 {
     static const field_list_t lists[] = {
@@ -267,6 +281,7 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_PEER_GONE] = LIST(peer_gone_fields, 1),
         [BT_MSG_DRAIN] = {NULL, 0, 0},
         [BT_MSG_ROLE] = LIST(role_fields, 1),
+        [BT_MSG_ROWS] = LIST(rows_fields, 7),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {
@@ -314,6 +329,21 @@ static int tokens_fit(const bt_msg_request_t *request)
     return request->n_prompt <= request->n_tokens;
 }
 
+/* Each is of a token of the message, and no two of one. */
+static int scores_fit(const bt_msg_tokens_t *tokens)
+{
+    for (uint32_t i = 0; i < tokens->n_scores; i++) {
+        const bt_token_score_t *item = &tokens->scores[i];
+
+        if ((item->token >= tokens->n) ||
+            (item->score.n_top > BT_MAX_TOP_LOGPROBS) ||
+            ((i > 0) && (item->token <= tokens->scores[i - 1].token))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 int bt_wire_message_fits(const bt_msg_t *msg)
 {
     const char *why;
@@ -326,6 +356,9 @@ int bt_wire_message_fits(const bt_msg_t *msg)
         return split_fits(msg->u.peer.tp, msg->u.peer.pp, msg->u.peer.n_ranks);
     }
 
+    if (msg->type == BT_MSG_TOKENS) {
+        return scores_fit(&msg->u.tokens);
+    }
     if (msg->type == BT_MSG_REQUEST) {
         const bt_msg_request_t *request = &msg->u.request;
 

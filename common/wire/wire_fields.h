@@ -25,6 +25,7 @@ typedef enum field_kind {
     FIELD_BAD,      /**< bt_bad_word_t *, count at `count`, at most max */
     FIELD_BIASES,   /**< bt_logit_bias_t *, count at `count`, at most max */
     FIELD_TOKENS,   /**< bt_token_t *, count at `count`, at most max */
+    FIELD_SCORES,   /**< bt_token_score_t *, the same */
     FIELD_SAMPLING, /**< bt_sampling_t, by its own table */
     FIELD_ONLY,     /**< the blob of a list of one, else an empty one */
     FIELD_ITEMS,    /**< a list (`items`), count at `count`, at most max; one

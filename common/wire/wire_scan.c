@@ -3,7 +3,8 @@
 
 /* The deepest message of ours is [[[ ]]]; room for a newer peer's fields. */
 #define MAX_DEPTH 8
-/* A token in TOKENS is 6 objects; room for a newer peer's fields. */
+/* A token in TOKENS is 6 objects, its score 3; room for a newer peer's fields.
+ */
 #define MAX_OBJECTS (16u * BT_WIRE_MAX_BATCH + 64u)
 
 /* What the first byte of an object says; source: the msgpack specification,

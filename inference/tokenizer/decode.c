@@ -61,6 +61,24 @@ static void push_bytes(bt_detok_t *detok, const uint8_t *bytes, size_t n,
     bt_strbuf_append(out, bytes + from, whole - from);
 }
 
+const uint8_t *bt_token_bytes(const bt_tokenizer_t *tok, uint32_t id,
+                              size_t *n_p, bool *is_special_p)
+{
+    *n_p = 0;
+    *is_special_p = false;
+    if (id >= tok->arena.n) {
+        return NULL;
+    }
+    *n_p = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+    *is_special_p = bt_token_is_special(tok->types[id]);
+    return tok->arena.bytes + tok->arena.offsets[id];
+}
+
+uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok)
+{
+    return tok->bos;
+}
+
 void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
 {
     const bt_tokenizer_t *tok = detok->tok;

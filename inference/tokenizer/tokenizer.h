@@ -96,6 +96,15 @@ uint32_t bt_tokenizer_n_vocab(const bt_tokenizer_t *tok);
 uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
                               uint32_t cap);
 
+/** The bytes that a token stands for, be they a character or not; a special one
+ *  is as it is spelled ("<|im_end|>").
+ *  @param [out] is_special_p  it gives no text
+ *  @return NULL, and none: not in the vocabulary */
+const uint8_t *bt_token_bytes(const bt_tokenizer_t *tok, uint32_t id,
+                              size_t *n_p, bool *is_special_p);
+/** The token that a text begins with, or BT_TOKEN_NONE. */
+uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok);
+
 /** Incremental detokenizing of one sequence: never emits half a UTF-8
  *  character; bytes that never become one come out as U+FFFD, as many as
  *  Python's decode(errors="replace") gives for the whole. Special tokens give

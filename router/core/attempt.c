@@ -65,8 +65,10 @@ static bool last_is_here(const bt_gen_t *gen)
         return false; /* what is missing is its own */
     }
     for (uint32_t i = 0; i < gen->n_early; i++) {
-        if ((gen->early[i].finish != BT_FINISH_NONE) ||
-            (gen->early[i].index + 1 == gen->max_new)) {
+        if (((gen->early[i].finish != BT_FINISH_NONE) ||
+             (gen->early[i].index + 1 == gen->max_new)) &&
+            ((gen->rows == NULL) ||
+             bt_gen_rows_has_logits(gen->rows, gen->early[i].index))) {
             return true;
         }
     }
@@ -153,6 +155,13 @@ static const uint32_t *tokens_of(bt_core_t *core, const bt_gen_t *gen)
     return core->joined;
 }
 
+/* What it has not been told yet. */
+static bt_wants_t wants_of(const bt_gen_t *gen)
+{
+    return (gen->rows != NULL) ? bt_gen_rows_missing(gen->rows)
+                               : (bt_wants_t){.what = 0};
+}
+
 static void send_request(bt_core_t *core, const party_t *party,
                          const bt_leg_t *leg, bt_request_kind_t kind,
                          uint64_t peer, uint64_t now_us)
@@ -177,6 +186,7 @@ static void send_request(bt_core_t *core, const party_t *party,
                 .priority = gen->turn.priority,
                 .sampling = gen->sampling,
                 .space = gen->space,
+                .wants = wants_of(gen),
                 .group = is_group ? party->gens[0]->id : 0,
                 .group_size = is_group ? party->n : 0,
             },
@@ -220,6 +230,7 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
         .priority = gen->turn.priority,
         .deadline_us = gen->deadline_us,
         .space = gen->space,
+        .needs = (gen->rows != NULL) ? BT_SCHED_ROWS : 0,
         .avoid = gen->avoid.instances,
         .n_avoid = gen->avoid.n,
     };
@@ -376,7 +387,8 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
             at[need] = at[need]->next;
         } else if (dispatch(core, gen, now_us, &n_tokens)) {
             at[need] = before->next; /* its group went with it */
-        } else if (now_us < gen->hold_until_us) {
+        } else if ((now_us < gen->hold_until_us) || (gen->rows != NULL)) {
+            /* Others behind it may go where it may not. */
             at[need] = at[need]->next;
         } else { /* nobody is there for those behind it either */
             at[need] = &core->waiting[need];

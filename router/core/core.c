@@ -68,7 +68,7 @@ void bt_core_destroy(bt_core_t *core)
                     (void)bt_leg_hear(core, &gen->legs[k], BT_LEG_ON_CLOSE);
                 }
             }
-            bt_gen_free(gen);
+            bt_gen_free(core, gen);
         }
     }
     bt_table_fini(&core->table);
@@ -142,6 +142,11 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
     if (gen->attempt.number > 0) {
         bt_gen_fail(core, gen, 503, now_us,
                     "%s, and no other workers came within %u ms", gen->trouble,
+                    wait_ms);
+    } else if ((gen->rows != NULL) && bt_table_ready(&core->table)) {
+        bt_gen_fail(core, gen, 503, now_us,
+                    "log-probs or logits are asked for, and no workers that "
+                    "tell them came within %u ms",
                     wait_ms);
     } else {
         bt_gen_fail(core, gen, 503, now_us,

@@ -43,6 +43,7 @@
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/prompt.h"
+#include "router/core/rows.h"
 #include "router/core/table.h"
 #include "router/observe/metrics.h"
 #include "router/observe/record.h"
@@ -69,6 +70,7 @@ typedef struct bt_gen_spec {
     uint32_t n_stop_ids;
     bool every_token;   /**< on_text() for each, with no text as well */
     bt_hash128_t space; /**< bt_msg_request_t.space */
+    bt_wants_t wants;   /**< what it is to be told beside tokens */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's; longer than that is cut */
     uint64_t parse_us, tokenize_us; /**< for the ledger */
@@ -88,6 +90,8 @@ typedef struct bt_gen_end {
     int http_status;         /**< of an ERROR: 500, 503 or 504 */
     const char *message;     /**< of an ERROR: phase, worker and cause */
     uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0 = none came */
+    bt_gen_rows_t *rows; /**< what it wanted: to be referenced or used at once;
+                              NULL: nothing, or an ERROR */
     /** The last attempt; NULL when there was none. */
     const bt_gen_attempt_t *attempt;
 } bt_gen_end_t;
@@ -123,12 +127,13 @@ typedef struct bt_core_ops {
 } bt_core_ops_t;
 
 typedef struct bt_core_config {
-    bt_hash128_t model;          /**< identity of our model file */
-    const bt_tokenizer_t *tok;   /**< borrowed; for detokenizing */
-    uint32_t n_vocab;            /**< larger ids are a worker's error */
-    uint32_t max_queue;          /**< generations in flight */
-    uint32_t worker_wait_ms;     /**< first attempt without a pair */
-    uint32_t rerun_wait_ms;      /**< a re-run without a pair */
+    bt_hash128_t model;        /**< identity of our model file */
+    const bt_tokenizer_t *tok; /**< borrowed; for detokenizing */
+    uint32_t n_vocab;          /**< larger ids are a worker's error */
+    uint32_t max_queue;        /**< generations in flight */
+    uint64_t max_logits_bytes; /**< of all generations; see bt_core_submit() */
+    uint32_t worker_wait_ms;   /**< first attempt without a pair */
+    uint32_t rerun_wait_ms;    /**< a re-run without a pair */
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
 } bt_core_config_t;
 
@@ -145,6 +150,8 @@ void bt_core_destroy(bt_core_t *core);
  *
  * @retval BT_OK
  * @retval BT_ERR_BUSY       max_queue are in flight: try again later.
+ * @retval BT_ERR_TOO_LARGE  its logits, with those of all in flight, are more
+ *                           than max_logits_bytes: try again later.
  * @retval BT_ERR_INVALID_PARAM  a stop word is too long.
  * @retval BT_ERR_NO_MEMORY
  */
@@ -165,6 +172,9 @@ BT_MUST_CHECK bt_status_t bt_core_submit_group(bt_core_t *core,
                                                void *const *users, uint32_t n,
                                                uint64_t now_us,
                                                bt_gen_t **gens_p);
+/** What it has been told beside text, from inside on_text(): n_output tokens of
+ *  it count. NULL: it wanted nothing. */
+bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen);
 /** The client is gone: no call about this generation any more, the workers
  *  are told. @a gen must not be used afterwards. */
 void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);

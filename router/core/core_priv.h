@@ -82,8 +82,10 @@ struct bt_gen {
     uint32_t n_stop_ids;
     bool every_token;
     bt_hash128_t space;
-    bt_sched_turn_t turn; /**< since it arrived; in a queue while WAITING */
-    bt_token_t *early;    /**< owned: tokens ahead of n_output, unordered */
+    bt_gen_rows_t *rows;   /**< owned; NULL: nothing is wanted */
+    uint64_t logits_bytes; /**< of it, in core->logits_bytes */
+    bt_sched_turn_t turn;  /**< since it arrived; in a queue while WAITING */
+    bt_token_t *early;     /**< owned: tokens ahead of n_output, unordered */
     uint32_t n_early, cap_early;
     bt_detok_t detok;
     bt_stops_t stops;
@@ -117,6 +119,7 @@ struct bt_core {
      *  first finds nobody, none behind it does. */
     bt_list_t waiting[BT_NEED_N];
     uint32_t n_live, n_waiting, n_legs;
+    uint64_t logits_bytes; /**< of all generations */
     uint64_t next_id;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */
     /** Scratch: a prompt and the tokens that a re-run goes on from. There is
@@ -177,7 +180,9 @@ void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
 void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
                  uint64_t now_us, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-void bt_gen_free(bt_gen_t *gen);
+/** Tokens that waited for what belongs to them. */
+void bt_gen_take_early(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
+void bt_gen_free(bt_core_t *core, bt_gen_t *gen);
 
 /* attempt.c */
 /** Send those that wait to workers that take them, in their order, until so

@@ -11,8 +11,10 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
-void bt_gen_free(bt_gen_t *gen)
+void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
 {
+    core->logits_bytes -= gen->logits_bytes;
+    bt_gen_rows_unref(gen->rows);
     bt_stops_fini(&gen->stops);
     bt_free(gen->early);
     bt_free(gen->stop_ids);
@@ -80,8 +82,39 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
 }
 
+bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen)
+{
+    return gen->rows;
+}
+
+/* What it wants to know beside its tokens. */
+static bt_status_t make_rows(bt_core_t *core, bt_gen_t *gen,
+                             const bt_gen_spec_t *spec)
+{
+    const bt_wants_t *wants = &spec->wants;
+    const uint32_t n_vocab = core->config.n_vocab;
+    const uint64_t bytes = bt_gen_rows_logits_bytes(wants, spec->prompt->n,
+                                                    spec->max_new, n_vocab);
+    bt_status_t status;
+
+    if (wants->what == 0) {
+        return BT_OK;
+    }
+    if ((bytes > core->config.max_logits_bytes) ||
+        (core->logits_bytes > core->config.max_logits_bytes - bytes)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    status = bt_gen_rows_create(wants, spec->prompt, spec->max_new, n_vocab,
+                                &gen->rows);
+    if (status == BT_OK) {
+        gen->logits_bytes = bytes;
+        core->logits_bytes += bytes;
+    }
+    return status;
+}
+
 /* Known to nobody yet. */
-static bt_status_t gen_new(const bt_core_t *core, const bt_gen_spec_t *spec,
+static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
                            void *user, uint64_t now_us, bt_gen_t **gen_p)
 {
     uint32_t timeout_ms = core->config.request_timeout_ms;
@@ -93,8 +126,11 @@ static bt_status_t gen_new(const bt_core_t *core, const bt_gen_spec_t *spec,
         return BT_ERR_NO_MEMORY;
     }
     status = gen_copy(gen, spec);
+    if (status == BT_OK) {
+        status = make_rows(core, gen, spec);
+    }
     if (status != BT_OK) {
-        bt_gen_free(gen);
+        bt_gen_free(core, gen);
         return status;
     }
     if ((spec->timeout_ms != 0) && (spec->timeout_ms < timeout_ms)) {
@@ -153,7 +189,7 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
     }
     if (status != BT_OK) {
         while (n_made > 0) {
-            bt_gen_free(gens_p[--n_made]);
+            bt_gen_free(core, gens_p[--n_made]);
         }
         return status;
     }
@@ -161,7 +197,11 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
         bt_gen_t *gen = gens_p[i];
 
         gen->id = core->next_id++;
-        gen->group = (n > 1) ? gens_p[0]->id : 0;
+        /* What is wanted of a prompt is computed for each by itself. */
+        gen->group =
+            ((n > 1) && ((specs[i].wants.what & BT_WANT_ANY_OF_PROMPT) == 0))
+                ? gens_p[0]->id
+                : 0;
         core->ops.detok_init(&gen->detok, core->config.tok);
         bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
         bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
@@ -220,6 +260,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .n_output = gen->n_output,
         .ids = gen->output,
         .by_end_id = by_end_id,
+        .rows = gen->rows,
         .http_status = 200,
     };
 
@@ -356,6 +397,9 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
 
     bt_gen_note_token(core, gen, now_us);
     (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_TOKEN);
+    if (gen->rows != NULL) {
+        bt_gen_rows_append(gen->rows, gen->n_output, token->id);
+    }
     gen->n_output++;
     stopped = make_text(core, gen, token, last);
     if ((append_id(gen, token->id) != BT_OK) ||
@@ -405,8 +449,17 @@ static bt_status_t keep_early(bt_gen_t *gen, const bt_token_t *token)
     return BT_OK;
 }
 
+/* Is all here that is told with it? */
+static bool is_ready(const bt_gen_t *gen, uint32_t index)
+{
+    return (gen->rows == NULL) || bt_gen_rows_ready(gen->rows, index);
+}
+
 static bool next_early(bt_gen_t *gen, bt_token_t *token_p)
 {
+    if ((gen->n_early == 0) || !is_ready(gen, gen->n_output)) {
+        return false;
+    }
     for (uint32_t i = 0; i < gen->n_early; i++) {
         if (gen->early[i].index == gen->n_output) {
             *token_p = gen->early[i];
@@ -417,6 +470,15 @@ static bool next_early(bt_gen_t *gen, bt_token_t *token_p)
     return false;
 }
 
+void bt_gen_take_early(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
+{
+    bt_token_t next;
+
+    while (bt_gen_state_is_live(gen->state) && next_early(gen, &next)) {
+        take(core, gen, &next, now_us);
+    }
+}
+
 void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                   uint64_t now_us)
 {
@@ -425,9 +487,11 @@ void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     if (token->index < gen->n_output) {
         return; /* a duplicate */
     }
-    if (token->index > gen->n_output) {
+    if ((token->index > gen->n_output) ||
+        !((token->index < gen->max_new) && is_ready(gen, token->index))) {
         /* Links are not ordered among each other: the decode worker's tokens
-         * may come before the prefill worker's token #1. */
+         * may come before the prefill worker's token #1. And logits come
+         * later than their tokens. */
         if ((token->index < gen->max_new) &&
             (keep_early(gen, token) != BT_OK)) {
             bt_gen_fail(core, gen, 503, now_us,
@@ -438,7 +502,6 @@ void bt_gen_token(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     /* The leg that the token came by is open, so that the generation is there
      * whatever its client does when it hears of the token. */
     BT_ASSERT(gen->n_open_legs > 0);
-    do {
-        take(core, gen, &next, now_us);
-    } while (bt_gen_state_is_live(gen->state) && next_early(gen, &next));
+    take(core, gen, &next, now_us);
+    bt_gen_take_early(core, gen, now_us);
 }

@@ -59,6 +59,45 @@ static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
     }
 }
 
+/* The log-prob that came with token @a i, where one is wanted.
+ * @return false: the generation has failed */
+static bool take_score(bt_core_t *core, const bt_leg_t *leg,
+                       const bt_msg_tokens_t *tokens, uint32_t i,
+                       uint64_t now_us)
+{
+    bt_gen_t *gen = leg->gen;
+    const bt_token_score_t *score = NULL;
+    uint32_t low = 0;
+    uint32_t high = tokens->n_scores;
+
+    if (((gen->rows->wants.what & BT_WANT_LOGPROBS) == 0) ||
+        (tokens->tokens[i].index < gen->n_output)) {
+        return true;
+    }
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+
+        if (tokens->scores[mid].token < i) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    if ((low < tokens->n_scores) && (tokens->scores[low].token == i)) {
+        score = &tokens->scores[low];
+    }
+    if ((score == NULL) ||
+        (bt_gen_rows_score(gen->rows, tokens->tokens[i].index, &score->score) !=
+         BT_OK)) {
+        bt_gen_fail(core, gen, 500, now_us,
+                    "worker %s sent token %u without the log-prob that is "
+                    "wanted, or there is no memory for it",
+                    leg->worker->hello.name, tokens->tokens[i].index);
+        return false;
+    }
+    return true;
+}
+
 static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
                       const bt_msg_tokens_t *tokens, uint64_t now_us)
 {
@@ -88,8 +127,31 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
             gave_up(core, leg, now_us);
             continue;
         }
+        if (gen->rows != NULL && !take_score(core, leg, tokens, i, now_us)) {
+            continue;
+        }
         bt_gen_token(core, gen, token, now_us);
     }
+}
+
+/* Parts of what it wants beside tokens; the tokens that waited for them. */
+static void on_rows(bt_core_t *core, const bt_instance_t *worker,
+                    const bt_msg_rows_t *m, uint64_t now_us)
+{
+    bt_leg_t *leg = find_leg(core, worker, m->key);
+    bt_gen_t *gen;
+
+    if ((leg == NULL) || !bt_leg_is_current(leg) || (leg->gen->rows == NULL)) {
+        return;
+    }
+    gen = leg->gen;
+    if (bt_gen_rows_take(gen->rows, m) != BT_OK) {
+        bt_gen_fail(core, gen, 500, now_us,
+                    "worker %s sent log-probs or logits that do not fit",
+                    worker->hello.name);
+        return;
+    }
+    bt_gen_take_early(core, gen, now_us);
 }
 
 static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
@@ -283,6 +345,9 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         return BT_OK;
     case BT_MSG_TOKENS:
         on_tokens(core, worker, &msg->u.tokens, now_us);
+        return BT_OK;
+    case BT_MSG_ROWS:
+        on_rows(core, worker, &msg->u.rows, now_us);
         return BT_OK;
     case BT_MSG_PREFILLED:
         on_prefilled(core, worker, &msg->u.prefilled);

@@ -188,7 +188,7 @@ void bt_gen_settle(bt_core_t *core, bt_gen_t *gen)
         bt_gen_move(core, gen, BT_GEN_ON_RECORD, 0);
     }
     bt_list_remove(&gen->by_id);
-    bt_gen_free(gen);
+    bt_gen_free(core, gen);
 }
 
 bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)

@@ -144,6 +144,9 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
     worker->roles = roles;
     worker->sched.roles =
         ((worker->hello.flags & BT_HELLO_GROUPS) != 0) ? BT_SCHED_GROUPS : 0;
+    if ((worker->hello.flags & BT_HELLO_ROWS) != 0) {
+        worker->sched.roles |= BT_SCHED_ROWS;
+    }
     if ((roles & BT_ROLE_PREFILL) != 0) {
         worker->sched.roles |= BT_SCHED_PREFILL;
     }

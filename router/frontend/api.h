@@ -21,6 +21,8 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/wire/request.h"
+#include "inference/tokenizer/tokenizer.h"
+#include "router/core/rows.h"
 
 #define BT_API_MAX_BIAS_WORDS 64 /**< and so many stop sequences of ids */
 #define BT_API_MAX_STOPS      16
@@ -77,6 +79,10 @@ typedef struct bt_api_request {
     bool ignore_eos;
     bool return_token_ids; /**< each whole choice lists its ids, as does each
                                 piece of a stream, one piece a token */
+    /** Beside tokens: logprobs, top_logprobs; of generate return_log_probs,
+     *  return_context_logits and return_generation_logits. */
+    bt_wants_t wants;
+    bool echo; /**< completions: the prompt comes before the answer */
     bool exclude_input_in_output;  /**< generate: default true here, see docs */
     bool says_exclude_input;       /**< the client gave the one above */
     bool has_seed;                 /**< absent: a random seed per request */
@@ -161,7 +167,8 @@ typedef struct bt_api_answer {
     int64_t sequence_id;
     bool sequence_start, sequence_end;
     bool include_usage, continuous_usage;
-    const char *fingerprint; /**< OpenAI's system_fingerprint; NULL = null */
+    const bt_tokenizer_t *tok; /**< for texts of tokens, where one is told of */
+    const char *fingerprint;   /**< OpenAI's system_fingerprint; NULL = null */
     /** What bt_api_write_opening() wrote for this answer, so that each of many
      *  pieces copies it; NULL: each writes it. */
     const char *opening;
@@ -176,6 +183,13 @@ typedef struct bt_api_choice {
     const uint32_t *token_ids; /**< of this text; NULL: not asked for */
     uint32_t n_token_ids;
     bool by_end_id; /**< the last of all of them is an end id: no text */
+    /** What was asked for beside tokens; NULL: nothing. Of it scores.n tokens
+     *  from `from` to `to` are the piece's or the choice's; its logits are
+     *  whole once it has finished. */
+    bt_gen_rows_t *rows;
+    uint32_t from, to;
+    const uint32_t *offsets; /**< completions: of each token in the text */
+    double cum_logprob;      /**< of the answer's tokens before `to` */
 } bt_api_choice_t;
 
 typedef struct bt_api_usage {

@@ -78,9 +78,13 @@ static bt_status_t read_max_tokens(bt_api_parse_t *parse,
                                    const json_t *value)
 {
     const bool newer = (strcmp(field->name, "max_completion_tokens") == 0);
+    /* None at all are for a prompt that is echoed: check_whole(). */
+    const bool none = (parse->request->dialect == BT_API_COMPLETIONS) &&
+                      json_is_integer(value) &&
+                      (json_integer_value(value) == 0);
     int64_t number = 0;
-    const bt_status_t status =
-        bt_api_integer(parse, field->name, value, 1, INT32_MAX, &number);
+    const bt_status_t status = bt_api_integer(parse, field->name, value,
+                                              none ? 0 : 1, INT32_MAX, &number);
 
     if (status != BT_OK) {
         return status;
@@ -325,11 +329,63 @@ static bt_status_t read_logprobs(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const json_t *value)
 {
+    int64_t number = 0;
+    bt_status_t status;
+
     if (json_is_false(value)) {
         return BT_OK;
     }
-    return bt_api_refuse(parse, field->name, "%s is not supported yet",
-                         field->name);
+    status = bt_api_integer(parse, field->name, value, 0, BT_MAX_TOP_LOGPROBS,
+                            &number);
+    if (status == BT_OK) {
+        parse->request->wants.what |= BT_WANT_LOGPROBS;
+        parse->request->wants.n_top = (uint32_t)number;
+    }
+    return status;
+}
+
+static bt_status_t read_top_logprobs(bt_api_parse_t *parse,
+                                     const bt_api_field_t *field,
+                                     const json_t *value)
+{
+    int64_t number = 0;
+    const bt_status_t status = bt_api_integer(parse, field->name, value, 0,
+                                              BT_MAX_TOP_LOGPROBS, &number);
+
+    if (status == BT_OK) {
+        parse->has_top_logprobs = number > 0;
+        parse->request->wants.n_top = (uint32_t)number;
+    }
+    return status;
+}
+
+/* A field of true or false, each for something that is wanted. */
+static bt_status_t read_want(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value)
+{
+    static const struct {
+        const char *name;
+        uint32_t what;
+    } wants[] = {
+        {"logprobs", BT_WANT_LOGPROBS},
+        {"return_log_probs", BT_WANT_LOGPROBS},
+        {"return_context_logits", BT_WANT_PROMPT_LOGITS},
+        {"return_generation_logits", BT_WANT_LOGITS},
+    };
+    uint32_t *what = &parse->request->wants.what;
+
+    if (!json_is_boolean(value)) {
+        return bt_api_refuse(parse, field->name,
+                             "%s must be true or false, got %s", field->name,
+                             bt_api_type_of(value));
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(wants); i++) {
+        if (strcmp(field->name, wants[i].name) == 0) {
+            *what = json_is_true(value) ? *what | wants[i].what
+                                        : *what & ~wants[i].what;
+        }
+    }
+    return BT_OK;
 }
 
 /* Who does not say it gets what the server has by default. */
@@ -402,6 +458,15 @@ static const bt_api_field_t fields[] = {
     BOOL("ignore_eos", BT_API_A, ignore_eos),
     BOOL("return_token_ids", BT_API_O, return_token_ids),
 
+    /* what to tell beside the tokens */
+    OWN("logprobs", BT_API_C, read_logprobs),
+    OWN("logprobs", BT_API_H, read_want),
+    OWN("top_logprobs", BT_API_H, read_top_logprobs),
+    BOOL("echo", BT_API_C, echo),
+    OWN("return_log_probs", BT_API_G, read_want),
+    OWN("return_context_logits", BT_API_G, read_want),
+    OWN("return_generation_logits", BT_API_G, read_want),
+
     /* sampling */
     {"temperature", BT_API_A, read_temperature, AT(sampling.temperature), 0, 100},
     {"top_p", BT_API_A, read_top_p, AT(sampling.top_p), 0, 1},
@@ -440,11 +505,8 @@ static const bt_api_field_t fields[] = {
     /* asked for, not done yet: said instead of ignored. pad_id, len_penalty
      * and early_stopping are not here: without padding and beams they have
      * no meaning, and are ignored like unknown fields. */
-    OWN("logprobs", BT_API_C, read_logprobs),
-    NOT_YET("logprobs", BT_API_H),
-    NOT_YET("top_logprobs", BT_API_H),
     NOT_YET("prompt_logprobs", BT_API_O),
-    NOT_YET("echo", BT_API_O),
+    NOT_YET("echo", BT_API_H),
     NOT_YET("suffix", BT_API_C),
     NOT_YET("tools", BT_API_H),
     NOT_YET("functions", BT_API_H),
@@ -458,9 +520,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("guided_grammar", BT_API_O),
     NOT_YET("truncate_prompt_tokens", BT_API_O),
     NOT_YET("include_stop_str_in_output", BT_API_O),
-    NOT_YET("return_log_probs", BT_API_G),
-    NOT_YET("return_context_logits", BT_API_G),
-    NOT_YET("return_generation_logits", BT_API_G),
     NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
     NOT_YET("return_perf_metrics", BT_API_G),
     NOT_YET("prompt_embedding_table", BT_API_G),

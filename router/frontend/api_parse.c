@@ -90,6 +90,29 @@ static bt_status_t check_choices(bt_api_parse_t *parse)
     return BT_OK;
 }
 
+/* Log-probs and echo. */
+static bt_status_t check_rows(bt_api_parse_t *parse)
+{
+    bt_api_request_t *request = parse->request;
+    const bool wants = (request->wants.what & BT_WANT_LOGPROBS) != 0;
+
+    if (request->has_max_tokens && (request->max_tokens == 0) &&
+        !request->echo) {
+        return bt_api_refuse(parse, "max_tokens",
+                             "max_tokens must be from 1 to %d, got 0 (0 is "
+                             "for a prompt with echo)",
+                             INT32_MAX);
+    }
+    if (parse->has_top_logprobs && !wants) {
+        return bt_api_refuse(parse, "top_logprobs",
+                             "top_logprobs needs logprobs to be true");
+    }
+    if (request->echo && wants) {
+        request->wants.what |= BT_WANT_PROMPT_LOGPROBS;
+    }
+    return BT_OK;
+}
+
 /* What only the whole body can tell. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
@@ -123,6 +146,9 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
         sampling->temperature = 1.0f;
     }
     status = bt_api_check_biases(parse);
+    if (status == BT_OK) {
+        status = check_rows(parse);
+    }
     return (status == BT_OK) ? check_choices(parse) : status;
 }
 

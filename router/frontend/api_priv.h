@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "common/base/json.h"
 #include "router/frontend/api.h"
 #include "router/frontend/api_lift.h"
 
@@ -29,6 +30,7 @@ typedef struct bt_api_parse {
     bt_api_error_t *error;
     bool has_temperature;
     bool has_max_completion_tokens;
+    bool has_top_logprobs;
     uint32_t best_of;        /**< 0 = absent */
     uint32_t n_bias_weights; /**< of request->bias_words, in their order */
     bt_api_lift_t *lift;     /**< ids that are not in the JSON; NULL: none */
@@ -92,6 +94,15 @@ BT_MUST_CHECK bt_status_t bt_api_check_biases(bt_api_parse_t *parse);
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const json_t *value);
+
+/* ---- api_scores.c ---- */
+
+/** The member "logprobs" of a choice in its dialect, null where none is asked
+ *  for. */
+void bt_api_put_logprobs(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice, bt_json_t *json);
+/** Those of generate, as Triton names them; nothing where none is asked for. */
+void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json);
 
 /* ---- api_fields.c ---- */
 

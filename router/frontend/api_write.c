@@ -19,6 +19,7 @@ static void put_generate(const bt_api_answer_t *answer,
     bt_json_i64(json, "sequence_id", answer->sequence_id);
     bt_json_bool(json, "sequence_start", answer->sequence_start);
     bt_json_strn(json, "text_output", choice->text, choice->text_bytes);
+    bt_api_put_rows(choice, json);
     bt_json_end_object(json);
 }
 
@@ -63,10 +64,11 @@ static const char *finish_reason(bt_finish_t finish)
     }
 }
 
-static void close_choice(bt_finish_t finish, bt_json_t *json)
+static void close_choice(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice, bt_json_t *json)
 {
-    bt_json_null(json, "logprobs");
-    bt_json_str(json, "finish_reason", finish_reason(finish));
+    bt_api_put_logprobs(answer, choice, json);
+    bt_json_str(json, "finish_reason", finish_reason(choice->finish));
     bt_json_end_object(json);
 }
 
@@ -82,12 +84,12 @@ static void put_token_ids(const bt_api_choice_t *choice, bt_json_t *json)
     bt_json_end_array(json);
 }
 
-static void put_choice(bt_api_dialect_t dialect, const bt_api_choice_t *choice,
-                       bt_json_t *json)
+static void put_choice(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choice, bt_json_t *json)
 {
     bt_json_object(json, NULL);
     bt_json_u64(json, "index", choice->index);
-    if (dialect == BT_API_CHAT) {
+    if (answer->dialect == BT_API_CHAT) {
         bt_json_object(json, "message");
         bt_json_str(json, "role", "assistant");
         bt_json_strn(json, "content", choice->text, choice->text_bytes);
@@ -97,16 +99,16 @@ static void put_choice(bt_api_dialect_t dialect, const bt_api_choice_t *choice,
         bt_json_strn(json, "text", choice->text, choice->text_bytes);
     }
     put_token_ids(choice, json);
-    close_choice(choice->finish, json);
+    close_choice(answer, choice, json);
 }
 
-static void put_choice_piece(bt_api_dialect_t dialect,
+static void put_choice_piece(const bt_api_answer_t *answer,
                              const bt_api_choice_t *choice, bool first,
                              bt_json_t *json)
 {
     bt_json_object(json, NULL);
     bt_json_u64(json, "index", choice->index);
-    if (dialect == BT_API_CHAT) {
+    if (answer->dialect == BT_API_CHAT) {
         bt_json_object(json, "delta");
         if (first) {
             bt_json_str(json, "role", "assistant");
@@ -118,7 +120,7 @@ static void put_choice_piece(bt_api_dialect_t dialect,
     } else {
         bt_json_strn(json, "text", choice->text, choice->text_bytes);
     }
-    close_choice(choice->finish, json);
+    close_choice(answer, choice, json);
 }
 
 void bt_api_write_answer(const bt_api_answer_t *answer,
@@ -137,7 +139,7 @@ void bt_api_write_answer(const bt_api_answer_t *answer,
                                                  : "text_completion",
                 &json);
     for (size_t i = 0; i < n_choices; i++) {
-        put_choice(answer->dialect, &choices[i], &json);
+        put_choice(answer, &choices[i], &json);
     }
     bt_json_end_array(&json);
     put_usage(usage, &json);
@@ -174,7 +176,7 @@ void bt_api_write_piece(const bt_api_answer_t *answer,
     } else {
         open_openai(answer, event_object(answer->dialect), &json);
     }
-    put_choice_piece(answer->dialect, choice, first, &json);
+    put_choice_piece(answer, choice, first, &json);
     bt_json_end_array(&json);
     if (answer->continuous_usage && (usage != NULL)) {
         put_usage(usage, &json);

@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/frontend/intake.h"
+#include "router/frontend/scores.h"
 
 #define ID_BYTES          64
 #define MAX_OPENING_BYTES 4096
@@ -27,6 +28,9 @@ typedef struct bt_choice {
     /* Streamed: those that were told, and all there are while one is told. */
     uint32_t n_told;
     const uint32_t *told_from;
+    bt_gen_rows_t *rows;  /* a reference, once it has ended; NULL: none */
+    bt_score_walk_t walk; /* along what the core has told beside text */
+    uint32_t n_scored;    /* tokens whose log-probs were streamed */
 } bt_choice_t;
 
 struct bt_call {
@@ -44,6 +48,7 @@ struct bt_call {
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
     bool want_ids;     /* the answer lists token ids */
+    bool is_echo;      /* max_tokens 0: what is drawn is not told */
     bool pinned;       /* a function of this file uses it: do not free */
     bool accumulates;  /* each piece has all text so far */
     bt_list_t held;    /* in front->held, until others have come */
@@ -66,8 +71,10 @@ static void call_free(bt_call_t *call)
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
         bt_strbuf_fini(&call->choices[i].text);
-        bt_free(call->choices[i].echo);
         bt_free(call->choices[i].ids);
+        bt_free(call->choices[i].echo);
+        bt_gen_rows_unref(call->choices[i].rows);
+        bt_score_walk_fini(&call->choices[i].walk);
     }
     bt_free(call->choices);
     bt_strbuf_fini(&call->opening);
@@ -215,6 +222,20 @@ static void make_opening(bt_call_t *call)
     }
 }
 
+/* What comes with the piece or the whole choice beside its text. */
+static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
+                     uint32_t from, bt_api_choice_t *out)
+{
+    if (choice->rows == NULL) {
+        return;
+    }
+    out->rows = choice->rows;
+    out->from = from;
+    out->to = call->is_echo ? choice->rows->n_front : choice->walk.n;
+    out->offsets = choice->walk.offsets;
+    out->cum_logprob = choice->walk.cum_logprob;
+}
+
 static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
                        size_t bytes)
 {
@@ -227,6 +248,8 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         .finish = choice->finish,
     };
 
+    add_rows(call, choice, choice->n_scored, &piece);
+    choice->n_scored = piece.to;
     if (choice->told_from != NULL) {
         piece.token_ids = choice->told_from + choice->n_told;
         piece.n_token_ids = choice->n_output - choice->n_told;
@@ -271,6 +294,22 @@ static void add_text(bt_call_t *call, bt_choice_t *choice, const char *text,
     }
 }
 
+/* Log-probs of tokens that are new. @return false: the call has failed */
+static bool hear_rows(bt_call_t *call, bt_choice_t *choice, bt_gen_rows_t *rows)
+{
+    if (rows == NULL) {
+        return true;
+    }
+    if (choice->rows == NULL) {
+        choice->rows = bt_gen_rows_ref(rows);
+    }
+    if (bt_score_walk_on(&choice->walk, rows) != BT_OK) {
+        fail_for_memory(call);
+        return false;
+    }
+    return true;
+}
+
 void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
                      uint32_t n_output)
 {
@@ -284,7 +323,9 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     if (call->want_ids && call->stream) {
         choice->told_from = bt_core_output(choice->gen, &n_output);
     }
-    add_text(call, choice, text, bytes);
+    if (hear_rows(call, choice, bt_core_rows(choice->gen))) {
+        add_text(call, choice, text, bytes);
+    }
     choice->told_from = NULL;
     call->pinned = false;
     count_output(call, start_us);
@@ -325,6 +366,7 @@ static void finish_whole(bt_call_t *call)
         choices[i].token_ids = choice->ids;
         choices[i].n_token_ids = choice->n_output;
         choices[i].by_end_id = choice->by_end_id;
+        add_rows(call, choice, 0, &choices[i]);
     }
     reply = take_reply(call);
     reply->ops->finish(reply, &call->answer, choices, call->n_choices, &usage);
@@ -359,12 +401,13 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     bt_choice_t *choice = choice_p;
     bt_call_t *call = choice->call;
     const bool ok = end->finish != BT_FINISH_ERROR;
+    const bool is_echo = call->is_echo && ok;
 
     (void)ctx;
     call->pinned = true;
     choice->gen = NULL;
-    choice->finish = end->finish;
-    choice->n_output = end->n_output;
+    choice->finish = is_echo ? BT_FINISH_LENGTH : end->finish;
+    choice->n_output = is_echo ? 0 : end->n_output;
     choice->by_end_id = end->by_end_id;
     call->n_open--;
     if (call->reply != NULL) {
@@ -378,7 +421,9 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     if (ok && call->want_ids && (choice->ids == NULL)) {
         fail_for_memory(call);
     } else if (ok) {
-        end_choice(call, choice, end->text, end->text_bytes);
+        if (hear_rows(call, choice, end->rows)) {
+            end_choice(call, choice, end->text, is_echo ? 0 : end->text_bytes);
+        }
     } else {
         fail(call, end->http_status, end->message);
     }
@@ -409,6 +454,7 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
         (request->dialect == BT_API_GENERATE) ? call->given_id : call->id;
     answer->model = call->model;
     answer->version = call->served->version;
+    answer->tok = call->served->tok;
     answer->created = (int64_t)time(NULL);
     answer->sequence_id = request->sequence_id;
     answer->sequence_start = request->sequence_start;
@@ -417,27 +463,32 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->continuous_usage = request->continuous_usage;
 }
 
-/* The prompt stands before each answer, ids but for text do not. */
-static bool echo_prompts(bt_call_t *call, const bt_api_request_t *request)
+/* The prompt as its client wrote it, or what its token ids stand for.
+ * @return false when memory is short. */
+static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
 {
-    for (uint32_t i = 0; i < call->n_choices; i++) {
-        bt_choice_t *choice = &call->choices[i];
-        const char *text = request->prompts[i / request->n].text;
+    const bt_api_request_t *request = &in->request;
+    const bt_api_prompt_t *prompt = &request->prompts[i / request->n];
+    const bool echo = (request->dialect == BT_API_GENERATE)
+                          ? !request->exclude_input_in_output
+                          : request->echo;
+    bt_strbuf_t text;
 
-        if (text == NULL) {
-            continue;
-        }
-        if (call->stream) {
-            choice->echo = bt_strdup(text);
-        } else {
-            bt_strbuf_puts(&choice->text, text);
-        }
-        if ((call->stream && (choice->echo == NULL)) ||
-            (bt_strbuf_status(&choice->text) != BT_OK)) {
-            return false;
-        }
+    /* Of Triton's models those that take ids have no text. */
+    if (!echo || ((prompt->text == NULL) &&
+                  (request->dialect == BT_API_GENERATE))) {
+        return true;
     }
-    return true;
+    if (prompt->text != NULL) {
+        return copy_text(prompt->text, &choice->echo);
+    }
+    bt_strbuf_init(&text, BT_ANSWER_LIMIT);
+    bt_echo_ids(in->served->tok, prompt->ids, (uint32_t)prompt->n_ids, &text);
+    if ((bt_strbuf_status(&text) == BT_OK) && (text.len > 0)) {
+        choice->echo = bt_strdup(text.data);
+    }
+    bt_strbuf_fini(&text);
+    return choice->echo != NULL;
 }
 
 /* What the answers are made of.
@@ -454,6 +505,7 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         (call->name == BT_NAME_BLS) && call->front->config->accumulate_tokens;
     call->stream = request->stream;
     call->want_ids = request->return_token_ids;
+    call->is_echo = request->has_max_tokens && (request->max_tokens == 0);
     call->choices = bt_calloc(n, sizeof(*call->choices));
     if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
         !copy_text(request->id, &call->given_id)) {
@@ -467,10 +519,14 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         choice->index = i;
         choice->first = true;
         bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
-    }
-    if ((request->dialect == BT_API_GENERATE) &&
-        !request->exclude_input_in_output && !echo_prompts(call, request)) {
-        return false;
+        bt_score_walk_init(&choice->walk, in->served->tok,
+                           request->dialect == BT_API_COMPLETIONS);
+        if (!make_echo(choice, in, i)) {
+            return false;
+        }
+        if ((choice->echo != NULL) && !call->stream) {
+            bt_strbuf_puts(&choice->text, choice->echo);
+        }
     }
     fill_answer(call, request);
     return true;
@@ -504,6 +560,7 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .max_new = prompt->max_new,
         .sampling = in->prepared.sampling,
         .space = in->prepared.space,
+        .wants = request->wants,
         .stops = (const char *const *)request->stops,
         .n_stops = request->n_stops,
         .stop_ids = request->stop_ids,
@@ -620,6 +677,11 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     if (status == BT_ERR_INVALID_PARAM) {
         bt_router_metrics_refused(metrics, in->served->metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
+    } else if (status == BT_ERR_TOO_LARGE) {
+        bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        fail(call, 503,
+             "the logits of requests in flight leave no room for "
+             "those of this one (max-logits-bytes), try again later");
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
         bt_names_refused(&call->front->names, call->name, 503);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/prepare.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -22,6 +23,8 @@ static bt_status_t no_memory(bt_api_error_t *error)
 }
 
 #define WHY_BYTES 128
+/* Bytes of JSON for a byte of logits: "-0.123456789," for four. */
+#define TEXT_OF_LOGITS 4u
 
 /* Why the context is less than the model's, if it is. */
 static const char *why_less(const bt_served_t *served, uint32_t context,
@@ -268,13 +271,76 @@ static bt_status_t check_length(const bt_served_t *served,
     prompt->max_new = (request->dialect == BT_API_CHAT)
                           ? BT_DEFAULT_CHAT_MAX_TOKENS
                           : BT_DEFAULT_MAX_TOKENS;
-    if (request->has_max_tokens) {
-        prompt->max_new = request->max_tokens;
+    if (request->has_max_tokens) { /* for none one is drawn, and not told */
+        prompt->max_new = (request->max_tokens > 0) ? request->max_tokens : 1;
     }
     if (prompt->max_new > fits) {
         prompt->max_new = fits;
     }
     return BT_OK;
+}
+
+/* ---- logits ---- */
+
+static bt_status_t check_logits(const bt_served_t *served,
+                                const bt_api_request_t *request,
+                                const bt_prepared_prompt_t *prompt,
+                                bt_api_error_t *error)
+{
+    const uint64_t most = served->front->config->max_logits_bytes;
+    const uint32_t client_buffer = served->front->config->client_buffer_bytes;
+    const uint64_t bytes = bt_gen_rows_logits_bytes(
+        &request->wants, prompt->prompt->n, prompt->max_new,
+        bt_tokenizer_n_vocab(served->tok));
+
+    if (request->stream && (bytes > client_buffer / TEXT_OF_LOGITS)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "stream",
+                         "the logits of this request are too long for the last "
+                         "piece of a stream: with up to %u bytes for one of "
+                         "theirs, more than the server's option "
+                         "client-buffer-bytes (%u)",
+                         TEXT_OF_LOGITS, client_buffer);
+        return BT_ERR_TOO_LARGE;
+    }
+    if (bytes <= most) {
+        return BT_OK;
+    }
+    bt_api_error_set(error, 400, BAD_REQUEST,
+                     ((request->wants.what & BT_WANT_LOGITS) != 0)
+                         ? "return_generation_logits"
+                         : "return_context_logits",
+                     "the logits of this request are %" PRIu64
+                     " bytes, more than the %" PRIu64
+                     " of the server's option max-logits-bytes",
+                     bytes, most);
+    return BT_ERR_TOO_LARGE;
+}
+
+/* Log-probs are kept until the last token is here: no more of them than an
+ * answer can have. */
+static bt_status_t check_logprobs(const bt_api_request_t *request,
+                                  const bt_prepared_t *p, bt_api_error_t *error)
+{
+    const uint64_t each =
+        (sizeof(double) + sizeof(uint32_t)) * (1 + request->wants.n_top);
+    uint64_t n_tokens = 0;
+
+    if ((request->wants.what & BT_WANT_ANY_LOGPROBS) == 0) {
+        return BT_OK;
+    }
+    for (size_t i = 0; i < p->n_prompts; i++) {
+        n_tokens += p->prompts[i].max_new;
+        n_tokens += request->echo ? p->prompts[i].prompt->n : 0;
+    }
+    if (n_tokens * request->n * each <= BT_ANSWER_LIMIT) {
+        return BT_OK;
+    }
+    bt_api_error_set(error, 400, BAD_REQUEST, "logprobs",
+                     "logprobs of %" PRIu64 " tokens with %u alternatives each "
+                     "are more than an answer can have; ask for fewer, for "
+                     "fewer choices or for a smaller max_tokens",
+                     n_tokens * request->n, request->wants.n_top);
+    return BT_ERR_TOO_LARGE;
 }
 
 /* ---- bad words ---- */
@@ -476,13 +542,19 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
             status =
                 check_length(served, request, context, &p->prompts[i], error);
         }
+        if (status == BT_OK) {
+            status = check_logits(served, request, &p->prompts[i], error);
+        }
         if (status != BT_OK) {
             return status;
         }
     }
     p->sampling = request->sampling;
-    status =
-        check_biases(served, &p->sampling, names_of(request).biases, error);
+    status = check_logprobs(request, p, error);
+    if (status == BT_OK) {
+        status = check_biases(served, &p->sampling, names_of(request).biases,
+                              error);
+    }
     if (status == BT_OK) {
         status = add_bias_words(served, request, p, error);
     }

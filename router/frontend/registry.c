@@ -16,7 +16,9 @@
 #define WHY_BYTES           512
 #define NAMES_BYTES         1024 /* of models, in an error's text */
 #define TEMPLATE_FILE_LIMIT (1u << 20)
-#define RERUN_WAIT_MS       2000 /* for another pair, when a worker was lost */
+/* Requests for logits, of the largest that are taken, in flight at a time. */
+#define LOGITS_AT_A_TIME 4
+#define RERUN_WAIT_MS    2000 /* for another pair, when a worker was lost */
 
 static bt_status_t read_context(bt_served_t *served,
                                 const bt_served_options_t *options)
@@ -212,6 +214,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .tok = served->tok,
         .n_vocab = bt_tokenizer_n_vocab(served->tok),
         .max_queue = config->max_queue,
+        .max_logits_bytes = LOGITS_AT_A_TIME * config->max_logits_bytes,
         .worker_wait_ms = config->worker_wait_ms,
         .rerun_wait_ms = RERUN_WAIT_MS,
         .request_timeout_ms = config->request_timeout_ms,

@@ -14,13 +14,16 @@ struct bt_answer {
     bt_api_usage_t usage;
     bt_api_choice_t *choices; /* owned; they point into bytes */
     size_t n_choices;
-    char *bytes; /* owned: all that was lent */
+    char *bytes; /* owned: all that was lent, but for rows, which are shared */
     bt_strbuf_t out;
 };
 
 static void answer_free(bt_answer_t *a)
 {
     bt_strbuf_fini(&a->out);
+    for (size_t i = 0; i < a->n_choices; i++) {
+        bt_gen_rows_unref(a->choices[i].rows);
+    }
     bt_free(a->choices);
     bt_free(a->bytes);
     bt_free(a);
@@ -56,15 +59,31 @@ static size_t ids_bytes(const bt_api_choice_t *choice)
                : 0;
 }
 
-/* All ids stand before all texts, for they have to be aligned. */
+static size_t offsets_bytes(const bt_api_choice_t *choice)
+{
+    return (choice->offsets != NULL) ? choice->to * sizeof(*choice->offsets)
+                                     : 0;
+}
+
+static const uint32_t *put_words(char **at, const uint32_t *words, size_t bytes)
+{
+    const uint32_t *copy = (const uint32_t *)(void *)*at;
+
+    *at = put(*at, words, bytes);
+    return (words != NULL) ? copy : NULL;
+}
+
+/* All numbers stand before all texts, for they have to be aligned. */
 static void copy_choices(bt_answer_t *a, char **at)
 {
     for (size_t i = 0; i < a->n_choices; i++) {
         bt_api_choice_t *choice = &a->choices[i];
-        uint32_t *ids = (uint32_t *)(void *)*at;
 
-        *at = put(*at, choice->token_ids, ids_bytes(choice));
-        choice->token_ids = (choice->token_ids != NULL) ? ids : NULL;
+        choice->token_ids = put_words(at, choice->token_ids, ids_bytes(choice));
+        choice->offsets = put_words(at, choice->offsets, offsets_bytes(choice));
+        if (choice->rows != NULL) {
+            (void)bt_gen_rows_ref(choice->rows);
+        }
     }
     for (size_t i = 0; i < a->n_choices; i++) {
         bt_api_choice_t *choice = &a->choices[i];
@@ -82,7 +101,8 @@ static bool copy(bt_answer_t *a, const bt_api_answer_t *answer,
     char *at;
 
     for (size_t i = 0; i < n; i++) {
-        bytes += choices[i].text_bytes + ids_bytes(&choices[i]);
+        bytes += choices[i].text_bytes + ids_bytes(&choices[i]) +
+                 offsets_bytes(&choices[i]);
     }
     a->choices = bt_calloc(n, sizeof(*choices));
     a->bytes = bt_calloc(1, bytes);
@@ -133,12 +153,31 @@ static void written(bt_pool_job_t *job)
 
 /* ---- the beginning ---- */
 
+/* About 24 for a number with a fraction and what stands around it. */
+static size_t rows_bytes(const bt_api_choice_t *choice)
+{
+    const bt_gen_rows_t *rows = choice->rows;
+    size_t n;
+
+    if (rows == NULL) {
+        return 0;
+    }
+    n = ((size_t)choice->to - choice->from) * (2 + 2 * rows->scores.n_top);
+    n += (rows->context_logits != NULL) ? (size_t)rows->n_prompt * rows->n_vocab
+                                        : 0;
+    n += (rows->generation_logits != NULL)
+             ? (size_t)rows->n_output * rows->n_vocab
+             : 0;
+    return 24 * n;
+}
+
 size_t bt_answer_bytes(const bt_api_choice_t *choices, size_t n)
 {
     size_t bytes = 0;
 
     for (size_t i = 0; i < n; i++) {
-        bytes += choices[i].text_bytes + ids_bytes(&choices[i]);
+        bytes += choices[i].text_bytes + ids_bytes(&choices[i]) +
+                 rows_bytes(&choices[i]);
     }
     return bytes;
 }

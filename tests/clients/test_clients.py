@@ -226,7 +226,7 @@ def test_openai_errors_have_a_type_and_a_message(c):
     assert e.type == "invalid_request_error" and e.code is None
     for field, body in (("max_tokens", dict(max_tokens=0)), ("temperature", dict(temperature=-1)),
                         ("prompt", dict(prompt="")), ("prompt", dict(prompt=[])), ("prompt", dict(prompt=[99999999])),
-                        ("n", dict(n=0)), ("logprobs", dict(logprobs=3)), ("echo", dict(echo=True))):
+                        ("n", dict(n=0)), ("logprobs", dict(logprobs=21)), ("suffix", dict(suffix="x"))):
         e = expect(openai.BadRequestError, complete(**body))
         assert e.param == field and field in e.message, (field, e)
         e = expect(openai.BadRequestError, complete(stream=True, **body))
@@ -241,6 +241,64 @@ def test_openai_errors_have_a_type_and_a_message(c):
     # null means absent, and what is not known is left alone.
     answer = complete(extra_body={"stop": None, "seed": None, "logit_bias": None, "my_own": [1, {"a": 2}]})()
     assert len(answer.choices) == 1
+
+
+def test_openai_logprobs_and_echo(c):
+    openai = client_module("openai")
+    client = openai_client(c)
+
+    def complete(**more):
+        more = dict(dict(model=MODEL, prompt=QUESTION, temperature=0, max_tokens=5), **more)
+        return client.completions.create(**more).choices[0]
+
+    plain = complete()
+    assert plain.logprobs is None
+    told = complete(logprobs=5)
+    assert told.text == plain.text
+    scores = told.logprobs
+    assert "".join(scores.tokens) == told.text and len(scores.tokens) == 5
+    assert scores.token_logprobs == [max(top.values()) for top in scores.top_logprobs]
+    assert all(len(top) == 5 for top in scores.top_logprobs)
+    # As evaluation harnesses ask: the prompt's own log-probs, and whether each token is the greedy one.
+    ids = [504, 3575, 282, 4649, 314]  # "The capital of France is", by the file's own tokenizer: checked below
+    for prompt, n_new in ((QUESTION, 1), (QUESTION, 0), (ids, 1)):
+        echoed = complete(prompt=prompt, echo=True, logprobs=1, max_tokens=n_new)
+        n = len(ids) + n_new
+        assert echoed.text == QUESTION + (scores.tokens[0] if n_new else ""), echoed
+        assert "".join(echoed.logprobs.tokens) == echoed.text
+        for values in (echoed.logprobs.tokens, echoed.logprobs.token_logprobs, echoed.logprobs.top_logprobs,
+                       echoed.logprobs.text_offset):
+            assert len(values) == n, values
+        assert echoed.logprobs.token_logprobs[0] is None
+        assert all(max(top.values()) >= value for top, value in
+                   list(zip(echoed.logprobs.top_logprobs, echoed.logprobs.token_logprobs))[1:])
+        if n_new:
+            assert echoed.logprobs.token_logprobs[-1] == scores.token_logprobs[0]
+    assert complete(echo=True).text == QUESTION + plain.text
+    assert complete(prompt=ids, echo=True).text == QUESTION + plain.text
+    pieces = list(client.completions.create(model=MODEL, prompt=QUESTION, temperature=0, max_tokens=5, logprobs=5,
+                                            echo=True, stream=True))
+    told = [p.choices[0].logprobs for p in pieces if p.choices and p.choices[0].logprobs]
+    assert [t for piece in told for t in piece.tokens][len(ids):] == scores.tokens
+    assert [v for piece in told for v in piece.token_logprobs][len(ids):] == scores.token_logprobs
+
+    def chat(**more):
+        return client.chat.completions.create(model=MODEL, messages=CHAT, temperature=0, max_tokens=6, logprobs=True,
+                                              **more)
+
+    said = chat(top_logprobs=3).choices[0]
+    content = said.logprobs.content
+    assert "".join(t.token for t in content) == said.message.content and len(content) == 6
+    assert b"".join(bytes(t.bytes) for t in content).decode() == said.message.content
+    assert all(len(t.top_logprobs) == 3 and t.top_logprobs[0].logprob == t.logprob for t in content)
+    streamed = [t for p in chat(top_logprobs=3, stream=True) if p.choices and p.choices[0].logprobs
+                for t in p.choices[0].logprobs.content]
+    assert streamed == content
+    assert all(t.top_logprobs == [] for t in chat().choices[0].logprobs.content)
+    e = expect(openai.BadRequestError, lambda: client.chat.completions.create(
+        model=MODEL, messages=CHAT, top_logprobs=3))
+    assert e.param == "top_logprobs", e
+    c.wait_idle()
 
 
 def test_openai_logit_bias_and_cache_salt(c):

@@ -45,6 +45,10 @@ def biases(*pairs):
     return b"".join(struct.pack("<If", token, bias) for token, bias in pairs)
 
 
+def score(logprob, *top):
+    return struct.pack("<d", logprob) + b"".join(struct.pack("<Id", *pair) for pair in top)
+
+
 SAMPLING = [F32(0.5), 40, F32(0.75), F32(1.25), F32(0.375), F32(-0.5), (1 << 63) + 9, 3,
             ids(2, 49152), [ids(11, 12), ids(13)]]
 # Protocol 2 as it was at first, one message of each type, in the order of the
@@ -69,8 +73,10 @@ FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it. A list of one has its blob in the field that was there before.
 LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
          "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009, 3, 2010, 2011],
-         "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4],
+         "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4, 3, 2],
+         "tokens": [[[1, score(-0.75, (49151, -0.5), (7, -2.0))]]],
          "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104, 1]}
+TOKENS = GOLDEN["tokens"]
 HELLO = GOLDEN["hello"][:-1]
 PEER = GOLDEN["peer"][:-1]
 GRANT = GOLDEN["grant"][:-1]
@@ -120,10 +126,25 @@ WIRE = {
     "refused_grant_rank_64": GRANT + [b"", [[0, 0, b"a"], [64, 0, b"bc"]]],
     "refused_grant_windows_short": GRANT + [b"", [[0, 0, b"a"], [1, 0]]],
     "later_type": [99, 1],
-    "later_type_15": [15] + FUTURE,
+    "later_type_16": [16] + FUTURE,
     "role": [14, 3],
     "role_future": [14, 3] + FUTURE,
     "refused_role_short": [14],
+    "tokens_scores": TOKENS + [[[0, score(-0.5)], [1, score(-0.75, *[(i, -i / 8) for i in range(20)])]]],
+    "tokens_scores_future": TOKENS + [[[1, score(-0.5)] + FUTURE]] + FUTURE,
+    "refused_tokens_scores_too_many_alternatives": TOKENS + [[[1, score(-0.75, *[(i, -i / 8) for i in range(21)])]]],
+    "refused_tokens_score_of_no_token": TOKENS + [[[2, score(-0.5)]]],
+    "refused_tokens_score_twice": TOKENS + [[[1, score(-0.5)], [1, score(-0.5)]]],
+    "refused_tokens_score_cut": TOKENS + [[[1, score(-0.5, (1, -1))[:-1]]]],
+    "refused_tokens_score_empty": TOKENS + [[[1, b""]]],
+    "refused_tokens_score_short": TOKENS + [[[1]]],
+    "refused_tokens_score_no_list": TOKENS + [[5]],
+    "refused_tokens_scores_no_list": TOKENS + [b"scores"],
+    "rows_logprobs": [15, 42, 3, 0, 1, 1, 0, score(-0.5, (3, -0.25)) + score(-1, (2, -0.5))],
+    "rows_logits": [15, 42, 3, 2, 700, 0, 16384, struct.pack("<3f", 1, -2, 0.5)],
+    "rows_future": [15, 42, 3, 9, 0, 0, 0, b""] + FUTURE,
+    "refused_rows_short": [15, 42, 3, 0, 1, 1, 0],
+    "refused_rows_too_many_tokens": [15, 42, 3, 0, (1 << 20) + 1, 1, 0, b""],
     "later_type_wide": [0xFFFFFFFF, [], b""],
     "refused_type_0": [0, 1],
 }

@@ -32,7 +32,7 @@ CASES = [
     (C, {"prompt": "word " * 400, "max_tokens": 4}, 400, ["256"]),
     (C, {"prompt": [999999999], "max_tokens": 4}, 400, []),
     (C, {"prompt": "a", "max_tokens": 4, "n": 0}, 400, ["n"]),
-    (C, {"prompt": "a", "max_tokens": 4, "logprobs": 5}, 400, ["logprobs"]),
+    (C, {"prompt": "a", "max_tokens": 4, "logprobs": 21}, 400, ["logprobs"]),
     ("/v1/chat/completions", {"messages": [], "max_tokens": 4}, 400, ["messages"]),
     ("/v1/chat/completions", {"messages": "hi", "max_tokens": 4}, 400, ["messages"]),
     ("/nowhere", {}, 404, []),

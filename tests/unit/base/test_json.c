@@ -93,8 +93,39 @@ static void a_double_reads_back_as_it_was(void **state)
     bt_json_double(&json, NULL, 1e300);
     bt_json_double(&json, NULL, (double)NAN);
     bt_json_double(&json, NULL, (double)INFINITY);
+    bt_json_double(&json, NULL, -1.0 / 3);
+    bt_json_double(&json, NULL, 123456.789012);
     bt_json_end_array(&json);
-    expect(&out, "[0.1,0.30000000000000004,-2.5,1e+300,null,null]");
+    expect(&out, "[0.1,0.30000000000000004,-2.5,1e+300,null,null,"
+                 "-0.3333333333333333,123456.789012]");
+    bt_strbuf_reset(&out);
+    bt_json_init(&json, &out);
+    bt_json_array(&json, NULL);
+    bt_json_float(&json, NULL, 0.1f);
+    bt_json_float(&json, NULL, 16777217.0f); /* 2^24: one more is none */
+    bt_json_float(&json, NULL, -1.0f / 3);
+    bt_json_float(&json, NULL, (float)NAN);
+    bt_json_float(&json, NULL, 1e-45f);
+    bt_json_end_array(&json);
+    expect(&out, "[0.1,16777216,-0.33333334,null,1.4013e-45]");
+    bt_strbuf_fini(&out);
+}
+
+static void a_key_may_need_escapes(void **state)
+{
+    bt_strbuf_t out;
+    bt_json_t json;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_json_init(&json, &out);
+    bt_json_object(&json, NULL);
+    bt_json_key(&json, "a\"b\0", 4);
+    bt_json_u64(&json, NULL, 7);
+    bt_json_key(&json, "", 0);
+    bt_json_double(&json, NULL, -0.5);
+    bt_json_end_object(&json);
+    expect(&out, "{\"a\\\"b\\u0000\":7,\"\":-0.5}");
     bt_strbuf_fini(&out);
 }
 
@@ -132,6 +163,7 @@ int main(void)
         BT_TEST(commas_stand_between_values_and_nowhere_else),
         BT_TEST(whole_numbers_are_written_with_all_their_digits),
         BT_TEST(a_double_reads_back_as_it_was),
+        BT_TEST(a_key_may_need_escapes),
         BT_TEST(any_bytes_become_a_valid_string),
         BT_TEST(a_full_buffer_is_told_at_the_end),
     };

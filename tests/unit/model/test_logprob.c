@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "common/base/assert.h"
+#include "inference/model/exp_negative.h"
 #include "inference/model/logprob.h"
 #include "tests/support/draw.h"
 
@@ -27,6 +28,47 @@ static void the_sum_is_the_log_of_the_sum_of_exp(void **state)
     assert_near(bt_logprob_sum(b, BT_ARRAY_LEN(b)),
                 100.4740769841801066808729973550811707498);
     assert_true(bt_logprob_sum(one, 1) == -7.25);
+}
+
+/* Lane by lane in plain C, as logprob.h says it: the bits do not depend on the
+ * machine's vectors. */
+static double plain_sum(const float *logits, uint32_t n)
+{
+    double lanes[8] = {0.0};
+    float best = logits[0];
+    double sum = 0.0;
+
+    for (uint32_t i = 1; i < n; i++) {
+        best = (logits[i] > best) ? logits[i] : best;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = (double)logits[i] - (double)best;
+
+        lanes[i % 8] += bt_exp_negative(x) + 0.0 * x;
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        sum += lanes[i];
+    }
+    return (double)best + log(sum);
+}
+
+static void the_bits_are_those_of_plain_c(void **state)
+{
+    uint64_t rng = 3;
+    float logits[N];
+
+    (void)state;
+    for (uint32_t n = 1; n <= N; n += (n < 40) ? 1 : 37) {
+        double want;
+        double got;
+
+        for (uint32_t i = 0; i < n; i++) {
+            logits[i] = (float)draw_below(&rng, 1500000) / 1000.0f - 750.0f;
+        }
+        want = plain_sum(logits, n);
+        got = bt_logprob_sum(logits, n);
+        assert_memory_equal(&got, &want, sizeof(got));
+    }
 }
 
 static void probabilities_sum_to_one(void **state)
@@ -102,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(the_sum_is_the_log_of_the_sum_of_exp),
+        BT_TEST(the_bits_are_those_of_plain_c),
         BT_TEST(probabilities_sum_to_one),
         BT_TEST(a_row_that_is_no_row_says_so),
         BT_TEST(the_best_come_first_and_of_equal_ones_the_lowest),

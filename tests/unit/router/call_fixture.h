@@ -194,6 +194,7 @@ typedef struct sent {
     bt_sampling_t sampling;
     bt_bad_word_t bad_words[4];
     bt_hash128_t space;
+    bt_wants_t wants;
     uint32_t n_logit_biases;
     bt_logit_bias_t logit_biases[4];
     uint32_t tokens[64];
@@ -230,6 +231,7 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         s->max_new = r->max_new;
         s->priority = r->priority;
         s->space = r->space;
+        s->wants = r->wants;
         s->sampling = r->sampling;
         s->seed = r->sampling.seed;
         s->n_bad_words = r->sampling.n_bad_words;
@@ -258,6 +260,7 @@ static inline void w_join(world_t *w, const char *name, bt_role_t role,
         .context_tokens = CONTEXT,
         .max_batch = 4,
         .n_blocks = 100,
+        .flags = BT_HELLO_ROWS,
     };
     char why[BT_TABLE_WHY_BYTES];
 
@@ -286,6 +289,8 @@ static inline void start(world_t *w, bool with_workers)
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;
+    w->config.max_logits_bytes = 65536;
+    w->config.client_buffer_bytes = 65536;
     w->config.worker_wait_ms = 1000;
     w->config.request_timeout_ms = 60000;
     w->config.max_body_bytes = 1u << 20;
@@ -312,13 +317,20 @@ static inline void stop(world_t *w)
     assert_int_equal(lent_bytes, 0);
 }
 
-/* The n-th REQUEST to the decode worker. */
+/* The n-th REQUEST to the decode worker; without one of that number, to the
+ * prefill worker: of one token no other hears. */
 static const sent_t *request(const world_t *w, uint32_t n)
 {
-    for (uint32_t i = 0; i < w->n_sent; i++) {
-        if ((w->sent[i].to == w->d) && (w->sent[i].type == BT_MSG_REQUEST) &&
-            (n-- == 0)) {
-            return &w->sent[i];
+    const bt_instance_t *both[] = {w->d, w->p};
+
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t left = n;
+
+        for (uint32_t i = 0; i < w->n_sent; i++) {
+            if ((w->sent[i].to == both[k]) &&
+                (w->sent[i].type == BT_MSG_REQUEST) && (left-- == 0)) {
+                return &w->sent[i];
+            }
         }
     }
     fail_msg("no such request");
@@ -341,9 +353,24 @@ static inline uint32_t id_of(char c)
     return 3 + (uint32_t)(c - '!');
 }
 
+/* What is said of token @a index of an answer: -1/8, -2/8 …, and twice as much
+ * of '!' and so on. */
+static inline bt_score_t score_of(uint32_t index, uint32_t n_top)
+{
+    bt_score_t score = {.logprob = -(double)(index + 1) / 8, .n_top = n_top};
+
+    for (uint32_t k = 0; k < n_top; k++) {
+        score.top_ids[k] = 3 + k;
+        score.top_logprobs[k] = -(double)(index + 1) / 16 - k;
+    }
+    return score;
+}
+
 static inline void tokens(world_t *w, bt_instance_t *from, uint32_t n,
                           uint32_t index, const char *text, bt_finish_t finish)
 {
+    const bt_wants_t wants = request(w, n)->wants;
+    bt_token_score_t scores[64];
     bt_token_t list[64];
     bt_msg_t msg = {.type = BT_MSG_TOKENS};
 
@@ -355,6 +382,12 @@ static inline void tokens(world_t *w, bt_instance_t *from, uint32_t n,
         list[i].id = id_of(text[i]);
         list[i].finish =
             (uint32_t)((i + 1 == msg.u.tokens.n) ? finish : BT_FINISH_NONE);
+        scores[i].token = i;
+        scores[i].score = score_of(index + i, wants.n_top);
+    }
+    if ((wants.what & BT_WANT_LOGPROBS) != 0) {
+        msg.u.tokens.n_scores = msg.u.tokens.n;
+        msg.u.tokens.scores = scores;
     }
     assert_int_equal(bt_core_message(w->core, from, &msg, bt_now_us()), BT_OK);
 }

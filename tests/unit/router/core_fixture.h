@@ -37,6 +37,8 @@ typedef struct client {
     uint32_t n_output;
     char message[512];
     bool cancel_on_text;
+    bt_gen_rows_t *rows; /* a reference, once it has ended; the test's */
+    uint32_t n_scored;   /* that were certain at the last text */
 } client_t;
 
 typedef struct world {
@@ -88,6 +90,9 @@ static inline void w_text(void *ctx, void *user, const char *text, size_t bytes,
     assert_true(bytes > 0);
     strncat(c->text, text, bytes);
     c->n_output = n_output;
+    if ((c->gen != NULL) && (bt_core_rows(c->gen) != NULL)) {
+        c->n_scored = bt_core_rows(c->gen)->scores.n;
+    }
     if (c->cancel_on_text) {
         bt_core_cancel(w->core, c->gen, w->now);
         c->gen = NULL;
@@ -105,6 +110,7 @@ static inline void w_end(void *ctx, void *user, const bt_gen_end_t *end)
     c->finish = end->finish;
     c->http_status = end->http_status;
     c->n_output = end->n_output;
+    c->rows = (end->rows != NULL) ? bt_gen_rows_ref(end->rows) : NULL;
     if (end->message != NULL) {
         snprintf(c->message, sizeof(c->message), "%s", end->message);
     }
@@ -185,6 +191,7 @@ static inline void start(world_t *w, uint32_t max_queue)
         .model = {.lo = 1, .hi = 2},
         .n_vocab = VOCAB,
         .max_queue = max_queue,
+        .max_logits_bytes = 64 * VOCAB * sizeof(float),
         .worker_wait_ms = WAIT_MS,
         .rerun_wait_ms = RERUN_MS,
         .request_timeout_ms = DEADLINE_MS,

@@ -662,6 +662,67 @@ static void a_logit_bias_has_its_limits(void **state)
     refused(C, text, "logit_bias", "logit_bias has more than 1024 tokens");
 }
 
+/* What is to be told beside the tokens, and how many alternatives of each. */
+static void expect_wants(bt_api_dialect_t dialect, const char *text,
+                         uint32_t what, uint32_t n_top)
+{
+    bt_api_request_t r = parsed(dialect, text);
+
+    assert_int_equal(r.wants.what, what);
+    assert_int_equal(r.wants.n_top, n_top);
+    bt_api_request_fini(&r);
+}
+
+static void log_probs_and_logits_are_asked_for(void **state)
+{
+    (void)state;
+    expect_wants(C, CMP("'logprobs': null"), 0, 0);
+    expect_wants(C, CMP("'logprobs': 0"), BT_WANT_LOGPROBS, 0);
+    expect_wants(C, CMP("'logprobs': 20"), BT_WANT_LOGPROBS, 20);
+    expect_wants(C, CMP("'logprobs': 1, 'echo': true"),
+                 BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGPROBS, 1);
+    expect_wants(C, CMP("'echo': true, 'max_tokens': 0"), 0, 0);
+    expect_wants(H, CHT("'logprobs': true"), BT_WANT_LOGPROBS, 0);
+    expect_wants(H, CHT("'top_logprobs': 20, 'logprobs': true"),
+                 BT_WANT_LOGPROBS, 20);
+    expect_wants(H, CHT("'top_logprobs': 0, 'logprobs': false"), 0, 0);
+    expect_wants(G, GEN("'return_log_probs': [[true]]"), BT_WANT_LOGPROBS, 0);
+    expect_wants(G, GEN("'return_context_logits': true"), BT_WANT_PROMPT_LOGITS,
+                 0);
+    expect_wants(G,
+                 GEN("'return_generation_logits': true, "
+                     "'return_context_logits': false"),
+                 BT_WANT_LOGITS, 0);
+    expect_wants(G,
+                 "{'text_input': 'x', 'parameters': {'return_log_probs': "
+                 "true}, 'return_log_probs': false}",
+                 0, 0);
+}
+
+static void log_probs_and_echo_have_their_limits(void **state)
+{
+    (void)state;
+    refused(C, CMP("'logprobs': 21"), "logprobs",
+            "logprobs must be from 0 to 20, got 21");
+    refused(C, CMP("'logprobs': -1"), "logprobs",
+            "logprobs must be from 0 to 20, got -1");
+    refused(H, CHT("'logprobs': 1"), "logprobs",
+            "logprobs must be true or false, got an integer");
+    refused(H, CHT("'logprobs': true, 'top_logprobs': 21"), "top_logprobs",
+            "top_logprobs must be from 0 to 20, got 21");
+    refused(H, CHT("'top_logprobs': 3"), "top_logprobs",
+            "top_logprobs needs logprobs to be true");
+    refused(G, GEN("'return_log_probs': 'yes'"), "return_log_probs",
+            "return_log_probs must be true or false, got a string");
+    refused(C, CMP("'max_tokens': 0"), "max_tokens",
+            "max_tokens must be from 1 to 2147483647, got 0 (0 is for a "
+            "prompt with echo)");
+    refused(G, GEN("'max_tokens': 0"), "max_tokens",
+            "max_tokens must be from 1 to 2147483647, got 0");
+    refused(C, CMP("'max_tokens': 0, 'echo': true, 'min_tokens': 1"),
+            "min_tokens", "min_tokens 1 is above max_tokens 0");
+}
+
 static void what_is_not_supported_is_said(void **state)
 {
     static const struct {
@@ -669,11 +730,7 @@ static void what_is_not_supported_is_said(void **state)
         const char *body;
         const char *param;
     } cases[] = {
-        {C, CMP("'logprobs': 0"), "logprobs"},
-        {C, CMP("'logprobs': 5"), "logprobs"},
-        {H, CHT("'logprobs': true"), "logprobs"},
-        {H, CHT("'top_logprobs': 3"), "top_logprobs"},
-        {C, CMP("'echo': true"), "echo"},
+        {H, CHT("'echo': true"), "echo"},
         {C, CMP("'suffix': 'x'"), "suffix"},
         {H, CHT("'tools': [{}]"), "tools"},
         {H, CHT("'tool_choice': 'required'"), "tool_choice"},
@@ -682,8 +739,6 @@ static void what_is_not_supported_is_said(void **state)
         {C, CMP("'use_beam_search': true"), "use_beam_search"},
         {C, CMP("'min_p': 0.1"), "min_p"},
         {H, CHT("'guided_json': {'a': 1}"), "guided_json"},
-        {G, GEN("'return_log_probs': true"), "return_log_probs"},
-        {G, GEN("'return_context_logits': [true]"), "return_context_logits"},
         {G, GEN("'lora_task_id': 3"), "lora_task_id"},
         {G, GEN("'lora_weights': [1, 2]"), "lora_weights"},
         {G, GEN("'num_draft_tokens': 3"), "num_draft_tokens"},
@@ -788,6 +843,8 @@ int main(void)
         BT_TEST(numbers_out_of_range_are_refused),
         BT_TEST(word_lists_are_bounded),
         BT_TEST(a_logit_bias_has_its_limits),
+        BT_TEST(log_probs_and_logits_are_asked_for),
+        BT_TEST(log_probs_and_echo_have_their_limits),
         BT_TEST(what_is_not_supported_is_said),
         BT_TEST(options_of_other_dialects_are_unknown_fields),
         BT_TEST(parsing_survives_every_failed_allocation),

@@ -392,6 +392,8 @@ static void short_memory_answers_an_error_and_leaks_nothing(void **state)
     with_short_memory("/v1/completions",
                       "{\"prompt\":\"Hi\",\"max_tokens\":3,\"bad_words\":\"z\","
                       "\"logit_bias\":{\"5\":1},\"cache_salt\":\"s\"}");
+    with_short_memory("/v1/completions",
+                      "{\"prompt\":\"Hi\",\"max_tokens\":3,\"logprobs\":2}");
 }
 
 /* The tiny model: 1 <|im_start|>, 2 <|im_end|>; its template is ChatML. */

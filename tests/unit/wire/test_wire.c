@@ -92,7 +92,8 @@ static void a_field_of_a_wrong_type_is_refused(void **state)
                 if ((status == BT_OK) && (others[k].bytes[0] == 0xc4)) {
                     assert_true((msgs[i].type == BT_MSG_HELLO && at == 16) ||
                                 (msgs[i].type == BT_MSG_GRANT && at == 5) ||
-                                (msgs[i].type == BT_MSG_PEER && at == 3));
+                                (msgs[i].type == BT_MSG_PEER && at == 3) ||
+                                (msgs[i].type == BT_MSG_ROWS && at == 7));
                 } else {
                     assert_int_equal(status, BT_ERR_BAD_MESSAGE);
                 }
@@ -277,7 +278,7 @@ static void the_encoder_refuses_what_no_peer_would_take(void **state)
     cases[n++] = (bt_msg_t){.type = BT_MSG_TOKENS,
                             .u.tokens = {BT_WIRE_MAX_BATCH + 1, wire_tokens}};
     cases[n] = (bt_msg_t){.type = BT_MSG_DRAIN};
-    cases[n++].type = (bt_msg_type_t)15;
+    cases[n++].type = (bt_msg_type_t)16;
     assert_int_equal(n, BT_ARRAY_LEN(cases));
     for (size_t i = 0; i < n; i++) {
         bt_strbuf_t buf;
@@ -420,6 +421,27 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_true(s->logit_biases[1].bias == -2.5f);
             assert_int_equal(got.u.request.group, 41);
             assert_int_equal(got.u.request.group_size, 4);
+            assert_int_equal(got.u.request.wants.what, 3);
+            assert_int_equal(got.u.request.wants.n_top, 2);
+        }
+        if (strcmp(entry->d_name, "tokens_future") == 0) {
+            const bt_token_score_t *s = got.u.tokens.scores;
+
+            assert_int_equal(got.u.tokens.n_scores, 1);
+            assert_int_equal(s->token, 1);
+            assert_true(s->score.logprob == -0.75);
+            assert_int_equal(s->score.n_top, 2);
+            assert_int_equal(s->score.top_ids[0], 49151);
+            assert_true(s->score.top_logprobs[1] == -2.0);
+        }
+        if (strcmp(entry->d_name, "rows_logits") == 0) {
+            static const float floats[] = {1.0f, -2.0f, 0.5f};
+
+            assert_int_equal(got.u.rows.kind, BT_ROWS_LOGITS);
+            assert_int_equal(got.u.rows.from, 700);
+            assert_int_equal(got.u.rows.offset, 16384);
+            assert_int_equal(got.u.rows.data_bytes, sizeof(floats));
+            assert_memory_equal(got.u.rows.data, floats, sizeof(floats));
         }
         if (strcmp(entry->d_name, "stats_future") == 0) {
             assert_int_equal(got.u.stats.kv_checksum_failures, 1025);
@@ -435,7 +457,8 @@ static void messages_of_another_encoder_are_understood(void **state)
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (6 + 12 + 5 + 1 + 6) + 9 + 4);
+    assert_int_equal(n_taken,
+                     2 * (13 + 1) + (6 + 12 + 7 + 1 + 1 + 6) + 9 + 4 + 5);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

@@ -62,7 +62,7 @@ static const size_t n_first[] = {
     [BT_MSG_CANCEL] = 4, [BT_MSG_TOKENS] = 2,   [BT_MSG_PREFILLED] = 7,
     [BT_MSG_JOINED] = 9, [BT_MSG_FAILED] = 5,   [BT_MSG_ENDED] = 7,
     [BT_MSG_STATS] = 26, [BT_MSG_PEER] = 4,     [BT_MSG_PEER_GONE] = 2,
-    [BT_MSG_DRAIN] = 1,  [BT_MSG_ROLE] = 2,
+    [BT_MSG_DRAIN] = 1,  [BT_MSG_ROLE] = 2,     [BT_MSG_ROWS] = 8,
 };
 
 static void a_field_that_was_there_from_the_first_is_required(void **state)
@@ -152,7 +152,7 @@ static void a_request_without_a_space_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 16; keep++) {
+    for (size_t keep = 11; keep <= 18; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -162,9 +162,64 @@ static void a_request_without_a_space_or_group_has_none(void **state)
                          (keep > 13) ? 2 : 0);
         assert_int_equal(got.u.request.group, (keep > 14) ? 41 : 0);
         assert_int_equal(got.u.request.group_size, (keep > 15) ? 4096 : 0);
+        assert_int_equal(got.u.request.wants.what, (keep > 16) ? 5 : 0);
+        assert_int_equal(got.u.request.wants.n_top, (keep > 17) ? 20 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
+}
+
+/* TOKENS of a build that tells no log-probs, and one that has none to tell. */
+static void tokens_without_scores_have_none(void **state)
+{
+    bt_msg_t msgs[WIRE_N_SAMPLES];
+    bt_msg_t got;
+    bt_strbuf_t shorter;
+    bt_strbuf_t buf;
+
+    (void)state;
+    (void)wire_samples(msgs);
+    buf = wire_encoded(&msgs[BT_MSG_TOKENS - 1]);
+    shorter = wire_cut_to(&buf, 2);
+    assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
+    assert_int_equal(got.u.tokens.n, 2);
+    assert_int_equal(got.u.tokens.n_scores, 0);
+    bt_strbuf_fini(&shorter);
+    bt_strbuf_fini(&buf);
+    msgs[BT_MSG_TOKENS - 1].u.tokens.n_scores = 0;
+    buf = wire_encoded(&msgs[BT_MSG_TOKENS - 1]);
+    assert_int_equal((uint8_t)buf.data[buf.len - 1], 0x90); /* no more than */
+    bt_strbuf_fini(&buf);
+}
+
+static bt_status_t encode_scores(const bt_token_score_t *scores, uint32_t n)
+{
+    const bt_msg_t msg = {.type = BT_MSG_TOKENS,
+                          .u.tokens = {2, wire_tokens, n, scores}};
+    bt_status_t status;
+    bt_strbuf_t buf;
+
+    bt_strbuf_init(&buf, WIRE_LIMIT);
+    bt_wire_encode(&msg, &buf);
+    status = bt_strbuf_status(&buf);
+    bt_strbuf_fini(&buf);
+    return status;
+}
+
+static void scores_are_of_tokens_of_the_message_once_each(void **state)
+{
+    bt_token_score_t scores[] = {{.token = 0}, {.token = 1}};
+
+    (void)state;
+    assert_int_equal(encode_scores(scores, 2), BT_OK);
+    scores[1].token = 2; /* of two */
+    assert_int_equal(encode_scores(scores, 2), BT_ERR_INVALID_PARAM);
+    scores[1].token = 0;
+    assert_int_equal(encode_scores(scores, 2), BT_ERR_INVALID_PARAM);
+    scores[0].score.n_top = BT_MAX_TOP_LOGPROBS;
+    assert_int_equal(encode_scores(scores, 1), BT_OK);
+    scores[0].score.n_top++;
+    assert_int_equal(encode_scores(scores, 1), BT_ERR_INVALID_PARAM);
 }
 
 /* PEER and GRANT of a build without lists: one each. */
@@ -343,8 +398,8 @@ static void a_copy_of_a_list_stands_alone(void **state)
 static void a_message_of_a_later_type_is_passed_over_and_counted(void **state)
 {
     static const uint8_t types[][9] = {
-        {0x91, 15},
-        {0x93, 15, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
+        {0x91, 16},
+        {0x93, 16, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
         {0x92, 0xcd, 1, 0, 0xa1, 'x'},
         {0x91, 0xce, 0xff, 0xff, 0xff, 0xff},
     };
@@ -364,11 +419,11 @@ static void a_message_of_a_later_type_is_passed_over_and_counted(void **state)
     assert_int_equal(skip.type, UINT32_MAX);
     assert_int_equal(skip.n, 1);
     assert_true(skip.say);
-    for (uint64_t n = 3; n <= 1000; n++) { /* type 15 came twice above */
+    for (uint64_t n = 3; n <= 1000; n++) { /* type 16 came twice above */
         assert_int_equal(bt_wire_decode(fresh, types[0], sizes[0], &got),
                          BT_ERR_UNSUPPORTED);
         skip = bt_wire_skipped(fresh);
-        assert_int_equal(skip.type, 15);
+        assert_int_equal(skip.type, 16);
         assert_int_equal(skip.n, n);
         assert_int_equal(skip.say, (n == 10) || (n == 100) || (n == 1000));
     }
@@ -501,6 +556,8 @@ int main(void)
         BT_TEST(fields_of_a_newer_peer_are_passed_over),
         BT_TEST(a_field_that_was_there_from_the_first_is_required),
         BT_TEST(a_later_field_that_was_not_sent_has_its_default),
+        BT_TEST(tokens_without_scores_have_none),
+        BT_TEST(scores_are_of_tokens_of_the_message_once_each),
         BT_TEST(a_request_without_a_space_or_group_has_none),
         BT_TEST(a_blob_without_a_list_is_a_list_of_one),
         BT_TEST(several_are_none_to_who_knows_no_lists),

@@ -41,6 +41,14 @@ const bt_token_t wire_tokens[2] = {
     {{3, 0}, 700, 49151, BT_FINISH_LENGTH},
 };
 
+/* -0.7 has no short form: every bit counts. */
+static const bt_token_score_t scores[1] = {
+    {.token = 1,
+     .score = {.logprob = -0.7,
+               .n_top = 2,
+               .top_ids = {49151, 7},
+               .top_logprobs = {-0.125, -1e-300}}}};
+
 #define SAMPLING                                                       \
     {                                                                  \
         .temperature = 0.7f, .top_k = 40, .top_p = 0.9f,               \
@@ -101,7 +109,8 @@ bt_msg_t wire_request(void)
                                              .sampling = SAMPLING,
                                              .space = {5, UINT64_MAX},
                                              .group = 41,
-                                             .group_size = 4096}};
+                                             .group_size = 4096,
+                                             .wants = {5, 20}}};
 
     return m;
 }
@@ -127,7 +136,8 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
                           .u.grant = {{1, 2}, 3, 64, &one_window, 1}};
     out[n++] =
         (bt_msg_t){.type = BT_MSG_CANCEL, .u.cancel = {{1, 2}, BT_FINISH_STOP}};
-    out[n++] = (bt_msg_t){.type = BT_MSG_TOKENS, .u.tokens = {2, wire_tokens}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_TOKENS,
+                          .u.tokens = {2, wire_tokens, 1, scores}};
     out[n++] = (bt_msg_t){.type = BT_MSG_PREFILLED,
                           .u.prefilled = {{1, 2}, 3, 4, 5, 6}};
     out[n++] = (bt_msg_t){.type = BT_MSG_JOINED,
@@ -145,6 +155,9 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] = (bt_msg_t){.type = BT_MSG_DRAIN};
     out[n++] =
         (bt_msg_t){.type = BT_MSG_ROLE, .u.role = {.roles = BT_ROLES_BOTH}};
+    out[n++] = (bt_msg_t){
+        .type = BT_MSG_ROWS,
+        .u.rows = {{1, 2}, BT_ROWS_LOGITS, 3, 4, 5, blob, sizeof(blob)}};
     return n;
 }
 
@@ -247,6 +260,17 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
                                 sizeof(bt_token_t));
         }
         x.u.tokens.tokens = y.u.tokens.tokens;
+        assert_int_equal(x.u.tokens.n_scores, y.u.tokens.n_scores);
+        for (uint32_t i = 0; i < x.u.tokens.n_scores; i++) {
+            assert_memory_equal(&x.u.tokens.scores[i], &y.u.tokens.scores[i],
+                                sizeof(bt_token_score_t));
+        }
+        x.u.tokens.scores = y.u.tokens.scores;
+        break;
+    case BT_MSG_ROWS:
+        assert_int_equal(x.u.rows.data_bytes, y.u.rows.data_bytes);
+        assert_memory_equal(x.u.rows.data, y.u.rows.data, x.u.rows.data_bytes);
+        x.u.rows.data = y.u.rows.data;
         break;
     case BT_MSG_PEER:
         assert_int_equal(x.u.peer.n_ranks, y.u.peer.n_ranks);

@@ -70,6 +70,9 @@ struct bt_rpc_link {
     void *user;
     uint32_t n_drains; /* DRAIN messages that came on it */
     bool open;
+    bool full; /* bt_rpc_queued() says so */
+    bool asked_for_room;
+    uint32_t n_pieces; /* of logits that came on it */
 };
 
 typedef struct sim_report {
@@ -130,6 +133,11 @@ typedef struct sim_req {
     uint64_t got_bits[2];
     uint32_t n_prefilled, n_joined;
     bool finished;
+    bt_wants_t wants;
+    uint32_t n_told;   /* tokens of the prompt with their log-probs, from 1 */
+    uint32_t n_scores; /* tokens of the answer with theirs */
+    uint32_t context_floats[SIM_CONTEXT]; /* of each row of logits, so far */
+    uint32_t output_floats[SIM_CONTEXT];
     bool hold_grant; /* keep the grant back in `grant` */
     uint8_t *grant;
     size_t grant_bytes;
@@ -140,6 +148,7 @@ typedef struct sim_req {
 extern struct sim {
     uint64_t now_ns;
     bool lend_prompts; /* followers come without tokens */
+    bt_wants_t wants;  /* of the next requests */
     uint32_t n_groups; /* of layers, layer i in group i % n_groups */
     bt_kvt_mem_net_t *net;
     sim_node_t nodes[SIM_MAX_NODES];
@@ -160,6 +169,10 @@ extern struct sim {
 
 /** What everybody with this seed draws after these tokens. */
 uint32_t sim_draw(const uint32_t *tokens, uint32_t n, uint64_t seed);
+/** What the model here says of these tokens: a logit of each id. */
+float sim_logit(const uint32_t *tokens, uint32_t n, uint32_t id);
+/** ...and log-probs, of no distribution. */
+double sim_logprob(const uint32_t *tokens, uint32_t n, uint32_t id);
 /** Half an iteration: the first layers of last chunks are there.
  *  @return false when nobody waits for them, or they have been shown */
 bool sim_half_iterate(sim_node_t *node);

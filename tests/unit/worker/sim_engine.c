@@ -49,7 +49,42 @@ uint32_t sim_draw(const uint32_t *tokens, uint32_t n, uint64_t seed)
     return (uint32_t)((hash >> 17) % SIM_VOCAB);
 }
 
+float sim_logit(const uint32_t *tokens, uint32_t n, uint32_t id)
+{
+    return (float)(sim_mix(sim_hash(tokens, n), id) >> 40);
+}
+
+double sim_logprob(const uint32_t *tokens, uint32_t n, uint32_t id)
+{
+    return -1.0 / (double)(1 + (sim_mix(sim_hash(tokens, n), id) >> 20));
+}
+
 /* ---- engine ---- */
+
+/* The row of a position, as the real one writes it when its token is known. */
+static void sim_row(const bt_seq_t *seq, uint32_t position)
+{
+    const bt_seq_rows_t *rows = seq->rows;
+    const uint32_t n = position + 1;
+    uint32_t i;
+
+    if ((rows == NULL) || (position < rows->from) ||
+        (position - rows->from >= rows->n)) {
+        return;
+    }
+    i = position - rows->from;
+    for (uint32_t id = 0; (rows->logits != NULL) && (id < SIM_VOCAB); id++) {
+        rows->logits[i * SIM_VOCAB + id] = sim_logit(seq->tokens, n, id);
+    }
+    if (rows->logprobs != NULL) {
+        rows->logprobs[i] = sim_logprob(seq->tokens, n, seq->tokens[n]);
+    }
+    for (uint32_t k = 0; (rows->top_ids != NULL) && (k < rows->n_top); k++) {
+        rows->top_ids[i * rows->n_top + k] = k;
+        rows->top_logprobs[i * rows->n_top + k] =
+            sim_logprob(seq->tokens, n, k);
+    }
+}
 
 static bt_seq_t *sim_seq_of(bt_list_t *link)
 {
@@ -113,6 +148,7 @@ static bt_finish_t sim_token(sim_report_t *r, bt_seq_t *seq)
     bt_finish_t finish = BT_FINISH_NONE;
 
     seq->tokens[n] = sim_draw(seq->tokens, n, seq->sampling.seed);
+    sim_row(seq, n - 1);
     seq->sched.n_tokens++;
     seq->n_drawn++;
     if (seq->tokens[n] == SIM_END_ID) {
@@ -173,6 +209,11 @@ static void sim_item_step(sim_node_t *node, sim_report_t *r,
     bt_list_t *tmp;
 
     sim_layers(node, seq, item->n_new, SIM_LAYERS);
+    for (uint32_t k = 0; k < item->n_new; k++) {
+        if (seq->sched.n_computed + k + 1 < seq->sched.n_tokens) {
+            sim_row(seq, seq->sched.n_computed + k);
+        }
+    }
     seq->sched.n_computed += item->n_new;
     seq->n_iterations++;
     if (item->n_new > 1) {

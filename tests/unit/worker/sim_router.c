@@ -76,6 +76,68 @@ static void sim_on_token(const bt_rpc_link_t *link, const bt_token_t *token)
     }
 }
 
+static void sim_check_score(const sim_req_t *req, uint32_t at,
+                            const bt_score_t *score)
+{
+    assert_true(score->logprob == sim_logprob(req->want, at, req->want[at]));
+    assert_int_equal(score->n_top, req->wants.n_top);
+    for (uint32_t k = 0; k < score->n_top; k++) {
+        assert_int_equal(score->top_ids[k], k);
+        assert_true(score->top_logprobs[k] == sim_logprob(req->want, at, k));
+    }
+}
+
+/* Right values, once, in order within each row. */
+static void sim_on_rows(sim_req_t *req, bt_rpc_link_t *link,
+                        const bt_msg_rows_t *m)
+{
+    const uint32_t each = BT_SCORE_BYTES(m->n_top);
+    const bool of_output = m->kind == BT_ROWS_LOGITS;
+    uint32_t *floats = of_output ? req->output_floats : req->context_floats;
+    const uint32_t at = m->from + (of_output ? req->n_tokens : 1);
+
+    if (m->kind == BT_ROWS_PROMPT_LOGPROBS) {
+        assert_int_not_equal(req->wants.what & BT_WANT_PROMPT_LOGPROBS, 0);
+        assert_int_equal(m->data_bytes % each, 0);
+        for (uint32_t i = 0; i < m->data_bytes / each; i++) {
+            bt_score_t score;
+
+            bt_score_get(m->data + i * each, m->n_top, &score);
+            assert_int_equal(m->from + i, 1 + req->n_told);
+            sim_check_score(req, m->from + i, &score);
+            req->n_told++;
+        }
+        return;
+    }
+    link->n_pieces++;
+    assert_int_not_equal(
+        req->wants.what & (of_output ? BT_WANT_LOGITS : BT_WANT_PROMPT_LOGITS),
+        0);
+    assert_int_equal(m->offset, floats[m->from]);
+    for (uint32_t i = 0; i < m->data_bytes / sizeof(float); i++) {
+        float value;
+
+        memcpy(&value, m->data + i * sizeof(value), sizeof(value));
+        assert_true(value == sim_logit(req->want, at, m->offset + i));
+        floats[m->from]++;
+    }
+    assert_true(floats[m->from] <= SIM_VOCAB);
+}
+
+static void sim_on_scores(const bt_rpc_link_t *link,
+                          const bt_msg_tokens_t *tokens)
+{
+    for (uint32_t i = 0; i < tokens->n_scores; i++) {
+        const bt_token_t *token = &tokens->tokens[tokens->scores[i].token];
+        sim_req_t *req = sim_find(link->router, token->key);
+
+        assert_int_not_equal(req->wants.what & BT_WANT_LOGPROBS, 0);
+        sim_check_score(req, req->n_tokens + token->index,
+                        &tokens->scores[i].score);
+        req->n_scores++;
+    }
+}
+
 static void sim_on_grant(sim_req_t *req, const uint8_t *data, size_t bytes)
 {
     assert_null(req->grant);
@@ -128,11 +190,17 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
                              link);
             sim_on_token(link, &msg.u.tokens.tokens[i]);
         }
+        sim_on_scores(link, &msg.u.tokens);
         break;
     case BT_MSG_GRANT:
         req = sim_find(link->router, msg.u.grant.key);
         (void)sim_leg_of(req, link);
         sim_on_grant(req, data, bytes);
+        break;
+    case BT_MSG_ROWS:
+        req = sim_find(link->router, msg.u.rows.key);
+        (void)sim_leg_of(req, link);
+        sim_on_rows(req, link, &msg.u.rows);
         break;
     case BT_MSG_PREFILLED:
         sim_find(link->router, msg.u.prefilled.key)->n_prefilled++;
@@ -255,6 +323,7 @@ void sim_make_leg(const sim_req_t *req, uint32_t k, uint32_t kind,
     m->sampling.seed = req->seed;
     m->group = req->group;
     m->group_size = req->group_size;
+    m->wants = req->wants;
     if (sim.lend_prompts && (m->group != 0) && (m->group != m->key.id)) {
         m->tokens = NULL;
         m->n_tokens = 0;
@@ -294,7 +363,8 @@ sim_req_t *sim_req_new(uint32_t router, uint32_t p, uint32_t d,
                        .d = d,
                        .key = {.id = id, .attempt = 1},
                        .n_tokens = n_tokens,
-                       .max_new = max_new};
+                       .max_new = max_new,
+                       .wants = sim.wants};
     /* Some begin alike: with none, some or many blocks in common. */
     for (uint32_t i = 0; i < n_tokens; i++) {
         const uint32_t who = (i < id % 5 * SIM_T) ? id % 3 : id;

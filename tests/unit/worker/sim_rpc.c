@@ -107,6 +107,17 @@ void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
     (void)now_ms;
 }
 
+size_t bt_rpc_queued(const bt_rpc_link_t *link)
+{
+    return link->full ? SIZE_MAX : 0;
+}
+
+void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes)
+{
+    (void)bytes;
+    link->asked_for_room = true;
+}
+
 void bt_rpc_flush(bt_rpc_t *rpc)
 {
     (void)rpc;

@@ -93,6 +93,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     node->config.drain_ms = 500;
     node->config.stuck_ms = 120000;
     node->config.kv_overlap = "layers";
+    node->config.max_logits_bytes = SIM_CONTEXT * SIM_VOCAB * sizeof(float);
     node->config.local_prefill = true;
     w->ops = sim_ops;
     w->ready_fd = -1;
@@ -362,6 +363,7 @@ static void sim_node_close(sim_node_t *node)
         w->ops[i]->close(w);
     }
     for (uint32_t i = 0; i < w->n_links; i++) {
+        bt_free(w->links[i]->scores);
         bt_free(w->links[i]->tokens);
         bt_free(w->links[i]);
     }

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/core/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+
+static bool wants(const bt_gen_rows_t *rows, uint32_t what)
+{
+    return (rows->wants.what & what) != 0;
+}
+
+/* ---- birth ---- */
+
+static bool alloc_logits(uint32_t n_rows, uint32_t n_vocab, float **logits_p,
+                         uint32_t **filled_p)
+{
+    *logits_p = bt_calloc((size_t)n_rows * n_vocab, sizeof(**logits_p));
+    *filled_p = bt_calloc(n_rows, sizeof(**filled_p));
+    return (*logits_p != NULL) && (*filled_p != NULL);
+}
+
+/* Room for so many tokens, and some more. */
+static bt_status_t make_room(bt_scores_t *scores, uint32_t n)
+{
+    const uint32_t cap = n + n / 2 + 16;
+    const size_t n_top = (size_t)cap * scores->n_top;
+    void *ids, *logprobs, *top_ids, *top_logprobs;
+
+    if (n <= scores->cap) {
+        return BT_OK;
+    }
+    /* Each stays what it was where the next one fails. */
+    ids = bt_realloc_array(scores->ids, cap, sizeof(*scores->ids));
+    if (ids == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    scores->ids = ids;
+    logprobs =
+        bt_realloc_array(scores->logprobs, cap, sizeof(*scores->logprobs));
+    if (logprobs == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    scores->logprobs = logprobs;
+    for (uint32_t i = scores->cap; i < cap; i++) {
+        scores->logprobs[i] = NAN;
+    }
+    if (n_top > 0) {
+        top_ids =
+            bt_realloc_array(scores->top_ids, n_top, sizeof(*scores->top_ids));
+        if (top_ids == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        scores->top_ids = top_ids;
+        top_logprobs = bt_realloc_array(scores->top_logprobs, n_top,
+                                        sizeof(*scores->top_logprobs));
+        if (top_logprobs == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        scores->top_logprobs = top_logprobs;
+    }
+    scores->cap = cap;
+    return BT_OK;
+}
+
+static bt_status_t alloc_all(bt_gen_rows_t *rows, const bt_prompt_t *prompt)
+{
+    bt_status_t status = BT_OK;
+
+    if (wants(rows, BT_WANT_PROMPT_LOGITS) &&
+        !alloc_logits(rows->n_prompt, rows->n_vocab, &rows->context_logits,
+                      &rows->context_filled)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    if (wants(rows, BT_WANT_LOGITS) &&
+        !alloc_logits(rows->max_new, rows->n_vocab, &rows->generation_logits,
+                      &rows->generation_filled)) {
+        return BT_ERR_NO_MEMORY;
+    }
+    if (wants(rows, BT_WANT_PROMPT_LOGPROBS)) {
+        status = make_room(&rows->scores, rows->n_prompt);
+        if (status == BT_OK) {
+            memcpy(rows->scores.ids, prompt->tokens,
+                   prompt->n * sizeof(*prompt->tokens));
+            if (rows->scores.n_top > 0) { /* the first has none */
+                memset(rows->scores.top_ids, 0,
+                       rows->scores.n_top * sizeof(*rows->scores.top_ids));
+                memset(rows->scores.top_logprobs, 0,
+                       rows->scores.n_top * sizeof(*rows->scores.top_logprobs));
+            }
+            rows->n_front = rows->n_prompt;
+            rows->scores.n = rows->n_prompt;
+        }
+    }
+    return status;
+}
+
+bt_status_t bt_gen_rows_create(const bt_wants_t *asked,
+                               const bt_prompt_t *prompt, uint32_t max_new,
+                               uint32_t n_vocab, bt_gen_rows_t **rows_p)
+{
+    bt_gen_rows_t *rows = bt_calloc(1, sizeof(*rows));
+
+    BT_ASSERT(asked->n_top <= BT_MAX_TOP_LOGPROBS);
+    if (rows == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    atomic_init(&rows->n_refs, 1);
+    rows->wants = *asked;
+    rows->n_vocab = n_vocab;
+    rows->n_prompt = prompt->n;
+    rows->max_new = max_new;
+    rows->n_told = 1;
+    rows->scores.n_top = asked->n_top;
+    if (alloc_all(rows, prompt) != BT_OK) {
+        bt_gen_rows_unref(rows);
+        return BT_ERR_NO_MEMORY;
+    }
+    *rows_p = rows;
+    return BT_OK;
+}
+
+bt_gen_rows_t *bt_gen_rows_ref(bt_gen_rows_t *rows)
+{
+    atomic_fetch_add_explicit(&rows->n_refs, 1, memory_order_relaxed);
+    return rows;
+}
+
+void bt_gen_rows_unref(bt_gen_rows_t *rows)
+{
+    if ((rows == NULL) || (atomic_fetch_sub_explicit(
+                               &rows->n_refs, 1, memory_order_acq_rel) > 1)) {
+        return;
+    }
+    bt_free(rows->scores.ids);
+    bt_free(rows->scores.logprobs);
+    bt_free(rows->scores.top_ids);
+    bt_free(rows->scores.top_logprobs);
+    bt_free(rows->context_logits);
+    bt_free(rows->context_filled);
+    bt_free(rows->generation_logits);
+    bt_free(rows->generation_filled);
+    bt_free(rows);
+}
+
+uint64_t bt_gen_rows_logits_bytes(const bt_wants_t *asked, uint32_t n_prompt,
+                                  uint32_t max_new, uint32_t n_vocab)
+{
+    uint64_t n = 0;
+
+    /* At a worker they are one array, from the first row that is wanted for
+     * anything to the last. */
+    if ((asked->what & BT_WANT_ANY_LOGITS) == 0) {
+        return 0;
+    }
+    if ((asked->what & BT_WANT_ANY_OF_PROMPT) != 0) {
+        n += n_prompt;
+    }
+    if ((asked->what & ~BT_WANT_ANY_OF_PROMPT) != 0) {
+        n += max_new;
+    }
+    return n * n_vocab * sizeof(float);
+}
+
+/* ---- log-probs ---- */
+
+static void put_score(bt_scores_t *scores, uint32_t at, const bt_score_t *score)
+{
+    scores->logprobs[at] = score->logprob;
+    for (uint32_t k = 0; k < scores->n_top; k++) {
+        scores->top_ids[(size_t)at * scores->n_top + k] = score->top_ids[k];
+        scores->top_logprobs[(size_t)at * scores->n_top + k] =
+            score->top_logprobs[k];
+    }
+}
+
+/* Ids that the vocabulary has, as many as were asked for. */
+static bool is_sound(const bt_gen_rows_t *rows, const bt_score_t *score)
+{
+    if (score->n_top != rows->scores.n_top) {
+        return false;
+    }
+    for (uint32_t k = 0; k < score->n_top; k++) {
+        if (score->top_ids[k] >= rows->n_vocab) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bt_status_t bt_gen_rows_score(bt_gen_rows_t *rows, uint32_t index,
+                              const bt_score_t *score)
+{
+    bt_status_t status;
+
+    if ((index >= rows->max_new) || !is_sound(rows, score)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    status = make_room(&rows->scores, rows->n_front + index + 1);
+    if (status == BT_OK) {
+        put_score(&rows->scores, rows->n_front + index, score);
+    }
+    return status;
+}
+
+static bt_status_t take_prompt(bt_gen_rows_t *rows, const bt_msg_rows_t *msg)
+{
+    const uint32_t each = BT_SCORE_BYTES(rows->scores.n_top);
+    uint32_t n;
+
+    if (!wants(rows, BT_WANT_PROMPT_LOGPROBS) ||
+        (msg->n_top != rows->scores.n_top) || (msg->data_bytes % each != 0)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    n = msg->data_bytes / each;
+    if ((msg->from > rows->n_told) || (n > rows->n_prompt - msg->from)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bt_score_t score;
+
+        bt_score_get(msg->data + (size_t)i * each, msg->n_top, &score);
+        if (!is_sound(rows, &score)) {
+            return BT_ERR_BAD_MESSAGE;
+        }
+        if (msg->from + i == rows->n_told) {
+            put_score(&rows->scores, rows->n_told, &score);
+            rows->n_told++;
+        }
+    }
+    return BT_OK;
+}
+
+/* ---- logits ---- */
+
+/* A piece of one row, in order within it. */
+static bt_status_t fill(const bt_gen_rows_t *rows, const bt_msg_rows_t *msg,
+                        uint32_t n_rows, float *logits, uint32_t *filled)
+{
+    const uint32_t n = msg->data_bytes / (uint32_t)sizeof(float);
+
+    if ((logits == NULL) || (msg->data_bytes % sizeof(float) != 0) ||
+        (msg->from >= n_rows) || (msg->offset > rows->n_vocab) ||
+        (n > rows->n_vocab - msg->offset) ||
+        (msg->offset > filled[msg->from])) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    if ((n > 0) && (msg->offset + n > filled[msg->from])) {
+        memcpy(logits + (size_t)msg->from * rows->n_vocab + msg->offset,
+               msg->data, msg->data_bytes);
+        filled[msg->from] = msg->offset + n;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_gen_rows_take(bt_gen_rows_t *rows, const bt_msg_rows_t *msg)
+{
+    bt_status_t status;
+
+    switch (msg->kind) {
+    case BT_ROWS_PROMPT_LOGPROBS:
+        return take_prompt(rows, msg);
+    case BT_ROWS_PROMPT_LOGITS:
+        status = fill(rows, msg, rows->n_prompt, rows->context_logits,
+                      rows->context_filled);
+        while ((status == BT_OK) && (rows->n_context < rows->n_prompt) &&
+               (rows->context_filled[rows->n_context] == rows->n_vocab)) {
+            rows->n_context++;
+        }
+        return status;
+    case BT_ROWS_LOGITS:
+        return fill(rows, msg, rows->max_new, rows->generation_logits,
+                    rows->generation_filled);
+    default:
+        return BT_OK; /* a newer worker's */
+    }
+}
+
+/* ---- in order ---- */
+
+static bool has_score(const bt_gen_rows_t *rows, uint32_t index)
+{
+    return rows->n_front + index < rows->scores.cap;
+}
+
+bool bt_gen_rows_has_logits(const bt_gen_rows_t *rows, uint32_t index)
+{
+    return !wants(rows, BT_WANT_LOGITS) ||
+           (rows->generation_filled[index] == rows->n_vocab);
+}
+
+bt_wants_t bt_gen_rows_missing(const bt_gen_rows_t *rows)
+{
+    bt_wants_t missing = rows->wants;
+
+    if (rows->n_told >= rows->n_prompt) {
+        missing.what &= ~BT_WANT_PROMPT_LOGPROBS;
+    }
+    if (rows->n_context == rows->n_prompt) {
+        missing.what &= ~BT_WANT_PROMPT_LOGITS;
+    }
+    return missing;
+}
+
+bool bt_gen_rows_ready(const bt_gen_rows_t *rows, uint32_t index)
+{
+    if (wants(rows, BT_WANT_PROMPT_LOGPROBS) &&
+        (rows->n_told < rows->n_prompt)) {
+        return false;
+    }
+    if (wants(rows, BT_WANT_PROMPT_LOGITS) &&
+        (rows->n_context < rows->n_prompt)) {
+        return false;
+    }
+    return bt_gen_rows_has_logits(rows, index);
+}
+
+void bt_gen_rows_append(bt_gen_rows_t *rows, uint32_t index, uint32_t id)
+{
+    rows->n_output = index + 1;
+    if (wants(rows, BT_WANT_LOGPROBS) && has_score(rows, index)) {
+        rows->scores.ids[rows->n_front + index] = id;
+        rows->scores.n = rows->n_front + index + 1;
+    }
+}
