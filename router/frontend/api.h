@@ -82,6 +82,9 @@ typedef struct bt_api_request {
     /** Beside tokens: logprobs, top_logprobs; of generate return_log_probs,
      *  return_context_logits and return_generation_logits. */
     bt_wants_t wants;
+    /** Tensors: bytes of logits that a stream takes of this request, as they
+     *  are; 0: as many as fit into its client's buffer as text. */
+    uint64_t stream_logits;
     bool echo; /**< completions: the prompt comes before the answer */
     bool exclude_input_in_output;  /**< generate: default true here, see docs */
     bool says_exclude_input;       /**< the client gave the one above */

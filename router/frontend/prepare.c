@@ -293,7 +293,19 @@ static bt_status_t check_logits(const bt_served_t *served,
         &request->wants, prompt->prompt->n, prompt->max_new,
         bt_tokenizer_n_vocab(served->tok));
 
-    if (request->stream && (bytes > client_buffer / TEXT_OF_LOGITS)) {
+    if ((request->stream_logits > 0) && (bytes > request->stream_logits)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, NULL,
+                         "the logits of a row are up to %" PRIu64
+                         " bytes, more than the %" PRIu64
+                         " that each row of this batch has of the server's "
+                         "option client-buffer-bytes (%u); ask "
+                         "return_context_logits and return_generation_logits "
+                         "of one row alone",
+                         bytes, request->stream_logits, client_buffer);
+        return BT_ERR_TOO_LARGE;
+    }
+    if (request->stream && (request->stream_logits == 0) &&
+        (bytes > client_buffer / TEXT_OF_LOGITS)) {
         bt_api_error_set(error, 400, BAD_REQUEST, "stream",
                          "the logits of this request are too long for the last "
                          "piece of a stream: with up to %u bytes for one of "
@@ -552,8 +564,8 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     p->sampling = request->sampling;
     status = check_logprobs(request, p, error);
     if (status == BT_OK) {
-        status = check_biases(served, &p->sampling, names_of(request).biases,
-                              error);
+        status =
+            check_biases(served, &p->sampling, names_of(request).biases, error);
     }
     if (status == BT_OK) {
         status = add_bias_words(served, request, p, error);

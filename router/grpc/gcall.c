@@ -158,18 +158,25 @@ static void cut(bt_gcall_t *call)
 
 bool bt_gcall_send(bt_gcall_t *call, const void *data, size_t bytes)
 {
-    const bt_grpc_config_t *config = &call->conn->grpc->config;
+    const size_t room = call->conn->grpc->config.client_buffer_bytes;
     uint8_t prefix[BT_GRPC_PREFIX_BYTES];
     bt_strbuf_t packed;
+    size_t unsent;
     bool gzip;
 
     if (call->ended) {
         return false;
     }
-    if (bt_h2_unsent(call->stream) > config->client_buffer_bytes) {
+    unsent = bt_h2_unsent(call->stream);
+    if (unsent <= room) {
+        call->largest = 0;
+    }
+    /* One message may be larger than all that may wait beside it. */
+    if (unsent > room + call->largest) {
         cut(call);
         return false;
     }
+    call->largest = (bytes > call->largest) ? bytes : call->largest;
     if (!call->began) {
         begin_answer(call);
     }

@@ -69,6 +69,7 @@ struct bt_gcall {
     bool told_half_close;
     bool is_running; /**< its method was told of it */
     bool began;      /**< our head was sent */
+    size_t largest;  /**< message since the client had read nearly all */
     bool ended;      /**< it had its last word */
     bool wants_gzip;
     bt_h2_field_t fields[BT_GRPC_MAX_FIELDS];

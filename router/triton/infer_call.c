@@ -12,6 +12,9 @@
 #include "router/triton/outputs.h"
 #include "router/triton/process.h"
 
+/* Bytes of logits in one response, beside all else that is in it. */
+#define MAX_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
+
 /* The memory of a body and what was made of it, until the last of them is
  * free: rows may outlive their call at the pool. */
 typedef struct held {
@@ -33,6 +36,9 @@ typedef struct row {
     size_t text_bytes;
     uint32_t *ids;
     size_t n_ids;
+    bt_gen_rows_t *rows; /* a reference, or NULL: log-probs and logits */
+    uint32_t n_scores;
+    double cum_logprob;
 } row_t;
 
 struct bt_infer_call {
@@ -116,6 +122,7 @@ static void call_free(bt_infer_call_t *call)
         bt_free(call->rows[i].prompt);
         bt_free(call->rows[i].text);
         bt_free(call->rows[i].ids);
+        bt_gen_rows_unref(call->rows[i].rows);
     }
     bt_free(call->rows);
     free_outputs(call);
@@ -149,6 +156,21 @@ static void unpin(bt_infer_call_t *call, bool was_pinned)
 {
     call->pinned = was_pinned;
     call_release(call);
+}
+
+static void post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
+                 void (*done)(bt_pool_job_t *))
+{
+    call->posted = true;
+    call->job.run = run;
+    call->job.done = done;
+    if (call->is_inline) {
+        run(&call->job);
+        call->job.ran = true;
+        done(&call->job);
+    } else {
+        bt_pool_post(call->front->pool, &call->job, call->lane);
+    }
 }
 
 /* ---- telling ---- */
@@ -265,24 +287,49 @@ static uint32_t pad_id(const bt_infer_call_t *call)
     return (bt_tokenizer_end_ids(call->served->tok, &id, 1) == 1) ? id : 0;
 }
 
-/* @return false: it failed, and was told. */
-static bool make_outputs(bt_infer_call_t *call,
-                         const bt_infer_result_t *results, size_t n)
+static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
+                        size_t n)
 {
     const bt_infer_shape_t shape = {
         .spec = call->spec,
         .request = &call->request,
         .n_batch = call->n_rows,
         .pad_id = pad_id(call),
+        .wants = call->lowered.wants,
+        .max_logits = MAX_LOGITS,
     };
 
     free_outputs(call);
-    if (bt_infer_outputs(&shape, results, n, call->outputs, &call->n_outputs) !=
-        BT_OK) {
+    return bt_infer_outputs(&shape, results, n, call->outputs,
+                            &call->n_outputs);
+}
+
+static void fail_to_make(bt_infer_call_t *call, bt_status_t status)
+{
+    bt_api_error_t error = {0};
+
+    if (status != BT_ERR_TOO_LARGE) {
         fail_for_memory(call);
-        return false;
+        return;
     }
-    return true;
+    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+                     "the logits of this batch are more than the %u bytes that "
+                     "an answer has room for: ask return_context_logits and "
+                     "return_generation_logits of fewer rows at a time",
+                     MAX_LOGITS);
+    fail(call, &error);
+}
+
+/* @return false: it failed, and was told. */
+static bool make_outputs(bt_infer_call_t *call,
+                         const bt_infer_result_t *results, size_t n)
+{
+    const bt_status_t status = make(call, results, n);
+
+    if (status != BT_OK) {
+        fail_to_make(call, status);
+    }
+    return status == BT_OK;
 }
 
 static void tell_piece(bt_infer_call_t *call, const bt_infer_result_t *result,
@@ -311,20 +358,54 @@ static bt_infer_result_t result_of(const row_t *row)
         .n_prompt = row->n_prompt,
         .ids = row->ids,
         .n_ids = row->n_ids,
+        .rows = row->rows,
+        .to = row->n_scores,
+        .cum_logprob = row->cum_logprob,
+        .ends = true,
     };
 }
 
-static void tell_whole(bt_infer_call_t *call)
+/* All rows are one response; on the pool where logits are copied into it. */
+static void run_whole(bt_pool_job_t *job)
 {
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
     bt_infer_result_t results[BT_API_MAX_PROMPTS];
 
     BT_ASSERT(call->n_rows <= BT_API_MAX_PROMPTS);
     for (size_t i = 0; i < call->n_rows; i++) {
         results[i] = result_of(&call->rows[i]);
     }
-    if (make_outputs(call, results, call->n_rows)) {
-        finish(call);
+    call->status = make(call, results, call->n_rows);
+}
+
+static void on_whole(bt_pool_job_t *job)
+{
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    const bool was_pinned = pin(call);
+
+    call->posted = false;
+    call->front->n_answers -= call->is_inline ? 0 : 1;
+    if (call->reply != NULL) {
+        if (!call->job.ran) {
+            run_whole(job); /* the server stops: its rows were finished */
+        }
+        if (call->status == BT_OK) {
+            finish(call);
+        } else {
+            fail_to_make(call, call->status);
+        }
     }
+    unpin(call, was_pinned);
+}
+
+static void tell_whole(bt_infer_call_t *call)
+{
+    const bool copies =
+        (call->n_rows > 1) && ((call->lowered.wants & BT_WANT_ANY_LOGITS) != 0);
+
+    call->is_inline = !copies;
+    call->front->n_answers += copies ? 1 : 0;
+    post(call, run_whole, on_whole);
 }
 
 /* Its end id is no token of the answer. */
@@ -347,10 +428,17 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
         .text_bytes = choice->text_bytes,
         .ids = choice->token_ids,
         .n_ids = n_ids_of(choice),
+        .rows = choice->rows,
+        .from = choice->from,
+        .to = choice->to,
+        .cum_logprob = choice->cum_logprob,
+        .ends = choice->finish != BT_FINISH_NONE,
     };
-    const bool empty = (call->spec->role == BT_ROLE_IDS)
-                           ? result.n_ids == 0
-                           : result.text_bytes == 0;
+    const bool adds =
+        (choice->rows != NULL) && ((choice->to > choice->from) || result.ends);
+    const bool empty =
+        !adds && ((call->spec->role == BT_ROLE_IDS) ? result.n_ids == 0
+                                                    : result.text_bytes == 0);
     bool was_pinned;
 
     (void)answer;
@@ -362,7 +450,7 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     }
     row->told = true;
     was_pinned = pin(call);
-    tell_piece(call, &result, choice->finish != BT_FINISH_NONE);
+    tell_piece(call, &result, result.ends);
     unpin(call, was_pinned);
 }
 
@@ -370,6 +458,11 @@ static bool keep_whole(row_t *row, const bt_api_choice_t *choice)
 {
     row->text = bt_memdup(choice->text, choice->text_bytes);
     row->text_bytes = choice->text_bytes;
+    if (choice->rows != NULL) {
+        row->rows = bt_gen_rows_ref(choice->rows);
+        row->n_scores = choice->to;
+        row->cum_logprob = choice->cum_logprob;
+    }
     if (choice->token_ids != NULL) {
         row->n_ids = n_ids_of(choice);
         row->ids = bt_memdup(choice->token_ids,
@@ -459,6 +552,12 @@ static bool make_row(bt_infer_call_t *call, size_t i)
     row->call = call;
     row->index = (uint32_t)i;
     request->stream = call->stream;
+    if (call->may_stream) {
+        request->stream_logits =
+            (call->n_rows == 1)
+                ? UINT64_MAX
+                : call->front->config->client_buffer_bytes / call->n_rows;
+    }
     request->return_token_ids = call->spec->role == BT_ROLE_IDS;
     if (call->stream) {
         request->exclude_input_in_output = true; /* pieces have new text only */
@@ -633,21 +732,6 @@ static void run_process(bt_pool_job_t *job)
     call->status = bt_infer_process(
         call->served, call->context_tokens, call->spec, &call->request,
         &call->lowered, call->outputs, &call->n_outputs, &call->error);
-}
-
-static void post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
-                 void (*done)(bt_pool_job_t *))
-{
-    call->posted = true;
-    call->job.run = run;
-    call->job.done = done;
-    if (call->is_inline) {
-        run(&call->job);
-        call->job.ran = true;
-        done(&call->job);
-    } else {
-        bt_pool_post(call->front->pool, &call->job, call->lane);
-    }
 }
 
 /* @return whether it goes on; else it was told. */

@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "router/triton/lower_priv.h"
+#include "router/triton/outputs.h"
 
 #define INVALID "invalid_request_error"
 
@@ -262,6 +263,47 @@ static bt_status_t fill_rows(bt_lower_t *l)
     return status;
 }
 
+static const char *input_of(uint32_t what)
+{
+    return (what == BT_WANT_LOGPROBS)        ? "return_log_probs"
+           : (what == BT_WANT_PROMPT_LOGITS) ? "return_context_logits"
+                                             : "return_generation_logits";
+}
+
+/* What one row wants comes for all of them, so that a tensor has them all; of
+ * outputs that are named only those are computed. */
+static bt_status_t join_wants(bt_lower_t *l)
+{
+    const bt_infer_request_t *request = l->request;
+    uint32_t what = 0;
+    uint32_t named = 0;
+
+    for (size_t i = 0; i < l->out->n_rows; i++) {
+        what |= l->out->rows[i].wants.what;
+    }
+    for (size_t i = 0; i < request->n_wanted; i++) {
+        const char *name = request->wanted[i].name;
+        const bt_model_tensor_t *output = bt_model_output(l->spec, name);
+        const uint32_t bit =
+            (output != NULL) ? bt_infer_result_wants(output->what) : 0;
+
+        if ((bit & ~what) != 0) {
+            bt_api_error_set(l->error, 400, INVALID, NULL,
+                             "output '%s' is given where the input '%s' is "
+                             "true",
+                             name, input_of(bit));
+            return BT_ERR_INVALID_PARAM;
+        }
+        named |= bit;
+    }
+    what = (request->n_wanted > 0) ? named : what;
+    l->out->wants = what;
+    for (size_t i = 0; i < l->out->n_rows; i++) {
+        l->out->rows[i].wants.what = what;
+    }
+    return BT_OK;
+}
+
 /* Request parameters of Triton that mean something here. */
 static void read_params(bt_lower_t *l)
 {
@@ -301,6 +343,7 @@ bt_status_t bt_infer_lower(const bt_model_spec_t *spec,
     }
     if ((status == BT_OK) && !out.stop) {
         status = fill_rows(&l);
+        status = (status == BT_OK) ? join_wants(&l) : status;
     }
     if (status != BT_OK) {
         bt_lowered_fini(&out);
@@ -311,20 +354,11 @@ bt_status_t bt_infer_lower(const bt_model_spec_t *spec,
     return BT_OK;
 }
 
-/* As take_log_probs() says of the inputs; and there is no decoder input. */
+/* There is no decoder input. */
 static bool is_not_yet(int result)
 {
-    switch (result) {
-    case BT_RESULT_CUM_LOG_PROBS:
-    case BT_RESULT_LOG_PROBS:
-    case BT_RESULT_CONTEXT_LOGITS:
-    case BT_RESULT_GENERATION_LOGITS:
-    case BT_RESULT_DECODER_IDS:
-    case BT_RESULT_N_DECODER_IDS:
-        return true;
-    default:
-        return false;
-    }
+    return (result == BT_RESULT_DECODER_IDS) ||
+           (result == BT_RESULT_N_DECODER_IDS);
 }
 
 bt_status_t bt_infer_check_outputs(const bt_model_spec_t *spec,

@@ -11,6 +11,9 @@
  * is a batch of n, and a scalar a batch of one. Every other input has a row for
  * each prompt, or one for all of them.
  *
+ * Log-probs and logits that one row asks for come for all; of a request that
+ * names outputs only those that it names are asked for.
+ *
  * A model of ids ends at the end_id that the client gives, if it does; text
  * ends at those of the vocabulary as well.
  *
@@ -30,6 +33,7 @@ typedef struct bt_lowered {
     bool stream;    /**< the client asks for pieces */
     int32_t pad_id; /**< of the first row; -1: not given */
     int32_t end_id; /**< the same */
+    uint32_t wants; /**< BT_WANT_*, the same of all rows */
 } bt_lowered_t;
 
 /**

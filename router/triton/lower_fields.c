@@ -619,10 +619,30 @@ static bt_status_t take_not_yet(bt_lower_t *l, const bt_slice_t *s)
     return BT_OK;
 }
 
-/* Log-probs and logits: here alone it is said that there are none. */
+/* ---- what is told beside tokens ---- */
+
+static bt_status_t take_want(bt_lower_t *l, const bt_slice_t *s, uint32_t what)
+{
+    bool on = false;
+    const bt_status_t status = bool_of(l, s, &on);
+
+    l->row->wants.what |= on ? what : 0;
+    return status;
+}
+
 static bt_status_t take_log_probs(bt_lower_t *l, const bt_slice_t *s)
 {
-    return take_not_yet(l, s);
+    return take_want(l, s, BT_WANT_LOGPROBS);
+}
+
+static bt_status_t take_context_logits(bt_lower_t *l, const bt_slice_t *s)
+{
+    return take_want(l, s, BT_WANT_PROMPT_LOGITS);
+}
+
+static bt_status_t take_generation_logits(bt_lower_t *l, const bt_slice_t *s)
+{
+    return take_want(l, s, BT_WANT_LOGITS);
 }
 
 const bt_lower_take_t bt_lower_takes[BT_N_FIELDS] = {
@@ -651,8 +671,8 @@ const bt_lower_take_t bt_lower_takes[BT_N_FIELDS] = {
     [BT_FIELD_STOP] = bt_lower_take_stop,
     [BT_FIELD_EXCLUDE_INPUT] = take_exclude,
     [BT_FIELD_LOG_PROBS] = take_log_probs,
-    [BT_FIELD_CONTEXT_LOGITS] = take_log_probs,
-    [BT_FIELD_GENERATION_LOGITS] = take_log_probs,
+    [BT_FIELD_CONTEXT_LOGITS] = take_context_logits,
+    [BT_FIELD_GENERATION_LOGITS] = take_generation_logits,
     [BT_FIELD_ONE] = take_one,
     [BT_FIELD_NEUTRAL] = take_neutral,
     [BT_FIELD_NOT_YET] = take_not_yet,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/wire/request.h"
 
 typedef bt_status_t (*make_t)(const bt_infer_shape_t *shape,
                               const bt_infer_result_t *results, size_t n,
@@ -107,13 +108,180 @@ static bt_status_t make_batch_index(const bt_infer_shape_t *shape,
     return BT_OK;
 }
 
+/* ---- log-probs ---- */
+
+static bt_status_t make_cum_log_probs(const bt_infer_shape_t *shape,
+                                      const bt_infer_result_t *results,
+                                      size_t n, const char *name,
+                                      bt_tensor_t *out)
+{
+    const uint64_t dims[] = {n, 1};
+    float *at;
+    const bt_status_t status =
+        bt_tensor_make(name, BT_DTYPE_FP32, dims, 2, 0, out);
+
+    (void)shape;
+    if (status != BT_OK) {
+        return status;
+    }
+    at = out->owned;
+    for (size_t i = 0; i < n; i++) {
+        at[i] = (float)results[i].cum_logprob;
+    }
+    return BT_OK;
+}
+
+static bt_status_t make_log_probs(const bt_infer_shape_t *shape,
+                                  const bt_infer_result_t *results, size_t n,
+                                  const char *name, bt_tensor_t *out)
+{
+    uint64_t dims[] = {n, 1, 0};
+    float *at;
+    bt_status_t status;
+
+    (void)shape;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t length = results[i].to - results[i].from;
+
+        dims[2] = (length > dims[2]) ? length : dims[2];
+    }
+    status = bt_tensor_make(name, BT_DTYPE_FP32, dims, 3, 0, out);
+    if (status != BT_OK) {
+        return status;
+    }
+    at = out->owned;
+    for (size_t i = 0; i < n; i++) {
+        const bt_infer_result_t *r = &results[i];
+
+        for (uint32_t k = r->from; k < r->to; k++) {
+            at[i * dims[2] + k - r->from] = (float)r->rows->scores.logprobs[k];
+        }
+    }
+    return BT_OK;
+}
+
+/* ---- logits ---- */
+
+static uint32_t n_logits(const bt_infer_result_t *r, bool of_context)
+{
+    if (r->rows == NULL) {
+        return 0;
+    }
+    return of_context ? r->rows->n_context : r->rows->n_output;
+}
+
+/* @return the number of dims */
+static uint32_t logits_dims(const bt_infer_result_t *results, size_t n,
+                            bool of_context, uint64_t dims[4])
+{
+    uint64_t length = 0;
+    uint64_t n_vocab = 0;
+    uint32_t k = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t mine = n_logits(&results[i], of_context);
+
+        length = (mine > length) ? mine : length;
+        n_vocab = (mine > 0) ? results[i].rows->n_vocab : n_vocab;
+    }
+    dims[k++] = n;
+    if (!of_context) {
+        dims[k++] = 1; /* one beam */
+    }
+    dims[k++] = length;
+    dims[k++] = n_vocab;
+    return k;
+}
+
+static void give_up_rows(void *rows)
+{
+    bt_gen_rows_unref(rows);
+}
+
+/* Of one row they stay where they are; several are copied behind each other. */
+static bt_status_t make_logits(const bt_infer_result_t *results, size_t n,
+                               bool of_context, const char *name,
+                               bt_tensor_t *out)
+{
+    uint64_t dims[4];
+    const uint32_t n_dims = logits_dims(results, n, of_context, dims);
+    uint64_t each;
+    bt_status_t status;
+
+    if ((n == 1) && (results->rows != NULL)) {
+        bt_gen_rows_t *rows = results->rows;
+
+        status = bt_tensor_hold(name, BT_DTYPE_FP32, dims, n_dims,
+                                of_context ? rows->context_logits
+                                           : rows->generation_logits,
+                                rows, give_up_rows, out);
+        if (status == BT_OK) {
+            (void)bt_gen_rows_ref(rows);
+        }
+        return status;
+    }
+    status = bt_tensor_make(name, BT_DTYPE_FP32, dims, n_dims, 0, out);
+    if (status != BT_OK) {
+        return status;
+    }
+    each = dims[n_dims - 2] * dims[n_dims - 1];
+    for (size_t i = 0; i < n; i++) {
+        const bt_gen_rows_t *rows = results[i].rows;
+        const uint32_t mine = n_logits(&results[i], of_context);
+
+        if (mine > 0) {
+            memcpy((float *)out->owned + i * each,
+                   of_context ? rows->context_logits : rows->generation_logits,
+                   (size_t)mine * rows->n_vocab * sizeof(float));
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t make_context_logits(const bt_infer_shape_t *shape,
+                                       const bt_infer_result_t *results,
+                                       size_t n, const char *name,
+                                       bt_tensor_t *out)
+{
+    (void)shape;
+    return make_logits(results, n, true, name, out);
+}
+
+static bt_status_t make_generation_logits(const bt_infer_shape_t *shape,
+                                          const bt_infer_result_t *results,
+                                          size_t n, const char *name,
+                                          bt_tensor_t *out)
+{
+    (void)shape;
+    return make_logits(results, n, false, name, out);
+}
+
 /* Those that generating gives; what is not here was refused. */
 static const make_t makes[BT_N_RESULTS] = {
     [BT_RESULT_TEXT] = make_text,
     [BT_RESULT_IDS] = make_ids,
     [BT_RESULT_N_IDS] = make_n_ids,
     [BT_RESULT_BATCH_INDEX] = make_batch_index,
+    [BT_RESULT_CUM_LOG_PROBS] = make_cum_log_probs,
+    [BT_RESULT_LOG_PROBS] = make_log_probs,
+    [BT_RESULT_CONTEXT_LOGITS] = make_context_logits,
+    [BT_RESULT_GENERATION_LOGITS] = make_generation_logits,
 };
+
+uint32_t bt_infer_result_wants(int result)
+{
+    switch (result) {
+    case BT_RESULT_CUM_LOG_PROBS:
+    case BT_RESULT_LOG_PROBS:
+        return BT_WANT_LOGPROBS;
+    case BT_RESULT_CONTEXT_LOGITS:
+        return BT_WANT_PROMPT_LOGITS;
+    case BT_RESULT_GENERATION_LOGITS:
+        return BT_WANT_LOGITS;
+    default:
+        return 0;
+    }
+}
 
 /* Is it given to a client that names none? */
 static bool is_usual(const bt_infer_shape_t *shape,
@@ -122,7 +290,53 @@ static bool is_usual(const bt_infer_shape_t *shape,
     if (output->what == BT_RESULT_BATCH_INDEX) {
         return shape->n_batch > 1;
     }
-    return !output->hidden && (makes[output->what] != NULL);
+    return !output->hidden;
+}
+
+/* What was not asked for is not there, and logits only once a row has ended. */
+static bool is_here(const bt_infer_shape_t *shape,
+                    const bt_infer_result_t *results, size_t n,
+                    const bt_model_tensor_t *output)
+{
+    const uint32_t needs = bt_infer_result_wants(output->what);
+
+    if ((makes[output->what] == NULL) || ((needs & ~shape->wants) != 0)) {
+        return false;
+    }
+    return ((needs & BT_WANT_ANY_LOGITS) == 0) || ((n > 0) && results[0].ends);
+}
+
+static bool is_wanted(const bt_infer_shape_t *shape,
+                      const bt_infer_result_t *results, size_t n,
+                      const bt_model_tensor_t *output)
+{
+    const bool asked =
+        (shape->request->n_wanted > 0)
+            ? bt_infer_wanted(shape->request, output->name) != NULL
+            : is_usual(shape, output);
+
+    return asked && is_here(shape, results, n, output);
+}
+
+static bool logits_fit(const bt_infer_shape_t *shape,
+                       const bt_infer_result_t *results, size_t n)
+{
+    uint64_t floats = 0;
+
+    for (size_t i = 0; i < shape->spec->n_outputs; i++) {
+        const bt_model_tensor_t *output = &shape->spec->outputs[i];
+        const uint32_t needs = bt_infer_result_wants(output->what);
+        uint64_t dims[4];
+        uint32_t n_dims;
+
+        if (((needs & BT_WANT_ANY_LOGITS) != 0) &&
+            is_wanted(shape, results, n, output)) {
+            n_dims =
+                logits_dims(results, n, needs == BT_WANT_PROMPT_LOGITS, dims);
+            floats += n * dims[n_dims - 2] * dims[n_dims - 1];
+        }
+    }
+    return floats <= shape->max_logits / sizeof(float);
 }
 
 bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
@@ -133,15 +347,14 @@ bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
     bt_status_t status = BT_OK;
 
     BT_ASSERT(shape->spec->n_outputs <= BT_INFER_MAX_OUTPUTS);
+    if (((shape->wants & BT_WANT_ANY_LOGITS) != 0) &&
+        !logits_fit(shape, results, n)) {
+        return BT_ERR_TOO_LARGE;
+    }
     for (size_t i = 0; (i < shape->spec->n_outputs) && (status == BT_OK); i++) {
         const bt_model_tensor_t *output = &shape->spec->outputs[i];
-        const bool wanted =
-            (shape->request->n_wanted > 0)
-                ? (bt_infer_wanted(shape->request, output->name) != NULL) &&
-                      (makes[output->what] != NULL)
-                : is_usual(shape, output);
 
-        if (wanted) {
+        if (is_wanted(shape, results, n, output)) {
             status = makes[output->what](shape, results, n, output->name,
                                          &outputs_p[made]);
             made += (status == BT_OK) ? 1 : 0;

@@ -7,11 +7,19 @@
  *     row 1: "c",  id  9        ─┴─▶  output_ids   [2, 1, 2]  5 7 · 9 pad
  *                                     sequence_length [2, 1]  2 · 1
  *
+ * Log-probs and logits, of every token that was drawn; 0 behind those of
+ * shorter rows:
+ *
+ *     cum_log_probs  [n, 1]       output_log_probs  [n, 1, output]
+ *     context_logits [n, prompt, vocabulary]
+ *     generation_logits [n, 1, output, vocabulary]
+ *
  * Threads: pure functions.
  */
 #ifndef BT_ROUTER_TRITON_OUTPUTS_H
 #define BT_ROUTER_TRITON_OUTPUTS_H
 
+#include "router/core/rows.h"
 #include "router/triton/infer.h"
 #include "router/triton/models.h"
 
@@ -24,15 +32,25 @@ typedef struct bt_infer_result {
     size_t n_prompt;
     const uint32_t *ids;
     size_t n_ids;
+    /** Log-probs and logits, as bt_api_choice_t has them; NULL: none. */
+    bt_gen_rows_t *rows;
+    uint32_t from, to;
+    double cum_logprob;
+    bool ends; /**< it, or its last piece: logits come with it */
 } bt_infer_result_t;
 
 /** What the rows have in common. */
 typedef struct bt_infer_shape {
     const bt_model_spec_t *spec;
     const bt_infer_request_t *request;
-    size_t n_batch;  /**< rows of the whole batch */
-    uint32_t pad_id; /**< behind shorter rows of ids */
+    size_t n_batch;      /**< rows of the whole batch */
+    uint32_t pad_id;     /**< behind shorter rows of ids */
+    uint32_t wants;      /**< BT_WANT_*, of every row */
+    uint64_t max_logits; /**< bytes of them in one response */
 } bt_infer_shape_t;
+
+/** Which BT_WANT_* gives a bt_model_result_t; 0: it needs none. */
+uint32_t bt_infer_result_wants(int result);
 
 /**
  * The outputs of @a n rows, in one response.
@@ -42,6 +60,7 @@ typedef struct bt_infer_shape {
  *
  * @param [out] outputs_p  room for BT_INFER_MAX_OUTPUTS; bt_tensor_fini() each
  * @retval BT_ERR_NO_MEMORY  also for what is too large to be held
+ * @retval BT_ERR_TOO_LARGE  the logits are more than they may be
  */
 BT_MUST_CHECK bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
                                            const bt_infer_result_t *results,

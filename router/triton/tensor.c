@@ -154,8 +154,13 @@ bt_status_t bt_tensor_check(const bt_tensor_t *tensor,
 
 void bt_tensor_fini(bt_tensor_t *tensor)
 {
-    bt_free(tensor->owned);
+    if ((tensor->give_up != NULL) && (tensor->owned != NULL)) {
+        tensor->give_up(tensor->owned);
+    } else {
+        bt_free(tensor->owned);
+    }
     tensor->owned = NULL;
+    tensor->give_up = NULL;
     tensor->data = NULL;
     tensor->bytes = 0;
 }
@@ -362,6 +367,31 @@ bt_status_t bt_tensor_make(const char *name, bt_dtype_t dtype,
     }
     made.data = made.owned;
     *tensor_p = made;
+    return BT_OK;
+}
+
+bt_status_t bt_tensor_hold(const char *name, bt_dtype_t dtype,
+                           const uint64_t *dims, uint32_t n_dims,
+                           const void *data, void *owned,
+                           void (*give_up)(void *owned), bt_tensor_t *tensor_p)
+{
+    bt_tensor_t held = {.dtype = dtype, .n_dims = n_dims};
+    uint64_t count = 0;
+    bt_status_t status;
+
+    BT_ASSERT((n_dims <= BT_TENSOR_MAX_DIMS) && (bt_dtype_bytes(dtype) > 0) &&
+              (strlen(name) < BT_TENSOR_NAME_BYTES));
+    status = bt_tensor_count(dims, n_dims, &count);
+    if (status != BT_OK) {
+        return status;
+    }
+    snprintf(held.name, sizeof(held.name), "%s", name);
+    memcpy(held.dims, dims, n_dims * sizeof(*dims));
+    held.bytes = (size_t)count * bt_dtype_bytes(dtype);
+    held.data = (held.bytes > 0) ? data : NULL;
+    held.owned = owned;
+    held.give_up = give_up;
+    *tensor_p = held;
     return BT_OK;
 }
 

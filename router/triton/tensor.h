@@ -52,6 +52,7 @@ typedef struct bt_tensor {
     const void *data; /**< raw form, of any alignment; NULL when bytes is 0 */
     size_t bytes;
     void *owned; /**< memory that goes with it; NULL: data is borrowed */
+    void (*give_up)(void *owned); /**< how; NULL: bt_free() */
 } bt_tensor_t;
 
 /** "INT32", "BYTES" … as the protocol writes them. */
@@ -114,6 +115,14 @@ bool bt_tensor_next_bytes(const bt_tensor_t *tensor, size_t *offset,
 BT_MUST_CHECK bt_status_t bt_tensor_make(const char *name, bt_dtype_t dtype,
                                          const uint64_t *dims, uint32_t n_dims,
                                          size_t bytes, bt_tensor_t *tensor_p);
+/** A tensor of data that somebody else made, of which it holds a part.
+ *  @param owned    given up when it is freed; the caller's where it fails
+ *  @retval BT_ERR_OVERFLOW */
+BT_MUST_CHECK bt_status_t bt_tensor_hold(const char *name, bt_dtype_t dtype,
+                                         const uint64_t *dims, uint32_t n_dims,
+                                         const void *data, void *owned,
+                                         void (*give_up)(void *owned),
+                                         bt_tensor_t *tensor_p);
 /** Append one element to raw BYTES that are being made at @a at.
  *  @return where the next one goes */
 uint8_t *bt_tensor_put_bytes(uint8_t *at, const char *text, size_t bytes);

@@ -21,8 +21,8 @@ typedef struct stream {
     unsigned n_pieces, n_finished, n_errors, n_ends_of_rows;
     unsigned leave_after; /* pieces; 0: stays */
     int status;
-    char text[512];  /* "row:text;" of each piece */
-    char last[2048]; /* the last response as JSON */
+    char text[512];      /* "row:text;" of each piece */
+    char last[1u << 16]; /* the last response as JSON */
 } stream_t;
 
 static void note(stream_t *s, const bt_infer_response_t *response)
@@ -299,7 +299,9 @@ static void what_is_refused_is_told_as_triton_does(void **state)
             "{\"inputs\":[" T("text_input", "BYTES", "[1,1]",
                               "[\"A\"]") "],\"outputs\":[{\"name\":"
                                          "\"cum_log_probs\"}]}",
-            400, "output 'cum_log_probs' is not supported yet");
+            400,
+            "output 'cum_log_probs' is given where the input "
+            "'return_log_probs' is true");
     refused(w, INFER("ensemble"),
             BODY(T("text_input", "BYTES", "[9,1]",
                    "[\"A\",\"A\",\"A\",\"A\",\"A\",\"A\",\"A\",\"A\",\"A\"]")),
@@ -593,6 +595,201 @@ static void a_request_ends_when_its_client_says_so(void **state)
     stop(w);
 }
 
+/* ---- log-probs and logits ---- */
+
+#define ON(name)    T(name, "BOOL", "[1,1]", "[true]")
+#define N_VOCAB_MAX 1024
+
+/* Row @a row of the prompt's logits is all row + 1/2, of the answer's all
+ * -row - 1/4. */
+static void say_logits(world_t *w, bt_instance_t *from, uint32_t n,
+                       bt_rows_kind_t kind, uint32_t row)
+{
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
+    const float value =
+        (kind == BT_ROWS_LOGITS) ? -(float)row - 0.25f : (float)row + 0.5f;
+    float floats[N_VOCAB_MAX];
+    bt_msg_t msg = {.type = BT_MSG_ROWS};
+
+    assert_true(n_vocab <= N_VOCAB_MAX);
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        floats[i] = value;
+    }
+    msg.u.rows = (bt_msg_rows_t){.key = request(w, n)->key,
+                                 .kind = (uint32_t)kind,
+                                 .from = row,
+                                 .data = (const uint8_t *)floats,
+                                 .data_bytes = 4 * n_vocab};
+    assert_int_equal(bt_core_message(w->core, from, &msg, bt_now_us()), BT_OK);
+}
+
+static const char *shaped(const world_t *w, const char *name, const char *shape)
+{
+    static char text[256];
+
+    snprintf(text, sizeof(text),
+             "{\"name\":\"%s\",\"datatype\":\"FP32\",\"shape\":[%s,%u],"
+             "\"data\":[",
+             name, shape, bt_tokenizer_n_vocab(w->served->tok));
+    return text;
+}
+
+static void lacks(const bt_exchange_t *ex, const char *part)
+{
+    if (strstr(ex->out, part) != NULL) {
+        fail_msg("\"%s\" is in \"%s\"", part, ex->out);
+    }
+}
+
+static void log_probs_are_rows_of_a_tensor(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, INFER("ensemble"),
+         BODY(T("text_input", "BYTES", "[2,1]",
+                "[\"A\",\"B\"]") "," ON("return_log_probs")));
+    assert_int_equal(request(w, 1)->wants.what, BT_WANT_LOGPROBS);
+    answer(w, 1, "ab", BT_FINISH_LENGTH);
+    answer(w, 0, "yes", BT_FINISH_LENGTH);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "{\"name\":\"cum_log_probs\",\"datatype\":\"FP32\","
+             "\"shape\":[2,1],\"data\":[-0.75,-0.375]}");
+    has(&ex, "{\"name\":\"output_log_probs\",\"datatype\":\"FP32\","
+             "\"shape\":[2,1,3],\"data\":[-0.125,-0.25,-0.375,"
+             "-0.125,-0.25,0");
+    lacks(&ex, "logits");
+    post(w, &ex, INFER("ensemble"),
+         BODY(T("text_input", "BYTES", "[1,1]", "[\"A\"]")));
+    assert_int_equal(request(w, 2)->wants.what, 0);
+    answer(w, 2, "ab", BT_FINISH_LENGTH);
+    lacks(&ex, "log_probs");
+    stop(w);
+}
+
+/* The second row is shorter, of prompt and of answer. */
+static void logits_of_a_batch_are_copied_by_the_pool(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(
+        w, &ex, INFER("tensorrt_llm"),
+        BODY(T("input_ids", "INT32", "[2,2]", "[5,6,7,0]") "," T(
+            "input_lengths", "INT32", "[2,1]",
+            "[2,1]") "," ON("return_context_logits") "," ON("return_generation_logits")));
+    assert_int_equal(request(w, 0)->wants.what, BT_WANT_ANY_LOGITS);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t row = 0; row < 2 - i; row++) {
+            say_logits(w, w->p, i, BT_ROWS_PROMPT_LOGITS, row);
+        }
+        say_logits(w, w->p, i, BT_ROWS_LOGITS, 0);
+    }
+    say_logits(w, w->d, 0, BT_ROWS_LOGITS, 1);
+    answer(w, 0, "ye", BT_FINISH_LENGTH);
+    tokens(w, w->p, 1, 0, "x", BT_FINISH_LENGTH);
+    ended(w, 1);
+    drain_pool(w);
+    assert_int_equal(ex.status, 200);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    has(&ex, shaped(w, "context_logits", "2,2"));
+    has(&ex, ",0.5,1.5,");
+    has(&ex, ",1.5,0.5,");
+    has(&ex, ",0.5,0");
+    has(&ex, shaped(w, "generation_logits", "2,1,2"));
+    has(&ex, ",-0.25,-1.25,");
+    has(&ex, ",-1.25,-0.25,");
+    lacks(&ex, "logtis");
+    stop(w);
+}
+
+static void a_client_may_leave_while_logits_are_copied(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, INFER("tensorrt_llm"),
+         BODY(T("input_ids", "INT32", "[2,1]",
+                "[5,6]") "," ON("return_generation_logits")));
+    for (uint32_t i = 0; i < 2; i++) {
+        say_logits(w, w->p, i, BT_ROWS_LOGITS, 0);
+        tokens(w, w->p, i, 0, "x", BT_FINISH_LENGTH);
+        ended(w, i);
+    }
+    bt_door_gone(&w->door, &ex);
+    drain_pool(w);
+    assert_int_equal(ex.n_ends, 0);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    stop(w);
+}
+
+static void a_stream_has_log_probs_by_piece_and_logits_at_its_end(void **state)
+{
+    world_t *w = &world;
+    stream_t s = {0};
+
+    (void)state;
+    start(w, true);
+    begin(
+        w, &s, "tensorrt_llm", NULL,
+        "{\"inputs\":[" T("input_ids", "INT32", "[1,2]", "[5,6]") "," ON("streaming") "," ON(
+            "return_log_probs") "," ON("return_generation_logits") "],\"outputs\":["
+                                                                   "{\"name\":\"output_ids\"},{\"name\":\"cum_log_probs\"},"
+                                                                   "{\"name\":\"output_log_probs\"},"
+                                                                   "{\"name\":\"generation_logtis\"}]}");
+    for (uint32_t i = 0; i < 2; i++) {
+        say_logits(w, (i == 0) ? w->p : w->d, 0, BT_ROWS_LOGITS, i);
+    }
+    tokens(w, w->p, 0, 0, "!", BT_FINISH_NONE);
+    assert_int_equal(s.n_pieces, 1);
+    assert_non_null(strstr(s.last, "[1,1],\"data\":[-0.125]"));
+    assert_non_null(strstr(s.last, "[1,1,1],\"data\":[-0.125]"));
+    assert_null(strstr(s.last, "logtis"));
+    /* An end id is no id of the answer, but was drawn. */
+    tokens(w, w->d, 0, 1, "#", BT_FINISH_STOP);
+    ended(w, 0);
+    assert_string_equal(s.text, "0:1;0:0;");
+    assert_int_equal(s.n_finished, 1);
+    stop(w);
+}
+
+static void logits_beyond_the_bounds_are_refused_by_name(void **state)
+{
+    static const char one[] =
+        BODY(T("text_input", "BYTES", "[1,1]",
+               "[\"A\"]") "," T("max_tokens", "INT32", "[1,1]",
+                                "[40]") "," ON("return_generation_logits"));
+    static const char two[] =
+        BODY(T("text_input", "BYTES", "[2,1]", "[\"A\",\"B\"]") "," T(
+            "max_tokens", "INT32", "[1,1]",
+            "[40]") "," ON("return_generation_logits"));
+    world_t *w = &world;
+    stream_t s = {0};
+
+    (void)state;
+    start(w, true);
+    w->config.max_logits_bytes = 5000;
+    refused(w, INFER("ensemble"), one, 400,
+            "of the server's option max-logits-bytes");
+    w->config.max_logits_bytes = 1u << 20;
+    /* Where rows are told by themselves their client must take them all. */
+    w->config.client_buffer_bytes = 5000;
+    begin(w, &s, "ensemble", NULL, two);
+    assert_int_equal(s.n_errors, 1);
+    assert_int_equal(s.status, 400);
+    assert_non_null(strstr(s.last, "client-buffer-bytes (5000)"));
+    begin(w, &s, "ensemble", NULL, one);
+    assert_int_equal(s.n_errors, 0);
+    bt_infer_gone(s.reply.call);
+    stop(w);
+}
+
 /* ---- short memory ---- */
 
 static void with_short_memory(const char *path, const char *body)
@@ -663,6 +860,11 @@ int main(void)
         cmocka_unit_test(a_batch_that_does_not_stream_is_told_row_by_row),
         cmocka_unit_test(a_client_may_leave_from_inside_a_piece),
         cmocka_unit_test(a_request_ends_when_its_client_says_so),
+        cmocka_unit_test(log_probs_are_rows_of_a_tensor),
+        cmocka_unit_test(logits_of_a_batch_are_copied_by_the_pool),
+        cmocka_unit_test(a_client_may_leave_while_logits_are_copied),
+        cmocka_unit_test(a_stream_has_log_probs_by_piece_and_logits_at_its_end),
+        cmocka_unit_test(logits_beyond_the_bounds_are_refused_by_name),
         cmocka_unit_test(short_memory_answers_an_error_and_leaks_nothing),
     };
 

@@ -250,7 +250,6 @@ static void what_is_not_there_is_refused_by_name_unless_it_is_off(void **state)
         T("decoder_text_input", "BYTES", "[1,1]", "[\"\"]"),
         T("num_draft_tokens", "INT32", "[1,1]", "[0]"),
         T("use_draft_logits", "BOOL", "[1,1]", "[false]"),
-        T("return_log_probs", "BOOL", "[1,1]", "[false]"),
         T("lora_weights", "FP32", "[1,0]", "[]")};
     static const struct {
         const char *input, *name;
@@ -261,11 +260,6 @@ static void what_is_not_there_is_refused_by_name_unless_it_is_off(void **state)
         {T("image_input", "FP32", "[1,1]", "[0.5]"), "image_input"},
         {T("num_draft_tokens", "INT32", "[1,1]", "[2]"), "num_draft_tokens"},
         {T("use_draft_logits", "BOOL", "[1,1]", "[true]"), "use_draft_logits"},
-        {T("return_log_probs", "BOOL", "[1,1]", "[true]"), "return_log_probs"},
-        {T("return_context_logits", "BOOL", "[1,1]", "[true]"),
-         "return_context_logits"},
-        {T("return_generation_logits", "BOOL", "[1,1]", "[true]"),
-         "return_generation_logits"},
         {T("beam_width", "INT32", "[1,1]", "[2]"), "beam_width"},
         {T("lora_task_id", "UINT64", "[1,1]", "[7]"), "lora_task_id"},
         {T("lora_config", "INT32", "[1,3]", "[1,0,0]"), "lora_config"}};
@@ -283,6 +277,60 @@ static void what_is_not_there_is_refused_by_name_unless_it_is_off(void **state)
         refused("ensemble", inputs, on[i].name);
         refused("ensemble", inputs, "not supported");
     }
+}
+
+#define TWO                                                                 \
+    T("text_input", "BYTES", "[2,1]", "[\"a\",\"b\"]")                      \
+    "," T("return_log_probs", "BOOL", "[2,1]",                              \
+          "[false,true]") "," T("return_context_logits", "BOOL", "[1,1]",   \
+                                "[true]") "," T("return_generation_logits", \
+                                                "BOOL", "[1,1]", "[false]")
+/* After what lower() writes: the request names outputs. */
+#define NAMED(names) "],\"outputs\":[" names
+
+static void log_probs_and_logits_of_one_row_come_for_all(void **state)
+{
+    bt_lowered_t l = accepted("ensemble", TWO);
+
+    (void)state;
+    assert_int_equal(l.n_rows, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(l.rows[i].wants.what,
+                         BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGITS);
+    }
+    assert_int_equal(l.wants, BT_WANT_LOGPROBS | BT_WANT_PROMPT_LOGITS);
+    bt_lowered_fini(&l);
+    l = accepted("tensorrt_llm", IDS
+                 "," T("return_generation_logits", "BOOL", "[1]", "[true]"));
+    assert_int_equal(l.rows[0].wants.what, BT_WANT_LOGITS);
+    bt_lowered_fini(&l);
+    l = accepted("ensemble", TEXT);
+    assert_int_equal(l.rows[0].wants.what, 0);
+    assert_int_equal(l.wants, 0);
+    bt_lowered_fini(&l);
+    refused("ensemble", TEXT "," T("return_log_probs", "FP32", "[1]", "[1]"),
+            "'return_log_probs' must be BOOL");
+}
+
+static void
+only_what_is_named_is_computed_and_only_what_is_on_is_named(void **state)
+{
+    bt_lowered_t l =
+        accepted("ensemble", TWO NAMED("{\"name\":\"cum_log_probs\"}"));
+
+    (void)state;
+    assert_int_equal(l.rows[1].wants.what, BT_WANT_LOGPROBS);
+    bt_lowered_fini(&l);
+    l = accepted("ensemble", TWO NAMED("{\"name\":\"text_output\"}"));
+    assert_int_equal(l.wants, 0);
+    bt_lowered_fini(&l);
+    refused("ensemble", TEXT NAMED("{\"name\":\"output_log_probs\"}"),
+            "output 'output_log_probs' is given where the input "
+            "'return_log_probs' is true");
+    refused("ensemble", TWO NAMED("{\"name\":\"generation_logtis\"}"),
+            "'return_generation_logits' is true");
+    refused("tensorrt_llm", IDS NAMED("{\"name\":\"context_logits\"}"),
+            "'return_context_logits' is true");
 }
 
 static void limits_and_types_are_told_by_name(void **state)
@@ -338,6 +386,9 @@ int main(void)
         cmocka_unit_test(words_of_ids_end_where_their_offsets_say),
         cmocka_unit_test(biases_are_those_that_are_not_zero),
         cmocka_unit_test(what_is_not_there_is_refused_by_name_unless_it_is_off),
+        cmocka_unit_test(log_probs_and_logits_of_one_row_come_for_all),
+        cmocka_unit_test(
+            only_what_is_named_is_computed_and_only_what_is_on_is_named),
         cmocka_unit_test(limits_and_types_are_told_by_name),
         cmocka_unit_test(a_stop_needs_nothing_else),
     };
