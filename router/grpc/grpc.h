@@ -22,7 +22,8 @@
  * What a stranger can take is bounded, beside what h2.h and net.h bound: bytes
  * of a message (max_message_bytes; RESOURCE_EXHAUSTED before it is read), room
  * for it beside others (UNAVAILABLE), time for its body, unread bytes of an
- * answer (client_buffer_bytes: the stream is reset), and time to take an answer
+ * answer (client_buffer_bytes, and its largest message beside them: the stream
+ * is reset), and time to take an answer
  * that is whole. Messages are handed over a few in a turn of the loop; until
  * they all are, nothing more is read.
  *

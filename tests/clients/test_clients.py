@@ -448,6 +448,59 @@ def test_tritonclient_infers_a_batch_with_a_row_each(c):
         client.close()
 
 
+def test_tritonclient_gets_log_probs_and_logits(c):
+    """They are those of /v1/completions, and the ids are the largest logits'."""
+    http, np = client_module("tritonclient.http"), client_module("numpy")
+    status, answer = c.post("/v1/completions", {"prompt": QUESTION, "max_tokens": 4, "temperature": 0, "logprobs": 0,
+                                                "ignore_eos": True})
+    assert status == 200, answer
+    expected = np.array(answer["choices"][0]["logprobs"]["token_logprobs"])
+    client = http.InferenceServerClient("%s:%d" % c.http)
+    on = [triton_input(http, x, "BOOL", [[True]])
+          for x in ("return_log_probs", "return_context_logits", "return_generation_logits")]
+    try:
+        text = [triton_input(http, "text_input", "BYTES", [[QUESTION.encode()]]),
+                triton_input(http, "max_tokens", "INT32", [[4]])]
+        ids = client.infer("preprocessing", [triton_input(http, "QUERY", "BYTES", [[QUESTION.encode()]]),
+                                             triton_input(http, "REQUEST_OUTPUT_LEN", "INT32", [[4]])])
+        ids = ids.as_numpy("INPUT_ID").tolist()
+        tokens = [triton_input(http, "input_ids", "INT32", ids), triton_input(http, "request_output_len", "INT32", [[4]]),
+                  triton_input(http, "exclude_input_in_output", "BOOL", [[True]])]
+        results = [client.infer(MODEL, text + on), client.infer("tensorrt_llm", tokens + on)]
+        for result in results:
+            assert result.as_numpy("output_log_probs").tolist() == [[expected.astype(np.float32).tolist()]], expected
+            assert result.as_numpy("cum_log_probs").tolist() == [[np.float32(expected.sum()).item()]]
+            context, made = result.as_numpy("context_logits"), result.as_numpy("generation_logits")
+            n_vocab = made.shape[-1]
+            assert context.dtype == made.dtype == np.float32
+            assert context.shape == (1, len(ids[0]), n_vocab) and made.shape == (1, 1, 4, n_vocab), (context.shape, made.shape)
+            rows = made[0, 0].astype(np.float64)
+            top = rows.max(axis=1)
+            assert np.abs(-np.log(np.exp(rows - top[:, None]).sum(axis=1)) - expected).max() < 1e-5
+            assert (context[0, -1] == made[0, 0, 0]).all()  # what the first token was drawn from
+        assert made[0, 0].argmax(axis=1).tolist() == results[1].as_numpy("output_ids")[0, 0].tolist()
+        named = client.infer(MODEL, text + on, outputs=[http.InferRequestedOutput("generation_logtis")])
+        assert [x["name"] for x in named.get_response()["outputs"]] == ["generation_logtis"]
+        assert (named.as_numpy("generation_logtis") == made).all()
+        # One row of a batch asks: all have them, the shorter one with zeros behind.
+        batch = client.infer(MODEL, [
+            triton_input(http, "text_input", "BYTES", [[QUESTION.encode()], [b"1 2"]]),
+            triton_input(http, "max_tokens", "INT32", [[4], [2]]),
+            triton_input(http, "return_log_probs", "BOOL", [[True], [False]]),
+            triton_input(http, "return_generation_logits", "BOOL", [[True], [False]])])
+        rows = batch.as_numpy("generation_logits")
+        assert rows.shape == (2, 1, 4, n_vocab) and (rows[0] == made[0]).all()
+        assert rows[1, 0, 1].any() and not rows[1, 0, 2:].any()
+        assert batch.as_numpy("output_log_probs")[1, 0].tolist()[2:] == [0, 0]
+        plain = client.infer(MODEL, text)
+        assert [x["name"] for x in plain.get_response()["outputs"]] == ["text_output"]
+        many = [text[0], triton_input(http, "max_tokens", "INT32", [[1000]]), on[2]]
+        wrong = expect(client_module("tritonclient.utils").InferenceServerException, lambda: client.infer(MODEL, many))
+        assert "max-logits-bytes" in str(wrong), wrong
+    finally:
+        client.close()
+
+
 def test_tritonclient_chains_the_models_by_hand(c):
     """preprocessing, tensorrt_llm and postprocessing, one after the other, are what the ensemble does at once."""
     http = client_module("tritonclient.http")

@@ -192,6 +192,47 @@ def test_infer_gives_what_http_gives(c):
         assert shape[:2] == (1, 1) and answer.as_numpy("sequence_length").shape == (1, 1), shape
 
 
+def switch(*names):
+    return [tensor(x, np.array([[True]]), "BOOL") for x in names]
+
+
+def test_a_stream_has_log_probs_by_piece_and_logits_at_its_end(c):
+    """The logits are more bytes than --client-buffer-bytes, and a last word follows them at once."""
+    status, answer = c.post("/v1/completions", {"prompt": QUESTION.decode(), "max_tokens": 4, "temperature": 0,
+                                                "logprobs": 0, "ignore_eos": True})
+    assert status == 200, answer
+    expected = np.array(answer["choices"][0]["logprobs"]["token_logprobs"]).astype(np.float32).tolist()
+    asked = switch("return_log_probs", "return_context_logits", "return_generation_logits")
+    with client(c) as t:
+        whole = t.infer(MODEL, question(4) + asked)
+    assert whole.as_numpy("output_log_probs").tolist() == [[expected]]
+    s = Stream(c)
+    s.ask("1", inputs=question(4, stream=True) + asked, enable_empty_final_response=True)
+    scores, last = [], None
+    while True:
+        answer, result = s.next()
+        if answer.parameters["triton_final_response"].bool_param:
+            break
+        assert last is None, "more behind the logits"
+        scores += result.as_numpy("output_log_probs")[0, 0].tolist()
+        last = result if result.as_numpy("context_logits") is not None else None
+    s.close()
+    assert scores == expected, (scores, expected)
+    for name in ("cum_log_probs", "context_logits", "generation_logits"):
+        assert (last.as_numpy(name) == whole.as_numpy(name)).all(), name
+    assert last.as_numpy("context_logits").nbytes + last.as_numpy("generation_logits").nbytes > 1 << 20
+    # Rows of a batch that are told one by one share the buffer.
+    texts = tensor("text_input", np.array([[QUESTION], [QUESTION]], dtype=object), "BYTES")
+    s = Stream(c)
+    s.ask("2", inputs=[texts, question(4)[1]] + asked)
+    try:
+        s.next()
+        raise AssertionError("no error")
+    except InferenceServerException as error:
+        assert "client-buffer-bytes" in str(error), error
+    s.close()
+
+
 def test_a_batch_of_three_answers_once(c):
     texts = np.array([[b"One"], [b"Two"], [b"Three"]], dtype=object)
     asked = [tensor("text_input", texts, "BYTES"),
