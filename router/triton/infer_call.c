@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/triton/infer_call.h"
+#include "router/triton/infer_call_priv.h"
 
 #include <string.h>
 
@@ -8,76 +8,11 @@
 #include "common/base/clock.h"
 #include "router/frontend/call.h"
 #include "router/triton/describe.h"
-#include "router/triton/lower.h"
-#include "router/triton/outputs.h"
 #include "router/triton/process.h"
-
-/* Bytes of logits in one response, beside all else that is in it. */
-#define MAX_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
-
-/* The memory of a body and what was made of it, until the last of them is
- * free: rows may outlive their call at the pool. */
-typedef struct held {
-    uint32_t refs;
-    void (*body_freed)(void *ctx, size_t bytes);
-    void *ctx;
-    size_t bytes;
-} held_t;
-
-/* One row of the batch; its call's reply. */
-typedef struct row {
-    bt_reply_t reply; /* first: a call knows only this */
-    bt_infer_call_t *call;
-    uint32_t index;
-    bool told;        /* a stream: a piece of it was */
-    uint32_t *prompt; /* owned: ids in front of the answer's, or NULL */
-    size_t n_prompt;
-    char *text; /* owned, as is ids: of a whole answer */
-    size_t text_bytes;
-    uint32_t *ids;
-    size_t n_ids;
-    bt_gen_rows_t *rows; /* a reference, or NULL: log-probs and logits */
-    uint32_t n_scores;
-    double cum_logprob;
-} row_t;
-
-struct bt_infer_call {
-    bt_pool_job_t job;
-    bool posted; /* the job is not done */
-    bool pinned; /* a function of this file uses it: do not free */
-    bool is_inline;
-    bool holds_place; /* of the queue, until its rows have their own */
-    bt_pool_lane_t lane;
-    bt_frontend_t *front;
-    bt_infer_reply_t *reply; /* NULL: it had its last word, or nobody waits */
-    held_t *held;
-    bt_list_t stoppable; /* in front->stoppable, or by itself */
-    uint64_t step_us, parse_us;
-
-    bt_infer_parse_t parse;
-    uint8_t parse_ctx[BT_INFER_CTX_BYTES];
-    bool may_stream;
-    char *client, *traceparent; /* owned, or NULL */
-    bt_strbuf_t body;
-
-    bt_status_t status; /* of the last step */
-    bt_api_error_t error;
-    bt_infer_request_t request;
-    const bt_model_spec_t *spec;
-    bt_served_t *served;
-    uint32_t context_tokens;
-    bt_lowered_t lowered;
-    bool stream;     /* tells pieces of a row as they come */
-    bool row_by_row; /* tells each row when it is whole */
-    row_t *rows;     /* owned */
-    size_t n_rows, n_open;
-    bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
-    size_t n_outputs;
-};
 
 /* ---- memory ---- */
 
-static void held_unref(held_t *held)
+static void held_unref(bt_infer_held_t *held)
 {
     if (--held->refs == 0) {
         held->body_freed(held->ctx, held->bytes);
@@ -100,14 +35,6 @@ static void on_row_freed(void *ctx, size_t bytes)
     held_unref(ctx);
 }
 
-static void free_outputs(bt_infer_call_t *call)
-{
-    for (size_t i = 0; i < call->n_outputs; i++) {
-        bt_tensor_fini(&call->outputs[i]);
-    }
-    call->n_outputs = 0;
-}
-
 static void give_place(bt_infer_call_t *call)
 {
     call->front->n_arriving -= call->holds_place ? 1 : 0;
@@ -125,7 +52,7 @@ static void call_free(bt_infer_call_t *call)
         bt_gen_rows_unref(call->rows[i].rows);
     }
     bt_free(call->rows);
-    free_outputs(call);
+    bt_infer_call_free_outputs(call);
     bt_lowered_fini(&call->lowered);
     bt_infer_request_fini(&call->request);
     bt_strbuf_fini(&call->body);
@@ -144,7 +71,7 @@ static void call_release(bt_infer_call_t *call)
 }
 
 /* Whoever pins it frees it, unless somebody further up does. */
-static bool pin(bt_infer_call_t *call)
+bool bt_infer_call_pin(bt_infer_call_t *call)
 {
     const bool was_pinned = call->pinned;
 
@@ -152,14 +79,14 @@ static bool pin(bt_infer_call_t *call)
     return was_pinned;
 }
 
-static void unpin(bt_infer_call_t *call, bool was_pinned)
+void bt_infer_call_unpin(bt_infer_call_t *call, bool was_pinned)
 {
     call->pinned = was_pinned;
     call_release(call);
 }
 
-static void post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
-                 void (*done)(bt_pool_job_t *))
+void bt_infer_call_post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
+                        void (*done)(bt_pool_job_t *))
 {
     call->posted = true;
     call->job.run = run;
@@ -173,240 +100,7 @@ static void post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
     }
 }
 
-/* ---- telling ---- */
-
-static bt_infer_reply_t *take_reply(bt_infer_call_t *call)
-{
-    bt_infer_reply_t *reply = call->reply;
-
-    call->reply = NULL;
-    reply->call = NULL;
-    return reply;
-}
-
-/* What a row came to, for the door's books. */
-static void add_facts(bt_infer_call_t *call, const row_t *row)
-{
-    bt_reply_facts_t *facts = &call->reply->facts;
-    const bt_reply_facts_t *more = &row->reply.facts;
-
-    facts->n_prompt += more->n_prompt;
-    facts->n_output += more->n_output;
-    if ((facts->first_token_us == 0) ||
-        ((more->first_token_us != 0) &&
-         (more->first_token_us < facts->first_token_us))) {
-        facts->first_token_us = more->first_token_us;
-    }
-    facts->finish = more->finish;
-    memcpy(facts->prefill, more->prefill, sizeof(facts->prefill));
-    memcpy(facts->decode, more->decode, sizeof(facts->decode));
-}
-
-/* Gives up what still runs. */
-static void cancel_rows(bt_infer_call_t *call)
-{
-    for (size_t i = 0; i < call->n_rows; i++) {
-        row_t *row = &call->rows[i];
-
-        if (row->reply.call != NULL) {
-            bt_call_gone(row->reply.call);
-            add_facts(call, row);
-        }
-    }
-    call->n_open = 0;
-}
-
-static void fail(bt_infer_call_t *call, const bt_api_error_t *error)
-{
-    const bt_api_error_t copy = *error;
-    bt_infer_reply_t *reply;
-
-    if (call->reply == NULL) {
-        return;
-    }
-    cancel_rows(call);
-    reply = take_reply(call);
-    reply->ops->error(reply, &copy);
-}
-
-static void fail_for_memory(bt_infer_call_t *call)
-{
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, 503, "server_error", NULL,
-                     "out of memory for this answer");
-    fail(call, &error);
-}
-
-/* Refused before it ran: that is counted here. */
-static void refuse(bt_infer_call_t *call)
-{
-    bt_router_metrics_refused(call->front->metrics,
-                              (call->served != NULL) ? call->served->metrics
-                                                     : NULL,
-                              call->error.http_status);
-    if (call->served != NULL) {
-        bt_names_refused(&call->front->names,
-                         bt_name_of(call->front, call->request.model),
-                         call->error.http_status);
-    }
-    fail(call, &call->error);
-}
-
-static bt_infer_response_t response_of(bt_infer_call_t *call)
-{
-    return (bt_infer_response_t){
-        .model = call->request.model,
-        .version = call->served->version,
-        .id = call->request.id,
-        .request = &call->request,
-        .outputs = call->outputs,
-        .n_outputs = call->n_outputs,
-    };
-}
-
-/* All went well: what call->outputs has is the last word. */
-static void finish(bt_infer_call_t *call)
-{
-    const bt_infer_response_t whole = response_of(call);
-    bt_infer_reply_t *reply = take_reply(call);
-
-    reply->ops->finish(reply, &whole);
-}
-
-static uint32_t pad_id(const bt_infer_call_t *call)
-{
-    uint32_t id = 0;
-
-    if (call->lowered.pad_id >= 0) {
-        return (uint32_t)call->lowered.pad_id;
-    }
-    if (call->lowered.end_id >= 0) {
-        return (uint32_t)call->lowered.end_id;
-    }
-    return (bt_tokenizer_end_ids(call->served->tok, &id, 1) == 1) ? id : 0;
-}
-
-static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
-                        size_t n)
-{
-    const bt_infer_shape_t shape = {
-        .spec = call->spec,
-        .request = &call->request,
-        .n_batch = call->n_rows,
-        .pad_id = pad_id(call),
-        .wants = call->lowered.wants,
-        .max_logits = MAX_LOGITS,
-    };
-
-    free_outputs(call);
-    return bt_infer_outputs(&shape, results, n, call->outputs,
-                            &call->n_outputs);
-}
-
-static void fail_to_make(bt_infer_call_t *call, bt_status_t status)
-{
-    bt_api_error_t error = {0};
-
-    if (status != BT_ERR_TOO_LARGE) {
-        fail_for_memory(call);
-        return;
-    }
-    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
-                     "the logits of this batch are more than the %u bytes that "
-                     "an answer has room for: ask return_context_logits and "
-                     "return_generation_logits of fewer rows at a time",
-                     MAX_LOGITS);
-    fail(call, &error);
-}
-
-/* @return false: it failed, and was told. */
-static bool make_outputs(bt_infer_call_t *call,
-                         const bt_infer_result_t *results, size_t n)
-{
-    const bt_status_t status = make(call, results, n);
-
-    if (status != BT_OK) {
-        fail_to_make(call, status);
-    }
-    return status == BT_OK;
-}
-
-static void tell_piece(bt_infer_call_t *call, const bt_infer_result_t *result,
-                       bool ends_row)
-{
-    bt_infer_response_t piece;
-
-    if (make_outputs(call, result, 1)) {
-        piece = response_of(call);
-        piece.row = result->row;
-        piece.ends_row = ends_row;
-        /* The client may be gone afterwards: call->reply tells. */
-        call->reply->ops->piece(call->reply, &piece);
-    }
-}
-
 /* ---- a row ---- */
-
-static bt_infer_result_t result_of(const row_t *row)
-{
-    return (bt_infer_result_t){
-        .row = row->index,
-        .text = row->text,
-        .text_bytes = row->text_bytes,
-        .prompt = row->prompt,
-        .n_prompt = row->n_prompt,
-        .ids = row->ids,
-        .n_ids = row->n_ids,
-        .rows = row->rows,
-        .to = row->n_scores,
-        .cum_logprob = row->cum_logprob,
-        .ends = true,
-    };
-}
-
-/* All rows are one response; on the pool where logits are copied into it. */
-static void run_whole(bt_pool_job_t *job)
-{
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
-    bt_infer_result_t results[BT_API_MAX_PROMPTS];
-
-    BT_ASSERT(call->n_rows <= BT_API_MAX_PROMPTS);
-    for (size_t i = 0; i < call->n_rows; i++) {
-        results[i] = result_of(&call->rows[i]);
-    }
-    call->status = make(call, results, call->n_rows);
-}
-
-static void on_whole(bt_pool_job_t *job)
-{
-    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
-    const bool was_pinned = pin(call);
-
-    call->posted = false;
-    call->front->n_answers -= call->is_inline ? 0 : 1;
-    if (call->reply != NULL) {
-        if (!call->job.ran) {
-            run_whole(job); /* the server stops: its rows were finished */
-        }
-        if (call->status == BT_OK) {
-            finish(call);
-        } else {
-            fail_to_make(call, call->status);
-        }
-    }
-    unpin(call, was_pinned);
-}
-
-static void tell_whole(bt_infer_call_t *call)
-{
-    const bool copies =
-        (call->n_rows > 1) && ((call->lowered.wants & BT_WANT_ANY_LOGITS) != 0);
-
-    call->is_inline = !copies;
-    call->front->n_answers += copies ? 1 : 0;
-    post(call, run_whole, on_whole);
-}
 
 /* Its end id is no token of the answer. */
 static size_t n_ids_of(const bt_api_choice_t *choice)
@@ -420,7 +114,7 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bool first,
                          const bt_api_usage_t *usage)
 {
-    row_t *row = (row_t *)reply;
+    bt_infer_row_t *row = (bt_infer_row_t *)reply;
     bt_infer_call_t *call = row->call;
     const bt_infer_result_t result = {
         .row = row->index,
@@ -449,12 +143,12 @@ static void on_row_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
         return;
     }
     row->told = true;
-    was_pinned = pin(call);
-    tell_piece(call, &result, result.ends);
-    unpin(call, was_pinned);
+    was_pinned = bt_infer_call_pin(call);
+    bt_infer_call_tell_piece(call, &result, result.ends);
+    bt_infer_call_unpin(call, was_pinned);
 }
 
-static bool keep_whole(row_t *row, const bt_api_choice_t *choice)
+static bool keep_whole(bt_infer_row_t *row, const bt_api_choice_t *choice)
 {
     row->text = bt_memdup(choice->text, choice->text_bytes);
     row->text_bytes = choice->text_bytes;
@@ -473,22 +167,22 @@ static bool keep_whole(row_t *row, const bt_api_choice_t *choice)
 }
 
 /* One less runs. */
-static void row_ended(bt_infer_call_t *call, row_t *row)
+static void row_ended(bt_infer_call_t *call, bt_infer_row_t *row)
 {
     call->n_open--;
     if (call->row_by_row) {
-        const bt_infer_result_t result = result_of(row);
+        const bt_infer_result_t result = bt_infer_call_result_of(row);
 
-        tell_piece(call, &result, true);
+        bt_infer_call_tell_piece(call, &result, true);
     }
     if ((call->reply == NULL) || (call->n_open > 0)) {
         return;
     }
     if (call->stream || call->row_by_row) {
-        free_outputs(call);
-        finish(call);
+        bt_infer_call_free_outputs(call);
+        bt_infer_call_finish(call);
     } else {
-        tell_whole(call);
+        bt_infer_call_tell_whole(call);
     }
 }
 
@@ -496,7 +190,7 @@ static void on_row_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
                           const bt_api_choice_t *choices, size_t n,
                           const bt_api_usage_t *usage)
 {
-    row_t *row = (row_t *)reply;
+    bt_infer_row_t *row = (bt_infer_row_t *)reply;
     bt_infer_call_t *call = row->call;
 
     bool was_pinned;
@@ -506,29 +200,29 @@ static void on_row_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
     if (call->reply == NULL) {
         return;
     }
-    was_pinned = pin(call);
-    add_facts(call, row);
+    was_pinned = bt_infer_call_pin(call);
+    bt_infer_call_add_facts(call, row);
     if ((n > 0) && !keep_whole(row, &choices[0])) {
-        fail_for_memory(call);
+        bt_infer_call_fail_for_memory(call);
     } else {
         row_ended(call, row);
     }
-    unpin(call, was_pinned);
+    bt_infer_call_unpin(call, was_pinned);
 }
 
 static void on_row_error(bt_reply_t *reply, const bt_api_error_t *error)
 {
-    row_t *row = (row_t *)reply;
+    bt_infer_row_t *row = (bt_infer_row_t *)reply;
     bt_infer_call_t *call = row->call;
     bool was_pinned;
 
     if (call->reply == NULL) {
         return;
     }
-    was_pinned = pin(call);
-    add_facts(call, row);
-    fail(call, error);
-    unpin(call, was_pinned);
+    was_pinned = bt_infer_call_pin(call);
+    bt_infer_call_add_facts(call, row);
+    bt_infer_call_fail(call, error);
+    bt_infer_call_unpin(call, was_pinned);
 }
 
 static const bt_reply_ops_t row_ops = {
@@ -546,7 +240,7 @@ static bool make_row(bt_infer_call_t *call, size_t i)
     bt_api_request_t *request = &call->lowered.rows[i];
     const bt_api_prompt_t *prompt = &request->prompts[0];
     const char *word = call->front->config->exclude_input_in_output;
-    row_t *row = &call->rows[i];
+    bt_infer_row_t *row = &call->rows[i];
 
     row->reply.ops = &row_ops;
     row->call = call;
@@ -615,13 +309,13 @@ static void begin_rows(bt_infer_call_t *call)
     call->row_by_row =
         call->may_stream && !call->stream && (call->lowered.n_rows > 1);
     if (!make_rows(call)) {
-        fail_for_memory(call);
+        bt_infer_call_fail_for_memory(call);
         return;
     }
     status = bt_frontend_check_room(call->front, call->n_rows, 1, &call->error);
     give_place(call);
     if (status != BT_OK) {
-        refuse(call);
+        bt_infer_call_refuse(call);
         return;
     }
     if ((call->request.id[0] != '\0') && (call->client != NULL)) {
@@ -638,20 +332,20 @@ static void begin_rows(bt_infer_call_t *call)
 
 static void stop_rows(bt_infer_call_t *call)
 {
-    const bool was_pinned = pin(call);
+    const bool was_pinned = bt_infer_call_pin(call);
 
     for (size_t i = 0; (i < call->n_rows) && (call->reply != NULL); i++) {
-        row_t *row = &call->rows[i];
+        bt_infer_row_t *row = &call->rows[i];
 
         if ((row->reply.call == NULL) || bt_call_stop(row->reply.call)) {
             continue;
         }
         /* It does not run yet: nothing is its answer. */
         bt_call_gone(row->reply.call);
-        add_facts(call, row);
+        bt_infer_call_add_facts(call, row);
         row_ended(call, row);
     }
-    unpin(call, was_pinned);
+    bt_infer_call_unpin(call, was_pinned);
 }
 
 static void stop_other(bt_infer_call_t *call)
@@ -669,7 +363,7 @@ static void stop_other(bt_infer_call_t *call)
             break;
         }
     }
-    finish(call);
+    bt_infer_call_finish(call);
 }
 
 /* ---- the steps; those of the pool first ---- */
@@ -751,7 +445,7 @@ static bool step_ended(bt_infer_call_t *call)
         return false;
     }
     if (call->status != BT_OK) {
-        refuse(call);
+        bt_infer_call_refuse(call);
         return false;
     }
     return true;
@@ -812,36 +506,36 @@ static bool check_config(bt_infer_call_t *call)
 static void on_processed(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
-    const bool was_pinned = pin(call);
+    const bool was_pinned = bt_infer_call_pin(call);
     const uint64_t start_us = call->step_us;
 
     if (step_ended(call)) {
         bt_names_part(&call->front->names,
                       bt_name_of(call->front, call->request.model), true, 1, 0,
                       call->step_us - start_us);
-        finish(call);
+        bt_infer_call_finish(call);
     }
-    unpin(call, was_pinned);
+    bt_infer_call_unpin(call, was_pinned);
 }
 
 static void on_parsed(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
-    const bool was_pinned = pin(call);
+    const bool was_pinned = bt_infer_call_pin(call);
 
     if (step_ended(call)) {
         if (!find_model(call) || !check_config(call)) {
-            refuse(call);
+            bt_infer_call_refuse(call);
         } else if (call->lowered.stop) {
             stop_other(call);
         } else if ((call->spec->role == BT_ROLE_TEXT) ||
                    (call->spec->role == BT_ROLE_IDS)) {
             begin_rows(call);
         } else {
-            post(call, run_process, on_processed);
+            bt_infer_call_post(call, run_process, on_processed);
         }
     }
-    unpin(call, was_pinned);
+    bt_infer_call_unpin(call, was_pinned);
 }
 
 /* ---- birth and end ---- */
@@ -871,17 +565,17 @@ static bt_infer_call_t *call_new(bt_frontend_t *front,
                                  const bt_infer_source_t *source)
 {
     bt_infer_call_t *call = bt_calloc(1, sizeof(*call));
-    held_t *held = bt_calloc(1, sizeof(*held));
+    bt_infer_held_t *held = bt_calloc(1, sizeof(*held));
 
     if ((call == NULL) || (held == NULL)) {
         bt_free(call);
         bt_free(held);
         return NULL;
     }
-    *held = (held_t){.refs = 1,
-                     .body_freed = source->body_freed,
-                     .ctx = source->ctx,
-                     .bytes = source->body_bytes};
+    *held = (bt_infer_held_t){.refs = 1,
+                              .body_freed = source->body_freed,
+                              .ctx = source->ctx,
+                              .bytes = source->body_bytes};
     call->held = held;
     call->front = front;
     bt_list_init(&call->stoppable);
@@ -950,18 +644,18 @@ void bt_infer_begin(bt_frontend_t *front, bt_infer_reply_t *reply,
     call->lane =
         (call->body.len < BT_INTAKE_LONG_BYTES) ? BT_POOL_SHORT : BT_POOL_LONG;
     if (!enter(call, source)) {
-        refuse(call);
+        bt_infer_call_refuse(call);
         call_release(call);
         return;
     }
-    post(call, run_parse, on_parsed);
+    bt_infer_call_post(call, run_parse, on_parsed);
 }
 
 void bt_infer_gone(bt_infer_call_t *call)
 {
-    const bool was_pinned = pin(call);
+    const bool was_pinned = bt_infer_call_pin(call);
 
-    cancel_rows(call);
-    (void)take_reply(call);
-    unpin(call, was_pinned);
+    bt_infer_call_cancel_rows(call);
+    (void)bt_infer_call_take_reply(call);
+    bt_infer_call_unpin(call, was_pinned);
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/wire/request.h"
 
 typedef bt_status_t (*make_t)(const bt_infer_shape_t *shape,
                               const bt_infer_result_t *results, size_t n,

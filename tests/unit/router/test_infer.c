@@ -820,6 +820,9 @@ static void with_short_memory(const char *path, const char *body)
 static void short_memory_answers_an_error_and_leaks_nothing(void **state)
 {
     (void)state;
+    with_short_memory(INFER("ensemble"),
+                      BODY(T("text_input", "BYTES", "[2,1]",
+                             "[\"A\",\"B\"]") "," ON("return_log_probs")));
     with_short_memory(
         INFER("ensemble"),
         "{\"id\":\"1\",\"inputs\":[" T(

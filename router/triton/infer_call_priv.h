@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file infer_call_priv.h  Shared by infer_call.c (a call's steps and rows)
+ * and infer_tell.c (what it tells) only. */
+#ifndef BT_ROUTER_TRITON_INFER_CALL_PRIV_H
+#define BT_ROUTER_TRITON_INFER_CALL_PRIV_H
+
+#include "router/triton/infer_call.h"
+#include "router/triton/lower.h"
+#include "router/triton/outputs.h"
+
+/** The memory of a body and what was made of it, until the last of them is
+ * free: rows may outlive their call at the pool. */
+typedef struct bt_infer_held {
+    uint32_t refs;
+    void (*body_freed)(void *ctx, size_t bytes);
+    void *ctx;
+    size_t bytes;
+} bt_infer_held_t;
+
+/** One row of the batch; its call's reply. */
+typedef struct bt_infer_row {
+    bt_reply_t reply; /* first: a call knows only this */
+    bt_infer_call_t *call;
+    uint32_t index;
+    bool told;        /* a stream: a piece of it was */
+    uint32_t *prompt; /* owned: ids in front of the answer's, or NULL */
+    size_t n_prompt;
+    char *text; /* owned, as is ids: of a whole answer */
+    size_t text_bytes;
+    uint32_t *ids;
+    size_t n_ids;
+    bt_gen_rows_t *rows; /* a reference, or NULL: log-probs and logits */
+    uint32_t n_scores;
+    double cum_logprob;
+} bt_infer_row_t;
+
+struct bt_infer_call {
+    bt_pool_job_t job;
+    bool posted; /* the job is not done */
+    bool pinned; /* a function of this file uses it: do not free */
+    bool is_inline;
+    bool holds_place; /* of the queue, until its rows have their own */
+    bt_pool_lane_t lane;
+    bt_frontend_t *front;
+    bt_infer_reply_t *reply; /* NULL: it had its last word, or nobody waits */
+    bt_infer_held_t *held;
+    bt_list_t stoppable; /* in front->stoppable, or by itself */
+    uint64_t step_us, parse_us;
+
+    bt_infer_parse_t parse;
+    uint8_t parse_ctx[BT_INFER_CTX_BYTES];
+    bool may_stream;
+    char *client, *traceparent; /* owned, or NULL */
+    bt_strbuf_t body;
+
+    bt_status_t status; /* of the last step */
+    bt_api_error_t error;
+    bt_infer_request_t request;
+    const bt_model_spec_t *spec;
+    bt_served_t *served;
+    uint32_t context_tokens;
+    bt_lowered_t lowered;
+    bool stream;          /* tells pieces of a row as they come */
+    bool row_by_row;      /* tells each row when it is whole */
+    bt_infer_row_t *rows; /* owned */
+    size_t n_rows, n_open;
+    bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
+    size_t n_outputs;
+};
+
+/* ---- infer_call.c ---- */
+
+/** Whoever pins it frees it, unless somebody further up does. */
+bool bt_infer_call_pin(bt_infer_call_t *call);
+void bt_infer_call_unpin(bt_infer_call_t *call, bool was_pinned);
+/** Run it on the pool, or here and now where the call is short. */
+void bt_infer_call_post(bt_infer_call_t *call, void (*run)(bt_pool_job_t *),
+                        void (*done)(bt_pool_job_t *));
+
+/* ---- infer_tell.c ---- */
+
+void bt_infer_call_free_outputs(bt_infer_call_t *call);
+/** What comes after it is not told. */
+bt_infer_reply_t *bt_infer_call_take_reply(bt_infer_call_t *call);
+/** What a row came to, for the door's books. */
+void bt_infer_call_add_facts(bt_infer_call_t *call, const bt_infer_row_t *row);
+/** Gives up what still runs. */
+void bt_infer_call_cancel_rows(bt_infer_call_t *call);
+void bt_infer_call_fail(bt_infer_call_t *call, const bt_api_error_t *error);
+void bt_infer_call_fail_for_memory(bt_infer_call_t *call);
+/** Refused before it ran: that is counted. */
+void bt_infer_call_refuse(bt_infer_call_t *call);
+/** All went well: what call->outputs has is the last word. */
+void bt_infer_call_finish(bt_infer_call_t *call);
+void bt_infer_call_tell_piece(bt_infer_call_t *call,
+                              const bt_infer_result_t *result, bool ends_row);
+bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row);
+/** All rows are one response, and the last word. */
+void bt_infer_call_tell_whole(bt_infer_call_t *call);
+
+#endif

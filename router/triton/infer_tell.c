@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/triton/infer_call_priv.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "router/frontend/call.h"
+
+/* Bytes of logits in one response, beside all else that is in it. */
+#define MAX_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
+
+void bt_infer_call_free_outputs(bt_infer_call_t *call)
+{
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        bt_tensor_fini(&call->outputs[i]);
+    }
+    call->n_outputs = 0;
+}
+
+bt_infer_reply_t *bt_infer_call_take_reply(bt_infer_call_t *call)
+{
+    bt_infer_reply_t *reply = call->reply;
+
+    call->reply = NULL;
+    reply->call = NULL;
+    return reply;
+}
+
+/* What a row came to, for the door's books. */
+void bt_infer_call_add_facts(bt_infer_call_t *call, const bt_infer_row_t *row)
+{
+    bt_reply_facts_t *facts = &call->reply->facts;
+    const bt_reply_facts_t *more = &row->reply.facts;
+
+    facts->n_prompt += more->n_prompt;
+    facts->n_output += more->n_output;
+    if ((facts->first_token_us == 0) ||
+        ((more->first_token_us != 0) &&
+         (more->first_token_us < facts->first_token_us))) {
+        facts->first_token_us = more->first_token_us;
+    }
+    facts->finish = more->finish;
+    memcpy(facts->prefill, more->prefill, sizeof(facts->prefill));
+    memcpy(facts->decode, more->decode, sizeof(facts->decode));
+}
+
+/* Gives up what still runs. */
+void bt_infer_call_cancel_rows(bt_infer_call_t *call)
+{
+    for (size_t i = 0; i < call->n_rows; i++) {
+        bt_infer_row_t *row = &call->rows[i];
+
+        if (row->reply.call != NULL) {
+            bt_call_gone(row->reply.call);
+            bt_infer_call_add_facts(call, row);
+        }
+    }
+    call->n_open = 0;
+}
+
+void bt_infer_call_fail(bt_infer_call_t *call, const bt_api_error_t *error)
+{
+    const bt_api_error_t copy = *error;
+    bt_infer_reply_t *reply;
+
+    if (call->reply == NULL) {
+        return;
+    }
+    bt_infer_call_cancel_rows(call);
+    reply = bt_infer_call_take_reply(call);
+    reply->ops->error(reply, &copy);
+}
+
+void bt_infer_call_fail_for_memory(bt_infer_call_t *call)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 503, "server_error", NULL,
+                     "out of memory for this answer");
+    bt_infer_call_fail(call, &error);
+}
+
+/* Refused before it ran: that is counted here. */
+void bt_infer_call_refuse(bt_infer_call_t *call)
+{
+    bt_router_metrics_refused(call->front->metrics,
+                              (call->served != NULL) ? call->served->metrics
+                                                     : NULL,
+                              call->error.http_status);
+    if (call->served != NULL) {
+        bt_names_refused(&call->front->names,
+                         bt_name_of(call->front, call->request.model),
+                         call->error.http_status);
+    }
+    bt_infer_call_fail(call, &call->error);
+}
+
+static bt_infer_response_t response_of(bt_infer_call_t *call)
+{
+    return (bt_infer_response_t){
+        .model = call->request.model,
+        .version = call->served->version,
+        .id = call->request.id,
+        .request = &call->request,
+        .outputs = call->outputs,
+        .n_outputs = call->n_outputs,
+    };
+}
+
+/* All went well: what call->outputs has is the last word. */
+void bt_infer_call_finish(bt_infer_call_t *call)
+{
+    const bt_infer_response_t whole = response_of(call);
+    bt_infer_reply_t *reply = bt_infer_call_take_reply(call);
+
+    reply->ops->finish(reply, &whole);
+}
+
+static uint32_t pad_id(const bt_infer_call_t *call)
+{
+    uint32_t id = 0;
+
+    if (call->lowered.pad_id >= 0) {
+        return (uint32_t)call->lowered.pad_id;
+    }
+    if (call->lowered.end_id >= 0) {
+        return (uint32_t)call->lowered.end_id;
+    }
+    return (bt_tokenizer_end_ids(call->served->tok, &id, 1) == 1) ? id : 0;
+}
+
+static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
+                        size_t n)
+{
+    const bt_infer_shape_t shape = {
+        .spec = call->spec,
+        .request = &call->request,
+        .n_batch = call->n_rows,
+        .pad_id = pad_id(call),
+        .wants = call->lowered.wants,
+        .max_logits = MAX_LOGITS,
+    };
+
+    bt_infer_call_free_outputs(call);
+    return bt_infer_outputs(&shape, results, n, call->outputs,
+                            &call->n_outputs);
+}
+
+static void fail_to_make(bt_infer_call_t *call, bt_status_t status)
+{
+    bt_api_error_t error = {0};
+
+    if (status != BT_ERR_TOO_LARGE) {
+        bt_infer_call_fail_for_memory(call);
+        return;
+    }
+    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+                     "the logits of this batch are more than the %u bytes that "
+                     "an answer has room for: ask return_context_logits and "
+                     "return_generation_logits of fewer rows at a time",
+                     MAX_LOGITS);
+    bt_infer_call_fail(call, &error);
+}
+
+/* @return false: it failed, and was told. */
+static bool make_outputs(bt_infer_call_t *call,
+                         const bt_infer_result_t *results, size_t n)
+{
+    const bt_status_t status = make(call, results, n);
+
+    if (status != BT_OK) {
+        fail_to_make(call, status);
+    }
+    return status == BT_OK;
+}
+
+void bt_infer_call_tell_piece(bt_infer_call_t *call,
+                              const bt_infer_result_t *result, bool ends_row)
+{
+    bt_infer_response_t piece;
+
+    if (make_outputs(call, result, 1)) {
+        piece = response_of(call);
+        piece.row = result->row;
+        piece.ends_row = ends_row;
+        /* The client may be gone afterwards: call->reply tells. */
+        call->reply->ops->piece(call->reply, &piece);
+    }
+}
+
+/* ---- whole rows ---- */
+
+bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row)
+{
+    return (bt_infer_result_t){
+        .row = row->index,
+        .text = row->text,
+        .text_bytes = row->text_bytes,
+        .prompt = row->prompt,
+        .n_prompt = row->n_prompt,
+        .ids = row->ids,
+        .n_ids = row->n_ids,
+        .rows = row->rows,
+        .to = row->n_scores,
+        .cum_logprob = row->cum_logprob,
+        .ends = true,
+    };
+}
+
+/* All rows are one response; on the pool where logits are copied into it. */
+static void run_whole(bt_pool_job_t *job)
+{
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    bt_infer_result_t results[BT_API_MAX_PROMPTS];
+
+    BT_ASSERT(call->n_rows <= BT_API_MAX_PROMPTS);
+    for (size_t i = 0; i < call->n_rows; i++) {
+        results[i] = bt_infer_call_result_of(&call->rows[i]);
+    }
+    call->status = make(call, results, call->n_rows);
+}
+
+static void on_whole(bt_pool_job_t *job)
+{
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    const bool was_pinned = bt_infer_call_pin(call);
+
+    call->posted = false;
+    call->front->n_answers -= call->is_inline ? 0 : 1;
+    if (call->reply != NULL) {
+        if (!call->job.ran) {
+            run_whole(job); /* the server stops: its rows were finished */
+        }
+        if (call->status == BT_OK) {
+            bt_infer_call_finish(call);
+        } else {
+            fail_to_make(call, call->status);
+        }
+    }
+    bt_infer_call_unpin(call, was_pinned);
+}
+
+void bt_infer_call_tell_whole(bt_infer_call_t *call)
+{
+    const bool copies =
+        (call->n_rows > 1) && ((call->lowered.wants & BT_WANT_ANY_LOGITS) != 0);
+
+    call->is_inline = !copies;
+    call->front->n_answers += copies ? 1 : 0;
+    bt_infer_call_post(call, run_whole, on_whole);
+}
