@@ -17,9 +17,10 @@
 #include "router/grpc/pb_infer.h"
 #include "router/triton/infer_call.h"
 
-#define CLIENT_LEFT 499
-#define PATH_UNARY  BT_INFERENCE "ModelInfer"
-#define PATH_STREAM BT_INFERENCE "ModelStreamInfer"
+#define CLIENT_LEFT  499
+#define LONG_MESSAGE (1u << 20)
+#define PATH_UNARY   BT_INFERENCE "ModelInfer"
+#define PATH_STREAM  BT_INFERENCE "ModelStreamInfer"
 
 /* One request. */
 typedef struct visit {
@@ -67,6 +68,15 @@ static void give_up(visit_t *visit)
     (void)leave(visit, CLIENT_LEFT);
 }
 
+/* Nothing keeps the memory of a message as long as logits make it. */
+static void trim(bt_strbuf_t *out)
+{
+    if (out->cap > LONG_MESSAGE) {
+        bt_strbuf_fini(out);
+        bt_strbuf_init(out, BT_ANSWER_LIMIT);
+    }
+}
+
 /* ---- one response for one call ---- */
 
 static void unary_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
@@ -97,6 +107,7 @@ static void unary_finish(bt_infer_reply_t *reply,
     if (bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len)) {
         bt_gcall_end(call, BT_GRPC_OK, NULL);
     }
+    trim(out);
 }
 
 /* It may not stream, so no pieces come. */
@@ -124,13 +135,16 @@ static bool send_out(bt_gcall_t *call)
 {
     bt_gdoor_t *door = bt_gcall_ctx(call);
     bt_strbuf_t *out = &door->out;
+    bool is_sent;
 
     if (bt_strbuf_status(out) != BT_OK) {
         /* The next one may fit: this one is said to have failed. */
         bt_strbuf_reset(out);
         bt_pb_infer_write_error("out of memory for this response", "", out);
     }
-    return bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len);
+    is_sent = bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len);
+    trim(out);
+    return is_sent;
 }
 
 static bool wants_last_word(const bt_infer_response_t *response)

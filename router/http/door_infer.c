@@ -97,11 +97,26 @@ static void answer_fini(bt_infer_answer_t *a)
     bt_strbuf_fini(&a->packed);
 }
 
+static void fail_for_length(bt_visit_t *visit)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+                     "the answer is more than the %u bytes that one has room "
+                     "for; outputs are shorter with the parameter binary_data",
+                     BT_ANSWER_LIMIT);
+    bt_visit_fail(visit, &error);
+}
+
 static void respond(bt_visit_t *visit, const bt_infer_answer_t *a)
 {
     const bt_strbuf_t *body = a->zips ? &a->packed : &a->out;
     char length[32];
 
+    if (a->status == BT_ERR_TOO_LARGE) {
+        fail_for_length(visit);
+        return;
+    }
     if (a->status != BT_OK) {
         bt_visit_fail_for_memory(visit);
         return;

@@ -497,6 +497,14 @@ def test_tritonclient_gets_log_probs_and_logits(c):
         many = [text[0], triton_input(http, "max_tokens", "INT32", [[1000]]), on[2]]
         wrong = expect(client_module("tritonclient.utils").InferenceServerException, lambda: client.infer(MODEL, many))
         assert "max-logits-bytes" in str(wrong), wrong
+        # As text they are more than an answer may have; as they are they fit.
+        tokens[1] = triton_input(http, "request_output_len", "INT32", [[90]])
+        output = [http.InferRequestedOutput("generation_logits", binary_data=x) for x in (False, True)]
+        wrong = expect(client_module("tritonclient.utils").InferenceServerException,
+                       lambda: client.infer("tensorrt_llm", tokens + on, outputs=output[:1]))
+        assert wrong.status() == "400" and "binary_data" in str(wrong), wrong
+        result = client.infer("tensorrt_llm", tokens + on, outputs=output[1:])
+        assert result.as_numpy("generation_logits").shape == (1, 1, 90, n_vocab)
     finally:
         client.close()
 
@@ -551,7 +559,7 @@ def test_tritonclient_hears_what_is_wrong(c):
     try:
         for more, outputs, words in (
                 ([triton_input(http, "beam_width", "INT32", [[2]])], None, "beam_width"),
-                ([triton_input(http, "return_context_logits", "BOOL", [[True]])], None, "return_context_logits"),
+                ([], [http.InferRequestedOutput("context_logits")], "return_context_logits"),
                 ([triton_input(http, "lora_task_id", "UINT64", [[7]])], None, "lora_task_id"),
                 ([triton_input(http, "no_such", "INT32", [[2]])], None, "no_such"),
                 ([triton_input(http, "max_tokens", "INT32", [[0]])], None, "max_tokens"),
