@@ -22,10 +22,10 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import client_tests  # noqa: E402
 import harness  # noqa: E402
 from harness import Skip, wait_until  # noqa: E402
 
@@ -1002,42 +1002,11 @@ def test_locust_without_a_failure(c):
 PACKAGES = ("openai", "tritonclient", "requests", "locust", "prometheus_client")
 
 
-def main():
-    other = os.environ.get("BATON_CLIENTS_PYTHON", "")
-    if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
-        os.execv(other, [other] + sys.argv)
-    wanted = sys.argv[1:]
-    tests = [(n, t) for n, t in globals().items() if n.startswith("test_") and (
-        not wanted or any(w in n for w in wanted))]
-    passed = failed = skipped = 0
-    try:
-        model = harness.default_model()
-        if not any(importlib.util.find_spec(x) for x in PACKAGES):
-            raise Skip("none of these packages is installed: " + " ".join(PACKAGES))
-    except Skip as why:
-        print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
-        return 77
-    with harness.Cluster(model) as c:
-        for name, test in tests:
-            start = time.monotonic()
-            try:
-                test(c)
-                passed += 1
-                print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
-            except Skip as why:
-                skipped += 1
-                print(f"skip {name}: {why}", flush=True)
-            except Exception:  # pylint: disable=broad-except
-                failed += 1
-                traceback.print_exc(file=sys.stdout)
-                print(f"not ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
-        codes = c.stop()
-        if any(codes.values()):
-            failed += 1
-            print(f"not ok stop: {codes}\n{c.logs()}")
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+def missing():
+    if any(importlib.util.find_spec(x) for x in PACKAGES):
+        return None
+    return "none of these packages is installed: " + " ".join(PACKAGES)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(client_tests.main(globals(), missing()))

@@ -15,12 +15,12 @@ import queue
 import sys
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import client_tests  # noqa: E402
 import harness  # noqa: E402
-from harness import Skip, wait_until  # noqa: E402
+from harness import wait_until  # noqa: E402
 
 MODEL = "ensemble"
 QUESTION = b"The capital of France is"
@@ -414,39 +414,5 @@ def test_the_last_a_drain_ends_streams_and_connections(c):
     assert c.router.popen.returncode == 0
 
 
-def main():
-    other = os.environ.get("BATON_CLIENTS_PYTHON", "")
-    if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
-        os.execv(other, [other] + sys.argv)
-    wanted = sys.argv[1:]
-    tests = [(n, t) for n, t in globals().items() if n.startswith("test_") and (
-        not wanted or any(w in n for w in wanted))]
-    passed = failed = 0
-    try:
-        model = harness.default_model()
-        if MISSING is not None:
-            raise Skip(f"packages of PyPI are not installed: {MISSING}")
-    except Skip as why:
-        print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
-        return 77
-    with harness.Cluster(model) as c:
-        for name, test in tests:
-            start = time.monotonic()
-            try:
-                test(c)
-                passed += 1
-                print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
-            except Exception:  # pylint: disable=broad-except
-                failed += 1
-                traceback.print_exc(file=sys.stdout)
-                print(f"not ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
-        codes = c.stop()
-        if any(codes.values()):
-            failed += 1
-            print(f"not ok stop: {codes}\n{c.logs()}")
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(client_tests.main(globals(), MISSING and f"packages of PyPI are not installed: {MISSING}"))

@@ -312,7 +312,7 @@ static void what_is_refused_is_told_as_triton_does(void **state)
                               "[\"A\"]") "],\"outputs\":[{\"name\":"
                                          "\"text_output\",\"parameters\":"
                                          "{\"shared_memory_region\":\"r\"}}]}",
-            400, "region 'r'");
+            400, "text_output: shared_memory_region");
     /* Its first row runs before the second is refused. */
     post(w, &ex, INFER("ensemble"),
          BODY(T("text_input", "BYTES", "[2,1]", "[\"A\",\"A\"]") "," T(

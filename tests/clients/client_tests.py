@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the files of clients' tests share: one cluster of the default model for all tests of a file."""
+import os
+import sys
+import time
+import traceback
+
+import harness
+from harness import Skip
+
+
+def main(members, missing=None):
+    """Run the functions test_* among `members`, or those that the command line names. missing: why none can run."""
+    other = os.environ.get("BATON_CLIENTS_PYTHON", "")
+    if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
+        os.execv(other, [other] + sys.argv)
+    wanted = sys.argv[1:]
+    tests = [(n, t) for n, t in members.items() if n.startswith("test_") and (
+        not wanted or any(w in n for w in wanted))]
+    if not tests:
+        print("0 passed, 0 failed, 0 skipped")
+        return 0
+    passed = failed = skipped = 0
+    try:
+        model = harness.default_model()
+        if missing:
+            raise Skip(missing)
+    except Skip as why:
+        print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
+        return 77
+    with harness.Cluster(model) as c:
+        for name, test in tests:
+            start = time.monotonic()
+            try:
+                test(c)
+                passed += 1
+                print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
+            except Skip as why:
+                skipped += 1
+                print(f"skip {name}: {why}", flush=True)
+            except Exception:  # pylint: disable=broad-except
+                failed += 1
+                traceback.print_exc(file=sys.stdout)
+                print(f"not ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        codes = c.stop()
+        if any(codes.values()):
+            failed += 1
+            print(f"not ok stop: {codes}\n{c.logs()}")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
