@@ -10,6 +10,7 @@ The prompt is --text, or the ids of --input-tokens-csv. Ends with 1 where the se
 import argparse
 import queue
 import sys
+import time
 
 import numpy as np
 import tritonclient.grpc as grpc_client
@@ -89,13 +90,12 @@ class Request:
         return self.call is not None or (final is not None and final.bool_param)
 
     def stop(self):
-        """Ends it early: what it has so far is its answer; a cancelled call has none."""
+        """Ends it early: what it has so far is its answer. A cancelled call has none."""
         if not self.options.stop_via_request_cancel:
-            with calls.connect(grpc_client, self.options) as other:
-                other.infer(self.options.model_name, calls.inputs_of(grpc_client, {
-                    "input_ids": np.array([[0]], np.int32), "input_lengths": np.array([[1]], np.int32),
-                    "request_output_len": np.array([[1]], np.int32), "stop": np.array([[True]])}),
-                    request_id=self.options.request_id)
+            self.client.infer(self.options.model_name, calls.inputs_of(grpc_client, {
+                "input_ids": np.array([[0]], np.int32), "input_lengths": np.array([[1]], np.int32),
+                "request_output_len": np.array([[1]], np.int32), "stop": np.array([[True]])}),
+                request_id=self.options.request_id)
         elif self.call is not None:
             self.call.cancel()
         else:
@@ -104,16 +104,20 @@ class Request:
 
 def results_of(request, options):
     """Each result until the last; the stop is sent between them when its time has come."""
-    wait_s = options.stop_after_ms / 1000 or None
+    stop_at = time.monotonic() + options.stop_after_ms / 1000 if options.stop_after_ms else None
     while True:
-        result = request.next(wait_s)
-        if result is None:
-            wait_s = None
+        result = request.next(stop_at and max(0.0, stop_at - time.monotonic()))
+        if result is not None:
+            yield result
+            if request.is_last(result):
+                print("Got completed request", flush=True)
+                return
+        if stop_at is not None and time.monotonic() >= stop_at:
+            stop_at = None
             request.stop()
-            continue
-        yield result
-        if request.is_last(result):
-            return
+            if options.stop_via_request_cancel:
+                print("Request is cancelled", flush=True)
+                return
 
 
 class Output:
@@ -180,7 +184,6 @@ def main(arguments=None):
         request = Request(client, options, arrays)
         for result in results_of(request, options):
             output.add(result)
-        print("Got completed request", flush=True)
         return report(client, options, output)
 
 
