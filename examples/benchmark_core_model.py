@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the model `tensorrt_llm`: requests of token ids that arrive at a rate, and a table of how they were answered.
+"""Measures the model `tensorrt_llm`: requests of ids that arrive at a rate, and a table of how they were answered.
 
     benchmark_core_model.py -i grpc --request_rate 10 token_norm_dist --input_mean 128 --input_stdev 5 \\
         --output_mean 20 --output_stdev 2 --num_requests 5000
@@ -13,20 +13,16 @@ import argparse
 import concurrent.futures
 import csv
 import http.client
-import json
 import random
 import sys
 import threading
 import time
 
 import numpy as np
-import tritonclient.grpc as grpc_client
-import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 import triton_calls as calls
 
-LIBRARIES = {"grpc": (grpc_client, "localhost:8001"), "http": (http_client, "localhost:8000")}
 N_WARM_UP = 4
 UTILIZATION = (("nv_cpu_utilization", "CPU utilization"), ("nv_gpu_utilization", "GPU utilization"))
 
@@ -34,10 +30,8 @@ UTILIZATION = (("nv_cpu_utilization", "CPU utilization"), ("nv_gpu_utilization",
 def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is sent and received")
-    parser.add_argument("-i", "--protocol", choices=sorted(LIBRARIES), default="http")
-    parser.add_argument("-u", "--url", help="HOST:PORT (localhost:8000, or 8001 for grpc)")
+    calls.protocol_options(parser)
     parser.add_argument("--tensorrt_llm_model_name", "--tensorrt-llm-model-name", default="tensorrt_llm")
-    parser.add_argument("-c", "--concurrency", type=int, default=128, help="requests at once at most (%(default)s)")
     parser.add_argument("--request_rate", "--request-rate", type=float, default=-1,
                         help="requests a second; -1: all at once")
     parser.add_argument("--time_delay_dist", "--time-delay-dist", choices=["exponential_dist", "constant"],
@@ -49,64 +43,24 @@ def options_of(arguments):
     calls.refused(parser, "--dump_perfetto_trace", why="the server's --trace writes one")
     kinds = parser.add_subparsers(dest="workload", required=True)
     dataset = kinds.add_parser("dataset", help="prompts of a JSON file")
-    dataset.add_argument("--dataset", required=True,
-                         help="a list of texts, or of objects with `prompt`, or `instruction` and `input`, and `output`")
-    dataset.add_argument("--max_input_len", "--max-input-len", type=int, help="longer prompts are left out")
+    calls.dataset_options(dataset)
     dataset.add_argument("--op_tokens_per_word", type=float, default=1.3, help="tokens of a word of `output`")
     dataset.add_argument("--output_len", type=int, default=20, help="tokens where there is no `output`")
-    calls.without(dataset, "--tokenizer_dir", "--tokenizer-dir", why=calls.OWN_TOKENIZER)
-    calls.without(dataset, "--tokenizer_type", "--tokenizer-type", why=calls.OWN_TOKENIZER)
     normal = kinds.add_parser("token_norm_dist", aliases=["token-norm-dist"], help="random ids of drawn lengths")
     for name in ("input_mean", "input_stdev", "output_mean", "output_stdev"):
         normal.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=float, required=True)
     normal.add_argument("--vocab_size", type=int, default=256, help="ids are below this (%(default)s)")
-    for kind in (dataset, normal):
-        kind.add_argument("--num_requests", "--num-requests", type=int, default=100)
+    normal.add_argument("--num_requests", "--num-requests", type=int, default=100)
     options = parser.parse_args(arguments)
     if options.concurrency < 1 or options.num_requests < 1 or options.request_rate == 0:
         parser.error("--concurrency and --num_requests are at least 1, and --request_rate is not 0")
-    options.url = options.url or LIBRARIES[options.protocol][1]
     return options
-
-
-class Clients:
-    """A client for each thread: one of tritonclient.http is for one thread alone."""
-
-    def __init__(self, options):
-        self.options, self.library, self.mine = options, LIBRARIES[options.protocol][0], threading.local()
-
-    def get(self):
-        if not hasattr(self.mine, "client"):
-            self.mine.client = self.library.InferenceServerClient(self.options.url, verbose=self.options.verbose)
-        return self.mine.client
-
-
-def record(item):
-    """@return (prompt, expected answer or None) of an item of a dataset."""
-    if isinstance(item, str):
-        return item, None
-    prompt = item.get("prompt") or " ".join(filter(None, (item.get("instruction"), item.get("input"))))
-    if not prompt:
-        raise SystemExit(f"an item of the dataset has no prompt: {json.dumps(item)[:80]}")
-    return prompt, item.get("output") or item.get("response")
 
 
 def requests_of_dataset(options, clients):
     """@return [(ids, output length)]"""
-    with open(options.dataset, encoding="utf-8") as f:
-        items = json.load(f)
-    found = []
-    for item in items:
-        if len(found) == options.num_requests:
-            break
-        prompt, answer = record(item)
-        ids, _, _ = calls.tokenize(clients.library, clients.get(), prompt)
-        if options.max_input_len is None or len(ids) <= options.max_input_len:
-            n_out = round(len(answer.split()) * options.op_tokens_per_word) if answer else options.output_len
-            found.append((ids, max(1, n_out)))
-    if not found:
-        raise SystemExit(f"--dataset {options.dataset}: no prompt of it is short enough")
-    return found
+    return [(ids, max(1, round(len(answer.split()) * options.op_tokens_per_word) if answer else options.output_len))
+            for _, ids, answer in calls.dataset_of(options, clients)]
 
 
 def requests_of_lengths(options, draw):
@@ -235,7 +189,7 @@ def print_table(rows):
 def main(arguments=None):
     options = options_of(arguments)
     draw = random.Random(options.seed)
-    clients = Clients(options)
+    clients = calls.Clients(options)
     requests = (requests_of_dataset(options, clients) if options.workload == "dataset"
                 else requests_of_lengths(options, draw))
     print("[INFO] Warm up for benchmarking.", flush=True)
@@ -261,5 +215,5 @@ def main(arguments=None):
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except InferenceServerException as problem:
+    except (InferenceServerException, OSError) as problem:
         sys.exit(f"Encountered error: {problem}")

@@ -190,5 +190,5 @@ def main(arguments=None):
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except InferenceServerException as problem:
+    except (InferenceServerException, OSError) as problem:
         sys.exit(f"Encountered error: {problem}")

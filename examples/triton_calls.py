@@ -6,9 +6,13 @@ Needs tritonclient[grpc,http] from PyPI. Tokenizing is the server's work (its mo
 `postprocessing`), so no script here needs a tokenizer of its own.
 """
 import argparse
+import json
 import sys
+import threading
 
 import numpy as np
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
 from tritonclient.utils import np_to_triton_dtype
 
 
@@ -79,6 +83,65 @@ def sampling_options(parser):
     refused(parser, "--lora-task-id", why=NO_LORA)
     refused(parser, "--prompt-embedding-table-path", why="prompt tables are not there yet")
     refused(parser, "--prompt-task-id", why="prompt tables are not there yet")
+
+
+LIBRARIES = {"grpc": (grpc_client, "localhost:8001"), "http": (http_client, "localhost:8000")}
+
+
+def protocol_options(parser):
+    """What the scripts take that send many requests by either protocol; their threads share Clients(options)."""
+    parser.add_argument("-i", "--protocol", choices=sorted(LIBRARIES), default="http")
+    parser.add_argument("-u", "--url", help="HOST:PORT (localhost:8000, or 8001 for grpc)")
+    parser.add_argument("-c", "--concurrency", type=int, default=128, help="requests at once at most (%(default)s)")
+
+
+def dataset_options(parser):
+    parser.add_argument("--dataset", required=True, help="JSON file, a list of texts, or of objects with `prompt`, or "
+                        "`instruction` and `input`, and perhaps `output`")
+    parser.add_argument("--max_input_len", "--max-input-len", type=int, help="prompts of more ids are left out")
+    parser.add_argument("--num_requests", "--num-requests", type=int, default=100)
+    without(parser, "--tokenizer_dir", "--tokenizer-dir", why=OWN_TOKENIZER)
+    without(parser, "--tokenizer_type", "--tokenizer-type", why=OWN_TOKENIZER)
+
+
+class Clients:
+    """A client for each thread: one of tritonclient.http is for one thread alone."""
+
+    def __init__(self, options):
+        self.library, url = LIBRARIES[options.protocol]
+        self.url, self.verbose, self.mine = options.url or url, options.verbose, threading.local()
+
+    def get(self):
+        if not hasattr(self.mine, "client"):
+            self.mine.client = self.library.InferenceServerClient(self.url, verbose=self.verbose)
+        return self.mine.client
+
+
+def record(item):
+    """@return (prompt, expected answer or None) of an item of a dataset."""
+    if isinstance(item, str):
+        return item, None
+    prompt = item.get("prompt") or " ".join(filter(None, (item.get("instruction"), item.get("input"))))
+    if not prompt:
+        raise SystemExit(f"an item of the dataset has no prompt: {json.dumps(item)[:80]}")
+    return prompt, item.get("output") or item.get("response")
+
+
+def dataset_of(options, clients):
+    """@return [(prompt, ids, expected answer or None)] of the first that are short enough."""
+    with open(options.dataset, encoding="utf-8") as f:
+        items = json.load(f)
+    found = []
+    for item in items:
+        if len(found) == options.num_requests:
+            break
+        prompt, answer = record(item)
+        ids, _, _ = tokenize(clients.library, clients.get(), prompt)
+        if options.max_input_len is None or len(ids) <= options.max_input_len:
+            found.append((prompt, ids, answer))
+    if not found:
+        raise SystemExit(f"--dataset {options.dataset}: no prompt of it is short enough")
+    return found
 
 
 # Option -> the tensor's name and type; `runtime_` is put in front of top_k and top_p for the model of ids.

@@ -121,6 +121,9 @@ def test_what_is_not_there_is_refused_by_name(c):
         assert f"{option}: " in said and "not there" in said, said
     _, said = batcher(c, "--beam-width", "2", code=1)
     assert "beam_width" in said, said
+    _, said = run("benchmark_core_model.py", "-u", at(("127.0.0.1", harness.free_port())), "token_norm_dist",
+                  "--input_mean", "4", "--input_stdev", "1", "--output_mean", "4", "--output_stdev", "1", code=1)
+    assert said.startswith("Encountered error: ") and "refused" in said, said
     _, said = run("launch_triton_server.py", "--multi-model", code=2)
     assert "--multi-model: " in said, said
     _, said = run("launch_triton_server.py", "--tritonserver", "/opt/tritonserver/bin/tritonserver", code=2)
@@ -151,6 +154,19 @@ def test_the_end_to_end_client_takes_words_and_sampling(c):
     assert "Paris" not in line_of(run(*ask, "--bad-words", " Paris")[0], "Output")
     stopped = line_of(run(*ask, "--stop-words", "Paris", "--top-k", "1", "--temperature", "0.5")[0], "Output")
     assert len(stopped) < len(line_of(plain, "Output")), stopped
+
+
+def test_texts_come_back_and_the_models_agree(c):
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "dataset.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump([FRANCE, " two  spaces,\n\ta tab and 1234 \u00e9\u65e5\u672c \U0001f600", {"prompt": "The cat is"}], f)
+        for library, address in (("grpc", c.grpc), ("http", c.http)):
+            out, _ = run("identity_test.py", "-i", library, "-u", at(address), "dataset", "--dataset", path)
+            assert "on 3 prompts" in out and "[INFO] Functionality test succeed." in out, out
+        out, _ = run("end_to_end_test.py", "-i", "grpc", "-u", at(c.grpc), "--dataset", path, "--max-input-len", "8")
+        assert "on 2 prompts" in out and "[INFO] Functionality test succeed." in out, out
+        assert float(re.search(r"Total Latency: (\S+) ms", out)[1]) > 0, out
 
 
 # --- the benchmark
@@ -279,6 +295,16 @@ def test_the_launch_script_starts_a_repository(_):
             os.close(pid)
         with open(log, encoding="utf-8") as f:
             assert ended, f.read()[-3000:]
+
+
+def test_the_launch_script_makes_halves_of_the_world(_):
+    sys.path.insert(0, EXAMPLES)
+    launch = __import__("launch_triton_server")
+    for size, n_prefill, n_decode in ((1, 1, 1), (2, 1, 1), (3, 1, 2), (4, 2, 2)):
+        command = launch.command_of(launch.options_of([f"--world_size={size}", "--model_repo=/r", "--http_port", "81"]))
+        assert command == [os.path.join(harness.ROOT, "baton"), "serve", "--prefill", str(n_prefill), "--decode",
+                           str(n_decode), "--model-repository", "/r", "--grpc", "127.0.0.1:8001", "--http",
+                           "127.0.0.1:81", "--metrics", "127.0.0.1:8002"], command
 
 
 def test_the_launch_script_says_why_nothing_starts(_):
