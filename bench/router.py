@@ -16,7 +16,7 @@ The real router, with a model of one layer. In `mock` its workers are one proces
 the control protocol and computes nothing: prompts as token ids and as text, one token out as a
 whole answer, and 64 as a stream; the time of one request at one client, and requests a second
 and the CPU time of each process under load. `paced`: a quarter of what was reached there, evenly
-spaced: what the router adds at the 99th percentile, where client and workers take turns on its cores. `many`: as many workers, and 10,000 open
+spaced: what router and workers add at the 99th percentile to a server that does nothing, in turns with it. `many`: as many workers, and 10,000 open
 streams among which requests go on; and how many a core could place there, alone. `idle`: memory of the router for each of 10,000 connections.
 `tls`: the CPU time of the router for a stream of 64 tokens on connections that are kept, over TLS against without,
 in turns: with tokens as fast as they can come, and with 2 ms between two; and of a handshake (RSA-2048), and the memory
@@ -39,6 +39,7 @@ PARTS = ("mock", "paced", "many", "idle", "tls", "whole", "count")
 TOKENS = {"whole": 1, "stream": 64}
 CONTEXT = 262144
 IDLE = 10000
+PACED_ROUNDS = 5
 OPEN = 10000
 TLS_IDLE = 1000
 TLS_ROUNDS = 5
@@ -163,16 +164,33 @@ def measure(cluster, bodies, args, sizes, step):
     return rows
 
 
+def request_bytes(path):
+    """Of a request with this body, as the load generator sends it."""
+    n = os.path.getsize(path)
+    return n + len("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   f"Content-Length: {n}\r\n\r\n")
+
+
 def paced(cluster, bodies, args):
-    """A quarter of what it can do, evenly."""
+    """A quarter of what it can do, evenly; in turns with a server that does nothing at the same rate."""
     path = bodies.path(args.sizes[0], "ids", "whole")
+    rounds = {"router": [], "nothing": []}
     with Client(cluster) as client:
         most = client.run(cluster, ["closed", args.clients, args.seconds, 1, path])
-        one = client.run(cluster, ["closed", 1, args.seconds, 1, path])
         rate = max(1, int(most["per_s"] / 4))
-        got = client.run(cluster, ["paced", 256, args.seconds, 1, path, rate])
-    return {"rate": rate, "p50_us": got["p50_us"], "p99_us": got["p99_us"], "alone_p50_us": one["p50_us"],
-            "added_p99_us": got["p99_us"] - one["p50_us"]}
+        echo = Half([build("router-echo", make=False), request_bytes(path)])
+        other = Half([build("router-load", make=False), "127.0.0.1", echo.read()["port"]])
+        words = ["paced", 256, args.seconds, 1, path, rate]
+        for _ in range(PACED_ROUNDS):
+            rounds["router"].append(client.run(cluster, words))
+            rounds["nothing"].append(other.ask(*words))
+        other.close()
+        echo.close()
+    middle = {name: {at: sorted(g[at] for g in got)[PACED_ROUNDS // 2] for at in ("p50_us", "p99_us")}
+              for name, got in rounds.items()}
+    return {"rate": rate, **middle["router"], "nothing_p50_us": middle["nothing"]["p50_us"],
+            "nothing_p99_us": middle["nothing"]["p99_us"],
+            "added_p99_us": middle["router"]["p99_us"] - middle["nothing"]["p99_us"]}
 
 
 def many(cluster, bodies, args):
@@ -365,8 +383,8 @@ def show(out):
             show_rows(f"{name}: workers that compute nothing, 1 client | {out['clients']} clients", got["mock"])
         if "paced" in got:
             p = got["paced"]
-            print(f"\n{name}: {p['rate']} requests/s, evenly: p50 {p['p50_us']:.0f} us, p99 {p['p99_us']:.0f} us, "
-                  f"{p['added_p99_us']:.0f} us more than alone")
+            print(f"\n{name}: {p['rate']} requests/s, evenly: p50 {p['p50_us']:.0f} us, p99 {p['p99_us']:.0f} us; of a server "
+                  f"that does nothing {p['nothing_p50_us']:.0f} and {p['nothing_p99_us']:.0f}: p99 + {p['added_p99_us']:.0f} us")
         if "many" in got:
             m = got["many"]
             print(f"{name}: {m['workers']} workers, {m['open']} open streams: {m['per_s']:.0f} requests/s beside them, "
@@ -399,7 +417,7 @@ def main():
     args = p.parse_args()
     if set(args.only) - set(PARTS):
         p.error(f"--only: one or more of {', '.join(PARTS)}")
-    for target in ("router-mock", "router-load", "router-place", "tiny-model"):
+    for target in ("router-mock", "router-load", "router-echo", "router-place", "tiny-model"):
         build(target)
     builds = {"now": (None, ["--link-transport", args.link_transport])}
     if args.before:

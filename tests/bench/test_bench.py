@@ -210,6 +210,7 @@ class BenchTest(unittest.TestCase):
                 self.assertEqual(set(row[at]["cpu_us"]), {"router", "workers", "client"})
                 self.assertLessEqual(row[at]["p50_us"], row[at]["p99_us"])
         self.assertGreater(now["paced"]["rate"], 0)
+        self.assertGreater(now["paced"]["nothing_p99_us"], 0)
         self.assertEqual(list(now["tls"]["streams"]), ["at once", "one by one"])
         self.assertGreater(now["tls"]["handshake_cpu_us"], 0)
 
