@@ -92,7 +92,7 @@ def results_of(client, options, prompts):
 def ask(client, options, prompts, first):
     """@return the text of each prompt; a response says by batch_index whose it is."""
     found = [""] * len(prompts)
-    arrays = []
+    arrays = {}
     for result in results_of(client, options, prompts):
         pieces = [x.decode("utf-8", "replace") for x in result.as_numpy("text_output").reshape(-1)]
         index = result.as_numpy("batch_index")
@@ -101,11 +101,13 @@ def ask(client, options, prompts, first):
             found[row] = piece if options.overwrite_output_text else found[row] + piece
             if options.streaming:
                 print(f"{first + row}: {found[row] if options.overwrite_output_text else piece}", flush=True)
-        arrays += [(name, result.as_numpy(name)) for flag, name in ARRAYS
-                   if getattr(options, flag) and result.as_numpy(name) is not None]
+        for flag, name in ARRAYS:
+            if getattr(options, flag) and result.as_numpy(name) is not None:
+                calls.gather(arrays, (name, *rows), result.as_numpy(name))
     for row, text in enumerate(found):
         print(f"batch_index: {row}\nInput: {prompts[row]}\nOutput: {text}", flush=True)
-    for name, array in arrays:
+    for (name, *rows), array in sorted(arrays.items(), key=lambda item: item[0][1:]):
+        print(f"batch_index: {rows}")
         calls.print_array(name, array)
     return found
 

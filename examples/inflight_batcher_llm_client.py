@@ -139,7 +139,7 @@ class Output:
         for name in ("cum_log_probs", "output_log_probs", "context_logits", "generation_logits"):
             array = result.as_numpy(name)
             if array is not None and getattr(self.options, "return_" + name.replace("cum_", "").replace("output_", "")):
-                self.arrays[name] = array
+                calls.gather(self.arrays, (name,), array)
 
     def generated(self):
         """The ids behind the prompt, which is in front unless it was left out."""
@@ -153,7 +153,7 @@ def report(client, options, output):
     print(f"Input: {calls.text_of(grpc_client, client, output.prompt)}")
     print(f"Output beam 0: {calls.text_of(grpc_client, client, output.generated())}")
     print(f"Output sequence: {output.ids}")
-    for name, array in output.arrays.items():
+    for (name,), array in output.arrays.items():
         calls.print_array(name, array)
     if not options.check_output:
         return 0

@@ -205,6 +205,13 @@ def text_of(library, client, ids):
     return answer.as_numpy("OUTPUT").reshape(-1)[0].decode("utf-8", "replace")
 
 
+def gather(arrays, key, array):
+    """Into arrays[key], (name, ...): log-probs of a stream's pieces stand one behind the other, else the last holds."""
+    if key[0] == "output_log_probs" and key in arrays:
+        array = np.concatenate([arrays[key], array], axis=-1)
+    arrays[key] = array
+
+
 def print_array(name, array):
     print(f"{name}.shape: {array.shape}")
     print(f"{name}: {array}")

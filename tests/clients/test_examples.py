@@ -113,6 +113,13 @@ def test_the_batcher_client_returns_logits(c):
     assert done.returncode == 0, done.stderr
     assert line_of(done.stdout, "context_logits.shape") == f"(1, 5, {VOCABULARY})", done.stdout
     assert line_of(done.stdout, "generation_logits.shape") == f"(1, 1, 20, {VOCABULARY})", done.stdout
+    ask = ["--request-output-len", "20", "--text", FRANCE, "--return-log-probs"]
+    whole, streamed = batcher(c, *ask)[0], batcher(c, *ask, "--streaming")[0]
+    assert line_of(whole, "output_log_probs.shape") == "(1, 1, 20)", whole
+    assert whole[whole.index("cum_log_probs"):] == streamed[streamed.index("cum_log_probs"):], (whole, streamed)
+    texts, _ = run("end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "5", "-p", THREE, "--batch-inputs", "--streaming",
+                   "--return-log-probs", "--end-id", "-1")
+    assert re.findall(r"^output_log_probs.shape: (.*)$", texts, re.M) == ["(1, 1, 5)"] * 3, texts
 
 
 def test_what_is_not_there_is_refused_by_name(c):
