@@ -15,6 +15,7 @@ import os
 import random
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -161,6 +162,25 @@ def test_the_end_to_end_client_takes_words_and_sampling(c):
     assert "Paris" not in line_of(run(*ask, "--bad-words", " Paris")[0], "Output")
     stopped = line_of(run(*ask, "--stop-words", "Paris", "--top-k", "1", "--temperature", "0.5")[0], "Output")
     assert len(stopped) < len(line_of(plain, "Output")), stopped
+
+
+def curl(command):
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_curl_lines_of_the_quick_start(c):
+    if shutil.which("curl") is None:
+        raise Skip("curl is not installed")
+    for model in ("ensemble", "tensorrt_llm_bls"):
+        answer = json.loads(curl(f"curl -X POST {at(c.http)}/v2/models/{model}/generate -d '" '{"text_input": "What is '
+                                 'machine learning?", "max_tokens": 20, "bad_words": "", "stop_words": ""}\''))
+        assert answer["model_name"] == model and answer["model_version"] == "1" and answer["text_output"], answer
+        assert (answer["sequence_end"], answer["sequence_id"], answer["sequence_start"]) == (False, 0, False), answer
+    page = curl(f"curl {at(c.metrics_at)}/metrics")
+    for name in ("request", "runtime_memory", "kv_cache_block", "inflight_batcher", "general", "disaggregated_serving"):
+        assert f"\nnv_trt_llm_{name}_metrics{{" in page, name
 
 
 def test_texts_come_back_and_the_models_agree(c):
