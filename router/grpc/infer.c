@@ -247,6 +247,7 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
         .compressed = message->compressed,
         .max_bytes = door->front->config->max_body_bytes,
     };
+    char client[BT_NET_PEER_BYTES] = "";
     bt_infer_source_t source = {
         .may_stream = visit->stream != NULL,
         .traceparent = bt_gcall_field(visit->call, "traceparent"),
@@ -256,6 +257,9 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
         .body_freed = body_freed,
         .ctx = door,
     };
+
+    bt_gcall_peer(visit->call, client);
+    source.client = (client[0] != '\0') ? client : NULL;
 
     if (!hold_unpacked(door, message)) {
         bt_api_error_t error = {0};
