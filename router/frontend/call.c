@@ -475,8 +475,8 @@ static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
     bt_strbuf_t text;
 
     /* Of Triton's models those that take ids have no text. */
-    if (!echo || ((prompt->text == NULL) &&
-                  (request->dialect == BT_API_GENERATE))) {
+    if (!echo ||
+        ((prompt->text == NULL) && (request->dialect == BT_API_GENERATE))) {
         return true;
     }
     if (prompt->text != NULL) {

@@ -552,8 +552,8 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     p->sampling = request->sampling;
     status = check_logprobs(request, p, error);
     if (status == BT_OK) {
-        status = check_biases(served, &p->sampling, names_of(request).biases,
-                              error);
+        status =
+            check_biases(served, &p->sampling, names_of(request).biases, error);
     }
     if (status == BT_OK) {
         status = add_bias_words(served, request, p, error);
