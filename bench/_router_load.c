@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clients of the router, for bench/router.py: one thread, keep-alive.
  *
- *     router-load HOST PORT [tls]
+ *     router-load HOST PORT [tls|triton|grpc]
  *
- * With tls it speaks TLS, and takes any certificate.
+ * With tls it speaks TLS, and takes any certificate. With triton requests are
+ * generate_stream of Triton's HTTP, with grpc ModelStreamInfer.
  * One command a line on standard input, one line of JSON for each:
  *
  *     closed CONNECTIONS SECONDS TOKENS FILE   each with one request at a time
@@ -13,9 +14,10 @@
  *                          request was due
  *     idle CONNECTIONS     opened, and closed at the next command
  *
- * FILE holds the body. TOKENS is what its answer must have: 1 of a whole
- * answer, more of a stream. Anything but 200 and the whole of what was asked
- * for ends the program: a figure of failures is none. */
+ * FILE holds the body, of grpc a ModelInferRequest. TOKENS is what its answer
+ * must have: 1 of a whole answer, more of a stream. Anything but 200 and the
+ * whole of what was asked for ends the program: a figure of failures is none.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +35,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "bench/_router_h2.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/strbuf.h"
@@ -52,7 +55,15 @@ typedef struct conn {
     size_t sent;
     uint64_t due_us;
     bt_strbuf_t got;
+    bt_h2_client_t h2; /* of gRPC, as is: */
+    bt_strbuf_t out;
 } conn_t;
+
+typedef enum dialect {
+    OPENAI,
+    TRITON,
+    GRPC,
+} dialect_t;
 
 typedef struct load {
     struct sockaddr_in at;
@@ -60,7 +71,8 @@ typedef struct load {
     SSL_CTX *tls;  /* NULL: plain */
     conn_t *conns; /* owned */
     uint32_t n_conns;
-    bt_strbuf_t request;
+    dialect_t dialect;
+    bt_strbuf_t request; /* of gRPC its message */
     uint32_t n_tokens;
     uint64_t end_us; /* no request begins later */
     double gap_us;   /* between requests; 0: closed */
@@ -102,6 +114,7 @@ static void connect_one(load_t *l, conn_t *c)
         shake_hands(l, c);
     }
     bt_strbuf_init(&c->got, ANSWER_BYTES);
+    bt_strbuf_init(&c->out, ANSWER_BYTES);
 }
 
 static void open_conns(load_t *l, uint32_t n)
@@ -123,6 +136,7 @@ static void close_conns(load_t *l)
         SSL_free(l->conns[i].ssl);
         close(l->conns[i].fd);
         bt_strbuf_fini(&l->conns[i].got);
+        bt_strbuf_fini(&l->conns[i].out);
     }
     bt_free(l->conns);
     l->conns = NULL;
@@ -186,9 +200,11 @@ static ssize_t receive_bytes(const conn_t *c, char *data, size_t bytes)
 
 static void send_more(const load_t *l, conn_t *c)
 {
-    while (c->sent < l->request.len) {
+    const bt_strbuf_t *from = (l->dialect == GRPC) ? &c->out : &l->request;
+
+    while (c->sent < from->len) {
         const ssize_t n =
-            send_bytes(c, l->request.data + c->sent, l->request.len - c->sent);
+            send_bytes(c, from->data + c->sent, from->len - c->sent);
 
         if (n > 0) {
             c->sent += (size_t)n;
@@ -204,21 +220,42 @@ static void send_more(const load_t *l, conn_t *c)
 static void begin(load_t *l, conn_t *c, uint64_t due_us)
 {
     c->busy = true;
-    c->sent = 0;
     c->due_us = due_us;
-    bt_strbuf_reset(&c->got);
+    if (l->dialect == GRPC) { /* of frames there may be a part */
+        bt_strbuf_consume(&c->out, c->sent);
+        bt_h2_client_ask(&c->h2, &l->request, &c->out);
+    } else {
+        bt_strbuf_reset(&c->got);
+    }
+    c->sent = 0;
     l->n_busy++;
     send_more(l, c);
 }
 
 /* ---- answers ---- */
 
-/* Is the answer whole? */
-static bool is_whole(const conn_t *c)
+/* What gRPC's answer has so far. @return whether it is whole */
+static bool take_frames(const load_t *l, conn_t *c)
 {
-    const char *head_end = strstr(c->got.data, "\r\n\r\n");
+    const char *wrong = bt_h2_client_take(&c->h2, &c->got, &c->out);
+
+    if (wrong != NULL) {
+        die("an answer is not what was asked for", wrong);
+    }
+    send_more(l, c);
+    return c->h2.over;
+}
+
+/* Is the answer whole? */
+static bool is_whole(const load_t *l, conn_t *c)
+{
+    const char *head_end =
+        (l->dialect == GRPC) ? NULL : strstr(c->got.data, "\r\n\r\n");
     const char *length;
 
+    if (l->dialect == GRPC) {
+        return c->busy && take_frames(l, c);
+    }
     if (head_end == NULL) {
         return false;
     }
@@ -243,16 +280,21 @@ static uint32_t count(const char *text, const char *word)
 static void check(const load_t *l, const conn_t *c)
 {
     const char *text = c->got.data;
-    bool ok = (strncmp(text, "HTTP/1.1 200 ", 13) == 0) &&
-              (strstr(text, "\"finish_reason\":\"length\"") != NULL);
+    bool ok = strncmp(text, "HTTP/1.1 200 ", 13) == 0;
 
-    if (l->n_tokens > 1) { /* 'a' is whole text: an event for each token */
+    if (l->dialect == TRITON) {
+        ok = ok && (count(text, "data: {") >= l->n_tokens) &&
+             (strstr(text, "\"error\":") == NULL);
+    } else if (l->n_tokens >
+               1) { /* 'a' is whole text: an event for each token */
         ok = ok &&
              (count(text, "\ndata: {") + count(text, "\r\ndata: {") >=
               l->n_tokens) &&
+             (strstr(text, "\"finish_reason\":\"length\"") != NULL) &&
              (strstr(text, "data: [DONE]") != NULL);
     } else {
-        ok = ok && (strstr(text, "\"completion_tokens\":1,") != NULL);
+        ok = ok && (strstr(text, "\"finish_reason\":\"length\"") != NULL) &&
+             (strstr(text, "\"completion_tokens\":1,") != NULL);
     }
     if (!ok) {
         die("an answer is not what was asked for", text);
@@ -261,7 +303,13 @@ static void check(const load_t *l, const conn_t *c)
 
 static void finish(load_t *l, conn_t *c, uint64_t now_us)
 {
-    check(l, c);
+    if (l->dialect == GRPC) {
+        if (c->h2.n_messages < l->n_tokens) {
+            die("an answer is not what was asked for", "too few messages");
+        }
+    } else {
+        check(l, c);
+    }
     if (l->n_done < MAX_SAMPLES) {
         l->samples[l->n_done] = (float)(now_us - c->due_us);
     }
@@ -289,7 +337,7 @@ static bool read_some(load_t *l, conn_t *c)
     if (bt_strbuf_status(&c->got) != BT_OK) {
         die("answer", "too long");
     }
-    if (is_whole(c)) {
+    if (is_whole(l, c)) {
         finish(l, c, bt_now_us());
     }
     return (c->ssl != NULL);
@@ -394,11 +442,18 @@ static void read_request(load_t *l, const char *path)
     }
     fclose(file);
     bt_strbuf_fini(&l->request);
-    bt_strbuf_printf(&l->request,
-                     "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                     "Content-Type: application/json\r\n"
-                     "Content-Length: %zu\r\n\r\n",
-                     body.len);
+    if (l->dialect != GRPC) {
+        bt_strbuf_printf(&l->request,
+                         "POST %s HTTP/1.1\r\nHost: localhost\r\n"
+                         "Content-Type: application/json\r\n"
+                         "Content-Length: %zu\r\n\r\n",
+                         (l->dialect == TRITON)
+                             ? "/v2/models/ensemble/generate_stream"
+                             : "/v1/completions",
+                         body.len);
+    } else if (body.len + 5 > BT_H2_FRAME_BYTES) {
+        die(path, "is longer than a frame");
+    }
     bt_strbuf_append(&l->request, body.data, body.len);
     bt_strbuf_fini(&body);
     if (bt_strbuf_status(&l->request) != BT_OK) {
@@ -445,12 +500,17 @@ int main(int argc, char **argv)
     struct rlimit files;
     char line[4096];
 
+    const char *how = (argc == 4) ? argv[3] : "";
+
+    l.dialect = (strcmp(how, "triton") == 0) ? TRITON
+                : (strcmp(how, "grpc") == 0) ? GRPC
+                                             : OPENAI;
     if ((argc < 3) || (argc > 4) ||
-        ((argc == 4) && (strcmp(argv[3], "tls") != 0)) ||
+        ((argc == 4) && (l.dialect == OPENAI) && (strcmp(how, "tls") != 0)) ||
         (inet_pton(AF_INET, argv[1], &l.at.sin_addr) != 1)) {
-        die("usage", "HOST PORT [tls]");
+        die("usage", "HOST PORT [tls|triton|grpc]");
     }
-    if (argc == 4) {
+    if (strcmp(how, "tls") == 0) {
         signal(SIGPIPE, SIG_IGN);
         l.tls = SSL_CTX_new(TLS_client_method());
         if (l.tls == NULL) {

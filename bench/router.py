@@ -3,7 +3,7 @@
 """What does the router cost, with nothing behind it?
 
 Usage: ./baton bench router [options]
-  --only NAME,...    parts (default: all but count): mock, paced, many, idle, tls, whole, count
+  --only NAME,...    parts (default: all but count): mock, paced, many, idle, tls, grpc, whole, count
   --sizes N,...      bytes of prompts (default 1024,16384,65536,225280)
   --clients N        at a time, under load (default 32)
   --seconds S        of each figure (default 2)
@@ -21,6 +21,7 @@ streams among which requests go on; and how many a core could place there, alone
 `tls`: the CPU time of the router for a stream of 64 tokens on connections that are kept, over TLS against without,
 in turns: with tokens as fast as they can come, and with 2 ms between two; and of a handshake (RSA-2048), and the memory
 of a connection with TLS.
+`grpc`: the same of a stream of 64 tokens over gRPC (ModelStreamInfer) against HTTP's generate_stream.
 `whole`: real workers. `count`: instructions and calls of the allocator for each request of the first
 size, counted by callgrind (valgrind). An answer that is not 200 with every token ends the benchmark.
 """
@@ -28,6 +29,7 @@ import contextlib
 import json
 import os
 import random
+import struct
 import subprocess
 import tempfile
 import time
@@ -35,7 +37,7 @@ import time
 from _cluster import BUILD, PROGRAMS, Cluster, wait_until
 from _shared import Half, Load, Progress, build, describe, finish, number_list, parser, show_machine
 
-PARTS = ("mock", "paced", "many", "idle", "tls", "whole", "count")
+PARTS = ("mock", "paced", "many", "idle", "tls", "grpc", "whole", "count")
 TOKENS = {"whole": 1, "stream": 64}
 CONTEXT = 262144
 IDLE = 10000
@@ -83,6 +85,37 @@ class Bodies:
                 json.dump(body, f, separators=(",", ":"))
         return self.made[name]
 
+    def streams(self, size):
+        """One prompt for both of Triton's doors. @return the paths for HTTP and for gRPC"""
+        size = min(size, 8192)  # a message of gRPC is in one frame
+        text, n = "".join(self.rng.choice("abcdefgh ijklmnop qrstuvwxyz ") for _ in range(size)), TOKENS["stream"]
+        paths = [os.path.join(self.folder, f"{size}-stream.{kind}") for kind in ("json", "pb")]
+        with open(paths[0], "w", encoding="utf-8") as f:
+            json.dump({"text_input": text, "max_tokens": n, "stream": True}, f, separators=(",", ":"))
+        with open(paths[1], "wb") as f:
+            f.write(infer_request({"text_input": ("BYTES", struct.pack("<I", size) + text.encode()),
+                                   "max_tokens": ("INT32", struct.pack("<i", n)), "stream": ("BOOL", b"\1")}))
+        return paths
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number, data):
+    """A field of bytes in a message of protobuf."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def infer_request(tensors):
+    """A ModelInferRequest for the ensemble, of shape [1, 1] each."""
+    inputs = [field(5, field(1, name.encode()) + field(2, kind.encode()) + field(3, b"\1\1"))
+              for name, (kind, _) in tensors.items()]
+    return field(1, b"ensemble") + b"".join(inputs) + b"".join(field(7, data) for _, data in tensors.values())
+
 
 class Mocked(Cluster):
     """A router, and workers that compute nothing."""
@@ -125,7 +158,8 @@ class Client:
     """The load generator at a cluster's port."""
 
     def __init__(self, cluster, *words):
-        self.half = Half([build("router-load", make=False), *cluster.http, *words])
+        at = cluster.grpc if "grpc" in words else cluster.http
+        self.half = Half([build("router-load", make=False), *at, *words])
 
     def __enter__(self):
         return self
@@ -311,6 +345,21 @@ def with_tls(plain, secure, bodies, args):
     return dict(out, ratio=ratios[TLS_ROUNDS // 2], ratios=ratios)
 
 
+def over_grpc(cluster, bodies, args):
+    """As with_tls(): HTTP and gRPC in turns, on one router."""
+    paths = dict(zip(("triton", "grpc"), bodies.streams(args.sizes[0])))
+    cost = {name: [] for name in paths}
+    with Client(cluster, "triton") as a, Client(cluster, "grpc") as b:
+        for _ in range(TLS_ROUNDS):
+            for name, client in (("triton", a), ("grpc", b)):
+                words = [TOKENS["stream"], paths[name]]
+                client.run(cluster, ["closed", args.clients, 0.2, *words])
+                cost[name].append(client.run(cluster, ["closed", args.clients, args.seconds, *words])["cpu_us"]["router"])
+    ratios = sorted(g / h for g, h in zip(cost["grpc"], cost["triton"]))
+    out = {f"{name}_cpu_us": sorted(values)[TLS_ROUNDS // 2] for name, values in cost.items()}
+    return dict(out, ratio=ratios[TLS_ROUNDS // 2], ratios=ratios)
+
+
 def idle_tls(secure):
     out = {}
     with Client(secure, "tls") as client:
@@ -357,6 +406,12 @@ def parts(args, folder, router_args, bodies, model, step):
                 out["tls"]["streams"][name] = with_tls(plain, secure, bodies, args)
                 out["tls"].update(idle_tls(secure))
         step()
+    if "grpc" in args.only:
+        out["grpc"] = {}
+        for name, step_us in TLS_STEPS_US.items():
+            with Mocked(model, folder, router_args, step_us=step_us, transport=transport) as c:
+                out["grpc"][name] = over_grpc(c, bodies, args)
+        step()
     if "whole" in args.only:
         with Real(model, folder, router_args) as c:
             out["whole"] = measure(c, bodies, args, args.sizes[:1], step)
@@ -398,6 +453,9 @@ def show(out):
                       f"{t['tls_cpu_us']:.0f} us with it: x {t['ratio']:.2f} ({t['ratios'][0]:.2f} to {t['ratios'][-1]:.2f})")
             print(f"{name}: TLS: a handshake {got['tls']['handshake_cpu_us']:.0f} us of CPU, an idle connection "
                   f"{got['tls']['idle_bytes'] / 1024:.1f} KiB")
+        for pace, g in got.get("grpc", {}).items():
+            print(f"{name}: a stream of 64 tokens, {pace}: router CPU {g['triton_cpu_us']:.0f} us over HTTP, "
+                  f"{g['grpc_cpu_us']:.0f} us over gRPC: x {g['ratio']:.2f} ({g['ratios'][0]:.2f} to {g['ratios'][-1]:.2f})")
         if "whole" in got:
             show_rows(f"{name}: real workers, model of one layer", got["whole"])
         for r in got.get("count", ()):

@@ -368,8 +368,8 @@ static bt_status_t open_grpc(bt_loop_t *loop)
         .protocol = "h2",
     };
 
-    const bt_status_t status =
-        bt_gdoor_open(&loop->gdoor, loop->base, &loop->front, &net);
+    const bt_status_t status = bt_gdoor_open(
+        &loop->gdoor, loop->base, &loop->front, &net, &loop->door.hosts);
 
     if (status == BT_OK) {
         loop->door.other = bt_grpc_net(loop->gdoor.grpc);

@@ -124,7 +124,7 @@ const bt_option_t bt_config_options[] = {
     TEXT("allowed-hosts", "NAME[,NAME]", "", S | R, allowed_hosts,
          "Names by which clients, load balancers and web pages may call the "
          "server, beside addresses, localhost, this machine's name and those "
-         "of --http and --metrics; *.NAME: all below it; *: anything"),
+         "of --http, --metrics and --grpc; *.NAME: all below it; *: anything"),
     TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
          "Chat template by name or as a file; empty: recognised from the "
          "model file"),

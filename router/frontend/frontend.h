@@ -55,6 +55,7 @@ typedef struct bt_frontend {
     void *hold_ctx;
     uint32_t n_arriving; /**< choices of calls that are not running yet */
     uint32_t n_answers;  /**< ended, and being written by the pool */
+    uint32_t n_orders;   /**< of clients to the launcher, under way */
     bt_list_t stoppable; /**< calls that end by their clients' ids */
     uint64_t id_start;   /**< random: makes ids of answers unique */
     uint64_t n_calls;

@@ -218,14 +218,32 @@ static void refuse(bt_gconn_t *conn, bt_h2_stream_t *stream,
     }
 }
 
+/* Who comes from HTTP/1.1 may say Host instead (RFC 9113, 8.3.1). */
+static const char *authority_of(const bt_h2_stream_t *stream)
+{
+    const char *authority = bt_h2_field(stream, ":authority");
+
+    return (authority != NULL) ? authority : bt_h2_field(stream, "host");
+}
+
 /* @return false: it was refused */
 static bool check_head(bt_gconn_t *conn, bt_h2_stream_t *stream,
                        const bt_gmethod_t *method)
 {
     const char *encoding = bt_h2_field(stream, "grpc-encoding");
     const char *timeout = bt_h2_field(stream, "grpc-timeout");
+    const bt_grpc_handlers_t *handlers = &conn->grpc->handlers;
+    const char *why = NULL;
     uint64_t us;
 
+    if (handlers->on_check != NULL) {
+        why = handlers->on_check(handlers->ctx, authority_of(stream),
+                                 bt_h2_field(stream, "origin"));
+    }
+    if (why != NULL) {
+        refuse(conn, stream, BT_GRPC_PERMISSION_DENIED, why);
+        return false;
+    }
     if (method == NULL) {
         refuse(conn, stream, BT_GRPC_UNIMPLEMENTED,
                "this server has no method of this path");
@@ -581,6 +599,11 @@ void bt_gcall_add_field(bt_gcall_t *call, const char *name, const char *value)
 {
     BT_ASSERT(!call->began && (call->n_fields < BT_GRPC_MAX_FIELDS));
     call->fields[call->n_fields++] = (bt_h2_field_t){name, value};
+}
+
+char *bt_gcall_memo(bt_gcall_t *call)
+{
+    return call->memo;
 }
 
 uint64_t bt_gcall_start_us(const bt_gcall_t *call)

@@ -33,8 +33,10 @@ static const bt_gmethod_t methods[] = {
     SMALL("ModelConfig", bt_service_model_config),
     SMALL("ModelStatistics", bt_service_model_statistics),
     SMALL("RepositoryIndex", bt_service_repository_index),
-    SMALL("RepositoryModelLoad", bt_service_not_here),
-    SMALL("RepositoryModelUnload", bt_service_not_here),
+    {BT_INFERENCE "RepositoryModelLoad", false, SMALL_BYTES, bt_manage_load,
+     NULL, bt_manage_gone},
+    {BT_INFERENCE "RepositoryModelUnload", false, SMALL_BYTES, bt_manage_unload,
+     NULL, bt_manage_gone},
     SMALL("TraceSetting", bt_service_trace_setting),
     SMALL("LogSettings", bt_service_log_settings),
     SMALL("SystemSharedMemoryStatus", bt_service_no_regions),
@@ -60,9 +62,27 @@ static const bt_gmethod_t methods[] = {
 /* ---- the books ---- */
 
 /* The client's X-Request-Id, or one of ours, is in the answer's head. */
-typedef struct visit_id {
-    char text[BT_REQUEST_ID_BYTES];
-} visit_id_t;
+static void on_begin(void *ctx, bt_gcall_t *call)
+{
+    bt_gdoor_t *door = ctx;
+
+    _Static_assert(BT_REQUEST_ID_BYTES <= BT_GCALL_MEMO_BYTES, "it fits");
+    bt_request_id(&door->front->ids, bt_gcall_field(call, REQUEST_ID),
+                  bt_gcall_memo(call));
+    bt_gcall_add_field(call, REQUEST_ID, bt_gcall_memo(call));
+}
+
+static const char *on_check(void *ctx, const char *authority,
+                            const char *origin)
+{
+    const bt_gdoor_t *door = ctx;
+    const char *why = bt_hosts_check(door->hosts, authority);
+
+    if ((why == NULL) && (origin != NULL)) {
+        why = bt_hosts_check_origin(door->hosts, origin, authority);
+    }
+    return why;
+}
 
 static const char *finish_name(const bt_reply_facts_t *facts, int code)
 {
@@ -81,7 +101,7 @@ static const char *finish_name(const bt_reply_facts_t *facts, int code)
     }
 }
 
-void bt_gdoor_note(bt_gdoor_t *door, const bt_gcall_t *call, const char *path,
+void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
                    const bt_reply_facts_t *facts, uint64_t start_us,
                    int http_status)
 {
@@ -89,7 +109,7 @@ void bt_gdoor_note(bt_gdoor_t *door, const bt_gcall_t *call, const char *path,
     const bt_reply_facts_t *f = (facts == NULL) ? &none : facts;
     const uint64_t now_us = bt_now_us();
     char client[BT_NET_PEER_BYTES] = "";
-    char id[BT_REQUEST_ID_BYTES];
+    char none_id[BT_REQUEST_ID_BYTES] = "";
 
     bt_router_metrics_http(door->front->metrics, path, "GRPC", http_status);
     if (door->front->access == NULL) {
@@ -97,13 +117,13 @@ void bt_gdoor_note(bt_gdoor_t *door, const bt_gcall_t *call, const char *path,
     }
     if (call != NULL) {
         bt_gcall_peer(call, client);
+    } else {
+        bt_request_id(&door->front->ids, NULL, none_id);
     }
-    bt_request_id(&door->front->ids,
-                  (call == NULL) ? NULL : bt_gcall_field(call, REQUEST_ID), id);
     const bt_access_t access = {
         .unix_ms =
             (bt_unix_minus_monotonic_ns() + (int64_t)now_us * 1000) / 1000000,
-        .id = id,
+        .id = (call != NULL) ? bt_gcall_memo(call) : none_id,
         .client = client,
         .method = "GRPC",
         .route = path,
@@ -252,7 +272,8 @@ static bt_status_t listen_at(bt_gdoor_t *door, const char *address)
 }
 
 bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
-                          bt_frontend_t *front, const bt_net_config_t *net)
+                          bt_frontend_t *front, const bt_net_config_t *net,
+                          const bt_hosts_t *hosts)
 {
     const bt_config_t *config = front->config;
     const bt_grpc_config_t limits = {
@@ -267,13 +288,15 @@ bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
         .methods = methods,
         .n_methods = BT_ARRAY_LEN(methods),
         .ctx = door,
+        .on_check = on_check,
+        .on_begin = on_begin,
         .on_end = on_end,
         .on_turn = on_turn,
         .on_gather = on_gather,
     };
     bt_status_t status;
 
-    *door = (bt_gdoor_t){.front = front};
+    *door = (bt_gdoor_t){.front = front, .base = base, .hosts = hosts};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
     bt_list_init(&door->watches);
     bt_turn_work_init(&door->flush, flush);

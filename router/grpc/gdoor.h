@@ -6,6 +6,7 @@
  *
  *     ModelInfer        ─▶ bt_infer_begin() ─▶ … ─▶ one response, one code
  *     ModelStreamInfer  ─▶ bt_infer_begin() for each message of the stream
+ *     load and unload   ─▶ bt_order_begin() ─▶ … ─▶ one code
  *     all others        ─▶ answered at once
  *
  * Threads: everything on the event loop's thread.
@@ -15,11 +16,14 @@
 
 #include "router/frontend/frontend.h"
 #include "router/grpc/grpc.h"
+#include "router/net/hosts.h"
 
 #define BT_GDOOR_ADDRESS_BYTES 96
 
 typedef struct bt_gdoor {
     bt_frontend_t *front;
+    struct event_base *base;
+    const bt_hosts_t *hosts; /**< by which clients may call it */
     bt_grpc_t *grpc;
     bt_turn_work_t flush;            /**< of answers, at the end of the turn */
     bt_strbuf_t out;                 /**< scratch for one message */
@@ -28,12 +32,14 @@ typedef struct bt_gdoor {
 } bt_gdoor_t;
 
 /** Binds the socket that the option --grpc names.
- *  @param [in] net  how many connections, and how much memory
+ *  @param [in] net    how many connections, and how much memory
+ *  @param [in] hosts  borrowed
  *  @retval others  Logged; bt_gdoor_close() is still due. */
 BT_MUST_CHECK bt_status_t bt_gdoor_open(bt_gdoor_t *door,
                                         struct event_base *base,
                                         bt_frontend_t *front,
-                                        const bt_net_config_t *net);
+                                        const bt_net_config_t *net,
+                                        const bt_hosts_t *hosts);
 /** Calls that are open are given up; the frontend's pool must have been
  *  stopped. Also of a zeroed one. */
 void bt_gdoor_close(bt_gdoor_t *door);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file gdoor_priv.h  Shared by the files of the gRPC door: gdoor.c, infer.c,
- * services.c, health.c and reflection.c only. The methods are one table, in
- * gdoor.c.
+ * services.c, describe.c, manage.c, health.c and reflection.c only. The methods
+ * are one table, in gdoor.c.
  *
  * A *visit* is one request on its way through the door, as the books know it: a
  * call, or one message of a stream.
@@ -17,7 +17,7 @@
 
 /** What is written down of a visit. @param [in] facts  NULL: nothing was
  *  generated. */
-void bt_gdoor_note(bt_gdoor_t *door, const bt_gcall_t *call, const char *path,
+void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
                    const bt_reply_facts_t *facts, uint64_t start_us,
                    int http_status);
 
@@ -47,7 +47,6 @@ void bt_service_server_live(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message);
-void bt_service_not_here(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_no_regions(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_no_memory(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message);
@@ -60,6 +59,12 @@ void bt_service_model_statistics(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_repository_index(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_log_settings(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message);
+
+/* ---- manage.c: models by the launcher's orders ---- */
+
+void bt_manage_load(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_manage_unload(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_manage_gone(bt_gcall_t *call);
 
 /* ---- health.c ---- */
 

@@ -42,6 +42,7 @@
 #include "router/net/net.h"
 
 #define BT_GRPC_MAX_STREAMS 1024 /**< of a connection at once */
+#define BT_GCALL_MEMO_BYTES 136
 
 typedef struct bt_grpc bt_grpc_t;
 typedef struct bt_gcall bt_gcall_t;
@@ -77,6 +78,10 @@ typedef struct bt_grpc_handlers {
     const bt_gmethod_t *methods;
     size_t n_methods;
     void *ctx; /**< bt_gcall_ctx() */
+    /** May be NULL. May a client call? @param authority, origin  as it says,
+     *  or NULL @return NULL, or why not (PERMISSION_DENIED) */
+    const char *(*on_check)(void *ctx, const char *authority,
+                            const char *origin);
     /** May be NULL. A call begins. */
     void (*on_begin)(void *ctx, bt_gcall_t *call);
     /** May be NULL. A call had its last word. @param path  NULL: of no method
@@ -112,6 +117,9 @@ void bt_gcall_peer(const bt_gcall_t *call, char out[BT_NET_PEER_BYTES]);
 /** One more field of the answer's head, before it begins; of both static
  *  duration or as long as the call. At most two. */
 void bt_gcall_add_field(bt_gcall_t *call, const char *name, const char *value);
+/** BT_GCALL_MEMO_BYTES for whoever handed the methods in, zeroed at first, as
+ *  long as the call. */
+char *bt_gcall_memo(bt_gcall_t *call);
 /** When it began, as of bt_now_us(). */
 uint64_t bt_gcall_start_us(const bt_gcall_t *call);
 /** Milliseconds until the client's deadline; 0: it has none. */

@@ -73,6 +73,7 @@ struct bt_gcall {
     bool ended;      /**< it had its last word */
     bool wants_gzip;
     bt_h2_field_t fields[BT_GRPC_MAX_FIELDS];
+    char memo[BT_GCALL_MEMO_BYTES];
     size_t n_fields;
     uint64_t start_us;
     uint64_t body_end_ms; /**< 0: nothing is due */

@@ -96,14 +96,6 @@ void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message)
     }
 }
 
-void bt_service_not_here(bt_gcall_t *call, bt_gmessage_t *message)
-{
-    bt_gmessage_fini(bt_gcall_grpc(call), message);
-    bt_gcall_end(call, BT_GRPC_UNIMPLEMENTED,
-                 "models are loaded and unloaded over HTTP "
-                 "(/v2/repository/models/NAME/load), not over gRPC");
-}
-
 /* Nothing was registered, so there is nothing to tell or to end: clients end
  * what is left of a run before. The answers have no bytes. */
 void bt_service_no_regions(bt_gcall_t *call, bt_gmessage_t *message)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
@@ -65,7 +66,16 @@ static bt_status_t find_limits(const bt_config_t *config,
 
 static const char *check_head(void *door, const bt_http1_head_t *head)
 {
-    return bt_hosts_check(&((const bt_door_t *)door)->hosts, head);
+    const bt_hosts_t *const hosts = &((const bt_door_t *)door)->hosts;
+    const char *const host = bt_http1_find(head, "Host");
+    const char *why = bt_hosts_check(hosts, host);
+
+    for (uint32_t i = 0; (why == NULL) && (i < head->n_headers); i++) {
+        if (strcasecmp(head->headers[i].name, "Origin") == 0) {
+            why = bt_hosts_check_origin(hosts, head->headers[i].value, host);
+        }
+    }
+    return why;
 }
 
 /* The names that clients may use. Wherever it listens: what reaches it under
@@ -73,7 +83,7 @@ static const char *check_head(void *door, const bt_http1_head_t *head)
 static bt_status_t find_names(bt_door_t *door)
 {
     const bt_config_t *config = door->front->config;
-    const char *const bound[] = {config->http, config->metrics};
+    const char *const bound[] = {config->http, config->metrics, config->grpc};
     char name[BT_HOSTS_NAME_BYTES];
     uint16_t port;
 

@@ -14,9 +14,9 @@
 
 #include "router/frontend/frontend.h"
 #include "router/http/door_limits.h"
-#include "router/http/hosts.h"
 #include "router/http/http.h"
 #include "router/http/scrape.h"
+#include "router/net/hosts.h"
 
 #define BT_DOOR_ADDRESS_BYTES 96
 #define BT_DOOR_PATH_BYTES    256
@@ -24,13 +24,12 @@
 struct bt_door {
     bt_frontend_t *front;
     bt_door_limits_t limits; /**< also of the gRPC door */
-    bt_hosts_t hosts;        /**< by which clients may call it */
+    bt_hosts_t hosts;        /**< by which clients may call either */
     bt_http_t *http, *metrics_http;
     const bt_net_t *other; /**< of another door, whose use is told with ours;
                                 borrowed, or NULL */
     bt_strbuf_t out;       /**< scratch for one answer or event */
     struct event_base *base;
-    uint32_t n_orders;    /**< of clients, under way */
     bt_turn_work_t flush; /**< of streams, at the end of the turn */
     bt_scrape_t scrape;
     size_t inline_bytes; /**< longer answers are the pool's to write */

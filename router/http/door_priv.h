@@ -11,8 +11,8 @@
 #include "router/frontend/call.h"
 #include "router/http/answer.h"
 #include "router/http/door.h"
-#include "router/http/order.h"
 #include "router/triton/infer_call.h"
+#include "router/triton/order.h"
 
 #define BT_DOOR_MAX_MODELS 256 /**< of one list */
 #define BT_JSON_TYPE       "application/json"

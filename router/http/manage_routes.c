@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "common/base/json.h"
-#include "router/http/order.h"
 #include "router/http/routes_priv.h"
 #include "router/triton/describe.h"
+#include "router/triton/order.h"
 #include "router/triton/settings_json.h"
 
 /* An order's body, read as settings; @param under  as of
@@ -103,35 +103,37 @@ void bt_route_index(const bt_request_t *r)
     bt_request_respond_json(r);
 }
 
-/* As the launcher calls it: Triton's names are the first model's. */
-static const char *name_for_launcher(const bt_request_t *r)
+static void order_done(void *ctx, const bt_api_error_t *error)
 {
-    const bt_served_t *served =
-        bt_registry_find(&r->door->front->models, r->name);
+    bt_visit_t *visit = ctx;
 
-    return (served != NULL) ? served->name : r->name;
+    visit->order = NULL;
+    if (error != NULL) {
+        bt_visit_fail(visit, error);
+    } else {
+        bt_visit_respond(visit, 200, BT_JSON_TYPE, "", 0);
+    }
 }
 
 static void order(const bt_request_t *r, bool load)
 {
+    bt_api_error_t error = {0};
     bt_settings_t parameters;
 
     if (!read_body(r, "parameters", &parameters)) {
         return;
     }
     for (size_t i = 0; i < parameters.n; i++) {
-        if (strcmp(parameters.list[i].name, "unload_dependents") != 0) {
-            refuse_by_name(r, parameters.list[i].name,
-                           "a model is loaded as the server was told, without "
-                           "a configuration or files of the order's own");
+        if (bt_order_check_parameter(parameters.list[i].name, &error) !=
+            BT_OK) {
+            bt_request_fail(r, &error);
             return;
         }
     }
-    if (!bt_config_is_model_name(r->name, strlen(r->name))) {
-        refuse_by_name(r, r->name, "this is no model's name");
-        return;
+    if (bt_order_begin(r->door->front, r->door->base, r->name, load, order_done,
+                       r->visit, &r->visit->order, &error) != BT_OK) {
+        bt_request_fail(r, &error);
     }
-    bt_order_begin(r->visit, name_for_launcher(r), load);
 }
 
 void bt_route_load(const bt_request_t *r)

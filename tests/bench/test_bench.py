@@ -196,7 +196,7 @@ class BenchTest(unittest.TestCase):
     def test_the_router_is_measured_with_every_kind_of_request(self):
         env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_") or k == "BATON_BUILD"}
         done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "router.py"), "--json", "--only",
-                               "mock,paced,tls", "--sizes", "1024", "--clients", "2", "--seconds", "0.2"], env=env, capture_output=True,
+                               "mock,paced,tls,grpc", "--sizes", "1024", "--clients", "2", "--seconds", "0.2"], env=env, capture_output=True,
                               text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         out = json.loads(done.stdout)
@@ -213,6 +213,10 @@ class BenchTest(unittest.TestCase):
         self.assertGreater(now["paced"]["nothing_p99_us"], 0)
         self.assertEqual(list(now["tls"]["streams"]), ["at once", "one by one"])
         self.assertGreater(now["tls"]["handshake_cpu_us"], 0)
+        self.assertEqual(list(now["grpc"]), ["at once", "one by one"])
+        for got in now["grpc"].values():
+            self.assertEqual(len(got["ratios"]), 5)
+            self.assertGreater(min(got["triton_cpu_us"], got["grpc_cpu_us"]), 0)
 
     def test_the_kernels_of_a_run_are_the_shapes_own_and_the_types_that_are_asked_for(self):
         args = argparse.Namespace(shapes=["tiny"], types=["F32", "Q4_1"], kv_types=["f16", "int8"],

@@ -175,6 +175,76 @@ def test_reflection_tells_what_the_client_knows(c):
                 (f.name, f.number, f.type) for f in message.fields], name
 
 
+def test_names_that_are_not_this_server_s_are_denied(c):
+    def call_as(name, metadata=None):
+        with grpc.insecure_channel(address(c), [("grpc.default_authority", name)]) as channel:
+            channel.unary_unary(SERVICE + "ServerLive", lambda x: x, lambda x: x)(b"", metadata=metadata, timeout=30)
+            return "OK", ""
+
+    for name in ("localhost", "localhost:8001", "127.0.0.1", "127.8.8.8:1", "[::1]:8001", "203.0.113.5"):
+        assert call_as(name)[0] == "OK", name
+    for name, metadata in (("evil.example", None), ("localhost.evil.example:8001", None), ("10.0.0.1x", None),
+                           ("localhost", (("origin", "https://evil.example"),))):
+        code, text = code_of(lambda: call_as(name, metadata))  # pylint: disable=cell-var-from-loop
+        assert code == "StatusCode.PERMISSION_DENIED" and "--allowed-hosts" in text, (name, code, text)
+
+
+def test_a_request_s_id_is_in_the_head_of_its_answer(c):
+    def ids(method, request, metadata=None, call_of="unary_unary"):
+        with grpc.insecure_channel(address(c)) as channel:
+            call = getattr(channel, call_of)(SERVICE + method, lambda x: x, lambda x: x)
+            if call_of == "unary_unary":
+                future = call.future(request, metadata=metadata)
+                future.exception()  # it has ended
+            else:
+                future = call(iter([]), metadata=metadata)
+                assert not list(future)
+            heads = list(future.initial_metadata()) + list(future.trailing_metadata())
+            return [value for key, value in heads if key == "x-request-id"]
+
+    mine = (("x-request-id", "run-7/a"),)
+    assert ids("ServerLive", b"", mine) == ["run-7/a"]
+    assert ids("ModelInfer", b"", mine) == ["run-7/a"], "an error has it, too"
+    assert ids("ModelStreamInfer", None, mine, "stream_stream") == ["run-7/a"]
+    fresh = ids("ServerLive", b"") + ids("ServerLive", b"") + ids("ServerLive", b"", (("x-request-id", "a b"),))
+    assert len(set(fresh)) == 3 and all(len(x) == 32 for x in fresh), fresh
+
+
+def test_models_are_loaded_and_unloaded_by_the_launchers_orders(c):
+    import tempfile
+    from launch import Launch
+    with client(c) as t:
+        for call in (t.load_model, t.unload_model):
+            code, text = code_of(lambda: call(MODEL))  # pylint: disable=cell-var-from-loop
+            assert code == "StatusCode.INVALID_ARGUMENT" and "no launcher" in text, (code, text)
+        code, text = code_of(lambda: t.load_model(MODEL, config="{}"))
+        assert code == "StatusCode.INVALID_ARGUMENT" and text.startswith("config:"), (code, text)
+        code, text = code_of(lambda: t.load_model("a/b"))
+        assert code == "StatusCode.INVALID_ARGUMENT" and "no model's name" in text, (code, text)
+        call = service_pb2.RepositoryModelUnloadRequest(repository_name="other", model_name=MODEL)
+        code, text = code_of(lambda: t._client_stub.RepositoryModelUnload(call))  # pylint: disable=protected-access
+        assert code == "StatusCode.INVALID_ARGUMENT" and "repository_name" in text, (code, text)
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        with Launch("--model", f"a={harness.small_model(directory)}") as launch:
+            at = [line.split()[1] for line in launch.output().splitlines() if line.split()[:1] == ["gRPC"]][0]
+            with triton.InferenceServerClient(at) as t:
+                assert t.is_model_ready("a")
+                # Triton's names are the first model's.
+                t.unload_model("tensorrt_llm", unload_dependents=True)
+                assert not t.is_model_ready("a"), "an order is answered when it has come true"
+                assert code_of(lambda: t.infer("a", question(2)))[0] == "StatusCode.UNAVAILABLE"
+                t.load_model("a")
+                assert t.is_model_ready("a"), "an order is answered when it has come true"
+                assert t.infer("a", question(2)).get_response().model_name == "a"
+                code, text = code_of(lambda: t.load_model("nothing"))
+                assert code == "StatusCode.INVALID_ARGUMENT" and "failed to load 'nothing'" in text, (code, text)
+                # Who leaves takes nothing back, and holds no place.
+                for _ in range(20):
+                    code_of(lambda: t.unload_model("nothing", client_timeout=0.001))
+                t.unload_model("a")
+                assert not t.is_model_ready("a")
+
+
 # --- infer
 
 

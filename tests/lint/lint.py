@@ -28,7 +28,7 @@ ONE_INCLUDER = {
     r"xxhash\.h": "common/base/hash.c",
     r"zlib\.h": "common/zip/zip.c",
     r"jansson\.h": "router/frontend/",
-    r"event2/.*": ("router/net/", "router/http/order.c", "router/fleet.c", "router/links.c", "router/loop.c"),
+    r"event2/.*": ("router/net/", "router/triton/order.c", "router/fleet.c", "router/links.c", "router/loop.c"),
     r"openssl/.*": ("router/net/tls.c", "bench/_router_load.c"),
     r"nghttp2/.*": "router/grpc/h2.c",
     r"protobuf-c/.*|.*\.pb-c\.h": "router/grpc/",

@@ -107,13 +107,16 @@ static inline void put_field(bt_strbuf_t *out, const char *name,
 }
 
 /* The head of a gRPC call, and more fields "name", "value", …, NULL. */
-static inline void put_call_head(bt_strbuf_t *out, const char *path,
-                                 const char *const *more)
+/* @param authority  NULL: it says none */
+static inline void put_call_head_to(bt_strbuf_t *out, const char *authority,
+                                    const char *path, const char *const *more)
 {
     put_field(out, ":method", "POST");
     put_field(out, ":scheme", "http");
     put_field(out, ":path", path);
-    put_field(out, ":authority", "localhost");
+    if (authority != NULL) {
+        put_field(out, ":authority", authority);
+    }
     put_field(out, "te", "trailers");
     put_field(out, "content-type", "application/grpc");
     for (; (more != NULL) && (more[0] != NULL); more += 2) {
@@ -121,15 +124,28 @@ static inline void put_call_head(bt_strbuf_t *out, const char *path,
     }
 }
 
-static inline void put_call(bt_strbuf_t *out, uint32_t stream, const char *path,
-                            const char *const *more, int flags)
+static inline void put_call_head(bt_strbuf_t *out, const char *path,
+                                 const char *const *more)
+{
+    put_call_head_to(out, "localhost", path, more);
+}
+
+static inline void put_call_to(bt_strbuf_t *out, uint32_t stream,
+                               const char *authority, const char *path,
+                               const char *const *more, int flags)
 {
     bt_strbuf_t head;
 
     bt_strbuf_init(&head, 65536);
-    put_call_head(&head, path, more);
+    put_call_head_to(&head, authority, path, more);
     put_frame(out, F_HEADERS, flags | END_HEADERS, stream, head.data, head.len);
     bt_strbuf_fini(&head);
+}
+
+static inline void put_call(bt_strbuf_t *out, uint32_t stream, const char *path,
+                            const char *const *more, int flags)
+{
+    put_call_to(out, stream, "localhost", path, more, flags);
 }
 
 /* A message of gRPC in one DATA frame. */

@@ -31,7 +31,7 @@ typedef struct fixture {
     bt_grpc_t *grpc;
     uint16_t port;
     bt_gcall_t *held; /* of Hold, the last */
-    int n_gone, n_ended;
+    int n_gone, n_ended, n_unnamed;
     bt_grpc_code_t code; /* of the last one that ended */
     int fd;
     bt_strbuf_t in, out;
@@ -96,6 +96,19 @@ static inline void on_ended(void *ctx, bt_gcall_t *call, const char *path,
     f->code = code;
 }
 
+/* Everybody but those who call it "evil.example", or come from there. */
+static inline const char *on_check(void *ctx, const char *authority,
+                                   const char *origin)
+{
+    fixture_t *f = ctx;
+
+    f->n_unnamed += (authority == NULL) ? 1 : 0;
+    return (((authority != NULL) && (strcmp(authority, "evil.example") == 0)) ||
+            ((origin != NULL) && (strcmp(origin, "https://evil.example") == 0)))
+               ? "no name of this server"
+               : NULL;
+}
+
 static const bt_grpc_config_t usual = {
     .net = {.max_connections = 8, .memory_bytes = 64u << 20},
     .max_message_bytes = 1u << 20,
@@ -132,6 +145,7 @@ static inline void fixture_start(fixture_t *f, const bt_grpc_config_t *config)
                                          .n_methods =
                                              BT_ARRAY_LEN(test_methods),
                                          .ctx = f,
+                                         .on_check = on_check,
                                          .on_end = on_ended};
     const struct timeval period = {.tv_usec = 1000};
     char why[BT_NET_WHY_BYTES];

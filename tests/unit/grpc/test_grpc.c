@@ -95,6 +95,34 @@ static void what_is_wrong_has_its_code(void **state)
     fixture_stop(&f);
 }
 
+/* Also one of a method that there is not: who may not call learns nothing. */
+static void who_may_not_call_is_denied_and_the_connection_goes_on(void **state)
+{
+    static const char *const page[] = {"origin", "https://evil.example", NULL};
+    static const char *const host[] = {"host", "evil.example", NULL};
+    fixture_t f;
+
+    (void)state;
+    begin(&f);
+    put_call_to(&f.in, 1, "evil.example", "/t.S/Echo", NULL, END_STREAM);
+    WAIT_FOR(&f, f.n_ended == 1);
+    assert_int_equal(f.code, BT_GRPC_PERMISSION_DENIED);
+    put_call_to(&f.in, 3, "evil.example", "/t.S/None", NULL, END_STREAM);
+    WAIT_FOR(&f, f.n_ended == 2);
+    assert_int_equal(f.code, BT_GRPC_PERMISSION_DENIED);
+    put_call(&f.in, 5, "/t.S/Echo", page, END_STREAM);
+    WAIT_FOR(&f, f.n_ended == 3);
+    assert_int_equal(f.code, BT_GRPC_PERMISSION_DENIED);
+    put_call_to(&f.in, 7, NULL, "/t.S/Echo", host, END_STREAM);
+    WAIT_FOR(&f, f.n_ended == 4);
+    assert_int_equal(f.code, BT_GRPC_PERMISSION_DENIED);
+    assert_int_equal(f.n_unnamed, 0);
+    put_call(&f.in, 9, "/t.S/Echo", NULL, 0);
+    put_message(&f.in, 9, "hello", 5, END_STREAM);
+    WAIT_FOR(&f, came(&f, "hello", 5));
+    fixture_stop(&f);
+}
+
 static void what_is_no_grpc_gets_a_status_of_http(void **state)
 {
     bt_strbuf_t head;
@@ -266,6 +294,7 @@ int main(void)
         BT_TEST(a_unary_call_is_answered),
         BT_TEST(a_stream_answers_each_message),
         BT_TEST(what_is_wrong_has_its_code),
+        BT_TEST(who_may_not_call_is_denied_and_the_connection_goes_on),
         BT_TEST(what_is_no_grpc_gets_a_status_of_http),
         BT_TEST(who_leaves_is_noticed),
         BT_TEST(a_deadline_ends_the_call),

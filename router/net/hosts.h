@@ -7,8 +7,8 @@
  * too. Such a request says where it comes from: its Host is the page's name,
  * or its Origin is.
  *
- *     Host    a literal address, localhost, *.localhost, this machine's name,
- *             a name that the server was bound to, one of --allowed-hosts
+ *     Host    (:authority) a literal address, localhost, *.localhost, this
+ * machine's name, a name that a server was bound to, one of --allowed-hosts
  *     Origin  the same, but of literal addresses only those of loopback, the
  *             Host itself, and those of --allowed-hosts; "null" is none
  *
@@ -18,15 +18,14 @@
  * Threads: pure functions, but for bt_hosts_init().
  * Source: RFC 6454, 6.2 (serialised origins), RFC 6761, 6.3 (localhost).
  */
-#ifndef BT_ROUTER_HTTP_HOSTS_H
-#define BT_ROUTER_HTTP_HOSTS_H
+#ifndef BT_ROUTER_NET_HOSTS_H
+#define BT_ROUTER_NET_HOSTS_H
 
 #include <stdbool.h>
-
-#include "router/http/http1.h"
+#include <stdint.h>
 
 #define BT_HOSTS_NAME_BYTES 256 /**< of a name, with the zero byte */
-#define BT_HOSTS_MAX_OWN    4   /**< of this machine (2) and of both ports */
+#define BT_HOSTS_MAX_OWN    5   /**< of this machine (2) and of three ports */
 
 typedef struct bt_hosts {
     /** Comma separated, borrowed: names, "*.name" for all below it, "*" for
@@ -44,8 +43,12 @@ void bt_hosts_add_own(bt_hosts_t *hosts, const char *name);
  *  @param [out] bad  the entry that is none, on failure */
 bool bt_hosts_are_valid(const char *allowed, char bad[BT_HOSTS_NAME_BYTES]);
 
-/** @return NULL, or why the request is refused: one sentence, static. */
-const char *bt_hosts_check(const bt_hosts_t *hosts,
-                           const bt_http1_head_t *head);
+/** By which name it is called. @param [in] host  NULL: the client says none
+ *  @return NULL, or why the request is refused: one sentence, static. */
+const char *bt_hosts_check(const bt_hosts_t *hosts, const char *host);
+/** Whose page it comes from. @param [in] host  that passes, or NULL
+ *  @return the same */
+const char *bt_hosts_check_origin(const bt_hosts_t *hosts, const char *origin,
+                                  const char *host);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/http/hosts.h"
+#include "router/net/hosts.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -156,24 +156,27 @@ static bool origin_passes(const bt_hosts_t *hosts, const char *origin,
     return is_own(hosts, &name);
 }
 
-const char *bt_hosts_check(const bt_hosts_t *hosts, const bt_http1_head_t *head)
+const char *bt_hosts_check(const bt_hosts_t *hosts, const char *host)
 {
-    const char *const host = bt_http1_find(head, "Host");
+    name_t name;
+
+    return ((host == NULL) || allows_all(hosts) ||
+            host_passes(hosts, host, &name))
+               ? NULL
+               : BAD_HOST;
+}
+
+const char *bt_hosts_check_origin(const bt_hosts_t *hosts, const char *origin,
+                                  const char *host)
+{
     name_t name = {0};
 
-    if (allows_all(hosts)) {
-        return NULL;
+    if ((host != NULL) && !split(host, &name)) {
+        name = (name_t){0};
     }
-    if ((host != NULL) && !host_passes(hosts, host, &name)) {
-        return BAD_HOST;
-    }
-    for (uint32_t i = 0; i < head->n_headers; i++) {
-        if ((strcasecmp(head->headers[i].name, "Origin") == 0) &&
-            !origin_passes(hosts, head->headers[i].value, &name)) {
-            return BAD_ORIGIN;
-        }
-    }
-    return NULL;
+    return (allows_all(hosts) || origin_passes(hosts, origin, &name))
+               ? NULL
+               : BAD_ORIGIN;
 }
 
 /* ---- the lists ---- */

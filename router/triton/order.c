@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/triton/order.h"
+
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
+#include "common/orders/client.h"
+
+#define POLL_MS 20
+/* From the launcher's word that its workers are ready to theirs to us. */
+#define SETTLE_MS 30000
+
+struct bt_order {
+    bt_frontend_t *front;
+    bt_order_done_t *done;
+    void *ctx;
+    bt_orders_client_t *client;
+    struct event *readable, *poll;
+    bool load;
+    uint64_t end_ms; /* 0: the launcher has not said that it is done */
+    char name[BT_ORDERS_NAME_BYTES];
+};
+
+void bt_order_leave(bt_order_t *order)
+{
+    if (order->readable != NULL) {
+        event_free(order->readable);
+    }
+    if (order->poll != NULL) {
+        event_free(order->poll);
+    }
+    bt_orders_close(order->client);
+    order->front->n_orders--;
+    bt_free(order);
+}
+
+static void explain(const bt_order_t *order, int status, const char *why,
+                    bt_api_error_t *error_p)
+{
+    bt_api_error_set(error_p, status,
+                     (status >= 500) ? "server_error" : "invalid_request_error",
+                     "model", "failed to %s '%.64s', %.400s",
+                     order->load ? "load" : "unload", order->name, why);
+}
+
+static void finish(bt_order_t *order, const bt_api_error_t *error)
+{
+    bt_order_done_t *const done = order->done;
+    void *const ctx = order->ctx;
+
+    bt_order_leave(order);
+    done(ctx, error);
+}
+
+static void fail(bt_order_t *order, int status, const char *why)
+{
+    bt_api_error_t error = {0};
+
+    explain(order, status, why, &error);
+    finish(order, &error);
+}
+
+/* ---- after the launcher's ok ---- */
+
+static bool has_come_true(const bt_order_t *order)
+{
+    const bt_served_t *served =
+        bt_registry_named(&order->front->models, order->name);
+
+    return order->load ? ((served != NULL) && bt_served_ready(served))
+                       : ((served == NULL) || served->unloaded);
+}
+
+static void settle(bt_order_t *order)
+{
+    if (has_come_true(order)) {
+        finish(order, NULL);
+    } else if (bt_now_ms() >= order->end_ms) {
+        fail(order, 503, "the launcher did it, but no worker has come");
+    }
+}
+
+/* ---- the launcher ---- */
+
+static void take(bt_order_t *order)
+{
+    const bt_status_t status = bt_orders_step(order->client);
+    bt_orders_event_t event;
+
+    while (bt_orders_next(order->client, &event)) {
+        if (event.kind == BT_ORDERS_EVENT_ERROR) {
+            fail(order, 400, event.u.error);
+            return;
+        }
+        if (event.kind == BT_ORDERS_EVENT_OK) {
+            order->end_ms = bt_now_ms() + SETTLE_MS;
+            event_free(order->readable);
+            order->readable = NULL;
+            settle(order);
+            return;
+        }
+    }
+    if (status != BT_OK) {
+        fail(order, 503, "the launcher is not there any more");
+    }
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_order_t *order = ctx;
+    bt_frontend_t *front = order->front;
+
+    (void)fd;
+    (void)what;
+    take(order);
+    bt_frontend_turn(front);
+}
+
+static void on_poll(evutil_socket_t fd, short what, void *ctx)
+{
+    bt_order_t *order = ctx;
+    bt_frontend_t *front = order->front;
+
+    (void)fd;
+    (void)what;
+    if (order->end_ms != 0) {
+        settle(order);
+    } else if (bt_orders_wants_write(order->client)) {
+        take(order);
+    }
+    bt_frontend_turn(front);
+}
+
+static bt_status_t give_on(bt_order_t *order, struct event_base *base)
+{
+    bt_orders_request_t request = {
+        .verb = order->load ? BT_ORDERS_LOAD : BT_ORDERS_UNLOAD,
+        .wait = true,
+        .prefill = BT_ORDERS_UNSET,
+        .decode = BT_ORDERS_UNSET,
+    };
+    const struct timeval period = {.tv_usec = POLL_MS * 1000};
+    bt_status_t status =
+        bt_orders_connect(order->front->config->launcher, &order->client);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    snprintf(request.name, sizeof(request.name), "%s", order->name);
+    status = bt_orders_send(order->client, &request);
+    if (status != BT_OK) {
+        return status;
+    }
+    order->readable = event_new(base, bt_orders_fd(order->client),
+                                EV_READ | EV_PERSIST, on_readable, order);
+    order->poll = event_new(base, -1, EV_PERSIST, on_poll, order);
+    return ((order->readable != NULL) && (order->poll != NULL) &&
+            (event_add(order->readable, NULL) == 0) &&
+            (event_add(order->poll, &period) == 0))
+               ? BT_OK
+               : BT_ERR_NO_MEMORY;
+}
+
+/* ---- the beginning ---- */
+
+static bt_status_t refuse(const char *name, const char *why,
+                          bt_api_error_t *error_p)
+{
+    bt_api_error_set(error_p, 400, "invalid_request_error", name, "%.64s: %s",
+                     name, why);
+    return BT_ERR_INVALID_PARAM;
+}
+
+bt_status_t bt_order_check_parameter(const char *name, bt_api_error_t *error_p)
+{
+    /* No model here hangs on another. */
+    if (strcmp(name, "unload_dependents") == 0) {
+        return BT_OK;
+    }
+    return refuse(name,
+                  "a model is loaded as the server was told, without a "
+                  "configuration or files of the order's own",
+                  error_p);
+}
+
+/* As the launcher calls it: Triton's names are the first model's. */
+static const char *name_for_launcher(bt_frontend_t *front, const char *name)
+{
+    const bt_served_t *served = bt_registry_find(&front->models, name);
+
+    return (served != NULL) ? served->name : name;
+}
+
+bt_status_t bt_order_begin(bt_frontend_t *front, struct event_base *base,
+                           const char *name, bool load, bt_order_done_t *done,
+                           void *ctx, bt_order_t **order_p,
+                           bt_api_error_t *error_p)
+{
+    bt_order_t *order;
+    bt_status_t status;
+
+    if (!bt_config_is_model_name(name, strlen(name))) {
+        return refuse(name, "this is no model's name", error_p);
+    }
+    if (front->n_orders >= BT_ORDER_MAX) {
+        bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
+                         "%d orders are under way, try again later",
+                         BT_ORDER_MAX);
+        return BT_ERR_BUSY;
+    }
+    order = bt_calloc(1, sizeof(*order));
+    if (order == NULL) {
+        bt_api_error_set(error_p, 503, "server_error", NULL,
+                         "out of memory for this order, try again later");
+        return BT_ERR_NO_MEMORY;
+    }
+    *order =
+        (bt_order_t){.front = front, .done = done, .ctx = ctx, .load = load};
+    snprintf(order->name, sizeof(order->name), "%s",
+             name_for_launcher(front, name));
+    front->n_orders++;
+    if (front->config->launcher[0] == '\0') {
+        explain(order, 400,
+                "this router has no launcher, which would do it (baton serve)",
+                error_p);
+        status = BT_ERR_UNSUPPORTED;
+        goto err_order;
+    }
+    status = give_on(order, base);
+    if (status != BT_OK) {
+        explain(order, 503, bt_status_str(status), error_p);
+        goto err_order;
+    }
+    *order_p = order;
+    return BT_OK;
+
+err_order:
+    bt_order_leave(order);
+    return status;
+}
