@@ -275,8 +275,9 @@ static void the_encoder_refuses_what_no_peer_would_take(void **state)
     memset(cases[n++].u.hello.name, 'x', BT_WIRE_MAX_NAME);
     cases[n] = wire_hello();
     cases[n++].u.hello.name[0] = '\n';
-    cases[n++] = (bt_msg_t){.type = BT_MSG_TOKENS,
-                            .u.tokens = {BT_WIRE_MAX_BATCH + 1, wire_tokens}};
+    cases[n++] = (bt_msg_t){
+        .type = BT_MSG_TOKENS,
+        .u.tokens = {.n = BT_WIRE_MAX_BATCH + 1, .tokens = wire_tokens}};
     cases[n] = (bt_msg_t){.type = BT_MSG_DRAIN};
     cases[n++].type = (bt_msg_type_t)16;
     assert_int_equal(n, BT_ARRAY_LEN(cases));
@@ -340,7 +341,7 @@ static void the_largest_messages_pass(void **state)
         many[i].id = i;
     }
     msg = (bt_msg_t){.type = BT_MSG_TOKENS,
-                     .u.tokens = {BT_WIRE_MAX_BATCH, many}};
+                     .u.tokens = {.n = BT_WIRE_MAX_BATCH, .tokens = many}};
     buf = wire_encoded(&msg);
     assert_int_equal(wire_decode(buf.data, buf.len, &got), BT_OK);
     assert_int_equal(got.u.tokens.n, BT_WIRE_MAX_BATCH);
