@@ -170,12 +170,6 @@ static bt_status_t check_inputs(bt_lower_t *l)
         if (bt_infer_input(request, name) != &request->inputs[i]) {
             return bt_lower_refuse(l, name, "is there twice");
         }
-        if (request->inputs[i].region.name[0] != '\0') {
-            return bt_lower_refuse(l, name,
-                                   "is in shared memory region '%s', which is "
-                                   "not registered",
-                                   request->inputs[i].region.name);
-        }
     }
     return BT_OK;
 }
@@ -377,13 +371,6 @@ bt_status_t bt_infer_check_outputs(const bt_model_spec_t *spec,
         if (is_not_yet(bt_model_output(spec, name)->what)) {
             bt_api_error_set(error_p, 400, INVALID, NULL,
                              "output '%s' is not supported yet", name);
-            return BT_ERR_INVALID_PARAM;
-        }
-        if (request->wanted[i].region.name[0] != '\0') {
-            bt_api_error_set(error_p, 400, INVALID, NULL,
-                             "output '%s' is wanted in shared memory region "
-                             "'%s', which is not registered",
-                             name, request->wanted[i].region.name);
             return BT_ERR_INVALID_PARAM;
         }
         if (bt_infer_wanted(request, name) != &request->wanted[i]) {

@@ -315,6 +315,11 @@ static void what_is_refused_is_told_as_triton_does(void **state)
                                          "\"text_output\",\"parameters\":"
                                          "{\"shared_memory_region\":\"r\"}}]}",
             400, "text_output: shared_memory_region");
+    refused(w, INFER("tensorrt_llm"),
+            "{\"inputs\":[{\"name\":\"input_ids\",\"datatype\":\"INT32\","
+            "\"shape\":[1,1],\"parameters\":{\"shared_memory_region\":\"r\","
+            "\"shared_memory_byte_size\":4}}]}",
+            400, "input_ids: shared_memory_region");
     /* Its first row runs before the second is refused. */
     post(w, &ex, INFER("ensemble"),
          BODY(T("text_input", "BYTES", "[2,1]", "[\"A\",\"A\"]") "," T(

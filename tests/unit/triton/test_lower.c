@@ -358,11 +358,6 @@ static void limits_and_types_are_told_by_name(void **state)
             TEXT "," T("max_tokens", "INT32", "[1,1]",
                        "[2]") "," T("min_length", "INT32", "[1,1]", "[3]"),
             "min_length");
-    refused("tensorrt_llm",
-            "{\"name\":\"input_ids\",\"datatype\":\"INT32\",\"shape\":[1,1],"
-            "\"parameters\":{\"shared_memory_region\":\"r\","
-            "\"shared_memory_byte_size\":4}}",
-            "region 'r'");
 }
 
 static void a_stop_needs_nothing_else(void **state)
