@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benchmarks of a whole cluster share: starting it, and being its client."""
 import asyncio
+import contextlib
 import ctypes
+import gc
+import json
 import os
 import random
+import socket
 import struct
 import sys
 import time
@@ -58,6 +62,53 @@ def ticks_within(pids, seconds):
     return own_ticks(pids) - before
 
 
+class Answer(asyncio.Protocol):
+    """A streamed answer. While it comes only what came and when is kept, for the client is on the cores that it measures;
+    what it says is read afterwards."""
+
+    def __init__(self, request):
+        self.request, self.pieces, self.ended = request, [], asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.started = time.monotonic()
+        transport.write(self.request)
+
+    def data_received(self, data):
+        self.pieces.append((time.monotonic(), data))
+
+    def connection_lost(self, exc):
+        self.ended.set_result(None)
+
+    def read(self):
+        """The events, and when the last byte of each came. @return self"""
+        data = b"".join(piece for _, piece in self.pieces)
+        head, _, body = data.partition(b"\r\n\r\n")
+        events = body.split(b"\n\n")[:-1]
+        if not head.startswith(b"HTTP/1.1 200 ") or events[-1:] != [b"data: [DONE]"] or b'"error"' in body:
+            raise SystemExit(f"a request failed: {data[-1000:].decode(errors='replace')}")
+        self.events = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
+        self.times, pieces, at, got = [], iter(self.pieces), len(data) - len(body), 0
+        for event in events:
+            at += len(event) + 2
+            while got < at:
+                when, piece = next(pieces)
+                got += len(piece)
+            self.times.append(when)
+        return self
+
+
+@contextlib.contextmanager
+def no_collector():
+    """Python's collector would stop the client for milliseconds."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Client:
     """Sends prompts that nobody has seen before, for answers of exact length."""
 
@@ -65,41 +116,49 @@ class Client:
         self.address, self.output_tokens = address, output_tokens
         self.rng = random.Random(seed)
 
-    def body(self, n_prompt):
-        return {"prompt": [self.rng.randrange(1000, 20000) for _ in range(n_prompt)],
-                "max_tokens": self.output_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    def request(self, n_prompt, **more):
+        """HTTP/1.0, so that nothing but events is between the head and the end. @return its bytes"""
+        body = json.dumps({"prompt": [self.rng.randrange(1000, 20000) for _ in range(n_prompt)],
+                           "max_tokens": self.output_tokens, "temperature": 0, "ignore_eos": True, "stream": True, **more})
+        return (f"POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
 
-    async def send(self, body):
-        s = await Stream(self.address, "/v1/completions", body).run()
-        if s.status != 200 or s.errors() or not s.done:
-            raise SystemExit(f"a request failed: {s.status} {s.errors() or getattr(s, 'error', '')}")
-        return s
+    async def send(self, request):
+        _, answer = await asyncio.get_running_loop().create_connection(lambda: Answer(request), *self.address)
+        await answer.ended
+        return answer
 
     def closed(self, n_prompt, n_requests, n_clients, step=lambda: None):
-        """So many clients, each with one request at a time. step: called after each. @return (streams, seconds)"""
+        """So many clients, each with one request at a time. step: called after each. @return (answers, seconds)"""
         async def run():
-            todo = iter([self.body(n_prompt) for _ in range(n_requests)])
+            todo = iter([self.request(n_prompt) for _ in range(n_requests)])
             out = []
 
             async def client():
-                for body in todo:
-                    out.append(await self.send(body))
+                for request in todo:
+                    out.append(await self.send(request))
                     step()
 
             start = time.monotonic()
             await asyncio.gather(*(client() for _ in range(n_clients)))
             return out, time.monotonic() - start
-        return asyncio.run(run())
+
+        with no_collector():
+            answers, seconds = asyncio.run(run())
+        return [answer.read() for answer in answers], seconds
 
     def open(self, n_prompt, n_requests, rate):
-        """Requests arrive at random (Poisson), so many per second. @return streams"""
+        """Requests arrive at random (Poisson), so many per second. @return answers"""
         async def run():
+            todo = [(self.rng.expovariate(rate), self.request(n_prompt)) for _ in range(n_requests)]
             tasks = []
             at = time.monotonic()
-            for _ in range(n_requests):
-                body = self.body(n_prompt)
-                at += self.rng.expovariate(rate)
+            for wait, request in todo:
+                at += wait
                 await asyncio.sleep(max(0.0, at - time.monotonic()))
-                tasks.append(asyncio.create_task(self.send(body)))
+                tasks.append(asyncio.create_task(self.send(request)))
             return await asyncio.gather(*tasks)
-        return asyncio.run(run())
+
+        with no_collector():
+            answers = asyncio.run(run())
+        return [answer.read() for answer in answers]

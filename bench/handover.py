@@ -6,7 +6,7 @@ Usage: ./baton bench handover [options]
   --short N           prompt tokens of the load (default 256)
   --long N            prompt tokens of the long prompts (default 2048)
   --output-tokens N   tokens of each answer (default 64)
-  --requests N        requests of the load (default 64); a fifth as many long ones
+  --requests N        requests of the load (default 256); a fifth as many long ones
   --load PERCENT      of what the cluster can take, measured first (default 80)
   --transport T       shm or network (default shm)
   --late-join J       on or off, of decode workers (default on)
@@ -22,17 +22,24 @@ many clients as help. From the requests' own ledgers (--trace):
   join wait   may join -> its first iteration: what is left of the running one
   tail        token #1's chunk done -> transfer over, that is what is left of it
 From the client's clock: the gap between token #1 and #2 beside the inter-token
-latency (ITL) of the same streams. Last, long prompts one at a time, with
+latency (ITL) of the same streams, and beside
+that of a loop on each core that does nothing but compute for as long as an
+iteration: nobody is steadier on this machine. Last, long prompts one at a time, with
 --kv-overlap layers and none in turns: the tail of an overlapped transfer as a
 part of one that begins when the prompt is computed.
 """
+import json
 import os
+import subprocess
 import sys
 import tempfile
 
 from _cluster import Client, Cluster, brief, pids_of, wait_until, warm_up, worker_cores, worker_threads
-from _shared import Load, add_model_option, check_model, describe, finish, parser, percentile, show_machine
+from _shared import Load, add_model_option, build, check_model, describe, finish, parser, percentile, show_machine
 from trace_lines import read
+
+
+STEADY_S = 10
 
 
 def say(args, text):
@@ -70,10 +77,17 @@ def under_load(client, trace, n_prompt, n_requests, n_clients, args):
     return out
 
 
+def steadiness(ms, args):
+    """@return p99 / p50 of work of so many ms, of each core"""
+    say(args, f"what the machine does to a loop of {ms:.1f} ms...")
+    lines = subprocess.run([build("steady"), f"{ms:.3f}", str(STEADY_S)], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return [core["p99"] / core["p50"] for core in map(json.loads, lines.splitlines())]
+
+
 def tails(clients, args):
     """What is left when the prompt is computed: {overlap: spread of ms}"""
     out = {name: [] for name in clients}
-    for _ in range(args.long_requests):
+    for _ in range(args.alone):
         for name, (client, trace) in clients.items():
             seen = len(read(trace))
             client.closed(args.long, 1, 1)
@@ -85,7 +99,8 @@ def start(args, directory, overlap):
     trace = os.path.join(directory, f"{overlap}.jsonl")
     threads = worker_threads(args)
     prefill, decode = worker_cores(threads)
-    cluster = Cluster(args.model, kv_memory="1g", router_args=["--trace", trace],
+    cluster = Cluster(args.model, kv_memory="1g",
+                      router_args=["--trace", trace] + (["--workers-pinned"] if prefill else []),
                       worker_args=["--threads", str(threads), "--transport", args.transport, "--prefix-cache", "off"],
                       prefill_args=["--kv-overlap", overlap, *prefill], decode_args=["--max-batch", "32", "--late-join", args.late_join, *decode])
     return cluster, trace
@@ -99,6 +114,7 @@ def warm_client(cluster, trace, args):
 
 def run(args):
     brief()
+    build("steady")
     out = describe(args, ("short", "long", "output_tokens", "requests", "load", "transport", "late_join", "seed"))
     load = Load()
     with tempfile.TemporaryDirectory() as d:
@@ -109,11 +125,13 @@ def run(args):
                 out["short"] = under_load(client, trace, args.short, args.requests, 8, args)
                 out["long"] = under_load(client, trace, args.long, args.long_requests, 2, args)
             other, other_trace = start(args, d, "none")
-            say(args, f"{args.long_requests} prompts of {args.long} tokens, one at a time, with and without overlap...")
+            say(args, f"{args.alone} prompts of {args.long} tokens, one at a time, with and without overlap...")
             with other:
                 other_client = warm_client(other, other_trace, args)
                 with load.during(pids_of(cluster, other)):
                     out["tail_ms"] = tails({"layers": (client, trace), "none": (other_client, other_trace)}, args)
+    for name in ("short", "long"):
+        out[name]["steadiness"] = steadiness(out[name]["itl_ms"]["p50"], args)
     out.update(load.figures())
     out["tail_percent"] = 100 * out["tail_ms"]["layers"]["p50"] / out["tail_ms"]["none"]["p50"]
     return out
@@ -130,7 +148,9 @@ def show(out):
                            ("grant_wait_ms", "wait for the grant"), ("data_ms", "whole transfer"),
                            ("first_gap_ms", "token #1 to #2"), ("itl_ms", "ITL after that")):
             print(f"{label:28}" + "".join(f"{part[key][p]:10.2f}" for p in ("p50", "p90", "p99")))
-        print(f"token #1 to #2, p99, is {part['first_gap_p99_by_itl_p50']:.2f} x the ITL's p50")
+        print(f"token #1 to #2, p99, is {part['first_gap_p99_by_itl_p50']:.2f} x the ITL's p50; ITL's own p99 "
+              f"{part['itl_ms']['p99'] / part['itl_ms']['p50']:.2f} x; a loop of as long on each core: "
+              + ", ".join(f"{ratio:.2f}" for ratio in part["steadiness"]) + " x")
     tail = out["tail_ms"]
     print(f"\none at a time: left of the transfer when the prompt is computed, p50: {tail['layers']['p50']:.2f} ms "
           f"(p99 {tail['layers']['p99']:.2f}), of {tail['none']['p50']:.2f} ms (p99 {tail['none']['p99']:.2f}) without "
@@ -142,7 +162,7 @@ def main():
     p.add_argument("--short", type=int, default=256)
     p.add_argument("--long", type=int, default=2048)
     p.add_argument("--output-tokens", type=int, default=64)
-    p.add_argument("--requests", type=int, default=64)
+    p.add_argument("--requests", type=int, default=256)
     p.add_argument("--load", type=int, default=80)
     p.add_argument("--transport", choices=("shm", "network"), default="shm")
     p.add_argument("--late-join", choices=("on", "off"), default="on")
@@ -154,6 +174,7 @@ def main():
         p.error("counts must be at least 1, output tokens at least 4")
     check_model(p, args)
     args.long_requests = max(args.requests // 5, 3)
+    args.alone = min(args.long_requests, 12)
     finish(args, run(args), show)
 
 

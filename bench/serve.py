@@ -64,8 +64,8 @@ def in_turn(address, args, step):
     async def run():
         for i in range(args.requests):
             for n in (1, args.n) if i % 2 == 0 else (args.n, 1):
-                body = dict(client.body(args.prompt_tokens), n=n, temperature=1.0, seed=i)
-                out[n].append(await client.send(body))
+                request = client.request(args.prompt_tokens, n=n, temperature=1.0, seed=i)
+                out[n].append((await client.send(request)).read())
             step()
     asyncio.run(run())
     return out

@@ -110,6 +110,19 @@ static void add_moved_address(bt_strbuf_t *args, const char *name,
     bt_strbuf_append(args, "", 1);
 }
 
+/* Does every worker compute on cores of its own? Routers are given the others,
+ * and short moments on those. */
+static bool workers_have_cores(const bt_plan_t *plan)
+{
+    uint32_t n_workers = 0, n_pinned = 0;
+
+    for (uint32_t i = 0; i < plan->n_processes; i++) {
+        n_workers += plan->processes[i]->model != BT_PLAN_NO_MODEL;
+        n_pinned += plan->processes[i]->cores != NULL; /* no router is */
+    }
+    return (n_workers > 0) && (n_pinned == n_workers);
+}
+
 static void add_router_args(const bt_plan_t *plan,
                             const bt_plan_process_t *process, bt_strbuf_t *args)
 {
@@ -145,6 +158,10 @@ static void add_router_args(const bt_plan_t *plan,
     bt_strbuf_printf(args, "--launcher=%s/" BT_ORDERS_SOCKET,
                      plan->run_dir.path);
     bt_strbuf_append(args, "", 1);
+    if (workers_have_cores(plan)) {
+        bt_strbuf_puts(args, "--workers-pinned");
+        bt_strbuf_append(args, "", 1);
+    }
 }
 
 /* What its program's name says, without --role. */

@@ -145,6 +145,9 @@ int main(int argc, char **argv)
     if (s.config->name[0] != '\0') {
         name = s.config->name;
     }
+    if (s.config->workers_pinned) {
+        bt_thread_works_in_bursts();
+    }
     if (bt_log_level_parse(s.config->log_level, &level) == 0) {
         bt_log_init(name, level);
     }

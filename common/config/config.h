@@ -81,10 +81,11 @@ typedef struct bt_config {
     const char *access_log;    /* "" = none, "-" = standard output */
     const char *trace;         /* file of the requests' ledgers, "" = none */
     /* what the processes take (serve passes them on) */
-    const char *model_name;     /* of an only model without a name of its own */
-    const char *launcher;       /* router: the launcher's socket, "" = none */
-    const char *join;           /* router URL(s), comma separated */
-    const char *listen;         /* router: URL for announcements */
+    const char *model_name; /* of an only model without a name of its own */
+    const char *launcher;   /* router: the launcher's socket, "" = none */
+    bool workers_pinned; /* router: all workers here have cores of their own */
+    const char *join;    /* router URL(s), comma separated */
+    const char *listen;  /* router: URL for announcements */
     const char *listen_host;    /* worker: address of its control links */
     const char *run_dir;        /* directory of ipc sockets */
     const char *key_file;       /* cluster key */

@@ -187,6 +187,10 @@ const bt_option_t bt_config_options[] = {
          "Control URL at which workers announce themselves"),
     TEXT("listen-host", "ADDR", "127.0.0.1", WORKERS, listen_host,
          "Address of the worker's own control links"),
+    FLAG("workers-pinned", R, workers_pinned,
+         "Every worker of this machine has --cores of its own, so the router's "
+         "threads may use them for longer at a time and still come first; the "
+         "launcher says so where it is true"),
     TEXT("launcher", "PATH", "", R, launcher,
          "Socket of the launcher that started this router, which tells it what "
          "runs and takes its orders; empty: there is none"),

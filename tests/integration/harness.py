@@ -281,12 +281,14 @@ class Cluster:
             raise
 
     def __exit__(self, kind, value, trace):
-        if kind is not None and not issubclass(kind, Skip):
-            print(self.logs())
-        for p in self.processes:
-            p.kill()
-            p.popen.wait()
-            p.close()
+        try:
+            if kind is not None and not issubclass(kind, Skip):
+                print(self.logs())
+        finally:  # nobody may be reading that
+            for p in self.processes:
+                p.kill()
+                p.popen.wait()
+                p.close()
         if os.environ.get("BATON_KEEP_LOGS"):
             print(f"    logs kept in {self.dir}")
         else:

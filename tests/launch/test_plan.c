@@ -104,7 +104,7 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
     assert_int_equal(p.plan->n_processes, 4);
     assert_args(p.plan, 0, "router",
                 "--model=m.gguf --listen=ipc:///run/x/router.ipc "
-                "--launcher=/run/x/orders --run-dir=/run/x "
+                "--launcher=/run/x/orders --workers-pinned --run-dir=/run/x "
                 "--key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "prefill-0",
                 "--max-batch=9 --model=m.gguf --model-name=m "
