@@ -211,10 +211,11 @@ static void each_of_several_models_has_workers_of_its_own(void **state)
 
     (void)state;
     assert_int_equal(p.plan->n_processes, 5);
-    assert_args(p.plan, 0, "router",
-                "--model=a=A.gguf --model=/d/B=1.gguf "
-                "--listen=ipc:///run/x/router.ipc --launcher=/run/x/orders "
-                "--run-dir=/run/x --key-file=/run/x/key --name=router");
+    assert_args(
+        p.plan, 0, "router",
+        "--model=a=A.gguf --model=/d/B=1.gguf "
+        "--listen=ipc:///run/x/router.ipc --launcher=/run/x/orders "
+        "--workers-pinned --run-dir=/run/x --key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "a.prefill-0",
                 "--model=A.gguf --model-name=a "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
