@@ -87,15 +87,16 @@ static void add_number(place_form_t *form, output_pb_t *out, const char *key,
 static void fill_place(place_form_t *form, const bt_infer_region_t *place,
                        size_t bytes, output_pb_t *out)
 {
-    param_pb_t *value = add_place(form, out, "shared_memory_region");
+    param_pb_t *value;
 
-    value->parameter_choice_case =
-        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
-    value->string_param = bt_pb_text(place->name);
     add_number(form, out, "shared_memory_byte_size", bytes);
     if (place->offset > 0) {
         add_number(form, out, "shared_memory_offset", place->offset);
     }
+    value = add_place(form, out, "shared_memory_region");
+    value->parameter_choice_case =
+        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+    value->string_param = bt_pb_text(place->name);
 }
 
 static void fill_response(response_form_t *form,
