@@ -133,6 +133,7 @@ typedef struct bt_config {
     const char *batching_strategy;       /* inflight_fused_batching, V1 ... */
     const char *exclude_input_in_output; /* auto, yes, no */
     bool accumulate_tokens;              /* tensorrt_llm_bls */
+    const char *shared_memory;           /* tensors of clients in it: off, on */
     uint32_t queue_delay_us;  /* requests that come within it go together */
     uint32_t kv_tokens;       /* most of a worker, 0 = what fits */
     uint32_t kv_free_percent; /* share for KV, 0 = auto */

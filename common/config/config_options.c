@@ -288,6 +288,10 @@ const bt_option_t bt_config_options[] = {
            "request does not say it; auto: yes for generate, no for infer"),
     FLAG("accumulate-tokens", S | R, accumulate_tokens,
          "Each response of a stream of tensorrt_llm_bls has all text so far"),
+    CHOICE("shared-memory", "off", "off, on", S | R, shared_memory,
+           "Whether clients may pass tensors in POSIX shared memory of this "
+           "host; whoever reaches the server can then have it read and write "
+           "any such memory of its own user by name"),
     COUNT("queue-delay-us", "0", 0, 1000000, "us", S | R, queue_delay_us,
           "How long a request waits in the router for others, to be sent to "
           "workers together with them"),

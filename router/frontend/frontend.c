@@ -55,6 +55,15 @@ static uint32_t n_threads(const bt_config_t *config)
     return (n < 2) ? 2 : n;
 }
 
+/* Of clients' shared memory that is read for requests under way: as bodies. */
+static uint64_t max_held_bytes(const bt_config_t *config)
+{
+    const uint64_t least = 8 * config->max_body_bytes;
+
+    return (config->http_memory_bytes > least) ? config->http_memory_bytes
+                                               : least;
+}
+
 bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
                              bt_send_t send, void *send_ctx)
 {
@@ -87,6 +96,9 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     if (status == BT_OK) {
         status = bt_ids_init(&front->ids);
     }
+    if ((status == BT_OK) && (strcmp(config->shared_memory, "on") == 0)) {
+        status = bt_regions_create(max_held_bytes(config), &front->regions);
+    }
     if ((status == BT_OK) && (config->trace[0] != '\0')) {
         status = bt_trace_open(config->trace, config->name, &front->trace);
     }
@@ -115,6 +127,7 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_access_log_close(front->access);
     bt_router_metrics_destroy(front->metrics);
     bt_pool_destroy(front->pool);
+    bt_regions_destroy(front->regions);
     *front = (bt_frontend_t){0};
 }
 

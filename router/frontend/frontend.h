@@ -20,6 +20,7 @@
 #include "common/config/config.h"
 #include "router/frontend/loads.h"
 #include "router/frontend/names.h"
+#include "router/frontend/regions.h"
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
 #include "router/frontend/turn.h"
@@ -41,6 +42,7 @@ typedef struct bt_frontend {
     bool trace_is_off;       /**< by a client's order */
     bt_access_log_t *access; /**< the same */
     bt_ids_t ids;            /**< of requests */
+    bt_regions_t *regions;   /**< of clients; NULL: --shared-memory off */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool leaving;                          /**< not ready any more */
     bool draining;                         /**< no new requests */

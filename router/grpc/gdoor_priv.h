@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file gdoor_priv.h  Shared by the files of the gRPC door: gdoor.c, infer.c,
- * services.c, describe.c, manage.c, health.c and reflection.c only. The methods
- * are one table, in gdoor.c.
+ * services.c, describe.c, memory.c, manage.c, health.c and reflection.c only.
+ * The methods are one table, in gdoor.c.
  *
  * A *visit* is one request on its way through the door, as the books know it: a
  * call, or one message of a stream.
@@ -47,9 +47,6 @@ void bt_service_server_live(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_model_ready(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message);
-void bt_service_no_regions(bt_gcall_t *call, bt_gmessage_t *message);
-void bt_service_no_memory(bt_gcall_t *call, bt_gmessage_t *message);
-void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message);
 
 /* ---- describe.c: the same ---- */
 
@@ -59,6 +56,15 @@ void bt_service_model_statistics(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_repository_index(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_log_settings(bt_gcall_t *call, bt_gmessage_t *message);
 void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message);
+
+/* ---- memory.c: regions of shared memory, the same ---- */
+
+void bt_memory_status(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_memory_register(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_memory_unregister(bt_gcall_t *call, bt_gmessage_t *message);
+/* Of CUDA devices, of which there are none here. */
+void bt_memory_cuda_none(bt_gcall_t *call, bt_gmessage_t *message);
+void bt_memory_cuda_register(bt_gcall_t *call, bt_gmessage_t *message);
 
 /* ---- manage.c: models by the launcher's orders ---- */
 

@@ -7,7 +7,8 @@
  *     bt_infer_response_t ─▶ ModelInferResponse, or a piece of a stream
  *
  * A tensor's data comes raw (raw_input_contents, one for each input that is not
- * in shared memory, in their order) or as numbers (contents); it leaves raw.
+ * in shared memory, in their order) or as numbers (contents); it leaves raw, or
+ * in shared memory, and then raw_output_contents has an empty entry for it.
  *
  * Threads: pure functions.
  */

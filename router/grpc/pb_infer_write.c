@@ -8,6 +8,16 @@
 typedef Inference__ModelInferResponse response_pb_t;
 typedef Inference__ModelInferResponse__InferOutputTensor output_pb_t;
 typedef Inference__InferParameter param_pb_t;
+typedef Inference__ModelInferResponse__InferOutputTensor__ParametersEntry
+    place_entry_t;
+
+/* Where in shared memory an output is: region, bytes and, unless it is 0, the
+ * offset. */
+#define N_PLACE 3
+typedef struct place_form {
+    place_entry_t entries[N_PLACE], *list[N_PLACE];
+    param_pb_t values[N_PLACE];
+} place_form_t;
 
 /* Borrows everything; the arrays have room for BT_INFER_MAX_OUTPUTS. */
 typedef struct response_form {
@@ -16,6 +26,7 @@ typedef struct response_form {
     output_pb_t *output_list[BT_INFER_MAX_OUTPUTS];
     ProtobufCBinaryData raw[BT_INFER_MAX_OUTPUTS];
     int64_t shapes[BT_INFER_MAX_OUTPUTS][BT_TENSOR_MAX_DIMS];
+    place_form_t places[BT_INFER_MAX_OUTPUTS];
     Inference__ModelInferResponse__ParametersEntry last, *param_list[1];
     param_pb_t last_value;
     char name[sizeof("triton_final_response")];
@@ -47,6 +58,47 @@ static void say_last(response_form_t *form, bool last)
     form->message.parameters = form->param_list;
 }
 
+/* @return the value, to be filled */
+static param_pb_t *add_place(place_form_t *form, output_pb_t *out,
+                             const char *key)
+{
+    const size_t i = out->n_parameters++;
+
+    form->entries[i] = (place_entry_t)
+        INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__PARAMETERS_ENTRY__INIT;
+    form->values[i] = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
+    form->entries[i].key = bt_pb_text(key);
+    form->entries[i].value = &form->values[i];
+    form->list[i] = &form->entries[i];
+    out->parameters = form->list;
+    return &form->values[i];
+}
+
+static void add_number(place_form_t *form, output_pb_t *out, const char *key,
+                       uint64_t number)
+{
+    param_pb_t *value = add_place(form, out, key);
+
+    value->parameter_choice_case =
+        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
+    value->int64_param = (int64_t)number;
+}
+
+static void fill_place(place_form_t *form, const bt_infer_region_t *place,
+                       size_t bytes, output_pb_t *out)
+{
+    param_pb_t *value;
+
+    add_number(form, out, "shared_memory_byte_size", bytes);
+    if (place->offset > 0) {
+        add_number(form, out, "shared_memory_offset", place->offset);
+    }
+    value = add_place(form, out, "shared_memory_region");
+    value->parameter_choice_case =
+        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+    value->string_param = bt_pb_text(place->name);
+}
+
 static void fill_response(response_form_t *form,
                           const bt_infer_response_t *from, bt_pb_last_t last)
 {
@@ -60,6 +112,7 @@ static void fill_response(response_form_t *form,
     for (size_t i = 0; i < from->n_outputs; i++) {
         const bt_tensor_t *tensor = &from->outputs[i];
         output_pb_t *out = &form->outputs[i];
+        const bt_infer_region_t *place;
 
         *out = (output_pb_t)
             INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT;
@@ -70,8 +123,16 @@ static void fill_response(response_form_t *form,
         }
         out->n_shape = tensor->n_dims;
         out->shape = form->shapes[i];
-        form->raw[i] = (ProtobufCBinaryData){.len = tensor->bytes,
-                                             .data = bytes_of(tensor->data)};
+        place = (from->request == NULL)
+                    ? NULL
+                    : bt_infer_place(from->request, tensor->name);
+        form->raw[i] = (ProtobufCBinaryData){0}; /* one for each all the same */
+        if (place != NULL) {
+            fill_place(&form->places[i], place, tensor->bytes, out);
+        } else {
+            form->raw[i].len = tensor->bytes;
+            form->raw[i].data = bytes_of(tensor->data);
+        }
         form->output_list[i] = out;
     }
     message->n_outputs = from->n_outputs;

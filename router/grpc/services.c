@@ -7,8 +7,6 @@
 #include "router/grpc/gdoor_priv.h"
 #include "router/triton/describe.h"
 
-#define MAX_EXTENSIONS 32
-
 /* The message says nothing: it is read all the same. @return false: the call
  * was ended */
 static bool skip_message(bt_gcall_t *call, bt_gmessage_t *message,
@@ -80,46 +78,19 @@ void bt_service_server_metadata(bt_gcall_t *call, bt_gmessage_t *message)
 {
     Inference__ServerMetadataResponse answer =
         INFERENCE__SERVER_METADATA_RESPONSE__INIT;
-    char *extensions[MAX_EXTENSIONS];
+    const bt_gdoor_t *door = bt_gcall_ctx(call);
+    const char *list[BT_DESCRIBE_MAX_EXTENSIONS];
+    char *extensions[BT_DESCRIBE_MAX_EXTENSIONS];
 
     if (skip_message(call, message,
                      &inference__server_metadata_request__descriptor)) {
-        for (size_t n = 0;
-             (n < MAX_EXTENSIONS) && (bt_describe_extensions[n] != NULL); n++) {
-            extensions[n] = bt_pb_text(bt_describe_extensions[n]);
-            answer.n_extensions = n + 1;
+        answer.n_extensions = bt_describe_extensions(door->front, list);
+        for (size_t i = 0; i < answer.n_extensions; i++) {
+            extensions[i] = bt_pb_text(list[i]);
         }
         answer.extensions = extensions;
         answer.name = bt_pb_text(BT_DESCRIBE_SERVER_NAME);
         answer.version = bt_pb_text(bt_config_version());
         bt_gdoor_answer(call, &answer.base);
     }
-}
-
-/* Nothing was registered, so there is nothing to tell or to end: clients end
- * what is left of a run before. The answers have no bytes. */
-void bt_service_no_regions(bt_gcall_t *call, bt_gmessage_t *message)
-{
-    Inference__SystemSharedMemoryUnregisterResponse answer =
-        INFERENCE__SYSTEM_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
-
-    bt_gmessage_fini(bt_gcall_grpc(call), message);
-    bt_gdoor_answer(call, &answer.base);
-}
-
-void bt_service_no_memory(bt_gcall_t *call, bt_gmessage_t *message)
-{
-    bt_gmessage_fini(bt_gcall_grpc(call), message);
-    bt_gcall_end(call, BT_GRPC_UNIMPLEMENTED,
-                 "system shared memory with clients is not served: send the "
-                 "tensors themselves");
-}
-
-void bt_service_no_cuda(bt_gcall_t *call, bt_gmessage_t *message)
-{
-    bt_gmessage_fini(bt_gcall_grpc(call), message);
-    bt_gcall_end(
-        call, BT_GRPC_UNIMPLEMENTED,
-        "CUDA shared memory is not served: tensors are in the router's "
-        "memory, which has no device");
 }

@@ -16,6 +16,8 @@ static void begin(const bt_request_t *r, bt_json_t *json)
 
 void bt_route_server(const bt_request_t *r)
 {
+    const char *extensions[BT_DESCRIBE_MAX_EXTENSIONS];
+    const size_t n = bt_describe_extensions(r->door->front, extensions);
     bt_json_t json;
 
     begin(r, &json);
@@ -23,8 +25,8 @@ void bt_route_server(const bt_request_t *r)
     bt_json_str(&json, "name", BT_DESCRIBE_SERVER_NAME);
     bt_json_str(&json, "version", bt_config_version());
     bt_json_array(&json, "extensions");
-    for (const char *const *one = bt_describe_extensions; *one != NULL; one++) {
-        bt_json_str(&json, NULL, *one);
+    for (size_t i = 0; i < n; i++) {
+        bt_json_str(&json, NULL, extensions[i]);
     }
     bt_json_end_array(&json);
     bt_json_end_object(&json);

@@ -218,7 +218,9 @@ static void on_finish(bt_infer_reply_t *reply, const bt_infer_response_t *whole)
 
     note_facts(visit);
     for (size_t i = 0; i < whole->n_outputs; i++) {
-        bytes += whole->outputs[i].bytes;
+        if (bt_infer_place(whole->request, whole->outputs[i].name) == NULL) {
+            bytes += whole->outputs[i].bytes;
+        }
     }
     if (bytes > visit->door->inline_bytes) {
         begin_write(visit, whole);

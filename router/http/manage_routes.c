@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Triton's clients order: models, the log, the trace, shared memory. */
+/* What Triton's clients order: models, the log, the trace. */
 #include <string.h>
 
 #include "common/base/json.h"
@@ -8,11 +8,8 @@
 #include "router/triton/order.h"
 #include "router/triton/settings_json.h"
 
-/* An order's body, read as settings; @param under  as of
- * bt_settings_read_under(), or NULL
- * @return false: it was refused, and that is answered */
-static bool read_body(const bt_request_t *r, const char *under,
-                      bt_settings_t *settings)
+bool bt_request_read(const bt_request_t *r, const char *under,
+                     bt_settings_t *settings)
 {
     bt_api_error_t error = {0};
     bt_strbuf_t body;
@@ -40,11 +37,6 @@ static void refuse_by_name(const bt_request_t *r, const char *name,
     bt_api_error_set(&error, 400, "invalid_request_error", name, "%.64s: %s",
                      name, what);
     bt_request_fail(r, &error);
-}
-
-static void respond_nothing(const bt_request_t *r)
-{
-    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, "", 0);
 }
 
 /* ---- models ---- */
@@ -79,7 +71,7 @@ void bt_route_index(const bt_request_t *r)
     bt_json_t json;
     bool ready_only = false;
 
-    if (!read_body(r, NULL, &settings)) {
+    if (!bt_request_read(r, NULL, &settings)) {
         return;
     }
     for (size_t i = 0; i < settings.n; i++) {
@@ -120,7 +112,7 @@ static void order(const bt_request_t *r, bool load)
     bt_api_error_t error = {0};
     bt_settings_t parameters;
 
-    if (!read_body(r, "parameters", &parameters)) {
+    if (!bt_request_read(r, "parameters", &parameters)) {
         return;
     }
     for (size_t i = 0; i < parameters.n; i++) {
@@ -202,7 +194,7 @@ void bt_route_log(const bt_request_t *r)
     bt_settings_t settings;
 
     if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
-        if (!read_body(r, NULL, &settings)) {
+        if (!bt_request_read(r, NULL, &settings)) {
             return;
         }
         if (bt_describe_set_log(r->door->front, &settings, &error) != BT_OK) {
@@ -220,7 +212,7 @@ void bt_route_trace(const bt_request_t *r)
     bt_settings_t settings;
 
     if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
-        if (!read_body(r, NULL, &settings)) {
+        if (!bt_request_read(r, NULL, &settings)) {
             return;
         }
         if (bt_describe_set_trace(r->door->front, r->model, &settings,
@@ -231,32 +223,4 @@ void bt_route_trace(const bt_request_t *r)
     }
     bt_describe_trace(r->door->front, &settings);
     respond_settings(r, &settings);
-}
-
-/* ---- shared memory, of which there is none ---- */
-
-void bt_route_memory_status(const bt_request_t *r)
-{
-    static const char none[] = "[]";
-
-    if (r->name != NULL) {
-        refuse_by_name(r, r->name,
-                       "no such region of shared memory is "
-                       "registered");
-        return;
-    }
-    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, none, sizeof(none) - 1);
-}
-
-void bt_route_memory_register(const bt_request_t *r)
-{
-    refuse_by_name(r, r->name,
-                   "shared memory with clients is not served over "
-                   "HTTP: send the tensors themselves");
-}
-
-/* What is not there is unregistered already: clients do it first. */
-void bt_route_memory_unregister(const bt_request_t *r)
-{
-    respond_nothing(r);
 }

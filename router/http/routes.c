@@ -181,13 +181,12 @@ static void invocations(const request_t *r)
 
 #define MODEL         "/v2/models/{model}"
 #define MODEL_VERSION MODEL "/versions/{version}"
-#define SHARED_MEMORY(at)                                                \
-    {at "/status", READ, bt_route_memory_status},                        \
-        {at "/unregister", POST, bt_route_memory_unregister},            \
-        {at "/region/{name}/status", READ, bt_route_memory_status},      \
-        {at "/region/{name}/register", POST, bt_route_memory_register},  \
-    {                                                                    \
-        at "/region/{name}/unregister", POST, bt_route_memory_unregister \
+#define SHARED_MEMORY(at, status, add, remove)                      \
+    {at "/status", READ, status}, {at "/unregister", POST, remove}, \
+        {at "/region/{name}/status", READ, status},                 \
+        {at "/region/{name}/register", POST, add},                  \
+    {                                                               \
+        at "/region/{name}/unregister", POST, remove                \
     }
 
 static const route_t main_routes[] = {
@@ -216,8 +215,10 @@ static const route_t main_routes[] = {
     {"/v2/repository/index", POST, bt_route_index},
     {"/v2/repository/models/{name}/load", POST, bt_route_load},
     {"/v2/repository/models/{name}/unload", POST, bt_route_unload},
-    SHARED_MEMORY("/v2/systemsharedmemory"),
-    SHARED_MEMORY("/v2/cudasharedmemory"),
+    SHARED_MEMORY("/v2/systemsharedmemory", bt_route_memory_status,
+                  bt_route_memory_register, bt_route_memory_unregister),
+    SHARED_MEMORY("/v2/cudasharedmemory", bt_route_cuda_status,
+                  bt_route_cuda_register, bt_route_cuda_unregister),
     {"/ping", READ, server_ready},
     {"/invocations", POST, invocations},
     {"/v1/completions", POST, openai},

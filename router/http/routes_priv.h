@@ -4,6 +4,7 @@
 #define BT_ROUTER_HTTP_ROUTES_PRIV_H
 
 #include "router/http/door_priv.h"
+#include "router/triton/describe.h"
 
 /** What a route's handler gets. */
 typedef struct bt_request {
@@ -40,8 +41,20 @@ void bt_route_load(const bt_request_t *r);
 void bt_route_unload(const bt_request_t *r);
 void bt_route_log(const bt_request_t *r);
 void bt_route_trace(const bt_request_t *r);
+/** An order's body, read as settings. @param under  as of
+ *  bt_settings_read_under(), or NULL
+ *  @return false: it was refused, and that is answered */
+bool bt_request_read(const bt_request_t *r, const char *under,
+                     bt_settings_t *settings);
+
+/* ---- memory_routes.c: regions of shared memory ---- */
+
 void bt_route_memory_status(const bt_request_t *r);
 void bt_route_memory_register(const bt_request_t *r);
 void bt_route_memory_unregister(const bt_request_t *r);
+/* Of CUDA devices, of which there are none here. */
+void bt_route_cuda_status(const bt_request_t *r);
+void bt_route_cuda_register(const bt_request_t *r);
+void bt_route_cuda_unregister(const bt_request_t *r);
 
 #endif

@@ -6,7 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-const char *const bt_describe_extensions[] = {
+static const char *const extensions[] = {
     "model_repository",
     "model_configuration",
     "binary_tensor_data",
@@ -15,8 +15,17 @@ const char *const bt_describe_extensions[] = {
     "trace",
     "logging",
     "generate",
-    NULL,
+    "system_shared_memory", /* the last */
 };
+
+size_t bt_describe_extensions(const bt_frontend_t *front,
+                              const char *list[BT_DESCRIBE_MAX_EXTENSIONS])
+{
+    _Static_assert(BT_ARRAY_LEN(extensions) <= BT_DESCRIBE_MAX_EXTENSIONS,
+                   "there is room");
+    memcpy(list, extensions, sizeof(extensions));
+    return BT_ARRAY_LEN(extensions) - ((front->regions == NULL) ? 1 : 0);
+}
 
 /* ---- an ensemble's steps ---- */
 

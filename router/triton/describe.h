@@ -28,8 +28,11 @@
 
 #define BT_DESCRIBE_SERVER_NAME "baton"
 
-/** What the server can do beside inferring; a NULL ends the list. */
-extern const char *const bt_describe_extensions[];
+#define BT_DESCRIBE_MAX_EXTENSIONS 16
+/** What the server can do beside inferring.
+ *  @return how many there are in the list; the names are static */
+size_t bt_describe_extensions(const bt_frontend_t *front,
+                              const char *list[BT_DESCRIBE_MAX_EXTENSIONS]);
 
 /* ---- models ---- */
 

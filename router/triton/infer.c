@@ -100,27 +100,12 @@ const bt_infer_wanted_t *bt_infer_wanted(const bt_infer_request_t *request,
     return NULL;
 }
 
-bt_status_t bt_infer_refuse_regions(const bt_infer_request_t *request,
-                                    bt_api_error_t *error)
+const bt_infer_region_t *bt_infer_place(const bt_infer_request_t *request,
+                                        const char *name)
 {
-    const char *name = NULL;
+    const bt_infer_wanted_t *wanted = bt_infer_wanted(request, name);
 
-    for (size_t i = 0; i < request->n_inputs; i++) {
-        if (request->inputs[i].region.name[0] != '\0') {
-            name = request->inputs[i].tensor.name;
-        }
-    }
-    for (size_t i = 0; i < request->n_wanted; i++) {
-        if (request->wanted[i].region.name[0] != '\0') {
-            name = request->wanted[i].name;
-        }
-    }
-    if (name == NULL) {
-        return BT_OK;
-    }
-    bt_api_error_set(error, 400, "invalid_request_error", NULL,
-                     "%s: shared_memory_region: shared memory with clients is "
-                     "not served, send the tensors themselves",
-                     name);
-    return BT_ERR_INVALID_PARAM;
+    return ((wanted != NULL) && (wanted->region.name[0] != '\0'))
+               ? &wanted->region
+               : NULL;
 }

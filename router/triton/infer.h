@@ -43,8 +43,8 @@ typedef struct bt_infer_params {
     size_t n;
 } bt_infer_params_t;
 
-/** A place in shared memory, of a request's input or wanted output; kept for
- *  whoever knows such places. */
+/** A place in shared memory, of a request's input or wanted output; uses.h
+ *  knows such places. */
 typedef struct bt_infer_region {
     char name[BT_TENSOR_NAME_BYTES]; /**< "": it is not in shared memory */
     uint64_t offset, bytes;
@@ -92,17 +92,16 @@ BT_MUST_CHECK bt_status_t bt_infer_param_add(bt_infer_params_t *params,
                                              const char *name, size_t bytes,
                                              bt_infer_param_t **param_p);
 void bt_infer_params_fini(bt_infer_params_t *params);
-/** Nobody here knows places in shared memory yet, and such a tensor has no
- * data.
- *  @retval BT_ERR_INVALID_PARAM  error_p names one */
-BT_MUST_CHECK bt_status_t bt_infer_refuse_regions(
-    const bt_infer_request_t *request, bt_api_error_t *error_p);
 /** NULL when there is none. */
 const bt_infer_input_t *bt_infer_input(const bt_infer_request_t *request,
                                        const char *name);
 /** NULL: the client did not name it. */
 const bt_infer_wanted_t *bt_infer_wanted(const bt_infer_request_t *request,
                                          const char *name);
+/** Where in shared memory this output is: a response tells that, and the
+ *  tensor's bytes, in place of its data. NULL: it is not there. */
+const bt_infer_region_t *bt_infer_place(const bt_infer_request_t *request,
+                                        const char *name);
 
 /**
  * From a door's bytes to a request; on the frontend's pool when they are many,

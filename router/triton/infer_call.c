@@ -23,6 +23,7 @@ static void held_unref(bt_infer_held_t *held)
 /* The call has nothing of the body any more. */
 static void let_go(bt_infer_call_t *call)
 {
+    bt_uses_give_back(call->uses);
     if (call->held != NULL) {
         held_unref(call->held);
         call->held = NULL;
@@ -59,6 +60,7 @@ static void call_free(bt_infer_call_t *call)
     bt_free(call->client);
     bt_free(call->traceparent);
     let_go(call);
+    bt_uses_end(call->uses);
     bt_free(call);
 }
 
@@ -377,19 +379,24 @@ static void forget_inputs(bt_infer_request_t *request)
     bt_strbuf_fini(&request->body);
 }
 
-static void run_lower(bt_infer_call_t *call)
+static void lower(bt_infer_call_t *call)
 {
-    const bt_infer_request_t *request = &call->request;
+    bt_infer_request_t *request = &call->request;
 
     call->spec = bt_model_spec(request->model);
     call->status = bt_infer_check_outputs(call->spec, request, &call->error);
     if (call->status != BT_OK) {
         return;
     }
+    if (call->spec->role == BT_ROLE_POSTPROCESS) {
+        call->status = bt_infer_check_inputs(call->spec, request, &call->error);
+        return;
+    }
     call->status =
-        (call->spec->role == BT_ROLE_POSTPROCESS)
-            ? bt_infer_check_inputs(call->spec, request, &call->error)
-            : bt_infer_lower(call->spec, request, &call->lowered, &call->error);
+        bt_infer_lower(call->spec, request, &call->lowered, &call->error);
+    if (call->status == BT_OK) {
+        forget_inputs(request);
+    }
 }
 
 static void run_parse(bt_pool_job_t *job)
@@ -403,9 +410,6 @@ static void run_parse(bt_pool_job_t *job)
     call->status =
         call->parse(call->parse_ctx, &call->body, &call->request, &call->error);
     bt_strbuf_fini(&call->body);
-    if (call->status == BT_OK) {
-        call->status = bt_infer_refuse_regions(&call->request, &call->error);
-    }
     if (call->status != BT_OK) {
         return;
     }
@@ -413,9 +417,19 @@ static void run_parse(bt_pool_job_t *job)
         memcpy(call->request.model, model, sizeof(model));
         memcpy(call->request.version, version, sizeof(version));
     }
-    run_lower(call);
-    if ((call->status == BT_OK) && (call->spec->role != BT_ROLE_POSTPROCESS)) {
-        forget_inputs(&call->request);
+    if (!bt_uses_any(&call->request)) {
+        lower(call);
+    }
+}
+
+/* What is in shared memory, now that it was found. */
+static void run_read(bt_pool_job_t *job)
+{
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+
+    call->status = bt_uses_read(call->uses, &call->request, &call->error);
+    if (call->status == BT_OK) {
+        lower(call);
     }
 }
 
@@ -426,6 +440,10 @@ static void run_process(bt_pool_job_t *job)
     call->status = bt_infer_process(
         call->served, call->context_tokens, call->spec, &call->request,
         &call->lowered, call->outputs, &call->n_outputs, &call->error);
+    if ((call->status == BT_OK) && bt_uses_writes(call->uses)) {
+        call->status = bt_uses_write(call->uses, &call->request, call->outputs,
+                                     call->n_outputs, UINT64_MAX, &call->error);
+    }
 }
 
 /* @return whether it goes on; else it was told. */
@@ -518,21 +536,62 @@ static void on_processed(bt_pool_job_t *job)
     bt_infer_call_unpin(call, was_pinned);
 }
 
+static void go_on(bt_infer_call_t *call)
+{
+    if (!find_model(call) || !check_config(call)) {
+        bt_infer_call_refuse(call);
+    } else if (call->lowered.stop) {
+        stop_other(call);
+    } else if ((call->spec->role == BT_ROLE_TEXT) ||
+               (call->spec->role == BT_ROLE_IDS)) {
+        begin_rows(call);
+    } else {
+        bt_infer_call_post(call, run_process, on_processed);
+    }
+}
+
+static void on_read(bt_pool_job_t *job)
+{
+    bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
+    const bool was_pinned = bt_infer_call_pin(call);
+
+    if (step_ended(call)) {
+        go_on(call);
+    }
+    bt_infer_call_unpin(call, was_pinned);
+}
+
+/* A short body may stand for long tensors. */
+static void begin_read(bt_infer_call_t *call)
+{
+    uint64_t bytes;
+
+    call->status = bt_uses_begin(call->front->regions, &call->request,
+                                 call->front->config->max_body_bytes,
+                                 &call->uses, &call->error);
+    if (call->status != BT_OK) {
+        bt_infer_call_refuse(call);
+        return;
+    }
+    bytes = bt_uses_input_bytes(call->uses);
+    call->is_inline = call->is_inline && (bytes <= BT_INTAKE_INLINE_BYTES) &&
+                      !bt_uses_writes(call->uses);
+    if (bytes >= BT_INTAKE_LONG_BYTES) {
+        call->lane = BT_POOL_LONG;
+    }
+    bt_infer_call_post(call, run_read, on_read);
+}
+
 static void on_parsed(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
     const bool was_pinned = bt_infer_call_pin(call);
 
     if (step_ended(call)) {
-        if (!find_model(call) || !check_config(call)) {
-            bt_infer_call_refuse(call);
-        } else if (call->lowered.stop) {
-            stop_other(call);
-        } else if ((call->spec->role == BT_ROLE_TEXT) ||
-                   (call->spec->role == BT_ROLE_IDS)) {
-            begin_rows(call);
+        if (bt_uses_any(&call->request)) {
+            begin_read(call);
         } else {
-            bt_infer_call_post(call, run_process, on_processed);
+            go_on(call);
         }
     }
     bt_infer_call_unpin(call, was_pinned);

@@ -11,6 +11,9 @@
  *                                       └─▶ tokens or text ──────┘
  *                                          (pool: pre- and postprocessing)
  *
+ * What is in shared memory is found between parse and lower, read with lower,
+ * and written before the response that tells of it (uses.h).
+ *
  * Without a stream all rows are one response, whose tensors' first dimension is
  * the rows. With one, each response is a piece of one row.
  *

@@ -7,6 +7,7 @@
 #include "router/triton/infer_call.h"
 #include "router/triton/lower.h"
 #include "router/triton/outputs.h"
+#include "router/triton/uses.h"
 
 /** The memory of a body and what was made of it, until the last of them is
  * free: rows may outlive their call at the pool. */
@@ -56,6 +57,7 @@ struct bt_infer_call {
     bt_status_t status; /* of the last step */
     bt_api_error_t error;
     bt_infer_request_t request;
+    bt_uses_t *uses; /* owned; NULL: it has nothing in shared memory */
     const bt_model_spec_t *spec;
     bt_served_t *served;
     uint32_t context_tokens;

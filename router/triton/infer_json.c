@@ -720,6 +720,9 @@ static bool is_raw(const bt_infer_response_t *response, const char *name)
 {
     const bt_infer_wanted_t *wanted = bt_infer_wanted(response->request, name);
 
+    if (bt_infer_place(response->request, name) != NULL) {
+        return false;
+    }
     return (wanted != NULL) ? wanted->binary : response->request->binary;
 }
 
@@ -776,13 +779,28 @@ static void put_data(bt_json_t *json, const bt_tensor_t *tensor)
     bt_json_end_array(json);
 }
 
-static void put_output(bt_json_t *json, const bt_tensor_t *tensor, bool raw)
+static void put_place(bt_json_t *json, const bt_infer_region_t *place,
+                      const bt_tensor_t *tensor)
+{
+    bt_json_object(json, "parameters");
+    bt_json_str(json, "shared_memory_region", place->name);
+    if (place->offset > 0) {
+        bt_json_u64(json, "shared_memory_offset", place->offset);
+    }
+    bt_json_u64(json, "shared_memory_byte_size", tensor->bytes);
+    bt_json_end_object(json);
+}
+
+static void put_output(bt_json_t *json, const bt_tensor_t *tensor, bool raw,
+                       const bt_infer_region_t *place)
 {
     bt_json_object(json, NULL);
     bt_json_str(json, "name", tensor->name);
     bt_json_str(json, "datatype", bt_dtype_name(tensor->dtype));
     put_shape(json, tensor);
-    if (raw) {
+    if (place != NULL) {
+        put_place(json, place, tensor);
+    } else if (raw) {
         bt_json_object(json, "parameters");
         bt_json_u64(json, "binary_data_size", tensor->bytes);
         bt_json_end_object(json);
@@ -812,7 +830,8 @@ void bt_infer_write_json(const bt_infer_response_t *response, bt_strbuf_t *out,
         const bool raw = is_raw(response, tensor->name);
 
         any_raw = any_raw || raw;
-        put_output(&json, tensor, raw);
+        put_output(&json, tensor, raw,
+                   bt_infer_place(response->request, tensor->name));
     }
     bt_json_end_array(&json);
     bt_json_end_object(&json);

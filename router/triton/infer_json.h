@@ -9,7 +9,9 @@
  *      "outputs": [{"name": …, "parameters": {"binary_data": true}}, …]}
  *     raw data of the inputs that have a size, one after the other
  *
- * The header Inference-Header-Content-Length says where the JSON ends.
+ * The header Inference-Header-Content-Length says where the JSON ends. A tensor
+ * in shared memory has the parameters shared_memory_region, …_offset and
+ * …_byte_size in place of data; a response's byte size is that of its data.
  *
  * Threads: pure functions.
  * Source:  KServe's protocol v2, extension "binary tensor data".

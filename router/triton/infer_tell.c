@@ -9,6 +9,8 @@
 
 /* Bytes of logits in one response, beside all else that is in it. */
 #define MAX_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
+/* What a piece of a stream writes to shared memory, on the event loop. */
+#define MAX_WRITTEN (8u << 20)
 
 void bt_infer_call_free_outputs(bt_infer_call_t *call)
 {
@@ -130,8 +132,10 @@ static uint32_t pad_id(const bt_infer_call_t *call)
     return (bt_tokenizer_end_ids(call->served->tok, &id, 1) == 1) ? id : 0;
 }
 
+/* @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  of bt_infer_outputs()
+ * @retval others  call->error has it */
 static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
-                        size_t n)
+                        size_t n, uint64_t max_written)
 {
     const bt_infer_shape_t shape = {
         .spec = call->spec,
@@ -142,17 +146,28 @@ static bt_status_t make(bt_infer_call_t *call, const bt_infer_result_t *results,
         .max_logits = MAX_LOGITS,
     };
 
+    bt_status_t status;
+
     bt_infer_call_free_outputs(call);
-    return bt_infer_outputs(&shape, results, n, call->outputs,
-                            &call->n_outputs);
+    status =
+        bt_infer_outputs(&shape, results, n, call->outputs, &call->n_outputs);
+    if ((status == BT_OK) && bt_uses_writes(call->uses)) {
+        status = bt_uses_write(call->uses, &call->request, call->outputs,
+                               call->n_outputs, max_written, &call->error);
+    }
+    return status;
 }
 
 static void fail_to_make(bt_infer_call_t *call, bt_status_t status)
 {
     bt_api_error_t error = {0};
 
-    if (status != BT_ERR_TOO_LARGE) {
+    if (status == BT_ERR_NO_MEMORY) {
         bt_infer_call_fail_for_memory(call);
+        return;
+    }
+    if (status != BT_ERR_TOO_LARGE) {
+        bt_infer_call_fail(call, &call->error);
         return;
     }
     bt_api_error_set(&error, 400, "invalid_request_error", NULL,
@@ -167,7 +182,7 @@ static void fail_to_make(bt_infer_call_t *call, bt_status_t status)
 static bool make_outputs(bt_infer_call_t *call,
                          const bt_infer_result_t *results, size_t n)
 {
-    const bt_status_t status = make(call, results, n);
+    const bt_status_t status = make(call, results, n, MAX_WRITTEN);
 
     if (status != BT_OK) {
         fail_to_make(call, status);
@@ -208,7 +223,8 @@ bt_infer_result_t bt_infer_call_result_of(const bt_infer_row_t *row)
     };
 }
 
-/* All rows are one response; on the pool where logits are copied into it. */
+/* All rows are one response; on the pool where logits are copied into it, or
+ * outputs to shared memory. */
 static void run_whole(bt_pool_job_t *job)
 {
     bt_infer_call_t *call = BT_CONTAINER_OF(job, bt_infer_call_t, job);
@@ -218,7 +234,7 @@ static void run_whole(bt_pool_job_t *job)
     for (size_t i = 0; i < call->n_rows; i++) {
         results[i] = bt_infer_call_result_of(&call->rows[i]);
     }
-    call->status = make(call, results, call->n_rows);
+    call->status = make(call, results, call->n_rows, UINT64_MAX);
 }
 
 static void on_whole(bt_pool_job_t *job)
@@ -243,8 +259,9 @@ static void on_whole(bt_pool_job_t *job)
 
 void bt_infer_call_tell_whole(bt_infer_call_t *call)
 {
-    const bool copies =
-        (call->n_rows > 1) && ((call->lowered.wants & BT_WANT_ANY_LOGITS) != 0);
+    const bool copies = bt_uses_writes(call->uses) ||
+                        ((call->n_rows > 1) &&
+                         ((call->lowered.wants & BT_WANT_ANY_LOGITS) != 0));
 
     call->is_inline = !copies;
     call->front->n_answers += copies ? 1 : 0;

@@ -9,8 +9,9 @@ import harness
 from harness import Skip
 
 
-def main(members, missing=None):
-    """Run the functions test_* among `members`, or those that the command line names. missing: why none can run."""
+def main(members, missing=None, **options):
+    """Run the functions test_* among `members`, or those that the command line names. missing: why none can run;
+    options: of the cluster."""
     other = os.environ.get("BATON_CLIENTS_PYTHON", "")
     if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
         os.execv(other, [other] + sys.argv)
@@ -28,7 +29,7 @@ def main(members, missing=None):
     except Skip as why:
         print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
         return 77
-    with harness.Cluster(model) as c:
+    with harness.Cluster(model, **options) as c:
         for name, test in tests:
             start = time.monotonic()
             try:

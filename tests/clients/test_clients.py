@@ -634,7 +634,7 @@ def settings_and_orders(client_call, wrong):
     for kind in ("system", "cuda"):
         assert client_call(f"get_{kind}_shared_memory_status") == []
         client_call(f"unregister_{kind}_shared_memory")
-    wrong("shared memory", "register_system_shared_memory", "a", "/a", 64)
+    wrong("--shared-memory off", "register_system_shared_memory", "a", "/a", 64)
     wrong("shared memory", "register_cuda_shared_memory", "a", b"x", 0, 64)
     wrong("no launcher", "load_model", MODEL)
     wrong("no launcher", "unload_model", MODEL)

@@ -137,12 +137,13 @@ def test_settings_and_shared_memory_answer(c):
         assert not t.get_system_shared_memory_status().regions
         t.unregister_system_shared_memory()
         code, text = code_of(lambda: t.register_system_shared_memory("a", "/a", 8))
-        assert code == "StatusCode.UNIMPLEMENTED" and "shared memory" in text, (code, text)
+        assert code == "StatusCode.UNIMPLEMENTED" and "--shared-memory off" in text, (code, text)
         asked = question()
         asked[0] = triton.InferInput("text_input", [1, 1], "BYTES")
         asked[0].set_shared_memory("a", 8)
         code, text = code_of(lambda: t.infer(MODEL, asked))
-        assert code == "StatusCode.INVALID_ARGUMENT" and "shared_memory_region" in text, (code, text)
+        assert code == "StatusCode.INVALID_ARGUMENT" and "text_input: shared_memory_region" in text, (code, text)
+        assert "--shared-memory off" in text and "system_shared_memory" not in t.get_server_metadata().extensions, text
 
 
 def test_health_service(c):

@@ -1,13 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A body of infer, two bytes in front of it saying where its JSON ends: what
- * is parsed is sane, lowers or is refused for each model, and writes. */
+ * is parsed is sane, is read where it is in shared memory, lowers or is refused
+ * for each model, and writes. */
 #include "tests/fuzz/fuzz.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "router/triton/infer_json.h"
 #include "router/triton/lower.h"
+#include "router/triton/uses.h"
+
+#define OBJECT_BYTES 64
+#define MOST         4096u
+
+/* One region, "r": all but the first four bytes of an object that has a text, a
+ * few numbers and zeros. Made once. */
+static bt_regions_t *regions_of_all(void)
+{
+    static const uint8_t bytes[OBJECT_BYTES] = {9,   9,   9, 9, 2, 0, 0, 0,
+                                                'H', 'i', 1, 0, 0, 0, 5};
+    static bt_regions_t *regions;
+    bt_api_error_t error = {0};
+    char key[64];
+    int fd;
+
+    if (regions != NULL) {
+        return regions;
+    }
+    snprintf(key, sizeof(key), "/fuzz-infer-%d", (int)getpid());
+    fd = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
+    BT_ASSERT_ALWAYS(fd >= 0);
+    BT_ASSERT_ALWAYS(write(fd, bytes, sizeof(bytes)) == OBJECT_BYTES);
+    BT_ASSERT_ALWAYS(bt_regions_create(MOST, &regions) == BT_OK);
+    BT_ASSERT_ALWAYS(bt_regions_register(regions, "r", key, 4, OBJECT_BYTES - 4,
+                                         &error) == BT_OK);
+    shm_unlink(key);
+    close(fd);
+    return regions;
+}
 
 static void check_lowered(const bt_lowered_t *lowered)
 {
@@ -46,7 +81,7 @@ static void lower(const bt_model_spec_t *spec,
 }
 
 /* The inputs, as if they were the outputs. */
-static void write(const bt_infer_request_t *request)
+static void write_json(const bt_infer_request_t *request)
 {
     bt_tensor_t outputs[BT_INFER_MAX_INPUTS];
     bt_infer_response_t response = {.model = "m",
@@ -58,9 +93,7 @@ static void write(const bt_infer_request_t *request)
     size_t json_bytes;
 
     for (size_t i = 0; i < request->n_inputs; i++) {
-        if (request->inputs[i].region.name[0] == '\0') {
-            outputs[response.n_outputs++] = request->inputs[i].tensor;
-        }
+        outputs[response.n_outputs++] = request->inputs[i].tensor;
     }
     bt_strbuf_init(&out, 16u << 20);
     bt_infer_write_json(&response, &out, &json_bytes);
@@ -73,14 +106,63 @@ static void check(const bt_infer_request_t *request)
     for (size_t i = 0; i < request->n_inputs; i++) {
         char why[BT_TENSOR_WHY_BYTES];
 
-        BT_ASSERT_ALWAYS(
-            (request->inputs[i].region.name[0] != '\0') ||
-            (bt_tensor_check(&request->inputs[i].tensor, why) == BT_OK));
+        BT_ASSERT_ALWAYS(bt_tensor_check(&request->inputs[i].tensor, why) ==
+                         BT_OK);
     }
     for (size_t i = 0; i < BT_N_MODEL_SPECS; i++) {
         lower(&bt_model_specs[i], request);
     }
-    write(request);
+    write_json(request);
+}
+
+/* A copy of the first input as if it were the first output, so that it is found
+ * in shared memory or not. */
+static void put_back(const bt_uses_t *uses, const bt_infer_request_t *request)
+{
+    const bt_tensor_t *from = &request->inputs[0].tensor;
+    bt_tensor_t output;
+    bt_api_error_t error = {0};
+
+    if ((request->n_inputs == 0) || (request->n_wanted == 0) ||
+        (bt_tensor_make(request->wanted[0].name, from->dtype, from->dims,
+                        from->n_dims, from->bytes, &output) != BT_OK)) {
+        return;
+    }
+    if (from->bytes > 0) {
+        memcpy(output.owned, from->data, from->bytes);
+    }
+    if (bt_uses_write(uses, request, &output, 1, MOST, &error) == BT_OK) {
+        BT_ASSERT_ALWAYS(output.bytes == from->bytes);
+    } else {
+        BT_ASSERT_ALWAYS(error.http_status == 400);
+    }
+    bt_tensor_fini(&output);
+}
+
+/* @return false: it is refused, or memory that is not there */
+static bool read_shared(bt_infer_request_t *request)
+{
+    bt_regions_t *regions = regions_of_all();
+    bt_uses_t *uses;
+    bt_api_error_t error = {0};
+    bool ok;
+
+    if (!bt_uses_any(request)) {
+        return true;
+    }
+    if (bt_uses_begin(regions, request, MOST, &uses, &error) != BT_OK) {
+        BT_ASSERT_ALWAYS((error.http_status >= 400) &&
+                         (error.message[0] != '\0'));
+        return false;
+    }
+    BT_ASSERT_ALWAYS(bt_uses_input_bytes(uses) <= MOST);
+    ok = bt_uses_read(uses, request, &error) == BT_OK;
+    BT_ASSERT_ALWAYS(ok || (error.http_status == 400));
+    if (ok) {
+        put_back(uses, request);
+    }
+    bt_uses_end(uses);
+    return ok;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -98,7 +180,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bt_strbuf_init(&body, size);
     bt_strbuf_append(&body, data + 2, size - 2);
     if (bt_infer_parse_json(&http, &body, &request, &error) == BT_OK) {
-        check(&request);
+        if (read_shared(&request)) {
+            check(&request);
+        }
         bt_infer_request_fini(&request);
     } else {
         BT_ASSERT_ALWAYS((error.http_status >= 400) &&

@@ -351,6 +351,58 @@ static void responses_are_written_with_raw_tensors(void **state)
     bt_strbuf_fini(&out);
 }
 
+/* a FP32 [2] at 8 of "reg", b BYTES [1] at its start, c INT32 [1] raw: an entry
+ * of raw_output_contents for each. */
+static void an_output_in_shared_memory_says_where_it_is(void **state)
+{
+    bt_infer_wanted_t wanted[] = {
+        {.name = "b", .region = {.name = "reg", .bytes = 100}},
+        {.name = "a", .region = {.name = "reg", .offset = 8, .bytes = 100}},
+        {.name = "c"},
+    };
+    const bt_infer_request_t request = {.wanted = wanted, .n_wanted = 3};
+    /* What was written there has no data any more. */
+    bt_tensor_t outputs[] = {
+        {.name = "a",
+         .dtype = BT_DTYPE_FP32,
+         .n_dims = 1,
+         .dims = {2},
+         .bytes = 8},
+        {.name = "b",
+         .dtype = BT_DTYPE_BYTES,
+         .n_dims = 1,
+         .dims = {1},
+         .bytes = 5},
+        {.name = "c",
+         .dtype = BT_DTYPE_INT32,
+         .n_dims = 1,
+         .dims = {1},
+         .data = "\1\0\0\0",
+         .bytes = 4},
+    };
+    const bt_infer_response_t response = {.model = "m",
+                                          .version = "1",
+                                          .id = "",
+                                          .request = &request,
+                                          .outputs = outputs,
+                                          .n_outputs = 3};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_pb_infer_write(&response, &out);
+    assert_written(&out, "0a016d1201312a660a01611204465033321a0102221d0a177368"
+                         "617265645f6d656d6f72795f627974655f73697a651202100822"
+                         "1a0a147368617265645f6d656d6f72795f6f6666736574120210"
+                         "08221d0a147368617265645f6d656d6f72795f726567696f6e12"
+                         "051a037265672a4b0a0162120542595445531a0101221d0a1773"
+                         "68617265645f6d656d6f72795f627974655f73697a6512021005"
+                         "221d0a147368617265645f6d656d6f72795f726567696f6e1205"
+                         "1a037265672a0d0a01631205494e5433321a0101320032003204"
+                         "01000000");
+    bt_strbuf_fini(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +414,7 @@ int main(void)
         BT_TEST(without_memory_nothing_is_lost),
         BT_TEST(hostile_bytes_do_no_harm),
         BT_TEST(responses_are_written_with_raw_tensors),
+        BT_TEST(an_output_in_shared_memory_says_where_it_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

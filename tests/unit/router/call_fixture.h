@@ -214,6 +214,7 @@ typedef struct world {
 static world_t world;
 static char model_path[256], other_path[256];
 static const char *access_path = "";
+static const char *shared_memory = "off";
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
@@ -286,6 +287,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.model_repository = "";
     w->config.batching_strategy = "inflight_fused_batching";
     w->config.exclude_input_in_output = "auto";
+    w->config.shared_memory = shared_memory;
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;

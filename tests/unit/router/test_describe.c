@@ -301,10 +301,11 @@ static void shared_memory_is_none_and_sagemakers_paths_are_there(void **state)
         snprintf(path, sizeof(path), "/v2/%ssharedmemory/region/r/status",
                  kinds[i]);
         get(w, &ex, path);
-        assert_int_equal(ex.status, 400);
+        assert_int_equal(ex.status, 404);
         snprintf(path, sizeof(path), "/v2/%ssharedmemory/region/r/register",
                  kinds[i]);
-        refused(w, path, "{}", 400, "r: shared memory");
+        refused(w, path, "{}", 400,
+                (i == 0) ? "--shared-memory off" : "r: CUDA shared memory");
         snprintf(path, sizeof(path), "/v2/%ssharedmemory/unregister", kinds[i]);
         post_ok(w, path, "", "");
     }

@@ -274,6 +274,27 @@ static void responses_are_json_or_raw_as_wanted(void **state)
     bt_infer_write_json(&response, &out, &json_bytes);
     assert_int_equal(json_bytes, 0);
     assert_non_null(strstr(out.data, "\"data\":[\"hi\"]"));
+    /* In shared memory: where, and how much of it is used. */
+    bt_strbuf_reset(&out);
+    wanted[0] = (bt_infer_wanted_t){
+        .name = "text",
+        .binary = true,
+        .region = {.name = "re\"g", .offset = 9, .bytes = 100}};
+    wanted[1].region = (bt_infer_region_t){.name = "r", .bytes = 8};
+    outputs[0].data = NULL;
+    outputs[1].data = NULL;
+    bt_infer_write_json(&response, &out, &json_bytes);
+    assert_int_equal(json_bytes, 0);
+    assert_string_equal(
+        out.data,
+        "{\"id\":\"7\",\"model_name\":\"m\",\"model_version\":\"1\","
+        "\"outputs\":[{\"name\":\"text\",\"datatype\":\"BYTES\",\"shape\":[1],"
+        "\"parameters\":{\"shared_memory_region\":\"re\\\"g\","
+        "\"shared_memory_offset\":9,\"shared_memory_byte_size\":6}},"
+        "{\"name\":\"ids\",\"datatype\":\"INT32\",\"shape\":[1,2],"
+        "\"parameters\":{\"shared_memory_region\":\"r\","
+        "\"shared_memory_byte_size\":8}},{\"name\":\"real\",\"datatype\":"
+        "\"FP32\",\"shape\":[1],\"data\":[0.5]}]}");
     bt_strbuf_fini(&out);
 }
 

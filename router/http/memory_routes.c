@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regions of shared memory that Triton's clients register. Where the option is
+ * off there are none: clients that end what is left of a run before, or ask
+ * what there is, need not know it. */
+#include <string.h>
+
+#include "common/base/json.h"
+#include "router/http/routes_priv.h"
+
+#define INVALID "invalid_request_error"
+
+static void respond_nothing(const bt_request_t *r)
+{
+    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, "", 0);
+}
+
+static void respond_none(const bt_request_t *r)
+{
+    static const char none[] = "[]";
+
+    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, none, sizeof(none) - 1);
+}
+
+static void fail(const bt_request_t *r, int status, const char *what)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, status, INVALID, NULL, "%.127s: %s", r->name,
+                     what);
+    bt_request_fail(r, &error);
+}
+
+/* ---- of the system ---- */
+
+static void write_region(bt_json_t *json, const bt_region_info_t *info)
+{
+    bt_json_object(json, NULL);
+    bt_json_str(json, "name", info->name);
+    bt_json_str(json, "key", info->key);
+    bt_json_u64(json, "offset", info->offset);
+    bt_json_u64(json, "byte_size", info->bytes);
+    bt_json_end_object(json);
+}
+
+void bt_route_memory_status(const bt_request_t *r)
+{
+    const bt_regions_t *regions = r->door->front->regions;
+    const size_t n = (regions != NULL) ? bt_regions_count(regions) : 0;
+    bool any = r->name == NULL;
+    bt_json_t json;
+
+    bt_strbuf_reset(&r->door->out);
+    bt_json_init(&json, &r->door->out);
+    bt_json_array(&json, NULL);
+    for (size_t i = 0; i < n; i++) {
+        const bt_region_info_t *info = bt_regions_at(regions, i);
+
+        if ((r->name == NULL) || (strcmp(r->name, info->name) == 0)) {
+            write_region(&json, info);
+            any = true;
+        }
+    }
+    bt_json_end_array(&json);
+    if (any) {
+        bt_request_respond_json(r);
+    } else {
+        fail(r, 404, "no such region of shared memory is registered");
+    }
+}
+
+/* What a body says: {"key": "/x", "offset": 0, "byte_size": 64}. */
+typedef struct form {
+    const char *key; /* NULL: not said */
+    uint64_t offset, bytes;
+} form_t;
+
+/* @return NULL: it is what it may be; else the name of what is not */
+static const char *read_form(const bt_settings_t *body, form_t *form)
+{
+    for (size_t i = 0; i < body->n; i++) {
+        const bt_setting_t *said = &body->list[i];
+
+        if ((strcmp(said->name, "key") == 0) &&
+            (said->kind == BT_SETTING_TEXT)) {
+            form->key = said->text;
+        } else if ((strcmp(said->name, "offset") == 0) &&
+                   (said->kind == BT_SETTING_NUMBER)) {
+            form->offset = said->number;
+        } else if ((strcmp(said->name, "byte_size") == 0) &&
+                   (said->kind == BT_SETTING_NUMBER)) {
+            form->bytes = said->number;
+        } else if (said->kind != BT_SETTING_NULL) {
+            return said->name;
+        }
+    }
+    return (form->key == NULL) ? "key" : NULL;
+}
+
+void bt_route_memory_register(const bt_request_t *r)
+{
+    bt_api_error_t error = {0};
+    bt_settings_t body;
+    form_t form = {0};
+    const char *wrong;
+
+    if (r->door->front->regions == NULL) {
+        fail(r, 400,
+             "shared memory with clients is not served (--shared-memory off): "
+             "send the tensors themselves");
+        return;
+    }
+    if (!bt_request_read(r, NULL, &body)) {
+        return;
+    }
+    wrong = read_form(&body, &form);
+    if (wrong != NULL) {
+        bt_api_error_set(&error, 400, INVALID, NULL,
+                         "%.127s: \"%.63s\": a region of shared memory has a "
+                         "text \"key\" and numbers \"offset\" and "
+                         "\"byte_size\"",
+                         r->name, wrong);
+        bt_request_fail(r, &error);
+        return;
+    }
+    if (bt_regions_register(r->door->front->regions, r->name, form.key,
+                            form.offset, form.bytes, &error) != BT_OK) {
+        bt_request_fail(r, &error);
+        return;
+    }
+    respond_nothing(r);
+}
+
+/* What is not there is unregistered already. */
+void bt_route_memory_unregister(const bt_request_t *r)
+{
+    if (r->door->front->regions != NULL) {
+        bt_regions_unregister(r->door->front->regions, r->name);
+    }
+    respond_nothing(r);
+}
+
+/* ---- of devices ---- */
+
+void bt_route_cuda_status(const bt_request_t *r)
+{
+    if (r->name != NULL) {
+        fail(r, 404, "no such region of CUDA shared memory is registered");
+    } else {
+        respond_none(r);
+    }
+}
+
+void bt_route_cuda_register(const bt_request_t *r)
+{
+    fail(r, 400,
+         "CUDA shared memory is not served: tensors are in the router's "
+         "memory, which has no device");
+}
+
+void bt_route_cuda_unregister(const bt_request_t *r)
+{
+    respond_nothing(r);
+}
