@@ -159,8 +159,7 @@ static void add_router_args(const bt_plan_t *plan,
                      plan->run_dir.path);
     bt_strbuf_append(args, "", 1);
     if (workers_have_cores(plan)) {
-        bt_strbuf_puts(args, "--workers-pinned");
-        bt_strbuf_append(args, "", 1);
+        add_arg(args, "workers-pinned", "yes");
     }
 }
 

@@ -102,10 +102,11 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
 
     (void)state;
     assert_int_equal(p.plan->n_processes, 4);
-    assert_args(p.plan, 0, "router",
-                "--model=m.gguf --listen=ipc:///run/x/router.ipc "
-                "--launcher=/run/x/orders --workers-pinned --run-dir=/run/x "
-                "--key-file=/run/x/key --name=router");
+    assert_args(
+        p.plan, 0, "router",
+        "--model=m.gguf --listen=ipc:///run/x/router.ipc "
+        "--launcher=/run/x/orders --workers-pinned=yes --run-dir=/run/x "
+        "--key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "prefill-0",
                 "--max-batch=9 --model=m.gguf --model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
@@ -215,7 +216,7 @@ static void each_of_several_models_has_workers_of_its_own(void **state)
         p.plan, 0, "router",
         "--model=a=A.gguf --model=/d/B=1.gguf "
         "--listen=ipc:///run/x/router.ipc --launcher=/run/x/orders "
-        "--workers-pinned --run-dir=/run/x --key-file=/run/x/key --name=router");
+        "--workers-pinned=yes --run-dir=/run/x --key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "a.prefill-0",
                 "--model=A.gguf --model-name=a "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
