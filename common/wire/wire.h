@@ -23,7 +23,8 @@
  *     token ids      bin, 4 bytes each, little endian
  *     bt_sampling_t  array of its fields; a bad word is a bin of token ids;
  *                    logit biases are not among them but behind `space`, a bin,
- *                    8 bytes each: token id and float 32, little endian
+ *                    8 bytes each: token id and float 32, little endian; nor
+ *                    is min_p, which is behind `wants`
  *     bt_token_t     array: id, attempt, index, token id, finish
  *     bt_token_score_t  array: token, bin of a score: its log-prob, then of
  * each alternative id and log-prob; float 64, little endian ranks, windows
