@@ -38,8 +38,8 @@
  *
  *     R → P  REQUEST(kind prefill)      R → D  REQUEST(kind generate)
  *     D → R  GRANT        R → P  GRANT (the same bytes)
- *     P → R  TOKENS (index 0)           P ══ KV ══▶ D
- *     P → R  PREFILLED (ledger)         D → R  JOINED (ledger), TOKENS …
+ *     P → R  PREFILLED (ledger)         P ══ KV ══▶ D
+ *     P → R  TOKENS (index 0)           D → R  JOINED (ledger), TOKENS …
  *     D → R  TOKENS with finish, or FAILED
  *     R → P, R → D  CANCEL at any time; each answers ENDED when all blocks,
  *     seats and leases of (request, attempt) are back.

@@ -52,4 +52,9 @@ BT_MUST_CHECK bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                                          bt_quotes_t *quotes,
                                          const char **why_p);
 
+/** Of a rendering, the bytes at its end that do no more than open the answer; 0
+ *  where a family opens it with nothing. */
+size_t bt_chat_opening_bytes(const bt_chat_template_t *tmpl, const char *text,
+                             size_t bytes);
+
 #endif

@@ -25,7 +25,7 @@
 #include "router/core/rows.h"
 
 #define BT_API_MAX_BIAS_WORDS 64 /**< and so many stop sequences of ids */
-#define BT_API_MAX_STOPS      16
+#define BT_API_MAX_STOPS      64
 #define BT_API_MAX_MESSAGES   1024
 #define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
 #define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
@@ -70,13 +70,21 @@ typedef struct bt_api_request {
     size_t n_prompts;
     bt_api_message_t *messages; /**< chat */
     size_t n_messages;
-    uint32_t n;          /**< choices per prompt */
+    uint32_t n;          /**< choices per prompt that are computed */
+    uint32_t n_told;     /**< the best of them that are told; 0: all */
+    bool hides_logprobs; /**< they are for the choice of the best alone */
     bool has_max_tokens; /**< absent: the dialect's default applies */
     uint32_t max_tokens;
     bool stream;
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
+    bool keeps_stop;    /**< include_stop_str_in_output */
+    bool shows_special; /**< skip_special_tokens false */
+    bool no_bos;        /**< add_special_tokens false; of completions */
+    /** Chat: add_generation_prompt false; the last message, the assistant's, is
+     *  gone on with. */
+    bool no_generation_prompt, continues_final;
     bool return_token_ids; /**< each whole choice lists its ids, as does each
                                 piece of a stream, one piece a token */
     /** Beside tokens: logprobs, top_logprobs; of generate return_log_probs,
@@ -198,6 +206,7 @@ typedef struct bt_api_choice {
 typedef struct bt_api_usage {
     uint32_t prompt_tokens;
     uint32_t completion_tokens;
+    uint32_t cached_tokens; /**< of the prompts', those not computed */
 } bt_api_usage_t;
 
 /** Append the whole answer as one JSON object. */

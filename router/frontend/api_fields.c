@@ -397,6 +397,14 @@ static bt_status_t read_exclude_input(bt_api_parse_t *parse,
     return bt_api_read_bool(parse, field, value);
 }
 
+static bt_status_t read_generation_prompt(bt_api_parse_t *parse,
+                                          const bt_api_field_t *field,
+                                          const json_t *value)
+{
+    parse->says_generation_prompt = true;
+    return bt_api_read_not(parse, field, value);
+}
+
 /* An empty one would look like a secret and be none. */
 static bt_status_t read_cache_salt(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
@@ -422,6 +430,14 @@ static bt_status_t read_cache_salt(bt_api_parse_t *parse,
 #define FLOAT(name, who, where, min, max)                 \
     {                                                     \
         name, who, bt_api_read_float, AT(where), min, max \
+    }
+#define NOT(name, who, where)                       \
+    {                                               \
+        name, who, bt_api_read_not, AT(where), 0, 0 \
+    }
+#define IGNORED(name, who)                      \
+    {                                           \
+        name, who, bt_api_read_ignored, 0, 0, 0 \
     }
 #define OWN(name, who, reader)     \
     {                              \
@@ -457,6 +473,11 @@ static const bt_api_field_t fields[] = {
     OWN("stop_token_ids", BT_API_O, read_end_id),
     BOOL("ignore_eos", BT_API_A, ignore_eos),
     BOOL("return_token_ids", BT_API_O, return_token_ids),
+    BOOL("include_stop_str_in_output", BT_API_O, keeps_stop),
+    NOT("skip_special_tokens", BT_API_O, shows_special),
+    NOT("add_special_tokens", BT_API_C, no_bos),
+    {"add_generation_prompt", BT_API_H, read_generation_prompt, AT(no_generation_prompt), 0, 0},
+    BOOL("continue_final_message", BT_API_H, continues_final),
 
     /* what to tell beside the tokens */
     OWN("logprobs", BT_API_C, read_logprobs),
@@ -471,6 +492,7 @@ static const bt_api_field_t fields[] = {
     {"temperature", BT_API_A, read_temperature, AT(sampling.temperature), 0, 100},
     {"top_p", BT_API_A, read_top_p, AT(sampling.top_p), 0, 1},
     OWN("top_k", BT_API_A, read_top_k),
+    FLOAT("min_p", BT_API_A, sampling.min_p, 0, 1),
     OWN("random_seed", BT_API_G, read_seed),
     OWN("seed", BT_API_A, read_seed),
     FLOAT("repetition_penalty", BT_API_A, sampling.repetition_penalty, 0.01, 100),
@@ -513,13 +535,18 @@ static const bt_api_field_t fields[] = {
     NOT_YET("audio", BT_API_H),
     NOT_YET("web_search_options", BT_API_H),
     NOT_YET("use_beam_search", BT_API_O),
-    NOT_YET("min_p", BT_API_A),
     NOT_YET("guided_json", BT_API_O),
     NOT_YET("guided_regex", BT_API_O),
     NOT_YET("guided_choice", BT_API_O),
     NOT_YET("guided_grammar", BT_API_O),
     NOT_YET("truncate_prompt_tokens", BT_API_O),
-    NOT_YET("include_stop_str_in_output", BT_API_O),
+    NOT_YET("allowed_token_ids", BT_API_O),
+    NOT_YET("structured_outputs", BT_API_O),
+    NOT_YET("add_special_tokens", BT_API_H),
+    NOT_YET("chat_template", BT_API_H),
+    NOT_YET("chat_template_kwargs", BT_API_H),
+    NOT_YET("documents", BT_API_H),
+    NOT_YET("prediction", BT_API_H),
     NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
     NOT_YET("return_perf_metrics", BT_API_G),
     NOT_YET("prompt_embedding_table", BT_API_G),
@@ -532,6 +559,18 @@ static const bt_api_field_t fields[] = {
     NOT_YET("draft_input_ids", BT_API_G),
     NOT_YET("guided_decoding_guide", BT_API_G),
     NOT_YET("image_input", BT_API_G),
+
+    /* Of OpenAI's, for its own books and machines; vLLM's, for tokenizers that
+     * are not ours. */
+    IGNORED("user", BT_API_O),
+    IGNORED("metadata", BT_API_O),
+    IGNORED("store", BT_API_O),
+    IGNORED("service_tier", BT_API_O),
+    IGNORED("safety_identifier", BT_API_O),
+    IGNORED("prompt_cache_key", BT_API_O),
+    IGNORED("prompt_cache_retention", BT_API_O),
+    IGNORED("parallel_tool_calls", BT_API_H),
+    IGNORED("spaces_between_special_tokens", BT_API_O),
 };
 /* clang-format on */
 

@@ -76,17 +76,33 @@ static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
 
 static bt_status_t check_choices(bt_api_parse_t *parse)
 {
-    const bt_api_request_t *request = parse->request;
+    bt_api_request_t *request = parse->request;
+    const uint32_t n = (parse->best_of != 0) ? parse->best_of : request->n;
 
-    if (request->n_prompts * request->n > BT_API_MAX_PROMPTS) {
-        return bt_api_refuse(
-            parse, "n", "%zu prompts times n %u are more than %d choices",
-            request->n_prompts, request->n, BT_API_MAX_PROMPTS);
+    if (request->n_prompts * n > BT_API_MAX_PROMPTS) {
+        return bt_api_refuse(parse, (parse->best_of != 0) ? "best_of" : "n",
+                             "%zu prompts times %s %u are more than %d choices",
+                             request->n_prompts,
+                             (parse->best_of != 0) ? "best_of" : "n", n,
+                             BT_API_MAX_PROMPTS);
     }
-    if ((parse->best_of != 0) && (parse->best_of != request->n)) {
+    if (n == request->n) {
+        return BT_OK;
+    }
+    if (n < request->n) {
+        return bt_api_refuse(parse, "best_of", "best_of %u is below n %u", n,
+                             request->n);
+    }
+    if (request->stream) {
         return bt_api_refuse(parse, "best_of",
-                             "best_of other than n is not supported yet");
+                             "best_of above n cannot be streamed: which are "
+                             "the best is known at the end");
     }
+    /* The best have the highest log-prob for a token. */
+    request->hides_logprobs = (request->wants.what & BT_WANT_LOGPROBS) == 0;
+    request->wants.what |= BT_WANT_LOGPROBS;
+    request->n_told = request->n;
+    request->n = n;
     return BT_OK;
 }
 
@@ -113,6 +129,25 @@ static bt_status_t check_rows(bt_api_parse_t *parse)
     return BT_OK;
 }
 
+/* continue_final_message: is there one to go on with? */
+static bt_status_t check_continued(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+    const bt_api_message_t *last = &request->messages[request->n_messages - 1];
+
+    if (parse->says_generation_prompt && !request->no_generation_prompt) {
+        return bt_api_refuse(parse, "continue_final_message",
+                             "continue_final_message and add_generation_prompt "
+                             "cannot both be true");
+    }
+    if ((strcmp(last->role, "assistant") != 0) || (last->content[0] == '\0')) {
+        return bt_api_refuse(parse, "continue_final_message",
+                             "continue_final_message needs a last message of "
+                             "the assistant, with content");
+    }
+    return BT_OK;
+}
+
 /* What only the whole body can tell. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
@@ -122,6 +157,9 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
 
     if ((request->dialect == BT_API_CHAT) && (request->n_messages == 0)) {
         return bt_api_refuse(parse, "messages", "messages is missing");
+    }
+    if (request->continues_final && (check_continued(parse) != BT_OK)) {
+        return BT_ERR_INVALID_PARAM;
     }
     if ((request->dialect == BT_API_COMPLETIONS) && (request->n_prompts == 0)) {
         return bt_api_refuse(parse, "prompt", "prompt is missing");
@@ -134,11 +172,6 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
         return bt_api_refuse(parse, "min_tokens",
                              "min_tokens %u is above max_tokens %u",
                              sampling->min_tokens, request->max_tokens);
-    }
-    if (request->return_token_ids && request->stream) {
-        return bt_api_refuse(parse, "return_token_ids",
-                             "return_token_ids with stream is not supported "
-                             "yet");
     }
     if (!parse->has_temperature &&
         ((request->dialect != BT_API_GENERATE) || (sampling->top_k > 1) ||

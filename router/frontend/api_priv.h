@@ -31,6 +31,7 @@ typedef struct bt_api_parse {
     bool has_temperature;
     bool has_max_completion_tokens;
     bool has_top_logprobs;
+    bool says_generation_prompt;
     uint32_t best_of;        /**< 0 = absent */
     uint32_t n_bias_weights; /**< of request->bias_words, in their order */
     bt_api_lift_t *lift;     /**< ids that are not in the JSON; NULL: none */
@@ -89,6 +90,13 @@ bt_status_t bt_api_read_bias_weights(bt_api_parse_t *parse,
                                      const bt_api_field_t *field,
                                      const json_t *value);
 BT_MUST_CHECK bt_status_t bt_api_check_biases(bt_api_parse_t *parse);
+/** Known, and of no consequence here: any value. */
+bt_status_t bt_api_read_ignored(bt_api_parse_t *parse,
+                                const bt_api_field_t *field,
+                                const json_t *value);
+/** A bool that is true when the field is false. */
+bt_status_t bt_api_read_not(bt_api_parse_t *parse, const bt_api_field_t *field,
+                            const json_t *value);
 /** Known but not supported: only a value that changes nothing may come
  *  (false, 0, "", [] or {}). */
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,

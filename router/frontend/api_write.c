@@ -44,6 +44,9 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_u64(json, "completion_tokens", usage->completion_tokens);
     bt_json_u64(json, "total_tokens",
                 (uint64_t)usage->prompt_tokens + usage->completion_tokens);
+    bt_json_object(json, "prompt_tokens_details");
+    bt_json_u64(json, "cached_tokens", usage->cached_tokens);
+    bt_json_end_object(json);
     bt_json_end_object(json);
 }
 
@@ -120,6 +123,7 @@ static void put_choice_piece(const bt_api_answer_t *answer,
     } else {
         bt_json_strn(json, "text", choice->text, choice->text_bytes);
     }
+    put_token_ids(choice, json);
     close_choice(answer, choice, json);
 }
 

@@ -20,7 +20,7 @@ typedef struct bt_choice {
     uint32_t index;
     bool first; /* nothing was streamed of it yet */
     bt_finish_t finish;
-    uint32_t n_prompt, n_output;
+    uint32_t n_prompt, n_output, n_cached;
     bt_strbuf_t text; /* not streamed: the answer so far */
     char *echo;       /* a stream's: what its first piece begins with; owned */
     uint32_t *ids;    /* owned: n_output token ids, when asked for */
@@ -55,6 +55,8 @@ struct bt_call {
     uint64_t ready_us; /* when it could begin */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
+    uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
+    bool hides_logprobs;
     bt_choice_t *choices; /* owned */
 };
 
@@ -139,8 +141,17 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
 {
     bt_api_usage_t usage = {.prompt_tokens = (uint32_t)call->n_prompt_tokens};
 
-    for (uint32_t i = 0; i < call->n_choices; i++) {
-        usage.completion_tokens += call->choices[i].n_output;
+    for (uint32_t i = 0; i < call->n_choices; i += call->n_of_prompt) {
+        uint32_t n_cached = 0;
+
+        for (uint32_t k = i; k < i + call->n_of_prompt; k++) {
+            const bt_choice_t *choice = &call->choices[k];
+
+            usage.completion_tokens += choice->n_output;
+            n_cached =
+                (choice->n_cached > n_cached) ? choice->n_cached : n_cached;
+        }
+        usage.cached_tokens += n_cached; /* a prompt is computed once */
     }
     return usage;
 }
@@ -226,7 +237,7 @@ static void make_opening(bt_call_t *call)
 static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
                      uint32_t from, bt_api_choice_t *out)
 {
-    if (choice->rows == NULL) {
+    if ((choice->rows == NULL) || call->hides_logprobs) {
         return;
     }
     out->rows = choice->rows;
@@ -320,6 +331,7 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
+    choice->n_cached = bt_core_n_cached(choice->gen);
     if (call->want_ids && call->stream) {
         choice->told_from = bt_core_output(choice->gen, &n_output);
     }
@@ -346,10 +358,49 @@ static void note_end(bt_reply_facts_t *facts, const bt_gen_end_t *end)
     }
 }
 
+/* The mean of its tokens' log-probs. */
+static double goodness(const bt_choice_t *choice)
+{
+    const uint32_t n_front = (choice->rows != NULL) ? choice->rows->n_front : 0;
+    const uint32_t n = choice->walk.n;
+
+    return (n > n_front) ? choice->walk.cum_logprob / (double)(n - n_front)
+                         : 0.0;
+}
+
+/* How many of those of its prompt are better. */
+static uint32_t rank_of(const bt_call_t *call, uint32_t i)
+{
+    const uint32_t first = i - i % call->n_of_prompt;
+    const double mine = goodness(&call->choices[i]);
+    uint32_t rank = 0;
+
+    for (uint32_t k = first; k < first + call->n_of_prompt; k++) {
+        const double theirs = goodness(&call->choices[k]);
+
+        rank += ((theirs > mine) || ((theirs == mine) && (k < i))) ? 1 : 0;
+    }
+    return rank;
+}
+
+static void fill_choice(const bt_call_t *call, const bt_choice_t *choice,
+                        uint32_t index, bt_api_choice_t *out)
+{
+    out->index = index;
+    out->text = text_of(&choice->text);
+    out->text_bytes = choice->text.len;
+    out->finish = choice->finish;
+    out->token_ids = choice->ids;
+    out->n_token_ids = choice->n_output;
+    out->by_end_id = choice->by_end_id;
+    add_rows(call, choice, 0, out);
+}
+
 static void finish_whole(bt_call_t *call)
 {
     const bt_api_usage_t usage = usage_of(call);
-    bt_api_choice_t *choices = bt_calloc(call->n_choices, sizeof(*choices));
+    const uint32_t n_told = call->n_choices / call->n_of_prompt * call->n_told;
+    bt_api_choice_t *choices = bt_calloc(n_told, sizeof(*choices));
     bt_reply_t *reply;
 
     if (choices == NULL) {
@@ -357,19 +408,16 @@ static void finish_whole(bt_call_t *call)
         return;
     }
     for (uint32_t i = 0; i < call->n_choices; i++) {
-        const bt_choice_t *choice = &call->choices[i];
+        const bool all = call->n_told == call->n_of_prompt;
+        const uint32_t rank = all ? i % call->n_told : rank_of(call, i);
+        const uint32_t at = i / call->n_of_prompt * call->n_told + rank;
 
-        choices[i].index = choice->index;
-        choices[i].text = text_of(&choice->text);
-        choices[i].text_bytes = choice->text.len;
-        choices[i].finish = choice->finish;
-        choices[i].token_ids = choice->ids;
-        choices[i].n_token_ids = choice->n_output;
-        choices[i].by_end_id = choice->by_end_id;
-        add_rows(call, choice, 0, &choices[i]);
+        if (rank < call->n_told) {
+            fill_choice(call, &call->choices[i], at, &choices[at]);
+        }
     }
     reply = take_reply(call);
-    reply->ops->finish(reply, &call->answer, choices, call->n_choices, &usage);
+    reply->ops->finish(reply, &call->answer, choices, n_told, &usage);
     bt_free(choices);
 }
 
@@ -409,6 +457,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->finish = is_echo ? BT_FINISH_LENGTH : end->finish;
     choice->n_output = is_echo ? 0 : end->n_output;
     choice->by_end_id = end->by_end_id;
+    choice->n_cached = end->n_cached;
     call->n_open--;
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
@@ -512,6 +561,9 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         return false;
     }
     call->n_choices = n;
+    call->n_of_prompt = request->n;
+    call->n_told = (request->n_told > 0) ? request->n_told : request->n;
+    call->hides_logprobs = request->hides_logprobs;
     for (uint32_t i = 0; i < n; i++) {
         bt_choice_t *choice = &call->choices[i];
 
@@ -520,7 +572,8 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         choice->first = true;
         bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
         bt_score_walk_init(&choice->walk, in->served->tok,
-                           request->dialect == BT_API_COMPLETIONS);
+                           request->dialect == BT_API_COMPLETIONS,
+                           request->shows_special);
         if (!make_echo(choice, in, i)) {
             return false;
         }
@@ -566,6 +619,8 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .stop_ids = request->stop_ids,
         .n_stop_ids = request->n_stop_ids,
         .every_token = request->return_token_ids && request->stream,
+        .keeps_stop = request->keeps_stop,
+        .shows_special = request->shows_special,
         .priority = in->priority,
         .timeout_ms = request->timeout_ms,
         .parse_us = in->parse_us,

@@ -156,6 +156,49 @@ static bt_status_t render_chat(const bt_served_t *served,
     return BT_OK;
 }
 
+static void cut_text(bt_strbuf_t *text, bt_quotes_t *quotes, size_t end)
+{
+    text->len = end;
+    bt_quotes_cut(quotes, end);
+}
+
+/* Ends the prompt where the last message's content does, so that the answer
+ * goes on with it. What a template makes of a content is its words. */
+static bt_status_t cut_behind_final(const bt_api_request_t *request,
+                                    bt_strbuf_t *text, bt_quotes_t *quotes,
+                                    bt_api_error_t *error)
+{
+    const char *content = request->messages[request->n_messages - 1].content;
+    const bt_quote_t *last =
+        (quotes->n > 0) ? &quotes->list[quotes->n - 1] : NULL;
+
+    if ((last == NULL) ||
+        (memmem(content, strlen(content), text->data + last->begin,
+                last->end - last->begin) == NULL)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "continue_final_message",
+                         "continue_final_message: this model's chat template "
+                         "does not show the last message's content");
+        return BT_ERR_UNSUPPORTED;
+    }
+    cut_text(text, quotes, last->end);
+    return BT_OK;
+}
+
+static bt_status_t end_chat(const bt_served_t *served,
+                            const bt_api_request_t *request, bt_strbuf_t *text,
+                            bt_quotes_t *quotes, bt_api_error_t *error)
+{
+    if (!request->no_generation_prompt && !request->continues_final) {
+        return BT_OK;
+    }
+    cut_text(text, quotes,
+             text->len -
+                 bt_chat_opening_bytes(served->chat, text->data, text->len));
+    return request->continues_final
+               ? cut_behind_final(request, text, quotes, error)
+               : BT_OK;
+}
+
 static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
                                const bt_api_request_t *request,
                                bt_token_vec_t *out, bt_api_error_t *error)
@@ -166,6 +209,9 @@ static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
 
     bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
     status = render_chat(served, request, &text, &quotes, error);
+    if (status == BT_OK) {
+        status = end_chat(served, request, &text, &quotes, error);
+    }
     if (status == BT_OK) {
         /* What looks like a special token in a message is its text. */
         status = tell_tokenized(
@@ -192,12 +238,12 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
     if (prompt->text == NULL) {
         return copy_ids(served, prompt, names_of(request).prompt, out, error);
     }
-    return tokenize(served, context, prompt->text, strlen(prompt->text),
-                    BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL,
-                    (request->dialect == BT_API_GENERATE)
-                        ? "text_input"
-                        : names_of(request).prompt,
-                    out, error);
+    return tokenize(
+        served, context, prompt->text, strlen(prompt->text),
+        (request->no_bos ? 0 : BT_TOK_ADD_BOS) | BT_TOK_PARSE_SPECIAL,
+        (request->dialect == BT_API_GENERATE) ? "text_input"
+                                              : names_of(request).prompt,
+        out, error);
 }
 
 /* Growing has left room behind them. */

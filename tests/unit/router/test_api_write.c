@@ -19,7 +19,7 @@ static const bt_api_answer_t chat = {.dialect = BT_API_CHAT,
                                      .id = "chatcmpl-1",
                                      .model = "m",
                                      .created = 1700000000};
-static const bt_api_usage_t usage = {5, 7};
+static const bt_api_usage_t usage = {5, 7, 3};
 
 static bt_api_choice_t choice(uint32_t index, const char *text,
                               bt_finish_t finish)
@@ -87,7 +87,8 @@ static void openai_answers_list_their_choices(void **state)
            "\"finish_reason\":\"stop\"},"
            "{\"index\":1,\"text\":\"no\",\"logprobs\":null,"
            "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":5,"
-           "\"completion_tokens\":7,\"total_tokens\":12}}");
+           "\"completion_tokens\":7,\"total_tokens\":12,"
+           "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     bt_api_write_answer(&chat, c, 1, &usage, &out);
     expect(&out, "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\","
                  "\"created\":1700000000,\"model\":\"m\","
@@ -95,7 +96,8 @@ static void openai_answers_list_their_choices(void **state)
                  "{\"index\":0,\"message\":{\"role\":\"assistant\","
                  "\"content\":\"yes\",\"refusal\":null},\"logprobs\":null,"
                  "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":5,"
-                 "\"completion_tokens\":7,\"total_tokens\":12}}");
+                 "\"completion_tokens\":7,\"total_tokens\":12,"
+                 "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     bt_strbuf_fini(&out);
 }
 
@@ -168,13 +170,15 @@ static void usage_comes_when_asked_for(void **state)
                        "\"usage\":null}");
     bt_api_write_usage(&a, &usage, &out);
     expect(&out, CHUNK "],\"usage\":{\"prompt_tokens\":5,"
-                       "\"completion_tokens\":7,\"total_tokens\":12}}");
+                       "\"completion_tokens\":7,\"total_tokens\":12,"
+                       "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     a.continuous_usage = true;
     bt_api_write_piece(&a, &c, false, &usage, &out);
     expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
                        "\"logprobs\":null,\"finish_reason\":null}],"
                        "\"usage\":{\"prompt_tokens\":5,"
-                       "\"completion_tokens\":7,\"total_tokens\":12}}");
+                       "\"completion_tokens\":7,\"total_tokens\":12,"
+                       "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     bt_strbuf_fini(&out);
 }
 

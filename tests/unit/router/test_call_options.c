@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of OpenAI's calls that change what comes back: the best of several,
+ * what ends a text, special tokens, usage, how a chat's prompt ends. Meanings:
+ * OpenAI's API reference and vLLM's documentation of its OpenAI server.
+ */
+#include "common/base/assert.h"
+#include "tests/unit/router/call_fixture.h"
+
+#define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+/* Tokens 1 and 2 of the tiny model, as id_of() has them. */
+#define START "\x1f"
+#define END   " "
+
+/* As tokens(), with log-probs of one value. */
+static void scored(world_t *w, uint32_t n, const char *text, double logprob)
+{
+    const uint32_t len = (uint32_t)strlen(text);
+
+    for (uint32_t i = 0; i < len; i++) {
+        const bt_token_t token = {.key = request(w, n)->key,
+                                  .index = i,
+                                  .id = id_of(text[i]),
+                                  .finish = (i + 1 == len) ? BT_FINISH_LENGTH
+                                                           : BT_FINISH_NONE};
+        const bt_token_score_t score = {.score = {.logprob = logprob}};
+        const bt_msg_t msg = {
+            .type = BT_MSG_TOKENS,
+            .u.tokens = {
+                .n = 1, .tokens = &token, .n_scores = 1, .scores = &score}};
+
+        assert_int_equal(
+            bt_core_message(w->core, (i == 0) ? w->p : w->d, &msg, bt_now_us()),
+            BT_OK);
+    }
+    ended(w, n);
+}
+
+/* By the mean for a token: a longer one is not worse for it. */
+static void the_best_of_several_answers_are_told_best_first(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":\"Hi\",\"max_tokens\":4,\"n\":2,\"best_of\":3,"
+         "\"seed\":5}");
+    assert_int_equal(count(w, BT_MSG_REQUEST), 6);
+    assert_int_equal(request(w, 2)->seed, 7);
+    assert_int_equal(request(w, 0)->wants.what, BT_WANT_LOGPROBS);
+    scored(w, 0, "worst", -3.0);
+    scored(w, 1, "good", -1.0);
+    assert_int_equal(ex.n_ends, 0);
+    scored(w, 2, "best", -0.5);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "\"choices\":[{\"index\":0,\"text\":\"best\",\"logprobs\":null,"
+             "\"finish_reason\":\"length\"},{\"index\":1,\"text\":\"good\","
+             "\"logprobs\":null,\"finish_reason\":\"length\"}]");
+    /* All that were computed are paid for. */
+    has(&ex, "\"prompt_tokens\":2,\"completion_tokens\":12,");
+
+    w->n_sent = 0;
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":[\"A\",\"B\"],\"max_tokens\":4,\"best_of\":2,"
+         "\"logprobs\":0}");
+    scored(w, 0, "no", -1.0);
+    scored(w, 1, "long", -0.75);
+    scored(w, 2, "same", -2.0);
+    scored(w, 3, "as", -2.0);
+    has(&ex, "{\"index\":0,\"text\":\"long\",\"logprobs\":{");
+    has(&ex, "{\"index\":1,\"text\":\"same\",\"logprobs\":{");
+    assert_null(strstr(ex.out, "\"index\":2"));
+    has(&ex, "\"token_logprobs\":[-0.75,-0.75,-0.75,-0.75]");
+    stop(w);
+}
+
+static void a_stop_word_stays_where_it_is_asked_for(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":\"Hi\",\"max_tokens\":9,\"stop\":[\"ND\",\"END\"],"
+         "\"include_stop_str_in_output\":true}");
+    answer(w, 0, "aENcENDx", BT_FINISH_NONE);
+    has(&ex, "\"text\":\"aENcEND\",");
+    has(&ex, "\"finish_reason\":\"stop\"");
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":\"Hi\",\"max_tokens\":9,\"stop\":\"END\","
+         "\"stream\":true,\"include_stop_str_in_output\":true}");
+    answer(w, 1, "abEND", BT_FINISH_NONE);
+    has(&ex, "\"text\":\"END\",\"logprobs\":null,\"finish_reason\":\"stop\"");
+    /* An end id is text where special tokens are, too. */
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":\"Hi\",\"max_tokens\":9,"
+         "\"include_stop_str_in_output\":true,\"skip_special_tokens\":false}");
+    answer(w, 2, "ab" END, BT_FINISH_STOP);
+    has(&ex, "\"text\":\"ab<|im_end|>\",");
+    stop(w);
+}
+
+static void special_tokens_are_text_where_they_are_asked_for(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":\"Hi\",\"max_tokens\":4,\"skip_special_tokens\":false,"
+         "\"logprobs\":0}");
+    answer(w, 0, "a" START "b" END, BT_FINISH_STOP);
+    has(&ex, "\"text\":\"a<|im_start|>b\",\"logprobs\":{\"text_offset\":"
+             "[0,1,13,14]");
+    post(w, &ex, COMPLETIONS, "{\"prompt\":\"Hi\",\"max_tokens\":4}");
+    answer(w, 1, "a" START "b" END, BT_FINISH_STOP);
+    has(&ex, "\"text\":\"ab\",");
+    stop(w);
+}
+
+static void prefilled(world_t *w, uint32_t n, uint32_t n_cached)
+{
+    const bt_msg_t msg = {
+        .type = BT_MSG_PREFILLED,
+        .u.prefilled = {.key = request(w, n)->key, .n_cached = n_cached}};
+
+    assert_int_equal(bt_core_message(w->core, w->p, &msg, bt_now_us()), BT_OK);
+}
+
+/* The choices of one prompt have it computed once. */
+static void usage_tells_of_tokens_that_were_not_computed(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":[\"ABCD\",\"EFGH\"],\"max_tokens\":2,\"n\":2}");
+    prefilled(w, 0, 3);
+    prefilled(w, 1, 3);
+    prefilled(w, 2, 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        answer(w, i, "ab", BT_FINISH_LENGTH);
+    }
+    has(&ex, "\"total_tokens\":16,\"prompt_tokens_details\":"
+             "{\"cached_tokens\":4}}");
+
+    w->n_sent = 0;
+    post(w, &ex, CHAT,
+         "{" HI ",\"max_tokens\":2,\"stream\":true,\"stream_options\":"
+         "{\"include_usage\":true,\"continuous_usage_stats\":true}}");
+    prefilled(w, 0, 16);
+    tokens(w, w->p, 0, 0, "a", BT_FINISH_NONE);
+    has(&ex, "\"completion_tokens\":1,");
+    has(&ex, "\"prompt_tokens_details\":{\"cached_tokens\":16}}}\n\n");
+    tokens(w, w->d, 0, 1, "b", BT_FINISH_LENGTH);
+    ended(w, 0);
+    has(&ex, "\"choices\":[],\"usage\":{");
+    stop(w);
+}
+
+static void a_stream_lists_the_ids_of_each_piece(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, CHAT,
+         "{" HI ",\"max_tokens\":3,\"stream\":true,"
+         "\"return_token_ids\":true}");
+    answer(w, 0, "a" START "b", BT_FINISH_LENGTH);
+    has(&ex, "\"delta\":{\"role\":\"assistant\",\"content\":\"a\"},"
+             "\"token_ids\":[67]");
+    has(&ex, "\"delta\":{},\"token_ids\":[1]");
+    has(&ex, "\"delta\":{\"content\":\"b\"},\"token_ids\":[68]");
+    stop(w);
+}
+
+static void text_of(const world_t *w, const sent_t *s, char out[256])
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_tokens; i++) {
+        bool is_special = false;
+        size_t bytes = 0;
+        const uint8_t *text =
+            bt_token_bytes(w->served->tok, s->tokens[i], &bytes, &is_special);
+
+        n += (size_t)snprintf(out + n, 256 - n, "%s%.*s", is_special ? "@" : "",
+                              (int)bytes, (const char *)text);
+    }
+}
+
+/* "@" before special tokens. */
+#define ASKED "@<|im_start|>user\nHi@<|im_end|>\n@<|im_start|>assistant\n"
+
+static void a_chat_may_go_on_with_its_last_message(void **state)
+{
+    static const struct {
+        const char *how, *prompt;
+    } cases[] = {
+        {"\"add_generation_prompt\":true",
+         ASKED "Well@<|im_end|>\n@<|im_start|>assistant\n"},
+        {"\"add_generation_prompt\":false", ASKED "Well@<|im_end|>\n"},
+        {"\"add_generation_prompt\":false,\"continue_final_message\":true",
+         ASKED "Well"},
+        {"\"continue_final_message\":true", ASKED "Well"},
+    };
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char body[512];
+        char text[256];
+
+        w->n_sent = 0;
+        snprintf(body, sizeof(body),
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},"
+                 "{\"role\":\"assistant\",\"content\":\"Well\"}],"
+                 "\"max_tokens\":2,%s}",
+                 cases[i].how);
+        post(w, &ex, CHAT, body);
+        text_of(w, request(w, 0), text);
+        assert_string_equal(text, cases[i].prompt);
+        answer(w, 0, "ab", BT_FINISH_LENGTH);
+    }
+    stop(w);
+}
+
+static void min_p_goes_to_the_workers(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":\"Hi\",\"max_tokens\":2,\"min_p\":0.125}");
+    assert_true(request(w, 0)->sampling.min_p == 0.125f);
+    answer(w, 0, "ab", BT_FINISH_LENGTH);
+    stop(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(the_best_of_several_answers_are_told_best_first),
+        BT_TEST(a_stop_word_stays_where_it_is_asked_for),
+        BT_TEST(special_tokens_are_text_where_they_are_asked_for),
+        BT_TEST(usage_tells_of_tokens_that_were_not_computed),
+        BT_TEST(a_stream_lists_the_ids_of_each_piece),
+        BT_TEST(a_chat_may_go_on_with_its_last_message),
+        BT_TEST(min_p_goes_to_the_workers),
+    };
+
+    return cmocka_run_group_tests(tests, make_models, remove_models);
+}
