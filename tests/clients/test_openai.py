@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAI door judged by the openai SDK: the options of vLLM's server that its users send beside the API's own, and
+the routes around completions and chat.
+
+Usage: test_openai.py [NAME ...]
+
+Needs `pip install openai` and the variables of test_clients.py.
+"""
+import importlib.util
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import client_tests  # noqa: E402
+from test_clients import MODEL, QUESTION, client_module, expect, openai_client  # noqa: E402
+
+HI = [{"role": "user", "content": "Say hello."}]
+
+
+def complete(client, **more):
+    extra = more.pop("extra", {})
+    return client.completions.create(**dict(dict(model=MODEL, prompt=QUESTION, max_tokens=8, temperature=0,
+                                                 extra_body=extra), **more))
+
+
+def chat(client, messages=None, **more):
+    extra = more.pop("extra", {})
+    return client.chat.completions.create(**dict(dict(model=MODEL, messages=messages or HI, max_tokens=8,
+                                                      temperature=0, extra_body=extra), **more))
+
+
+# --- options of completions and chat
+
+def test_the_best_of_several(c):
+    client = openai_client(c)
+    ask = dict(prompt="Once upon a time", temperature=1.3, seed=11, max_tokens=6, logprobs=0)
+    each = complete(client, n=4, **ask).choices
+
+    def mean(choice):
+        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+
+    best = complete(client, best_of=4, n=2, **ask)
+    expected = sorted(each, key=mean, reverse=True)[:2]
+    assert [x.text for x in best.choices] == [x.text for x in expected], (best, each)
+    assert [x.index for x in best.choices] == [0, 1] and best.usage.completion_tokens == 24, best.usage
+    del ask["logprobs"]
+    told = complete(client, best_of=4, **ask).choices
+    assert len(told) == 1 and told[0].text == expected[0].text and told[0].logprobs is None, told
+    e = expect(client_module("openai").BadRequestError, lambda: complete(client, best_of=2, stream=True))
+    assert e.param == "best_of", e
+
+
+def test_sampling_options_reach_the_sampler(c):
+    client = openai_client(c)
+    greedy = complete(client).choices[0].text
+    ask = dict(temperature=1.5, seed=3)
+    assert complete(client, **ask).choices[0].text != greedy
+    for extra in ({"min_p": 1.0}, {"top_k": 1}):
+        assert complete(client, extra=extra, **ask).choices[0].text == greedy, extra
+        assert chat(client, extra=extra, **ask).choices[0].message.content == chat(client).choices[0].message.content
+    assert complete(client, top_p=1e-9, **ask).choices[0].text == greedy
+    e = expect(client_module("openai").BadRequestError, lambda: complete(client, extra={"min_p": 2}))
+    assert e.param == "min_p", e
+    once = complete(client, extra={"repetition_penalty": 1.0}).choices[0].text
+    assert once == greedy
+    ids = complete(client, max_tokens=24, extra={"repetition_penalty": 50.0, "return_token_ids": True}).choices[0]
+    ids = ids.model_dump()["token_ids"]
+    assert len(ids) == len(set(ids)), ids
+
+
+def test_where_a_text_ends(c):
+    client = openai_client(c)
+    whole = complete(client, max_tokens=16).choices[0].text
+    word = whole[4:9]
+    kept = complete(client, max_tokens=16, stop=word, extra={"include_stop_str_in_output": True}).choices[0]
+    assert kept.text == whole[:whole.index(word) + len(word)] and kept.finish_reason == "stop", (whole, kept)
+    pieces = complete(client, max_tokens=16, stop=word, stream=True, extra={"include_stop_str_in_output": True})
+    assert "".join(p.choices[0].text for p in pieces) == kept.text
+    many = [f"never {i}" for i in range(63)] + [word]
+    assert complete(client, max_tokens=16, stop=many).choices[0].text == whole[:whole.index(word)]
+    # By token ids, and not before so many tokens.
+    ids = complete(client, extra={"return_token_ids": True}).choices[0].model_dump()["token_ids"]
+    short = complete(client, extra={"stop_token_ids": [ids[2]], "return_token_ids": True}).choices[0]
+    assert short.finish_reason == "stop" and short.model_dump()["token_ids"] == ids[:3], short
+    later = complete(client, extra={"stop_token_ids": [ids[2]], "min_tokens": 4, "return_token_ids": True}).choices[0]
+    assert len(later.model_dump()["token_ids"]) >= 4, later
+    # The end of a turn, which is a token and no text unless both are asked for.
+    ended = chat(client, max_tokens=64)
+    assert ended.choices[0].finish_reason == "stop", ended
+    shown = chat(client, max_tokens=64, extra={"skip_special_tokens": False, "include_stop_str_in_output": True})
+    assert shown.choices[0].message.content == ended.choices[0].message.content + "<|im_end|>", shown
+    n = ended.usage.completion_tokens
+    on = chat(client, max_tokens=n + 4, extra={"ignore_eos": True})
+    assert on.usage.completion_tokens == n + 4 and on.choices[0].finish_reason == "length", on
+
+
+def test_a_chat_goes_on_with_its_last_message(c):
+    client = openai_client(c)
+    said = chat(client, max_tokens=12).choices[0].message.content
+    begun = HI + [{"role": "assistant", "content": said[:5]}]
+    on = chat(client, begun, max_tokens=12,
+              extra={"continue_final_message": True, "add_generation_prompt": False})
+    full = chat(client, begun, max_tokens=1)
+    open_end = chat(client, max_tokens=1, extra={"add_generation_prompt": False}).usage.prompt_tokens
+    opening = chat(client, max_tokens=1).usage.prompt_tokens - open_end  # "<|im_start|>assistant\n"
+    assert opening in (3, 4), opening
+    # Nor "<|im_end|>\n" behind the message.
+    assert full.usage.prompt_tokens - on.usage.prompt_tokens == opening + 2, (full.usage, on.usage)
+    e = expect(client_module("openai").BadRequestError,
+               lambda: chat(client, extra={"continue_final_message": True}))
+    assert e.param == "continue_final_message", e
+
+
+def test_messages_in_every_form(c):
+    client = openai_client(c)
+    plain = chat(client, [{"role": "system", "content": "Be brief."}] + HI)
+    forms = [
+        [{"role": "developer", "content": "Be brief."}, HI[0]],
+        [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
+         {"role": "user", "name": "Ada", "content": [{"type": "text", "text": "Say hello."}]}],
+    ]
+    for messages in forms:
+        got = chat(client, messages, user="me", metadata={"a": "b"}, store=False, service_tier="auto")
+        assert got.choices[0].message.content == plain.choices[0].message.content, messages
+        assert got.usage.prompt_tokens == plain.usage.prompt_tokens
+    limited = chat(client, max_tokens=None, max_completion_tokens=3)
+    assert limited.usage.completion_tokens == 3, limited.usage
+    assert chat(client, response_format={"type": "text"}).choices[0].message.content
+    openai = client_module("openai")
+    for more, field in ((dict(response_format={"type": "json_object"}), "response_format"),
+                        (dict(extra={"chat_template": "x"}), "chat_template")):
+        e = expect(openai.BadRequestError, lambda m=more: chat(client, **m))
+        assert e.param == field, e
+
+
+def test_usage_tells_what_was_cached(c):
+    client = openai_client(c)
+    prompt = "The quick brown fox jumps over the lazy dog. " * 20
+    ask = dict(prompt=prompt, extra={"cache_salt": "usage test"})
+    first = complete(client, **ask).usage
+    again = complete(client, **ask).usage
+    one = complete(client, **dict(ask, max_tokens=1)).usage
+    assert first.prompt_tokens_details.cached_tokens == 0, first
+    for usage in (again, one):
+        assert first.prompt_tokens // 2 < usage.prompt_tokens_details.cached_tokens < first.prompt_tokens, usage
+    counts = [p.usage for p in complete(client, stream=True, stream_options={
+        "include_usage": True, "continuous_usage_stats": True}, **ask)]
+    assert {u.prompt_tokens_details.cached_tokens for u in counts} == {again.prompt_tokens_details.cached_tokens}
+    assert counts[0].completion_tokens == 1 and counts[-1].completion_tokens == 8, counts
+
+
+def test_a_stream_lists_token_ids(c):
+    client = openai_client(c)
+    ids = complete(client, extra={"return_token_ids": True}).choices[0].model_dump()["token_ids"]
+    pieces = list(complete(client, stream=True, extra={"return_token_ids": True}))
+    assert [i for p in pieces for i in p.choices[0].model_dump()["token_ids"]] == ids, pieces
+
+
+def missing():
+    return None if importlib.util.find_spec("openai") else "openai is not installed"
+
+
+if __name__ == "__main__":
+    sys.exit(client_tests.main(globals(), missing()))
