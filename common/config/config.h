@@ -131,6 +131,7 @@ typedef struct bt_config {
     const bt_repository_t *repository;   /* what was read there, or NULL */
     const char *batching_strategy;       /* inflight_fused_batching, V1 ... */
     const char *exclude_input_in_output; /* auto, yes, no */
+    const char *unknown_fields;          /* ignore, warn, error */
     bool accumulate_tokens;              /* tensorrt_llm_bls */
     uint32_t queue_delay_us;  /* requests that come within it go together */
     uint32_t kv_tokens;       /* most of a worker, 0 = what fits */

@@ -30,6 +30,7 @@
 #define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
 #define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
 #define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
+#define BT_API_IGNORED_BYTES  256        /**< of the names of fields */
 #define BT_API_MAX_DEPTH      64         /**< of nested JSON */
 #define BT_API_MAX_VALUES     (1u << 20) /**< JSON values in one body */
 
@@ -117,6 +118,9 @@ typedef struct bt_api_request {
     char *cache_salt; /**< NULL: blocks are shared with all that have none */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's */
+    /** Names of fields that nobody here knows, "a, b", in printable ASCII
+     *  without white space; as many as there is room for, then "...". */
+    char ignored[BT_API_IGNORED_BYTES];
 } bt_api_request_t;
 
 /** Why a request was refused, for the client. */
@@ -163,6 +167,11 @@ BT_MUST_CHECK bt_status_t bt_api_parse_as(bt_api_dialect_t dialect,
                                           bool lifts,
                                           bt_api_request_t *request_p,
                                           bt_api_error_t *error_p);
+/** The error of a request with fields that nobody knows, for a server that
+ *  wants none: names them and what may have been meant.
+ *  @return false: it has none */
+bool bt_api_refuse_ignored(const bt_api_request_t *request,
+                           bt_api_error_t *error_p);
 /** What a body without any field would give: for who fills it in another way.
  */
 void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request);

@@ -3,6 +3,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/near.h"
 #include "router/frontend/api_prompt.h"
 
 #define MAX_I64 9223372036854775807.0
@@ -524,9 +525,7 @@ static const bt_api_field_t fields[] = {
     OWN("tool_choice", BT_API_H, read_tool_choice),
     OWN("function_call", BT_API_H, read_tool_choice),
 
-    /* asked for, not done yet: said instead of ignored. pad_id, len_penalty
-     * and early_stopping are not here: without padding and beams they have
-     * no meaning, and are ignored like unknown fields. */
+    /* asked for, not done yet: said instead of ignored */
     NOT_YET("prompt_logprobs", BT_API_O),
     NOT_YET("echo", BT_API_H),
     NOT_YET("suffix", BT_API_C),
@@ -561,7 +560,8 @@ static const bt_api_field_t fields[] = {
     NOT_YET("image_input", BT_API_G),
 
     /* Of OpenAI's, for its own books and machines; vLLM's, for tokenizers that
-     * are not ours. */
+     * are not ours; Triton's, without meaning where nothing is padded and there
+     * are no beams. */
     IGNORED("user", BT_API_O),
     IGNORED("metadata", BT_API_O),
     IGNORED("store", BT_API_O),
@@ -571,8 +571,32 @@ static const bt_api_field_t fields[] = {
     IGNORED("prompt_cache_retention", BT_API_O),
     IGNORED("parallel_tool_calls", BT_API_H),
     IGNORED("spaces_between_special_tokens", BT_API_O),
+    IGNORED("pad_id", BT_API_G),
+    IGNORED("len_penalty", BT_API_G),
+    IGNORED("early_stopping", BT_API_G),
+    IGNORED("parameters", BT_API_G),
 };
 /* clang-format on */
+
+const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n)
+{
+    const char *best = NULL;
+    size_t best_distance = SIZE_MAX;
+
+    for (size_t i = 0; (n <= BT_NEAR_MAX_BYTES) && (i < BT_ARRAY_LEN(fields));
+         i++) {
+        const char *field = fields[i].name;
+        const size_t n_field = strlen(field);
+        const size_t distance = bt_near_distance(name, n, field, n_field);
+
+        if (((fields[i].dialects & dialect) != 0) &&
+            (distance < best_distance) && bt_near_enough(distance, n_field)) {
+            best = field;
+            best_distance = distance;
+        }
+    }
+    return best;
+}
 
 const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name)
 {

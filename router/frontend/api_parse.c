@@ -4,18 +4,6 @@
 #include "common/base/alloc.h"
 #include "router/frontend/api_prompt.h"
 
-static uint32_t dialect_bit(bt_api_dialect_t dialect)
-{
-    switch (dialect) {
-    case BT_API_GENERATE:
-        return BT_API_G;
-    case BT_API_COMPLETIONS:
-        return BT_API_C;
-    default:
-        return BT_API_H;
-    }
-}
-
 void bt_api_request_fini(bt_api_request_t *request)
 {
     if (request == NULL) {
@@ -45,7 +33,7 @@ void bt_api_request_fini(bt_api_request_t *request)
 static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
 {
     const bool generate = (parse->request->dialect == BT_API_GENERATE);
-    const uint32_t dialect = dialect_bit(parse->request->dialect);
+    const uint32_t dialect = bt_api_dialect_bit(parse->request->dialect);
     const char *name;
     json_t *value;
 
@@ -56,6 +44,7 @@ static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
         bt_status_t status;
 
         if (field == NULL) {
+            bt_api_note_unknown(parse->request, name);
             continue;
         }
         /* Triton's tensors of one element, also of shape [1, 1]. */

@@ -103,6 +103,13 @@ bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const json_t *value);
 
+/* ---- api_unknown.c ---- */
+
+/** A field that is not known: its name is kept for the client. */
+void bt_api_note_unknown(bt_api_request_t *request, const char *name);
+/** BT_API_G … of a dialect. */
+uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect);
+
 /* ---- api_scores.c ---- */
 
 /** The member "logprobs" of a choice in its dialect, null where none is asked
@@ -116,5 +123,7 @@ void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json);
 
 /** NULL when @a name is not known in this dialect. */
 const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name);
+/** The name of a field of this dialect that is meant by @a name, or NULL. */
+const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n);
 
 #endif

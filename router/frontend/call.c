@@ -778,6 +778,8 @@ static void on_intake(void *user)
     bt_intake_t *in = call->intake;
 
     call->ready_us = bt_now_us();
+    memcpy(call->reply->facts.ignored, in->request.ignored,
+           sizeof(call->reply->facts.ignored));
     if (in->served != NULL) {
         memcpy(call->reply->facts.model, in->served->name,
                sizeof(call->reply->facts.model));

@@ -158,6 +158,17 @@ void bt_door_format_error(void *ctx, const char *path, int status,
 
 /* ---- the reply of a call ---- */
 
+/* Before the head goes out. */
+static void tell_ignored(bt_visit_t *visit)
+{
+    char *const ignored = visit->reply.facts.ignored;
+
+    if (ignored[0] != '\0') {
+        bt_exchange_add_header(visit->ex, "X-Baton-Ignored-Fields", ignored);
+        ignored[0] = '\0';
+    }
+}
+
 static void open_event(bt_strbuf_t *out)
 {
     bt_strbuf_puts(out, "data: ");
@@ -174,6 +185,7 @@ static void on_error(bt_reply_t *reply, const bt_api_error_t *error)
     bt_strbuf_t *out = &visit->door->out;
 
     if (!visit->began) {
+        tell_ignored(visit);
         bt_visit_fail(visit, error);
         return;
     }
@@ -221,6 +233,7 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     }
     if (!visit->began) {
         visit->began = true;
+        tell_ignored(visit);
         bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
     }
     /* On false the client is gone, and bt_door_gone() was called. */
@@ -258,6 +271,7 @@ static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
         end_stream(visit, answer, usage);
         return;
     }
+    tell_ignored(visit);
     if (bt_answer_bytes(choices, n) > visit->door->inline_bytes) {
         if (!bt_answer_begin(visit, answer, choices, n, usage)) {
             bt_visit_fail_for_memory(visit);

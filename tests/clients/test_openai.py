@@ -158,6 +158,16 @@ def test_a_stream_lists_token_ids(c):
     assert [i for p in pieces for i in p.choices[0].model_dump()["token_ids"]] == ids, pieces
 
 
+def test_unknown_fields_are_named_in_a_header(c):
+    client = openai_client(c)
+    raw = client.completions.with_raw_response.create(model=MODEL, prompt=QUESTION, max_tokens=1,
+                                                      extra_body={"temprature": 0.1, "my_own": {"a": 1}})
+    assert raw.headers["x-baton-ignored-fields"] == "temprature, my_own", raw.headers
+    assert len(raw.parse().choices) == 1
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=HI, max_tokens=1, user="me")
+    assert "x-baton-ignored-fields" not in raw.headers
+
+
 def missing():
     return None if importlib.util.find_spec("openai") else "openai is not installed"
 

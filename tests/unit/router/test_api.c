@@ -390,6 +390,54 @@ static void what_others_servers_take_is_taken(void **state)
             "skip_special_tokens must be true or false, got an integer");
 }
 
+static void unknown_fields_are_named(void **state)
+{
+    bt_api_request_t r =
+        parsed(C, CMP("'temprature': 1, 'a b,c\\u00e9\\r\\n': {'x': 1}, '': 5,"
+                      "'my_own': null, 'stop': null, 'user': 'me'"));
+    bt_api_error_t error = {0};
+    char text[4096];
+    size_t n;
+
+    (void)state;
+    assert_string_equal(r.ignored, "temprature, a?b?c????, my_own");
+    assert_true(bt_api_refuse_ignored(&r, &error));
+    assert_int_equal(error.http_status, 400);
+    assert_string_equal(error.message,
+                        "not known here: temprature (did you mean "
+                        "temperature?), a?b?c????, my_own");
+    bt_api_request_fini(&r);
+
+    /* As many as there is room for, and no name as long as it likes. */
+    n = (size_t)snprintf(text, sizeof(text), "{'prompt': 'x'");
+    for (int i = 0; i < 30; i++) {
+        n +=
+            (size_t)snprintf(text + n, sizeof(text) - n, ", '%070d': %d", i, i);
+    }
+    snprintf(text + n, sizeof(text) - n, "}");
+    r = parsed(C, text);
+    assert_true(strlen(r.ignored) < BT_API_IGNORED_BYTES);
+    assert_int_equal(strlen(r.ignored), 3 * 64 + 3 * 2 + 3);
+    assert_string_equal(r.ignored + 3 * 66, "...");
+    assert_true(bt_api_refuse_ignored(&r, &error));
+    bt_api_request_fini(&r);
+
+    /* What a field of another dialect is here, and Triton's own. */
+    r = parsed(G, GEN("'parameters': {'temprature': 1}, 'pad_id': 2,"
+                      "'max_token': 4"));
+    assert_string_equal(r.ignored, "temprature, max_token");
+    bt_api_request_fini(&r);
+    r = parsed(H, CHT("'top_logprob': 1, 'prompt': 'x'"));
+    assert_true(bt_api_refuse_ignored(&r, &error));
+    assert_string_equal(error.message,
+                        "not known here: top_logprob (did you mean "
+                        "top_logprobs?), prompt");
+    bt_api_request_fini(&r);
+    r = parsed(C, CMP("'user': 'me', 'n': null"));
+    assert_false(bt_api_refuse_ignored(&r, &error));
+    bt_api_request_fini(&r);
+}
+
 static void the_best_of_several_are_asked_for(void **state)
 {
     bt_api_request_t r = parsed(C, CMP("'n': 2, 'best_of': 5"));
@@ -897,6 +945,7 @@ int main(void)
         BT_TEST(every_openai_option_is_read),
         BT_TEST(messages_hold_text_or_parts),
         BT_TEST(what_others_servers_take_is_taken),
+        BT_TEST(unknown_fields_are_named),
         BT_TEST(the_best_of_several_are_asked_for),
         BT_TEST(null_means_absent_and_the_last_of_equals_counts),
         BT_TEST(text_arrives_as_it_was_written),

@@ -234,6 +234,43 @@ static void a_chat_may_go_on_with_its_last_message(void **state)
     stop(w);
 }
 
+static void fields_that_nobody_knows_are_told_or_refused(void **state)
+{
+    static const char body[] =
+        "{\"prompt\":\"Hi\",\"max_tokens\":2,\"temprature\":1,\"x\":2%s}";
+    static const char told[] = "X-Baton-Ignored-Fields: temprature, x\n";
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char text[256];
+
+    (void)state;
+    start(w, true);
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(text, sizeof(text), body, (i == 1) ? ",\"stream\":true" : "");
+        post(w, &ex, COMPLETIONS, text);
+        answer(w, i, "ab", BT_FINISH_LENGTH);
+        assert_int_equal(ex.status, 200);
+        assert_non_null(strstr(ex.headers, told));
+    }
+    snprintf(text, sizeof(text), body, ",\"model\":\"other\"");
+    post(w, &ex, COMPLETIONS, text);
+    assert_int_equal(ex.status, 404);
+    assert_non_null(strstr(ex.headers, told));
+    post(w, &ex, GENERATE, "{\"text_input\":\"Hi\",\"mine\":1}");
+    answer(w, 2, "ab", BT_FINISH_LENGTH);
+    assert_non_null(strstr(ex.headers, "X-Baton-Ignored-Fields: mine\n"));
+
+    snprintf(text, sizeof(text), body, "");
+    w->config.unknown_fields = "ignore";
+    post(w, &ex, COMPLETIONS, text);
+    answer(w, 3, "ab", BT_FINISH_LENGTH);
+    assert_null(strstr(ex.headers, "Ignored"));
+    w->config.unknown_fields = "error";
+    refused(w, COMPLETIONS, text, 400,
+            "temprature (did you mean temperature?), x");
+    stop(w);
+}
+
 static void min_p_goes_to_the_workers(void **state)
 {
     world_t *w = &world;
@@ -257,6 +294,7 @@ int main(void)
         BT_TEST(usage_tells_of_tokens_that_were_not_computed),
         BT_TEST(a_stream_lists_the_ids_of_each_piece),
         BT_TEST(a_chat_may_go_on_with_its_last_message),
+        BT_TEST(fields_that_nobody_knows_are_told_or_refused),
         BT_TEST(min_p_goes_to_the_workers),
     };
 
