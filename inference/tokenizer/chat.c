@@ -439,6 +439,11 @@ const bt_chat_template_t *bt_chat_template_by_name(const char *name)
     return NULL;
 }
 
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl)
+{
+    return tmpl->name;
+}
+
 const char *bt_chat_template_names(void)
 {
     return NAMES;

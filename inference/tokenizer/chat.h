@@ -32,6 +32,8 @@ const bt_chat_template_t *bt_chat_template_by_name(const char *name);
 /** From the text of a Jinja template. @return NULL when not recognised. */
 const bt_chat_template_t *bt_chat_template_recognise(const char *jinja,
                                                      size_t bytes);
+/** Of the family that it is. */
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl);
 /** Names of all families, comma separated, for error texts. */
 const char *bt_chat_template_names(void);
 

@@ -23,6 +23,7 @@
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/rows.h"
+#include "router/frontend/sampling.h"
 
 #define BT_API_MAX_BIAS_WORDS 64 /**< and so many stop sequences of ids */
 #define BT_API_MAX_STOPS      64
@@ -102,6 +103,7 @@ typedef struct bt_api_request {
     bt_sampling_t sampling; /**< without bad words. end_ids holds what the
                                  client gave (end_id, stop_token_ids): the
                                  caller appends the model's */
+    uint32_t said;          /**< what of it the client gave: BT_SAYS_* */
     char *stops[BT_API_MAX_STOPS];
     uint32_t n_stops;
     char *bad_words[BT_MAX_BAD_WORDS]; /**< text, to be tokenized */
@@ -243,6 +245,8 @@ typedef struct bt_api_model {
     const char *name;
     int64_t created; /**< seconds since 1970 */
     uint32_t context_tokens;
+    const char *chat_template; /**< its name; NULL: none */
+    bt_sampling_defaults_t sampling;
 } bt_api_model_t;
 
 /** Append one model object. */

@@ -108,6 +108,7 @@ static bt_status_t read_temperature(bt_api_parse_t *parse,
 
     if (status == BT_OK) {
         parse->has_temperature = true;
+        parse->request->said |= BT_SAYS_TEMPERATURE;
         if (*temperature < 1e-5f) {
             *temperature = 0.0f; /* a division by less would overflow */
         }
@@ -121,6 +122,7 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
     float *const top_p = &parse->request->sampling.top_p;
     const double real = json_number_value(value);
 
+    parse->request->said |= BT_SAYS_TOP_P;
     if (json_is_number(value) && (real == 0.0) &&
         (parse->request->dialect == BT_API_GENERATE)) {
         *top_p = 1.0f; /* Triton's clients send 0 for off */
@@ -142,9 +144,25 @@ static bt_status_t read_top_k(bt_api_parse_t *parse,
         bt_api_integer(parse, field->name, value, -1, INT32_MAX, &number);
 
     if (status == BT_OK) {
+        parse->request->said |= BT_SAYS_TOP_K;
         parse->request->sampling.top_k = (number < 0) ? 0 : (uint32_t)number;
     }
     return status;
+}
+
+static bt_status_t read_min_p(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value)
+{
+    parse->request->said |= BT_SAYS_MIN_P;
+    return bt_api_read_float(parse, field, value);
+}
+
+static bt_status_t read_repetition_penalty(bt_api_parse_t *parse,
+                                           const bt_api_field_t *field,
+                                           const json_t *value)
+{
+    parse->request->said |= BT_SAYS_REPETITION_PENALTY;
+    return bt_api_read_float(parse, field, value);
 }
 
 static bt_status_t read_seed(bt_api_parse_t *parse, const bt_api_field_t *field,
@@ -493,10 +511,10 @@ static const bt_api_field_t fields[] = {
     {"temperature", BT_API_A, read_temperature, AT(sampling.temperature), 0, 100},
     {"top_p", BT_API_A, read_top_p, AT(sampling.top_p), 0, 1},
     OWN("top_k", BT_API_A, read_top_k),
-    FLOAT("min_p", BT_API_A, sampling.min_p, 0, 1),
+    {"min_p", BT_API_A, read_min_p, AT(sampling.min_p), 0, 1},
     OWN("random_seed", BT_API_G, read_seed),
     OWN("seed", BT_API_A, read_seed),
-    FLOAT("repetition_penalty", BT_API_A, sampling.repetition_penalty, 0.01, 100),
+    {"repetition_penalty", BT_API_A, read_repetition_penalty, AT(sampling.repetition_penalty), 0.01, 100},
     FLOAT("presence_penalty", BT_API_O, sampling.presence_penalty, -2, 2),
     FLOAT("frequency_penalty", BT_API_O, sampling.frequency_penalty, -2, 2),
     FLOAT("presence_penalty", BT_API_G, sampling.presence_penalty, -100, 100),

@@ -242,6 +242,19 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
     bt_json_end_object(&json);
 }
 
+static void put_sampling(const bt_sampling_defaults_t *sampling,
+                         bt_json_t *json)
+{
+    bt_json_object(json, "default_sampling");
+    bt_json_str(json, "from", sampling->of_file ? "file" : "server");
+    bt_json_float(json, "temperature", sampling->temperature);
+    bt_json_float(json, "top_p", sampling->top_p);
+    bt_json_u64(json, "top_k", sampling->top_k);
+    bt_json_float(json, "min_p", sampling->min_p);
+    bt_json_float(json, "repetition_penalty", sampling->repetition_penalty);
+    bt_json_end_object(json);
+}
+
 static void put_model(const bt_api_model_t *model, bt_json_t *json)
 {
     bt_json_object(json, NULL);
@@ -252,6 +265,8 @@ static void put_model(const bt_api_model_t *model, bt_json_t *json)
     bt_json_str(json, "root", model->name);
     bt_json_null(json, "parent");
     bt_json_u64(json, "max_model_len", model->context_tokens);
+    bt_json_str(json, "chat_template", model->chat_template);
+    put_sampling(&model->sampling, json);
     bt_json_end_object(json);
 }
 

@@ -608,6 +608,10 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
         }
     }
     p->sampling = request->sampling;
+    if (request->dialect != BT_API_GENERATE) {
+        bt_sampling_defaults_apply(&served->sampling, request->said,
+                                   &p->sampling);
+    }
     status = check_logprobs(request, p, error);
     if (status == BT_OK) {
         status =

@@ -155,6 +155,7 @@ static bt_status_t read_model(bt_served_t *served,
     }
     snprintf(served->name, sizeof(served->name), "%s", options->name);
     served->version = BT_SERVED_VERSION;
+    bt_sampling_defaults_read(served->gguf, served->name, &served->sampling);
     served->identity = bt_gguf_identity(served->gguf);
     if (stat(options->path, &info) == 0) {
         served->created = info.st_mtim.tv_sec;

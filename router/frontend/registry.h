@@ -53,6 +53,7 @@ typedef struct bt_served {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
     const bt_chat_template_t *chat; /**< NULL: none was recognised */
+    bt_sampling_defaults_t sampling;
     bt_hash128_t identity;
     uint32_t context_tokens;
     int64_t created; /**< seconds since 1970, of the file */

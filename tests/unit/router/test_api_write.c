@@ -268,24 +268,43 @@ static void a_long_message_is_cut_within_its_array(void **state)
     assert_int_equal(strlen(error.message), sizeof(error.message) - 1);
 }
 
+#define SAMPLED_BY_FILE                                                     \
+    "\"chat_template\":\"chatml\",\"default_sampling\":{\"from\":\"file\"," \
+    "\"temperature\":0.6,\"top_p\":0.95,\"top_k\":20,\"min_p\":0.05,"       \
+    "\"repetition_penalty\":1.1}"
+#define SAMPLED_BY_SERVER                                               \
+    "\"chat_template\":null,\"default_sampling\":{\"from\":\"server\"," \
+    "\"temperature\":0,\"top_p\":0,\"top_k\":0,\"min_p\":0,"            \
+    "\"repetition_penalty\":0}"
+
 static void models_are_listed(void **state)
 {
-    const bt_api_model_t models[] = {{"m", 17, 8192}, {"n \"", 18, 64}};
+    const bt_api_model_t models[] = {
+        {.name = "m",
+         .created = 17,
+         .context_tokens = 8192,
+         .chat_template = "chatml",
+         .sampling = {true, 0.6f, 0.95f, 0.05f, 1.1f, 20}},
+        {.name = "n \"", .created = 18, .context_tokens = 64},
+    };
     bt_strbuf_t out;
 
     (void)state;
     bt_strbuf_init(&out, 4096);
     bt_api_write_models(models, 2, &out);
-    expect(&out, "{\"object\":\"list\",\"data\":[{\"id\":\"m\","
-                 "\"object\":\"model\",\"created\":17,\"owned_by\":\"baton\","
-                 "\"root\":\"m\",\"parent\":null,\"max_model_len\":8192},"
-                 "{\"id\":\"n \\\"\",\"object\":\"model\",\"created\":18,"
-                 "\"owned_by\":\"baton\",\"root\":\"n \\\"\",\"parent\":null,"
-                 "\"max_model_len\":64}]}");
+    expect(
+        &out,
+        "{\"object\":\"list\",\"data\":[{\"id\":\"m\","
+        "\"object\":\"model\",\"created\":17,\"owned_by\":\"baton\","
+        "\"root\":\"m\",\"parent\":null,\"max_model_len\":8192," SAMPLED_BY_FILE
+        "},"
+        "{\"id\":\"n \\\"\",\"object\":\"model\",\"created\":18,"
+        "\"owned_by\":\"baton\",\"root\":\"n \\\"\",\"parent\":null,"
+        "\"max_model_len\":64," SAMPLED_BY_SERVER "}]}");
     bt_api_write_model(&models[0], &out);
     expect(&out, "{\"id\":\"m\",\"object\":\"model\",\"created\":17,"
                  "\"owned_by\":\"baton\",\"root\":\"m\",\"parent\":null,"
-                 "\"max_model_len\":8192}");
+                 "\"max_model_len\":8192," SAMPLED_BY_FILE "}");
     bt_strbuf_fini(&out);
 }
 

@@ -212,7 +212,7 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
             "are together 65 tokens, more than the context of 64 tokens (the "
             "model has 512; the workers' kv-memory");
     send_to(w, &ex, BT_HTTP_GET, "/v1/models", "");
-    has(&ex, "\"max_model_len\":64}");
+    has(&ex, "\"max_model_len\":64,");
     w->d->hello.n_blocks = 100;
     refused(w, COMPLETIONS, "{\"prompt\":[1,2,999999]}", 400,
             "token id 999999");

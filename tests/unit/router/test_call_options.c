@@ -271,6 +271,95 @@ static void fields_that_nobody_knows_are_told_or_refused(void **state)
     stop(w);
 }
 
+static bt_sampling_t drawn(world_t *w, const char *path, const char *options)
+{
+    const bool chat = strcmp(path, CHAT) == 0;
+    bt_exchange_t ex;
+    char body[512];
+
+    w->n_sent = 0;
+    snprintf(body, sizeof(body), "{%s,\"max_tokens\":2%s}",
+             chat                             ? HI
+             : strcmp(path, COMPLETIONS) == 0 ? "\"prompt\":\"Hi\""
+                                              : "\"text_input\":\"Hi\"",
+             options);
+    post(w, &ex, path, body);
+    answer(w, 0, "ab", BT_FINISH_LENGTH);
+    assert_int_equal(ex.status, 200);
+    return request(w, 0)->sampling;
+}
+
+static void draws(bt_sampling_t s, float temperature, float top_p,
+                  uint32_t top_k, float min_p, float penalty)
+{
+    assert_true(s.temperature == temperature);
+    assert_true(s.top_p == top_p);
+    assert_int_equal(s.top_k, top_k);
+    assert_true(s.min_p == min_p);
+    assert_true(s.repetition_penalty == penalty);
+}
+
+/* A request is drawn as it says, or as nothing says. */
+static void
+without_a_word_the_server_draws_as_it_says_of_the_model(void **state)
+{
+    static const char *const some[] = {",\"temperature\":1", ",\"top_p\":1",
+                                       ",\"top_k\":0", ",\"min_p\":0"};
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    get(w, &ex, "/v1/models/tiny");
+    has(&ex, "\"max_model_len\":512,\"chat_template\":\"chatml\","
+             "\"default_sampling\":{\"from\":\"server\","
+             "\"temperature\":0.7,\"top_p\":0.95,\"top_k\":0,\"min_p\":0.1,"
+             "\"repetition_penalty\":1}");
+    draws(drawn(w, CHAT, ""), 0.7f, 0.95f, 0, 0.1f, 1.0f);
+    draws(drawn(w, COMPLETIONS, ",\"top_p\":null,\"seed\":5"), 0.7f, 0.95f, 0,
+          0.1f, 1.0f);
+    draws(drawn(w, COMPLETIONS, ",\"repetition_penalty\":1.5"), 0.7f, 0.95f, 0,
+          0.1f, 1.5f);
+    for (size_t i = 0; i < BT_ARRAY_LEN(some); i++) {
+        draws(drawn(w, COMPLETIONS, some[i]), 1.0f, 1.0f, 0, 0.0f, 1.0f);
+    }
+    draws(drawn(w, CHAT, ",\"top_k\":5"), 1.0f, 1.0f, 5, 0.0f, 1.0f);
+    draws(drawn(w, GENERATE, ""), 0.0f, 1.0f, 0, 0.0f, 1.0f);
+    draws(drawn(w, GENERATE, ",\"top_k\":5"), 1.0f, 1.0f, 5, 0.0f, 1.0f);
+    stop(w);
+}
+
+static void a_file_says_how_its_model_draws(void **state)
+{
+    bt_tiny_model_t shape = bt_tiny_model_default();
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char before[256];
+
+    (void)state;
+    memcpy(before, model_path, sizeof(before));
+    snprintf(model_path, sizeof(model_path), "/tmp/baton-test-sampling-%d",
+             (int)getpid());
+    shape.sampling = true;
+    assert_int_equal(bt_tiny_model_write(&shape, model_path), BT_OK);
+    bt_test_expect_log_lines(1); /* its min_p is out of range */
+    start(w, true);
+    get(w, &ex, "/v1/models");
+    has(&ex, "\"default_sampling\":{\"from\":\"file\",\"temperature\":0.6,"
+             "\"top_p\":0.9,\"top_k\":20,\"min_p\":0,"
+             "\"repetition_penalty\":1.125}");
+    draws(drawn(w, CHAT, ""), 0.6f, 0.9f, 20, 0.0f, 1.125f);
+    draws(drawn(w, CHAT, ",\"temperature\":1.5"), 1.5f, 0.9f, 20, 0.0f, 1.125f);
+    draws(drawn(w, COMPLETIONS, ",\"top_k\":-1,\"top_p\":1,\"min_p\":0.25"),
+          0.6f, 1.0f, 0, 0.25f, 1.125f);
+    draws(drawn(w, CHAT, ",\"repetition_penalty\":1"), 0.6f, 0.9f, 20, 0.0f,
+          1.0f);
+    draws(drawn(w, GENERATE, ""), 0.0f, 1.0f, 0, 0.0f, 1.0f);
+    stop(w);
+    unlink(model_path);
+    memcpy(model_path, before, sizeof(before));
+}
+
 static void min_p_goes_to_the_workers(void **state)
 {
     world_t *w = &world;
@@ -295,6 +384,8 @@ int main(void)
         BT_TEST(a_stream_lists_the_ids_of_each_piece),
         BT_TEST(a_chat_may_go_on_with_its_last_message),
         BT_TEST(fields_that_nobody_knows_are_told_or_refused),
+        BT_TEST(without_a_word_the_server_draws_as_it_says_of_the_model),
+        BT_TEST(a_file_says_how_its_model_draws),
         BT_TEST(min_p_goes_to_the_workers),
     };
 
