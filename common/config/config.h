@@ -73,6 +73,7 @@ typedef struct bt_config {
     const char *tls_key, *tls_client_ca;
     const char *allowed_hosts; /* "" = the server's own names */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
+    const char *reasoning;     /* auto, off, think ... */
     const char *log_level;     /* info */
     const char *log_format;    /* text, json */
     const char *log_dir;       /* "" = standard error */

@@ -125,6 +125,14 @@ const bt_option_t bt_config_options[] = {
          "Names by which clients, load balancers and web pages may call the "
          "server, beside addresses, localhost, this machine's name and those "
          "of --http, --metrics and --grpc; *.NAME: all below it; *: anything"),
+    CHOICE("reasoning", "auto",
+           "auto, off, think, seed, mistral, thinking, thought, reasoning, "
+           "granite",
+           S | R, reasoning,
+           "How a model marks what it thinks before it answers, which chat's "
+           "answers have as reasoning_content: <think>, <seed:think>, [THINK] "
+           "and so on; auto: as the file's chat template has it; off: all is "
+           "content"),
     TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
          "Chat template by name or as a file; empty: recognised from the "
          "model file"),

@@ -7,7 +7,8 @@
  *
  *     triton:  POST /v2/models/{ensemble|tensorrt_llm_bls|NAME}
  *                                   [/versions/V]/generate[_stream]
- *     openai:  POST /v1/completions, /v1/chat/completions
+ *     openai:  POST /v1/completions, /v1/chat/completions, /v1/responses
+ *     vLLM:    POST /tokenize, /detokenize
  *
  * Threads: pure functions, but for bt_api_init().
  */
@@ -39,6 +40,9 @@ typedef enum bt_api_dialect {
     BT_API_GENERATE,
     BT_API_COMPLETIONS,
     BT_API_CHAT,
+    BT_API_TOKENIZE,   /**< what a prompt is in tokens */
+    BT_API_DETOKENIZE, /**< and back */
+    BT_API_RESPONSES,
 } bt_api_dialect_t;
 
 /** One prompt: text or token ids. */
@@ -70,7 +74,7 @@ typedef struct bt_api_request {
     char *model;              /**< as the client named it; NULL = absent */
     bt_api_prompt_t *prompts; /**< generate, completions: n_prompts */
     size_t n_prompts;
-    bt_api_message_t *messages; /**< chat */
+    bt_api_message_t *messages; /**< chat, responses */
     size_t n_messages;
     uint32_t n;          /**< choices per prompt that are computed */
     uint32_t n_told;     /**< the best of them that are told; 0: all */
@@ -81,9 +85,11 @@ typedef struct bt_api_request {
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
-    bool keeps_stop;    /**< include_stop_str_in_output */
-    bool shows_special; /**< skip_special_tokens false */
-    bool no_bos;        /**< add_special_tokens false; of completions */
+    bool keeps_stop;      /**< include_stop_str_in_output */
+    bool shows_special;   /**< skip_special_tokens false */
+    bool no_bos;          /**< add_special_tokens false; of a text */
+    bool token_texts;     /**< tokenize: tell the texts of the tokens, too */
+    bool keeps_reasoning; /**< chat: what is thought is content */
     /** Chat: add_generation_prompt false; the last message, the assistant's, is
      *  gone on with. */
     bool no_generation_prompt, continues_final;
@@ -116,14 +122,21 @@ typedef struct bt_api_request {
     const bt_api_names_t *names; /**< NULL: those of the dialect */
     int64_t sequence_id;         /**< generate: echoed */
     bool sequence_start, sequence_end;
-    char *id;         /**< generate: request id, NULL = absent */
-    char *cache_salt; /**< NULL: blocks are shared with all that have none */
+    char *id;           /**< generate: request id, NULL = absent */
+    char *instructions; /**< responses: also the first message; or NULL */
+    char *cache_salt;   /**< NULL: blocks are shared with all that have none */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's */
     /** Names of fields that nobody here knows, "a, b", in printable ASCII
      *  without white space; as many as there is room for, then "...". */
     char ignored[BT_API_IGNORED_BYTES];
 } bt_api_request_t;
+
+/** Is its prompt made of messages? */
+static inline bool bt_api_is_chat(const bt_api_request_t *request)
+{
+    return request->n_messages > 0;
+}
 
 /** Why a request was refused, for the client. */
 typedef struct bt_api_error {
@@ -191,6 +204,12 @@ typedef struct bt_api_answer {
     bool include_usage, continuous_usage;
     const bt_tokenizer_t *tok; /**< for texts of tokens, where one is told of */
     const char *fingerprint;   /**< OpenAI's system_fingerprint; NULL = null */
+    uint32_t context_tokens;   /**< tokenize */
+    bool token_texts;          /**< tokenize */
+    /** Responses: what it was asked with. */
+    float temperature, top_p;
+    uint32_t max_tokens; /**< 0: it did not say */
+    const char *instructions;
     /** What bt_api_write_opening() wrote for this answer, so that each of many
      *  pieces copies it; NULL: each writes it. */
     const char *opening;
@@ -201,6 +220,10 @@ typedef struct bt_api_choice {
     uint32_t index;
     const char *text; /**< piece (stream) or whole */
     size_t text_bytes;
+    const char *whole; /**< responses: all text, with the last piece */
+    size_t whole_bytes;
+    const char *thought; /**< chat: reasoning_content, likewise */
+    size_t thought_bytes;
     bt_finish_t finish;        /**< NONE while it goes on */
     const uint32_t *token_ids; /**< of this text; NULL: not asked for */
     uint32_t n_token_ids;
@@ -231,6 +254,16 @@ void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out);
 void bt_api_write_piece(const bt_api_answer_t *answer,
                         const bt_api_choice_t *choice, bool first,
                         const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Responses: append the events that a piece is, whole as server sent events
+ *  are: the first ones, its text, and the last ones where it finishes.
+ *  @param [in,out] sequence  of the next event of this stream; from 0 */
+void bt_api_write_events(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *piece, bool first,
+                         const bt_api_usage_t *usage, uint32_t *sequence,
+                         bt_strbuf_t *out);
+/** Responses: the event of a stream that fails. */
+void bt_api_write_error_event(const bt_api_error_t *error, uint32_t *sequence,
+                              bt_strbuf_t *out);
 /** OpenAI: append the object that ends a stream with its usage
  *  (`choices: []`). */
 void bt_api_write_usage(const bt_api_answer_t *answer,

@@ -25,6 +25,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->model);
     bt_free(request->id);
     bt_free(request->cache_salt);
+    bt_free(request->instructions);
     bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }
@@ -137,6 +138,39 @@ static bt_status_t check_continued(bt_api_parse_t *parse)
     return BT_OK;
 }
 
+/* One prompt, as a text or as messages. */
+static bt_status_t check_tokenize(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+
+    if ((request->n_prompts == 0) == (request->n_messages == 0)) {
+        return bt_api_refuse(parse, "prompt",
+                             "either prompt or messages must be given");
+    }
+    if ((request->n_prompts > 1) ||
+        ((request->n_prompts == 1) && (request->prompts[0].text == NULL))) {
+        return bt_api_refuse(parse, "prompt", "prompt must be one string");
+    }
+    if ((request->n_messages > 0) && parse->says_special_tokens &&
+        !request->no_bos) {
+        return bt_api_refuse(parse, "add_special_tokens",
+                             "add_special_tokens is for a prompt: those of "
+                             "messages come from the chat template");
+    }
+    return request->continues_final ? check_continued(parse) : BT_OK;
+}
+
+static bt_status_t check_detokenize(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+
+    if ((request->n_prompts != 1) || (request->prompts[0].ids == NULL)) {
+        return bt_api_refuse(parse, "tokens",
+                             "tokens must be a list of token ids");
+    }
+    return BT_OK;
+}
+
 /* What only the whole body can tell. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
@@ -144,6 +178,18 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     bt_sampling_t *sampling = &request->sampling;
     bt_status_t status;
 
+    if (request->dialect == BT_API_TOKENIZE) {
+        return check_tokenize(parse);
+    }
+    if (request->dialect == BT_API_DETOKENIZE) {
+        return check_detokenize(parse);
+    }
+    if (request->dialect == BT_API_RESPONSES) {
+        status = bt_api_check_responses(parse);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
     if ((request->dialect == BT_API_CHAT) && (request->n_messages == 0)) {
         return bt_api_refuse(parse, "messages", "messages is missing");
     }
@@ -260,6 +306,17 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     request->n = 1;
     request->exclude_input_in_output = true;
     request->sampling = bt_sampling_default();
+    if (dialect == BT_API_RESPONSES) {
+        static const bt_api_names_t names = {
+            .prompt = "input",
+            .max_tokens = "max_output_tokens",
+            .bad_words = "bad_words",
+            .biases = "logit_bias",
+        };
+
+        request->names = &names;
+        request->keeps_reasoning = true;
+    }
 }
 
 bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,

@@ -19,9 +19,12 @@ BT_MUST_CHECK bt_status_t bt_api_scan(const char *text, size_t bytes,
 /* ---- api_values.c: values with their limits, and errors that name them ----
  */
 
-#define BT_API_G 1u /**< generate */
-#define BT_API_C 2u /**< completions */
-#define BT_API_H 4u /**< chat */
+#define BT_API_G 1u  /**< generate */
+#define BT_API_C 2u  /**< completions */
+#define BT_API_H 4u  /**< chat */
+#define BT_API_T 8u  /**< tokenize */
+#define BT_API_D 16u /**< detokenize */
+#define BT_API_R 32u /**< responses */
 #define BT_API_O (BT_API_C | BT_API_H)
 #define BT_API_A (BT_API_G | BT_API_O)
 
@@ -31,7 +34,7 @@ typedef struct bt_api_parse {
     bool has_temperature;
     bool has_max_completion_tokens;
     bool has_top_logprobs;
-    bool says_generation_prompt;
+    bool says_generation_prompt, says_special_tokens;
     uint32_t best_of;        /**< 0 = absent */
     uint32_t n_bias_weights; /**< of request->bias_words, in their order */
     bt_api_lift_t *lift;     /**< ids that are not in the JSON; NULL: none */
@@ -118,6 +121,19 @@ void bt_api_put_logprobs(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bt_json_t *json);
 /** Those of generate, as Triton names them; nothing where none is asked for. */
 void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json);
+
+/* ---- api_responses.c ---- */
+
+/** A whole response, of its only choice. */
+void bt_api_put_response(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice,
+                         const bt_api_usage_t *usage, bt_json_t *json);
+
+/* ---- api_tokens.c ---- */
+
+/** The answers of tokenize and detokenize. */
+void bt_api_put_tokens(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choice, bt_json_t *json);
 
 /* ---- api_fields.c ---- */
 

@@ -16,6 +16,12 @@ uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect)
         return BT_API_G;
     case BT_API_COMPLETIONS:
         return BT_API_C;
+    case BT_API_TOKENIZE:
+        return BT_API_T;
+    case BT_API_DETOKENIZE:
+        return BT_API_D;
+    case BT_API_RESPONSES:
+        return BT_API_R;
     default:
         return BT_API_H;
     }

@@ -87,6 +87,14 @@ static void put_token_ids(const bt_api_choice_t *choice, bt_json_t *json)
     bt_json_end_array(json);
 }
 
+static void put_thought(const bt_api_choice_t *choice, bt_json_t *json)
+{
+    if (choice->thought_bytes > 0) {
+        bt_json_strn(json, "reasoning_content", choice->thought,
+                     choice->thought_bytes);
+    }
+}
+
 static void put_choice(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choice, bt_json_t *json)
 {
@@ -96,6 +104,7 @@ static void put_choice(const bt_api_answer_t *answer,
         bt_json_object(json, "message");
         bt_json_str(json, "role", "assistant");
         bt_json_strn(json, "content", choice->text, choice->text_bytes);
+        put_thought(choice, json);
         bt_json_null(json, "refusal");
         bt_json_end_object(json);
     } else {
@@ -119,6 +128,7 @@ static void put_choice_piece(const bt_api_answer_t *answer,
         if (first || (choice->text_bytes > 0)) {
             bt_json_strn(json, "content", choice->text, choice->text_bytes);
         }
+        put_thought(choice, json);
         bt_json_end_object(json);
     } else {
         bt_json_strn(json, "text", choice->text, choice->text_bytes);
@@ -136,6 +146,15 @@ void bt_api_write_answer(const bt_api_answer_t *answer,
     bt_json_init(&json, out);
     if (answer->dialect == BT_API_GENERATE) {
         put_generate(answer, &choices[0], &json);
+        return;
+    }
+    if (answer->dialect == BT_API_RESPONSES) {
+        bt_api_put_response(answer, &choices[0], usage, &json);
+        return;
+    }
+    if ((answer->dialect == BT_API_TOKENIZE) ||
+        (answer->dialect == BT_API_DETOKENIZE)) {
+        bt_api_put_tokens(answer, &choices[0], &json);
         return;
     }
     open_openai(answer,

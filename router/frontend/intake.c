@@ -183,7 +183,7 @@ static void parsed(bt_pool_job_t *job)
         return;
     }
     in->parse_us += took_us;
-    n_choices = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
+    n_choices = bt_api_is_chat(request) ? 1 : request->n_prompts;
     n_choices *= request->n;
     if ((find_model(in) != BT_OK) || (check_room(in, n_choices) != BT_OK)) {
         tell(in);

@@ -190,9 +190,13 @@ static void on_error(bt_reply_t *reply, const bt_api_error_t *error)
         return;
     }
     bt_strbuf_reset(out);
-    open_event(out);
-    bt_api_write_error(visit->dialect, error, out);
-    close_event(out);
+    if (visit->dialect == BT_API_RESPONSES) {
+        bt_api_write_error_event(error, &visit->sequence, out);
+    } else {
+        open_event(out);
+        bt_api_write_error(visit->dialect, error, out);
+        close_event(out);
+    }
     bt_exchange_stream_end(leave(visit, error->http_status),
                            (out->len > 0) ? out->data : "", out->len);
 }
@@ -224,9 +228,14 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
         return;
     }
     bt_strbuf_reset(out);
-    open_event(out);
-    bt_api_write_piece(answer, choice, first, usage, out);
-    close_event(out);
+    if (visit->dialect == BT_API_RESPONSES) {
+        bt_api_write_events(answer, choice, first, usage, &visit->sequence,
+                            out);
+    } else {
+        open_event(out);
+        bt_api_write_piece(answer, choice, first, usage, out);
+        close_event(out);
+    }
     if (bt_strbuf_status(out) != BT_OK) {
         bt_visit_fail_for_memory(visit);
         return;
@@ -248,6 +257,10 @@ static void end_stream(bt_visit_t *visit, const bt_api_answer_t *answer,
     bt_strbuf_t *out = &visit->door->out;
 
     bt_strbuf_reset(out);
+    if (visit->dialect == BT_API_RESPONSES) { /* its last event was told */
+        bt_exchange_stream_end(leave(visit, 200), "", 0);
+        return;
+    }
     if ((visit->dialect != BT_API_GENERATE) && answer->include_usage) {
         open_event(out);
         bt_api_write_usage(answer, usage, out);

@@ -7,7 +7,9 @@ Usage: test_openai.py [NAME ...]
 
 Needs `pip install openai` and the variables of test_clients.py.
 """
+import asyncio
 import importlib.util
+import json
 import os
 import sys
 
@@ -166,6 +168,108 @@ def test_unknown_fields_are_named_in_a_header(c):
     assert len(raw.parse().choices) == 1
     raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=HI, max_tokens=1, user="me")
     assert "x-baton-ignored-fields" not in raw.headers
+
+
+# --- models, tokens, health
+
+def test_models_say_how_they_are_served(c):
+    client = openai_client(c)
+    model = client.models.list().data[0].model_dump()
+    assert model == client.models.retrieve(model["id"]).model_dump()
+    assert model["max_model_len"] > 1000 and model["chat_template"] == "smollm", model
+    assert model["default_sampling"] == {"from": "server", "temperature": 0.7, "top_p": 0.95, "top_k": 0, "min_p": 0.1,
+                                         "repetition_penalty": 1}, model
+    # And so it is drawn: as a request that says all of it.
+    silent = client.chat.completions.create(model=MODEL, messages=HI, max_tokens=12, seed=5)
+    said = chat(client, max_tokens=12, seed=5, temperature=0.7, top_p=0.95, extra={"min_p": 0.1, "top_k": 0})
+    assert silent.choices[0].message.content == said.choices[0].message.content
+
+
+def test_tokenize_and_detokenize(c):
+    def post(path, body):
+        status, _, data = c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})[:3]
+        return status, json.loads(data)
+
+    status, told = post("/tokenize", {"model": MODEL, "prompt": QUESTION, "return_token_strs": True})
+    # The ids of the Hugging Face tokenizer, as in test_clients.py.
+    assert status == 200 and told["tokens"] == [504, 3575, 282, 4649, 314] and told["count"] == 5, told
+    assert "".join(told["token_strs"]) == QUESTION and told["max_model_len"] > 1000
+    assert post("/detokenize", {"model": MODEL, "tokens": told["tokens"]}) == (200, {"prompt": QUESTION})
+    client = openai_client(c)
+    _, chat_tokens = post("/tokenize", {"model": MODEL, "messages": HI})
+    assert chat_tokens["count"] == chat(client, max_tokens=1).usage.prompt_tokens
+    _, text = post("/detokenize", {"tokens": chat_tokens["tokens"]})
+    assert text["prompt"].endswith("<|im_start|>assistant\n"), text
+    status, error = post("/tokenize", {"model": "gpt-4", "prompt": "a"})
+    assert status == 404 and error["error"]["code"] == "model_not_found", error
+
+
+def test_health_version_and_metrics_are_on_this_port(c):
+    for path in ("/health", "/version", "/metrics", "/v1/models"):
+        status, _, data = c.request("GET", path)[:3]
+        assert status == 200, (path, status)
+        if path == "/version":
+            assert json.loads(data)["version"][0].isdigit(), data
+
+
+# --- responses
+
+def test_responses_whole_and_streamed(c):
+    client = openai_client(c)
+    ask = dict(model=MODEL, input="Say hello.", max_output_tokens=64, temperature=0)
+    whole = client.responses.create(**ask)
+    same = chat(client, max_tokens=64)
+    assert whole.output_text == same.choices[0].message.content, whole
+    assert whole.status == "completed" and whole.output[0].role == "assistant" and whole.id.startswith("resp_")
+    assert whole.usage.input_tokens == same.usage.prompt_tokens
+    assert whole.usage.output_tokens == same.usage.completion_tokens
+    cut = client.responses.create(**dict(ask, max_output_tokens=2))
+    assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens", cut
+
+    events = list(client.responses.create(**ask, stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert [e.type for e in events][:4] == ["response.created", "response.in_progress", "response.output_item.added",
+                                            "response.content_part.added"]
+    deltas = [e.delta for e in events if e.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text and len(deltas) > 1
+    assert events[-1].type == "response.completed" and events[-1].response.output_text == whole.output_text
+    assert events[-1].response.usage.output_tokens == whole.usage.output_tokens
+    with client.responses.stream(**ask) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_response().output_text == whole.output_text
+
+
+def test_responses_take_messages_and_instructions(c):
+    client, openai = openai_client(c), client_module("openai")
+    messages = [{"role": "user", "content": [{"type": "input_text", "text": "Say hello."}]}]
+    got = client.responses.create(model=MODEL, input=messages, instructions="Be brief.", max_output_tokens=16,
+                                  temperature=0, store=False)
+    same = chat(client, [{"role": "system", "content": "Be brief."}] + HI, max_tokens=16)
+    assert got.output_text == same.choices[0].message.content and got.instructions == "Be brief.", got
+    for more, param in ((dict(store=True), "store"), (dict(previous_response_id="resp_1"), "previous_response_id"),
+                        (dict(tools=[{"type": "web_search"}]), "tools"), (dict(max_output_tokens=0), "max_output_tokens")):
+        e = expect(openai.BadRequestError, lambda m=more: client.responses.create(model=MODEL, input="a", **m))
+        assert e.param == param and param in e.message, e
+    e = expect(openai.NotFoundError, lambda: client.responses.create(model="gpt-4", input="a"))
+    assert e.code == "model_not_found", e
+
+
+def test_responses_async(c):
+    client = openai_client(c, "AsyncOpenAI")
+
+    async def ask():
+        texts = []
+        async for event in await client.responses.create(model=MODEL, input="Say hello.", max_output_tokens=8,
+                                                         temperature=0, stream=True):
+            if event.type == "response.output_text.delta":
+                texts.append(event.delta)
+        whole = await client.responses.create(model=MODEL, input="Say hello.", max_output_tokens=8, temperature=0)
+        await client.close()
+        return "".join(texts), whole.output_text
+
+    streamed, whole = asyncio.run(ask())
+    assert streamed == whole and whole
 
 
 def missing():

@@ -214,6 +214,7 @@ typedef struct world {
 static world_t world;
 static char model_path[256], other_path[256];
 static const char *access_path = "";
+static const char *reasoning = "auto";
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
@@ -287,6 +288,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.batching_strategy = "inflight_fused_batching";
     w->config.exclude_input_in_output = "auto";
     w->config.unknown_fields = "warn";
+    w->config.reasoning = reasoning;
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;

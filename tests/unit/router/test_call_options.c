@@ -374,6 +374,156 @@ static void min_p_goes_to_the_workers(void **state)
     stop(w);
 }
 
+static void what_is_thought_first_is_told_apart(void **state)
+{
+    static const char said[] = "[THINK]a[b[/THINK]c";
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    reasoning = "mistral";
+    start(w, true);
+    post(w, &ex, CHAT, "{" HI ",\"max_tokens\":30}");
+    answer(w, 0, said, BT_FINISH_LENGTH);
+    has(&ex,
+        "\"content\":\"c\",\"reasoning_content\":\"a[b\",\"refusal\":null");
+    post(w, &ex, CHAT, "{" HI ",\"max_tokens\":30,\"stream\":true}");
+    answer(w, 1, said, BT_FINISH_LENGTH);
+    has(&ex, "\"delta\":{\"role\":\"assistant\",\"content\":\"\","
+             "\"reasoning_content\":\"a\"}");
+    has(&ex, "\"delta\":{\"reasoning_content\":\"[b\"}");
+    has(&ex, "\"delta\":{\"content\":\"c\"},\"logprobs\":null,"
+             "\"finish_reason\":\"length\"");
+    assert_int_equal(ex.n_writes, 3);
+    /* Ids and log-probs of tokens whose text is held back come with it. */
+    post(w, &ex, CHAT,
+         "{" HI ",\"max_tokens\":30,\"stream\":true,\"logprobs\":true}");
+    answer(w, 2, "[THINK]a", BT_FINISH_LENGTH);
+    assert_int_equal(ex.n_writes, 1);
+    has(&ex, "{\"token\":\"T\",\"logprob\":-0.25,");
+    /* Where nobody asks for it, and where no chat is. */
+    post(w, &ex, CHAT,
+         "{" HI ",\"max_tokens\":30,\"separate_reasoning\":false}");
+    answer(w, 3, said, BT_FINISH_LENGTH);
+    has(&ex, "\"content\":\"[THINK]a[b[/THINK]c\",\"refusal\"");
+    post(w, &ex, COMPLETIONS, "{\"prompt\":\"Hi\",\"max_tokens\":30}");
+    answer(w, 4, said, BT_FINISH_LENGTH);
+    has(&ex, "\"text\":\"[THINK]a[b[/THINK]c\"");
+    /* A prompt that opens it. */
+    post(w, &ex, CHAT,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},"
+         "{\"role\":\"assistant\",\"content\":\"[THINK]\"}],"
+         "\"max_tokens\":30,\"continue_final_message\":true}");
+    answer(w, 5, "so[/THINK]c", BT_FINISH_LENGTH);
+    has(&ex, "\"content\":\"c\",\"reasoning_content\":\"so\"");
+    stop(w);
+    reasoning = "auto";
+}
+
+#define TOKENIZE   "/tokenize"
+#define DETOKENIZE "/detokenize"
+
+static void texts_become_tokens_and_tokens_texts(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, TOKENIZE, "{\"model\":\"tiny\",\"prompt\":\"Hi<|im_end|>\"}");
+    assert_int_equal(ex.status, 200);
+    assert_string_equal(ex.out, "{\"count\":3,\"max_model_len\":512,"
+                                "\"tokens\":[42,75,2],\"token_strs\":null}");
+    post(w, &ex, TOKENIZE,
+         "{\"prompt\":\"Hi<|im_end|>\",\"return_token_strs\":true,"
+         "\"add_special_tokens\":false}");
+    has(&ex, "\"token_strs\":[\"H\",\"i\",\"<|im_end|>\"]");
+    /* What a chat's prompt is; without the model, the first. */
+    post(w, &ex, TOKENIZE,
+         "{" HI ",\"add_generation_prompt\":false,\"return_token_strs\":true}");
+    has(&ex, "\"token_strs\":[\"<|im_start|>\",\"u\",\"s\",\"er\",\"\\n\","
+             "\"H\",\"i\",\"<|im_end|>\",\"\\n\"]}");
+    post(w, &ex, DETOKENIZE, "{\"tokens\":[1,42,75,2]}");
+    assert_int_equal(ex.status, 200);
+    assert_string_equal(ex.out, "{\"prompt\":\"<|im_start|>Hi<|im_end|>\"}");
+
+    refused(w, TOKENIZE, "{}", 400, "either prompt or messages");
+    refused(w, TOKENIZE, "{\"prompt\":\"a\"," HI "}", 400,
+            "either prompt or messages");
+    refused(w, TOKENIZE, "{\"prompt\":[1,2]}", 400,
+            "prompt must be one string");
+    refused(w, TOKENIZE, "{\"prompt\":\"a\",\"model\":\"x\"}", 404,
+            "model_not_found");
+    refused(w, TOKENIZE, "{" HI ",\"add_special_tokens\":true}", 400,
+            "\"param\":\"add_special_tokens\"");
+    refused(w, DETOKENIZE, "{\"tokens\":\"a\"}", 400, "a list of token ids");
+    refused(w, DETOKENIZE, "{\"prompt\":[5]}", 400, "a list of token ids");
+    refused(w, DETOKENIZE, "{\"tokens\":[99999]}", 400,
+            "tokens has token id 99999; this model has ids 0 to 287");
+    refused(w, DETOKENIZE, "{\"tokens\":[[1],[2]]}", 400,
+            "a list of token ids");
+    assert_int_equal(w->n_sent, 0);
+    get(w, &ex, TOKENIZE);
+    assert_int_equal(ex.status, 405);
+    has(&ex, "{\"error\":{\"message\":");
+    get(w, &ex, "/version");
+    has(&ex, "{\"version\":\"");
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    stop(w);
+}
+
+/* Longer than the context, and answered from the pool. */
+static void a_long_text_is_tokenized_whole(void **state)
+{
+    static char body[8192];
+    world_t *w = &world;
+    bt_exchange_t ex, gone;
+    size_t n;
+
+    (void)state;
+    start(w, true);
+    n = (size_t)snprintf(body, sizeof(body), "{\"prompt\":\"");
+    memset(body + n, 'z', 5000);
+    snprintf(body + n + 5000, sizeof(body) - n - 5000, "\"}");
+    post(w, &ex, TOKENIZE, body);
+    post(w, &gone, TOKENIZE, body);
+    bt_door_gone(&w->door, &gone);
+    assert_int_equal(ex.n_ends, 0);
+    drain_pool(w);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "{\"count\":5000,\"max_model_len\":512,\"tokens\":[92,92,");
+    assert_int_equal(gone.n_ends, 0);
+    stop(w);
+}
+
+static void tokens_survive_every_failed_allocation(void **state)
+{
+    static const char *const calls[][2] = {
+        {TOKENIZE, "{\"prompt\":\"Hi\"}"},
+        {TOKENIZE, "{" HI "}"},
+        {DETOKENIZE, "{\"tokens\":[1,42,75,2]}"}};
+    world_t *w = &world;
+
+    (void)state;
+    start(w, true);
+    for (size_t i = 0; i < BT_ARRAY_LEN(calls); i++) {
+        int nth = 0;
+        bt_exchange_t ex;
+
+        do {
+            bt_alloc_fail_at(++nth);
+            post(w, &ex, calls[i][0], calls[i][1]);
+            bt_alloc_fail_at(0);
+            drain_pool(w);
+            assert_int_equal(ex.n_ends, 1);
+            assert_true((ex.status == 200) || (ex.status == 503));
+            assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+        } while (ex.status != 200);
+        assert_true(nth > 4);
+    }
+    stop(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +537,10 @@ int main(void)
         BT_TEST(without_a_word_the_server_draws_as_it_says_of_the_model),
         BT_TEST(a_file_says_how_its_model_draws),
         BT_TEST(min_p_goes_to_the_workers),
+        BT_TEST(what_is_thought_first_is_told_apart),
+        BT_TEST(texts_become_tokens_and_tokens_texts),
+        BT_TEST(a_long_text_is_tokenized_whole),
+        BT_TEST(tokens_survive_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);
