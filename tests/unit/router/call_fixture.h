@@ -471,8 +471,10 @@ static inline void drain_pool(world_t *w)
     while (bt_pool_n_jobs(w->front.pool) > 0) {
         struct pollfd p = {.fd = bt_frontend_fd(&w->front), .events = POLLIN};
 
-        assert_int_equal(poll(&p, 1, 60000), 1);
-        (void)bt_frontend_step(&w->front);
+        /* One wake-up may stand for several that are done. */
+        if (!bt_frontend_step(&w->front)) {
+            assert_int_equal(poll(&p, 1, 60000), 1);
+        }
     }
 }
 
