@@ -229,6 +229,10 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
         break;
     case BT_REPORT_TOKEN:
         if (!dj->job.ending) {
+            if ((dj->job.kind == BT_REQUEST_LOCAL) &&
+                (item->index == dj->job.seq.first_index)) {
+                bt_worker_send_prefilled(w, &dj->job);
+            }
             bt_worker_send_token(w, &dj->job, item->index, item->token,
                                  item->finish);
         }

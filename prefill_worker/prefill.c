@@ -325,22 +325,6 @@ static void advance(bt_worker_t *w)
 
 /* ---- what the engine says ---- */
 
-static void send_prefilled(bt_worker_t *w, const bt_prefill_job_t *pj)
-{
-    const bt_seq_t *seq = &pj->job.seq;
-    const uint64_t first_us = seq->first_start_ns / 1000;
-    bt_msg_t msg = {.type = BT_MSG_PREFILLED};
-
-    msg.u.prefilled.key = pj->job.key;
-    msg.u.prefilled.queue_us = (first_us > pj->job.claim.turn.since_us)
-                                   ? first_us - pj->job.claim.turn.since_us
-                                   : 0;
-    msg.u.prefilled.compute_us = seq->context_ns / 1000;
-    msg.u.prefilled.n_chunks = seq->n_chunks;
-    msg.u.prefilled.n_cached = pj->job.n_reused * w->tokens_per_block;
-    bt_worker_send(w, pj->job.from, &msg);
-}
-
 /* All that draw from the prompt have done so: its KV may go where it is wanted.
  */
 static void check_all_drawn(bt_worker_t *w, bt_prefill_job_t *lead)
@@ -420,9 +404,9 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
         pj->finish = item->finish;
         /* Not again after its KV was dropped. */
         if (!pj->token_sent && !pj->job.ending && !pj->job.abandoned) {
+            bt_worker_send_prefilled(w, &pj->job);
             bt_worker_send_token(w, &pj->job, item->index, item->token,
                                  item->finish);
-            send_prefilled(w, pj);
             pj->token_sent = true;
         }
         break;

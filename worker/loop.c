@@ -93,6 +93,22 @@ void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
     };
 }
 
+void bt_worker_send_prefilled(bt_worker_t *w, const bt_job_t *job)
+{
+    const bt_seq_t *seq = &job->seq;
+    const uint64_t first_us = seq->first_start_ns / 1000;
+    bt_msg_t msg = {.type = BT_MSG_PREFILLED};
+
+    msg.u.prefilled.key = job->key;
+    msg.u.prefilled.queue_us = (first_us > job->claim.turn.since_us)
+                                   ? first_us - job->claim.turn.since_us
+                                   : 0;
+    msg.u.prefilled.compute_us = seq->context_ns / 1000;
+    msg.u.prefilled.n_chunks = seq->n_chunks;
+    msg.u.prefilled.n_cached = job->n_reused * w->tokens_per_block;
+    bt_worker_send(w, job->from, &msg);
+}
+
 static void refuse(bt_worker_t *w, bt_worker_link_t *from, bt_req_key_t key,
                    bt_status_t status, const char *why)
 {

@@ -73,6 +73,7 @@ typedef struct bt_config {
     const char *tls_key, *tls_client_ca;
     const char *allowed_hosts; /* "" = the server's own names */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
+    const char *reasoning;     /* auto, off, think ... */
     const char *log_level;     /* info */
     const char *log_format;    /* text, json */
     const char *log_dir;       /* "" = standard error */
@@ -132,6 +133,7 @@ typedef struct bt_config {
     const bt_repository_t *repository;   /* what was read there, or NULL */
     const char *batching_strategy;       /* inflight_fused_batching, V1 ... */
     const char *exclude_input_in_output; /* auto, yes, no */
+    const char *unknown_fields;          /* ignore, warn, error */
     bool accumulate_tokens;              /* tensorrt_llm_bls */
     const char *shared_memory;           /* tensors of clients in it: off, on */
     uint32_t queue_delay_us;  /* requests that come within it go together */

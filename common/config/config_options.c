@@ -5,17 +5,17 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/near.h"
 
-#define S              BT_PROG_SERVE
-#define R              BT_PROG_ROUTER
-#define P              BT_PROG_PREFILL
-#define D              BT_PROG_DECODE
-#define ALL            (S | R | P | D)
-#define WORKERS        (P | D)
-#define TERA           (UINT64_C(1) << 40)
-#define GIGA           (UINT64_C(1) << 30)
-#define HOUR_MS        UINT64_C(3600000)
-#define NAME_MAX_BYTES 64
+#define S       BT_PROG_SERVE
+#define R       BT_PROG_ROUTER
+#define P       BT_PROG_PREFILL
+#define D       BT_PROG_DECODE
+#define ALL     (S | R | P | D)
+#define WORKERS (P | D)
+#define TERA    (UINT64_C(1) << 40)
+#define GIGA    (UINT64_C(1) << 30)
+#define HOUR_MS UINT64_C(3600000)
 
 #define TEXT(name, metavar, def, programs, field, help)               \
     {                                                                 \
@@ -125,6 +125,14 @@ const bt_option_t bt_config_options[] = {
          "Names by which clients, load balancers and web pages may call the "
          "server, beside addresses, localhost, this machine's name and those "
          "of --http, --metrics and --grpc; *.NAME: all below it; *: anything"),
+    CHOICE("reasoning", "auto",
+           "auto, off, think, seed, mistral, thinking, thought, reasoning, "
+           "granite",
+           S | R, reasoning,
+           "How a model marks what it thinks before it answers, which chat's "
+           "answers have as reasoning_content: <think>, <seed:think>, [THINK] "
+           "and so on; auto: as the file's chat template has it; off: all is "
+           "content"),
     TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
          "Chat template by name or as a file; empty: recognised from the "
          "model file"),
@@ -286,6 +294,12 @@ const bt_option_t bt_config_options[] = {
            exclude_input_in_output,
            "Whether the text of Triton's models leaves the prompt out, where a "
            "request does not say it; auto: yes for generate, no for infer"),
+    CHOICE("unknown-fields", "warn", "ignore, warn, error", S | R,
+           unknown_fields,
+           "What becomes of fields of a client's JSON that nobody here knows: "
+           "ignored; ignored and named in the answer's header "
+           "x-baton-ignored-fields; or an error that names them and what may "
+           "have been meant"),
     FLAG("accumulate-tokens", S | R, accumulate_tokens,
          "Each response of a stream of tensorrt_llm_bls has all text so far"),
     CHOICE("shared-memory", "off", "off, on", S | R, shared_memory,
@@ -329,57 +343,22 @@ const bt_option_t *bt_config_option_find(const char *name, size_t n)
     return NULL;
 }
 
-/* Edit distance where swapping two neighbours counts once.
- * Source: Damerau 1964, restricted form; rows i-2, i-1 and i are kept. */
-static size_t edit_distance(const char *a, size_t n_a, const char *b,
-                            size_t n_b)
-{
-    size_t rows[3][NAME_MAX_BYTES + 1];
-    size_t *before = rows[0];
-    size_t *above = rows[1];
-    size_t *row = rows[2];
-
-    for (size_t j = 0; j <= n_b; j++) {
-        above[j] = j;
-    }
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t *const oldest = before;
-
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            size_t best = above[j - 1] + (a[i - 1] != b[j - 1]);
-
-            best = (above[j] + 1 < best) ? above[j] + 1 : best;
-            best = (row[j - 1] + 1 < best) ? row[j - 1] + 1 : best;
-            if ((i > 1) && (j > 1) && (a[i - 1] == b[j - 2]) &&
-                (a[i - 2] == b[j - 1]) && (before[j - 2] + 1 < best)) {
-                best = before[j - 2] + 1;
-            }
-            row[j] = best;
-        }
-        before = above;
-        above = row;
-        row = oldest;
-    }
-    return above[n_b];
-}
-
 const bt_option_t *bt_config_option_closest(const char *name, size_t n,
                                             unsigned programs)
 {
     const bt_option_t *best = NULL;
     size_t best_distance = SIZE_MAX;
 
-    if (n > NAME_MAX_BYTES) {
+    if (n > BT_NEAR_MAX_BYTES) {
         return NULL;
     }
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *option = &bt_config_options[i];
         const size_t n_name = strlen(option->name);
-        const size_t distance = edit_distance(name, n, option->name, n_name);
+        const size_t distance = bt_near_distance(name, n, option->name, n_name);
 
         if (((option->programs & programs) != 0) &&
-            (distance < best_distance) && (distance <= (n_name + 2) / 3)) {
+            (distance < best_distance) && bt_near_enough(distance, n_name)) {
             best = option;
             best_distance = distance;
         }

@@ -69,6 +69,10 @@ typedef struct bt_sampling {
     const bt_bad_word_t *bad_words; /**< borrowed or owned by the holder */
     uint32_t n_logit_biases;
     const bt_logit_bias_t *logit_biases; /**< the same */
+    /** [0, 1]; 0 = off. A token is drawn only if its probability, at this
+     *  temperature, is at least so much of the best one's; before top_k and
+     *  top_p. */
+    float min_p;
 } bt_sampling_t;
 
 /** Greedy, nothing on, no end ids. */

@@ -38,6 +38,9 @@ static const char *first_fault(const bt_sampling_t *s)
     if (!isfinite(s->frequency_penalty)) {
         return "frequency_penalty must be a finite number";
     }
+    if (!(s->min_p >= 0.0f) || !(s->min_p <= 1.0f)) {
+        return "min_p must be from 0 to 1";
+    }
     if (s->n_end_ids > BT_MAX_END_IDS) {
         return "too many end ids";
     }

@@ -23,7 +23,8 @@
  *     token ids      bin, 4 bytes each, little endian
  *     bt_sampling_t  array of its fields; a bad word is a bin of token ids;
  *                    logit biases are not among them but behind `space`, a bin,
- *                    8 bytes each: token id and float 32, little endian
+ *                    8 bytes each: token id and float 32, little endian; nor
+ *                    is min_p, which is behind `wants`
  *     bt_token_t     array: id, attempt, index, token id, finish
  *     bt_token_score_t  array: token, bin of a score: its log-prob, then of
  * each alternative id and log-prob; float 64, little endian ranks, windows
@@ -37,8 +38,8 @@
  *
  *     R → P  REQUEST(kind prefill)      R → D  REQUEST(kind generate)
  *     D → R  GRANT        R → P  GRANT (the same bytes)
- *     P → R  TOKENS (index 0)           P ══ KV ══▶ D
- *     P → R  PREFILLED (ledger)         D → R  JOINED (ledger), TOKENS …
+ *     P → R  PREFILLED (ledger)         P ══ KV ══▶ D
+ *     P → R  TOKENS (index 0)           D → R  JOINED (ledger), TOKENS …
  *     D → R  TOKENS with finish, or FAILED
  *     R → P, R → D  CANCEL at any time; each answers ENDED when all blocks,
  *     seats and leases of (request, attempt) are back.

@@ -116,6 +116,7 @@ static const field_t request_fields[] = {
     U32(bt_msg_request_t, group_size, 0, BT_WIRE_MAX_GROUP),
     U32(bt_msg_request_t, wants.what, 0, ANY),
     U32(bt_msg_request_t, wants.n_top, 0, ANY),
+    OF(FIELD_F32, bt_msg_request_t, sampling.min_p),
 };
 
 static const field_t sampling_fields[] = {

@@ -406,20 +406,43 @@ static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
     const uint32_t n = order_top_k(sampler, logits, params->top_k);
     const float best = sampler->ordered[0].logit;
     double mass = 0.0;
-    uint32_t kept = n;
+    uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        const bt_candidate_t c = sampler->ordered[i];
+    /* min_p and top_k keep the first ones each: whichever is applied first. */
+    for (; kept < n; kept++) {
+        const bt_candidate_t c = sampler->ordered[kept];
+        const double weight = weigh(c.logit, best, (double)params->temperature);
 
-        sampler->weights[c.id] =
-            weigh(c.logit, best, (double)params->temperature);
-        mass += sampler->weights[c.id];
+        if (weight < (double)params->min_p) {
+            break;
+        }
+        sampler->weights[c.id] = weight;
+        mass += weight;
     }
     if (params->top_p < 1.0f) {
-        kept =
-            prefix_with_mass(sampler, n, (double)params->top_p * mass, &mass);
+        kept = prefix_with_mass(sampler, kept, (double)params->top_p * mass,
+                                &mass);
     }
     return draw_ordered(sampler, kept, mass, u);
+}
+
+/* Take the weight from all that have less than the best one's, which is 1,
+ * times min_p. @return what is left, in the lanes of weigh_all() */
+static double drop_light(bt_sampler_t *sampler, double min_p)
+{
+    const uint32_t n = sampler->n_vocab;
+    double *const weights = sampler->weights;
+    double lanes[LANES] = {0.0};
+    double sum = 0.0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        weights[i] = (weights[i] >= min_p) ? weights[i] : 0.0;
+        lanes[i % LANES] += weights[i];
+    }
+    for (uint32_t i = 0; i < LANES; i++) {
+        sum += lanes[i];
+    }
+    return sum;
 }
 
 /* Take the weight from all behind the k-th candidate. @return what is left */
@@ -459,6 +482,9 @@ static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
 {
     double mass = weigh_all(sampler, logits, best, (double)params->temperature);
 
+    if (params->min_p > 0.0f) {
+        mass = drop_light(sampler, (double)params->min_p);
+    }
     if ((params->top_k > 0) && (params->top_k < sampler->n_vocab)) {
         mass = weigh_top_k(sampler, logits, params->top_k, mass);
     }

@@ -352,6 +352,37 @@ static bt_status_t render_tagged(render_t *r)
     return BT_OK;
 }
 
+/* By the family: what opens the answer. */
+static const char *opening_of(const bt_chat_template_t *tmpl)
+{
+    static const struct {
+        render_fn_t *render;
+        const char *opening;
+    } openings[] = {
+        {render_chatml, "<|im_start|>assistant\n"},
+        {render_llama3, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+        {render_gemma, "<start_of_turn>model\n"},
+        {render_tagged, "<|assistant|>\n"},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(openings); i++) {
+        if (openings[i].render == tmpl->render) {
+            return openings[i].opening;
+        }
+    }
+    return "";
+}
+
+size_t bt_chat_opening_bytes(const bt_chat_template_t *tmpl, const char *text,
+                             size_t bytes)
+{
+    const char *opening = opening_of(tmpl);
+    const size_t n = strlen(opening);
+
+    return ((n <= bytes) && (memcmp(text + bytes - n, opening, n) == 0)) ? n
+                                                                         : 0;
+}
+
 #define NAMES                                                             \
     "chatml, smollm, qwen1.5, qwen2, qwen2.5, llama2, llama3, llama3.1, " \
     "gemma, gemma3, mistral, mistral-v0.1, mistral-v1, zephyr, phi"
@@ -406,6 +437,11 @@ const bt_chat_template_t *bt_chat_template_by_name(const char *name)
         }
     }
     return NULL;
+}
+
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl)
+{
+    return tmpl->name;
 }
 
 const char *bt_chat_template_names(void)

@@ -32,6 +32,8 @@ const bt_chat_template_t *bt_chat_template_by_name(const char *name);
 /** From the text of a Jinja template. @return NULL when not recognised. */
 const bt_chat_template_t *bt_chat_template_recognise(const char *jinja,
                                                      size_t bytes);
+/** Of the family that it is. */
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl);
 /** Names of all families, comma separated, for error texts. */
 const char *bt_chat_template_names(void);
 
@@ -51,5 +53,10 @@ BT_MUST_CHECK bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                                          size_t n_messages, bt_strbuf_t *out,
                                          bt_quotes_t *quotes,
                                          const char **why_p);
+
+/** Of a rendering, the bytes at its end that do no more than open the answer; 0
+ *  where a family opens it with nothing. */
+size_t bt_chat_opening_bytes(const bt_chat_template_t *tmpl, const char *text,
+                             size_t bytes);
 
 #endif

@@ -82,14 +82,16 @@ uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok)
 void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
 {
     const bt_tokenizer_t *tok = detok->tok;
-    const uint8_t *bytes;
-    size_t n;
+    bool is_special = false;
+    size_t n = 0;
+    const uint8_t *bytes = bt_token_bytes(tok, id, &n, &is_special);
 
-    if ((id >= tok->arena.n) || bt_token_is_special(tok->types[id])) {
+    if ((bytes == NULL) || (is_special && !detok->shows_special)) {
         return;
     }
-    bytes = tok->arena.bytes + tok->arena.offsets[id];
-    n = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+    if (is_special) { /* no part of a character */
+        bt_detok_finish(detok, out);
+    }
     if (detok->at_start && (n > 0)) {
         detok->at_start = false;
         if (bytes[0] == ' ') {

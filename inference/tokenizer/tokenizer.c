@@ -246,6 +246,16 @@ bt_status_t bt_quotes_add(bt_quotes_t *quotes, size_t begin, size_t end)
     return BT_OK;
 }
 
+void bt_quotes_cut(bt_quotes_t *quotes, size_t end)
+{
+    while ((quotes->n > 0) && (quotes->list[quotes->n - 1].begin >= end)) {
+        quotes->n--;
+    }
+    if ((quotes->n > 0) && (quotes->list[quotes->n - 1].end > end)) {
+        quotes->list[quotes->n - 1].end = end;
+    }
+}
+
 void bt_quotes_fini(bt_quotes_t *quotes)
 {
     bt_free(quotes->list);

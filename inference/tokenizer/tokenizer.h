@@ -76,6 +76,8 @@ typedef struct bt_quotes {
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_quotes_add(bt_quotes_t *quotes, size_t begin,
                                         size_t end);
+/** The text ends at @a end now. */
+void bt_quotes_cut(bt_quotes_t *quotes, size_t end);
 void bt_quotes_fini(bt_quotes_t *quotes);
 
 /** As bt_tokenize() with BT_TOK_PARSE_SPECIAL, but a token that has a byte in a
@@ -108,7 +110,7 @@ uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok);
 /** Incremental detokenizing of one sequence: never emits half a UTF-8
  *  character; bytes that never become one come out as U+FFFD, as many as
  *  Python's decode(errors="replace") gives for the whole. Special tokens give
- *  nothing. */
+ *  nothing, or what they are spelled as. */
 typedef struct bt_detok {
     const bt_tokenizer_t *tok;
     uint8_t pending[4];
@@ -117,6 +119,7 @@ typedef struct bt_detok {
                         as the one that tokenizing puts in front of a text. Not
                         so for text that goes on a line: who detokenizes such
                         clears it after bt_detok_init(). */
+    bool shows_special; /**< false after bt_detok_init() */
 } bt_detok_t;
 
 void bt_detok_init(bt_detok_t *detok, const bt_tokenizer_t *tok);

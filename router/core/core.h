@@ -69,6 +69,8 @@ typedef struct bt_gen_spec {
     const bt_bad_word_t *stop_ids;
     uint32_t n_stop_ids;
     bool every_token;   /**< on_text() for each, with no text as well */
+    bool keeps_stop;    /**< what ends it, stop word or end id, is text, too */
+    bool shows_special; /**< special tokens are text, as they are spelled */
     bt_hash128_t space; /**< bt_msg_request_t.space */
     bt_wants_t wants;   /**< what it is to be told beside tokens */
     uint32_t priority;
@@ -87,6 +89,7 @@ typedef struct bt_gen_end {
     uint32_t n_output;       /**< tokens generated, an end id included */
     const uint32_t *ids;     /**< n_output of them; NULL for an ERROR */
     bool by_end_id;          /**< the last of them is an end id: no text */
+    uint32_t n_cached;       /**< bt_core_n_cached() */
     int http_status;         /**< of an ERROR: 500, 503 or 504 */
     const char *message;     /**< of an ERROR: phase, worker and cause */
     uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0 = none came */
@@ -175,6 +178,9 @@ BT_MUST_CHECK bt_status_t bt_core_submit_group(bt_core_t *core,
 /** What it has been told beside text, from inside on_text(): n_output tokens of
  *  it count. NULL: it wanted nothing. */
 bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen);
+/** Tokens of its prompt that were not computed, for their KV was there; 0 until
+ *  that is known, which is before its first token. */
+uint32_t bt_core_n_cached(const bt_gen_t *gen);
 /** The client is gone: no call about this generation any more, the workers
  *  are told. @a gen must not be used afterwards. */
 void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);

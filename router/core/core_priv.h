@@ -80,7 +80,7 @@ struct bt_gen {
     bt_logit_bias_t *logit_biases; /**< owned */
     bt_bad_word_t *stop_ids;       /**< owned; n_stop_ids of them */
     uint32_t n_stop_ids;
-    bool every_token;
+    bool every_token, keeps_stop;
     bt_hash128_t space;
     bt_gen_rows_t *rows;   /**< owned; NULL: nothing is wanted */
     uint64_t logits_bytes; /**< of it, in core->logits_bytes */

@@ -79,7 +79,13 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
         gen->n_stop_ids = spec->n_stop_ids;
     }
     gen->every_token = spec->every_token;
+    gen->keeps_stop = spec->keeps_stop;
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
+}
+
+uint32_t bt_core_n_cached(const bt_gen_t *gen)
+{
+    return gen->ledger.n_cached;
 }
 
 bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen)
@@ -203,6 +209,8 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
                 ? gens_p[0]->id
                 : 0;
         core->ops.detok_init(&gen->detok, core->config.tok);
+        gen->detok.shows_special = specs[i].shows_special;
+        gen->stops.keeps = specs[i].keeps_stop;
         bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
         bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
     }
@@ -260,6 +268,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .n_output = gen->n_output,
         .ids = gen->output,
         .by_end_id = by_end_id,
+        .n_cached = gen->ledger.n_cached,
         .rows = gen->rows,
         .http_status = 200,
     };
@@ -343,7 +352,7 @@ static bool make_text(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
 
     bt_strbuf_reset(&core->raw);
     bt_strbuf_reset(&core->text);
-    if (token->finish != BT_FINISH_STOP) {
+    if ((token->finish != BT_FINISH_STOP) || gen->keeps_stop) {
         core->ops.detok_push(&gen->detok, token->id, &core->raw);
     }
     if (last) {

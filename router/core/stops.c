@@ -103,7 +103,8 @@ bool bt_stops_push(bt_stops_t *stops, const char *text, size_t bytes,
         const size_t word = word_ending_at(stops, end);
 
         if (word > 0) {
-            bt_strbuf_append(out, stops->held.data, end - word);
+            bt_strbuf_append(out, stops->held.data,
+                             stops->keeps ? end : end - word);
             bt_strbuf_reset(&stops->held);
             return true;
         }

@@ -21,7 +21,7 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 
-#define BT_STOPS_MAX       16
+#define BT_STOPS_MAX       64
 #define BT_STOPS_MAX_BYTES 1024 /**< of one stop word */
 
 /** Zero-initialise for "no stop words". */
@@ -29,6 +29,7 @@ typedef struct bt_stops {
     char *words[BT_STOPS_MAX]; /**< owned, not empty */
     uint16_t bytes[BT_STOPS_MAX];
     uint32_t n;
+    bool keeps; /**< the word that is met stays in the text */
     bt_strbuf_t held;
 } bt_stops_t;
 
@@ -44,8 +45,8 @@ void bt_stops_fini(bt_stops_t *stops);
  *
  * O(bytes × words × length of a word). A failed allocation sticks in @a out.
  *
- * @return true when a stop word is complete: @a out has the text before it,
- *         and nothing more is to come.
+ * @return true when a stop word is complete: @a out has the text before it
+ *         (with it where `keeps` says so), and nothing more is to come.
  */
 bool bt_stops_push(bt_stops_t *stops, const char *text, size_t bytes,
                    bt_strbuf_t *out);

@@ -7,7 +7,8 @@
  *
  *     triton:  POST /v2/models/{ensemble|tensorrt_llm_bls|NAME}
  *                                   [/versions/V]/generate[_stream]
- *     openai:  POST /v1/completions, /v1/chat/completions
+ *     openai:  POST /v1/completions, /v1/chat/completions, /v1/responses
+ *     vLLM:    POST /tokenize, /detokenize
  *
  * Threads: pure functions, but for bt_api_init().
  */
@@ -23,13 +24,15 @@
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/rows.h"
+#include "router/frontend/sampling.h"
 
 #define BT_API_MAX_BIAS_WORDS 64 /**< and so many stop sequences of ids */
-#define BT_API_MAX_STOPS      16
+#define BT_API_MAX_STOPS      64
 #define BT_API_MAX_MESSAGES   1024
 #define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
 #define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
 #define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
+#define BT_API_IGNORED_BYTES  256        /**< of the names of fields */
 #define BT_API_MAX_DEPTH      64         /**< of nested JSON */
 #define BT_API_MAX_VALUES     (1u << 20) /**< JSON values in one body */
 
@@ -37,6 +40,9 @@ typedef enum bt_api_dialect {
     BT_API_GENERATE,
     BT_API_COMPLETIONS,
     BT_API_CHAT,
+    BT_API_TOKENIZE,   /**< what a prompt is in tokens */
+    BT_API_DETOKENIZE, /**< and back */
+    BT_API_RESPONSES,
 } bt_api_dialect_t;
 
 /** One prompt: text or token ids. */
@@ -68,15 +74,25 @@ typedef struct bt_api_request {
     char *model;              /**< as the client named it; NULL = absent */
     bt_api_prompt_t *prompts; /**< generate, completions: n_prompts */
     size_t n_prompts;
-    bt_api_message_t *messages; /**< chat */
+    bt_api_message_t *messages; /**< chat, responses */
     size_t n_messages;
-    uint32_t n;          /**< choices per prompt */
+    uint32_t n;          /**< choices per prompt that are computed */
+    uint32_t n_told;     /**< the best of them that are told; 0: all */
+    bool hides_logprobs; /**< they are for the choice of the best alone */
     bool has_max_tokens; /**< absent: the dialect's default applies */
     uint32_t max_tokens;
     bool stream;
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
+    bool keeps_stop;      /**< include_stop_str_in_output */
+    bool shows_special;   /**< skip_special_tokens false */
+    bool no_bos;          /**< add_special_tokens false; of a text */
+    bool token_texts;     /**< tokenize: tell the texts of the tokens, too */
+    bool keeps_reasoning; /**< chat: what is thought is content */
+    /** Chat: add_generation_prompt false; the last message, the assistant's, is
+     *  gone on with. */
+    bool no_generation_prompt, continues_final;
     bool return_token_ids; /**< each whole choice lists its ids, as does each
                                 piece of a stream, one piece a token */
     /** Beside tokens: logprobs, top_logprobs; of generate return_log_probs,
@@ -93,6 +109,7 @@ typedef struct bt_api_request {
     bt_sampling_t sampling; /**< without bad words. end_ids holds what the
                                  client gave (end_id, stop_token_ids): the
                                  caller appends the model's */
+    uint32_t said;          /**< what of it the client gave: BT_SAYS_* */
     char *stops[BT_API_MAX_STOPS];
     uint32_t n_stops;
     char *bad_words[BT_MAX_BAD_WORDS]; /**< text, to be tokenized */
@@ -105,11 +122,21 @@ typedef struct bt_api_request {
     const bt_api_names_t *names; /**< NULL: those of the dialect */
     int64_t sequence_id;         /**< generate: echoed */
     bool sequence_start, sequence_end;
-    char *id;         /**< generate: request id, NULL = absent */
-    char *cache_salt; /**< NULL: blocks are shared with all that have none */
+    char *id;           /**< generate: request id, NULL = absent */
+    char *instructions; /**< responses: also the first message; or NULL */
+    char *cache_salt;   /**< NULL: blocks are shared with all that have none */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's */
+    /** Names of fields that nobody here knows, "a, b", in printable ASCII
+     *  without white space; as many as there is room for, then "...". */
+    char ignored[BT_API_IGNORED_BYTES];
 } bt_api_request_t;
+
+/** Is its prompt made of messages? */
+static inline bool bt_api_is_chat(const bt_api_request_t *request)
+{
+    return request->n_messages > 0;
+}
 
 /** Why a request was refused, for the client. */
 typedef struct bt_api_error {
@@ -155,6 +182,11 @@ BT_MUST_CHECK bt_status_t bt_api_parse_as(bt_api_dialect_t dialect,
                                           bool lifts,
                                           bt_api_request_t *request_p,
                                           bt_api_error_t *error_p);
+/** The error of a request with fields that nobody knows, for a server that
+ *  wants none: names them and what may have been meant.
+ *  @return false: it has none */
+bool bt_api_refuse_ignored(const bt_api_request_t *request,
+                           bt_api_error_t *error_p);
 /** What a body without any field would give: for who fills it in another way.
  */
 void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request);
@@ -172,6 +204,12 @@ typedef struct bt_api_answer {
     bool include_usage, continuous_usage;
     const bt_tokenizer_t *tok; /**< for texts of tokens, where one is told of */
     const char *fingerprint;   /**< OpenAI's system_fingerprint; NULL = null */
+    uint32_t context_tokens;   /**< tokenize */
+    bool token_texts;          /**< tokenize */
+    /** Responses: what it was asked with. */
+    float temperature, top_p;
+    uint32_t max_tokens; /**< 0: it did not say */
+    const char *instructions;
     /** What bt_api_write_opening() wrote for this answer, so that each of many
      *  pieces copies it; NULL: each writes it. */
     const char *opening;
@@ -182,6 +220,10 @@ typedef struct bt_api_choice {
     uint32_t index;
     const char *text; /**< piece (stream) or whole */
     size_t text_bytes;
+    const char *whole; /**< responses: all text, with the last piece */
+    size_t whole_bytes;
+    const char *thought; /**< chat: reasoning_content, likewise */
+    size_t thought_bytes;
     bt_finish_t finish;        /**< NONE while it goes on */
     const uint32_t *token_ids; /**< of this text; NULL: not asked for */
     uint32_t n_token_ids;
@@ -198,6 +240,7 @@ typedef struct bt_api_choice {
 typedef struct bt_api_usage {
     uint32_t prompt_tokens;
     uint32_t completion_tokens;
+    uint32_t cached_tokens; /**< of the prompts', those not computed */
 } bt_api_usage_t;
 
 /** Append the whole answer as one JSON object. */
@@ -211,6 +254,16 @@ void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out);
 void bt_api_write_piece(const bt_api_answer_t *answer,
                         const bt_api_choice_t *choice, bool first,
                         const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Responses: append the events that a piece is, whole as server sent events
+ *  are: the first ones, its text, and the last ones where it finishes.
+ *  @param [in,out] sequence  of the next event of this stream; from 0 */
+void bt_api_write_events(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *piece, bool first,
+                         const bt_api_usage_t *usage, uint32_t *sequence,
+                         bt_strbuf_t *out);
+/** Responses: the event of a stream that fails. */
+void bt_api_write_error_event(const bt_api_error_t *error, uint32_t *sequence,
+                              bt_strbuf_t *out);
 /** OpenAI: append the object that ends a stream with its usage
  *  (`choices: []`). */
 void bt_api_write_usage(const bt_api_answer_t *answer,
@@ -225,6 +278,8 @@ typedef struct bt_api_model {
     const char *name;
     int64_t created; /**< seconds since 1970 */
     uint32_t context_tokens;
+    const char *chat_template; /**< its name; NULL: none */
+    bt_sampling_defaults_t sampling;
 } bt_api_model_t;
 
 /** Append one model object. */

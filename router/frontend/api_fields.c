@@ -3,6 +3,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/near.h"
 #include "router/frontend/api_prompt.h"
 
 #define MAX_I64 9223372036854775807.0
@@ -107,6 +108,7 @@ static bt_status_t read_temperature(bt_api_parse_t *parse,
 
     if (status == BT_OK) {
         parse->has_temperature = true;
+        parse->request->said |= BT_SAYS_TEMPERATURE;
         if (*temperature < 1e-5f) {
             *temperature = 0.0f; /* a division by less would overflow */
         }
@@ -120,6 +122,7 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
     float *const top_p = &parse->request->sampling.top_p;
     const double real = json_number_value(value);
 
+    parse->request->said |= BT_SAYS_TOP_P;
     if (json_is_number(value) && (real == 0.0) &&
         (parse->request->dialect == BT_API_GENERATE)) {
         *top_p = 1.0f; /* Triton's clients send 0 for off */
@@ -141,9 +144,25 @@ static bt_status_t read_top_k(bt_api_parse_t *parse,
         bt_api_integer(parse, field->name, value, -1, INT32_MAX, &number);
 
     if (status == BT_OK) {
+        parse->request->said |= BT_SAYS_TOP_K;
         parse->request->sampling.top_k = (number < 0) ? 0 : (uint32_t)number;
     }
     return status;
+}
+
+static bt_status_t read_min_p(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value)
+{
+    parse->request->said |= BT_SAYS_MIN_P;
+    return bt_api_read_float(parse, field, value);
+}
+
+static bt_status_t read_repetition_penalty(bt_api_parse_t *parse,
+                                           const bt_api_field_t *field,
+                                           const json_t *value)
+{
+    parse->request->said |= BT_SAYS_REPETITION_PENALTY;
+    return bt_api_read_float(parse, field, value);
 }
 
 static bt_status_t read_seed(bt_api_parse_t *parse, const bt_api_field_t *field,
@@ -397,6 +416,22 @@ static bt_status_t read_exclude_input(bt_api_parse_t *parse,
     return bt_api_read_bool(parse, field, value);
 }
 
+static bt_status_t read_special_tokens(bt_api_parse_t *parse,
+                                       const bt_api_field_t *field,
+                                       const json_t *value)
+{
+    parse->says_special_tokens = true;
+    return bt_api_read_not(parse, field, value);
+}
+
+static bt_status_t read_generation_prompt(bt_api_parse_t *parse,
+                                          const bt_api_field_t *field,
+                                          const json_t *value)
+{
+    parse->says_generation_prompt = true;
+    return bt_api_read_not(parse, field, value);
+}
+
 /* An empty one would look like a secret and be none. */
 static bt_status_t read_cache_salt(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
@@ -423,6 +458,14 @@ static bt_status_t read_cache_salt(bt_api_parse_t *parse,
     {                                                     \
         name, who, bt_api_read_float, AT(where), min, max \
     }
+#define NOT(name, who, where)                       \
+    {                                               \
+        name, who, bt_api_read_not, AT(where), 0, 0 \
+    }
+#define IGNORED(name, who)                      \
+    {                                           \
+        name, who, bt_api_read_ignored, 0, 0, 0 \
+    }
 #define OWN(name, who, reader)     \
     {                              \
         name, who, reader, 0, 0, 0 \
@@ -436,27 +479,38 @@ static bt_status_t read_cache_salt(bt_api_parse_t *parse,
 static const bt_api_field_t fields[] = {
     /* what to generate from */
     OWN("text_input", BT_API_G, bt_api_read_text_input),
-    OWN("prompt", BT_API_C, bt_api_read_prompt),
-    OWN("messages", BT_API_H, bt_api_read_messages),
-    {"model", BT_API_O, bt_api_read_name, AT(model), 0, 0},
+    OWN("prompt", BT_API_C | BT_API_T, bt_api_read_prompt),
+    OWN("input", BT_API_R, bt_api_read_input),
+    OWN("instructions", BT_API_R, bt_api_read_instructions),
+    OWN("messages", BT_API_H | BT_API_T, bt_api_read_messages),
+    OWN("tokens", BT_API_D, bt_api_read_prompt),
+    {"model", BT_API_O | BT_API_T | BT_API_D | BT_API_R, bt_api_read_name, AT(model), 0, 0},
     {"id", BT_API_G, bt_api_read_name, AT(id), 0, 0},
 
     /* how much */
     OWN("max_tokens", BT_API_A, read_max_tokens),
     OWN("max_completion_tokens", BT_API_O, read_max_tokens),
-    U32("min_tokens", BT_API_A, sampling.min_tokens, 0, INT32_MAX),
+    OWN("max_output_tokens", BT_API_R, read_max_tokens),
+    U32("min_tokens", BT_API_A | BT_API_R, sampling.min_tokens, 0, INT32_MAX),
     U32("min_length", BT_API_G, sampling.min_tokens, 0, INT32_MAX),
     U32("n", BT_API_O, n, 1, BT_API_MAX_PROMPTS),
     OWN("best_of", BT_API_C, read_best_of),
 
     /* when to end */
     OWN("stop_words", BT_API_G, read_stops),
-    OWN("stop", BT_API_O, read_stops),
+    OWN("stop", BT_API_O | BT_API_R, read_stops),
     OWN("bad_words", BT_API_A, read_bad_words),
     OWN("end_id", BT_API_G, read_end_id),
-    OWN("stop_token_ids", BT_API_O, read_end_id),
-    BOOL("ignore_eos", BT_API_A, ignore_eos),
+    OWN("stop_token_ids", BT_API_O | BT_API_R, read_end_id),
+    BOOL("ignore_eos", BT_API_A | BT_API_R, ignore_eos),
     BOOL("return_token_ids", BT_API_O, return_token_ids),
+    BOOL("include_stop_str_in_output", BT_API_O, keeps_stop),
+    NOT("skip_special_tokens", BT_API_O, shows_special),
+    {"add_special_tokens", BT_API_C | BT_API_T, read_special_tokens, AT(no_bos), 0, 0},
+    {"add_generation_prompt", BT_API_H | BT_API_T, read_generation_prompt, AT(no_generation_prompt), 0, 0},
+    BOOL("continue_final_message", BT_API_H | BT_API_T, continues_final),
+    BOOL("return_token_strs", BT_API_T, token_texts),
+    NOT("separate_reasoning", BT_API_H, keeps_reasoning),
 
     /* what to tell beside the tokens */
     OWN("logprobs", BT_API_C, read_logprobs),
@@ -468,24 +522,25 @@ static const bt_api_field_t fields[] = {
     OWN("return_generation_logits", BT_API_G, read_want),
 
     /* sampling */
-    {"temperature", BT_API_A, read_temperature, AT(sampling.temperature), 0, 100},
-    {"top_p", BT_API_A, read_top_p, AT(sampling.top_p), 0, 1},
-    OWN("top_k", BT_API_A, read_top_k),
+    {"temperature", BT_API_A | BT_API_R, read_temperature, AT(sampling.temperature), 0, 100},
+    {"top_p", BT_API_A | BT_API_R, read_top_p, AT(sampling.top_p), 0, 1},
+    OWN("top_k", BT_API_A | BT_API_R, read_top_k),
+    {"min_p", BT_API_A | BT_API_R, read_min_p, AT(sampling.min_p), 0, 1},
     OWN("random_seed", BT_API_G, read_seed),
-    OWN("seed", BT_API_A, read_seed),
-    FLOAT("repetition_penalty", BT_API_A, sampling.repetition_penalty, 0.01, 100),
-    FLOAT("presence_penalty", BT_API_O, sampling.presence_penalty, -2, 2),
-    FLOAT("frequency_penalty", BT_API_O, sampling.frequency_penalty, -2, 2),
+    OWN("seed", BT_API_A | BT_API_R, read_seed),
+    {"repetition_penalty", BT_API_A | BT_API_R, read_repetition_penalty, AT(sampling.repetition_penalty), 0.01, 100},
+    FLOAT("presence_penalty", BT_API_O | BT_API_R, sampling.presence_penalty, -2, 2),
+    FLOAT("frequency_penalty", BT_API_O | BT_API_R, sampling.frequency_penalty, -2, 2),
     FLOAT("presence_penalty", BT_API_G, sampling.presence_penalty, -100, 100),
     FLOAT("frequency_penalty", BT_API_G, sampling.frequency_penalty, -100, 100),
-    OWN("logit_bias", BT_API_O, bt_api_read_logit_bias),
+    OWN("logit_bias", BT_API_O | BT_API_R, bt_api_read_logit_bias),
     OWN("embedding_bias_words", BT_API_G, bt_api_read_bias_words),
     OWN("embedding_bias_weights", BT_API_G, bt_api_read_bias_weights),
     OWN("beam_width", BT_API_G, read_only_one),
     OWN("num_return_sequences", BT_API_G, read_only_one),
 
     /* how to answer */
-    BOOL("stream", BT_API_A, stream),
+    BOOL("stream", BT_API_A | BT_API_R, stream),
     BOOL("streaming", BT_API_G, stream),
     OWN("stream_options", BT_API_O, read_stream_options),
     {"exclude_input_in_output", BT_API_G, read_exclude_input, AT(exclude_input_in_output), 0, 0},
@@ -493,33 +548,45 @@ static const bt_api_field_t fields[] = {
     {"sequence_id", BT_API_G, bt_api_read_i64, AT(sequence_id), 0, MAX_I64},
     BOOL("sequence_start", BT_API_G, sequence_start),
     BOOL("sequence_end", BT_API_G, sequence_end),
-    {"cache_salt", BT_API_A, read_cache_salt, AT(cache_salt), 0, 0},
-    U32("priority", BT_API_A, priority, 0, INT32_MAX),
-    U32("timeout_ms", BT_API_A, timeout_ms, 0, UINT32_MAX),
+    {"cache_salt", BT_API_A | BT_API_R, read_cache_salt, AT(cache_salt), 0, 0},
+    U32("priority", BT_API_A | BT_API_R, priority, 0, INT32_MAX),
+    U32("timeout_ms", BT_API_A | BT_API_R, timeout_ms, 0, UINT32_MAX),
     OWN("timeout", BT_API_G, read_timeout_us),
     OWN("response_format", BT_API_O, read_response_format),
     OWN("modalities", BT_API_H, read_modalities),
-    OWN("tool_choice", BT_API_H, read_tool_choice),
+    OWN("tool_choice", BT_API_H | BT_API_R, read_tool_choice),
     OWN("function_call", BT_API_H, read_tool_choice),
 
-    /* asked for, not done yet: said instead of ignored. pad_id, len_penalty
-     * and early_stopping are not here: without padding and beams they have
-     * no meaning, and are ignored like unknown fields. */
+    /* asked for, not done yet: said instead of ignored */
     NOT_YET("prompt_logprobs", BT_API_O),
+    OWN("store", BT_API_R, bt_api_read_store),
+    OWN("truncation", BT_API_R, bt_api_read_truncation),
+    OWN("text", BT_API_R, bt_api_read_text),
+    NOT_YET("previous_response_id", BT_API_R),
+    NOT_YET("conversation", BT_API_R),
+    NOT_YET("background", BT_API_R),
+    NOT_YET("include", BT_API_R),
+    NOT_YET("prompt", BT_API_R),
+    NOT_YET("top_logprobs", BT_API_R),
     NOT_YET("echo", BT_API_H),
     NOT_YET("suffix", BT_API_C),
-    NOT_YET("tools", BT_API_H),
+    NOT_YET("tools", BT_API_H | BT_API_T | BT_API_R),
     NOT_YET("functions", BT_API_H),
     NOT_YET("audio", BT_API_H),
     NOT_YET("web_search_options", BT_API_H),
     NOT_YET("use_beam_search", BT_API_O),
-    NOT_YET("min_p", BT_API_A),
     NOT_YET("guided_json", BT_API_O),
     NOT_YET("guided_regex", BT_API_O),
     NOT_YET("guided_choice", BT_API_O),
     NOT_YET("guided_grammar", BT_API_O),
     NOT_YET("truncate_prompt_tokens", BT_API_O),
-    NOT_YET("include_stop_str_in_output", BT_API_O),
+    NOT_YET("allowed_token_ids", BT_API_O),
+    NOT_YET("structured_outputs", BT_API_O),
+    NOT_YET("add_special_tokens", BT_API_H),
+    NOT_YET("chat_template", BT_API_H | BT_API_T),
+    NOT_YET("chat_template_kwargs", BT_API_H | BT_API_T),
+    NOT_YET("documents", BT_API_H),
+    NOT_YET("prediction", BT_API_H),
     NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
     NOT_YET("return_perf_metrics", BT_API_G),
     NOT_YET("prompt_embedding_table", BT_API_G),
@@ -532,8 +599,48 @@ static const bt_api_field_t fields[] = {
     NOT_YET("draft_input_ids", BT_API_G),
     NOT_YET("guided_decoding_guide", BT_API_G),
     NOT_YET("image_input", BT_API_G),
+
+    /* Of OpenAI's, for its own books and machines; vLLM's, for tokenizers that
+     * are not ours; Triton's, without meaning where nothing is padded and there
+     * are no beams. */
+    IGNORED("user", BT_API_O | BT_API_R),
+    IGNORED("metadata", BT_API_O | BT_API_R),
+    IGNORED("store", BT_API_O),
+    IGNORED("service_tier", BT_API_O | BT_API_R),
+    IGNORED("safety_identifier", BT_API_O | BT_API_R),
+    IGNORED("prompt_cache_key", BT_API_O | BT_API_R),
+    IGNORED("prompt_cache_retention", BT_API_O | BT_API_R),
+    IGNORED("parallel_tool_calls", BT_API_H | BT_API_R),
+    IGNORED("spaces_between_special_tokens", BT_API_O),
+    IGNORED("reasoning", BT_API_R),
+    IGNORED("stream_options", BT_API_R),
+    IGNORED("max_tool_calls", BT_API_R),
+    IGNORED("pad_id", BT_API_G),
+    IGNORED("len_penalty", BT_API_G),
+    IGNORED("early_stopping", BT_API_G),
+    IGNORED("parameters", BT_API_G),
 };
 /* clang-format on */
+
+const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n)
+{
+    const char *best = NULL;
+    size_t best_distance = SIZE_MAX;
+
+    for (size_t i = 0; (n <= BT_NEAR_MAX_BYTES) && (i < BT_ARRAY_LEN(fields));
+         i++) {
+        const char *field = fields[i].name;
+        const size_t n_field = strlen(field);
+        const size_t distance = bt_near_distance(name, n, field, n_field);
+
+        if (((fields[i].dialects & dialect) != 0) &&
+            (distance < best_distance) && bt_near_enough(distance, n_field)) {
+            best = field;
+            best_distance = distance;
+        }
+    }
+    return best;
+}
 
 const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name)
 {

@@ -4,18 +4,6 @@
 #include "common/base/alloc.h"
 #include "router/frontend/api_prompt.h"
 
-static uint32_t dialect_bit(bt_api_dialect_t dialect)
-{
-    switch (dialect) {
-    case BT_API_GENERATE:
-        return BT_API_G;
-    case BT_API_COMPLETIONS:
-        return BT_API_C;
-    default:
-        return BT_API_H;
-    }
-}
-
 void bt_api_request_fini(bt_api_request_t *request)
 {
     if (request == NULL) {
@@ -37,6 +25,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->model);
     bt_free(request->id);
     bt_free(request->cache_salt);
+    bt_free(request->instructions);
     bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }
@@ -45,7 +34,7 @@ void bt_api_request_fini(bt_api_request_t *request)
 static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
 {
     const bool generate = (parse->request->dialect == BT_API_GENERATE);
-    const uint32_t dialect = dialect_bit(parse->request->dialect);
+    const uint32_t dialect = bt_api_dialect_bit(parse->request->dialect);
     const char *name;
     json_t *value;
 
@@ -56,6 +45,7 @@ static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
         bt_status_t status;
 
         if (field == NULL) {
+            bt_api_note_unknown(parse->request, name);
             continue;
         }
         /* Triton's tensors of one element, also of shape [1, 1]. */
@@ -76,17 +66,33 @@ static bt_status_t read_fields(bt_api_parse_t *parse, json_t *object)
 
 static bt_status_t check_choices(bt_api_parse_t *parse)
 {
-    const bt_api_request_t *request = parse->request;
+    bt_api_request_t *request = parse->request;
+    const uint32_t n = (parse->best_of != 0) ? parse->best_of : request->n;
 
-    if (request->n_prompts * request->n > BT_API_MAX_PROMPTS) {
-        return bt_api_refuse(
-            parse, "n", "%zu prompts times n %u are more than %d choices",
-            request->n_prompts, request->n, BT_API_MAX_PROMPTS);
+    if (request->n_prompts * n > BT_API_MAX_PROMPTS) {
+        return bt_api_refuse(parse, (parse->best_of != 0) ? "best_of" : "n",
+                             "%zu prompts times %s %u are more than %d choices",
+                             request->n_prompts,
+                             (parse->best_of != 0) ? "best_of" : "n", n,
+                             BT_API_MAX_PROMPTS);
     }
-    if ((parse->best_of != 0) && (parse->best_of != request->n)) {
+    if (n == request->n) {
+        return BT_OK;
+    }
+    if (n < request->n) {
+        return bt_api_refuse(parse, "best_of", "best_of %u is below n %u", n,
+                             request->n);
+    }
+    if (request->stream) {
         return bt_api_refuse(parse, "best_of",
-                             "best_of other than n is not supported yet");
+                             "best_of above n cannot be streamed: which are "
+                             "the best is known at the end");
     }
+    /* The best have the highest log-prob for a token. */
+    request->hides_logprobs = (request->wants.what & BT_WANT_LOGPROBS) == 0;
+    request->wants.what |= BT_WANT_LOGPROBS;
+    request->n_told = request->n;
+    request->n = n;
     return BT_OK;
 }
 
@@ -113,6 +119,58 @@ static bt_status_t check_rows(bt_api_parse_t *parse)
     return BT_OK;
 }
 
+/* continue_final_message: is there one to go on with? */
+static bt_status_t check_continued(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+    const bt_api_message_t *last = &request->messages[request->n_messages - 1];
+
+    if (parse->says_generation_prompt && !request->no_generation_prompt) {
+        return bt_api_refuse(parse, "continue_final_message",
+                             "continue_final_message and add_generation_prompt "
+                             "cannot both be true");
+    }
+    if ((strcmp(last->role, "assistant") != 0) || (last->content[0] == '\0')) {
+        return bt_api_refuse(parse, "continue_final_message",
+                             "continue_final_message needs a last message of "
+                             "the assistant, with content");
+    }
+    return BT_OK;
+}
+
+/* One prompt, as a text or as messages. */
+static bt_status_t check_tokenize(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+
+    if ((request->n_prompts == 0) == (request->n_messages == 0)) {
+        return bt_api_refuse(parse, "prompt",
+                             "either prompt or messages must be given");
+    }
+    if ((request->n_prompts > 1) ||
+        ((request->n_prompts == 1) && (request->prompts[0].text == NULL))) {
+        return bt_api_refuse(parse, "prompt", "prompt must be one string");
+    }
+    if ((request->n_messages > 0) && parse->says_special_tokens &&
+        !request->no_bos) {
+        return bt_api_refuse(parse, "add_special_tokens",
+                             "add_special_tokens is for a prompt: those of "
+                             "messages come from the chat template");
+    }
+    return request->continues_final ? check_continued(parse) : BT_OK;
+}
+
+static bt_status_t check_detokenize(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+
+    if ((request->n_prompts != 1) || (request->prompts[0].ids == NULL)) {
+        return bt_api_refuse(parse, "tokens",
+                             "tokens must be a list of token ids");
+    }
+    return BT_OK;
+}
+
 /* What only the whole body can tell. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
@@ -120,8 +178,23 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     bt_sampling_t *sampling = &request->sampling;
     bt_status_t status;
 
+    if (request->dialect == BT_API_TOKENIZE) {
+        return check_tokenize(parse);
+    }
+    if (request->dialect == BT_API_DETOKENIZE) {
+        return check_detokenize(parse);
+    }
+    if (request->dialect == BT_API_RESPONSES) {
+        status = bt_api_check_responses(parse);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
     if ((request->dialect == BT_API_CHAT) && (request->n_messages == 0)) {
         return bt_api_refuse(parse, "messages", "messages is missing");
+    }
+    if (request->continues_final && (check_continued(parse) != BT_OK)) {
+        return BT_ERR_INVALID_PARAM;
     }
     if ((request->dialect == BT_API_COMPLETIONS) && (request->n_prompts == 0)) {
         return bt_api_refuse(parse, "prompt", "prompt is missing");
@@ -134,11 +207,6 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
         return bt_api_refuse(parse, "min_tokens",
                              "min_tokens %u is above max_tokens %u",
                              sampling->min_tokens, request->max_tokens);
-    }
-    if (request->return_token_ids && request->stream) {
-        return bt_api_refuse(parse, "return_token_ids",
-                             "return_token_ids with stream is not supported "
-                             "yet");
     }
     if (!parse->has_temperature &&
         ((request->dialect != BT_API_GENERATE) || (sampling->top_k > 1) ||
@@ -238,6 +306,17 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     request->n = 1;
     request->exclude_input_in_output = true;
     request->sampling = bt_sampling_default();
+    if (dialect == BT_API_RESPONSES) {
+        static const bt_api_names_t names = {
+            .prompt = "input",
+            .max_tokens = "max_output_tokens",
+            .bad_words = "bad_words",
+            .biases = "logit_bias",
+        };
+
+        request->names = &names;
+        request->keeps_reasoning = true;
+    }
 }
 
 bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,

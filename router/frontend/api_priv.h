@@ -19,9 +19,12 @@ BT_MUST_CHECK bt_status_t bt_api_scan(const char *text, size_t bytes,
 /* ---- api_values.c: values with their limits, and errors that name them ----
  */
 
-#define BT_API_G 1u /**< generate */
-#define BT_API_C 2u /**< completions */
-#define BT_API_H 4u /**< chat */
+#define BT_API_G 1u  /**< generate */
+#define BT_API_C 2u  /**< completions */
+#define BT_API_H 4u  /**< chat */
+#define BT_API_T 8u  /**< tokenize */
+#define BT_API_D 16u /**< detokenize */
+#define BT_API_R 32u /**< responses */
 #define BT_API_O (BT_API_C | BT_API_H)
 #define BT_API_A (BT_API_G | BT_API_O)
 
@@ -31,6 +34,7 @@ typedef struct bt_api_parse {
     bool has_temperature;
     bool has_max_completion_tokens;
     bool has_top_logprobs;
+    bool says_generation_prompt, says_special_tokens;
     uint32_t best_of;        /**< 0 = absent */
     uint32_t n_bias_weights; /**< of request->bias_words, in their order */
     bt_api_lift_t *lift;     /**< ids that are not in the JSON; NULL: none */
@@ -89,11 +93,25 @@ bt_status_t bt_api_read_bias_weights(bt_api_parse_t *parse,
                                      const bt_api_field_t *field,
                                      const json_t *value);
 BT_MUST_CHECK bt_status_t bt_api_check_biases(bt_api_parse_t *parse);
+/** Known, and of no consequence here: any value. */
+bt_status_t bt_api_read_ignored(bt_api_parse_t *parse,
+                                const bt_api_field_t *field,
+                                const json_t *value);
+/** A bool that is true when the field is false. */
+bt_status_t bt_api_read_not(bt_api_parse_t *parse, const bt_api_field_t *field,
+                            const json_t *value);
 /** Known but not supported: only a value that changes nothing may come
  *  (false, 0, "", [] or {}). */
 bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const json_t *value);
+
+/* ---- api_unknown.c ---- */
+
+/** A field that is not known: its name is kept for the client. */
+void bt_api_note_unknown(bt_api_request_t *request, const char *name);
+/** BT_API_G … of a dialect. */
+uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect);
 
 /* ---- api_scores.c ---- */
 
@@ -104,9 +122,24 @@ void bt_api_put_logprobs(const bt_api_answer_t *answer,
 /** Those of generate, as Triton names them; nothing where none is asked for. */
 void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json);
 
+/* ---- api_responses.c ---- */
+
+/** A whole response, of its only choice. */
+void bt_api_put_response(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice,
+                         const bt_api_usage_t *usage, bt_json_t *json);
+
+/* ---- api_tokens.c ---- */
+
+/** The answers of tokenize and detokenize. */
+void bt_api_put_tokens(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choice, bt_json_t *json);
+
 /* ---- api_fields.c ---- */
 
 /** NULL when @a name is not known in this dialect. */
 const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name);
+/** The name of a field of this dialect that is meant by @a name, or NULL. */
+const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n);
 
 #endif

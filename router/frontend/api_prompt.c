@@ -171,6 +171,20 @@ bt_status_t bt_api_read_text_input(bt_api_parse_t *parse,
 
 /* ---- messages ---- */
 
+static const char *name_of(const bt_api_parse_t *parse)
+{
+    return (parse->request->dialect == BT_API_RESPONSES) ? "input" : "messages";
+}
+
+static bool is_text_part(const bt_api_parse_t *parse, const char *type)
+{
+    if (parse->request->dialect == BT_API_RESPONSES) {
+        return (strcmp(type, "input_text") == 0) ||
+               (strcmp(type, "output_text") == 0);
+    }
+    return strcmp(type, "text") == 0;
+}
+
 static bt_status_t append_part(bt_api_parse_t *parse, size_t index,
                                const json_t *part, bt_strbuf_t *out)
 {
@@ -178,21 +192,21 @@ static bt_status_t append_part(bt_api_parse_t *parse, size_t index,
     const json_t *text = json_object_get(part, "text");
 
     if (!json_is_object(part) || !json_is_string(type)) {
-        return bt_api_refuse(parse, "messages",
-                             "messages[%zu].content: a part must be an object "
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].content: a part must be an object "
                              "with a type",
-                             index);
+                             name_of(parse), index);
     }
-    if (strcmp(json_string_value(type), "text") != 0) {
-        return bt_api_refuse(parse, "messages",
-                             "messages[%zu].content: parts of type %.40s are "
+    if (!is_text_part(parse, json_string_value(type))) {
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].content: parts of type %.40s are "
                              "not supported yet",
-                             index, json_string_value(type));
+                             name_of(parse), index, json_string_value(type));
     }
     if (!json_is_string(text)) {
-        return bt_api_refuse(parse, "messages",
-                             "messages[%zu].content: a text part needs text",
-                             index);
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].content: a text part needs text",
+                             name_of(parse), index);
     }
     if (out->len > 0) {
         bt_strbuf_append(out, "\n", 1);
@@ -235,8 +249,9 @@ static bt_status_t read_role(bt_api_parse_t *parse, size_t index,
                                            {"assistant", "assistant"}};
 
     if (!json_is_string(value)) {
-        return bt_api_refuse(parse, "messages",
-                             "messages[%zu].role must be a string", index);
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].role must be a string", name_of(parse),
+                             index);
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(roles); i++) {
         if (strcmp(json_string_value(value), roles[i][0]) == 0) {
@@ -244,10 +259,10 @@ static bt_status_t read_role(bt_api_parse_t *parse, size_t index,
             return (*role_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
         }
     }
-    return bt_api_refuse(parse, "messages",
-                         "messages[%zu].role must be system, developer, user "
+    return bt_api_refuse(parse, name_of(parse),
+                         "%s[%zu].role must be system, developer, user "
                          "or assistant, got %.40s",
-                         index, json_string_value(value));
+                         name_of(parse), index, json_string_value(value));
 }
 
 static bt_status_t read_message(bt_api_parse_t *parse, size_t index,
@@ -258,14 +273,14 @@ static bt_status_t read_message(bt_api_parse_t *parse, size_t index,
     bt_status_t status;
 
     if (!json_is_object(value)) {
-        return bt_api_refuse(parse, "messages",
-                             "messages[%zu] must be an object, got %s", index,
-                             bt_api_type_of(value));
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu] must be an object, got %s",
+                             name_of(parse), index, bt_api_type_of(value));
     }
     if (json_array_size(calls) > 0) {
-        return bt_api_refuse(parse, "messages",
-                             "messages[%zu].tool_calls is not supported yet",
-                             index);
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].tool_calls is not supported yet",
+                             name_of(parse), index);
     }
     status =
         read_role(parse, index, json_object_get(value, "role"), &message->role);
@@ -282,10 +297,10 @@ static bt_status_t read_message(bt_api_parse_t *parse, size_t index,
         message->content =
             bt_memdup(json_string_value(content), json_string_length(content));
     } else {
-        return bt_api_refuse(parse, "messages",
-                             "messages[%zu].content must be a string or a list "
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].content must be a string or a list "
                              "of parts",
-                             index);
+                             name_of(parse), index);
     }
     return (message->content == NULL) ? bt_api_no_memory(parse) : BT_OK;
 }
@@ -299,14 +314,13 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
     bt_status_t status = BT_OK;
 
     if (!json_is_array(value)) {
-        return bt_api_refuse(parse, field->name,
-                             "messages must be a list, got %s",
-                             bt_api_type_of(value));
+        return bt_api_refuse(parse, field->name, "%s must be a list, got %s",
+                             field->name, bt_api_type_of(value));
     }
     if ((n == 0) || (n > BT_API_MAX_MESSAGES)) {
         return bt_api_refuse(parse, field->name,
-                             "messages must have from 1 to %d entries, got %zu",
-                             BT_API_MAX_MESSAGES, n);
+                             "%s must have from 1 to %d entries, got %zu",
+                             field->name, BT_API_MAX_MESSAGES, n);
     }
     free_messages(request);
     request->messages = bt_calloc(n, sizeof(*request->messages));

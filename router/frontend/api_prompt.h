@@ -14,6 +14,25 @@ bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const json_t *value);
+/* ---- api_responses.c ---- */
+
+bt_status_t bt_api_read_input(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value);
+bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
+                                     const bt_api_field_t *field,
+                                     const json_t *value);
+bt_status_t bt_api_read_store(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value);
+bt_status_t bt_api_read_truncation(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value);
+bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value);
+/** Instructions become the first message. */
+BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
+
+/* ---- api_prompt.c ---- */
+
 /** Free prompts and messages, also half-built ones. */
 void bt_api_prompts_fini(bt_api_request_t *request);
 

@@ -133,6 +133,28 @@ bt_status_t bt_api_read_bool(bt_api_parse_t *parse, const bt_api_field_t *field,
     return BT_OK;
 }
 
+bt_status_t bt_api_read_not(bt_api_parse_t *parse, const bt_api_field_t *field,
+                            const json_t *value)
+{
+    const bt_status_t status = bt_api_read_bool(parse, field, value);
+    bool *const flag = member(parse, field);
+
+    if (status == BT_OK) {
+        *flag = !*flag;
+    }
+    return status;
+}
+
+bt_status_t bt_api_read_ignored(bt_api_parse_t *parse,
+                                const bt_api_field_t *field,
+                                const json_t *value)
+{
+    (void)parse;
+    (void)field;
+    (void)value;
+    return BT_OK;
+}
+
 bt_status_t bt_api_read_u32(bt_api_parse_t *parse, const bt_api_field_t *field,
                             const json_t *value)
 {

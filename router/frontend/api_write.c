@@ -44,6 +44,9 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_u64(json, "completion_tokens", usage->completion_tokens);
     bt_json_u64(json, "total_tokens",
                 (uint64_t)usage->prompt_tokens + usage->completion_tokens);
+    bt_json_object(json, "prompt_tokens_details");
+    bt_json_u64(json, "cached_tokens", usage->cached_tokens);
+    bt_json_end_object(json);
     bt_json_end_object(json);
 }
 
@@ -84,6 +87,14 @@ static void put_token_ids(const bt_api_choice_t *choice, bt_json_t *json)
     bt_json_end_array(json);
 }
 
+static void put_thought(const bt_api_choice_t *choice, bt_json_t *json)
+{
+    if (choice->thought_bytes > 0) {
+        bt_json_strn(json, "reasoning_content", choice->thought,
+                     choice->thought_bytes);
+    }
+}
+
 static void put_choice(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choice, bt_json_t *json)
 {
@@ -93,6 +104,7 @@ static void put_choice(const bt_api_answer_t *answer,
         bt_json_object(json, "message");
         bt_json_str(json, "role", "assistant");
         bt_json_strn(json, "content", choice->text, choice->text_bytes);
+        put_thought(choice, json);
         bt_json_null(json, "refusal");
         bt_json_end_object(json);
     } else {
@@ -116,10 +128,12 @@ static void put_choice_piece(const bt_api_answer_t *answer,
         if (first || (choice->text_bytes > 0)) {
             bt_json_strn(json, "content", choice->text, choice->text_bytes);
         }
+        put_thought(choice, json);
         bt_json_end_object(json);
     } else {
         bt_json_strn(json, "text", choice->text, choice->text_bytes);
     }
+    put_token_ids(choice, json);
     close_choice(answer, choice, json);
 }
 
@@ -132,6 +146,15 @@ void bt_api_write_answer(const bt_api_answer_t *answer,
     bt_json_init(&json, out);
     if (answer->dialect == BT_API_GENERATE) {
         put_generate(answer, &choices[0], &json);
+        return;
+    }
+    if (answer->dialect == BT_API_RESPONSES) {
+        bt_api_put_response(answer, &choices[0], usage, &json);
+        return;
+    }
+    if ((answer->dialect == BT_API_TOKENIZE) ||
+        (answer->dialect == BT_API_DETOKENIZE)) {
+        bt_api_put_tokens(answer, &choices[0], &json);
         return;
     }
     open_openai(answer,
@@ -238,6 +261,19 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
     bt_json_end_object(&json);
 }
 
+static void put_sampling(const bt_sampling_defaults_t *sampling,
+                         bt_json_t *json)
+{
+    bt_json_object(json, "default_sampling");
+    bt_json_str(json, "from", sampling->of_file ? "file" : "server");
+    bt_json_float(json, "temperature", sampling->temperature);
+    bt_json_float(json, "top_p", sampling->top_p);
+    bt_json_u64(json, "top_k", sampling->top_k);
+    bt_json_float(json, "min_p", sampling->min_p);
+    bt_json_float(json, "repetition_penalty", sampling->repetition_penalty);
+    bt_json_end_object(json);
+}
+
 static void put_model(const bt_api_model_t *model, bt_json_t *json)
 {
     bt_json_object(json, NULL);
@@ -248,6 +284,8 @@ static void put_model(const bt_api_model_t *model, bt_json_t *json)
     bt_json_str(json, "root", model->name);
     bt_json_null(json, "parent");
     bt_json_u64(json, "max_model_len", model->context_tokens);
+    bt_json_str(json, "chat_template", model->chat_template);
+    put_sampling(&model->sampling, json);
     bt_json_end_object(json);
 }
 

@@ -20,11 +20,13 @@ typedef struct bt_choice {
     uint32_t index;
     bool first; /* nothing was streamed of it yet */
     bt_finish_t finish;
-    uint32_t n_prompt, n_output;
+    uint32_t n_prompt, n_output, n_cached;
     bt_strbuf_t text; /* not streamed: the answer so far */
-    char *echo;       /* a stream's: what its first piece begins with; owned */
-    uint32_t *ids;    /* owned: n_output token ids, when asked for */
-    bool by_end_id;   /* the last of them is an end id */
+    bt_reason_t reason;
+    bt_strbuf_t thought; /* not streamed: what it thought */
+    char *echo;     /* a stream's: what its first piece begins with; owned */
+    uint32_t *ids;  /* owned: n_output token ids, when asked for */
+    bool by_end_id; /* the last of them is an end id */
     /* Streamed: those that were told, and all there are while one is told. */
     uint32_t n_told;
     const uint32_t *told_from;
@@ -55,6 +57,9 @@ struct bt_call {
     uint64_t ready_us; /* when it could begin */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
+    uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
+    bool hides_logprobs;
+    char *instructions;   /* of a response; owned or NULL */
     bt_choice_t *choices; /* owned */
 };
 
@@ -71,6 +76,8 @@ static void call_free(bt_call_t *call)
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
         bt_strbuf_fini(&call->choices[i].text);
+        bt_strbuf_fini(&call->choices[i].thought);
+        bt_reason_fini(&call->choices[i].reason);
         bt_free(call->choices[i].ids);
         bt_free(call->choices[i].echo);
         bt_gen_rows_unref(call->choices[i].rows);
@@ -79,6 +86,7 @@ static void call_free(bt_call_t *call)
     bt_free(call->choices);
     bt_strbuf_fini(&call->opening);
     bt_free(call->given_id);
+    bt_free(call->instructions);
     bt_free(call->model);
     bt_free(call);
 }
@@ -139,8 +147,17 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
 {
     bt_api_usage_t usage = {.prompt_tokens = (uint32_t)call->n_prompt_tokens};
 
-    for (uint32_t i = 0; i < call->n_choices; i++) {
-        usage.completion_tokens += call->choices[i].n_output;
+    for (uint32_t i = 0; i < call->n_choices; i += call->n_of_prompt) {
+        uint32_t n_cached = 0;
+
+        for (uint32_t k = i; k < i + call->n_of_prompt; k++) {
+            const bt_choice_t *choice = &call->choices[k];
+
+            usage.completion_tokens += choice->n_output;
+            n_cached =
+                (choice->n_cached > n_cached) ? choice->n_cached : n_cached;
+        }
+        usage.cached_tokens += n_cached; /* a prompt is computed once */
     }
     return usage;
 }
@@ -211,7 +228,8 @@ static void make_opening(bt_call_t *call)
 {
     bt_api_answer_t *answer = &call->answer;
 
-    if (answer->dialect == BT_API_GENERATE) {
+    if ((answer->dialect == BT_API_GENERATE) ||
+        (answer->dialect == BT_API_RESPONSES)) {
         return;
     }
     bt_strbuf_init(&call->opening, MAX_OPENING_BYTES);
@@ -226,7 +244,7 @@ static void make_opening(bt_call_t *call)
 static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
                      uint32_t from, bt_api_choice_t *out)
 {
-    if (choice->rows == NULL) {
+    if ((choice->rows == NULL) || call->hides_logprobs) {
         return;
     }
     out->rows = choice->rows;
@@ -237,7 +255,7 @@ static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
 }
 
 static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
-                       size_t bytes)
+                       size_t bytes, const bt_strbuf_t *thought)
 {
     const bt_api_usage_t usage = usage_of(call);
     const bool first = choice->first;
@@ -245,6 +263,8 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         .index = choice->index,
         .text = text,
         .text_bytes = bytes,
+        .thought = (thought != NULL) ? text_of(thought) : "",
+        .thought_bytes = (thought != NULL) ? thought->len : 0,
         .finish = choice->finish,
     };
 
@@ -269,6 +289,15 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.text = text_of(&choice->text);
         piece.text_bytes = choice->text.len;
     }
+    if (call->answer.dialect == BT_API_RESPONSES) {
+        bt_strbuf_append(&choice->text, text, bytes); /* told with the last */
+        if (bt_strbuf_status(&choice->text) != BT_OK) {
+            fail_for_memory(call);
+            return;
+        }
+        piece.whole = text_of(&choice->text);
+        piece.whole_bytes = choice->text.len;
+    }
     choice->first = false;
     count_piece(call);
     if (call->answer.opening == NULL) {
@@ -278,14 +307,43 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
     call->reply->ops->piece(call->reply, &call->answer, &piece, first, &usage);
 }
 
+/* What is thought goes its own way. Text that is held back is told with what
+ * comes next, and so are its tokens' ids and log-probs. */
+static void sort_text(bt_call_t *call, bt_choice_t *choice, const char *text,
+                      size_t bytes)
+{
+    const bool last = choice->finish != BT_FINISH_NONE;
+    bt_strbuf_t content;
+
+    bt_strbuf_init(&content, BT_ANSWER_LIMIT);
+    bt_reason_push(&choice->reason, text, bytes, last, &choice->thought,
+                   call->stream ? &content : &choice->text);
+    if ((bt_strbuf_status(&choice->thought) != BT_OK) ||
+        (bt_strbuf_status(&choice->text) != BT_OK) ||
+        (bt_strbuf_status(&content) != BT_OK)) {
+        fail_for_memory(call);
+    } else if (call->stream &&
+               (last || (content.len > 0) || (choice->thought.len > 0) ||
+                (choice->told_from != NULL))) {
+        tell_piece(call, choice, text_of(&content), content.len,
+                   &choice->thought);
+        bt_strbuf_reset(&choice->thought);
+    }
+    bt_strbuf_fini(&content);
+}
+
 static void add_text(bt_call_t *call, bt_choice_t *choice, const char *text,
                      size_t bytes)
 {
     if (call->reply == NULL) {
         return;
     }
+    if (choice->reason.marks != NULL) {
+        sort_text(call, choice, text, bytes);
+        return;
+    }
     if (call->stream) {
-        tell_piece(call, choice, text, bytes);
+        tell_piece(call, choice, text, bytes, NULL);
         return;
     }
     bt_strbuf_append(&choice->text, text, bytes);
@@ -320,6 +378,7 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
+    choice->n_cached = bt_core_n_cached(choice->gen);
     if (call->want_ids && call->stream) {
         choice->told_from = bt_core_output(choice->gen, &n_output);
     }
@@ -346,10 +405,51 @@ static void note_end(bt_reply_facts_t *facts, const bt_gen_end_t *end)
     }
 }
 
+/* The mean of its tokens' log-probs. */
+static double goodness(const bt_choice_t *choice)
+{
+    const uint32_t n_front = (choice->rows != NULL) ? choice->rows->n_front : 0;
+    const uint32_t n = choice->walk.n;
+
+    return (n > n_front) ? choice->walk.cum_logprob / (double)(n - n_front)
+                         : 0.0;
+}
+
+/* How many of those of its prompt are better. */
+static uint32_t rank_of(const bt_call_t *call, uint32_t i)
+{
+    const uint32_t first = i - i % call->n_of_prompt;
+    const double mine = goodness(&call->choices[i]);
+    uint32_t rank = 0;
+
+    for (uint32_t k = first; k < first + call->n_of_prompt; k++) {
+        const double theirs = goodness(&call->choices[k]);
+
+        rank += ((theirs > mine) || ((theirs == mine) && (k < i))) ? 1 : 0;
+    }
+    return rank;
+}
+
+static void fill_choice(const bt_call_t *call, const bt_choice_t *choice,
+                        uint32_t index, bt_api_choice_t *out)
+{
+    out->index = index;
+    out->text = text_of(&choice->text);
+    out->text_bytes = choice->text.len;
+    out->thought = text_of(&choice->thought);
+    out->thought_bytes = choice->thought.len;
+    out->finish = choice->finish;
+    out->token_ids = choice->ids;
+    out->n_token_ids = choice->n_output;
+    out->by_end_id = choice->by_end_id;
+    add_rows(call, choice, 0, out);
+}
+
 static void finish_whole(bt_call_t *call)
 {
     const bt_api_usage_t usage = usage_of(call);
-    bt_api_choice_t *choices = bt_calloc(call->n_choices, sizeof(*choices));
+    const uint32_t n_told = call->n_choices / call->n_of_prompt * call->n_told;
+    bt_api_choice_t *choices = bt_calloc(n_told, sizeof(*choices));
     bt_reply_t *reply;
 
     if (choices == NULL) {
@@ -357,19 +457,16 @@ static void finish_whole(bt_call_t *call)
         return;
     }
     for (uint32_t i = 0; i < call->n_choices; i++) {
-        const bt_choice_t *choice = &call->choices[i];
+        const bool all = call->n_told == call->n_of_prompt;
+        const uint32_t rank = all ? i % call->n_told : rank_of(call, i);
+        const uint32_t at = i / call->n_of_prompt * call->n_told + rank;
 
-        choices[i].index = choice->index;
-        choices[i].text = text_of(&choice->text);
-        choices[i].text_bytes = choice->text.len;
-        choices[i].finish = choice->finish;
-        choices[i].token_ids = choice->ids;
-        choices[i].n_token_ids = choice->n_output;
-        choices[i].by_end_id = choice->by_end_id;
-        add_rows(call, choice, 0, &choices[i]);
+        if (rank < call->n_told) {
+            fill_choice(call, &call->choices[i], at, &choices[at]);
+        }
     }
     reply = take_reply(call);
-    reply->ops->finish(reply, &call->answer, choices, call->n_choices, &usage);
+    reply->ops->finish(reply, &call->answer, choices, n_told, &usage);
     bt_free(choices);
 }
 
@@ -409,6 +506,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->finish = is_echo ? BT_FINISH_LENGTH : end->finish;
     choice->n_output = is_echo ? 0 : end->n_output;
     choice->by_end_id = end->by_end_id;
+    choice->n_cached = end->n_cached;
     call->n_open--;
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
@@ -442,7 +540,11 @@ static bool copy_text(const char *text, char **copy_p)
 
 static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
 {
-    static const char *const prefixes[] = {"", "cmpl-", "chatcmpl-"};
+    static const char *const prefixes[] = {
+        [BT_API_GENERATE] = "",      [BT_API_COMPLETIONS] = "cmpl-",
+        [BT_API_CHAT] = "chatcmpl-", [BT_API_TOKENIZE] = "",
+        [BT_API_DETOKENIZE] = "",    [BT_API_RESPONSES] = "resp_",
+    };
     bt_frontend_t *front = call->front;
     bt_api_answer_t *answer = &call->answer;
 
@@ -461,6 +563,10 @@ static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->sequence_end = request->sequence_end;
     answer->include_usage = request->include_usage;
     answer->continuous_usage = request->continuous_usage;
+    answer->instructions = call->instructions;
+    answer->max_tokens = request->has_max_tokens ? request->max_tokens : 0;
+    answer->token_texts = request->token_texts;
+    answer->context_tokens = bt_served_context_tokens(call->served);
 }
 
 /* The prompt as its client wrote it, or what its token ids stand for.
@@ -508,10 +614,14 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
     call->is_echo = request->has_max_tokens && (request->max_tokens == 0);
     call->choices = bt_calloc(n, sizeof(*call->choices));
     if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
-        !copy_text(request->id, &call->given_id)) {
+        !copy_text(request->id, &call->given_id) ||
+        !copy_text(request->instructions, &call->instructions)) {
         return false;
     }
     call->n_choices = n;
+    call->n_of_prompt = request->n;
+    call->n_told = (request->n_told > 0) ? request->n_told : request->n;
+    call->hides_logprobs = request->hides_logprobs;
     for (uint32_t i = 0; i < n; i++) {
         bt_choice_t *choice = &call->choices[i];
 
@@ -519,8 +629,15 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         choice->index = i;
         choice->first = true;
         bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
+        bt_strbuf_init(&choice->thought, BT_ANSWER_LIMIT);
+        bt_reason_init(&choice->reason,
+                       (bt_api_is_chat(request) && !request->keeps_reasoning)
+                           ? in->served->reason
+                           : NULL,
+                       in->prepared.opens_reasoning);
         bt_score_walk_init(&choice->walk, in->served->tok,
-                           request->dialect == BT_API_COMPLETIONS);
+                           request->dialect == BT_API_COMPLETIONS,
+                           request->shows_special);
         if (!make_echo(choice, in, i)) {
             return false;
         }
@@ -529,6 +646,8 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
         }
     }
     fill_answer(call, request);
+    call->answer.temperature = in->prepared.sampling.temperature;
+    call->answer.top_p = in->prepared.sampling.top_p;
     return true;
 }
 
@@ -544,7 +663,8 @@ static void fill_origin(const bt_call_t *call, const char *traceparent,
     if ((traceparent == NULL) || !bt_trace_parse_parent(traceparent, origin)) {
         bt_trace_new_id(trace, origin->trace_id);
     }
-    origin->chat = call->answer.dialect == BT_API_CHAT;
+    origin->chat = (call->answer.dialect == BT_API_CHAT) ||
+                   (call->answer.dialect == BT_API_RESPONSES);
     origin->stream = call->stream;
     snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", call->id);
 }
@@ -566,6 +686,8 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .stop_ids = request->stop_ids,
         .n_stop_ids = request->n_stop_ids,
         .every_token = request->return_token_ids && request->stream,
+        .keeps_stop = request->keeps_stop,
+        .shows_special = request->shows_special,
         .priority = in->priority,
         .timeout_ms = request->timeout_ms,
         .parse_us = in->parse_us,
@@ -691,6 +813,37 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     call_release(call);
 }
 
+/* Tokens or a text are all that is asked for: they are here. */
+static void tell_tokens(bt_call_t *call, const bt_intake_t *in)
+{
+    const bt_api_usage_t usage = {0};
+    const bt_api_choice_t choice = {
+        .text = text_of(&in->prepared.text),
+        .text_bytes = in->prepared.text.len,
+        .token_ids = in->prepared.tokens.ids,
+        .n_token_ids = (uint32_t)in->prepared.tokens.n,
+    };
+    bt_reply_t *reply;
+
+    call->served = in->served;
+    fill_answer(call, &in->request);
+    call->pinned = true;
+    reply = take_reply(call);
+    reply->ops->finish(reply, &call->answer, &choice, 1, &usage);
+    call->pinned = false;
+    call_release(call);
+}
+
+static void begin_running(bt_call_t *call, const bt_intake_t *in)
+{
+    if ((in->request.dialect == BT_API_TOKENIZE) ||
+        (in->request.dialect == BT_API_DETOKENIZE)) {
+        tell_tokens(call, in);
+    } else {
+        start(call, in);
+    }
+}
+
 /* --queue-delay-us: the first that comes begins to wait, and all that come
  * meanwhile begin with it. */
 static void hold(bt_call_t *call)
@@ -712,7 +865,7 @@ void bt_call_begin_held(bt_frontend_t *front)
 
         let_go(call);
         call->intake = NULL;
-        start(call, in);
+        begin_running(call, in);
         bt_intake_free(in);
     }
 }
@@ -723,6 +876,8 @@ static void on_intake(void *user)
     bt_intake_t *in = call->intake;
 
     call->ready_us = bt_now_us();
+    memcpy(call->reply->facts.ignored, in->request.ignored,
+           sizeof(call->reply->facts.ignored));
     if (in->served != NULL) {
         memcpy(call->reply->facts.model, in->served->name,
                sizeof(call->reply->facts.model));
@@ -733,7 +888,7 @@ static void on_intake(void *user)
     }
     call->intake = NULL;
     if (in->status == BT_OK) {
-        start(call, in);
+        begin_running(call, in);
     } else {
         refuse(call, in->served, in->model, &in->error);
     }

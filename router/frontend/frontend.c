@@ -23,6 +23,7 @@ static bt_status_t open_models(bt_frontend_t *front)
             .name = name,
             .path = config->models[i].path,
             .chat_template = config->chat_template,
+            .reasoning = config->reasoning,
             .context_tokens = config->context_tokens,
         };
         bt_served_t *served = NULL;

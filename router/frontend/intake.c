@@ -33,6 +33,11 @@ static bt_status_t check_room(bt_intake_t *in, size_t n_choices)
 
 /* ---- the steps; those of the pool first ---- */
 
+static bool is_word(const char *option, const char *word)
+{
+    return (option != NULL) && (strcmp(option, word) == 0);
+}
+
 static void parse(bt_pool_job_t *job)
 {
     bt_intake_t *in = BT_CONTAINER_OF(job, bt_intake_t, job);
@@ -44,6 +49,14 @@ static void parse(bt_pool_job_t *job)
     bt_strbuf_fini(&in->body);
     if (in->status != BT_OK) {
         return;
+    }
+    if (is_word(in->front->config->unknown_fields, "error") &&
+        bt_api_refuse_ignored(request, &in->error)) {
+        in->status = BT_ERR_INVALID_PARAM;
+        return;
+    }
+    if (is_word(in->front->config->unknown_fields, "ignore")) {
+        request->ignored[0] = '\0';
     }
     if (request->n == 0) {
         request->n = 1;
@@ -170,7 +183,7 @@ static void parsed(bt_pool_job_t *job)
         return;
     }
     in->parse_us += took_us;
-    n_choices = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
+    n_choices = bt_api_is_chat(request) ? 1 : request->n_prompts;
     n_choices *= request->n;
     if ((find_model(in) != BT_OK) || (check_room(in, n_choices) != BT_OK)) {
         tell(in);

@@ -35,6 +35,7 @@ static void read_model(bt_pool_job_t *job)
         .name = load->name,
         .path = load->path,
         .chat_template = config->chat_template,
+        .reasoning = config->reasoning,
         .context_tokens = config->context_tokens,
     };
 

@@ -12,6 +12,7 @@
 #include "router/frontend/space.h"
 
 #define CHAT_TEXT_LIMIT (64u << 20)
+#define OPENING_TOKENS  32u /* a marker at a prompt's end has no more */
 #define BAD_REQUEST     "invalid_request_error"
 #define SERVER_ERROR    "server_error"
 
@@ -72,6 +73,11 @@ static bt_status_t tell_tokenized(const bt_served_t *served, uint32_t context,
                          "%s is not valid UTF-8", param);
         return status;
     case BT_ERR_TOO_LARGE:
+        if (context > served->context_tokens) { /* of tokenize */
+            bt_api_error_set(error, 400, BAD_REQUEST, param,
+                             "%s has more than %u tokens", param, context);
+            return status;
+        }
         bt_api_error_set(error, 400, BAD_REQUEST, param,
                          "%s has more than the %u tokens of the context%s",
                          param, context, why_less(served, context, why));
@@ -156,6 +162,49 @@ static bt_status_t render_chat(const bt_served_t *served,
     return BT_OK;
 }
 
+static void cut_text(bt_strbuf_t *text, bt_quotes_t *quotes, size_t end)
+{
+    text->len = end;
+    bt_quotes_cut(quotes, end);
+}
+
+/* Ends the prompt where the last message's content does, so that the answer
+ * goes on with it. What a template makes of a content is its words. */
+static bt_status_t cut_behind_final(const bt_api_request_t *request,
+                                    bt_strbuf_t *text, bt_quotes_t *quotes,
+                                    bt_api_error_t *error)
+{
+    const char *content = request->messages[request->n_messages - 1].content;
+    const bt_quote_t *last =
+        (quotes->n > 0) ? &quotes->list[quotes->n - 1] : NULL;
+
+    if ((last == NULL) ||
+        (memmem(content, strlen(content), text->data + last->begin,
+                last->end - last->begin) == NULL)) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "continue_final_message",
+                         "continue_final_message: this model's chat template "
+                         "does not show the last message's content");
+        return BT_ERR_UNSUPPORTED;
+    }
+    cut_text(text, quotes, last->end);
+    return BT_OK;
+}
+
+static bt_status_t end_chat(const bt_served_t *served,
+                            const bt_api_request_t *request, bt_strbuf_t *text,
+                            bt_quotes_t *quotes, bt_api_error_t *error)
+{
+    if (!request->no_generation_prompt && !request->continues_final) {
+        return BT_OK;
+    }
+    cut_text(text, quotes,
+             text->len -
+                 bt_chat_opening_bytes(served->chat, text->data, text->len));
+    return request->continues_final
+               ? cut_behind_final(request, text, quotes, error)
+               : BT_OK;
+}
+
 static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
                                const bt_api_request_t *request,
                                bt_token_vec_t *out, bt_api_error_t *error)
@@ -166,6 +215,9 @@ static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
 
     bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
     status = render_chat(served, request, &text, &quotes, error);
+    if (status == BT_OK) {
+        status = end_chat(served, request, &text, &quotes, error);
+    }
     if (status == BT_OK) {
         /* What looks like a special token in a message is its text. */
         status = tell_tokenized(
@@ -185,19 +237,19 @@ static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
 {
     const bt_api_prompt_t *prompt;
 
-    if (request->dialect == BT_API_CHAT) {
+    if (bt_api_is_chat(request)) {
         return chat_prompt(served, context, request, out, error);
     }
     prompt = &request->prompts[i];
     if (prompt->text == NULL) {
         return copy_ids(served, prompt, names_of(request).prompt, out, error);
     }
-    return tokenize(served, context, prompt->text, strlen(prompt->text),
-                    BT_TOK_ADD_BOS | BT_TOK_PARSE_SPECIAL,
-                    (request->dialect == BT_API_GENERATE)
-                        ? "text_input"
-                        : names_of(request).prompt,
-                    out, error);
+    return tokenize(
+        served, context, prompt->text, strlen(prompt->text),
+        (request->no_bos ? 0 : BT_TOK_ADD_BOS) | BT_TOK_PARSE_SPECIAL,
+        (request->dialect == BT_API_GENERATE) ? "text_input"
+                                              : names_of(request).prompt,
+        out, error);
 }
 
 /* Growing has left room behind them. */
@@ -268,9 +320,8 @@ static bt_status_t check_length(const bt_served_t *served,
         return BT_ERR_INVALID_PARAM;
     }
     fits = context - (uint32_t)n;
-    prompt->max_new = (request->dialect == BT_API_CHAT)
-                          ? BT_DEFAULT_CHAT_MAX_TOKENS
-                          : BT_DEFAULT_MAX_TOKENS;
+    prompt->max_new = bt_api_is_chat(request) ? BT_DEFAULT_CHAT_MAX_TOKENS
+                                              : BT_DEFAULT_MAX_TOKENS;
     if (request->has_max_tokens) { /* for none one is drawn, and not told */
         prompt->max_new = (request->max_tokens > 0) ? request->max_tokens : 1;
     }
@@ -536,13 +587,38 @@ static void add_end_ids(const bt_served_t *served, bt_sampling_t *sampling)
     }
 }
 
+/* Some families open what is to be thought in the prompt. */
+static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
+                                bt_api_error_t *error)
+{
+    const bt_prompt_t *prompt = p->prompts[0].prompt;
+    const uint32_t first =
+        (prompt->n > OPENING_TOKENS) ? prompt->n - OPENING_TOKENS : 0;
+    bt_strbuf_t text;
+    bt_detok_t detok;
+    bool ok;
+
+    bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
+    bt_detok_init(&detok, served->tok);
+    detok.shows_special = true;
+    for (uint32_t i = first; i < prompt->n; i++) {
+        bt_detok_push(&detok, prompt->tokens[i], &text);
+    }
+    ok = bt_strbuf_status(&text) == BT_OK;
+    p->opens_reasoning =
+        ok && (text.len > 0) &&
+        bt_reason_is_opened(served->reason, text.data, text.len);
+    bt_strbuf_fini(&text);
+    return ok ? BT_OK : no_memory(error);
+}
+
 static bt_status_t prepare(const bt_served_t *served, uint32_t context,
                            const bt_api_request_t *request, bt_prepared_t *p,
                            bt_api_error_t *error)
 {
     bt_status_t status;
 
-    p->n_prompts = (request->dialect == BT_API_CHAT) ? 1 : request->n_prompts;
+    p->n_prompts = bt_api_is_chat(request) ? 1 : request->n_prompts;
     p->prompts = bt_calloc(p->n_prompts + 1, sizeof(*p->prompts));
     if (p->prompts == NULL) {
         return no_memory(error);
@@ -561,7 +637,17 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
             return status;
         }
     }
+    if (bt_api_is_chat(request) && (served->reason != NULL)) {
+        status = find_opening(served, p, error);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
     p->sampling = request->sampling;
+    if (request->dialect != BT_API_GENERATE) {
+        bt_sampling_defaults_apply(&served->sampling, request->said,
+                                   &p->sampling);
+    }
     status = check_logprobs(request, p, error);
     if (status == BT_OK) {
         status =
@@ -589,13 +675,51 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     return add_bad_words(served, request, p, error);
 }
 
+/* ---- tokens alone ---- */
+
+static bt_status_t detokenize(const bt_served_t *served,
+                              const bt_api_request_t *request, bt_prepared_t *p,
+                              bt_api_error_t *error)
+{
+    const bt_status_t status =
+        copy_ids(served, &request->prompts[0], "tokens", &p->tokens, error);
+    bt_detok_t detok;
+
+    bt_strbuf_init(&p->text, BT_ANSWER_LIMIT);
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_detok_init(&detok, served->tok);
+    detok.shows_special = true;
+    for (size_t i = 0; i < p->tokens.n; i++) {
+        bt_detok_push(&detok, p->tokens.ids[i], &p->text);
+    }
+    bt_detok_finish(&detok, &p->text);
+    return (bt_strbuf_status(&p->text) == BT_OK) ? BT_OK : no_memory(error);
+}
+
+static bt_status_t prepare_any(const bt_served_t *served, uint32_t context,
+                               const bt_api_request_t *request,
+                               bt_prepared_t *p, bt_api_error_t *error)
+{
+    switch (request->dialect) {
+    case BT_API_TOKENIZE: /* no answer has to fit behind it */
+        return one_prompt(served, BT_WIRE_MAX_TOKENS, request, 0, &p->tokens,
+                          error);
+    case BT_API_DETOKENIZE:
+        return detokenize(served, request, p, error);
+    default:
+        return prepare(served, context, request, p, error);
+    }
+}
+
 bt_status_t bt_prepare(const bt_served_t *served, uint32_t context_tokens,
                        const bt_api_request_t *request,
                        bt_prepared_t *prepared_p, bt_api_error_t *error_p)
 {
     bt_prepared_t made = {0};
     const bt_status_t status =
-        prepare(served, context_tokens, request, &made, error_p);
+        prepare_any(served, context_tokens, request, &made, error_p);
 
     if (status != BT_OK) {
         bt_prepared_fini(&made);
@@ -614,5 +738,7 @@ void bt_prepared_fini(bt_prepared_t *prepared)
     bt_free(prepared->prompts);
     bt_free(prepared->bad_words);
     bt_free(prepared->biases);
+    bt_free(prepared->tokens.ids);
+    bt_strbuf_fini(&prepared->text);
     memset(prepared, 0, sizeof(*prepared));
 }

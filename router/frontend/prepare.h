@@ -40,6 +40,9 @@ typedef struct bt_prepared {
     bt_bad_word_t *bad_words; /**< owned */
     bt_logit_bias_t *biases;  /**< owned; those made of words, or NULL */
     bt_hash128_t space;       /**< of its KV blocks: bt_space_of_salt() */
+    bool opens_reasoning;     /**< bt_reason_is_opened() */
+    bt_token_vec_t tokens;    /**< owned; all that tokenize asks for */
+    bt_strbuf_t text;         /**< owned; ... and detokenize */
 } bt_prepared_t;
 
 /**

@@ -124,6 +124,22 @@ static bt_status_t find_template(bt_served_t *served,
     return BT_OK;
 }
 
+/* --reasoning: off, the name of a family, or what the file's template knows. */
+static const bt_reason_marks_t *find_reason(const bt_served_t *served,
+                                            const char *option)
+{
+    bt_gguf_str_t jinja = {0};
+
+    if ((option != NULL) && (strcmp(option, "auto") != 0)) {
+        return bt_reason_marks_named(option); /* NULL for off */
+    }
+    if (bt_gguf_get_str(served->gguf, "tokenizer.chat_template", &jinja) !=
+        BT_OK) {
+        return NULL;
+    }
+    return bt_reason_marks_of(jinja.data, jinja.len);
+}
+
 /* ---- one model ---- */
 
 void bt_served_free(bt_served_t *served)
@@ -155,6 +171,8 @@ static bt_status_t read_model(bt_served_t *served,
     }
     snprintf(served->name, sizeof(served->name), "%s", options->name);
     served->version = BT_SERVED_VERSION;
+    bt_sampling_defaults_read(served->gguf, served->name, &served->sampling);
+    served->reason = find_reason(served, options->reasoning);
     served->identity = bt_gguf_identity(served->gguf);
     if (stat(options->path, &info) == 0) {
         served->created = info.st_mtim.tv_sec;

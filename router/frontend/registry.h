@@ -35,6 +35,7 @@
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/core.h"
 #include "router/frontend/api.h"
+#include "router/frontend/reason.h"
 #include "router/observe/metrics.h"
 
 #define BT_SERVED_VERSION "1"
@@ -53,6 +54,8 @@ typedef struct bt_served {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
     const bt_chat_template_t *chat; /**< NULL: none was recognised */
+    bt_sampling_defaults_t sampling;
+    const bt_reason_marks_t *reason; /**< of what it thinks first, or NULL */
     bt_hash128_t identity;
     uint32_t context_tokens;
     int64_t created; /**< seconds since 1970, of the file */
@@ -66,6 +69,7 @@ typedef struct bt_served_options {
     const char *name;
     const char *path;
     const char *chat_template; /**< option of the same name; "" = the file's */
+    const char *reasoning;     /**< option of the same name; NULL: auto */
     uint32_t context_tokens;   /**< 0 = the file's */
 } bt_served_options_t;
 

@@ -52,6 +52,8 @@ typedef struct bt_reply_facts {
     uint32_t n_prompt, n_output;            /**< tokens of all choices */
     uint64_t first_token_us;                /**< from its begin; 0 = none yet */
     bt_finish_t finish;                     /**< of its last choice */
+    /** bt_api_request_t.ignored, where clients are told. */
+    char ignored[BT_API_IGNORED_BYTES];
     /** Of its last choice; "" = not placed, or both phases at one. */
     char prefill[BT_WIRE_MAX_NAME], decode[BT_WIRE_MAX_NAME];
 } bt_reply_facts_t;

@@ -36,13 +36,15 @@ void bt_echo_ids(const bt_tokenizer_t *tok, const uint32_t *ids, uint32_t n,
 }
 
 void bt_score_walk_init(bt_score_walk_t *walk, const bt_tokenizer_t *tok,
-                        bool wants_offsets)
+                        bool wants_offsets, bool shows_special)
 {
     memset(walk, 0, sizeof(*walk));
     walk->tok = tok;
     walk->wants_offsets = wants_offsets;
+    walk->shows_special = shows_special;
     bt_strbuf_init(&walk->text, TEXT_LIMIT);
     bt_detok_init(&walk->detok, tok);
+    walk->detok.shows_special = shows_special;
 }
 
 void bt_score_walk_fini(bt_score_walk_t *walk)
@@ -87,6 +89,7 @@ static void cross(bt_score_walk_t *walk)
     bt_detok_finish(&walk->detok, &walk->text);
     walk->n_chars += n_characters(&walk->text);
     bt_detok_init(&walk->detok, walk->tok);
+    walk->detok.shows_special = walk->shows_special;
 }
 
 static void place(bt_score_walk_t *walk, const bt_gen_rows_t *rows)

@@ -17,6 +17,7 @@
 typedef struct bt_score_walk {
     const bt_tokenizer_t *tok;
     bool wants_offsets;
+    bool shows_special; /**< special tokens of the answer are text */
     bt_detok_t detok;
     bt_strbuf_t text;  /**< scratch */
     uint32_t n_chars;  /**< before the next token */
@@ -27,7 +28,7 @@ typedef struct bt_score_walk {
 } bt_score_walk_t;
 
 void bt_score_walk_init(bt_score_walk_t *walk, const bt_tokenizer_t *tok,
-                        bool wants_offsets);
+                        bool wants_offsets, bool shows_special);
 void bt_score_walk_fini(bt_score_walk_t *walk);
 /** To the last token that is certain. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_score_walk_on(bt_score_walk_t *walk,

@@ -91,18 +91,22 @@ static void copy_choices(bt_answer_t *a, char **at)
 
         *at = put(text, choice->text, choice->text_bytes);
         choice->text = text;
+        text = *at;
+        *at = put(text, choice->thought, choice->thought_bytes);
+        choice->thought = text;
     }
 }
 
 static bool copy(bt_answer_t *a, const bt_api_answer_t *answer,
                  const bt_api_choice_t *choices, size_t n)
 {
-    size_t bytes = text_bytes(answer->id) + text_bytes(answer->model) + 1;
+    size_t bytes = text_bytes(answer->id) + text_bytes(answer->model) +
+                   text_bytes(answer->instructions) + 1;
     char *at;
 
     for (size_t i = 0; i < n; i++) {
-        bytes += choices[i].text_bytes + ids_bytes(&choices[i]) +
-                 offsets_bytes(&choices[i]);
+        bytes += choices[i].text_bytes + choices[i].thought_bytes +
+                 ids_bytes(&choices[i]) + offsets_bytes(&choices[i]);
     }
     a->choices = bt_calloc(n, sizeof(*choices));
     a->bytes = bt_calloc(1, bytes);
@@ -116,6 +120,7 @@ static bool copy(bt_answer_t *a, const bt_api_answer_t *answer,
     a->answer = *answer;
     a->answer.id = put_text(&at, answer->id);
     a->answer.model = put_text(&at, answer->model);
+    a->answer.instructions = put_text(&at, answer->instructions);
     return true;
 }
 
@@ -176,8 +181,8 @@ size_t bt_answer_bytes(const bt_api_choice_t *choices, size_t n)
     size_t bytes = 0;
 
     for (size_t i = 0; i < n; i++) {
-        bytes += choices[i].text_bytes + ids_bytes(&choices[i]) +
-                 rows_bytes(&choices[i]);
+        bytes += choices[i].text_bytes + choices[i].thought_bytes +
+                 ids_bytes(&choices[i]) + rows_bytes(&choices[i]);
     }
     return bytes;
 }

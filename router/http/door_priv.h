@@ -37,7 +37,8 @@ struct bt_visit {
     bt_exchange_t *ex;
     const char *route; /**< pattern of its path; static */
     bt_api_dialect_t dialect;
-    bool began; /**< the head of a stream went out */
+    bool began;        /**< the head of a stream went out */
+    uint32_t sequence; /**< of the next event of a response */
     uint64_t start_us;
     bt_list_t waits;            /**< in bt_scrape_t, or by itself */
     bt_answer_t *writing;       /**< its answer, at the pool; or NULL */

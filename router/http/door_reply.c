@@ -158,6 +158,17 @@ void bt_door_format_error(void *ctx, const char *path, int status,
 
 /* ---- the reply of a call ---- */
 
+/* Before the head goes out. */
+static void tell_ignored(bt_visit_t *visit)
+{
+    char *const ignored = visit->reply.facts.ignored;
+
+    if (ignored[0] != '\0') {
+        bt_exchange_add_header(visit->ex, "X-Baton-Ignored-Fields", ignored);
+        ignored[0] = '\0';
+    }
+}
+
 static void open_event(bt_strbuf_t *out)
 {
     bt_strbuf_puts(out, "data: ");
@@ -174,13 +185,18 @@ static void on_error(bt_reply_t *reply, const bt_api_error_t *error)
     bt_strbuf_t *out = &visit->door->out;
 
     if (!visit->began) {
+        tell_ignored(visit);
         bt_visit_fail(visit, error);
         return;
     }
     bt_strbuf_reset(out);
-    open_event(out);
-    bt_api_write_error(visit->dialect, error, out);
-    close_event(out);
+    if (visit->dialect == BT_API_RESPONSES) {
+        bt_api_write_error_event(error, &visit->sequence, out);
+    } else {
+        open_event(out);
+        bt_api_write_error(visit->dialect, error, out);
+        close_event(out);
+    }
     bt_exchange_stream_end(leave(visit, error->http_status),
                            (out->len > 0) ? out->data : "", out->len);
 }
@@ -212,15 +228,21 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
         return;
     }
     bt_strbuf_reset(out);
-    open_event(out);
-    bt_api_write_piece(answer, choice, first, usage, out);
-    close_event(out);
+    if (visit->dialect == BT_API_RESPONSES) {
+        bt_api_write_events(answer, choice, first, usage, &visit->sequence,
+                            out);
+    } else {
+        open_event(out);
+        bt_api_write_piece(answer, choice, first, usage, out);
+        close_event(out);
+    }
     if (bt_strbuf_status(out) != BT_OK) {
         bt_visit_fail_for_memory(visit);
         return;
     }
     if (!visit->began) {
         visit->began = true;
+        tell_ignored(visit);
         bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
     }
     /* On false the client is gone, and bt_door_gone() was called. */
@@ -235,6 +257,10 @@ static void end_stream(bt_visit_t *visit, const bt_api_answer_t *answer,
     bt_strbuf_t *out = &visit->door->out;
 
     bt_strbuf_reset(out);
+    if (visit->dialect == BT_API_RESPONSES) { /* its last event was told */
+        bt_exchange_stream_end(leave(visit, 200), "", 0);
+        return;
+    }
     if ((visit->dialect != BT_API_GENERATE) && answer->include_usage) {
         open_event(out);
         bt_api_write_usage(answer, usage, out);
@@ -258,6 +284,7 @@ static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
         end_stream(visit, answer, usage);
         return;
     }
+    tell_ignored(visit);
     if (bt_answer_bytes(choices, n) > visit->door->inline_bytes) {
         if (!bt_answer_begin(visit, answer, choices, n, usage)) {
             bt_visit_fail_for_memory(visit);

@@ -33,6 +33,15 @@ typedef struct route {
 
 bt_api_dialect_t bt_door_dialect_of(const char *path)
 {
+    if ((path != NULL) && (strcmp(path, "/tokenize") == 0)) {
+        return BT_API_TOKENIZE;
+    }
+    if ((path != NULL) && (strcmp(path, "/detokenize") == 0)) {
+        return BT_API_DETOKENIZE;
+    }
+    if ((path != NULL) && (strcmp(path, "/v1/responses") == 0)) {
+        return BT_API_RESPONSES;
+    }
     if ((path != NULL) && (strncmp(path, "/v1/", 4) == 0)) {
         return (strstr(path, "/chat/") != NULL) ? BT_API_CHAT
                                                 : BT_API_COMPLETIONS;
@@ -107,6 +116,19 @@ static void metrics(const request_t *r)
     bt_scrape_ask(&r->door->scrape, r->visit);
 }
 
+/* vLLM's. */
+static void version(const request_t *r)
+{
+    bt_json_t json;
+
+    bt_strbuf_reset(&r->door->out);
+    bt_json_init(&json, &r->door->out);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "version", bt_config_version());
+    bt_json_end_object(&json);
+    bt_request_respond_json(r);
+}
+
 /* ---- OpenAI's models ---- */
 
 static bt_api_model_t api_model(const bt_served_t *served, const char *name)
@@ -115,6 +137,9 @@ static bt_api_model_t api_model(const bt_served_t *served, const char *name)
         .name = name,
         .created = served->created,
         .context_tokens = bt_served_context_tokens(served),
+        .chat_template =
+            (served->chat != NULL) ? bt_chat_template_name(served->chat) : NULL,
+        .sampling = served->sampling,
     };
 }
 
@@ -223,9 +248,13 @@ static const route_t main_routes[] = {
     {"/invocations", POST, invocations},
     {"/v1/completions", POST, openai},
     {"/v1/chat/completions", POST, openai},
+    {"/v1/responses", POST, openai},
     {"/v1/models", READ, list_models},
     {"/v1/models/{model}", READ, one_model},
+    {"/tokenize", POST, openai},
+    {"/detokenize", POST, openai},
     {"/health", READ, server_ready},
+    {"/version", READ, version},
     {"/metrics", READ, metrics},
 };
 

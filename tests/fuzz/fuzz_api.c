@@ -14,7 +14,7 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
         .dialect = dialect, .id = text, .model = text, .include_usage = true};
     const bt_api_choice_t choice = {
         .text = text, .text_bytes = strlen(text), .finish = BT_FINISH_STOP};
-    const bt_api_usage_t usage = {1, 2};
+    const bt_api_usage_t usage = {1, 2, 1};
     bt_strbuf_t out;
 
     bt_strbuf_init(&out, (size_t)64 << 20);
@@ -33,8 +33,8 @@ static void check(const bt_api_request_t *r)
     BT_ASSERT_ALWAYS(bt_sampling_check(&r->sampling, &why) == BT_OK);
     BT_ASSERT_ALWAYS((r->n >= 1) && (r->n_stops <= BT_API_MAX_STOPS) &&
                      (r->n_bad_words <= BT_MAX_BAD_WORDS) &&
-                     (!r->has_max_tokens || (r->max_tokens > 0)));
-    if (r->dialect == BT_API_CHAT) {
+                     (!r->has_max_tokens || (r->max_tokens > 0) || r->echo));
+    if (bt_api_is_chat(r)) {
         BT_ASSERT_ALWAYS((r->n_messages >= 1) && (r->n_prompts == 0));
     } else {
         BT_ASSERT_ALWAYS((r->n_prompts >= 1) && (r->n_messages == 0));
@@ -102,7 +102,9 @@ static void parse_plainly(const uint8_t *body, size_t bytes, bt_status_t lifted,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const bt_api_dialect_t dialect =
-        (bt_api_dialect_t)((size == 0) ? 0 : data[0] % 3);
+        (bt_api_dialect_t)((size == 0)        ? 0
+                           : (data[0] < 0x80) ? data[0] % 3
+                                              : 3 + data[0] % 3);
     bt_api_request_t request;
     bt_api_error_t error;
     bt_status_t status;

@@ -278,6 +278,13 @@ static void put_vocabulary(writer_t *w)
     kv_bool(w, "tokenizer.ggml.add_bos_token", false);
     kv_bool(w, "tokenizer.ggml.add_space_prefix", false);
     kv_str(w, "tokenizer.chat_template", chat_template);
+    if (w->model->sampling) {
+        kv_f32(w, "general.sampling.temp", 0.6f);
+        kv_u32(w, "general.sampling.top_k", 20);
+        kv_f32(w, "general.sampling.top_p", 0.9f);
+        kv_f32(w, "general.sampling.min_p", 2.0f);
+        kv_f32(w, "general.sampling.penalty_repeat", 1.125f);
+    }
 }
 
 static tensor_t *add_tensor(writer_t *w, uint32_t type, uint64_t n_in,

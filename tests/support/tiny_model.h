@@ -41,6 +41,8 @@ typedef struct bt_tiny_model {
     bool rope_factors;   /**< add rope_freqs.weight */
     float rope_base;
     uint64_t seed;
+    bool sampling; /**< recommend temp 0.6, top_k 20, top_p 0.9,
+                        penalty_repeat 1.125, and a min_p that is none, 2 */
 
     /* Attention; 0: not in the file */
     uint32_t sliding_window; /**< llama.attention.sliding_window */

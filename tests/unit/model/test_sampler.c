@@ -227,6 +227,11 @@ static uint32_t plain_draw(const bt_sampling_t *params, const float *logits,
     for (uint32_t i = 0; i < n_kept; i++) {
         weights[i] = exp(((double)entries[i].logit - (double)entries[0].logit) /
                          (double)params->temperature);
+    }
+    while ((n_kept > 1) && (weights[n_kept - 1] < (double)params->min_p)) {
+        n_kept--;
+    }
+    for (uint32_t i = 0; i < n_kept; i++) {
         mass += weights[i];
     }
     while (n_nucleus < n_kept) {
@@ -266,6 +271,7 @@ static void every_setting_draws_what_a_full_sort_draws(void **state)
     static const float temperatures[] = {0.05f, 0.7f, 1.0f, 5.0f, 1000.0f};
     static const uint32_t top_ks[] = {0, 2, 3, 40, 999, N_VOCAB, 5000};
     static const float top_ps[] = {1.0f, 0.999f, 0.9f, 0.5f, 0.0001f};
+    static const float min_ps[] = {0.0f, 0.001f, 0.05f, 0.3f, 1.0f};
     bt_sampler_t *sampler = make_sampler(N_VOCAB);
     static float logits[N_VOCAB];
     static float spent[N_VOCAB];
@@ -273,13 +279,14 @@ static void every_setting_draws_what_a_full_sort_draws(void **state)
     uint32_t before = UINT32_MAX;
 
     (void)state;
-    for (uint32_t round = 0; round < 700; round++) {
+    for (uint32_t round = 0; round < 1400; round++) {
         bt_sampling_t params = bt_sampling_default();
         uint32_t token;
 
         params.temperature = temperatures[round % 5];
         params.top_k = top_ks[(round / 5) % 7];
         params.top_p = top_ps[(round / 35) % 5];
+        params.min_p = (round < 700) ? 0.0f : min_ps[round % 7 % 5];
         params.seed = 1234567890123ull + round;
         for (uint32_t i = 0; i < N_VOCAB; i++) {
             logits[i] = random_logit(i, round);

@@ -14,6 +14,11 @@
 #define C BT_API_COMPLETIONS
 #define H BT_API_CHAT
 
+#define GEN(options) "{'text_input': 'x', " options "}"
+#define CMP(options) "{'prompt': 'x', " options "}"
+#define CHT(options) \
+    "{'messages': [{'role': 'user', 'content': 'x'}], " options "}"
+
 /* Bodies below are written with ' for ", which JSON does not use. */
 static char *quoted(const char *text)
 {
@@ -339,16 +344,127 @@ static void messages_hold_text_or_parts(void **state)
     bt_api_request_fini(&r);
 }
 
-static void token_ids_are_for_whole_answers(void **state)
+static void what_others_servers_take_is_taken(void **state)
 {
-    bt_api_request_t r = parsed(C, "{'prompt': 'x', 'return_token_ids': true}");
+    bt_api_request_t r = parsed(
+        C, "{'prompt': 'x', 'return_token_ids': true, 'stream': true,"
+           "'include_stop_str_in_output': true, 'skip_special_tokens': false,"
+           "'add_special_tokens': false, 'min_p': 0.25, 'user': 5,"
+           "'spaces_between_special_tokens': false}");
 
     (void)state;
     assert_true(r.return_token_ids);
+    assert_true(r.keeps_stop);
+    assert_true(r.shows_special);
+    assert_true(r.no_bos);
+    assert_true(r.sampling.min_p == 0.25f);
     bt_api_request_fini(&r);
-    refused(C, "{'prompt': 'x', 'return_token_ids': true, 'stream': true}",
-            "return_token_ids",
-            "return_token_ids with stream is not supported yet");
+    r = parsed(C, "{'prompt': 'x', 'include_stop_str_in_output': false,"
+                  "'skip_special_tokens': true, 'add_special_tokens': true,"
+                  "'min_p': null}");
+    assert_false(r.keeps_stop);
+    assert_false(r.shows_special);
+    assert_false(r.no_bos);
+    assert_true(r.sampling.min_p == 0.0f);
+    bt_api_request_fini(&r);
+    r = parsed(H, "{'messages': [{'role': 'user', 'content': 'a'},"
+                  "{'role': 'assistant', 'content': 'b'}],"
+                  "'continue_final_message': true,"
+                  "'add_generation_prompt': false}");
+    assert_true(r.continues_final);
+    assert_true(r.no_generation_prompt);
+    bt_api_request_fini(&r);
+    refused(H, CHT("'continue_final_message': true"), "continue_final_message",
+            "continue_final_message needs a last message of the assistant, "
+            "with content");
+    refused(H,
+            "{'messages': [{'role': 'assistant', 'content': 'b'}],"
+            "'continue_final_message': true, 'add_generation_prompt': true}",
+            "continue_final_message",
+            "continue_final_message and add_generation_prompt cannot both be "
+            "true");
+    refused(C, CMP("'min_p': 1.5"), "min_p",
+            "min_p must be from 0 to 1, got "
+            "1.5");
+    refused(C, CMP("'skip_special_tokens': 1"), "skip_special_tokens",
+            "skip_special_tokens must be true or false, got an integer");
+}
+
+static void unknown_fields_are_named(void **state)
+{
+    bt_api_request_t r =
+        parsed(C, CMP("'temprature': 1, 'a b,c\\u00e9\\r\\n': {'x': 1}, '': 5,"
+                      "'my_own': null, 'stop': null, 'user': 'me'"));
+    bt_api_error_t error = {0};
+    char text[4096];
+    size_t n;
+
+    (void)state;
+    assert_string_equal(r.ignored, "temprature, a?b?c????, my_own");
+    assert_true(bt_api_refuse_ignored(&r, &error));
+    assert_int_equal(error.http_status, 400);
+    assert_string_equal(error.message,
+                        "not known here: temprature (did you mean "
+                        "temperature?), a?b?c????, my_own");
+    bt_api_request_fini(&r);
+
+    /* As many as there is room for, and no name as long as it likes. */
+    n = (size_t)snprintf(text, sizeof(text), "{'prompt': 'x'");
+    for (int i = 0; i < 30; i++) {
+        n +=
+            (size_t)snprintf(text + n, sizeof(text) - n, ", '%070d': %d", i, i);
+    }
+    snprintf(text + n, sizeof(text) - n, "}");
+    r = parsed(C, text);
+    assert_true(strlen(r.ignored) < BT_API_IGNORED_BYTES);
+    assert_int_equal(strlen(r.ignored), 3 * 64 + 3 * 2 + 3);
+    assert_string_equal(r.ignored + 3 * 66, "...");
+    assert_true(bt_api_refuse_ignored(&r, &error));
+    bt_api_request_fini(&r);
+
+    /* What a field of another dialect is here, and Triton's own. */
+    r = parsed(G, GEN("'parameters': {'temprature': 1}, 'pad_id': 2,"
+                      "'max_token': 4"));
+    assert_string_equal(r.ignored, "temprature, max_token");
+    bt_api_request_fini(&r);
+    r = parsed(H, CHT("'top_logprob': 1, 'prompt': 'x'"));
+    assert_true(bt_api_refuse_ignored(&r, &error));
+    assert_string_equal(error.message,
+                        "not known here: top_logprob (did you mean "
+                        "top_logprobs?), prompt");
+    bt_api_request_fini(&r);
+    r = parsed(C, CMP("'user': 'me', 'n': null"));
+    assert_false(bt_api_refuse_ignored(&r, &error));
+    bt_api_request_fini(&r);
+}
+
+static void the_best_of_several_are_asked_for(void **state)
+{
+    bt_api_request_t r = parsed(C, CMP("'n': 2, 'best_of': 5"));
+
+    (void)state;
+    assert_int_equal(r.n, 5);
+    assert_int_equal(r.n_told, 2);
+    assert_int_equal(r.wants.what, BT_WANT_LOGPROBS);
+    assert_true(r.hides_logprobs);
+    bt_api_request_fini(&r);
+    r = parsed(C, CMP("'best_of': 2, 'logprobs': 3"));
+    assert_int_equal(r.n, 2);
+    assert_int_equal(r.n_told, 1);
+    assert_int_equal(r.wants.n_top, 3);
+    assert_false(r.hides_logprobs);
+    bt_api_request_fini(&r);
+    r = parsed(C, CMP("'best_of': 2, 'n': 2, 'stream': true"));
+    assert_int_equal(r.n, 2);
+    assert_int_equal(r.wants.what, 0);
+    bt_api_request_fini(&r);
+    refused(C, CMP("'n': 3, 'best_of': 2"), "best_of",
+            "best_of 2 is below n 3");
+    refused(C, CMP("'best_of': 2, 'stream': true"), "best_of",
+            "best_of above n cannot be streamed: which are the best is known "
+            "at the end");
+    refused(C, "{'prompt': ['a', 'b'], 'best_of': 33}", "best_of",
+            "2 prompts times best_of 33 are more than 64 choices");
 }
 
 static void null_means_absent_and_the_last_of_equals_counts(void **state)
@@ -508,11 +624,6 @@ static void missing_and_empty_prompts_are_refused(void **state)
             "messages", "messages[0].tool_calls is not supported yet");
 }
 
-#define GEN(options) "{'text_input': 'x', " options "}"
-#define CMP(options) "{'prompt': 'x', " options "}"
-#define CHT(options) \
-    "{'messages': [{'role': 'user', 'content': 'x'}], " options "}"
-
 static void numbers_out_of_range_are_refused(void **state)
 {
     (void)state;
@@ -598,19 +709,19 @@ static void word_lists_are_bounded(void **state)
     refused(C, CMP("'stop': ['a', 5]"), "stop",
             "stop must be a string, got an integer");
     n = (size_t)snprintf(text, sizeof(text), "{'prompt': 'x', 'stop': ['a'");
-    for (int i = 0; i < 15; i++) {
+    for (int i = 0; i < 63; i++) {
         n += (size_t)snprintf(text + n, sizeof(text) - n, ", 's%d'", i);
     }
     snprintf(text + n, sizeof(text) - n, "]}");
     {
         bt_api_request_t r = parsed(C, text);
 
-        assert_int_equal(r.n_stops, 16);
-        assert_string_equal(r.stops[15], "s14");
+        assert_int_equal(r.n_stops, 64);
+        assert_string_equal(r.stops[63], "s62");
         bt_api_request_fini(&r);
     }
     snprintf(text + n, sizeof(text) - n, ", 'z']}");
-    refused(C, text, "stop", "stop has more than 16 words");
+    refused(C, text, "stop", "stop has more than 64 words");
 
     n = (size_t)snprintf(text, sizeof(text), "{'prompt': 'x', 'stop': '");
     memset(text + n, 's', 1025);
@@ -737,7 +848,9 @@ static void what_is_not_supported_is_said(void **state)
         {H, CHT("'functions': [{}]"), "functions"},
         {H, CHT("'audio': {'voice': 'x'}"), "audio"},
         {C, CMP("'use_beam_search': true"), "use_beam_search"},
-        {C, CMP("'min_p': 0.1"), "min_p"},
+        {H, CHT("'chat_template': 'x'"), "chat_template"},
+        {H, CHT("'documents': ['x']"), "documents"},
+        {C, CMP("'allowed_token_ids': [5]"), "allowed_token_ids"},
         {H, CHT("'guided_json': {'a': 1}"), "guided_json"},
         {G, GEN("'lora_task_id': 3"), "lora_task_id"},
         {G, GEN("'lora_weights': [1, 2]"), "lora_weights"},
@@ -758,8 +871,6 @@ static void what_is_not_supported_is_said(void **state)
             "beam_width above 1 is not supported yet");
     refused(G, GEN("'num_return_sequences': 2"), "num_return_sequences",
             "num_return_sequences above 1 is not supported yet");
-    refused(C, CMP("'best_of': 2"), "best_of",
-            "best_of other than n is not supported yet");
     refused(H, CHT("'response_format': {'type': 'json_object'}"),
             "response_format",
             "response_format of type json_object is not supported yet, only "
@@ -833,7 +944,9 @@ int main(void)
         BT_TEST(prompts_come_in_four_shapes),
         BT_TEST(every_openai_option_is_read),
         BT_TEST(messages_hold_text_or_parts),
-        BT_TEST(token_ids_are_for_whole_answers),
+        BT_TEST(what_others_servers_take_is_taken),
+        BT_TEST(unknown_fields_are_named),
+        BT_TEST(the_best_of_several_are_asked_for),
         BT_TEST(null_means_absent_and_the_last_of_equals_counts),
         BT_TEST(text_arrives_as_it_was_written),
         BT_TEST(what_is_not_json_is_refused_with_its_place),

@@ -19,7 +19,7 @@ static const bt_api_answer_t chat = {.dialect = BT_API_CHAT,
                                      .id = "chatcmpl-1",
                                      .model = "m",
                                      .created = 1700000000};
-static const bt_api_usage_t usage = {5, 7};
+static const bt_api_usage_t usage = {5, 7, 3};
 
 static bt_api_choice_t choice(uint32_t index, const char *text,
                               bt_finish_t finish)
@@ -87,7 +87,8 @@ static void openai_answers_list_their_choices(void **state)
            "\"finish_reason\":\"stop\"},"
            "{\"index\":1,\"text\":\"no\",\"logprobs\":null,"
            "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":5,"
-           "\"completion_tokens\":7,\"total_tokens\":12}}");
+           "\"completion_tokens\":7,\"total_tokens\":12,"
+           "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     bt_api_write_answer(&chat, c, 1, &usage, &out);
     expect(&out, "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\","
                  "\"created\":1700000000,\"model\":\"m\","
@@ -95,7 +96,8 @@ static void openai_answers_list_their_choices(void **state)
                  "{\"index\":0,\"message\":{\"role\":\"assistant\","
                  "\"content\":\"yes\",\"refusal\":null},\"logprobs\":null,"
                  "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":5,"
-                 "\"completion_tokens\":7,\"total_tokens\":12}}");
+                 "\"completion_tokens\":7,\"total_tokens\":12,"
+                 "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     bt_strbuf_fini(&out);
 }
 
@@ -168,13 +170,15 @@ static void usage_comes_when_asked_for(void **state)
                        "\"usage\":null}");
     bt_api_write_usage(&a, &usage, &out);
     expect(&out, CHUNK "],\"usage\":{\"prompt_tokens\":5,"
-                       "\"completion_tokens\":7,\"total_tokens\":12}}");
+                       "\"completion_tokens\":7,\"total_tokens\":12,"
+                       "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     a.continuous_usage = true;
     bt_api_write_piece(&a, &c, false, &usage, &out);
     expect(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},"
                        "\"logprobs\":null,\"finish_reason\":null}],"
                        "\"usage\":{\"prompt_tokens\":5,"
-                       "\"completion_tokens\":7,\"total_tokens\":12}}");
+                       "\"completion_tokens\":7,\"total_tokens\":12,"
+                       "\"prompt_tokens_details\":{\"cached_tokens\":3}}}");
     bt_strbuf_fini(&out);
 }
 
@@ -264,24 +268,43 @@ static void a_long_message_is_cut_within_its_array(void **state)
     assert_int_equal(strlen(error.message), sizeof(error.message) - 1);
 }
 
+#define SAMPLED_BY_FILE                                                     \
+    "\"chat_template\":\"chatml\",\"default_sampling\":{\"from\":\"file\"," \
+    "\"temperature\":0.6,\"top_p\":0.95,\"top_k\":20,\"min_p\":0.05,"       \
+    "\"repetition_penalty\":1.1}"
+#define SAMPLED_BY_SERVER                                               \
+    "\"chat_template\":null,\"default_sampling\":{\"from\":\"server\"," \
+    "\"temperature\":0,\"top_p\":0,\"top_k\":0,\"min_p\":0,"            \
+    "\"repetition_penalty\":0}"
+
 static void models_are_listed(void **state)
 {
-    const bt_api_model_t models[] = {{"m", 17, 8192}, {"n \"", 18, 64}};
+    const bt_api_model_t models[] = {
+        {.name = "m",
+         .created = 17,
+         .context_tokens = 8192,
+         .chat_template = "chatml",
+         .sampling = {true, 0.6f, 0.95f, 0.05f, 1.1f, 20}},
+        {.name = "n \"", .created = 18, .context_tokens = 64},
+    };
     bt_strbuf_t out;
 
     (void)state;
     bt_strbuf_init(&out, 4096);
     bt_api_write_models(models, 2, &out);
-    expect(&out, "{\"object\":\"list\",\"data\":[{\"id\":\"m\","
-                 "\"object\":\"model\",\"created\":17,\"owned_by\":\"baton\","
-                 "\"root\":\"m\",\"parent\":null,\"max_model_len\":8192},"
-                 "{\"id\":\"n \\\"\",\"object\":\"model\",\"created\":18,"
-                 "\"owned_by\":\"baton\",\"root\":\"n \\\"\",\"parent\":null,"
-                 "\"max_model_len\":64}]}");
+    expect(
+        &out,
+        "{\"object\":\"list\",\"data\":[{\"id\":\"m\","
+        "\"object\":\"model\",\"created\":17,\"owned_by\":\"baton\","
+        "\"root\":\"m\",\"parent\":null,\"max_model_len\":8192," SAMPLED_BY_FILE
+        "},"
+        "{\"id\":\"n \\\"\",\"object\":\"model\",\"created\":18,"
+        "\"owned_by\":\"baton\",\"root\":\"n \\\"\",\"parent\":null,"
+        "\"max_model_len\":64," SAMPLED_BY_SERVER "}]}");
     bt_api_write_model(&models[0], &out);
     expect(&out, "{\"id\":\"m\",\"object\":\"model\",\"created\":17,"
                  "\"owned_by\":\"baton\",\"root\":\"m\",\"parent\":null,"
-                 "\"max_model_len\":8192}");
+                 "\"max_model_len\":8192," SAMPLED_BY_FILE "}");
     bt_strbuf_fini(&out);
 }
 

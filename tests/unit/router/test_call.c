@@ -212,7 +212,7 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
             "are together 65 tokens, more than the context of 64 tokens (the "
             "model has 512; the workers' kv-memory");
     send_to(w, &ex, BT_HTTP_GET, "/v1/models", "");
-    has(&ex, "\"max_model_len\":64}");
+    has(&ex, "\"max_model_len\":64,");
     w->d->hello.n_blocks = 100;
     refused(w, COMPLETIONS, "{\"prompt\":[1,2,999999]}", 400,
             "token id 999999");
@@ -224,7 +224,7 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
     refused(w, "/v2/models/ensemble/versions/2/generate", "{}", 404,
             "version 1 only");
     refused(w, "/v1/embeddings", "{}", 404, "no such route");
-    refused(w, "/tokenize", "{}", 404, "no such route");
+    refused(w, "/nowhere", "{}", 404, "no such route");
     refused(w, "/a/b/c/d/e/f/g/h/i/j", "{}", 404, "no such route");
     send_to(w, &ex, BT_HTTP_GET, GENERATE, "");
     assert_int_equal(ex.status, 405);

@@ -424,6 +424,7 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.request.group_size, 4);
             assert_int_equal(got.u.request.wants.what, 3);
             assert_int_equal(got.u.request.wants.n_top, 2);
+            assert_true(s->min_p == 0.0625f);
         }
         if (strcmp(entry->d_name, "tokens_future") == 0) {
             const bt_token_score_t *s = got.u.tokens.scores;
@@ -459,7 +460,7 @@ static void messages_of_another_encoder_are_understood(void **state)
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
     assert_int_equal(n_taken,
-                     2 * (13 + 1) + (6 + 12 + 7 + 1 + 1 + 6) + 9 + 4 + 5);
+                     2 * (13 + 1) + (6 + 12 + 8 + 1 + 1 + 6) + 9 + 4 + 5);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)
@@ -527,6 +528,9 @@ static void sampling_faults_are_named(void **state)
         {bt_sampling_default(), "biases"},
         {bt_sampling_default(), "bias"},
         {bt_sampling_default(), "bias"},
+        {bt_sampling_default(), "min_p"},
+        {bt_sampling_default(), "min_p"},
+        {bt_sampling_default(), "min_p"},
     };
     static const bt_logit_bias_t too_much = {5, -100.01f};
     static const bt_logit_bias_t no_number = {5, NAN};
@@ -557,6 +561,9 @@ static void sampling_faults_are_named(void **state)
     cases[15].s.logit_biases = &too_much;
     cases[16].s.n_logit_biases = 1;
     cases[16].s.logit_biases = &no_number;
+    cases[17].s.min_p = 1.0001f;
+    cases[18].s.min_p = -0.0001f;
+    cases[19].s.min_p = NAN;
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
         assert_int_equal(bt_sampling_check(&cases[i].s, &why),
                          BT_ERR_INVALID_PARAM);

@@ -152,7 +152,7 @@ static void a_request_without_a_space_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 18; keep++) {
+    for (size_t keep = 11; keep <= 19; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -164,6 +164,8 @@ static void a_request_without_a_space_or_group_has_none(void **state)
         assert_int_equal(got.u.request.group_size, (keep > 15) ? 4096 : 0);
         assert_int_equal(got.u.request.wants.what, (keep > 16) ? 5 : 0);
         assert_int_equal(got.u.request.wants.n_top, (keep > 17) ? 20 : 0);
+        assert_true(got.u.request.sampling.min_p ==
+                    ((keep > 18) ? 0.0625f : 0.0f));
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -56,7 +56,7 @@ static const bt_token_score_t scores[1] = {
         .frequency_penalty = 0.25f, .seed = 0xfedcba9876543210u,       \
         .min_tokens = 3, .n_end_ids = 2, .end_ids = {2, 49152},        \
         .n_bad_words = 2, .bad_words = bad_words, .n_logit_biases = 2, \
-        .logit_biases = logit_biases                                   \
+        .logit_biases = logit_biases, .min_p = 0.0625f                 \
     }
 
 bt_sampling_t wire_sampling(void)

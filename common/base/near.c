@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/near.h"
+
+/* Edit distance where swapping two neighbours counts once.
+ * Source: Damerau 1964, restricted form; rows i-2, i-1 and i are kept. */
+size_t bt_near_distance(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    size_t rows[3][BT_NEAR_MAX_BYTES + 1];
+    size_t *before = rows[0];
+    size_t *above = rows[1];
+    size_t *row = rows[2];
+
+    for (size_t j = 0; j <= n_b; j++) {
+        above[j] = j;
+    }
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t *const oldest = before;
+
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t best = above[j - 1] + (a[i - 1] != b[j - 1]);
+
+            best = (above[j] + 1 < best) ? above[j] + 1 : best;
+            best = (row[j - 1] + 1 < best) ? row[j - 1] + 1 : best;
+            if ((i > 1) && (j > 1) && (a[i - 1] == b[j - 2]) &&
+                (a[i - 2] == b[j - 1]) && (before[j - 2] + 1 < best)) {
+                best = before[j - 2] + 1;
+            }
+            row[j] = best;
+        }
+        before = above;
+        above = row;
+        row = oldest;
+    }
+    return above[n_b];
+}
+
+bool bt_near_enough(size_t distance, size_t n_meant)
+{
+    return distance <= (n_meant + 2) / 3;
+}

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* OpenAI's responses: what they are asked with, the object and its events. Text
+ * alone; nothing of them is kept. Source: OpenAI's API reference, "Responses"
+ * and "Streaming events". */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "router/frontend/api_prompt.h"
+
+/* ---- the request ---- */
+
+/* Items beside messages are of tools and of what other servers keep. */
+static bt_status_t check_items(bt_api_parse_t *parse, const json_t *items)
+{
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        const json_t *type = json_object_get(json_array_get(items, i), "type");
+
+        if (json_is_string(type) &&
+            (strcmp(json_string_value(type), "message") != 0)) {
+            return bt_api_refuse(parse, "input",
+                                 "input[%zu]: items of type %.40s are not "
+                                 "supported yet, only message",
+                                 i, json_string_value(type));
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t take_text(bt_api_parse_t *parse, const json_t *value)
+{
+    bt_api_request_t *request = parse->request;
+
+    if (json_string_length(value) == 0) {
+        return bt_api_refuse(parse, "input", "input is empty");
+    }
+    bt_api_prompts_fini(request);
+    request->messages = bt_calloc(1, sizeof(*request->messages));
+    if (request->messages == NULL) {
+        return bt_api_no_memory(parse);
+    }
+    request->n_messages = 1;
+    request->messages[0].role = bt_strdup("user");
+    request->messages[0].content =
+        bt_memdup(json_string_value(value), json_string_length(value));
+    return ((request->messages[0].role == NULL) ||
+            (request->messages[0].content == NULL))
+               ? bt_api_no_memory(parse)
+               : BT_OK;
+}
+
+bt_status_t bt_api_read_input(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value)
+{
+    bt_status_t status;
+
+    if (json_is_string(value)) {
+        return take_text(parse, value);
+    }
+    if (!json_is_array(value)) {
+        return bt_api_refuse(parse, field->name,
+                             "%s must be a string or a list of messages, got "
+                             "%s",
+                             field->name, bt_api_type_of(value));
+    }
+    status = check_items(parse, value);
+    return (status == BT_OK) ? bt_api_read_messages(parse, field, value)
+                             : status;
+}
+
+bt_status_t bt_api_read_instructions(bt_api_parse_t *parse,
+                                     const bt_api_field_t *field,
+                                     const json_t *value)
+{
+    char *text = NULL;
+    const bt_status_t status =
+        bt_api_string(parse, field->name, value, SIZE_MAX, &text);
+
+    if (status == BT_OK) {
+        bt_free(parse->request->instructions);
+        parse->request->instructions = text;
+    }
+    return status;
+}
+
+/* Nothing is kept here: what others find again must not be asked for. */
+bt_status_t bt_api_read_store(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value)
+{
+    if (json_is_false(value)) {
+        return BT_OK;
+    }
+    return bt_api_refuse(parse, field->name,
+                         "%s is not supported: no response is kept; it must be "
+                         "false or left out",
+                         field->name);
+}
+
+bt_status_t bt_api_read_truncation(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const json_t *value)
+{
+    const char *word = json_string_value(value);
+
+    if ((word != NULL) && (strcmp(word, "disabled") == 0)) {
+        return BT_OK;
+    }
+    return bt_api_refuse(parse, field->name,
+                         "truncation other than disabled is not supported yet");
+}
+
+bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value)
+{
+    const json_t *format = json_object_get(value, "format");
+    const char *type = json_string_value(json_object_get(format, "type"));
+
+    if (!json_is_object(value)) {
+        return bt_api_refuse(parse, field->name, "text must be an object");
+    }
+    if ((format == NULL) || json_is_null(format) ||
+        ((type != NULL) && (strcmp(type, "text") == 0))) {
+        return BT_OK;
+    }
+    return bt_api_refuse(parse, "text.format",
+                         "text.format of type %.40s is not supported yet, only "
+                         "text",
+                         (type != NULL) ? type : "unknown");
+}
+
+bt_status_t bt_api_check_responses(bt_api_parse_t *parse)
+{
+    bt_api_request_t *request = parse->request;
+    const size_t n = request->n_messages;
+    bt_api_message_t *messages;
+
+    if (n == 0) {
+        return bt_api_refuse(parse, "input", "input is missing");
+    }
+    if (request->instructions == NULL) {
+        return BT_OK;
+    }
+    messages = bt_calloc(n + 1, sizeof(*messages));
+    if (messages == NULL) {
+        return bt_api_no_memory(parse);
+    }
+    memcpy(messages + 1, request->messages, n * sizeof(*messages));
+    bt_free(request->messages);
+    request->messages = messages;
+    request->n_messages = n + 1;
+    messages[0].role = bt_strdup("system");
+    messages[0].content = bt_strdup(request->instructions);
+    return ((messages[0].role == NULL) || (messages[0].content == NULL))
+               ? bt_api_no_memory(parse)
+               : BT_OK;
+}
+
+/* ---- the object ---- */
+
+static void put_text_part(const char *key, const char *text, size_t bytes,
+                          bt_json_t *json)
+{
+    bt_json_object(json, key);
+    bt_json_str(json, "type", "output_text");
+    bt_json_strn(json, "text", text, bytes);
+    bt_json_array(json, "annotations");
+    bt_json_end_array(json);
+    bt_json_array(json, "logprobs");
+    bt_json_end_array(json);
+    bt_json_end_object(json);
+}
+
+/* The id of an answer is "resp_…", and its message's the same but for that. */
+static void put_item_id(const bt_api_answer_t *answer, const char *key,
+                        bt_json_t *json)
+{
+    char id[80];
+    const char *tail = strchr(answer->id, '_');
+
+    snprintf(id, sizeof(id), "msg_%s", (tail != NULL) ? tail + 1 : answer->id);
+    bt_json_str(json, key, id);
+}
+
+static const char *status_of(bt_finish_t finish)
+{
+    switch (finish) {
+    case BT_FINISH_NONE:
+        return "in_progress";
+    case BT_FINISH_STOP:
+        return "completed";
+    default:
+        return "incomplete";
+    }
+}
+
+/* @param choice  its whole text once it has finished; NULL: nothing is said */
+static void put_item(const bt_api_answer_t *answer, const char *key,
+                     const bt_api_choice_t *choice, bt_json_t *json)
+{
+    bt_json_object(json, key);
+    put_item_id(answer, "id", json);
+    bt_json_str(json, "type", "message");
+    bt_json_str(json, "status",
+                status_of((choice != NULL) ? choice->finish : BT_FINISH_NONE));
+    bt_json_str(json, "role", "assistant");
+    bt_json_array(json, "content");
+    if (choice != NULL) {
+        put_text_part(NULL, choice->text, choice->text_bytes, json);
+    }
+    bt_json_end_array(json);
+    bt_json_end_object(json);
+}
+
+static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
+{
+    bt_json_object(json, "usage");
+    bt_json_u64(json, "input_tokens", usage->prompt_tokens);
+    bt_json_object(json, "input_tokens_details");
+    bt_json_u64(json, "cached_tokens", usage->cached_tokens);
+    bt_json_end_object(json);
+    bt_json_u64(json, "output_tokens", usage->completion_tokens);
+    bt_json_object(json, "output_tokens_details");
+    bt_json_u64(json, "reasoning_tokens", 0);
+    bt_json_end_object(json);
+    bt_json_u64(json, "total_tokens",
+                (uint64_t)usage->prompt_tokens + usage->completion_tokens);
+    bt_json_end_object(json);
+}
+
+/* What it was asked with. */
+static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
+{
+    bt_json_str(json, "instructions", answer->instructions);
+    if (answer->max_tokens > 0) {
+        bt_json_u64(json, "max_output_tokens", answer->max_tokens);
+    } else {
+        bt_json_null(json, "max_output_tokens");
+    }
+    bt_json_str(json, "model", answer->model);
+    bt_json_bool(json, "parallel_tool_calls", false);
+    bt_json_null(json, "previous_response_id");
+    bt_json_bool(json, "store", false);
+    bt_json_float(json, "temperature", answer->temperature);
+    bt_json_object(json, "text");
+    bt_json_object(json, "format");
+    bt_json_str(json, "type", "text");
+    bt_json_end_object(json);
+    bt_json_end_object(json);
+    bt_json_str(json, "tool_choice", "auto");
+    bt_json_array(json, "tools");
+    bt_json_end_array(json);
+    bt_json_float(json, "top_p", answer->top_p);
+    bt_json_str(json, "truncation", "disabled");
+    bt_json_object(json, "metadata");
+    bt_json_end_object(json);
+}
+
+/* @param choice  NULL: it goes on */
+static void put_response(const bt_api_answer_t *answer, const char *key,
+                         const bt_api_choice_t *choice,
+                         const bt_api_usage_t *usage, bt_json_t *json)
+{
+    const bt_finish_t finish =
+        (choice != NULL) ? choice->finish : BT_FINISH_NONE;
+
+    bt_json_object(json, key);
+    bt_json_str(json, "id", answer->id);
+    bt_json_str(json, "object", "response");
+    bt_json_i64(json, "created_at", answer->created);
+    bt_json_str(json, "status", status_of(finish));
+    bt_json_null(json, "error");
+    if (finish == BT_FINISH_LENGTH) {
+        bt_json_object(json, "incomplete_details");
+        bt_json_str(json, "reason", "max_output_tokens");
+        bt_json_end_object(json);
+    } else {
+        bt_json_null(json, "incomplete_details");
+    }
+    put_options(answer, json);
+    bt_json_array(json, "output");
+    if (choice != NULL) {
+        put_item(answer, NULL, choice, json);
+    }
+    bt_json_end_array(json);
+    if (choice != NULL) {
+        put_usage(usage, json);
+    } else {
+        bt_json_null(json, "usage");
+    }
+    bt_json_end_object(json);
+}
+
+void bt_api_put_response(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice,
+                         const bt_api_usage_t *usage, bt_json_t *json)
+{
+    put_response(answer, NULL, choice, usage, json);
+}
+
+/* ---- its events ---- */
+
+typedef struct events {
+    const bt_api_answer_t *answer;
+    uint32_t *sequence;
+    bt_strbuf_t *out;
+    bt_json_t json;
+} events_t;
+
+static bt_json_t *open_event(events_t *e, const char *type)
+{
+    bt_strbuf_printf(e->out, "event: %s\ndata: ", type);
+    bt_json_init(&e->json, e->out);
+    bt_json_object(&e->json, NULL);
+    bt_json_str(&e->json, "type", type);
+    bt_json_u64(&e->json, "sequence_number", (*e->sequence)++);
+    return &e->json;
+}
+
+static void close_event(events_t *e)
+{
+    bt_json_end_object(&e->json);
+    bt_strbuf_puts(e->out, "\n\n");
+}
+
+static void put_place(events_t *e, bool content)
+{
+    if (content) {
+        put_item_id(e->answer, "item_id", &e->json);
+    }
+    bt_json_u64(&e->json, "output_index", 0);
+    if (content) {
+        bt_json_u64(&e->json, "content_index", 0);
+    }
+}
+
+static void put_response_event(events_t *e, const char *type,
+                               const bt_api_choice_t *choice,
+                               const bt_api_usage_t *usage)
+{
+    put_response(e->answer, "response", choice, usage, open_event(e, type));
+    close_event(e);
+}
+
+static void put_item_event(events_t *e, const char *type,
+                           const bt_api_choice_t *choice)
+{
+    bt_json_t *json = open_event(e, type);
+
+    put_place(e, false);
+    put_item(e->answer, "item", choice, json);
+    close_event(e);
+}
+
+static void put_part_event(events_t *e, const char *type, const char *text,
+                           size_t bytes)
+{
+    bt_json_t *json = open_event(e, type);
+
+    put_place(e, true);
+    put_text_part("part", text, bytes, json);
+    close_event(e);
+}
+
+/* @param key  of the text: "delta", or "text" of all of it */
+static void put_text_event(events_t *e, const char *type, const char *key,
+                           const char *text, size_t bytes)
+{
+    bt_json_t *json = open_event(e, type);
+
+    put_place(e, true);
+    bt_json_strn(json, key, text, bytes);
+    bt_json_array(json, "logprobs");
+    bt_json_end_array(json);
+    close_event(e);
+}
+
+void bt_api_write_events(const bt_api_answer_t *answer,
+                         const bt_api_choice_t *piece, bool first,
+                         const bt_api_usage_t *usage, uint32_t *sequence,
+                         bt_strbuf_t *out)
+{
+    events_t e = {.answer = answer, .sequence = sequence, .out = out};
+    bt_api_choice_t whole = *piece;
+
+    if (first) {
+        put_response_event(&e, "response.created", NULL, usage);
+        put_response_event(&e, "response.in_progress", NULL, usage);
+        put_item_event(&e, "response.output_item.added", NULL);
+        put_part_event(&e, "response.content_part.added", "", 0);
+    }
+    if (piece->text_bytes > 0) {
+        put_text_event(&e, "response.output_text.delta", "delta", piece->text,
+                       piece->text_bytes);
+    }
+    if (piece->finish == BT_FINISH_NONE) {
+        return;
+    }
+    whole.text = piece->whole;
+    whole.text_bytes = piece->whole_bytes;
+    put_text_event(&e, "response.output_text.done", "text", whole.text,
+                   whole.text_bytes);
+    put_part_event(&e, "response.content_part.done", whole.text,
+                   whole.text_bytes);
+    put_item_event(&e, "response.output_item.done", &whole);
+    put_response_event(&e,
+                       (piece->finish == BT_FINISH_STOP)
+                           ? "response.completed"
+                           : "response.incomplete",
+                       &whole, usage);
+}
+
+void bt_api_write_error_event(const bt_api_error_t *error, uint32_t *sequence,
+                              bt_strbuf_t *out)
+{
+    events_t e = {.sequence = sequence, .out = out};
+    bt_json_t *json = open_event(&e, "error");
+
+    bt_json_str(json, "code", error->type);
+    bt_json_str(json, "message", error->message);
+    bt_json_str(json, "param", error->param);
+    close_event(&e);
+}

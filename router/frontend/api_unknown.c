@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fields of a body that nobody here knows. */
+#include <stdio.h>
+#include <string.h>
+
+#include "router/frontend/api_priv.h"
+
+#define SEPARATOR  ", "
+#define MORE       "..."
+#define NAME_BYTES 64 /* of one that is told */
+
+uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect)
+{
+    switch (dialect) {
+    case BT_API_GENERATE:
+        return BT_API_G;
+    case BT_API_COMPLETIONS:
+        return BT_API_C;
+    case BT_API_TOKENIZE:
+        return BT_API_T;
+    case BT_API_DETOKENIZE:
+        return BT_API_D;
+    case BT_API_RESPONSES:
+        return BT_API_R;
+    default:
+        return BT_API_H;
+    }
+}
+
+/* Whatever a client calls a field, the name goes into a header's line. */
+static size_t clean(const char *name, char out[NAME_BYTES + 1])
+{
+    size_t n = 0;
+
+    for (; (name[n] != '\0') && (n < NAME_BYTES); n++) {
+        const char c = name[n];
+
+        out[n] = ((c > ' ') && (c <= '~') && (c != ',')) ? c : '?';
+    }
+    out[n] = '\0';
+    return n;
+}
+
+/* It ends with "..." once there is no room for more. */
+static bool is_full(const char *ignored, size_t len)
+{
+    const size_t n = strlen(MORE);
+
+    return (len >= n) && (strcmp(ignored + len - n, MORE) == 0);
+}
+
+void bt_api_note_unknown(bt_api_request_t *request, const char *name)
+{
+    char *const ignored = request->ignored;
+    const size_t len = strlen(ignored);
+    const char *separator = (len > 0) ? SEPARATOR : "";
+    const size_t room = sizeof(request->ignored) - len;
+    const size_t reserve = strlen(SEPARATOR) + strlen(MORE) + 1;
+    char text[NAME_BYTES + 1];
+    const size_t n = clean(name, text);
+
+    if (is_full(ignored, len) || (n == 0)) {
+        return;
+    }
+    snprintf(ignored + len, room, "%s%s", separator,
+             (strlen(separator) + n + reserve <= room) ? text : MORE);
+}
+
+static void tell_one(uint32_t dialect, const char *name, size_t n,
+                     bt_strbuf_t *out)
+{
+    const char *near = bt_api_nearest_field(dialect, name, n);
+
+    bt_strbuf_append(out, name, n);
+    if (near != NULL) {
+        bt_strbuf_printf(out, " (did you mean %s?)", near);
+    }
+}
+
+bool bt_api_refuse_ignored(const bt_api_request_t *request,
+                           bt_api_error_t *error_p)
+{
+    const uint32_t dialect = bt_api_dialect_bit(request->dialect);
+    const char *at = request->ignored;
+    bt_strbuf_t names;
+
+    if (*at == '\0') {
+        return false;
+    }
+    bt_strbuf_init(&names, 64 * BT_API_IGNORED_BYTES);
+    while (*at != '\0') {
+        const char *end = strstr(at, SEPARATOR);
+        const size_t n = (end != NULL) ? (size_t)(end - at) : strlen(at);
+
+        tell_one(dialect, at, n, &names);
+        at += n;
+        if (end != NULL) {
+            bt_strbuf_puts(&names, SEPARATOR);
+            at += strlen(SEPARATOR);
+        }
+    }
+    bt_api_error_set(
+        error_p, 400, "invalid_request_error", NULL, "not known here: %s",
+        (bt_strbuf_status(&names) == BT_OK) ? names.data : request->ignored);
+    bt_strbuf_fini(&names);
+    return true;
+}

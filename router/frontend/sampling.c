@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/frontend/sampling.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+/* Names: gguf's own constants for its writers (general.sampling.*). A number
+ * may be an integer there. */
+static bool number_of(const bt_gguf_t *gguf, const char *key, float *number_p)
+{
+    uint64_t integer = 0;
+
+    if (bt_gguf_get_f32(gguf, key, number_p) == BT_OK) {
+        return true;
+    }
+    if (bt_gguf_get_u64(gguf, key, &integer) == BT_OK) {
+        *number_p = (float)integer;
+        return true;
+    }
+    return false;
+}
+
+/* @return whether the file has it, and it can be used. Never with NaN. */
+static bool read_one(const bt_gguf_t *gguf, const char *model_name,
+                     const char *key, float min, float max, float *value_p)
+{
+    float number = 0.0f;
+
+    if (!bt_gguf_has(gguf, key)) {
+        return false;
+    }
+    if (!number_of(gguf, key, &number) || !(number >= min) ||
+        !(number <= max)) {
+        BT_LOG_WARN("model %s: %s of the file is not a number from %g to %g; "
+                    "it is not used",
+                    model_name, key, (double)min, (double)max);
+        return false;
+    }
+    *value_p = number;
+    return true;
+}
+
+void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
+                               bt_sampling_defaults_t *defaults_p)
+{
+    bt_sampling_defaults_t file = {
+        .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
+    float top_k = 0.0f;
+    const struct {
+        const char *key;
+        float min, max;
+        float *value;
+    } keys[] = {
+        {"general.sampling.temp", 0.0f, 100.0f, &file.temperature},
+        {"general.sampling.top_p", 1e-6f, 1.0f, &file.top_p},
+        {"general.sampling.min_p", 0.0f, 1.0f, &file.min_p},
+        {"general.sampling.penalty_repeat", 0.01f, 100.0f,
+         &file.repetition_penalty},
+        {"general.sampling.top_k", 0.0f, 1e6f, &top_k},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(keys); i++) {
+        file.of_file |= read_one(gguf, model_name, keys[i].key, keys[i].min,
+                                 keys[i].max, keys[i].value);
+    }
+    file.top_k = (uint32_t)top_k;
+    if (file.temperature < 1e-5f) {
+        file.temperature = 0.0f; /* a division by less would overflow */
+    }
+    if (!file.of_file) {
+        file.temperature = BT_SAMPLING_TEMPERATURE;
+        file.top_p = BT_SAMPLING_TOP_P;
+        file.min_p = BT_SAMPLING_MIN_P;
+    }
+    *defaults_p = file;
+}
+
+void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
+                                uint32_t said, bt_sampling_t *sampling)
+{
+    if (!defaults->of_file && ((said & BT_SAYS_A_DISTRIBUTION) != 0)) {
+        return;
+    }
+    if ((said & BT_SAYS_TEMPERATURE) == 0) {
+        sampling->temperature = defaults->temperature;
+    }
+    if ((said & BT_SAYS_TOP_P) == 0) {
+        sampling->top_p = defaults->top_p;
+    }
+    if ((said & BT_SAYS_TOP_K) == 0) {
+        sampling->top_k = defaults->top_k;
+    }
+    if ((said & BT_SAYS_MIN_P) == 0) {
+        sampling->min_p = defaults->min_p;
+    }
+    if ((said & BT_SAYS_REPETITION_PENALTY) == 0) {
+        sampling->repetition_penalty = defaults->repetition_penalty;
+    }
+}

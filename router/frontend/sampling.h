@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sampling.h
+ *
+ * How a model draws where a request of the OpenAI API does not say it.
+ *
+ *     the file recommends something (general.sampling.*)
+ *         each option that the request leaves out is the file's; what the file
+ *         leaves out is off, and its temperature 1
+ *     it does not
+ *         a request that says none of temperature, top_p, top_k and min_p draws
+ *         as BT_SAMPLING_… below say; one that says any of them gets what
+ *         OpenAI's API has for the others: temperature 1, the rest off
+ *
+ * The second are for small models, which at temperature 1 and with every token
+ * of a vocabulary allowed soon say things that nobody taught them.
+ *
+ * Threads: pure functions, but for the log.
+ */
+#ifndef BT_ROUTER_FRONTEND_SAMPLING_H
+#define BT_ROUTER_FRONTEND_SAMPLING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/wire/request.h"
+#include "inference/gguf/gguf.h"
+
+#define BT_SAMPLING_TEMPERATURE 0.7f
+#define BT_SAMPLING_TOP_P       0.95f
+#define BT_SAMPLING_MIN_P       0.1f
+
+/* What a request says, as bits. */
+#define BT_SAYS_TEMPERATURE        1u
+#define BT_SAYS_TOP_P              2u
+#define BT_SAYS_TOP_K              4u
+#define BT_SAYS_MIN_P              8u
+#define BT_SAYS_REPETITION_PENALTY 16u
+#define BT_SAYS_A_DISTRIBUTION     15u /**< any of the first four */
+
+typedef struct bt_sampling_defaults {
+    bool of_file;
+    float temperature, top_p, min_p, repetition_penalty;
+    uint32_t top_k; /**< 0 = off */
+} bt_sampling_defaults_t;
+
+/** A value of the file that is out of range is passed over, with a warning. */
+void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
+                               bt_sampling_defaults_t *defaults_p);
+/** @param [in]     said      BT_SAYS_*
+ *  @param [in,out] sampling  as OpenAI's API has it */
+void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
+                                uint32_t said, bt_sampling_t *sampling);
+
+#endif

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAI door judged by the openai SDK: the options of vLLM's server that its users send beside the API's own, and
+the routes around completions and chat.
+
+Usage: test_openai.py [NAME ...]
+
+Needs `pip install openai` and the variables of test_clients.py.
+"""
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import client_tests  # noqa: E402
+from test_clients import MODEL, QUESTION, client_module, expect, openai_client  # noqa: E402
+
+HI = [{"role": "user", "content": "Say hello."}]
+
+
+def complete(client, **more):
+    extra = more.pop("extra", {})
+    return client.completions.create(**dict(dict(model=MODEL, prompt=QUESTION, max_tokens=8, temperature=0,
+                                                 extra_body=extra), **more))
+
+
+def chat(client, messages=None, **more):
+    extra = more.pop("extra", {})
+    return client.chat.completions.create(**dict(dict(model=MODEL, messages=messages or HI, max_tokens=8,
+                                                      temperature=0, extra_body=extra), **more))
+
+
+# --- options of completions and chat
+
+def test_the_best_of_several(c):
+    client = openai_client(c)
+    ask = dict(prompt="Once upon a time", temperature=1.3, seed=11, max_tokens=6, logprobs=0)
+    each = complete(client, n=4, **ask).choices
+
+    def mean(choice):
+        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+
+    best = complete(client, best_of=4, n=2, **ask)
+    expected = sorted(each, key=mean, reverse=True)[:2]
+    assert [x.text for x in best.choices] == [x.text for x in expected], (best, each)
+    assert [x.index for x in best.choices] == [0, 1] and best.usage.completion_tokens == 24, best.usage
+    del ask["logprobs"]
+    told = complete(client, best_of=4, **ask).choices
+    assert len(told) == 1 and told[0].text == expected[0].text and told[0].logprobs is None, told
+    e = expect(client_module("openai").BadRequestError, lambda: complete(client, best_of=2, stream=True))
+    assert e.param == "best_of", e
+
+
+def test_sampling_options_reach_the_sampler(c):
+    client = openai_client(c)
+    greedy = complete(client).choices[0].text
+    ask = dict(temperature=1.5, seed=3)
+    assert complete(client, **ask).choices[0].text != greedy
+    for extra in ({"min_p": 1.0}, {"top_k": 1}):
+        assert complete(client, extra=extra, **ask).choices[0].text == greedy, extra
+        assert chat(client, extra=extra, **ask).choices[0].message.content == chat(client).choices[0].message.content
+    assert complete(client, top_p=1e-9, **ask).choices[0].text == greedy
+    e = expect(client_module("openai").BadRequestError, lambda: complete(client, extra={"min_p": 2}))
+    assert e.param == "min_p", e
+    once = complete(client, extra={"repetition_penalty": 1.0}).choices[0].text
+    assert once == greedy
+    ids = complete(client, max_tokens=24, extra={"repetition_penalty": 50.0, "return_token_ids": True}).choices[0]
+    ids = ids.model_dump()["token_ids"]
+    assert len(ids) == len(set(ids)), ids
+
+
+def test_where_a_text_ends(c):
+    client = openai_client(c)
+    whole = complete(client, max_tokens=16).choices[0].text
+    word = whole[4:9]
+    kept = complete(client, max_tokens=16, stop=word, extra={"include_stop_str_in_output": True}).choices[0]
+    assert kept.text == whole[:whole.index(word) + len(word)] and kept.finish_reason == "stop", (whole, kept)
+    pieces = complete(client, max_tokens=16, stop=word, stream=True, extra={"include_stop_str_in_output": True})
+    assert "".join(p.choices[0].text for p in pieces) == kept.text
+    many = [f"never {i}" for i in range(63)] + [word]
+    assert complete(client, max_tokens=16, stop=many).choices[0].text == whole[:whole.index(word)]
+    # By token ids, and not before so many tokens.
+    ids = complete(client, extra={"return_token_ids": True}).choices[0].model_dump()["token_ids"]
+    short = complete(client, extra={"stop_token_ids": [ids[2]], "return_token_ids": True}).choices[0]
+    assert short.finish_reason == "stop" and short.model_dump()["token_ids"] == ids[:3], short
+    later = complete(client, extra={"stop_token_ids": [ids[2]], "min_tokens": 4, "return_token_ids": True}).choices[0]
+    assert len(later.model_dump()["token_ids"]) >= 4, later
+    # The end of a turn, which is a token and no text unless both are asked for.
+    ended = chat(client, max_tokens=64)
+    assert ended.choices[0].finish_reason == "stop", ended
+    shown = chat(client, max_tokens=64, extra={"skip_special_tokens": False, "include_stop_str_in_output": True})
+    assert shown.choices[0].message.content == ended.choices[0].message.content + "<|im_end|>", shown
+    n = ended.usage.completion_tokens
+    on = chat(client, max_tokens=n + 4, extra={"ignore_eos": True})
+    assert on.usage.completion_tokens == n + 4 and on.choices[0].finish_reason == "length", on
+
+
+def test_a_chat_goes_on_with_its_last_message(c):
+    client = openai_client(c)
+    said = chat(client, max_tokens=12).choices[0].message.content
+    begun = HI + [{"role": "assistant", "content": said[:5]}]
+    on = chat(client, begun, max_tokens=12,
+              extra={"continue_final_message": True, "add_generation_prompt": False})
+    full = chat(client, begun, max_tokens=1)
+    open_end = chat(client, max_tokens=1, extra={"add_generation_prompt": False}).usage.prompt_tokens
+    opening = chat(client, max_tokens=1).usage.prompt_tokens - open_end  # "<|im_start|>assistant\n"
+    assert opening in (3, 4), opening
+    # Nor "<|im_end|>\n" behind the message.
+    assert full.usage.prompt_tokens - on.usage.prompt_tokens == opening + 2, (full.usage, on.usage)
+    e = expect(client_module("openai").BadRequestError,
+               lambda: chat(client, extra={"continue_final_message": True}))
+    assert e.param == "continue_final_message", e
+
+
+def test_messages_in_every_form(c):
+    client = openai_client(c)
+    plain = chat(client, [{"role": "system", "content": "Be brief."}] + HI)
+    forms = [
+        [{"role": "developer", "content": "Be brief."}, HI[0]],
+        [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
+         {"role": "user", "name": "Ada", "content": [{"type": "text", "text": "Say hello."}]}],
+    ]
+    for messages in forms:
+        got = chat(client, messages, user="me", metadata={"a": "b"}, store=False, service_tier="auto")
+        assert got.choices[0].message.content == plain.choices[0].message.content, messages
+        assert got.usage.prompt_tokens == plain.usage.prompt_tokens
+    limited = chat(client, max_tokens=None, max_completion_tokens=3)
+    assert limited.usage.completion_tokens == 3, limited.usage
+    assert chat(client, response_format={"type": "text"}).choices[0].message.content
+    openai = client_module("openai")
+    for more, field in ((dict(response_format={"type": "json_object"}), "response_format"),
+                        (dict(extra={"chat_template": "x"}), "chat_template")):
+        e = expect(openai.BadRequestError, lambda m=more: chat(client, **m))
+        assert e.param == field, e
+
+
+def test_usage_tells_what_was_cached(c):
+    client = openai_client(c)
+    prompt = "The quick brown fox jumps over the lazy dog. " * 20
+    ask = dict(prompt=prompt, extra={"cache_salt": "usage test"})
+    first = complete(client, **ask).usage
+    again = complete(client, **ask).usage
+    one = complete(client, **dict(ask, max_tokens=1)).usage
+    assert first.prompt_tokens_details.cached_tokens == 0, first
+    for usage in (again, one):
+        assert first.prompt_tokens // 2 < usage.prompt_tokens_details.cached_tokens < first.prompt_tokens, usage
+    counts = [p.usage for p in complete(client, stream=True, stream_options={
+        "include_usage": True, "continuous_usage_stats": True}, **ask)]
+    assert {u.prompt_tokens_details.cached_tokens for u in counts} == {again.prompt_tokens_details.cached_tokens}
+    assert counts[0].completion_tokens == 1 and counts[-1].completion_tokens == 8, counts
+
+
+def test_a_stream_lists_token_ids(c):
+    client = openai_client(c)
+    ids = complete(client, extra={"return_token_ids": True}).choices[0].model_dump()["token_ids"]
+    pieces = list(complete(client, stream=True, extra={"return_token_ids": True}))
+    assert [i for p in pieces for i in p.choices[0].model_dump()["token_ids"]] == ids, pieces
+
+
+def test_unknown_fields_are_named_in_a_header(c):
+    client = openai_client(c)
+    raw = client.completions.with_raw_response.create(model=MODEL, prompt=QUESTION, max_tokens=1,
+                                                      extra_body={"temprature": 0.1, "my_own": {"a": 1}})
+    assert raw.headers["x-baton-ignored-fields"] == "temprature, my_own", raw.headers
+    assert len(raw.parse().choices) == 1
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=HI, max_tokens=1, user="me")
+    assert "x-baton-ignored-fields" not in raw.headers
+
+
+# --- models, tokens, health
+
+def test_models_say_how_they_are_served(c):
+    client = openai_client(c)
+    model = client.models.list().data[0].model_dump()
+    assert model == client.models.retrieve(model["id"]).model_dump()
+    assert model["max_model_len"] > 1000 and model["chat_template"] == "smollm", model
+    assert model["default_sampling"] == {"from": "server", "temperature": 0.7, "top_p": 0.95, "top_k": 0, "min_p": 0.1,
+                                         "repetition_penalty": 1}, model
+    # And so it is drawn: as a request that says all of it.
+    silent = client.chat.completions.create(model=MODEL, messages=HI, max_tokens=12, seed=5)
+    said = chat(client, max_tokens=12, seed=5, temperature=0.7, top_p=0.95, extra={"min_p": 0.1, "top_k": 0})
+    assert silent.choices[0].message.content == said.choices[0].message.content
+
+
+def test_tokenize_and_detokenize(c):
+    def post(path, body):
+        status, _, data = c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})[:3]
+        return status, json.loads(data)
+
+    status, told = post("/tokenize", {"model": MODEL, "prompt": QUESTION, "return_token_strs": True})
+    # The ids of the Hugging Face tokenizer, as in test_clients.py.
+    assert status == 200 and told["tokens"] == [504, 3575, 282, 4649, 314] and told["count"] == 5, told
+    assert "".join(told["token_strs"]) == QUESTION and told["max_model_len"] > 1000
+    assert post("/detokenize", {"model": MODEL, "tokens": told["tokens"]}) == (200, {"prompt": QUESTION})
+    client = openai_client(c)
+    _, chat_tokens = post("/tokenize", {"model": MODEL, "messages": HI})
+    assert chat_tokens["count"] == chat(client, max_tokens=1).usage.prompt_tokens
+    _, text = post("/detokenize", {"tokens": chat_tokens["tokens"]})
+    assert text["prompt"].endswith("<|im_start|>assistant\n"), text
+    status, error = post("/tokenize", {"model": "gpt-4", "prompt": "a"})
+    assert status == 404 and error["error"]["code"] == "model_not_found", error
+
+
+def test_health_version_and_metrics_are_on_this_port(c):
+    for path in ("/health", "/version", "/metrics", "/v1/models"):
+        status, _, data = c.request("GET", path)[:3]
+        assert status == 200, (path, status)
+        if path == "/version":
+            assert json.loads(data)["version"][0].isdigit(), data
+
+
+# --- responses
+
+def test_responses_whole_and_streamed(c):
+    client = openai_client(c)
+    ask = dict(model=MODEL, input="Say hello.", max_output_tokens=64, temperature=0)
+    whole = client.responses.create(**ask)
+    same = chat(client, max_tokens=64)
+    assert whole.output_text == same.choices[0].message.content, whole
+    assert whole.status == "completed" and whole.output[0].role == "assistant" and whole.id.startswith("resp_")
+    assert whole.usage.input_tokens == same.usage.prompt_tokens
+    assert whole.usage.output_tokens == same.usage.completion_tokens
+    cut = client.responses.create(**dict(ask, max_output_tokens=2))
+    assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens", cut
+
+    events = list(client.responses.create(**ask, stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert [e.type for e in events][:4] == ["response.created", "response.in_progress", "response.output_item.added",
+                                            "response.content_part.added"]
+    deltas = [e.delta for e in events if e.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text and len(deltas) > 1
+    assert events[-1].type == "response.completed" and events[-1].response.output_text == whole.output_text
+    assert events[-1].response.usage.output_tokens == whole.usage.output_tokens
+    with client.responses.stream(**ask) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_response().output_text == whole.output_text
+
+
+def test_responses_take_messages_and_instructions(c):
+    client, openai = openai_client(c), client_module("openai")
+    messages = [{"role": "user", "content": [{"type": "input_text", "text": "Say hello."}]}]
+    got = client.responses.create(model=MODEL, input=messages, instructions="Be brief.", max_output_tokens=16,
+                                  temperature=0, store=False)
+    same = chat(client, [{"role": "system", "content": "Be brief."}] + HI, max_tokens=16)
+    assert got.output_text == same.choices[0].message.content and got.instructions == "Be brief.", got
+    for more, param in ((dict(store=True), "store"), (dict(previous_response_id="resp_1"), "previous_response_id"),
+                        (dict(tools=[{"type": "web_search"}]), "tools"), (dict(max_output_tokens=0), "max_output_tokens")):
+        e = expect(openai.BadRequestError, lambda m=more: client.responses.create(model=MODEL, input="a", **m))
+        assert e.param == param and param in e.message, e
+    e = expect(openai.NotFoundError, lambda: client.responses.create(model="gpt-4", input="a"))
+    assert e.code == "model_not_found", e
+
+
+def test_responses_async(c):
+    client = openai_client(c, "AsyncOpenAI")
+
+    async def ask():
+        texts = []
+        async for event in await client.responses.create(model=MODEL, input="Say hello.", max_output_tokens=8,
+                                                         temperature=0, stream=True):
+            if event.type == "response.output_text.delta":
+                texts.append(event.delta)
+        whole = await client.responses.create(model=MODEL, input="Say hello.", max_output_tokens=8, temperature=0)
+        await client.close()
+        return "".join(texts), whole.output_text
+
+    streamed, whole = asyncio.run(ask())
+    assert streamed == whole and whole
+
+
+def missing():
+    return None if importlib.util.find_spec("openai") else "openai is not installed"
+
+
+if __name__ == "__main__":
+    sys.exit(client_tests.main(globals(), missing()))

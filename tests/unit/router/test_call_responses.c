@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* OpenAI's responses, whole and as events. Forms: OpenAI's API reference,
+ * "Responses" and "Streaming events"; the order of events is the one of its
+ * example of a text response. */
+#include "common/base/assert.h"
+#include "tests/unit/router/call_fixture.h"
+
+#define RESPONSES "/v1/responses"
+
+static void text_of(const world_t *w, const sent_t *s, char out[256])
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_tokens; i++) {
+        bool is_special = false;
+        size_t bytes = 0;
+        const uint8_t *text =
+            bt_token_bytes(w->served->tok, s->tokens[i], &bytes, &is_special);
+
+        n += (size_t)snprintf(out + n, 256 - n, "%.*s", (int)bytes,
+                              (const char *)text);
+    }
+}
+
+static void a_response_is_an_object_with_a_message(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char text[256];
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, RESPONSES,
+         "{\"model\":\"tiny\",\"input\":\"Hi\",\"instructions\":\"Be\","
+         "\"max_output_tokens\":9,\"temperature\":0.5,\"top_p\":0.25}");
+    text_of(w, request(w, 0), text);
+    assert_string_equal(text, "<|im_start|>system\nBe<|im_end|>\n"
+                              "<|im_start|>user\nHi<|im_end|>\n"
+                              "<|im_start|>assistant\n");
+    assert_int_equal(request(w, 0)->max_new, 9);
+    answer(w, 0, "yesX", BT_FINISH_STOP);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "{\"id\":\"resp_");
+    has(&ex, "\"object\":\"response\",\"created_at\":");
+    has(&ex, "\"status\":\"completed\",\"error\":null,"
+             "\"incomplete_details\":null,\"instructions\":\"Be\","
+             "\"max_output_tokens\":9,\"model\":\"tiny\",");
+    has(&ex, "\"previous_response_id\":null,\"store\":false,"
+             "\"temperature\":0.5,\"text\":{\"format\":{\"type\":\"text\"}},"
+             "\"tool_choice\":\"auto\",\"tools\":[],\"top_p\":0.25,");
+    has(&ex, "\"output\":[{\"id\":\"msg_");
+    has(&ex, "\"type\":\"message\",\"status\":\"completed\","
+             "\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
+             "\"text\":\"yes\",\"annotations\":[],\"logprobs\":[]}]}]");
+    has(&ex, "\"input_tokens_details\":{\"cached_tokens\":0},"
+             "\"output_tokens\":4,"
+             "\"output_tokens_details\":{\"reasoning_tokens\":0},");
+
+    /* Cut off; of a list of messages with parts. */
+    post(w, &ex, RESPONSES,
+         "{\"input\":[{\"type\":\"message\",\"role\":\"developer\","
+         "\"content\":\"Be\"},{\"role\":\"user\",\"content\":["
+         "{\"type\":\"input_text\",\"text\":\"a\"},"
+         "{\"type\":\"input_text\",\"text\":\"b\"}]},"
+         "{\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
+         "\"text\":\"c\"}]},{\"role\":\"user\",\"content\":\"d\"}],"
+         "\"store\":false,\"max_output_tokens\":3,\"metadata\":{\"k\":\"v\"}}");
+    text_of(w, request(w, 1), text);
+    assert_string_equal(text, "<|im_start|>system\nBe<|im_end|>\n"
+                              "<|im_start|>user\na\nb<|im_end|>\n"
+                              "<|im_start|>assistant\nc<|im_end|>\n"
+                              "<|im_start|>user\nd<|im_end|>\n"
+                              "<|im_start|>assistant\n");
+    answer(w, 1, "abc", BT_FINISH_LENGTH);
+    has(&ex, "\"status\":\"incomplete\",\"error\":null,"
+             "\"incomplete_details\":{\"reason\":\"max_output_tokens\"},"
+             "\"instructions\":null,");
+    has(&ex, "\"type\":\"message\",\"status\":\"incomplete\"");
+    stop(w);
+}
+
+/* The n-th event's name and sequence number. */
+static void is_event(const bt_exchange_t *ex, unsigned n, const char *name)
+{
+    const char *at = ex->out;
+    char text[160];
+
+    for (unsigned i = 0; i < n; i++) {
+        at = strstr(at, "\n\n");
+        assert_non_null(at);
+        at += 2;
+    }
+    snprintf(text, sizeof(text),
+             "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%u,", name,
+             name, n);
+    if (strncmp(at, text, strlen(text)) != 0) {
+        fail_msg("event %u is no %s: %.100s", n, name, at);
+    }
+}
+
+static void a_streamed_response_is_these_events(void **state)
+{
+    static const char *const names[] = {
+        "response.created",           "response.in_progress",
+        "response.output_item.added", "response.content_part.added",
+        "response.output_text.delta", "response.output_text.delta",
+        "response.output_text.done",  "response.content_part.done",
+        "response.output_item.done",  "response.completed"};
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, RESPONSES, "{\"input\":\"Hi\",\"stream\":true}");
+    answer(w, 0, "okX", BT_FINISH_STOP);
+    assert_string_equal(ex.type, "text/event-stream; charset=utf-8");
+    assert_int_equal(ex.n_ends, 1);
+    for (unsigned i = 0; i < BT_ARRAY_LEN(names); i++) {
+        is_event(&ex, i, names[i]);
+    }
+    has(&ex, "\"status\":\"in_progress\",\"error\":null");
+    has(&ex, "\"output_index\":0,\"content_index\":0,\"delta\":\"k\","
+             "\"logprobs\":[]}\n\n");
+    has(&ex, "\"content_index\":0,\"text\":\"ok\",\"logprobs\":[]}\n\n");
+    has(&ex, "\"part\":{\"type\":\"output_text\",\"text\":\"ok\"");
+    has(&ex, "\"usage\":{\"input_tokens\":");
+    assert_null(strstr(ex.out, "[DONE]"));
+    assert_null(strstr(ex.out, "X"));
+
+    /* At its limit, and when it fails on the way. */
+    post(w, &ex, RESPONSES,
+         "{\"input\":\"Hi\",\"stream\":true,\"max_output_tokens\":2}");
+    answer(w, 1, "ab", BT_FINISH_LENGTH);
+    is_event(&ex, 9, "response.incomplete");
+    post(w, &ex, RESPONSES, "{\"input\":\"Hi\",\"stream\":true}");
+    tokens(w, w->p, 2, 0, "a", BT_FINISH_NONE);
+    bt_core_end_all(w->core, "the server stops", bt_now_us());
+    is_event(&ex, 5, "error");
+    has(&ex, "\"code\":\"server_error\",\"message\":\"the server stops");
+    assert_int_equal(ex.n_ends, 1);
+    ended(w, 2);
+    stop(w);
+}
+
+static void what_is_not_kept_or_not_there_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *options, *param;
+    } cases[] = {
+        {"\"input\":\"a\",\"store\":true", "store"},
+        {"\"input\":\"a\",\"previous_response_id\":\"resp_1\"",
+         "previous_response_id"},
+        {"\"input\":\"a\",\"conversation\":\"c\"", "conversation"},
+        {"\"input\":\"a\",\"background\":true", "background"},
+        {"\"input\":\"a\",\"tools\":[{}]", "tools"},
+        {"\"input\":\"a\",\"tool_choice\":\"required\"", "tool_choice"},
+        {"\"input\":\"a\",\"truncation\":\"auto\"", "truncation"},
+        {"\"input\":\"a\",\"include\":[\"x\"]", "include"},
+        {"\"input\":\"a\",\"top_logprobs\":2", "top_logprobs"},
+        {"\"input\":\"a\",\"text\":{\"format\":{\"type\":\"json_object\"}}",
+         "text.format"},
+        {"\"input\":\"a\",\"max_output_tokens\":0", "max_output_tokens"},
+        {"\"input\":\"a\",\"max_output_tokens\":9999", "max_output_tokens"},
+        {"\"input\":\"\"", "input"},
+        {"\"input\":[]", "input"},
+        {"\"input\":5", "input"},
+        {"\"instructions\":\"x\"", "input"},
+        {"\"input\":\"a\",\"instructions\":[]", "instructions"},
+        {"\"input\":[{\"type\":\"function_call_output\"}]", "input"},
+        {"\"input\":[{\"role\":\"user\",\"content\":[{\"type\":"
+         "\"input_image\"}]}]",
+         "input"},
+    };
+    world_t *w = &world;
+
+    (void)state;
+    start(w, true);
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char body[256], part[64];
+
+        snprintf(body, sizeof(body), "{%s}", cases[i].options);
+        snprintf(part, sizeof(part), "\"param\":\"%s\"", cases[i].param);
+        refused(w, RESPONSES, body, 400, part);
+    }
+    refused(w, RESPONSES, "{\"input\":\"a\",\"model\":\"x\"}", 404,
+            "\"code\":\"model_not_found\"");
+    stop(w);
+}
+
+static void responses_survive_every_failed_allocation(void **state)
+{
+    static const char *const bodies[] = {
+        "{\"input\":\"Hi\",\"instructions\":\"Be\",\"max_output_tokens\":2}",
+        "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
+        "\"text\":\"a\"}]}],\"stream\":true,\"max_output_tokens\":2}"};
+    world_t *w = &world;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        int nth = 0;
+        bt_exchange_t ex;
+
+        do {
+            start(w, true);
+            bt_alloc_fail_at(++nth);
+            post(w, &ex, RESPONSES, bodies[i]);
+            bt_alloc_fail_at(0);
+            if (ex.n_ends == 0) {
+                answer(w, 0, "ab", BT_FINISH_LENGTH);
+            }
+            assert_int_equal(ex.n_ends, 1);
+            assert_true((ex.status == 200) || (ex.status == 503));
+            assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+            stop(w);
+        } while (ex.status != 200);
+        assert_true(nth > 5);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_response_is_an_object_with_a_message),
+        BT_TEST(a_streamed_response_is_these_events),
+        BT_TEST(what_is_not_kept_or_not_there_is_refused_by_name),
+        BT_TEST(responses_survive_every_failed_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, make_models, remove_models);
+}
