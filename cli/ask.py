@@ -2,159 +2,136 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ask the running server and print the answer as it comes.
 
-Usage: baton ask TEXT [--model NAME] [--max-tokens N]
-                 [--cacert FILE] [--cert FILE [--key FILE]]
+  baton ask WORDS...           one question; quotes are not needed
+  cat FILE | baton ask WORDS   the same, with the file behind it
+  baton ask                    a conversation, on a terminal
 
-The server's address is in BATON_HTTP (ADDR:PORT, or https://ADDR:PORT),
-127.0.0.1:8000 by default. With --cacert, or BATON_CACERT, it is asked over TLS
-and shows a certificate signed by one of FILE; --cert is our own, where the
-server wants one.
+The server's address is in BATON_HTTP: ADDR:PORT or a URL such as
+http://ADDR:PORT/v1, 127.0.0.1:8000 by default. A key for it, where it wants one,
+is in BATON_API_KEY.
+
+Nothing is sent that was not asked for: without --temperature and the like the
+server's own defaults hold. Exit status: 0, 1 after an error, 2 for a mistake in
+the options, 130 after Ctrl-C.
 """
-import argparse
-import http.client
-import json
 import os
-import ssl
 import sys
 
-TIMEOUT_S = 600
+import endpoint as endpoints
+import talk
+from printer import Printer, say_end
+from words import Parser, Trouble, at_least_0, count, finite
+
+MOST_INPUT_BYTES = 64 << 20
 
 
-class AskError(Exception):
-    """Something a person should read."""
+def read_options(argv):
+    parser = Parser(prog="baton ask", description=__doc__)
+    parser.add_argument("words", metavar="WORD", nargs="*")
+    parser.add_argument("--system", metavar="TEXT", help="how the model is to behave")
+    parser.add_argument("--model", metavar="NAME", help="one of several models (default: the first)")
+    parser.add_argument("--max-tokens", type=count, metavar="N", help="the longest answer")
+    parser.add_argument("--temperature", type=at_least_0, metavar="X", help="0: the likeliest token, always")
+    parser.add_argument("--top-p", type=finite, metavar="X")
+    parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answer")
+    parser.add_argument("--raw", action="store_true", help="the text as it is, without the model's chat template")
+    parser.add_argument("--stats", action="store_true",
+                        help="tokens, tokens per second and time to first token, on standard error")
+    parser.add_argument("--history", metavar="FILE", default=os.environ.get("BATON_ASK_HISTORY"),
+                        help="keep the lines of conversations in FILE (default: BATON_ASK_HISTORY, or nowhere)")
+    endpoints.add_tls_options(parser)
+    options = parser.read(argv)
+    if options.raw and options.system is not None:
+        parser.error("--system is part of a chat, and --raw is none")
+    return options
 
 
-def tls_context(cacert, cert, key):
+class Asker:
+    """Questions to one server with the options of the command line."""
+
+    def __init__(self, options, where):
+        self.options, self.where = options, where
+        self.model = options.model
+
+    def ask(self, messages):
+        """@param messages  of the chat; of --raw the last one alone counts
+        @return a talk.Answer that has not begun"""
+        options = self.options
+        self.model = self.model or talk.first_model(self.where)
+        body = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}}
+        for name in ("max_tokens", "temperature", "top_p", "seed"):
+            if getattr(options, name) is not None:
+                body[name] = getattr(options, name)
+        if options.raw:
+            body["prompt"] = messages[-1]["content"]
+            return talk.Answer(self.where, "/completions", body)
+        body["messages"] = messages
+        if options.system is not None:
+            body["messages"] = [{"role": "system", "content": options.system}] + messages
+        return talk.Answer(self.where, "/chat/completions", body)
+
+
+def read_input():
+    """What was piped in, or nothing."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    data = sys.stdin.buffer.read(MOST_INPUT_BYTES + 1)
+    if len(data) > MOST_INPUT_BYTES:
+        raise Trouble(f"standard input has more than {MOST_INPUT_BYTES} bytes")
+    return data.decode("utf-8", "replace")
+
+
+def clean(word):
+    """An argument that was no UTF-8."""
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def ask_once(asker, text, printer):
+    answer = asker.ask([{"role": "user", "content": text}])
+    for piece in answer.pieces():
+        printer.piece(piece)
+    printer.end_line()
+    say_end(answer, asker.options)
+
+
+def run(options, printer, address):
+    text = " ".join(clean(word) for word in options.words)
+    where = None
     try:
-        context = ssl.create_default_context(cafile=cacert or None)
-        if cert:
-            context.load_cert_chain(cert, key or None)
-    except (OSError, ssl.SSLError) as error:
-        raise AskError(f"cannot read {cacert or ''} {cert or ''} {key or ''}: {error}") from None
-    return context
-
-
-def connect(address, cacert=None, cert=None, key=None):
-    scheme, split, rest = address.rpartition("://")
-    if split and scheme not in ("http", "https"):
-        raise AskError(f"BATON_HTTP is '{address}', and neither http nor https")
-    if scheme == "http" and cacert:
-        raise AskError(f"--cacert is for https, and BATON_HTTP is '{address}'")
-    address = rest.rstrip("/")
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise AskError(f"BATON_HTTP is '{address}', not ADDR:PORT")
-    host = host.strip("[]")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    if scheme == "https" or cacert:
-        return http.client.HTTPSConnection(host, int(port), timeout=TIMEOUT_S, context=tls_context(cacert, cert, key))
-    return http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)
-
-
-def tls_trouble(address, error):
-    """What a person can do about it."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (f"the certificate of {address} is not to be trusted: {error.verify_message}; name the file with "
-                "that which signed it: --cacert FILE, or BATON_CACERT")
-    reason = getattr(error, "reason", None) or str(error)
-    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-        return f"{address} does not speak TLS; ask it without https:// and --cacert"
-    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
-        return f"{address} wants a certificate of ours that it knows: --cert FILE [--key FILE]"
-    return f"TLS with {address} failed: {reason}"
-
-
-def error_text(body):
-    """The message inside an error body of either protocol."""
-    try:
-        error = json.loads(body).get("error")
-    except (ValueError, AttributeError):
-        return body.decode("utf-8", "replace").strip()
-    if isinstance(error, dict):
-        return str(error.get("message", error))
-    return str(error)
-
-
-def first_model(connection):
-    connection.request("GET", "/v1/models")
-    reply = connection.getresponse()
-    body = reply.read()
-    if reply.status != 200:
-        raise AskError(f"HTTP {reply.status}: {error_text(body)}")
-    models = json.loads(body)["data"]
-    if not models:
-        raise AskError("the server has no model loaded")
-    return models[0]["id"]
-
-
-def events(reply):
-    """The data of each server-sent event."""
-    for line in reply:
-        line = line.rstrip(b"\r\n")
-        if line.startswith(b"data:"):
-            yield line[5:].lstrip(b" ")
-
-
-def ask(connection, text, model, max_tokens):
-    body = {"model": model or first_model(connection), "stream": True,
-            "messages": [{"role": "user", "content": text}]}
-    if max_tokens is not None:
-        body["max_tokens"] = max_tokens
-    connection.request("POST", "/v1/chat/completions", json.dumps(body),
-                       {"Content-Type": "application/json"})
-    reply = connection.getresponse()
-    if reply.status != 200:
-        raise AskError(f"HTTP {reply.status}: {error_text(reply.read())}")
-    for data in events(reply):
-        if data == b"[DONE]":
-            return
-        event = json.loads(data)
-        if "error" in event:
-            raise AskError(error_text(data))
-        for choice in event.get("choices", []):
-            sys.stdout.write(choice.get("delta", {}).get("content") or "")
-            sys.stdout.flush()
-    raise AskError("the server ended the answer in the middle")
+        where = endpoints.find(address, "BATON_HTTP", options.cacert, options.cert, options.key)
+        asker = Asker(options, where)
+        if options.system is not None:
+            options.system = clean(options.system)
+        if not text and sys.stdin is not None and sys.stdin.isatty():
+            import chat  # a terminal's needs, which no pipe has
+            return chat.converse(asker, printer, address)
+        piped = read_input()
+        whole = "\n\n".join(part for part in (text, piped.rstrip("\n")) if part.strip())
+        if not whole:
+            raise Trouble('nothing was asked: ./baton ask "TEXT"')
+        ask_once(asker, whole, printer)
+        return 0
+    except BrokenPipeError:
+        raise
+    except talk.TROUBLES as error:
+        printer.complain(talk.describe(error, where, address))
+        return 1
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="baton ask",
-                                     description=__doc__.splitlines()[0])
-    parser.add_argument("text", metavar="TEXT")
-    parser.add_argument("--model", metavar="NAME",
-                        help="one of several models (default: the first)")
-    parser.add_argument("--max-tokens", type=int, metavar="N")
-    parser.add_argument("--cacert", metavar="FILE", default=os.environ.get("BATON_CACERT"),
-                        help="ask over TLS; who signed the server's certificate (default: BATON_CACERT)")
-    parser.add_argument("--cert", metavar="FILE", help="our own certificate, where the server wants one")
-    parser.add_argument("--key", metavar="FILE", help="its private key, when that is another file")
-    arguments = parser.parse_args()
-    address = os.environ.get("BATON_HTTP") or "127.0.0.1:8000"
+    options = read_options(sys.argv[1:])
     # Text is UTF-8 whatever the locale says.
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    sys.stderr.reconfigure(encoding="utf-8", errors="replace")
     try:
-        connection = connect(address, arguments.cacert, arguments.cert, arguments.key)
-        ask(connection, arguments.text, arguments.model,
-            arguments.max_tokens)
-        print()
-        return 0
-    except ConnectionRefusedError:
-        print(f"baton: nobody answers at {address}; start the server with "
-              "./baton serve", file=sys.stderr)
-    except ssl.SSLError as error:
-        print(f"\nbaton: {tls_trouble(address, error)}", file=sys.stderr)
-    except AskError as error:
-        print(f"\nbaton: {error}", file=sys.stderr)
+        return run(options, Printer(), os.environ.get("BATON_HTTP") or endpoints.DEFAULT)
     except BrokenPipeError:
+        # Who read us has enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, http.client.HTTPException, ValueError, KeyError,
-            IndexError) as error:
-        print(f"\nbaton: the server at {address} does not answer as Baton "
-              f"does: {error!r}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    return 1
 
 
 if __name__ == "__main__":
