@@ -494,6 +494,75 @@ class BatonTest(unittest.TestCase):
             self.assertEqual(said, f"baton: no benchmark '{name}'\n{listed}")
         self.assertEqual(self.baton("help")[0], 0)
 
+    def test_near_misses_are_answered_with_what_was_meant(self):
+        for typed, meant in (("sreve", "serve"), ("lod", "load"), ("verison", "version"), ("statsu", "status")):
+            self.assertEqual(self.baton(typed), (
+                1, "", f"baton: no command '{typed}'; did you mean {meant}?\nSee ./baton help.\n"))
+        self.assertEqual(self.baton("zzzz")[2], "baton: no command 'zzzz'\nSee ./baton help.\n")
+        self.write_benches("serve.py", "kernels.py")
+        self.assertIn("baton: no benchmark 'kernel'; did you mean kernels?\n", self.baton("bench", "kernel")[2])
+        self.assertEqual(self.baton("test", "--lnog")[2],
+                         "baton: baton test has no option --lnog; did you mean --long?\n")
+
+    def test_names_of_tests_are_checked_before_anything_is_installed(self):
+        for folder in ("tests/integration", "tests/clients", "tests/unit/base", "launcher"):
+            os.makedirs(os.path.join(self.source, folder))
+        for path, text in (("tests/integration/test_a.py", "def test_first_prompt():\n"),
+                           ("tests/clients/test_b.py", "def test_openai_chat(c):\n"),
+                           ("tests/unit/base/meson.build", "unit_tests = {\n  'hashmap': [x],\n}\n"
+                            "test('replay_' + name, x)\ntest(name + '_nng', x)\n"),
+                           ("launcher/meson.build", "foreach name : ['plan', 'status']\n")):
+            with open(os.path.join(self.source, path), "w") as file:
+                file.write(text)
+        for name, meant in (("hashmpa", "; did you mean hashmap?"), ("qqqq", ""), ("asn", "; did you mean asan?")):
+            self.assertEqual(self.baton("test", name), (1, "", f"baton: no test has a name like '{name}'{meant}\n"))
+        self.assertEqual(self.logged(), [])
+        # These may be names: what comes next is the installation, which ends at the fake meson.
+        for name in ("hash", "prompt", "openai", "plan", "replay_http1", "rpc_nng", "asan"):
+            said = self.baton("test", "--no-install", name)[2]
+            self.assertIn("Baton needs packages", said, name)
+
+    def test_load_is_an_order_with_a_model_and_else_a_load_generator(self):
+        launcher = os.path.join(self.source, "build/launcher/baton-launch")
+        os.makedirs(os.path.dirname(launcher))
+        with open(launcher, "w") as file:
+            file.write('#!/bin/sh\nprintf "<%s>" "$@"\n')
+        os.chmod(launcher, 0o755)
+        os.makedirs(os.path.join(self.source, "cli"))
+        with open(os.path.join(self.source, "cli/load.py"), "w") as file:
+            file.write("import sys\nprint('generator', *sys.argv[1:])\n")
+        for words in (("a=b.gguf", "prefill=2"), ("a",), ("--no-wait", "a=b"), ("--run-dir", "/x", "a=b"),
+                      ("--run-dir=/x", "a=b")):
+            self.assertEqual(self.baton("load", *words), (
+                0, "<--order><load>" + "".join(f"<{word}>" for word in words), ""))
+        for words in ((), ("--rate", "4"), ("--help",)):
+            self.assertEqual(self.baton("load", *words), (0, " ".join(("generator", *words)) + "\n", ""))
+
+    def test_the_version_is_told_with_and_without_git(self):
+        shutil.copy(os.path.join(ROOT, "meson.build"), self.source)
+        with open(os.path.join(ROOT, "meson.build")) as file:
+            number = file.read().split("version: '")[1].split("'")[0]
+        for words in (("version",), ("--version",), ("serve", "--version")):
+            self.assertEqual(self.baton(*words), (0, f"baton {number}\n", ""))
+        git = ["git", "-C", self.source, "-c", "user.name=t", "-c", "user.email=t@localhost"]
+        quiet = {"check": True, "capture_output": True}
+        subprocess.run([*git, "init"], **quiet)
+        subprocess.run([*git, "add", "baton", "meson.build", "setup"], **quiet)
+        subprocess.run([*git, "commit", "-m", "x"], **quiet)
+        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], text=True, **quiet).stdout.strip()
+        self.assertEqual(self.baton("version"), (0, f"baton {number} ({commit})\n", ""))
+        with open(os.path.join(self.source, "meson.build"), "a") as file:
+            file.write("\n")
+        self.assertEqual(self.baton("version"), (0, f"baton {number} ({commit}-dirty)\n", ""))
+        # A tree inside a repository of somebody else's is no commit of theirs.
+        inner = os.path.join(self.source, "inner")
+        os.makedirs(inner)
+        for name in ("baton", "meson.build", "setup"):
+            shutil.move(os.path.join(self.source, name), inner)
+        self.source = inner
+        self.assertEqual(self.baton("version"), (0, f"baton {number}\n", ""))
+        self.assertEqual(self.logged(), [])
+
     def test_a_benchmark_installs_what_it_needs_itself(self):
         self.write_benches("engine.py", "kvtransfer.py", "tokenizer.py")
         more = {("engine",): "", ("engine", "--peer", "llama.cpp"): " g++",
@@ -513,8 +582,8 @@ class BatonTest(unittest.TestCase):
         with open(launcher, "w") as file:
             file.write('#!/bin/sh\nprintf "<%s>" "$@"\nexit 2\n')
         os.chmod(launcher, 0o755)
-        for word in ("status", "start", "stop", "drain", "restart", "load",
-                     "unload", "role"):
+        for word in ("status", "start", "stop", "drain", "restart", "unload",
+                     "role"):
             self.assertEqual(self.baton(word, "a b", "--json"),
                              (2, f"<--order><{word}><a b><--json>", ""))
 
