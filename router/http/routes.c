@@ -191,6 +191,7 @@ static void invocations(const request_t *r)
     }
 
 static const route_t main_routes[] = {
+    {"/", READ, bt_route_welcome},
     {"/v2", READ, bt_route_server},
     {"/v2/health/live", READ, server_live},
     {"/v2/health/ready", READ, server_ready},
@@ -266,6 +267,9 @@ static bool matches(const path_t *p, const char *pattern, request_t *r)
     r->model = NULL;
     r->version = NULL;
     r->name = NULL;
+    if (p->n == 0) { /* "/", or "*", which is none of ours */
+        return (p->text[0] == '\0') && (strcmp(pattern, "/") == 0);
+    }
     for (size_t i = 0; i < p->n; i++) {
         const char *segment = p->segments[i];
         const char *end;
