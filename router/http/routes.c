@@ -267,8 +267,9 @@ static bool matches(const path_t *p, const char *pattern, request_t *r)
     r->model = NULL;
     r->version = NULL;
     r->name = NULL;
-    if (p->n == 0) { /* "/", or "*", which is none of ours */
-        return (p->text[0] == '\0') && (strcmp(pattern, "/") == 0);
+    if ((p->n == 0) || (strcmp(pattern, "/") == 0)) {
+        /* "/" alone; "*" has no segments either, "//" has an empty one. */
+        return (p->n == 0) && (p->text[0] == '\0') && (pattern[1] == '\0');
     }
     for (size_t i = 0; i < p->n; i++) {
         const char *segment = p->segments[i];

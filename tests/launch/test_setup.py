@@ -595,6 +595,8 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("\n  --kv-memory SIZE\n", shown)
         self.assertEqual(shown.count("--no-install"), 1)
+        self.assertIn("\nAddresses and who may use them:\n", shown)
+        self.assertNotIn(".SS", shown)
         self.assertNotIn("\\", shown)
         self.assertEqual(self.logged(), [])
 

@@ -79,7 +79,7 @@ static void a_preflight_leaves_the_connection_for_the_request(void **state)
     assert_true(has(&c, "HTTP/1.1 204 No Content" NL));
     assert_true(has(&c, NAMED));
     assert_true(has(&c, NL "Access-Control-Allow-Methods: GET, HEAD, POST" NL));
-    assert_false(has(&c, "Content-Length"));
+    assert_false(has(&c, NL "Content-Length"));
     assert_int_equal(f.n_requests, 0);
     bt_strbuf_reset(&c.got);
     client_puts(&f, &c,
@@ -189,7 +189,7 @@ static void a_preflight_survives_every_failed_allocation(void **state)
     client_t c;
 
     (void)state;
-    for (unsigned nth = 1;; nth++) {
+    for (int nth = 1;; nth++) {
         bool failed;
 
         start_for_pages(&f, &c);

@@ -107,7 +107,7 @@ static void a_failed_allocation_is_an_answer_and_leaks_nothing(void **state)
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(accepts); i++) {
-        unsigned nth = 0;
+        int nth = 0;
 
         start(w, true);
         do {
