@@ -138,7 +138,7 @@ class Run:
         self.interrupted = False
         self.stop = asyncio.Event()
         self.start = None
-        self.lags, self.lates = [], []
+        self.lags, self.behind = [], []
         self.cpu_s = self.wall_s = 0.0
 
     # ---- requests ----
@@ -183,7 +183,7 @@ class Run:
                 await self.pause(wait)
             if self.stop.is_set():
                 break
-            self.lates.append(1e3 * max(0.0, time.perf_counter() - due))
+            self.behind.append(1e3 * max(0.0, time.perf_counter() - due))
             task = asyncio.ensure_future(self.one(due, slots))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -255,7 +255,7 @@ class Run:
 
     def client_figures(self):
         lag = load_report.percentile(sorted(self.lags), 99) if self.lags else 0.0
-        late = load_report.percentile(sorted(self.lates), 99) if self.lates else 0.0
+        late = load_report.percentile(sorted(self.behind), 99) if self.behind else 0.0
         cpu = 100 * self.cpu_s / self.wall_s if self.wall_s > 0 else 0.0
         return {"most_streams": self.client.n_most, "cpu_percent": cpu, "lag_p99_ms": lag, "late_p99_ms": late,
                 "was_limit": lag > SLOW_LAG_MS or late > SLOW_LAG_MS or cpu > SLOW_CPU_PERCENT,
@@ -346,6 +346,9 @@ def run_all(options):
 
 
 def main():
+    if sys.version_info < (3, 11):
+        print("baton: load needs Python 3.11", file=sys.stderr)
+        return 1
     parser = make_parser()
     options = parser.read(sys.argv[1:])
     check(parser, options)

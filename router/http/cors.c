@@ -104,11 +104,12 @@ bool bt_cors_are_valid(const char *origins, char bad[BT_CORS_ORIGIN_BYTES])
 void bt_cors_add_headers(const char *origins, const bt_http1_head_t *head,
                          bt_strbuf_t *out)
 {
-    const char *const origin = bt_http1_find(head, "Origin");
+    const char *origin;
 
     if (*origins == '\0') {
         return;
     }
+    origin = bt_http1_find(head, "Origin");
     if (!allows_all(origins)) {
         /* What a cache keeps for one page is not what another may read. */
         bt_strbuf_puts(out, "Vary: Origin\r\n");

@@ -495,7 +495,7 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(self.baton("help")[0], 0)
 
     def test_near_misses_are_answered_with_what_was_meant(self):
-        for typed, meant in (("sreve", "serve"), ("lod", "load"), ("verison", "version"), ("statsu", "status")):
+        for typed, meant in (("sreve", "serve"), ("laod", "load"), ("verzion", "version"), ("statsu", "status")):
             self.assertEqual(self.baton(typed), (
                 1, "", f"baton: no command '{typed}'; did you mean {meant}?\nSee ./baton help.\n"))
         self.assertEqual(self.baton("zzzz")[2], "baton: no command 'zzzz'\nSee ./baton help.\n")
@@ -562,6 +562,23 @@ class BatonTest(unittest.TestCase):
         self.source = inner
         self.assertEqual(self.baton("version"), (0, f"baton {number}\n", ""))
         self.assertEqual(self.logged(), [])
+
+    def test_a_build_is_told_where_there_is_one(self):
+        launcher = os.path.join(self.source, "build/launcher/baton-launch")
+        os.makedirs(os.path.dirname(launcher))
+        with open(launcher, "w") as file:
+            file.write('#!/bin/sh\n[ "$1" = --print-model ] && echo m.gguf || echo "serves $*"\n')
+        os.chmod(launcher, 0o755)
+        self.fake("meson", 'mkdir -p "$2"; touch "$2/build.ninja"')
+        look = 'echo "[1/3] Generating common/config/commit.c with a custom command"; '
+        for steps, said in (("echo ninja: no work to do.", ""), (
+                'echo "[2/3] Compiling C object a.o"; echo "[3/3] Linking target b"',
+                r"building Baton\nbuilt Baton in \d+ s\n"),
+                ('echo "FAILED: a.o"; echo oops; exit 1', r"FAILED: a.o\noops\n\(all of it: .*\)\nbaton: the build failed\n")):
+            self.fake("ninja", look + steps)
+            status, shown, complaint = self.baton("serve", "m.gguf", "--port", "9")
+            self.assertRegex(complaint, f"\\Ainstalling .*\n(?:.*\n)?{said}\\Z")
+            self.assertEqual((status, shown), (1, "") if "FAILED" in steps else (0, "serves m.gguf --port 9\n"))
 
     def test_a_benchmark_installs_what_it_needs_itself(self):
         self.write_benches("engine.py", "kvtransfer.py", "tokenizer.py")
