@@ -495,7 +495,7 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(self.baton("help")[0], 0)
 
     def test_near_misses_are_answered_with_what_was_meant(self):
-        for typed, meant in (("sreve", "serve"), ("laod", "load"), ("verzion", "version"), ("statsu", "status")):
+        for typed, meant in (("sreve", "serve"), ("loaad", "load"), ("verzion", "version"), ("statsu", "status")):
             self.assertEqual(self.baton(typed), (
                 1, "", f"baton: no command '{typed}'; did you mean {meant}?\nSee ./baton help.\n"))
         self.assertEqual(self.baton("zzzz")[2], "baton: no command 'zzzz'\nSee ./baton help.\n")
