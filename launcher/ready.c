@@ -7,6 +7,7 @@
 #include "common/config/config.h"
 
 #define ADDRESS_BYTES 256
+#define ASK_DEFAULT   "127.0.0.1:8000" /* of ./baton ask, cli/endpoint.py */
 
 void bt_ready_reset(bt_ready_t *ready)
 {
@@ -137,19 +138,63 @@ static void print_addresses(const bt_ready_t *const *routers, uint32_t n,
     }
 }
 
+/* Where clients of OpenAI's API find the first router. */
+static void print_openai(const char *address, bt_strbuf_t *out)
+{
+    bt_strbuf_printf(out, "  %-8s %s", "OpenAI",
+                     (strstr(address, "://") != NULL) ? "" : "http://");
+    print_client_address(address, out);
+    bt_strbuf_puts(out, "/v1\n");
+}
+
+static void print_models(const char *const *models, uint32_t n,
+                         bt_strbuf_t *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bt_strbuf_printf(out, "  %-8s %s\n",
+                         (i > 0) ? "" : ((n == 1) ? "model" : "models"),
+                         models[i]);
+    }
+}
+
+/* What ./baton ask must be told to find it, if anything. */
+static void print_ask(const char *address, bt_strbuf_t *out)
+{
+    const bool tls = (strstr(address, "://") != NULL);
+    bt_strbuf_t client;
+
+    bt_strbuf_init(&client, ADDRESS_BYTES);
+    print_client_address(address, &client);
+    bt_strbuf_puts(out, "  ");
+    if ((client.len > 0) && (strcmp(client.data, ASK_DEFAULT) != 0)) {
+        bt_strbuf_printf(out, "BATON_HTTP=%s ", client.data);
+    }
+    bt_strbuf_fini(&client);
+    bt_strbuf_printf(out, "./baton ask %s\"Why is the sky blue?\"\n",
+                     tls ? "--cacert FILE " : "");
+}
+
 void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
+                       const char *const *models, uint32_t n_models,
                        bt_strbuf_t *out)
 {
     char address[ADDRESS_BYTES];
+    const bool has_http = (n > 0) && bt_ready_address(routers[0], "http",
+                                                      address, sizeof(address));
 
     bt_strbuf_puts(out, "\nBaton is ready.\n");
     print_addresses(routers, n, "http", "HTTP", "http://", "", out);
+    if (has_http) {
+        print_openai(address, out);
+    }
     print_addresses(routers, n, "grpc", "gRPC", "", "", out);
     print_addresses(routers, n, "metrics", "metrics", "http://", "/metrics",
                     out);
-    if ((n > 0) &&
-        bt_ready_address(routers[0], "http", address, sizeof(address))) {
-        bt_strbuf_puts(out, "\nTry it:\n  curl -X POST ");
+    print_models(models, n_models, out);
+    if (has_http) {
+        bt_strbuf_puts(out, "\nTry it:\n");
+        print_ask(address, out);
+        bt_strbuf_puts(out, "  curl -X POST ");
         if (strstr(address, "://") != NULL) {
             bt_strbuf_puts(out, "--cacert FILE ");
         }

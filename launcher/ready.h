@@ -46,8 +46,9 @@ bool bt_ready_address(const bt_ready_t *ready, const char *key, char *out,
                       size_t bytes);
 
 /** Append what a person reads when everything runs: the addresses of all
- *  @a n routers and a curl line to paste. */
+ *  @a n routers, the models by their names, and lines to paste. */
 void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
+                       const char *const *models, uint32_t n_models,
                        bt_strbuf_t *out);
 
 #endif

@@ -171,6 +171,8 @@ static bool all_routers_are_ready(const bt_supervisor_t *s)
 static void announce(bt_supervisor_t *s)
 {
     const bt_ready_t *routers[BT_CONFIG_MAX_ROUTERS];
+    const char *models[BT_CONFIG_MAX_MODELS];
+    uint32_t n_models = 0;
     uint32_t n = 0;
     bt_strbuf_t text;
 
@@ -181,8 +183,13 @@ static void announce(bt_supervisor_t *s)
             routers[n++] = &s->children[i]->ready;
         }
     }
+    for (uint32_t i = 0; i < s->plan->n_models; i++) {
+        if (!s->plan->models[i].is_unloaded) {
+            models[n_models++] = s->plan->models[i].name;
+        }
+    }
     bt_strbuf_init(&text, ANNOUNCE_BYTES);
-    bt_ready_announce(routers, n, &text);
+    bt_ready_announce(routers, n, models, n_models, &text);
     if (bt_strbuf_status(&text) == BT_OK) {
         bt_sink_add(s->out, text.data, text.len);
     } else {

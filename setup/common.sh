@@ -9,6 +9,42 @@ programs=(launcher/baton-launch router/baton-router
 say() { printf '%s\n' "$*" >&2; }
 die() { say "baton: $*"; exit 1; }
 
+# nearest WORD CANDIDATE...: print the one that was meant, if one is near enough.
+# The distance is that of common/config/config_options.c: an edit each, and two
+# neighbours that changed places are one.
+nearest() {
+    local word=$1
+    shift
+    printf '%s\n' "$@" | awk -v word="$word" '
+        function least(a, b) { return a < b ? a : b }
+        function distance(a, b,    i, j, d, same, best) {
+            for (i = 0; i <= length(a); i++) d[i, 0] = i
+            for (j = 0; j <= length(b); j++) d[0, j] = j
+            for (i = 1; i <= length(a); i++) for (j = 1; j <= length(b); j++) {
+                same = (substr(a, i, 1) == substr(b, j, 1))
+                best = least(d[i - 1, j - 1] + !same, least(d[i - 1, j], d[i, j - 1]) + 1)
+                if (i > 1 && j > 1 && substr(a, i, 1) == substr(b, j - 1, 1) &&
+                    substr(a, i - 1, 1) == substr(b, j, 1))
+                    best = least(best, d[i - 2, j - 2] + 1)
+                d[i, j] = best
+            }
+            return d[length(a), length(b)]
+        }
+        BEGIN { found = ""; most = -1 }
+        length(word) <= 64 && length($0) <= 64 {
+            n = distance(word, $0)
+            if (n <= int((length($0) + 2) / 3) && (most < 0 || n < most)) { most = n; found = $0 }
+        }
+        END { if (found != "") print found }'
+}
+
+# meant WORD CANDIDATE...: print "; did you mean X?", or nothing.
+meant() {
+    local found
+    found=$(nearest "$@")
+    [ -z "$found" ] || printf '; did you mean %s?' "$found"
+}
+
 # read_packages FILE...: the package names.
 read_packages() { awk '!/^#/ && NF { print $1 }' "$@"; }
 
@@ -101,18 +137,21 @@ show_log() {
     say "(all of it: $1)"
 }
 
-# Count ninja's steps on one line of a terminal.
+# Steps of ninja that are work: not the one that looks whether the commit is
+# another, which is always there.
+work='^\[[0-9]+/[0-9]+\] .*'
+no_work='commit\.c'
+
+# Count ninja's steps on one line of a terminal; elsewhere say that there are any.
 show_steps() {
-    if [ -t 2 ]; then
-        awk -v label="$1" '
-            match($0, /^\[[0-9]+\/[0-9]+\]/) {
-                printf "\r\033[K%s %s", label, substr($0, 1, RLENGTH)
-                fflush(); n++
-            }
-            END { if (n) printf "\r\033[K" }' >&2
-    else
-        cat >/dev/null
-    fi
+    local terminal=no
+    [ -t 2 ] && terminal=yes
+    awk -v label="$1" -v terminal="$terminal" -v no_work="$no_work" '
+        !match($0, /^\[[0-9]+\/[0-9]+\]/) || $0 ~ no_work { next }
+        terminal == "yes" { printf "\r\033[K%s %s", label, substr($0, 1, RLENGTH) }
+        terminal == "no" && !n { print label }
+        { fflush(); n++ }
+        END { if (n && terminal == "yes") printf "\r\033[K" }' >&2
 }
 
 # configure DIR MESON_OPTION...: once; ninja does it again when needed.
@@ -137,17 +176,15 @@ build_release() {
         grep -q '^build kernels/cuda/baton_cuda.so:' "$build/build.ninja"; then
         targets+=(kernels/cuda/baton_cuda.so)
     fi
-    if ninja -C "$build" -n "${targets[@]}" 2>/dev/null |
-        grep -q 'no work to do'; then
-        return 0
-    fi
-    [ -t 2 ] || say "building Baton"
+    mkdir -p "$build/logs"
     ninja -j "$(nproc)" -C "$build" "${targets[@]}" 2>&1 |
         tee "$build/logs/build.log" | show_steps "building Baton" || {
         show_log "$build/logs/build.log"
         die "the build failed"
     }
-    say "built Baton in $((SECONDS - start)) s"
+    if grep -E "$work" "$build/logs/build.log" | grep -qv "$no_work"; then
+        say "built Baton in $((SECONDS - start)) s"
+    fi
 }
 
 # find_python: a python3 that has pip, which knows the package index.

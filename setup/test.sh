@@ -318,6 +318,32 @@ is_stage() {
     return 1
 }
 
+# known_names: of tests and stages, as the sources tell them: nothing need be
+# built. Names of meson's tests are among the quoted words of its files.
+known_names() {
+    printf '%s\n' "${stages[@]}" "${long_stages[@]}"
+    sed -n 's/^def \(test_[A-Za-z0-9_]*\).*/\1/p' \
+        "$root"/tests/integration/test_*.py "$root"/tests/clients/test_*.py
+    find "$root/tests" "$root/launcher" -name meson.build -exec cat {} + |
+        grep -o "'[A-Za-z0-9_-]*'" | tr -d "'" | sort -u
+}
+
+# check_names NAME...: before anything is installed or built. What is put together
+# of several words (a word that ends in _, such as replay_, is the first of them)
+# is taken for a name: the end tells.
+check_names() {
+    local name known
+    mapfile -t known < <(known_names)
+    for name; do
+        printf '%s\n' "${known[@]}" | awk -v name="$name" '
+            length($0) > 0 && index($0, name) { found = 1 }
+            $0 ~ /._$/ && index(name, $0) == 1 { found = 1 }
+            $0 ~ /^_./ && index(name, $0) > 1 { found = 1 }
+            END { exit !found }' ||
+            die "no test has a name like '$name'$(meant "$name" "${known[@]}")"
+    done
+}
+
 # Tests by name: those of the gcc build and the integration and clients' tests
 # whose names hold one of the words. Nothing found is a failure.
 stage_named() {
@@ -352,7 +378,7 @@ test_main() {
         --long) long=yes ;;
         --yes) assume_yes=yes ;;
         --no-install) no_install=yes ;;
-        -*) die "baton test has no option $argument" ;;
+        -*) die "baton test has no option $argument$(meant "$argument" --long --yes --no-install)" ;;
         *) if is_stage "$argument"; then
                chosen+=("$argument")
            else
@@ -360,6 +386,7 @@ test_main() {
            fi ;;
         esac
     done
+    check_names ${names[@]+"${names[@]}"}
     lists=("$root/setup/packages.txt" "$root/setup/packages-test.txt")
     [ "$long" = yes ] && lists+=("$root/setup/packages-test-long.txt")
     ensure_packages "${lists[@]}"

@@ -180,7 +180,7 @@ static void set_defaults(bt_config_store_t *store)
 static void complain_unknown(unsigned program, const char *name, size_t n)
 {
     const bt_option_t *const other = bt_config_option_find(name, n);
-    const bt_option_t *const near = bt_config_option_closest(name, n, program);
+    const char *const near = bt_config_word_closest(name, n, program);
     const int shown = (n > NAME_BYTES) ? NAME_BYTES : (int)n;
 
     if (other != NULL) {
@@ -196,11 +196,23 @@ static void complain_unknown(unsigned program, const char *name, size_t n)
     }
     if (near != NULL) {
         bt_config_complain(program, "unknown option --%.*s; did you mean --%s?",
-                           shown, name, near->name);
+                           shown, name, near);
     } else {
         bt_config_complain(program, "unknown option --%.*s; see %s --help",
                            shown, name, bt_config_program_name(program));
     }
+}
+
+/* "baton-router 0.1.0 (1a2b3c4d5e6f)" */
+static void print_version(unsigned program, bt_strbuf_t *out)
+{
+    const char *const commit = bt_build_commit;
+
+    bt_strbuf_printf(out, "%s %s", bt_config_program_name(program), BT_VERSION);
+    if ((commit != NULL) && (commit[0] != '\0')) {
+        bt_strbuf_printf(out, " (%s)", commit);
+    }
+    bt_strbuf_puts(out, "\n");
 }
 
 static bt_status_t print_and_stop(unsigned program, bool version)
@@ -210,8 +222,7 @@ static bt_status_t print_and_stop(unsigned program, bool version)
 
     bt_strbuf_init(&out, HELP_BYTES);
     if (version) {
-        bt_strbuf_printf(&out, "%s %s\n", bt_config_program_name(program),
-                         BT_VERSION);
+        print_version(program, &out);
     } else {
         bt_config_help_print(program, &out);
     }
@@ -275,6 +286,31 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
                                where);
 }
 
+/* `baton serve MODEL`. What is no file is no model: it may be the value of an
+ * option that takes none. */
+static bt_status_t take_word(bt_config_store_t *store, const char *word)
+{
+    static const char model[] = "model";
+    const char *path = word;
+
+    if ((store->program == BT_PROG_SERVE) && (word[0] != '-')) {
+        (void)bt_config_model_split(word, &path);
+        if (access(path, F_OK) == 0) {
+            return bt_config_store_set(
+                store, bt_config_option_find(model, sizeof(model) - 1), word,
+                BT_CONFIG_COMMAND_LINE, "MODEL");
+        }
+        bt_config_complain(store->program,
+                           "unexpected argument '%s': there is no such model "
+                           "file, and options start with --",
+                           word);
+        return BT_ERR_INVALID_PARAM;
+    }
+    bt_config_complain(store->program,
+                       "unexpected argument '%s'; options start with --", word);
+    return BT_ERR_INVALID_PARAM;
+}
+
 static bt_status_t read_arguments(bt_config_store_t *store, int argc,
                                   char **argv)
 {
@@ -290,14 +326,12 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
             return print_and_stop(store->program, true);
         }
         if ((strncmp(arg, "--", 2) != 0) || (arg[2] == '\0')) {
-            bt_config_complain(store->program,
-                               "unexpected argument '%s'; options start with "
-                               "--",
-                               arg);
-            return BT_ERR_INVALID_PARAM;
+            used = false;
+            status = take_word(store, arg);
+        } else {
+            status = take_argument(store, arg,
+                                   (i + 1 < argc) ? argv[i + 1] : NULL, &used);
         }
-        status = take_argument(store, arg, (i + 1 < argc) ? argv[i + 1] : NULL,
-                               &used);
         if (status != BT_OK) {
             return status;
         }
@@ -376,6 +410,9 @@ static bt_status_t read_environment(bt_config_store_t *store)
         char name[ENV_BYTES];
         const char *text;
 
+        if (bt_config_options[i].type == BT_OPTION_PORT) {
+            continue;
+        }
         bt_config_option_env(&bt_config_options[i], name, sizeof(name));
         text = getenv(name);
         if ((text != NULL) && (text[0] != '\0')) {
@@ -392,6 +429,33 @@ static bt_status_t read_environment(bt_config_store_t *store)
         return set_file(store, file);
     }
     return BT_OK;
+}
+
+static size_t index_of(const char *name)
+{
+    return (size_t)(bt_config_option_find(name, strlen(name)) -
+                    bt_config_options);
+}
+
+/* --port goes into the address of --http, unless a stronger source has said
+ * that. */
+static bt_status_t put_port(bt_config_store_t *store)
+{
+    const size_t port = index_of("port");
+    const size_t http = index_of("http");
+    const char *const address = store->config.http;
+    const char *const colon = strrchr(address, ':');
+    char whole[REASON_BYTES];
+
+    if ((store->sources[port] == BT_CONFIG_DEFAULT) ||
+        (store->sources[port] < store->sources[http]) || (colon == NULL)) {
+        return BT_OK;
+    }
+    /* What is too long for this is no address, and is refused as such. */
+    snprintf(whole, sizeof(whole), "%.*s:%u", (int)(colon - address), address,
+             store->config.port);
+    return bt_config_store_set(store, &bt_config_options[http], whole,
+                               store->sources[port], "--port");
 }
 
 /* The ports of the last router of --routers exist. */
@@ -515,6 +579,9 @@ bt_status_t bt_config_load(unsigned program, int argc, char **argv,
         status = bt_config_file_read(store, store->file);
     }
     if (status == BT_OK) {
+        status = put_port(store);
+    }
+    if (status == BT_OK) {
         status = bt_config_repository_read(store);
     }
     if (status == BT_OK) {
@@ -569,7 +636,8 @@ bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
         char reason[REASON_BYTES];
 
         if (((option->programs & target) == 0) ||
-            (store->sources[i] == BT_CONFIG_DEFAULT) || is_of_model(option)) {
+            (store->sources[i] == BT_CONFIG_DEFAULT) || is_of_model(option) ||
+            (option->type == BT_OPTION_PORT)) { /* it stands in --http */
             continue;
         }
         BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &def,

@@ -10,6 +10,10 @@
  * error that names it and the allowed range; nothing is ignored silently. A
  * value that a later source overrides is checked all the same.
  *
+ * --port N is the port of --http, from the command line or a file; the stronger
+ * of the two says the port. Arguments of baton serve that are no option are
+ * models, as if --model stood before them.
+ *
  * --model may be given several times: NAME=PATH, or PATH alone. What stands
  * before the first `=` is a name when it is a valid one (printable ASCII
  * without space, `/ " \\ , =`, at most 63 bytes); otherwise the whole is a
@@ -66,12 +70,14 @@ typedef struct bt_config {
     uint64_t kv_memory_bytes; /* --kv-memory SIZE per worker, 0 = auto */
     uint32_t max_batch;       /* seats of a worker */
     uint32_t chunk_tokens;    /* token budget of one prefill iteration */
-    const char *http;         /* ADDR:PORT 127.0.0.1:8000 */
+    const char *http;         /* ADDR:PORT 127.0.0.1:8000, --port put in */
+    uint32_t port;            /* what --port said; it stands in http */
     const char *grpc;         /* 127.0.0.1:8001 */
     const char *metrics;      /* 127.0.0.1:8002 */
     const char *tls_cert;     /* "" = plain */
     const char *tls_key, *tls_client_ca;
     const char *allowed_hosts; /* "" = the server's own names */
+    const char *cors_origins;  /* "" = none */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
     const char *reasoning;     /* auto, off, think ... */
     const char *log_level;     /* info */
@@ -200,6 +206,12 @@ const char *bt_config_program_name(unsigned program);
 
 /** Version of this build, such as "0.1.0". */
 const char *bt_config_version(void);
+
+/** What git calls the tree that a program was built from, as --version says it:
+ *  "1a2b3c4d5e6f" or "1a2b3c4d5e6f-dirty", "" where there was no git. Programs
+ *  have it (commit.c.in), libraries and tests do not: then it is NULL's
+ * address, and each commit would link all of them anew if they had. */
+extern const char bt_build_commit[] __attribute__((weak));
 
 /** Remove every option's variable from this process's environment, so that
  *  children see what bt_config_args_for() says and nothing else. */

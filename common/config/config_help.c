@@ -45,7 +45,8 @@ static void print_option(const bt_option_t *option, bt_strbuf_t *out)
     if (option->choices != NULL) {
         bt_strbuf_printf(&text, ": %s", option->choices);
     }
-    if ((option->def[0] != '\0') && (option->type != BT_OPTION_FLAG)) {
+    if ((option->def[0] != '\0') && (option->type != BT_OPTION_FLAG) &&
+        (option->type != BT_OPTION_PORT)) {
         bt_strbuf_printf(&text, " (default %s%s)", option->def,
                          (strcmp(option->unit, "ms") == 0) ? " ms" : "");
     }
@@ -57,24 +58,42 @@ static void print_option(const bt_option_t *option, bt_strbuf_t *out)
     bt_strbuf_fini(&text);
 }
 
+static void print_group(unsigned program, size_t group, bt_strbuf_t *out)
+{
+    if (!bt_config_group_is_used(group, program)) {
+        return;
+    }
+    bt_strbuf_printf(out, "%s:\n", bt_config_groups[group].title);
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+
+        if (((option->programs & program) != 0) &&
+            (bt_config_group_of(option) == group)) {
+            print_option(option, out);
+        }
+    }
+    bt_strbuf_puts(out, "\n");
+}
+
 void bt_config_help_print(unsigned program, bt_strbuf_t *out)
 {
     const char *const name = bt_config_program_name(program);
+    const bool serve = (program == BT_PROG_SERVE);
 
-    bt_strbuf_printf(out, "%s: %s\n\nUsage: %s [--OPTION VALUE]...\n\n", name,
-                     bt_config_program_title(program), name);
-    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        if ((bt_config_options[i].programs & program) != 0) {
-            print_option(&bt_config_options[i], out);
-        }
+    bt_strbuf_printf(out, "%s: %s\n\nUsage: %s %s[--OPTION VALUE]...\n\n", name,
+                     bt_config_program_title(program), name,
+                     serve ? "[[NAME=]MODEL]... " : "");
+    for (size_t i = 0; i < BT_CONFIG_N_GROUPS; i++) {
+        print_group(program, i, out);
     }
     bt_strbuf_puts(
         out,
+        "General:\n"
         "  --config FILE\n"
         "      Read options from FILE: lines `kv-memory = 1g`, # comments\n"
         "  --help, --version\n"
         "\n"
         "Each option is also a variable: BATON_KV_MEMORY for --kv-memory. The\n"
         "command line wins over the environment, the environment over FILE.\n"
-        "Sizes: 512m, 2g, 2GiB (powers of 1024).\n");
+        "Sizes: 512m, 2g, 2GB, 2GiB: powers of 1024, all of them.\n");
 }

@@ -38,7 +38,7 @@ static void print_description(const bt_option_t *option, bt_strbuf_t *out)
         bt_strbuf_printf(out, "%s%s.\n", (option->unit[0] == '\0') ? "" : " ",
                          option->unit);
     }
-    if (option->def[0] != '\0') {
+    if ((option->def[0] != '\0') && (option->type != BT_OPTION_PORT)) {
         bt_strbuf_puts(out, "Default: ");
         print_escaped(option->def, out);
         bt_strbuf_puts(out, ".\n");
@@ -73,6 +73,25 @@ static void print_option(const bt_option_t *option, bool file_key,
     }
 }
 
+/* All options of a program (0: of any), under the headings of their groups. */
+static void print_options(unsigned program, bt_strbuf_t *out)
+{
+    for (size_t group = 0; group < BT_CONFIG_N_GROUPS; group++) {
+        if (!bt_config_group_is_used(group, program)) {
+            continue;
+        }
+        bt_strbuf_printf(out, ".SS %s\n", bt_config_groups[group].title);
+        for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+            const bt_option_t *const option = &bt_config_options[i];
+
+            if (((program == 0) || ((option->programs & program) != 0)) &&
+                (bt_config_group_of(option) == group)) {
+                print_option(option, program == 0, out);
+            }
+        }
+    }
+}
+
 /* The page of `baton serve` is the page of the whole script. */
 static void print_serve_head(bt_strbuf_t *out)
 {
@@ -80,19 +99,20 @@ static void print_serve_head(bt_strbuf_t *out)
         out,
         ".SH SYNOPSIS\n"
         ".nf\n"
-        "\\fBbaton serve\\fR [\\fB\\-\\-yes\\fR|\\fB\\-\\-no\\-install\\fR] "
+        "\\fBbaton serve\\fR [\\fIMODEL\\fR] [\\fB\\-\\-yes\\fR|\\fB\\-\\-no\\-install\\fR] "
         "[\\fIOPTION\\fR]...\n"
-        "\\fBbaton ask\\fR \\fITEXT\\fR "
-        "[\\fB\\-\\-model\\fR \\fINAME\\fR] [\\fB\\-\\-max\\-tokens\\fR \\fIN\\fR]\n"
+        "\\fBbaton ask\\fR [\\fIWORDS\\fR]... [\\fIOPTION\\fR]...\n"
         "\\fBbaton status\\fR [\\fB\\-\\-json\\fR]\n"
         "\\fBbaton start\\fR|\\fBstop\\fR|\\fBdrain\\fR|\\fBrestart\\fR "
         "\\fINAME\\fR\n"
         "\\fBbaton load\\fR \\fIMODEL\\fR[=\\fIPATH\\fR] "
         "[prefill=\\fIN\\fR] [decode=\\fIN\\fR]\n"
         "\\fBbaton unload\\fR \\fIMODEL\\fR\n"
+        "\\fBbaton load\\fR [\\fIOPTION\\fR]...\n"
         "\\fBbaton role\\fR \\fINAME\\fR prefill|decode\n"
         "\\fBbaton test\\fR [\\fB\\-\\-long\\fR] [\\fINAME\\fR]...\n"
         "\\fBbaton bench\\fR \\fINAME\\fR [\\fB\\-\\-json\\fR]\n"
+        "\\fBbaton version\\fR\n"
         ".fi\n"
         ".SH DESCRIPTION\n"
         ".B baton serve\n"
@@ -103,8 +123,14 @@ static void print_serve_head(bt_strbuf_t *out)
         "dies is started again, after pauses that grow from 0.5 s to 30 s.\n"
         ".PP\n"
         ".B baton ask\n"
-        "sends one prompt to the running server and prints the answer as it\n"
-        "comes.\n"
+        "sends its words, and what is piped into it, to the running server and\n"
+        "prints the answer as it comes; without either, on a terminal, it is a\n"
+        "conversation. \\fBBATON_HTTP\\fR says where the server is, such as\n"
+        "http://127.0.0.1:8000/v1; \\fBbaton ask \\-\\-help\\fR tells its options.\n"
+        ".PP\n"
+        ".B baton load\n"
+        "without a model loads a server with requests, and prints latencies and\n"
+        "goodput; \\fBbaton load \\-\\-help\\fR tells its options.\n"
         ".PP\n"
         ".B baton status\n"
         "lists the processes and models of the running server;\n"
@@ -132,6 +158,7 @@ static void print_tail(unsigned program, bt_strbuf_t *out)
 {
     bt_strbuf_puts(
         out,
+        ".SS General\n"
         ".TP\n"
         ".B \\-\\-config\\fR \\fIFILE\\fR\n"
         "Read options from a file; see\n"
@@ -176,8 +203,8 @@ static void print_conf_page(bt_strbuf_t *out)
         "Lines are \\fIkey\\fR = \\fIvalue\\fR; a # at the start of a line or\n"
         "after a space begins a comment. One file may serve all programs: each\n"
         "takes its own keys. An unknown key, a key given twice or a value out\n"
-        "of range is an error. Sizes are written 512m, 2g or 2GiB (powers of\n"
-        "1024).\n"
+        "of range is an error. Sizes are written 512m, 2g, 2GB or 2GiB (powers\n"
+        "of 1024, all of them).\n"
         ".SH EXAMPLE\n"
         ".nf\n"
         "# two prefill workers for one decode worker\n"
@@ -186,9 +213,7 @@ static void print_conf_page(bt_strbuf_t *out)
         "http = 0.0.0.0:8000\n"
         ".fi\n"
         ".SH KEYS\n");
-    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        print_option(&bt_config_options[i], true, out);
-    }
+    print_options(0, out);
     bt_strbuf_puts(out, ".SH SEE ALSO\n.BR baton (1)\n");
 }
 
@@ -223,10 +248,6 @@ void bt_config_print_man(unsigned program, bt_strbuf_t *out)
         print_escaped(name, out);
         bt_strbuf_puts(out, "\n[\\fIOPTION\\fR]...\n.SH OPTIONS\n");
     }
-    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        if ((bt_config_options[i].programs & program) != 0) {
-            print_option(&bt_config_options[i], false, out);
-        }
-    }
+    print_options(program, out);
     print_tail(program, out);
 }

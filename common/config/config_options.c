@@ -58,6 +58,11 @@
             offsetof(bt_config_t, field), help                      \
     }
 
+#define PORT(name, programs, field, help)                             \
+    {                                                                 \
+        name, BT_OPTION_PORT, "N", "0", 0, 65535, "", NULL, programs, \
+            offsetof(bt_config_t, field), help                        \
+    }
 #define MODELS(name, programs, field, help)                                  \
     {                                                                        \
         name, BT_OPTION_MODELS, "[NAME=]PATH", "", 0, 0, "", NULL, programs, \
@@ -107,6 +112,9 @@ const bt_option_t bt_config_options[] = {
           "Prompt tokens computed in one iteration of the context phase"),
     ADDRESS("http", "127.0.0.1:8000", S | R, http,
             "Where to serve HTTP"),
+    PORT("port", S | R, port,
+         "The port of --http, where its address is as it should be; no variable "
+         "of the environment"),
     ADDRESS("grpc", BT_CONFIG_GRPC_DEFAULT, S | R, grpc,
             "Where to serve gRPC"),
     ADDRESS("metrics", "127.0.0.1:8002", S | R, metrics,
@@ -133,6 +141,10 @@ const bt_option_t bt_config_options[] = {
            "answers have as reasoning_content: <think>, <seed:think>, [THINK] "
            "and so on; auto: as the file's chat template has it; off: all is "
            "content"),
+    TEXT("cors-origins", "ORIGIN[,ORIGIN]", "", S | R, cors_origins,
+         "Web pages whose scripts may use the server from a browser, such as "
+         "https://example.org or http://localhost:3000; *: all pages of "
+         "everybody; empty: none but what the server's own address shows"),
     TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
          "Chat template by name or as a file; empty: recognised from the "
          "model file"),
@@ -343,12 +355,13 @@ const bt_option_t *bt_config_option_find(const char *name, size_t n)
     return NULL;
 }
 
-const bt_option_t *bt_config_option_closest(const char *name, size_t n,
-                                            unsigned programs)
+/* @param [out] distance_p  SIZE_MAX: none is near enough */
+static const bt_option_t *closest(const char *name, size_t n, unsigned programs,
+                                  size_t *distance_p)
 {
     const bt_option_t *best = NULL;
-    size_t best_distance = SIZE_MAX;
 
+    *distance_p = SIZE_MAX;
     if (n > BT_NEAR_MAX_BYTES) {
         return NULL;
     }
@@ -357,10 +370,47 @@ const bt_option_t *bt_config_option_closest(const char *name, size_t n,
         const size_t n_name = strlen(option->name);
         const size_t distance = bt_near_distance(name, n, option->name, n_name);
 
-        if (((option->programs & programs) != 0) &&
-            (distance < best_distance) && bt_near_enough(distance, n_name)) {
+        if (((option->programs & programs) != 0) && (distance < *distance_p) &&
+            bt_near_enough(distance, n_name)) {
             best = option;
-            best_distance = distance;
+            *distance_p = distance;
+        }
+    }
+    return best;
+}
+
+const bt_option_t *bt_config_option_closest(const char *name, size_t n,
+                                            unsigned programs)
+{
+    size_t distance;
+
+    return closest(name, n, programs, &distance);
+}
+
+const char *bt_config_word_closest(const char *name, size_t n,
+                                   unsigned programs)
+{
+    /* The last two are the script's, which takes them out of what it passes
+     * on. */
+    static const char *const words[] = {"help", "version", "config", "yes",
+                                        "no-install"};
+    const size_t n_words =
+        BT_ARRAY_LEN(words) - ((programs & S) != 0 ? 0u : 2u);
+    const char *best = NULL;
+    const bt_option_t *option;
+    size_t least;
+
+    option = closest(name, n, programs, &least);
+    if (option != NULL) {
+        best = option->name;
+    }
+    for (size_t i = 0; (i < n_words) && (n <= BT_NEAR_MAX_BYTES); i++) {
+        const size_t n_word = strlen(words[i]);
+        const size_t distance = bt_near_distance(name, n, words[i], n_word);
+
+        if ((distance < least) && bt_near_enough(distance, n_word)) {
+            best = words[i];
+            least = distance;
         }
     }
     return best;

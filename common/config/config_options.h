@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  87
+#define BT_CONFIG_N_OPTIONS  89
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
@@ -19,8 +19,11 @@ typedef enum bt_option_type {
     BT_OPTION_CHOICE,  /**< const char *, one of `choices` */
     BT_OPTION_ADDRESS, /**< const char *, ADDR:PORT */
     BT_OPTION_COUNT,   /**< uint32_t */
-    BT_OPTION_SIZE,    /**< uint64_t bytes, written 512m, 2g, 2GiB */
+    BT_OPTION_SIZE,    /**< uint64_t bytes, written 512m, 2g, 2GB, 2GiB */
     BT_OPTION_SIZE32,  /**< uint32_t bytes, written the same way */
+    BT_OPTION_PORT,    /**< uint32_t; stands in config->http, never in the
+                            environment, where BATON_PORT is what a cluster says
+                            of a service called baton */
     BT_OPTION_FLAG,    /**< bool; the bare option means true */
     BT_OPTION_MODELS,  /**< [NAME=]PATH, repeatable; config->models */
 } bt_option_type_t;
@@ -48,6 +51,30 @@ const bt_option_t *bt_config_option_find(const char *name, size_t n);
  *  near enough to be meant, or NULL. */
 const bt_option_t *bt_config_option_closest(const char *name, size_t n,
                                             unsigned programs);
+
+/** @return the same with the options that no table has (--help, --config ...)
+ *  among them: a name without dashes, or NULL. */
+const char *bt_config_word_closest(const char *name, size_t n,
+                                   unsigned programs);
+
+/** A heading of --help and of the manual, with its options in the order of the
+ *  table. */
+typedef struct bt_option_group {
+    const char *title;
+    const char *const *names; /**< of options; ends with NULL */
+} bt_option_group_t;
+
+#define BT_CONFIG_N_GROUPS 10
+
+/** In the order of --help; the last one has no names: it is for whatever stands
+ *  in no other. */
+extern const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS];
+
+/** @return the group's index. */
+size_t bt_config_group_of(const bt_option_t *option);
+
+/** Does the group have an option of one of these programs (0: of any)? */
+bool bt_config_group_is_used(size_t group, unsigned programs);
 
 /** Write the variable's name, `BATON_KV_MEMORY`, into @a out. */
 void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);

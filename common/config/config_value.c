@@ -9,13 +9,15 @@
 
 #define HOST_BYTES 256
 
-/* Powers of 1024 only: `2GB` means different numbers to different people. */
+/* Powers of 1024, whatever they are called: memory is not sold by powers of
+ * 1000, and 2g, 2GB and 2GiB of one command line should not be two sizes. */
 static const struct {
     const char *suffix;
     unsigned shift;
 } size_units[] = {
-    {"", 0},     {"b", 0},  {"k", 10},   {"kib", 10}, {"m", 20},
-    {"mib", 20}, {"g", 30}, {"gib", 30}, {"t", 40},   {"tib", 40},
+    {"", 0},     {"b", 0},   {"k", 10},   {"kb", 10},  {"kib", 10},
+    {"m", 20},   {"mb", 20}, {"mib", 20}, {"g", 30},   {"gb", 30},
+    {"gib", 30}, {"t", 40},  {"tb", 40},  {"tib", 40},
 };
 
 /* Digits only. @return the first character after them, NULL when there are
@@ -41,11 +43,12 @@ static const char *parse_digits(const char *text, uint64_t *number_p)
 static bt_status_t parse_size(const char *text, uint64_t *number_p)
 {
     uint64_t number;
-    const char *const rest = parse_digits(text, &number);
+    const char *rest = parse_digits(text, &number);
 
     if (rest == NULL) {
         return BT_ERR_INVALID_PARAM;
     }
+    rest += strspn(rest, " "); /* "2 GB" */
     for (size_t i = 0; i < BT_ARRAY_LEN(size_units); i++) {
         if (strcasecmp(rest, size_units[i].suffix) == 0) {
             if (__builtin_mul_overflow(
@@ -92,7 +95,8 @@ static bool is_choice(const char *choices, const char *text)
 static bt_status_t parse_number(const bt_option_t *option, const char *text,
                                 uint64_t *number_p, char *reason, size_t bytes)
 {
-    const bool is_size = (option->type != BT_OPTION_COUNT);
+    const bool is_size =
+        (option->type == BT_OPTION_SIZE) || (option->type == BT_OPTION_SIZE32);
     const char *const space = (option->unit[0] == '\0') ? "" : " ";
     uint64_t number = 0;
     bool ok;
@@ -112,7 +116,7 @@ static bt_status_t parse_number(const bt_option_t *option, const char *text,
     if (is_size) {
         snprintf(reason, bytes,
                  "'%s' is not a size from %" PRIu64 " to %" PRIu64
-                 " bytes, written like 512m, 2g or 2GiB",
+                 " bytes, written like 512m, 2g or 2GB",
                  text, option->min, option->max);
     } else {
         snprintf(reason, bytes,
@@ -164,6 +168,7 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
         }
         break;
     case BT_OPTION_COUNT:
+    case BT_OPTION_PORT:
     case BT_OPTION_SIZE:
     case BT_OPTION_SIZE32:
         if (parse_number(option, text, &value.number, reason, bytes) != BT_OK) {
@@ -185,7 +190,8 @@ void bt_config_value_print(const bt_option_t *option, uint64_t number,
         bt_strbuf_puts(out, (number != 0) ? "yes" : "no");
         return;
     }
-    if (option->type != BT_OPTION_COUNT) {
+    if ((option->type == BT_OPTION_SIZE) ||
+        (option->type == BT_OPTION_SIZE32)) {
         while ((number != 0) && (number % 1024 == 0) &&
                (unit < sizeof(letters) - 1)) {
             number /= 1024;

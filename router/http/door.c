@@ -9,6 +9,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "router/http/cors.h"
 #include "router/http/door_limits.h"
 #include "router/http/door_priv.h"
 
@@ -64,18 +65,50 @@ static bt_status_t find_limits(const bt_config_t *config,
     return BT_OK;
 }
 
-static const char *check_head(void *door, const bt_http1_head_t *head)
+static const char *cors_origins(const void *door)
 {
-    const bt_hosts_t *const hosts = &((const bt_door_t *)door)->hosts;
+    return ((const bt_door_t *)door)->front->config->cors_origins;
+}
+
+/* @param [in] origins  of pages that may use this port, beside our own */
+static const char *check_names(const bt_hosts_t *hosts, const char *origins,
+                               const bt_http1_head_t *head)
+{
     const char *const host = bt_http1_find(head, "Host");
     const char *why = bt_hosts_check(hosts, host);
 
     for (uint32_t i = 0; (why == NULL) && (i < head->n_headers); i++) {
-        if (strcasecmp(head->headers[i].name, "Origin") == 0) {
-            why = bt_hosts_check_origin(hosts, head->headers[i].value, host);
+        const char *const origin = head->headers[i].value;
+
+        if ((strcasecmp(head->headers[i].name, "Origin") == 0) &&
+            !bt_cors_allows(origins, origin)) {
+            why = bt_hosts_check_origin(hosts, origin, host);
         }
     }
     return why;
+}
+
+static const char *check_head(void *door, const bt_http1_head_t *head)
+{
+    return check_names(&((const bt_door_t *)door)->hosts, cors_origins(door),
+                       head);
+}
+
+/* Pages have no business at the port for metrics. */
+static const char *check_metrics_head(void *door, const bt_http1_head_t *head)
+{
+    return check_names(&((const bt_door_t *)door)->hosts, "", head);
+}
+
+static void add_cors_headers(void *door, const bt_http1_head_t *head,
+                             bt_strbuf_t *out)
+{
+    bt_cors_add_headers(cors_origins(door), head, out);
+}
+
+static bool preflight(void *door, const bt_http1_head_t *head, bt_strbuf_t *out)
+{
+    return bt_cors_preflight(cors_origins(door), head, out);
 }
 
 /* The names that clients may use. Wherever it listens: what reaches it under
@@ -84,9 +117,17 @@ static bt_status_t find_names(bt_door_t *door)
 {
     const bt_config_t *config = door->front->config;
     const char *const bound[] = {config->http, config->metrics, config->grpc};
+    char origin[BT_CORS_ORIGIN_BYTES];
     char name[BT_HOSTS_NAME_BYTES];
     uint16_t port;
 
+    if (!bt_cors_are_valid(config->cors_origins, origin)) {
+        BT_LOG_ERROR("--cors-origins: \"%s\" is no origin, such as "
+                     "https://example.org or http://localhost:3000 without a "
+                     "path, nor *",
+                     origin);
+        return BT_ERR_INVALID_PARAM;
+    }
     if (!bt_hosts_are_valid(config->allowed_hosts, name)) {
         BT_LOG_ERROR("--allowed-hosts: \"%s\" is neither a name, nor an "
                      "address, nor *.NAME, nor *",
@@ -179,6 +220,8 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .on_turn = bt_door_turn,
         .on_gather = on_gather,
         .check_head = check_head,
+        .add_headers = add_cors_headers,
+        .preflight = preflight,
         .format_error = bt_door_format_error,
     };
     const bt_http_handlers_t metrics_port = {
@@ -186,7 +229,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .on_gone = bt_door_gone,
         .ctx = door,
         .on_turn = bt_door_turn,
-        .check_head = check_head,
+        .check_head = check_metrics_head,
         .format_error = bt_door_format_error,
     };
     bt_status_t status;
@@ -213,8 +256,10 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
 {
     bt_status_t status;
 
-    *door = (bt_door_t){
-        .front = front, .base = base, .inline_bytes = BT_ANSWER_INLINE_BYTES};
+    *door = (bt_door_t){.front = front,
+                        .base = base,
+                        .secure = (tls != NULL),
+                        .inline_bytes = BT_ANSWER_INLINE_BYTES};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
     bt_turn_work_init(&door->flush, flush);
     bt_scrape_init(&door->scrape, door);

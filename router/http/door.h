@@ -32,6 +32,7 @@ struct bt_door {
     struct event_base *base;
     bt_turn_work_t flush; /**< of streams, at the end of the turn */
     bt_scrape_t scrape;
+    bool secure;         /**< the main port speaks TLS */
     size_t inline_bytes; /**< longer answers are the pool's to write */
     /** Paths of Vertex AI's; "" = none. */
     char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];

@@ -28,7 +28,8 @@
  * byte of a later request), for the whole body, and for an idle keep-alive
  * connection. The first two are answered with 408. A body over the limit is
  * answered with 413 before it is read, a head over 64 KiB with 431; methods
- * other than GET, HEAD and POST with 405. After such an answer the connection
+ * other than GET, HEAD and POST with 405, but OPTIONS where the handlers take
+ * it for a preflight. After such an answer the connection
  * closes. A client that leaves (FIN or RST) is noticed while its request waits
  * or streams. Pipelined requests are handled one after the other; more than
  * 64 KiB of them make the answer under way the connection's last.
@@ -99,6 +100,15 @@ typedef struct bt_http_handlers {
     /** May be NULL. Looks at a request's head before its body is read.
      *  @return NULL, or why it is answered with 403: one sentence, static. */
     const char *(*check_head)(void *ctx, const bt_http1_head_t *head);
+    /** May be NULL. Appends the headers ("Name: value\r\n" each) that every
+     *  answer to this head has, also the server's own errors from here on; for
+     *  heads that check_head() let pass. */
+    void (*add_headers)(void *ctx, const bt_http1_head_t *head,
+                        bt_strbuf_t *out);
+    /** May be NULL. A head with the method OPTIONS that check_head() let pass.
+     *  @return true: it is answered with 204 and what was appended beside the
+     *  headers above; false: with 405 */
+    bool (*preflight)(void *ctx, const bt_http1_head_t *head, bt_strbuf_t *out);
     /** May be NULL. Body of an error that the server itself answers (400, 408,
      *  413, …); NULL, or writing nothing, gives {"error": "…"}.
      *  @param path     NULL when the request line was not understood

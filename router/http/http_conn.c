@@ -106,7 +106,7 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
     bt_strbuf_t extra;
 
     bt_strbuf_init(&body, 64u * 1024u);
-    bt_strbuf_init(&extra, 256);
+    bt_strbuf_init(&extra, BT_HTTP_EXTRA_BYTES);
     if (handlers->format_error != NULL) {
         handlers->format_error(handlers->ctx, path, status, why, &body);
     }
@@ -118,6 +118,9 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
         bt_strbuf_puts(&extra, "Allow: GET, HEAD, POST\r\n");
     } else if (status == 503) {
         bt_strbuf_puts(&extra, "Retry-After: 1\r\n");
+    }
+    if ((conn->ex != NULL) && (conn->ex->headers.len > 0)) {
+        bt_strbuf_append(&extra, conn->ex->headers.data, conn->ex->headers.len);
     }
     conn->close_after = true;
     bt_exchange_write_head(conn, status, "application/json", body.len, false,
@@ -198,13 +201,60 @@ static void begin_body(bt_conn_t *conn)
     }
 }
 
-static void head_done(bt_conn_t *conn, size_t head_bytes)
+/* @return NULL, or why the request is not let in. What its answers have beside
+ * their own is in its headers then. */
+static const char *check_head(bt_conn_t *conn)
 {
     const bt_http_handlers_t *handlers = &conn->http->handlers;
+    const char *why = NULL;
+
+    if (handlers->check_head != NULL) {
+        why = handlers->check_head(handlers->ctx, &conn->ex->head);
+    }
+    if ((why == NULL) && (handlers->add_headers != NULL)) {
+        handlers->add_headers(handlers->ctx, &conn->ex->head,
+                              &conn->ex->headers);
+    }
+    return why;
+}
+
+/* A method of no route's: a preflight, or nothing. */
+static void answer_other(bt_conn_t *conn)
+{
+    const bt_http_handlers_t *handlers = &conn->http->handlers;
+    bt_exchange_t *ex = conn->ex;
+    const char *why;
+
+    if ((handlers->preflight == NULL) ||
+        (strcmp(ex->head.method, "OPTIONS") != 0)) {
+        refuse(conn, 405, "the method is not GET, HEAD or POST");
+        return;
+    }
+    why = check_head(conn);
+    if (why != NULL) {
+        refuse(conn, 403, why);
+        return;
+    }
+    if (!handlers->preflight(handlers->ctx, &ex->head, &ex->headers) ||
+        (bt_strbuf_status(&ex->headers) != BT_OK)) {
+        refuse(conn, 405, "the method is not GET, HEAD or POST");
+        return;
+    }
+    /* A body, which it has no use for, is not read. */
+    conn->close_after |= ex->head.chunked || (ex->head.length > 0) ||
+                         bt_net_stopped(conn->http->net);
+    conn->handed = true; /* one in a turn of the loop, as with requests */
+    bt_exchange_write_head(conn, 204, NULL, UINT64_MAX, false, &ex->headers,
+                           ex->head.minor);
+    bt_conn_end_answer(conn);
+}
+
+static void head_done(bt_conn_t *conn, size_t head_bytes)
+{
     bt_http1_fault_t fault;
     bt_http1_head_t head;
     char *text = bt_memdup(conn->in.data, head_bytes);
-    const char *why = NULL;
+    const char *why;
     bt_exchange_t *ex;
 
     bt_strbuf_fini(&conn->in);
@@ -228,12 +278,10 @@ static void head_done(bt_conn_t *conn, size_t head_bytes)
     conn->ex = ex;
     conn->close_after = !ex->head.keep_alive;
     if (ex->method == BT_HTTP_OTHER) {
-        refuse(conn, 405, "the method is not GET, HEAD or POST");
+        answer_other(conn);
         return;
     }
-    if (handlers->check_head != NULL) {
-        why = handlers->check_head(handlers->ctx, &ex->head);
-    }
+    why = check_head(conn);
     if (why != NULL) {
         refuse(conn, 403, why);
     } else if (!ex->head.chunked && (ex->head.length == 0)) {

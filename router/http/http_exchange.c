@@ -6,8 +6,6 @@
 #include "common/base/assert.h"
 #include "router/http/http_priv.h"
 
-#define MAX_ANSWER_HEADER_BYTES (16u * 1024u)
-
 static const char *const days[] = {"Sun", "Mon", "Tue", "Wed",
                                    "Thu", "Fri", "Sat"};
 static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
@@ -137,7 +135,7 @@ bt_exchange_t *bt_exchange_create(bt_conn_t *conn, char *head_text,
     ex->method = method_of(head->method);
     ex->body_left = head->length;
     bt_strbuf_init(&ex->body, (size_t)conn->http->config.max_body_bytes);
-    bt_strbuf_init(&ex->headers, MAX_ANSWER_HEADER_BYTES);
+    bt_strbuf_init(&ex->headers, BT_HTTP_EXTRA_BYTES);
     bt_exchange_charge(ex);
     return ex;
 }

@@ -25,7 +25,8 @@
     ((size_t)64 * 1024)  /**< kept while an answer is due */
 #define BT_HTTP_IN_BYTES /**< one read behind a head or pipelined bytes */ \
     ((size_t)64 * 1024 + BT_HTTP1_MAX_HEAD_BYTES + BT_HTTP_PIPELINE_BYTES)
-#define BT_HTTP_LINGER_MS 1000u
+#define BT_HTTP_EXTRA_BYTES (16u * 1024u) /**< of an answer's own headers */
+#define BT_HTTP_LINGER_MS   1000u
 
 typedef enum bt_conn_state {
     BT_CONN_IDLE,     /**< between two requests */

@@ -215,6 +215,7 @@ static void invocations(const request_t *r)
     }
 
 static const route_t main_routes[] = {
+    {"/", READ, bt_route_welcome},
     {"/v2", READ, bt_route_server},
     {"/v2/health/live", READ, server_live},
     {"/v2/health/ready", READ, server_ready},
@@ -296,6 +297,10 @@ static bool matches(const path_t *p, const char *pattern, request_t *r)
     r->model = NULL;
     r->version = NULL;
     r->name = NULL;
+    if ((p->n == 0) || (strcmp(pattern, "/") == 0)) {
+        /* "/" alone; "*" has no segments either, "//" has an empty one. */
+        return (p->n == 0) && (p->text[0] == '\0') && (pattern[1] == '\0');
+    }
     for (size_t i = 0; i < p->n; i++) {
         const char *segment = p->segments[i];
         const char *end;

@@ -26,6 +26,10 @@ void bt_request_fail(const bt_request_t *r, const bt_api_error_t *error);
 /** Answer with the door's scratch as JSON. The visit is over. */
 void bt_request_respond_json(const bt_request_t *r);
 
+/* ---- welcome.c ---- */
+
+void bt_route_welcome(const bt_request_t *r);
+
 /* ---- describe_routes.c: what describes models and server ---- */
 
 void bt_route_server(const bt_request_t *r);

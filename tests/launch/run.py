@@ -13,7 +13,7 @@ import subprocess
 import termios
 import time
 
-from launched import DEADLINE_S, LauncherTest, is_alive, launcher, main, poll
+from launched import DEADLINE_S, Launched, LauncherTest, is_alive, launcher, main, poll
 
 
 class LaunchTest(LauncherTest):
@@ -45,6 +45,21 @@ class LaunchTest(LauncherTest):
 
         self.assertEqual(launched.stop(), 0)
         self.assertEqual(self.run_dirs(), [])
+
+    def test_a_model_and_a_port_are_enough(self):
+        launched = Launched(self.folder, self.model, "--port", "43001")
+        self.launched.append(launched)
+        launched.wait_ready()
+        poll(lambda: len(self.events("start")) == 3, "all processes")
+        self.assertEqual(self.option("router", "http"), "127.0.0.1:43001")
+        self.assertEqual(self.option("router", "port"), None)
+        self.assertEqual(self.option("decode-0", "model"), self.model)
+        said = launched.stdout()
+        self.assertIn("\n  OpenAI   http://127.0.0.1:43001/v1\n", said)
+        self.assertIn("\n  model    model\n", said)
+        self.assertIn('\n  BATON_HTTP=127.0.0.1:43001 ./baton ask "Why is the '
+                      'sky blue?"\n', said)
+        self.assertEqual(launched.stop(), 0)
 
     def test_the_router_is_stopped_before_the_workers(self):
         for number in (signal.SIGINT, signal.SIGTERM):

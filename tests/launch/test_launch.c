@@ -342,6 +342,7 @@ static void the_announcement_has_addresses_and_a_line_to_paste(void **state)
 {
     static const char said[] = "http 0.0.0.0:8000\nmetrics 127.0.0.1:8002\n"
                                "grpc [::1]:8001\nready\n";
+    static const char *const models[] = {"SmolLM2"};
     bt_ready_t ready;
     const bt_ready_t *const routers[] = {&ready};
     bt_strbuf_t out;
@@ -350,15 +351,18 @@ static void the_announcement_has_addresses_and_a_line_to_paste(void **state)
     bt_ready_reset(&ready);
     bt_ready_add(&ready, said, sizeof(said) - 1);
     bt_strbuf_init(&out, 4096);
-    bt_ready_announce(routers, 1, &out);
+    bt_ready_announce(routers, 1, models, 1, &out);
     assert_int_equal(bt_strbuf_status(&out), BT_OK);
     assert_string_equal(
         out.data,
         "\nBaton is ready.\n"
         "  HTTP     http://0.0.0.0:8000\n"
+        "  OpenAI   http://127.0.0.1:8000/v1\n"
         "  gRPC     [::1]:8001\n"
         "  metrics  http://127.0.0.1:8002/metrics\n"
+        "  model    SmolLM2\n"
         "\nTry it:\n"
+        "  ./baton ask \"Why is the sky blue?\"\n"
         "  curl -X POST 127.0.0.1:8000/v2/models/ensemble/generate -d "
         "'{\"text_input\": \"The capital of France is\", \"max_tokens\": "
         "16}'\n"
@@ -378,11 +382,15 @@ static void an_address_with_tls_is_announced_as_such(void **state)
     bt_ready_reset(&ready);
     bt_ready_add(&ready, said, sizeof(said) - 1);
     bt_strbuf_init(&out, 4096);
-    bt_ready_announce(routers, 1, &out);
+    bt_ready_announce(routers, 1, NULL, 0, &out);
     assert_non_null(strstr(out.data,
                            "\n  HTTP     https://0.0.0.0:8000\n"
+                           "  OpenAI   https://127.0.0.1:8000/v1\n"
                            "  metrics  http://127.0.0.1:8002/metrics\n"
-                           "\nTry it:\n  curl -X POST --cacert FILE "
+                           "\nTry it:\n"
+                           "  BATON_HTTP=https://127.0.0.1:8000 ./baton ask "
+                           "--cacert FILE \"Why is the sky blue?\"\n"
+                           "  curl -X POST --cacert FILE "
                            "https://127.0.0.1:8000/v2/"));
     bt_strbuf_fini(&out);
 }
@@ -390,9 +398,10 @@ static void an_address_with_tls_is_announced_as_such(void **state)
 static void several_routers_are_announced_with_all_their_addresses(void **state)
 {
     static const char *const said[] = {
-        "http 127.0.0.1:8000\nmetrics 127.0.0.1:8002\nready\n",
+        "http 127.0.0.1:8003\nmetrics 127.0.0.1:8002\nready\n",
         "http 127.0.0.1:8010\nmetrics 127.0.0.1:8012\nready\n",
     };
+    static const char *const models[] = {"a", "b"};
     bt_ready_t ready[2];
     const bt_ready_t *const routers[] = {&ready[0], &ready[1]};
     bt_strbuf_t out;
@@ -403,13 +412,19 @@ static void several_routers_are_announced_with_all_their_addresses(void **state)
         bt_ready_add(&ready[i], said[i], strlen(said[i]));
     }
     bt_strbuf_init(&out, 4096);
-    bt_ready_announce(routers, 2, &out);
+    bt_ready_announce(routers, 2, models, 2, &out);
     assert_non_null(strstr(out.data,
-                           "\n  HTTP     http://127.0.0.1:8000\n"
+                           "\n  HTTP     http://127.0.0.1:8003\n"
                            "           http://127.0.0.1:8010\n"
+                           "  OpenAI   http://127.0.0.1:8003/v1\n"
                            "  metrics  http://127.0.0.1:8002/metrics\n"
                            "           http://127.0.0.1:8012/metrics\n"
-                           "\nTry it:\n  curl -X POST 127.0.0.1:8000/"));
+                           "  models   a\n"
+                           "           b\n"
+                           "\nTry it:\n"
+                           "  BATON_HTTP=127.0.0.1:8003 ./baton ask \"Why is "
+                           "the sky blue?\"\n"
+                           "  curl -X POST 127.0.0.1:8003/"));
     bt_strbuf_fini(&out);
 }
 

@@ -23,7 +23,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "setup"))
 
-import ask  # noqa: E402
 import fetch_model  # noqa: E402
 import test_report  # noqa: E402
 
@@ -289,108 +288,6 @@ class PipSettingsTest(unittest.TestCase):
                                  "http://c/")
 
 
-class ChatHandler(http.server.BaseHTTPRequestHandler):
-    """Answers /v1/chat/completions with the pieces of server.stream."""
-
-    def log_message(self, *_arguments):
-        pass
-
-    def send_body(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        self.send_body(200, json.dumps({"data": self.server.models}).encode())
-
-    def do_POST(self):
-        length = int(self.headers["Content-Length"])
-        self.server.asked = json.loads(self.rfile.read(length))
-        if self.server.error:
-            self.send_body(400, self.server.error)
-            return
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        self.wfile.write(self.server.stream)
-        self.close_connection = True
-
-
-def delta(text):
-    return ("data: " + json.dumps({"choices": [{"delta": {"content": text}}]})
-            + "\n\n").encode()
-
-
-class AskTest(unittest.TestCase):
-    def setUp(self):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0),
-                                                      ChatHandler)
-        self.addCleanup(self.server.server_close)
-        thread = threading.Thread(target=self.server.serve_forever,
-                                  kwargs={"poll_interval": 0.01})
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(self.server.shutdown)
-        self.server.error = None
-        self.server.models = [{"id": "m"}, {"id": "b"}]
-        self.server.stream = b""
-
-    def ask(self, *arguments, port=None):
-        env = dict(os.environ, LC_ALL="C",
-                   BATON_HTTP=f"127.0.0.1:{port or self.server.server_port}")
-        done = subprocess.run([sys.executable, ask.__file__, *arguments],
-                              env=env, capture_output=True, timeout=60,
-                              check=False)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-    def test_the_answer_is_printed_piece_by_piece(self):
-        self.server.stream = (
-            b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n'
-            + delta("Par") + delta("is \u00e9\U0001f600")
-            + b'data: {"choices":[],"usage":{}}\n\ndata: [DONE]\n\n')
-        self.assertEqual(self.ask("Where?", "--max-tokens", "5"),
-                         (0, "Paris \u00e9\U0001f600\n", ""))
-        self.assertEqual(self.server.asked, {
-            "model": "m", "stream": True, "max_tokens": 5,
-            "messages": [{"role": "user", "content": "Where?"}]})
-
-    def test_one_of_several_models_is_asked(self):
-        self.server.stream = delta("x") + b"data: [DONE]\n\n"
-        self.assertEqual(self.ask("Where?", "--model", "b")[0], 0)
-        self.assertEqual(self.server.asked["model"], "b")
-
-    def test_a_server_without_models_is_named(self):
-        self.server.models = []
-        self.assertEqual(self.ask("Where?"), (
-            1, "", "\nbaton: the server has no model loaded\n"))
-
-    def test_an_error_is_shown(self):
-        self.server.error = b'{"error": {"message": "too long: 9 > 8"}}'
-        status, _, said = self.ask("Where?")
-        self.assertEqual(status, 1)
-        self.assertIn("HTTP 400: too long: 9 > 8\n", said)
-
-    def test_an_answer_cut_off_is_an_error(self):
-        self.server.stream = delta("Par")
-        status, answer, said = self.ask("Where?")
-        self.assertEqual((status, answer), (1, "Par"))
-        self.assertIn("in the middle", said)
-
-    def test_an_error_inside_the_stream_is_shown(self):
-        self.server.stream = delta("P") + b'data: {"error": {"message": "w"}}\n'
-        status, _, said = self.ask("Where?")
-        self.assertEqual((status, said), (1, "\nbaton: w\n"))
-
-    def test_a_server_that_is_not_there_is_named(self):
-        with http.server.HTTPServer(("127.0.0.1", 0), ChatHandler) as closed:
-            port = closed.server_port
-        status, _, said = self.ask("Where?", port=port)
-        self.assertEqual(status, 1)
-        self.assertIn(f"nobody answers at 127.0.0.1:{port}; start the server "
-                      "with ./baton serve\n", said)
-
-
 class ReportTest(unittest.TestCase):
     def count(self, *tests):
         """@return the last line for these entries of meson's log."""
@@ -597,6 +494,92 @@ class BatonTest(unittest.TestCase):
             self.assertEqual(said, f"baton: no benchmark '{name}'\n{listed}")
         self.assertEqual(self.baton("help")[0], 0)
 
+    def test_near_misses_are_answered_with_what_was_meant(self):
+        for typed, meant in (("sreve", "serve"), ("loaad", "load"), ("verzion", "version"), ("statsu", "status")):
+            self.assertEqual(self.baton(typed), (
+                1, "", f"baton: no command '{typed}'; did you mean {meant}?\nSee ./baton help.\n"))
+        self.assertEqual(self.baton("zzzz")[2], "baton: no command 'zzzz'\nSee ./baton help.\n")
+        self.write_benches("serve.py", "kernels.py")
+        self.assertIn("baton: no benchmark 'kernel'; did you mean kernels?\n", self.baton("bench", "kernel")[2])
+        self.assertEqual(self.baton("test", "--lnog")[2],
+                         "baton: baton test has no option --lnog; did you mean --long?\n")
+
+    def test_names_of_tests_are_checked_before_anything_is_installed(self):
+        for folder in ("tests/integration", "tests/clients", "tests/unit/base", "launcher"):
+            os.makedirs(os.path.join(self.source, folder))
+        for path, text in (("tests/integration/test_a.py", "def test_first_prompt():\n"),
+                           ("tests/clients/test_b.py", "def test_openai_chat(c):\n"),
+                           ("tests/unit/base/meson.build", "unit_tests = {\n  'hashmap': [x],\n}\n"
+                            "test('replay_' + name, x)\ntest(name + '_nng', x)\n"),
+                           ("launcher/meson.build", "foreach name : ['plan', 'status']\n")):
+            with open(os.path.join(self.source, path), "w") as file:
+                file.write(text)
+        for name, meant in (("hashmpa", "; did you mean hashmap?"), ("qqqq", ""), ("asn", "; did you mean asan?")):
+            self.assertEqual(self.baton("test", name), (1, "", f"baton: no test has a name like '{name}'{meant}\n"))
+        self.assertEqual(self.logged(), [])
+        # These may be names: what comes next is the installation, which ends at the fake meson.
+        for name in ("hash", "prompt", "openai", "plan", "replay_http1", "rpc_nng", "asan"):
+            said = self.baton("test", "--no-install", name)[2]
+            self.assertIn("Baton needs packages", said, name)
+
+    def test_load_is_an_order_with_a_model_and_else_a_load_generator(self):
+        launcher = os.path.join(self.source, "build/launcher/baton-launch")
+        os.makedirs(os.path.dirname(launcher))
+        with open(launcher, "w") as file:
+            file.write('#!/bin/sh\nprintf "<%s>" "$@"\n')
+        os.chmod(launcher, 0o755)
+        os.makedirs(os.path.join(self.source, "cli"))
+        with open(os.path.join(self.source, "cli/load.py"), "w") as file:
+            file.write("import sys\nprint('generator', *sys.argv[1:])\n")
+        for words in (("a=b.gguf", "prefill=2"), ("a",), ("--no-wait", "a=b"), ("--run-dir", "/x", "a=b"),
+                      ("--run-dir=/x", "a=b")):
+            self.assertEqual(self.baton("load", *words), (
+                0, "<--order><load>" + "".join(f"<{word}>" for word in words), ""))
+        for words in ((), ("--rate", "4"), ("--help",)):
+            self.assertEqual(self.baton("load", *words), (0, " ".join(("generator", *words)) + "\n", ""))
+
+    def test_the_version_is_told_with_and_without_git(self):
+        shutil.copy(os.path.join(ROOT, "meson.build"), self.source)
+        with open(os.path.join(ROOT, "meson.build")) as file:
+            number = file.read().split("version: '")[1].split("'")[0]
+        for words in (("version",), ("--version",), ("serve", "--version")):
+            self.assertEqual(self.baton(*words), (0, f"baton {number}\n", ""))
+        git = ["git", "-C", self.source, "-c", "user.name=t", "-c", "user.email=t@localhost"]
+        quiet = {"check": True, "capture_output": True}
+        subprocess.run([*git, "init"], **quiet)
+        subprocess.run([*git, "add", "baton", "meson.build", "setup"], **quiet)
+        subprocess.run([*git, "commit", "-m", "x"], **quiet)
+        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], text=True, **quiet).stdout.strip()
+        self.assertEqual(self.baton("version"), (0, f"baton {number} ({commit})\n", ""))
+        with open(os.path.join(self.source, "meson.build"), "a") as file:
+            file.write("\n")
+        self.assertEqual(self.baton("version"), (0, f"baton {number} ({commit}-dirty)\n", ""))
+        # A tree inside a repository of somebody else's is no commit of theirs.
+        inner = os.path.join(self.source, "inner")
+        os.makedirs(inner)
+        for name in ("baton", "meson.build", "setup"):
+            shutil.move(os.path.join(self.source, name), inner)
+        self.source = inner
+        self.assertEqual(self.baton("version"), (0, f"baton {number}\n", ""))
+        self.assertEqual(self.logged(), [])
+
+    def test_a_build_is_told_where_there_is_one(self):
+        launcher = os.path.join(self.source, "build/launcher/baton-launch")
+        os.makedirs(os.path.dirname(launcher))
+        with open(launcher, "w") as file:
+            file.write('#!/bin/sh\n[ "$1" = --print-model ] && echo m.gguf || echo "serves $*"\n')
+        os.chmod(launcher, 0o755)
+        self.fake("meson", 'mkdir -p "$2"; touch "$2/build.ninja"')
+        look = 'echo "[1/3] Generating common/config/commit.c with a custom command"; '
+        for steps, said in (("echo ninja: no work to do.", ""), (
+                'echo "[2/3] Compiling C object a.o"; echo "[3/3] Linking target b"',
+                r"building Baton\nbuilt Baton in \d+ s\n"),
+                ('echo "FAILED: a.o"; echo oops; exit 1', r"FAILED: a.o\noops\n\(all of it: .*\)\nbaton: the build failed\n")):
+            self.fake("ninja", look + steps)
+            status, shown, complaint = self.baton("serve", "m.gguf", "--port", "9")
+            self.assertRegex(complaint, f"\\Ainstalling .*\n(?:.*\n)?{said}\\Z")
+            self.assertEqual((status, shown), (1, "") if "FAILED" in steps else (0, "serves m.gguf --port 9\n"))
+
     def test_a_benchmark_installs_what_it_needs_itself(self):
         self.write_benches("engine.py", "kvtransfer.py", "tokenizer.py")
         more = {("engine",): "", ("engine", "--peer", "llama.cpp"): " g++",
@@ -616,8 +599,8 @@ class BatonTest(unittest.TestCase):
         with open(launcher, "w") as file:
             file.write('#!/bin/sh\nprintf "<%s>" "$@"\nexit 2\n')
         os.chmod(launcher, 0o755)
-        for word in ("status", "start", "stop", "drain", "restart", "load",
-                     "unload", "role"):
+        for word in ("status", "start", "stop", "drain", "restart", "unload",
+                     "role"):
             self.assertEqual(self.baton(word, "a b", "--json"),
                              (2, f"<--order><{word}><a b><--json>", ""))
 
@@ -629,6 +612,8 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("\n  --kv-memory SIZE\n", shown)
         self.assertEqual(shown.count("--no-install"), 1)
+        self.assertIn("\nAddresses and who may use them:\n", shown)
+        self.assertNotIn(".SS", shown)
         self.assertNotIn("\\", shown)
         self.assertEqual(self.logged(), [])
 

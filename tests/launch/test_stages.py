@@ -176,7 +176,7 @@ class StagesTest(unittest.TestCase):
 
     def test_tests_by_name_have_no_budget(self):
         status, lines, _ = self.run_stages("stage_named() { add 1 1 0; }",
-                                           "some_test")
+                                           "first_prompt")
         self.assertEqual(status, 1)
         self.assertEqual(lines[1].split()[:4], ["named", "1", "1", "0"])
         self.assertEqual(lines[1].split()[5], "-")

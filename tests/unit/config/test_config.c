@@ -1,97 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/testsupport.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common/base/alloc.h"
-#include "common/base/log.h"
-#include "common/config/config.h"
-
-#define OUTPUT_BYTES 65536
-#define MAX_ARGS     16
-
-/* What the last load printed: standard output, then standard error. */
-static char printed[OUTPUT_BYTES];
-static char complaint[OUTPUT_BYTES];
-
-static int redirect(FILE *stream, int fd, int *saved_p)
-{
-    const int file = memfd_create("output", 0);
-
-    fflush(stream);
-    *saved_p = dup(fd);
-    dup2(file, fd);
-    return file;
-}
-
-static void restore(FILE *stream, int fd, int file, int saved, char *out)
-{
-    ssize_t n;
-
-    fflush(stream);
-    n = pread(file, out, OUTPUT_BYTES - 1, 0);
-    out[(n > 0) ? n : 0] = '\0';
-    dup2(saved, fd);
-    close(saved);
-    close(file);
-}
-
-/* Load with the words of @a line as arguments. */
-static bt_status_t load(unsigned program, const char *line,
-                        const bt_config_t **config_p,
-                        bt_config_store_t **store_p)
-{
-    char words[1024];
-    char *argv[MAX_ARGS] = {words};
-    char *next = words;
-    int argc = 0;
-    int saved_out;
-    int saved_err;
-    int file_out;
-    int file_err;
-    bt_status_t status;
-
-    snprintf(words, sizeof(words), "program%s%s", (*line == '\0') ? "" : " ",
-             line);
-    while ((next != NULL) && (argc < MAX_ARGS - 1)) {
-        argv[argc++] = strsep(&next, " ");
-    }
-    file_out = redirect(stdout, STDOUT_FILENO, &saved_out);
-    file_err = redirect(stderr, STDERR_FILENO, &saved_err);
-    status = bt_config_load(program, argc, argv, config_p, store_p);
-    restore(stdout, STDOUT_FILENO, file_out, saved_out, printed);
-    restore(stderr, STDERR_FILENO, file_err, saved_err, complaint);
-    return status;
-}
-
-static void assert_refused(unsigned program, const char *line, const char *why)
-{
-    const bt_config_t *config = NULL;
-    bt_config_store_t *store = NULL;
-
-    assert_int_equal(load(program, line, &config, &store),
-                     BT_ERR_INVALID_PARAM);
-    assert_null(store);
-    assert_null(config);
-    assert_string_equal(complaint, why);
-}
-
-/* A file with that content; @a path gets its name. */
-static void write_file(const char *content, char *path, size_t bytes)
-{
-    FILE *file;
-
-    snprintf(path, bytes, "/tmp/baton-config-XXXXXX");
-    file = fdopen(mkstemp(path), "w");
-    assert_non_null(file);
-    fputs(content, file);
-    fclose(file);
-}
+#include "tests/unit/config/config_fixture.h"
 
 /* The defaults that the manual promises, one per kind of value. */
 static void defaults_are_those_of_the_manual(void **state)
@@ -153,7 +61,9 @@ static void sizes_are_powers_of_1024(void **state)
         {"2GiB", 2147483648},    {"3K", 3072},
         {"1TiB", 1099511627776}, {"4096", 4096},
         {"4096b", 4096},         {"0", 0},
-        {"5MIB", 5242880},
+        {"5MIB", 5242880},       {"2GB", 2147483648},
+        {"512MB", 536870912},    {"3kb", 3072},
+        {"1Tb", 1099511627776},
     };
 
     (void)state;
@@ -171,7 +81,8 @@ static void sizes_are_powers_of_1024(void **state)
 
 static void bad_values_are_named_with_what_is_allowed(void **state)
 {
-    static const char *const bad_sizes[] = {"2GB",
+    static const char *const bad_sizes[] = {"2GBB",
+                                            "2xb",
                                             "-1",
                                             "1.5g",
                                             "g",
@@ -215,33 +126,6 @@ static void bad_values_are_named_with_what_is_allowed(void **state)
                          BT_ERR_INVALID_PARAM);
         assert_non_null(strstr(complaint, "--kv-memory"));
     }
-}
-
-static void unknown_options_name_the_closest(void **state)
-{
-    (void)state;
-    assert_refused(BT_PROG_SERVE, "--kv-memroy 1g",
-                   "baton serve: unknown option --kv-memroy; did you mean "
-                   "--kv-memory?\n");
-    assert_refused(BT_PROG_SERVE, "--thread-prefill=1",
-                   "baton serve: unknown option --thread-prefill; did you mean "
-                   "--threads-prefill?\n");
-    assert_refused(BT_PROG_SERVE, "--zzz",
-                   "baton serve: unknown option --zzz; see baton serve "
-                   "--help\n");
-    assert_refused(BT_PROG_DECODE, "--http 127.0.0.1:1",
-                   "baton-decode-worker: --http is an option of baton serve, "
-                   "not of baton-decode-worker\n");
-    assert_refused(BT_PROG_SERVE, "--",
-                   "baton serve: unexpected argument '--'; options start with "
-                   "--\n");
-    assert_refused(BT_PROG_SERVE, "model.gguf",
-                   "baton serve: unexpected argument 'model.gguf'; options "
-                   "start with --\n");
-    assert_refused(BT_PROG_SERVE, "--http --grpc",
-                   "baton serve: --http needs a value: --http ADDR:PORT\n");
-    assert_refused(BT_PROG_SERVE, "--decode",
-                   "baton serve: --decode needs a value: --decode N\n");
 }
 
 static void options_that_contradict_each_other_are_refused(void **state)
@@ -815,7 +699,6 @@ int main(void)
         BT_TEST(both_spellings_of_an_option_work),
         BT_TEST(sizes_are_powers_of_1024),
         BT_TEST(bad_values_are_named_with_what_is_allowed),
-        BT_TEST(unknown_options_name_the_closest),
         BT_TEST(options_that_contradict_each_other_are_refused),
         BT_TEST(command_line_wins_over_environment_over_file),
         BT_TEST(a_bad_environment_is_named),

@@ -33,7 +33,8 @@ struct bt_exchange {
     const char *path, *body, *request_id;
     size_t body_bytes;             /* 0: the body is text */
     const char *coding, *accepted; /* Content-Encoding, Accept-Encoding */
-    const char *json_bytes;        /* Inference-Header-Content-Length */
+    const char *accept, *host;
+    const char *json_bytes; /* Inference-Header-Content-Length */
     void *user;
     int status;
     unsigned n_ends, n_writes;
@@ -62,6 +63,12 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     }
     if (strcmp(name, "Accept-Encoding") == 0) {
         return ex->accepted;
+    }
+    if (strcmp(name, "Accept") == 0) {
+        return ex->accept;
+    }
+    if (strcmp(name, "Host") == 0) {
+        return ex->host;
     }
     if (strcmp(name, "Inference-Header-Content-Length") == 0) {
         return ex->json_bytes;
@@ -291,6 +298,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.shared_memory = shared_memory;
     w->config.unknown_fields = "warn";
     w->config.reasoning = reasoning;
+    w->config.cors_origins = "";
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;

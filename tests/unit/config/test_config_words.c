@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the command line forgives, and how it says what it does not. */
+#include "tests/unit/config/config_fixture.h"
+
+static void unknown_options_name_the_closest(void **state)
+{
+    (void)state;
+    assert_refused(BT_PROG_SERVE, "--kv-memroy 1g",
+                   "baton serve: unknown option --kv-memroy; did you mean "
+                   "--kv-memory?\n");
+    assert_refused(BT_PROG_SERVE, "--thread-prefill=1",
+                   "baton serve: unknown option --thread-prefill; did you mean "
+                   "--threads-prefill?\n");
+    assert_refused(BT_PROG_SERVE, "--zzz",
+                   "baton serve: unknown option --zzz; see baton serve "
+                   "--help\n");
+    assert_refused(BT_PROG_DECODE, "--http 127.0.0.1:1",
+                   "baton-decode-worker: --http is an option of baton serve, "
+                   "not of baton-decode-worker\n");
+    assert_refused(BT_PROG_SERVE, "--",
+                   "baton serve: unexpected argument '--'; options start with "
+                   "--\n");
+    assert_refused(BT_PROG_SERVE, "model.gguf",
+                   "baton serve: unexpected argument 'model.gguf': there is no "
+                   "such model file, and options start with --\n");
+    assert_refused(BT_PROG_SERVE, "--local-prefill no",
+                   "baton serve: unexpected argument 'no': there is no such "
+                   "model file, and options start with --\n");
+    assert_refused(BT_PROG_SERVE, "-p 1",
+                   "baton serve: unexpected argument '-p'; options start with "
+                   "--\n");
+    assert_refused(BT_PROG_ROUTER, "/dev/null",
+                   "baton-router: unexpected argument '/dev/null'; options "
+                   "start with --\n");
+    assert_refused(BT_PROG_SERVE, "--verzion",
+                   "baton serve: unknown option --verzion; did you mean "
+                   "--version?\n");
+    assert_refused(BT_PROG_SERVE, "--confg x",
+                   "baton serve: unknown option --confg; did you mean "
+                   "--config?\n");
+    assert_refused(BT_PROG_SERVE, "--no-instal",
+                   "baton serve: unknown option --no-instal; did you mean "
+                   "--no-install?\n");
+    assert_refused(BT_PROG_DECODE, "--no-instal",
+                   "baton-decode-worker: unknown option --no-instal; see "
+                   "baton-decode-worker --help\n");
+    assert_refused(BT_PROG_SERVE, "--http --grpc",
+                   "baton serve: --http needs a value: --http ADDR:PORT\n");
+    assert_refused(BT_PROG_SERVE, "--decode",
+                   "baton serve: --decode needs a value: --decode N\n");
+}
+
+static void models_may_stand_without_their_option(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(
+        load(BT_PROG_SERVE, "/dev/null --decode 2 b=/dev/zero", &c, &store),
+        BT_OK);
+    assert_int_equal(c->n_models, 2);
+    assert_int_equal(c->decode, 2);
+    assert_string_equal(c->model, "/dev/null");
+    assert_string_equal(c->models[1].name, "b");
+    assert_string_equal(c->models[1].path, "/dev/zero");
+    bt_config_destroy(store);
+}
+
+static void the_port_can_be_told_alone(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    bt_strbuf_t args;
+    char path[64];
+    char line[128];
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_SERVE, "--port 9000", &c, &store), BT_OK);
+    assert_string_equal(c->http, "127.0.0.1:9000");
+    /* Children hear of the address alone. */
+    bt_strbuf_init(&args, 4096);
+    assert_int_equal(bt_config_args_for(store, BT_PROG_ROUTER, &args), BT_OK);
+    assert_int_equal(args.len, sizeof("--http=127.0.0.1:9000"));
+    assert_string_equal(args.data, "--http=127.0.0.1:9000");
+    bt_strbuf_fini(&args);
+    bt_config_destroy(store);
+
+    assert_int_equal(
+        load(BT_PROG_ROUTER, "--http [::1]:8000 --port=0", &c, &store), BT_OK);
+    assert_string_equal(c->http, "[::1]:0");
+    bt_config_destroy(store);
+
+    /* The stronger source has the port, the address is as it was. */
+    write_file("http = 0.0.0.0:81\nport = 82\n", path, sizeof(path));
+    snprintf(line, sizeof(line), "--config %s", path);
+    assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
+    assert_string_equal(c->http, "0.0.0.0:82");
+    bt_config_destroy(store);
+    snprintf(line, sizeof(line), "--config %s --http a:83", path);
+    assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
+    assert_string_equal(c->http, "a:83");
+    bt_config_destroy(store);
+    unlink(path);
+
+    /* What a cluster says of a service called baton is not ours. */
+    setenv("BATON_PORT", "tcp://10.0.0.1:8000", 1);
+    assert_int_equal(load(BT_PROG_SERVE, "", &c, &store), BT_OK);
+    assert_string_equal(c->http, "127.0.0.1:8000");
+    assert_string_equal(complaint, "");
+    bt_config_destroy(store);
+    bt_config_unset_environment();
+
+    assert_refused(BT_PROG_SERVE, "--port 65536",
+                   "baton serve: --port: '65536' is not a whole number from 0 "
+                   "to 65535\n");
+    assert_refused(BT_PROG_DECODE, "--port 1",
+                   "baton-decode-worker: --port is an option of baton serve, "
+                   "not of baton-decode-worker\n");
+}
+
+static void a_size_may_have_a_space_before_its_unit(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+    char path[64];
+    char line[128];
+
+    (void)state;
+    write_file("kv-memory = 2 GB\n", path, sizeof(path));
+    snprintf(line, sizeof(line), "--config %s", path);
+    assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
+    assert_int_equal(c->kv_memory_bytes, 2147483648);
+    bt_config_destroy(store);
+    unlink(path);
+}
+
+/* "Other options" is for what is between processes that are started by hand,
+ * and for an option that nobody has given a heading. */
+static void every_option_has_one_heading(void **state)
+{
+    static const char *const others[] = {"join",     "listen",  "listen-host",
+                                         "launcher", "run-dir", "key-file",
+                                         "name"};
+
+    (void)state;
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+        bool is_other = false;
+
+        for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++) {
+            is_other = is_other || (strcmp(option->name, others[k]) == 0);
+        }
+        if ((bt_config_group_of(option) == BT_CONFIG_N_GROUPS - 1) !=
+            is_other) {
+            fail_msg("--%s has no group in config_groups.c", option->name);
+        }
+    }
+    /* Each name is an option's, and stands once. */
+    for (size_t g = 0; g < BT_CONFIG_N_GROUPS; g++) {
+        for (const char *const *name = bt_config_groups[g].names; *name != NULL;
+             name++) {
+            const bt_option_t *const option =
+                bt_config_option_find(*name, strlen(*name));
+
+            assert_non_null(option);
+            assert_int_equal(bt_config_group_of(option), g);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(unknown_options_name_the_closest),
+        BT_TEST(models_may_stand_without_their_option),
+        BT_TEST(the_port_can_be_told_alone),
+        BT_TEST(a_size_may_have_a_space_before_its_unit),
+        BT_TEST(every_option_has_one_heading),
+    };
+
+    bt_config_unset_environment();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
