@@ -12,17 +12,10 @@ static const char *const models[] = {"model",
                                      "model-repository",
                                      "reasoning",
                                      NULL};
-static const char *const processes[] = {"prefill",
-                                        "decode",
-                                        "routers",
-                                        "share-http",
-                                        "threads-prefill",
-                                        "threads-decode",
-                                        "threads",
-                                        "cores",
-                                        "role",
-                                        "local-prefill",
-                                        NULL};
+static const char *const processes[] = {
+    "prefill",        "decode",  "routers", "share-http", "threads-prefill",
+    "threads-decode", "threads", "cores",   "role",       "workers-pinned",
+    "local-prefill",  NULL};
 static const char *const doors[] = {"http",
                                     "port",
                                     "grpc",
