@@ -128,10 +128,10 @@ typedef struct bt_config {
     uint32_t drain_ms;    /* longest drain at SIGTERM, 30000 */
     /* as Triton's servers have it */
     const char *model_repository; /* folder of config.pbtxt files, "" = none */
-    const bt_repository_t *repository;   /* what was read there, or NULL */
-    const char *batching_strategy;       /* inflight_fused_batching, V1 ... */
-    const char *exclude_input_in_output; /* auto, yes, no */
-    bool accumulate_tokens;              /* tensorrt_llm_bls */
+    const bt_repository_t *repository; /* what was read there, or NULL */
+    const char *batching_strategy;     /* inflight_fused_batching, V1 ... */
+    bool exclude_input_in_output;      /* of Triton's models */
+    bool accumulate_tokens;            /* tensorrt_llm_bls */
     uint32_t queue_delay_us;  /* requests that come within it go together */
     uint32_t kv_tokens;       /* most of a worker, 0 = what fits */
     uint32_t kv_free_percent; /* share for KV, 0 = auto */

@@ -278,10 +278,9 @@ const bt_option_t bt_config_options[] = {
            batching_strategy,
            "Which family /metrics has of the batcher: in-flight's, or "
            "nv_trt_llm_v1_metrics in its place; the batches are the same"),
-    CHOICE("exclude-input-in-output", "auto", "auto, yes, no", S | R,
-           exclude_input_in_output,
-           "Whether the text of Triton's models leaves the prompt out, where a "
-           "request does not say it; auto: yes for generate, no for infer"),
+    FLAG("exclude-input-in-output", S | R, exclude_input_in_output,
+         "The text and ids of Triton's models leave the prompt out where a "
+         "request does not say it; a stream's always do"),
     FLAG("accumulate-tokens", S | R, accumulate_tokens,
          "Each response of a stream of tensorrt_llm_bls has all text so far"),
     COUNT("queue-delay-us", "0", 0, 1000000, "us", S | R, queue_delay_us,

@@ -204,8 +204,7 @@ static bt_status_t add_parameters(const bt_config_t *config,
         {"batch_scheduler_policy", "guaranteed_no_evict"},
         {"max_beam_width", "1"},
         {"exclude_input_in_output",
-         (strcmp(config->exclude_input_in_output, "yes") == 0) ? "true"
-                                                               : "false"},
+         config->exclude_input_in_output ? "true" : "false"},
     };
 
     model->parameters = copy_pairs(pairs, BT_ARRAY_LEN(pairs));

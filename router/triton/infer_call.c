@@ -239,7 +239,6 @@ static bool make_row(bt_infer_call_t *call, size_t i)
 {
     bt_api_request_t *request = &call->lowered.rows[i];
     const bt_api_prompt_t *prompt = &request->prompts[0];
-    const char *word = call->front->config->exclude_input_in_output;
     bt_infer_row_t *row = &call->rows[i];
 
     row->reply.ops = &row_ops;
@@ -255,8 +254,9 @@ static bool make_row(bt_infer_call_t *call, size_t i)
     request->return_token_ids = call->spec->role == BT_ROLE_IDS;
     if (call->stream) {
         request->exclude_input_in_output = true; /* pieces have new text only */
-    } else if (!request->says_exclude_input && (strcmp(word, "auto") != 0)) {
-        request->exclude_input_in_output = strcmp(word, "yes") == 0;
+    } else if (!request->says_exclude_input) {
+        request->exclude_input_in_output =
+            call->front->config->exclude_input_in_output;
     }
     request->says_exclude_input = true;
     if (!request->exclude_input_in_output && (prompt->ids != NULL)) {

@@ -763,7 +763,7 @@ def test_requests_keep_one_connection(c):
         answer = session.post(url(c) + GENERATE + "_stream", data=README_BODY)
         assert answer.headers["Content-Type"] == SSE, answer.headers
         events = events_of(answer.content)
-        assert "".join(x["text_output"] for x in events) == answers[0]["text_output"]
+        assert QUESTION + "".join(x["text_output"] for x in events) == answers[0]["text_output"]
         assert session.post(url(c) + GENERATE, data="{").status_code == 400
         packed = requests.post(url(c) + GENERATE, data=gzip.compress(README_BODY.encode()),
                                headers={"Content-Encoding": "gzip"})
@@ -785,7 +785,7 @@ def test_genai_perf_style_body(c):
     # What the tool sends for the streamed form, and [1, 1] tensors.
     status, _, data = c.request("POST", GENERATE + "_stream", dict(body, max_tokens=[[8]], temperature=[0.0]))
     assert status == 200
-    assert "".join(x["text_output"] for x in events_of(data)) == answer["text_output"]
+    assert QUESTION + "".join(x["text_output"] for x in events_of(data)) == answer["text_output"]
     status, more = c.post(GENERATE, dict(body, my_parameter="x", another={"a": [1]}))
     assert status == 200 and more == answer, "unknown keys are request parameters"
 

@@ -730,7 +730,7 @@ static void a_model_repository_sets_what_nothing_stronger_does(void **state)
     assert_int_equal(c->kv_free_percent, 50);
     assert_int_equal(c->max_batch, 9);
     assert_string_equal(c->batching_strategy, "V1");
-    assert_string_equal(c->exclude_input_in_output, "yes");
+    assert_true(c->exclude_input_in_output);
     assert_string_equal(c->prefix_cache, "off");
     assert_non_null(c->repository);
     /* Workers are told what it set for them. */

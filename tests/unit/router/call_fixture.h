@@ -285,7 +285,6 @@ static inline void start(world_t *w, bool with_workers)
     w->config.launcher = "";
     w->config.model_repository = "";
     w->config.batching_strategy = "inflight_fused_batching";
-    w->config.exclude_input_in_output = "auto";
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;

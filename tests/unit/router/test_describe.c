@@ -387,7 +387,7 @@ prompts_in_texts_and_whole_texts_in_streams_follow_the_options(void **state)
 
     (void)state;
     start(w, true);
-    w->config.exclude_input_in_output = "no";
+    w->config.exclude_input_in_output = false;
     post(w, &a, GENERATE, "{\"text_input\":\"ab\",\"max_tokens\":2}");
     answer(w, 0, "AB", BT_FINISH_LENGTH);
     has(&a, "\"text_output\":\"abAB\"");
@@ -396,7 +396,7 @@ prompts_in_texts_and_whole_texts_in_streams_follow_the_options(void **state)
          "\"exclude_input_in_output\":true}");
     answer(w, 1, "AB", BT_FINISH_LENGTH);
     has(&b, "\"text_output\":\"AB\"");
-    w->config.exclude_input_in_output = "yes";
+    w->config.exclude_input_in_output = true;
     w->config.accumulate_tokens = true;
     post(w, &c, "/v2/models/tensorrt_llm_bls/generate_stream",
          "{\"text_input\":\"ab\",\"max_tokens\":3}");
@@ -443,8 +443,8 @@ static void requests_within_the_queue_delay_begin_together(void **state)
     assert_int_equal(count(w, BT_MSG_REQUEST), 4); /* two, to P and D each */
     answer(w, 0, "AB", BT_FINISH_LENGTH);
     answer(w, 1, "CD", BT_FINISH_LENGTH);
-    has(&a, "\"text_output\":\"AB\"");
-    has(&c, "\"text_output\":\"CD\"");
+    has(&a, "\"text_output\":\"abAB\"");
+    has(&c, "\"text_output\":\"efCD\"");
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
     /* What is held when the server stops goes with its client. */
     post(w, &a, GENERATE, "{\"text_input\":\"ab\",\"max_tokens\":2}");
