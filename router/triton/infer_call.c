@@ -293,6 +293,7 @@ static void begin_row(bt_infer_call_t *call, size_t i)
         .traceparent = call->traceparent,
         .request = &call->lowered.rows[i],
         .parse_us = call->parse_us,
+        .tally = &call->tally,
         .body_freed = on_row_freed,
         .ctx = call->held,
     };
@@ -322,6 +323,7 @@ static void begin_rows(bt_infer_call_t *call)
         bt_list_push_back(&call->front->stoppable, &call->stoppable);
     }
     call->n_open = call->n_rows;
+    call->tally.n = (uint32_t)call->n_rows;
     for (size_t i = 0; (i < call->n_rows) && (call->reply != NULL); i++) {
         begin_row(call, i);
     }
@@ -341,6 +343,7 @@ static void stop_rows(bt_infer_call_t *call)
             continue;
         }
         /* It does not run yet: nothing is its answer. */
+        call->tally.n--;
         bt_call_gone(row->reply.call);
         bt_infer_call_add_facts(call, row);
         row_ended(call, row);

@@ -437,10 +437,15 @@ def test_tritonclient_infers_a_batch_with_a_row_each(c):
     client = http.InferenceServerClient("%s:%d" % c.http)
     prompts = [QUESTION, "1 2 3 4", "Once upon a time"]
     try:
+        def counts():
+            stats, = client.get_inference_statistics("tensorrt_llm_bls")["model_stats"]
+            return stats["inference_stats"]["success"]["count"], stats["inference_count"]
+        before = counts()
         result = client.infer("tensorrt_llm_bls", [
             triton_input(http, "text_input", "BYTES", [[x.encode()] for x in prompts]),
             triton_input(http, "max_tokens", "INT32", [[4], [6], [8]]),
             triton_input(http, "stop_words", "BYTES", [[b""], [b" 7"], [b""]])])
+        assert counts() == (before[0] + 1, before[1] + 3), "a request, and three inferences"
         expected = [p + c.generate(p, n, stop_words=s) for p, n, s in zip(prompts, (4, 6, 8), ("", " 7", ""))]
         assert texts_of(result) == expected, (texts_of(result), expected)
         assert result.as_numpy("batch_index").tolist() == [[0], [1], [2]]

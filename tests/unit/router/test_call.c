@@ -269,7 +269,7 @@ static void a_client_that_leaves_cancels_all_its_choices(void **state)
     ended(w, 3);
     assert_int_equal(bt_core_n_legs(w->core), 0);
     assert_true(metric(w, "nv_inference_request_failure{model=\"tensorrt_llm\""
-                          ",version=\"1\"} ") == 4);
+                          ",version=\"1\"} ") == 2); /* requests */
     stop(w);
 }
 
