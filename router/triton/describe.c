@@ -371,7 +371,7 @@ bool bt_describe_is_decoupled(const bt_frontend_t *front, const char *name)
     const bt_model_spec_t *spec = bt_model_spec(name);
 
     /* The chain streams when the part that generates does. */
-    if ((file != NULL) && (strcmp(name, "ensemble") == 0)) {
+    if (strcmp(name, "ensemble") == 0) {
         file = in_repository(front, "tensorrt_llm");
     }
     return (file != NULL) ? (spec->decoupled && file->decoupled)

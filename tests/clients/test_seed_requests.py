@@ -450,6 +450,41 @@ def test_a_stop_request_of_the_same_id_ends_a_stream_early(c):
     c.wait_idle()
 
 
+def test_a_stream_follows_the_transaction_policy_and_accumulates(_):
+    """decoupled_mode:false and accumulate_tokens of the model repository, as gRPC's streams have them."""
+    with tempfile.TemporaryDirectory() as d:
+        for name, words in (("tensorrt_llm", "model_transaction_policy { decoupled: false }"),
+                            ("tensorrt_llm_bls", 'parameters { key: "accumulate_tokens" value { string_value: "true" } }')):
+            os.makedirs(os.path.join(d, "repository", name))
+            with open(os.path.join(d, "repository", name, "config.pbtxt"), "w", encoding="utf-8") as f:
+                f.write(f'name: "{name}"\n{words}\n')
+        repository = ["--model-repository", os.path.join(d, "repository")]
+        with harness.Cluster(harness.small_model(d), router_args=repository) as c:
+            with client(c, "grpc") as t:
+                whole = t.infer("tensorrt_llm_bls", text_request("grpc", ["a"], 8)).as_numpy("text_output").item().decode()
+            s = Stream(c)
+            for model, inputs in (("tensorrt_llm", ids_request("grpc", [5, 6], 2, *switches("streaming"))),
+                                  ("ensemble", text_request("grpc", ["a"], 2, *switches("stream")))):
+                s.ask("1", model=model, inputs=inputs)
+                try:
+                    raise AssertionError(f"{model}: {s.next()}")
+                except InferenceServerException as wrong:
+                    assert "only supported if model is deployed using decoupled mode" in wrong.message(), wrong
+                s.ask("2", model=model, inputs=inputs[:-1])
+                assert s.next()[0].id == "2", model
+            s.ask("3", model="tensorrt_llm_bls", enable_empty_final_response=True,
+                  inputs=text_request("grpc", ["a"], 8, *switches("stream")))
+            pieces = []
+            while True:
+                response, result = s.next()
+                if response.parameters["triton_final_response"].bool_param:
+                    break
+                pieces.append(result.as_numpy("text_output").item().decode())
+            s.close()
+            assert len(pieces) > 2 and all(b.startswith(a) for a, b in zip(pieces, pieces[1:])), pieces
+            assert "a" + pieces[-1] == whole, (pieces, whole)
+
+
 def test_the_articles_client_sends_ids_alone(c):
     """input_ids [[1, 2, 3, 4, 5]] and output_ids wanted: no lengths, nothing else."""
     with client(c, "http") as t:
