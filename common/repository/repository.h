@@ -36,7 +36,7 @@
 /** What requests may ask for where no file says it. */
 #define BT_REPO_MAX_BATCH_SIZE 64
 #define BT_REPO_WHY_BYTES      1024
-#define BT_REPO_NOTES_BYTES    4096
+#define BT_REPO_NOTES_BYTES    8192
 
 /** preprocessing, tensorrt_llm, postprocessing, ensemble, tensorrt_llm_bls. */
 extern const char *const bt_repo_names[BT_REPO_N_MODELS];
