@@ -62,6 +62,10 @@ static void say_repository(const bt_config_t *config)
 {
     const bt_repository_t *repository = config->repository;
 
+    if (config->gpu_metrics) {
+        BT_LOG_INFO("--enable-gpu-metrics: there is no GPU here, so nv_gpu_* "
+                    "has no series");
+    }
     for (int i = 0; (repository != NULL) && (i < BT_REPO_N_MODELS); i++) {
         if (repository->has[i]) {
             BT_LOG_INFO("%s/%s/config.pbtxt was read", config->model_repository,

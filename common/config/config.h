@@ -53,6 +53,9 @@ typedef struct bt_config_model {
 } bt_config_model_t;
 
 /** Values, owned by the config object. Strings are never NULL (""). */
+/** It is there where a GPU's driver is. */
+#define BT_CONFIG_GPU_DRIVER "/proc/driver/nvidia/version"
+
 typedef struct bt_config {
     /* what ./baton serve takes */
     const char *model; /* path of models[0], "" when there is none */
@@ -136,7 +139,7 @@ typedef struct bt_config {
     uint32_t kv_tokens;       /* most of a worker, 0 = what fits */
     uint32_t kv_free_percent; /* share for KV, 0 = auto */
     bool cpu_metrics;         /* nv_cpu_* */
-    bool gpu_metrics;         /* nv_gpu_* */
+    bool gpu_metrics;         /* nv_gpu_*: only where there is no GPU */
     const char *vertex_health_route;  /* "" = AIP_HEALTH_ROUTE's, or none */
     const char *vertex_predict_route; /* "" = AIP_PREDICT_ROUTE's, or none */
 } bt_config_t;

@@ -297,7 +297,8 @@ const bt_option_t bt_config_options[] = {
     FLAG("enable-cpu-metrics", S | R, cpu_metrics,
          "/metrics has nv_cpu_utilization and nv_cpu_memory_*"),
     FLAG("enable-gpu-metrics", S | R, gpu_metrics,
-         "Refused: nv_gpu_* is not measured by this version"),
+         "Taken where there is no GPU, and so no series of nv_gpu_*, as Triton "
+         "has it; refused where there is one: this version does not measure it"),
     TEXT("vertex-health-route", "PATH", "", S | R, vertex_health_route,
          "Path of Vertex AI's health checks; empty: that of AIP_HEALTH_ROUTE, "
          "if it is set"),

@@ -109,10 +109,12 @@ def test_other_values_of_a_repository_take_effect_as_well():
         assert "instance_group [ { count: 1 kind: KIND_CPU } ]" in text
         with open(path, "w", encoding="utf-8") as f:
             f.write(text.replace("count: 1 kind: KIND_CPU", "count: 2 kind: KIND_GPU gpus: [ 0 ]"))
-        with Launch("--model-repository", where) as launch:
+        gpu = [] if os.path.exists("/proc/driver/nvidia/version") else ["--enable-gpu-metrics"]
+        with Launch("--model-repository", where, *gpu) as launch:
             router = launch.process("router")
             at, metrics = router["http"], router["metrics"]
             assert launch.metric(metrics, "baton_workers", role="decode", state="up") == 2  # instances
+            assert "nv_gpu_" not in page(metrics)
             # Two decode workers, each with three seats.
             assert launch.metric(metrics, "nv_trt_llm_request_metrics", request_type="max") == 6
             body = {"text_input": "abc " * 20, "max_tokens": 6, "temperature": 0}
