@@ -33,20 +33,45 @@ typedef struct start {
     char url[URL_BYTES];
 } start_t;
 
+#define NOTES_AT_A_TIME ((size_t)900) /* a line of the log has no more room */
+
+/* Fields and why, "field (why), field (why)": as many as a line takes, and the
+ * rest on further lines. */
+static void say_notes(const char *model, const char *notes)
+{
+    static const char between[] = "), ";
+
+    while (notes[0] != '\0') {
+        size_t n = strlen(notes);
+
+        if (n > NOTES_AT_A_TIME) {
+            n = NOTES_AT_A_TIME;
+            while ((n > 1) && (strncmp(notes + n - 1, between,
+                                       sizeof(between) - 1) != 0)) {
+                n--;
+            }
+        }
+        BT_LOG_INFO("%s: without effect here: %.*s", model, (int)n, notes);
+        notes += n;
+        notes += strspn(notes, ", ");
+    }
+}
+
 /* What a model repository says and has no meaning here: once. */
 static void say_repository(const bt_config_t *config)
 {
     const bt_repository_t *repository = config->repository;
 
+    if (config->gpu_metrics) {
+        BT_LOG_INFO("--enable-gpu-metrics: there is no GPU here, so nv_gpu_* "
+                    "has no series");
+    }
     for (int i = 0; (repository != NULL) && (i < BT_REPO_N_MODELS); i++) {
         if (repository->has[i]) {
             BT_LOG_INFO("%s/%s/config.pbtxt was read", config->model_repository,
                         bt_repo_names[i]);
         }
-        if (repository->notes[i][0] != '\0') {
-            BT_LOG_INFO("%s: without effect here: %.900s", bt_repo_names[i],
-                        repository->notes[i]);
-        }
+        say_notes(bt_repo_names[i], repository->notes[i]);
     }
 }
 

@@ -534,7 +534,8 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            c->chunk_tokens, c->tokens_per_block);
         return BT_ERR_INVALID_PARAM;
     }
-    if (c->gpu_metrics) {
+    /* Where there is no GPU there is nothing that nv_gpu_* could say. */
+    if (c->gpu_metrics && (access(BT_CONFIG_GPU_DRIVER, F_OK) == 0)) {
         bt_config_complain(store->program,
                            "--enable-gpu-metrics: nv_gpu_* is not measured by "
                            "this version; nv_trt_llm_runtime_memory_metrics "

@@ -57,6 +57,9 @@ typedef struct bt_config_model {
 } bt_config_model_t;
 
 /** Values, owned by the config object. Strings are never NULL (""). */
+/** It is there where a GPU's driver is. */
+#define BT_CONFIG_GPU_DRIVER "/proc/driver/nvidia/version"
+
 typedef struct bt_config {
     /* what ./baton serve takes */
     const char *model; /* path of models[0], "" when there is none */
@@ -136,17 +139,17 @@ typedef struct bt_config {
     uint32_t drain_ms;    /* longest drain at SIGTERM, 30000 */
     /* as Triton's servers have it */
     const char *model_repository; /* folder of config.pbtxt files, "" = none */
-    const bt_repository_t *repository;   /* what was read there, or NULL */
-    const char *batching_strategy;       /* inflight_fused_batching, V1 ... */
-    const char *exclude_input_in_output; /* auto, yes, no */
-    const char *unknown_fields;          /* ignore, warn, error */
-    bool accumulate_tokens;              /* tensorrt_llm_bls */
-    const char *shared_memory;           /* tensors of clients in it: off, on */
+    const bt_repository_t *repository; /* what was read there, or NULL */
+    const char *batching_strategy;     /* inflight_fused_batching, V1 ... */
+    bool exclude_input_in_output;      /* of Triton's models */
+    bool accumulate_tokens;            /* tensorrt_llm_bls */
+    const char *unknown_fields;        /* ignore, warn, error */
+    const char *shared_memory;         /* tensors of clients in it: off, on */
     uint32_t queue_delay_us;  /* requests that come within it go together */
     uint32_t kv_tokens;       /* most of a worker, 0 = what fits */
     uint32_t kv_free_percent; /* share for KV, 0 = auto */
     bool cpu_metrics;         /* nv_cpu_* */
-    bool gpu_metrics;         /* nv_gpu_* */
+    bool gpu_metrics;         /* nv_gpu_*: only where there is no GPU */
     const char *vertex_health_route;  /* "" = AIP_HEALTH_ROUTE's, or none */
     const char *vertex_predict_route; /* "" = AIP_PREDICT_ROUTE's, or none */
 } bt_config_t;

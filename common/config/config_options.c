@@ -302,10 +302,9 @@ const bt_option_t bt_config_options[] = {
            batching_strategy,
            "Which family /metrics has of the batcher: in-flight's, or "
            "nv_trt_llm_v1_metrics in its place; the batches are the same"),
-    CHOICE("exclude-input-in-output", "auto", "auto, yes, no", S | R,
-           exclude_input_in_output,
-           "Whether the text of Triton's models leaves the prompt out, where a "
-           "request does not say it; auto: yes for generate, no for infer"),
+    FLAG("exclude-input-in-output", S | R, exclude_input_in_output,
+         "The text and ids of Triton's models leave the prompt out where a "
+         "request does not say it; a stream's always do"),
     CHOICE("unknown-fields", "warn", "ignore, warn, error", S | R,
            unknown_fields,
            "What becomes of fields of a client's JSON that nobody here knows: "
@@ -332,7 +331,8 @@ const bt_option_t bt_config_options[] = {
     FLAG("enable-cpu-metrics", S | R, cpu_metrics,
          "/metrics has nv_cpu_utilization and nv_cpu_memory_*"),
     FLAG("enable-gpu-metrics", S | R, gpu_metrics,
-         "Refused: nv_gpu_* is not measured by this version"),
+         "Taken where there is no GPU, and so no series of nv_gpu_*, as Triton "
+         "has it; refused where there is one: this version does not measure it"),
     TEXT("vertex-health-route", "PATH", "", S | R, vertex_health_route,
          "Path of Vertex AI's health checks; empty: that of AIP_HEALTH_ROUTE, "
          "if it is set"),

@@ -36,7 +36,7 @@
 /** What requests may ask for where no file says it. */
 #define BT_REPO_MAX_BATCH_SIZE 64
 #define BT_REPO_WHY_BYTES      1024
-#define BT_REPO_NOTES_BYTES    4096
+#define BT_REPO_NOTES_BYTES    8192
 
 /** preprocessing, tensorrt_llm, postprocessing, ensemble, tensorrt_llm_bls. */
 extern const char *const bt_repo_names[BT_REPO_N_MODELS];
@@ -139,7 +139,8 @@ typedef enum bt_repo_fate {
     BT_REPO_DESCRIBED, /**< said to clients, checked for what it is */
     BT_REPO_EFFECT,    /**< sets an option, or changes what requests do */
     BT_REPO_NOTED,     /**< without meaning here: taken, and said once */
-    BT_REPO_ONLY,      /**< these values are taken, any other refused */
+    BT_REPO_ONLY,      /**< these values are taken, any other refused; the
+                            first is what is done, of the others that is said */
 } bt_repo_fate_t;
 
 typedef struct bt_repo_field {

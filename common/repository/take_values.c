@@ -120,6 +120,14 @@ static bool is_one_of(const char *values, const char *text)
     return false;
 }
 
+static bool is_first(const bt_repo_field_t *row, const bt_pbtxt_field_t *field)
+{
+    const size_t n = strcspn(row->values, ",");
+
+    return (strlen(field->text) == n) &&
+           (strncasecmp(row->values, field->text, n) == 0);
+}
+
 /* ---- options ---- */
 
 static bt_repo_setting_t *add_setting(const reading_t *r,
@@ -232,6 +240,10 @@ bt_status_t bt_take_check_row(const reading_t *r, const bt_repo_field_t *row,
         bt_take_note(r, path, row->note);
         return BT_OK;
     case BT_REPO_ONLY:
+        /* The first is what is done anyway; of another it is said. */
+        if (is_one_of(row->values, field->text) && !is_first(row, field)) {
+            bt_take_note(r, path, row->note);
+        }
         if (!is_one_of(row->values, field->text)) {
             return bt_take_refuse(
                 r, field, "%s: '%.64s' is not served: %s%s%s%s", path,

@@ -76,6 +76,7 @@ typedef struct bt_gen_spec {
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's; longer than that is cut */
     uint64_t parse_us, tokenize_us; /**< for the ledger */
+    uint32_t n_of_request;          /**< the same */
     uint64_t held_us; /**< it could have come so much earlier; a wait */
     bt_gen_origin_t origin;
 } bt_gen_spec_t;

@@ -150,6 +150,7 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
     gen->ledger.parse_us = spec->parse_us;
     gen->ledger.tokenize_us = spec->tokenize_us;
+    gen->ledger.n_of_request = spec->n_of_request;
     gen->origin = spec->origin;
     *gen_p = gen;
     return BT_OK;

@@ -102,7 +102,7 @@ typedef struct bt_api_request {
      *  are; 0: as many as fit into its client's buffer as text. */
     uint64_t stream_logits;
     bool echo; /**< completions: the prompt comes before the answer */
-    bool exclude_input_in_output;  /**< generate: default true here, see docs */
+    bool exclude_input_in_output;  /**< Triton's: no prompt in the text */
     bool says_exclude_input;       /**< the client gave the one above */
     bool has_seed;                 /**< absent: a random seed per request */
     bt_logit_bias_t *logit_biases; /**< those of sampling */

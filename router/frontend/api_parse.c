@@ -304,7 +304,6 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     memset(request, 0, sizeof(*request));
     request->dialect = dialect;
     request->n = 1;
-    request->exclude_input_in_output = true;
     request->sampling = bt_sampling_default();
     if (dialect == BT_API_RESPONSES) {
         static const bt_api_names_t names = {

@@ -61,6 +61,8 @@ struct bt_call {
     bool hides_logprobs;
     char *instructions;   /* of a response; owned or NULL */
     bt_choice_t *choices; /* owned */
+    bt_call_tally_t own_tally;
+    bt_call_tally_t *tally; /* of the request: own_tally, or several calls' */
 };
 
 static const char *error_type(int http_status)
@@ -99,12 +101,33 @@ static void call_release(bt_call_t *call)
     }
 }
 
-/* A sequence ended, well or not. */
+static bool is_failure(int http_status)
+{
+    return (http_status == 429) || (http_status >= 500);
+}
+
+static void count_request(const bt_call_t *call, bool ok)
+{
+    bt_router_metrics_request(call->served->metrics, ok);
+    bt_names_request(&call->front->names, call->name, ok);
+}
+
+/* A sequence ended, well or not; perhaps the request with it. It was open, so
+ * nobody had the last word yet: what holds the tally is there. */
 static void count_end(const bt_call_t *call, bool ok, uint32_t n_prompt,
                       uint32_t n_output)
 {
-    bt_router_metrics_end(call->served->metrics, ok, n_prompt, n_output);
+    bt_call_tally_t *tally = call->tally;
+
+    if (ok) {
+        bt_router_metrics_end(call->served->metrics, n_prompt, n_output);
+        tally->n_ok++;
+    }
     bt_names_end(&call->front->names, call->name, ok, n_prompt, n_output);
+    if (!tally->failed && (!ok || (tally->n_ok == tally->n))) {
+        tally->failed = !ok;
+        count_request(call, ok);
+    }
 }
 
 /* @param start_us  when work on its text began */
@@ -622,6 +645,7 @@ static bool make_choices(bt_call_t *call, const bt_intake_t *in)
     call->n_of_prompt = request->n;
     call->n_told = (request->n_told > 0) ? request->n_told : request->n;
     call->hides_logprobs = request->hides_logprobs;
+    call->own_tally.n = n;
     for (uint32_t i = 0; i < n; i++) {
         bt_choice_t *choice = &call->choices[i];
 
@@ -671,7 +695,8 @@ static void fill_origin(const bt_call_t *call, const char *traceparent,
 
 /* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
 static bt_gen_spec_t spec_of(const bt_intake_t *in,
-                             const bt_gen_origin_t *origin, uint32_t i)
+                             const bt_gen_origin_t *origin, uint32_t i,
+                             uint32_t n_of_request)
 {
     const bt_api_request_t *request = &in->request;
     const bt_prepared_prompt_t *prompt = &in->prepared.prompts[i / request->n];
@@ -692,6 +717,7 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .timeout_ms = request->timeout_ms,
         .parse_us = in->parse_us,
         .tokenize_us = in->tokenize_us,
+        .n_of_request = n_of_request,
         .origin = *origin,
     };
 
@@ -720,7 +746,7 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
     bt_status_t status;
 
     for (uint32_t i = 0; i < n; i++) {
-        batch->specs[i] = spec_of(in, origin, first + i);
+        batch->specs[i] = spec_of(in, origin, first + i, call->tally->n);
         batch->specs[i].held_us = held_us;
         batch->users[i] = &call->choices[first + i];
         call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
@@ -763,6 +789,8 @@ static void refuse(bt_call_t *call, bt_served_t *served, const char *name,
 {
     bt_reply_t *reply = take_reply(call);
 
+    /* Its other calls, given up for this one, do not count it again. */
+    call->tally->failed = call->tally->failed || is_failure(error->http_status);
     if (served != NULL) {
         bt_names_refused(&call->front->names, bt_name_of(call->front, name),
                          error->http_status);
@@ -801,12 +829,14 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
     } else if (status == BT_ERR_TOO_LARGE) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
+        call->tally->failed = true;
         fail(call, 503,
              "the logits of requests in flight leave no room for "
              "those of this one (max-logits-bytes), try again later");
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
         bt_names_refused(&call->front->names, call->name, 503);
+        call->tally->failed = true;
         fail(call, 503, "no room for this request, try again later");
     }
     call->pinned = false;
@@ -915,6 +945,7 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
         return;
     }
     bt_list_init(&call->held);
+    call->tally = (source->tally != NULL) ? source->tally : &call->own_tally;
     call->front = front;
     call->reply = reply;
     reply->call = call;
@@ -951,8 +982,7 @@ static bool stop_choice(bt_call_t *call, bt_choice_t *choice)
     choice->finish = BT_FINISH_STOP;
     choice->gen = NULL;
     call->n_open--;
-    bt_router_metrics_end(call->served->metrics, true, choice->n_prompt,
-                          choice->n_output);
+    count_end(call, true, choice->n_prompt, choice->n_output);
     bt_core_cancel(call->served->core, gen, bt_now_us());
     return !call->want_ids || (choice->ids != NULL);
 }

@@ -153,13 +153,18 @@ static bt_status_t find_model(bt_intake_t *in)
     return BT_OK;
 }
 
-/* Where the client does not say it, the operator may. */
+/* As TensorRT-LLM has it: where the client does not say it, the operator does,
+ * and the pieces of a stream have new text only, whatever is said. */
 static void set_exclude_input(bt_intake_t *in)
 {
-    const char *word = in->front->config->exclude_input_in_output;
+    bt_api_request_t *request = &in->request;
 
-    if (!in->request.says_exclude_input && (strcmp(word, "auto") != 0)) {
-        in->request.exclude_input_in_output = strcmp(word, "yes") == 0;
+    if (!request->says_exclude_input) {
+        request->exclude_input_in_output =
+            in->front->config->exclude_input_in_output;
+    }
+    if (request->stream) {
+        request->exclude_input_in_output = true;
     }
 }
 

@@ -29,6 +29,13 @@
 /** From here on in the pool's long lane: milliseconds. */
 #define BT_INTAKE_LONG_BYTES 65536u
 
+/** How far a client's request has come whose sequences may belong to several
+ *  calls: it counts once, when all have ended well or the first did not. */
+typedef struct bt_call_tally {
+    uint32_t n, n_ok; /**< sequences */
+    bool failed;
+} bt_call_tally_t;
+
 /** What the door knows of a call beside its body. Borrowed, but for ctx, which
  *  must stay until body_freed() was called or the pool was stopped. */
 typedef struct bt_call_source {
@@ -43,6 +50,9 @@ typedef struct bt_call_source {
      *  the body is JSON. Its own `stream` counts. */
     bt_api_request_t *request;
     uint64_t parse_us; /**< what making it took */
+    /** Of a request whose other sequences are other calls' (its n is set); must
+     *  stay as long as the reply. NULL: the call is all of the request. */
+    bt_call_tally_t *tally;
     /** The memory of the body, and of what was made of it, is free again. */
     void (*body_freed)(void *ctx, size_t bytes);
     void *ctx;

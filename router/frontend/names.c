@@ -48,13 +48,24 @@ void bt_names_end(const bt_names_t *names, bt_name_t name, bool ok,
     if (!is_chain(name)) {
         return;
     }
-    bt_router_metrics_end(names->metrics[name], ok, n_prompt, n_output);
     /* It began to generate, so its words were tokens. */
-    bt_router_metrics_end(names->metrics[BT_NAME_PREPROCESSING], true, n_prompt,
-                          0);
+    bt_router_metrics_end(names->metrics[BT_NAME_PREPROCESSING], n_prompt, 0);
     if (ok) {
-        bt_router_metrics_end(names->metrics[BT_NAME_POSTPROCESSING], true, 0,
+        bt_router_metrics_end(names->metrics[name], n_prompt, n_output);
+        bt_router_metrics_end(names->metrics[BT_NAME_POSTPROCESSING], 0,
                               n_output);
+    }
+}
+
+void bt_names_request(const bt_names_t *names, bt_name_t name, bool ok)
+{
+    if (!is_chain(name)) {
+        return;
+    }
+    bt_router_metrics_request(names->metrics[name], ok);
+    bt_router_metrics_request(names->metrics[BT_NAME_PREPROCESSING], true);
+    if (ok) {
+        bt_router_metrics_request(names->metrics[BT_NAME_POSTPROCESSING], true);
     }
 }
 
@@ -62,7 +73,7 @@ void bt_names_refused(const bt_names_t *names, bt_name_t name, int http_status)
 {
     if ((names->metrics[name] != NULL) &&
         ((http_status == 429) || (http_status >= 500))) {
-        bt_router_metrics_end(names->metrics[name], false, 0, 0);
+        bt_router_metrics_request(names->metrics[name], false);
     }
 }
 
@@ -72,6 +83,7 @@ void bt_names_ledger(const bt_names_t *names, bt_name_t name,
     const bt_ledger_t words_to_tokens = {
         .parse_us = ledger->parse_us,
         .total_us = ledger->parse_us + ledger->tokenize_us,
+        .n_of_request = ledger->n_of_request,
         .ok = true,
     };
 
@@ -111,8 +123,9 @@ void bt_names_part(const bt_names_t *names, bt_name_t name, bool ok, uint32_t n,
     if (metrics == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        bt_router_metrics_end(metrics, ok, 0, 0);
+    for (uint32_t i = 0; ok && (i < n); i++) {
+        bt_router_metrics_end(metrics, 0, 0);
     }
+    bt_router_metrics_request(metrics, ok);
     bt_router_metrics_ledger(metrics, &ledger);
 }

@@ -53,6 +53,8 @@ bt_name_t bt_name_of(const bt_frontend_t *front, const char *name);
  *  counted it. Nothing for BT_NAME_OWN. */
 void bt_names_end(const bt_names_t *names, bt_name_t name, bool ok,
                   uint32_t n_prompt, uint32_t n_output);
+/** A request by this name ended, as bt_router_metrics_request(); the same. */
+void bt_names_request(const bt_names_t *names, bt_name_t name, bool ok);
 /** A call by this name was turned away, as bt_router_metrics_refused(). */
 void bt_names_refused(const bt_names_t *names, bt_name_t name, int http_status);
 /** Where the time of one sequence went. */

@@ -32,8 +32,9 @@ static void put_status(bt_h2_field_t *fields, size_t *n, bt_grpc_code_t code,
 }
 
 /* An answer of a head alone. */
-static void answer_briefly(bt_h2_stream_t *stream, const bt_gcall_t *call,
-                           bt_grpc_code_t code, const char *message)
+static void answer_briefly(bt_h2_stream_t *stream, const bt_h2_field_t *more,
+                           size_t n_more, bt_grpc_code_t code,
+                           const char *message)
 {
     bt_h2_field_t fields[MAX_HEAD] = {{":status", "200"},
                                       {"content-type", CONTENT_TYPE},
@@ -44,8 +45,8 @@ static void answer_briefly(bt_h2_stream_t *stream, const bt_gcall_t *call,
 
     bt_strbuf_init(&text, 2 * MESSAGE_BYTES);
     put_status(fields, &n, code, message, number, &text);
-    for (size_t i = 0; (call != NULL) && (i < call->n_fields); i++) {
-        fields[n++] = call->fields[i];
+    for (size_t i = 0; i < n_more; i++) {
+        fields[n++] = more[i];
     }
     bt_h2_respond(stream, fields, n, true);
     bt_strbuf_fini(&text);
@@ -129,7 +130,8 @@ void bt_gcall_end(bt_gcall_t *call, bt_grpc_code_t code, const char *message)
         return;
     }
     if (!call->began) {
-        answer_briefly(call->stream, call, code, message);
+        answer_briefly(call->stream, call->fields, call->n_fields, code,
+                       message);
     } else {
         bt_strbuf_init(&text, 2 * MESSAGE_BYTES);
         put_status(fields, &n, code, message, number, &text);
@@ -211,8 +213,17 @@ static void refuse(bt_gconn_t *conn, bt_h2_stream_t *stream,
                    bt_grpc_code_t code, const char *message)
 {
     const bt_grpc_handlers_t *handlers = &conn->grpc->handlers;
+    char id_text[BT_GCALL_MEMO_BYTES] = "";
+    const bt_h2_field_t id = {handlers->id_field, id_text};
 
-    answer_briefly(stream, NULL, code, message);
+    if (handlers->on_refused != NULL) {
+        handlers->on_refused(handlers->ctx,
+                             bt_h2_field(stream, handlers->id_field), code,
+                             id_text);
+        answer_briefly(stream, &id, 1, code, message);
+        return;
+    }
+    answer_briefly(stream, NULL, 0, code, message);
     if (handlers->on_end != NULL) {
         handlers->on_end(handlers->ctx, NULL, NULL, code);
     }

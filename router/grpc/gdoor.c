@@ -101,15 +101,15 @@ static const char *finish_name(const bt_reply_facts_t *facts, int code)
     }
 }
 
-void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
-                   const bt_reply_facts_t *facts, uint64_t start_us,
-                   int http_status)
+/* @param id  of one without a call */
+static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
+                 const char *path, const bt_reply_facts_t *facts,
+                 uint64_t start_us, int http_status)
 {
     static const bt_reply_facts_t none;
     const bt_reply_facts_t *f = (facts == NULL) ? &none : facts;
     const uint64_t now_us = bt_now_us();
     char client[BT_NET_PEER_BYTES] = "";
-    char none_id[BT_REQUEST_ID_BYTES] = "";
 
     bt_router_metrics_http(door->front->metrics, path, "GRPC", http_status);
     if (door->front->access == NULL) {
@@ -117,13 +117,11 @@ void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
     }
     if (call != NULL) {
         bt_gcall_peer(call, client);
-    } else {
-        bt_request_id(&door->front->ids, NULL, none_id);
     }
     const bt_access_t access = {
         .unix_ms =
             (bt_unix_minus_monotonic_ns() + (int64_t)now_us * 1000) / 1000000,
-        .id = (call != NULL) ? bt_gcall_memo(call) : none_id,
+        .id = (call != NULL) ? bt_gcall_memo(call) : id,
         .client = client,
         .method = "GRPC",
         .route = path,
@@ -143,19 +141,34 @@ void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
     bt_access_log_add(door->front->access, &access);
 }
 
+void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
+                   const bt_reply_facts_t *facts, uint64_t start_us,
+                   int http_status)
+{
+    note(door, call, "", path, facts, start_us, http_status);
+}
+
+/* It has an id, too, by which it is found in the log. */
+static void on_refused(void *ctx, const char *given, bt_grpc_code_t code,
+                       char id[BT_GCALL_MEMO_BYTES])
+{
+    bt_gdoor_t *door = ctx;
+
+    bt_request_id(&door->front->ids, given, id);
+    note(door, NULL, id, "none", NULL, bt_now_us(), bt_grpc_http_of_code(code));
+}
+
 /* Requests to infer are noted by infer.c, one by one. */
 static void on_end(void *ctx, bt_gcall_t *call, const char *path,
                    bt_grpc_code_t code)
 {
     bt_gdoor_t *door = ctx;
 
-    if ((path != NULL) &&
-        ((strcmp(path, BT_INFERENCE "ModelInfer") == 0) ||
-         (strcmp(path, BT_INFERENCE "ModelStreamInfer") == 0))) {
+    if ((strcmp(path, BT_INFERENCE "ModelInfer") == 0) ||
+        (strcmp(path, BT_INFERENCE "ModelStreamInfer") == 0)) {
         return;
     }
-    bt_gdoor_note(door, call, (path == NULL) ? "none" : path, NULL,
-                  (call == NULL) ? bt_now_us() : bt_gcall_start_us(call),
+    bt_gdoor_note(door, call, path, NULL, bt_gcall_start_us(call),
                   bt_grpc_http_of_code(code));
 }
 
@@ -290,6 +303,8 @@ bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
         .ctx = door,
         .on_check = on_check,
         .on_begin = on_begin,
+        .on_refused = on_refused,
+        .id_field = REQUEST_ID,
         .on_end = on_end,
         .on_turn = on_turn,
         .on_gather = on_gather,

@@ -84,6 +84,12 @@ typedef struct bt_grpc_handlers {
                             const char *origin);
     /** May be NULL. A call begins. */
     void (*on_begin)(void *ctx, bt_gcall_t *call);
+    /** May be NULL: on_end() is called. A call is refused before it begins.
+     *  @param given     what the client says in the field @a id_field, or NULL
+     *  @param [out] id  what the answer says there */
+    void (*on_refused)(void *ctx, const char *given, bt_grpc_code_t code,
+                       char id[BT_GCALL_MEMO_BYTES]);
+    const char *id_field; /**< with on_refused */
     /** May be NULL. A call had its last word. @param path  NULL: of no method
      */
     void (*on_end)(void *ctx, bt_gcall_t *call, const char *path,

@@ -359,6 +359,14 @@ static void set_inference(bt_pb_scratch_t *scratch, const bt_statistics_t *from,
     to->inference_stats = s;
 }
 
+static Inference__StatisticDuration *executed(bt_pb_scratch_t *scratch,
+                                              const bt_statistics_t *from,
+                                              bt_duration_t time)
+{
+    time.count = from->execution_count;
+    return duration_of(scratch, time);
+}
+
 /* Each sequence is an execution of its own, a batch of one. */
 static void set_batches(bt_pb_scratch_t *scratch, const bt_statistics_t *from,
                         statistics_t *to)
@@ -374,9 +382,9 @@ static void set_batches(bt_pb_scratch_t *scratch, const bt_statistics_t *from,
         return;
     }
     list[0]->batch_size = 1;
-    list[0]->compute_input = duration_of(scratch, from->compute_input);
-    list[0]->compute_infer = duration_of(scratch, from->compute_infer);
-    list[0]->compute_output = duration_of(scratch, from->compute_output);
+    list[0]->compute_input = executed(scratch, from, from->compute_input);
+    list[0]->compute_infer = executed(scratch, from, from->compute_infer);
+    list[0]->compute_output = executed(scratch, from, from->compute_output);
     to->batch_stats = list;
     to->n_batch_stats = 1;
 }

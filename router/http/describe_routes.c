@@ -301,6 +301,13 @@ static void write_duration(bt_json_t *json, const char *key, bt_duration_t d)
     bt_json_end_object(json);
 }
 
+static void write_executed(bt_json_t *json, const char *key,
+                           const bt_statistics_t *s, bt_duration_t d)
+{
+    d.count = s->execution_count;
+    write_duration(json, key, d);
+}
+
 /* Each sequence is an execution of its own, a batch of one. */
 static void write_batches(bt_json_t *json, const bt_statistics_t *s)
 {
@@ -308,9 +315,9 @@ static void write_batches(bt_json_t *json, const bt_statistics_t *s)
     if (s->execution_count > 0) {
         bt_json_object(json, NULL);
         bt_json_u64(json, "batch_size", 1);
-        write_duration(json, "compute_input", s->compute_input);
-        write_duration(json, "compute_infer", s->compute_infer);
-        write_duration(json, "compute_output", s->compute_output);
+        write_executed(json, "compute_input", s, s->compute_input);
+        write_executed(json, "compute_infer", s, s->compute_infer);
+        write_executed(json, "compute_output", s, s->compute_output);
         bt_json_end_object(json);
     }
     bt_json_end_array(json);

@@ -145,18 +145,24 @@ static bt_status_t find_names(bt_door_t *door)
     return BT_OK;
 }
 
-/* A path of the option, else of Vertex AI's variable where it started us.
+/* A variable of Vertex AI's, where it started us. @return NULL: none */
+static const char *vertex_variable(const char *name)
+{
+    const char *mode = getenv("AIP_MODE");
+
+    return ((mode != NULL) && (strcmp(mode, "PREDICTION") == 0)) ? getenv(name)
+                                                                 : NULL;
+}
+
+/* A path of the option, else of Vertex AI's variable.
  * @return false: it is no path */
 static bool find_path(const char *option, const char *variable,
                       char path[BT_DOOR_PATH_BYTES])
 {
-    const char *mode = getenv("AIP_MODE");
-    const char *text = option;
+    const char *given = vertex_variable(variable);
+    const char *text =
+        ((option[0] != '\0') || (given == NULL)) ? option : given;
 
-    if ((text[0] == '\0') && (mode != NULL) &&
-        (strcmp(mode, "PREDICTION") == 0) && (getenv(variable) != NULL)) {
-        text = getenv(variable);
-    }
     snprintf(path, BT_DOOR_PATH_BYTES, "%s", text);
     return (text[0] == '\0') ||
            ((text[0] == '/') && (strlen(text) < BT_DOOR_PATH_BYTES));
@@ -182,6 +188,27 @@ static bt_status_t find_vertex(bt_door_t *door)
                     "the model");
     }
     return BT_OK;
+}
+
+/* Where Vertex AI comes to, from outside of this machine as a rule: all of HTTP
+ * is there, too, unless it is there already. */
+static bt_status_t listen_for_vertex(bt_door_t *door)
+{
+    const char *text = vertex_variable("AIP_HTTP_PORT");
+    const char *own = strrchr(door->http_at, ':');
+    char address[32], at[BT_DOOR_ADDRESS_BYTES];
+    bt_status_t status;
+
+    if ((text == NULL) || (text[0] == '\0') ||
+        ((own != NULL) && (strcmp(own + 1, text) == 0))) {
+        return BT_OK;
+    }
+    snprintf(address, sizeof(address), "0.0.0.0:%.16s", text);
+    status = listen_at(door->http, "http (AIP_HTTP_PORT)", address, at);
+    if (status == BT_OK) {
+        BT_LOG_INFO("Vertex AI: HTTP is served at %s, too (AIP_HTTP_PORT)", at);
+    }
+    return status;
 }
 
 static void flush(bt_turn_work_t *work)
@@ -276,6 +303,9 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
     if (status == BT_OK) {
         status =
             listen_at(door->http, "http", front->config->http, door->http_at);
+    }
+    if (status == BT_OK) {
+        status = listen_for_vertex(door);
     }
     if (status == BT_OK) {
         status = listen_at(door->metrics_http, "metrics",

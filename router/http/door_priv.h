@@ -81,6 +81,14 @@ void bt_door_format_error(void *door, const char *path, int status,
 void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how);
 /** The client left while its body is unpacked. */
 void bt_unpack_leave(bt_unpack_t *unpack);
+/** Unpack a short body here and now, if it is packed.
+ *  @param [in,out] body  what it is afterwards; owned
+ *  @retval BT_ERR_TOO_LARGE  it is more than BT_UNPACK_SHORT_BYTES
+ *  @retval BT_ERR_CORRUPT    it is not what its Content-Encoding says
+ *  @retval BT_ERR_NO_MEMORY */
+#define BT_UNPACK_SHORT_BYTES ((size_t)64 << 10)
+BT_MUST_CHECK bt_status_t bt_unpack_short(const bt_exchange_t *ex,
+                                          bt_strbuf_t *body);
 
 /* ---- door_infer.c ---- */
 

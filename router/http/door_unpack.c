@@ -181,6 +181,26 @@ void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how)
     }
 }
 
+bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
+{
+    bt_zip_t format = BT_ZIP_GZIP;
+    bt_strbuf_t plain;
+    bt_status_t status;
+
+    if (!find_format(ex, &format) || (body->len == 0)) {
+        return BT_OK;
+    }
+    bt_strbuf_init(&plain, BT_UNPACK_SHORT_BYTES);
+    status = bt_unzip(format, body->data, body->len, &plain);
+    if (status != BT_OK) {
+        bt_strbuf_fini(&plain);
+        return status;
+    }
+    bt_strbuf_fini(body);
+    *body = plain;
+    return BT_OK;
+}
+
 void bt_unpack_leave(bt_unpack_t *unpack)
 {
     unpack->visit = NULL;

@@ -8,18 +8,41 @@
 #include "router/triton/order.h"
 #include "router/triton/settings_json.h"
 
+/* @return false: the error says why. */
+static bool unpack(const bt_request_t *r, bt_strbuf_t *body,
+                   bt_api_error_t *error)
+{
+    const bt_status_t status = bt_unpack_short(r->ex, body);
+
+    if (status == BT_ERR_TOO_LARGE) {
+        bt_api_error_set(error, 413, "invalid_request_error", NULL,
+                         "the body is too large once it is unpacked");
+    } else if (status == BT_ERR_CORRUPT) {
+        bt_api_error_set(error, 400, "invalid_request_error", NULL,
+                         "the body is not what its Content-Encoding says");
+    } else if (status != BT_OK) {
+        bt_api_error_set(error, 503, "server_error", NULL,
+                         "out of memory for this request, try again later");
+    }
+    return status == BT_OK;
+}
+
 bool bt_request_read(const bt_request_t *r, const char *under,
                      bt_settings_t *settings)
 {
     bt_api_error_t error = {0};
     bt_strbuf_t body;
     const size_t held = bt_exchange_take_body(r->ex, &body);
-    const char *text = (body.len > 0) ? body.data : "";
-    const bt_status_t status =
-        (under != NULL)
-            ? bt_settings_read_under(text, body.len, under, settings, &error)
-            : bt_settings_read(text, body.len, settings, &error);
+    bt_status_t status = BT_ERR_INVALID_PARAM;
 
+    if (unpack(r, &body, &error)) {
+        const char *text = (body.len > 0) ? body.data : "";
+
+        status = (under != NULL)
+                     ? bt_settings_read_under(text, body.len, under, settings,
+                                              &error)
+                     : bt_settings_read(text, body.len, settings, &error);
+    }
     bt_strbuf_fini(&body);
     bt_http_give_back(r->door->http, held);
     if (status != BT_OK) {

@@ -49,7 +49,8 @@ typedef struct bt_ledger {
     uint64_t total_us;
     uint32_t n_prompt, n_output;
     uint32_t n_attempts;
-    bool ok; /**< ended with STOP or LENGTH */
+    uint32_t n_of_request; /**< sequences of its client's request */
+    bool ok;               /**< ended with STOP or LENGTH */
 } bt_ledger_t;
 
 #endif

@@ -190,13 +190,14 @@ void bt_router_metrics_prompt(bt_model_metrics_t *mm, uint32_t n_tokens)
     add(mm, BT_MC_PROMPT_TOKENS, n_tokens);
 }
 
-void bt_router_metrics_end(bt_model_metrics_t *mm, bool ok, uint32_t n_prompt,
-                           uint32_t n_output)
+void bt_router_metrics_request(bt_model_metrics_t *mm, bool ok)
 {
     add(mm, ok ? BT_MC_SUCCESS : BT_MC_FAILURE, 1);
-    if (!ok) {
-        return;
-    }
+}
+
+void bt_router_metrics_end(bt_model_metrics_t *mm, uint32_t n_prompt,
+                           uint32_t n_output)
+{
     mm->last_ms =
         (uint64_t)(bt_unix_minus_monotonic_ns() + (int64_t)bt_now_ns()) /
         1000000;
@@ -252,6 +253,7 @@ void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
 
 void bt_router_metrics_ledger(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
 {
+    const double n = (ledger->n_of_request > 1) ? ledger->n_of_request : 1;
     const uint64_t input = ledger->parse_us + ledger->tokenize_us;
     const uint64_t queue = ledger->wait_us + ledger->prefill_queue_us;
 
@@ -260,13 +262,13 @@ void bt_router_metrics_ledger(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
         add(mm, BT_MC_RERUNS, ledger->n_attempts - 1);
     }
     if (!ledger->ok) {
-        add(mm, BT_MC_FAIL_US, (double)ledger->total_us);
+        add(mm, BT_MC_FAIL_US, (double)ledger->total_us / n);
         return;
     }
-    add(mm, BT_MC_REQUEST_US, (double)ledger->total_us);
-    add(mm, BT_MC_INPUT_US, (double)input);
-    add(mm, BT_MC_QUEUE_US, (double)queue);
-    add(mm, BT_MC_INFER_US, (double)(ledger->total_us - input - queue));
+    add(mm, BT_MC_REQUEST_US, (double)ledger->total_us / n);
+    add(mm, BT_MC_INPUT_US, (double)input / n);
+    add(mm, BT_MC_QUEUE_US, (double)queue / n);
+    add(mm, BT_MC_INFER_US, (double)(ledger->total_us - input - queue) / n);
 }
 
 static void observe_us(bt_model_metrics_t *mm, bt_model_hist_t hist,

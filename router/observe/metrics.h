@@ -82,9 +82,12 @@ void bt_router_metrics_v1(bt_router_metrics_t *m, bool v1);
 
 /** A generation was accepted. */
 void bt_router_metrics_prompt(bt_model_metrics_t *mm, uint32_t n_tokens);
-/** A generation ended for its client (or the client left: not ok). */
-void bt_router_metrics_end(bt_model_metrics_t *mm, bool ok, uint32_t n_prompt,
+/** A generation ended well for its client: an inference, and an execution. */
+void bt_router_metrics_end(bt_model_metrics_t *mm, uint32_t n_prompt,
                            uint32_t n_output);
+/** A client's request ended, of as many generations as it has: once all have
+ *  ended well, or when the first did not (or its client left). */
+void bt_router_metrics_request(bt_model_metrics_t *mm, bool ok);
 /** One response of a stream of several.
  *  @param index  in its request; those past BT_STATISTICS_RESPONSES are counted
  *                nowhere
@@ -116,7 +119,9 @@ typedef struct bt_duration {
 } bt_duration_t;
 
 /** The same cells as the nv_inference_* families have, and what those do not
- *  say. Sequences that ended well count in all but fail. */
+ *  say. As Triton counts: a batch of n is n inferences and one success (or
+ *  failure), as are the times' counts; a request's time is the mean of its
+ *  sequences'. */
 typedef struct bt_statistics {
     uint64_t last_ms; /**< Unix time of the last end of a sequence; 0: none */
     uint64_t inference_count, execution_count;

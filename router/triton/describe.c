@@ -213,8 +213,7 @@ static bt_status_t add_parameters(const bt_config_t *config,
         {"batch_scheduler_policy", "guaranteed_no_evict"},
         {"max_beam_width", "1"},
         {"exclude_input_in_output",
-         (strcmp(config->exclude_input_in_output, "yes") == 0) ? "true"
-                                                               : "false"},
+         config->exclude_input_in_output ? "true" : "false"},
     };
 
     model->parameters = copy_pairs(pairs, BT_ARRAY_LEN(pairs));
@@ -381,7 +380,7 @@ bool bt_describe_is_decoupled(const bt_frontend_t *front, const char *name)
     const bt_model_spec_t *spec = bt_model_spec(name);
 
     /* The chain streams when the part that generates does. */
-    if ((file != NULL) && (strcmp(name, "ensemble") == 0)) {
+    if (strcmp(name, "ensemble") == 0) {
         file = in_repository(front, "tensorrt_llm");
     }
     return (file != NULL) ? (spec->decoupled && file->decoupled)

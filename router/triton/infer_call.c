@@ -241,7 +241,6 @@ static bool make_row(bt_infer_call_t *call, size_t i)
 {
     bt_api_request_t *request = &call->lowered.rows[i];
     const bt_api_prompt_t *prompt = &request->prompts[0];
-    const char *word = call->front->config->exclude_input_in_output;
     bt_infer_row_t *row = &call->rows[i];
 
     row->reply.ops = &row_ops;
@@ -257,8 +256,9 @@ static bool make_row(bt_infer_call_t *call, size_t i)
     request->return_token_ids = call->spec->role == BT_ROLE_IDS;
     if (call->stream) {
         request->exclude_input_in_output = true; /* pieces have new text only */
-    } else if (!request->says_exclude_input && (strcmp(word, "auto") != 0)) {
-        request->exclude_input_in_output = strcmp(word, "yes") == 0;
+    } else if (!request->says_exclude_input) {
+        request->exclude_input_in_output =
+            call->front->config->exclude_input_in_output;
     }
     request->says_exclude_input = true;
     if (!request->exclude_input_in_output && (prompt->ids != NULL)) {
@@ -295,6 +295,7 @@ static void begin_row(bt_infer_call_t *call, size_t i)
         .traceparent = call->traceparent,
         .request = &call->lowered.rows[i],
         .parse_us = call->parse_us,
+        .tally = &call->tally,
         .body_freed = on_row_freed,
         .ctx = call->held,
     };
@@ -324,6 +325,7 @@ static void begin_rows(bt_infer_call_t *call)
         bt_list_push_back(&call->front->stoppable, &call->stoppable);
     }
     call->n_open = call->n_rows;
+    call->tally.n = (uint32_t)call->n_rows;
     for (size_t i = 0; (i < call->n_rows) && (call->reply != NULL); i++) {
         begin_row(call, i);
     }
@@ -343,6 +345,7 @@ static void stop_rows(bt_infer_call_t *call)
             continue;
         }
         /* It does not run yet: nothing is its answer. */
+        call->tally.n--;
         bt_call_gone(row->reply.call);
         bt_infer_call_add_facts(call, row);
         row_ended(call, row);

@@ -4,6 +4,7 @@
 #ifndef BT_ROUTER_TRITON_INFER_CALL_PRIV_H
 #define BT_ROUTER_TRITON_INFER_CALL_PRIV_H
 
+#include "router/frontend/intake.h"
 #include "router/triton/infer_call.h"
 #include "router/triton/lower.h"
 #include "router/triton/outputs.h"
@@ -66,6 +67,7 @@ struct bt_infer_call {
     bool row_by_row;      /* tells each row when it is whole */
     bt_infer_row_t *rows; /* owned */
     size_t n_rows, n_open;
+    bt_call_tally_t tally; /* its rows are one request */
     bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
     size_t n_outputs;
 };

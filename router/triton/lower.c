@@ -129,7 +129,6 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
     bt_api_request_init(BT_API_GENERATE, l->row);
     l->out->n_rows = row + 1; /* it is to be freed from here on */
     l->row->names = names_of(l->spec->role);
-    l->row->exclude_input_in_output = false; /* as these models have it */
     /* Ids end where the client says, not where the vocabulary does. */
     l->row->ignore_eos = l->spec->role == BT_ROLE_IDS;
     l->row->prompts = bt_calloc(1, sizeof(*l->row->prompts));

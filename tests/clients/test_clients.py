@@ -437,10 +437,15 @@ def test_tritonclient_infers_a_batch_with_a_row_each(c):
     client = http.InferenceServerClient("%s:%d" % c.http)
     prompts = [QUESTION, "1 2 3 4", "Once upon a time"]
     try:
+        def counts():
+            stats, = client.get_inference_statistics("tensorrt_llm_bls")["model_stats"]
+            return stats["inference_stats"]["success"]["count"], stats["inference_count"]
+        before = counts()
         result = client.infer("tensorrt_llm_bls", [
             triton_input(http, "text_input", "BYTES", [[x.encode()] for x in prompts]),
             triton_input(http, "max_tokens", "INT32", [[4], [6], [8]]),
             triton_input(http, "stop_words", "BYTES", [[b""], [b" 7"], [b""]])])
+        assert counts() == (before[0] + 1, before[1] + 3), "a request, and three inferences"
         expected = [p + c.generate(p, n, stop_words=s) for p, n, s in zip(prompts, (4, 6, 8), ("", " 7", ""))]
         assert texts_of(result) == expected, (texts_of(result), expected)
         assert result.as_numpy("batch_index").tolist() == [[0], [1], [2]]
@@ -763,7 +768,7 @@ def test_requests_keep_one_connection(c):
         answer = session.post(url(c) + GENERATE + "_stream", data=README_BODY)
         assert answer.headers["Content-Type"] == SSE, answer.headers
         events = events_of(answer.content)
-        assert "".join(x["text_output"] for x in events) == answers[0]["text_output"]
+        assert QUESTION + "".join(x["text_output"] for x in events) == answers[0]["text_output"]
         assert session.post(url(c) + GENERATE, data="{").status_code == 400
         packed = requests.post(url(c) + GENERATE, data=gzip.compress(README_BODY.encode()),
                                headers={"Content-Encoding": "gzip"})
@@ -785,7 +790,7 @@ def test_genai_perf_style_body(c):
     # What the tool sends for the streamed form, and [1, 1] tensors.
     status, _, data = c.request("POST", GENERATE + "_stream", dict(body, max_tokens=[[8]], temperature=[0.0]))
     assert status == 200
-    assert "".join(x["text_output"] for x in events_of(data)) == answer["text_output"]
+    assert QUESTION + "".join(x["text_output"] for x in events_of(data)) == answer["text_output"]
     status, more = c.post(GENERATE, dict(body, my_parameter="x", another={"a": [1]}))
     assert status == 200 and more == answer, "unknown keys are request parameters"
 

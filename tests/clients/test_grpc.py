@@ -207,6 +207,10 @@ def test_a_request_s_id_is_in_the_head_of_its_answer(c):
     assert ids("ServerLive", b"", mine) == ["run-7/a"]
     assert ids("ModelInfer", b"", mine) == ["run-7/a"], "an error has it, too"
     assert ids("ModelStreamInfer", None, mine, "stream_stream") == ["run-7/a"]
+    # Those that are refused before they begin have it as well.
+    assert ids("NoSuchMethod", b"", mine) == ["run-7/a"]
+    assert ids("ServerLive", b"", mine + (("origin", "https://evil.example"),)) == ["run-7/a"]
+    assert len(ids("NoSuchMethod", b"")[0]) == 32
     fresh = ids("ServerLive", b"") + ids("ServerLive", b"") + ids("ServerLive", b"", (("x-request-id", "a b"),))
     assert len(set(fresh)) == 3 and all(len(x) == 32 for x in fresh), fresh
 

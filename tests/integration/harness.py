@@ -319,9 +319,10 @@ class Cluster:
         except ValueError:
             return status, data.decode(errors="replace")
 
-    def generate(self, text, max_tokens=16, **more):
-        status, answer = self.post("/v2/models/ensemble/generate",
-                                   dict(text_input=text, max_tokens=max_tokens, **more))
+    def generate(self, text, max_tokens=16, exclude_input_in_output=True, **more):
+        """@return the text that follows"""
+        status, answer = self.post("/v2/models/ensemble/generate", dict(
+            text_input=text, max_tokens=max_tokens, exclude_input_in_output=exclude_input_in_output, **more))
         assert status == 200, (status, answer)
         return answer["text_output"]
 

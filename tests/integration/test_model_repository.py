@@ -81,7 +81,7 @@ def test_a_model_repository_takes_effect_in_every_process():
             whole = answer["text_output"]
             status, text = ask(at, "POST", "/v2/models/tensorrt_llm_bls/generate_stream", body)
             events = [json.loads(x[6:])["text_output"] for x in text.split("\n\n") if x]
-            assert status == 200 and events[-1] == whole, (events, whole)
+            assert status == 200 and "abc" + events[-1] == whole, (events, whole)
             assert all(b.startswith(a) for a, b in zip(events, events[1:])), events
             inputs = [{"name": "text_input", "shape": [3, 1], "datatype": "BYTES", "data": ["a", "b", "c"]},
                       {"name": "max_tokens", "shape": [3, 1], "datatype": "INT32", "data": [1, 1, 1]}]
@@ -94,6 +94,43 @@ def test_a_model_repository_takes_effect_in_every_process():
             with open(os.path.join(launch.logs_dir, "router.log"), encoding="utf-8") as f:
                 log = f.read()
             assert log.count("parameters.gpu_device_ids (--backend says what computes)") == 1, log
+
+
+def test_other_values_of_a_repository_take_effect_as_well():
+    """What test_a_model_repository_takes_effect_in_every_process sets otherwise or not at all."""
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
+        where = fill(directory, engine_dir=small_model(directory), triton_max_batch_size="1", batching_strategy="inflight_fused_batching",
+                     decoupled_mode="false", exclude_input_in_output="true", enable_kv_cache_reuse="true",
+                     max_num_sequences="3", accumulate_tokens="false", enable_chunked_context="false",
+                     max_queue_delay_microseconds="0", gather_context_logits="true")
+        path = os.path.join(where, "tensorrt_llm", "config.pbtxt")
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        assert "instance_group [ { count: 1 kind: KIND_CPU } ]" in text
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text.replace("count: 1 kind: KIND_CPU", "count: 2 kind: KIND_GPU gpus: [ 0 ]"))
+        gpu = [] if os.path.exists("/proc/driver/nvidia/version") else ["--enable-gpu-metrics"]
+        with Launch("--model-repository", where, *gpu) as launch:
+            router = launch.process("router")
+            at, metrics = router["http"], router["metrics"]
+            assert launch.metric(metrics, "baton_workers", role="decode", state="up") == 2  # instances
+            assert "nv_gpu_" not in page(metrics)
+            # Two decode workers, each with three seats.
+            assert launch.metric(metrics, "nv_trt_llm_request_metrics", request_type="max") == 6
+            body = {"text_input": "abc " * 20, "max_tokens": 6, "temperature": 0}
+            status, answer = ask(at, "POST", "/v2/models/ensemble/generate", body)
+            assert status == 200 and not answer["text_output"].startswith("abc"), answer
+            status, stream = ask(at, "POST", "/v2/models/ensemble/generate_stream", body)
+            assert status == 400 and "decoupled" in stream["error"], stream
+            assert ask(at, "POST", "/v2/models/ensemble/generate", body) == (200, answer)
+            wait_until("its prompt was found again", lambda: launch.metric(
+                metrics, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="reused") > 0)
+            assert "nv_trt_llm_inflight_batcher_metrics{" in page(metrics)
+            with open(os.path.join(launch.logs_dir, "router.log"), encoding="utf-8") as f:
+                log = f.read()
+            for said in ("KIND_GPU (--backend", "instance_group.gpus (--backend", "parameters.enable_chunked_context (prompts",
+                         "parameters.batch_scheduler_policy (what has begun", "parameters.gather_context_logits (logits"):
+                assert log.count(said) == 1, (said, log)
 
 
 def test_what_a_repository_asks_for_in_vain_is_refused_by_file_line_and_field():

@@ -2,12 +2,13 @@
 """Tensors over HTTP: the five models against each other and against the other routes, of real processes."""
 import gzip
 import json
+import os
 import struct
 import tempfile
 import threading
 import zlib
 
-from harness import ENDLESS, Cluster, endless_model, small_model, wait_until
+from harness import ENDLESS, Cluster, endless_model, free_port, small_model, wait_until
 
 
 def tensor(name, datatype, shape, data):
@@ -117,3 +118,117 @@ def test_a_request_ends_early_by_its_id():
         ids = output(answer, "output_ids")["data"]
         assert ids[:2] == [5, 6] and 5 <= len(ids) < ENDLESS, len(ids)
         c.wait_idle()
+
+
+def invocation(text):
+    return {"inputs": [prompt(text), tensor("max_tokens", "INT32", [1, 1], [3])]}
+
+
+def check_sagemaker(c, expected):
+    status, _, data = c.request("GET", "/ping")
+    assert (status, data) == (200, b""), (status, data)
+    status, answer = c.post("/invocations", invocation("a"))
+    assert status == 200 and answer["model_name"] == "ensemble", answer
+    assert output(answer, "text_output")["data"] == [expected], answer
+    # Tensors behind the JSON, whose length the type of the content says.
+    head = json.dumps({"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1, 1],
+                                   "parameters": {"binary_data_size": 5}}, tensor("max_tokens", "INT32", [1, 1], [3])]}).encode()
+    kind = f"application/vnd.sagemaker-triton.binary+json;json-header-size={len(head)}"
+    status, _, data = c.request("POST", "/invocations", head + struct.pack("<I", 1) + b"a", {"Content-Type": kind})
+    assert status == 200 and output(json.loads(data), "text_output")["data"] == [expected], data
+
+
+def check_vertex(c, at, expected):
+    status, _, data = c.request("GET", "/health-of-vertex", at=at)
+    assert status == 200, (status, data)
+    status, _, data = c.request("POST", "/predict-of-vertex", invocation("a"), at=at)
+    assert status == 200 and output(json.loads(data), "text_output")["data"] == [expected], data
+    # Sent on to another path of this server.
+    for path, body in (("v2/models/ensemble/generate", {"text_input": "a", "max_tokens": 3}),
+                       ("v2/models/tiny/infer", invocation("a"))):
+        status, _, data = c.request("POST", "/predict-of-vertex", body, {"X-Vertex-Ai-Triton-Redirect": path}, at=at)
+        answer = json.loads(data)
+        text = answer.get("text_output") or output(answer, "text_output")["data"][0]
+        assert status == 200 and text == expected, (path, data)
+    status, _, data = c.request("POST", "/predict-of-vertex", {}, {"X-Vertex-Ai-Triton-Redirect": "v2/none"}, at=at)
+    assert status == 404, (status, data)
+
+
+def test_cloud_services_find_their_routes_and_port():
+    """SageMaker's are always there; Vertex AI's where its variables say, at its port, too."""
+    with tempfile.TemporaryDirectory() as d:
+        port = free_port()
+        variables = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": str(port), "AIP_HEALTH_ROUTE": "/health-of-vertex",
+                     "AIP_PREDICT_ROUTE": "/predict-of-vertex"}
+        with Cluster(small_model(d), env=variables) as c:
+            expected = "a" + c.generate("a", 3)
+            check_sagemaker(c, expected)
+            for at in (("127.0.0.1", port), c.http):
+                check_vertex(c, at, expected)
+        # Without the mode they are nothing.
+        with Cluster(small_model(d), env=dict(variables, AIP_MODE="OTHER")) as c:
+            assert c.request("GET", "/health-of-vertex")[0] == 404
+            try:
+                c.request("GET", "/health-of-vertex", at=("127.0.0.1", port))
+                raise RuntimeError("somebody listens")
+            except ConnectionRefusedError:
+                pass
+
+
+def test_bodies_of_orders_and_settings_may_be_packed():
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
+        def send(path, body, coding, pack):
+            status, _, data = c.request("POST", path, pack(json.dumps(body).encode()), {"Content-Encoding": coding})
+            return status, json.loads(data)
+        for coding, pack in (("gzip", gzip.compress), ("deflate", zlib.compress)):
+            status, answer = send("/v2/logging", {"log_verbose_level": 1}, coding, pack)
+            assert status == 200 and answer["log_verbose_level"] == 1, answer
+            status, answer = send("/v2/logging", {"log_verbose_level": 0}, coding, pack)
+            assert status == 200 and answer["log_verbose_level"] == 0, answer
+            status, answer = send("/v2/repository/index", {"ready": True}, coding, pack)
+            assert status == 200 and any(x["name"] == "tiny" for x in answer), answer
+            status, answer = send("/v2/trace/setting", {"trace_level": ["TIMESTAMPS"]}, coding, pack)
+            assert status == 400 and "--trace" in answer["error"], answer
+            status, answer = send("/v2/repository/models/tiny/load", {}, coding, pack)
+            assert status == 400 and "no launcher" in answer["error"], answer
+        status, answer = send("/v2/logging", {}, "gzip", lambda x: b"no gzip")
+        assert status == 400 and "Content-Encoding" in answer["error"], answer
+        status, answer = send("/v2/logging", " " * 10000000, "gzip", gzip.compress)
+        assert status == 413 and "unpacked" in answer["error"], answer
+
+
+def events(data):
+    return [json.loads(x[6:]) for x in data.decode().split("\n\n") if x]
+
+
+def test_a_model_that_is_not_decoupled_answers_whole_and_no_streams():
+    """As TensorRT-LLM's backend says it; the other door is in tests/clients."""
+    with tempfile.TemporaryDirectory() as d:
+        for name in ("tensorrt_llm", "tensorrt_llm_bls"):
+            os.makedirs(os.path.join(d, "repository", name))
+            with open(os.path.join(d, "repository", name, "config.pbtxt"), "w", encoding="utf-8") as f:
+                f.write(f'name: "{name}"\nmodel_transaction_policy {{ decoupled: {str(name == "tensorrt_llm_bls").lower()} }}\n')
+        with Cluster(small_model(d), router_args=["--model-repository", os.path.join(d, "repository")]) as c:
+            body = {"text_input": "a", "max_tokens": 3}
+            for model in ("ensemble", "tensorrt_llm"):
+                assert json.loads(c.request("GET", f"/v2/models/{model}/config")[2])[
+                    "model_transaction_policy"] == {"decoupled": False}, model
+                status, answer = c.post(f"/v2/models/{model}/generate_stream", body)
+                assert status == 400 and "only supported if model is deployed using decoupled mode" in answer["error"], answer
+                status, answer = c.post(f"/v2/models/{model}/generate", body)
+                assert status == 200, answer
+            status, _, data = c.request("POST", "/v2/models/tensorrt_llm_bls/generate_stream", body)
+            assert status == 200 and len(events(data)) > 1, data
+
+
+def test_a_chain_that_accumulates_tells_all_text_in_each_piece():
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), router_args=["--accumulate-tokens"]) as c:
+        body = {"text_input": "a", "max_tokens": 8}
+        for model in ("tensorrt_llm_bls", "ensemble"):
+            status, _, data = c.request("POST", f"/v2/models/{model}/generate_stream", body)
+            pieces = [x["text_output"] for x in events(data)]
+            assert status == 200 and len(pieces) > 2, pieces
+            whole = pieces[-1] if model == "tensorrt_llm_bls" else "".join(pieces)
+            assert whole == c.generate("a", 8), (model, pieces)
+            if model == "tensorrt_llm_bls":
+                assert all(b.startswith(a) for a, b in zip(pieces, pieces[1:])), pieces

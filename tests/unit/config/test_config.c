@@ -614,7 +614,7 @@ static void a_model_repository_sets_what_nothing_stronger_does(void **state)
     assert_int_equal(c->kv_free_percent, 50);
     assert_int_equal(c->max_batch, 9);
     assert_string_equal(c->batching_strategy, "V1");
-    assert_string_equal(c->exclude_input_in_output, "yes");
+    assert_true(c->exclude_input_in_output);
     assert_string_equal(c->prefix_cache, "off");
     assert_non_null(c->repository);
     /* Workers are told what it set for them. */
@@ -657,11 +657,27 @@ static void a_model_repository_is_refused_by_file_line_and_field(void **state)
                    "baton serve: --model-repository: s3://bucket/models: cloud "
                    "stores (s3, gs, as) are not read; copy the repository to a "
                    "folder\n");
-    assert_refused(BT_PROG_SERVE, "--enable-gpu-metrics",
-                   "baton serve: --enable-gpu-metrics: nv_gpu_* is not "
-                   "measured by this version; "
-                   "nv_trt_llm_runtime_memory_metrics has the memory that "
-                   "workers take of a device\n");
+}
+
+static void metrics_of_gpus_are_taken_where_there_is_none(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    if (access(BT_CONFIG_GPU_DRIVER, F_OK) == 0) {
+        assert_refused(BT_PROG_SERVE, "--enable-gpu-metrics",
+                       "baton serve: --enable-gpu-metrics: nv_gpu_* is not "
+                       "measured by this version; "
+                       "nv_trt_llm_runtime_memory_metrics has the memory that "
+                       "workers take of a device\n");
+        return;
+    }
+    assert_int_equal(
+        load(BT_PROG_SERVE, "--model m --enable-gpu-metrics", &c, &store),
+        BT_OK);
+    assert_true(c->gpu_metrics);
+    bt_config_destroy(store);
 }
 
 static void load_survives_every_failed_allocation(void **state)
@@ -716,6 +732,7 @@ int main(void)
         BT_TEST(addresses_are_split_at_the_last_colon),
         BT_TEST(a_model_repository_sets_what_nothing_stronger_does),
         BT_TEST(a_model_repository_is_refused_by_file_line_and_field),
+        BT_TEST(metrics_of_gpus_are_taken_where_there_is_none),
         BT_TEST(load_survives_every_failed_allocation),
     };
 

@@ -294,7 +294,6 @@ static inline void start(world_t *w, bool with_workers)
     w->config.launcher = "";
     w->config.model_repository = "";
     w->config.batching_strategy = "inflight_fused_batching";
-    w->config.exclude_input_in_output = "auto";
     w->config.shared_memory = shared_memory;
     w->config.unknown_fields = "warn";
     w->config.reasoning = reasoning;

@@ -157,8 +157,9 @@ static inline void play(world_t *w)
     bt_router_metrics_access_lost(w->m, 4);
     bt_router_metrics_tick(w->m, 0);
     bt_router_metrics_tick(w->m, 30000);
-    bt_router_metrics_end(mm, true, 48, 1500);
-    bt_router_metrics_end(mm, false, 0, 0);
+    bt_router_metrics_end(mm, 48, 1500);
+    bt_router_metrics_request(mm, true);
+    bt_router_metrics_request(mm, false);
     bt_router_metrics_output(mm, 11);
     bt_router_metrics_ledger(mm, &ledger);
 }

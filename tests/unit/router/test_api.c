@@ -101,7 +101,7 @@ static void the_documented_generate_request_is_read(void **state)
     assert_int_equal(r.n_stops, 0);
     assert_int_equal(r.n_bad_words, 0);
     assert_false(r.stream);
-    assert_true(r.exclude_input_in_output);
+    assert_false(r.says_exclude_input);
     assert_false(r.has_seed);
     assert_false(r.ignore_eos);
     assert_null(r.id);

@@ -225,7 +225,7 @@ static void generate_has_tritons_names(void **state)
     post(w, &ex, GENERATE,
          "{\"text_input\":\"Hi\",\"max_tokens\":3,\"return_log_probs\":true}");
     answer(w, 0, "yes", BT_FINISH_LENGTH);
-    has(&ex, "\"text_output\":\"yes\",\"cum_log_probs\":-0.75,"
+    has(&ex, "\"text_output\":\"Hiyes\",\"cum_log_probs\":-0.75,"
              "\"output_log_probs\":[-0.125,-0.25,-0.375]}");
     post(w, &ex, STREAM,
          "{\"text_input\":\"Hi\",\"max_tokens\":3,\"return_log_probs\":true}");
@@ -269,7 +269,7 @@ static void generate_lists_logits_row_by_row(void **state)
     }
     answer(w, 0, "ye", BT_FINISH_LENGTH);
     assert_int_equal(ex.status, 200);
-    has(&ex, "\"text_output\":\"ye\",\"context_logits\":[0.5,0.5,");
+    has(&ex, "\"text_output\":\"Hiye\",\"context_logits\":[0.5,0.5,");
     has(&ex, "0.5,1.5,");
     has(&ex, "1.5],\"generation_logits\":[-0.25,");
     has(&ex, "-0.25,-1.25,");

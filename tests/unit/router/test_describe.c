@@ -102,6 +102,52 @@ a_call_counts_for_its_name_and_for_the_parts_of_a_chain(void **state)
     stop(w);
 }
 
+#define BATCH_OF_THREE                                                        \
+    "{\"inputs\":[{\"name\":\"text_input\",\"datatype\":\"BYTES\",\"shape\":" \
+    "[3,1],\"data\":[\"a\",\"b\",\"c\"]}]}"
+
+/* As Triton has it: "if a client sends a single inference request with batch
+ * size 64, inference_count will be incremented by 64"; a success is a request.
+ */
+static void a_batch_is_one_request_and_as_many_inferences(void **state)
+{
+    static const char *const names[] = {"ensemble", "preprocessing",
+                                        "tensorrt_llm", "postprocessing"};
+    world_t *w = &world;
+    bt_exchange_t a, b, c;
+
+    (void)state;
+    start(w, true);
+    post(w, &a, "/v2/models/ensemble/infer", BATCH_OF_THREE);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(stat_of(w, "ensemble", "\"success\":{\"count\":"), 0);
+        answer(w, i, "AB", BT_FINISH_LENGTH);
+        ended(w, i);
+    }
+    assert_int_equal(a.status, 200);
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        assert_int_equal(stat_of(w, names[i], "\"inference_count\":"), 3);
+        assert_int_equal(stat_of(w, names[i], "\"execution_count\":"), 3);
+        assert_int_equal(stat_of(w, names[i], "\"success\":{\"count\":"), 1);
+        assert_int_equal(stat_of(w, names[i], "\"queue\":{\"count\":"), 1);
+    }
+    /* An answer of two choices is a request, too. */
+    post(w, &b, "/v1/completions", "{\"prompt\":\"ab\",\"n\":2}");
+    answer(w, 3, "AB", BT_FINISH_LENGTH);
+    answer(w, 4, "AB", BT_FINISH_LENGTH);
+    assert_int_equal(stat_of(w, "tensorrt_llm", "\"success\":{\"count\":"), 2);
+    assert_int_equal(stat_of(w, "tensorrt_llm", "\"inference_count\":"), 5);
+    /* One of its rows is done when its client leaves: it failed once. */
+    post(w, &c, "/v2/models/ensemble/infer", BATCH_OF_THREE);
+    answer(w, 5, "AB", BT_FINISH_LENGTH);
+    bt_door_gone(&w->door, &c);
+    assert_int_equal(stat_of(w, "ensemble", "\"success\":{\"count\":"), 1);
+    assert_int_equal(stat_of(w, "ensemble", "\"fail\":{\"count\":"), 1);
+    assert_int_equal(stat_of(w, "ensemble", "\"inference_count\":"), 4);
+    assert_int_equal(stat_of(w, "tensorrt_llm", "\"fail\":{\"count\":"), 1);
+    stop(w);
+}
+
 static void
 who_leaves_counts_as_failed_and_a_stream_by_its_responses(void **state)
 {
@@ -388,7 +434,7 @@ prompts_in_texts_and_whole_texts_in_streams_follow_the_options(void **state)
 
     (void)state;
     start(w, true);
-    w->config.exclude_input_in_output = "no";
+    w->config.exclude_input_in_output = false;
     post(w, &a, GENERATE, "{\"text_input\":\"ab\",\"max_tokens\":2}");
     answer(w, 0, "AB", BT_FINISH_LENGTH);
     has(&a, "\"text_output\":\"abAB\"");
@@ -397,7 +443,7 @@ prompts_in_texts_and_whole_texts_in_streams_follow_the_options(void **state)
          "\"exclude_input_in_output\":true}");
     answer(w, 1, "AB", BT_FINISH_LENGTH);
     has(&b, "\"text_output\":\"AB\"");
-    w->config.exclude_input_in_output = "yes";
+    w->config.exclude_input_in_output = true;
     w->config.accumulate_tokens = true;
     post(w, &c, "/v2/models/tensorrt_llm_bls/generate_stream",
          "{\"text_input\":\"ab\",\"max_tokens\":3}");
@@ -444,8 +490,8 @@ static void requests_within_the_queue_delay_begin_together(void **state)
     assert_int_equal(count(w, BT_MSG_REQUEST), 4); /* two, to P and D each */
     answer(w, 0, "AB", BT_FINISH_LENGTH);
     answer(w, 1, "CD", BT_FINISH_LENGTH);
-    has(&a, "\"text_output\":\"AB\"");
-    has(&c, "\"text_output\":\"CD\"");
+    has(&a, "\"text_output\":\"abAB\"");
+    has(&c, "\"text_output\":\"efCD\"");
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
     /* What is held when the server stops goes with its client. */
     post(w, &a, GENERATE, "{\"text_input\":\"ab\",\"max_tokens\":2}");
@@ -482,6 +528,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_call_counts_for_its_name_and_for_the_parts_of_a_chain),
+        BT_TEST(a_batch_is_one_request_and_as_many_inferences),
         BT_TEST(who_leaves_counts_as_failed_and_a_stream_by_its_responses),
         BT_TEST(a_model_is_described_with_all_that_a_client_may_send),
         BT_TEST(the_index_lists_every_name_and_those_that_are_ready),

@@ -433,7 +433,8 @@ static void each_model_has_series_of_its_own(void **state)
     assert_int_equal(bt_router_metrics_model(w.m, "b\"x", &other), BT_OK);
     assert_int_equal(bt_router_metrics_model(w.m, "tiny", &again), BT_OK);
     assert_ptr_equal(again, w.mm);
-    bt_router_metrics_end(other, true, 7, 9);
+    bt_router_metrics_end(other, 7, 9);
+    bt_router_metrics_request(other, true);
     bt_router_metrics_refused(w.m, other, 400);
     views[0] = w.view;
     views[1] = (bt_metrics_view_t){.model = other, .n_in_flight = 5};
@@ -467,7 +468,8 @@ a_model_that_has_the_seeds_name_is_not_mixed_with_the_first(void **state)
     begin(&w);
     assert_int_equal(bt_router_metrics_model(w.m, "tensorrt_llm", &other),
                      BT_OK);
-    bt_router_metrics_end(w.mm, true, 1, 1);
+    bt_router_metrics_end(w.mm, 1, 1);
+    bt_router_metrics_request(w.mm, true);
     line_is(&w, "nv_inference_count{model=\"tensorrt_llm\",version=\"1\"} 0");
     line_is(&w, "nv_inference_count{model=\"tiny\",version=\"1\"} 1");
     bt_router_metrics_destroy(w.m);
@@ -632,10 +634,11 @@ statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
     assert_ptr_equal(mm, again);
     bt_router_metrics_statistics(mm, &s);
     assert_int_equal(s.success.count + s.fail.count + s.last_ms, 0);
-    bt_router_metrics_end(mm, true, 5, 6);
+    bt_router_metrics_end(mm, 5, 6);
+    bt_router_metrics_request(mm, true);
     bt_router_metrics_ledger(mm, &good);
     bt_router_metrics_output(mm, 3);
-    bt_router_metrics_end(mm, false, 0, 0);
+    bt_router_metrics_request(mm, false);
     bt_router_metrics_ledger(mm, &bad);
     bt_router_metrics_response(mm, 0, 50);
     bt_router_metrics_response(mm, 0, 60);
@@ -718,7 +721,8 @@ static void a_snapshot_says_what_was_when_it_was_taken(void **state)
     bt_router_metrics_tick(w.m, 5);
     bt_router_metrics_trace_lost(w.m, 1);
     assert_int_equal(bt_router_metrics_model(w.m, "late", &other), BT_OK);
-    bt_router_metrics_end(w.mm, true, 1, 1);
+    bt_router_metrics_end(w.mm, 1, 1);
+    bt_router_metrics_request(w.mm, true);
     memset(w.hellos, 0, sizeof(w.hellos));
     memset(w.stats, 0, sizeof(w.stats));
     memset(w.workers, 0, sizeof(w.workers));
