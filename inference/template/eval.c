@@ -92,6 +92,10 @@ bt_value_t bt_eval_item(bt_exec_t *x, bt_value_t of, bt_value_t key)
         bt_v_fail_undefined(x->run, of);
         return bt_v_failed();
     }
+    if ((key.kind == BT_V_TEXT) &&
+        !bt_run_step_bytes(x->run, key.u.text->len)) {
+        return bt_v_failed();
+    }
     if (of.kind == BT_V_DICT) {
         const bt_value_t *found = bt_dict_find(of.u.dict, key);
 

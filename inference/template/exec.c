@@ -183,6 +183,11 @@ static void exec_filter_block(bt_exec_t *x, const bt_node_t *node)
 
     if (bt_run_ok(x->run)) {
         value = bt_eval_block_filter(x, node->a, value);
+        if (bt_run_ok(x->run) && (value.kind != BT_V_TEXT)) {
+            bt_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                        "a filter block gives %s, which is no text",
+                        bt_v_kind_name(value));
+        }
         bt_print_str(x->out, value);
     }
 }

@@ -156,11 +156,12 @@ FILTER(truncate)
             ? args->slot[2]->u.text
             : &dots;
     const int64_t leeway = bt_args_int(x->run, args, 3, 5);
-    const bt_text_t *text = bt_v_str(x->run, value);
+    const bt_text_t *text = value.u.text;
+    int64_t n = 0;
     uint32_t to;
     bt_build_t build;
 
-    if ((text == NULL) || !bt_run_ok(x->run)) {
+    if (!bt_run_ok(x->run) || !bt_v_length(x->run, value, &n)) {
         return bt_v_failed();
     }
     if ((length < bt_text_chars(end)) || (leeway < 0)) {
@@ -168,8 +169,11 @@ FILTER(truncate)
                     "truncate: the length is less than the end's");
         return bt_v_failed();
     }
-    if ((int64_t)bt_text_chars(text) <= length + leeway) {
-        return bt_v_text(text);
+    if (n <= length + leeway) {
+        return value; /* also what is no text, but short */
+    }
+    if (value.kind != BT_V_TEXT) {
+        return wrong_kind(x, "truncate", value);
     }
     to = bt_text_char_at(text, (uint32_t)length - bt_text_chars(end));
     if (!bt_args_truth(args, 1, false)) {
@@ -323,6 +327,16 @@ static bool float_to_int(double f, int64_t *i_p)
     return true;
 }
 
+static bool can_convert(bt_exec_t *x, bt_value_t value)
+{
+    if (value.kind == BT_V_UNDEFINED) {
+        bt_v_fail_undefined(x->run, value);
+    }
+    return (value.kind != BT_V_TEXT)
+               ? bt_run_ok(x->run)
+               : bt_run_step_bytes(x->run, value.u.text->len);
+}
+
 FILTER(to_int)
 {
     const int64_t base = bt_args_int(x->run, args, 1, 10);
@@ -330,8 +344,7 @@ FILTER(to_int)
     double f;
     bt_value_t made;
 
-    if (value.kind == BT_V_UNDEFINED) {
-        bt_v_fail_undefined(x->run, value);
+    if (!can_convert(x, value)) {
         return bt_v_failed();
     }
     if ((base < 2) || (base > 36)) {
@@ -359,8 +372,7 @@ FILTER(to_float)
     double f = 0.0;
     bt_value_t made;
 
-    if (value.kind == BT_V_UNDEFINED) {
-        bt_v_fail_undefined(x->run, value);
+    if (!can_convert(x, value)) {
         return bt_v_failed();
     }
     if (bt_v_is_number(value)) {
@@ -422,7 +434,9 @@ FILTER(round_filter)
         return wrong_kind(x, "round", value);
     }
     if (common && bt_v_is_integer(value) && (precision >= 0)) {
-        return value;
+        made = bt_v_int(bt_v_as_int(value));
+        made.quoted = value.quoted;
+        return made;
     }
     f = bt_v_as_float(value);
     scale = pow(10.0, (double)precision);

@@ -146,8 +146,7 @@ bt_value_t bt_filter_first(bt_exec_t *x, bt_value_t value,
 
 static bool no_reverse(bt_exec_t *x, bt_value_t value)
 {
-    if ((value.kind == BT_V_UNDEFINED) ||
-        ((value.kind == BT_V_SEQ) && (value.sub == BT_SEQ_ITERATOR))) {
+    if ((value.kind == BT_V_SEQ) && (value.sub == BT_SEQ_ITERATOR)) {
         bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s has no last item",
                     bt_v_kind_name(value));
     }
@@ -335,6 +334,12 @@ typedef struct sorted {
     bt_value_t key, value;
 } sorted_t;
 
+/* As Python compares what is in lists: what is equal needs no order. */
+static int order_of(bt_exec_t *x, bt_value_t a, bt_value_t b)
+{
+    return bt_v_equal(x->run, a, b) ? 0 : bt_v_compare(x->run, a, b, "<");
+}
+
 /* Merges, so equal ones keep their order, also backwards. */
 static bool sort_all(bt_exec_t *x, sorted_t *list, uint32_t n, bool reverse)
 {
@@ -357,8 +362,7 @@ static bool sort_all(bt_exec_t *x, sorted_t *list, uint32_t n, bool reverse)
                 bool left = b == end;
 
                 if (!left && (a < mid)) {
-                    const int order =
-                        bt_v_compare(x->run, from[a].key, from[b].key, "<");
+                    const int order = order_of(x, from[a].key, from[b].key);
 
                     left = reverse ? order >= 0 : order <= 0;
                 }

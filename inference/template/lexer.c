@@ -307,6 +307,31 @@ static size_t float_end(const lexer_t *l)
     return found ? at : 0;
 }
 
+/* "0x1F" and its like: @return the base; *from_p: where its digits begin. */
+static int base_of(const lexer_t *l, size_t *from_p)
+{
+    const char kind = (char)(peek(l, 1) | 0x20);
+    const int base = (peek(l, 0) != '0') ? 10
+                     : (kind == 'x')     ? 16
+                     : (kind == 'o')     ? 8
+                     : (kind == 'b')     ? 2
+                                         : 10;
+
+    *from_p = l->at + ((base == 10) ? 0 : 2);
+    return base;
+}
+
+/* 0 and 00 are numbers, 012 is none. */
+static bool begins_with_zero(const lexer_t *l, size_t end)
+{
+    for (size_t i = l->at; (peek(l, 0) == '0') && (i < end); i++) {
+        if ((l->text[i] != '0') && (l->text[i] != '_')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool lex_number(lexer_t *l)
 {
     char copy[NUMBER_BYTES];
@@ -315,18 +340,13 @@ static bool lex_number(lexer_t *l)
     size_t from = l->at;
     size_t n = 0;
     int base = 10;
+    bt_token_t *token;
 
     if (!is_float) {
-        const char kind = (char)(peek(l, 1) | 0x20);
-
-        if ((peek(l, 0) == '0') &&
-            ((kind == 'x') || (kind == 'o') || (kind == 'b'))) {
-            base = (kind == 'x') ? 16 : (kind == 'o') ? 8 : 2;
-            from += 2;
-        }
+        base = base_of(l, &from);
         end = from + digits_at(l, from, base);
-        if ((base == 10) && (peek(l, 0) == '0')) {
-            return (end == from + 1) || wrong(l, "a number begins with zero");
+        if ((base == 10) && begins_with_zero(l, end)) {
+            return wrong(l, "a number begins with zero");
         }
     }
     for (size_t i = from; (i < end) && (n + 1 < sizeof(copy)); i++) {
@@ -338,11 +358,12 @@ static bool lex_number(lexer_t *l)
     if (!add(l, is_float ? BT_T_FLOAT : BT_T_INT, NULL)) {
         return false;
     }
+    token = &l->tokens.list[l->tokens.n - 1];
     errno = 0;
     if (is_float) {
-        l->tokens.list[l->tokens.n - 1].u.f = strtod(copy, NULL);
+        token->u.f = strtod(copy, NULL);
     } else {
-        l->tokens.list[l->tokens.n - 1].u.i = strtoll(copy, NULL, base);
+        token->u.i = strtoll(copy, NULL, base);
         if ((errno == ERANGE) || (n == 0)) {
             return wrong(l, "a number of over 64 bits");
         }

@@ -202,6 +202,8 @@ METHOD(find)
     bt_text_t before = *self.u.text;
 
     if ((needle != NULL) && range_of(x, self.u.text, args, &from, &to)) {
+        (void)bt_run_step_bytes(x->run,
+                                (uint64_t)(to - from) * (needle->len / 64 + 1));
         at = ((row->how & FIND_LAST) != 0)
                  ? bt_text_rfind(self.u.text, needle, from, to)
                  : bt_text_find(self.u.text, needle, from, to);
@@ -362,7 +364,12 @@ METHOD(partition)
     bt_seq_t *seq = bt_seq_make(x->run, 3);
     uint32_t at;
 
-    if ((separator == NULL) || (seq == NULL)) {
+    if ((separator == NULL) || (seq == NULL) ||
+        !bt_run_step_bytes(x->run, text->len)) {
+        return bt_v_failed();
+    }
+    if (separator->len == 0) {
+        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s at nothing", row->name);
         return bt_v_failed();
     }
     at = (row->how == 0) ? bt_text_find(text, separator, 0, text->len)

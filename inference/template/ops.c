@@ -206,46 +206,69 @@ static const char *op_text(uint8_t op, char text[3])
     return text;
 }
 
-bt_value_t bt_op_binary(bt_run_t *run, uint8_t op, bt_value_t a, bt_value_t b)
+static bt_value_t on_numbers(bt_run_t *run, uint8_t op, bt_value_t a,
+                             bt_value_t b)
+{
+    bt_value_t made =
+        (bt_v_is_integer(a) && bt_v_is_integer(b))
+            ? on_integers(run, op, bt_v_as_int(a), bt_v_as_int(b))
+            : on_floats(run, op, bt_v_as_float(a), bt_v_as_float(b));
+
+    made.quoted = a.quoted || b.quoted;
+    return made;
+}
+
+/* text + text, list + list. */
+static bt_value_t join_two(bt_run_t *run, bt_value_t a, bt_value_t b)
 {
     const bt_text_t *joined;
+
+    if ((a.kind == BT_V_TEXT) && (b.kind == BT_V_TEXT)) {
+        joined = bt_text_join(run, a.u.text, b.u.text);
+        return (joined != NULL) ? bt_v_text(joined) : bt_v_failed();
+    }
+    if (is_list(a) && is_list(b) && (a.sub == b.sub)) {
+        return add_seqs(run, a, b, 1);
+    }
+    return wrong_kinds(run, "+", a, b);
+}
+
+/* text * n, n * list. */
+static bt_value_t repeat(bt_run_t *run, bt_value_t a, bt_value_t b)
+{
+    const bt_value_t what = bt_v_is_integer(a) ? b : a;
+    const bt_value_t times = bt_v_is_integer(a) ? a : b;
+
+    if (bt_v_is_integer(times) && (what.kind == BT_V_TEXT)) {
+        return repeat_text(run, what.u.text, bt_v_as_int(times));
+    }
+    if (bt_v_is_integer(times) && is_list(what)) {
+        return add_seqs(run, what, times, bt_v_as_int(times));
+    }
+    return wrong_kinds(run, "*", a, b);
+}
+
+bt_value_t bt_op_binary(bt_run_t *run, uint8_t op, bt_value_t a, bt_value_t b)
+{
     char text[3];
-    bt_value_t made;
 
     if (bt_v_is_number(a) && bt_v_is_number(b)) {
-        made = (bt_v_is_integer(a) && bt_v_is_integer(b))
-                   ? on_integers(run, op, bt_v_as_int(a), bt_v_as_int(b))
-                   : on_floats(run, op, bt_v_as_float(a), bt_v_as_float(b));
-        made.quoted = a.quoted || b.quoted;
-        return made;
+        return on_numbers(run, op, a, b);
+    }
+    if ((op == '%') && (a.kind == BT_V_TEXT)) {
+        bt_run_fail(run, BT_ERR_UNSUPPORTED,
+                    "formatting with %% is not supported");
+        return bt_v_failed();
     }
     if ((a.kind == BT_V_UNDEFINED) || (b.kind == BT_V_UNDEFINED)) {
         bt_v_fail_undefined(run, (a.kind == BT_V_UNDEFINED) ? a : b);
         return bt_v_failed();
     }
-    if ((op == '+') && (a.kind == BT_V_TEXT) && (b.kind == BT_V_TEXT)) {
-        joined = bt_text_join(run, a.u.text, b.u.text);
-        return (joined != NULL) ? bt_v_text(joined) : bt_v_failed();
+    if (op == '+') {
+        return join_two(run, a, b);
     }
-    if ((op == '+') && is_list(a) && is_list(b) && (a.sub == b.sub)) {
-        return add_seqs(run, a, b, 1);
-    }
-    if ((op == '*') && bt_v_is_integer(a)) {
-        made = a; /* "3 * text" */
-        a = b;
-        b = made;
-    }
-    if ((op == '*') && bt_v_is_integer(b) && (a.kind == BT_V_TEXT)) {
-        return repeat_text(run, a.u.text, bt_v_as_int(b));
-    }
-    if ((op == '*') && bt_v_is_integer(b) && is_list(a)) {
-        return add_seqs(run, a, b, bt_v_as_int(b));
-    }
-    if ((op == '%') && (a.kind == BT_V_TEXT)) {
-        bt_run_fail(run, BT_ERR_UNSUPPORTED,
-                    "formatting with %% is not supported");
-    }
-    return wrong_kinds(run, op_text(op, text), a, b);
+    return (op == '*') ? repeat(run, a, b)
+                       : wrong_kinds(run, op_text(op, text), a, b);
 }
 
 bt_value_t bt_op_negate(bt_run_t *run, bt_value_t a)
@@ -356,37 +379,44 @@ static bt_value_t slice_seq(bt_run_t *run, bt_value_t of, int64_t first,
     return bt_v_seq((bt_seq_kind_t)of.sub, seq);
 }
 
+/* Python raises for all of these, where a missing element is undefined. */
+static bool can_slice(bt_run_t *run, bt_value_t of, const bt_value_t part[3])
+{
+    if (of.kind == BT_V_UNDEFINED) {
+        bt_v_fail_undefined(run, of);
+    } else if ((of.kind != BT_V_TEXT) &&
+               !((of.kind == BT_V_SEQ) && (of.sub <= BT_SEQ_RANGE))) {
+        bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s cannot be sliced",
+                    bt_v_kind_name(of));
+    }
+    for (int i = 0; i < 3; i++) {
+        if ((part[i].kind != BT_V_NONE) && !bt_v_is_integer(part[i])) {
+            bt_run_fail(run, BT_ERR_INVALID_PARAM,
+                        "a slice needs integers, not %s",
+                        bt_v_kind_name(part[i]));
+        }
+    }
+    if (bt_v_is_integer(part[2]) && (bt_v_as_int(part[2]) == 0)) {
+        bt_run_fail(run, BT_ERR_INVALID_PARAM, "a slice's step is zero");
+    }
+    return bt_run_ok(run);
+}
+
 bt_value_t bt_op_slice(bt_run_t *run, bt_value_t of, const bt_value_t part[3])
 {
-    static const bt_text_t name = {.data = "of a slice", .len = 10};
     int64_t step = 1;
     int64_t first;
     int64_t n;
 
-    if (of.kind == BT_V_UNDEFINED) {
-        bt_v_fail_undefined(run, of);
+    if (!can_slice(run, of, part)) {
         return bt_v_failed();
-    }
-    for (int i = 0; i < 3; i++) {
-        if ((part[i].kind != BT_V_NONE) && !bt_v_is_integer(part[i])) {
-            /* jinja2 takes Python's TypeError for an element not there */
-            return bt_v_undefined(BT_UNDEF_ATTRIBUTE, &name);
-        }
     }
     if (part[2].kind != BT_V_NONE) {
         step = bt_v_as_int(part[2]);
+        step = (step < -INT32_MAX)  ? -INT32_MAX
+               : (step > INT32_MAX) ? INT32_MAX
+                                    : step;
     }
-    if ((of.kind != BT_V_TEXT) &&
-        !((of.kind == BT_V_SEQ) && (of.sub <= BT_SEQ_RANGE))) {
-        return bt_v_undefined(BT_UNDEF_ATTRIBUTE, &name);
-    }
-    if (step == 0) {
-        bt_run_fail(run, BT_ERR_INVALID_PARAM, "a slice's step is zero");
-        return bt_v_failed();
-    }
-    step = (step < -INT32_MAX)  ? -INT32_MAX
-           : (step > INT32_MAX) ? INT32_MAX
-                                : step;
     if (!bt_v_length(run, of, &n)) {
         return bt_v_failed();
     }

@@ -169,24 +169,9 @@ static void repr_seq(bt_build_t *out, bt_value_t value)
                                         [BT_SEQ_ITEMS] = "])"};
     const bt_seq_t *seq = value.u.seq;
 
-    if (value.sub == BT_SEQ_ITERATOR) {
-        bt_build_puts(out, "<iterator>");
-        return;
-    }
-    if (value.sub == BT_SEQ_RANGE) {
-        char text[80];
-        const int64_t a = (seq->n > 0) ? seq->items[0].u.i : 0;
-        const int64_t step =
-            (seq->n > 1) ? seq->items[1].u.i - seq->items[0].u.i : 1;
-        const int64_t b = (seq->n > 0) ? a + step * seq->n : 0;
-
-        snprintf(text, sizeof(text), "range(%" PRId64 ", %" PRId64, a, b);
-        bt_build_puts(out, text);
-        if (step != 1) {
-            snprintf(text, sizeof(text), ", %" PRId64, step);
-            bt_build_puts(out, text);
-        }
-        bt_build_puts(out, ")");
+    if ((value.sub == BT_SEQ_ITERATOR) || (value.sub == BT_SEQ_RANGE)) {
+        bt_run_fail(out->run, BT_ERR_UNSUPPORTED, "%s cannot be printed",
+                    bt_v_kind_name(value));
         return;
     }
     bt_build_puts(out, open[value.sub]);

@@ -26,6 +26,9 @@
 typedef struct bt_run {
     bt_arena_t values; /**< nodes, lists, marks */
     bt_arena_t bytes;  /**< of texts: the newest can grow */
+    /** The text that is added to again and again has room of its own behind
+     *  it, whatever else was made meanwhile. */
+    char *grows_at, *grows_end;
     uint64_t steps_left;
     uint32_t depth;
     uint32_t line; /**< of the template, where it is now */

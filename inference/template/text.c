@@ -4,6 +4,8 @@
 #include <string.h>
 
 #define FIRST_BYTES 64u
+/* Shorter ones are copied. */
+#define GROWS_FROM 1024u
 
 const bt_text_t bt_text_empty = {.data = ""};
 
@@ -205,7 +207,8 @@ const bt_text_t *bt_text_slice(bt_run_t *run, const bt_text_t *text,
         return text;
     }
     bt_build_init(&build, run);
-    for (uint32_t i = mark_after(text, from); i < text->n_marks; i++) {
+    for (uint32_t i = mark_after(text, from);
+         (i < text->n_marks) && bt_run_step(run, i % 8 == 0); i++) {
         const bt_mark_t *m = &text->marks[i];
 
         if (m->begin >= to) {
@@ -224,6 +227,39 @@ const bt_text_t *bt_text_slice(bt_run_t *run, const bt_text_t *text,
     return made;
 }
 
+/* Room for n bytes right behind a: in the arena, or in what was kept for it. */
+static bool grow_behind(bt_run_t *run, const bt_text_t *a, uint32_t n)
+{
+    const char *end = a->data + a->len;
+
+    if (bt_arena_extend(&run->bytes, end, n)) {
+        return true;
+    }
+    if ((run->grows_at == NULL) || (end != run->grows_at) ||
+        (n > (size_t)(run->grows_end - run->grows_at))) {
+        return false;
+    }
+    run->grows_at += n;
+    return true;
+}
+
+/* A copy of a in twice the room that both take. */
+static void copy_to_grow(bt_run_t *run, bt_build_t *build, const bt_text_t *a,
+                         uint32_t n)
+{
+    const size_t room = 2 * ((size_t)a->len + n);
+    char *data = bt_arena_take_bytes(&run->bytes, room);
+
+    if (data == NULL) {
+        bt_run_fail_memory(run, &run->bytes);
+        return;
+    }
+    build->data = data;
+    build->cap = a->len + n;
+    run->grows_at = data + build->cap;
+    run->grows_end = data + room;
+}
+
 const bt_text_t *bt_text_join(bt_run_t *run, const bt_text_t *a,
                               const bt_text_t *b)
 {
@@ -233,9 +269,14 @@ const bt_text_t *bt_text_join(bt_run_t *run, const bt_text_t *a,
         return (a->len == 0) ? b : a;
     }
     bt_build_init(&build, run);
-    if ((b->len <= BT_TEXT_MAX_BYTES - a->len) &&
-        bt_arena_extend(&run->bytes, a->data + a->len, b->len)) {
+    if (b->len > BT_TEXT_MAX_BYTES - a->len) {
+        bt_run_fail(run, BT_ERR_TOO_LARGE,
+                    "a text of the template is over 1 GiB");
+        return NULL;
+    }
+    if (grow_behind(run, a, b->len)) {
         /* Behind a, whose holders see as much of it as before. */
+        (void)bt_run_step(run, a->n_marks / 8);
         build.len = a->len;
         build.cap = a->len + b->len;
         for (uint32_t i = 0; i < a->n_marks; i++) {
@@ -243,6 +284,9 @@ const bt_text_t *bt_text_join(bt_run_t *run, const bt_text_t *a,
         }
         memcpy(&build.data, &a->data, sizeof(build.data)); /* not const here */
     } else {
+        if (a->len >= GROWS_FROM) {
+            copy_to_grow(run, &build, a, b->len);
+        }
         bt_build_text(&build, a);
     }
     bt_build_text(&build, b);

@@ -403,7 +403,7 @@ const bt_text_t *bt_text_pad(bt_run_t *run, const bt_text_t *text,
                                       : missing / 2 + (missing & width & 1);
     bt_build_t build;
 
-    if (missing == 0) {
+    if ((missing == 0) || !bt_run_step_bytes(run, text->len)) {
         return text;
     }
     bt_build_init(&build, run);

@@ -329,10 +329,27 @@ static int compare_texts(const bt_text_t *a, const bt_text_t *b)
     return (order != 0) ? order : (a->len > b->len) - (a->len < b->len);
 }
 
-int bt_v_compare(bt_run_t *run, bt_value_t a, bt_value_t b, const char *op)
+/* Lists, or tuples: the first items that differ decide. */
+static int compare_seqs(bt_run_t *run, const bt_seq_t *a, const bt_seq_t *b,
+                        const char *op)
 {
     int order = 0;
 
+    if (!bt_run_enter(run)) {
+        return 0;
+    }
+    for (uint32_t i = 0;
+         (i < a->n) && (i < b->n) && (order == 0) && bt_run_step(run, 1); i++) {
+        if (!bt_v_equal(run, a->items[i], b->items[i])) {
+            order = bt_v_compare(run, a->items[i], b->items[i], op);
+        }
+    }
+    bt_run_leave(run);
+    return (order != 0) ? order : (a->n > b->n) - (a->n < b->n);
+}
+
+int bt_v_compare(bt_run_t *run, bt_value_t a, bt_value_t b, const char *op)
+{
     if (bt_v_is_integer(a) && bt_v_is_integer(b)) {
         return (bt_v_as_int(a) > bt_v_as_int(b)) -
                (bt_v_as_int(a) < bt_v_as_int(b));
@@ -346,19 +363,8 @@ int bt_v_compare(bt_run_t *run, bt_value_t a, bt_value_t b, const char *op)
         return compare_texts(a.u.text, b.u.text);
     }
     if ((a.kind == BT_V_SEQ) && (b.kind == BT_V_SEQ) && (a.sub == b.sub) &&
-        (a.sub <= BT_SEQ_TUPLE) && bt_run_enter(run)) {
-        const bt_seq_t *x = a.u.seq;
-        const bt_seq_t *y = b.u.seq;
-
-        for (uint32_t i = 0;
-             (i < x->n) && (i < y->n) && (order == 0) && bt_run_step(run, 1);
-             i++) {
-            if (!bt_v_equal(run, x->items[i], y->items[i])) {
-                order = bt_v_compare(run, x->items[i], y->items[i], op);
-            }
-        }
-        bt_run_leave(run);
-        return (order != 0) ? order : (x->n > y->n) - (x->n < y->n);
+        (a.sub <= BT_SEQ_TUPLE)) {
+        return compare_seqs(run, a.u.seq, b.u.seq, op);
     }
     if ((a.kind == BT_V_UNDEFINED) || (b.kind == BT_V_UNDEFINED)) {
         bt_v_fail_undefined(run, (a.kind == BT_V_UNDEFINED) ? a : b);
@@ -530,6 +536,16 @@ bool bt_v_contains(bt_run_t *run, bt_value_t container, bt_value_t item)
                              container.u.text->len) != UINT32_MAX);
     }
     if (container.kind == BT_V_DICT) {
+        if ((item.kind == BT_V_DICT) ||
+            ((item.kind == BT_V_SEQ) && (item.sub == BT_SEQ_LIST))) {
+            bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s cannot be a key",
+                        bt_v_kind_name(item));
+            return false;
+        }
+        if ((item.kind == BT_V_TEXT) &&
+            !bt_run_step_bytes(run, item.u.text->len)) {
+            return false;
+        }
         return bt_dict_find(container.u.dict, item) != NULL;
     }
     if (!bt_v_items(run, container, &seq, &first)) {
