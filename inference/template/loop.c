@@ -216,7 +216,8 @@ void bt_loop_run(bt_exec_t *x, const bt_node_t *node, bt_value_t iterable,
     }
     x->flow = BT_FLOW_ON;
     if ((loop->index0 < 0) && bt_run_ok(x->run)) {
-        x->frame = scope;
+        frame->n = 0;
+        x->frame = frame;
         bt_exec_body(x, node->d);
         x->frame = outer;
     }

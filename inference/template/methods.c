@@ -449,12 +449,15 @@ METHOD(view)
     return of_seq((bt_seq_kind_t)row->how, seq);
 }
 
+/* Nothing changes a value: a copy is as good as it. */
 METHOD(same)
 {
-    (void)x;
-    (void)row;
     (void)args;
-    return self; /* nothing changes it: a copy is as good */
+    if ((self.kind == BT_V_SEQ) && (self.sub != BT_SEQ_LIST)) {
+        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s has no %s",
+                    bt_v_kind_name(self), row->name);
+    }
+    return self;
 }
 
 METHOD(count_items)
@@ -587,6 +590,9 @@ bt_value_t bt_method_find(bt_exec_t *x, bt_value_t of, const bt_text_t *name)
 {
     bt_method_t *method;
 
+    if ((of.kind == BT_V_SEQ) && (of.sub > BT_SEQ_RANGE)) {
+        return bt_v_undefined(BT_UNDEF_ATTRIBUTE, name);
+    }
     for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
         if ((rows[i].of == of.kind) && bt_text_is(name, rows[i].name)) {
             method = bt_run_take(x->run, 1, sizeof(*method));

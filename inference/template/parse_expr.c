@@ -248,6 +248,32 @@ static bt_node_t *parse_item(bt_parser_t *p)
     return slice;
 }
 
+/* "a[b, c]": a tuple is the key. */
+static bt_node_t *parse_more_items(bt_parser_t *p, bt_node_t *first)
+{
+    bt_node_t *tuple = bt_node_make(p, BT_N_TUPLE, first->line);
+    const bt_node_t **last = (tuple != NULL) ? &tuple->a : NULL;
+    bt_node_t *item = first;
+
+    while ((last != NULL) && (item != NULL)) {
+        bt_node_t *arg = pair(p, BT_N_ARG, item->line, item, item);
+
+        if (arg == NULL) {
+            return NULL;
+        }
+        if (item->kind == BT_N_SLICE) {
+            return bt_parse_wrong(p, "a slice among several indices");
+        }
+        *last = arg;
+        last = &arg->next;
+        if (!bt_parse_skip_op(p, ',')) {
+            return tuple;
+        }
+        item = parse_item(p);
+    }
+    return NULL;
+}
+
 static bt_node_t *parse_subscript(bt_parser_t *p, bt_node_t *of)
 {
     const uint32_t line = p->at->line;
@@ -269,14 +295,12 @@ static bt_node_t *parse_subscript(bt_parser_t *p, bt_node_t *of)
         return node;
     }
     p->at++; /* '[' */
-    node = pair(p, BT_N_ITEM, line, of, parse_item(p));
-    if (node == NULL) {
-        return NULL;
+    node = parse_item(p);
+    if ((node != NULL) && bt_parse_sees_op(p, ',')) {
+        node = parse_more_items(p, node);
     }
-    if (bt_parse_sees_op(p, ',')) {
-        return bt_parse_wrong(p, "only one index is supported");
-    }
-    return bt_parse_expect_op(p, ']') ? node : NULL;
+    node = pair(p, BT_N_ITEM, line, of, node);
+    return ((node != NULL) && bt_parse_expect_op(p, ']')) ? node : NULL;
 }
 
 static bt_node_t *parse_call(bt_parser_t *p, bt_node_t *of)

@@ -23,12 +23,17 @@
 /** Values and blocks within each other, calls of macros included. */
 #define BT_RUN_MAX_DEPTH 200u
 
+struct bt_mark; /* value.h */
+
 typedef struct bt_run {
     bt_arena_t values; /**< nodes, lists, marks */
     bt_arena_t bytes;  /**< of texts: the newest can grow */
     /** The text that is added to again and again has room of its own behind
      *  it, whatever else was made meanwhile. */
     char *grows_at, *grows_end;
+    uint32_t grows_len;          /**< the longest keeps the place */
+    struct bt_mark *grows_marks; /**< of it; others see the first of them */
+    uint32_t n_grows_marks, cap_grows_marks;
     uint64_t steps_left;
     uint32_t depth;
     uint32_t line; /**< of the template, where it is now */

@@ -63,7 +63,7 @@ static void add_mark(bt_build_t *build, uint32_t begin, uint32_t end)
     if (begin == end) {
         return;
     }
-    if ((build->n_marks > 0) &&
+    if ((build->n_marks > build->n_fixed) &&
         (build->marks[build->n_marks - 1].end == begin)) {
         build->marks[build->n_marks - 1].end = end;
         return;
@@ -80,6 +80,7 @@ static void add_mark(bt_build_t *build, uint32_t begin, uint32_t end)
         }
         build->marks = marks;
         build->cap_marks = cap;
+        build->n_fixed = 0;
     }
     build->marks[build->n_marks++] = (bt_mark_t){begin, end};
 }
@@ -260,9 +261,26 @@ static void copy_to_grow(bt_run_t *run, bt_build_t *build, const bt_text_t *a,
     run->grows_end = data + room;
 }
 
+/* The marks of a, in place where a is what grew last. */
+static void take_marks(bt_run_t *run, bt_build_t *build, const bt_text_t *a)
+{
+    if ((a->n_marks > 0) && (a->marks == run->grows_marks) &&
+        (a->n_marks == run->n_grows_marks)) {
+        build->marks = run->grows_marks;
+        build->n_marks = build->n_fixed = a->n_marks;
+        build->cap_marks = run->cap_grows_marks;
+        return;
+    }
+    (void)bt_run_step(run, a->n_marks / 8);
+    for (uint32_t i = 0; i < a->n_marks; i++) {
+        add_mark(build, a->marks[i].begin, a->marks[i].end);
+    }
+}
+
 const bt_text_t *bt_text_join(bt_run_t *run, const bt_text_t *a,
                               const bt_text_t *b)
 {
+    const bool grows = (a->len >= GROWS_FROM) && (a->len >= run->grows_len);
     bt_build_t build;
 
     if ((a->len == 0) || (b->len == 0)) {
@@ -276,20 +294,23 @@ const bt_text_t *bt_text_join(bt_run_t *run, const bt_text_t *a,
     }
     if (grow_behind(run, a, b->len)) {
         /* Behind a, whose holders see as much of it as before. */
-        (void)bt_run_step(run, a->n_marks / 8);
         build.len = a->len;
         build.cap = a->len + b->len;
-        for (uint32_t i = 0; i < a->n_marks; i++) {
-            add_mark(&build, a->marks[i].begin, a->marks[i].end);
-        }
+        take_marks(run, &build, a);
         memcpy(&build.data, &a->data, sizeof(build.data)); /* not const here */
     } else {
-        if (a->len >= GROWS_FROM) {
+        if (grows) {
             copy_to_grow(run, &build, a, b->len);
         }
         bt_build_text(&build, a);
     }
     bt_build_text(&build, b);
+    if (grows) {
+        run->grows_len = build.len;
+        run->grows_marks = build.marks;
+        run->n_grows_marks = build.n_marks;
+        run->cap_grows_marks = build.cap_marks;
+    }
     return bt_build_end(&build);
 }
 

@@ -27,6 +27,7 @@ typedef struct bt_build {
     uint32_t len, cap;
     bt_mark_t *marks; /**< in run->values */
     uint32_t n_marks, cap_marks;
+    uint32_t n_fixed; /**< the first of them are another text's, too */
 } bt_build_t;
 
 void bt_build_init(bt_build_t *build, bt_run_t *run);

@@ -36,7 +36,7 @@ typedef struct bt_text {
     const char *data;
     uint32_t len;
     uint32_t n_marks;
-    const bt_mark_t *marks; /**< rising, apart from each other */
+    const bt_mark_t *marks; /**< rising */
 } bt_text_t;
 
 typedef enum bt_kind {

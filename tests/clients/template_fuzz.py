@@ -13,7 +13,7 @@ ATOMS = ["s", "u", "l", "e", "n", "f", "z", "t", "d", "m", "w", "nothing", "none
 FILTERS = ["trim", "upper", "lower", "title", "capitalize", "length", "first", "last", "list", "string", "int", "float",
            "abs", "round", "reverse", "reverse|list", "sort", "unique|list", "sum", "min", "max", "tojson",
            "tojson(indent=2)", "items|list", "dictsort", "join", "join(', ')", "default('D')", "default('D', true)",
-           "replace('o', '0')", "replace('a', '')", "indent", "indent(2, true)", "e", "safe", "map('string')|list",
+           "replace('o', '0')", "replace('a', '')", "indent", "indent(2, true)", "map('string')|list",
            "map('upper')|join('-')", "map(attribute='role')|list", "select|list", "reject|list",
            "selectattr('role')|list|length", "selectattr('role', 'equalto', 'user')|list",
            "rejectattr('content')|map(attribute='role')|list", "batch(2)|list", "slice(2)|list", "center(9)", "count",

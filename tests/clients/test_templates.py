@@ -22,8 +22,9 @@ N_TEMPLATES = 60
 N_EXPRESSIONS = 6000
 N_STATEMENTS = 3000
 # What Baton refuses by name and jinja2 does not. Slices: jinja2 raises as well, but not where it knows all values when
-# it compiles, and then slices a number to nothing.
-REFUSED = ("over 64 bits", "is not supported", "cannot be printed", "cannot be sliced", "a slice needs integers")
+# it compiles, and then slices a number to nothing. A loop as a value to walk over takes the items from itself there.
+REFUSED = ("over 64 bits", "is not supported", "cannot be printed", "cannot be sliced", "a slice needs integers",
+           "a slice among several indices", "loop is not iterable")
 
 TOOLS = [
     {"type": "function", "function": {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates that ask for too much end with an error, and soon. */
+#include <stdio.h>
+
 #include "tests/unit/template/rendering.h"
 
 #include "common/base/alloc.h"
