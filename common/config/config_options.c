@@ -134,8 +134,8 @@ const bt_option_t bt_config_options[] = {
            "and so on; auto: as the file's chat template has it; off: all is "
            "content"),
     TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
-         "Chat template by name or as a file; empty: recognised from the "
-         "model file"),
+         "Chat template: the name of a family, or a file with a Jinja text; "
+         "empty: the model file's own"),
     CHOICE("log-level", "info", "error, warn, info, debug", ALL, log_level,
            "Least severe messages to print"),
     CHOICE("log-format", "text", "text, json", ALL, log_format,

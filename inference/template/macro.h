@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file macro.h
+ *
+ * Macros, and the bodies of call blocks, which are macros named caller.
+ *
+ * Threads: as exec.h.
+ */
+#ifndef BT_INFERENCE_TEMPLATE_MACRO_H
+#define BT_INFERENCE_TEMPLATE_MACRO_H
+
+#include "inference/template/exec.h"
+
+bt_value_t bt_macro_make(bt_run_t *run, const bt_node_t *node,
+                         bt_frame_t *scope);
+const bt_text_t *bt_macro_name(const bt_macro_t *macro);
+/** What it prints. */
+bt_value_t bt_macro_call(bt_exec_t *x, const bt_macro_t *macro,
+                         const bt_args_t *args);
+
+#endif
