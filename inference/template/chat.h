@@ -41,12 +41,23 @@ typedef struct bt_chat_tokens {
     const char *bos, *eos, *unk, *pad;
 } bt_chat_tokens_t;
 
-/** A Jinja text. @param [out] why  On failure "line N: …".
+/** The Jinja texts of a model. */
+typedef struct bt_chat_source {
+    const char *jinja;
+    size_t bytes;
+    /** For requests with tools, where a model has a text of its own for them
+     *  (transformers' "tool_use"); NULL: it has none. */
+    const char *tools_jinja;
+    size_t tools_bytes;
+    bt_chat_tokens_t tokens;
+} bt_chat_source_t;
+
+/** @param [out] why  On failure "line N: …".
  *  @retval BT_ERR_UNSUPPORTED  not understood
  *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_chat_template_read(
-    const char *jinja, size_t bytes, const bt_chat_tokens_t *tokens, char *why,
-    size_t why_bytes, const bt_chat_template_t **tmpl_p);
+BT_MUST_CHECK bt_status_t
+bt_chat_template_read(const bt_chat_source_t *source, char *why,
+                      size_t why_bytes, const bt_chat_template_t **tmpl_p);
 /** NULL and families are allowed, and left alone. */
 void bt_chat_template_free(const bt_chat_template_t *tmpl);
 
