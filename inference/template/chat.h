@@ -32,6 +32,8 @@ typedef struct bt_chat_message {
  *  and their variants (see bt_chat_template_names()).
  *  @return NULL when unknown. */
 const bt_chat_template_t *bt_chat_template_by_name(const char *name);
+/** Of the family that it is; "own": a model's. */
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl);
 /** Names of all families, comma separated, for error texts. */
 const char *bt_chat_template_names(void);
 
@@ -96,5 +98,10 @@ BT_MUST_CHECK bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                                          const bt_chat_request_t *request,
                                          bt_strbuf_t *out, bt_quotes_t *quotes,
                                          char *why, size_t why_bytes);
+
+/** Of a family's rendering, the bytes at its end that do no more than open the
+ *  answer; 0 where it opens it with nothing, and for models' own. */
+size_t bt_chat_opening_bytes(const bt_chat_template_t *tmpl, const char *text,
+                             size_t bytes);
 
 #endif

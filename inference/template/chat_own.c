@@ -22,6 +22,7 @@ bt_status_t bt_chat_template_read(const bt_chat_source_t *source, char *why,
     if (tmpl == NULL) {
         return status;
     }
+    tmpl->name = "own";
     for (int i = 0; i < BT_CHAT_N_TOKENS; i++) {
         tmpl->tokens[i] = bt_strdup(texts[i]);
         if ((texts[i] != NULL) && (tmpl->tokens[i] == NULL)) {
@@ -47,7 +48,7 @@ err_free:
 
 void bt_chat_template_free(const bt_chat_template_t *tmpl)
 {
-    if ((tmpl == NULL) || (tmpl->name != NULL)) {
+    if ((tmpl == NULL) || (tmpl->render != NULL)) { /* a family */
         return;
     }
     bt_template_destroy(tmpl->jinja);

@@ -228,6 +228,40 @@ static void a_models_own_template_gets_all_that_a_request_has(void **state)
     bt_chat_template_free(tmpl);
 }
 
+static void without_a_generation_prompt_a_family_opens_no_answer(void **state)
+{
+    static const struct {
+        const char *family, *text;
+    } rows[] = {
+        {"chatml", "<|im_start|>user\na<|im_end|>\n"},
+        {"llama3", "<|begin_of_text|><|start_header_id|>user<|end_header_id|>"
+                   "\n\na<|eot_id|>"},
+        {"gemma", "<bos><start_of_turn>user\na<end_of_turn>\n"},
+        {"zephyr", "<|user|>\na</s>\n"},
+        {"mistral", "<s>[INST] a [/INST]"},
+    };
+    static const bt_chat_message_t message = {"user", "a"};
+    const bt_chat_request_t request = {
+        .messages = &message, .n_messages = 1, .no_generation_prompt = true};
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const bt_chat_template_t *tmpl =
+            bt_chat_template_by_name(rows[i].family);
+
+        bt_strbuf_reset(&out);
+        assert_int_equal(
+            bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)),
+            BT_OK);
+        assert_string_equal(out.data, rows[i].text);
+        assert_string_equal(bt_chat_template_name(tmpl), rows[i].family);
+    }
+    bt_strbuf_fini(&out);
+}
+
 static void requests_with_tools_get_a_text_of_their_own(void **state)
 {
     static const bt_chat_message_t message = {"user", "a"};
@@ -244,6 +278,7 @@ static void requests_with_tools_get_a_text_of_their_own(void **state)
     assert_int_equal(
         bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)), BT_OK);
     assert_string_equal(out.data, "plainwith 2");
+    assert_string_equal(bt_chat_template_name(tmpl), "own");
     bt_strbuf_fini(&out);
     bt_chat_template_free(tmpl);
 }
@@ -327,6 +362,7 @@ int main(void)
         BT_TEST(every_family_renders_as_its_jinja_text),
         BT_TEST(unknown_names_and_bad_texts_are_told),
         BT_TEST(a_models_own_template_gets_all_that_a_request_has),
+        BT_TEST(without_a_generation_prompt_a_family_opens_no_answer),
         BT_TEST(requests_with_tools_get_a_text_of_their_own),
         BT_TEST(what_a_template_raises_is_what_the_client_hears),
         BT_TEST(bad_conversations_are_refused_and_leave_the_text_alone),
