@@ -9,7 +9,6 @@
 #include "inference/template/text.h"
 
 #define SMALL_DICT 8u /* entries that are looked through one by one */
-#define HASH_SEED  0x62746d706c0001u
 
 /* ---- sequences ---- */
 
@@ -49,14 +48,18 @@ bool bt_tmpl_seq_add(bt_tmpl_run_t *run, bt_tmpl_seq_t *seq,
 
 /* ---- mappings ---- */
 
-/* Numbers that are equal hash alike, whatever their kind. */
-static bool hash_of(bt_tmpl_value_t key, uint64_t *hash_p)
+/* Numbers that are equal hash alike, whatever their kind. Where the mapping
+ * lies is the seed, which no client knows: keys that collide cannot be chosen.
+ */
+static bool hash_of(const bt_tmpl_dict_t *dict, bt_tmpl_value_t key,
+                    uint64_t *hash_p)
 {
+    const uint64_t seed = (uint64_t)(uintptr_t)dict;
     double f;
 
     switch (key.kind) {
     case BT_V_TEXT:
-        *hash_p = bt_hash64(key.u.text->data, key.u.text->len, HASH_SEED);
+        *hash_p = bt_hash64(key.u.text->data, key.u.text->len, seed);
         return true;
     case BT_V_NONE:
         *hash_p = 1;
@@ -66,7 +69,7 @@ static bool hash_of(bt_tmpl_value_t key, uint64_t *hash_p)
     case BT_V_FLOAT:
         f = bt_tmpl_v_as_float(key);
         f = (f == 0.0) ? 0.0 : f; /* the negative one too */
-        *hash_p = bt_hash64(&f, sizeof(f), HASH_SEED);
+        *hash_p = bt_hash64(&f, sizeof(f), seed);
         return true;
     default:
         return false;
@@ -162,7 +165,7 @@ bool bt_tmpl_dict_put(bt_tmpl_run_t *run, bt_tmpl_dict_t *dict,
     bt_tmpl_entry_t *entry;
     uint64_t hash;
 
-    if (!hash_of(key, &hash)) {
+    if (!hash_of(dict, key, &hash)) {
         bt_tmpl_run_fail(run, BT_ERR_UNSUPPORTED, "%s cannot be a key",
                          bt_tmpl_v_kind_name(key));
         return false;
@@ -188,7 +191,7 @@ const bt_tmpl_value_t *bt_tmpl_dict_find(const bt_tmpl_dict_t *dict,
 {
     uint64_t hash;
     const bt_tmpl_entry_t *entry =
-        hash_of(key, &hash) ? find(dict, key, hash) : NULL;
+        hash_of(dict, key, &hash) ? find(dict, key, hash) : NULL;
 
     return (entry != NULL) ? &entry->value : NULL;
 }
