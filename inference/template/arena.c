@@ -10,22 +10,22 @@
 #define MAX_CHUNK_BYTES ((size_t)1 << 20)
 #define ALIGN           (_Alignof(max_align_t))
 
-struct bt_arena_chunk {
-    bt_arena_chunk_t *next;
+struct bt_tmpl_arena_chunk {
+    bt_tmpl_arena_chunk_t *next;
     size_t bytes;
     _Alignas(max_align_t) char data[];
 };
 
-void bt_arena_init(bt_arena_t *arena, size_t limit_bytes)
+void bt_tmpl_arena_init(bt_tmpl_arena_t *arena, size_t limit_bytes)
 {
     memset(arena, 0, sizeof(*arena));
     arena->limit_bytes = limit_bytes;
 }
 
-void bt_arena_fini(bt_arena_t *arena)
+void bt_tmpl_arena_fini(bt_tmpl_arena_t *arena)
 {
     while (arena->chunks != NULL) {
-        bt_arena_chunk_t *next = arena->chunks->next;
+        bt_tmpl_arena_chunk_t *next = arena->chunks->next;
 
         bt_free(arena->chunks);
         arena->chunks = next;
@@ -35,11 +35,11 @@ void bt_arena_fini(bt_arena_t *arena)
 }
 
 /* Each chunk is as large as all before it, up to a bound. */
-static bool add_chunk(bt_arena_t *arena, size_t n)
+static bool add_chunk(bt_tmpl_arena_t *arena, size_t n)
 {
     const size_t left = arena->limit_bytes - arena->used_bytes;
     size_t bytes = arena->used_bytes;
-    bt_arena_chunk_t *chunk;
+    bt_tmpl_arena_chunk_t *chunk;
 
     bytes = (bytes < CHUNK_BYTES) ? CHUNK_BYTES : bytes;
     bytes = (bytes > MAX_CHUNK_BYTES) ? MAX_CHUNK_BYTES : bytes;
@@ -67,7 +67,7 @@ static bool add_chunk(bt_arena_t *arena, size_t n)
     return true;
 }
 
-char *bt_arena_take_bytes(bt_arena_t *arena, size_t n)
+char *bt_tmpl_arena_take_bytes(bt_tmpl_arena_t *arena, size_t n)
 {
     char *piece;
 
@@ -83,7 +83,7 @@ char *bt_arena_take_bytes(bt_arena_t *arena, size_t n)
     return piece;
 }
 
-void *bt_arena_take(bt_arena_t *arena, size_t n, size_t size)
+void *bt_tmpl_arena_take(bt_tmpl_arena_t *arena, size_t n, size_t size)
 {
     size_t bytes;
     char *piece;
@@ -94,7 +94,7 @@ void *bt_arena_take(bt_arena_t *arena, size_t n, size_t size)
         arena->status = BT_ERR_TOO_LARGE;
         return NULL;
     }
-    piece = bt_arena_take_bytes(arena, bytes);
+    piece = bt_tmpl_arena_take_bytes(arena, bytes);
     if (piece == NULL) {
         return NULL;
     }
@@ -103,7 +103,7 @@ void *bt_arena_take(bt_arena_t *arena, size_t n, size_t size)
     return piece + off;
 }
 
-bool bt_arena_extend(bt_arena_t *arena, const char *end, size_t n)
+bool bt_tmpl_arena_extend(bt_tmpl_arena_t *arena, const char *end, size_t n)
 {
     if ((arena->at == NULL) || (end != arena->at) ||
         (n > (size_t)(arena->end - arena->at))) {

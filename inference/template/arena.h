@@ -15,29 +15,29 @@
 
 #include "common/base/status.h"
 
-typedef struct bt_arena_chunk bt_arena_chunk_t;
+typedef struct bt_tmpl_arena_chunk bt_tmpl_arena_chunk_t;
 
-typedef struct bt_arena {
-    bt_arena_chunk_t *chunks; /**< owned, the newest first */
-    char *at;                 /**< next free byte of the newest */
+typedef struct bt_tmpl_arena {
+    bt_tmpl_arena_chunk_t *chunks; /**< owned, the newest first */
+    char *at;                      /**< next free byte of the newest */
     char *end;
     size_t used_bytes;  /**< of all chunks */
     size_t limit_bytes; /**< most of them */
     bt_status_t status; /**< why the last piece was refused */
-} bt_arena_t;
+} bt_tmpl_arena_t;
 
 /** Allocates nothing. */
-void bt_arena_init(bt_arena_t *arena, size_t limit_bytes);
-void bt_arena_fini(bt_arena_t *arena);
+void bt_tmpl_arena_init(bt_tmpl_arena_t *arena, size_t limit_bytes);
+void bt_tmpl_arena_fini(bt_tmpl_arena_t *arena);
 
 /** @a n elements, zeroed, aligned for anything.
  *  @return NULL: the limit is met or memory is short; arena->status says which
  */
-void *bt_arena_take(bt_arena_t *arena, size_t n, size_t size);
+void *bt_tmpl_arena_take(bt_tmpl_arena_t *arena, size_t n, size_t size);
 /** Bytes that are not zeroed, nor aligned. */
-char *bt_arena_take_bytes(bt_arena_t *arena, size_t n);
+char *bt_tmpl_arena_take_bytes(bt_tmpl_arena_t *arena, size_t n);
 /** More bytes right behind @a end, which is where the newest piece ended.
  *  @return false: something else is there, or no room; nothing was changed */
-bool bt_arena_extend(bt_arena_t *arena, const char *end, size_t n);
+bool bt_tmpl_arena_extend(bt_tmpl_arena_t *arena, const char *end, size_t n);
 
 #endif

@@ -4,17 +4,17 @@
 #include <string.h>
 
 typedef struct growing {
-    bt_args_t *args;
+    bt_tmpl_args_t *args;
     uint32_t cap_places, cap_named;
 } growing_t;
 
-static bool add_place(bt_run_t *run, growing_t *g, bt_value_t value)
+static bool add_place(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
 {
-    bt_args_t *args = g->args;
+    bt_tmpl_args_t *args = g->args;
 
     if (args->n_places == g->cap_places) {
         const uint32_t cap = (g->cap_places == 0) ? 4 : g->cap_places * 2;
-        bt_value_t *places = bt_run_take(run, cap, sizeof(*places));
+        bt_tmpl_value_t *places = bt_tmpl_run_take(run, cap, sizeof(*places));
 
         if (places == NULL) {
             return false;
@@ -30,18 +30,18 @@ static bool add_place(bt_run_t *run, growing_t *g, bt_value_t value)
 }
 
 /* Always with room for one more: a call block's caller. */
-static bool room_for_named(bt_run_t *run, growing_t *g)
+static bool room_for_named(bt_tmpl_run_t *run, growing_t *g)
 {
-    bt_args_t *args = g->args;
+    bt_tmpl_args_t *args = g->args;
     const uint32_t cap = (g->cap_named == 0) ? 2 : g->cap_named * 2;
-    const bt_text_t **names;
-    bt_value_t *named;
+    const bt_tmpl_text_t **names;
+    bt_tmpl_value_t *named;
 
     if (args->n_named + 2 <= g->cap_named) {
         return true;
     }
-    names = bt_run_take(run, (size_t)cap + 1, sizeof(*names));
-    named = bt_run_take(run, (size_t)cap + 1, sizeof(*named));
+    names = bt_tmpl_run_take(run, (size_t)cap + 1, sizeof(*names));
+    named = bt_tmpl_run_take(run, (size_t)cap + 1, sizeof(*named));
     if ((names == NULL) || (named == NULL)) {
         return false;
     }
@@ -55,20 +55,20 @@ static bool room_for_named(bt_run_t *run, growing_t *g)
     return true;
 }
 
-static bool add_named(bt_run_t *run, growing_t *g, const bt_text_t *name,
-                      bt_value_t value)
+static bool add_named(bt_tmpl_run_t *run, growing_t *g,
+                      const bt_tmpl_text_t *name, bt_tmpl_value_t value)
 {
-    bt_args_t *args = g->args;
+    bt_tmpl_args_t *args = g->args;
 
     for (uint32_t i = 0; i < args->n_named; i++) {
-        if (bt_text_equal(args->names[i], name)) {
-            bt_run_fail(run, BT_ERR_INVALID_PARAM,
-                        "argument '%.*s' is given twice",
-                        (name->len < 100) ? (int)name->len : 100, name->data);
+        if (bt_tmpl_text_equal(args->names[i], name)) {
+            bt_tmpl_run_fail(
+                run, BT_ERR_INVALID_PARAM, "argument '%.*s' is given twice",
+                (name->len < 100) ? (int)name->len : 100, name->data);
             return false;
         }
     }
-    if (!room_for_named(run, g) || !bt_run_step(run, args->n_named)) {
+    if (!room_for_named(run, g) || !bt_tmpl_run_step(run, args->n_named)) {
         return false;
     }
     args->names[args->n_named] = name;
@@ -76,34 +76,36 @@ static bool add_named(bt_run_t *run, growing_t *g, const bt_text_t *name,
     return true;
 }
 
-static bool add_star(bt_run_t *run, growing_t *g, bt_value_t value)
+static bool add_star(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
 {
-    const bt_seq_t *seq;
+    const bt_tmpl_seq_t *seq;
     uint32_t at;
 
-    if (!bt_v_items(run, value, &seq, &at)) {
+    if (!bt_tmpl_v_items(run, value, &seq, &at)) {
         return false;
     }
     for (; at < seq->n; at++) {
-        if (!bt_run_step(run, 1) || !add_place(run, g, seq->items[at])) {
+        if (!bt_tmpl_run_step(run, 1) || !add_place(run, g, seq->items[at])) {
             return false;
         }
     }
     return true;
 }
 
-static bool add_stars(bt_run_t *run, growing_t *g, bt_value_t value)
+static bool add_stars(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
 {
     if (value.kind != BT_V_DICT) {
-        bt_run_fail(run, BT_ERR_INVALID_PARAM, "** needs a mapping, not %s",
-                    bt_v_kind_name(value));
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                         "** needs a mapping, not %s",
+                         bt_tmpl_v_kind_name(value));
         return false;
     }
     for (uint32_t i = 0; i < value.u.dict->n; i++) {
-        const bt_entry_t *entry = &value.u.dict->entries[i];
+        const bt_tmpl_entry_t *entry = &value.u.dict->entries[i];
 
         if (entry->key.kind != BT_V_TEXT) {
-            bt_run_fail(run, BT_ERR_INVALID_PARAM, "** needs texts for names");
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                             "** needs texts for names");
             return false;
         }
         if (!add_named(run, g, entry->key.u.text, entry->value)) {
@@ -113,16 +115,17 @@ static bool add_stars(bt_run_t *run, growing_t *g, bt_value_t value)
     return true;
 }
 
-bool bt_args_eval(bt_exec_t *x, const bt_node_t *node, bt_args_t *args_p)
+bool bt_tmpl_args_eval(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
+                       bt_tmpl_args_t *args_p)
 {
     growing_t g = {.args = args_p};
 
     memset(args_p, 0, sizeof(*args_p));
     for (; node != NULL; node = node->next) {
-        const bt_value_t value = bt_eval(x, node->a);
+        const bt_tmpl_value_t value = bt_tmpl_eval(x, node->a);
         bool added;
 
-        if (!bt_run_ok(x->run)) {
+        if (!bt_tmpl_run_ok(x->run)) {
             return false;
         }
         switch (node->op) {
@@ -145,32 +148,34 @@ bool bt_args_eval(bt_exec_t *x, const bt_node_t *node, bt_args_t *args_p)
     return (args_p->n_named > 0) || room_for_named(x->run, &g);
 }
 
-static bool bind_named(bt_run_t *run, bt_args_t *args,
-                       const bt_params_t *params, uint32_t i,
+static bool bind_named(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
+                       const bt_tmpl_params_t *params, uint32_t i,
                        const char *callee)
 {
-    const bt_text_t *name = args->names[i];
+    const bt_tmpl_text_t *name = args->names[i];
 
     for (unsigned k = 0; (k < BT_MAX_PARAMS) && (params->names[k] != NULL);
          k++) {
-        if (!bt_text_is(name, params->names[k])) {
+        if (!bt_tmpl_text_is(name, params->names[k])) {
             continue;
         }
         if (args->slot[k] != NULL) {
-            bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s is given '%s' twice",
-                        callee, params->names[k]);
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                             "%s is given '%s' twice", callee,
+                             params->names[k]);
             return false;
         }
         args->slot[k] = &args->named[i];
         return true;
     }
-    bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no argument '%.*s'", callee,
-                (name->len < 100) ? (int)name->len : 100, name->data);
+    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no argument '%.*s'",
+                     callee, (name->len < 100) ? (int)name->len : 100,
+                     name->data);
     return false;
 }
 
-bool bt_args_bind(bt_run_t *run, bt_args_t *args, const bt_params_t *params,
-                  const char *callee)
+bool bt_tmpl_args_bind(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
+                       const bt_tmpl_params_t *params, const char *callee)
 {
     uint32_t n = 0;
 
@@ -181,8 +186,8 @@ bool bt_args_bind(bt_run_t *run, bt_args_t *args, const bt_params_t *params,
         n++;
     }
     if (args->n_places > n) {
-        bt_run_fail(run, BT_ERR_INVALID_PARAM,
-                    "%s takes not more than %u argument(s)", callee, n);
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                         "%s takes not more than %u argument(s)", callee, n);
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -195,24 +200,25 @@ bool bt_args_bind(bt_run_t *run, bt_args_t *args, const bt_params_t *params,
     }
     for (uint32_t i = 0; i < params->n_required; i++) {
         if (args->slot[i] == NULL) {
-            bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s needs '%s'", callee,
-                        params->names[i]);
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s needs '%s'", callee,
+                             params->names[i]);
             return false;
         }
     }
     return true;
 }
 
-int64_t bt_args_int(bt_run_t *run, const bt_args_t *args, unsigned slot,
-                    int64_t otherwise)
+int64_t bt_tmpl_args_int(bt_tmpl_run_t *run, const bt_tmpl_args_t *args,
+                         unsigned slot, int64_t otherwise)
 {
     if (args->slot[slot] == NULL) {
         return otherwise;
     }
-    if (!bt_v_is_integer(*args->slot[slot])) {
-        bt_run_fail(run, BT_ERR_INVALID_PARAM, "an integer is needed, not %s",
-                    bt_v_kind_name(*args->slot[slot]));
+    if (!bt_tmpl_v_is_integer(*args->slot[slot])) {
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                         "an integer is needed, not %s",
+                         bt_tmpl_v_kind_name(*args->slot[slot]));
         return 0;
     }
-    return bt_v_as_int(*args->slot[slot]);
+    return bt_tmpl_v_as_int(*args->slot[slot]);
 }

@@ -11,7 +11,7 @@
 #include "inference/template/value.h"
 
 /** Where each has its parts. List: linked by `next`. */
-typedef enum bt_node_kind {
+typedef enum bt_tmpl_node_kind {
     /* expressions */
     BT_N_CONST,       /**< value */
     BT_N_NAME,        /**< id, text */
@@ -53,14 +53,14 @@ typedef enum bt_node_kind {
     BT_N_SCOPE,        /**< c: body */
     BT_N_BREAK,
     BT_N_CONTINUE,
-} bt_node_kind_t;
+} bt_tmpl_node_kind_t;
 
-typedef enum bt_arg_kind {
+typedef enum bt_tmpl_arg_kind {
     BT_ARG_PLACE,
     BT_ARG_NAME,
     BT_ARG_STAR,
     BT_ARG_STARS,
-} bt_arg_kind_t;
+} bt_tmpl_arg_kind_t;
 
 /** What a macro's body asks for beyond its parameters. */
 #define BT_MACRO_CALLER  1u
@@ -72,24 +72,24 @@ enum {
     BT_CMP_NOT_IN,
 };
 
-typedef struct bt_node bt_node_t;
-struct bt_node {
+typedef struct bt_tmpl_node bt_tmpl_node_t;
+struct bt_tmpl_node {
     uint8_t kind;
     uint8_t op;
     uint32_t line;
     uint32_t id; /**< of a name */
-    const bt_node_t *next;
-    const bt_node_t *a, *b, *c, *d, *e;
-    const bt_text_t *text;
-    const void *row; /**< bt_filter_t or bt_test_t */
-    bt_value_t value;
+    const bt_tmpl_node_t *next;
+    const bt_tmpl_node_t *a, *b, *c, *d, *e;
+    const bt_tmpl_text_t *text;
+    const void *row; /**< bt_tmpl_filter_t or bt_tmpl_test_t */
+    bt_tmpl_value_t value;
 };
 
-typedef struct bt_ast {
-    const bt_node_t *body;
-    const bt_dict_t *names; /**< of all variables: id */
+typedef struct bt_tmpl_ast {
+    const bt_tmpl_node_t *body;
+    const bt_tmpl_dict_t *names; /**< of all variables: id */
     uint32_t n_names;
-} bt_ast_t;
+} bt_tmpl_ast_t;
 
 /** Names that every template knows by id. */
 enum {
@@ -100,7 +100,7 @@ enum {
 };
 
 /** @return false: run->why and run->line say what is wrong */
-bool bt_ast_parse(bt_run_t *run, const char *source, size_t bytes,
-                  bt_ast_t *ast_p);
+bool bt_tmpl_ast_parse(bt_tmpl_run_t *run, const char *source, size_t bytes,
+                       bt_tmpl_ast_t *ast_p);
 
 #endif

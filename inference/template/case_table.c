@@ -3,7 +3,7 @@
 #include "inference/template/case_table.h"
 
 /* clang-format off */
-const bt_case_run_t bt_case_lower[] = {
+const bt_tmpl_case_run_t bt_tmpl_case_lower[] = {
     {0x41, 0x5A, 1, 32},
     {0xC0, 0xD6, 1, 32},
     {0xD8, 0xDE, 1, 32},
@@ -186,9 +186,9 @@ const bt_case_run_t bt_case_lower[] = {
     {0x16E40, 0x16E5F, 1, 32},
     {0x1E900, 0x1E921, 1, 34},
 };
-const unsigned bt_case_lower_n = 181;
+const unsigned bt_tmpl_case_lower_n = 181;
 
-const bt_case_run_t bt_case_upper[] = {
+const bt_tmpl_case_run_t bt_tmpl_case_upper[] = {
     {0x61, 0x7A, 1, -32},
     {0xB5, 0xB5, 1, 743},
     {0xE0, 0xF6, 1, -32},
@@ -384,9 +384,9 @@ const bt_case_run_t bt_case_upper[] = {
     {0x16E60, 0x16E7F, 1, -32},
     {0x1E922, 0x1E943, 1, -34},
 };
-const unsigned bt_case_upper_n = 194;
+const unsigned bt_tmpl_case_upper_n = 194;
 
-const bt_case_run_t bt_case_title[] = {
+const bt_tmpl_case_run_t bt_tmpl_case_title[] = {
     {0x61, 0x7A, 1, -32},
     {0xB5, 0xB5, 1, 743},
     {0xE0, 0xF6, 1, -32},
@@ -584,9 +584,9 @@ const bt_case_run_t bt_case_title[] = {
     {0x16E60, 0x16E7F, 1, -32},
     {0x1E922, 0x1E943, 1, -34},
 };
-const unsigned bt_case_title_n = 196;
+const unsigned bt_tmpl_case_title_n = 196;
 
-const bt_case_many_t bt_case_many[] = {
+const bt_tmpl_case_many_t bt_tmpl_case_many[] = {
     {0xDF, 1, {0x53, 0x53, 0x0}},
     {0xDF, 2, {0x53, 0x73, 0x0}},
     {0x130, 0, {0x69, 0x307, 0x0}},
@@ -739,9 +739,9 @@ const bt_case_many_t bt_case_many[] = {
     {0xFB17, 1, {0x544, 0x53D, 0x0}},
     {0xFB17, 2, {0x544, 0x56D, 0x0}},
 };
-const unsigned bt_case_many_n = 151;
+const unsigned bt_tmpl_case_many_n = 151;
 
-const bt_cp_range_t bt_cp_cased[] = {
+const bt_tmpl_cp_range_t bt_tmpl_cp_cased[] = {
     {0x41, 0x5A},
     {0x61, 0x7A},
     {0xAA, 0xAA},
@@ -898,9 +898,9 @@ const bt_cp_range_t bt_cp_cased[] = {
     {0x1F150, 0x1F169},
     {0x1F170, 0x1F189},
 };
-const unsigned bt_cp_cased_n = 155;
+const unsigned bt_tmpl_cp_cased_n = 155;
 
-const bt_cp_range_t bt_cp_decimal[] = {
+const bt_tmpl_cp_range_t bt_tmpl_cp_decimal[] = {
     {0x30, 0x39},
     {0x660, 0x669},
     {0x6F0, 0x6F9},
@@ -964,9 +964,9 @@ const bt_cp_range_t bt_cp_decimal[] = {
     {0x1E950, 0x1E959},
     {0x1FBF0, 0x1FBF9},
 };
-const unsigned bt_cp_decimal_n = 62;
+const unsigned bt_tmpl_cp_decimal_n = 62;
 
-const bt_cp_range_t bt_cp_digit[] = {
+const bt_tmpl_cp_range_t bt_tmpl_cp_digit[] = {
     {0x30, 0x39},
     {0xB2, 0xB3},
     {0xB9, 0xB9},
@@ -1049,9 +1049,9 @@ const bt_cp_range_t bt_cp_digit[] = {
     {0x1F100, 0x1F10A},
     {0x1FBF0, 0x1FBF9},
 };
-const unsigned bt_cp_digit_n = 81;
+const unsigned bt_tmpl_cp_digit_n = 81;
 
-const bt_cp_range_t bt_cp_numeric[] = {
+const bt_tmpl_cp_range_t bt_tmpl_cp_numeric[] = {
     {0x30, 0x39},
     {0xB2, 0xB3},
     {0xB9, 0xB9},
@@ -1259,5 +1259,5 @@ const bt_cp_range_t bt_cp_numeric[] = {
     {0x2626D, 0x2626D},
     {0x2F890, 0x2F890},
 };
-const unsigned bt_cp_numeric_n = 206;
+const unsigned bt_tmpl_cp_numeric_n = 206;
 

@@ -4,18 +4,18 @@
 #include "inference/tokenizer/unicode.h"
 
 /* White space and the four information separators. */
-bool bt_cp_is_space(uint32_t cp)
+bool bt_tmpl_cp_is_space(uint32_t cp)
 {
     return (bt_unicode_class(cp) == BT_UNICODE_SPACE) ||
            ((cp >= 0x1C) && (cp <= 0x1F));
 }
 
-bool bt_cp_is_alpha(uint32_t cp)
+bool bt_tmpl_cp_is_alpha(uint32_t cp)
 {
     return bt_unicode_class(cp) == BT_UNICODE_LETTER;
 }
 
-static bool in_ranges(const bt_cp_range_t *ranges, unsigned n, uint32_t cp)
+static bool in_ranges(const bt_tmpl_cp_range_t *ranges, unsigned n, uint32_t cp)
 {
     unsigned low = 0;
     unsigned high = n;
@@ -32,34 +32,34 @@ static bool in_ranges(const bt_cp_range_t *ranges, unsigned n, uint32_t cp)
     return (low < n) && (ranges[low].first <= cp);
 }
 
-bool bt_cp_is_cased(uint32_t cp)
+bool bt_tmpl_cp_is_cased(uint32_t cp)
 {
-    return in_ranges(bt_cp_cased, bt_cp_cased_n, cp);
+    return in_ranges(bt_tmpl_cp_cased, bt_tmpl_cp_cased_n, cp);
 }
 
-bool bt_cp_is_decimal(uint32_t cp)
+bool bt_tmpl_cp_is_decimal(uint32_t cp)
 {
-    return in_ranges(bt_cp_decimal, bt_cp_decimal_n, cp);
+    return in_ranges(bt_tmpl_cp_decimal, bt_tmpl_cp_decimal_n, cp);
 }
 
-bool bt_cp_is_digit(uint32_t cp)
+bool bt_tmpl_cp_is_digit(uint32_t cp)
 {
-    return in_ranges(bt_cp_digit, bt_cp_digit_n, cp);
+    return in_ranges(bt_tmpl_cp_digit, bt_tmpl_cp_digit_n, cp);
 }
 
-bool bt_cp_is_numeric(uint32_t cp)
+bool bt_tmpl_cp_is_numeric(uint32_t cp)
 {
-    return in_ranges(bt_cp_numeric, bt_cp_numeric_n, cp);
+    return in_ranges(bt_tmpl_cp_numeric, bt_tmpl_cp_numeric_n, cp);
 }
 
-static unsigned move_alone(uint32_t cp, bt_case_t to, uint32_t out[3])
+static unsigned move_alone(uint32_t cp, bt_tmpl_case_t to, uint32_t out[3])
 {
-    const bt_case_run_t *runs = (to == BT_LOWER)   ? bt_case_lower
-                                : (to == BT_UPPER) ? bt_case_upper
-                                                   : bt_case_title;
-    const unsigned n = (to == BT_LOWER)   ? bt_case_lower_n
-                       : (to == BT_UPPER) ? bt_case_upper_n
-                                          : bt_case_title_n;
+    const bt_tmpl_case_run_t *runs = (to == BT_LOWER)   ? bt_tmpl_case_lower
+                                     : (to == BT_UPPER) ? bt_tmpl_case_upper
+                                                        : bt_tmpl_case_title;
+    const unsigned n = (to == BT_LOWER)   ? bt_tmpl_case_lower_n
+                       : (to == BT_UPPER) ? bt_tmpl_case_upper_n
+                                          : bt_tmpl_case_title_n;
     unsigned low = 0;
     unsigned high = n;
 
@@ -84,7 +84,7 @@ static unsigned move_alone(uint32_t cp, bt_case_t to, uint32_t out[3])
     return 1;
 }
 
-unsigned bt_cp_to_case(uint32_t cp, bt_case_t to, uint32_t out[3])
+unsigned bt_tmpl_cp_to_case(uint32_t cp, bt_tmpl_case_t to, uint32_t out[3])
 {
     if (cp < 0x80) {
         const bool upper = (cp >= 'A') && (cp <= 'Z');
@@ -95,8 +95,8 @@ unsigned bt_cp_to_case(uint32_t cp, bt_case_t to, uint32_t out[3])
                                                : cp;
         return 1;
     }
-    for (unsigned i = 0; i < bt_case_many_n; i++) {
-        const bt_case_many_t *many = &bt_case_many[i];
+    for (unsigned i = 0; i < bt_tmpl_case_many_n; i++) {
+        const bt_tmpl_case_many_t *many = &bt_tmpl_case_many[i];
 
         if ((many->cp == cp) && (many->to == (uint32_t)to)) {
             unsigned n = 0;

@@ -19,6 +19,8 @@ typedef struct bt_chat_call {
     bt_status_t status;
 } render_t;
 
+typedef bt_status_t render_fn_t(render_t *r);
+
 static bool role_is(const bt_chat_message_t *message, const char *role)
 {
     return strcmp(message->role, role) == 0;
@@ -345,6 +347,37 @@ static bt_status_t render_tagged(render_t *r)
     return BT_OK;
 }
 
+/* By the family: what opens the answer. */
+static const char *opening_of(const bt_chat_template_t *tmpl)
+{
+    static const struct {
+        render_fn_t *render;
+        const char *opening;
+    } openings[] = {
+        {render_chatml, "<|im_start|>assistant\n"},
+        {render_llama3, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+        {render_gemma, "<start_of_turn>model\n"},
+        {render_tagged, "<|assistant|>\n"},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(openings); i++) {
+        if (openings[i].render == tmpl->render) {
+            return openings[i].opening;
+        }
+    }
+    return "";
+}
+
+size_t bt_chat_opening_bytes(const bt_chat_template_t *tmpl, const char *text,
+                             size_t bytes)
+{
+    const char *opening = opening_of(tmpl);
+    const size_t n = strlen(opening);
+
+    return ((n <= bytes) && (memcmp(text + bytes - n, opening, n) == 0)) ? n
+                                                                         : 0;
+}
+
 #define NAMES                                                             \
     "chatml, smollm, qwen1.5, qwen2, qwen2.5, llama2, llama3, llama3.1, " \
     "gemma, gemma3, mistral, mistral-v0.1, mistral-v1, zephyr, phi"
@@ -414,6 +447,11 @@ const bt_chat_template_t *bt_chat_template_by_name(const char *name)
     return NULL;
 }
 
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl)
+{
+    return tmpl->name;
+}
+
 const char *bt_chat_template_names(void)
 {
     return NAMES;
@@ -436,12 +474,6 @@ static bt_status_t check_family(render_t *r)
                     "chat template; the server was started with "
                     "--chat-template and the name of a family");
     }
-    if (r->request->no_generation_prompt) {
-        return fail(r, BT_ERR_UNSUPPORTED,
-                    "add_generation_prompt false needs the model's own chat "
-                    "template; the server was started with --chat-template "
-                    "and the name of a family");
-    }
     return BT_OK;
 }
 
@@ -460,6 +492,11 @@ static bt_status_t render_family(render_t *r)
     if (status == BT_OK) {
         status = bt_strbuf_status(r->out);
         r->why = bt_status_str(status);
+    }
+    if ((status == BT_OK) && r->request->no_generation_prompt) {
+        r->out->len -=
+            bt_chat_opening_bytes(r->tmpl, r->out->data, r->out->len);
+        r->out->data[r->out->len] = '\0';
     }
     if (status != BT_OK) {
         r->out->len = len_before;

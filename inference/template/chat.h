@@ -32,6 +32,8 @@ typedef struct bt_chat_message {
  *  and their variants (see bt_chat_template_names()).
  *  @return NULL when unknown. */
 const bt_chat_template_t *bt_chat_template_by_name(const char *name);
+/** Of the family that it is; "own": a model's. */
+const char *bt_chat_template_name(const bt_chat_template_t *tmpl);
 /** Names of all families, comma separated, for error texts. */
 const char *bt_chat_template_names(void);
 
@@ -41,12 +43,23 @@ typedef struct bt_chat_tokens {
     const char *bos, *eos, *unk, *pad;
 } bt_chat_tokens_t;
 
-/** A Jinja text. @param [out] why  On failure "line N: …".
+/** The Jinja texts of a model. */
+typedef struct bt_chat_source {
+    const char *jinja;
+    size_t bytes;
+    /** For requests with tools, where a model has a text of its own for them
+     *  (transformers' "tool_use"); NULL: it has none. */
+    const char *tools_jinja;
+    size_t tools_bytes;
+    bt_chat_tokens_t tokens;
+} bt_chat_source_t;
+
+/** @param [out] why  On failure "line N: …".
  *  @retval BT_ERR_UNSUPPORTED  not understood
  *  @retval BT_ERR_TOO_LARGE, BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_chat_template_read(
-    const char *jinja, size_t bytes, const bt_chat_tokens_t *tokens, char *why,
-    size_t why_bytes, const bt_chat_template_t **tmpl_p);
+BT_MUST_CHECK bt_status_t
+bt_chat_template_read(const bt_chat_source_t *source, char *why,
+                      size_t why_bytes, const bt_chat_template_t **tmpl_p);
 /** NULL and families are allowed, and left alone. */
 void bt_chat_template_free(const bt_chat_template_t *tmpl);
 
@@ -85,5 +98,10 @@ BT_MUST_CHECK bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                                          const bt_chat_request_t *request,
                                          bt_strbuf_t *out, bt_quotes_t *quotes,
                                          char *why, size_t why_bytes);
+
+/** Of a family's rendering, the bytes at its end that do no more than open the
+ *  answer; 0 where it opens it with nothing, and for models' own. */
+size_t bt_chat_opening_bytes(const bt_chat_template_t *tmpl, const char *text,
+                             size_t bytes);
 
 #endif

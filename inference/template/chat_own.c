@@ -8,11 +8,11 @@
 
 #define JSON_LIMIT ((size_t)64 << 20)
 
-bt_status_t bt_chat_template_read(const char *jinja, size_t bytes,
-                                  const bt_chat_tokens_t *tokens, char *why,
+bt_status_t bt_chat_template_read(const bt_chat_source_t *source, char *why,
                                   size_t why_bytes,
                                   const bt_chat_template_t **tmpl_p)
 {
+    const bt_chat_tokens_t *tokens = &source->tokens;
     const char *const texts[BT_CHAT_N_TOKENS] = {tokens->bos, tokens->eos,
                                                  tokens->unk, tokens->pad};
     bt_chat_template_t *tmpl = bt_calloc(1, sizeof(*tmpl));
@@ -22,13 +22,19 @@ bt_status_t bt_chat_template_read(const char *jinja, size_t bytes,
     if (tmpl == NULL) {
         return status;
     }
+    tmpl->name = "own";
     for (int i = 0; i < BT_CHAT_N_TOKENS; i++) {
         tmpl->tokens[i] = bt_strdup(texts[i]);
         if ((texts[i] != NULL) && (tmpl->tokens[i] == NULL)) {
             goto err_free;
         }
     }
-    status = bt_template_parse(jinja, bytes, why, why_bytes, &tmpl->jinja);
+    status = bt_template_parse(source->jinja, source->bytes, why, why_bytes,
+                               &tmpl->jinja);
+    if ((status == BT_OK) && (source->tools_jinja != NULL)) {
+        status = bt_template_parse(source->tools_jinja, source->tools_bytes,
+                                   why, why_bytes, &tmpl->tools_jinja);
+    }
     if (status != BT_OK) {
         goto err_free;
     }
@@ -42,10 +48,11 @@ err_free:
 
 void bt_chat_template_free(const bt_chat_template_t *tmpl)
 {
-    if ((tmpl == NULL) || (tmpl->name != NULL)) {
+    if ((tmpl == NULL) || (tmpl->render != NULL)) { /* a family */
         return;
     }
     bt_template_destroy(tmpl->jinja);
+    bt_template_destroy(tmpl->tools_jinja);
     for (int i = 0; i < BT_CHAT_N_TOKENS; i++) {
         bt_free(tmpl->tokens[i]);
     }
@@ -113,6 +120,10 @@ bt_status_t bt_chat_render_own(const bt_chat_template_t *tmpl,
                                bt_strbuf_t *out, bt_quotes_t *quotes, char *why,
                                size_t why_bytes)
 {
+    const bt_template_t *jinja =
+        ((request->tools_json != NULL) && (tmpl->tools_jinja != NULL))
+            ? tmpl->tools_jinja
+            : tmpl->jinja;
     bt_template_var_t vars[MAX_VARS];
     bt_strbuf_t messages;
     bt_status_t status;
@@ -131,8 +142,8 @@ bt_status_t bt_chat_render_own(const bt_chat_template_t *tmpl,
                              ? request->messages_json
                              : messages.data,
                          vars);
-        status = bt_template_render(tmpl->jinja, vars, n, request->now_s, out,
-                                    quotes, why, why_bytes);
+        status = bt_template_render(jinja, vars, n, request->now_s, out, quotes,
+                                    why, why_bytes);
     }
     bt_strbuf_fini(&messages);
     return status;

@@ -23,10 +23,11 @@ enum {
 struct bt_chat_call; /* of chat.c */
 
 struct bt_chat_template {
-    const char *name; /**< of the family; NULL: a model's own */
+    const char *name; /**< of the family; "own": a model's */
     bt_status_t (*render)(struct bt_chat_call *call);
-    const char *extra;    /**< what this one of a family has of its own */
-    bt_template_t *jinja; /**< owned; of a model's own */
+    const char *extra;          /**< what this one of a family has of its own */
+    bt_template_t *jinja;       /**< owned; of a model's own */
+    bt_template_t *tools_jinja; /**< owned; for requests with tools, or NULL */
     char *tokens[BT_CHAT_N_TOKENS]; /**< owned; NULL: it has none */
 };
 

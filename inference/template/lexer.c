@@ -11,13 +11,13 @@
 #define NUMBER_BYTES 400u
 
 typedef struct lexer {
-    bt_run_t *run;
+    bt_tmpl_run_t *run;
     const char *text; /* lines end with \n alone */
     size_t n;
     size_t at;
     uint32_t line;
     bool line_starts; /* what was read last ended a line */
-    bt_tokens_t tokens;
+    bt_tmpl_tokens_t tokens;
     char braces[MAX_BRACES]; /* that are open in this tag */
     uint32_t n_braces;
 } lexer_t;
@@ -25,17 +25,18 @@ typedef struct lexer {
 static bool wrong(lexer_t *l, const char *what)
 {
     l->run->line = l->line;
-    bt_run_fail(l->run, BT_ERR_UNSUPPORTED, "%s", what);
+    bt_tmpl_run_fail(l->run, BT_ERR_UNSUPPORTED, "%s", what);
     return false;
 }
 
-static bool add(lexer_t *l, bt_token_kind_t kind, const bt_text_t *text)
+static bool add(lexer_t *l, bt_tmpl_token_kind_t kind,
+                const bt_tmpl_text_t *text)
 {
-    bt_tokens_t *tokens = &l->tokens;
+    bt_tmpl_tokens_t *tokens = &l->tokens;
 
     if (tokens->n == tokens->cap) {
         const uint32_t cap = (tokens->cap == 0) ? 256 : tokens->cap * 2;
-        bt_token_t *list = bt_run_take(l->run, cap, sizeof(*list));
+        bt_tmpl_token_t *list = bt_tmpl_run_take(l->run, cap, sizeof(*list));
 
         if (list == NULL) {
             return false;
@@ -47,14 +48,14 @@ static bool add(lexer_t *l, bt_token_kind_t kind, const bt_text_t *text)
         tokens->cap = cap;
     }
     tokens->list[tokens->n++] =
-        (bt_token_t){.kind = (uint8_t)kind, .line = l->line, .text = text};
+        (bt_tmpl_token_t){.kind = (uint8_t)kind, .line = l->line, .text = text};
     return true;
 }
 
-static bool add_text(lexer_t *l, bt_token_kind_t kind, const char *data,
+static bool add_text(lexer_t *l, bt_tmpl_token_kind_t kind, const char *data,
                      size_t n)
 {
-    bt_text_t *text = bt_run_take(l->run, 1, sizeof(*text));
+    bt_tmpl_text_t *text = bt_tmpl_run_take(l->run, 1, sizeof(*text));
 
     if (text == NULL) {
         return false;
@@ -85,7 +86,7 @@ static size_t space_len(const lexer_t *l, size_t at)
         return 0;
     }
     n = bt_utf8_decode((const uint8_t *)l->text + at, &cp);
-    return bt_cp_is_space(cp) ? n : 0;
+    return bt_tmpl_cp_is_space(cp) ? n : 0;
 }
 
 static size_t after_spaces(const lexer_t *l, size_t at)
@@ -112,14 +113,14 @@ static void go_to(lexer_t *l, size_t at)
 
 static size_t without_spaces(const char *data, size_t n)
 {
-    const bt_text_t text = {.data = data, .len = (uint32_t)n};
+    const bt_tmpl_text_t text = {.data = data, .len = (uint32_t)n};
     uint32_t len = (uint32_t)n;
 
     while (len > 0) {
         uint32_t cp;
-        const uint32_t last = bt_text_before(&text, len, &cp);
+        const uint32_t last = bt_tmpl_text_before(&text, len, &cp);
 
-        if (!bt_cp_is_space(cp)) {
+        if (!bt_tmpl_cp_is_space(cp)) {
             break;
         }
         len -= last;
@@ -340,7 +341,7 @@ static bool lex_number(lexer_t *l)
     size_t from = l->at;
     size_t n = 0;
     int base = 10;
-    bt_token_t *token;
+    bt_tmpl_token_t *token;
 
     if (!is_float) {
         base = base_of(l, &from);
@@ -406,7 +407,8 @@ static size_t code_escape(const char *p, size_t n, uint32_t *cp_p)
 }
 
 /* One escape of a string at p, behind its backslash. @return bytes taken */
-static size_t put_escape(lexer_t *l, bt_build_t *out, const char *p, size_t n)
+static size_t put_escape(lexer_t *l, bt_tmpl_build_t *out, const char *p,
+                         size_t n)
 {
     static const char from[] = "\\'\"abfnrtv";
     static const char to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -415,7 +417,7 @@ static size_t put_escape(lexer_t *l, bt_build_t *out, const char *p, size_t n)
     size_t used;
 
     if (simple != NULL) {
-        bt_build_bytes(out, &to[simple - from], 1, false);
+        bt_tmpl_build_bytes(out, &to[simple - from], 1, false);
         return 1;
     }
     if (p[0] == '\n') {
@@ -423,37 +425,37 @@ static size_t put_escape(lexer_t *l, bt_build_t *out, const char *p, size_t n)
     }
     used = code_escape(p, n, &cp);
     if (used > 0) {
-        bt_build_char(out, cp, false);
+        bt_tmpl_build_char(out, cp, false);
         return used;
     }
     if (strchr("xuUN", p[0]) != NULL) {
         (void)wrong(l, "a string has an escape that is not known");
     }
-    bt_build_bytes(out, "\\", 1, false);
+    bt_tmpl_build_bytes(out, "\\", 1, false);
     return 0;
 }
 
 static bool lex_string(lexer_t *l)
 {
     const char quote = l->text[l->at];
-    bt_build_t out;
+    bt_tmpl_build_t out;
     size_t at = l->at + 1;
-    const bt_text_t *text;
+    const bt_tmpl_text_t *text;
 
-    bt_build_init(&out, l->run);
+    bt_tmpl_build_init(&out, l->run);
     while ((at < l->n) && (l->text[at] != quote)) {
         if ((l->text[at] == '\\') && (at + 1 < l->n)) {
             at++;
             at += put_escape(l, &out, l->text + at, l->n - at);
             continue;
         }
-        bt_build_bytes(&out, l->text + at, 1, false);
+        bt_tmpl_build_bytes(&out, l->text + at, 1, false);
         at++;
     }
     if (at >= l->n) {
         return wrong(l, "a string does not end");
     }
-    text = bt_build_end(&out);
+    text = bt_tmpl_build_end(&out);
     if ((text == NULL) || !add(l, BT_T_STRING, text)) {
         return false;
     }
@@ -544,7 +546,7 @@ static bool lex_tag(lexer_t *l, bool is_variable)
     bool found = false;
 
     l->n_braces = 0;
-    while (bt_run_step(l->run, 1)) {
+    while (bt_tmpl_run_step(l->run, 1)) {
         char c;
         bool fine;
 
@@ -577,7 +579,7 @@ static bool lex_tag(lexer_t *l, bool is_variable)
 
 static bool lex_all(lexer_t *l)
 {
-    while ((l->at < l->n) && bt_run_step(l->run, 1)) {
+    while ((l->at < l->n) && bt_tmpl_run_step(l->run, 1)) {
         const size_t tag = find_tag(l);
         const char kind = (tag < l->n) ? l->text[tag + 1] : '\0';
         const char sign = (tag < l->n) ? sign_at(l, tag + 2) : '+';
@@ -611,11 +613,11 @@ static bool lex_all(lexer_t *l)
     return add(l, BT_T_END, NULL);
 }
 
-bool bt_lex(bt_run_t *run, const char *source, size_t bytes,
-            bt_tokens_t *tokens_p)
+bool bt_tmpl_lex(bt_tmpl_run_t *run, const char *source, size_t bytes,
+                 bt_tmpl_tokens_t *tokens_p)
 {
     lexer_t l = {.run = run, .line = 1, .line_starts = true};
-    char *copy = bt_run_take(run, bytes + 1, 1);
+    char *copy = bt_tmpl_run_take(run, bytes + 1, 1);
 
     if (copy == NULL) {
         return false;
@@ -632,7 +634,7 @@ bool bt_lex(bt_run_t *run, const char *source, size_t bytes,
         l.n--;
     }
     l.text = copy;
-    if (!lex_all(&l) || !bt_run_ok(run)) {
+    if (!lex_all(&l) || !bt_tmpl_run_ok(run)) {
         return false;
     }
     *tokens_p = l.tokens;

@@ -12,7 +12,7 @@
 
 #include "inference/template/text.h"
 
-typedef enum bt_token_kind {
+typedef enum bt_tmpl_token_kind {
     BT_T_END,
     BT_T_DATA,
     BT_T_VAR_BEGIN,
@@ -24,7 +24,7 @@ typedef enum bt_token_kind {
     BT_T_INT,
     BT_T_FLOAT,
     BT_T_OP, /**< op: one of the characters, or one of below */
-} bt_token_kind_t;
+} bt_tmpl_token_kind_t;
 
 enum {
     BT_OP_EQ = 128,
@@ -35,25 +35,25 @@ enum {
     BT_OP_POW,
 };
 
-typedef struct bt_token {
+typedef struct bt_tmpl_token {
     uint8_t kind;
     uint8_t op;
     uint32_t line;
-    const bt_text_t *text; /**< of data, names and strings */
+    const bt_tmpl_text_t *text; /**< of data, names and strings */
     union {
         int64_t i;
         double f;
     } u;
-} bt_token_t;
+} bt_tmpl_token_t;
 
-typedef struct bt_tokens {
-    bt_token_t *list; /**< the last is BT_T_END */
+typedef struct bt_tmpl_tokens {
+    bt_tmpl_token_t *list; /**< the last is BT_T_END */
     uint32_t n, cap;
-} bt_tokens_t;
+} bt_tmpl_tokens_t;
 
 /** @param [in] source  without zero bytes
  *  @return false: run->why and run->line say what is wrong */
-bool bt_lex(bt_run_t *run, const char *source, size_t bytes,
-            bt_tokens_t *tokens_p);
+bool bt_tmpl_lex(bt_tmpl_run_t *run, const char *source, size_t bytes,
+                 bt_tmpl_tokens_t *tokens_p);
 
 #endif

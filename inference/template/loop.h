@@ -13,17 +13,20 @@
 
 /** The loop of @a node over @a iterable; its body's frame hangs below @a scope.
  *  @param [in] depth0  of recursive loops around */
-void bt_loop_run(bt_exec_t *x, const bt_node_t *node, bt_value_t iterable,
-                 bt_frame_t *scope, uint32_t depth0);
+void bt_tmpl_loop_run(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
+                      bt_tmpl_value_t iterable, bt_tmpl_frame_t *scope,
+                      uint32_t depth0);
 /** `loop.name`. */
-bt_value_t bt_loop_attr(bt_exec_t *x, bt_loop_t *loop, const bt_text_t *name);
-int64_t bt_loop_length(bt_run_t *run, bt_loop_t *loop);
+bt_tmpl_value_t bt_tmpl_loop_attr(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                  const bt_tmpl_text_t *name);
+int64_t bt_tmpl_loop_length(bt_tmpl_run_t *run, bt_tmpl_loop_t *loop);
 /** `loop(items)` of a recursive one. */
-bt_value_t bt_loop_recurse(bt_exec_t *x, bt_loop_t *loop,
-                           const bt_args_t *args);
-bt_value_t bt_loop_cycle(bt_exec_t *x, const bt_loop_t *loop,
-                         const bt_args_t *args);
-bt_value_t bt_loop_changed(bt_exec_t *x, bt_loop_t *loop,
-                           const bt_args_t *args);
+bt_tmpl_value_t bt_tmpl_loop_recurse(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                     const bt_tmpl_args_t *args);
+bt_tmpl_value_t bt_tmpl_loop_cycle(bt_tmpl_exec_t *x,
+                                   const bt_tmpl_loop_t *loop,
+                                   const bt_tmpl_args_t *args);
+bt_tmpl_value_t bt_tmpl_loop_changed(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                     const bt_tmpl_args_t *args);
 
 #endif

@@ -56,22 +56,22 @@ def main():
             elif ord(made) != cp:
                 simple[cp] = ord(made) - cp
         rows = runs(simple)
-        out.write(f"const bt_case_run_t bt_case_{name}[] = {{\n")
+        out.write(f"const bt_tmpl_case_run_t bt_tmpl_case_{name}[] = {{\n")
         for row in rows:
             out.write("    {0x%X, 0x%X, %d, %d},\n" % row)
-        out.write(f"}};\nconst unsigned bt_case_{name}_n = {len(rows)};\n\n")
-    out.write("const bt_case_many_t bt_case_many[] = {\n")
+        out.write(f"}};\nconst unsigned bt_tmpl_case_{name}_n = {len(rows)};\n\n")
+    out.write("const bt_tmpl_case_many_t bt_tmpl_case_many[] = {\n")
     for (cp, number), made in sorted(many.items()):
         codes = [ord(c) for c in made] + [0] * (3 - len(made))
         out.write("    {0x%X, %d, {0x%X, 0x%X, 0x%X}},\n" % (cp, number, *codes))
-    out.write(f"}};\nconst unsigned bt_case_many_n = {len(many)};\n\n")
+    out.write(f"}};\nconst unsigned bt_tmpl_case_many_n = {len(many)};\n\n")
     for name, which in (("cased", lambda c: c.islower() or c.isupper() or unicodedata.category(c) == "Lt"),
                         ("decimal", str.isdecimal), ("digit", str.isdigit), ("numeric", str.isnumeric)):
         rows = ranges(which)
-        out.write(f"const bt_cp_range_t bt_cp_{name}[] = {{\n")
+        out.write(f"const bt_tmpl_cp_range_t bt_tmpl_cp_{name}[] = {{\n")
         for row in rows:
             out.write("    {0x%X, 0x%X},\n" % tuple(row))
-        out.write(f"}};\nconst unsigned bt_cp_{name}_n = {len(rows)};\n\n")
+        out.write(f"}};\nconst unsigned bt_tmpl_cp_{name}_n = {len(rows)};\n\n")
 
 
 if __name__ == "__main__":

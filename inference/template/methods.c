@@ -9,55 +9,57 @@
 #include "inference/template/print.h"
 #include "inference/template/textops.h"
 
-typedef struct bt_method_row row_t;
+typedef struct bt_tmpl_method_row row_t;
 
-struct bt_method_row {
+struct bt_tmpl_method_row {
     const char *name;
-    bt_value_t (*fn)(bt_exec_t *x, const row_t *row, bt_value_t self,
-                     const bt_args_t *args);
-    bt_params_t params;
-    uint8_t of;   /* bt_kind_t */
+    bt_tmpl_value_t (*fn)(bt_tmpl_exec_t *x, const row_t *row,
+                          bt_tmpl_value_t self, const bt_tmpl_args_t *args);
+    bt_tmpl_params_t params;
+    uint8_t of;   /* bt_tmpl_kind_t */
     unsigned how; /* what rows that share a function differ in */
 };
 
-#define METHOD(name)                                                        \
-    static bt_value_t name(bt_exec_t *x, const row_t *row, bt_value_t self, \
-                           const bt_args_t *args)
+#define METHOD(name)                                                 \
+    static bt_tmpl_value_t name(bt_tmpl_exec_t *x, const row_t *row, \
+                                bt_tmpl_value_t self,                \
+                                const bt_tmpl_args_t *args)
 
-static bt_value_t of_text(const bt_text_t *text)
+static bt_tmpl_value_t of_text(const bt_tmpl_text_t *text)
 {
-    return (text != NULL) ? bt_v_text(text) : bt_v_failed();
+    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
 }
 
-static bt_value_t of_seq(bt_seq_kind_t kind, bt_seq_t *seq)
+static bt_tmpl_value_t of_seq(bt_tmpl_seq_kind_t kind, bt_tmpl_seq_t *seq)
 {
-    return (seq != NULL) ? bt_v_seq(kind, seq) : bt_v_failed();
+    return (seq != NULL) ? bt_tmpl_v_seq(kind, seq) : bt_tmpl_v_failed();
 }
 
 /* A text, or NULL: none was given, or it is no text and the run has failed. */
-static const bt_text_t *text_in(bt_exec_t *x, const bt_args_t *args,
-                                unsigned slot)
+static const bt_tmpl_text_t *text_in(bt_tmpl_exec_t *x,
+                                     const bt_tmpl_args_t *args, unsigned slot)
 {
-    const bt_value_t *value = args->slot[slot];
+    const bt_tmpl_value_t *value = args->slot[slot];
 
     if ((value == NULL) || (value->kind == BT_V_NONE)) {
         return NULL;
     }
     if (value->kind != BT_V_TEXT) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "a text is needed, not %s",
-                    bt_v_kind_name(*value));
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "a text is needed, not %s",
+                         bt_tmpl_v_kind_name(*value));
         return NULL;
     }
     return value->u.text;
 }
 
-static const bt_text_t *text_needed(bt_exec_t *x, const bt_args_t *args,
-                                    unsigned slot)
+static const bt_tmpl_text_t *
+text_needed(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args, unsigned slot)
 {
-    const bt_text_t *text = text_in(x, args, slot);
+    const bt_tmpl_text_t *text = text_in(x, args, slot);
 
     if (text == NULL) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "a text is needed");
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "a text is needed");
     }
     return text;
 }
@@ -66,19 +68,19 @@ static const bt_text_t *text_needed(bt_exec_t *x, const bt_args_t *args,
 
 METHOD(strip)
 {
-    const bt_text_t *chars = text_in(x, args, 0);
+    const bt_tmpl_text_t *chars = text_in(x, args, 0);
 
-    return bt_run_ok(x->run)
-               ? of_text(bt_text_strip(x->run, self.u.text, chars, row->how))
-               : bt_v_failed();
+    return bt_tmpl_run_ok(x->run) ? of_text(bt_tmpl_text_strip(
+                                        x->run, self.u.text, chars, row->how))
+                                  : bt_tmpl_v_failed();
 }
 
 METHOD(change_case)
 {
-    static const bt_text_t *(*const changes[])(
-        bt_run_t *, const bt_text_t *) = {bt_text_lower, bt_text_upper,
-                                          bt_text_title, bt_text_capitalize,
-                                          bt_text_swapcase};
+    static const bt_tmpl_text_t *(*const changes[])(bt_tmpl_run_t *,
+                                                    const bt_tmpl_text_t *) = {
+        bt_tmpl_text_lower, bt_tmpl_text_upper, bt_tmpl_text_title,
+        bt_tmpl_text_capitalize, bt_tmpl_text_swapcase};
 
     (void)args;
     return of_text(changes[row->how](x->run, self.u.text));
@@ -86,48 +88,51 @@ METHOD(change_case)
 
 METHOD(split)
 {
-    const bt_text_t *separator = text_in(x, args, 0);
-    const int64_t most = bt_args_int(x->run, args, 1, -1);
+    const bt_tmpl_text_t *separator = text_in(x, args, 0);
+    const int64_t most = bt_tmpl_args_int(x->run, args, 1, -1);
 
-    return bt_run_ok(x->run)
+    return bt_tmpl_run_ok(x->run)
                ? of_seq(BT_SEQ_LIST,
-                        bt_text_split(x->run, self.u.text, separator, most,
-                                      row->how != 0))
-               : bt_v_failed();
+                        bt_tmpl_text_split(x->run, self.u.text, separator, most,
+                                           row->how != 0))
+               : bt_tmpl_v_failed();
 }
 
 METHOD(splitlines)
 {
     (void)row;
-    return of_seq(BT_SEQ_LIST, bt_text_lines(x->run, self.u.text,
-                                             bt_args_truth(args, 0, false)));
+    return of_seq(BT_SEQ_LIST,
+                  bt_tmpl_text_lines(x->run, self.u.text,
+                                     bt_tmpl_args_truth(args, 0, false)));
 }
 
 METHOD(replace)
 {
-    const bt_text_t *old = text_needed(x, args, 0);
-    const bt_text_t *new_text = text_needed(x, args, 1);
-    const int64_t count = bt_args_int(x->run, args, 2, -1);
+    const bt_tmpl_text_t *old = text_needed(x, args, 0);
+    const bt_tmpl_text_t *new_text = text_needed(x, args, 1);
+    const int64_t count = bt_tmpl_args_int(x->run, args, 2, -1);
 
     (void)row;
-    return bt_run_ok(x->run) ? of_text(bt_text_replace(x->run, self.u.text, old,
-                                                       new_text, count))
-                             : bt_v_failed();
+    return bt_tmpl_run_ok(x->run)
+               ? of_text(bt_tmpl_text_replace(x->run, self.u.text, old,
+                                              new_text, count))
+               : bt_tmpl_v_failed();
 }
 
 /* [from, to) in bytes of what the arguments say in characters, as for slices.
  * @return false: failed, or nothing can be there */
-static bool range_of(bt_exec_t *x, const bt_text_t *text, const bt_args_t *args,
-                     uint32_t *from_p, uint32_t *to_p)
+static bool range_of(bt_tmpl_exec_t *x, const bt_tmpl_text_t *text,
+                     const bt_tmpl_args_t *args, uint32_t *from_p,
+                     uint32_t *to_p)
 {
-    const int64_t n = bt_text_chars(text);
+    const int64_t n = bt_tmpl_text_chars(text);
     int64_t ends[2] = {0, n};
 
     for (unsigned i = 0; i < 2; i++) {
-        const bt_value_t *given = args->slot[i + 1];
+        const bt_tmpl_value_t *given = args->slot[i + 1];
 
         if ((given != NULL) && (given->kind != BT_V_NONE)) {
-            int64_t at = bt_args_int(x->run, args, i + 1, 0);
+            int64_t at = bt_tmpl_args_int(x->run, args, i + 1, 0);
 
             at += (at < 0) ? n : 0;
             at = (at < 0) ? 0 : at;
@@ -137,16 +142,16 @@ static bool range_of(bt_exec_t *x, const bt_text_t *text, const bt_args_t *args,
             ends[i] = (at > n) ? n : at;
         }
     }
-    if (!bt_run_step_bytes(x->run, text->len) || (ends[0] > ends[1])) {
+    if (!bt_tmpl_run_step_bytes(x->run, text->len) || (ends[0] > ends[1])) {
         return false;
     }
-    *from_p = bt_text_char_at(text, (uint32_t)ends[0]);
-    *to_p = bt_text_char_at(text, (uint32_t)ends[1]);
+    *from_p = bt_tmpl_text_char_at(text, (uint32_t)ends[0]);
+    *to_p = bt_tmpl_text_char_at(text, (uint32_t)ends[1]);
     return true;
 }
 
-static bool has_end(const bt_text_t *text, uint32_t from, uint32_t to,
-                    const bt_text_t *end, bool at_start)
+static bool has_end(const bt_tmpl_text_t *text, uint32_t from, uint32_t to,
+                    const bt_tmpl_text_t *end, bool at_start)
 {
     if (end->len > to - from) {
         return false;
@@ -159,35 +164,36 @@ static bool has_end(const bt_text_t *text, uint32_t from, uint32_t to,
 /* startswith, endswith: a text or a tuple of them. */
 METHOD(check_end)
 {
-    const bt_value_t *what = args->slot[0];
+    const bt_tmpl_value_t *what = args->slot[0];
     uint32_t from;
     uint32_t to;
     bool found = false;
 
     if (!range_of(x, self.u.text, args, &from, &to)) {
-        return bt_v_bool(false);
+        return bt_tmpl_v_bool(false);
     }
     if ((what->kind == BT_V_SEQ) && (what->sub == BT_SEQ_TUPLE)) {
         for (uint32_t i = 0; i < what->u.seq->n; i++) {
-            const bt_value_t item = what->u.seq->items[i];
+            const bt_tmpl_value_t item = what->u.seq->items[i];
 
             if (item.kind != BT_V_TEXT) {
-                bt_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                            "%s needs a text or a tuple of texts", row->name);
-                return bt_v_failed();
+                bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                                 "%s needs a text or a tuple of texts",
+                                 row->name);
+                return bt_tmpl_v_failed();
             }
             found = found ||
                     has_end(self.u.text, from, to, item.u.text, row->how == 0);
         }
-        return bt_v_bool(found);
+        return bt_tmpl_v_bool(found);
     }
     if (what->kind != BT_V_TEXT) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                    "%s needs a text or a tuple of texts, not %s", row->name,
-                    bt_v_kind_name(*what));
-        return bt_v_failed();
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "%s needs a text or a tuple of texts, not %s",
+                         row->name, bt_tmpl_v_kind_name(*what));
+        return bt_tmpl_v_failed();
     }
-    return bt_v_bool(
+    return bt_tmpl_v_bool(
         has_end(self.u.text, from, to, what->u.text, row->how == 0));
 }
 
@@ -195,79 +201,79 @@ METHOD(check_end)
 #define FIND_RAISE 2u
 METHOD(find)
 {
-    const bt_text_t *needle = text_needed(x, args, 0);
+    const bt_tmpl_text_t *needle = text_needed(x, args, 0);
     uint32_t at = UINT32_MAX;
     uint32_t from;
     uint32_t to;
-    bt_text_t before = *self.u.text;
+    bt_tmpl_text_t before = *self.u.text;
 
     if ((needle != NULL) && range_of(x, self.u.text, args, &from, &to)) {
-        (void)bt_run_step_bytes(x->run,
-                                (uint64_t)(to - from) * (needle->len / 64 + 1));
+        (void)bt_tmpl_run_step_bytes(x->run, (uint64_t)(to - from) *
+                                                 (needle->len / 64 + 1));
         at = ((row->how & FIND_LAST) != 0)
-                 ? bt_text_rfind(self.u.text, needle, from, to)
-                 : bt_text_find(self.u.text, needle, from, to);
+                 ? bt_tmpl_text_rfind(self.u.text, needle, from, to)
+                 : bt_tmpl_text_find(self.u.text, needle, from, to);
     }
     if (at != UINT32_MAX) {
         before.len = at;
-        return bt_v_int(bt_text_chars(&before));
+        return bt_tmpl_v_int(bt_tmpl_text_chars(&before));
     }
     if ((row->how & FIND_RAISE) != 0) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "substring not found");
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "substring not found");
     }
-    return bt_v_int(-1);
+    return bt_tmpl_v_int(-1);
 }
 
 METHOD(count_text)
 {
-    const bt_text_t *needle = text_needed(x, args, 0);
+    const bt_tmpl_text_t *needle = text_needed(x, args, 0);
     int64_t n = 0;
     uint32_t from;
     uint32_t to;
 
     (void)row;
     if ((needle == NULL) || !range_of(x, self.u.text, args, &from, &to)) {
-        return bt_v_int(0);
+        return bt_tmpl_v_int(0);
     }
     if (needle->len == 0) {
-        const bt_text_t part = {.data = self.u.text->data + from,
-                                .len = to - from};
+        const bt_tmpl_text_t part = {.data = self.u.text->data + from,
+                                     .len = to - from};
 
-        return bt_v_int((int64_t)bt_text_chars(&part) + 1);
+        return bt_tmpl_v_int((int64_t)bt_tmpl_text_chars(&part) + 1);
     }
-    while (
-        bt_run_step(x->run, 1) &&
-        ((from = bt_text_find(self.u.text, needle, from, to)) != UINT32_MAX)) {
+    while (bt_tmpl_run_step(x->run, 1) &&
+           ((from = bt_tmpl_text_find(self.u.text, needle, from, to)) !=
+            UINT32_MAX)) {
         from += needle->len;
         n++;
     }
-    return bt_v_int(n);
+    return bt_tmpl_v_int(n);
 }
 
 METHOD(join)
 {
-    const bt_seq_t *seq;
+    const bt_tmpl_seq_t *seq;
     uint32_t first;
-    bt_build_t build;
+    bt_tmpl_build_t build;
 
     (void)row;
-    if (!bt_v_items(x->run, *args->slot[0], &seq, &first)) {
-        return bt_v_failed();
+    if (!bt_tmpl_v_items(x->run, *args->slot[0], &seq, &first)) {
+        return bt_tmpl_v_failed();
     }
-    bt_build_init(&build, x->run);
-    for (uint32_t i = first; (i < seq->n) && bt_run_step(x->run, 1); i++) {
+    bt_tmpl_build_init(&build, x->run);
+    for (uint32_t i = first; (i < seq->n) && bt_tmpl_run_step(x->run, 1); i++) {
         if (seq->items[i].kind != BT_V_TEXT) {
-            bt_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                        "join() needs texts, not %s",
-                        bt_v_kind_name(seq->items[i]));
-            return bt_v_failed();
+            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                             "join() needs texts, not %s",
+                             bt_tmpl_v_kind_name(seq->items[i]));
+            return bt_tmpl_v_failed();
         }
         if (i > first) {
-            bt_build_text(&build, self.u.text);
+            bt_tmpl_build_text(&build, self.u.text);
         }
-        bt_build_text(&build, seq->items[i].u.text);
+        bt_tmpl_build_text(&build, seq->items[i].u.text);
     }
-    return bt_build_value(&build);
+    return bt_tmpl_build_value(&build);
 }
 
 /* Is every character so, and is there one? */
@@ -279,174 +285,182 @@ static bool char_is(uint32_t cp, unsigned what, bool *counts)
 
     switch (what) {
     case ALPHA:
-        return bt_cp_is_alpha(cp);
+        return bt_tmpl_cp_is_alpha(cp);
     case DIGIT:
-        return bt_cp_is_digit(cp);
+        return bt_tmpl_cp_is_digit(cp);
     case DECIMAL:
-        return bt_cp_is_decimal(cp);
+        return bt_tmpl_cp_is_decimal(cp);
     case NUMERIC:
-        return bt_cp_is_numeric(cp);
+        return bt_tmpl_cp_is_numeric(cp);
     case ALNUM:
-        return bt_cp_is_alpha(cp) || bt_cp_is_numeric(cp);
+        return bt_tmpl_cp_is_alpha(cp) || bt_tmpl_cp_is_numeric(cp);
     case SPACE:
-        return bt_cp_is_space(cp);
+        return bt_tmpl_cp_is_space(cp);
     default:
-        *counts = bt_cp_is_cased(cp);
-        return !*counts ||
-               ((bt_cp_to_case(cp, (what == LOWER_CASE) ? BT_LOWER : BT_UPPER,
-                               made) == 1) &&
-                (made[0] == cp));
+        *counts = bt_tmpl_cp_is_cased(cp);
+        return !*counts || ((bt_tmpl_cp_to_case(
+                                 cp, (what == LOWER_CASE) ? BT_LOWER : BT_UPPER,
+                                 made) == 1) &&
+                            (made[0] == cp));
     }
 }
 
 METHOD(check_chars)
 {
-    const bt_text_t *text = self.u.text;
+    const bt_tmpl_text_t *text = self.u.text;
     bool found = false;
     uint32_t at = 0;
 
     (void)args;
-    while ((at < text->len) && bt_run_step_bytes(x->run, 8)) {
+    while ((at < text->len) && bt_tmpl_run_step_bytes(x->run, 8)) {
         uint32_t cp;
         bool counts = true;
 
-        at += bt_text_decode(text, at, &cp);
+        at += bt_tmpl_text_decode(text, at, &cp);
         if (!char_is(cp, row->how, &counts)) {
-            return bt_v_bool(false);
+            return bt_tmpl_v_bool(false);
         }
         found = found || counts;
     }
-    return bt_v_bool(found);
+    return bt_tmpl_v_bool(found);
 }
 
 METHOD(pad)
 {
-    static const bt_text_t space = {.data = " ", .len = 1};
-    const int64_t width = bt_args_int(x->run, args, 0, 0);
-    const bt_text_t *fill = text_in(x, args, 1);
+    static const bt_tmpl_text_t space = {.data = " ", .len = 1};
+    const int64_t width = bt_tmpl_args_int(x->run, args, 0, 0);
+    const bt_tmpl_text_t *fill = text_in(x, args, 1);
 
-    if (!bt_run_ok(x->run)) {
-        return bt_v_failed();
+    if (!bt_tmpl_run_ok(x->run)) {
+        return bt_tmpl_v_failed();
     }
-    return of_text(bt_text_pad(x->run, self.u.text, width,
-                               (fill != NULL) ? fill : &space,
-                               (int)row->how - 1));
+    return of_text(bt_tmpl_text_pad(x->run, self.u.text, width,
+                                    (fill != NULL) ? fill : &space,
+                                    (int)row->how - 1));
 }
 
 METHOD(zfill)
 {
-    static const bt_text_t zero = {.data = "0", .len = 1};
-    const bt_text_t *text = self.u.text;
-    const int64_t width = bt_args_int(x->run, args, 0, 0);
+    static const bt_tmpl_text_t zero = {.data = "0", .len = 1};
+    const bt_tmpl_text_t *text = self.u.text;
+    const int64_t width = bt_tmpl_args_int(x->run, args, 0, 0);
     const bool sign =
         (text->len > 0) && ((text->data[0] == '-') || (text->data[0] == '+'));
-    const bt_text_t *rest =
-        bt_text_slice(x->run, text, sign ? 1 : 0, text->len);
-    bt_build_t build;
+    const bt_tmpl_text_t *rest =
+        bt_tmpl_text_slice(x->run, text, sign ? 1 : 0, text->len);
+    bt_tmpl_build_t build;
 
     (void)row;
     if (rest != NULL) {
-        rest = bt_text_pad(x->run, rest, width - (sign ? 1 : 0), &zero, -1);
+        rest =
+            bt_tmpl_text_pad(x->run, rest, width - (sign ? 1 : 0), &zero, -1);
     }
     if (rest == NULL) {
-        return bt_v_failed();
+        return bt_tmpl_v_failed();
     }
-    bt_build_init(&build, x->run);
-    bt_build_slice(&build, text, 0, sign ? 1 : 0);
-    bt_build_text(&build, rest);
-    return bt_build_value(&build);
+    bt_tmpl_build_init(&build, x->run);
+    bt_tmpl_build_slice(&build, text, 0, sign ? 1 : 0);
+    bt_tmpl_build_text(&build, rest);
+    return bt_tmpl_build_value(&build);
 }
 
 METHOD(partition)
 {
-    const bt_text_t *text = self.u.text;
-    const bt_text_t *separator = text_needed(x, args, 0);
-    bt_seq_t *seq = bt_seq_make(x->run, 3);
+    const bt_tmpl_text_t *text = self.u.text;
+    const bt_tmpl_text_t *separator = text_needed(x, args, 0);
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, 3);
     uint32_t at;
 
     if ((separator == NULL) || (seq == NULL) ||
-        !bt_run_step_bytes(x->run, text->len)) {
-        return bt_v_failed();
+        !bt_tmpl_run_step_bytes(x->run, text->len)) {
+        return bt_tmpl_v_failed();
     }
     if (separator->len == 0) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s at nothing", row->name);
-        return bt_v_failed();
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s at nothing",
+                         row->name);
+        return bt_tmpl_v_failed();
     }
-    at = (row->how == 0) ? bt_text_find(text, separator, 0, text->len)
-                         : bt_text_rfind(text, separator, 0, text->len);
+    at = (row->how == 0) ? bt_tmpl_text_find(text, separator, 0, text->len)
+                         : bt_tmpl_text_rfind(text, separator, 0, text->len);
     for (unsigned i = 0; i < 3; i++) {
-        const bt_text_t *piece =
+        const bt_tmpl_text_t *piece =
             (at == UINT32_MAX)
-                ? ((i == ((row->how == 0) ? 0 : 2)) ? text : &bt_text_empty)
-            : (i == 0) ? bt_text_slice(x->run, text, 0, at)
+                ? ((i == ((row->how == 0) ? 0 : 2)) ? text
+                                                    : &bt_tmpl_text_empty)
+            : (i == 0) ? bt_tmpl_text_slice(x->run, text, 0, at)
             : (i == 1)
-                ? bt_text_slice(x->run, text, at, at + separator->len)
-                : bt_text_slice(x->run, text, at + separator->len, text->len);
+                ? bt_tmpl_text_slice(x->run, text, at, at + separator->len)
+                : bt_tmpl_text_slice(x->run, text, at + separator->len,
+                                     text->len);
 
-        if ((piece == NULL) || !bt_seq_add(x->run, seq, bt_v_text(piece))) {
-            return bt_v_failed();
+        if ((piece == NULL) ||
+            !bt_tmpl_seq_add(x->run, seq, bt_tmpl_v_text(piece))) {
+            return bt_tmpl_v_failed();
         }
     }
-    return bt_v_seq(BT_SEQ_TUPLE, seq);
+    return bt_tmpl_v_seq(BT_SEQ_TUPLE, seq);
 }
 
 METHOD(remove_end)
 {
-    const bt_text_t *text = self.u.text;
-    const bt_text_t *end = text_needed(x, args, 0);
+    const bt_tmpl_text_t *text = self.u.text;
+    const bt_tmpl_text_t *end = text_needed(x, args, 0);
 
     if (end == NULL) {
-        return bt_v_failed();
+        return bt_tmpl_v_failed();
     }
     if (!has_end(text, 0, text->len, end, row->how == 0)) {
         return self;
     }
-    return of_text((row->how == 0)
-                       ? bt_text_slice(x->run, text, end->len, text->len)
-                       : bt_text_slice(x->run, text, 0, text->len - end->len));
+    return of_text(
+        (row->how == 0)
+            ? bt_tmpl_text_slice(x->run, text, end->len, text->len)
+            : bt_tmpl_text_slice(x->run, text, 0, text->len - end->len));
 }
 
 /* ---- of mappings and lists ---- */
 
 METHOD(get)
 {
-    const bt_value_t *found = bt_dict_find(self.u.dict, *args->slot[0]);
+    const bt_tmpl_value_t *found =
+        bt_tmpl_dict_find(self.u.dict, *args->slot[0]);
 
     (void)x;
     (void)row;
     return (found != NULL)           ? *found
            : (args->slot[1] != NULL) ? *args->slot[1]
-                                     : bt_v_none();
+                                     : bt_tmpl_v_none();
 }
 
 METHOD(view)
 {
-    const bt_dict_t *dict = self.u.dict;
-    bt_seq_t *seq = bt_seq_make(x->run, dict->n);
+    const bt_tmpl_dict_t *dict = self.u.dict;
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, dict->n);
 
     (void)args;
     for (uint32_t i = 0; (seq != NULL) && (i < dict->n); i++) {
-        bt_value_t item = (row->how == BT_SEQ_KEYS) ? dict->entries[i].key
-                                                    : dict->entries[i].value;
+        bt_tmpl_value_t item = (row->how == BT_SEQ_KEYS)
+                                   ? dict->entries[i].key
+                                   : dict->entries[i].value;
 
         if (row->how == BT_SEQ_ITEMS) {
-            bt_seq_t *pair = bt_seq_make(x->run, 2);
+            bt_tmpl_seq_t *pair = bt_tmpl_seq_make(x->run, 2);
 
             if ((pair == NULL) ||
-                !bt_seq_add(x->run, pair, dict->entries[i].key) ||
-                !bt_seq_add(x->run, pair, item)) {
-                return bt_v_failed();
+                !bt_tmpl_seq_add(x->run, pair, dict->entries[i].key) ||
+                !bt_tmpl_seq_add(x->run, pair, item)) {
+                return bt_tmpl_v_failed();
             }
-            item = bt_v_seq(BT_SEQ_TUPLE, pair);
+            item = bt_tmpl_v_seq(BT_SEQ_TUPLE, pair);
         }
-        if (!bt_seq_add(x->run, seq, item)) {
-            return bt_v_failed();
+        if (!bt_tmpl_seq_add(x->run, seq, item)) {
+            return bt_tmpl_v_failed();
         }
     }
     if (seq != NULL) {
         seq->quoted = dict->quoted;
     }
-    return of_seq((bt_seq_kind_t)row->how, seq);
+    return of_seq((bt_tmpl_seq_kind_t)row->how, seq);
 }
 
 /* Nothing changes a value: a copy is as good as it. */
@@ -454,8 +468,8 @@ METHOD(same)
 {
     (void)args;
     if ((self.kind == BT_V_SEQ) && (self.sub != BT_SEQ_LIST)) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s has no %s",
-                    bt_v_kind_name(self), row->name);
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s has no %s",
+                         bt_tmpl_v_kind_name(self), row->name);
     }
     return self;
 }
@@ -464,24 +478,26 @@ METHOD(count_items)
 {
     int64_t n = 0;
 
-    for (uint32_t i = 0; (i < self.u.seq->n) && bt_run_step(x->run, 1); i++) {
-        if (bt_v_equal(x->run, self.u.seq->items[i], *args->slot[0])) {
+    for (uint32_t i = 0; (i < self.u.seq->n) && bt_tmpl_run_step(x->run, 1);
+         i++) {
+        if (bt_tmpl_v_equal(x->run, self.u.seq->items[i], *args->slot[0])) {
             if (row->how != 0) {
-                return bt_v_int(i);
+                return bt_tmpl_v_int(i);
             }
             n++;
         }
     }
     if (row->how != 0) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "the value is not in list");
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "the value is not in list");
     }
-    return bt_v_int(n);
+    return bt_tmpl_v_int(n);
 }
 
 METHOD(loop_call)
 {
-    return (row->how == 0) ? bt_loop_cycle(x, self.u.loop, args)
-                           : bt_loop_changed(x, self.u.loop, args);
+    return (row->how == 0) ? bt_tmpl_loop_cycle(x, self.u.loop, args)
+                           : bt_tmpl_loop_changed(x, self.u.loop, args);
 }
 
 #define NONE              \
@@ -586,39 +602,42 @@ static const struct {
     {BT_V_DICT, "setdefault"},
 };
 
-bt_value_t bt_method_find(bt_exec_t *x, bt_value_t of, const bt_text_t *name)
+bt_tmpl_value_t bt_tmpl_method_find(bt_tmpl_exec_t *x, bt_tmpl_value_t of,
+                                    const bt_tmpl_text_t *name)
 {
-    bt_method_t *method;
+    bt_tmpl_method_t *method;
 
     if ((of.kind == BT_V_SEQ) && (of.sub > BT_SEQ_RANGE)) {
-        return bt_v_undefined(BT_UNDEF_ATTRIBUTE, name);
+        return bt_tmpl_v_undefined(BT_UNDEF_ATTRIBUTE, name);
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
-        if ((rows[i].of == of.kind) && bt_text_is(name, rows[i].name)) {
-            method = bt_run_take(x->run, 1, sizeof(*method));
+        if ((rows[i].of == of.kind) && bt_tmpl_text_is(name, rows[i].name)) {
+            method = bt_tmpl_run_take(x->run, 1, sizeof(*method));
             if (method == NULL) {
-                return bt_v_failed();
+                return bt_tmpl_v_failed();
             }
             method->self = of;
             method->row = &rows[i];
-            return (bt_value_t){.kind = BT_V_METHOD, .u.method = method};
+            return (bt_tmpl_value_t){.kind = BT_V_METHOD, .u.method = method};
         }
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(refused); i++) {
-        if ((refused[i].of == of.kind) && bt_text_is(name, refused[i].name)) {
-            return bt_v_undefined(BT_UNDEF_UNSAFE, name);
+        if ((refused[i].of == of.kind) &&
+            bt_tmpl_text_is(name, refused[i].name)) {
+            return bt_tmpl_v_undefined(BT_UNDEF_UNSAFE, name);
         }
     }
-    return bt_v_undefined(BT_UNDEF_ATTRIBUTE, name);
+    return bt_tmpl_v_undefined(BT_UNDEF_ATTRIBUTE, name);
 }
 
-bt_value_t bt_method_call(bt_exec_t *x, const bt_method_t *method,
-                          bt_args_t *args)
+bt_tmpl_value_t bt_tmpl_method_call(bt_tmpl_exec_t *x,
+                                    const bt_tmpl_method_t *method,
+                                    bt_tmpl_args_t *args)
 {
     const row_t *row = method->row;
 
-    if (!bt_args_bind(x->run, args, &row->params, row->name)) {
-        return bt_v_failed();
+    if (!bt_tmpl_args_bind(x->run, args, &row->params, row->name)) {
+        return bt_tmpl_v_failed();
     }
     return row->fn(x, row, method->self, args);
 }

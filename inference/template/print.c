@@ -57,7 +57,7 @@ static void float_text(double f, char out[NUMBER_BYTES], bool json)
     }
 }
 
-static void put_number(bt_build_t *out, bt_value_t value, bool json)
+static void put_number(bt_tmpl_build_t *out, bt_tmpl_value_t value, bool json)
 {
     char text[NUMBER_BYTES];
 
@@ -66,10 +66,10 @@ static void put_number(bt_build_t *out, bt_value_t value, bool json)
     } else {
         snprintf(text, sizeof(text), "%" PRId64, value.u.i);
     }
-    bt_build_bytes(out, text, strlen(text), value.quoted);
+    bt_tmpl_build_bytes(out, text, strlen(text), value.quoted);
 }
 
-static const char *constant_of(bt_value_t value, bool json)
+static const char *constant_of(bt_tmpl_value_t value, bool json)
 {
     if (value.kind == BT_V_NONE) {
         return json ? "null" : "None";
@@ -78,11 +78,11 @@ static const char *constant_of(bt_value_t value, bool json)
                          : (json ? "false" : "False");
 }
 
-static void put_constant(bt_build_t *out, bt_value_t value, bool json)
+static void put_constant(bt_tmpl_build_t *out, bt_tmpl_value_t value, bool json)
 {
     const char *text = constant_of(value, json);
 
-    bt_build_bytes(out, text, strlen(text), value.quoted);
+    bt_tmpl_build_bytes(out, text, strlen(text), value.quoted);
 }
 
 /* ---- repr() ---- */
@@ -95,13 +95,13 @@ static bool shown_as_is(uint32_t cp)
         return false;
     }
     return (cp < 0x80) ||
-           (!bt_cp_is_space(cp) && !((cp >= 0x200B) && (cp <= 0x200F)) &&
+           (!bt_tmpl_cp_is_space(cp) && !((cp >= 0x200B) && (cp <= 0x200F)) &&
             !((cp >= 0x202A) && (cp <= 0x202E)) &&
             !((cp >= 0x2060) && (cp <= 0x206F)) && (cp != 0xFEFF) &&
             !((cp >= 0xE000) && (cp <= 0xF8FF)) && (cp < 0xE0000));
 }
 
-static void put_escaped(bt_build_t *out, uint32_t cp, bool quoted)
+static void put_escaped(bt_tmpl_build_t *out, uint32_t cp, bool quoted)
 {
     char text[16];
 
@@ -122,10 +122,10 @@ static void put_escaped(bt_build_t *out, uint32_t cp, bool quoted)
                                   : "\\U%08x",
                  cp);
     }
-    bt_build_bytes(out, text, strlen(text), quoted);
+    bt_tmpl_build_bytes(out, text, strlen(text), quoted);
 }
 
-static void repr_text(bt_build_t *out, const bt_text_t *text)
+static void repr_text(bt_tmpl_build_t *out, const bt_tmpl_text_t *text)
 {
     const bool single = memchr(text->data, '\'', text->len) != NULL;
     const bool twice = memchr(text->data, '"', text->len) != NULL;
@@ -133,17 +133,17 @@ static void repr_text(bt_build_t *out, const bt_text_t *text)
     uint32_t from = 0;
     uint32_t at = 0;
 
-    bt_build_char(out, mark, false);
+    bt_tmpl_build_char(out, mark, false);
     while (at < text->len) {
         uint32_t cp;
-        const uint32_t n = bt_text_decode(text, at, &cp);
-        const bool quoted = bt_text_quoted_in(text, at, at + n);
+        const uint32_t n = bt_tmpl_text_decode(text, at, &cp);
+        const bool quoted = bt_tmpl_text_quoted_in(text, at, at + n);
 
         if ((cp == mark) || (cp == '\\') || !shown_as_is(cp)) {
-            bt_build_slice(out, text, from, at);
+            bt_tmpl_build_slice(out, text, from, at);
             if ((cp == mark) || (cp == '\\')) {
-                bt_build_char(out, '\\', quoted);
-                bt_build_char(out, cp, quoted);
+                bt_tmpl_build_char(out, '\\', quoted);
+                bt_tmpl_build_char(out, cp, quoted);
             } else {
                 put_escaped(out, cp, quoted);
             }
@@ -151,11 +151,11 @@ static void repr_text(bt_build_t *out, const bt_text_t *text)
         }
         at += n;
     }
-    bt_build_slice(out, text, from, at);
-    bt_build_char(out, mark, false);
+    bt_tmpl_build_slice(out, text, from, at);
+    bt_tmpl_build_char(out, mark, false);
 }
 
-static void repr_seq(bt_build_t *out, bt_value_t value)
+static void repr_seq(bt_tmpl_build_t *out, bt_tmpl_value_t value)
 {
     static const char *const open[] = {[BT_SEQ_LIST] = "[",
                                        [BT_SEQ_TUPLE] = "(",
@@ -167,46 +167,46 @@ static void repr_seq(bt_build_t *out, bt_value_t value)
                                         [BT_SEQ_KEYS] = "])",
                                         [BT_SEQ_VALUES] = "])",
                                         [BT_SEQ_ITEMS] = "])"};
-    const bt_seq_t *seq = value.u.seq;
+    const bt_tmpl_seq_t *seq = value.u.seq;
 
     if ((value.sub == BT_SEQ_ITERATOR) || (value.sub == BT_SEQ_RANGE)) {
-        bt_run_fail(out->run, BT_ERR_UNSUPPORTED, "%s cannot be printed",
-                    bt_v_kind_name(value));
+        bt_tmpl_run_fail(out->run, BT_ERR_UNSUPPORTED, "%s cannot be printed",
+                         bt_tmpl_v_kind_name(value));
         return;
     }
-    bt_build_puts(out, open[value.sub]);
-    for (uint32_t i = 0; (i < seq->n) && bt_run_step(out->run, 1); i++) {
-        bt_build_puts(out, (i > 0) ? ", " : "");
-        bt_print_repr(out, seq->items[i]);
+    bt_tmpl_build_puts(out, open[value.sub]);
+    for (uint32_t i = 0; (i < seq->n) && bt_tmpl_run_step(out->run, 1); i++) {
+        bt_tmpl_build_puts(out, (i > 0) ? ", " : "");
+        bt_tmpl_print_repr(out, seq->items[i]);
     }
     if ((value.sub == BT_SEQ_TUPLE) && (seq->n == 1)) {
-        bt_build_puts(out, ",");
+        bt_tmpl_build_puts(out, ",");
     }
-    bt_build_puts(out, close[value.sub]);
+    bt_tmpl_build_puts(out, close[value.sub]);
 }
 
-static void repr_dict(bt_build_t *out, const bt_dict_t *dict)
+static void repr_dict(bt_tmpl_build_t *out, const bt_tmpl_dict_t *dict)
 {
-    bt_build_puts(out, "{");
-    for (uint32_t i = 0; (i < dict->n) && bt_run_step(out->run, 1); i++) {
-        bt_build_puts(out, (i > 0) ? ", " : "");
-        bt_print_repr(out, dict->entries[i].key);
-        bt_build_puts(out, ": ");
-        bt_print_repr(out, dict->entries[i].value);
+    bt_tmpl_build_puts(out, "{");
+    for (uint32_t i = 0; (i < dict->n) && bt_tmpl_run_step(out->run, 1); i++) {
+        bt_tmpl_build_puts(out, (i > 0) ? ", " : "");
+        bt_tmpl_print_repr(out, dict->entries[i].key);
+        bt_tmpl_build_puts(out, ": ");
+        bt_tmpl_print_repr(out, dict->entries[i].value);
     }
-    bt_build_puts(out, "}");
+    bt_tmpl_build_puts(out, "}");
 }
 
-void bt_print_repr(bt_build_t *out, bt_value_t value)
+void bt_tmpl_print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value)
 {
     const uint32_t from = out->len;
 
-    if (!bt_run_enter(out->run)) {
+    if (!bt_tmpl_run_enter(out->run)) {
         return;
     }
-    switch ((bt_kind_t)value.kind) {
+    switch ((bt_tmpl_kind_t)value.kind) {
     case BT_V_UNDEFINED:
-        bt_build_puts(out, "Undefined");
+        bt_tmpl_build_puts(out, "Undefined");
         break;
     case BT_V_NONE:
     case BT_V_BOOL:
@@ -226,46 +226,46 @@ void bt_print_repr(bt_build_t *out, bt_value_t value)
         repr_dict(out, value.u.dict);
         break;
     case BT_V_NAMESPACE:
-        bt_build_puts(out, "<Namespace ");
+        bt_tmpl_build_puts(out, "<Namespace ");
         repr_dict(out, value.u.dict);
-        bt_build_puts(out, ">");
+        bt_tmpl_build_puts(out, ">");
         break;
     case BT_V_MACRO:
-        bt_build_puts(out, "<Macro ");
-        repr_text(out, bt_macro_name(value.u.macro));
-        bt_build_puts(out, ">");
+        bt_tmpl_build_puts(out, "<Macro ");
+        repr_text(out, bt_tmpl_macro_name(value.u.macro));
+        bt_tmpl_build_puts(out, ">");
         break;
     default: /* Python would show an address */
-        bt_run_fail(out->run, BT_ERR_UNSUPPORTED, "%s cannot be printed",
-                    bt_v_kind_name(value));
+        bt_tmpl_run_fail(out->run, BT_ERR_UNSUPPORTED, "%s cannot be printed",
+                         bt_tmpl_v_kind_name(value));
     }
-    if ((value.kind != BT_V_TEXT) && bt_v_quoted(value)) {
-        bt_build_quote_from(out, from);
+    if ((value.kind != BT_V_TEXT) && bt_tmpl_v_quoted(value)) {
+        bt_tmpl_build_quote_from(out, from);
     }
-    bt_run_leave(out->run);
+    bt_tmpl_run_leave(out->run);
 }
 
-void bt_print_str(bt_build_t *out, bt_value_t value)
+void bt_tmpl_print_str(bt_tmpl_build_t *out, bt_tmpl_value_t value)
 {
     if (value.kind == BT_V_TEXT) {
-        bt_build_text(out, value.u.text);
+        bt_tmpl_build_text(out, value.u.text);
     } else if (value.kind != BT_V_UNDEFINED) {
-        bt_print_repr(out, value);
+        bt_tmpl_print_repr(out, value);
     } else if (value.sub == BT_UNDEF_UNSAFE) {
-        bt_v_fail_undefined(out->run, value);
+        bt_tmpl_v_fail_undefined(out->run, value);
     }
 }
 
-const bt_text_t *bt_v_str(bt_run_t *run, bt_value_t value)
+const bt_tmpl_text_t *bt_tmpl_v_str(bt_tmpl_run_t *run, bt_tmpl_value_t value)
 {
-    bt_build_t build;
+    bt_tmpl_build_t build;
 
     if (value.kind == BT_V_TEXT) {
         return value.u.text;
     }
-    bt_build_init(&build, run);
-    bt_print_str(&build, value);
-    return bt_build_end(&build);
+    bt_tmpl_build_init(&build, run);
+    bt_tmpl_print_str(&build, value);
+    return bt_tmpl_build_end(&build);
 }
 
 /* ---- json.dumps() ---- */
@@ -292,7 +292,7 @@ static const char *short_escape(uint32_t cp)
     }
 }
 
-static void put_json_escape(bt_build_t *out, uint32_t cp, bool quoted)
+static void put_json_escape(bt_tmpl_build_t *out, uint32_t cp, bool quoted)
 {
     char text[16];
 
@@ -304,116 +304,117 @@ static void put_json_escape(bt_build_t *out, uint32_t cp, bool quoted)
         snprintf(text, sizeof(text), "\\u%04x\\u%04x",
                  0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
     }
-    bt_build_bytes(out, text, strlen(text), quoted);
+    bt_tmpl_build_bytes(out, text, strlen(text), quoted);
 }
 
-static void json_text(bt_build_t *out, const bt_text_t *text, bool ascii)
+static void json_text(bt_tmpl_build_t *out, const bt_tmpl_text_t *text,
+                      bool ascii)
 {
     uint32_t from = 0;
     uint32_t at = 0;
 
-    bt_build_puts(out, "\"");
+    bt_tmpl_build_puts(out, "\"");
     while (at < text->len) {
         uint32_t cp;
-        const uint32_t n = bt_text_decode(text, at, &cp);
+        const uint32_t n = bt_tmpl_text_decode(text, at, &cp);
 
         if ((cp < 0x20) || (cp == '"') || (cp == '\\') ||
             (ascii && (cp > 0x7E))) {
-            bt_build_slice(out, text, from, at);
-            put_json_escape(out, cp, bt_text_quoted_in(text, at, at + n));
+            bt_tmpl_build_slice(out, text, from, at);
+            put_json_escape(out, cp, bt_tmpl_text_quoted_in(text, at, at + n));
             from = at + n;
         }
         at += n;
     }
-    bt_build_slice(out, text, from, at);
-    bt_build_puts(out, "\"");
+    bt_tmpl_build_slice(out, text, from, at);
+    bt_tmpl_build_puts(out, "\"");
 }
 
-static void new_line(bt_build_t *out, const bt_json_style_t *style,
+static void new_line(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
                      uint32_t level)
 {
     if (style->indent == NULL) {
         return;
     }
-    bt_build_puts(out, "\n");
-    for (uint32_t i = 0; (i < level) && bt_run_ok(out->run); i++) {
-        bt_build_text(out, style->indent);
+    bt_tmpl_build_puts(out, "\n");
+    for (uint32_t i = 0; (i < level) && bt_tmpl_run_ok(out->run); i++) {
+        bt_tmpl_build_text(out, style->indent);
     }
 }
 
-static void json_value(bt_build_t *out, const bt_json_style_t *style,
-                       bt_value_t value, uint32_t level);
+static void json_value(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
+                       bt_tmpl_value_t value, uint32_t level);
 
-static void json_key(bt_build_t *out, const bt_json_style_t *style,
-                     bt_value_t key)
+static void json_key(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
+                     bt_tmpl_value_t key)
 {
     if (key.kind == BT_V_TEXT) {
         json_text(out, key.u.text, style->ascii);
         return;
     }
-    bt_build_puts(out, "\"");
+    bt_tmpl_build_puts(out, "\"");
     json_value(out, style, key, 0);
-    bt_build_puts(out, "\"");
+    bt_tmpl_build_puts(out, "\"");
 }
 
-static void json_dict(bt_build_t *out, const bt_json_style_t *style,
-                      const bt_dict_t *dict, uint32_t level)
+static void json_dict(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
+                      const bt_tmpl_dict_t *dict, uint32_t level)
 {
     uint32_t *order;
 
     if (dict->n == 0) {
-        bt_build_puts(out, "{}");
+        bt_tmpl_build_puts(out, "{}");
         return;
     }
-    order = bt_run_take(out->run, dict->n, sizeof(*order));
-    for (uint32_t i = 0; (i < dict->n) && bt_run_ok(out->run); i++) {
+    order = bt_tmpl_run_take(out->run, dict->n, sizeof(*order));
+    for (uint32_t i = 0; (i < dict->n) && bt_tmpl_run_ok(out->run); i++) {
         uint32_t at = i;
 
-        while (style->sorted && (at > 0) && bt_run_step(out->run, 1) &&
-               (bt_v_compare(out->run, dict->entries[order[at - 1]].key,
-                             dict->entries[i].key, "<") > 0)) {
+        while (style->sorted && (at > 0) && bt_tmpl_run_step(out->run, 1) &&
+               (bt_tmpl_v_compare(out->run, dict->entries[order[at - 1]].key,
+                                  dict->entries[i].key, "<") > 0)) {
             order[at] = order[at - 1];
             at--;
         }
         order[at] = i;
     }
-    bt_build_puts(out, "{");
-    for (uint32_t i = 0; (i < dict->n) && bt_run_step(out->run, 1); i++) {
-        const bt_entry_t *entry = &dict->entries[order[i]];
+    bt_tmpl_build_puts(out, "{");
+    for (uint32_t i = 0; (i < dict->n) && bt_tmpl_run_step(out->run, 1); i++) {
+        const bt_tmpl_entry_t *entry = &dict->entries[order[i]];
 
-        bt_build_text(out, (i > 0) ? style->item : &bt_text_empty);
+        bt_tmpl_build_text(out, (i > 0) ? style->item : &bt_tmpl_text_empty);
         new_line(out, style, level + 1);
         json_key(out, style, entry->key);
-        bt_build_text(out, style->key);
+        bt_tmpl_build_text(out, style->key);
         json_value(out, style, entry->value, level + 1);
     }
     new_line(out, style, level);
-    bt_build_puts(out, "}");
+    bt_tmpl_build_puts(out, "}");
 }
 
-static void json_seq(bt_build_t *out, const bt_json_style_t *style,
-                     const bt_seq_t *seq, uint32_t level)
+static void json_seq(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
+                     const bt_tmpl_seq_t *seq, uint32_t level)
 {
     if (seq->n == 0) {
-        bt_build_puts(out, "[]");
+        bt_tmpl_build_puts(out, "[]");
         return;
     }
-    bt_build_puts(out, "[");
-    for (uint32_t i = 0; (i < seq->n) && bt_run_step(out->run, 1); i++) {
-        bt_build_text(out, (i > 0) ? style->item : &bt_text_empty);
+    bt_tmpl_build_puts(out, "[");
+    for (uint32_t i = 0; (i < seq->n) && bt_tmpl_run_step(out->run, 1); i++) {
+        bt_tmpl_build_text(out, (i > 0) ? style->item : &bt_tmpl_text_empty);
         new_line(out, style, level + 1);
         json_value(out, style, seq->items[i], level + 1);
     }
     new_line(out, style, level);
-    bt_build_puts(out, "]");
+    bt_tmpl_build_puts(out, "]");
 }
 
-static void json_value(bt_build_t *out, const bt_json_style_t *style,
-                       bt_value_t value, uint32_t level)
+static void json_value(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
+                       bt_tmpl_value_t value, uint32_t level)
 {
     const uint32_t from = out->len;
 
-    if (!bt_run_enter(out->run)) {
+    if (!bt_tmpl_run_enter(out->run)) {
         return;
     }
     if (value.kind == BT_V_TEXT) {
@@ -427,18 +428,18 @@ static void json_value(bt_build_t *out, const bt_json_style_t *style,
     } else if ((value.kind == BT_V_SEQ) && (value.sub <= BT_SEQ_TUPLE)) {
         json_seq(out, style, value.u.seq, level);
     } else {
-        bt_run_fail(out->run, BT_ERR_INVALID_PARAM,
-                    "tojson: %s cannot be written as JSON",
-                    bt_v_kind_name(value));
+        bt_tmpl_run_fail(out->run, BT_ERR_INVALID_PARAM,
+                         "tojson: %s cannot be written as JSON",
+                         bt_tmpl_v_kind_name(value));
     }
-    if ((value.kind != BT_V_TEXT) && bt_v_quoted(value)) {
-        bt_build_quote_from(out, from);
+    if ((value.kind != BT_V_TEXT) && bt_tmpl_v_quoted(value)) {
+        bt_tmpl_build_quote_from(out, from);
     }
-    bt_run_leave(out->run);
+    bt_tmpl_run_leave(out->run);
 }
 
-void bt_print_json(bt_build_t *out, const bt_json_style_t *style,
-                   bt_value_t value)
+void bt_tmpl_print_json(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
+                        bt_tmpl_value_t value)
 {
     json_value(out, style, value, 0);
 }

@@ -13,22 +13,22 @@
 #include "inference/template/text.h"
 
 /** Errors are the run's. */
-void bt_print_str(bt_build_t *out, bt_value_t value);
-void bt_print_repr(bt_build_t *out, bt_value_t value);
+void bt_tmpl_print_str(bt_tmpl_build_t *out, bt_tmpl_value_t value);
+void bt_tmpl_print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value);
 
 /** str(). @return NULL: failed */
-const bt_text_t *bt_v_str(bt_run_t *run, bt_value_t value);
+const bt_tmpl_text_t *bt_tmpl_v_str(bt_tmpl_run_t *run, bt_tmpl_value_t value);
 
-typedef struct bt_json_style {
-    const bt_text_t *indent; /**< of one level; NULL: all in one line */
-    const bt_text_t *item;   /**< ", " and ": ", or what the template says */
-    const bt_text_t *key;
+typedef struct bt_tmpl_json_style {
+    const bt_tmpl_text_t *indent; /**< of one level; NULL: all in one line */
+    const bt_tmpl_text_t *item; /**< ", " and ": ", or what the template says */
+    const bt_tmpl_text_t *key;
     bool ascii; /**< \uXXXX for all else */
     bool sorted;
-} bt_json_style_t;
+} bt_tmpl_json_style_t;
 
-void bt_print_json(bt_build_t *out, const bt_json_style_t *style,
-                   bt_value_t value);
+void bt_tmpl_print_json(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
+                        bt_tmpl_value_t value);
 
 /**
  * The values of a JSON text, all marked as a client's. Of two members of one
@@ -36,7 +36,7 @@ void bt_print_json(bt_build_t *out, const bt_json_style_t *style,
  *
  * @return false: run->why says what is wrong
  */
-bool bt_json_read(bt_run_t *run, const char *json, size_t bytes,
-                  bt_value_t *value_p);
+bool bt_tmpl_json_read(bt_tmpl_run_t *run, const char *json, size_t bytes,
+                       bt_tmpl_value_t *value_p);
 
 #endif

@@ -7,13 +7,13 @@
 
 /* Depth is bounded by the run's. */
 typedef struct reader {
-    bt_run_t *run;
+    bt_tmpl_run_t *run;
     const char *at, *end;
 } reader_t;
 
 static bool wrong(reader_t *r, const char *what)
 {
-    bt_run_fail(r->run, BT_ERR_INVALID_PARAM, "not valid JSON: %s", what);
+    bt_tmpl_run_fail(r->run, BT_ERR_INVALID_PARAM, "not valid JSON: %s", what);
     return false;
 }
 
@@ -69,7 +69,7 @@ static bool hex4(reader_t *r, uint32_t *unit_p)
     return true;
 }
 
-static bool read_unicode(reader_t *r, bt_build_t *build)
+static bool read_unicode(reader_t *r, bt_tmpl_build_t *build)
 {
     uint32_t cp;
     uint32_t low;
@@ -93,11 +93,11 @@ static bool read_unicode(reader_t *r, bt_build_t *build)
         }
         cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
     }
-    bt_build_char(build, cp, true);
+    bt_tmpl_build_char(build, cp, true);
     return true;
 }
 
-static bool read_escape(reader_t *r, bt_build_t *build)
+static bool read_escape(reader_t *r, bt_tmpl_build_t *build)
 {
     static const char from[] = "\"\\/bfnrt";
     static const char to[] = "\"\\/\b\f\n\r\t";
@@ -115,16 +115,16 @@ static bool read_escape(reader_t *r, bt_build_t *build)
     if (found == NULL) {
         return wrong(r, "an unknown escape");
     }
-    bt_build_bytes(build, &to[found - from], 1, true);
+    bt_tmpl_build_bytes(build, &to[found - from], 1, true);
     return true;
 }
 
-static bool read_text(reader_t *r, bt_value_t *value_p)
+static bool read_text(reader_t *r, bt_tmpl_value_t *value_p)
 {
-    bt_build_t build;
-    const bt_text_t *text;
+    bt_tmpl_build_t build;
+    const bt_tmpl_text_t *text;
 
-    bt_build_init(&build, r->run);
+    bt_tmpl_build_init(&build, r->run);
     r->at++;
     for (;;) {
         const char *from = r->at;
@@ -133,7 +133,7 @@ static bool read_text(reader_t *r, bt_value_t *value_p)
                ((uint8_t)*r->at >= 0x20)) {
             r->at++;
         }
-        bt_build_bytes(&build, from, (size_t)(r->at - from), true);
+        bt_tmpl_build_bytes(&build, from, (size_t)(r->at - from), true);
         if ((r->at == r->end) || ((uint8_t)*r->at < 0x20)) {
             return wrong(r, "a string does not end");
         }
@@ -144,11 +144,11 @@ static bool read_text(reader_t *r, bt_value_t *value_p)
             return false;
         }
     }
-    text = bt_build_end(&build);
+    text = bt_tmpl_build_end(&build);
     if (text == NULL) {
         return false;
     }
-    *value_p = bt_v_text(text);
+    *value_p = bt_tmpl_v_text(text);
     return true;
 }
 
@@ -162,7 +162,7 @@ static size_t digits(reader_t *r)
     return (size_t)(r->at - from);
 }
 
-static bool read_number(reader_t *r, bt_value_t *value_p)
+static bool read_number(reader_t *r, bt_tmpl_value_t *value_p)
 {
     char copy[400];
     const char *from = r->at;
@@ -201,18 +201,18 @@ static bool read_number(reader_t *r, bt_value_t *value_p)
     memcpy(copy, from, n);
     copy[n] = '\0';
     errno = 0;
-    *value_p = whole ? bt_v_int(strtoll(copy, NULL, 10))
-                     : bt_v_float(strtod(copy, NULL));
+    *value_p = whole ? bt_tmpl_v_int(strtoll(copy, NULL, 10))
+                     : bt_tmpl_v_float(strtod(copy, NULL));
     value_p->quoted = true;
     return !(whole && (errno == ERANGE)) ||
            wrong(r, "a number of over 64 bits");
 }
 
-static bool read_value(reader_t *r, bt_value_t *value_p);
+static bool read_value(reader_t *r, bt_tmpl_value_t *value_p);
 
-static bool read_list(reader_t *r, bt_value_t *value_p)
+static bool read_list(reader_t *r, bt_tmpl_value_t *value_p)
 {
-    bt_seq_t *seq = bt_seq_make(r->run, 0);
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(r->run, 0);
 
     if (seq == NULL) {
         return false;
@@ -221,9 +221,9 @@ static bool read_list(reader_t *r, bt_value_t *value_p)
     r->at++;
     if (!take(r, ']')) {
         do {
-            bt_value_t item;
+            bt_tmpl_value_t item;
 
-            if (!read_value(r, &item) || !bt_seq_add(r->run, seq, item)) {
+            if (!read_value(r, &item) || !bt_tmpl_seq_add(r->run, seq, item)) {
                 return false;
             }
         } while (take(r, ','));
@@ -231,13 +231,13 @@ static bool read_list(reader_t *r, bt_value_t *value_p)
             return wrong(r, "an array does not end");
         }
     }
-    *value_p = bt_v_seq(BT_SEQ_LIST, seq);
+    *value_p = bt_tmpl_v_seq(BT_SEQ_LIST, seq);
     return true;
 }
 
-static bool read_object(reader_t *r, bt_value_t *value_p)
+static bool read_object(reader_t *r, bt_tmpl_value_t *value_p)
 {
-    bt_dict_t *dict = bt_dict_make(r->run);
+    bt_tmpl_dict_t *dict = bt_tmpl_dict_make(r->run);
 
     if (dict == NULL) {
         return false;
@@ -246,8 +246,8 @@ static bool read_object(reader_t *r, bt_value_t *value_p)
     r->at++;
     if (!take(r, '}')) {
         do {
-            bt_value_t key;
-            bt_value_t value;
+            bt_tmpl_value_t key;
+            bt_tmpl_value_t value;
 
             skip_space(r);
             if ((r->at == r->end) || (*r->at != '"')) {
@@ -260,7 +260,7 @@ static bool read_object(reader_t *r, bt_value_t *value_p)
                 return wrong(r, "a key has no value");
             }
             if (!read_value(r, &value) ||
-                !bt_dict_put(r->run, dict, key, value)) {
+                !bt_tmpl_dict_put(r->run, dict, key, value)) {
                 return false;
             }
         } while (take(r, ','));
@@ -268,11 +268,11 @@ static bool read_object(reader_t *r, bt_value_t *value_p)
             return wrong(r, "an object does not end");
         }
     }
-    *value_p = bt_v_dict(dict);
+    *value_p = bt_tmpl_v_dict(dict);
     return true;
 }
 
-static bool read_one(reader_t *r, bt_value_t *value_p)
+static bool read_one(reader_t *r, bt_tmpl_value_t *value_p)
 {
     skip_space(r);
     if (r->at == r->end) {
@@ -286,15 +286,15 @@ static bool read_one(reader_t *r, bt_value_t *value_p)
     case '"':
         return read_text(r, value_p);
     case 't':
-        *value_p = bt_v_bool(true);
+        *value_p = bt_tmpl_v_bool(true);
         value_p->quoted = true;
         return read_word(r, "true");
     case 'f':
-        *value_p = bt_v_bool(false);
+        *value_p = bt_tmpl_v_bool(false);
         value_p->quoted = true;
         return read_word(r, "false");
     case 'n':
-        *value_p = bt_v_none();
+        *value_p = bt_tmpl_v_none();
         value_p->quoted = true;
         return read_word(r, "null");
     default:
@@ -302,20 +302,20 @@ static bool read_one(reader_t *r, bt_value_t *value_p)
     }
 }
 
-static bool read_value(reader_t *r, bt_value_t *value_p)
+static bool read_value(reader_t *r, bt_tmpl_value_t *value_p)
 {
     bool read;
 
-    if (!bt_run_step(r->run, 1) || !bt_run_enter(r->run)) {
+    if (!bt_tmpl_run_step(r->run, 1) || !bt_tmpl_run_enter(r->run)) {
         return false;
     }
     read = read_one(r, value_p);
-    bt_run_leave(r->run);
+    bt_tmpl_run_leave(r->run);
     return read;
 }
 
-bool bt_json_read(bt_run_t *run, const char *json, size_t bytes,
-                  bt_value_t *value_p)
+bool bt_tmpl_json_read(bt_tmpl_run_t *run, const char *json, size_t bytes,
+                       bt_tmpl_value_t *value_p)
 {
     reader_t r = {.run = run, .at = json, .end = json + bytes};
 

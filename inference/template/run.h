@@ -4,7 +4,7 @@
  * The state of one rendering that everybody needs: its memory, what it may
  * still spend, and its error. Errors stick: the first one is kept, with the
  * line of the template it happened in, and from then on nothing is done; who
- * loops asks bt_run_ok() or bt_run_step().
+ * loops asks bt_tmpl_run_ok() or bt_tmpl_run_step().
  *
  * Threads: a run belongs to one.
  */
@@ -23,16 +23,17 @@
 /** Values and blocks within each other, calls of macros included. */
 #define BT_RUN_MAX_DEPTH 200u
 
-struct bt_mark; /* value.h */
+struct bt_tmpl_mark; /* value.h */
 
-typedef struct bt_run {
-    bt_arena_t values; /**< nodes, lists, marks */
-    bt_arena_t bytes;  /**< of texts: the newest can grow */
+typedef struct bt_tmpl_run {
+    bt_tmpl_arena_t values; /**< nodes, lists, marks */
+    bt_tmpl_arena_t bytes;  /**< of texts: the newest can grow */
     /** The text that is added to again and again has room of its own behind
      *  it, whatever else was made meanwhile. */
     char *grows_at, *grows_end;
-    uint32_t grows_len;          /**< the longest keeps the place */
-    struct bt_mark *grows_marks; /**< of it; others see the first of them */
+    uint32_t grows_len; /**< the longest keeps the place */
+    struct bt_tmpl_mark
+        *grows_marks; /**< of it; others see the first of them */
     uint32_t n_grows_marks, cap_grows_marks;
     uint64_t steps_left;
     uint32_t depth;
@@ -40,35 +41,35 @@ typedef struct bt_run {
     bt_status_t status;
     bool raised; /**< by the template itself: why is its message */
     char why[BT_RUN_WHY_BYTES];
-} bt_run_t;
+} bt_tmpl_run_t;
 
-static inline bool bt_run_ok(const bt_run_t *run)
+static inline bool bt_tmpl_run_ok(const bt_tmpl_run_t *run)
 {
     return run->status == BT_OK;
 }
 
 /** The first failure only. @param [in] fmt  one sentence, without the line */
-void bt_run_fail(bt_run_t *run, bt_status_t status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void bt_tmpl_run_fail(bt_tmpl_run_t *run, bt_status_t status, const char *fmt,
+                      ...) __attribute__((format(printf, 3, 4)));
 /** The arena's refusal. */
-void bt_run_fail_memory(bt_run_t *run, const bt_arena_t *arena);
+void bt_tmpl_run_fail_memory(bt_tmpl_run_t *run, const bt_tmpl_arena_t *arena);
 
 /** Spend @a n steps. @return false: none are left, or it failed before */
-bool bt_run_step(bt_run_t *run, uint64_t n);
+bool bt_tmpl_run_step(bt_tmpl_run_t *run, uint64_t n);
 /** Steps for work on @a n bytes. */
-static inline bool bt_run_step_bytes(bt_run_t *run, uint64_t n)
+static inline bool bt_tmpl_run_step_bytes(bt_tmpl_run_t *run, uint64_t n)
 {
-    return bt_run_step(run, 1 + n / 64);
+    return bt_tmpl_run_step(run, 1 + n / 64);
 }
 
-/** One level deeper; after true comes bt_run_leave(). */
-bool bt_run_enter(bt_run_t *run);
-static inline void bt_run_leave(bt_run_t *run)
+/** One level deeper; after true comes bt_tmpl_run_leave(). */
+bool bt_tmpl_run_enter(bt_tmpl_run_t *run);
+static inline void bt_tmpl_run_leave(bt_tmpl_run_t *run)
 {
     run->depth--;
 }
 
 /** Zeroed memory of the rendering, or NULL and failed. */
-void *bt_run_take(bt_run_t *run, size_t n, size_t size);
+void *bt_tmpl_run_take(bt_tmpl_run_t *run, size_t n, size_t size);
 
 #endif

@@ -21,11 +21,11 @@
 #define STEPS_PER_BYTE 16u
 
 struct bt_template {
-    bt_run_t run; /* whose arenas the tree is in */
-    bt_ast_t ast;
+    bt_tmpl_run_t run; /* whose arenas the tree is in */
+    bt_tmpl_ast_t ast;
 };
 
-static void tell(const bt_run_t *run, char *why, size_t why_bytes)
+static void tell(const bt_tmpl_run_t *run, char *why, size_t why_bytes)
 {
     if (run->raised || (run->line == 0)) {
         snprintf(why, why_bytes, "%s", run->why);
@@ -34,18 +34,18 @@ static void tell(const bt_run_t *run, char *why, size_t why_bytes)
     }
 }
 
-static void init_run(bt_run_t *run, size_t bytes, uint64_t steps)
+static void init_run(bt_tmpl_run_t *run, size_t bytes, uint64_t steps)
 {
     memset(run, 0, sizeof(*run));
-    bt_arena_init(&run->values, bytes);
-    bt_arena_init(&run->bytes, bytes);
+    bt_tmpl_arena_init(&run->values, bytes);
+    bt_tmpl_arena_init(&run->bytes, bytes);
     run->steps_left = steps;
 }
 
-static void fini_run(bt_run_t *run)
+static void fini_run(bt_tmpl_run_t *run)
 {
-    bt_arena_fini(&run->values);
-    bt_arena_fini(&run->bytes);
+    bt_tmpl_arena_fini(&run->values);
+    bt_tmpl_arena_fini(&run->bytes);
 }
 
 bt_status_t bt_template_parse(const char *source, size_t bytes, char *why,
@@ -65,7 +65,7 @@ bt_status_t bt_template_parse(const char *source, size_t bytes, char *why,
         return BT_ERR_NO_MEMORY;
     }
     init_run(&tmpl->run, PARSE_BYTES, PARSE_STEPS);
-    if (!bt_ast_parse(&tmpl->run, source, bytes, &tmpl->ast)) {
+    if (!bt_tmpl_ast_parse(&tmpl->run, source, bytes, &tmpl->ast)) {
         status = tmpl->run.status;
         tell(&tmpl->run, why, why_bytes);
         bt_template_destroy(tmpl);
@@ -86,63 +86,65 @@ void bt_template_destroy(bt_template_t *tmpl)
 /* ---- variables ---- */
 
 /* What templates compare roles with, and some print inside of a token. */
-static const bt_text_t roles[] = {
+static const bt_tmpl_text_t roles[] = {
     {.data = "system", .len = 6},    {.data = "user", .len = 4},
     {.data = "assistant", .len = 9}, {.data = "tool", .len = 4},
     {.data = "developer", .len = 9}, {.data = "function", .len = 8},
     {.data = "ipython", .len = 7},
 };
 
-static void trust_roles(bt_value_t messages)
+static void trust_roles(bt_tmpl_value_t messages)
 {
     if (messages.kind != BT_V_SEQ) {
         return;
     }
     for (uint32_t i = 0; i < messages.u.seq->n; i++) {
-        const bt_value_t message = messages.u.seq->items[i];
+        const bt_tmpl_value_t message = messages.u.seq->items[i];
 
         if (message.kind != BT_V_DICT) {
             continue;
         }
         for (uint32_t k = 0; k < message.u.dict->n; k++) {
-            bt_entry_t *entry = &message.u.dict->entries[k];
+            bt_tmpl_entry_t *entry = &message.u.dict->entries[k];
 
-            for (size_t r = 0;
-                 bt_v_text_is(entry->key, "role") && (r < BT_ARRAY_LEN(roles));
+            for (size_t r = 0; bt_tmpl_v_text_is(entry->key, "role") &&
+                               (r < BT_ARRAY_LEN(roles));
                  r++) {
-                if (bt_v_text_is(entry->value, roles[r].data)) {
-                    entry->value = bt_v_text(&roles[r]);
+                if (bt_tmpl_v_text_is(entry->value, roles[r].data)) {
+                    entry->value = bt_tmpl_v_text(&roles[r]);
                 }
             }
         }
     }
 }
 
-static bool set_value(bt_exec_t *x, bt_value_t name, bt_value_t value)
+static bool set_value(bt_tmpl_exec_t *x, bt_tmpl_value_t name,
+                      bt_tmpl_value_t value)
 {
-    const bt_value_t *id = bt_dict_find(x->ast->names, name);
+    const bt_tmpl_value_t *id = bt_tmpl_dict_find(x->ast->names, name);
 
     /* A name that the template does not have is nobody's. */
     return (id == NULL) ||
-           bt_frame_set(x->run, x->frame, (uint32_t)id->u.i, value);
+           bt_tmpl_frame_set(x->run, x->frame, (uint32_t)id->u.i, value);
 }
 
-static bool is_set(const bt_exec_t *x, bt_value_t name)
+static bool is_set(const bt_tmpl_exec_t *x, bt_tmpl_value_t name)
 {
-    const bt_value_t *id = bt_dict_find(x->ast->names, name);
+    const bt_tmpl_value_t *id = bt_tmpl_dict_find(x->ast->names, name);
 
-    return (id != NULL) && (bt_frame_find(x->frame, (uint32_t)id->u.i) != NULL);
+    return (id != NULL) &&
+           (bt_tmpl_frame_find(x->frame, (uint32_t)id->u.i) != NULL);
 }
 
-static bool set_members(bt_exec_t *x, bt_value_t members)
+static bool set_members(bt_tmpl_exec_t *x, bt_tmpl_value_t members)
 {
     if (members.kind != BT_V_DICT) {
-        bt_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                    "the variables are no object");
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "the variables are no object");
         return false;
     }
     for (uint32_t i = 0; i < members.u.dict->n; i++) {
-        const bt_entry_t *entry = &members.u.dict->entries[i];
+        const bt_tmpl_entry_t *entry = &members.u.dict->entries[i];
 
         if (!is_set(x, entry->key) && !set_value(x, entry->key, entry->value)) {
             return false;
@@ -151,28 +153,28 @@ static bool set_members(bt_exec_t *x, bt_value_t members)
     return true;
 }
 
-static bool set_var(bt_exec_t *x, const bt_template_var_t *var)
+static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var)
 {
-    const bt_text_t name = {
+    const bt_tmpl_text_t name = {
         .data = var->name,
         .len = (var->name != NULL) ? (uint32_t)strlen(var->name) : 0};
-    const bt_text_t *text;
-    bt_value_t value;
+    const bt_tmpl_text_t *text;
+    bt_tmpl_value_t value;
 
     if (var->kind == BT_VAR_TRUTH) {
-        return set_value(x, bt_v_text(&name), bt_v_bool(var->truth));
+        return set_value(x, bt_tmpl_v_text(&name), bt_tmpl_v_bool(var->truth));
     }
     if (var->kind == BT_VAR_TEXT) {
         if (!bt_utf8_valid((const uint8_t *)var->text, var->bytes)) {
-            bt_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s is not UTF-8",
-                        var->name);
+            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s is not UTF-8",
+                             var->name);
             return false;
         }
-        text = bt_text_make(x->run, var->text, var->bytes, false);
+        text = bt_tmpl_text_make(x->run, var->text, var->bytes, false);
         return (text != NULL) &&
-               set_value(x, bt_v_text(&name), bt_v_text(text));
+               set_value(x, bt_tmpl_v_text(&name), bt_tmpl_v_text(text));
     }
-    if (!bt_json_read(x->run, var->text, var->bytes, &value)) {
+    if (!bt_tmpl_json_read(x->run, var->text, var->bytes, &value)) {
         return false;
     }
     if (var->kind == BT_VAR_MEMBERS) {
@@ -181,18 +183,19 @@ static bool set_var(bt_exec_t *x, const bt_template_var_t *var)
     if (var->kind == BT_VAR_MESSAGES) {
         trust_roles(value);
     }
-    return set_value(x, bt_v_text(&name), value);
+    return set_value(x, bt_tmpl_v_text(&name), value);
 }
 
-static bool set_vars(bt_exec_t *x, const bt_template_var_t *vars, size_t n_vars)
+static bool set_vars(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
+                     size_t n_vars)
 {
-    x->frame = bt_frame_make(x->run, NULL);
+    x->frame = bt_tmpl_frame_make(x->run, NULL);
     if (x->frame == NULL) {
         return false;
     }
-    x->frame->slots = bt_run_take(x->run, (size_t)x->ast->n_names + 1,
-                                  sizeof(*x->frame->slots));
-    if ((x->frame->slots == NULL) || !bt_globals_set(x)) {
+    x->frame->slots = bt_tmpl_run_take(x->run, (size_t)x->ast->n_names + 1,
+                                       sizeof(*x->frame->slots));
+    if ((x->frame->slots == NULL) || !bt_tmpl_globals_set(x)) {
         return false;
     }
     for (size_t i = 0; i < n_vars; i++) {
@@ -205,7 +208,7 @@ static bool set_vars(bt_exec_t *x, const bt_template_var_t *vars, size_t n_vars)
 
 /* ---- rendering ---- */
 
-static bt_status_t give(const bt_text_t *text, bt_strbuf_t *out,
+static bt_status_t give(const bt_tmpl_text_t *text, bt_strbuf_t *out,
                         bt_quotes_t *quotes)
 {
     const size_t base = out->len;
@@ -225,20 +228,20 @@ static bt_status_t give(const bt_text_t *text, bt_strbuf_t *out,
     return status;
 }
 
-static bt_status_t render(bt_exec_t *x, const bt_template_var_t *vars,
+static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
                           size_t n_vars, bt_strbuf_t *out, bt_quotes_t *quotes)
 {
-    bt_run_t *run = x->run;
-    const bt_text_t *text;
-    bt_build_t build;
+    bt_tmpl_run_t *run = x->run;
+    const bt_tmpl_text_t *text;
+    bt_tmpl_build_t build;
 
     if (!set_vars(x, vars, n_vars)) {
         return run->status;
     }
-    bt_build_init(&build, run);
+    bt_tmpl_build_init(&build, run);
     x->out = &build;
-    bt_exec_body(x, x->ast->body);
-    text = bt_build_end(&build);
+    bt_tmpl_exec_body(x, x->ast->body);
+    text = bt_tmpl_build_end(&build);
     if (text == NULL) {
         return run->status;
     }
@@ -255,8 +258,8 @@ bt_status_t bt_template_render(const bt_template_t *tmpl,
                                int64_t now_s, bt_strbuf_t *out,
                                bt_quotes_t *quotes, char *why, size_t why_bytes)
 {
-    bt_run_t run;
-    bt_exec_t x = {.run = &run, .ast = &tmpl->ast, .now_s = now_s};
+    bt_tmpl_run_t run;
+    bt_tmpl_exec_t x = {.run = &run, .ast = &tmpl->ast, .now_s = now_s};
     size_t bytes = 0;
     bt_status_t status;
 

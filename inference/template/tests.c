@@ -7,17 +7,17 @@
 #include "inference/template/print.h"
 #include "inference/template/textops.h"
 
-struct bt_test {
+struct bt_tmpl_test {
     const char *name;
-    bool (*fn)(bt_exec_t *x, const bt_test_t *test, bt_value_t value,
-               const bt_args_t *args);
+    bool (*fn)(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test,
+               bt_tmpl_value_t value, const bt_tmpl_args_t *args);
     unsigned how; /* what rows that share a function differ in */
     bool has_arg;
 };
 
-#define TEST(name)                                                          \
-    static bool name(bt_exec_t *x, const bt_test_t *test, bt_value_t value, \
-                     const bt_args_t *args)
+#define TEST(name)                                                  \
+    static bool name(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test, \
+                     bt_tmpl_value_t value, const bt_tmpl_args_t *args)
 
 enum {
     NUMBER,
@@ -51,7 +51,7 @@ TEST(is_such)
     (void)args;
     switch (test->how) {
     case NUMBER:
-        return bt_v_is_number(value);
+        return bt_tmpl_v_is_number(value);
     case INTEGER:
         return value.kind == BT_V_INT;
     case SEQUENCE:
@@ -77,62 +77,64 @@ TEST(is_such)
 
 TEST(is_parity)
 {
-    bt_value_t rest;
+    bt_tmpl_value_t rest;
 
     (void)args;
-    rest = bt_op_binary(x->run, '%', value, bt_v_int(2));
-    return bt_run_ok(x->run) && (bt_v_as_float(rest) == (double)test->how);
+    rest = bt_tmpl_op_binary(x->run, '%', value, bt_tmpl_v_int(2));
+    return bt_tmpl_run_ok(x->run) &&
+           (bt_tmpl_v_as_float(rest) == (double)test->how);
 }
 
 TEST(is_divisible)
 {
-    const bt_value_t rest = bt_op_binary(x->run, '%', value, *args->slot[0]);
+    const bt_tmpl_value_t rest =
+        bt_tmpl_op_binary(x->run, '%', value, *args->slot[0]);
 
     (void)test;
-    return bt_run_ok(x->run) && (bt_v_as_float(rest) == 0.0);
+    return bt_tmpl_run_ok(x->run) && (bt_tmpl_v_as_float(rest) == 0.0);
 }
 
 TEST(is_compared)
 {
-    const bt_value_t other = *args->slot[0];
+    const bt_tmpl_value_t other = *args->slot[0];
 
     switch (test->how) {
     case BT_OP_EQ:
-        return bt_v_equal(x->run, value, other);
+        return bt_tmpl_v_equal(x->run, value, other);
     case BT_OP_NE:
-        return !bt_v_equal(x->run, value, other);
+        return !bt_tmpl_v_equal(x->run, value, other);
     case '<':
-        return bt_v_compare(x->run, value, other, "<") < 0;
+        return bt_tmpl_v_compare(x->run, value, other, "<") < 0;
     case '>':
-        return bt_v_compare(x->run, value, other, ">") > 0;
+        return bt_tmpl_v_compare(x->run, value, other, ">") > 0;
     case BT_OP_LE:
-        return bt_v_compare(x->run, value, other, "<=") <= 0;
+        return bt_tmpl_v_compare(x->run, value, other, "<=") <= 0;
     default:
-        return bt_v_compare(x->run, value, other, ">=") >= 0;
+        return bt_tmpl_v_compare(x->run, value, other, ">=") >= 0;
     }
 }
 
 TEST(is_in)
 {
     (void)test;
-    return bt_v_contains(x->run, *args->slot[0], value);
+    return bt_tmpl_v_contains(x->run, *args->slot[0], value);
 }
 
 /* Of what has one copy in Python too. */
 TEST(is_same)
 {
-    const bt_value_t other = *args->slot[0];
+    const bt_tmpl_value_t other = *args->slot[0];
 
     (void)test;
     if (value.kind != other.kind) {
         return false;
     }
-    switch ((bt_kind_t)value.kind) {
+    switch ((bt_tmpl_kind_t)value.kind) {
     case BT_V_NONE:
     case BT_V_BOOL:
     case BT_V_INT:
     case BT_V_TEXT:
-        return bt_v_equal(x->run, value, other);
+        return bt_tmpl_v_equal(x->run, value, other);
     default:
         return value.u.dict == other.u.dict;
     }
@@ -140,20 +142,21 @@ TEST(is_same)
 
 TEST(is_case)
 {
-    const bt_text_t *text = bt_v_str(x->run, value);
-    const bt_text_t *changed = (text == NULL)     ? NULL
-                               : (test->how == 0) ? bt_text_lower(x->run, text)
-                                                  : bt_text_upper(x->run, text);
+    const bt_tmpl_text_t *text = bt_tmpl_v_str(x->run, value);
+    const bt_tmpl_text_t *changed = (text == NULL) ? NULL
+                                    : (test->how == 0)
+                                        ? bt_tmpl_text_lower(x->run, text)
+                                        : bt_tmpl_text_upper(x->run, text);
     bool cased = false;
 
     (void)args;
     for (uint32_t at = 0; (changed != NULL) && (at < text->len);) {
         uint32_t cp;
 
-        at += bt_text_decode(text, at, &cp);
-        cased = cased || bt_cp_is_cased(cp);
+        at += bt_tmpl_text_decode(text, at, &cp);
+        cased = cased || bt_tmpl_cp_is_cased(cp);
     }
-    return (changed != NULL) && cased && bt_text_equal(text, changed);
+    return (changed != NULL) && cased && bt_tmpl_text_equal(text, changed);
 }
 
 TEST(is_known)
@@ -163,8 +166,8 @@ TEST(is_known)
     if (value.kind != BT_V_TEXT) {
         return false;
     }
-    return (test->how == 0) ? bt_filter_find(value.u.text) != NULL
-                            : bt_test_find(value.u.text) != NULL;
+    return (test->how == 0) ? bt_tmpl_filter_find(value.u.text) != NULL
+                            : bt_tmpl_test_find(value.u.text) != NULL;
 }
 
 TEST(is_escaped)
@@ -176,7 +179,7 @@ TEST(is_escaped)
     return false; /* nothing is, where nothing escapes by itself */
 }
 
-static const bt_test_t tests[] = {
+static const bt_tmpl_test_t tests[] = {
     {"defined", is_defined, 0, false},
     {"undefined", is_kind, BT_V_UNDEFINED, false},
     {"none", is_kind, BT_V_NONE, false},
@@ -218,23 +221,23 @@ static const bt_test_t tests[] = {
     {"escaped", is_escaped, 0, false},
 };
 
-const bt_test_t *bt_test_find(const bt_text_t *name)
+const bt_tmpl_test_t *bt_tmpl_test_find(const bt_tmpl_text_t *name)
 {
     for (size_t i = 0; i < BT_ARRAY_LEN(tests); i++) {
-        if (bt_text_is(name, tests[i].name)) {
+        if (bt_tmpl_text_is(name, tests[i].name)) {
             return &tests[i];
         }
     }
     return NULL;
 }
 
-bool bt_test_call(bt_exec_t *x, const bt_test_t *test, bt_value_t value,
-                  bt_args_t *args)
+bool bt_tmpl_test_call(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test,
+                       bt_tmpl_value_t value, bt_tmpl_args_t *args)
 {
-    static const bt_params_t one = {.names = {"other"}, .n_required = 1};
-    static const bt_params_t none = {.n_required = 0};
+    static const bt_tmpl_params_t one = {.names = {"other"}, .n_required = 1};
+    static const bt_tmpl_params_t none = {.n_required = 0};
 
-    return bt_args_bind(x->run, args, test->has_arg ? &one : &none,
-                        test->name) &&
-           test->fn(x, test, value, args) && bt_run_ok(x->run);
+    return bt_tmpl_args_bind(x->run, args, test->has_arg ? &one : &none,
+                             test->name) &&
+           test->fn(x, test, value, args) && bt_tmpl_run_ok(x->run);
 }

@@ -11,12 +11,12 @@
 
 #include "inference/template/exec.h"
 
-typedef struct bt_test bt_test_t;
+typedef struct bt_tmpl_test bt_tmpl_test_t;
 
 /** @return NULL: none is named so */
-const bt_test_t *bt_test_find(const bt_text_t *name);
+const bt_tmpl_test_t *bt_tmpl_test_find(const bt_tmpl_text_t *name);
 /** @return false also when it failed, which the run tells */
-bool bt_test_call(bt_exec_t *x, const bt_test_t *test, bt_value_t value,
-                  bt_args_t *args);
+bool bt_tmpl_test_call(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test,
+                       bt_tmpl_value_t value, bt_tmpl_args_t *args);
 
 #endif

@@ -8,17 +8,17 @@
 
 /* ---- stripping ---- */
 
-static bool goes(uint32_t cp, const bt_text_t *chars)
+static bool goes(uint32_t cp, const bt_tmpl_text_t *chars)
 {
     uint32_t at = 0;
 
     if (chars == NULL) {
-        return bt_cp_is_space(cp);
+        return bt_tmpl_cp_is_space(cp);
     }
     while (at < chars->len) {
         uint32_t other;
 
-        at += bt_text_decode(chars, at, &other);
+        at += bt_tmpl_text_decode(chars, at, &other);
         if (other == cp) {
             return true;
         }
@@ -26,8 +26,10 @@ static bool goes(uint32_t cp, const bt_text_t *chars)
     return false;
 }
 
-const bt_text_t *bt_text_strip(bt_run_t *run, const bt_text_t *text,
-                               const bt_text_t *chars, unsigned sides)
+const bt_tmpl_text_t *bt_tmpl_text_strip(bt_tmpl_run_t *run,
+                                         const bt_tmpl_text_t *text,
+                                         const bt_tmpl_text_t *chars,
+                                         unsigned sides)
 {
     const uint64_t cost = (chars != NULL) ? chars->len / 16 : 0;
     uint32_t from = 0;
@@ -35,8 +37,8 @@ const bt_text_t *bt_text_strip(bt_run_t *run, const bt_text_t *text,
     uint32_t cp;
 
     while (((sides & BT_STRIP_LEFT) != 0) && (from < to) &&
-           bt_run_step(run, cost)) {
-        const uint32_t n = bt_text_decode(text, from, &cp);
+           bt_tmpl_run_step(run, cost)) {
+        const uint32_t n = bt_tmpl_text_decode(text, from, &cp);
 
         if (!goes(cp, chars)) {
             break;
@@ -44,55 +46,56 @@ const bt_text_t *bt_text_strip(bt_run_t *run, const bt_text_t *text,
         from += n;
     }
     while (((sides & BT_STRIP_RIGHT) != 0) && (from < to) &&
-           bt_run_step(run, cost)) {
-        const uint32_t n = bt_text_before(text, to, &cp);
+           bt_tmpl_run_step(run, cost)) {
+        const uint32_t n = bt_tmpl_text_before(text, to, &cp);
 
         if (!goes(cp, chars)) {
             break;
         }
         to -= n;
     }
-    return bt_run_step_bytes(run, text->len - (to - from))
-               ? bt_text_slice(run, text, from, to)
+    return bt_tmpl_run_step_bytes(run, text->len - (to - from))
+               ? bt_tmpl_text_slice(run, text, from, to)
                : NULL;
 }
 
 /* ---- cases ---- */
 
-static void put_case(bt_build_t *build, uint32_t cp, bt_case_t to, bool quoted)
+static void put_case(bt_tmpl_build_t *build, uint32_t cp, bt_tmpl_case_t to,
+                     bool quoted)
 {
     uint32_t made[3];
-    const unsigned n = bt_cp_to_case(cp, to, made);
+    const unsigned n = bt_tmpl_cp_to_case(cp, to, made);
 
     for (unsigned i = 0; i < n; i++) {
-        bt_build_char(build, made[i], quoted);
+        bt_tmpl_build_char(build, made[i], quoted);
     }
 }
 
 /* A sigma at the end of a word is written otherwise. */
-static bool ends_word(const bt_text_t *text, uint32_t at, uint32_t n)
+static bool ends_word(const bt_tmpl_text_t *text, uint32_t at, uint32_t n)
 {
     uint32_t cp;
 
     if (at == 0) {
         return false;
     }
-    (void)bt_text_before(text, at, &cp);
-    if (!bt_cp_is_cased(cp)) {
+    (void)bt_tmpl_text_before(text, at, &cp);
+    if (!bt_tmpl_cp_is_cased(cp)) {
         return false;
     }
     if (at + n >= text->len) {
         return true;
     }
-    (void)bt_text_decode(text, at + n, &cp);
-    return !bt_cp_is_cased(cp);
+    (void)bt_tmpl_text_decode(text, at + n, &cp);
+    return !bt_tmpl_cp_is_cased(cp);
 }
 
-static void put_lower(bt_build_t *build, const bt_text_t *text, uint32_t at,
-                      uint32_t cp, uint32_t n, bool quoted)
+static void put_lower(bt_tmpl_build_t *build, const bt_tmpl_text_t *text,
+                      uint32_t at, uint32_t cp, uint32_t n, bool quoted)
 {
     if ((cp == SIGMA) && ends_word(text, at, n)) {
-        bt_build_char(build, FINAL_SIGMA, quoted);
+        bt_tmpl_build_char(build, FINAL_SIGMA, quoted);
     } else {
         put_case(build, cp, BT_LOWER, quoted);
     }
@@ -110,27 +113,27 @@ typedef enum style {
 
 static bool opens_word(uint32_t cp)
 {
-    return bt_cp_is_space(cp) ||
+    return bt_tmpl_cp_is_space(cp) ||
            ((cp < 0x80) && (cp != 0) && (strchr("-({[<", (int)cp) != NULL));
 }
 
-static const bt_text_t *change(bt_run_t *run, const bt_text_t *text,
-                               style_t style)
+static const bt_tmpl_text_t *change(bt_tmpl_run_t *run,
+                                    const bt_tmpl_text_t *text, style_t style)
 {
-    bt_build_t build;
+    bt_tmpl_build_t build;
     bool begins = true;
     uint32_t at = 0;
 
-    bt_build_init(&build, run);
-    while ((at < text->len) && bt_run_step_bytes(run, 16)) {
+    bt_tmpl_build_init(&build, run);
+    while ((at < text->len) && bt_tmpl_run_step_bytes(run, 16)) {
         uint32_t cp;
         uint32_t low[3];
-        const uint32_t n = bt_text_decode(text, at, &cp);
-        const bool quoted = bt_text_quoted_in(text, at, at + n);
+        const uint32_t n = bt_tmpl_text_decode(text, at, &cp);
+        const bool quoted = bt_tmpl_text_quoted_in(text, at, at + n);
         bool up = (style == UPPER) || ((style >= TITLE) && begins);
 
         if (style == SWAP) {
-            up = (bt_cp_to_case(cp, BT_LOWER, low) == 1) && (low[0] == cp);
+            up = (bt_tmpl_cp_to_case(cp, BT_LOWER, low) == 1) && (low[0] == cp);
         }
         if (up) {
             put_case(&build, cp,
@@ -140,66 +143,75 @@ static const bt_text_t *change(bt_run_t *run, const bt_text_t *text,
         } else {
             put_lower(&build, text, at, cp, n, quoted);
         }
-        begins = (style == TITLE)   ? !bt_cp_is_cased(cp)
+        begins = (style == TITLE)   ? !bt_tmpl_cp_is_cased(cp)
                  : (style == WORDS) ? opens_word(cp)
                                     : false;
         at += n;
     }
-    return bt_build_end(&build);
+    return bt_tmpl_build_end(&build);
 }
 
-const bt_text_t *bt_text_lower(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_lower(bt_tmpl_run_t *run,
+                                         const bt_tmpl_text_t *text)
 {
     return change(run, text, LOWER);
 }
 
-const bt_text_t *bt_text_upper(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_upper(bt_tmpl_run_t *run,
+                                         const bt_tmpl_text_t *text)
 {
     return change(run, text, UPPER);
 }
 
-const bt_text_t *bt_text_swapcase(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_swapcase(bt_tmpl_run_t *run,
+                                            const bt_tmpl_text_t *text)
 {
     return change(run, text, SWAP);
 }
 
-const bt_text_t *bt_text_title(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_title(bt_tmpl_run_t *run,
+                                         const bt_tmpl_text_t *text)
 {
     return change(run, text, TITLE);
 }
 
-const bt_text_t *bt_text_title_filter(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_title_filter(bt_tmpl_run_t *run,
+                                                const bt_tmpl_text_t *text)
 {
     return change(run, text, WORDS);
 }
 
-const bt_text_t *bt_text_capitalize(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_capitalize(bt_tmpl_run_t *run,
+                                              const bt_tmpl_text_t *text)
 {
     return change(run, text, CAPITALIZE);
 }
 
 /* ---- replacing ---- */
 
-static void put_new(bt_build_t *build, const bt_text_t *new_text, bool quoted)
+static void put_new(bt_tmpl_build_t *build, const bt_tmpl_text_t *new_text,
+                    bool quoted)
 {
     const uint32_t from = build->len;
 
-    bt_build_text(build, new_text);
-    if (quoted && bt_run_ok(build->run)) {
-        bt_build_quote_from(build, from);
+    bt_tmpl_build_text(build, new_text);
+    if (quoted && bt_tmpl_run_ok(build->run)) {
+        bt_tmpl_build_quote_from(build, from);
     }
 }
 
 /* Of nothing: before each character and at the end. */
-static const bt_text_t *put_between(bt_run_t *run, const bt_text_t *text,
-                                    const bt_text_t *new_text, int64_t count)
+static const bt_tmpl_text_t *put_between(bt_tmpl_run_t *run,
+                                         const bt_tmpl_text_t *text,
+                                         const bt_tmpl_text_t *new_text,
+                                         int64_t count)
 {
-    const bool quoted = bt_text_quoted(text);
-    bt_build_t build;
+    const bool quoted = bt_tmpl_text_quoted(text);
+    bt_tmpl_build_t build;
     uint32_t at = 0;
 
-    bt_build_init(&build, run);
-    for (int64_t i = 0; bt_run_step(run, 1); i++) {
+    bt_tmpl_build_init(&build, run);
+    for (int64_t i = 0; bt_tmpl_run_step(run, 1); i++) {
         uint32_t cp;
         uint32_t n;
 
@@ -209,64 +221,67 @@ static const bt_text_t *put_between(bt_run_t *run, const bt_text_t *text,
         if (at == text->len) {
             break;
         }
-        n = bt_text_decode(text, at, &cp);
-        bt_build_slice(&build, text, at, at + n);
+        n = bt_tmpl_text_decode(text, at, &cp);
+        bt_tmpl_build_slice(&build, text, at, at + n);
         at += n;
     }
-    return bt_build_end(&build);
+    return bt_tmpl_build_end(&build);
 }
 
-const bt_text_t *bt_text_replace(bt_run_t *run, const bt_text_t *text,
-                                 const bt_text_t *old,
-                                 const bt_text_t *new_text, int64_t count)
+const bt_tmpl_text_t *bt_tmpl_text_replace(bt_tmpl_run_t *run,
+                                           const bt_tmpl_text_t *text,
+                                           const bt_tmpl_text_t *old,
+                                           const bt_tmpl_text_t *new_text,
+                                           int64_t count)
 {
-    bt_build_t build;
+    bt_tmpl_build_t build;
     uint32_t from = 0;
     uint32_t at;
 
     if (old->len == 0) {
         return put_between(run, text, new_text, count);
     }
-    at = bt_text_find(text, old, 0, text->len);
-    if (!bt_run_step_bytes(run, text->len)) {
+    at = bt_tmpl_text_find(text, old, 0, text->len);
+    if (!bt_tmpl_run_step_bytes(run, text->len)) {
         return NULL;
     }
     if ((at == UINT32_MAX) || (count == 0)) {
         return text;
     }
-    bt_build_init(&build, run);
-    while ((at != UINT32_MAX) && (count != 0) && bt_run_step(run, 1)) {
-        bt_build_slice(&build, text, from, at);
-        put_new(&build, new_text, bt_text_quoted_in(text, at, at + old->len));
+    bt_tmpl_build_init(&build, run);
+    while ((at != UINT32_MAX) && (count != 0) && bt_tmpl_run_step(run, 1)) {
+        bt_tmpl_build_slice(&build, text, from, at);
+        put_new(&build, new_text,
+                bt_tmpl_text_quoted_in(text, at, at + old->len));
         from = at + old->len;
-        at = bt_text_find(text, old, from, text->len);
+        at = bt_tmpl_text_find(text, old, from, text->len);
         count -= (count > 0) ? 1 : 0;
     }
-    bt_build_slice(&build, text, from, text->len);
-    return bt_build_end(&build);
+    bt_tmpl_build_slice(&build, text, from, text->len);
+    return bt_tmpl_build_end(&build);
 }
 
 /* ---- splitting ---- */
 
-static bool add_slice(bt_run_t *run, bt_seq_t *seq, const bt_text_t *text,
-                      uint32_t from, uint32_t to)
+static bool add_slice(bt_tmpl_run_t *run, bt_tmpl_seq_t *seq,
+                      const bt_tmpl_text_t *text, uint32_t from, uint32_t to)
 {
-    const bt_text_t *piece = bt_text_slice(run, text, from, to);
+    const bt_tmpl_text_t *piece = bt_tmpl_text_slice(run, text, from, to);
 
-    return (piece != NULL) && bt_seq_add(run, seq, bt_v_text(piece));
+    return (piece != NULL) && bt_tmpl_seq_add(run, seq, bt_tmpl_v_text(piece));
 }
 
 /* Forward or backward over white space, or over all else. */
-static uint32_t over(const bt_text_t *text, uint32_t at, bool spaces,
+static uint32_t over(const bt_tmpl_text_t *text, uint32_t at, bool spaces,
                      bool from_end)
 {
     uint32_t cp;
 
     while (from_end ? at > 0 : at < text->len) {
-        const uint32_t n = from_end ? bt_text_before(text, at, &cp)
-                                    : bt_text_decode(text, at, &cp);
+        const uint32_t n = from_end ? bt_tmpl_text_before(text, at, &cp)
+                                    : bt_tmpl_text_decode(text, at, &cp);
 
-        if (bt_cp_is_space(cp) != spaces) {
+        if (bt_tmpl_cp_is_space(cp) != spaces) {
             break;
         }
         at = from_end ? at - n : at + n;
@@ -274,10 +289,11 @@ static uint32_t over(const bt_text_t *text, uint32_t at, bool spaces,
     return at;
 }
 
-static bt_seq_t *split_words(bt_run_t *run, const bt_text_t *text, int64_t most,
-                             bool from_end)
+static bt_tmpl_seq_t *split_words(bt_tmpl_run_t *run,
+                                  const bt_tmpl_text_t *text, int64_t most,
+                                  bool from_end)
 {
-    bt_seq_t *seq = bt_seq_make(run, 0);
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(run, 0);
     const uint32_t end = from_end ? 0 : text->len;
     uint32_t at = over(text, from_end ? text->len : 0, true, from_end);
 
@@ -296,19 +312,19 @@ static bt_seq_t *split_words(bt_run_t *run, const bt_text_t *text, int64_t most,
     return seq;
 }
 
-static bt_seq_t *split_at(bt_run_t *run, const bt_text_t *text,
-                          const bt_text_t *separator, int64_t most,
-                          bool from_end)
+static bt_tmpl_seq_t *split_at(bt_tmpl_run_t *run, const bt_tmpl_text_t *text,
+                               const bt_tmpl_text_t *separator, int64_t most,
+                               bool from_end)
 {
-    bt_seq_t *seq = bt_seq_make(run, 0);
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(run, 0);
     uint32_t from = 0;
     uint32_t to = text->len;
 
-    while ((seq != NULL) && bt_run_step(run, 1)) {
+    while ((seq != NULL) && bt_tmpl_run_step(run, 1)) {
         const uint32_t at = (most-- == 0) ? UINT32_MAX
                             : from_end
-                                ? bt_text_rfind(text, separator, from, to)
-                                : bt_text_find(text, separator, from, to);
+                                ? bt_tmpl_text_rfind(text, separator, from, to)
+                                : bt_tmpl_text_find(text, separator, from, to);
         bool added;
 
         if (at == UINT32_MAX) {
@@ -328,22 +344,24 @@ static bt_seq_t *split_at(bt_run_t *run, const bt_text_t *text,
     return NULL;
 }
 
-bt_seq_t *bt_text_split(bt_run_t *run, const bt_text_t *text,
-                        const bt_text_t *separator, int64_t most, bool from_end)
+bt_tmpl_seq_t *bt_tmpl_text_split(bt_tmpl_run_t *run,
+                                  const bt_tmpl_text_t *text,
+                                  const bt_tmpl_text_t *separator, int64_t most,
+                                  bool from_end)
 {
-    bt_seq_t *seq;
+    bt_tmpl_seq_t *seq;
 
     if ((separator != NULL) && (separator->len == 0)) {
-        bt_run_fail(run, BT_ERR_INVALID_PARAM, "split at nothing");
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "split at nothing");
         return NULL;
     }
-    if (!bt_run_step_bytes(run, text->len)) {
+    if (!bt_tmpl_run_step_bytes(run, text->len)) {
         return NULL;
     }
     seq = (separator == NULL) ? split_words(run, text, most, from_end)
                               : split_at(run, text, separator, most, from_end);
     for (uint32_t i = 0; from_end && (seq != NULL) && (i < seq->n / 2); i++) {
-        const bt_value_t other = seq->items[seq->n - 1 - i];
+        const bt_tmpl_value_t other = seq->items[seq->n - 1 - i];
 
         seq->items[seq->n - 1 - i] = seq->items[i];
         seq->items[i] = other;
@@ -357,18 +375,19 @@ static bool ends_line(uint32_t cp)
            (cp == 0x85) || (cp == 0x2028) || (cp == 0x2029);
 }
 
-bt_seq_t *bt_text_lines(bt_run_t *run, const bt_text_t *text, bool keep_ends)
+bt_tmpl_seq_t *bt_tmpl_text_lines(bt_tmpl_run_t *run,
+                                  const bt_tmpl_text_t *text, bool keep_ends)
 {
-    bt_seq_t *seq = bt_seq_make(run, 0);
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(run, 0);
     uint32_t from = 0;
     uint32_t at = 0;
 
-    if ((seq == NULL) || !bt_run_step_bytes(run, text->len)) {
+    if ((seq == NULL) || !bt_tmpl_run_step_bytes(run, text->len)) {
         return NULL;
     }
     while (at < text->len) {
         uint32_t cp;
-        uint32_t n = bt_text_decode(text, at, &cp);
+        uint32_t n = bt_tmpl_text_decode(text, at, &cp);
 
         if (!ends_line(cp)) {
             at += n;
@@ -392,69 +411,74 @@ bt_seq_t *bt_text_lines(bt_run_t *run, const bt_text_t *text, bool keep_ends)
 
 /* ---- filling and the rest ---- */
 
-const bt_text_t *bt_text_pad(bt_run_t *run, const bt_text_t *text,
-                             int64_t width, const bt_text_t *fill, int side)
+const bt_tmpl_text_t *bt_tmpl_text_pad(bt_tmpl_run_t *run,
+                                       const bt_tmpl_text_t *text,
+                                       int64_t width,
+                                       const bt_tmpl_text_t *fill, int side)
 {
-    const int64_t n = bt_text_chars(text);
+    const int64_t n = bt_tmpl_text_chars(text);
     const int64_t missing = (width > n) ? width - n : 0;
     /* As str.center() shares out an odd one. */
     const int64_t left = (side < 0)   ? missing
                          : (side > 0) ? 0
                                       : missing / 2 + (missing & width & 1);
-    bt_build_t build;
+    bt_tmpl_build_t build;
 
-    if ((missing == 0) || !bt_run_step_bytes(run, text->len)) {
+    if ((missing == 0) || !bt_tmpl_run_step_bytes(run, text->len)) {
         return text;
     }
-    bt_build_init(&build, run);
-    for (int64_t i = 0; (i < left) && bt_run_step(run, 1); i++) {
-        bt_build_text(&build, fill);
+    bt_tmpl_build_init(&build, run);
+    for (int64_t i = 0; (i < left) && bt_tmpl_run_step(run, 1); i++) {
+        bt_tmpl_build_text(&build, fill);
     }
-    bt_build_text(&build, text);
-    for (int64_t i = left; (i < missing) && bt_run_step(run, 1); i++) {
-        bt_build_text(&build, fill);
+    bt_tmpl_build_text(&build, text);
+    for (int64_t i = left; (i < missing) && bt_tmpl_run_step(run, 1); i++) {
+        bt_tmpl_build_text(&build, fill);
     }
-    return bt_build_end(&build);
+    return bt_tmpl_build_end(&build);
 }
 
-const bt_text_t *bt_text_indent(bt_run_t *run, const bt_text_t *text,
-                                const bt_text_t *by, bool first, bool blank)
+const bt_tmpl_text_t *bt_tmpl_text_indent(bt_tmpl_run_t *run,
+                                          const bt_tmpl_text_t *text,
+                                          const bt_tmpl_text_t *by, bool first,
+                                          bool blank)
 {
-    static const bt_text_t newline = {.data = "\n", .len = 1};
-    const bt_text_t *ended = bt_text_join(run, text, &newline);
-    const bt_seq_t *lines =
-        (ended != NULL) ? bt_text_lines(run, ended, false) : NULL;
-    bt_build_t build;
+    static const bt_tmpl_text_t newline = {.data = "\n", .len = 1};
+    const bt_tmpl_text_t *ended = bt_tmpl_text_join(run, text, &newline);
+    const bt_tmpl_seq_t *lines =
+        (ended != NULL) ? bt_tmpl_text_lines(run, ended, false) : NULL;
+    bt_tmpl_build_t build;
 
     if (lines == NULL) {
         return NULL;
     }
-    bt_build_init(&build, run);
+    bt_tmpl_build_init(&build, run);
     if (first) {
-        bt_build_text(&build, by);
+        bt_tmpl_build_text(&build, by);
     }
     for (uint32_t i = 0; i < lines->n; i++) {
-        const bt_text_t *line = lines->items[i].u.text;
+        const bt_tmpl_text_t *line = lines->items[i].u.text;
 
         if (i > 0) {
-            bt_build_text(&build, &newline);
+            bt_tmpl_build_text(&build, &newline);
             if (blank || (line->len > 0)) {
-                bt_build_text(&build, by);
+                bt_tmpl_build_text(&build, by);
             }
         }
-        bt_build_text(&build, line);
+        bt_tmpl_build_text(&build, line);
     }
-    return bt_build_end(&build);
+    return bt_tmpl_build_end(&build);
 }
 
-const bt_text_t *bt_text_escape(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_escape(bt_tmpl_run_t *run,
+                                          const bt_tmpl_text_t *text)
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    bt_build_t build;
+    bt_tmpl_build_t build;
     uint32_t begin = 0;
 
-    bt_build_init(&build, run);
+    bt_tmpl_build_init(&build, run);
     for (uint32_t at = 0; at < text->len; at++) {
         const char c = text->data[at];
         const char *found = (c != '\0') ? strchr(from, c) : NULL;
@@ -462,28 +486,29 @@ const bt_text_t *bt_text_escape(bt_run_t *run, const bt_text_t *text)
         if (found != NULL) {
             const char *word = to[found - from];
 
-            bt_build_slice(&build, text, begin, at);
-            bt_build_bytes(&build, word, strlen(word),
-                           bt_text_quoted_in(text, at, at + 1));
+            bt_tmpl_build_slice(&build, text, begin, at);
+            bt_tmpl_build_bytes(&build, word, strlen(word),
+                                bt_tmpl_text_quoted_in(text, at, at + 1));
             begin = at + 1;
         }
     }
-    bt_build_slice(&build, text, begin, text->len);
-    return bt_build_end(&build);
+    bt_tmpl_build_slice(&build, text, begin, text->len);
+    return bt_tmpl_build_end(&build);
 }
 
-const bt_text_t *bt_text_reverse(bt_run_t *run, const bt_text_t *text)
+const bt_tmpl_text_t *bt_tmpl_text_reverse(bt_tmpl_run_t *run,
+                                           const bt_tmpl_text_t *text)
 {
-    bt_build_t build;
+    bt_tmpl_build_t build;
     uint32_t at = text->len;
 
-    bt_build_init(&build, run);
-    while ((at > 0) && bt_run_step(run, 1)) {
+    bt_tmpl_build_init(&build, run);
+    while ((at > 0) && bt_tmpl_run_step(run, 1)) {
         uint32_t cp;
-        const uint32_t n = bt_text_before(text, at, &cp);
+        const uint32_t n = bt_tmpl_text_before(text, at, &cp);
 
-        bt_build_slice(&build, text, at - n, at);
+        bt_tmpl_build_slice(&build, text, at - n, at);
         at -= n;
     }
-    return bt_build_end(&build);
+    return bt_tmpl_build_end(&build);
 }

@@ -9,28 +9,29 @@
 #include "inference/template/text.h"
 
 #define SMALL_DICT 8u /* entries that are looked through one by one */
-#define HASH_SEED  0x62746d706c0001u
 
 /* ---- sequences ---- */
 
-bt_seq_t *bt_seq_make(bt_run_t *run, uint32_t cap)
+bt_tmpl_seq_t *bt_tmpl_seq_make(bt_tmpl_run_t *run, uint32_t cap)
 {
-    bt_seq_t *seq = bt_run_take(run, 1, sizeof(*seq));
+    bt_tmpl_seq_t *seq = bt_tmpl_run_take(run, 1, sizeof(*seq));
 
     if ((seq != NULL) && (cap > 0)) {
-        seq->items = bt_run_take(run, cap, sizeof(*seq->items));
+        seq->items = bt_tmpl_run_take(run, cap, sizeof(*seq->items));
         seq->cap = cap;
         seq = (seq->items != NULL) ? seq : NULL;
     }
     return seq;
 }
 
-bool bt_seq_add(bt_run_t *run, bt_seq_t *seq, bt_value_t item)
+bool bt_tmpl_seq_add(bt_tmpl_run_t *run, bt_tmpl_seq_t *seq,
+                     bt_tmpl_value_t item)
 {
     if (seq->n == seq->cap) {
         const uint32_t cap = (seq->cap == 0) ? 4 : seq->cap * 2;
-        bt_value_t *items =
-            (cap > seq->cap) ? bt_run_take(run, cap, sizeof(*items)) : NULL;
+        bt_tmpl_value_t *items =
+            (cap > seq->cap) ? bt_tmpl_run_take(run, cap, sizeof(*items))
+                             : NULL;
 
         if (items == NULL) {
             return false;
@@ -42,19 +43,23 @@ bool bt_seq_add(bt_run_t *run, bt_seq_t *seq, bt_value_t item)
         seq->cap = cap;
     }
     seq->items[seq->n++] = item;
-    return bt_run_step(run, 1);
+    return bt_tmpl_run_step(run, 1);
 }
 
 /* ---- mappings ---- */
 
-/* Numbers that are equal hash alike, whatever their kind. */
-static bool hash_of(bt_value_t key, uint64_t *hash_p)
+/* Numbers that are equal hash alike, whatever their kind. Where the mapping
+ * lies is the seed, which no client knows: keys that collide cannot be chosen.
+ */
+static bool hash_of(const bt_tmpl_dict_t *dict, bt_tmpl_value_t key,
+                    uint64_t *hash_p)
 {
+    const uint64_t seed = (uint64_t)(uintptr_t)dict;
     double f;
 
     switch (key.kind) {
     case BT_V_TEXT:
-        *hash_p = bt_hash64(key.u.text->data, key.u.text->len, HASH_SEED);
+        *hash_p = bt_hash64(key.u.text->data, key.u.text->len, seed);
         return true;
     case BT_V_NONE:
         *hash_p = 1;
@@ -62,9 +67,9 @@ static bool hash_of(bt_value_t key, uint64_t *hash_p)
     case BT_V_BOOL:
     case BT_V_INT:
     case BT_V_FLOAT:
-        f = bt_v_as_float(key);
+        f = bt_tmpl_v_as_float(key);
         f = (f == 0.0) ? 0.0 : f; /* the negative one too */
-        *hash_p = bt_hash64(&f, sizeof(f), HASH_SEED);
+        *hash_p = bt_hash64(&f, sizeof(f), seed);
         return true;
     default:
         return false;
@@ -72,21 +77,22 @@ static bool hash_of(bt_value_t key, uint64_t *hash_p)
 }
 
 /* Of keys: no run is needed. */
-static bool same_key(bt_value_t a, bt_value_t b)
+static bool same_key(bt_tmpl_value_t a, bt_tmpl_value_t b)
 {
     if ((a.kind == BT_V_TEXT) && (b.kind == BT_V_TEXT)) {
-        return bt_text_equal(a.u.text, b.u.text);
+        return bt_tmpl_text_equal(a.u.text, b.u.text);
     }
-    if (bt_v_is_integer(a) && bt_v_is_integer(b)) {
-        return bt_v_as_int(a) == bt_v_as_int(b);
+    if (bt_tmpl_v_is_integer(a) && bt_tmpl_v_is_integer(b)) {
+        return bt_tmpl_v_as_int(a) == bt_tmpl_v_as_int(b);
     }
-    if (bt_v_is_number(a) && bt_v_is_number(b)) {
-        return bt_v_as_float(a) == bt_v_as_float(b);
+    if (bt_tmpl_v_is_number(a) && bt_tmpl_v_is_number(b)) {
+        return bt_tmpl_v_as_float(a) == bt_tmpl_v_as_float(b);
     }
     return (a.kind == BT_V_NONE) && (b.kind == BT_V_NONE);
 }
 
-static bt_entry_t *find(const bt_dict_t *dict, bt_value_t key, uint64_t hash)
+static bt_tmpl_entry_t *find(const bt_tmpl_dict_t *dict, bt_tmpl_value_t key,
+                             uint64_t hash)
 {
     uint32_t at;
 
@@ -101,7 +107,7 @@ static bt_entry_t *find(const bt_dict_t *dict, bt_value_t key, uint64_t hash)
     }
     at = (uint32_t)hash & (dict->n_index - 1);
     while (dict->index[at] != 0) {
-        bt_entry_t *entry = &dict->entries[dict->index[at] - 1];
+        bt_tmpl_entry_t *entry = &dict->entries[dict->index[at] - 1];
 
         if ((entry->hash == hash) && same_key(entry->key, key)) {
             return entry;
@@ -111,7 +117,7 @@ static bt_entry_t *find(const bt_dict_t *dict, bt_value_t key, uint64_t hash)
     return NULL;
 }
 
-static void put_index(bt_dict_t *dict, uint32_t i)
+static void put_index(bt_tmpl_dict_t *dict, uint32_t i)
 {
     uint32_t at = (uint32_t)dict->entries[i].hash & (dict->n_index - 1);
 
@@ -121,10 +127,10 @@ static void put_index(bt_dict_t *dict, uint32_t i)
     dict->index[at] = i + 1;
 }
 
-static bool grow_dict(bt_run_t *run, bt_dict_t *dict)
+static bool grow_dict(bt_tmpl_run_t *run, bt_tmpl_dict_t *dict)
 {
     const uint32_t cap = (dict->cap == 0) ? 4 : dict->cap * 2;
-    bt_entry_t *entries = bt_run_take(run, cap, sizeof(*entries));
+    bt_tmpl_entry_t *entries = bt_tmpl_run_take(run, cap, sizeof(*entries));
 
     if (entries == NULL) {
         return false;
@@ -135,7 +141,8 @@ static bool grow_dict(bt_run_t *run, bt_dict_t *dict)
     dict->entries = entries;
     dict->cap = cap;
     if (cap > SMALL_DICT) {
-        dict->index = bt_run_take(run, (size_t)cap * 2, sizeof(*dict->index));
+        dict->index =
+            bt_tmpl_run_take(run, (size_t)cap * 2, sizeof(*dict->index));
         if (dict->index == NULL) {
             return false;
         }
@@ -147,63 +154,65 @@ static bool grow_dict(bt_run_t *run, bt_dict_t *dict)
     return true;
 }
 
-bt_dict_t *bt_dict_make(bt_run_t *run)
+bt_tmpl_dict_t *bt_tmpl_dict_make(bt_tmpl_run_t *run)
 {
-    return bt_run_take(run, 1, sizeof(bt_dict_t));
+    return bt_tmpl_run_take(run, 1, sizeof(bt_tmpl_dict_t));
 }
 
-bool bt_dict_put(bt_run_t *run, bt_dict_t *dict, bt_value_t key,
-                 bt_value_t value)
+bool bt_tmpl_dict_put(bt_tmpl_run_t *run, bt_tmpl_dict_t *dict,
+                      bt_tmpl_value_t key, bt_tmpl_value_t value)
 {
-    bt_entry_t *entry;
+    bt_tmpl_entry_t *entry;
     uint64_t hash;
 
-    if (!hash_of(key, &hash)) {
-        bt_run_fail(run, BT_ERR_UNSUPPORTED, "%s cannot be a key",
-                    bt_v_kind_name(key));
+    if (!hash_of(dict, key, &hash)) {
+        bt_tmpl_run_fail(run, BT_ERR_UNSUPPORTED, "%s cannot be a key",
+                         bt_tmpl_v_kind_name(key));
         return false;
     }
     entry = find(dict, key, hash);
     if (entry != NULL) {
         entry->value = value;
-        return bt_run_step(run, 1);
+        return bt_tmpl_run_step(run, 1);
     }
     if ((dict->n == dict->cap) && !grow_dict(run, dict)) {
         return false;
     }
-    dict->entries[dict->n] = (bt_entry_t){key, value, hash};
+    dict->entries[dict->n] = (bt_tmpl_entry_t){key, value, hash};
     if (dict->index != NULL) {
         put_index(dict, dict->n);
     }
     dict->n++;
-    return bt_run_step(run, 1);
+    return bt_tmpl_run_step(run, 1);
 }
 
-const bt_value_t *bt_dict_find(const bt_dict_t *dict, bt_value_t key)
+const bt_tmpl_value_t *bt_tmpl_dict_find(const bt_tmpl_dict_t *dict,
+                                         bt_tmpl_value_t key)
 {
     uint64_t hash;
-    const bt_entry_t *entry =
-        hash_of(key, &hash) ? find(dict, key, hash) : NULL;
+    const bt_tmpl_entry_t *entry =
+        hash_of(dict, key, &hash) ? find(dict, key, hash) : NULL;
 
     return (entry != NULL) ? &entry->value : NULL;
 }
 
-const bt_value_t *bt_dict_find_name(const bt_dict_t *dict, const char *name)
+const bt_tmpl_value_t *bt_tmpl_dict_find_name(const bt_tmpl_dict_t *dict,
+                                              const char *name)
 {
-    const bt_text_t text = {.data = name, .len = (uint32_t)strlen(name)};
+    const bt_tmpl_text_t text = {.data = name, .len = (uint32_t)strlen(name)};
 
-    return bt_dict_find(dict, bt_v_text(&text));
+    return bt_tmpl_dict_find(dict, bt_tmpl_v_text(&text));
 }
 
 /* ---- asking ---- */
 
-const char *bt_v_kind_name(bt_value_t value)
+const char *bt_tmpl_v_kind_name(bt_tmpl_value_t value)
 {
     static const char *const seqs[] = {"list",      "tuple",       "range",
                                        "dict_keys", "dict_values", "dict_items",
                                        "iterator"};
 
-    switch ((bt_kind_t)value.kind) {
+    switch ((bt_tmpl_kind_t)value.kind) {
     case BT_V_UNDEFINED:
         return "undefined";
     case BT_V_NONE:
@@ -234,9 +243,9 @@ const char *bt_v_kind_name(bt_value_t value)
     return "function";
 }
 
-bool bt_v_truth(bt_value_t value)
+bool bt_tmpl_v_truth(bt_tmpl_value_t value)
 {
-    switch ((bt_kind_t)value.kind) {
+    switch ((bt_tmpl_kind_t)value.kind) {
     case BT_V_UNDEFINED:
     case BT_V_NONE:
         return false;
@@ -257,10 +266,10 @@ bool bt_v_truth(bt_value_t value)
     }
 }
 
-static bool equal_seqs(bt_run_t *run, bt_value_t a, bt_value_t b)
+static bool equal_seqs(bt_tmpl_run_t *run, bt_tmpl_value_t a, bt_tmpl_value_t b)
 {
-    const bt_seq_t *x = a.u.seq;
-    const bt_seq_t *y = b.u.seq;
+    const bt_tmpl_seq_t *x = a.u.seq;
+    const bt_tmpl_seq_t *y = b.u.seq;
 
     if (x == y) {
         return true;
@@ -269,49 +278,51 @@ static bool equal_seqs(bt_run_t *run, bt_value_t a, bt_value_t b)
         return false;
     }
     for (uint32_t i = 0; i < x->n; i++) {
-        if (!bt_v_equal(run, x->items[i], y->items[i])) {
+        if (!bt_tmpl_v_equal(run, x->items[i], y->items[i])) {
             return false;
         }
     }
     return true;
 }
 
-static bool equal_dicts(bt_run_t *run, const bt_dict_t *a, const bt_dict_t *b)
+static bool equal_dicts(bt_tmpl_run_t *run, const bt_tmpl_dict_t *a,
+                        const bt_tmpl_dict_t *b)
 {
     if (a->n != b->n) {
         return false;
     }
     for (uint32_t i = 0; i < a->n; i++) {
-        const bt_value_t *other = bt_dict_find(b, a->entries[i].key);
+        const bt_tmpl_value_t *other = bt_tmpl_dict_find(b, a->entries[i].key);
 
-        if ((other == NULL) || !bt_v_equal(run, a->entries[i].value, *other)) {
+        if ((other == NULL) ||
+            !bt_tmpl_v_equal(run, a->entries[i].value, *other)) {
             return false;
         }
     }
     return true;
 }
 
-bool bt_v_equal(bt_run_t *run, bt_value_t a, bt_value_t b)
+bool bt_tmpl_v_equal(bt_tmpl_run_t *run, bt_tmpl_value_t a, bt_tmpl_value_t b)
 {
     bool equal = false;
 
-    if (bt_v_is_number(a) || (a.kind == BT_V_NONE)) {
+    if (bt_tmpl_v_is_number(a) || (a.kind == BT_V_NONE)) {
         return same_key(a, b);
     }
-    if ((a.kind != b.kind) || !bt_run_step(run, 1)) {
+    if ((a.kind != b.kind) || !bt_tmpl_run_step(run, 1)) {
         return false;
     }
-    switch ((bt_kind_t)a.kind) {
+    switch ((bt_tmpl_kind_t)a.kind) {
     case BT_V_UNDEFINED:
         return true;
     case BT_V_TEXT:
-        return bt_run_step_bytes(run, a.u.text->len) && same_key(a, b);
+        return bt_tmpl_run_step_bytes(run, a.u.text->len) && same_key(a, b);
     case BT_V_SEQ:
     case BT_V_DICT:
-        if (bt_run_enter(run)) {
+        if (bt_tmpl_run_enter(run)) {
             equal = (a.kind == BT_V_SEQ) ? equal_seqs(run, a, b)
                                          : equal_dicts(run, a.u.dict, b.u.dict);
-            bt_run_leave(run);
+            bt_tmpl_run_leave(run);
         }
         return equal;
     case BT_V_BUILTIN:
@@ -321,7 +332,7 @@ bool bt_v_equal(bt_run_t *run, bt_value_t a, bt_value_t b)
     }
 }
 
-static int compare_texts(const bt_text_t *a, const bt_text_t *b)
+static int compare_texts(const bt_tmpl_text_t *a, const bt_tmpl_text_t *b)
 {
     const uint32_t n = (a->len < b->len) ? a->len : b->len;
     const int order = (n > 0) ? memcmp(a->data, b->data, n) : 0;
@@ -330,36 +341,38 @@ static int compare_texts(const bt_text_t *a, const bt_text_t *b)
 }
 
 /* Lists, or tuples: the first items that differ decide. */
-static int compare_seqs(bt_run_t *run, const bt_seq_t *a, const bt_seq_t *b,
-                        const char *op)
+static int compare_seqs(bt_tmpl_run_t *run, const bt_tmpl_seq_t *a,
+                        const bt_tmpl_seq_t *b, const char *op)
 {
     int order = 0;
 
-    if (!bt_run_enter(run)) {
+    if (!bt_tmpl_run_enter(run)) {
         return 0;
     }
     for (uint32_t i = 0;
-         (i < a->n) && (i < b->n) && (order == 0) && bt_run_step(run, 1); i++) {
-        if (!bt_v_equal(run, a->items[i], b->items[i])) {
-            order = bt_v_compare(run, a->items[i], b->items[i], op);
+         (i < a->n) && (i < b->n) && (order == 0) && bt_tmpl_run_step(run, 1);
+         i++) {
+        if (!bt_tmpl_v_equal(run, a->items[i], b->items[i])) {
+            order = bt_tmpl_v_compare(run, a->items[i], b->items[i], op);
         }
     }
-    bt_run_leave(run);
+    bt_tmpl_run_leave(run);
     return (order != 0) ? order : (a->n > b->n) - (a->n < b->n);
 }
 
-int bt_v_compare(bt_run_t *run, bt_value_t a, bt_value_t b, const char *op)
+int bt_tmpl_v_compare(bt_tmpl_run_t *run, bt_tmpl_value_t a, bt_tmpl_value_t b,
+                      const char *op)
 {
-    if (bt_v_is_integer(a) && bt_v_is_integer(b)) {
-        return (bt_v_as_int(a) > bt_v_as_int(b)) -
-               (bt_v_as_int(a) < bt_v_as_int(b));
+    if (bt_tmpl_v_is_integer(a) && bt_tmpl_v_is_integer(b)) {
+        return (bt_tmpl_v_as_int(a) > bt_tmpl_v_as_int(b)) -
+               (bt_tmpl_v_as_int(a) < bt_tmpl_v_as_int(b));
     }
-    if (bt_v_is_number(a) && bt_v_is_number(b)) {
-        return (bt_v_as_float(a) > bt_v_as_float(b)) -
-               (bt_v_as_float(a) < bt_v_as_float(b));
+    if (bt_tmpl_v_is_number(a) && bt_tmpl_v_is_number(b)) {
+        return (bt_tmpl_v_as_float(a) > bt_tmpl_v_as_float(b)) -
+               (bt_tmpl_v_as_float(a) < bt_tmpl_v_as_float(b));
     }
     if ((a.kind == BT_V_TEXT) && (b.kind == BT_V_TEXT)) {
-        (void)bt_run_step_bytes(run, a.u.text->len);
+        (void)bt_tmpl_run_step_bytes(run, a.u.text->len);
         return compare_texts(a.u.text, b.u.text);
     }
     if ((a.kind == BT_V_SEQ) && (b.kind == BT_V_SEQ) && (a.sub == b.sub) &&
@@ -367,19 +380,19 @@ int bt_v_compare(bt_run_t *run, bt_value_t a, bt_value_t b, const char *op)
         return compare_seqs(run, a.u.seq, b.u.seq, op);
     }
     if ((a.kind == BT_V_UNDEFINED) || (b.kind == BT_V_UNDEFINED)) {
-        bt_v_fail_undefined(run, (a.kind == BT_V_UNDEFINED) ? a : b);
+        bt_tmpl_v_fail_undefined(run, (a.kind == BT_V_UNDEFINED) ? a : b);
     }
-    bt_run_fail(run, BT_ERR_INVALID_PARAM,
-                "'%s' is not possible between %s and %s", op, bt_v_kind_name(a),
-                bt_v_kind_name(b));
+    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                     "'%s' is not possible between %s and %s", op,
+                     bt_tmpl_v_kind_name(a), bt_tmpl_v_kind_name(b));
     return 0;
 }
 
-bool bt_v_quoted(bt_value_t value)
+bool bt_tmpl_v_quoted(bt_tmpl_value_t value)
 {
-    switch ((bt_kind_t)value.kind) {
+    switch ((bt_tmpl_kind_t)value.kind) {
     case BT_V_TEXT:
-        return bt_text_quoted(value.u.text);
+        return bt_tmpl_text_quoted(value.u.text);
     case BT_V_SEQ:
         return value.u.seq->quoted;
     case BT_V_DICT:
@@ -390,12 +403,12 @@ bool bt_v_quoted(bt_value_t value)
     }
 }
 
-bool bt_v_text_is(bt_value_t value, const char *text)
+bool bt_tmpl_v_text_is(bt_tmpl_value_t value, const char *text)
 {
-    return (value.kind == BT_V_TEXT) && bt_text_is(value.u.text, text);
+    return (value.kind == BT_V_TEXT) && bt_tmpl_text_is(value.u.text, text);
 }
 
-void bt_v_fail_undefined(bt_run_t *run, bt_value_t value)
+void bt_tmpl_v_fail_undefined(bt_tmpl_run_t *run, bt_tmpl_value_t value)
 {
     static const char *const texts[] = {
         [BT_UNDEF_NAME] = "'%.*s' is undefined",
@@ -405,8 +418,8 @@ void bt_v_fail_undefined(bt_run_t *run, bt_value_t value)
         [BT_UNDEF_PARAMETER] = "parameter '%.*s' was not provided",
         [BT_UNDEF_OTHER] = "%.*s",
     };
-    const bt_text_t *name =
-        (value.u.text != NULL) ? value.u.text : &bt_text_empty;
+    const bt_tmpl_text_t *name =
+        (value.u.text != NULL) ? value.u.text : &bt_tmpl_text_empty;
     const int n = (name->len < 200) ? (int)name->len : 200;
     char why[300];
 
@@ -414,22 +427,22 @@ void bt_v_fail_undefined(bt_run_t *run, bt_value_t value)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(why, sizeof(why), texts[value.sub], n, name->data);
 #pragma GCC diagnostic pop
-    bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s", why);
+    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s", why);
 }
 
 /* ---- what has items ---- */
 
-static bt_seq_t *chars_of(bt_run_t *run, const bt_text_t *text)
+static bt_tmpl_seq_t *chars_of(bt_tmpl_run_t *run, const bt_tmpl_text_t *text)
 {
-    bt_seq_t *seq = bt_seq_make(run, bt_text_chars(text));
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(run, bt_tmpl_text_chars(text));
     uint32_t at = 0;
 
     while ((seq != NULL) && (at < text->len)) {
         uint32_t cp;
-        const uint32_t n = bt_text_decode(text, at, &cp);
-        const bt_text_t *one = bt_text_slice(run, text, at, at + n);
+        const uint32_t n = bt_tmpl_text_decode(text, at, &cp);
+        const bt_tmpl_text_t *one = bt_tmpl_text_slice(run, text, at, at + n);
 
-        if ((one == NULL) || !bt_seq_add(run, seq, bt_v_text(one))) {
+        if ((one == NULL) || !bt_tmpl_seq_add(run, seq, bt_tmpl_v_text(one))) {
             return NULL;
         }
         at += n;
@@ -437,29 +450,29 @@ static bt_seq_t *chars_of(bt_run_t *run, const bt_text_t *text)
     return seq;
 }
 
-static bt_seq_t *keys_of(bt_run_t *run, const bt_dict_t *dict)
+static bt_tmpl_seq_t *keys_of(bt_tmpl_run_t *run, const bt_tmpl_dict_t *dict)
 {
-    bt_seq_t *seq = bt_seq_make(run, dict->n);
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(run, dict->n);
 
     for (uint32_t i = 0; (seq != NULL) && (i < dict->n); i++) {
-        if (!bt_seq_add(run, seq, dict->entries[i].key)) {
+        if (!bt_tmpl_seq_add(run, seq, dict->entries[i].key)) {
             return NULL;
         }
     }
     return seq;
 }
 
-bool bt_v_items(bt_run_t *run, bt_value_t value, const bt_seq_t **seq_p,
-                uint32_t *first_p)
+bool bt_tmpl_v_items(bt_tmpl_run_t *run, bt_tmpl_value_t value,
+                     const bt_tmpl_seq_t **seq_p, uint32_t *first_p)
 {
-    static const bt_seq_t none = {0};
-    const bt_seq_t *seq = NULL;
+    static const bt_tmpl_seq_t none = {0};
+    const bt_tmpl_seq_t *seq = NULL;
     uint32_t first = 0;
 
-    switch ((bt_kind_t)value.kind) {
+    switch ((bt_tmpl_kind_t)value.kind) {
     case BT_V_UNDEFINED:
         if (value.sub == BT_UNDEF_UNSAFE) {
-            bt_v_fail_undefined(run, value);
+            bt_tmpl_v_fail_undefined(run, value);
             return false;
         }
         seq = &none;
@@ -478,8 +491,8 @@ bool bt_v_items(bt_run_t *run, bt_value_t value, const bt_seq_t **seq_p,
         seq = keys_of(run, value.u.dict);
         break;
     default:
-        bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s is not iterable",
-                    bt_v_kind_name(value));
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s is not iterable",
+                         bt_tmpl_v_kind_name(value));
         return false;
     }
     if (seq == NULL) {
@@ -487,24 +500,24 @@ bool bt_v_items(bt_run_t *run, bt_value_t value, const bt_seq_t **seq_p,
     }
     *seq_p = seq;
     *first_p = first;
-    return bt_run_ok(run);
+    return bt_tmpl_run_ok(run);
 }
 
-bool bt_v_length(bt_run_t *run, bt_value_t value, int64_t *n_p)
+bool bt_tmpl_v_length(bt_tmpl_run_t *run, bt_tmpl_value_t value, int64_t *n_p)
 {
-    switch ((bt_kind_t)value.kind) {
+    switch ((bt_tmpl_kind_t)value.kind) {
     case BT_V_UNDEFINED:
         *n_p = 0;
         return true;
     case BT_V_TEXT:
-        *n_p = bt_text_chars(value.u.text);
-        return bt_run_step_bytes(run, value.u.text->len);
+        *n_p = bt_tmpl_text_chars(value.u.text);
+        return bt_tmpl_run_step_bytes(run, value.u.text->len);
     case BT_V_DICT:
         *n_p = value.u.dict->n;
         return true;
     case BT_V_LOOP:
-        *n_p = bt_loop_length(run, value.u.loop);
-        return bt_run_ok(run);
+        *n_p = bt_tmpl_loop_length(run, value.u.loop);
+        return bt_tmpl_run_ok(run);
     case BT_V_SEQ:
         *n_p = value.u.seq->n;
         if (value.sub != BT_SEQ_ITERATOR) {
@@ -514,45 +527,46 @@ bool bt_v_length(bt_run_t *run, bt_value_t value, int64_t *n_p)
     default:
         break;
     }
-    bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no length",
-                bt_v_kind_name(value));
+    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no length",
+                     bt_tmpl_v_kind_name(value));
     return false;
 }
 
-bool bt_v_contains(bt_run_t *run, bt_value_t container, bt_value_t item)
+bool bt_tmpl_v_contains(bt_tmpl_run_t *run, bt_tmpl_value_t container,
+                        bt_tmpl_value_t item)
 {
-    const bt_seq_t *seq;
+    const bt_tmpl_seq_t *seq;
     uint32_t first;
 
     if (container.kind == BT_V_TEXT) {
         if (item.kind != BT_V_TEXT) {
-            bt_run_fail(run, BT_ERR_INVALID_PARAM,
-                        "only a str can be in a str, not %s",
-                        bt_v_kind_name(item));
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                             "only a str can be in a str, not %s",
+                             bt_tmpl_v_kind_name(item));
             return false;
         }
-        return bt_run_step_bytes(run, container.u.text->len) &&
-               (bt_text_find(container.u.text, item.u.text, 0,
-                             container.u.text->len) != UINT32_MAX);
+        return bt_tmpl_run_step_bytes(run, container.u.text->len) &&
+               (bt_tmpl_text_find(container.u.text, item.u.text, 0,
+                                  container.u.text->len) != UINT32_MAX);
     }
     if (container.kind == BT_V_DICT) {
         if ((item.kind == BT_V_DICT) ||
             ((item.kind == BT_V_SEQ) && (item.sub == BT_SEQ_LIST))) {
-            bt_run_fail(run, BT_ERR_INVALID_PARAM, "%s cannot be a key",
-                        bt_v_kind_name(item));
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s cannot be a key",
+                             bt_tmpl_v_kind_name(item));
             return false;
         }
         if ((item.kind == BT_V_TEXT) &&
-            !bt_run_step_bytes(run, item.u.text->len)) {
+            !bt_tmpl_run_step_bytes(run, item.u.text->len)) {
             return false;
         }
-        return bt_dict_find(container.u.dict, item) != NULL;
+        return bt_tmpl_dict_find(container.u.dict, item) != NULL;
     }
-    if (!bt_v_items(run, container, &seq, &first)) {
+    if (!bt_tmpl_v_items(run, container, &seq, &first)) {
         return false;
     }
-    for (uint32_t i = first; (i < seq->n) && bt_run_step(run, 1); i++) {
-        if (bt_v_equal(run, seq->items[i], item)) {
+    for (uint32_t i = first; (i < seq->n) && bt_tmpl_run_step(run, 1); i++) {
+        if (bt_tmpl_v_equal(run, seq->items[i], item)) {
             if ((container.kind == BT_V_SEQ) &&
                 (container.sub == BT_SEQ_ITERATOR)) {
                 container.u.seq->taken = i + 1;

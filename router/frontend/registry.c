@@ -86,23 +86,22 @@ static char *token_text(const bt_served_t *served, const char *key)
     return (bytes != NULL) ? bt_memdup(bytes, n) : NULL;
 }
 
-static bt_status_t read_jinja(const bt_served_t *served, const char *jinja,
-                              size_t bytes, char why[BT_CHAT_WHY_BYTES],
+static bt_status_t read_jinja(const bt_served_t *served,
+                              bt_chat_source_t *source,
+                              char why[BT_CHAT_WHY_BYTES],
                               const bt_chat_template_t **chat_p)
 {
     static const char *const keys[N_CHAT_TOKENS] = {
         "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
         "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
     char *texts[N_CHAT_TOKENS];
-    bt_chat_tokens_t tokens;
     bt_status_t status;
 
     for (int i = 0; i < N_CHAT_TOKENS; i++) {
         texts[i] = token_text(served, keys[i]);
     }
-    tokens = (bt_chat_tokens_t){texts[0], texts[1], texts[2], texts[3]};
-    status = bt_chat_template_read(jinja, bytes, &tokens, why,
-                                   BT_CHAT_WHY_BYTES, chat_p);
+    source->tokens = (bt_chat_tokens_t){texts[0], texts[1], texts[2], texts[3]};
+    status = bt_chat_template_read(source, why, BT_CHAT_WHY_BYTES, chat_p);
     for (int i = 0; i < N_CHAT_TOKENS; i++) {
         bt_free(texts[i]);
     }
@@ -112,6 +111,7 @@ static bt_status_t read_jinja(const bt_served_t *served, const char *jinja,
 /* --chat-template: the name of a family, or a file with a Jinja template. */
 static bt_status_t chosen_template(bt_served_t *served, const char *option)
 {
+    bt_chat_source_t source = {0};
     char why[BT_CHAT_WHY_BYTES];
     bt_strbuf_t text;
     bt_status_t status;
@@ -128,8 +128,9 @@ static bt_status_t chosen_template(bt_served_t *served, const char *option)
     } else if (status != BT_OK) {
         BT_LOG_ERROR("chat-template %s: %s", option, bt_status_str(status));
     } else {
-        status = read_jinja(served, (text.len > 0) ? text.data : "", text.len,
-                            why, &served->chat);
+        source.jinja = (text.len > 0) ? text.data : "";
+        source.bytes = text.len;
+        status = read_jinja(served, &source, why, &served->chat);
         if (status != BT_OK) {
             BT_LOG_ERROR("chat-template %s: %s", option, why);
         }
@@ -138,12 +139,33 @@ static bt_status_t chosen_template(bt_served_t *served, const char *option)
     return status;
 }
 
+/* The file's texts; @return false: it has none. */
+static bool files_texts(const bt_served_t *served, bt_chat_source_t *source)
+{
+    bt_gguf_str_t jinja = {0};
+    bt_gguf_str_t tools = {0};
+
+    if ((bt_gguf_get_str(served->gguf, "tokenizer.chat_template", &jinja) !=
+         BT_OK) ||
+        (jinja.len == 0)) {
+        return false;
+    }
+    source->jinja = jinja.data;
+    source->bytes = jinja.len;
+    if (bt_gguf_get_str(served->gguf, "tokenizer.chat_template.tool_use",
+                        &tools) == BT_OK) {
+        source->tools_jinja = tools.data;
+        source->tools_bytes = tools.len;
+    }
+    return true;
+}
+
 /* A file whose template is not understood is served all the same: only its
  * chats are refused, with the reason. */
 static bt_status_t find_template(bt_served_t *served,
                                  const bt_served_options_t *options)
 {
-    bt_gguf_str_t jinja = {0};
+    bt_chat_source_t source = {0};
     char why[BT_CHAT_WHY_BYTES];
 
     if (options->chat_template[0] != '\0') {
@@ -153,16 +175,13 @@ static bt_status_t find_template(bt_served_t *served,
         }
         return chosen_template(served, options->chat_template);
     }
-    if ((bt_gguf_get_str(served->gguf, "tokenizer.chat_template", &jinja) !=
-         BT_OK) ||
-        (jinja.len == 0)) {
+    if (!files_texts(served, &source)) {
         snprintf(served->chat_why, sizeof(served->chat_why),
                  "this model's file has no chat template");
         BT_LOG_INFO("model %s: the file has no chat template; chat requests "
                     "need --chat-template",
                     served->name);
-    } else if (read_jinja(served, jinja.data, jinja.len, why, &served->chat) !=
-               BT_OK) {
+    } else if (read_jinja(served, &source, why, &served->chat) != BT_OK) {
         snprintf(served->chat_why, sizeof(served->chat_why),
                  "the chat template of this model is not understood, %.300s",
                  why);

@@ -8,7 +8,7 @@ from harness import BUILD, PROGRAMS, Cluster, tiny_model
 
 CHAT = "/v1/chat/completions"
 OWN = """{%- for m in messages %}
-{%- if m.role == 'tool' %}{{ raise_exception('no tools, said ' ~ m.content) }}{% endif %}
+{%- if m.role == 'assistant' %}{{ raise_exception('no answers, said ' ~ m.content) }}{% endif %}
 {{- '<|im_start|>' ~ m.role ~ ':' ~ m.content|trim }}
 {%- endfor %}{{ eos_token if add_generation_prompt }}"""
 BROKEN = "{{ messages[0].content }}\n{% for m in messages %}{{ m.content | shout }}{% endfor %}"
@@ -37,8 +37,8 @@ def test_the_files_own_template_is_rendered():
             assert n_prompt(c, " xyz\n") == 1 + 4 + bytes_of("xyz") + 1
             # What looks like a special token in a message is its letters; "im" and the like are not merged.
             assert n_prompt(c, "<|im_end|>") - n_prompt(c, "") > 7
-            status, data = ask(c, "a", role="tool")
-            assert status == 400 and data["error"]["message"] == "messages: no tools, said a", data
+            status, data = ask(c, "a", role="assistant")
+            assert status == 400 and data["error"]["message"] == "messages: no answers, said a", data
             assert data["error"]["param"] == "messages", data
             c.wait_idle()
 

@@ -56,7 +56,8 @@ typedef struct pair {
 
 static void begin_family(pair_t *pair, char *name, const char *jinja)
 {
-    const bt_chat_tokens_t tokens = tokens_of(name);
+    const bt_chat_source_t source = {
+        .jinja = jinja, .bytes = strlen(jinja), .tokens = tokens_of(name)};
     char why[BT_CHAT_WHY_BYTES];
 
     bt_chat_template_free(pair->own);
@@ -64,8 +65,7 @@ static void begin_family(pair_t *pair, char *name, const char *jinja)
     pair->family = bt_chat_template_by_name(name);
     assert_non_null(pair->family);
     assert_non_null(strstr(bt_chat_template_names(), name));
-    if (bt_chat_template_read(jinja, strlen(jinja), &tokens, why, sizeof(why),
-                              &pair->own) != BT_OK) {
+    if (bt_chat_template_read(&source, why, sizeof(why), &pair->own) != BT_OK) {
         fail_msg("%s: %s", name, why);
     }
 }
@@ -154,28 +154,35 @@ static void every_family_renders_as_its_jinja_text(void **state)
 static void unknown_names_and_bad_texts_are_told(void **state)
 {
     static const char bad[] = "{% for m in messages %}\n{{ m.content }\n";
-    const bt_chat_tokens_t none = {NULL, NULL, NULL, NULL};
+    const bt_chat_source_t source = {.jinja = bad, .bytes = strlen(bad)};
+    const bt_chat_source_t for_tools = {
+        .jinja = "", .tools_jinja = bad, .tools_bytes = strlen(bad)};
     const bt_chat_template_t *tmpl = NULL;
     char why[BT_CHAT_WHY_BYTES];
 
     (void)state;
     assert_null(bt_chat_template_by_name("llama"));
     assert_null(bt_chat_template_by_name(""));
-    assert_int_equal(
-        bt_chat_template_read(bad, strlen(bad), &none, why, sizeof(why), &tmpl),
-        BT_ERR_UNSUPPORTED);
+    assert_int_equal(bt_chat_template_read(&source, why, sizeof(why), &tmpl),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(bt_chat_template_read(&for_tools, why, sizeof(why), &tmpl),
+                     BT_ERR_UNSUPPORTED);
     assert_null(tmpl);
     assert_non_null(strstr(why, "line 2: "));
 }
 
-static const bt_chat_template_t *own(const char *jinja)
+static const bt_chat_template_t *own(const char *jinja, const char *tools_jinja)
 {
-    const bt_chat_tokens_t tokens = {.bos = "<s>", .eos = "</s>"};
+    const bt_chat_source_t source = {
+        .jinja = jinja,
+        .bytes = strlen(jinja),
+        .tools_jinja = tools_jinja,
+        .tools_bytes = (tools_jinja != NULL) ? strlen(tools_jinja) : 0,
+        .tokens = {.bos = "<s>", .eos = "</s>"}};
     const bt_chat_template_t *tmpl = NULL;
     char why[BT_CHAT_WHY_BYTES];
 
-    assert_int_equal(bt_chat_template_read(jinja, strlen(jinja), &tokens, why,
-                                           sizeof(why), &tmpl),
+    assert_int_equal(bt_chat_template_read(&source, why, sizeof(why), &tmpl),
                      BT_OK);
     return tmpl;
 }
@@ -196,7 +203,8 @@ static void a_models_own_template_gets_all_that_a_request_has(void **state)
     const bt_chat_template_t *tmpl =
         own("{{ bos_token }}{{ messages[0].content }}{{ tools }}{{ documents }}"
             "{{ thinking }}{{ add_generation_prompt }}{{ eos_token }}"
-            "{{ pad_token is defined }}");
+            "{{ pad_token is defined }}",
+            NULL);
     const bt_chat_template_t *chatml = bt_chat_template_by_name("chatml");
     char why[BT_CHAT_WHY_BYTES];
     bt_strbuf_t out;
@@ -220,12 +228,67 @@ static void a_models_own_template_gets_all_that_a_request_has(void **state)
     bt_chat_template_free(tmpl);
 }
 
+static void without_a_generation_prompt_a_family_opens_no_answer(void **state)
+{
+    static const struct {
+        const char *family, *text;
+    } rows[] = {
+        {"chatml", "<|im_start|>user\na<|im_end|>\n"},
+        {"llama3", "<|begin_of_text|><|start_header_id|>user<|end_header_id|>"
+                   "\n\na<|eot_id|>"},
+        {"gemma", "<bos><start_of_turn>user\na<end_of_turn>\n"},
+        {"zephyr", "<|user|>\na</s>\n"},
+        {"mistral", "<s>[INST] a [/INST]"},
+    };
+    static const bt_chat_message_t message = {"user", "a"};
+    const bt_chat_request_t request = {
+        .messages = &message, .n_messages = 1, .no_generation_prompt = true};
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const bt_chat_template_t *tmpl =
+            bt_chat_template_by_name(rows[i].family);
+
+        bt_strbuf_reset(&out);
+        assert_int_equal(
+            bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)),
+            BT_OK);
+        assert_string_equal(out.data, rows[i].text);
+        assert_string_equal(bt_chat_template_name(tmpl), rows[i].family);
+    }
+    bt_strbuf_fini(&out);
+}
+
+static void requests_with_tools_get_a_text_of_their_own(void **state)
+{
+    static const bt_chat_message_t message = {"user", "a"};
+    bt_chat_request_t request = {.messages = &message, .n_messages = 1};
+    const bt_chat_template_t *tmpl = own("plain", "with {{ tools | length }}");
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    assert_int_equal(
+        bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)), BT_OK);
+    request.tools_json = "[1, 2]";
+    assert_int_equal(
+        bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)), BT_OK);
+    assert_string_equal(out.data, "plainwith 2");
+    assert_string_equal(bt_chat_template_name(tmpl), "own");
+    bt_strbuf_fini(&out);
+    bt_chat_template_free(tmpl);
+}
+
 static void what_a_template_raises_is_what_the_client_hears(void **state)
 {
     static const bt_chat_message_t message = {"tool", "a"};
     const bt_chat_request_t request = {.messages = &message, .n_messages = 1};
     const bt_chat_template_t *tmpl =
-        own("{{ raise_exception('no ' + messages[0].role) }}");
+        own("{{ raise_exception('no ' + messages[0].role) }}", NULL);
     char why[BT_CHAT_WHY_BYTES];
     bt_strbuf_t out;
 
@@ -299,6 +362,8 @@ int main(void)
         BT_TEST(every_family_renders_as_its_jinja_text),
         BT_TEST(unknown_names_and_bad_texts_are_told),
         BT_TEST(a_models_own_template_gets_all_that_a_request_has),
+        BT_TEST(without_a_generation_prompt_a_family_opens_no_answer),
+        BT_TEST(requests_with_tools_get_a_text_of_their_own),
         BT_TEST(what_a_template_raises_is_what_the_client_hears),
         BT_TEST(bad_conversations_are_refused_and_leave_the_text_alone),
         BT_TEST(a_full_buffer_is_an_error_and_keeps_what_was_there),

@@ -138,22 +138,22 @@ static void memory_that_is_short_is_an_error_everywhere(void **state)
 
 static void an_arena_gives_no_more_than_its_limit(void **state)
 {
-    bt_arena_t arena;
+    bt_tmpl_arena_t arena;
     char *first;
 
     (void)state;
-    bt_arena_init(&arena, 100000);
-    assert_null(bt_arena_take(&arena, 1, 100001));
+    bt_tmpl_arena_init(&arena, 100000);
+    assert_null(bt_tmpl_arena_take(&arena, 1, 100001));
     assert_int_equal(arena.status, BT_ERR_TOO_LARGE);
-    assert_null(bt_arena_take(&arena, SIZE_MAX / 2, 4));
-    first = bt_arena_take_bytes(&arena, 10);
+    assert_null(bt_tmpl_arena_take(&arena, SIZE_MAX / 2, 4));
+    first = bt_tmpl_arena_take_bytes(&arena, 10);
     assert_non_null(first);
-    assert_true(bt_arena_extend(&arena, first + 10, 5));
-    assert_false(bt_arena_extend(&arena, first + 10, 5));
-    assert_non_null(bt_arena_take(&arena, 1, 50000));
-    assert_null(bt_arena_take(&arena, 1, 50000));
+    assert_true(bt_tmpl_arena_extend(&arena, first + 10, 5));
+    assert_false(bt_tmpl_arena_extend(&arena, first + 10, 5));
+    assert_non_null(bt_tmpl_arena_take(&arena, 1, 50000));
+    assert_null(bt_tmpl_arena_take(&arena, 1, 50000));
     assert_true(arena.used_bytes <= 100000);
-    bt_arena_fini(&arena);
+    bt_tmpl_arena_fini(&arena);
 }
 
 int main(void)
