@@ -169,10 +169,6 @@ static bt_status_t find_template(bt_served_t *served,
     char why[BT_CHAT_WHY_BYTES];
 
     if (options->chat_template[0] != '\0') {
-        served->chat_name = options->chat_template;
-        if (bt_chat_template_by_name(options->chat_template) == NULL) {
-            served->chat_name = "file";
-        }
         return chosen_template(served, options->chat_template);
     }
     if (!files_texts(served, &source)) {
@@ -188,8 +184,6 @@ static bt_status_t find_template(bt_served_t *served,
         BT_LOG_WARN("model %s: the file's chat template, %s; chat requests "
                     "need --chat-template",
                     served->name, why);
-    } else {
-        served->chat_name = "own";
     }
     return BT_OK;
 }

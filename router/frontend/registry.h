@@ -54,10 +54,7 @@ typedef struct bt_served {
     const char *version;                   /**< static */
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
-    const bt_chat_template_t *chat; /**< NULL: none that can be rendered */
-    /** A family's (borrowed of the options), "file" of the option's, "own": the
-     *  model's; NULL: there is none. */
-    const char *chat_name;
+    const bt_chat_template_t *chat;     /**< NULL: none that can be rendered */
     char chat_why[BT_SERVED_WHY_BYTES]; /**< why there is none, for clients */
     bt_sampling_defaults_t sampling;
     const bt_reason_marks_t *reason; /**< of what it thinks first, or NULL */

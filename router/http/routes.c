@@ -137,7 +137,8 @@ static bt_api_model_t api_model(const bt_served_t *served, const char *name)
         .name = name,
         .created = served->created,
         .context_tokens = bt_served_context_tokens(served),
-        .chat_template = served->chat_name,
+        .chat_template =
+            (served->chat != NULL) ? bt_chat_template_name(served->chat) : NULL,
         .sampling = served->sampling,
     };
 }
