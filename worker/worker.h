@@ -239,8 +239,8 @@ int bt_worker_main(bt_role_t role,
  *  cannot take it is closed. @a to may be NULL (router gone): nothing
  *  happens. */
 void bt_worker_send(bt_worker_t *w, bt_worker_link_t *to, const bt_msg_t *msg);
-/** PREFILLED of a job whose first token is drawn: to be sent before it, for what
- *  it says is told with the first token. */
+/** PREFILLED of a job whose first token is drawn: to be sent before it, for
+ * what it says is told with the first token. */
 void bt_worker_send_prefilled(bt_worker_t *w, const bt_job_t *job);
 /** Add a token to the message of this iteration. */
 void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,

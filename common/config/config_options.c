@@ -146,8 +146,8 @@ const bt_option_t bt_config_options[] = {
          "https://example.org or http://localhost:3000; *: all pages of "
          "everybody; empty: none but what the server's own address shows"),
     TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
-         "Chat template by name or as a file; empty: recognised from the "
-         "model file"),
+         "Chat template: the name of a family, or a file with a Jinja text; "
+         "empty: the model file's own"),
     CHOICE("log-level", "info", "error, warn, info, debug", ALL, log_level,
            "Least severe messages to print"),
     CHOICE("log-format", "text", "text, json", ALL, log_format,

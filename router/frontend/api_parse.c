@@ -171,6 +171,31 @@ static bt_status_t check_detokenize(bt_api_parse_t *parse)
     return BT_OK;
 }
 
+/* Is there what it is generated from? */
+static bt_status_t check_prompt(bt_api_parse_t *parse)
+{
+    const bt_api_request_t *request = parse->request;
+
+    switch (request->dialect) {
+    case BT_API_RESPONSES:
+        return bt_api_check_responses(parse);
+    case BT_API_CHAT:
+        if (request->n_messages == 0) {
+            return bt_api_refuse(parse, "messages", "messages is missing");
+        }
+        return request->continues_final ? check_continued(parse) : BT_OK;
+    case BT_API_COMPLETIONS:
+        return (request->n_prompts > 0)
+                   ? BT_OK
+                   : bt_api_refuse(parse, "prompt", "prompt is missing");
+    default:
+        return (request->n_prompts > 0)
+                   ? BT_OK
+                   : bt_api_refuse(parse, "text_input",
+                                   "text_input is missing");
+    }
+}
+
 /* What only the whole body can tell. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
@@ -184,23 +209,9 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     if (request->dialect == BT_API_DETOKENIZE) {
         return check_detokenize(parse);
     }
-    if (request->dialect == BT_API_RESPONSES) {
-        status = bt_api_check_responses(parse);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    if ((request->dialect == BT_API_CHAT) && (request->n_messages == 0)) {
-        return bt_api_refuse(parse, "messages", "messages is missing");
-    }
-    if (request->continues_final && (check_continued(parse) != BT_OK)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    if ((request->dialect == BT_API_COMPLETIONS) && (request->n_prompts == 0)) {
-        return bt_api_refuse(parse, "prompt", "prompt is missing");
-    }
-    if ((request->dialect == BT_API_GENERATE) && (request->n_prompts == 0)) {
-        return bt_api_refuse(parse, "text_input", "text_input is missing");
+    status = check_prompt(parse);
+    if (status != BT_OK) {
+        return status;
     }
     if (request->has_max_tokens &&
         (sampling->min_tokens > request->max_tokens)) {

@@ -1,69 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/call.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "router/frontend/intake.h"
-#include "router/frontend/scores.h"
+#include "router/frontend/call_priv.h"
 
-#define ID_BYTES          64
 #define MAX_OPENING_BYTES 4096
-
-typedef struct bt_choice {
-    bt_call_t *call;
-    bt_gen_t *gen; /* NULL: not begun, or ended */
-    uint32_t index;
-    bool first; /* nothing was streamed of it yet */
-    bt_finish_t finish;
-    uint32_t n_prompt, n_output, n_cached;
-    bt_strbuf_t text; /* not streamed: the answer so far */
-    bt_reason_t reason;
-    bt_strbuf_t thought; /* not streamed: what it thought */
-    char *echo;     /* a stream's: what its first piece begins with; owned */
-    uint32_t *ids;  /* owned: n_output token ids, when asked for */
-    bool by_end_id; /* the last of them is an end id */
-    /* Streamed: those that were told, and all there are while one is told. */
-    uint32_t n_told;
-    const uint32_t *told_from;
-    bt_gen_rows_t *rows;  /* a reference, once it has ended; NULL: none */
-    bt_score_walk_t walk; /* along what the core has told beside text */
-    uint32_t n_scored;    /* tokens whose log-probs were streamed */
-} bt_choice_t;
-
-struct bt_call {
-    bt_frontend_t *front;
-    bt_intake_t *intake; /* owned until the call runs or is refused */
-    bt_served_t *served; /* of a call that runs */
-    bt_name_t name;      /* by which it was called */
-    uint32_t n_pieces;   /* of a stream, told so far */
-    uint64_t piece_us;   /* when the last was, or it began */
-    bt_reply_t *reply;   /* NULL: it had its last word, or the client left */
-    bt_api_answer_t answer;
-    char id[ID_BYTES];
-    char *given_id;      /* of a generate call; owned or NULL */
-    char *model;         /* as printed; owned */
-    bt_strbuf_t opening; /* of the events of a stream */
-    bool stream;
-    bool want_ids;     /* the answer lists token ids */
-    bool is_echo;      /* max_tokens 0: what is drawn is not told */
-    bool pinned;       /* a function of this file uses it: do not free */
-    bool accumulates;  /* each piece has all text so far */
-    bt_list_t held;    /* in front->held, until others have come */
-    uint64_t ready_us; /* when it could begin */
-    uint64_t n_prompt_tokens;
-    uint32_t n_choices, n_open;
-    uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
-    bool hides_logprobs;
-    char *instructions;   /* of a response; owned or NULL */
-    bt_choice_t *choices; /* owned */
-    bt_call_tally_t own_tally;
-    bt_call_tally_t *tally; /* of the request: own_tally, or several calls' */
-};
 
 static const char *error_type(int http_status)
 {
@@ -555,234 +500,6 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
 
 /* ---- the beginning ---- */
 
-static bool copy_text(const char *text, char **copy_p)
-{
-    *copy_p = bt_strdup(text);
-    return (text == NULL) || (*copy_p != NULL);
-}
-
-static void fill_answer(bt_call_t *call, const bt_api_request_t *request)
-{
-    static const char *const prefixes[] = {
-        [BT_API_GENERATE] = "",      [BT_API_COMPLETIONS] = "cmpl-",
-        [BT_API_CHAT] = "chatcmpl-", [BT_API_TOKENIZE] = "",
-        [BT_API_DETOKENIZE] = "",    [BT_API_RESPONSES] = "resp_",
-    };
-    bt_frontend_t *front = call->front;
-    bt_api_answer_t *answer = &call->answer;
-
-    snprintf(call->id, sizeof(call->id), "%s%016" PRIx64 "%08" PRIx64,
-             prefixes[request->dialect], front->id_start,
-             ++front->n_calls & UINT32_MAX);
-    answer->dialect = request->dialect;
-    answer->id =
-        (request->dialect == BT_API_GENERATE) ? call->given_id : call->id;
-    answer->model = call->model;
-    answer->version = call->served->version;
-    answer->tok = call->served->tok;
-    answer->created = (int64_t)time(NULL);
-    answer->sequence_id = request->sequence_id;
-    answer->sequence_start = request->sequence_start;
-    answer->sequence_end = request->sequence_end;
-    answer->include_usage = request->include_usage;
-    answer->continuous_usage = request->continuous_usage;
-    answer->instructions = call->instructions;
-    answer->max_tokens = request->has_max_tokens ? request->max_tokens : 0;
-    answer->token_texts = request->token_texts;
-    answer->context_tokens = bt_served_context_tokens(call->served);
-}
-
-/* The prompt as its client wrote it, or what its token ids stand for.
- * @return false when memory is short. */
-static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
-{
-    const bt_api_request_t *request = &in->request;
-    const bt_api_prompt_t *prompt = &request->prompts[i / request->n];
-    const bool echo = (request->dialect == BT_API_GENERATE)
-                          ? !request->exclude_input_in_output
-                          : request->echo;
-    bt_strbuf_t text;
-
-    /* Of Triton's models those that take ids have no text. */
-    if (!echo ||
-        ((prompt->text == NULL) && (request->dialect == BT_API_GENERATE))) {
-        return true;
-    }
-    if (prompt->text != NULL) {
-        return copy_text(prompt->text, &choice->echo);
-    }
-    bt_strbuf_init(&text, BT_ANSWER_LIMIT);
-    bt_echo_ids(in->served->tok, prompt->ids, (uint32_t)prompt->n_ids, &text);
-    if ((bt_strbuf_status(&text) == BT_OK) && (text.len > 0)) {
-        choice->echo = bt_strdup(text.data);
-    }
-    bt_strbuf_fini(&text);
-    return choice->echo != NULL;
-}
-
-/* What the answers are made of.
- * @return false when memory is short. */
-static bool make_choices(bt_call_t *call, const bt_intake_t *in)
-{
-    const bt_api_request_t *request = &in->request;
-    const uint32_t n = (uint32_t)(in->prepared.n_prompts * request->n);
-
-    call->served = in->served;
-    call->name = bt_name_of(call->front, in->model);
-    call->piece_us = in->start_us;
-    call->accumulates =
-        (call->name == BT_NAME_BLS) && call->front->config->accumulate_tokens;
-    call->stream = request->stream;
-    call->want_ids = request->return_token_ids;
-    call->is_echo = request->has_max_tokens && (request->max_tokens == 0);
-    call->choices = bt_calloc(n, sizeof(*call->choices));
-    if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
-        !copy_text(request->id, &call->given_id) ||
-        !copy_text(request->instructions, &call->instructions)) {
-        return false;
-    }
-    call->n_choices = n;
-    call->n_of_prompt = request->n;
-    call->n_told = (request->n_told > 0) ? request->n_told : request->n;
-    call->hides_logprobs = request->hides_logprobs;
-    call->own_tally.n = n;
-    for (uint32_t i = 0; i < n; i++) {
-        bt_choice_t *choice = &call->choices[i];
-
-        choice->call = call;
-        choice->index = i;
-        choice->first = true;
-        bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
-        bt_strbuf_init(&choice->thought, BT_ANSWER_LIMIT);
-        bt_reason_init(&choice->reason,
-                       (bt_api_is_chat(request) && !request->keeps_reasoning)
-                           ? in->served->reason
-                           : NULL,
-                       in->prepared.opens_reasoning);
-        bt_score_walk_init(&choice->walk, in->served->tok,
-                           request->dialect == BT_API_COMPLETIONS,
-                           request->shows_special);
-        if (!make_echo(choice, in, i)) {
-            return false;
-        }
-        if ((choice->echo != NULL) && !call->stream) {
-            bt_strbuf_puts(&choice->text, choice->echo);
-        }
-    }
-    fill_answer(call, request);
-    call->answer.temperature = in->prepared.sampling.temperature;
-    call->answer.top_p = in->prepared.sampling.top_p;
-    return true;
-}
-
-/* Where the spans of this call belong: under the client's, if it named one. */
-static void fill_origin(const bt_call_t *call, const char *traceparent,
-                        bt_gen_origin_t *origin)
-{
-    bt_trace_t *trace = call->front->trace;
-
-    if (trace == NULL) {
-        return;
-    }
-    if ((traceparent == NULL) || !bt_trace_parse_parent(traceparent, origin)) {
-        bt_trace_new_id(trace, origin->trace_id);
-    }
-    origin->chat = (call->answer.dialect == BT_API_CHAT) ||
-                   (call->answer.dialect == BT_API_RESPONSES);
-    origin->stream = call->stream;
-    snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", call->id);
-}
-
-/* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
-static bt_gen_spec_t spec_of(const bt_intake_t *in,
-                             const bt_gen_origin_t *origin, uint32_t i,
-                             uint32_t n_of_request)
-{
-    const bt_api_request_t *request = &in->request;
-    const bt_prepared_prompt_t *prompt = &in->prepared.prompts[i / request->n];
-    bt_gen_spec_t spec = {
-        .prompt = prompt->prompt,
-        .max_new = prompt->max_new,
-        .sampling = in->prepared.sampling,
-        .space = in->prepared.space,
-        .wants = request->wants,
-        .stops = (const char *const *)request->stops,
-        .n_stops = request->n_stops,
-        .stop_ids = request->stop_ids,
-        .n_stop_ids = request->n_stop_ids,
-        .every_token = request->return_token_ids && request->stream,
-        .keeps_stop = request->keeps_stop,
-        .shows_special = request->shows_special,
-        .priority = in->priority,
-        .timeout_ms = request->timeout_ms,
-        .parse_us = in->parse_us,
-        .tokenize_us = in->tokenize_us,
-        .n_of_request = n_of_request,
-        .origin = *origin,
-    };
-
-    spec.origin.choice = i;
-    spec.sampling.seed += i;
-    return spec;
-}
-
-/* What bt_core_submit_group() is given and gives, for the n choices of a
- * prompt.
- */
-typedef struct batch {
-    bt_gen_spec_t *specs; /* n of them */
-    void *users[BT_API_MAX_PROMPTS];
-    bt_gen_t *gens[BT_API_MAX_PROMPTS];
-} batch_t;
-
-/* Those from choice @a first on: of one prompt. */
-static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
-                                 const bt_gen_origin_t *origin, uint32_t first,
-                                 batch_t *batch)
-{
-    const uint64_t held_us =
-        (call->front->hold_end != NULL) ? bt_now_us() - call->ready_us : 0;
-    const uint32_t n = in->request.n;
-    bt_status_t status;
-
-    for (uint32_t i = 0; i < n; i++) {
-        batch->specs[i] = spec_of(in, origin, first + i, call->tally->n);
-        batch->specs[i].held_us = held_us;
-        batch->users[i] = &call->choices[first + i];
-        call->choices[first + i].n_prompt = batch->specs[i].prompt->n;
-    }
-    status = bt_core_submit_group(in->served->core, batch->specs, batch->users,
-                                  n, bt_now_us(), batch->gens);
-    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
-        call->choices[first + i].gen = batch->gens[i];
-        call->n_open++;
-        bt_router_metrics_prompt(in->served->metrics,
-                                 batch->specs[i].prompt->n);
-    }
-    return status;
-}
-
-static bt_status_t submit_all(bt_call_t *call, const bt_intake_t *in)
-{
-    batch_t batch;
-    bt_gen_origin_t origin = {0};
-    bt_status_t status;
-
-    batch.specs = bt_calloc(in->request.n, sizeof(*batch.specs));
-    status = (batch.specs != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
-    origin.name = (uint8_t)call->name;
-    fill_origin(call, in->traceparent, &origin);
-    for (uint32_t i = 0; (i < call->n_choices) && (status == BT_OK);
-         i += in->request.n) {
-        status = submit_prompt(call, in, &origin, i, &batch);
-    }
-    bt_free(batch.specs);
-    for (size_t k = 0; k < in->prepared.n_prompts; k++) {
-        call->n_prompt_tokens += in->prepared.prompts[k].prompt->n;
-    }
-    return status;
-}
-
 /* Before it runs. The call may be freed. */
 static void refuse(bt_call_t *call, bt_served_t *served, const char *name,
                    const bt_api_error_t *error)
@@ -818,12 +535,12 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_router_metrics_t *metrics = call->front->metrics;
     bt_status_t status;
 
-    if (!make_choices(call, in)) {
+    if (!bt_call_make_choices(call, in)) {
         refuse_for_memory(call, in->served, in->model);
         return;
     }
     call->pinned = true;
-    status = submit_all(call, in);
+    status = bt_call_submit_all(call, in);
     if (status == BT_ERR_INVALID_PARAM) {
         bt_router_metrics_refused(metrics, in->served->metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
@@ -856,7 +573,7 @@ static void tell_tokens(bt_call_t *call, const bt_intake_t *in)
     bt_reply_t *reply;
 
     call->served = in->served;
-    fill_answer(call, &in->request);
+    bt_call_fill_answer(call, &in->request);
     call->pinned = true;
     reply = take_reply(call);
     reply->ops->finish(reply, &call->answer, &choice, 1, &usage);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/wire/wire.h"
@@ -129,15 +130,20 @@ static bt_status_t render_chat(const bt_served_t *served,
                                bt_strbuf_t *text, bt_quotes_t *quotes,
                                bt_api_error_t *error)
 {
-    const char *why = "messages cannot be rendered";
+    bt_chat_request_t chat = {.n_messages = request->n_messages,
+                              .no_generation_prompt =
+                                  request->no_generation_prompt ||
+                                  request->continues_final,
+                              .now_s = (int64_t)time(NULL)};
+    char why[BT_CHAT_WHY_BYTES];
     bt_chat_message_t *messages;
     bt_status_t status;
 
     if (served->chat == NULL) {
         bt_api_error_set(error, 400, BAD_REQUEST, "messages",
-                         "the chat template of this model is not recognised; "
-                         "start the server with --chat-template NAME (%s)",
-                         bt_chat_template_names());
+                         "%s; start the server with --chat-template FILE or "
+                         "NAME (%s)",
+                         served->chat_why, bt_chat_template_names());
         return BT_ERR_UNSUPPORTED;
     }
     messages = bt_calloc(request->n_messages + 1, sizeof(*messages));
@@ -148,24 +154,16 @@ static bt_status_t render_chat(const bt_served_t *served,
         messages[i].role = request->messages[i].role;
         messages[i].content = request->messages[i].content;
     }
-    status = bt_chat_render(served->chat, messages, request->n_messages, text,
-                            quotes, &why);
+    chat.messages = messages;
+    status =
+        bt_chat_render(served->chat, &chat, text, quotes, why, sizeof(why));
     bt_free(messages);
-    if ((status == BT_ERR_INVALID_PARAM) || (status == BT_ERR_UNSUPPORTED)) {
+    if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
         bt_api_error_set(error, 400, BAD_REQUEST, "messages", "messages: %s",
                          why);
         return status;
     }
-    if ((status != BT_OK) || (bt_strbuf_status(text) != BT_OK)) {
-        return no_memory(error);
-    }
-    return BT_OK;
-}
-
-static void cut_text(bt_strbuf_t *text, bt_quotes_t *quotes, size_t end)
-{
-    text->len = end;
-    bt_quotes_cut(quotes, end);
+    return (status == BT_OK) ? BT_OK : no_memory(error);
 }
 
 /* Ends the prompt where the last message's content does, so that the answer
@@ -186,23 +184,9 @@ static bt_status_t cut_behind_final(const bt_api_request_t *request,
                          "does not show the last message's content");
         return BT_ERR_UNSUPPORTED;
     }
-    cut_text(text, quotes, last->end);
+    text->len = last->end;
+    bt_quotes_cut(quotes, last->end);
     return BT_OK;
-}
-
-static bt_status_t end_chat(const bt_served_t *served,
-                            const bt_api_request_t *request, bt_strbuf_t *text,
-                            bt_quotes_t *quotes, bt_api_error_t *error)
-{
-    if (!request->no_generation_prompt && !request->continues_final) {
-        return BT_OK;
-    }
-    cut_text(text, quotes,
-             text->len -
-                 bt_chat_opening_bytes(served->chat, text->data, text->len));
-    return request->continues_final
-               ? cut_behind_final(request, text, quotes, error)
-               : BT_OK;
 }
 
 static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
@@ -215,8 +199,8 @@ static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
 
     bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
     status = render_chat(served, request, &text, &quotes, error);
-    if (status == BT_OK) {
-        status = end_chat(served, request, &text, &quotes, error);
+    if ((status == BT_OK) && request->continues_final) {
+        status = cut_behind_final(request, &text, &quotes, error);
     }
     if (status == BT_OK) {
         /* What looks like a special token in a message is its text. */

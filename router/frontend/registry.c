@@ -67,17 +67,57 @@ static bt_status_t read_file(const char *path, bt_strbuf_t *out)
     return bt_strbuf_status(out);
 }
 
-/* --chat-template: the name of a family, or a file with a Jinja template that
- * is recognised. */
-static bt_status_t chosen_template(const char *option,
-                                   const bt_chat_template_t **chat_p)
+/* ---- chat templates ---- */
+
+#define N_CHAT_TOKENS 4
+
+/* How a special token of the file is spelled, or NULL: it has none. */
+static char *token_text(const bt_served_t *served, const char *key)
 {
-    const bt_chat_template_t *chat = bt_chat_template_by_name(option);
+    const uint8_t *bytes;
+    bool is_special;
+    uint32_t id;
+    size_t n;
+
+    if (bt_gguf_get_u32(served->gguf, key, &id) != BT_OK) {
+        return NULL;
+    }
+    bytes = bt_token_bytes(served->tok, id, &n, &is_special);
+    return (bytes != NULL) ? bt_memdup(bytes, n) : NULL;
+}
+
+static bt_status_t read_jinja(const bt_served_t *served,
+                              bt_chat_source_t *source,
+                              char why[BT_CHAT_WHY_BYTES],
+                              const bt_chat_template_t **chat_p)
+{
+    static const char *const keys[N_CHAT_TOKENS] = {
+        "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+        "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
+    char *texts[N_CHAT_TOKENS];
+    bt_status_t status;
+
+    for (int i = 0; i < N_CHAT_TOKENS; i++) {
+        texts[i] = token_text(served, keys[i]);
+    }
+    source->tokens = (bt_chat_tokens_t){texts[0], texts[1], texts[2], texts[3]};
+    status = bt_chat_template_read(source, why, BT_CHAT_WHY_BYTES, chat_p);
+    for (int i = 0; i < N_CHAT_TOKENS; i++) {
+        bt_free(texts[i]);
+    }
+    return status;
+}
+
+/* --chat-template: the name of a family, or a file with a Jinja template. */
+static bt_status_t chosen_template(bt_served_t *served, const char *option)
+{
+    bt_chat_source_t source = {0};
+    char why[BT_CHAT_WHY_BYTES];
     bt_strbuf_t text;
     bt_status_t status;
 
-    if (chat != NULL) {
-        *chat_p = chat;
+    served->chat = bt_chat_template_by_name(option);
+    if (served->chat != NULL) {
         return BT_OK;
     }
     bt_strbuf_init(&text, TEMPLATE_FILE_LIMIT);
@@ -88,38 +128,62 @@ static bt_status_t chosen_template(const char *option,
     } else if (status != BT_OK) {
         BT_LOG_ERROR("chat-template %s: %s", option, bt_status_str(status));
     } else {
-        chat = (text.len > 0) ? bt_chat_template_recognise(text.data, text.len)
-                              : NULL;
-        if (chat == NULL) {
-            BT_LOG_ERROR("chat-template %s is not recognised; the families "
-                         "are %s",
-                         option, bt_chat_template_names());
-            status = BT_ERR_UNSUPPORTED;
-        } else {
-            *chat_p = chat;
+        source.jinja = (text.len > 0) ? text.data : "";
+        source.bytes = text.len;
+        status = read_jinja(served, &source, why, &served->chat);
+        if (status != BT_OK) {
+            BT_LOG_ERROR("chat-template %s: %s", option, why);
         }
     }
     bt_strbuf_fini(&text);
     return status;
 }
 
+/* The file's texts; @return false: it has none. */
+static bool files_texts(const bt_served_t *served, bt_chat_source_t *source)
+{
+    bt_gguf_str_t jinja = {0};
+    bt_gguf_str_t tools = {0};
+
+    if ((bt_gguf_get_str(served->gguf, "tokenizer.chat_template", &jinja) !=
+         BT_OK) ||
+        (jinja.len == 0)) {
+        return false;
+    }
+    source->jinja = jinja.data;
+    source->bytes = jinja.len;
+    if (bt_gguf_get_str(served->gguf, "tokenizer.chat_template.tool_use",
+                        &tools) == BT_OK) {
+        source->tools_jinja = tools.data;
+        source->tools_bytes = tools.len;
+    }
+    return true;
+}
+
+/* A file whose template is not understood is served all the same: only its
+ * chats are refused, with the reason. */
 static bt_status_t find_template(bt_served_t *served,
                                  const bt_served_options_t *options)
 {
-    bt_gguf_str_t jinja = {0};
+    bt_chat_source_t source = {0};
+    char why[BT_CHAT_WHY_BYTES];
 
     if (options->chat_template[0] != '\0') {
-        return chosen_template(options->chat_template, &served->chat);
+        return chosen_template(served, options->chat_template);
     }
-    if (bt_gguf_get_str(served->gguf, "tokenizer.chat_template", &jinja) ==
-        BT_OK) {
-        served->chat = bt_chat_template_recognise(jinja.data, jinja.len);
-    }
-    if (served->chat == NULL) {
-        BT_LOG_INFO("model %s: the file's chat template is %s; chat requests "
+    if (!files_texts(served, &source)) {
+        snprintf(served->chat_why, sizeof(served->chat_why),
+                 "this model's file has no chat template");
+        BT_LOG_INFO("model %s: the file has no chat template; chat requests "
                     "need --chat-template",
-                    served->name,
-                    (jinja.len == 0) ? "missing" : "not recognised");
+                    served->name);
+    } else if (read_jinja(served, &source, why, &served->chat) != BT_OK) {
+        snprintf(served->chat_why, sizeof(served->chat_why),
+                 "the chat template of this model is not understood, %.300s",
+                 why);
+        BT_LOG_WARN("model %s: the file's chat template, %s; chat requests "
+                    "need --chat-template",
+                    served->name, why);
     }
     return BT_OK;
 }
@@ -148,6 +212,7 @@ void bt_served_free(bt_served_t *served)
         return;
     }
     bt_core_destroy(served->core);
+    bt_chat_template_free(served->chat);
     bt_tokenizer_destroy(served->tok);
     bt_gguf_close(served->gguf);
     bt_free(served);

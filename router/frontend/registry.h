@@ -31,14 +31,15 @@
 #include "common/base/strbuf.h"
 #include "common/config/config.h"
 #include "inference/gguf/gguf.h"
-#include "inference/tokenizer/chat.h"
+#include "inference/template/chat.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/core.h"
 #include "router/frontend/api.h"
 #include "router/frontend/reason.h"
 #include "router/observe/metrics.h"
 
-#define BT_SERVED_VERSION "1"
+#define BT_SERVED_VERSION   "1"
+#define BT_SERVED_WHY_BYTES 400
 
 typedef struct bt_frontend bt_frontend_t;
 
@@ -53,7 +54,8 @@ typedef struct bt_served {
     const char *version;                   /**< static */
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
-    const bt_chat_template_t *chat; /**< NULL: none was recognised */
+    const bt_chat_template_t *chat;     /**< NULL: none that can be rendered */
+    char chat_why[BT_SERVED_WHY_BYTES]; /**< why there is none, for clients */
     bt_sampling_defaults_t sampling;
     const bt_reason_marks_t *reason; /**< of what it thinks first, or NULL */
     bt_hash128_t identity;
@@ -89,7 +91,7 @@ void bt_registry_fini(bt_registry_t *registry);
  * Open a model file and read what serving it takes: some 100 ms for a large
  * vocabulary, and as long as its disk takes. On any thread.
  *
- * A chat template that is not recognised is no error here: chat requests then
+ * A chat template that is not understood is no error here: chat requests then
  * get one that names --chat-template.
  *
  * @param [out] served_p  for bt_registry_add() or bt_served_free()

@@ -176,7 +176,7 @@ def test_models_say_how_they_are_served(c):
     client = openai_client(c)
     model = client.models.list().data[0].model_dump()
     assert model == client.models.retrieve(model["id"]).model_dump()
-    assert model["max_model_len"] > 1000 and model["chat_template"] == "smollm", model
+    assert model["max_model_len"] > 1000 and model["chat_template"] == "own", model
     assert model["default_sampling"] == {"from": "server", "temperature": 0.7, "top_p": 0.95, "top_k": 0, "min_p": 0.1,
                                          "repetition_penalty": 1}, model
     # And so it is drawn: as a request that says all of it.

@@ -7,7 +7,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "inference/tokenizer/chat.h"
 #include "inference/tokenizer/pretok.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "inference/tokenizer/unicode.h"
@@ -106,7 +105,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (text == NULL) {
         return 0;
     }
-    (void)bt_chat_template_recognise(text, bytes);
     if (bt_utf8_valid((const uint8_t *)text, bytes)) {
         cut_into_words((const uint8_t *)text, bytes);
     }

@@ -239,6 +239,7 @@ static void put_vocabulary(writer_t *w)
 {
     const uint32_t n_vocab = w->model->n_vocab;
     const uint32_t n_listed = n_vocab + w->model->n_unused;
+    const char *const own = w->model->chat_template;
     char filler[16];
 
     kv_str(w, "tokenizer.ggml.model", "gpt2");
@@ -277,7 +278,10 @@ static void put_vocabulary(writer_t *w)
     kv_u32(w, "tokenizer.ggml.padding_token_id", 2);
     kv_bool(w, "tokenizer.ggml.add_bos_token", false);
     kv_bool(w, "tokenizer.ggml.add_space_prefix", false);
-    kv_str(w, "tokenizer.chat_template", chat_template);
+    if ((own == NULL) || (own[0] != '\0')) {
+        kv_str(w, "tokenizer.chat_template",
+               (own != NULL) ? own : chat_template);
+    }
     if (w->model->sampling) {
         kv_f32(w, "general.sampling.temp", 0.6f);
         kv_u32(w, "general.sampling.top_k", 20);

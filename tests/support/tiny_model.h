@@ -50,6 +50,8 @@ typedef struct bt_tiny_model {
     float attn_scale;        /**< llama.attention.scale */
     bool attn_sinks;         /**< add blk.N.attn_sinks.weight */
 
+    const char *chat_template; /**< NULL: ChatML's; "": none */
+
     /* What a loader must refuse. */
     const char *architecture; /**< "llama" */
     const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */

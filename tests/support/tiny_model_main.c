@@ -18,7 +18,7 @@ static const char *const usage =
     "       [--kv-heads N] [--ffn N] [--vocab N] [--context N] [--type NAME]\n"
     "       [--mixed-type NAME] [--embedding-type NAME] [--seed N] [--tied]\n"
     "       [--rope-factors] [--window N] [--soft-cap X] [--attn-scale X]\n"
-    "       [--sinks] [--unused N] [--padding N]\n";
+    "       [--sinks] [--unused N] [--padding N] [--chat-template TEXT]\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -85,6 +85,10 @@ static int parse_option(int index, const char *value, bt_tiny_model_t *m)
     if (index == 13) {
         return parse_number(value, &m->sliding_window);
     }
+    if (index == 19) {
+        m->chat_template = value;
+        return 0;
+    }
     if (index >= 17) {
         return parse_number(value,
                             (index == 17) ? &m->n_unused : &m->n_padding);
@@ -121,6 +125,7 @@ int main(int argc, char **argv)
         {"sinks", no_argument, NULL, 0},
         {"unused", required_argument, NULL, 0},
         {"padding", required_argument, NULL, 0},
+        {"chat-template", required_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

@@ -232,6 +232,7 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
     assert_int_equal(ex.status, 405);
     assert_non_null(strstr(ex.headers, "Allow: POST\n"));
 
+    bt_chat_template_free(w->served->chat);
     w->served->chat = NULL;
     refused(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
             400, "--chat-template");

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/tokenizer/chat.h"
+#include "inference/template/chat_priv.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "inference/tokenizer/unicode.h"
 
 /* One call of bt_chat_render(). */
-typedef struct render {
+typedef struct bt_chat_call {
     const bt_chat_template_t *tmpl;
+    const bt_chat_request_t *request;
     const bt_chat_message_t *messages;
     size_t n;
     bt_strbuf_t *out;
@@ -19,12 +20,6 @@ typedef struct render {
 } render_t;
 
 typedef bt_status_t render_fn_t(render_t *r);
-
-struct bt_chat_template {
-    const char *name;
-    render_fn_t *render;
-    const char *extra; /* what this member of a family has of its own */
-};
 
 static bool role_is(const bt_chat_message_t *message, const char *role)
 {
@@ -406,27 +401,40 @@ enum {
 };
 
 static const bt_chat_template_t templates[] = {
-    [CHATML] = {"chatml", render_chatml, NULL},
-    [SMOLLM] = {"smollm", render_chatml,
-                "You are a helpful AI assistant named SmolLM, trained by "
-                "Hugging Face"},
-    [QWEN1_5] = {"qwen1.5", render_chatml, "You are a helpful assistant"},
-    [QWEN2] = {"qwen2", render_chatml, "You are a helpful assistant."},
-    [QWEN2_5] = {"qwen2.5", render_chatml,
-                 "You are Qwen, created by Alibaba Cloud. You are a helpful "
-                 "assistant."},
-    [LLAMA2] = {"llama2", render_llama2, NULL},
-    [LLAMA3] = {"llama3", render_llama3, NULL},
-    [LLAMA3_1] = {"llama3.1", render_llama3,
-                  "Cutting Knowledge Date: December 2023\n"
-                  "Today Date: 26 Jul 2024\n\n"},
-    [GEMMA] = {"gemma", render_gemma, NULL},
-    [GEMMA3] = {"gemma3", render_gemma, "\n\n"},
-    [MISTRAL] = {"mistral", render_mistral, ""},
-    [MISTRAL_V0_1] = {"mistral-v0.1", render_mistral, " "},
-    [MISTRAL_V1] = {"mistral-v1", render_mistral_v1, NULL},
-    [ZEPHYR] = {"zephyr", render_tagged, "</s>\n"},
-    [PHI] = {"phi", render_tagged, "<|end|>\n"},
+    [CHATML] = {.name = "chatml", .render = render_chatml, .extra = NULL},
+    [SMOLLM] = {.name = "smollm",
+                .render = render_chatml,
+                .extra =
+                    "You are a helpful AI assistant named SmolLM, trained by "
+                    "Hugging Face"},
+    [QWEN1_5] = {.name = "qwen1.5",
+                 .render = render_chatml,
+                 .extra = "You are a helpful assistant"},
+    [QWEN2] = {.name = "qwen2",
+               .render = render_chatml,
+               .extra = "You are a helpful assistant."},
+    [QWEN2_5] =
+        {.name = "qwen2.5",
+         .render = render_chatml,
+         .extra = "You are Qwen, created by Alibaba Cloud. You are a helpful "
+                  "assistant."},
+    [LLAMA2] = {.name = "llama2", .render = render_llama2, .extra = NULL},
+    [LLAMA3] = {.name = "llama3", .render = render_llama3, .extra = NULL},
+    [LLAMA3_1] = {.name = "llama3.1",
+                  .render = render_llama3,
+                  .extra = "Cutting Knowledge Date: December 2023\n"
+                           "Today Date: 26 Jul 2024\n\n"},
+    [GEMMA] = {.name = "gemma", .render = render_gemma, .extra = NULL},
+    [GEMMA3] = {.name = "gemma3", .render = render_gemma, .extra = "\n\n"},
+    [MISTRAL] = {.name = "mistral", .render = render_mistral, .extra = ""},
+    [MISTRAL_V0_1] = {.name = "mistral-v0.1",
+                      .render = render_mistral,
+                      .extra = " "},
+    [MISTRAL_V1] = {.name = "mistral-v1",
+                    .render = render_mistral_v1,
+                    .extra = NULL},
+    [ZEPHYR] = {.name = "zephyr", .render = render_tagged, .extra = "</s>\n"},
+    [PHI] = {.name = "phi", .render = render_tagged, .extra = "<|end|>\n"},
 };
 
 const bt_chat_template_t *bt_chat_template_by_name(const char *name)
@@ -449,93 +457,85 @@ const char *bt_chat_template_names(void)
     return NAMES;
 }
 
-/* The first row whose pieces are all in the template decides. A row without a
- * family stands for a template that looks like a later row's and is not. */
-static const struct {
-    int family; /* or -1 */
-    const char *pieces[3];
-} marks[] = {
-    {-1, {"<|im_start|>", "<|im_sep|>"}},
-    {SMOLLM,
-     {"<|im_start|>",
-      "assistant named SmolLM, trained by Hugging Face<|im_end|>"}},
-    {QWEN2_5,
-     {"<|im_start|>",
-      "You are Qwen, created by Alibaba Cloud. You are a helpful "
-      "assistant.<|im_end|>"}},
-    {QWEN2, {"<|im_start|>", "You are a helpful assistant.<|im_end|>"}},
-    {QWEN1_5, {"<|im_start|>", "You are a helpful assistant<|im_end|>"}},
-    {CHATML, {"<|im_start|>", "<|im_end|>"}},
-    {LLAMA3_1, {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date"}},
-    {LLAMA3, {"<|start_header_id|>", "<|eot_id|>"}},
-    {GEMMA3, {"<start_of_turn>", "<end_of_turn>", "first_user_prefix"}},
-    {GEMMA, {"<start_of_turn>", "<end_of_turn>"}},
-    {LLAMA2, {"[INST]", "<<SYS>>"}},
-    {MISTRAL_V1, {"\" [INST] \"", "\" [/INST]\""}},
-    {MISTRAL_V0_1, {"'[INST] '", "' [/INST]'", "eos_token + ' '"}},
-    {MISTRAL, {"'[INST] '", "' [/INST]'"}},
-    {PHI, {"<|user|>", "<|assistant|>", "<|end|>"}},
-    {ZEPHYR, {"<|user|>", "<|assistant|>", "eos_token"}},
-};
+/* ---- rendering ---- */
 
-const bt_chat_template_t *bt_chat_template_recognise(const char *jinja,
-                                                     size_t bytes)
+/* What only a model's own template has a place for. */
+static bt_status_t check_family(render_t *r)
 {
-    for (size_t i = 0; (bytes > 0) && (i < BT_ARRAY_LEN(marks)); i++) {
-        bool all = true;
+    if (r->request->tools_json != NULL) {
+        return fail(r, BT_ERR_UNSUPPORTED,
+                    "tools need the model's own chat template; the server was "
+                    "started with --chat-template and the name of a family");
+    }
+    if ((r->request->documents_json != NULL) ||
+        (r->request->kwargs_json != NULL)) {
+        return fail(r, BT_ERR_UNSUPPORTED,
+                    "documents and chat_template_kwargs need the model's own "
+                    "chat template; the server was started with "
+                    "--chat-template and the name of a family");
+    }
+    return BT_OK;
+}
 
-        for (size_t k = 0; k < BT_ARRAY_LEN(marks[i].pieces); k++) {
-            const char *piece = marks[i].pieces[k];
+static bt_status_t render_family(render_t *r)
+{
+    const size_t len_before = r->out->len;
+    bt_status_t status = check_family(r);
 
-            all = all && ((piece == NULL) ||
-                          (memmem(jinja, bytes, piece, strlen(piece)) != NULL));
-        }
-        if (all) {
-            return (marks[i].family < 0) ? NULL : &templates[marks[i].family];
+    if (status == BT_OK) {
+        status = r->tmpl->render(r);
+    }
+    if (status == BT_OK) {
+        status = r->status;
+        r->why = bt_status_str(status);
+    }
+    if (status == BT_OK) {
+        status = bt_strbuf_status(r->out);
+        r->why = bt_status_str(status);
+    }
+    if ((status == BT_OK) && r->request->no_generation_prompt) {
+        r->out->len -=
+            bt_chat_opening_bytes(r->tmpl, r->out->data, r->out->len);
+        r->out->data[r->out->len] = '\0';
+    }
+    if (status != BT_OK) {
+        r->out->len = len_before;
+        if (r->out->data != NULL) {
+            r->out->data[len_before] = '\0';
         }
     }
-    return NULL;
+    return status;
 }
 
 bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
-                           const bt_chat_message_t *messages, size_t n_messages,
-                           bt_strbuf_t *out, bt_quotes_t *quotes,
-                           const char **why_p)
+                           const bt_chat_request_t *request, bt_strbuf_t *out,
+                           bt_quotes_t *quotes, char *why, size_t why_bytes)
 {
     render_t r = {.tmpl = tmpl,
-                  .messages = messages,
-                  .n = n_messages,
+                  .request = request,
+                  .messages = request->messages,
+                  .n = request->n_messages,
                   .out = out,
                   .quotes = quotes};
-    const size_t len_before = out->len;
     bt_status_t status = BT_OK;
 
-    if (n_messages == 0) {
+    if (r.n == 0) {
         status = fail(&r, BT_ERR_INVALID_PARAM, "there are no messages");
     }
-    for (size_t i = 0; (status == BT_OK) && (i < n_messages); i++) {
-        if ((messages[i].role == NULL) || (messages[i].content == NULL)) {
+    for (size_t i = 0; (status == BT_OK) && (i < r.n); i++) {
+        if ((r.messages[i].role == NULL) || (r.messages[i].content == NULL)) {
             status = fail(&r, BT_ERR_INVALID_PARAM,
                           "a message needs a role and content");
         }
     }
-    if (status == BT_OK) {
-        status = tmpl->render(&r);
+    if ((status == BT_OK) && (tmpl->jinja != NULL)) {
+        return bt_chat_render_own(tmpl, request, out, quotes, why, why_bytes);
     }
     if (status == BT_OK) {
-        status = r.status;
-        r.why = bt_status_str(status);
-    }
-    if (status == BT_OK) {
-        status = bt_strbuf_status(out);
-        r.why = bt_status_str(status);
+        status = render_family(&r);
     }
     if (status != BT_OK) {
-        out->len = len_before;
-        if (out->data != NULL) {
-            out->data[len_before] = '\0';
-        }
-        *why_p = r.why;
+        snprintf(why, why_bytes, "%s", r.why);
     }
     return status;
 }

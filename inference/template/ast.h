@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file ast.h
+ *
+ * A parsed template: nodes in one arena, never changed after parsing.
+ *
+ * Threads: any number may read it.
+ */
+#ifndef BT_INFERENCE_TEMPLATE_AST_H
+#define BT_INFERENCE_TEMPLATE_AST_H
+
+#include "inference/template/value.h"
+
+/** Where each has its parts. List: linked by `next`. */
+typedef enum bt_tmpl_node_kind {
+    /* expressions */
+    BT_N_CONST,       /**< value */
+    BT_N_NAME,        /**< id, text */
+    BT_N_LIST,        /**< a: list of expressions */
+    BT_N_TUPLE,       /**< a: list of expressions, or of targets */
+    BT_N_DICT,        /**< a: list of keys, each with its value in b */
+    BT_N_NOT,         /**< a */
+    BT_N_NEGATE,      /**< a */
+    BT_N_PLUS,        /**< a */
+    BT_N_AND,         /**< a, b */
+    BT_N_OR,          /**< a, b */
+    BT_N_CHOICE,      /**< a if b else c (or NULL) */
+    BT_N_BINARY,      /**< a op b */
+    BT_N_CONCAT,      /**< a: list of expressions */
+    BT_N_COMPARE,     /**< a, b: list of BT_N_OPERAND */
+    BT_N_OPERAND,     /**< op a */
+    BT_N_ATTR,        /**< a . text */
+    BT_N_ITEM,        /**< a [ b ] */
+    BT_N_SLICE,       /**< a : b : c, each or NULL; only as b of an item */
+    BT_N_CALL,        /**< a ( b: list of BT_N_ARG ) */
+    BT_N_FILTER,      /**< a | row ( b: list of BT_N_ARG ); a NULL: a block's */
+    BT_N_TEST,        /**< a is row ( b ) */
+    BT_N_ARG,         /**< op: BT_ARG_…, text: keyword, a */
+    BT_N_ATTR_TARGET, /**< id, text: namespace; b: const, its attribute */
+    /* statements */
+    BT_N_TEXT,      /**< text */
+    BT_N_OUTPUT,    /**< a */
+    BT_N_IF,        /**< a: list of BT_N_BRANCH */
+    BT_N_BRANCH,    /**< a: condition or NULL, b: body */
+    BT_N_FOR,       /**< a: target, b: what is walked, c: body, d: else,
+                         e: condition; op: recursive */
+    BT_N_SET,       /**< a: target, b: expression */
+    BT_N_SET_BLOCK, /**< a: target, b: filter or NULL, c: body */
+    BT_N_MACRO, /**< id, text, a: list of BT_N_PARAM, c: body; op: BT_MACRO_… */
+    BT_N_PARAM,        /**< id, text, a: default or NULL */
+    BT_N_CALL_BLOCK,   /**< a: call, b: BT_N_MACRO, the caller */
+    BT_N_FILTER_BLOCK, /**< a: filter, c: body */
+    BT_N_WITH,         /**< a: list of BT_N_SET, c: body */
+    BT_N_SCOPE,        /**< c: body */
+    BT_N_BREAK,
+    BT_N_CONTINUE,
+} bt_tmpl_node_kind_t;
+
+typedef enum bt_tmpl_arg_kind {
+    BT_ARG_PLACE,
+    BT_ARG_NAME,
+    BT_ARG_STAR,
+    BT_ARG_STARS,
+} bt_tmpl_arg_kind_t;
+
+/** What a macro's body asks for beyond its parameters. */
+#define BT_MACRO_CALLER  1u
+#define BT_MACRO_KWARGS  2u
+#define BT_MACRO_VARARGS 4u
+
+enum {
+    BT_CMP_IN = 200, /**< ops of operands beside the tokens' */
+    BT_CMP_NOT_IN,
+};
+
+typedef struct bt_tmpl_node bt_tmpl_node_t;
+struct bt_tmpl_node {
+    uint8_t kind;
+    uint8_t op;
+    uint32_t line;
+    uint32_t id; /**< of a name */
+    const bt_tmpl_node_t *next;
+    const bt_tmpl_node_t *a, *b, *c, *d, *e;
+    const bt_tmpl_text_t *text;
+    const void *row; /**< bt_tmpl_filter_t or bt_tmpl_test_t */
+    bt_tmpl_value_t value;
+};
+
+typedef struct bt_tmpl_ast {
+    const bt_tmpl_node_t *body;
+    const bt_tmpl_dict_t *names; /**< of all variables: id */
+    uint32_t n_names;
+} bt_tmpl_ast_t;
+
+/** Names that every template knows by id. */
+enum {
+    BT_NAME_LOOP,
+    BT_NAME_CALLER,
+    BT_NAME_KWARGS,
+    BT_NAME_VARARGS,
+};
+
+/** @return false: run->why and run->line say what is wrong */
+bool bt_tmpl_ast_parse(bt_tmpl_run_t *run, const char *source, size_t bytes,
+                       bt_tmpl_ast_t *ast_p);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions that every template has: Jinja's own, and the two of transformers.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "common/base/assert.h"
+#include "inference/template/exec.h"
+#include "inference/template/print.h"
+
+#define MAX_RANGE      100000 /* jinja2's sandbox has the same */
+#define FORMAT_BYTES   256u
+#define STRFTIME_BYTES 1024u
+
+typedef enum call {
+    RANGE,
+    NAMESPACE,
+    DICT,
+    CYCLER,
+    JOINER,
+    RAISE,
+    STRFTIME,
+} call_t;
+
+static const char *const names[] = {
+    [RANGE] = "range",
+    [NAMESPACE] = "namespace",
+    [DICT] = "dict",
+    [CYCLER] = "cycler",
+    [JOINER] = "joiner",
+    [RAISE] = "raise_exception",
+    [STRFTIME] = "strftime_now",
+};
+
+struct bt_tmpl_state {
+    bool is_joiner;
+    bool used; /* joiner: it was called before */
+    uint32_t at;
+    bt_tmpl_seq_t *items; /* cycler: all; joiner: the one text */
+};
+
+bool bt_tmpl_globals_set(bt_tmpl_exec_t *x)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        const bt_tmpl_value_t *id =
+            bt_tmpl_dict_find_name(x->ast->names, names[i]);
+        const bt_tmpl_value_t fn = {.kind = BT_V_BUILTIN, .sub = (uint8_t)i};
+
+        if ((id != NULL) &&
+            !bt_tmpl_frame_set(x->run, x->frame, (uint32_t)id->u.i, fn)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bt_tmpl_value_t make_range(bt_tmpl_exec_t *x, bt_tmpl_args_t *args)
+{
+    static const bt_tmpl_params_t params = {.names = {"start", "stop", "step"},
+                                            .n_required = 1};
+    int64_t begin;
+    int64_t end;
+    int64_t step;
+    bt_tmpl_seq_t *seq;
+
+    if (!bt_tmpl_args_bind(x->run, args, &params, "range")) {
+        return bt_tmpl_v_failed();
+    }
+    begin = bt_tmpl_args_int(x->run, args, 0, 0);
+    end = bt_tmpl_args_int(x->run, args, 1, 0);
+    step = bt_tmpl_args_int(x->run, args, 2, 1);
+    if (args->slot[1] == NULL) {
+        end = begin;
+        begin = 0;
+    }
+    if (step == 0) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "range: the step is zero");
+    }
+    seq = bt_tmpl_seq_make(x->run, 0);
+    while (bt_tmpl_run_ok(x->run) && (seq != NULL) &&
+           ((step > 0) ? begin < end : begin > end)) {
+        if (seq->n == MAX_RANGE) {
+            bt_tmpl_run_fail(x->run, BT_ERR_TOO_LARGE,
+                             "range: more than %d numbers", MAX_RANGE);
+            break;
+        }
+        if (!bt_tmpl_seq_add(x->run, seq, bt_tmpl_v_int(begin)) ||
+            __builtin_add_overflow(begin, step, &begin)) {
+            break;
+        }
+    }
+    return bt_tmpl_run_ok(x->run) ? bt_tmpl_v_seq(BT_SEQ_RANGE, seq)
+                                  : bt_tmpl_v_failed();
+}
+
+/* dict(other, a=1) and namespace(other, a=1). */
+static bt_tmpl_value_t make_dict(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args,
+                                 bool is_space)
+{
+    bt_tmpl_dict_t *dict = bt_tmpl_dict_make(x->run);
+    bt_tmpl_value_t made;
+
+    if (dict == NULL) {
+        return bt_tmpl_v_failed();
+    }
+    if ((args->n_places > 1) ||
+        ((args->n_places == 1) && (args->places[0].kind != BT_V_DICT))) {
+        bt_tmpl_run_fail(x->run, BT_ERR_UNSUPPORTED,
+                         "%s() takes one mapping and names",
+                         is_space ? "namespace" : "dict");
+        return bt_tmpl_v_failed();
+    }
+    for (uint32_t i = 0;
+         (args->n_places == 1) && (i < args->places[0].u.dict->n); i++) {
+        const bt_tmpl_entry_t *entry = &args->places[0].u.dict->entries[i];
+
+        if (!bt_tmpl_dict_put(x->run, dict, entry->key, entry->value)) {
+            return bt_tmpl_v_failed();
+        }
+    }
+    for (uint32_t i = 0; i < args->n_named; i++) {
+        if (!bt_tmpl_dict_put(x->run, dict, bt_tmpl_v_text(args->names[i]),
+                              args->named[i])) {
+            return bt_tmpl_v_failed();
+        }
+    }
+    made = bt_tmpl_v_dict(dict);
+    made.kind = is_space ? BT_V_NAMESPACE : BT_V_DICT;
+    return made;
+}
+
+/* ---- cycler and joiner ---- */
+
+static bt_tmpl_value_t make_state(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args,
+                                  bool is_joiner)
+{
+    static const bt_tmpl_text_t comma = {.data = ", ", .len = 2};
+    bt_tmpl_state_t *state = bt_tmpl_run_take(x->run, 1, sizeof(*state));
+    bt_tmpl_seq_t *items = bt_tmpl_seq_make(x->run, 0);
+
+    if ((state == NULL) || (items == NULL)) {
+        return bt_tmpl_v_failed();
+    }
+    if (is_joiner ? (args->n_places > 1) || (args->n_named > 0)
+                  : (args->n_places == 0) || (args->n_named > 0)) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         is_joiner ? "joiner() takes one text"
+                                   : "cycler() needs values");
+        return bt_tmpl_v_failed();
+    }
+    if (args->n_places == 0) {
+        (void)bt_tmpl_seq_add(x->run, items, bt_tmpl_v_text(&comma));
+    }
+    for (uint32_t i = 0; i < args->n_places; i++) {
+        if (!bt_tmpl_seq_add(x->run, items, args->places[i])) {
+            return bt_tmpl_v_failed();
+        }
+    }
+    state->is_joiner = is_joiner;
+    state->items = items;
+    return (bt_tmpl_value_t){.kind = BT_V_STATE, .u.state = state};
+}
+
+/* sub: what calling it does. */
+enum { ITSELF, NEXT, RESET };
+
+bt_tmpl_value_t bt_tmpl_state_attr(bt_tmpl_exec_t *x, bt_tmpl_value_t of,
+                                   const bt_tmpl_text_t *name)
+{
+    const bt_tmpl_state_t *state = of.u.state;
+
+    (void)x;
+    if (!state->is_joiner && (of.sub == ITSELF)) {
+        if (bt_tmpl_text_is(name, "current")) {
+            return state->items->items[state->at];
+        }
+        if (bt_tmpl_text_is(name, "next") || bt_tmpl_text_is(name, "reset")) {
+            of.sub = bt_tmpl_text_is(name, "next") ? NEXT : RESET;
+            return of;
+        }
+    }
+    return bt_tmpl_v_undefined(BT_UNDEF_ATTRIBUTE, name);
+}
+
+bt_tmpl_value_t bt_tmpl_state_call(bt_tmpl_exec_t *x, bt_tmpl_value_t callee)
+{
+    bt_tmpl_state_t *state = callee.u.state;
+    const uint32_t at = state->at;
+
+    if (state->is_joiner) {
+        const bool first = !state->used;
+
+        state->used = true;
+        return first ? bt_tmpl_v_text(&bt_tmpl_text_empty)
+                     : state->items->items[0];
+    }
+    if (callee.sub == ITSELF) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "a cycler cannot be called");
+        return bt_tmpl_v_failed();
+    }
+    if (callee.sub == RESET) {
+        state->at = 0;
+        return bt_tmpl_v_none();
+    }
+    state->at = (at + 1) % state->items->n;
+    return state->items->items[at];
+}
+
+/* ---- transformers' ---- */
+
+static bt_tmpl_value_t raise(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args)
+{
+    const bt_tmpl_text_t *text = ((args->n_places == 1) && (args->n_named == 0))
+                                     ? bt_tmpl_v_str(x->run, args->places[0])
+                                     : NULL;
+
+    if (text == NULL) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "raise_exception() takes one message");
+        return bt_tmpl_v_failed();
+    }
+    x->run->raised = bt_tmpl_run_ok(x->run);
+    bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%.*s",
+                     (text->len < 400) ? (int)text->len : 400, text->data);
+    return bt_tmpl_v_failed();
+}
+
+static bt_tmpl_value_t strftime_now(bt_tmpl_exec_t *x,
+                                    const bt_tmpl_args_t *args)
+{
+    const time_t now = (time_t)x->now_s;
+    char format[FORMAT_BYTES + 2];
+    char made[STRFTIME_BYTES];
+    const bt_tmpl_text_t *text;
+    struct tm tm;
+    size_t n;
+
+    if ((args->n_places != 1) || (args->n_named != 0) ||
+        (args->places[0].kind != BT_V_TEXT) ||
+        (args->places[0].u.text->len > FORMAT_BYTES) ||
+        (gmtime_r(&now, &tm) == NULL)) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "strftime_now() takes one format of at most %u bytes",
+                         FORMAT_BYTES);
+        return bt_tmpl_v_failed();
+    }
+    text = args->places[0].u.text;
+    if (memchr(text->data, '\0', text->len) != NULL) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "strftime_now(): a zero byte");
+        return bt_tmpl_v_failed();
+    }
+    memcpy(format, text->data, text->len);
+    format[text->len] = 'x'; /* so that nothing made means no room */
+    format[text->len + 1] = '\0';
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    n = strftime(made, sizeof(made), format, &tm);
+#pragma GCC diagnostic pop
+    if ((n == 0) || !bt_utf8_valid((const uint8_t *)made, n)) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "strftime_now(): the format makes too long a text");
+        return bt_tmpl_v_failed();
+    }
+    text = bt_tmpl_text_make(x->run, made, n - 1, bt_tmpl_text_quoted(text));
+    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
+}
+
+bt_tmpl_value_t bt_tmpl_globals_call(bt_tmpl_exec_t *x, uint8_t which,
+                                     bt_tmpl_args_t *args)
+{
+    switch ((call_t)which) {
+    case RANGE:
+        return make_range(x, args);
+    case NAMESPACE:
+        return make_dict(x, args, true);
+    case DICT:
+        return make_dict(x, args, false);
+    case CYCLER:
+        return make_state(x, args, false);
+    case JOINER:
+        return make_state(x, args, true);
+    case RAISE:
+        return raise(x, args);
+    case STRFTIME:
+        break;
+    }
+    return strftime_now(x, args);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/template/template.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "inference/template/exec.h"
+#include "inference/template/print.h"
+
+/* A byte of a template can become a token and a node or two. */
+#define PARSE_BYTES ((size_t)512 << 20)
+#define PARSE_STEPS ((uint64_t)64 << 20)
+
+/* A rendering: so much, and so much more for each byte of its variables. */
+#define MIN_BYTES      ((size_t)32 << 20)
+#define MAX_BYTES      ((size_t)1 << 30)
+#define BYTES_PER_BYTE 64u
+#define MIN_STEPS      ((uint64_t)4 << 20)
+#define STEPS_PER_BYTE 16u
+
+struct bt_template {
+    bt_tmpl_run_t run; /* whose arenas the tree is in */
+    bt_tmpl_ast_t ast;
+};
+
+static void tell(const bt_tmpl_run_t *run, char *why, size_t why_bytes)
+{
+    if (run->raised || (run->line == 0)) {
+        snprintf(why, why_bytes, "%s", run->why);
+    } else {
+        snprintf(why, why_bytes, "line %u: %s", run->line, run->why);
+    }
+}
+
+static void init_run(bt_tmpl_run_t *run, size_t bytes, uint64_t steps)
+{
+    memset(run, 0, sizeof(*run));
+    bt_tmpl_arena_init(&run->values, bytes);
+    bt_tmpl_arena_init(&run->bytes, bytes);
+    run->steps_left = steps;
+}
+
+static void fini_run(bt_tmpl_run_t *run)
+{
+    bt_tmpl_arena_fini(&run->values);
+    bt_tmpl_arena_fini(&run->bytes);
+}
+
+bt_status_t bt_template_parse(const char *source, size_t bytes, char *why,
+                              size_t why_bytes, bt_template_t **tmpl_p)
+{
+    bt_template_t *tmpl;
+    bt_status_t status;
+
+    if (bytes > BT_TEMPLATE_MAX_BYTES) {
+        snprintf(why, why_bytes, "it has more than %zu bytes",
+                 BT_TEMPLATE_MAX_BYTES);
+        return BT_ERR_TOO_LARGE;
+    }
+    tmpl = bt_calloc(1, sizeof(*tmpl));
+    if (tmpl == NULL) {
+        snprintf(why, why_bytes, "out of memory");
+        return BT_ERR_NO_MEMORY;
+    }
+    init_run(&tmpl->run, PARSE_BYTES, PARSE_STEPS);
+    if (!bt_tmpl_ast_parse(&tmpl->run, source, bytes, &tmpl->ast)) {
+        status = tmpl->run.status;
+        tell(&tmpl->run, why, why_bytes);
+        bt_template_destroy(tmpl);
+        return status;
+    }
+    *tmpl_p = tmpl;
+    return BT_OK;
+}
+
+void bt_template_destroy(bt_template_t *tmpl)
+{
+    if (tmpl != NULL) {
+        fini_run(&tmpl->run);
+        bt_free(tmpl);
+    }
+}
+
+/* ---- variables ---- */
+
+/* What templates compare roles with, and some print inside of a token. */
+static const bt_tmpl_text_t roles[] = {
+    {.data = "system", .len = 6},    {.data = "user", .len = 4},
+    {.data = "assistant", .len = 9}, {.data = "tool", .len = 4},
+    {.data = "developer", .len = 9}, {.data = "function", .len = 8},
+    {.data = "ipython", .len = 7},
+};
+
+static void trust_roles(bt_tmpl_value_t messages)
+{
+    if (messages.kind != BT_V_SEQ) {
+        return;
+    }
+    for (uint32_t i = 0; i < messages.u.seq->n; i++) {
+        const bt_tmpl_value_t message = messages.u.seq->items[i];
+
+        if (message.kind != BT_V_DICT) {
+            continue;
+        }
+        for (uint32_t k = 0; k < message.u.dict->n; k++) {
+            bt_tmpl_entry_t *entry = &message.u.dict->entries[k];
+
+            for (size_t r = 0; bt_tmpl_v_text_is(entry->key, "role") &&
+                               (r < BT_ARRAY_LEN(roles));
+                 r++) {
+                if (bt_tmpl_v_text_is(entry->value, roles[r].data)) {
+                    entry->value = bt_tmpl_v_text(&roles[r]);
+                }
+            }
+        }
+    }
+}
+
+static bool set_value(bt_tmpl_exec_t *x, bt_tmpl_value_t name,
+                      bt_tmpl_value_t value)
+{
+    const bt_tmpl_value_t *id = bt_tmpl_dict_find(x->ast->names, name);
+
+    /* A name that the template does not have is nobody's. */
+    return (id == NULL) ||
+           bt_tmpl_frame_set(x->run, x->frame, (uint32_t)id->u.i, value);
+}
+
+static bool is_set(const bt_tmpl_exec_t *x, bt_tmpl_value_t name)
+{
+    const bt_tmpl_value_t *id = bt_tmpl_dict_find(x->ast->names, name);
+
+    return (id != NULL) &&
+           (bt_tmpl_frame_find(x->frame, (uint32_t)id->u.i) != NULL);
+}
+
+static bool set_members(bt_tmpl_exec_t *x, bt_tmpl_value_t members)
+{
+    if (members.kind != BT_V_DICT) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "the variables are no object");
+        return false;
+    }
+    for (uint32_t i = 0; i < members.u.dict->n; i++) {
+        const bt_tmpl_entry_t *entry = &members.u.dict->entries[i];
+
+        if (!is_set(x, entry->key) && !set_value(x, entry->key, entry->value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var)
+{
+    const bt_tmpl_text_t name = {
+        .data = var->name,
+        .len = (var->name != NULL) ? (uint32_t)strlen(var->name) : 0};
+    const bt_tmpl_text_t *text;
+    bt_tmpl_value_t value;
+
+    if (var->kind == BT_VAR_TRUTH) {
+        return set_value(x, bt_tmpl_v_text(&name), bt_tmpl_v_bool(var->truth));
+    }
+    if (var->kind == BT_VAR_TEXT) {
+        if (!bt_utf8_valid((const uint8_t *)var->text, var->bytes)) {
+            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s is not UTF-8",
+                             var->name);
+            return false;
+        }
+        text = bt_tmpl_text_make(x->run, var->text, var->bytes, false);
+        return (text != NULL) &&
+               set_value(x, bt_tmpl_v_text(&name), bt_tmpl_v_text(text));
+    }
+    if (!bt_tmpl_json_read(x->run, var->text, var->bytes, &value)) {
+        return false;
+    }
+    if (var->kind == BT_VAR_MEMBERS) {
+        return set_members(x, value);
+    }
+    if (var->kind == BT_VAR_MESSAGES) {
+        trust_roles(value);
+    }
+    return set_value(x, bt_tmpl_v_text(&name), value);
+}
+
+static bool set_vars(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
+                     size_t n_vars)
+{
+    x->frame = bt_tmpl_frame_make(x->run, NULL);
+    if (x->frame == NULL) {
+        return false;
+    }
+    x->frame->slots = bt_tmpl_run_take(x->run, (size_t)x->ast->n_names + 1,
+                                       sizeof(*x->frame->slots));
+    if ((x->frame->slots == NULL) || !bt_tmpl_globals_set(x)) {
+        return false;
+    }
+    for (size_t i = 0; i < n_vars; i++) {
+        if (!set_var(x, &vars[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- rendering ---- */
+
+static bt_status_t give(const bt_tmpl_text_t *text, bt_strbuf_t *out,
+                        bt_quotes_t *quotes)
+{
+    const size_t base = out->len;
+    bt_status_t status = BT_OK;
+
+    bt_strbuf_append(out, text->data, text->len);
+    status = bt_strbuf_status(out);
+    for (uint32_t i = 0;
+         (status == BT_OK) && (quotes != NULL) && (i < text->n_marks); i++) {
+        status = bt_quotes_add(quotes, base + text->marks[i].begin,
+                               base + text->marks[i].end);
+    }
+    if ((status != BT_OK) && (out->data != NULL)) {
+        out->len = base;
+        out->data[base] = '\0';
+    }
+    return status;
+}
+
+static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
+                          size_t n_vars, bt_strbuf_t *out, bt_quotes_t *quotes)
+{
+    bt_tmpl_run_t *run = x->run;
+    const bt_tmpl_text_t *text;
+    bt_tmpl_build_t build;
+
+    if (!set_vars(x, vars, n_vars)) {
+        return run->status;
+    }
+    bt_tmpl_build_init(&build, run);
+    x->out = &build;
+    bt_tmpl_exec_body(x, x->ast->body);
+    text = bt_tmpl_build_end(&build);
+    if (text == NULL) {
+        return run->status;
+    }
+    run->status = give(text, out, quotes);
+    if (run->status != BT_OK) {
+        run->line = 0;
+        snprintf(run->why, sizeof(run->why), "%s", bt_status_str(run->status));
+    }
+    return run->status;
+}
+
+bt_status_t bt_template_render(const bt_template_t *tmpl,
+                               const bt_template_var_t *vars, size_t n_vars,
+                               int64_t now_s, bt_strbuf_t *out,
+                               bt_quotes_t *quotes, char *why, size_t why_bytes)
+{
+    bt_tmpl_run_t run;
+    bt_tmpl_exec_t x = {.run = &run, .ast = &tmpl->ast, .now_s = now_s};
+    size_t bytes = 0;
+    bt_status_t status;
+
+    for (size_t i = 0; i < n_vars; i++) {
+        if ((vars[i].bytes > BT_TEMPLATE_MAX_VALUES) ||
+            (bytes + vars[i].bytes > BT_TEMPLATE_MAX_VALUES)) {
+            snprintf(why, why_bytes, "the messages have more than %zu bytes",
+                     BT_TEMPLATE_MAX_VALUES);
+            return BT_ERR_TOO_LARGE;
+        }
+        bytes += vars[i].bytes;
+    }
+    init_run(&run,
+             (bytes < (MAX_BYTES - MIN_BYTES) / BYTES_PER_BYTE)
+                 ? MIN_BYTES + bytes * BYTES_PER_BYTE
+                 : MAX_BYTES,
+             MIN_STEPS + bytes * STEPS_PER_BYTE);
+    status = render(&x, vars, n_vars, out, quotes);
+    if (status != BT_OK) {
+        tell(&run, why, why_bytes);
+    }
+    fini_run(&run);
+    return status;
+}

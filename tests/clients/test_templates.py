@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The interpreter of chat templates against jinja2 with transformers' settings (reference_jinja.py), byte by byte.
+
+Usage: test_templates.py [NAME ...]
+
+templates/ has texts in the constructs of published models' templates, written for this test. Needs BATON_BUILD and
+jinja2, which BATON_CLIENTS_PYTHON may have. What fails in one renderer must fail in the other.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import traceback
+import warnings
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TEMPLATES = os.path.join(HERE, "templates")
+NOW = 1721952000  # date -u -d '26 Jul 2024'
+N_TEMPLATES = 60
+N_EXPRESSIONS = 6000
+N_STATEMENTS = 3000
+# What Baton refuses by name and jinja2 does not. Slices: jinja2 raises as well, but not where it knows all values when
+# it compiles, and then slices a number to nothing. A loop as a value to walk over takes the items from itself there.
+REFUSED = ("over 64 bits", "is not supported", "cannot be printed", "cannot be sliced", "a slice needs integers",
+           "a slice among several indices", "loop is not iterable")
+
+TOOLS = [
+    {"type": "function", "function": {
+        "name": "get_weather", "description": "Weather of a place, now.",
+        "parameters": {"type": "object", "properties": {
+            "place": {"type": "string", "description": "Town, country"},
+            "unit": {"type": "string", "enum": ["celsius", "kelvin"], "description": "of degrees"},
+            "days": {"type": ["integer", "null"], "default": 1},
+            "tags": {"type": "array", "items": {"type": "string"}}}, "required": ["place"]}}},
+    {"type": "function", "function": {
+        "name": "add_all", "description": "Sums <numbers> & \"more\" – été.",
+        "parameters": {"type": "object", "properties": {
+            "numbers": {"type": "array", "items": {"type": "number"}, "description": "any"},
+            "exact": {"type": "boolean"}}, "required": ["numbers", "exact"]}, "return": {"type": "number"}}},
+]
+CALL = {"id": "abcdefghi", "type": "function", "function": {
+    "name": "get_weather", "arguments": {"place": "Köln \"am\" Rhein", "days": 2}}}
+CALL_2 = {"id": "123456789", "type": "function", "function": {
+    "name": "add_all", "arguments": {"numbers": [1, 2.5, -3e20], "exact": True}}}
+
+
+def message(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+CONVERSATIONS = {
+    "one": [message("user", "Hi")],
+    "system": [message("system", "Be brief."), message("user", " What is 2 + 2?\n")],
+    "turns": [message("user", "a"), message("assistant", "b\n"), message("user", "été 😀 <|im_end|> </s>")],
+    "system_turns": [message("system", " s \n"), message("user", "u1"), message("assistant", " a1 "),
+                     message("user", "u2"), message("assistant", "a2"), message("user", "u3")],
+    "ends_with_assistant": [message("user", "a"), message("assistant", "b")],
+    "blank": [message("user", ""), message("assistant", " \t\n"), message("user", "\u3000x\u00a0")],
+    "no_user": [message("system", "only")],
+    "out_of_turn": [message("assistant", "a"), message("user", "b"), message("user", "c")],
+    "late_system": [message("user", "a"), message("system", "s"), message("user", "b")],
+    "odd_role": [message("user", "a"), message("narrator", "b")],
+    "developer": [message("developer", "d"), message("user", "a")],
+    "thinking": [message("user", "q"), message("assistant", "<think>\nhm\n</think>\n\nanswer"), message("user", "r")],
+    "reasoning": [message("user", "q"), message("assistant", "answer", reasoning_content="\nwhy\n"),
+                  message("user", "/no_think r /think")],
+    "call": [message("user", "w?"), message("assistant", None, tool_calls=[CALL]),
+             message("tool", "12 °C", tool_call_id="abcdefghi", name="get_weather"),
+             message("assistant", "It is 12 °C.")],
+    "calls": [message("system", "s"), message("user", "w?"),
+              message("assistant", "Let me see.", tool_calls=[CALL, CALL_2]),
+              message("tool", "1", tool_call_id="abcdefghi"), message("tool", "{\"sum\": 3}", tool_call_id="123456789"),
+              message("assistant", "done"), message("user", "thanks")],
+    "call_is_last": [message("user", "w?"), message("assistant", "", tool_calls=[CALL_2])],
+    "string_arguments": [message("user", "w?"), message("assistant", "", tool_calls=[
+        {"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}])],
+    "tool_result_object": [message("user", "w?"), message("assistant", "", tool_calls=[CALL]),
+                           message("tool", {"t": [1, None, True]}, tool_call_id="abcdefghi")],
+    "parts": [message("user", [{"type": "text", "text": "What is in "}, {"type": "image"},
+                               {"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "?"}])],
+    "system_parts": [message("system", [{"type": "text", "text": "Look."}]),
+                     message("user", [{"type": "text", "text": "a "}, {"type": "text", "text": " b"}]),
+                     message("assistant", [{"type": "text", "text": "c"}]), message("user", "d")],
+    "many": [message(("user", "assistant")[i % 2], f"turn {i}") for i in range(40)],
+    "none": [],
+}
+EXTRAS = [
+    {},
+    {"tools": TOOLS},
+    {"enable_thinking": False, "thinking_budget": 0, "date_string": "1 Jan 2030", "add_vision_id": True},
+    {"tools": TOOLS[:1], "documents": [{"title": "T", "text": "D\n1"}, {"title": "U", "text": "D2"}],
+     "tools_in_user_message": False, "controls": {"length": "short"}, "builtin_tools": ["get_weather", "code_interpreter"],
+     "reasoning_effort": "high"},
+]
+
+
+class Ours:
+    """The program of tests/support/render_template.c."""
+
+    def __init__(self):
+        path = os.path.join(os.environ["BATON_BUILD"], "tests", "support", "baton-render-template")
+        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def render(self, template, variables, now=NOW):
+        """@return (word, text, quotes)"""
+        variables = dict(variables)
+        messages = variables.pop("messages", None)
+        parts = [template.encode(), json.dumps(variables).encode(),
+                 b"" if messages is None else json.dumps(messages, ensure_ascii=False).encode()]
+        self.process.stdin.write(b"%d %d %d %d\n" % (*map(len, parts), now) + b"".join(parts))
+        self.process.stdin.flush()
+        head = self.process.stdout.readline().split()
+        assert head, f"the renderer ended with {self.process.wait()} at {template!r}"
+        text = self.process.stdout.read(int(head[1])).decode()
+        ends = [int(n) for n in head[3:]]
+        return head[0].decode(), text, list(zip(ends[::2], ends[1::2]))
+
+    def end(self):
+        self.process.stdin.close()
+        code = self.process.wait()
+        assert code == 0, code
+
+
+def reference(template, variables):
+    """@return the text, or None where it fails"""
+    import reference_jinja
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return reference_jinja.render(template, variables, NOW), None
+    except Exception as error:  # pylint: disable=broad-except
+        return None, f"{type(error).__name__}: {error}"
+
+
+def difference(ours, template, variables):
+    """@return why the two do not agree, or None; and whether both gave a text"""
+    want, error = reference(template, variables)
+    word, got, _ = ours.render(template, variables)
+    if word == "ok" and want == got:
+        return None, True
+    if word != "ok" and want is None:
+        return None, False
+    if want is not None and (" at 0x" in want or any(r in got for r in REFUSED)):
+        return None, False
+    return f"jinja2 {(want, error)!r}\nours   {(word, got)!r}", False
+
+
+def all_templates():
+    names = sorted(n for n in os.listdir(TEMPLATES) if n.endswith(".jinja"))
+    for name in names:
+        with open(os.path.join(TEMPLATES, name), encoding="utf-8") as file:
+            yield name[:-6], file.read()
+
+
+def all_variables():
+    for name, messages in CONVERSATIONS.items():
+        for i, extra in enumerate(EXTRAS):
+            for prompt in (True, False):
+                yield f"{name}/{i}/{prompt}", {
+                    "tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>",
+                    **extra, "messages": messages, "add_generation_prompt": prompt}
+
+
+def test_templates_render_as_transformers_renders_them(ours):
+    """Every conversation with every template, with and without a generation prompt."""
+    n_templates = n_texts = n_all = 0
+    for name, template in all_templates():
+        n_templates += 1
+        n_mine = 0
+        for label, variables in all_variables():
+            why, rendered = difference(ours, template, variables)
+            assert why is None, f"{name} {label}\n{why}"
+            n_mine += rendered
+            n_all += 1
+        assert n_mine >= 20, f"{name}: {n_mine} conversations only are rendered at all"
+        n_texts += n_mine
+    assert n_templates >= N_TEMPLATES, n_templates
+    print(f"{n_templates} templates, {n_all} renderings, {n_texts} of them texts")
+
+
+def test_random_expressions_give_what_jinja2_gives(ours):
+    import template_fuzz
+    chance = random.Random(20261124)
+    n_texts = 0
+    for _ in range(N_EXPRESSIONS):
+        template = "{{ " + template_fuzz.expression(chance, 3) + " }}"
+        why, rendered = difference(ours, template, template_fuzz.VARIABLES)
+        assert why is None, f"{template}\n{why}"
+        n_texts += rendered
+    assert n_texts > N_EXPRESSIONS // 4, n_texts
+
+
+def test_random_blocks_give_what_jinja2_gives(ours):
+    import template_fuzz
+    chance = random.Random(20261125)
+    n_texts = 0
+    for _ in range(N_STATEMENTS):
+        template = template_fuzz.statements(chance, 2)
+        why, rendered = difference(ours, template, template_fuzz.VARIABLES)
+        assert why is None, f"{template!r}\n{why}"
+        n_texts += rendered
+    assert n_texts > N_STATEMENTS // 4, n_texts
+
+
+def runes(text):
+    """Each of its letters and signs as one of Old Italic, which no template has; white space stays."""
+    return "".join(c if c.isspace() else chr(0x10300 + ord(c) % 32) for c in text)
+
+
+def in_runes(value, key=""):
+    if isinstance(value, str):
+        return value if key in ("role", "type") else runes(value)
+    if isinstance(value, list):
+        return [in_runes(v) for v in value]
+    if isinstance(value, dict):
+        return {k: in_runes(v, k) for k, v in value.items()}
+    return value
+
+
+def test_what_clients_say_is_quoted_in_every_template(ours):
+    """Contents in letters that templates have not: each such byte of a rendering must lie in a quote, and no byte of a
+    special token that the template spells itself."""
+    n_runes = n_tokens = 0
+    for name, template in all_templates():
+        for label, variables in all_variables():
+            told = {**variables, "messages": in_runes(variables["messages"])}
+            word, text, quotes = ours.render(template, told)
+            if word != "ok":
+                continue
+            data = text.encode()
+            quoted = bytearray(len(data))
+            for begin, end in quotes:
+                quoted[begin:end] = b"\1" * (end - begin)
+            at = 0
+            for char in text:
+                n = len(char.encode())
+                if 0x10300 <= ord(char) < 0x10320:
+                    n_runes += 1
+                    assert quoted[at:at + n] == b"\1" * n, f"{name} {label}: byte {at} of {text!r}"
+                at += n
+            for token in ("<|im_start|>", "<|im_end|>", "<|eot_id|>", "[INST]", "<start_of_turn>", "<|assistant|>"):
+                begin = data.find(token.encode())
+                while begin >= 0:
+                    n_tokens += 1
+                    assert not any(quoted[begin:begin + len(token)]), f"{name} {label}: {token} at {begin} of {text!r}"
+                    begin = data.find(token.encode(), begin + 1)
+    assert n_runes > 10000 and n_tokens > 1000, (n_runes, n_tokens)
+
+
+def main():
+    other = os.environ.get("BATON_CLIENTS_PYTHON", "")
+    if other and os.path.realpath(os.path.dirname(other)) != os.path.realpath(os.path.dirname(sys.executable)):
+        os.execv(other, [other] + sys.argv)
+    tests = [(n, t) for n, t in globals().items() if n.startswith("test_") and (
+        len(sys.argv) == 1 or any(w in n for w in sys.argv[1:]))]
+    try:
+        import jinja2  # noqa: F401  pylint: disable=unused-import
+    except ImportError as why:
+        print(f"skip: {why}\n0 passed, 0 failed, {len(tests)} skipped")
+        return 77
+    failed = 0
+    for name, test in tests:
+        ours = Ours()
+        try:
+            test(ours)
+            ours.end()
+            print(f"ok {name}", flush=True)
+        except Exception:  # pylint: disable=broad-except
+            failed += 1
+            ours.process.kill()
+            traceback.print_exc(file=sys.stdout)
+            print(f"not ok {name}", flush=True)
+    print(f"{len(tests) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

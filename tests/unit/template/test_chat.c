@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prompts against jinja2 with the families' published templates, as
+ * tests/golden/make_tokenizer_golden.py rendered them: by the families, and by
+ * the interpreter from the templates' texts. */
+#include "tests/unit/tokenizer/golden.h"
+
+#include "inference/template/chat.h"
+
+#define MAX_MESSAGES 8
+
+/* "word REST" or "word\tREST" → REST, NULL when the line is another. */
+static char *after(char *line, const char *word)
+{
+    const size_t n = strlen(word);
+
+    return (strncmp(line, word, n) == 0) ? line + n : NULL;
+}
+
+static void split(char *text, char **rest_p)
+{
+    char *tab = strchr(text, '\t');
+
+    assert_non_null(tab);
+    *tab = '\0';
+    *rest_p = tab + 1;
+    golden_unescape(*rest_p, strlen(*rest_p));
+}
+
+/* As make_tokenizer_golden.py has them. */
+static bt_chat_tokens_t tokens_of(const char *family)
+{
+    static const struct {
+        const char *name, *bos, *eos;
+    } rows[] = {
+        {"llama3.1", "<|begin_of_text|>", "<|eot_id|>"},
+        {"llama3", "<|begin_of_text|>", "<|eot_id|>"},
+        {"gemma", "<bos>", "<eos>"},
+        {"phi", "<s>", "<|endoftext|>"},
+        {"llama2", "<s>", "</s>"},
+        {"mistral", "<s>", "</s>"},
+        {"zephyr", "<s>", "</s>"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (strncmp(family, rows[i].name, strlen(rows[i].name)) == 0) {
+            return (bt_chat_tokens_t){.bos = rows[i].bos, .eos = rows[i].eos};
+        }
+    }
+    return (bt_chat_tokens_t){.bos = "", .eos = ""};
+}
+
+typedef struct pair {
+    const bt_chat_template_t *family, *own;
+    char name[32];
+} pair_t;
+
+static void begin_family(pair_t *pair, char *name, const char *jinja)
+{
+    const bt_chat_source_t source = {
+        .jinja = jinja, .bytes = strlen(jinja), .tokens = tokens_of(name)};
+    char why[BT_CHAT_WHY_BYTES];
+
+    bt_chat_template_free(pair->own);
+    snprintf(pair->name, sizeof(pair->name), "%s", name);
+    pair->family = bt_chat_template_by_name(name);
+    assert_non_null(pair->family);
+    assert_non_null(strstr(bt_chat_template_names(), name));
+    if (bt_chat_template_read(&source, why, sizeof(why), &pair->own) != BT_OK) {
+        fail_msg("%s: %s", name, why);
+    }
+}
+
+static void both_render(const pair_t *pair, const bt_chat_request_t *request,
+                        const char *expected)
+{
+    const bt_chat_template_t *const all[] = {pair->family, pair->own};
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    bt_strbuf_init(&out, 1u << 16);
+    for (int i = 0; i < 2; i++) {
+        bt_strbuf_reset(&out);
+        if (bt_chat_render(all[i], request, &out, NULL, why, sizeof(why)) !=
+            BT_OK) {
+            fail_msg("%s: %s", pair->name, why);
+        }
+        assert_string_equal(out.data, expected);
+    }
+    bt_strbuf_fini(&out);
+}
+
+/* Where jinja2 raises, or where a family refuses what its text would drop. */
+static void family_refuses(const pair_t *pair, const bt_chat_request_t *request)
+{
+    char why[BT_CHAT_WHY_BYTES] = "";
+    bt_status_t status;
+    bt_strbuf_t out;
+
+    bt_strbuf_init(&out, 1u << 16);
+    status =
+        bt_chat_render(pair->family, request, &out, NULL, why, sizeof(why));
+    assert_true((status == BT_ERR_INVALID_PARAM) ||
+                (status == BT_ERR_UNSUPPORTED));
+    assert_true(why[0] != '\0');
+    assert_int_equal(out.len, 0);
+    bt_strbuf_fini(&out);
+}
+
+static void every_family_renders_as_its_jinja_text(void **state)
+{
+    bt_chat_message_t messages[MAX_MESSAGES];
+    bt_chat_request_t request = {.messages = messages,
+                                 .now_s = 1721952000}; /* 26 Jul 2024 */
+    pair_t pair = {.own = NULL};
+    size_t n_families = 0;
+    size_t n_rendered = 0;
+    size_t n_raised = 0;
+    golden_lines_t file;
+
+    (void)state;
+    golden_read("golden/tok_chat.txt", &file);
+    for (size_t i = 0; i < file.n; i++) {
+        char *rest;
+        char *text;
+
+        if ((text = after(file.lines[i], "template ")) != NULL) {
+            split(text, &rest);
+            begin_family(&pair, text, rest);
+            n_families++;
+        } else if ((text = after(file.lines[i], "message ")) != NULL) {
+            assert_true(request.n_messages < MAX_MESSAGES);
+            split(text, &rest);
+            messages[request.n_messages].role = text;
+            messages[request.n_messages++].content = rest;
+        } else if ((text = after(file.lines[i], "renders\t")) != NULL) {
+            golden_unescape(text, strlen(text));
+            both_render(&pair, &request, text);
+            request.n_messages = 0;
+            n_rendered++;
+        } else {
+            assert_string_equal(file.lines[i], "raises");
+            family_refuses(&pair, &request);
+            request.n_messages = 0;
+            n_raised++;
+        }
+    }
+    assert_int_equal(n_families, 15);
+    assert_true(n_rendered > 100);
+    assert_true(n_raised > 20);
+    bt_chat_template_free(pair.own);
+    golden_free(&file);
+}
+
+static void unknown_names_and_bad_texts_are_told(void **state)
+{
+    static const char bad[] = "{% for m in messages %}\n{{ m.content }\n";
+    const bt_chat_source_t source = {.jinja = bad, .bytes = strlen(bad)};
+    const bt_chat_source_t for_tools = {
+        .jinja = "", .tools_jinja = bad, .tools_bytes = strlen(bad)};
+    const bt_chat_template_t *tmpl = NULL;
+    char why[BT_CHAT_WHY_BYTES];
+
+    (void)state;
+    assert_null(bt_chat_template_by_name("llama"));
+    assert_null(bt_chat_template_by_name(""));
+    assert_int_equal(bt_chat_template_read(&source, why, sizeof(why), &tmpl),
+                     BT_ERR_UNSUPPORTED);
+    assert_int_equal(bt_chat_template_read(&for_tools, why, sizeof(why), &tmpl),
+                     BT_ERR_UNSUPPORTED);
+    assert_null(tmpl);
+    assert_non_null(strstr(why, "line 2: "));
+}
+
+static const bt_chat_template_t *own(const char *jinja, const char *tools_jinja)
+{
+    const bt_chat_source_t source = {
+        .jinja = jinja,
+        .bytes = strlen(jinja),
+        .tools_jinja = tools_jinja,
+        .tools_bytes = (tools_jinja != NULL) ? strlen(tools_jinja) : 0,
+        .tokens = {.bos = "<s>", .eos = "</s>"}};
+    const bt_chat_template_t *tmpl = NULL;
+    char why[BT_CHAT_WHY_BYTES];
+
+    assert_int_equal(bt_chat_template_read(&source, why, sizeof(why), &tmpl),
+                     BT_OK);
+    return tmpl;
+}
+
+static void a_models_own_template_gets_all_that_a_request_has(void **state)
+{
+    static const bt_chat_message_t message = {"user", "a"};
+    const bt_chat_request_t request = {
+        .messages = &message,
+        .n_messages = 1,
+        .messages_json = "[{\"role\":\"user\",\"content\":[{\"text\":\"b\"}]}]",
+        .tools_json = "[{\"name\":\"f\"}]",
+        .documents_json = "[1]",
+        .kwargs_json = "{\"thinking\":false,\"messages\":1}",
+        .no_generation_prompt = true,
+    };
+    const bt_chat_request_t plain = {.messages = &message, .n_messages = 1};
+    const bt_chat_template_t *tmpl =
+        own("{{ bos_token }}{{ messages[0].content }}{{ tools }}{{ documents }}"
+            "{{ thinking }}{{ add_generation_prompt }}{{ eos_token }}"
+            "{{ pad_token is defined }}",
+            NULL);
+    const bt_chat_template_t *chatml = bt_chat_template_by_name("chatml");
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    assert_int_equal(
+        bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)), BT_OK);
+    assert_string_equal(out.data, "<s>[{'text': 'b'}][{'name': 'f'}][1]False"
+                                  "False</s>False");
+    bt_strbuf_reset(&out);
+    assert_int_equal(bt_chat_render(tmpl, &plain, &out, NULL, why, sizeof(why)),
+                     BT_OK);
+    assert_string_equal(out.data, "<s>aNoneNoneTrue</s>False");
+    bt_strbuf_reset(&out);
+    assert_int_equal(
+        bt_chat_render(chatml, &request, &out, NULL, why, sizeof(why)),
+        BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "tools need the model's own chat template"));
+    bt_strbuf_fini(&out);
+    bt_chat_template_free(tmpl);
+}
+
+static void without_a_generation_prompt_a_family_opens_no_answer(void **state)
+{
+    static const struct {
+        const char *family, *text;
+    } rows[] = {
+        {"chatml", "<|im_start|>user\na<|im_end|>\n"},
+        {"llama3", "<|begin_of_text|><|start_header_id|>user<|end_header_id|>"
+                   "\n\na<|eot_id|>"},
+        {"gemma", "<bos><start_of_turn>user\na<end_of_turn>\n"},
+        {"zephyr", "<|user|>\na</s>\n"},
+        {"mistral", "<s>[INST] a [/INST]"},
+    };
+    static const bt_chat_message_t message = {"user", "a"};
+    const bt_chat_request_t request = {
+        .messages = &message, .n_messages = 1, .no_generation_prompt = true};
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const bt_chat_template_t *tmpl =
+            bt_chat_template_by_name(rows[i].family);
+
+        bt_strbuf_reset(&out);
+        assert_int_equal(
+            bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)),
+            BT_OK);
+        assert_string_equal(out.data, rows[i].text);
+        assert_string_equal(bt_chat_template_name(tmpl), rows[i].family);
+    }
+    bt_strbuf_fini(&out);
+}
+
+static void requests_with_tools_get_a_text_of_their_own(void **state)
+{
+    static const bt_chat_message_t message = {"user", "a"};
+    bt_chat_request_t request = {.messages = &message, .n_messages = 1};
+    const bt_chat_template_t *tmpl = own("plain", "with {{ tools | length }}");
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    assert_int_equal(
+        bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)), BT_OK);
+    request.tools_json = "[1, 2]";
+    assert_int_equal(
+        bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)), BT_OK);
+    assert_string_equal(out.data, "plainwith 2");
+    assert_string_equal(bt_chat_template_name(tmpl), "own");
+    bt_strbuf_fini(&out);
+    bt_chat_template_free(tmpl);
+}
+
+static void what_a_template_raises_is_what_the_client_hears(void **state)
+{
+    static const bt_chat_message_t message = {"tool", "a"};
+    const bt_chat_request_t request = {.messages = &message, .n_messages = 1};
+    const bt_chat_template_t *tmpl =
+        own("{{ raise_exception('no ' + messages[0].role) }}", NULL);
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    bt_strbuf_puts(&out, "before");
+    assert_int_equal(
+        bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)),
+        BT_ERR_INVALID_PARAM);
+    assert_string_equal(why, "no tool");
+    assert_string_equal(out.data, "before");
+    bt_strbuf_fini(&out);
+    bt_chat_template_free(tmpl);
+}
+
+static char heard[BT_CHAT_WHY_BYTES];
+
+static bt_status_t render_one(const bt_chat_template_t *tmpl,
+                              const bt_chat_message_t *message, size_t n,
+                              bt_strbuf_t *out)
+{
+    const bt_chat_request_t request = {.messages = message, .n_messages = n};
+
+    return bt_chat_render(tmpl, &request, out, NULL, heard, sizeof(heard));
+}
+
+static void bad_conversations_are_refused_and_leave_the_text_alone(void **state)
+{
+    const bt_chat_template_t *llama2 = bt_chat_template_by_name("llama2");
+    const bt_chat_template_t *phi = bt_chat_template_by_name("phi");
+    const bt_chat_template_t *gemma = bt_chat_template_by_name("gemma");
+    const bt_chat_message_t system_only = {"system", "s"};
+    const bt_chat_message_t tool = {"tool", "t"};
+    const bt_chat_message_t empty = {"user", NULL};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 64);
+    bt_strbuf_puts(&out, "before");
+    assert_int_equal(render_one(phi, &tool, 0, &out), BT_ERR_INVALID_PARAM);
+    assert_string_equal(heard, "there are no messages");
+    assert_int_equal(render_one(phi, &empty, 1, &out), BT_ERR_INVALID_PARAM);
+    assert_int_equal(render_one(phi, &tool, 1, &out), BT_ERR_UNSUPPORTED);
+    assert_int_equal(render_one(llama2, &tool, 1, &out), BT_ERR_UNSUPPORTED);
+    assert_int_equal(render_one(llama2, &system_only, 1, &out),
+                     BT_ERR_INVALID_PARAM);
+    assert_int_equal(render_one(gemma, &system_only, 1, &out),
+                     BT_ERR_UNSUPPORTED);
+    assert_string_equal(out.data, "before");
+    bt_strbuf_fini(&out);
+}
+
+static void a_full_buffer_is_an_error_and_keeps_what_was_there(void **state)
+{
+    const bt_chat_template_t *chatml = bt_chat_template_by_name("chatml");
+    const bt_chat_message_t user = {"user", "a question of some length"};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 40);
+    bt_strbuf_puts(&out, "before");
+    assert_int_equal(render_one(chatml, &user, 1, &out), BT_ERR_TOO_LARGE);
+    assert_string_equal(heard, bt_status_str(BT_ERR_TOO_LARGE));
+    assert_string_equal(out.data, "before");
+    bt_strbuf_fini(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_family_renders_as_its_jinja_text),
+        BT_TEST(unknown_names_and_bad_texts_are_told),
+        BT_TEST(a_models_own_template_gets_all_that_a_request_has),
+        BT_TEST(without_a_generation_prompt_a_family_opens_no_answer),
+        BT_TEST(requests_with_tools_get_a_text_of_their_own),
+        BT_TEST(what_a_template_raises_is_what_the_client_hears),
+        BT_TEST(bad_conversations_are_refused_and_leave_the_text_alone),
+        BT_TEST(a_full_buffer_is_an_error_and_keeps_what_was_there),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
