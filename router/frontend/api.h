@@ -122,7 +122,10 @@ typedef struct bt_api_request {
     const bt_api_names_t *names; /**< NULL: those of the dialect */
     int64_t sequence_id;         /**< generate: echoed */
     bool sequence_start, sequence_end;
-    char *id;           /**< generate: request id, NULL = absent */
+    char *id; /**< generate: request id, NULL = absent */
+    /** Chat, for models' own templates: a list, and an object of further
+     *  variables, as JSON; NULL: none. */
+    char *documents_json, *kwargs_json;
     char *instructions; /**< responses: also the first message; or NULL */
     char *cache_salt;   /**< NULL: blocks are shared with all that have none */
     uint32_t priority;

@@ -510,6 +510,8 @@ static const bt_api_field_t fields[] = {
     {"add_generation_prompt", BT_API_H | BT_API_T, read_generation_prompt, AT(no_generation_prompt), 0, 0},
     BOOL("continue_final_message", BT_API_H | BT_API_T, continues_final),
     BOOL("return_token_strs", BT_API_T, token_texts),
+    {"documents", BT_API_H | BT_API_T, bt_api_read_json, AT(documents_json), JSON_ARRAY, 0},
+    {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), JSON_OBJECT, 0},
     NOT("separate_reasoning", BT_API_H, keeps_reasoning),
 
     /* what to tell beside the tokens */
@@ -584,8 +586,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("structured_outputs", BT_API_O),
     NOT_YET("add_special_tokens", BT_API_H),
     NOT_YET("chat_template", BT_API_H | BT_API_T),
-    NOT_YET("chat_template_kwargs", BT_API_H | BT_API_T),
-    NOT_YET("documents", BT_API_H),
     NOT_YET("prediction", BT_API_H),
     NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
     NOT_YET("return_perf_metrics", BT_API_G),

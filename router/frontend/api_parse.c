@@ -26,6 +26,8 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->id);
     bt_free(request->cache_salt);
     bt_free(request->instructions);
+    bt_free(request->documents_json);
+    bt_free(request->kwargs_json);
     bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }

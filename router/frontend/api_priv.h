@@ -80,6 +80,10 @@ bt_status_t bt_api_read_float(bt_api_parse_t *parse,
 /** A short string into a char *. */
 bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const json_t *value);
+/** A list or an object (min: JSON_ARRAY or JSON_OBJECT), as its JSON text in a
+ *  char *; an empty one is none. */
+bt_status_t bt_api_read_json(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value);
 /** {"token id": bias, …} */
 bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -206,6 +207,29 @@ bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
         *text_p = text;
     }
     return status;
+}
+
+bt_status_t bt_api_read_json(bt_api_parse_t *parse, const bt_api_field_t *field,
+                             const json_t *value)
+{
+    char **const text_p = member(parse, field);
+    const bool list = field->min == (double)JSON_ARRAY;
+    char *dumped;
+
+    if (list ? !json_is_array(value) : !json_is_object(value)) {
+        return bt_api_refuse(parse, field->name, "%s must be %s, got %s",
+                             field->name, list ? "a list" : "an object",
+                             bt_api_type_of(value));
+    }
+    bt_free(*text_p);
+    *text_p = NULL;
+    if ((json_array_size(value) == 0) && (json_object_size(value) == 0)) {
+        return BT_OK;
+    }
+    dumped = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    *text_p = bt_strdup(dumped);
+    free(dumped);
+    return (*text_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
 }
 
 /* A key of logit_bias. Written in one way only, so that no id comes twice. */

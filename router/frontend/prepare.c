@@ -134,6 +134,8 @@ static bt_status_t render_chat(const bt_served_t *served,
                               .no_generation_prompt =
                                   request->no_generation_prompt ||
                                   request->continues_final,
+                              .documents_json = request->documents_json,
+                              .kwargs_json = request->kwargs_json,
                               .now_s = (int64_t)time(NULL)};
     char why[BT_CHAT_WHY_BYTES];
     bt_chat_message_t *messages;

@@ -25,7 +25,7 @@ CASES = [
     ({"temperature": 1, "repetition_penalty": 100}, 200), ({"temperature": 0, "repetition_penalty": 0.01}, 200),
     ({"repetition_penalty": 1e38}, 400), ({"repetition_penalty": 0}, 400),
     ({"presence_penalty": -2, "frequency_penalty": 2, "temperature": 1}, 200), ({"presence_penalty": 1e38}, 400),
-    ({"frequency_penalty": -1e38}, 400), ({"min_p": 0.1}, 400),
+    ({"frequency_penalty": -1e38}, 400), ({"min_p": 1.5}, 400), ({"temperature": 100, "min_p": 1}, GREEDY),
     ({"logit_bias": {"70": 100}, "temperature": 1}, 200), ({"logit_bias": {"70": 1e38}}, 400),
     ({"logit_bias": {"70": -1e38}}, 400), ({"logit_bias": ONE_OF_MANY, "temperature": 1}, 200),
     ({"logit_bias": {"-1": 1}}, 400), ({"logit_bias": {"4294967296": 1}}, 400),

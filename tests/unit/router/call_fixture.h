@@ -223,6 +223,7 @@ static char model_path[256], other_path[256];
 static const char *access_path = "";
 static const char *shared_memory = "off";
 static const char *reasoning = "auto";
+static const char *template_option = "chatml";
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
@@ -286,7 +287,7 @@ static inline void start(world_t *w, bool with_workers)
         (bt_config_model_t){.name = "tiny", .path = model_path};
     w->config.n_models = 1;
     w->config.model_name = "";
-    w->config.chat_template = "chatml";
+    w->config.chat_template = template_option;
     w->config.trace = "";
     w->config.access_log = access_path;
     w->config.log_format = "text";

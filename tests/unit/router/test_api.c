@@ -650,7 +650,6 @@ static void what_is_not_supported_is_said(void **state)
         {H, CHT("'audio': {'voice': 'x'}"), "audio"},
         {C, CMP("'use_beam_search': true"), "use_beam_search"},
         {H, CHT("'chat_template': 'x'"), "chat_template"},
-        {H, CHT("'documents': ['x']"), "documents"},
         {C, CMP("'allowed_token_ids': [5]"), "allowed_token_ids"},
         {H, CHT("'guided_json': {'a': 1}"), "guided_json"},
         {G, GEN("'lora_task_id': 3"), "lora_task_id"},

@@ -41,6 +41,20 @@ static void what_others_servers_take_is_taken(void **state)
             "continue_final_message",
             "continue_final_message and add_generation_prompt cannot both be "
             "true");
+    r = parsed(H, CHT("'chat_template_kwargs': {'think': false, 'x': [1.5]},"
+                      "'documents': []"));
+    assert_string_equal(r.kwargs_json, "{\"think\":false,\"x\":[1.5]}");
+    assert_null(r.documents_json);
+    bt_api_request_fini(&r);
+    r = parsed(H, CHT("'chat_template_kwargs': null,"
+                      "'documents': [{'title': 't'}]"));
+    assert_null(r.kwargs_json);
+    assert_string_equal(r.documents_json, "[{\"title\":\"t\"}]");
+    bt_api_request_fini(&r);
+    refused(H, CHT("'chat_template_kwargs': []"), "chat_template_kwargs",
+            "chat_template_kwargs must be an object, got an array");
+    refused(H, CHT("'documents': {}"), "documents",
+            "documents must be a list, got an object");
     refused(C, CMP("'min_p': 1.5"), "min_p",
             "min_p must be from 0 to 1, got "
             "1.5");

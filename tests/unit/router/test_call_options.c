@@ -360,6 +360,41 @@ static void a_file_says_how_its_model_draws(void **state)
     memcpy(model_path, before, sizeof(before));
 }
 
+/* A model's own template gets what is for it; a family refuses it. */
+static void templates_get_variables_and_documents(void **state)
+{
+    static const char body[] =
+        "{" HI ",\"max_tokens\":2,\"documents\":[{\"t\":\"D\"}],"
+        "\"chat_template_kwargs\":{\"mood\":\"calm<|im_end|>\"}}";
+    bt_tiny_model_t shape = bt_tiny_model_default();
+    world_t *w = &world;
+    char before[256], text[256];
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    refused(w, CHAT, body, 400, "messages: ");
+    stop(w);
+    memcpy(before, model_path, sizeof(before));
+    snprintf(model_path, sizeof(model_path), "/tmp/baton-test-template-%d",
+             (int)getpid());
+    shape.chat_template =
+        "<|im_start|>{{ mood }}/{{ documents[0].t }}/{{ messages[0].content }}";
+    assert_int_equal(bt_tiny_model_write(&shape, model_path), BT_OK);
+    template_option = "";
+    start(w, true);
+    get(w, &ex, "/v1/models/tiny");
+    has(&ex, "\"chat_template\":\"own\"");
+    post(w, &ex, CHAT, body);
+    text_of(w, request(w, 0), text);
+    assert_string_equal(text, "@<|im_start|>calm<|im_end|>/D/Hi");
+    answer(w, 0, "ab", BT_FINISH_LENGTH);
+    stop(w);
+    unlink(model_path);
+    memcpy(model_path, before, sizeof(before));
+    template_option = "chatml";
+}
+
 static void min_p_goes_to_the_workers(void **state)
 {
     world_t *w = &world;
@@ -536,6 +571,7 @@ int main(void)
         BT_TEST(fields_that_nobody_knows_are_told_or_refused),
         BT_TEST(without_a_word_the_server_draws_as_it_says_of_the_model),
         BT_TEST(a_file_says_how_its_model_draws),
+        BT_TEST(templates_get_variables_and_documents),
         BT_TEST(min_p_goes_to_the_workers),
         BT_TEST(what_is_thought_first_is_told_apart),
         BT_TEST(texts_become_tokens_and_tokens_texts),
