@@ -113,7 +113,7 @@ def test_other_values_of_a_repository_take_effect_as_well():
         with Launch("--model-repository", where, *gpu) as launch:
             router = launch.process("router")
             at, metrics = router["http"], router["metrics"]
-            assert launch.metric(metrics, "baton_workers", role="decode", state="up") == 2  # instances
+            wait_until("both instances", lambda: launch.metric(metrics, "baton_workers", role="decode", state="up") == 2)
             assert "nv_gpu_" not in page(metrics)
             # Two decode workers, each with three seats.
             assert launch.metric(metrics, "nv_trt_llm_request_metrics", request_type="max") == 6
