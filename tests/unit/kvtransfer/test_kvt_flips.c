@@ -222,7 +222,7 @@ static void live(pair_t *pair, track_t *t, life_t life)
     while ((flip.flipped || !over(t)) &&
            (n_refused(pair, flip.target) == before)) {
         (void)pair_pump(pair);
-        if (pair_clock_ms(pair) - start_ms > 10000) {
+        if (pair_clock_ms(pair) - start_ms > pair_patience_ms(pair)) {
             fail_msg("%s: a flip in a %s went unseen", pair->kind->name,
                      target_names[flip.target]);
         }
