@@ -4,54 +4,47 @@
 #include <math.h>
 #include <string.h>
 
-#include "inference/model/exp_negative.h"
+#define LANES 16
+#define BLOCK (16u * LANES) /* summed in float, before double takes it */
 
-#define LANES 8
-#define HALF  4 /* of the lanes, in one vector */
+typedef float floats_t __attribute__((vector_size(LANES * sizeof(float))));
+typedef uint32_t marks_t __attribute__((vector_size(LANES * sizeof(uint32_t))));
 
-typedef float floats_t __attribute__((vector_size(HALF * sizeof(float))));
-typedef uint32_t marks_t __attribute__((vector_size(HALF * sizeof(uint32_t))));
-typedef double doubles_t __attribute__((vector_size(HALF * sizeof(double))));
-typedef uint64_t words_t __attribute__((vector_size(HALF * sizeof(uint64_t))));
-
-/* bt_exp_negative() of four: the same operations in the same order, so the
- * same bits, whatever the width of the machine's vectors. */
-static inline __attribute__((always_inline)) void exp_negative(doubles_t *x)
+/* exp(x) for x <= 0, of each lane: 0 below -87 and for NaN, else within 3 units
+ * in the last place. Not the C library's, whose last bit depends on the
+ * machine's instructions; these operations give the same bits whatever the
+ * width of its vectors.
+ * exp(x) = 2^n e^r, n = round(x / ln 2), |r| <= ln(2) / 2, e^r by its Taylor
+ * series to r^7 (remainder below 2^-27). */
+static inline __attribute__((always_inline)) void exp_negative(floats_t *x)
 {
-    const double shift = 0x1.8p52;
-    const words_t above = (words_t)(*x > -700.0);
-    const doubles_t least = {-700.0, -700.0, -700.0, -700.0};
-    const doubles_t clamped =
-        (doubles_t)((above & (words_t)*x) | (~above & (words_t)least));
-    const doubles_t t = clamped * 0x1.71547652b82fep0 + shift;
-    const doubles_t n = t - shift;
-    const doubles_t r =
-        (clamped - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b39p-40;
-    doubles_t p = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
+    const float shift = 0x1.8p23f; /* adding it rounds to an integer */
+    const marks_t above = (marks_t)(*x > -87.0f);
+    const floats_t clamped = (floats_t)(above & (marks_t)*x);
+    const floats_t t = clamped * 0x1.715476p0f + shift; /* 1 / ln 2 */
+    const floats_t n = t - shift;
+    /* ln 2 in two parts; the first has trailing zeros: n * it is exact. */
+    const floats_t r = (clamped - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+    floats_t p = r * (1.0f / 5040.0f) + 1.0f / 720.0f;
 
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
-    *x = p * (doubles_t)((((words_t)t + 1023u) << 52) & above);
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    /* The low bits of t hold n in two's complement. */
+    *x = p * (floats_t)((((marks_t)t + 127u) << 23) & above);
 }
 
 static inline __attribute__((always_inline)) float best_of(const float *logits,
                                                            uint32_t n)
 {
     float best = logits[0];
-    floats_t bests = {best, best, best, best};
+    floats_t bests = (floats_t){0} + best;
     uint32_t i = 0;
 
-    for (; i + HALF <= n; i += HALF) {
+    for (; i + LANES <= n; i += LANES) {
         marks_t more;
         floats_t v;
 
@@ -62,51 +55,56 @@ static inline __attribute__((always_inline)) float best_of(const float *logits,
     for (; i < n; i++) {
         best = (logits[i] > best) ? logits[i] : best;
     }
-    for (i = 0; i < HALF; i++) {
+    for (i = 0; i < LANES; i++) {
         best = (bests[i] > best) ? bests[i] : best;
     }
     return best;
 }
 
-/* Four of a row, into their lanes. */
 static inline __attribute__((always_inline)) void
-add(const float *logits, double best, doubles_t *lanes)
+add(const float *logits, float best, floats_t *sums)
 {
-    doubles_t x;
-    doubles_t e;
-    floats_t v;
+    floats_t x;
+    floats_t e;
 
-    memcpy(&v, logits, sizeof(v));
-    x = __builtin_convertvector(v, doubles_t) - best;
+    memcpy(&x, logits, sizeof(x));
+    x -= best;
     e = x;
     exp_negative(&e);
     /* exp_negative() makes nothing of a NaN, here it must show. */
-    *lanes += e + 0.0 * x;
+    *sums += e + 0.0f * x;
 }
 
 static inline __attribute__((always_inline)) double sum_of(const float *logits,
                                                            uint32_t n)
 {
-    const double best = (double)best_of(logits, n);
-    doubles_t halves[2] = {{0.0}, {0.0}};
-    double lanes[LANES];
+    const float best = best_of(logits, n);
+    const uint32_t n_whole = n - n % LANES;
+    double lanes[LANES] = {0.0};
     double sum = 0.0;
-    uint32_t i = 0;
+    floats_t rest = (floats_t){0} + best;
+    floats_t sums;
 
-    for (; i + LANES <= n; i += LANES) {
-        add(logits + i, best, &halves[0]);
-        add(logits + i + HALF, best, &halves[1]);
-    }
-    memcpy(lanes, halves, sizeof(lanes));
-    for (; i < n; i++) {
-        const double x = (double)logits[i] - best;
+    for (uint32_t i = 0; i < n_whole;) {
+        const uint32_t end = (n_whole - i < BLOCK) ? n_whole : i + BLOCK;
 
-        lanes[i % LANES] += bt_exp_negative(x) + 0.0 * x;
+        for (sums = (floats_t){0}; i < end; i += LANES) {
+            add(logits + i, best, &sums);
+        }
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            lanes[lane] += (double)sums[lane];
+        }
     }
-    for (i = 0; i < LANES; i++) {
-        sum += lanes[i];
+    memcpy(&rest, logits + n_whole, (n - n_whole) * sizeof(*logits));
+    sums = (floats_t){0};
+    add((const float *)&rest, best, &sums);
+    for (uint32_t lane = 0; lane < n - n_whole; lane++) {
+        lanes[lane] += (double)sums[lane];
     }
-    return best + log(sum);
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        sum += lanes[lane];
+    }
+    return (double)best + log(sum);
 }
 
 #if defined(__x86_64__)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file logprob.h
  *
- * What a row of logits says of tokens: log softmax, in double, of the logits as
- * the model left them (before penalties and bans), and the best ids.
+ * What a row of logits says of tokens: log softmax of the logits as the model
+ * left them (before penalties and bans).
  *
  *     log p(id) = logits[id] - bt_logprob_sum(logits)
  */
@@ -11,8 +11,11 @@
 
 #include <stdint.h>
 
-/** log of the sum of exp(logits[i]), the largest taken out first; in lanes of
- *  i % 8, then lane by lane. NaN where one is NaN or infinite. */
+/** log of the sum of exp(logits[i]), the largest taken out first: exp() in
+ *  float, within 3 units in the last place, summed in lanes of i % 16, in float
+ *  for 256 logits at a time and then in double, lane by lane. Within 1e-6 of
+ *  the true value, far nearer than the logits are to theirs. NaN where one is
+ *  NaN or infinite. The same bits on every machine. */
 double bt_logprob_sum(const float *logits, uint32_t n);
 
 /** The k best ids, best first, of equal ones the lowest first. O(n + hits * k).
