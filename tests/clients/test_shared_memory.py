@@ -23,6 +23,7 @@ QUESTION = b"The capital of France is"
 try:
     import numpy as np
     import tritonclient.grpc as over_grpc
+    import tritonclient.grpc.aio as over_grpc_aio
     import tritonclient.http as over_http
     import tritonclient.http.aio as over_aio
     import tritonclient.utils.shared_memory as shm
@@ -329,23 +330,25 @@ def test_streams_over_grpc_read_it_and_write_each_response(c):
 
 
 def test_aio_clients_use_it_as_well(c):
-    async def run():
-        async with over_aio.InferenceServerClient("%s:%d" % c.http) as t:
-            text = plain(over_aio, "text_input", np.array([[QUESTION]], dtype=object), "BYTES")
-            expected = (await t.infer(MODEL, question(over_aio, text))).as_numpy("text_output")
+    async def run(module, address):
+        async with module.InferenceServerClient("%s:%d" % address) as t:
+            text = plain(module, "text_input", np.array([[QUESTION]], dtype=object), "BYTES")
+            expected = (await t.infer(MODEL, question(module, text))).as_numpy("text_output")
             with region("aio", 8192) as handle:
                 await t.register_system_shared_memory("aio", key_of("aio"), 8192)
                 assert set(regions_of(await t.get_system_shared_memory_status())) == {"aio"}
                 n = put(handle, [QUESTION], 0)
-                results = await asyncio.gather(*(t.infer(MODEL, question(over_aio, shared(
-                    over_aio, "text_input", [1, 1], "BYTES", "aio", n)), outputs=[
-                        wanted(over_aio, "text_output", "aio", 1000, 1024 * i)]) for i in range(1, 8)))
+                results = await asyncio.gather(*(t.infer(MODEL, question(module, shared(
+                    module, "text_input", [1, 1], "BYTES", "aio", n)), outputs=[
+                        wanted(module, "text_output", "aio", 1000, 1024 * i)]) for i in range(1, 8)))
                 for i, result in enumerate(results):
                     assert output_of(result, "text_output")[:3] == ([1], "aio", 1024 * (i + 1))
                     assert there(handle, np.object_, [1], 1024 * (i + 1)) == expected
                 await t.unregister_system_shared_memory("aio")
+                assert regions_of(await t.get_system_shared_memory_status()) == {}
 
-    asyncio.run(run())
+    for module, address in ((over_aio, c.http), (over_grpc_aio, c.grpc)):
+        asyncio.run(run(module, address))
 
 
 if __name__ == "__main__":
