@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file exp_negative.h  exp() for what is drawn and for log-probs; within
- *  this folder. */
+/** @file exp_negative.h  exp() for what is drawn; within this folder. Log-probs
+ *  have one in float, of many at a time: logprob.c. */
 #ifndef BT_INFERENCE_MODEL_EXP_NEGATIVE_H
 #define BT_INFERENCE_MODEL_EXP_NEGATIVE_H
 
