@@ -119,9 +119,9 @@ void bt_cors_add_headers(const char *origins, const bt_http1_head_t *head,
     }
     bt_strbuf_printf(out, "Access-Control-Allow-Origin: %s\r\n",
                      allows_all(origins) ? "*" : origin);
-    bt_strbuf_puts(out,
-                   "Access-Control-Expose-Headers: X-Request-Id, Retry-After, "
-                   "Inference-Header-Content-Length\r\n");
+    bt_strbuf_puts(
+        out, "Access-Control-Expose-Headers: X-Request-Id, Retry-After, "
+             "Inference-Header-Content-Length, X-Baton-Ignored-Fields\r\n");
 }
 
 /* Names of headers, as they may stand in an answer. */

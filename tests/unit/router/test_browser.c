@@ -126,7 +126,7 @@ static void answers_name_the_page_that_may_read_them(void **state)
 {
 #define EXPOSED                                                  \
     "Access-Control-Expose-Headers: X-Request-Id, Retry-After, " \
-    "Inference-Header-Content-Length\r\n"
+    "Inference-Header-Content-Length, X-Baton-Ignored-Fields\r\n"
     static const char list[] = "https://a.test,https://b.test";
 
     (void)state;
