@@ -5,8 +5,8 @@
 
 #include "router/frontend/call.h"
 #include "router/frontend/intake.h"
-#include "router/frontend/reason.h"
 #include "router/frontend/scores.h"
+#include "router/text/reason.h"
 
 #define BT_CALL_ID_BYTES 64
 

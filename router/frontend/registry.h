@@ -35,8 +35,8 @@
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/core.h"
 #include "router/frontend/api.h"
-#include "router/frontend/reason.h"
 #include "router/observe/metrics.h"
+#include "router/text/reason.h"
 
 #define BT_SERVED_VERSION   "1"
 #define BT_SERVED_WHY_BYTES 400

@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "router/frontend/reason.h"
+#include "router/text/reason.h"
 
 typedef struct split {
     const char *name; /* of the family */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/frontend/reason.h"
+#include "router/text/reason.h"
 
 #include <stdint.h>
 #include <string.h>

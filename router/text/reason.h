@@ -16,8 +16,8 @@
  *
  * Threads: one for each object.
  */
-#ifndef BT_ROUTER_FRONTEND_REASON_H
-#define BT_ROUTER_FRONTEND_REASON_H
+#ifndef BT_ROUTER_TEXT_REASON_H
+#define BT_ROUTER_TEXT_REASON_H
 
 #include <stdbool.h>
 #include <stddef.h>
