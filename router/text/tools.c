@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/text/tools.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "router/text/tools_priv.h"
+
+void bt_tools_init(bt_tools_t *tools, const bt_tools_spec_t *spec)
+{
+    memset(tools, 0, sizeof(*tools));
+    tools->spec = *spec;
+    tools->state = (spec->format == NULL) ? BT_TOOLS_PLAIN : BT_TOOLS_TEXT;
+    bt_strbuf_init(&tools->held, SIZE_MAX / 4);
+}
+
+void bt_tools_forget(bt_tools_t *tools, uint32_t n)
+{
+    while (tools->n_calls > n) {
+        bt_tool_call_t *call = &tools->calls[--tools->n_calls];
+
+        bt_free(call->name);
+        bt_strbuf_fini(&call->arguments);
+    }
+}
+
+void bt_tools_fini(bt_tools_t *tools)
+{
+    bt_tools_forget(tools, 0);
+    bt_free(tools->calls);
+    bt_strbuf_fini(&tools->held);
+}
+
+/* ---- calls ---- */
+
+static bool is_known(const bt_tools_t *tools, bt_tools_slice_t name)
+{
+    const char *at = tools->spec.names;
+    const char *end = at + tools->spec.names_bytes;
+
+    while (at < end) {
+        const size_t n = strlen(at);
+
+        if ((n == name.n) && (memcmp(at, name.at, n) == 0)) {
+            return true;
+        }
+        at += n + 1;
+    }
+    return false;
+}
+
+bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
+                  bt_tools_slice_t arguments, bt_strbuf_t *content)
+{
+    bt_tool_call_t *calls;
+    bt_tool_call_t *call;
+
+    if ((tools->n_calls == BT_TOOLS_MAX_CALLS) ||
+        ((tools->spec.format->mark[0] == '\0') && !is_known(tools, name))) {
+        return false;
+    }
+    calls = bt_realloc_array(tools->calls, tools->n_calls + 1, sizeof(*calls));
+    if (calls == NULL) {
+        content->status = BT_ERR_NO_MEMORY;
+        return false;
+    }
+    tools->calls = calls;
+    call = &calls[tools->n_calls];
+    call->name = bt_memdup(name.at, name.n);
+    if (call->name == NULL) {
+        content->status = BT_ERR_NO_MEMORY;
+        return false;
+    }
+    bt_strbuf_init(&call->arguments, SIZE_MAX / 4);
+    bt_strbuf_append(&call->arguments, arguments.at, arguments.n);
+    tools->n_calls++;
+    if (bt_strbuf_status(&call->arguments) != BT_OK) {
+        content->status = bt_strbuf_status(&call->arguments);
+    }
+    return true;
+}
+
+/* ---- what is held ---- */
+
+static size_t trimmed(const char *text, size_t n)
+{
+    while ((n > 0) && bt_tools_is_space(text[n - 1])) {
+        n--;
+    }
+    return n;
+}
+
+static void consume(bt_tools_t *tools, size_t n)
+{
+    bt_strbuf_consume(&tools->held, n);
+}
+
+static void give(bt_tools_t *tools, size_t n, bt_strbuf_t *content)
+{
+    const char *text = tools->held.data;
+    size_t skipped = 0;
+
+    /* White space that calls have left at the beginning. */
+    while (!tools->has_content && (tools->n_calls > 0) && (skipped < n) &&
+           bt_tools_is_space(text[skipped])) {
+        skipped++;
+    }
+    if (n > skipped) {
+        bt_strbuf_append(content, text + skipped, n - skipped);
+        tools->has_content = true;
+    }
+    if (n > 0) {
+        consume(tools, n);
+    }
+}
+
+static bool skip_spaces(bt_tools_t *tools)
+{
+    while ((tools->at < tools->held.len) &&
+           bt_tools_is_space(tools->held.data[tools->at])) {
+        tools->at++;
+    }
+    return tools->at < tools->held.len;
+}
+
+static char byte(const bt_tools_t *tools)
+{
+    return tools->held.data[tools->at];
+}
+
+/* What began like a call is none: its mark is text. */
+static bool give_up(bt_tools_t *tools, bt_strbuf_t *content)
+{
+    tools->state =
+        (tools->spec.format->mark[0] == '\0') ? BT_TOOLS_PLAIN : BT_TOOLS_TEXT;
+    tools->in_list = false;
+    give(tools, tools->mark + tools->mark_bytes, content);
+    tools->mark = tools->mark_bytes = 0;
+    return true;
+}
+
+/* A call is there, up to `at`. */
+static bool has_call(bt_tools_t *tools, bt_tools_state_t next)
+{
+    consume(tools, tools->at);
+    tools->mark = tools->mark_bytes = tools->at = 0;
+    tools->state = next;
+    return true;
+}
+
+static bool begin_object(bt_tools_t *tools)
+{
+    bt_json_scan_init(&tools->scan);
+    tools->begin = tools->at;
+    tools->was_no_head = !tools->spec.streams;
+    tools->state = BT_TOOLS_OBJECT;
+    return true;
+}
+
+/* ---- text, and where a call begins in it ---- */
+
+/* Bytes at the end that the mark may begin with. */
+static size_t tail_of(const char *mark, const char *text, size_t bytes)
+{
+    size_t n = strlen(mark) - 1;
+
+    n = (n < bytes) ? n : bytes;
+    while ((n > 0) && (memcmp(text + bytes - n, mark, n) != 0)) {
+        n--;
+    }
+    return n;
+}
+
+/* Without a mark: the text must begin with a call. */
+static bool read_beginning(bt_tools_t *tools, bool last, bt_strbuf_t *content)
+{
+    const bool python = tools->spec.format->kind == BT_TOOLS_PYTHON;
+
+    tools->mark = tools->at = 0;
+    if (!skip_spaces(tools)) {
+        if (last) {
+            give(tools, tools->held.len, content);
+        }
+        return false;
+    }
+    if (byte(tools) != (python ? '[' : '{')) {
+        tools->state = BT_TOOLS_PLAIN;
+        return true;
+    }
+    if (!python) {
+        return begin_object(tools);
+    }
+    tools->begin = tools->at;
+    tools->state = BT_TOOLS_LIST;
+    tools->depth = 0;
+    tools->quote = '\0';
+    return true;
+}
+
+static bool read_text(bt_tools_t *tools, bool last, bt_strbuf_t *content)
+{
+    const char *mark = tools->spec.format->mark;
+    const char *text = tools->held.data;
+    const size_t n = tools->held.len;
+    const char *found;
+    size_t n_text;
+
+    if (mark[0] == '\0') {
+        return read_beginning(tools, last, content);
+    }
+    found = memmem(text, n, mark, strlen(mark));
+    if (found == NULL) {
+        const bool all = last && (tools->n_calls == 0);
+
+        give(tools,
+             all ? n : trimmed(text, n - (last ? 0 : tail_of(mark, text, n))),
+             content);
+        return false;
+    }
+    n_text = trimmed(text, (size_t)(found - text));
+    tools->mark = (size_t)(found - text) - n_text;
+    tools->mark_bytes = strlen(mark);
+    tools->at = tools->mark + tools->mark_bytes;
+    tools->state = BT_TOOLS_OPENED;
+    give(tools, n_text, content);
+    return true;
+}
+
+static bool read_opened(bt_tools_t *tools, bool last, bt_strbuf_t *content)
+{
+    const bool brackets = tools->spec.format->kind == BT_TOOLS_BRACKETS;
+
+    if (!skip_spaces(tools)) {
+        return last && give_up(tools, content);
+    }
+    if (byte(tools) == '{') {
+        return (!brackets || tools->in_list) ? begin_object(tools)
+                                             : give_up(tools, content);
+    }
+    if (!brackets || tools->in_list) {
+        return give_up(tools, content);
+    }
+    if (byte(tools) == '[') {
+        tools->in_list = true;
+        tools->at++;
+        return true;
+    }
+    tools->state = BT_TOOLS_NAME;
+    return true;
+}
+
+/* ---- calls as objects ---- */
+
+/* Arguments begin at @a args: what is before them has been looked at. */
+static void begin_args(bt_tools_t *tools, size_t args, uint32_t depth)
+{
+    consume(tools, args);
+    tools->mark = tools->mark_bytes = tools->at = 0;
+    tools->args_depth = depth;
+    tools->state = BT_TOOLS_ARGS;
+}
+
+/* The name is known, and so is that arguments come. */
+static bool read_head(bt_tools_t *tools,
+                      bt_tools_match_t (*match)(const char *, size_t,
+                                                bt_tools_slice_t *, size_t *),
+                      bt_strbuf_t *content, bt_tools_match_t *match_p)
+{
+    const char *text = tools->held.data + tools->begin;
+    bt_tools_slice_t name;
+    size_t args;
+
+    *match_p = match(text, tools->held.len - tools->begin, &name, &args);
+    if ((*match_p != BT_TOOLS_YES) ||
+        !bt_tools_add(tools, name, (bt_tools_slice_t){"", 0}, content)) {
+        return false;
+    }
+    bt_json_scan_init(&tools->scan);
+    for (size_t i = 0; (text[0] == '{') && (i < args); i++) {
+        (void)bt_json_scan_push(&tools->scan, text[i]);
+    }
+    begin_args(tools, tools->begin + args, tools->scan.depth);
+    return true;
+}
+
+/* f[ARGS]{…}: also a whole answer's are looked at so, up to their end. */
+static bool read_name(bt_tools_t *tools, bool last, bt_strbuf_t *content)
+{
+    bt_tools_slice_t name;
+    bt_tools_match_t match;
+    size_t args;
+
+    tools->begin = tools->at;
+    if (tools->spec.streams) {
+        if (read_head(tools, bt_tools_bare_head, content, &match)) {
+            return true;
+        }
+        return ((match != BT_TOOLS_MAYBE) || last) && give_up(tools, content);
+    }
+    match = bt_tools_bare_head(tools->held.data + tools->at,
+                               tools->held.len - tools->at, &name, &args);
+    if (match == BT_TOOLS_MAYBE) {
+        return last && give_up(tools, content);
+    }
+    if (match == BT_TOOLS_NO) {
+        return give_up(tools, content);
+    }
+    tools->at += args;
+    return begin_object(tools);
+}
+
+static bt_tools_state_t behind_call(const bt_tools_t *tools)
+{
+    return ((tools->spec.max_calls > 0) &&
+            (tools->n_calls >= tools->spec.max_calls))
+               ? BT_TOOLS_FULL
+               : BT_TOOLS_TAIL;
+}
+
+/* A whole object is there, up to `at`. */
+static bool take_object(bt_tools_t *tools, bt_strbuf_t *content)
+{
+    const char *text = tools->held.data + tools->begin;
+    const size_t n = tools->at - tools->begin;
+    const bool bare =
+        (tools->spec.format->kind == BT_TOOLS_BRACKETS) && !tools->in_list;
+    bt_tools_slice_t arguments = {text, n};
+    bt_tools_slice_t name;
+    bt_strbuf_t room;
+    size_t args;
+    bool ok;
+
+    bt_strbuf_init(&room, SIZE_MAX / 4);
+    if (bare) {
+        const size_t from = tools->mark + tools->mark_bytes;
+        const char *at = tools->held.data + from;
+        const size_t n_head = tools->begin + 1 - from;
+        size_t skipped = 0;
+
+        while (bt_tools_is_space(at[skipped])) {
+            skipped++;
+        }
+        ok = bt_tools_bare_head(at + skipped, n_head - skipped, &name, &args) ==
+             BT_TOOLS_YES;
+    } else {
+        ok = bt_tools_of_object(text, n, &name, &arguments, &room);
+    }
+    ok = ok && bt_tools_add(tools, name, arguments, content);
+    if (bt_strbuf_status(&room) == BT_ERR_NO_MEMORY) {
+        content->status = BT_ERR_NO_MEMORY;
+    }
+    bt_strbuf_fini(&room);
+    return ok ? has_call(tools, behind_call(tools)) : give_up(tools, content);
+}
+
+static bool read_object(bt_tools_t *tools, bool last, bt_strbuf_t *content)
+{
+    bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
+
+    if (!tools->was_no_head) {
+        bt_tools_match_t match;
+
+        if (read_head(tools, bt_tools_head, content, &match)) {
+            return true;
+        }
+        tools->was_no_head = match != BT_TOOLS_MAYBE;
+    }
+    while ((tools->at < tools->held.len) && (result == BT_JSON_SCAN_MORE)) {
+        result = bt_json_scan_push(&tools->scan, byte(tools));
+        tools->at++;
+    }
+    switch (result) {
+    case BT_JSON_SCAN_DONE:
+        return take_object(tools, content);
+    case BT_JSON_SCAN_BAD:
+        return give_up(tools, content);
+    default:
+        return last && give_up(tools, content);
+    }
+}
+
+static bool read_args(bt_tools_t *tools)
+{
+    bt_strbuf_t *out = &tools->calls[tools->n_calls - 1].arguments;
+    const char *text = tools->held.data;
+    bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
+    bool ended = false;
+    size_t n = 0;
+
+    while ((n < tools->held.len) && !ended && (result == BT_JSON_SCAN_MORE)) {
+        result = bt_json_scan_push(&tools->scan, text[n]);
+        n++;
+        ended = (tools->scan.depth == tools->args_depth) &&
+                (result != BT_JSON_SCAN_BAD);
+    }
+    bt_strbuf_append(out, text, n);
+    consume(tools, n);
+    if (result == BT_JSON_SCAN_BAD) {
+        tools->state = BT_TOOLS_TORN;
+    } else if (ended) {
+        tools->state =
+            (result == BT_JSON_SCAN_DONE) ? behind_call(tools) : BT_TOOLS_REST;
+    }
+    return ended || (result == BT_JSON_SCAN_BAD);
+}
+
+/* Behind the arguments of an object that is told already. */
+static bool read_rest(bt_tools_t *tools)
+{
+    bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
+    size_t n = 0;
+
+    while ((n < tools->held.len) && (result == BT_JSON_SCAN_MORE)) {
+        result = bt_json_scan_push(&tools->scan, tools->held.data[n]);
+        n += (result != BT_JSON_SCAN_BAD) ? 1 : 0;
+    }
+    consume(tools, n);
+    if (result != BT_JSON_SCAN_MORE) {
+        tools->state = behind_call(tools);
+    }
+    return result != BT_JSON_SCAN_MORE;
+}
+
+/* ---- behind a call ---- */
+
+/* What ends a call may be missing. */
+static bool read_tail(bt_tools_t *tools, bool last)
+{
+    const bt_tool_format_t *format = tools->spec.format;
+    const size_t n_end = strlen(format->end);
+    size_t n;
+
+    tools->mark = tools->at = 0;
+    if (!skip_spaces(tools)) {
+        if (last) {
+            consume(tools, tools->held.len);
+        }
+        return false;
+    }
+    if (tools->in_list) {
+        const char c = byte(tools);
+
+        tools->at++;
+        if (c == ',') {
+            return has_call(tools, BT_TOOLS_OPENED);
+        }
+        tools->in_list = false;
+        tools->at -= (c == ']') ? 0 : 1;
+        return has_call(tools, BT_TOOLS_TEXT);
+    }
+    n = tools->held.len - tools->at;
+    n = (n < n_end) ? n : n_end;
+    if ((n > 0) &&
+        (memcmp(tools->held.data + tools->at, format->end, n) == 0)) {
+        if ((n < n_end) && !last) {
+            return false;
+        }
+        tools->at += n;
+    } else {
+        tools->at = 0;
+    }
+    return has_call(tools, BT_TOOLS_TEXT);
+}
+
+/* ---- calls as Python ---- */
+
+/* Where the list ends. @return false: not here */
+static bool end_of_list(bt_tools_t *tools)
+{
+    while (tools->at < tools->held.len) {
+        const char c = byte(tools);
+
+        tools->at++;
+        if (tools->quote != '\0') {
+            if (tools->is_escaped) {
+                tools->is_escaped = false;
+            } else if (c == '\\') {
+                tools->is_escaped = true;
+            } else if (c == tools->quote) {
+                tools->quote = '\0';
+            }
+        } else if ((c == '"') || (c == '\'')) {
+            tools->quote = c;
+        } else if ((c == '[') || (c == '(') || (c == '{')) {
+            tools->depth++;
+        } else if ((c == ']') || (c == ')') || (c == '}')) {
+            tools->depth--;
+            if (tools->depth == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool read_list(bt_tools_t *tools, bool last, bt_strbuf_t *content)
+{
+    if (!end_of_list(tools)) {
+        return last && give_up(tools, content);
+    }
+    if (!bt_tools_of_python(tools, tools->held.data + tools->begin,
+                            tools->at - tools->begin, content)) {
+        return give_up(tools, content);
+    }
+    if ((tools->spec.max_calls > 0) &&
+        (tools->n_calls > tools->spec.max_calls)) {
+        bt_tools_forget(tools, tools->spec.max_calls);
+    }
+    return has_call(tools, (behind_call(tools) == BT_TOOLS_FULL)
+                               ? BT_TOOLS_FULL
+                               : BT_TOOLS_PLAIN);
+}
+
+/* ---- all of it ---- */
+
+/* @return whether more is to be done with what is held. */
+static bool step(bt_tools_t *tools, bool last, bt_strbuf_t *content)
+{
+    switch (tools->state) {
+    case BT_TOOLS_TEXT:
+        return read_text(tools, last, content);
+    case BT_TOOLS_OPENED:
+        return read_opened(tools, last, content);
+    case BT_TOOLS_NAME:
+        return read_name(tools, last, content);
+    case BT_TOOLS_OBJECT:
+        return read_object(tools, last, content);
+    case BT_TOOLS_LIST:
+        return read_list(tools, last, content);
+    case BT_TOOLS_ARGS:
+        return read_args(tools);
+    case BT_TOOLS_REST:
+        return read_rest(tools);
+    case BT_TOOLS_TAIL:
+        return read_tail(tools, last);
+    case BT_TOOLS_TORN:
+        bt_strbuf_append(&tools->calls[tools->n_calls - 1].arguments,
+                         tools->held.data, tools->held.len);
+        consume(tools, tools->held.len);
+        break;
+    case BT_TOOLS_PLAIN:
+        give(tools, tools->held.len, content);
+        break;
+    case BT_TOOLS_FULL:
+        consume(tools, tools->held.len);
+        break;
+    }
+    return false;
+}
+
+void bt_tools_push(bt_tools_t *tools, const char *text, size_t bytes, bool last,
+                   bt_strbuf_t *content)
+{
+    if ((tools->state == BT_TOOLS_PLAIN) && (tools->held.len == 0) &&
+        (tools->n_calls == 0)) {
+        bt_strbuf_append(content, text, bytes);
+        return;
+    }
+    bt_strbuf_append(&tools->held, text, bytes);
+    if (bt_strbuf_status(&tools->held) != BT_OK) {
+        content->status = bt_strbuf_status(&tools->held);
+        return;
+    }
+    while ((tools->held.len > 0) && (bt_strbuf_status(content) == BT_OK) &&
+           step(tools, last, content)) {
+    }
+    if ((tools->n_calls > 0) &&
+        (bt_strbuf_status(&tools->calls[tools->n_calls - 1].arguments) !=
+         BT_OK)) {
+        content->status = BT_ERR_NO_MEMORY;
+    }
+}

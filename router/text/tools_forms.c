@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The forms of the families. */
+#include <ctype.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "router/text/tools_priv.h"
+
+/* In the order in which a template's text is asked for them. */
+static const bt_tool_format_t formats[] = {
+    {
+        .name = "hermes",
+        .mark = "<tool_call>",
+        .end = "</tool_call>",
+        .in_template = "<tool_call>",
+        .open = {"<tool_call>\n{\"name\": \"", "\", \"arguments\": "},
+        .kind = BT_TOOLS_OBJECTS,
+    },
+    {
+        .name = "mistral",
+        .mark = "[TOOL_CALLS]",
+        .end = "",
+        .in_template = "[TOOL_CALLS]",
+        .open = {"[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": "},
+        .kind = BT_TOOLS_BRACKETS,
+        .is_special = true,
+        .id_bytes = 9,
+    },
+    {
+        .name = "llama3",
+        .mark = "",
+        .end = ";",
+        .in_template = "<|python_tag|>",
+        .open = {"{\"name\": \"", "\", \"parameters\": "},
+        .kind = BT_TOOLS_OBJECTS,
+    },
+    {
+        .name = "pythonic",
+        .mark = "",
+        .end = "",
+        .in_template = "<|python_start|>",
+        .open = {"[", "("},
+        .kind = BT_TOOLS_PYTHON,
+    },
+};
+
+const bt_tool_format_t *bt_tool_format_named(const char *name)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(formats); i++) {
+        if (strcmp(formats[i].name, name) == 0) {
+            return &formats[i];
+        }
+    }
+    return NULL;
+}
+
+const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
+                                          size_t bytes)
+{
+    for (size_t i = 0; (bytes > 0) && (i < BT_ARRAY_LEN(formats)); i++) {
+        const char *mark = formats[i].in_template;
+
+        if (memmem(chat_template, bytes, mark, strlen(mark)) != NULL) {
+            return &formats[i];
+        }
+    }
+    return NULL;
+}
+
+const char *bt_tool_format_name(const bt_tool_format_t *format)
+{
+    return format->name;
+}
+
+bool bt_tool_format_is_special(const bt_tool_format_t *format)
+{
+    return format->is_special;
+}
+
+uint32_t bt_tool_format_id_bytes(const bt_tool_format_t *format)
+{
+    return format->id_bytes;
+}
+
+void bt_tool_format_open(const bt_tool_format_t *format, const char *name,
+                         bt_strbuf_t *out)
+{
+    bt_strbuf_puts(out, format->open[0]);
+    if (name != NULL) {
+        bt_strbuf_puts(out, name);
+        bt_strbuf_puts(out, format->open[1]);
+    }
+}
+
+bool bt_tool_name_is_valid(const char *name, size_t bytes)
+{
+    if ((bytes == 0) || (bytes > BT_TOOLS_MAX_NAME_BYTES)) {
+        return false;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        const char c = name[i];
+
+        if (((unsigned char)c >= 0x80) ||
+            ((isalnum((unsigned char)c) == 0) &&
+             ((c == '\0') || (strchr("_-.:/", c) == NULL)))) {
+            return false;
+        }
+    }
+    return true;
+}

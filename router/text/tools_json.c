@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call as an object of JSON. */
+#include <string.h>
+
+#include "common/base/utf8.h"
+#include "router/text/tools_priv.h"
+
+/* As JSON has it. */
+static bool is_space(char c)
+{
+    return (c == ' ') || (c == '\t') || (c == '\n') || (c == '\r');
+}
+
+/* ---- how it begins ---- */
+
+typedef struct cursor {
+    const char *at;
+    size_t n;
+    bool ran_out;
+} cursor_t;
+
+static void skip_spaces(cursor_t *c)
+{
+    while ((c->n > 0) && is_space(*c->at)) {
+        c->at++;
+        c->n--;
+    }
+}
+
+static bool expect(cursor_t *c, const char *word)
+{
+    const size_t want = strlen(word);
+    const size_t n = (c->n < want) ? c->n : want;
+
+    if (memcmp(c->at, word, n) != 0) {
+        return false;
+    }
+    c->at += n;
+    c->n -= n;
+    c->ran_out = n < want;
+    return !c->ran_out;
+}
+
+/* White space may stand before it. */
+static bool expect_token(cursor_t *c, const char *word)
+{
+    skip_spaces(c);
+    return expect(c, word);
+}
+
+/* A name up to @a end, which is not part of it. */
+static bool take_name(cursor_t *c, char end, bt_tools_slice_t *name_p)
+{
+    size_t n = 0;
+
+    while ((n < c->n) && (n <= BT_TOOLS_MAX_NAME_BYTES) && (c->at[n] != end) &&
+           bt_tool_name_is_valid(&c->at[n], 1)) {
+        n++;
+    }
+    c->ran_out = (n == c->n) && (n <= BT_TOOLS_MAX_NAME_BYTES);
+    if ((n == c->n) || (c->at[n] != end) || !bt_tool_name_is_valid(c->at, n)) {
+        return false;
+    }
+    *name_p = (bt_tools_slice_t){c->at, n};
+    c->at += n;
+    c->n -= n;
+    return true;
+}
+
+/* Either of the two words that arguments are written with. */
+static bool take_key(cursor_t *c)
+{
+    cursor_t other = *c;
+
+    if (expect_token(c, "\"arguments\"")) {
+        return true;
+    }
+    if (!c->ran_out) {
+        *c = other;
+        return expect_token(c, "\"parameters\"");
+    }
+    return false;
+}
+
+/* Each piece looks at it anew, so not at just any length. */
+#define MAX_HEAD_BYTES 1024u
+
+static bt_tools_match_t verdict(const cursor_t *c, size_t n, bool ok)
+{
+    if (ok) {
+        return BT_TOOLS_YES;
+    }
+    return (c->ran_out && (n <= MAX_HEAD_BYTES)) ? BT_TOOLS_MAYBE : BT_TOOLS_NO;
+}
+
+bt_tools_match_t bt_tools_head(const char *text, size_t n,
+                               bt_tools_slice_t *name_p, size_t *args_p)
+{
+    cursor_t c = {.at = text, .n = n};
+    bt_tools_slice_t name = {0};
+    const bool ok = expect_token(&c, "{") && expect_token(&c, "\"name\"") &&
+                    expect_token(&c, ":") && expect_token(&c, "\"") &&
+                    take_name(&c, '"', &name) && expect(&c, "\"") &&
+                    expect_token(&c, ",") && take_key(&c) &&
+                    expect_token(&c, ":") && expect_token(&c, "{");
+
+    if (ok) {
+        *name_p = name;
+        *args_p = n - c.n - 1;
+    }
+    return verdict(&c, n, ok);
+}
+
+bt_tools_match_t bt_tools_bare_head(const char *text, size_t n,
+                                    bt_tools_slice_t *name_p, size_t *args_p)
+{
+    static const char id_mark[] = "[CALL_ID]";
+    cursor_t c = {.at = text, .n = n};
+    bt_tools_slice_t name = {0};
+    bt_tools_slice_t id;
+    bool ok = take_name(&c, '[', &name);
+
+    if (ok && (c.n > 1) && (c.at[1] == id_mark[1])) {
+        ok = expect(&c, id_mark) && take_name(&c, '[', &id);
+    }
+    ok = ok && expect(&c, "[ARGS]") && expect_token(&c, "{");
+    if (ok) {
+        *name_p = name;
+        *args_p = n - c.n - 1;
+    }
+    return verdict(&c, n, ok);
+}
+
+/* ---- a whole one ---- */
+
+static size_t spaces(const char *text, size_t n)
+{
+    size_t at = 0;
+
+    while ((at < n) && is_space(text[at])) {
+        at++;
+    }
+    return at;
+}
+
+/* Bytes of the string that begins here, with its quotes. */
+static size_t string_bytes(const char *text, size_t n)
+{
+    size_t at = 1;
+
+    while ((at < n) && (text[at] != '"')) {
+        at += (text[at] == '\\') ? 2 : 1;
+    }
+    return at + 1;
+}
+
+/* Bytes of the value that begins here. */
+static size_t value_bytes(const char *text, size_t n)
+{
+    size_t at = 0;
+
+    if (text[0] == '"') {
+        return string_bytes(text, n);
+    }
+    if ((text[0] == '{') || (text[0] == '[')) {
+        bt_json_scan_t scan;
+
+        bt_json_scan_init(&scan);
+        while (bt_json_scan_push(&scan, text[at]) == BT_JSON_SCAN_MORE) {
+            at++;
+        }
+        return at + 1;
+    }
+    while ((at < n) && (strchr(",}] \t\r\n", text[at]) == NULL)) {
+        at++;
+    }
+    return at;
+}
+
+/* One member; `at` goes behind it. @return false: there is none any more */
+static bool next_member(const char *text, size_t n, size_t *at_p,
+                        bt_tools_slice_t *key_p, bt_tools_slice_t *value_p)
+{
+    size_t at = *at_p;
+
+    at += spaces(text + at, n - at);
+    if (text[at] == ',') {
+        at++;
+        at += spaces(text + at, n - at);
+    }
+    if (text[at] != '"') {
+        return false;
+    }
+    *key_p = (bt_tools_slice_t){text + at, string_bytes(text + at, n - at)};
+    at += key_p->n;
+    at += spaces(text + at, n - at) + 1; /* the colon */
+    at += spaces(text + at, n - at);
+    *value_p = (bt_tools_slice_t){text + at, value_bytes(text + at, n - at)};
+    *at_p = at + value_p->n;
+    return true;
+}
+
+static bool is_word(bt_tools_slice_t key, const char *word)
+{
+    return (key.n == strlen(word)) && (memcmp(key.at, word, key.n) == 0);
+}
+
+static unsigned hex_of(const char *text)
+{
+    unsigned value = 0;
+
+    for (int i = 0; i < 4; i++) {
+        const char c = text[i];
+
+        value = value * 16 + (unsigned)((c <= '9')   ? c - '0'
+                                        : (c >= 'a') ? c - 'a' + 10
+                                                     : c - 'A' + 10);
+    }
+    return value;
+}
+
+/* \uXXXX, perhaps two of them. @return bytes of it; 0: half a pair */
+static size_t unescape_hex(const char *text, size_t n, bt_strbuf_t *out)
+{
+    unsigned cp = hex_of(text + 2);
+    uint8_t bytes[4];
+    size_t used = 6;
+
+    if ((cp >= 0xd800) && (cp < 0xe000)) {
+        unsigned low = 0;
+
+        if ((n < 12) || (text[6] != '\\') || (text[7] != 'u')) {
+            return 0;
+        }
+        low = hex_of(text + 8);
+        if ((cp >= 0xdc00) || (low < 0xdc00) || (low >= 0xe000)) {
+            return 0;
+        }
+        cp = 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00);
+        used = 12;
+    }
+    bt_strbuf_append(out, bytes, bt_utf8_encode(cp, bytes));
+    return used;
+}
+
+static bool unescape(bt_tools_slice_t string, bt_strbuf_t *out)
+{
+    static const char from[] = "bfnrt";
+    static const char to[] = "\b\f\n\r\t";
+    size_t at = 1;
+
+    while (at < string.n - 1) {
+        const char *c = string.at + at;
+        size_t used = 1;
+
+        if (*c != '\\') {
+            bt_strbuf_append(out, c, 1);
+        } else if (c[1] == 'u') {
+            used = unescape_hex(c, string.n - 1 - at, out);
+        } else {
+            const char *known = strchr(from, c[1]);
+
+            bt_strbuf_append(out, (known != NULL) ? &to[known - from] : c + 1,
+                             1);
+            used = 2;
+        }
+        if (used == 0) {
+            return false;
+        }
+        at += used;
+    }
+    return true;
+}
+
+static bool is_object(const char *text, size_t n)
+{
+    bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
+    bt_json_scan_t scan;
+    size_t at = 0;
+
+    bt_json_scan_init(&scan);
+    if ((n == 0) || (text[0] != '{')) {
+        return false;
+    }
+    while ((at < n) && (result == BT_JSON_SCAN_MORE)) {
+        result = bt_json_scan_push(&scan, text[at++]);
+    }
+    return (result == BT_JSON_SCAN_DONE) && (at == n);
+}
+
+static bool take_arguments(bt_tools_slice_t value,
+                           bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
+{
+    if (value.at[0] == '{') {
+        *arguments_p = value;
+        return true;
+    }
+    bt_strbuf_reset(room);
+    if ((value.at[0] != '"') || !unescape(value, room) ||
+        (bt_strbuf_status(room) != BT_OK) ||
+        !is_object(room->data, room->len)) {
+        return false;
+    }
+    *arguments_p = (bt_tools_slice_t){room->data, room->len};
+    return true;
+}
+
+bool bt_tools_of_object(const char *text, size_t n, bt_tools_slice_t *name_p,
+                        bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
+{
+    bt_tools_slice_t name = {0};
+    bt_tools_slice_t arguments = {0};
+    bt_tools_slice_t key;
+    bt_tools_slice_t value;
+    size_t at = 1;
+
+    while (next_member(text, n, &at, &key, &value)) {
+        if ((name.n == 0) && is_word(key, "\"function\"") &&
+            (value.at[0] == '{')) {
+            text = value.at; /* it is in there */
+            n = value.n;
+            at = 1;
+        } else if ((name.n == 0) && is_word(key, "\"name\"") &&
+                   (value.at[0] == '"')) {
+            name = (bt_tools_slice_t){value.at + 1, value.n - 2};
+        } else if ((arguments.n == 0) &&
+                   (is_word(key, "\"arguments\"") ||
+                    is_word(key, "\"parameters\"")) &&
+                   !take_arguments(value, &arguments, room)) {
+            return false;
+        }
+    }
+    if (!bt_tool_name_is_valid(name.at, name.n)) {
+        return false;
+    }
+    *name_p = name;
+    *arguments_p = (arguments.n > 0) ? arguments : (bt_tools_slice_t){"{}", 2};
+    return true;
+}

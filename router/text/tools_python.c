@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A list of calls as Python writes them, with literals as arguments. */
+#include <ctype.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/json.h"
+#include "common/base/strbuf.h"
+#include "common/base/utf8.h"
+#include "router/text/tools_priv.h"
+
+#define MAX_DEPTH      32
+#define MAX_WORD_BYTES 64
+
+/* What is left of a text. */
+typedef struct place {
+    const char *text;
+    size_t n;
+} place_t;
+
+typedef struct reader {
+    place_t *at;
+    bt_strbuf_t *content; /* gets want of memory */
+    bt_json_t json;
+    unsigned depth;
+} reader_t;
+
+static bool value(reader_t *r, const char *key);
+
+static void skip_spaces(place_t *at)
+{
+    while ((at->n > 0) && bt_tools_is_space(*at->text)) {
+        at->text++;
+        at->n--;
+    }
+}
+
+static bool skip(reader_t *r, char c)
+{
+    skip_spaces(r->at);
+    if ((r->at->n == 0) || (*r->at->text != c)) {
+        return false;
+    }
+    r->at->text++;
+    r->at->n--;
+    return true;
+}
+
+static bool is_word(char c)
+{
+    return (isalnum((unsigned char)c) != 0) || (c == '_') || (c == '.') ||
+           (c == '-') || (c == '+');
+}
+
+/* Name, number or keyword. @return its bytes; 0: none */
+static size_t word(reader_t *r, char out[MAX_WORD_BYTES + 1])
+{
+    size_t n = 0;
+
+    skip_spaces(r->at);
+    while ((n < r->at->n) && (n < MAX_WORD_BYTES) && is_word(r->at->text[n])) {
+        out[n] = r->at->text[n];
+        n++;
+    }
+    out[n] = '\0';
+    r->at->text += n;
+    r->at->n -= n;
+    return ((r->at->n > 0) && is_word(*r->at->text)) ? 0 : n;
+}
+
+/* Of the escapes those of one character; others are no literal here. */
+static bool unescape(char c, bt_strbuf_t *out)
+{
+    static const char from[] = "n"
+                               "t"
+                               "r"
+                               "\\"
+                               "'"
+                               "\"";
+    static const char to[] = "\n"
+                             "\t"
+                             "\r"
+                             "\\"
+                             "'"
+                             "\"";
+    const char *at = (c != '\0') ? strchr(from, c) : NULL;
+
+    if (at == NULL) {
+        return false;
+    }
+    bt_strbuf_append(out, &to[at - from], 1);
+    return true;
+}
+
+static bool text_in(reader_t *r, bt_strbuf_t *out)
+{
+    place_t *at = r->at;
+    const char quote = *at->text;
+
+    at->text++;
+    at->n--;
+    while ((at->n > 0) && (*at->text != quote)) {
+        if ((*at->text == '\\') && (at->n > 1)) {
+            if (!unescape(at->text[1], out)) {
+                return false;
+            }
+            at->text += 2;
+            at->n -= 2;
+        } else {
+            bt_strbuf_append(out, at->text, 1);
+            at->text++;
+            at->n--;
+        }
+    }
+    return skip(r, quote);
+}
+
+static bool text_value(reader_t *r, const char *key)
+{
+    bt_strbuf_t text;
+    bool ok;
+
+    bt_strbuf_init(&text, SIZE_MAX / 4);
+    ok = text_in(r, &text);
+    if (bt_strbuf_status(&text) != BT_OK) {
+        r->content->status = bt_strbuf_status(&text);
+        ok = false;
+    }
+    if (ok) {
+        bt_json_strn(&r->json, key, (text.len > 0) ? text.data : "", text.len);
+    }
+    bt_strbuf_fini(&text);
+    return ok;
+}
+
+/* As JSON has numbers: no leading zero or plus, digits around the point. */
+static bool is_number(const char *text)
+{
+    const char *at = text + (*text == '-');
+
+    if ((*at == '0') && (isdigit((unsigned char)at[1]) != 0)) {
+        return false;
+    }
+    if (isdigit((unsigned char)*at) == 0) {
+        return false;
+    }
+    at += strspn(at, "0123456789");
+    if (*at == '.') {
+        const size_t n = strspn(++at, "0123456789");
+
+        if (n == 0) {
+            return false;
+        }
+        at += n;
+    }
+    if ((*at == 'e') || (*at == 'E')) {
+        size_t n;
+
+        at++;
+        at += (*at == '-') || (*at == '+');
+        n = strspn(at, "0123456789");
+        if (n == 0) {
+            return false;
+        }
+        at += n;
+    }
+    return *at == '\0';
+}
+
+static bool word_value(reader_t *r, const char *key)
+{
+    static const char *const words[][2] = {
+        {"True", "true"},   {"true", "true"}, {"False", "false"},
+        {"false", "false"}, {"None", "null"}, {"null", "null"}};
+    char text[MAX_WORD_BYTES + 1];
+
+    if (word(r, text) == 0) {
+        return false;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(words); i++) {
+        if (strcmp(text, words[i][0]) == 0) {
+            bt_json_raw(&r->json, key, words[i][1]);
+            return true;
+        }
+    }
+    if (!is_number(text)) {
+        return false;
+    }
+    bt_json_raw(&r->json, key, text);
+    return true;
+}
+
+static bool list_value(reader_t *r, const char *key)
+{
+    bt_json_array(&r->json, key);
+    if (!skip(r, ']')) {
+        do {
+            if (!value(r, NULL)) {
+                return false;
+            }
+        } while (skip(r, ','));
+        if (!skip(r, ']')) {
+            return false;
+        }
+    }
+    bt_json_end_array(&r->json);
+    return true;
+}
+
+static bool entry(reader_t *r)
+{
+    bt_strbuf_t key;
+    bool ok;
+
+    skip_spaces(r->at);
+    if ((r->at->n == 0) || (strchr("'\"", *r->at->text) == NULL)) {
+        return false;
+    }
+    bt_strbuf_init(&key, SIZE_MAX / 4);
+    ok = text_in(r, &key) && skip(r, ':');
+    if (bt_strbuf_status(&key) != BT_OK) {
+        r->content->status = bt_strbuf_status(&key);
+        ok = false;
+    }
+    if (ok) {
+        bt_json_key(&r->json, (key.len > 0) ? key.data : "", key.len);
+        ok = value(r, NULL);
+    }
+    bt_strbuf_fini(&key);
+    return ok;
+}
+
+static bool dict_value(reader_t *r, const char *key)
+{
+    bt_json_object(&r->json, key);
+    if (!skip(r, '}')) {
+        do {
+            if (!entry(r)) {
+                return false;
+            }
+        } while (skip(r, ','));
+        if (!skip(r, '}')) {
+            return false;
+        }
+    }
+    bt_json_end_object(&r->json);
+    return true;
+}
+
+static bool value(reader_t *r, const char *key)
+{
+    bool ok = false;
+
+    skip_spaces(r->at);
+    if ((r->at->n == 0) || (r->depth == MAX_DEPTH)) {
+        return false;
+    }
+    r->depth++;
+    switch (*r->at->text) {
+    case '\'':
+    case '"':
+        ok = text_value(r, key);
+        break;
+    case '[':
+        ok = skip(r, '[') && list_value(r, key);
+        break;
+    case '{':
+        ok = skip(r, '{') && dict_value(r, key);
+        break;
+    default:
+        ok = word_value(r, key);
+        break;
+    }
+    r->depth--;
+    return ok;
+}
+
+/* a=1, b="x") */
+static bool arguments(reader_t *r)
+{
+    char name[MAX_WORD_BYTES + 1];
+
+    bt_json_object(&r->json, NULL);
+    if (!skip(r, ')')) {
+        do {
+            if ((word(r, name) == 0) || !skip(r, '=') || !value(r, name)) {
+                return false;
+            }
+        } while (skip(r, ','));
+        if (!skip(r, ')')) {
+            return false;
+        }
+    }
+    bt_json_end_object(&r->json);
+    return true;
+}
+
+static bool call(bt_tools_t *tools, place_t *at, bt_strbuf_t *content)
+{
+    reader_t r = {.at = at, .content = content};
+    char name[MAX_WORD_BYTES + 1];
+    const size_t n_name = word(&r, name);
+    bt_strbuf_t out;
+    bool ok;
+
+    bt_strbuf_init(&out, SIZE_MAX / 4);
+    bt_json_init(&r.json, &out);
+    ok = (n_name > 0) && (isdigit((unsigned char)name[0]) == 0) &&
+         skip(&r, '(') && arguments(&r);
+    if (bt_strbuf_status(&out) == BT_ERR_NO_MEMORY) {
+        content->status = BT_ERR_NO_MEMORY;
+    }
+    ok = ok && (bt_strbuf_status(&out) == BT_OK) &&
+         bt_tools_add(tools, (bt_tools_slice_t){name, n_name},
+                      (bt_tools_slice_t){out.data, out.len}, content);
+    bt_strbuf_fini(&out);
+    return ok;
+}
+
+bool bt_tools_of_python(bt_tools_t *tools, const char *text, size_t n,
+                        bt_strbuf_t *content)
+{
+    const uint32_t n_before = tools->n_calls;
+    place_t at = {.text = text, .n = n};
+    reader_t r = {.at = &at, .content = content};
+    bool ok = skip(&r, '[');
+
+    while (ok) {
+        ok = call(tools, &at, content);
+        if (!ok || !skip(&r, ',')) {
+            break;
+        }
+    }
+    if (!ok || !skip(&r, ']')) {
+        bt_tools_forget(tools, n_before);
+        return false;
+    }
+    return true;
+}

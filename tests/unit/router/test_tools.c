@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of tools in what models say, in the forms of the families' own
+ * documentation: Hermes' function calling, Llama 3.1's JSON based tool calling,
+ * Mistral's tokenizers v3 to v13, Llama 3.2's pythonic calls. */
+#include "tests/support/testsupport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "router/text/tools.h"
+
+typedef struct parsing {
+    const char *format, *text, *content, *calls; /* "name arguments;…" */
+} parsing_t;
+
+#define A  "{\"a\": 1}"
+#define F  "{\"name\": \"f\", \"arguments\": " A "}"
+#define P  "{\"name\": \"f\", \"parameters\": " A "}"
+#define FS "f " A ";"
+
+/* Expected values by hand. */
+static const parsing_t parsings[] = {
+    {"hermes", "<tool_call>\n" F "\n</tool_call>", "", FS},
+    {"hermes",
+     "I look.\n<tool_call>" F "</tool_call>\n<tool_call>{\"name\":\"g\"}"
+     "</tool_call>\n",
+     "I look.", FS "g {};"},
+    {"hermes", "<tool_call>" F, "", FS},
+    {"hermes", "<tool_call>" F "</tool_call", "", FS},
+    {"hermes",
+     "<tool_call>{\"name\":\"f\",\"arguments\":"
+     "\"{\\\"a\\\":\\\"\\u00e9\\ud83d\\ude00\\n\\\"}\"}</tool_call>",
+     "<tool_call>{\"name\":\"f\",\"arguments\":"
+     "\"{\\\"a\\\":\\\"\\u00e9\\ud83d\\ude00\\n\\\"}\"}</tool_call>",
+     ""}, /* a line's end in a string is no JSON */
+    {"hermes",
+     "<tool_call>{\"name\":\"f\",\"arguments\":"
+     "\"{\\\"a\\\":\\\"\\u00e9\\ud83d\\ude00\\\"}\"}</tool_call>",
+     "", "f {\"a\":\"\xc3\xa9\xf0\x9f\x98\x80\"};"},
+    {"hermes", "<tool_call>{\"arguments\": " A ", \"name\": \"f\"}", "", FS},
+    {"hermes",
+     "<tool_call>{\"name\": \"f\", \"arguments\": " A ", \"id\": [1, {}]}"
+     "</tool_call>",
+     "", FS},
+    {"hermes",
+     "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"}\\\"{\", "
+     "\"t\": [true, -0.5e+3, null, {\"u\": {}}]}}</tool_call>",
+     "", "f {\"s\": \"}\\\"{\", \"t\": [true, -0.5e+3, null, {\"u\": {}}]};"},
+    {"hermes", "plain text\n", "plain text\n", ""},
+    {"hermes", "a <tool_cal", "a <tool_cal", ""},
+    {"hermes", "a <b> <tool_call", "a <b> <tool_call", ""},
+    {"hermes", "<tool_call>{\"name\": </tool_call>",
+     "<tool_call>{\"name\": </tool_call>", ""},
+    {"hermes", "<tool_call>oops</tool_call>\n<tool_call>" F "</tool_call>",
+     "<tool_call>oops</tool_call>", FS},
+    {"hermes", "<tool_call>" F "</tool_call>\n and more", "and more", FS},
+    {"hermes", "a\n<tool_call>" F "</tool_call>\n\nb\n", "a\n\nb", FS},
+    {"hermes", "<tool_call>{\"arguments\":{}}</tool_call>",
+     "<tool_call>{\"arguments\":{}}</tool_call>", ""},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":[]}</tool_call>",
+     "<tool_call>{\"name\":\"f\",\"arguments\":[]}</tool_call>", ""},
+    {"hermes", "<tool_call>{\"name\":5}", "<tool_call>{\"name\":5}", ""},
+    {"hermes", "<tool_call>{\"name\":\"a b\",\"arguments\":{}}</tool_call>",
+     "<tool_call>{\"name\":\"a b\",\"arguments\":{}}</tool_call>", ""},
+    {"hermes", "<tool_call>", "<tool_call>", ""},
+    {"hermes", "", "", ""},
+    {"llama3", " " P, "", FS},
+    {"llama3", P "; {\"name\":\"g\",\"arguments\":{}}", "", FS "g {};"},
+    {"llama3", P "\n" P " done", "done", FS FS},
+    {"llama3", "{\"type\":\"function\",\"function\":" P "}", "", FS},
+    {"llama3", "{\"answer\": 42}", "{\"answer\": 42}", ""},
+    {"llama3", "{\"name\": \"nobody\", \"parameters\": {}}",
+     "{\"name\": \"nobody\", \"parameters\": {}}", ""},
+    {"llama3", "{not json", "{not json", ""},
+    {"llama3", "Say " P, "Say " P, ""},
+    {"llama3", "  ", "  ", ""},
+    {"mistral", "[TOOL_CALLS] [" F ", " F "]", "", FS FS},
+    {"mistral", "Hm. [TOOL_CALLS][" F "]", "Hm.", FS},
+    {"mistral", "[TOOL_CALLS][" F, "", FS},
+    {"mistral", "[TOOL_CALLS][]", "[TOOL_CALLS][]", ""},
+    {"mistral", "[TOOL_CALLS]" F, "[TOOL_CALLS]" F, ""},
+    {"mistral", "[TOOL_CALLS]f[ARGS]" A "[TOOL_CALLS]g[ARGS]{}", "",
+     FS "g {};"},
+    {"mistral", "[TOOL_CALLS] f[CALL_ID]abc123xyz[ARGS]" A, "", FS},
+    {"mistral", "[TOOL_CALLS]f of x", "[TOOL_CALLS]f of x", ""},
+    {"mistral", "[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS]f[ARGS]", ""},
+    {"pythonic", "[get_weather(city='San Francisco', days=3), g()]", "",
+     "get_weather {\"city\":\"San Francisco\",\"days\":3};g {};"},
+    {"pythonic",
+     "[f(a=True, b=None, c=-1.5e3, d=[1, \"x\"], e={'k\\n': {\"v\": False}})]",
+     "",
+     "f {\"a\":true,\"b\":null,\"c\":-1.5e3,\"d\":[1,\"x\"],"
+     "\"e\":{\"k\\n\":{\"v\":false}}};"},
+    {"pythonic", "[f(a='it\\'s ] \\\\')]", "", "f {\"a\":\"it's ] \\\\\"};"},
+    {"pythonic", "[f(a=1)] then", "then", "f {\"a\":1};"},
+    {"pythonic", "[nobody(a=1)]", "[nobody(a=1)]", ""},
+    {"pythonic", "[f(), nobody()]", "[f(), nobody()]", ""},
+    {"pythonic", "[1, 2, 3]", "[1, 2, 3]", ""},
+    {"pythonic", "[f(a=b)]", "[f(a=b)]", ""},
+    {"pythonic", "[f(a=01)]", "[f(a=01)]", ""},
+    {"pythonic", "[f(1)]", "[f(1)]", ""},
+    {"pythonic", "[f(a='x)]", "[f(a='x)]", ""},
+    {"pythonic", "[]", "[]", ""},
+    {"pythonic", "]", "]", ""},
+};
+
+static const char names[] = "f\0g\0get_weather";
+
+static bt_tools_spec_t spec_of(const char *format, bool streams)
+{
+    return (bt_tools_spec_t){
+        .format = bt_tool_format_named(format),
+        .names = names,
+        .names_bytes = sizeof(names),
+        .streams = streams,
+    };
+}
+
+static void print_calls(const bt_tools_t *tools, char *out, size_t bytes)
+{
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (uint32_t i = 0; i < tools->n_calls; i++) {
+        const bt_strbuf_t *arguments = &tools->calls[i].arguments;
+
+        n += (size_t)snprintf(out + n, bytes - n, "%s %.*s;",
+                              tools->calls[i].name, (int)arguments->len,
+                              (arguments->len > 0) ? arguments->data : "");
+    }
+}
+
+/* In three pieces, of which each may be empty. */
+static void check(const parsing_t *p, bool streams, size_t a, size_t b)
+{
+    const bt_tools_spec_t spec = spec_of(p->format, streams);
+    const size_t n = strlen(p->text);
+    bt_strbuf_t content;
+    bt_tools_t tools;
+    char calls[1024];
+
+    bt_strbuf_init(&content, 4096);
+    bt_tools_init(&tools, &spec);
+    bt_tools_push(&tools, p->text, a, false, &content);
+    bt_tools_push(&tools, p->text + a, b - a, false, &content);
+    bt_tools_push(&tools, p->text + b, n - b, true, &content);
+    print_calls(&tools, calls, sizeof(calls));
+    if ((bt_strbuf_status(&content) != BT_OK) ||
+        (strcmp((content.len > 0) ? content.data : "", p->content) != 0) ||
+        (strcmp(calls, p->calls) != 0)) {
+        fail_msg("%s, %s, cut at %zu and %zu: \"%s\" and \"%s\"", p->text,
+                 streams ? "streamed" : "whole", a, b,
+                 (content.len > 0) ? content.data : "", calls);
+    }
+    bt_tools_fini(&tools);
+    bt_strbuf_fini(&content);
+}
+
+static void every_form_is_read_wherever_it_is_cut(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(parsings); i++) {
+        const size_t n = strlen(parsings[i].text);
+
+        for (size_t a = 0; a <= n; a++) {
+            for (size_t b = a; b <= n; b++) {
+                check(&parsings[i], false, a, b);
+                check(&parsings[i], true, a, b);
+            }
+        }
+    }
+}
+
+/* ---- what a stream tells, and when ---- */
+
+typedef struct told {
+    const char *piece, *content, *calls; /* all so far */
+} told_t;
+
+static void check_told(const char *format, const told_t *told, size_t n)
+{
+    const bt_tools_spec_t spec = spec_of(format, true);
+    bt_strbuf_t content;
+    bt_tools_t tools;
+    char calls[1024];
+
+    bt_strbuf_init(&content, 4096);
+    bt_tools_init(&tools, &spec);
+    for (size_t i = 0; i < n; i++) {
+        bt_tools_push(&tools, told[i].piece, strlen(told[i].piece), i == n - 1,
+                      &content);
+        print_calls(&tools, calls, sizeof(calls));
+        assert_string_equal((content.len > 0) ? content.data : "",
+                            told[i].content);
+        assert_string_equal(calls, told[i].calls);
+    }
+    bt_tools_fini(&tools);
+    bt_strbuf_fini(&content);
+}
+
+static void arguments_are_told_as_they_come(void **state)
+{
+    static const told_t hermes[] = {
+        {"Well", "Well", ""},
+        {",\n<tool", "Well,", ""},
+        {"_call>{\"name\": \"ge", "Well,", ""},
+        {"t\", \"argu", "Well,", ""},
+        {"ments\": ", "Well,", ""},
+        {"{", "Well,", "get {;"},
+        {"\"a\": [1,", "Well,", "get {\"a\": [1,;"},
+        {" 2]}}</too", "Well,", "get {\"a\": [1, 2]};"},
+        {"l_call>", "Well,", "get {\"a\": [1, 2]};"},
+        {" x", "Well, x", "get {\"a\": [1, 2]};"},
+    };
+    static const told_t mistral[] = {
+        {"[TOOL_CALLS]get[AR", "", ""},
+        {"GS]{\"a\"", "", "get {\"a\";"},
+        {":1}", "", "get {\"a\":1};"},
+    };
+    static const told_t llama3[] = {
+        {"{\"name\": \"f\", \"parameters\": {\"a", "", "f {\"a;"},
+        {"\": 1}}; ", "", "f {\"a\": 1};"},
+        {"{\"name\": \"g\", \"parameters\": {}", "", "f {\"a\": 1};g {};"},
+    };
+
+    (void)state;
+    check_told("hermes", hermes, BT_ARRAY_LEN(hermes));
+    check_told("mistral", mistral, BT_ARRAY_LEN(mistral));
+    check_told("llama3", llama3, BT_ARRAY_LEN(llama3));
+}
+
+static void a_call_that_breaks_is_text_or_was_told(void **state)
+{
+    static const parsing_t whole[] = {
+        {"hermes", "x <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ",
+         "x <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ", ""},
+        {"hermes",
+         "<tool_call>{\"name\": \"f\", \"arguments\": {a}}</tool_call>",
+         "<tool_call>{\"name\": \"f\", \"arguments\": {a}}</tool_call>", ""},
+    };
+    static const told_t cut[] = {
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"", "", "f {\"a\";"},
+        {": ", "", "f {\"a\": ;"},
+    };
+    static const told_t torn[] = {
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {", "", "f {;"},
+        {"a", "", "f {a;"},
+        {"}}</tool_call>", "", "f {a}}</tool_call>;"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(whole); i++) {
+        for (size_t a = 0; a <= strlen(whole[i].text); a++) {
+            check(&whole[i], false, a, a);
+        }
+    }
+    check_told("hermes", cut, BT_ARRAY_LEN(cut));
+    check_told("hermes", torn, BT_ARRAY_LEN(torn));
+}
+
+/* ---- the rest ---- */
+
+static void what_comes_behind_the_last_call_allowed_is_dropped(void **state)
+{
+    static const char *const texts[][3] = {
+        {"hermes", "a <tool_call>" F "</tool_call><tool_call>" F, "a"},
+        {"llama3", P ";" P, ""},
+        {"mistral", "[TOOL_CALLS][" F "," F "]", ""},
+        {"mistral", "[TOOL_CALLS]f[ARGS]" A "[TOOL_CALLS]f[ARGS]{}", ""},
+        {"pythonic", "[f(), g()] x", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2 * BT_ARRAY_LEN(texts); i++) {
+        const char *const *row = texts[i / 2];
+        bt_tools_spec_t spec = spec_of(row[0], (i % 2) != 0);
+        bt_strbuf_t content;
+        bt_tools_t tools;
+
+        spec.max_calls = 1;
+        bt_strbuf_init(&content, 4096);
+        bt_tools_init(&tools, &spec);
+        bt_tools_push(&tools, row[1], strlen(row[1]), true, &content);
+        assert_int_equal(tools.n_calls, 1);
+        assert_string_equal(tools.calls[0].name, "f");
+        assert_string_equal((content.len > 0) ? content.data : "", row[2]);
+        bt_tools_fini(&tools);
+        bt_strbuf_fini(&content);
+    }
+}
+
+static void push_all(const char *format, const char *text, size_t n,
+                     bool streams, uint32_t n_calls, size_t n_content)
+{
+    const bt_tools_spec_t spec = spec_of(format, streams);
+    bt_strbuf_t content;
+    bt_tools_t tools;
+
+    bt_strbuf_init(&content, SIZE_MAX / 4);
+    bt_tools_init(&tools, &spec);
+    for (size_t i = 0; i < n; i += 7) {
+        bt_tools_push(&tools, text + i, (n - i < 7) ? n - i : 7, false,
+                      &content);
+    }
+    bt_tools_push(&tools, "", 0, true, &content);
+    assert_int_equal(bt_strbuf_status(&content), BT_OK);
+    assert_int_equal(tools.n_calls, n_calls);
+    assert_int_equal(content.len, n_content);
+    bt_tools_fini(&tools);
+    bt_strbuf_fini(&content);
+}
+
+static void hostile_texts_have_their_bounds(void **state)
+{
+    static char text[65536];
+    size_t n = 0;
+
+    (void)state;
+    /* Deeper than is read. */
+    memset(text, '[', sizeof(text) - 1);
+    memcpy(text, "[f(a=", 5);
+    push_all("pythonic", text, sizeof(text) - 1, true, 0, sizeof(text) - 1);
+    memset(text, '[', sizeof(text) - 1);
+    n = (size_t)snprintf(text, sizeof(text), "<tool_call>{\"name\": ");
+    text[n] = '[';
+    push_all("hermes", text, sizeof(text) - 1, true, 0, sizeof(text) - 1);
+    /* A head that never ends. */
+    memset(text, ' ', sizeof(text) - 1);
+    memcpy(text, "<tool_call>{", 12);
+    text[sizeof(text) - 2] = 'x';
+    push_all("hermes", text, sizeof(text) - 1, true, 0, sizeof(text) - 1);
+    /* One call too many. */
+    n = 0;
+    for (int i = 0; i < BT_TOOLS_MAX_CALLS + 1; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "<tool_call>" F);
+    }
+    push_all("hermes", text, n, true, BT_TOOLS_MAX_CALLS,
+             strlen("<tool_call>" F));
+    push_all("hermes", text, n, false, BT_TOOLS_MAX_CALLS,
+             strlen("<tool_call>" F));
+}
+
+static bt_status_t push_with_failure(const parsing_t *p, int nth)
+{
+    const bt_tools_spec_t spec = spec_of(p->format, (nth % 2) != 0);
+    bt_status_t status;
+    bt_strbuf_t content;
+    bt_tools_t tools;
+
+    bt_strbuf_init(&content, 4096);
+    bt_tools_init(&tools, &spec);
+    bt_alloc_fail_at((nth + 1) / 2);
+    bt_tools_push(&tools, p->text, strlen(p->text), true, &content);
+    bt_alloc_fail_at(0);
+    status = bt_strbuf_status(&content);
+    assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
+    if (status == BT_OK) {
+        char calls[1024];
+
+        print_calls(&tools, calls, sizeof(calls));
+        assert_string_equal(calls, p->calls);
+    }
+    bt_tools_fini(&tools);
+    bt_strbuf_fini(&content);
+    return status;
+}
+
+static void memory_that_is_short_is_said(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(parsings); i++) {
+        int nth = 0;
+        int n_failed = 0;
+
+        do {
+            nth += 2;
+            n_failed +=
+                push_with_failure(&parsings[i], nth - 1) != BT_OK ? 1 : 0;
+            n_failed += push_with_failure(&parsings[i], nth) != BT_OK ? 1 : 0;
+        } while (n_failed == nth);
+        assert_true((parsings[i].calls[0] == '\0') || (n_failed > 2));
+    }
+}
+
+static void a_template_tells_the_format(void **state)
+{
+    static const char qwen[] = "{{- '\\n<tool_call>\\n{\"name\": \"' }}";
+
+    (void)state;
+    assert_ptr_equal(bt_tool_format_of(qwen, strlen(qwen)),
+                     bt_tool_format_named("hermes"));
+    assert_null(bt_tool_format_of("plain", 5));
+    assert_null(bt_tool_format_of(NULL, 0));
+    assert_null(bt_tool_format_named("off"));
+    assert_true(bt_tool_format_is_special(bt_tool_format_named("mistral")));
+    assert_false(bt_tool_format_is_special(bt_tool_format_named("hermes")));
+    assert_int_equal(bt_tool_format_id_bytes(bt_tool_format_named("mistral")),
+                     9);
+}
+
+/* What is put in front of an answer is the beginning of a call. */
+static void an_answer_can_be_opened_with_a_call(void **state)
+{
+    static const char *const rests[][3] = {
+        {"hermes", A "}\n</tool_call>", "get_weather\", \"arguments\": " A "}"},
+        {"llama3", A "}", "get_weather\", \"parameters\": " A "}"},
+        {"mistral", A "}]", "get_weather\", \"arguments\": " A "}]"},
+        {"pythonic", "a=1)]", "get_weather(a=1)]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2 * BT_ARRAY_LEN(rests); i++) {
+        const bool named = (i % 2) == 0;
+        const char *format = rests[i / 2][0];
+        const bt_tools_spec_t spec = spec_of(format, true);
+        bt_strbuf_t opened;
+        bt_strbuf_t content;
+        bt_tools_t tools;
+
+        bt_strbuf_init(&opened, 4096);
+        bt_strbuf_init(&content, 4096);
+        bt_tools_init(&tools, &spec);
+        bt_tool_format_open(spec.format, named ? "get_weather" : NULL, &opened);
+        bt_tools_push(&tools, opened.data, opened.len, false, &content);
+        bt_tools_push(&tools, rests[i / 2][named ? 1 : 2],
+                      strlen(rests[i / 2][named ? 1 : 2]), true, &content);
+        assert_int_equal(tools.n_calls, 1);
+        assert_string_equal(tools.calls[0].name, "get_weather");
+        assert_int_equal(content.len, 0);
+        bt_tools_fini(&tools);
+        bt_strbuf_fini(&opened);
+        bt_strbuf_fini(&content);
+    }
+}
+
+/* ---- where an object ends ---- */
+
+static void objects_of_json_end_where_they_do(void **state)
+{
+    /* Source: RFC 8259; '|' where it ends, '!' where it cannot go on. */
+    static const char *const rows[] = {
+        "{}|x",
+        "[]|",
+        " [1, -2.50e-3, 0, 0.1E5, true,false ,null, \"\\u00Af\\\"\\\\\"]|",
+        "{\"a\" : {\"b\":[{}, [ ]]}\t}|",
+        "[01!",
+        "[1.!]",
+        "[.!",
+        "[-!]",
+        "[1e!]",
+        "[1e+!]",
+        "[00!",
+        "[1 2!",
+        "[1,]!",
+        "[,!",
+        "{,!",
+        "{\"a\"}!",
+        "{\"a\":}!",
+        "{\"a\":1,}!",
+        "{a!",
+        "{1!",
+        "[tru !",
+        "[trux!",
+        "[\"\\x!",
+        "[\"\\u00g!",
+        "[\"\n!",
+        "[}!",
+        "{]!",
+        "[1}!",
+        "\"!",
+        "1!",
+        "t!",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
+        bt_json_scan_t scan;
+        const char *at = rows[i];
+
+        bt_json_scan_init(&scan);
+        while ((*at != '\0') && (result == BT_JSON_SCAN_MORE) && (*at != '|')) {
+            result = bt_json_scan_push(&scan, *at);
+            at += 1;
+        }
+        if ((result == BT_JSON_SCAN_DONE) ? (*at != '|')
+            : (result == BT_JSON_SCAN_BAD)
+                ? (strchr(rows[i], '!') == NULL)
+                : ((strchr(rows[i], '!') != NULL) || (*at == '|'))) {
+            fail_msg("%s: %d at %td", rows[i], (int)result, at - rows[i]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(every_form_is_read_wherever_it_is_cut),
+        BT_TEST(arguments_are_told_as_they_come),
+        BT_TEST(a_call_that_breaks_is_text_or_was_told),
+        BT_TEST(what_comes_behind_the_last_call_allowed_is_dropped),
+        BT_TEST(hostile_texts_have_their_bounds),
+        BT_TEST(memory_that_is_short_is_said),
+        BT_TEST(a_template_tells_the_format),
+        BT_TEST(an_answer_can_be_opened_with_a_call),
+        BT_TEST(objects_of_json_end_where_they_do),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
