@@ -11,9 +11,14 @@ bt_status_t bt_api_read_text_input(bt_api_parse_t *parse,
 bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
                                const bt_api_field_t *field,
                                const json_t *value);
+
+/* ---- api_messages.c ---- */
+
 bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
                                  const json_t *value);
+void bt_api_messages_fini(bt_api_request_t *request);
+
 /* ---- api_responses.c ---- */
 
 bt_status_t bt_api_read_input(bt_api_parse_t *parse,
