@@ -83,6 +83,7 @@ typedef struct bt_config {
     const char *cors_origins;  /* "" = none */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
     const char *reasoning;     /* auto, off, think ... */
+    const char *tool_format;   /* auto, off, hermes ... */
     const char *log_level;     /* info */
     const char *log_format;    /* text, json */
     const char *log_dir;       /* "" = standard error */

@@ -11,6 +11,7 @@ static const char *const models[] = {"model",
                                      "context-tokens",
                                      "model-repository",
                                      "reasoning",
+                                     "tool-format",
                                      NULL};
 static const char *const processes[] = {
     "prefill",        "decode",  "routers", "share-http", "threads-prefill",

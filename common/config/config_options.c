@@ -141,6 +141,13 @@ const bt_option_t bt_config_options[] = {
            "answers have as reasoning_content: <think>, <seed:think>, [THINK] "
            "and so on; auto: as the file's chat template has it; off: all is "
            "content"),
+    CHOICE("tool-format", "auto",
+           "auto, off, hermes, llama3, mistral, pythonic", S | R, tool_format,
+           "How a model writes that it calls a tool, which chat's answers have "
+           "as tool_calls: hermes (Qwen, too): JSON in <tool_call>; llama3: "
+           "JSON alone; mistral: behind [TOOL_CALLS]; pythonic: [f(a=1)]; "
+           "auto: as the chat template has it; off: requests with tools are "
+           "refused"),
     TEXT("cors-origins", "ORIGIN[,ORIGIN]", "", S | R, cors_origins,
          "Web pages whose scripts may use the server from a browser, such as "
          "https://example.org or http://localhost:3000; *: all pages of "

@@ -462,7 +462,12 @@ const char *bt_chat_template_names(void)
 /* What only a model's own template has a place for. */
 static bt_status_t check_family(render_t *r)
 {
-    if (r->request->tools_json != NULL) {
+    bool tools = r->request->tools_json != NULL;
+
+    for (size_t i = 0; i < r->request->n_messages; i++) {
+        tools = tools || (r->request->messages[i].calls_json != NULL);
+    }
+    if (tools) {
         return fail(r, BT_ERR_UNSUPPORTED,
                     "tools need the model's own chat template; the server was "
                     "started with --chat-template and the name of a family");

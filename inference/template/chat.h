@@ -26,6 +26,10 @@ typedef struct bt_chat_message {
     const char *role;    /**< "system", "user", "assistant" (others: the
                               family decides, or BT_ERR_UNSUPPORTED) */
     const char *content; /**< UTF-8 */
+    /** For models' own templates; NULL: it has none. Of the assistant, the list
+     *  of calls of tools as JSON; of a tool, which call it answers; who speaks.
+     */
+    const char *calls_json, *call_id, *name;
 } bt_chat_message_t;
 
 /** "chatml", "smollm", "llama2", "llama3", "gemma", "mistral", "zephyr", "phi"
@@ -68,8 +72,8 @@ void bt_chat_template_free(const bt_chat_template_t *tmpl);
 typedef struct bt_chat_request {
     const bt_chat_message_t *messages;
     size_t n_messages;
-    /** The messages with all that they had (parts, calls of tools), for models'
-     *  own templates; NULL: they have role and content alone. */
+    /** The messages with all that they had (parts), for models' own templates;
+     *  NULL: they have no more than what is above. */
     const char *messages_json;
     const char *tools_json;     /**< a list; NULL: none */
     const char *documents_json; /**< a list; NULL: none */

@@ -59,7 +59,19 @@ void bt_chat_template_free(const bt_chat_template_t *tmpl)
     bt_free((void *)(uintptr_t)tmpl);
 }
 
-/* Role and content of each. */
+static void put_rest(const bt_chat_message_t *message, bt_json_t *json)
+{
+    if (message->name != NULL) {
+        bt_json_str(json, "name", message->name);
+    }
+    if (message->call_id != NULL) {
+        bt_json_str(json, "tool_call_id", message->call_id);
+    }
+    if (message->calls_json != NULL) {
+        bt_json_raw(json, "tool_calls", message->calls_json);
+    }
+}
+
 static void write_messages(const bt_chat_request_t *request, bt_strbuf_t *out)
 {
     bt_json_t json;
@@ -70,6 +82,7 @@ static void write_messages(const bt_chat_request_t *request, bt_strbuf_t *out)
         bt_json_object(&json, NULL);
         bt_json_str(&json, "role", request->messages[i].role);
         bt_json_str(&json, "content", request->messages[i].content);
+        put_rest(&request->messages[i], &json);
         bt_json_end_object(&json);
     }
     bt_json_end_array(&json);

@@ -25,10 +25,12 @@
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/rows.h"
 #include "router/frontend/sampling.h"
+#include "router/text/tools.h"
 
 #define BT_API_MAX_BIAS_WORDS 64 /**< and so many stop sequences of ids */
 #define BT_API_MAX_STOPS      64
 #define BT_API_MAX_MESSAGES   1024
+#define BT_API_MAX_TOOLS      128
 #define BT_API_MAX_PROMPTS    64         /**< choices of one completions call */
 #define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
 #define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
@@ -55,7 +57,20 @@ typedef struct bt_api_prompt {
 typedef struct bt_api_message {
     char *role;
     char *content;
+    /* Of the assistant: its calls of tools, as templates have them; of a tool:
+     * which call it answers, and the tool's name. NULL: none. */
+    char *calls_json, *call_id, *name;
 } bt_api_message_t;
+
+/** What a request says of tools; owned by it. */
+typedef struct bt_api_tools {
+    char *json; /**< the list, as templates have it; NULL: none may be called */
+    char *names; /**< of all, each with its zero */
+    size_t names_bytes;
+    bool required; /**< the answer is to begin with a call */
+    char *forced;  /**< ... of this one; NULL: of any */
+    bool only_one; /**< parallel_tool_calls false */
+} bt_api_tools_t;
 
 /** Tokens of a text whose logits get a bias. */
 typedef struct bt_api_bias_word {
@@ -126,8 +141,9 @@ typedef struct bt_api_request {
     /** Chat, for models' own templates: a list, and an object of further
      *  variables, as JSON; NULL: none. */
     char *documents_json, *kwargs_json;
-    char *instructions; /**< responses: also the first message; or NULL */
-    char *cache_salt;   /**< NULL: blocks are shared with all that have none */
+    bt_api_tools_t tools; /**< chat, tokenize */
+    char *instructions;   /**< responses: also the first message; or NULL */
+    char *cache_salt; /**< NULL: blocks are shared with all that have none */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's */
     /** Names of fields that nobody here knows, "a, b", in printable ASCII
@@ -209,6 +225,7 @@ typedef struct bt_api_answer {
     const char *fingerprint;   /**< OpenAI's system_fingerprint; NULL = null */
     uint32_t context_tokens;   /**< tokenize */
     bool token_texts;          /**< tokenize */
+    uint32_t call_id_bytes;    /**< of calls of tools; 0: as OpenAI's */
     /** Responses: what it was asked with. */
     float temperature, top_p;
     uint32_t max_tokens; /**< 0: it did not say */
@@ -227,6 +244,11 @@ typedef struct bt_api_choice {
     size_t whole_bytes;
     const char *thought; /**< chat: reasoning_content, likewise */
     size_t thought_bytes;
+    /** Chat: calls of tools, all so far. Of a piece those are told already of
+     *  which n_calls_told is the number, the last of them up to args_told. */
+    const bt_tool_call_t *calls;
+    uint32_t n_calls, n_calls_told;
+    size_t args_told;
     bt_finish_t finish;        /**< NONE while it goes on */
     const uint32_t *token_ids; /**< of this text; NULL: not asked for */
     uint32_t n_token_ids;

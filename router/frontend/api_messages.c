@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -12,6 +13,9 @@ void bt_api_messages_fini(bt_api_request_t *request)
     for (size_t i = 0; i < request->n_messages; i++) {
         bt_free(request->messages[i].role);
         bt_free(request->messages[i].content);
+        bt_free(request->messages[i].calls_json);
+        bt_free(request->messages[i].call_id);
+        bt_free(request->messages[i].name);
     }
     bt_free(request->messages);
     request->messages = NULL;
@@ -93,30 +97,85 @@ static bt_status_t read_role(bt_api_parse_t *parse, size_t index,
     static const char *const roles[][2] = {{"system", "system"},
                                            {"developer", "system"},
                                            {"user", "user"},
-                                           {"assistant", "assistant"}};
+                                           {"assistant", "assistant"},
+                                           {"tool", "tool"}};
+    const size_t n = BT_ARRAY_LEN(roles) -
+                     ((parse->request->dialect == BT_API_RESPONSES) ? 1 : 0);
 
     if (!json_is_string(value)) {
         return bt_api_refuse(parse, name_of(parse),
                              "%s[%zu].role must be a string", name_of(parse),
                              index);
     }
-    for (size_t i = 0; i < BT_ARRAY_LEN(roles); i++) {
+    for (size_t i = 0; i < n; i++) {
         if (strcmp(json_string_value(value), roles[i][0]) == 0) {
             *role_p = bt_strdup(roles[i][1]);
             return (*role_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
         }
     }
-    return bt_api_refuse(parse, name_of(parse),
-                         "%s[%zu].role must be system, developer, user "
-                         "or assistant, got %.40s",
-                         name_of(parse), index, json_string_value(value));
+    return bt_api_refuse(
+        parse, name_of(parse),
+        "%s[%zu].role must be system, developer, user%s "
+        "assistant%s, got %.40s",
+        name_of(parse), index, (n < BT_ARRAY_LEN(roles)) ? " or" : ",",
+        (n < BT_ARRAY_LEN(roles)) ? "" : " or tool", json_string_value(value));
+}
+
+/* A member that is a short text; absent and null are none. */
+static bt_status_t read_text_of(bt_api_parse_t *parse, size_t index,
+                                const json_t *message, const char *key,
+                                char **text_p)
+{
+    const json_t *value = json_object_get(message, key);
+    char name[64];
+
+    if ((value == NULL) || json_is_null(value)) {
+        return BT_OK;
+    }
+    snprintf(name, sizeof(name), "%s[%zu].%s", name_of(parse), index, key);
+    if (!json_is_string(value) ||
+        (json_string_length(value) > BT_API_MAX_NAME_BYTES)) {
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s must be a string of at most %d bytes", name,
+                             BT_API_MAX_NAME_BYTES);
+    }
+    *text_p = bt_strdup(json_string_value(value));
+    return (*text_p == NULL) ? bt_api_no_memory(parse) : BT_OK;
+}
+
+/* Calls that the assistant made, and what tools answered. */
+static bt_status_t read_tool_parts(bt_api_parse_t *parse, size_t index,
+                                   const json_t *value,
+                                   bt_api_message_t *message)
+{
+    const json_t *calls = json_object_get(value, "tool_calls");
+    bt_status_t status;
+    char where[64];
+
+    if (strcmp(message->role, "tool") == 0) {
+        status = read_text_of(parse, index, value, "tool_call_id",
+                              &message->call_id);
+        return (status == BT_OK)
+                   ? read_text_of(parse, index, value, "name", &message->name)
+                   : status;
+    }
+    if (json_array_size(calls) == 0) {
+        return BT_OK;
+    }
+    snprintf(where, sizeof(where), "%s[%zu]", name_of(parse), index);
+    if ((strcmp(message->role, "assistant") != 0) ||
+        (parse->request->dialect == BT_API_RESPONSES)) {
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s.tool_calls is for messages of the assistant",
+                             where);
+    }
+    return bt_api_read_calls(parse, where, calls, &message->calls_json);
 }
 
 static bt_status_t read_message(bt_api_parse_t *parse, size_t index,
                                 const json_t *value, bt_api_message_t *message)
 {
     const json_t *content = json_object_get(value, "content");
-    const json_t *calls = json_object_get(value, "tool_calls");
     bt_status_t status;
 
     if (!json_is_object(value)) {
@@ -124,13 +183,11 @@ static bt_status_t read_message(bt_api_parse_t *parse, size_t index,
                              "%s[%zu] must be an object, got %s",
                              name_of(parse), index, bt_api_type_of(value));
     }
-    if (json_array_size(calls) > 0) {
-        return bt_api_refuse(parse, name_of(parse),
-                             "%s[%zu].tool_calls is not supported yet",
-                             name_of(parse), index);
-    }
     status =
         read_role(parse, index, json_object_get(value, "role"), &message->role);
+    if (status == BT_OK) {
+        status = read_tool_parts(parse, index, value, message);
+    }
     if (status != BT_OK) {
         return status;
     }

@@ -28,6 +28,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->instructions);
     bt_free(request->documents_json);
     bt_free(request->kwargs_json);
+    bt_api_tools_fini(&request->tools);
     bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }
@@ -206,12 +207,16 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     bt_status_t status;
 
     if (request->dialect == BT_API_TOKENIZE) {
-        return check_tokenize(parse);
+        status = check_tokenize(parse);
+        return (status == BT_OK) ? bt_api_check_tools(parse) : status;
     }
     if (request->dialect == BT_API_DETOKENIZE) {
         return check_detokenize(parse);
     }
     status = check_prompt(parse);
+    if (status == BT_OK) {
+        status = bt_api_check_tools(parse);
+    }
     if (status != BT_OK) {
         return status;
     }

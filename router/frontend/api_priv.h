@@ -35,6 +35,7 @@ typedef struct bt_api_parse {
     bool has_max_completion_tokens;
     bool has_top_logprobs;
     bool says_generation_prompt, says_special_tokens;
+    bool says_no_tools;      /**< tool_choice */
     uint32_t best_of;        /**< 0 = absent */
     uint32_t n_bias_weights; /**< of request->bias_words, in their order */
     bt_api_lift_t *lift;     /**< ids that are not in the JSON; NULL: none */
@@ -116,6 +117,27 @@ bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
 void bt_api_note_unknown(bt_api_request_t *request, const char *name);
 /** BT_API_G … of a dialect. */
 uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect);
+
+/* ---- api_tools.c ---- */
+
+bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
+                              const bt_api_field_t *field, const json_t *value);
+bt_status_t bt_api_read_tool_choice(bt_api_parse_t *parse,
+                                    const bt_api_field_t *field,
+                                    const json_t *value);
+/** Of a message: "tool_calls", as the assistant made them.
+ *  @param [in] where  "messages[3]", for errors */
+BT_MUST_CHECK bt_status_t bt_api_read_calls(bt_api_parse_t *parse,
+                                            const char *where,
+                                            const json_t *value,
+                                            char **calls_json_p);
+/** Does tool_choice go with the tools? */
+BT_MUST_CHECK bt_status_t bt_api_check_tools(bt_api_parse_t *parse);
+void bt_api_tools_fini(bt_api_tools_t *tools);
+/** Calls of tools, of a message or of a piece's delta; nothing for none. */
+void bt_api_put_calls(const bt_api_answer_t *answer,
+                      const bt_api_choice_t *choice, bool piece,
+                      bt_json_t *json);
 
 /* ---- api_scores.c ---- */
 

@@ -51,13 +51,13 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
 }
 
 /* NULL while it goes on. */
-static const char *finish_reason(bt_finish_t finish)
+static const char *finish_reason(const bt_api_choice_t *choice)
 {
-    switch (finish) {
+    switch (choice->finish) {
     case BT_FINISH_NONE:
         return NULL;
     case BT_FINISH_STOP:
-        return "stop";
+        return (choice->n_calls > 0) ? "tool_calls" : "stop";
     case BT_FINISH_LENGTH:
         return "length";
     case BT_FINISH_CANCELED:
@@ -71,7 +71,7 @@ static void close_choice(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bt_json_t *json)
 {
     bt_api_put_logprobs(answer, choice, json);
-    bt_json_str(json, "finish_reason", finish_reason(choice->finish));
+    bt_json_str(json, "finish_reason", finish_reason(choice));
     bt_json_end_object(json);
 }
 
@@ -95,6 +95,16 @@ static void put_thought(const bt_api_choice_t *choice, bt_json_t *json)
     }
 }
 
+/* Calls without a word beside them have null. */
+static void put_content(const bt_api_choice_t *choice, bt_json_t *json)
+{
+    if ((choice->n_calls > 0) && (choice->text_bytes == 0)) {
+        bt_json_null(json, "content");
+    } else {
+        bt_json_strn(json, "content", choice->text, choice->text_bytes);
+    }
+}
+
 static void put_choice(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choice, bt_json_t *json)
 {
@@ -103,8 +113,9 @@ static void put_choice(const bt_api_answer_t *answer,
     if (answer->dialect == BT_API_CHAT) {
         bt_json_object(json, "message");
         bt_json_str(json, "role", "assistant");
-        bt_json_strn(json, "content", choice->text, choice->text_bytes);
+        put_content(choice, json);
         put_thought(choice, json);
+        bt_api_put_calls(answer, choice, false, json);
         bt_json_null(json, "refusal");
         bt_json_end_object(json);
     } else {
@@ -126,9 +137,10 @@ static void put_choice_piece(const bt_api_answer_t *answer,
             bt_json_str(json, "role", "assistant");
         }
         if (first || (choice->text_bytes > 0)) {
-            bt_json_strn(json, "content", choice->text, choice->text_bytes);
+            put_content(choice, json);
         }
         put_thought(choice, json);
+        bt_api_put_calls(answer, choice, true, json);
         bt_json_end_object(json);
     } else {
         bt_json_strn(json, "text", choice->text, choice->text_bytes);

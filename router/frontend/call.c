@@ -25,6 +25,7 @@ static void call_free(bt_call_t *call)
         bt_strbuf_fini(&call->choices[i].text);
         bt_strbuf_fini(&call->choices[i].thought);
         bt_reason_fini(&call->choices[i].reason);
+        bt_tools_fini(&call->choices[i].tools);
         bt_free(call->choices[i].ids);
         bt_free(call->choices[i].echo);
         bt_gen_rows_unref(call->choices[i].rows);
@@ -34,6 +35,7 @@ static void call_free(bt_call_t *call)
     bt_strbuf_fini(&call->opening);
     bt_free(call->given_id);
     bt_free(call->instructions);
+    bt_free(call->tool_names);
     bt_free(call->model);
     bt_free(call);
 }
@@ -222,6 +224,21 @@ static void add_rows(const bt_call_t *call, const bt_choice_t *choice,
     out->cum_logprob = choice->walk.cum_logprob;
 }
 
+/* Calls of tools, of which those of before are told. */
+static void add_calls(bt_choice_t *choice, bt_api_choice_t *out)
+{
+    const uint32_t n = choice->tools.n_calls;
+
+    out->calls = choice->tools.calls;
+    out->n_calls = n;
+    out->n_calls_told = choice->n_calls_told;
+    out->args_told = choice->args_told;
+    if (n > 0) {
+        choice->n_calls_told = n;
+        choice->args_told = choice->tools.calls[n - 1].arguments.len;
+    }
+}
+
 static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
                        size_t bytes, const bt_strbuf_t *thought)
 {
@@ -238,6 +255,7 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
 
     add_rows(call, choice, choice->n_scored, &piece);
     choice->n_scored = piece.to;
+    add_calls(choice, &piece);
     if (choice->told_from != NULL) {
         piece.token_ids = choice->told_from + choice->n_told;
         piece.n_token_ids = choice->n_output - choice->n_told;
@@ -275,28 +293,44 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
     call->reply->ops->piece(call->reply, &call->answer, &piece, first, &usage);
 }
 
-/* What is thought goes its own way. Text that is held back is told with what
- * comes next, and so are its tokens' ids and log-probs. */
+/* Calls of tools, or more of their arguments, that were not told yet. */
+static bool has_more_calls(const bt_choice_t *choice)
+{
+    const uint32_t n = choice->tools.n_calls;
+
+    return (n > choice->n_calls_told) ||
+           ((n > 0) &&
+            (choice->tools.calls[n - 1].arguments.len > choice->args_told));
+}
+
+/* What is thought goes its own way, and so do calls of tools. Text that is held
+ * back is told with what comes next, and so are its tokens' ids and log-probs.
+ */
 static void sort_text(bt_call_t *call, bt_choice_t *choice, const char *text,
                       size_t bytes)
 {
     const bool last = choice->finish != BT_FINISH_NONE;
+    bt_strbuf_t said;
     bt_strbuf_t content;
 
+    bt_strbuf_init(&said, BT_ANSWER_LIMIT);
     bt_strbuf_init(&content, BT_ANSWER_LIMIT);
-    bt_reason_push(&choice->reason, text, bytes, last, &choice->thought,
-                   call->stream ? &content : &choice->text);
+    bt_reason_push(&choice->reason, text, bytes, last, &choice->thought, &said);
+    bt_tools_push(&choice->tools, text_of(&said), said.len, last,
+                  call->stream ? &content : &choice->text);
     if ((bt_strbuf_status(&choice->thought) != BT_OK) ||
         (bt_strbuf_status(&choice->text) != BT_OK) ||
+        (bt_strbuf_status(&said) != BT_OK) ||
         (bt_strbuf_status(&content) != BT_OK)) {
         fail_for_memory(call);
     } else if (call->stream &&
                (last || (content.len > 0) || (choice->thought.len > 0) ||
-                (choice->told_from != NULL))) {
+                has_more_calls(choice) || (choice->told_from != NULL))) {
         tell_piece(call, choice, text_of(&content), content.len,
                    &choice->thought);
         bt_strbuf_reset(&choice->thought);
     }
+    bt_strbuf_fini(&said);
     bt_strbuf_fini(&content);
 }
 
@@ -306,7 +340,7 @@ static void add_text(bt_call_t *call, bt_choice_t *choice, const char *text,
     if (call->reply == NULL) {
         return;
     }
-    if (choice->reason.marks != NULL) {
+    if ((choice->reason.marks != NULL) || (choice->tools.spec.format != NULL)) {
         sort_text(call, choice, text, bytes);
         return;
     }
@@ -398,7 +432,7 @@ static uint32_t rank_of(const bt_call_t *call, uint32_t i)
     return rank;
 }
 
-static void fill_choice(const bt_call_t *call, const bt_choice_t *choice,
+static void fill_choice(const bt_call_t *call, bt_choice_t *choice,
                         uint32_t index, bt_api_choice_t *out)
 {
     out->index = index;
@@ -410,6 +444,7 @@ static void fill_choice(const bt_call_t *call, const bt_choice_t *choice,
     out->token_ids = choice->ids;
     out->n_token_ids = choice->n_output;
     out->by_end_id = choice->by_end_id;
+    add_calls(choice, out);
     add_rows(call, choice, 0, out);
 }
 

@@ -74,6 +74,28 @@ static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
     return choice->echo != NULL;
 }
 
+/* Where calls of tools are looked for in an answer. What of a call the prompt
+ * ends with is the answer's. @return false when memory is short. */
+static bool init_tools(bt_choice_t *choice, const bt_intake_t *in)
+{
+    const bt_prepared_t *prepared = &in->prepared;
+    const bt_api_tools_t *tools = &in->request.tools;
+    const bt_tools_spec_t spec = {
+        .format = prepared->tools,
+        .names = choice->call->tool_names,
+        .names_bytes = tools->names_bytes,
+        .max_calls = tools->only_one ? 1 : 0,
+        .streams = in->request.stream,
+    };
+
+    bt_tools_init(&choice->tools, &spec);
+    if (prepared->tool_opening.len > 0) {
+        bt_tools_push(&choice->tools, prepared->tool_opening.data,
+                      prepared->tool_opening.len, false, &choice->text);
+    }
+    return bt_strbuf_status(&choice->text) == BT_OK;
+}
+
 /* What the answers are made of.
  * @return false when memory is short. */
 bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
@@ -94,6 +116,13 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
         !copy_text(request->id, &call->given_id) ||
         !copy_text(request->instructions, &call->instructions)) {
         return false;
+    }
+    if (request->tools.names != NULL) {
+        call->tool_names =
+            bt_memdup(request->tools.names, request->tools.names_bytes);
+        if (call->tool_names == NULL) {
+            return false;
+        }
     }
     call->n_choices = n;
     call->n_of_prompt = request->n;
@@ -116,7 +145,7 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
         bt_score_walk_init(&choice->walk, in->served->tok,
                            request->dialect == BT_API_COMPLETIONS,
                            request->shows_special);
-        if (!make_echo(choice, in, i)) {
+        if (!init_tools(choice, in) || !make_echo(choice, in, i)) {
             return false;
         }
         if ((choice->echo != NULL) && !call->stream) {
@@ -124,6 +153,10 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
         }
     }
     bt_call_fill_answer(call, request);
+    if (in->prepared.tools != NULL) {
+        call->answer.call_id_bytes =
+            bt_tool_format_id_bytes(in->prepared.tools);
+    }
     call->answer.temperature = in->prepared.sampling.temperature;
     call->answer.top_p = in->prepared.sampling.top_p;
     return true;
@@ -166,7 +199,9 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .n_stop_ids = request->n_stop_ids,
         .every_token = request->return_token_ids && request->stream,
         .keeps_stop = request->keeps_stop,
-        .shows_special = request->shows_special,
+        .shows_special = request->shows_special ||
+                         ((in->prepared.tools != NULL) &&
+                          bt_tool_format_is_special(in->prepared.tools)),
         .priority = in->priority,
         .timeout_ms = request->timeout_ms,
         .parse_us = in->parse_us,

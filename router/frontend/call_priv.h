@@ -7,6 +7,7 @@
 #include "router/frontend/intake.h"
 #include "router/frontend/scores.h"
 #include "router/text/reason.h"
+#include "router/text/tools.h"
 
 #define BT_CALL_ID_BYTES 64
 
@@ -19,7 +20,10 @@ typedef struct bt_choice {
     uint32_t n_prompt, n_output, n_cached;
     bt_strbuf_t text; /* not streamed: the answer so far */
     bt_reason_t reason;
-    bt_strbuf_t thought; /* not streamed: what it thought */
+    bt_strbuf_t thought;   /* not streamed: what it thought */
+    bt_tools_t tools;      /* finds the calls in what it says */
+    uint32_t n_calls_told; /* streamed: of them */
+    size_t args_told;      /* ... bytes of the last one's arguments */
     char *echo;     /* a stream's: what its first piece begins with; owned */
     uint32_t *ids;  /* owned: n_output token ids, when asked for */
     bool by_end_id; /* the last of them is an end id */
@@ -56,6 +60,7 @@ struct bt_call {
     uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
     bool hides_logprobs;
     char *instructions;   /* of a response; owned or NULL */
+    char *tool_names;     /* owned or NULL; see bt_tools_spec_t */
     bt_choice_t *choices; /* owned */
     bt_call_tally_t own_tally;
     bt_call_tally_t *tally; /* of the request: own_tally, or several calls' */

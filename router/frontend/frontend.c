@@ -24,6 +24,7 @@ static bt_status_t open_models(bt_frontend_t *front)
             .path = config->models[i].path,
             .chat_template = config->chat_template,
             .reasoning = config->reasoning,
+            .tool_format = config->tool_format,
             .context_tokens = config->context_tokens,
         };
         bt_served_t *served = NULL;

@@ -36,6 +36,7 @@ static void read_model(bt_pool_job_t *job)
         .path = load->path,
         .chat_template = config->chat_template,
         .reasoning = config->reasoning,
+        .tool_format = config->tool_format,
         .context_tokens = config->context_tokens,
     };
 

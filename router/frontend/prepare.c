@@ -125,6 +125,28 @@ static bt_status_t copy_ids(const bt_served_t *served,
     return BT_OK;
 }
 
+/* Can the model be told of tools, and its calls be found? */
+static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
+{
+    if (!served->takes_tools) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "tools",
+                         "tools: the chat template of model %s shows no tools; "
+                         "start the server with --chat-template FILE, one that "
+                         "does",
+                         served->name);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (served->tools == NULL) {
+        bt_api_error_set(error, 400, BAD_REQUEST, "tools",
+                         "tools: how model %s writes calls is not known from "
+                         "its chat template, or off; start the server with "
+                         "--tool-format",
+                         served->name);
+        return BT_ERR_UNSUPPORTED;
+    }
+    return BT_OK;
+}
+
 static bt_status_t render_chat(const bt_served_t *served,
                                const bt_api_request_t *request,
                                bt_strbuf_t *text, bt_quotes_t *quotes,
@@ -136,11 +158,18 @@ static bt_status_t render_chat(const bt_served_t *served,
                                   request->continues_final,
                               .documents_json = request->documents_json,
                               .kwargs_json = request->kwargs_json,
+                              .tools_json = request->tools.json,
                               .now_s = (int64_t)time(NULL)};
     char why[BT_CHAT_WHY_BYTES];
     bt_chat_message_t *messages;
     bt_status_t status;
 
+    if ((request->tools.json != NULL) && (served->chat != NULL)) {
+        status = check_tools(served, error);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
     if (served->chat == NULL) {
         bt_api_error_set(error, 400, BAD_REQUEST, "messages",
                          "%s; start the server with --chat-template FILE or "
@@ -155,6 +184,9 @@ static bt_status_t render_chat(const bt_served_t *served,
     for (size_t i = 0; i < request->n_messages; i++) {
         messages[i].role = request->messages[i].role;
         messages[i].content = request->messages[i].content;
+        messages[i].calls_json = request->messages[i].calls_json;
+        messages[i].call_id = request->messages[i].call_id;
+        messages[i].name = request->messages[i].name;
     }
     chat.messages = messages;
     status =
@@ -191,6 +223,37 @@ static bt_status_t cut_behind_final(const bt_api_request_t *request,
     return BT_OK;
 }
 
+/* tool_choice: the prompt ends with the beginning of a call, which is so the
+ * answer's. What is thought is over then. */
+static bt_status_t open_call(const bt_served_t *served,
+                             const bt_api_request_t *request, bt_strbuf_t *text,
+                             bt_quotes_t *quotes, bt_api_error_t *error)
+{
+    const bt_reason_marks_t *reason = served->reason;
+    const char *forced = request->tools.forced;
+    bt_status_t status = BT_OK;
+    size_t begin;
+
+    if ((reason != NULL) && (text->len > 0) &&
+        bt_reason_is_opened(reason, text->data, text->len)) {
+        bt_strbuf_puts(text, "\n");
+        bt_strbuf_puts(text, reason->close);
+        bt_strbuf_puts(text, "\n\n");
+    }
+    begin = text->len;
+    bt_tool_format_open(served->tools, forced, text);
+    if ((forced != NULL) && (bt_strbuf_status(text) == BT_OK)) {
+        const char *at = memmem(text->data + begin, text->len - begin, forced,
+                                strlen(forced));
+
+        begin = (at != NULL) ? (size_t)(at - text->data) : text->len;
+        status = bt_quotes_add(quotes, begin, begin + strlen(forced));
+    }
+    return ((status == BT_OK) && (bt_strbuf_status(text) == BT_OK))
+               ? BT_OK
+               : no_memory(error);
+}
+
 static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
                                const bt_api_request_t *request,
                                bt_token_vec_t *out, bt_api_error_t *error)
@@ -203,6 +266,9 @@ static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
     status = render_chat(served, request, &text, &quotes, error);
     if ((status == BT_OK) && request->continues_final) {
         status = cut_behind_final(request, &text, &quotes, error);
+    }
+    if ((status == BT_OK) && request->tools.required) {
+        status = open_call(served, request, &text, &quotes, error);
     }
     if (status == BT_OK) {
         /* What looks like a special token in a message is its text. */
@@ -629,6 +695,17 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
             return status;
         }
     }
+    if (request->tools.json != NULL) {
+        p->tools = served->tools;
+        bt_strbuf_init(&p->tool_opening, CHAT_TEXT_LIMIT);
+        if (request->tools.required) {
+            bt_tool_format_open(p->tools, request->tools.forced,
+                                &p->tool_opening);
+        }
+        if (bt_strbuf_status(&p->tool_opening) != BT_OK) {
+            return no_memory(error);
+        }
+    }
     p->sampling = request->sampling;
     if (request->dialect != BT_API_GENERATE) {
         bt_sampling_defaults_apply(&served->sampling, request->said,
@@ -726,5 +803,6 @@ void bt_prepared_fini(bt_prepared_t *prepared)
     bt_free(prepared->biases);
     bt_free(prepared->tokens.ids);
     bt_strbuf_fini(&prepared->text);
+    bt_strbuf_fini(&prepared->tool_opening);
     memset(prepared, 0, sizeof(*prepared));
 }

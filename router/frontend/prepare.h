@@ -41,6 +41,9 @@ typedef struct bt_prepared {
     bt_logit_bias_t *biases;  /**< owned; those made of words, or NULL */
     bt_hash128_t space;       /**< of its KV blocks: bt_space_of_salt() */
     bool opens_reasoning;     /**< bt_reason_is_opened() */
+    /** How calls of tools are found in the answers; NULL: there are none. */
+    const bt_tool_format_t *tools;
+    bt_strbuf_t tool_opening; /**< owned; what of a call the prompt ends with */
     bt_token_vec_t tokens;    /**< owned; all that tokenize asks for */
     bt_strbuf_t text;         /**< owned; ... and detokenize */
 } bt_prepared_t;

@@ -86,8 +86,23 @@ static char *token_text(const bt_served_t *served, const char *key)
     return (bytes != NULL) ? bt_memdup(bytes, n) : NULL;
 }
 
-static bt_status_t read_jinja(const bt_served_t *served,
-                              bt_chat_source_t *source,
+static bool has_word(const char *text, size_t bytes, const char *word)
+{
+    return (bytes > 0) && (memmem(text, bytes, word, strlen(word)) != NULL);
+}
+
+/* Does it show tools, and how are they called? */
+static void find_tools(bt_served_t *served, const bt_chat_source_t *source)
+{
+    const bool own = source->tools_jinja != NULL;
+    const char *text = own ? source->tools_jinja : source->jinja;
+    const size_t bytes = own ? source->tools_bytes : source->bytes;
+
+    served->takes_tools = has_word(text, bytes, "tools");
+    served->tools = bt_tool_format_of(text, bytes);
+}
+
+static bt_status_t read_jinja(bt_served_t *served, bt_chat_source_t *source,
                               char why[BT_CHAT_WHY_BYTES],
                               const bt_chat_template_t **chat_p)
 {
@@ -102,6 +117,9 @@ static bt_status_t read_jinja(const bt_served_t *served,
     }
     source->tokens = (bt_chat_tokens_t){texts[0], texts[1], texts[2], texts[3]};
     status = bt_chat_template_read(source, why, BT_CHAT_WHY_BYTES, chat_p);
+    if (status == BT_OK) {
+        find_tools(served, source);
+    }
     for (int i = 0; i < N_CHAT_TOKENS; i++) {
         bt_free(texts[i]);
     }
@@ -243,7 +261,14 @@ static bt_status_t read_model(bt_served_t *served,
         served->created = info.st_mtim.tv_sec;
     }
     status = read_context(served, options);
-    return (status == BT_OK) ? find_template(served, options) : status;
+    if (status == BT_OK) {
+        status = find_template(served, options);
+    }
+    if ((options->tool_format != NULL) &&
+        (strcmp(options->tool_format, "auto") != 0)) {
+        served->tools = bt_tool_format_named(options->tool_format);
+    }
+    return status;
 }
 
 /* Events of the core; `ctx` is the model. */

@@ -37,6 +37,7 @@
 #include "router/frontend/api.h"
 #include "router/observe/metrics.h"
 #include "router/text/reason.h"
+#include "router/text/tools.h"
 
 #define BT_SERVED_VERSION   "1"
 #define BT_SERVED_WHY_BYTES 400
@@ -58,6 +59,8 @@ typedef struct bt_served {
     char chat_why[BT_SERVED_WHY_BYTES]; /**< why there is none, for clients */
     bt_sampling_defaults_t sampling;
     const bt_reason_marks_t *reason; /**< of what it thinks first, or NULL */
+    bool takes_tools;                /**< its template shows them */
+    const bt_tool_format_t *tools;   /**< of calls of tools, or NULL */
     bt_hash128_t identity;
     uint32_t context_tokens;
     int64_t created; /**< seconds since 1970, of the file */
@@ -72,6 +75,7 @@ typedef struct bt_served_options {
     const char *path;
     const char *chat_template; /**< option of the same name; "" = the file's */
     const char *reasoning;     /**< option of the same name; NULL: auto */
+    const char *tool_format;   /**< option of the same name; NULL: auto */
     uint32_t context_tokens;   /**< 0 = the file's */
 } bt_served_options_t;
 

@@ -223,6 +223,7 @@ static char model_path[256], other_path[256];
 static const char *access_path = "";
 static const char *shared_memory = "off";
 static const char *reasoning = "auto";
+static const char *tool_format = "auto";
 static const char *template_option = "chatml";
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
@@ -298,6 +299,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.shared_memory = shared_memory;
     w->config.unknown_fields = "warn";
     w->config.reasoning = reasoning;
+    w->config.tool_format = tool_format;
     w->config.cors_origins = "";
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
@@ -366,6 +368,22 @@ static inline uint32_t id_of(char c)
     return 3 + (uint32_t)(c - '!');
 }
 
+/* A request's prompt, "@" before special tokens. */
+static inline void text_of(const world_t *w, const sent_t *s, char out[256])
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_tokens; i++) {
+        bool is_special = false;
+        size_t bytes = 0;
+        const uint8_t *text =
+            bt_token_bytes(w->served->tok, s->tokens[i], &bytes, &is_special);
+
+        n += (size_t)snprintf(out + n, 256 - n, "%s%.*s", is_special ? "@" : "",
+                              (int)bytes, (const char *)text);
+    }
+}
+
 /* What is said of token @a index of an answer: -1/8, -2/8 …, and twice as much
  * of '!' and so on. */
 static inline bt_score_t score_of(uint32_t index, uint32_t n_top)
@@ -383,8 +401,8 @@ static inline void tokens(world_t *w, bt_instance_t *from, uint32_t n,
                           uint32_t index, const char *text, bt_finish_t finish)
 {
     const bt_wants_t wants = request(w, n)->wants;
-    bt_token_score_t scores[64];
-    bt_token_t list[64];
+    bt_token_score_t scores[128];
+    bt_token_t list[128];
     bt_msg_t msg = {.type = BT_MSG_TOKENS};
 
     msg.u.tokens.n = (uint32_t)strlen(text);

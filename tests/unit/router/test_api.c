@@ -407,9 +407,10 @@ static void missing_and_empty_prompts_are_refused(void **state)
             "messages[0].content must be a string or a list of parts");
     refused(H, "{'messages': [{'content': 'x'}]}", "messages",
             "messages[0].role must be a string");
-    refused(H, "{'messages': [{'role': 'tool', 'content': 'x'}]}", "messages",
-            "messages[0].role must be system, developer, user or assistant, "
-            "got tool");
+    refused(H, "{'messages': [{'role': 'function', 'content': 'x'}]}",
+            "messages",
+            "messages[0].role must be system, developer, user, assistant or "
+            "tool, got function");
     refused(H,
             "{'messages': [{'role': 'user', 'content': 'a'}, {'role': 'user',"
             "'content': [{'type': 'image_url'}]}]}",
@@ -422,7 +423,8 @@ static void missing_and_empty_prompts_are_refused(void **state)
     refused(H,
             "{'messages': [{'role': 'assistant', 'content': 'a',"
             "'tool_calls': [1]}]}",
-            "messages", "messages[0].tool_calls is not supported yet");
+            "messages",
+            "messages[0].tool_calls[0] needs a function with a name");
 }
 
 static void numbers_out_of_range_are_refused(void **state)
@@ -644,8 +646,6 @@ static void what_is_not_supported_is_said(void **state)
     } cases[] = {
         {H, CHT("'echo': true"), "echo"},
         {C, CMP("'suffix': 'x'"), "suffix"},
-        {H, CHT("'tools': [{}]"), "tools"},
-        {H, CHT("'tool_choice': 'required'"), "tool_choice"},
         {H, CHT("'functions': [{}]"), "functions"},
         {H, CHT("'audio': {'voice': 'x'}"), "audio"},
         {C, CMP("'use_beam_search': true"), "use_beam_search"},

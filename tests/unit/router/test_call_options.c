@@ -181,21 +181,6 @@ static void a_stream_lists_the_ids_of_each_piece(void **state)
     stop(w);
 }
 
-static void text_of(const world_t *w, const sent_t *s, char out[256])
-{
-    size_t n = 0;
-
-    for (uint32_t i = 0; i < s->n_tokens; i++) {
-        bool is_special = false;
-        size_t bytes = 0;
-        const uint8_t *text =
-            bt_token_bytes(w->served->tok, s->tokens[i], &bytes, &is_special);
-
-        n += (size_t)snprintf(out + n, 256 - n, "%s%.*s", is_special ? "@" : "",
-                              (int)bytes, (const char *)text);
-    }
-}
-
 /* "@" before special tokens. */
 #define ASKED "@<|im_start|>user\nHi@<|im_end|>\n@<|im_start|>assistant\n"
 

@@ -7,21 +7,6 @@
 
 #define RESPONSES "/v1/responses"
 
-static void text_of(const world_t *w, const sent_t *s, char out[256])
-{
-    size_t n = 0;
-
-    for (uint32_t i = 0; i < s->n_tokens; i++) {
-        bool is_special = false;
-        size_t bytes = 0;
-        const uint8_t *text =
-            bt_token_bytes(w->served->tok, s->tokens[i], &bytes, &is_special);
-
-        n += (size_t)snprintf(out + n, 256 - n, "%.*s", (int)bytes,
-                              (const char *)text);
-    }
-}
-
 static void a_response_is_an_object_with_a_message(void **state)
 {
     world_t *w = &world;
@@ -34,9 +19,9 @@ static void a_response_is_an_object_with_a_message(void **state)
          "{\"model\":\"tiny\",\"input\":\"Hi\",\"instructions\":\"Be\","
          "\"max_output_tokens\":9,\"temperature\":0.5,\"top_p\":0.25}");
     text_of(w, request(w, 0), text);
-    assert_string_equal(text, "<|im_start|>system\nBe<|im_end|>\n"
-                              "<|im_start|>user\nHi<|im_end|>\n"
-                              "<|im_start|>assistant\n");
+    assert_string_equal(text, "@<|im_start|>system\nBe@<|im_end|>\n"
+                              "@<|im_start|>user\nHi@<|im_end|>\n"
+                              "@<|im_start|>assistant\n");
     assert_int_equal(request(w, 0)->max_new, 9);
     answer(w, 0, "yesX", BT_FINISH_STOP);
     assert_int_equal(ex.status, 200);
@@ -66,11 +51,11 @@ static void a_response_is_an_object_with_a_message(void **state)
          "\"text\":\"c\"}]},{\"role\":\"user\",\"content\":\"d\"}],"
          "\"store\":false,\"max_output_tokens\":3,\"metadata\":{\"k\":\"v\"}}");
     text_of(w, request(w, 1), text);
-    assert_string_equal(text, "<|im_start|>system\nBe<|im_end|>\n"
-                              "<|im_start|>user\na\nb<|im_end|>\n"
-                              "<|im_start|>assistant\nc<|im_end|>\n"
-                              "<|im_start|>user\nd<|im_end|>\n"
-                              "<|im_start|>assistant\n");
+    assert_string_equal(text, "@<|im_start|>system\nBe@<|im_end|>\n"
+                              "@<|im_start|>user\na\nb@<|im_end|>\n"
+                              "@<|im_start|>assistant\nc@<|im_end|>\n"
+                              "@<|im_start|>user\nd@<|im_end|>\n"
+                              "@<|im_start|>assistant\n");
     answer(w, 1, "abc", BT_FINISH_LENGTH);
     has(&ex, "\"status\":\"incomplete\",\"error\":null,"
              "\"incomplete_details\":{\"reason\":\"max_output_tokens\"},"

@@ -108,7 +108,7 @@ static void family_refuses(const pair_t *pair, const bt_chat_request_t *request)
 
 static void every_family_renders_as_its_jinja_text(void **state)
 {
-    bt_chat_message_t messages[MAX_MESSAGES];
+    bt_chat_message_t messages[MAX_MESSAGES] = {{.role = NULL}};
     bt_chat_request_t request = {.messages = messages,
                                  .now_s = 1721952000}; /* 26 Jul 2024 */
     pair_t pair = {.own = NULL};
@@ -189,7 +189,7 @@ static const bt_chat_template_t *own(const char *jinja, const char *tools_jinja)
 
 static void a_models_own_template_gets_all_that_a_request_has(void **state)
 {
-    static const bt_chat_message_t message = {"user", "a"};
+    static const bt_chat_message_t message = {.role = "user", .content = "a"};
     const bt_chat_request_t request = {
         .messages = &message,
         .n_messages = 1,
@@ -240,7 +240,7 @@ static void without_a_generation_prompt_a_family_opens_no_answer(void **state)
         {"zephyr", "<|user|>\na</s>\n"},
         {"mistral", "<s>[INST] a [/INST]"},
     };
-    static const bt_chat_message_t message = {"user", "a"};
+    static const bt_chat_message_t message = {.role = "user", .content = "a"};
     const bt_chat_request_t request = {
         .messages = &message, .n_messages = 1, .no_generation_prompt = true};
     char why[BT_CHAT_WHY_BYTES];
@@ -264,7 +264,7 @@ static void without_a_generation_prompt_a_family_opens_no_answer(void **state)
 
 static void requests_with_tools_get_a_text_of_their_own(void **state)
 {
-    static const bt_chat_message_t message = {"user", "a"};
+    static const bt_chat_message_t message = {.role = "user", .content = "a"};
     bt_chat_request_t request = {.messages = &message, .n_messages = 1};
     const bt_chat_template_t *tmpl = own("plain", "with {{ tools | length }}");
     char why[BT_CHAT_WHY_BYTES];
@@ -283,9 +283,41 @@ static void requests_with_tools_get_a_text_of_their_own(void **state)
     bt_chat_template_free(tmpl);
 }
 
+static void calls_of_tools_and_their_answers_are_seen(void **state)
+{
+    static const bt_chat_message_t messages[] = {
+        {.role = "assistant",
+         .content = "",
+         .calls_json = "[{\"function\":{\"arguments\":{\"a\":[1.5]}}}]"},
+        {.role = "tool", .content = "4", .call_id = "c1", .name = "f"},
+    };
+    const bt_chat_request_t request = {.messages = messages, .n_messages = 2};
+    const bt_chat_template_t *tmpl =
+        own("{% for m in messages %}{{ m.tool_calls is defined }}/"
+            "{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}"
+            "{% endfor %}{{ m.name }}{{ m.tool_call_id }}{{ m.content }} "
+            "{% endfor %}",
+            NULL);
+    char why[BT_CHAT_WHY_BYTES];
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    assert_int_equal(
+        bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)), BT_OK);
+    /* As jinja2 renders it. */
+    assert_string_equal(out.data, "True/{\"a\": [1.5]} False/fc14 ");
+    assert_int_equal(bt_chat_render(bt_chat_template_by_name("chatml"),
+                                    &request, &out, NULL, why, sizeof(why)),
+                     BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "tools need the model's own chat template"));
+    bt_strbuf_fini(&out);
+    bt_chat_template_free(tmpl);
+}
+
 static void what_a_template_raises_is_what_the_client_hears(void **state)
 {
-    static const bt_chat_message_t message = {"tool", "a"};
+    static const bt_chat_message_t message = {.role = "tool", .content = "a"};
     const bt_chat_request_t request = {.messages = &message, .n_messages = 1};
     const bt_chat_template_t *tmpl =
         own("{{ raise_exception('no ' + messages[0].role) }}", NULL);
@@ -320,9 +352,9 @@ static void bad_conversations_are_refused_and_leave_the_text_alone(void **state)
     const bt_chat_template_t *llama2 = bt_chat_template_by_name("llama2");
     const bt_chat_template_t *phi = bt_chat_template_by_name("phi");
     const bt_chat_template_t *gemma = bt_chat_template_by_name("gemma");
-    const bt_chat_message_t system_only = {"system", "s"};
-    const bt_chat_message_t tool = {"tool", "t"};
-    const bt_chat_message_t empty = {"user", NULL};
+    const bt_chat_message_t system_only = {.role = "system", .content = "s"};
+    const bt_chat_message_t tool = {.role = "tool", .content = "t"};
+    const bt_chat_message_t empty = {.role = "user", .content = NULL};
     bt_strbuf_t out;
 
     (void)state;
@@ -344,7 +376,8 @@ static void bad_conversations_are_refused_and_leave_the_text_alone(void **state)
 static void a_full_buffer_is_an_error_and_keeps_what_was_there(void **state)
 {
     const bt_chat_template_t *chatml = bt_chat_template_by_name("chatml");
-    const bt_chat_message_t user = {"user", "a question of some length"};
+    const bt_chat_message_t user = {.role = "user",
+                                    .content = "a question of some length"};
     bt_strbuf_t out;
 
     (void)state;
@@ -364,6 +397,7 @@ int main(void)
         BT_TEST(a_models_own_template_gets_all_that_a_request_has),
         BT_TEST(without_a_generation_prompt_a_family_opens_no_answer),
         BT_TEST(requests_with_tools_get_a_text_of_their_own),
+        BT_TEST(calls_of_tools_and_their_answers_are_seen),
         BT_TEST(what_a_template_raises_is_what_the_client_hears),
         BT_TEST(bad_conversations_are_refused_and_leave_the_text_alone),
         BT_TEST(a_full_buffer_is_an_error_and_keeps_what_was_there),
