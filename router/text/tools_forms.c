@@ -12,7 +12,7 @@ static const bt_tool_format_t formats[] = {
         .name = "hermes",
         .mark = "<tool_call>",
         .end = "</tool_call>",
-        .in_template = "<tool_call>",
+        .in_template = {"<tool_call>"},
         .open = {"<tool_call>\n{\"name\": \"", "\", \"arguments\": "},
         .kind = BT_TOOLS_OBJECTS,
     },
@@ -20,7 +20,7 @@ static const bt_tool_format_t formats[] = {
         .name = "mistral",
         .mark = "[TOOL_CALLS]",
         .end = "",
-        .in_template = "[TOOL_CALLS]",
+        .in_template = {"[TOOL_CALLS]"},
         .open = {"[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": "},
         .kind = BT_TOOLS_BRACKETS,
         .is_special = true,
@@ -30,7 +30,8 @@ static const bt_tool_format_t formats[] = {
         .name = "llama3",
         .mark = "",
         .end = ";",
-        .in_template = "<|python_tag|>",
+        .in_template = {"<|python_tag|>",
+                        "{\"name\": function name, \"parameters\""},
         .open = {"{\"name\": \"", "\", \"parameters\": "},
         .kind = BT_TOOLS_OBJECTS,
     },
@@ -38,7 +39,7 @@ static const bt_tool_format_t formats[] = {
         .name = "pythonic",
         .mark = "",
         .end = "",
-        .in_template = "<|python_start|>",
+        .in_template = {"<|python_start|>"},
         .open = {"[", "("},
         .kind = BT_TOOLS_PYTHON,
     },
@@ -54,14 +55,27 @@ const bt_tool_format_t *bt_tool_format_named(const char *name)
     return NULL;
 }
 
+static bool has_word(const char *text, size_t bytes, const char *word)
+{
+    return (bytes > 0) && (memmem(text, bytes, word, strlen(word)) != NULL);
+}
+
 const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
                                           size_t bytes)
 {
-    for (size_t i = 0; (bytes > 0) && (i < BT_ARRAY_LEN(formats)); i++) {
-        const char *mark = formats[i].in_template;
+    /* Forms that have the same marks around something else. */
+    static const char *const others[] = {"<arg_key>", "<function="};
 
-        if (memmem(chat_template, bytes, mark, strlen(mark)) != NULL) {
-            return &formats[i];
+    for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
+        if (has_word(chat_template, bytes, others[i])) {
+            return NULL;
+        }
+    }
+    for (size_t i = 0; i < 2 * BT_ARRAY_LEN(formats); i++) {
+        const char *word = formats[i / 2].in_template[i % 2];
+
+        if ((word != NULL) && has_word(chat_template, bytes, word)) {
+            return &formats[i / 2];
         }
     }
     return NULL;

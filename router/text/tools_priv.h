@@ -16,7 +16,8 @@ struct bt_tool_format {
     const char *name;
     const char *mark; /**< "": the text begins with a call */
     const char *end;  /**< what may stand behind a call, or "" */
-    const char *in_template;
+    /** What templates of this form have, any of them. */
+    const char *in_template[2];
     const char *open[2]; /**< before a name, and behind it */
     bt_tools_kind_t kind;
     bool is_special;

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of tools with the openai SDK, in each form that model families write them: whole and streamed, several at once,
+answered, forced, and broken. Models of scripted_model.py say what the families' models say; templates are theirs.
+
+Usage: test_tools.py [NAME ...]
+
+Needs `pip install openai numpy` and the variables of test_clients.py.
+"""
+import asyncio
+import json
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
+import client_tests  # noqa: E402
+import harness  # noqa: E402
+from test_clients import MODEL, client_module, expect, openai_client  # noqa: E402
+
+TOOLS = [{"type": "function", "function": {"name": name, "description": f"Tells the {name}.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}} for name in ("weather", "time")]
+OSLO, ROME = {"city": "Oslo"}, {"city": "Rome \u2600", "days": [1, 2.5], "more": {"deep": None, "on": True}}
+
+
+def call(name, arguments, key="arguments"):
+    return json.dumps({"name": name, key: arguments}, ensure_ascii=False)
+
+
+HERMES = f"<tool_call>\n{call('weather', ROME)}\n</tool_call>", f"<tool_call>\n{call('time', OSLO)}\n</tool_call>"
+LLAMA = call("weather", ROME, "parameters"), call("time", OSLO, "parameters")
+MISTRAL = call("weather", ROME), call("time", OSLO)
+# What is said behind a prompt that ends with this character. O, T: one, two; S: beside text; B: broken; R: a result
+# came; a quote, a blank, a bracket: the answer was begun as a call.
+FORMATS = {
+    "hermes": dict(template="qwen2_5_tools.jinja", scripts={
+        "O": HERMES[0], "T": "\n".join(HERMES), "S": "I look it up.\n" + HERMES[0],
+        "B": "<tool_call>\n{\"name\": \"weather\", \"arguments\": [1]}\n</tool_call>",
+        "C": "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Os",
+        " ": json.dumps(OSLO) + "}\n</tool_call>", '"': "weather\", \"arguments\": " + json.dumps(OSLO) + "}\n</tool_call>"}),
+    "llama3": dict(template="llama3_1_tools.jinja", scripts={
+        "O": LLAMA[0], "T": "; ".join(LLAMA), "B": "{\"name\": \"nobody\", \"parameters\": {}}",
+        "C": "{\"name\": \"weather\", \"parameters\": {\"city\": \"Os",
+        " ": json.dumps(OSLO) + "}", '"': "weather\", \"parameters\": " + json.dumps(OSLO) + "}"}),
+    "mistral": dict(template="mistral_v3_tools.jinja", specials=["[TOOL_CALLS]", "[ARGS]"], scripts={
+        "O": f"[TOOL_CALLS] [{MISTRAL[0]}]", "T": f"[TOOL_CALLS] [{', '.join(MISTRAL)}]",
+        "S": f"I look it up.[TOOL_CALLS] [{MISTRAL[0]}]", "B": "[TOOL_CALLS] weather in Oslo",
+        "C": "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Os",
+        "N": f"[TOOL_CALLS]weather[ARGS]{json.dumps(ROME, ensure_ascii=False)}[TOOL_CALLS]time[ARGS]{json.dumps(OSLO)}",
+        " ": json.dumps(OSLO) + "}]", '"': "weather\", \"arguments\": " + json.dumps(OSLO) + "}]"}),
+    "pythonic": dict(template=None, args=["--tool-format", "pythonic"], scripts={
+        "O": "[weather(city='Rome \u2600', days=[1, 2.5], more={'deep': None, 'on': True})]",
+        "T": "[weather(city='Rome \u2600', days=[1, 2.5], more={'deep': None, 'on': True}), time(city=\"Oslo\")]",
+        "B": "[weather(city)]", "C": "[weather(city='Os",
+        "(": "city='Oslo')]", "[": "weather(city='Oslo')]"}),
+}
+PYTHONIC = ("{% if tools %}Call as [f(a=1)]: {{ tools | tojson }}{% endif %}{% for m in messages %}\n{{ m.role }}: "
+            "{{ m.content }}{% for c in m.tool_calls %}[{{ c.function.name }}({{ c.function.arguments | tojson }})]"
+            "{% endfor %}{% endfor %}")
+RESULT = "It is sunny in Oslo."
+# The prompt ends with what the user or the tool said last, unless it ends with a call.
+FIRST, LAST = "{%- set said = messages[-1].content %}", "{{ said[-1:] }}"
+
+
+class Model:
+    """A cluster of a model that speaks a format."""
+
+    def __init__(self, name):
+        # pylint: disable-next=import-outside-toplevel
+        import scripted_model
+        format_ = FORMATS[name]
+        self.scripts = dict(format_["scripts"], R=RESULT)
+        self.folder = tempfile.TemporaryDirectory()
+        path = os.path.join(self.folder.name, "scripted.gguf")
+        scripted_model.write(path, self.scripts, format_.get("specials", ()))
+        template = os.path.join(self.folder.name, "template.jinja")
+        text = PYTHONIC
+        if format_["template"]:
+            with open(os.path.join(HERE, "templates", format_["template"]), encoding="utf-8") as f:
+                text = f.read()
+        with open(template, "w", encoding="utf-8") as f:
+            f.write(FIRST + text + LAST)
+        self.cluster = harness.Cluster(path, router_args=["--chat-template", template, *format_.get("args", ())])
+
+    def __enter__(self):
+        self.cluster.__enter__()
+        self.client = openai_client(self.cluster)
+        return self
+
+    def __exit__(self, *what):
+        try:
+            self.cluster.__exit__(*what)
+        finally:
+            self.folder.cleanup()
+
+    @staticmethod
+    def ask(messages, **more):
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        return dict(dict(model="scripted", messages=messages, temperature=0, max_tokens=300, tools=TOOLS), **more)
+
+    def whole(self, messages, **more):
+        return self.client.chat.completions.create(**self.ask(messages, **more)).choices[0]
+
+    def streamed(self, messages, **more):
+        return gather(list(self.client.chat.completions.create(**self.ask(messages, **more), stream=True)))
+
+
+class Gathered:
+    """What a stream came to, as clients put it together."""
+
+    def __init__(self):
+        self.content, self.calls, self.finish_reason, self.n_deltas = "", [], None, 0
+
+
+def gather(chunks):
+    got = Gathered()
+    for chunk in chunks:
+        assert len(chunk.choices) == 1 and got.finish_reason is None, chunk
+        got.content += chunk.choices[0].delta.content or ""
+        got.finish_reason = chunk.choices[0].finish_reason
+        for delta in chunk.choices[0].delta.tool_calls or []:
+            got.n_deltas += 1
+            if delta.index == len(got.calls):
+                assert delta.type == "function" and delta.id and delta.function.name, delta
+                got.calls.append([delta.id, delta.function.name, ""])
+            assert delta.index == len(got.calls) - 1, delta
+            assert delta.id in (None, got.calls[-1][0]) or got.calls[-1][2] == "", delta
+            got.calls[-1][2] += delta.function.arguments
+    return got
+
+
+def called(choice):
+    """(name, arguments) of each call of a whole or gathered answer."""
+    if isinstance(choice, Gathered):
+        return [(name, json.loads(arguments)) for _, name, arguments in choice.calls]
+    return [(x.function.name, json.loads(x.function.arguments)) for x in choice.message.tool_calls or []]
+
+
+def text_of(choice):
+    return choice.content if isinstance(choice, Gathered) else choice.message.content or ""
+
+
+def check_calls(m, name):
+    for read in (m.whole, m.streamed):
+        one = read("Weather? O")
+        assert called(one) == [("weather", ROME)], (name, one)
+        assert text_of(one) == "" and one.finish_reason == "tool_calls", (name, one)
+        two = read("Weather and time? T")
+        assert called(two) == [("weather", ROME), ("time", OSLO)] and text_of(two) == "", (name, called(two))
+        only = read("Weather and time? T", parallel_tool_calls=False)
+        assert called(only) == [("weather", ROME)] and text_of(only) == "", (name, called(only))
+        if "S" in m.scripts:
+            beside = read("Weather? S")
+            assert called(beside) == [("weather", ROME)] and text_of(beside) == "I look it up.", (name, beside)
+        if "N" in m.scripts:
+            named = read("Weather and time? N")
+            assert called(named) == [("weather", ROME), ("time", OSLO)], (name, called(named))
+    message = m.whole("Weather and time? T").message
+    assert message.content is None and len({x.id for x in message.tool_calls}) == 2, message
+    if name == "mistral":
+        assert all(len(x.id) == 9 for x in message.tool_calls), message
+    if name != "pythonic":  # its calls are told when they are whole
+        assert m.streamed("Weather? O").n_deltas > 5
+
+
+def check_broken(m, name):
+    """What is no call is what it is: text."""
+    said = m.scripts["B"]
+    for read in (m.whole, m.streamed):
+        broken = read("Weather? B")
+        assert text_of(broken) == said and called(broken) == [], (name, text_of(broken))
+        assert broken.finish_reason == "stop", (name, broken)
+    cut = m.whole("Weather? C")
+    assert text_of(cut) == m.scripts["C"] and not cut.message.tool_calls, (name, cut)
+    cut = m.streamed("Weather? C")
+    if name == "pythonic":
+        assert cut.content == m.scripts["C"] and not cut.calls, cut
+    else:  # its beginning was told
+        assert [x[1:] for x in cut.calls] == [["weather", '{"city": "Os']] and cut.content == "", (name, cut.calls)
+    # Without tools, and where none may be called, nothing is looked for.
+    for more in (dict(tools=client_module("openai").NOT_GIVEN), dict(tool_choice="none")):
+        plain = m.whole("Weather? O", **more, extra_body={"skip_special_tokens": False})
+        assert plain.message.content == m.scripts["O"] and not plain.message.tool_calls, (name, plain)
+        assert plain.finish_reason == "stop", plain
+
+
+def check_forced(m, name):
+    named = {"type": "function", "function": {"name": "weather"}}
+    for read in (m.whole, m.streamed):
+        for choice in (named, "required"):
+            got = read("Weather? ", tool_choice=choice)
+            assert called(got) == [("weather", OSLO)] and text_of(got) == "", (name, choice, got, text_of(got))
+            assert got.finish_reason == "tool_calls", (name, got)
+
+
+def check_round_trip(m, name):
+    """As agents do it: the answer goes back as it came, with what the tools said."""
+    messages = [{"role": "user", "content": "Weather? O"}]
+    message = m.whole(messages).message
+    messages += [message.model_dump(exclude_none=True),
+                 {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny R"}]
+    for read in (m.whole, m.streamed):
+        end = read(messages)
+        assert text_of(end) == RESULT and called(end) == [] and end.finish_reason == "stop", (name, end)
+
+
+def check_async(m, name):
+    async def run():
+        client = openai_client(m.cluster, "AsyncOpenAI")
+        whole = await client.chat.completions.create(**m.ask("Weather and time? T"))
+        assert called(whole.choices[0]) == [("weather", ROME), ("time", OSLO)], (name, whole)
+        stream = await client.chat.completions.create(**m.ask("Weather and time? T"), stream=True)
+        got = gather([chunk async for chunk in stream])
+        assert called(got) == [("weather", ROME), ("time", OSLO)], (name, got.calls)
+        await client.close()
+
+    asyncio.run(run())
+
+
+def check_helpers(m, name):
+    """The SDK's own accumulator."""
+    with m.client.chat.completions.stream(**m.ask("Weather and time? T")) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_completion().choices[0]
+    assert "tool_calls.function.arguments.done" in kinds, (name, kinds)
+    assert called(final) == [("weather", ROME), ("time", OSLO)], (name, final)
+
+
+def check(name):
+    with Model(name) as m:
+        for part in (check_calls, check_broken, check_forced, check_round_trip, check_async, check_helpers):
+            part(m, name)
+
+
+def test_calls_as_hermes_and_qwen_write_them(_):
+    check("hermes")
+
+
+def test_calls_as_llama_3_writes_them(_):
+    check("llama3")
+
+
+def test_calls_as_mistral_writes_them(_):
+    check("mistral")
+
+
+def test_calls_as_python_writes_them(_):
+    check("pythonic")
+
+
+def test_what_is_no_tool_is_refused(_):
+    bad = client_module("openai").BadRequestError
+    with Model("hermes") as m:
+        for more, param in ((dict(tools=[{"type": "web_search"}]), "tools"), (dict(tools=[{"function": {}}]), "tools"),
+                            (dict(tool_choice={"type": "function", "function": {"name": "tea"}}), "tool_choice"),
+                            (dict(tools=[], tool_choice="required"), "tool_choice"),
+                            (dict(messages=[{"role": "assistant", "tool_calls": [{"id": "1"}]}]), "messages")):
+            e = expect(bad, lambda more=more: m.whole(**dict(dict(messages="Hi"), **more)))
+            assert e.param == param, (more, e)
+
+
+def test_a_model_that_knows_no_tools_says_so(c):
+    e = expect(client_module("openai").BadRequestError, lambda: openai_client(c).chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=TOOLS))
+    assert e.param == "tools" and "--chat-template" in e.message, e
+
+
+if __name__ == "__main__":
+    sys.exit(client_tests.main(dict(globals())))
