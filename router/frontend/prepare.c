@@ -664,6 +664,47 @@ static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
     return ok ? BT_OK : no_memory(error);
 }
 
+/* How the answers' calls of tools are found. */
+static bt_status_t find_calls(const bt_served_t *served,
+                              const bt_api_request_t *request, bt_prepared_t *p,
+                              bt_api_error_t *error)
+{
+    p->tools = served->tools;
+    bt_strbuf_init(&p->tool_opening, CHAT_TEXT_LIMIT);
+    if (request->tools.required) {
+        bt_tool_format_open(p->tools, request->tools.forced, &p->tool_opening);
+    }
+    return (bt_strbuf_status(&p->tool_opening) == BT_OK) ? BT_OK
+                                                         : no_memory(error);
+}
+
+static bt_status_t prepare_prompts(const bt_served_t *served, uint32_t context,
+                                   const bt_api_request_t *request,
+                                   bt_prepared_t *p, bt_api_error_t *error)
+{
+    bt_status_t status = BT_OK;
+
+    for (size_t i = 0; (i < p->n_prompts) && (status == BT_OK); i++) {
+        status = hold_prompt(served, context, request, i, &p->prompts[i].prompt,
+                             error);
+        if (status == BT_OK) {
+            status =
+                check_length(served, request, context, &p->prompts[i], error);
+        }
+        if (status == BT_OK) {
+            status = check_logits(served, request, &p->prompts[i], error);
+        }
+    }
+    if ((status == BT_OK) && bt_api_is_chat(request) &&
+        (served->reason != NULL)) {
+        status = find_opening(served, p, error);
+    }
+    if ((status == BT_OK) && (request->tools.json != NULL)) {
+        status = find_calls(served, request, p, error);
+    }
+    return status;
+}
+
 static bt_status_t prepare(const bt_served_t *served, uint32_t context,
                            const bt_api_request_t *request, bt_prepared_t *p,
                            bt_api_error_t *error)
@@ -675,36 +716,9 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     if (p->prompts == NULL) {
         return no_memory(error);
     }
-    for (size_t i = 0; i < p->n_prompts; i++) {
-        status = hold_prompt(served, context, request, i, &p->prompts[i].prompt,
-                             error);
-        if (status == BT_OK) {
-            status =
-                check_length(served, request, context, &p->prompts[i], error);
-        }
-        if (status == BT_OK) {
-            status = check_logits(served, request, &p->prompts[i], error);
-        }
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    if (bt_api_is_chat(request) && (served->reason != NULL)) {
-        status = find_opening(served, p, error);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    if (request->tools.json != NULL) {
-        p->tools = served->tools;
-        bt_strbuf_init(&p->tool_opening, CHAT_TEXT_LIMIT);
-        if (request->tools.required) {
-            bt_tool_format_open(p->tools, request->tools.forced,
-                                &p->tool_opening);
-        }
-        if (bt_strbuf_status(&p->tool_opening) != BT_OK) {
-            return no_memory(error);
-        }
+    status = prepare_prompts(served, context, request, p, error);
+    if (status != BT_OK) {
+        return status;
     }
     p->sampling = request->sampling;
     if (request->dialect != BT_API_GENERATE) {

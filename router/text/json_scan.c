@@ -101,11 +101,11 @@ static bt_json_scan_result_t begin_value(bt_json_scan_t *scan, char c)
     case '"':
         return go(scan, IN_STRING);
     case 't':
-        return word(scan, "rue");
+        return word(scan, &"true"[1]);
     case 'f':
-        return word(scan, "alse");
+        return word(scan, &"false"[1]);
     case 'n':
-        return word(scan, "ull");
+        return word(scan, &"null"[1]);
     case '-':
         return go(scan, MINUS);
     case '0':

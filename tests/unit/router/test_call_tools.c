@@ -11,7 +11,7 @@
     "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}],"
 #define BODY(more) "{" HI FG more "\"max_tokens\":150}"
 /* A token that ends the text has none itself: "~" in what follows. */
-#define CALL       "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>"
+#define CALL "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>"
 
 static const char hermes[] =
     "<|im_start|>{% if tools %}{{ tools[1].function.name }}/{% endif %}"
