@@ -19,7 +19,9 @@ typedef struct bt_choice {
     uint32_t n_prompt, n_output, n_cached;
     bt_strbuf_t text; /* not streamed: the answer so far */
     bt_reason_t reason;
-    bt_strbuf_t thought; /* not streamed: what it thought */
+    bt_strbuf_t thought;  /* what it thought; streamed: and was not told yet */
+    bt_strbuf_t thoughts; /* of a streamed response: all of that */
+    uint32_t n_thought;   /* tokens until it ended thinking */
     char *echo;     /* a stream's: what its first piece begins with; owned */
     uint32_t *ids;  /* owned: n_output token ids, when asked for */
     bool by_end_id; /* the last of them is an end id */
@@ -55,8 +57,8 @@ struct bt_call {
     uint32_t n_choices, n_open;
     uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
     bool hides_logprobs;
-    char *instructions;   /* of a response; owned or NULL */
-    bt_choice_t *choices; /* owned */
+    char *instructions, *metadata; /* of a response; owned or NULL */
+    bt_choice_t *choices;          /* owned */
     bt_call_tally_t own_tally;
     bt_call_tally_t *tally; /* of the request: own_tally, or several calls' */
 };
