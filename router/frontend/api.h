@@ -35,6 +35,9 @@
 #define BT_API_MAX_STOP_BYTES 1024       /**< of one stop word or bad word */
 #define BT_API_MAX_NAME_BYTES 256        /**< of model, id and role */
 #define BT_API_IGNORED_BYTES  256        /**< of the names of fields */
+#define BT_API_MAX_METADATA   16         /**< entries of a response's, … */
+#define BT_API_MAX_META_KEY   64         /**< … characters of a key of it, */
+#define BT_API_MAX_META_VALUE 512        /**< … and of a value */
 #define BT_API_MAX_DEPTH      64         /**< of nested JSON */
 #define BT_API_MAX_VALUES     (1u << 20) /**< JSON values in one body */
 
@@ -143,6 +146,7 @@ typedef struct bt_api_request {
     char *documents_json, *kwargs_json;
     bt_api_tools_t tools; /**< chat, tokenize */
     char *instructions;   /**< responses: also the first message; or NULL */
+    char *metadata_json;  /**< responses: an object, given back; NULL: none */
     char *cache_salt; /**< NULL: blocks are shared with all that have none */
     uint32_t priority;
     uint32_t timeout_ms; /**< 0 = the server's */
@@ -230,6 +234,7 @@ typedef struct bt_api_answer {
     float temperature, top_p;
     uint32_t max_tokens; /**< 0: it did not say */
     const char *instructions;
+    const char *metadata; /**< an object, as JSON; NULL: {} */
     /** What bt_api_write_opening() wrote for this answer, so that each of many
      *  pieces copies it; NULL: each writes it. */
     const char *opening;
@@ -240,15 +245,16 @@ typedef struct bt_api_choice {
     uint32_t index;
     const char *text; /**< piece (stream) or whole */
     size_t text_bytes;
-    const char *whole; /**< responses: all text, with the last piece */
-    size_t whole_bytes;
-    const char *thought; /**< chat: reasoning_content, likewise */
+    const char *thought; /**< what is no content: piece or whole */
     size_t thought_bytes;
     /** Chat: calls of tools, all so far. Of a piece those are told already of
      *  which n_calls_told is the number, the last of them up to args_told. */
     const bt_tool_call_t *calls;
     uint32_t n_calls, n_calls_told;
     size_t args_told;
+    /** Responses, of a piece: all text and thought so far, with it. */
+    const char *whole, *whole_thought;
+    size_t whole_bytes, whole_thought_bytes;
     bt_finish_t finish;        /**< NONE while it goes on */
     const uint32_t *token_ids; /**< of this text; NULL: not asked for */
     uint32_t n_token_ids;
@@ -265,7 +271,8 @@ typedef struct bt_api_choice {
 typedef struct bt_api_usage {
     uint32_t prompt_tokens;
     uint32_t completion_tokens;
-    uint32_t cached_tokens; /**< of the prompts', those not computed */
+    uint32_t cached_tokens;  /**< of the prompts', those not computed */
+    uint32_t thought_tokens; /**< of the completions', while it was thinking */
 } bt_api_usage_t;
 
 /** Append the whole answer as one JSON object. */
@@ -279,11 +286,15 @@ void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out);
 void bt_api_write_piece(const bt_api_answer_t *answer,
                         const bt_api_choice_t *choice, bool first,
                         const bt_api_usage_t *usage, bt_strbuf_t *out);
-/** Responses: append the events that a piece is, whole as server sent events
- *  are: the first ones, its text, and the last ones where it finishes.
+/** Responses: append the events with which a stream begins, whole as server
+ *  sent events are, unless they were written.
  *  @param [in,out] sequence  of the next event of this stream; from 0 */
+void bt_api_write_begin_events(const bt_api_answer_t *answer,
+                               uint32_t *sequence, bt_strbuf_t *out);
+/** Responses: append the events that a piece is: those above, where they are
+ *  missing, what it thought, its text, and the last ones where it finishes. */
 void bt_api_write_events(const bt_api_answer_t *answer,
-                         const bt_api_choice_t *piece, bool first,
+                         const bt_api_choice_t *piece,
                          const bt_api_usage_t *usage, uint32_t *sequence,
                          bt_strbuf_t *out);
 /** Responses: the event of a stream that fails. */

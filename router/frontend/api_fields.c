@@ -512,7 +512,7 @@ static const bt_api_field_t fields[] = {
     BOOL("return_token_strs", BT_API_T, token_texts),
     {"documents", BT_API_H | BT_API_T, bt_api_read_json, AT(documents_json), JSON_ARRAY, 0},
     {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), JSON_OBJECT, 0},
-    NOT("separate_reasoning", BT_API_H, keeps_reasoning),
+    NOT("separate_reasoning", BT_API_H | BT_API_R, keeps_reasoning),
 
     /* what to tell beside the tokens */
     OWN("logprobs", BT_API_C, read_logprobs),
@@ -564,6 +564,7 @@ static const bt_api_field_t fields[] = {
 
     /* asked for, not done yet: said instead of ignored */
     NOT_YET("prompt_logprobs", BT_API_O),
+    {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), JSON_OBJECT, 0},
     OWN("store", BT_API_R, bt_api_read_store),
     OWN("truncation", BT_API_R, bt_api_read_truncation),
     OWN("text", BT_API_R, bt_api_read_text),
@@ -607,7 +608,7 @@ static const bt_api_field_t fields[] = {
      * are not ours; Triton's, without meaning where nothing is padded and there
      * are no beams. */
     IGNORED("user", BT_API_O | BT_API_R),
-    IGNORED("metadata", BT_API_O | BT_API_R),
+    IGNORED("metadata", BT_API_O),
     IGNORED("store", BT_API_O),
     IGNORED("service_tier", BT_API_O | BT_API_R),
     IGNORED("safety_identifier", BT_API_O | BT_API_R),

@@ -231,10 +231,14 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
     if (request->messages == NULL) {
         return bt_api_no_memory(parse);
     }
-    request->n_messages = n;
+    request->n_messages = 0;
     for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        status = read_message(parse, i, json_array_get(value, i),
-                              &request->messages[i]);
+        const json_t *item = json_array_get(value, i);
+
+        if (!bt_api_is_skipped(parse, item)) {
+            status = read_message(parse, i, item,
+                                  &request->messages[request->n_messages++]);
+        }
     }
     return status;
 }

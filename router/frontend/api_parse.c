@@ -26,6 +26,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->id);
     bt_free(request->cache_salt);
     bt_free(request->instructions);
+    bt_free(request->metadata_json);
     bt_free(request->documents_json);
     bt_free(request->kwargs_json);
     bt_api_tools_fini(&request->tools);
@@ -332,7 +333,6 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
         };
 
         request->names = &names;
-        request->keeps_reasoning = true;
     }
 }
 

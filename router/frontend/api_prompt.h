@@ -33,6 +33,12 @@ bt_status_t bt_api_read_truncation(bt_api_parse_t *parse,
                                    const json_t *value);
 bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const json_t *value);
+bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const json_t *value);
+/** Is it an item of the input that is left out of the prompt: what was thought
+ *  for an answer before? */
+bool bt_api_is_skipped(const bt_api_parse_t *parse, const json_t *item);
 /** Instructions become the first message. */
 BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OpenAI's responses: what they are asked with, the object and its events. Text
- * alone; nothing of them is kept. Source: OpenAI's API reference, "Responses"
- * and "Streaming events". */
+ * and what was thought for it; nothing of them is kept. Source: OpenAI's API
+ * reference, "Responses" and "Streaming events". */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,17 +11,26 @@
 
 /* ---- the request ---- */
 
+bool bt_api_is_skipped(const bt_api_parse_t *parse, const json_t *item)
+{
+    const char *type = json_string_value(json_object_get(item, "type"));
+
+    return (parse->request->dialect == BT_API_RESPONSES) && (type != NULL) &&
+           (strcmp(type, "reasoning") == 0);
+}
+
 /* Items beside messages are of tools and of what other servers keep. */
 static bt_status_t check_items(bt_api_parse_t *parse, const json_t *items)
 {
     for (size_t i = 0; i < json_array_size(items); i++) {
-        const json_t *type = json_object_get(json_array_get(items, i), "type");
+        const json_t *item = json_array_get(items, i);
+        const json_t *type = json_object_get(item, "type");
 
-        if (json_is_string(type) &&
+        if (json_is_string(type) && !bt_api_is_skipped(parse, item) &&
             (strcmp(json_string_value(type), "message") != 0)) {
             return bt_api_refuse(parse, "input",
                                  "input[%zu]: items of type %.40s are not "
-                                 "supported yet, only message",
+                                 "supported yet, only message and reasoning",
                                  i, json_string_value(type));
         }
     }
@@ -129,6 +138,51 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
                          (type != NULL) ? type : "unknown");
 }
 
+/* Characters; jansson has seen that it is UTF-8. */
+static size_t n_characters(const char *text)
+{
+    size_t n = 0;
+
+    for (; *text != '\0'; text++) {
+        n += ((*text & 0xc0) != 0x80) ? 1 : 0;
+    }
+    return n;
+}
+
+bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
+                                 const bt_api_field_t *field,
+                                 const json_t *value)
+{
+    json_t *copy; /* jansson walks through no const object */
+    const char *key;
+    json_t *text;
+    bool ok = json_object_size(value) <= BT_API_MAX_METADATA;
+
+    if (!json_is_object(value)) {
+        return bt_api_refuse(parse, field->name, "%s must be an object, got %s",
+                             field->name, bt_api_type_of(value));
+    }
+    copy = json_deep_copy(value);
+    if (copy == NULL) {
+        return bt_api_no_memory(parse);
+    }
+    json_object_foreach(copy, key, text)
+    {
+        ok = ok && (n_characters(key) <= BT_API_MAX_META_KEY) &&
+             json_is_string(text) &&
+             (n_characters(json_string_value(text)) <= BT_API_MAX_META_VALUE);
+    }
+    json_decref(copy);
+    if (!ok) {
+        return bt_api_refuse(parse, field->name,
+                             "%s has at most %d entries, with keys of at most "
+                             "%d characters and texts of at most %d",
+                             field->name, BT_API_MAX_METADATA,
+                             BT_API_MAX_META_KEY, BT_API_MAX_META_VALUE);
+    }
+    return bt_api_read_json(parse, field, value);
+}
+
 bt_status_t bt_api_check_responses(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
@@ -158,27 +212,44 @@ bt_status_t bt_api_check_responses(bt_api_parse_t *parse)
 
 /* ---- the object ---- */
 
-static void put_text_part(const char *key, const char *text, size_t bytes,
-                          bt_json_t *json)
+/* An item of a response is what was thought, or the message. */
+typedef struct item {
+    const char *prefix; /* of its id */
+    const char *part;   /* type of its only part */
+    const char *delta, *done;
+} item_t;
+
+static const item_t thinking = {"rs_", "reasoning_text",
+                                "response.reasoning_text.delta",
+                                "response.reasoning_text.done"};
+static const item_t speaking = {"msg_", "output_text",
+                                "response.output_text.delta",
+                                "response.output_text.done"};
+
+static void put_part(const item_t *item, const char *key, const char *text,
+                     size_t bytes, bt_json_t *json)
 {
     bt_json_object(json, key);
-    bt_json_str(json, "type", "output_text");
+    bt_json_str(json, "type", item->part);
     bt_json_strn(json, "text", text, bytes);
-    bt_json_array(json, "annotations");
-    bt_json_end_array(json);
-    bt_json_array(json, "logprobs");
-    bt_json_end_array(json);
+    if (item == &speaking) {
+        bt_json_array(json, "annotations");
+        bt_json_end_array(json);
+        bt_json_array(json, "logprobs");
+        bt_json_end_array(json);
+    }
     bt_json_end_object(json);
 }
 
-/* The id of an answer is "resp_…", and its message's the same but for that. */
-static void put_item_id(const bt_api_answer_t *answer, const char *key,
-                        bt_json_t *json)
+/* The id of an answer is "resp_…", and its items' the same but for that. */
+static void put_item_id(const bt_api_answer_t *answer, const item_t *item,
+                        const char *key, bt_json_t *json)
 {
     char id[80];
     const char *tail = strchr(answer->id, '_');
 
-    snprintf(id, sizeof(id), "msg_%s", (tail != NULL) ? tail + 1 : answer->id);
+    snprintf(id, sizeof(id), "%s%s", item->prefix,
+             (tail != NULL) ? tail + 1 : answer->id);
     bt_json_str(json, key, id);
 }
 
@@ -194,19 +265,44 @@ static const char *status_of(bt_finish_t finish)
     }
 }
 
-/* @param choice  its whole text once it has finished; NULL: nothing is said */
-static void put_item(const bt_api_answer_t *answer, const char *key,
-                     const bt_api_choice_t *choice, bt_json_t *json)
+/* What was thought may have been all. */
+static bool has_message(const bt_api_choice_t *choice)
 {
+    return (choice->text_bytes > 0) || (choice->thought_bytes == 0);
+}
+
+/* Which of the items that a choice has ended with it, and how? */
+static bt_finish_t end_of(const item_t *item, const bt_api_choice_t *choice)
+{
+    return ((item == &thinking) && has_message(choice)) ? BT_FINISH_STOP
+                                                        : choice->finish;
+}
+
+/* @param choice  its whole text once the item has ended; NULL: nothing is said
+ */
+static void put_item(const bt_api_answer_t *answer, const item_t *item,
+                     const char *key, const bt_api_choice_t *choice,
+                     bt_json_t *json)
+{
+    const bool thinks = item == &thinking;
+
     bt_json_object(json, key);
-    put_item_id(answer, "id", json);
-    bt_json_str(json, "type", "message");
-    bt_json_str(json, "status",
-                status_of((choice != NULL) ? choice->finish : BT_FINISH_NONE));
-    bt_json_str(json, "role", "assistant");
+    put_item_id(answer, item, "id", json);
+    bt_json_str(json, "type", thinks ? "reasoning" : "message");
+    bt_json_str(
+        json, "status",
+        status_of((choice != NULL) ? end_of(item, choice) : BT_FINISH_NONE));
+    if (thinks) {
+        bt_json_array(json, "summary");
+        bt_json_end_array(json);
+    } else {
+        bt_json_str(json, "role", "assistant");
+    }
     bt_json_array(json, "content");
-    if (choice != NULL) {
-        put_text_part(NULL, choice->text, choice->text_bytes, json);
+    if ((choice != NULL) && thinks) {
+        put_part(item, NULL, choice->thought, choice->thought_bytes, json);
+    } else if (choice != NULL) {
+        put_part(item, NULL, choice->text, choice->text_bytes, json);
     }
     bt_json_end_array(json);
     bt_json_end_object(json);
@@ -221,7 +317,7 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_end_object(json);
     bt_json_u64(json, "output_tokens", usage->completion_tokens);
     bt_json_object(json, "output_tokens_details");
-    bt_json_u64(json, "reasoning_tokens", 0);
+    bt_json_u64(json, "reasoning_tokens", usage->thought_tokens);
     bt_json_end_object(json);
     bt_json_u64(json, "total_tokens",
                 (uint64_t)usage->prompt_tokens + usage->completion_tokens);
@@ -252,8 +348,8 @@ static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
     bt_json_end_array(json);
     bt_json_float(json, "top_p", answer->top_p);
     bt_json_str(json, "truncation", "disabled");
-    bt_json_object(json, "metadata");
-    bt_json_end_object(json);
+    bt_json_raw(json, "metadata",
+                (answer->metadata != NULL) ? answer->metadata : "{}");
 }
 
 /* @param choice  NULL: it goes on */
@@ -279,8 +375,11 @@ static void put_response(const bt_api_answer_t *answer, const char *key,
     }
     put_options(answer, json);
     bt_json_array(json, "output");
-    if (choice != NULL) {
-        put_item(answer, NULL, choice, json);
+    if ((choice != NULL) && (choice->thought_bytes > 0)) {
+        put_item(answer, &thinking, NULL, choice, json);
+    }
+    if ((choice != NULL) && has_message(choice)) {
+        put_item(answer, &speaking, NULL, choice, json);
     }
     bt_json_end_array(json);
     if (choice != NULL) {
@@ -323,12 +422,13 @@ static void close_event(events_t *e)
     bt_strbuf_puts(e->out, "\n\n");
 }
 
-static void put_place(events_t *e, bool content)
+static void put_place(events_t *e, const item_t *item, uint32_t index,
+                      bool content)
 {
     if (content) {
-        put_item_id(e->answer, "item_id", &e->json);
+        put_item_id(e->answer, item, "item_id", &e->json);
     }
-    bt_json_u64(&e->json, "output_index", 0);
+    bt_json_u64(&e->json, "output_index", index);
     if (content) {
         bt_json_u64(&e->json, "content_index", 0);
     }
@@ -342,67 +442,119 @@ static void put_response_event(events_t *e, const char *type,
     close_event(e);
 }
 
-static void put_item_event(events_t *e, const char *type,
-                           const bt_api_choice_t *choice)
+static void put_item_event(events_t *e, const char *type, const item_t *item,
+                           uint32_t index, const bt_api_choice_t *choice)
 {
     bt_json_t *json = open_event(e, type);
 
-    put_place(e, false);
-    put_item(e->answer, "item", choice, json);
+    put_place(e, item, index, false);
+    put_item(e->answer, item, "item", choice, json);
     close_event(e);
 }
 
-static void put_part_event(events_t *e, const char *type, const char *text,
-                           size_t bytes)
+static void put_part_event(events_t *e, const char *type, const item_t *item,
+                           uint32_t index, const char *text, size_t bytes)
 {
     bt_json_t *json = open_event(e, type);
 
-    put_place(e, true);
-    put_text_part("part", text, bytes, json);
+    put_place(e, item, index, true);
+    put_part(item, "part", text, bytes, json);
     close_event(e);
 }
 
 /* @param key  of the text: "delta", or "text" of all of it */
-static void put_text_event(events_t *e, const char *type, const char *key,
-                           const char *text, size_t bytes)
+static void put_text_event(events_t *e, const char *type, const item_t *item,
+                           uint32_t index, const char *key, const char *text,
+                           size_t bytes)
 {
     bt_json_t *json = open_event(e, type);
 
-    put_place(e, true);
+    put_place(e, item, index, true);
     bt_json_strn(json, key, text, bytes);
-    bt_json_array(json, "logprobs");
-    bt_json_end_array(json);
+    if (item == &speaking) {
+        bt_json_array(json, "logprobs");
+        bt_json_end_array(json);
+    }
     close_event(e);
 }
 
+static void open_item(events_t *e, const item_t *item, uint32_t index)
+{
+    put_item_event(e, "response.output_item.added", item, index, NULL);
+    put_part_event(e, "response.content_part.added", item, index, "", 0);
+}
+
+/* @param whole  all that was said so far, and how it ended */
+static void close_item(events_t *e, const item_t *item, uint32_t index,
+                       const bt_api_choice_t *whole)
+{
+    const bool thinks = item == &thinking;
+    const char *text = thinks ? whole->thought : whole->text;
+    const size_t bytes = thinks ? whole->thought_bytes : whole->text_bytes;
+
+    put_text_event(e, item->done, item, index, "text", text, bytes);
+    put_part_event(e, "response.content_part.done", item, index, text, bytes);
+    put_item_event(e, "response.output_item.done", item, index, whole);
+}
+
+static void put_begin(events_t *e)
+{
+    if (*e->sequence == 0) {
+        put_response_event(e, "response.created", NULL, NULL);
+        put_response_event(e, "response.in_progress", NULL, NULL);
+    }
+}
+
+void bt_api_write_begin_events(const bt_api_answer_t *answer,
+                               uint32_t *sequence, bt_strbuf_t *out)
+{
+    events_t e = {.answer = answer, .sequence = sequence, .out = out};
+
+    put_begin(&e);
+}
+
+/* What was thought is told before the text; an item ends where the next one
+ * begins, or with the choice. */
 void bt_api_write_events(const bt_api_answer_t *answer,
-                         const bt_api_choice_t *piece, bool first,
+                         const bt_api_choice_t *piece,
                          const bt_api_usage_t *usage, uint32_t *sequence,
                          bt_strbuf_t *out)
 {
     events_t e = {.answer = answer, .sequence = sequence, .out = out};
+    const bool ends = piece->finish != BT_FINISH_NONE;
+    const bool spoke = piece->whole_bytes > piece->text_bytes;
+    const bool thought = piece->whole_thought_bytes > 0;
+    const uint32_t index = thought ? 1 : 0; /* of the message */
     bt_api_choice_t whole = *piece;
 
-    if (first) {
-        put_response_event(&e, "response.created", NULL, usage);
-        put_response_event(&e, "response.in_progress", NULL, usage);
-        put_item_event(&e, "response.output_item.added", NULL);
-        put_part_event(&e, "response.content_part.added", "", 0);
-    }
-    if (piece->text_bytes > 0) {
-        put_text_event(&e, "response.output_text.delta", "delta", piece->text,
-                       piece->text_bytes);
-    }
-    if (piece->finish == BT_FINISH_NONE) {
-        return;
-    }
     whole.text = piece->whole;
     whole.text_bytes = piece->whole_bytes;
-    put_text_event(&e, "response.output_text.done", "text", whole.text,
-                   whole.text_bytes);
-    put_part_event(&e, "response.content_part.done", whole.text,
-                   whole.text_bytes);
-    put_item_event(&e, "response.output_item.done", &whole);
+    whole.thought = piece->whole_thought;
+    whole.thought_bytes = piece->whole_thought_bytes;
+    put_begin(&e);
+    if (piece->thought_bytes > 0) {
+        if (piece->whole_thought_bytes == piece->thought_bytes) {
+            open_item(&e, &thinking, 0);
+        }
+        put_text_event(&e, thinking.delta, &thinking, 0, "delta",
+                       piece->thought, piece->thought_bytes);
+    }
+    if (thought && !spoke && (ends || (piece->text_bytes > 0))) {
+        close_item(&e, &thinking, 0, &whole);
+    }
+    if (!spoke && ((piece->text_bytes > 0) || (ends && has_message(&whole)))) {
+        open_item(&e, &speaking, index);
+    }
+    if (piece->text_bytes > 0) {
+        put_text_event(&e, speaking.delta, &speaking, index, "delta",
+                       piece->text, piece->text_bytes);
+    }
+    if (!ends) {
+        return;
+    }
+    if (has_message(&whole)) {
+        close_item(&e, &speaking, index, &whole);
+    }
     put_response_event(&e,
                        (piece->finish == BT_FINISH_STOP)
                            ? "response.completed"

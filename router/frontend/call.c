@@ -24,6 +24,7 @@ static void call_free(bt_call_t *call)
          i++) {
         bt_strbuf_fini(&call->choices[i].text);
         bt_strbuf_fini(&call->choices[i].thought);
+        bt_strbuf_fini(&call->choices[i].thoughts);
         bt_reason_fini(&call->choices[i].reason);
         bt_tools_fini(&call->choices[i].tools);
         bt_free(call->choices[i].ids);
@@ -36,6 +37,7 @@ static void call_free(bt_call_t *call)
     bt_free(call->given_id);
     bt_free(call->instructions);
     bt_free(call->tool_names);
+    bt_free(call->metadata);
     bt_free(call->model);
     bt_free(call);
 }
@@ -124,6 +126,7 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
             const bt_choice_t *choice = &call->choices[k];
 
             usage.completion_tokens += choice->n_output;
+            usage.thought_tokens += choice->n_thought;
             n_cached =
                 (choice->n_cached > n_cached) ? choice->n_cached : n_cached;
         }
@@ -239,6 +242,20 @@ static void add_calls(bt_choice_t *choice, bt_api_choice_t *out)
     }
 }
 
+/* All there is so far, which the last events of a response tell again.
+ * @return false: there is no memory for it */
+static bool add_whole(bt_choice_t *choice, bt_api_choice_t *piece)
+{
+    bt_strbuf_append(&choice->text, piece->text, piece->text_bytes);
+    bt_strbuf_append(&choice->thoughts, piece->thought, piece->thought_bytes);
+    piece->whole = text_of(&choice->text);
+    piece->whole_bytes = choice->text.len;
+    piece->whole_thought = text_of(&choice->thoughts);
+    piece->whole_thought_bytes = choice->thoughts.len;
+    return (bt_strbuf_status(&choice->text) == BT_OK) &&
+           (bt_strbuf_status(&choice->thoughts) == BT_OK);
+}
+
 static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
                        size_t bytes, const bt_strbuf_t *thought)
 {
@@ -275,14 +292,10 @@ static void tell_piece(bt_call_t *call, bt_choice_t *choice, const char *text,
         piece.text = text_of(&choice->text);
         piece.text_bytes = choice->text.len;
     }
-    if (call->answer.dialect == BT_API_RESPONSES) {
-        bt_strbuf_append(&choice->text, text, bytes); /* told with the last */
-        if (bt_strbuf_status(&choice->text) != BT_OK) {
-            fail_for_memory(call);
-            return;
-        }
-        piece.whole = text_of(&choice->text);
-        piece.whole_bytes = choice->text.len;
+    if ((call->answer.dialect == BT_API_RESPONSES) &&
+        !add_whole(choice, &piece)) {
+        fail_for_memory(call);
+        return;
     }
     choice->first = false;
     count_piece(call);
@@ -316,6 +329,9 @@ static void sort_text(bt_call_t *call, bt_choice_t *choice, const char *text,
     bt_strbuf_init(&said, BT_ANSWER_LIMIT);
     bt_strbuf_init(&content, BT_ANSWER_LIMIT);
     bt_reason_push(&choice->reason, text, bytes, last, &choice->thought, &said);
+    if (bt_reason_is_thinking(&choice->reason)) {
+        choice->n_thought = choice->n_output;
+    }
     bt_tools_push(&choice->tools, text_of(&said), said.len, last,
                   call->stream ? &content : &choice->text);
     if ((bt_strbuf_status(&choice->thought) != BT_OK) ||
@@ -590,6 +606,9 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         bt_names_refused(&call->front->names, call->name, 503);
         call->tally->failed = true;
         fail(call, 503, "no room for this request, try again later");
+    } else if (call->stream && (call->reply != NULL) &&
+               (call->reply->ops->begin != NULL)) {
+        call->reply->ops->begin(call->reply, &call->answer);
     }
     call->pinned = false;
     call_release(call);

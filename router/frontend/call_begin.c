@@ -41,6 +41,7 @@ void bt_call_fill_answer(bt_call_t *call, const bt_api_request_t *request)
     answer->include_usage = request->include_usage;
     answer->continuous_usage = request->continuous_usage;
     answer->instructions = call->instructions;
+    answer->metadata = call->metadata;
     answer->max_tokens = request->has_max_tokens ? request->max_tokens : 0;
     answer->token_texts = request->token_texts;
     answer->context_tokens = bt_served_context_tokens(call->served);
@@ -114,7 +115,8 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
     call->choices = bt_calloc(n, sizeof(*call->choices));
     if ((call->choices == NULL) || !copy_text(in->model, &call->model) ||
         !copy_text(request->id, &call->given_id) ||
-        !copy_text(request->instructions, &call->instructions)) {
+        !copy_text(request->instructions, &call->instructions) ||
+        !copy_text(request->metadata_json, &call->metadata)) {
         return false;
     }
     if (request->tools.names != NULL) {
@@ -137,6 +139,7 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
         choice->first = true;
         bt_strbuf_init(&choice->text, BT_ANSWER_LIMIT);
         bt_strbuf_init(&choice->thought, BT_ANSWER_LIMIT);
+        bt_strbuf_init(&choice->thoughts, BT_ANSWER_LIMIT);
         bt_reason_init(&choice->reason,
                        (bt_api_is_chat(request) && !request->keeps_reasoning)
                            ? in->served->reason

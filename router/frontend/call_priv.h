@@ -20,10 +20,12 @@ typedef struct bt_choice {
     uint32_t n_prompt, n_output, n_cached;
     bt_strbuf_t text; /* not streamed: the answer so far */
     bt_reason_t reason;
-    bt_strbuf_t thought;   /* not streamed: what it thought */
     bt_tools_t tools;      /* finds the calls in what it says */
     uint32_t n_calls_told; /* streamed: of them */
     size_t args_told;      /* ... bytes of the last one's arguments */
+    bt_strbuf_t thought;   /* what it thought; streamed: and was not told yet */
+    bt_strbuf_t thoughts;  /* of a streamed response: all of that */
+    uint32_t n_thought;    /* tokens until it ended thinking */
     char *echo;     /* a stream's: what its first piece begins with; owned */
     uint32_t *ids;  /* owned: n_output token ids, when asked for */
     bool by_end_id; /* the last of them is an end id */
@@ -59,9 +61,9 @@ struct bt_call {
     uint32_t n_choices, n_open;
     uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
     bool hides_logprobs;
-    char *instructions;   /* of a response; owned or NULL */
-    char *tool_names;     /* owned or NULL; see bt_tools_spec_t */
-    bt_choice_t *choices; /* owned */
+    char *tool_names;              /* owned or NULL; see bt_tools_spec_t */
+    char *instructions, *metadata; /* of a response; owned or NULL */
+    bt_choice_t *choices;          /* owned */
     bt_call_tally_t own_tally;
     bt_call_tally_t *tally; /* of the request: own_tally, or several calls' */
 };

@@ -6,7 +6,7 @@
  * certain, in the dialect's terms, and the door puts that into bytes.
  *
  *     a whole answer     ────────────────────▶ finish(choices)
- *     a stream           ── piece ── piece ──▶ finish(no choices)
+ *     a stream  ── begin ── piece ── piece ──▶ finish(no choices)
  *     at any time        ────────────────────▶ error
  *
  * Exactly one of finish() and error() comes, as the last word; after it the
@@ -29,6 +29,9 @@ typedef struct bt_call bt_call_t;
 typedef struct bt_reply bt_reply_t;
 
 typedef struct bt_reply_ops {
+    /** A stream, before anything else of it: the call is accepted and runs. Not
+     *  certain to come. May call bt_call_gone(). NULL: nothing is to be said */
+    void (*begin)(bt_reply_t *reply, const bt_api_answer_t *answer);
     /** Stream: new text of one choice, certain; with choice->finish its end
      *  (the text may be empty then). May call bt_call_gone().
      *  @param first  nothing of this choice was told before

@@ -214,6 +214,37 @@ void bt_visit_fail_for_memory(bt_visit_t *visit)
     on_error(&visit->reply, &error);
 }
 
+/* Sends the door's scratch. On a failure the client is gone, and bt_door_gone()
+ * was called, or there was no memory and it has its last word. */
+static void send_event(bt_visit_t *visit)
+{
+    const bt_strbuf_t *out = &visit->door->out;
+
+    if (bt_strbuf_status(out) != BT_OK) {
+        bt_visit_fail_for_memory(visit);
+        return;
+    }
+    if (!visit->began) {
+        visit->began = true;
+        tell_ignored(visit);
+        bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
+    }
+    (void)bt_exchange_stream_write(visit->ex, out->data, out->len);
+}
+
+/* Clients of responses learn at once that theirs is being worked on. */
+static void on_begin(bt_reply_t *reply, const bt_api_answer_t *answer)
+{
+    bt_visit_t *visit = (bt_visit_t *)reply;
+    bt_strbuf_t *out = &visit->door->out;
+
+    if (visit->dialect == BT_API_RESPONSES) {
+        bt_strbuf_reset(out);
+        bt_api_write_begin_events(answer, &visit->sequence, out);
+        send_event(visit);
+    }
+}
+
 static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
                      const bt_api_choice_t *choice, bool first,
                      const bt_api_usage_t *usage)
@@ -229,24 +260,13 @@ static void on_piece(bt_reply_t *reply, const bt_api_answer_t *answer,
     }
     bt_strbuf_reset(out);
     if (visit->dialect == BT_API_RESPONSES) {
-        bt_api_write_events(answer, choice, first, usage, &visit->sequence,
-                            out);
+        bt_api_write_events(answer, choice, usage, &visit->sequence, out);
     } else {
         open_event(out);
         bt_api_write_piece(answer, choice, first, usage, out);
         close_event(out);
     }
-    if (bt_strbuf_status(out) != BT_OK) {
-        bt_visit_fail_for_memory(visit);
-        return;
-    }
-    if (!visit->began) {
-        visit->began = true;
-        tell_ignored(visit);
-        bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
-    }
-    /* On false the client is gone, and bt_door_gone() was called. */
-    (void)bt_exchange_stream_write(visit->ex, out->data, out->len);
+    send_event(visit);
 }
 
 /* The stream of a whole call ends: usage and "[DONE]" where the dialect has
@@ -301,6 +321,7 @@ static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
 }
 
 static const bt_reply_ops_t reply_ops = {
+    .begin = on_begin,
     .piece = on_piece,
     .finish = on_finish,
     .error = on_error,

@@ -58,6 +58,12 @@ typedef struct bt_reason {
 void bt_reason_init(bt_reason_t *reason, const bt_reason_marks_t *marks,
                     bool opened);
 void bt_reason_fini(bt_reason_t *reason);
+/** Has it begun to think, and not ended? */
+static inline bool bt_reason_is_thinking(const bt_reason_t *reason)
+{
+    return (reason->state != BT_REASON_IS_BEFORE) &&
+           (reason->state != BT_REASON_IS_AFTER);
+}
 /** Take new text; append what is certain. Want of memory sticks in the outputs.
  *  @param [in] last  nothing comes behind it */
 void bt_reason_push(bt_reason_t *reason, const char *text, size_t bytes,

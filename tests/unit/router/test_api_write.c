@@ -19,7 +19,7 @@ static const bt_api_answer_t chat = {.dialect = BT_API_CHAT,
                                      .id = "chatcmpl-1",
                                      .model = "m",
                                      .created = 1700000000};
-static const bt_api_usage_t usage = {5, 7, 3};
+static const bt_api_usage_t usage = {5, 7, 3, 0};
 
 static bt_api_choice_t choice(uint32_t index, const char *text,
                               bt_finish_t finish)

@@ -60,7 +60,55 @@ static void a_response_is_an_object_with_a_message(void **state)
     has(&ex, "\"status\":\"incomplete\",\"error\":null,"
              "\"incomplete_details\":{\"reason\":\"max_output_tokens\"},"
              "\"instructions\":null,");
+    has(&ex, "\"metadata\":{\"k\":\"v\"},\"output\":[");
     has(&ex, "\"type\":\"message\",\"status\":\"incomplete\"");
+    stop(w);
+}
+
+static void metadata_comes_back_within_its_bounds(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char body[8192], text[2048] = "";
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, RESPONSES, "{\"input\":\"a\",\"metadata\":null}");
+    answer(w, 0, "aX", BT_FINISH_STOP);
+    has(&ex, "\"metadata\":{},");
+    /* 64 and 512 characters of two bytes. */
+    for (int i = 0; i < 512; i++) {
+        memcpy(text + 2 * i, "\xc3\xa9", 3);
+    }
+    snprintf(body, sizeof(body),
+             "{\"input\":\"a\",\"metadata\":{\"%.128s\":\"%s\","
+             "\"b\\n\":\"\"}}",
+             text, text);
+    post(w, &ex, RESPONSES, body);
+    answer(w, 1, "aX", BT_FINISH_STOP);
+    snprintf(body, sizeof(body),
+             "\"metadata\":{\"%.128s\":\"%s\",\"b\\n\":\"\"},", text, text);
+    has(&ex, body);
+
+    snprintf(body, sizeof(body),
+             "{\"input\":\"a\",\"metadata\":{\"%.130s\":\"\"}}", text);
+    refused(w, RESPONSES, body, 400, "\"param\":\"metadata\"");
+    snprintf(body, sizeof(body),
+             "{\"input\":\"a\",\"metadata\":{\"k\":\"%sx\"}}", text);
+    refused(w, RESPONSES, body, 400, "\"param\":\"metadata\"");
+    refused(w, RESPONSES, "{\"input\":\"a\",\"metadata\":{\"k\":1}}", 400,
+            "\"param\":\"metadata\"");
+    refused(w, RESPONSES, "{\"input\":\"a\",\"metadata\":[]}", 400,
+            "metadata must be an object, got an array");
+    snprintf(body, sizeof(body), "{\"input\":\"a\",\"metadata\":{");
+    for (int i = 0; i < 17; i++) {
+        const size_t n = strlen(body);
+
+        snprintf(body + n, sizeof(body) - n, "%s\"k%d\":\"v\"",
+                 (i > 0) ? "," : "", i);
+    }
+    snprintf(text, sizeof(text), "%s}}", body);
+    refused(w, RESPONSES, text, 400, "\"param\":\"metadata\"");
     stop(w);
 }
 
@@ -97,6 +145,10 @@ static void a_streamed_response_is_these_events(void **state)
     (void)state;
     start(w, true);
     post(w, &ex, RESPONSES, "{\"input\":\"Hi\",\"stream\":true}");
+    /* Before there is any token. */
+    is_event(&ex, 0, names[0]);
+    is_event(&ex, 1, names[1]);
+    assert_int_equal(ex.n_writes, 1);
     answer(w, 0, "okX", BT_FINISH_STOP);
     assert_string_equal(ex.type, "text/event-stream; charset=utf-8");
     assert_int_equal(ex.n_ends, 1);
@@ -125,6 +177,112 @@ static void a_streamed_response_is_these_events(void **state)
     assert_int_equal(ex.n_ends, 1);
     ended(w, 2);
     stop(w);
+}
+
+static void a_client_may_leave_at_the_first_event(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex = {.method = BT_HTTP_POST,
+                        .path = RESPONSES,
+                        .body = "{\"input\":\"Hi\",\"stream\":true}",
+                        .breaks = true,
+                        .door = &w->door};
+
+    (void)state;
+    start(w, true);
+    bt_door_request(&w->door, &ex);
+    assert_int_equal(ex.n_ends, 1);
+    assert_int_equal(count(w, BT_MSG_CANCEL), 2);
+    ended(w, 0);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    stop(w);
+}
+
+static void what_was_thought_is_an_item_of_its_own(void **state)
+{
+    static const char *const names[] = {
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    };
+    static const char said[] = "[THINK]a[b[/THINK]cX";
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    reasoning = "mistral";
+    start(w, true);
+    post(w, &ex, RESPONSES, "{\"input\":\"Hi\"}");
+    answer(w, 0, said, BT_FINISH_STOP);
+    has(&ex, "\"output\":[{\"id\":\"rs_");
+    has(&ex, "\"type\":\"reasoning\",\"status\":\"completed\",\"summary\":[],"
+             "\"content\":[{\"type\":\"reasoning_text\",\"text\":\"a[b\"}]},"
+             "{\"id\":\"msg_");
+    has(&ex, "\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
+             "\"text\":\"c\",");
+    /* [THINK]a[b[/THINK]: of a letter each. */
+    has(&ex, "\"output_tokens\":20,"
+             "\"output_tokens_details\":{\"reasoning_tokens\":18},");
+
+    post(w, &ex, RESPONSES, "{\"input\":\"Hi\",\"stream\":true}");
+    answer(w, 1, said, BT_FINISH_STOP);
+    for (unsigned i = 0; i < BT_ARRAY_LEN(names); i++) {
+        is_event(&ex, i, names[i]);
+    }
+    has(&ex, "\"output_index\":0,\"item\":{\"id\":\"rs_");
+    has(&ex, "\"output_index\":0,\"content_index\":0,\"part\":{\"type\":"
+             "\"reasoning_text\",\"text\":\"\"}}\n\n");
+    has(&ex, "\"output_index\":0,\"content_index\":0,\"delta\":\"[b\"}\n\n");
+    has(&ex, "\"output_index\":0,\"content_index\":0,\"text\":\"a[b\"}\n\n");
+    has(&ex, "\"output_index\":1,\"item\":{\"id\":\"msg_");
+    has(&ex, "\"output_index\":1,\"content_index\":0,\"delta\":\"c\",");
+    has(&ex, "\"output\":[{\"id\":\"rs_");
+
+    /* Cut off while it thinks: there is no message. */
+    post(w, &ex, RESPONSES,
+         "{\"input\":\"Hi\",\"stream\":true,\"max_output_tokens\":9}");
+    answer(w, 2, "[THINK]ab", BT_FINISH_LENGTH);
+    is_event(&ex, 6, "response.reasoning_text.done");
+    is_event(&ex, 8, "response.output_item.done");
+    is_event(&ex, 9, "response.incomplete");
+    has(&ex, "\"type\":\"reasoning\",\"status\":\"incomplete\"");
+    assert_null(strstr(ex.out, "\"type\":\"message\""));
+
+    /* Given back it is no part of the prompt; and it may be kept as text. */
+    post(w, &ex, RESPONSES,
+         "{\"input\":[{\"role\":\"user\",\"content\":\"a\"},"
+         "{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[]},"
+         "{\"role\":\"assistant\",\"content\":\"b\"},"
+         "{\"role\":\"user\",\"content\":\"d\"}],"
+         "\"separate_reasoning\":false}");
+    {
+        char text[256];
+
+        text_of(w, request(w, 3), text);
+        assert_string_equal(text, "<|im_start|>user\na<|im_end|>\n"
+                                  "<|im_start|>assistant\nb<|im_end|>\n"
+                                  "<|im_start|>user\nd<|im_end|>\n"
+                                  "<|im_start|>assistant\n");
+    }
+    answer(w, 3, said, BT_FINISH_STOP);
+    has(&ex, "\"text\":\"[THINK]a[b[/THINK]c\"");
+    refused(w, RESPONSES, "{\"input\":[{\"type\":\"reasoning\"}]}", 400,
+            "input is missing");
+    stop(w);
+    reasoning = "auto";
 }
 
 static void what_is_not_kept_or_not_there_is_refused_by_name(void **state)
@@ -177,7 +335,8 @@ static void responses_survive_every_failed_allocation(void **state)
     static const char *const bodies[] = {
         "{\"input\":\"Hi\",\"instructions\":\"Be\",\"max_output_tokens\":2}",
         "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
-        "\"text\":\"a\"}]}],\"stream\":true,\"max_output_tokens\":2}"};
+        "\"text\":\"a\"}]}],\"stream\":true,\"max_output_tokens\":2,"
+        "\"metadata\":{\"a\":\"b\"}}"};
     world_t *w = &world;
 
     (void)state;
@@ -206,7 +365,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_response_is_an_object_with_a_message),
+        BT_TEST(metadata_comes_back_within_its_bounds),
         BT_TEST(a_streamed_response_is_these_events),
+        BT_TEST(a_client_may_leave_at_the_first_event),
+        BT_TEST(what_was_thought_is_an_item_of_its_own),
         BT_TEST(what_is_not_kept_or_not_there_is_refused_by_name),
         BT_TEST(responses_survive_every_failed_allocation),
     };
