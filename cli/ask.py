@@ -17,6 +17,7 @@ the options, 130 after Ctrl-C.
 import os
 import sys
 
+import command
 import endpoint as endpoints
 import talk
 from printer import Printer, say_end
@@ -94,28 +95,20 @@ def ask_once(asker, text, printer):
     say_end(answer, asker.options)
 
 
-def run(options, printer, address):
+def run(options, printer, where, address):
     text = " ".join(clean(word) for word in options.words)
-    where = None
-    try:
-        where = endpoints.find(address, "BATON_HTTP", options.cacert, options.cert, options.key)
-        asker = Asker(options, where)
-        if options.system is not None:
-            options.system = clean(options.system)
-        if not text and sys.stdin is not None and sys.stdin.isatty():
-            import chat  # a terminal's needs, which no pipe has
-            return chat.converse(asker, printer, address)
-        piped = read_input()
-        whole = "\n\n".join(part for part in (text, piped.rstrip("\n")) if part.strip())
-        if not whole:
-            raise Trouble('nothing was asked: ./baton ask "TEXT"')
-        ask_once(asker, whole, printer)
-        return 0
-    except BrokenPipeError:
-        raise
-    except talk.TROUBLES as error:
-        printer.complain(talk.describe(error, where, address))
-        return 1
+    asker = Asker(options, where)
+    if options.system is not None:
+        options.system = clean(options.system)
+    if not text and sys.stdin is not None and sys.stdin.isatty():
+        import chat  # a terminal's needs, which no pipe has
+        return chat.converse(asker, printer, address)
+    piped = read_input()
+    whole = "\n\n".join(part for part in (text, piped.rstrip("\n")) if part.strip())
+    if not whole:
+        raise Trouble('nothing was asked: ./baton ask "TEXT"')
+    ask_once(asker, whole, printer)
+    return 0
 
 
 def main():
@@ -123,15 +116,10 @@ def main():
     # Text is UTF-8 whatever the locale says.
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     sys.stderr.reconfigure(encoding="utf-8", errors="replace")
-    try:
-        return run(options, Printer(), os.environ.get("BATON_HTTP") or endpoints.DEFAULT)
-    except BrokenPipeError:
-        # Who read us has enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
+    printer = Printer()
+    address = os.environ.get("BATON_HTTP") or endpoints.DEFAULT
+    return command.run(lambda where: run(options, printer, where, address), options, address, "BATON_HTTP",
+                       printer.complain)
 
 
 if __name__ == "__main__":

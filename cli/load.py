@@ -29,6 +29,7 @@ import signal
 import sys
 import time
 
+import command
 import endpoint as endpoints
 import load_plan
 import load_report
@@ -322,27 +323,17 @@ def tell(run):
     return 0
 
 
-def run_all(options):
-    address = options.url or os.environ.get("BATON_HTTP") or endpoints.DEFAULT
-    name = "--url" if options.url else "BATON_HTTP"
-    where = None
-    try:
-        where = endpoints.find(address, name, options.cacert, options.cert, options.key)
-        room = room_for_streams()
-        most = options.concurrency or room
-        if most > room:
-            raise Trouble(f"--concurrency {most}: the limit of file descriptors allows {room} streams (ulimit -n)")
-        model = options.model or talk.first_model(where)
-        gc.freeze()
-        gc.set_threshold(200_000, 50, 50)  # a pause of the collector would be in the figures
-        run = Run(options, where, model, load_plan.Prompts(options, model), most)
-        asyncio.run(run.go())
-        return tell(run)
-    except BrokenPipeError:
-        raise
-    except talk.TROUBLES as error:
-        print(f"baton: {talk.describe(error, where, address)}", file=sys.stderr)
-        return 1
+def run_all(options, where):
+    room = room_for_streams()
+    most = options.concurrency or room
+    if most > room:
+        raise Trouble(f"--concurrency {most}: the limit of file descriptors allows {room} streams (ulimit -n)")
+    model = options.model or talk.first_model(where)
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 50)  # a pause of the collector would be in the figures
+    run = Run(options, where, model, load_plan.Prompts(options, model), most)
+    asyncio.run(run.go())
+    return tell(run)
 
 
 def main():
@@ -352,14 +343,9 @@ def main():
     parser = make_parser()
     options = parser.read(sys.argv[1:])
     check(parser, options)
-    try:
-        return run_all(options)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
+    address = options.url or os.environ.get("BATON_HTTP") or endpoints.DEFAULT
+    return command.run(lambda where: run_all(options, where), options, address,
+                       "--url" if options.url else "BATON_HTTP", lambda text: print(f"baton: {text}", file=sys.stderr))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/near.h"
 #include "common/orders/client.h"
 #include "launcher/run_dir.h"
 #include "launcher/status.h"
@@ -71,6 +73,25 @@ static void complain(const char *fmt, ...)
     va_end(args);
 }
 
+static void complain_of_option(const char *arg)
+{
+    static const char *const names[] = {"--json", "--no-wait", "--help",
+                                        "--run-dir"};
+    const size_t n = strcspn(arg, "=");
+    const char *const near = bt_near_of(arg, n, names, BT_ARRAY_LEN(names));
+
+    if (strcmp(arg, "--run-dir") == 0) {
+        complain("--run-dir needs a value");
+    } else if ((near != NULL) && (strlen(near) == n) &&
+               (strncmp(near, arg, n) == 0)) {
+        complain("%s takes no value", near);
+    } else {
+        complain("unknown option %.*s%s%s%s", (int)n, arg,
+                 (near != NULL) ? "; did you mean " : "",
+                 (near != NULL) ? near : "", (near != NULL) ? "?" : "");
+    }
+}
+
 /* @return false: said on standard error. */
 static bool read_arguments(int argc, char **argv, arguments_t *out)
 {
@@ -98,7 +119,7 @@ static bool read_arguments(int argc, char **argv, arguments_t *out)
                    (arg[n_run_dir] == '=')) {
             out->run_dir = arg + n_run_dir + 1;
         } else {
-            complain("unknown option %s, or its value is missing", arg);
+            complain_of_option(arg);
             return false;
         }
     }

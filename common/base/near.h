@@ -19,5 +19,9 @@ size_t bt_near_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 /** So near that the name of @a n_meant bytes was meant: a third of it differs
  *  at most. */
 bool bt_near_enough(size_t distance, size_t n_meant);
+/** The nearest of @a n names to a word of @a n_word bytes.
+ *  @return NULL: none is near enough */
+const char *bt_near_of(const char *word, size_t n_word,
+                       const char *const *names, size_t n);
 
 #endif

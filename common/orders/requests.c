@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/near.h"
 #include "common/orders/orders_priv.h"
 
 #define LIST_BYTES   256
@@ -51,22 +52,38 @@ static const char *operands_text(operands_t operands)
     return "";
 }
 
+/* "no order 'strat' (did you mean start?); there are: status, start" */
+static void say_unknown(const char *what, const char *word,
+                        const char *const *names, size_t n_names, char *why,
+                        size_t why_bytes)
+{
+    const char *const near = bt_near_of(word, strlen(word), names, n_names);
+    char list[LIST_BYTES] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; (i < n_names) && (n < sizeof(list)); i++) {
+        n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s",
+                              (i == 0) ? "" : ", ", names[i]);
+    }
+    snprintf(why, why_bytes, "no %s '%s'%s%s%s; there are: %s", what, word,
+             (near != NULL) ? " (did you mean " : "",
+             (near != NULL) ? near : "", (near != NULL) ? "?)" : "", list);
+}
+
 /* @return whether there is such a verb. */
 static bool find_verb(const char *word, bt_orders_verb_t *verb_p, char *why,
                       size_t why_bytes)
 {
-    char list[LIST_BYTES] = "";
-    size_t n = 0;
+    const char *names[BT_ARRAY_LEN(verbs)];
 
     for (size_t i = 0; i < BT_ARRAY_LEN(verbs); i++) {
         if (strcmp(verbs[i].word, word) == 0) {
             *verb_p = (bt_orders_verb_t)i;
             return true;
         }
-        n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s",
-                              (i == 0) ? "" : ", ", verbs[i].word);
+        names[i] = verbs[i].word;
     }
-    snprintf(why, why_bytes, "no order '%s'; there are: %s", word, list);
+    say_unknown("order", word, names, BT_ARRAY_LEN(names), why, why_bytes);
     return false;
 }
 
@@ -94,14 +111,16 @@ static bool take_count(const char *word, const char *key, uint32_t *out_p,
 static bool take_role(const char *word, bt_orders_role_t *role_p, char *why,
                       size_t why_bytes)
 {
+    const char *names[BT_ORDERS_ROLE_BOTH];
+
     for (uint32_t i = BT_ORDERS_ROLE_PREFILL; i <= BT_ORDERS_ROLE_BOTH; i++) {
-        if (strcmp(word, bt_orders_role_name(i)) == 0) {
+        names[i - 1] = bt_orders_role_name(i);
+        if (strcmp(word, names[i - 1]) == 0) {
             *role_p = (bt_orders_role_t)i;
             return true;
         }
     }
-    snprintf(why, why_bytes, "no role '%s'; there are: prefill, decode, both",
-             word);
+    say_unknown("role", word, names, BT_ARRAY_LEN(names), why, why_bytes);
     return false;
 }
 
@@ -131,6 +150,21 @@ static bool take_name(const char *word, bt_orders_request_t *request, char *why,
     return true;
 }
 
+static void say_misplaced(const char *word, bt_orders_verb_t verb, char *why,
+                          size_t why_bytes)
+{
+    static const char *const keys[] = {"prefill", "decode"};
+    const char *near = NULL;
+
+    if (verb == BT_ORDERS_LOAD) {
+        near = bt_near_of(word, strcspn(word, "="), keys, BT_ARRAY_LEN(keys));
+    }
+    snprintf(why, why_bytes, "'%s' does not belong to %s%s%s%s%s", word,
+             bt_orders_verb_name(verb), operands_text(verbs[verb].operands),
+             (near != NULL) ? "; did you mean " : "",
+             (near != NULL) ? near : "", (near != NULL) ? "=N?" : "");
+}
+
 /* One word behind the name. */
 static bool take_more(const char *word, bt_orders_request_t *request, char *why,
                       size_t why_bytes)
@@ -143,9 +177,7 @@ static bool take_more(const char *word, bt_orders_request_t *request, char *why,
                             why_bytes) &&
                 !take_count(word, "decode", &request->decode, why,
                             why_bytes))) {
-        snprintf(why, why_bytes, "'%s' does not belong to %s%s", word,
-                 bt_orders_verb_name(request->verb),
-                 operands_text(verbs[request->verb].operands));
+        say_misplaced(word, request->verb, why, why_bytes);
     }
     return why[0] == '\0';
 }

@@ -9,7 +9,8 @@
 
 #include "common/base/status.h"
 
-#define BT_MAX_END_IDS         8
+#define BT_MAX_GIVEN_END_IDS   64 /**< of a client's */
+#define BT_MAX_END_IDS         80 /**< with the model's own */
 #define BT_MAX_BAD_WORDS       64 /**< banned token sequences per request */
 #define BT_MAX_BAD_WORD_TOKENS 16 /**< tokens of one of them */
 #define BT_MAX_LOGIT_BIASES    1024

@@ -24,7 +24,8 @@
  *     bt_sampling_t  array of its fields; a bad word is a bin of token ids;
  *                    logit biases are not among them but behind `space`, a bin,
  *                    8 bytes each: token id and float 32, little endian; nor
- *                    is min_p, which is behind `wants`
+ *                    is min_p, which is behind `wants`; end ids beyond the
+ *                    first BT_WIRE_FIRST_END_IDS are behind min_p
  *     bt_token_t     array: id, attempt, index, token id, finish
  *     bt_token_score_t  array: token, bin of a score: its log-prob, then of
  * each alternative id and log-prob; float 64, little endian ranks, windows
@@ -71,7 +72,9 @@
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< of one encoded message */
 #define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
 #define BT_WIRE_MAX_GROUP  4096u       /**< requests of a group */
-#define BT_WIRE_MAX_ROWS   (1u << 18)  /**< bytes in one ROWS message */
+/** End ids that stand in the sampling itself, as protocol 2 has them. */
+#define BT_WIRE_FIRST_END_IDS 8
+#define BT_WIRE_MAX_ROWS      (1u << 18) /**< bytes in one ROWS message */
 /** Of one grant: at most one for each pair of ranks. */
 #define BT_WIRE_MAX_WINDOWS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 

@@ -481,10 +481,37 @@ static bt_status_t read_number(const msgpack_object *obj, const field_t *field,
     return BT_OK;
 }
 
+/* Behind those that are there already: there are no more unless the first
+ * field is full. */
+static bt_status_t read_end_ids(const msgpack_object *obj, const field_t *field,
+                                char *base)
+{
+    const bool is_first = field->kind == FIELD_END_IDS;
+    uint32_t ids[BT_MAX_END_IDS] = {0};
+    uint32_t before = 0;
+    bt_status_t status;
+    uint32_t n;
+
+    if (!is_first) {
+        memcpy(&before, base + field->count, sizeof(before));
+    }
+    status = read_ids(obj, 0, field->max - before, NULL, ids, NULL, &n);
+    if (status != BT_OK) {
+        return status;
+    }
+    if (!is_first && (n > 0) && (before != BT_WIRE_FIRST_END_IDS)) {
+        return BT_ERR_BAD_MESSAGE;
+    }
+    store(base, field->offset + before * sizeof(ids[0]), ids,
+          n * sizeof(ids[0]));
+    n += before;
+    store(base, field->count, &n, sizeof(n));
+    return BT_OK;
+}
+
 static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
                               const field_t *field, char *base)
 {
-    uint32_t fixed[BT_MAX_END_IDS] = {0};
     bt_status_t status;
     uint32_t *ids = NULL;
     uint32_t n;
@@ -504,12 +531,8 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
         }
         return status;
     case FIELD_END_IDS:
-        status = read_ids(obj, 0, BT_MAX_END_IDS, NULL, fixed, NULL, &n);
-        if (status == BT_OK) {
-            store(base, field->offset, fixed, sizeof(fixed));
-            store(base, field->count, &n, sizeof(n));
-        }
-        return status;
+    case FIELD_MORE_IDS:
+        return read_end_ids(obj, field, base);
     case FIELD_BAD:
         return read_bad_words(dec, obj, field, base);
     case FIELD_BIASES:

@@ -157,13 +157,29 @@ static void pack_items(msgpack_packer *pk, bt_strbuf_t *out,
     }
 }
 
+/* A part of one list: the first ones, or those behind them. */
+static void pack_end_ids(msgpack_packer *pk, bt_strbuf_t *out,
+                         const field_t *field, const char *base)
+{
+    const uint32_t n = load_u32(base, field->count);
+    const uint32_t first =
+        (n < BT_WIRE_FIRST_END_IDS) ? n : BT_WIRE_FIRST_END_IDS;
+    const uint32_t from = (field->kind == FIELD_MORE_IDS) ? first : 0;
+    const uint32_t to = (field->kind == FIELD_MORE_IDS) ? n : first;
+
+    if (n > BT_MAX_END_IDS) {
+        refuse(out);
+        return;
+    }
+    pack_bin(pk, base + field->offset + from * sizeof(uint32_t),
+             (to - from) * sizeof(uint32_t));
+}
+
 static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
                          const field_t *field, const char *base)
 {
     const uint32_t n = load_u32(base, field->count);
-    const void *items = (field->kind == FIELD_END_IDS)
-                            ? base + field->offset
-                            : load_ptr(base, field->offset);
+    const void *items = load_ptr(base, field->offset);
 
     if ((n < field->min) || (n > field->max) || ((n > 0) && (items == NULL))) {
         refuse(out);
@@ -174,7 +190,6 @@ static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
         pack_bin(pk, items, n);
         break;
     case FIELD_IDS:
-    case FIELD_END_IDS:
         pack_bin(pk, items, n * sizeof(uint32_t));
         break;
     case FIELD_BIASES:
@@ -232,9 +247,12 @@ static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
         msgpack_pack_array(pk, bt_wire_sampling_fields()->n);
         pack_list(pk, out, bt_wire_sampling_fields(), base + field->offset);
         break;
+    case FIELD_END_IDS:
+    case FIELD_MORE_IDS:
+        pack_end_ids(pk, out, field, base);
+        break;
     case FIELD_BLOB:
     case FIELD_IDS:
-    case FIELD_END_IDS:
     case FIELD_BAD:
     case FIELD_BIASES:
     case FIELD_TOKENS:

@@ -117,6 +117,8 @@ static const field_t request_fields[] = {
     U32(bt_msg_request_t, wants.what, 0, ANY),
     U32(bt_msg_request_t, wants.n_top, 0, ANY),
     OF(FIELD_F32, bt_msg_request_t, sampling.min_p),
+    COUNTED(FIELD_MORE_IDS, bt_msg_request_t, sampling.end_ids,
+            sampling.n_end_ids, 0, BT_MAX_END_IDS),
 };
 
 static const field_t sampling_fields[] = {
@@ -129,7 +131,7 @@ static const field_t sampling_fields[] = {
     OF(FIELD_U64, bt_sampling_t, seed),
     U32(bt_sampling_t, min_tokens, 0, ANY),
     COUNTED(FIELD_END_IDS, bt_sampling_t, end_ids, n_end_ids, 0,
-            BT_MAX_END_IDS),
+            BT_WIRE_FIRST_END_IDS),
     COUNTED(FIELD_BAD, bt_sampling_t, bad_words, n_bad_words, 0,
             BT_MAX_BAD_WORDS),
 };

@@ -21,7 +21,9 @@ typedef enum field_kind {
     FIELD_TEXT,     /**< char[max], control characters made spaces */
     FIELD_BLOB,     /**< uint8_t *, count at `count`, at most max */
     FIELD_IDS,      /**< uint32_t *, count at `count`, min .. max */
-    FIELD_END_IDS,  /**< uint32_t[max], count at `count` */
+    FIELD_END_IDS,  /**< uint32_t[BT_MAX_END_IDS], count at `count`: the first
+                         BT_WIRE_FIRST_END_IDS of them */
+    FIELD_MORE_IDS, /**< those behind, which came later */
     FIELD_BAD,      /**< bt_bad_word_t *, count at `count`, at most max */
     FIELD_BIASES,   /**< bt_logit_bias_t *, count at `count`, at most max */
     FIELD_TOKENS,   /**< bt_token_t *, count at `count`, at most max */

@@ -237,10 +237,10 @@ static bt_status_t add_end_id(bt_api_parse_t *parse, const char *name,
     if ((status != BT_OK) || (number < 0)) {
         return status; /* -1: Triton's "not given" */
     }
-    /* Half of the places are left to the model's own. */
-    if (sampling->n_end_ids == BT_MAX_END_IDS / 2) {
+    /* The other places are left to the model's own. */
+    if (sampling->n_end_ids == BT_MAX_GIVEN_END_IDS) {
         return bt_api_refuse(parse, name, "%s has more than %d ids", name,
-                             BT_MAX_END_IDS / 2);
+                             BT_MAX_GIVEN_END_IDS);
     }
     sampling->end_ids[sampling->n_end_ids++] = (uint32_t)number;
     return BT_OK;

@@ -431,9 +431,9 @@ static bt_status_t take_end_id(bt_lower_t *l, const bt_slice_t *s)
 {
     bt_sampling_t *sampling = &l->row->sampling;
 
-    if (s->n > BT_MAX_END_IDS / 2) {
+    if (s->n > BT_MAX_GIVEN_END_IDS) {
         return bt_lower_refuse(l, s->name, "has more than %d ids a row",
-                               BT_MAX_END_IDS / 2);
+                               BT_MAX_GIVEN_END_IDS);
     }
     sampling->n_end_ids = 0;
     for (uint64_t i = 0; i < s->n; i++) {

@@ -73,7 +73,7 @@ FUTURE = [None, True, "more", [1, [2, b"x"]], -1, F32(0.5)]
 # Fields that came after it. A list of one has its blob in the field that was there before.
 LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]]],
          "stats": [2001, 2002, 2003, 2004, 2005, 2006, 2007, 2008, 2009, 3, 2010, 2011],
-         "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4, 3, 2, F32(0.0625)],
+         "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4, 3, 2, F32(0.0625), ids()],
          "tokens": [[[1, score(-0.75, (49151, -0.5), (7, -2.0))]]],
          "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104, 1]}
 TOKENS = GOLDEN["tokens"]
@@ -100,6 +100,13 @@ WIRE = {
     "refused_request_biases_list": GOLDEN["request"] + [0, 0, [[5, F32(1)]]],
     "refused_request_min_p": GOLDEN["request"] + [0, 0, b"", 0, 0, 0, 0, F32(1.5)],
     "refused_request_min_p_nan": GOLDEN["request"] + [0, 0, b"", 0, 0, 0, 0, F32(float("nan"))],
+    **{f"{name}": GOLDEN["request"][:-1] + [SAMPLING[:8] + [first] + SAMPLING[9:], 0, 0, b"", 0, 0, 0, 0, F32(0), more]
+       for name, first, more in (
+           ("request_end_ids_most", ids(*range(8)), ids(*range(8, 80))),
+           ("refused_request_end_ids_too_many", ids(*range(8)), ids(*range(8, 81))),
+           ("refused_request_end_ids_first_too_many", ids(*range(9)), ids()),
+           ("refused_request_end_ids_with_a_gap", ids(*range(7)), ids(7)),
+           ("refused_request_end_ids_cut", ids(*range(8)), ids(8)[:-1]))},
     "refused_request_group_too_large": GOLDEN["request"] + [0, 0, b"", 41, 4097],
     "request_sampling_future": GOLDEN["request"][:-1] + [SAMPLING + FUTURE],
     "refused_request_sampling_short": GOLDEN["request"][:-1] + [SAMPLING[:-1]],

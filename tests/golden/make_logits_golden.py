@@ -17,6 +17,7 @@ Format (little-endian): the text "BTLOGIT1"; u32 n_windows, window, top; then
 with n = n_windows * window. The rounding to f16 is under 2^-11 of each value,
 and moves the mean KL divergence by what the script prints at the end.
 """
+import functools
 import struct
 import sys
 from pathlib import Path
@@ -32,7 +33,8 @@ N_WINDOWS = 5
 TOP = 64
 
 
-def tokenize(path, text):
+@functools.cache
+def tokenizer_of(path):
     """The file's own vocabulary and merges: digits one by one, then byte level."""
     reader = GGUFReader(path)
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
@@ -43,6 +45,11 @@ def tokenize(path, text):
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def tokenize(path, text):
+    tokenizer = tokenizer_of(path)
     ids = tokenizer.encode(text).ids
     assert tokenizer.decode(ids) == text
     return ids

@@ -637,11 +637,21 @@ class OrdersTest(LauncherTest):
                 ((), "no order\n"),
                 (("stop",), "it is: stop NAME\n"),
                 (("role", "a", "neither"), "no role 'neither'; there are:"),
-                (("status", "--jsn"), "unknown option --jsn"),
+                (("strat", "a"), "no order 'strat' (did you mean start?); "
+                 "there are: status"),
+                (("role", "a", "prefil"),
+                 "no role 'prefil' (did you mean prefill?); there are:"),
+                (("load", "a=/m", "decoed=2"), "did you mean decode=N?\n"),
+                (("status", "--jsn"),
+                 "unknown option --jsn; did you mean --json?\n"),
+                (("stop", "a", "--run_dir=/x"),
+                 "unknown option --run_dir; did you mean --run-dir?\n"),
+                (("status", "--verbose"), "unknown option --verbose\n"),
+                (("status", "--json=1"), "--json takes no value\n"),
                 (("stop", "a", "--json"), "--json is an option of status\n"),
                 (("drain", "a", "--no-wait"),
                  "--no-wait is no option of drain\n"),
-                (("status", "--run-dir"), "its value is missing\n"),
+                (("status", "--run-dir"), "--run-dir needs a value\n"),
                 (("watch",), "watch is for programs"),
                 (tuple("abcdefghi"), "too many words: 'i'\n")):
             status, out, errors = self.order(*words)

@@ -133,6 +133,17 @@ static void a_bad_order_is_named_with_what_there_is(void **state)
     assert_refused("reboot",
                    "no order 'reboot'; there are: status, watch, start, stop, "
                    "drain, restart, load, unload, role");
+    assert_refused("strat a",
+                   "no order 'strat' (did you mean start?); there are: status, "
+                   "watch, start, stop, drain, restart, load, unload, role");
+    assert_refused("role decode-0 decoed",
+                   "no role 'decoed' (did you mean decode?); there are: "
+                   "prefill, decode, both");
+    assert_refused("load a=/m prefil=2",
+                   "'prefil=2' does not belong to load MODEL[=PATH] "
+                   "[prefill=N] [decode=N]; did you mean prefill=N?");
+    assert_refused("stop a prefil=2",
+                   "'prefil=2' does not belong to stop NAME");
     assert_refused("stop", "it is: stop NAME");
     assert_refused("load", "it is: load MODEL[=PATH] [prefill=N] [decode=N]");
     assert_refused("role decode-0", "it is: role NAME prefill|decode|both");

@@ -542,8 +542,13 @@ static void word_lists_are_bounded(void **state)
     refused(C, CMP("'cache_salt': ''"), "cache_salt", "cache_salt is empty");
     refused(G, GEN("'cache_salt': 5"), "cache_salt",
             "cache_salt must be a string, got an integer");
-    refused(C, CMP("'stop_token_ids': [1, 2, 3, 4, 5]"), "stop_token_ids",
-            "stop_token_ids has more than 4 ids");
+    n = (size_t)snprintf(text, sizeof(text),
+                         "{'prompt': 'x', 'stop_token_ids': [0");
+    for (int i = 1; i < 65; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, ", %d", i);
+    }
+    snprintf(text + n, sizeof(text) - n, "]}");
+    refused(C, text, "stop_token_ids", "stop_token_ids has more than 64 ids");
 }
 
 static void a_logit_bias_has_its_limits(void **state)

@@ -171,6 +171,43 @@ static void a_request_without_a_space_or_group_has_none(void **state)
     bt_strbuf_fini(&buf);
 }
 
+/* A build that knows only the first eight takes those. */
+static void end_ids_beyond_the_first_come_behind(void **state)
+{
+    bt_msg_t request = wire_request();
+    bt_sampling_t *const s = &request.u.request.sampling;
+    bt_strbuf_t buf;
+    bt_msg_t got;
+
+    (void)state;
+    for (uint32_t i = 0; i < BT_MAX_END_IDS; i++) {
+        s->end_ids[i] = 1000 + i;
+    }
+    for (uint32_t n = 0; n <= BT_MAX_END_IDS; n++) {
+        const uint32_t first = (n < 8) ? n : 8;
+        bt_strbuf_t shorter;
+
+        s->n_end_ids = n;
+        buf = wire_encoded(&request);
+        assert_int_equal(wire_decode(buf.data, buf.len, &got), BT_OK);
+        assert_int_equal(got.u.request.sampling.n_end_ids, n);
+        assert_memory_equal(got.u.request.sampling.end_ids, s->end_ids,
+                            n * sizeof(s->end_ids[0]));
+        shorter = wire_cut_to(&buf, 20);
+        assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
+        assert_int_equal(got.u.request.sampling.n_end_ids, first);
+        assert_memory_equal(got.u.request.sampling.end_ids, s->end_ids,
+                            first * sizeof(s->end_ids[0]));
+        bt_strbuf_fini(&shorter);
+        bt_strbuf_fini(&buf);
+    }
+    s->n_end_ids = BT_MAX_END_IDS + 1;
+    bt_strbuf_init(&buf, 1 << 20);
+    bt_wire_encode(&request, &buf);
+    assert_int_equal(bt_strbuf_status(&buf), BT_ERR_INVALID_PARAM);
+    bt_strbuf_fini(&buf);
+}
+
 /* TOKENS of a build that tells no log-probs, and one that has none to tell. */
 static void tokens_without_scores_have_none(void **state)
 {
@@ -561,6 +598,7 @@ int main(void)
         BT_TEST(tokens_without_scores_have_none),
         BT_TEST(scores_are_of_tokens_of_the_message_once_each),
         BT_TEST(a_request_without_a_space_or_group_has_none),
+        cmocka_unit_test(end_ids_beyond_the_first_come_behind),
         BT_TEST(a_blob_without_a_list_is_a_list_of_one),
         BT_TEST(several_are_none_to_who_knows_no_lists),
         BT_TEST(a_list_has_its_limits),
