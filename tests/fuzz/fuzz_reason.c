@@ -9,7 +9,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/strbuf.h"
-#include "router/frontend/reason.h"
+#include "router/text/reason.h"
 
 #define LIMIT ((size_t)64 << 20)
 

@@ -272,10 +272,10 @@ static void what_was_thought_is_an_item_of_its_own(void **state)
         char text[256];
 
         text_of(w, request(w, 3), text);
-        assert_string_equal(text, "<|im_start|>user\na<|im_end|>\n"
-                                  "<|im_start|>assistant\nb<|im_end|>\n"
-                                  "<|im_start|>user\nd<|im_end|>\n"
-                                  "<|im_start|>assistant\n");
+        assert_string_equal(text, "@<|im_start|>user\na@<|im_end|>\n"
+                                  "@<|im_start|>assistant\nb@<|im_end|>\n"
+                                  "@<|im_start|>user\nd@<|im_end|>\n"
+                                  "@<|im_start|>assistant\n");
     }
     answer(w, 3, said, BT_FINISH_STOP);
     has(&ex, "\"text\":\"[THINK]a[b[/THINK]c\"");
