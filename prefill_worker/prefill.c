@@ -127,6 +127,10 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
         bt_worker_job_return_blocks(w, &pj->job);
     }
     check_facts(&pj->job, facts);
+    /* Nothing of it is left to compute where it waits for its grant: of those
+     * who do, the last to come makes room, not the longest. */
+    pj->job.claim.turn.slack_us =
+        (phase == BT_PREFILL_WAITING) ? 0 : pj->job.slack_us;
     switch (phase) {
     case BT_PREFILL_QUEUED:
         bt_sched_queue_insert(is_alone(pj) ? &w->admit.granted

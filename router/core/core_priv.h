@@ -15,6 +15,7 @@
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
 #include "common/base/hmap.h"
+#include "common/sched/sched_cost.h"
 #include "common/sched/sched_queue.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
@@ -118,6 +119,7 @@ struct bt_core {
     /** The WAITING ones, by bt_gen_t.turn, in a queue for each need: where the
      *  first finds nobody, none behind it does. */
     bt_list_t waiting[BT_NEED_N];
+    bt_sched_cost_t cost; /**< a guess: of prompts, before a worker measured */
     uint32_t n_live, n_waiting, n_legs;
     uint64_t logits_bytes; /**< of all generations */
     uint64_t next_id;
