@@ -556,6 +556,7 @@ static void send_stats(bt_worker_t *w)
     stats->log_lines_dropped = bt_log_dropped();
     stats->open_fds = bt_count_open_fds();
     stats->roles = w->roles;
+    stats->rates = bt_sched_cost_rates(&w->cost);
     fill_totals(w, stats);
     stats->waiting_requests = w->n_jobs - w->n_in_engine;
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {

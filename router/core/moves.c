@@ -12,14 +12,11 @@ static bt_need_t need_of(const bt_gen_t *gen)
     return (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL : BT_NEED_PAIR;
 }
 
-#define CHUNK_TOKENS 256u /* a guess, for what iterations cost by themselves \
-                           */
-
 /* What it grants others before it (sched_order.h). */
 static uint64_t slack_of(const bt_core_t *core, const bt_gen_t *gen)
 {
-    const uint64_t whole_us = bt_sched_cost_prompt_us(
-        &core->cost, 0, bt_gen_n_tokens(gen), CHUNK_TOKENS);
+    const uint64_t whole_us =
+        bt_core_prompt_us(core, NULL, bt_gen_n_tokens(gen));
     const bt_sched_work_t work = {
         .since_us = gen->turn.since_us,
         .deadline_us = gen->deadline_us,
@@ -149,6 +146,7 @@ static void leg_leave(bt_leg_t *leg)
 {
     if (leg->state == BT_LEG_IS_COMPUTING) {
         leg->worker->sched.prefill_tokens -= leg->prefill_tokens;
+        leg->worker->sched.prefill_us -= leg->prefill_us;
     }
 }
 
