@@ -10,10 +10,10 @@
  *      behind it: those in their generation phase, and prompts of which the
  *      rest was found in a cache;
  *   2. what is left of the budget, but never less than a block, goes to
- *      sequences with more to compute, as chunks, in their order (sched_queue.h,
- *      sched_order.h). So a shorter prompt, or one of a higher priority, also
- *      goes before one that is half computed. A chunk that is not a prompt's
- *      last ends on a block boundary of absolute positions, so that whole
+ *      sequences with more to compute, as chunks, in their order
+ * (sched_queue.h, sched_order.h). So a shorter prompt, or one of a higher
+ * priority, also goes before one that is half computed. A chunk that is not a
+ * prompt's last ends on a block boundary of absolute positions, so that whole
  *      blocks become ready to send. Where none fits, nobody further back
  *      overtakes.
  *

@@ -122,8 +122,9 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
 
 /* ---- roles ---- */
 
-#define CHUNK_TOKENS 256u /* a guess, for what iterations cost by themselves \
-                           */
+#define CHUNK_TOKENS                                        \
+    256u /* a guess, for what iterations cost by themselves \
+          */
 
 uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                            uint32_t n_tokens)
