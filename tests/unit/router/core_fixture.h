@@ -191,6 +191,7 @@ static inline void start(world_t *w, uint32_t max_queue)
         .model = {.lo = 1, .hi = 2},
         .n_vocab = VOCAB,
         .max_queue = max_queue,
+        .order = BT_SCHED_FCFS,
         .max_logits_bytes = 64 * VOCAB * sizeof(float),
         .worker_wait_ms = WAIT_MS,
         .rerun_wait_ms = RERUN_MS,
