@@ -460,7 +460,7 @@ static void messages_of_another_encoder_are_understood(void **state)
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
     assert_int_equal(n_taken,
-                     2 * (13 + 1) + (6 + 12 + 8 + 1 + 1 + 6) + 9 + 4 + 5);
+                     2 * (13 + 1) + (6 + 12 + 9 + 1 + 1 + 6) + 9 + 4 + 6);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)
