@@ -204,7 +204,7 @@ static void end_ids_beyond_the_first_come_behind(void **state)
         assert_int_equal(got.u.request.sampling.n_end_ids, n);
         assert_memory_equal(got.u.request.sampling.end_ids, s->end_ids,
                             n * sizeof(s->end_ids[0]));
-        shorter = wire_cut_to(&buf, 20);
+        shorter = wire_cut_to(&buf, 19);
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
         assert_int_equal(got.u.request.sampling.n_end_ids, first);
         assert_memory_equal(got.u.request.sampling.end_ids, s->end_ids,
