@@ -146,7 +146,7 @@ def show(out):
         tokens = f"{before['tokens_per_s']:.0f} / {beside['tokens_per_s']:.0f}"
         print(f"{row['order']:10}{pair[0]:>17}{pair[1]:>17}{ratio:5.1f}x{long:>14}{row['long_bound_ms']:6.0f}{itl:>18}{tokens:>16}")
     for row in out["orders"]:
-        print(f"{row['order']:10}learned: " + "; ".join(
+        print(f"{row['order']:10}alone: short {row['alone_short_ms']:.0f}, long {row['alone_long_ms']:.0f} ms; learned: " + "; ".join(
             f"{work} {1e3 * x['step_seconds']:.2f} + {1e3 * x['item_seconds']:.3f} each + {1e3 * x['kilopair_seconds']:.4f} "
             f"a kilopair ms, off by {100 * x['error_ratio']:.0f} %" for work, x in row["learned"].items()))
 
