@@ -7,16 +7,12 @@
 #define HALF_EACH  16u
 
 /* Down to whole blocks, and into the range. */
-static uint32_t to_range(const bt_sched_chunk_t *chunk, double tokens,
-                         uint32_t least)
+static uint32_t to_range(const bt_sched_chunk_t *chunk, double tokens)
 {
     const uint32_t most = chunk->max_tokens;
     uint32_t n = (tokens < most) ? (tokens > 0 ? (uint32_t)tokens : 0) : most;
 
     n -= n % chunk->tokens_per_block;
-    if (n < least) {
-        n = least;
-    }
     if (n < chunk->tokens_per_block) {
         n = chunk->tokens_per_block;
     }
@@ -35,8 +31,8 @@ void bt_sched_chunk_init(bt_sched_chunk_t *chunk, bool is_fixed,
         .itl_us = itl_us,
     };
     chunk->alone.tokens =
-        is_fixed ? max_tokens : to_range(chunk, 4.0 * BT_SCHED_CHUNK_LEAST, 0);
-    chunk->beside.tokens = to_range(chunk, BT_SCHED_CHUNK_LEAST, 0);
+        is_fixed ? max_tokens : to_range(chunk, BT_SCHED_CHUNK_FIRST);
+    chunk->beside.tokens = to_range(chunk, tokens_per_block);
 }
 
 static double max_double(double a, double b)
@@ -46,19 +42,21 @@ static double max_double(double a, double b)
 
 /* What would be right where nobody generates. */
 static uint32_t want_alone(const bt_sched_chunk_t *chunk,
-                           const bt_sched_cost_t *cost, double token_us)
+                           const bt_sched_cost_t *cost, uint32_t position,
+                           double token_us)
 {
-    const double fixed_us = bt_sched_cost_fixed_us(cost);
+    const double fixed_us = bt_sched_cost_fixed_us(cost, position);
     const double thrifty = (WASTE_PART - 1) * fixed_us / token_us;
     const double quick = (BT_SCHED_CHUNK_QUICK_US - fixed_us) / token_us;
 
-    return to_range(chunk, max_double(thrifty, quick), BT_SCHED_CHUNK_LEAST);
+    return to_range(chunk, max_double(thrifty, quick));
 }
 
 /* ...and beside those who do. */
 static uint32_t want_beside(const bt_sched_chunk_t *chunk,
                             const bt_sched_cost_t *cost,
-                            const bt_sched_step_t *step, double token_us)
+                            const bt_sched_step_t *step, uint32_t position,
+                            double token_us)
 {
     const double most_us =
         max_double(chunk->itl_us, 2 * bt_sched_cost_step_us(cost, step));
@@ -67,8 +65,9 @@ static uint32_t want_beside(const bt_sched_chunk_t *chunk,
     double empty_us;
 
     least.n_tokens = 1;
+    least.reads += position;
     empty_us = bt_sched_cost_step_us(cost, &least);
-    return to_range(chunk, 1 + (most_us - empty_us) / token_us, 0);
+    return to_range(chunk, 1 + (most_us - empty_us) / token_us);
 }
 
 static void settle(bt_sched_chunk_size_t *size, uint32_t want, bool at_once)
@@ -102,12 +101,13 @@ uint32_t bt_sched_chunk_tokens(bt_sched_chunk_t *chunk,
         return chunk->max_tokens;
     }
     if (step->n_seqs > 0) {
-        settle(&chunk->beside, want_beside(chunk, cost, step, token_us), true);
+        settle(&chunk->beside,
+               want_beside(chunk, cost, step, position, token_us), true);
         return chunk->beside.tokens;
     }
-    settle(&chunk->alone, want_alone(chunk, cost, token_us), false);
+    settle(&chunk->alone, want_alone(chunk, cost, position, token_us), false);
     chunk->n_alone++;
     return (chunk->n_alone % HALF_EACH == 0)
-               ? to_range(chunk, chunk->alone.tokens / 2.0, 0)
+               ? to_range(chunk, chunk->alone.tokens / 2.0)
                : chunk->alone.tokens;
 }

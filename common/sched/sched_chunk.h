@@ -39,8 +39,9 @@
 
 #define BT_SCHED_CHUNK_QUICK_US 20000u
 #define BT_SCHED_CHUNK_VOTES    8
-/** Of one that is tuned: from, where nobody generates, and to. */
-#define BT_SCHED_CHUNK_LEAST 64u
+/** Of one that is tuned, where nobody generates: the first, before anything is
+ *  measured; and the most. */
+#define BT_SCHED_CHUNK_FIRST 128u
 #define BT_SCHED_CHUNK_MOST  1024u
 
 typedef struct bt_sched_chunk_size {
@@ -66,7 +67,7 @@ void bt_sched_chunk_init(bt_sched_chunk_t *chunk, bool is_fixed,
 /**
  * The budget of context tokens of the next iteration.
  *
- * @param [in] step      Its generations: n_seqs and seq_pairs; no tokens.
+ * @param [in] step      Its generations: n_seqs and reads; no tokens.
  * @param [in] position  Where the first chunk begins.
  * @return tokens_per_block to max_tokens.
  */
