@@ -85,14 +85,15 @@ typedef struct bt_config {
     const char *cors_origins;  /* "" = none */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
     const char *reasoning;     /* auto, off, think ... */
-    const char *tool_format;   /* auto, off, hermes ... */
-    const char *log_level;     /* info */
-    const char *log_format;    /* text, json */
-    const char *log_dir;       /* "" = standard error */
-    uint64_t log_max_bytes;    /* 0: files of any size */
-    uint32_t log_keep;         /* files beside the one that is written */
-    const char *access_log;    /* "" = none, "-" = standard output */
-    const char *trace;         /* file of the requests' ledgers, "" = none */
+    uint32_t ttft_target_ms, itl_target_ms; /* 0 = none */
+    const char *tool_format;                /* auto, off, hermes ... */
+    const char *log_level;                  /* info */
+    const char *log_format;                 /* text, json */
+    const char *log_dir;                    /* "" = standard error */
+    uint64_t log_max_bytes;                 /* 0: files of any size */
+    uint32_t log_keep;      /* files beside the one that is written */
+    const char *access_log; /* "" = none, "-" = standard output */
+    const char *trace;      /* file of the requests' ledgers, "" = none */
     /* what the processes take (serve passes them on) */
     const char *model_name; /* of an only model without a name of its own */
     const char *launcher;   /* router: the launcher's socket, "" = none */

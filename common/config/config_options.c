@@ -277,6 +277,14 @@ const bt_option_t bt_config_options[] = {
          "Time for a client to send a whole request body"),
     TIME("idle-timeout-ms", "60000", 100, HOUR_MS, S | R, idle_timeout_ms,
          "How long an idle connection stays open"),
+    TIME("ttft-target-ms", "0", 0, 24 * HOUR_MS, S | R, ttft_target_ms,
+         "Time to the first token that requests are to have, unless they name "
+         "one: whoever would be later gets 429 at once, with the time after "
+         "which to come again; 0: none"),
+    TIME("itl-target-ms", "0", 0, HOUR_MS, S | R, itl_target_ms,
+         "Mean time between tokens that requests are to have, unless they name "
+         "one: decode workers get no more sequences at a time than keep it; "
+         "0: none"),
     TIME("request-timeout-ms", "600000", 100, 24 * HOUR_MS, S | R,
          request_timeout_ms, "Longest time that one request may take"),
     SIZE32("client-buffer-bytes", "1m", 4096, GIGA, S | R,

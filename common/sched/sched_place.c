@@ -81,8 +81,12 @@ static bool is_avoided(const bt_sched_request_t *request,
 
 static bool is_full(const bt_sched_worker_t *worker)
 {
+    const uint64_t seats = worker->max_seats;
+
     return worker->is_behind ||
-           (worker->seats >= 2 * (uint64_t)worker->max_seats + BT_SCHED_AHEAD);
+           (worker->seats >= (worker->holds_target
+                                  ? seats + seats / 8
+                                  : 2 * seats + BT_SCHED_AHEAD));
 }
 
 /* Is @a a better than @a b? @a why_p says what told them apart. */

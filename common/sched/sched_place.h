@@ -71,6 +71,9 @@ typedef struct bt_sched_worker {
     uint32_t max_seats, n_blocks; /**< what it has, at least 1 of each */
     /** More is on its way to it than there should be; the owner keeps it. */
     bool is_behind;
+    /** Its seats are those that keep a target between tokens (sched_target.h):
+     *  more than an eighth beyond them is not sent. */
+    bool holds_target;
     /* Sent from here and not seen ended. */
     uint32_t seats;          /**< requests */
     uint64_t prefill_tokens; /**< prompt tokens not computed yet */

@@ -41,6 +41,7 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/sched/sched_order.h"
+#include "common/sched/sched_target.h"
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/prompt.h"
@@ -75,7 +76,8 @@ typedef struct bt_gen_spec {
     bt_hash128_t space; /**< bt_msg_request_t.space */
     bt_wants_t wants;   /**< what it is to be told beside tokens */
     uint32_t priority;
-    uint32_t timeout_ms; /**< 0 = the server's; longer than that is cut */
+    uint32_t timeout_ms;      /**< 0 = the server's; longer than that is cut */
+    bt_sched_target_t target; /**< each 0 = the server's */
     uint64_t parse_us, tokenize_us; /**< for the ledger */
     uint32_t n_of_request;          /**< the same */
     uint64_t held_us; /**< it could have come so much earlier; a wait */
@@ -141,6 +143,7 @@ typedef struct bt_core_config {
     uint32_t rerun_wait_ms;    /**< a re-run without a pair */
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
     bt_sched_order_t order;      /**< of those that wait for workers */
+    bt_sched_target_t target;    /**< of those that have none of their own */
 } bt_core_config_t;
 
 BT_MUST_CHECK bt_status_t bt_core_create(const bt_core_config_t *config,
@@ -158,6 +161,7 @@ void bt_core_destroy(bt_core_t *core);
  * @retval BT_ERR_BUSY       max_queue are in flight: try again later.
  * @retval BT_ERR_TOO_LARGE  its logits, with those of all in flight, are more
  *                           than max_logits_bytes: try again later.
+ * @retval BT_ERR_TIMED_OUT  its targets cannot be met: bt_core_late() has it.
  * @retval BT_ERR_INVALID_PARAM  a stop word is too long.
  * @retval BT_ERR_NO_MEMORY
  */
@@ -178,6 +182,14 @@ BT_MUST_CHECK bt_status_t bt_core_submit_group(bt_core_t *core,
                                                void *const *users, uint32_t n,
                                                uint64_t now_us,
                                                bt_gen_t **gens_p);
+/** Why the last one was refused that was late. */
+typedef struct bt_core_late {
+    bool first; /**< the time to its first token, else that between tokens */
+    uint32_t target_ms;
+    uint64_t forecast_ms;
+    uint32_t retry_s; /**< at least 1 */
+} bt_core_late_t;
+const bt_core_late_t *bt_core_late(const bt_core_t *core);
 /** What it has been told beside text, from inside on_text(): n_output tokens of
  *  it count. NULL: it wanted nothing. */
 bt_gen_rows_t *bt_core_rows(const bt_gen_t *gen);

@@ -106,6 +106,7 @@ struct bt_gen {
     char trouble[480];
 
     uint64_t arrived_us, waiting_since_us, deadline_us;
+    bt_sched_target_t target;
     uint64_t first_token_at_us, second_token_at_us, last_token_at_us;
     bt_ledger_t ledger;
 };
@@ -126,6 +127,9 @@ struct bt_core {
     uint32_t n_live, n_waiting, n_legs;
     uint64_t logits_bytes; /**< of all generations */
     uint64_t next_id;
+    /** Of the generations that ended well: tokens drawn, and in the cache. */
+    double mean_output, mean_context;
+    bt_core_late_t late;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */
     /** Scratch: a prompt and the tokens that a re-run goes on from. There is
      *  room for the longest that could ever be. */
@@ -162,6 +166,33 @@ void bt_gen_move(bt_core_t *core, bt_gen_t *gen, bt_gen_input_t input,
 bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input);
 /** @return false: likewise */
 bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
+
+/** What it grants others before it (sched_order.h). */
+uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
+                          uint64_t since_us, uint64_t deadline_us,
+                          const bt_sched_target_t *target);
+
+/* targets.c */
+/** Its own targets, else the server's. */
+static inline bt_sched_target_t bt_core_target_of(const bt_core_t *core,
+                                                  const bt_gen_spec_t *spec)
+{
+    const bt_sched_target_t *own = &spec->target;
+    const bt_sched_target_t *all = &core->config.target;
+
+    return (bt_sched_target_t){
+        .ttft_ms = (own->ttft_ms > 0) ? own->ttft_ms : all->ttft_ms,
+        .itl_ms = (own->itl_ms > 0) ? own->itl_ms : all->itl_ms,
+    };
+}
+/** @retval BT_ERR_TIMED_OUT  n of them would be late: core->late */
+BT_MUST_CHECK bt_status_t bt_core_judge(bt_core_t *core,
+                                        const bt_gen_spec_t *spec, uint32_t n,
+                                        uint64_t now_us);
+/** A generation ended well. */
+void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen);
+/** As many seats as keep the server's target between tokens. */
+void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker);
 
 /* workers.c */
 /** What computing so many tokens takes. @param worker  NULL: at any */

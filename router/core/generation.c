@@ -144,6 +144,9 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
     }
     gen->user = user;
     gen->max_new = spec->max_new;
+    gen->target = bt_core_target_of(core, spec);
+    gen->ledger.ttft_target_us = (uint64_t)gen->target.ttft_ms * 1000;
+    gen->ledger.itl_target_us = (uint64_t)gen->target.itl_ms * 1000;
     bt_sched_turn_init(&gen->turn, spec->priority, now_us);
     gen->arrived_us = now_us - spec->held_us;
     gen->ledger.wait_us = spec->held_us;
@@ -188,7 +191,10 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
         (core->n_live > core->config.max_queue - n)) {
         return BT_ERR_BUSY;
     }
-    status = make_room(core, &specs[0]);
+    status = bt_core_judge(core, &specs[0], n, now_us);
+    if (status == BT_OK) {
+        status = make_room(core, &specs[0]);
+    }
     while ((n_made < n) && (status == BT_OK)) {
         status = gen_new(core, &specs[n_made], users[n_made], now_us,
                          &gens_p[n_made]);
@@ -275,6 +281,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
     };
 
     gen->ledger.ok = true;
+    bt_core_note_lengths(core, gen);
     end_for_client(core, gen, why, now_us);
     bt_gen_time(core, BT_TIME_REQUEST, gen->ledger.total_us);
     tell_end(core, gen, &end);
@@ -310,6 +317,7 @@ void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (!bt_gen_state_is_live(gen->state)) {
         return; /* from inside on_end() */
     }
+    gen->ledger.canceled = true;
     end_for_client(core, gen, BT_FINISH_CANCELED, now_us);
     bt_gen_cancel_legs(core, gen, BT_FINISH_CANCELED, NULL);
     bt_gen_settle(core, gen);

@@ -12,19 +12,26 @@ static bt_need_t need_of(const bt_gen_t *gen)
     return (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL : BT_NEED_PAIR;
 }
 
-/* What it grants others before it (sched_order.h). */
-static uint64_t slack_of(const bt_core_t *core, const bt_gen_t *gen)
+uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
+                          uint64_t since_us, uint64_t deadline_us,
+                          const bt_sched_target_t *target)
 {
-    const uint64_t whole_us =
-        bt_core_prompt_us(core, NULL, bt_gen_n_tokens(gen));
+    const uint64_t whole_us = bt_core_prompt_us(core, NULL, n_tokens);
+    const uint64_t ttft_us = (uint64_t)target->ttft_ms * 1000;
     const bt_sched_work_t work = {
-        .since_us = gen->turn.since_us,
-        .deadline_us = gen->deadline_us,
+        .since_us = since_us,
+        .deadline_us = (ttft_us > 0) ? since_us + ttft_us : deadline_us,
         .whole_us = whole_us,
         .left_us = whole_us,
     };
 
     return bt_sched_slack_us(core->config.order, &work);
+}
+
+static uint64_t slack_of(const bt_core_t *core, const bt_gen_t *gen)
+{
+    return bt_core_slack_us(core, bt_gen_n_tokens(gen), gen->turn.since_us,
+                            gen->deadline_us, &gen->target);
 }
 
 static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)

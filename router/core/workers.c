@@ -147,11 +147,14 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us)
 {
     const uint32_t before = worker->roles;
+    bool changed;
 
     if (bt_sched_rates_prompt_us(&stats->rates, 1, 1) > 0) {
         core->rates = stats->rates;
     }
-    if (bt_table_report(worker, stats)) {
+    changed = bt_table_report(worker, stats);
+    bt_core_limit_seats(core, worker);
+    if (changed) {
         BT_LOG_INFO("worker %s is %s now, was %s", worker->hello.name,
                     bt_role_name(worker->roles), bt_role_name(before));
         introduce(core, worker);

@@ -21,6 +21,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/sched/sched_target.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/rows.h"
@@ -149,7 +150,8 @@ typedef struct bt_api_request {
     char *metadata_json;  /**< responses: an object, given back; NULL: none */
     char *cache_salt; /**< NULL: blocks are shared with all that have none */
     uint32_t priority;
-    uint32_t timeout_ms; /**< 0 = the server's */
+    uint32_t timeout_ms;      /**< 0 = the server's */
+    bt_sched_target_t target; /**< each 0 = the server's */
     /** Names of fields that nobody here knows, "a, b", in printable ASCII
      *  without white space; as many as there is room for, then "...". */
     char ignored[BT_API_IGNORED_BYTES];
@@ -163,10 +165,11 @@ static inline bool bt_api_is_chat(const bt_api_request_t *request)
 
 /** Why a request was refused, for the client. */
 typedef struct bt_api_error {
-    int http_status;   /**< 400, 404, 413, 429, 500, 503 … */
-    const char *type;  /**< OpenAI's "type": "invalid_request_error" … */
-    const char *param; /**< field name or NULL; static */
-    char message[512]; /**< one sentence, names the field and the limits */
+    int http_status;        /**< 400, 404, 413, 429, 500, 503 … */
+    const char *type;       /**< OpenAI's "type": "invalid_request_error" … */
+    const char *param;      /**< field name or NULL; static */
+    uint32_t retry_after_s; /**< of 429 and 503; 0: nobody knows, soon */
+    char message[512];      /**< one sentence, names the field and the limits */
 } bt_api_error_t;
 
 /** Set all fields; printf style. */

@@ -554,6 +554,8 @@ static const bt_api_field_t fields[] = {
     U32("priority", BT_API_A | BT_API_R, priority, 0, INT32_MAX),
     U32("timeout_ms", BT_API_A | BT_API_R, timeout_ms, 0, UINT32_MAX),
     OWN("timeout", BT_API_G, read_timeout_us),
+    U32("ttft_target_ms", BT_API_A | BT_API_R, target.ttft_ms, 0, INT32_MAX),
+    U32("itl_target_ms", BT_API_A | BT_API_R, target.itl_ms, 0, INT32_MAX),
     OWN("response_format", BT_API_O, read_response_format),
     OWN("modalities", BT_API_H, read_modalities),
     OWN("tools", BT_API_H | BT_API_T, bt_api_read_tools),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/call.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -187,6 +188,26 @@ static void fail(bt_call_t *call, int http_status, const char *message)
     }
     bt_api_error_set(&error, http_status, error_type(http_status), NULL, "%s",
                      message);
+    reply = take_reply(call);
+    reply->ops->error(reply, &error);
+}
+
+/* Its targets cannot be met. */
+static void fail_late(bt_call_t *call)
+{
+    const bt_core_late_t *late = bt_core_late(call->served->core);
+    bt_api_error_t error = {0};
+    bt_reply_t *reply;
+
+    cancel_rest(call);
+    bt_api_error_set(&error, 429, error_type(429),
+                     late->first ? "ttft_target_ms" : "itl_target_ms",
+                     "the %s would be %" PRIu64
+                     " ms, more than the target of %u ms; try again in %u s",
+                     late->first ? "time to the first token"
+                                 : "time between tokens",
+                     late->forecast_ms, late->target_ms, late->retry_s);
+    error.retry_after_s = late->retry_s;
     reply = take_reply(call);
     reply->ops->error(reply, &error);
 }
@@ -595,6 +616,14 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     if (status == BT_ERR_INVALID_PARAM) {
         bt_router_metrics_refused(metrics, in->served->metrics, 400);
         fail(call, 400, "a stop word is empty or longer than 1024 bytes");
+    } else if (status == BT_ERR_TIMED_OUT) {
+        bt_router_metrics_refused(metrics, in->served->metrics, 429);
+        bt_router_metrics_late(in->served->metrics,
+                               bt_core_late(in->served->core)->first,
+                               call->n_choices);
+        bt_names_refused(&call->front->names, call->name, 429);
+        call->tally->failed = true;
+        fail_late(call);
     } else if (status == BT_ERR_TOO_LARGE) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
         call->tally->failed = true;

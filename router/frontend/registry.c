@@ -326,6 +326,8 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .worker_wait_ms = config->worker_wait_ms,
         .rerun_wait_ms = RERUN_WAIT_MS,
         .request_timeout_ms = config->request_timeout_ms,
+        .target = {.ttft_ms = config->ttft_target_ms,
+                   .itl_ms = config->itl_target_ms},
     };
     const bt_core_ops_t ops = {
         .send = send,

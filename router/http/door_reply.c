@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reply of calls as HTTP: one JSON body, or server sent events. */
+#include <stdio.h>
+
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/http/door_priv.h"
@@ -125,9 +127,12 @@ void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
 void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error)
 {
     bt_strbuf_t *out = &visit->door->out;
+    char retry[16];
 
     if ((error->http_status == 429) || (error->http_status == 503)) {
-        bt_exchange_add_header(visit->ex, "Retry-After", "1");
+        snprintf(retry, sizeof(retry), "%u",
+                 (error->retry_after_s > 0) ? error->retry_after_s : 1);
+        bt_exchange_add_header(visit->ex, "Retry-After", retry);
     }
     bt_strbuf_reset(out);
     bt_api_write_error(visit->dialect, error, out);

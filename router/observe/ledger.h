@@ -45,12 +45,15 @@ typedef struct bt_ledger {
     uint32_t n_cached;   /**< prompt tokens not computed there */
     uint64_t max_gap_us; /**< longest time between two tokens */
 
+    /** Its targets; 0: none. The second is of the mean of an answer. */
+    uint64_t ttft_target_us, itl_target_us;
     uint64_t first_token_us; /**< sum of the first six; 0 when none came */
     uint64_t total_us;
     uint32_t n_prompt, n_output;
     uint32_t n_attempts;
     uint32_t n_of_request; /**< sequences of its client's request */
     bool ok;               /**< ended with STOP or LENGTH */
+    bool canceled;         /**< its client gave it up */
 } bt_ledger_t;
 
 #endif

@@ -251,12 +251,39 @@ void bt_router_metrics_output(bt_model_metrics_t *mm, uint64_t us)
     add(mm, BT_MC_OUTPUT_US, (double)us);
 }
 
+static void count_targets(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
+{
+    const uint64_t between_us = ledger->handover_us + ledger->decode_us;
+    const bool first = ledger->ok && (ledger->first_token_us > 0) &&
+                       (ledger->first_token_us <= ledger->ttft_target_us);
+    const bool between =
+        ledger->ok && ((ledger->n_output < 2) ||
+                       (between_us <= (uint64_t)(ledger->n_output - 1) *
+                                          ledger->itl_target_us));
+
+    if (ledger->canceled) {
+        return;
+    }
+    if (ledger->ttft_target_us > 0) {
+        add(mm, first ? BT_MC_TTFT_MET : BT_MC_TTFT_MISSED, 1);
+    }
+    if (ledger->itl_target_us > 0) {
+        add(mm, between ? BT_MC_ITL_MET : BT_MC_ITL_MISSED, 1);
+    }
+}
+
+void bt_router_metrics_late(bt_model_metrics_t *mm, bool first, uint32_t n)
+{
+    add(mm, first ? BT_MC_TTFT_REFUSED : BT_MC_ITL_REFUSED, n);
+}
+
 void bt_router_metrics_ledger(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
 {
     const double n = (ledger->n_of_request > 1) ? ledger->n_of_request : 1;
     const uint64_t input = ledger->parse_us + ledger->tokenize_us;
     const uint64_t queue = ledger->wait_us + ledger->prefill_queue_us;
 
+    count_targets(mm, ledger);
     add(mm, BT_MC_CACHED_TOKENS, ledger->n_cached);
     if (ledger->n_attempts > 1) {
         add(mm, BT_MC_RERUNS, ledger->n_attempts - 1);

@@ -141,6 +141,9 @@ void bt_router_metrics_statistics(const bt_model_metrics_t *mm,
  *  @param mm  NULL: it named no model that is here */
 void bt_router_metrics_refused(bt_router_metrics_t *m, bt_model_metrics_t *mm,
                                int http_status);
+/** A request was turned away because n sequences of it would have been late:
+ *  their first token, or else those behind it. */
+void bt_router_metrics_late(bt_model_metrics_t *mm, bool first, uint32_t n);
 /** An HTTP exchange was answered, or (499) its client left before.
  *  @param route   a literal out of a bounded set, with {model} where the path
  *                 has a name: "/v2/models/{model}/generate"

@@ -203,6 +203,17 @@ const bt_family_def_t bt_metrics_families[] = {
      "Requests turned away before they were started; without model: they named "
      "none that is here",
      SERIES(MODEL(REFUSED))},
+    {COUNTER, "baton_target_sequences_total",
+     "Sequences that had a target: of the time to the first token (ttft), of "
+     "the mean time between tokens (itl). Those that were refused, because they "
+     "would have been late, were offered as well; those that their clients "
+     "gave up are not counted",
+     SERIES(MODEL_BY("target=\"ttft\",result=\"met\"", TTFT_MET),
+            MODEL_BY("target=\"ttft\",result=\"missed\"", TTFT_MISSED),
+            MODEL_BY("target=\"ttft\",result=\"refused\"", TTFT_REFUSED),
+            MODEL_BY("target=\"itl\",result=\"met\"", ITL_MET),
+            MODEL_BY("target=\"itl\",result=\"missed\"", ITL_MISSED),
+            MODEL_BY("target=\"itl\",result=\"refused\"", ITL_REFUSED))},
     {COUNTER, "baton_reruns_total",
      "Times a sequence was run again after a worker failed",
      SERIES(MODEL(RERUNS))},

@@ -185,6 +185,8 @@ static inline void fake_finish(bt_detok_t *detok, bt_strbuf_t *out)
     (void)out;
 }
 
+static bt_sched_target_t core_target; /* of the next start */
+
 static inline void start_in_order(world_t *w, uint32_t max_queue,
                                   bt_sched_order_t order)
 {
@@ -193,6 +195,7 @@ static inline void start_in_order(world_t *w, uint32_t max_queue,
         .n_vocab = VOCAB,
         .max_queue = max_queue,
         .order = order,
+        .target = core_target,
         .max_logits_bytes = 64 * VOCAB * sizeof(float),
         .worker_wait_ms = WAIT_MS,
         .rerun_wait_ms = RERUN_MS,

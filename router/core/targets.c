@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a request can be served in time, by what is on its way now
+ * (sched_target.h). */
+#include "router/core/core_priv.h"
+
+#define MEAN_SHARE 0.05 /* of the newest in a mean */
+#define FIRST_MEAN 256u /* tokens of an answer, before any has ended */
+#define ERROR_MOST 500u /* thousandths */
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return (a < b) ? a : b;
+}
+
+void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen)
+{
+    const double output = gen->n_output;
+    const double context = gen->prompt->n + output / 2;
+
+    if (core->mean_output <= 0) {
+        core->mean_output = output;
+        core->mean_context = context;
+    } else {
+        core->mean_output += MEAN_SHARE * (output - core->mean_output);
+        core->mean_context += MEAN_SHARE * (context - core->mean_context);
+    }
+}
+
+static uint32_t mean_context(const bt_core_t *core)
+{
+    return (uint32_t)core->mean_context;
+}
+
+void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
+{
+    const uint32_t itl_ms = core->config.target.itl_ms;
+
+    if ((itl_ms == 0) || ((worker->roles & BT_ROLE_DECODE) == 0)) {
+        worker->sched.max_seats = worker->hello.max_batch;
+        worker->sched.holds_target = false;
+        return;
+    }
+    worker->sched.max_seats =
+        bt_sched_rates_seats(&worker->stats.rates, mean_context(core),
+                             (uint64_t)itl_ms * 1000, worker->hello.max_batch);
+    worker->sched.holds_target = true;
+}
+
+/* ---- the outlook ---- */
+
+/* Context phases of a worker that go before. */
+static uint64_t ahead_at(const bt_instance_t *worker,
+                         const bt_sched_turn_t *turn)
+{
+    uint64_t us = 0;
+
+    for (bt_list_t *pos = worker->legs.next; pos != &worker->legs;
+         pos = pos->next) {
+        const bt_leg_t *leg = BT_CONTAINER_OF(pos, bt_leg_t, link);
+
+        if ((leg->state == BT_LEG_IS_COMPUTING) && (leg->prefill_us > 0) &&
+            !bt_sched_turn_before(turn, &leg->gen->turn)) {
+            us += leg->prefill_us;
+        }
+    }
+    return us;
+}
+
+/* What waits here and goes before. @return how many */
+static uint32_t ahead_here(const bt_core_t *core, const bt_sched_turn_t *turn,
+                           uint64_t *us_p)
+{
+    uint32_t n = 0;
+
+    *us_p = 0;
+    for (unsigned i = 0; i < BT_NEED_N; i++) {
+        const bt_list_t *queue = &core->waiting[i];
+
+        for (bt_list_t *pos = queue->next; pos != queue; pos = pos->next) {
+            const bt_gen_t *gen =
+                BT_CONTAINER_OF(bt_sched_turn_of(pos), bt_gen_t, turn);
+
+            if (bt_sched_turn_before(turn, &gen->turn)) {
+                break;
+            }
+            *us_p += bt_core_prompt_us(core, NULL, bt_gen_n_tokens(gen));
+            n++;
+        }
+    }
+    return n;
+}
+
+/* What the workers are for this request, all together. */
+typedef struct survey {
+    uint32_t n_prefill;
+    uint64_t ahead_us, prompt_us; /* at the best of them */
+    uint64_t prefill_error, decode_error;
+    uint64_t seats, taken;
+    double seats_per_us; /* that iterations of all of them get on */
+    uint64_t step_us;    /* of the one with the shortest, and this request */
+} survey_t;
+
+static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
+                        const bt_sched_turn_t *turn, uint32_t n_prompt,
+                        survey_t *s)
+{
+    const uint64_t ahead_us = ahead_at(worker, turn);
+
+    if ((s->n_prefill == 0) || (ahead_us < s->ahead_us)) {
+        s->ahead_us = ahead_us;
+        s->prompt_us = bt_core_prompt_us(core, worker, n_prompt);
+        s->prefill_error = worker->stats.rates.prefill_error;
+    }
+    s->n_prefill++;
+}
+
+static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
+                       uint32_t n, survey_t *s)
+{
+    const bt_sched_worker_t *w = &worker->sched;
+    const uint64_t taken =
+        (w->seats > w->reported_seats) ? w->seats : w->reported_seats;
+    const uint32_t running = (uint32_t)min_u64(taken, w->max_seats);
+    const uint32_t context = mean_context(core);
+    const uint64_t full_us =
+        bt_sched_rates_step_us(&worker->stats.rates, w->max_seats, context);
+    const uint64_t step_us = bt_sched_rates_step_us(
+        &worker->stats.rates,
+        (uint32_t)min_u64((uint64_t)running + n, w->max_seats), context);
+
+    s->seats += w->max_seats;
+    s->taken += taken;
+    if (full_us > 0) {
+        s->seats_per_us += (double)w->max_seats / (double)full_us;
+    }
+    if ((s->step_us == 0) || ((step_us > 0) && (step_us < s->step_us))) {
+        s->step_us = step_us;
+        s->decode_error = worker->stats.rates.decode_error;
+    }
+}
+
+static survey_t see_workers(const bt_core_t *core, const bt_sched_turn_t *turn,
+                            uint32_t n_prompt, uint32_t n)
+{
+    survey_t s = {0};
+
+    for (bt_list_t *pos = core->table.workers.next; pos != &core->table.workers;
+         pos = pos->next) {
+        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+
+        if (worker->sched.health != BT_SCHED_UP) {
+            continue;
+        }
+        if ((worker->roles & BT_ROLE_PREFILL) != 0) {
+            see_prefill(core, worker, turn, n_prompt, &s);
+        }
+        if ((worker->roles & BT_ROLE_DECODE) != 0) {
+            see_decode(core, worker, n, &s);
+        }
+    }
+    return s;
+}
+
+static bt_sched_outlook_t outlook_of(const bt_core_t *core,
+                                     const bt_sched_turn_t *turn,
+                                     const bt_gen_spec_t *spec, uint32_t n)
+{
+    const survey_t s = see_workers(core, turn, spec->prompt->n, n);
+    const double tokens = (core->mean_output > 0)
+                              ? core->mean_output
+                              : (double)min_u64(spec->max_new, FIRST_MEAN);
+    bt_sched_outlook_t o = {.prompt_us = s.prompt_us, .step_us = s.step_us};
+    const uint64_t error =
+        (s.prefill_error > s.decode_error) ? s.prefill_error : s.decode_error;
+    uint64_t here_us;
+    const uint64_t n_ahead = s.taken + ahead_here(core, turn, &here_us) + n;
+
+    o.error = (uint32_t)min_u64(error, ERROR_MOST);
+    o.ahead_us = s.ahead_us + ((s.n_prefill > 0) ? here_us / s.n_prefill : 0);
+    if ((spec->max_new > 1) && (s.seats_per_us > 0)) {
+        o.seat_us = (uint64_t)(tokens / s.seats_per_us);
+        o.n_over = (n_ahead > s.seats)
+                       ? (uint32_t)min_u64(n_ahead - s.seats, UINT32_MAX)
+                       : 0;
+    }
+    return o;
+}
+
+bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
+                          uint32_t n, uint64_t now_us)
+{
+    const bt_sched_target_t target = bt_core_target_of(core, spec);
+    bt_sched_outlook_t outlook;
+    bt_sched_turn_t turn;
+    uint32_t retry_s = 0;
+    bt_sched_judgement_t judgement;
+
+    if (((target.ttft_ms == 0) && (target.itl_ms == 0)) ||
+        (bt_sched_rates_prompt_us(&core->rates, 1, 1) == 0)) {
+        return BT_OK;
+    }
+    bt_sched_turn_init(&turn, spec->priority, now_us);
+    turn.slack_us =
+        bt_core_slack_us(core, spec->prompt->n, now_us, UINT64_MAX, &target);
+    outlook = outlook_of(core, &turn, spec, n);
+    judgement = bt_sched_judge(&target, &outlook, &retry_s);
+    if (judgement == BT_SCHED_IN_TIME) {
+        return BT_OK;
+    }
+    core->late = (bt_core_late_t){
+        .first = judgement == BT_SCHED_FIRST_LATE,
+        .retry_s = retry_s,
+    };
+    core->late.target_ms = core->late.first ? target.ttft_ms : target.itl_ms;
+    core->late.forecast_ms =
+        (core->late.first ? bt_sched_forecast_ttft_us(&outlook)
+                          : bt_sched_forecast_itl_us(&outlook)) /
+        1000;
+    return BT_ERR_TIMED_OUT;
+}
+
+const bt_core_late_t *bt_core_late(const bt_core_t *core)
+{
+    return &core->late;
+}

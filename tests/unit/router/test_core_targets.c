@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Targets: who is taken, who is told to come later, and how many are sent. The
+ * prefill worker takes 1 ms for a token, the decode worker 8 ms and 1 ms more
+ * for each sequence; all times by hand. */
+#include "tests/unit/router/core_fixture.h"
+
+static void measured(world_t *w, bt_instance_t *worker)
+{
+    bt_msg_t stats = {.type = BT_MSG_STATS};
+
+    stats.u.stats.max_requests = 4;
+    if (worker->hello.role == BT_ROLE_PREFILL) {
+        stats.u.stats.rates.prefill_token_ns = 1000000;
+    } else {
+        stats.u.stats.rates.decode_step_ns = 8000000;
+        stats.u.stats.rates.decode_seq_ns = 1000000;
+    }
+    assert_int_equal(bt_core_message(w->core, worker, &stats, w->now), BT_OK);
+}
+
+static void start_measured(world_t *w, bt_sched_target_t target,
+                           bt_instance_t **p_p, bt_instance_t **d_p)
+{
+    core_target = target;
+    start_pair(w, p_p, d_p);
+    core_target = (bt_sched_target_t){0};
+    measured(w, *p_p);
+    measured(w, *d_p);
+}
+
+/* @return what becomes of a request with a target of its own */
+static bt_status_t ask(world_t *w, client_t *c, const char *prompt,
+                       uint32_t max_new, bt_sched_target_t target)
+{
+    const bt_gen_spec_t spec = {
+        .prompt = prompt_of(prompt),
+        .max_new = max_new,
+        .sampling = bt_sampling_default(),
+        .target = target,
+        .parse_us = 10,
+        .tokenize_us = 20,
+    };
+    bt_status_t status;
+
+    memset(c, 0, sizeof(*c));
+    status = bt_core_submit(w->core, &spec, c, w->now, &c->gen);
+    bt_prompt_unref(spec.prompt);
+    return status;
+}
+
+static void late(const world_t *w, bool first, uint32_t target_ms,
+                 uint64_t forecast_ms, uint32_t retry_s)
+{
+    const bt_core_late_t *why = bt_core_late(w->core);
+
+    assert_int_equal(why->first, first);
+    assert_int_equal(why->target_ms, target_ms);
+    assert_int_equal(why->forecast_ms, forecast_ms);
+    assert_int_equal(why->retry_s, retry_s);
+}
+
+/* First come first served: 8 ms and 8 ms are more than 10. */
+static void who_would_wait_too_long_is_told_at_once(void **state)
+{
+    static const bt_sched_target_t none = {0};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_req_key_t key;
+    client_t a, b;
+
+    (void)state;
+    start_measured(w, (bt_sched_target_t){.ttft_ms = 10}, &p, &d);
+    assert_int_equal(ask(w, &a, "eight to", 2, none), BT_OK);
+    key = key_at(w, d);
+    assert_int_equal(ask(w, &b, "eight to", 2, none), BT_ERR_TIMED_OUT);
+    late(w, true, 10, 16, 1);
+    assert_int_equal(count(w, p, BT_MSG_REQUEST), 1);
+    /* Its own target is what counts, and a short prompt is in time. */
+    assert_int_equal(
+        ask(w, &b, "eight to", 2, (bt_sched_target_t){.ttft_ms = 16}), BT_OK);
+    bt_core_cancel(w->core, b.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    assert_int_equal(ask(w, &b, "12", 2, none), BT_OK);
+    bt_core_cancel(w->core, b.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    /* Once the first prompt is computed there is time again. */
+    tokens(w, p, key, 0, "x", BT_FINISH_NONE);
+    prefilled(w, p, key);
+    ended(w, p, key);
+    assert_int_equal(ask(w, &b, "eight to", 2, none), BT_OK);
+    bt_core_cancel(w->core, b.gen, w->now);
+    bt_core_cancel(w->core, a.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    ended(w, d, key);
+    end_world(w);
+}
+
+/* Four seats, and 12 ms for an iteration of all: answers of 20 tokens, of which
+ * one ends every 60 ms. */
+static void who_finds_all_seats_taken_waits_for_the_next(void **state)
+{
+    static const bt_sched_target_t none = {0};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t c[5];
+
+    (void)state;
+    start_measured(w, (bt_sched_target_t){.ttft_ms = 60}, &p, &d);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ask(w, &c[i], "a", 20, none), BT_OK);
+    }
+    assert_int_equal(ask(w, &c[4], "a", 20, none), BT_ERR_TIMED_OUT);
+    late(w, true, 60, 61, 1);
+    /* One token is the prefill worker's, who is in time. */
+    assert_int_equal(ask(w, &c[4], "a", 1, none), BT_OK);
+    bt_core_cancel(w->core, c[4].gen, w->now);
+    ended(w, p, key_at(w, p));
+    for (int i = 0; i < 4; i++) {
+        bt_core_cancel(w->core, c[i].gen, w->now);
+    }
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        const sent_t s = w->sent[i];
+
+        if ((s.msg.type == BT_MSG_CANCEL) &&
+            ((s.to == d) || (s.msg.u.cancel.key.id < 5))) {
+            ended(w, s.to, s.msg.u.cancel.key);
+        }
+    }
+    end_world(w);
+}
+
+/* 8 ms and 1 for each: 11 ms are three at a time. The others wait here, where
+ * they are not computed beside them. */
+static void no_more_are_sent_than_keep_the_time_between_tokens(void **state)
+{
+    static const bt_sched_target_t none = {0};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_req_key_t key;
+    client_t c[5];
+
+    (void)state;
+    start_measured(w, (bt_sched_target_t){.itl_ms = 11}, &p, &d);
+    assert_int_equal(d->sched.max_seats, 3);
+    assert_int_equal(p->sched.max_seats, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ask(w, &c[i], "a", 2, none), BT_OK);
+    }
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 3);
+    assert_int_equal(n_waiting(w), 1);
+    /* Who wants less than even three leave. */
+    assert_int_equal(ask(w, &c[4], "a", 2, (bt_sched_target_t){.itl_ms = 10}),
+                     BT_ERR_TIMED_OUT);
+    late(w, false, 10, 11, 1);
+    /* The next is sent when one has ended. */
+    key = (bt_req_key_t){.id = 1, .attempt = 1};
+    bt_core_cancel(w->core, c[0].gen, w->now);
+    ended(w, d, key);
+    ended(w, p, key);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 4);
+    for (int i = 1; i < 4; i++) {
+        bt_core_cancel(w->core, c[i].gen, w->now);
+    }
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        const sent_t s = w->sent[i];
+
+        if ((s.msg.type == BT_MSG_CANCEL) &&
+            (s.msg.u.cancel.key.id != key.id)) {
+            ended(w, s.to, s.msg.u.cancel.key);
+        }
+    }
+    end_world(w);
+}
+
+static void before_anything_is_measured_all_are_taken(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t c;
+
+    (void)state;
+    core_target = (bt_sched_target_t){.ttft_ms = 1, .itl_ms = 1};
+    start_pair(w, &p, &d);
+    core_target = (bt_sched_target_t){0};
+    assert_int_equal(
+        ask(w, &c, "eight to", 2, (bt_sched_target_t){.ttft_ms = 1}), BT_OK);
+    bt_core_cancel(w->core, c.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    end_world(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(who_would_wait_too_long_is_told_at_once),
+        BT_TEST(who_finds_all_seats_taken_waits_for_the_next),
+        BT_TEST(no_more_are_sent_than_keep_the_time_between_tokens),
+        BT_TEST(before_anything_is_measured_all_are_taken),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
