@@ -52,7 +52,7 @@ static const char *operands_text(operands_t operands)
     return "";
 }
 
-/* "no order 'strat' (did you mean start?); there are: status, start" */
+/* "no order 'restat' (did you mean restart?); there are: status, restart" */
 static void say_unknown(const char *what, const char *word,
                         const char *const *names, size_t n_names, char *why,
                         size_t why_bytes)

@@ -637,7 +637,7 @@ class OrdersTest(LauncherTest):
                 ((), "no order\n"),
                 (("stop",), "it is: stop NAME\n"),
                 (("role", "a", "neither"), "no role 'neither'; there are:"),
-                (("strat", "a"), "no order 'strat' (did you mean start?); "
+                (("restat", "a"), "no order 'restat' (did you mean restart?); "
                  "there are: status"),
                 (("role", "a", "prefil"),
                  "no role 'prefil' (did you mean prefill?); there are:"),

@@ -133,9 +133,10 @@ static void a_bad_order_is_named_with_what_there_is(void **state)
     assert_refused("reboot",
                    "no order 'reboot'; there are: status, watch, start, stop, "
                    "drain, restart, load, unload, role");
-    assert_refused("strat a",
-                   "no order 'strat' (did you mean start?); there are: status, "
-                   "watch, start, stop, drain, restart, load, unload, role");
+    assert_refused(
+        "restat a",
+        "no order 'restat' (did you mean restart?); there are: status, "
+        "watch, start, stop, drain, restart, load, unload, role");
     assert_refused("role decode-0 decoed",
                    "no role 'decoed' (did you mean decode?); there are: "
                    "prefill, decode, both");
