@@ -114,7 +114,8 @@ def check_libraries():
 
 
 def check_openapi():
-    return openapi.check(read("docs/openapi.json"), read("router/http/routes.c"), read("router/frontend/api_fields.c"))
+    return openapi.check(read("docs/openapi.json"), read("router/http/routes.c"),
+                         read("router/frontend/api_fields.c"), read("router/frontend/api.h"))
 
 
 def check_itself():

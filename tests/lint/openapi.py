@@ -15,7 +15,7 @@ DIALECTS = {
 }
 TOGETHER = {"BT_API_O": ["BT_API_C", "BT_API_H"], "BT_API_A": ["BT_API_G", "BT_API_C", "BT_API_H"]}
 METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}}
-NUMBERS = {"INT32_MAX": 2**31 - 1, "UINT32_MAX": 2**32 - 1, "BT_API_MAX_PROMPTS": 64, "MAX_I64": 2**63 - 1}
+NUMBERS = {"INT32_MAX": 2**31 - 1, "UINT32_MAX": 2**32 - 1, "MAX_I64": 2**63 - 1}
 KINDS = {"BOOL": "boolean", "NOT": "boolean", "U32": "integer", "FLOAT": "number"}
 ROW = re.compile(r"^ *(?:([A-Z_0-9]+)\(|\{)(.*?)[)}],$", re.M)
 
@@ -34,10 +34,9 @@ def routes(text):
     found = {}
 
     def add(expression, methods):
-        for word in sorted(words, key=len, reverse=True):
-            expression = re.sub(rf"\b{word}\b", words[word], expression)
-        for word in words:
-            expression = re.sub(rf"\b{word}\b", words[word], expression)
+        for _ in range(2):  # one stands for another
+            for word in words:
+                expression = re.sub(rf"\b{word}\b", words[word], expression)
         found["".join(re.findall(r'"([^"]*)"', expression))] = METHODS[methods]
 
     rows = table(text, "main_routes[] = {", "\n};")
@@ -49,15 +48,17 @@ def routes(text):
     return found
 
 
-def fields(text):
-    """@return a list of (name, dialects, macro or None, the other arguments) of api_fields.c."""
+def fields(text, header):
+    """@return a list of (name, dialects, macro or None, the other arguments) of api_fields.c, with the numbers that
+    api.h defines in their places."""
     found = []
+    defined = dict(re.findall(r"^#define (BT_API_MAX_\w+) +(\d+)", header, re.M))
     for macro, inside in ROW.findall(table(text, "fields[] = {", "\n};")):
         parts = [p.strip() for p in inside.split(",")]
         who = []
         for word in re.findall(r"BT_API_\w+", parts[1]):
             who += TOGETHER.get(word, [word])
-        found.append((parts[0].strip('"'), who, macro or None, parts[2:]))
+        found.append((parts[0].strip('"'), who, macro or None, [defined.get(p, p) for p in parts[2:]]))
     return found
 
 
@@ -114,7 +115,7 @@ def check_field(document, request, row, given):
     return bad
 
 
-def check(openapi, routes_c, fields_c):
+def check(openapi, routes_c, fields_c, api_h):
     """@return what differs, a line each."""
     document = Document(openapi)
     bad = []
@@ -122,8 +123,9 @@ def check(openapi, routes_c, fields_c):
     in_file = {path: {m for m in methods if m in ("get", "post")} for path, methods in document.all["paths"].items()}
     for path in sorted(set(in_table) | set(in_file)):
         if in_table.get(path) != in_file.get(path):
-            bad.append(f"{path}: routes.c has {sorted(in_table.get(path, []))}, the file {sorted(in_file.get(path, []))}")
-    rows = fields(fields_c)
+            there, here = sorted(in_table.get(path, [])), sorted(in_file.get(path, []))
+            bad.append(f"{path}: routes.c has {there}, the file {here}")
+    rows = fields(fields_c, api_h)
     for dialect, request in DIALECTS.items():
         given = document.properties(request)
         of_table = {row[0]: row for row in rows if dialect in row[1]}
