@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <float.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -121,6 +122,7 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
 {
     float *const top_p = &parse->request->sampling.top_p;
     const double real = json_number_value(value);
+    bt_status_t status;
 
     parse->request->said |= BT_SAYS_TOP_P;
     if (json_is_number(value) && (real == 0.0) &&
@@ -128,12 +130,16 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
         *top_p = 1.0f; /* Triton's clients send 0 for off */
         return BT_OK;
     }
-    if (json_is_number(value) && (!((float)real > 0.0f) || (real > 1.0))) {
+    if (json_is_number(value) && (!(real > 0.0) || (real > 1.0))) {
         return bt_api_refuse(parse, field->name,
                              "top_p must be above 0 and at most 1, got %g",
                              real);
     }
-    return bt_api_read_float(parse, field, value);
+    status = bt_api_read_float(parse, field, value);
+    if ((status == BT_OK) && (*top_p < FLT_MIN)) {
+        *top_p = FLT_MIN; /* what a float has no place for is not 0 */
+    }
+    return status;
 }
 
 static bt_status_t read_top_k(bt_api_parse_t *parse,

@@ -159,6 +159,11 @@ static bt_status_t read_tool_parts(bt_api_parse_t *parse, size_t index,
                    ? read_text_of(parse, index, value, "name", &message->name)
                    : status;
     }
+    if ((calls != NULL) && !json_is_null(calls) && !json_is_array(calls)) {
+        return bt_api_refuse(parse, name_of(parse),
+                             "%s[%zu].tool_calls must be a list, got %s",
+                             name_of(parse), index, bt_api_type_of(calls));
+    }
     if (json_array_size(calls) == 0) {
         return BT_OK;
     }

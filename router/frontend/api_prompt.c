@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -49,19 +50,20 @@ static bt_status_t ids_prompt(bt_api_parse_t *parse, const char *name,
     prompt->n_ids = n;
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(value, i);
+        const double real = json_number_value(id);
 
-        if (!json_is_integer(id)) {
+        /* 3.0 is an integer, as everywhere else */
+        if (!json_is_number(id) || (real != floor(real))) {
             return bt_api_refuse(parse, name,
                                  "%s: token ids must be integers, got %s", name,
                                  bt_api_type_of(id));
         }
-        if ((json_integer_value(id) < 0) ||
-            (json_integer_value(id) > INT32_MAX)) {
+        if ((real < 0) || (real > INT32_MAX)) {
             return bt_api_refuse(parse, name,
-                                 "%s: %lld is not a token id of this model",
-                                 name, (long long)json_integer_value(id));
+                                 "%s: %.15g is not a token id of this model",
+                                 name, real);
         }
-        prompt->ids[i] = (uint32_t)json_integer_value(id);
+        prompt->ids[i] = (uint32_t)real;
     }
     return BT_OK;
 }

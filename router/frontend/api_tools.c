@@ -226,6 +226,7 @@ static bt_status_t add_call(bt_api_parse_t *parse, const char *where,
     json_t *id = json_object_get(call, "id");
     json_t *made;
 
+    id = json_is_null(id) ? NULL : id;
     if (!json_is_string(name) || (json_string_length(name) == 0)) {
         return bt_api_refuse(parse, "messages",
                              "%s.tool_calls[%zu] needs a function with a name",

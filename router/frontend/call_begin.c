@@ -68,8 +68,8 @@ static bool make_echo(bt_choice_t *choice, const bt_intake_t *in, uint32_t i)
     }
     bt_strbuf_init(&text, BT_ANSWER_LIMIT);
     bt_echo_ids(in->served->tok, prompt->ids, (uint32_t)prompt->n_ids, &text);
-    if ((bt_strbuf_status(&text) == BT_OK) && (text.len > 0)) {
-        choice->echo = bt_strdup(text.data);
+    if (bt_strbuf_status(&text) == BT_OK) { /* a BOS alone is no text */
+        choice->echo = bt_strdup((text.len > 0) ? text.data : "");
     }
     bt_strbuf_fini(&text);
     return choice->echo != NULL;

@@ -11,11 +11,13 @@ import asyncio
 import importlib.util
 import json
 import os
+import signal
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 import client_tests  # noqa: E402
+import harness  # noqa: E402
 from test_clients import MODEL, QUESTION, client_module, expect, openai_client  # noqa: E402
 
 HI = [{"role": "user", "content": "Say hello."}]
@@ -293,6 +295,75 @@ def test_responses_async(c):
 
     streamed, whole = asyncio.run(ask())
     assert streamed == whole and whole
+
+
+def test_responses_begin_before_there_is_a_token(c):
+    client = openai_client(c)
+    c.prefills[0].kill(signal.SIGSTOP)  # no token comes while it sleeps
+    try:
+        events = iter(client.responses.create(model=MODEL, input="Say hello.", max_output_tokens=4, temperature=0,
+                                              stream=True, metadata={"of": "a test"}))
+        begin = [next(events), next(events)]
+    finally:
+        c.prefills[0].kill(signal.SIGCONT)
+    assert [e.type for e in begin] == ["response.created", "response.in_progress"], begin
+    assert begin[0].response.status == "in_progress" and begin[0].response.metadata == {"of": "a test"}, begin
+    rest = list(events)
+    assert rest[0].type == "response.output_item.added" and rest[-1].response.metadata == {"of": "a test"}, rest
+    openai = client_module("openai")
+    e = expect(openai.BadRequestError,
+               lambda: client.responses.create(model=MODEL, input="a", metadata={"k": "v" * 513}))
+    assert e.param == "metadata", e
+
+
+# A text that goes on as it began: what is thought for a number is its name.
+THINKS = """Q: 1
+A: [THINK]one[/THINK]1
+Q: 2
+A: [THINK]two[/THINK]2
+Q: 4
+A: [THINK]four[/THINK]4
+Q: {% for m in messages %}{{ m.content }}
+A: {% endfor %}[THINK]"""
+
+
+def test_responses_tell_what_was_thought_apart(c):
+    path = os.path.join(c.dir, "thinks.jinja")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(THINKS)
+    with harness.Cluster(c.model, router_args=["--chat-template", path, "--reasoning", "mistral"]) as thinker:
+        client = openai_client(thinker)
+        ask = dict(model=MODEL, input="3", max_output_tokens=24, temperature=0, extra_body={"stop": ["\n"]})
+        whole = client.responses.create(**ask)
+        assert [x.type for x in whole.output] == ["reasoning", "message"], whole
+        thought = whole.output[0].content[0].text
+        assert thought and whole.output_text and "THINK]" not in thought + whole.output_text, whole
+        same = chat(client, [{"role": "user", "content": "3"}], max_tokens=24, stop=["\n"]).choices[0].message
+        assert (same.reasoning_content, same.content) == (thought, whole.output_text), (same, whole)
+        assert 0 < whole.usage.output_tokens_details.reasoning_tokens < whole.usage.output_tokens, whole.usage
+
+        events = list(client.responses.create(**ask, stream=True))
+        assert [e.sequence_number for e in events] == list(range(len(events)))
+        assert "".join(e.delta for e in events if e.type == "response.reasoning_text.delta") == thought
+        assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == whole.output_text
+        added = [(e.output_index, e.item.type) for e in events if e.type == "response.output_item.added"]
+        assert added == [(0, "reasoning"), (1, "message")], added
+        assert [x.model_dump(exclude={"id"}) for x in events[-1].response.output] == [
+            x.model_dump(exclude={"id"}) for x in whole.output]
+        with client.responses.stream(**ask) as stream:
+            for _ in stream:
+                pass
+            final = stream.get_final_response()
+        assert final.output[0].content[0].text == thought and final.output_text == whole.output_text
+
+        # An answer as it came is the next question's past; what was thought for it is not.
+        past = [{"role": "user", "content": "3"}] + [x.model_dump(exclude_none=True) for x in whole.output]
+        told = dict(ask, input=past + [{"role": "user", "content": "5"}])
+        plain = dict(ask, input=[past[0], {"role": "assistant", "content": whole.output_text},
+                                 {"role": "user", "content": "5"}])
+        assert client.responses.create(**told).usage.input_tokens == client.responses.create(**plain).usage.input_tokens
+        cut = client.responses.create(**dict(ask, max_output_tokens=1))
+        assert [x.type for x in cut.output] == ["reasoning"] and cut.status == "incomplete", cut
 
 
 def missing():

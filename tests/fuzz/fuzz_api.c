@@ -8,6 +8,28 @@
 #include "common/wire/wire.h"
 #include "router/frontend/api.h"
 
+/* What was thought and said, at once and as all there is. */
+static void write_events(const bt_api_answer_t *answer, const char *text,
+                         const bt_api_usage_t *usage, bt_strbuf_t *out)
+{
+    const bt_api_choice_t piece = {.text = text,
+                                   .text_bytes = strlen(text),
+                                   .thought = text,
+                                   .thought_bytes = strlen(text),
+                                   .whole = text,
+                                   .whole_bytes = strlen(text),
+                                   .whole_thought = text,
+                                   .whole_thought_bytes = strlen(text),
+                                   .finish = BT_FINISH_STOP};
+    uint32_t sequence = 0;
+
+    bt_api_write_begin_events(answer, &sequence, out);
+    BT_ASSERT_ALWAYS(sequence == 2);
+    bt_api_write_events(answer, &piece, usage, &sequence, out);
+    /* An item has six events, one without text five. */
+    BT_ASSERT_ALWAYS(sequence == ((text[0] != '\0') ? 15u : 8u));
+}
+
 static void write_all(bt_api_dialect_t dialect, const char *text)
 {
     const bt_api_answer_t answer = {
@@ -22,6 +44,7 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
     BT_ASSERT_ALWAYS(memchr(out.data, '\n', out.len) == NULL);
     bt_api_write_piece(&answer, &choice, true, &usage, &out);
     bt_api_write_usage(&answer, &usage, &out);
+    write_events(&answer, text, &usage, &out);
     BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
     bt_strbuf_fini(&out);
 }

@@ -14,6 +14,7 @@ import sys
 import unittest
 
 import layers
+import openapi
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -112,10 +113,15 @@ def check_libraries():
     return layers.libraries(read_layers())
 
 
+def check_openapi():
+    return openapi.check(read("docs/openapi.json"), read("router/http/routes.c"),
+                         read("router/frontend/api_fields.c"), read("router/frontend/api.h"))
+
+
 def check_itself():
     """The tests of the checks above."""
     found = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromName("test_layers").run(found)
+    unittest.defaultTestLoader.loadTestsFromNames(["test_layers", "test_openapi"]).run(found)
     bad = [f"{test.id()}: {text.strip().splitlines()[-1]}" for test, text in found.failures + found.errors]
     return bad if found.testsRun else ["no test of the checks was found"]
 

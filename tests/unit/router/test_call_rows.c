@@ -212,6 +212,13 @@ static void an_echo_of_ids_spells_special_tokens(void **state)
     has(&ex, "\"text_offset\":[0,0,1,11]");
     has(&ex, "\"tokens\":[\"<|im_start|>\",\"H\",\"<|im_end|>\",\"i\"]");
     ended(w, 0);
+    /* A BOS alone, which was answered as want of memory. */
+    post(w, &ex, COMPLETIONS,
+         "{\"prompt\":[1],\"max_tokens\":1,\"echo\":true}");
+    tokens(w, w->p, 1, 0, "y", BT_FINISH_LENGTH);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "\"text\":\"y\"");
+    ended(w, 1);
     stop(w);
 }
 

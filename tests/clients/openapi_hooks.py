@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schemathesis is told beside docs/openapi.json, which speaks of one field at a time: what fields mean together,
+what only the served model knows, and that generating costs. test_openapi.py runs it."""
+import json
+import os
+
+import jsonschema_rs
+import schemathesis
+
+MOST = 2            # tokens that are generated
+N_VOCABULARY = 49152  # of the model of these tests
+MODEL = "ensemble"
+CHUNKS = {"/v1/completions": "CompletionChunk", "/v1/chat/completions": "ChatChunk", "/v1/responses": "ResponseEvent",
+          "/v2/models/{model}/generate_stream": "Generated",
+          "/v2/models/{model}/versions/{version}/generate_stream": "Generated"}
+LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_validators = {}
+
+
+def is_positive(case):
+    return case.meta is not None and case.meta.generation.mode.value == "positive"
+
+
+def is_whole(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
+
+
+def cap(body):
+    """Bound what a request costs, and nothing that may be wrong with it."""
+    for name, most, largest in [(n, MOST, 2**31 - 1) for n in LENGTHS] + [("min_tokens", 1, 2**31 - 1), ("n", 2, 64)]:
+        if is_whole(body.get(name)) and most < body[name] <= largest:
+            body[name] = most
+
+
+def known_ids(value):
+    """Token ids of this model, wherever there are some."""
+    if isinstance(value, list):
+        return [known_ids(v) for v in value]
+    return value % N_VOCABULARY if is_whole(value) else value
+
+
+def agree(path, body):
+    """What each field allows, made into what they allow together."""
+    if "model" in body:
+        body["model"] = MODEL
+    for name in ("prompt", "tokens"):
+        if name in body:
+            body[name] = known_ids(body[name])
+    if isinstance(body.get("logit_bias"), dict):
+        body["logit_bias"] = {str(int(k) % N_VOCABULARY): v for k, v in body["logit_bias"].items()}
+    if body.get("stop_token_ids") is not None:
+        body["stop_token_ids"] = known_ids(body["stop_token_ids"])
+    body.pop("timeout_ms", None)  # a request may well take more than 1 ms
+    body.pop("timeout", None)
+    body.pop("ttft_target_ms", None)
+    body.pop("itl_target_ms", None)
+    if not isinstance(body.get("tool_choice"), str) or not body.get("tools"):
+        body["tool_choice"] = "auto"  # a call needs tools, and one of theirs
+    body.pop("best_of", None)     # at least n, and not streamed
+    if body.get("continue_final_message"):
+        body["continue_final_message"] = False  # needs a message of the assistant
+    if not body.get("logprobs"):
+        body.pop("top_logprobs", None)
+    if body.get("max_tokens") == 0:
+        body["echo"] = True
+        body["min_tokens"] = 0
+    if path == "/v1/responses" and isinstance(body.get("input"), list):
+        # What was thought alone is no question; and all of 1024 are more than the context.
+        body["input"] = body["input"][-4:] + [{"role": "user", "content": "a"}]
+    if isinstance(body.get("bad_words"), (str, list)):
+        words = [body["bad_words"]] if isinstance(body["bad_words"], str) else body["bad_words"]
+        body["bad_words"] = [w[:8] for w in words[:8]]  # of few tokens
+    if isinstance(body.get("messages"), list):
+        body["messages"] = body["messages"][-4:]
+    if path == "/v1/completions" and isinstance(body.get("prompt"), list):
+        body["prompt"] = body["prompt"][:2]
+    if "embedding_bias_words" in body or "embedding_bias_weights" in body:
+        body.pop("embedding_bias_words", None)
+        body.pop("embedding_bias_weights", None)
+    for name in ("return_context_logits", "return_generation_logits"):
+        body.pop(name, None)      # many bytes
+    body.pop("parameters", None)
+
+
+def in_64_bits(value):
+    """Whatever stands in fields that nobody reads: larger integers are refused anywhere."""
+    if isinstance(value, dict):
+        return {k: in_64_bits(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [in_64_bits(v) for v in value]
+    return 0 if isinstance(value, int) and not -2**63 <= value < 2**63 else value
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    body = case.body
+    if case.method.upper() != "POST" or not isinstance(body, dict):
+        return
+    body = json.loads(json.dumps(body))
+    generates = "completions" in case.path or "responses" in case.path or "generate" in case.path
+    if is_positive(case):
+        body = in_64_bits(body)
+        agree(case.path, body)
+    if generates:
+        cap(body)
+        lengths = [n for n in LENGTHS if (n == "max_output_tokens") == (case.path == "/v1/responses")
+                   and (n != "max_completion_tokens" or "completions" in case.path)]
+        if not any(body.get(n) is not None for n in lengths):
+            body[lengths[0]] = MOST
+    case.body = body
+
+
+def validator(name):
+    if name not in _validators:
+        with open(os.environ["BATON_OPENAPI"], encoding="utf-8") as file:
+            schemas = json.load(file)["components"]["schemas"]
+        _validators[name] = jsonschema_rs.validator_for(
+            {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}})
+    return _validators[name]
+
+
+@schemathesis.check
+def events_are_documented(ctx, response, case):
+    """Each event of a stream has the schema that the file names for it, and OpenAI's end with [DONE]."""
+    kinds = [v for k, v in response.headers.items() if k.lower() == "content-type"]
+    if response.status_code != 200 or not kinds or "event-stream" not in str(kinds[0]):
+        return
+    name = CHUNKS[case.path]
+    events = response.text.split("\n\n")
+    assert events[-1] == "", events[-1]
+    data = [e.split("data: ", 1)[1] for e in events[:-1]]
+    if "completions" in case.path:
+        assert data.pop() == "[DONE]", data[-1]
+    assert data, "no event"
+    for text in data:
+        event = json.loads(text)
+        if set(event) == {"error"}:
+            continue
+        errors = [e.message for e in validator(name).iter_errors(event)]
+        assert not errors, f"{name}: {errors[0]}: {text}"
