@@ -49,7 +49,8 @@ static uint32_t want_alone(const bt_sched_chunk_t *chunk,
     const double thrifty = (WASTE_PART - 1) * fixed_us / token_us;
     const double quick = (BT_SCHED_CHUNK_QUICK_US - fixed_us) / token_us;
 
-    return to_range(chunk, max_double(thrifty, quick));
+    return to_range(
+        chunk, max_double(BT_SCHED_CHUNK_LEAST, max_double(thrifty, quick)));
 }
 
 /* ...and beside those who do. */

@@ -39,8 +39,10 @@
 
 #define BT_SCHED_CHUNK_QUICK_US 20000u
 #define BT_SCHED_CHUNK_VOTES    8
-/** Of one that is tuned, where nobody generates: the first, before anything is
- *  measured; and the most. */
+/** Of one that is tuned, where nobody generates: the least (below it tiles of
+ * the kernels are not full, which no line tells), the first, before anything is
+ *  measured, and the most. */
+#define BT_SCHED_CHUNK_LEAST 48u
 #define BT_SCHED_CHUNK_FIRST 128u
 #define BT_SCHED_CHUNK_MOST  1024u
 
