@@ -5,14 +5,13 @@
  * what steps take here (sched_cost.h).
  *
  *     nobody generates   as few as waste little: what an iteration costs
- *                        whatever it computes is a twentieth of it. Larger ones
- *                        gain nothing, and a short prompt that comes waits for
- *                        the end of one. Never less than what takes
- *                        BT_SCHED_CHUNK_QUICK_US, for which nobody minds to
- *                        wait.
- *     somebody does      as many as leave the iteration within the target of
- *                        inter-token latency, or within twice what it takes
- *                        without a chunk where that is more: prompts get on
+ *                        whatever it computes is a twentieth of it, or up to a
+ *                        tenth where it would otherwise take longer than
+ *                        BT_SCHED_CHUNK_SLOW_US. Larger ones gain nothing, and
+ * a short prompt that comes waits for the end of one. Never less than what
+ * takes BT_SCHED_CHUNK_QUICK_US, for which nobody minds to wait. somebody does
+ * as many as leave the iteration within the target of inter-token latency, or
+ * within twice what it takes without a chunk where that is more: prompts get on
  *                        also where the target cannot be met. One block at
  *                        least.
  *
@@ -38,11 +37,12 @@
 #include "common/sched/sched_cost.h"
 
 #define BT_SCHED_CHUNK_QUICK_US 20000u
+#define BT_SCHED_CHUNK_SLOW_US  70000u
 #define BT_SCHED_CHUNK_VOTES    8
 /** Of one that is tuned, where nobody generates: the least (below it tiles of
  * the kernels are not full, which no line tells), the first, before anything is
  *  measured, and the most. */
-#define BT_SCHED_CHUNK_LEAST 48u
+#define BT_SCHED_CHUNK_LEAST 32u
 #define BT_SCHED_CHUNK_FIRST 128u
 #define BT_SCHED_CHUNK_MOST  1024u
 
