@@ -5,7 +5,7 @@
 
 #define WASTE_PART 20.0 /* an iteration's own cost is one of so many parts */
 #define WASTE_MOST 10.0 /* or of so many, at least */
-#define HALF_EACH  16u
+#define HALF_EACH  32u
 
 /* Down to whole blocks, and into the range. */
 static uint32_t to_range(const bt_sched_chunk_t *chunk, double tokens)

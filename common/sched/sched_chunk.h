@@ -18,7 +18,7 @@
  * The size is one of its own for both cases. It changes when a size that
  * differs by more than a fourth would have been right BT_SCHED_CHUNK_VOTES
  * times in a row, and at once where the target would be missed by as much. One
- * in 16 chunks where nobody generates is half a one: of chunks that are all
+ * in 32 chunks where nobody generates is half a one: of chunks that are all
  * alike nobody could tell what a token costs, and what an iteration.
  *
  * Activations need memory for max_tokens and what generates, whatever the
@@ -42,7 +42,7 @@
 /** Of one that is tuned, where nobody generates: the least (below it tiles of
  * the kernels are not full, which no line tells), the first, before anything is
  *  measured, and the most. */
-#define BT_SCHED_CHUNK_LEAST 32u
+#define BT_SCHED_CHUNK_LEAST 64u
 #define BT_SCHED_CHUNK_FIRST 128u
 #define BT_SCHED_CHUNK_MOST  1024u
 

@@ -59,7 +59,7 @@ static uint32_t settled(const bt_sched_step_t *step, uint32_t position)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < 17; i++) { /* the 16th may be a half */
+    for (uint32_t i = 0; i < 17; i++) { /* the 32nd would be a half */
         n = bt_sched_chunk_tokens(&chunk, &cost, step, position);
     }
     return n;
