@@ -48,7 +48,7 @@ def cluster(mix, chunk, args):
         threads = worker_threads(args)
         prefill, decode = worker_cores(threads)
         more = dict(worker_args=["--threads", str(threads)], prefill_args=prefill, decode_args=decode)
-    more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--chunk-itl-ms", str(max(1, args.itl_ms * 3 // 4))]
+    more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk)]
     return Cluster(args.model, kv_memory="1g", **more)
 
 
