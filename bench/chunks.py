@@ -7,11 +7,11 @@ Usage: ./baton bench chunks [options]
   --chunks LIST       of --chunk-tokens; 0 is tuned (default 0,32,64,128,256,512,1024)
   --seconds N         of each measurement (default 16)
   --turns N           times that each is measured, in turn (default 1)
-  --load PERCENT      of what the cluster can take, measured first (default 70)
+  --load PERCENT      of what the cluster can take, measured first (default 85)
   --rate N            requests per second instead, of every mix
   --ttft-ms N         target of time to first token, for 256 prompt tokens; those of
-                      longer prompts have as much more as they are longer (default 1000)
-  --itl-ms N          target of the mean time between two tokens of an answer (default 60)
+                      longer prompts have as much more as they are longer (default 300)
+  --itl-ms N          target of the mean time between two tokens of an answer (default 20)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts and arrivals (default 1)
@@ -48,7 +48,7 @@ def cluster(mix, chunk, args):
         threads = worker_threads(args)
         prefill, decode = worker_cores(threads)
         more = dict(worker_args=["--threads", str(threads)], prefill_args=prefill, decode_args=decode)
-    more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--chunk-itl-ms", str(max(1, args.itl_ms * 3 // 4))]
+    more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk)]
     return Cluster(args.model, kv_memory="1g", **more)
 
 
@@ -132,10 +132,10 @@ def parse():
     p.add_argument("--chunks", default="0,32,64,128,256,512,1024")
     p.add_argument("--seconds", type=float, default=16)
     p.add_argument("--turns", type=int, default=1)
-    p.add_argument("--load", type=float, default=70)
+    p.add_argument("--load", type=float, default=85)
     p.add_argument("--rate", type=float, default=0)
-    p.add_argument("--ttft-ms", type=int, default=1000)
-    p.add_argument("--itl-ms", type=int, default=60)
+    p.add_argument("--ttft-ms", type=int, default=300)
+    p.add_argument("--itl-ms", type=int, default=20)
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)

@@ -4,7 +4,8 @@
 #include "common/base/assert.h"
 
 #define WASTE_PART 20.0 /* an iteration's own cost is one of so many parts */
-#define HALF_EACH  16u
+#define WASTE_MOST 10.0 /* or of so many, at least */
+#define HALF_EACH  32u
 
 /* Down to whole blocks, and into the range. */
 static uint32_t to_range(const bt_sched_chunk_t *chunk, double tokens)
@@ -47,9 +48,13 @@ static uint32_t want_alone(const bt_sched_chunk_t *chunk,
 {
     const double fixed_us = bt_sched_cost_fixed_us(cost, position);
     const double thrifty = (WASTE_PART - 1) * fixed_us / token_us;
+    const double wasteful = (WASTE_MOST - 1) * fixed_us / token_us;
     const double quick = (BT_SCHED_CHUNK_QUICK_US - fixed_us) / token_us;
+    const double slow = (BT_SCHED_CHUNK_SLOW_US - fixed_us) / token_us;
+    double tokens = (slow < thrifty) ? slow : thrifty;
 
-    return to_range(chunk, max_double(thrifty, quick));
+    tokens = max_double(tokens, max_double(wasteful, quick));
+    return to_range(chunk, max_double(tokens, BT_SCHED_CHUNK_LEAST));
 }
 
 /* ...and beside those who do. */

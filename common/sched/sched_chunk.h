@@ -5,21 +5,20 @@
  * what steps take here (sched_cost.h).
  *
  *     nobody generates   as few as waste little: what an iteration costs
- *                        whatever it computes is a twentieth of it. Larger ones
- *                        gain nothing, and a short prompt that comes waits for
- *                        the end of one. Never less than what takes
- *                        BT_SCHED_CHUNK_QUICK_US, for which nobody minds to
- *                        wait.
- *     somebody does      as many as leave the iteration within the target of
- *                        inter-token latency, or within twice what it takes
- *                        without a chunk where that is more: prompts get on
+ *                        whatever it computes is a twentieth of it, or up to a
+ *                        tenth where it would otherwise take longer than
+ *                        BT_SCHED_CHUNK_SLOW_US. Larger ones gain nothing, and
+ * a short prompt that comes waits for the end of one. Never less than what
+ * takes BT_SCHED_CHUNK_QUICK_US, for which nobody minds to wait. somebody does
+ * as many as leave the iteration within the target of inter-token latency, or
+ * within twice what it takes without a chunk where that is more: prompts get on
  *                        also where the target cannot be met. One block at
  *                        least.
  *
  * The size is one of its own for both cases. It changes when a size that
  * differs by more than a fourth would have been right BT_SCHED_CHUNK_VOTES
  * times in a row, and at once where the target would be missed by as much. One
- * in 16 chunks where nobody generates is half a one: of chunks that are all
+ * in 32 chunks where nobody generates is half a one: of chunks that are all
  * alike nobody could tell what a token costs, and what an iteration.
  *
  * Activations need memory for max_tokens and what generates, whatever the
@@ -38,9 +37,12 @@
 #include "common/sched/sched_cost.h"
 
 #define BT_SCHED_CHUNK_QUICK_US 20000u
+#define BT_SCHED_CHUNK_SLOW_US  70000u
 #define BT_SCHED_CHUNK_VOTES    8
-/** Of one that is tuned, where nobody generates: the first, before anything is
- *  measured; and the most. */
+/** Of one that is tuned, where nobody generates: the least (below it tiles of
+ * the kernels are not full, which no line tells), the first, before anything is
+ *  measured, and the most. */
+#define BT_SCHED_CHUNK_LEAST 64u
 #define BT_SCHED_CHUNK_FIRST 128u
 #define BT_SCHED_CHUNK_MOST  1024u
 

@@ -59,28 +59,52 @@ static uint32_t settled(const bt_sched_step_t *step, uint32_t position)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < 17; i++) { /* the 16th may be a half */
+    for (uint32_t i = 0; i < 17; i++) { /* the 32nd would be a half */
         n = bt_sched_chunk_tokens(&chunk, &cost, step, position);
     }
     return n;
 }
 
-/* 10 ms for an iteration and 0.5 ms for a token: 19 x 10 / 0.5 = 380 tokens, 23
+/* 2.2 ms for an iteration and 0.5 ms for a token: 19 x 2.2 / 0.5 = 83 tokens, 5
  * blocks. */
 static void alone_an_iteration_wastes_a_twentieth(void **state)
 {
-    const machine_t m = {10000, 500, 0, 9000, 300};
+    const machine_t m = {2200, 500, 0, 9000, 300};
     const bt_sched_step_t nobody = {0};
 
     (void)state;
     begin(&m, 1024, 50000);
-    assert_in_range(settled(&nobody, 0), 352, 384);
-    bt_sched_chunk_init(&chunk, false, 128, T, 50000); /* never more */
-    assert_int_equal(settled(&nobody, 0), 128);
+    assert_int_equal(settled(&nobody, 0), 80);
+    bt_sched_chunk_init(&chunk, false, 48, T, 50000); /* never more */
+    assert_int_equal(settled(&nobody, 0), 48);
 }
 
-/* A hundredth of that costs nobody time: 20 ms are (20 - 0.08) / 0.005 tokens,
- * and more than there is room for. */
+/* 4 ms and 0.6 ms: 126 tokens would waste a twentieth, in 80 ms. 70 ms are
+ * (70 - 4) / 0.6 = 110, 6 blocks. */
+static void alone_an_iteration_is_no_longer_than_it_has_to_be(void **state)
+{
+    const machine_t m = {4000, 600, 0, 9000, 300};
+    const bt_sched_step_t nobody = {0};
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    assert_int_equal(settled(&nobody, 0), 96);
+}
+
+/* 20 ms and 1 ms: 70 ms are 50 tokens, of which it would be two sevenths. 9 x
+ * 20 / 1 = 180 tokens, 11 blocks. */
+static void alone_an_iteration_wastes_a_tenth_at_most(void **state)
+{
+    const machine_t m = {20000, 1000, 0, 9000, 300};
+    const bt_sched_step_t nobody = {0};
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    assert_in_range(settled(&nobody, 0), 160, 176);
+}
+
+/* 0.08 ms and 0.005 ms: 20 ms are (20 - 0.08) / 0.005 tokens, more than there
+ * is room for. */
 static void a_quick_device_gets_large_chunks(void **state)
 {
     const machine_t m = {80, 5, 0, 90, 3};
@@ -170,15 +194,15 @@ static void noise_does_not_make_it_flap(void **state)
         step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
         measure(&m, &step, 5);
         n_changes += (chunk.alone.tokens != before);
-        assert_in_range(chunk.alone.tokens, 160, 512);
+        assert_in_range(chunk.alone.tokens, 96, 208);
     }
     print_message("%u changes\n", n_changes);
     assert_in_range(n_changes, 0, 40);
 }
 
 /* All prompts are whole chunks, so that without halves no iteration would tell
- * a token from an iteration; the machine gets a dear iteration: 19 x 24 / 0.5 =
- * 912. */
+ * a token from an iteration; the machine gets a dear iteration: 9 x 24 / 0.5 =
+ * 432. */
 static void it_finds_a_new_size_by_itself(void **state)
 {
     const machine_t before = {4000, 500, 0, 9000, 300};
@@ -187,13 +211,13 @@ static void it_finds_a_new_size_by_itself(void **state)
 
     (void)state;
     begin(&before, 1024, 50000);
-    assert_in_range(settled(&step, 0), 128, 176);
+    assert_in_range(settled(&step, 0), 112, 144);
     for (uint32_t i = 0; i < 3000; i++) {
         step.n_tokens = 0;
         step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
         measure(&after, &step, 2);
     }
-    assert_in_range(chunk.alone.tokens, 700, 1024);
+    assert_in_range(chunk.alone.tokens, 352, 512);
 }
 
 /* What activations need room for: as many context tokens as a chunk may have,
@@ -241,6 +265,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(alone_an_iteration_wastes_a_twentieth),
+        BT_TEST(alone_an_iteration_is_no_longer_than_it_has_to_be),
+        BT_TEST(alone_an_iteration_wastes_a_tenth_at_most),
         BT_TEST(a_quick_device_gets_large_chunks),
         BT_TEST(beside_generations_an_iteration_keeps_the_target),
         BT_TEST(deep_in_a_prompt_chunks_are_smaller),
