@@ -174,6 +174,9 @@ typedef enum bt_attention_part {
 typedef struct bt_backend_config {
     uint32_t n_threads;    /**< CPU: threads, the caller's own counted in */
     const uint32_t *cores; /**< CPU: n_threads core ids to pin to, or NULL */
+    const uint32_t *lent_cores; /**< CPU: n_lent cores of others, that it may
+                                     compute on while they are idle */
+    uint32_t n_lent;            /**< 0: none */
     uint32_t device;       /**< CUDA: ordinal */
     uint32_t max_rows;     /**< most rows of one matmul, for scratch */
     uint32_t max_dim;      /**< widest row of any operation, for scratch; the
