@@ -233,6 +233,9 @@ static const field_t stats_fields[] = {
     U32(bt_msg_stats_t, roles, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, kv_foreign_pieces),
     OF(FIELD_U64, bt_msg_stats_t, log_lines_dropped),
+    OF(FIELD_U64, bt_msg_stats_t, lent_pieces),
+    OF(FIELD_U64, bt_msg_stats_t, lent_us),
+    OF(FIELD_U64, bt_msg_stats_t, lent_again),
 };
 
 static const field_t peer_fields[] = {

@@ -223,6 +223,15 @@ static void weight_free(bt_backend_t *be, bt_weight_t *weight)
     bt_pack_destroy(weight);
 }
 
+static void lent_stats(bt_backend_t *be, bt_lent_stats_t *stats_p)
+{
+    bt_cpu_lent_stats_t stats;
+
+    bt_cpu_pool_lent_stats(bt_cpu_of(be)->pool, &stats);
+    *stats_p = (bt_lent_stats_t){
+        .pieces = stats.pieces, .busy_ns = stats.busy_ns, .again = stats.again};
+}
+
 static void cpu_close(bt_backend_t *be)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
@@ -263,6 +272,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .matmul_add = bt_cpu_matmul_add,
     .silu_matmul_add = bt_cpu_silu_matmul_add,
     .ahead = bt_cpu_ahead,
+    .lent_stats = lent_stats,
     .close = cpu_close,
 };
 

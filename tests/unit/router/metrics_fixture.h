@@ -114,6 +114,9 @@ static inline void play(world_t *w)
         .kv_stage_waits = 21,
         .kv_foreign_pieces = 6,
         .log_lines_dropped = 8,
+        .lent_pieces = 900,
+        .lent_us = 1500000,
+        .lent_again = 4,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

@@ -120,7 +120,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 38; keep++) {
+    for (size_t keep = 26; keep <= 41; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -138,6 +138,9 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->roles, (keep > 35) ? 3 : 0);
         assert_int_equal(s->kv_foreign_pieces, (keep > 36) ? 36 : 0);
         assert_int_equal(s->log_lines_dropped, (keep > 37) ? 37 : 0);
+        assert_int_equal(s->lent_pieces, (keep > 38) ? 38 : 0);
+        assert_int_equal(s->lent_us, (keep > 39) ? 39 : 0);
+        assert_int_equal(s->lent_again, (keep > 40) ? 40 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
