@@ -14,11 +14,12 @@ Usage: ./baton bench lending [options]
 One client, one request at a time, at clusters of one prefill and one decode
 worker that are all up, in turns within each round (the order turns round too):
 
-  lent          each has half of the cores, and the other's while that has no work
-  own           each has half of the cores and no others
+  lent            each has half of the cores, and the other's while that has no work
+  own             each has half of the cores and no others
   oversubscribed  each has as many threads as there are cores
-  engine        the forward pass alone in one process with all cores: a prompt of
-                as many tokens, and tokens of one sequence behind 128
+  engine          the forward pass alone in one process with all cores: a prompt of
+                  as many tokens, and tokens of one sequence behind 128
+  engine-lent     the same with half of the cores, the others lent
 
 TTFT and ITL are medians over the rounds; a ratio is the median of the ratio within
 a round: the engine's time to it, so 1.00 is as quick as all threads can be.
@@ -35,7 +36,8 @@ from _shared import (Half, Load, Progress, add_model_option, build, check_model,
                      parser, show_machine)
 
 ENGINE_AFTER = 128
-NAMES = ("lent", "own", "oversubscribed", "engine")
+CLUSTERS = ("lent", "own", "oversubscribed")
+NAMES = CLUSTERS + ("engine", "engine-lent")
 
 
 def cluster_options(kind):
@@ -60,15 +62,15 @@ def ask(client, n_prompt):
     return answer.times[0] - answer.started, sum(gaps) / len(gaps)
 
 
-def measure(args, clusters, engine, progress):
+def measure(args, clusters, engines, progress):
     samples = {(n, p): [] for n in NAMES for p in args.prompts}
     clients = {name: Client(c.http, args.seed, args.output_tokens) for name, c in clusters.items()}
     for r in range(args.rounds):
         for prompt in args.prompts:
             for name in NAMES if r % 2 == 0 else NAMES[::-1]:
-                if name == "engine":
-                    sample = (engine.ask("prefill", prompt)["seconds"],
-                              engine.ask("decode", 1)["seconds"] / args.output_tokens)
+                if name in engines:
+                    sample = (engines[name].ask("prefill", prompt)["seconds"],
+                              engines[name].ask("decode", 1)["seconds"] / args.output_tokens)
                 else:
                     sample = ask(clients[name], prompt)
                 samples[name, prompt].append(sample)
@@ -82,6 +84,14 @@ def measure(args, clusters, engine, progress):
                          **{f"{what}_ratio": median([b[i] / s[i] for s, b in zip(ours, best)])
                             for i, what in enumerate(("ttft", "itl"))}})
     return rows
+
+
+def open_engine(args, program, threads):
+    engine = Half([program, args.model, threads, "bf16", 512, max(args.prompts), 1, ENGINE_AFTER, args.output_tokens, 1,
+                   "auto"])
+    engine.read()
+    engine.ask("decode", 1)
+    return engine
 
 
 def lent_figures(cluster):
@@ -131,16 +141,15 @@ def main():
     load = Load()
     with contextlib.ExitStack() as stack:
         clusters = {}
-        for name in NAMES[:-1]:
+        for name in CLUSTERS:
             clusters[name] = stack.enter_context(Cluster(args.model, kv_memory="256m", **cluster_options(name)))
             warm_up(clusters[name])
-        engine = Half([program, args.model, len(cores), "bf16", 512, max(args.prompts), 1, ENGINE_AFTER,
-                       args.output_tokens, 1, "auto"])
-        engine.read()
-        engine.ask("decode", 1)
+        engines = {name: open_engine(args, program, threads) for name, threads in
+                   (("engine", len(cores)), ("engine-lent", f"{len(cores) // 2}+{len(cores) // 2}"))}
         with load.during(pids_of(*clusters.values())):
-            out["rows"] = measure(args, clusters, engine, Progress(args.rounds, args.json))
-        engine.close()
+            out["rows"] = measure(args, clusters, engines, Progress(args.rounds, args.json))
+        for engine in engines.values():
+            engine.close()
         out["lent"] = lent_figures(clusters["lent"])
     if args.hand_back_ms > 0:
         half = Half([build("handback"), cores[-1], cores[0], args.hand_back_ms])

@@ -17,7 +17,7 @@
  *
  *     thread   torn &= ~h; in |= h; is it open? ... work ...; in &= ~h
  *     caller   open = 0; in == 0, or: torn |= in; signals; membarrier;
- *              those still in `in` are out now, and their bits cleared
+ *              in &= ~torn; what their shares say is not done is done again
  *
  * Either the caller sees the bit, or the thread sees that the job is closed.
  * `torn` is of this stay: a signal that comes late, in a later stay, finds the
@@ -262,15 +262,15 @@ static uint64_t wait_for_lent(bt_cpu_pool_t *pool, uint64_t start_ns,
     return in;
 }
 
-/* When it returns nothing of the job is executed any more.
- * @return those that did not leave by themselves */
-static uint64_t tear_out(bt_cpu_pool_t *pool, uint64_t in)
+/* When it returns nothing of the job is executed any more. Whether one of those
+ * left by itself cannot be told from the bits: who is torn out clears its own.
+ */
+static void tear_out(bt_cpu_pool_t *pool, uint64_t in)
 {
 #ifdef __SANITIZE_THREAD__
     while ((atomic_load(&pool->lent_in) & in) != 0) {
         sched_yield();
     }
-    return 0;
 #else
     atomic_fetch_or(&pool->lent_torn, in);
     for (uint32_t h = 0; h < pool->n_lent; h++) {
@@ -279,9 +279,7 @@ static uint64_t tear_out(bt_cpu_pool_t *pool, uint64_t in)
         }
     }
     (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-    in &= atomic_load(&pool->lent_in);
     atomic_fetch_and(&pool->lent_in, ~in);
-    return in;
 #endif
 }
 
@@ -321,13 +319,13 @@ static void finish_share(bt_cpu_pool_t *pool, uint32_t whose,
 
 void bt_cpu_lent_end(bt_cpu_pool_t *pool, uint64_t start_ns, uint32_t n_chunks)
 {
-    uint64_t in = wait_for_lent(pool, start_ns, n_chunks);
+    const uint64_t in = wait_for_lent(pool, start_ns, n_chunks);
 
     if (in == 0) {
         return;
     }
-    in = tear_out(pool, in);
-    if ((in != 0) && (n_chunks == 0) && (pool->job.prepare != NULL)) {
+    tear_out(pool, in);
+    if ((n_chunks == 0) && (pool->job.prepare != NULL)) {
         pool->job.prepare(pool->job.ctx, 0);
     }
     for (uint32_t h = 0; h < pool->n_lent; h++) {
