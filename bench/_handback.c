@@ -6,8 +6,10 @@
  * A thread on CORE, the owner, sleeps; one on OTHER computes without end and
  * wakes it at random times, every 2 ms in the mean, to work for 200 us. Turn
  * by turn, MS each, CORE is idle meanwhile or lent to what OTHER computes. One
- * line of JSON: microseconds from before the wake to the owner's first
- * instruction, percentiles of both, and how much was computed on CORE. */
+ * line of JSON, percentiles in microseconds: from before the wake to the
+ * owner's first instruction, of both, which is also late where somebody else
+ * has the core; of these, how long the lent thread still ran; and how much was
+ * computed on CORE. */
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,18 +41,33 @@ typedef struct hand {
     pthread_t owner;
     _Atomic uint32_t word; /* futex: number of the wake */
     _Atomic uint64_t woken_ns;
+    _Atomic uint64_t lent_ns; /* when the lent thread last ran */
     _Atomic bool stop;
     _Atomic bool awake;
     delays_t *delays; /* of this turn */
+    delays_t *in_way; /* NULL: nothing is lent */
     uint64_t next_ns;
     uint64_t random;
 } hand_t;
 
-static void spin_ns(uint64_t ns)
+/* @param seen  NULL, or keeps the time */
+static void spin_ns(uint64_t ns, _Atomic uint64_t *seen)
 {
-    const uint64_t end = bt_now_ns() + ns;
+    uint64_t now = bt_now_ns();
+    const uint64_t end = now + ns;
 
-    while (bt_now_ns() < end) {
+    while (now < end) {
+        now = bt_now_ns();
+        if (seen != NULL) {
+            atomic_store_explicit(seen, now, memory_order_relaxed);
+        }
+    }
+}
+
+static void note(delays_t *d, uint64_t from, uint64_t to)
+{
+    if (d->n < MAX_WAKES) {
+        d->ns[d->n++] = (to > from) ? to - from : 0;
     }
 }
 
@@ -73,13 +90,13 @@ static void *own(void *arg)
         }
         now = bt_now_ns();
         if (atomic_load(&h->word) != seen) {
-            delays_t *d = h->delays;
-
             seen = atomic_load(&h->word);
-            if (d->n < MAX_WAKES) {
-                d->ns[d->n++] = now - atomic_load(&h->woken_ns);
+            note(h->delays, atomic_load(&h->woken_ns), now);
+            if (h->in_way != NULL) {
+                note(h->in_way, atomic_load(&h->woken_ns),
+                     atomic_load(&h->lent_ns));
             }
-            spin_ns(OWNER_NS);
+            spin_ns(OWNER_NS, NULL);
             atomic_store(&h->awake, false);
         }
     }
@@ -96,9 +113,10 @@ static void wake(hand_t *h)
 static void compute(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     hand_t *h = ctx;
+    _Atomic uint64_t *const seen = (thread == 0) ? NULL : &h->lent_ns;
 
     for (uint32_t i = begin; i < end; i++) {
-        spin_ns(PIECE_NS / 2);
+        spin_ns(PIECE_NS / 2, seen);
         if ((thread == 0) && !atomic_load(&h->awake) &&
             (bt_now_ns() >= h->next_ns)) {
             const uint64_t now = bt_now_ns();
@@ -109,7 +127,7 @@ static void compute(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
             atomic_store(&h->woken_ns, now);
             wake(h);
         }
-        spin_ns(PIECE_NS / 2);
+        spin_ns(PIECE_NS / 2, seen);
     }
 }
 
@@ -138,7 +156,7 @@ static void print(const char *name, delays_t *d, const char *behind)
 }
 
 static void run_turns(hand_t *h, bt_cpu_pool_t *pool, uint64_t ns,
-                      delays_t *idle, delays_t *lent)
+                      delays_t *idle, delays_t *lent, delays_t *in_way)
 {
     const uint64_t end = bt_now_ns() + ns;
 
@@ -149,6 +167,7 @@ static void run_turns(hand_t *h, bt_cpu_pool_t *pool, uint64_t ns,
         }
         usleep(1000); /* the lent thread falls asleep, or wakes */
         h->delays = (turn % 2 == 0) ? idle : lent;
+        h->in_way = (turn % 2 == 0) ? NULL : in_way;
         h->next_ns = bt_now_ns() + MEAN_NS;
         while (bt_now_ns() < turn_end) {
             if (turn % 2 == 0) {
@@ -167,6 +186,7 @@ int main(int argc, char **argv)
     hand_t h = {.random = 1};
     delays_t idle = {0};
     delays_t lent = {0};
+    delays_t in_way = {0};
     bt_cpu_lent_stats_t stats;
     bt_cpu_pool_t *pool = NULL;
     uint32_t other;
@@ -180,13 +200,14 @@ int main(int argc, char **argv)
     ms = bt_half_number(argv[3], 1, 600000);
     idle.ns = bt_calloc(MAX_WAKES, sizeof(*idle.ns));
     lent.ns = bt_calloc(MAX_WAKES, sizeof(*lent.ns));
-    if ((idle.ns == NULL) || (lent.ns == NULL) ||
+    in_way.ns = bt_calloc(MAX_WAKES, sizeof(*in_way.ns));
+    if ((idle.ns == NULL) || (lent.ns == NULL) || (in_way.ns == NULL) ||
         (bt_cpu_pool_create(1, &other, &pool) != BT_OK) ||
         (bt_cpu_pool_lend(pool, &h.core, 1, 0) != BT_OK) ||
         (pthread_create(&h.owner, NULL, own, &h) != 0)) {
         bt_half_die(BT_ERR_NO_MEMORY, "start");
     }
-    run_turns(&h, pool, (uint64_t)ms * 1000000, &idle, &lent);
+    run_turns(&h, pool, (uint64_t)ms * 1000000, &idle, &lent, &in_way);
     atomic_store(&h.stop, true);
     wake(&h);
     pthread_join(h.owner, NULL);
@@ -194,10 +215,12 @@ int main(int argc, char **argv)
     printf("{");
     print("idle", &idle, ", ");
     print("lent", &lent, ", ");
+    print("in_way", &in_way, ", ");
     printf("\"pieces\": %llu, \"again\": %llu}\n",
            (unsigned long long)stats.pieces, (unsigned long long)stats.again);
     bt_cpu_pool_destroy(pool);
     bt_free(idle.ns);
     bt_free(lent.ns);
+    bt_free(in_way.ns);
     return 0;
 }

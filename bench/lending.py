@@ -18,14 +18,15 @@ worker that are all up, in turns within each round (the order turns round too):
   own             each has half of the cores and no others
   oversubscribed  each has as many threads as there are cores
   engine          the forward pass alone in one process with all cores: a prompt of
-                  as many tokens, and tokens of one sequence behind 128
+                  as many tokens, and the tokens of an answer behind it
   engine-lent     the same with half of the cores, the others lent
 
 TTFT and ITL are medians over the rounds; a ratio is the median of the ratio within
 a round: the engine's time to it, so 1.00 is as quick as all threads can be.
 
 The hand-back: a thread is woken at random times on a core that is idle, or lent and
-computing (see _handback.c): microseconds until its first instruction.
+computing (see _handback.c): microseconds until its first instruction, and of these
+how long the lent thread still ran.
 """
 import asyncio
 import contextlib
@@ -35,7 +36,6 @@ from _cluster import Client, Cluster, brief, no_collector, pids_of, warm_up
 from _shared import (Half, Load, Progress, add_model_option, build, check_model, describe, finish, median, number_list,
                      parser, show_machine)
 
-ENGINE_AFTER = 128
 CLUSTERS = ("lent", "own", "oversubscribed")
 NAMES = CLUSTERS + ("engine", "engine-lent")
 
@@ -68,9 +68,9 @@ def measure(args, clusters, engines, progress):
     for r in range(args.rounds):
         for prompt in args.prompts:
             for name in NAMES if r % 2 == 0 else NAMES[::-1]:
-                if name in engines:
-                    sample = (engines[name].ask("prefill", prompt)["seconds"],
-                              engines[name].ask("decode", 1)["seconds"] / args.output_tokens)
+                if (name, prompt) in engines:
+                    sample = (engines[name, prompt].ask("prefill", prompt)["seconds"],
+                              engines[name, prompt].ask("decode", 1)["seconds"] / args.output_tokens)
                 else:
                     sample = ask(clients[name], prompt)
                 samples[name, prompt].append(sample)
@@ -86,9 +86,8 @@ def measure(args, clusters, engines, progress):
     return rows
 
 
-def open_engine(args, program, threads):
-    engine = Half([program, args.model, threads, "bf16", 512, max(args.prompts), 1, ENGINE_AFTER, args.output_tokens, 1,
-                   "auto"])
+def open_engine(args, program, threads, prompt):
+    engine = Half([program, args.model, threads, "bf16", 512, prompt, 1, prompt, args.output_tokens, 1, "auto"])
     engine.read()
     engine.ask("decode", 1)
     return engine
@@ -108,10 +107,10 @@ def show(out):
               f"{r['itl_ms']:10.2f}{r['itl_ratio']:11.2f}")
     for role, f in out["lent"].items():
         print(f"{role:10} {f['pieces']:.0f} pieces on lent cores in {f['seconds']:.1f} s, {f['again']:.0f} done again")
-    for name in ("idle", "lent"):
+    for name, what in (("idle", "core idle"), ("lent", "core lent"), ("in_way", "lent thread in the way")):
         if "hand_back" in out:
             f = out["hand_back"][name]
-            print(f"hand-back, core {name + ':':6} p50 {f['p50_us']:.0f}, p90 {f['p90_us']:.0f}, p99 {f['p99_us']:.0f} us, "
+            print(f"hand-back, {what + ':':24}p50 {f['p50_us']:.0f}, p90 {f['p90_us']:.0f}, p99 {f['p99_us']:.0f} us, "
                   f"at most {f['max_us']:.0f}, of {f['wakes']}")
 
 
@@ -144,8 +143,8 @@ def main():
         for name in CLUSTERS:
             clusters[name] = stack.enter_context(Cluster(args.model, kv_memory="256m", **cluster_options(name)))
             warm_up(clusters[name])
-        engines = {name: open_engine(args, program, threads) for name, threads in
-                   (("engine", len(cores)), ("engine-lent", f"{len(cores) // 2}+{len(cores) // 2}"))}
+        engines = {(name, prompt): open_engine(args, program, threads, prompt) for prompt in args.prompts for name, threads
+                   in (("engine", len(cores)), ("engine-lent", f"{len(cores) // 2}+{len(cores) // 2}"))}
         with load.during(pids_of(*clusters.values())):
             out["rows"] = measure(args, clusters, engines, Progress(args.rounds, args.json))
         for engine in engines.values():
