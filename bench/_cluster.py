@@ -28,12 +28,13 @@ def worker_threads(args, n_workers=2):
 
 
 def worker_cores(threads):
-    """@return options of the prefill and of the decode worker: cores of their own, as the launcher deals them out; none
-    where there are not enough"""
-    cores = sorted(os.sched_getaffinity(0))
+    """@return options of the prefill and of the decode worker: cores of their own, and the other's while that has no
+    work, as the launcher deals them out; none where there are not enough"""
+    cores = [str(c) for c in sorted(os.sched_getaffinity(0))]
     if 2 * threads > len(cores):
         return [], []
-    return tuple(["--cores", ",".join(str(c) for c in cores[at:at + threads])] for at in (0, threads))
+    first, second = ",".join(cores[:threads]), ",".join(cores[threads:2 * threads])
+    return ["--cores", first, "--lent-cores", second], ["--cores", second, "--lent-cores", first]
 
 
 def brief():

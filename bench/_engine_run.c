@@ -4,6 +4,9 @@
  *     engine-run MODEL THREADS KV_TYPE CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
  *                LIMIT_MIB WEIGHT_CACHE
  *
+ * THREADS is a number, or "1+1": the second are on cores behind those of the
+ * first and compute only while these are idle, as lent ones do in serving.
+ *
  * Prints one line of JSON about the model, then answers commands (MAX_PREFILL
  * is cut to the model's context):
  *
@@ -32,6 +35,7 @@
 #define TOKENS_PER_BLOCK 16u
 #define MAX_COUNT        (1u << 20)
 #define MAX_TYPES        64u
+#define MAX_THREADS      1024u
 #define WHY_BYTES        256u
 
 typedef struct run {
@@ -41,6 +45,7 @@ typedef struct run {
     bt_kv_view_t kv;
     bt_limits_t *limits;
     uint32_t n_threads;
+    uint32_t n_lent;
     uint32_t chunk;
     uint32_t max_prefill;
     uint32_t max_batch;
@@ -233,8 +238,9 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
                                 .context_tokens = (r->max_prefill > decode_end)
                                                       ? r->max_prefill
                                                       : decode_end};
-    bt_backend_config_t be_config = {.n_threads = r->n_threads,
-                                     .max_rows = most};
+    bt_backend_config_t be_config = {
+        .n_threads = r->n_threads, .n_lent = r->n_lent, .max_rows = most};
+    uint32_t cores[MAX_THREADS];
     char weight_dir[PATH_MAX] = "";
     char why[WHY_BYTES] = "";
     bt_gguf_t *gguf = NULL;
@@ -260,6 +266,13 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
     }
     config.weight_dir = weight_dir;
     config.n_threads = r->n_threads;
+    if (r->n_lent > 0) {
+        for (uint32_t i = 0; i < r->n_threads + r->n_lent; i++) {
+            cores[i] = i;
+        }
+        be_config.cores = cores;
+        be_config.lent_cores = cores + r->n_threads;
+    }
     be_config.max_dim = bt_hparams_max_dim(&r->hp);
     status = bt_backend_open("cpu", &be_config, &r->be);
     if (status != BT_OK) {
@@ -287,6 +300,17 @@ static void close_all(run_t *r)
     bt_free(r->rows);
 }
 
+static void read_threads(char *text, run_t *r)
+{
+    char *const plus = strchr(text, '+');
+
+    if (plus != NULL) {
+        *plus = '\0';
+        r->n_lent = bt_half_number(plus + 1, 1, MAX_THREADS / 2);
+    }
+    r->n_threads = bt_half_number(text, 1, MAX_THREADS / 2);
+}
+
 int main(int argc, char **argv)
 {
     const char *words[BT_HALF_MAX_WORDS];
@@ -299,7 +323,7 @@ int main(int argc, char **argv)
     if (argc != 11) {
         bt_half_die(BT_OK, "it is run by bench/engine.py");
     }
-    r.n_threads = bt_half_number(argv[2], 1, 1024);
+    read_threads(argv[2], &r);
     r.chunk = bt_half_number(argv[4], 1, MAX_COUNT);
     r.max_prefill = bt_half_number(argv[5], 1, MAX_COUNT);
     r.max_batch = bt_half_number(argv[6], 1, MAX_COUNT);

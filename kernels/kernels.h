@@ -174,11 +174,22 @@ typedef enum bt_attention_part {
 typedef struct bt_backend_config {
     uint32_t n_threads;    /**< CPU: threads, the caller's own counted in */
     const uint32_t *cores; /**< CPU: n_threads core ids to pin to, or NULL */
-    uint32_t device;       /**< CUDA: ordinal */
-    uint32_t max_rows;     /**< most rows of one matmul, for scratch */
-    uint32_t max_dim;      /**< widest row of any operation, for scratch; the
-                                CPU goes by the matrices it packs instead */
+    const uint32_t *lent_cores; /**< CPU: n_lent cores of others, that it may
+                                     compute on while they are idle */
+    uint32_t n_lent;            /**< 0: none */
+    uint32_t device;            /**< CUDA: ordinal */
+    uint32_t max_rows;          /**< most rows of one matmul, for scratch */
+    uint32_t max_dim; /**< widest row of any operation, for scratch; the
+                           CPU goes by the matrices it packs instead */
 } bt_backend_config_t;
+
+/** What threads on lent cores did since the back end was opened. */
+typedef struct bt_lent_stats {
+    uint64_t pieces;  /**< of operations that they computed */
+    uint64_t busy_ns; /**< that they were at it */
+    uint64_t again;   /**< pieces that were done twice: the core was taken back
+                           in the middle */
+} bt_lent_stats_t;
 
 /** What a back end can do; unsupported combinations are found here, never by
  *  an abort. */
@@ -394,6 +405,9 @@ typedef struct bt_kernels_ops {
     /** A hint, before a matmul: @a w will be read after it. Changes no result;
      *  w may be freed at any time. NULL: of no use in this back end. */
     void (*ahead)(bt_backend_t *be, const bt_weight_t *w);
+
+    /** What was done on lent cores; any thread may ask. NULL: nothing ever. */
+    void (*lent_stats)(bt_backend_t *be, bt_lent_stats_t *stats_p);
 
     /** End the back end; called by bt_backend_close() only. */
     void (*close)(bt_backend_t *be);

@@ -2,6 +2,7 @@
 #include "launcher/cores.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 uint32_t bt_cores_count(const bt_cores_t *cores)
 {
@@ -73,4 +74,44 @@ void bt_cores_take(bt_cores_t *cores, uint32_t n, bt_strbuf_t *out)
         }
     }
     write_cores(&taken, out);
+}
+
+void bt_cores_read(const char *list, cpu_set_t *set)
+{
+    while (*list != '\0') {
+        char *end = NULL;
+        const size_t first = strtoul(list, &end, 10);
+        const size_t last = (*end == '-') ? strtoul(end + 1, &end, 10) : first;
+
+        for (size_t core = first; core <= last; core++) {
+            CPU_SET(core, set); /* checks its bounds */
+        }
+        list = (*end == ',') ? end + 1 : end;
+    }
+}
+
+void bt_cores_write_others(const bt_topology_t *topology, const cpu_set_t *own,
+                           const cpu_set_t *others, bt_strbuf_t *out)
+{
+    bool is_near[BT_TOPOLOGY_NODES] = {false};
+    cpu_set_t near;
+    cpu_set_t far;
+
+    CPU_ZERO(&near);
+    CPU_ZERO(&far);
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, own)) {
+            is_near[topology->node[core]] = true;
+        }
+    }
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, others) && !CPU_ISSET(core, own)) {
+            CPU_SET(core, is_near[topology->node[core]] ? &near : &far);
+        }
+    }
+    write_cores(&near, out);
+    if ((CPU_COUNT(&near) > 0) && (CPU_COUNT(&far) > 0)) {
+        bt_strbuf_puts(out, ",");
+    }
+    write_cores(&far, out);
 }

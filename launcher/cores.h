@@ -22,4 +22,12 @@ uint32_t bt_cores_count(const bt_cores_t *cores);
  *  append them as "0-3,8". */
 void bt_cores_take(bt_cores_t *cores, uint32_t n, bt_strbuf_t *out);
 
+/** Add the cores of a list that bt_cores_take() wrote. */
+void bt_cores_read(const char *list, cpu_set_t *set);
+
+/** Append the cores of @a others that are none of @a own, as "0-3,8": those
+ *  near to one of these (of the same memory node) first. */
+void bt_cores_write_others(const bt_topology_t *topology, const cpu_set_t *own,
+                           const cpu_set_t *others, bt_strbuf_t *out);
+
 #endif

@@ -171,6 +171,29 @@ static bt_orders_role_t role_of(unsigned program)
                                          : BT_ORDERS_NO_ROLE;
 }
 
+/* Cores of all other workers, whatever model they serve. */
+static void add_lent_cores(const bt_plan_t *plan,
+                           const bt_plan_process_t *process, bt_strbuf_t *args)
+{
+    cpu_set_t own;
+    cpu_set_t others;
+
+    CPU_ZERO(&own);
+    CPU_ZERO(&others);
+    bt_cores_read(process->cores, &own);
+    for (uint32_t i = 0; i < plan->n_processes; i++) {
+        if (plan->processes[i]->cores != NULL) {
+            bt_cores_read(plan->processes[i]->cores, &others);
+        }
+    }
+    CPU_OR(&others, &others, &own);
+    if (CPU_COUNT(&others) > CPU_COUNT(&own)) {
+        bt_strbuf_puts(args, "--lent-cores=");
+        bt_cores_write_others(&plan->cores.topology, &own, &others, args);
+        bt_strbuf_append(args, "", 1);
+    }
+}
+
 static void add_worker_args(const bt_plan_t *plan,
                             const bt_plan_process_t *process, bt_strbuf_t *args)
 {
@@ -189,6 +212,10 @@ static void add_worker_args(const bt_plan_t *plan,
     add_arg(args, "threads", text);
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
+        if ((strcmp(plan->config->lend_cores, "on") == 0) &&
+            (strcmp(plan->config->backend, "cpu") == 0)) {
+            add_lent_cores(plan, process, args);
+        }
     }
     if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_orders_role_name(process->role));
@@ -403,8 +430,8 @@ bt_status_t bt_plan_add_model(bt_plan_t *plan, const char *name,
                        threads <= bt_cores_count(&plan->cores));
 }
 
-/* Routers come first, but name the models: their arguments are written
- * last. */
+/* Routers come first, but name the models, and workers name the cores of those
+ * behind them: arguments are written again at the end. */
 static bt_status_t plan_all(bt_plan_t *plan)
 {
     const bt_config_t *const config = plan->config;
@@ -429,7 +456,7 @@ static bt_status_t plan_all(bt_plan_t *plan)
         status = add_workers(plan, n_models > 1, name, config->models[i].path,
                              config->prefill, config->decode, pin);
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < config->routers); i++) {
+    for (uint32_t i = 0; (status == BT_OK) && (i < plan->n_processes); i++) {
         status = bt_plan_renew_args(plan, plan->processes[i]);
     }
     return status;

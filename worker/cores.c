@@ -103,3 +103,11 @@ uint32_t bt_cores_threads(uint32_t asked, uint32_t n_cores)
     }
     return (n < quota) ? n : quota;
 }
+
+uint32_t bt_cores_lent(uint32_t n_threads, uint32_t n_lent)
+{
+    const uint32_t quota = quota_cores();
+    const uint32_t left = (quota > n_threads) ? quota - n_threads : 0;
+
+    return (n_lent < left) ? n_lent : left;
+}

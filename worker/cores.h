@@ -21,4 +21,9 @@ BT_MUST_CHECK bt_status_t bt_cores_parse(const char *text,
  *  core this process may run on (affinity and cgroup quota). */
 uint32_t bt_cores_threads(uint32_t asked, uint32_t n_cores);
 
+/** How many of @a n_lent cores of others to compute on beside @a n_threads
+ *  threads: with a cgroup quota not more than it leaves, since what runs there
+ *  is on our account. */
+uint32_t bt_cores_lent(uint32_t n_threads, uint32_t n_lent);
+
 #endif

@@ -514,6 +514,14 @@ static void fill_totals(const bt_worker_t *w, bt_msg_stats_t *stats)
     stats->process_cpu_ms = use.cpu_ms;
     stats->resident_bytes = use.resident_bytes;
     stats->start_unix_s = w->start_unix_s;
+    if ((w->backend != NULL) && (w->backend->ops->lent_stats != NULL)) {
+        bt_lent_stats_t lent;
+
+        w->backend->ops->lent_stats(w->backend, &lent);
+        stats->lent_pieces = lent.pieces;
+        stats->lent_us = lent.busy_ns / 1000;
+        stats->lent_again = lent.again;
+    }
 }
 
 static void send_stats(bt_worker_t *w)

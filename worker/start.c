@@ -58,7 +58,9 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         (status = bt_start_options_check(w, s)) != BT_OK ||
         (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
-            BT_OK) {
+            BT_OK ||
+        (status = bt_cores_parse(w->config->lent_cores, s->lent_cores,
+                                 &s->n_lent)) != BT_OK) {
         return status;
     }
     if (s->n_cores > 0) { /* before any memory of size is touched */
@@ -67,6 +69,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         bt_thread_works_in_bursts(); /* beside its own compute threads alone */
     }
     s->n_threads = bt_cores_threads(w->config->threads, s->n_cores);
+    s->n_lent = bt_cores_lent(s->n_threads, s->n_lent);
     if ((status = bt_start_model_load(w, s)) != BT_OK ||
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK ||
@@ -76,9 +79,9 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         return status;
     }
     BT_LOG_INFO(
-        "ready: %s, %s, %u threads, %u %s KV blocks of %u tokens (%zu MiB)",
-        w->config->model, w->backend->caps->name, s->n_threads, w->n_blocks,
-        w->config->kv_type, w->tokens_per_block,
+        "ready: %s, %s, %u threads and %u on lent cores, %u %s KV blocks of %u tokens (%zu MiB)",
+        w->config->model, w->backend->caps->name, s->n_threads, s->n_lent,
+        w->n_blocks, w->config->kv_type, w->tokens_per_block,
         ((size_t)w->n_blocks * w->block_bytes) >> 20);
     bt_sched_admit_init(&w->admit, w->n_blocks, w->max_seqs,
                         w->config->waiting_kv_percent);

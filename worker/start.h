@@ -42,6 +42,8 @@ typedef struct bt_start {
     uint32_t cores[BT_MAX_CORES];
     uint32_t n_cores;
     uint32_t n_threads;
+    uint32_t lent_cores[BT_MAX_CORES]; /**< of other workers */
+    uint32_t n_lent;
     uint8_t key[BT_KEY_BYTES];
     char url[BT_START_URL_BYTES];
     char weight_dir[PATH_MAX]; /**< "": none */

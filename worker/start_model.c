@@ -203,6 +203,8 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
     const bt_backend_config_t be_config = {
         .n_threads = s->n_threads,
         .cores = (s->n_cores > 0) ? s->cores : NULL,
+        .lent_cores = s->lent_cores,
+        .n_lent = s->n_lent,
         .max_rows = config.max_rows,
         .max_dim = bt_hparams_max_dim(&s->hp),
     };

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -55,4 +56,13 @@ void bt_thread_works_in_bursts(void)
 void bt_thread_works_long(bool alone)
 {
     slice_set(alone ? LONG_NS : 0);
+}
+
+void bt_thread_works_when_idle(void)
+{
+    const struct sched_param none = {0};
+
+    if (sched_setscheduler(0, SCHED_IDLE, &none) != 0) {
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+    }
 }

@@ -30,4 +30,10 @@ void bt_thread_works_in_bursts(void);
  *                of a tenth of a second. */
 void bt_thread_works_long(bool alone);
 
+/** This thread computes only where its core would be idle else: the kernel's
+ *  idle class, which gives way to every other thread at once. Where that is
+ *  refused, the least weight that there is (nice 19). For good: back needs
+ *  privilege. */
+void bt_thread_works_when_idle(void);
+
 #endif

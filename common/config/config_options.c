@@ -102,6 +102,13 @@ const bt_option_t bt_config_options[] = {
     SIZE("kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
          "Memory for the KV cache of each worker; 0: from the model and the "
          "machine"),
+    CHOICE("lend-cores", "on", "on, off", S, lend_cores,
+           "Where each worker has cores of its own: while it has no work the "
+           "others compute there too, with threads of the kernel's idle class, "
+           "which give way as soon as it has some"),
+    TEXT("lent-cores", "LIST", "", WORKERS, lent_cores,
+         "Cores of other workers of this machine, such as 4-7, to compute on "
+         "while these have no work, the nearest first; the launcher says them"),
     CHOICE("role", "auto", "auto, prefill, decode, both", WORKERS, role,
            "What the worker is given until an order says otherwise; auto: what "
            "its program is called"),

@@ -329,6 +329,9 @@ typedef struct bt_msg_stats {
     uint64_t kv_foreign_pieces; /**< came without secret or proof */
     uint64_t log_lines_dropped; /**< nobody read them */
     bt_sched_rates_t rates;     /**< what its steps take */
+    uint64_t lent_pieces;       /**< computed on other workers' cores */
+    uint64_t lent_us;           /**< in that time */
+    uint64_t lent_again;        /**< pieces done twice */
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

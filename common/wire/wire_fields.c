@@ -247,6 +247,9 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, rates.prefill_error),
     OF(FIELD_U64, bt_msg_stats_t, rates.decode_error),
     OF(FIELD_U64, bt_msg_stats_t, rates.transfer_error),
+    OF(FIELD_U64, bt_msg_stats_t, lent_pieces),
+    OF(FIELD_U64, bt_msg_stats_t, lent_us),
+    OF(FIELD_U64, bt_msg_stats_t, lent_again),
 };
 
 static const field_t peer_fields[] = {

@@ -509,7 +509,7 @@ void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
                       const bt_kv_view_t *kv, uint32_t layer, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    const uint32_t n_threads = bt_cpu_pool_threads(cpu->pool);
+    const uint32_t n_threads = bt_cpu_pool_places(cpu->pool);
     attn_job_t job = {
         .cpu = cpu,
         .attention = attention,
@@ -534,7 +534,7 @@ void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
     if (are_rows(&job, n_threads)) {
         /* Two: the first asks for the second's tile, and no thread waits long
          * for another's last. */
-        bt_cpu_pool_run(cpu->pool, job.n_seqs, 2, attn_rows, &job);
+        bt_cpu_pool_run_lent(cpu->pool, job.n_seqs, 2, attn_rows, &job);
         return;
     }
     for (uint32_t s = 0; s < job.n_seqs; s++) {
@@ -550,7 +550,7 @@ void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
      * thread follow each other, so that each can ask for the next one's. */
     grain = n_items / (n_threads * ITEMS_SHARE);
     grain = (grain == 0) ? 1 : grain;
-    bt_cpu_pool_run(cpu->pool, n_items,
-                    (positions * job.row_floats < 16384) ? n_items : grain,
-                    attn_items, &job);
+    bt_cpu_pool_run_lent(cpu->pool, n_items,
+                         (positions * job.row_floats < 16384) ? n_items : grain,
+                         attn_items, &job);
 }

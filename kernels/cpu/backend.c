@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/log.h"
 
 /* Per thread: keys and values of one step in bf16 and their scales, the queries
  * in bf16 and the sums of all pairs of a work item. */
@@ -55,7 +56,7 @@ static bt_status_t sync_nothing(bt_backend_t *be)
 
 static size_t own_rows(const cpu_backend_t *cpu)
 {
-    return (size_t)BT_CPU_OWN_ROWS * bt_cpu_pool_threads(cpu->pool);
+    return (size_t)BT_CPU_OWN_ROWS * bt_cpu_pool_places(cpu->pool);
 }
 
 /* Scratch grows with the widest matrix packed so far, so that operations
@@ -68,7 +69,7 @@ static bt_status_t lines_reserve(cpu_backend_t *cpu, uint32_t n_in)
     if (floats <= cpu->line_floats) {
         return BT_OK;
     }
-    lines = bt_calloc_aligned(floats * bt_cpu_pool_threads(cpu->pool),
+    lines = bt_calloc_aligned(floats * bt_cpu_pool_places(cpu->pool),
                               sizeof(*lines));
     if (lines == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -82,7 +83,7 @@ static bt_status_t lines_reserve(cpu_backend_t *cpu, uint32_t n_in)
 static bt_status_t dense_reserve(cpu_backend_t *cpu, uint32_t n_in)
 {
     const size_t groups = (size_t)n_in / 32 + (n_in % 32 != 0);
-    const size_t n_threads = bt_cpu_pool_threads(cpu->pool);
+    const size_t n_threads = bt_cpu_pool_places(cpu->pool);
     const size_t rows = (size_t)cpu->max_rows + BT_TILE_ROWS + own_rows(cpu);
     size_t tile_floats;
     float *panels;
@@ -222,6 +223,15 @@ static void weight_free(bt_backend_t *be, bt_weight_t *weight)
     bt_pack_destroy(weight);
 }
 
+static void lent_stats(bt_backend_t *be, bt_lent_stats_t *stats_p)
+{
+    bt_cpu_lent_stats_t stats;
+
+    bt_cpu_pool_lent_stats(bt_cpu_of(be)->pool, &stats);
+    *stats_p = (bt_lent_stats_t){
+        .pieces = stats.pieces, .busy_ns = stats.busy_ns, .again = stats.again};
+}
+
 static void cpu_close(bt_backend_t *be)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
@@ -262,6 +272,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .matmul_add = bt_cpu_matmul_add,
     .silu_matmul_add = bt_cpu_silu_matmul_add,
     .ahead = bt_cpu_ahead,
+    .lent_stats = lent_stats,
     .close = cpu_close,
 };
 
@@ -291,6 +302,23 @@ static const bt_kernels_caps_t cpu_caps[] = {
     [BT_CPU_AVX512] = CAPS("avx512"),
 };
 
+/* Where the kernel does not allow it the back end works without. What a piece
+ * changes in place is at most one panel's outputs of all rows. */
+static bt_status_t lend(cpu_backend_t *cpu, const bt_backend_config_t *config)
+{
+    const uint32_t n =
+        (config->n_lent < BT_CPU_MAX_LENT) ? config->n_lent : BT_CPU_MAX_LENT;
+    const bt_status_t status =
+        bt_cpu_pool_lend(cpu->pool, config->lent_cores, n,
+                         (size_t)config->max_rows * BT_PANEL * sizeof(float));
+
+    if (status == BT_ERR_UNSUPPORTED) {
+        BT_LOG_WARN("no core is borrowed: this kernel has no membarrier");
+        return BT_OK;
+    }
+    return status;
+}
+
 bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
                         const bt_backend_config_t *config, bt_backend_t **be_p)
 {
@@ -308,10 +336,17 @@ bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
     if (status != BT_OK) {
         goto err_cpu;
     }
-    cpu->attn = bt_calloc_aligned(ATTN_SCRATCH_FLOATS * config->n_threads,
-                                  sizeof(*cpu->attn));
+    if (config->n_lent > 0) {
+        status = lend(cpu, config);
+        if (status != BT_OK) {
+            goto err_pool;
+        }
+    }
+    status = BT_ERR_NO_MEMORY;
+    cpu->attn =
+        bt_calloc_aligned(ATTN_SCRATCH_FLOATS * bt_cpu_pool_places(cpu->pool),
+                          sizeof(*cpu->attn));
     if (cpu->attn == NULL) {
-        status = BT_ERR_NO_MEMORY;
         goto err_pool;
     }
     cpu->attn_floats = ATTN_SCRATCH_FLOATS;

@@ -8,6 +8,8 @@
  * Few rows: each thread prepares them all for itself and goes straight on to
  * its panels, one job with one barrier, and at its end they ask for the next
  * matrix. Many: to prepare them is a job of its own, rows being its items. */
+#include <string.h>
+
 #include "common/base/assert.h"
 #include "kernels/cpu/backend.h"
 
@@ -220,6 +222,25 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
+/* Of panels begin .. end - 1, which sums are added to. */
+static void keep_outputs(void *ctx, uint32_t begin, uint32_t end, void *copy,
+                         bool back)
+{
+    const step_t *step = ctx;
+    const size_t n_out = step->job.w->n_out;
+    const size_t first = (size_t)begin * BT_PANEL;
+    const size_t last = (size_t)end * BT_PANEL;
+    const size_t n = ((last < n_out) ? last : n_out) - first;
+    float *kept = copy;
+
+    for (size_t r = 0; r < step->job.n_rows; r++) {
+        float *const out = step->job.out + r * n_out + first;
+
+        memcpy(back ? out : kept, back ? kept : out, n * sizeof(*out));
+        kept += n;
+    }
+}
+
 static void run_step(bt_backend_t *be, step_t *step)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
@@ -231,6 +252,7 @@ static void run_step(bt_backend_t *be, step_t *step)
         .ctx = step,
         .n_items = w->n_panels,
         .grain = bt_cpu_grain(cpu, w->n_panels, macs, MIN_MACS),
+        .lend = true,
     };
 
     if (n_rows == 0) {
@@ -243,6 +265,10 @@ static void run_step(bt_backend_t *be, step_t *step)
                                  : w->pack == BT_PACK_BF16 ? cpu->bf16_n_in
                                                            : cpu->q8_n_in));
     step->cpu = cpu;
+    if (step->job.add) {
+        job.keep = keep_outputs;
+        job.keep_bytes = (size_t)n_rows * BT_PANEL * sizeof(float);
+    }
     if (!is_prepared(step)) {
         const uint32_t n = n_pieces(step);
         const uint32_t grain = bt_cpu_grain(
@@ -253,7 +279,7 @@ static void run_step(bt_backend_t *be, step_t *step)
         if (step->own) {
             job.prepare = prepare_own;
         } else {
-            bt_cpu_pool_run(cpu->pool, n, grain, prepare, step);
+            bt_cpu_pool_run_lent(cpu->pool, n, grain, prepare, step);
         }
     }
     if ((cpu->ahead != NULL) && (n_rows <= BT_CPU_OWN_ROWS)) {

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/pool.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/thread.h"
+#include "kernels/cpu/pool_priv.h"
 
 #define MAX_THREADS 1024u
 #define SPIN_NS     20000u
@@ -32,62 +29,18 @@
 #define MORE_LINES  4u
 #define LINE_BYTES  64u
 
-/* What a thread may still ask for. */
-typedef struct cursor {
-    const uint8_t *at;
-    const uint8_t *end;
-} cursor_t;
-
-typedef struct helper {
-    bt_cpu_pool_t *pool;
-    pthread_t id;
-    uint32_t index;              /* 1 .. n_threads-1 */
-    _Alignas(64) cursor_t ahead; /* written while others are read */
-} helper_t;
-
-/* Items of a job that are meant for one thread, neighbours all of them: reading
- * weights in one stream is quicker than in turns. Who is done helps the others.
- */
-typedef struct share {
-    /* tag of the job << 32 | its next item; another tag: untouched so far */
-    _Alignas(64) _Atomic uint64_t next;
-} share_t;
-
-/* The job fields are written only while `open` is 0 and `active` is 0. A
- * helper first counts itself in `active`, then looks at `open`; the caller
- * first closes, then waits for `active` to be 0. Both use sequentially
- * consistent operations, so at least one sees the other. */
-struct bt_cpu_pool {
-    _Alignas(64) _Atomic uint32_t epoch; /* futex: a new job, or the end */
-    _Atomic uint32_t sleepers;
-    _Atomic bool stop;
-    _Alignas(64) _Atomic uint32_t open;
-    _Atomic uint32_t active;        /* futex: helpers inside the job */
-    _Atomic uint32_t caller_sleeps; /* on active */
-    _Alignas(64) uint32_t tag;      /* number of the job */
-    bt_cpu_job_t job;
-    bool keeps_ahead;            /* the job does not say what follows */
-    _Alignas(64) cursor_t ahead; /* the caller's, written while helpers work */
-    _Alignas(64) uint32_t n_threads;
-    bool has_own_cores; /* helpers are pinned to them */
-    uint32_t spin_ns;
-    uint32_t n_started; /* helpers that have a thread */
-    helper_t *helpers;
-    share_t *shares; /* one for each thread */
-};
-
-static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+void bt_cpu_futex_wait(_Atomic uint32_t *word, uint32_t value)
 {
     /* Errors (EAGAIN, EINTR) mean "look again", which every caller does. */
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void futex_wake_all(_Atomic uint32_t *word)
+void bt_cpu_futex_wake(_Atomic uint32_t *word, int n)
 {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static void relax(void)
+void bt_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -104,15 +57,14 @@ static void ask(cursor_t *ahead, uint32_t n_lines)
     }
 }
 
-/* Spin until *word is no longer @a value. @return false: time is up. */
-static bool spin_while(_Atomic uint32_t *word, uint32_t value, uint32_t spin_ns,
+bool bt_cpu_spin_while(_Atomic uint32_t *word, uint32_t value, uint32_t spin_ns,
                        cursor_t *ahead)
 {
     uint64_t end = 0;
 
     for (uint32_t i = 0; atomic_load(word) == value; i++) {
         ask(ahead, MORE_LINES);
-        relax();
+        bt_cpu_relax();
         if (i % 32 == 31) {
             uint64_t now = bt_now_ns();
 
@@ -126,46 +78,44 @@ static bool spin_while(_Atomic uint32_t *word, uint32_t value, uint32_t spin_ns,
     return true;
 }
 
-/* First item of a thread's share of n. */
-static uint32_t share_of(const bt_cpu_pool_t *pool, uint64_t n, uint32_t thread)
+uint32_t bt_cpu_share_of(const bt_cpu_pool_t *pool, uint64_t n, uint32_t share)
 {
-    return (uint32_t)(n * thread / pool->n_threads);
+    return (uint32_t)(n * share / pool->n_shares);
 }
 
-/* The next items of a thread's share. @return false: none are left */
-static bool take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t *begin_p,
-                 uint32_t *end_p)
+bool bt_cpu_take(bt_cpu_pool_t *pool, uint32_t whose, uint32_t n, bool last,
+                 uint32_t *begin_p, uint32_t *end_p)
 {
-    _Atomic uint64_t *next = &pool->shares[whose].next;
-    const uint32_t first = share_of(pool, pool->job.n_items, whose);
-    const uint32_t end = share_of(pool, pool->job.n_items, whose + 1);
-    const uint64_t tag = (uint64_t)pool->tag << 32;
-    uint64_t now = atomic_load_explicit(next, memory_order_relaxed);
-    uint32_t at;
-    uint32_t behind;
+    _Atomic uint64_t *left = &pool->shares[whose].left;
+    uint64_t now = atomic_load_explicit(left, memory_order_relaxed);
+    uint64_t then;
+    uint32_t begin;
+    uint32_t end;
 
     do {
-        at = (now >> 32 == pool->tag) ? (uint32_t)now : first;
-        if (at >= end) {
+        bt_cpu_share_read(pool, whose, now, &begin, &end);
+        if (begin >= end) {
             return false;
         }
-        behind = (end - at < pool->job.grain) ? end : at + pool->job.grain;
+        n = (end - begin < n) ? end - begin : n;
+        *begin_p = last ? end - n : begin;
+        *end_p = last ? end : begin + n;
+        then = last ? bt_cpu_share_word(pool->tag, begin, end - n)
+                    : bt_cpu_share_word(pool->tag, begin + n, end);
     } while (!atomic_compare_exchange_weak_explicit(
-        next, &now, tag | behind, memory_order_relaxed, memory_order_relaxed));
-    *begin_p = at;
-    *end_p = behind;
+        left, &now, then, memory_order_relaxed, memory_order_relaxed));
     return true;
 }
 
-static void look_ahead(const bt_cpu_pool_t *pool, uint32_t thread,
+void bt_cpu_look_ahead(const bt_cpu_pool_t *pool, uint32_t share,
                        cursor_t *ahead)
 {
     const bt_cpu_ahead_t *const next = &pool->job.ahead;
-    const size_t first = share_of(pool, next->n_items, thread);
-    const size_t end = share_of(pool, next->n_items, thread + 1);
+    const size_t first = bt_cpu_share_of(pool, next->n_items, share);
+    const size_t end = bt_cpu_share_of(pool, next->n_items, share + 1);
     size_t bytes = (end - first) * next->item_bytes;
 
-    if (pool->keeps_ahead) {
+    if (pool->job.keeps_ahead) {
         return;
     }
     if (next->data == NULL) {
@@ -178,36 +128,41 @@ static void look_ahead(const bt_cpu_pool_t *pool, uint32_t thread,
     ask(ahead, FIRST_LINES);
 }
 
-static void work(bt_cpu_pool_t *pool, uint32_t thread, cursor_t *ahead)
+/* @return chunks done */
+static uint32_t work(bt_cpu_pool_t *pool, uint32_t thread, cursor_t *ahead)
 {
     const bt_cpu_job_t *const job = &pool->job;
     bool prepared = (job->prepare == NULL);
+    uint32_t n_chunks = 0;
     uint32_t begin;
     uint32_t end;
 
-    for (uint32_t i = 0; i < pool->n_threads; i++) {
-        const uint32_t whose = (thread + i) % pool->n_threads;
+    for (uint32_t i = 0; i < pool->n_shares; i++) {
+        const uint32_t whose = (thread + i) % pool->n_shares;
 
-        while (take(pool, whose, &begin, &end)) {
+        while (bt_cpu_take(pool, whose, job->grain, whose >= pool->n_threads,
+                           &begin, &end)) {
             if (!prepared) {
                 job->prepare(job->ctx, thread);
                 prepared = true;
             }
             job->fn(job->ctx, thread, begin, end);
+            n_chunks++;
         }
     }
-    look_ahead(pool, thread, ahead);
+    bt_cpu_look_ahead(pool, thread, ahead);
+    return n_chunks;
 }
 
 static void join_job(bt_cpu_pool_t *pool, helper_t *helper)
 {
     atomic_fetch_add(&pool->active, 1);
     if (atomic_load(&pool->open) != 0) {
-        work(pool, helper->index, &helper->ahead);
+        (void)work(pool, helper->index, &helper->ahead);
     }
     if ((atomic_fetch_sub(&pool->active, 1) == 1) &&
         (atomic_load(&pool->caller_sleeps) != 0)) {
-        futex_wake_all(&pool->active);
+        bt_cpu_futex_wake(&pool->active, INT_MAX);
     }
 }
 
@@ -219,10 +174,11 @@ static void *helper_main(void *arg)
 
     bt_thread_works_long(pool->has_own_cores);
     for (;;) {
-        if (!spin_while(&pool->epoch, seen, pool->spin_ns, &helper->ahead)) {
+        if (!bt_cpu_spin_while(&pool->epoch, seen, pool->spin_ns,
+                               &helper->ahead)) {
             atomic_fetch_add(&pool->sleepers, 1);
             while (atomic_load(&pool->epoch) == seen) {
-                futex_wait(&pool->epoch, seen);
+                bt_cpu_futex_wait(&pool->epoch, seen);
             }
             atomic_fetch_sub(&pool->sleepers, 1);
         }
@@ -238,7 +194,7 @@ static void next_epoch(bt_cpu_pool_t *pool)
 {
     atomic_fetch_add(&pool->epoch, 1);
     if (atomic_load(&pool->sleepers) != 0) {
-        futex_wake_all(&pool->epoch);
+        bt_cpu_futex_wake(&pool->epoch, INT_MAX);
     }
 }
 
@@ -247,65 +203,94 @@ static void wait_for_helpers(bt_cpu_pool_t *pool)
     uint32_t active;
 
     while ((active = atomic_load(&pool->active)) != 0) {
-        if (!spin_while(&pool->active, active, pool->spin_ns, &pool->ahead)) {
+        if (!bt_cpu_spin_while(&pool->active, active, pool->spin_ns,
+                               &pool->ahead)) {
             atomic_store(&pool->caller_sleeps, 1);
             active = atomic_load(&pool->active);
             if (active != 0) {
-                futex_wait(&pool->active, active);
+                bt_cpu_futex_wait(&pool->active, active);
             }
             atomic_store(&pool->caller_sleeps, 0);
         }
     }
 }
 
-/* A share that no job touched for 2^32 jobs would look as if this one had. */
+/* A share that no job touched for so many jobs would look as if this one had.
+ */
 static void next_tag(bt_cpu_pool_t *pool)
 {
     pool->tag++;
-    if (pool->tag == 0) {
-        for (uint32_t i = 0; i < pool->n_threads; i++) {
-            atomic_store(&pool->shares[i].next, 0);
+    if (pool->tag > BT_CPU_MAX_TAG) {
+        for (uint32_t i = 0; i < pool->n_threads + pool->n_lent; i++) {
+            atomic_store(&pool->shares[i].left, 0);
+            atomic_store(&pool->shares[i].done, 0);
+            atomic_store(&pool->shares[i].kept, 0);
         }
         pool->tag = 1;
     }
 }
 
-static void run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job,
-                    bool keeps_ahead)
+static void run_alone(const bt_cpu_job_t *job)
 {
-    if (job->n_items == 0) {
-        return;
+    if (job->prepare != NULL) {
+        job->prepare(job->ctx, 0);
     }
-    if ((pool->n_threads == 1) || (job->n_items <= job->grain) ||
-        (job->n_items > UINT32_MAX / 2)) {
-        if (job->prepare != NULL) {
-            job->prepare(job->ctx, 0);
-        }
-        job->fn(job->ctx, 0, 0, job->n_items);
-        return;
-    }
-    pool->job = *job;
-    pool->keeps_ahead = keeps_ahead;
-    next_tag(pool);
-    atomic_store(&pool->open, 1);
-    next_epoch(pool);
-    work(pool, 0, &pool->ahead);
-    atomic_store(&pool->open, 0);
-    wait_for_helpers(pool);
+    job->fn(job->ctx, 0, 0, job->n_items);
 }
 
 void bt_cpu_pool_run_job(bt_cpu_pool_t *pool, const bt_cpu_job_t *job)
 {
-    run_job(pool, job, false);
+    const bool lend = job->lend && (pool->n_lent > 0);
+    uint64_t start = 0;
+    uint32_t n_chunks;
+
+    if (job->n_items == 0) {
+        return;
+    }
+    if (((pool->n_threads == 1) && !lend) || (job->n_items <= job->grain) ||
+        (job->n_items > BT_CPU_MAX_ITEMS)) {
+        run_alone(job);
+        return;
+    }
+    pool->job = *job;
+    next_tag(pool);
+    pool->n_shares = pool->n_threads;
+    if (lend) {
+        start = bt_cpu_lent_begin(pool);
+    }
+    atomic_store(&pool->open, lend ? BT_CPU_OPEN_TO_ALL : BT_CPU_OPEN);
+    next_epoch(pool);
+    n_chunks = work(pool, 0, &pool->ahead);
+    atomic_store(&pool->open, 0);
+    wait_for_helpers(pool);
+    if (lend) {
+        bt_cpu_lent_end(pool, start, n_chunks);
+    }
 }
 
 void bt_cpu_pool_run(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
                      bt_cpu_job_fn fn, void *ctx)
 {
-    const bt_cpu_job_t job = {
-        .fn = fn, .ctx = ctx, .n_items = n_items, .grain = grain};
+    const bt_cpu_job_t job = {.fn = fn,
+                              .ctx = ctx,
+                              .n_items = n_items,
+                              .grain = grain,
+                              .keeps_ahead = true};
 
-    run_job(pool, &job, true);
+    bt_cpu_pool_run_job(pool, &job);
+}
+
+void bt_cpu_pool_run_lent(bt_cpu_pool_t *pool, uint32_t n_items, uint32_t grain,
+                          bt_cpu_job_fn fn, void *ctx)
+{
+    const bt_cpu_job_t job = {.fn = fn,
+                              .ctx = ctx,
+                              .n_items = n_items,
+                              .grain = grain,
+                              .keeps_ahead = true,
+                              .lend = true};
+
+    bt_cpu_pool_run_job(pool, &job);
 }
 
 /* Has each thread a core that this process may use? */
@@ -317,7 +302,7 @@ static bool has_cores_for(uint32_t n_threads)
            ((uint32_t)CPU_COUNT(&set) >= n_threads);
 }
 
-static void pin(pthread_t thread, uint32_t core)
+void bt_cpu_pin(pthread_t thread, uint32_t core)
 {
     cpu_set_t set;
     int err;
@@ -335,8 +320,7 @@ static void pin(pthread_t thread, uint32_t core)
     }
 }
 
-/* Helpers take no signals: those belong to the program's own threads. */
-static int start_helper(helper_t *helper)
+int bt_cpu_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg)
 {
     sigset_t all;
     sigset_t old;
@@ -344,7 +328,7 @@ static int start_helper(helper_t *helper)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    err = pthread_create(&helper->id, NULL, helper_main, helper);
+    err = pthread_create(id_p, NULL, main, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return err;
 }
@@ -363,7 +347,7 @@ bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
     }
     pool->n_threads = n_threads;
     pool->has_own_cores = cores != NULL;
-    pool->tag = UINT32_MAX - 100; /* it wraps early, in every test */
+    pool->tag = BT_CPU_MAX_TAG - 100; /* it wraps early, in every test */
     pool->spin_ns = has_cores_for(n_threads) ? SPIN_ALONE_NS : SPIN_NS;
     pool->helpers = bt_calloc_aligned(n_threads, sizeof(*pool->helpers));
     pool->shares = bt_calloc_aligned(n_threads, sizeof(*pool->shares));
@@ -376,7 +360,7 @@ bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
 
         helper->pool = pool;
         helper->index = i;
-        err = start_helper(helper);
+        err = bt_cpu_thread_start(&helper->id, helper_main, helper);
         if (err != 0) {
             errno = err;
             BT_LOG_ERROR("cannot start compute thread %u of %u: %m", i,
@@ -386,9 +370,9 @@ bt_status_t bt_cpu_pool_create(uint32_t n_threads, const uint32_t *cores,
         pool->n_started++;
     }
     if (cores != NULL) {
-        pin(pthread_self(), cores[0]);
+        bt_cpu_pin(pthread_self(), cores[0]);
         for (uint32_t i = 1; i < n_threads; i++) {
-            pin(pool->helpers[i].id, cores[i]);
+            bt_cpu_pin(pool->helpers[i].id, cores[i]);
         }
     }
     *pool_p = pool;
@@ -406,6 +390,7 @@ void bt_cpu_pool_destroy(bt_cpu_pool_t *pool)
     }
     atomic_store(&pool->stop, true);
     next_epoch(pool);
+    bt_cpu_lent_fini(pool);
     for (uint32_t i = 1; i <= pool->n_started; i++) {
         pthread_join(pool->helpers[i].id, NULL);
     }
@@ -417,4 +402,9 @@ void bt_cpu_pool_destroy(bt_cpu_pool_t *pool)
 uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool)
 {
     return pool->n_threads;
+}
+
+uint32_t bt_cpu_pool_places(const bt_cpu_pool_t *pool)
+{
+    return pool->n_threads + pool->n_lent;
 }

@@ -125,6 +125,38 @@ static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
+/* Of a row: queries and keys, which are turned in place. */
+static size_t turned_bytes(const rope_job_t *job)
+{
+    return ((size_t)job->n_heads + job->kv->n_kv_heads) * job->kv->head_dim *
+           sizeof(float);
+}
+
+static void keep_rows(void *ctx, uint32_t begin, uint32_t end, void *copy,
+                      bool back)
+{
+    const rope_job_t *job = ctx;
+    const size_t bytes = turned_bytes(job);
+    uint8_t *kept = copy;
+    uint32_t first = 0;
+
+    for (uint32_t s = 0; (s < job->batch->n_seqs) && (first < end); s++) {
+        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
+
+        for (uint32_t i = 0; i < seq->n_rows; i++) {
+            if ((first + i >= begin) && (first + i < end)) {
+                float *const row =
+                    job->qkv + (seq->row + (size_t)i) * job->row_floats;
+
+                memcpy(back ? (void *)row : kept, back ? kept : (void *)row,
+                       bytes);
+                kept += bytes;
+            }
+        }
+        first += seq->n_rows;
+    }
+}
+
 void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
                        const float *cos_sin, bool interleaved,
                        const bt_batch_t *batch, const bt_kv_view_t *kv,
@@ -142,9 +174,17 @@ void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
         .cos_sin = cos_sin,
         .interleaved = interleaved,
     };
-    size_t grain = MIN_ELEMS_PER_THREAD / (job.row_floats + 1) + 1;
+    const bt_cpu_job_t pool_job = {
+        .fn = rope_items,
+        .ctx = &job,
+        .n_items = batch->n_rows,
+        .grain = (uint32_t)(MIN_ELEMS_PER_THREAD / (job.row_floats + 1) + 1),
+        .keeps_ahead = true,
+        .lend = true,
+        .keep = keep_rows,
+        .keep_bytes = turned_bytes(&job),
+    };
 
     kv_check_view(be, kv);
-    bt_cpu_pool_run(cpu->pool, batch->n_rows, (uint32_t)grain, rope_items,
-                    &job);
+    bt_cpu_pool_run_job(cpu->pool, &pool_job);
 }

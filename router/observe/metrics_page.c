@@ -139,6 +139,9 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_KV_STAGE_WAITS] = (double)s->kv_stage_waits;
     w[BT_WC_KV_FOREIGN_PIECES] = (double)s->kv_foreign_pieces;
     w[BT_WC_LOG_DROPPED] = (double)s->log_lines_dropped;
+    w[BT_WC_LENT_PIECES] = (double)s->lent_pieces;
+    w[BT_WC_LENT_S] = (double)s->lent_us / 1e6;
+    w[BT_WC_LENT_AGAIN] = (double)s->lent_again;
 }
 
 /* What a worker has learned of the time that its work takes. */

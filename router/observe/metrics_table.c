@@ -353,6 +353,16 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_worker_log_lines_dropped_total",
      "Lines of a worker's log that were dropped because nobody read its "
      "standard error", SERIES(WORKER(LOG_DROPPED))},
+    {COUNTER, "baton_worker_lent_pieces_total",
+     "Pieces of a worker's operations that were computed on cores of other "
+     "workers, which had no work", SERIES(WORKER(LENT_PIECES))},
+    {COUNTER, "baton_worker_lent_cpu_seconds_total",
+     "Time that a worker computed on cores of other workers",
+     SERIES(WORKER(LENT_S))},
+    {COUNTER, "baton_worker_lent_repeated_pieces_total",
+     "Of a worker's pieces on cores of others, those that were done again "
+     "because the core was taken back in the middle",
+     SERIES(WORKER(LENT_AGAIN))},
     {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
     {COUNTER, "baton_worker_prompt_tokens_total",

@@ -19,7 +19,7 @@
 #define MAX_SKIPPED   64u
 #define EXIT_SKIPPED  77 /* as meson has it */
 
-kc_backend_t kc_backends[10];
+kc_backend_t kc_backends[14];
 uint32_t kc_n_backends;
 const uint32_t kc_tokens[KC_MAX_SEQ_ROWS];
 
@@ -191,18 +191,22 @@ void kc_expect_equal(const float *a, const float *b, size_t n, const char *what,
     kc_check_canaries(b, what);
 }
 
-static bool open_tier(int tier, uint32_t n_threads)
+/* @param n_lent  threads on lent cores beside them */
+static bool open_tier(int tier, uint32_t n_threads, uint32_t n_lent)
 {
     static const char *const names[] = {"plain", "avx2", "avx512"};
-    const bt_backend_config_t config = {
-        .n_threads = n_threads, .max_rows = KC_MAX_ROWS, .max_dim = KC_MAX_DIM};
+    const bt_backend_config_t config = {.n_threads = n_threads,
+                                        .n_lent = n_lent,
+                                        .max_rows = KC_MAX_ROWS,
+                                        .max_dim = KC_MAX_DIM};
     kc_backend_t *b = &kc_backends[kc_n_backends];
 
     if (bt_cpu_open(bt_cpu_isa((bt_cpu_tier_t)tier), &config, &b->be) !=
         BT_OK) {
         return false;
     }
-    snprintf(b->name, sizeof(b->name), "%s x %u", names[tier], n_threads);
+    snprintf(b->name, sizeof(b->name), "%s x %u + %u", names[tier], n_threads,
+             n_lent);
     if (strstr(b->be->caps->name, names[tier]) == NULL) {
         fprintf(stderr, "kcheck: asked for %s, got %s\n", names[tier],
                 b->be->caps->name);
@@ -218,9 +222,12 @@ static bool open_tiers(void)
 
     for (int tier = 0; tier <= (int)best; tier++) {
         for (uint32_t n = 1; n <= 3; n++) {
-            if (!open_tier(tier, n)) {
+            if (!open_tier(tier, n, 0)) {
                 return false;
             }
+        }
+        if (!open_tier(tier, 1, 2)) {
+            return false;
         }
     }
     if (best < BT_CPU_AVX512) {
@@ -263,7 +270,7 @@ static int open_backends(const char *name)
         if (open_tiers()) {
             return -1;
         }
-    } else if (open_tier(BT_CPU_PLAIN, 1)) {
+    } else if (open_tier(BT_CPU_PLAIN, 1, 0)) {
         status = open_named(name);
         if (status == BT_OK) {
             return -1;

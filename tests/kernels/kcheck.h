@@ -26,11 +26,11 @@
 
 typedef struct kc_backend {
     bt_backend_t *be;
-    char name[32]; /* "avx2 x 3" */
+    char name[32]; /* "avx2 x 1 + 2": with two on lent cores */
 } kc_backend_t;
 
 /** The first is the reference. */
-extern kc_backend_t kc_backends[10];
+extern kc_backend_t kc_backends[14];
 extern uint32_t kc_n_backends;
 
 /* Random numbers; the same seed gives the same run. */

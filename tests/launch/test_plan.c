@@ -110,15 +110,18 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
     assert_args(p.plan, 1, "prefill-0",
                 "--max-batch=9 --model=m.gguf --model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-0");
+                "--lent-cores=4-5,7-8 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=prefill-0");
     assert_args(p.plan, 2, "prefill-1",
                 "--max-batch=9 --model=m.gguf --model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=4-5 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=prefill-1");
+                "--lent-cores=1-2,7-8 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=prefill-1");
     assert_args(p.plan, 3, "decode-0",
                 "--max-batch=9 --model=m.gguf --model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=7-8 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=decode-0");
+                "--lent-cores=1-2,4-5 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=decode-0");
     destroy(&p);
 
     /* Three of the six go to decode, so one is left for each prefill worker. */
@@ -152,12 +155,48 @@ static void a_worker_has_cores_of_one_memory_where_they_fit(void **state)
     assert_cores(p.plan, 1, "0,2");
     assert_cores(p.plan, 2, "4,6");
     assert_cores(p.plan, 3, "1,3,5");
+    /* The near ones of others come first. */
+    assert_true(has_arg(p.plan, 1, "--lent-cores=4,6,1,3,5"));
+    assert_true(has_arg(p.plan, 3, "--lent-cores=0,2,4,6"));
     destroy(&p);
 
     p = plan_for(&allowed, &topology, "--model m --threads-decode 6");
     assert_cores(p.plan, 1, "0");
     assert_cores(p.plan, 2, "2");
     assert_cores(p.plan, 3, "1,3-7");
+    destroy(&p);
+}
+
+static bool is_any_lent(const bt_plan_t *plan)
+{
+    bool lent = false;
+
+    for (uint32_t i = 0; i < plan->n_processes; i++) {
+        const bt_strbuf_t *const args = &plan->processes[i]->args;
+
+        lent =
+            lent || (memmem(args->data, args->len, "--lent-cores", 12) != NULL);
+    }
+    return lent;
+}
+
+static void cores_are_lent_unless_told_otherwise(void **state)
+{
+    planned_t p = make_plan(6, "--model m.gguf --lend-cores off");
+
+    (void)state;
+    assert_true(has_arg(p.plan, 1, "--cores=1-2"));
+    assert_false(is_any_lent(p.plan));
+    destroy(&p);
+    p = make_plan(6, "--model m.gguf --backend cuda");
+    assert_false(is_any_lent(p.plan));
+    destroy(&p);
+    p = make_plan(2, "--model m.gguf"); /* nobody has cores of its own */
+    assert_false(is_any_lent(p.plan));
+    destroy(&p);
+    p = make_plan(1, "--model m.gguf --prefill 0 --local-prefill");
+    assert_true(has_arg(p.plan, 1, "--cores=1"));
+    assert_false(is_any_lent(p.plan)); /* there is nobody else */
     destroy(&p);
 }
 
@@ -220,11 +259,13 @@ static void each_of_several_models_has_workers_of_its_own(void **state)
     assert_args(p.plan, 1, "a.prefill-0",
                 "--model=A.gguf --model-name=a "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=a.prefill-0");
+                "--lent-cores=4-5,7-8,10-11 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=a.prefill-0");
     assert_args(p.plan, 4, "B-1.decode-0",
                 "--model=/d/B=1.gguf --model-name=B-1 "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=10-11 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=B-1.decode-0");
+                "--lent-cores=1-2,4-5,7-8 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=B-1.decode-0");
     destroy(&p);
 }
 
@@ -277,7 +318,11 @@ static void a_model_added_later_gets_what_cores_are_left(void **state)
     assert_args(plan, 4, "b.prefill-0",
                 "--model=./b=1.gguf --model-name=b "
                 "--join=ipc:///run/x/router.ipc --threads=1 --cores=7 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=b.prefill-0");
+                "--lent-cores=1-2,4-5 --run-dir=/run/x "
+                "--key-file=/run/x/key --name=b.prefill-0");
+    /* Before it starts the one behind it is known too. */
+    assert_int_equal(bt_plan_renew_args(plan, plan->processes[4]), BT_OK);
+    assert_true(has_arg(plan, 4, "--lent-cores=1-2,4-5,8,10"));
     assert_cores(plan, 5, "8,10");
 
     /* One core is left for three threads. */
@@ -329,8 +374,8 @@ static void a_new_role_keeps_name_threads_and_cores(void **state)
     assert_args(p.plan, 1, "prefill-0",
                 "--max-batch=9 --model=m.gguf --model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
-                "--role=both --run-dir=/run/x --key-file=/run/x/key "
-                "--name=prefill-0");
+                "--lent-cores=4-5,7-8 --role=both --run-dir=/run/x "
+                "--key-file=/run/x/key --name=prefill-0");
     assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_PREFILL), 1);
     assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_DECODE), 1);
     assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_BOTH), 1);
@@ -416,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(the_plan_pins_workers_to_cores_of_their_own),
         BT_TEST(a_worker_has_cores_of_one_memory_where_they_fit),
+        BT_TEST(cores_are_lent_unless_told_otherwise),
         BT_TEST(too_few_cores_means_no_pinning),
         BT_TEST(threads_share_the_cores_evenly),
         BT_TEST(each_of_several_models_has_workers_of_its_own),

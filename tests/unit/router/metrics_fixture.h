@@ -118,6 +118,9 @@ static inline void play(world_t *w)
                   .prefill_token_ns = 500000,
                   .prefill_kilopair_ns = 2000,
                   .prefill_error = 31},
+        .lent_pieces = 900,
+        .lent_us = 1500000,
+        .lent_again = 4,
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

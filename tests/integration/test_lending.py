@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers compute on each other's cores while these are idle: the bytes are the same, also where a core is taken back
+in the middle of a piece."""
+import os
+import subprocess
+import sys
+import tempfile
+
+from harness import Cluster, Skip, tiny_model, wait_until
+from test_same_bytes import ask_all, prompts
+
+# Takes the cores it is given for a moment, leaves them for another, without end.
+BURN = """
+import os, sys, time
+os.sched_setaffinity(0, [int(c) for c in sys.argv[1:]])
+while True:
+    end = time.monotonic() + 0.0005
+    while time.monotonic() < end:
+        pass
+    time.sleep(0.0004)
+"""
+
+
+def cores():
+    found = sorted(os.sched_getaffinity(0))
+    if len(found) < 2:
+        raise Skip("there is one core: nobody has another to lend")
+    return str(found[0]), str(found[1])
+
+
+def options(lend):
+    first, second = cores()
+    return dict(prefill_args=["--cores", first] + (["--lent-cores", second] if lend else []),
+                decode_args=["--cores", second, "--max-batch", "16"] + (["--lent-cores", first] if lend else []),
+                worker_args=["--prefix-cache", "off"])
+
+
+def model_in(folder):
+    return tiny_model(folder, layers=3, dim=96, heads=6, kv_heads=3, ffn=1600, context=1024, seed=5)
+
+
+def lent(c, what):
+    return {role: c.metric(f"baton_worker_lent_{what}_total", role=role) for role in ("prefill", "decode")}
+
+
+def test_work_on_lent_cores_gives_the_same_bytes():
+    """With and without, and with somebody who takes the cores back again and again."""
+    texts = prompts()
+    with tempfile.TemporaryDirectory() as d:
+        model = model_in(d)
+        with Cluster(model, **options(False)) as c:
+            want = ask_all(c, texts, 1, 12)
+            assert not any(lent(c, "pieces").values())
+        with Cluster(model, **options(True)) as c:
+            for parallel in (1, 16):
+                got = ask_all(c, texts, parallel, 12)
+                assert got == want, [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
+            wait_until("both have lent", lambda: ask_all(c, texts, 1, 12) == want and all(lent(c, "pieces").values()))
+            with subprocess.Popen([sys.executable, "-c", BURN, *cores()]) as burner:
+                try:
+                    wait_until("a piece is done again",
+                               lambda: ask_all(c, texts, 1, 12) == want and sum(lent(c, "repeated_pieces").values()) > 0)
+                finally:
+                    burner.kill()
+            assert sum(lent(c, "cpu_seconds").values()) > 0
+            codes = c.stop()
+            assert not any(codes.values()), codes
