@@ -143,10 +143,11 @@ static inline bool bt_api_is_chat(const bt_api_request_t *request)
 
 /** Why a request was refused, for the client. */
 typedef struct bt_api_error {
-    int http_status;   /**< 400, 404, 413, 429, 500, 503 … */
-    const char *type;  /**< OpenAI's "type": "invalid_request_error" … */
-    const char *param; /**< field name or NULL; static */
-    char message[512]; /**< one sentence, names the field and the limits */
+    int http_status;        /**< 400, 404, 413, 429, 500, 503 … */
+    const char *type;       /**< OpenAI's "type": "invalid_request_error" … */
+    const char *param;      /**< field name or NULL; static */
+    uint32_t retry_after_s; /**< of 429 and 503; 0: nobody knows, soon */
+    char message[512];      /**< one sentence, names the field and the limits */
 } bt_api_error_t;
 
 /** Set all fields; printf style. */

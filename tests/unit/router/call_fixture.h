@@ -223,6 +223,8 @@ static char model_path[256], other_path[256];
 static const char *access_path = "";
 static const char *shared_memory = "off";
 static const char *reasoning = "auto";
+static const char *api_keys = "";
+static const char *tenant_header = "";
 static const char *template_option = "chatml";
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
@@ -299,6 +301,8 @@ static inline void start(world_t *w, bool with_workers)
     w->config.unknown_fields = "warn";
     w->config.reasoning = reasoning;
     w->config.cors_origins = "";
+    w->config.api_keys = api_keys;
+    w->config.tenant_header = tenant_header;
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;
