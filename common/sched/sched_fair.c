@@ -12,22 +12,36 @@ const bt_sched_price_t bt_sched_price_tokens = {.work = count_tokens};
 void bt_sched_fair_init(bt_sched_fair_t *fair)
 {
     bt_list_init(&fair->backlog);
+    fair->weights = 0;
     fair->now = 0;
 }
 
-void bt_sched_flow_set_weight(bt_sched_flow_t *flow, uint32_t weight)
+static uint32_t cut_weight(uint32_t weight)
 {
-    flow->weight = (weight < 1) ? 1
-                   : (weight > BT_SCHED_FAIR_MAX_WEIGHT)
-                       ? BT_SCHED_FAIR_MAX_WEIGHT
-                       : weight;
+    if (weight < 1) {
+        return 1;
+    }
+    return (weight < BT_SCHED_FAIR_MAX_WEIGHT) ? weight
+                                               : BT_SCHED_FAIR_MAX_WEIGHT;
 }
 
 void bt_sched_flow_init(bt_sched_flow_t *flow, uint32_t weight)
 {
     bt_list_init(&flow->link);
-    bt_sched_flow_set_weight(flow, weight);
+    flow->weight = cut_weight(weight);
     flow->time = 0;
+}
+
+void bt_sched_fair_set_weight(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
+                              uint32_t weight)
+{
+    const uint32_t cut = cut_weight(weight);
+
+    if (!bt_list_empty(&flow->link)) {
+        fair->weights += cut;
+        fair->weights -= flow->weight;
+    }
+    flow->weight = cut;
 }
 
 /* Behind those that have the same time. Who was served is looked for a place
@@ -57,15 +71,16 @@ void bt_sched_fair_wait(bt_sched_fair_t *fair, bt_sched_flow_t *flow)
         if (flow->time < fair->now) {
             flow->time = fair->now;
         }
+        fair->weights += flow->weight;
         insert(fair, flow);
     }
 }
 
 void bt_sched_fair_rest(bt_sched_fair_t *fair, bt_sched_flow_t *flow)
 {
-    (void)fair;
     if (!bt_list_empty(&flow->link)) {
         bt_list_remove(&flow->link);
+        fair->weights -= flow->weight;
     }
 }
 
@@ -85,9 +100,8 @@ void bt_sched_fair_charge(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
     if (flow->time > fair->now) {
         fair->now = flow->time;
     }
-    if (__builtin_add_overflow(flow->time,
-                               price_of(flow, (work > 0) ? work : 1),
-                               &flow->time)) {
+    if (__builtin_add_overflow(
+            flow->time, price_of(flow, (work > 0) ? work : 1), &flow->time)) {
         flow->time = UINT64_MAX;
     }
     move(fair, flow);
@@ -119,11 +133,8 @@ bool bt_sched_fair_is_even(const bt_sched_fair_t *fair,
 uint64_t bt_sched_fair_share(const bt_sched_fair_t *fair,
                              const bt_sched_flow_t *flow, uint64_t total)
 {
-    uint64_t all = bt_list_empty(&flow->link) ? flow->weight : 0;
+    const uint64_t all =
+        fair->weights + (bt_list_empty(&flow->link) ? flow->weight : 0);
 
-    for (bt_list_t *at = fair->backlog.next; at != &fair->backlog;
-         at = at->next) {
-        all += bt_sched_flow_of(at)->weight;
-    }
     return (total * flow->weight + all - 1) / all;
 }

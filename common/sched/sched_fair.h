@@ -62,6 +62,7 @@ typedef struct bt_sched_flow {
 
 typedef struct bt_sched_fair {
     bt_list_t backlog; /**< flows by their time, the next one first */
+    uint64_t weights;  /**< of those in it */
     uint64_t now;      /**< virtual: of the flow that was served last */
 } bt_sched_fair_t;
 
@@ -69,7 +70,8 @@ void bt_sched_fair_init(bt_sched_fair_t *fair);
 /** @param [in] weight  1 .. BT_SCHED_FAIR_MAX_WEIGHT; what is outside is cut */
 void bt_sched_flow_init(bt_sched_flow_t *flow, uint32_t weight);
 /** From the next charge on. */
-void bt_sched_flow_set_weight(bt_sched_flow_t *flow, uint32_t weight);
+void bt_sched_fair_set_weight(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
+                              uint32_t weight);
 /** Something of it waits, or nothing any more. What is so already stays. */
 void bt_sched_fair_wait(bt_sched_fair_t *fair, bt_sched_flow_t *flow);
 void bt_sched_fair_rest(bt_sched_fair_t *fair, bt_sched_flow_t *flow);

@@ -243,6 +243,38 @@ def test_a_tenant_finds_nobody_elses_prefix():
         assert c.metric("baton_tenant_requests_total", tenant="shop") == 2
 
 
+def test_one_that_floods_stands_before_nobody():
+    """Ten at once of one tenant, all the time, and then one of another: it overtakes what the flood has waiting, so it is
+    first of all that came after the flood's first, though the workers never have room for more than a few."""
+    n_flood = 40
+    with served(endless_model, flood="", other="",
+                cluster=dict(worker_args=["--max-batch", "2"], kv_memory="32m")) as (c, keys):
+        ended, began = [], threading.Event()
+
+        def one(name, i):
+            if i == 0:
+                began.set()
+            status, _, answer = ask(c, keys.of(name), prompt=f"{i} " + "word " * 60, max_tokens=40)
+            assert status == 200, answer
+            ended.append((name, i))
+
+        crowd = [threading.Thread(target=one, args=("flood", i)) for i in range(n_flood)]
+        for thread in crowd:
+            thread.start()
+        wait_until("the flood is here", lambda: c.metric("baton_tenant_requests_in_flight", tenant="flood") > n_flood // 2)
+        n_before = len(ended)
+        other = threading.Thread(target=one, args=("other", n_flood))
+        other.start()
+        other.join(120)
+        n_after = len(ended)
+        for thread in crowd:
+            thread.join(120)
+        assert len(ended) == n_flood + 1, ended
+        # What was at the workers when it came ends first: two seats, and those sent ahead of their ends. Without
+        # tenants it would be all of the flood.
+        assert n_after - n_before < n_flood // 2, (n_before, n_after, ended)
+
+
 def test_limits_say_when_to_come_again():
     with served(endless_model, few="requests=2", slow="tokens-per-second=1 burst-tokens=100", free="") as (c, keys):
         streams = [Reader(c, keys.of("few"), max_tokens=ENDLESS // 3) for _ in range(2)]

@@ -130,8 +130,8 @@ static void an_error_names_line_and_cause(void **state)
     assert_bad("tenant a weight=99999999999999999999\n",
                "line 1: weight is a whole number from 1 to 1000");
     assert_bad("tenant a weight=1 weight=2\n", "line 1: weight is said twice");
-    assert_bad("tenant a wieght=1\n",
-               "line 1: a tenant has no 'wieght'; it has weight, "
+    assert_bad("tenant a colour=1\n",
+               "line 1: a tenant has no 'colour'; it has weight, "
                "tokens-per-second, burst-tokens, requests, kv-percent, "
                "priority and admin");
     assert_bad("tenant a burst-tokens=5\n",
@@ -174,7 +174,7 @@ static void counts_are_bounded(void **state)
     (void)state;
     assert_non_null(text);
     for (size_t i = 0; i < n; i++) {
-        at += (size_t)sprintf(text + at, "tenant t%zu\n", i);
+        at += (size_t)snprintf(text + at, 32, "tenant t%zu\n", i);
     }
     assert_bad(text, "line 1025: there are more than 1024 tenants");
     free(text);
