@@ -34,6 +34,7 @@ struct bt_exchange {
     size_t body_bytes;             /* 0: the body is text */
     const char *coding, *accepted; /* Content-Encoding, Accept-Encoding */
     const char *accept, *host;
+    const char *api_key; /* x-api-key */
     const char *json_bytes; /* Inference-Header-Content-Length */
     void *user;
     int status;
@@ -66,6 +67,9 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     }
     if (strcmp(name, "Accept") == 0) {
         return ex->accept;
+    }
+    if (strcmp(name, "x-api-key") == 0) {
+        return ex->api_key;
     }
     if (strcmp(name, "Host") == 0) {
         return ex->host;
