@@ -2,6 +2,8 @@
 /* Calls of tenants: who gets in, and what a call costs its tenant. */
 #include "tests/unit/router/call_fixture.h"
 
+#include "common/base/assert.h"
+
 /* printf %s first-key | b2sum -l 256; the same of second-key */
 #define FIRST "744e3f2db4a90571dfd3944ca68929d55a8d5dfb973c2eb7ffdd3b8d3aa541dc"
 #define SECOND \
