@@ -34,7 +34,7 @@ struct bt_exchange {
     size_t body_bytes;             /* 0: the body is text */
     const char *coding, *accepted; /* Content-Encoding, Accept-Encoding */
     const char *accept, *host;
-    const char *api_key; /* x-api-key */
+    const char *api_key;    /* x-api-key */
     const char *json_bytes; /* Inference-Header-Content-Length */
     void *user;
     int status;
@@ -297,6 +297,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.trace = "";
     w->config.access_log = access_path;
     w->config.log_format = "text";
+    w->config.log_level = "info";
     w->config.name = "";
     w->config.launcher = "";
     w->config.model_repository = "";
