@@ -78,7 +78,7 @@ static void a_route_is_locked_unless_its_line_says_otherwise(void **state)
     assert_int_equal(ex.status, 403);
     ask(w, &ex, "second-key", "/v2/logging", "{}");
     assert_int_equal(ex.status, 200);
-    assert_int_equal(metric(w, "baton_unauthorized_total "), 2);
+    assert_int_equal(metric(w, "\nbaton_unauthorized_total "), 2);
     stop(w);
 }
 
