@@ -8,7 +8,7 @@
 
 The server's address is in BATON_HTTP: ADDR:PORT or a URL such as
 http://ADDR:PORT/v1, 127.0.0.1:8000 by default. A key for it, where it wants one,
-is in BATON_API_KEY.
+is in BATON_API_KEY (or OPENAI_API_KEY), or behind --api-key.
 
 Nothing is sent that was not asked for: without --temperature and the like the
 server's own defaults hold. Exit status: 0, 1 after an error, 2 for a mistake in
@@ -40,6 +40,7 @@ def read_options(argv):
                         help="tokens, tokens per second and time to first token, on standard error")
     parser.add_argument("--history", metavar="FILE", default=os.environ.get("BATON_ASK_HISTORY"),
                         help="keep the lines of conversations in FILE (default: BATON_ASK_HISTORY, or nowhere)")
+    endpoints.add_key_option(parser)
     endpoints.add_tls_options(parser)
     options = parser.read(argv)
     if options.raw and options.system is not None:

@@ -10,7 +10,7 @@ import talk
 def _run(work, options, address, name, complain):
     where = None
     try:
-        where = endpoints.find(address, name, options.cacert, options.cert, options.key)
+        where = endpoints.find(address, name, options.cacert, options.cert, options.key, options.api_key)
         return work(where)
     except BrokenPipeError:
         raise

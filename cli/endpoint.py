@@ -22,8 +22,8 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 class Endpoint:
     """host, port, scheme and `base`, the path before /chat/completions; `tls` is a context or None."""
 
-    def __init__(self, host, port, base, tls):
-        self.host, self.port, self.base, self.tls = host, port, base, tls
+    def __init__(self, host, port, base, tls, api_key=None):
+        self.host, self.port, self.base, self.tls, self.api_key = host, port, base, tls, api_key
         shown = f"[{host}]" if ":" in host else host
         self.netloc = f"{shown}:{port}"
 
@@ -47,8 +47,9 @@ def tls_context(cacert, cert, key):
     return context
 
 
-def find(text, name, cacert=None, cert=None, key=None):
-    """@param name  what to call `text` in a complaint, such as BATON_HTTP
+def find(text, name, cacert=None, cert=None, key=None, api_key=None):
+    """@param name     what to call `text` in a complaint, such as BATON_HTTP
+    @param api_key  of --api-key; None: the environment's
     @return an Endpoint"""
     scheme, split, rest = text.rpartition("://")
     scheme = scheme.lower()
@@ -70,13 +71,22 @@ def find(text, name, cacert=None, cert=None, key=None):
     if base.rpartition("/")[2] != "v1":
         base += "/v1"
     context = tls_context(cacert, cert, key) if secure else None
-    return Endpoint(EVERYWHERE.get(host, host), port, base, context)
+    return Endpoint(EVERYWHERE.get(host, host), port, base, context, api_key or key_of_environment())
 
 
-def headers():
-    """Of every request. The key comes by the environment alone: arguments are everybody's to read."""
-    key = os.environ.get("BATON_API_KEY")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def key_of_environment():
+    """The key for the server; that which programs for OpenAI's API use, where there is none of ours."""
+    return os.environ.get("BATON_API_KEY") or os.environ.get("OPENAI_API_KEY") or None
+
+
+def headers(endpoint):
+    """Of every request."""
+    key = endpoint.api_key
+    if not key:
+        return {}
+    if not all("!" <= c <= "~" for c in key):
+        raise Trouble("the API key has a character that no header can have")
+    return {"Authorization": f"Bearer {key}"}
 
 
 def tls_trouble(address, error):
@@ -101,6 +111,12 @@ def error_text(body):
     if isinstance(error, dict):
         return str(error.get("message", error))
     return str(error)
+
+
+def add_key_option(parser):
+    parser.add_argument("--api-key", metavar="KEY",
+                        help="the server's key for us (default: BATON_API_KEY, or else OPENAI_API_KEY); others on this "
+                        "machine can read arguments, so the environment is the better place")
 
 
 def add_tls_options(parser):

@@ -8,8 +8,8 @@
                                                   waits for its answer
 
 The server's address is in BATON_HTTP (127.0.0.1:8000 by default) or --url, a key
-in BATON_API_KEY. (baton load MODEL=PATH is something else: an order to the
-running server, to serve one more model.)
+in BATON_API_KEY (or OPENAI_API_KEY) or --api-key. (baton load MODEL=PATH is
+something else: an order to the running server, to serve one more model.)
 
 Latencies count from the moment when a request was due, also where it was sent
 later: with --rate that is its time by the schedule, otherwise the moment its
@@ -101,6 +101,7 @@ def make_parser():
     told.add_argument("--json", action="store_true", help="one JSON object in place of the table")
     told.add_argument("--svg", metavar="FILE", help="draw the distributions")
     told.add_argument("--quiet", action="store_true", help="no progress bar on a terminal")
+    endpoints.add_key_option(parser)
     endpoints.add_tls_options(parser)
     return parser
 

@@ -241,7 +241,8 @@ class Client:
 
     def __init__(self, where, path, timeout_s):
         self.where, self.timeout_s = where, timeout_s
-        fields = {"Host": where.netloc, "Content-Type": "application/json", "Accept": "text/event-stream", **headers()}
+        fields = {"Host": where.netloc, "Content-Type": "application/json", "Accept": "text/event-stream",
+                  **headers(where)}
         self.head = f"POST {where.base}{path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in fields.items())
         self.free = []
         self.n_now = self.n_most = 0

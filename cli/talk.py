@@ -46,7 +46,7 @@ class Answer:
     def _pieces(self):
         try:
             self.connection.request("POST", self.endpoint.base + self.path, json.dumps(self.body),
-                                    {"Content-Type": "application/json", **headers()})
+                                    {"Content-Type": "application/json", **headers(self.endpoint)})
         except BrokenPipeError:
             pass  # it wants no more of the body; what it says to that may be there
         reply = self.connection.getresponse()
@@ -92,7 +92,7 @@ def models(endpoint):
     """@return the names of those that are served"""
     connection = endpoint.connect()
     try:
-        connection.request("GET", endpoint.base + "/models", headers=headers())
+        connection.request("GET", endpoint.base + "/models", headers=headers(endpoint))
         reply = connection.getresponse()
         body = reply.read(MOST_LINE_BYTES)
     finally:

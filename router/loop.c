@@ -263,6 +263,7 @@ static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
     (void)what;
     BT_LOG_INFO("SIGHUP: trace and access log are opened anew");
     bt_frontend_reopen(&loop->front);
+    bt_tenants_reload(&loop->front.tenants, bt_now_us());
     rekey(loop);
     renew_tls(loop);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/config/config.h"
 
@@ -49,4 +51,19 @@ bt_status_t bt_config_split_address(const char *text, char *host,
     memcpy(host, start, n);
     host[n] = '\0';
     return BT_OK;
+}
+
+bool bt_config_is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (inet_pton(AF_INET, host, &v4) == 1) {
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    }
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
+        return IN6_IS_ADDR_LOOPBACK(&v6) ||
+               (IN6_IS_ADDR_V4MAPPED(&v6) && (v6.s6_addr[12] == 127));
+    }
+    return strcasecmp(host, "localhost") == 0;
 }

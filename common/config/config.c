@@ -490,25 +490,6 @@ static bt_status_t check_ports(const bt_config_store_t *store)
     return BT_OK;
 }
 
-static bt_status_t check_tls(const bt_config_store_t *store)
-{
-    const bt_config_t *const c = &store->config;
-    const bool has_cert = (c->tls_cert[0] != '\0');
-
-    if (has_cert != (c->tls_key[0] != '\0')) {
-        bt_config_complain(store->program, "--tls-%s needs --tls-%s, too",
-                           has_cert ? "cert" : "key",
-                           has_cert ? "key" : "cert");
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (!has_cert && (c->tls_client_ca[0] != '\0')) {
-        bt_config_complain(store->program,
-                           "--tls-client-ca needs --tls-cert and --tls-key");
-        return BT_ERR_INVALID_PARAM;
-    }
-    return BT_OK;
-}
-
 /* What no single row can say. */
 static bt_status_t check_together(const bt_config_store_t *store)
 {
@@ -550,7 +531,7 @@ static bt_status_t check_together(const bt_config_store_t *store)
         return BT_ERR_INVALID_PARAM;
     }
     if (((store->program & (BT_PROG_SERVE | BT_PROG_ROUTER)) != 0) &&
-        (check_tls(store) != BT_OK)) {
+        (bt_config_check_doors(store) != BT_OK)) {
         return BT_ERR_INVALID_PARAM;
     }
     if ((store->program == BT_PROG_SERVE) && (check_ports(store) != BT_OK)) {

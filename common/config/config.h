@@ -81,6 +81,9 @@ typedef struct bt_config {
     const char *metrics;       /* 127.0.0.1:8002 */
     const char *tls_cert;      /* "" = plain */
     const char *tls_key, *tls_client_ca;
+    const char *api_keys;      /* file, "" = nobody needs one */
+    const char *tenant_header; /* name, "" = none says whose request it is */
+    bool insecure;             /* beyond loopback without keys */
     const char *allowed_hosts; /* "" = the server's own names */
     const char *cors_origins;  /* "" = none */
     const char *chat_template; /* NAME|FILE, "" = from the model file */
@@ -231,5 +234,9 @@ void bt_config_unset_environment(void);
 BT_MUST_CHECK bt_status_t bt_config_split_address(const char *text, char *host,
                                                   size_t host_bytes,
                                                   uint16_t *port_p);
+
+/** Is this host an address of this machine alone? A name but localhost is not
+ *  known to be one. */
+bool bt_config_is_loopback(const char *host);
 
 #endif

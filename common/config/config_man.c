@@ -110,6 +110,8 @@ static void print_serve_head(bt_strbuf_t *out)
         "\\fBbaton unload\\fR \\fIMODEL\\fR\n"
         "\\fBbaton load\\fR [\\fIOPTION\\fR]...\n"
         "\\fBbaton role\\fR \\fINAME\\fR prefill|decode\n"
+        "\\fBbaton key new\\fR \\fITENANT\\fR [\\fB\\-\\-file\\fR "
+        "\\fIFILE\\fR]\n"
         "\\fBbaton test\\fR [\\fB\\-\\-long\\fR] [\\fINAME\\fR]...\n"
         "\\fBbaton bench\\fR \\fINAME\\fR [\\fB\\-\\-json\\fR]\n"
         "\\fBbaton version\\fR\n"
@@ -140,6 +142,11 @@ static void print_serve_head(bt_strbuf_t *out)
         "change them. \\fB\\-\\-run\\-dir\\fR \\fIDIR\\fR or "
         "\\fBBATON_RUN_DIR\\fR names one of\n"
         "several servers; \\fBbaton status \\-\\-help\\fR tells more.\n"
+        ".PP\n"
+        ".B baton key new\n"
+        "makes an API key for the file of \\fB\\-\\-api\\-keys\\fR: the key is "
+        "printed once,\n"
+        "and the line for the file has its hash.\n"
         ".PP\n"
         ".B baton test\n"
         "runs all tests and ends with one total.\n"
@@ -211,6 +218,7 @@ static void print_conf_page(bt_strbuf_t *out)
         "prefill = 2\n"
         "kv\\-memory = 1g\n"
         "http = 0.0.0.0:8000\n"
+        "api\\-keys = /etc/baton/keys\n"
         ".fi\n"
         ".SH KEYS\n");
     print_options(0, out);

@@ -147,6 +147,17 @@ const bt_option_t bt_config_options[] = {
     TEXT("tls-client-ca", "FILE", "", S | R, tls_client_ca,
          "Certificates (PEM) one of which must have signed that of a client; "
          "empty: clients need none"),
+    TEXT("api-keys", "FILE", "", S | R, api_keys,
+         "File with the hashes of API keys, the tenant of each and its limits; "
+         "every request but those for health then needs a key. ./baton key new "
+         "TENANT makes one. Read anew at SIGHUP; empty: no key is asked for"),
+    TEXT("tenant-header", "NAME", "", S | R, tenant_header,
+         "Header, such as X-Baton-Tenant, in which a gateway says whose request "
+         "it is, where there are no keys; whoever reaches the server may say "
+         "anything there; empty: all requests are one tenant's"),
+    FLAG("insecure", S | R, insecure,
+         "Listen beyond loopback though nobody needs a key: whoever reaches the "
+         "ports may use the server"),
     TEXT("allowed-hosts", "NAME[,NAME]", "", S | R, allowed_hosts,
          "Names by which clients, load balancers and web pages may call the "
          "server, beside addresses, localhost, this machine's name and those "

@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  96
+#define BT_CONFIG_N_OPTIONS  99
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
@@ -167,6 +167,10 @@ BT_MUST_CHECK bt_status_t bt_config_file_read(bt_config_store_t *store,
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_config_repository_read(bt_config_store_t *store);
+
+/** What the options of the clients' doors say together.
+ *  @retval BT_ERR_INVALID_PARAM  No; said. */
+BT_MUST_CHECK bt_status_t bt_config_check_doors(const bt_config_store_t *store);
 
 /** The text of --help for one program. */
 void bt_config_help_print(unsigned program, bt_strbuf_t *out);

@@ -176,6 +176,18 @@ void bt_key_tag(const uint8_t key[BT_KEY_BYTES], const bt_key_part_t *parts,
     sodium_memzero(&state, sizeof(state));
 }
 
+void bt_key_hash(bt_key_hash_kind_t kind, const void *data, size_t bytes,
+                 uint8_t hash[BT_KEY_BYTES])
+{
+    _Static_assert(BT_KEY_BYTES == crypto_hash_sha256_BYTES, "of one length");
+    start();
+    if (kind == BT_KEY_HASH_SHA256) {
+        (void)crypto_hash_sha256(hash, data, bytes);
+    } else {
+        (void)crypto_generichash(hash, BT_KEY_BYTES, data, bytes, NULL, 0);
+    }
+}
+
 int bt_key_equal(const void *a, const void *b, size_t bytes)
 {
     return sodium_memcmp(a, b, bytes) == 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file key.h  The cluster key: reading it, and what control links and the KV
  *  plane make of it: proofs, keys under it, tags of messages. All of it is
- *  BLAKE2b (RFC 7693), keyed. The only includer of sodium.h is key.c.
+ *  BLAKE2b (RFC 7693), keyed. Besides, hashes of clients' keys. The only
+ *  includer of sodium.h is key.c.
  *
  *  Threads: any; nothing here is shared. */
 #ifndef BT_COMMON_CRYPT_KEY_H
@@ -55,6 +56,16 @@ void bt_key_derive(const uint8_t key[BT_KEY_BYTES], const char *domain,
  *  the hash, so that a tag is no beginning of a key. */
 void bt_key_tag(const uint8_t key[BT_KEY_BYTES], const bt_key_part_t *parts,
                 size_t n_parts, uint8_t tag[BT_TAG_BYTES]);
+/** How what a client's key was made into is written down. */
+typedef enum bt_key_hash_kind {
+    BT_KEY_HASH_BLAKE2B, /**< BLAKE2b-256 (RFC 7693), as `b2sum -l 256` */
+    BT_KEY_HASH_SHA256,  /**< FIPS 180-4, as `sha256sum` */
+    BT_KEY_N_HASHES,
+} bt_key_hash_kind_t;
+/** The plain hash of a key that is random and long: what is short can be found
+ *  from it by trying. */
+void bt_key_hash(bt_key_hash_kind_t kind, const void *data, size_t bytes,
+                 uint8_t hash[BT_KEY_BYTES]);
 /** Constant time; 1 when equal. */
 int bt_key_equal(const void *a, const void *b, size_t bytes);
 /** Cryptographic randomness. */

@@ -49,6 +49,11 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;
     worker->sched.prefill_us += leg->prefill_us;
+    gen->flow->prefill_tokens += leg->prefill_tokens;
+    if (part != BT_PART_PREFILL) {
+        gen->flow->seats++;
+        gen->flow->blocks += leg->blocks;
+    }
     bt_list_push_back(&worker->legs, &leg->link);
     gen->n_open_legs++;
     core->n_legs++;
@@ -241,17 +246,16 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
     return request;
 }
 
-static bool is_queue(const bt_core_t *core, const bt_list_t *link)
+static bool is_queue(const bt_core_flow_t *flow, const bt_list_t *link)
 {
-    return (link == &core->waiting[BT_NEED_PAIR]) ||
-           (link == &core->waiting[BT_NEED_PREFILL]);
+    return (link == &flow->waiting[BT_NEED_PAIR]) ||
+           (link == &flow->waiting[BT_NEED_PREFILL]);
 }
 
 /* The generation and those of its group that wait right behind it: they were
  * submitted together, so nobody stands between them. */
-static void gather(const bt_core_t *core, bt_gen_t *gen,
-                   const bt_sched_request_t *request, const bt_pick_t *pick,
-                   party_t *party)
+static void gather(bt_gen_t *gen, const bt_sched_request_t *request,
+                   const bt_pick_t *pick, party_t *party)
 {
     const bt_instance_t *worker =
         (pick->prefill != NULL) ? pick->prefill : pick->decode;
@@ -269,8 +273,8 @@ static void gather(const bt_core_t *core, bt_gen_t *gen,
         bt_gen_t *next =
             BT_CONTAINER_OF(last->turn.link.next, bt_gen_t, turn.link);
 
-        if (is_queue(core, &next->turn.link) || (next->group != gen->group) ||
-            (next->attempt.number > 0)) {
+        if (is_queue(gen->flow, &next->turn.link) ||
+            (next->group != gen->group) || (next->attempt.number > 0)) {
             return;
         }
         party->gens[party->n++] = next;
@@ -340,10 +344,11 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
         return false;
     }
     bt_table_take(&core->table, &pick);
-    gather(core, gen, &request, &pick, &party);
+    gather(gen, &request, &pick, &party);
     *n_tokens_p +=
         (uint64_t)n_with_prompt(&party, &pick) * bt_gen_n_tokens(gen);
     for (uint32_t i = 0; i < party.n; i++) {
+        bt_flow_charge(core, party.gens[i], i == 0);
         bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &party, party.gens[i], &pick, now_us);
         note_attempt(party.gens[i], &pick, now_us);
@@ -351,52 +356,126 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     return true;
 }
 
+/* A look through all that wait, tenant by tenant as their turns come. */
+typedef struct look {
+    bt_core_t *core;
+    uint64_t now_us, n_tokens;
+    bt_flow_room_t room;
+    bool is_over[BT_NEED_N]; /* no worker takes one of those now */
+} look_t;
+
 /* The first of what is left of both queues, at[*need_p]; NULL at their end. */
-static bt_gen_t *next_waiting(const bt_core_t *core, bt_list_t *at[BT_NEED_N],
+static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
                               bt_need_t *need_p)
 {
     bt_list_t *first = NULL;
 
     for (unsigned i = 0; i < BT_NEED_N; i++) {
-        if ((at[i] != &core->waiting[i]) &&
+        if (!look->is_over[i] && (flow->at[i] != &flow->waiting[i]) &&
             ((first == NULL) ||
-             bt_sched_turn_before(bt_sched_turn_of(at[i]),
-                                  bt_sched_turn_of(at[*need_p])))) {
-            first = at[i];
+             bt_sched_turn_before(bt_sched_turn_of(flow->at[i]),
+                                  bt_sched_turn_of(first)))) {
+            first = flow->at[i];
             *need_p = (bt_need_t)i;
         }
     }
-    if (first == NULL) {
-        return NULL;
+    return (first == NULL) ? NULL : BT_CONTAINER_OF(first, bt_gen_t, turn.link);
+}
+
+/* Send the first of a flow that can be. @return false: none can */
+static bool send_one(look_t *look, bt_core_flow_t *flow)
+{
+    bt_need_t need = BT_NEED_PAIR;
+    bt_gen_t *gen;
+
+    while ((gen = next_waiting(look, flow, &need)) != NULL) {
+        bt_list_t *before = flow->at[need]->prev;
+
+        if (look->now_us >= gen->deadline_us) {
+            flow->at[need] = flow->at[need]->next;
+        } else if (bt_flow_is_limited(look->core, gen, &look->room)) {
+            flow->is_limited = true;
+            look->core->hope_us = look->now_us; /* workers have all of it */
+            return false;
+        } else if (dispatch(look->core, gen, look->now_us, &look->n_tokens)) {
+            flow->at[need] = before->next; /* its group went with it */
+            return true;
+        } else if ((look->now_us < gen->hold_until_us) || (gen->rows != NULL)) {
+            /* Others behind it may go where it may not. */
+            flow->at[need] = flow->at[need]->next;
+        } else { /* nobody is there for those behind it, nor for others */
+            look->is_over[need] = true;
+        }
     }
-    return BT_CONTAINER_OF(first, bt_gen_t, turn.link);
+    return false;
+}
+
+/* The next flow of which one was sent, and those before it had their turn.
+ * @return false: nothing can be sent any more */
+static bool send_next(look_t *look)
+{
+    bt_core_t *core = look->core;
+    bt_list_t *at, *next;
+    bool sent = false;
+
+    BT_LIST_FOR_EACH(at, next, &core->fair.backlog)
+    {
+        bt_core_flow_t *flow =
+            BT_CONTAINER_OF(bt_sched_flow_of(at), bt_core_flow_t, fair);
+
+        if (flow->look != core->n_looks) {
+            flow->look = core->n_looks;
+            flow->is_done = false;
+            flow->is_limited = false;
+            for (unsigned i = 0; i < BT_NEED_N; i++) {
+                flow->at[i] = flow->waiting[i].next;
+            }
+        }
+        if (!flow->is_done) {
+            sent = send_one(look, flow);
+            flow->is_done = !sent;
+        }
+        if (sent) {
+            break;
+        }
+    }
+    return sent;
+}
+
+/* What others had while a limit of its own held a flow is not owed to it. */
+static void pass_limited(bt_core_t *core)
+{
+    bt_list_t *at, *next;
+
+    BT_LIST_FOR_EACH(at, next, &core->fair.backlog)
+    {
+        bt_core_flow_t *flow =
+            BT_CONTAINER_OF(bt_sched_flow_of(at), bt_core_flow_t, fair);
+
+        if (flow->fair.time >= core->fair.now) {
+            break;
+        }
+        if ((flow->look == core->n_looks) && flow->is_limited) {
+            bt_sched_fair_passed(&core->fair, &flow->fair);
+        }
+    }
 }
 
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
-    bt_list_t *at[BT_NEED_N];
-    bt_need_t need = BT_NEED_PAIR;
-    uint64_t n_tokens = 0;
-    bt_gen_t *gen;
+    look_t look = {.core = core, .now_us = now_us};
 
-    for (unsigned i = 0; i < BT_NEED_N; i++) {
-        at[i] = core->waiting[i].next;
+    core->has_eased = false;
+    if (core->n_waiting == 0) {
+        return;
     }
-    while ((n_tokens < BT_CORE_TURN_TOKENS) &&
-           ((gen = next_waiting(core, at, &need)) != NULL)) {
-        bt_list_t *before = at[need]->prev;
-
-        if (now_us >= gen->deadline_us) {
-            at[need] = at[need]->next;
-        } else if (dispatch(core, gen, now_us, &n_tokens)) {
-            at[need] = before->next; /* its group went with it */
-        } else if ((now_us < gen->hold_until_us) || (gen->rows != NULL)) {
-            /* Others behind it may go where it may not. */
-            at[need] = at[need]->next;
-        } else { /* nobody is there for those behind it either */
-            at[need] = &core->waiting[need];
-        }
+    core->n_looks++;
+    if (core->config.has_tenants) {
+        bt_flow_room_read(core, &look.room);
     }
+    while ((look.n_tokens < BT_CORE_TURN_TOKENS) && send_next(&look)) {
+    }
+    pass_limited(core);
 }
 
 void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,

@@ -36,9 +36,8 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     bt_table_init(&core->table, config->model);
     bt_sched_cost_init(&core->cost);
     bt_list_init(&core->live);
-    for (unsigned i = 0; i < BT_NEED_N; i++) {
-        bt_list_init(&core->waiting[i]);
-    }
+    bt_hmap_init(&core->flows, core->flow_buckets, BT_CORE_FLOW_BUCKETS);
+    bt_sched_fair_init(&core->fair);
     bt_strbuf_init(&core->raw, TOKEN_TEXT_LIMIT);
     bt_strbuf_init(&core->text, TOKEN_TEXT_LIMIT);
 
@@ -72,6 +71,7 @@ void bt_core_destroy(bt_core_t *core)
             bt_gen_free(core, gen);
         }
     }
+    bt_flow_free_all(core);
     bt_table_fini(&core->table);
     bt_free(core->joined);
     bt_strbuf_fini(&core->raw);

@@ -29,6 +29,11 @@
  * have. While only silent workers are here, nothing is sent: they speak again
  * or are lost soon, and the times to wait begin when the last one is.
  *
+ * Those that wait do so by tenant: whose turn it is among tenants is decided
+ * by their weights (sched_fair.h), among those of one by priority and age. With
+ * several tenants in force what is sent ahead is bounded for each (flows.c), so
+ * that one that floods stands before nobody else at the workers.
+ *
  * Threads: one thread owns a core.
  */
 #ifndef BT_ROUTER_CORE_CORE_H
@@ -40,6 +45,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/sched/sched_fair.h"
 #include "common/sched/sched_order.h"
 #include "common/sched/sched_target.h"
 #include "common/wire/wire.h"
@@ -58,6 +64,14 @@
 typedef struct bt_core bt_core_t;
 typedef struct bt_gen bt_gen_t; /**< one generation */
 
+/** Whose a generation is, as far as the core wants to know. All zero: nobody's
+ *  in particular, which is a tenant, too. */
+typedef struct bt_gen_tenant {
+    uint64_t id;         /**< nobody else's, ever */
+    uint32_t weight;     /**< sched_fair.h; 0 counts as 1 */
+    uint32_t kv_percent; /**< of the decode workers' blocks; 0 counts as 100 */
+} bt_gen_tenant_t;
+
 /** What to generate. Everything is copied by bt_core_submit(), but for the
  *  prompt, of which it takes a reference. */
 typedef struct bt_gen_spec {
@@ -75,7 +89,8 @@ typedef struct bt_gen_spec {
     bool shows_special; /**< special tokens are text, as they are spelled */
     bt_hash128_t space; /**< bt_msg_request_t.space */
     bt_wants_t wants;   /**< what it is to be told beside tokens */
-    uint32_t priority;
+    bt_gen_tenant_t tenant;
+    uint32_t priority;        /**< among those of its tenant */
     uint32_t timeout_ms;      /**< 0 = the server's; longer than that is cut */
     bt_sched_target_t target; /**< each 0 = the server's */
     uint64_t parse_us, tokenize_us; /**< for the ledger */
@@ -144,6 +159,9 @@ typedef struct bt_core_config {
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
     bt_sched_order_t order;      /**< of those that wait for workers */
     bt_sched_target_t target;    /**< of those that have none of their own */
+    /** There are several: none may have much ahead of others at the workers. */
+    bool has_tenants;
+    const bt_sched_price_t *price; /**< of work; NULL: a token is a token */
 } bt_core_config_t;
 
 BT_MUST_CHECK bt_status_t bt_core_create(const bt_core_config_t *config,

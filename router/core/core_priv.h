@@ -6,6 +6,7 @@
  *     moves.c       what is done when a state changes
  *     generation.c  a generation: birth, tokens in order, end
  *     attempt.c     its attempts, and their legs at workers
+ *     flows.c       tenants: what is theirs, and what they may have ahead
  *     workers.c     workers come, fall silent and go
  *     messages.c    what they say
  *     record.c      what others learn of all that
@@ -54,12 +55,36 @@ typedef struct bt_attempt {
     bt_leg_t *prefill, *decode;
 } bt_attempt_t;
 
-/** Whom a generation needs; core->waiting has a queue for each. */
+#define BT_CORE_FLOW_BUCKETS 256
+
+/** Whom a generation needs; a flow has a queue of those that wait for each. */
 typedef enum bt_need {
     BT_NEED_PAIR,    /**< workers for both phases */
     BT_NEED_PREFILL, /**< one token is missing: no decode worker */
     BT_NEED_N
 } bt_need_t;
+
+/** A tenant's part of the core. It is there while anything of it is, and while
+ *  it has had more than its share. */
+typedef struct bt_core_flow {
+    bt_list_t by_id; /**< in core->flows */
+    uint64_t id;
+    bt_sched_flow_t fair; /**< backlogged while n_waiting > 0 */
+    uint32_t kv_percent;
+    /** The WAITING ones, by bt_gen_t.turn, in a queue for each need: where the
+     *  first finds nobody, none behind it does. */
+    bt_list_t waiting[BT_NEED_N];
+    uint32_t n_waiting;
+    uint32_t n_gens; /**< not freed */
+    /* Of its open legs. */
+    uint64_t prefill_tokens; /**< those COMPUTING */
+    uint64_t seats, blocks;  /**< where it generates */
+    /* Of the look through all that wait that is under way. */
+    uint64_t look;            /**< its number: what follows is of it */
+    bt_list_t *at[BT_NEED_N]; /**< next of each queue */
+    bool is_done;             /**< nothing of it can be sent */
+    bool is_limited;          /**< ...for a limit of its own */
+} bt_core_flow_t;
 
 struct bt_gen {
     bt_list_t by_id;     /**< in core->gens_by_id until it is freed */
@@ -69,6 +94,9 @@ struct bt_gen {
      *  attempt; 0: none. */
     uint64_t group;
     void *user;
+    bt_core_flow_t *flow; /**< its tenant's */
+    uint64_t charged;     /**< work that was charged for it; 0: none yet */
+    bool shares_prompt;   /**< ...without its prompt, which another pays */
     bt_gen_state_t state;
     bt_attempt_t attempt;
 
@@ -118,9 +146,12 @@ struct bt_core {
     bt_list_t live;         /**< generations whose client waits, oldest first */
     bt_hmap_t gens_by_id;   /**< bt_gen_t.by_id */
     bt_list_t *gen_buckets; /**< owned */
-    /** The WAITING ones, by bt_gen_t.turn, in a queue for each need: where the
-     *  first finds nobody, none behind it does. */
-    bt_list_t waiting[BT_NEED_N];
+    bt_hmap_t flows;        /**< bt_core_flow_t.by_id */
+    bt_list_t flow_buckets[BT_CORE_FLOW_BUCKETS];
+    bt_sched_fair_t fair;     /**< among flows */
+    uint32_t n_flows, n_gens; /* n_gens: of all of them */
+    uint64_t n_looks;
+    bool has_eased;       /**< a tenant has less ahead than at the last look */
     bt_sched_cost_t cost; /**< a guess, before any worker has measured */
     /** Of the worker that last said some: for one that has none yet. */
     bt_sched_rates_t rates;
@@ -222,6 +253,35 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
 /** Tokens that waited for what belongs to them. */
 void bt_gen_take_early(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 void bt_gen_free(bt_core_t *core, bt_gen_t *gen);
+
+/* flows.c */
+/** The flow of a tenant, made when it is asked for first; counts one more
+ *  generation of it.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_flow_hold(bt_core_t *core,
+                                       const bt_gen_tenant_t *tenant,
+                                       bt_core_flow_t **flow_p);
+/** A generation of it is freed; of the last of all, all flows are. */
+void bt_flow_drop(bt_core_t *core, bt_core_flow_t *flow);
+void bt_flow_free_all(bt_core_t *core);
+/** It begins, or ends, to wait. */
+void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_need_t need);
+void bt_flow_rest(bt_core_t *core, bt_gen_t *gen);
+/** It is sent, for the first time or again. @param leads  its prompt is
+ *  computed for it */
+void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads);
+/** It ended: what it did not need is its tenant's again. */
+void bt_flow_settle(bt_core_t *core, bt_gen_t *gen);
+/** What the workers have, for bt_flow_is_limited(). */
+typedef struct bt_flow_room {
+    uint64_t n_prefill, n_decode; /**< workers that take requests */
+    uint64_t seats, blocks;
+    uint32_t tokens_per_block;
+} bt_flow_room_t;
+void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p);
+/** Has its tenant as much ahead, or of the KV, as it may have now? */
+bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
+                        const bt_flow_room_t *room);
 
 /* attempt.c */
 /** Send those that wait to workers that take them, in their order, until so

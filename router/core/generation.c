@@ -22,6 +22,9 @@ void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
     bt_free(gen->bad_words);
     bt_free(gen->output);
     bt_prompt_unref(gen->prompt);
+    if (gen->flow != NULL) {
+        bt_flow_drop(core, gen->flow);
+    }
     bt_free(gen);
 }
 
@@ -134,6 +137,9 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
     status = gen_copy(gen, spec);
     if (status == BT_OK) {
         status = make_rows(core, gen, spec);
+    }
+    if (status == BT_OK) {
+        status = bt_flow_hold(core, &spec->tenant, &gen->flow);
     }
     if (status != BT_OK) {
         bt_gen_free(core, gen);

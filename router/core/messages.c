@@ -336,6 +336,15 @@ static void on_ended(bt_core_t *core, const bt_instance_t *worker,
     bt_gen_settle(core, gen);
 }
 
+/* A prompt is computed: a tenant that has no more ahead may send its next. */
+static void send_more(bt_core_t *core, uint64_t now_us)
+{
+    if (core->config.has_tenants && core->has_eased && (core->n_waiting > 0)) {
+        bt_gen_dispatch_waiting(core, now_us);
+    }
+    core->has_eased = false;
+}
+
 bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
                             const bt_msg_t *msg, uint64_t now_us)
 {
@@ -345,12 +354,14 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         return BT_OK;
     case BT_MSG_TOKENS:
         on_tokens(core, worker, &msg->u.tokens, now_us);
+        send_more(core, now_us);
         return BT_OK;
     case BT_MSG_ROWS:
         on_rows(core, worker, &msg->u.rows, now_us);
         return BT_OK;
     case BT_MSG_PREFILLED:
         on_prefilled(core, worker, &msg->u.prefilled);
+        send_more(core, now_us);
         return BT_OK;
     case BT_MSG_JOINED:
         on_joined(core, worker, &msg->u.joined);

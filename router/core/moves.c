@@ -42,7 +42,7 @@ static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         core->n_live++;
         break;
     case BT_GEN_IS_WAITING:
-        bt_list_remove(&gen->turn.link);
+        bt_flow_rest(core, gen);
         core->n_waiting--;
         if (gen->first_token_at_us == 0) {
             gen->ledger.wait_us += now_us - gen->waiting_since_us;
@@ -65,12 +65,13 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     case BT_GEN_IS_WAITING:
         gen->waiting_since_us = now_us;
         gen->turn.slack_us = slack_of(core, gen);
-        bt_sched_queue_insert(&core->waiting[need_of(gen)], &gen->turn);
+        bt_flow_wait(core, gen, need_of(gen));
         core->n_waiting++;
         break;
     case BT_GEN_IS_ENDED:
         bt_list_remove(&gen->live_link);
         core->n_live--;
+        bt_flow_settle(core, gen);
         gen->ledger.total_us = gen->ledger.parse_us + gen->ledger.tokenize_us +
                                now_us - gen->arrived_us;
         break;
@@ -149,9 +150,11 @@ bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input)
 
 /* ---- a leg ---- */
 
-static void leg_leave(bt_leg_t *leg)
+static void leg_leave(bt_core_t *core, bt_leg_t *leg)
 {
     if (leg->state == BT_LEG_IS_COMPUTING) {
+        leg->gen->flow->prefill_tokens -= leg->prefill_tokens;
+        core->has_eased = true;
         leg->worker->sched.prefill_tokens -= leg->prefill_tokens;
         leg->worker->sched.prefill_us -= leg->prefill_us;
     }
@@ -162,6 +165,10 @@ static void leg_enter(bt_core_t *core, bt_leg_t *leg)
     if (leg->state == BT_LEG_IS_CLOSED) {
         leg->worker->sched.seats--;
         leg->worker->sched.blocks -= leg->blocks;
+        if (leg->part != BT_PART_PREFILL) {
+            leg->gen->flow->seats--;
+            leg->gen->flow->blocks -= leg->blocks;
+        }
         bt_list_remove(&leg->link);
         leg->worker = NULL;
         leg->gen->n_open_legs--;
@@ -180,7 +187,7 @@ bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input)
         return false;
     }
     if (next != before) {
-        leg_leave(leg);
+        leg_leave(core, leg);
         leg->state = next;
         leg_enter(core, leg);
     }

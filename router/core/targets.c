@@ -66,28 +66,77 @@ static uint64_t ahead_at(const bt_instance_t *worker,
     return us;
 }
 
-/* What waits here and goes before. @return how many */
-static uint32_t ahead_here(const bt_core_t *core, const bt_sched_turn_t *turn,
-                           uint64_t *us_p)
+typedef struct ahead {
+    uint64_t us;
+    uint32_t n;
+} ahead_t;
+
+/* What waits of a tenant and goes before, until it is so much.
+ * @param [in] turn  NULL: all goes before */
+static ahead_t ahead_in(const bt_core_t *core, const bt_core_flow_t *flow,
+                        const bt_sched_turn_t *turn, uint64_t most_us)
 {
-    uint32_t n = 0;
+    ahead_t ahead = {0};
 
-    *us_p = 0;
     for (unsigned i = 0; i < BT_NEED_N; i++) {
-        const bt_list_t *queue = &core->waiting[i];
+        const bt_list_t *queue = &flow->waiting[i];
 
-        for (bt_list_t *pos = queue->next; pos != queue; pos = pos->next) {
+        for (bt_list_t *pos = queue->next;
+             (pos != queue) && (ahead.us < most_us); pos = pos->next) {
             const bt_gen_t *gen =
                 BT_CONTAINER_OF(bt_sched_turn_of(pos), bt_gen_t, turn);
 
-            if (bt_sched_turn_before(turn, &gen->turn)) {
+            if ((turn != NULL) && bt_sched_turn_before(turn, &gen->turn)) {
                 break;
             }
-            *us_p += bt_core_prompt_us(core, NULL, bt_gen_n_tokens(gen));
-            n++;
+            ahead.us += bt_core_prompt_us(core, NULL, bt_gen_n_tokens(gen));
+            ahead.n++;
         }
     }
-    return n;
+    return ahead;
+}
+
+/* What waits here and goes before: of its own tenant by the order, of each of
+ * the others as much as its weight gets meanwhile. */
+static ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
+                          const bt_gen_tenant_t *tenant, uint64_t prompt_us)
+{
+    const double weight = (tenant->weight > 0) ? tenant->weight : 1;
+    ahead_t all = {0};
+    bt_list_t *head, *pos, *tmp;
+
+    BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
+        {
+            const bt_core_flow_t *flow =
+                BT_CONTAINER_OF(pos, bt_core_flow_t, by_id);
+
+            if (flow->id == tenant->id) {
+                all = ahead_in(core, flow, turn, UINT64_MAX);
+            }
+        }
+    }
+    prompt_us += all.us;
+    BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
+        {
+            const bt_core_flow_t *flow =
+                BT_CONTAINER_OF(pos, bt_core_flow_t, by_id);
+            const double share = (double)flow->fair.weight / weight;
+            ahead_t its;
+
+            if ((flow->id == tenant->id) || (flow->n_waiting == 0)) {
+                continue;
+            }
+            its = ahead_in(core, flow, NULL,
+                           (uint64_t)(share * (double)prompt_us));
+            all.us += its.us;
+            all.n += its.n;
+        }
+    }
+    return all;
 }
 
 /* What the workers are for this request, all together. */
@@ -161,7 +210,7 @@ static survey_t see_workers(const bt_core_t *core, const bt_sched_turn_t *turn,
     return s;
 }
 
-static bt_sched_outlook_t outlook_of(const bt_core_t *core,
+static bt_sched_outlook_t outlook_of(bt_core_t *core,
                                      const bt_sched_turn_t *turn,
                                      const bt_gen_spec_t *spec, uint32_t n)
 {
@@ -172,11 +221,11 @@ static bt_sched_outlook_t outlook_of(const bt_core_t *core,
     bt_sched_outlook_t o = {.prompt_us = s.prompt_us, .step_us = s.step_us};
     const uint64_t error =
         (s.prefill_error > s.decode_error) ? s.prefill_error : s.decode_error;
-    uint64_t here_us;
-    const uint64_t n_ahead = s.taken + ahead_here(core, turn, &here_us) + n;
+    const ahead_t here = ahead_here(core, turn, &spec->tenant, s.prompt_us);
+    const uint64_t n_ahead = s.taken + here.n + n;
 
     o.error = (uint32_t)min_u64(error, ERROR_MOST);
-    o.ahead_us = s.ahead_us + ((s.n_prefill > 0) ? here_us / s.n_prefill : 0);
+    o.ahead_us = s.ahead_us + ((s.n_prefill > 0) ? here.us / s.n_prefill : 0);
     if ((spec->max_new > 1) && (s.seats_per_us > 0)) {
         o.seat_us = (uint64_t)(tokens / s.seats_per_us);
         o.n_over = (n_ahead > s.seats)

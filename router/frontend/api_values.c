@@ -20,6 +20,7 @@ static void set_error(bt_api_error_t *error, int http_status, const char *type,
     error->http_status = http_status;
     error->type = type;
     error->param = param;
+    error->retry_after_s = 0;
     vsnprintf(error->message, sizeof(error->message), fmt, args);
 }
 

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/frontend/call_priv.h"
+#include "router/frontend/limits.h"
 
 #define MAX_OPENING_BYTES 4096
 
@@ -40,6 +41,7 @@ static void call_free(bt_call_t *call)
     bt_free(call->tool_names);
     bt_free(call->metadata);
     bt_free(call->model);
+    bt_tenant_unref(call->tenant);
     bt_free(call);
 }
 
@@ -100,6 +102,26 @@ static void count_piece(bt_call_t *call)
     call->piece_us = now_us;
 }
 
+/* So many tokens of it are here. */
+static void count_tokens(bt_call_t *call, bt_choice_t *choice, uint32_t n)
+{
+    if (n > choice->n_used) {
+        bt_tenant_metrics_output(call->tenant->metrics, n - choice->n_used);
+        choice->n_used = n;
+    }
+}
+
+/* It runs no more: what it did not use is its tenant's again. */
+static void close_choice(bt_call_t *call, const bt_choice_t *choice)
+{
+    call->n_open--;
+    bt_tenant_leave(call->tenant, 1);
+    if (choice->max_new > choice->n_used) {
+        bt_sched_bucket_give(&call->tenant->bucket,
+                             choice->max_new - choice->n_used, bt_now_us());
+    }
+}
+
 /* Gives up what still runs. */
 static void cancel_rest(bt_call_t *call)
 {
@@ -109,7 +131,7 @@ static void cancel_rest(bt_call_t *call)
 
         if (gen != NULL) {
             choice->gen = NULL;
-            call->n_open--;
+            close_choice(call, choice);
             count_end(call, false, 0, 0);
             bt_core_cancel(call->served->core, gen, bt_now_us());
         }
@@ -417,6 +439,7 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     (void)ctx;
     call->pinned = true;
     choice->n_output = n_output;
+    count_tokens(call, choice, n_output);
     choice->n_cached = bt_core_n_cached(choice->gen);
     if (call->want_ids && call->stream) {
         choice->told_from = bt_core_output(choice->gen, &n_output);
@@ -547,7 +570,11 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->n_output = is_echo ? 0 : end->n_output;
     choice->by_end_id = end->by_end_id;
     choice->n_cached = end->n_cached;
-    call->n_open--;
+    count_tokens(call, choice, end->n_output);
+    close_choice(call, choice);
+    if (ok) {
+        bt_tenant_note_end(call->tenant, start_us);
+    }
     if (call->reply != NULL) {
         note_end(&call->reply->facts, end);
     }
@@ -605,8 +632,13 @@ static void refuse_for_memory(bt_call_t *call, bt_served_t *served,
 static void start(bt_call_t *call, const bt_intake_t *in)
 {
     bt_router_metrics_t *metrics = call->front->metrics;
+    bt_api_error_t error = {0};
     bt_status_t status;
 
+    if (bt_limits_check(in, bt_now_us(), &error) != BT_OK) {
+        refuse(call, in->served, in->model, &error);
+        return;
+    }
     if (!bt_call_make_choices(call, in)) {
         refuse_for_memory(call, in->served, in->model);
         return;
@@ -633,6 +665,8 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     } else if (status != BT_OK) {
         bt_router_metrics_refused(metrics, in->served->metrics, 503);
         bt_names_refused(&call->front->names, call->name, 503);
+        bt_tenant_metrics_refused(call->tenant->metrics,
+                                  BT_TENANT_REFUSED_SERVER);
         call->tally->failed = true;
         fail(call, 503, "no room for this request, try again later");
     } else if (call->stream && (call->reply != NULL) &&
@@ -781,7 +815,8 @@ static bool stop_choice(bt_call_t *call, bt_choice_t *choice)
     }
     choice->finish = BT_FINISH_STOP;
     choice->gen = NULL;
-    call->n_open--;
+    count_tokens(call, choice, choice->n_output);
+    close_choice(call, choice);
     count_end(call, true, choice->n_prompt, choice->n_output);
     bt_core_cancel(call->served->core, gen, bt_now_us());
     return !call->want_ids || (choice->ids != NULL);

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/frontend/call_priv.h"
+#include "router/frontend/limits.h"
 
 static bool copy_text(const char *text, char **copy_p)
 {
@@ -105,6 +106,7 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in)
     const uint32_t n = (uint32_t)(in->prepared.n_prompts * request->n);
 
     call->served = in->served;
+    call->tenant = bt_tenant_ref(in->tenant);
     call->name = bt_name_of(call->front, in->model);
     call->piece_us = in->start_us;
     call->accumulates =
@@ -205,6 +207,9 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
         .shows_special = request->shows_special ||
                          ((in->prepared.tools != NULL) &&
                           bt_tool_format_is_special(in->prepared.tools)),
+        .tenant = {.id = in->tenant->id,
+                   .weight = in->tenant->limits.weight,
+                   .kv_percent = in->tenant->limits.kv_percent},
         .priority = in->priority,
         .timeout_ms = request->timeout_ms,
         .target = request->target,
@@ -246,13 +251,22 @@ static bt_status_t submit_prompt(bt_call_t *call, const bt_intake_t *in,
     }
     status = bt_core_submit_group(in->served->core, batch->specs, batch->users,
                                   n, bt_now_us(), batch->gens);
-    for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_tenant_begin(call->tenant, n);
+    bt_sched_bucket_take(&call->tenant->bucket, bt_limits_tokens(in, first / n),
+                         bt_now_us());
+    for (uint32_t i = 0; i < n; i++) {
         call->choices[first + i].gen = batch->gens[i];
+        call->choices[first + i].max_new = batch->specs[i].max_new;
         call->n_open++;
+        bt_tenant_metrics_prompt(call->tenant->metrics,
+                                 batch->specs[i].prompt->n);
         bt_router_metrics_prompt(in->served->metrics,
                                  batch->specs[i].prompt->n);
     }
-    return status;
+    return BT_OK;
 }
 
 bt_status_t bt_call_submit_all(bt_call_t *call, const bt_intake_t *in)

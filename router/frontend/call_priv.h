@@ -18,7 +18,8 @@ typedef struct bt_choice {
     bool first; /* nothing was streamed of it yet */
     bt_finish_t finish;
     uint32_t n_prompt, n_output, n_cached;
-    bt_strbuf_t text; /* not streamed: the answer so far */
+    uint32_t max_new, n_used; /* tokens that it may take, and took */
+    bt_strbuf_t text;         /* not streamed: the answer so far */
     bt_reason_t reason;
     bt_tools_t tools;      /* finds the calls in what it says */
     uint32_t n_calls_told; /* streamed: of them */
@@ -41,6 +42,7 @@ struct bt_call {
     bt_frontend_t *front;
     bt_intake_t *intake; /* owned until the call runs or is refused */
     bt_served_t *served; /* of a call that runs */
+    bt_tenant_t *tenant; /* a reference; the same */
     bt_name_t name;      /* by which it was called */
     uint32_t n_pieces;   /* of a stream, told so far */
     uint64_t piece_us;   /* when the last was, or it began */

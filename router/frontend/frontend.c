@@ -94,7 +94,12 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     }
     bt_router_metrics_v1(front->metrics,
                          strcmp(config->batching_strategy, "V1") == 0);
-    status = bt_names_init(&front->names, front->metrics);
+    status =
+        bt_tenants_open(&front->tenants, config->api_keys,
+                        config->tenant_header, front->metrics, bt_now_us());
+    if (status == BT_OK) {
+        status = bt_names_init(&front->names, front->metrics);
+    }
     if (status == BT_OK) {
         status = bt_ids_init(&front->ids);
     }
@@ -127,8 +132,9 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_registry_fini(&front->models);
     bt_trace_close(front->trace);
     bt_access_log_close(front->access);
-    bt_router_metrics_destroy(front->metrics);
     bt_pool_destroy(front->pool);
+    bt_tenants_close(&front->tenants);
+    bt_router_metrics_destroy(front->metrics);
     bt_regions_destroy(front->regions);
     *front = (bt_frontend_t){0};
 }

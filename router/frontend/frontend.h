@@ -28,14 +28,16 @@
 #include "router/observe/ids.h"
 #include "router/observe/metrics.h"
 #include "router/observe/trace.h"
+#include "router/tenants/tenants.h"
 
 #define BT_ANSWER_LIMIT (64u << 20) /**< bytes of one answer */
 
 typedef struct bt_frontend {
     const bt_config_t *config;
     bt_registry_t models;
-    bt_loads_t loads; /**< models that come later */
-    bt_turn_t turn;   /**< of the event loop */
+    bt_tenants_t tenants; /**< who asks */
+    bt_loads_t loads;     /**< models that come later */
+    bt_turn_t turn;       /**< of the event loop */
     bt_router_metrics_t *metrics;
     bt_names_t names;        /**< what is counted for Triton's names */
     bt_trace_t *trace;       /**< NULL: not asked for */

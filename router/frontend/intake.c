@@ -6,11 +6,14 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "router/frontend/limits.h"
 
 /* ---- places in the queue ---- */
 
 static void hold_places(bt_intake_t *in, uint32_t n)
 {
+    bt_tenant_begin(in->tenant, n);
+    bt_tenant_leave(in->tenant, in->n_places);
     in->front->n_arriving += n;
     in->front->n_arriving -= in->n_places;
     in->n_places = n;
@@ -25,10 +28,39 @@ static bt_status_t refuse(bt_intake_t *in, bt_status_t status)
 /* Room for the call's answers, those of this intake's places not counted. */
 static bt_status_t check_room(bt_intake_t *in, size_t n_choices)
 {
-    const bt_status_t status =
+    bt_tenant_denial_t denial;
+    bt_status_t status =
         bt_frontend_check_room(in->front, n_choices, in->n_places, &in->error);
 
-    return (status != BT_OK) ? refuse(in, status) : BT_OK;
+    if (status != BT_OK) {
+        if (in->error.http_status != 400) {
+            bt_tenant_metrics_refused(in->tenant->metrics,
+                                      BT_TENANT_REFUSED_SERVER);
+        }
+        return refuse(in, status);
+    }
+    status = bt_tenant_check_requests(in->tenant, (uint32_t)n_choices,
+                                      in->n_places, &denial);
+    if (status != BT_OK) {
+        bt_limits_deny(&denial, &in->error);
+        return refuse(in, status);
+    }
+    return BT_OK;
+}
+
+/* Who has used up all is told so before its body is looked at. */
+static bt_status_t check_tokens(bt_intake_t *in)
+{
+    bt_tenant_denial_t denial;
+
+    if ((in->dialect == BT_API_TOKENIZE) ||
+        (in->dialect == BT_API_DETOKENIZE) ||
+        (bt_tenant_check_tokens(in->tenant, 1, in->start_us, &denial) ==
+         BT_OK)) {
+        return BT_OK;
+    }
+    bt_limits_deny(&denial, &in->error);
+    return refuse(in, BT_ERR_BUSY);
 }
 
 /* ---- the steps; those of the pool first ---- */
@@ -72,6 +104,10 @@ static void tokenize(bt_pool_job_t *job)
 
     in->status = bt_prepare(in->served, in->context_tokens, &in->request,
                             &in->prepared, &in->error);
+    if ((in->status == BT_OK) && in->tenant->is_named) {
+        in->prepared.space = bt_space_of_tenant(
+            in->front->space_key, in->tenant->name, in->request.cache_salt);
+    }
 }
 
 static void post(bt_intake_t *in, void (*run)(bt_pool_job_t *),
@@ -124,7 +160,10 @@ static void set_priority(bt_intake_t *in)
     bt_frontend_t *front = in->front;
 
     if (front->config->client_priority) {
-        in->priority = in->request.priority;
+        const uint32_t most = in->tenant->limits.max_priority;
+
+        in->priority =
+            (in->request.priority < most) ? in->request.priority : most;
     } else if ((in->request.priority > 0) && !front->said_priority) {
         front->said_priority = true;
         BT_LOG_INFO("a request asks for priority %u: ignored, here and in "
@@ -239,6 +278,8 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
         return BT_ERR_NO_MEMORY;
     }
     in->front = front;
+    in->tenant = bt_tenant_ref((source->tenant != NULL) ? source->tenant
+                                                        : front->tenants.plain);
     in->dialect = source->dialect;
     in->stream = source->stream;
     in->body_freed = source->body_freed;
@@ -264,7 +305,7 @@ bt_status_t bt_intake_begin(bt_frontend_t *front,
         return BT_ERR_NO_MEMORY;
     }
     *intake_p = in;
-    if (check_room(in, 1) != BT_OK) {
+    if ((check_room(in, 1) != BT_OK) || (check_tokens(in) != BT_OK)) {
         tell(in);
         return BT_OK;
     }
@@ -300,6 +341,7 @@ static void dropped(bt_pool_job_t *job)
         drop(job);
     }
     in->body_freed(in->ctx, in->body_bytes);
+    bt_tenant_unref(in->tenant);
     bt_free(in->traceparent);
     bt_free(in->path_model);
     bt_free(in);

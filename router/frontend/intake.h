@@ -46,6 +46,7 @@ typedef struct bt_call_source {
      *  ignored, the body says. */
     bool stream;
     const char *traceparent; /**< W3C Trace Context, or NULL */
+    bt_tenant_t *tenant;     /**< whose it is; NULL: nobody's in particular */
     /** What a body was made into already; taken over (and left zeroed). NULL:
      *  the body is JSON. Its own `stream` counts. */
     bt_api_request_t *request;
@@ -67,10 +68,11 @@ typedef struct bt_intake {
     void (*body_freed)(void *ctx, size_t bytes);
     void *ctx;
     size_t body_bytes;
-    char *path_model;   /**< owned, or NULL */
-    char *traceparent;  /**< owned, or NULL */
-    bt_strbuf_t body;   /**< owned; empty once it is parsed */
-    bool parsed_before; /**< there is no body */
+    char *path_model;    /**< owned, or NULL */
+    char *traceparent;   /**< owned, or NULL */
+    bt_tenant_t *tenant; /**< a reference */
+    bt_strbuf_t body;    /**< owned; empty once it is parsed */
+    bool parsed_before;  /**< there is no body */
     bool is_inline;
     bt_pool_lane_t lane;
     uint32_t n_places; /**< of the queue, held by this */

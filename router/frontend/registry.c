@@ -328,6 +328,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .request_timeout_ms = config->request_timeout_ms,
         .target = {.ttft_ms = config->ttft_target_ms,
                    .itl_ms = config->itl_target_ms},
+        .has_tenants = bt_tenants_are_many(&served->front->tenants),
     };
     const bt_core_ops_t ops = {
         .send = send,

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/crypt/key.h"
 
 _Static_assert(BT_SPACE_KEY_BYTES == BT_PROOF_BYTES, "a key is a proof");
@@ -15,17 +16,40 @@ void bt_space_key(const uint8_t *cluster_key, size_t key_bytes,
     bt_key_proof(cluster_key, key_bytes, purpose, sizeof(purpose), key);
 }
 
-bt_hash128_t bt_space_of_salt(const uint8_t key[BT_SPACE_KEY_BYTES],
-                              const char *salt)
+static bt_hash128_t space_of(const uint8_t *bytes)
 {
-    uint8_t proof[BT_PROOF_BYTES];
     bt_hash128_t space;
 
-    bt_key_proof(key, BT_SPACE_KEY_BYTES, salt, strlen(salt), proof);
-    memcpy(&space.lo, proof, sizeof(space.lo));
-    memcpy(&space.hi, proof + sizeof(space.lo), sizeof(space.hi));
+    memcpy(&space.lo, bytes, sizeof(space.lo));
+    memcpy(&space.hi, bytes + sizeof(space.lo), sizeof(space.hi));
     if ((space.lo == 0) && (space.hi == 0)) {
         space.lo = 1;
     }
     return space;
+}
+
+bt_hash128_t bt_space_of_tenant(const uint8_t key[BT_SPACE_KEY_BYTES],
+                                const char *tenant, const char *salt)
+{
+    /* The zero bytes part name and salt, which have none; with the domain it is
+     * no hash of a salt alone. */
+    const bt_key_part_t parts[] = {
+        {.data = tenant, .bytes = strlen(tenant) + 1},
+        {.data = (salt != NULL) ? salt : "",
+         .bytes = (salt != NULL) ? strlen(salt) + 1 : 0},
+    };
+    uint8_t out[BT_KEY_BYTES];
+
+    _Static_assert(BT_SPACE_KEY_BYTES == BT_KEY_BYTES, "it is a key");
+    bt_key_derive(key, "baton kv tenant", parts, BT_ARRAY_LEN(parts), out);
+    return space_of(out);
+}
+
+bt_hash128_t bt_space_of_salt(const uint8_t key[BT_SPACE_KEY_BYTES],
+                              const char *salt)
+{
+    uint8_t proof[BT_PROOF_BYTES];
+
+    bt_key_proof(key, BT_SPACE_KEY_BYTES, salt, strlen(salt), proof);
+    return space_of(proof);
 }

@@ -237,6 +237,11 @@ static const char *authority_of(const bt_h2_stream_t *stream)
     return (authority != NULL) ? authority : bt_h2_field(stream, "host");
 }
 
+static const char *field_of(const void *stream, const char *name)
+{
+    return bt_h2_field(stream, name);
+}
+
 /* @return false: it was refused */
 static bool check_head(bt_gconn_t *conn, bt_h2_stream_t *stream,
                        const bt_gmethod_t *method)
@@ -259,6 +264,16 @@ static bool check_head(bt_gconn_t *conn, bt_h2_stream_t *stream,
         refuse(conn, stream, BT_GRPC_UNIMPLEMENTED,
                "this server has no method of this path");
         return false;
+    }
+    if (handlers->on_admit != NULL) {
+        bt_grpc_code_t code = BT_GRPC_UNAUTHENTICATED;
+
+        why =
+            handlers->on_admit(handlers->ctx, method, field_of, stream, &code);
+        if (why != NULL) {
+            refuse(conn, stream, code, why);
+            return false;
+        }
     }
     if ((encoding != NULL) && (strcmp(encoding, "identity") != 0) &&
         (strcmp(encoding, "gzip") != 0)) {

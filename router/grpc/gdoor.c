@@ -19,14 +19,22 @@
 
 /* ---- the methods ---- */
 
-#define SMALL(name, fn)                                       \
-    {                                                         \
-        BT_INFERENCE name, false, SMALL_BYTES, fn, NULL, NULL \
+/* Where keys are in force; without a word, whoever has one. */
+typedef enum access {
+    BY_KEY,
+    ANYBODY,
+    ORDERS, /* for a tenant that is `admin` */
+} access_t;
+
+#define SMALL_FOR(who, name, fn)                                   \
+    {                                                              \
+        BT_INFERENCE name, false, SMALL_BYTES, fn, NULL, NULL, who \
     }
+#define SMALL(name, fn) SMALL_FOR(BY_KEY, name, fn)
 
 static const bt_gmethod_t methods[] = {
-    SMALL("ServerLive", bt_service_server_live),
-    SMALL("ServerReady", bt_service_server_ready),
+    SMALL_FOR(ANYBODY, "ServerLive", bt_service_server_live),
+    SMALL_FOR(ANYBODY, "ServerReady", bt_service_server_ready),
     SMALL("ModelReady", bt_service_model_ready),
     SMALL("ServerMetadata", bt_service_server_metadata),
     SMALL("ModelMetadata", bt_service_model_metadata),
@@ -34,11 +42,12 @@ static const bt_gmethod_t methods[] = {
     SMALL("ModelStatistics", bt_service_model_statistics),
     SMALL("RepositoryIndex", bt_service_repository_index),
     {BT_INFERENCE "RepositoryModelLoad", false, SMALL_BYTES, bt_manage_load,
-     NULL, bt_manage_gone},
+     NULL, bt_manage_gone, ORDERS},
     {BT_INFERENCE "RepositoryModelUnload", false, SMALL_BYTES, bt_manage_unload,
-     NULL, bt_manage_gone},
-    SMALL("TraceSetting", bt_service_trace_setting),
-    SMALL("LogSettings", bt_service_log_settings),
+     NULL, bt_manage_gone, ORDERS},
+    /* A message may only ask; what it does is known when it is read. */
+    SMALL_FOR(ORDERS, "TraceSetting", bt_service_trace_setting),
+    SMALL_FOR(ORDERS, "LogSettings", bt_service_log_settings),
     SMALL("SystemSharedMemoryStatus", bt_memory_status),
     SMALL("SystemSharedMemoryRegister", bt_memory_register),
     SMALL("SystemSharedMemoryUnregister", bt_memory_unregister),
@@ -46,20 +55,49 @@ static const bt_gmethod_t methods[] = {
     SMALL("CudaSharedMemoryRegister", bt_memory_cuda_register),
     SMALL("CudaSharedMemoryUnregister", bt_memory_cuda_none),
     {BT_INFERENCE "ModelInfer", false, 0, bt_infer_unary, NULL,
-     bt_infer_unary_gone},
+     bt_infer_unary_gone, BY_KEY},
     {BT_INFERENCE "ModelStreamInfer", true, 0, bt_infer_stream,
-     bt_infer_stream_half_close, bt_infer_stream_gone},
+     bt_infer_stream_half_close, bt_infer_stream_gone, BY_KEY},
     {"/grpc.health.v1.Health/Check", false, SMALL_BYTES, bt_health_check, NULL,
-     NULL},
+     NULL, ANYBODY},
     {"/grpc.health.v1.Health/Watch", false, SMALL_BYTES, bt_health_watch, NULL,
-     bt_health_watch_gone},
+     bt_health_watch_gone, ANYBODY},
     {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", true,
-     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL},
+     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL,
+     BY_KEY},
     {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", true,
-     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL},
+     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL,
+     BY_KEY},
 };
 
 /* ---- the books ---- */
+
+/* Messages of a stream that stays open while keys change are looked at again,
+ * in infer.c. */
+static const char *on_admit(void *ctx, const bt_gmethod_t *method,
+                            bt_grpc_field_fn field, const void *head,
+                            bt_grpc_code_t *code_p)
+{
+    bt_gdoor_t *door = ctx;
+    bt_tenants_t *tenants = &door->front->tenants;
+    bt_tenant_t *tenant = NULL;
+    const char *why = NULL;
+
+    if (!bt_tenants_are_keyed(tenants) || (method->access == ANYBODY)) {
+        return NULL;
+    }
+    if (bt_tenants_find(tenants, field, head, &tenant, &why) != BT_OK) {
+        bt_router_metrics_unauthorized(tenants->metrics);
+        *code_p = BT_GRPC_UNAUTHENTICATED;
+        return why;
+    }
+    if ((method->access == ORDERS) && !tenant->limits.admin) {
+        *code_p = BT_GRPC_PERMISSION_DENIED;
+        return "this needs the key of a tenant that is `admin` in the file of "
+               "--api-keys";
+    }
+    return NULL;
+}
 
 /* The client's X-Request-Id, or one of ours, is in the answer's head. */
 static void on_begin(void *ctx, bt_gcall_t *call)
@@ -302,6 +340,7 @@ bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
         .n_methods = BT_ARRAY_LEN(methods),
         .ctx = door,
         .on_check = on_check,
+        .on_admit = on_admit,
         .on_begin = on_begin,
         .on_refused = on_refused,
         .id_field = REQUEST_ID,

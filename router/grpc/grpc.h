@@ -71,7 +71,12 @@ typedef struct bt_gmethod {
     void (*on_half_close)(bt_gcall_t *call);
     /** May be NULL. The call ends now, without bt_gcall_end(). */
     void (*on_gone)(bt_gcall_t *call);
+    /** Who may call it, for on_admit(), whose meaning it has. */
+    int access;
 } bt_gmethod_t;
+
+/** A field of a call's head by its name in lower case; NULL: it has none. */
+typedef const char *(*bt_grpc_field_fn)(const void *head, const char *name);
 
 typedef struct bt_grpc_handlers {
     /** The methods; static. */
@@ -82,6 +87,12 @@ typedef struct bt_grpc_handlers {
      *  or NULL @return NULL, or why not (PERMISSION_DENIED) */
     const char *(*on_check)(void *ctx, const char *authority,
                             const char *origin);
+    /** May be NULL. May who calls call this method, on_check() being past?
+     *  @param [out] code_p  otherwise the call's
+     *  @return NULL, or why not; static */
+    const char *(*on_admit)(void *ctx, const bt_gmethod_t *method,
+                            bt_grpc_field_fn field, const void *head,
+                            bt_grpc_code_t *code_p);
     /** May be NULL. A call begins. */
     void (*on_begin)(void *ctx, bt_gcall_t *call);
     /** May be NULL: on_end() is called. A call is refused before it begins.

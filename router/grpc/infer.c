@@ -240,9 +240,39 @@ static bool hold_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
     return true;
 }
 
+static const char *field_of(const void *call, const char *name)
+{
+    return bt_gcall_field(call, name);
+}
+
+/* A stream may be older than the keys that are in force.
+ * @return NULL: it was refused */
+static bt_tenant_t *find_tenant(visit_t *visit, bt_gmessage_t *message)
+{
+    bt_gdoor_t *door = door_of(visit);
+    bt_api_error_t error = {0};
+    bt_tenant_t *tenant = NULL;
+    const char *why = NULL;
+    const bt_status_t status = bt_tenants_find(&door->front->tenants, field_of,
+                                               visit->call, &tenant, &why);
+
+    if (status == BT_OK) {
+        return tenant;
+    }
+    bt_gmessage_fini(door->grpc, message);
+    bt_api_error_set(&error,
+                     (status == BT_ERR_UNAUTHORIZED)    ? 401
+                     : (status == BT_ERR_INVALID_PARAM) ? 400
+                                                        : 503,
+                     "invalid_request_error", NULL, "%s", why);
+    visit->reply.ops->error(&visit->reply, &error);
+    return NULL;
+}
+
 static void begin(visit_t *visit, bt_gmessage_t *message)
 {
     bt_gdoor_t *door = door_of(visit);
+    bt_tenant_t *tenant = find_tenant(visit, message);
     const bt_pb_infer_form_t form = {
         .compressed = message->compressed,
         .max_bytes = door->front->config->max_body_bytes,
@@ -258,6 +288,10 @@ static void begin(visit_t *visit, bt_gmessage_t *message)
         .ctx = door,
     };
 
+    if (tenant == NULL) {
+        return;
+    }
+    source.tenant = tenant;
     bt_gcall_peer(visit->call, client);
     source.client = (client[0] != '\0') ? client : NULL;
 

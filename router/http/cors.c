@@ -121,7 +121,10 @@ void bt_cors_add_headers(const char *origins, const bt_http1_head_t *head,
                      allows_all(origins) ? "*" : origin);
     bt_strbuf_puts(
         out, "Access-Control-Expose-Headers: X-Request-Id, Retry-After, "
-             "Inference-Header-Content-Length, X-Baton-Ignored-Fields\r\n");
+             "Inference-Header-Content-Length, X-Baton-Ignored-Fields, "
+             "x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "
+             "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
+             "x-ratelimit-reset-requests, x-ratelimit-reset-tokens\r\n");
 }
 
 /* Names of headers, as they may stand in an answer. */

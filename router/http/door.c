@@ -203,6 +203,14 @@ static bt_status_t listen_for_vertex(bt_door_t *door)
         ((own != NULL) && (strcmp(own + 1, text) == 0))) {
         return BT_OK;
     }
+    if (!door->front->config->insecure &&
+        !bt_tenants_are_keyed(&door->front->tenants)) {
+        BT_LOG_ERROR("Vertex AI's port %.16s (AIP_HTTP_PORT) is beyond "
+                     "loopback, where nobody would need a key: add --api-keys "
+                     "FILE, or --insecure if whoever reaches it may use it",
+                     text);
+        return BT_ERR_INVALID_PARAM;
+    }
     snprintf(address, sizeof(address), "0.0.0.0:%.16s", text);
     status = listen_at(door->http, "http (AIP_HTTP_PORT)", address, at);
     if (status == BT_OK) {
@@ -247,6 +255,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .on_turn = bt_door_turn,
         .on_gather = on_gather,
         .check_head = check_head,
+        .admit = bt_door_admit,
         .add_headers = add_cors_headers,
         .preflight = preflight,
         .format_error = bt_door_format_error,

@@ -9,6 +9,7 @@
 #define BT_ROUTER_HTTP_DOOR_PRIV_H
 
 #include "router/frontend/call.h"
+#include "router/http/admit.h"
 #include "router/http/answer.h"
 #include "router/http/door.h"
 #include "router/triton/infer_call.h"
@@ -37,8 +38,9 @@ struct bt_visit {
     bt_exchange_t *ex;
     const char *route; /**< pattern of its path; static */
     bt_api_dialect_t dialect;
-    bool began;        /**< the head of a stream went out */
-    uint32_t sequence; /**< of the next event of a response */
+    bt_tenant_t *tenant; /**< a reference; NULL: nobody asked who it is */
+    bool began;          /**< the head of a stream went out */
+    uint32_t sequence;   /**< of the next event of a response */
     uint64_t start_us;
     bt_list_t waits;            /**< in bt_scrape_t, or by itself */
     bt_answer_t *writing;       /**< its answer, at the pool; or NULL */

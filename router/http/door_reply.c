@@ -113,6 +113,7 @@ static bt_exchange_t *leave(bt_visit_t *visit, int code)
         log_visit(visit, code);
     }
     bt_exchange_set_user(ex, NULL);
+    bt_tenant_unref(visit->tenant);
     bt_list_remove(&visit->waits);
     bt_free(visit);
     return ex;
@@ -124,6 +125,21 @@ void bt_visit_respond(bt_visit_t *visit, int status, const char *type,
     bt_exchange_respond(leave(visit, status), status, type, body, bytes);
 }
 
+static void add_header(void *ctx, const char *name, const char *value)
+{
+    bt_exchange_add_header(ctx, name, value);
+}
+
+/* What its tenant may have, and what is left of it. Before the head goes out.
+ */
+static void tell_limits(bt_visit_t *visit)
+{
+    if (visit->tenant != NULL) {
+        bt_tenant_tell_limits(visit->tenant, bt_now_us(), add_header,
+                              visit->ex);
+    }
+}
+
 void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error)
 {
     bt_strbuf_t *out = &visit->door->out;
@@ -133,6 +149,7 @@ void bt_visit_fail(bt_visit_t *visit, const bt_api_error_t *error)
         snprintf(retry, sizeof(retry), "%u",
                  (error->retry_after_s > 0) ? error->retry_after_s : 1);
         bt_exchange_add_header(visit->ex, "Retry-After", retry);
+        tell_limits(visit);
     }
     bt_strbuf_reset(out);
     bt_api_write_error(visit->dialect, error, out);
@@ -172,6 +189,13 @@ static void tell_ignored(bt_visit_t *visit)
         bt_exchange_add_header(visit->ex, "X-Baton-Ignored-Fields", ignored);
         ignored[0] = '\0';
     }
+}
+
+/* The same, of an answer that is none of an error. */
+static void tell_head(bt_visit_t *visit)
+{
+    tell_ignored(visit);
+    tell_limits(visit);
 }
 
 static void open_event(bt_strbuf_t *out)
@@ -231,7 +255,7 @@ static void send_event(bt_visit_t *visit)
     }
     if (!visit->began) {
         visit->began = true;
-        tell_ignored(visit);
+        tell_head(visit);
         bt_exchange_stream_begin(visit->ex, EVENT_STREAM);
     }
     (void)bt_exchange_stream_write(visit->ex, out->data, out->len);
@@ -309,7 +333,7 @@ static void on_finish(bt_reply_t *reply, const bt_api_answer_t *answer,
         end_stream(visit, answer, usage);
         return;
     }
-    tell_ignored(visit);
+    tell_head(visit);
     if (bt_answer_bytes(choices, n) > visit->door->inline_bytes) {
         if (!bt_answer_begin(visit, answer, choices, n, usage)) {
             bt_visit_fail_for_memory(visit);
@@ -347,6 +371,7 @@ static void begin_call(bt_visit_t *visit, const bt_visit_how_t *how,
         .model = how->model,
         .stream = how->stream,
         .traceparent = bt_exchange_header(visit->ex, "traceparent"),
+        .tenant = visit->tenant,
         .body_freed = bt_door_body_freed,
         .ctx = visit->door,
         .body_bytes = body_bytes,

@@ -105,6 +105,11 @@ typedef struct bt_http_handlers {
      *  heads that check_head() let pass. */
     void (*add_headers)(void *ctx, const bt_http1_head_t *head,
                         bt_strbuf_t *out);
+    /** May be NULL. Looks at a head that check_head() let pass before its body
+     *  is read, but for OPTIONS; may append headers of the answer to @a out.
+     *  @return NULL, or why it is answered with 401: one sentence, static. */
+    const char *(*admit)(void *ctx, const bt_http1_head_t *head,
+                         bt_strbuf_t *out);
     /** May be NULL. A head with the method OPTIONS that check_head() let pass.
      *  @return true: it is answered with 204 and what was appended beside the
      *  headers above; false: with 405 */

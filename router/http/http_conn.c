@@ -218,6 +218,17 @@ static const char *check_head(bt_conn_t *conn)
     return why;
 }
 
+/* @return NULL, or why who asks has to say who it is. */
+static const char *admit(bt_conn_t *conn)
+{
+    const bt_http_handlers_t *handlers = &conn->http->handlers;
+
+    return (handlers->admit == NULL)
+               ? NULL
+               : handlers->admit(handlers->ctx, &conn->ex->head,
+                                 &conn->ex->headers);
+}
+
 /* A method of no route's: a preflight, or nothing. */
 static void answer_other(bt_conn_t *conn)
 {
@@ -284,6 +295,11 @@ static void head_done(bt_conn_t *conn, size_t head_bytes)
     why = check_head(conn);
     if (why != NULL) {
         refuse(conn, 403, why);
+        return;
+    }
+    why = admit(conn);
+    if (why != NULL) {
+        refuse(conn, 401, why);
     } else if (!ex->head.chunked && (ex->head.length == 0)) {
         dispatch(conn);
     } else {

@@ -27,6 +27,7 @@ typedef struct route {
     const char *pattern; /* segments in braces match anything */
     methods_t methods;
     void (*handle)(const request_t *r);
+    bt_access_kind_t access;
 } route_t;
 
 /* ---- errors ---- */
@@ -219,64 +220,71 @@ static void invocations(const request_t *r)
 
 /* ---- the table ---- */
 
+#define BY_KEY        BT_ACCESS_BY_KEY
+#define ANYBODY       BT_ACCESS_ANYBODY
+#define ORDERS        BT_ACCESS_ORDERS
+#define ADMIN         BT_ACCESS_ADMIN
+#define INSIDE        BT_ACCESS_INSIDE
 #define MODEL         "/v2/models/{model}"
 #define MODEL_VERSION MODEL "/versions/{version}"
-#define SHARED_MEMORY(at, status, add, remove)                      \
-    {at "/status", READ, status}, {at "/unregister", POST, remove}, \
-        {at "/region/{name}/status", READ, status},                 \
-        {at "/region/{name}/register", POST, add},                  \
-    {                                                               \
-        at "/region/{name}/unregister", POST, remove                \
+#define SHARED_MEMORY(at, status, add, remove)               \
+    {at "/status", READ, status, BY_KEY},                    \
+        {at "/unregister", POST, remove, BY_KEY},            \
+        {at "/region/{name}/status", READ, status, BY_KEY},  \
+        {at "/region/{name}/register", POST, add, BY_KEY},   \
+    {                                                        \
+        at "/region/{name}/unregister", POST, remove, BY_KEY \
     }
 
 static const route_t main_routes[] = {
-    {"/", READ, bt_route_welcome},
-    {"/v2", READ, bt_route_server},
-    {"/v2/health/live", READ, server_live},
-    {"/v2/health/ready", READ, server_ready},
-    {"/v2/models/stats", READ, bt_route_all_stats},
-    {MODEL, READ, bt_route_model},
-    {MODEL "/ready", READ, model_ready},
-    {MODEL "/generate", POST, generate},
-    {MODEL "/generate_stream", POST, generate_stream},
-    {MODEL "/infer", POST, infer},
-    {MODEL "/config", READ, bt_route_config},
-    {MODEL "/stats", READ, bt_route_stats},
-    {MODEL "/trace/setting", READ_OR_POST, bt_route_trace},
-    {MODEL_VERSION, READ, bt_route_model},
-    {MODEL_VERSION "/ready", READ, model_ready},
-    {MODEL_VERSION "/generate", POST, generate},
-    {MODEL_VERSION "/generate_stream", POST, generate_stream},
-    {MODEL_VERSION "/infer", POST, infer},
-    {MODEL_VERSION "/config", READ, bt_route_config},
-    {MODEL_VERSION "/stats", READ, bt_route_stats},
-    {MODEL_VERSION "/trace/setting", READ_OR_POST, bt_route_trace},
-    {"/v2/logging", READ_OR_POST, bt_route_log},
-    {"/v2/trace/setting", READ_OR_POST, bt_route_trace},
-    {"/v2/repository/index", POST, bt_route_index},
-    {"/v2/repository/models/{name}/load", POST, bt_route_load},
-    {"/v2/repository/models/{name}/unload", POST, bt_route_unload},
+    {"/", READ, bt_route_welcome, BY_KEY},
+    {"/v2", READ, bt_route_server, BY_KEY},
+    {"/v2/health/live", READ, server_live, ANYBODY},
+    {"/v2/health/ready", READ, server_ready, ANYBODY},
+    {"/v2/models/stats", READ, bt_route_all_stats, BY_KEY},
+    {MODEL, READ, bt_route_model, BY_KEY},
+    {MODEL "/ready", READ, model_ready, BY_KEY},
+    {MODEL "/generate", POST, generate, BY_KEY},
+    {MODEL "/generate_stream", POST, generate_stream, BY_KEY},
+    {MODEL "/infer", POST, infer, BY_KEY},
+    {MODEL "/config", READ, bt_route_config, BY_KEY},
+    {MODEL "/stats", READ, bt_route_stats, BY_KEY},
+    {MODEL "/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
+    {MODEL_VERSION, READ, bt_route_model, BY_KEY},
+    {MODEL_VERSION "/ready", READ, model_ready, BY_KEY},
+    {MODEL_VERSION "/generate", POST, generate, BY_KEY},
+    {MODEL_VERSION "/generate_stream", POST, generate_stream, BY_KEY},
+    {MODEL_VERSION "/infer", POST, infer, BY_KEY},
+    {MODEL_VERSION "/config", READ, bt_route_config, BY_KEY},
+    {MODEL_VERSION "/stats", READ, bt_route_stats, BY_KEY},
+    {MODEL_VERSION "/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
+    {"/v2/logging", READ_OR_POST, bt_route_log, ORDERS},
+    {"/v2/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
+    {"/v2/repository/index", POST, bt_route_index, BY_KEY},
+    {"/v2/repository/models/{name}/load", POST, bt_route_load, ORDERS},
+    {"/v2/repository/models/{name}/unload", POST, bt_route_unload, ORDERS},
     SHARED_MEMORY("/v2/systemsharedmemory", bt_route_memory_status,
                   bt_route_memory_register, bt_route_memory_unregister),
     SHARED_MEMORY("/v2/cudasharedmemory", bt_route_cuda_status,
                   bt_route_cuda_register, bt_route_cuda_unregister),
-    {"/ping", READ, server_ready},
-    {"/invocations", POST, invocations},
-    {"/v1/completions", POST, openai},
-    {"/v1/chat/completions", POST, openai},
-    {"/v1/responses", POST, openai},
-    {"/v1/models", READ, list_models},
-    {"/v1/models/{model}", READ, one_model},
-    {"/tokenize", POST, openai},
-    {"/detokenize", POST, openai},
-    {"/tokenizer_info", READ, tokenizer_info},
-    {"/health", READ, server_ready},
-    {"/version", READ, version},
-    {"/metrics", READ, metrics},
+    {"/ping", READ, server_ready, ANYBODY},
+    {"/invocations", POST, invocations, BY_KEY},
+    {"/v1/completions", POST, openai, BY_KEY},
+    {"/v1/chat/completions", POST, openai, BY_KEY},
+    {"/v1/responses", POST, openai, BY_KEY},
+    {"/v1/models", READ, list_models, BY_KEY},
+    {"/v1/models/{model}", READ, one_model, BY_KEY},
+    {"/tokenize", POST, openai, BY_KEY},
+    {"/detokenize", POST, openai, BY_KEY},
+    {"/tokenizer_info", READ, tokenizer_info, BY_KEY},
+    {"/health", READ, server_ready, ANYBODY},
+    {"/version", READ, version, BY_KEY},
+    /* Who comes through a proxy of this machine is on loopback, too. */
+    {"/metrics", READ, metrics, ADMIN},
 };
 
 static const route_t metrics_routes[] = {
-    {"/metrics", READ, metrics},
+    {"/metrics", READ, metrics, INSIDE},
 };
 
 /* @return false for a path that no route can have. */
@@ -360,6 +368,11 @@ static bool is_allowed(methods_t methods, bt_http_method_t method)
 
 static void follow(request_t *r, const route_t *route)
 {
+    const bool changes = bt_exchange_method(r->ex) == BT_HTTP_POST;
+
+    if (!bt_visit_admit(r->visit, route->access, changes)) {
+        return;
+    }
     if (r->model != NULL) {
         r->served = bt_registry_find(&r->door->front->models, r->model);
         if (r->served == NULL) {

@@ -162,6 +162,39 @@ void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
 /** Lines of the access log that could not be kept. */
 void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines);
 
+/** A request came without a key that is one, where it needs one. */
+void bt_router_metrics_unauthorized(bt_router_metrics_t *m);
+
+/* ---- events of a tenant ---- */
+
+/** Tenants that have series of their own, the first that are asked for; all
+ *  later ones share those of "other", so the page has an end. */
+#define BT_METRICS_MAX_TENANTS 64u
+
+typedef struct bt_tenant_metrics bt_tenant_metrics_t;
+
+/** Why a tenant's request was refused. */
+typedef enum bt_tenant_refusal {
+    BT_TENANT_REFUSED_TOKENS,   /**< more than its rate */
+    BT_TENANT_REFUSED_REQUESTS, /**< more at once than it may */
+    BT_TENANT_REFUSED_SERVER,   /**< the server had no room for anybody */
+    BT_TENANT_N_REFUSALS,
+} bt_tenant_refusal_t;
+
+/** The series of the tenant of this name (shorter than 64 bytes); never NULL.
+ *  They live as long as @a m. */
+bt_tenant_metrics_t *bt_router_metrics_tenant(bt_router_metrics_t *m,
+                                              const char *name);
+/* NULL is allowed in all of these: nothing is counted. */
+/** A generation was accepted. */
+void bt_tenant_metrics_prompt(bt_tenant_metrics_t *tm, uint32_t n_tokens);
+/** So many more tokens came. */
+void bt_tenant_metrics_output(bt_tenant_metrics_t *tm, uint32_t n_tokens);
+void bt_tenant_metrics_refused(bt_tenant_metrics_t *tm,
+                               bt_tenant_refusal_t cause);
+/** So many more, or fewer, are under way. */
+void bt_tenant_metrics_running(bt_tenant_metrics_t *tm, int32_t change);
+
 /* ---- what the launcher tells ---- */
 
 /** So many workers of a role are meant to be here. */

@@ -18,6 +18,7 @@ static const char *const scope_labels[BT_N_SCOPES] = {
     [BT_SCOPE_ROUTE] = "`route`, `method`, `code`",
     [BT_SCOPE_EXPECTED] = "`role`, `model`",
     [BT_SCOPE_RESTARTS] = "`worker`",
+    [BT_SCOPE_TENANT] = "`tenant`",
 };
 
 /* ---- labels ---- */

@@ -399,6 +399,15 @@ static void put_fleet(page_t *page, const bt_series_def_t *series)
     }
 }
 
+static void put_tenants(page_t *page, const bt_series_def_t *series)
+{
+    for (uint32_t i = 0; i < page->s->n_tenants; i++) {
+        const bt_tenant_metrics_t *tm = &page->s->tenants[i];
+
+        put(page, series, tm->labels, tm->cells[series->cell]);
+    }
+}
+
 /* ---- the whole ---- */
 
 static int by_name(const void *a, const void *b)
@@ -512,7 +521,7 @@ void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
         [BT_SCOPE_SEED] = put_seeds,      [BT_SCOPE_SUM] = put_sum,
         [BT_SCOPE_WORKER] = put_workers,  [BT_SCOPE_ROLE] = put_roles,
         [BT_SCOPE_ROUTE] = put_routes,    [BT_SCOPE_EXPECTED] = put_fleet,
-        [BT_SCOPE_RESTARTS] = put_fleet,
+        [BT_SCOPE_RESTARTS] = put_fleet,  [BT_SCOPE_TENANT] = put_tenants,
     };
     page_t page = {.s = snapshot, .out = out};
 

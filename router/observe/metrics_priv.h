@@ -47,6 +47,13 @@ struct bt_model_metrics {
     bt_duration_t responses[BT_STATISTICS_RESPONSES];
 };
 
+/** What is counted of a tenant. */
+struct bt_tenant_metrics {
+    char name[64];
+    char labels[96]; /* tenant="NAME" */
+    double cells[BT_TC_N];
+};
+
 struct bt_router_metrics {
     bt_list_t models; /* in order of creation */
     uint32_t n_models;
@@ -63,7 +70,10 @@ struct bt_router_metrics {
     bt_http_count_t *http;
     uint32_t n_http, cap_http;
     bt_fleet_cells_t *fleet; /* NULL: nothing was told */
-    bt_strbuf_t labels;      /* scratch, of one series */
+    /* One more: of "other". */
+    bt_tenant_metrics_t tenants[BT_METRICS_MAX_TENANTS + 1];
+    uint32_t n_tenants;
+    bt_strbuf_t labels; /* scratch, of one series */
 };
 
 /* ---- a snapshot ---- */
@@ -95,7 +105,9 @@ struct bt_metrics_snapshot {
     bt_http_count_t *http;
     uint32_t n_http;
     bt_fleet_cells_t *fleet; /* a reference, or NULL */
-    const char *build;       /* borrowed of the page, which stays */
+    bt_tenant_metrics_t *tenants;
+    uint32_t n_tenants;
+    const char *build; /* borrowed of the page, which stays */
     bt_model_values_t nowhere;
     double cells[BT_PC_N];
     bt_histogram_t loop[BT_LH_N];

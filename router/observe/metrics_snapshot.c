@@ -89,8 +89,11 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
     snapshot->workers =
         bt_calloc((size_t)snapshot->n_workers + 1, sizeof(*snapshot->workers));
     snapshot->http = bt_calloc((size_t)m->n_http + 1, sizeof(*snapshot->http));
+    snapshot->n_tenants = m->n_tenants;
+    snapshot->tenants =
+        bt_calloc((size_t)m->n_tenants + 1, sizeof(*snapshot->tenants));
     if ((snapshot->models == NULL) || (snapshot->workers == NULL) ||
-        (snapshot->http == NULL)) {
+        (snapshot->http == NULL) || (snapshot->tenants == NULL)) {
         bt_metrics_snapshot_destroy(snapshot);
         return BT_ERR_NO_MEMORY;
     }
@@ -99,6 +102,8 @@ bt_status_t bt_metrics_snapshot_create(const bt_router_metrics_t *m,
     if (m->n_http > 0) {
         memcpy(snapshot->http, m->http, m->n_http * sizeof(*m->http));
     }
+    memcpy(snapshot->tenants, m->tenants,
+           m->n_tenants * sizeof(*snapshot->tenants));
     snapshot->fleet = m->fleet;
     if (snapshot->fleet != NULL) {
         snapshot->fleet->n_refs++;
@@ -118,6 +123,7 @@ void bt_metrics_snapshot_destroy(bt_metrics_snapshot_t *snapshot)
         return;
     }
     bt_metrics_fleet_drop(snapshot->fleet);
+    bt_free(snapshot->tenants);
     bt_free(snapshot->http);
     bt_free(snapshot->workers);
     bt_free(snapshot->models);

@@ -48,6 +48,14 @@
     {                                    \
         BT_SCOPE_ROLE, "@", BT_WC_##cell \
     }
+#define TENANT(cell)                       \
+    {                                      \
+        BT_SCOPE_TENANT, "@", BT_TC_##cell \
+    }
+#define TENANT_BY(labels, cell)                    \
+    {                                              \
+        BT_SCOPE_TENANT, "@," labels, BT_TC_##cell \
+    }
 #define OTHER(scope)             \
     {                            \
         BT_SCOPE_##scope, "@", 0 \
@@ -279,6 +287,29 @@ const bt_family_def_t bt_metrics_families[] = {
      "Stale or foreign KV writes refused", SERIES(MODEL(KV_STALE))},
     {COUNTER, "baton_kv_checksum_failures_total",
      "KV extents whose checksum did not match", SERIES(MODEL(KV_CHECKSUM))},
+
+    /* ---- tenants ---- */
+    {COUNTER, "baton_tenant_requests_total",
+     "Sequences that were begun for a tenant; the first 64 tenants have series, "
+     "all others are other", SERIES(TENANT(REQUESTS))},
+    {COUNTER, "baton_tenant_prompt_tokens_total",
+     "Prompt tokens of a tenant's sequences, found in a cache or not",
+     SERIES(TENANT(PROMPT_TOKENS))},
+    {COUNTER, "baton_tenant_generation_tokens_total",
+     "Tokens generated for a tenant", SERIES(TENANT(GENERATION_TOKENS))},
+    {GAUGE, "baton_tenant_requests_in_flight",
+     "A tenant's sequences under way, those that wait included",
+     SERIES(TENANT(RUNNING))},
+    {COUNTER, "baton_tenant_refused_total",
+     "A tenant's requests that were answered with 429 or 503: for more tokens "
+     "than its rate, for more at once than it may have, or because the server "
+     "had no room for anybody",
+     SERIES(TENANT_BY("cause=\"tokens\"", REFUSED_TOKENS),
+            TENANT_BY("cause=\"requests\"", REFUSED_REQUESTS),
+            TENANT_BY("cause=\"server\"", REFUSED_SERVER))},
+    {COUNTER, "baton_unauthorized_total",
+     "Requests without a key that is one of the server's, where it wants one",
+     SERIES(PROCESS(UNAUTHORIZED))},
 
     /* ---- workers ---- */
     {GAUGE, "baton_workers", "Workers linked to this router",

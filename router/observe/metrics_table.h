@@ -17,6 +17,7 @@
  *     ROUTE      route, method, code         counts        one per those seen
  *     EXPECTED   model, role                 of the fleet  one per those told
  *     RESTARTS   worker                      of the fleet  one per those told
+ *     TENANT     tenant                      tenant cell   one per tenant
  */
 #ifndef BT_ROUTER_OBSERVE_METRICS_TABLE_H
 #define BT_ROUTER_OBSERVE_METRICS_TABLE_H
@@ -40,6 +41,7 @@ typedef enum bt_series_scope {
     BT_SCOPE_ROUTE,
     BT_SCOPE_EXPECTED,
     BT_SCOPE_RESTARTS,
+    BT_SCOPE_TENANT,
     BT_N_SCOPES,
 } bt_series_scope_t;
 
@@ -184,6 +186,18 @@ typedef enum bt_worker_cell {
     BT_WC_N,
 } bt_worker_cell_t;
 
+typedef enum bt_tenant_cell {
+    BT_TC_REQUESTS,
+    BT_TC_PROMPT_TOKENS,
+    BT_TC_GENERATION_TOKENS,
+    BT_TC_RUNNING,
+    BT_TC_REFUSED, /**< and behind it for each cause */
+    BT_TC_REFUSED_TOKENS = BT_TC_REFUSED,
+    BT_TC_REFUSED_REQUESTS,
+    BT_TC_REFUSED_SERVER,
+    BT_TC_N,
+} bt_tenant_cell_t;
+
 typedef enum bt_process_cell {
     BT_PC_ONE, /**< always 1 */
     BT_PC_CONNECTIONS,
@@ -202,6 +216,7 @@ typedef enum bt_process_cell {
     BT_PC_TRACE_LOST,
     BT_PC_ACCESS_LOST,
     BT_PC_LOG_DROPPED,
+    BT_PC_UNAUTHORIZED,
     BT_PC_CPU_USE,
     BT_PC_CPU_TOTAL_BYTES,
     BT_PC_CPU_USED_BYTES,

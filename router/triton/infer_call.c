@@ -59,6 +59,7 @@ static void call_free(bt_infer_call_t *call)
     bt_strbuf_fini(&call->body);
     bt_free(call->client);
     bt_free(call->traceparent);
+    bt_tenant_unref(call->tenant);
     let_go(call);
     bt_uses_end(call->uses);
     bt_free(call);
@@ -293,6 +294,7 @@ static void begin_row(bt_infer_call_t *call, size_t i)
         .dialect = BT_API_GENERATE,
         .model = call->request.model,
         .traceparent = call->traceparent,
+        .tenant = call->tenant,
         .request = &call->lowered.rows[i],
         .parse_us = call->parse_us,
         .tally = &call->tally,
@@ -362,7 +364,7 @@ static void stop_other(bt_infer_call_t *call)
             BT_CONTAINER_OF(at, bt_infer_call_t, stoppable);
 
         if ((strcmp(other->request.id, call->request.id) == 0) &&
-            (call->client != NULL) &&
+            (other->tenant == call->tenant) && (call->client != NULL) &&
             (strcmp(other->client, call->client) == 0)) {
             stop_rows(other);
             break;
@@ -648,6 +650,8 @@ static bt_infer_call_t *call_new(bt_frontend_t *front,
         memcpy(call->parse_ctx, source->parse_ctx, source->parse_ctx_bytes);
     }
     call->may_stream = source->may_stream;
+    call->tenant =
+        (source->tenant != NULL) ? bt_tenant_ref(source->tenant) : NULL;
     return call;
 }
 

@@ -19,7 +19,8 @@
  *
  * A request whose input `stop` is true ends the one of the same id that runs:
  * what that has so far is its answer; the request itself is answered without
- * outputs. Only for the client, by its address, that sent that one.
+ * outputs. Only for the client, by its address, and the tenant that sent that
+ * one.
  *
  * Threads: everything on the event loop's thread, but for what the pool runs.
  */
@@ -64,6 +65,7 @@ typedef struct bt_infer_source {
     /** Who asks, its address: only that one can stop it. NULL: nobody can. */
     const char *client;
     const char *traceparent; /**< W3C Trace Context, or NULL */
+    bt_tenant_t *tenant;     /**< whose it is; NULL: nobody's in particular */
     bt_infer_parse_t parse;
     /** Given to parse; copied, parse_ctx_bytes of it (at most
      *  BT_INFER_CTX_BYTES). */

@@ -53,6 +53,7 @@ struct bt_infer_call {
     uint8_t parse_ctx[BT_INFER_CTX_BYTES];
     bool may_stream;
     char *client, *traceparent; /* owned, or NULL */
+    bt_tenant_t *tenant;        /* a reference, or NULL */
     bt_strbuf_t body;
 
     bt_status_t status; /* of the last step */

@@ -123,6 +123,17 @@ class OneQuestion(AskBase):
         self.ask("x")
         self.assertEqual(self.server.keys, ["Bearer secret", None])
 
+    def test_a_key_of_the_options_goes_before_ours_and_ours_before_openais(self):
+        self.ask("x", OPENAI_API_KEY="theirs")
+        self.ask("x", OPENAI_API_KEY="theirs", BATON_API_KEY="ours")
+        self.ask("--api-key", "said", "x", BATON_API_KEY="ours")
+        self.assertEqual(self.server.keys, ["Bearer theirs", "Bearer ours", "Bearer said"])
+
+    def test_a_key_that_no_header_can_have_is_not_sent(self):
+        self.assert_refused("baton: the API key has a character that no header can have\n", "x",
+                            BATON_API_KEY="a\nHost: evil")
+        self.assertEqual(self.server.keys, [])
+
     def test_a_server_without_models_is_named(self):
         self.server.models = []
         self.assert_refused("baton: the server has no model loaded\n", "Where?")

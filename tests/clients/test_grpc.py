@@ -512,6 +512,40 @@ def test_grpc_over_tls(c):
                 assert code in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"), code
 
 
+def test_keys_are_metadata(c):
+    """Also of a stream that is older than the keys in force."""
+    import signal
+    import tempfile
+    from test_tenants import Keys, hang_up
+    with tempfile.TemporaryDirectory() as d:
+        keys = Keys(d, acme="requests=1", ops="admin")
+        with harness.Cluster(harness.small_model(d), router_args=["--api-keys", keys.path]) as locked:
+            acme = {"authorization": "Bearer " + keys.keys["acme"]}
+            with client(locked) as t:
+                assert t.is_server_live() and t.is_server_ready()
+                for headers in (None, {"authorization": "Bearer wrong"}, {"authorization": keys.keys["acme"]},
+                                {"x-api-key": "x" * 5000}):
+                    code, text = code_of(lambda: t.infer(MODEL, question(), headers=headers))
+                    assert code == "StatusCode.UNAUTHENTICATED" and "API key" in text, (code, text)
+                assert code_of(lambda: t.get_model_metadata(MODEL))[0] == "StatusCode.UNAUTHENTICATED"
+                assert t.get_model_metadata(MODEL, headers={"x-api-key": keys.keys["acme"]}).name == MODEL
+                t.infer(MODEL, question(), headers=acme)
+                code, text = code_of(lambda: t.unload_model("x", headers=acme))
+                assert code == "StatusCode.PERMISSION_DENIED" and "admin" in text, (code, text)
+                code, _ = code_of(lambda: t.unload_model("x", headers={"authorization": "Bearer " + keys.keys["ops"]}))
+                assert code not in ("StatusCode.PERMISSION_DENIED", "StatusCode.UNAUTHENTICATED"), code
+            s = Stream(locked, headers=acme)
+            s.ask("1", max_tokens=4)
+            s.next()
+            keys.write(ops="admin")
+            hang_up(locked, keys, "1 keys of 1 tenants")
+            s.ask("2", max_tokens=4)
+            code, text = code_of(s.next)
+            assert "not one of this server's" in text, (code, text)
+            s.close()
+            locked.router.kill(signal.SIGTERM)
+
+
 # --- the runner
 
 

@@ -370,5 +370,36 @@ def missing():
     return None if importlib.util.find_spec("openai") else "openai is not installed"
 
 
+def test_a_key_opens_and_a_limit_is_an_error_of_the_sdk(c):
+    """As the SDK has it: its key is a bearer token, 401 and 429 are exceptions of their own."""
+    import tempfile
+    import harness
+    from test_tenants import Keys
+    openai = client_module("openai")
+    with tempfile.TemporaryDirectory() as d:
+        keys = Keys(d, acme="tokens-per-second=1 burst-tokens=100")
+        with harness.Cluster(harness.small_model(d), router_args=["--api-keys", keys.path]) as locked:
+            base = "http://%s:%d/v1" % locked.http
+
+            def ask(key, n=4):
+                client = openai.OpenAI(base_url=base, api_key=key, max_retries=0)
+                return client.completions.with_raw_response.create(model="tiny", prompt="a", max_tokens=n)
+
+            answer = ask(keys.keys["acme"])
+            assert answer.headers["x-ratelimit-limit-tokens"] == "100"
+            assert answer.parse().usage.completion_tokens <= 4
+            try:
+                ask("wrong")
+                raise AssertionError("a wrong key was taken")
+            except openai.AuthenticationError as error:
+                assert error.code == "invalid_api_key", error
+            try:
+                ask(keys.keys["acme"], n=98)
+                raise AssertionError("more than the bucket had was let through")
+            except openai.RateLimitError as error:
+                assert (error.code, error.type) == ("rate_limit_exceeded", "tokens"), error
+                assert int(error.response.headers["retry-after"]) >= 1
+
+
 if __name__ == "__main__":
     sys.exit(client_tests.main(globals(), missing()))

@@ -95,6 +95,15 @@ class Launch:
         finally:
             conn.close()
 
+    def get(self, address, path, headers=None):
+        """@return the status"""
+        conn = http.client.HTTPConnection(address, timeout=60)
+        try:
+            conn.request("GET", path, headers=headers or {})
+            return conn.getresponse().status
+        finally:
+            conn.close()
+
     def complete(self, address, prompt, max_tokens=16, **more):
         body = dict(prompt=prompt, max_tokens=max_tokens, **DRAWN, **more)
         status, answer = self.post(address, "/v1/completions", body)

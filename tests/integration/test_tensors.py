@@ -159,7 +159,8 @@ def test_cloud_services_find_their_routes_and_port():
     with tempfile.TemporaryDirectory() as d:
         port = free_port()
         variables = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": str(port), "AIP_HEALTH_ROUTE": "/health-of-vertex",
-                     "AIP_PREDICT_ROUTE": "/predict-of-vertex"}
+                     "AIP_PREDICT_ROUTE": "/predict-of-vertex",
+                     "BATON_INSECURE": "true"}
         with Cluster(small_model(d), env=variables) as c:
             expected = "a" + c.generate("a", 3)
             check_sagemaker(c, expected)

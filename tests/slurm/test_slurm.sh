@@ -66,14 +66,15 @@ submit() { # sbatch's options …
 }
 state() { on ctl scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z]*\).*/\1/p'; }
 is_state() { [ "$(state)" = "$1" ]; }
+bearer() { printf 'Authorization: Bearer %s' "$(cat "$work/baton-$job/api-key")"; }
 ask() { # prints the text
-    on n1 curl -s -m 60 "http://$HTTP/v2/models/ensemble/generate" \
+    on n1 curl -s -m 60 -H "$(bearer)" "http://$HTTP/v2/models/ensemble/generate" \
         -d '{"text_input": "The capital of France is", "max_tokens": 8}' |
         sed -n 's/.*"text_output":"\(.*\)"}$/\1/p'
 }
 answers() { [ -n "$(ask)" ]; }
 metric() { # FAMILY{LABELS} as a pattern
-    on n1 curl -s -m 10 "http://$METRICS/metrics" | sed -n "s/^$1 //p"
+    on n1 curl -s -m 10 -H "$(bearer)" "http://$METRICS/metrics" | sed -n "s/^$1 //p"
 }
 moved() { awk -v v="$(metric "$1")" 'BEGIN { exit !(v > 0) }'; }
 pids_on() { on "$1" pgrep -f "$2"; } # NODE PATTERN
@@ -93,6 +94,10 @@ for place in "n1 baton-router" "n2 baton-prefill-worker" "n3 baton-decode-worker
 done
 key=$work/baton-$job/key
 [ "$(stat -c %a "$key")" = 600 ] || fail "the key is not private: $(ls -l "$key")"
+[ "$(stat -c %a "$work/baton-$job/api-key")" = 600 ] || fail "the API key is not private"
+said "clients need the API key in $work/baton-$job/api-key" || fail "nobody says where the API key is"
+status=$(on n1 curl -s -m 10 -o /dev/null -w '%{http_code}' "http://$HTTP/v1/models")
+[ "$status" = 401 ] || fail "without the key: $status"
 text=$(ask)
 [ -n "$text" ] || fail "no answer"
 case $text in *"$expected"*) echo "ok: the answer is $text" ;; *) fail "no $expected in the answer: $text" ;; esac
@@ -112,6 +117,7 @@ said 'router: ended with 0' || fail "the router did not end by itself"
 within 20 "nothing is left on the nodes" nothing_left
 within 20 "the job is cancelled" is_state CANCELLED
 [ ! -e "$key" ] || fail "the key is left behind"
+[ ! -e "$work/baton-$job/api-key" ] || fail "the API key is left behind"
 
 # One node for all; the time limit's signal comes to the script alone.
 submit -N1

@@ -92,7 +92,8 @@ static void the_port_can_be_told_alone(void **state)
     bt_config_destroy(store);
 
     /* The stronger source has the port, the address is as it was. */
-    write_file("http = 0.0.0.0:81\nport = 82\n", path, sizeof(path));
+    write_file("http = 0.0.0.0:81\nport = 82\ninsecure = true\n", path,
+               sizeof(path));
     snprintf(line, sizeof(line), "--config %s", path);
     assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
     assert_string_equal(c->http, "0.0.0.0:82");

@@ -190,10 +190,31 @@ static void random_numbers_differ(void **state)
     assert_memory_equal(a, b, sizeof(a));
 }
 
+/* printf %s abc | b2sum -l 256; FIPS 180-4, example of "abc". */
+static void a_clients_key_is_hashed_as_other_tools_do(void **state)
+{
+    static const char *const expected[BT_KEY_N_HASHES] = {
+        "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319",
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    };
+    char hex[2 * BT_KEY_BYTES + 1];
+    uint8_t hash[BT_KEY_BYTES];
+
+    (void)state;
+    for (unsigned kind = 0; kind < BT_KEY_N_HASHES; kind++) {
+        bt_key_hash((bt_key_hash_kind_t)kind, "abc", 3, hash);
+        for (size_t i = 0; i < sizeof(hash); i++) {
+            snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+        }
+        assert_string_equal(hex, expected[kind]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_key_file_is_hashed_without_its_line_end),
+        BT_TEST(a_clients_key_is_hashed_as_other_tools_do),
         BT_TEST(a_key_that_others_can_touch_is_refused),
         BT_TEST(a_key_of_somebody_else_is_refused),
         BT_TEST(unusable_key_files_are_told_apart),

@@ -80,9 +80,9 @@ static inline void gone(bt_gcall_t *call)
 }
 
 static const bt_gmethod_t test_methods[] = {
-    {"/t.S/Echo", false, 0, echo, NULL, NULL},
-    {"/t.S/Stream", true, 0, stream, half_close, gone},
-    {"/t.S/Hold", false, 100, hold, NULL, gone},
+    {"/t.S/Echo", false, 0, echo, NULL, NULL, 0},
+    {"/t.S/Stream", true, 0, stream, half_close, gone, 0},
+    {"/t.S/Hold", false, 100, hold, NULL, gone, 0},
 };
 
 static inline void on_ended(void *ctx, bt_gcall_t *call, const char *path,

@@ -34,6 +34,7 @@ struct bt_exchange {
     size_t body_bytes;             /* 0: the body is text */
     const char *coding, *accepted; /* Content-Encoding, Accept-Encoding */
     const char *accept, *host;
+    const char *api_key;    /* x-api-key */
     const char *json_bytes; /* Inference-Header-Content-Length */
     void *user;
     int status;
@@ -66,6 +67,9 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     }
     if (strcmp(name, "Accept") == 0) {
         return ex->accept;
+    }
+    if (strcmp(name, "x-api-key") == 0) {
+        return ex->api_key;
     }
     if (strcmp(name, "Host") == 0) {
         return ex->host;
@@ -224,6 +228,8 @@ static const char *access_path = "";
 static const char *shared_memory = "off";
 static const char *reasoning = "auto";
 static const char *tool_format = "auto";
+static const char *api_keys = "";
+static const char *tenant_header = "";
 static const char *template_option = "chatml";
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
@@ -292,6 +298,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.trace = "";
     w->config.access_log = access_path;
     w->config.log_format = "text";
+    w->config.log_level = "info";
     w->config.name = "";
     w->config.launcher = "";
     w->config.model_repository = "";
@@ -301,6 +308,8 @@ static inline void start(world_t *w, bool with_workers)
     w->config.reasoning = reasoning;
     w->config.tool_format = tool_format;
     w->config.cors_origins = "";
+    w->config.api_keys = api_keys;
+    w->config.tenant_header = tenant_header;
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_queue = 8;

@@ -96,6 +96,58 @@ static inline void assert_worker(const bt_instance_t *worker)
     assert_int_equal(worker->sched.prefill_tokens, prefill_tokens);
 }
 
+/* @return how many of it wait */
+static inline uint32_t assert_flow(bt_core_t *core, const bt_core_flow_t *flow)
+{
+    uint64_t prefill_tokens = 0, seats = 0, blocks = 0;
+    uint32_t n_waiting = 0, n_gens = 0;
+    bt_list_t *head, *pos, *tmp;
+
+    for (unsigned i = 0; i < BT_NEED_N; i++) {
+        for (pos = flow->waiting[i].next; pos != &flow->waiting[i];
+             pos = pos->next) {
+            const bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, turn.link);
+
+            assert_ptr_equal(gen->flow, flow);
+            assert_int_equal(gen->state, BT_GEN_IS_WAITING);
+            assert_int_equal(i == BT_NEED_PREFILL,
+                             gen->n_output + 1 == gen->max_new);
+            n_waiting++;
+        }
+    }
+    BT_HMAP_FOR_EACH_BUCKET(head, &core->gens_by_id)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
+        {
+            const bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, by_id);
+
+            n_gens += (gen->flow == flow) ? 1 : 0;
+            for (uint32_t i = 0; (gen->flow == flow) && (i < gen->n_legs);
+                 i++) {
+                const bt_leg_t *leg = &gen->legs[i];
+
+                if (leg->worker == NULL) {
+                    continue;
+                }
+                prefill_tokens += (leg->state == BT_LEG_IS_COMPUTING)
+                                      ? leg->prefill_tokens
+                                      : 0;
+                if (leg->part != BT_PART_PREFILL) {
+                    seats++;
+                    blocks += leg->blocks;
+                }
+            }
+        }
+    }
+    assert_int_equal(flow->n_waiting, n_waiting);
+    assert_int_equal(flow->n_gens, n_gens);
+    assert_int_equal(flow->prefill_tokens, prefill_tokens);
+    assert_int_equal(flow->seats, seats);
+    assert_int_equal(flow->blocks, blocks);
+    assert_int_equal(n_waiting > 0, !bt_list_empty(&flow->fair.link));
+    return n_waiting;
+}
+
 static inline void assert_consistent(bt_core_t *core)
 {
     uint32_t n_live = 0, n_waiting = 0, n_legs = 0, n_listed = 0;
@@ -120,15 +172,12 @@ static inline void assert_consistent(bt_core_t *core)
     assert_int_equal(core->n_live, n_live);
     assert_int_equal(n_listed, n_live);
     assert_int_equal(core->n_waiting, n_waiting);
-    for (unsigned i = 0; i < BT_NEED_N; i++) {
-        BT_LIST_FOR_EACH(pos, tmp, &core->waiting[i])
+    BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
+    {
+        BT_LIST_FOR_EACH(pos, tmp, head)
         {
-            const bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, turn.link);
-
-            assert_int_equal(gen->state, BT_GEN_IS_WAITING);
-            assert_int_equal(i == BT_NEED_PREFILL,
-                             gen->n_output + 1 == gen->max_new);
-            n_waiting--;
+            n_waiting -=
+                assert_flow(core, BT_CONTAINER_OF(pos, bt_core_flow_t, by_id));
         }
     }
     assert_int_equal(n_waiting, 0);

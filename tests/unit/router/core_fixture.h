@@ -63,6 +63,8 @@ typedef struct world {
 } world_t;
 
 static world_t world; /* one test at a time */
+static bool has_tenants;
+static bt_gen_tenant_t next_tenant; /* whose what is submitted is */
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
@@ -200,6 +202,7 @@ static inline void start_in_order(world_t *w, uint32_t max_queue,
         .worker_wait_ms = WAIT_MS,
         .rerun_wait_ms = RERUN_MS,
         .request_timeout_ms = DEADLINE_MS,
+        .has_tenants = has_tenants,
     };
     const bt_core_ops_t ops = {
         .send = w_send,
@@ -299,6 +302,7 @@ static inline void submit_with(world_t *w, client_t *c, const char *prompt,
         .sampling = bt_sampling_default(),
         .stops = &stop,
         .n_stops = (stop != NULL) ? 1 : 0,
+        .tenant = next_tenant,
         .priority = priority,
         .parse_us = 10,
         .tokenize_us = 20,

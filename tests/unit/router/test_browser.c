@@ -124,9 +124,12 @@ static const char *headers_of(const char *origins, const char *lines,
 
 static void answers_name_the_page_that_may_read_them(void **state)
 {
-#define EXPOSED                                                  \
-    "Access-Control-Expose-Headers: X-Request-Id, Retry-After, " \
-    "Inference-Header-Content-Length, X-Baton-Ignored-Fields\r\n"
+#define EXPOSED                                                      \
+    "Access-Control-Expose-Headers: X-Request-Id, Retry-After, "     \
+    "Inference-Header-Content-Length, X-Baton-Ignored-Fields, "      \
+    "x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "         \
+    "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, " \
+    "x-ratelimit-reset-requests, x-ratelimit-reset-tokens\r\n"
     static const char list[] = "https://a.test,https://b.test";
 
     (void)state;

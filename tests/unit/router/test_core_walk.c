@@ -106,14 +106,18 @@ static void change_workers(world_t *w, uint64_t *rng)
     }
 }
 
-static void what_holds_always_holds_in_a_random_run(void **state)
+static void draw_tenant(uint64_t *rng)
+{
+    next_tenant = (bt_gen_tenant_t){.id = draw(rng, 4)};
+    next_tenant.weight = draw(rng, 3);
+    next_tenant.kv_percent = draw(rng, 3) * 30;
+}
+
+static void walk(uint64_t rng)
 {
     static client_t clients[8];
     world_t *w = &world;
-    uint64_t rng = 7;
 
-    (void)state;
-    n_lost = 0;
     memset(clients, 0, sizeof(clients));
     start(w, BT_ARRAY_LEN(clients));
     for (unsigned step = 0; step < WALK_STEPS; step++) {
@@ -131,6 +135,9 @@ static void what_holds_always_holds_in_a_random_run(void **state)
         case 2:
         case 3:
             if (c->gen == NULL) {
+                if (has_tenants) {
+                    draw_tenant(&rng);
+                }
                 submit(w, c, "The", 1 + draw(&rng, 6), NULL);
                 c->cancel_on_text = draw(&rng, 8) == 0;
             } else if (draw(&rng, 10) == 0) {
@@ -145,6 +152,15 @@ static void what_holds_always_holds_in_a_random_run(void **state)
         assert_consistent(w->core);
     }
     bt_core_destroy(w->core);
+}
+
+static void what_holds_always_holds_in_a_random_run(void **state)
+{
+    (void)state;
+    n_lost = 0;
+    walk(7);
+    has_tenants = true;
+    walk(8);
 }
 
 int main(void)

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What options of the clients' doors say together: certificates, keys, and who
+ * may be reached by whom. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/config/config_options.h"
+
+#define MAX_HEADER_BYTES 64
+
+static bt_status_t check_tls(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const bool has_cert = (c->tls_cert[0] != '\0');
+
+    if (has_cert != (c->tls_key[0] != '\0')) {
+        bt_config_complain(store->program, "--tls-%s needs --tls-%s, too",
+                           has_cert ? "cert" : "key",
+                           has_cert ? "key" : "cert");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (!has_cert && (c->tls_client_ca[0] != '\0')) {
+        bt_config_complain(store->program,
+                           "--tls-client-ca needs --tls-cert and --tls-key");
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
+/* Where clients come to, other machines' too, nobody asks who they are only if
+ * the operator says that this is meant. A certificate that clients need does
+ * as well, but the port of --metrics has none. */
+static bt_status_t check_reach(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const char *const addresses[] = {c->http, c->grpc, c->metrics};
+    static const char *const names[] = {"http", "grpc", "metrics"};
+    const bool has_certs = (c->tls_client_ca[0] != '\0');
+
+    if (c->insecure || (c->api_keys[0] != '\0')) {
+        return BT_OK;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        char host[256];
+        uint16_t port;
+
+        /* What is no address is told by its row. */
+        if ((bt_config_split_address(addresses[i], host, sizeof(host), &port) !=
+             BT_OK) ||
+            bt_config_is_loopback(host) ||
+            (has_certs && (strcmp(names[i], "metrics") != 0))) {
+            continue;
+        }
+        bt_config_complain(store->program,
+                           "--%s %s is beyond loopback, where nobody would "
+                           "need a key: add --api-keys FILE (./baton key new "
+                           "TENANT makes a key), or --insecure if whoever "
+                           "reaches it may use it",
+                           names[i], addresses[i]);
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
+/* A name of a header (RFC 9110, 5.1), and none that says something else. */
+static bool is_header(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    const size_t n = strlen(name);
+
+    return (n < MAX_HEADER_BYTES) && (strspn(name, letters) == n);
+}
+
+static bt_status_t check_tenants(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+
+    if (!is_header(c->tenant_header)) {
+        bt_config_complain(store->program,
+                           "--tenant-header: '%.80s' is no name of a header, "
+                           "such as X-Baton-Tenant",
+                           c->tenant_header);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (c->api_keys[0] == '\0') {
+        return BT_OK;
+    }
+    if (c->tenant_header[0] != '\0') {
+        bt_config_complain(store->program,
+                           "--tenant-header and --api-keys: with keys the key "
+                           "says whose request it is");
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (strcmp(c->shared_memory, "on") == 0) {
+        bt_config_complain(store->program,
+                           "--shared-memory on and --api-keys: regions of "
+                           "shared memory are not kept apart by tenant");
+        return BT_ERR_INVALID_PARAM;
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_config_check_doors(const bt_config_store_t *store)
+{
+    bt_status_t status = check_tls(store);
+
+    if (status == BT_OK) {
+        status = check_tenants(store);
+    }
+    return (status == BT_OK) ? check_reach(store) : status;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/http/admit.h"
+
+#include <string.h>
+
+#include "router/http/door_priv.h"
+
+#define CHALLENGE       "WWW-Authenticate"
+#define CHALLENGE_VALUE "Bearer realm=\"baton\""
+
+static const char *field_of_head(const void *ctx, const char *name)
+{
+    return bt_http1_find(ctx, name);
+}
+
+static const char *field_of_exchange(const void *ctx, const char *name)
+{
+    return bt_exchange_header(ctx, name);
+}
+
+/* Whatever the route: all that take bodies need a key. */
+const char *bt_door_admit(void *ctx, const bt_http1_head_t *head,
+                          bt_strbuf_t *out)
+{
+    bt_tenants_t *tenants = &((bt_door_t *)ctx)->front->tenants;
+    bt_tenant_t *tenant = NULL;
+    const char *why = NULL;
+
+    if (!bt_tenants_are_keyed(tenants) ||
+        (!head->chunked && (head->length == 0)) ||
+        (bt_tenants_find(tenants, field_of_head, head, &tenant, &why) ==
+         BT_OK)) {
+        return NULL;
+    }
+    bt_strbuf_puts(out, CHALLENGE ": " CHALLENGE_VALUE "\r\n");
+    bt_router_metrics_unauthorized(tenants->metrics);
+    return why;
+}
+
+static void refuse(bt_visit_t *visit, int http_status, const char *why)
+{
+    bt_api_error_t error = {0};
+
+    if (http_status == 401) {
+        bt_exchange_add_header(visit->ex, CHALLENGE, CHALLENGE_VALUE);
+        bt_router_metrics_unauthorized(visit->door->front->metrics);
+    }
+    bt_api_error_set(&error, http_status,
+                     (http_status >= 500) ? "server_error"
+                                          : "invalid_request_error",
+                     NULL, "%s", why);
+    bt_visit_fail(visit, &error);
+}
+
+static int http_of(bt_status_t status)
+{
+    switch (status) {
+    case BT_ERR_UNAUTHORIZED:
+        return 401;
+    case BT_ERR_INVALID_PARAM:
+        return 400;
+    default:
+        return 503;
+    }
+}
+
+static bool is_inside(const bt_visit_t *visit)
+{
+    char client[BT_HTTP_CLIENT_BYTES] = "";
+
+    bt_exchange_client(visit->ex, client);
+    return bt_config_is_loopback(client);
+}
+
+bool bt_visit_admit(bt_visit_t *visit, bt_access_kind_t kind, bool changes)
+{
+    bt_tenants_t *tenants = &visit->door->front->tenants;
+    const bool is_keyed = bt_tenants_are_keyed(tenants);
+    bt_tenant_t *tenant = NULL;
+    const char *why = NULL;
+    bt_status_t status;
+
+    if ((kind == BT_ACCESS_ANYBODY) ||
+        ((kind == BT_ACCESS_INSIDE) && (!is_keyed || is_inside(visit)))) {
+        return true;
+    }
+    status =
+        bt_tenants_find(tenants, field_of_exchange, visit->ex, &tenant, &why);
+    if (status != BT_OK) {
+        refuse(visit, http_of(status), why);
+        return false;
+    }
+    if (is_keyed && !tenant->limits.admin &&
+        ((kind == BT_ACCESS_INSIDE) || (kind == BT_ACCESS_ADMIN) ||
+         ((kind == BT_ACCESS_ORDERS) && changes))) {
+        refuse(visit, 403,
+               "this needs the key of a tenant that is `admin` in the file of "
+               "--api-keys");
+        return false;
+    }
+    visit->tenant = bt_tenant_ref(tenant);
+    return true;
+}

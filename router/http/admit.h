@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file admit.h
+ *
+ * Who may use which route. Where keys are in force every route of the table
+ * needs one unless its line says otherwise; without a key a body is not even
+ * read.
+ *
+ *     head ─▶ POST without a key ─▶ 401          (before the body)
+ *     route ─▶ ANYBODY ─────────────────────────▶ handled
+ *           ─▶ BY_KEY ── no key of ours ─▶ 401
+ *           ─▶ ADMIN ── key of a tenant without `admin` ─▶ 403
+ *           ─▶ ORDERS ─ to read as BY_KEY, to change as ADMIN
+ *           ─▶ INSIDE ─ as ADMIN, but on loopback as ANYBODY
+ *
+ * Threads: the event loop's.
+ */
+#ifndef BT_ROUTER_HTTP_ADMIT_H
+#define BT_ROUTER_HTTP_ADMIT_H
+
+#include <stdbool.h>
+
+#include "common/base/strbuf.h"
+#include "router/http/http1.h"
+
+/** Who may; of a line that says nothing, whoever has a key. */
+typedef enum bt_access_kind {
+    BT_ACCESS_BY_KEY,
+    BT_ACCESS_ANYBODY,
+    BT_ACCESS_ADMIN,
+    BT_ACCESS_ORDERS, /**< what it changes, others have, too */
+    BT_ACCESS_INSIDE, /**< figures of all tenants, for who scrapes them */
+} bt_access_kind_t;
+
+typedef struct bt_visit bt_visit_t;
+
+/** Handler admit of bt_http_handlers_t; @a door is a bt_door_t. */
+const char *bt_door_admit(void *door, const bt_http1_head_t *head,
+                          bt_strbuf_t *out);
+/** Find the visit's tenant. @param [in] changes  the request is no reading
+ *  @return false: it was refused, and the visit is over */
+bool bt_visit_admit(bt_visit_t *visit, bt_access_kind_t kind, bool changes);
+
+#endif

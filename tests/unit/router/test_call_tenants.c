@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of tenants: who gets in, and what a call costs its tenant. */
+#include "tests/unit/router/call_fixture.h"
+
+#include "common/base/assert.h"
+
+/* printf %s first-key | b2sum -l 256; the same of second-key */
+#define FIRST "744e3f2db4a90571dfd3944ca68929d55a8d5dfb973c2eb7ffdd3b8d3aa541dc"
+#define SECOND \
+    "b403ac760ffbe9c42139816644770e85e55a2b13822d72508807979399f87ca8"
+#define ASK "{\"prompt\":\"Hi\",\"max_tokens\":6,\"priority\":9}"
+
+static char keys_path[] = "/tmp/baton-test-keys-XXXXXX";
+
+static void open_with(world_t *w, const char *limits)
+{
+    FILE *file = fopen(keys_path, "w");
+
+    assert_non_null(file);
+    fprintf(file,
+            "tenant a %s\ntenant b admin\nkey a blake2b:" FIRST
+            "\nkey b blake2b:" SECOND "\n",
+            limits);
+    assert_int_equal(fclose(file), 0);
+    api_keys = keys_path;
+    start(w, true);
+}
+
+static void ask(world_t *w, bt_exchange_t *ex, const char *key,
+                const char *path, const char *body)
+{
+    memset(ex, 0, sizeof(*ex));
+    ex->method = BT_HTTP_POST;
+    ex->path = path;
+    ex->body = body;
+    ex->api_key = key;
+    ex->door = &w->door;
+    bt_door_request(&w->door, ex);
+}
+
+static bt_tenant_t *tenant_of(world_t *w, const char *name)
+{
+    for (uint32_t i = 0; i < w->front.tenants.file.n_tenants; i++) {
+        if (strcmp(w->front.tenants.of_file[i]->name, name) == 0) {
+            return w->front.tenants.of_file[i];
+        }
+    }
+    fail_msg("no tenant %s", name);
+    return NULL;
+}
+
+static uint64_t left(world_t *w, const char *name)
+{
+    return bt_sched_bucket_left(&tenant_of(w, name)->bucket, bt_now_us());
+}
+
+static void a_route_is_locked_unless_its_line_says_otherwise(void **state)
+{
+    static const char *const open[] = {"/v2/health/live", "/v2/health/ready",
+                                       "/health", "/ping"};
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    open_with(w, "");
+    for (size_t i = 0; i < BT_ARRAY_LEN(open); i++) {
+        get(w, &ex, open[i]);
+        assert_int_equal(ex.status, 200);
+    }
+    get(w, &ex, "/v1/models");
+    assert_int_equal(ex.status, 401);
+    assert_non_null(
+        strstr(ex.headers, "WWW-Authenticate: Bearer realm=\"baton\"\n"));
+    has(&ex, "\"code\":\"invalid_api_key\"");
+    ask(w, &ex, "wrong", COMPLETIONS, ASK);
+    assert_int_equal(ex.status, 401);
+    ask(w, &ex, "first-key", "/v2/logging", "{}");
+    assert_int_equal(ex.status, 403);
+    ask(w, &ex, "second-key", "/v2/logging", "{}");
+    assert_int_equal(ex.status, 200);
+    assert_int_equal(metric(w, "\nbaton_unauthorized_total "), 2);
+    stop(w);
+}
+
+static void tenants_have_spaces_and_priorities_of_their_own(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex[2];
+
+    (void)state;
+    open_with(w, "priority=4");
+    w->config.client_priority = true;
+    ask(w, &ex[0], "first-key", COMPLETIONS, ASK);
+    ask(w, &ex[1], "second-key", COMPLETIONS, ASK);
+    assert_int_equal(request(w, 0)->priority, 4); /* not 9 */
+    assert_int_equal(request(w, 1)->priority, 9);
+    assert_false(bt_hash128_equal(request(w, 0)->space, request(w, 1)->space));
+    assert_true((request(w, 0)->space.lo | request(w, 0)->space.hi) != 0);
+    answer(w, 0, "abcdef", BT_FINISH_LENGTH);
+    answer(w, 1, "abcdef", BT_FINISH_LENGTH);
+    assert_int_equal(ex[0].status, 200);
+    assert_int_equal(ex[1].status, 200);
+    stop(w);
+}
+
+/* By hand: a bucket of 30. "Hi" has 2 tokens, so a call of 6 takes 8, and one
+ * that stops after 3 gives 3 back. */
+static void a_call_costs_what_it_took(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex, other;
+
+    (void)state;
+    open_with(w, "tokens-per-second=1 burst-tokens=30 requests=2");
+    ask(w, &ex, "first-key", COMPLETIONS, ASK);
+    assert_int_equal(left(w, "a"), 22);
+    assert_int_equal(tenant_of(w, "a")->n_under_way, 1);
+    answer(w, 0, "abc", BT_FINISH_STOP);
+    assert_int_equal(ex.status, 200);
+    assert_non_null(strstr(ex.headers, "x-ratelimit-remaining-tokens: 25\n"));
+    assert_int_equal(left(w, "a"), 25);
+    assert_int_equal(tenant_of(w, "a")->n_under_way, 0);
+
+    /* Two answers of one prompt: 2 + 12. The third that runs is too many. */
+    ask(w, &ex, "first-key", COMPLETIONS,
+        "{\"prompt\":\"Hi\",\"max_tokens\":6,\"n\":2}");
+    assert_int_equal(left(w, "a"), 11);
+    ask(w, &other, "first-key", COMPLETIONS, ASK);
+    assert_int_equal(other.status, 429);
+    has(&other, "\"type\":\"requests\"");
+    has(&other, "\"code\":\"rate_limit_exceeded\"");
+    assert_non_null(strstr(other.headers, "Retry-After: "));
+    /* Its client leaves: what was not generated comes back, but the prompt. */
+    bt_door_gone(&w->door, &ex);
+    assert_int_equal(left(w, "a"), 23);
+    assert_int_equal(tenant_of(w, "a")->n_under_way, 0);
+
+    ask(w, &other, "first-key", COMPLETIONS,
+        "{\"prompt\":\"Hi\",\"max_tokens\":25}");
+    assert_int_equal(other.status, 429);
+    has(&other, "\"type\":\"tokens\"");
+    assert_non_null(strstr(other.headers, "Retry-After: 4\n"));
+    assert_int_equal(left(w, "a"), 23);
+    assert_int_equal(
+        metric(w, "baton_tenant_refused_total{tenant=\"a\",cause=\"tokens\"} "),
+        1);
+    assert_int_equal(metric(w, "baton_tenant_requests_total{tenant=\"a\"} "),
+                     3);
+    assert_int_equal(
+        metric(w, "baton_tenant_generation_tokens_total{tenant=\"a\"} "), 3);
+    assert_int_equal(
+        metric(w, "baton_tenant_requests_in_flight{tenant=\"a\"} "), 0);
+    stop(w);
+}
+
+/* What it asked for is refused after it was counted, or never was: nothing of
+ * it stays counted. */
+static void what_is_refused_is_not_counted(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    open_with(w, "tokens-per-second=1 burst-tokens=30");
+    ask(w, &ex, "first-key", COMPLETIONS, "{\"prompt\":\"Hi\",\"n\":-1}");
+    assert_int_equal(ex.status, 400);
+    ask(w, &ex, "first-key", COMPLETIONS,
+        "{\"prompt\":\"Hi\",\"max_tokens\":2,\"model\":\"none\"}");
+    assert_int_equal(ex.status, 404);
+    ask(w, &ex, "first-key", COMPLETIONS,
+        "{\"prompt\":\"Hi\",\"max_tokens\":2,\"n\":9}"); /* max_queue is 8 */
+    assert_int_equal(ex.status, 429);
+    assert_int_equal(left(w, "a"), 30);
+    assert_int_equal(tenant_of(w, "a")->n_under_way, 0);
+    assert_int_equal(
+        metric(w, "baton_tenant_refused_total{tenant=\"a\",cause=\"server\"} "),
+        1);
+    for (int n = 1; n < 60; n++) { /* wherever memory is short */
+        bt_alloc_fail_at(n);
+        ask(w, &ex, "first-key", COMPLETIONS,
+            "{\"prompt\":\"Hi\",\"max_tokens\":2}");
+        bt_alloc_fail_at(0);
+        if (ex.n_ends == 0) {
+            bt_door_gone(&w->door, &ex);
+        }
+        assert_int_equal(tenant_of(w, "a")->n_under_way, 0);
+        bt_sched_bucket_init(&tenant_of(w, "a")->bucket, 1, 30, bt_now_us());
+        w->n_sent = 0;
+    }
+    stop(w);
+}
+
+static int begin(void **state)
+{
+    const int fd = mkstemp(keys_path);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return (fd < 0) ? -1 : make_models(state);
+}
+
+static int finish(void **state)
+{
+    return unlink(keys_path) | remove_models(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_route_is_locked_unless_its_line_says_otherwise),
+        BT_TEST(tenants_have_spaces_and_priorities_of_their_own),
+        BT_TEST(a_call_costs_what_it_took),
+        BT_TEST(what_is_refused_is_not_counted),
+    };
+
+    return cmocka_run_group_tests(tests, begin, finish);
+}
