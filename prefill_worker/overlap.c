@@ -163,7 +163,7 @@ void bt_prefill_stream(bt_worker_t *w)
         }
         moved = moved || (pj->layers_posted != n_posted);
         ends_soon = ends_soon || (pj->job.n_tokens - pj->n_computed <=
-                                  w->config->chunk_tokens);
+                                  bt_worker_most_chunk(w));
     }
     if (ends_soon) {
         w->poll_ms = bt_prefill_look_ms(before_ms, moved);

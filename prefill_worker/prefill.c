@@ -108,6 +108,14 @@ static void check_facts(const bt_job_t *job, unsigned facts)
     (void)job;
 }
 
+/* Of its KV what is not posted yet. */
+static uint64_t bytes_left(const bt_worker_t *w, const bt_prefill_job_t *pj)
+{
+    const uint64_t n_spans = pj->job.n_spans - pj->spans_posted;
+
+    return n_spans * w->layer_bytes * (w->n_layers - pj->layers_posted);
+}
+
 /* The job may be gone afterwards. */
 static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
                   bt_prefill_phase_t phase)
@@ -127,6 +135,10 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
         bt_worker_job_return_blocks(w, &pj->job);
     }
     check_facts(&pj->job, facts);
+    /* Nothing of it is left to compute where it waits for its grant: of those
+     * who do, the last to come makes room, not the longest. */
+    pj->job.claim.turn.slack_us =
+        (phase == BT_PREFILL_WAITING) ? 0 : pj->job.slack_us;
     switch (phase) {
     case BT_PREFILL_QUEUED:
         bt_sched_queue_insert(is_alone(pj) ? &w->admit.granted
@@ -144,6 +156,8 @@ static void enter(bt_worker_t *w, bt_prefill_job_t *pj,
         bt_sched_queue_insert(&w->admit.waiting, &pj->job.claim.turn);
         break;
     case BT_PREFILL_SENDING:
+        pj->tail_bytes = bytes_left(w, pj);
+        pj->sending_us = bt_now_us();
         bt_prefill_push(w, pj);
         break;
     case BT_PREFILL_COMPUTING:

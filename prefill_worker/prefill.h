@@ -74,6 +74,9 @@ typedef struct bt_prefill_job {
     uint32_t layers_posted; /**< of all further blocks, the first layers */
     uint64_t complete_us;   /**< when the KV was complete */
     uint64_t granted_us; /**< when all was posted, with the grant there too */
+    uint64_t tail_bytes; /**< that were left to post when its KV was complete
+                              and granted, at sending_us */
+    uint64_t sending_us;
 } bt_prefill_job_t;
 
 extern const bt_worker_ops_t bt_prefill_ops;

@@ -187,8 +187,24 @@ static bt_sched_want_t want_of(uint32_t kind)
     return wants[kind];
 }
 
-static void fill_job(bt_job_t *job, bt_worker_link_t *from,
-                     const bt_msg_request_t *msg)
+/* Of a prompt of which nothing is known yet; what is cached is found when it
+ * begins. */
+static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job)
+{
+    const uint64_t whole_us = bt_sched_cost_prompt_us(
+        &w->cost, 0, job->n_tokens, bt_worker_most_chunk(w));
+    const bt_sched_work_t work = {
+        .since_us = job->claim.turn.since_us,
+        .deadline_us = job->deadline_us,
+        .whole_us = whole_us,
+        .left_us = whole_us,
+    };
+
+    return bt_sched_slack_us(w->order, &work);
+}
+
+static void fill_job(const bt_worker_t *w, bt_job_t *job,
+                     bt_worker_link_t *from, const bt_msg_request_t *msg)
 {
     bt_list_init(&job->link);
     bt_list_init(&job->by_key);
@@ -205,6 +221,8 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
     job->deadline_us = (msg->deadline_ms == 0) ? UINT64_MAX
                                                : job->claim.turn.since_us +
                                                      1000ull * msg->deadline_ms;
+    job->slack_us = slack_of(w, job);
+    job->claim.turn.slack_us = job->slack_us;
     job->seq.user = job;
     job->seq.n_prompt = msg->n_prompt;
     job->seq.max_new = msg->max_new;
@@ -214,6 +232,7 @@ static void fill_job(bt_job_t *job, bt_worker_link_t *from,
     bt_sched_turn_init(&job->seq.sched.turn, msg->priority,
                        job->claim.turn.since_us);
     job->seq.sched.n_tokens = msg->n_tokens;
+    job->seq.sched.deadline_us = (msg->deadline_ms == 0) ? 0 : job->deadline_us;
 }
 
 bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
@@ -238,7 +257,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
         return BT_ERR_NO_MEMORY;
     }
     job->ops = ops;
-    fill_job(job, from, msg);
+    fill_job(w, job, from, msg);
     status = copy_arrays(w, job, msg);
     if (status != BT_OK) {
         *why_p = "out of memory";

@@ -478,6 +478,8 @@ static void take_reports(bt_worker_t *w)
             w->n_generation_seqs = report->n_generation_seqs;
             w->n_context_tokens = report->n_context_tokens;
             w->prompt_tokens += report->n_context_tokens;
+            bt_sched_cost_learn(&w->cost, &report->work,
+                                report->end_ns - report->start_ns);
         }
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {
@@ -554,6 +556,7 @@ static void send_stats(bt_worker_t *w)
     stats->log_lines_dropped = bt_log_dropped();
     stats->open_fds = bt_count_open_fds();
     stats->roles = w->roles;
+    stats->rates = bt_sched_cost_rates(&w->cost);
     fill_totals(w, stats);
     stats->waiting_requests = w->n_jobs - w->n_in_engine;
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {

@@ -151,6 +151,7 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     w->hangup_fd = -1;
     w->start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
+    bt_sched_cost_init(&w->cost);
     bt_routes_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
     return w;

@@ -50,9 +50,13 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
         BT_LOG_ERROR("kv-type %s is unknown", config->kv_type);
         return BT_ERR_INVALID_PARAM;
     }
-    if (config->chunk_tokens < config->tokens_per_block) {
+    if (bt_worker_most_chunk(w) < config->tokens_per_block) {
         BT_LOG_ERROR("chunk-tokens %u is below tokens-per-block %u",
                      config->chunk_tokens, config->tokens_per_block);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (!bt_sched_order_find(config->prefill_order, &w->order)) {
+        BT_LOG_ERROR("prefill-order %s is unknown", config->prefill_order);
         return BT_ERR_INVALID_PARAM;
     }
     w->tokens_per_block = config->tokens_per_block;
@@ -100,7 +104,7 @@ static bt_status_t find_weight_dir(const bt_worker_t *w, bt_start_t *s)
 static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
 {
     const bt_model_config_t config = {
-        .max_rows = bt_engine_max_rows(w->max_seqs, w->config->chunk_tokens,
+        .max_rows = bt_engine_max_rows(w->max_seqs, bt_worker_most_chunk(w),
                                        w->tokens_per_block),
         .max_seqs = w->max_seqs,
         .max_logit_rows = bt_engine_max_logit_rows(w->max_seqs),
@@ -232,7 +236,10 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .kv = kv_view(w, s),
         .groups = &w->groups,
         .max_seqs = w->max_seqs,
-        .token_budget = w->config->chunk_tokens,
+        .token_budget = bt_worker_most_chunk(w),
+        .tunes_chunks = w->config->chunk_tokens == 0,
+        .itl_us = w->config->chunk_itl_ms * 1000,
+        .order = w->order,
         .own_cores = s->n_cores > 0,
         .late_join = strcmp(w->config->late_join, "on") == 0,
     };

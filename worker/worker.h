@@ -41,6 +41,9 @@
 #include "common/kv/kv_reshard.h"
 #include "common/rpc/rpc.h"
 #include "common/sched/sched_admit.h"
+#include "common/sched/sched_chunk.h"
+#include "common/sched/sched_cost.h"
+#include "common/sched/sched_order.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
@@ -78,6 +81,8 @@ typedef struct bt_job {
     /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
+    uint64_t slack_us;    /**< of claim.turn while its prompt is to be computed
+                               (sched_order.h) */
     uint32_t n_spans;     /**< of tokens_per_block that it needs blocks for; in
                                each group, one for each makes claim.n_blocks */
     uint32_t n_reused;    /**< leading spans, found in the prefix index */
@@ -186,7 +191,9 @@ struct bt_worker {
     uint32_t *acquired;       /**< scratch, n_blocks ids; NULL: one group */
     bt_engine_t *engine;
     uint32_t max_seqs;
-    bt_sched_admit_t admit;              /**< who waits, and who begins when */
+    bt_sched_order_t order; /**< of prompts */
+    bt_sched_cost_t cost;   /**< what iterations and transfers took here */
+    bt_sched_admit_t admit; /**< who waits, and who begins when */
     uint32_t n_kind[BT_WORKER_HANDLERS]; /**< jobs of each of ops */
     uint64_t stuck_since_ms; /**< the first waits for leases; 0: it does not */
 
@@ -225,6 +232,13 @@ struct bt_worker {
     bt_beat_t beat;    /**< of the control thread, to the launcher */
     int ready_fd;      /**< of who started it; -1: nobody asks */
 };
+
+/** Prompt tokens that an iteration computes at most. */
+static inline uint32_t bt_worker_most_chunk(const bt_worker_t *w)
+{
+    return (w->config->chunk_tokens != 0) ? w->config->chunk_tokens
+                                          : BT_SCHED_CHUNK_MOST;
+}
 
 /** main() of a worker.
  *  @param [in] role  Of the program's name: what it is unless --role says

@@ -527,7 +527,7 @@ static bt_status_t check_together(const bt_config_store_t *store)
                            c->tokens_per_block);
         return BT_ERR_INVALID_PARAM;
     }
-    if (c->chunk_tokens < c->tokens_per_block) {
+    if ((c->chunk_tokens != 0) && (c->chunk_tokens < c->tokens_per_block)) {
         bt_config_complain(store->program,
                            "--chunk-tokens %u is less than one block: "
                            "--tokens-per-block %u",

@@ -107,9 +107,20 @@ const bt_option_t bt_config_options[] = {
            "its program is called"),
     COUNT("max-batch", "64", 1, 4096, "seats", S | WORKERS, max_batch,
           "Sequences that a worker runs at the same time"),
-    COUNT("chunk-tokens", "512", 16, 65536, "tokens", S | WORKERS,
+    COUNT("chunk-tokens", "0", 0, 65536, "tokens", S | WORKERS,
           chunk_tokens,
-          "Prompt tokens computed in one iteration of the context phase"),
+          "Prompt tokens computed in one iteration of the context phase, a "
+          "block at least; 0: tuned while running from what iterations take, "
+          "up to 1024"),
+    COUNT("chunk-itl-ms", "50", 1, 60000, "ms", S | WORKERS, chunk_itl_ms,
+          "Time between two tokens that a tuned chunk leaves to those who "
+          "generate at the same worker; where they alone need more than half "
+          "of it, at most twice what they need"),
+    CHOICE("prefill-order", "srpt", "srpt, fcfs, deadline", ALL, prefill_order,
+           "Which prompts are computed first, at equal priority: those with the "
+           "least left to compute, where each lets others pass for four times "
+           "the time that it takes itself and two minutes at most; first come, "
+           "first served; or those whose time-out is next"),
     ADDRESS("http", "127.0.0.1:8000", S | R, http,
             "Where to serve HTTP"),
     PORT("port", S | R, port,

@@ -61,7 +61,8 @@ static uint64_t load_of(const bt_sched_worker_t *worker, uint32_t role)
     if (role == BT_SCHED_PREFILL) {
         /* One more request costs about as much as a token where there are
          * none outstanding, so that idle workers take turns. */
-        return worker->prefill_tokens + worker->reported_waiting;
+        return worker->prefill_us + worker->prefill_tokens +
+               worker->reported_waiting;
     }
     return max_u64(seats * SHARE_ONE / worker->max_seats,
                    blocks * SHARE_ONE / worker->n_blocks);

@@ -10,10 +10,11 @@
  *                    no grant, no KV on the way
  *     local          one worker does both phases
  *
- * The prefill worker with the fewest outstanding prompt tokens, the decode
- * worker with the smallest share of seats or blocks in use; a full worker only
- * where all are, a suspect one only where there is no healthy one, a draining
- * one never; the one that was taken longest ago among equals.
+ * The prefill worker whose outstanding prompts take the shortest time (a token
+ * counts as a microsecond more), the decode worker with the smallest share of
+ * seats or blocks in use; a full worker only where all are, a suspect one only
+ * where there is no healthy one, a draining one never; the one that was taken
+ * longest ago among equals.
  *
  * A healthy worker with BT_SCHED_LOCAL does both phases where no prefill worker
  * is healthy and not full, and where that one is far behind: for each
@@ -73,6 +74,7 @@ typedef struct bt_sched_worker {
     /* Sent from here and not seen ended. */
     uint32_t seats;          /**< requests */
     uint64_t prefill_tokens; /**< prompt tokens not computed yet */
+    uint64_t prefill_us;     /**< that they will take there (sched_cost.h) */
     uint64_t blocks;         /**< KV blocks that those requests may take */
     /* What it reported last; 0 before it did. */
     uint64_t reported_seats, reported_blocks, reported_waiting;

@@ -10,10 +10,10 @@
  *      behind it: those in their generation phase, and prompts of which the
  *      rest was found in a cache;
  *   2. what is left of the budget, but never less than a block, goes to
- *      sequences with more to compute, as chunks, in their order: priority with
- *      ageing, then age (sched_queue.h). So a prompt of a higher priority also
- *      goes before one that is half computed. A chunk that is not a prompt's
- *      last ends on a block boundary of absolute positions, so that whole
+ *      sequences with more to compute, as chunks, in their order
+ * (sched_queue.h, sched_order.h). So a shorter prompt, or one of a higher
+ * priority, also goes before one that is half computed. A chunk that is not a
+ * prompt's last ends on a block boundary of absolute positions, so that whole
  *      blocks become ready to send. Where none fits, nobody further back
  *      overtakes.
  *
@@ -41,6 +41,9 @@ typedef struct bt_sched_seq {
     /** Rows of logits that are wanted beside those to draw from: of positions
      *  rows_from .. rows_end - 1. */
     uint32_t rows_from, rows_end;
+    /* Of who computes it, for its slack (sched_order.h). */
+    uint64_t deadline_us; /**< by the clock of turn.since_us; 0: none */
+    uint64_t whole_us;    /**< that its chunks take, when it came */
 } bt_sched_seq_t;
 
 /** One sequence's share of the next iteration. */

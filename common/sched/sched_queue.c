@@ -7,11 +7,19 @@ static uint32_t level_of(const bt_sched_turn_t *turn)
                                                  : BT_SCHED_TOP_LEVEL;
 }
 
-/* When one of the top level would have to come to stand here. */
+static uint64_t slack_of(const bt_sched_turn_t *turn)
+{
+    const uint64_t most_us = (uint64_t)BT_SCHED_SLACK_MS * 1000u;
+
+    return (turn->slack_us < most_us) ? turn->slack_us : most_us;
+}
+
+/* When one of the top level without slack would have to come to stand here. */
 static uint64_t due_us(const bt_sched_turn_t *turn)
 {
-    return turn->since_us + (uint64_t)(BT_SCHED_TOP_LEVEL - level_of(turn)) *
-                                BT_SCHED_LEVEL_MS * 1000u;
+    return turn->since_us + slack_of(turn) +
+           (uint64_t)(BT_SCHED_TOP_LEVEL - level_of(turn)) * BT_SCHED_LEVEL_MS *
+               1000u;
 }
 
 bool bt_sched_turn_before(const bt_sched_turn_t *a, const bt_sched_turn_t *b)
@@ -31,4 +39,16 @@ void bt_sched_queue_insert(bt_list_t *queue, bt_sched_turn_t *turn)
         before = before->prev;
     }
     bt_list_push_back(before, &turn->link); /* in front of `before` */
+}
+
+void bt_sched_queue_set_slack(bt_list_t *queue, bt_sched_turn_t *turn,
+                              uint64_t slack_us)
+{
+    const bool moves = slack_us != turn->slack_us;
+
+    turn->slack_us = slack_us;
+    if (moves && !bt_list_empty(&turn->link)) {
+        bt_list_remove(&turn->link);
+        bt_sched_queue_insert(queue, turn);
+    }
 }

@@ -58,6 +58,7 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/sched/sched_cost.h"
 #include "common/wire/request.h"
 
 #define BT_WIRE_PROTOCOL     3 /**< the newest that this build speaks */
@@ -327,6 +328,7 @@ typedef struct bt_msg_stats {
                          of its HELLO, for good */
     uint64_t kv_foreign_pieces; /**< came without secret or proof */
     uint64_t log_lines_dropped; /**< nobody read them */
+    bt_sched_rates_t rates;     /**< what its steps take */
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

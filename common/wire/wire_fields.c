@@ -235,6 +235,17 @@ static const field_t stats_fields[] = {
     U32(bt_msg_stats_t, roles, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, kv_foreign_pieces),
     OF(FIELD_U64, bt_msg_stats_t, log_lines_dropped),
+    OF(FIELD_U64, bt_msg_stats_t, rates.prefill_step_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.prefill_token_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.prefill_kilopair_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.decode_step_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.decode_seq_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.decode_kilopair_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.transfer_start_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.transfer_mib_ns),
+    OF(FIELD_U64, bt_msg_stats_t, rates.prefill_error),
+    OF(FIELD_U64, bt_msg_stats_t, rates.decode_error),
+    OF(FIELD_U64, bt_msg_stats_t, rates.transfer_error),
 };
 
 static const field_t peer_fields[] = {

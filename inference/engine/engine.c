@@ -8,6 +8,8 @@
 #include "common/base/assert.h"
 #include "common/base/thread.h"
 
+#define ITL_US 50000u
+
 uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
                             uint32_t tokens_per_block)
 {
@@ -176,6 +178,10 @@ bt_status_t bt_engine_create(const bt_engine_config_t *config,
     bt_list_init(&engine->running);
     bt_sched_late_init(&engine->late,
                        bt_model_hparams(config->model)->n_layers);
+    bt_sched_cost_init(&engine->cost);
+    bt_sched_chunk_init(&engine->chunk, !config->tunes_chunks,
+                        config->token_budget, config->kv.tokens_per_block,
+                        (config->itl_us != 0) ? config->itl_us : ITL_US);
 
     status = alloc_arrays(engine);
     if (status != BT_OK) {

@@ -50,6 +50,8 @@
 
 #include "common/base/status.h"
 #include "common/kv/kv_fork.h"
+#include "common/sched/sched_cost.h"
+#include "common/sched/sched_order.h"
 #include "common/sched/sched_plan.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
@@ -94,7 +96,8 @@ typedef struct bt_drafter {
 
 /** One sequence. All arrays are the owner's and outlive the engine's use. */
 typedef struct bt_seq {
-    /** Set before submit: priority, since_us, n_tokens and n_computed. */
+    /** Set before submit: priority, since_us, deadline_us, n_tokens and
+     *  n_computed. Its slack is the engine's to set. */
     bt_sched_seq_t sched;
     void *user;             /**< the owner's */
     uint32_t *tokens;       /**< room for n_tokens + max_new ids */
@@ -158,7 +161,8 @@ typedef struct bt_report {
     uint64_t start_ns, end_ns;
     uint32_t n_seqs, n_context_seqs, n_generation_seqs;
     uint32_t n_context_tokens;
-    bt_status_t status; /**< not OK: the device failed; all items are LEFT */
+    bt_sched_step_t work; /**< what took from start_ns to end_ns */
+    bt_status_t status;   /**< not OK: the device failed; all items are LEFT */
     uint32_t n_items;
     bt_report_item_t *items;
 } bt_report_t;
@@ -168,8 +172,11 @@ typedef struct bt_engine_config {
     bt_kv_view_t kv;
     /** Of the model's layers (bt_forward_t.groups); borrowed. NULL: one. */
     const bt_kv_groups_t *groups;
-    uint32_t max_seqs; /**< most sequences submitted at a time */
-    uint32_t token_budget;
+    uint32_t max_seqs;     /**< most sequences submitted at a time */
+    uint32_t token_budget; /**< most context tokens of an iteration */
+    bool tunes_chunks;     /**< as many as are right (sched_chunk.h) */
+    uint32_t itl_us;       /**< sched_chunk.h; 0: a default */
+    bt_sched_order_t order;
     bool own_cores; /**< nobody else computes on the compute thread's core */
     bool late_join; /**< sequences with one token to compute may come into an
                          iteration that is under way (sched_late.h) */

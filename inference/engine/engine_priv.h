@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "common/base/ring.h"
+#include "common/sched/sched_chunk.h"
 #include "common/sched/sched_late.h"
 #include "inference/engine/engine.h"
 #include "inference/model/sampler.h"
@@ -39,6 +40,8 @@ struct bt_engine {
     uint32_t n_planned; /* items of plan; grows when somebody comes in late */
     uint32_t n_rows, n_logit_rows; /* of them, in the arrays below */
     bt_sched_late_t late;
+    bt_sched_cost_t cost; /* what iterations took so far */
+    bt_sched_chunk_t chunk;
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;

@@ -56,6 +56,8 @@ static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
         bt_list_remove(link);
         bt_list_push_back(&next->followers, link);
     }
+    next->sched.whole_us = seq->sched.whole_us;
+    next->sched.turn.slack_us = seq->sched.turn.slack_us;
     bt_sched_queue_insert(&engine->running, &next->sched.turn);
 }
 
@@ -109,11 +111,34 @@ static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq)
     }
 }
 
+/* By what is left to compute of it. */
+static uint64_t slack_of(const bt_engine_t *engine, const bt_sched_seq_t *seq,
+                         uint64_t left_us)
+{
+    const bt_sched_work_t work = {
+        .since_us = seq->turn.since_us,
+        .deadline_us = (seq->deadline_us != 0) ? seq->deadline_us : UINT64_MAX,
+        .whole_us = seq->whole_us,
+        .left_us = left_us,
+    };
+
+    return bt_sched_slack_us(engine->config.order, &work);
+}
+
+static uint64_t left_us(const bt_engine_t *engine, const bt_sched_seq_t *seq)
+{
+    return bt_sched_cost_prompt_us(&engine->cost, seq->n_computed,
+                                   seq->n_tokens, engine->chunk.alone.tokens);
+}
+
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
 
+    seq->sched.whole_us = left_us(engine, &seq->sched);
+    seq->sched.turn.slack_us =
+        slack_of(engine, &seq->sched, seq->sched.whole_us);
     bt_sched_queue_insert(&engine->running, &seq->sched.turn);
     for (uint32_t g = 0; g < n_groups(engine); g++) {
         if (bt_kv_copy_is_due(seq->copy[g])) {
@@ -169,6 +194,59 @@ static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
     *room_p -= seq->sched.n_drafts;
 }
 
+/* All tokens of the next iteration: those of who generates, and of chunks what
+ * is right beside them. */
+static uint32_t budget_of(bt_engine_t *engine)
+{
+    const bt_list_t *head = &engine->running;
+    const bt_seq_t *first = NULL; /* with a chunk */
+    bt_sched_step_t step = {0};
+    uint32_t n_rows = 0;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_seq_t *seq = seq_at(pos);
+        const uint32_t n = seq->sched.n_tokens - seq->sched.n_computed;
+
+        if (n > 1 + seq->sched.n_drafts) {
+            first = (first == NULL) ? seq : first;
+            continue;
+        }
+        n_rows += n;
+        if (!seq->leave_after_first) {
+            step.n_seqs++;
+            step.seq_pairs += seq->sched.n_tokens;
+        }
+    }
+    if ((first == NULL) || engine->chunk.is_fixed) {
+        return engine->config.token_budget;
+    }
+    n_rows += bt_sched_chunk_tokens(&engine->chunk, &engine->cost, &step,
+                                    first->sched.n_computed);
+    return (n_rows < engine->config.token_budget) ? n_rows
+                                                  : engine->config.token_budget;
+}
+
+/* What the iteration computes, with those who came into it. */
+static bt_sched_step_t work_of(const bt_engine_t *engine)
+{
+    bt_sched_step_t step = {0};
+
+    for (uint32_t i = 0; i < engine->n_planned; i++) {
+        const bt_sched_item_t *item = &engine->plan[i];
+        const uint64_t pairs =
+            bt_sched_pairs(item->seq->n_computed, item->n_new);
+
+        if (item->n_new > 1 + item->seq->n_drafts) {
+            step.n_tokens += item->n_new;
+            step.pairs += pairs;
+        } else {
+            step.n_seqs++;
+            step.seq_pairs += pairs;
+        }
+    }
+    return step;
+}
+
 static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
@@ -183,7 +261,7 @@ static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
     {
         propose(engine, seq_at(pos), &room);
     }
-    n_items = bt_sched_plan(&engine->running, config->token_budget,
+    n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
                             engine->plan, n_context_p);
     return bt_sched_limit_rows(
@@ -418,7 +496,8 @@ static void account(bt_report_t *report, bt_seq_t *seq, bool context)
 
 /* K and V of an item's tokens are there, for it and for all that it computes
  * for. */
-static void advance(bt_report_t *report, const bt_sched_item_t *item)
+static void advance(bt_engine_t *engine, bt_report_t *report,
+                    const bt_sched_item_t *item)
 {
     bt_seq_t *seq = seq_of(item->seq);
     const bool context = (item->n_new > 1 + seq->sched.n_drafts) ||
@@ -430,6 +509,11 @@ static void advance(bt_report_t *report, const bt_sched_item_t *item)
     report->n_context_seqs += context ? 1 : 0;
     report->n_generation_seqs += context ? 0 : 1;
     seq->sched.n_computed += item->n_new;
+    if (!item->last_chunk) {
+        bt_sched_queue_set_slack(
+            &engine->running, &seq->sched.turn,
+            slack_of(engine, &seq->sched, left_us(engine, &seq->sched)));
+    }
     account(report, seq, context);
     if (context) {
         report_add(report, BT_REPORT_CHUNK, seq, 0, BT_FINISH_NONE);
@@ -530,11 +614,14 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     }
 
     engine->logits = logits;
+    report->work = work_of(engine);
+    bt_sched_cost_learn(&engine->cost, &report->work,
+                        report->end_ns - report->start_ns);
     for (uint32_t i = 0; i < engine->n_planned; i++) {
         const bt_sched_item_t *item = &engine->plan[i];
         const uint32_t first = item->seq->n_computed;
 
-        advance(report, item);
+        advance(engine, report, item);
         logits = use_logits(engine, report, item, first, logits);
         bt_engine_mark(engine);
     }

@@ -41,11 +41,14 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     leg->attempt = gen->attempt.number;
     leg->leads = is_first && (party->n > 1);
     leg->prefill_tokens = computes ? bt_gen_n_tokens(gen) : 0;
+    leg->prefill_us =
+        computes ? bt_core_prompt_us(core, worker, bt_gen_n_tokens(gen)) : 0;
     leg->blocks = blocks_of(gen, per_block) -
                   (is_first ? 0 : bt_gen_n_tokens(gen) / per_block);
     worker->sched.seats++;
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;
+    worker->sched.prefill_us += leg->prefill_us;
     bt_list_push_back(&worker->legs, &leg->link);
     gen->n_open_legs++;
     core->n_legs++;

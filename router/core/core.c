@@ -34,6 +34,7 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     core->ops = *ops;
     core->next_id = 1;
     bt_table_init(&core->table, config->model);
+    bt_sched_cost_init(&core->cost);
     bt_list_init(&core->live);
     for (unsigned i = 0; i < BT_NEED_N; i++) {
         bt_list_init(&core->waiting[i]);

@@ -40,6 +40,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/sched/sched_order.h"
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/prompt.h"
@@ -139,6 +140,7 @@ typedef struct bt_core_config {
     uint32_t worker_wait_ms;   /**< first attempt without a pair */
     uint32_t rerun_wait_ms;    /**< a re-run without a pair */
     uint32_t request_timeout_ms; /**< whole generation, not 0 */
+    bt_sched_order_t order;      /**< of those that wait for workers */
 } bt_core_config_t;
 
 BT_MUST_CHECK bt_status_t bt_core_create(const bt_core_config_t *config,

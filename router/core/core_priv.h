@@ -15,6 +15,7 @@
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
 #include "common/base/hmap.h"
+#include "common/sched/sched_cost.h"
 #include "common/sched/sched_queue.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
@@ -38,9 +39,10 @@ typedef struct bt_leg {
     /** Others need the KV that it stands for, whatever becomes of its own
      *  answer: it is the leader's of a group. */
     bool leads;
-    bool granted;            /**< of a decode worker: it gave a lease */
-    uint64_t prefill_tokens; /**< counted at the worker while COMPUTING */
-    uint64_t blocks;         /**< counted there until CLOSED */
+    bool granted; /**< of a decode worker: it gave a lease */
+    /* Counted at the worker while COMPUTING. */
+    uint64_t prefill_tokens, prefill_us;
+    uint64_t blocks; /**< counted there until CLOSED */
 } bt_leg_t;
 
 /** The attempt under way; when OVER, the last one's number and beginning. */
@@ -118,6 +120,9 @@ struct bt_core {
     /** The WAITING ones, by bt_gen_t.turn, in a queue for each need: where the
      *  first finds nobody, none behind it does. */
     bt_list_t waiting[BT_NEED_N];
+    bt_sched_cost_t cost; /**< a guess, before any worker has measured */
+    /** Of the worker that last said some: for one that has none yet. */
+    bt_sched_rates_t rates;
     uint32_t n_live, n_waiting, n_legs;
     uint64_t logits_bytes; /**< of all generations */
     uint64_t next_id;
@@ -159,6 +164,9 @@ bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input);
 bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
 
 /* workers.c */
+/** What computing so many tokens takes. @param worker  NULL: at any */
+uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
+                           uint32_t n_tokens);
 /** What it reports; a role that it has now is used at once. */
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us);

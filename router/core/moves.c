@@ -12,6 +12,21 @@ static bt_need_t need_of(const bt_gen_t *gen)
     return (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL : BT_NEED_PAIR;
 }
 
+/* What it grants others before it (sched_order.h). */
+static uint64_t slack_of(const bt_core_t *core, const bt_gen_t *gen)
+{
+    const uint64_t whole_us =
+        bt_core_prompt_us(core, NULL, bt_gen_n_tokens(gen));
+    const bt_sched_work_t work = {
+        .since_us = gen->turn.since_us,
+        .deadline_us = gen->deadline_us,
+        .whole_us = whole_us,
+        .left_us = whole_us,
+    };
+
+    return bt_sched_slack_us(core->config.order, &work);
+}
+
 static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     switch (gen->state) {
@@ -42,6 +57,7 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     switch (gen->state) {
     case BT_GEN_IS_WAITING:
         gen->waiting_since_us = now_us;
+        gen->turn.slack_us = slack_of(core, gen);
         bt_sched_queue_insert(&core->waiting[need_of(gen)], &gen->turn);
         core->n_waiting++;
         break;
@@ -130,6 +146,7 @@ static void leg_leave(bt_leg_t *leg)
 {
     if (leg->state == BT_LEG_IS_COMPUTING) {
         leg->worker->sched.prefill_tokens -= leg->prefill_tokens;
+        leg->worker->sched.prefill_us -= leg->prefill_us;
     }
 }
 

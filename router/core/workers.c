@@ -122,11 +122,35 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
 
 /* ---- roles ---- */
 
+#define CHUNK_TOKENS                                        \
+    256u /* a guess, for what iterations cost by themselves \
+          */
+
+uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
+                           uint32_t n_tokens)
+{
+    uint64_t us = 0;
+
+    if (worker != NULL) {
+        us = bt_sched_rates_prompt_us(&worker->stats.rates, n_tokens,
+                                      CHUNK_TOKENS);
+    }
+    if (us == 0) {
+        us = bt_sched_rates_prompt_us(&core->rates, n_tokens, CHUNK_TOKENS);
+    }
+    return (us != 0) ? us
+                     : bt_sched_cost_prompt_us(&core->cost, 0, n_tokens,
+                                               CHUNK_TOKENS);
+}
+
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us)
 {
     const uint32_t before = worker->roles;
 
+    if (bt_sched_rates_prompt_us(&stats->rates, 1, 1) > 0) {
+        core->rates = stats->rates;
+    }
     if (bt_table_report(worker, stats)) {
         BT_LOG_INFO("worker %s is %s now, was %s", worker->hello.name,
                     bt_role_name(worker->roles), bt_role_name(before));

@@ -317,7 +317,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
                              void *send_ctx)
 {
     const bt_config_t *config = served->front->config;
-    const bt_core_config_t core = {
+    bt_core_config_t core = {
         .model = served->identity,
         .tok = served->tok,
         .n_vocab = bt_tokenizer_n_vocab(served->tok),
@@ -342,6 +342,10 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .detok_finish = bt_detok_finish,
         .ctx = served,
     };
+
+    if (!bt_sched_order_find(config->prefill_order, &core.order)) {
+        return BT_ERR_INVALID_PARAM; /* the option's table lets none through */
+    }
 
     return bt_core_create(&core, &ops, &served->core);
 }

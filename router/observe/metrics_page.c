@@ -141,6 +141,28 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_LOG_DROPPED] = (double)s->log_lines_dropped;
 }
 
+/* What a worker has learned of the time that its work takes. */
+static void fill_rates(const bt_sched_rates_t *r, double *w)
+{
+    if (r->prefill_token_ns > 0) {
+        w[BT_WC_PREFILL_STEP] = (double)r->prefill_step_ns / 1e9;
+        w[BT_WC_PREFILL_TOKEN] = (double)r->prefill_token_ns / 1e9;
+        w[BT_WC_PREFILL_KILOPAIR] = (double)r->prefill_kilopair_ns / 1e9;
+        w[BT_WC_PREFILL_ERROR] = (double)r->prefill_error / 1e3;
+    }
+    if (r->decode_step_ns + r->decode_seq_ns > 0) {
+        w[BT_WC_DECODE_STEP] = (double)r->decode_step_ns / 1e9;
+        w[BT_WC_DECODE_SEQ] = (double)r->decode_seq_ns / 1e9;
+        w[BT_WC_DECODE_KILOPAIR] = (double)r->decode_kilopair_ns / 1e9;
+        w[BT_WC_DECODE_ERROR] = (double)r->decode_error / 1e3;
+    }
+    if (r->transfer_start_ns + r->transfer_mib_ns > 0) {
+        w[BT_WC_TRANSFER_START] = (double)r->transfer_start_ns / 1e9;
+        w[BT_WC_TRANSFER_MIB] = (double)r->transfer_mib_ns / 1e9;
+        w[BT_WC_TRANSFER_ERROR] = (double)r->transfer_error / 1e3;
+    }
+}
+
 static void fill_worker(const bt_worker_row_t *worker, double *w)
 {
     const bt_msg_stats_t *s = &worker->stats;
@@ -175,6 +197,7 @@ static void fill_worker(const bt_worker_row_t *worker, double *w)
     w[BT_WC_MEMORY_PINNED] = (double)s->memory_pinned_bytes;
     w[BT_WC_OPEN_FDS] = (s->open_fds > 0) ? s->open_fds : (double)NAN;
     fill_later(s, w);
+    fill_rates(&s->rates, w);
 }
 
 /* ---- one line ---- */

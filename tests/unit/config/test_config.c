@@ -299,7 +299,7 @@ static void children_get_exactly_what_differs(void **state)
     setenv("BATON_MODEL", "/m odel.gguf", 1);
     assert_int_equal(load(BT_PROG_SERVE,
                           "--kv-memory 1536m --max-batch 8 --decode 3 --http "
-                          "127.0.0.1:0 --local-prefill --chunk-tokens 512",
+                          "127.0.0.1:0 --local-prefill --chunk-tokens 0",
                           &c, &store),
                      BT_OK);
     bt_strbuf_init(&out, OUTPUT_BYTES);

@@ -185,12 +185,14 @@ static inline void fake_finish(bt_detok_t *detok, bt_strbuf_t *out)
     (void)out;
 }
 
-static inline void start(world_t *w, uint32_t max_queue)
+static inline void start_in_order(world_t *w, uint32_t max_queue,
+                                  bt_sched_order_t order)
 {
     const bt_core_config_t config = {
         .model = {.lo = 1, .hi = 2},
         .n_vocab = VOCAB,
         .max_queue = max_queue,
+        .order = order,
         .max_logits_bytes = 64 * VOCAB * sizeof(float),
         .worker_wait_ms = WAIT_MS,
         .rerun_wait_ms = RERUN_MS,
@@ -216,6 +218,11 @@ static inline void start(world_t *w, uint32_t max_queue)
     w->now = 1000 * MS;
     w->next_instance = 7;
     assert_int_equal(bt_core_create(&config, &ops, &w->core), BT_OK);
+}
+
+static inline void start(world_t *w, uint32_t max_queue)
+{
+    start_in_order(w, max_queue, BT_SCHED_FCFS);
 }
 
 static inline uint32_t n_waiting(const world_t *w)

@@ -114,6 +114,10 @@ static inline void play(world_t *w)
         .kv_stage_waits = 21,
         .kv_foreign_pieces = 6,
         .log_lines_dropped = 8,
+        .rates = {.prefill_step_ns = 4000000,
+                  .prefill_token_ns = 500000,
+                  .prefill_kilopair_ns = 2000,
+                  .prefill_error = 31},
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,

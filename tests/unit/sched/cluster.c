@@ -30,6 +30,28 @@ static uint64_t now_us(const cluster_t *c)
     return (uint64_t)c->round * C_ROUND_US;
 }
 
+#define TOKEN_US 1000u
+
+static uint64_t slack_of(const cluster_t *c, const c_req_t *req,
+                         uint64_t since_us, uint32_t n_left)
+{
+    const bt_sched_work_t work = {
+        .since_us = since_us,
+        .deadline_us = req->deadline_us,
+        .whole_us = (uint64_t)(req->n_prompt + req->n_out) * TOKEN_US,
+        .left_us = (uint64_t)n_left * TOKEN_US,
+    };
+
+    return bt_sched_slack_us(c->order, &work);
+}
+
+/* Of one of whose prompt nothing is computed. */
+static uint64_t whole_slack_of(const cluster_t *c, const c_req_t *req,
+                               uint64_t since_us)
+{
+    return slack_of(c, req, since_us, req->n_prompt + req->n_out);
+}
+
 static uint32_t blocks_for(uint32_t n_tokens)
 {
     return (n_tokens + C_T - 1) / C_T;
@@ -227,6 +249,7 @@ static void rerun(cluster_t *c, c_req_t *req)
     }
     c->n_reruns++;
     req->is_queued = true;
+    req->turn.slack_us = whole_slack_of(c, req, req->turn.since_us);
     bt_sched_queue_insert(&c->queue, &req->turn);
 }
 
@@ -263,7 +286,10 @@ c_req_t *c_arrive(cluster_t *c, uint32_t priority, uint32_t n_prompt,
     req->live = req->is_queued = true;
     req->n_prompt = n_prompt;
     req->max_new = max_new;
+    req->deadline_us =
+        c_chance(c, 50) ? UINT64_MAX : now_us(c) + 1000000u * c_below(c, 200);
     bt_sched_turn_init(&req->turn, priority, now_us(c));
+    req->turn.slack_us = whole_slack_of(c, req, now_us(c));
     bt_sched_queue_insert(&c->queue, &req->turn);
     c->n_live++;
     note(c, 5, (uint64_t)(req - c->reqs));
@@ -368,6 +394,8 @@ static void arrive_at_worker(cluster_t *c, c_req_t *req, c_leg_t *leg)
     count(leg, 1);
     bt_sched_turn_init(&leg->claim.turn, req->turn.priority, now_us(c));
     bt_sched_turn_init(&leg->seq.turn, req->turn.priority, now_us(c));
+    leg->claim.turn.slack_us = whole_slack_of(c, req, now_us(c));
+    leg->seq.turn.slack_us = leg->claim.turn.slack_us;
     leg->granted = (leg == &req->context) && is_alone(req);
     bt_sched_queue_insert((leg->claim.want != BT_SCHED_CONTEXT) ? &admit->leases
                           : leg->granted ? &admit->granted
@@ -408,6 +436,8 @@ static void arrive_grant(cluster_t *c, c_req_t *req)
         break;
     case C_DROPPED:
         leg->phase = C_QUEUED;
+        leg->claim.turn.slack_us =
+            whole_slack_of(c, req, leg->claim.turn.since_us);
         bt_sched_queue_insert(&leg->node->admit.granted, &leg->claim.turn);
         break;
     case C_NONE:
@@ -622,6 +652,7 @@ static void drawn(cluster_t *c, c_leg_t *leg)
         send_kv(c, leg);
     } else {
         leg->phase = C_WAITING;
+        leg->claim.turn.slack_us = 0;
         bt_sched_queue_insert(&leg->node->admit.waiting, &leg->claim.turn);
     }
 }
@@ -648,6 +679,13 @@ static void iterate(cluster_t *c, c_node_t *node)
         items[i].seq->n_computed += items[i].n_new;
         if (items[i].last_chunk) {
             drawn(c, BT_CONTAINER_OF(items[i].seq, c_leg_t, seq));
+        } else {
+            const c_leg_t *leg = BT_CONTAINER_OF(items[i].seq, c_leg_t, seq);
+
+            bt_sched_queue_set_slack(
+                &node->running, &items[i].seq->turn,
+                slack_of(c, leg->req, leg->seq.turn.since_us,
+                         leg->seq.n_tokens - leg->seq.n_computed));
         }
     }
 }

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "common/sched/sched_admit.h"
+#include "common/sched/sched_order.h"
 #include "common/sched/sched_place.h"
 #include "common/sched/sched_plan.h"
 
@@ -69,6 +70,7 @@ typedef struct c_req {
     bool live, is_queued; /* at the router */
     bt_sched_turn_t turn;
     uint32_t n_prompt, max_new, n_out, n_attempts;
+    uint64_t deadline_us;
     uint32_t grant_due; /* round; 0 = none is under way */
     c_leg_t context, decode;
 } c_req_t;
@@ -81,6 +83,7 @@ typedef struct cluster {
     /** Any two workers make a pair, as of routers that saw other roles: what
      *  workers promise must not rest on placement. */
     bool is_wild;
+    bt_sched_order_t order; /**< of prompts, everywhere */
     uint64_t n_taken;
     c_req_t reqs[C_REQS];
     uint32_t n_live, round;

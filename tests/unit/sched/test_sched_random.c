@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clusters of numbers live through random events: requests of any priority and
- * length, cancels, deaths, joins, suspicions, changes of role. Whatever
- * happened, all that was promised is kept at each step (cluster.c), everything
- * ends, and everything is given back: no ring of workers waits for itself (I4).
+/* Clusters of numbers live through random events: requests of any priority,
+ * length and deadline under any order of prompts, cancels, deaths, joins,
+ * suspicions, changes of role. Whatever happened, all that was promised is kept
+ * at each step (cluster.c), everything ends, and everything is given back: no
+ * ring of workers waits for itself (I4).
  *
  * BATON_TEST_SEED=N    only this life
  * BATON_TEST_EVENTS=N  that many, 1,000,000 otherwise */
@@ -44,6 +45,7 @@ static void open_life(cluster_t *c, uint32_t seed)
     }
     c_open(c, seed, n_nodes, roles);
     c->is_wild = seed % 2 == 0;
+    c->order = (bt_sched_order_t)(seed / 3 % BT_SCHED_N_ORDERS);
 }
 
 static void random_arrival(cluster_t *c, uint32_t percent_long)

@@ -454,13 +454,15 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.roles, BT_ROLES_BOTH);
             assert_int_equal(got.u.stats.kv_foreign_pieces, 2010);
             assert_int_equal(got.u.stats.log_lines_dropped, 2011);
+            assert_int_equal(got.u.stats.rates.prefill_step_ns, 2012);
+            assert_int_equal(got.u.stats.rates.transfer_error, 2022);
         }
     }
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
     assert_int_equal(n_taken,
-                     2 * (13 + 1) + (6 + 12 + 8 + 1 + 1 + 6) + 9 + 4 + 5);
+                     2 * (13 + 1) + (6 + 23 + 8 + 1 + 1 + 6) + 9 + 4 + 5);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

@@ -120,7 +120,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 38; keep++) {
+    for (size_t keep = 26; keep <= 49; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -138,6 +138,17 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->roles, (keep > 35) ? 3 : 0);
         assert_int_equal(s->kv_foreign_pieces, (keep > 36) ? 36 : 0);
         assert_int_equal(s->log_lines_dropped, (keep > 37) ? 37 : 0);
+        assert_int_equal(s->rates.prefill_step_ns, (keep > 38) ? 38 : 0);
+        assert_int_equal(s->rates.prefill_token_ns, (keep > 39) ? 39 : 0);
+        assert_int_equal(s->rates.prefill_kilopair_ns, (keep > 40) ? 40 : 0);
+        assert_int_equal(s->rates.decode_step_ns, (keep > 41) ? 41 : 0);
+        assert_int_equal(s->rates.decode_seq_ns, (keep > 42) ? 42 : 0);
+        assert_int_equal(s->rates.decode_kilopair_ns, (keep > 43) ? 43 : 0);
+        assert_int_equal(s->rates.transfer_start_ns, (keep > 44) ? 44 : 0);
+        assert_int_equal(s->rates.transfer_mib_ns, (keep > 45) ? 45 : 0);
+        assert_int_equal(s->rates.prefill_error, (keep > 46) ? 46 : 0);
+        assert_int_equal(s->rates.decode_error, (keep > 47) ? 47 : 0);
+        assert_int_equal(s->rates.transfer_error, (keep > 48) ? 48 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

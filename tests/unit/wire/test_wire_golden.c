@@ -211,6 +211,7 @@ static void check_stats(const bt_msg_t *m)
     assert_int_equal(s->blocks_cached, 0);
     assert_int_equal(s->kv_bytes_staged, 0);
     assert_int_equal(s->kv_stage_waits, 0);
+    assert_int_equal(s->rates.prefill_token_ns, 0);
 }
 
 static void check_peer(const bt_msg_t *m)

@@ -105,6 +105,7 @@ struct sim_node {
     bt_rpc_link_t *links[SIM_ROUTERS]; /* NULL: down */
     int signal_pipe[2];
     uint32_t roles_ever; /* that it had, or may have by an order */
+    bool orders_prompts; /* by w.order; else as they come */
     bool dead;
     bool stopped;
     bool over;            /* its loop has ended */
@@ -253,6 +254,8 @@ void sim_open_roles(uint32_t n, const uint32_t *roles, uint32_t n_blocks,
 /** The same, of a model whose layers are in groups. */
 void sim_open_mixed(uint32_t n_groups, uint32_t n, const uint32_t *roles,
                     uint32_t n_blocks, bt_kvt_path_t path);
+/** From now on prompts are in this order at all nodes. */
+void sim_order_prompts(bt_sched_order_t order);
 /** Has, or had, it this role? */
 bool sim_is(uint32_t n, bt_role_t role);
 void sim_close(void);

@@ -264,9 +264,23 @@ static void sim_drop_canceled(sim_node_t *node, bt_seq_t *seq)
     sim_leave(r, seq, BT_FINISH_CANCELED);
 }
 
+/* As the engine's, of what takes a millisecond a token. */
+static uint64_t sim_slack(const sim_node_t *node, const bt_sched_seq_t *seq)
+{
+    const uint64_t left_us = 1000ull * (seq->n_tokens - seq->n_computed);
+    const bt_sched_work_t work = {
+        .since_us = seq->turn.since_us,
+        .deadline_us = (seq->deadline_us != 0) ? seq->deadline_us : UINT64_MAX,
+        .whole_us = left_us,
+        .left_us = left_us,
+    };
+
+    return bt_sched_slack_us(node->w.order, &work);
+}
+
 static void sim_take_in(sim_node_t *node, bt_list_t *link)
 {
-    const bt_seq_t *seq = sim_seq_of(link);
+    bt_seq_t *seq = sim_seq_of(link);
 
     if (seq->clear_tail && (seq->sched.n_tokens % SIM_T != 0)) {
         const uint32_t n = node->w.groups.n;
@@ -277,6 +291,9 @@ static void sim_take_in(sim_node_t *node, bt_list_t *link)
         }
     }
     bt_list_remove(link);
+    if (node->orders_prompts) {
+        seq->sched.turn.slack_us = sim_slack(node, &seq->sched);
+    }
     bt_sched_queue_insert(&node->engine.running, bt_sched_turn_of(link));
     if (bt_kv_copy_is_due(seq->copy[0])) {
         memcpy(sim_block(node, seq->copy[0].to),

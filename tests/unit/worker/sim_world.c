@@ -143,6 +143,15 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     assert_int_equal(pipe2(node->signal_pipe, O_NONBLOCK | O_CLOEXEC), 0);
 }
 
+void sim_order_prompts(bt_sched_order_t order)
+{
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        sim.nodes[i].orders_prompts = true;
+        sim.nodes[i].w.order = order;
+        bt_sched_cost_init(&sim.nodes[i].w.cost);
+    }
+}
+
 bool sim_is(uint32_t n, bt_role_t role)
 {
     return (sim.nodes[n].roles_ever & (uint32_t)role) != 0;

@@ -262,6 +262,7 @@ static void one_life(uint32_t seed)
     sim.cut_losses = true;
     sim.ends_are_deaths = true;
     sim.lend_prompts = (seed / 4 % 2 == 1);
+    sim_order_prompts((bt_sched_order_t)(seed / 8 % BT_SCHED_N_ORDERS));
     ever_stopped = false;
     step = 1 + below(400);
     bt_kvt_mem_net_fault(sim.net, step,

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/sched/sched_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+
+#define TERMS       BT_SCHED_COST_TERMS
+#define NOISE       0.1   /* of a step's time, taken for usual */
+#define DRIFT       0.001 /* of a step's time, from one to the next */
+#define BIAS_MOST   0.15  /* a mean error to one side that all terms share */
+#define COV_FIRST   100.0 /* of a factor, before anything is known */
+#define COV_LEAST   1e-12
+#define USUAL_SHARE 0.01 /* of the newest in the mean of a term */
+#define USUAL_LEAST 1e-6
+#define N_FREE      8u   /* steps that are believed whatever they say */
+#define CLIP_LEAST  0.3  /* a relative error that is nothing unusual */
+#define CLIP_ERRORS 3.0  /* the same, in mean errors */
+#define ERROR_SHARE 0.05 /* of the newest in the mean */
+#define NS_MOST     3.6e12
+#define TOKENS_MOST (1u << 24) /* beyond all reason */
+#define PAIRS_MOST  (UINT64_C(1) << 40)
+#define BYTES_MOST  (UINT64_C(1) << 50)
+#define UNIT_US     1000.0
+#define PAIRS_UNIT  65536.0
+#define BYTES_UNIT  1048576.0
+
+/* The guess of before any measurement, in UNIT_US of each term. */
+static const struct {
+    unsigned n_terms;
+    double begin[TERMS];
+} lines[BT_SCHED_N_COSTS] = {
+    [BT_SCHED_COST_CONTEXT] = {5, {1, 1, 0.1, 0.1, 0.1}},
+    [BT_SCHED_COST_GENERATION] = {3, {10, 0.1, 0.1}},
+    [BT_SCHED_COST_TRANSFER] = {2, {0.1, 0.5}},
+};
+
+void bt_sched_cost_init(bt_sched_cost_t *cost)
+{
+    memset(cost, 0, sizeof(*cost));
+    for (unsigned kind = 0; kind < BT_SCHED_N_COSTS; kind++) {
+        bt_sched_fit_t *fit = &cost->fits[kind];
+
+        fit->scale = 1;
+        for (unsigned i = 0; i < lines[kind].n_terms; i++) {
+            fit->factors[i] = lines[kind].begin[i];
+            fit->cov[i][i] = COV_FIRST;
+        }
+    }
+}
+
+/* @return us */
+static double predict(const bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
+                      const double x[TERMS])
+{
+    const bt_sched_fit_t *fit = &cost->fits[kind];
+    double us = 0;
+
+    for (unsigned i = 0; i < lines[kind].n_terms; i++) {
+        us += fit->factors[i] * UNIT_US * fit->scale * x[i];
+    }
+    return (us > 1) ? us : 1;
+}
+
+/* What is known gets older with each step: of each term as much as is small
+ * beside a step's time. */
+static void age(bt_sched_fit_t *fit, unsigned n, const double phi[TERMS])
+{
+    for (unsigned i = 0; i < n; i++) {
+        fit->usual[i] += (fit->usual[i] > 0)
+                             ? USUAL_SHARE * (phi[i] - fit->usual[i])
+                             : phi[i];
+        if (fit->usual[i] > USUAL_LEAST) {
+            const double drift = DRIFT / fit->usual[i];
+            const double more = drift * drift;
+
+            if (fit->cov[i][i] + more <= COV_FIRST) {
+                fit->cov[i][i] += more;
+            }
+        }
+    }
+}
+
+/* @param phi    the terms, over the scale of this step
+ * @param error  relative to it, clipped */
+static void update(bt_sched_fit_t *fit, unsigned n, const double phi[TERMS],
+                   double error)
+{
+    double gain[TERMS];
+    double spread = NOISE * NOISE;
+
+    for (unsigned i = 0; i < n; i++) {
+        gain[i] = 0;
+        for (unsigned k = 0; k < n; k++) {
+            gain[i] += fit->cov[i][k] * phi[k];
+        }
+        spread += phi[i] * gain[i];
+    }
+    for (unsigned i = 0; i < n; i++) {
+        for (unsigned k = 0; k < n; k++) {
+            fit->cov[i][k] -= gain[i] * gain[k] / spread;
+        }
+        if (fit->cov[i][i] < COV_LEAST) { /* rounding makes none negative */
+            fit->cov[i][i] = COV_LEAST;
+        }
+        fit->factors[i] += gain[i] / spread * error;
+        if (fit->factors[i] < 0) {
+            fit->factors[i] = 0;
+        }
+    }
+}
+
+/* All of it is quicker or slower than thought: the terms keep their shares. The
+ * first measurement says it, and later a mean error to one side. */
+static void rescale(bt_sched_fit_t *fit, double us, double guess)
+{
+    if (fit->n == 0) {
+        fit->scale *= us / guess;
+    } else if (fabs(fit->bias) > BIAS_MOST) {
+        fit->scale *= (fit->bias > 0) ? 1 / (1 - fit->bias) : 1 + fit->bias;
+        fit->bias = 0;
+    }
+}
+
+static void learn(bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
+                  const double x[TERMS], uint64_t ns)
+{
+    bt_sched_fit_t *fit = &cost->fits[kind];
+    const double us = (double)ns / 1000;
+    double guess = predict(cost, kind, x);
+    const double off = (us - guess) / fmax(us, guess);
+    const double clip = fmax(CLIP_LEAST, CLIP_ERRORS * fit->error);
+    double phi[TERMS] = {0};
+    double scale;
+
+    if ((ns == 0) || ((double)ns > NS_MOST)) {
+        return;
+    }
+    if (fit->n >= N_FREE) {
+        fit->error += ERROR_SHARE * (fabs(off) - fit->error);
+        fit->bias += ERROR_SHARE * (off - fit->bias);
+    }
+    rescale(fit, us, guess);
+    guess = predict(cost, kind, x);
+    scale = (fit->n < N_FREE) ? us : fmax(guess, us / 4);
+    for (unsigned i = 0; i < lines[kind].n_terms; i++) {
+        phi[i] = x[i] * UNIT_US * fit->scale / scale;
+    }
+    age(fit, lines[kind].n_terms, phi);
+    update(fit, lines[kind].n_terms, phi,
+           fmax(-clip, fmin(clip, (us - guess) / scale)));
+    fit->n++;
+}
+
+static bt_sched_cost_kind_t kind_of(const bt_sched_step_t *step)
+{
+    return (step->n_tokens > 0) ? BT_SCHED_COST_CONTEXT
+                                : BT_SCHED_COST_GENERATION;
+}
+
+static void terms_of(const bt_sched_step_t *step, double x[TERMS])
+{
+    const double n_seqs = step->n_seqs;
+    const double seq_pairs = (double)step->seq_pairs / PAIRS_UNIT;
+
+    memset(x, 0, TERMS * sizeof(*x));
+    x[0] = 1;
+    if (step->n_tokens > 0) {
+        x[1] = step->n_tokens;
+        x[2] = (double)step->pairs / PAIRS_UNIT;
+        x[3] = n_seqs;
+        x[4] = seq_pairs;
+    } else {
+        x[1] = n_seqs;
+        x[2] = seq_pairs;
+    }
+}
+
+void bt_sched_cost_learn(bt_sched_cost_t *cost, const bt_sched_step_t *step,
+                         uint64_t ns)
+{
+    double x[TERMS];
+
+    if (((step->n_tokens == 0) && (step->n_seqs == 0)) ||
+        (step->n_tokens > TOKENS_MOST) || (step->n_seqs > TOKENS_MOST) ||
+        (step->pairs > PAIRS_MOST) || (step->seq_pairs > PAIRS_MOST)) {
+        return;
+    }
+    terms_of(step, x);
+    learn(cost, kind_of(step), x, ns);
+}
+
+void bt_sched_cost_learn_transfer(bt_sched_cost_t *cost, uint64_t bytes,
+                                  uint64_t ns)
+{
+    const double x[TERMS] = {1, (double)bytes / BYTES_UNIT};
+
+    if (bytes <= BYTES_MOST) {
+        learn(cost, BT_SCHED_COST_TRANSFER, x, ns);
+    }
+}
+
+double bt_sched_cost_step_us(const bt_sched_cost_t *cost,
+                             const bt_sched_step_t *step)
+{
+    double x[TERMS];
+
+    terms_of(step, x);
+    return predict(cost, kind_of(step), x);
+}
+
+double bt_sched_cost_transfer_us(const bt_sched_cost_t *cost, uint64_t bytes)
+{
+    const double x[TERMS] = {1, (double)bytes / BYTES_UNIT};
+
+    return predict(cost, BT_SCHED_COST_TRANSFER, x);
+}
+
+/* Of one thing of a term, us. */
+static double rate(const bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
+                   unsigned term)
+{
+    return cost->fits[kind].factors[term] * UNIT_US * cost->fits[kind].scale;
+}
+
+double bt_sched_cost_fixed_us(const bt_sched_cost_t *cost)
+{
+    return rate(cost, BT_SCHED_COST_CONTEXT, 0);
+}
+
+double bt_sched_cost_token_us(const bt_sched_cost_t *cost, uint32_t position)
+{
+    return rate(cost, BT_SCHED_COST_CONTEXT, 1) +
+           rate(cost, BT_SCHED_COST_CONTEXT, 2) * position / PAIRS_UNIT;
+}
+
+uint64_t bt_sched_cost_prompt_us(const bt_sched_cost_t *cost, uint32_t from,
+                                 uint32_t to, uint32_t chunk_tokens)
+{
+    const uint32_t n = (to > from) ? to - from : 0;
+    const uint32_t n_chunks = n / chunk_tokens + (n % chunk_tokens != 0);
+    const double us = n_chunks * rate(cost, BT_SCHED_COST_CONTEXT, 0) +
+                      n * rate(cost, BT_SCHED_COST_CONTEXT, 1) +
+                      (double)bt_sched_pairs(from, n) / PAIRS_UNIT *
+                          rate(cost, BT_SCHED_COST_CONTEXT, 2);
+
+    return (us < NS_MOST) ? (uint64_t)us : (uint64_t)NS_MOST;
+}
+
+static uint64_t whole_ns(double us)
+{
+    return (us * 1000 < NS_MOST) ? (uint64_t)(us * 1000 + 0.5)
+                                 : (uint64_t)NS_MOST;
+}
+
+static uint64_t thousandths(const bt_sched_fit_t *fit)
+{
+    return (uint64_t)(fit->error * 1000 + 0.5);
+}
+
+bt_sched_rates_t bt_sched_cost_rates(const bt_sched_cost_t *cost)
+{
+    const double kilo = 1024 / PAIRS_UNIT;
+    bt_sched_rates_t rates = {0};
+
+    if (cost->fits[BT_SCHED_COST_CONTEXT].n > 0) {
+        rates.prefill_step_ns = whole_ns(rate(cost, BT_SCHED_COST_CONTEXT, 0));
+        rates.prefill_token_ns = whole_ns(rate(cost, BT_SCHED_COST_CONTEXT, 1));
+        rates.prefill_kilopair_ns =
+            whole_ns(rate(cost, BT_SCHED_COST_CONTEXT, 2) * kilo);
+        rates.prefill_error = thousandths(&cost->fits[BT_SCHED_COST_CONTEXT]);
+    }
+    if (cost->fits[BT_SCHED_COST_GENERATION].n > 0) {
+        rates.decode_step_ns =
+            whole_ns(rate(cost, BT_SCHED_COST_GENERATION, 0));
+        rates.decode_seq_ns = whole_ns(rate(cost, BT_SCHED_COST_GENERATION, 1));
+        rates.decode_kilopair_ns =
+            whole_ns(rate(cost, BT_SCHED_COST_GENERATION, 2) * kilo);
+        rates.decode_error = thousandths(&cost->fits[BT_SCHED_COST_GENERATION]);
+    }
+    if (cost->fits[BT_SCHED_COST_TRANSFER].n > 0) {
+        rates.transfer_start_ns =
+            whole_ns(rate(cost, BT_SCHED_COST_TRANSFER, 0));
+        rates.transfer_mib_ns = whole_ns(rate(cost, BT_SCHED_COST_TRANSFER, 1));
+        rates.transfer_error = thousandths(&cost->fits[BT_SCHED_COST_TRANSFER]);
+    }
+    return rates;
+}
+
+uint64_t bt_sched_rates_prompt_us(const bt_sched_rates_t *rates,
+                                  uint32_t n_tokens, uint32_t chunk_tokens)
+{
+    const uint32_t n_chunks =
+        n_tokens / chunk_tokens + (n_tokens % chunk_tokens != 0);
+    const double us = (n_chunks * (double)rates->prefill_step_ns +
+                       (double)n_tokens * (double)rates->prefill_token_ns +
+                       (double)bt_sched_pairs(0, n_tokens) / 1024 *
+                           (double)rates->prefill_kilopair_ns) /
+                      1000;
+
+    return (us < NS_MOST) ? (uint64_t)us : 0;
+}

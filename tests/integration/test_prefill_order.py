@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders of prompts, and chunks of a tuned size: who waits for whom, and that no token depends on it."""
+import concurrent.futures
+import tempfile
+import threading
+
+from harness import Cluster, tiny_model, wait_until
+from test_same_bytes import ask_all, prompts
+
+ORDERS = ("srpt", "fcfs", "deadline")
+
+
+def model_of(d, context=1024):
+    return tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=context, seed=5)
+
+
+def everywhere(order, *more):
+    return dict(worker_args=["--prefill-order", order, "--prefix-cache", "off", *more],
+                router_args=["--prefill-order", order, "--client-priority"])
+
+
+def test_same_bytes_under_every_order_with_tuned_chunks():
+    """Alone and beside others, at a pair and at one worker for both phases; the reference has fixed chunks."""
+    texts = prompts()
+    reference = None
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        for order, chunk, local in (("fcfs", 512, False), *((o, 0, local) for o in ORDERS for local in (False, True))):
+            more = everywhere(order, "--chunk-tokens", str(chunk), "--chunk-itl-ms", "1")
+            if local:
+                more.update(prefill=0, decode_args=["--local-prefill"])
+            with Cluster(model, kv_memory="64m", **more) as c:
+                for parallel in (1, 16) if reference is None else (16,):
+                    got = ask_all(c, texts, parallel, 12)
+                    reference = reference or got
+                    wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
+                    assert not wrong, f"{order}, chunks of {chunk}, local {local}, {parallel} at a time: {wrong} differ"
+                c.wait_idle()
+
+
+def who_is_first(c, long, **short):
+    """A long prompt, and a short one once its first chunk is computed. @return whose answer came first"""
+    done = []
+    lock = threading.Lock()
+    before = c.total("baton_worker_prompt_tokens_total")
+
+    def ask(name, prompt, **more):
+        c.complete(prompt, 1, temperature=0, patience=300, **more)
+        with lock:
+            done.append(name)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, "long", long, timeout_ms=100000)
+        wait_until("the long prompt has begun", lambda: c.total("baton_worker_prompt_tokens_total") > before)
+        assert not first.done(), "the long prompt is too short for this test"
+        pool.submit(ask, "short", [5] * 40, **short).result()
+        first.result()
+    return done[0]
+
+
+def test_a_short_prompt_overtakes_a_long_one_where_its_order_says_so():
+    long = [3 + i * 7 % 250 for i in range(12000)]
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d, 16384)
+        for order, more, first in (("srpt", {}, "short"), ("fcfs", {}, "long"), ("deadline", {"timeout_ms": 50000}, "short"),
+                                   ("fcfs", {"priority": 20}, "short")):
+            with Cluster(model, kv_memory="128m", **everywhere(order, "--chunk-tokens", "16")) as c:
+                assert who_is_first(c, long, **more) == first, (order, more)
+                c.wait_idle()
+
+
+def test_what_steps_take_is_learned_and_told():
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(model_of(d), kv_memory="64m", **everywhere("srpt")) as c:
+            ask_all(c, prompts()[:8], 4, 8)
+            wait_until("prefill times", lambda: c.total("baton_worker_cost_item_seconds", worker="prefill-0", work="prefill") +
+                       c.total("baton_worker_cost_step_seconds", worker="prefill-0", work="prefill") > 0)
+            wait_until("decode times", lambda: c.total("baton_worker_cost_item_seconds", worker="decode-0", work="decode") +
+                       c.total("baton_worker_cost_step_seconds", worker="decode-0", work="decode") > 0)
+            wait_until("transfer times", lambda: c.total("baton_worker_cost_item_seconds", worker="prefill-0", work="transfer") +
+                       c.total("baton_worker_cost_step_seconds", worker="prefill-0", work="transfer") > 0)
+            assert 0 <= c.metric("baton_worker_cost_error_ratio", worker="prefill-0", work="prefill") <= 1

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker of a known line (µs): what a chunk of it should be follows by hand.
+ */
+#include "tests/support/testsupport.h"
+
+#include "common/sched/sched_chunk.h"
+#include "common/sched/sched_plan.h"
+#include "tests/support/draw.h"
+
+#define T 16u /* tokens per block */
+
+typedef struct machine {
+    double step_us, token_us, pair_us, gen_us, seq_us;
+} machine_t;
+
+static bt_sched_cost_t cost;
+static bt_sched_chunk_t chunk;
+static uint64_t rng;
+
+static double true_us(const machine_t *m, const bt_sched_step_t *step)
+{
+    return (step->n_tokens > 0)
+               ? m->step_us + m->token_us * step->n_tokens +
+                     m->pair_us * (double)step->pairs + m->seq_us * step->n_seqs
+               : m->gen_us + m->seq_us * step->n_seqs;
+}
+
+/* A step of it; noise in percent. */
+static void measure(const machine_t *m, const bt_sched_step_t *step,
+                    unsigned noise)
+{
+    const double off = (double)draw_below(&rng, 2 * noise + 1) - noise;
+
+    bt_sched_cost_learn(&cost, step,
+                        (uint64_t)(1000 * true_us(m, step) * (1 + off / 100)));
+}
+
+static void begin(const machine_t *m, uint32_t max_tokens, uint32_t itl_us)
+{
+    rng = 1;
+    bt_sched_cost_init(&cost);
+    bt_sched_chunk_init(&chunk, false, max_tokens, T, itl_us);
+    for (uint32_t i = 0; i < 300; i++) { /* prompts of any length came before */
+        const uint32_t n = 1 + (uint32_t)draw_below(&rng, 200);
+        const bt_sched_step_t prompt = {
+            .n_tokens = n,
+            .pairs = bt_sched_pairs((uint32_t)draw_below(&rng, 2000), n),
+            .n_seqs = (uint32_t)draw_below(&rng, 8)};
+        const bt_sched_step_t gen = {.n_seqs =
+                                         1 + (uint32_t)draw_below(&rng, 16)};
+
+        measure(m, &prompt, 0);
+        measure(m, &gen, 0);
+    }
+}
+
+/* After as many iterations as it takes to be sure. */
+static uint32_t settled(const bt_sched_step_t *step, uint32_t position)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < 17; i++) { /* the 16th may be a half */
+        n = bt_sched_chunk_tokens(&chunk, &cost, step, position);
+    }
+    return n;
+}
+
+/* 10 ms for an iteration and 0.5 ms for a token: 19 x 10 / 0.5 = 380 tokens, 23
+ * blocks. */
+static void alone_an_iteration_wastes_a_twentieth(void **state)
+{
+    const machine_t m = {10000, 500, 0, 9000, 300};
+    const bt_sched_step_t nobody = {0};
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    assert_in_range(settled(&nobody, 0), 352, 384);
+    bt_sched_chunk_init(&chunk, false, 128, T, 50000); /* never more */
+    assert_int_equal(settled(&nobody, 0), 128);
+}
+
+/* A hundredth of that costs nobody time: 20 ms are (20 - 0.08) / 0.005 tokens,
+ * and more than there is room for. */
+static void a_quick_device_gets_large_chunks(void **state)
+{
+    const machine_t m = {80, 5, 0, 90, 3};
+    const bt_sched_step_t nobody = {0};
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    assert_int_equal(settled(&nobody, 0), 1024);
+}
+
+/* 50 ms, less 4 ms and 8 x 0.3 ms: 43.6 / 0.5 = 87 tokens, 5 blocks. */
+static void beside_generations_an_iteration_keeps_the_target(void **state)
+{
+    const machine_t m = {4000, 500, 0, 9000, 300};
+    bt_sched_step_t step = {.n_seqs = 8};
+    uint32_t n;
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    n = settled(&step, 0);
+    assert_in_range(n, 64, 80);
+    step.n_tokens = n;
+    assert_true(true_us(&m, &step) <= 50000);
+}
+
+/* At position 3,000 of a model with 0.2 us a pair a token takes 1.1 ms:
+ * (50 - 6.4) / 1.1 = 39. */
+static void deep_in_a_prompt_chunks_are_smaller(void **state)
+{
+    const machine_t m = {4000, 500, 0.2, 9000, 300};
+    bt_sched_step_t step = {.n_seqs = 8};
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    assert_in_range(settled(&step, 3000), 32, 48);
+}
+
+/* Those who generate take 9 + 16 x 0.3 = 13.8 ms alone: the target of 5 ms
+ * cannot be met, and 27.6 ms are (27.6 - 8.8) / 0.5 = 37 tokens. */
+static void a_target_that_cannot_be_met_starves_no_prompt(void **state)
+{
+    const machine_t m = {4000, 500, 0, 9000, 300};
+    const bt_sched_step_t step = {.n_seqs = 16};
+
+    (void)state;
+    begin(&m, 1024, 5000);
+    assert_in_range(settled(&step, 0), 32, 48);
+}
+
+static void a_block_is_the_least(void **state)
+{
+    const machine_t m = {40000, 9000, 0, 100, 1};
+    const bt_sched_step_t step = {.n_seqs = 1};
+
+    (void)state;
+    begin(&m, 1024, 1000);
+    assert_int_equal(settled(&step, 0), T);
+}
+
+static void a_fixed_one_is_fixed(void **state)
+{
+    const machine_t m = {4000, 500, 0, 9000, 300};
+    const bt_sched_step_t step = {.n_seqs = 8};
+    const bt_sched_step_t nobody = {0};
+
+    (void)state;
+    begin(&m, 1024, 1000);
+    bt_sched_chunk_init(&chunk, true, 500, T, 1000);
+    assert_int_equal(settled(&step, 0), 500);
+    assert_int_equal(settled(&nobody, 4000), 500);
+}
+
+/* 5 % of noise, for 20,000 iterations: it settles and stays. */
+static void noise_does_not_make_it_flap(void **state)
+{
+    const machine_t m = {8000, 500, 0, 9000, 300};
+    bt_sched_step_t step = {0};
+    uint32_t n_changes = 0;
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    (void)settled(&step, 0);
+    for (uint32_t i = 0; i < 20000; i++) {
+        const uint32_t before = chunk.alone.tokens;
+
+        step.n_tokens = 0;
+        step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
+        measure(&m, &step, 5);
+        n_changes += (chunk.alone.tokens != before);
+        assert_in_range(chunk.alone.tokens, 160, 512);
+    }
+    print_message("%u changes\n", n_changes);
+    assert_in_range(n_changes, 0, 40);
+}
+
+/* All prompts are whole chunks, so that without halves no iteration would tell
+ * a token from an iteration; the machine gets a dear iteration: 19 x 24 / 0.5 =
+ * 912. */
+static void it_finds_a_new_size_by_itself(void **state)
+{
+    const machine_t before = {4000, 500, 0, 9000, 300};
+    const machine_t after = {24000, 500, 0, 9000, 300};
+    bt_sched_step_t step = {0};
+
+    (void)state;
+    begin(&before, 1024, 50000);
+    assert_in_range(settled(&step, 0), 128, 176);
+    for (uint32_t i = 0; i < 3000; i++) {
+        step.n_tokens = 0;
+        step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
+        measure(&after, &step, 2);
+    }
+    assert_in_range(chunk.alone.tokens, 700, 1024);
+}
+
+/* What activations need room for: as many context tokens as a chunk may have,
+ * and one row for each who generates, for prompts of any length and number. */
+static void rows_are_bounded_whatever_the_prompts_are(void **state)
+{
+    static bt_sched_seq_t seqs[64];
+    bt_sched_item_t items[64];
+    bt_list_t running;
+
+    (void)state;
+    rng = 3;
+    for (uint32_t round = 0; round < 3000; round++) {
+        const uint32_t n = 1 + (uint32_t)draw_below(&rng, 64);
+        const uint32_t budget = T + (uint32_t)draw_below(&rng, 1000);
+        bt_sched_step_t step = {0};
+        uint32_t n_context = 0;
+        uint32_t n_rows = 0;
+        uint32_t n_items;
+        uint32_t n_chunk;
+
+        bt_sched_chunk_init(&chunk, draw_below(&rng, 2) == 0, budget, T,
+                            1 + (uint32_t)draw_below(&rng, 100000));
+        bt_list_init(&running);
+        for (uint32_t i = 0; i < n; i++) {
+            seqs[i] = (bt_sched_seq_t){.n_tokens = 1u << draw_below(&rng, 31)};
+            seqs[i].n_computed =
+                (draw_below(&rng, 2) == 0) ? seqs[i].n_tokens - 1 : 0;
+            step.n_seqs += (seqs[i].n_tokens - seqs[i].n_computed == 1);
+            bt_sched_turn_init(&seqs[i].turn, 0, i);
+            bt_sched_queue_insert(&running, &seqs[i].turn);
+        }
+        n_chunk = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
+        n_items = bt_sched_plan(&running, n_chunk + step.n_seqs, T, 64, items,
+                                &n_context);
+        for (uint32_t i = 0; i < n_items; i++) {
+            n_rows += items[i].n_new;
+        }
+        assert_true(n_context <= budget);
+        assert_true(n_rows <= budget + step.n_seqs);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(alone_an_iteration_wastes_a_twentieth),
+        BT_TEST(a_quick_device_gets_large_chunks),
+        BT_TEST(beside_generations_an_iteration_keeps_the_target),
+        BT_TEST(deep_in_a_prompt_chunks_are_smaller),
+        BT_TEST(a_target_that_cannot_be_met_starves_no_prompt),
+        BT_TEST(a_block_is_the_least),
+        BT_TEST(a_fixed_one_is_fixed),
+        BT_TEST(noise_does_not_make_it_flap),
+        BT_TEST(it_finds_a_new_size_by_itself),
+        BT_TEST(rows_are_bounded_whatever_the_prompts_are),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

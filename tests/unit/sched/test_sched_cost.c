@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The expected times are those of the lines that the tests feed it with. */
+#include "tests/support/testsupport.h"
+
+#include <math.h>
+
+#include "common/sched/sched_cost.h"
+#include "tests/support/draw.h"
+
+/* A worker: 4 ms for an iteration, 0.5 ms for a token, 2 us for 1,024 pairs. */
+#define STEP_NS  4000000.0
+#define TOKEN_NS 500000.0
+#define PAIR_NS  2.0
+/* As it generates: 9 ms, 0.3 ms for each, 5 us for 1,024 positions. */
+#define GEN_NS      9000000.0
+#define SEQ_NS      300000.0
+#define SEQ_PAIR_NS 5.0
+
+static bt_sched_step_t context_step(uint32_t from, uint32_t n)
+{
+    return (bt_sched_step_t){.n_tokens = n, .pairs = bt_sched_pairs(from, n)};
+}
+
+static double true_ns(const bt_sched_step_t *step, double slower)
+{
+    const double seqs =
+        step->n_seqs * SEQ_NS + (double)step->seq_pairs * SEQ_PAIR_NS;
+
+    return slower * ((step->n_tokens > 0)
+                         ? STEP_NS + step->n_tokens * TOKEN_NS +
+                               (double)step->pairs * PAIR_NS + seqs
+                         : GEN_NS + seqs);
+}
+
+static bt_sched_step_t any_step(uint64_t *rng)
+{
+    bt_sched_step_t step = {0};
+
+    if (draw_below(rng, 2) == 0) {
+        step = context_step((uint32_t)draw_below(rng, 4000),
+                            1 + (uint32_t)draw_below(rng, 256));
+        step.n_seqs =
+            (uint32_t)draw_below(rng, 2) * (uint32_t)draw_below(rng, 16);
+    } else {
+        step.n_seqs = 1 + (uint32_t)draw_below(rng, 32);
+    }
+    step.seq_pairs = step.n_seqs * draw_below(rng, 2000);
+    return step;
+}
+
+/* @param noise  percent, to both sides @param outliers  percent of the steps,
+ *               ten times as long */
+static void teach(bt_sched_cost_t *cost, uint64_t *rng, unsigned n,
+                  double slower, unsigned noise, unsigned outliers)
+{
+    for (unsigned i = 0; i < n; i++) {
+        const bt_sched_step_t step = any_step(rng);
+        double ns = true_ns(&step, slower);
+
+        ns *= 1 + ((double)draw_below(rng, 2 * noise + 1) - noise) / 100;
+        ns *= (draw_below(rng, 100) < outliers) ? 10 : 1;
+        bt_sched_cost_learn(cost, &step, (uint64_t)ns);
+    }
+}
+
+/* The largest relative error over steps of all kinds, in percent. */
+static double worst(const bt_sched_cost_t *cost, double slower)
+{
+    uint64_t rng = 99;
+    double most = 0;
+
+    for (unsigned i = 0; i < 500; i++) {
+        const bt_sched_step_t step = any_step(&rng);
+        const double us = true_ns(&step, slower) / 1000;
+
+        most = fmax(most, fabs(bt_sched_cost_step_us(cost, &step) - us) / us);
+    }
+    return 100 * most;
+}
+
+static void pairs_are_the_sum_of_positions(void **state)
+{
+    (void)state;
+    assert_int_equal(bt_sched_pairs(0, 1), 1);
+    assert_int_equal(bt_sched_pairs(0, 4), 1 + 2 + 3 + 4);
+    assert_int_equal(bt_sched_pairs(10, 3), 11 + 12 + 13);
+    assert_int_equal(bt_sched_pairs(UINT32_MAX, 2), 2ull * UINT32_MAX + 3);
+}
+
+static void what_is_not_measured_is_a_millisecond_a_token(void **state)
+{
+    const bt_sched_step_t step = context_step(0, 64);
+    bt_sched_rates_t rates;
+    bt_sched_cost_t cost;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    assert_in_range((uint64_t)bt_sched_cost_step_us(&cost, &step), 64000,
+                    66000);
+    rates = bt_sched_cost_rates(&cost);
+    assert_int_equal(rates.prefill_token_ns, 0);
+    assert_int_equal(rates.decode_step_ns, 0);
+    assert_int_equal(rates.transfer_mib_ns, 0);
+}
+
+static void a_line_is_learned(void **state)
+{
+    bt_sched_rates_t rates;
+    bt_sched_cost_t cost;
+    uint64_t rng = 1;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    teach(&cost, &rng, 400, 1, 0, 0);
+    assert_true(worst(&cost, 1) < 1);
+    rates = bt_sched_cost_rates(&cost);
+    assert_in_range(rates.prefill_token_ns, 495000, 505000);
+    assert_in_range(rates.prefill_step_ns, 3800000, 4200000);
+    assert_in_range(rates.prefill_kilopair_ns, 1950, 2150);
+    assert_in_range(rates.decode_step_ns, 8900000, 9100000);
+    assert_in_range(rates.decode_seq_ns, 290000, 310000);
+    assert_in_range(rates.decode_kilopair_ns, 4900, 5300);
+    assert_in_range(rates.prefill_error, 0, 20);
+
+    /* 1,000 tokens from position 24 on, in chunks of 256: 4 iterations, 500 ms,
+     * 1,000 x 24 + 500,500 pairs = 524,500 x 2 ns. */
+    assert_in_range(bt_sched_cost_prompt_us(&cost, 24, 1024, 256), 510000,
+                    524000);
+    assert_int_equal(bt_sched_cost_prompt_us(&cost, 24, 24, 256), 0);
+}
+
+static void a_device_that_is_a_thousand_times_as_quick_is_learned(void **state)
+{
+    bt_sched_cost_t cost;
+    uint64_t rng = 2;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    teach(&cost, &rng, 400, 0.001, 0, 0);
+    assert_true(worst(&cost, 0.001) < 5);
+}
+
+/* Ten percent to both sides, and one in twenty is ten times as long. */
+static void outliers_teach_little(void **state)
+{
+    bt_sched_cost_t cost;
+    uint64_t rng = 3;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    teach(&cost, &rng, 2000, 1, 10, 5);
+    assert_true(worst(&cost, 1) < 25);
+}
+
+/* Half as quick from now on: believed within 300 steps, and back again. */
+static void a_machine_that_stays_slower_is_believed(void **state)
+{
+    bt_sched_cost_t cost;
+    uint64_t rng = 4;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    teach(&cost, &rng, 500, 1, 5, 0);
+    teach(&cost, &rng, 300, 2, 5, 0);
+    assert_true(worst(&cost, 2) < 30);
+    teach(&cost, &rng, 600, 1, 5, 0);
+    assert_true(worst(&cost, 1) < 15);
+}
+
+/* The same step, again and again: nothing is left open to blow up, and what was
+ * known of others stays near to what it was. */
+static void a_long_time_of_one_kind_breaks_nothing(void **state)
+{
+    const bt_sched_step_t same = context_step(0, 128);
+    const bt_sched_step_t other = context_step(3000, 32);
+    bt_sched_cost_t cost;
+    uint64_t rng = 5;
+    double us;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    teach(&cost, &rng, 500, 1, 2, 0);
+    for (unsigned i = 0; i < 100000; i++) {
+        const double noise = 0.95 + (double)draw_below(&rng, 11) / 100;
+
+        bt_sched_cost_learn(&cost, &same,
+                            (uint64_t)(true_ns(&same, 1) * noise));
+    }
+    us = bt_sched_cost_step_us(&cost, &same);
+    assert_true(fabs(us - true_ns(&same, 1) / 1000) < 0.05 * us);
+    us = true_ns(&other, 1) / 1000;
+    assert_true(fabs(bt_sched_cost_step_us(&cost, &other) - us) < 0.5 * us);
+    for (unsigned i = 0; i < BT_SCHED_COST_TERMS; i++) {
+        const double factor = cost.fits[BT_SCHED_COST_CONTEXT].factors[i];
+
+        assert_true(isfinite(factor) && (factor >= 0));
+    }
+}
+
+/* Nothing that could be measured makes a number that is none. */
+static void nonsense_is_survived(void **state)
+{
+    static const uint64_t times[] = {
+        0, 1, 1000, 1000000000ull, UINT64_MAX, 3600000000000ull};
+    bt_sched_cost_t cost;
+    uint64_t rng = 6;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    for (unsigned i = 0; i < 200000; i++) {
+        bt_sched_step_t step = any_step(&rng);
+        double us;
+
+        if (draw_below(&rng, 4) == 0) {
+            step.pairs = UINT64_MAX >> draw_below(&rng, 60);
+        }
+        if (draw_below(&rng, 4) == 0) {
+            step = (bt_sched_step_t){.n_tokens = UINT32_MAX};
+        }
+        bt_sched_cost_learn(&cost, &step, times[draw_below(&rng, 6)]);
+        bt_sched_cost_learn_transfer(&cost, UINT64_MAX >> draw_below(&rng, 64),
+                                     times[draw_below(&rng, 6)]);
+        us = bt_sched_cost_step_us(&cost, &step);
+        assert_true(isfinite(us) && (us >= 1));
+        us = bt_sched_cost_transfer_us(&cost, 1);
+        assert_true(isfinite(us) && (us >= 1));
+    }
+    /* ...and it still learns. */
+    teach(&cost, &rng, 3000, 1, 0, 0);
+    assert_true(worst(&cost, 1) < 20);
+}
+
+/* 0.2 ms and 1 ms for a MiB. */
+static void transfers_are_learned(void **state)
+{
+    bt_sched_rates_t rates;
+    bt_sched_cost_t cost;
+    uint64_t rng = 7;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    for (unsigned i = 0; i < 200; i++) {
+        const uint64_t bytes = 1 + draw_below(&rng, 64u << 20);
+
+        bt_sched_cost_learn_transfer(&cost, bytes,
+                                     200000 + bytes * 1000000 / (1u << 20));
+    }
+    assert_in_range((uint64_t)bt_sched_cost_transfer_us(&cost, 8u << 20), 8150,
+                    8250);
+    rates = bt_sched_cost_rates(&cost);
+    assert_in_range(rates.transfer_start_ns, 190000, 210000);
+    assert_in_range(rates.transfer_mib_ns, 990000, 1010000);
+    assert_int_equal(rates.prefill_token_ns, 0);
+}
+
+/* 2 chunks of 4 ms, 512 tokens of 0.5 ms, 131,328 pairs at 2 us for 1,024. */
+static void rates_of_others_predict_the_same(void **state)
+{
+    const bt_sched_rates_t rates = {.prefill_step_ns = 4000000,
+                                    .prefill_token_ns = 500000,
+                                    .prefill_kilopair_ns = 2000};
+    const bt_sched_rates_t nonsense = {.prefill_token_ns = UINT64_MAX};
+    const bt_sched_rates_t none = {0};
+
+    (void)state;
+    assert_in_range(bt_sched_rates_prompt_us(&rates, 512, 256), 264000, 266500);
+    assert_int_equal(bt_sched_rates_prompt_us(&nonsense, 512, 256), 0);
+    assert_int_equal(bt_sched_rates_prompt_us(&none, 512, 256), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(pairs_are_the_sum_of_positions),
+        BT_TEST(what_is_not_measured_is_a_millisecond_a_token),
+        BT_TEST(a_line_is_learned),
+        BT_TEST(a_device_that_is_a_thousand_times_as_quick_is_learned),
+        BT_TEST(outliers_teach_little),
+        BT_TEST(a_machine_that_stays_slower_is_believed),
+        BT_TEST(a_long_time_of_one_kind_breaks_nothing),
+        BT_TEST(nonsense_is_survived),
+        BT_TEST(transfers_are_learned),
+        BT_TEST(rates_of_others_predict_the_same),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
