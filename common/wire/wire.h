@@ -329,6 +329,9 @@ typedef struct bt_msg_stats {
     uint64_t kv_foreign_pieces; /**< came without secret or proof */
     uint64_t log_lines_dropped; /**< nobody read them */
     bt_sched_rates_t rates;     /**< what its steps take */
+    /** Of sequences that made room for others (common/sched/sched_pause.h):
+     *  tokens whose K and V were computed once more. */
+    uint64_t pauses, resumes, tokens_recomputed;
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

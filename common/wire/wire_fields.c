@@ -246,6 +246,9 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, rates.prefill_error),
     OF(FIELD_U64, bt_msg_stats_t, rates.decode_error),
     OF(FIELD_U64, bt_msg_stats_t, rates.transfer_error),
+    OF(FIELD_U64, bt_msg_stats_t, pauses),
+    OF(FIELD_U64, bt_msg_stats_t, resumes),
+    OF(FIELD_U64, bt_msg_stats_t, tokens_recomputed),
 };
 
 static const field_t peer_fields[] = {

@@ -120,7 +120,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 49; keep++) {
+    for (size_t keep = 26; keep <= 52; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -149,6 +149,9 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->rates.prefill_error, (keep > 46) ? 46 : 0);
         assert_int_equal(s->rates.decode_error, (keep > 47) ? 47 : 0);
         assert_int_equal(s->rates.transfer_error, (keep > 48) ? 48 : 0);
+        assert_int_equal(s->pauses, (keep > 49) ? 49 : 0);
+        assert_int_equal(s->resumes, (keep > 50) ? 50 : 0);
+        assert_int_equal(s->tokens_recomputed, (keep > 51) ? 51 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
