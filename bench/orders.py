@@ -122,7 +122,7 @@ def measure(order, args, load):
             before = figures(*client.mixed(args.seconds / 2, False))
             beside = figures(*client.mixed(args.seconds, True))
         learned = {work: {name: c.total(f"baton_worker_cost_{name}", worker=worker, work=work)
-                          for name in ("step_seconds", "item_seconds", "kilopair_seconds", "error_ratio")}
+                          for name in ("step_seconds", "item_seconds", "kilopair_seconds", "kiloread_seconds", "error_ratio")}
                    for worker, work in (("prefill-0", "prefill"), ("decode-0", "decode"), ("prefill-0", "transfer"))}
     out = {"order": order, "alone_long_ms": 1e3 * percentile(long_s, 50), "alone_short_ms": 1e3 * percentile(short_s, 50),
            "undisturbed": before, "disturbed": beside, "learned": learned}
@@ -148,7 +148,7 @@ def show(out):
     for row in out["orders"]:
         print(f"{row['order']:10}alone: short {row['alone_short_ms']:.0f}, long {row['alone_long_ms']:.0f} ms; learned: " + "; ".join(
             f"{work} {1e3 * x['step_seconds']:.2f} + {1e3 * x['item_seconds']:.3f} each + {1e3 * x['kilopair_seconds']:.4f} "
-            f"a kilopair ms, off by {100 * x['error_ratio']:.0f} %" for work, x in row["learned"].items()))
+            f"a kilopair + {1e3 * x['kiloread_seconds']:.4f} a kiloread ms, off by {100 * x['error_ratio']:.0f} %" for work, x in row["learned"].items()))
 
 
 def parse():

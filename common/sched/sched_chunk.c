@@ -42,9 +42,10 @@ static double max_double(double a, double b)
 
 /* What would be right where nobody generates. */
 static uint32_t want_alone(const bt_sched_chunk_t *chunk,
-                           const bt_sched_cost_t *cost, double token_us)
+                           const bt_sched_cost_t *cost, uint32_t position,
+                           double token_us)
 {
-    const double fixed_us = bt_sched_cost_fixed_us(cost);
+    const double fixed_us = bt_sched_cost_fixed_us(cost, position);
     const double thrifty = (WASTE_PART - 1) * fixed_us / token_us;
     const double quick = (BT_SCHED_CHUNK_QUICK_US - fixed_us) / token_us;
 
@@ -54,7 +55,8 @@ static uint32_t want_alone(const bt_sched_chunk_t *chunk,
 /* ...and beside those who do. */
 static uint32_t want_beside(const bt_sched_chunk_t *chunk,
                             const bt_sched_cost_t *cost,
-                            const bt_sched_step_t *step, double token_us)
+                            const bt_sched_step_t *step, uint32_t position,
+                            double token_us)
 {
     const double most_us =
         max_double(chunk->itl_us, 2 * bt_sched_cost_step_us(cost, step));
@@ -63,6 +65,7 @@ static uint32_t want_beside(const bt_sched_chunk_t *chunk,
     double empty_us;
 
     least.n_tokens = 1;
+    least.reads += position;
     empty_us = bt_sched_cost_step_us(cost, &least);
     return to_range(chunk, 1 + (most_us - empty_us) / token_us);
 }
@@ -98,10 +101,11 @@ uint32_t bt_sched_chunk_tokens(bt_sched_chunk_t *chunk,
         return chunk->max_tokens;
     }
     if (step->n_seqs > 0) {
-        settle(&chunk->beside, want_beside(chunk, cost, step, token_us), true);
+        settle(&chunk->beside,
+               want_beside(chunk, cost, step, position, token_us), true);
         return chunk->beside.tokens;
     }
-    settle(&chunk->alone, want_alone(chunk, cost, token_us), false);
+    settle(&chunk->alone, want_alone(chunk, cost, position, token_us), false);
     chunk->n_alone++;
     return (chunk->n_alone % HALF_EACH == 0)
                ? to_range(chunk, chunk->alone.tokens / 2.0)

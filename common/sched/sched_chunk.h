@@ -67,7 +67,7 @@ void bt_sched_chunk_init(bt_sched_chunk_t *chunk, bool is_fixed,
 /**
  * The budget of context tokens of the next iteration.
  *
- * @param [in] step      Its generations: n_seqs and seq_pairs; no tokens.
+ * @param [in] step      Its generations: n_seqs and reads; no tokens.
  * @param [in] position  Where the first chunk begins.
  * @return tokens_per_block to max_tokens.
  */

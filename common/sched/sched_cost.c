@@ -162,18 +162,18 @@ static bt_sched_cost_kind_t kind_of(const bt_sched_step_t *step)
 static void terms_of(const bt_sched_step_t *step, double x[TERMS])
 {
     const double n_seqs = step->n_seqs;
-    const double seq_pairs = (double)step->seq_pairs / PAIRS_UNIT;
+    const double reads = (double)step->reads / PAIRS_UNIT;
 
     memset(x, 0, TERMS * sizeof(*x));
     x[0] = 1;
     if (step->n_tokens > 0) {
         x[1] = step->n_tokens;
         x[2] = (double)step->pairs / PAIRS_UNIT;
-        x[3] = n_seqs;
-        x[4] = seq_pairs;
+        x[3] = reads;
+        x[4] = n_seqs;
     } else {
         x[1] = n_seqs;
-        x[2] = seq_pairs;
+        x[2] = reads;
     }
 }
 
@@ -184,7 +184,7 @@ void bt_sched_cost_learn(bt_sched_cost_t *cost, const bt_sched_step_t *step,
 
     if (((step->n_tokens == 0) && (step->n_seqs == 0)) ||
         (step->n_tokens > TOKENS_MOST) || (step->n_seqs > TOKENS_MOST) ||
-        (step->pairs > PAIRS_MOST) || (step->seq_pairs > PAIRS_MOST)) {
+        (step->pairs > PAIRS_MOST) || (step->reads > PAIRS_MOST)) {
         return;
     }
     terms_of(step, x);
@@ -224,9 +224,10 @@ static double rate(const bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
     return cost->fits[kind].factors[term] * UNIT_US * cost->fits[kind].scale;
 }
 
-double bt_sched_cost_fixed_us(const bt_sched_cost_t *cost)
+double bt_sched_cost_fixed_us(const bt_sched_cost_t *cost, uint32_t position)
 {
-    return rate(cost, BT_SCHED_COST_CONTEXT, 0);
+    return rate(cost, BT_SCHED_COST_CONTEXT, 0) +
+           rate(cost, BT_SCHED_COST_CONTEXT, 3) * position / PAIRS_UNIT;
 }
 
 double bt_sched_cost_token_us(const bt_sched_cost_t *cost, uint32_t position)
@@ -243,7 +244,9 @@ uint64_t bt_sched_cost_prompt_us(const bt_sched_cost_t *cost, uint32_t from,
     const double us = n_chunks * rate(cost, BT_SCHED_COST_CONTEXT, 0) +
                       n * rate(cost, BT_SCHED_COST_CONTEXT, 1) +
                       (double)bt_sched_pairs(from, n) / PAIRS_UNIT *
-                          rate(cost, BT_SCHED_COST_CONTEXT, 2);
+                          rate(cost, BT_SCHED_COST_CONTEXT, 2) +
+                      n_chunks * ((double)from + to) / 2 / PAIRS_UNIT *
+                          rate(cost, BT_SCHED_COST_CONTEXT, 3);
 
     return (us < NS_MOST) ? (uint64_t)us : (uint64_t)NS_MOST;
 }
@@ -269,13 +272,15 @@ bt_sched_rates_t bt_sched_cost_rates(const bt_sched_cost_t *cost)
         rates.prefill_token_ns = whole_ns(rate(cost, BT_SCHED_COST_CONTEXT, 1));
         rates.prefill_kilopair_ns =
             whole_ns(rate(cost, BT_SCHED_COST_CONTEXT, 2) * kilo);
+        rates.prefill_kiloread_ns =
+            whole_ns(rate(cost, BT_SCHED_COST_CONTEXT, 3) * kilo);
         rates.prefill_error = thousandths(&cost->fits[BT_SCHED_COST_CONTEXT]);
     }
     if (cost->fits[BT_SCHED_COST_GENERATION].n > 0) {
         rates.decode_step_ns =
             whole_ns(rate(cost, BT_SCHED_COST_GENERATION, 0));
         rates.decode_seq_ns = whole_ns(rate(cost, BT_SCHED_COST_GENERATION, 1));
-        rates.decode_kilopair_ns =
+        rates.decode_kiloread_ns =
             whole_ns(rate(cost, BT_SCHED_COST_GENERATION, 2) * kilo);
         rates.decode_error = thousandths(&cost->fits[BT_SCHED_COST_GENERATION]);
     }
@@ -296,7 +301,9 @@ uint64_t bt_sched_rates_prompt_us(const bt_sched_rates_t *rates,
     const double us = (n_chunks * (double)rates->prefill_step_ns +
                        (double)n_tokens * (double)rates->prefill_token_ns +
                        (double)bt_sched_pairs(0, n_tokens) / 1024 *
-                           (double)rates->prefill_kilopair_ns) /
+                           (double)rates->prefill_kilopair_ns +
+                       n_chunks * (double)n_tokens / 2048 *
+                           (double)rates->prefill_kiloread_ns) /
                       1000;
 
     return (us < NS_MOST) ? (uint64_t)us : 0;

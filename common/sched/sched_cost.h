@@ -4,15 +4,16 @@
  * How long a step takes here: learned from steps that were measured, a line
  * for each kind of work.
  *
- *     context     step + a x tokens + b x pairs + c x sequences + d x pairs'
- *                 an iteration with chunks of prompts; the last two are those
- *                 of the generations in it
- *     generation  step + c x sequences + d x pairs'
+ *     context     step + a x tokens + b x pairs + c x reads + d x sequences
+ *                 an iteration with chunks of prompts, and perhaps sequences
+ *                 that generate
+ *     generation  step + d x sequences + c x reads
  *                 an iteration without chunks
  *     transfer    start + a x bytes
  *
  * A pair is a token and a position that it attends to: n tokens from position p
- * on make n x p + n (n + 1) / 2 of them.
+ * on make n x p + n (n + 1) / 2 of them. A read is a position whose K and V an
+ * iteration reads, once for a chunk or a sequence: p + n of them.
  *
  * A Kalman filter of the factors, which drift, by the relative error: a memory
  * of some 100 steps, less while all of them are slower than predicted. No
@@ -49,7 +50,7 @@ typedef struct bt_sched_step {
     uint32_t n_tokens; /**< of chunks */
     uint64_t pairs;    /**< of those */
     uint32_t n_seqs;   /**< in their generation phase */
-    uint64_t seq_pairs;
+    uint64_t reads;    /**< of both */
 } bt_sched_step_t;
 
 /** One line. */
@@ -73,9 +74,10 @@ typedef struct bt_sched_rates {
     uint64_t prefill_step_ns;
     uint64_t prefill_token_ns;
     uint64_t prefill_kilopair_ns; /**< of 1,024 pairs */
+    uint64_t prefill_kiloread_ns; /**< of 1,024 reads */
     uint64_t decode_step_ns;
     uint64_t decode_seq_ns;
-    uint64_t decode_kilopair_ns;
+    uint64_t decode_kiloread_ns;
     uint64_t transfer_start_ns;
     uint64_t transfer_mib_ns;
     /** Mean error of late predictions, in thousandths of the time. */
@@ -102,9 +104,9 @@ double bt_sched_cost_step_us(const bt_sched_cost_t *cost,
                              const bt_sched_step_t *step);
 double bt_sched_cost_transfer_us(const bt_sched_cost_t *cost, uint64_t bytes);
 
-/** Of a chunk: what it costs whatever its length, and one token more of it
- *  at @a position. us. */
-double bt_sched_cost_fixed_us(const bt_sched_cost_t *cost);
+/** Of a chunk at @a position: what it costs whatever its length, and one token
+ *  more of it. us. */
+double bt_sched_cost_fixed_us(const bt_sched_cost_t *cost, uint32_t position);
 double bt_sched_cost_token_us(const bt_sched_cost_t *cost, uint32_t position);
 
 /** Of the tokens from .. to-1 of a prompt that is computed alone, in chunks of

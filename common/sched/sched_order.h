@@ -5,8 +5,8 @@
  *
  *     fcfs      none: who came first
  *     srpt      shortest remaining first, with ageing: BT_SCHED_STRETCH times
- *               the time that computing it takes, and no more than 8 times
- *               that for what is left of it; so for its last eighth it moves
+ *               the time that computing it takes, and no more than 32 times
+ *               that for what is left of it; so for its last 32nd it moves
  *               up, and one that is nearly there is not stopped for another
  *     deadline  earliest deadline first: the time from when it came to its
  *               deadline, which is that of the whole answer (a request's own

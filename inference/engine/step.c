@@ -263,7 +263,7 @@ static uint32_t budget_of(bt_engine_t *engine)
         n_rows += n;
         if (!seq->leave_after_first) {
             step.n_seqs++;
-            step.seq_pairs += seq->sched.n_tokens;
+            step.reads += seq->sched.n_tokens;
         }
     }
     if ((first == NULL) || engine->chunk.is_fixed) {
@@ -285,12 +285,12 @@ static bt_sched_step_t work_of(const bt_engine_t *engine)
         const uint64_t pairs =
             bt_sched_pairs(item->seq->n_computed, item->n_new);
 
+        step.reads += item->seq->n_computed + item->n_new;
         if (item->n_new > 1 + item->seq->n_drafts) {
             step.n_tokens += item->n_new;
             step.pairs += pairs;
         } else {
             step.n_seqs++;
-            step.seq_pairs += pairs;
         }
     }
     return step;

@@ -135,6 +135,9 @@ void bt_registry_names(const bt_registry_t *registry, bt_strbuf_t *out);
 
 /** Longest sequence, prompt and output, that model and workers take now. */
 uint32_t bt_served_context_tokens(const bt_served_t *served);
+/** Append what `GET /tokenizer_info` tells: the spellings of the model's own
+ *  tokens, and its longest sequence. */
+void bt_served_write_tokenizer(const bt_served_t *served, bt_strbuf_t *out);
 /** True when a call for it could be answered now. */
 bool bt_served_ready(const bt_served_t *served);
 

@@ -168,6 +168,21 @@ static void one_model(const request_t *r)
     bt_request_respond_json(r);
 }
 
+/* vLLM's; of the default model, as the path names none. */
+static void tokenizer_info(const request_t *r)
+{
+    const bt_served_t *served =
+        bt_registry_find(&r->door->front->models, BT_DEFAULT_MODEL);
+
+    if (served == NULL) {
+        bt_request_refuse(r, 404, "no model is served");
+        return;
+    }
+    bt_strbuf_reset(&r->door->out);
+    bt_served_write_tokenizer(served, &r->door->out);
+    bt_request_respond_json(r);
+}
+
 /* ---- calls ---- */
 
 static void generate(const request_t *r)
@@ -254,6 +269,7 @@ static const route_t main_routes[] = {
     {"/v1/models/{model}", READ, one_model},
     {"/tokenize", POST, openai},
     {"/detokenize", POST, openai},
+    {"/tokenizer_info", READ, tokenizer_info},
     {"/health", READ, server_ready},
     {"/version", READ, version},
     {"/metrics", READ, metrics},

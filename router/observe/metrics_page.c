@@ -151,12 +151,13 @@ static void fill_rates(const bt_sched_rates_t *r, double *w)
         w[BT_WC_PREFILL_STEP] = (double)r->prefill_step_ns / 1e9;
         w[BT_WC_PREFILL_TOKEN] = (double)r->prefill_token_ns / 1e9;
         w[BT_WC_PREFILL_KILOPAIR] = (double)r->prefill_kilopair_ns / 1e9;
+        w[BT_WC_PREFILL_KILOREAD] = (double)r->prefill_kiloread_ns / 1e9;
         w[BT_WC_PREFILL_ERROR] = (double)r->prefill_error / 1e3;
     }
     if (r->decode_step_ns + r->decode_seq_ns > 0) {
         w[BT_WC_DECODE_STEP] = (double)r->decode_step_ns / 1e9;
         w[BT_WC_DECODE_SEQ] = (double)r->decode_seq_ns / 1e9;
-        w[BT_WC_DECODE_KILOPAIR] = (double)r->decode_kilopair_ns / 1e9;
+        w[BT_WC_DECODE_KILOREAD] = (double)r->decode_kiloread_ns / 1e9;
         w[BT_WC_DECODE_ERROR] = (double)r->decode_error / 1e3;
     }
     if (r->transfer_start_ns + r->transfer_mib_ns > 0) {

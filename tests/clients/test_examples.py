@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts of examples/, with the command lines that Triton's users know, against Baton.
+"""The examples of docs/CLIENTS.md as they stand there, and the scripts of examples/ with the command lines that Triton's
+users know, against Baton.
 
 Usage: test_examples.py [NAME ...]
 
@@ -64,6 +65,48 @@ def line_of(text, key):
 
 def ids_of(text, key):
     return ast.literal_eval(line_of(text, key))
+
+
+# --- the page of clients
+
+
+def blocks_of_the_page():
+    """{what it needs: code} of the section that promises to be run, in its order: `python` by the modules it imports,
+    `sh` by its first word."""
+    with open(os.path.join(harness.ROOT, "docs", "CLIENTS.md"), encoding="utf-8") as f:
+        section = re.search(r"^## One working example of each\n(.*?)^##", f.read(), re.M | re.S)[1]
+    return [(kind, code) for kind, code in re.findall(r"^```(\w*)\n(.*?)^```$", section, re.M | re.S)]
+
+
+def here(c, code):
+    for port, address in ((8000, c.http), (8001, c.grpc)):
+        code = code.replace(f"127.0.0.1:{port}", at(address))
+    return code
+
+
+def test_python_examples_of_the_page_run_as_they_stand(c):
+    codes = [code for kind, code in blocks_of_the_page() if kind == "python"]
+    assert len(codes) == 5, codes
+    for code in codes:
+        done = subprocess.run([sys.executable, "-c", here(c, code)], capture_output=True, text=True, timeout=180,
+                              check=False, env=dict(os.environ, LANGSMITH_TRACING="false"))
+        assert done.returncode == 0 and len(done.stdout) > 20, (code, done.stdout, done.stderr[-2000:])
+        # A log-prob of 0.26 below 0 (tests/golden/evaluation.json): greedy it is Paris, which Triton's routes are.
+        assert "tritonclient" not in code or "Paris" in done.stdout, (code, done.stdout)
+
+
+def test_shell_examples_of_the_page_run_as_they_stand(c):
+    if shutil.which("curl") is None:
+        raise Skip("curl is not installed")
+    curls, load = (code for kind, code in blocks_of_the_page() if kind == "sh")
+    lines = re.findall(r"^curl (?:.*\\\n)*.*$", curls, re.M)
+    chat, stream, triton = (curl(here(c, line.replace("\\\n", " "))) for line in lines)
+    assert json.loads(chat)["choices"][0]["message"]["content"], chat
+    assert stream.startswith("data: {") and stream.endswith("data: [DONE]\n\n"), stream
+    assert "Paris" in json.loads(triton)["text_output"], triton
+    done = subprocess.run(["bash", "-ec", here(c, load)], cwd=harness.ROOT, capture_output=True, text=True, timeout=180,
+                          check=False)
+    assert done.returncode == 0 and re.search(r"\b8\b", done.stdout), (done.stdout, done.stderr)
 
 
 # --- one request of ids
@@ -345,5 +388,5 @@ def test_the_launch_script_says_why_nothing_starts(_):
 
 
 if __name__ == "__main__":
-    missing = [x for x in ("tritonclient", "grpc", "numpy", "geventhttpclient") if importlib.util.find_spec(x) is None]
+    missing = [x for x in ("tritonclient", "grpc", "numpy", "geventhttpclient", "openai", "langchain_openai") if importlib.util.find_spec(x) is None]
     sys.exit(client_tests.main(globals(), missing and f"packages of PyPI are not installed: {' '.join(missing)}"))

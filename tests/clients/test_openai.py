@@ -200,6 +200,9 @@ def test_tokenize_and_detokenize(c):
     assert chat_tokens["count"] == chat(client, max_tokens=1).usage.prompt_tokens
     _, text = post("/detokenize", {"tokens": chat_tokens["tokens"]})
     assert text["prompt"].endswith("<|im_start|>assistant\n"), text
+    info = json.loads(c.request("GET", "/tokenizer_info")[2])
+    assert (info["bos_token"], info["eos_token"]) == ("<|im_start|>", "<|im_end|>"), info
+    assert post("/tokenize", {"prompt": info["eos_token"], "add_special_tokens": False})[1]["tokens"] == [2]
     status, error = post("/tokenize", {"model": "gpt-4", "prompt": "a"})
     assert status == 404 and error["error"]["code"] == "model_not_found", error
 
@@ -210,6 +213,25 @@ def test_health_version_and_metrics_are_on_this_port(c):
         assert status == 200, (path, status)
         if path == "/version":
             assert json.loads(data)["version"][0].isdigit(), data
+
+
+def test_each_of_64_stop_token_ids_ends_the_answer(c):
+    client = openai_client(c)
+
+    def ids(**more):
+        answer = client.completions.create(model=MODEL, prompt="The capital of France is", max_tokens=8, temperature=0,
+                                           extra_body=dict(more, return_token_ids=True)).choices[0]
+        return answer.token_ids, answer.finish_reason
+    whole, _ = ids()
+    others = [40000 + i for i in range(63)]
+    assert not set(others) & set(whole) and whole.index(whole[3]) == 3, whole
+    for at in (0, 7, 8, 63):
+        drawn, why = ids(stop_token_ids=others[:at] + [whole[3]] + others[at:])
+        assert why == "stop" and drawn[:3] == whole[:3] and len(drawn) <= 4, (at, drawn, why)
+    late, _ = ids(stop_token_ids=others + [whole[3]], min_tokens=6)
+    assert whole[3] not in late[:6] and len(late) >= 6, late
+    e = expect(client_module("openai").BadRequestError, lambda: ids(stop_token_ids=others + [1, 2]))
+    assert e.param == "stop_token_ids" and "more than 64 ids" in e.message, e
 
 
 # --- responses

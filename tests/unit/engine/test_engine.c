@@ -63,28 +63,33 @@ static void hold_reports(bench_t *b, bt_report_t *held[N_REPORTS])
     }
 }
 
-/* A budget of one block: of 120 tokens of priority 0 and 97 of priority 1,
- * which came later, none of the former before 6 blocks of the latter are
- * computed. */
-static void chunks_are_computed_in_the_order_of_priority(void **state)
+/* A budget of one block: of 120 tokens, and 97 that came later, none of the
+ * ones before 6 blocks of the others are computed.
+ * @param priority    of the 97; that of the 120 is 0
+ * @param later_us    that the 97 came
+ * @param long_first  which are the others */
+static void compute_in_order(uint32_t priority, uint64_t later_us,
+                             bool long_first)
 {
     bt_report_t *held[N_REPORTS];
     bt_report_t *report;
-    uint32_t high_computed = 0;
-    uint32_t n_low = 0;
+    uint32_t first_computed = 0;
+    uint32_t n_second = 0;
+    const bt_seq_t *first, *second;
     uint64_t end;
     bt_seq_t *decoy;
     bt_seq_t *low;
     bt_seq_t *high;
     bench_t b;
 
-    (void)state;
     open_bench(&b, BT_KV_F16, T);
     decoy = make_seq(&b, 0, 0.0f);
     low = make_seq(&b, 5, 0.0f);
     high = make_seq(&b, 4, 0.0f);
+    first = long_first ? low : high;
+    second = long_first ? high : low;
     bt_sched_turn_init(&low->sched.turn, 0, 1000);
-    bt_sched_turn_init(&high->sched.turn, 1, 2000);
+    bt_sched_turn_init(&high->sched.turn, priority, 1000 + later_us);
     assert_int_equal(bt_engine_submit(b.engine, decoy), BT_OK);
     hold_reports(&b, held); /* so that it sees both at once */
     assert_int_equal(bt_engine_submit(b.engine, low), BT_OK);
@@ -93,7 +98,7 @@ static void chunks_are_computed_in_the_order_of_priority(void **state)
         bt_engine_recycle(b.engine, held[i]);
     }
     end = bt_now_ns() + DEADLINE_NS;
-    while (n_low < 8) { /* chunks of 120 tokens */
+    while (n_second < 6) { /* chunks of 97 tokens at least */
         assert_true(bt_now_ns() < end);
         report = bt_engine_next(b.engine);
         if (report == NULL) {
@@ -102,11 +107,12 @@ static void chunks_are_computed_in_the_order_of_priority(void **state)
         for (uint32_t i = 0; i < report->n_items; i++) {
             const bt_report_item_t *item = &report->items[i];
 
-            if ((item->kind == BT_REPORT_CHUNK) && (item->seq == high)) {
-                high_computed = item->n_computed;
-            } else if ((item->kind == BT_REPORT_CHUNK) && (item->seq == low)) {
-                assert_true(high_computed >= 96);
-                n_low++;
+            if ((item->kind == BT_REPORT_CHUNK) && (item->seq == first)) {
+                first_computed = item->n_computed;
+            } else if ((item->kind == BT_REPORT_CHUNK) &&
+                       (item->seq == second)) {
+                assert_true(first_computed >= 96);
+                n_second++;
             }
         }
         bt_engine_recycle(b.engine, report);
@@ -117,6 +123,20 @@ static void chunks_are_computed_in_the_order_of_priority(void **state)
     free_seq(low);
     free_seq(high);
     close_bench(&b);
+}
+
+static void chunks_are_computed_in_the_order_of_priority(void **state)
+{
+    (void)state;
+    compute_in_order(1, 1000, false);
+}
+
+/* ...but not by one that comes more than two minutes later. */
+static void the_shorter_prompt_is_computed_first(void **state)
+{
+    (void)state;
+    compute_in_order(0, 1, false);
+    compute_in_order(0, 121000000, true);
 }
 
 /* The bytes of a sequence's blocks, elements and scales, move to other blocks,
@@ -402,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(tokens_do_not_depend_on_chunks_or_company),
         BT_TEST(chunks_are_computed_in_the_order_of_priority),
+        BT_TEST(the_shorter_prompt_is_computed_first),
         BT_TEST(a_sequence_goes_on_from_handed_over_kv),
         BT_TEST(layers_are_told_of_when_they_are_complete),
         BT_TEST(a_sequence_that_asks_is_told_of_layers),

@@ -488,6 +488,14 @@ static void texts_become_tokens_and_tokens_texts(void **state)
     has(&ex, "{\"error\":{\"message\":");
     get(w, &ex, "/version");
     has(&ex, "{\"version\":\"");
+    get(w, &ex, "/tokenizer_info");
+    assert_int_equal(ex.status, 200);
+    has(&ex, "{\"model\":\"tiny\",\"bos_token\":\"<|im_start|>\","
+             "\"eos_token\":\"<|im_end|>\","
+             "\"unk_token\":\"<|endoftext|>\","
+             "\"pad_token\":\"<|im_end|>\",\"model_max_length\":512}");
+    post(w, &ex, "/tokenizer_info", "{}");
+    assert_int_equal(ex.status, 405);
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
     stop(w);
 }

@@ -11,20 +11,22 @@
 #define STEP_NS  4000000.0
 #define TOKEN_NS 500000.0
 #define PAIR_NS  2.0
-/* As it generates: 9 ms, 0.3 ms for each, 5 us for 1,024 positions. */
+/* As it generates: 9 ms, 0.3 ms for each, 5 us for 1,024 reads. */
 #define GEN_NS      9000000.0
 #define SEQ_NS      300000.0
 #define SEQ_PAIR_NS 5.0
 
 static bt_sched_step_t context_step(uint32_t from, uint32_t n)
 {
-    return (bt_sched_step_t){.n_tokens = n, .pairs = bt_sched_pairs(from, n)};
+    return (bt_sched_step_t){.n_tokens = n,
+                             .pairs = bt_sched_pairs(from, n),
+                             .reads = (uint64_t)from + n};
 }
 
 static double true_ns(const bt_sched_step_t *step, double slower)
 {
     const double seqs =
-        step->n_seqs * SEQ_NS + (double)step->seq_pairs * SEQ_PAIR_NS;
+        step->n_seqs * SEQ_NS + (double)step->reads * SEQ_PAIR_NS;
 
     return slower * ((step->n_tokens > 0)
                          ? STEP_NS + step->n_tokens * TOKEN_NS +
@@ -44,7 +46,7 @@ static bt_sched_step_t any_step(uint64_t *rng)
     } else {
         step.n_seqs = 1 + (uint32_t)draw_below(rng, 32);
     }
-    step.seq_pairs = step.n_seqs * draw_below(rng, 2000);
+    step.reads += step.n_seqs * draw_below(rng, 2000);
     return step;
 }
 
@@ -117,9 +119,10 @@ static void a_line_is_learned(void **state)
     assert_in_range(rates.prefill_token_ns, 495000, 505000);
     assert_in_range(rates.prefill_step_ns, 3800000, 4200000);
     assert_in_range(rates.prefill_kilopair_ns, 1950, 2150);
+    assert_in_range(rates.prefill_kiloread_ns, 4500, 5700);
     assert_in_range(rates.decode_step_ns, 8900000, 9100000);
     assert_in_range(rates.decode_seq_ns, 290000, 310000);
-    assert_in_range(rates.decode_kilopair_ns, 4900, 5300);
+    assert_in_range(rates.decode_kiloread_ns, 4900, 5300);
     assert_in_range(rates.prefill_error, 0, 20);
 
     /* 1,000 tokens from position 24 on, in chunks of 256: 4 iterations, 500 ms,
@@ -253,17 +256,19 @@ static void transfers_are_learned(void **state)
     assert_int_equal(rates.prefill_token_ns, 0);
 }
 
-/* 2 chunks of 4 ms, 512 tokens of 0.5 ms, 131,328 pairs at 2 us for 1,024. */
+/* 2 chunks of 4 ms, 512 tokens of 0.5 ms, 131,328 pairs at 2 us for 1,024, and
+ * 2 x 256 reads in the mean at 800 us for 1,024. */
 static void rates_of_others_predict_the_same(void **state)
 {
     const bt_sched_rates_t rates = {.prefill_step_ns = 4000000,
                                     .prefill_token_ns = 500000,
-                                    .prefill_kilopair_ns = 2000};
+                                    .prefill_kilopair_ns = 2000,
+                                    .prefill_kiloread_ns = 800000};
     const bt_sched_rates_t nonsense = {.prefill_token_ns = UINT64_MAX};
     const bt_sched_rates_t none = {0};
 
     (void)state;
-    assert_in_range(bt_sched_rates_prompt_us(&rates, 512, 256), 264000, 266500);
+    assert_in_range(bt_sched_rates_prompt_us(&rates, 512, 256), 264600, 264720);
     assert_int_equal(bt_sched_rates_prompt_us(&nonsense, 512, 256), 0);
     assert_int_equal(bt_sched_rates_prompt_us(&none, 512, 256), 0);
 }

@@ -23,7 +23,7 @@ static void who_came_first_has_no_slack(void **state)
     assert_int_equal(slack(BT_SCHED_FCFS, 5 * SEC, 5 * SEC, 11 * SEC), 0);
 }
 
-/* Four times the whole, down from the last eighth: 32 times what is left. */
+/* Four times the whole, down from the last 32nd: 128 times what is left. */
 static void a_prompt_lets_others_pass_for_four_times_its_length(void **state)
 {
     const uint64_t whole = 8 * SEC;
@@ -32,8 +32,9 @@ static void a_prompt_lets_others_pass_for_four_times_its_length(void **state)
     assert_int_equal(slack(BT_SCHED_SRPT, whole, whole, UINT64_MAX), 32 * SEC);
     assert_int_equal(slack(BT_SCHED_SRPT, whole, 2 * SEC, UINT64_MAX),
                      32 * SEC);
-    assert_int_equal(slack(BT_SCHED_SRPT, whole, SEC, UINT64_MAX), 32 * SEC);
-    assert_int_equal(slack(BT_SCHED_SRPT, whole, SEC / 2, UINT64_MAX),
+    assert_int_equal(slack(BT_SCHED_SRPT, whole, SEC / 4, UINT64_MAX),
+                     32 * SEC);
+    assert_int_equal(slack(BT_SCHED_SRPT, whole, SEC / 8, UINT64_MAX),
                      16 * SEC);
     assert_int_equal(slack(BT_SCHED_SRPT, whole, 0, UINT64_MAX), 0);
 }
@@ -95,10 +96,10 @@ static void a_queue_goes_by_slack(void **state)
     assert_ptr_equal(queue.next->next->next, &turns[3].link);
     assert_ptr_equal(queue.prev, &turns[2].link);
 
-    /* Nearly there: 32 x 0.01 s. */
+    /* Nearly there: 128 x 0.001 s. */
     bt_sched_queue_set_slack(
         &queue, &turns[3],
-        slack(BT_SCHED_SRPT, 3 * SEC, SEC / 100, UINT64_MAX));
+        slack(BT_SCHED_SRPT, 3 * SEC, SEC / 1000, UINT64_MAX));
     assert_ptr_equal(queue.next, &turns[3].link);
     /* In no queue it goes to none. */
     bt_list_remove(&turns[0].link);

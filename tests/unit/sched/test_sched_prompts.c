@@ -209,7 +209,7 @@ static bt_sched_step_t generations(const life_t *l)
 
         if (p->live && (left(p) == 1)) {
             step.n_seqs++;
-            step.seq_pairs += p->seq.n_tokens;
+            step.reads += p->seq.n_tokens;
         }
     }
     return step;
@@ -294,6 +294,7 @@ static void iterate(life_t *l)
         if (items[i].n_new > 1) {
             step.pairs +=
                 bt_sched_pairs(items[i].seq->n_computed, items[i].n_new);
+            step.reads += items[i].seq->n_computed + items[i].n_new;
         }
     }
     us = STEP_US + n_context * TOKEN_US + step.pairs / 20 + n_steps * 200;
@@ -432,7 +433,7 @@ static double stretch_of_long(bt_sched_order_t order)
 /* Shorts of 160 tokens fill 5/4 of each iteration of 128. First come first
  * served the long one is next at once. With srpt those go before it that come
  * in four times its length: that time full of them, and what of the queue is
- * left by then, a fourth more; then itself. Its last eighth does not matter: it
+ * left by then, a fourth more; then itself. Its last 32nd does not matter: it
  * is first by then. Five and a half lengths, a queue that is full included. */
 static void a_long_prompt_is_late_by_what_its_order_says(void **state)
 {
