@@ -114,9 +114,10 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
         return BT_OK;
     }
     if (pj->layers_posted == 0) {
-        const bt_status_t status = post_spans(
-            w, pj,
-            complete ? pj->job.grower.n_most : pj->n_computed / w->tokens_per_block);
+        const bt_status_t status =
+            post_spans(w, pj,
+                       complete ? pj->job.grower.n_most
+                                : pj->n_computed / w->tokens_per_block);
 
         if ((status != BT_OK) || complete) {
             return status;

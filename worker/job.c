@@ -608,6 +608,8 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     msg.u.ended.n_iterations = job->seq.n_iterations;
     msg.u.ended.join_wait_us = join_wait_us(job);
     msg.u.ended.transfer_tail_us = job->tail_us;
+    msg.u.ended.n_pauses = job->grower.n_pauses;
+    msg.u.ended.paused_us = job->paused_us;
     bt_worker_send(w, job->from, &msg);
 
     disband(w, job);

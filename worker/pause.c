@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/job.h"
 #include "worker/rows.h"
@@ -64,6 +65,7 @@ void bt_pause_park(bt_worker_t *w, bt_job_t *job)
     job->n_computed = seq->sched.n_computed;
     job->grower.n_known = seq->sched.n_tokens;
     job->grower.n_pauses++;
+    job->paused_at_us = bt_now_us();
     w->n_pauses++;
     w->n_paused++;
     /* In its place by when it came, before all that came later: nothing of its
@@ -82,6 +84,7 @@ void bt_pause_resume(bt_worker_t *w, bt_job_t *job)
     seq->sched.n_computed = n_known;
     seq->copy[0] = (bt_kv_copy_t){0, 0};
     atomic_store_explicit(&seq->cancel, false, memory_order_relaxed);
+    job->paused_us += bt_now_us() - job->paused_at_us;
     w->n_resumes++;
     if (job->n_computed > n_known) {
         w->tokens_recomputed += job->n_computed - n_known;

@@ -88,9 +88,11 @@ typedef struct bt_job {
      *  block of each group; those that it begins with make claim.n_blocks. In
      *  its queue while it generates and may grow (pause.h). */
     bt_sched_grower_t grower;
-    uint32_t n_reused;   /**< leading spans, found in the prefix index */
-    uint32_t n_computed; /**< of a paused one's tokens, when it left */
-    bool has_blocks;     /**< of grower.n_held spans */
+    uint32_t n_reused; /**< leading spans, found in the prefix index */
+    /* Of one that was paused (pause.h). */
+    uint32_t n_computed; /**< of its tokens, when it left */
+    uint64_t paused_at_us, paused_us;
+    bool has_blocks; /**< of grower.n_held spans */
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
     uint32_t *block_ids; /**< its table (kv_groups.h), held when has_blocks */

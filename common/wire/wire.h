@@ -291,6 +291,8 @@ typedef struct bt_msg_ended {
     uint64_t join_wait_us;     /**< "may join" to its first iteration's start */
     uint64_t transfer_tail_us; /**< at P: KV complete and granted to D's word
                                     that it has all; 0 = no such transfer */
+    uint32_t n_pauses;  /**< at D: it made room for others in the batch... */
+    uint64_t paused_us; /**< ...and was out of it so long, in all */
 } bt_msg_ended_t;
 
 /** State of a worker, sent every heartbeat interval. */

@@ -194,6 +194,8 @@ static const field_t ended_fields[] = {
     U32(bt_msg_ended_t, n_iterations, 0, ANY),
     OF(FIELD_U64, bt_msg_ended_t, join_wait_us),
     OF(FIELD_U64, bt_msg_ended_t, transfer_tail_us),
+    U32(bt_msg_ended_t, n_pauses, 0, ANY),
+    OF(FIELD_U64, bt_msg_ended_t, paused_us),
 };
 
 static const field_t stats_fields[] = {

@@ -165,7 +165,7 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
         .type = BT_MSG_FAILED,
         .u.failed = {{1, 2}, BT_ERR_INTERNAL, "prefill: out of blocks"}};
     out[n++] =
-        (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4, 5, 6}};
+        (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4, 5, 6, 7, 8}};
     out[n++] = wire_stats();
     out[n++] = (bt_msg_t){
         .type = BT_MSG_PEER,
