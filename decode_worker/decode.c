@@ -228,13 +228,14 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
 }
 
 /* What a later turn of the same talk begins with: prompt and answer. The last
- * token that was drawn has no K and V yet. */
+ * token that was drawn has no K and V yet, nor has what was to be computed
+ * again of one that goes on. */
 static void remember(bt_worker_t *w, const bt_decode_job_t *dj,
                      bt_finish_t finish)
 {
     if ((finish != BT_FINISH_NONE) && (finish != BT_FINISH_ERROR) &&
         (dj->job.seq.n_drawn > 0)) {
-        bt_worker_job_remember(w, &dj->job, dj->job.seq.sched.n_tokens - 1);
+        bt_worker_job_remember(w, &dj->job, dj->job.seq.sched.n_computed);
     }
 }
 

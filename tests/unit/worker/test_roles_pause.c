@@ -4,6 +4,8 @@
  * makes room. sim_engine.c proves every byte, sim_router.c every token. */
 #include "tests/unit/worker/sim.h"
 
+#include <string.h>
+
 #include "common/base/log.h"
 #include "decode_worker/decode.h"
 
@@ -145,6 +147,38 @@ static void a_cancel_at_any_time_gives_everything_back(void **state)
                 seen[BT_DECODE_PAUSED]);
 }
 
+/* What is left of one that is canceled while it is computed again is what was
+ * computed, no more: who begins with the same tokens finds it. */
+static void what_a_canceled_one_leaves_is_right(void **state)
+{
+    uint32_t n_reused = 0;
+
+    (void)state;
+    for (uint32_t at = 0; at < ANY_ROUND; at++) {
+        sim_req_t *a;
+        sim_req_t *b;
+        sim_req_t *c;
+
+        open_small();
+        a = long_one(true);
+        b = long_one(true);
+        sim_rounds(at);
+        sim_cancel(b);
+        sim_settle();
+        sim_check_answered(a);
+        c = sim_req_new(0, D, D, N_PROMPT + 24, 8);
+        memcpy(c->want, b->want, (N_PROMPT + 24) * sizeof(*c->want));
+        sim_want(c);
+        n_reused -= d_worker()->n_blocks_reused;
+        sim_send_leg(c, 1, BT_REQUEST_LOCAL, 0, 0);
+        sim_settle();
+        sim_check_answered(c);
+        n_reused += d_worker()->n_blocks_reused;
+        close_empty();
+    }
+    assert_true(n_reused > ANY_ROUND);
+}
+
 static void a_router_that_leaves_takes_paused_ones_along(void **state)
 {
     bool seen = false;
@@ -267,6 +301,7 @@ int main(void)
         BT_TEST(the_younger_one_makes_room_and_both_are_answered),
         BT_TEST(one_alone_is_never_paused),
         BT_TEST(a_cancel_at_any_time_gives_everything_back),
+        BT_TEST(what_a_canceled_one_leaves_is_right),
         BT_TEST(a_router_that_leaves_takes_paused_ones_along),
         BT_TEST(a_worker_that_drains_ends_its_paused_ones_first),
         BT_TEST(a_deadline_ends_a_paused_one),
