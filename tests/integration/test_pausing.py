@@ -6,11 +6,10 @@ import asyncio
 import concurrent.futures
 import tempfile
 
-from harness import Cluster, Stream, tiny_model, wait_until
+from harness import Cluster, Stream, slow_model, tiny_model, wait_until
 
 POOL = 640  # tokens of the decode worker: 40 blocks of 16
 POLICY = ["--scheduler-policy", "max_utilization"]
-SMALL = ["--kv-tokens", str(POOL), "--max-batch", "16", *POLICY]
 WAYS = {
     "memory": dict(worker_args=["--transport", "shm"]),
     "network": dict(worker_args=["--transport", "network"]),
@@ -63,9 +62,9 @@ def total(c, what):
     return c.total(f"baton_worker_{what}_total", worker="decode-0")
 
 
-def small_cluster(model, way="memory", **more):
+def small_cluster(model, way="memory", pool=POOL, **more):
     options = dict(WAYS[way])
-    options["decode_args"] = options.get("decode_args", []) + SMALL
+    options["decode_args"] = options.get("decode_args", []) + ["--kv-tokens", str(pool), "--max-batch", "16", *POLICY]
     return Cluster(model, **options, **more)
 
 
@@ -112,12 +111,13 @@ def test_streams_go_on_where_they_were():
 
 
 def test_who_leaves_while_paused_leaves_nothing_behind():
-    """Clients go while some of theirs stand still, and a request's own time-out ends one that does."""
+    """Clients go while some of theirs stand still: eight answers that the pool has room for one of."""
+    pool = 1280
     with tempfile.TemporaryDirectory() as d:
-        model = tiny_model(d, layers=4, dim=256, heads=8, kv_heads=4, ffn=768, context=1024, seed=7)
+        model = slow_model(d, context=4096)
 
         async def leave_while_paused(c):
-            streams = [Stream(c.http, "/v1/completions", body_of(i, 560)) for i in range(8)]
+            streams = [Stream(c.http, "/v1/completions", body_of(i, pool - 100)) for i in range(8)]
             tasks = [asyncio.create_task(s.run()) for s in streams]
             try:
                 for _ in range(6000):
@@ -132,7 +132,7 @@ def test_who_leaves_while_paused_leaves_nothing_behind():
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-        with small_cluster(model) as c:
+        with small_cluster(model, pool=pool) as c:
             before = c.complete(text(3), 40, temperature=0)
             assert asyncio.run(leave_while_paused(c)), "nobody was paused"
             c.wait_idle()
