@@ -117,7 +117,7 @@ def test_who_leaves_while_paused_leaves_nothing_behind():
         model = slow_model(d, context=4096)
 
         async def leave_while_paused(c):
-            streams = [Stream(c.http, "/v1/completions", body_of(i, pool - 100)) for i in range(8)]
+            streams = [Stream(c.http, "/v1/completions", body_of(i, pool - 200)) for i in range(8)]
             tasks = [asyncio.create_task(s.run()) for s in streams]
             try:
                 for _ in range(6000):
