@@ -5,6 +5,7 @@
 #include "common/kv/kv_layout.h"
 #include "decode_worker/decode.h"
 #include "worker/note.h"
+#include "worker/pause.h"
 
 /* What the prefill worker fills: all that is not here already. */
 static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
@@ -17,8 +18,9 @@ static uint32_t lay_extents(const bt_worker_t *w, const bt_decode_t *state,
     uint32_t n = 0;
 
     for (uint32_t g = 0; g < w->groups.n; g++) {
-        bt_kv_walk_t walk = bt_kv_handover_walk(
-            &handover, g, BT_KV_DST, dj->job.block_ids, 0, dj->job.n_spans);
+        bt_kv_walk_t walk =
+            bt_kv_handover_walk(&handover, g, BT_KV_DST, dj->job.block_ids, 0,
+                                dj->job.grower.n_held);
         bt_kv_piece_t piece;
 
         for (; bt_kv_walk_next(&walk, &piece); n++) {
@@ -131,6 +133,11 @@ void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
     bt_list_t *pos;
     bt_list_t *tmp;
 
+    if (dj->phase == BT_DECODE_PAUSED) {
+        bt_pause_resume(w, job);
+        run(w, dj);
+        return;
+    }
     dj->granted_us = bt_now_us();
     FOR_EACH_FOLLOWER(pos, tmp, dj)
     {
@@ -176,6 +183,7 @@ static void join(bt_worker_t *w, bt_decode_job_t *dj,
     seq->tokens[dj->job.n_tokens] = token;
     seq->sched.n_tokens = dj->job.n_tokens + 1;
     seq->sched.n_computed = dj->job.n_tokens;
+    dj->job.grower.n_known = dj->job.n_tokens + 1;
     seq->first_index++;
     seq->max_new--;
     seq->copy[0] = dj->job.copy;

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/kv/kv_layout.h"
 #include "common/sched/sched_queue.h"
+#include "worker/pause.h"
 
 static bt_decode_job_t *job_of(bt_job_t *job)
 {
@@ -86,6 +87,8 @@ static void leave(bt_worker_t *w, bt_decode_job_t *dj)
     bt_decode_t *state = w->decode;
 
     bt_list_remove(&dj->job.claim.turn.link);
+    bt_pause_out(w, &dj->job);
+    w->n_paused -= (dj->phase == BT_DECODE_PAUSED);
     if (is_leased(facts)) {
         bt_sched_admit_free_lease(&w->admit, &dj->job.claim);
     }
@@ -119,9 +122,13 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
     if ((facts & BT_DECODE_IS_QUARANTINED) != 0) {
         state->quarantined_blocks += dj->job.claim.n_blocks;
     }
+    if (phase == BT_DECODE_PAUSED) {
+        bt_pause_park(w, &dj->job);
+    }
     check_facts(&dj->job, facts);
     switch (phase) {
     case BT_DECODE_QUEUED:
+    case BT_DECODE_PAUSED:
         bt_sched_queue_insert(&w->admit.leases, &dj->job.claim.turn);
         break;
     case BT_DECODE_LEASED:
@@ -134,10 +141,15 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         break;
     case BT_DECODE_FOLLOWING:
     case BT_DECODE_SHARING:
-    case BT_DECODE_RUNNING:
         break;
+    case BT_DECODE_RUNNING:
+        bt_pause_in(w, &dj->job, false);
+        break;
+    case BT_DECODE_PAUSING:
     case BT_DECODE_STOPPING:
+        bt_pause_in(w, &dj->job, true);
         bt_engine_cancel(&dj->job.seq);
+        bt_engine_wake(w->engine);
         break;
     case BT_DECODE_ENDING:
         dj->job.ending = true;
@@ -176,9 +188,16 @@ static void on_abort(bt_worker_t *w, bt_job_t *job)
 {
     bt_decode_job_t *dj = job_of(job);
     /* What the device failed has left the engine already. */
-    const bool has_left = (dj->phase == BT_DECODE_RUNNING) && !job->in_engine;
+    const bool has_left = ((dj->phase == BT_DECODE_RUNNING) ||
+                           (dj->phase == BT_DECODE_PAUSING)) &&
+                          !job->in_engine;
 
     bt_decode_move(w, dj, has_left ? BT_DECODE_LEFT : BT_DECODE_ABORT);
+}
+
+static void pause_one(bt_worker_t *w, bt_job_t *job)
+{
+    bt_decode_move(w, job_of(job), BT_DECODE_PAUSE);
 }
 
 static bool awaits_kv(const bt_decode_job_t *dj)
@@ -209,25 +228,29 @@ static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
 }
 
 /* What a later turn of the same talk begins with: prompt and answer. The last
- * token that was drawn has no K and V yet. */
+ * token that was drawn has no K and V yet, nor has what was to be computed
+ * again of one that goes on. */
 static void remember(bt_worker_t *w, const bt_decode_job_t *dj,
                      bt_finish_t finish)
 {
     if ((finish != BT_FINISH_NONE) && (finish != BT_FINISH_ERROR) &&
         (dj->job.seq.n_drawn > 0)) {
-        bt_worker_job_remember(w, &dj->job, dj->job.seq.sched.n_tokens - 1);
+        bt_worker_job_remember(w, &dj->job, dj->job.seq.sched.n_computed);
     }
 }
 
 static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
 {
     bt_decode_job_t *dj = job_of(bt_worker_job_of_seq(item->seq));
+    const bool made_room = (dj->phase == BT_DECODE_PAUSING) &&
+                           (item->finish == BT_FINISH_CANCELED);
 
     bt_worker_job_copied(w, &dj->job);
     switch (item->kind) {
     case BT_REPORT_CHUNK:
         break;
     case BT_REPORT_TOKEN:
+        bt_pause_on_token(&dj->job, item->index);
         if (!dj->job.ending) {
             if ((dj->job.kind == BT_REQUEST_LOCAL) &&
                 (item->index == dj->job.seq.first_index)) {
@@ -241,6 +264,10 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
         if (!dj->job.ending && (item->finish == BT_FINISH_ERROR)) {
             bt_worker_job_fail(w, &dj->job, BT_ERR_DEVICE, "decode",
                                "the device failed");
+            break;
+        }
+        if (made_room) {
+            bt_decode_move(w, dj, BT_DECODE_PARK);
             break;
         }
         remember(w, dj, item->finish);
@@ -268,6 +295,7 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
     const bt_decode_t *state = w->decode;
 
     stats->leases += state->n_leases;
+    stats->paused_requests += w->n_paused;
     stats->quarantined_blocks += state->quarantined_blocks;
 }
 
@@ -283,6 +311,7 @@ const bt_worker_ops_t bt_decode_ops = {
     .begin = bt_decode_begin,
     .take_back = take_back,
     .on_abort = on_abort,
+    .pause = pause_one,
     .on_peer_gone = on_peer_gone,
     .on_report_item = on_report_item,
     .on_kvt = bt_decode_on_kvt,

@@ -6,9 +6,10 @@
  * job_life.h has the life of a job; bt_decode_move() is its one way on.
  *
  * A grant reserves a seat and every block that the sequence can ever need, or
- * nothing, so a running sequence never waits and is never preempted. Grants are
- * given while the prefill goes on, in the order of common/sched
- * (sched_admit.h).
+ * nothing, so a running sequence never waits and is never preempted; or, by
+ * --scheduler-policy max_utilization, what its prompt needs and some ahead: it
+ * grows, and may be paused for others (worker/pause.h). Grants are given while
+ * the prefill goes on, in the order of common/sched (sched_admit.h).
  *
  * With --local-prefill the same worker also runs the context phase of requests
  * that the router sends it alone (LOCAL): no transfer, the same bytes.

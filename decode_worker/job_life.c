@@ -36,7 +36,19 @@ static const bt_decode_phase_t after[BT_DECODE_PHASES][BT_DECODE_EVENTS] = {
     [BT_DECODE_RUNNING] =
         {
             [BT_DECODE_LEFT] = BT_DECODE_ENDING,
+            [BT_DECODE_PAUSE] = BT_DECODE_PAUSING,
             [BT_DECODE_ABORT] = BT_DECODE_STOPPING,
+        },
+    [BT_DECODE_PAUSING] =
+        {
+            [BT_DECODE_LEFT] = BT_DECODE_ENDING,
+            [BT_DECODE_PARK] = BT_DECODE_PAUSED,
+            [BT_DECODE_ABORT] = BT_DECODE_STOPPING,
+        },
+    [BT_DECODE_PAUSED] =
+        {
+            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
+            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
         },
     [BT_DECODE_STOPPING] = {[BT_DECODE_LEFT] = BT_DECODE_ENDING},
     [BT_DECODE_QUARANTINED] = {[BT_DECODE_FREE] = BT_DECODE_ENDED},
@@ -64,6 +76,9 @@ unsigned bt_decode_phase_facts(bt_decode_phase_t phase)
         [BT_DECODE_SHARING] = BT_DECODE_HAS_BLOCKS,
         [BT_DECODE_RUNNING] =
             BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS | BT_DECODE_IN_ENGINE,
+        [BT_DECODE_PAUSING] =
+            BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS | BT_DECODE_IN_ENGINE,
+        [BT_DECODE_PAUSED] = 0,
         [BT_DECODE_STOPPING] = BT_DECODE_HAS_SEAT | BT_DECODE_HAS_BLOCKS |
                                BT_DECODE_IN_ENGINE | BT_DECODE_IS_OVER,
         [BT_DECODE_QUARANTINED] =

@@ -14,9 +14,14 @@
  *
  *     RUNNING ──LEFT──▶ ENDING ──FREE──▶ ENDED
  *
- *     QUEUED, JOINING, FOLLOWING, SHARING ──ABORT──▶ ENDING
+ *     of one that makes room for others (worker/pause.h):
+ *
+ *     RUNNING ──PAUSE──▶ PAUSING ──PARK──▶ PAUSED ──RUN──▶ RUNNING
+ *                           └──LEFT, with its last token──▶ ENDING
+ *
+ *     QUEUED, JOINING, FOLLOWING, SHARING, PAUSED ──ABORT──▶ ENDING
  *     LEASED          ──ABORT──▶ QUARANTINED ──FREE──▶ ENDED
- *     RUNNING         ──ABORT──▶ STOPPING ──LEFT──▶ ENDING
+ *     RUNNING, PAUSING ──ABORT──▶ STOPPING ──LEFT──▶ ENDING
  *
  * An event that stands at no arrow of a phase is refused there. PROVEN is the
  * one that others can cause at a wrong time.
@@ -33,23 +38,28 @@ typedef enum bt_decode_phase {
     BT_DECODE_FOLLOWING,   /**< begins with its leader */
     BT_DECODE_SHARING,     /**< it has its blocks; KV arrives in its leader's */
     BT_DECODE_RUNNING,     /**< in the engine */
-    BT_DECODE_STOPPING,    /**< the same, until the iteration is over */
+    BT_DECODE_PAUSING,     /**< the same, until the iteration is over: its
+                                blocks are for others */
+    BT_DECODE_PAUSED,      /**< waits for a seat and blocks, to go on */
+    BT_DECODE_STOPPING,    /**< in the engine until the iteration is over */
     BT_DECODE_QUARANTINED, /**< revoked before it was proven: somebody may
                                 still write into its blocks */
     BT_DECODE_ENDING,      /**< over; its window may not be closed yet */
     BT_DECODE_ENDED,       /**< all is back */
 } bt_decode_phase_t;
-#define BT_DECODE_PHASES 10
+#define BT_DECODE_PHASES 12
 
 typedef enum bt_decode_event {
     BT_DECODE_OPEN,   /**< it got a seat, blocks and a window */
     BT_DECODE_PROVEN, /**< the manifest proved its KV */
     BT_DECODE_RUN,    /**< the engine has it */
     BT_DECODE_LEFT,   /**< the engine gave it back */
+    BT_DECODE_PAUSE,  /**< others need its blocks */
+    BT_DECODE_PARK,   /**< the engine gave it back for that */
     BT_DECODE_ABORT,  /**< canceled or failed */
     BT_DECODE_FREE,   /**< its window is closed, or it had none */
 } bt_decode_event_t;
-#define BT_DECODE_EVENTS 6
+#define BT_DECODE_EVENTS 8
 
 /* What holds in a phase, as bits. */
 /** Its own; that of a SHARING one is in its leader's lease. */

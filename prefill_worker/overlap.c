@@ -78,14 +78,14 @@ static bt_status_t post_layers(const bt_worker_t *w, bt_prefill_job_t *pj,
                                uint32_t end)
 {
     const bt_status_t status =
-        post(w, pj, pj->job.n_spans, pj->layers_posted, end);
+        post(w, pj, pj->job.grower.n_most, pj->layers_posted, end);
 
     if (status != BT_OK) {
         return status;
     }
     pj->layers_posted = end;
     if (end == w->n_layers) {
-        pj->spans_posted = pj->job.n_spans;
+        pj->spans_posted = pj->job.grower.n_most;
         pj->layers_posted = 0;
     }
     return BT_OK;
@@ -96,7 +96,7 @@ static uint32_t layers_ready(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
     const bt_prefill_t *state = w->prefill;
     const uint32_t group = bt_prefill_layer_group(
-        &state->split, pj->job.n_spans - pj->spans_posted, w->n_layers,
+        &state->split, pj->job.grower.n_most - pj->spans_posted, w->n_layers,
         w->layer_bytes);
     const uint32_t n = bt_seq_layers(&pj->job.seq);
 
@@ -114,9 +114,10 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
         return BT_OK;
     }
     if (pj->layers_posted == 0) {
-        const bt_status_t status = post_spans(
-            w, pj,
-            complete ? pj->job.n_spans : pj->n_computed / w->tokens_per_block);
+        const bt_status_t status =
+            post_spans(w, pj,
+                       complete ? pj->job.grower.n_most
+                                : pj->n_computed / w->tokens_per_block);
 
         if ((status != BT_OK) || complete) {
             return status;
@@ -125,7 +126,7 @@ bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj)
     n_layers = complete ? w->n_layers : layers_ready(w, pj);
     if ((n_layers <= pj->layers_posted) ||
         (!complete && (state->overlap != BT_OVERLAP_LAYERS)) ||
-        (pj->spans_posted == pj->job.n_spans)) {
+        (pj->spans_posted == pj->job.grower.n_most)) {
         return BT_OK;
     }
     return post_layers(w, pj, n_layers);

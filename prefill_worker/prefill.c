@@ -111,7 +111,7 @@ static void check_facts(const bt_job_t *job, unsigned facts)
 /* Of its KV what is not posted yet. */
 static uint64_t bytes_left(const bt_worker_t *w, const bt_prefill_job_t *pj)
 {
-    const uint64_t n_spans = pj->job.n_spans - pj->spans_posted;
+    const uint64_t n_spans = pj->job.grower.n_most - pj->spans_posted;
 
     return n_spans * w->layer_bytes * (w->n_layers - pj->layers_posted);
 }

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "worker/group.h"
 #include "worker/job.h"
+#include "worker/pause.h"
 
 static bt_job_t *job_of(bt_sched_claim_t *claim)
 {
@@ -26,6 +27,19 @@ static void drop(bt_worker_t *w)
     job->ops->drop(w, job);
 }
 
+/* What a claim may take. Those that generate are left a block each to grow by;
+ * a context phase ends by itself and brings back all that it took. */
+static uint32_t free_blocks_for(const bt_worker_t *w, const bt_job_t *job)
+{
+    const uint32_t n_spare =
+        (job->claim.want == BT_SCHED_CONTEXT)
+            ? 0
+            : bt_sched_pause_spare(&w->pause) * w->groups.n;
+    const uint32_t n_free = bt_job_free_blocks(w);
+
+    return (n_free > n_spare) ? n_free - n_spare : 0;
+}
+
 /* @return false when it has to wait, and all others with it */
 static bool admit(bt_worker_t *w, bt_job_t *job)
 {
@@ -36,7 +50,7 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
         bt_sched_admit_judge(&w->admit, &job->claim,
                              job->claim.n_blocks - job->n_reused * w->groups.n +
                                  job->claim.more_blocks,
-                             bt_job_free_blocks(w));
+                             free_blocks_for(w, job));
     if ((verdict == BT_SCHED_BEGIN) &&
         (bt_group_take_blocks(w, job) == BT_OK)) {
         job->ops->begin(w, job);
@@ -71,7 +85,8 @@ static void unstick(bt_worker_t *w)
 {
     const uint64_t now_ms = bt_now_ms();
 
-    if (!bt_sched_admit_is_stuck(&w->admit)) {
+    if (!bt_sched_admit_is_stuck(&w->admit) &&
+        !bt_sched_pause_is_stuck(&w->pause)) {
         w->stuck_since_ms = 0;
     } else if (w->stuck_since_ms == 0) {
         w->stuck_since_ms = now_ms;
@@ -83,9 +98,12 @@ static void unstick(bt_worker_t *w)
 
 void bt_worker_admit(bt_worker_t *w)
 {
-    bt_sched_claim_t *claim;
+    bt_sched_claim_t *claim = NULL;
 
     do {
+        if (!bt_pause_serve(w)) {
+            break;
+        }
         claim = bt_sched_admit_next(&w->admit, free_seats(w));
     } while ((claim != NULL) && admit(w, job_of(claim)));
     unstick(w);

@@ -145,10 +145,40 @@ static bt_status_t copy_biases(bt_job_t *job, const bt_sampling_t *sampling)
     return BT_OK;
 }
 
+/* Entries of its table. */
+static void forget(bt_job_t *job, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        job->block_ids[i] = BT_KV_NO_BLOCK;
+    }
+}
+
+void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
+{
+    /* A context phase holds what it needs from the first. */
+    const uint32_t n_spans =
+        (job->claim.want == BT_SCHED_CONTEXT)
+            ? job->grower.n_most
+            : bt_sched_pause_begins_with(&w->pause, &job->grower);
+
+    job->claim.n_blocks = n_spans * w->groups.n;
+}
+
+/* For its owner's eyes until it is told; a table that is full needs no bound.
+ */
+static void hold(const bt_worker_t *w, bt_job_t *job, uint32_t n_spans)
+{
+    job->grower.n_held = n_spans;
+    bt_seq_set_room(&job->seq, (n_spans == job->grower.n_most)
+                                   ? 0
+                                   : n_spans * w->tokens_per_block);
+}
+
 static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
                                const bt_msg_request_t *msg)
 {
     const uint32_t n_bad = msg->sampling.n_bad_words;
+    uint32_t n_blocks;
 
     job->seq.tokens = bt_calloc((size_t)msg->n_tokens + msg->max_new,
                                 sizeof(*job->seq.tokens));
@@ -157,12 +187,12 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     }
     memcpy(job->seq.tokens, msg->tokens,
            msg->n_tokens * sizeof(*job->seq.tokens));
-    job->n_spans = job->ops->spans_needed(w, job);
-    job->claim.n_blocks = job->n_spans * w->groups.n; /* of 2^21 tokens */
-    job->block_ids = bt_calloc(job->claim.n_blocks, sizeof(*job->block_ids));
+    n_blocks = job->grower.n_most * w->groups.n; /* of 2^21 tokens */
+    job->block_ids = bt_calloc(n_blocks, sizeof(*job->block_ids));
     if (job->block_ids == NULL) {
         return BT_ERR_NO_MEMORY;
     }
+    forget(job, 0, n_blocks);
     if (n_bad > 0) {
         job->bad_words = bt_calloc(n_bad, sizeof(*job->bad_words));
         if (job->bad_words == NULL) {
@@ -218,6 +248,9 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     job->max_new = msg->max_new;
     job->claim.want = want_of(msg->kind);
     bt_sched_turn_init(&job->claim.turn, msg->priority, bt_now_us());
+    bt_sched_turn_init(&job->grower.turn, msg->priority,
+                       job->claim.turn.since_us);
+    job->grower.n_known = msg->n_tokens;
     job->deadline_us = (msg->deadline_ms == 0) ? UINT64_MAX
                                                : job->claim.turn.since_us +
                                                      1000ull * msg->deadline_ms;
@@ -258,6 +291,8 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     }
     job->ops = ops;
     fill_job(w, job, from, msg);
+    job->grower.n_most = ops->spans_needed(w, job);
+    bt_job_claim_blocks(w, job);
     status = copy_arrays(w, job, msg);
     if (status != BT_OK) {
         *why_p = "out of memory";
@@ -267,7 +302,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     if (status != BT_OK) {
         goto err_job;
     }
-    if (job->claim.n_blocks > w->n_blocks) {
+    if (job->grower.n_most * w->groups.n > w->n_blocks) {
         *why_p = "the request needs more KV blocks than this worker has";
         status = BT_ERR_NO_BLOCKS;
         goto err_job;
@@ -321,13 +356,13 @@ static bt_status_t acquire(bt_worker_t *w, uint32_t n, uint32_t *ids)
     return status;
 }
 
-/* Blocks for the spans from @a first on. Those of a group are neighbours as far
- * as the pool has them, so that few pieces move. */
+/* Blocks for spans [first, end). Those of a group are neighbours as far as the
+ * pool has them, so that few pieces move. */
 static bt_status_t acquire_spans(bt_worker_t *w, const bt_job_t *job,
-                                 uint32_t first)
+                                 uint32_t first, uint32_t end)
 {
     const uint32_t n_groups = w->groups.n;
-    const uint32_t n = job->n_spans - first;
+    const uint32_t n = end - first;
     uint32_t *table = job->block_ids + (size_t)first * n_groups;
     bt_status_t status;
 
@@ -343,40 +378,73 @@ static bt_status_t acquire_spans(bt_worker_t *w, const bt_job_t *job,
     return status;
 }
 
+bt_status_t bt_job_grow(bt_worker_t *w, bt_job_t *job, uint32_t n_spans)
+{
+    const uint32_t n_held = job->grower.n_held;
+    const bt_status_t status = acquire_spans(w, job, n_held, n_held + n_spans);
+
+    if (status == BT_OK) {
+        hold(w, job, n_held + n_spans);
+    }
+    return status;
+}
+
 uint32_t bt_job_free_blocks(const bt_worker_t *w)
 {
     return bt_kv_pool_n_free(w->pool) + bt_kv_pool_n_idle(w->pool);
+}
+
+/* Token #1 is drawn from the last token, and what comes after from the last
+ * known one: whoever does the context phase has at least that one to compute,
+ * and so its block to send. Rows that are not there yet are there where they
+ * are computed. */
+static uint32_t most_reused(const bt_job_t *job)
+{
+    const bt_seq_rows_t *rows = job->seq.rows;
+    uint32_t n_tokens = job->grower.n_known - 1;
+
+    if (rows != NULL) {
+        const uint32_t first =
+            (rows->done > rows->from) ? rows->done : rows->from;
+
+        n_tokens = (first < n_tokens) ? first : n_tokens;
+    }
+    return n_tokens;
 }
 
 void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
 {
     BT_ASSERT(!job->has_blocks);
     job->n_reused = 0;
-    /* Rows of the prompt are there where it is computed. */
-    if ((w->prefix != NULL) && ((job->seq.rows == NULL) ||
-                                (job->seq.rows->from + 1 >= job->n_tokens))) {
-        /* Token #1 is drawn from the last token: whoever does the context phase
-         * has at least that one to compute, and so its block to send. */
+    if (w->prefix != NULL) {
         job->n_reused = bt_kv_prefix_match(
             w->prefix, job->space, job->seq.tokens,
-            (job->n_tokens - 1) / w->tokens_per_block, job->block_ids);
+            most_reused(job) / w->tokens_per_block, job->block_ids);
     }
 }
 
 void bt_job_drop_known(bt_worker_t *w, bt_job_t *job)
 {
-    unref_all(w, job->block_ids, job->n_reused * w->groups.n);
+    const uint32_t n = job->n_reused * w->groups.n;
+
+    unref_all(w, job->block_ids, n);
+    forget(job, 0, n);
     job->n_reused = 0;
 }
 
 bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
-    const bt_status_t status = acquire_spans(w, job, job->n_reused);
+    const uint32_t n_spans = job->claim.n_blocks / w->groups.n;
+    const bt_status_t status = acquire_spans(w, job, job->n_reused, n_spans);
 
     if (status != BT_OK) {
         return status;
     }
+    hold(w, job, n_spans);
     job->has_blocks = true;
+    if (job->grower.n_pauses > 0) {
+        return BT_OK; /* its own, not a prompt's */
+    }
     w->n_blocks_reused += job->n_reused * w->groups.n;
     w->tokens_reused += (uint64_t)job->n_reused * w->tokens_per_block;
     return BT_OK;
@@ -413,6 +481,7 @@ bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job)
         make_ready(w, job->block_ids + n - n_new, n_new);
         hold_origin(w, job);
     }
+    hold(w, job, n); /* of one group */
     job->has_blocks = true;
     return BT_OK;
 }
@@ -436,11 +505,15 @@ void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
 
 void bt_worker_job_return_blocks(bt_worker_t *w, bt_job_t *job)
 {
+    const uint32_t n = job->grower.n_held * w->groups.n;
+
     if (!job->has_blocks) {
         return;
     }
     bt_worker_job_copied(w, job);
-    unref_all(w, job->block_ids, job->claim.n_blocks);
+    unref_all(w, job->block_ids, n);
+    forget(job, 0, n);
+    job->grower.n_held = 0;
     job->has_blocks = false;
 }
 
@@ -449,7 +522,9 @@ bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job)
     bt_status_t status;
 
     BT_ASSERT_ALWAYS(job->has_blocks && !job->in_engine);
-    job->submitted_us = bt_now_us();
+    if (job->grower.n_pauses == 0) {
+        job->submitted_us = bt_now_us();
+    }
     status = bt_engine_submit(w->engine, &job->seq);
     if (status == BT_OK) {
         job->in_engine = true;
@@ -533,12 +608,15 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     msg.u.ended.n_iterations = job->seq.n_iterations;
     msg.u.ended.join_wait_us = join_wait_us(job);
     msg.u.ended.transfer_tail_us = job->tail_us;
+    msg.u.ended.n_pauses = job->grower.n_pauses;
+    msg.u.ended.paused_us = job->paused_us;
     bt_worker_send(w, job->from, &msg);
 
     disband(w, job);
     bt_list_remove(&job->link);
     bt_list_remove(&job->by_key);
     bt_list_remove(&job->claim.turn.link);
+    bt_sched_pause_out(&w->pause, &job->grower);
     count_job(w, job, -1);
     if (job->ops->job_fini != NULL) {
         job->ops->job_fini(job);

@@ -29,12 +29,18 @@ BT_MUST_CHECK bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
 void bt_job_hold_known(bt_worker_t *w, bt_job_t *job);
 /** Let them go again. */
 void bt_job_drop_known(bt_worker_t *w, bt_job_t *job);
-/** Take the rest of its blocks, all or none; has_blocks afterwards.
- *  @retval BT_ERR_NO_BLOCKS  those of n_reused spans are still held */
+/** Take the rest of the blocks that it begins with, all or none; has_blocks
+ *  afterwards. @retval BT_ERR_NO_BLOCKS  those of n_reused spans are still held
+ */
 BT_MUST_CHECK bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job);
 /** The follower's, from its leader's: a context phase has the same ones, the
  *  others a fork. has_blocks afterwards. @retval BT_ERR_NO_BLOCKS */
 BT_MUST_CHECK bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job);
+/** What it begins with makes its claim; before it is in a queue. */
+void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job);
+/** So many spans more. @retval BT_ERR_NO_BLOCKS  nothing was done */
+BT_MUST_CHECK bt_status_t bt_job_grow(bt_worker_t *w, bt_job_t *job,
+                                      uint32_t n_spans);
 /** Blocks that could be taken now: free, or only remembered. */
 uint32_t bt_job_free_blocks(const bt_worker_t *w);
 

@@ -565,6 +565,9 @@ static void send_stats(bt_worker_t *w)
     stats->open_fds = bt_count_open_fds();
     stats->roles = w->roles;
     stats->rates = bt_sched_cost_rates(&w->cost);
+    stats->pauses = w->n_pauses;
+    stats->resumes = w->n_resumes;
+    stats->tokens_recomputed = w->tokens_recomputed;
     fill_totals(w, stats);
     stats->waiting_requests = w->n_jobs - w->n_in_engine;
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {

@@ -331,6 +331,13 @@ void bt_rows_send(bt_worker_t *w)
 
 /* ---- the end ---- */
 
+void bt_rows_keep(bt_job_t *job)
+{
+    if (job->rows != NULL) {
+        job->rows->rows.done = job->rows->n_ready;
+    }
+}
+
 void bt_rows_drop(bt_job_t *job)
 {
     if (job->rows != NULL) {

@@ -62,6 +62,8 @@ void bt_rows_on_item(bt_worker_t *w, bt_job_t *job,
 bool bt_rows_score(const bt_job_t *job, uint32_t index, bt_score_t *score_p);
 /** Pieces of logits, in turn for each job, as long as links have room. */
 void bt_rows_send(bt_worker_t *w);
+/** It is computed again: rows that are there already are not. */
+void bt_rows_keep(bt_job_t *job);
 /** Nobody wants more of it. */
 void bt_rows_drop(bt_job_t *job);
 /** The job is over. @return true: it stays for the logits that are left, and

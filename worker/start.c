@@ -20,6 +20,7 @@
 #include "worker/hangup.h"
 #include "worker/job.h"
 #include "worker/loop.h"
+#include "worker/pause.h"
 #include "worker/route.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */
@@ -85,6 +86,9 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         ((size_t)w->n_blocks * w->block_bytes) >> 20);
     bt_sched_admit_init(&w->admit, w->n_blocks, w->max_seqs,
                         w->config->waiting_kv_percent);
+    if ((status = bt_pause_open(w)) != BT_OK) {
+        return status;
+    }
     bt_worker_set_roles(w, w->roles);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         if ((status = w->ops[i]->open(w)) != BT_OK) {

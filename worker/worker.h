@@ -44,6 +44,7 @@
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_order.h"
+#include "common/sched/sched_pause.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
@@ -83,10 +84,15 @@ typedef struct bt_job {
     uint64_t deadline_us; /**< UINT64_MAX = none */
     uint64_t slack_us;    /**< of claim.turn while its prompt is to be computed
                                (sched_order.h) */
-    uint32_t n_spans;     /**< of tokens_per_block that it needs blocks for; in
-                               each group, one for each makes claim.n_blocks */
-    uint32_t n_reused;    /**< leading spans, found in the prefix index */
-    bool has_blocks;
+    /** What it has, holds and may need, in spans of tokens_per_block with a
+     *  block of each group; those that it begins with make claim.n_blocks. In
+     *  its queue while it generates and may grow (pause.h). */
+    bt_sched_grower_t grower;
+    uint32_t n_reused; /**< leading spans, found in the prefix index */
+    /* Of one that was paused (pause.h). */
+    uint32_t n_computed; /**< of its tokens, when it left */
+    uint64_t paused_at_us, paused_us;
+    bool has_blocks; /**< of grower.n_held spans */
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
     uint32_t *block_ids; /**< its table (kv_groups.h), held when has_blocks */
@@ -139,6 +145,10 @@ struct bt_worker_ops {
     /** May be NULL. */
     void (*on_grant)(bt_worker_t *w, bt_worker_link_t *from,
                      const bt_msg_grant_t *grant);
+    /** Others that generate need the blocks of one that does, too: take it from
+     *  the engine; it comes back by bt_pause_park(). NULL: the role has none.
+     */
+    void (*pause)(bt_worker_t *w, bt_job_t *job);
     /** What one router sees of the other workers; another router may see it
      *  otherwise. May be NULL. */
     void (*on_peer)(bt_worker_t *w, const bt_worker_link_t *from,
@@ -194,7 +204,10 @@ struct bt_worker {
     bt_sched_order_t order; /**< of prompts */
     bt_sched_cost_t cost;   /**< what iterations and transfers took here */
     bt_sched_admit_t admit; /**< who waits, and who begins when */
-    uint32_t n_kind[BT_WORKER_HANDLERS]; /**< jobs of each of ops */
+    bt_sched_pause_t pause; /**< who grows, and who makes room for it */
+    uint64_t n_pauses, n_resumes, tokens_recomputed; /**< since its start */
+    uint32_t n_paused;                               /**< now */
+    uint32_t n_kind[BT_WORKER_HANDLERS];             /**< jobs of each of ops */
     uint64_t stuck_since_ms; /**< the first waits for leases; 0: it does not */
 
     bt_rpc_t *rpc;

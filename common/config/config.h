@@ -70,16 +70,17 @@ typedef struct bt_config {
     bool share_http;
     uint32_t threads_prefill; /* 0 = share the cores */
     uint32_t threads_decode;
-    uint64_t kv_memory_bytes;  /* --kv-memory SIZE per worker, 0 = auto */
-    uint32_t max_batch;        /* seats of a worker */
-    uint32_t chunk_tokens;     /* of one prefill iteration; 0 = tuned */
-    uint32_t chunk_itl_ms;     /* 50; of a tuned one */
-    const char *prefill_order; /* srpt, fcfs, deadline */
-    const char *http;          /* ADDR:PORT 127.0.0.1:8000, --port put in */
-    uint32_t port;             /* what --port said; it stands in http */
-    const char *grpc;          /* 127.0.0.1:8001 */
-    const char *metrics;       /* 127.0.0.1:8002 */
-    const char *tls_cert;      /* "" = plain */
+    uint64_t kv_memory_bytes;     /* --kv-memory SIZE per worker, 0 = auto */
+    uint32_t max_batch;           /* seats of a worker */
+    uint32_t chunk_tokens;        /* of one prefill iteration; 0 = tuned */
+    uint32_t chunk_itl_ms;        /* 50; of a tuned one */
+    const char *prefill_order;    /* srpt, fcfs, deadline */
+    const char *scheduler_policy; /* guaranteed_no_evict, max_utilization */
+    const char *http;             /* ADDR:PORT 127.0.0.1:8000, --port put in */
+    uint32_t port;                /* what --port said; it stands in http */
+    const char *grpc;             /* 127.0.0.1:8001 */
+    const char *metrics;          /* 127.0.0.1:8002 */
+    const char *tls_cert;         /* "" = plain */
     const char *tls_key, *tls_client_ca;
     const char *api_keys;      /* file, "" = nobody needs one */
     const char *tenant_header; /* name, "" = none says whose request it is */

@@ -128,6 +128,12 @@ const bt_option_t bt_config_options[] = {
            "least left to compute, where each lets others pass for four times "
            "the time that it takes itself and two minutes at most; first come, "
            "first served; or those whose time-out is next"),
+    CHOICE("scheduler-policy", "guaranteed_no_evict",
+           "guaranteed_no_evict, max_utilization", ALL, scheduler_policy,
+           "What a sequence holds blocks for where it generates: all that it may "
+           "ever need, so that it never waits; or what it has, so that more run "
+           "at a time, and where blocks run out the last in order makes room and "
+           "goes on later, with the same tokens"),
     ADDRESS("http", "127.0.0.1:8000", S | R, http,
             "Where to serve HTTP"),
     PORT("port", S | R, port,

@@ -14,7 +14,8 @@
  *   context   a context phase; its KV goes to another worker once that one has
  *             granted it. One that asks for one token needs no grant: it is
  *             granted from the first.
- *   lease     a seat and all blocks for KV that comes from another worker
+ *   lease     a seat and all blocks, or those that it begins with
+ *             (sched_pause.h), for KV that comes from another worker
  *   local     the same for both phases of a request; depends on nobody
  *
  * A group is one claim: its first member's, with what the others need beside

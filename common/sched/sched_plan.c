@@ -42,7 +42,8 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
         bt_sched_seq_t *seq = seq_of(pos);
         const uint32_t left = seq->n_tokens - seq->n_computed;
 
-        if ((left == 1 + seq->n_drafts) && (n_items < max_items)) {
+        if ((left == 1 + seq->n_drafts) && (n_items < max_items) &&
+            bt_sched_seq_has_room(seq)) {
             items[n_items++] = (bt_sched_item_t){seq, left, true};
             budget -= (budget > left) ? left : budget;
         }
@@ -61,7 +62,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
         uint32_t n_new;
 
         if ((left <= 1 + seq->n_drafts) || (n_items == max_items) ||
-            (budget == 0)) {
+            (budget == 0) || !bt_sched_seq_has_room(seq)) {
             continue;
         }
         n_new = chunk_tokens(seq->n_computed, left, budget, tokens_per_block);

@@ -41,10 +41,19 @@ typedef struct bt_sched_seq {
     /** Rows of logits that are wanted beside those to draw from: of positions
      *  rows_from .. rows_end - 1. */
     uint32_t rows_from, rows_end;
+    /** Positions that it has blocks for; 0: for all that it may compute. Beyond
+     *  them nothing of it is planned. */
+    uint32_t n_room;
     /* Of who computes it, for its slack (sched_order.h). */
     uint64_t deadline_us; /**< by the clock of turn.since_us; 0: none */
     uint64_t whole_us;    /**< that its chunks take, when it came */
 } bt_sched_seq_t;
+
+/** Has it blocks for all known tokens? Else it sits out. */
+static inline bool bt_sched_seq_has_room(const bt_sched_seq_t *seq)
+{
+    return (seq->n_room == 0) || (seq->n_tokens <= seq->n_room);
+}
 
 /** One sequence's share of the next iteration. */
 typedef struct bt_sched_item {
@@ -65,7 +74,7 @@ typedef struct bt_sched_item {
  * @param [in]  max_items         Capacity of @a items.
  * @param [out] items             Generation steps first, then chunks.
  * @param [out] n_context_p       How many of the tokens are context tokens.
- * @return the number of items; 0 only for an empty list.
+ * @return the number of items; 0 only where no sequence has room.
  */
 uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
                        uint32_t tokens_per_block, uint32_t max_items,

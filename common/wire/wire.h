@@ -291,6 +291,8 @@ typedef struct bt_msg_ended {
     uint64_t join_wait_us;     /**< "may join" to its first iteration's start */
     uint64_t transfer_tail_us; /**< at P: KV complete and granted to D's word
                                     that it has all; 0 = no such transfer */
+    uint32_t n_pauses;  /**< at D: it made room for others in the batch... */
+    uint64_t paused_us; /**< ...and was out of it so long, in all */
 } bt_msg_ended_t;
 
 /** State of a worker, sent every heartbeat interval. */
@@ -332,6 +334,9 @@ typedef struct bt_msg_stats {
     uint64_t lent_pieces;       /**< computed on other workers' cores */
     uint64_t lent_us;           /**< in that time */
     uint64_t lent_again;        /**< pieces done twice */
+    /** Of sequences that made room for others (common/sched/sched_pause.h):
+     *  tokens whose K and V were computed once more. */
+    uint64_t pauses, resumes, tokens_recomputed;
 } bt_msg_stats_t;
 
 /** R → a worker: be of these roles from now on. What it has ends as it began.

@@ -194,6 +194,8 @@ static const field_t ended_fields[] = {
     U32(bt_msg_ended_t, n_iterations, 0, ANY),
     OF(FIELD_U64, bt_msg_ended_t, join_wait_us),
     OF(FIELD_U64, bt_msg_ended_t, transfer_tail_us),
+    U32(bt_msg_ended_t, n_pauses, 0, ANY),
+    OF(FIELD_U64, bt_msg_ended_t, paused_us),
 };
 
 static const field_t stats_fields[] = {
@@ -250,6 +252,9 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, lent_pieces),
     OF(FIELD_U64, bt_msg_stats_t, lent_us),
     OF(FIELD_U64, bt_msg_stats_t, lent_again),
+    OF(FIELD_U64, bt_msg_stats_t, pauses),
+    OF(FIELD_U64, bt_msg_stats_t, resumes),
+    OF(FIELD_U64, bt_msg_stats_t, tokens_recomputed),
 };
 
 static const field_t peer_fields[] = {

@@ -60,14 +60,14 @@ static void *compute_main(void *arg)
         reset_report(report);
         set_busy(engine, true);
         bt_engine_take_changes(engine, report);
-        while (bt_list_empty(&engine->running) && (report->n_items == 0) &&
+        while (!bt_engine_has_work(engine) && (report->n_items == 0) &&
                !atomic_load(&engine->stop)) {
             set_busy(engine, false);
             bt_ring_wait(engine->inbox, 100);
             set_busy(engine, true);
             bt_engine_take_changes(engine, report);
         }
-        if (!bt_list_empty(&engine->running)) {
+        if (bt_engine_has_work(engine)) {
             bt_engine_iterate(engine, report);
         }
         /* There are as many slots as reports: never full. */
@@ -136,7 +136,7 @@ static bt_status_t create_rings(bt_engine_t *engine)
 {
     bt_status_t status;
 
-    status = bt_ring_create(power_of_two_from(engine->config.max_seqs),
+    status = bt_ring_create(power_of_two_from(engine->config.max_seqs + 1),
                             &engine->inbox);
     if (status == BT_OK) {
         status = bt_ring_create(BT_ENGINE_N_REPORTS, &engine->reports);
@@ -243,7 +243,9 @@ static void prepare(bt_seq_t *seq)
     bt_list_init(&seq->followers);
     seq->sched.n_drafts = 0;
     seq->late_ns = 0;
-    seq->sched.rows_from = (rows == NULL) ? 0 : rows->from;
+    seq->sched.rows_from = (rows == NULL)              ? 0
+                           : (rows->done > rows->from) ? rows->done
+                                                       : rows->from;
     seq->sched.rows_end = (rows == NULL) ? 0 : rows->from + rows->n;
 }
 
@@ -285,6 +287,15 @@ bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
 void bt_engine_cancel(bt_seq_t *seq)
 {
     atomic_store_explicit(&seq->cancel, true, memory_order_release);
+}
+
+void bt_engine_wake(bt_engine_t *engine)
+{
+    /* One in the ring is enough: bt_engine_pop() clears this before the
+     * compute thread looks. */
+    if (!atomic_exchange(&engine->woken, true)) {
+        BT_ASSERT_ALWAYS(bt_ring_push(engine->inbox, engine) == BT_OK);
+    }
 }
 
 int bt_engine_fd(const bt_engine_t *engine)

@@ -33,6 +33,14 @@
  * behind the first wrong one is rolled back. So the tokens are those of single
  * steps, whatever the drafter says (I1).
  *
+ * A sequence may be submitted with blocks for a part of what it may compute
+ * (bt_seq_set_room()). It sits out the iterations for which it has none, until
+ * its owner has given it more; a thread that has nothing else sleeps.
+ *
+ * A sequence that left can be submitted again with the tokens that it has by
+ * then, with all or some of its K and V or none: it draws what it would have
+ * drawn (I1), and its indices go on.
+ *
  * A sequence of which one token is left to compute, as it is where its KV came
  * from elsewhere, need not wait for the next iteration: between two layers it
  * may come into the one under way (late.c).
@@ -81,6 +89,9 @@ typedef struct bt_seq_rows {
     uint32_t n_top;       /**< at most n_vocab */
     uint32_t *top_ids;    /**< (n, n_top), best first */
     double *top_logprobs; /**< (n, n_top) */
+    /** Positions before this one are filled and are not written again: of a
+     *  sequence that is submitted again. */
+    uint32_t done;
 } bt_seq_rows_t;
 
 /** Guesses at what follows. */
@@ -104,8 +115,10 @@ typedef struct bt_seq {
     uint32_t n_prompt;      /**< the client's prompt, for penalties */
     uint32_t max_new;       /**< tokens still to draw, at least 1 */
     uint32_t first_index;   /**< index of the first token drawn here */
-    const uint32_t *blocks; /**< enough for every position computed here: of
-                                 each span a block in every group */
+    const uint32_t *blocks; /**< enough for every position computed here, or
+                                 for those of room: of each span a block in
+                                 every group */
+    atomic_uint room;       /**< bt_seq_set_room(); 0: for all */
     /** A fork of a sequence that has its K and V already: this comes before its
      *  first iteration, in each group of layers. What is copied must stay held
      *  until the first item of this sequence. Not in a group of sequences. */
@@ -234,9 +247,25 @@ BT_MUST_CHECK bt_status_t bt_engine_submit_group(bt_engine_t *engine,
                                                  bt_seq_t *const *seqs,
                                                  uint32_t n);
 
+/**
+ * The sequence has blocks for the positions before this one. Owner thread, at
+ * any time: before submit for all known tokens at least, afterwards only more,
+ * when the new ones are in its table.
+ *
+ * @param [in] n_positions  0: for all that it may compute
+ */
+static inline void bt_seq_set_room(bt_seq_t *seq, uint32_t n_positions)
+{
+    atomic_store_explicit(&seq->room, n_positions, memory_order_release);
+}
+
+/** Rooms have grown, or a sequence that may sit out was canceled: look. A
+ * system call only where the compute thread sleeps. */
+void bt_engine_wake(bt_engine_t *engine);
+
 /** Let the sequence leave before the next iteration; LEFT (CANCELED) follows,
  *  unless it had already finished. The others of its group go on. Never
- *  blocks. */
+ *  blocks. Where it may sit out, bt_engine_wake() afterwards. */
 void bt_engine_cancel(bt_seq_t *seq);
 
 /** How far the last chunk of a sequence with tell_layers has got, while it is

@@ -26,9 +26,10 @@ struct bt_engine {
     atomic_bool stop;
     atomic_bool busy;
     _Atomic uint64_t progress; /* written by the compute thread alone */
-    bt_ring_t *inbox;          /* bt_seq_t, owner → compute */
-    bt_ring_t *reports;        /* bt_report_t, compute → owner */
-    bt_ring_t *spare;          /* bt_report_t, owner → compute */
+    bt_ring_t *inbox; /* bt_seq_t, owner → compute; the engine itself: look */
+    atomic_bool woken;  /* that is in it */
+    bt_ring_t *reports; /* bt_report_t, compute → owner */
+    bt_ring_t *spare;   /* bt_report_t, owner → compute */
     bt_report_t report_store[BT_ENGINE_N_REPORTS];
     uint32_t n_inside; /* owner's count of submitted, not LEFT */
 
@@ -67,6 +68,11 @@ static inline void bt_engine_mark(bt_engine_t *engine)
 
 /** Take in what was submitted and let canceled sequences go. */
 void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report);
+
+/** Out of the inbox, or NULL. */
+bt_seq_t *bt_engine_pop(bt_engine_t *engine);
+/** Is there anything to compute? Looks at all rooms. */
+bool bt_engine_has_work(bt_engine_t *engine);
 
 /** Put what came out of the inbox among those that run. */
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq);

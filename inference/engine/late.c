@@ -9,6 +9,7 @@ static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
 {
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
            bt_list_empty(&seq->followers) && !bt_engine_is_canceled(seq) &&
+           bt_sched_seq_has_room(&seq->sched) &&
            (engine->n_planned < engine->config.max_seqs);
 }
 
@@ -21,7 +22,7 @@ uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
         return 0;
     }
     while (n < BT_MODEL_MAX_LATE) {
-        bt_seq_t *seq = bt_ring_pop(engine->inbox);
+        bt_seq_t *seq = bt_engine_pop(engine);
 
         if (seq == NULL) {
             break;

@@ -10,7 +10,7 @@ bool bt_engine_wants_row(const bt_seq_t *seq, uint32_t position)
     const bt_seq_rows_t *rows = seq->rows;
 
     return (rows != NULL) && (position >= rows->from) &&
-           (position - rows->from < rows->n);
+           (position >= rows->done) && (position - rows->from < rows->n);
 }
 
 void bt_engine_store_row(const bt_seq_t *seq, uint32_t position,

@@ -131,11 +131,17 @@ static uint64_t left_us(const bt_engine_t *engine, const bt_sched_seq_t *seq)
                                    seq->n_tokens, engine->chunk.alone.tokens);
 }
 
+static void look_at_room(bt_seq_t *seq)
+{
+    seq->sched.n_room = atomic_load_explicit(&seq->room, memory_order_acquire);
+}
+
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
 
+    look_at_room(seq);
     seq->sched.whole_us = left_us(engine, &seq->sched);
     seq->sched.turn.slack_us =
         slack_of(engine, &seq->sched, seq->sched.whole_us);
@@ -153,13 +159,38 @@ void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
     }
 }
 
+bt_seq_t *bt_engine_pop(bt_engine_t *engine)
+{
+    void *item = bt_ring_pop(engine->inbox);
+
+    if (item == engine) {
+        (void)atomic_exchange(&engine->woken, false);
+        item = bt_ring_pop(engine->inbox);
+    }
+    return item;
+}
+
+bool bt_engine_has_work(bt_engine_t *engine)
+{
+    bool has_work = false;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
+    {
+        look_at_room(seq_at(pos));
+        has_work = has_work || bt_sched_seq_has_room(&seq_at(pos)->sched);
+    }
+    return has_work;
+}
+
 void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
     bt_seq_t *seq;
 
-    while ((seq = bt_ring_pop(engine->inbox)) != NULL) {
+    while ((seq = bt_engine_pop(engine)) != NULL) {
         bt_engine_take_in(engine, seq);
     }
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
@@ -168,13 +199,28 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
     }
 }
 
-/* Guesses become the last of the known tokens, for one iteration. They end
- * before the last token that may still be drawn, so there is room for them and
- * for their K and V. */
+/* There must be room for drafts and for their K and V: they end before the last
+ * token that may still be drawn, and with the last block. */
+static uint32_t last_draft(const bt_seq_t *seq)
+{
+    const uint32_t n_left = seq->max_new - seq->n_drawn - 1;
+    uint32_t n_free;
+
+    if (seq->sched.n_room == 0) {
+        return n_left;
+    }
+    if (!bt_sched_seq_has_room(&seq->sched)) {
+        return 0;
+    }
+    n_free = seq->sched.n_room - seq->sched.n_tokens;
+    return (n_free < n_left) ? n_free : n_left;
+}
+
+/* Guesses become the last of the known tokens, for one iteration. */
 static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
 {
     const uint32_t n = seq->sched.n_tokens;
-    const uint32_t last = seq->max_new - seq->n_drawn - 1;
+    const uint32_t last = last_draft(seq);
     const uint32_t max = (*room_p < last) ? *room_p : last;
     uint32_t n_proposed;
 
@@ -207,6 +253,9 @@ static uint32_t budget_of(bt_engine_t *engine)
         const bt_seq_t *seq = seq_at(pos);
         const uint32_t n = seq->sched.n_tokens - seq->sched.n_computed;
 
+        if (!bt_sched_seq_has_room(&seq->sched)) {
+            continue;
+        }
         if (n > 1 + seq->sched.n_drafts) {
             first = (first == NULL) ? seq : first;
             continue;

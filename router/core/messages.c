@@ -287,6 +287,8 @@ static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
 {
     bt_ledger_t *l = &leg->gen->ledger;
 
+    l->n_pauses += m->n_pauses;
+    l->paused_us += m->paused_us;
     switch (leg->part) {
     case BT_PART_LOCAL: /* no KV was handed over */
         l->worker_decode_us += m->decode_us;

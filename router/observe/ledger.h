@@ -40,6 +40,8 @@ typedef struct bt_ledger {
     uint64_t kv_handover_us;   /**< at D: last byte's arrival to "may join" */
     uint64_t join_wait_us;     /**< at D: for the end of an iteration */
     uint64_t worker_decode_us; /**< in D's running batch */
+    uint64_t paused_us;        /**< at D: out of it, for others */
+    uint32_t n_pauses;
     uint32_t n_transfers;
     uint32_t n_chunks;   /**< of the context phase */
     uint32_t n_cached;   /**< prompt tokens not computed there */

@@ -138,6 +138,9 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_KV_STAGED] = (double)s->kv_bytes_staged;
     w[BT_WC_KV_STAGE_WAITS] = (double)s->kv_stage_waits;
     w[BT_WC_KV_FOREIGN_PIECES] = (double)s->kv_foreign_pieces;
+    w[BT_WC_PAUSES] = (double)s->pauses;
+    w[BT_WC_RESUMES] = (double)s->resumes;
+    w[BT_WC_RECOMPUTED] = (double)s->tokens_recomputed;
     w[BT_WC_LOG_DROPPED] = (double)s->log_lines_dropped;
     w[BT_WC_LENT_PIECES] = (double)s->lent_pieces;
     w[BT_WC_LENT_S] = (double)s->lent_us / 1e6;

@@ -341,8 +341,19 @@ const bt_family_def_t bt_metrics_families[] = {
      "Of those, requests that are not in its batch: they wait for a seat, "
      "blocks or their KV", SERIES(WORKER(QUEUED))},
     {GAUGE, "baton_worker_paused_requests",
-     "Of those, requests whose context phase stands still for lack of blocks",
+     "Of those, requests that stand still for lack of blocks: their context "
+     "phase, or what they generate (--scheduler-policy)",
      SERIES(WORKER(PAUSED))},
+    {COUNTER, "baton_worker_pauses_total",
+     "Times that a sequence of a worker gave its blocks up to others in the "
+     "middle of its answer (--scheduler-policy max_utilization)",
+     SERIES(WORKER(PAUSES))},
+    {COUNTER, "baton_worker_resumes_total", "Times that one went on",
+     SERIES(WORKER(RESUMES))},
+    {COUNTER, "baton_worker_recomputed_tokens_total",
+     "Tokens that a worker computed once more for it; those found in the prefix "
+     "cache are not among them",
+     SERIES(WORKER(RECOMPUTED))},
     {GAUGE, "baton_worker_batch_requests",
      "Sequences in a worker's last iteration",
      SERIES(WORKER_BY("phase=\"context\"", BATCH_CONTEXT),

@@ -210,7 +210,7 @@ static bt_status_t add_parameters(const bt_config_t *config,
 {
     const bt_repo_pair_t pairs[] = {
         {"gpt_model_type", config->batching_strategy},
-        {"batch_scheduler_policy", "guaranteed_no_evict"},
+        {"batch_scheduler_policy", config->scheduler_policy},
         {"max_beam_width", "1"},
         {"exclude_input_in_output",
          config->exclude_input_in_output ? "true" : "false"},

@@ -22,6 +22,7 @@ from attackers import Attacker, LogReader, NAMES
 from harness import Cluster, Skip, Stream, open_fds, slow_model, small_model, wait_until
 from hosts import Network
 
+PAUSES = ["--scheduler-policy", "max_utilization", "--kv-tokens", "512"]
 CYCLE = 40.0  # seconds, with every kind of fault
 SIEGE = 15.0  # seconds of each attacker
 N_CLIENTS = 8
@@ -250,8 +251,9 @@ async def ask_all(c):
     return await asyncio.gather(*(one(i) for i in range(N_JOBS)))
 
 
-def run_chaos(seconds, seed, attacked=False, names=("a", "b")):
+def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False):
     """@param attacked  one attacker after the other joins the clients
+    @param pauses    decode workers have KV for less than they begin
     @param names     of the hosts; none: all on this one, where control messages are in shared memory"""
     rng = random.Random(seed)
     with contextlib.ExitStack() as stack:
@@ -259,7 +261,7 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b")):
         net = stack.enter_context(Network(*names)) if names else None
         c = Cluster(slow_model(d), prefill=2, decode=2, hosts=net.hosts if net else (), kv_memory="32m", silence=None,
                     router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
-                    worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8"])
+                    worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8", *(PAUSES if pauses else [])])
         reader = stack.enter_context(LogReader(c)) if attacked else None
         with c:
             expected = asyncio.run(ask_all(c))
@@ -283,6 +285,8 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b")):
                 print(f"    attacks: {attacks}", flush=True)
             for message in sorted(set(tally.failed)):
                 print(f"      {tally.failed.count(message)} x {message}")
+            paused = c.total("baton_worker_pauses_total")
+            assert (paused > 0) == pauses, paused
             assert not leaked, leaked
             assert not tally.wrong, tally.wrong[:3]
             assert not tally.hung, tally.hung[:5]
@@ -321,6 +325,10 @@ def test_a_worker_started_without_link_waits_for_it():
 
 def test_chaos_of_one_host():
     run_chaos(CYCLE / 2, int(os.environ.get("BATON_SEED", "3")), names=())
+
+
+def test_chaos_of_one_host_with_pauses():
+    run_chaos(CYCLE / 2, int(os.environ.get("BATON_SEED", "4")), names=(), pauses=True)
 
 
 def test_chaos():

@@ -126,10 +126,12 @@ def test_other_values_of_a_repository_take_effect_as_well():
             wait_until("its prompt was found again", lambda: launch.metric(
                 metrics, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="reused") > 0)
             assert "nv_trt_llm_inflight_batcher_metrics{" in page(metrics)
+            status, config = ask(at, "GET", "/v2/models/tensorrt_llm/config")
+            assert status == 200 and config["parameters"]["batch_scheduler_policy"]["string_value"] == "max_utilization", config
             with open(os.path.join(launch.logs_dir, "router.log"), encoding="utf-8") as f:
                 log = f.read()
             for said in ("KIND_GPU (--backend", "instance_group.gpus (--backend", "parameters.enable_chunked_context (prompts",
-                         "parameters.batch_scheduler_policy (what has begun", "parameters.gather_context_logits (logits"):
+                         "parameters.gather_context_logits (logits"):
                 assert log.count(said) == 1, (said, log)
 
 

@@ -40,7 +40,7 @@ def routes(text):
         found["".join(re.findall(r'"([^"]*)"', expression))] = METHODS[methods]
 
     rows = table(text, "main_routes[] = {", "\n};")
-    for expression, methods in re.findall(r"\{([^,{}]*(?:\{\w+\}[^,{}]*)*), (\w+), \w+\}", rows):
+    for expression, methods in re.findall(r"\{([^,{}]*(?:\{\w+\}[^,{}]*)*), (\w+), \w+(?:, \w+)?\}", rows):
         add(expression, methods)
     for at in re.findall(r'SHARED_MEMORY\(("[^"]+")', rows):
         for suffix, methods in re.findall(r'\bat ("[^"]+"), (\w+)', shared):

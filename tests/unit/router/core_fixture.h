@@ -262,12 +262,17 @@ static inline bt_instance_t *join_flags(world_t *w, const char *name,
         .pp = 1,
         .layout = {.lo = 3, .hi = 4},
     };
+    const uint32_t n_before = w->n_sent;
     char why[BT_TABLE_WHY_BYTES];
     bt_instance_t *worker = NULL;
 
     snprintf(hello.name, sizeof(hello.name), "%s", name);
     assert_int_equal(
         bt_core_worker_up(w->core, &hello, w, w->now, why, &worker), BT_OK);
+    /* One that is gone may have lain in the same memory. */
+    for (uint32_t i = 0; i < n_before; i++) {
+        w->sent[i].to = (w->sent[i].to == worker) ? NULL : w->sent[i].to;
+    }
     assert_ptr_equal(worker->link_user, w);
     return worker;
 }

@@ -149,6 +149,8 @@ static const char want[] =
     INT("baton.prefill.cached_tokens", "23")
     INT("baton.decode.queue_us", "24")
     INT("baton.decode.batch_us", "25")
+    INT("baton.decode.pauses", "2")
+    INT("baton.decode.paused_us", "34")
     INT("baton.kv.transfers", "26")
     INT("baton.kv.bytes", "27")
     INT("baton.kv.descriptors", "28")
@@ -196,6 +198,8 @@ static const bt_ledger_t ledger = {
     .kv_handover_us = 32,
     .join_wait_us = 33,
     .worker_decode_us = 25,
+    .n_pauses = 2,
+    .paused_us = 34,
     .n_transfers = 26,
     .n_chunks = 22,
     .n_cached = 23,

@@ -445,6 +445,10 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.rows.data_bytes, sizeof(floats));
             assert_memory_equal(got.u.rows.data, floats, sizeof(floats));
         }
+        if (strcmp(entry->d_name, "ended_future") == 0) {
+            assert_int_equal(got.u.ended.n_pauses, 3001);
+            assert_int_equal(got.u.ended.paused_us, 3002);
+        }
         if (strcmp(entry->d_name, "stats_future") == 0) {
             assert_int_equal(got.u.stats.kv_checksum_failures, 1025);
             assert_int_equal(got.u.stats.tokens_generated, 2001);
@@ -459,13 +463,15 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.stats.lent_pieces, 2024);
             assert_int_equal(got.u.stats.lent_us, 2025);
             assert_int_equal(got.u.stats.lent_again, 2026);
+            assert_int_equal(got.u.stats.pauses, 2027);
+            assert_int_equal(got.u.stats.tokens_recomputed, 2029);
         }
     }
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
     assert_int_equal(n_taken,
-                     2 * (13 + 1) + (6 + 27 + 9 + 1 + 1 + 6) + 9 + 4 + 6);
+                     2 * (13 + 1) + (6 + 2 + 30 + 9 + 1 + 1 + 6) + 9 + 4 + 6);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

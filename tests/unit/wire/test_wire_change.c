@@ -120,7 +120,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 53; keep++) {
+    for (size_t keep = 26; keep <= 56; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -153,6 +153,9 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
         assert_int_equal(s->lent_pieces, (keep > 50) ? 50 : 0);
         assert_int_equal(s->lent_us, (keep > 51) ? 51 : 0);
         assert_int_equal(s->lent_again, (keep > 52) ? 52 : 0);
+        assert_int_equal(s->pauses, (keep > 53) ? 53 : 0);
+        assert_int_equal(s->resumes, (keep > 54) ? 54 : 0);
+        assert_int_equal(s->tokens_recomputed, (keep > 55) ? 55 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

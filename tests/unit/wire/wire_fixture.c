@@ -140,7 +140,8 @@ bt_msg_t wire_stats(void)
             3,          36,
             37,         {38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49},
             50,         51,
-            52}};
+            52,         53,
+            54,         55}};
 
     return m;
 }
@@ -165,7 +166,7 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
         .type = BT_MSG_FAILED,
         .u.failed = {{1, 2}, BT_ERR_INTERNAL, "prefill: out of blocks"}};
     out[n++] =
-        (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4, 5, 6}};
+        (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4, 5, 6, 7, 8}};
     out[n++] = wire_stats();
     out[n++] = (bt_msg_t){
         .type = BT_MSG_PEER,

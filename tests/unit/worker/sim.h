@@ -92,7 +92,8 @@ struct bt_engine {
     bool broken; /* the next iteration fails */
     bool busy;   /* for bt_engine_progress(), as marks */
     uint64_t marks;
-    uint32_t n_halves; /* rounds since layers of this one were shown */
+    uint32_t n_sat_out; /* iterations, of sequences without room */
+    uint32_t n_halves;  /* rounds since layers of this one were shown */
     bt_list_t reports;
     sim_node_t *node;
 };
@@ -258,6 +259,8 @@ void sim_open_mixed(uint32_t n_groups, uint32_t n, const uint32_t *roles,
 void sim_order_prompts(bt_sched_order_t order);
 /** Has, or had, it this role? */
 bool sim_is(uint32_t n, bt_role_t role);
+/** Every worker lets sequences grow and pauses some (worker/pause.h). */
+void sim_let_grow(void);
 void sim_close(void);
 
 /** One look around of one worker. */

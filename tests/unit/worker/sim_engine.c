@@ -68,7 +68,7 @@ static void sim_row(const bt_seq_t *seq, uint32_t position)
     const uint32_t n = position + 1;
     uint32_t i;
 
-    if ((rows == NULL) || (position < rows->from) ||
+    if ((rows == NULL) || (position < rows->from) || (position < rows->done) ||
         (position - rows->from >= rows->n)) {
         return;
     }
@@ -101,8 +101,10 @@ static uint8_t *sim_slot(const sim_node_t *node, const bt_seq_t *seq,
 {
     const bt_kv_groups_t *groups = &node->w.groups;
     const bt_kv_place_t place = bt_kv_place(groups, layer);
+    const uint32_t *row = seq->blocks + pos / SIM_T * groups->n;
 
-    return sim_block(node, seq->blocks[pos / SIM_T * groups->n + place.group]) +
+    assert_int_not_equal(row[place.group], BT_KV_NO_BLOCK);
+    return sim_block(node, row[place.group]) +
            (size_t)(place.index * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
 }
 
@@ -320,6 +322,13 @@ static void sim_begin(sim_node_t *node)
     {
         sim_drop_canceled(node, sim_seq_of(pos));
     }
+    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
+    {
+        bt_seq_t *seq = sim_seq_of(pos);
+
+        seq->sched.n_room = atomic_load(&seq->room);
+        engine->n_sat_out += !bt_sched_seq_has_room(&seq->sched);
+    }
     engine->n_planned =
         bt_sched_plan(&engine->running, SIM_BUDGET, SIM_T, SIM_MAX_SEQS,
                       engine->plan, &engine->next->report.n_context_tokens);
@@ -424,6 +433,11 @@ bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
 void bt_engine_cancel(bt_seq_t *seq)
 {
     atomic_store(&seq->cancel, true);
+}
+
+void bt_engine_wake(bt_engine_t *engine)
+{
+    (void)engine; /* it looks in each round */
 }
 
 bt_report_t *bt_engine_next(bt_engine_t *engine)

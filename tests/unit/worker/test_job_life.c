@@ -57,6 +57,12 @@ static const arrow_t decode_arrows[] = {
     {BT_DECODE_SHARING, BT_DECODE_ABORT, BT_DECODE_ENDING},
     {BT_DECODE_RUNNING, BT_DECODE_LEFT, BT_DECODE_ENDING},
     {BT_DECODE_RUNNING, BT_DECODE_ABORT, BT_DECODE_STOPPING},
+    {BT_DECODE_RUNNING, BT_DECODE_PAUSE, BT_DECODE_PAUSING},
+    {BT_DECODE_PAUSING, BT_DECODE_LEFT, BT_DECODE_ENDING},
+    {BT_DECODE_PAUSING, BT_DECODE_PARK, BT_DECODE_PAUSED},
+    {BT_DECODE_PAUSING, BT_DECODE_ABORT, BT_DECODE_STOPPING},
+    {BT_DECODE_PAUSED, BT_DECODE_RUN, BT_DECODE_RUNNING},
+    {BT_DECODE_PAUSED, BT_DECODE_ABORT, BT_DECODE_ENDING},
     {BT_DECODE_STOPPING, BT_DECODE_LEFT, BT_DECODE_ENDING},
     {BT_DECODE_QUARANTINED, BT_DECODE_FREE, BT_DECODE_ENDED},
     {BT_DECODE_ENDING, BT_DECODE_FREE, BT_DECODE_ENDED},
@@ -168,6 +174,7 @@ static void what_holds_in_a_phase_follows_from_the_way_there(void **state)
                     ((has & BT_DECODE_IS_OVER) != 0));
         assert_int_equal((has & BT_DECODE_IN_ENGINE) != 0,
                          (a->to == BT_DECODE_RUNNING) ||
+                             (a->to == BT_DECODE_PAUSING) ||
                              (a->to == BT_DECODE_STOPPING));
     }
 }

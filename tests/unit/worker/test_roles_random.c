@@ -23,6 +23,9 @@
 static uint64_t rng;
 static bool ever_stopped; /* in this life */
 static bool is_mixed;     /* of workers of both roles */
+static bool grows;        /* sequences hold what they have, some are paused */
+static uint64_t n_pauses, n_resumes, n_recomputed;
+static uint32_t n_sat_out;
 static uint32_t n_requests, n_answered, n_reused, n_parties;
 
 static uint32_t below(uint32_t n)
@@ -66,7 +69,7 @@ static void random_request(void)
     const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
     /* One draw a line: a seed means the same life with every compiler. */
     const uint32_t n_tokens = 1 + below(40);
-    const uint32_t max_new = 1 + below(chance(20) ? 50 : 8);
+    const uint32_t max_new = 1 + below(chance(grows ? 70 : 20) ? 50 : 8);
     sim_req_t *req = sim_req_new(router, local ? d : p, d, n_tokens, max_new);
 
     req->hold_grant = chance(5);
@@ -96,7 +99,7 @@ static void random_group(void)
     const uint32_t deadline_ms = chance(30) ? 1 + below(60) : 400;
     const uint32_t n = 2 + below(SIM_MAX_SEQS - 1);
     const uint32_t n_tokens = 1 + below(40);
-    const uint32_t max_new = 1 + below(chance(20) ? 50 : 8);
+    const uint32_t max_new = 1 + below(chance(grows ? 70 : 20) ? 50 : 8);
     const bool is_held = chance(5);
     const uint32_t priority = below(3);
     sim_req_t *first =
@@ -251,13 +254,16 @@ static void one_life(uint32_t seed)
     rng = seed;
     (void)below(2);
     p_blocks = 8 + below(30);
-    d_blocks = 16 + below(30);
+    d_blocks = grows ? 14 + below(8) : 16 + below(30);
     path = chance(50) ? BT_KVT_PATH_AUTO : BT_KVT_PATH_NETWORK;
     if (is_mixed) {
         sim_open_mixed(n_groups, 3, roles, d_blocks * n_groups, path);
     } else {
         sim_open_groups(n_groups, 2, p_blocks * n_groups, d_blocks * n_groups,
                         path);
+    }
+    if (grows) {
+        sim_let_grow();
     }
     sim.cut_losses = true;
     sim.ends_are_deaths = true;
@@ -289,6 +295,10 @@ static void one_life(uint32_t seed)
     }
     for (uint32_t i = 0; i < sim.n_nodes; i++) {
         n_reused += sim.nodes[i].w.n_blocks_reused;
+        n_pauses += sim.nodes[i].w.n_pauses;
+        n_resumes += sim.nodes[i].w.n_resumes;
+        n_recomputed += sim.nodes[i].w.tokens_recomputed;
+        n_sat_out += sim.nodes[i].engine.n_sat_out;
     }
     sim_close();
 }
@@ -305,7 +315,8 @@ static void all_lives(void)
     const uint32_t only = number_of("BATON_TEST_SEED", 0);
     const uint32_t n = number_of("BATON_TEST_LIVES", N_LIVES);
 
-    n_requests = n_answered = n_reused = n_parties = 0;
+    n_requests = n_answered = n_reused = n_parties = n_sat_out = 0;
+    n_pauses = n_resumes = n_recomputed = 0;
     sim_expect_failures(); /* they are what this is about: each is logged */
     bt_log_init("sim", (only != 0) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_ERROR);
     for (uint32_t i = 0; i < ((only != 0) ? 1 : n); i++) {
@@ -318,8 +329,15 @@ static void all_lives(void)
     print_message("%u of %u requests were answered, %u groups, %u blocks "
                   "reused\n",
                   n_answered, n_requests, n_parties, n_reused);
+    print_message("%llu pauses, %llu resumes, %llu tokens computed again, "
+                  "%u iterations sat out\n",
+                  (unsigned long long)n_pauses, (unsigned long long)n_resumes,
+                  (unsigned long long)n_recomputed, n_sat_out);
     assert_true((only != 0) || (n_reused > 0));
-    assert_true((only != 0) || (n_answered > n_requests / 4));
+    assert_true((only != 0) || (grows == (n_resumes > 0)));
+    assert_true(n_resumes <= n_pauses);
+    /* Those that grow are longer here, and more of them meet their deadline. */
+    assert_true((only != 0) || (n_answered > n_requests / (grows ? 8 : 4)));
     sim_expected();
 }
 
@@ -327,6 +345,7 @@ static void every_life_ends_with_everything_given_back(void **state)
 {
     (void)state;
     is_mixed = false;
+    grows = false;
     all_lives();
 }
 
@@ -334,6 +353,23 @@ static void lives_of_workers_of_both_roles_end_so_too(void **state)
 {
     (void)state;
     is_mixed = true;
+    grows = false;
+    all_lives();
+}
+
+static void every_life_with_pauses_ends_so_too(void **state)
+{
+    (void)state;
+    is_mixed = false;
+    grows = true;
+    all_lives();
+}
+
+static void lives_with_pauses_of_workers_of_both_roles_end_so_too(void **state)
+{
+    (void)state;
+    is_mixed = true;
+    grows = true;
     all_lives();
 }
 
@@ -342,6 +378,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_life_ends_with_everything_given_back),
         BT_TEST(lives_of_workers_of_both_roles_end_so_too),
+        BT_TEST(every_life_with_pauses_ends_so_too),
+        BT_TEST(lives_with_pauses_of_workers_of_both_roles_end_so_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
