@@ -18,7 +18,7 @@ ONE_OF_MANY = {str(i): -100 for i in range(N_VOCAB) if i != 70}
 CASES = [
     ({"temperature": 1e-38}, GREEDY), ({"temperature": 1e-5, "top_p": 0.5}, GREEDY), ({"temperature": 100}, 200),
     ({"temperature": 100.1}, 400), ({"temperature": -1e-38}, 400),
-    ({"temperature": 1, "top_p": 1e-38}, GREEDY), ({"temperature": 1, "top_p": 1e-300}, 400),
+    ({"temperature": 1, "top_p": 1e-38}, GREEDY), ({"temperature": 1, "top_p": 1e-300}, GREEDY),
     ({"temperature": 100, "top_p": 0.99999994}, 200), ({"temperature": 1, "top_p": 1.0000001}, 400),
     ({"temperature": 100, "top_k": 1}, GREEDY), ({"temperature": 100, "top_k": 287}, 200),
     ({"temperature": 100, "top_k": 2**31 - 1}, 200), ({"top_k": 2**31}, 400), ({"top_k": -2}, 400),

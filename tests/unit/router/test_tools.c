@@ -385,6 +385,11 @@ static void memory_that_is_short_is_said(void **state)
     }
 }
 
+static const bt_tool_format_t *format_of(const char *text)
+{
+    return bt_tool_format_of(text, strlen(text));
+}
+
 static void a_template_tells_the_format(void **state)
 {
     static const char qwen[] = "{{- '\\n<tool_call>\\n{\"name\": \"' }}";
@@ -394,11 +399,10 @@ static void a_template_tells_the_format(void **state)
                      bt_tool_format_named("hermes"));
     assert_null(bt_tool_format_of("plain", 5));
     /* GLM 4.5 and Qwen 3 Coder: other forms between the same marks. */
-    assert_null(bt_tool_format_of("<tool_call>f<arg_key>", 21));
-    assert_null(bt_tool_format_of("<tool_call><function=f>", 23));
-    assert_ptr_equal(
-        bt_tool_format_of("{\"name\": function name, \"parameters\": d}", 42),
-        bt_tool_format_named("llama3"));
+    assert_null(format_of("<tool_call>f<arg_key>"));
+    assert_null(format_of("<tool_call><function=f>"));
+    assert_ptr_equal(format_of("{\"name\": function name, \"parameters\": d}"),
+                     bt_tool_format_named("llama3"));
     assert_null(bt_tool_format_of(NULL, 0));
     assert_null(bt_tool_format_named("off"));
     assert_true(bt_tool_format_is_special(bt_tool_format_named("mistral")));
