@@ -12,6 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
+#include "common/base/read_whole.h"
 
 #define MIN_FILE_BYTES 16u
 #define MAX_FILE_BYTES 4096u
@@ -21,26 +22,6 @@
 static void start(void)
 {
     BT_ASSERT_ALWAYS(sodium_init() >= 0);
-}
-
-/* Whole small file; *n_p is MAX_FILE_BYTES + 1 when it is larger. */
-static bt_status_t read_all(int fd, uint8_t *data, size_t *n_p)
-{
-    size_t n = 0;
-
-    while (n <= MAX_FILE_BYTES) {
-        const ssize_t got = read(fd, data + n, MAX_FILE_BYTES + 1 - n);
-
-        if ((got < 0) && (errno != EINTR)) {
-            return BT_ERR_IO;
-        }
-        if (got == 0) {
-            break;
-        }
-        n += (got > 0) ? (size_t)got : 0;
-    }
-    *n_p = n;
-    return BT_OK;
 }
 
 bt_status_t bt_key_check_file(int fd, char why[BT_KEY_WHY_BYTES])
@@ -88,7 +69,7 @@ bt_status_t bt_key_read(const char *path, uint8_t key[BT_KEY_BYTES],
     if (status != BT_OK) {
         return status;
     }
-    status = read_all(fd, data, &n);
+    status = bt_read_whole(fd, data, MAX_FILE_BYTES, &n);
     if (status != BT_OK) {
         snprintf(why, BT_KEY_WHY_BYTES, "%m");
         goto out;

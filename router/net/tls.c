@@ -15,6 +15,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/cleanup.h"
+#include "common/base/read_whole.h"
 #include "common/crypt/key.h"
 
 /* Of a handshake in one step: a hello may be as much as 128 KiB, and each byte
@@ -94,25 +95,6 @@ static bt_status_t parse_key(SSL_CTX *ctx, const char *path, const char *text,
     return status;
 }
 
-static bt_status_t read_key(int fd, char *text, size_t *n_p)
-{
-    size_t n = 0;
-
-    while (n <= MAX_KEY_BYTES) {
-        const ssize_t got = read(fd, text + n, MAX_KEY_BYTES + 1 - n);
-
-        if ((got < 0) && (errno != EINTR)) {
-            return BT_ERR_IO;
-        }
-        if (got == 0) {
-            break;
-        }
-        n += (got > 0) ? (size_t)got : 0;
-    }
-    *n_p = n;
-    return BT_OK;
-}
-
 static bt_status_t status_of_open(int error_number)
 {
     return (error_number == ENOENT)   ? BT_ERR_NOT_FOUND
@@ -144,7 +126,7 @@ static bt_status_t load_key(SSL_CTX *ctx, const char *path,
         snprintf(why, BT_TLS_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    status = read_key(fd, text, &n);
+    status = bt_read_whole(fd, text, MAX_KEY_BYTES, &n);
     if (status != BT_OK) {
         snprintf(why, BT_TLS_WHY_BYTES, "key %s: %m", path);
     } else if (n > MAX_KEY_BYTES) {

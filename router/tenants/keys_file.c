@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
+#include "common/base/read_whole.h"
 #include "common/sched/sched_bucket.h"
 
 #define BLANK         " \t"
@@ -549,26 +550,6 @@ static bt_status_t check_mode(int fd, char warning[BT_KEYS_WHY_BYTES],
     return BT_OK;
 }
 
-/* No more than it may have, whatever its size was. */
-static bt_status_t read_all(int fd, char *text, size_t *bytes_p)
-{
-    size_t n = 0;
-
-    while (n <= BT_KEYS_MAX_BYTES) {
-        const ssize_t got = read(fd, text + n, BT_KEYS_MAX_BYTES + 1 - n);
-
-        if ((got < 0) && (errno != EINTR)) {
-            return BT_ERR_IO;
-        }
-        if (got == 0) {
-            break;
-        }
-        n += (got > 0) ? (size_t)got : 0;
-    }
-    *bytes_p = n;
-    return BT_OK;
-}
-
 bt_status_t bt_keys_file_read(const char *path, bt_keys_file_t *file_p,
                               char warning[BT_KEYS_WHY_BYTES],
                               char why[BT_KEYS_WHY_BYTES])
@@ -596,7 +577,7 @@ bt_status_t bt_keys_file_read(const char *path, bt_keys_file_t *file_p,
         snprintf(why, BT_KEYS_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    status = read_all(fd, text, &bytes);
+    status = bt_read_whole(fd, text, BT_KEYS_MAX_BYTES, &bytes);
     if (status != BT_OK) {
         snprintf(why, BT_KEYS_WHY_BYTES, "%m");
     } else {
