@@ -212,7 +212,7 @@ static void add_worker_args(const bt_plan_t *plan,
     add_arg(args, "threads", text);
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
-        if ((strcmp(plan->config->lend_cores, "on") == 0) &&
+        if ((strcmp(plan->config->lend_cores, "off") != 0) &&
             (strcmp(plan->config->backend, "cpu") == 0)) {
             add_lent_cores(plan, process, args);
         }

@@ -49,6 +49,24 @@ static void name_worker(bt_worker_t *w, const bt_start_t *s)
     bt_log_init(w->name, BT_LOG_LEVEL_INFO);
 }
 
+/* Where workers lend each other cores they tell each other of them. Without a
+ * launcher's directory they lend what is idle, and no more. */
+static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
+{
+    bt_status_t status;
+
+    if ((s->n_lent == 0) || (w->config->run_dir[0] == '\0') ||
+        (strcmp(w->config->lend_cores, "on") != 0)) {
+        return BT_OK;
+    }
+    status = bt_board_open(w->config->run_dir, s->cores, s->n_cores,
+                           s->lent_cores, s->n_lent, &w->board);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("%s/cores: %s", w->config->run_dir, bt_status_str(status));
+    }
+    return status;
+}
+
 /* @retval BT_ERR_CANCELED  told to stop meanwhile, which is no failure */
 static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
 {
@@ -75,6 +93,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         (status = bt_start_router_find(w, s)) != BT_OK ||
         (status = bt_start_pool_open(w, s)) != BT_OK ||
         (status = bt_wire_decoder_create(&w->decoder)) != BT_OK ||
+        (status = open_board(w, s)) != BT_OK ||
         (status = bt_start_engine_open(w, s)) != BT_OK ||
         (status = bt_start_links_open(w, s)) != BT_OK) {
         return status;
@@ -101,6 +120,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
 static void close_all(bt_worker_t *w)
 {
     bt_engine_destroy(w->engine);
+    bt_board_close(w->board);
     bt_jobs_end_all(w);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         w->ops[i]->close(w);

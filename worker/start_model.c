@@ -242,6 +242,9 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .tunes_chunks = w->config->chunk_tokens == 0,
         .itl_us = w->config->chunk_itl_ms * 1000,
         .order = w->order,
+        .want_cores = (w->board != NULL) ? bt_board_want : NULL,
+        .cores_wanted = (w->board != NULL) ? bt_board_wanted : NULL,
+        .cores_ctx = w->board,
         .own_cores = s->n_cores > 0,
         .late_join = strcmp(w->config->late_join, "on") == 0,
     };

@@ -49,6 +49,7 @@
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
 #include "worker/alone.h"
+#include "worker/board.h"
 #include "worker/stuck.h"
 
 #define BT_WORKER_JOB_BUCKETS 4096
@@ -199,6 +200,7 @@ struct bt_worker {
     bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
     uint32_t n_blocks_reused; /**< found in it so far */
     uint32_t *acquired;       /**< scratch, n_blocks ids; NULL: one group */
+    bt_board_t *board; /* NULL: no cores are lent here */
     bt_engine_t *engine;
     uint32_t max_seqs;
     bt_sched_order_t order; /**< of prompts */

@@ -114,14 +114,31 @@ void bt_ring_sleep_done(bt_ring_t *ring)
     (void)!read(ring->fd, &count, sizeof(count));
 }
 
-void bt_ring_wait(bt_ring_t *ring, int timeout_ms)
+static void wait_for(bt_ring_t *ring, const struct timespec *timeout)
 {
     if (bt_ring_sleep_prepare(ring)) {
         struct pollfd pfd = {.fd = ring->fd, .events = POLLIN};
 
-        (void)poll(&pfd, 1, timeout_ms); /* a signal is a wake-up as well */
+        (void)ppoll(&pfd, 1, timeout, NULL); /* a signal wakes as well */
     }
     bt_ring_sleep_done(ring);
+}
+
+void bt_ring_wait(bt_ring_t *ring, int timeout_ms)
+{
+    const struct timespec timeout = {.tv_sec = timeout_ms / 1000,
+                                     .tv_nsec = timeout_ms % 1000 * 1000000L};
+
+    wait_for(ring, (timeout_ms < 0) ? NULL : &timeout);
+}
+
+void bt_ring_wait_us(bt_ring_t *ring, uint64_t timeout_us)
+{
+    const struct timespec timeout = {
+        .tv_sec = (time_t)(timeout_us / 1000000),
+        .tv_nsec = (long)(timeout_us % 1000000) * 1000};
+
+    wait_for(ring, &timeout);
 }
 
 int bt_ring_fd(const bt_ring_t *ring)

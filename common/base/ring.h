@@ -46,6 +46,8 @@ void bt_ring_sleep_done(bt_ring_t *ring);
 /** Consumer. Block until there is something, or @a timeout_ms passed
  *  (-1 = for ever). For threads that wait for nothing else. */
 void bt_ring_wait(bt_ring_t *ring, int timeout_ms);
+/** The same, in microseconds. */
+void bt_ring_wait_us(bt_ring_t *ring, uint64_t timeout_us);
 
 int bt_ring_fd(const bt_ring_t *ring);
 

@@ -113,7 +113,7 @@ typedef struct bt_config {
     const char *backend;        /* cpu, or a plugin's name: cuda */
     const char *cores;          /* cpu list to pin to, "" = no pinning */
     const char *role;           /* worker: auto, prefill, decode, both */
-    const char *lend_cores;     /* on, off */
+    const char *lend_cores;     /* on, idle, off */
     const char *lent_cores;     /* worker: cpu list of others, "" = none */
     uint32_t threads;           /* of this worker; 0 = all allowed cores */
     const char *kv_type;        /* bf16, f16, int8 */

@@ -102,10 +102,13 @@ const bt_option_t bt_config_options[] = {
     SIZE("kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
          "Memory for the KV cache of each worker; 0: from the model and the "
          "machine"),
-    CHOICE("lend-cores", "on", "on, off", S, lend_cores,
+    CHOICE("lend-cores", "on", "on, idle, off", S | WORKERS, lend_cores,
            "Where each worker has cores of its own: while it has no work the "
            "others compute there too, with threads of the kernel's idle class, "
-           "which give way as soon as it has some"),
+           "which give way as soon as it has some. on: and while a prompt has "
+           "waited for twice as long as it takes, who generates sleeps after "
+           "each iteration for up to as long as that took, within "
+           "--chunk-itl-ms; idle: no such sleep"),
     TEXT("lent-cores", "LIST", "", WORKERS, lent_cores,
          "Cores of other workers of this machine, such as 4-7, to compute on "
          "while these have no work, the nearest first; the launcher says them"),

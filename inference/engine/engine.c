@@ -58,8 +58,10 @@ static void *compute_main(void *arg)
             break;
         }
         reset_report(report);
+        bt_engine_give_way(engine);
         set_busy(engine, true);
         bt_engine_take_changes(engine, report);
+        bt_engine_want_cores(engine);
         while (!bt_engine_has_work(engine) && (report->n_items == 0) &&
                !atomic_load(&engine->stop)) {
             set_busy(engine, false);

@@ -190,9 +190,16 @@ typedef struct bt_engine_config {
     bool tunes_chunks;     /**< as many as are right (sched_chunk.h) */
     uint32_t itl_us;       /**< sched_chunk.h; 0: a default */
     bt_sched_order_t order;
-    bool own_cores; /**< nobody else computes on the compute thread's core */
-    bool late_join; /**< sequences with one token to compute may come into an
-                         iteration that is under way (sched_late.h) */
+    /** Of cores that workers of a host lend each other (sched_yield.h): say
+     *  until when (bt_now_ns()) those of others are wanted, 0: not any more;
+     *  and until when others want ours. Compute thread: no lock, no system
+     *  call. NULL: there are none. */
+    void (*want_cores)(void *ctx, uint64_t until_ns);
+    uint64_t (*cores_wanted)(void *ctx);
+    void *cores_ctx; /**< the owner's */
+    bool own_cores;  /**< nobody else computes on the compute thread's core */
+    bool late_join;  /**< sequences with one token to compute may come into an
+                          iteration that is under way (sched_late.h) */
 } bt_engine_config_t;
 
 typedef struct bt_engine bt_engine_t;

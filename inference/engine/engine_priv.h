@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
- *  (what it does in an iteration), late.c (who comes into one) and rows.c only.
+ *  (what it does in an iteration), late.c (who comes into one), yield.c (whose
+ *  cores they are) and rows.c only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -43,6 +44,7 @@ struct bt_engine {
     bt_sched_late_t late;
     bt_sched_cost_t cost; /* what iterations took so far */
     bt_sched_chunk_t chunk;
+    uint64_t last_step_ns; /* what the last iteration took */
     bt_ragged_seq_t *seqs;
     uint32_t *rows_tokens;
     uint32_t *logit_rows;
@@ -86,6 +88,14 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
 
 /** bt_forward_t.take_late; @a engine is a bt_engine_t. */
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
+
+/* yield.c */
+
+/** Say whether prompts here want the cores of others: before each iteration,
+ *  and before a sleep. */
+void bt_engine_want_cores(bt_engine_t *engine);
+/** Between iterations: sleep where others want the cores of this one. */
+void bt_engine_give_way(bt_engine_t *engine);
 
 /* rows.c */
 

@@ -654,6 +654,7 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     bt_engine_mark(engine);
     report->status = bt_model_forward(config->model, &fwd, &logits);
     report->end_ns = bt_now_ns();
+    engine->last_step_ns = report->end_ns - report->start_ns;
     report->n_seqs = engine->n_planned;
     if (report->status != BT_OK) {
         BT_LOG_ERROR("forward pass of %u rows failed: %s", engine->n_rows,

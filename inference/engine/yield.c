@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cores that others want, and those of others that are wanted here
+ * (common/sched/sched_yield.h). */
+#include "common/base/clock.h"
+#include "common/sched/sched_yield.h"
+#include "inference/engine/engine_priv.h"
+
+/* What is wanted is said again before each iteration; of none does it take
+ * longer until the next. */
+#define WANTED_NS UINT64_C(300000000)
+
+static const bt_sched_seq_t *sched_at(bt_list_t *link)
+{
+    return BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link);
+}
+
+static bool waits_too_long(const bt_engine_t *engine, uint64_t now_us)
+{
+    const bt_list_t *head = &engine->running;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_sched_seq_t *seq = sched_at(pos);
+        const bt_sched_work_t work = {.since_us = seq->turn.since_us,
+                                      .whole_us = seq->whole_us};
+
+        if ((seq->n_tokens - seq->n_computed > 1 + seq->n_drafts) &&
+            bt_sched_seq_has_room(seq) && bt_sched_wants_cores(&work, now_us)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void bt_engine_want_cores(bt_engine_t *engine)
+{
+    const bt_engine_config_t *config = &engine->config;
+
+    if (config->want_cores != NULL) {
+        const uint64_t now_ns = bt_now_ns();
+
+        config->want_cores(
+            config->cores_ctx,
+            waits_too_long(engine, now_ns / 1000) ? now_ns + WANTED_NS : 0);
+    }
+}
+
+/* Is there something to give way with, and nothing that others wait for: all
+ * here generate, and there is a seat for one more? */
+static bool may_give_way(const bt_engine_t *engine)
+{
+    const bt_list_t *head = &engine->running;
+    uint32_t n = 0;
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        const bt_sched_seq_t *seq = sched_at(pos);
+
+        n++;
+        if (seq->n_tokens - seq->n_computed > 1 + seq->n_drafts) {
+            return false;
+        }
+    }
+    return (n > 0) && (n < engine->config.max_seqs);
+}
+
+void bt_engine_give_way(bt_engine_t *engine)
+{
+    const bt_engine_config_t *config = &engine->config;
+    uint64_t until_ns;
+    uint64_t now_ns;
+    uint64_t us;
+
+    if ((config->cores_wanted == NULL) || (engine->last_step_ns == 0) ||
+        ((until_ns = config->cores_wanted(config->cores_ctx)) == 0)) {
+        return;
+    }
+    now_ns = bt_now_ns();
+    if ((until_ns <= now_ns) || (until_ns > now_ns + WANTED_NS) ||
+        !may_give_way(engine)) {
+        return;
+    }
+    us = bt_sched_yield_us(engine->last_step_ns / 1000, engine->chunk.itl_us);
+    if (us > 0) {
+        atomic_store_explicit(&engine->busy, false, memory_order_relaxed);
+        bt_ring_wait_us(engine->inbox, us);
+        atomic_store_explicit(&engine->busy, true, memory_order_relaxed);
+        bt_engine_mark(engine);
+    }
+}
