@@ -3,7 +3,9 @@
 """What does a worker get done on the same KV under each policy, where answers are shorter than they may be?
 
 Usage: ./baton bench policies [options]
-  --policies LIST     of --scheduler-policy, in this order (default guaranteed_no_evict,max_utilization)
+  --policies LIST     of --scheduler-policy, and of V1 (static batches) and V1-length (the same, sorted by length), in
+                      this order (default guaranteed_no_evict,max_utilization,V1)
+  --exact             answers ask for the tokens that they are to have and no more, so that lengths are known
   --clients N         each with one request at a time (default 24)
   --prompt N          prompt tokens (default 64)
   --max-tokens N      that each request may have (default 512)
@@ -35,10 +37,10 @@ WARM_S = 3  # not counted
 async def answer(c, rng, args):
     """@return (when it began, times of its tokens)"""
     n = args.max_tokens if rng.random() * 100 < args.long_percent else args.short
-    body = dict(prompt=[rng.randrange(100, 30000) for _ in range(args.prompt)], max_tokens=args.max_tokens, temperature=0,
-                ignore_eos=True, stream=True)
+    body = dict(prompt=[rng.randrange(100, 30000) for _ in range(args.prompt)], max_tokens=n if args.exact else args.max_tokens,
+                temperature=0, ignore_eos=True, stream=True)
     s = Stream(c.http, "/v1/completions", body)
-    await s.run(abandon_after=n)
+    await s.run(abandon_after=None if args.exact else n)
     if s.status != 200 or s.errors() or (len(s.events) < n and not s.done):
         raise RuntimeError(f"an answer of {len(s.events)} events instead of {n}: {s.errors()}")
     return s.started, s.times[:n]
@@ -58,12 +60,18 @@ async def load_of(c, args):
     return done, begin, end
 
 
+def options_of(policy):
+    """@return (of all processes, of the decode worker)"""
+    name, _, order = policy.partition("-")
+    return ["--batching-strategy" if name == "V1" else "--scheduler-policy", name], ["--decode-order", order] if order else []
+
+
 def measure(policy, args, load):
     threads = worker_threads(args)
     prefill, decode = worker_cores(threads)
-    option = ["--scheduler-policy", policy]
+    option, order = options_of(policy)
     with Cluster(args.model, kv_memory="1g", worker_args=["--threads", str(threads), *option], prefill_args=prefill,
-                 decode_args=decode + ["--kv-tokens", str(args.kv_tokens)], router_args=option) as c:
+                 decode_args=decode + ["--kv-tokens", str(args.kv_tokens), *order], router_args=option) as c:
         warm_up(c)
         with load.during(pids_of(c)), no_collector():
             done, begin, end = asyncio.run(load_of(c, args))
@@ -90,11 +98,12 @@ def show(out):
 
 def parse():
     p = parser("policies", __doc__)
-    p.add_argument("--policies", default="guaranteed_no_evict,max_utilization")
+    p.add_argument("--policies", default="guaranteed_no_evict,max_utilization,V1")
     for name, default in (("clients", 24), ("prompt", 64), ("max-tokens", 512), ("short", 40), ("long-percent", 10),
                           ("kv-tokens", 2048), ("turns", 1)):
         p.add_argument("--" + name, type=int, default=default)
     p.add_argument("--seconds", type=float, default=30)
+    p.add_argument("--exact", action="store_true")
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)
@@ -109,7 +118,7 @@ def parse():
 
 def main():
     args = parse()
-    out = describe(args, ("clients", "prompt", "max_tokens", "short", "long_percent", "kv_tokens", "seconds", "seed"))
+    out = describe(args, ("clients", "prompt", "max_tokens", "short", "long_percent", "kv_tokens", "exact", "seconds", "seed"))
     load = Load()
     out["policies"] = [measure(policy, args, load) for _ in range(args.turns) for policy in args.policies.split(",")]
     out.update(load.figures())

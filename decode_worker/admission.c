@@ -152,27 +152,26 @@ void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
 
 /* Bytes and pieces are told once, of the leader. */
 static void send_joined(bt_worker_t *w, const bt_decode_job_t *dj,
-                        const bt_kvt_event_t *event, const bt_note_t *note,
-                        bool is_leader)
+                        const bt_decode_job_t *leader)
 {
+    const bool is_leader = dj == leader;
     bt_msg_t msg = {.type = BT_MSG_JOINED};
 
     msg.u.joined.key = dj->job.key;
-    msg.u.joined.grant_wait_us = note->grant_wait_us;
-    msg.u.joined.transfer_us = event->elapsed_us;
-    msg.u.joined.transfer_bytes = is_leader ? event->bytes : 0;
-    msg.u.joined.n_descriptors = is_leader ? event->n_descriptors : 0;
+    msg.u.joined.grant_wait_us = leader->note.grant_wait_us;
+    msg.u.joined.transfer_us = leader->transfer_us;
+    msg.u.joined.transfer_bytes = is_leader ? leader->transfer_bytes : 0;
+    msg.u.joined.n_descriptors = is_leader ? leader->n_descriptors : 0;
     msg.u.joined.queue_us = dj->granted_us - dj->job.claim.turn.since_us;
-    msg.u.joined.handover_us = bt_now_us() - event->arrived_us;
+    /* The wait for its batch is in it. */
+    msg.u.joined.handover_us = bt_now_us() - leader->arrived_us;
     bt_worker_send(w, dj->job.from, &msg);
 }
 
 /* From token #2 on: #1 was the prefill worker's. */
 static void join(bt_worker_t *w, bt_decode_job_t *dj,
-                 const bt_kvt_event_t *event, const bt_note_t *note,
-                 uint32_t token)
+                 const bt_decode_job_t *leader, uint32_t token)
 {
-    const bool is_leader = dj->job.key.id == note->key.id;
     bt_seq_t *seq = &dj->job.seq;
 
     if (token >= bt_model_hparams(w->model)->n_vocab) {
@@ -187,7 +186,7 @@ static void join(bt_worker_t *w, bt_decode_job_t *dj,
     seq->first_index++;
     seq->max_new--;
     seq->copy[0] = dj->job.copy;
-    send_joined(w, dj, event, note, is_leader);
+    send_joined(w, dj, leader);
     run(w, dj);
 }
 
@@ -211,8 +210,7 @@ static void taken_back(bt_worker_t *w, bt_decode_job_t *dj)
 }
 
 /* Before the leader, whose blocks they are forks of. */
-static void join_followers(bt_worker_t *w, bt_decode_job_t *dj,
-                           const bt_kvt_event_t *event, const bt_note_t *note)
+static void join_followers(bt_worker_t *w, const bt_decode_job_t *dj)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -220,42 +218,64 @@ static void join_followers(bt_worker_t *w, bt_decode_job_t *dj,
     FOR_EACH_FOLLOWER(pos, tmp, dj)
     {
         bt_decode_job_t *follower = follower_at(pos);
-        const bt_note_follower_t *its = note_of(note, follower->job.key);
+        const bt_note_follower_t *its = note_of(&dj->note, follower->job.key);
 
         bt_group_leave(w, &follower->job);
         if (its == NULL) {
             taken_back(w, follower);
         } else {
-            join(w, follower, event, note, its->token);
+            join(w, follower, dj, its->token);
         }
     }
 }
 
-/* The manifests prove that every byte is there (I2): the sequences may join the
- * running batch at the next iteration. */
+/* A leader in JOINING and its followers may join the running batch at the next
+ * iteration. */
+static void start(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    join_followers(w, dj);
+    if (dj->job.abandoned) {
+        bt_worker_job_abort(w, &dj->job);
+    } else if (dj->note.token == BT_NOTE_NO_TOKEN) {
+        taken_back(w, dj);
+    } else {
+        join(w, dj, dj, dj->note.token);
+    }
+}
+
+/* The manifests prove that every byte is there (I2). */
 static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
                            const bt_kvt_event_t *event)
 {
-    bt_note_t note;
     bt_status_t status;
 
     bt_decode_move(w, dj, BT_DECODE_PROVEN);
-    status = bt_note_decode(event->note, event->note_bytes, &note);
-    if ((status != BT_OK) || (note.key.id != dj->job.key.id) ||
-        (note.key.attempt != dj->job.key.attempt) ||
-        (note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2)) {
+    status = bt_note_decode(event->note, event->note_bytes, &dj->note);
+    if ((status != BT_OK) || (dj->note.key.id != dj->job.key.id) ||
+        (dj->note.key.attempt != dj->job.key.attempt) ||
+        (dj->note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2)) {
         bt_worker_group_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
                              "the manifest is not of this request");
         return;
     }
+    dj->transfer_us = event->elapsed_us;
+    dj->transfer_bytes = event->bytes;
+    dj->n_descriptors = event->n_descriptors;
+    dj->arrived_us = event->arrived_us;
     bt_worker_job_remember(w, &dj->job, dj->job.n_tokens);
-    join_followers(w, dj, event, &note);
-    if (dj->job.abandoned) {
-        bt_worker_job_abort(w, &dj->job);
-    } else if (note.token == BT_NOTE_NO_TOKEN) {
-        taken_back(w, dj);
-    } else {
-        join(w, dj, event, &note, note.token);
+    if (bt_sched_batch_starts(&w->admit.batch)) {
+        start(w, dj);
+    }
+}
+
+void bt_decode_advance(bt_worker_t *w)
+{
+    bt_list_t *ready = &w->decode->ready;
+
+    bt_sched_batch_round(&w->admit.batch);
+    while (!bt_list_empty(ready) && bt_sched_batch_starts(&w->admit.batch)) {
+        start(w, (bt_decode_job_t *)BT_CONTAINER_OF(ready->next, bt_job_t,
+                                                    claim.turn.link));
     }
 }
 

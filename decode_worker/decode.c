@@ -55,6 +55,7 @@ static bt_status_t open_role(bt_worker_t *w)
         return BT_ERR_NO_MEMORY;
     }
     bt_list_init(&state->leased);
+    bt_list_init(&state->ready);
     w->decode = state;
     status = bt_route_find(w, BT_KV_DST, theirs, &state->route);
     if (status != BT_OK) {
@@ -125,6 +126,8 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
     if (phase == BT_DECODE_PAUSED) {
         bt_pause_park(w, &dj->job);
     }
+    bt_sched_batch_move(&w->admit.batch, &dj->job.claim.part,
+                        bt_decode_phase_part(phase));
     check_facts(&dj->job, facts);
     switch (phase) {
     case BT_DECODE_QUEUED:
@@ -136,8 +139,11 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         bt_list_push_back(&state->leased, &dj->job.claim.turn.link);
         break;
     case BT_DECODE_JOINING:
-    case BT_DECODE_QUARANTINED:
+        bt_list_push_back(&state->ready, &dj->job.claim.turn.link);
         bt_kvt_window_close(dj->window); /* WINDOW_CLOSED follows */
+        break;
+    case BT_DECODE_QUARANTINED:
+        bt_kvt_window_close(dj->window);
         break;
     case BT_DECODE_FOLLOWING:
     case BT_DECODE_SHARING:
@@ -204,7 +210,8 @@ static bool awaits_kv(const bt_decode_job_t *dj)
 {
     return (dj->phase == BT_DECODE_QUEUED) || (dj->phase == BT_DECODE_LEASED) ||
            (dj->phase == BT_DECODE_FOLLOWING) ||
-           (dj->phase == BT_DECODE_SHARING);
+           ((dj->phase == BT_DECODE_SHARING) &&
+            (job_of(dj->job.leader)->phase == BT_DECODE_LEASED));
 }
 
 static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
@@ -315,5 +322,6 @@ const bt_worker_ops_t bt_decode_ops = {
     .on_peer_gone = on_peer_gone,
     .on_report_item = on_report_item,
     .on_kvt = bt_decode_on_kvt,
+    .advance = bt_decode_advance,
     .fill_stats = fill_stats,
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file decode.h
  *
- * The decode worker: admission, leases, generation with in-flight batching.
+ * The decode worker: admission, leases, generation with in-flight or static
+ * batching (sched_batch.h).
  *
  * job_life.h has the life of a job; bt_decode_move() is its one way on.
  *
@@ -18,12 +19,14 @@
 #define BT_DECODE_WORKER_DECODE_H
 
 #include "decode_worker/job_life.h"
+#include "worker/note.h"
 #include "worker/route.h"
 #include "worker/worker.h"
 
 typedef struct bt_decode {
     /* bt_decode_move() keeps these. */
     bt_list_t leased; /**< LEASED ones, oldest first */
+    bt_list_t ready;  /**< JOINING ones that wait for their batch, the same */
     uint32_t quarantined_blocks;
     uint64_t lease_id; /**< last one given */
     uint32_t n_leases; /**< windows, open or closing */
@@ -39,6 +42,10 @@ typedef struct bt_decode_job {
     bt_decode_phase_t phase;
     bt_kvt_window_t *window; /**< open in LEASED, else closing; NULL: none */
     uint64_t granted_us;
+    /* Of a leader in JOINING: what came with its KV. */
+    bt_note_t note;
+    uint64_t transfer_us, transfer_bytes, arrived_us;
+    uint32_t n_descriptors;
 } bt_decode_job_t;
 
 extern const bt_worker_ops_t bt_decode_ops;
@@ -57,6 +64,8 @@ void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
  *  local. */
 void bt_decode_begin(bt_worker_t *w, bt_job_t *job);
 void bt_decode_on_kvt(bt_worker_t *w, const bt_kvt_event_t *event);
+/** After a round of admissions: start a batch that is complete. */
+void bt_decode_advance(bt_worker_t *w);
 
 /* fence.c */
 

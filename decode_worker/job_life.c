@@ -89,3 +89,23 @@ unsigned bt_decode_phase_facts(bt_decode_phase_t phase)
 
     return facts[phase];
 }
+
+bt_sched_part_t bt_decode_phase_part(bt_decode_phase_t phase)
+{
+    static const bt_sched_part_t parts[BT_DECODE_PHASES] = {
+        [BT_DECODE_QUEUED] = BT_SCHED_OUTSIDE,
+        [BT_DECODE_LEASED] = BT_SCHED_COMING,
+        [BT_DECODE_JOINING] = BT_SCHED_READY,
+        [BT_DECODE_FOLLOWING] = BT_SCHED_OUTSIDE,
+        [BT_DECODE_SHARING] = BT_SCHED_OUTSIDE,
+        [BT_DECODE_RUNNING] = BT_SCHED_INSIDE,
+        [BT_DECODE_PAUSING] = BT_SCHED_INSIDE,
+        [BT_DECODE_PAUSED] = BT_SCHED_PAUSED,
+        [BT_DECODE_STOPPING] = BT_SCHED_INSIDE,
+        [BT_DECODE_QUARANTINED] = BT_SCHED_OUTSIDE,
+        [BT_DECODE_ENDING] = BT_SCHED_OUTSIDE,
+        [BT_DECODE_ENDED] = BT_SCHED_OUTSIDE,
+    };
+
+    return parts[phase];
+}

@@ -31,10 +31,13 @@
 
 #include <stdbool.h>
 
+#include "common/sched/sched_batch.h"
+
 typedef enum bt_decode_phase {
     BT_DECODE_QUEUED,      /**< waits for a seat and blocks */
     BT_DECODE_LEASED,      /**< its window is open: KV arrives */
-    BT_DECODE_JOINING,     /**< its KV is proven; no writer is left */
+    BT_DECODE_JOINING,     /**< its KV is proven, no writer is left; a static
+                                batch may still wait for others */
     BT_DECODE_FOLLOWING,   /**< begins with its leader */
     BT_DECODE_SHARING,     /**< it has its blocks; KV arrives in its leader's */
     BT_DECODE_RUNNING,     /**< in the engine */
@@ -74,6 +77,9 @@ typedef enum bt_decode_event {
  *  @return false: there is none */
 bool bt_decode_phase_after(bt_decode_phase_t phase, bt_decode_event_t event,
                            bt_decode_phase_t *next_p);
+/** What it is to its batch. A follower, until it runs, is in it by its leader.
+ */
+bt_sched_part_t bt_decode_phase_part(bt_decode_phase_t phase);
 /** @return bits BT_DECODE_HAS_* and the like */
 unsigned bt_decode_phase_facts(bt_decode_phase_t phase);
 

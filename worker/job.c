@@ -217,10 +217,26 @@ static bt_sched_want_t want_of(uint32_t kind)
     return wants[kind];
 }
 
+/* An answer of all the tokens that it may have, by itself, and its prompt where
+ * that is computed here: lengths of one batch compare. */
+static uint64_t answer_us(const bt_worker_t *w, const bt_job_t *job,
+                          uint64_t prompt_us)
+{
+    const bt_sched_step_t step = {
+        .n_seqs = 1, .reads = (uint64_t)job->n_tokens + job->max_new / 2};
+    const double us = job->max_new * bt_sched_cost_step_us(&w->cost, &step);
+    const uint64_t most_us = 1000ull * BT_SCHED_SLACK_MS;
+
+    return ((job->kind == BT_REQUEST_LOCAL) ? prompt_us : 0) +
+           ((us < (double)most_us) ? (uint64_t)us : most_us);
+}
+
 /* Of a prompt of which nothing is known yet; what is cached is found when it
  * begins. */
 static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job)
 {
+    const bt_sched_order_t order =
+        (job->claim.want == BT_SCHED_CONTEXT) ? w->order : w->decode_order;
     const uint64_t whole_us = bt_sched_cost_prompt_us(
         &w->cost, 0, job->n_tokens, bt_worker_most_chunk(w));
     const bt_sched_work_t work = {
@@ -228,9 +244,10 @@ static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job)
         .deadline_us = job->deadline_us,
         .whole_us = whole_us,
         .left_us = whole_us,
+        .answer_us = answer_us(w, job, whole_us),
     };
 
-    return bt_sched_slack_us(w->order, &work);
+    return bt_sched_slack_us(order, &work);
 }
 
 static void fill_job(const bt_worker_t *w, bt_job_t *job,

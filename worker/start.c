@@ -105,6 +105,11 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s)
         ((size_t)w->n_blocks * w->block_bytes) >> 20);
     bt_sched_admit_init(&w->admit, w->n_blocks, w->max_seqs,
                         w->config->waiting_kv_percent);
+    bt_sched_batch_init(&w->admit.batch,
+                        bt_worker_has_static_batches(w->config));
+    if (w->admit.batch.is_static) {
+        BT_LOG_INFO("static batches, by --batching-strategy V1");
+    }
     if ((status = bt_pause_open(w)) != BT_OK) {
         return status;
     }

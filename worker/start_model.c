@@ -40,6 +40,15 @@ bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
+/* "prompt" is what --prefill-order says, so that both workers of a request
+ * have it in the same place. */
+static bool find_decode_order(bt_worker_t *w)
+{
+    w->decode_order = w->order;
+    return (strcmp(w->config->decode_order, "prompt") == 0) ||
+           bt_sched_order_find(w->config->decode_order, &w->decode_order);
+}
+
 bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
 {
     const bt_config_t *config = w->config;
@@ -57,6 +66,10 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     }
     if (!bt_sched_order_find(config->prefill_order, &w->order)) {
         BT_LOG_ERROR("prefill-order %s is unknown", config->prefill_order);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (!find_decode_order(w)) {
+        BT_LOG_ERROR("decode-order %s is unknown", config->decode_order);
         return BT_ERR_INVALID_PARAM;
     }
     w->tokens_per_block = config->tokens_per_block;
@@ -246,7 +259,9 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .cores_wanted = (w->board != NULL) ? bt_board_wanted : NULL,
         .cores_ctx = w->board,
         .own_cores = s->n_cores > 0,
-        .late_join = strcmp(w->config->late_join, "on") == 0,
+        /* A static batch starts as one; nobody comes late. */
+        .late_join = (strcmp(w->config->late_join, "on") == 0) &&
+                     !bt_worker_has_static_batches(w->config),
     };
     char why[WHY_BYTES] = "";
     bt_status_t status = check_kv(w, s);

@@ -27,6 +27,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/beat.h"
 #include "common/base/hmap.h"
@@ -83,7 +84,7 @@ typedef struct bt_job {
     /** When the engine got it last; bt_msg_ended_t.transfer_tail_us. */
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
-    uint64_t slack_us;    /**< of claim.turn while its prompt is to be computed
+    uint64_t slack_us;    /**< of claim.turn while it is to begin here
                                (sched_order.h) */
     /** What it has, holds and may need, in spans of tokens_per_block with a
      *  block of each group; those that it begins with make claim.n_blocks. In
@@ -203,7 +204,8 @@ struct bt_worker {
     bt_board_t *board; /* NULL: no cores are lent here */
     bt_engine_t *engine;
     uint32_t max_seqs;
-    bt_sched_order_t order; /**< of prompts */
+    bt_sched_order_t order;        /**< of prompts */
+    bt_sched_order_t decode_order; /**< of those that wait to generate */
     bt_sched_cost_t cost;   /**< what iterations and transfers took here */
     bt_sched_admit_t admit; /**< who waits, and who begins when */
     bt_sched_pause_t pause; /**< who grows, and who makes room for it */
@@ -253,6 +255,12 @@ static inline uint32_t bt_worker_most_chunk(const bt_worker_t *w)
 {
     return (w->config->chunk_tokens != 0) ? w->config->chunk_tokens
                                           : BT_SCHED_CHUNK_MOST;
+}
+
+/** --batching-strategy V1 */
+static inline bool bt_worker_has_static_batches(const bt_config_t *config)
+{
+    return strcmp(config->batching_strategy, "V1") == 0;
 }
 
 /** main() of a worker.

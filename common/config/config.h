@@ -75,6 +75,7 @@ typedef struct bt_config {
     uint32_t chunk_tokens;        /* of one prefill iteration; 0 = tuned */
     uint32_t chunk_itl_ms;        /* 50; of a tuned one */
     const char *prefill_order;    /* srpt, fcfs, deadline */
+    const char *decode_order;     /* prompt, fcfs, length */
     const char *scheduler_policy; /* guaranteed_no_evict, max_utilization */
     const char *http;             /* ADDR:PORT 127.0.0.1:8000, --port put in */
     uint32_t port;                /* what --port said; it stands in http */
@@ -150,7 +151,8 @@ typedef struct bt_config {
     /* as Triton's servers have it */
     const char *model_repository; /* folder of config.pbtxt files, "" = none */
     const bt_repository_t *repository; /* what was read there, or NULL */
-    const char *batching_strategy;     /* inflight_fused_batching, V1 ... */
+    const char *batching_strategy;     /* inflight_fused_batching,
+                                          inflight_batching, V1 */
     bool exclude_input_in_output;      /* of Triton's models */
     bool accumulate_tokens;            /* tensorrt_llm_bls */
     const char *unknown_fields;        /* ignore, warn, error */

@@ -131,6 +131,14 @@ const bt_option_t bt_config_options[] = {
            "least left to compute, where each lets others pass for four times "
            "the time that it takes itself and two minutes at most; first come, "
            "first served; or those whose time-out is next"),
+    CHOICE("decode-order", "prompt", "prompt, fcfs, length", S | WORKERS,
+           decode_order,
+           "Which sequences come to generate first, at equal priority: in the "
+           "order of their prompts, by --prefill-order; first come, first "
+           "served; or those with the shortest answers, by the tokens that they "
+           "may have, where each lets others pass for four times the time that "
+           "it takes itself and two minutes at most: static batches are then of "
+           "like lengths"),
     CHOICE("scheduler-policy", "guaranteed_no_evict",
            "guaranteed_no_evict, max_utilization", ALL, scheduler_policy,
            "What a sequence holds blocks for where it generates: all that it may "
@@ -351,10 +359,14 @@ const bt_option_t bt_config_options[] = {
          "postprocessing, ensemble and tensorrt_llm_bls, as Triton has it; what "
          "they set takes effect where no option says otherwise"),
     CHOICE("batching-strategy", "inflight_fused_batching",
-           "inflight_fused_batching, inflight_batching, V1", S | R,
+           "inflight_fused_batching, inflight_batching, V1", ALL,
            batching_strategy,
-           "Which family /metrics has of the batcher: in-flight's, or "
-           "nv_trt_llm_v1_metrics in its place; the batches are the same"),
+           "Who generates together: whoever comes joins the others with the "
+           "next iteration, which both names of in-flight batching mean; or V1, "
+           "a baseline: static batches, each started as one, and nobody joins "
+           "until all of it have ended. With V1 /metrics has "
+           "nv_trt_llm_v1_metrics in place of in-flight's family, and "
+           "--late-join is off"),
     FLAG("exclude-input-in-output", S | R, exclude_input_in_output,
          "The text and ids of Triton's models leave the prompt out where a "
          "request does not say it; a stream's always do"),

@@ -86,7 +86,8 @@ const bt_repo_field_t bt_repo_fields[] = {
     /* ---- parameters of tensorrt_llm ---- */
     EFFECT(LLM, "parameters.gpt_model_type", "batching-strategy",
            "inflight_fused_batching, inflight_batching, V1",
-           "V1: /metrics has the v1 family in place of in-flight's"),
+           "V1: static batches at decode workers, and /metrics has the v1 family "
+           "in place of in-flight's"),
     EFFECT(LLM, "parameters.gpt_model_path", "model", "",
            "a GGUF file, where --model gives none"),
     EFFECT(LLM, "parameters.max_tokens_in_paged_kv_cache", "kv-tokens", "",

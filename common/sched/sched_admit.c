@@ -17,6 +17,7 @@ void bt_sched_admit_init(bt_sched_admit_t *admit, uint32_t n_blocks,
     bt_list_init(&admit->ungranted);
     bt_list_init(&admit->leases);
     bt_list_init(&admit->waiting);
+    bt_sched_batch_init(&admit->batch, false);
 }
 
 void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks)
@@ -70,6 +71,26 @@ static bt_sched_claim_t *first(const bt_list_t *queue)
     return (turn == NULL) ? NULL : bt_sched_claim_of(turn);
 }
 
+/* The first to begin of leases and local ones. A batch that is closed and has
+ * nobody that waits to go on is the usual one: no queue is walked then. */
+static bt_sched_claim_t *first_lease(const bt_sched_admit_t *admit)
+{
+    const bt_sched_batch_t *batch = &admit->batch;
+
+    if (batch->is_closed && (batch->n[BT_SCHED_PAUSED] == 0)) {
+        return NULL;
+    }
+    for (bt_list_t *pos = admit->leases.next; pos != &admit->leases;
+         pos = pos->next) {
+        bt_sched_claim_t *claim = bt_sched_claim_of(bt_sched_turn_of(pos));
+
+        if (bt_sched_batch_admits(batch, claim->part)) {
+            return claim;
+        }
+    }
+    return NULL;
+}
+
 /* Does the lease leave granted context phases what is theirs? */
 static bool leaves_enough(const bt_sched_admit_t *admit,
                           const bt_sched_claim_t *lease)
@@ -94,7 +115,7 @@ static bool is_within_share(const bt_sched_admit_t *admit,
 static bt_sched_claim_t *whose_turn(const bt_sched_admit_t *admit)
 {
     bt_sched_claim_t *granted = first(&admit->granted);
-    bt_sched_claim_t *lease = first(&admit->leases);
+    bt_sched_claim_t *lease = first_lease(admit);
     bt_sched_claim_t *ungranted = first(&admit->ungranted);
 
     if ((lease != NULL) && !leaves_enough(admit, lease)) {
@@ -149,7 +170,7 @@ static bool fits_beside_leases(const bt_sched_admit_t *admit,
 bool bt_sched_admit_is_stuck(const bt_sched_admit_t *admit)
 {
     const bt_sched_claim_t *granted = first(&admit->granted);
-    const bt_sched_claim_t *local = first(&admit->leases);
+    const bt_sched_claim_t *local = first_lease(admit);
 
     if (granted == NULL) {
         return false; /* nobody waits for us */

@@ -18,6 +18,9 @@
  *             (sched_pause.h), for KV that comes from another worker
  *   local     the same for both phases of a request; depends on nobody
  *
+ * Static batches: while one is closed (sched_batch.h), leases and local ones
+ * wait, but for paused ones of it, and hold up nobody.
+ *
  * A group is one claim: its first member's, with what the others need beside
  * it. All of them begin, or none.
  *
@@ -41,6 +44,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/sched/sched_batch.h"
 #include "common/sched/sched_queue.h"
 
 typedef enum bt_sched_want {
@@ -56,7 +60,8 @@ typedef struct bt_sched_claim {
     uint32_t n_blocks; /**< all that it holds once it has begun */
     /** Of a group: what the others take, beside what they share. */
     uint32_t more_blocks, more_seats;
-    bool is_leased; /**< bt_sched_admit_hold_lease() */
+    bool is_leased;       /**< bt_sched_admit_hold_lease() */
+    bt_sched_part_t part; /**< of admit->batch */
 } bt_sched_claim_t;
 
 /** The admission of one worker. */
@@ -69,6 +74,7 @@ typedef struct bt_sched_admit {
     bt_list_t granted, ungranted; /**< context phases to begin */
     bt_list_t leases;             /**< leases and local ones to begin */
     bt_list_t waiting;            /**< complete KV, no grant */
+    bt_sched_batch_t batch;       /**< whom leases and local ones come to */
     /* Held by those who have begun. */
     uint32_t waiting_blocks; /**< by context phases without a grant */
     uint32_t leased_blocks;  /**< by leases whose KV has not come */
@@ -81,7 +87,8 @@ typedef enum bt_sched_verdict {
     BT_SCHED_WAIT,  /**< until something comes back */
 } bt_sched_verdict_t;
 
-/** @param [in] waiting_kv_percent  1 .. 99, of the blocks */
+/** With in-flight batching, until the owner sets batch up otherwise.
+ *  @param [in] waiting_kv_percent  1 .. 99, of the blocks */
 void bt_sched_admit_init(bt_sched_admit_t *admit, uint32_t n_blocks,
                          uint32_t max_seats, uint32_t waiting_kv_percent);
 

@@ -39,6 +39,11 @@ static uint64_t slack_deadline(const bt_sched_work_t *work)
                : min_u64(work->deadline_us - work->since_us, MOST_US);
 }
 
+static uint64_t slack_length(const bt_sched_work_t *work)
+{
+    return times(work->answer_us, BT_SCHED_STRETCH);
+}
+
 static const struct {
     const char *name;
     uint64_t (*slack_us)(const bt_sched_work_t *work);
@@ -46,6 +51,7 @@ static const struct {
     [BT_SCHED_SRPT] = {"srpt", slack_srpt},
     [BT_SCHED_FCFS] = {"fcfs", slack_fcfs},
     [BT_SCHED_DEADLINE] = {"deadline", slack_deadline},
+    [BT_SCHED_LENGTH] = {"length", slack_length},
 };
 
 uint64_t bt_sched_slack_us(bt_sched_order_t order, const bt_sched_work_t *work)

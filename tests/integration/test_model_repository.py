@@ -74,6 +74,8 @@ def test_a_model_repository_takes_effect_in_every_process():
             blocks = launch.metric(metrics, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="max")
             tokens = launch.metric(metrics, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="tokens_per")
             assert blocks * tokens == 2 * 640, (blocks, tokens)  # a prefill and a decode worker
+            with open(os.path.join(launch.logs_dir, "decode-0.log"), encoding="utf-8") as f:
+                assert f.read().count("static batches, by --batching-strategy V1") == 1
             # requests: the prompt stands in the text, a stream of the chain accumulates
             body = {"text_input": "abc", "max_tokens": 6, "temperature": 0}
             status, answer = ask(at, "POST", "/v2/models/ensemble/generate", body)

@@ -88,7 +88,8 @@ static uint64_t slack_of(const life_t *l, const prompt_t *p, uint64_t left)
     const bt_sched_work_t work = {.since_us = p->seq.turn.since_us,
                                   .deadline_us = p->seq.deadline_us,
                                   .whole_us = p->whole_us,
-                                  .left_us = left};
+                                  .left_us = left,
+                                  .answer_us = p->whole_us};
 
     return bt_sched_slack_us(l->order, &work);
 }
@@ -102,6 +103,7 @@ static uint64_t bound_of(const life_t *l, const prompt_t *p)
 
     switch (l->order) {
     case BT_SCHED_SRPT:
+    case BT_SCHED_LENGTH:
         slack = p->whole_us * BT_SCHED_STRETCH;
         break;
     case BT_SCHED_DEADLINE:

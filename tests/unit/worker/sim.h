@@ -255,12 +255,15 @@ void sim_open_roles(uint32_t n, const uint32_t *roles, uint32_t n_blocks,
 /** The same, of a model whose layers are in groups. */
 void sim_open_mixed(uint32_t n_groups, uint32_t n, const uint32_t *roles,
                     uint32_t n_blocks, bt_kvt_path_t path);
-/** From now on prompts are in this order at all nodes. */
+/** From now on prompts, and those that wait to generate, are in this order at
+ *  all nodes. */
 void sim_order_prompts(bt_sched_order_t order);
 /** Has, or had, it this role? */
 bool sim_is(uint32_t n, bt_role_t role);
 /** Every worker lets sequences grow and pauses some (worker/pause.h). */
 void sim_let_grow(void);
+/** Every worker has static batches (sched_batch.h). */
+void sim_batch_statically(void);
 void sim_close(void);
 
 /** One look around of one worker. */

@@ -149,7 +149,15 @@ void sim_order_prompts(bt_sched_order_t order)
     for (uint32_t i = 0; i < sim.n_nodes; i++) {
         sim.nodes[i].orders_prompts = true;
         sim.nodes[i].w.order = order;
+        sim.nodes[i].w.decode_order = order;
         bt_sched_cost_init(&sim.nodes[i].w.cost);
+    }
+}
+
+void sim_batch_statically(void)
+{
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        bt_sched_batch_init(&sim.nodes[i].w.admit.batch, true);
     }
 }
 

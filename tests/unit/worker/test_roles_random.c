@@ -14,8 +14,10 @@
 #include "tests/unit/worker/sim.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
+#include "decode_worker/decode.h"
 
 #define N_LIVES  300u
 #define N_ROUNDS 150u
@@ -26,7 +28,7 @@ static bool is_mixed;     /* of workers of both roles */
 static bool grows;        /* sequences hold what they have, some are paused */
 static uint64_t n_pauses, n_resumes, n_recomputed;
 static uint32_t n_sat_out;
-static uint32_t n_requests, n_answered, n_reused, n_parties;
+static uint32_t n_requests, n_answered, n_reused, n_parties, n_shared_batches;
 
 static uint32_t below(uint32_t n)
 {
@@ -226,6 +228,69 @@ static void random_blow(void)
     }
 }
 
+/* Who was in a closed batch at the last look. */
+#define MOST_IN_BATCH 64u
+static struct {
+    uint32_t n;
+    uint64_t ids[MOST_IN_BATCH];
+} closed[SIM_MAX_NODES];
+
+static bool was_in(uint32_t node, uint64_t id)
+{
+    for (uint32_t i = 0; i < closed[node].n; i++) {
+        if (closed[node].ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All that have begun to generate, or are to, of one worker. */
+static uint32_t list_batch(const sim_node_t *node, uint64_t *ids)
+{
+    uint32_t n = 0;
+
+    for (bt_list_t *pos = node->w.jobs.next; pos != &node->w.jobs;
+         pos = pos->next) {
+        const bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
+        const bt_decode_job_t *dj = (const bt_decode_job_t *)job;
+
+        if ((job->ops == &bt_decode_ops) &&
+            ((job->claim.part != BT_SCHED_OUTSIDE) ||
+             (dj->phase == BT_DECODE_SHARING))) {
+            assert_true(n < MOST_IN_BATCH);
+            ids[n++] = job->key.id; /* of one attempt each */
+        }
+    }
+    return n;
+}
+
+/* As long as one of a closed batch is left, nobody comes to it. */
+static void check_batches(void)
+{
+    for (uint32_t i = 0; i < sim.n_nodes; i++) {
+        const sim_node_t *node = &sim.nodes[i];
+        uint64_t ids[MOST_IN_BATCH];
+        uint32_t n_old = 0;
+        uint32_t n;
+
+        if (node->dead || node->over) {
+            closed[i].n = 0;
+            continue;
+        }
+        n = list_batch(node, ids);
+        for (uint32_t k = 0; k < n; k++) {
+            n_old += was_in(i, ids[k]);
+        }
+        assert_true((n_old == 0) || (n_old == n));
+        assert_true(node->w.admit.batch.is_static ||
+                    !node->w.admit.batch.is_closed);
+        closed[i].n = node->w.admit.batch.is_closed ? n : 0;
+        memcpy(closed[i].ids, ids, n * sizeof(*ids));
+        n_shared_batches += closed[i].n > 1;
+    }
+}
+
 /* Everything that still lives is told to stop. */
 static void cancel_all(void)
 {
@@ -265,16 +330,21 @@ static void one_life(uint32_t seed)
     if (grows) {
         sim_let_grow();
     }
+    if (seed % 3 == 0) {
+        sim_batch_statically();
+    }
     sim.cut_losses = true;
     sim.ends_are_deaths = true;
     sim.lend_prompts = (seed / 4 % 2 == 1);
     sim_order_prompts((bt_sched_order_t)(seed / 8 % BT_SCHED_N_ORDERS));
     ever_stopped = false;
+    memset(closed, 0, sizeof(closed));
     step = 1 + below(400);
     bt_kvt_mem_net_fault(sim.net, step,
                          faults[below(sizeof(faults) / sizeof(faults[0]))]);
     for (uint32_t i = 0; i < N_ROUNDS; i++) {
         random_round(&stopped);
+        check_batches();
         if (i == N_ROUNDS / 2) {
             random_blow();
         }
@@ -316,6 +386,7 @@ static void all_lives(void)
     const uint32_t n = number_of("BATON_TEST_LIVES", N_LIVES);
 
     n_requests = n_answered = n_reused = n_parties = n_sat_out = 0;
+    n_shared_batches = 0;
     n_pauses = n_resumes = n_recomputed = 0;
     sim_expect_failures(); /* they are what this is about: each is logged */
     bt_log_init("sim", (only != 0) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_ERROR);
@@ -334,6 +405,7 @@ static void all_lives(void)
                   (unsigned long long)n_pauses, (unsigned long long)n_resumes,
                   (unsigned long long)n_recomputed, n_sat_out);
     assert_true((only != 0) || (n_reused > 0));
+    assert_true((only != 0) || (n_shared_batches > 0));
     assert_true((only != 0) || (grows == (n_resumes > 0)));
     assert_true(n_resumes <= n_pauses);
     /* Those that grow are longer here, and more of them meet their deadline. */
