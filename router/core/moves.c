@@ -167,6 +167,7 @@ static void leg_enter(bt_core_t *core, bt_leg_t *leg)
         leg->worker->sched.blocks -= leg->blocks;
         if (leg->part != BT_PART_PREFILL) {
             leg->gen->flow->seats--;
+            core->n_seats--;
             leg->gen->flow->blocks -= leg->blocks;
         }
         bt_list_remove(&leg->link);
