@@ -49,7 +49,7 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;
     worker->sched.prefill_us += leg->prefill_us;
-    gen->flow->prefill_tokens += leg->prefill_tokens;
+    gen->flow->prefill_us += leg->prefill_us;
     if (part != BT_PART_PREFILL) {
         gen->flow->seats++;
         core->n_seats++;

@@ -3,7 +3,7 @@
  * the workers. These know no tenants: what is there goes by its level and when
  * it came. So with several tenants in force
  *
- *     prompts that are not computed    AHEAD_TOKENS for each prefill worker
+ *     prompts that are not computed    AHEAD_US of each prefill worker's time
  *     generations                      the seats, and AHEAD_SEATS for each
  *                                      decode worker
  *
@@ -24,7 +24,9 @@
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-#define AHEAD_TOKENS 512u /* an iteration and the next one */
+/* Ten times and more what it takes until the next one is there. What is larger
+ * goes alone. */
+#define AHEAD_US     100000u
 #define AHEAD_SEATS  4u
 #define KEPT_SEATS   8u  /* one of so many */
 #define OUTPUT_SHARE 0.1 /* of the newest in a flow's mean */
@@ -308,10 +310,9 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
         return false;
     }
     /* Who has nothing is never kept from having something. */
-    if ((flow->prefill_tokens > 0) &&
-        (flow->prefill_tokens >=
-         bt_sched_fair_share(&core->fair, &flow->fair,
-                             room->n_prefill * AHEAD_TOKENS))) {
+    if ((flow->prefill_us > 0) &&
+        (flow->prefill_us >= bt_sched_fair_share(&core->fair, &flow->fair,
+                                                 room->n_prefill * AHEAD_US))) {
         return true;
     }
     if (flow->seats == 0) {
