@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_fair.h
  *
- * Whose turn it is among tenants: weighted fair queueing in tokens of work.
+ * Whose turn it is among tenants: weighted fair queueing in work.
  * Each tenant is a *flow* with a virtual time, which rises by work / weight as
  * it is served; the backlogged flow with the least is next:
  *
