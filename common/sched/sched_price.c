@@ -3,9 +3,10 @@
 
 #include <string.h>
 
-#define CHUNK_TOKENS 256u /* a guess, for what iterations cost by themselves \
-                           */
-#define SEQS_SHARE 0.1    /* of the newest in the mean */
+#define CHUNK_TOKENS                                                      \
+    256u               /* a guess, for what iterations cost by themselves \
+                        */
+#define SEQS_SHARE 0.1 /* of the newest in the mean */
 /* Beyond all reason, and far from the end: charges of it can be added. */
 #define WORK_MOST ((double)(UINT64_C(1) << 40))
 

@@ -79,8 +79,8 @@ typedef struct bt_core_flow {
     uint32_t n_gens;    /**< not freed */
     double mean_output; /**< tokens of its answers; 0: none has ended */
     /* Of its open legs. */
-    uint64_t prefill_us;     /**< of those COMPUTING */
-    uint64_t seats, blocks;  /**< where it generates */
+    uint64_t prefill_us;    /**< of those COMPUTING */
+    uint64_t seats, blocks; /**< where it generates */
     /* Of the look through all that wait that is under way. */
     uint64_t look;            /**< its number: what follows is of it */
     bt_list_t *at[BT_NEED_N]; /**< next of each queue */

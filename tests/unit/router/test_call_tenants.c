@@ -103,9 +103,10 @@ static void tenants_have_spaces_and_priorities_of_their_own(void **state)
     ask(w, &ex[1], "second-key", COMPLETIONS, ASK);
     assert_int_equal(priority_of(w, 0), 4); /* not 9 */
     assert_int_equal(priority_of(w, 1), 9);
-    /* Where others' requests are, no client's counts. */
+    /* No client's counts where others' requests are: the second has had less.
+     */
     assert_int_equal(request(w, 0)->priority, 0);
-    assert_int_equal(request(w, 1)->priority, 0);
+    assert_int_equal(request(w, 1)->priority, BT_SCHED_TOP_LEVEL);
     assert_false(bt_hash128_equal(request(w, 0)->space, request(w, 1)->space));
     assert_true((request(w, 0)->space.lo | request(w, 0)->space.hi) != 0);
     answer(w, 0, "abcdef", BT_FINISH_LENGTH);
