@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/sched/sched_fair.h"
 
-static uint64_t count_tokens(const void *ctx, uint64_t n_prompt, uint64_t n_new)
-{
-    (void)ctx;
-    return n_prompt + n_new;
-}
-
-const bt_sched_price_t bt_sched_price_tokens = {.work = count_tokens};
-
 void bt_sched_fair_init(bt_sched_fair_t *fair)
 {
     bt_list_init(&fair->backlog);
@@ -67,9 +59,17 @@ static void move(bt_sched_fair_t *fair, bt_sched_flow_t *flow)
 
 void bt_sched_fair_wait(bt_sched_fair_t *fair, bt_sched_flow_t *flow)
 {
+    bt_sched_fair_wait_since(fair, flow, UINT64_MAX);
+}
+
+void bt_sched_fair_wait_since(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
+                              uint64_t oldest)
+{
+    const uint64_t from = (oldest < fair->now) ? oldest : fair->now;
+
     if (bt_list_empty(&flow->link)) {
-        if (flow->time < fair->now) {
-            flow->time = fair->now;
+        if (flow->time < from) {
+            flow->time = from;
         }
         fair->weights += flow->weight;
         insert(fair, flow);
@@ -100,8 +100,13 @@ void bt_sched_fair_charge(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
     if (flow->time > fair->now) {
         fair->now = flow->time;
     }
-    if (__builtin_add_overflow(
-            flow->time, price_of(flow, (work > 0) ? work : 1), &flow->time)) {
+    bt_sched_fair_add(fair, flow, (work > 0) ? work : 1);
+}
+
+void bt_sched_fair_add(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
+                       uint64_t work)
+{
+    if (__builtin_add_overflow(flow->time, price_of(flow, work), &flow->time)) {
         flow->time = UINT64_MAX;
     }
     move(fair, flow);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_fair.h
  *
- * Whose turn it is among tenants: weighted fair queueing in tokens of work.
+ * Whose turn it is among tenants: weighted fair queueing in work.
  * Each tenant is a *flow* with a virtual time, which rises by work / weight as
  * it is served; the backlogged flow with the least is next:
  *
@@ -19,14 +19,17 @@
  * Who was away has no claim on what others had meanwhile, nor has who could not
  * be served for a limit of its own: bt_sched_fair_passed().
  *
- * Work is told when it begins, as much as it may be; what it turned out less is
- * given back at its end. The order of requests within a flow is the owner's
- * (sched_queue.h), for the price is paid when one goes, not when it comes.
+ * Work is told when it begins, as much as it is thought to be (sched_price.h);
+ * what it turned out less is given back at its end, what was more is charged.
+ * The order of requests within a flow is the owner's (sched_queue.h), for the
+ * price is paid when one goes, not when it comes.
  *
  * Threads: one thread owns it. Pure.
  * Source:  P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queuing", SIGCOMM 1996;
  *          Y. Sheng et al., "Fairness in Serving Large Language Models", OSDI
- *          2024 (the virtual token counter).
+ *          2024 (the virtual token counter); W. Jin, J. Chase, J. Kaur,
+ *          "Interposed Proportional Sharing", SIGMETRICS 2004 (min-SFQ(D):
+ *          bt_sched_fair_wait_since()).
  */
 #ifndef BT_COMMON_SCHED_FAIR_H
 #define BT_COMMON_SCHED_FAIR_H
@@ -38,17 +41,6 @@
 
 #define BT_SCHED_FAIR_MAX_WEIGHT 1000u
 
-/** What a request is, in work. */
-typedef struct bt_sched_price {
-    /** @param n_prompt  tokens to compute @param n_new  tokens to generate
-     *  @return of work, in the units of the price; 0 counts as 1 */
-    uint64_t (*work)(const void *ctx, uint64_t n_prompt, uint64_t n_new);
-    const void *ctx;
-} bt_sched_price_t;
-
-/** A token is a token. */
-extern const bt_sched_price_t bt_sched_price_tokens;
-
 /** A tenant's; embedded in the owner's. */
 typedef struct bt_sched_flow {
     bt_list_t link; /**< in fair->backlog while something of it waits */
@@ -56,8 +48,8 @@ typedef struct bt_sched_flow {
     uint64_t time; /**< virtual, BT_SCHED_FAIR_UNIT for a unit of work */
 } bt_sched_flow_t;
 
-/** Weights divide it with little loss; a million tokens a second take nine
- *  years to pass 64 bits. */
+/** Weights divide it with little loss; a million a second (microseconds of one
+ *  worker, or tokens) take nine years to pass 64 bits. */
 #define BT_SCHED_FAIR_UNIT 65536u
 
 typedef struct bt_sched_fair {
@@ -74,6 +66,11 @@ void bt_sched_fair_set_weight(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
                               uint32_t weight);
 /** Something of it waits, or nothing any more. What is so already stays. */
 void bt_sched_fair_wait(bt_sched_fair_t *fair, bt_sched_flow_t *flow);
+/** Where what was served is queued once more, behind a server's door: of that
+ *  the oldest that is not done had this time when it went. Who comes now stands
+ *  beside it, not behind all that went meanwhile. */
+void bt_sched_fair_wait_since(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
+                              uint64_t oldest);
 void bt_sched_fair_rest(bt_sched_fair_t *fair, bt_sched_flow_t *flow);
 /** It is served. O(backlogged flows) at most. */
 void bt_sched_fair_charge(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
@@ -81,6 +78,9 @@ void bt_sched_fair_charge(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
 /** So much of what was charged was not done. */
 void bt_sched_fair_refund(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
                           uint64_t work);
+/** So much more was done than was charged. */
+void bt_sched_fair_add(bt_sched_fair_t *fair, bt_sched_flow_t *flow,
+                       uint64_t work);
 /** It was its turn, and a limit of its own kept it from being served, while
  *  others were: it has no claim on that. */
 void bt_sched_fair_passed(bt_sched_fair_t *fair, bt_sched_flow_t *flow);

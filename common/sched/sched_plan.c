@@ -30,6 +30,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
     uint32_t n_items = 0;
     uint32_t n_context = 0;
     uint32_t budget = token_budget;
+    bool top_is_done = false;
     bt_list_t *pos;
     bt_list_t *tmp;
 
@@ -61,6 +62,9 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
         const uint32_t left = seq->n_tokens - seq->n_computed;
         uint32_t n_new;
 
+        if (top_is_done && (seq->turn.priority == 0)) {
+            break; /* its first token would wait for this one's chunk */
+        }
         if ((left <= 1 + seq->n_drafts) || (n_items == max_items) ||
             (budget == 0) || !bt_sched_seq_has_room(seq)) {
             continue;
@@ -70,6 +74,8 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
             break; /* in order: a later, shorter one must not overtake for
                       ever */
         }
+        top_is_done |=
+            (n_new == left) && (seq->turn.priority >= BT_SCHED_TOP_LEVEL);
         items[n_items++] = (bt_sched_item_t){seq, n_new, n_new == left};
         n_context += n_new;
         budget -= n_new;

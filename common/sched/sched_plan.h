@@ -11,11 +11,13 @@
  *      rest was found in a cache;
  *   2. what is left of the budget, but never less than a block, goes to
  *      sequences with more to compute, as chunks, in their order
- * (sched_queue.h, sched_order.h). So a shorter prompt, or one of a higher
- * priority, also goes before one that is half computed. A chunk that is not a
- * prompt's last ends on a block boundary of absolute positions, so that whole
- *      blocks become ready to send. Where none fits, nobody further back
- *      overtakes.
+ *      (sched_queue.h, sched_order.h). So a shorter prompt, or one of a higher
+ *      priority, also goes before one that is half computed. A chunk that is
+ *      not a prompt's last ends on a block boundary of absolute positions, so
+ *      that whole blocks become ready to send. Where none fits, nobody further
+ *      back overtakes. Behind a prompt of the top level that will be complete
+ *      none of level 0 is begun: its first token comes with the iteration's
+ *      end.
  *
  * A sequence that joins is in the next plan; one that leaves is simply not in
  * the list any more. Nothing is padded.

@@ -49,9 +49,10 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;
     worker->sched.prefill_us += leg->prefill_us;
-    gen->flow->prefill_tokens += leg->prefill_tokens;
+    gen->flow->prefill_us += leg->prefill_us;
     if (part != BT_PART_PREFILL) {
         gen->flow->seats++;
+        core->n_seats++;
         gen->flow->blocks += leg->blocks;
     }
     bt_list_push_back(&worker->legs, &leg->link);
@@ -191,7 +192,7 @@ static void send_request(bt_core_t *core, const party_t *party,
                 .tokens = is_lent ? NULL : tokens_of(core, gen),
                 .max_new = gen->max_new - gen->n_output,
                 .deadline_ms = (uint32_t)left_ms,
-                .priority = gen->turn.priority,
+                .priority = gen->level,
                 .sampling = gen->sampling,
                 .space = gen->space,
                 .wants = wants_of(gen),
@@ -331,6 +332,7 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     const bt_sched_request_t request = request_of(gen);
     bt_pick_t pick;
     party_t party;
+    uint32_t level;
 
     if ((now_us >= gen->deadline_us) ||
         !bt_table_pick(&core->table, &request, &pick) ||
@@ -345,10 +347,13 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     }
     bt_table_take(&core->table, &pick);
     gather(gen, &request, &pick, &party);
+    level = bt_flow_level(core, gen,
+                          (pick.prefill != NULL) ? pick.prefill : pick.decode);
     *n_tokens_p +=
         (uint64_t)n_with_prompt(&party, &pick) * bt_gen_n_tokens(gen);
     for (uint32_t i = 0; i < party.n; i++) {
         bt_flow_charge(core, party.gens[i], i == 0);
+        party.gens[i]->level = level;
         bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &party, party.gens[i], &pick, now_us);
         note_attempt(party.gens[i], &pick, now_us);

@@ -161,7 +161,6 @@ typedef struct bt_core_config {
     bt_sched_target_t target;    /**< of those that have none of their own */
     /** There are several: none may have much ahead of others at the workers. */
     bool has_tenants;
-    const bt_sched_price_t *price; /**< of work; NULL: a token is a token */
 } bt_core_config_t;
 
 BT_MUST_CHECK bt_status_t bt_core_create(const bt_core_config_t *config,

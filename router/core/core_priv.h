@@ -17,6 +17,7 @@
 
 #include "common/base/hmap.h"
 #include "common/sched/sched_cost.h"
+#include "common/sched/sched_price.h"
 #include "common/sched/sched_queue.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
@@ -75,10 +76,11 @@ typedef struct bt_core_flow {
      *  first finds nobody, none behind it does. */
     bt_list_t waiting[BT_NEED_N];
     uint32_t n_waiting;
-    uint32_t n_gens; /**< not freed */
+    uint32_t n_gens;    /**< not freed */
+    double mean_output; /**< tokens of its answers; 0: none has ended */
     /* Of its open legs. */
-    uint64_t prefill_tokens; /**< those COMPUTING */
-    uint64_t seats, blocks;  /**< where it generates */
+    uint64_t prefill_us;    /**< of those COMPUTING */
+    uint64_t seats, blocks; /**< where it generates */
     /* Of the look through all that wait that is under way. */
     uint64_t look;            /**< its number: what follows is of it */
     bt_list_t *at[BT_NEED_N]; /**< next of each queue */
@@ -96,7 +98,10 @@ struct bt_gen {
     void *user;
     bt_core_flow_t *flow; /**< its tenant's */
     uint64_t charged;     /**< work that was charged for it; 0: none yet */
+    uint64_t tag;         /**< its flow's time before that */
+    uint32_t thought_new; /**< ...for so many tokens */
     bool shares_prompt;   /**< ...without its prompt, which another pays */
+    uint32_t level;       /**< its priority at the workers */
     bt_gen_state_t state;
     bt_attempt_t attempt;
 
@@ -155,6 +160,8 @@ struct bt_core {
     bt_sched_cost_t cost; /**< a guess, before any worker has measured */
     /** Of the worker that last said some: for one that has none yet. */
     bt_sched_rates_t rates;
+    bt_sched_price_t price; /**< of work */
+    uint64_t n_seats;       /**< of all flows */
     uint32_t n_live, n_waiting, n_legs;
     uint64_t logits_bytes; /**< of all generations */
     uint64_t next_id;
@@ -279,6 +286,9 @@ typedef struct bt_flow_room {
     uint32_t tokens_per_block;
 } bt_flow_room_t;
 void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p);
+/** Its priority at workers, one of which computes its prompt. */
+uint32_t bt_flow_level(const bt_core_t *core, const bt_gen_t *gen,
+                       const bt_instance_t *worker);
 /** Has its tenant as much ahead, or of the KV, as it may have now? */
 bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
                         const bt_flow_room_t *room);

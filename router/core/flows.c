@@ -1,23 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tenants: those of theirs that wait, and what they may have ahead of others at
- * the workers. There nobody's turn can change any more, so with several tenants
- * in force
+ * the workers. These know no tenants: what is there goes by its level and when
+ * it came. So with several tenants in force
  *
- *     prompts that are not computed    AHEAD_TOKENS for each prefill worker:
- *                                      its iteration and the next one
+ *     prompts that are not computed    AHEAD_US of each prefill worker's time
  *     generations                      the seats, and AHEAD_SEATS for each
  *                                      decode worker
  *
  * are sent, each tenant's share of what is ahead by its weight among those that
  * wait. More is not needed to keep workers busy: the router hears of each
- * prompt that is done, and sends the next. */
+ * prompt that is done, and sends the next. And
+ *
+ *   - who has had less by its weight than another that has prompts at a worker
+ *     goes there with the top level, so before all of those but the iteration
+ *     that runs; all else with none. A client's priority is for the order among
+ *     those of its own tenant, here, and takes nothing from others.
+ *   - the last eighth of the seats is for those who have less than as many.
+ *
+ * A flow that begins to wait stands beside the oldest prompt that is at a
+ * worker, not behind all that went there (bt_sched_fair_wait_since()). */
 #include "router/core/core_priv.h"
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 
-#define AHEAD_TOKENS 1024u
+/* Ten times and more what it takes until the next one is there. What is larger
+ * goes alone. */
+#define AHEAD_US     100000u
 #define AHEAD_SEATS  4u
+#define KEPT_SEATS   8u  /* one of so many */
+#define OUTPUT_SHARE 0.1 /* of the newest in a flow's mean */
 #define MANY_FLOWS   2048u
 
 /* ---- birth and end ---- */
@@ -123,13 +135,63 @@ void bt_flow_free_all(bt_core_t *core)
 
 /* ---- who waits ---- */
 
+/* Its prompt is one that a worker has yet to compute. */
+static const bt_gen_t *computing(bt_list_t *link)
+{
+    const bt_leg_t *leg = BT_CONTAINER_OF(link, bt_leg_t, link);
+
+    return ((leg->state == BT_LEG_IS_COMPUTING) && (leg->prefill_tokens > 0))
+               ? leg->gen
+               : NULL;
+}
+
+static uint64_t oldest_tag(const bt_core_t *core)
+{
+    const bt_list_t *workers = &core->table.workers;
+    uint64_t oldest = UINT64_MAX;
+
+    for (bt_list_t *at = workers->next; at != workers; at = at->next) {
+        const bt_list_t *legs = &BT_CONTAINER_OF(at, bt_instance_t, link)->legs;
+
+        for (bt_list_t *pos = legs->next; pos != legs; pos = pos->next) {
+            const bt_gen_t *gen = computing(pos);
+
+            if ((gen != NULL) && (gen->tag < oldest)) {
+                oldest = gen->tag;
+            }
+        }
+    }
+    return oldest;
+}
+
+uint32_t bt_flow_level(const bt_core_t *core, const bt_gen_t *gen,
+                       const bt_instance_t *worker)
+{
+    const bt_list_t *legs = &worker->legs;
+
+    if (!core->config.has_tenants) {
+        return gen->turn.priority;
+    }
+    for (bt_list_t *pos = legs->next; pos != legs; pos = pos->next) {
+        const bt_gen_t *other = computing(pos);
+
+        if ((other != NULL) && (other->flow != gen->flow) &&
+            (gen->flow->fair.time < other->flow->fair.time)) {
+            return BT_SCHED_TOP_LEVEL;
+        }
+    }
+    return 0;
+}
+
 void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_need_t need)
 {
     bt_core_flow_t *flow = gen->flow;
 
     bt_sched_queue_insert(&flow->waiting[need], &gen->turn);
     if (flow->n_waiting++ == 0) {
-        bt_sched_fair_wait(&core->fair, &flow->fair);
+        bt_sched_fair_wait_since(&core->fair, &flow->fair,
+                                 core->config.has_tenants ? oldest_tag(core)
+                                                          : UINT64_MAX);
     }
 }
 
@@ -145,40 +207,63 @@ void bt_flow_rest(bt_core_t *core, bt_gen_t *gen)
 
 /* ---- work ---- */
 
-static uint64_t work_of(const bt_core_t *core, uint64_t n_prompt,
-                        uint64_t n_new)
+static bt_sched_piece_t piece_of(const bt_gen_t *gen, uint32_t n_cached,
+                                 uint32_t n_new)
 {
-    const bt_sched_price_t *price = (core->config.price != NULL)
-                                        ? core->config.price
-                                        : &bt_sched_price_tokens;
+    return (bt_sched_piece_t){
+        .n_cached = n_cached,
+        .n_prompt = gen->shares_prompt ? 0 : gen->prompt->n,
+        .n_context = gen->prompt->n,
+        .n_new = n_new,
+    };
+}
 
-    return price->work(price->ctx, n_prompt, n_new);
+/* Tokens that it will have, as far as those before it tell. */
+static uint32_t expected_output(const bt_core_t *core, const bt_gen_t *gen)
+{
+    const double mean = (gen->flow->mean_output > 0) ? gen->flow->mean_output
+                                                     : core->mean_output;
+
+    return ((mean > 0) && (mean < (double)gen->max_new)) ? (uint32_t)(mean + 1)
+                                                         : gen->max_new;
 }
 
 /* A re-run is nobody's fault but the workers'. */
 void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads)
 {
+    bt_sched_piece_t piece;
+
     if (gen->charged > 0) {
         return;
     }
-    gen->charged = work_of(core, leads ? gen->prompt->n : 0, gen->max_new);
-    gen->charged += (gen->charged == 0) ? 1 : 0;
     gen->shares_prompt = !leads;
+    gen->thought_new = expected_output(core, gen);
+    gen->tag = gen->flow->fair.time;
+    piece = piece_of(gen, 0, gen->thought_new);
+    gen->charged = bt_sched_price_of(&core->price, &piece);
     bt_sched_fair_charge(&core->fair, &gen->flow->fair, gen->charged);
 }
 
 void bt_flow_settle(bt_core_t *core, bt_gen_t *gen)
 {
-    const uint32_t n_cached = gen->ledger.n_cached;
-    const uint32_t n_prompt =
-        (gen->shares_prompt || (n_cached > gen->prompt->n))
-            ? 0
-            : gen->prompt->n - n_cached;
-    const uint64_t done = work_of(core, n_prompt, gen->n_output);
+    const bt_sched_piece_t thought = piece_of(gen, 0, gen->thought_new);
+    const bt_sched_piece_t was =
+        piece_of(gen, gen->ledger.n_cached, gen->n_output);
+    bt_core_flow_t *flow = gen->flow;
+    uint64_t done;
 
+    if (gen->charged == 0) { /* it was sent to nobody */
+        return;
+    }
+    done = bt_sched_price_settled(&core->price, gen->charged, &thought, &was);
     if (gen->charged > done) {
-        bt_sched_fair_refund(&core->fair, &gen->flow->fair,
-                             gen->charged - done);
+        bt_sched_fair_refund(&core->fair, &flow->fair, gen->charged - done);
+    } else {
+        bt_sched_fair_add(&core->fair, &flow->fair, done - gen->charged);
+    }
+    if (gen->n_output > 0) {
+        flow->mean_output += ((flow->mean_output > 0) ? OUTPUT_SHARE : 1) *
+                             ((double)gen->n_output - flow->mean_output);
     }
 }
 
@@ -219,20 +304,24 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
                         const bt_flow_room_t *room)
 {
     const bt_core_flow_t *flow = gen->flow;
-    uint64_t seats;
+    uint64_t seats, kept;
 
     if (!core->config.has_tenants) {
         return false;
     }
     /* Who has nothing is never kept from having something. */
-    if ((flow->prefill_tokens > 0) &&
-        (flow->prefill_tokens >=
-         bt_sched_fair_share(&core->fair, &flow->fair,
-                             room->n_prefill * AHEAD_TOKENS))) {
+    if ((flow->prefill_us > 0) &&
+        (flow->prefill_us >= bt_sched_fair_share(&core->fair, &flow->fair,
+                                                 room->n_prefill * AHEAD_US))) {
         return true;
     }
     if (flow->seats == 0) {
         return false;
+    }
+    kept = room->seats / KEPT_SEATS;
+    if ((kept > 0) && (flow->seats > kept) &&
+        (core->n_seats + kept >= room->seats + room->n_decode * AHEAD_SEATS)) {
+        return true;
     }
     seats = room->seats + bt_sched_fair_share(&core->fair, &flow->fair,
                                               room->n_decode * AHEAD_SEATS);

@@ -153,7 +153,7 @@ bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input)
 static void leg_leave(bt_core_t *core, bt_leg_t *leg)
 {
     if (leg->state == BT_LEG_IS_COMPUTING) {
-        leg->gen->flow->prefill_tokens -= leg->prefill_tokens;
+        leg->gen->flow->prefill_us -= leg->prefill_us;
         core->has_eased = true;
         leg->worker->sched.prefill_tokens -= leg->prefill_tokens;
         leg->worker->sched.prefill_us -= leg->prefill_us;
@@ -167,6 +167,7 @@ static void leg_enter(bt_core_t *core, bt_leg_t *leg)
         leg->worker->sched.blocks -= leg->blocks;
         if (leg->part != BT_PART_PREFILL) {
             leg->gen->flow->seats--;
+            core->n_seats--;
             leg->gen->flow->blocks -= leg->blocks;
         }
         bt_list_remove(&leg->link);

@@ -152,6 +152,7 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     if (bt_sched_rates_prompt_us(&stats->rates, 1, 1) > 0) {
         core->rates = stats->rates;
     }
+    bt_sched_price_learn(&core->price, &stats->rates, worker->sched.seats);
     changed = bt_table_report(worker, stats);
     bt_core_limit_seats(core, worker);
     if (changed) {

@@ -200,7 +200,26 @@ bool bt_frontend_ready(const bt_frontend_t *front)
     return !front->leaving;
 }
 
-bt_status_t bt_frontend_check_room(const bt_frontend_t *front, size_t n,
+/* Has it its part of the queue, where that is nearly full? */
+static bool has_its_places(const bt_frontend_t *front,
+                           const bt_tenant_t *tenant, uint32_t in_flight,
+                           size_t n, uint32_t n_mine)
+{
+    const uint32_t max_queue = front->config->max_queue;
+    const uint32_t kept = max_queue / 8;
+    uint32_t n_now;
+
+    if ((kept == 0) || (tenant == NULL) ||
+        !bt_tenants_are_many(&front->tenants)) {
+        return false;
+    }
+    n_now = tenant->n_under_way;
+    n_now -= (n_mine < n_now) ? n_mine : n_now;
+    return (in_flight + n > max_queue - kept) && (n_now + n > kept);
+}
+
+bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
+                                   const bt_tenant_t *tenant, size_t n,
                                    uint32_t n_mine, bt_api_error_t *error_p)
 {
     const uint32_t max_queue = front->config->max_queue;
@@ -219,6 +238,11 @@ bt_status_t bt_frontend_check_room(const bt_frontend_t *front, size_t n,
                          "%u requests are in flight and the limit is %u, try "
                          "again later",
                          in_flight, max_queue);
+    } else if (has_its_places(front, tenant, in_flight, n, n_mine)) {
+        bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
+                         "%u requests are in flight of %u, and the rest is for "
+                         "others: %u of them are yours, try again later",
+                         in_flight, max_queue, tenant->n_under_way);
     } else {
         return BT_OK;
     }

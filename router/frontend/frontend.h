@@ -97,8 +97,11 @@ void bt_frontend_end_all(bt_frontend_t *front, const char *why,
 /** True when every loaded model can be served now and no drain has begun. */
 bool bt_frontend_ready(const bt_frontend_t *front);
 /** Is there room for n more answers, beside n_mine that are counted already?
+ * The last eighth of the places is for tenants that have no more than an
+ * eighth: one that floods is told to come later, and the others find room.
  *  @retval BT_ERR_BUSY  error_p says why not */
 BT_MUST_CHECK bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
+                                                 const bt_tenant_t *tenant,
                                                  size_t n, uint32_t n_mine,
                                                  bt_api_error_t *error_p);
 /** Those that arrive and those whose answer is being written included. */

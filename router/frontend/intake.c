@@ -29,8 +29,8 @@ static bt_status_t refuse(bt_intake_t *in, bt_status_t status)
 static bt_status_t check_room(bt_intake_t *in, size_t n_choices)
 {
     bt_tenant_denial_t denial;
-    bt_status_t status =
-        bt_frontend_check_room(in->front, n_choices, in->n_places, &in->error);
+    bt_status_t status = bt_frontend_check_room(
+        in->front, in->tenant, n_choices, in->n_places, &in->error);
 
     if (status != BT_OK) {
         if (in->error.http_status != 400) {

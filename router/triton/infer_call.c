@@ -317,7 +317,8 @@ static void begin_rows(bt_infer_call_t *call)
         bt_infer_call_fail_for_memory(call);
         return;
     }
-    status = bt_frontend_check_room(call->front, call->n_rows, 1, &call->error);
+    status = bt_frontend_check_room(call->front, call->tenant, call->n_rows, 1,
+                                    &call->error);
     give_place(call);
     if (status != BT_OK) {
         bt_infer_call_refuse(call);
@@ -683,7 +684,8 @@ static bool enter(bt_infer_call_t *call, const bt_infer_source_t *source)
                          "out of memory for this request, try again later");
         return false;
     }
-    if (bt_frontend_check_room(call->front, 1, 0, &call->error) != BT_OK) {
+    if (bt_frontend_check_room(call->front, call->tenant, 1, 0, &call->error) !=
+        BT_OK) {
         return false;
     }
     call->holds_place = true;

@@ -99,7 +99,7 @@ static inline void assert_worker(const bt_instance_t *worker)
 /* @return how many of it wait */
 static inline uint32_t assert_flow(bt_core_t *core, const bt_core_flow_t *flow)
 {
-    uint64_t prefill_tokens = 0, seats = 0, blocks = 0;
+    uint64_t prefill_us = 0, seats = 0, blocks = 0;
     uint32_t n_waiting = 0, n_gens = 0;
     bt_list_t *head, *pos, *tmp;
 
@@ -129,9 +129,8 @@ static inline uint32_t assert_flow(bt_core_t *core, const bt_core_flow_t *flow)
                 if (leg->worker == NULL) {
                     continue;
                 }
-                prefill_tokens += (leg->state == BT_LEG_IS_COMPUTING)
-                                      ? leg->prefill_tokens
-                                      : 0;
+                prefill_us +=
+                    (leg->state == BT_LEG_IS_COMPUTING) ? leg->prefill_us : 0;
                 if (leg->part != BT_PART_PREFILL) {
                     seats++;
                     blocks += leg->blocks;
@@ -141,7 +140,7 @@ static inline uint32_t assert_flow(bt_core_t *core, const bt_core_flow_t *flow)
     }
     assert_int_equal(flow->n_waiting, n_waiting);
     assert_int_equal(flow->n_gens, n_gens);
-    assert_int_equal(flow->prefill_tokens, prefill_tokens);
+    assert_int_equal(flow->prefill_us, prefill_us);
     assert_int_equal(flow->seats, seats);
     assert_int_equal(flow->blocks, blocks);
     assert_int_equal(n_waiting > 0, !bt_list_empty(&flow->fair.link));

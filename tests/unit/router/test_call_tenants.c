@@ -3,6 +3,7 @@
 #include "tests/unit/router/call_fixture.h"
 
 #include "common/base/assert.h"
+#include "router/core/core_priv.h"
 
 /* printf %s first-key | b2sum -l 256; the same of second-key */
 #define FIRST "744e3f2db4a90571dfd3944ca68929d55a8d5dfb973c2eb7ffdd3b8d3aa541dc"
@@ -82,6 +83,14 @@ static void a_route_is_locked_unless_its_line_says_otherwise(void **state)
     stop(w);
 }
 
+static uint32_t priority_of(world_t *w, unsigned i)
+{
+    const bt_gen_t *gen = bt_gen_find(w->core, request(w, i)->key.id);
+
+    assert_non_null(gen);
+    return gen->turn.priority;
+}
+
 static void tenants_have_spaces_and_priorities_of_their_own(void **state)
 {
     world_t *w = &world;
@@ -92,14 +101,45 @@ static void tenants_have_spaces_and_priorities_of_their_own(void **state)
     w->config.client_priority = true;
     ask(w, &ex[0], "first-key", COMPLETIONS, ASK);
     ask(w, &ex[1], "second-key", COMPLETIONS, ASK);
-    assert_int_equal(request(w, 0)->priority, 4); /* not 9 */
-    assert_int_equal(request(w, 1)->priority, 9);
+    assert_int_equal(priority_of(w, 0), 4); /* not 9 */
+    assert_int_equal(priority_of(w, 1), 9);
+    /* No client's counts where others' requests are: the second has had less.
+     */
+    assert_int_equal(request(w, 0)->priority, 0);
+    assert_int_equal(request(w, 1)->priority, BT_SCHED_TOP_LEVEL);
     assert_false(bt_hash128_equal(request(w, 0)->space, request(w, 1)->space));
     assert_true((request(w, 0)->space.lo | request(w, 0)->space.hi) != 0);
     answer(w, 0, "abcdef", BT_FINISH_LENGTH);
     answer(w, 1, "abcdef", BT_FINISH_LENGTH);
     assert_int_equal(ex[0].status, 200);
     assert_int_equal(ex[1].status, 200);
+    stop(w);
+}
+
+/* Of 8 places one is for who has no more than one. */
+static void one_that_floods_leaves_places_to_others(void **state)
+{
+    bt_exchange_t ex[8], refused, other, last;
+    world_t *w = &world;
+
+    (void)state;
+    open_with(w, "");
+    for (size_t i = 0; i < 7; i++) {
+        ask(w, &ex[i], "first-key", COMPLETIONS, ASK);
+    }
+    ask(w, &refused, "first-key", COMPLETIONS, ASK);
+    assert_int_equal(refused.status, 429);
+    has(&refused, "7 requests are in flight of 8, and the rest is for others");
+    ask(w, &other, "second-key", COMPLETIONS, ASK);
+    assert_int_equal(tenant_of(w, "b")->n_under_way, 1);
+    ask(w, &last, "second-key", COMPLETIONS, ASK);
+    assert_int_equal(last.status, 429);
+    has(&last, "8 requests are in flight and the limit is 8");
+    for (unsigned i = 0; i < 8; i++) {
+        answer(w, i, "abcdef", BT_FINISH_LENGTH);
+    }
+    assert_int_equal(ex[6].status, 200);
+    assert_int_equal(other.status, 200);
     stop(w);
 }
 
@@ -210,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(a_route_is_locked_unless_its_line_says_otherwise),
         BT_TEST(tenants_have_spaces_and_priorities_of_their_own),
+        BT_TEST(one_that_floods_leaves_places_to_others),
         BT_TEST(a_call_costs_what_it_took),
         BT_TEST(what_is_refused_is_not_counted),
     };

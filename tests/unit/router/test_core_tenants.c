@@ -157,7 +157,8 @@ static void priority_counts_among_those_of_a_tenant_alone(void **state)
     close_world(w);
 }
 
-/* 60 tokens each: 18 of them are 1,024 and more. */
+/* Nothing is measured: 100 ms are what a token and an iteration are guessed to
+ * take, a millisecond each. 60 tokens each: two of them are 100 ms and more. */
 static void no_more_prompts_are_sent_than_keep_a_worker_busy(void **state)
 {
     static const char prompt[] =
@@ -171,14 +172,14 @@ static void no_more_prompts_are_sent_than_keep_a_worker_busy(void **state)
     p = join(w, "prefill-0", BT_ROLE_PREFILL);
     (void)join(w, "decode-0", BT_ROLE_DECODE);
     ask(w, &first, 30, prompt, 1, 0);
-    assert_int_equal(strlen(order(w, p)), 18);
+    assert_string_equal(order(w, p), "aa");
     ask(w, &second, 1, "b", 1, 0);
-    assert_int_equal(strlen(order(w, p)), 19);
+    assert_string_equal(order(w, p), "aab");
     /* The next goes as soon as one is computed, before it has ended. */
     prefilled(w, p, key_of(w, p, 0));
-    assert_int_equal(strlen(order(w, p)), 20);
+    assert_string_equal(order(w, p), "aaba");
     tokens(w, p, key_of(w, p, 1), 0, "x", BT_FINISH_LENGTH);
-    assert_int_equal(strlen(order(w, p)), 21);
+    assert_string_equal(order(w, p), "aabaa");
     close_world(w);
 }
 
@@ -229,7 +230,77 @@ static void what_was_not_generated_costs_nothing(void **state)
     ask(w, &second, 2, "b", 8, 0);
     serve(w, p, d, 0); /* 1 + 1 of 96: times are 2 and 9, not 96 and 9 */
     bt_core_worker_behind(w->core, p, false, w->now);
-    assert_string_equal(order(w, d), "ababab"); /* 2 9, 11 9, 11 18, 20 18 */
+    /* Its next are thought to be as short: 2 9, 4 9, 6 9. */
+    assert_string_equal(order(w, d), "abaabb");
+    close_world(w);
+}
+
+/* Its first answer was one token of 95: the next one, of 95, was thought to be
+ * as short, and costs what it was. */
+static void what_was_more_than_thought_is_charged_at_its_end(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_req_key_t key;
+
+    (void)state;
+    open_world(w);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    ask(w, &first, 1, "a", 95, 0);
+    ask(w, &second, 1, "b", 8, 0); /* 9, and never done */
+    serve(w, p, d, 0);             /* 1 + 1 */
+    ask(w, &first, 1, "a", 95, 0); /* 1 + 2 with it */
+    key = key_of(w, d, 2);
+    tokens(w, p, key, 0, "x", BT_FINISH_NONE);
+    for (uint32_t i = 1; i < 20; i++) {
+        tokens(w, d, key, i, "x", (i == 19) ? BT_FINISH_STOP : BT_FINISH_NONE);
+    }
+    ended(w, p, key);
+    ended(w, d, key);
+    bt_core_worker_behind(w->core, p, true, w->now);
+    ask(w, &first, 1, "a", 8, 0);
+    ask(w, &second, 1, "b", 8, 0);
+    bt_core_worker_behind(w->core, p, false, w->now);
+    assert_string_equal(order(w, d), "ababa"); /* 2 + 21 against 9 */
+    close_world(w);
+}
+
+static uint32_t level_of(const world_t *w, const bt_instance_t *to, unsigned n)
+{
+    for (uint32_t i = 0; i < w->n_sent; i++) {
+        const sent_t *s = &w->sent[i];
+
+        if ((s->to == to) && (s->msg.type == BT_MSG_REQUEST) && (n-- == 0)) {
+            return s->msg.u.request.priority;
+        }
+    }
+    fail_msg("no such request");
+    return 0;
+}
+
+/* A client's priority is not told to workers, where it would take from others.
+ * Who has had less goes first there, as long as it has. */
+static void who_has_had_less_goes_first_at_the_workers(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+
+    (void)state;
+    open_world(w);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    ask(w, &first, 2, "aaa", 8, BT_SCHED_TOP_LEVEL); /* 11 each: 22 */
+    ask(w, &second, 3, "b", 8, 0); /* from 0, that of the oldest: 9, 18, 27 */
+    ask(w, &second, 1, "b", 8, BT_SCHED_TOP_LEVEL);
+    ask(w, &first, 1, "a", 8, 0); /* 22 against 36 */
+    assert_string_equal(order(w, p), "aabbbba");
+    for (unsigned i = 0; i < 7; i++) {
+        const bool less = ((i >= 2) && (i <= 4)) || (i == 6);
+
+        assert_int_equal(level_of(w, p, i), less ? BT_SCHED_TOP_LEVEL : 0);
+        assert_int_equal(level_of(w, d, i), less ? BT_SCHED_TOP_LEVEL : 0);
+    }
     close_world(w);
 }
 
@@ -295,6 +366,8 @@ int main(void)
         BT_TEST(no_more_prompts_are_sent_than_keep_a_worker_busy),
         BT_TEST(a_share_of_the_kv_is_kept),
         BT_TEST(what_was_not_generated_costs_nothing),
+        BT_TEST(what_was_more_than_thought_is_charged_at_its_end),
+        BT_TEST(who_has_had_less_goes_first_at_the_workers),
         BT_TEST(a_re_run_is_not_paid_twice),
         BT_TEST(tenants_that_left_are_forgotten),
     };

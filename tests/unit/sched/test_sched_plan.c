@@ -99,6 +99,30 @@ static void chunks_are_shared_by_priority_then_age(void **state)
     assert_int_equal(n_context, 56);
 }
 
+/* A first token of the top level does not wait for a chunk of level 0; where
+ * its prompt is not complete with the iteration, nothing is kept back. */
+static void a_first_token_of_the_top_level_waits_for_no_chunk(void **state)
+{
+    uint32_t n_context = 0;
+
+    (void)state;
+    bt_list_init(&running);
+    add(0, 64, 0);
+    add_with(1, 32, 0, BT_SCHED_TOP_LEVEL);
+    add_with(2, 32, 0, 1);
+    assert_int_equal(
+        bt_sched_plan(&running, 128, T, MAX_SEQS, items, &n_context), 2);
+    assert_ptr_equal(items[0].seq, &seqs[1]);
+    assert_ptr_equal(items[1].seq, &seqs[2]);
+    assert_int_equal(n_context, 64);
+    bt_list_init(&running);
+    add(0, 64, 0);
+    add_with(1, 100, 0, BT_SCHED_TOP_LEVEL);
+    assert_int_equal(
+        bt_sched_plan(&running, 98, T, MAX_SEQS, items, &n_context), 1);
+    assert_int_equal(items[0].n_new, 96);
+}
+
 static void a_full_batch_does_not_starve_the_context_phase(void **state)
 {
     uint32_t n_context = 0;
@@ -301,6 +325,7 @@ int main(void)
         BT_TEST(generation_goes_first_and_chunks_end_on_blocks),
         BT_TEST(a_last_chunk_need_not_end_on_a_block),
         BT_TEST(chunks_are_shared_by_priority_then_age),
+        BT_TEST(a_first_token_of_the_top_level_waits_for_no_chunk),
         BT_TEST(a_full_batch_does_not_starve_the_context_phase),
         BT_TEST(every_token_is_computed_exactly_once),
         BT_TEST(drafts_are_computed_with_their_step),
