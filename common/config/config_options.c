@@ -57,10 +57,10 @@
         name, BT_OPTION_FLAG, NULL, "no", 0, 1, "", NULL, programs, \
             offsetof(bt_config_t, field), help                      \
     }
-#define SWITCH(name, choices, programs, field, help)                          \
-    {                                                                         \
-        name, BT_OPTION_SWITCH, "[NAME]", "off", 0, 0, "", choices, programs, \
-            offsetof(bt_config_t, field), help                                \
+#define SWITCH(name, choices, programs, field, help)                        \
+    {                                                                       \
+        name, BT_OPTION_SWITCH, "NAME", "off", 0, 0, "", choices, programs, \
+            offsetof(bt_config_t, field), help                              \
     }
 
 #define PORT(name, programs, field, help)                             \
@@ -247,10 +247,9 @@ const bt_option_t bt_config_options[] = {
          "worker packs for itself"),
     SWITCH("local-prefill", "auto, on, off", S | WORKERS, local_prefill,
            "Decode workers run the context phase too, of all prompts where no "
-           "prefill worker is left; on, which the option alone means, too: and "
-           "of a share of those that queue up; auto: and of each prompt that "
-           "gains more time than its batch loses, by what steps and transfers "
-           "were measured to take"),
+           "prefill worker is left, and: on (or no value) of a share of those "
+           "that queue up; auto of each prompt that gains more time by it than "
+           "the batch there loses, as steps and transfers were measured"),
     TEXT("join", "URL[,URL]", "", WORKERS, join,
          "Control URLs of the routers to work for"),
     TEXT("listen", "URL", "", R, listen,
