@@ -12,7 +12,8 @@ Usage: ./baton bench orders [options]
   --every SECONDS     a long prompt comes so often (default 8)
   --seconds N         with long prompts; half as long without, before (default 40)
   --turns N           times that each order is measured, in turn (default 1)
-  --local-prefill     the decode worker takes a share of queued prompts
+  --local-prefill[=WAY]  the decode worker takes a share of queued prompts (on),
+                      or those that cost less there (auto)
   --workers LIST      more options of both workers, separated by commas
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
@@ -109,8 +110,8 @@ def measure(order, args, load):
     prefill, decode = worker_cores(threads)
     both = (["--threads", str(threads), "--prefill-order", order, "--chunk-tokens", str(args.chunk_tokens)] +
             [x for x in args.workers.split(",") if x])
-    if args.local_prefill:
-        decode = decode + ["--local-prefill"]
+    if args.local_prefill != "off":
+        decode = decode + [f"--local-prefill={args.local_prefill}"]
     with Cluster(args.model, kv_memory="1g", worker_args=both, prefill_args=prefill, decode_args=decode,
                  router_args=["--prefill-order", order]) as c:
         warm_up(c)
@@ -162,7 +163,7 @@ def parse():
     p.add_argument("--every", type=float, default=8)
     p.add_argument("--seconds", type=float, default=40)
     p.add_argument("--turns", type=int, default=1)
-    p.add_argument("--local-prefill", action="store_true")
+    p.add_argument("--local-prefill", nargs="?", choices=("on", "off", "auto"), const="on", default="off")
     p.add_argument("--workers", default="")
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)

@@ -495,11 +495,13 @@ static bool may_load(const bt_supervisor_t *s,
                  request->name);
         return false;
     }
-    if ((decode == 0) || ((prefill == 0) && !s->plan->config->local_prefill)) {
+    if ((decode == 0) ||
+        ((prefill == 0) &&
+         (strcmp(s->plan->config->local_prefill, "on") != 0))) {
         copy((decode == 0)
                  ? "decode=0 leaves nobody to generate"
                  : "prefill=0 leaves nobody to run the context phase: the "
-                   "launch has no --local-prefill",
+                   "launch has no --local-prefill on",
              error, ERROR_BYTES);
         return false;
     }

@@ -99,8 +99,15 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     hello->max_batch = w->max_seqs;
     hello->n_blocks = w->n_blocks;
     if ((hello->role == BT_ROLE_DECODE) &&
-        (w->config->local_prefill || (w->roles == BT_ROLES_BOTH))) {
+        ((strcmp(w->config->local_prefill, "off") != 0) ||
+         (w->roles == BT_ROLES_BOTH))) {
         hello->flags |= BT_HELLO_LOCAL_PREFILL;
+    }
+    if (strcmp(w->config->local_prefill, "auto") == 0) {
+        hello->flags |= BT_HELLO_LOCAL_WEIGHED;
+    }
+    if (strcmp(w->config->prefix_cache, "on") == 0) {
+        hello->flags |= BT_HELLO_KEEPS_PROMPTS;
     }
     hello->flags |= BT_HELLO_ROWS;
     if (bt_group_is_possible(w)) {

@@ -81,6 +81,7 @@ static bool is_text(const bt_option_t *option)
 {
     return (option->type == BT_OPTION_TEXT) ||
            (option->type == BT_OPTION_CHOICE) ||
+           (option->type == BT_OPTION_SWITCH) ||
            (option->type == BT_OPTION_ADDRESS) ||
            (option->type == BT_OPTION_MODELS);
 }
@@ -248,6 +249,17 @@ static bt_status_t set_file(bt_config_store_t *store, const char *path)
     return BT_OK;
 }
 
+/* Of an option that may stand alone: is the next argument its value? */
+static bool is_value(const bt_option_t *option, const char *next)
+{
+    char reason[REASON_BYTES];
+    bt_option_value_t value;
+
+    return (next != NULL) &&
+           (bt_config_value_parse(option, next, &value, reason,
+                                  sizeof(reason)) == BT_OK);
+}
+
 /* One option at argv[i]; *used_p says whether argv[i + 1] was its value. */
 static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
                                  const char *next, bool *used_p)
@@ -269,6 +281,10 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
     snprintf(where, sizeof(where), "--%.*s", (int)n, name);
     if ((value == NULL) && !is_file && (option->type == BT_OPTION_FLAG)) {
         value = "yes";
+    }
+    if ((value == NULL) && !is_file && (option->type == BT_OPTION_SWITCH) &&
+        !is_value(option, next)) {
+        value = "on";
     }
     if (value == NULL) {
         if ((next == NULL) || (strncmp(next, "--", 2) == 0)) {
@@ -524,10 +540,10 @@ static bt_status_t check_together(const bt_config_store_t *store)
         return BT_ERR_INVALID_PARAM;
     }
     if ((store->program == BT_PROG_SERVE) && (c->prefill == 0) &&
-        !c->local_prefill) {
+        (strcmp(c->local_prefill, "on") != 0)) {
         bt_config_complain(store->program,
                            "--prefill 0 leaves nobody to run the context "
-                           "phase; add --local-prefill or a prefill worker");
+                           "phase; add --local-prefill on or a prefill worker");
         return BT_ERR_INVALID_PARAM;
     }
     if (((store->program & (BT_PROG_SERVE | BT_PROG_ROUTER)) != 0) &&

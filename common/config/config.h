@@ -124,7 +124,7 @@ typedef struct bt_config {
     const char *weight_cache;   /* auto, off, DIR */
     uint32_t tokens_per_block;  /* 16 */
     uint32_t context_tokens;    /* 0 = the model's */
-    bool local_prefill;         /* decode worker does the context phase */
+    const char *local_prefill;  /* D: the context phase, too: off, on, auto */
     const char *link_transport; /* "auto" */
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
     uint32_t stuck_ms;                          /* 120000 */

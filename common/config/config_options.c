@@ -57,6 +57,11 @@
         name, BT_OPTION_FLAG, NULL, "no", 0, 1, "", NULL, programs, \
             offsetof(bt_config_t, field), help                      \
     }
+#define SWITCH(name, choices, programs, field, help)                        \
+    {                                                                       \
+        name, BT_OPTION_SWITCH, "NAME", "off", 0, 0, "", choices, programs, \
+            offsetof(bt_config_t, field), help                              \
+    }
 
 #define PORT(name, programs, field, help)                             \
     {                                                                 \
@@ -81,7 +86,7 @@ const bt_option_t bt_config_options[] = {
          "Name of the model (the first one) where --model gives none"),
     COUNT("prefill", "1", 0, 256, "workers", S, prefill,
           "Prefill workers to start for each model; 0 only with "
-          "--local-prefill"),
+          "--local-prefill on"),
     COUNT("decode", "1", 1, 256, "workers", S, decode,
           "Decode workers to start for each model"),
     COUNT("routers", "1", 1, BT_CONFIG_MAX_ROUTERS, "routers", S, routers,
@@ -251,9 +256,11 @@ const bt_option_t bt_config_options[] = {
          "all workers of one host, which share one copy; auto: "
          "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights); off: each "
          "worker packs for itself"),
-    FLAG("local-prefill", S | WORKERS, local_prefill,
-         "Decode workers run the context phase too: of all prompts where there "
-         "is no prefill worker, otherwise of a share of those that queue up"),
+    SWITCH("local-prefill", "auto, on, off", S | WORKERS, local_prefill,
+           "Decode workers run the context phase too, of all prompts where no "
+           "prefill worker is left, and: on (or no value) of a share of those "
+           "that queue up; auto of each prompt that gains more time by it than "
+           "the batch there loses, as steps and transfers were measured"),
     TEXT("join", "URL[,URL]", "", WORKERS, join,
          "Control URLs of the routers to work for"),
     TEXT("listen", "URL", "", R, listen,

@@ -25,6 +25,9 @@ typedef enum bt_option_type {
                             environment, where BATON_PORT is what a cluster says
                             of a service called baton */
     BT_OPTION_FLAG,    /**< bool; the bare option means true */
+    BT_OPTION_SWITCH,  /**< const char *, one of `choices`, on and off among
+                            them; the bare option means on, the words of a
+                            flag mean on and off */
     BT_OPTION_MODELS,  /**< [NAME=]PATH, repeatable; config->models */
 } bt_option_type_t;
 

@@ -145,6 +145,16 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
             return BT_ERR_INVALID_PARAM;
         }
         break;
+    case BT_OPTION_SWITCH:
+        if (parse_flag(text, &value.number) == BT_OK) {
+            value.text = (value.number != 0) ? "on" : "off";
+        }
+        if (!is_choice(option->choices, value.text)) {
+            snprintf(reason, bytes, "'%s' is not one of: %s", text,
+                     option->choices);
+            return BT_ERR_INVALID_PARAM;
+        }
+        break;
     case BT_OPTION_CHOICE:
         if (!is_choice(option->choices, text)) {
             snprintf(reason, bytes, "'%s' is not one of: %s", text,

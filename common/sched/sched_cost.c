@@ -293,18 +293,35 @@ bt_sched_rates_t bt_sched_cost_rates(const bt_sched_cost_t *cost)
     return rates;
 }
 
-uint64_t bt_sched_rates_prompt_us(const bt_sched_rates_t *rates,
-                                  uint32_t n_tokens, uint32_t chunk_tokens)
+uint64_t bt_sched_rates_rest_us(const bt_sched_rates_t *rates, uint32_t from,
+                                uint32_t to, uint32_t chunk_tokens)
 {
-    const uint32_t n_chunks =
-        n_tokens / chunk_tokens + (n_tokens % chunk_tokens != 0);
+    const uint32_t n = (to > from) ? to - from : 0;
+    const uint32_t n_chunks = n / chunk_tokens + (n % chunk_tokens != 0);
     const double us = (n_chunks * (double)rates->prefill_step_ns +
-                       (double)n_tokens * (double)rates->prefill_token_ns +
-                       (double)bt_sched_pairs(0, n_tokens) / 1024 *
+                       (double)n * (double)rates->prefill_token_ns +
+                       (double)bt_sched_pairs(from, n) / 1024 *
                            (double)rates->prefill_kilopair_ns +
-                       n_chunks * (double)n_tokens / 2048 *
+                       n_chunks * ((double)from + to) / 2048 *
                            (double)rates->prefill_kiloread_ns) /
                       1000;
 
     return (us < NS_MOST) ? (uint64_t)us : 0;
+}
+
+uint64_t bt_sched_rates_prompt_us(const bt_sched_rates_t *rates,
+                                  uint32_t n_tokens, uint32_t chunk_tokens)
+{
+    return bt_sched_rates_rest_us(rates, 0, n_tokens, chunk_tokens);
+}
+
+uint64_t bt_sched_rates_transfer_us(const bt_sched_rates_t *rates,
+                                    uint64_t bytes)
+{
+    const double us =
+        ((double)rates->transfer_start_ns +
+         (double)bytes / BYTES_UNIT * (double)rates->transfer_mib_ns) /
+        1000;
+
+    return ((bytes > 0) && (us < NS_MOST)) ? (uint64_t)us : 0;
 }

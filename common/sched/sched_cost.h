@@ -120,5 +120,11 @@ bt_sched_rates_t bt_sched_cost_rates(const bt_sched_cost_t *cost);
  *  beyond all reason count as none. @return us; 0: not measured there */
 uint64_t bt_sched_rates_prompt_us(const bt_sched_rates_t *rates,
                                   uint32_t n_tokens, uint32_t chunk_tokens);
+/** ...of the tokens from .. to-1 of a prompt. */
+uint64_t bt_sched_rates_rest_us(const bt_sched_rates_t *rates, uint32_t from,
+                                uint32_t to, uint32_t chunk_tokens);
+/** @return us; 0 where transfers have not been measured, and of no bytes */
+uint64_t bt_sched_rates_transfer_us(const bt_sched_rates_t *rates,
+                                    uint64_t bytes);
 
 #endif

@@ -29,6 +29,7 @@ const char *bt_sched_cause_name(bt_sched_cause_t cause)
         [BT_SCHED_RELIEF] = "prompts queue up",
         [BT_SCHED_BEST_TWICE] = "best in both roles",
         [BT_SCHED_BOTH_TWICE] = "two of both roles",
+        [BT_SCHED_WEIGHED_SO] = "costs less",
     };
 
     BT_ASSERT(cause < BT_SCHED_N_CAUSES);
@@ -186,13 +187,19 @@ bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement)
            ((placement->decode == NULL) || healthy(placement->decode));
 }
 
+static bool is_weighed(const bt_sched_worker_t *worker)
+{
+    return (worker->roles & BT_SCHED_WEIGHED) != 0;
+}
+
 /* Should a worker do both phases, since prompts queue up? Its batch waits for
  * each chunk: it gets a share of the queue only, and none of a short one. */
 static bool relieves(const bt_sched_worker_t *local,
                      const bt_sched_worker_t *prefill)
 {
-    return prefill->prefill_tokens >=
-           LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
+    return !is_weighed(local) &&
+           prefill->prefill_tokens >=
+               LOCAL_FROM_TOKENS + LOCAL_SHARE * local->prefill_tokens;
 }
 
 static bool is_both(const bt_sched_worker_t *worker)
@@ -209,12 +216,30 @@ static void place_local(choice_t local, bt_sched_cause_t cause,
         .decode = local.worker, .decode_why = local.why, .cause = cause};
 }
 
+/* A prefill worker that is full is one to wait for, if that costs less. */
+static bool is_worth_weighing(const choice_t *local, const choice_t *prefill)
+{
+    return takes(local->worker) && is_weighed(local->worker) &&
+           !local->is_avoided && healthy(prefill->worker);
+}
+
+void bt_sched_place_weighed(bt_sched_placement_t *placement)
+{
+    const choice_t local = {.worker = placement->weighed,
+                            .why = placement->weighed_why};
+
+    BT_ASSERT(local.worker != NULL);
+    place_local(local, BT_SCHED_WEIGHED_SO, placement);
+}
+
 bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
                     bt_sched_placement_t *placement_p)
 {
     const choices_t best = best_of(workers, request);
     const choice_t prefill = best.prefill, decode = best.decode;
     const choice_t local = best.local;
+    const bool weighs = is_worth_weighing(&local, &prefill);
+    bt_sched_worker_t *const weighed = weighs ? local.worker : NULL;
 
     BT_ASSERT(request->max_new > 0);
     if (takes(prefill.worker)) {
@@ -222,7 +247,7 @@ bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
             place_local(local, BT_SCHED_RELIEF, placement_p);
             return true;
         }
-    } else if (takes(local.worker) ||
+    } else if ((takes(local.worker) && !weighs) ||
                ((prefill.worker == NULL) && (local.worker != NULL))) {
         place_local(local, BT_SCHED_NO_PREFILL, placement_p);
         return true;
@@ -234,7 +259,9 @@ bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
     if (request->max_new == 1) {
         *placement_p = (bt_sched_placement_t){.prefill = prefill.worker,
                                               .prefill_why = prefill.why,
-                                              .cause = BT_SCHED_ONE_TOKEN};
+                                              .cause = BT_SCHED_ONE_TOKEN,
+                                              .weighed = weighed,
+                                              .weighed_why = local.why};
         return true;
     }
     if (prefill.worker == decode.worker) {
@@ -249,7 +276,9 @@ bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
                                           .prefill_why = prefill.why,
                                           .decode = decode.worker,
                                           .decode_why = decode.why,
-                                          .cause = BT_SCHED_BY_PHASES};
+                                          .cause = BT_SCHED_BY_PHASES,
+                                          .weighed = weighed,
+                                          .weighed_why = local.why};
     return true;
 }
 

@@ -19,7 +19,10 @@
  * A healthy worker with BT_SCHED_LOCAL does both phases where no prefill worker
  * is healthy and not full, and where that one is far behind: for each
  * outstanding prompt token of its own there are four, and 1,024 more, at the
- * best prefill worker. A worker that is the best one in both roles does both
+ * best prefill worker. One with BT_SCHED_WEIGHED does where no prefill worker
+ * is healthy; else the placement names it beside the pair, for the owner to
+ * weigh the two ways (sched_local.h), which takes more than is known here. A
+ * worker that is the best one in both roles does both
  * phases, too; and where the best ones are two, each of both roles, the one for
  * generation does: no KV has to travel, and no two workers hold blocks for each
  * other (I4).
@@ -45,6 +48,7 @@
 #define BT_SCHED_LOCAL   4u  /**< both phases of one request */
 #define BT_SCHED_GROUPS  8u  /**< requests with one prompt, computed once */
 #define BT_SCHED_ROWS    16u /**< log-probs and logits of requests */
+#define BT_SCHED_WEIGHED 32u /**< LOCAL only where that costs less */
 
 /** What a worker is sent ahead: as many requests as it has seats, and so many
  *  more. With these it has something to begin whenever something ends; the
@@ -107,6 +111,7 @@ typedef enum bt_sched_cause {
     BT_SCHED_RELIEF,     /**< local: prompts queue up */
     BT_SCHED_BEST_TWICE, /**< local: it is the best one in both roles */
     BT_SCHED_BOTH_TWICE, /**< local: the best ones have both roles, each */
+    BT_SCHED_WEIGHED_SO, /**< local: it costs less */
     BT_SCHED_N_CAUSES,
 } bt_sched_cause_t;
 
@@ -125,6 +130,9 @@ typedef struct bt_sched_placement {
     bt_sched_worker_t *decode;  /**< NULL: prefill alone */
     bt_sched_cause_t cause;
     bt_sched_why_t prefill_why, decode_why; /**< of those that are not NULL */
+    /** It could do both phases instead, if that costs less; NULL: none. */
+    bt_sched_worker_t *weighed;
+    bt_sched_why_t weighed_why;
 } bt_sched_placement_t;
 
 /**
@@ -153,6 +161,9 @@ uint32_t bt_sched_group_size(const bt_sched_placement_t *placement,
 bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement);
 /** @return false when a worker of it is suspect or full: send it later. */
 bool bt_sched_placement_takes(const bt_sched_placement_t *placement);
+
+/** Both phases at the worker that it names for that. */
+void bt_sched_place_weighed(bt_sched_placement_t *placement);
 
 /** The request goes there, so others are next where all are equal.
  *  @param [in,out] n_taken_p  placements so far, the owner's count */

@@ -156,6 +156,11 @@ typedef struct bt_msg_hello {
 #define BT_HELLO_GROUP_PROMPT 8u
 /** Knows bt_msg_request_t.wants; without, no such request is sent there. */
 #define BT_HELLO_ROWS 16u
+/** With BT_HELLO_LOCAL_PREFILL: where that costs less (--local-prefill auto).
+ *  A router that does not know it gives it a share of a queue. */
+#define BT_HELLO_LOCAL_WEIGHED 32u
+/** A prompt that begins like an earlier one computes only the rest there. */
+#define BT_HELLO_KEEPS_PROMPTS 64u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< context phase and token #1, then hand over */

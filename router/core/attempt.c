@@ -12,6 +12,7 @@
 typedef struct party {
     bt_gen_t *gens[BT_SCHED_MAX_GROUP]; /* the leader first */
     uint32_t n;
+    bt_core_held_t held; /* of their prompt, where it is computed */
 } party_t;
 
 /* ---- legs ---- */
@@ -31,6 +32,8 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     const bool is_first = gen == party->gens[0];
     const bool computes = is_first && (part != BT_PART_DECODE);
     const uint32_t per_block = worker->hello.tokens_per_block;
+    const uint32_t n_held =
+        (part == BT_PART_PREFILL) ? party->held.prefill : party->held.decode;
     bt_leg_t *leg = &gen->legs[gen->n_legs++];
 
     leg->gen = gen;
@@ -41,8 +44,11 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
     leg->attempt = gen->attempt.number;
     leg->leads = is_first && (party->n > 1);
     leg->prefill_tokens = computes ? bt_gen_n_tokens(gen) : 0;
+    leg->n_held = is_first ? n_held : 0;
     leg->prefill_us =
-        computes ? bt_core_prompt_us(core, worker, bt_gen_n_tokens(gen)) : 0;
+        computes ? bt_core_prompt_us(core, worker,
+                                     bt_gen_n_tokens(gen) - leg->n_held)
+                 : 0;
     leg->blocks = blocks_of(gen, per_block) -
                   (is_first ? 0 : bt_gen_n_tokens(gen) / per_block);
     worker->sched.seats++;
@@ -204,7 +210,8 @@ static void send_request(bt_core_t *core, const party_t *party,
     core->ops.send(core->ops.send_ctx, leg->worker, &msg);
 }
 
-static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
+static void note_attempt(const bt_core_t *core, bt_gen_t *gen,
+                         const bt_pick_t *pick, uint64_t now_us)
 {
     bt_gen_attempt_t *a = &gen->attempts[gen->attempt.number - 1];
 
@@ -217,6 +224,9 @@ static void note_attempt(bt_gen_t *gen, const bt_pick_t *pick, uint64_t now_us)
     if (pick->prefill != NULL) {
         memcpy(a->prefill, pick->prefill->hello.name, sizeof(a->prefill));
         a->prefill_why = bt_sched_why_name(pick->placement.prefill_why);
+    }
+    if (core->ops.on_sent != NULL) {
+        core->ops.on_sent(core->ops.ctx, pick->placement.cause);
     }
 }
 
@@ -331,12 +341,17 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
 {
     const bt_sched_request_t request = request_of(gen);
     bt_pick_t pick;
-    party_t party;
+    party_t party = {.n = 0};
     uint32_t level;
 
     if ((now_us >= gen->deadline_us) ||
-        !bt_table_pick(&core->table, &request, &pick) ||
-        ((now_us < gen->hold_until_us) && picks(&pick, gen->lost))) {
+        !bt_table_pick(&core->table, &request, &pick)) {
+        return false;
+    }
+    if (pick.weighed != NULL) {
+        bt_core_weigh(core, gen, tokens_of(core, gen), &pick, &party.held);
+    }
+    if ((now_us < gen->hold_until_us) && picks(&pick, gen->lost)) {
         return false;
     }
     /* A silent worker speaks again or is given up soon; an attempt there would
@@ -356,7 +371,7 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
         party.gens[i]->level = level;
         bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &party, party.gens[i], &pick, now_us);
-        note_attempt(party.gens[i], &pick, now_us);
+        note_attempt(core, party.gens[i], &pick, now_us);
     }
     return true;
 }

@@ -139,6 +139,8 @@ typedef struct bt_core_ops {
     void (*on_transfer)(void *ctx, const bt_msg_joined_t *joined, bool first);
     /** May be NULL. */
     void (*on_time)(void *ctx, bt_gen_time_kind_t which, uint64_t us);
+    /** An attempt is sent, for a reason. May be NULL. */
+    void (*on_sent)(void *ctx, bt_sched_cause_t cause);
     /** An attempt failed, whatever comes of its generation. May be NULL. */
     void (*on_loss)(void *ctx, bt_gen_loss_t loss);
     /** bt_detok_init(), …_push() and …_finish(), or a test's. */

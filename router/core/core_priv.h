@@ -6,6 +6,7 @@
  *     moves.c       what is done when a state changes
  *     generation.c  a generation: birth, tokens in order, end
  *     attempt.c     its attempts, and their legs at workers
+ *     local.c       which worker computes a prompt, where that is weighed
  *     flows.c       tenants: what is theirs, and what they may have ahead
  *     workers.c     workers come, fall silent and go
  *     messages.c    what they say
@@ -17,6 +18,8 @@
 
 #include "common/base/hmap.h"
 #include "common/sched/sched_cost.h"
+#include "common/sched/sched_held.h"
+#include "common/sched/sched_local.h"
 #include "common/sched/sched_price.h"
 #include "common/sched/sched_queue.h"
 #include "router/core/core.h"
@@ -44,6 +47,7 @@ typedef struct bt_leg {
     bool granted; /**< of a decode worker: it gave a lease */
     /* Counted at the worker while COMPUTING. */
     uint64_t prefill_tokens, prefill_us;
+    uint32_t n_held; /**< tokens that it was thought to have, if asked */
     uint64_t blocks; /**< counted there until CLOSED */
 } bt_leg_t;
 
@@ -167,6 +171,7 @@ struct bt_core {
     uint64_t next_id;
     /** Of the generations that ended well: tokens drawn, and in the cache. */
     double mean_output, mean_context;
+    bt_sched_held_t held; /**< where prompts are weighed */
     bt_core_late_t late;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */
     /** Scratch: a prompt and the tokens that a re-run goes on from. There is
@@ -232,7 +237,33 @@ void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen);
 /** As many seats as keep the server's target between tokens. */
 void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker);
 
+/** Context phases of a worker that go before that turn, us. */
+uint64_t bt_core_ahead_us(const bt_instance_t *worker,
+                          const bt_sched_turn_t *turn);
+/** Tokens of those that generate, in the mean. */
+uint32_t bt_core_mean_context(const bt_core_t *core);
+
+/* local.c */
+/** What is thought to be at the workers of a pick; of each of them that there
+ *  is. 0: nothing, or it was not asked. */
+typedef struct bt_core_held {
+    uint32_t prefill, decode;
+} bt_core_held_t;
+/** Weigh the two ways, where the pick has them, and put in it what is better.
+ *  @param [in] tokens  of prompt and output so far */
+void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
+                   const uint32_t *tokens, bt_pick_t *pick,
+                   bt_core_held_t *held_p);
+/** Of the tokens of a leg so many were there: told by its worker. */
+void bt_core_held_was(bt_leg_t *leg, uint32_t n_cached);
+/** The worker of a leg has the KV of its prompt now. */
+void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg);
+/** Its STATS are here, and what it said before. */
+void bt_core_count_others(bt_instance_t *worker);
+
 /* workers.c */
+#define BT_CORE_CHUNK_TOKENS \
+    256u /* a guess, for what iterations cost by themselves */
 /** What computing so many tokens takes. @param worker  NULL: at any */
 uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                            uint32_t n_tokens);

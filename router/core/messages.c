@@ -32,6 +32,7 @@ static void on_grant(bt_core_t *core, const bt_instance_t *worker,
         return;
     }
     leg->granted = true;
+    bt_core_held_was(leg, msg->u.grant.n_cached);
     gen = leg->gen;
     for (uint32_t i = 0; i < gen->n_legs; i++) {
         const bt_leg_t *sender = &gen->legs[i];
@@ -164,6 +165,8 @@ static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
         return;
     }
     gen = leg->gen;
+    bt_core_held_was(leg, m->n_cached);
+    bt_core_held_now(core, leg);
     if (leg->attempt != gen->attempt.number) {
         return;
     }
@@ -190,6 +193,7 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
         return;
     }
     gen = leg->gen;
+    bt_core_held_now(core, leg);
     l = &gen->ledger;
     l->decode_queue_us += m->queue_us;
     if (m->n_descriptors > 0) { /* else it came with that of a group's leader */

@@ -154,6 +154,10 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
         worker->sched.roles |=
             BT_SCHED_DECODE | (prefills_itself ? BT_SCHED_LOCAL : 0);
     }
+    if (((worker->hello.flags & BT_HELLO_LOCAL_WEIGHED) != 0) &&
+        (roles == BT_ROLE_DECODE)) {
+        worker->sched.roles |= BT_SCHED_WEIGHED;
+    }
 }
 
 bt_status_t bt_table_add(bt_table_t *table, const bt_msg_hello_t *hello,
@@ -245,8 +249,17 @@ bool bt_table_pick(const bt_table_t *table, const bt_sched_request_t *request,
     }
     *pick_p = (bt_pick_t){.prefill = instance_of(placement.prefill),
                           .decode = instance_of(placement.decode),
+                          .weighed = instance_of(placement.weighed),
                           .placement = placement};
     return true;
+}
+
+void bt_table_pick_weighed(bt_pick_t *pick)
+{
+    bt_sched_place_weighed(&pick->placement);
+    pick->decode = pick->weighed;
+    pick->prefill = NULL;
+    pick->weighed = NULL;
 }
 
 void bt_table_take(bt_table_t *table, const bt_pick_t *pick)

@@ -36,6 +36,10 @@ typedef struct bt_instance {
     uint32_t roles_ever;  /**< those that it had so far */
     bt_msg_stats_t stats; /**< the latest; zero before the first */
     bool has_stats;
+    uint32_t n_others; /**< generate there for others, as of its STATS */
+    /** Times that it had less of a prompt than was thought: what was thought
+     *  before no longer counts (sched_held.h). */
+    uint32_t n_forgot;
     bt_list_t legs;  /**< what is sent to it; the core uses it */
     void *link_user; /**< the control link; the caller's */
 } bt_instance_t;
@@ -51,6 +55,7 @@ typedef struct bt_table {
 typedef struct bt_pick {
     bt_instance_t *prefill; /**< NULL: the decode worker does both phases */
     bt_instance_t *decode;  /**< NULL: one token, the prefill worker's */
+    bt_instance_t *weighed; /**< bt_sched_placement_t.weighed; or NULL */
     bt_sched_placement_t placement;
 } bt_pick_t;
 
@@ -94,6 +99,8 @@ bool bt_table_report(bt_instance_t *worker, const bt_msg_stats_t *stats);
  *  @return false when not all whom it needs are here. */
 bool bt_table_pick(const bt_table_t *table, const bt_sched_request_t *request,
                    bt_pick_t *pick_p);
+/** Both phases at the worker that it names for that. */
+void bt_table_pick_weighed(bt_pick_t *pick);
 /** The request goes there, so others are next where all are equal. */
 void bt_table_take(bt_table_t *table, const bt_pick_t *pick);
 

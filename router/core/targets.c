@@ -26,7 +26,7 @@ void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen)
     }
 }
 
-static uint32_t mean_context(const bt_core_t *core)
+uint32_t bt_core_mean_context(const bt_core_t *core)
 {
     return (uint32_t)core->mean_context;
 }
@@ -41,16 +41,15 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
         return;
     }
     worker->sched.max_seats =
-        bt_sched_rates_seats(&worker->stats.rates, mean_context(core),
+        bt_sched_rates_seats(&worker->stats.rates, bt_core_mean_context(core),
                              (uint64_t)itl_ms * 1000, worker->hello.max_batch);
     worker->sched.holds_target = true;
 }
 
 /* ---- the outlook ---- */
 
-/* Context phases of a worker that go before. */
-static uint64_t ahead_at(const bt_instance_t *worker,
-                         const bt_sched_turn_t *turn)
+uint64_t bt_core_ahead_us(const bt_instance_t *worker,
+                          const bt_sched_turn_t *turn)
 {
     uint64_t us = 0;
 
@@ -153,7 +152,7 @@ static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
                         const bt_sched_turn_t *turn, uint32_t n_prompt,
                         survey_t *s)
 {
-    const uint64_t ahead_us = ahead_at(worker, turn);
+    const uint64_t ahead_us = bt_core_ahead_us(worker, turn);
 
     if ((s->n_prefill == 0) || (ahead_us < s->ahead_us)) {
         s->ahead_us = ahead_us;
@@ -170,7 +169,7 @@ static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
     const uint64_t taken =
         (w->seats > w->reported_seats) ? w->seats : w->reported_seats;
     const uint32_t running = (uint32_t)min_u64(taken, w->max_seats);
-    const uint32_t context = mean_context(core);
+    const uint32_t context = bt_core_mean_context(core);
     const uint64_t full_us =
         bt_sched_rates_step_us(&worker->stats.rates, w->max_seats, context);
     const uint64_t step_us = bt_sched_rates_step_us(

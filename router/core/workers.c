@@ -122,10 +122,6 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
 
 /* ---- roles ---- */
 
-#define CHUNK_TOKENS                                        \
-    256u /* a guess, for what iterations cost by themselves \
-          */
-
 uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                            uint32_t n_tokens)
 {
@@ -133,14 +129,15 @@ uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
 
     if (worker != NULL) {
         us = bt_sched_rates_prompt_us(&worker->stats.rates, n_tokens,
-                                      CHUNK_TOKENS);
+                                      BT_CORE_CHUNK_TOKENS);
     }
     if (us == 0) {
-        us = bt_sched_rates_prompt_us(&core->rates, n_tokens, CHUNK_TOKENS);
+        us = bt_sched_rates_prompt_us(&core->rates, n_tokens,
+                                      BT_CORE_CHUNK_TOKENS);
     }
     return (us != 0) ? us
                      : bt_sched_cost_prompt_us(&core->cost, 0, n_tokens,
-                                               CHUNK_TOKENS);
+                                               BT_CORE_CHUNK_TOKENS);
 }
 
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
@@ -155,6 +152,7 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     bt_sched_price_learn(&core->price, &stats->rates, worker->sched.seats);
     changed = bt_table_report(worker, stats);
     bt_core_limit_seats(core, worker);
+    bt_core_count_others(worker);
     if (changed) {
         BT_LOG_INFO("worker %s is %s now, was %s", worker->hello.name,
                     bt_role_name(worker->roles), bt_role_name(before));

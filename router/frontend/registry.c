@@ -294,6 +294,13 @@ static void on_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
     bt_router_metrics_time(served->metrics, which, us);
 }
 
+static void on_sent(void *ctx, bt_sched_cause_t cause)
+{
+    const bt_served_t *served = ctx;
+
+    bt_router_metrics_sent(served->metrics, cause);
+}
+
 static void on_loss(void *ctx, bt_gen_loss_t loss)
 {
     const bt_served_t *served = ctx;
@@ -339,6 +346,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .on_record = on_record,
         .on_transfer = on_transfer,
         .on_time = on_time,
+        .on_sent = on_sent,
         .on_loss = on_loss,
         .detok_init = bt_detok_init,
         .detok_push = bt_detok_push,

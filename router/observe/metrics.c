@@ -340,6 +340,21 @@ void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
     }
 }
 
+void bt_router_metrics_sent(bt_model_metrics_t *mm, bt_sched_cause_t cause)
+{
+    static const bt_model_cell_t cells[BT_SCHED_N_CAUSES] = {
+        [BT_SCHED_BY_PHASES] = BT_MC_SENT_PAIR,
+        [BT_SCHED_ONE_TOKEN] = BT_MC_SENT_ONE_TOKEN,
+        [BT_SCHED_NO_PREFILL] = BT_MC_SENT_NO_PREFILL,
+        [BT_SCHED_RELIEF] = BT_MC_SENT_RELIEF,
+        [BT_SCHED_BEST_TWICE] = BT_MC_SENT_BOTH_ROLES,
+        [BT_SCHED_BOTH_TWICE] = BT_MC_SENT_BOTH_ROLES,
+        [BT_SCHED_WEIGHED_SO] = BT_MC_SENT_WEIGHED,
+    };
+
+    add(mm, cells[cause], 1);
+}
+
 void bt_router_metrics_loss(bt_model_metrics_t *mm, bt_gen_loss_t loss)
 {
     static const bt_model_cell_t cells[BT_N_LOSSES] = {

@@ -54,6 +54,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/sched/sched_place.h"
 #include "router/observe/record.h"
 
 typedef struct bt_router_metrics bt_router_metrics_t; /**< owns the page */
@@ -103,7 +104,9 @@ void bt_router_metrics_transfer(bt_model_metrics_t *mm,
 /** FIRST_TOKEN and NEXT_TOKEN, which come once per token, count it too. */
 void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
                             uint64_t us);
-/** An attempt of one of its sequences failed. */
+/** An attempt of one of its sequences is sent. */
+void bt_router_metrics_sent(bt_model_metrics_t *mm, bt_sched_cause_t cause);
+/** ...failed. */
 void bt_router_metrics_loss(bt_model_metrics_t *mm, bt_gen_loss_t loss);
 /** The worker's counters since its last STATS; call before it is replaced. */
 void bt_router_metrics_stats(bt_model_metrics_t *mm,

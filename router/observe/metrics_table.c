@@ -222,6 +222,18 @@ const bt_family_def_t bt_metrics_families[] = {
             MODEL_BY("target=\"itl\",result=\"met\"", ITL_MET),
             MODEL_BY("target=\"itl\",result=\"missed\"", ITL_MISSED),
             MODEL_BY("target=\"itl\",result=\"refused\"", ITL_REFUSED))},
+    {COUNTER, "baton_attempts_total",
+     "Attempts of sequences, by the way that they were sent: to a worker for "
+     "each phase (pair), to a prefill worker for an only token (one_token), to "
+     "one worker for both phases: as no prefill worker took it (no_prefill), "
+     "as prompts queued up (relief), as the worker has both roles "
+     "(both_roles), as it cost less (weighed)",
+     SERIES(MODEL_BY("way=\"pair\"", SENT_PAIR),
+            MODEL_BY("way=\"one_token\"", SENT_ONE_TOKEN),
+            MODEL_BY("way=\"no_prefill\"", SENT_NO_PREFILL),
+            MODEL_BY("way=\"relief\"", SENT_RELIEF),
+            MODEL_BY("way=\"both_roles\"", SENT_BOTH_ROLES),
+            MODEL_BY("way=\"weighed\"", SENT_WEIGHED))},
     {COUNTER, "baton_reruns_total",
      "Times a sequence was run again after a worker failed",
      SERIES(MODEL(RERUNS))},

@@ -189,6 +189,36 @@ def test_same_bytes_of_a_queue_that_is_shared():
         assert all(len(ids) == 12 for ids in shared)
 
 
+def test_same_bytes_where_each_prompt_is_weighed():
+    """With --local-prefill auto some are computed where they generate and some are not, and without a prefill worker
+    all of them there; what was computed before is found again."""
+    texts = prompts()[:16]
+
+    def ways(c):
+        return {w: c.metric("baton_attempts_total", way=w) for w in ("pair", "weighed", "no_prefill", "relief")}
+
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=8)
+        with Cluster(model, kv_memory="64m", **options("shm", 64)) as c:
+            reference = ask_all(c, texts, 16, 12)
+        more = options("shm", 64, cache="on")
+        more["decode_args"] += ["--local-prefill=auto"]
+        with Cluster(model, kv_memory="64m", **more) as c:
+            # Nothing is measured yet, then the first transfer is: on an idle machine it is what is saved.
+            assert ask_all(c, texts[:1], 1, 12) == reference[:2]
+            assert ways(c)["pair"] > 0, ways(c)
+            wait_until("what things take", lambda: c.total("baton_worker_cost_step_seconds", work="transfer") > 0)
+            wait_until("one that costs less there", lambda: ask_all(c, texts[:1], 1, 12) == reference[:2]
+                       and ways(c)["weighed"] > 0)
+            for _ in range(2):
+                assert ask_all(c, texts, 16, 12) == reference
+            assert ways(c)["relief"] == ways(c)["no_prefill"] == 0, ways(c)
+            c.prefills[0].kill()
+            assert ask_all(c, texts, 16, 12) == reference
+            assert ways(c)["no_prefill"] > 0, ways(c)
+            c.wait_idle()
+
+
 def test_same_bytes_whatever_leaves_when():
     """Whole transfers, chunks, and layers of the last chunk: blocks large enough that it leaves in groups of layers."""
     texts = prompts()[4:32:4]

@@ -289,7 +289,7 @@ class OrdersTest(LauncherTest):
                          f"the model {self.folder} is not a file")
         self.assertEqual(self.refused(f"load b={path} prefill=0"),
                          "prefill=0 leaves nobody to run the context phase: "
-                         "the launch has no --local-prefill")
+                         "the launch has no --local-prefill on")
         self.assertEqual(self.refused(f"load b={path} decode=0"),
                          "decode=0 leaves nobody to generate")
         self.assertEqual(self.refused(f"load a/b={path}"),

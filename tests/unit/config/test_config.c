@@ -22,7 +22,7 @@ static void defaults_are_those_of_the_manual(void **state)
     assert_int_equal(c->max_body_bytes, 8388608);
     assert_int_equal(c->client_buffer_bytes, 1048576);
     assert_int_equal(c->heartbeat_ms, 250);
-    assert_false(c->local_prefill);
+    assert_string_equal(c->local_prefill, "off");
     bt_config_destroy(store);
 }
 
@@ -39,15 +39,53 @@ static void both_spellings_of_an_option_work(void **state)
                      BT_OK);
     assert_int_equal(c->max_batch, 17); /* the last one counts */
     assert_int_equal(c->kv_memory_bytes, 2147483648);
-    assert_true(c->local_prefill);
+    assert_string_equal(c->local_prefill, "on");
     assert_string_equal(c->model, "./a=b.gguf");
     assert_string_equal(c->join, "ipc:///r");
     bt_config_destroy(store);
 
     assert_int_equal(load(BT_PROG_DECODE, "--local-prefill=no", &c, &store),
                      BT_OK);
-    assert_false(c->local_prefill);
+    assert_string_equal(c->local_prefill, "off");
     bt_config_destroy(store);
+}
+
+/* It was a flag once: alone it means on, and so do a flag's words. */
+static void a_switch_needs_no_value_and_takes_only_its_own(void **state)
+{
+    static const struct {
+        const char *line, *want;
+    } cases[] = {
+        {"--local-prefill", "on"},
+        {"--local-prefill --max-batch 4", "on"},
+        {"--local-prefill=yes", "on"},
+        {"--local-prefill on", "on"},
+        {"--local-prefill /dev/null", "on"}, /* that is the model */
+        {"/dev/null --local-prefill", "on"},
+        {"--local-prefill=auto", "auto"},
+        {"--local-prefill auto /dev/null", "auto"},
+        {"--local-prefill no", "off"},
+        {"--local-prefill=0 --local-prefill=1", "on"},
+        {"--local-prefill off", "off"},
+    };
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(load(BT_PROG_SERVE, cases[i].line, &c, &store), BT_OK);
+        assert_string_equal(c->local_prefill, cases[i].want);
+        bt_config_destroy(store);
+    }
+    setenv("BATON_LOCAL_PREFILL", "yes", 1);
+    assert_int_equal(load(BT_PROG_SERVE, "--prefill 0", &c, &store), BT_OK);
+    assert_string_equal(c->local_prefill, "on");
+    bt_config_destroy(store);
+    setenv("BATON_LOCAL_PREFILL", "auto", 1);
+    assert_int_equal(load(BT_PROG_DECODE, "", &c, &store), BT_OK);
+    assert_string_equal(c->local_prefill, "auto");
+    bt_config_destroy(store);
+    unsetenv("BATON_LOCAL_PREFILL");
 }
 
 /* 512 * 2^20, 2 * 2^30, 3 * 2^10, 1 * 2^40 by hand. */
@@ -111,8 +149,8 @@ static void bad_values_are_named_with_what_is_allowed(void **state)
                    "baton-router: --log-level: 'inf' is not one of: error, "
                    "warn, info, debug\n");
     assert_refused(BT_PROG_DECODE, "--local-prefill=maybe",
-                   "baton-decode-worker: --local-prefill: 'maybe' is not yes "
-                   "or no\n");
+                   "baton-decode-worker: --local-prefill: 'maybe' is not one "
+                   "of: auto, on, off\n");
     assert_refused(BT_PROG_ROUTER, "--http 8000",
                    "baton-router: --http: '8000' is not ADDR:PORT, such as "
                    "127.0.0.1:8000 or [::1]:8000\n");
@@ -140,9 +178,12 @@ static void options_that_contradict_each_other_are_refused(void **state)
     assert_refused(BT_PROG_DECODE, "--tokens-per-block 15",
                    "baton-decode-worker: --tokens-per-block 15 must be an even "
                    "number\n");
+    assert_refused(BT_PROG_SERVE, "--prefill 0 --local-prefill auto",
+                   "baton serve: --prefill 0 leaves nobody to run the context "
+                   "phase; add --local-prefill on or a prefill worker\n");
     assert_refused(BT_PROG_SERVE, "--prefill 0",
                    "baton serve: --prefill 0 leaves nobody to run the context "
-                   "phase; add --local-prefill or a prefill worker\n");
+                   "phase; add --local-prefill on or a prefill worker\n");
 }
 
 static void command_line_wins_over_environment_over_file(void **state)
@@ -289,7 +330,7 @@ static void children_get_exactly_what_differs(void **state)
     static const char want[] = "--kv-memory=1536m\0"
                                "--max-batch=8\0"
                                "--log-level=debug\0"
-                               "--local-prefill=yes\0";
+                               "--local-prefill=on\0";
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
     bt_strbuf_t out;
@@ -713,6 +754,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(defaults_are_those_of_the_manual),
         BT_TEST(both_spellings_of_an_option_work),
+        BT_TEST(a_switch_needs_no_value_and_takes_only_its_own),
         BT_TEST(sizes_are_powers_of_1024),
         BT_TEST(bad_values_are_named_with_what_is_allowed),
         BT_TEST(options_that_contradict_each_other_are_refused),

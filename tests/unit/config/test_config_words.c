@@ -23,8 +23,8 @@ static void unknown_options_name_the_closest(void **state)
     assert_refused(BT_PROG_SERVE, "model.gguf",
                    "baton serve: unexpected argument 'model.gguf': there is no "
                    "such model file, and options start with --\n");
-    assert_refused(BT_PROG_SERVE, "--local-prefill no",
-                   "baton serve: unexpected argument 'no': there is no such "
+    assert_refused(BT_PROG_SERVE, "--local-prefill maybe",
+                   "baton serve: unexpected argument 'maybe': there is no such "
                    "model file, and options start with --\n");
     assert_refused(BT_PROG_SERVE, "-p 1",
                    "baton serve: unexpected argument '-p'; options start with "

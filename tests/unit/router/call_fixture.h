@@ -42,7 +42,7 @@ struct bt_exchange {
     bool streams, breaks; /* breaks: the next write finds the client gone */
     char type[64];
     char headers[512];
-    char out[32768];
+    char out[65536];
     size_t out_bytes;
     bt_door_t *door;
 };

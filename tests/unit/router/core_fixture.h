@@ -59,6 +59,7 @@ typedef struct world {
     unsigned n_times[BT_N_TIMES];
     uint64_t times_us[BT_N_TIMES];
     uint32_t n_losses[BT_N_LOSSES];
+    uint32_t n_sent_so[BT_SCHED_N_CAUSES];
     uint64_t next_instance;
 } world_t;
 
@@ -160,6 +161,13 @@ static inline void w_time(void *ctx, bt_gen_time_kind_t which, uint64_t us)
     w->times_us[which] += us;
 }
 
+static inline void w_sent(void *ctx, bt_sched_cause_t cause)
+{
+    world_t *w = ctx;
+
+    w->n_sent_so[cause]++;
+}
+
 static inline void w_loss(void *ctx, bt_gen_loss_t loss)
 {
     world_t *w = ctx;
@@ -213,6 +221,7 @@ static inline void start_in_order(world_t *w, uint32_t max_queue,
         .on_record = w_record,
         .on_transfer = w_transfer,
         .on_time = w_time,
+        .on_sent = w_sent,
         .on_loss = w_loss,
         .detok_init = fake_init,
         .detok_push = fake_push,

@@ -86,9 +86,24 @@ static void say_something(world_t *w, uint64_t *rng)
     }
 }
 
+/* Some say what things take there: 1 ms a token, or a sequence. */
+static void measure(world_t *w, bt_instance_t *worker, uint64_t *rng)
+{
+    bt_msg_t stats = {.type = BT_MSG_STATS};
+
+    stats.u.stats.generation_requests = (uint32_t)draw(rng, 3);
+    stats.u.stats.rates.prefill_token_ns = draw(rng, 3) * 1000000;
+    stats.u.stats.rates.decode_seq_ns = draw(rng, 2) * 1000000;
+    stats.u.stats.rates.transfer_start_ns = draw(rng, 2) * 5000000;
+    say(w, worker, &stats);
+}
+
 static void change_workers(world_t *w, uint64_t *rng)
 {
-    static const uint32_t flags[] = {0, BT_HELLO_LOCAL_PREFILL};
+    static const uint32_t flags[] = {0, BT_HELLO_LOCAL_PREFILL,
+                                     BT_HELLO_LOCAL_PREFILL |
+                                         BT_HELLO_LOCAL_WEIGHED |
+                                         BT_HELLO_KEEPS_PROMPTS};
     bt_instance_t *worker = draw_worker(w, rng);
     uint32_t n = 0;
 
@@ -101,8 +116,10 @@ static void change_workers(world_t *w, uint64_t *rng)
     } else if (n < 5) {
         const bool prefills = draw(rng, 2) == 0;
 
-        (void)join_flags(w, "w", prefills ? BT_ROLE_PREFILL : BT_ROLE_DECODE,
-                         prefills ? 0 : flags[draw(rng, 2)]);
+        worker =
+            join_flags(w, "w", prefills ? BT_ROLE_PREFILL : BT_ROLE_DECODE,
+                       prefills ? 0 : flags[draw(rng, BT_ARRAY_LEN(flags))]);
+        measure(w, worker, rng);
     }
 }
 
@@ -151,6 +168,9 @@ static void walk(uint64_t rng)
         }
         assert_consistent(w->core);
     }
+    /* Both ways of those that are weighed were gone. */
+    assert_true(w->n_sent_so[BT_SCHED_WEIGHED_SO] > 0);
+    assert_true(w->n_sent_so[BT_SCHED_BY_PHASES] > 0);
     bt_core_destroy(w->core);
 }
 

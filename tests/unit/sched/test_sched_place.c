@@ -268,6 +268,62 @@ static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
     assert_pair(p0, BT_SCHED_BY_LOAD, d0, BT_SCHED_ONLY_ONE);
 }
 
+/* The owner weighs it: it is named beside the pair, and takes no share of a
+ * queue by itself. */
+static void one_that_is_weighed_is_named_beside_the_others(void **state)
+{
+    bt_sched_worker_t *d0, *p0;
+
+    (void)state;
+    begin();
+    d0 = add(BT_SCHED_DECODE | BT_SCHED_LOCAL | BT_SCHED_WEIGHED);
+    p0 = add(BT_SCHED_PREFILL);
+    p0->prefill_tokens = 100000;
+    assert_true(take());
+    assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
+    assert_ptr_equal(got.weighed, d0);
+    bt_sched_place_weighed(&got);
+    assert_local(d0, BT_SCHED_WEIGHED_SO);
+    assert_null(got.weighed);
+    assert_int_equal(got.decode_why, BT_SCHED_ONLY_ONE);
+    assert_true(take_one_token());
+    assert_int_equal(got.cause, BT_SCHED_ONE_TOKEN);
+    assert_ptr_equal(got.weighed, d0);
+
+    /* Full, the prefill worker may be worth waiting for; silent, it is not. */
+    p0->is_behind = true;
+    assert_true(take());
+    assert_int_equal(got.cause, BT_SCHED_BY_PHASES);
+    assert_ptr_equal(got.weighed, d0);
+    assert_false(bt_sched_placement_takes(&got));
+    p0->health = BT_SCHED_SUSPECT;
+    assert_true(take());
+    assert_local(d0, BT_SCHED_NO_PREFILL);
+    p0->health = BT_SCHED_UP;
+    p0->is_behind = false;
+
+    /* Full itself, it is not named. */
+    d0->is_behind = true;
+    assert_true(take());
+    assert_int_equal(got.cause, BT_SCHED_BY_PHASES);
+    assert_null(got.weighed);
+}
+
+static void one_to_be_avoided_is_not_weighed(void **state)
+{
+    const uint64_t avoid[] = {100};
+    const bt_sched_request_t request = {
+        .n_tokens = 10, .max_new = 20, .avoid = avoid, .n_avoid = 1};
+
+    (void)state;
+    begin();
+    (void)add(BT_SCHED_DECODE | BT_SCHED_LOCAL | BT_SCHED_WEIGHED);
+    (void)add(BT_SCHED_PREFILL);
+    assert_true(place(&request));
+    assert_int_equal(got.cause, BT_SCHED_BY_PHASES);
+    assert_null(got.weighed);
+}
+
 static void a_queue_is_not_shared_with_others(void **state)
 {
     bt_sched_worker_t *p0, *d0;
@@ -484,6 +540,8 @@ int main(void)
         BT_TEST(the_reason_is_what_told_it_from_the_next_best),
         BT_TEST(without_a_healthy_prefill_worker_a_local_one_does_both_phases),
         BT_TEST(a_local_worker_takes_a_share_of_a_long_queue),
+        BT_TEST(one_that_is_weighed_is_named_beside_the_others),
+        BT_TEST(one_to_be_avoided_is_not_weighed),
         BT_TEST(a_queue_is_not_shared_with_others),
         BT_TEST(one_token_takes_no_decode_worker),
         BT_TEST(a_worker_of_both_roles_is_a_candidate_for_both),

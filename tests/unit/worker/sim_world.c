@@ -94,7 +94,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     node->config.stuck_ms = 120000;
     node->config.kv_overlap = "layers";
     node->config.max_logits_bytes = SIM_CONTEXT * SIM_VOCAB * sizeof(float);
-    node->config.local_prefill = true;
+    node->config.local_prefill = "on";
     w->ops = sim_ops;
     w->ready_fd = -1;
     w->hangup_fd = -1;

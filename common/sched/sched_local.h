@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sched_local.h
+ *
+ * Where a prompt is computed: away, at a prefill worker, from where its KV
+ * travels to the decode worker, or here, at the decode worker, whose batch
+ * waits meanwhile. All in microseconds, from what steps and transfers were
+ * measured to take (sched_cost.h):
+ *
+ *     away = context phases before it at the prefill worker
+ *          + its own there, of the tokens whose KV is not there
+ *          + the transfer of the KV that the decode worker does not have
+ *     here = context phases before it at the decode worker
+ *          + its own there, of the tokens whose KV is not there
+ *          + for each of its chunks a step of the batch, which runs with it
+ *     loss = its own there x the sequences that generate there, for each of
+ *            them waits so long in all
+ *
+ *     here, if here + loss < away
+ *
+ * The two times are those until the request generates at the decode worker; a
+ * microsecond that it waits weighs as much as one that a sequence of the batch
+ * waits. So where the batch is empty the sooner way is taken, and where it is
+ * not what the request gains is more than all of the batch lose. The transfer
+ * counts as if none of it left while the prompt is computed.
+ *
+ * Away, where a rate that it takes is not known: the worker's own, or at least
+ * those of another one of the same model, which the caller puts in its place. A
+ * transfer that has not been measured counts as none.
+ *
+ * No hysteresis: the answer for one prompt is not used for the next, and what
+ * has been sent either way counts for that one at once.
+ *
+ * Threads: pure.
+ * Source:  Zhong et al., "DistServe", OSDI 2024, section 2 (what a context
+ *          phase beside a batch costs both); Qin et al., "Mooncake", FAST 2025,
+ *          section 6.1 (a prompt goes where its first token is forecast to be
+ *          soonest, KV that is there counted).
+ */
+#ifndef BT_COMMON_SCHED_LOCAL_H
+#define BT_COMMON_SCHED_LOCAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/sched/sched_cost.h"
+
+/** A worker that could compute the prompt. */
+typedef struct bt_sched_site {
+    bt_sched_rates_t rates; /**< the context phase's of it, or of another */
+    uint64_t ahead_us;      /**< context phases that go first */
+    uint32_t n_held;        /**< first tokens of the prompt whose KV is there */
+} bt_sched_site_t;
+
+typedef struct bt_sched_local {
+    uint32_t n_tokens;     /**< of the prompt, at least 1 */
+    uint32_t chunk_tokens; /**< of an iteration, at least 1 */
+    bt_sched_site_t away, here;
+    uint64_t transfer_bytes; /**< that would travel; 0: none would */
+    /** Of the one who would send them. */
+    bt_sched_rates_t transfer_rates;
+    /* At the decode worker. */
+    bt_sched_rates_t batch_rates;
+    uint32_t n_running;      /**< sequences that generate */
+    uint32_t context_tokens; /**< of each, in the mean */
+} bt_sched_local_t;
+
+/** us */
+typedef struct bt_sched_ways {
+    bool is_known; /**< else the others are 0 */
+    uint64_t away_us, here_us, loss_us;
+} bt_sched_ways_t;
+
+bt_sched_ways_t bt_sched_ways_forecast(const bt_sched_local_t *local);
+/** @return true: both phases at the decode worker */
+bool bt_sched_ways_here(const bt_sched_ways_t *ways);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a prompt is computed where it generates (sched_local.h), by what is
+ * under way at the two workers and what they have of it. */
+#include "router/core/core_priv.h"
+
+/* ---- what workers have ---- */
+
+static bool keeps(const bt_instance_t *worker)
+{
+    return (worker->hello.flags & BT_HELLO_KEEPS_PROMPTS) != 0;
+}
+
+/* Of its life, and of what it is thought to have. */
+static uint64_t whose(const bt_instance_t *worker)
+{
+    const uint64_t of[] = {worker->hello.instance, worker->n_forgot};
+
+    return bt_hash64(of, sizeof(of), 0);
+}
+
+static uint32_t held_at(const bt_core_t *core, const bt_instance_t *worker,
+                        const bt_gen_t *gen, const uint32_t *tokens)
+{
+    if (!keeps(worker)) {
+        return 0;
+    }
+    /* The last token is computed whatever is there: the answer begins there. */
+    return bt_sched_held_find(&core->held, whose(worker), gen->space, tokens,
+                              bt_gen_n_tokens(gen) - 1,
+                              worker->hello.tokens_per_block);
+}
+
+void bt_core_held_was(bt_leg_t *leg, uint32_t n_cached)
+{
+    if (n_cached < leg->n_held) {
+        leg->worker->n_forgot++;
+    }
+}
+
+static bool has_weighed(const bt_core_t *core)
+{
+    for (bt_list_t *pos = core->table.workers.next; pos != &core->table.workers;
+         pos = pos->next) {
+        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+
+        if ((worker->sched.roles & BT_SCHED_WEIGHED) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg)
+{
+    const bt_gen_t *gen = leg->gen;
+
+    if (keeps(leg->worker) && has_weighed(core)) {
+        bt_sched_held_note(&core->held, whose(leg->worker), gen->space,
+                           gen->prompt->tokens, gen->prompt->n,
+                           leg->worker->hello.tokens_per_block);
+    }
+}
+
+/* ---- who generates there ---- */
+
+static uint32_t n_running(const bt_instance_t *worker)
+{
+    uint32_t n = 0;
+
+    for (bt_list_t *pos = worker->legs.next; pos != &worker->legs;
+         pos = pos->next) {
+        const bt_leg_t *leg = BT_CONTAINER_OF(pos, bt_leg_t, link);
+        const bt_attempt_state_t state = leg->gen->attempt.state;
+
+        n += (leg->part != BT_PART_PREFILL) && bt_leg_is_current(leg) &&
+             ((state == BT_ATTEMPT_IS_JOINED) ||
+              (state == BT_ATTEMPT_IS_DECODE));
+    }
+    return n;
+}
+
+void bt_core_count_others(bt_instance_t *worker)
+{
+    const uint32_t ours = n_running(worker);
+    const uint32_t all = worker->stats.generation_requests;
+    const uint32_t most = worker->hello.max_batch;
+
+    worker->n_others = (all > ours) ? all - ours : 0;
+    worker->n_others = (worker->n_others < most) ? worker->n_others : most;
+}
+
+/* ---- the two ways ---- */
+
+static bool has_prefill_rates(const bt_sched_rates_t *rates)
+{
+    return bt_sched_rates_prompt_us(rates, 1, 1) > 0;
+}
+
+static bt_sched_site_t site_of(const bt_core_t *core,
+                               const bt_instance_t *worker, const bt_gen_t *gen,
+                               const uint32_t *tokens)
+{
+    const bt_sched_rates_t *own = &worker->stats.rates;
+
+    return (bt_sched_site_t){
+        .rates = has_prefill_rates(own) ? *own : core->rates,
+        .ahead_us = bt_core_ahead_us(worker, &gen->turn),
+        .n_held = held_at(core, worker, gen, tokens),
+    };
+}
+
+/* That blocks of so many tokens take, in the pools of all ranks. */
+static uint64_t kv_bytes(const bt_instance_t *worker, uint32_t n_tokens)
+{
+    const bt_msg_hello_t *hello = &worker->hello;
+    const uint64_t n_blocks = n_tokens / hello->tokens_per_block +
+                              (n_tokens % hello->tokens_per_block != 0);
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < hello->n_ranks; i++) {
+        bytes += hello->ranks[i].block_bytes;
+    }
+    return n_blocks * bytes;
+}
+
+void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
+                   const uint32_t *tokens, bt_pick_t *pick,
+                   bt_core_held_t *held_p)
+{
+    const bt_instance_t *p = pick->prefill, *d = pick->weighed;
+    bt_sched_local_t local = {
+        .n_tokens = bt_gen_n_tokens(gen),
+        .chunk_tokens = BT_CORE_CHUNK_TOKENS,
+        .away = site_of(core, p, gen, tokens),
+        .here = site_of(core, d, gen, tokens),
+        .transfer_rates = p->stats.rates,
+        .batch_rates = d->stats.rates,
+        .n_running = n_running(d) + d->n_others,
+        .context_tokens = bt_core_mean_context(core),
+    };
+    bt_sched_ways_t ways;
+    bt_core_held_t held = {.prefill = local.away.n_held};
+
+    if (pick->decode != NULL) {
+        held.decode = (pick->decode == d)
+                          ? local.here.n_held
+                          : held_at(core, pick->decode, gen, tokens);
+        local.transfer_bytes =
+            kv_bytes(pick->decode, local.n_tokens - held.decode);
+    }
+    ways = bt_sched_ways_forecast(&local);
+    if (bt_sched_ways_here(&ways)) {
+        bt_table_pick_weighed(pick);
+        held.decode = local.here.n_held;
+        held.prefill = 0;
+    }
+    *held_p = held;
+}
