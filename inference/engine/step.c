@@ -636,6 +636,7 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
                         .take_late_ctx = engine,
                         .progress = &engine->progress};
     float *logits = NULL;
+    uint64_t lent_ns;
 
     engine->n_planned = make_plan(engine, &report->n_context_tokens);
     lay_rows(engine);
@@ -650,6 +651,7 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 
     bt_sched_late_step(&engine->late);
     report->iteration = ++engine->iteration;
+    lent_ns = bt_model_lent_ns(config->model);
     report->start_ns = bt_now_ns();
     bt_engine_mark(engine);
     report->status = bt_model_forward(config->model, &fwd, &logits);
@@ -664,6 +666,7 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 
     engine->logits = logits;
     report->work = work_of(engine);
+    report->work.lent_ns = bt_model_lent_ns(config->model) - lent_ns;
     bt_sched_cost_learn(&engine->cost, &report->work,
                         report->end_ns - report->start_ns);
     for (uint32_t i = 0; i < engine->n_planned; i++) {
