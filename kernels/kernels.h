@@ -185,10 +185,12 @@ typedef struct bt_backend_config {
 
 /** What threads on lent cores did since the back end was opened. */
 typedef struct bt_lent_stats {
-    uint64_t pieces;  /**< of operations that they computed */
-    uint64_t busy_ns; /**< that they were at it */
-    uint64_t again;   /**< pieces that were done twice: the core was taken back
-                           in the middle */
+    uint64_t pieces;   /**< of operations that they computed */
+    uint64_t busy_ns;  /**< that they were at it */
+    uint64_t saved_ns; /**< that own threads would have taken for it, all of
+                            them at once */
+    uint64_t again;    /**< pieces that were done twice: the core was taken back
+                            in the middle */
 } bt_lent_stats_t;
 
 /** What a back end can do; unsupported combinations are found here, never by

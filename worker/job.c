@@ -233,7 +233,8 @@ static uint64_t answer_us(const bt_worker_t *w, const bt_job_t *job,
 
 /* Of a prompt of which nothing is known yet; what is cached is found when it
  * begins. */
-static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job)
+static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job,
+                         uint64_t first_us)
 {
     const bt_sched_order_t order =
         (job->claim.want == BT_SCHED_CONTEXT) ? w->order : w->decode_order;
@@ -241,7 +242,7 @@ static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job)
         &w->cost, 0, job->n_tokens, bt_worker_most_chunk(w));
     const bt_sched_work_t work = {
         .since_us = job->claim.turn.since_us,
-        .deadline_us = job->deadline_us,
+        .deadline_us = (first_us != 0) ? first_us : UINT64_MAX,
         .whole_us = whole_us,
         .left_us = whole_us,
         .answer_us = answer_us(w, job, whole_us),
@@ -253,6 +254,8 @@ static uint64_t slack_of(const bt_worker_t *w, const bt_job_t *job)
 static void fill_job(const bt_worker_t *w, bt_job_t *job,
                      bt_worker_link_t *from, const bt_msg_request_t *msg)
 {
+    uint64_t first_us; /* what an order by deadlines goes by; 0: nothing */
+
     bt_list_init(&job->link);
     bt_list_init(&job->by_key);
     bt_list_init(&job->followers);
@@ -271,7 +274,11 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     job->deadline_us = (msg->deadline_ms == 0) ? UINT64_MAX
                                                : job->claim.turn.since_us +
                                                      1000ull * msg->deadline_ms;
-    job->slack_us = slack_of(w, job);
+    first_us = (msg->deadline_ms == 0) ? 0 : job->deadline_us;
+    if (msg->first_ms != 0) { /* sooner than the end of its time, or as soon */
+        first_us = job->claim.turn.since_us + 1000ull * msg->first_ms;
+    }
+    job->slack_us = slack_of(w, job, first_us);
     job->claim.turn.slack_us = job->slack_us;
     job->seq.user = job;
     job->seq.n_prompt = msg->n_prompt;
@@ -282,7 +289,7 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     bt_sched_turn_init(&job->seq.sched.turn, msg->priority,
                        job->claim.turn.since_us);
     job->seq.sched.n_tokens = msg->n_tokens;
-    job->seq.sched.deadline_us = (msg->deadline_ms == 0) ? 0 : job->deadline_us;
+    job->seq.sched.deadline_us = first_us;
 }
 
 bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,

@@ -478,8 +478,7 @@ static void take_reports(bt_worker_t *w)
             w->n_generation_seqs = report->n_generation_seqs;
             w->n_context_tokens = report->n_context_tokens;
             w->prompt_tokens += report->n_context_tokens;
-            bt_sched_cost_learn(&w->cost, &report->work,
-                                report->end_ns - report->start_ns);
+            bt_sched_cost_learn(&w->cost, &report->work, report->work_ns);
         }
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {

@@ -184,11 +184,13 @@ void bt_sched_cost_learn(bt_sched_cost_t *cost, const bt_sched_step_t *step,
 
     if (((step->n_tokens == 0) && (step->n_seqs == 0)) ||
         (step->n_tokens > TOKENS_MOST) || (step->n_seqs > TOKENS_MOST) ||
-        (step->pairs > PAIRS_MOST) || (step->reads > PAIRS_MOST)) {
+        (step->pairs > PAIRS_MOST) || (step->reads > PAIRS_MOST) || (ns == 0) ||
+        ((double)ns > NS_MOST) || ((double)step->lent_ns > NS_MOST)) {
         return;
     }
     terms_of(step, x);
-    learn(cost, kind_of(step), x, ns);
+    learn(cost, kind_of(step), x,
+          ns + ((step->n_tokens == 0) ? step->lent_ns : 0));
 }
 
 void bt_sched_cost_learn_transfer(bt_sched_cost_t *cost, uint64_t bytes,

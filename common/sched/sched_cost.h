@@ -24,6 +24,11 @@
  * of it. Until a kind has been measured its line is a guess, of a millisecond
  * for a token.
  *
+ * A generation's line is of the worker's own cores: what was computed on lent
+ * ones is added as if it had not been, for they go back to their owner when he
+ * has work, and what a sequence was promised must hold then. A context phase's
+ * line is of whatever it had: its core comes back to it with the next prompt.
+ *
  * Threads: pure; whoever has one owns it.
  * Source:  L. Ljung, "System Identification", 2nd ed., section 11.2 (recursive
  *          least squares; the filter is its form for factors that drift); P.
@@ -51,6 +56,9 @@ typedef struct bt_sched_step {
     uint64_t pairs;    /**< of those */
     uint32_t n_seqs;   /**< in their generation phase */
     uint64_t reads;    /**< of both */
+    /** Of one that was measured: what its worker's own threads would have taken
+     *  for what was computed on lent cores. 0: nothing was. */
+    uint64_t lent_ns;
 } bt_sched_step_t;
 
 /** One line. */

@@ -9,9 +9,11 @@ static uint64_t capped(double us)
     return (us < (double)US_MOST) ? (uint64_t)us : US_MOST;
 }
 
-static uint64_t with_error(double us, uint32_t error)
+static uint64_t with_error(double us, uint32_t error, uint32_t factor)
 {
-    return capped(us * (1.0 + (double)error / 1000.0));
+    const double times = (factor > 0) ? (double)factor / 1000.0 : 1.0;
+
+    return capped(us * (1.0 + (double)error / 1000.0) * times);
 }
 
 uint64_t bt_sched_forecast_ttft_us(const bt_sched_outlook_t *outlook)
@@ -22,12 +24,13 @@ uint64_t bt_sched_forecast_ttft_us(const bt_sched_outlook_t *outlook)
     /* Both at the same time: prompts are computed while seats get free. */
     return with_error(((ahead > seats) ? ahead : seats) +
                           (double)outlook->prompt_us,
-                      outlook->error);
+                      outlook->error, outlook->first_factor);
 }
 
 uint64_t bt_sched_forecast_itl_us(const bt_sched_outlook_t *outlook)
 {
-    return with_error((double)outlook->step_us, outlook->error);
+    return with_error((double)outlook->step_us, outlook->error,
+                      outlook->between_factor);
 }
 
 static uint32_t seconds_of(uint64_t us)

@@ -12,8 +12,9 @@
  *     between tokens        an iteration of the worker that would generate,
  *                           with one sequence more
  *
- * A forecast counts with the mean error of those of late on top. Where steps
- * have not been measured yet nothing is refused.
+ * A forecast counts with the mean error of those of late on top, and times what
+ * promises took at worst (sched_margin.h). Where steps have not been measured
+ * yet nothing is refused.
  *
  * A worker with a target between tokens runs no more sequences at a time than
  * keep it: bt_sched_rates_seats().
@@ -49,6 +50,9 @@ typedef struct bt_sched_outlook {
     uint64_t seat_us;   /**< from one that is free to the next */
     uint64_t step_us;   /**< an iteration with it; 0: not measured */
     uint32_t error;     /**< thousandths of a forecast, of late */
+    /** Thousandths by which forecasts of the first token, and of the time
+     *  between, are too short at worst (sched_margin.h); 0 counts as 1000. */
+    uint32_t first_factor, between_factor;
 } bt_sched_outlook_t;
 
 typedef enum bt_sched_judgement {
@@ -57,7 +61,7 @@ typedef enum bt_sched_judgement {
     BT_SCHED_BETWEEN_LATE, /**< the time between tokens */
 } bt_sched_judgement_t;
 
-/** us; the mean error is in it. */
+/** us; mean error and factor are in it. */
 uint64_t bt_sched_forecast_ttft_us(const bt_sched_outlook_t *outlook);
 uint64_t bt_sched_forecast_itl_us(const bt_sched_outlook_t *outlook);
 

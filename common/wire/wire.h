@@ -192,6 +192,9 @@ typedef struct bt_msg_request {
     uint32_t group_size; /**< of them, the leader included */
     /** Those of the prompt are for a request by itself. */
     bt_wants_t wants;
+    /** From arrival to the target of the first token, which is what an order by
+     *  deadlines goes by; 0 = none, 1 = also where it is over. */
+    uint32_t first_ms;
 } bt_msg_request_t;
 
 /** Where one rank of P may write into the pool of one rank of D. */

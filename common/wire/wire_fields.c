@@ -119,6 +119,7 @@ static const field_t request_fields[] = {
     OF(FIELD_F32, bt_msg_request_t, sampling.min_p),
     COUNTED(FIELD_MORE_IDS, bt_msg_request_t, sampling.end_ids,
             sampling.n_end_ids, 0, BT_MAX_END_IDS),
+    U32(bt_msg_request_t, first_ms, 0, ANY),
 };
 
 static const field_t sampling_fields[] = {

@@ -174,7 +174,8 @@ typedef struct bt_report {
     uint64_t start_ns, end_ns;
     uint32_t n_seqs, n_context_seqs, n_generation_seqs;
     uint32_t n_context_tokens;
-    bt_sched_step_t work; /**< what took from start_ns to end_ns */
+    bt_sched_step_t work; /**< what took work_ns */
+    uint64_t work_ns;     /**< from start_ns until tokens were drawn */
     bt_status_t status;   /**< not OK: the device failed; all items are LEFT */
     uint32_t n_items;
     bt_report_item_t *items;

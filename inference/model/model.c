@@ -222,6 +222,16 @@ bt_weight_source_t bt_model_weight_source(const bt_model_t *model)
                                                  : BT_WEIGHTS_FOUND;
 }
 
+uint64_t bt_model_lent_ns(const bt_model_t *model)
+{
+    bt_lent_stats_t lent = {0};
+
+    if (model->be->ops->lent_stats != NULL) {
+        model->be->ops->lent_stats(model->be, &lent);
+    }
+    return lent.saved_ns;
+}
+
 /* Sequences: rows contiguous from 0, positions inside the table. */
 static bool seqs_fit(const bt_model_t *model, const bt_forward_t *fwd)
 {

@@ -144,6 +144,8 @@ typedef enum bt_weight_source {
 } bt_weight_source_t;
 
 bt_weight_source_t bt_model_weight_source(const bt_model_t *model);
+/** bt_lent_stats_t.saved_ns of its back end; 0 where nothing is ever lent. */
+uint64_t bt_model_lent_ns(const bt_model_t *model);
 
 /** Sequences that come in together between two layers, at most. */
 #define BT_MODEL_MAX_LATE 8

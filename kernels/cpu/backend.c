@@ -225,11 +225,16 @@ static void weight_free(bt_backend_t *be, bt_weight_t *weight)
 
 static void lent_stats(bt_backend_t *be, bt_lent_stats_t *stats_p)
 {
+    const bt_cpu_pool_t *pool = bt_cpu_of(be)->pool;
     bt_cpu_lent_stats_t stats;
 
-    bt_cpu_pool_lent_stats(bt_cpu_of(be)->pool, &stats);
+    bt_cpu_pool_lent_stats(pool, &stats);
     *stats_p = (bt_lent_stats_t){
-        .pieces = stats.pieces, .busy_ns = stats.busy_ns, .again = stats.again};
+        .pieces = stats.pieces,
+        .busy_ns = stats.busy_ns,
+        .saved_ns = stats.busy_ns / bt_cpu_pool_threads(pool),
+        .again = stats.again,
+    };
 }
 
 static void cpu_close(bt_backend_t *be)

@@ -177,6 +177,20 @@ static bt_wants_t wants_of(const bt_gen_t *gen)
                                : (bt_wants_t){.what = 0};
 }
 
+/* What is left of the target of its first token; one that generates has had it,
+ * a re-run too. */
+static uint32_t first_ms_of(const bt_gen_t *gen, uint64_t now_us)
+{
+    const uint64_t first_us =
+        gen->turn.since_us + (uint64_t)gen->target.ttft_ms * 1000;
+
+    if ((gen->target.ttft_ms == 0) || (gen->n_output > 0)) {
+        return 0;
+    }
+    return (first_us > now_us) ? (uint32_t)((first_us - now_us + 999) / 1000)
+                               : 1;
+}
+
 static void send_request(bt_core_t *core, const party_t *party,
                          const bt_leg_t *leg, bt_request_kind_t kind,
                          uint64_t peer, uint64_t now_us)
@@ -202,6 +216,7 @@ static void send_request(bt_core_t *core, const party_t *party,
                 .sampling = gen->sampling,
                 .space = gen->space,
                 .wants = wants_of(gen),
+                .first_ms = first_ms_of(gen, now_us),
                 .group = is_group ? party->gens[0]->id : 0,
                 .group_size = is_group ? party->n : 0,
             },

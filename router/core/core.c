@@ -39,6 +39,7 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     bt_list_init(&core->live);
     bt_hmap_init(&core->flows, core->flow_buckets, BT_CORE_FLOW_BUCKETS);
     bt_sched_fair_init(&core->fair);
+    bt_core_init_margins(core);
     bt_strbuf_init(&core->raw, TOKEN_TEXT_LIMIT);
     bt_strbuf_init(&core->text, TOKEN_TEXT_LIMIT);
 

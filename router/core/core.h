@@ -46,6 +46,7 @@
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/sched/sched_fair.h"
+#include "common/sched/sched_margin.h"
 #include "common/sched/sched_order.h"
 #include "common/sched/sched_target.h"
 #include "common/wire/wire.h"

@@ -144,6 +144,8 @@ struct bt_gen {
 
     uint64_t arrived_us, waiting_since_us, deadline_us;
     bt_sched_target_t target;
+    /** What it was taken for, without the margins; 0: nothing was forecast. */
+    uint64_t forecast_first_us, forecast_between_us;
     uint64_t first_token_at_us, second_token_at_us, last_token_at_us;
     bt_ledger_t ledger;
 };
@@ -172,6 +174,9 @@ struct bt_core {
     /** Of the generations that ended well: tokens drawn, and in the cache. */
     double mean_output, mean_context;
     bt_sched_held_t held; /**< where prompts are weighed */
+    bt_sched_margin_t first_margin, between_margin;
+    /** Of the request that was judged last: bt_gen_t has the same. */
+    uint64_t forecast_first_us, forecast_between_us;
     bt_core_late_t late;
     uint64_t hope_us; /**< when workers were here last, if only silent ones */
     /** Scratch: a prompt and the tokens that a re-run goes on from. There is
@@ -228,12 +233,14 @@ static inline bt_sched_target_t bt_core_target_of(const bt_core_t *core,
         .itl_ms = (own->itl_ms > 0) ? own->itl_ms : all->itl_ms,
     };
 }
+void bt_core_init_margins(bt_core_t *core);
 /** @retval BT_ERR_TIMED_OUT  n of them would be late: core->late */
 BT_MUST_CHECK bt_status_t bt_core_judge(bt_core_t *core,
                                         const bt_gen_spec_t *spec, uint32_t n,
                                         uint64_t now_us);
-/** A generation ended well. */
+/** A generation ended well: what answers are like, what promises are worth. */
 void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen);
+void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen);
 /** As many seats as keep the server's target between tokens. */
 void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker);
 

@@ -151,6 +151,8 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->user = user;
     gen->max_new = spec->max_new;
     gen->target = bt_core_target_of(core, spec);
+    gen->forecast_first_us = core->forecast_first_us;
+    gen->forecast_between_us = core->forecast_between_us;
     gen->ledger.ttft_target_us = (uint64_t)gen->target.ttft_ms * 1000;
     gen->ledger.itl_target_us = (uint64_t)gen->target.itl_ms * 1000;
     bt_sched_turn_init(&gen->turn, spec->priority, now_us);
@@ -288,6 +290,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 
     gen->ledger.ok = true;
     bt_core_note_lengths(core, gen);
+    bt_core_note_promise(core, gen);
     end_for_client(core, gen, why, now_us);
     bt_gen_time(core, BT_TIME_REQUEST, gen->ledger.total_us);
     tell_end(core, gen, &end);

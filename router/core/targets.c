@@ -6,6 +6,10 @@
 #define MEAN_SHARE 0.05 /* of the newest in a mean */
 #define FIRST_MEAN 256u /* tokens of an answer, before any has ended */
 #define ERROR_MOST 500u /* thousandths */
+/* Steps are forecast for the worker's own cores, and may always be quicker:
+ * more seats keep the target then. A prompt's forecast is never cut. */
+#define FIRST_FACTOR_LEAST   1000u
+#define BETWEEN_FACTOR_LEAST 500u
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
@@ -26,6 +30,34 @@ void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen)
     }
 }
 
+void bt_core_init_margins(bt_core_t *core)
+{
+    bt_sched_margin_init(&core->first_margin, FIRST_FACTOR_LEAST);
+    bt_sched_margin_init(&core->between_margin, BETWEEN_FACTOR_LEAST);
+}
+
+/* Of a short wait it says nothing about long ones how long the rest took, which
+ * is no wait. */
+void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen)
+{
+    const uint64_t target_us = (uint64_t)gen->target.ttft_ms * 1000;
+
+    if (gen->attempt.number > 1) { /* a worker was lost */
+        return;
+    }
+    if ((target_us > 0) && (gen->forecast_first_us >= target_us / 2)) {
+        bt_sched_margin_learn(&core->first_margin, gen->forecast_first_us,
+                              gen->first_token_at_us - gen->arrived_us +
+                                  gen->ledger.parse_us +
+                                  gen->ledger.tokenize_us);
+    }
+    if ((gen->target.itl_ms > 0) && (gen->n_output > 1)) {
+        bt_sched_margin_learn(&core->between_margin, gen->forecast_between_us,
+                              (gen->last_token_at_us - gen->first_token_at_us) /
+                                  (gen->n_output - 1));
+    }
+}
+
 uint32_t bt_core_mean_context(const bt_core_t *core)
 {
     return (uint32_t)core->mean_context;
@@ -33,16 +65,22 @@ uint32_t bt_core_mean_context(const bt_core_t *core)
 
 void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker)
 {
+    const bt_sched_rates_t *rates = &worker->stats.rates;
     const uint32_t itl_ms = core->config.target.itl_ms;
+    uint64_t times;
 
     if ((itl_ms == 0) || ((worker->roles & BT_ROLE_DECODE) == 0)) {
         worker->sched.max_seats = worker->hello.max_batch;
         worker->sched.holds_target = false;
         return;
     }
+    /* Forecasts have their mean error on top, and the margin; so has this. */
+    times = (1000 + min_u64(rates->decode_error, ERROR_MOST)) *
+            bt_sched_margin_factor(&core->between_margin);
     worker->sched.max_seats =
-        bt_sched_rates_seats(&worker->stats.rates, bt_core_mean_context(core),
-                             (uint64_t)itl_ms * 1000, worker->hello.max_batch);
+        bt_sched_rates_seats(rates, bt_core_mean_context(core),
+                             (uint64_t)itl_ms * UINT64_C(1000000000) / times,
+                             worker->hello.max_batch);
     worker->sched.holds_target = true;
 }
 
@@ -146,6 +184,7 @@ typedef struct survey {
     uint64_t seats, taken;
     double seats_per_us; /* that iterations of all of them get on */
     uint64_t step_us;    /* of the one with the shortest, and this request */
+    uint64_t full_us;    /* the same with all seats taken; 0: many are not */
 } survey_t;
 
 static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
@@ -183,6 +222,10 @@ static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
     }
     if ((s->step_us == 0) || ((step_us > 0) && (step_us < s->step_us))) {
         s->step_us = step_us;
+        /* How quick a worker is that has little to do says nothing of one that
+         * has its seats taken, and has to give lent cores back. */
+        s->full_us =
+            (4 * (uint64_t)running >= 3 * (uint64_t)w->max_seats) ? full_us : 0;
         s->decode_error = worker->stats.rates.decode_error;
     }
 }
@@ -209,6 +252,7 @@ static survey_t see_workers(const bt_core_t *core, const bt_sched_turn_t *turn,
     return s;
 }
 
+/* Notes what is forecast without the margins. */
 static bt_sched_outlook_t outlook_of(bt_core_t *core,
                                      const bt_sched_turn_t *turn,
                                      const bt_gen_spec_t *spec, uint32_t n)
@@ -231,6 +275,10 @@ static bt_sched_outlook_t outlook_of(bt_core_t *core,
                        ? (uint32_t)min_u64(n_ahead - s.seats, UINT32_MAX)
                        : 0;
     }
+    core->forecast_first_us = bt_sched_forecast_ttft_us(&o);
+    core->forecast_between_us = s.full_us * (1000 + o.error) / 1000;
+    o.first_factor = bt_sched_margin_factor(&core->first_margin);
+    o.between_factor = bt_sched_margin_factor(&core->between_margin);
     return o;
 }
 
@@ -243,6 +291,8 @@ bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
     uint32_t retry_s = 0;
     bt_sched_judgement_t judgement;
 
+    core->forecast_first_us = 0;
+    core->forecast_between_us = 0;
     if (((target.ttft_ms == 0) && (target.itl_ms == 0)) ||
         (bt_sched_rates_prompt_us(&core->rates, 1, 1) == 0)) {
         return BT_OK;

@@ -185,6 +185,19 @@ static void fill_origin(const bt_call_t *call, const char *traceparent,
     snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", call->id);
 }
 
+/* Its own, else its tenant's; the core has the model's. */
+static bt_sched_target_t target_of(const bt_api_request_t *request,
+                                   const bt_tenant_t *tenant)
+{
+    const bt_sched_target_t *own = &request->target;
+    const bt_tenant_limits_t *its = &tenant->limits;
+
+    return (bt_sched_target_t){
+        .ttft_ms = (own->ttft_ms > 0) ? own->ttft_ms : its->ttft_target_ms,
+        .itl_ms = (own->itl_ms > 0) ? own->itl_ms : its->itl_target_ms,
+    };
+}
+
 /* Choice i is answer i % n of prompt i / n, with the seed's i-th successor. */
 static bt_gen_spec_t spec_of(const bt_intake_t *in,
                              const bt_gen_origin_t *origin, uint32_t i,
@@ -212,7 +225,7 @@ static bt_gen_spec_t spec_of(const bt_intake_t *in,
                    .kv_percent = in->tenant->limits.kv_percent},
         .priority = in->priority,
         .timeout_ms = request->timeout_ms,
-        .target = request->target,
+        .target = target_of(request, in->tenant),
         .parse_us = in->parse_us,
         .tokenize_us = in->tokenize_us,
         .n_of_request = n_of_request,

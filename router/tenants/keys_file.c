@@ -125,6 +125,8 @@ static const field_t fields[] = {
     FIELD("requests", requests, 1, 1000000),
     FIELD("kv-percent", kv_percent, 1, 100),
     FIELD("priority", max_priority, 0, BT_TENANT_MAX_PRIORITY),
+    FIELD("ttft-target-ms", ttft_target_ms, 1, BT_TENANT_MAX_TTFT_MS),
+    FIELD("itl-target-ms", itl_target_ms, 1, BT_TENANT_MAX_ITL_MS),
 };
 
 void bt_tenant_limits_init(bt_tenant_limits_t *limits)
@@ -191,7 +193,8 @@ static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
     }
     snprintf(what, sizeof(what),
              "a tenant has no '%s'; it has weight, tokens-per-second, "
-             "burst-tokens, requests, kv-percent, priority and admin",
+             "burst-tokens, requests, kv-percent, priority, ttft-target-ms, "
+             "itl-target-ms and admin",
              shown);
     return complain(p, p->line, what);
 }

@@ -37,6 +37,8 @@
 
 #define BT_TENANT_MAX_WEIGHT   1000u
 #define BT_TENANT_MAX_PRIORITY 24u /**< more levels count for nobody */
+#define BT_TENANT_MAX_TTFT_MS  86400000u
+#define BT_TENANT_MAX_ITL_MS   3600000u
 
 /** What a tenant may have. */
 typedef struct bt_tenant_limits {
@@ -46,7 +48,8 @@ typedef struct bt_tenant_limits {
     uint32_t requests;     /**< under way at once; 0: no limit */
     uint32_t kv_percent;   /**< of the workers' KV blocks, 100 */
     uint32_t max_priority; /**< BT_TENANT_MAX_PRIORITY */
-    bool admin;            /**< may give orders: load models, settings */
+    uint32_t ttft_target_ms, itl_target_ms; /**< 0: those of the model */
+    bool admin; /**< may give orders: load models, settings */
 } bt_tenant_limits_t;
 
 typedef struct bt_keys_tenant {

@@ -141,6 +141,8 @@ static void watch(bench_t *b, bt_seq_t *const *seqs, uint32_t n, uint32_t until,
             continue;
         }
         assert_int_equal(report->status, BT_OK);
+        /* Drawing tokens is work, too. */
+        assert_true(report->work_ns >= report->end_ns - report->start_ns);
         for (uint32_t k = 0; k < report->n_items; k++) {
             const bt_report_item_t *item = &report->items[k];
 

@@ -193,6 +193,61 @@ static void before_anything_is_measured_all_are_taken(void **state)
     end_world(w);
 }
 
+/* Workers put prompts in order by what is left of it; a re-run with tokens, and
+ * who has no target, has none. */
+static void workers_hear_when_the_first_token_is_due(void **state)
+{
+    static const bt_sched_target_t none = {0};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t a, b;
+
+    (void)state;
+    start_measured(w, none, &p, &d);
+    assert_int_equal(
+        ask(w, &a, "eight to", 2, (bt_sched_target_t){.ttft_ms = 250}), BT_OK);
+    assert_int_equal(w->sent[w->n_sent - 1].msg.type, BT_MSG_REQUEST);
+    assert_int_equal(w->sent[w->n_sent - 1].msg.u.request.first_ms, 250);
+    assert_int_equal(w->sent[w->n_sent - 2].msg.u.request.first_ms, 250);
+    bt_core_cancel(w->core, a.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    assert_int_equal(ask(w, &b, "eight to", 2, none), BT_OK);
+    assert_int_equal(w->sent[w->n_sent - 1].msg.u.request.first_ms, 0);
+    bt_core_cancel(w->core, b.gen, w->now);
+    ended(w, p, key_at(w, p));
+    ended(w, d, key_at(w, d));
+    end_world(w);
+}
+
+/* Forecast for 8 ms, in time for 9, the answer's first token comes after 12:
+ * the next forecast is a tenth longer, 8.8 ms; after another such answer 9.6,
+ * which is too late. */
+static void who_was_promised_too_much_is_remembered(void **state)
+{
+    static const bt_sched_target_t target = {.ttft_ms = 9};
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_req_key_t key;
+    client_t c;
+
+    (void)state;
+    start_measured(w, target, &p, &d);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ask(w, &c, "eight to", 2, target), BT_OK);
+        key = key_at(w, d);
+        w->now += 12000;
+        tokens(w, p, key, 0, "x", BT_FINISH_NONE);
+        prefilled(w, p, key);
+        ended(w, p, key);
+        tokens(w, d, key, 1, "y", BT_FINISH_LENGTH);
+        ended(w, d, key);
+    }
+    assert_int_equal(ask(w, &c, "eight to", 2, target), BT_ERR_TIMED_OUT);
+    late(w, true, 9, 9, 1);
+    end_world(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +255,8 @@ int main(void)
         BT_TEST(who_finds_all_seats_taken_waits_for_the_next),
         BT_TEST(no_more_are_sent_than_keep_the_time_between_tokens),
         BT_TEST(before_anything_is_measured_all_are_taken),
+        BT_TEST(workers_hear_when_the_first_token_is_due),
+        BT_TEST(who_was_promised_too_much_is_remembered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

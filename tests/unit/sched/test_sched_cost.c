@@ -234,6 +234,29 @@ static void nonsense_is_survived(void **state)
 }
 
 /* 0.2 ms and 1 ms for a MiB. */
+/* 6 ms for 4 sequences, which would have been 9 without help. What a prompt had
+ * is not counted. */
+static void lent_cores_do_not_count_for_generation(void **state)
+{
+    const bt_sched_step_t helped = {.n_seqs = 4, .lent_ns = 3000000};
+    const bt_sched_step_t prompt = {
+        .n_tokens = 100, .pairs = 5050, .reads = 100, .lent_ns = 3000000};
+    const bt_sched_step_t nonsense = {.n_seqs = 4, .lent_ns = UINT64_MAX};
+    bt_sched_cost_t cost;
+
+    (void)state;
+    bt_sched_cost_init(&cost);
+    for (int i = 0; i < 200; i++) {
+        bt_sched_cost_learn(&cost, &helped, 6000000);
+        bt_sched_cost_learn(&cost, &prompt, 6000000);
+        bt_sched_cost_learn(&cost, &nonsense, 6000000);
+    }
+    assert_in_range((uint64_t)bt_sched_cost_step_us(&cost, &helped), 8990,
+                    9010);
+    assert_in_range((uint64_t)bt_sched_cost_step_us(&cost, &prompt), 5990,
+                    6010);
+}
+
 static void transfers_are_learned(void **state)
 {
     bt_sched_rates_t rates;
@@ -284,6 +307,7 @@ int main(void)
         BT_TEST(a_machine_that_stays_slower_is_believed),
         BT_TEST(a_long_time_of_one_kind_breaks_nothing),
         BT_TEST(nonsense_is_survived),
+        BT_TEST(lent_cores_do_not_count_for_generation),
         BT_TEST(transfers_are_learned),
         BT_TEST(rates_of_others_predict_the_same),
     };

@@ -30,6 +30,10 @@ static void what_goes_first_and_what_is_taken_is_waited_for(void **state)
     o.error = 100;
     assert_int_equal(bt_sched_forecast_ttft_us(&o), 22550);
     assert_int_equal(bt_sched_forecast_itl_us(&o), 22000);
+    o.first_factor = 1200;
+    o.between_factor = 500;
+    assert_int_equal(bt_sched_forecast_ttft_us(&o), 27060);
+    assert_int_equal(bt_sched_forecast_itl_us(&o), 11000);
     /* Nothing is beyond what can be said. */
     o.ahead_us = UINT64_MAX;
     o.seat_us = UINT64_MAX;

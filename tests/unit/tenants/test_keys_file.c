@@ -50,7 +50,8 @@ static void keys_are_found_by_their_hashes(void **state)
         "\n"
         "key acme blake2b:" HASH_OF_FIRST "  of the shop\r\n"
         "  tenant\tacme weight=4 tokens-per-second=200 burst-tokens=5000 "
-        "requests=8 kv-percent=25 priority=3\n"
+        "requests=8 kv-percent=25 priority=3 ttft-target-ms=900 "
+        "itl-target-ms=40\n"
         "tenant ops admin\n"
         "key ops sha256:" HASH_OF_SECOND;
     bt_keys_file_t file = {0};
@@ -71,11 +72,15 @@ static void keys_are_found_by_their_hashes(void **state)
     assert_int_equal(file.tenants[0].limits.requests, 8);
     assert_int_equal(file.tenants[0].limits.kv_percent, 25);
     assert_int_equal(file.tenants[0].limits.max_priority, 3);
+    assert_int_equal(file.tenants[0].limits.ttft_target_ms, 900);
+    assert_int_equal(file.tenants[0].limits.itl_target_ms, 40);
     assert_false(file.tenants[0].limits.admin);
     assert_int_equal(file.tenants[1].limits.weight, 1);
     assert_int_equal(file.tenants[1].limits.rate, 0);
     assert_int_equal(file.tenants[1].limits.kv_percent, 100);
     assert_int_equal(file.tenants[1].limits.max_priority, 24);
+    assert_int_equal(file.tenants[1].limits.ttft_target_ms, 0);
+    assert_int_equal(file.tenants[1].limits.itl_target_ms, 0);
     assert_true(file.tenants[1].limits.admin);
     bt_keys_file_fini(&file);
 }
@@ -133,7 +138,9 @@ static void an_error_names_line_and_cause(void **state)
     assert_bad("tenant a colour=1\n",
                "line 1: a tenant has no 'colour'; it has weight, "
                "tokens-per-second, burst-tokens, requests, kv-percent, "
-               "priority and admin");
+               "priority, ttft-target-ms, itl-target-ms and admin");
+    assert_bad("tenant a itl-target-ms=0\n",
+               "line 1: itl-target-ms is a whole number from 1 to 3600000");
     assert_bad("tenant a burst-tokens=5\n",
                "line 1: burst-tokens goes with tokens-per-second");
     assert_bad("tenant a\ntenant b\ntenant a\n",

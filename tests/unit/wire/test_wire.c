@@ -425,6 +425,7 @@ static void messages_of_another_encoder_are_understood(void **state)
             assert_int_equal(got.u.request.wants.what, 3);
             assert_int_equal(got.u.request.wants.n_top, 2);
             assert_true(s->min_p == 0.0625f);
+            assert_int_equal(got.u.request.first_ms, 1500);
         }
         if (strcmp(entry->d_name, "tokens_future") == 0) {
             const bt_token_score_t *s = got.u.tokens.scores;
@@ -471,7 +472,7 @@ static void messages_of_another_encoder_are_understood(void **state)
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
     assert_int_equal(n_taken,
-                     2 * (13 + 1) + (6 + 2 + 30 + 9 + 1 + 1 + 6) + 9 + 4 + 6);
+                     2 * (13 + 1) + (6 + 2 + 30 + 10 + 1 + 1 + 6) + 9 + 4 + 6);
 }
 
 static void memory_that_is_short_is_said_and_survived(void **state)

@@ -170,7 +170,7 @@ static void a_request_without_a_space_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 19; keep++) {
+    for (size_t keep = 11; keep <= 21; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -184,6 +184,7 @@ static void a_request_without_a_space_or_group_has_none(void **state)
         assert_int_equal(got.u.request.wants.n_top, (keep > 17) ? 20 : 0);
         assert_true(got.u.request.sampling.min_p ==
                     ((keep > 18) ? 0.0625f : 0.0f));
+        assert_int_equal(got.u.request.first_ms, (keep > 20) ? 1500 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

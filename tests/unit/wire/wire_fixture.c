@@ -110,7 +110,8 @@ bt_msg_t wire_request(void)
                                              .space = {5, UINT64_MAX},
                                              .group = 41,
                                              .group_size = 4096,
-                                             .wants = {5, 20}}};
+                                             .wants = {5, 20},
+                                             .first_ms = 1500}};
 
     return m;
 }

@@ -80,6 +80,44 @@ static void chunks_go_to_the_higher_priority_first(void **state)
     sim_close();
 }
 
+/* With a minute each, whoever's first token is due sooner; who names none has
+ * the minute. */
+static void with_deadlines_the_first_token_s_target_counts(void **state)
+{
+    static const uint32_t first_ms[] = {0, 30000, 1000};
+    sim_req_t *reqs[3];
+
+    (void)state;
+    sim_open(1, 64, 64, BT_KVT_PATH_AUTO);
+    sim_order_prompts(BT_SCHED_DEADLINE);
+    for (uint32_t i = 0; i < 3; i++) {
+        sim_req_t *req = sim_req_new(0, 0, 1, 40, 2);
+        bt_msg_t msg;
+
+        while (req->n_want < 42) { /* no end id comes before */
+            req = sim_req_new(0, 0, 1, 40, 2);
+        }
+        sim_make_leg(req, 0, BT_REQUEST_PREFILL, 60000, 0, &msg);
+        msg.u.request.first_ms = first_ms[i];
+        req->legs[0].link = sim.nodes[0].links[0];
+        sim_router_send(0, 0, &msg);
+        sim_send_leg(req, 1, BT_REQUEST_GENERATE, 60000, 0);
+        reqs[i] = req;
+    }
+    while (reqs[2]->n_prefilled == 0) {
+        sim_round();
+    }
+    assert_int_equal(reqs[1]->n_prefilled, 0);
+    while (reqs[1]->n_prefilled == 0) {
+        sim_round();
+    }
+    assert_int_equal(reqs[0]->n_prefilled, 0);
+    sim_settle();
+    sim_check_answered(reqs[0]);
+    sim_check_empty();
+    sim_close();
+}
+
 /* A pool of 16 blocks, half of it for KV without a grant: the third does not
  * begin. Of two that wait for its place the one that matters more gets it. */
 static void context_phases_begin_by_priority_then_age(void **state)
@@ -121,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(grants_are_given_by_priority_then_age),
         BT_TEST(chunks_go_to_the_higher_priority_first),
+        BT_TEST(with_deadlines_the_first_token_s_target_counts),
         BT_TEST(context_phases_begin_by_priority_then_age),
     };
 

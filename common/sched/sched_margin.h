@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file sched_margin.h
+ *
+ * How much longer than forecast what was promised takes, at worst: a factor for
+ * forecasts, such that one of BT_SCHED_MARGIN_ONE_OF takes longer still. A mean
+ * error does not tell that: a promise is kept or broken by the whole of what
+ * comes after it, the cores that others want back, the prompts that overtake.
+ *
+ * A promise that is broken moves the factor up, at most to where that one would
+ * have been kept; one that is kept moves it down by a little, so that after
+ * hard times it is low again in some hundred answers.
+ *
+ * Threads: pure; whoever has one owns it.
+ * Source:  Robbins, Monro, "A Stochastic Approximation Method", 1951 (of a
+ *          quantile).
+ */
+#ifndef BT_COMMON_SCHED_MARGIN_H
+#define BT_COMMON_SCHED_MARGIN_H
+
+#include <stdint.h>
+
+#define BT_SCHED_MARGIN_ONE_OF 200u
+/** Beyond it nothing would be promised: forecasts twice as long as measured. */
+#define BT_SCHED_MARGIN_MOST 2000u
+
+typedef struct bt_sched_margin {
+    double factor;
+    double least; /**< it is never less */
+} bt_sched_margin_t;
+
+/** A factor of 1. @param least  thousandths, at most 1000 */
+void bt_sched_margin_init(bt_sched_margin_t *margin, uint32_t least);
+/** What was forecast so, without the factor, took so long. A forecast of 0
+ *  teaches nothing. */
+void bt_sched_margin_learn(bt_sched_margin_t *margin, uint64_t forecast_us,
+                           uint64_t us);
+/** Thousandths: bt_sched_outlook_t.first_factor, .between_factor. */
+uint32_t bt_sched_margin_factor(const bt_sched_margin_t *margin);
+
+#endif
