@@ -62,7 +62,7 @@ static void random_roles(w_node_t *node)
 static void random_trouble(void)
 {
     w_node_t *node = &w.nodes[w_below(w.n_nodes)];
-    const uint32_t what = w_below(w.floods ? 3000 : 300);
+    const uint32_t what = w_below(w.floods ? 1000 : 200);
 
     if (!node->alive) {
         if (what < 100) {
@@ -93,7 +93,7 @@ static void random_event(uint32_t load)
         if (req->live && (!w.floods || (w_below(8) == 0))) {
             w_cancel(req);
         }
-    } else if (what < load + 5) {
+    } else if (what < load + 7) {
         random_trouble();
     } else if (what < 60) {
         if (!w_deliver()) {

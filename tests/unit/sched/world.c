@@ -149,7 +149,7 @@ void w_arrive(uint32_t tenant)
     req->tenant = tenant;
     req->n_prompt = 1 + w_below((w_below(4) == 0) ? 80 : 30);
     req->has_prefix = (req->n_prompt > W_PREFIX * W_T) && (w_below(2) == 0);
-    req->max_new = 1 + w_below((w_below(5) == 0) ? 45 : 12);
+    req->max_new = 1 + w_below((w_below(2) == 0) ? 45 : 12);
     req->n_answer =
         (w_below(2) == 0) ? req->max_new : 1 + w_below(req->max_new);
     bt_sched_turn_init(&req->turn, (w_below(3) == 0) ? w_below(30) : 0,

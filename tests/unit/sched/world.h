@@ -35,7 +35,7 @@
 
 #define W_T         8u  /* tokens per block */
 #define W_NODES     4u  /* at most */
-#define W_BLOCKS    96u /* of a worker, at most */
+#define W_BLOCKS    44u /* of a worker, at most */
 #define W_SEATS     12u /* the same */
 #define W_LONGEST   16u /* blocks of the longest request */
 #define W_TENANTS   4u
