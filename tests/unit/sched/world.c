@@ -152,6 +152,10 @@ void w_arrive(uint32_t tenant)
     req->max_new = 1 + w_below((w_below(2) == 0) ? 45 : 12);
     req->n_answer =
         (w_below(2) == 0) ? req->max_new : 1 + w_below(req->max_new);
+    if (tenant == 0) { /* one that asks for much more than it takes */
+        req->max_new = 45;
+        req->n_answer = 1 + w_below(3);
+    }
     bt_sched_turn_init(&req->turn, (w_below(3) == 0) ? w_below(30) : 0,
                        w.now_us);
     req->deadline_us =
