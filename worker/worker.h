@@ -201,7 +201,7 @@ struct bt_worker {
     bt_kv_prefix_t *prefix;   /**< NULL: the option says no */
     uint32_t n_blocks_reused; /**< found in it so far */
     uint32_t *acquired;       /**< scratch, n_blocks ids; NULL: one group */
-    bt_board_t *board; /* NULL: no cores are lent here */
+    bt_board_t *board;        /* NULL: no cores are lent here */
     bt_engine_t *engine;
     uint32_t max_seqs;
     bt_sched_order_t order;        /**< of prompts */

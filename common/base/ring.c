@@ -134,9 +134,9 @@ void bt_ring_wait(bt_ring_t *ring, int timeout_ms)
 
 void bt_ring_wait_us(bt_ring_t *ring, uint64_t timeout_us)
 {
-    const struct timespec timeout = {
-        .tv_sec = (time_t)(timeout_us / 1000000),
-        .tv_nsec = (long)(timeout_us % 1000000) * 1000};
+    const struct timespec timeout = {.tv_sec = (time_t)(timeout_us / 1000000),
+                                     .tv_nsec =
+                                         (long)(timeout_us % 1000000) * 1000};
 
     wait_for(ring, &timeout);
 }
