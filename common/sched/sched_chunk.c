@@ -3,7 +3,7 @@
 
 #include "common/base/assert.h"
 
-#define WASTE_PART 20.0 /* an iteration's own cost is one of so many parts */
+#define WASTE_PART 40.0 /* an iteration's own cost is one of so many parts */
 #define WASTE_MOST 10.0 /* or of so many, at least */
 #define HALF_EACH  32u
 

@@ -5,7 +5,7 @@
  * what steps take here (sched_cost.h).
  *
  *     nobody generates   as few as waste little: what an iteration costs
- *                        whatever it computes is a twentieth of it, or up to a
+ *                        whatever it computes is a fortieth of it, or up to a
  *                        tenth where it would otherwise take longer than
  *                        BT_SCHED_CHUNK_SLOW_US. Larger ones gain nothing, and
  * a short prompt that comes waits for the end of one. Never less than what
