@@ -65,6 +65,37 @@ def ticks_within(pids, seconds):
     return own_ticks(pids) - before
 
 
+def without_chunks(pieces):
+    """Of a body in chunks (RFC 9112, 7.1), which some servers send to HTTP/1.0 too. @return what was in them, and when it came"""
+    out, buffered, left = [], b"", 0
+    for when, piece in pieces:
+        buffered += piece
+        got = b""
+        while buffered:
+            if left > 0:
+                got, buffered, left = got + buffered[:left], buffered[left:], left - min(left, len(buffered))
+                continue
+            size, end, rest = buffered.lstrip(b"\r\n").partition(b"\r\n")
+            if not end:
+                break
+            left, buffered = int(size, 16), rest
+            if left == 0:
+                return out + [(when, got)]
+        out.append((when, got))
+    return out
+
+
+def split_head(pieces):
+    """@return the head, and the pieces of the body"""
+    data = b""
+    for i, (when, piece) in enumerate(pieces):
+        data += piece
+        if b"\r\n\r\n" in data:
+            head, _, body = data.partition(b"\r\n\r\n")
+            return head, [(when, body)] + pieces[i + 1:]
+    return data, []
+
+
 class Answer(asyncio.Protocol):
     """A streamed answer. While it comes only what came and when is kept, for the client is on the cores that it measures;
     what it says is read afterwards."""
@@ -85,13 +116,15 @@ class Answer(asyncio.Protocol):
 
     def read(self):
         """The events, and when the last byte of each came. @return self"""
-        data = b"".join(piece for _, piece in self.pieces)
-        head, _, body = data.partition(b"\r\n\r\n")
+        head, pieces = split_head(self.pieces)
+        if b"chunked" in head.lower():
+            pieces = without_chunks(pieces)
+        body = b"".join(piece for _, piece in pieces)
         events = body.split(b"\n\n")[:-1]
         if not head.startswith(b"HTTP/1.1 200 ") or events[-1:] != [b"data: [DONE]"] or b'"error"' in body:
-            raise SystemExit(f"a request failed: {data[-1000:].decode(errors='replace')}")
+            raise SystemExit(f"a request failed: {(head + body)[-1000:].decode(errors='replace')}")
         self.events = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
-        self.times, pieces, at, got = [], iter(self.pieces), len(data) - len(body), 0
+        self.times, pieces, at, got = [], iter(pieces), 0, 0
         for event in events:
             at += len(event) + 2
             while got < at:
