@@ -20,7 +20,8 @@ static const char *error_type(int http_status)
     return (http_status >= 500) ? "server_error" : "invalid_request_error";
 }
 
-static void call_free(bt_call_t *call)
+/* What its answers would have been made of. */
+static void free_parts(bt_call_t *call)
 {
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
@@ -41,6 +42,12 @@ static void call_free(bt_call_t *call)
     bt_free(call->tool_names);
     bt_free(call->metadata);
     bt_free(call->model);
+}
+
+static void call_free(bt_call_t *call)
+{
+    free_parts(call);
+    bt_free(call->refusal);
     bt_tenant_unref(call->tenant);
     bt_free(call);
 }
@@ -188,8 +195,71 @@ void bt_call_gone(bt_call_t *call)
         bt_intake_leave(call->intake);
     }
     call->intake = NULL;
+    bt_list_remove(&call->paced);
     cancel_rest(call);
     call_release(call);
+}
+
+/* ---- refusals ---- */
+
+/* Held back, so that who comes again at once does so less often: nothing of it
+ * is kept but what it is told. @return false: it is to be told now */
+static bool hold_refusal(bt_call_t *call, bt_tenant_t *tenant,
+                         const bt_api_error_t *error)
+{
+    const uint64_t now_us = bt_now_us();
+    uint64_t hold_us;
+
+    /* A row of several in a batch ends the others at once. */
+    if ((error->http_status != 429) || call->front->draining ||
+        ((call->tally != &call->own_tally) && (call->tally->n > 1))) {
+        return false;
+    }
+    hold_us = bt_sched_pace_hold_us(&tenant->pace, now_us);
+    if (hold_us == 0) {
+        return false;
+    }
+    call->refusal = bt_memdup(error, sizeof(*error));
+    if (call->refusal == NULL) {
+        return false;
+    }
+    free_parts(call);
+    call->choices = NULL;
+    call->n_choices = 0;
+    bt_strbuf_init(&call->opening, MAX_OPENING_BYTES);
+    call->given_id = call->instructions = call->tool_names = NULL;
+    call->metadata = call->model = NULL;
+    call->tell_us = now_us + hold_us;
+    bt_list_push_back(&call->front->paced, &call->paced);
+    return true;
+}
+
+void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us)
+{
+    bt_list_t due, *pos, *tmp;
+
+    bt_list_init(&due);
+    BT_LIST_FOR_EACH(pos, tmp, &front->paced)
+    {
+        const bt_call_t *call = BT_CONTAINER_OF(pos, bt_call_t, paced);
+
+        if ((call->tell_us <= now_us) || front->draining) {
+            bt_list_remove(pos);
+            bt_list_push_back(&due, pos);
+        }
+    }
+    /* What is told may bring the next request, or take other clients with it.
+     */
+    while (!bt_list_empty(&due)) {
+        bt_call_t *call = BT_CONTAINER_OF(due.next, bt_call_t, paced);
+        bt_reply_t *reply = take_reply(call);
+
+        bt_list_remove(&call->paced);
+        call->pinned = true;
+        reply->ops->error(reply, call->refusal);
+        call->pinned = false;
+        call_release(call);
+    }
 }
 
 /* ---- telling ---- */
@@ -230,6 +300,9 @@ static void fail_late(bt_call_t *call)
                                  : "time between tokens",
                      late->forecast_ms, late->target_ms, late->retry_s);
     error.retry_after_s = late->retry_s;
+    if (hold_refusal(call, call->tenant, &error)) {
+        return;
+    }
     reply = take_reply(call);
     reply->ops->error(reply, &error);
 }
@@ -600,33 +673,37 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
 /* ---- the beginning ---- */
 
 /* Before it runs. The call may be freed. */
-static void refuse(bt_call_t *call, bt_served_t *served, const char *name,
+static void refuse(bt_call_t *call, const bt_intake_t *in,
                    const bt_api_error_t *error)
 {
-    bt_reply_t *reply = take_reply(call);
+    bt_served_t *served = (in != NULL) ? in->served : NULL;
+    bt_reply_t *reply;
 
     /* Its other calls, given up for this one, do not count it again. */
     call->tally->failed = call->tally->failed || is_failure(error->http_status);
     if (served != NULL) {
-        bt_names_refused(&call->front->names, bt_name_of(call->front, name),
+        bt_names_refused(&call->front->names,
+                         bt_name_of(call->front, in->model),
                          error->http_status);
     }
-
     bt_router_metrics_refused(call->front->metrics,
                               (served != NULL) ? served->metrics : NULL,
                               error->http_status);
+    if ((in != NULL) && hold_refusal(call, in->tenant, error)) {
+        return;
+    }
+    reply = take_reply(call);
     call_release(call);
     reply->ops->error(reply, error);
 }
 
-static void refuse_for_memory(bt_call_t *call, bt_served_t *served,
-                              const char *name)
+static void refuse_for_memory(bt_call_t *call, const bt_intake_t *in)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 503, "server_error", NULL,
                      "out of memory for this request, try again later");
-    refuse(call, served, name, &error);
+    refuse(call, in, &error);
 }
 
 static void start(bt_call_t *call, const bt_intake_t *in)
@@ -636,11 +713,11 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_status_t status;
 
     if (bt_limits_check(in, bt_now_us(), &error) != BT_OK) {
-        refuse(call, in->served, in->model, &error);
+        refuse(call, in, &error);
         return;
     }
     if (!bt_call_make_choices(call, in)) {
-        refuse_for_memory(call, in->served, in->model);
+        refuse_for_memory(call, in);
         return;
     }
     call->pinned = true;
@@ -754,7 +831,7 @@ static void on_intake(void *user)
     if (in->status == BT_OK) {
         begin_running(call, in);
     } else {
-        refuse(call, in->served, in->model, &in->error);
+        refuse(call, in, &in->error);
     }
     bt_intake_free(in);
 }
@@ -779,13 +856,14 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
         return;
     }
     bt_list_init(&call->held);
+    bt_list_init(&call->paced);
     call->tally = (source->tally != NULL) ? source->tally : &call->own_tally;
     call->front = front;
     call->reply = reply;
     reply->call = call;
     if (bt_intake_begin(front, source, body, on_intake, call, &call->intake) !=
         BT_OK) {
-        refuse_for_memory(call, NULL, NULL);
+        refuse_for_memory(call, NULL);
     }
 }
 

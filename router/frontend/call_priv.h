@@ -53,12 +53,15 @@ struct bt_call {
     char *model;         /* as printed; owned */
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
-    bool want_ids;     /* the answer lists token ids */
-    bool is_echo;      /* max_tokens 0: what is drawn is not told */
-    bool pinned;       /* a function of this file uses it: do not free */
-    bool accumulates;  /* each piece has all text so far */
-    bt_list_t held;    /* in front->held, until others have come */
-    uint64_t ready_us; /* when it could begin */
+    bool want_ids;    /* the answer lists token ids */
+    bool is_echo;     /* max_tokens 0: what is drawn is not told */
+    bool pinned;      /* a function of this file uses it: do not free */
+    bool accumulates; /* each piece has all text so far */
+    bt_list_t held;   /* in front->held, until others have come */
+    bt_list_t paced;  /* in front->paced, until tell_us */
+    uint64_t tell_us;
+    bt_api_error_t *refusal; /* what it is told then; owned */
+    uint64_t ready_us;       /* when it could begin */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
     uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
