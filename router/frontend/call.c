@@ -20,8 +20,7 @@ static const char *error_type(int http_status)
     return (http_status >= 500) ? "server_error" : "invalid_request_error";
 }
 
-/* What its answers would have been made of. */
-static void free_parts(bt_call_t *call)
+void bt_call_free_parts(bt_call_t *call)
 {
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
@@ -42,18 +41,21 @@ static void free_parts(bt_call_t *call)
     bt_free(call->tool_names);
     bt_free(call->metadata);
     bt_free(call->model);
+    call->choices = NULL;
+    call->n_choices = 0;
+    call->given_id = call->instructions = call->tool_names = NULL;
+    call->metadata = call->model = NULL;
 }
 
 static void call_free(bt_call_t *call)
 {
-    free_parts(call);
+    bt_call_free_parts(call);
     bt_free(call->refusal);
     bt_tenant_unref(call->tenant);
     bt_free(call);
 }
 
-/* Frees the call once nothing leads to it any more. */
-static void call_release(bt_call_t *call)
+void bt_call_release(bt_call_t *call)
 {
     if (!call->pinned && (call->reply == NULL) && (call->n_open == 0)) {
         call_free(call);
@@ -165,8 +167,7 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
     return usage;
 }
 
-/* For the last word, or none. */
-static bt_reply_t *take_reply(bt_call_t *call)
+bt_reply_t *bt_call_take_reply(bt_call_t *call)
 {
     const bt_api_usage_t usage = usage_of(call);
     bt_reply_t *reply = call->reply;
@@ -187,7 +188,7 @@ static void let_go(bt_call_t *call)
 
 void bt_call_gone(bt_call_t *call)
 {
-    (void)take_reply(call);
+    (void)bt_call_take_reply(call);
     if (!bt_list_empty(&call->held)) {
         let_go(call);
         bt_intake_free(call->intake);
@@ -197,69 +198,7 @@ void bt_call_gone(bt_call_t *call)
     call->intake = NULL;
     bt_list_remove(&call->paced);
     cancel_rest(call);
-    call_release(call);
-}
-
-/* ---- refusals ---- */
-
-/* Held back, so that who comes again at once does so less often: nothing of it
- * is kept but what it is told. @return false: it is to be told now */
-static bool hold_refusal(bt_call_t *call, bt_tenant_t *tenant,
-                         const bt_api_error_t *error)
-{
-    const uint64_t now_us = bt_now_us();
-    uint64_t hold_us;
-
-    /* A row of several in a batch ends the others at once. */
-    if ((error->http_status != 429) || call->front->draining ||
-        ((call->tally != &call->own_tally) && (call->tally->n > 1))) {
-        return false;
-    }
-    hold_us = bt_sched_pace_hold_us(&tenant->pace, now_us);
-    if (hold_us == 0) {
-        return false;
-    }
-    call->refusal = bt_memdup(error, sizeof(*error));
-    if (call->refusal == NULL) {
-        return false;
-    }
-    free_parts(call);
-    call->choices = NULL;
-    call->n_choices = 0;
-    bt_strbuf_init(&call->opening, MAX_OPENING_BYTES);
-    call->given_id = call->instructions = call->tool_names = NULL;
-    call->metadata = call->model = NULL;
-    call->tell_us = now_us + hold_us;
-    bt_list_push_back(&call->front->paced, &call->paced);
-    return true;
-}
-
-void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us)
-{
-    bt_list_t due, *pos, *tmp;
-
-    bt_list_init(&due);
-    BT_LIST_FOR_EACH(pos, tmp, &front->paced)
-    {
-        const bt_call_t *call = BT_CONTAINER_OF(pos, bt_call_t, paced);
-
-        if ((call->tell_us <= now_us) || front->draining) {
-            bt_list_remove(pos);
-            bt_list_push_back(&due, pos);
-        }
-    }
-    /* What is told may bring the next request, or take other clients with it.
-     */
-    while (!bt_list_empty(&due)) {
-        bt_call_t *call = BT_CONTAINER_OF(due.next, bt_call_t, paced);
-        bt_reply_t *reply = take_reply(call);
-
-        bt_list_remove(&call->paced);
-        call->pinned = true;
-        reply->ops->error(reply, call->refusal);
-        call->pinned = false;
-        call_release(call);
-    }
+    bt_call_release(call);
 }
 
 /* ---- telling ---- */
@@ -280,7 +219,7 @@ static void fail(bt_call_t *call, int http_status, const char *message)
     }
     bt_api_error_set(&error, http_status, error_type(http_status), NULL, "%s",
                      message);
-    reply = take_reply(call);
+    reply = bt_call_take_reply(call);
     reply->ops->error(reply, &error);
 }
 
@@ -300,10 +239,10 @@ static void fail_late(bt_call_t *call)
                                  : "time between tokens",
                      late->forecast_ms, late->target_ms, late->retry_s);
     error.retry_after_s = late->retry_s;
-    if (hold_refusal(call, call->tenant, &error)) {
+    if (bt_call_hold_refusal(call, call->tenant, &error)) {
         return;
     }
-    reply = take_reply(call);
+    reply = bt_call_take_reply(call);
     reply->ops->error(reply, &error);
 }
 
@@ -523,7 +462,7 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     choice->told_from = NULL;
     call->pinned = false;
     count_output(call, start_us);
-    call_release(call);
+    bt_call_release(call);
 }
 
 /* ---- the end of a choice, and of the call ---- */
@@ -601,7 +540,7 @@ static void finish_whole(bt_call_t *call)
             fill_choice(call, &call->choices[i], at, &choices[at]);
         }
     }
-    reply = take_reply(call);
+    reply = bt_call_take_reply(call);
     reply->ops->finish(reply, &call->answer, choices, n_told, &usage);
     bt_free(choices);
 }
@@ -609,7 +548,7 @@ static void finish_whole(bt_call_t *call)
 static void finish_stream(bt_call_t *call)
 {
     const bt_api_usage_t usage = usage_of(call);
-    bt_reply_t *reply = take_reply(call);
+    bt_reply_t *reply = bt_call_take_reply(call);
 
     reply->ops->finish(reply, &call->answer, NULL, 0, &usage);
 }
@@ -667,7 +606,7 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     }
     call->pinned = false;
     count_output(call, start_us);
-    call_release(call);
+    bt_call_release(call);
 }
 
 /* ---- the beginning ---- */
@@ -689,11 +628,11 @@ static void refuse(bt_call_t *call, const bt_intake_t *in,
     bt_router_metrics_refused(call->front->metrics,
                               (served != NULL) ? served->metrics : NULL,
                               error->http_status);
-    if ((in != NULL) && hold_refusal(call, in->tenant, error)) {
+    if ((in != NULL) && bt_call_hold_refusal(call, in->tenant, error)) {
         return;
     }
-    reply = take_reply(call);
-    call_release(call);
+    reply = bt_call_take_reply(call);
+    bt_call_release(call);
     reply->ops->error(reply, error);
 }
 
@@ -751,7 +690,7 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         call->reply->ops->begin(call->reply, &call->answer);
     }
     call->pinned = false;
-    call_release(call);
+    bt_call_release(call);
 }
 
 /* Tokens or a text are all that is asked for: they are here. */
@@ -769,10 +708,10 @@ static void tell_tokens(bt_call_t *call, const bt_intake_t *in)
     call->served = in->served;
     bt_call_fill_answer(call, &in->request);
     call->pinned = true;
-    reply = take_reply(call);
+    reply = bt_call_take_reply(call);
     reply->ops->finish(reply, &call->answer, &choice, 1, &usage);
     call->pinned = false;
-    call_release(call);
+    bt_call_release(call);
 }
 
 static void begin_running(bt_call_t *call, const bt_intake_t *in)
@@ -921,6 +860,6 @@ bool bt_call_stop(bt_call_t *call)
         finish_whole(call);
     }
     call->pinned = false;
-    call_release(call);
+    bt_call_release(call);
     return true;
 }

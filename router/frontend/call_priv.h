@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file call_priv.h  Shared by call.c and call_begin.c only. */
+/** @file call_priv.h  Shared by call*.c only. */
 #ifndef BT_ROUTER_FRONTEND_CALL_PRIV_H
 #define BT_ROUTER_FRONTEND_CALL_PRIV_H
 
@@ -81,5 +81,16 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in);
  *  @retval others  of bt_core_submit_group() */
 BT_MUST_CHECK bt_status_t bt_call_submit_all(bt_call_t *call,
                                              const bt_intake_t *in);
+
+/** What its answers would have been made of. */
+void bt_call_free_parts(bt_call_t *call);
+/** Frees the call once nothing leads to it any more. */
+void bt_call_release(bt_call_t *call);
+/** For the last word, or none. */
+bt_reply_t *bt_call_take_reply(bt_call_t *call);
+/** Hold what it is told back, if its tenant's pace says so: nothing of it is
+ *  kept but that. @return false: it is to be told now */
+bool bt_call_hold_refusal(bt_call_t *call, bt_tenant_t *tenant,
+                          const bt_api_error_t *error);
 
 #endif
