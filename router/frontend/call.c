@@ -20,7 +20,7 @@ static const char *error_type(int http_status)
     return (http_status >= 500) ? "server_error" : "invalid_request_error";
 }
 
-static void call_free(bt_call_t *call)
+void bt_call_free_parts(bt_call_t *call)
 {
     for (uint32_t i = 0; (call->choices != NULL) && (i < call->n_choices);
          i++) {
@@ -41,12 +41,21 @@ static void call_free(bt_call_t *call)
     bt_free(call->tool_names);
     bt_free(call->metadata);
     bt_free(call->model);
+    call->choices = NULL;
+    call->n_choices = 0;
+    call->given_id = call->instructions = call->tool_names = NULL;
+    call->metadata = call->model = NULL;
+}
+
+static void call_free(bt_call_t *call)
+{
+    bt_call_free_parts(call);
+    bt_free(call->refusal);
     bt_tenant_unref(call->tenant);
     bt_free(call);
 }
 
-/* Frees the call once nothing leads to it any more. */
-static void call_release(bt_call_t *call)
+void bt_call_release(bt_call_t *call)
 {
     if (!call->pinned && (call->reply == NULL) && (call->n_open == 0)) {
         call_free(call);
@@ -158,8 +167,7 @@ static bt_api_usage_t usage_of(const bt_call_t *call)
     return usage;
 }
 
-/* For the last word, or none. */
-static bt_reply_t *take_reply(bt_call_t *call)
+bt_reply_t *bt_call_take_reply(bt_call_t *call)
 {
     const bt_api_usage_t usage = usage_of(call);
     bt_reply_t *reply = call->reply;
@@ -180,7 +188,7 @@ static void let_go(bt_call_t *call)
 
 void bt_call_gone(bt_call_t *call)
 {
-    (void)take_reply(call);
+    (void)bt_call_take_reply(call);
     if (!bt_list_empty(&call->held)) {
         let_go(call);
         bt_intake_free(call->intake);
@@ -188,8 +196,9 @@ void bt_call_gone(bt_call_t *call)
         bt_intake_leave(call->intake);
     }
     call->intake = NULL;
+    bt_list_remove(&call->paced);
     cancel_rest(call);
-    call_release(call);
+    bt_call_release(call);
 }
 
 /* ---- telling ---- */
@@ -210,7 +219,7 @@ static void fail(bt_call_t *call, int http_status, const char *message)
     }
     bt_api_error_set(&error, http_status, error_type(http_status), NULL, "%s",
                      message);
-    reply = take_reply(call);
+    reply = bt_call_take_reply(call);
     reply->ops->error(reply, &error);
 }
 
@@ -230,7 +239,10 @@ static void fail_late(bt_call_t *call)
                                  : "time between tokens",
                      late->forecast_ms, late->target_ms, late->retry_s);
     error.retry_after_s = late->retry_s;
-    reply = take_reply(call);
+    if (bt_call_hold_refusal(call, call->tenant, &error)) {
+        return;
+    }
+    reply = bt_call_take_reply(call);
     reply->ops->error(reply, &error);
 }
 
@@ -450,7 +462,7 @@ void bt_call_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     choice->told_from = NULL;
     call->pinned = false;
     count_output(call, start_us);
-    call_release(call);
+    bt_call_release(call);
 }
 
 /* ---- the end of a choice, and of the call ---- */
@@ -528,7 +540,7 @@ static void finish_whole(bt_call_t *call)
             fill_choice(call, &call->choices[i], at, &choices[at]);
         }
     }
-    reply = take_reply(call);
+    reply = bt_call_take_reply(call);
     reply->ops->finish(reply, &call->answer, choices, n_told, &usage);
     bt_free(choices);
 }
@@ -536,7 +548,7 @@ static void finish_whole(bt_call_t *call)
 static void finish_stream(bt_call_t *call)
 {
     const bt_api_usage_t usage = usage_of(call);
-    bt_reply_t *reply = take_reply(call);
+    bt_reply_t *reply = bt_call_take_reply(call);
 
     reply->ops->finish(reply, &call->answer, NULL, 0, &usage);
 }
@@ -594,39 +606,43 @@ void bt_call_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     }
     call->pinned = false;
     count_output(call, start_us);
-    call_release(call);
+    bt_call_release(call);
 }
 
 /* ---- the beginning ---- */
 
 /* Before it runs. The call may be freed. */
-static void refuse(bt_call_t *call, bt_served_t *served, const char *name,
+static void refuse(bt_call_t *call, const bt_intake_t *in,
                    const bt_api_error_t *error)
 {
-    bt_reply_t *reply = take_reply(call);
+    bt_served_t *served = (in != NULL) ? in->served : NULL;
+    bt_reply_t *reply;
 
     /* Its other calls, given up for this one, do not count it again. */
     call->tally->failed = call->tally->failed || is_failure(error->http_status);
     if (served != NULL) {
-        bt_names_refused(&call->front->names, bt_name_of(call->front, name),
+        bt_names_refused(&call->front->names,
+                         bt_name_of(call->front, in->model),
                          error->http_status);
     }
-
     bt_router_metrics_refused(call->front->metrics,
                               (served != NULL) ? served->metrics : NULL,
                               error->http_status);
-    call_release(call);
+    if ((in != NULL) && bt_call_hold_refusal(call, in->tenant, error)) {
+        return;
+    }
+    reply = bt_call_take_reply(call);
+    bt_call_release(call);
     reply->ops->error(reply, error);
 }
 
-static void refuse_for_memory(bt_call_t *call, bt_served_t *served,
-                              const char *name)
+static void refuse_for_memory(bt_call_t *call, const bt_intake_t *in)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 503, "server_error", NULL,
                      "out of memory for this request, try again later");
-    refuse(call, served, name, &error);
+    refuse(call, in, &error);
 }
 
 static void start(bt_call_t *call, const bt_intake_t *in)
@@ -636,11 +652,11 @@ static void start(bt_call_t *call, const bt_intake_t *in)
     bt_status_t status;
 
     if (bt_limits_check(in, bt_now_us(), &error) != BT_OK) {
-        refuse(call, in->served, in->model, &error);
+        refuse(call, in, &error);
         return;
     }
     if (!bt_call_make_choices(call, in)) {
-        refuse_for_memory(call, in->served, in->model);
+        refuse_for_memory(call, in);
         return;
     }
     call->pinned = true;
@@ -674,7 +690,7 @@ static void start(bt_call_t *call, const bt_intake_t *in)
         call->reply->ops->begin(call->reply, &call->answer);
     }
     call->pinned = false;
-    call_release(call);
+    bt_call_release(call);
 }
 
 /* Tokens or a text are all that is asked for: they are here. */
@@ -692,10 +708,10 @@ static void tell_tokens(bt_call_t *call, const bt_intake_t *in)
     call->served = in->served;
     bt_call_fill_answer(call, &in->request);
     call->pinned = true;
-    reply = take_reply(call);
+    reply = bt_call_take_reply(call);
     reply->ops->finish(reply, &call->answer, &choice, 1, &usage);
     call->pinned = false;
-    call_release(call);
+    bt_call_release(call);
 }
 
 static void begin_running(bt_call_t *call, const bt_intake_t *in)
@@ -754,7 +770,7 @@ static void on_intake(void *user)
     if (in->status == BT_OK) {
         begin_running(call, in);
     } else {
-        refuse(call, in->served, in->model, &in->error);
+        refuse(call, in, &in->error);
     }
     bt_intake_free(in);
 }
@@ -779,13 +795,14 @@ static void begin(bt_frontend_t *front, bt_reply_t *reply,
         return;
     }
     bt_list_init(&call->held);
+    bt_list_init(&call->paced);
     call->tally = (source->tally != NULL) ? source->tally : &call->own_tally;
     call->front = front;
     call->reply = reply;
     reply->call = call;
     if (bt_intake_begin(front, source, body, on_intake, call, &call->intake) !=
         BT_OK) {
-        refuse_for_memory(call, NULL, NULL);
+        refuse_for_memory(call, NULL);
     }
 }
 
@@ -843,6 +860,6 @@ bool bt_call_stop(bt_call_t *call)
         finish_whole(call);
     }
     call->pinned = false;
-    call_release(call);
+    bt_call_release(call);
     return true;
 }

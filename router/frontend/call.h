@@ -10,6 +10,9 @@
  *       │          └── client left ────────────────┤   of it runs any more)
  *       └── refused, client left ──────────────────┘
  *
+ * A refusal with 429 may be held back for a quarter of a second, of the tenant
+ * of whom many are refused; it takes no place in the queue meanwhile.
+ *
  * Threads: everything on the event loop's thread.
  */
 #ifndef BT_ROUTER_FRONTEND_CALL_H
@@ -33,6 +36,8 @@ void bt_call_request(bt_frontend_t *front, bt_reply_t *reply,
 bool bt_call_stop(bt_call_t *call);
 /** Begin all that were held for others to come with them: the time is over. */
 void bt_call_begin_held(bt_frontend_t *front);
+/** Tell those whose refusals were held back for so long (sched_pace.h). */
+void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us);
 /** The client left. The call is not to be touched afterwards. */
 void bt_call_gone(bt_call_t *call);
 

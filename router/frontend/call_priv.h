@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file call_priv.h  Shared by call.c and call_begin.c only. */
+/** @file call_priv.h  Shared by call*.c only. */
 #ifndef BT_ROUTER_FRONTEND_CALL_PRIV_H
 #define BT_ROUTER_FRONTEND_CALL_PRIV_H
 
@@ -53,12 +53,15 @@ struct bt_call {
     char *model;         /* as printed; owned */
     bt_strbuf_t opening; /* of the events of a stream */
     bool stream;
-    bool want_ids;     /* the answer lists token ids */
-    bool is_echo;      /* max_tokens 0: what is drawn is not told */
-    bool pinned;       /* a function of this file uses it: do not free */
-    bool accumulates;  /* each piece has all text so far */
-    bt_list_t held;    /* in front->held, until others have come */
-    uint64_t ready_us; /* when it could begin */
+    bool want_ids;    /* the answer lists token ids */
+    bool is_echo;     /* max_tokens 0: what is drawn is not told */
+    bool pinned;      /* a function of this file uses it: do not free */
+    bool accumulates; /* each piece has all text so far */
+    bt_list_t held;   /* in front->held, until others have come */
+    bt_list_t paced;  /* in front->paced, until tell_us */
+    uint64_t tell_us;
+    bt_api_error_t *refusal; /* what it is told then; owned */
+    uint64_t ready_us;       /* when it could begin */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
     uint32_t n_of_prompt, n_told; /* choices of a prompt, and its best */
@@ -78,5 +81,16 @@ bool bt_call_make_choices(bt_call_t *call, const bt_intake_t *in);
  *  @retval others  of bt_core_submit_group() */
 BT_MUST_CHECK bt_status_t bt_call_submit_all(bt_call_t *call,
                                              const bt_intake_t *in);
+
+/** What its answers would have been made of. */
+void bt_call_free_parts(bt_call_t *call);
+/** Frees the call once nothing leads to it any more. */
+void bt_call_release(bt_call_t *call);
+/** For the last word, or none. */
+bt_reply_t *bt_call_take_reply(bt_call_t *call);
+/** Hold what it is told back, if its tenant's pace says so: nothing of it is
+ *  kept but that. @return false: it is to be told now */
+bool bt_call_hold_refusal(bt_call_t *call, bt_tenant_t *tenant,
+                          const bt_api_error_t *error);
 
 #endif

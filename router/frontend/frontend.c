@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "router/frontend/call.h"
 
 static bt_status_t open_models(bt_frontend_t *front)
 {
@@ -74,6 +75,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     *front = (bt_frontend_t){.config = config};
     bt_turn_init(&front->turn);
     bt_list_init(&front->held);
+    bt_list_init(&front->paced);
     bt_registry_init(&front->models, front, send, send_ctx);
     bt_loads_init(&front->loads, front);
     bt_list_init(&front->stoppable);
@@ -161,6 +163,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     {
         bt_core_tick(served->core, now_us);
     }
+    bt_call_tell_refused(front, now_us);
     if (front->trace != NULL) {
         bt_router_metrics_trace_lost(
             front->metrics, bt_trace_flush(front->trace, now_us / 1000));

@@ -57,6 +57,7 @@ typedef struct bt_frontend {
      *  none is. */
     void (*hold_end)(void *ctx, uint32_t us);
     void *hold_ctx;
+    bt_list_t paced;     /**< calls that are refused, and told so later */
     uint32_t n_arriving; /**< choices of calls that are not running yet */
     uint32_t n_answers;  /**< ended, and being written by the pool */
     uint32_t n_orders;   /**< of clients to the launcher, under way */
@@ -87,7 +88,8 @@ void bt_frontend_turn(bt_frontend_t *front);
 bool bt_frontend_step(bt_frontend_t *front);
 int bt_frontend_fd(const bt_frontend_t *front);
 
-/** Deadlines, waiting requests, the trace's file; call every 50 ms or so. */
+/** Deadlines, waiting requests, held refusals, the trace's file; call every 50
+ * ms or so. */
 void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us);
 /** Trace and access log go on in new files: the old ones were moved aside. */
 void bt_frontend_reopen(bt_frontend_t *front);

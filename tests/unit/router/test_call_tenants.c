@@ -230,6 +230,58 @@ static void what_is_refused_is_not_counted(void **state)
     stop(w);
 }
 
+/* A token of a prompt takes 2 ms, an iteration of one sequence 9. */
+static void measured(world_t *w)
+{
+    bt_msg_t stats = {.type = BT_MSG_STATS};
+
+    stats.u.stats.max_requests = 4;
+    stats.u.stats.rates.prefill_token_ns = 2000000;
+    assert_int_equal(bt_core_message(w->core, w->p, &stats, bt_now_us()),
+                     BT_OK);
+    stats.u.stats.rates =
+        (bt_sched_rates_t){.decode_step_ns = 8000000, .decode_seq_ns = 1000000};
+    assert_int_equal(bt_core_message(w->core, w->d, &stats, bt_now_us()),
+                     BT_OK);
+}
+
+/* "Hello, you" has 10 tokens: 20 ms. */
+#define LONG_ASK "{\"prompt\":\"Hello, you\",\"max_tokens\":6"
+
+static void a_tenants_targets_are_those_of_requests_without(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex[3];
+
+    (void)state;
+    open_with(w, "ttft-target-ms=19 itl-target-ms=30");
+    measured(w);
+    ask(w, &ex[0], "first-key", COMPLETIONS, LONG_ASK "}");
+    assert_int_equal(ex[0].status, 429);
+    has(&ex[0], "would be 20 ms, more than the target of 19 ms");
+    has(&ex[0], "\"param\":\"ttft_target_ms\"");
+    /* Its own is what counts, and the other is its tenant's yet. */
+    ask(w, &ex[0], "first-key", COMPLETIONS,
+        LONG_ASK ",\"ttft_target_ms\":20}");
+    assert_int_equal(ex[0].n_ends, 0);
+    assert_int_equal(bt_gen_find(w->core, request(w, 0)->key.id)->target.itl_ms,
+                     30);
+    bt_door_gone(&w->door, &ex[0]);
+    ended(w, 0);
+    ask(w, &ex[1], "first-key", COMPLETIONS,
+        LONG_ASK ",\"ttft_target_ms\":20,\"itl_target_ms\":8}");
+    assert_int_equal(ex[1].status, 429);
+    has(&ex[1], "\"param\":\"itl_target_ms\"");
+    /* The other tenant has none. */
+    ask(w, &ex[2], "second-key", COMPLETIONS, LONG_ASK "}");
+    assert_int_equal(ex[2].n_ends, 0);
+    assert_int_equal(bt_gen_find(w->core, request(w, 1)->key.id)->target.itl_ms,
+                     0);
+    answer(w, 1, "abcdef", BT_FINISH_LENGTH);
+    assert_int_equal(ex[2].status, 200);
+    stop(w);
+}
+
 static int begin(void **state)
 {
     const int fd = mkstemp(keys_path);
@@ -253,6 +305,7 @@ int main(void)
         BT_TEST(one_that_floods_leaves_places_to_others),
         BT_TEST(a_call_costs_what_it_took),
         BT_TEST(what_is_refused_is_not_counted),
+        BT_TEST(a_tenants_targets_are_those_of_requests_without),
     };
 
     return cmocka_run_group_tests(tests, begin, finish);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/sched/sched_pace.h"
+
+#define APART_US (1000000u / BT_SCHED_PACE_RATE)
+#define BURST_US (APART_US * BT_SCHED_PACE_BURST)
+
+uint64_t bt_sched_pace_hold_us(bt_sched_pace_t *pace, uint64_t now_us)
+{
+    const uint64_t last_us = now_us + BURST_US + BT_SCHED_PACE_MOST_US;
+    uint64_t due_us = pace->due_us;
+
+    if (due_us < now_us) {
+        due_us = now_us;
+    } else if (due_us > last_us) { /* many at once are no debt for later */
+        due_us = last_us;
+    }
+    pace->due_us = due_us + APART_US;
+    return (due_us - now_us > BURST_US) ? due_us - now_us - BURST_US : 0;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Refusals of a tenant of whom many are refused: held back, and told in the
+ * end. The pace itself is tested with sched_pace. */
+#include "tests/unit/router/call_fixture.h"
+
+#define ASK "{\"prompt\":\"Hi\",\"max_tokens\":6}"
+
+/* One request has the only place, and many were refused of late. */
+static void start_full(world_t *w, bt_exchange_t *running)
+{
+    start(w, true);
+    w->config.max_queue = 1;
+    post(w, running, COMPLETIONS, ASK);
+    assert_int_equal(running->n_ends, 0);
+    w->front.tenants.plain->pace.due_us = UINT64_MAX;
+}
+
+static void end_full(world_t *w, bt_exchange_t *running)
+{
+    answer(w, 0, "abcdef", BT_FINISH_LENGTH);
+    assert_int_equal(running->status, 200);
+    stop(w);
+}
+
+static void a_refusal_is_held_back_and_takes_no_place(void **state)
+{
+    static const char *const paths[] = {GENERATE, STREAM, COMPLETIONS, CHAT};
+    static const char *const bodies[] = {
+        "{\"text_input\":\"Hi\",\"max_tokens\":6}",
+        "{\"text_input\":\"Hi\",\"max_tokens\":6}", ASK,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}"};
+    world_t *w = &world;
+    bt_exchange_t running, ex[4];
+    uint64_t start_us;
+
+    (void)state;
+    start_full(w, &running);
+    start_us = bt_now_us();
+    for (unsigned i = 0; i < 4; i++) {
+        post(w, &ex[i], paths[i], bodies[i]);
+        assert_int_equal(ex[i].n_ends, 0);
+    }
+    assert_int_equal(lent_bytes, 0);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
+    assert_int_equal(metric(w, "\nbaton_requests_refused_total "), 4);
+    bt_frontend_tick(&w->front, start_us);
+    bt_frontend_tick(&w->front, start_us + BT_SCHED_PACE_MOST_US - 1);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(ex[i].n_ends, 0);
+    }
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SCHED_PACE_MOST_US);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(ex[i].n_ends, 1);
+        assert_int_equal(ex[i].status, 429);
+        assert_non_null(strstr(ex[i].headers, "Retry-After: 1\n"));
+        has(&ex[i], "1 requests are in flight and the limit is 1");
+    }
+    assert_int_equal(metric(w, "\nbaton_requests_refused_total "), 4);
+    end_full(w, &running);
+}
+
+static void who_leaves_is_told_nothing(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t running, a, b;
+
+    (void)state;
+    start_full(w, &running);
+    post(w, &a, COMPLETIONS, ASK);
+    post(w, &b, COMPLETIONS, ASK);
+    bt_door_gone(&w->door, &a);
+    bt_frontend_tick(&w->front, bt_now_us() + BT_SCHED_PACE_MOST_US);
+    assert_int_equal(a.n_ends, 0);
+    assert_int_equal(b.status, 429);
+    end_full(w, &running);
+}
+
+static void a_server_that_stops_holds_none_back(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t running, ex;
+
+    (void)state;
+    start_full(w, &running);
+    post(w, &ex, COMPLETIONS, ASK);
+    assert_int_equal(ex.n_ends, 0);
+    w->front.draining = true;
+    bt_frontend_tick(&w->front, 0);
+    assert_int_equal(ex.status, 429);
+    end_full(w, &running);
+}
+
+static void other_errors_and_the_first_refusals_are_told_at_once(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t running, ex;
+
+    (void)state;
+    start_full(w, &running);
+    w->config.max_queue = 8;
+    post(w, &ex, COMPLETIONS, "{\"prompt\":\"Hi\",\"max_tokens\":-1}");
+    assert_int_equal(ex.status, 400);
+    w->config.max_queue = 1;
+    w->front.tenants.plain->pace.due_us = 0;
+    post(w, &ex, COMPLETIONS, ASK);
+    assert_int_equal(ex.status, 429);
+    end_full(w, &running);
+}
+
+static void without_memory_to_hold_it_a_refusal_is_told_at_once(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t running, ex;
+    unsigned n_told = 0, n_held = 0;
+
+    (void)state;
+    start_full(w, &running);
+    for (int n = 1; n < 40; n++) {
+        bt_alloc_fail_at(n);
+        post(w, &ex, COMPLETIONS, ASK);
+        bt_alloc_fail_at(0);
+        n_told += (ex.status == 429) ? 1 : 0;
+        if (ex.n_ends == 0) {
+            n_held++;
+            bt_door_gone(&w->door, &ex);
+        }
+        bt_strbuf_fini(&w->door.out);
+        bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
+    }
+    assert_true(n_told > 0);
+    assert_true(n_held > 0);
+    end_full(w, &running);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(a_refusal_is_held_back_and_takes_no_place),
+        BT_TEST(who_leaves_is_told_nothing),
+        BT_TEST(a_server_that_stops_holds_none_back),
+        BT_TEST(other_errors_and_the_first_refusals_are_told_at_once),
+        BT_TEST(without_memory_to_hold_it_a_refusal_is_told_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, make_models, remove_models);
+}
