@@ -36,7 +36,7 @@ import subprocess
 import time
 import types
 
-from _cluster import BUILD, Client, no_collector
+from _cluster import BUILD, no_collector, ticks_within, wait_until
 from _shared import Half, Load, add_model_option, build, check_model, describe, finish, parser, percentile, show_machine, timed
 from orders import Mixed, figures
 
@@ -87,6 +87,17 @@ def descendants(pid):
     except OSError:
         pass
     return out
+
+
+def rest(address, process):
+    """One request, and what workers do in idle moments of their own: their KV pools get memory."""
+    body = json.dumps({"prompt": "warm up", "max_tokens": 8})
+    conn = http.client.HTTPConnection(*address, timeout=60)
+    conn.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    if conn.getresponse().status != 200:
+        raise SystemExit("the first request fails")
+    conn.close()
+    wait_until("the cluster rests", lambda: ticks_within(descendants(process.pid), 0.5) <= 5, START_S)
 
 
 def engine_rates(args):
@@ -227,6 +238,7 @@ def main():
                 if time.monotonic() > deadline:
                     raise SystemExit("baton serve does not get ready")
                 time.sleep(0.1)
+            rest(address, process)
             with load.during(lambda p=process: [os.getpid()] + descendants(p.pid)):
                 own = measure(address, mixed, args.seed + i)
         peer = None

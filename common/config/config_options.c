@@ -111,8 +111,8 @@ const bt_option_t bt_config_options[] = {
            "Where each worker has cores of its own: while it has no work the "
            "others compute there too, with threads of the kernel's idle class, "
            "which give way as soon as it has some. on: and while a prompt has "
-           "waited for twice as long as it takes, who generates sleeps after "
-           "each iteration for up to as long as that took, within "
+           "waited for four times as long as it takes, who generates sleeps "
+           "after each iteration for up to as long as that took, within "
            "--chunk-itl-ms; idle: no such sleep"),
     TEXT("lent-cores", "LIST", "", WORKERS, lent_cores,
          "Cores of other workers of this machine, such as 4-7, to compute on "

@@ -33,7 +33,7 @@
 
 #include "common/sched/sched_order.h"
 
-#define BT_SCHED_YIELD_STRETCH 2u
+#define BT_SCHED_YIELD_STRETCH BT_SCHED_STRETCH
 /** Nobody gives way for waits below this. */
 #define BT_SCHED_YIELD_LEAST_US 50000u
 

@@ -156,9 +156,9 @@ static void wait_until_done(const fake_board_t *board)
     }
 }
 
-/* One that came a minute ago has waited longer than twice its time, and when
- * nobody waits any more nothing is wanted: at the latest when the engine has
- * nothing to do. */
+/* One that came a minute ago has waited longer than four times its own, and
+ * when nobody waits any more nothing is wanted: at the latest when the engine
+ * has nothing to do. */
 static void a_prompt_that_waited_wants_cores_until_it_is_computed(void **state)
 {
     const uint32_t blocks[] = {3, 1, 2};

@@ -3,26 +3,27 @@
 
 #include "common/sched/sched_yield.h"
 
-/* A prompt of 100 ms that came at 1 s: twice that later it wants the cores. */
-static void a_prompt_wants_cores_after_twice_its_time(void **state)
+/* A prompt of 100 ms that came at 1 s: four times that later it wants the
+ * cores. */
+static void a_prompt_wants_cores_after_four_times_its_own(void **state)
 {
     const bt_sched_work_t work = {.since_us = 1000000, .whole_us = 100000};
 
     (void)state;
     assert_false(bt_sched_wants_cores(&work, 0)); /* a clock before it */
     assert_false(bt_sched_wants_cores(&work, 1000000));
-    assert_false(bt_sched_wants_cores(&work, 1199999));
-    assert_true(bt_sched_wants_cores(&work, 1200000));
+    assert_false(bt_sched_wants_cores(&work, 1399999));
+    assert_true(bt_sched_wants_cores(&work, 1400000));
     assert_true(bt_sched_wants_cores(&work, UINT64_MAX));
 }
 
-/* 10 ms would be 20; so little is no wait. */
+/* 10 ms would be 40; so little is no wait. */
 static void short_waits_are_nobodys_concern(void **state)
 {
     const bt_sched_work_t work = {.since_us = 0, .whole_us = 10000};
 
     (void)state;
-    assert_false(bt_sched_wants_cores(&work, 20000));
+    assert_false(bt_sched_wants_cores(&work, 40000));
     assert_false(bt_sched_wants_cores(&work, BT_SCHED_YIELD_LEAST_US - 1));
     assert_true(bt_sched_wants_cores(&work, BT_SCHED_YIELD_LEAST_US));
 }
@@ -43,7 +44,7 @@ static void a_step_at_most_doubles_within_the_target(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_prompt_wants_cores_after_twice_its_time),
+        BT_TEST(a_prompt_wants_cores_after_four_times_its_own),
         BT_TEST(short_waits_are_nobodys_concern),
         BT_TEST(a_step_at_most_doubles_within_the_target),
     };
