@@ -57,27 +57,6 @@ def get(address, path):
         conn.close()
 
 
-@contextlib.contextmanager
-def baton(args):
-    """`baton serve` as it is without options. @return its address, and its processes"""
-    process = subprocess.Popen([os.path.join(BUILD, "launcher", "baton-launch"), "--model", args.model, "--http", "127.0.0.1:0",
-                                "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        address = None
-        for line in process.stdout:
-            if "/v1" in line and "http://" in line:
-                host, port = line.split("http://")[1].split("/")[0].split(":")
-                address = (host, int(port))
-            if "Ctrl-C" in line:
-                break
-        if address is None:
-            raise SystemExit("baton serve does not start")
-        yield address, process
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-
-
 def descendants(pid):
     out = [pid]
     try:
@@ -98,6 +77,33 @@ def rest(address, process):
         raise SystemExit("the first request fails")
     conn.close()
     wait_until("the cluster rests", lambda: ticks_within(descendants(process.pid), 0.5) <= 5, START_S)
+
+
+@contextlib.contextmanager
+def baton(args, options=()):
+    """`baton serve`, as it is without options if there are none. @return its address, and its process"""
+    process = subprocess.Popen([os.path.join(BUILD, "launcher", "baton-launch"), "--model", args.model, "--http", "127.0.0.1:0",
+                                "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        address = None
+        for line in process.stdout:
+            if "/v1" in line and "http://" in line:
+                host, port = line.split("http://")[1].split("/")[0].split(":")
+                address = (host, int(port))
+            if "Ctrl-C" in line:
+                break
+        if address is None:
+            raise SystemExit("baton serve does not start")
+        deadline = time.monotonic() + START_S
+        while get(address, "/v2/health/ready")[0] != 200:
+            if time.monotonic() > deadline:
+                raise SystemExit("baton serve does not get ready")
+            time.sleep(0.1)
+        rest(address, process)
+        yield address, process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
 
 
 def engine_rates(args):
@@ -233,12 +239,6 @@ def main():
     for i in range(args.turns):
         engine = engine_rates(args)
         with baton(args) as (address, process):
-            deadline = time.monotonic() + START_S
-            while get(address, "/v2/health/ready")[0] != 200:
-                if time.monotonic() > deadline:
-                    raise SystemExit("baton serve does not get ready")
-                time.sleep(0.1)
-            rest(address, process)
             with load.during(lambda p=process: [os.getpid()] + descendants(p.pid)):
                 own = measure(address, mixed, args.seed + i)
         peer = None

@@ -32,7 +32,8 @@ static bt_status_t map(const char *dir, void **map_p)
         return BT_ERR_IO;
     }
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if ((fd < 0) || (ftruncate(fd, BOARD_BYTES) != 0)) {
+    /* Where the file system is full now, and not at the first touch. */
+    if ((fd < 0) || (posix_fallocate(fd, 0, BOARD_BYTES) != 0)) {
         return BT_ERR_IO;
     }
     words = mmap(NULL, BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -61,8 +61,11 @@ static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
     }
     status = bt_board_open(w->config->run_dir, s->cores, s->n_cores,
                            s->lent_cores, s->n_lent, &w->board);
-    if (status != BT_OK) {
-        BT_LOG_ERROR("%s/cores: %s", w->config->run_dir, bt_status_str(status));
+    if (status == BT_ERR_IO) {
+        BT_LOG_WARN("%s/cores cannot be used: cores are lent while they are "
+                    "idle, and no longer where prompts wait",
+                    w->config->run_dir);
+        return BT_OK;
     }
     return status;
 }

@@ -136,12 +136,36 @@ static void look_at_room(bt_seq_t *seq)
     seq->sched.n_room = atomic_load_explicit(&seq->room, memory_order_acquire);
 }
 
+/* Its prompt is to be computed, at least of more than a token. */
+static bool has_chunks(const bt_seq_t *seq)
+{
+    return seq->sched.n_tokens - seq->sched.n_computed >
+           1 + seq->sched.n_drafts;
+}
+
+static bool computes_prompts(bt_engine_t *engine)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
+    {
+        if (has_chunks(seq_at(pos))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
 
     look_at_room(seq);
+    if (has_chunks(seq) && computes_prompts(engine)) {
+        bt_sched_chunk_met(&engine->chunk);
+    }
     seq->sched.whole_us = left_us(engine, &seq->sched);
     seq->sched.turn.slack_us =
         slack_of(engine, &seq->sched, seq->sched.whole_us);
@@ -269,8 +293,9 @@ static uint32_t budget_of(bt_engine_t *engine)
     if ((first == NULL) || engine->chunk.is_fixed) {
         return engine->config.token_budget;
     }
-    n_rows += bt_sched_chunk_tokens(&engine->chunk, &engine->cost, &step,
-                                    first->sched.n_computed);
+    n_rows += bt_sched_chunk_tokens(
+        &engine->chunk, &engine->cost, &step, first->sched.n_computed,
+        first->sched.n_tokens - first->sched.n_computed);
     return (n_rows < engine->config.token_budget) ? n_rows
                                                   : engine->config.token_budget;
 }

@@ -251,17 +251,20 @@ async def ask_all(c):
     return await asyncio.gather(*(one(i) for i in range(N_JOBS)))
 
 
-def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False):
+def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, policy=None):
     """@param attacked  one attacker after the other joins the clients
     @param pauses    decode workers have KV for less than they begin
+    @param policy    options that are not the default: arguments of Cluster
     @param names     of the hosts; none: all on this one, where control messages are in shared memory"""
     rng = random.Random(seed)
+    policy = policy or {}
     with contextlib.ExitStack() as stack:
         d = stack.enter_context(tempfile.TemporaryDirectory())
         net = stack.enter_context(Network(*names)) if names else None
         c = Cluster(slow_model(d), prefill=2, decode=2, hosts=net.hosts if net else (), kv_memory="32m", silence=None,
-                    router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT))],
-                    worker_args=["--chunk-tokens", "32"], decode_args=["--max-batch", "8", *(PAUSES if pauses else [])])
+                    router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT)), *policy.get("router_args", [])],
+                    worker_args=["--chunk-tokens", "32", *policy.get("worker_args", [])],
+                    decode_args=["--max-batch", "8", *(PAUSES if pauses else []), *policy.get("decode_args", [])])
         reader = stack.enter_context(LogReader(c)) if attacked else None
         with c:
             expected = asyncio.run(ask_all(c))
@@ -335,7 +338,40 @@ def test_chaos():
     run_chaos(CYCLE, int(os.environ.get("BATON_SEED", "1")))
 
 
-def test_chaos_five_minutes():
+def run_long(**more):
     if not os.environ.get("BATON_LONG"):
         raise Skip("in --long")
-    run_chaos(300.0, int(os.environ.get("BATON_SEED", "2")), attacked=True)
+    run_chaos(float(os.environ.get("BATON_CHAOS_SECONDS", "300")), int(os.environ.get("BATON_SEED", "2")), **more)
+
+
+def everywhere(*options):
+    return {"router_args": list(options), "worker_args": list(options)}
+
+
+def test_chaos_five_minutes():
+    run_long(attacked=True)
+
+
+def test_chaos_five_minutes_with_pauses():
+    run_long(names=(), pauses=True)
+
+
+def test_chaos_five_minutes_fcfs():
+    run_long(names=(), policy=everywhere("--prefill-order", "fcfs"))
+
+
+def test_chaos_five_minutes_deadline_and_pauses():
+    run_long(names=(), pauses=True, policy=everywhere("--prefill-order", "deadline"))
+
+
+def test_chaos_five_minutes_static_batches():
+    run_long(names=(), policy=everywhere("--batching-strategy", "V1"))
+
+
+def test_chaos_five_minutes_static_batches_by_length_and_pauses():
+    run_long(names=(), pauses=True,
+             policy={**everywhere("--batching-strategy", "V1"), "decode_args": ["--decode-order", "length"]})
+
+
+def test_chaos_five_minutes_weighed_prompts():
+    run_long(names=(), policy={"decode_args": ["--local-prefill", "auto"]})
