@@ -54,6 +54,8 @@ static uint32_t want_alone(const bt_sched_chunk_t *chunk,
     double tokens = (slow < thrifty) ? slow : thrifty;
 
     tokens = max_double(tokens, max_double(wasteful, quick));
+    tokens = max_double(
+        tokens, (slow < BT_SCHED_CHUNK_FEW) ? slow : BT_SCHED_CHUNK_FEW);
     return to_range(chunk, max_double(tokens, BT_SCHED_CHUNK_LEAST));
 }
 

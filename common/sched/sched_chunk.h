@@ -56,7 +56,10 @@
  *  measured, and the most. */
 #define BT_SCHED_CHUNK_LEAST 64u
 #define BT_SCHED_CHUNK_FIRST 128u
-#define BT_SCHED_CHUNK_MOST  1024u
+/** Fewer only where these would take longer than BT_SCHED_CHUNK_SLOW_US: of
+ * small chunks alone a line learns that small ones cost nothing. */
+#define BT_SCHED_CHUNK_FEW  128u
+#define BT_SCHED_CHUNK_MOST 1024u
 
 typedef struct bt_sched_chunk_size {
     uint32_t tokens;

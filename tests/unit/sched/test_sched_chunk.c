@@ -65,16 +65,16 @@ static uint32_t settled(const bt_sched_step_t *step, uint32_t position)
     return n;
 }
 
-/* 1.1 ms for an iteration and 0.5 ms for a token: 39 x 1.1 / 0.5 = 85 tokens, 5
- * blocks. */
+/* 1.1 ms for an iteration and 0.25 ms for a token: 39 x 1.1 / 0.25 = 171
+ * tokens, 10 blocks. */
 static void alone_an_iteration_wastes_a_fortieth(void **state)
 {
-    const machine_t m = {1100, 500, 0, 9000, 300};
+    const machine_t m = {1100, 200, 0, 9000, 300};
     const bt_sched_step_t nobody = {0};
 
     (void)state;
     begin(&m, 1024, 50000);
-    assert_int_equal(settled(&nobody, 0), 80);
+    assert_int_equal(settled(&nobody, 0), 208);
     bt_sched_chunk_init(&chunk, false, 48, T, 50000); /* never more */
     assert_int_equal(settled(&nobody, 0), 48);
 }
@@ -104,6 +104,17 @@ static void where_others_come_a_long_prompt_gets_less(void **state)
     bt_sched_chunk_met(&chunk);
     assert_int_equal(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0, 4096),
                      64);
+}
+
+/* 0.5 ms and 0.4 ms: 49 tokens would do, and 128 take 52 ms. */
+static void alone_an_iteration_is_not_small_where_it_need_not_be(void **state)
+{
+    const machine_t m = {500, 400, 0, 9000, 300};
+    const bt_sched_step_t nobody = {0};
+
+    (void)state;
+    begin(&m, 1024, 50000);
+    assert_int_equal(settled(&nobody, 0), 128);
 }
 
 /* 4 ms and 0.6 ms: 260 tokens would waste a fortieth, in 160 ms. 70 ms are
@@ -297,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(alone_an_iteration_wastes_a_fortieth),
         BT_TEST(where_others_come_a_long_prompt_gets_less),
+        BT_TEST(alone_an_iteration_is_not_small_where_it_need_not_be),
         BT_TEST(alone_an_iteration_is_no_longer_than_it_has_to_be),
         BT_TEST(alone_an_iteration_wastes_a_tenth_at_most),
         BT_TEST(a_quick_device_gets_large_chunks),
