@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -60,12 +61,10 @@ bt_status_t bt_board_open(const char *dir, const uint32_t *own, uint32_t n_own,
         return status;
     }
     board->words = board->map;
-    for (uint32_t i = 0; i < n_own; i++) {
-        board->own[board->n_own++] = own[i];
-    }
-    for (uint32_t i = 0; i < n_lent; i++) {
-        board->lent[board->n_lent++] = lent[i];
-    }
+    memcpy(board->own, own, n_own * sizeof(*own));
+    memcpy(board->lent, lent, n_lent * sizeof(*lent));
+    board->n_own = n_own;
+    board->n_lent = n_lent;
     *board_p = board;
     return BT_OK;
 }

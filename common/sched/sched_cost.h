@@ -124,6 +124,10 @@ uint64_t bt_sched_cost_prompt_us(const bt_sched_cost_t *cost, uint32_t from,
 
 bt_sched_rates_t bt_sched_cost_rates(const bt_sched_cost_t *cost);
 
+/** The chunks of another process, where it does not say them: a guess, for what
+ *  iterations cost by themselves. */
+#define BT_SCHED_RATES_CHUNK 256u
+
 /** The same of what another process sends: its context phase alone. Rates
  *  beyond all reason count as none. @return us; 0: not measured there */
 uint64_t bt_sched_rates_prompt_us(const bt_sched_rates_t *rates,

@@ -57,6 +57,12 @@ static inline bool bt_sched_seq_has_room(const bt_sched_seq_t *seq)
     return (seq->n_room == 0) || (seq->n_tokens <= seq->n_room);
 }
 
+/** Has it chunks to compute? Else it generates: one token, and drafts. */
+static inline bool bt_sched_seq_has_chunks(const bt_sched_seq_t *seq)
+{
+    return seq->n_tokens - seq->n_computed > 1 + seq->n_drafts;
+}
+
 /** One sequence's share of the next iteration. */
 typedef struct bt_sched_item {
     bt_sched_seq_t *seq;

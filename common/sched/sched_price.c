@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-#define CHUNK_TOKENS                                                      \
-    256u               /* a guess, for what iterations cost by themselves \
-                        */
 #define SEQS_SHARE 0.1 /* of the newest in the mean */
 /* Beyond all reason, and far from the end: charges of it can be added. */
 #define WORK_MOST ((double)(UINT64_C(1) << 40))
@@ -17,7 +14,7 @@ void bt_sched_price_init(bt_sched_price_t *price)
 
 static bool knows_prefill(const bt_sched_rates_t *rates)
 {
-    return bt_sched_rates_prompt_us(rates, 1024, CHUNK_TOKENS) > 0;
+    return bt_sched_rates_prompt_us(rates, 1024, BT_SCHED_RATES_CHUNK) > 0;
 }
 
 static bool knows_decode(const bt_sched_rates_t *rates)
@@ -49,9 +46,9 @@ void bt_sched_price_learn(bt_sched_price_t *price,
 
 static double prompt_us(const bt_sched_rates_t *rates, uint32_t n_tokens)
 {
-    return (n_tokens > 0)
-               ? (double)bt_sched_rates_prompt_us(rates, n_tokens, CHUNK_TOKENS)
-               : 0;
+    return (n_tokens > 0) ? (double)bt_sched_rates_prompt_us(
+                                rates, n_tokens, BT_SCHED_RATES_CHUNK)
+                          : 0;
 }
 
 static double generation_us(const bt_sched_price_t *price,

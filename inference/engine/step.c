@@ -136,13 +136,6 @@ static void look_at_room(bt_seq_t *seq)
     seq->sched.n_room = atomic_load_explicit(&seq->room, memory_order_acquire);
 }
 
-/* Its prompt is to be computed, at least of more than a token. */
-static bool has_chunks(const bt_seq_t *seq)
-{
-    return seq->sched.n_tokens - seq->sched.n_computed >
-           1 + seq->sched.n_drafts;
-}
-
 static bool computes_prompts(bt_engine_t *engine)
 {
     bt_list_t *pos;
@@ -150,7 +143,7 @@ static bool computes_prompts(bt_engine_t *engine)
 
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        if (has_chunks(seq_at(pos))) {
+        if (bt_sched_seq_has_chunks(&seq_at(pos)->sched)) {
             return true;
         }
     }
@@ -163,7 +156,7 @@ void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
     bt_list_t *tmp;
 
     look_at_room(seq);
-    if (has_chunks(seq) && computes_prompts(engine)) {
+    if (bt_sched_seq_has_chunks(&seq->sched) && computes_prompts(engine)) {
         bt_sched_chunk_met(&engine->chunk);
     }
     seq->sched.whole_us = left_us(engine, &seq->sched);
@@ -280,7 +273,7 @@ static uint32_t budget_of(bt_engine_t *engine)
         if (!bt_sched_seq_has_room(&seq->sched)) {
             continue;
         }
-        if (n > 1 + seq->sched.n_drafts) {
+        if (bt_sched_seq_has_chunks(&seq->sched)) {
             first = (first == NULL) ? seq : first;
             continue;
         }
@@ -681,7 +674,6 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     bt_engine_mark(engine);
     report->status = bt_model_forward(config->model, &fwd, &logits);
     report->end_ns = bt_now_ns();
-    engine->last_step_ns = report->end_ns - report->start_ns;
     report->n_seqs = engine->n_planned;
     if (report->status != BT_OK) {
         BT_LOG_ERROR("forward pass of %u rows failed: %s", engine->n_rows,
@@ -704,5 +696,6 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     /* The next one waits for the tokens that were drawn, too: of many sequences
      * and a large vocabulary that is a third of an iteration. */
     report->work_ns = bt_now_ns() - report->start_ns;
+    engine->last_step_ns = report->work_ns;
     bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
 }

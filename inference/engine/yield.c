@@ -23,8 +23,8 @@ static bool waits_too_long(const bt_engine_t *engine, uint64_t now_us)
         const bt_sched_work_t work = {.since_us = seq->turn.since_us,
                                       .whole_us = seq->whole_us};
 
-        if ((seq->n_tokens - seq->n_computed > 1 + seq->n_drafts) &&
-            bt_sched_seq_has_room(seq) && bt_sched_wants_cores(&work, now_us)) {
+        if (bt_sched_seq_has_chunks(seq) && bt_sched_seq_has_room(seq) &&
+            bt_sched_wants_cores(&work, now_us)) {
             return true;
         }
     }
@@ -52,10 +52,8 @@ static bool may_give_way(const bt_engine_t *engine)
     uint32_t n = 0;
 
     for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_sched_seq_t *seq = sched_at(pos);
-
         n++;
-        if (seq->n_tokens - seq->n_computed > 1 + seq->n_drafts) {
+        if (bt_sched_seq_has_chunks(sched_at(pos))) {
             return false;
         }
     }

@@ -269,8 +269,6 @@ void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg);
 void bt_core_count_others(bt_instance_t *worker);
 
 /* workers.c */
-#define BT_CORE_CHUNK_TOKENS \
-    256u /* a guess, for what iterations cost by themselves */
 /** What computing so many tokens takes. @param worker  NULL: at any */
 uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
                            uint32_t n_tokens);

@@ -130,7 +130,7 @@ void bt_core_weigh(const bt_core_t *core, const bt_gen_t *gen,
     const bt_instance_t *p = pick->prefill, *d = pick->weighed;
     bt_sched_local_t local = {
         .n_tokens = bt_gen_n_tokens(gen),
-        .chunk_tokens = BT_CORE_CHUNK_TOKENS,
+        .chunk_tokens = BT_SCHED_RATES_CHUNK,
         .away = site_of(core, p, gen, tokens),
         .here = site_of(core, d, gen, tokens),
         .transfer_rates = p->stats.rates,

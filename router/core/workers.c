@@ -129,15 +129,15 @@ uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
 
     if (worker != NULL) {
         us = bt_sched_rates_prompt_us(&worker->stats.rates, n_tokens,
-                                      BT_CORE_CHUNK_TOKENS);
+                                      BT_SCHED_RATES_CHUNK);
     }
     if (us == 0) {
         us = bt_sched_rates_prompt_us(&core->rates, n_tokens,
-                                      BT_CORE_CHUNK_TOKENS);
+                                      BT_SCHED_RATES_CHUNK);
     }
     return (us != 0) ? us
                      : bt_sched_cost_prompt_us(&core->cost, 0, n_tokens,
-                                               BT_CORE_CHUNK_TOKENS);
+                                               BT_SCHED_RATES_CHUNK);
 }
 
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,

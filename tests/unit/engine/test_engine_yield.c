@@ -156,45 +156,43 @@ static void wait_until_done(const fake_board_t *board)
     }
 }
 
+/* An engine computes a prompt that came then, and has nothing to do. */
+static void compute_one(fake_board_t *board, uint64_t since_us)
+{
+    const uint32_t blocks[] = {3, 1, 2};
+    uint32_t tokens[N_TOKENS + MAX_NEW];
+    bt_seq_t seq;
+    bench_t b;
+
+    open_bench(&b, BT_KV_F16, 32);
+    open_with(&b, board, MAX_SEQS);
+    fill_seq(&seq, tokens, blocks, 1);
+    seq.sched.turn.since_us = since_us;
+    (void)shortest_sleep(&b, &seq);
+    wait_until_done(board);
+    close_bench(&b);
+}
+
 /* One that came a minute ago has waited longer than four times its own, and
  * when nobody waits any more nothing is wanted: at the latest when the engine
  * has nothing to do. */
 static void a_prompt_that_waited_wants_cores_until_it_is_computed(void **state)
 {
-    const uint32_t blocks[] = {3, 1, 2};
-    uint32_t tokens[N_TOKENS + MAX_NEW];
     fake_board_t board = {0};
-    bt_seq_t seq;
-    bench_t b;
 
     (void)state;
-    open_bench(&b, BT_KV_F16, 32);
-    open_with(&b, &board, MAX_SEQS);
-    fill_seq(&seq, tokens, blocks, 1);
-    seq.sched.turn.since_us = bt_now_ns() / 1000 - 60000000;
-    (void)shortest_sleep(&b, &seq);
+    compute_one(&board, bt_now_ns() / 1000 - 60000000);
     assert_true(board.n_wants > 0);
-    wait_until_done(&board);
-    close_bench(&b);
 }
 
 static void a_prompt_that_has_just_come_wants_none(void **state)
 {
-    const uint32_t blocks[] = {3, 1, 2};
-    uint32_t tokens[N_TOKENS + MAX_NEW];
     fake_board_t board = {0};
-    bt_seq_t seq;
-    bench_t b;
 
     (void)state;
-    open_bench(&b, BT_KV_F16, 32);
-    open_with(&b, &board, MAX_SEQS);
-    fill_seq(&seq, tokens, blocks, 1);
-    seq.sched.turn.since_us = UINT64_MAX; /* whatever the machine does */
-    (void)shortest_sleep(&b, &seq);
+    compute_one(&board, UINT64_MAX); /* whatever the machine does */
     assert_int_equal(board.n_wants, 0);
     assert_true(board.n_done > 0);
-    close_bench(&b);
 }
 
 int main(void)
