@@ -59,18 +59,6 @@ static uint32_t want_alone(const bt_sched_chunk_t *chunk,
     return to_range(chunk, max_double(tokens, BT_SCHED_CHUNK_LEAST));
 }
 
-/* ...and others come that are shorter. */
-static uint32_t want_amid(const bt_sched_chunk_t *chunk,
-                          const bt_sched_cost_t *cost, uint32_t position,
-                          double token_us)
-{
-    const double fixed_us = bt_sched_cost_fixed_us(cost, position);
-
-    return to_range(chunk,
-                    max_double((BT_SCHED_CHUNK_PASS_US - fixed_us) / token_us,
-                               BT_SCHED_CHUNK_PASS_LEAST));
-}
-
 /* ...and beside those who do. */
 static uint32_t want_beside(const bt_sched_chunk_t *chunk,
                             const bt_sched_cost_t *cost,
@@ -108,15 +96,9 @@ static void settle(bt_sched_chunk_size_t *size, uint32_t want, bool at_once)
     }
 }
 
-void bt_sched_chunk_met(bt_sched_chunk_t *chunk)
-{
-    chunk->n_amid = BT_SCHED_CHUNK_PASS_LASTS;
-}
-
 uint32_t bt_sched_chunk_tokens(bt_sched_chunk_t *chunk,
                                const bt_sched_cost_t *cost,
-                               const bt_sched_step_t *step, uint32_t position,
-                               uint32_t n_left)
+                               const bt_sched_step_t *step, uint32_t position)
 {
     /* A token that costs nothing is one that was not measured. */
     const double token_us =
@@ -131,15 +113,6 @@ uint32_t bt_sched_chunk_tokens(bt_sched_chunk_t *chunk,
         return chunk->beside.tokens;
     }
     settle(&chunk->alone, want_alone(chunk, cost, position, token_us), false);
-    if (chunk->n_amid > 0) {
-        const uint32_t amid = want_amid(chunk, cost, position, token_us);
-
-        chunk->n_amid--;
-        if ((n_left > 2 * chunk->alone.tokens) &&
-            (amid < chunk->alone.tokens)) {
-            return amid;
-        }
-    }
     chunk->n_alone++;
     return (chunk->n_alone % HALF_EACH == 0)
                ? to_range(chunk, chunk->alone.tokens / 2.0)

@@ -15,12 +15,6 @@
  *     that is more: prompts get on also where the target cannot be met. One
  *     block at least.
  *
- * Where prompts come while others are computed, as they did in the last
- * BT_SCHED_CHUNK_PASS_LASTS iterations, more will: then a chunk of one of which
- * more than two such are left is what takes BT_SCHED_CHUNK_PASS_US, since a
- * shorter prompt waits for the end of it. That costs the long one a tenth, and
- * nothing where it has the worker for itself.
- *
  * The size is one of its own for both cases. It changes when a size that
  * differs by more than a fourth would have been right BT_SCHED_CHUNK_VOTES
  * times in a row, and at once where the target would be missed by as much. One
@@ -45,12 +39,6 @@
 #define BT_SCHED_CHUNK_QUICK_US 20000u
 #define BT_SCHED_CHUNK_SLOW_US  70000u
 #define BT_SCHED_CHUNK_VOTES    8
-/** Where prompts come beside one that is computed: what a chunk of a long one
- *  takes, how many tokens it has at least, and how many iterations later
- *  that is forgotten. */
-#define BT_SCHED_CHUNK_PASS_US    25000u
-#define BT_SCHED_CHUNK_PASS_LEAST 32u
-#define BT_SCHED_CHUNK_PASS_LASTS 64u
 /** Of one that is tuned, where nobody generates: the least (below it tiles of
  * the kernels are not full, which no line tells), the first, before anything is
  *  measured, and the most. */
@@ -72,7 +60,6 @@ typedef struct bt_sched_chunk {
     uint32_t itl_us;
     bt_sched_chunk_size_t alone, beside; /**< nobody generates, somebody does */
     uint32_t n_alone;                    /**< chunks so far, for the halves */
-    uint32_t n_amid; /**< iterations for which others are still expected */
 } bt_sched_chunk_t;
 
 /** @param [in] is_fixed    It is max_tokens, always.
@@ -82,20 +69,15 @@ void bt_sched_chunk_init(bt_sched_chunk_t *chunk, bool is_fixed,
                          uint32_t max_tokens, uint32_t tokens_per_block,
                          uint32_t itl_us);
 
-/** A prompt came while another is computed or waits. */
-void bt_sched_chunk_met(bt_sched_chunk_t *chunk);
-
 /**
  * The budget of context tokens of the next iteration.
  *
  * @param [in] step      Its generations: n_seqs and reads; no tokens.
  * @param [in] position  Where the first chunk begins.
- * @param [in] n_left    Tokens of that prompt from there on.
  * @return tokens_per_block to max_tokens.
  */
 uint32_t bt_sched_chunk_tokens(bt_sched_chunk_t *chunk,
                                const bt_sched_cost_t *cost,
-                               const bt_sched_step_t *step, uint32_t position,
-                               uint32_t n_left);
+                               const bt_sched_step_t *step, uint32_t position);
 
 #endif

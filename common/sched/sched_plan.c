@@ -85,6 +85,53 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
     return n_items;
 }
 
+/* Of sequences that compute chunks, all of them. */
+static bool is_among(const bt_sched_item_t *items, uint32_t n_items,
+                     const bt_sched_seq_t *seq)
+{
+    for (uint32_t i = 0; i < n_items; i++) {
+        if (items[i].seq == seq) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool bt_sched_plan_inside(const bt_list_t *running,
+                          const bt_sched_item_t *under_way,
+                          uint32_t n_under_way, uint32_t token_budget,
+                          uint32_t tokens_per_block, bt_sched_item_t *item_p)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    for (uint32_t i = 0; i < n_under_way; i++) {
+        if (!bt_sched_seq_has_chunks(under_way[i].seq)) {
+            return false;
+        }
+    }
+    BT_LIST_FOR_EACH(pos, tmp, running)
+    {
+        bt_sched_seq_t *seq = seq_of(pos);
+        const uint32_t left = seq->n_tokens - seq->n_computed;
+        uint32_t n_new;
+
+        if (is_among(under_way, n_under_way, seq)) {
+            return false;
+        }
+        if (!bt_sched_seq_has_chunks(seq) || !bt_sched_seq_has_room(seq)) {
+            continue;
+        }
+        n_new =
+            chunk_tokens(seq->n_computed, left, token_budget, tokens_per_block);
+        if (n_new > 0) {
+            *item_p = (bt_sched_item_t){seq, n_new, n_new == left};
+        }
+        return n_new > 0;
+    }
+    return false;
+}
+
 uint32_t bt_sched_limit_rows(bt_sched_item_t *items, uint32_t n_items,
                              uint32_t max_rows, uint32_t *n_context_p)
 {

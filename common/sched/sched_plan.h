@@ -89,6 +89,31 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
                        bt_sched_item_t *items, uint32_t *n_context_p);
 
 /**
+ * A chunk for a pass of its own inside an iteration that is under way, whose
+ * sequences wait for it: of the first sequence with chunks that came to stand
+ * before all that are in it. So a short prompt waits for a layer of a long
+ * one's chunk, not for the chunk:
+ *
+ *     long    ██ layer 0 ██ layer 1 ██┊        wait        ┊██ layer 2 ██ ...
+ *     short           comes           ┊ layers 0..L, token ┊
+ *
+ * Nobody enters an iteration in which somebody generates: that one's reader
+ * would wait, too.
+ *
+ * @param [in]  under_way         Plan of that iteration, n_under_way of it;
+ *                                n_computed is as it was at its begin.
+ * @param [in]  token_budget      Most tokens of the chunk.
+ * @param [out] item_p
+ * @return whether there is one
+ * Source: the preemptive shortest job first of the operating systems; between
+ *         layers as Orca's iterations are between tokens.
+ */
+bool bt_sched_plan_inside(const bt_list_t *running,
+                          const bt_sched_item_t *under_way,
+                          uint32_t n_under_way, uint32_t token_budget,
+                          uint32_t tokens_per_block, bt_sched_item_t *item_p);
+
+/**
  * Cut the chunks of a plan so that there is room for the rows of logits that
  * sequences want. Those to draw from, one for each item and each draft, are not
  * counted. What is cut off comes in a later plan; chunks that are cut may end

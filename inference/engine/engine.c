@@ -32,14 +32,6 @@ static bt_report_t *wait_for_spare(bt_engine_t *engine)
     return report;
 }
 
-static void reset_report(bt_report_t *report)
-{
-    bt_report_item_t *items = report->items;
-
-    memset(report, 0, sizeof(*report));
-    report->items = items;
-}
-
 static void set_busy(bt_engine_t *engine, bool busy)
 {
     bt_engine_mark(engine);
@@ -57,7 +49,7 @@ static void *compute_main(void *arg)
         if (report == NULL) {
             break;
         }
-        reset_report(report);
+        bt_engine_reset_report(report);
         bt_engine_give_way(engine);
         set_busy(engine, true);
         bt_engine_take_changes(engine, report);
@@ -72,10 +64,36 @@ static void *compute_main(void *arg)
         if (bt_engine_has_work(engine)) {
             bt_engine_iterate(engine, report);
         }
-        /* There are as many slots as reports: never full. */
-        BT_ASSERT_ALWAYS(bt_ring_push(engine->reports, report) == BT_OK);
+        bt_engine_push_report(engine, report);
     }
     return NULL;
+}
+
+static void free_pass(bt_pass_t *pass)
+{
+    bt_free(pass->plan);
+    bt_free(pass->seqs);
+    bt_free(pass->rows_tokens);
+    bt_free(pass->logit_rows);
+    bt_free(pass->best_only);
+    bt_free(pass->best_ids);
+}
+
+static bt_status_t alloc_pass(bt_pass_t *pass, uint32_t n_seqs, uint32_t rows)
+{
+    const uint32_t logit_rows = bt_engine_max_logit_rows(n_seqs);
+
+    pass->plan = bt_calloc(n_seqs, sizeof(*pass->plan));
+    pass->seqs = bt_calloc(n_seqs, sizeof(*pass->seqs));
+    pass->rows_tokens = bt_calloc(rows, sizeof(*pass->rows_tokens));
+    pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
+    pass->best_only = bt_calloc(logit_rows, sizeof(*pass->best_only));
+    pass->best_ids = bt_calloc(logit_rows, sizeof(*pass->best_ids));
+    return ((pass->plan == NULL) || (pass->seqs == NULL) ||
+            (pass->rows_tokens == NULL) || (pass->logit_rows == NULL) ||
+            (pass->best_only == NULL) || (pass->best_ids == NULL))
+               ? BT_ERR_NO_MEMORY
+               : BT_OK;
 }
 
 static void free_arrays(bt_engine_t *engine)
@@ -83,12 +101,8 @@ static void free_arrays(bt_engine_t *engine)
     for (uint32_t i = 0; i < BT_ENGINE_N_REPORTS; i++) {
         bt_free(engine->report_store[i].items);
     }
-    bt_free(engine->plan);
-    bt_free(engine->seqs);
-    bt_free(engine->rows_tokens);
-    bt_free(engine->logit_rows);
-    bt_free(engine->best_only);
-    bt_free(engine->best_ids);
+    free_pass(&engine->whole);
+    free_pass(&engine->inside);
     bt_free(engine->row);
 }
 
@@ -98,20 +112,18 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     const uint32_t n = config->max_seqs;
     const uint32_t rows = bt_engine_max_rows(n, config->token_budget,
                                              config->kv.tokens_per_block);
-    const uint32_t logit_rows = bt_engine_max_logit_rows(n);
+    bt_status_t status = alloc_pass(&engine->whole, n, rows);
 
-    engine->plan = bt_calloc(n, sizeof(*engine->plan));
-    engine->seqs = bt_calloc(n, sizeof(*engine->seqs));
-    engine->rows_tokens = bt_calloc(rows, sizeof(*engine->rows_tokens));
-    engine->logit_rows = bt_calloc(logit_rows, sizeof(*engine->logit_rows));
-    engine->best_only = bt_calloc(logit_rows, sizeof(*engine->best_only));
-    engine->best_ids = bt_calloc(logit_rows, sizeof(*engine->best_ids));
+    if (status == BT_OK) {
+        status = alloc_pass(&engine->inside, 1, rows);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    engine->pass = &engine->whole;
     engine->n_vocab = bt_model_hparams(config->model)->n_vocab;
     engine->row = bt_calloc(engine->n_vocab, sizeof(*engine->row));
-    if ((engine->plan == NULL) || (engine->seqs == NULL) ||
-        (engine->rows_tokens == NULL) || (engine->logit_rows == NULL) ||
-        (engine->best_only == NULL) || (engine->best_ids == NULL) ||
-        (engine->row == NULL)) {
+    if (engine->row == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < BT_ENGINE_N_REPORTS; i++) {

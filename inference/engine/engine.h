@@ -45,6 +45,11 @@
  * from elsewhere, need not wait for the next iteration: between two layers it
  * may come into the one under way (late.c).
  *
+ * Nor need a prompt that comes to stand before all that is computed: between
+ * two layers a chunk of it may be computed through all layers, while the
+ * iteration under way waits (inside.c). So a short prompt waits for a layer of
+ * a long one's chunk.
+ *
  * Source: Y. Leviathan et al., "Fast Inference from Transformers via
  *         Speculative Decoding", ICML 2023; here the draw at a position has one
  *         outcome (seed, position), so a draft is right when it is that.
@@ -166,16 +171,19 @@ typedef struct bt_report_item {
     bt_finish_t finish;  /**< TOKEN, LEFT: NONE when it left unfinished */
 } bt_report_item_t;
 
-/** One iteration. Items of one sequence are in the order CHUNK, TOKEN, LEFT; it
- *  has several TOKENs only where drafts were right, so that all have at most
- *  max_seqs + BT_ENGINE_MAX_DRAFTS. */
+/** One iteration, or the pass of one sequence inside an iteration, whose own
+ *  report comes later. Items of one sequence are in the order CHUNK, TOKEN,
+ * LEFT; it has several TOKENs only where drafts were right, so that all have at
+ * most max_seqs + BT_ENGINE_MAX_DRAFTS. */
 typedef struct bt_report {
     uint64_t iteration;
     uint64_t start_ns, end_ns;
+    uint64_t inside_ns; /**< of these, passes that are reported by themselves */
     uint32_t n_seqs, n_context_seqs, n_generation_seqs;
     uint32_t n_context_tokens;
     bt_sched_step_t work; /**< what took work_ns */
-    uint64_t work_ns;     /**< from start_ns until tokens were drawn */
+    uint64_t work_ns;     /**< from start_ns until tokens were drawn, without
+                               what was computed inside */
     bt_status_t status;   /**< not OK: the device failed; all items are LEFT */
     uint32_t n_items;
     bt_report_item_t *items;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h  Between engine.c (the thread and its rings), step.c
- *  (what it does in an iteration), late.c (who comes into one), yield.c (whose
- *  cores they are) and rows.c only.
+ *  (what it does in an iteration), late.c (who comes into one), inside.c (who
+ *  is computed while one waits), yield.c (whose cores they are) and rows.c
+ *  only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 
 #include <pthread.h>
 
+#include "common/base/assert.h"
 #include "common/base/ring.h"
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_late.h"
@@ -18,6 +20,19 @@
     16                        /**< how far the compute thread may run ahead \
                                */
 #define BT_ENGINE_SEQ_ITEMS 3 /**< of one in a report: CHUNK, TOKEN, LEFT */
+
+/** What one forward call computes, and its arrays. */
+typedef struct bt_pass {
+    bt_sched_item_t *plan;
+    uint32_t n_planned; /**< items of plan; grows when somebody comes in late */
+    uint32_t n_rows, n_logit_rows; /**< of them, in the arrays below */
+    bt_ragged_seq_t *seqs;
+    uint32_t *rows_tokens;
+    uint32_t *logit_rows;
+    bool *best_only;    /**< bt_forward_t, of each logit row */
+    uint32_t *best_ids; /**< the same */
+    float *logits;      /**< row 0 of what the call left */
+} bt_pass_t;
 
 struct bt_engine {
     bt_engine_config_t config;
@@ -38,21 +53,30 @@ struct bt_engine {
     bt_list_t running;
     uint32_t n_vocab;
     uint64_t iteration;
-    bt_sched_item_t *plan;
-    uint32_t n_planned; /* items of plan; grows when somebody comes in late */
-    uint32_t n_rows, n_logit_rows; /* of them, in the arrays below */
+    bt_pass_t whole;  /* an iteration's */
+    bt_pass_t inside; /* one sequence's, for which that one waits */
+    bt_pass_t *pass;  /* the one that is computed */
+    /* Of the iteration under way: all that was computed inside it. */
+    uint64_t inside_ns, inside_lent_ns;
+    bt_status_t inside_status;
     bt_sched_late_t late;
     bt_sched_cost_t cost; /* what iterations took so far */
     bt_sched_chunk_t chunk;
     uint64_t last_step_ns; /* what the last iteration took */
-    bt_ragged_seq_t *seqs;
-    uint32_t *rows_tokens;
-    uint32_t *logit_rows;
-    bool *best_only;    /* bt_forward_t, of each logit row */
-    uint32_t *best_ids; /* the same */
-    float *logits;      /* row 0 of what the last forward call left */
     float *row; /* n_vocab: what the model said, where a draw is not its end */
 };
+
+static inline void bt_engine_reset_report(bt_report_t *report)
+{
+    *report = (bt_report_t){.items = report->items};
+}
+
+static inline void bt_engine_push_report(bt_engine_t *engine,
+                                         bt_report_t *report)
+{
+    /* There are as many slots as reports: never full. */
+    BT_ASSERT_ALWAYS(bt_ring_push(engine->reports, report) == BT_OK);
+}
 
 static inline bool bt_engine_is_canceled(const bt_seq_t *seq)
 {
@@ -83,11 +107,18 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i);
 
 /** One iteration: plan, forward, sample. */
 void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
+/** What is planned in engine->pass: forward, sample. */
+void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report);
 
 /* late.c */
 
 /** bt_forward_t.take_late; @a engine is a bt_engine_t. */
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
+
+/* inside.c */
+
+/** bt_forward_t.between_layers; @a engine is a bt_engine_t. */
+void bt_engine_look_inside(void *engine, uint32_t n_layers);
 
 /* yield.c */
 

@@ -10,7 +10,7 @@ static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
            bt_list_empty(&seq->followers) && !bt_engine_is_canceled(seq) &&
            bt_sched_seq_has_room(&seq->sched) &&
-           (engine->n_planned < engine->config.max_seqs);
+           (engine->whole.n_planned < engine->config.max_seqs);
 }
 
 uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
@@ -32,10 +32,10 @@ uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
             continue;
         }
         seq->late_ns = bt_now_ns();
-        engine->plan[engine->n_planned] = (bt_sched_item_t){
+        engine->whole.plan[engine->whole.n_planned] = (bt_sched_item_t){
             .seq = &seq->sched, .n_new = 1, .last_chunk = true};
-        bt_engine_lay_item(engine, engine->n_planned);
-        engine->n_planned++;
+        bt_engine_lay_item(engine, engine->whole.n_planned);
+        engine->whole.n_planned++;
         n++;
     }
     if (n > 0) {

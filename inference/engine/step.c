@@ -136,29 +136,12 @@ static void look_at_room(bt_seq_t *seq)
     seq->sched.n_room = atomic_load_explicit(&seq->room, memory_order_acquire);
 }
 
-static bool computes_prompts(bt_engine_t *engine)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
-    {
-        if (bt_sched_seq_has_chunks(&seq_at(pos)->sched)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
 
     look_at_room(seq);
-    if (bt_sched_seq_has_chunks(&seq->sched) && computes_prompts(engine)) {
-        bt_sched_chunk_met(&engine->chunk);
-    }
     seq->sched.whole_us = left_us(engine, &seq->sched);
     seq->sched.turn.slack_us =
         slack_of(engine, &seq->sched, seq->sched.whole_us);
@@ -286,20 +269,19 @@ static uint32_t budget_of(bt_engine_t *engine)
     if ((first == NULL) || engine->chunk.is_fixed) {
         return engine->config.token_budget;
     }
-    n_rows += bt_sched_chunk_tokens(
-        &engine->chunk, &engine->cost, &step, first->sched.n_computed,
-        first->sched.n_tokens - first->sched.n_computed);
+    n_rows += bt_sched_chunk_tokens(&engine->chunk, &engine->cost, &step,
+                                    first->sched.n_computed);
     return (n_rows < engine->config.token_budget) ? n_rows
                                                   : engine->config.token_budget;
 }
 
-/* What the iteration computes, with those who came into it. */
-static bt_sched_step_t work_of(const bt_engine_t *engine)
+/* What the pass computes, with those who came into it. */
+static bt_sched_step_t work_of(const bt_pass_t *pass)
 {
     bt_sched_step_t step = {0};
 
-    for (uint32_t i = 0; i < engine->n_planned; i++) {
-        const bt_sched_item_t *item = &engine->plan[i];
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        const bt_sched_item_t *item = &pass->plan[i];
         const uint64_t pairs =
             bt_sched_pairs(item->seq->n_computed, item->n_new);
 
@@ -330,9 +312,9 @@ static uint32_t make_plan(bt_engine_t *engine, uint32_t *n_context_p)
     }
     n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
-                            engine->plan, n_context_p);
+                            engine->whole.plan, n_context_p);
     return bt_sched_limit_rows(
-        engine->plan, n_items,
+        engine->whole.plan, n_items,
         BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + room, n_context_p);
 }
 
@@ -357,36 +339,37 @@ static bool best_only(const bt_seq_t *seq, uint32_t position)
 
 void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 {
-    const bt_sched_item_t *item = &engine->plan[i];
+    bt_pass_t *pass = engine->pass;
+    const bt_sched_item_t *item = &pass->plan[i];
     const bt_seq_t *seq = seq_of(item->seq);
-    const uint32_t row = engine->n_rows;
+    const uint32_t row = pass->n_rows;
 
-    engine->seqs[i] = (bt_ragged_seq_t){
+    pass->seqs[i] = (bt_ragged_seq_t){
         .row = row,
         .n_rows = item->n_new,
         .pos = seq->sched.n_computed,
         .blocks = seq->blocks,
     };
-    memcpy(&engine->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
+    memcpy(&pass->rows_tokens[row], &seq->tokens[seq->sched.n_computed],
            item->n_new * sizeof(uint32_t));
     for (uint32_t k = 0; k < item->n_new; k++) {
         const uint32_t position = seq->sched.n_computed + k;
         const bool draws = position >= draws_from(item);
 
         if (draws || bt_engine_wants_row(seq, position)) {
-            engine->best_only[engine->n_logit_rows] =
+            pass->best_only[pass->n_logit_rows] =
                 draws && best_only(seq, position);
-            engine->logit_rows[engine->n_logit_rows++] = row + k;
+            pass->logit_rows[pass->n_logit_rows++] = row + k;
         }
     }
-    engine->n_rows += item->n_new;
+    pass->n_rows += item->n_new;
 }
 
 /* From the plan to the arrays of one forward call. */
 static void lay_rows(bt_engine_t *engine)
 {
-    engine->n_rows = engine->n_logit_rows = 0;
-    for (uint32_t i = 0; i < engine->n_planned; i++) {
+    engine->pass->n_rows = engine->pass->n_logit_rows = 0;
+    for (uint32_t i = 0; i < engine->pass->n_planned; i++) {
         bt_engine_lay_item(engine, i);
     }
 }
@@ -404,11 +387,12 @@ static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
 /* The id that comes next, from the row of logits, which is spoiled. */
 static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, float *logits)
 {
-    const size_t row = (size_t)(logits - engine->logits) / engine->n_vocab;
+    const bt_pass_t *pass = engine->pass;
+    const size_t row = (size_t)(logits - pass->logits) / engine->n_vocab;
     const uint32_t n = seq->sched.n_tokens;
 
-    if (engine->best_only[row]) {
-        return engine->best_ids[row];
+    if (pass->best_only[row]) {
+        return pass->best_ids[row];
     }
     for (uint32_t i = 0; i < seq->n_processors; i++) {
         seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
@@ -552,6 +536,9 @@ static void account(bt_report_t *report, bt_seq_t *seq, bool context)
         seq->first_start_ns = start_ns;
     }
     ns = report->end_ns - start_ns;
+    if (start_ns == report->start_ns) {
+        ns -= report->inside_ns;
+    }
     seq->n_iterations++;
     if (context) {
         seq->context_ns += ns;
@@ -624,14 +611,14 @@ static void tell_layers(bt_seq_t *seq, uint32_t n_layers)
 /* Called once per layer: what is ready of a last chunk can leave already. */
 static void on_layers(void *ctx, uint32_t n_layers)
 {
-    const bt_engine_t *engine = ctx;
+    const bt_pass_t *pass = ((const bt_engine_t *)ctx)->pass;
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    for (uint32_t i = 0; i < engine->n_planned; i++) {
-        bt_seq_t *seq = seq_of(engine->plan[i].seq);
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        bt_seq_t *seq = seq_of(pass->plan[i].seq);
 
-        if (!engine->plan[i].last_chunk) {
+        if (!pass->plan[i].last_chunk) {
             continue;
         }
         tell_layers(seq, n_layers);
@@ -642,60 +629,96 @@ static void on_layers(void *ctx, uint32_t n_layers)
     }
 }
 
-void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
+static bt_forward_t forward_of(bt_engine_t *engine)
 {
     const bt_engine_config_t *config = &engine->config;
-    bt_forward_t fwd = {.kv = config->kv,
-                        .groups = config->groups,
-                        .on_layers = on_layers,
-                        .on_layers_ctx = engine,
-                        .take_late =
-                            config->late_join ? bt_engine_take_late : NULL,
-                        .take_late_ctx = engine,
-                        .progress = &engine->progress};
+    const bt_pass_t *pass = engine->pass;
+    const bool is_whole = pass == &engine->whole;
+
+    return (bt_forward_t){
+        .seqs = pass->seqs,
+        .n_seqs = pass->n_planned,
+        .tokens = pass->rows_tokens,
+        .n_rows = pass->n_rows,
+        .first_row = is_whole ? 0 : engine->whole.n_rows,
+        .logit_rows = pass->logit_rows,
+        .n_logit_rows = pass->n_logit_rows,
+        .best_only = pass->best_only,
+        .best_ids = pass->best_ids,
+        .kv = config->kv,
+        .groups = config->groups,
+        .on_layers = on_layers,
+        .on_layers_ctx = engine,
+        .take_late =
+            (is_whole && config->late_join) ? bt_engine_take_late : NULL,
+        .take_late_ctx = engine,
+        .between_layers = is_whole ? bt_engine_look_inside : NULL,
+        .between_layers_ctx = engine,
+        .progress = &engine->progress,
+    };
+}
+
+/* The next one waits for the tokens that were drawn, too: of many sequences and
+ * a large vocabulary that is a third of an iteration. Others' passes inside
+ * this one are reported by themselves. */
+static void learn(bt_engine_t *engine, bt_report_t *report)
+{
+    report->work_ns = bt_now_ns() - report->start_ns - report->inside_ns;
+    engine->last_step_ns = report->work_ns;
+    bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
+}
+
+void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_model_t *model = engine->config.model;
+    bt_pass_t *pass = engine->pass;
+    const uint64_t lent_ns = bt_model_lent_ns(model);
     float *logits = NULL;
-    uint64_t lent_ns;
+    bt_forward_t fwd;
 
-    engine->n_planned = make_plan(engine, &report->n_context_tokens);
     lay_rows(engine);
-    fwd.n_rows = engine->n_rows;
-    fwd.n_logit_rows = engine->n_logit_rows;
-    fwd.seqs = engine->seqs;
-    fwd.n_seqs = engine->n_planned;
-    fwd.tokens = engine->rows_tokens;
-    fwd.logit_rows = engine->logit_rows;
-    fwd.best_only = engine->best_only;
-    fwd.best_ids = engine->best_ids;
-
-    bt_sched_late_step(&engine->late);
-    report->iteration = ++engine->iteration;
-    lent_ns = bt_model_lent_ns(config->model);
+    fwd = forward_of(engine);
     report->start_ns = bt_now_ns();
     bt_engine_mark(engine);
-    report->status = bt_model_forward(config->model, &fwd, &logits);
+    report->status = bt_model_forward(model, &fwd, &logits);
     report->end_ns = bt_now_ns();
-    report->n_seqs = engine->n_planned;
+    report->iteration = ++engine->iteration;
+    report->n_seqs = pass->n_planned;
     if (report->status != BT_OK) {
-        BT_LOG_ERROR("forward pass of %u rows failed: %s", engine->n_rows,
+        BT_LOG_ERROR("forward pass of %u rows failed: %s", pass->n_rows,
                      bt_status_str(report->status));
-        fail_all(engine, report);
         return;
     }
 
-    engine->logits = logits;
-    report->work = work_of(engine);
-    report->work.lent_ns = bt_model_lent_ns(config->model) - lent_ns;
-    for (uint32_t i = 0; i < engine->n_planned; i++) {
-        const bt_sched_item_t *item = &engine->plan[i];
+    pass->logits = logits;
+    report->work = work_of(pass);
+    report->work.lent_ns = bt_model_lent_ns(model) - lent_ns;
+    if (pass == &engine->whole) {
+        report->inside_ns = engine->inside_ns;
+        report->work.lent_ns -= engine->inside_lent_ns;
+    }
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        const bt_sched_item_t *item = &pass->plan[i];
         const uint32_t first = item->seq->n_computed;
 
         advance(engine, report, item);
         logits = use_logits(engine, report, item, first, logits);
         bt_engine_mark(engine);
     }
-    /* The next one waits for the tokens that were drawn, too: of many sequences
-     * and a large vocabulary that is a third of an iteration. */
-    report->work_ns = bt_now_ns() - report->start_ns;
-    engine->last_step_ns = report->work_ns;
-    bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
+    learn(engine, report);
+}
+
+void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
+{
+    engine->whole.n_planned = make_plan(engine, &report->n_context_tokens);
+    engine->inside_ns = engine->inside_lent_ns = 0;
+    engine->inside_status = BT_OK;
+    bt_sched_late_step(&engine->late);
+    bt_engine_run_pass(engine, report);
+    if (report->status == BT_OK) {
+        report->status = engine->inside_status;
+    }
+    if (report->status != BT_OK) {
+        fail_all(engine, report);
+    }
 }

@@ -45,7 +45,7 @@ typedef struct llama {
     float *output_norm;
     float *cos_sin;
 
-    /* Activations, rows of the batch. */
+    /* Activations, rows of the batch. All but x are free between layers. */
     float *x;      /* dim: what the layers add to */
     float *x_last; /* dim: the rows of x whose logits are wanted */
     float *a;      /* dim, all heads, or ffn_dim */
@@ -629,7 +629,8 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
                      const bt_model_late_t *late, uint32_t n_layers)
 {
     const llama_t *const llama = model->state;
-    float *const x = llama->x + (size_t)late->row * model->hp.dim;
+    float *const x =
+        llama->x + ((size_t)fwd->first_row + late->row) * model->hp.dim;
 
     model->be->ops->embed(model->be, llama->embedding, &late->batch, x);
     for (uint32_t i = 0; i < n_layers; i++) {
@@ -649,28 +650,29 @@ static void llama_forward(bt_model_t *model, bt_batch_t *batch,
     const bt_weight_t *const output =
         (llama->output != NULL) ? llama->output : llama->embedding;
     const uint32_t last = llama->n_layers - 1;
+    float *const x = llama->x + (size_t)fwd->first_row * hp->dim;
     bt_backend_t *const be = model->be;
     bt_model_late_t late;
 
-    ops->embed(be, llama->embedding, batch, llama->x);
+    ops->embed(be, llama->embedding, batch, x);
     for (uint32_t i = 0; i < last; i++) {
-        store_kv(model, fwd, batch, i, llama->x);
+        store_kv(model, fwd, batch, i, x);
         bt_model_layers_stored(model, fwd, i + 1);
         attend(model, fwd, batch, i);
-        finish_layer(model, fwd, i, llama->a, batch->n_rows, llama->b,
-                     llama->x);
+        finish_layer(model, fwd, i, llama->a, batch->n_rows, llama->b, x);
         if (bt_model_take_late(model, fwd, i + 1, batch, &late)) {
             catch_up(model, fwd, &late, i + 1);
         }
+        bt_model_between_layers(model, fwd, i + 1);
     }
-    store_kv(model, fwd, batch, last, llama->x);
+    store_kv(model, fwd, batch, last, x);
     bt_model_layers_stored(model, fwd, last + 1);
     if (batch->n_logit_rows == 0) {
         return; /* the cache is all that was asked for */
     }
     attend(model, fwd, batch, last);
     /* From here on only the rows with logits matter. */
-    ops->gather_rows(be, llama->x, batch, hp->dim, llama->x_last);
+    ops->gather_rows(be, x, batch, hp->dim, llama->x_last);
     ops->gather_rows(be, llama->a, batch, hp->n_heads * hp->head_dim, llama->b);
     finish_layer(model, fwd, last, llama->b, batch->n_logit_rows, llama->a,
                  llama->x_last);

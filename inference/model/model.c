@@ -364,7 +364,8 @@ static bool fits(const bt_model_t *model, const bt_forward_t *fwd)
     const bt_model_config_t *const c = &model->config;
     const bt_hparams_t *const hp = &model->hp;
 
-    if ((fwd->n_rows == 0) || (fwd->n_rows > c->max_rows) ||
+    if ((fwd->n_rows == 0) || (fwd->first_row > c->max_rows) ||
+        (fwd->n_rows > c->max_rows - fwd->first_row) ||
         (fwd->n_logit_rows > c->max_logit_rows) || (fwd->kv.base == NULL) ||
         ((c->max_seqs != 0) && (fwd->n_seqs > c->max_seqs)) ||
         !cache_fits(model, fwd)) {
@@ -422,6 +423,15 @@ bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
     batch->n_seqs = fwd->n_seqs;
     batch->n_logit_rows = fwd->n_logit_rows;
     return true;
+}
+
+void bt_model_between_layers(const bt_model_t *model, const bt_forward_t *fwd,
+                             uint32_t n_layers)
+{
+    if ((fwd->between_layers != NULL) && (fwd->first_row == 0) &&
+        (model->be->ops->batch_begin == NULL)) {
+        fwd->between_layers(fwd->between_layers_ctx, n_layers);
+    }
 }
 
 bt_status_t bt_model_forward(bt_model_t *model, const bt_forward_t *fwd,

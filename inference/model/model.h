@@ -154,8 +154,11 @@ uint64_t bt_model_lent_ns(const bt_model_t *model);
 typedef struct bt_forward {
     const bt_ragged_seq_t *seqs; /**< rows contiguous and ascending from 0 */
     uint32_t n_seqs;
-    const uint32_t *tokens;     /**< n_rows token ids, each < n_vocab */
-    uint32_t n_rows;            /**< <= max_rows */
+    const uint32_t *tokens; /**< n_rows token ids, each < n_vocab */
+    uint32_t n_rows;        /**< <= max_rows - first_row */
+    /** Activations of rows before it are another call's, inside which this one
+     *  is made (between_layers). 0 elsewhere. */
+    uint32_t first_row;
     const uint32_t *logit_rows; /**< rows whose logits are wanted */
     uint32_t n_logit_rows;      /**< <= max_logit_rows; 0 is allowed */
     /** Of each logit row: is the id of its best logit all that is wanted? Then
@@ -187,6 +190,15 @@ typedef struct bt_forward {
      */
     uint32_t (*take_late)(void *ctx, uint32_t n_layers); /**< may be NULL */
     void *take_late_ctx;
+    /**
+     * Called between two layers, by the same thread, after take_late(): it may
+     * call bt_model_forward() for other sequences, with first_row behind all
+     * rows of this call. The logits of that one are there until this one
+     * returns, or another is made. Not called inside such a call, nor by a back
+     * end that takes its tables at the beginning. NULL: nobody asks.
+     */
+    void (*between_layers)(void *ctx, uint32_t n_layers);
+    void *between_layers_ctx;
     /** Grows with every operation of a layer that has ended, for who asks
      *  whether the call gets on. Of a back end that runs ahead the wait for all
      *  of them is one. NULL: nobody asks. */

@@ -36,7 +36,9 @@ typedef struct bt_arch {
 
     /** Queue the pass over @a batch, which was begun; logits (n_logit_rows,
      *  n_vocab) go to model->logits. Between layers it asks
-     *  bt_model_take_late(), which lets the batch and the call grow. */
+     *  bt_model_take_late(), which lets the batch and the call grow, and then
+     *  bt_model_between_layers(), in which this is called again: what lasts
+     *  from layer to layer lies in rows from fwd->first_row on. */
     void (*forward)(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd);
 
     /** NULL and half-loaded states are allowed. */
@@ -177,6 +179,11 @@ typedef struct bt_model_late {
 bool bt_model_take_late(const bt_model_t *model, bt_forward_t *fwd,
                         uint32_t n_layers, bt_batch_t *batch,
                         bt_model_late_t *late_p);
+
+/** To be called by forward() between two layers, when the rows that came in
+ *  late have caught up: another call may be made inside. */
+void bt_model_between_layers(const bt_model_t *model, const bt_forward_t *fwd,
+                             uint32_t n_layers);
 
 /* All of them allow NULL, or NULL inside. */
 void bt_linear_free(bt_backend_t *be, bt_linear_t *linear);

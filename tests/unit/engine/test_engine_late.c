@@ -3,89 +3,11 @@
  * a layer, by an attention that waits, so nothing here is a race. The bytes of
  * single runs are the expected ones. */
 #include "common/base/assert.h"
-#include "tests/unit/engine/bench.h"
+#include "tests/unit/engine/gate.h"
 
-#include <semaphore.h>
-#include <time.h>
-
-#define LAYERS  6u
-#define BUDGET  32u
-#define MOST    3u /* that come in at a time, here */
-#define N_NEWS  12u
-#define NO_GATE UINT32_MAX
-
-typedef struct gate {
-    sem_t arrived, passes;
-    uint32_t calls_left; /* of attention until it holds; compute thread's */
-    bt_kernels_ops_t ops;
-    const bt_kernels_ops_t *inner;
-} gate_t;
-
-static gate_t gate;
-
-static void attention(bt_backend_t *be, const bt_attention_t *how,
-                      const float *qkv, const bt_batch_t *batch,
-                      const bt_kv_view_t *kv, uint32_t layer, float *out)
-{
-    if (gate.calls_left != NO_GATE) {
-        if (gate.calls_left == 0) {
-            gate.calls_left = NO_GATE;
-            sem_post(&gate.arrived);
-            while (sem_wait(&gate.passes) != 0) {
-            }
-        } else {
-            gate.calls_left--;
-        }
-    }
-    gate.inner->attention(be, how, qkv, batch, kv, layer, out);
-}
-
-static void wait_for_arrival(void)
-{
-    struct timespec end;
-
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += (time_t)(DEADLINE_NS / 1000000000u);
-    assert_int_equal(sem_timedwait(&gate.arrived, &end), 0);
-}
-
-static int make_deep_model(void **state)
-{
-    bt_tiny_model_t tiny = bt_tiny_model_default();
-    const int fd = mkstemp(model_path);
-
-    (void)state;
-    tiny.n_layers = LAYERS;
-    if (fd < 0) {
-        return -1;
-    }
-    close(fd);
-    return (bt_tiny_model_write(&tiny, model_path) == BT_OK) ? 0 : -1;
-}
-
-static void open_gated(bench_t *b, bt_kv_type_t type)
-{
-    open_bench(b, type, BUDGET);
-    /* Not a number, in every type: what is read before it is written shows. */
-    memset(b->pool, 0xff, N_BLOCKS * b->kv.block_bytes);
-    assert_int_equal(sem_init(&gate.arrived, 0, 0), 0);
-    assert_int_equal(sem_init(&gate.passes, 0, 0), 0);
-    gate.calls_left = NO_GATE;
-    gate.inner = b->be->ops;
-    gate.ops = *b->be->ops;
-    gate.ops.attention = attention;
-    b->be->ops = &gate.ops; /* the compute thread sleeps */
-}
-
-static void close_gated(bench_t *b)
-{
-    bt_engine_destroy(b->engine);
-    b->engine = NULL;
-    b->be->ops = gate.inner;
-    close_bench(b);
-    sem_destroy(&gate.arrived);
-    sem_destroy(&gate.passes);
-}
+#define BUDGET 32u
+#define MOST   3u /* that come in at a time, here */
+#define N_NEWS 12u
 
 /* Runs the context phase, as a prefill worker does, and makes it what a decode
  * worker gets: one token whose K and V are to be computed. */
@@ -214,7 +136,7 @@ static void who_comes_between_two_layers_draws_with_the_others(void **state)
         for (uint32_t n_done = 1; n_done < LAYERS; n_done++) {
             bench_t b;
 
-            open_gated(&b, types[t]);
+            open_gated(&b, types[t], BUDGET);
             meet(&b, n_done, 1 + n_done % MOST, true);
             close_gated(&b);
         }
@@ -226,7 +148,7 @@ static void who_comes_in_the_last_layer_is_in_the_next_iteration(void **state)
     bench_t b;
 
     (void)state;
-    open_gated(&b, BT_KV_BF16);
+    open_gated(&b, BT_KV_BF16, BUDGET);
     meet(&b, LAYERS, 2, false);
     close_gated(&b);
 }
@@ -239,7 +161,7 @@ static void others_wait_for_the_next_iteration(void **state)
     bench_t b;
 
     (void)state;
-    open_gated(&b, BT_KV_BF16);
+    open_gated(&b, BT_KV_BF16, BUDGET);
     for (uint32_t i = 0; i < 3; i++) {
         seqs[i] = make_handed_over(&b, i, 0.0f);
     }

@@ -60,7 +60,7 @@ static uint32_t settled(const bt_sched_step_t *step, uint32_t position)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < 17; i++) { /* the 32nd would be a half */
-        n = bt_sched_chunk_tokens(&chunk, &cost, step, position, 4096);
+        n = bt_sched_chunk_tokens(&chunk, &cost, step, position);
     }
     return n;
 }
@@ -77,33 +77,6 @@ static void alone_an_iteration_wastes_a_fortieth(void **state)
     assert_int_equal(settled(&nobody, 0), 208);
     bt_sched_chunk_init(&chunk, false, 48, T, 50000); /* never more */
     assert_int_equal(settled(&nobody, 0), 48);
-}
-
-/* 1.1 ms and 0.2 ms: 39 x 1.1 / 0.2 = 214 tokens, 13 blocks, are right alone.
- * Where others come 25 ms are (25 - 1.1) / 0.2 = 119, 7 blocks, of a prompt of
- * which more than 2 x 208 are left, in that iteration and 63 behind it. */
-static void where_others_come_a_long_prompt_gets_less(void **state)
-{
-    const machine_t m = {1100, 200, 0, 9000, 300};
-    const bt_sched_step_t nobody = {0};
-
-    (void)state;
-    begin(&m, 1024, 50000);
-    assert_int_equal(settled(&nobody, 0), 208);
-    bt_sched_chunk_met(&chunk);
-    for (uint32_t i = 0; i < BT_SCHED_CHUNK_PASS_LASTS / 2; i++) {
-        assert_int_equal(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0, 417),
-                         112);
-        /* The 32nd alone is a half, which is one too. */
-        assert_in_range(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0, 416),
-                        96, 208);
-    }
-    assert_in_range(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0, 4096), 96,
-                    208);
-    bt_sched_chunk_init(&chunk, true, 64, T, 50000); /* a fixed size stays */
-    bt_sched_chunk_met(&chunk);
-    assert_int_equal(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0, 4096),
-                     64);
 }
 
 /* 0.5 ms and 0.4 ms: 49 tokens would do, and 128 take 52 ms. */
@@ -229,7 +202,7 @@ static void noise_does_not_make_it_flap(void **state)
         const uint32_t before = chunk.alone.tokens;
 
         step.n_tokens = 0;
-        step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0, 4096);
+        step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
         measure(&m, &step, 5);
         n_changes += (chunk.alone.tokens != before);
         assert_in_range(chunk.alone.tokens, 96, 208);
@@ -252,7 +225,7 @@ static void it_finds_a_new_size_by_itself(void **state)
     assert_in_range(settled(&step, 0), 112, 144);
     for (uint32_t i = 0; i < 3000; i++) {
         step.n_tokens = 0;
-        step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0, 4096);
+        step.n_tokens = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
         measure(&after, &step, 2);
     }
     assert_in_range(chunk.alone.tokens, 352, 512);
@@ -288,11 +261,7 @@ static void rows_are_bounded_whatever_the_prompts_are(void **state)
             bt_sched_turn_init(&seqs[i].turn, 0, i);
             bt_sched_queue_insert(&running, &seqs[i].turn);
         }
-        if (draw_below(&rng, 2) == 0) {
-            bt_sched_chunk_met(&chunk);
-        }
-        n_chunk = bt_sched_chunk_tokens(&chunk, &cost, &step, 0,
-                                        1u << draw_below(&rng, 31));
+        n_chunk = bt_sched_chunk_tokens(&chunk, &cost, &step, 0);
         n_items = bt_sched_plan(&running, n_chunk + step.n_seqs, T, 64, items,
                                 &n_context);
         for (uint32_t i = 0; i < n_items; i++) {
@@ -307,7 +276,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(alone_an_iteration_wastes_a_fortieth),
-        BT_TEST(where_others_come_a_long_prompt_gets_less),
         BT_TEST(alone_an_iteration_is_not_small_where_it_need_not_be),
         BT_TEST(alone_an_iteration_is_no_longer_than_it_has_to_be),
         BT_TEST(alone_an_iteration_wastes_a_tenth_at_most),

@@ -318,6 +318,42 @@ static void cut_plans_fit_and_get_on(void **state)
     }
 }
 
+/* Under way: a chunk of the prompt of 300. Budget 64. */
+static void
+who_goes_before_all_that_is_under_way_is_planned_inside(void **state)
+{
+    bt_sched_item_t under_way[2] = {{&seqs[0], 64, false}};
+    bt_sched_item_t item = {0};
+
+    (void)state;
+    bt_list_init(&running);
+    add(0, 300, 64);
+    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    add(1, 40, 0); /* behind it */
+    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    add_with(2, 21, 20, 1); /* before it, but it has no chunk */
+    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    add_with(3, 40, 0, 1);
+    seqs[3].n_room = 32; /* it sits out */
+    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    seqs[3].n_room = 0;
+    assert_true(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_ptr_equal(item.seq, &seqs[3]);
+    assert_int_equal(item.n_new, 40);
+    assert_true(item.last_chunk);
+    assert_true(bt_sched_plan_inside(&running, under_way, 1, 39, T, &item));
+    assert_int_equal(item.n_new, 32); /* down to whole blocks */
+    assert_false(item.last_chunk);
+    assert_false(bt_sched_plan_inside(&running, under_way, 1, 15, T, &item));
+
+    /* It is under way itself. */
+    under_way[1] = (bt_sched_item_t){&seqs[3], 40, true};
+    assert_false(bt_sched_plan_inside(&running, under_way, 2, 64, T, &item));
+    /* Somebody generates. */
+    under_way[1] = (bt_sched_item_t){&seqs[2], 1, true};
+    assert_false(bt_sched_plan_inside(&running, under_way, 2, 64, T, &item));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +365,7 @@ int main(void)
         BT_TEST(a_full_batch_does_not_starve_the_context_phase),
         BT_TEST(every_token_is_computed_exactly_once),
         BT_TEST(drafts_are_computed_with_their_step),
+        BT_TEST(who_goes_before_all_that_is_under_way_is_planned_inside),
         BT_TEST(a_plan_is_cut_to_the_rows_there_is_room_for),
         BT_TEST(cut_plans_fit_and_get_on),
     };

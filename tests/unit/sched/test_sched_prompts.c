@@ -276,8 +276,8 @@ static void iterate(life_t *l)
     bt_sched_item_t items[SEATS];
     bt_sched_step_t step = generations(l);
     const uint32_t n_steps = step.n_seqs;
-    const uint32_t n_chunk = bt_sched_chunk_tokens(
-        &l->chunk, &l->cost, &step, first_position(l), 1u << below(l, 12));
+    const uint32_t n_chunk =
+        bt_sched_chunk_tokens(&l->chunk, &l->cost, &step, first_position(l));
     uint32_t n_context = 0;
     const uint32_t n = bt_sched_plan(&l->running, n_chunk + n_steps, T, SEATS,
                                      items, &n_context);

@@ -448,9 +448,8 @@ static void begin_step(w_node_t *node)
             position = leg->seq.n_computed;
         }
     }
-    budget =
-        step.n_seqs + bt_sched_chunk_tokens(&node->chunk, &node->cost, &step,
-                                            position, 1u << w_below(12));
+    budget = step.n_seqs +
+             bt_sched_chunk_tokens(&node->chunk, &node->cost, &step, position);
     node->n_items = bt_sched_plan(&node->running, budget, W_T, W_SEATS,
                                   node->items, &n_context);
     w_check_plan(node, budget, n_context);
