@@ -77,7 +77,8 @@ static uint32_t want_beside(const bt_sched_chunk_t *chunk,
     return to_range(chunk, 1 + (most_us - empty_us) / token_us);
 }
 
-static void settle(bt_sched_chunk_size_t *size, uint32_t want, bool at_once)
+static void settle(bt_sched_chunk_size_t *size, uint32_t want,
+                   bool less_at_once, bool more_at_once)
 {
     const bool less = want < size->tokens - size->tokens / 5;
     const bool more = want > size->tokens + size->tokens / 4;
@@ -90,7 +91,8 @@ static void settle(bt_sched_chunk_size_t *size, uint32_t want, bool at_once)
         size->n_votes = 0;
     }
     if ((size->n_votes >= BT_SCHED_CHUNK_VOTES) ||
-        (size->n_votes <= -BT_SCHED_CHUNK_VOTES) || (less && at_once)) {
+        (size->n_votes <= -BT_SCHED_CHUNK_VOTES) || (less && less_at_once) ||
+        (more && more_at_once)) {
         size->tokens = want;
         size->n_votes = 0;
     }
@@ -103,16 +105,18 @@ uint32_t bt_sched_chunk_tokens(bt_sched_chunk_t *chunk,
     /* A token that costs nothing is one that was not measured. */
     const double token_us =
         max_double(bt_sched_cost_token_us(cost, position), 0.01);
+    const bool is_young = chunk->n_alone < BT_SCHED_CHUNK_YOUNG;
 
     if (chunk->is_fixed) {
         return chunk->max_tokens;
     }
     if (step->n_seqs > 0) {
         settle(&chunk->beside,
-               want_beside(chunk, cost, step, position, token_us), true);
+               want_beside(chunk, cost, step, position, token_us), true, false);
         return chunk->beside.tokens;
     }
-    settle(&chunk->alone, want_alone(chunk, cost, position, token_us), false);
+    settle(&chunk->alone, want_alone(chunk, cost, position, token_us), is_young,
+           is_young);
     chunk->n_alone++;
     return (chunk->n_alone % HALF_EACH == 0)
                ? to_range(chunk, chunk->alone.tokens / 2.0)

@@ -17,7 +17,8 @@
  *
  * The size is one of its own for both cases. It changes when a size that
  * differs by more than a fourth would have been right BT_SCHED_CHUNK_VOTES
- * times in a row, and at once where the target would be missed by as much. One
+ * times in a row, at once where the target would be missed by as much, and
+ * where nobody generates at once in the first BT_SCHED_CHUNK_YOUNG chunks. One
  * in 32 chunks where nobody generates is half a one: of chunks that are all
  * alike nobody could tell what a token costs, and what an iteration.
  *
@@ -39,11 +40,12 @@
 #define BT_SCHED_CHUNK_QUICK_US 20000u
 #define BT_SCHED_CHUNK_SLOW_US  70000u
 #define BT_SCHED_CHUNK_VOTES    8
+#define BT_SCHED_CHUNK_YOUNG    24
 /** Of one that is tuned, where nobody generates: the least (below it tiles of
  * the kernels are not full, which no line tells), the first, before anything is
  *  measured, and the most. */
 #define BT_SCHED_CHUNK_LEAST 64u
-#define BT_SCHED_CHUNK_FIRST 128u
+#define BT_SCHED_CHUNK_FIRST 256u
 /** Fewer only where these would take longer than BT_SCHED_CHUNK_SLOW_US: of
  * small chunks alone a line learns that small ones cost nothing. */
 #define BT_SCHED_CHUNK_FEW  128u

@@ -65,18 +65,47 @@ static uint32_t settled(const bt_sched_step_t *step, uint32_t position)
     return n;
 }
 
-/* 1.1 ms for an iteration and 0.25 ms for a token: 39 x 1.1 / 0.25 = 171
- * tokens, 10 blocks. */
+/* 1.8 ms for an iteration and 0.2 ms for a token: 39 x 1.8 / 0.2 = 351 tokens,
+ * in which 70 ms are left for 341: 21 blocks. */
 static void alone_an_iteration_wastes_a_fortieth(void **state)
 {
-    const machine_t m = {1100, 200, 0, 9000, 300};
+    const machine_t m = {1800, 200, 0, 9000, 300};
     const bt_sched_step_t nobody = {0};
 
     (void)state;
     begin(&m, 1024, 50000);
-    assert_int_equal(settled(&nobody, 0), 208);
+    assert_int_equal(settled(&nobody, 0), 336);
     bt_sched_chunk_init(&chunk, false, 48, T, 50000); /* never more */
     assert_int_equal(settled(&nobody, 0), 48);
+}
+
+/* Of a worker that has just begun the first guess is not waited for; later a
+ * size changes when it was wrong eight times in a row. */
+static void the_first_sizes_change_at_once(void **state)
+{
+    const machine_t quick = {1800, 200, 0, 9000, 300};
+    const machine_t slow = {1800, 1000, 0, 9000, 300}; /* 70 ms: 68 tokens */
+    const bt_sched_step_t nobody = {0};
+
+    (void)state;
+    begin(&quick, 1024, 50000);
+    assert_int_equal(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0), 336);
+    begin(&slow, 1024, 50000);
+    assert_int_equal(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0), 64);
+    for (uint32_t i = 0; i < BT_SCHED_CHUNK_YOUNG; i++) {
+        (void)bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0);
+    }
+    bt_sched_cost_init(&cost);
+    for (uint32_t i = 0; i < 300; i++) {
+        const bt_sched_step_t prompt = {.n_tokens = 16 + i};
+
+        measure(&quick, &prompt, 0);
+    }
+    for (uint32_t i = 1; i < BT_SCHED_CHUNK_VOTES; i++) {
+        assert_in_range(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0), 32,
+                        64);
+    }
+    assert_int_equal(bt_sched_chunk_tokens(&chunk, &cost, &nobody, 0), 336);
 }
 
 /* 0.5 ms and 0.4 ms: 49 tokens would do, and 128 take 52 ms. */
@@ -276,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(alone_an_iteration_wastes_a_fortieth),
+        BT_TEST(the_first_sizes_change_at_once),
         BT_TEST(alone_an_iteration_is_not_small_where_it_need_not_be),
         BT_TEST(alone_an_iteration_is_no_longer_than_it_has_to_be),
         BT_TEST(alone_an_iteration_wastes_a_tenth_at_most),
