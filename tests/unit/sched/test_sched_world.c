@@ -187,12 +187,13 @@ static void say(uint32_t from, uint32_t to)
                   (unsigned long)w.n_steps);
     print_message("%lu deaths, %lu roles, %lu lendings, %lu pauses, %lu begun "
                   "again, %lu sat out, %lu dropped, %lu taken back, %lu shared "
-                  "beginnings, %lu windows of shares\n",
+                  "beginnings, %lu windows of shares, %lu passes inside\n",
                   (unsigned long)w.n_deaths, (unsigned long)w.n_roles,
                   (unsigned long)w.n_lent, (unsigned long)w.n_pauses,
                   (unsigned long)w.n_resumes, (unsigned long)w.n_sat_out,
                   (unsigned long)w.n_drops, (unsigned long)w.n_taken_back,
-                  (unsigned long)w.n_shared, (unsigned long)w.n_windows);
+                  (unsigned long)w.n_shared, (unsigned long)w.n_windows,
+                  (unsigned long)w.n_inside);
 }
 
 static void a_million_events_of_every_kind_keep_every_promise(void **state)

@@ -140,7 +140,7 @@ typedef struct world {
     /* Over all lives, by kind. */
     uint64_t n_events, n_done, n_failed, n_canceled, n_deaths, n_pauses,
         n_resumes, n_roles, n_lent, n_torn, n_drops, n_reruns, n_shared,
-        n_windows, n_passed_over, n_steps, n_taken_back, n_sat_out;
+        n_windows, n_passed_over, n_steps, n_taken_back, n_sat_out, n_inside;
 } world_t;
 
 extern world_t w;
@@ -194,6 +194,8 @@ void w_check_empty(void);
 void w_check_passed(const bt_sched_turn_t *chosen, const bt_sched_turn_t *left,
                     uint64_t slack_us);
 void w_check_plan(const w_node_t *node, uint32_t budget, uint32_t n_context);
+/** Of what is computed inside a step. */
+void w_check_inside(const w_node_t *node, const bt_sched_item_t *item);
 /** Who waits is another set: shares are counted anew. */
 void w_shares_restart(void);
 /** A tenant had so much more. */

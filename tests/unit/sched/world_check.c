@@ -35,6 +35,24 @@ static bool is_planned(const w_node_t *node, const bt_sched_seq_t *seq)
     return false;
 }
 
+void w_check_inside(const w_node_t *node, const bt_sched_item_t *item)
+{
+    const uint32_t left = item->seq->n_tokens - item->seq->n_computed;
+
+    assert_true(left > 1);
+    assert_in_range(item->n_new, 1, left);
+    assert_int_equal(item->last_chunk, item->n_new == left);
+    assert_true(item->n_new <= node->chunk.max_tokens);
+    assert_true(bt_sched_seq_has_room(item->seq));
+    assert_false(is_planned(node, item->seq));
+    for (uint32_t i = 0; i < node->n_items; i++) {
+        const bt_sched_seq_t *seq = node->items[i].seq;
+
+        assert_true(seq->n_tokens - seq->n_computed > 1);
+        assert_true(bt_sched_turn_before(&item->seq->turn, &seq->turn));
+    }
+}
+
 void w_check_plan(const w_node_t *node, uint32_t budget, uint32_t n_context)
 {
     uint32_t n_steps = 0;

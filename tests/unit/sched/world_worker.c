@@ -494,25 +494,49 @@ static void draw(w_leg_t *leg)
     }
 }
 
+/* K and V of an item are there. */
+static void advance(w_node_t *node, const bt_sched_item_t *item)
+{
+    w_leg_t *leg = leg_of_seq(item->seq);
+
+    leg->seq.n_computed += item->n_new;
+    assert_true(leg->seq.n_computed <= leg->seq.n_tokens);
+    if (leg->phase == W_STOPS) {
+        return;
+    }
+    if (item->last_chunk) {
+        draw(leg);
+    } else if (leg->grower.n_pauses == 0) {
+        bt_sched_queue_set_slack(&node->running, &leg->seq.turn, slack_of(leg));
+    }
+}
+
+/* Between two layers of the step under way, which takes so much longer. */
+static void compute_inside(w_node_t *node)
+{
+    bt_sched_item_t item;
+    uint64_t us;
+
+    if (!bt_sched_plan_inside(&node->running, node->items, node->n_items,
+                              node->chunk.alone.tokens, W_T, &item) ||
+        (leg_of_seq(item.seq)->phase != W_RUNS)) {
+        return;
+    }
+    w_check_inside(node, &item);
+    us = (STEP_US + (uint64_t)item.n_new * TOKEN_US) * node->rate / 100;
+    node->step_from_us += us;
+    node->step_until_us += us;
+    w.n_inside++;
+    advance(node, &item);
+}
+
 void w_node_end_step(w_node_t *node)
 {
     bt_sched_cost_learn(&node->cost, &node->step,
                         (w.now_us - node->step_from_us) * 1000);
     node->steps = false;
     for (uint32_t i = 0; i < node->n_items; i++) {
-        w_leg_t *leg = leg_of_seq(node->items[i].seq);
-
-        leg->seq.n_computed += node->items[i].n_new;
-        assert_true(leg->seq.n_computed <= leg->seq.n_tokens);
-        if (leg->phase == W_STOPS) {
-            continue;
-        }
-        if (node->items[i].last_chunk) {
-            draw(leg);
-        } else if (leg->grower.n_pauses == 0) {
-            bt_sched_queue_set_slack(&node->running, &leg->seq.turn,
-                                     slack_of(leg));
-        }
+        advance(node, &node->items[i]);
     }
     for (uint32_t i = 0; i < W_LEGS; i++) {
         w_leg_t *leg = &w.legs[i];
@@ -540,7 +564,9 @@ void w_node_tick(w_node_t *node)
             bt_sched_admit_next(&node->admit, node->sched.max_seats - taken);
     } while ((claim != NULL) && try_to_begin(node, claim));
     unstick(node);
-    if (!node->steps) {
+    if (node->steps) {
+        compute_inside(node);
+    } else {
         begin_step(node);
     }
 }
