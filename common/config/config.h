@@ -91,14 +91,15 @@ typedef struct bt_config {
     const char *chat_template; /* NAME|FILE, "" = from the model file */
     const char *reasoning;     /* auto, off, think ... */
     uint32_t ttft_target_ms, itl_target_ms; /* 0 = none */
-    const char *tool_format;                /* auto, off, hermes ... */
-    const char *log_level;                  /* info */
-    const char *log_format;                 /* text, json */
-    const char *log_dir;                    /* "" = standard error */
-    uint64_t log_max_bytes;                 /* 0: files of any size */
-    uint32_t log_keep;      /* files beside the one that is written */
-    const char *access_log; /* "" = none, "-" = standard output */
-    const char *trace;      /* file of the requests' ledgers, "" = none */
+    const char *model_targets; /* NAME=TTFT/ITL,..., "" = none of their own */
+    const char *tool_format;   /* auto, off, hermes ... */
+    const char *log_level;     /* info */
+    const char *log_format;    /* text, json */
+    const char *log_dir;       /* "" = standard error */
+    uint64_t log_max_bytes;    /* 0: files of any size */
+    uint32_t log_keep;         /* files beside the one that is written */
+    const char *access_log;    /* "" = none, "-" = standard output */
+    const char *trace;         /* file of the requests' ledgers, "" = none */
     /* what the processes take (serve passes them on) */
     const char *model_name; /* of an only model without a name of its own */
     const char *launcher;   /* router: the launcher's socket, "" = none */
@@ -198,6 +199,11 @@ void bt_config_model_name(const bt_config_model_t *model,
 
 /** May these @a n bytes be a model's name? */
 bool bt_config_is_model_name(const char *text, size_t n);
+
+/** Targets of requests to a model: those that --model-targets has for it, else
+ *  those of all. 0 = none. */
+void bt_config_model_targets(const bt_config_t *config, const char *model,
+                             uint32_t *ttft_ms_p, uint32_t *itl_ms_p);
 
 /** Append --model as a program reads it back: NAME=PATH, or PATH when @a name
  *  is "". Without a zero byte after it. */

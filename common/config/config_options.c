@@ -74,6 +74,12 @@
             offsetof(bt_config_t, field), help                               \
     }
 
+#define TARGETS(name, programs, field, help)                              \
+    {                                                                     \
+        name, BT_OPTION_TARGETS, "NAME=TTFT/ITL,...", "", 0, 0, "", NULL, \
+            programs, offsetof(bt_config_t, field), help                  \
+    }
+
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
     MODELS("model", ALL, model,
@@ -327,6 +333,9 @@ const bt_option_t bt_config_options[] = {
          "Mean time between tokens that requests are to have, unless they name "
          "one: decode workers get no more sequences at a time than keep it; "
          "0: none"),
+    TARGETS("model-targets", S | R, model_targets,
+            "Targets of single models in the place of those of all: ms to the "
+            "first token / between tokens, each 0 for none"),
     TIME("request-timeout-ms", "600000", 100, 24 * HOUR_MS, S | R,
          request_timeout_ms, "Longest time that one request may take"),
     SIZE32("client-buffer-bytes", "1m", 4096, GIGA, S | R,

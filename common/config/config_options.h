@@ -11,7 +11,7 @@
 
 #include "common/config/config.h"
 
-#define BT_CONFIG_N_OPTIONS  101
+#define BT_CONFIG_N_OPTIONS  102
 #define BT_CONFIG_N_PROGRAMS 4
 
 typedef enum bt_option_type {
@@ -29,6 +29,7 @@ typedef enum bt_option_type {
                             them; the bare option means on, the words of a
                             flag mean on and off */
     BT_OPTION_MODELS,  /**< [NAME=]PATH, repeatable; config->models */
+    BT_OPTION_TARGETS, /**< const char *, NAME=TTFT/ITL,... */
 } bt_option_type_t;
 
 typedef struct bt_option {
@@ -134,6 +135,18 @@ BT_MUST_CHECK bt_status_t bt_config_store_set(bt_config_store_t *store,
                                               const char *text,
                                               bt_config_source_t source,
                                               const char *where);
+
+/** One entry of --model-targets. */
+typedef struct bt_config_targets {
+    const char *name; /**< inside the option's text */
+    size_t n_name;
+    uint32_t ttft_ms, itl_ms;
+} bt_config_targets_t;
+
+/** Read the first entry of a text that is not empty. @return false: it is none;
+ *  else @a text_p is behind it and its comma */
+bool bt_config_targets_next(const char **text_p,
+                            bt_config_targets_t *targets_p);
 
 /** Find the path in `[NAME=]PATH`. @return bytes of NAME, 0 = none. */
 size_t bt_config_model_split(const char *text, const char **path_p);

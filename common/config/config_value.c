@@ -133,6 +133,7 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
 {
     bt_option_value_t value = {.number = 0, .text = text};
     char host[HOST_BYTES];
+    bt_config_targets_t targets;
     const char *path;
     uint16_t port;
 
@@ -143,6 +144,17 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
         if ((bt_config_model_split(text, &path) != 0) && (path[0] == '\0')) {
             snprintf(reason, bytes, "'%s' names no file", text);
             return BT_ERR_INVALID_PARAM;
+        }
+        break;
+    case BT_OPTION_TARGETS:
+        for (const char *rest = text; *rest != '\0';) {
+            if (!bt_config_targets_next(&rest, &targets)) {
+                snprintf(reason, bytes,
+                         "'%s' is not NAME=TTFT/ITL, in ms, such as "
+                         "small=500/30,large=2000/60",
+                         text);
+                return BT_ERR_INVALID_PARAM;
+            }
         }
         break;
     case BT_OPTION_SWITCH:

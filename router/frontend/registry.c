@@ -333,8 +333,6 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .worker_wait_ms = config->worker_wait_ms,
         .rerun_wait_ms = RERUN_WAIT_MS,
         .request_timeout_ms = config->request_timeout_ms,
-        .target = {.ttft_ms = config->ttft_target_ms,
-                   .itl_ms = config->itl_target_ms},
         .has_tenants = bt_tenants_are_many(&served->front->tenants),
     };
     const bt_core_ops_t ops = {
@@ -354,6 +352,8 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .ctx = served,
     };
 
+    bt_config_model_targets(config, served->name, &core.target.ttft_ms,
+                            &core.target.itl_ms);
     if (!bt_sched_order_find(config->prefill_order, &core.order)) {
         return BT_ERR_INVALID_PARAM; /* the option's table lets none through */
     }

@@ -57,9 +57,9 @@ def test_who_would_be_late_is_told_at_once():
             c.wait_idle()
 
 
-def test_the_server_s_targets_are_of_those_that_name_none():
+def test_a_model_s_targets_are_of_those_that_name_none():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), router_args=["--model-name", "m", "--ttft-target-ms", "1"]) as c:
+        with Cluster(slow_model(d), router_args=["--model-name", "m", "--ttft-target-ms", "100000", "--model-targets", "other=90000/0,m=1/0"]) as c:
             # Before anything is measured all are taken, and are late.
             first = 3
             status, _, body = ask(c, [first] + LONG)

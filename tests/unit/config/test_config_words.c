@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the command line forgives, and how it says what it does not. */
+#include "common/base/assert.h"
 #include "tests/unit/config/config_fixture.h"
 
 static void unknown_options_name_the_closest(void **state)
@@ -48,6 +49,55 @@ static void unknown_options_name_the_closest(void **state)
                    "baton serve: --http needs a value: --http ADDR:PORT\n");
     assert_refused(BT_PROG_SERVE, "--decode",
                    "baton serve: --decode needs a value: --decode N\n");
+}
+
+static void assert_targets(const bt_config_t *c, const char *model,
+                           uint32_t ttft_ms, uint32_t itl_ms)
+{
+    uint32_t ttft = 1;
+    uint32_t itl = 1;
+
+    bt_config_model_targets(c, model, &ttft, &itl);
+    assert_int_equal(ttft, ttft_ms);
+    assert_int_equal(itl, itl_ms);
+}
+
+static void a_model_may_have_targets_of_its_own(void **state)
+{
+    static const char *const bad[] = {
+        "a",           "a=",
+        "a=5",         "a=5/",
+        "=5/6",        "a=5/6,",
+        "a/5",         "a=-1/2",
+        "a=5/6,b",     "a=5/6;b=",
+        "a=5x/6",      "a=86400001/1",
+        "a=1/3600001", "a=99999999999999999999/1"};
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(load(BT_PROG_ROUTER,
+                          "--ttft-target-ms 900 --itl-target-ms 70 "
+                          "--model-targets a=500/30,ab=0/3600000,c=86400000/0",
+                          &c, &store),
+                     BT_OK);
+    assert_targets(c, "a", 500, 30);
+    assert_targets(c, "ab", 0, 3600000);
+    assert_targets(c, "c", 86400000, 0);
+    assert_targets(c, "b", 900, 70);
+    assert_targets(c, "", 900, 70);
+    bt_config_destroy(store);
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        char line[128];
+        char want[256];
+
+        snprintf(line, sizeof(line), "--model-targets %s", bad[i]);
+        snprintf(want, sizeof(want),
+                 "baton-router: --model-targets: '%s' is not NAME=TTFT/ITL, in "
+                 "ms, such as small=500/30,large=2000/60\n",
+                 bad[i]);
+        assert_refused(BT_PROG_ROUTER, line, want);
+    }
 }
 
 static void models_may_stand_without_their_option(void **state)
@@ -174,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(unknown_options_name_the_closest),
+        BT_TEST(a_model_may_have_targets_of_its_own),
         BT_TEST(models_may_stand_without_their_option),
         BT_TEST(the_port_can_be_told_alone),
         BT_TEST(a_size_may_have_a_space_before_its_unit),
