@@ -33,7 +33,7 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
                  n_files);
         return BT_ERR_UNSUPPORTED;
     }
-    return arch->hparams(gguf, why, why_bytes, hp_p);
+    return arch->hparams(arch, gguf, why, why_bytes, hp_p);
 }
 
 bt_attention_t bt_hparams_attention(const bt_hparams_t *hp)

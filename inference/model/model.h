@@ -2,8 +2,7 @@
 /** @file model.h
  *
  * A model loaded from GGUF onto a back end, and its forward pass over a ragged
- * batch with a paged KV cache. One file per architecture (arch_llama.c) fills
- * a bt_arch_t; arch.c has the list.
+ * batch with a paged KV cache. The architectures are in arch/.
  *
  * Threads: one thread drives a model (the one that drives its back end).
  */
@@ -19,6 +18,15 @@
 #include "inference/gguf/gguf.h"
 #include "kernels/kernels.h"
 
+#define BT_MAX_LAYERS 4096u
+
+/** Rotary positions. */
+typedef struct bt_rope {
+    uint32_t dims; /**< of a head that turn, even */
+    float base;
+    float scale; /**< positions are multiplied by it; 1 = as they are */
+} bt_rope_t;
+
 typedef struct bt_hparams {
     uint32_t n_layers;
     uint32_t dim; /**< model width */
@@ -30,9 +38,8 @@ typedef struct bt_hparams {
                                   matrices are left out, so that no id beyond
                                   it is computed, drawn or counted */
     uint32_t context_tokens; /**< trained context length */
-    float rope_base;
-    float rope_scale; /**< positions are multiplied by it; 1 = as they are */
-    float rms_eps;
+    bt_rope_t rope;
+    float norm_eps;
     float attn_scale;     /**< of a query times a key */
     uint32_t attn_window; /**< bt_attention_t.window */
     float attn_soft_cap;  /**< bt_attention_t.soft_cap */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file model_priv.h
  *
- * What an architecture's file fills in and what it may use. To add one, write
- * arch_NAME.c with a bt_arch_t and list it in arch.c.
+ * What an architecture fills in and what it may use. Those of dense decoders
+ * are in arch/, and share all but a description (arch/family.h); arch/arch.c
+ * has the list.
  */
 #ifndef BT_INFERENCE_MODEL_MODEL_PRIV_H
 #define BT_INFERENCE_MODEL_MODEL_PRIV_H
@@ -22,12 +23,16 @@ typedef struct bt_linear {
     uint32_t n_out[BT_MAX_PARTS];
 } bt_linear_t;
 
-typedef struct bt_arch {
-    const char *name; /**< general.architecture */
+typedef struct bt_arch bt_arch_t;
+typedef struct bt_family bt_family_t; /* arch/family.h */
+
+struct bt_arch {
+    const char *name; /**< general.architecture, and the prefix of its keys */
+    const bt_family_t *family; /**< what a dense decoder differs in */
 
     /** Fill hp, refusing by name what forward() does not compute. */
-    bt_status_t (*hparams)(const bt_gguf_t *gguf, char *why, size_t why_bytes,
-                           bt_hparams_t *hp_p);
+    bt_status_t (*hparams)(const bt_arch_t *arch, const bt_gguf_t *gguf,
+                           char *why, size_t why_bytes, bt_hparams_t *hp_p);
 
     /** Load every tensor and buffer through the loader (which also serves to
      *  count memory, leaving pointers NULL). *state_p is owned by the caller,
@@ -41,7 +46,7 @@ typedef struct bt_arch {
 
     /** NULL and half-loaded states are allowed. */
     void (*free_state)(bt_backend_t *be, void *state);
-} bt_arch_t;
+};
 
 /** The architecture of this name, or NULL. */
 const bt_arch_t *bt_arch_find(bt_gguf_str_t name);
@@ -100,6 +105,10 @@ BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
 BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
                                            const char *name, uint32_t n,
                                            float **ptr_p);
+/** A small tensor's n values on the host; freed with bt_free(). */
+BT_MUST_CHECK bt_status_t bt_loader_values(bt_loader_t *loader,
+                                           const char *name, uint32_t n,
+                                           float **values_p);
 BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
                                            const char *name, uint32_t n_out,
                                            uint32_t n_in, bt_weight_t **w_p);
@@ -114,10 +123,6 @@ BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
                                            const uint32_t *n_out,
                                            uint32_t n_parts, uint32_t n_in,
                                            bt_linear_t *linear);
-
-/** The rotation table (context_tokens, head_dim / 2, 2) of rope_store(); the
- *  factors of rope_freqs.weight divide the frequencies, if it is there. */
-BT_MUST_CHECK bt_status_t bt_loader_rope(bt_loader_t *loader, float **ptr_p);
 
 /** After the load: a tensor that nobody asked for would be ignored silently.
  *  @retval BT_ERR_UNSUPPORTED  There is one; it is named. */

@@ -302,9 +302,9 @@ static void hparams_are_those_of_the_file(void **state)
     assert_int_equal(hp.ffn_dim, 96);
     assert_int_equal(hp.n_vocab, 288);
     assert_int_equal(hp.context_tokens, 512);
-    assert_true(hp.rope_base == 500000.0f);
-    assert_true(hp.rope_scale == 1.0f);
-    assert_true(hp.rms_eps == 1e-5f);
+    assert_true(hp.rope.base == 500000.0f);
+    assert_true(hp.rope.scale == 1.0f);
+    assert_true(hp.norm_eps == 1e-5f);
     assert_int_equal(bt_hparams_max_dim(&hp), 480); /* (9 + 6) * 32 */
     bt_gguf_close(gguf);
 }
