@@ -28,15 +28,18 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     const bt_decoder_t *const d = model->state;
     const bt_layer_t *const layer = &d->layers[i];
     const bt_norm_t norm = {layer->attn_norm, hp->norm_eps, hp->dim};
+    const bt_rotation_t rotation = {.cos_sin = d->cos_sin,
+                                    .dims = hp->rope.dims,
+                                    .interleaved =
+                                        !model->arch->family->pairs_apart};
     uint32_t index;
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
     bt_step_norm_linear(model->be, &layer->qkv, d->part, x, &norm,
                         batch->n_rows, layer->attn_output, d->a, d->b);
     bt_model_got_on(fwd);
-    model->be->ops->rope_store(model->be, d->b, hp->n_heads, d->cos_sin,
-                               !model->arch->family->pairs_apart, batch, &kv,
-                               index);
+    model->be->ops->rope_store(model->be, d->b, hp->n_heads, &rotation, batch,
+                               &kv, index);
 }
 
 /* Heads (n_rows, n_heads * head_dim) of what store_kv() left: d->a. */
