@@ -253,6 +253,50 @@ bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
     return status;
 }
 
+bool bt_loader_has(const bt_loader_t *loader, const char *name)
+{
+    return bt_gguf_tensor(loader->gguf, name) != NULL;
+}
+
+bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
+                             const char *const *names, const uint32_t *n,
+                             uint32_t n_parts, float **ptr_p)
+{
+    const bt_kernels_ops_t *const ops = loader->be->ops;
+    const bt_gguf_tensor_t *t;
+    char name[NAME_BYTES];
+    size_t total = 0;
+    size_t at = 0;
+    bt_status_t status = BT_OK;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < n_parts); i++) {
+        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, names[i]);
+        status = find(loader, name, n[i], 0, &t);
+        total += n[i];
+    }
+    if (status == BT_OK) {
+        status = bt_loader_buffer(loader, 1, total, ptr_p);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && !loader->dry && (i < n_parts);
+         i++) {
+        float *values = NULL;
+
+        snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, names[i]);
+        status = bt_loader_values(loader, name, n[i], &values);
+        if (status == BT_OK) {
+            status = ops->copy_in(loader->be, *ptr_p + at, values,
+                                  n[i] * sizeof(*values));
+            if (status != BT_OK) {
+                bt_loader_fail(loader, status, "tensor %s: %s", name,
+                               bt_status_str(status));
+            }
+        }
+        bt_free(values);
+        at += n[i];
+    }
+    return status;
+}
+
 /* One matrix of all parts' rows: the parts' bytes one after the other. */
 static bt_status_t pack_together(bt_loader_t *loader, const char *name,
                                  const bt_gguf_tensor_t *const *parts,
@@ -307,6 +351,12 @@ bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
             return status;
         }
         same_type = same_type && (parts[i]->type == parts[0]->type);
+    }
+    if (n_parts == 1) { /* in place, not by a copy */
+        linear->n_parts = 1;
+        linear->n_out[0] = n_out[0];
+        return pack(loader, name[0], parts[0]->type, n_out[0], n_in,
+                    parts[0]->data, &linear->weights[0]);
     }
     if (same_type) {
         return pack_together(loader, name[0], parts, n_parts, n_in, linear);

@@ -20,11 +20,35 @@
 
 #define BT_MAX_LAYERS 4096u
 
-/** Rotary positions. */
+/** Layers of a model, a bit each. */
+typedef struct bt_layer_set {
+    uint64_t words[BT_MAX_LAYERS / 64];
+} bt_layer_set_t;
+
+static inline bool bt_layer_in(const bt_layer_set_t *set, uint32_t layer)
+{
+    return (set->words[layer / 64] >> (layer % 64) & 1u) != 0;
+}
+
+static inline void bt_layer_add(bt_layer_set_t *set, uint32_t layer)
+{
+    set->words[layer / 64] |= 1ull << (layer % 64);
+}
+
+/** Rotary positions: pair i of a head turns by p * base^(-2i / dims) * scale
+ *  at position p. */
 typedef struct bt_rope {
-    uint32_t dims; /**< of a head that turn, even */
+    uint32_t dims; /**< of a head that turn, even; 0: none */
     float base;
-    float scale; /**< positions are multiplied by it; 1 = as they are */
+    float scale;     /**< positions are multiplied by it; 1 = as they are */
+    float magnitude; /**< cosines and sines are multiplied by it */
+    /** YaRN: pairs that turn more than fast times in trained_tokens are not
+     *  scaled, those below slow wholly, those between by parts; all this with
+     *  the weight mix. 0: all pairs are scaled. */
+    float mix;
+    float fast;
+    float slow;
+    uint32_t trained_tokens; /**< before positions were scaled */
 } bt_rope_t;
 
 typedef struct bt_hparams {
@@ -39,10 +63,19 @@ typedef struct bt_hparams {
                                   it is computed, drawn or counted */
     uint32_t context_tokens; /**< trained context length */
     bt_rope_t rope;
+    bt_rope_t window_rope; /**< of layers with a window */
+    bt_layer_set_t turned; /**< layers in which queries and keys turn */
     float norm_eps;
-    float attn_scale;     /**< of a query times a key */
-    uint32_t attn_window; /**< bt_attention_t.window */
-    float attn_soft_cap;  /**< bt_attention_t.soft_cap */
+    float attn_scale;        /**< of a query times a key */
+    uint32_t attn_window;    /**< bt_attention_t.window */
+    bt_layer_set_t windowed; /**< layers that have it; none if it is 0 */
+    float attn_soft_cap;     /**< bt_attention_t.soft_cap */
+    bool parallel;           /**< bt_family_t.parallel */
+    float embedding_scale;   /**< of what x begins with */
+    float residual_scale;    /**< of what is added to x */
+    float logit_scale;
+    float
+        logit_soft_cap; /**< c: a logit l becomes c tanh(l / c); 0: it stays */
 } bt_hparams_t;
 
 /**
@@ -60,8 +93,8 @@ BT_MUST_CHECK bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why,
  *  bt_backend_config_t. */
 uint32_t bt_hparams_max_dim(const bt_hparams_t *hp);
 
-/** The attention of such a model. */
-bt_attention_t bt_hparams_attention(const bt_hparams_t *hp);
+/** The attention of a layer. */
+bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer);
 
 typedef struct bt_model bt_model_t;
 

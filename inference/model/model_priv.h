@@ -52,7 +52,6 @@ struct bt_arch {
 const bt_arch_t *bt_arch_find(bt_gguf_str_t name);
 /** Names of all, "llama, other". */
 const char *bt_arch_names(void);
-extern const bt_arch_t bt_arch_llama;
 
 /** One load, or (dry) one count of what a load would take. */
 struct bt_loader {
@@ -62,6 +61,7 @@ struct bt_loader {
     /** Matrices are packed and go here, whether dry or not. NULL: none. */
     bt_packed_writer_t *writer;
     const bt_gguf_t *gguf;
+    const bt_arch_t *arch;
     bt_backend_t *be;
     const bt_hparams_t *hp;
     const bt_model_config_t *config;
@@ -117,6 +117,13 @@ BT_MUST_CHECK bt_status_t bt_loader_first_rows(bt_loader_t *loader,
                                                const char *name, uint32_t n_out,
                                                uint32_t n_in,
                                                bt_weight_t **w_p);
+/** Is there such a tensor? */
+bool bt_loader_has(const bt_loader_t *loader, const char *name);
+/** Vectors "blk.LAYER.NAME.bias" of @a names, side by side. */
+BT_MUST_CHECK bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
+                                           const char *const *names,
+                                           const uint32_t *n, uint32_t n_parts,
+                                           float **ptr_p);
 /** Matrices of @a names under the prefix "blk.LAYER." with n_in inputs. */
 BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
                                            const char *const *names,
@@ -132,18 +139,24 @@ BT_MUST_CHECK bt_status_t bt_loader_check_all_used(bt_loader_t *loader);
  *  the back end can. */
 void bt_step_ahead(bt_backend_t *be, const bt_weight_t *w);
 
-/** RMS norm of rows of @a dim values. */
+/** A norm of rows of @a dim values. */
 typedef struct bt_norm {
-    const float *weight; /**< back end (dim) */
+    const float *weight; /**< back end (dim); NULL: there is none */
+    const float *bias;   /**< the same, of a layer norm */
     float eps;
     uint32_t dim;
+    bool layer; /**< LayerNorm, else RMSNorm */
 } bt_norm_t;
+
+/** out = norm(x), which may be x itself; there is one. */
+void bt_step_norm(bt_backend_t *be, const float *x, const bt_norm_t *norm,
+                  uint32_t n_rows, float *out);
 
 /* Steps of a layer, by the back end's fused operation where it has one, else by
  * the single ones: the same bits. tmp: back end, n_rows of what the single
  * operations put between. */
 
-/** out = W norm(x); tmp (n_rows, dim). */
+/** out = W norm(x); tmp (n_rows, dim), not read where there is no norm. */
 void bt_step_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
                          const bt_norm_t *norm, uint32_t n_rows, float *tmp,
                          float *out);

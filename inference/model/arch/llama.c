@@ -7,5 +7,10 @@
 const bt_arch_t bt_arch_llama = {
     .name = "llama",
     BT_DECODER,
-    .family = &(const bt_family_t){0},
+    .family =
+        &(const bt_family_t){
+            .maybe_biases = BT_BIAS_QKV | BT_BIAS_ATTN_OUTPUT | BT_BIAS_FFN_UP |
+                            BT_BIAS_FFN_DOWN,
+            .takes = BT_TAKES_WINDOW,
+        },
 };

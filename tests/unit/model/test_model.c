@@ -408,8 +408,8 @@ static void what_the_forward_pass_does_not_know_is_refused_by_name(void **state)
     tiny.n_experts = 8;
     assert_refused(&tiny, BT_ERR_UNSUPPORTED, "llama.expert_count is 8");
     tiny = bt_tiny_model_default();
-    tiny.rope_scaling = "yarn";
-    assert_refused(&tiny, BT_ERR_UNSUPPORTED, "in the way yarn");
+    tiny.rope_scaling = "dynamic";
+    assert_refused(&tiny, BT_ERR_UNSUPPORTED, "in the way dynamic");
 }
 
 /* The bytes of a tiny model, to be altered. */
