@@ -652,7 +652,9 @@ static bool is_possible(const bt_tiny_model_t *m)
 bt_status_t bt_tiny_model_write(const bt_tiny_model_t *model, const char *path)
 {
     writer_t w = {.model = model,
-                  .family = bt_tiny_family(model->architecture)};
+                  .family = bt_tiny_family((model->tensors_of != NULL)
+                                               ? model->tensors_of
+                                               : model->architecture)};
     bt_status_t status;
 
     if (!is_possible(model)) {

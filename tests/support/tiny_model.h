@@ -72,6 +72,7 @@ typedef struct bt_tiny_model {
     const char *architecture; /**< "llama"; tiny_family.c has the others */
 
     /* What a loader must refuse. */
+    const char *tensors_of;   /**< an architecture, NULL: as the file says */
     const char *rope_scaling; /**< llama.rope.scaling.type, or NULL */
     uint32_t n_experts;       /**< llama.expert_count when > 0 */
 } bt_tiny_model_t;

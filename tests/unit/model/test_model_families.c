@@ -2,7 +2,7 @@
 /* Every family, on a small model of it: the logits of numpy in float64, which
  * tests/golden/make_family_golden.py holds against transformers; and the same
  * bits whatever the chunks, the batch, the operations and the threads. */
-#include "tests/unit/model/rig.h"
+#include "tests/unit/model/families.h"
 
 #include <stdio.h>
 
@@ -11,213 +11,11 @@
 #define N_GOLDEN 40
 #define N_KEPT   4
 #define EVERY    9
-#define N_KEYS   4
 
 /* float32 sums; measured 0.000006 at most, on logits of spread 1.5. The seeds
  * are such that no number lies so near half way between two bf16 or 8-bit codes
  * that float32 rounds it the other way, which moves logits by up to 0.05. */
 #define TOLERANCE 0.0001
-
-/* One case of the script: how it differs from bt_tiny_model_default(). */
-typedef struct family_case {
-    const char *name;
-    const char *architecture;
-    uint32_t seed;
-    uint32_t n_layers;
-    uint32_t n_kv_heads;
-    uint32_t head_dim;
-    uint32_t rope_dims;
-    uint32_t ffn_dim;
-    uint32_t context_tokens;
-    uint32_t window;
-    float soft_cap;
-    float attn_scale;
-    bool tied;
-    bool biases;
-    bool long_factors;
-    bool second_norm;
-    bool mixed; /* 256 wide, 8 heads, Q4_K and Q6_K, embedding Q8_0 */
-    bool bf16;
-    bt_tiny_key_t keys[N_KEYS];
-} family_case_t;
-
-static const family_case_t cases[] = {
-    {.name = "llama_bias", .architecture = "llama", .seed = 31, .biases = true},
-    {.name = "llama_window", .architecture = "llama", .seed = 32, .window = 11},
-    {.name = "llama_linear",
-     .architecture = "llama",
-     .seed = 33,
-     .keys = {{"rope.scaling.type", 's', "linear"},
-              {"rope.scaling.factor", 'f', "4"}}},
-    {.name = "llama_yarn",
-     .architecture = "llama",
-     .seed = 34,
-     .context_tokens = 256,
-     .keys = {{"rope.scaling.type", 's', "yarn"},
-              {"rope.scaling.factor", 'f', "4"},
-              {"rope.scaling.original_context_length", 'u', "64"}}},
-    {.name = "qwen2", .architecture = "qwen2", .seed = 41},
-    {.name = "qwen3",
-     .architecture = "qwen3",
-     .seed = 142,
-     .head_dim = 24,
-     .tied = true},
-    {.name = "gemma",
-     .architecture = "gemma",
-     .seed = 43,
-     .head_dim = 24,
-     .tied = true},
-    {.name = "gemma2",
-     .architecture = "gemma2",
-     .seed = 44,
-     .n_layers = 3,
-     .head_dim = 24,
-     .tied = true,
-     .window = 11,
-     .soft_cap = 1.5f,
-     .keys = {{"final_logit_softcapping", 'f', "3"}}},
-    {.name = "gemma3",
-     .architecture = "gemma3",
-     .seed = 245,
-     .n_layers = 3,
-     .head_dim = 24,
-     .tied = true,
-     .window = 11,
-     .keys = {{"rope.freq_base_swa", 'f', "1000"},
-              {"rope.scaling.type", 's', "linear"},
-              {"rope.scaling.factor", 'f', "8"},
-              {"attention.sliding_window_pattern", 'p', "101"}}},
-    {.name = "phi3",
-     .architecture = "phi3",
-     .seed = 46,
-     .rope_dims = 12,
-     .window = 29},
-    {.name = "phi3_short",
-     .architecture = "phi3",
-     .seed = 47,
-     .long_factors = true,
-     .keys = {{"rope.scaling.type", 's', "longrope"},
-              {"rope.scaling.attn_factor", 'f', "1.25"},
-              {"rope.scaling.original_context_length", 'u', "300"}}},
-    {.name = "phi3_long", /* the rig's context is 256 */
-     .architecture = "phi3",
-     .seed = 47,
-     .long_factors = true,
-     .keys = {{"rope.scaling.type", 's', "longrope"},
-              {"rope.scaling.attn_factor", 'f', "1.25"},
-              {"rope.scaling.original_context_length", 'u', "32"}}},
-    {.name = "granite",
-     .architecture = "granite",
-     .seed = 48,
-     .attn_scale = 0.3f,
-     .keys = {{"embedding_scale", 'f', "3"},
-              {"residual_scale", 'f', "0.4"},
-              {"logit_scale", 'f', "2.5"}}},
-    {.name = "olmo2", .architecture = "olmo2", .seed = 49},
-    {.name = "internlm2", .architecture = "internlm2", .seed = 50},
-    {.name = "smollm3",
-     .architecture = "smollm3",
-     .seed = 351,
-     .n_kv_heads = 1,
-     .n_layers = 4,
-     .tied = true},
-    {.name = "gpt2",
-     .architecture = "gpt2",
-     .seed = 152,
-     .n_kv_heads = 4,
-     .ffn_dim = 256,
-     .tied = true},
-    {.name = "gptneox",
-     .architecture = "gptneox",
-     .seed = 53,
-     .n_kv_heads = 4,
-     .rope_dims = 4,
-     .keys = {{"use_parallel_residual", 'b', "true"}}},
-    {.name = "gptneox_serial",
-     .architecture = "gptneox",
-     .seed = 54,
-     .n_kv_heads = 4,
-     .rope_dims = 8,
-     .keys = {{"use_parallel_residual", 'b', "false"}}},
-    {.name = "falcon",
-     .architecture = "falcon",
-     .seed = 55,
-     .n_kv_heads = 1,
-     .ffn_dim = 256,
-     .tied = true},
-    {.name = "falcon_40b",
-     .architecture = "falcon",
-     .seed = 56,
-     .ffn_dim = 256,
-     .second_norm = true},
-    {.name = "starcoder2",
-     .architecture = "starcoder2",
-     .seed = 57,
-     .window = 11,
-     .tied = true},
-    {.name = "cohere2",
-     .architecture = "cohere2",
-     .seed = 358,
-     .n_layers = 4,
-     .window = 11,
-     .tied = true,
-     .keys = {{"logit_scale", 'f', "0.25"}}},
-    {.name = "qwen2_q4_k",
-     .architecture = "qwen2",
-     .seed = 59,
-     .ffn_dim = 256,
-     .mixed = true},
-    {.name = "gemma2_bf16",
-     .architecture = "gemma2",
-     .seed = 60,
-     .tied = true,
-     .window = 11,
-     .bf16 = true,
-     .soft_cap = 1.5f,
-     .keys = {{"final_logit_softcapping", 'f', "3"}}},
-};
-
-#define N_CASES BT_ARRAY_LEN(cases)
-
-static void set_if(uint32_t *value_p, uint32_t value)
-{
-    *value_p = (value != 0) ? value : *value_p;
-}
-
-static bt_tiny_model_t tiny_of(const family_case_t *c)
-{
-    bt_tiny_model_t tiny = bt_tiny_model_default();
-
-    tiny.architecture = c->architecture;
-    tiny.seed = c->seed;
-    tiny.head_dim = c->head_dim;
-    tiny.rope_dims = c->rope_dims;
-    tiny.sliding_window = c->window;
-    tiny.attn_soft_cap = c->soft_cap;
-    tiny.attn_scale = c->attn_scale;
-    tiny.tied = c->tied;
-    tiny.biases = c->biases;
-    tiny.long_factors = c->long_factors;
-    tiny.second_norm = c->second_norm;
-    set_if(&tiny.n_layers, c->n_layers);
-    set_if(&tiny.n_kv_heads, c->n_kv_heads);
-    set_if(&tiny.ffn_dim, c->ffn_dim);
-    set_if(&tiny.context_tokens, c->context_tokens);
-    if (c->mixed) {
-        tiny.dim = 256;
-        tiny.n_heads = 8;
-        tiny.type = 12;       /* Q4_K */
-        tiny.mixed_type = 14; /* Q6_K */
-        tiny.embd_type = 8;   /* Q8_0 */
-    }
-    if (c->bf16) {
-        tiny.type = tiny.embd_type = 30; /* BF16 */
-    }
-    for (uint32_t i = 0; (i < N_KEYS) && (c->keys[i].name != NULL); i++) {
-        tiny.keys[tiny.n_keys++] = c->keys[i];
-    }
-    return tiny;
-}
 
 static double next_number(FILE *file)
 {
@@ -230,7 +28,7 @@ static double next_number(FILE *file)
 /* @return the largest difference */
 static double compare(const family_case_t *c)
 {
-    const bt_tiny_model_t tiny = tiny_of(c);
+    const bt_tiny_model_t tiny = family_tiny(c);
     rig_t rig = make_rig(&tiny, 1);
     uint32_t tokens[N_GOLDEN];
     uint32_t rows[N_KEPT];
@@ -277,8 +75,8 @@ static void every_family_gives_numpy_s_logits(void **state)
     bool all = true;
 
     (void)state;
-    for (size_t i = 0; i < N_CASES; i++) {
-        all = (compare(&cases[i]) < TOLERANCE) && all;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        all = (compare(&family_cases[i]) < TOLERANCE) && all;
     }
     assert_true(all);
 }
@@ -290,8 +88,8 @@ static void chunks_give_the_bits_of_one_call(void **state)
     static const uint32_t chunks[] = {16, 1, 7, 33, 18};
 
     (void)state;
-    for (size_t i = 0; i < N_CASES; i++) {
-        const bt_tiny_model_t tiny = tiny_of(&cases[i]);
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
         rig_t rig = make_rig(&tiny, 2);
         logits_of_prompt_t p = run_whole(&rig);
         uint32_t blocks[N_BLOCKS / 8];
@@ -315,8 +113,8 @@ static void chunks_give_the_bits_of_one_call(void **state)
 static void company_in_the_batch_changes_no_bit(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_CASES; i++) {
-        const bt_tiny_model_t tiny = tiny_of(&cases[i]);
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
         rig_t rig = make_rig(&tiny, 1);
         logits_of_prompt_t p = run_whole(&rig);
         uint32_t blocks[2][N_BLOCKS / 8];
@@ -363,8 +161,8 @@ static uint32_t come_late(void *ctx, uint32_t n_layers)
 static void rows_that_come_in_late_have_the_bits_of_others(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_CASES; i++) {
-        const bt_tiny_model_t tiny = tiny_of(&cases[i]);
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
         rig_t rig = make_rig(&tiny, 1);
         logits_of_prompt_t p = run_whole(&rig);
         uint32_t blocks[2][N_BLOCKS / 8];
@@ -398,6 +196,279 @@ static void rows_that_come_in_late_have_the_bits_of_others(void **state)
     }
 }
 
+/* ---- what the file says ---- */
+
+static const family_case_t *find_case(const char *name)
+{
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        if (strcmp(family_cases[i].name, name) == 0) {
+            return &family_cases[i];
+        }
+    }
+    fail_msg("no case %s", name);
+    return NULL;
+}
+
+static bt_hparams_t hparams_of(const bt_tiny_model_t *tiny)
+{
+    bt_gguf_t *const gguf = open_tiny(tiny);
+    bt_hparams_t hp;
+
+    assert_int_equal(bt_hparams_read(gguf, why, sizeof(why), &hp), BT_OK);
+    bt_gguf_close(gguf);
+    return hp;
+}
+
+/* As letters: w a window, t turned by position; W and T without. */
+static void expect_layers(const bt_tiny_model_t *tiny, const char *want)
+{
+    const bt_hparams_t hp = hparams_of(tiny);
+    char got[64] = "";
+
+    for (uint32_t i = 0; i < hp.n_layers; i++) {
+        got[2 * i] = (bt_hparams_attention(&hp, i).window != 0) ? 'w' : 'W';
+        got[2 * i + 1] = bt_layer_in(&hp.turned, i) ? 't' : 'T';
+    }
+    assert_string_equal(got, want);
+}
+
+/* Which layers have what, where the file says nothing: transformers'
+ * configurations of these families, layer_types and no_rope_layers. */
+static void layers_alternate_as_the_families_do(void **state)
+{
+    bt_tiny_model_t tiny = family_tiny(find_case("gemma2"));
+
+    (void)state;
+    expect_layers(&tiny, "wtWtwt");
+    tiny = family_tiny(find_case("gemma3"));
+    tiny.n_layers = 7;
+    tiny.n_keys = 1; /* without the pattern of the file */
+    expect_layers(&tiny, "wtwtwtwtwtWtwt");
+    tiny = family_tiny(find_case("cohere2"));
+    tiny.n_layers = 5;
+    expect_layers(&tiny, "wtwtwtWTwt");
+    tiny = family_tiny(find_case("smollm3"));
+    tiny.n_layers = 5;
+    expect_layers(&tiny, "WtWtWtWTWt");
+    tiny = family_tiny(find_case("olmo2"));
+    expect_layers(&tiny, "WtWt");
+    tiny.n_layers = 5;
+    tiny.sliding_window = 11;
+    expect_layers(&tiny, "wtwtwtWtwt");
+    tiny.keys[tiny.n_keys++] =
+        (bt_tiny_key_t){"attention.sliding_window_pattern", 'u', "2"};
+    expect_layers(&tiny, "wtWtwtWtwt");
+    tiny = family_tiny(find_case("gpt2"));
+    expect_layers(&tiny, "WTWT");
+}
+
+/* Gemma 2 and 3 of 27B scale scores by their width for each head: its authors'
+ * gemma_pytorch/gemma/config.py, query_pre_attn_scalar 144 and 168. */
+static void the_largest_gemmas_scale_scores_otherwise(void **state)
+{
+    bt_tiny_model_t tiny = family_tiny(find_case("gemma2"));
+    bt_hparams_t hp = hparams_of(&tiny);
+
+    (void)state;
+    assert_true(hp.attn_scale == 1.0f / sqrtf(24.0f));
+    assert_true(hp.embedding_scale == 8.0f); /* sqrt(64) */
+    tiny.n_layers = 46;
+    hp = hparams_of(&tiny);
+    assert_true(hp.attn_scale == 1.0f / sqrtf(16.0f));
+    tiny.attn_scale = 0.125f; /* the file's own word */
+    hp = hparams_of(&tiny);
+    assert_true(hp.attn_scale == 0.125f);
+}
+
+static void expect_refused(const char *name, bt_tiny_key_t key,
+                           bt_status_t status, const char *reason)
+{
+    bt_tiny_model_t tiny = family_tiny(find_case(name));
+    bt_gguf_t *gguf;
+    bt_hparams_t hp;
+
+    tiny.keys[tiny.n_keys++] = key;
+    gguf = open_tiny(&tiny);
+    assert_int_equal(bt_hparams_read(gguf, why, sizeof(why), &hp), status);
+    if (strstr(why, reason) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", why, reason);
+    }
+    bt_gguf_close(gguf);
+}
+
+static void what_a_family_does_not_have_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *name;
+        bt_tiny_key_t key;
+        bt_status_t status;
+        const char *reason;
+    } list[] = {
+        {"qwen2",
+         {"attention.sliding_window", 'u', "64"},
+         BT_ERR_UNSUPPORTED,
+         "key qwen2.attention.sliding_window is 64; such qwen2 models"},
+        {"qwen3",
+         {"final_logit_softcapping", 'f', "30"},
+         BT_ERR_UNSUPPORTED,
+         "key qwen3.final_logit_softcapping is 30"},
+        {"gemma3",
+         {"logit_scale", 'f', "0.5"},
+         BT_ERR_UNSUPPORTED,
+         "key gemma3.logit_scale is 0.5"},
+        {"falcon",
+         {"attention.max_alibi_bias", 'f', "8"},
+         BT_ERR_UNSUPPORTED,
+         "key falcon.attention.max_alibi_bias is 8"},
+        {"olmo2",
+         {"attention.clamp_kqv", 'f', "8"},
+         BT_ERR_UNSUPPORTED,
+         "key olmo2.attention.clamp_kqv is 8"},
+        {"granite",
+         {"expert_count", 'u', "32"},
+         BT_ERR_UNSUPPORTED,
+         "key granite.expert_count is 32"},
+        {"llama_bias",
+         {"attention.temperature_scale", 'f', "0.1"},
+         BT_ERR_UNSUPPORTED,
+         "key llama.attention.temperature_scale is 0.1"},
+        {"llama_bias",
+         {"rope.dimension_sections", 'p', "1111"},
+         BT_ERR_UNSUPPORTED,
+         "llama.rope.dimension_sections"},
+        {"gemma2",
+         {"attention.key_length_swa", 'u', "16"},
+         BT_ERR_UNSUPPORTED,
+         "key gemma2.attention.key_length_swa"},
+        {"qwen2",
+         {"rope.dimension_count_swa", 'u', "6"},
+         BT_ERR_UNSUPPORTED,
+         "rotates 16 of 16 dimensions of a head, 6 where"},
+        {"gemma2",
+         {"attention.sliding_window_pattern", 'p', "10"},
+         BT_ERR_BAD_FILE,
+         "attention.sliding_window_pattern has 2 values for 3 layers"},
+        {"gemma2",
+         {"attention.sliding_window_pattern", 's', "no"},
+         BT_ERR_BAD_FILE,
+         "attention.sliding_window_pattern is not one whole number"},
+        {"granite",
+         {"final_logit_softcapping", 's', "x"},
+         BT_ERR_UNSUPPORTED,
+         "final_logit_softcapping is no single number"},
+        {"gpt2",
+         {"attention.causal", 'b', "false"},
+         BT_ERR_UNSUPPORTED,
+         "not causal"},
+        {"cohere2",
+         {"rope.scaling.type", 's', "dynamic"},
+         BT_ERR_UNSUPPORTED,
+         "in the way dynamic"},
+        {"cohere2",
+         {"rope.scaling.type", 'u', "1"},
+         BT_ERR_BAD_FILE,
+         "key cohere2.rope.scaling.type is not a text"},
+        {"qwen2",
+         {"rope.scaling.factor", 'f', "-2"},
+         BT_ERR_BAD_FILE,
+         "rope.scaling.factor is not a positive number"},
+        {"starcoder2",
+         {"use_parallel_residual", 'u', "1"},
+         BT_OK,
+         ""}, /* means nothing there */
+        {"gptneox",
+         {"attention.scale", 'f', "nan"},
+         BT_ERR_BAD_FILE,
+         "attention.scale is not a positive number"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(list); i++) {
+        why[0] = '\0';
+        expect_refused(list[i].name, list[i].key, list[i].status,
+                       list[i].reason);
+    }
+}
+
+/* A tensor that a family does not have, or one that is missing. */
+static void other_tensors_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *architecture; /* that the file says it is */
+        const char *reason;
+    } list[] = {
+        {"gemma2", "gemma", "tensor blk.0.post_attention_norm.weight has no"},
+        {"qwen3", "internlm2", "tensor blk.0.attn_q_norm.weight has no place"},
+        {"gpt2", "falcon", "tensor position_embd.weight has no place"},
+        {"qwen3", "qwen2", "tensor blk.0.attn_q.bias is missing"},
+        {"gemma", "gemma2", "tensor blk.0.post_attention_norm.weight is"},
+        {"qwen2", "qwen3", "tensor blk.0.attn_q_norm.weight is missing"},
+        {"falcon", "gpt2", "tensor position_embd.weight is missing"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(list); i++) {
+        const bt_tiny_model_t tiny = family_tiny(find_case(list[i].name));
+        bt_model_t *model = NULL;
+        bt_tiny_model_t other = tiny;
+        bt_gguf_t *gguf;
+        bt_backend_t *const be = open_backend(1);
+
+        other.tensors_of = tiny.architecture;
+        other.architecture = list[i].architecture;
+        other.sliding_window = 0; /* keys that it does not have either */
+        other.n_keys = 0;
+        gguf = open_tiny(&other);
+        assert_int_not_equal(
+            bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+            BT_OK);
+        if (strstr(why, list[i].reason) == NULL) {
+            fail_msg("\"%s\" does not say \"%s\"", why, list[i].reason);
+        }
+        bt_backend_close(be);
+        bt_gguf_close(gguf);
+    }
+}
+
+/* A back end without an operation says so, and names it. */
+static void a_back_end_without_an_operation_says_so(void **state)
+{
+    static const char *const names[] = {"gpt2", "qwen3", "gemma", "granite",
+                                        "qwen2"};
+    static const char *const reasons[] = {
+        "layer norms, which this gpt2 model has",
+        "norms of queries and keys, which this qwen3",
+        "a feed-forward of this kind, which this gemma",
+        "a feed-forward of this kind, which this granite",
+        "biases, which this qwen2"};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        const bt_tiny_model_t tiny = family_tiny(find_case(names[i]));
+        bt_gguf_t *const gguf = open_tiny(&tiny);
+        bt_backend_t *const be = open_backend(1);
+        const bt_kernels_ops_t *const ops = be->ops;
+        bt_kernels_ops_t few = *ops;
+        bt_model_t *model = NULL;
+
+        few.layer_norm = NULL;
+        few.head_norm = NULL;
+        few.activate = NULL;
+        few.add_bias = NULL;
+        be->ops = &few;
+        assert_int_equal(
+            bt_model_load(gguf, be, &default_config, why, sizeof(why), &model),
+            BT_ERR_UNSUPPORTED);
+        if (strstr(why, reasons[i]) == NULL) {
+            fail_msg("\"%s\" does not say \"%s\"", why, reasons[i]);
+        }
+        be->ops = ops;
+        bt_backend_close(be);
+        bt_gguf_close(gguf);
+    }
+}
+
 /* ---- memory ---- */
 
 static void load_survives_every_failed_allocation(void **state)
@@ -405,22 +476,13 @@ static void load_survives_every_failed_allocation(void **state)
     static const char *const names[] = {"gemma3", "gpt2", "falcon_40b"};
 
     (void)state;
-    for (size_t i = 0; i < N_CASES; i++) {
-        const bt_tiny_model_t tiny = tiny_of(&cases[i]);
-        bool chosen = false;
-        bt_gguf_t *gguf;
-        bt_backend_t *be;
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        const bt_tiny_model_t tiny = family_tiny(find_case(names[i]));
+        bt_gguf_t *const gguf = open_tiny(&tiny);
+        bt_backend_t *const be = open_backend(1);
         bt_model_t *model = NULL;
         bt_status_t status = BT_ERR_NO_MEMORY;
 
-        for (size_t k = 0; k < BT_ARRAY_LEN(names); k++) {
-            chosen = chosen || (strcmp(names[k], cases[i].name) == 0);
-        }
-        if (!chosen) {
-            continue;
-        }
-        gguf = open_tiny(&tiny);
-        be = open_backend(1);
         for (int nth = 1; status != BT_OK; nth++) {
             bt_alloc_fail_at(nth);
             status = bt_model_load(gguf, be, &default_config, why, sizeof(why),
@@ -442,6 +504,11 @@ int main(void)
         BT_TEST(chunks_give_the_bits_of_one_call),
         BT_TEST(company_in_the_batch_changes_no_bit),
         BT_TEST(rows_that_come_in_late_have_the_bits_of_others),
+        BT_TEST(layers_alternate_as_the_families_do),
+        BT_TEST(the_largest_gemmas_scale_scores_otherwise),
+        BT_TEST(what_a_family_does_not_have_is_refused_by_name),
+        BT_TEST(other_tensors_are_refused_by_name),
+        BT_TEST(a_back_end_without_an_operation_says_so),
         BT_TEST(load_survives_every_failed_allocation),
     };
 
